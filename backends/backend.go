@@ -1,0 +1,188 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors that callers branch on. A backend wraps them.
+var (
+	// ErrUnreachable: the queue did not answer, or not in time. Nothing is
+	// known of what it did with the request; try again later (exit code 75).
+	ErrUnreachable = errors.New("the queue can't be reached")
+	// ErrUnknownJob: the queue knows no job of this ID.
+	ErrUnknownJob = errors.New("no such job")
+	// ErrWrongState: the job is not, or no longer, in a state where this can be
+	// done to it (also: an Act whose Started does not match).
+	ErrWrongState = errors.New("not possible in the job's state")
+	// ErrDenied: the queue refuses this to this user.
+	ErrDenied = errors.New("permission denied")
+	// ErrUnable: this backend cannot do it at all.
+	ErrUnable = errors.New("not possible on this queue")
+)
+
+// UnknownStateError is a state that a backend does not know. Parsers never guess.
+type UnknownStateError struct{ Text string }
+
+func (e *UnknownStateError) Error() string { return fmt.Sprintf("unknown job state %q", e.Text) }
+
+// Errors are the results of a batch call: one per element of the argument, in
+// its order, nil where it succeeded.
+type Errors []error
+
+// First is the first failure, or nil.
+func (e Errors) First() error {
+	for _, err := range e {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fail gives the same error to each of n elements.
+func Fail(n int, err error) Errors {
+	all := make(Errors, n)
+	for i := range all {
+		all[i] = err
+	}
+	return all
+}
+
+// Spec is a job to be submitted.
+type Spec struct {
+	Name        string
+	Project     string // with its step, as the user typed it: chipA:synthesis
+	Queue       string // "": the queue's default
+	Description string // the filter's tag, if any, then the user's text
+	Priority    Priority
+	Slots       int
+	Memory      int64 // bytes over all slots
+	OneHost     bool
+	Hosts       []string // run on one of these; empty: any
+
+	Command     []string // argv; never joined, never given to a shell by us
+	Script      []byte   // instead of Command: a script for its own #! line, or /bin/sh
+	Dir         string
+	Env         []string // the whole environment, KEY=value
+	Umask       uint32
+	Stdin       string // files; %J and %I stand for the job's number and index
+	Stdout      string
+	Stderr      string
+	RunLimit    time.Duration
+	BeginTime   time.Time
+	Hold        bool
+	NoRequeue   bool
+	Rerunnable  bool // run it again if its host or keeper is lost
+	Interactive bool // its owner waits at a terminal
+	Exclusive   bool
+	After       string // a dependency in LSF's grammar
+	Array       *Array
+}
+
+// Array makes a Spec a job array.
+type Array struct {
+	Indices []int // ascending, distinct, 1 or more
+	Limit   int   // how many may run at a time; 0: no limit
+}
+
+// Submitted is the result of one submission: its ID (the array's own, with
+// Index 0, for an array), or why it was refused.
+type Submitted struct {
+	ID  ID
+	Err error
+}
+
+// Act is one forceful act upon a running job. It is conditional: a backend that
+// can compare Started does so in one step and fails with ErrWrongState if the
+// job is in another run by now, so that nobody's new run is hit.
+type Act struct {
+	ID      ID
+	Started time.Time     // the run that is meant; zero: whichever
+	Until   time.Time     // requeued: it does not start before; suspended: not resumed by the queue before. Zero: no such limit
+	Grace   time.Duration // between a SIGTERM and the end of a requeued job's run
+	Mark    string        // kept in Job.Mark until the next one
+	Notice  string        // one line for the job's record and output, where the backend can
+}
+
+// Ranking gives a pending job its place in the queue.
+type Ranking struct {
+	ID       ID
+	Priority Priority
+}
+
+// Pin binds a pending job to hosts. Empty hosts take the pin back: the owner's
+// own list holds again.
+type Pin struct {
+	ID    ID
+	Hosts []string
+}
+
+// HoldUntil keeps a pending job from starting (a suspended one from being
+// resumed) before a time; its owner can't lift it. A zero time releases.
+type HoldUntil struct {
+	ID    ID
+	Until time.Time
+}
+
+// Reservation keeps what frees on hosts from jobs that rank below the job, until
+// it starts or Until passes. A zero Until takes the reservation back.
+type Reservation struct {
+	ID    ID
+	Hosts []string
+	Until time.Time
+}
+
+// Backend is a queuing system. Every method may be called concurrently, honours
+// its context, and returns an error that wraps ErrUnreachable when the queue
+// can't be asked. Batch calls never stop at the first failure: each element has
+// its own error; after ErrUnreachable nothing is known of that element.
+type Backend interface {
+	// Farm takes one consistent picture. Jobs that ended before endedSince, or
+	// that the queue has forgotten, are left out of Ended.
+	Farm(ctx context.Context, endedSince time.Time) (*Farm, error)
+	// Jobs looks at some jobs again, ended ones too while the queue still knows
+	// them. Unknown IDs are left out; the order is that of the argument. The ID
+	// of an array stands for its elements.
+	Jobs(ctx context.Context, ids []ID) ([]Job, error)
+	// Submit hands jobs in. What it acknowledged is never lost.
+	Submit(ctx context.Context, specs []Spec) []Submitted
+	// Kill ends jobs; pending ones too. Killing an ended job is ErrWrongState.
+	Kill(ctx context.Context, ids []ID) Errors
+	// Requeue puts running jobs back into the queue: same ID, same place,
+	// Requeues + 1. It returns when that is certain, not when the run has ended.
+	Requeue(ctx context.Context, acts []Act) Errors
+	// Suspend stops running jobs. Doing it twice is ErrWrongState.
+	Suspend(ctx context.Context, acts []Act) Errors
+	// Resume lets suspended jobs go on, never beyond what their hosts offer:
+	// where a job does not fit now it is resumed when it does. On a job that
+	// is Resuming or running it does nothing and succeeds.
+	Resume(ctx context.Context, ids []ID) Errors
+	// Hold keeps pending jobs from starting until Release, as their owner would.
+	Hold(ctx context.Context, ids []ID) Errors
+	// Release undoes Hold, and only that.
+	Release(ctx context.Context, ids []ID) Errors
+	// Rank gives pending and suspended jobs their place in the queue.
+	Rank(ctx context.Context, rankings []Ranking) Errors
+	// Abilities says what this system can do; constant for an open backend.
+	Abilities() Abilities
+	// Close gives back what Open took. No job is touched.
+	Close() error
+}
+
+// Abilities are what one queue can do and another can't. Callers ask them, never
+// for a backend's name. A nil function means that the ability is absent.
+type Abilities struct {
+	SuspendFrees bool          // a suspended job's slots are free for others
+	ResumesFirst bool          // what frees on a Resuming job's hosts is kept for it from every job below LevelPBA (R20)
+	Ages         time.Duration // a pending job's priority grows by one each such interval, up to AgeCap; 0: it does not
+	AgeCap       int
+
+	Pin       func(ctx context.Context, pins []Pin) Errors
+	HoldUntil func(ctx context.Context, holds []HoldUntil) Errors
+	Reserve   func(ctx context.Context, reservations []Reservation) Errors
+	Move      func(ctx context.Context, ids []ID, queue string) Errors  // to another queue
+	Start     func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not
+}

@@ -1,0 +1,79 @@
+// Package backends is Allotment's vocabulary: what a job, a host and a farm
+// are, and what a queuing system must be able to do for us. It imports the
+// standard library only; everyone may import it and it imports no one.
+package backends
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ID names a job in its queue. Index is 0 for a job that is no array element
+// and the element's index (1 or more) otherwise. IDs are comparable and may be
+// map keys; the zero ID names no job.
+type ID struct {
+	Job   int64
+	Index int
+}
+
+// String is LSF's way of writing an ID: 12, and 12[3] for an array element.
+func (id ID) String() string {
+	if id.Index == 0 {
+		return strconv.FormatInt(id.Job, 10)
+	}
+	return strconv.FormatInt(id.Job, 10) + "[" + strconv.Itoa(id.Index) + "]"
+}
+
+// Compare orders IDs by job number, then by array index.
+func (id ID) Compare(other ID) int {
+	if c := cmp.Compare(id.Job, other.Job); c != 0 {
+		return c
+	}
+	return cmp.Compare(id.Index, other.Index)
+}
+
+// ParseID reads what String writes. It accepts nothing else.
+func ParseID(s string) (ID, error) {
+	job, index, isElement := strings.Cut(s, "[")
+	n, err := positive(job)
+	if err != nil {
+		return ID{}, fmt.Errorf("job ID %q: want a number such as 12, or 12[3] for an array element", s)
+	}
+	if !isElement {
+		return ID{Job: n}, nil
+	}
+	index, closed := strings.CutSuffix(index, "]")
+	i, err := positive(index)
+	if err != nil || !closed || i > 1<<31-1 {
+		return ID{}, fmt.Errorf("job ID %q: want a number such as 12, or 12[3] for an array element", s)
+	}
+	return ID{Job: n, Index: int(i)}, nil
+}
+
+func positive(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 1 || s[0] < '1' || s[0] > '9' {
+		return 0, strconv.ErrSyntax
+	}
+	return n, nil
+}
+
+// MarshalText writes the ID as String does, so that JSON shows "12[3]".
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; the empty text and "0" are the
+// zero ID.
+func (id *ID) UnmarshalText(text []byte) error {
+	if s := string(text); s == "" || s == "0" {
+		*id = ID{}
+		return nil
+	}
+	parsed, err := ParseID(string(text))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}

@@ -1,0 +1,177 @@
+package backends
+
+import (
+	"strings"
+	"time"
+)
+
+// State is where a job is in its life.
+type State uint8
+
+// The states. A held job is one that somebody must release before it can start
+// (its owner, or an administrator); a job that waits for a time or for another
+// job is pending.
+const (
+	Pending State = iota + 1
+	Running
+	Suspended
+	Held
+	Done   // ended with exit status 0
+	Exited // ended otherwise, killed ones included
+)
+
+var stateNames = [...]string{Pending: "pending", Running: "running", Suspended: "suspended", Held: "held", Done: "done", Exited: "exited"}
+
+func (s State) String() string {
+	if int(s) < len(stateNames) && stateNames[s] != "" {
+		return stateNames[s]
+	}
+	return "unknown"
+}
+
+// Ended tells whether a job in this state will never run again by itself.
+func (s State) Ended() bool { return s == Done || s == Exited }
+
+// MarshalText writes the state's name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; another name is an error.
+func (s *State) UnmarshalText(text []byte) error {
+	for i, name := range stateNames {
+		if name != "" && name == string(text) {
+			*s = State(i)
+			return nil
+		}
+	}
+	return &UnknownStateError{Text: string(text)}
+}
+
+// Wait says what a pending job waits for, as far as its queue knows.
+type Wait uint8
+
+// What a pending job waits for. Only WaitResources makes a job eligible in
+// R14's sense: a backend maps to it the reasons that it knows to mean "would
+// start if slots were free or its priority higher", and nothing else.
+const (
+	WaitOther      Wait = iota // licence, limit, anything unknown: not eligible
+	WaitResources              // for slots, memory or its turn
+	WaitTime                   // for its begin time or the end of a requeue delay
+	WaitDependency             // for another job
+	WaitThrottle               // for another element of its array
+)
+
+// Mode is what may be done to a running job that loses its slots.
+type Mode uint8
+
+// The preempt modes; the zero Mode is the default, requeue.
+const (
+	PreemptRequeue Mode = iota
+	PreemptSuspend
+)
+
+func (m Mode) String() string {
+	if m == PreemptSuspend {
+		return "suspend"
+	}
+	return "requeue"
+}
+
+// Placement is a number of slots on one host.
+type Placement struct {
+	Host  string `json:"host"`
+	Slots int    `json:"slots"`
+}
+
+// Job is what a queue tells of one job. Array elements are jobs of their own.
+// Times are the queue's clock; a zero time means "not yet" or "none".
+type Job struct {
+	ID      ID
+	Name    string // the user's text: hostile
+	User    string // from the queue's own record of who submitted
+	Project string // without its step
+	Step    string
+	Queue   string
+	Tag     string // the submit filter's tag (see ParseTag), "" if it has none; a hint, never a credential
+	State   State
+	Wait    Wait   // of a pending job
+	Reason  string // why it pends, is held or suspended, in the queue's words
+
+	Priority Priority // as it orders the queue now, ageing included
+	Slots    int
+	Memory   int64 // bytes that the job asks for, over all its slots; 0 if it asked for none
+	OneHost  bool  // its slots must be on one host; true for one-slot jobs
+	Hosts    []Placement
+	Asked    []string // its owner's own host list; empty: any host
+	Pinned   []string // the engine's host list, in force instead of Asked; empty: none
+
+	Submitted time.Time
+	Started   time.Time // of this run; a resumed job: of its resume
+	Ended     time.Time
+	RunLimit  time.Duration // wall time that a run may take; 0: no limit
+	RanFor    time.Duration // run time that would be lost now: of this run up to its last suspension or resume
+	BeginTime time.Time     // its owner's; it does not start before
+	HeldUntil time.Time     // the engine's hold: it does not start, or is not resumed, before
+	Requeues  int           // how often the queue put it back, whoever asked
+	Mark      string        // the engine's mark from its last Requeue or Suspend (see Act)
+	ExitCode  int           // of an ended job; 128 + signal for a killed one
+
+	NoRequeue   bool // its owner forbids to requeue it
+	Interactive bool
+	Exclusive   bool // has its hosts for itself
+	Resuming    bool // suspended, and the queue will resume it as soon as it fits
+}
+
+// Eligible tells whether a job would start if there were slots for it (R14).
+func (j *Job) Eligible() bool { return j.State == Pending && j.Wait == WaitResources }
+
+// SplitProject parts what follows -P into a project and a step: "chipA:synthesis"
+// is project chipA, step synthesis.
+func SplitProject(s string) (project, step string) {
+	project, step, _ = strings.Cut(s, ":")
+	return project, step
+}
+
+// JoinProject is the inverse of SplitProject.
+func JoinProject(project, step string) string {
+	if step == "" {
+		return project
+	}
+	return project + ":" + step
+}
+
+// HostState says whether a host takes jobs.
+type HostState uint8
+
+// The host states. Jobs on a closed host run on; a down host counts for nothing.
+const (
+	HostUp HostState = iota
+	HostClosed
+	HostDown
+)
+
+func (s HostState) String() string {
+	switch s {
+	case HostUp:
+		return "ok"
+	case HostClosed:
+		return "closed"
+	case HostDown:
+	}
+	return "down"
+}
+
+// Host is one machine of the farm, or one miniq node.
+type Host struct {
+	Name   string
+	Slots  int
+	Memory int64 // bytes; 0: the queue does not manage memory there
+	State  HostState
+}
+
+// Farm is one consistent picture of a queue.
+type Farm struct {
+	At    time.Time // by the queue's clock
+	Hosts []Host
+	Jobs  []Job // all that have not ended, in order of submission (a total order: the queue's FIFO)
+	Ended []Job // those that ended at or after the time that was asked for
+}

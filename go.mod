@@ -1,0 +1,3 @@
+module github.com/allotment-hpc/allotment
+
+go 1.26

@@ -1,0 +1,257 @@
+// Package plan decides. Make is a pure function from what was seen of the farm
+// and remembered of earlier cycles to actions, each with its reason, and to what
+// is to be remembered next. Production, --dry-run, explain, the simulator and
+// the tests run it; nobody else knows a rule.
+package plan
+
+import (
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// State is all that Make looks at besides the policy and the time.
+type State struct {
+	Farm      *backends.Farm
+	Abilities backends.Abilities  // its booleans, and which functions are there; none is called
+	Memory    Memory              // as the previous cycle left it
+	Groups    map[string][]string // UNIX groups by user; a user who is missing is in none
+}
+
+// Policy is what people decided: the config file's pba section and the plan in
+// the ledger.
+type Policy struct {
+	Projects    []Project
+	Allocations []Allocation // those in force now
+
+	Queues       []string // managed queues; empty: every queue
+	Hosts        []string // managed hosts; empty: every host
+	NeverVictims Exempt
+
+	Cycle                time.Duration // from one cycle to the next
+	PendingThreshold     time.Duration
+	MinRuntime           time.Duration
+	FreeTimeout          time.Duration
+	HandOverTimeout      time.Duration
+	HoldLimit            time.Duration
+	GracePeriod          time.Duration
+	StartBucket          time.Duration
+	Headroom             float64 // factor of R12, 1.5; 0 turns next in line off
+	MaxRequeues          int
+	UnpreemptableShare   float64 // 0…1 of the farm's slots
+	MaxVictims           int     // slots a cycle; at least 5 % of the farm's are allowed
+	MaxVictimsPerProject int     // slots an hour; at least the sum of the others' guarantees is allowed
+	VictimOrder          []Criterion
+	LightFraction        float64
+}
+
+// Exempt names whose jobs are never victims (R16).
+type Exempt struct{ Users, Projects, Queues []string }
+
+// Criterion is one key of the order in which jobs are taken back from (R17).
+type Criterion string
+
+// The criteria; the highest job ID always decides last.
+const (
+	ByStart          Criterion = "started_most_recently"
+	ByOverSubscribed Criterion = "most_over_subscribed"
+	ByPending        Criterion = "most_pending"
+)
+
+// Project may name steps; whoever is in its group may submit for it.
+type Project struct {
+	Name  string
+	Group string
+}
+
+// Allocation is an allocation in force: a pool. An empty User or Step matches
+// every user or step.
+type Allocation struct {
+	ID        int64
+	Project   string
+	User      string
+	Step      string
+	Guarantee int // slots now; R25 and R26 may make it differ from what was planned
+}
+
+// Memory is what one cycle hands to the next. It is stored by the ledger and
+// changed by Make alone.
+type Memory struct {
+	LastCycle  time.Time // when Make ran last; zero: never
+	LastAction time.Time // by the queue's clock: no snapshot older than this is acted upon (R8)
+	NextID     int64     // of the next reclaim
+	Jobs       map[backends.ID]JobMemory
+	Reclaims   []Reclaim           // all open ones, and closed ones for an hour (R22); by ID
+	RunTimes   map[string][]RunEnd // by project: its last 30 ended jobs, oldest first
+	EndedSince time.Time           // jobs that ended before have been looked at
+}
+
+// RunEnd is an ended job, for the mean run time of R12.
+type RunEnd struct {
+	ID  backends.ID
+	Ran time.Duration
+}
+
+// JobMemory is what is remembered of a job that was ever more than an ordinary
+// pending or running one.
+type JobMemory struct {
+	Pool    int64     // allocation that it holds room in or is charged to; 0: none
+	Entered time.Time // since when it holds that
+	Head    bool      // it waits for more than its pool's room, and keeps that (R12)
+
+	Clock     time.Duration // waited within the allocation and eligible, as R14 counts
+	ClockSeen time.Time     // the cycle that counted last; zero: it does not run
+
+	Requeues  int               // our reclaims that it was a victim of, either way
+	Expired   int               // reclaims for it that expired (R19)
+	Backoff   time.Time         // no reclaim for it before
+	Written   backends.Priority // what we wrote last
+	Touched   bool              // Written means something
+	Pinned    bool              // by us
+	Held      bool              // by us
+	Reserved  bool              // by us
+	Suspended bool              // by us, and not running again since
+	History   []Point           // of its priority, newest last, at most 20
+}
+
+// Point is one change of a job's priority.
+type Point struct {
+	At       time.Time         `json:"at"`
+	Priority backends.Priority `json:"priority"`
+	Why      string            `json:"why"`
+}
+
+// Phase is where a reclaim is in its life (R18).
+type Phase string
+
+// The phases. The last three are ends.
+const (
+	Planned    Phase = "planned"     // intended; nothing is known to be done
+	Acted      Phase = "acted"       // its victims were told to go
+	Freed      Phase = "freed"       // their slots are free
+	HandedOver Phase = "handed over" // its beneficiary runs
+	Expired    Phase = "expired"     // it took too long
+	Cancelled  Phase = "cancelled"   // its beneficiary needs it no more, or it could not be done
+)
+
+// Open tells whether a reclaim in this phase still has something to do.
+func (p Phase) Open() bool { return p == Planned || p == Acted || p == Freed }
+
+// Reclaim is one taking back of slots: durable from before its first act.
+type Reclaim struct {
+	ID          int64
+	Beneficiary backends.ID
+	Project     string // the beneficiary's
+	User        string
+	Need        int                  // slots taken back
+	Hosts       []backends.Placement // where the beneficiary shall run
+	Victims     []Victim
+	Phase       Phase
+	Why         string // what ended it, or moved it to its phase
+	Planned     time.Time
+	Acted       time.Time
+	Freed       time.Time
+	Ended       time.Time
+}
+
+// Victim is a job that loses its slots to a reclaim.
+type Victim struct {
+	ID       backends.ID
+	Project  string // project it counts under; "" for a user's
+	User     string
+	Started  time.Time // the run that is meant
+	Slots    int
+	Mode     backends.Mode
+	RanFor   time.Duration // lost, if it is requeued
+	Fate     Fate
+	Released bool
+}
+
+// Fate is what became of a victim.
+type Fate string
+
+// The fates.
+const (
+	Intended Fate = ""       // still in the run that is meant
+	Taken    Fate = "taken"  // requeued or suspended by us
+	Gone     Fate = "gone"   // ended, or left that run, without us
+	Spared   Fate = "spared" // the reclaim ended before its turn came
+)
+
+// Verb is what an action does.
+type Verb string
+
+// The verbs.
+const (
+	Rank      Verb = "rank"
+	Move      Verb = "move"
+	PinTo     Verb = "pin"
+	Unpin     Verb = "unpin"
+	Reserve   Verb = "reserve"
+	Unreserve Verb = "unreserve"
+	Requeue   Verb = "requeue"
+	Suspend   Verb = "suspend"
+	Hold      Verb = "hold" // or renew
+	Release   Verb = "release"
+	Resume    Verb = "resume"
+)
+
+// Action is one thing to do to one job. Actions are done in the order of the
+// plan; those of one reclaim depend on each other: where one fails, the later
+// ones of the same reclaim are left out.
+type Action struct {
+	Verb     Verb
+	Job      backends.ID
+	For      backends.ID // beneficiary; zero: none
+	Reclaim  int64       // 0: belongs to none
+	Hosts    []string
+	Queue    string // of a Move
+	Priority backends.Priority
+	Until    time.Time
+	Started  time.Time // the run that is meant
+	Mark     string
+	Notice   string
+	Reason   string
+}
+
+// Skipped is something that was not done, and why.
+type Skipped struct {
+	Job    backends.ID
+	Reason string
+}
+
+// Plan is what Make decided.
+type Plan struct {
+	At       time.Time
+	Actions  []Action
+	Skipped  []Skipped
+	Warnings []string
+	Memory   Memory // for the next cycle; valid whether or not the actions succeed
+	Pools    []PoolStatus
+	Farm     FarmStatus
+}
+
+// PoolStatus is how a pool stands.
+type PoolStatus struct {
+	Allocation
+	Charged   int  // slots of running jobs
+	Held      int  // slots of pending jobs that were given room
+	Waiting   int  // slots of entitled pending jobs beyond the room
+	Below     bool // it has room: the filter submits its jobs next in line (R12)
+	Reachable int  // of its unmet slots, how many could be taken back now
+}
+
+// FarmStatus is the farm in figures, all in slots of managed hosts that are up.
+type FarmStatus struct {
+	Slots         int
+	Down          int
+	Running       int
+	PBA           int
+	Normal        int
+	Suspended     int
+	Guaranteed    int
+	TakeBack      int  // could be taken back now
+	Unmet         int  // of guarantees, with jobs waiting for them
+	Unpreemptable int  // held by normal jobs that can't be taken back
+	LowerThem     bool // beyond unpreemptable.max_share: the filter lowers such jobs (R22)
+}
