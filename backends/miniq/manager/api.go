@@ -1,0 +1,287 @@
+// Package manager is the scheduler of the bundled queue, as a pure state
+// machine: Step takes an event and its time and returns what is to be done. It
+// knows jobs, nodes and reservations; it knows no process, no file and no
+// clock. The daemon runs it in earnest, the simulator under virtual time.
+//
+// The same events at the same times always give the same state and effects, so
+// that a journal of events is a journal of the queue.
+package manager
+
+import (
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Config is the policy of the queue.
+type Config struct {
+	SlotsOnly      bool          // schedule_by: slots; false: slots and memory
+	ReserveAfter   time.Duration // a job that waited so long for resources reserves them; 0: never
+	AgeingInterval time.Duration // a waiting job's value grows by one at each multiple of it since the Unix epoch; 0: never
+	AgeingCap      int           // ticks that one job may gain over its life
+	KillGrace      time.Duration // between SIGTERM and SIGKILL of a killed job, or one over its run limit; 0: 10 s
+	Queues         []Queue       // the first one is the default; empty: normal and low
+}
+
+// Queue is a name under which jobs are submitted, and the level they get there.
+type Queue struct {
+	Name  string
+	Level backends.Level
+}
+
+// Event is something that happened: one of the types of this file that say so.
+// Events hold plain values only; EncodeEvent and DecodeEvent write and read them.
+type Event interface{ event() }
+
+// Result is what the one who caused an event is told. Submitted belongs to
+// Submit; Errors to every event on jobs or runs, one for each element of its list (one
+// for an event on a single job, run or node); both are nil for the others.
+type Result struct {
+	Submitted []backends.Submitted
+	Errors    backends.Errors
+}
+
+// By is who asks. Permission is decided here: everyone may act upon their own
+// jobs as far as LevelNext, an admin on all jobs in all ways.
+type By struct {
+	User  string
+	Admin bool
+}
+
+// Submit hands jobs in. A Spec is kept as it is given and comes back in
+// StartRun; the manager looks at what it schedules by and never at Command,
+// Script, Dir, Env, Umask, Stdin, Stdout, Stderr: whoever keeps those elsewhere
+// leaves them out. A zero Priority means the queue's default.
+type Submit struct {
+	By    By
+	Specs []backends.Spec
+}
+
+// Kill ends jobs, pending ones at once.
+type Kill struct {
+	By  By
+	IDs []backends.ID
+}
+
+// Requeue puts running (or suspended) jobs back into the queue. Mark and Until
+// are an admin's. Who asks twice gets ErrWrongState. If the run ends by itself
+// with status 0 before it could be killed, the job is done: see Ended.
+type Requeue struct {
+	By   By
+	Acts []backends.Act
+}
+
+// Suspend stops running jobs. Their slots are free at once, in this very step:
+// carry effects out in their order. Their memory is not.
+type Suspend struct {
+	By   By
+	Acts []backends.Act
+}
+
+// Resume lets suspended jobs go on when they fit. A job that is held by
+// HeldUntil is resumed after that; only an admin's Resume lifts it.
+type Resume struct {
+	By  By
+	IDs []backends.ID
+}
+
+// Hold keeps pending jobs from starting, as their owner would.
+type Hold struct {
+	By  By
+	IDs []backends.ID
+}
+
+// Release undoes Hold. It never lifts HoldUntil.
+type Release struct {
+	By  By
+	IDs []backends.ID
+}
+
+// Rank gives jobs their place in the queue. Priorities above LevelNext are an admin's.
+type Rank struct {
+	By       By
+	Rankings []backends.Ranking
+}
+
+// Pin binds pending jobs to hosts; an admin's.
+type Pin struct {
+	By   By
+	Pins []backends.Pin
+}
+
+// HoldUntil sets the engine's hold; an admin's.
+type HoldUntil struct {
+	By    By
+	Holds []backends.HoldUntil
+}
+
+// Reserve keeps what frees on hosts for a job; an admin's.
+type Reserve struct {
+	By           By
+	Reservations []backends.Reservation
+}
+
+// Move puts pending jobs into another queue; they keep their value and get that
+// queue's level.
+type Move struct {
+	By    By
+	IDs   []backends.ID
+	Queue string
+}
+
+// NodeUp says that a node offers its host, for the first time, again, or with
+// other figures. Runs on it that the manager knows go on.
+type NodeUp struct {
+	Name   string
+	Slots  int
+	Memory int64 // bytes; 0: not managed there
+	Closed bool  // it takes no new jobs
+}
+
+// NodeDown says that a node can't be asked. Its runs stay as they are, nothing
+// starts there; only RunLost or Ended ends a run.
+type NodeDown struct{ Name string }
+
+// NodeGone takes a node out of the farm. ErrWrongState while it has runs.
+type NodeGone struct{ Name string }
+
+// Started confirms that a run has begun. It changes no time: a run counts from
+// the step that decided it.
+type Started struct {
+	ID  backends.ID
+	Run int
+}
+
+// StartFailed says that a run could not be begun and has no process. The job is
+// pending again and tried later, at most MaxStarts times in a row; then it ends.
+type StartFailed struct {
+	ID     backends.ID
+	Run    int
+	Reason string
+}
+
+// MaxStarts is how many starts in a row may fail before a job ends.
+const MaxStarts = 3
+
+// Ended says that a run's processes are gone. An event of another run than the
+// job's own is passed over with ErrWrongState.
+type Ended struct {
+	ID       backends.ID
+	Run      int
+	ExitCode int // 128 + signal for a killed process
+}
+
+// RunLost says that nobody knows how a run ended and that nothing of it runs
+// any more. A rerunnable job is pending again, another one ends as Exited.
+type RunLost struct {
+	ID     backends.ID
+	Run    int
+	Reason string
+}
+
+// Tick says that time passed: due at WakeAt, harmless at any other time.
+type Tick struct{}
+
+// Forget drops jobs that ended before a time.
+type Forget struct{ EndedBefore time.Time }
+
+// Configure replaces the policy.
+type Configure struct{ Config Config }
+
+func (Submit) event()      {}
+func (Kill) event()        {}
+func (Requeue) event()     {}
+func (Suspend) event()     {}
+func (Resume) event()      {}
+func (Hold) event()        {}
+func (Release) event()     {}
+func (Rank) event()        {}
+func (Pin) event()         {}
+func (HoldUntil) event()   {}
+func (Reserve) event()     {}
+func (Move) event()        {}
+func (NodeUp) event()      {}
+func (NodeDown) event()    {}
+func (NodeGone) event()    {}
+func (Started) event()     {}
+func (StartFailed) event() {}
+func (Ended) event()       {}
+func (RunLost) event()     {}
+func (Tick) event()        {}
+func (Forget) event()      {}
+func (Configure) event()   {}
+
+// Effect is something to do, after the event is on disk and in the order given.
+type Effect interface{ effect() }
+
+// StartRun starts a run of a job. (ID, Run) never comes twice.
+type StartRun struct {
+	ID       backends.ID
+	Run      int // 1, 2, … over the job's life
+	User     string
+	Hosts    []backends.Placement // at least one; the first is where its processes start
+	Requeues int                  // ALLOTMENT_REQUEUES
+	Queue    string
+	At       time.Time      // Job.Started of this run
+	Spec     *backends.Spec // as submitted, shared by an array's elements: don't change it
+}
+
+// KillRun ends a run: SIGTERM to all its processes (and SIGCONT, if they are
+// stopped), SIGKILL after Grace. It may come again for the same run, with a
+// shorter grace; the sooner end holds. A run that has not begun yet must not begin.
+type KillRun struct {
+	ID    backends.ID
+	Run   int
+	Grace time.Duration // 0: SIGKILL at once
+}
+
+// StopRun stops all processes of a run (SIGSTOP).
+type StopRun struct {
+	ID  backends.ID
+	Run int
+}
+
+// ContinueRun lets them go on (SIGCONT).
+type ContinueRun struct {
+	ID  backends.ID
+	Run int
+}
+
+// Notice is a line for the job's own record, and for its output where a run is there.
+type Notice struct {
+	ID   backends.ID
+	Run  int // 0: it has none now
+	Text string
+}
+
+// Finished says that a job ended and how; it comes once in its life.
+type Finished struct{ Job backends.Job }
+
+// Forgotten says that nothing is known of these jobs any more.
+type Forgotten struct{ IDs []backends.ID }
+
+// WakeAt asks for a Tick at the one next instant at which something changes by
+// itself; the zero time: nothing will. It replaces the one before and comes
+// only when it differs from it.
+type WakeAt struct{ At time.Time }
+
+func (StartRun) effect()    {}
+func (KillRun) effect()     {}
+func (StopRun) effect()     {}
+func (ContinueRun) effect() {}
+func (Notice) effect()      {}
+func (Finished) effect()    {}
+func (Forgotten) effect()   {}
+func (WakeAt) effect()      {}
+
+// Run is a run that the manager believes alive, for a daemon that restarts:
+// carrying out StartRun if it was never claimed, then KillRun if Killing, then
+// StopRun if Stopped brings a node to what the manager believes.
+type Run struct {
+	StartRun
+	Confirmed bool // Started was seen
+	Stopped   bool
+	Killing   bool          // a KillRun was given
+	Grace     time.Duration // of that one
+	KilledAt  time.Time     // when it was given
+}
