@@ -1,0 +1,119 @@
+package backendtest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// What only the engine does: conditional acts, and holds that end by themselves.
+var actCases = []testCase{
+	{"an act on another run is refused", testConditional},
+	{"the mark is shown", testMark},
+	{"a requeued job is held until its time", testRequeueUntil},
+	{"a suspended job is held until its time", testSuspendUntil},
+	{"the engine's hold", testHoldUntil},
+}
+
+func testConditional(s *suite) {
+	id := s.running(s.job(s.newGate(), 1))
+	was := s.look(id)
+	wrong := backends.Act{ID: id, Started: was.Started.Add(-time.Hour), Until: s.now().Add(time.Hour), Mark: "r1"}
+	for what, errs := range map[string]backends.Errors{
+		"requeue": s.Backend.Requeue(s.ctx, []backends.Act{wrong}),
+		"suspend": s.Backend.Suspend(s.ctx, []backends.Act{wrong}),
+	} {
+		if !errors.Is(errs[0], backends.ErrWrongState) {
+			s.Errorf("%s of a run that is over: %v, want %v", what, errs[0], backends.ErrWrongState)
+		}
+	}
+	is := s.look(id)
+	if is.State != backends.Running || !is.Started.Equal(was.Started) || is.Mark != "" || !is.HeldUntil.IsZero() || is.Requeues != 0 {
+		s.Errorf("job %+v, want it untouched", is)
+	}
+	s.do("requeue of the run that is meant", s.Backend.Requeue(s.ctx, []backends.Act{{ID: id, Started: was.Started}}))
+	again := s.awaitJob(id, "its second run", func(j backends.Job) bool { return j.State == backends.Running && j.Requeues == 1 })
+	if err := s.Backend.Suspend(s.ctx, []backends.Act{{ID: id, Started: was.Started}}).First(); !errors.Is(err, backends.ErrWrongState) {
+		s.Errorf("suspending run 1 while run 2 is on: %v, want %v", err, backends.ErrWrongState)
+	}
+	if again.Started.Equal(was.Started) {
+		s.Errorf("two runs of job %v started at %v: they can't be told apart", id, was.Started)
+	}
+}
+
+func testMark(s *suite) {
+	jobs := []backends.ID{s.running(s.job(s.newGate(), 1)), s.running(s.job(s.newGate(), 1))}
+	until := s.now().Add(time.Hour)
+	s.do("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: jobs[0], Until: until, Mark: "r7", Notice: "requeued for chipA by pba"}}))
+	s.do("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: jobs[1], Until: until, Mark: "r8"}}))
+	for i, want := range []string{"r7", "r8"} {
+		if j := s.look(jobs[i]); j.Mark != want {
+			s.Errorf("job %v shows the mark %q right after it was set, want %q", jobs[i], j.Mark, want)
+		}
+	}
+	s.awaitState(jobs[0], backends.Pending)
+	s.awaitState(jobs[1], backends.Suspended)
+	farm := s.farm()
+	for i := range farm.Jobs {
+		if j := &farm.Jobs[i]; j.Mark == "" {
+			s.Errorf("the snapshot shows no mark on job %v", j.ID)
+		}
+	}
+}
+
+func testRequeueUntil(s *suite) {
+	s.need(s.able.HoldUntil != nil, "hold a job until a time")
+	id := s.running(s.job(s.newGate(), 1))
+	until := s.now().Add(2 * s.Shortest)
+	s.do("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: id, Started: s.look(id).Started, Until: until}}))
+	j := s.awaitJob(id, "back in the queue", func(j backends.Job) bool {
+		return j.Requeues == 1 && j.State == backends.Pending || !j.Started.Before(until)
+	})
+	if j.State == backends.Pending && (j.Eligible() || j.HeldUntil.IsZero()) {
+		s.Errorf("job %+v, want it held until %v", j, until)
+	}
+	j = s.awaitJob(id, "its second run, with nobody's help", func(j backends.Job) bool { return j.State == backends.Running && j.Requeues == 1 })
+	if j.Started.Before(until.Truncate(time.Second)) {
+		s.Errorf("started again at %v, held until %v", j.Started, until)
+	}
+}
+
+func testSuspendUntil(s *suite) {
+	s.need(s.able.HoldUntil != nil, "hold a job until a time")
+	id := s.running(s.job(s.newGate(), 1))
+	until := s.now().Add(2 * s.Shortest)
+	s.do("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: id, Started: s.look(id).Started, Until: until}}))
+	s.awaitJob(id, "suspended", func(j backends.Job) bool { return j.State == backends.Suspended || !j.Started.Before(until) })
+	j := s.awaitState(id, backends.Running)
+	if j.Started.Before(until.Truncate(time.Second)) || j.Requeues != 0 {
+		s.Errorf("went on at %v with %d requeues, held until %v", j.Started, j.Requeues, until)
+	}
+}
+
+func testHoldUntil(s *suite) {
+	s.need(s.able.HoldUntil != nil, "hold a job until a time")
+	_, g := s.fullFarm()
+	ids := s.submit(s.short(1), s.short(1), s.short(1))
+	hour := s.now().Add(time.Hour)
+	s.do("hold until", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0], Until: hour}, {ID: ids[1], Until: hour}}))
+	s.open(g)
+	s.awaitState(ids[2], backends.Done)
+	s.do("release by the owner", s.Backend.Release(s.ctx, ids[:2]))
+	s.awaitState(s.submitOne(s.short(1)), backends.Done)
+	for _, id := range ids[:2] {
+		if j := s.look(id); j.State != backends.Pending || j.Eligible() || j.HeldUntil.IsZero() {
+			s.Errorf("job %+v, want it held: its owner can't lift the engine's hold", j)
+		}
+	}
+	s.do("a zero time", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0]}}))
+	s.awaitState(ids[0], backends.Done)
+	soon := s.now().Add(s.Shortest)
+	s.do("a nearer time", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[1], Until: soon}}))
+	if j := s.awaitState(ids[1], backends.Done); j.Started.Before(soon.Truncate(time.Second)) {
+		s.Errorf("started at %v, held until %v", j.Started, soon)
+	}
+	if err := s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[1], Until: hour}}).First(); !errors.Is(err, backends.ErrWrongState) {
+		s.Errorf("holding an ended job: %v, want %v", err, backends.ErrWrongState)
+	}
+}

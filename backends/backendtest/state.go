@@ -1,0 +1,220 @@
+package backendtest
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// What a job's owner may do with it, and in which order jobs start.
+var stateCases = []testCase{
+	{"priority order, then first come first served", testPriorityOrder},
+	{"rank", testRank},
+	{"ageing", testAgeing},
+	{"requeue keeps ID and place, and counts", testRequeue},
+	{"suspend and resume", testSuspend},
+	{"hold and release", testHold},
+	{"begin time", testBeginTime},
+	{"move to another queue", testMove},
+}
+
+// fullFarm runs one job on every slot; what is submitted then, waits.
+func (s *suite) fullFarm() (backends.ID, gate) {
+	s.Helper()
+	g := s.newGate()
+	return s.running(s.job(g, hostCount*slotsPerHost)), g
+}
+
+func (s *suite) wantOrder(ids []backends.ID, want ...backends.ID) {
+	s.Helper()
+	for _, id := range ids {
+		s.awaitState(id, backends.Done)
+	}
+	if got := s.order(ids); !slices.Equal(got, want) {
+		s.Errorf("jobs started in the order %v, want %v", got, want)
+	}
+}
+
+func testPriorityOrder(s *suite) {
+	_, g := s.fullFarm()
+	at := func(p backends.Priority) backends.Spec {
+		spec := s.short(hostCount * slotsPerHost) // one at a time
+		spec.Priority = p
+		return spec
+	}
+	ids := s.submit(at(20), at(backends.At(backends.LevelLow, 20)), at(backends.At(backends.LevelNext, 20)), at(20), at(21))
+	s.open(g)
+	s.wantOrder(ids, ids[2], ids[4], ids[0], ids[3], ids[1])
+}
+
+func testRank(s *suite) {
+	_, g := s.fullFarm()
+	var ids []backends.ID
+	for range 4 {
+		ids = append(ids, s.submitOne(s.short(hostCount*slotsPerHost)))
+	}
+	ranks := []backends.Priority{backends.At(backends.LevelVictim, 30), backends.At(backends.LevelHandOver, 20), backends.At(backends.LevelPBA, 120), backends.At(backends.LevelPBA, 121)}
+	var rankings []backends.Ranking
+	for i, p := range ranks {
+		rankings = append(rankings, backends.Ranking{ID: ids[i], Priority: p})
+	}
+	s.do("rank", s.Backend.Rank(s.ctx, rankings))
+	for i, id := range ids {
+		if got := s.look(id).Priority; got < ranks[i] || got > ranks[i]+2 { // a tick may have passed
+			s.Errorf("job %v was given %d and shows %d", id, ranks[i], got)
+		}
+	}
+	s.open(g)
+	s.wantOrder(ids, ids[1], ids[3], ids[2], ids[0])
+}
+
+func testAgeing(s *suite) {
+	s.need(s.able.Ages > 0, "age jobs")
+	if s.able.Ages > 2*time.Second && s.Step == nil {
+		s.Skipf("skipped: this queue ages once in %v, too long to wait for", s.able.Ages)
+	}
+	s.fullFarm()
+	id := s.submitOne(s.job(s.newGate(), 1))
+	held := s.job(s.newGate(), 1)
+	held.Hold = true
+	still := s.submitOne(held)
+	s.awaitJob(id, "aged by two ticks", func(j backends.Job) bool {
+		return j.Priority == backends.At(backends.LevelNormal, backends.DefaultValue+2)
+	})
+	if got := s.look(still).Priority; got.Value() != backends.DefaultValue {
+		s.Errorf("a held job shows %d, want %d: it does not age", got.Value(), backends.DefaultValue)
+	}
+}
+
+func testRequeue(s *suite) {
+	g := s.newGate()
+	first := s.running(s.job(g, hostCount*slotsPerHost))
+	later := s.submitOne(s.short(hostCount * slotsPerHost))
+	was := s.look(first)
+	s.do("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: first, Started: was.Started}}))
+	is := s.awaitJob(first, "running again", func(j backends.Job) bool {
+		return j.State == backends.Running && j.Requeues == 1 && j.Started.After(was.Started)
+	})
+	if !is.Submitted.Equal(was.Submitted) {
+		s.Errorf("submitted %v before, %v after the requeue; want the same place", was.Submitted, is.Submitted)
+	}
+	if j := s.look(later); !j.Started.IsZero() {
+		s.Errorf("job %v, submitted later, started before the requeued one got its place again", later)
+	}
+	if !s.NoProcesses {
+		s.await("both runs to tell their count", func() (bool, string) {
+			got := s.readFile(string(g) + ".runs")
+			return got == "0\n1\n", strings.ReplaceAll(got, "\n", " ") + "in ALLOTMENT_REQUEUES, want 0 1"
+		})
+	}
+	s.open(g)
+	s.awaitState(first, backends.Done)
+	for _, err := range s.Backend.Requeue(s.ctx, []backends.Act{{ID: first}}) {
+		if !errors.Is(err, backends.ErrWrongState) {
+			s.Errorf("requeue of an ended job: %v, want %v", err, backends.ErrWrongState)
+		}
+	}
+}
+
+func testSuspend(s *suite) {
+	g := s.newGate()
+	whole := hostCount * slotsPerHost
+	first := s.running(s.job(g, whole))
+	was := s.look(first)
+	act := []backends.Act{{ID: first, Started: was.Started, Until: s.now().Add(time.Hour)}}
+	s.do("suspend", s.Backend.Suspend(s.ctx, act))
+	s.awaitState(first, backends.Suspended)
+	if err := s.Backend.Suspend(s.ctx, act).First(); !errors.Is(err, backends.ErrWrongState) {
+		s.Errorf("suspending a suspended job: %v, want %v", err, backends.ErrWrongState)
+	}
+	blocker := s.newGate()
+	if s.able.SuspendFrees {
+		other := s.running(s.job(blocker, 1))
+		s.do("resume a job that does not fit", s.Backend.Resume(s.ctx, []backends.ID{first}))
+		j := s.awaitJob(first, "waiting to be resumed", func(j backends.Job) bool { return j.Resuming || j.State == backends.Running })
+		if j.State != backends.Suspended {
+			s.Errorf("resumed beside job %v, beyond what its hosts offer", other)
+		}
+		s.do("resume again", s.Backend.Resume(s.ctx, []backends.ID{first}))
+		s.usable()
+	} else {
+		s.do("resume", s.Backend.Resume(s.ctx, []backends.ID{first}))
+	}
+	s.open(blocker)
+	is := s.awaitState(first, backends.Running)
+	s.do("resume a running job", s.Backend.Resume(s.ctx, []backends.ID{first}))
+	if is.Requeues != 0 || !slices.Equal(hostsOf(is), hostsOf(was)) || is.Resuming {
+		s.Errorf("resumed as %+v, was %+v; want the same run on the same hosts", is, was)
+	}
+	if is.Started.Before(was.Started) || s.able.SuspendFrees && !is.Started.After(was.Started) {
+		s.Errorf("started %v, at first %v; a resumed job tells its resume", is.Started, was.Started)
+	}
+	s.open(g)
+	s.awaitState(first, backends.Done)
+	if !s.NoProcesses {
+		s.wantFile(string(g)+".runs", "0\n")
+	}
+}
+
+func testHold(s *suite) {
+	spec := s.short(1)
+	spec.Hold = true
+	submittedHeld := s.submitOne(spec)
+	full, g := s.fullFarm()
+	heldLater := s.submitOne(s.short(1))
+	s.do("hold", s.Backend.Hold(s.ctx, []backends.ID{heldLater}))
+	s.awaitState(heldLater, backends.Held)
+	if err := s.Backend.Hold(s.ctx, []backends.ID{full}).First(); !errors.Is(err, backends.ErrWrongState) {
+		s.Errorf("hold of a running job: %v, want %v", err, backends.ErrWrongState)
+	}
+	s.open(g)
+	s.awaitState(s.submitOne(s.short(1)), backends.Done) // there is room now
+	both := []backends.ID{submittedHeld, heldLater}
+	for _, id := range both {
+		if j := s.look(id); j.State != backends.Held || !j.Started.IsZero() {
+			s.Errorf("job %v is %v, want held: a later one has ended already", id, j.State)
+		}
+	}
+	s.do("release", s.Backend.Release(s.ctx, both))
+	for _, id := range both {
+		s.awaitState(id, backends.Done)
+	}
+}
+
+func testBeginTime(s *suite) {
+	begin := s.now().Add(2 * s.Shortest)
+	spec := s.short(1)
+	spec.BeginTime = begin
+	id := s.submitOne(spec)
+	j := s.look(id)
+	if j.Started.IsZero() && (j.State != backends.Pending || j.Wait != backends.WaitTime || !j.BeginTime.Truncate(time.Second).Equal(begin.Truncate(time.Second))) {
+		s.Errorf("job %+v, want it pending for its begin time %v", j, begin)
+	}
+	if j := s.awaitState(id, backends.Done); j.Started.Before(begin.Truncate(time.Second)) {
+		s.Errorf("started at %v, before its begin time %v", j.Started, begin)
+	}
+}
+
+func testMove(s *suite) {
+	s.need(s.able.Move != nil, "move jobs to another queue")
+	if s.OtherQueue == "" {
+		s.Skip("skipped: the harness names no other queue")
+	}
+	s.fullFarm()
+	ids := s.submit(s.job(s.newGate(), 1), s.job(s.newGate(), 1))
+	from := s.look(ids[0]).Queue
+	s.do("move", s.able.Move(s.ctx, ids[:1], s.OtherQueue))
+	if a, b := s.look(ids[0]).Queue, s.look(ids[1]).Queue; a != s.OtherQueue || b != from {
+		s.Errorf("queues %q and %q after the first moved, want %q and %q", a, b, s.OtherQueue, from)
+	}
+	if err := s.able.Move(s.ctx, ids[1:], "no such queue").First(); err == nil {
+		s.Error("moved to a queue that there is not")
+	}
+	s.do("move back", s.able.Move(s.ctx, ids[:1], from))
+	if got := s.look(ids[0]); got.Queue != from || got.Priority.Level() != backends.LevelNormal {
+		s.Errorf("moved back: queue %q, priority %d; want %q, a normal job", got.Queue, got.Priority, from)
+	}
+}
