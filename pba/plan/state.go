@@ -25,6 +25,7 @@ type Policy struct {
 	Allocations []Allocation // those in force now
 
 	Queues       []string // managed queues; empty: every queue
+	LowQueue     string   // where the filter sends what failed a test
 	Hosts        []string // managed hosts; empty: every host
 	NeverVictims Exempt
 
@@ -74,6 +75,9 @@ type Allocation struct {
 	Guarantee int // slots now; R25 and R26 may make it differ from what was planned
 }
 
+// Key names what an allocation is for, the same in every week.
+func (a Allocation) Key() string { return a.Project + "\x00" + a.User + "\x00" + a.Step }
+
 // Memory is what one cycle hands to the next. It is stored by the ledger and
 // changed by Make alone.
 type Memory struct {
@@ -82,7 +86,7 @@ type Memory struct {
 	NextID     int64     // of the next reclaim
 	Jobs       map[backends.ID]JobMemory
 	Reclaims   []Reclaim           // all open ones, and closed ones for an hour (R22); by ID
-	RunTimes   map[string][]RunEnd // by project: its last 30 ended jobs, oldest first
+	RunTimes   map[string][]RunEnd // by Allocation.Key: the pool's last 30 ended jobs, oldest first
 	EndedSince time.Time           // jobs that ended before have been looked at
 }
 
@@ -92,26 +96,25 @@ type RunEnd struct {
 	Ran time.Duration
 }
 
-// JobMemory is what is remembered of a job that was ever more than an ordinary
-// pending or running one.
+// JobMemory is what is remembered of a job that is, or was, more than an
+// ordinary one. What the queue itself tells (pins, holds) is not repeated here.
 type JobMemory struct {
-	Pool    int64     // allocation that it holds room in or is charged to; 0: none
-	Entered time.Time // since when it holds that
-	Head    bool      // it waits for more than its pool's room, and keeps that (R12)
+	Pool    int64     // allocation that it is charged to or holds room in; 0: none
+	Entered time.Time // since when it holds that room
+	Kept    int       // of a head: slots of room that it keeps although it needs more (R12); 0: not a head
 
 	Clock     time.Duration // waited within the allocation and eligible, as R14 counts
-	ClockSeen time.Time     // the cycle that counted last; zero: it does not run
+	ClockSeen time.Time     // the cycle that counted last; zero: the clock stands still
 
-	Requeues  int               // our reclaims that it was a victim of, either way
-	Expired   int               // reclaims for it that expired (R19)
-	Backoff   time.Time         // no reclaim for it before
-	Written   backends.Priority // what we wrote last
-	Touched   bool              // Written means something
-	Pinned    bool              // by us
-	Held      bool              // by us
-	Reserved  bool              // by us
-	Suspended bool              // by us, and not running again since
-	History   []Point           // of its priority, newest last, at most 20
+	Requeues int       // our reclaims that it was a victim of, either way
+	Expired  int       // reclaims for it that expired (R19)
+	Backoff  time.Time // no reclaim for it before
+
+	Written       backends.Priority // what we wrote last
+	WrittenAt     time.Time         // zero: never
+	Reserved      []string          // hosts that it reserves (R15)
+	ReservedUntil time.Time
+	History       []Point // of its priority, newest last, at most 20
 }
 
 // Point is one change of a job's priority.
@@ -210,6 +213,7 @@ type Action struct {
 	Until    time.Time
 	Started  time.Time // the run that is meant
 	Mark     string
+	Grace    time.Duration // of a Requeue
 	Notice   string
 	Reason   string
 }
