@@ -1,0 +1,146 @@
+// Package home knows where the files of a run are: in ALLOTMENT_HOME, in the
+// system's directories, or in the user's own.
+package home
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Paths are the places of one run. Two homes never share one.
+type Paths struct {
+	Config  string // the config file; it may be missing
+	State   string // directory of what must survive: ledger, snapshot, jobs
+	Runtime string // directory of sockets and locks
+}
+
+// Directories of a run by root, and of users who have none of their own.
+const (
+	systemConfig  = "/etc/allotment/config.yaml"
+	systemState   = "/var/lib/allotment"
+	systemRuntime = "/run/allotment"
+)
+
+// socketName is the longest name that is put into Runtime, and maxSocket the
+// longest path that a socket may have (Linux ends them after 107 bytes; a
+// temporary name may be longer than the final one).
+const (
+	socketName = "miniq.sock"
+	maxSocket  = 100
+)
+
+// Find tells where the files are, for an environment and a user.
+//
+//   - ALLOTMENT_HOME names the one directory of a run, whoever runs it.
+//   - Root has /etc/allotment, /var/lib/allotment and /run/allotment.
+//   - A user has the XDG directories, unless only the system has a config file:
+//     then the site's farm is meant.
+//
+// ALLOTMENT_CONFIG names another config file in each of these. Nothing is
+// created: see Prepare.
+func Find(env func(string) string, uid int) (Paths, error) {
+	return find(env, uid, func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+func find(env func(string) string, uid int, exists func(string) bool) (Paths, error) {
+	paths, err := places(env, uid, exists)
+	if err != nil {
+		return Paths{}, err
+	}
+	if config := env("ALLOTMENT_CONFIG"); config != "" {
+		if paths.Config, err = filepath.Abs(config); err != nil {
+			return Paths{}, fmt.Errorf("find ALLOTMENT_CONFIG %q: %w", config, err)
+		}
+	}
+	if len(filepath.Join(paths.Runtime, socketName)) > maxSocket {
+		// Always below /tmp, not TMPDIR, which may differ between a job and the
+		// shell that it came from: all must meet at the same socket.
+		hash := sha256.Sum256([]byte(paths.Runtime))
+		paths.Runtime = "/tmp/allotment-" + strconv.Itoa(uid) + "-" + hex.EncodeToString(hash[:8])
+	}
+	return paths, nil
+}
+
+func places(env func(string) string, uid int, exists func(string) bool) (Paths, error) {
+	if dir := env("ALLOTMENT_HOME"); dir != "" {
+		dir, err := filepath.Abs(dir)
+		if err != nil {
+			return Paths{}, fmt.Errorf("find ALLOTMENT_HOME %q: %w", env("ALLOTMENT_HOME"), err)
+		}
+		return Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}, nil
+	}
+	system := Paths{Config: systemConfig, State: systemState, Runtime: systemRuntime}
+	if uid == 0 {
+		return system, nil
+	}
+	config, err := xdg(env, "XDG_CONFIG_HOME", ".config")
+	if err != nil {
+		return Paths{}, err
+	}
+	state, err := xdg(env, "XDG_STATE_HOME", ".local/state")
+	if err != nil {
+		return Paths{}, err
+	}
+	own := Paths{Config: filepath.Join(config, "config.yaml"), State: state, Runtime: state}
+	if dir := env("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		own.Runtime = filepath.Join(dir, "allotment")
+	}
+	if exists(systemConfig) && !exists(own.Config) {
+		return system, nil
+	}
+	return own, nil
+}
+
+// xdg is our directory below one of the XDG base directories. As their
+// specification wants, a relative value counts as none.
+func xdg(env func(string) string, name, below string) (string, error) {
+	if dir := env(name); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "allotment"), nil
+	}
+	if dir := env("HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, below, "allotment"), nil
+	}
+	return "", fmt.Errorf("neither HOME nor %s names a directory: set ALLOTMENT_HOME", name)
+}
+
+// Prepare makes the directories that are missing: the system's are open to read
+// for everyone, a user's are private. A runtime directory that belongs to
+// somebody else, or that others can write, is refused.
+func (p Paths) Prepare() error {
+	mode := os.FileMode(0o700)
+	if p.State == systemState {
+		mode = 0o755
+	}
+	for _, dir := range []string{p.State, p.Runtime} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return fmt.Errorf("make the directory of this run: %w", err)
+		}
+	}
+	return ownDirectory(p.Runtime)
+}
+
+func ownDirectory(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the runtime directory: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || !info.IsDir():
+		return fmt.Errorf("use runtime directory %s: it is no directory", dir)
+	case int64(stat.Uid) != int64(os.Geteuid()):
+		return fmt.Errorf("use runtime directory %s: it belongs to user ID %d: set ALLOTMENT_HOME to a directory of your own", dir, stat.Uid)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("use runtime directory %s: others can write it (mode %#o): chmod go-w it", dir, info.Mode().Perm())
+	}
+	return nil
+}
+
