@@ -1,0 +1,133 @@
+// Package command runs other programs. Every program that Allotment runs for
+// itself goes through Run: without a shell, with a time limit, in the C locale,
+// with its argv, exit status and stderr in the error.
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Command is a program to run.
+type Command struct {
+	Argv    []string // the program, looked up in PATH if it has no slash, and its arguments
+	Stdin   io.Reader
+	Env     []string      // the whole environment, KEY=value; nil: ours. LC_ALL=C is added
+	Dir     string        // working directory; "": ours
+	Timeout time.Duration // 0: none but the context's
+}
+
+// Error is a program that could not be run, or that failed.
+type Error struct {
+	Argv   []string
+	Status int    // exit status; 128 + signal if one killed it; -1 if it never ran
+	Stderr string // what it said, at most 64 KiB
+	Err    error  // the cause: the context's, or os/exec's
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	for i, arg := range e.Argv {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(quoted(arg))
+	}
+	b.WriteString(": ")
+	b.WriteString(e.Err.Error())
+	if text := strings.TrimSpace(e.Stderr); text != "" {
+		b.WriteString(": ")
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// Unwrap is the cause: context.DeadlineExceeded after the time limit,
+// exec.ErrNotFound for a program that is not there, an *exec.ExitError.
+func (e *Error) Unwrap() error { return e.Err }
+
+// quoted shows an argument so that its ends can be seen.
+func quoted(arg string) string {
+	if arg == "" || strings.ContainsFunc(arg, func(r rune) bool { return r <= ' ' || r == '"' || r == '\'' || !strconv.IsPrint(r) }) {
+		return strconv.Quote(arg)
+	}
+	return arg
+}
+
+const (
+	maxStderr = 64 << 10
+	// drainTime is how long output is awaited from what a program left behind
+	// after its own end.
+	drainTime = 2 * time.Second
+)
+
+// Run runs a program to its end and returns what it wrote on stdout. Its whole
+// process group is killed when the time is up or the context done. Every error
+// is an *Error; what was written until then is returned with it.
+func Run(ctx context.Context, c Command) ([]byte, error) {
+	if len(c.Argv) == 0 {
+		return nil, &Error{Status: -1, Err: errors.New("no program to run")}
+	}
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no end after %v: %w", c.Timeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	var stdout bytes.Buffer
+	stderr := limited{left: maxStderr}
+	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, &stdout, &stderr
+	cmd.Dir = c.Dir
+	cmd.Env = append(environment(c.Env), "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = drainTime
+	err := cmd.Run()
+	if err == nil {
+		return stdout.Bytes(), nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return stdout.Bytes(), &Error{Argv: c.Argv, Status: status(cmd.ProcessState), Stderr: stderr.kept.String(), Err: err}
+}
+
+// environment is a copy: the caller's slice must not grow behind its back.
+func environment(env []string) []string {
+	if env == nil {
+		return os.Environ()
+	}
+	return append(make([]string, 0, len(env)+1), env...)
+}
+
+func status(state *os.ProcessState) int {
+	if state == nil {
+		return -1
+	}
+	if wait, ok := state.Sys().(syscall.WaitStatus); ok && wait.Signaled() {
+		return 128 + int(wait.Signal())
+	}
+	return state.ExitCode()
+}
+
+// limited keeps the first bytes that are written to it and swallows the rest.
+type limited struct {
+	kept bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	n := min(len(p), l.left)
+	l.kept.Write(p[:n])
+	l.left -= n
+	return len(p), nil
+}
