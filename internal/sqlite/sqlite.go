@@ -1,0 +1,162 @@
+// Package sqlite opens every SQLite file: with the same pragmas on every
+// connection, one writer, and its schema brought up to date.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/allotment-hpc/allotment/internal/trusted"
+)
+
+// ErrNewer is wrapped when a file's schema is newer than this program knows.
+var ErrNewer = errors.New("it was written by a newer version of Allotment")
+
+// busyTimeout is how long a statement waits for another process's lock.
+const busyTimeout = 5 * time.Second
+
+// Open opens an SQLite file, which it creates if it is missing (its directory
+// must exist), and applies the migrations that it lacks.
+//
+// Migrations are the files NNNN_name.sql at the top of the file system, numbered
+// from 0001 without a gap. Each is applied in a transaction of its own together
+// with its number, user_version: a crash leaves the schema before or after it.
+//
+// What is committed is on the disk (WAL, synchronous=FULL), foreign keys hold,
+// transactions take the write lock when they begin. The pool has one connection,
+// so a caller must close its rows before it asks again. A file that anybody but
+// root and the caller can write is refused (trusted.ErrNotTrusted).
+func Open(path string, migrations fs.FS) (*sql.DB, error) {
+	steps, err := readMigrations(migrations)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := trusted.File(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	db, err := sql.Open("sqlite3", dsn(path))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(1)
+	if err := migrate(context.Background(), db, steps); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	return db, nil
+}
+
+// dsn carries the pragmas: given by Exec they would reach one connection of the
+// pool only.
+func dsn(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + url.Values{
+		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
+		"_foreign_keys": {"1"},
+		"_journal_mode": {"WAL"},
+		"_synchronous":  {"FULL"},
+		"_txlock":       {"immediate"},
+	}.Encode()
+}
+
+// step is one migration; its number is its place, from 1.
+type step struct{ name, script string }
+
+func readMigrations(files fs.FS) ([]step, error) {
+	names, err := fs.Glob(files, "*.sql")
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	slices.Sort(names)
+	steps := make([]step, len(names))
+	for i, name := range names {
+		if !strings.HasPrefix(name, fmt.Sprintf("%04d_", i+1)) {
+			return nil, fmt.Errorf("migration %q: want number %04d", name, i+1)
+		}
+		script, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, fmt.Errorf("read migration: %w", err)
+		}
+		steps[i] = step{name: name, script: string(script)}
+	}
+	return steps, nil
+}
+
+func migrate(ctx context.Context, db *sql.DB, steps []step) error {
+	version, err := firstVersion(ctx, db)
+	if err != nil {
+		return err
+	}
+	for version < len(steps) {
+		if version, err = advance(ctx, db, steps); err != nil {
+			return err
+		}
+	}
+	if version > len(steps) {
+		return fmt.Errorf("%w (its schema is %d, this program's %d): use that version", ErrNewer, version, len(steps))
+	}
+	return nil
+}
+
+// firstVersion is the file's schema number. Another process that makes the same
+// new file a WAL file at this moment locks it in a way that SQLite's own busy
+// handler does not wait for.
+func firstVersion(ctx context.Context, db *sql.DB) (int, error) {
+	for deadline := time.Now().Add(busyTimeout); ; time.Sleep(10 * time.Millisecond) {
+		version, err := userVersion(ctx, db)
+		var busy sqlite3.Error
+		if err == nil || !errors.As(err, &busy) || busy.Code != sqlite3.ErrBusy || time.Now().After(deadline) {
+			return version, err
+		}
+	}
+}
+
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func userVersion(ctx context.Context, q querier) (int, error) {
+	var version int
+	if err := q.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return 0, fmt.Errorf("read its schema version: %w", err)
+	}
+	return version, nil
+}
+
+// advance applies the next migration, unless another process did so by now, and
+// returns the version that the file has then.
+func advance(ctx context.Context, db *sql.DB, steps []step) (int, error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, fmt.Errorf("begin a migration: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit it does nothing
+	version, err := userVersion(ctx, tx)
+	if err != nil || version >= len(steps) {
+		return version, err
+	}
+	next := steps[version]
+	if _, err := tx.ExecContext(ctx, next.script); err != nil {
+		return 0, fmt.Errorf("migration %s: %w", next.name, err)
+	}
+	version++
+	if _, err := tx.ExecContext(ctx, "PRAGMA user_version = "+strconv.Itoa(version)); err != nil {
+		return 0, fmt.Errorf("migration %s: %w", next.name, err)
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, fmt.Errorf("migration %s: %w", next.name, err)
+	}
+	return version, nil
+}
