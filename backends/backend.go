@@ -71,6 +71,7 @@ type Spec struct {
 	Stdin       string // files; %J and %I stand for the job's number and index
 	Stdout      string
 	Stderr      string
+	Truncate    Truncate // files that a run empties first; otherwise it appends
 	RunLimit    time.Duration
 	BeginTime   time.Time
 	Hold        bool
@@ -81,6 +82,9 @@ type Spec struct {
 	After       string // a dependency in LSF's grammar
 	Array       *Array
 }
+
+// Truncate says which of a job's output files its runs overwrite (bsub -oo, -eo).
+type Truncate struct{ Stdout, Stderr bool }
 
 // Array makes a Spec a job array.
 type Array struct {
