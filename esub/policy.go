@@ -1,0 +1,111 @@
+// Package esub is the submit filter's mind: from what a user submits and the
+// site's policy snapshot to what becomes of the job. It is pure; cmd/esub reads
+// the files and asks the kernel. Codecs of the queuing systems' file formats
+// stand beside it (lsf.go).
+package esub
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Answer is what becomes of a job that failed a test of the filter (R1).
+type Answer uint8
+
+// The answers.
+const (
+	Low    Answer = iota // it goes to the lowest queue
+	Reject               // it is not submitted
+	Pass                 // it goes through as it is
+)
+
+func (a Answer) String() string {
+	switch a {
+	case Low:
+		return "low"
+	case Reject:
+		return "reject"
+	case Pass:
+	}
+	return "pass"
+}
+
+// MarshalText writes the answer's name.
+func (a Answer) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; another name is an error.
+func (a *Answer) UnmarshalText(text []byte) error {
+	for _, known := range []Answer{Low, Reject, Pass} {
+		if known.String() == string(text) {
+			*a = known
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is no answer of the filter: want low, reject or pass", text)
+}
+
+// Config is the config file's section filter.
+type Config struct {
+	OnFailure  Answer        `yaml:"on_failure"`  // its project is unknown, or its user not in the project's group
+	OnUntagged Answer        `yaml:"on_untagged"` // it names no project, though there are some
+	OnNoPool   Answer        `yaml:"on_no_pool"`  // its project has no pool for it this week; Low or Pass
+	LowQueue   string        `yaml:"low_queue"`   // "": a lowered job keeps its queue and is only marked
+	StaleAfter time.Duration `yaml:"stale_after"` // a snapshot whose engine has been silent for so long is not trusted
+}
+
+// DefaultConfig is the section as it is when nobody wrote one.
+func DefaultConfig() Config {
+	return Config{OnFailure: Low, OnUntagged: Low, OnNoPool: Pass, LowQueue: "low", StaleAfter: 10 * time.Minute}
+}
+
+// Validate says what is wrong with the section, if anything.
+func (c Config) Validate() error {
+	if c.OnNoPool == Reject {
+		return errors.New("filter.on_no_pool: want pass or low: a project without slots this week may still run normal jobs")
+	}
+	if c.StaleAfter <= 0 {
+		return fmt.Errorf("filter.stale_after: %v: want a time above zero, such as 10m", c.StaleAfter)
+	}
+	return nil
+}
+
+// Settings is the part of a Policy that holds for every job.
+type Settings struct {
+	Config
+	Observe      bool              // only tag: lower, reject and raise nobody, say nothing
+	NextInLine   backends.Priority // what a job next in line is submitted with (R12); 0: the queue has no such place
+	DefaultQueue string            // of jobs that name none
+	MemoryUnit   int64             // bytes that one unit of -M stands for; 0: 1024
+	SuspendFrees bool              // a suspended job's slots are free for others there
+	Queues       []string          // managed queues; empty: every queue
+}
+
+// Policy is all that the filter knows of the site, but for the pools' standing.
+type Policy struct {
+	Settings
+	Projects []Project // names are distinct
+}
+
+// Unknown is a numeric ID that could not be looked up.
+const Unknown int64 = -1
+
+// Project is one that jobs may name.
+type Project struct {
+	Name  string
+	Group string   // UNIX group of those who may submit for it
+	GID   int64    // the group's number, or Unknown: then the test is left to the engine
+	Steps []string // steps that its jobs may name; empty: any
+	Pools []Pool   // in force now
+}
+
+// Pool is an allocation in force. An empty User or Step matches every one.
+type Pool struct {
+	ID    int64 // of the allocation
+	User  string
+	UID   int64 // User's number, or Unknown: then the name decides; means nothing without a User
+	Step  string
+	Slots int // guaranteed now
+}
