@@ -1,0 +1,127 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+)
+
+// Client is a World as one user's backends.Backend. It may be used concurrently.
+type Client struct {
+	world *World
+	by    manager.By
+}
+
+var _ backends.Backend = (*World)(nil)
+
+// As is the world as somebody sees and commands it.
+func (w *World) As(by manager.By) *Client { return &Client{world: w, by: by} }
+
+// reached fails as a queue does that did not answer in time.
+func reached(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	}
+	return nil
+}
+
+// Farm implements backends.Backend.
+func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
+	if err := reached(ctx); err != nil {
+		return nil, err
+	}
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	return c.world.manager.Farm(c.world.now, endedSince), nil
+}
+
+// Jobs implements backends.Backend.
+func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
+	if err := reached(ctx); err != nil {
+		return nil, err
+	}
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	return c.world.manager.Jobs(c.world.now, ids), nil
+}
+
+// Submit implements backends.Backend. The jobs run until World.End, or a kill.
+func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
+	if err := reached(ctx); err != nil {
+		all := make([]backends.Submitted, len(specs))
+		for i := range all {
+			all[i].Err = err
+		}
+		return all
+	}
+	c.world.mu.Lock()
+	defer c.world.mu.Unlock()
+	return c.world.submit(c.by, specs, Work{})
+}
+
+func (c *Client) batch(ctx context.Context, n int, e manager.Event) backends.Errors {
+	if err := reached(ctx); err != nil {
+		return backends.Fail(n, err)
+	}
+	return c.world.Step(e).Errors
+}
+
+// Kill implements backends.Backend.
+func (c *Client) Kill(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), manager.Kill{By: c.by, IDs: ids})
+}
+
+// Requeue implements backends.Backend.
+func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
+	return c.batch(ctx, len(acts), manager.Requeue{By: c.by, Acts: acts})
+}
+
+// Suspend implements backends.Backend.
+func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
+	return c.batch(ctx, len(acts), manager.Suspend{By: c.by, Acts: acts})
+}
+
+// Resume implements backends.Backend.
+func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), manager.Resume{By: c.by, IDs: ids})
+}
+
+// Hold implements backends.Backend.
+func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), manager.Hold{By: c.by, IDs: ids})
+}
+
+// Release implements backends.Backend.
+func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), manager.Release{By: c.by, IDs: ids})
+}
+
+// Rank implements backends.Backend.
+func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+	return c.batch(ctx, len(rankings), manager.Rank{By: c.by, Rankings: rankings})
+}
+
+// Abilities implements backends.Backend: miniq's.
+func (c *Client) Abilities() backends.Abilities {
+	return backends.Abilities{
+		SuspendFrees: true, ResumesFirst: true, Ages: c.world.ages, AgeCap: c.world.ageCap,
+		Pin: func(ctx context.Context, pins []backends.Pin) backends.Errors {
+			return c.batch(ctx, len(pins), manager.Pin{By: c.by, Pins: pins})
+		},
+		HoldUntil: func(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
+			return c.batch(ctx, len(holds), manager.HoldUntil{By: c.by, Holds: holds})
+		},
+		Reserve: func(ctx context.Context, reservations []backends.Reservation) backends.Errors {
+			return c.batch(ctx, len(reservations), manager.Reserve{By: c.by, Reservations: reservations})
+		},
+		Move: func(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
+			return c.batch(ctx, len(ids), manager.Move{By: c.by, IDs: ids, Queue: queue})
+		},
+	}
+}
+
+// Close implements backends.Backend; there is nothing to give back.
+func (c *Client) Close() error { return nil }

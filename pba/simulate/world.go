@@ -1,0 +1,331 @@
+// Package simulate is a farm under virtual time: miniq's own manager, and jobs
+// that do nothing but take their time. The law tests, the golden transcripts
+// and pba simulate run the real engine on it.
+package simulate
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+)
+
+// Work is what a job does, seen from outside. A requeued job starts over; a
+// suspended one has its remainder left.
+type Work struct {
+	Takes     time.Duration // of one undisturbed run; 0: until it is killed or World.End ends it
+	ExitCode  int           // of a run that ends by itself
+	KillDelay time.Duration // from SIGTERM to its end; its grace bounds it
+}
+
+// How a killed run ends: 128 + one of these.
+const (
+	sigKill = 9
+	sigTerm = 15
+)
+
+// Config is a World to be made.
+type Config struct {
+	Manager manager.Config
+	Hosts   []backends.Host
+	Start   time.Time // the first instant
+	// Watch, where it is not nil, is told every effect in order. It must not
+	// call the World.
+	Watch func(at time.Time, e manager.Effect)
+}
+
+// World is a queue and its hosts under virtual time. Time passes in Advance
+// only, and the same calls at the same times always give the same world. Its
+// backends.Backend acts as the administrator pba; As gives other users'.
+type World struct {
+	*Client
+
+	mu      sync.Mutex
+	manager *manager.Manager
+	now     time.Time
+	woken   time.Time // the last wake that was served
+	watch   func(time.Time, manager.Effect)
+	ages    time.Duration
+	ageCap  int
+
+	work  map[backends.ID]Work // by job, or by array for its elements
+	runs  map[backends.ID]*run
+	ends  endHeap
+	order int64
+}
+
+// run is one run that is alive.
+type run struct {
+	number  int
+	work    Work
+	endless bool
+	left    time.Duration // what was left of its work at since
+	since   time.Time
+	stopped bool
+	killAt  time.Time // zero: nobody kills it
+	killed  int       // exit status then
+	entry   *ending   // its place among the ends; nil: it has no end in sight
+}
+
+// New makes a world with all its hosts up and no job.
+func New(cfg Config) *World {
+	w := &World{
+		manager: manager.New(cfg.Manager), now: cfg.Start, watch: cfg.Watch,
+		ages: cfg.Manager.AgeingInterval, ageCap: cfg.Manager.AgeingCap,
+		work: map[backends.ID]Work{}, runs: map[backends.ID]*run{},
+	}
+	w.Client = w.As(manager.By{User: "pba", Admin: true})
+	for _, h := range cfg.Hosts {
+		w.step(manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed})
+		if h.State == backends.HostDown {
+			w.step(manager.NodeDown{Name: h.Name})
+		}
+	}
+	return w
+}
+
+// Now is the world's time.
+func (w *World) Now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+// Step hands an event to the manager, now, and carries out what it asks for.
+func (w *World) Step(e manager.Event) manager.Result {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.step(e)
+}
+
+// SubmitWork hands a job in for somebody, and says what it will do. Elements of an
+// array all do the same.
+func (w *World) SubmitWork(by manager.By, spec backends.Spec, work Work) (backends.ID, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.submit(by, []backends.Spec{spec}, work)[0]
+	return r.ID, r.Err
+}
+
+func (w *World) submit(by manager.By, specs []backends.Spec, work Work) []backends.Submitted {
+	effects, result := w.manager.Step(w.now, manager.Submit{By: by, Specs: specs})
+	for _, r := range result.Submitted {
+		if r.Err == nil {
+			w.work[r.ID] = work
+		}
+	}
+	w.carryOut(effects)
+	return result.Submitted
+}
+
+// End ends a job's run by itself, now, as its Work would have.
+func (w *World) End(id backends.ID, exitCode int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.runs[id]; r != nil {
+		w.drop(r)
+		delete(w.runs, id)
+		w.step(manager.Ended{ID: id, Run: r.number, ExitCode: exitCode})
+	}
+}
+
+// Next is when something will happen by itself: a run ends, or the manager
+// wants to be woken. It is false if nothing ever will.
+func (w *World) Next() (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, _, ok := w.next()
+	return at, ok
+}
+
+// Advance lets time pass until to: runs end and the manager is woken, in order
+// of time; at one instant runs end first, in the order in which it was settled
+// that they would.
+func (w *World) Advance(to time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		at, wake, ok := w.next()
+		if !ok || at.After(to) {
+			break
+		}
+		if at.After(w.now) {
+			w.now = at
+		}
+		if wake {
+			w.woken = at
+			w.step(manager.Tick{})
+			continue
+		}
+		w.endFirst()
+	}
+	if to.After(w.now) {
+		w.now = to
+	}
+}
+
+// next is the next thing to happen, and whether it is a wake. A wake that was
+// served is not served again: a manager that asks for it twice would stop time.
+func (w *World) next() (at time.Time, wake, ok bool) {
+	if len(w.ends) > 0 {
+		at, ok = w.ends[0].at, true
+	}
+	if t := w.manager.Wake(); !t.IsZero() && t.After(w.woken) && (!ok || t.Before(at)) {
+		return t, true, true
+	}
+	return at, false, ok
+}
+
+func (w *World) endFirst() {
+	first := w.ends[0]
+	r := w.runs[first.id]
+	code := r.work.ExitCode
+	if !r.killAt.IsZero() && !r.killAt.After(first.at) {
+		code = r.killed
+	}
+	w.drop(r)
+	delete(w.runs, first.id)
+	w.step(manager.Ended{ID: first.id, Run: r.number, ExitCode: code})
+}
+
+func (w *World) step(e manager.Event) manager.Result {
+	effects, result := w.manager.Step(w.now, e)
+	w.carryOut(effects)
+	return result
+}
+
+func (w *World) carryOut(effects []manager.Effect) {
+	for _, e := range effects {
+		if w.watch != nil {
+			w.watch(w.now, e)
+		}
+		switch e := e.(type) {
+		case manager.StartRun:
+			w.start(e)
+		case manager.KillRun:
+			w.kill(e)
+		case manager.StopRun:
+			w.stop(e)
+		case manager.ContinueRun:
+			w.goOn(e)
+		case manager.Finished:
+			delete(w.work, e.Job.ID)
+		case manager.Forgotten:
+			for _, id := range e.IDs {
+				delete(w.work, id)
+			}
+		case manager.Notice, manager.WakeAt: // nobody reads the one; Wake tells the other
+		}
+	}
+}
+
+func (w *World) start(e manager.StartRun) {
+	work, known := w.work[e.ID]
+	if !known {
+		work = w.work[backends.ID{Job: e.ID.Job}]
+	}
+	r := &run{number: e.Run, work: work, endless: work.Takes <= 0, left: work.Takes, since: w.now}
+	w.runs[e.ID] = r
+	w.settle(e.ID, r)
+	w.step(manager.Started{ID: e.ID, Run: e.Run})
+}
+
+func (w *World) kill(e manager.KillRun) {
+	r := w.of(e.ID, e.Run)
+	if r == nil {
+		return
+	}
+	at, status := w.now.Add(r.work.KillDelay), 128+sigTerm
+	if r.work.KillDelay > e.Grace {
+		at, status = w.now.Add(e.Grace), 128+sigKill
+	}
+	if r.killAt.IsZero() || at.Before(r.killAt) {
+		r.killAt, r.killed = at, status
+	}
+	w.settle(e.ID, r)
+}
+
+func (w *World) stop(e manager.StopRun) {
+	if r := w.of(e.ID, e.Run); r != nil && !r.stopped {
+		r.left -= w.now.Sub(r.since)
+		r.stopped = true
+		w.settle(e.ID, r)
+	}
+}
+
+func (w *World) goOn(e manager.ContinueRun) {
+	if r := w.of(e.ID, e.Run); r != nil && r.stopped {
+		r.since, r.stopped = w.now, false
+		w.settle(e.ID, r)
+	}
+}
+
+func (w *World) of(id backends.ID, number int) *run {
+	if r := w.runs[id]; r != nil && r.number == number {
+		return r
+	}
+	return nil
+}
+
+// settle puts a run where it ends by now's knowledge.
+func (w *World) settle(id backends.ID, r *run) {
+	w.drop(r)
+	at := r.killAt
+	if own := r.since.Add(max(r.left, 0)); !r.endless && !r.stopped && (at.IsZero() || own.Before(at)) {
+		at = own
+	}
+	if at.IsZero() {
+		return
+	}
+	w.order++
+	r.entry = &ending{at: at, order: w.order, id: id}
+	heap.Push(&w.ends, r.entry)
+}
+
+func (w *World) drop(r *run) {
+	if r.entry != nil {
+		heap.Remove(&w.ends, r.entry.place)
+		r.entry = nil
+	}
+}
+
+// ending is the end of a run, as far as it is known.
+type ending struct {
+	at    time.Time
+	order int64
+	id    backends.ID
+	place int
+}
+
+// endHeap holds the ends to come: by time, then in the order of their settling.
+type endHeap []*ending
+
+func (h endHeap) Len() int { return len(h) }
+
+func (h endHeap) Less(i, j int) bool {
+	if c := h[i].at.Compare(h[j].at); c != 0 {
+		return c < 0
+	}
+	return h[i].order < h[j].order
+}
+
+func (h endHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+func (h *endHeap) Push(x any) {
+	e := x.(*ending)
+	e.place = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *endHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return last
+}
