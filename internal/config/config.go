@@ -49,8 +49,8 @@ func (e *Error) Error() string {
 }
 
 // Load reads the config file into sections: top-level key → pointer to the
-// struct, slice or scalar that holds it and its defaults. What the file does not
-// mention keeps its value; a missing file changes nothing. A section with a
+// struct, slice or scalar that holds it and its defaults, or to an any for one that
+// is known but of no interest. What the file does not mention keeps its value; a missing file changes nothing. A section with a
 // method `Validate() error` is asked after it was filled. After an error the
 // sections may be filled in part.
 func Load(path string, sections map[string]any) error {
@@ -159,6 +159,8 @@ func (l loader) fill(node *yaml.Node, v reflect.Value, name string) error {
 		return l.list(node, v, name)
 	case reflect.Map:
 		return l.table(node, v, name)
+	case reflect.Interface:
+		return nil // a section that this program has no use for
 	default:
 		return l.scalar(node, v, name)
 	}

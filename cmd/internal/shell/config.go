@@ -1,0 +1,107 @@
+package shell
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // the farm's time zone must be known on a bare machine too
+
+	"github.com/allotment-hpc/allotment/internal/config"
+)
+
+// Config is the whole config file, with the places of this run's files.
+type Config struct {
+	Paths    config.Paths
+	Backend  string
+	Mode     Mode
+	Timezone Zone
+	Queues   []string // managed queues; empty: every queue
+	Hosts    []string // managed hosts; empty: every host
+}
+
+// Mode says whether the engine acts.
+type Mode string
+
+// The modes (R7).
+const (
+	Live    Mode = "live"
+	Observe Mode = "observe"
+)
+
+// UnmarshalText accepts the names of the modes.
+func (m *Mode) UnmarshalText(text []byte) error {
+	known := []string{string(Live), string(Observe)}
+	if !slices.Contains(known, string(text)) {
+		return fmt.Errorf("%q is no mode (known: %s)", text, strings.Join(known, ", "))
+	}
+	*m = Mode(text)
+	return nil
+}
+
+// Zone is the time zone that weeks are counted in; the zero Zone is the
+// system's.
+type Zone struct{ location *time.Location }
+
+// UnmarshalText accepts names of the IANA database, such as Europe/Berlin.
+func (z *Zone) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		z.location = nil
+		return nil
+	}
+	location, err := time.LoadLocation(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is no time zone; write it like Europe/Berlin or UTC", text)
+	}
+	z.location = location
+	return nil
+}
+
+// Location is the zone for package time.
+func (z Zone) Location() *time.Location {
+	if z.location == nil {
+		return time.Local
+	}
+	return z.location
+}
+
+// Load reads the config of this process's environment and user. Sections that
+// other packages own are filled into extra: top-level key → pointer to their
+// struct.
+func Load(extra map[string]any) (Config, error) {
+	paths, err := config.Find(os.Getenv, os.Getuid())
+	if err != nil {
+		return Config{}, err
+	}
+	c, err := LoadFrom(paths, extra)
+	if err != nil {
+		return Config{}, err
+	}
+	if backend := os.Getenv("ALLOTMENT_BACKEND"); backend != "" {
+		c.Backend = backend
+	}
+	return c, nil
+}
+
+// LoadFrom is Load for known paths, without the environment.
+func LoadFrom(paths config.Paths, extra map[string]any) (Config, error) {
+	c := Config{Paths: paths, Backend: "miniq", Mode: Live}
+	sections := map[string]any{
+		"backend":  &c.Backend,
+		"mode":     &c.Mode,
+		"timezone": &c.Timezone,
+		"queues":   &c.Queues,
+		"hosts":    &c.Hosts,
+	}
+	for _, name := range []string{"filter", "pba", "miniq"} {
+		sections[name] = new(any)
+	}
+	for name, section := range extra {
+		sections[name] = section
+	}
+	if err := config.Load(paths.Config, sections); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}

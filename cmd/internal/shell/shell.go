@@ -1,0 +1,173 @@
+// Package shell is the one frame around every command line: its exit codes, how
+// errors, help and tables look, signals, the config file, and which queue is
+// meant.
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Version and Commit are set when a program is linked (-ldflags -X) and never
+// after: the one exception from "no package variables", since the linker can
+// set nothing else.
+var (
+	Version = "dev"
+	Commit  = "unknown"
+)
+
+// VersionText is what --version prints after the program's name.
+func VersionText() string { return Version + " (" + Commit + ")" }
+
+// The exit codes of every program.
+const (
+	ExitOK       = 0
+	ExitFailure  = 1
+	ExitUsage    = 2
+	ExitTryAgain = 75
+)
+
+// ExitCodes is the table of exit codes that every --help ends with.
+const ExitCodes = `EXIT CODES:
+   0   done
+   1   failed; the reason is on stderr
+   2   wrong usage: nothing was done
+   75  try again later: the queue can't be reached, or another run holds the lock
+`
+
+// ExitError gives an error an exit code of its own.
+type ExitError struct {
+	Code int
+	Err  error // nil: everything has been said
+}
+
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// Usagef is an error of the person who typed the command: exit code 2.
+func Usagef(format string, args ...any) error {
+	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
+}
+
+// TryAgain marks an error that may be gone later: exit code 75.
+func TryAgain(err error) error { return &ExitError{Code: ExitTryAgain, Err: err} }
+
+// Main runs a command line made of urfave commands and returns the exit code.
+// It adds to the app what all programs share: --version, the exit codes in
+// --help, options anywhere on the line (`alloc set chipA 100 --week W`), one
+// clear line for a wrong option, command or number of arguments. A command
+// without ArgsUsage takes no arguments; one with it checks them itself (see
+// Args). Commands write to c.App.Writer.
+func Main(app *cli.App, args []string) int {
+	stdout, stderr := app.Writer, app.ErrWriter
+	if stdout == nil {
+		stdout = os.Stdout
+	}
+	if stderr == nil {
+		stderr = os.Stderr
+	}
+	return Run(app.Name, stdout, stderr, func(ctx context.Context, out io.Writer) error {
+		app.Writer, app.ErrWriter = out, stderr
+		prepare(app)
+		err := app.RunContext(ctx, arrange(app, args))
+		if errors.Is(err, errVersionShown) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Run runs a program's own function, for those whose grammar is not urfave's,
+// and returns the exit code. The context ends at SIGINT and SIGTERM; a second
+// signal kills. An error is printed once, as one line. What could not be written
+// to out (a full disk) is a failure too.
+func Run(program string, stdout, stderr io.Writer, f func(ctx context.Context, out io.Writer) error) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)()
+	out := &checkedWriter{w: stdout}
+	err := f(ctx, out)
+	if err == nil && out.err != nil {
+		err = fmt.Errorf("write the output: %w", out.err)
+	}
+	if err == nil {
+		return ExitOK
+	}
+	if text := errorLine(ctx, err); text != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", program, text)
+	}
+	return exitCode(err)
+}
+
+func exitCode(err error) int {
+	var exit *ExitError
+	var coder cli.ExitCoder
+	switch {
+	case errors.As(err, &exit):
+		return exit.Code
+	case errors.Is(err, backends.ErrUnreachable):
+		return ExitTryAgain
+	case errors.As(err, &coder):
+		return coder.ExitCode()
+	default:
+		return ExitFailure
+	}
+}
+
+// errorLine is the error as one printable line; "" if everything has been said.
+func errorLine(ctx context.Context, err error) string {
+	var exit *ExitError
+	if errors.As(err, &exit) && exit.Err == nil {
+		return ""
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return "interrupted: " + OneLine(err.Error())
+	}
+	return OneLine(err.Error())
+}
+
+// OneLine is a text of several lines as one, printable.
+func OneLine(text string) string {
+	var parts []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			parts = append(parts, line)
+		}
+	}
+	return Printable(strings.Join(parts, "; "))
+}
+
+// checkedWriter remembers the first failure, so that no command must ask after
+// each line that it prints.
+type checkedWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	if c.err != nil {
+		return 0, c.err
+	}
+	n, err := c.w.Write(p)
+	c.err = err
+	return n, err
+}
+
+// Unwrap is the file below, which Terminal looks at.
+func (c *checkedWriter) Unwrap() io.Writer { return c.w }

@@ -1,0 +1,188 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// errVersionShown ends a run of --version; Main turns it into success.
+var errVersionShown = errors.New("version shown")
+
+// prepare adds what all programs share to an app and to its commands.
+func prepare(app *cli.App) {
+	app.Version = VersionText()
+	app.HideVersion = true // urfave's takes -v, which is for verbose
+	app.HideHelpCommand = true
+	app.OnUsageError = usageError
+	app.ExitErrHandler = func(*cli.Context, error) {} // exit codes are Main's
+	app.CustomAppHelpTemplate = cli.AppHelpTemplate + "\n" + ExitCodes
+	app.Flags = append(app.Flags, &cli.BoolFlag{Name: "version", Usage: "print version and commit", DisableDefaultText: true})
+	app.Before = versionBefore(app.Before)
+	if len(app.Commands) > 0 && app.Action == nil {
+		app.Action = needsCommand(app.Commands)
+	} else {
+		app.Action = checkArguments(app.Action, app.ArgsUsage)
+	}
+	prepareCommands(app.Commands)
+}
+
+func prepareCommands(commands []*cli.Command) {
+	for _, c := range commands {
+		c.HideHelpCommand = true // else an argument "help" would be a command
+		c.OnUsageError = usageError
+		if len(c.Subcommands) > 0 && c.Action == nil {
+			c.Action = needsCommand(c.Subcommands)
+		} else {
+			c.Action = checkArguments(c.Action, c.ArgsUsage)
+		}
+		prepareCommands(c.Subcommands)
+	}
+}
+
+func versionBefore(before cli.BeforeFunc) cli.BeforeFunc {
+	return func(c *cli.Context) error {
+		if c.Bool("version") {
+			fmt.Fprintln(c.App.Writer, c.App.Name, c.App.Version)
+			return errVersionShown
+		}
+		if before != nil {
+			return before(c)
+		}
+		return nil
+	}
+}
+
+func checkArguments(action cli.ActionFunc, argsUsage string) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if argsUsage == "" && c.Args().Present() {
+			return Usagef("unexpected argument %q: see %s --help", c.Args().First(), fullName(c))
+		}
+		if action == nil {
+			return cli.ShowAppHelp(c)
+		}
+		return action(c)
+	}
+}
+
+func needsCommand(commands []*cli.Command) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		var names []string
+		for _, command := range commands {
+			if !command.Hidden {
+				names = append(names, command.Name)
+			}
+		}
+		if !c.Args().Present() {
+			return Usagef("no command given (known: %s): see %s --help", strings.Join(names, ", "), fullName(c))
+		}
+		return Usagef("unknown command %q (known: %s)", c.Args().First(), strings.Join(names, ", "))
+	}
+}
+
+// Args are a command's positional arguments, at least and at most so many; most
+// < 0: any number.
+func Args(c *cli.Context, least, most int) ([]string, error) {
+	args := c.Args().Slice()
+	switch {
+	case len(args) < least:
+		return nil, Usagef("too few arguments: want %s %s", fullName(c), c.Command.ArgsUsage)
+	case most >= 0 && len(args) > most:
+		return nil, Usagef("unexpected argument %q: want %s %s", args[most], fullName(c), c.Command.ArgsUsage)
+	}
+	return args, nil
+}
+
+// fullName is the command as it is typed: pba alloc set.
+func fullName(c *cli.Context) string {
+	if c.Command != nil && c.Command.HelpName != "" {
+		return c.Command.HelpName
+	}
+	return c.App.Name
+}
+
+// usageError says what the flag package found wrong in one line of ours.
+func usageError(c *cli.Context, err error, _ bool) error {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		text = "unknown option " + dashed(strings.TrimPrefix(name, "-"))
+	} else if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		text = "option " + dashed(strings.TrimPrefix(name, "-")) + " needs a value"
+	} else if rest, ok := strings.CutPrefix(text, "invalid value "); ok {
+		if value, rest, ok := strings.Cut(rest, " for flag -"); ok {
+			name, why, _ := strings.Cut(rest, ": ")
+			text = "option " + dashed(name) + ": " + value + " is no value for it: " + why
+		}
+	}
+	return Usagef("%s: see %s --help", text, fullName(c))
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// arrange puts each command's options before its arguments, since urfave stops
+// to look for options at the first argument. What follows "--", and what looks
+// like a negative number, is an argument.
+func arrange(app *cli.App, args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	arranged, positional := args[:1:1], []string(nil)
+	flags, commands := app.Flags, app.Commands
+	rest := args[1:]
+	for len(rest) > 0 {
+		arg := rest[0]
+		rest = rest[1:]
+		if arg == "--" {
+			positional = append(positional, rest...)
+			break
+		}
+		if isOption(arg) {
+			arranged = append(arranged, arg)
+			if takesValue(flags, arg) && len(rest) > 0 {
+				arranged, rest = append(arranged, rest[0]), rest[1:]
+			}
+			continue
+		}
+		if command := commandNamed(commands, arg); command != nil && len(positional) == 0 {
+			arranged = append(arranged, arg)
+			flags, commands = command.Flags, command.Subcommands
+			continue
+		}
+		positional = append(positional, arg)
+	}
+	if slices.ContainsFunc(positional, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
+		arranged = append(arranged, "--")
+	}
+	return append(arranged, positional...)
+}
+
+func isOption(arg string) bool {
+	return len(arg) > 1 && arg[0] == '-' && (arg[1] < '0' || arg[1] > '9')
+}
+
+func takesValue(flags []cli.Flag, arg string) bool {
+	name := strings.TrimLeft(arg, "-")
+	for _, f := range flags {
+		if documented, ok := f.(cli.DocGenerationFlag); ok && slices.Contains(f.Names(), name) {
+			return documented.TakesValue()
+		}
+	}
+	return false
+}
+
+func commandNamed(commands []*cli.Command, name string) *cli.Command {
+	for _, c := range commands {
+		if c.HasName(name) {
+			return c
+		}
+	}
+	return nil
+}
