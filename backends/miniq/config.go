@@ -1,0 +1,180 @@
+package miniq
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/unit"
+)
+
+// Config is the section miniq of the config file.
+type Config struct {
+	Nodes        []Node        `yaml:"nodes"` // empty: one, this machine with all its cores and memory
+	ScheduleBy   ScheduleBy    `yaml:"schedule_by"`
+	ReserveAfter unit.Duration `yaml:"reserve_after"` // a job that waited so long reserves what it needs; 0: never
+	Ageing       Ageing        `yaml:"ageing"`
+	KeepFinished unit.Duration `yaml:"keep_finished"` // how long an ended job is remembered
+}
+
+// Ageing is how a waiting job's priority grows.
+type Ageing struct {
+	Interval unit.Duration `yaml:"interval"` // one more for each; 0: DefaultAgeing, or what pba.every says
+	Cap      int           `yaml:"cap"`      // at most so many over a job's life; 0: jobs don't age
+}
+
+// Defaults of the section.
+const (
+	DefaultAgeing       = 20 * time.Second
+	DefaultAgeCap       = 69
+	DefaultReserveAfter = 10 * time.Minute
+	DefaultKeepFinished = 7 * 24 * time.Hour
+)
+
+// DefaultConfig is what holds where the file says nothing.
+func DefaultConfig() Config {
+	return Config{
+		ScheduleBy:   BySlotsAndMemory,
+		ReserveAfter: unit.Duration(DefaultReserveAfter),
+		Ageing:       Ageing{Cap: DefaultAgeCap},
+		KeepFinished: unit.Duration(DefaultKeepFinished),
+	}
+}
+
+// Interval is the ageing interval that is in force.
+func (a Ageing) interval() time.Duration {
+	if a.Interval == 0 {
+		return DefaultAgeing
+	}
+	return time.Duration(a.Interval)
+}
+
+// Every is the interval at which waiting jobs age; 0: they don't.
+func (c Config) Every() time.Duration {
+	if c.Ageing.Cap == 0 {
+		return 0
+	}
+	return c.Ageing.interval()
+}
+
+// Validate checks the section as a whole.
+func (c *Config) Validate() error {
+	seen := make(map[string]bool, len(c.Nodes))
+	for _, n := range c.Nodes {
+		if seen[n.Name] {
+			return fmt.Errorf("node %s is named twice", n.Name)
+		}
+		seen[n.Name] = true
+	}
+	if c.Ageing.Cap < 0 || c.Ageing.Cap > 999 {
+		return fmt.Errorf("ageing.cap is %d, want 0 to 999", c.Ageing.Cap)
+	}
+	return nil
+}
+
+// ScheduleBy names what jobs are scheduled by.
+type ScheduleBy string
+
+// What jobs are scheduled by.
+const (
+	BySlotsAndMemory ScheduleBy = "slots+memory"
+	BySlots          ScheduleBy = "slots"
+)
+
+// UnmarshalText reads one of the names.
+func (s *ScheduleBy) UnmarshalText(text []byte) error {
+	switch by := ScheduleBy(text); by {
+	case BySlots, BySlotsAndMemory:
+		*s = by
+		return nil
+	}
+	return fmt.Errorf("%q: want %s or %s", text, BySlotsAndMemory, BySlots)
+}
+
+// Node is one host that miniq offers.
+type Node struct {
+	Name   string
+	Slots  int
+	Memory int64 // bytes; 0: not managed
+}
+
+const maxSlots = 1 << 20
+
+var errNode = errors.New("want NAME:SLOTS or NAME:SLOTS:MEMORY, such as n1:4:16G")
+
+// ParseNode reads n1:4:16G; without memory, the node does not manage it.
+func ParseNode(s string) (Node, error) {
+	parts := strings.Split(s, ":")
+	if len(parts) < 2 || len(parts) > 3 {
+		return Node{}, fmt.Errorf("node %q: %w", s, errNode)
+	}
+	if err := CheckNodeName(parts[0]); err != nil {
+		return Node{}, err
+	}
+	slots, err := strconv.Atoi(parts[1])
+	if err != nil || slots < 1 || slots > maxSlots {
+		return Node{}, fmt.Errorf("node %q: %q is no number of slots; %w", s, parts[1], errNode)
+	}
+	n := Node{Name: parts[0], Slots: slots}
+	if len(parts) == 3 {
+		memory, err := unit.ParseSize(parts[2])
+		if err != nil {
+			return Node{}, fmt.Errorf("node %q: memory %w", s, err)
+		}
+		n.Memory = int64(memory)
+	}
+	return n, nil
+}
+
+// CheckNodeName says whether a node may have this name: it is a directory's name too.
+func CheckNodeName(name string) error {
+	if ok, _ := regexp.MatchString(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, name); !ok {
+		return fmt.Errorf("node name %q: want a letter or digit, then letters, digits, dot, dash or underscore, 64 at most", name)
+	}
+	return nil
+}
+
+// UnmarshalText is ParseNode.
+func (n *Node) UnmarshalText(text []byte) error {
+	parsed, err := ParseNode(string(text))
+	if err != nil {
+		return err
+	}
+	*n = parsed
+	return nil
+}
+
+// MarshalText is String.
+func (n Node) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// String writes what ParseNode reads.
+func (n Node) String() string {
+	s := n.Name + ":" + strconv.Itoa(n.Slots)
+	if n.Memory > 0 {
+		s += ":" + unit.Size(n.Memory).String()
+	}
+	return s
+}
+
+// ThisMachine is the node of a config that names none: this host, all its cores
+// and all its memory.
+func ThisMachine() Node {
+	name, err := os.Hostname()
+	name, _, _ = strings.Cut(name, ".")
+	if err != nil || CheckNodeName(name) != nil {
+		name = "localhost"
+	}
+	var info unix.Sysinfo_t
+	var memory int64
+	if unix.Sysinfo(&info) == nil {
+		memory = int64(info.Totalram) * int64(info.Unit)
+	}
+	return Node{Name: name, Slots: runtime.NumCPU(), Memory: memory}
+}
