@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -135,13 +136,21 @@ func (l loader) value(node *yaml.Node, v reflect.Value, name string) error {
 	}
 	if validator, ok := v.Addr().Interface().(interface{ Validate() error }); ok {
 		if err := validator.Validate(); err != nil {
-			return l.fail(node, "%s: %v", name, err)
+			// A section that names itself is not named twice.
+			why := err.Error()
+			if !strings.HasPrefix(why, name) {
+				why = name + ": " + why
+			}
+			return l.fail(node, "%s", why)
 		}
 	}
 	return nil
 }
 
 func (l loader) fill(node *yaml.Node, v reflect.Value, name string) error {
+	if d, ok := v.Addr().Interface().(*time.Duration); ok {
+		return l.fill(node, reflect.ValueOf((*Duration)(d)).Elem(), name)
+	}
 	if text, ok := v.Addr().Interface().(interface{ UnmarshalText([]byte) error }); ok {
 		if node.Kind != yaml.ScalarNode {
 			return l.fail(node, "%s: want one value, not several", name)

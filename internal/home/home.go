@@ -143,4 +143,3 @@ func ownDirectory(dir string) error {
 	}
 	return nil
 }
-
