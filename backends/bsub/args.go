@@ -1,0 +1,151 @@
+package bsub
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Line is a bsub command line taken apart into options and the job's command.
+type Line struct {
+	Help    bool // -h
+	Version bool // -V
+	Command []string
+
+	uses  []use
+	notes []string
+}
+
+// use is one occurrence of an option.
+type use struct {
+	opt   *Option
+	value string
+}
+
+// Scan reads the words that follow bsub's own name. The options end at the
+// first word that is none; the rest is the job's command and kept as it is.
+//
+// An option's argument is the next word or, as LSF allows, joined to it (-n4);
+// flags may be joined (-Hx). A word that could be read in two ways (-Jdaily) is
+// an error, and one where letters follow an option's letter (-qnormal) is noted
+// as a warning, since a mistyped long option would read the same.
+func Scan(args []string) (Line, error) {
+	var line Line
+	options := index()
+	for len(args) > 0 {
+		word := args[0]
+		if word == "--" {
+			line.Command = args[1:]
+			return line, nil
+		}
+		if !strings.HasPrefix(word, "-") || word == "-" {
+			line.Command = args
+			return line, nil
+		}
+		switch word {
+		case "-h":
+			line.Help = true
+			args = args[1:]
+			continue
+		case "-V":
+			line.Version = true
+			args = args[1:]
+			continue
+		}
+		used, err := line.option(options, args)
+		if err != nil {
+			return Line{}, err
+		}
+		args = args[used:]
+	}
+	return line, nil
+}
+
+// option reads the option at the head of args and tells how many words it took.
+func (l *Line) option(options map[string]*Option, args []string) (int, error) {
+	word := args[0]
+	if o := options[word]; o != nil {
+		if o.Arg == "" {
+			l.uses = append(l.uses, use{opt: o})
+			return 1, nil
+		}
+		if len(args) < 2 {
+			return 0, fmt.Errorf("option %s needs an argument: %s %s", word, word, o.Arg)
+		}
+		l.uses = append(l.uses, use{o, args[1]})
+		return 2, nil
+	}
+	flags := cluster(options, word)
+	joined := prefixes(options, word)
+	switch {
+	case len(flags) > 0 && len(joined) == 0:
+		for _, o := range flags {
+			l.uses = append(l.uses, use{opt: o})
+		}
+		return 1, nil
+	case len(joined) == 1 && len(flags) == 0:
+		o := joined[0]
+		value := word[len(o.Name):]
+		if c := value[0] | 0x20; 'a' <= c && c <= 'z' {
+			l.notes = append(l.notes, fmt.Sprintf("%s is read as %s %s", Visible(word), o.Name, Visible(value)))
+		}
+		l.uses = append(l.uses, use{o, value})
+		return 1, nil
+	case len(joined) > 1:
+		short, long := joined[0], joined[1]
+		return 0, fmt.Errorf("option %s can mean %s %s or %s %s; put a blank after the option's name",
+			Visible(word), short.Name, Visible(word[len(short.Name):]), long.Name, Visible(word[len(long.Name):]))
+	}
+	return 0, fmt.Errorf("unknown option %s; see --help", Visible(word))
+}
+
+// cluster reads -Hx as -H -x; nil if any of its letters is no flag.
+func cluster(options map[string]*Option, word string) []*Option {
+	var flags []*Option
+	for _, letter := range word[1:] {
+		o := options["-"+string(letter)]
+		if o == nil || o.Arg != "" {
+			return nil
+		}
+		flags = append(flags, o)
+	}
+	return flags
+}
+
+// prefixes are the options with an argument that word begins with, shortest
+// first.
+func prefixes(options map[string]*Option, word string) []*Option {
+	var found []*Option
+	for n := 2; n < len(word); n++ {
+		if o := options[word[:n]]; o != nil && o.Arg != "" {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// index gives the options by name.
+func index() map[string]*Option {
+	all := Options()
+	byName := make(map[string]*Option, len(all))
+	for i := range all {
+		byName[all[i].Name] = &all[i]
+	}
+	return byName
+}
+
+// under lays the options of a script below those of the command line, which
+// win where both have one.
+func (l *Line) under(script Line) {
+	given := map[string]bool{}
+	for _, u := range l.uses {
+		given[u.opt.group] = true
+	}
+	var below []use
+	for _, u := range script.uses {
+		if !given[u.opt.group] {
+			below = append(below, u)
+		}
+	}
+	l.uses = append(below, l.uses...)
+	l.notes = append(script.notes, l.notes...)
+}

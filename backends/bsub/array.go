@@ -1,0 +1,152 @@
+package bsub
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// MaxArray is the largest number of elements of a job array, and maxIndex their
+// largest index (LSF's own, as MAX_JOB_ARRAY_SIZE).
+const (
+	MaxArray = 10_000
+	maxIndex = 2_147_483_646
+)
+
+// ParseName reads what follows -J: a name, and for an array an index list in
+// brackets with an optional limit: sim[1-9], sim[1-10:3,20]%2.
+func ParseName(s string) (string, *backends.Array, error) {
+	open, shut := strings.LastIndexByte(s, '['), strings.LastIndexByte(s, ']')
+	if open < 0 || shut < open {
+		return s, nil, nil
+	}
+	tail := s[shut+1:]
+	if tail != "" && tail[0] != '%' {
+		return s, nil, nil // brackets within a name
+	}
+	indices, err := ParseIndices(s[open+1 : shut])
+	if err != nil {
+		return "", nil, fmt.Errorf("job name %q: %w", s, err)
+	}
+	array := &backends.Array{Indices: indices}
+	if tail != "" {
+		if array.Limit, err = parseNumber(tail[1:], 1, maxSlots); err != nil {
+			return "", nil, fmt.Errorf("job name %q: limit %w", s, err)
+		}
+	}
+	return s[:open], array, nil
+}
+
+// ParseIndices reads an index list such as 1-3,7,10-20:5 into ascending, distinct
+// indices.
+func ParseIndices(s string) ([]int, error) {
+	var indices []int
+	for part := range strings.SplitSeq(s, ",") {
+		first, last, step, err := parseRange(strings.TrimSpace(part))
+		if err != nil {
+			return nil, fmt.Errorf("index list %q: %w", s, err)
+		}
+		if (last-first)/step+1+len(indices) > MaxArray {
+			return nil, fmt.Errorf("index list %q: more than %d elements", s, MaxArray)
+		}
+		for i := first; i <= last; i += step {
+			indices = append(indices, i)
+		}
+	}
+	slices.Sort(indices)
+	return slices.Compact(indices), nil
+}
+
+// parseRange reads start[-end[:step]].
+func parseRange(s string) (first, last, step int, err error) {
+	span, every, stepped := strings.Cut(s, ":")
+	from, to, ranged := strings.Cut(span, "-")
+	if first, err = parseNumber(from, 1, maxIndex); err != nil {
+		return 0, 0, 0, err
+	}
+	last, step = first, 1
+	if ranged {
+		if last, err = parseNumber(to, 1, maxIndex); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	if stepped {
+		if step, err = parseNumber(every, 1, maxIndex); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	if last < first || (stepped && !ranged) {
+		return 0, 0, 0, fmt.Errorf("%s: want start, start-end or start-end:step", Visible(s))
+	}
+	return first, last, step, nil
+}
+
+// FormatIndices writes indices as an index list, runs as ranges.
+func FormatIndices(indices []int) string {
+	var b strings.Builder
+	for i := 0; i < len(indices); {
+		end := i
+		for end+1 < len(indices) && indices[end+1] == indices[end]+1 {
+			end++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(indices[i]))
+		if end > i {
+			b.WriteString("-" + strconv.Itoa(indices[end]))
+		}
+		i = end + 1
+	}
+	return b.String()
+}
+
+// JobArg is a word of a command line that names jobs: 12, 12[3], 12[1-3,7], or 0,
+// all of the caller's own.
+type JobArg struct {
+	All     bool
+	Job     int64
+	Indices []int // nil: the job, or the whole array
+}
+
+// ParseJobArg reads a job argument.
+func ParseJobArg(s string) (JobArg, error) {
+	if s == "0" {
+		return JobArg{All: true}, nil
+	}
+	number, list, indexed := strings.Cut(s, "[")
+	id, err := backends.ParseID(number)
+	if err != nil {
+		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck,revive // LSF's own words
+	}
+	if !indexed {
+		return JobArg{Job: id.Job}, nil
+	}
+	list, closed := strings.CutSuffix(list, "]")
+	if !closed {
+		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck,revive // LSF's own words
+	}
+	indices, err := ParseIndices(list)
+	if err != nil {
+		return JobArg{}, fmt.Errorf("%s: Illegal job ID: %w", Visible(s), err)
+	}
+	return JobArg{Job: id.Job, Indices: indices}, nil
+}
+
+// IDs are the IDs that the argument names; the array's own for a whole array.
+func (a JobArg) IDs() []backends.ID {
+	if a.All {
+		return nil
+	}
+	if a.Indices == nil {
+		return []backends.ID{{Job: a.Job}}
+	}
+	ids := make([]backends.ID, len(a.Indices))
+	for i, index := range a.Indices {
+		ids[i] = backends.ID{Job: a.Job, Index: index}
+	}
+	return ids
+}

@@ -1,0 +1,96 @@
+package bsub
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// HostUse is a host and what its slots do.
+type HostUse struct {
+	backends.Host
+	Running         int // slots
+	SystemSuspended int // slots of jobs that the engine suspended
+	UserSuspended   int // slots of jobs that their owners suspended
+}
+
+// Taken is the number of slots that nobody else can have now.
+func (h HostUse) Taken(suspendFrees bool) int {
+	if suspendFrees {
+		return h.Running
+	}
+	return h.Running + h.SystemSuspended + h.UserSuspended
+}
+
+// UseHosts counts the slots that the farm's jobs hold on each host.
+func UseHosts(f *backends.Farm) []HostUse {
+	uses := make([]HostUse, len(f.Hosts))
+	at := map[string]*HostUse{}
+	for i, h := range f.Hosts {
+		uses[i].Host = h
+		at[h.Name] = &uses[i]
+	}
+	for i := range f.Jobs {
+		j := &f.Jobs[i]
+		for _, p := range j.Hosts {
+			use := at[p.Host]
+			if use == nil {
+				continue
+			}
+			switch Stat(j) {
+			case "RUN":
+				use.Running += p.Slots
+			case "SSUSP":
+				use.SystemSuspended += p.Slots
+			case "USUSP":
+				use.UserSuspended += p.Slots
+			}
+		}
+	}
+	return uses
+}
+
+// WriteHosts prints hosts as bhosts does. NJOBS counts suspended jobs' slots too.
+func WriteHosts(w io.Writer, hosts []HostUse, wide, suspendFrees bool) error {
+	var b strings.Builder
+	status := 11
+	if wide {
+		status = 14
+	}
+	row := func(name, state string, columns ...any) {
+		fmt.Fprintf(&b, "%-18s %-*s", name, status, state)
+		for i, column := range columns {
+			fmt.Fprintf(&b, " %*v", min(5+i, 6), column)
+		}
+	}
+	row("HOST_NAME", "STATUS", "JL/U", "MAX", "NJOBS", "RUN", "SSUSP", "USUSP", "RSV")
+	b.WriteString(" \n")
+	for _, h := range hosts {
+		name := Visible(h.Name)
+		state := hostState(h, suspendFrees)
+		if !wide {
+			name = cutLeft(name, 18)
+			state, _, _ = strings.Cut(state, "_")
+		}
+		row(name, state, "-", h.Slots, h.Running+h.SystemSuspended+h.UserSuspended, h.Running, h.SystemSuspended, h.UserSuspended, 0)
+		b.WriteString("\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func hostState(h HostUse, suspendFrees bool) string {
+	switch h.State {
+	case backends.HostDown:
+		return "unavail"
+	case backends.HostClosed:
+		return "closed_Adm"
+	case backends.HostUp:
+	}
+	if h.Taken(suspendFrees) >= h.Slots {
+		return "closed_Full"
+	}
+	return "ok"
+}

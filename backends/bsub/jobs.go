@@ -1,0 +1,150 @@
+package bsub
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// JobTable is how a list of jobs is laid out, as bjobs does.
+type JobTable struct {
+	Wide     bool   // -w: nothing is cut short
+	Reasons  bool   // -p: with what each job waits for
+	FromHost string // where jobs are submitted
+	Zone     *time.Location
+}
+
+// Write prints the header and one line for each job; more where a job runs on
+// several hosts and the table is not wide, as LSF does.
+func (t JobTable) Write(w io.Writer, jobs []backends.Job) error {
+	var b strings.Builder
+	if t.Reasons {
+		b.WriteString("JOBID   USER    STAT  QUEUE       FROM_HOST      JOB_NAME           SUBMIT_TIME\n")
+	} else {
+		b.WriteString("JOBID   USER    STAT  QUEUE      FROM_HOST   EXEC_HOST   JOB_NAME   SUBMIT_TIME\n")
+	}
+	for i := range jobs {
+		t.job(&b, &jobs[i])
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (t JobTable) job(b *strings.Builder, j *backends.Job) {
+	pad := func(s string, width int, cut func(string, int) string) {
+		if !t.Wide {
+			s = cut(s, width)
+		}
+		b.WriteString(s + strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0)+1))
+	}
+	hosts := execHosts(j, t.Wide)
+	queue, from, name := 10, 11, 10
+	if t.Reasons {
+		queue, from, name = 11, 14, 18
+	}
+	pad(strconv.FormatInt(j.ID.Job, 10), 7, whole)
+	pad(Visible(j.User), 7, cutRight)
+	pad(Stat(j), 5, whole)
+	pad(Visible(j.Queue), queue, cutRight)
+	pad(Visible(t.FromHost), from, cutLeft)
+	if !t.Reasons {
+		pad(hosts[0], 11, cutLeft)
+	}
+	pad(Visible(displayName(j)), name, cutLeft)
+	zone := t.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	b.WriteString(j.Submitted.In(zone).Format("Jan _2 15:04") + "\n")
+	if t.Reasons {
+		if j.Reason != "" {
+			b.WriteString(" " + Visible(strings.TrimSuffix(j.Reason, ";")) + ";\n")
+		}
+		return
+	}
+	for _, more := range hosts[1:] {
+		b.WriteString(strings.Repeat(" ", 45) + cutLeft(more, 11) + "\n")
+	}
+}
+
+// execHosts is the EXEC_HOST column: one entry with every slot's host where the
+// table is wide, else one for each host.
+func execHosts(j *backends.Job, wide bool) []string {
+	if len(j.Hosts) == 0 {
+		return []string{"   -    "}
+	}
+	var all []string
+	for _, p := range j.Hosts {
+		host := Visible(p.Host)
+		switch {
+		case wide:
+			for range p.Slots {
+				all = append(all, host)
+			}
+		case p.Slots > 1:
+			all = append(all, fmt.Sprintf("%d*%s", p.Slots, host))
+		default:
+			all = append(all, host)
+		}
+	}
+	if wide {
+		return []string{strings.Join(all, ":")}
+	}
+	return all
+}
+
+// displayName is the job's name, with its index for an array element.
+func displayName(j *backends.Job) string {
+	suffix := "[" + strconv.Itoa(j.ID.Index) + "]"
+	if j.ID.Index == 0 || strings.HasSuffix(j.Name, suffix) {
+		return j.Name
+	}
+	return j.Name + suffix
+}
+
+// Stat is LSF's word for a job's state. Suspended by its owner is USUSP, by the
+// allocation engine SSUSP.
+func Stat(j *backends.Job) string {
+	switch j.State {
+	case backends.Pending:
+		return "PEND"
+	case backends.Running:
+		return "RUN"
+	case backends.Held:
+		return "PSUSP"
+	case backends.Suspended:
+		if j.Resuming || !j.HeldUntil.IsZero() {
+			return "SSUSP"
+		}
+		return "USUSP"
+	case backends.Done:
+		return "DONE"
+	case backends.Exited:
+		return "EXIT"
+	}
+	return "UNKWN"
+}
+
+func whole(s string, _ int) string { return s }
+
+// cutRight keeps the first width characters.
+func cutRight(s string, width int) string {
+	if utf8.RuneCountInString(s) <= width {
+		return s
+	}
+	return string([]rune(s)[:width])
+}
+
+// cutLeft keeps the last characters behind a *.
+func cutLeft(s string, width int) string {
+	n := utf8.RuneCountInString(s)
+	if n <= width {
+		return s
+	}
+	return "*" + string([]rune(s)[n-width+1:])
+}

@@ -1,0 +1,187 @@
+// Package bsub is LSF's command-line language: the grammar of bsub's options, of
+// job names with index lists and of job IDs, and the lines and tables that LSF's
+// commands print. What a word means on a command line is decided here and
+// nowhere else; nothing is run, read or asked.
+package bsub
+
+// Treatment says what becomes of an option on one queuing system.
+type Treatment uint8
+
+// The treatments.
+const (
+	// Honoured: the option does what LSF documents, or what its note says.
+	Honoured Treatment = iota
+	// Ignored: the job is submitted without it, and its user is told.
+	Ignored
+	// Refused: without it the job would do something else than its user
+	// meant, so it is not submitted.
+	Refused
+)
+
+func (t Treatment) String() string {
+	switch t {
+	case Honoured:
+		return "honoured"
+	case Ignored:
+		return "ignored"
+	case Refused:
+	}
+	return "refused"
+}
+
+// Option is one option of bsub, LSF 10.1.
+type Option struct {
+	Name    string    // with its dash
+	Arg     string    // what its argument is; "" if it takes none
+	Example string    // a valid argument
+	Miniq   Treatment // on the bundled queue
+	Note    string    // why, or how it is meant here
+
+	many  bool   // every occurrence counts, not only the last
+	group string // options that replace each other; "": the name itself
+	set   func(*builder, string) error
+}
+
+// Options lists every option of LSF 10.1's bsub, in the order of its manual.
+func Options() []Option {
+	honoured := func(name, arg, example, note string, set func(*builder, string) error) Option {
+		return Option{Name: name, Arg: arg, Example: example, Note: note, set: set}
+	}
+	ignored := func(name, arg, example, note string) Option {
+		return Option{Name: name, Arg: arg, Example: example, Miniq: Ignored, Note: note}
+	}
+	refused := func(name, arg, example, note string) Option {
+		return Option{Name: name, Arg: arg, Example: example, Miniq: Refused, Note: note}
+	}
+	const (
+		mail   = "no mail is sent"
+		limit  = "the limit is not enforced"
+		csm    = "there is no Cluster Systems Manager here"
+		format = "write the options on the command line or as #BSUB lines"
+		screen = "interactive jobs are not possible yet"
+	)
+	all := []Option{
+		ignored("-a", "ESUB", "lint", "the site's submit filter runs, and no other"),
+		refused("-alloc_flags", "FLAGS", "f", csm),
+		ignored("-app", "PROFILE", "p", "there are no application profiles"),
+		ignored("-ar", "", "", "jobs are not resized"),
+		ignored("-B", "", "", mail),
+		honoured("-b", "[[[YEAR:]MONTH:]DAY:]HH:MM", "23:30", "not started before; the next such time, or with a year that very one", setBegin),
+		ignored("-C", "SIZE", "0", limit),
+		ignored("-c", "[HH:]MM", "10", limit),
+		refused("-clusters", "NAMES", "all", "there is one cluster"),
+		refused("-cn_cu", "REQ", "x", csm),
+		refused("-cn_mem", "SIZE", "1", csm),
+		refused("-core_isolation", "N", "1", csm),
+		refused("-csm", "y|n", "y", csm),
+		honoured("-cwd", "DIR", "sub", "the job's working directory; it must exist", setDir),
+		ignored("-D", "SIZE", "100", limit),
+		refused("-data", "REQ", "x", "there is no data manager"),
+		ignored("-datachk", "", "", "there is no data manager"),
+		refused("-datagrp", "GROUP", "g", "there is no data manager"),
+		refused("-E", "COMMAND", "true", "make it the first line of the job's script"),
+		refused("-Ep", "COMMAND", "true", "make it the last line of the job's script"),
+		honoured("-e", "FILE", "err.%J", "standard error, appended to; %J is the job's ID, %I its index", setFile((*builder).stderr, false)),
+		honoured("-env", "LIST", "all,~DISPLAY,A=1", "none, all, names, ~NAME, NAME=value", setEnv),
+		honoured("-eo", "FILE", "err", "as -e, overwritten", setFile((*builder).stderr, true)),
+		ignored("-eptl", "[HH:]MM", "10", "jobs wait as long as they must"),
+		ignored("-ext", "OPTIONS", "x", "there are no external schedulers"),
+		ignored("-extsched", "OPTIONS", "x", "there are no external schedulers"),
+		ignored("-F", "SIZE", "100", limit),
+		refused("-f", "FILES", "a > b", "files are not copied; use paths that the job can reach"),
+		ignored("-freq", "FREQUENCY", "2GHz", "clock rates are not set"),
+		ignored("-G", "GROUP", "g", "the project decides, see -P"),
+		ignored("-g", "JOBGROUP", "/g", "there are no job groups"),
+		refused("-gpu", "REQ", "num=1", "GPUs are not managed"),
+		honoured("-H", "", "", "held until aresume", setHold),
+		ignored("-hl", "", "", limit),
+		refused("-hostfile", "FILE", "hosts", "name the hosts with -m"),
+		refused("-I", "", "", screen),
+		refused("-Ip", "", "", screen),
+		refused("-IS", "", "", screen),
+		refused("-ISp", "", "", screen),
+		refused("-ISs", "", "", screen),
+		refused("-Is", "", "", screen),
+		refused("-IX", "", "", screen),
+		honoured("-i", "FILE", "in.%I", "standard input; %J and %I as in -o", setFile((*builder).stdin, false)),
+		refused("-is", "FILE", "in", "files are not copied; use -i"),
+		honoured("-J", "NAME[INDEX_LIST]%LIMIT", "sim[1-10:3,20]%2", "name, and the indices of a job array", setName),
+		honoured("-Jd", "TEXT", "a text", "description", setDescription),
+		ignored("-jobaff", "REQ", "x", "jobs are not placed by affinity"),
+		refused("-jsdl", "FILE", "f", format),
+		refused("-jsdl_strict", "FILE", "f", format),
+		refused("-jsm", "y|n|d", "y", csm),
+		refused("-json", "FILE", "f", format),
+		refused("-K", "", "", "waiting for a job is not possible yet; look at it with ajobs"),
+		ignored("-k", "DIR", "d", "jobs are not checkpointed"),
+		ignored("-L", "SHELL", "/bin/bash", "no login shell is run; the job has its submitter's environment"),
+		ignored("-Lp", "PROJECT", "p", "licences are not scheduled"),
+		refused("-ln_mem", "SIZE", "1", csm),
+		refused("-ln_slots", "N", "1", csm),
+		honoured("-M", "SIZE", "16G", "memory of the whole job; units K M G T P E; a plain number is MB (LSF's default would be KB)", setMemory),
+		honoured("-m", "HOSTS", "h1 h2", "one of these hosts; preferences (h1+2) are ignored with a warning", setHosts),
+		refused("-main_cu", "REQ", "x", csm),
+		ignored("-mig", "MINUTES", "10", "jobs are not migrated"),
+		ignored("-N", "", "", mail),
+		ignored("-Ne", "", "", mail),
+		honoured("-n", "MIN[,MAX]", "4", "job slots; a range takes its minimum, with a warning", setSlots),
+		refused("-network", "REQ", "x", "networks are not scheduled"),
+		refused("-nnodes", "N", "1", csm),
+		ignored("-notify", "EVENTS", "done", mail),
+		honoured("-o", "FILE", "out.%J", "standard output, appended to; %J is the job's ID, %I its index; without -e standard error too", setFile((*builder).stdout, false)),
+		honoured("-oo", "FILE", "out", "as -o, overwritten", setFile((*builder).stdout, true)),
+		refused("-outdir", "DIR", "d", "name the files with -o and -e"),
+		honoured("-P", "PROJECT[:STEP]", "chipA:synthesis", "project, and its step", setProject),
+		ignored("-p", "N", "10", limit),
+		refused("-pack", "FILE", "f", "submit the jobs one by one, or as an array with -J"),
+		ignored("-ptl", "[HH:]MM", "10", "jobs wait as long as they must"),
+		ignored("-Q", "CODES", "1", "jobs are not put back for their exit code"),
+		honoured("-q", "QUEUE", "normal", "queue; of a list the first, with a warning", setQueue),
+		honoured("-R", "REQ", "rusage[mem=4G] span[hosts=1]", "rusage[mem=] and span[hosts=1]; the rest is ignored with a warning", setResources),
+		ignored("-rcacct", "NAME", "x", "there is no resource connector"),
+		honoured("-r", "", "", "run again if its host or keeper is lost", setRerunnable),
+		honoured("-rn", "", "", "never run again, nor put back into the queue for another job", setNoRequeue),
+		ignored("-rnc", "COMMAND", "true", "jobs are not resized"),
+		ignored("-S", "SIZE", "100", limit),
+		ignored("-s", "SIGNAL", "TERM", "queues have no run windows"),
+		ignored("-sla", "NAME", "x", "the project's allocation decides, see -P"),
+		ignored("-smt", "N", "2", csm),
+		honoured("-sp", "PRIORITY", "10", "1 to 20, the default: one's own jobs among themselves", setPriority),
+		refused("-stage", "REQ", "x", csm),
+		refused("-step_cgroup", "y|n", "y", csm),
+		ignored("-T", "N", "10", limit),
+		refused("-t", "[[[YEAR:]MONTH:]DAY:]HH:MM", "23:30", "give a run limit with -W"),
+		ignored("-ti", "", "", "a job whose dependency can't come true waits until it is killed"),
+		ignored("-tty", "", "", "there is no terminal to write to"),
+		refused("-U", "RESERVATION", "r", "there are no advance reservations"),
+		ignored("-u", "ADDRESS", "me@example.org", mail),
+		ignored("-ul", "", "", limit),
+		ignored("-v", "SIZE", "100", limit),
+		honoured("-W", "[HH:]MM[/HOST]", "1:30", "run limit, wall time; the host is ignored with a warning", setRunLimit),
+		ignored("-We", "[HH:]MM[/HOST]", "1:30", "estimates are not used"),
+		honoured("-w", "EXPRESSION", "done(12)", "started when other jobs are in these states", setAfter),
+		ignored("-wa", "ACTION", "TERM", "no warnings are sent"),
+		ignored("-wt", "[HH:]MM", "10", "no warnings are sent"),
+		refused("-XF", "", "", "interactive jobs are not possible yet"),
+		honoured("-x", "", "", "its hosts for itself", setExclusive),
+		refused("-yaml", "FILE", "f", format),
+		ignored("-Zs", "", "", "the job runs the file as it is when it starts"),
+	}
+	for i := range all {
+		o := &all[i]
+		switch o.Name {
+		case "-e", "-eo":
+			o.group = "-e"
+		case "-o", "-oo":
+			o.group = "-o"
+		case "-r", "-rn":
+			o.group = "-r"
+		case "-R", "-a", "-f":
+			o.many = true
+		}
+		if o.group == "" {
+			o.group = o.Name
+		}
+	}
+	return all
+}

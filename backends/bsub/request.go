@@ -1,0 +1,359 @@
+package bsub
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Context is what a submission takes from the process that asks for it.
+type Context struct {
+	Now   time.Time // in the user's zone
+	Dir   string    // absolute
+	Env   []string  // KEY=value
+	Umask uint32
+}
+
+// Request is a submission as its user wrote it.
+type Request struct {
+	Spec     backends.Spec
+	Warnings []string // one line each, safe to print
+}
+
+// maxName is LSF's own limit on names and command lines.
+const maxName = 4094
+
+// Request makes the submission. Where the line has no command, script is the job:
+// its #BSUB lines are options too, and those of the command line win.
+//
+// A command of one word that holds blanks or shell characters is its user's own
+// line of shell and runs as /bin/sh -c LINE. Several words are run as they are,
+// argument by argument. (LSF joins them and has a shell read the result, so that
+// quoted arguments fall apart.)
+func (l Line) Request(script []byte, c Context) (Request, error) {
+	b := builder{Context: c, slots: 1}
+	b.spec = backends.Spec{Dir: c.Dir, Env: slices.Clone(c.Env), Umask: c.Umask}
+	if len(l.Command) == 0 {
+		embedded, err := ScanScript(script)
+		if err != nil {
+			return Request{}, err
+		}
+		l.under(embedded)
+		b.spec.Script = script
+	} else if err := b.command(l.Command); err != nil {
+		return Request{}, err
+	}
+	for _, note := range l.notes {
+		b.warn("%s", note)
+	}
+	if err := b.apply(l.uses); err != nil {
+		return Request{}, err
+	}
+	if err := b.finish(); err != nil {
+		return Request{}, err
+	}
+	return Request{Spec: b.spec, Warnings: b.warnings}, nil
+}
+
+// builder gathers a Spec from options.
+type builder struct {
+	Context
+	spec     backends.Spec
+	warnings []string
+	slots    int
+	limit    int64 // -M
+	usage    usage // -R
+}
+
+func (b *builder) warn(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if !slices.Contains(b.warnings, line) {
+		b.warnings = append(b.warnings, line)
+	}
+}
+
+// apply carries the options out in their order, of each group only the last one.
+func (b *builder) apply(uses []use) error {
+	last := map[string]int{}
+	for i, u := range uses {
+		last[u.opt.group] = i
+	}
+	for i, u := range uses {
+		if !u.opt.many && last[u.opt.group] != i {
+			continue
+		}
+		if strings.ContainsRune(u.value, 0) {
+			return fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
+		}
+		switch u.opt.Miniq {
+		case Refused:
+			return fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, u.opt.Note)
+		case Ignored:
+			b.warn("option %s is ignored: %s", u.opt.Name, u.opt.Note)
+		case Honoured:
+			if err := u.opt.set(b, u.value); err != nil {
+				return fmt.Errorf("option %s: %w", u.opt.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// command takes the words after the options.
+func (b *builder) command(words []string) error {
+	total := 0
+	for _, word := range words {
+		if strings.ContainsRune(word, 0) {
+			return errors.New("the command holds a NUL character")
+		}
+		total += len(word)
+	}
+	if total == 0 {
+		return errors.New("the command is empty")
+	}
+	if len(words) == 1 && strings.ContainsAny(words[0], " \t\n\r|&;<>()$`\\\"'*?[]#~=%!{}^") {
+		b.spec.Command = []string{"/bin/sh", "-c", words[0]}
+	} else {
+		b.spec.Command = slices.Clone(words)
+	}
+	b.spec.Name = clip(strings.Join(words, " "))
+	return nil
+}
+
+// finish settles what several options decide together.
+func (b *builder) finish() error {
+	if b.spec.Name == "" {
+		b.spec.Name = clip(firstCommand(b.spec.Script))
+	}
+	b.spec.Slots = b.slots
+	b.spec.OneHost = b.slots == 1 || b.usage.oneHost || (b.usage.perHost > 0 && b.usage.perHost >= b.slots)
+	if b.usage.perHost > 0 && b.usage.perHost < b.slots {
+		b.warn("span[ptile=%d] is ignored: slots are taken where they are free", b.usage.perHost)
+	}
+	asked := b.usage.memory
+	if b.usage.perTask {
+		if asked > (1<<60)/int64(b.slots) {
+			return errors.New("option -R: rusage[mem]: too large")
+		}
+		asked *= int64(b.slots)
+	}
+	b.spec.Memory = max(asked, b.limit)
+	return nil
+}
+
+func clip(s string) string { return s[:min(len(s), maxName)] }
+
+func setBegin(b *builder, v string) (err error) {
+	b.spec.BeginTime, err = ParseBegin(v, b.Now)
+	return err
+}
+
+func setDir(b *builder, v string) error {
+	switch {
+	case v == "":
+		return errors.New("empty directory")
+	case strings.Contains(v, "%"):
+		return fmt.Errorf("%q: patterns are not possible here; name a directory that exists", v)
+	case !path.IsAbs(v):
+		v = path.Join(b.Dir, v)
+	}
+	b.spec.Dir = path.Clean(v)
+	return nil
+}
+
+// file is one of a job's standard files.
+type file struct {
+	path     *string
+	truncate *bool
+	inDir    string // its name where a directory was given
+}
+
+func (b *builder) stdin() file { return file{path: &b.spec.Stdin, truncate: new(bool)} }
+
+func (b *builder) stdout() file {
+	return file{&b.spec.Stdout, &b.spec.Truncate.Stdout, "%J.out"}
+}
+
+func (b *builder) stderr() file {
+	return file{&b.spec.Stderr, &b.spec.Truncate.Stderr, "%J.err"}
+}
+
+func setFile(of func(*builder) file, truncate bool) func(*builder, string) error {
+	return func(b *builder, v string) error {
+		f := of(b)
+		switch {
+		case v == "":
+			return errors.New("empty file name")
+		case strings.HasSuffix(v, "/") && f.inDir == "":
+			return fmt.Errorf("%q is a directory", v)
+		case strings.HasSuffix(v, "/"):
+			v += f.inDir
+		}
+		*f.path, *f.truncate = v, truncate
+		return nil
+	}
+}
+
+func setHold(b *builder, _ string) error       { b.spec.Hold = true; return nil }
+func setExclusive(b *builder, _ string) error  { b.spec.Exclusive = true; return nil }
+func setRerunnable(b *builder, _ string) error { b.spec.Rerunnable = true; return nil }
+func setNoRequeue(b *builder, _ string) error  { b.spec.NoRequeue = true; return nil }
+
+func setName(b *builder, v string) error {
+	if len(v) > maxName {
+		return fmt.Errorf("longer than %d characters", maxName)
+	}
+	name, array, err := ParseName(v)
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		b.spec.Name = name
+	}
+	b.spec.Array = array
+	return nil
+}
+
+func setDescription(b *builder, v string) error {
+	if len(v) > maxName {
+		return fmt.Errorf("longer than %d characters", maxName)
+	}
+	b.spec.Description = v
+	return nil
+}
+
+func setMemory(b *builder, v string) (err error) {
+	b.limit, err = ParseSize(strings.TrimSuffix(strings.TrimSuffix(v, "!"), " "))
+	return err
+}
+
+func setHosts(b *builder, v string) error {
+	var hosts []string
+	for word := range strings.FieldsSeq(v) {
+		name, _, preferred := strings.Cut(word, "+")
+		name, first := strings.CutSuffix(name, "!")
+		if preferred || first {
+			b.warn("option -m: %s is ignored: hosts have no order of preference", Visible(strings.TrimPrefix(word, name)))
+		}
+		if name == "" || strings.ContainsAny(name, "@~,") {
+			return fmt.Errorf("%q: want host names with blanks between them", v)
+		}
+		if !slices.Contains(hosts, name) {
+			hosts = append(hosts, name)
+		}
+	}
+	if len(hosts) == 0 {
+		return errors.New("no host named")
+	}
+	b.spec.Hosts = hosts
+	return nil
+}
+
+func setSlots(b *builder, v string) error {
+	least, most, ranged := strings.Cut(v, ",")
+	n, err := parseNumber(least, 1, maxSlots)
+	if err != nil {
+		return fmt.Errorf("the number of slots: %w", err)
+	}
+	if ranged {
+		m, err := parseNumber(most, 1, maxSlots)
+		if err != nil {
+			return fmt.Errorf("the largest number of slots: %w", err)
+		}
+		if m < n {
+			return fmt.Errorf("%d,%d: the second number must not be smaller", n, m)
+		}
+		if m > n {
+			b.warn("option -n: of %d to %d slots the job gets %d", n, m, n)
+		}
+	}
+	b.slots = n
+	return nil
+}
+
+func setProject(b *builder, v string) error {
+	if project, _ := backends.SplitProject(v); project == "" {
+		return errors.New("empty project name")
+	}
+	if len(v) > maxName {
+		return fmt.Errorf("longer than %d characters", maxName)
+	}
+	b.spec.Project = v
+	return nil
+}
+
+func setQueue(b *builder, v string) error {
+	queues := strings.Fields(v)
+	if len(queues) == 0 {
+		return errors.New("empty queue name")
+	}
+	if len(queues) > 1 {
+		b.warn("option -q: of several queues the first is taken, %s", Visible(queues[0]))
+	}
+	b.spec.Queue = queues[0]
+	return nil
+}
+
+func setPriority(b *builder, v string) error {
+	n, err := parseNumber(v, 1, backends.DefaultValue)
+	if err != nil {
+		return fmt.Errorf("%w (an allotment decides what goes before others)", err)
+	}
+	b.spec.Priority = backends.At(backends.LevelNormal, n)
+	return nil
+}
+
+func setRunLimit(b *builder, v string) (err error) {
+	limit, host, scaled := strings.Cut(v, "/")
+	if scaled {
+		b.warn("option -W: /%s is ignored: run limits are wall time", Visible(host))
+	}
+	if b.spec.RunLimit, err = parseMinutes(limit); err != nil {
+		return fmt.Errorf("run limit %q: %w; want minutes or hours:minutes", limit, err)
+	}
+	return nil
+}
+
+func setAfter(b *builder, v string) error {
+	if strings.TrimSpace(v) == "" {
+		return errors.New("empty dependency")
+	}
+	b.spec.After = v
+	return nil
+}
+
+// setEnv reads none, all, NAME, ~NAME and NAME=value. Names without all choose
+// those variables alone.
+func setEnv(b *builder, v string) error {
+	all, given := map[string]string{}, []string{}
+	for _, entry := range b.Env {
+		name, _, _ := strings.Cut(entry, "=")
+		all[name] = entry
+	}
+	for part := range strings.SplitSeq(v, ",") {
+		part = strings.TrimSpace(part)
+		name, _, assigned := strings.Cut(strings.TrimPrefix(part, "~"), "=")
+		drop := func(e string) bool { return strings.HasPrefix(e, name+"=") }
+		switch {
+		case name == "":
+			return fmt.Errorf("%q: empty name", v)
+		case part == "none":
+			given = nil
+		case part == "all":
+			given = slices.Clone(b.Env)
+		case part[0] == '~':
+			given = slices.DeleteFunc(given, drop)
+		case assigned:
+			given = append(slices.DeleteFunc(given, drop), part)
+		case all[name] != "":
+			given = append(slices.DeleteFunc(given, drop), all[name])
+		}
+	}
+	b.spec.Env = given
+	return nil
+}
