@@ -1,0 +1,176 @@
+// Package ledger keeps what must outlive a cycle: the plan of projects and
+// weeks, what one cycle hands to the next, what was intended and what came of
+// it. It stores, it decides nothing.
+//
+// Every exported method is one transaction: it happens as a whole or not at all.
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/allotment-hpc/allotment/internal/sqlite"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// ErrMissing is wrapped by Open where there is no ledger yet.
+var ErrMissing = errors.New("there is no ledger")
+
+// Ledger is an open ledger file. One process uses one; cycles and edits of
+// several processes take turns by a lock that is not the ledger's business.
+type Ledger struct {
+	db     *sql.DB
+	path   string
+	loaded plan.Memory // what the tables hold, so that only what differs is written
+}
+
+// Create makes a ledger; the file must not exist.
+func Create(path string) (*Ledger, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create the ledger: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("create the ledger: %w", err)
+	}
+	l, err := Open(path)
+	if err != nil {
+		os.Remove(path)
+		return nil, err
+	}
+	return l, nil
+}
+
+// Open opens the ledger at path and brings its tables up to date. It refuses a
+// file of another owner, or of a newer version (sqlite.ErrNewer).
+func Open(path string) (*Ledger, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w at %s: run `pba init` first", ErrMissing, path)
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	db, err := sqlite.Open(path, files)
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger: %w", err)
+	}
+	return &Ledger{db: db, path: path}, nil
+}
+
+// Close closes the file.
+func (l *Ledger) Close() error { return l.db.Close() }
+
+// tx runs f in one transaction. What names the attempt in an error.
+func (l *Ledger) tx(ctx context.Context, what string, f func(*sql.Tx) error) error {
+	tx, err := l.db.BeginTx(ctx, nil)
+	if err != nil {
+		return l.explain(what, err)
+	}
+	defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
+	if err := f(tx); err != nil {
+		return l.explain(what, err)
+	}
+	return l.explain(what, tx.Commit())
+}
+
+// explain says what a database error means for whoever has to deal with it.
+func (l *Ledger) explain(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var e sqlite3.Error
+	if errors.As(err, &e) && (e.Code == sqlite3.ErrFull || e.Code == sqlite3.ErrIoErr) {
+		return fmt.Errorf("%s in %s: %w: nothing was changed; free some space there and try again", what, l.path, err)
+	}
+	return fmt.Errorf("%s in %s: %w", what, l.path, err)
+}
+
+func stamp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func moment(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// The keys of the meta table.
+const (
+	metaPaused      = "paused"
+	metaLastCycle   = "last_cycle"
+	metaLastAction  = "last_action"
+	metaNextReclaim = "next_reclaim"
+	metaEndedSince  = "ended_since"
+)
+
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func getMeta(ctx context.Context, q querier, key string) (int64, error) {
+	var n int64
+	err := q.QueryRowContext(ctx, `SELECT value FROM meta WHERE key = ?`, key).Scan(&n)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return n, err
+}
+
+func setMeta(ctx context.Context, tx *sql.Tx, key string, value int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO meta (key, value) VALUES (?, ?)
+		ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value)
+	return err
+}
+
+// raiseMeta sets a time that only ever goes forward.
+func raiseMeta(ctx context.Context, tx *sql.Tx, key string, value int64) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO meta (key, value) VALUES (?, ?)
+		ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE excluded.value > value`, key, value)
+	return err
+}
+
+// each calls scan for every row of a query.
+func each(ctx context.Context, q querier, scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// places is "(?, ?, …)" for n values.
+func places(n int) string {
+	return "(" + strings.TrimSuffix(strings.Repeat("?, ", n), ", ") + ")"
+}
+
+// isDatabase tells a failure of the database from a refusal.
+func isDatabase(err error) bool {
+	var e sqlite3.Error
+	return errors.As(err, &e) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

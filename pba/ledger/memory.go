@@ -1,0 +1,336 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// remembered is for how long before the last cycle closed reclaims are still
+// loaded: longer than the hour that R22 counts by; Make drops what it needs no more.
+const remembered = 2 * time.Hour
+
+// Load reads what the previous cycle left. A new ledger gives the zero Memory.
+func (l *Ledger) Load(ctx context.Context) (plan.Memory, error) {
+	var m plan.Memory
+	err := l.tx(ctx, "read the engine's memory", func(tx *sql.Tx) error {
+		var err error
+		m, err = loadMemory(ctx, tx)
+		return err
+	})
+	if err != nil {
+		return plan.Memory{}, err
+	}
+	l.loaded = m
+	return m, nil
+}
+
+func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
+	m := plan.Memory{Jobs: map[backends.ID]plan.JobMemory{}, RunTimes: map[string][]plan.RunEnd{}}
+	for key, to := range map[string]func(int64){
+		metaLastCycle:   func(n int64) { m.LastCycle = moment(n) },
+		metaLastAction:  func(n int64) { m.LastAction = moment(n) },
+		metaEndedSince:  func(n int64) { m.EndedSince = moment(n) },
+		metaNextReclaim: func(n int64) { m.NextID = n },
+	} {
+		n, err := getMeta(ctx, q, key)
+		if err != nil {
+			return m, err
+		}
+		to(n)
+	}
+	if err := loadJobs(ctx, q, m.Jobs); err != nil {
+		return m, err
+	}
+	if err := loadRunTimes(ctx, q, m.RunTimes); err != nil {
+		return m, err
+	}
+	since := int64(0)
+	if !m.LastCycle.IsZero() {
+		since = stamp(m.LastCycle.Add(-remembered))
+	}
+	var err error
+	m.Reclaims, err = loadReclaims(ctx, q, `WHERE ended = 0 OR ended >= ?`, since)
+	return m, err
+}
+
+const jobColumns = `job, idx, pool, entered, kept, clock, clock_seen, requeues, expired, backoff,
+	written, written_at, reserved, reserved_until, history`
+
+func loadJobs(ctx context.Context, q querier, into map[backends.ID]plan.JobMemory) error {
+	return each(ctx, q, func(rows *sql.Rows) error {
+		var (
+			id                                       backends.ID
+			j                                        plan.JobMemory
+			entered, seen, backoff, writtenAt, until int64
+			clock, written                           int64
+			reserved, history                        string
+		)
+		err := rows.Scan(&id.Job, &id.Index, &j.Pool, &entered, &j.Kept, &clock, &seen, &j.Requeues, &j.Expired, &backoff,
+			&written, &writtenAt, &reserved, &until, &history)
+		if err != nil {
+			return err
+		}
+		j.Entered, j.ClockSeen, j.Backoff = moment(entered), moment(seen), moment(backoff)
+		j.Clock, j.Written, j.WrittenAt = time.Duration(clock), backends.Priority(written), moment(writtenAt)
+		j.ReservedUntil = moment(until)
+		if err := fromJSON(reserved, &j.Reserved); err != nil {
+			return err
+		}
+		if err := fromJSON(history, &j.History); err != nil {
+			return err
+		}
+		into[id] = j
+		return nil
+	}, `SELECT `+jobColumns+` FROM job_memory`)
+}
+
+// toJSON writes a list, an empty one as no text.
+func toJSON[T any](list []T) (string, error) {
+	if len(list) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+func fromJSON[T any](text string, list *[]T) error {
+	if text == "" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), list)
+}
+
+func loadRunTimes(ctx context.Context, q querier, into map[string][]plan.RunEnd) error {
+	return each(ctx, q, func(rows *sql.Rows) error {
+		var (
+			pool []byte
+			end  plan.RunEnd
+			ran  int64
+		)
+		if err := rows.Scan(&pool, &end.ID.Job, &end.ID.Index, &ran); err != nil {
+			return err
+		}
+		end.Ran = time.Duration(ran)
+		into[string(pool)] = append(into[string(pool)], end)
+		return nil
+	}, `SELECT pool, job, idx, ran FROM run_time ORDER BY pool, ord`)
+}
+
+func loadReclaims(ctx context.Context, q querier, where string, args ...any) ([]plan.Reclaim, error) {
+	var all []plan.Reclaim
+	err := each(ctx, q, func(rows *sql.Rows) error {
+		var (
+			r                            plan.Reclaim
+			hosts, phase                 string
+			planned, acted, freed, ended int64
+		)
+		err := rows.Scan(&r.ID, &r.Beneficiary.Job, &r.Beneficiary.Index, &r.Project, &r.User, &r.Need,
+			&hosts, &phase, &r.Why, &planned, &acted, &freed, &ended)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal([]byte(hosts), &r.Hosts); err != nil {
+			return err
+		}
+		r.Phase = plan.Phase(phase)
+		r.Planned, r.Acted, r.Freed, r.Ended = moment(planned), moment(acted), moment(freed), moment(ended)
+		all = append(all, r)
+		return nil
+	}, `SELECT id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended
+		FROM reclaim `+where+` ORDER BY id`, args...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Victims, err = loadVictims(ctx, q, all[i].ID); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func loadVictims(ctx context.Context, q querier, reclaim int64) ([]plan.Victim, error) {
+	var all []plan.Victim
+	err := each(ctx, q, func(rows *sql.Rows) error {
+		var (
+			v            plan.Victim
+			started, ran int64
+			mode, fate   string
+		)
+		err := rows.Scan(&v.ID.Job, &v.ID.Index, &v.Project, &v.User, &started, &v.Slots, &mode, &ran, &fate, &v.Released)
+		if err != nil {
+			return err
+		}
+		if mode == backends.PreemptSuspend.String() {
+			v.Mode = backends.PreemptSuspend
+		}
+		v.Started, v.RanFor, v.Fate = moment(started), time.Duration(ran), plan.Fate(fate)
+		all = append(all, v)
+		return nil
+	}, `SELECT job, idx, project, user, started, slots, mode, ran_for, fate, released
+		FROM victim WHERE reclaim = ? ORDER BY ord`, reclaim)
+	return all, err
+}
+
+// storeMemory writes what differs between two memories.
+func storeMemory(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
+	if err := storeJobs(ctx, tx, was.Jobs, is.Jobs); err != nil {
+		return err
+	}
+	if err := storeRunTimes(ctx, tx, was.RunTimes, is.RunTimes); err != nil {
+		return err
+	}
+	if err := storeReclaims(ctx, tx, was.Reclaims, is.Reclaims); err != nil {
+		return err
+	}
+	if err := raiseMeta(ctx, tx, metaLastAction, stamp(is.LastAction)); err != nil {
+		return err
+	}
+	for key, n := range map[string]int64{
+		metaLastCycle:   stamp(is.LastCycle),
+		metaEndedSince:  stamp(is.EndedSince),
+		metaNextReclaim: is.NextID,
+	} {
+		if err := setMeta(ctx, tx, key, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.JobMemory) error {
+	put, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+places(15))
+	if err != nil {
+		return err
+	}
+	defer put.Close()
+	for id, j := range is {
+		if old, ok := was[id]; ok && sameJob(old, j) {
+			continue
+		}
+		reserved, err := toJSON(j.Reserved)
+		if err != nil {
+			return err
+		}
+		history, err := toJSON(j.History)
+		if err != nil {
+			return err
+		}
+		_, err = put.ExecContext(ctx, id.Job, id.Index, j.Pool, stamp(j.Entered), j.Kept, int64(j.Clock), stamp(j.ClockSeen),
+			j.Requeues, j.Expired, stamp(j.Backoff), int64(j.Written), stamp(j.WrittenAt), reserved, stamp(j.ReservedUntil), history)
+		if err != nil {
+			return err
+		}
+	}
+	for id := range was {
+		if _, ok := is[id]; ok {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM job_memory WHERE job = ? AND idx = ?`, id.Job, id.Index); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sameJob(a, b plan.JobMemory) bool {
+	return a.Pool == b.Pool && a.Entered.Equal(b.Entered) && a.Kept == b.Kept &&
+		a.Clock == b.Clock && a.ClockSeen.Equal(b.ClockSeen) &&
+		a.Requeues == b.Requeues && a.Expired == b.Expired && a.Backoff.Equal(b.Backoff) &&
+		a.Written == b.Written && a.WrittenAt.Equal(b.WrittenAt) &&
+		slices.Equal(a.Reserved, b.Reserved) && a.ReservedUntil.Equal(b.ReservedUntil) &&
+		slices.EqualFunc(a.History, b.History, func(p, q plan.Point) bool {
+			return p.At.Equal(q.At) && p.Priority == q.Priority && p.Why == q.Why
+		})
+}
+
+func storeRunTimes(ctx context.Context, tx *sql.Tx, was, is map[string][]plan.RunEnd) error {
+	for pool, ends := range is {
+		if slices.Equal(was[pool], ends) {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM run_time WHERE pool = ?`, []byte(pool)); err != nil {
+			return err
+		}
+		for i, end := range ends {
+			_, err := tx.ExecContext(ctx, `INSERT INTO run_time (pool, ord, job, idx, ran) VALUES (?, ?, ?, ?, ?)`,
+				[]byte(pool), i, end.ID.Job, end.ID.Index, int64(end.Ran))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	for pool := range was {
+		if _, ok := is[pool]; ok {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM run_time WHERE pool = ?`, []byte(pool)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storeReclaims never deletes: a reclaim that Make has forgotten stays for explain.
+func storeReclaims(ctx context.Context, tx *sql.Tx, was, is []plan.Reclaim) error {
+	old := make(map[int64]*plan.Reclaim, len(was))
+	for i := range was {
+		old[was[i].ID] = &was[i]
+	}
+	for i := range is {
+		r := &is[i]
+		if o := old[r.ID]; o != nil && sameReclaim(o, r) {
+			continue
+		}
+		if err := storeReclaim(ctx, tx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sameReclaim(a, b *plan.Reclaim) bool {
+	return a.Beneficiary == b.Beneficiary && a.Project == b.Project && a.User == b.User && a.Need == b.Need &&
+		slices.Equal(a.Hosts, b.Hosts) && a.Phase == b.Phase && a.Why == b.Why &&
+		a.Planned.Equal(b.Planned) && a.Acted.Equal(b.Acted) && a.Freed.Equal(b.Freed) && a.Ended.Equal(b.Ended) &&
+		slices.EqualFunc(a.Victims, b.Victims, func(v, w plan.Victim) bool {
+			started := v.Started.Equal(w.Started)
+			v.Started, w.Started = time.Time{}, time.Time{}
+			return started && v == w
+		})
+}
+
+func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim) error {
+	hosts, err := json.Marshal(r.Hosts)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO reclaim (id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended)
+		VALUES `+places(13)+` ON CONFLICT (id) DO UPDATE SET
+		job = excluded.job, idx = excluded.idx, project = excluded.project, user = excluded.user, need = excluded.need,
+		hosts = excluded.hosts, phase = excluded.phase, why = excluded.why,
+		planned = excluded.planned, acted = excluded.acted, freed = excluded.freed, ended = excluded.ended`,
+		r.ID, r.Beneficiary.Job, r.Beneficiary.Index, r.Project, r.User, r.Need, string(hosts), string(r.Phase), r.Why,
+		stamp(r.Planned), stamp(r.Acted), stamp(r.Freed), stamp(r.Ended))
+	if err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM victim WHERE reclaim = ?`, r.ID); err != nil {
+		return err
+	}
+	for i, v := range r.Victims {
+		_, err := tx.ExecContext(ctx, `INSERT INTO victim (reclaim, ord, job, idx, project, user, started, slots, mode, ran_for, fate, released)
+			VALUES `+places(12), r.ID, i, v.ID.Job, v.ID.Index, v.Project, v.User, stamp(v.Started), v.Slots,
+			v.Mode.String(), int64(v.RanFor), string(v.Fate), v.Released)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
