@@ -1,0 +1,273 @@
+package esub
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Request is what somebody submits, in any queuing system's words.
+type Request struct {
+	User        string
+	UID         int64
+	Groups      []int64 // numbers of all the user's groups; nil: not known, then the test is left to the engine
+	Project     string  // as typed, with its step; "": none
+	Queue       string  // "": the default
+	Slots       int     // 0: one
+	Memory      int64   // bytes that the job needs; 0: not said
+	Preempt     string  // ALLOTMENT_PREEMPT
+	Description string  // the user's own text
+	Interactive bool
+	Exclusive   bool
+	NoRequeue   bool
+
+	Modify     bool // a pending job is changed (bmod): only what is given counts
+	HasProject bool // of a Modify: the project is given, or taken away
+}
+
+// Decision is what becomes of a job. The zero Decision lets it through as it is.
+type Decision struct {
+	Reject   bool
+	Queue    string            // goes here instead; "": stays where it is
+	Priority backends.Priority // is submitted with this; 0: with what it has
+	Tag      backends.Tag
+	Describe bool     // Description replaces the user's text
+	Text     string   // the user's text without a tag that isn't ours
+	Messages []string // for the user, a line each, without control characters
+}
+
+// Description is the tag and the user's text, as it stands in the job.
+func (d *Decision) Description() string {
+	switch {
+	case d.Tag == backends.Tag{}:
+		return d.Text
+	case d.Text == "":
+		return d.Tag.String()
+	}
+	return d.Tag.String() + " " + d.Text
+}
+
+// Reasons not to trust a snapshot that is whole.
+var (
+	ErrStale    = errors.New("out of date")
+	ErrMismatch = errors.New("snapshot and generation do not belong together")
+)
+
+// Decide runs the tests of R1 in their order and settles what becomes of a job.
+// An error means that the snapshot can't be relied upon: the job goes through as
+// it is (R3). ErrMismatch may be a moment between two renames: look again.
+func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, error) {
+	s := r.Settings()
+	if g.Snapshot != r.Identity() {
+		return Decision{}, ErrMismatch
+	}
+	if age := now.Sub(g.At); age > s.StaleAfter || age < -s.StaleAfter {
+		return Decision{}, fmt.Errorf("%w: pba wrote it last at %s", ErrStale, g.At.UTC().Format(time.RFC3339))
+	}
+	s.Observe = s.Observe || g.Observe
+	if req.Modify {
+		return decideChange(req, r, s)
+	}
+	own := req.Queue
+	if own == "" {
+		own = s.DefaultQueue
+	}
+	d := Decision{Text: withoutTag(req.Description)}
+	if managed(s, own) {
+		if err := decideNew(&d, req, own, r, &g, s); err != nil {
+			return Decision{}, err
+		}
+	}
+	d.Describe = d.Description() != req.Description
+	return d, nil
+}
+
+// decideNew tests a new job for a managed queue, and marks it.
+func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s Settings) error {
+	_, d.Tag.Step = backends.SplitProject(req.Project)
+	d.Tag.Memory = req.Memory
+	mode, warning := preemptMode(req.Preempt)
+	d.Tag.Preempt = mode
+	if s.Observe || r.Projects() == 0 {
+		return nil // nothing is planned yet, or nobody is to notice anything
+	}
+	if warning != "" {
+		d.Messages = append(d.Messages, warning)
+	}
+	v, err := judge(req, r, g, s)
+	if err != nil {
+		return err
+	}
+	if g.LowerUnpreemptable && !v.next && (v.why == "" || v.answer == Pass) {
+		if why := unpreemptable(req, mode, s); why != "" {
+			if v.why != "" {
+				d.Messages = append(d.Messages, v.why)
+			}
+			v = verdict{why: why, answer: Low}
+		}
+	}
+	switch {
+	case v.why == "":
+		if v.next && own != s.LowQueue {
+			d.Priority = s.NextInLine
+		}
+	case v.answer == Reject:
+		d.Reject = true
+		d.Messages = append(d.Messages, v.why)
+	case v.answer == Pass:
+		d.Messages = append(d.Messages, v.why)
+	default:
+		d.Messages = append(d.Messages, v.why+lower(d, own, s.LowQueue))
+	}
+	return nil
+}
+
+// lower sends a job to the lowest queue and says where it went.
+func lower(d *Decision, own, low string) string {
+	d.Tag.Low = true
+	if low == "" {
+		return "; it runs last"
+	}
+	if own != low {
+		d.Queue, d.Tag.Queue = low, own
+	}
+	return "; it goes to queue " + printable(low)
+}
+
+// decideChange looks at a change of a pending job. The job's ID is not known
+// here, so that its tag and queue are left to the engine: a bad project is only
+// said, or refused.
+func decideChange(req Request, r *Reader, s Settings) (Decision, error) {
+	d := Decision{Text: withoutTag(req.Description)}
+	d.Describe = d.Text != req.Description
+	if !req.HasProject || s.Observe || r.Projects() == 0 {
+		return d, nil
+	}
+	v, err := judge(req, r, &Generation{}, s)
+	if err != nil || v.why == "" {
+		return d, err
+	}
+	d.Reject = v.answer == Reject
+	d.Messages = append(d.Messages, v.why)
+	return d, nil
+}
+
+// verdict is the outcome of the tests: why a job failed, if it did, and what is
+// to become of it; or whether it is next in line.
+type verdict struct {
+	why    string
+	answer Answer
+	next   bool
+}
+
+// judge runs R1's tests in order. A failure that passes without a word has no why.
+func judge(req Request, r *Reader, g *Generation, s Settings) (verdict, error) {
+	name, step := backends.SplitProject(req.Project)
+	if name == "" {
+		if s.OnUntagged == Pass {
+			return verdict{}, nil
+		}
+		return verdict{why: "no project: submit with -P PROJECT", answer: s.OnUntagged}, nil
+	}
+	p, first, ok, err := r.Find(name)
+	if err != nil {
+		return verdict{}, err
+	}
+	shown := "-P " + printable(name)
+	switch {
+	case !ok:
+		return verdict{why: shown + ": no project of that name: correct it", answer: s.OnFailure}, nil
+	case p.GID != Unknown && req.Groups != nil && !slices.Contains(req.Groups, p.GID):
+		return verdict{why: shown + ": you are not in its group " + printable(p.Group) + ": ask to be added, then log in anew", answer: s.OnFailure}, nil
+	case step != "" && len(p.Steps) > 0 && !slices.Contains(p.Steps, step):
+		return verdict{why: shown + ": no step " + printable(step) + ": it has " + printable(strings.Join(p.Steps, ", ")), answer: s.OnFailure}, nil
+	}
+	matched, next := false, false
+	for i, pool := range p.Pools {
+		if !matches(pool, req, step) {
+			continue
+		}
+		matched = true
+		next = next || (max(req.Slots, 1) <= pool.Slots && g.Below(first+i))
+	}
+	if !matched && s.OnNoPool != Pass {
+		return verdict{why: shown + ": no slots are planned for you there this week: ask its manager", answer: s.OnNoPool}, nil
+	}
+	return verdict{next: next}, nil
+}
+
+func matches(pool Pool, req Request, step string) bool {
+	if pool.Step != "" && pool.Step != step {
+		return false
+	}
+	switch {
+	case pool.User == "":
+		return true
+	case pool.UID != Unknown:
+		return pool.UID == req.UID
+	}
+	return pool.User == req.User
+}
+
+func managed(s Settings, queue string) bool {
+	return len(s.Queues) == 0 || queue == "" || queue == s.LowQueue || slices.Contains(s.Queues, queue)
+}
+
+// unpreemptable says why a job that can't be taken back once it runs goes to the
+// lowest queue, and what its user can do; "" for a job that can (R22).
+func unpreemptable(req Request, mode backends.Mode, s Settings) string {
+	const full = " can't be taken back, and such jobs hold all that they may of the farm: "
+	switch {
+	case req.Interactive:
+		return "an interactive job" + full + "submit it as a batch job"
+	case req.Exclusive:
+		return "an exclusive job" + full + "submit it without -x"
+	case mode == backends.PreemptSuspend && !s.SuspendFrees:
+		return "a job with ALLOTMENT_PREEMPT=suspend" + full + "unset it"
+	case mode == backends.PreemptRequeue && req.NoRequeue:
+		return "a job that is not to be requeued" + full + "submit it without -rn"
+	}
+	return ""
+}
+
+func preemptMode(word string) (mode backends.Mode, warning string) {
+	switch word {
+	case "", backends.PreemptRequeue.String():
+		return backends.PreemptRequeue, ""
+	case backends.PreemptSuspend.String():
+		return backends.PreemptSuspend, ""
+	}
+	return backends.PreemptRequeue, "ALLOTMENT_PREEMPT=" + printable(word) + ": want requeue or suspend; requeue is taken"
+}
+
+// withoutTag is a user's own text without what would pass for a tag of ours at
+// its beginning: a forged one, or one copied from another job.
+func withoutTag(text string) string {
+	for {
+		rest, ok := strings.CutPrefix(text, "allotment:")
+		if !ok || rest == "" || rest[0] < '0' || rest[0] > '9' {
+			return text
+		}
+		_, text, _ = strings.Cut(rest, " ")
+		text = strings.TrimLeft(text, " ")
+	}
+}
+
+// printable shows a name on a terminal: as it is if it is plain, else quoted;
+// never more than a line of it.
+func printable(name string) string {
+	const most = 64
+	if len(name) > most {
+		name = strings.ToValidUTF8(name[:most], "") + "..."
+	}
+	quoted := strconv.Quote(name)
+	if name != "" && quoted[1:len(quoted)-1] == name {
+		return name
+	}
+	return quoted
+}
