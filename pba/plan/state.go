@@ -165,9 +165,10 @@ type Victim struct {
 	Started  time.Time // the run that is meant
 	Slots    int
 	Mode     backends.Mode
-	RanFor   time.Duration // lost, if it is requeued
+	RanFor   time.Duration     // lost, if it is requeued
+	Rank     backends.Priority // its place once it is back in the queue
 	Fate     Fate
-	Released bool
+	Released bool // free of our hold, or never held
 }
 
 // Fate is what became of a victim.

@@ -1,0 +1,217 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// candidate is a set of victims that would serve a beneficiary.
+type candidate struct {
+	hosts   []backends.Placement // where the beneficiary would run
+	victims []*job               // least valued first
+	excess  int                  // slots freed beyond the need
+	lost    float64              // slot-seconds of work
+}
+
+// want is what must be freed: slots, and memory in bytes (0 or less: enough).
+type want struct {
+	slots  int
+	memory int64
+}
+
+// item is one job that may be taken back, with what that would free.
+type item struct {
+	job    *job
+	gain   int   // slots where the beneficiary can use them
+	memory int64 // bytes there; a suspended job keeps its memory
+	lost   float64
+}
+
+// better orders candidate sets (R17): slots beyond the need; their most valued
+// member; number of jobs; slot-seconds lost; IDs. Negative: a before b.
+func (v *view) better(a, b *candidate) int {
+	if c := cmp.Compare(a.excess, b.excess); c != 0 {
+		return c
+	}
+	if c := compareMostValued(a.victims, b.victims, v.valueOrder()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(len(a.victims), len(b.victims)); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.lost, b.lost); c != 0 {
+		return c
+	}
+	if c := slices.CompareFunc(a.victims, b.victims, func(x, y *job) int { return y.ID.Compare(x.ID) }); c != 0 {
+		return c
+	}
+	return slices.CompareFunc(a.hosts, b.hosts, func(x, y backends.Placement) int { return compareStrings(x.Host, y.Host) })
+}
+
+func compareMostValued(a, b []*job, order func(a, b *job) int) int {
+	if len(a) == 0 || len(b) == 0 {
+		return cmp.Compare(len(a), len(b))
+	}
+	return order(a[len(a)-1], b[len(b)-1])
+}
+
+// choose finds the best set among items, which stand least valued first: the
+// fewest slots freed in all that free what is wanted, then the order of better.
+// It returns nil if all of them together don't do.
+//
+// It is a subset sum over the slots freed; where memory or jobs over several
+// hosts matter, each sum keeps the sets that no other one beats in everything.
+func choose(items []item, w want) []*job {
+	total := smallest(items, w)
+	if total < 0 {
+		return nil
+	}
+	// The shortest prefix that still reaches that total has the least valued
+	// most valued member.
+	few, many := 1, len(items)
+	for few < many {
+		middle := (few + many) / 2
+		if got := smallest(items[:middle], w); got == total {
+			many = middle
+		} else {
+			few = middle + 1
+		}
+	}
+	return best(items[:few], w, total)
+}
+
+// frontier is what one total of freed slots can do: partial sets, none better
+// than another in gain, memory, count and work lost alike.
+type partial struct {
+	gain   int
+	memory int64
+	count  int
+	lost   float64
+	last   *item
+	rest   *partial
+}
+
+// smallest is the least number of slots whose freeing gives what is wanted, or −1.
+func smallest(items []item, w want) int {
+	table := fill(items, w, false)
+	for total, sets := range table {
+		for _, s := range sets {
+			if s.gain >= w.slots && s.memory >= w.memory {
+				return total
+			}
+		}
+	}
+	return -1
+}
+
+// best returns the set of that total with the fewest jobs, then the least work
+// lost, then the highest IDs.
+func best(items []item, w want, total int) []*job {
+	table := fill(items, w, true)
+	var winner *partial
+	var jobs []*job
+	for _, s := range table[total] {
+		if s.gain < w.slots || s.memory < w.memory {
+			continue
+		}
+		if winner != nil {
+			c := cmp.Compare(s.count, winner.count)
+			if c == 0 {
+				c = cmp.Compare(s.lost, winner.lost)
+			}
+			if c == 0 {
+				c = slices.CompareFunc(s.jobs(items), jobs, func(x, y *job) int { return y.ID.Compare(x.ID) })
+			}
+			if c >= 0 {
+				continue
+			}
+		}
+		winner, jobs = s, s.jobs(items)
+	}
+	return jobs
+}
+
+// jobs lists a partial set in the order of items.
+func (s *partial) jobs(items []item) []*job {
+	taken := map[*item]bool{}
+	for ; s != nil && s.last != nil; s = s.rest {
+		taken[s.last] = true
+	}
+	var jobs []*job
+	for i := range items {
+		if taken[&items[i]] {
+			jobs = append(jobs, items[i].job)
+		}
+	}
+	return jobs
+}
+
+// fill builds the table of partial sets by the slots that they free in all. The
+// table ends where a set must hold a job that it does not need.
+func fill(items []item, w want, detailed bool) [][]*partial {
+	limit := bound(items, w)
+	table := make([][]*partial, limit+1)
+	table[0] = []*partial{{}}
+	for i := range items {
+		it := &items[i]
+		for total := limit - it.job.Slots; total >= 0; total-- {
+			for _, s := range table[total] {
+				next := &partial{
+					gain:   min(s.gain+it.gain, max(w.slots, 0)),
+					memory: min(s.memory+it.memory, max(w.memory, 0)),
+					count:  s.count + 1,
+					lost:   s.lost + it.lost,
+					last:   it,
+					rest:   s,
+				}
+				table[total+it.job.Slots] = add(table[total+it.job.Slots], next, detailed)
+			}
+		}
+	}
+	return table
+}
+
+// bound is a total that no set without a superfluous member exceeds.
+func bound(items []item, w want) int {
+	sum, largest := 0, 0
+	plain := w.memory <= 0
+	for _, it := range items {
+		sum += it.job.Slots
+		largest = max(largest, it.job.Slots)
+		plain = plain && it.gain == it.job.Slots
+	}
+	if plain {
+		return min(sum, max(w.slots, 0)+largest)
+	}
+	return sum
+}
+
+// add keeps only the sets of one total that no other beats or equals throughout.
+func add(sets []*partial, next *partial, detailed bool) []*partial {
+	covers := func(a, b *partial) bool {
+		return a.gain >= b.gain && a.memory >= b.memory &&
+			(!detailed || a.count < b.count || a.count == b.count && a.lost <= b.lost)
+	}
+	for _, s := range sets {
+		if covers(s, next) {
+			return sets
+		}
+	}
+	kept := sets[:0]
+	for _, s := range sets {
+		if !covers(next, s) {
+			kept = append(kept, s)
+		}
+	}
+	return append(kept, next)
+}
+
+// workLost is a job's slot-seconds that a requeue throws away; a suspension
+// loses nothing. The preempt mode plays no part in the choice (R17), so the same
+// is counted for both.
+func workLost(j *job, now time.Time) float64 {
+	return float64(j.Slots) * j.ran(now).Seconds()
+}

@@ -1,0 +1,492 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// maxExpired is after how many expired reclaims a beneficiary only reports why
+// (R19).
+const maxExpired = 2
+
+// takeBack serves those whose clock has passed the threshold: by what is free or
+// on its way, else by taking back exactly the need (R14, R15).
+func (v *view) takeBack() {
+	v.promiseOpen()
+	v.again()
+	served := v.promiseFree()
+	taken := v.takenJustNow()
+	for _, b := range v.beneficiaries() {
+		if served[b] {
+			v.skip(b.ID, "free slots suit it; the queue will start it")
+			continue
+		}
+		taken += v.serve(b, taken)
+	}
+}
+
+// beneficiaries are the PBA jobs whose clock has passed the threshold and that no
+// reclaim is open for: longest clock first, then priority, then FIFO.
+func (v *view) beneficiaries() []*job {
+	var due []*job
+	for _, j := range v.jobs {
+		if j.State != backends.Running && j.pba() && j.waiting() && j.reclaim == nil && v.due(j) {
+			due = append(due, j)
+		}
+	}
+	slices.SortFunc(due, func(a, b *job) int {
+		if c := cmp.Compare(b.mem.Clock, a.mem.Clock); c != 0 {
+			return c
+		}
+		return byQueueOrder(a, b)
+	})
+	return due
+}
+
+// due allows a twentieth of a cycle: cycles don't come to the millisecond, and a
+// beneficiary must not wait a whole one for a rounding.
+func (v *view) due(j *job) bool {
+	return j.mem.Clock+v.policy.Cycle/20 >= v.policy.PendingThreshold
+}
+
+// promiseOpen sets aside what open reclaims have freed, or are about to, for
+// their beneficiaries.
+func (v *view) promiseOpen() {
+	for i := range v.plan.Memory.Reclaims {
+		r := &v.plan.Memory.Reclaims[i]
+		b := v.byID[r.Beneficiary]
+		if !r.Phase.Open() || b == nil {
+			continue
+		}
+		for _, p := range r.Hosts {
+			h := v.byName[p.Host]
+			if h == nil {
+				continue
+			}
+			coming, memory := 0, int64(0)
+			for _, victim := range r.Victims {
+				if j := v.byID[victim.ID]; j != nil && (j.leaving || victim.Fate == Intended) {
+					coming += slotsOn(j, p.Host)
+					memory += perSlot(j.Job) * int64(slotsOn(j, p.Host))
+				}
+			}
+			h.free -= max(0, p.Slots-coming)
+			h.freeMem -= max(0, perSlot(b.Job)*int64(p.Slots)-memory)
+		}
+	}
+}
+
+// promiseFree gives free slots to the PBA jobs that the queue will start in them,
+// in the queue's order. Who reserves hosts is served from those alone.
+func (v *view) promiseFree() map[*job]bool {
+	var waiting []*job
+	for _, j := range v.jobs {
+		if j.State != backends.Running && j.pba() && j.waiting() && j.reclaim == nil {
+			waiting = append(waiting, j)
+		}
+	}
+	slices.SortFunc(waiting, byQueueOrder)
+	served := map[*job]bool{}
+	for _, j := range waiting {
+		if hosts := v.room(j); hosts != nil {
+			v.promise(j, hosts)
+			served[j] = true
+		} else if v.now.Before(j.mem.ReservedUntil) {
+			v.setAside(j, j.mem.Reserved)
+		}
+	}
+	return served
+}
+
+// room finds free slots for a job, nil if there are not enough.
+func (v *view) room(j *job) []backends.Placement {
+	left := j.Slots
+	var hosts []backends.Placement
+	for _, h := range v.suitable(j) {
+		n := min(left, h.fits(j))
+		if j.oneHost() && n < j.Slots || n <= 0 {
+			continue
+		}
+		hosts = append(hosts, backends.Placement{Host: h.Name, Slots: n})
+		if left -= n; left == 0 {
+			return hosts
+		}
+	}
+	return nil
+}
+
+func (v *view) promise(j *job, hosts []backends.Placement) {
+	for _, p := range hosts {
+		h := v.byName[p.Host]
+		h.free -= p.Slots
+		if j.State != backends.Suspended {
+			h.freeMem -= perSlot(j.Job) * int64(p.Slots)
+		}
+	}
+}
+
+// fits is how many of a job's slots a host has free, memory included.
+func (h *host) fits(j *job) int {
+	n := max(h.free, 0)
+	if m := perSlot(j.Job); m > 0 && h.Memory > 0 && j.State != backends.Suspended {
+		n = min(n, int(max(h.freeMem, 0)/m))
+	}
+	return n
+}
+
+func (j *job) oneHost() bool { return j.OneHost || j.Slots == 1 }
+
+// suitable lists the managed hosts that a job may run on at all, by name. A
+// suspended one runs on its own.
+func (v *view) suitable(j *job) []*host {
+	var names []string
+	switch {
+	case j.State == backends.Suspended:
+		for _, p := range j.Hosts {
+			names = append(names, p.Host)
+		}
+	default:
+		names = j.Asked
+	}
+	if len(names) == 0 {
+		return v.hosts
+	}
+	var hosts []*host
+	for _, h := range v.hosts {
+		if slices.Contains(names, h.Name) {
+			hosts = append(hosts, h)
+		}
+	}
+	return hosts
+}
+
+// serve opens a reclaim for one beneficiary if that is due, allowed and possible
+// in full. It returns the slots that are taken back.
+func (v *view) serve(b *job, taken int) int {
+	switch {
+	case b.mem.Expired >= maxExpired:
+		v.skip(b.ID, fmt.Sprintf("%d reclaims for it expired; see why with pba explain %s", b.mem.Expired, b.ID))
+		return 0
+	case v.now.Before(b.mem.Backoff):
+		v.skip(b.ID, "its last reclaim expired; the next not before "+b.mem.Backoff.Format("15:04:05"))
+		return 0
+	case b.Exclusive:
+		v.skip(b.ID, "it wants hosts for itself: none is emptied for it")
+		return 0
+	}
+	v.giveBack(b)
+	set := v.withinCaps(b)
+	if set == nil {
+		v.skip(b.ID, v.whyNone(b))
+		v.reserve(b)
+		return 0
+	}
+	need := 0
+	for _, j := range set.victims {
+		need += j.Slots
+	}
+	if limit := v.cycleCap(); taken > 0 && taken+need > limit {
+		v.skip(b.ID, fmt.Sprintf("put off to the next cycle: %d + %d slots would be more than max_victims (%d)", taken, need, limit))
+		return 0
+	}
+	v.open(b, set, need)
+	return need
+}
+
+// withinCaps chooses a set whose members' parties lose no more than R22 allows
+// them together. Where the best set takes too much from one, the most valued
+// member of it is left out, and the choice made anew.
+func (v *view) withinCaps(b *job) *candidate {
+	for {
+		set := v.chooseSet(b)
+		if set == nil {
+			return nil
+		}
+		over := v.overCap(set)
+		if over == nil {
+			return set
+		}
+		v.spare(over, fmt.Sprintf("%s would lose more than max_victims_per_project within an hour", over.party()))
+	}
+}
+
+func (v *view) overCap(set *candidate) *job {
+	lost := maps.Clone(v.lost)
+	for _, j := range set.victims {
+		if lost[j.party()] += j.Slots; lost[j.party()] > v.hourlyCap(j.party()) {
+			return j
+		}
+	}
+	return nil
+}
+
+// spare takes a job out of the choice for the rest of this plan.
+func (v *view) spare(j *job, why string) {
+	j.spared = why
+	for _, p := range j.Hosts {
+		if h := v.byName[p.Host]; h != nil {
+			h.victims = slices.DeleteFunc(h.victims, func(other *job) bool { return other == j })
+		}
+	}
+}
+
+// takenJustNow is what cycles that ran within the last three quarters of a period
+// took back already: caps count by time, however often somebody runs a cycle.
+func (v *view) takenJustNow() int {
+	taken := 0
+	for i := range v.state.Memory.Reclaims {
+		if r := &v.state.Memory.Reclaims[i]; v.now.Sub(r.Planned) < v.policy.Cycle*3/4 {
+			taken += r.Need
+		}
+	}
+	return taken
+}
+
+// again lists once more what open reclaims still have to do: acts that a cycle
+// intended and could not do, and pins that are not there.
+func (v *view) again() {
+	for i := range v.plan.Memory.Reclaims {
+		r := &v.plan.Memory.Reclaims[i]
+		b := v.byID[r.Beneficiary]
+		if !r.Phase.Open() || b == nil {
+			continue
+		}
+		v.pin(b, r)
+		for k := range r.Victims {
+			victim := &r.Victims[k]
+			j := v.byID[victim.ID]
+			if victim.Fate != Intended || j == nil {
+				continue
+			}
+			if j.spared != "" {
+				victim.Fate = Spared
+				v.end(r, Cancelled, fmt.Sprintf("%s can't be taken back any more: %s", j.ID, j.spared))
+				b.reclaim = nil
+				break
+			}
+			v.take(j, b, r)
+			v.spare(j, "it is being taken back already")
+		}
+	}
+}
+
+// cycleCap is how many slots one cycle may take back after its first beneficiary
+// (R22).
+func (v *view) cycleCap() int {
+	return max(v.policy.MaxVictims, int(math.Ceil(0.05*float64(v.slots))))
+}
+
+// chooseSet finds the best set of victims for a beneficiary on one host, or over
+// the whole farm for one that may span hosts.
+func (v *view) chooseSet(b *job) *candidate {
+	if !b.oneHost() && b.State != backends.Suspended {
+		return v.chooseSpan(b)
+	}
+	if b.State == backends.Suspended && len(b.Hosts) != 1 {
+		return nil
+	}
+	var winner *candidate
+	for _, h := range v.suitable(b) {
+		if c := v.chooseOn(h, b); c != nil && (winner == nil || v.better(c, winner) < 0) {
+			winner = c
+		}
+	}
+	return winner
+}
+
+func (v *view) chooseOn(h *host, b *job) *candidate {
+	if h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.Memory {
+		return nil
+	}
+	w := want{slots: b.Slots - h.free}
+	if b.State != backends.Suspended && h.Memory > 0 && b.Memory > 0 {
+		w.memory = b.Memory - h.freeMem
+	}
+	items := make([]item, 0, len(h.victims))
+	for _, j := range h.victims {
+		it := item{job: j, gain: slotsOn(j, h.Name), lost: workLost(j, v.now)}
+		if j.tag.Preempt != backends.PreemptSuspend {
+			it.memory = perSlot(j.Job) * int64(it.gain)
+		}
+		items = append(items, it)
+	}
+	set := choose(items, w)
+	if set == nil {
+		return nil
+	}
+	return v.candidate(set, max(w.slots, 0), []backends.Placement{{Host: h.Name, Slots: b.Slots}})
+}
+
+func (v *view) candidate(set []*job, need int, hosts []backends.Placement) *candidate {
+	c := &candidate{victims: set, hosts: hosts, excess: -need}
+	for _, j := range set {
+		c.excess += j.Slots
+		c.lost += workLost(j, v.now)
+	}
+	return c
+}
+
+// whyNone says why nobody can be taken back for a beneficiary.
+func (v *view) whyNone(b *job) string {
+	reasons := map[string]int{}
+	for _, h := range v.suitable(b) {
+		for _, j := range h.running {
+			if j.spared != "" {
+				reasons[j.spared] += slotsOn(j, h.Name)
+			}
+		}
+	}
+	type count struct {
+		why   string
+		slots int
+	}
+	var counts []count
+	for why, n := range reasons {
+		counts = append(counts, count{why, n})
+	}
+	slices.SortFunc(counts, func(a, b count) int {
+		if c := cmp.Compare(b.slots, a.slots); c != 0 {
+			return c
+		}
+		return compareStrings(a.why, b.why)
+	})
+	var b2 strings.Builder
+	fmt.Fprintf(&b2, "its need of %d slots can't be met in full, so nobody is touched", b.Slots)
+	for i, c := range counts {
+		if i == 3 {
+			break
+		}
+		fmt.Fprintf(&b2, "; %d slots: %s", c.slots, c.why)
+	}
+	return b2.String()
+}
+
+// open records a reclaim and lists its acts: the beneficiary first, so that
+// nobody else takes what its victims leave (R19).
+func (v *view) open(b *job, set *candidate, need int) {
+	memory := &v.plan.Memory
+	memory.NextID = max(memory.NextID, 1)
+	r := Reclaim{
+		ID: memory.NextID, Beneficiary: b.ID, Project: b.Project, User: b.User, Need: need,
+		Hosts: set.hosts, Phase: Planned, Why: "its acts are intended", Planned: v.now,
+	}
+	memory.NextID++
+	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), v.policy.PendingThreshold, describe(b.pool.Allocation))
+	for _, j := range set.victims {
+		who := j.party()
+		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.tag.Preempt, RanFor: j.ran(v.now), Rank: v.afterTaking(j)})
+		v.lost[who] += j.Slots
+	}
+	v.lead(b, &r, reason)
+	for _, j := range set.victims {
+		v.take(j, b, &r)
+	}
+	v.dropVictims(set.victims)
+	v.promiseTaken(b, set)
+	memory.Reclaims = append(memory.Reclaims, r)
+}
+
+// lead puts the beneficiary at the head of the queue and where its slots will be.
+func (v *view) lead(b *job, r *Reclaim, reason string) {
+	level := backends.At(backends.LevelHandOver, v.value(b)+2*pbaBonus)
+	if level != b.Priority {
+		v.act(Action{Verb: Rank, Job: b.ID, For: b.ID, Reclaim: r.ID, Priority: level, Reason: reason})
+		v.write(b, level, "slots are taken back for it")
+	}
+	v.pin(b, r)
+}
+
+// pin binds the beneficiary to where its slots come free, where the queue can.
+func (v *view) pin(b *job, r *Reclaim) {
+	if v.state.Abilities.Pin == nil || b.State == backends.Suspended || slices.Equal(b.Pinned, names(r.Hosts)) {
+		return
+	}
+	v.act(Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Reason: "its slots come free there"})
+}
+
+// take lists the acts on one victim.
+func (v *view) take(j, b *job, r *Reclaim) {
+	act := Action{
+		Verb: Requeue, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: names(j.Hosts), Started: j.Started,
+		Until: v.now.Add(v.policy.HoldLimit), Mark: r.Mark(), Grace: v.policy.GracePeriod,
+		Reason: fmt.Sprintf("%s; %s needs %s", v.why(j), b.ID, slotCount(b.Slots)),
+	}
+	done := "requeued"
+	if j.tag.Preempt == backends.PreemptSuspend {
+		act.Verb, act.Grace, done = Suspend, 0, "suspended"
+	}
+	act.Notice = fmt.Sprintf("%s for %s by pba at %s: pba explain %s", done, backends.JoinProject(b.Project, b.Step), v.now.Format("15:04"), j.ID)
+	v.act(act)
+	v.act(Action{Verb: Rank, Job: j.ID, For: b.ID, Reclaim: r.ID, Priority: v.afterTaking(j), Reason: "it goes before other normal jobs when it may start again"})
+}
+
+// afterTaking is a victim's priority once it is back in the queue: its bonus for
+// one more reclaim, up to max_requeues of them (R10, R11).
+func (v *view) afterTaking(j *job) backends.Priority {
+	value := v.value(j)
+	if j.mem.Requeues < v.policy.MaxRequeues {
+		value += requeueBonus
+	}
+	return backends.At(backends.LevelVictim, value)
+}
+
+// why says in a few words what made a job the least valued.
+func (v *view) why(j *job) string {
+	return fmt.Sprintf("least valued: started %s ago, %s runs %s beyond its guarantee",
+		v.now.Sub(j.Started).Round(time.Second), j.party(), slotCount(v.over[j.party()]))
+}
+
+func slotCount(n int) string {
+	if n == 1 {
+		return "1 slot"
+	}
+	return fmt.Sprintf("%d slots", n)
+}
+
+func names(hosts []backends.Placement) []string {
+	var all []string
+	for _, p := range hosts {
+		all = append(all, p.Host)
+	}
+	return all
+}
+
+// dropVictims keeps jobs that are being taken back out of later choices, and
+// those whose party has lost all that it may by now.
+func (v *view) dropVictims(victims []*job) {
+	for _, j := range victims {
+		v.spare(j, "it is being taken back already")
+	}
+	for _, h := range v.hosts {
+		for _, j := range slices.Clone(h.victims) {
+			if why := v.cappedByParty(j); why != "" {
+				v.spare(j, why)
+			}
+		}
+	}
+}
+
+// promiseTaken books what the victims will leave and the beneficiary will take.
+func (v *view) promiseTaken(b *job, set *candidate) {
+	for _, j := range set.victims {
+		for _, p := range j.Hosts {
+			h := v.byName[p.Host]
+			h.free += p.Slots
+			if j.tag.Preempt != backends.PreemptSuspend {
+				h.freeMem += perSlot(j.Job) * int64(p.Slots)
+			}
+		}
+	}
+	v.promise(b, set.hosts)
+}
+
+func (v *view) skip(id backends.ID, reason string) {
+	v.plan.Skipped = append(v.plan.Skipped, Skipped{Job: id, Reason: reason})
+}

@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// chooseSpan finds victims for a beneficiary whose slots may lie on several
+// hosts: over the whole farm, a victim's slots counted on every host that it
+// frees (R17).
+func (v *view) chooseSpan(b *job) *candidate {
+	hosts := v.suitable(b)
+	usable := map[string]bool{}
+	have := 0
+	var jobs []*job
+	for _, h := range hosts {
+		usable[h.Name] = true
+		have += h.fits(b)
+		for _, j := range h.victims {
+			if j.Hosts[0].Host == h.Name || !usable[j.Hosts[0].Host] && !slices.Contains(jobs, j) {
+				jobs = append(jobs, j)
+			}
+		}
+	}
+	slices.SortFunc(jobs, v.valueOrder())
+	jobs = slices.Compact(jobs)
+	need := b.Slots - have
+	items := make([]item, 0, len(jobs))
+	for _, j := range jobs {
+		it := item{job: j, lost: workLost(j, v.now)}
+		for _, p := range j.Hosts {
+			if usable[p.Host] {
+				it.gain += p.Slots
+			}
+		}
+		items = append(items, it)
+	}
+	set := choose(leastOfEachSize(items, need), want{slots: need})
+	if placed := v.placeSpan(b, hosts, set); set != nil && placed != nil {
+		return v.candidate(set, max(need, 0), placed)
+	}
+	return v.spanByMemory(b, hosts, jobs, need)
+}
+
+// leastOfEachSize keeps, of the jobs that free alike, only as many as a set could
+// use: the least valued ones. A better set never needs another.
+func leastOfEachSize(items []item, need int) []item {
+	type size struct{ slots, gain int }
+	seen := map[size]int{}
+	var kept []item
+	for _, it := range items {
+		s := size{it.job.Slots, it.gain}
+		if it.gain == 0 || seen[s] > (max(need, 0)/it.gain+1)*2 {
+			continue
+		}
+		seen[s]++
+		kept = append(kept, it)
+	}
+	return kept
+}
+
+// placeSpan says on which hosts a job would run once the victims are gone; nil
+// if it would not fit. Freed hosts come first, so that what is free elsewhere
+// stays free for others.
+func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Placement {
+	freed := map[*host]int{}
+	freedMem := map[*host]int64{}
+	for _, j := range victims {
+		for _, p := range j.Hosts {
+			h := v.byName[p.Host]
+			freed[h] += p.Slots
+			if j.tag.Preempt != backends.PreemptSuspend {
+				freedMem[h] += perSlot(j.Job) * int64(p.Slots)
+			}
+		}
+	}
+	ordered := slices.Clone(hosts)
+	slices.SortStableFunc(ordered, func(x, y *host) int { return freed[y] - freed[x] })
+	left := b.Slots
+	var placed []backends.Placement
+	for _, h := range ordered {
+		after := host{Host: h.Host, free: h.free + freed[h], freeMem: h.freeMem + freedMem[h]}
+		n := min(left, after.fits(b))
+		if n <= 0 {
+			continue
+		}
+		placed = append(placed, backends.Placement{Host: h.Name, Slots: n})
+		if left -= n; left == 0 {
+			return placed
+		}
+	}
+	return nil
+}
+
+// spanByMemory is for the rare case that slots alone don't do: memory decides on
+// some host. It adds the least valued jobs until the beneficiary fits, then gives
+// back every one that turns out not to be needed, the most valued first.
+func (v *view) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candidate {
+	var set []*job
+	for _, j := range jobs {
+		if v.placeSpan(b, hosts, set) != nil {
+			break
+		}
+		set = append(set, j)
+	}
+	if v.placeSpan(b, hosts, set) == nil {
+		return nil
+	}
+	for i := len(set) - 1; i >= 0; i-- {
+		without := slices.Delete(slices.Clone(set), i, i+1)
+		if v.placeSpan(b, hosts, without) != nil {
+			set = without
+		}
+	}
+	return v.candidate(set, max(need, 0), v.placeSpan(b, hosts, set))
+}

@@ -1,0 +1,173 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// findVictims applies R16 to every running job: what may be taken back now, and
+// of the rest, why not.
+func (v *view) findVictims() {
+	exempt := exemption{users: set(v.policy.NeverVictims.Users), projects: set(v.policy.NeverVictims.Projects), queues: set(v.policy.NeverVictims.Queues)}
+	v.countLost()
+	immune := v.immune()
+	for _, j := range v.jobs {
+		if j.State != backends.Running {
+			continue
+		}
+		j.spared = v.whySpared(j, exempt)
+		if j.spared == "" && immune[j.ID] {
+			j.spared = fmt.Sprintf("it was taken back %d times already", j.mem.Requeues)
+		}
+		if j.spared != "" {
+			continue
+		}
+		for _, p := range j.Hosts {
+			if h := v.byName[p.Host]; !slices.Contains(h.victims, j) {
+				h.victims = append(h.victims, j)
+			}
+		}
+	}
+	order := v.valueOrder()
+	for _, h := range v.hosts {
+		slices.SortFunc(h.victims, order)
+	}
+}
+
+type exemption struct{ users, projects, queues map[string]bool }
+
+func (v *view) whySpared(j *job, exempt exemption) string {
+	ran := v.now.Sub(j.Started)
+	switch {
+	case !j.managed:
+		return "its queue is not managed"
+	case v.offManaged(j):
+		return "it runs on a host that is not managed"
+	case j.leaving:
+		return "it is being taken back already"
+	case j.pba():
+		return fmt.Sprintf("it is charged to %s", describe(j.pool.Allocation))
+	case j.Interactive:
+		return "it is interactive"
+	case j.Exclusive:
+		return "it has its hosts for itself"
+	case j.tag.Preempt == backends.PreemptRequeue && j.NoRequeue:
+		return "its owner forbids to requeue it"
+	case j.tag.Preempt == backends.PreemptSuspend && !v.state.Abilities.SuspendFrees:
+		return "its owner chose suspend, which frees nothing on this queue"
+	case ran < v.policy.MinRuntime:
+		return fmt.Sprintf("it has run for less than min_runtime (%s)", v.policy.MinRuntime)
+	case j.RunLimit > 0 && j.RunLimit-j.ran(v.now) < v.policy.GracePeriod+v.policy.Cycle:
+		return "its run limit ends it sooner than a reclaim would"
+	case exempt.users[j.User], exempt.queues[j.Queue], exempt.projects[j.Project] && j.entitled:
+		return "never_victims names it"
+	}
+	return v.cappedByParty(j)
+}
+
+// cappedByParty holds what one project loses within an hour to R22's cap.
+func (v *view) cappedByParty(j *job) string {
+	if lost := v.lost[j.party()]; lost+j.Slots > v.hourlyCap(j.party()) {
+		return fmt.Sprintf("%s lost %d slots within an hour (max_victims_per_project)", j.party(), lost)
+	}
+	return ""
+}
+
+// hourlyCap is what one party may lose within an hour: at least what the others
+// are guaranteed, so that the cap never ends a guarantee.
+func (v *view) hourlyCap(p party) int {
+	others := 0
+	for _, pool := range v.pools {
+		if pool.Project != p.project {
+			others += pool.Guarantee
+		}
+	}
+	return max(v.policy.MaxVictimsPerProject, others)
+}
+
+func (p party) String() string {
+	if p.project != "" {
+		return "project " + p.project
+	}
+	return "user " + p.user
+}
+
+func (v *view) countLost() {
+	for i := range v.state.Memory.Reclaims {
+		r := &v.state.Memory.Reclaims[i]
+		if v.now.Sub(r.Planned) >= time.Hour {
+			continue
+		}
+		for _, victim := range r.Victims {
+			if victim.Fate == Taken || victim.Fate == Intended && r.Phase.Open() {
+				v.lost[victim.party()] += victim.Slots
+			}
+		}
+	}
+}
+
+func (v Victim) party() party {
+	if v.Project != "" {
+		return party{project: v.Project}
+	}
+	return party{user: v.User}
+}
+
+func (v *view) offManaged(j *job) bool {
+	return len(j.Hosts) == 0 || slices.ContainsFunc(j.Hosts, func(p backends.Placement) bool { return v.byName[p.Host] == nil })
+}
+
+// immune are the jobs that were taken back max_requeues times already, the
+// longest-running first, as long as together they hold no more than
+// unpreemptable.max_share of the farm (R16).
+func (v *view) immune() map[backends.ID]bool {
+	var often []*job
+	for _, j := range v.jobs {
+		if j.State == backends.Running && j.mem.Requeues >= v.policy.MaxRequeues && !j.pba() && j.managed {
+			often = append(often, j)
+		}
+	}
+	slices.SortFunc(often, byStart)
+	immune := map[backends.ID]bool{}
+	held := 0
+	for _, j := range often {
+		if float64(held+j.Slots) > v.policy.UnpreemptableShare*float64(v.slots) {
+			break
+		}
+		held += j.Slots
+		immune[j.ID] = true
+	}
+	return immune
+}
+
+// valueOrder is the order in which jobs are taken back from, least valued first
+// (R17): the policy's criteria in turn, then the highest job ID.
+func (v *view) valueOrder() func(a, b *job) int {
+	return func(a, b *job) int {
+		for _, criterion := range v.policy.VictimOrder {
+			c := 0
+			switch criterion {
+			case ByStart:
+				c = cmp.Compare(v.bucket(a), v.bucket(b))
+			case ByOverSubscribed:
+				c = cmp.Compare(v.over[b.party()], v.over[a.party()])
+			case ByPending:
+				c = cmp.Compare(v.pending[b.party()], v.pending[a.party()])
+			}
+			if c != 0 {
+				return c
+			}
+		}
+		return b.ID.Compare(a.ID)
+	}
+}
+
+// bucket counts start_bucket intervals back from now, so that jobs that started
+// at about the same time are equal.
+func (v *view) bucket(j *job) int64 {
+	return int64(v.now.Sub(j.Started) / max(v.policy.StartBucket, 1))
+}

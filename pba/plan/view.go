@@ -1,0 +1,235 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// host is a managed host that is up, with what is free on it for jobs that
+// nothing is promised to yet.
+type host struct {
+	backends.Host
+	free    int   // slots
+	freeMem int64 // bytes; only meaningful if Memory > 0
+	running []*job
+	victims []*job // of running: those that may be taken back now
+}
+
+// job is a job as this plan sees it.
+type job struct {
+	*backends.Job
+	seq int // place in the queue's FIFO
+	mem JobMemory
+	tag backends.Tag
+
+	managed  bool
+	entitled bool
+	pools    []*pool // those that it matches and fits, most specific first
+	whyNot   string  // why it is not entitled
+
+	pool *pool // that it is charged to, or holds room in
+	next bool  // next in line (R12)
+
+	leaving   bool                 // a victim that was told to go and is not gone yet
+	spared    string               // why it is no victim; "": it may be taken back
+	reserving bool                 // goes on reserving hosts
+	aside     []backends.Placement // free slots on hosts that it reserves
+	reclaim   *Reclaim             // the open one that it is the beneficiary of
+	computed  backends.Priority
+}
+
+func (j *job) pba() bool { return j.pool != nil && j.mem.Kept == 0 }
+
+// waiting tells whether the job could be a PBA job that is not running yet: a
+// pending one, or one that waits to be resumed (R20).
+func (j *job) waiting() bool { return j.Eligible() || j.State == backends.Suspended && j.Resuming }
+
+// party is whom a job's use counts under: its project where it is entitled, else
+// its user (section 2, over-subscription).
+func (j *job) party() party {
+	if j.entitled {
+		return party{project: j.Project}
+	}
+	return party{user: j.User}
+}
+
+type party struct{ project, user string }
+
+// ran is how much of a job's work a requeue would lose.
+func (j *job) ran(now time.Time) time.Duration {
+	if j.State == backends.Suspended || j.Started.IsZero() {
+		return j.RanFor
+	}
+	return j.RanFor + max(0, now.Sub(j.Started))
+}
+
+// perSlot is the memory that goes with each slot of a job, rounded up.
+func perSlot(j *backends.Job) int64 {
+	if j.Slots <= 0 {
+		return 0
+	}
+	return (j.Memory + int64(j.Slots) - 1) / int64(j.Slots)
+}
+
+// view is one cycle's picture, from which the decisions are taken.
+type view struct {
+	state  State
+	policy Policy
+	now    time.Time
+
+	hosts        []*host // managed and up, by name
+	byName       map[string]*host
+	pools        []*pool // by allocation ID
+	projectPools map[string][]*pool
+	jobs         []*job // those that any rule may speak of, in FIFO order
+	byID         map[backends.ID]*job
+	slots        int // of managed hosts that are up
+	down         int // slots of managed hosts that are not
+	pending      map[party]int
+	over         map[party]int // over-subscription in slots
+	lost         map[party]int // slots taken back within the last hour
+
+	plan Plan
+}
+
+func newView(state State, policy Policy, now time.Time) *view {
+	v := &view{
+		state: state, policy: policy, now: now,
+		byName: map[string]*host{}, byID: map[backends.ID]*job{},
+		projectPools: map[string][]*pool{},
+		pending:      map[party]int{}, over: map[party]int{}, lost: map[party]int{},
+	}
+	v.seeHosts()
+	v.seePools()
+	v.seeJobs()
+	return v
+}
+
+func (v *view) seeHosts() {
+	managed := set(v.policy.Hosts)
+	for _, h := range v.state.Farm.Hosts {
+		if len(managed) > 0 && !managed[h.Name] {
+			continue
+		}
+		if h.State != backends.HostUp {
+			v.down += h.Slots
+			continue
+		}
+		if v.byName[h.Name] != nil {
+			continue
+		}
+		mine := &host{Host: h, free: h.Slots, freeMem: h.Memory}
+		v.slots += h.Slots
+		v.hosts = append(v.hosts, mine)
+		v.byName[h.Name] = mine
+	}
+	slices.SortFunc(v.hosts, func(a, b *host) int { return compareStrings(a.Name, b.Name) })
+}
+
+// seeJobs keeps the jobs that a rule may act upon: running and suspended ones,
+// entitled ones, and whatever was touched before. Other pending jobs are counted.
+func (v *view) seeJobs() {
+	queues := set(v.policy.Queues)
+	entitle := newEntitler(v)
+	inReclaim := v.reclaimJobs()
+	for i := range v.state.Farm.Jobs {
+		bj := &v.state.Farm.Jobs[i]
+		if bj.State.Ended() {
+			continue
+		}
+		verdict := entitle.verdict(bj)
+		mem, remembered := v.state.Memory.Jobs[bj.ID]
+		managed := len(queues) == 0 || queues[bj.Queue] || v.policy.LowQueue != "" && bj.Queue == v.policy.LowQueue
+		if managed && bj.State == backends.Pending {
+			who := party{user: bj.User}
+			if verdict.entitled {
+				who = party{project: bj.Project}
+			}
+			v.pending[who]++
+		}
+		if bj.State == backends.Pending && !verdict.entitled && !remembered && !inReclaim[bj.ID] && untouched(bj) {
+			continue
+		}
+		j := &job{
+			Job: bj, seq: i, mem: mem, managed: managed, computed: bj.Priority,
+			entitled: managed && verdict.entitled, whyNot: verdict.whyNot,
+		}
+		if j.entitled {
+			j.pools = fitting(verdict.pools, bj.Slots)
+			if len(j.pools) == 0 {
+				j.entitled, j.whyNot = false, "it needs more slots than any pool that it matches has"
+			}
+		} else if j.whyNot == "" {
+			j.whyNot = "its queue is not managed"
+		}
+		j.tag, _, _ = backends.ParseTag(bj.Tag)
+		v.jobs = append(v.jobs, j)
+		v.byID[bj.ID] = j
+		v.occupy(j)
+	}
+}
+
+// untouched tells whether a pending job of no pool stands as the filter or its
+// queue put it, so that there is nothing to decide about it.
+func untouched(j *backends.Job) bool {
+	level := j.Priority.Level()
+	return (level == backends.LevelNormal && j.Priority.Value() <= maxNormalAge || level == backends.LevelLow) &&
+		len(j.Pinned) == 0 && j.HeldUntil.IsZero()
+}
+
+// occupy takes a job's slots and memory off its hosts. Suspension frees slots
+// where the queue says so, and never memory.
+func (v *view) occupy(j *job) {
+	slotsToo := j.State == backends.Running || j.State == backends.Suspended && !v.state.Abilities.SuspendFrees
+	if !slotsToo && j.State != backends.Suspended {
+		return
+	}
+	for _, p := range j.Hosts {
+		h := v.byName[p.Host]
+		if h == nil {
+			continue
+		}
+		if slotsToo {
+			h.free -= p.Slots
+		}
+		if j.State == backends.Running {
+			h.running = append(h.running, j)
+		}
+		h.freeMem -= perSlot(j.Job) * int64(p.Slots)
+	}
+}
+
+func (v *view) reclaimJobs() map[backends.ID]bool {
+	ids := map[backends.ID]bool{}
+	for i := range v.state.Memory.Reclaims {
+		r := &v.state.Memory.Reclaims[i]
+		ids[r.Beneficiary] = true
+		for _, victim := range r.Victims {
+			ids[victim.ID] = true
+		}
+	}
+	return ids
+}
+
+func set(names []string) map[string]bool {
+	if len(names) == 0 {
+		return nil
+	}
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+func compareStrings(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
