@@ -18,13 +18,19 @@ var ErrNotTrusted = errors.New("not trusted")
 // open file itself, so that no one can exchange it in between, and a named pipe
 // does not block. A file that is missing gives fs.ErrNotExist.
 func Open(path string) (*os.File, error) {
+	return OpenBy(path, func(uint32) bool { return false })
+}
+
+// OpenBy is Open for a file that some other user may own too. may is asked only
+// about a user who is neither root nor the caller.
+func OpenBy(path string, may func(owner uint32) bool) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = judge(path, info, os.Geteuid())
+		err = judge(path, info, os.Geteuid(), may)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -38,10 +44,10 @@ func File(path string) error {
 	if err != nil {
 		return err
 	}
-	return judge(path, info, os.Geteuid())
+	return judge(path, info, os.Geteuid(), func(uint32) bool { return false })
 }
 
-func judge(path string, info fs.FileInfo, euid int) error {
+func judge(path string, info fs.FileInfo, euid int, may func(owner uint32) bool) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: %w: it is no regular file", path, ErrNotTrusted)
 	}
@@ -49,7 +55,7 @@ func judge(path string, info fs.FileInfo, euid int) error {
 	if !ok {
 		return fmt.Errorf("%s: %w: its owner can't be told", path, ErrNotTrusted)
 	}
-	if stat.Uid != 0 && int64(stat.Uid) != int64(euid) {
+	if stat.Uid != 0 && int64(stat.Uid) != int64(euid) && !may(stat.Uid) {
 		return fmt.Errorf("%s: %w: it belongs to user ID %d; only root's files and your own are used", path, ErrNotTrusted, stat.Uid)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
