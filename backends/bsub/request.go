@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -146,7 +147,17 @@ func (b *builder) finish() error {
 	return nil
 }
 
-func clip(s string) string { return s[:min(len(s), maxName)] }
+// clip shortens a command to a name, between characters.
+func clip(s string) string {
+	if len(s) <= maxName {
+		return s
+	}
+	end := maxName
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
 
 func setBegin(b *builder, v string) (err error) {
 	b.spec.BeginTime, err = ParseBegin(v, b.Now)

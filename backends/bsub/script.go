@@ -16,6 +16,9 @@ func ScanScript(script []byte) (Line, error) {
 	if len(bytes.TrimSpace(script)) == 0 {
 		return Line{}, errors.New("no command: write one after the options, or give a script on standard input")
 	}
+	if bytes.IndexByte(script, 0) >= 0 {
+		return Line{}, errors.New("the script on standard input is no text: it holds a NUL character")
+	}
 	var all Line
 	number := 0
 	for line := range strings.Lines(string(script)) {

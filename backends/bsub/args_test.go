@@ -1,0 +1,307 @@
+package bsub_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+)
+
+var here = bsub.Context{
+	Now: time.Date(2026, 11, 20, 22, 54, 18, 0, time.UTC), Dir: "/work", Env: []string{"HOME=/home/bob", "DISPLAY=:0"}, Umask: 0o22,
+}
+
+// parsed is the request that bsub's words and a script make.
+func parsed(script string, args ...string) (bsub.Request, error) {
+	line, err := bsub.Scan(args)
+	if err != nil {
+		return bsub.Request{}, err
+	}
+	return line.Request([]byte(script), here)
+}
+
+// plain is the Spec of `bsub true`.
+func plain(change func(*backends.Spec)) backends.Spec {
+	s := backends.Spec{
+		Name: "true", Slots: 1, OneHost: true, Command: []string{"true"},
+		Dir: here.Dir, Env: here.Env, Umask: here.Umask,
+	}
+	change(&s)
+	return s
+}
+
+func TestOptionsOfOneCommandLine(t *testing.T) {
+	on := func(change func(*backends.Spec)) backends.Spec { return plain(change) }
+	for line, want := range map[string]backends.Spec{
+		"": on(func(*backends.Spec) {}),
+		"-P chipA:synthesis -q normal": on(func(s *backends.Spec) {
+			s.Project, s.Queue = "chipA:synthesis", "normal"
+		}),
+		"-n 4":                    on(func(s *backends.Spec) { s.Slots, s.OneHost = 4, false }),
+		"-n4 -R span[hosts=1]":    on(func(s *backends.Spec) { s.Slots = 4 }),
+		"-n 4,4 -R span[ptile=4]": on(func(s *backends.Spec) { s.Slots = 4 }),
+		"-M 4000":                 on(func(s *backends.Spec) { s.Memory = 4000 << 20 }),
+		"-M 16GB":                 on(func(s *backends.Spec) { s.Memory = 16 << 30 }),
+		"-M 1.5g!":                on(func(s *backends.Spec) { s.Memory = 3 << 29 }),
+		"-R rusage[mem=100]":      on(func(s *backends.Spec) { s.Memory = 100 << 20 }),
+		"-M 1G -R rusage[mem=2G]": on(func(s *backends.Spec) { s.Memory = 2 << 30 }),
+		"-n 4 -R rusage[mem=1G/task]": on(func(s *backends.Spec) {
+			s.Slots, s.OneHost, s.Memory = 4, false, 4<<30
+		}),
+		"-n 2 -R rusage[mem=1G]span[hosts=1]": on(func(s *backends.Spec) { s.Slots, s.Memory = 2, 1<<30 }),
+		"-R rusage[mem=1G] -R span[hosts=1]":  on(func(s *backends.Spec) { s.Memory = 1 << 30 }),
+		"-W 30":                               on(func(s *backends.Spec) { s.RunLimit = 30 * time.Minute }),
+		"-W 1:30":                             on(func(s *backends.Spec) { s.RunLimit = 90 * time.Minute }),
+		"-W90":                                on(func(s *backends.Spec) { s.RunLimit = 90 * time.Minute }),
+		"-Hx -r":                              on(func(s *backends.Spec) { s.Hold, s.Exclusive, s.Rerunnable = true, true, true }),
+		"-r -rn":                              on(func(s *backends.Spec) { s.NoRequeue = true }),
+		"-o a -oo b -e c":                     on(func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stdout = "b", "c", true }),
+		"-oo a -o b -eo c/":                   on(func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stderr = "b", "c/%J.err", true }),
+		"-i in.%I":                            on(func(s *backends.Spec) { s.Stdin = "in.%I" }),
+		"-w done(1)":                          on(func(s *backends.Spec) { s.After = "done(1)" }),
+		"-sp 10":                              on(func(s *backends.Spec) { s.Priority = 10 }),
+		"-cwd ../x":                           on(func(s *backends.Spec) { s.Dir = "/x" }),
+		"-Jd text -J n":                       on(func(s *backends.Spec) { s.Description, s.Name = "text", "n" }),
+		"-b 23:30":                            on(func(s *backends.Spec) { s.BeginTime = time.Date(2026, 11, 20, 23, 30, 0, 0, time.UTC) }),
+		"-env none":                           on(func(s *backends.Spec) { s.Env = nil }),
+		"-env HOME,A=1":                       on(func(s *backends.Spec) { s.Env = []string{"HOME=/home/bob", "A=1"} }),
+		"-env all,~DISPLAY,A=1":               on(func(s *backends.Spec) { s.Env = []string{"HOME=/home/bob", "A=1"} }),
+		"-J sim[1-10:3,20]%2": on(func(s *backends.Spec) {
+			s.Name, s.Array = "sim", &backends.Array{Indices: []int{1, 4, 7, 10, 20}, Limit: 2}
+		}),
+		"-J a[3,1,2,2]": on(func(s *backends.Spec) { s.Name, s.Array = "a", &backends.Array{Indices: []int{1, 2, 3}} }),
+	} {
+		got, err := parsed("", append(strings.Fields(line), "true")...)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got.Spec); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", line, diff)
+		}
+		if len(got.Warnings) > 0 {
+			t.Errorf("%s: warns %q", line, got.Warnings)
+		}
+	}
+}
+
+func TestArgumentsWithBlanks(t *testing.T) {
+	got, err := parsed("", "-m", "h1 h2 h1", "-J", `name with "quotes" > and , <b>`, "-Jd", "a b", "-R", " rusage[mem=1G] span[hosts=1] ", "sleep", "300")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := plain(func(s *backends.Spec) {
+		s.Hosts, s.Name, s.Description = []string{"h1", "h2"}, `name with "quotes" > and , <b>`, "a b"
+		s.Memory, s.Command = 1<<30, []string{"sleep", "300"}
+	})
+	if diff := cmp.Diff(want, got.Spec); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestOptionsEndAtTheCommand(t *testing.T) {
+	for _, test := range []struct {
+		words, command []string
+		name           string
+	}{
+		{[]string{"-n", "1", "sleep", "-n", "2"}, []string{"sleep", "-n", "2"}, "sleep -n 2"},
+		{[]string{"sh", "-c", "exit 3"}, []string{"sh", "-c", "exit 3"}, "sh -c exit 3"},
+		{[]string{"echo a; echo b"}, []string{"/bin/sh", "-c", "echo a; echo b"}, "echo a; echo b"},
+		{[]string{"a>b"}, []string{"/bin/sh", "-c", "a>b"}, "a>b"},
+		{[]string{"./run.sh"}, []string{"./run.sh"}, "./run.sh"},
+		{[]string{"my prog", "x"}, []string{"my prog", "x"}, "my prog x"},
+		{[]string{"--", "-odd"}, []string{"-odd"}, "-odd"},
+		{[]string{"echo", ""}, []string{"echo", ""}, "echo "},
+	} {
+		got, err := parsed("", test.words...)
+		if err != nil || !slices.Equal(got.Spec.Command, test.command) || got.Spec.Name != test.name {
+			t.Errorf("%q = %q named %q, %v; want %q named %q", test.words, got.Spec.Command, got.Spec.Name, err, test.command, test.name)
+		}
+	}
+}
+
+func TestBadOptionsAreClearErrors(t *testing.T) {
+	for line, want := range map[string]string{
+		"-nosuch":                 `number of slots: "osuch" is no number`,
+		"-zz":                     "unknown option -zz",
+		"-é":                      "unknown option -é",
+		"--nodes 4":               "unknown option --nodes",
+		"-Jdaily":                 "can mean -J daily or -Jd aily; put a blank",
+		"-P":                      "",
+		"-n 0":                    "0 is too small; at least 1",
+		"-n -3":                   "-3 is too small",
+		"-n 1.5":                  `"1.5" is no number`,
+		"-n 99999999999999999999": "too large",
+		"-n 4,2":                  "must not be smaller",
+		"-n 1,":                   "largest number of slots",
+		"-M 0":                    "must be more than 0",
+		"-M x":                    "want a number with a unit",
+		"-M 1KiB":                 "want a number with a unit",
+		"-M -1":                   "want a number with a unit",
+		"-M 9999999E":             "too large",
+		"-W 0":                    "must be more than 0",
+		"-W 1:2:3":                "no number",
+		"-W -1":                   "too small",
+		"-sp 21":                  "too large; at most 20",
+		"-sp 0":                   "too small",
+		"-b 25:00":                "hour 25 is too large",
+		"-b 12":                   "two to five numbers",
+		"-b 2:30:12:00":           "there is no such day",
+		"-J a[0]":                 "0 is too small",
+		"-J a[3-1]":               "want start, start-end",
+		"-J a[1-2147483646]":      "more than 10000 elements",
+		"-J a[1-3]%0":             "limit 0 is too small",
+		"-J a[]":                  "is no number",
+		"-R rusage[mem=x]":        "want a number with a unit",
+		"-R rusage[mem=1":         "not closed",
+		"-R nosuch[1]":            "unknown section nosuch[]",
+		"-m h1,h2":                "host names with blanks",
+		"-q  ":                    "",
+		"-P :step":                "empty project",
+		"-E true":                 "not possible on this queue: make it the first line",
+		"-Is":                     "not possible on this queue",
+		"-K":                      "not possible on this queue",
+		"-cwd a%J":                "patterns are not possible",
+		"-i d/":                   "is a directory",
+		"-env =x":                 "empty name",
+	} {
+		if want == "" {
+			continue
+		}
+		_, err := parsed("", append(strings.Fields(line), "true")...)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want …%s…", line, err, want)
+		}
+	}
+	for _, words := range [][]string{{"-q", " ", "true"}, {"-m", "", "true"}, {"-o", "", "true"}, {"-w", " ", "true"}, {""}, {"a\x00b"}, {"-J", "a\x00", "true"}} {
+		if _, err := parsed("", words...); err == nil {
+			t.Errorf("%q is accepted", words)
+		}
+	}
+	if _, err := parsed("", "-P"); err == nil || !strings.Contains(err.Error(), "-P needs an argument") {
+		t.Errorf("-P at the end: %v", err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for line, want := range map[string]string{
+		"-n 2,4":                "of 2 to 4 slots the job gets 2",
+		"-qnormal":              "-qnormal is read as -q normal",
+		"-B":                    "option -B is ignored: no mail is sent",
+		"-app x":                "option -app is ignored",
+		"-W 10/hostA":           "/hostA is ignored",
+		"-m h1+2":               "+2 is ignored",
+		"-R select[mem>1]":      "select[] is ignored",
+		"-R mem>100":            "mem>100 is ignored",
+		"-R rusage[swp=1]":      "rusage[swp] is ignored",
+		"-n 8 -R span[ptile=2]": "span[ptile=2] is ignored",
+	} {
+		got, err := parsed("", append(strings.Fields(line), "true")...)
+		if err != nil || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], want) {
+			t.Errorf("%s: warns %q, %v; want …%s…", line, got.Warnings, err, want)
+		}
+	}
+}
+
+func TestScriptOnStandardInput(t *testing.T) {
+	script := `#!/bin/bash
+#BSUB -J "a name" -n 4   # four of them
+#BSUB -P chipA
+#BSUBX is none
+#BSUB -o 'out %J' -q a\ b
+#BSUB
+echo hello
+#BSUB -W 10
+`
+	got, err := parsed(script, "-P", "chipB", "-oo", "mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := plain(func(s *backends.Spec) {
+		s.Command, s.Script, s.Name = nil, []byte(script), "a name"
+		s.Slots, s.OneHost, s.Project, s.Queue, s.RunLimit = 4, false, "chipB", "a", 10*time.Minute
+		s.Stdout, s.Truncate.Stdout = "mine", true
+	})
+	if diff := cmp.Diff(want, got.Spec); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got, err := parsed("# no name\n\n sleep 1\n"); err != nil || got.Spec.Name != "sleep 1" {
+		t.Errorf("name %q, %v; want the script's first command", got.Spec.Name, err)
+	}
+	for script, want := range map[string]string{
+		"":                       "no command",
+		" \n":                    "no command",
+		"true\n#BSUB -J 'a":      "script line 2: a ' is not closed",
+		"#BSUB -zz\ntrue":        "script line 1: unknown option -zz",
+		"#BSUB -J a b\ntrue":     "script line 1: b is no option",
+		"\n#BSUB -h\ntrue":       "script line 2: -h and -V",
+		"#BSUB -J \"a\\\"\ntrue": "is not closed",
+	} {
+		if _, err := parsed(script); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want …%s…", script, err, want)
+		}
+	}
+}
+
+func TestBeginTimes(t *testing.T) {
+	zone, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip("no time zone data")
+	}
+	now := time.Date(2026, 10, 30, 22, 54, 18, 0, zone)
+	for s, want := range map[string]string{
+		"23:00":            "2026-10-30 23:00",
+		"22:54":            "2026-10-30 22:54", // this very minute
+		"22:53":            "2026-10-31 22:53",
+		"31:08:00":         "2026-10-31 08:00",
+		"1:08:00":          "2026-11-01 08:00",
+		"30:22:00":         "2026-11-30 22:00",
+		"10:30:22:00":      "2027-10-30 22:00",
+		"2:29:12:00":       "2028-02-29 12:00",
+		"2025:1:2:03:04":   "2025-01-02 03:04",
+		"2027:02:28:23:59": "2027-02-28 23:59",
+	} {
+		got, err := bsub.ParseBegin(s, now)
+		if err != nil || got.Format("2006-01-02 15:04") != want || got.Location() != zone {
+			t.Errorf("%s = %v, %v; want %s", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", ":", "2027:02:30:12:00", "1:2:3:4:5:6", "24:00", "0:12:00", "13:1:12:00", "a:b"} {
+		if got, err := bsub.ParseBegin(s, now); err == nil {
+			t.Errorf("%q = %v, want an error", s, got)
+		}
+	}
+}
+
+func TestJobArguments(t *testing.T) {
+	for s, want := range map[string][]backends.ID{
+		"0":         nil,
+		"12":        {{Job: 12}},
+		"12[3]":     {{Job: 12, Index: 3}},
+		"12[1-3,7]": {{Job: 12, Index: 1}, {Job: 12, Index: 2}, {Job: 12, Index: 3}, {Job: 12, Index: 7}},
+	} {
+		got, err := bsub.ParseJobArg(s)
+		if err != nil || !slices.Equal(got.IDs(), want) || got.All != (s == "0") {
+			t.Errorf("%s = %+v, %v; want %v", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"", "-1", "x", "12[", "12[]", "12]", "12[0]", "12[1]x", "01", "99999999999999999999", "12[1-999999]"} {
+		if got, err := bsub.ParseJobArg(s); err == nil || !strings.Contains(err.Error(), "Illegal job ID") {
+			t.Errorf("%q = %+v, %v; want an error", s, got, err)
+		}
+	}
+}
+
+func TestIndexListsAreWrittenBack(t *testing.T) {
+	for _, s := range []string{"1", "1-3", "1-3,7", "2,4-5,9"} {
+		indices, err := bsub.ParseIndices(s)
+		if got := bsub.FormatIndices(indices); err != nil || got != s {
+			t.Errorf("%s is written back as %s, %v", s, got, err)
+		}
+	}
+}
