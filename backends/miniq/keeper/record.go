@@ -1,0 +1,181 @@
+package keeper
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Process is a process whose ID is not mistaken for a later one's.
+type Process struct {
+	PID   int
+	Start uint64 // clock ticks since boot
+}
+
+// Verb is what a node wants of a keeper.
+type Verb string
+
+// The verbs.
+const (
+	Stop     Verb = "stop"
+	Continue Verb = "cont"
+	Kill     Verb = "kill"
+)
+
+// Want is one wish; Grace belongs to Kill.
+type Want struct {
+	Verb  Verb
+	Grace time.Duration
+}
+
+// Line is the wish as it is appended to a record.
+func (w Want) Line() string {
+	if w.Verb == Kill {
+		return "w kill " + strconv.FormatInt(w.Grace.Milliseconds(), 10) + "\n"
+	}
+	return "w " + string(w.Verb) + "\n"
+}
+
+// End is how a run ended.
+type End struct {
+	Code   int // exit status, or 128 + signal
+	At     time.Time
+	User   time.Duration // processor time of the job's processes that were waited for
+	System time.Duration
+	MaxRSS int64  // bytes, of the largest process
+	Text   string // why it could not be started, if so
+}
+
+// maxText bounds the text of an end.
+const maxText = 500
+
+func (e End) line() string {
+	return "x " + strconv.Itoa(e.Code) + " " + strconv.FormatInt(e.At.UnixNano(), 10) + " " +
+		strconv.FormatInt(e.User.Microseconds(), 10) + " " + strconv.FormatInt(e.System.Microseconds(), 10) + " " +
+		strconv.FormatInt(e.MaxRSS/1024, 10) + " " + strconv.Quote(e.Text[:min(len(e.Text), maxText)]) + "\n"
+}
+
+// Record is what stands in a record.
+type Record struct {
+	Keeper Process // zero: no keeper got as far
+	Job    Process
+	Wants  []Want
+	End    *End
+}
+
+// ParseRecord reads a record. Lines that it does not understand, and a last one
+// without a newline, are passed over: the file belongs to a process that may
+// have been killed while it wrote.
+func ParseRecord(data []byte) Record {
+	var r Record
+	for {
+		line, rest, whole := bytes.Cut(data, []byte{'\n'})
+		if !whole {
+			return r
+		}
+		r.add(string(line))
+		data = rest
+	}
+}
+
+func (r *Record) add(line string) {
+	kind, rest, _ := strings.Cut(line, " ")
+	fields := strings.SplitN(rest, " ", 6)
+	switch {
+	case kind == "k" && len(fields) == 2:
+		r.Keeper = parseProcess(fields)
+	case kind == "j" && len(fields) == 3:
+		r.Job = parseProcess(fields)
+	case kind == "w":
+		r.want(fields)
+	case kind == "x" && len(fields) == 6:
+		r.end(fields)
+	}
+}
+
+func parseProcess(fields []string) Process {
+	pid, err := strconv.Atoi(fields[0])
+	start, err2 := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil || err2 != nil || pid < 2 {
+		return Process{}
+	}
+	return Process{PID: pid, Start: start}
+}
+
+func (r *Record) want(fields []string) {
+	w := Want{Verb: Verb(fields[0])}
+	switch {
+	case w.Verb == Kill && len(fields) == 2:
+		ms, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil || ms < 0 {
+			return
+		}
+		w.Grace = time.Duration(ms) * time.Millisecond
+	case w.Verb != Stop && w.Verb != Continue:
+		return
+	}
+	r.Wants = append(r.Wants, w)
+}
+
+func (r *Record) end(fields []string) {
+	var n [5]int64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseInt(fields[i], 10, 64); err != nil {
+			return
+		}
+	}
+	text, err := strconv.Unquote(fields[5])
+	if err != nil || n[0] < 0 || n[0] > 255 {
+		return
+	}
+	r.End = &End{
+		Code: int(n[0]), At: time.Unix(0, n[1]), User: time.Duration(n[2]) * time.Microsecond,
+		System: time.Duration(n[3]) * time.Microsecond, MaxRSS: n[4] * 1024, Text: text,
+	}
+}
+
+// StartTime is when a process was started, in clock ticks since boot; 0: it is
+// not there.
+func StartTime(pid int) uint64 {
+	stat, ok := readStat(pid)
+	if !ok {
+		return 0
+	}
+	return stat.start
+}
+
+// stat is what is needed of /proc/PID/stat.
+type stat struct {
+	state   byte
+	parent  int
+	session int
+	start   uint64
+}
+
+func readStat(pid int) (stat, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	return parseStat(data)
+}
+
+// parseStat reads proc(5)'s stat. The program's name, in brackets, may hold anything.
+func parseStat(data []byte) (stat, bool) {
+	end := bytes.LastIndexByte(data, ')')
+	if end < 0 || end+2 >= len(data) {
+		return stat{}, false
+	}
+	fields := strings.Fields(string(data[end+2:]))
+	if len(fields) < 20 {
+		return stat{}, false
+	}
+	parent, err := strconv.Atoi(fields[1])
+	session, err2 := strconv.Atoi(fields[3])
+	start, err3 := strconv.ParseUint(fields[19], 10, 64)
+	ok := err == nil && err2 == nil && err3 == nil
+	return stat{state: fields[0][0], parent: parent, session: session, start: start}, ok
+}

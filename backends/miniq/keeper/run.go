@@ -1,0 +1,325 @@
+package keeper
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit statuses of a job that could not be started, as a shell gives them.
+const (
+	statusCannotRun = 126
+	statusNotFound  = 127
+)
+
+// Run is the whole life of a keeper. Its result is an exit status for main;
+// what matters stands in the record.
+func Run() int {
+	runtime.LockOSThread() // the job dies with the thread that forked it (PDEATHSIG)
+	record := os.NewFile(RecordFD, "record")
+	order, err := readOrder()
+	if record == nil || err != nil {
+		return 2
+	}
+	unix.CloseOnExec(RecordFD)
+	k := &keep{record: record, left: make(chan struct{})}
+	return k.run(order)
+}
+
+func readOrder() (*Order, error) {
+	f := os.NewFile(OrderFD, "order")
+	if f == nil {
+		return nil, errOrder
+	}
+	data, err := io.ReadAll(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	return Decode(data)
+}
+
+type keep struct {
+	record *os.File
+	read   int64 // how far the record has been read
+
+	mu      sync.Mutex
+	killing bool
+	timer   *time.Timer // for the SIGKILL
+	due     time.Time
+	left    chan struct{} // closed when the job's processes are gone
+}
+
+func (k *keep) run(order *Order) int {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return 2
+	}
+	// The record says what is wanted, so one signal waiting is enough. Those that
+	// are of no meaning here are caught and not ignored: the job would inherit that.
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM)
+	if err := k.write("k " + process(os.Getpid()) + "\n"); err != nil {
+		return 2
+	}
+	pid, err := start(order)
+	if err != nil {
+		return k.end(End{Code: err.status, Text: err.Error()})
+	}
+	if err := k.write("j " + process(pid) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"); err != nil {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // a run that can't be written down must not go on
+	}
+	go k.obey(told, end)
+	return k.end(k.wait(pid))
+}
+
+func process(pid int) string {
+	return strconv.Itoa(pid) + " " + strconv.FormatUint(StartTime(pid), 10)
+}
+
+func (k *keep) write(line string) error {
+	_, err := k.record.WriteString(line)
+	return err
+}
+
+// end writes the end down. Where the disk is full it tries again as long as it
+// takes: nobody else knows the status.
+func (k *keep) end(e End) int {
+	e.At = time.Now()
+	for k.write("\n"+e.line()) != nil { // the newline parts it from a line that was cut
+		pause()
+	}
+	return 0
+}
+
+func pause() { time.Sleep(50 * time.Millisecond) }
+
+// wait reaps everything until the job's processes are gone. What its first
+// process leaves behind is killed, at once or, while the job is being killed,
+// after its grace.
+func (k *keep) wait(first int) End {
+	defer close(k.left)
+	var end End
+	var gone bool
+	for {
+		var status syscall.WaitStatus
+		var usage syscall.Rusage
+		flags := 0
+		if gone && !k.beingKilled() {
+			flags = syscall.WNOHANG
+		}
+		pid, err := syscall.Wait4(-1, &status, flags, &usage)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil: // ECHILD: nobody is left
+			return end
+		case pid == 0:
+			signalTree(os.Getpid(), syscall.SIGKILL)
+			pid, err = syscall.Wait4(-1, &status, 0, &usage)
+			if err != nil {
+				continue
+			}
+		}
+		end.User += time.Duration(usage.Utime.Nano())
+		end.System += time.Duration(usage.Stime.Nano())
+		end.MaxRSS = max(end.MaxRSS, usage.Maxrss*1024)
+		if pid == first {
+			gone = true
+			end.Code = status.ExitStatus()
+			if status.Signaled() {
+				end.Code = 128 + int(status.Signal())
+			}
+		}
+	}
+}
+
+func (k *keep) beingKilled() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.killing
+}
+
+// obey carries out what the node appends to the record.
+func (k *keep) obey(told, end <-chan os.Signal) {
+	for {
+		k.look()
+		select {
+		case <-told:
+		case <-end: // somebody wants the keeper gone: then the job goes first
+			k.kill(0)
+		}
+	}
+}
+
+func (k *keep) look() {
+	data, err := io.ReadAll(io.NewSectionReader(k.record, k.read, 1<<40))
+	if err != nil {
+		return
+	}
+	if i := strings.LastIndexByte(string(data), '\n'); i >= 0 {
+		k.read += int64(i + 1)
+		for _, w := range ParseRecord(data).Wants {
+			k.do(w)
+		}
+	}
+}
+
+func (k *keep) do(w Want) {
+	switch w.Verb {
+	case Stop:
+		if !k.beingKilled() {
+			signalTree(os.Getpid(), syscall.SIGSTOP)
+		}
+	case Continue:
+		signalTree(os.Getpid(), syscall.SIGCONT)
+	case Kill:
+		k.kill(w.Grace)
+	}
+}
+
+// kill sends SIGTERM now and SIGKILL after the grace; the sooner of two kills holds.
+func (k *keep) kill(grace time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	due := time.Now().Add(grace)
+	first := !k.killing
+	if !first && !due.Before(k.due) {
+		return
+	}
+	k.killing, k.due = true, due
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	if grace > 0 && first {
+		signalTree(os.Getpid(), syscall.SIGTERM)
+		signalTree(os.Getpid(), syscall.SIGCONT)
+	}
+	k.timer = time.AfterFunc(grace, k.killAll)
+}
+
+func (k *keep) killAll() {
+	for {
+		signalTree(os.Getpid(), syscall.SIGKILL)
+		select {
+		case <-k.left:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// startError is why a job could not be started.
+type startError struct {
+	status int
+	text   string
+}
+
+func (e *startError) Error() string { return e.text }
+
+// start makes the job's surroundings and executes it in a session of its own.
+func start(o *Order) (int, *startError) {
+	fail := func(status int, what string, err error) (int, *startError) {
+		return 0, &startError{status: status, text: what + ": " + cause(err)}
+	}
+	syscall.Umask(int(o.Umask))
+	if err := os.Chdir(o.Dir); err != nil {
+		return fail(statusCannotRun, "change to directory "+o.Dir, err)
+	}
+	files, path, err := openFiles(o)
+	if err != nil {
+		return fail(statusCannotRun, "open "+path, err)
+	}
+	program, err := lookPath(o.Argv[0], getenv(o.Env, "PATH"))
+	var pid int
+	if err == nil {
+		pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
+			Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
+			Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		})
+	}
+	if err != nil {
+		text := "run " + o.Argv[0] + ": " + cause(err)
+		_, _ = files[2].WriteString("allotment: " + strconv.QuoteToGraphic(text) + "\n")
+		status := statusCannotRun
+		if errors.Is(err, syscall.ENOENT) {
+			status = statusNotFound
+		}
+		return 0, &startError{status: status, text: text}
+	}
+	for _, f := range files {
+		_ = f.Close()
+	}
+	return pid, nil
+}
+
+// cause is an error without the path that the message names already.
+func cause(err error) string {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
+
+func openFiles(o *Order) (files [3]*os.File, path string, err error) {
+	in := o.Stdin
+	if in == "" {
+		in = os.DevNull
+	}
+	if files[0], err = os.Open(in); err != nil {
+		return files, in, err
+	}
+	out := o.Stdout
+	if out == "" {
+		out = os.DevNull
+	}
+	if files[1], err = openOutput(out, o.TruncateStdout); err != nil {
+		return files, out, err
+	}
+	if o.Stderr == "" || o.Stderr == o.Stdout {
+		files[2] = files[1]
+		return files, "", nil
+	}
+	files[2], err = openOutput(o.Stderr, o.TruncateStderr)
+	return files, o.Stderr, err
+}
+
+func openOutput(path string, truncate bool) (*os.File, error) {
+	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | syscall.O_NOCTTY
+	if truncate {
+		flags |= os.O_TRUNC
+	}
+	return os.OpenFile(path, flags, 0o666) // the job's umask decides
+}
+
+// lookPath finds a program as a shell with this PATH would.
+func lookPath(name, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	if path == "" {
+		path = "/usr/local/bin:/usr/bin:/bin"
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if dir == "" {
+			dir = "."
+		}
+		program := dir + "/" + name
+		info, err := os.Stat(program)
+		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return program, nil
+		}
+	}
+	return "", syscall.ENOENT
+}

@@ -1,0 +1,114 @@
+package keeper
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// processes are all processes of the machine, by their ID.
+func processes() map[int]stat {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	all := make(map[int]stat, len(names))
+	for _, name := range names {
+		if name[0] < '1' || name[0] > '9' {
+			continue
+		}
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, ok := readStat(pid); ok {
+			all[pid] = s
+		}
+	}
+	return all
+}
+
+// descendants are the living processes below root.
+func descendants(all map[int]stat, root int) []int {
+	children := make(map[int][]int, len(all))
+	for pid, s := range all {
+		children[s.parent] = append(children[s.parent], pid)
+	}
+	var found []int
+	for queue := children[root]; len(queue) > 0; queue = queue[1:] {
+		pid := queue[0]
+		queue = append(queue, children[pid]...)
+		if all[pid].state != 'Z' {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// signalTree sends a signal to everything below root, again for what was forked
+// meanwhile, until nobody new is found.
+func signalTree(root int, sig syscall.Signal) {
+	told := make(map[int]bool)
+	for {
+		anew := false
+		for _, pid := range descendants(processes(), root) {
+			if told[pid] {
+				continue
+			}
+			told[pid], anew = true, true
+			_ = syscall.Kill(pid, sig)
+		}
+		if !anew {
+			return
+		}
+	}
+}
+
+// KillLeft kills what a killed keeper left behind: every process of the job's
+// session, and every one that has the mark in the environment that it was
+// started with. It returns when there is none left.
+func KillLeft(job Process, mark string) {
+	for {
+		left := leftovers(job, []byte(mark))
+		if len(left) == 0 {
+			return
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		pause() // until the kernel has taken them away; nothing tells that of others' children
+	}
+}
+
+func leftovers(job Process, mark []byte) []int {
+	all := processes()
+	leader, there := all[job.PID]
+	ours := job.PID != 0 && (!there || leader.start == job.Start) // else its number has been given away
+	var left []int
+	for pid, s := range all {
+		if s.state == 'Z' || pid == os.Getpid() {
+			continue
+		}
+		if ours && s.session == job.PID && s.start >= job.Start || marked(pid, mark) {
+			left = append(left, pid)
+		}
+	}
+	return left
+}
+
+// marked tells whether a process was started with a variable in its environment.
+func marked(pid int, variable []byte) bool {
+	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return false
+	}
+	for entry := range bytes.SplitSeq(env, []byte{0}) {
+		if bytes.Equal(entry, variable) {
+			return true
+		}
+	}
+	return false
+}
