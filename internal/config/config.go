@@ -216,7 +216,9 @@ func (l loader) scalar(node *yaml.Node, v reflect.Value, name string) error {
 		v.SetString(node.Value) // 010 and on are text where text is wanted
 		return nil
 	}
-	if err := node.Decode(v.Addr().Interface()); err != nil {
+	// yaml would cut 1.5 down to 1.
+	cut := (v.CanInt() || v.CanUint()) && node.ShortTag() != "!!int"
+	if err := node.Decode(v.Addr().Interface()); err != nil || cut {
 		return l.fail(node, "%s: %q is no %s", name, node.Value, kindName(v.Kind()))
 	}
 	return nil

@@ -1,0 +1,123 @@
+package command_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+func sh(script string) command.Command {
+	return command.Command{Argv: []string{"/bin/sh", "-c", script}}
+}
+
+func TestRunGivesOutput(t *testing.T) {
+	c := sh(`cat; pwd; echo "$LC_ALL $A"`)
+	c.Stdin, c.Dir, c.Env = strings.NewReader("in\n"), "/", []string{"LC_ALL=de_DE", "A=b c"}
+	out, err := command.Run(t.Context(), c)
+	if err != nil || string(out) != "in\n/\nC b c\n" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestRunUsesOurEnvironmentByDefault(t *testing.T) {
+	t.Setenv("ALLOTMENT_TEST", "x")
+	out, err := command.Run(t.Context(), sh(`echo "$LC_ALL $ALLOTMENT_TEST"`))
+	if err != nil || string(out) != "C x\n" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestErrorCarriesArgvStatusAndStderr(t *testing.T) {
+	out, err := command.Run(t.Context(), sh(`echo half; echo "bad thing" >&2; exit 3`))
+	var failed *command.Error
+	if !errors.As(err, &failed) || failed.Status != 3 || failed.Stderr != "bad thing\n" || failed.Argv[1] != "-c" {
+		t.Fatalf("got %+v", err)
+	}
+	if string(out) != "half\n" {
+		t.Errorf("output so far: %q", out)
+	}
+	want := `/bin/sh -c "echo half; echo \"bad thing\" >&2; exit 3": exit status 3: bad thing`
+	if err.Error() != want {
+		t.Errorf("got  %s\nwant %s", err, want)
+	}
+}
+
+func TestErrorOfAProgramThatIsNotThere(t *testing.T) {
+	_, err := command.Run(t.Context(), command.Command{Argv: []string{"allotment-no-such-program"}})
+	var failed *command.Error
+	if !errors.Is(err, exec.ErrNotFound) || !errors.As(err, &failed) || failed.Status != -1 {
+		t.Errorf("got %v", err)
+	}
+	if _, err := command.Run(t.Context(), command.Command{}); !errors.As(err, &failed) {
+		t.Errorf("no argv: got %v", err)
+	}
+}
+
+func TestSignalIsAStatus(t *testing.T) {
+	_, err := command.Run(t.Context(), sh(`kill -9 $$`))
+	var failed *command.Error
+	if !errors.As(err, &failed) || failed.Status != 137 {
+		t.Errorf("got %+v", err)
+	}
+}
+
+// A named pipe ends when the last process that holds it is gone.
+func TestTimeoutKillsTheProcessGroup(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	c := sh(`exec 3>` + fifo + `; echo started >&3; sleep 60 & wait`)
+	c.Timeout = 300 * time.Millisecond
+	_, err = command.Run(t.Context(), c)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no end after 300ms") {
+		t.Errorf("got %v", err)
+	}
+	if err := pipe.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(pipe); err != nil || string(text) != "started\n" {
+		t.Errorf("a grandchild lives on: %q, %v", text, err)
+	}
+}
+
+func TestCancelStopsIt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := command.Run(ctx, sh(`sleep 3600`)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestItsOwnProcessGroup(t *testing.T) {
+	out, err := command.Run(t.Context(), sh(`set -- $(cat /proc/self/stat); echo "$5"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ours := syscall.Getpgrp(); strings.TrimSpace(string(out)) == "" || strings.TrimSpace(string(out)) == strconv.Itoa(ours) {
+		t.Errorf("process group %q, ours is %d", out, ours)
+	}
+}
+
+func TestStderrIsLimited(t *testing.T) {
+	_, err := command.Run(t.Context(), sh(`head -c 1000000 /dev/zero | tr '\0' x >&2; exit 1`))
+	var failed *command.Error
+	if !errors.As(err, &failed) || len(failed.Stderr) != 64<<10 || failed.Status != 1 {
+		t.Errorf("got %d bytes", len(failed.Stderr))
+	}
+}

@@ -1,0 +1,91 @@
+package trusted
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func write(t *testing.T, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestOpenReadsOwnFiles(t *testing.T) {
+	for _, mode := range []os.FileMode{0o600, 0o644, 0o755} {
+		path := write(t, mode)
+		f, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(f)
+		if err != nil || string(text) != "text" {
+			t.Errorf("got %q, %v", text, err)
+		}
+		if err := errors.Join(f.Close(), File(path)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestOpenRefusesWhatOthersCanWrite(t *testing.T) {
+	for _, mode := range []os.FileMode{0o620, 0o602, 0o666} {
+		path := write(t, mode)
+		_, err := Open(path)
+		for _, err := range []error{err, File(path)} {
+			if !errors.Is(err, ErrNotTrusted) || !strings.Contains(err.Error(), "chmod go-w") {
+				t.Errorf("mode %#o: %v", mode, err)
+			}
+		}
+	}
+}
+
+func TestOpenRefusesWhatIsNoFile(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{fifo, t.TempDir(), "/dev/null"} {
+		if _, err := Open(path); !errors.Is(err, ErrNotTrusted) { // a named pipe must not block
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+func TestOtherOwnersMustBeAllowed(t *testing.T) {
+	path := write(t, 0o644)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := uint32(os.Geteuid()) + 1
+	for _, allowed := range []uint32{owner, owner + 1} {
+		err := judge(path, foreign{info, owner}, os.Geteuid(), func(uid uint32) bool { return uid == allowed })
+		if refused := errors.Is(err, ErrNotTrusted); refused != (allowed != owner) {
+			t.Errorf("owner %d, allowed %d: %v", owner, allowed, err)
+		}
+	}
+}
+
+// foreign is a file that belongs to somebody else.
+type foreign struct {
+	fs.FileInfo
+	owner uint32
+}
+
+func (f foreign) Sys() any { return &syscall.Stat_t{Uid: f.owner} }
