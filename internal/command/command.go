@@ -21,6 +21,8 @@ import (
 type Command struct {
 	Argv    []string // the program, looked up in PATH if it has no slash, and its arguments
 	Stdin   io.Reader
+	Stdout  io.Writer     // nil: what it writes is returned
+	Stderr  io.Writer     // gets what it says as it says it, besides the error; nil: the error alone
 	Env     []string      // the whole environment, KEY=value; nil: ours. LC_ALL=C is added
 	Dir     string        // working directory; "": ours
 	Timeout time.Duration // 0: none but the context's
@@ -86,6 +88,12 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	stderr := limited{left: maxStderr}
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, &stdout, &stderr
+	if c.Stdout != nil {
+		cmd.Stdout = c.Stdout
+	}
+	if c.Stderr != nil {
+		cmd.Stderr = io.MultiWriter(&stderr, c.Stderr)
+	}
 	cmd.Dir = c.Dir
 	cmd.Env = append(environment(c.Env), "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
