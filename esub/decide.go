@@ -66,7 +66,7 @@ func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, erro
 	if g.Snapshot != r.Identity() {
 		return Decision{}, ErrMismatch
 	}
-	if age := now.Sub(g.At); age > s.StaleAfter || age < -s.StaleAfter {
+	if age, most := now.Sub(g.At), time.Duration(s.StaleAfter); age > most || age < -most {
 		return Decision{}, fmt.Errorf("%w: pba wrote it last at %s", ErrStale, g.At.UTC().Format(time.RFC3339))
 	}
 	s.Observe = s.Observe || g.Observe

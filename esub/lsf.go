@@ -3,6 +3,7 @@ package esub
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -45,27 +46,36 @@ type Params []Param
 // Get is a parameter's value; ok is false where it is missing, and where a bmod
 // takes it away.
 func (ps Params) Get(key string) (value string, ok bool) {
-	for _, p := range ps {
-		if p.Key == key {
-			return p.Value, !p.Bare || p.Value != lsfReset
-		}
+	i := ps.index(key)
+	if i < 0 || ps[i].Bare && ps[i].Value == lsfReset {
+		return "", false
 	}
-	return "", false
+	return ps[i].Value, true
 }
 
 // has tells whether a parameter is there at all, SUB_RESET included.
-func (ps Params) has(key string) bool {
-	for _, p := range ps {
-		if p.Key == key {
-			return true
-		}
-	}
-	return false
-}
+func (ps Params) has(key string) bool { return ps.index(key) >= 0 }
 
 func (ps Params) yes(key string) bool {
 	value, _ := ps.Get(key)
 	return value == "Y" || value == "y"
+}
+
+// With is the parameters after changes to them.
+func (ps Params) With(changes Params) Params {
+	all := slices.Clone(ps)
+	for _, p := range changes {
+		if i := all.index(p.Key); i >= 0 {
+			all[i] = p
+		} else {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (ps Params) index(key string) int {
+	return slices.IndexFunc(ps, func(p Param) bool { return p.Key == key })
 }
 
 // ParseParams reads a parameter file as bsub writes it: a KEY=value a line,
@@ -338,11 +348,7 @@ func ParseModify(data []byte) (changes Params, ignored []string) {
 			ignored = append(ignored, printable(line)+": "+why)
 			continue
 		}
-		if i := changes.index(p.Key); i >= 0 {
-			changes[i] = p
-		} else {
-			changes = append(changes, p)
-		}
+		changes = changes.With(Params{p})
 	}
 	return changes, ignored
 }
@@ -369,13 +375,4 @@ func parseModifyLine(line string) (p Param, why string) {
 		return Param{}, "quotes within a value are not possible"
 	}
 	return p, ""
-}
-
-func (ps Params) index(key string) int {
-	for i, p := range ps {
-		if p.Key == key {
-			return i
-		}
-	}
-	return -1
 }

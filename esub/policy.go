@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 // Answer is what becomes of a job that failed a test of the filter (R1).
@@ -53,12 +54,12 @@ type Config struct {
 	OnUntagged Answer        `yaml:"on_untagged"` // it names no project, though there are some
 	OnNoPool   Answer        `yaml:"on_no_pool"`  // its project has no pool for it this week; Low or Pass
 	LowQueue   string        `yaml:"low_queue"`   // "": a lowered job keeps its queue and is only marked
-	StaleAfter time.Duration `yaml:"stale_after"` // a snapshot whose engine has been silent for so long is not trusted
+	StaleAfter unit.Duration `yaml:"stale_after"` // a snapshot whose engine has been silent for so long is not trusted
 }
 
 // DefaultConfig is the section as it is when nobody wrote one.
 func DefaultConfig() Config {
-	return Config{OnFailure: Low, OnUntagged: Low, OnNoPool: Pass, LowQueue: "low", StaleAfter: 10 * time.Minute}
+	return Config{OnFailure: Low, OnUntagged: Low, OnNoPool: Pass, LowQueue: "low", StaleAfter: unit.Duration(10 * time.Minute)}
 }
 
 // Validate says what is wrong with the section, if anything.

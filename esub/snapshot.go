@@ -8,9 +8,9 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 // SnapshotName is the policy snapshot's file name in the state directory.
@@ -309,7 +309,7 @@ func (r *Reader) decodeSettings(b []byte) error {
 	}
 	s := &r.settings
 	s.NextInLine = backends.Priority(c.int64())
-	s.StaleAfter = time.Duration(c.int64())
+	s.StaleAfter = unit.Duration(c.int64())
 	s.MemoryUnit = c.int64()
 	s.LowQueue, s.DefaultQueue, s.Queues = c.string(), c.string(), c.strings()
 	if c.bad {
