@@ -7,8 +7,8 @@ import (
 
 // Line is a bsub command line taken apart into options and the job's command.
 type Line struct {
-	Help    bool // -h
-	Version bool // -V
+	Help    bool // -h, --help
+	Version bool // -V, --version
 	Command []string
 
 	uses  []use
@@ -42,11 +42,11 @@ func Scan(args []string) (Line, error) {
 			return line, nil
 		}
 		switch word {
-		case "-h":
+		case "-h", "--help":
 			line.Help = true
 			args = args[1:]
 			continue
-		case "-V":
+		case "-V", "--version":
 			line.Version = true
 			args = args[1:]
 			continue

@@ -1,0 +1,116 @@
+package bsub_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allotment-hpc/allotment/backends/bsub"
+)
+
+const optionsPage = "../../docs/options.md"
+
+// update writes the table in docs/options.md anew.
+var update = flag.Bool("update", false, "write the table of docs/options.md from the options")
+
+var tableRow = regexp.MustCompile(`(?m)^\| (.*) \|$`)
+
+// rows are the table's cells, without its heading.
+func rows(t *testing.T) [][]string {
+	t.Helper()
+	page, err := os.ReadFile(optionsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]string
+	for _, match := range tableRow.FindAllStringSubmatch(string(page), -1) {
+		cells := strings.Split(strings.ReplaceAll(match[1], `\|`, "\x00"), " | ")
+		for i := range cells {
+			cells[i] = strings.ReplaceAll(strings.Trim(strings.TrimSpace(cells[i]), "`"), "\x00", "|")
+		}
+		if strings.HasPrefix(cells[0], "-") && !strings.HasPrefix(cells[0], "---") {
+			all = append(all, cells)
+		}
+	}
+	return all
+}
+
+func writeTable(t *testing.T) {
+	t.Helper()
+	page, err := os.ReadFile(optionsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	b.WriteString("| option | argument | miniq | what it does here, or why not |\n| --- | --- | --- | --- |\n")
+	for _, o := range bsub.Options() {
+		arg := ""
+		if o.Arg != "" {
+			arg = "`" + strings.ReplaceAll(o.Arg, "|", `\|`) + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", o.Name, arg, o.Miniq, o.Note)
+	}
+	old := regexp.MustCompile(`(?ms)^\| option .*^\| .*?$\n`)
+	if !old.Match(page) {
+		t.Fatal("no table to replace")
+	}
+	at := old.FindIndex(page)
+	page = slices.Concat(page[:at[0]], []byte(b.String()), page[at[1]:])
+	if err := os.WriteFile(optionsPage, page, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEveryRowOfTheOptionsPage tries each row of docs/options.md on the parser.
+func TestEveryRowOfTheOptionsPage(t *testing.T) {
+	if *update {
+		writeTable(t)
+	}
+	options := map[string]bsub.Option{}
+	for _, o := range bsub.Options() {
+		if _, twice := options[o.Name]; twice {
+			t.Errorf("%s stands twice among the options", o.Name)
+		}
+		options[o.Name] = o
+	}
+	for _, row := range rows(t) {
+		o, known := options[row[0]]
+		delete(options, row[0])
+		if !known || len(row) != 4 || row[1] != o.Arg || row[3] != o.Note {
+			t.Errorf("row %q is not what the parser knows: %+v; run this test with -update", row, o)
+			continue
+		}
+		words := []string{o.Name}
+		if o.Arg != "" {
+			words = append(words, o.Example)
+		}
+		request, err := parsed("", append(words, "true")...)
+		got := "honoured"
+		switch {
+		case err != nil && strings.HasPrefix(err.Error(), "option "+o.Name+" is not possible"):
+			got = "refused"
+		case err != nil:
+			t.Errorf("%q: %v", words, err)
+			continue
+		case len(request.Warnings) == 1 && strings.HasPrefix(request.Warnings[0], "option "+o.Name+" is ignored"):
+			got = "ignored"
+		case len(request.Warnings) > 0:
+			t.Errorf("%q warns %q", words, request.Warnings)
+		}
+		if got != row[2] {
+			t.Errorf("%q is %s, the page says %s", words, got, row[2])
+		}
+		if o.Arg != "" {
+			if _, err := parsed("", o.Name); err == nil {
+				t.Errorf("%s without its argument is accepted", o.Name)
+			}
+		}
+	}
+	for name := range options {
+		t.Errorf("%s has no row; run this test with -update", name)
+	}
+}
