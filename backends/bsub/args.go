@@ -7,7 +7,7 @@ import (
 
 // Line is a bsub command line taken apart into options and the job's command.
 type Line struct {
-	Help    bool // -h, --help
+	Help    bool // -h, -help, --help
 	Version bool // -V, --version
 	Command []string
 
@@ -42,7 +42,7 @@ func Scan(args []string) (Line, error) {
 			return line, nil
 		}
 		switch word {
-		case "-h", "--help":
+		case "-h", "-help", "--help":
 			line.Help = true
 			args = args[1:]
 			continue
