@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -39,6 +40,9 @@ func (v *view) chooseSpan(b *job) *candidate {
 	set := choose(leastOfEachSize(items, need), want{slots: need})
 	if placed := v.placeSpan(b, hosts, set); set != nil && placed != nil {
 		return v.candidate(set, max(need, 0), placed)
+	}
+	if perSlot(b.Job) == 0 {
+		return nil
 	}
 	return v.spanByMemory(b, hosts, jobs, need)
 }
@@ -94,19 +98,14 @@ func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 }
 
 // spanByMemory is for the rare case that slots alone don't do: memory decides on
-// some host. It adds the least valued jobs until the beneficiary fits, then gives
-// back every one that turns out not to be needed, the most valued first.
+// some host. It takes the shortest prefix of the least valued jobs that will do,
+// then gives back every one that is not needed, the most valued first.
 func (v *view) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candidate {
-	var set []*job
-	for _, j := range jobs {
-		if v.placeSpan(b, hosts, set) != nil {
-			break
-		}
-		set = append(set, j)
-	}
-	if v.placeSpan(b, hosts, set) == nil {
+	enough := sort.Search(len(jobs)+1, func(n int) bool { return v.placeSpan(b, hosts, jobs[:n]) != nil })
+	if enough > len(jobs) {
 		return nil
 	}
+	set := slices.Clone(jobs[:enough])
 	for i := len(set) - 1; i >= 0; i-- {
 		without := slices.Delete(slices.Clone(set), i, i+1)
 		if v.placeSpan(b, hosts, without) != nil {

@@ -1,0 +1,164 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Explanation is all that the rules say of one job at one moment (R27).
+type Explanation struct {
+	Job        backends.Job
+	Tests      []Test
+	Class      string            // pba, normal, or "" of an ended job
+	Pool       string            // that it is charged to or holds room in
+	Place      string            // in a sentence
+	Priority   backends.Priority // computed
+	History    []Point
+	Clock      time.Duration
+	Threshold  time.Duration
+	Requeues   int       // reclaims that it was a victim of
+	Reclaims   []Reclaim // that it is the beneficiary or a victim of, oldest first
+	Skipped    []string  // why nothing was done for it
+	Spared     string    // of a running job: why it can't be taken back; "": it can
+	Considered []Considered
+}
+
+// Test is one condition of R1 and section 2's "entitled", with its outcome.
+type Test struct {
+	Name   string
+	Passed bool
+	Detail string
+}
+
+// Considered is a running job that a reclaim for the explained one could take
+// back, or why it can't.
+type Considered struct {
+	ID     backends.ID
+	Host   string
+	Slots  int
+	Spared string
+}
+
+// Explain runs the very decisions of Make and tells what they say of one job. It
+// reports false where the snapshot does not hold the job.
+func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explanation, bool) {
+	v := decide(state, policy, now)
+	e := Explanation{Threshold: policy.PendingThreshold}
+	for i := range v.plan.Memory.Reclaims {
+		if r := &v.plan.Memory.Reclaims[i]; r.concerns(id) {
+			e.Reclaims = append(e.Reclaims, *r)
+		}
+	}
+	for _, s := range v.plan.Skipped {
+		if s.Job == id {
+			e.Skipped = append(e.Skipped, s.Reason)
+		}
+	}
+	found := slices.IndexFunc(state.Farm.Jobs, func(j backends.Job) bool { return j.ID == id })
+	if found < 0 {
+		if j := v.endedJob(id); j != nil {
+			e.Job = *j
+			e.Tests = v.tests(j)
+			return e, true
+		}
+		return e, false
+	}
+	e.Job = state.Farm.Jobs[found]
+	e.Tests = v.tests(&e.Job)
+	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
+	if j := v.byID[id]; j != nil {
+		v.explain(j, &e)
+	}
+	return e, true
+}
+
+func (r *Reclaim) concerns(id backends.ID) bool {
+	return r.Beneficiary == id || slices.ContainsFunc(r.Victims, func(victim Victim) bool { return victim.ID == id })
+}
+
+func (v *view) explain(j *job, e *Explanation) {
+	e.Priority, e.History, e.Clock, e.Requeues = j.computed, j.mem.History, j.mem.Clock, j.mem.Requeues
+	if j.State == backends.Running {
+		e.Spared = j.spared
+	}
+	switch {
+	case j.pba() && j.State == backends.Running:
+		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
+		e.Place = "it is charged to " + e.Pool
+	case j.pba():
+		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
+		e.Place = "it holds room in " + e.Pool
+		v.consider(j, e)
+	case j.pool != nil:
+		e.Pool = describe(j.pool.Allocation)
+		e.Place = fmt.Sprintf("it waits at the head of %s, which has room for %d of its %d slots and keeps that for it", e.Pool, j.mem.Kept, j.Slots)
+	case j.next:
+		e.Place = "its pool is full; it is next in line for it"
+	case j.entitled && j.State == backends.Running:
+		e.Place = "its pool is full: it runs beyond the guarantee"
+	case j.entitled && j.State == backends.Held:
+		e.Place = "it is entitled, but held"
+	case j.entitled && !j.waiting():
+		e.Place = "it is entitled, but does not wait for slots"
+	case j.entitled:
+		e.Place = "its pool is full"
+	default:
+		e.Place = "it is a normal job: " + j.whyNot
+	}
+}
+
+// consider lists what could be taken back for a job, host by host.
+func (v *view) consider(j *job, e *Explanation) {
+	for _, h := range v.suitable(j) {
+		running := slices.Clone(h.running)
+		slices.SortFunc(running, v.valueOrder())
+		for _, victim := range running {
+			e.Considered = append(e.Considered, Considered{ID: victim.ID, Host: h.Name, Slots: slotsOn(victim, h.Name), Spared: victim.spared})
+		}
+	}
+}
+
+// tests repeats the questions of the entitler one by one, up to the first that
+// fails.
+func (v *view) tests(j *backends.Job) []Test {
+	var tests []Test
+	ask := func(name string, passed bool, detail string) bool {
+		tests = append(tests, Test{Name: name, Passed: passed, Detail: detail})
+		return passed
+	}
+	at := slices.IndexFunc(v.policy.Projects, func(p Project) bool { return p.Name == j.Project })
+	if !ask("names a project", j.Project != "", j.Project) || !ask("the project is known", at >= 0, j.Project) {
+		return tests
+	}
+	group := v.policy.Projects[at].Group
+	if !ask("its user is in the project's group", slices.Contains(v.state.Groups[j.User], group), j.User+", "+group) {
+		return tests
+	}
+	answer := newEntitler(v).verdict(j)
+	if !ask("an allocation in force matches it", answer.entitled, answer.whyNot) {
+		return tests
+	}
+	pools := fitting(answer.pools, j.Slots)
+	largest := 0
+	for _, p := range answer.pools {
+		largest = max(largest, p.Guarantee)
+	}
+	ask("it fits a pool", len(pools) > 0, fmt.Sprintf("%s of at most %d", slotCount(j.Slots), largest))
+	return tests
+}
+
+// Priorities are the computed priorities of all pending jobs that the rules speak
+// of; every other pending job keeps the one that its queue gives it.
+func Priorities(state State, policy Policy, now time.Time) map[backends.ID]backends.Priority {
+	v := decide(state, policy, now)
+	all := make(map[backends.ID]backends.Priority)
+	for _, j := range v.jobs {
+		if j.State != backends.Running {
+			all[j.ID] = j.computed
+		}
+	}
+	return all
+}
