@@ -48,7 +48,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Interval is the ageing interval that is in force.
+// interval is the ageing interval that is in force.
 func (a Ageing) interval() time.Duration {
 	if a.Interval == 0 {
 		return DefaultAgeing

@@ -1,0 +1,290 @@
+package miniq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Abilities: miniq can do everything but put a job straight into a full slot.
+func (c *Client) Abilities() backends.Abilities {
+	return backends.Abilities{
+		SuspendFrees: true, ResumesFirst: true,
+		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap,
+		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move,
+	}
+}
+
+// Farm takes a picture of the queue.
+func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
+	var farm *backends.Farm
+	err := c.call(ctx, &Request{Op: OpFarm, EndedSince: endedSince}, func(r *Response) error {
+		if r.Farm != nil {
+			farm = &backends.Farm{At: FromNanos(r.Farm.At), Hosts: r.Farm.Hosts}
+		}
+		if farm == nil {
+			return errors.New("an answer without its beginning")
+		}
+		farm.Jobs = append(farm.Jobs, toBackend(r.Jobs)...)
+		farm.Ended = append(farm.Ended, toBackend(r.Ended)...)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return farm, nil
+}
+
+// Jobs looks at some jobs.
+func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
+	var jobs []backends.Job
+	err := c.call(ctx, &Request{Op: OpJobs, IDs: ids}, func(r *Response) error {
+		jobs = append(jobs, toBackend(r.Jobs)...)
+		return nil
+	})
+	return jobs, err
+}
+
+// batchBytes is about how much of a list goes into one request.
+const batchBytes = 4 << 20
+
+// Submit hands jobs in, in as few requests as they fit into. Each request is
+// taken as a whole or not at all.
+func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
+	results := make([]backends.Submitted, len(specs))
+	for from := 0; from < len(specs); {
+		batch, size := []backends.Spec(nil), 0
+		for to := from; to < len(specs) && size < batchBytes; to++ {
+			spec := EscapeSpec(specs[to])
+			batch = append(batch, spec)
+			size += specSize(&spec)
+		}
+		copy(results[from:], c.submit(ctx, batch))
+		from += len(batch)
+	}
+	return results
+}
+
+// specSize is about how long a Spec is on the wire.
+func specSize(s *backends.Spec) int {
+	const perArg, perSpec, perIndex = 4, 1024, 8
+	size := perSpec + len(s.Script)*4/3 + len(s.Name) + len(s.Description)
+	for _, list := range [][]string{s.Command, s.Env} {
+		for _, arg := range list {
+			size += len(arg) + perArg
+		}
+	}
+	if s.Array != nil {
+		size += perIndex * len(s.Array.Indices)
+	}
+	return size
+}
+
+func (c *Client) submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
+	results := make([]backends.Submitted, len(specs))
+	err := c.call(ctx, &Request{Op: OpSubmit, Specs: specs}, func(r *Response) error {
+		if len(r.Submitted) != len(specs) {
+			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), len(specs))
+		}
+		for i, s := range r.Submitted {
+			results[i] = backends.Submitted{ID: s.ID, Err: s.Error.Err()}
+		}
+		return nil
+	})
+	if err != nil {
+		for i := range results {
+			results[i] = backends.Submitted{Err: err}
+		}
+	}
+	return results
+}
+
+// batch makes a request on n elements.
+func (c *Client) batch(ctx context.Context, n int, req *Request) backends.Errors {
+	if n == 0 {
+		return nil
+	}
+	errs := make(backends.Errors, n)
+	err := c.call(ctx, req, func(r *Response) error {
+		if len(r.Errors) != n {
+			return fmt.Errorf("%d results for %d jobs", len(r.Errors), n)
+		}
+		for i, e := range r.Errors {
+			errs[i] = e.Err()
+		}
+		return nil
+	})
+	if err != nil {
+		return backends.Fail(n, err)
+	}
+	return errs
+}
+
+// Kill ends jobs.
+func (c *Client) Kill(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), &Request{Op: OpKill, IDs: ids})
+}
+
+// Requeue puts running jobs back into the queue.
+func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
+	return c.batch(ctx, len(acts), &Request{Op: OpRequeue, Acts: escapeActs(acts)})
+}
+
+// Suspend stops running jobs.
+func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
+	return c.batch(ctx, len(acts), &Request{Op: OpSuspend, Acts: escapeActs(acts)})
+}
+
+func escapeActs(acts []backends.Act) []backends.Act {
+	out := make([]backends.Act, len(acts))
+	for i, a := range acts {
+		a.Mark, a.Notice = Escape(a.Mark), Escape(a.Notice)
+		out[i] = a
+	}
+	return out
+}
+
+// Resume lets suspended jobs go on.
+func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), &Request{Op: OpResume, IDs: ids})
+}
+
+// Hold keeps pending jobs from starting.
+func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), &Request{Op: OpHold, IDs: ids})
+}
+
+// Release undoes Hold.
+func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors {
+	return c.batch(ctx, len(ids), &Request{Op: OpRelease, IDs: ids})
+}
+
+// Rank gives jobs their place in the queue.
+func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+	return c.batch(ctx, len(rankings), &Request{Op: OpRank, Rankings: rankings})
+}
+
+func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
+	out := make([]backends.Pin, len(pins))
+	for i, p := range pins {
+		out[i] = backends.Pin{ID: p.ID, Hosts: mapAll(p.Hosts, Escape)}
+	}
+	return c.batch(ctx, len(pins), &Request{Op: OpPin, Pins: out})
+}
+
+func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
+	return c.batch(ctx, len(holds), &Request{Op: OpHoldUntil, Holds: holds})
+}
+
+func (c *Client) reserve(ctx context.Context, reservations []backends.Reservation) backends.Errors {
+	out := make([]backends.Reservation, len(reservations))
+	for i, r := range reservations {
+		out[i] = backends.Reservation{ID: r.ID, Hosts: mapAll(r.Hosts, Escape), Until: r.Until}
+	}
+	return c.batch(ctx, len(reservations), &Request{Op: OpReserve, Reservations: out})
+}
+
+func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
+	return c.batch(ctx, len(ids), &Request{Op: OpMove, IDs: ids, Queue: Escape(queue)})
+}
+
+// Status asks the daemon about itself.
+func (c *Client) Status(ctx context.Context) (*Status, error) {
+	var status *Status
+	err := c.call(ctx, &Request{Op: OpStatus}, func(r *Response) error {
+		status = r.Status
+		return present(status != nil)
+	})
+	return status, err
+}
+
+func present(there bool) error {
+	if !there {
+		return errors.New("an answer without what was asked for")
+	}
+	return nil
+}
+
+// Stop ends the daemon and returns when it has given up its socket and all its
+// files. Running jobs go on under their keepers and are found again by the next
+// daemon; with killJobs they are killed first, and so is nothing that pends.
+func (c *Client) Stop(ctx context.Context, killJobs bool) error {
+	return c.call(ctx, &Request{Op: OpStop, KillJobs: killJobs}, func(*Response) error { return nil })
+}
+
+// Record reads a job's state object.
+func (c *Client) Record(ctx context.Context, id backends.ID) (*Record, error) {
+	var record *Record
+	err := c.call(ctx, &Request{Op: OpRecord, IDs: []backends.ID{id}}, func(r *Response) error {
+		record = r.Record
+		return present(record != nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	record.Spec = UnescapeSpec(record.Spec)
+	for i := range record.History {
+		record.History[i].Detail = Unescape(record.History[i].Detail)
+	}
+	for i := range record.Runs {
+		record.Runs[i].Why = Unescape(record.Runs[i].Why)
+	}
+	return record, nil
+}
+
+// waitPart is how long one request of a wait lasts; a longer wait asks again.
+const waitPart = 30 * time.Second
+
+// WaitEnded waits until all of these jobs have ended (an array's ID stands for
+// its elements) and returns them; a job that the queue does not know counts as
+// ended. It lasts as long as ctx.
+func (c *Client) WaitEnded(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
+	for {
+		var jobs []backends.Job
+		err := c.wait(ctx, &Request{Op: OpWait, IDs: ids, Timeout: waitPart}, func(r *Response) error {
+			jobs = append(jobs, toBackend(r.Jobs)...)
+			return nil
+		})
+		if err != nil {
+			return jobs, err
+		}
+		if allEnded(jobs) {
+			return jobs, nil
+		}
+	}
+}
+
+func allEnded(jobs []backends.Job) bool {
+	for i := range jobs {
+		if !jobs[i].State.Ended() {
+			return false
+		}
+	}
+	return true
+}
+
+// WaitChange waits until the queue's state has changed more than after times
+// and returns how often it has; begin with 0, which returns at once.
+func (c *Client) WaitChange(ctx context.Context, after uint64) (uint64, error) {
+	for {
+		var changes uint64
+		err := c.wait(ctx, &Request{Op: OpWait, After: after, Timeout: waitPart}, func(r *Response) error {
+			changes = r.Changes
+			return nil
+		})
+		if err != nil || changes > after || after == 0 {
+			return changes, err
+		}
+	}
+}
+
+// wait is call with a deadline of its own for each request: the daemon answers
+// after waitPart at the latest.
+func (c *Client) wait(ctx context.Context, req *Request, part func(*Response) error) error {
+	ctx, cancel := context.WithTimeout(ctx, waitPart+c.options.Timeout)
+	defer cancel()
+	return c.call(ctx, req, part)
+}

@@ -1,0 +1,230 @@
+package miniq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/home"
+)
+
+// Options say which queue is meant, and how.
+type Options struct {
+	Paths   home.Paths
+	Config  Config
+	Start   bool          // start the daemon when none is running
+	Timeout time.Duration // of a call whose context has no deadline; 0: DefaultTimeout
+}
+
+// DefaultTimeout bounds a call.
+const DefaultTimeout = 10 * time.Second
+
+// Socket is where the daemon of these paths listens.
+func Socket(p home.Paths) string { return filepath.Join(p.Runtime, "miniq.sock") }
+
+// StateDir is where the daemon of these paths keeps its state.
+func StateDir(p home.Paths) string { return filepath.Join(p.State, "miniq") }
+
+// Client is the bundled queue as a backends.Backend. It dials when it is first
+// asked, and again whenever the daemon was restarted.
+type Client struct {
+	options Options
+	socket  string
+
+	mu     sync.Mutex
+	idle   []net.Conn
+	closed bool
+}
+
+var _ backends.Backend = (*Client)(nil)
+
+// maxIdle is how many connections are kept for the next calls.
+const maxIdle = 8
+
+// Open gives a client. Nothing is asked of the daemon yet.
+func Open(o Options) *Client {
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	return &Client{options: o, socket: Socket(o.Paths)}
+}
+
+// Close closes the idle connections. No job is touched.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, conn := range c.idle {
+		_ = conn.Close()
+	}
+	c.idle = nil
+	return nil
+}
+
+func unreachable(what string, err error) error {
+	return fmt.Errorf("%s: %w: %w", what, backends.ErrUnreachable, err)
+}
+
+// call sends one request and hands each part of the answer to part.
+func (c *Client) call(ctx context.Context, req *Request, part func(*Response) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)
+		defer cancel()
+	}
+	req.Version = Version
+	what := "ask miniqd to " + string(req.Op)
+	frame, err := AppendFrame(nil, req)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	conn, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err = exchange(conn, frame, part)
+	if !stop() { // the context ended meanwhile: the connection is of no more use
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	var refused *refusedError
+	switch {
+	case err == nil:
+		c.keep(conn)
+		return nil
+	case errors.As(err, &refused):
+		c.keep(conn)
+		return refused.error
+	}
+	_ = conn.Close()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return unreachable(what, err)
+}
+
+// refusedError is an answer that says no to a request as a whole.
+type refusedError struct{ error }
+
+func exchange(conn net.Conn, frame []byte, part func(*Response) error) error {
+	if _, err := conn.Write(frame); err != nil {
+		return err
+	}
+	for {
+		var resp Response
+		if err := ReadFrame(conn, &resp); err != nil {
+			if errors.Is(err, io.EOF) {
+				return errors.New("miniqd hung up; see miniqd.log in its state directory")
+			}
+			return err
+		}
+		switch {
+		case resp.Version != Version:
+			return fmt.Errorf("miniqd speaks version %d of the protocol, this program %d: restart it with miniqd stop", resp.Version, Version)
+		case resp.Error != nil:
+			return &refusedError{resp.Error.Err()}
+		}
+		if err := part(&resp); err != nil {
+			return err
+		}
+		if !resp.More {
+			return nil
+		}
+	}
+}
+
+// connect takes an idle connection or makes one.
+func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, unreachable("connect to miniqd", context.Cause(ctx))
+	}
+	for {
+		c.mu.Lock()
+		n := len(c.idle)
+		if c.closed || n == 0 {
+			c.mu.Unlock()
+			return c.dial(ctx)
+		}
+		conn := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		c.mu.Unlock()
+		if alive(conn) {
+			return conn, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+func (c *Client) keep(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.idle) >= maxIdle {
+		_ = conn.Close()
+		return
+	}
+	c.idle = append(c.idle, conn)
+}
+
+// alive tells whether the other end of an idle connection is still there: it
+// has nothing to say, and has not hung up.
+func alive(conn net.Conn) bool {
+	raw, ok := conn.(*net.UnixConn)
+	if !ok {
+		return false
+	}
+	sys, err := raw.SyscallConn()
+	if err != nil {
+		return false
+	}
+	quiet := false
+	err = sys.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		quiet = errors.Is(err, syscall.EAGAIN)
+		return true
+	})
+	return err == nil && quiet
+}
+
+// dial connects, and starts the daemon first where that is wanted and needed.
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	conn, err := dialSocket(ctx, c.socket)
+	if err == nil || !nobodyListens(err) {
+		return conn, wrapDial(err)
+	}
+	if !c.options.Start {
+		return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", StateDir(c.options.Paths)))
+	}
+	if err := startDaemon(ctx, c.options.Paths); err != nil {
+		return nil, unreachable("start miniqd", err)
+	}
+	conn, err = dialSocket(ctx, c.socket)
+	return conn, wrapDial(err)
+}
+
+func wrapDial(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unreachable("connect to miniqd", err)
+}
+
+func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+func nobodyListens(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+}

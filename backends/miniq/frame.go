@@ -1,0 +1,83 @@
+package miniq
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// A frame is a length (4 bytes, big endian) and so many bytes of JSON.
+
+// MaxFrame is the longest frame that anybody accepts, in bytes. Longer
+// requests and answers are parted.
+const MaxFrame = 32 << 20
+
+// ErrTooLong is wrapped where a frame is longer than MaxFrame.
+var ErrTooLong = errors.New("message too long")
+
+// WriteFrame writes v as one frame, in one write.
+func WriteFrame(w io.Writer, v any) error {
+	frame, err := AppendFrame(nil, v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(frame)
+	return err
+}
+
+// AppendFrame appends v as a frame to b.
+func AppendFrame(b []byte, v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %w", err)
+	}
+	if len(body) > MaxFrame {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, len(body), MaxFrame)
+	}
+	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
+	return append(b, body...), nil
+}
+
+// ReadFrame reads one frame into v. io.EOF means that none follows.
+func ReadFrame(r io.Reader, v any) error {
+	body, err := readBody(r)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("decode a message: %w", err)
+	}
+	return nil
+}
+
+// firstRead is how much is allocated on the word of a length alone.
+const firstRead = 64 << 10
+
+func readBody(r io.Reader) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := int(binary.BigEndian.Uint32(head[:]))
+	if n > MaxFrame {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, n, MaxFrame)
+	}
+	body := make([]byte, 0, min(n, firstRead))
+	for len(body) < n {
+		part := min(n-len(body), max(len(body), firstRead))
+		body = append(body, make([]byte, part)...)
+		if _, err := io.ReadFull(r, body[len(body)-part:]); err != nil {
+			return nil, fmt.Errorf("read a message: %w", noEOF(err))
+		}
+	}
+	return body, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+package miniq
+
+import (
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Job is a backends.Job on the wire: what is zero is left out, times are Unix
+// time in nanoseconds, texts are escaped.
+type Job struct {
+	ID          backends.ID          `json:"id"`
+	Name        string               `json:"n,omitempty"`
+	User        string               `json:"u,omitempty"`
+	Project     string               `json:"p,omitempty"`
+	Step        string               `json:"st,omitempty"`
+	Queue       string               `json:"q,omitempty"`
+	Tag         string               `json:"t,omitempty"`
+	State       backends.State       `json:"s"`
+	Wait        backends.Wait        `json:"w,omitempty"`
+	Reason      string               `json:"r,omitempty"`
+	Priority    backends.Priority    `json:"pr,omitempty"`
+	Slots       int                  `json:"sl,omitempty"`
+	Memory      int64                `json:"m,omitempty"`
+	OneHost     bool                 `json:"oh,omitempty"`
+	Hosts       []backends.Placement `json:"h,omitempty"`
+	Asked       []string             `json:"a,omitempty"`
+	Pinned      []string             `json:"pi,omitempty"`
+	Submitted   int64                `json:"ts,omitempty"`
+	Started     int64                `json:"tr,omitempty"`
+	Ended       int64                `json:"te,omitempty"`
+	RunLimit    time.Duration        `json:"rl,omitempty"`
+	RanFor      time.Duration        `json:"rf,omitempty"`
+	BeginTime   int64                `json:"tb,omitempty"`
+	HeldUntil   int64                `json:"hu,omitempty"`
+	Requeues    int                  `json:"rq,omitempty"`
+	Mark        string               `json:"mk,omitempty"`
+	ExitCode    int                  `json:"x,omitempty"`
+	NoRequeue   bool                 `json:"nr,omitempty"`
+	Interactive bool                 `json:"i,omitempty"`
+	Exclusive   bool                 `json:"ex,omitempty"`
+	Resuming    bool                 `json:"rs,omitempty"`
+}
+
+// Nanos writes a time for the wire; FromNanos reads it. The zero time is 0.
+func Nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// FromNanos is the inverse of Nanos.
+func FromNanos(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// ToJob makes a job of the daemon ready for the wire; its texts are escaped already.
+func ToJob(j *backends.Job) Job {
+	return Job{
+		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
+		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned,
+		Submitted: Nanos(j.Submitted), Started: Nanos(j.Started), Ended: Nanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
+		BeginTime: Nanos(j.BeginTime), HeldUntil: Nanos(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, ExitCode: j.ExitCode,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Resuming: j.Resuming,
+	}
+}
+
+// Backend is the job as callers of the client see it.
+func (j *Job) Backend() backends.Job {
+	return backends.Job{
+		ID: j.ID, Name: Unescape(j.Name), User: j.User, Project: Unescape(j.Project), Step: Unescape(j.Step), Queue: Unescape(j.Queue), Tag: Unescape(j.Tag),
+		State: j.State, Wait: j.Wait, Reason: Unescape(j.Reason), Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape),
+		Submitted: FromNanos(j.Submitted), Started: FromNanos(j.Started), Ended: FromNanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
+		BeginTime: FromNanos(j.BeginTime), HeldUntil: FromNanos(j.HeldUntil), Requeues: j.Requeues, Mark: Unescape(j.Mark), ExitCode: j.ExitCode,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Resuming: j.Resuming,
+	}
+}
+
+func toBackend(jobs []Job) []backends.Job {
+	out := make([]backends.Job, len(jobs))
+	for i := range jobs {
+		out[i] = jobs[i].Backend()
+	}
+	return out
+}

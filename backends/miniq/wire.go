@@ -1,0 +1,171 @@
+package miniq
+
+import (
+	"errors"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Version is the protocol's. A daemon refuses another one.
+const Version = 1
+
+// Op is what a request asks for.
+type Op string
+
+// The requests.
+const (
+	OpSubmit    Op = "submit"
+	OpKill      Op = "kill"
+	OpRequeue   Op = "requeue"
+	OpSuspend   Op = "suspend"
+	OpResume    Op = "resume"
+	OpHold      Op = "hold"
+	OpRelease   Op = "release"
+	OpRank      Op = "rank"
+	OpPin       Op = "pin"
+	OpHoldUntil Op = "hold_until"
+	OpReserve   Op = "reserve"
+	OpMove      Op = "move"
+	OpFarm      Op = "farm"
+	OpJobs      Op = "jobs"
+	OpWait      Op = "wait"   // for all of IDs to end, or for the state to change after After
+	OpRecord    Op = "record" // the state object of IDs[0]
+	OpStatus    Op = "status"
+	OpStop      Op = "stop"
+)
+
+// Request is one question or command. All text in it is escaped (Escape).
+type Request struct {
+	Version      int                    `json:"v"`
+	Op           Op                     `json:"op"`
+	Specs        []backends.Spec        `json:"specs,omitempty"`
+	IDs          []backends.ID          `json:"ids,omitempty"`
+	Acts         []backends.Act         `json:"acts,omitempty"`
+	Rankings     []backends.Ranking     `json:"rankings,omitempty"`
+	Pins         []backends.Pin         `json:"pins,omitempty"`
+	Holds        []backends.HoldUntil   `json:"holds,omitempty"`
+	Reservations []backends.Reservation `json:"reservations,omitempty"`
+	Queue        string                 `json:"queue,omitempty"`
+	EndedSince   time.Time              `json:"ended_since,omitzero"`
+	After        uint64                 `json:"after,omitempty"`   // OpWait
+	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer by then all the same
+	KillJobs     bool                   `json:"kill_jobs,omitempty"`
+}
+
+// Response is one part of an answer; More says that another follows.
+type Response struct {
+	Version   int          `json:"v"`
+	More      bool         `json:"more,omitempty"`
+	Error     *Error       `json:"error,omitempty"` // the request as a whole failed
+	Submitted []Submission `json:"submitted,omitempty"`
+	Errors    []*Error     `json:"errors,omitempty"` // null: succeeded
+	Farm      *FarmHead    `json:"farm,omitempty"`   // in the first part
+	Jobs      []Job        `json:"jobs,omitempty"`
+	Ended     []Job        `json:"ended,omitempty"`
+	Changes   uint64       `json:"changes,omitempty"` // how often the state has changed
+	Status    *Status      `json:"status,omitempty"`
+	Record    *Record      `json:"record,omitempty"`
+}
+
+// Submission is backends.Submitted.
+type Submission struct {
+	ID    backends.ID `json:"id"`
+	Error *Error      `json:"error,omitempty"`
+}
+
+// FarmHead is a backends.Farm without its jobs.
+type FarmHead struct {
+	At    int64           `json:"at"`
+	Hosts []backends.Host `json:"hosts"`
+}
+
+// Status is what a daemon tells of itself.
+type Status struct {
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	State   string    `json:"state"` // directory
+	Socket  string    `json:"socket"`
+	Since   time.Time `json:"since"`
+	Pending int       `json:"pending"`
+	Running int       `json:"running"`
+	Ended   int       `json:"ended"`
+	Hosts   []HostUse `json:"hosts"`
+}
+
+// HostUse is a host and how much of it is used.
+type HostUse struct {
+	backends.Host
+	Used int // slots
+}
+
+// Record is what a job's state object holds.
+type Record struct {
+	Spec    backends.Spec `json:"spec"` // its environment is left out
+	Runs    []RunRecord   `json:"runs"`
+	History []HistoryLine `json:"history"`
+}
+
+// RunRecord is how a run went.
+type RunRecord struct {
+	Run      int           `json:"run"`
+	Host     string        `json:"host"`
+	Started  time.Time     `json:"started"`
+	Ended    time.Time     `json:"ended,omitzero"`
+	ExitCode int           `json:"exit_code"`
+	User     time.Duration `json:"user"` // processor time
+	System   time.Duration `json:"system"`
+	MaxRSS   int64         `json:"max_rss"` // bytes, of the largest process
+	Why      string        `json:"why,omitempty"`
+}
+
+// HistoryLine is one thing that happened to a job.
+type HistoryLine struct {
+	At     time.Time `json:"at"`
+	Run    int       `json:"run,omitempty"`
+	Event  string    `json:"event"`
+	Detail string    `json:"detail,omitempty"`
+}
+
+// Error is an error on the wire. Code names the sentinel that it wraps.
+type Error struct {
+	Code string `json:"code,omitempty"`
+	Text string `json:"text"`
+}
+
+// sentinels are the errors that survive the wire.
+func sentinels() map[string]error {
+	return map[string]error{
+		"unreachable": backends.ErrUnreachable, "unknown_job": backends.ErrUnknownJob, "wrong_state": backends.ErrWrongState,
+		"denied": backends.ErrDenied, "unable": backends.ErrUnable,
+	}
+}
+
+// ToError makes an error ready for the wire; nil stays nil.
+func ToError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	for code, sentinel := range sentinels() {
+		if errors.Is(err, sentinel) {
+			return &Error{Code: code, Text: Escape(err.Error())}
+		}
+	}
+	return &Error{Text: Escape(err.Error())}
+}
+
+// Err is the error that ToError was given, as far as its text and sentinel go.
+func (e *Error) Err() error {
+	if e == nil {
+		return nil
+	}
+	return &remoteError{text: Unescape(e.Text), is: sentinels()[e.Code]}
+}
+
+type remoteError struct {
+	text string
+	is   error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.is }
