@@ -32,6 +32,7 @@ type Command struct {
 type Error struct {
 	Argv   []string
 	Status int    // exit status; 128 + signal if one killed it; -1 if it never ran
+	Killed bool   // a signal ended it
 	Stderr string // what it said, at most 64 KiB
 	Err    error  // the cause: the context's, or os/exec's
 }
@@ -106,7 +107,8 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return stdout.Bytes(), &Error{Argv: c.Argv, Status: status(cmd.ProcessState), Stderr: stderr.kept.String(), Err: err}
+	exit, killed := status(cmd.ProcessState)
+	return stdout.Bytes(), &Error{Argv: c.Argv, Status: exit, Killed: killed, Stderr: stderr.kept.String(), Err: err}
 }
 
 // environment is a copy: the caller's slice must not grow behind its back.
@@ -117,14 +119,14 @@ func environment(env []string) []string {
 	return append(make([]string, 0, len(env)+1), env...)
 }
 
-func status(state *os.ProcessState) int {
+func status(state *os.ProcessState) (exit int, killed bool) {
 	if state == nil {
-		return -1
+		return -1, false
 	}
 	if wait, ok := state.Sys().(syscall.WaitStatus); ok && wait.Signaled() {
-		return 128 + int(wait.Signal())
+		return 128 + int(wait.Signal()), true
 	}
-	return state.ExitCode()
+	return state.ExitCode(), false
 }
 
 // limited keeps the first bytes that are written to it and swallows the rest.
