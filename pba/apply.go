@@ -1,0 +1,322 @@
+package pba
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// applier carries out the actions of one plan.
+//
+// They are done in their order. Neighbours of one verb that belong to no reclaim
+// go in one call. Where an act that frees slots for a reclaim, or prepares its
+// beneficiary, is not done, the later ones of that reclaim are left out: nobody
+// is told to go for nothing. Nothing is tried twice: the next cycle plans anew
+// from what it sees.
+type applier struct {
+	e         *Engine
+	ctx       context.Context
+	cycle     int64
+	plan      *plan.Plan
+	farm      *backends.Farm
+	queueTime func() time.Time
+
+	outcomes []ledger.Outcome
+	written  int                  // so many outcomes are in the ledger
+	broken   map[int64]string     // reclaims of which an act failed
+	spared   map[victimRun]string // victims that were gone before the act
+}
+
+type victimRun struct {
+	reclaim int64
+	job     backends.ID
+}
+
+// errTimeUp ends a cycle that can't finish in its time (R6).
+var errTimeUp = errors.New("time is up: the rest is left to the next cycle")
+
+// run does all actions. Its error is why it stopped before the end.
+func (a *applier) run() error {
+	a.broken, a.spared = map[int64]string{}, map[victimRun]string{}
+	actions := a.plan.Actions
+	for i := 0; i < len(actions); {
+		if err := a.overdue(); err != nil {
+			return errors.Join(err, a.leaveOut(i, err))
+		}
+		n := together(actions[i:])
+		err := a.do(i, n)
+		i += n
+		if err != nil {
+			return errors.Join(err, a.leaveOut(i, err))
+		}
+	}
+	return a.flush()
+}
+
+// reserve is what must be left of the cycle's time to begin another act.
+const reserve = 500 * time.Millisecond
+
+func (a *applier) overdue() error {
+	if errors.Is(a.ctx.Err(), context.Canceled) {
+		return fmt.Errorf("interrupted: %w", a.ctx.Err())
+	}
+	if end, ok := a.ctx.Deadline(); ok && time.Until(end) < reserve {
+		return errTimeUp
+	}
+	return nil
+}
+
+// together is how many actions from the first on go in one call.
+func together(actions []plan.Action) int {
+	first := &actions[0]
+	if first.Reclaim != 0 || forceful(first.Verb) {
+		return 1
+	}
+	n := 1
+	for n < len(actions) && actions[n].Reclaim == 0 && actions[n].Verb == first.Verb && actions[n].Queue == first.Queue {
+		n++
+	}
+	return n
+}
+
+func forceful(v plan.Verb) bool { return v == plan.Requeue || v == plan.Suspend }
+
+// do does the n actions from the first on. It fails only where going on makes no
+// sense: the queue, or the ledger, can't be reached.
+func (a *applier) do(first, n int) error {
+	actions := a.plan.Actions[first : first+n]
+	if why := a.pointless(&actions[0]); why != "" {
+		a.note(first, ledger.LeftOut, why)
+		return nil
+	}
+	if first > 0 && a.plan.Actions[first-1].Reclaim != actions[0].Reclaim {
+		if err := a.flush(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := a.actContext()
+	defer cancel()
+	if forceful(actions[0].Verb) {
+		if err := a.lookAgain(ctx, &actions[0]); err != nil {
+			return a.settle(first, backends.Errors{err})
+		}
+	}
+	return a.settle(first, a.call(ctx, actions))
+}
+
+// actContext outlives an interruption, so that no act is left half done, but not
+// the cycle's own time.
+func (a *applier) actContext() (context.Context, context.CancelFunc) {
+	limit := time.Now().Add(actTimeout)
+	if end, ok := a.ctx.Deadline(); ok && end.Before(limit) {
+		limit = end
+	}
+	return context.WithDeadline(context.WithoutCancel(a.ctx), limit)
+}
+
+// pointless says why an action of a reclaim need not be tried any more.
+func (a *applier) pointless(act *plan.Action) string {
+	if act.Reclaim == 0 {
+		return ""
+	}
+	if why, ok := a.spared[victimRun{act.Reclaim, act.Job}]; ok {
+		return why
+	}
+	if why, ok := a.broken[act.Reclaim]; ok && depends(act) {
+		return why
+	}
+	return ""
+}
+
+// depends tells whether an action takes part in freeing slots for its
+// beneficiary, so that it is of no use without the others. What is given back
+// is given back all the same.
+func depends(act *plan.Action) bool {
+	switch act.Verb {
+	case plan.Rank, plan.PinTo, plan.Requeue, plan.Suspend, plan.Move, plan.Reserve:
+		return true
+	case plan.Unpin, plan.Unreserve, plan.Hold, plan.Release, plan.Resume:
+	}
+	return false
+}
+
+// errGone is a job that is not as the plan saw it any more.
+var errGone = errors.New("gone before the act")
+
+// lookAgain looks at a victim right before the act (R18): it must still be in
+// the run that is meant, and no other user's, project's or band's by now.
+func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
+	jobs, err := a.e.Backend.Jobs(ctx, []backends.ID{act.Job})
+	if err != nil {
+		return err
+	}
+	if len(jobs) != 1 {
+		return fmt.Errorf("%w: the queue does not know it any more", errGone)
+	}
+	is, was := &jobs[0], jobOf(a.farm, act.Job)
+	switch {
+	case was == nil:
+		return fmt.Errorf("%w: it was not in the picture", errGone)
+	case is.State != backends.Running:
+		return fmt.Errorf("%w: it is %v", errGone, is.State)
+	case !act.Started.IsZero() && !is.Started.Equal(act.Started):
+		return fmt.Errorf("%w: it started anew", errGone)
+	case is.User != was.User || is.Project != was.Project:
+		return fmt.Errorf("%w: it has another user or project", errGone)
+	case is.Priority.Level() >= backends.LevelPBA && was.Priority.Level() < backends.LevelPBA:
+		return fmt.Errorf("%w: it is no normal job any more", errGone)
+	}
+	return nil
+}
+
+func jobOf(farm *backends.Farm, id backends.ID) *backends.Job {
+	for i := range farm.Jobs {
+		if farm.Jobs[i].ID == id {
+			return &farm.Jobs[i]
+		}
+	}
+	return nil
+}
+
+// call hands actions of one verb to the queue.
+func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Errors {
+	b, able := a.e.Backend, a.e.Backend.Abilities()
+	ids := make([]backends.ID, len(actions))
+	for i := range actions {
+		ids[i] = actions[i].Job
+	}
+	switch actions[0].Verb {
+	case plan.Rank:
+		return b.Rank(ctx, each(actions, func(x *plan.Action) backends.Ranking {
+			return backends.Ranking{ID: x.Job, Priority: x.Priority}
+		}))
+	case plan.Requeue:
+		return b.Requeue(ctx, each(actions, forcefulAct))
+	case plan.Suspend:
+		return b.Suspend(ctx, each(actions, forcefulAct))
+	case plan.Resume:
+		return b.Resume(ctx, ids)
+	case plan.Hold:
+		if able.HoldUntil == nil {
+			return b.Hold(ctx, ids)
+		}
+		return able.HoldUntil(ctx, each(actions, func(x *plan.Action) backends.HoldUntil {
+			return backends.HoldUntil{ID: x.Job, Until: x.Until}
+		}))
+	case plan.Release:
+		if able.HoldUntil == nil {
+			return b.Release(ctx, ids)
+		}
+		return able.HoldUntil(ctx, each(actions, func(x *plan.Action) backends.HoldUntil {
+			return backends.HoldUntil{ID: x.Job}
+		}))
+	case plan.Move:
+		if able.Move != nil {
+			return able.Move(ctx, ids, actions[0].Queue)
+		}
+	case plan.PinTo, plan.Unpin:
+		if able.Pin != nil {
+			return able.Pin(ctx, each(actions, func(x *plan.Action) backends.Pin {
+				if x.Verb == plan.Unpin {
+					return backends.Pin{ID: x.Job}
+				}
+				return backends.Pin{ID: x.Job, Hosts: x.Hosts}
+			}))
+		}
+	case plan.Reserve, plan.Unreserve:
+		if able.Reserve != nil {
+			return able.Reserve(ctx, each(actions, func(x *plan.Action) backends.Reservation {
+				if x.Verb == plan.Unreserve {
+					return backends.Reservation{ID: x.Job}
+				}
+				return backends.Reservation{ID: x.Job, Hosts: x.Hosts, Until: x.Until}
+			}))
+		}
+	}
+	return backends.Fail(len(actions), fmt.Errorf("%s: %w", actions[0].Verb, backends.ErrUnable))
+}
+
+func forcefulAct(x *plan.Action) backends.Act {
+	return backends.Act{ID: x.Job, Started: x.Started, Until: x.Until, Grace: x.Grace, Mark: x.Mark, Notice: x.Notice}
+}
+
+func each[T any](actions []plan.Action, f func(*plan.Action) T) []T {
+	all := make([]T, len(actions))
+	for i := range actions {
+		all[i] = f(&actions[i])
+	}
+	return all
+}
+
+// settle notes what became of the actions from the first on. Its error is the
+// queue's or the ledger's, and ends the cycle.
+func (a *applier) settle(first int, errs backends.Errors) error {
+	var lost error
+	for i, err := range errs {
+		act := &a.plan.Actions[first+i]
+		switch {
+		case err == nil:
+			a.note(first+i, ledger.Done, "")
+			continue
+		case isGone(err):
+			a.note(first+i, ledger.Gone, err.Error())
+			if forceful(act.Verb) {
+				a.spared[victimRun{act.Reclaim, act.Job}] = "its slots were not taken: " + err.Error()
+				continue
+			}
+		default:
+			a.note(first+i, ledger.Failed, err.Error())
+			if isLost(err) {
+				lost = err
+			}
+		}
+		if act.Reclaim != 0 && depends(act) && (act.Verb != plan.Rank || act.Job == act.For) {
+			a.broken[act.Reclaim] = fmt.Sprintf("%s of job %v was not done: %v", act.Verb, act.Job, err)
+		}
+	}
+	if lost != nil {
+		act := a.plan.Actions[first]
+		return fmt.Errorf("%s job %v: %w", act.Verb, act.Job, unreachable(a.ctx, lost))
+	}
+	if forceful(a.plan.Actions[first].Verb) {
+		return a.flush()
+	}
+	return nil
+}
+
+func isGone(err error) bool {
+	return errors.Is(err, errGone) || errors.Is(err, backends.ErrWrongState) || errors.Is(err, backends.ErrUnknownJob)
+}
+
+func isLost(err error) bool {
+	return errors.Is(err, backends.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+func (a *applier) note(action int, result ledger.Result, text string) {
+	a.outcomes = append(a.outcomes, ledger.Outcome{Action: action, Result: result, Error: text, At: a.queueTime()})
+}
+
+// leaveOut notes that the actions from the first on were not tried, and why.
+func (a *applier) leaveOut(first int, why error) error {
+	for i := first; i < len(a.plan.Actions); i++ {
+		a.note(i, ledger.LeftOut, why.Error())
+	}
+	return a.flush()
+}
+
+// flush writes the outcomes that the ledger does not have yet.
+func (a *applier) flush() error {
+	if a.written == len(a.outcomes) {
+		return nil
+	}
+	if err := a.e.Ledger.Outcome(context.WithoutCancel(a.ctx), a.cycle, a.outcomes[a.written:]); err != nil {
+		return err
+	}
+	a.written = len(a.outcomes)
+	return nil
+}

@@ -1,0 +1,158 @@
+package pba
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Config is the config file's section pba.
+type Config struct {
+	Every            unit.Duration `yaml:"every"`             // from one cycle to the next
+	PendingThreshold unit.Duration `yaml:"pending_threshold"` // a job waits so long within its pool before slots are taken back for it
+	MinRuntime       unit.Duration `yaml:"min_runtime"`       // nobody is taken back who runs shorter
+	FreeTimeout      unit.Duration `yaml:"free_timeout"`      // victims may take so long to go
+	HandOverTimeout  unit.Duration `yaml:"hand_over_timeout"` // the beneficiary may take so long to start in freed slots
+	HoldLimit        unit.Duration `yaml:"hold_limit"`        // a hold of ours ends by itself after that, should the engine be gone
+	GracePeriod      unit.Duration `yaml:"grace_period"`      // between SIGTERM and the end of a requeued job
+	StartBucket      unit.Duration `yaml:"start_bucket"`      // jobs that started within so long count as started together
+	Headroom         float64       `yaml:"headroom"`          // how many jobs stand next in line for a pool; 0: none
+	MaxRequeues      int           `yaml:"max_requeues"`      // a job taken back so often is spared
+	MaxVictims       int           `yaml:"max_victims"`       // slots a cycle
+
+	MaxVictimsPerProject int           `yaml:"max_victims_per_project"` // slots an hour
+	Unpreemptable        Unpreemptable `yaml:"unpreemptable"`
+	MaxAllocated         unit.Share    `yaml:"max_allocated"` // of the farm, for all projects of a week
+	Horizon              int           `yaml:"horizon"`       // weeks that may be planned ahead
+	VictimOrder          []Criterion   `yaml:"victim_order"`
+	NeverVictims         NeverVictims  `yaml:"never_victims"`
+	LightFraction        unit.Share    `yaml:"light_fraction"` // of a slot's share of memory
+}
+
+// Unpreemptable limits what normal jobs that can't be taken back may hold.
+type Unpreemptable struct {
+	MaxShare unit.Share `yaml:"max_share"` // of the farm
+}
+
+// NeverVictims names whose jobs are never taken back.
+type NeverVictims struct {
+	Users    []string `yaml:"users"`
+	Projects []string `yaml:"projects"`
+	Queues   []string `yaml:"queues"`
+}
+
+// Criterion is a plan.Criterion that knows its names.
+type Criterion plan.Criterion
+
+// UnmarshalText accepts the names of the criteria.
+func (c *Criterion) UnmarshalText(text []byte) error {
+	known := []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending}
+	if !slices.Contains(known, plan.Criterion(text)) {
+		return fmt.Errorf("%q is no criterion (known: %s, %s, %s)", text, known[0], known[1], known[2])
+	}
+	*c = Criterion(text)
+	return nil
+}
+
+// DefaultConfig is the section as it is when nobody wrote one.
+func DefaultConfig() Config {
+	return Config{
+		Every:            unit.Duration(20 * time.Second),
+		PendingThreshold: unit.Duration(60 * time.Second),
+		MinRuntime:       unit.Duration(60 * time.Second),
+		FreeTimeout:      unit.Duration(60 * time.Second),
+		HandOverTimeout:  unit.Duration(120 * time.Second),
+		HoldLimit:        unit.Duration(10 * time.Minute),
+		StartBucket:      unit.Duration(5 * time.Minute),
+		Headroom:         1.5,
+		MaxRequeues:      3,
+		MaxVictims:       20,
+
+		MaxVictimsPerProject: 100,
+		Unpreemptable:        Unpreemptable{MaxShare: 0.10},
+		MaxAllocated:         0.85,
+		Horizon:              12,
+		VictimOrder:          []Criterion{Criterion(plan.ByStart), Criterion(plan.ByOverSubscribed), Criterion(plan.ByPending)},
+		LightFraction:        0.25,
+	}
+}
+
+// maxMaxRequeues keeps the bonuses of R11 below the PBA floor with some age left.
+const maxMaxRequeues = 9
+
+// Validate says what is wrong with the section, if anything.
+func (c Config) Validate() error {
+	for _, d := range []struct {
+		name  string
+		value unit.Duration
+	}{
+		{"every", c.Every},
+		{"pending_threshold", c.PendingThreshold},
+		{"free_timeout", c.FreeTimeout},
+		{"hand_over_timeout", c.HandOverTimeout},
+		{"hold_limit", c.HoldLimit},
+		{"start_bucket", c.StartBucket},
+	} {
+		if d.value <= 0 {
+			return fmt.Errorf("%s: want a time above zero, such as 60s", d.name)
+		}
+	}
+	if c.HoldLimit < 2*c.Every {
+		return fmt.Errorf("hold_limit: %v is less than two cycles (every: %v): holds would end before they are renewed", c.HoldLimit, c.Every)
+	}
+	if !(c.Headroom >= 0 && c.Headroom <= 100) {
+		return fmt.Errorf("headroom: %v: want a factor from 0 to 100", c.Headroom)
+	}
+	for _, n := range []struct {
+		name               string
+		value, least, most int
+	}{
+		{"max_requeues", c.MaxRequeues, 0, maxMaxRequeues},
+		{"max_victims", c.MaxVictims, 1, 1 << 30},
+		{"max_victims_per_project", c.MaxVictimsPerProject, 1, 1 << 30},
+		{"horizon", c.Horizon, 0, 520},
+	} {
+		if n.value < n.least || n.value > n.most {
+			return fmt.Errorf("%s: %d: want a number from %d to %d", n.name, n.value, n.least, n.most)
+		}
+	}
+	if c.MaxAllocated == 0 {
+		return errors.New("max_allocated: 0%: nothing could ever be allocated")
+	}
+	for i, criterion := range c.VictimOrder {
+		if slices.Contains(c.VictimOrder[:i], criterion) {
+			return fmt.Errorf("victim_order: %s is given twice", criterion)
+		}
+	}
+	return nil
+}
+
+// Policy is the section in the planner's words; who is planned for is still
+// missing in it.
+func (c Config) Policy() plan.Policy {
+	p := plan.Policy{
+		NeverVictims:         plan.Exempt{Users: c.NeverVictims.Users, Projects: c.NeverVictims.Projects, Queues: c.NeverVictims.Queues},
+		Cycle:                time.Duration(c.Every),
+		PendingThreshold:     time.Duration(c.PendingThreshold),
+		MinRuntime:           time.Duration(c.MinRuntime),
+		FreeTimeout:          time.Duration(c.FreeTimeout),
+		HandOverTimeout:      time.Duration(c.HandOverTimeout),
+		HoldLimit:            time.Duration(c.HoldLimit),
+		GracePeriod:          time.Duration(c.GracePeriod),
+		StartBucket:          time.Duration(c.StartBucket),
+		Headroom:             c.Headroom,
+		MaxRequeues:          c.MaxRequeues,
+		UnpreemptableShare:   float64(c.Unpreemptable.MaxShare),
+		MaxVictims:           c.MaxVictims,
+		MaxVictimsPerProject: c.MaxVictimsPerProject,
+		LightFraction:        float64(c.LightFraction),
+	}
+	for _, criterion := range c.VictimOrder {
+		p.VictimOrder = append(p.VictimOrder, plan.Criterion(criterion))
+	}
+	return p
+}

@@ -1,0 +1,287 @@
+// Package pba is the allocation engine's cycle: observe, plan, apply, record.
+// What is decided is decided in package plan.
+package pba
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Ledger is what the engine needs of one. A cycle calls Load; then, unless it
+// has nothing to record, Intend before its first act, Outcome after acts, and
+// Finish.
+type Ledger interface {
+	Load(ctx context.Context) (plan.Memory, error)
+	Intend(ctx context.Context, c ledger.Cycle, p plan.Plan) (id int64, err error)
+	Outcome(ctx context.Context, cycle int64, outcomes []ledger.Outcome) error
+	Finish(ctx context.Context, cycle int64, at time.Time, note string) error
+}
+
+// Rules are what people decided, as it holds for one cycle.
+type Rules struct {
+	Policy  plan.Policy
+	Observe bool // act on nothing (R7)
+	Paused  bool // do nothing at all
+}
+
+// Standing is what the submit filter is told after each cycle.
+type Standing struct {
+	At      time.Time
+	Observe bool
+	Pools   []plan.PoolStatus
+	Farm    plan.FarmStatus
+}
+
+// Engine runs cycles over one queue. Only one at a time may run on a queue and
+// ledger; see Lock.
+type Engine struct {
+	Backend backends.Backend
+	Ledger  Ledger
+	Rules   func(ctx context.Context, now time.Time) (Rules, error)
+	Groups  func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups; nil: nobody is in any
+	Publish func(ctx context.Context, s Standing) error                            // to the submit filter; nil: nobody
+	Who     string                                                                 // the identity that the system gives
+}
+
+// Result is what a cycle saw, decided and did.
+type Result struct {
+	Rules    Rules
+	State    plan.State
+	Plan     plan.Plan
+	Outcomes []ledger.Outcome // one for each action that was tried or left out, in the plan's order
+	Note     string           // why nothing was planned, or what stopped the cycle
+}
+
+// Failed is the first action that the queue refused, as an error; nil if none.
+func (r *Result) Failed() error {
+	for _, o := range r.Outcomes {
+		if o.Result == ledger.Failed {
+			a := r.Plan.Actions[o.Action]
+			return fmt.Errorf("%s job %v: %s", a.Verb, a.Job, o.Error)
+		}
+	}
+	return nil
+}
+
+// readTimeout is how long the queue may take to give a picture of itself, and
+// actTimeout to do one thing.
+const (
+	readTimeout = 2 * time.Minute
+	actTimeout  = 30 * time.Second
+)
+
+// Cycle is one rebalance. When it returns, each action was done, is recorded as
+// not done, or, after an error of the ledger, stands there as intended. An
+// unreachable queue gives an error that wraps backends.ErrUnreachable. A context
+// that is over stops it between two actions.
+func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error) {
+	started := now()
+
+	// 1. Observe.
+	r, err := e.observe(ctx, now)
+	if err != nil {
+		return r, err
+	}
+	if r.Note != "" {
+		return r, e.publish(ctx, &r, now)
+	}
+	seen := now()
+
+	// 2. Plan.
+	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
+
+	// 3. Apply, what is intended being on disk.
+	cycle := e.record(&r, ledger.Live, started)
+	if r.Rules.Observe {
+		cycle.Mode = ledger.Observe
+		r.Plan.Memory = observed(r.State.Memory, r.Plan.Memory)
+	}
+	if err := e.carryOut(ctx, &r, cycle, now, seen); err != nil {
+		return r, err
+	}
+
+	// 4. Tell the filter.
+	return r, e.publish(ctx, &r, now)
+}
+
+// Preview is a cycle that changes nothing at all: what Cycle would do now.
+func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, error) {
+	r, err := e.observe(ctx, now)
+	if err != nil || r.State.Farm == nil {
+		return r, err
+	}
+	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
+	return r, nil
+}
+
+// Restore puts everything back that the engine did to the queue (R7).
+func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, error) {
+	started := now()
+	r, err := e.observe(ctx, now)
+	if err != nil {
+		return r, err
+	}
+	if r.State.Farm == nil {
+		if err := e.look(ctx, &r); err != nil {
+			return r, err
+		}
+	}
+	if r.stale() {
+		return r, fmt.Errorf("%s: %w", r.Note, backends.ErrUnreachable)
+	}
+	r.Note = ""
+	seen := now()
+	r.Plan = plan.Restore(r.State, r.State.Farm.At)
+	if err := e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now, seen); err != nil {
+		return r, err
+	}
+	return r, e.publish(ctx, &r, now)
+}
+
+// observe reads rules, memory and the queue. Where nothing may be planned the
+// result has a note; a paused engine does not even look at the queue.
+func (e *Engine) observe(ctx context.Context, now func() time.Time) (Result, error) {
+	var (
+		r   Result
+		err error
+	)
+	if r.Rules, err = e.Rules(ctx, now()); err != nil {
+		return r, err
+	}
+	if r.State.Memory, err = e.Ledger.Load(ctx); err != nil {
+		return r, err
+	}
+	if r.Rules.Paused {
+		r.Note = "paused: `pba resume` lets it go on"
+		return r, nil
+	}
+	if err := e.look(ctx, &r); err != nil {
+		return r, err
+	}
+	if r.stale() {
+		r.Note = fmt.Sprintf("the queue's picture of %s is older than the last action (%s): nothing is done on it",
+			clock(r.State.Farm.At), clock(r.State.Memory.LastAction))
+	}
+	return r, nil
+}
+
+func clock(t time.Time) string { return t.Local().Format("15:04:05.000") }
+
+// stale tells whether the picture may not show the last action yet (R8).
+func (r *Result) stale() bool { return r.State.Farm.At.Before(r.State.Memory.LastAction) }
+
+// look takes the picture of the queue and looks up whom it shows.
+func (e *Engine) look(ctx context.Context, r *Result) error {
+	timed, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	farm, err := e.Backend.Farm(timed, r.State.Memory.EndedSince)
+	if err != nil {
+		return unreachable(ctx, fmt.Errorf("look at the queue: %w", err))
+	}
+	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities()
+	if e.Groups == nil {
+		return nil
+	}
+	r.State.Groups, err = e.Groups(ctx, askedFor(farm, r.Rules.Policy.Projects))
+	return err
+}
+
+// unreachable marks an error of a queue that took too long.
+func unreachable(ctx context.Context, err error) error {
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, backends.ErrUnreachable) {
+		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	}
+	return err
+}
+
+// askedFor are the users whose jobs name a project that there is, in order.
+func askedFor(farm *backends.Farm, projects []plan.Project) []string {
+	known := make(map[string]bool, len(projects))
+	for _, p := range projects {
+		known[p.Name] = true
+	}
+	seen := map[string]bool{}
+	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
+		for i := range jobs {
+			if known[jobs[i].Project] {
+				seen[jobs[i].User] = true
+			}
+		}
+	}
+	users := make([]string, 0, len(seen))
+	for user := range seen {
+		users = append(users, user)
+	}
+	slices.Sort(users)
+	return users
+}
+
+// record describes a cycle for the ledger.
+func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.Cycle {
+	c := ledger.Cycle{Who: e.Who, Mode: mode, Started: started, Snapshot: r.State.Farm.At}
+	for _, j := range r.State.Farm.Ended {
+		end := ledger.Ended{Job: j, Waited: j.Started.Sub(j.Submitted)}
+		if j.Started.IsZero() {
+			end.Waited = j.Ended.Sub(j.Submitted)
+		}
+		if m, ok := r.State.Memory.Jobs[j.ID]; ok {
+			end.Memory, end.PBA = &m, m.Pool != 0
+		}
+		c.Ended = append(c.Ended, end)
+	}
+	return c
+}
+
+// carryOut records what is intended, does it, and records what came of it.
+func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now func() time.Time, seen time.Time) error {
+	queueTime := func() time.Time { return r.State.Farm.At.Add(now().Sub(seen)) }
+	acts := c.Mode != ledger.Observe
+	if acts && len(r.Plan.Actions) > 0 {
+		// Should we die before an outcome is on disk, the next cycle must not
+		// take an older picture for a newer one (R8).
+		r.Plan.Memory.LastAction = latest(r.Plan.Memory.LastAction, queueTime())
+	}
+	id, err := e.Ledger.Intend(ctx, c, r.Plan)
+	if err != nil {
+		return err
+	}
+	var stopped error
+	if acts {
+		a := applier{e: e, ctx: ctx, cycle: id, plan: &r.Plan, farm: r.State.Farm, queueTime: queueTime}
+		stopped = a.run()
+		r.Outcomes = a.outcomes
+		if stopped != nil {
+			r.Note = stopped.Error()
+		}
+		if errors.Is(stopped, errTimeUp) {
+			stopped = nil // that is no failure
+		}
+	}
+	if err := e.Ledger.Finish(context.WithoutCancel(ctx), id, now(), r.Note); err != nil {
+		return errors.Join(stopped, err)
+	}
+	return stopped
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// publish tells the submit filter that the engine lives, and how the pools stand.
+func (e *Engine) publish(ctx context.Context, r *Result, now func() time.Time) error {
+	if e.Publish == nil {
+		return nil
+	}
+	s := Standing{At: now(), Observe: r.Rules.Observe || r.Rules.Paused, Pools: r.Plan.Pools, Farm: r.Plan.Farm}
+	return e.Publish(context.WithoutCancel(ctx), s)
+}

@@ -1,0 +1,83 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Restore decides what puts everything back that the engine did to a queue (R7):
+// holds, pins, reservations, priorities, suspended jobs; open reclaims are
+// cancelled. It looks at the queue itself rather than at what is remembered, so
+// that it may be repeated after it failed half-way.
+func Restore(state State, now time.Time) Plan {
+	p := Plan{At: now, Memory: state.Memory}
+	taken := map[backends.ID]bool{} // suspended by us and not let go on
+	p.Memory.Reclaims = slices.Clone(state.Memory.Reclaims)
+	for i := range p.Memory.Reclaims {
+		r := &p.Memory.Reclaims[i]
+		if !r.Phase.Open() {
+			continue
+		}
+		r.Phase, r.Why, r.Ended = Cancelled, "everything was put back", now
+		r.Victims = slices.Clone(r.Victims)
+		for k := range r.Victims {
+			if v := &r.Victims[k]; v.Fate == Taken && !v.Released {
+				taken[v.ID] = true
+				v.Released = true
+			} else if v.Fate == Intended {
+				v.Fate = Spared
+			}
+		}
+	}
+	p.Memory.Jobs = make(map[backends.ID]JobMemory, len(state.Memory.Jobs))
+	maps.Copy(p.Memory.Jobs, state.Memory.Jobs)
+	for i := range state.Farm.Jobs {
+		j := &state.Farm.Jobs[i]
+		p.Actions = append(p.Actions, restoreJob(j, state, taken[j.ID])...)
+	}
+	for id, m := range p.Memory.Jobs {
+		p.Memory.Jobs[id] = JobMemory{Requeues: m.Requeues, History: m.History}
+	}
+	return p
+}
+
+// restoreJob frees one job of what was done to it.
+func restoreJob(j *backends.Job, state State, taken bool) []Action {
+	const why = "everything is put back"
+	var actions []Action
+	if len(state.Memory.Jobs[j.ID].Reserved) > 0 && state.Abilities.Reserve != nil && j.State == backends.Pending {
+		actions = append(actions, Action{Verb: Unreserve, Job: j.ID, Reason: why})
+	}
+	if j.State != backends.Pending && j.State != backends.Held && j.State != backends.Suspended {
+		return actions
+	}
+	if len(j.Pinned) > 0 {
+		actions = append(actions, Action{Verb: Unpin, Job: j.ID, Reason: why})
+	}
+	if level := j.Priority.Level(); level > backends.LevelNormal {
+		actions = append(actions, Action{Verb: Rank, Job: j.ID, Priority: backends.At(backends.LevelNormal, ownValue(j.Priority)), Reason: why})
+	}
+	if !j.HeldUntil.IsZero() {
+		actions = append(actions, Action{Verb: Release, Job: j.ID, Reason: why})
+	}
+	if j.State == backends.Suspended && !j.Resuming && (taken || !j.HeldUntil.IsZero()) {
+		actions = append(actions, Action{Verb: Resume, Job: j.ID, Reason: why})
+	}
+	return actions
+}
+
+// ownValue is a priority's value without what its band adds.
+func ownValue(p backends.Priority) int {
+	value := p.Value()
+	switch p.Level() {
+	case backends.LevelPBA:
+		value -= pbaBonus
+	case backends.LevelHandOver:
+		value -= 2 * pbaBonus
+	case backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPlaceholder, backends.LevelNext:
+	}
+	return max(value, 0)
+}

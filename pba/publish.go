@@ -1,0 +1,146 @@
+package pba
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Publisher writes what the submit filter reads (R2): the policy snapshot, when
+// its content changed, and the generation file, each time.
+type Publisher struct {
+	Dir      string // the state directory
+	Settings esub.Settings
+	Groups   *Directory
+}
+
+// Publish writes the plan in force and how its pools stand.
+func (p *Publisher) Publish(ctx context.Context, policy plan.Policy, s Standing) error {
+	snapshot, err := p.encode(ctx, policy, s.Observe)
+	if err != nil {
+		return fmt.Errorf("write the filter's snapshot: %w", err)
+	}
+	standing := esub.Standing{At: s.At, Observe: s.Observe, LowerUnpreemptable: s.Farm.LowerThem, Below: map[int64]bool{}}
+	for _, pool := range s.Pools {
+		if pool.Below {
+			standing.Below[pool.ID] = true
+		}
+	}
+	generation, err := esub.EncodeGeneration(snapshot, standing)
+	if err != nil {
+		return fmt.Errorf("write the filter's snapshot: %w", err)
+	}
+	if err := p.put(snapshot, generation); err != nil {
+		return fmt.Errorf("write the filter's snapshot: %w", err)
+	}
+	return nil
+}
+
+func (p *Publisher) encode(ctx context.Context, policy plan.Policy, observe bool) ([]byte, error) {
+	groups := make([]string, 0, len(policy.Projects))
+	for _, project := range policy.Projects {
+		groups = append(groups, project.Group)
+	}
+	gids, err := p.Groups.IDs(ctx, groups)
+	if err != nil {
+		return nil, err
+	}
+	settings := p.Settings
+	settings.Observe = settings.Observe || observe
+	snapshot := esub.Policy{Settings: settings}
+	place := map[string]int{}
+	for i, project := range policy.Projects {
+		gid, ok := gids[project.Group]
+		if !ok {
+			gid = esub.Unknown
+		}
+		snapshot.Projects = append(snapshot.Projects, esub.Project{Name: project.Name, Group: project.Group, GID: gid})
+		place[project.Name] = i
+	}
+	for _, a := range policy.Allocations {
+		i, ok := place[a.Project]
+		if !ok {
+			continue
+		}
+		pools := &snapshot.Projects[i].Pools
+		*pools = append(*pools, esub.Pool{ID: a.ID, User: a.User, UID: esub.Unknown, Step: a.Step, Slots: a.Guarantee})
+	}
+	return esub.Encode(snapshot), nil
+}
+
+// put brings both files in place, the snapshot first: a filter that sees one
+// without the other looks again.
+func (p *Publisher) put(snapshot, generation []byte) error {
+	name := filepath.Join(p.Dir, esub.SnapshotName)
+	old, err := readOwn(name)
+	changed := err != nil || !bytes.Equal(old, snapshot)
+	tempGeneration, err := writeTemp(p.Dir, esub.GenerationName, generation)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tempGeneration)
+	if changed {
+		temp, err := writeTemp(p.Dir, esub.SnapshotName, snapshot)
+		if err != nil {
+			return err
+		}
+		defer os.Remove(temp)
+		if err := os.Rename(temp, name); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tempGeneration, filepath.Join(p.Dir, esub.GenerationName)); err != nil {
+		return err
+	}
+	if !changed {
+		return nil
+	}
+	return syncDir(p.Dir)
+}
+
+func readOwn(name string) ([]byte, error) {
+	f, err := trusted.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var b bytes.Buffer
+	_, err = b.ReadFrom(f)
+	return b.Bytes(), err
+}
+
+// writeTemp writes a file beside its final name, readable by everybody, on disk
+// when it returns.
+func writeTemp(dir, name string, content []byte) (string, error) {
+	f, err := os.CreateTemp(dir, "."+name+".*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(f.Name())
+		return "", err
+	}
+	return f.Name(), nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

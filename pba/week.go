@@ -1,0 +1,48 @@
+package pba
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// WeekOf is the ISO week that an instant lies in, in the zone that weeks are
+// counted in (R24): a week is all instants from its Monday's first up to, and
+// without, the next Monday's.
+func WeekOf(t time.Time, zone *time.Location) ledger.Week {
+	year, week := t.In(zone).ISOWeek()
+	return ledger.Week{Year: year, Week: week}
+}
+
+// monday is noon on a week's Monday, in a calendar without zones. 4 January is
+// always in week 1.
+func monday(w ledger.Week) time.Time {
+	fourth := time.Date(w.Year, time.January, 4, 12, 0, 0, 0, time.UTC)
+	back := (int(fourth.Weekday()) + 6) % 7
+	return fourth.AddDate(0, 0, 7*(w.Week-1)-back)
+}
+
+// AddWeeks is the week n weeks after w; n may be negative.
+func AddWeeks(w ledger.Week, n int) ledger.Week {
+	return WeekOf(monday(w).AddDate(0, 0, 7*n), time.UTC)
+}
+
+// WeeksBetween is how many weeks later to is than from.
+func WeeksBetween(from, to ledger.Week) int {
+	return int(monday(to).Sub(monday(from)).Hours()) / (7 * 24)
+}
+
+// ParseWeek reads a week as it is written: 2026-W48. A year that has no week 53
+// is told so.
+func ParseWeek(s string) (ledger.Week, error) {
+	var w ledger.Week
+	var rest string
+	if n, _ := fmt.Sscanf(s, "%4d-W%2d%s", &w.Year, &w.Week, &rest); n != 2 || w.String() != s || w.Week < 1 || w.Week > 53 || w.Year < 1 {
+		return w, fmt.Errorf("%q is no week; write it like 2026-W48", s)
+	}
+	if WeekOf(monday(w), time.UTC) != w {
+		return w, fmt.Errorf("%q is no week: %d has only 52", s, w.Year)
+	}
+	return w, nil
+}
