@@ -67,6 +67,7 @@ func Spawn(ctx context.Context, paths home.Paths, program string, args ...string
 	}
 	defer func() { _ = ready.Close() }()
 	cmd := exec.Command(program, args...) //nolint:noctx // it outlives this call
+	cmd.Env = absolute(os.Environ(), paths)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
@@ -76,6 +77,17 @@ func Spawn(ctx context.Context, paths home.Paths, program string, args ...string
 	}
 	go func() { _ = cmd.Wait() }()
 	return awaitReady(ctx, ready)
+}
+
+// absolute is an environment that means the same from any directory.
+func absolute(env []string, paths home.Paths) []string {
+	if os.Getenv("ALLOTMENT_HOME") != "" {
+		env = append(env, "ALLOTMENT_HOME="+paths.State)
+	}
+	if os.Getenv("ALLOTMENT_CONFIG") != "" {
+		env = append(env, "ALLOTMENT_CONFIG="+paths.Config)
+	}
+	return env
 }
 
 func awaitReady(ctx context.Context, ready *os.File) error {

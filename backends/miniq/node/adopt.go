@@ -1,0 +1,202 @@
+package node
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+)
+
+// adopt looks at one run that the daemon believes alive and reports what is true.
+func (n *node) adopt(e Expected, rebooted bool) error {
+	r, err := n.openRun(e.Run)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && (e.Confirmed || rebooted):
+		return n.report(Report{Kind: Lost, Run: e.Run, Text: "nothing is known of it after the restart"})
+	case errors.Is(err, fs.ErrNotExist):
+		return n.report(Report{Kind: Absent, Run: e.Run})
+	case err != nil:
+		return n.report(Report{Kind: Lost, Run: e.Run, Text: "read its record: " + err.Error()})
+	}
+	n.runs[e.Run] = r
+	free, err := r.lock()
+	switch {
+	case err != nil:
+		return err
+	case free && r.job.Keeper.PID == 0 && r.job.End == nil: // claimed, but no keeper ever came to be
+		n.forget(e.Run)
+		if rebooted {
+			return n.report(Report{Kind: Lost, Run: e.Run, Text: "the machine went down when it was about to begin"})
+		}
+		return n.report(Report{Kind: Absent, Run: e.Run})
+	case free:
+		return n.finish(r)
+	}
+	if err := n.watch(r); err != nil {
+		return err
+	}
+	if e.Stopped {
+		n.pass(r, keeper.Want{Verb: keeper.Stop})
+	}
+	if e.Confirmed {
+		return nil
+	}
+	return n.report(Report{Kind: Started, Run: e.Run})
+}
+
+func (n *node) openRun(id RunID) (*run, error) {
+	f, err := os.OpenFile(n.path(id, recordSuffix), os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{id: id, record: f, pidfd: -1}
+	return r, r.reread()
+}
+
+func (r *run) reread() error {
+	data, err := io.ReadAll(io.NewSectionReader(r.record, 0, 1<<40))
+	if err != nil {
+		return err
+	}
+	r.job = keeper.ParseRecord(data)
+	return nil
+}
+
+// lock tells whether the record could be locked, so that no keeper is alive
+// nor ever will be; then it is read anew.
+func (r *run) lock() (bool, error) {
+	for {
+		err := syscall.Flock(int(r.record.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return true, r.reread()
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return false, nil
+		case !errors.Is(err, syscall.EINTR):
+			return false, err
+		}
+	}
+}
+
+// watch has the loop told when the keeper of an adopted run is gone.
+func (n *node) watch(r *run) error {
+	for r.job.Keeper.PID == 0 { // its keeper is about to write its first line, or to die
+		time.Sleep(time.Millisecond)
+		if free, err := r.lock(); err != nil || free {
+			go n.over(r)
+			return err
+		}
+		if err := r.reread(); err != nil {
+			return err
+		}
+	}
+	r.keeper = r.job.Keeper.PID
+	fd, err := unix.PidfdOpen(r.keeper, unix.PIDFD_NONBLOCK)
+	if err == nil && keeper.StartTime(r.keeper) != r.job.Keeper.Start {
+		err = errors.Join(unix.ESRCH, unix.Close(fd))
+	}
+	if errors.Is(err, unix.ESRCH) { // gone since we looked
+		go n.over(r)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.pidfd = fd
+	go n.await(r, fd)
+	return nil
+}
+
+// await waits on a descriptor of its own: the loop may close the run's.
+func (n *node) await(r *run, fd int) {
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		f := os.NewFile(uintptr(own), "keeper")
+		waitReadable(f)
+		_ = f.Close()
+	}
+	n.over(r)
+}
+
+// waitReadable parks the goroutine until a process behind a pidfd is gone.
+func waitReadable(f *os.File) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(poll, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	})
+}
+
+func (n *node) over(r *run) {
+	select {
+	case n.done <- r:
+	case <-n.quit:
+	}
+}
+
+// finish reports the end of a run whose keeper is gone. The record stays until
+// the daemon has noted the end.
+func (n *node) finish(r *run) error {
+	if r.over {
+		return nil
+	}
+	r.over = true
+	if r.pidfd >= 0 {
+		_ = unix.Close(r.pidfd)
+		r.pidfd = -1
+	}
+	if err := r.reread(); err != nil {
+		return err
+	}
+	switch {
+	case r.job.End != nil:
+		return n.report(Report{Kind: Ended, Run: r.id, End: r.job.End})
+	case r.job.Keeper.PID == 0:
+		return n.report(Report{Kind: Failed, Run: r.id, Text: "its keeper ended before the job began"})
+	}
+	go n.clear(r)
+	return nil
+}
+
+// clear ends what a killed keeper left, then reports the run as lost.
+func (n *node) clear(r *run) {
+	keeper.KillLeft(r.job.Job, mark(n.path(r.id, recordSuffix)))
+	select {
+	case n.cleared <- r:
+	case <-n.quit:
+	}
+}
+
+// drop ends a run that the daemon knows nothing of, or no longer. Its end is
+// reported like any other; the daemon answers with Forget.
+func (n *node) drop(id RunID) error {
+	r, err := n.openRun(id)
+	if err != nil {
+		n.Log.Warn("a record that can't be read", "run", id, "error", err)
+		return nil
+	}
+	n.runs[id] = r
+	free, err := r.lock()
+	switch {
+	case err != nil:
+		return err
+	case free:
+		return n.finish(r)
+	}
+	n.Log.Warn("killing a run that the queue does not know", "run", id)
+	if err := n.watch(r); err != nil {
+		return err
+	}
+	n.pass(r, keeper.Want{Verb: keeper.Kill})
+	return nil
+}

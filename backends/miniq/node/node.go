@@ -1,0 +1,220 @@
+package node
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+)
+
+// ConnFD is the descriptor of the socket to the daemon.
+const ConnFD = 3
+
+// Options of a node.
+type Options struct {
+	Dir    string // its directory; made if it is missing
+	Keeper string // path of miniq-keeper
+	Log    *slog.Logger
+}
+
+// Main is the life of a node process: it serves the socket at ConnFD until the
+// daemon hangs up.
+func Main(o Options) error {
+	f := os.NewFile(ConnFD, "daemon")
+	if f == nil {
+		return errors.New("serve as a node: no socket from a daemon: nodes are started by miniqd alone")
+	}
+	syscall.CloseOnExec(ConnFD)
+	conn, err := net.FileConn(f)
+	_ = f.Close()
+	if err != nil {
+		return fmt.Errorf("serve as a node: %w", err)
+	}
+	return Serve(conn, o)
+}
+
+// Serve is a node on a connection. It returns when the daemon hangs up; no run
+// is touched by that.
+func Serve(conn net.Conn, o Options) error {
+	defer func() { _ = conn.Close() }()
+	lock, err := lockDir(o.Dir)
+	if err != nil {
+		return fmt.Errorf("serve as node: %w", err)
+	}
+	defer func() { _ = lock.Close() }()
+	n := &node{
+		Options: o, runs: map[RunID]*run{}, children: map[int]*run{},
+		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), quit: make(chan struct{}),
+	}
+	defer close(n.quit)
+	if n.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return err
+	}
+	defer func() { _ = n.null.Close() }()
+	return n.serve(conn)
+}
+
+// lockDir makes a node's directory and waits until the node before this one,
+// which is on its way out, is gone.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "runs"), 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return lock, nil
+		}
+		if !errors.Is(err, syscall.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), lock.Close())
+		}
+	}
+}
+
+type node struct {
+	Options
+	null     *os.File
+	runs     map[RunID]*run
+	children map[int]*run // by the keeper's process ID
+	out      *bufio.Writer
+	done     chan *run // adopted runs whose keeper is gone
+	cleared  chan *run // lost runs of which nothing is left
+	quit     chan struct{}
+}
+
+// run is one that has a keeper, or whose end the daemon has not noted yet.
+type run struct {
+	id     RunID
+	record *os.File
+	keeper int           // process ID
+	pidfd  int           // of the keeper, -1: none
+	job    keeper.Record // as far as it was read
+	over   bool
+}
+
+// serve is the node's one loop: everything below it runs in this goroutine.
+func (n *node) serve(conn net.Conn) error {
+	commands, failed := make(chan Command, 64), make(chan error, 1)
+	go n.read(conn, commands, failed)
+	dead := make(chan os.Signal, 1)
+	signal.Notify(dead, syscall.SIGCHLD)
+	defer signal.Stop(dead)
+	for {
+		var err error
+		select {
+		case c := <-commands:
+			err = n.obey(c)
+		case <-dead:
+			err = n.reap()
+		case r := <-n.done:
+			err = n.finish(r)
+		case r := <-n.cleared:
+			err = n.report(Report{Kind: Lost, Run: r.id, Text: "its keeper was killed: how it ended is not known"})
+		case err = <-failed:
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("read from the daemon: %w", err)
+		}
+		if err == nil && len(commands) == 0 {
+			err = n.out.Flush()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (n *node) read(conn net.Conn, commands chan<- Command, failed chan<- error) {
+	in := bufio.NewReader(conn)
+	for {
+		var c Command
+		if err := miniq.ReadFrame(in, &c); err != nil {
+			failed <- err
+			return
+		}
+		select {
+		case commands <- c:
+		case <-n.quit:
+			return
+		}
+	}
+}
+
+func (n *node) report(r Report) error {
+	r.Text = miniq.Escape(r.Text)
+	return miniq.WriteFrame(n.out, r)
+}
+
+func (n *node) obey(c Command) error {
+	switch {
+	case c.Attach != nil:
+		return n.attach(c.Attach)
+	case c.Start != nil:
+		return n.start(c.Start)
+	case c.Want != nil:
+		return n.want(c.Want)
+	case c.Forget != nil:
+		n.forget(*c.Forget)
+	}
+	return nil
+}
+
+func (n *node) path(id RunID, suffix string) string {
+	return filepath.Join(n.Dir, "runs", id.String()+suffix)
+}
+
+// Names of a run's files, after its RunID.
+const (
+	recordSuffix = ".run"
+	scriptSuffix = ".script"
+)
+
+// attach compares what the daemon believes with what the records say.
+func (n *node) attach(a *Attach) error {
+	found, err := n.records()
+	if err != nil {
+		return err
+	}
+	for _, e := range a.Runs {
+		delete(found, e.Run)
+		if err := n.adopt(e, a.Rebooted); err != nil {
+			return err
+		}
+	}
+	for id := range found {
+		if err := n.drop(id); err != nil {
+			return err
+		}
+	}
+	return n.report(Report{Kind: Attached})
+}
+
+func (n *node) records() (map[RunID]bool, error) {
+	entries, err := os.ReadDir(filepath.Join(n.Dir, "runs"))
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[RunID]bool, len(entries))
+	for _, e := range entries {
+		var id RunID
+		if name, ok := strings.CutSuffix(e.Name(), recordSuffix); ok && id.UnmarshalText([]byte(name)) == nil {
+			found[id] = true
+		}
+	}
+	return found, nil
+}

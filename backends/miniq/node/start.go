@@ -1,0 +1,199 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+)
+
+// MarkVariable is in the environment of every process of a run that did not
+// take it out; by its value, the record's path, what a killed keeper left is found.
+const MarkVariable = "ALLOTMENT_RUN"
+
+func mark(record string) string { return MarkVariable + "=" + record }
+
+// start begins a run, unless it has begun already.
+func (n *node) start(s *Start) error {
+	if n.runs[s.Run] != nil {
+		return nil
+	}
+	r, err := n.claim(s.Run)
+	if errors.Is(err, os.ErrExist) { // the daemon does not order a run twice, but a record decides
+		return n.adopt(Expected{Run: s.Run}, false)
+	}
+	if err == nil {
+		err = n.launch(r, s)
+		if err != nil {
+			n.forget(s.Run)
+		}
+	}
+	if err != nil {
+		return n.report(Report{Kind: Failed, Run: s.Run, Text: err.Error()})
+	}
+	return n.report(Report{Kind: Started, Run: s.Run})
+}
+
+// claim makes the record, which nobody else can, and locks it.
+func (n *node) claim(id RunID) (*run, error) {
+	f, err := os.OpenFile(n.path(id, recordSuffix), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{id: id, record: f, pidfd: -1}
+	n.runs[id] = r
+	_, err = r.lock()
+	return r, err
+}
+
+// launch starts the keeper. The node's own descriptor of the record is replaced
+// by a fresh one: the lock is to live and die with the keeper.
+func (n *node) launch(r *run, s *Start) error {
+	order, err := n.order(s)
+	if err != nil {
+		return err
+	}
+	data, err := order.Encode()
+	if err != nil {
+		return err
+	}
+	memory, err := inMemory(data)
+	if err != nil {
+		return fmt.Errorf("write the order: %w", err)
+	}
+	defer func() { _ = memory.Close() }()
+	fresh, err := os.OpenFile(r.record.Name(), os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	null := n.null.Fd()
+	pid, err := syscall.ForkExec(n.Keeper, []string{"miniq-keeper", s.Run.String()}, &syscall.ProcAttr{
+		Dir: "/", Env: []string{"GOGC=off"}, Files: []uintptr{null, null, null, r.record.Fd(), memory.Fd()},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		_ = fresh.Close()
+		return fmt.Errorf("start %s: %w", n.Keeper, err)
+	}
+	_ = r.record.Close()
+	r.record, r.keeper = fresh, pid
+	n.children[pid] = r
+	return nil
+}
+
+// order completes what the daemon ordered with what only a node knows.
+func (n *node) order(s *Start) (*keeper.Order, error) {
+	o := s.Order
+	for _, list := range []*[]string{&o.Argv, &o.Env} {
+		plain := make([]string, len(*list))
+		for i, text := range *list {
+			plain[i] = miniq.Unescape(text)
+		}
+		*list = plain
+	}
+	for _, p := range []*string{&o.Dir, &o.Stdin, &o.Stdout, &o.Stderr} {
+		*p = miniq.Unescape(*p)
+	}
+	o.Env = append(o.Env, mark(n.path(s.Run, recordSuffix)))
+	if s.Script == nil {
+		return &o, nil
+	}
+	path := n.path(s.Run, scriptSuffix)
+	if err := writeScript(path, s.Script); err != nil {
+		return nil, fmt.Errorf("write the script: %w", err)
+	}
+	argv := []string{path}
+	if !bytes.HasPrefix(s.Script, []byte("#!")) {
+		argv = []string{"/bin/sh", path}
+	}
+	o.Argv = append(argv, o.Argv...)
+	return &o, nil
+}
+
+// writeScript holds the fork lock: a process that is forked while the file is
+// open for writing would keep it from being executed (ETXTBSY).
+func writeScript(path string, script []byte) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, script, 0o700)
+}
+
+// inMemory is a file of no file system, positioned at its beginning.
+func inMemory(data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("order", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "order")
+	if _, err = f.Write(data); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// reap takes note of keepers that ended.
+func (n *node) reap() error {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid == 0 {
+			return nil
+		}
+		if r := n.children[pid]; r != nil {
+			delete(n.children, pid)
+			if err := n.finish(r); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// want passes a wish on to the keeper of a run.
+func (n *node) want(w *Want) error {
+	r := n.runs[w.Run]
+	if r == nil || r.over {
+		return nil // its end is on the way to the daemon
+	}
+	n.pass(r, keeper.Want{Verb: w.Verb, Grace: w.Grace})
+	return nil
+}
+
+// pass appends the wish to the record and wakes the keeper. A keeper that has
+// not written its first line reads the record when it has.
+func (n *node) pass(r *run, w keeper.Want) {
+	if _, err := r.record.WriteString("\n" + w.Line()); err != nil {
+		n.Log.Error("tell a keeper", "run", r.id, "verb", w.Verb, "error", err)
+		return
+	}
+	if err := r.reread(); err != nil || r.job.Keeper.PID == 0 {
+		return
+	}
+	if n.children[r.keeper] == r { // not reaped yet, so its ID is its own
+		_ = syscall.Kill(r.keeper, syscall.SIGUSR1)
+		return
+	}
+	if r.pidfd >= 0 {
+		_ = unix.PidfdSendSignal(r.pidfd, unix.SIGUSR1, nil, 0)
+	}
+}
+
+// forget removes what is left of a run.
+func (n *node) forget(id RunID) {
+	if r := n.runs[id]; r != nil {
+		_ = r.record.Close()
+		delete(n.runs, id)
+	}
+	_ = os.Remove(n.path(id, scriptSuffix))
+	_ = os.Remove(n.path(id, recordSuffix))
+}
