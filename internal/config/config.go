@@ -22,14 +22,17 @@ import (
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
-// The values of sections, and the places of files, under the names that the
-// owners of sections use. A program that must stay small imports where they
-// come from.
+// What sections are made of, and the places of files, under one roof. A program
+// that must stay small imports unit and home themselves: this package links YAML.
 type (
+	// Duration is unit.Duration: 20s.
 	Duration = unit.Duration
-	Size     = unit.Size
-	Share    = unit.Share
-	Paths    = home.Paths
+	// Size is unit.Size: 16G.
+	Size = unit.Size
+	// Share is unit.Share: 85%.
+	Share = unit.Share
+	// Paths is home.Paths.
+	Paths = home.Paths
 )
 
 // Find is home.Find.

@@ -27,7 +27,7 @@ type section struct {
 		Users []string `yaml:"users"`
 	} `yaml:"never"`
 	Weights map[string]float64 `yaml:"weights"`
-	private int
+	private int                //nolint:unused // a key of this name must not fill it
 }
 
 func (s section) Validate() error {

@@ -146,7 +146,10 @@ func arrange(app *cli.App, args []string) []string {
 		}
 		if isOption(arg) {
 			arranged = append(arranged, arg)
-			if takesValue(flags, arg) && len(rest) > 0 {
+			if takesValue(flags, arg) {
+				if len(rest) == 0 {
+					return arranged // for urfave to say what is missing
+				}
 				arranged, rest = append(arranged, rest[0]), rest[1:]
 			}
 			continue

@@ -1,0 +1,61 @@
+package shell
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// inHome makes a home with a config file and points the environment to it.
+func inHome(t *testing.T, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("ALLOTMENT_HOME", dir)
+	t.Setenv("ALLOTMENT_CONFIG", "")
+	t.Setenv("ALLOTMENT_BACKEND", "")
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLoadWithoutAFileGivesDefaults(t *testing.T) {
+	t.Setenv("ALLOTMENT_HOME", t.TempDir())
+	c, err := Load()
+	if err != nil || c.Backend != "miniq" || c.Mode != Live || c.Timezone.Location() != time.Local {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
+func TestLoadReadsTheWholeFile(t *testing.T) {
+	inHome(t, "backend: slurm\nmode: observe\ntimezone: Europe/Berlin\nqueues: [batch]\nhosts: [n1, n2]\n")
+	c, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Backend != "slurm" || c.Mode != Observe || c.Timezone.Location().String() != "Europe/Berlin" ||
+		!cmp.Equal(c.Queues, []string{"batch"}) || !cmp.Equal(c.Hosts, []string{"n1", "n2"}) {
+		t.Errorf("got %+v", c)
+	}
+	t.Setenv("ALLOTMENT_BACKEND", "lsf")
+	if c, err := Load(); err != nil || c.Backend != "lsf" {
+		t.Errorf("ALLOTMENT_BACKEND: got %q, %v", c.Backend, err)
+	}
+}
+
+func TestLoadNamesFileAndLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"mode: live\ntimezome: UTC\n": `config.yaml:2: unknown key "timezome" (known: backend, `,
+		"mode: dry\n":                 `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,
+		"timezone: Mars/Base\n":       `config.yaml:1: timezone: "Mars/Base" is no time zone`,
+		"filter:\n  on_failur: low\n": `config.yaml:2: unknown key "filter.on_failur" (known: on_failure, `,
+	} {
+		inHome(t, text)
+		if _, err := Load(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package shell
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestPrintable(t *testing.T) {
+	tests := map[string]string{
+		"plain text":       "plain text",
+		"größe 中文 😀":       "größe 中文 😀",
+		`back\slash "q" '`: `back\slash "q" '`,
+		"a\nb\tc":          `a\nb\tc`,
+		"\x1b[31m":         `\x1b[31m`,
+		"\u009b2J":         `\u009b2J`,
+		"evil\u202etxt":    `evil\u202etxt`,
+		"zero\u200bwidth":  `zero\u200bwidth`,
+		"bad \xff byte":    `bad \xff byte`,
+		"sign \ufffd":      `sign \ufffd`,
+		"tag \U000e0041":   `tag \U000e0041`,
+	}
+	for text, want := range tests {
+		if got := Printable(text); got != want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("a\x1b\u009b\xff\U000e0041")
+	f.Fuzz(func(t *testing.T, text string) {
+		if got := Printable(text); strings.ContainsFunc(got, func(r rune) bool { return !strconv.IsPrint(r) }) {
+			t.Errorf("%q became %q", text, got)
+		}
+	})
+}
