@@ -64,8 +64,8 @@ type Kill struct {
 }
 
 // Requeue puts running (or suspended) jobs back into the queue. Mark and Until
-// are an admin's. Who asks twice gets ErrWrongState. If the run ends by itself
-// with status 0 before it could be killed, the job is done: see Ended.
+// are an admin's. Who asks twice gets ErrWrongState. See Ended for a run that
+// ends by itself meanwhile.
 type Requeue struct {
 	By   By
 	Acts []backends.Act
@@ -165,10 +165,17 @@ const MaxStarts = 3
 
 // Ended says that a run's processes are gone. An event of another run than the
 // job's own is passed over with ErrWrongState.
+//
+// A run that is being requeued puts its job back into the queue however it
+// ends, but for one case: it ended by itself with status 0 before any signal
+// of ours reached it. Then the job is done: the night's work is finished, to
+// do it again would be the loss. After the signal a 0 means nothing: programs
+// that save their state on SIGTERM exit with it.
 type Ended struct {
 	ID       backends.ID
 	Run      int
-	ExitCode int // 128 + signal for a killed process
+	ExitCode int  // 128 + signal for a killed process
+	Self     bool // it ended before a signal of a KillRun was sent to it
 }
 
 // RunLost says that nobody knows how a run ended and that nothing of it runs

@@ -1,40 +1,271 @@
 package manager
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
 
 // Manager is the queue. Its methods must not be called concurrently.
-type Manager struct{ cfg Config }
+type Manager struct {
+	cfg    Config
+	now    time.Time // of the last step
+	nextID int64
+	seq    int64
+
+	jobs   map[backends.ID]*job // ended ones too, until they are forgotten
+	arrays map[int64]*array
+	names  map[nameKey]int64 // the last job of that name
+	first  *job              // those that have not ended, by seq
+	last   *job
+	ended  []*job // by time of end
+
+	hosts  []*host // by name
+	byName map[string]*host
+
+	shapes []*shape
+	byKey  map[shapeKey]*shape
+	due    *heap // jobs to which something happens at a time
+
+	limited   *heap                  // running jobs that have a run limit
+	resuming  []*job                 // suspended ones that shall go on
+	reservers []*job                 // that have the engine's reservation
+	kept      *overdueJob            // the reservation of reserve_after
+	waiters   map[int64][]*condition // by number of the job that they depend on
+
+	retry   bool     // something was freed: all shapes get another try
+	touched []*shape // or only these
+	woken   []*job   // to be reviewed: what they depend on changed
+
+	overdueNext time.Time // computed with wake
+	tickNext    time.Time
+	wake        time.Time
+	out         []Effect
+}
+
+type nameKey struct{ user, name string }
 
 // New gives an empty queue without nodes.
-func New(cfg Config) *Manager { return &Manager{cfg: cfg} }
+func New(cfg Config) *Manager {
+	m := &Manager{
+		nextID: 1,
+		jobs:   map[backends.ID]*job{},
+		arrays: map[int64]*array{},
+		names:  map[nameKey]int64{},
+		byName: map[string]*host{},
+		byKey:  map[shapeKey]*shape{},
+
+		waiters: map[int64][]*condition{},
+	}
+	m.due = newHeap(posDue, func(a, b *job) bool {
+		c := a.due.Compare(b.due)
+		return c < 0 || c == 0 && a.seq < b.seq
+	})
+	m.limited = newHeap(posRank, func(a, b *job) bool {
+		c := a.limitAt().Compare(b.limitAt())
+		return c < 0 || c == 0 && a.seq < b.seq
+	})
+	m.setConfig(cfg)
+	return m
+}
+
+func (m *Manager) setConfig(cfg Config) {
+	if cfg.KillGrace == 0 {
+		cfg.KillGrace = 10 * time.Second
+	}
+	if len(cfg.Queues) == 0 {
+		cfg.Queues = []Queue{{"normal", backends.LevelNormal}, {"low", backends.LevelLow}}
+	}
+	m.cfg = cfg
+	m.cfg.Queues = slices.Clone(cfg.Queues)
+}
 
 // Step takes one event. A time before the previous step's counts as that one.
-func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) { return nil, Result{} }
+func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
+	m.out = nil
+	m.advance(now)
+	result := m.take(e)
+	m.dispatch()
+	m.setWake()
+	out := m.out
+	m.out = nil
+	return out, result
+}
 
-// Farm is the picture that backends.Backend.Farm gives.
-func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm { return nil }
+// take hands an event to what knows about it.
+func (m *Manager) take(e Event) Result {
+	switch e := e.(type) {
+	case Submit:
+		return Result{Submitted: m.submit(e)}
+	case Kill:
+		return forIDs(m, e.By, e.IDs, m.kill)
+	case Requeue:
+		return m.requeue(e)
+	case Suspend:
+		return m.suspend(e)
+	case Resume:
+		return forIDs(m, e.By, e.IDs, func(by By, j *job) error { return m.resume(by, j) })
+	case Hold:
+		return forIDs(m, e.By, e.IDs, func(_ By, j *job) error { return m.hold(j, true) })
+	case Release:
+		return forIDs(m, e.By, e.IDs, func(_ By, j *job) error { return m.hold(j, false) })
+	case Rank:
+		return m.rankJobs(e)
+	case Pin:
+		return m.pin(e)
+	case HoldUntil:
+		return m.holdUntil(e)
+	case Reserve:
+		return m.reserve(e)
+	case Move:
+		return m.move(e)
+	case NodeUp:
+		return single(m.nodeUp(e))
+	case NodeDown:
+		return single(m.nodeDown(e))
+	case NodeGone:
+		return single(m.nodeGone(e))
+	case Started:
+		return single(m.runStarted(e))
+	case StartFailed:
+		return single(m.startFailed(e))
+	case Ended:
+		return single(m.runEnded(e))
+	case RunLost:
+		return single(m.runLost(e))
+	case Forget:
+		m.forget(e.EndedBefore)
+	case Configure:
+		m.configure(e.Config)
+	case Tick:
+	}
+	return Result{}
+}
 
-// Jobs is what backends.Backend.Jobs gives.
-func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job { return nil }
+func single(err error) Result { return Result{Errors: backends.Errors{err}} }
 
-// Runs lists the runs that are alive, by ID.
-func (m *Manager) Runs() []Run { return nil }
+func (m *Manager) emit(e Effect) { m.out = append(m.out, e) }
 
-// Wake is the last WakeAt.
-func (m *Manager) Wake() time.Time { return time.Time{} }
+// configure takes a new policy: every shape is built anew, as its key and its
+// order may depend on it. Nobody's clock restarts.
+func (m *Manager) configure(cfg Config) {
+	waiting := m.waiting()
+	for _, j := range waiting {
+		m.leave(j)
+	}
+	m.setConfig(cfg)
+	for _, j := range waiting {
+		m.enter(j)
+	}
+	m.retry = true
+}
 
-// State is the whole queue as bytes: deterministic, versioned.
-func (m *Manager) State() ([]byte, error) { return nil, nil }
+// waiting lists all jobs that could start, by their time of waiting.
+func (m *Manager) waiting() []*job {
+	var all []*job
+	for j := m.first; j != nil; j = j.next {
+		if j.place == inShape {
+			all = append(all, j)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *job) int { return a.waitSince.Compare(b.waitSince) })
+	return all
+}
 
-// Restore gives the queue that State wrote. It needs no Config: it is part of the state.
-func Restore(state []byte) (*Manager, error) { return nil, nil }
+func (m *Manager) nodeUp(e NodeUp) error {
+	if e.Name == "" || !utf8.ValidString(e.Name) || strings.ContainsAny(e.Name, "\x00\n") || e.Slots < 0 || e.Memory < 0 {
+		return fmt.Errorf("node %q with %d slots and %d bytes: not a node", e.Name, e.Slots, e.Memory)
+	}
+	h := m.byName[e.Name]
+	if h == nil {
+		h = &host{name: e.Name}
+		m.byName[e.Name] = h
+		i, _ := slices.BinarySearchFunc(m.hosts, h, byHostName)
+		m.hosts = slices.Insert(m.hosts, i, h)
+	}
+	h.slots, h.memory, h.closed, h.down = e.Slots, e.Memory, e.Closed, false
+	m.nodesChanged()
+	return nil
+}
 
-// EncodeEvent writes an event as one line of JSON.
-func EncodeEvent(e Event) ([]byte, error) { return nil, nil }
+func byHostName(a, b *host) int { return strings.Compare(a.name, b.name) }
 
-// DecodeEvent reads what EncodeEvent wrote.
-func DecodeEvent(line []byte) (Event, error) { return nil, nil }
+func (m *Manager) nodeDown(e NodeDown) error {
+	h := m.byName[e.Name]
+	if h == nil {
+		return fmt.Errorf("node %q is not known", e.Name)
+	}
+	h.down = true
+	m.nodesChanged()
+	return nil
+}
+
+func (m *Manager) nodeGone(e NodeGone) error {
+	h := m.byName[e.Name]
+	if h == nil {
+		return fmt.Errorf("node %q is not known", e.Name)
+	}
+	if h.runs > 0 {
+		return fmt.Errorf("node %s has %d runs: %w", e.Name, h.runs, backends.ErrWrongState)
+	}
+	delete(m.byName, e.Name)
+	m.hosts = slices.Delete(m.hosts, h.index, h.index+1)
+	m.nodesChanged()
+	return nil
+}
+
+// nodesChanged looks anew where each shape could go. Jobs that no host could
+// hold don't wait for resources: they don't age.
+func (m *Manager) nodesChanged() {
+	for i, h := range m.hosts {
+		h.index = i
+	}
+	for _, s := range m.shapes {
+		was := s.able
+		m.look(s)
+		if s.able != was {
+			m.restart(s)
+		}
+	}
+	m.retry = true
+}
+
+// restart begins or ends the waiting of all jobs of a shape.
+func (m *Manager) restart(s *shape) {
+	if m.kept != nil && m.kept.job.shape == s {
+		m.kept = nil
+	}
+	for j := s.oldest; j != nil; j = j.younger {
+		m.unline(j)
+		m.line(j)
+		j.waitSince = m.now
+	}
+}
+
+// link and unlink keep the list of jobs that have not ended.
+func (m *Manager) link(j *job) {
+	j.prev, m.last = m.last, j
+	if j.prev == nil {
+		m.first = j
+	} else {
+		j.prev.next = j
+	}
+}
+
+func (m *Manager) unlink(j *job) {
+	if j.prev == nil {
+		m.first = j.next
+	} else {
+		j.prev.next = j.next
+	}
+	if j.next == nil {
+		m.last = j.prev
+	} else {
+		j.next.prev = j.prev
+	}
+	j.prev, j.next = nil, nil
+}

@@ -1,0 +1,359 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// wrong is the refusal of what a job's state does not allow.
+func wrong(j *job, why string) error {
+	return fmt.Errorf("job %s %s: %w", j.id, why, backends.ErrWrongState)
+}
+
+func denied(j *job, why string) error {
+	return fmt.Errorf("job %s: %s: %w", j.id, why, backends.ErrDenied)
+}
+
+// forEach does something to the jobs of each element of a batch. The ID of an
+// array stands for those of its elements that have not ended; it succeeds if it
+// did for one of them.
+func forEach[T any](m *Manager, by By, batch []T, id func(T) backends.ID, do func(T, *job) error) Result {
+	errs := make(backends.Errors, len(batch))
+	for i, element := range batch {
+		jobs := m.find(id(element))
+		if len(jobs) == 0 {
+			errs[i] = fmt.Errorf("job %s: %w", id(element), backends.ErrUnknownJob)
+			continue
+		}
+		errs[i] = m.forSome(by, jobs, func(j *job) error { return do(element, j) })
+	}
+	return Result{Errors: errs}
+}
+
+func (m *Manager) forSome(by By, jobs []*job, do func(*job) error) error {
+	var first error
+	succeeded := false
+	for _, j := range jobs {
+		err := permitted(by, j, do)
+		succeeded = succeeded || err == nil
+		if first == nil {
+			first = err
+		}
+	}
+	if succeeded {
+		return nil
+	}
+	return first
+}
+
+func permitted(by By, j *job, do func(*job) error) error {
+	if !by.Admin && by.User != j.user {
+		return denied(j, "it is another user's")
+	}
+	if j.state.Ended() {
+		return wrong(j, "has ended")
+	}
+	return do(j)
+}
+
+func forIDs(m *Manager, by By, ids []backends.ID, do func(By, *job) error) Result {
+	same := func(id backends.ID) backends.ID { return id }
+	return forEach(m, by, ids, same, func(_ backends.ID, j *job) error { return do(by, j) })
+}
+
+// find gives the job of an ID, or an array's elements.
+func (m *Manager) find(id backends.ID) []*job {
+	if j := m.jobs[id]; j != nil {
+		return []*job{j}
+	}
+	if a := m.arrays[id.Job]; a != nil && id.Index == 0 {
+		return a.elements
+	}
+	return nil
+}
+
+func (m *Manager) kill(by By, j *job) error {
+	user := strings.ToValidUTF8(by.User, "\uFFFD")
+	switch {
+	case !j.live():
+		m.finish(j, killedExit, false, "killed by "+user+" before it started")
+	case j.ending == killed || j.ending == overLimit:
+	default:
+		m.end(j, killed, m.cfg.KillGrace)
+		m.emit(Notice{j.id, j.run, "killed by " + user})
+	}
+	return nil
+}
+
+func actID(a backends.Act) backends.ID { return a.ID }
+
+// mayAct tells what forbids an act upon the run that it means.
+func mayAct(by By, a backends.Act, j *job) error {
+	switch {
+	case !by.Admin && (a.Mark != "" || !a.Until.IsZero()):
+		return denied(j, "only an administrator can mark it or hold it until a time")
+	case !j.live():
+		return wrong(j, "does not run")
+	case !a.Started.IsZero() && !a.Started.Equal(j.started):
+		return wrong(j, "is in another run by now")
+	case j.ending == requeued:
+		return wrong(j, "is being requeued")
+	case j.ending != goesOn:
+		return wrong(j, "is being killed")
+	}
+	return nil
+}
+
+// accept records what an act says about the job.
+func (m *Manager) accept(a backends.Act, j *job) {
+	if a.Mark != "" {
+		j.mark = strings.ToValidUTF8(a.Mark, "\uFFFD")
+	}
+	if !a.Until.IsZero() {
+		j.heldUntil = clean(a.Until)
+	}
+	if a.Notice != "" {
+		m.emit(Notice{j.id, j.run, a.Notice})
+	}
+}
+
+func (m *Manager) requeue(e Requeue) Result {
+	return forEach(m, e.By, e.Acts, actID, func(a backends.Act, j *job) error {
+		if err := mayAct(e.By, a, j); err != nil {
+			return err
+		}
+		if j.work.spec.NoRequeue {
+			return denied(j, "it was submitted as one that must not be requeued")
+		}
+		if j.work.spec.Interactive {
+			return denied(j, "its owner waits for it at a terminal")
+		}
+		m.accept(a, j)
+		m.end(j, requeued, max(0, a.Grace))
+		return nil
+	})
+}
+
+func (m *Manager) suspend(e Suspend) Result {
+	return forEach(m, e.By, e.Acts, actID, func(a backends.Act, j *job) error {
+		if err := mayAct(e.By, a, j); err != nil {
+			return err
+		}
+		if j.state == backends.Suspended && !j.resuming(m.now) {
+			return wrong(j, "is suspended already")
+		}
+		m.accept(a, j)
+		j.parked = a.Until.IsZero()
+		if j.state == backends.Running {
+			m.pause(j)
+			j.state = backends.Suspended
+			m.emit(StopRun{j.id, j.run})
+		}
+		m.review(j)
+		return nil
+	})
+}
+
+func (m *Manager) resume(by By, j *job) error {
+	switch {
+	case !j.live():
+		return wrong(j, "does not run")
+	case j.ending != goesOn:
+		return wrong(j, "is being ended")
+	case j.state == backends.Running:
+		return nil
+	}
+	j.parked = false
+	if by.Admin {
+		j.heldUntil = time.Time{}
+	}
+	m.review(j)
+	return nil
+}
+
+// hold is the owner's hold, and its release.
+func (m *Manager) hold(j *job, held bool) error {
+	switch {
+	case j.live():
+		return wrong(j, "runs")
+	case held && j.ownerHold:
+		return wrong(j, "is held already")
+	case !held && !j.ownerHold:
+		return wrong(j, "is not held by its owner")
+	}
+	j.ownerHold = held
+	m.review(j)
+	return nil
+}
+
+// queued tells whether a job has a place in the queue: all but one that runs on.
+func queued(j *job) bool { return j.state != backends.Running || j.ending == requeued }
+
+func (m *Manager) rankJobs(e Rank) Result {
+	id := func(r backends.Ranking) backends.ID { return r.ID }
+	return forEach(m, e.By, e.Rankings, id, func(r backends.Ranking, j *job) error {
+		level := r.Priority.Level()
+		switch {
+		case level < backends.LevelLow || level > backends.LevelHandOver:
+			return fmt.Errorf("job %s: no such priority: %d", j.id, r.Priority)
+		case !e.By.Admin && level > backends.LevelNext:
+			return denied(j, "only an administrator can rank it so high")
+		case !queued(j):
+			return wrong(j, "runs")
+		}
+		m.setRank(j, r.Priority)
+		return nil
+	})
+}
+
+// setRank writes a priority: it shows exactly so until the next tick.
+func (m *Manager) setRank(j *job, p backends.Priority) {
+	if j.place == inShape {
+		m.unline(j)
+		j.base = p
+		m.line(j)
+	} else {
+		j.base = p
+	}
+	m.retry = true
+}
+
+func (m *Manager) knownHosts(names []string) error {
+	for _, name := range names {
+		if m.byName[name] == nil {
+			return fmt.Errorf("no host is named %q: name some of: %s", name, m.hostNames())
+		}
+	}
+	return nil
+}
+
+// hostNames is a short list for an error.
+func (m *Manager) hostNames() string {
+	var names []string
+	for _, h := range m.hosts[:min(len(m.hosts), 10)] {
+		names = append(names, h.name)
+	}
+	if len(m.hosts) > len(names) {
+		names = append(names, "…")
+	}
+	return strings.Join(names, " ")
+}
+
+// unique is a host list without repetitions, in its own order.
+func unique(names []string) []string {
+	var all []string
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+func (m *Manager) pin(e Pin) Result {
+	id := func(p backends.Pin) backends.ID { return p.ID }
+	return forEach(m, e.By, e.Pins, id, func(p backends.Pin, j *job) error {
+		if !e.By.Admin {
+			return denied(j, "only an administrator can pin it")
+		}
+		if j.state != backends.Pending && j.ending != requeued {
+			return wrong(j, "runs")
+		}
+		if err := m.knownHosts(p.Hosts); err != nil {
+			return fmt.Errorf("job %s: %w", j.id, err)
+		}
+		j.pinned = unique(p.Hosts)
+		m.review(j)
+		m.retry = true
+		return nil
+	})
+}
+
+func (m *Manager) holdUntil(e HoldUntil) Result {
+	id := func(h backends.HoldUntil) backends.ID { return h.ID }
+	return forEach(m, e.By, e.Holds, id, func(h backends.HoldUntil, j *job) error {
+		if !e.By.Admin {
+			return denied(j, "only an administrator can hold it until a time")
+		}
+		if !queued(j) {
+			return wrong(j, "runs")
+		}
+		j.heldUntil = clean(h.Until)
+		m.review(j)
+		return nil
+	})
+}
+
+func (m *Manager) reserve(e Reserve) Result {
+	id := func(r backends.Reservation) backends.ID { return r.ID }
+	return forEach(m, e.By, e.Reservations, id, func(r backends.Reservation, j *job) error {
+		if !e.By.Admin {
+			return denied(j, "only an administrator can reserve for it")
+		}
+		if j.state != backends.Pending {
+			return wrong(j, "is not pending")
+		}
+		if err := m.knownHosts(r.Hosts); err != nil {
+			return fmt.Errorf("job %s: %w", j.id, err)
+		}
+		m.unreserve(j)
+		if until := clean(r.Until); until.After(m.now) && len(r.Hosts) > 0 {
+			j.reserve = &reservation{unique(r.Hosts), until}
+			m.reservers = append(m.reservers, j)
+		}
+		m.review(j)
+		return nil
+	})
+}
+
+// unreserve takes a reservation back, if there is one.
+func (m *Manager) unreserve(j *job) {
+	if j.reserve == nil {
+		return
+	}
+	j.reserve = nil
+	i := slices.Index(m.reservers, j)
+	m.reservers = slices.Delete(m.reservers, i, i+1)
+	m.retry = true
+}
+
+func (m *Manager) move(e Move) Result {
+	return forIDs(m, e.By, e.IDs, func(_ By, j *job) error {
+		to := m.queueNamed(e.Queue)
+		switch {
+		case to == nil:
+			return fmt.Errorf("job %s: %w", j.id, m.noQueue(e.Queue))
+		case !queued(j):
+			return wrong(j, "runs")
+		}
+		// A rank that is nobody's queue's own, such as PBA's, outlives the move.
+		from := m.queueNamed(j.queue)
+		j.queue = to.Name
+		if from == nil || j.base.Level() == from.Level {
+			m.setRank(j, backends.At(to.Level, m.priority(j, m.now).Value()))
+		}
+		return nil
+	})
+}
+
+// queueNamed finds a queue; the empty name is the default's.
+func (m *Manager) queueNamed(name string) *Queue {
+	for i := range m.cfg.Queues {
+		if q := &m.cfg.Queues[i]; q.Name == name || name == "" {
+			return q
+		}
+	}
+	return nil
+}
+
+func (m *Manager) noQueue(name string) error {
+	var names []string
+	for _, q := range m.cfg.Queues {
+		names = append(names, q.Name)
+	}
+	return fmt.Errorf("no queue is named %q: choose one of: %s", name, strings.Join(names, " "))
+}

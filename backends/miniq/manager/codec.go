@@ -1,0 +1,210 @@
+package manager
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// EncodeEvent writes an event as one line of JSON: {"kill":{…}}. Users' text
+// comes back byte for byte, also where it is no UTF-8.
+func EncodeEvent(e Event) ([]byte, error) {
+	name := eventName(e)
+	if name == "" {
+		return nil, fmt.Errorf("event %T is not known", e)
+	}
+	if submit, ok := e.(Submit); ok {
+		specs := make([]backends.Spec, len(submit.Specs))
+		for i := range specs {
+			specs[i] = mapText(submit.Specs[i], armour)
+		}
+		submit.Specs = specs
+		e = submit
+	}
+	line, err := json.Marshal(map[string]Event{name: e})
+	if err != nil {
+		return nil, fmt.Errorf("event %s: %w", name, err)
+	}
+	return line, nil
+}
+
+// DecodeEvent reads what EncodeEvent wrote.
+func DecodeEvent(line []byte) (Event, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return nil, fmt.Errorf("event: %w", err)
+	}
+	if len(fields) != 1 {
+		return nil, fmt.Errorf("event: %d of them in one line", len(fields))
+	}
+	for name, text := range fields {
+		e, err := decode(name, text)
+		if err != nil {
+			return nil, fmt.Errorf("event %s: %w", name, err)
+		}
+		return e, nil
+	}
+	return nil, nil
+}
+
+func eventName(e Event) string {
+	switch e.(type) {
+	case Submit:
+		return "submit"
+	case Kill:
+		return "kill"
+	case Requeue:
+		return "requeue"
+	case Suspend:
+		return "suspend"
+	case Resume:
+		return "resume"
+	case Hold:
+		return "hold"
+	case Release:
+		return "release"
+	case Rank:
+		return "rank"
+	case Pin:
+		return "pin"
+	case HoldUntil:
+		return "hold_until"
+	case Reserve:
+		return "reserve"
+	case Move:
+		return "move"
+	case NodeUp:
+		return "node_up"
+	case NodeDown:
+		return "node_down"
+	case NodeGone:
+		return "node_gone"
+	case Started:
+		return "started"
+	case StartFailed:
+		return "start_failed"
+	case Ended:
+		return "ended"
+	case RunLost:
+		return "run_lost"
+	case Tick:
+		return "tick"
+	case Forget:
+		return "forget"
+	case Configure:
+		return "configure"
+	}
+	return ""
+}
+
+func decode(name string, text []byte) (Event, error) {
+	switch name {
+	case "submit":
+		e, err := decodeAs[Submit](text)
+		for i := range e.Specs {
+			e.Specs[i] = mapText(e.Specs[i], unarmour)
+		}
+		return e, err
+	case "kill":
+		return decodeAs[Kill](text)
+	case "requeue":
+		return decodeAs[Requeue](text)
+	case "suspend":
+		return decodeAs[Suspend](text)
+	case "resume":
+		return decodeAs[Resume](text)
+	case "hold":
+		return decodeAs[Hold](text)
+	case "release":
+		return decodeAs[Release](text)
+	case "rank":
+		return decodeAs[Rank](text)
+	case "pin":
+		return decodeAs[Pin](text)
+	case "hold_until":
+		return decodeAs[HoldUntil](text)
+	case "reserve":
+		return decodeAs[Reserve](text)
+	case "move":
+		return decodeAs[Move](text)
+	case "node_up":
+		return decodeAs[NodeUp](text)
+	case "node_down":
+		return decodeAs[NodeDown](text)
+	case "node_gone":
+		return decodeAs[NodeGone](text)
+	case "started":
+		return decodeAs[Started](text)
+	case "start_failed":
+		return decodeAs[StartFailed](text)
+	case "ended":
+		return decodeAs[Ended](text)
+	case "run_lost":
+		return decodeAs[RunLost](text)
+	case "tick":
+		return decodeAs[Tick](text)
+	case "forget":
+		return decodeAs[Forget](text)
+	case "configure":
+		return decodeAs[Configure](text)
+	}
+	return nil, fmt.Errorf("not known; a newer version may have written it")
+}
+
+func decodeAs[T any](text []byte) (T, error) {
+	var e T
+	err := json.Unmarshal(text, &e)
+	return e, err
+}
+
+// armourMark begins a text that JSON would not give back byte for byte. JSON
+// replaces what is no UTF-8, and a file's name may be anything.
+const armourMark = "\x00base64:"
+
+func armour(s string) string {
+	if utf8.ValidString(s) && !strings.HasPrefix(s, armourMark) {
+		return s
+	}
+	return armourMark + base64.StdEncoding.EncodeToString([]byte(s))
+}
+
+func unarmour(s string) string {
+	encoded, ok := strings.CutPrefix(s, armourMark)
+	if !ok {
+		return s
+	}
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return s
+	}
+	return string(text)
+}
+
+// mapText applies f to every text of a Spec.
+func mapText(s backends.Spec, f func(string) string) backends.Spec {
+	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.After} {
+		*p = f(*p)
+	}
+	for _, p := range []*[]string{&s.Hosts, &s.Command, &s.Env} {
+		*p = mapAll(*p, f)
+	}
+	return s
+}
+
+// mapAll leaves a list alone that f does not change.
+func mapAll(list []string, f func(string) string) []string {
+	for i, text := range list {
+		if f(text) != text {
+			all := append([]string(nil), list...)
+			for ; i < len(all); i++ {
+				all[i] = f(all[i])
+			}
+			return all
+		}
+	}
+	return list
+}

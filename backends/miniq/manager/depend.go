@@ -1,0 +1,330 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// condition is a Spec.After in LSF's grammar: done, ended, exit and started of
+// a job number, an element 12[3] or a "name", joined by && || ! and
+// parentheses; a bare job stands for done. A name means the last job that its
+// owner gave it. Of an array, done, ended and started mean all elements; exit
+// means that all have ended and not all were done.
+type condition struct {
+	root   *term
+	leaves []*leaf
+	jobs   []*job // that wait for it
+	met    bool
+}
+
+// term is an operator over terms, or a leaf.
+type term struct {
+	op          string // && || ! or "" for a leaf
+	left, right *term
+	leaf        *leaf
+}
+
+// leaf is one job's part in a condition. Once Final, it stays as it is even
+// when the job has been forgotten.
+type leaf struct {
+	Kind  string `json:"kind"`
+	Job   int64  `json:"job"`
+	Index int    `json:"index,omitempty"`
+	Op    string `json:"op,omitempty"` // exit(job, Op Code); "": any but 0
+	Code  int    `json:"code,omitempty"`
+	Final bool   `json:"final,omitempty"`
+	True  bool   `json:"true,omitempty"`
+}
+
+// awaitDependencies has a job reviewed when its condition comes or ceases to be true.
+func (m *Manager) awaitDependencies(j *job) {
+	c := j.work.needs
+	if c == nil {
+		return
+	}
+	c.jobs = append(c.jobs, j)
+	if len(c.jobs) > 1 {
+		return
+	}
+	c.met = m.evaluate(c)
+	for _, l := range c.leaves {
+		if known := m.waiters[l.Job]; !slices.Contains(known, c) {
+			m.waiters[l.Job] = append(known, c)
+		}
+	}
+}
+
+// wakeDependents is called when a job has started or ended.
+func (m *Manager) wakeDependents(j *job) {
+	conditions := m.waiters[j.id.Job]
+	if len(conditions) == 0 {
+		return
+	}
+	var open []*condition
+	for _, c := range conditions {
+		if met := m.evaluate(c); met != c.met {
+			c.met = met
+			m.woken = append(m.woken, c.jobs...)
+		}
+		if !c.decided() {
+			open = append(open, c)
+		}
+	}
+	if m.waiters[j.id.Job] = open; len(open) == 0 {
+		delete(m.waiters, j.id.Job)
+	}
+}
+
+func (m *Manager) satisfied(j *job) bool { return j.work.needs == nil || j.work.needs.met }
+
+// evaluate looks at every leaf, so that each that has become final is recorded.
+func (m *Manager) evaluate(c *condition) bool {
+	for _, l := range c.leaves {
+		if !l.Final {
+			m.observe(l)
+		}
+	}
+	return c.root.value()
+}
+
+// decided tells whether the condition can't change any more.
+func (c *condition) decided() bool {
+	return !slices.ContainsFunc(c.leaves, func(l *leaf) bool { return !l.Final })
+}
+
+func (t *term) value() bool {
+	switch t.op {
+	case "!":
+		return !t.left.value()
+	case "&&":
+		return t.left.value() && t.right.value()
+	case "||":
+		return t.left.value() || t.right.value()
+	}
+	return t.leaf.True
+}
+
+// observe finds out about the jobs of a leaf.
+func (m *Manager) observe(l *leaf) {
+	var ended, begun, failed bool
+	code := 0
+	if j := m.jobs[backends.ID{Job: l.Job, Index: l.Index}]; j != nil {
+		ended, begun, failed, code = j.state.Ended(), j.run > 0, j.state == backends.Exited, j.exitCode
+	} else if a := m.arrays[l.Job]; a != nil {
+		ended, begun, failed, code = a.left == 0, a.begun == a.size, a.failed > 0, a.firstCode
+	} else {
+		return
+	}
+	switch l.Kind {
+	case "done":
+		l.True = ended && !failed
+	case "ended":
+		l.True = ended
+	case "started":
+		l.True = begun || ended
+	case "exit":
+		l.True = ended && failed && (l.Op == "" || compare(code, l.Op, l.Code))
+	}
+	l.Final = ended || l.Kind == "started" && begun
+}
+
+func compare(a int, op string, b int) bool {
+	switch op {
+	case "<":
+		return a < b
+	case "<=":
+		return a <= b
+	case ">":
+		return a > b
+	case ">=":
+		return a >= b
+	case "!=":
+		return a != b
+	}
+	return a == b
+}
+
+// parser reads a condition. depth guards against hostile nesting.
+type parser struct {
+	m      *Manager
+	user   string
+	rest   string
+	leaves []*leaf
+	depth  int
+	known  []*leaf // instead of asking which jobs are meant
+}
+
+const maxDepth = 100
+
+// parseCondition reads Spec.After; no condition gives nil.
+func (m *Manager) parseCondition(user, text string) (*condition, error) {
+	if strings.TrimSpace(text) == "" {
+		return nil, nil
+	}
+	return (&parser{m: m, user: user, rest: text}).parse()
+}
+
+// parseAgain reads a condition whose jobs have been found before.
+func (m *Manager) parseAgain(text string, leaves []*leaf) (*condition, error) {
+	return (&parser{m: m, rest: text, known: leaves}).parse()
+}
+
+func (p *parser) parse() (*condition, error) {
+	root, err := p.or()
+	if err != nil {
+		return nil, err
+	}
+	if p.space(); p.rest != "" {
+		return nil, fmt.Errorf("can't read %q: join conditions by && or ||", p.rest)
+	}
+	return &condition{root: root, leaves: p.leaves}, nil
+}
+
+func (p *parser) space() { p.rest = strings.TrimLeft(p.rest, " \t\n") }
+
+func (p *parser) take(token string) bool {
+	p.space()
+	rest, ok := strings.CutPrefix(p.rest, token)
+	if ok {
+		p.rest = rest
+	}
+	return ok
+}
+
+func (p *parser) or() (*term, error) { return p.chain("||", p.and) }
+
+func (p *parser) and() (*term, error) { return p.chain("&&", p.unary) }
+
+func (p *parser) chain(op string, next func() (*term, error)) (*term, error) {
+	left, err := next()
+	for err == nil && p.take(op) {
+		var right *term
+		right, err = next()
+		left = &term{op: op, left: left, right: right}
+	}
+	return left, err
+}
+
+func (p *parser) unary() (*term, error) {
+	if p.depth++; p.depth > maxDepth {
+		return nil, errors.New("nested too deeply")
+	}
+	defer func() { p.depth-- }()
+	switch {
+	case p.take("!"):
+		inner, err := p.unary()
+		return &term{op: "!", left: inner}, err
+	case p.take("("):
+		inner, err := p.or()
+		if err == nil && !p.take(")") {
+			err = errors.New("a closing parenthesis is missing")
+		}
+		return inner, err
+	}
+	return p.leaf()
+}
+
+func (p *parser) leaf() (*term, error) {
+	word, err := p.word()
+	if err != nil {
+		return nil, err
+	}
+	l := &leaf{Kind: "done"}
+	if p.take("(") {
+		if !slices.Contains([]string{"done", "ended", "exit", "started"}, word) {
+			return nil, fmt.Errorf("%s() is not supported: use done, ended, exit or started", word)
+		}
+		l.Kind = word
+		if word, err = p.word(); err != nil {
+			return nil, err
+		}
+		if err := p.exitCode(l); err != nil {
+			return nil, err
+		}
+		if !p.take(")") {
+			return nil, errors.New("a closing parenthesis is missing")
+		}
+	}
+	if n := len(p.leaves); n < len(p.known) {
+		l = p.known[n]
+	} else if err := p.resolve(l, word); err != nil {
+		return nil, err
+	}
+	p.leaves = append(p.leaves, l)
+	return &term{leaf: l}, nil
+}
+
+// word reads a function's name, a job's number or name, or a quoted name.
+func (p *parser) word() (string, error) {
+	if p.take(`"`) {
+		name, rest, ok := strings.Cut(p.rest, `"`)
+		if !ok {
+			return "", errors.New("a closing quote is missing")
+		}
+		p.rest = rest
+		return `"` + name, nil
+	}
+	p.space()
+	n := strings.IndexAny(p.rest+" ", " \t\n()&|!,\"<>=")
+	word := p.rest[:n]
+	if p.rest = p.rest[n:]; word == "" {
+		return "", errors.New(`a job is missing: name it by its number or as "name"`)
+	}
+	return word, nil
+}
+
+// exitCode reads the second argument of exit.
+func (p *parser) exitCode(l *leaf) error {
+	if !p.take(",") {
+		return nil
+	}
+	if l.Kind != "exit" {
+		return fmt.Errorf("%s() takes one job", l.Kind)
+	}
+	l.Op = "=="
+	for _, op := range []string{"<=", ">=", "==", "!=", "<", ">"} {
+		if p.take(op) {
+			l.Op = op
+			break
+		}
+	}
+	word, err := p.word()
+	if err != nil {
+		return err
+	}
+	if l.Code, err = strconv.Atoi(word); err != nil {
+		return fmt.Errorf("%q is not an exit code", word)
+	}
+	return nil
+}
+
+// resolve finds the job that a word means.
+func (p *parser) resolve(l *leaf, word string) error {
+	name, quoted := strings.CutPrefix(word, `"`)
+	if !quoted {
+		text, element, isElement := strings.Cut(name, "[")
+		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+			id := backends.ID{Job: n}
+			if isElement {
+				if id, err = backends.ParseID(name); err != nil {
+					return fmt.Errorf("%q: element by element is not supported: %q", element, name)
+				}
+			}
+			if len(p.m.find(id)) == 0 {
+				return fmt.Errorf("job %s: %w", id, backends.ErrUnknownJob)
+			}
+			l.Job, l.Index = id.Job, id.Index
+			return nil
+		}
+	}
+	l.Job = p.m.names[nameKey{p.user, name}]
+	if l.Job == 0 {
+		return fmt.Errorf("you have no job named %q: %w", name, backends.ErrUnknownJob)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package manager
+
+import (
+	"math"
+	"slices"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// round is one walk down the queue, best rank first. On its way it keeps what
+// those who rank above the rest have a right to, so that rooms is always what
+// is left for the next.
+type round struct {
+	*Manager
+	rooms   []room
+	total   int // free slots that nobody has a right to yet
+	heads   []entry
+	rights  []right // best rank first
+	decided bool    // who has the one reservation of reserve_after
+}
+
+// entry is a shape and the rank of its first job.
+type entry struct {
+	rank
+	shape *shape
+	job   *job
+}
+
+// right is what a job that does not run keeps from those who rank below it.
+type right struct {
+	rank
+	keep func(*round)
+}
+
+// dispatch starts and resumes all that fits.
+func (m *Manager) dispatch() {
+	for m.retry || len(m.touched) > 0 || len(m.woken) > 0 {
+		for len(m.woken) > 0 {
+			j := m.woken[0]
+			m.woken = m.woken[1:]
+			m.review(j)
+		}
+		if m.retry || len(m.touched) > 0 {
+			m.newRound().walk()
+		}
+	}
+	m.woken = nil
+}
+
+func (m *Manager) newRound() *round {
+	r := &round{Manager: m, rooms: make([]room, len(m.hosts))}
+	mostSlots, mostMemory := 0, int64(0)
+	for i, h := range m.hosts {
+		r.rooms[i] = m.room(h)
+		r.total += r.rooms[i].slots
+		mostSlots, mostMemory = max(mostSlots, r.rooms[i].slots), max(mostMemory, r.rooms[i].memory)
+	}
+	again, touched := m.retry, m.touched
+	m.retry, m.touched = false, nil
+	for _, s := range touched {
+		s.touched = false
+	}
+	if r.total == 0 {
+		return r
+	}
+	if again {
+		touched = m.shapes
+	} else if m.kept != nil {
+		r.rights = append(r.rights, right{m.rank(m.kept.job), (*round).keepForOverdue})
+	}
+	for _, s := range touched {
+		if s.oldest == nil || !s.able {
+			continue
+		}
+		k := &s.key
+		may := k.slots <= r.total && k.perSlot <= mostMemory && (!k.oneHost || k.slots <= mostSlots)
+		if may || m.overdue(s) {
+			r.pushHead(s)
+		}
+	}
+	r.claims()
+	r.reservations()
+	slices.SortStableFunc(r.rights, func(a, b right) int {
+		switch {
+		case a.before(b.rank):
+			return -1
+		case b.before(a.rank):
+			return 1
+		}
+		return 0
+	})
+	return r
+}
+
+// walk is the round: each step takes the better of the next head and the next
+// right. A job goes before its own right.
+func (r *round) walk() {
+	for r.total > 0 {
+		switch {
+		case len(r.rights) > 0 && (len(r.heads) == 0 || r.rights[0].before(r.heads[0].rank)):
+			keep := r.rights[0].keep
+			r.rights = r.rights[1:]
+			keep(r)
+		case len(r.heads) > 0:
+			r.try()
+		default:
+			return
+		}
+	}
+}
+
+// try starts the best head, or passes its shape over.
+func (r *round) try() {
+	e := r.popHead()
+	placed := r.fit(e.shape, r.rooms)
+	if placed == nil {
+		if !r.decided && r.overdue(e.shape) {
+			r.decide(e)
+		}
+		return
+	}
+	s := e.shape
+	r.start(e.job, placed)
+	for _, p := range placed {
+		r.keep(p, &s.key)
+	}
+	if s.oldest != nil {
+		r.pushHead(s)
+	}
+}
+
+// keep takes slots and their memory out of the round.
+func (r *round) keep(p backends.Placement, k *shapeKey) {
+	h := r.byName[p.Host]
+	if h == nil {
+		return
+	}
+	room := &r.rooms[h.index]
+	n := min(room.slots, p.Slots)
+	if k.exclusive {
+		n = room.slots
+	}
+	room.slots -= n
+	r.total -= n
+	room.whole = false
+	if k.perSlot > 0 && room.memory != math.MaxInt64 {
+		room.memory = max(0, room.memory-k.perSlot*int64(p.Slots))
+	}
+}
+
+// claims are those of suspended jobs that shall go on: below every job at
+// LevelPBA and above, whatever their own rank, and before all others.
+func (r *round) claims() {
+	resuming := slices.Clone(r.resuming)
+	slices.SortFunc(resuming, func(a, b *job) int {
+		if r.rank(a).before(r.rank(b)) {
+			return -1
+		}
+		return 1
+	})
+	for _, j := range resuming {
+		at := r.rank(j)
+		if at.priority.Level() < backends.LevelPBA {
+			at = rank{backends.At(backends.LevelPBA, 0), math.MaxInt64}
+		}
+		r.rights = append(r.rights, right{at, func(r *round) { r.resumeOrKeep(j) }})
+	}
+}
+
+// resumeOrKeep lets a suspended job go on, or keeps for it what there is on its hosts.
+func (r *round) resumeOrKeep(j *job) {
+	fits := true
+	for _, p := range j.hosts {
+		h := r.byName[p.Host]
+		room := &r.rooms[h.index]
+		if h.down || room.slots < p.Slots || j.work.spec.Exclusive && !room.whole {
+			fits = false
+		}
+	}
+	for _, p := range j.hosts {
+		r.keep(p, &shapeKey{exclusive: j.work.spec.Exclusive}) // its memory is its own already
+	}
+	if fits {
+		r.goOn(j)
+	}
+}
+
+// reservations are the engine's. One holds while its job could start but for
+// the slots: hosts don't stand idle for a job that is held.
+func (r *round) reservations() {
+	for _, j := range r.reservers {
+		if j.place != inShape {
+			continue
+		}
+		r.rights = append(r.rights, right{r.rank(j), func(r *round) { r.keepHosts(j) }})
+	}
+}
+
+func (r *round) keepHosts(j *job) {
+	if j.place != inShape {
+		return // started in this very round
+	}
+	for _, name := range j.reserve.hosts {
+		h := r.byName[name]
+		if h == nil {
+			continue
+		}
+		room := &r.rooms[h.index]
+		r.total -= room.slots
+		room.slots, room.whole = 0, false
+	}
+}
+
+// pushHead and popHead keep heads a binary heap by rank.
+func (r *round) pushHead(s *shape) {
+	j := r.head(s)
+	e := entry{r.rank(j), s, j}
+	r.heads = append(r.heads, e)
+	i := len(r.heads) - 1
+	for i > 0 && e.before(r.heads[(i-1)/2].rank) {
+		r.heads[i] = r.heads[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	r.heads[i] = e
+}
+
+func (r *round) popHead() entry {
+	top, last := r.heads[0], r.heads[len(r.heads)-1]
+	r.heads = r.heads[:len(r.heads)-1]
+	n := len(r.heads)
+	if n == 0 {
+		return top
+	}
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= n {
+			break
+		}
+		if child+1 < n && r.heads[child+1].before(r.heads[child].rank) {
+			child++
+		}
+		if !r.heads[child].before(last.rank) {
+			break
+		}
+		r.heads[i] = r.heads[child]
+		i = child
+	}
+	r.heads[i] = last
+	return top
+}

@@ -1,0 +1,171 @@
+package manager
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// host is what a node offers and what of it is taken.
+type host struct {
+	name   string
+	index  int // in Manager.hosts, which is sorted by name
+	slots  int
+	memory int64
+	closed bool
+	down   bool
+
+	used      int   // slots of running jobs
+	usedMem   int64 // of running and suspended jobs
+	runs      int   // live ones
+	exclusive int   // running exclusive jobs
+}
+
+// room is what a host has left for a job in one round.
+type room struct {
+	slots  int
+	memory int64 // math.MaxInt64: not managed
+	open   bool  // takes new jobs
+	whole  bool  // nothing runs there, nothing is kept for others
+}
+
+func (m *Manager) room(h *host) room {
+	r := room{open: !h.closed && !h.down, whole: h.used == 0, memory: math.MaxInt64}
+	if m.managed(h) {
+		r.memory = max(0, h.memory-h.usedMem)
+	}
+	if !h.down && h.exclusive == 0 {
+		r.slots = max(0, h.slots-h.used)
+	}
+	return r
+}
+
+func (m *Manager) managed(h *host) bool { return !m.cfg.SlotsOnly && h.memory > 0 }
+
+// capacity is how many slots of a host a job of this shape could have.
+func (k *shapeKey) capacity(r *room) int {
+	if !r.open || r.slots <= 0 || k.exclusive && !r.whole {
+		return 0
+	}
+	if k.perSlot > 0 && r.memory != math.MaxInt64 {
+		return int(min(int64(r.slots), r.memory/k.perSlot))
+	}
+	return r.slots
+}
+
+// empty is what a host would offer if nothing were there.
+func (m *Manager) empty(h *host) room {
+	r := room{slots: h.slots, open: true, whole: true, memory: math.MaxInt64}
+	if m.managed(h) {
+		r.memory = h.memory
+	}
+	return r
+}
+
+// couldHold tells whether the hosts that pass could hold a shape, were they empty.
+func (m *Manager) couldHold(k shapeKey, allowed []*host, pass func(*host) bool) bool {
+	if allowed == nil {
+		allowed = m.hosts
+	}
+	most, sum := 0, 0
+	for _, h := range allowed {
+		if pass(h) {
+			r := m.empty(h)
+			c := k.capacity(&r)
+			most, sum = max(most, c), sum+c
+		}
+	}
+	if k.oneHost {
+		return most >= k.slots
+	}
+	return sum >= k.slots
+}
+
+// fit finds slots for a shape, nil if there are not enough. A job goes to one
+// host where one can hold it: to the one that has the fewest free slots then,
+// so that wide jobs find theirs. Else, if it may, it takes the hosts that can
+// give it most. The name decides ties.
+func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
+	allowed := s.allowed
+	if allowed == nil {
+		allowed = m.hosts
+	}
+	var best *host
+	sum := 0
+	for _, h := range allowed {
+		c := s.key.capacity(&rooms[h.index])
+		sum += c
+		if c >= s.key.slots && (best == nil || tighter(h, best, rooms)) {
+			best = h
+		}
+	}
+	if best != nil {
+		return []backends.Placement{{Host: best.name, Slots: s.key.slots}}
+	}
+	if s.key.oneHost || sum < s.key.slots {
+		return nil
+	}
+	return m.spread(s, allowed, rooms)
+}
+
+func tighter(a, b *host, rooms []room) bool {
+	x, y := rooms[a.index].slots, rooms[b.index].slots
+	return x < y || x == y && a.name < b.name
+}
+
+// spread places a shape on several hosts, those that can give most first.
+func (m *Manager) spread(s *shape, allowed []*host, rooms []room) []backends.Placement {
+	hosts := slices.Clone(allowed)
+	slices.SortFunc(hosts, func(a, b *host) int {
+		x, y := s.key.capacity(&rooms[a.index]), s.key.capacity(&rooms[b.index])
+		return cmp.Or(cmp.Compare(y, x), cmp.Compare(a.name, b.name))
+	})
+	var placed []backends.Placement
+	need := s.key.slots
+	for _, h := range hosts {
+		n := min(need, s.key.capacity(&rooms[h.index]))
+		if n <= 0 {
+			break
+		}
+		placed = append(placed, backends.Placement{Host: h.name, Slots: n})
+		need -= n
+	}
+	return placed
+}
+
+// occupy books a job's slots on its hosts.
+func (m *Manager) occupy(j *job) {
+	for _, p := range j.hosts {
+		h := m.byName[p.Host]
+		h.used += p.Slots
+		if j.work.spec.Exclusive {
+			h.exclusive++
+		}
+	}
+}
+
+// vacate is the inverse of occupy.
+func (m *Manager) vacate(j *job) {
+	for _, p := range j.hosts {
+		h := m.byName[p.Host]
+		h.used -= p.Slots
+		if j.work.spec.Exclusive {
+			h.exclusive--
+		}
+	}
+	m.retry = true
+}
+
+// settle books what a run holds from its start to its end, stopped or not.
+func (m *Manager) settle(j *job, sign int) {
+	for _, p := range j.hosts {
+		h := m.byName[p.Host]
+		h.usedMem += int64(sign) * j.work.perSlot * int64(p.Slots)
+		h.runs += sign
+	}
+	if j.array != nil {
+		j.array.active += sign
+	}
+}

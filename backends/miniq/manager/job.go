@@ -1,0 +1,168 @@
+package manager
+
+import (
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// work is what all runs of a job, and all elements of an array, have in common.
+type work struct {
+	spec    *backends.Spec
+	project string
+	step    string
+	tag     string
+	perSlot int64      // memory for one slot, rounded up
+	needs   *condition // nil: none
+}
+
+func newWork(spec *backends.Spec) *work {
+	w := &work{spec: spec}
+	w.project, w.step = backends.SplitProject(spec.Project)
+	w.perSlot = (spec.Memory + int64(spec.Slots) - 1) / int64(spec.Slots)
+	if _, _, err := backends.ParseTag(spec.Description); err == nil && strings.HasPrefix(spec.Description, backends.TagPrefix) {
+		w.tag, _, _ = strings.Cut(spec.Description, " ")
+	}
+	return w
+}
+
+func (w *work) oneHost() bool { return w.spec.OneHost || w.spec.Slots == 1 }
+
+// ending is why a live run is being ended.
+type ending uint8
+
+const (
+	goesOn    ending = iota
+	requeued         // and its job will be pending again
+	killed           // on somebody's word
+	overLimit        // of its run time
+)
+
+// place is where the manager keeps a job that waits.
+type place uint8
+
+const (
+	nowhere    place = iota // it runs, has ended, or something else than resources keeps it
+	inThrottle              // of its array
+	inShape                 // it could start
+)
+
+// Indices into job.pos: the heaps that a job can be in at the same time.
+const (
+	posRank = iota // of its shape, growing or grown; or its array's throttle
+	posCap         // of its shape
+	posDue         // of the manager
+	numberPos
+)
+
+// job is one job or array element. A job that its owner holds is Pending with
+// ownerHold set; only the view says Held.
+type job struct {
+	id        backends.ID
+	seq       int64 // place in the queue's FIFO
+	user      string
+	work      *work
+	array     *array
+	queue     string
+	state     backends.State
+	submitted time.Time
+
+	base    backends.Priority // as last written, and what it gained before it last waited
+	aged    int               // ticks gained over its life, up to when it last waited
+	ageing  bool
+	ageFrom int64 // tick since when it gains
+
+	ownerHold bool
+	heldUntil time.Time // the engine's hold
+	retryAt   time.Time // after a failed start
+	failures  int       // starts that failed in a row
+	pinned    []string
+	reserve   *reservation
+	mark      string
+	requeues  int
+
+	run       int // number of the last run
+	hosts     []backends.Placement
+	started   time.Time // of the last run or resume
+	ranBefore time.Duration
+	confirmed bool
+	parked    bool // suspended until somebody resumes it
+	ending    ending
+	grace     time.Duration
+	killedAt  time.Time
+
+	ended    time.Time
+	exitCode int
+	reason   string
+
+	place     place
+	admitted  bool // by its array's throttle
+	shape     *shape
+	waitSince time.Time
+	older     *job // in its shape, by waitSince
+	younger   *job
+	prev      *job // among all that have not ended, by seq
+	next      *job
+	due       time.Time
+	pos       [numberPos]int
+}
+
+// array is what the elements of a job array share.
+type array struct {
+	limit     int
+	elements  []*job // those not forgotten, by index
+	size      int
+	left      int   // that have not ended
+	begun     int   // that have had a run
+	failed    int   // that ended as Exited
+	firstCode int   // exit code of the first of them
+	active    int   // that have a run
+	admitted  int   // that may start
+	waiting   *heap // that may not yet, by seq
+}
+
+func newArray(limit, size int) *array {
+	return &array{limit: limit, size: size, left: size, waiting: newHeap(posRank, func(a, b *job) bool { return a.seq < b.seq })}
+}
+
+// reservation is the engine's, by Reserve.
+type reservation struct {
+	hosts []string
+	until time.Time
+}
+
+// live tells whether a run of the job has processes, stopped ones too.
+func (j *job) live() bool { return j.state == backends.Running || j.state == backends.Suspended }
+
+// resuming tells whether the job waits to be resumed by the queue.
+func (j *job) resuming(now time.Time) bool {
+	return j.state == backends.Suspended && !j.parked && j.ending == goesOn && !j.heldUntil.After(now)
+}
+
+// startAt is when no time keeps a pending job any more.
+func (j *job) startAt() time.Time {
+	at := j.work.spec.BeginTime
+	for _, t := range []time.Time{j.heldUntil, j.retryAt} {
+		if t.After(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// allowed is the list of hosts in force; empty: any.
+func (j *job) allowed() []string {
+	if len(j.pinned) > 0 {
+		return j.pinned
+	}
+	return j.work.spec.Hosts
+}
+
+// limitAt is when the run will have taken its limit; zero: never.
+func (j *job) limitAt() time.Time {
+	if j.work.spec.RunLimit <= 0 || j.state != backends.Running {
+		return time.Time{}
+	}
+	return j.started.Add(j.work.spec.RunLimit - j.ranBefore)
+}

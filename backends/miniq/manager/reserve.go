@@ -1,0 +1,200 @@
+package manager
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// overdueJob is the one job that reserves since it waited for reserve_after: the
+// highest-ranked one of those shapes that have a job which waited so long.
+// (What a job of the same shape takes it would have been given as well.)
+type overdueJob struct {
+	job    *job
+	placed []backends.Placement
+}
+
+// decide gives the one reservation to a job that did not fit. The same job
+// keeps the same hosts as long as they could hold it.
+func (r *round) decide(e entry) {
+	r.decided = true
+	if r.kept == nil || r.kept.job != e.job || !r.stillGood(e.shape) {
+		r.kept = &overdueJob{e.job, r.whereFirst(e.shape)}
+	}
+	r.hold()
+}
+
+func (r *round) stillGood(s *shape) bool {
+	allowed := []*host{}
+	for _, p := range r.kept.placed {
+		h := r.byName[p.Host]
+		if h == nil || h.down || h.closed {
+			return false
+		}
+		empty := r.empty(h)
+		if s.key.capacity(&empty) < p.Slots {
+			return false
+		}
+		allowed = append(allowed, h)
+	}
+	return len(allowed) > 0
+}
+
+// keepForOverdue stands for the reservation in rounds that may not reach its job.
+func (r *round) keepForOverdue() {
+	if !r.decided && r.kept != nil {
+		r.hold()
+	}
+}
+
+func (r *round) hold() {
+	for _, p := range r.kept.placed {
+		r.keep(p, &r.kept.job.shape.key)
+	}
+}
+
+// whereFirst finds the slots that a shape will have first if every run takes its
+// limit; without such, those of the hosts with most free now.
+func (r *round) whereFirst(s *shape) []backends.Placement {
+	rooms := slices.Clone(r.rooms)
+	for _, run := range r.limitedRuns() {
+		r.giveBack(rooms, run)
+		if placed := r.fitAmong(s, rooms, run); placed != nil {
+			return placed
+		}
+	}
+	return r.mostFree(s)
+}
+
+// limitedRuns are those that will end, soonest first.
+func (m *Manager) limitedRuns() []*job {
+	var runs []*job
+	for j := m.first; j != nil; j = j.next {
+		if !j.limitAt().IsZero() {
+			runs = append(runs, j)
+		}
+	}
+	slices.SortFunc(runs, func(a, b *job) int {
+		return cmp.Or(a.limitAt().Compare(b.limitAt()), cmp.Compare(a.seq, b.seq))
+	})
+	return runs
+}
+
+// giveBack adds what a run holds to rooms.
+func (r *round) giveBack(rooms []room, j *job) {
+	for _, p := range j.hosts {
+		h := r.byName[p.Host]
+		room := &rooms[h.index]
+		if h.down {
+			continue
+		}
+		if j.work.spec.Exclusive {
+			room.slots = h.slots
+		} else {
+			room.slots += p.Slots
+		}
+		if r.managed(h) {
+			room.memory += j.work.perSlot * int64(p.Slots)
+		}
+		room.whole = room.slots == h.slots
+	}
+}
+
+// fitAmong is fit after a run ended: a job on one host can only fit there.
+func (r *round) fitAmong(s *shape, rooms []room, run *job) []backends.Placement {
+	if !s.key.oneHost {
+		return r.fit(s, rooms)
+	}
+	for _, p := range run.hosts {
+		h := r.byName[p.Host]
+		if s.allowed != nil && !slices.Contains(s.allowed, h) {
+			continue
+		}
+		if s.key.capacity(&rooms[h.index]) >= s.key.slots {
+			return []backends.Placement{{Host: h.name, Slots: s.key.slots}}
+		}
+	}
+	return nil
+}
+
+// mostFree takes the hosts with most free slots now that could hold the shape.
+func (r *round) mostFree(s *shape) []backends.Placement {
+	allowed := s.allowed
+	if allowed == nil {
+		allowed = r.hosts
+	}
+	offers := func(h *host) int {
+		if h.down || h.closed {
+			return 0
+		}
+		empty := r.empty(h)
+		return s.key.capacity(&empty)
+	}
+	hosts := slices.Clone(allowed)
+	slices.SortFunc(hosts, func(a, b *host) int {
+		return cmp.Or(cmp.Compare(r.rooms[b.index].slots, r.rooms[a.index].slots), cmp.Compare(a.name, b.name))
+	})
+	for _, h := range hosts {
+		if offers(h) >= s.key.slots {
+			return []backends.Placement{{Host: h.name, Slots: s.key.slots}}
+		}
+	}
+	if s.key.oneHost {
+		return nil
+	}
+	var placed []backends.Placement
+	need := s.key.slots
+	for _, h := range hosts {
+		if n := min(need, offers(h)); n > 0 {
+			placed = append(placed, backends.Placement{Host: h.name, Slots: n})
+			need -= n
+		}
+	}
+	return placed
+}
+
+// nextOverdue is the next instant at which a shape gets the right to reserve.
+func (m *Manager) nextOverdue() time.Time {
+	var next time.Time
+	if m.cfg.ReserveAfter <= 0 {
+		return next
+	}
+	for _, s := range m.shapes {
+		if at := m.overdueAt(s); s.able && at.After(m.now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// nextOvertaking is the next tick, if a waiting job could by ageing come to rank
+// above one that keeps something from it.
+func (m *Manager) nextOvertaking() time.Time {
+	var keepers []*job
+	for _, j := range m.reservers {
+		if j.place == inShape {
+			keepers = append(keepers, j)
+		}
+	}
+	if m.kept != nil {
+		keepers = append(keepers, m.kept.job)
+	}
+	for _, j := range m.resuming {
+		if j.base.Level() >= backends.LevelPBA {
+			keepers = append(keepers, j)
+		}
+	}
+	for _, k := range keepers {
+		if k.ageing && m.gained(k, m.now) < m.mayGain(k) {
+			continue // it keeps its lead
+		}
+		for _, s := range m.shapes {
+			if j := s.growing.top(); j != nil && j.base.Level() == k.base.Level() {
+				return m.nextTick(m.now)
+			}
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,229 @@
+package manager
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Exit codes of jobs whose own one is not known.
+const (
+	killedExit  = 128 + 15
+	noStartExit = 126
+	lostExit    = 255
+)
+
+// retryStart is the pause after a start that failed; the second one is longer.
+const retryStart = 10 * time.Second
+
+// start begins a run.
+func (m *Manager) start(j *job, placed []backends.Placement) {
+	j.state, j.hosts, j.ranBefore = backends.Running, placed, 0
+	if j.run++; j.run == 1 && j.array != nil {
+		j.array.begun++
+	}
+	j.confirmed, j.parked, j.ending = false, false, goesOn
+	j.heldUntil, j.retryAt = time.Time{}, time.Time{}
+	m.begin(j)
+	m.settle(j, 1)
+	m.unreserve(j)
+	m.review(j)
+	m.wakeDependents(j)
+	m.emit(m.startRun(j))
+}
+
+func (m *Manager) startRun(j *job) StartRun {
+	return StartRun{ID: j.id, Run: j.run, User: j.user, Hosts: j.hosts, Requeues: j.requeues, Queue: j.queue, At: j.started, Spec: j.work.spec}
+}
+
+// begin counts run time from now. No two runs of a job have the same start, so
+// that an Act can tell them apart.
+func (m *Manager) begin(j *job) {
+	if at := m.now; at.After(j.started) {
+		j.started = at
+	} else {
+		j.started = j.started.Add(1)
+	}
+	m.occupy(j)
+	if j.work.spec.RunLimit > 0 {
+		m.limited.push(j)
+	}
+}
+
+// pause is the inverse of begin.
+func (m *Manager) pause(j *job) {
+	m.vacate(j)
+	if j.work.spec.RunLimit > 0 {
+		m.limited.remove(j)
+	}
+	j.ranBefore += max(0, m.now.Sub(j.started))
+}
+
+// goOn resumes a suspended job, whose slots are free.
+func (m *Manager) goOn(j *job) {
+	j.state, j.heldUntil = backends.Running, time.Time{}
+	m.begin(j)
+	m.review(j)
+	m.emit(ContinueRun{j.id, j.run})
+}
+
+// end has a run's processes ended. Its slots are taken until they are gone.
+func (m *Manager) end(j *job, why ending, grace time.Duration) {
+	j.ending, j.grace, j.killedAt = why, grace, m.now
+	m.emit(KillRun{j.id, j.run, grace})
+	m.review(j)
+}
+
+// over gives back all that a run held.
+func (m *Manager) over(j *job) {
+	if j.state == backends.Running {
+		m.pause(j)
+	}
+	m.settle(j, -1)
+	m.retry = true
+	j.ending = goesOn
+}
+
+// putBack makes a job pending again, in its old place.
+func (m *Manager) putBack(j *job) {
+	m.over(j)
+	j.state, j.hosts, j.ranBefore, j.parked = backends.Pending, nil, 0, false
+	m.review(j)
+}
+
+// finish ends a job's life.
+func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
+	j.state = backends.Exited
+	if exitCode == 0 && self {
+		j.state = backends.Done
+	}
+	j.exitCode, j.reason, j.ended = exitCode, reason, m.now
+	m.unreserve(j)
+	m.review(j)
+	m.unlink(j)
+	m.ended = append(m.ended, j)
+	if j.array != nil {
+		j.array.left--
+		if j.state == backends.Exited {
+			if j.array.failed++; j.array.failed == 1 {
+				j.array.firstCode = exitCode
+			}
+		}
+	}
+	m.wakeDependents(j)
+	m.emit(Finished{m.view(j, m.now)})
+}
+
+// running finds the job of a run.
+func (m *Manager) running(id backends.ID, run int) (*job, error) {
+	j := m.jobs[id]
+	if j == nil {
+		return nil, fmt.Errorf("run %d of job %s: %w", run, id, backends.ErrUnknownJob)
+	}
+	if !j.live() || j.run != run {
+		return nil, fmt.Errorf("run %d of job %s is not its run now: %w", run, id, backends.ErrWrongState)
+	}
+	return j, nil
+}
+
+func (m *Manager) runStarted(e Started) error {
+	j, err := m.running(e.ID, e.Run)
+	if err == nil {
+		j.confirmed, j.failures = true, 0
+	}
+	return err
+}
+
+func (m *Manager) startFailed(e StartFailed) error {
+	j, err := m.running(e.ID, e.Run)
+	if err != nil {
+		return err
+	}
+	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
+	j.failures++
+	why := j.ending
+	switch {
+	case why == killed || why == overLimit:
+		m.over(j)
+		m.finish(j, killedExit, false, "killed before it started")
+	case j.failures >= MaxStarts:
+		m.over(j)
+		m.finish(j, noStartExit, false, fmt.Sprintf("could not be started, %d times: %s", j.failures, e.Reason))
+	default:
+		if why == requeued {
+			j.requeues++
+		}
+		j.retryAt = m.now.Add(time.Duration(j.failures) * retryStart)
+		m.emit(Notice{j.id, 0, "could not be started: " + e.Reason})
+		m.putBack(j)
+	}
+	return nil
+}
+
+func (m *Manager) runEnded(e Ended) error {
+	j, err := m.running(e.ID, e.Run)
+	if err != nil {
+		return err
+	}
+	why := j.ending
+	switch {
+	case why == goesOn || e.Self && (why != requeued || e.ExitCode == 0):
+		m.over(j)
+		m.finish(j, e.ExitCode, true, "")
+	case why == requeued:
+		j.requeues++
+		m.putBack(j)
+	default:
+		m.over(j)
+		code := e.ExitCode
+		if code == 0 {
+			code = killedExit
+		}
+		reason := "killed"
+		if why == overLimit {
+			reason = "over its run limit of " + j.work.spec.RunLimit.String()
+		}
+		m.finish(j, code, false, reason)
+	}
+	return nil
+}
+
+func (m *Manager) runLost(e RunLost) error {
+	j, err := m.running(e.ID, e.Run)
+	if err != nil {
+		return err
+	}
+	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
+	why := j.ending
+	switch {
+	case why == killed || why == overLimit:
+		m.over(j)
+		m.finish(j, killedExit, false, "killed; how it ended was not seen: "+e.Reason)
+	case why == requeued || j.work.spec.Rerunnable:
+		j.requeues++
+		m.emit(Notice{j.id, 0, "run again: " + e.Reason})
+		m.putBack(j)
+	default:
+		m.over(j)
+		m.finish(j, lostExit, false, "exit unknown: "+e.Reason)
+	}
+	return nil
+}
+
+// Runs lists the runs that are alive, in order of submission.
+func (m *Manager) Runs() []Run {
+	var runs []Run
+	for j := m.first; j != nil; j = j.next {
+		if !j.live() {
+			continue
+		}
+		r := Run{StartRun: m.startRun(j), Confirmed: j.confirmed, Stopped: j.state == backends.Suspended}
+		if j.ending != goesOn {
+			r.Killing, r.Grace, r.KilledAt, r.Stopped = true, j.grace, j.killedAt, false
+		}
+		runs = append(runs, r)
+	}
+	return runs
+}

@@ -1,0 +1,235 @@
+package manager
+
+import (
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// shapeKey is all of a job that decides where it fits. Jobs of one shape fit
+// together or not at all, so that a shape which does not fit is passed over
+// whole, however many jobs it has.
+type shapeKey struct {
+	slots     int
+	perSlot   int64
+	oneHost   bool
+	exclusive bool
+	hosts     string // names, each ended by a NUL
+}
+
+// shape is a queue of jobs that could start, all with the same needs.
+//
+// A waiting job's value grows with each tick until it has gained all it can.
+// Growing jobs keep their order among each other, and so do grown ones; the
+// first of the shape is the better of the two tops.
+type shape struct {
+	key     shapeKey
+	index   int     // in Manager.shapes
+	allowed []*host // nil: all of them
+	able    bool    // the hosts that take jobs now could hold it, were they empty
+	touched bool    // jobs came in since the last round
+
+	growing *heap // by rank
+	grown   *heap // by rank
+	capping *heap // the growing ones, by the tick at which they have grown
+	oldest  *job  // by waitSince
+	newest  *job
+}
+
+func (m *Manager) keyOf(j *job) shapeKey {
+	k := shapeKey{slots: j.work.spec.Slots, perSlot: j.work.perSlot, oneHost: j.work.oneHost(), exclusive: j.work.spec.Exclusive}
+	if m.cfg.SlotsOnly {
+		k.perSlot = 0
+	}
+	if hosts := j.allowed(); len(hosts) > 0 {
+		k.hosts = strings.Join(hosts, "\x00") + "\x00"
+	}
+	return k
+}
+
+func (m *Manager) shapeOf(j *job) *shape {
+	key := m.keyOf(j)
+	if s := m.byKey[key]; s != nil {
+		return s
+	}
+	s := &shape{key: key, index: len(m.shapes)}
+	s.growing = newHeap(posRank, growsBefore)
+	s.grown = newHeap(posRank, func(a, b *job) bool { return m.final(a).before(m.final(b)) })
+	s.capping = newHeap(posCap, func(a, b *job) bool {
+		x, y := a.ageFrom+m.mayGain(a), b.ageFrom+m.mayGain(b)
+		return x < y || x == y && a.seq < b.seq
+	})
+	m.look(s)
+	m.shapes = append(m.shapes, s)
+	m.byKey[key] = s
+	return s
+}
+
+// look finds out where a shape could go, which changes with the nodes only.
+func (m *Manager) look(s *shape) {
+	s.allowed = nil
+	if s.key.hosts != "" {
+		s.allowed = []*host{}
+		for name := range strings.SplitSeq(strings.TrimSuffix(s.key.hosts, "\x00"), "\x00") {
+			if h := m.byName[name]; h != nil {
+				s.allowed = append(s.allowed, h)
+			}
+		}
+	}
+	s.able = m.couldHold(s.key, s.allowed, func(h *host) bool { return !h.down && !h.closed })
+}
+
+// growsBefore orders growing jobs: levels first, as no value ever leaves its
+// level; then what the value would have been at tick 0.
+func growsBefore(a, b *job) bool {
+	if x, y := a.base.Level(), b.base.Level(); x != y {
+		return x > y
+	}
+	x, y := int64(a.base.Value())-a.ageFrom, int64(b.base.Value())-b.ageFrom
+	return x > y || x == y && a.seq < b.seq
+}
+
+// final is the priority that a job has once it gains no more.
+func (m *Manager) final(j *job) rank {
+	if !j.ageing {
+		return rank{j.base, j.seq}
+	}
+	return rank{j.base + backends.Priority(m.mayGain(j)), j.seq}
+}
+
+// enter lets a job wait for resources.
+func (m *Manager) enter(j *job) {
+	s := m.shapeOf(j)
+	j.place, j.shape = inShape, s
+	if j.waitSince.IsZero() {
+		j.waitSince = m.now
+	}
+	s.append(j)
+	m.line(j)
+}
+
+// line puts a job into its shape's order.
+func (m *Manager) line(j *job) {
+	s := j.shape
+	if s.able {
+		m.startAgeing(j)
+	}
+	m.arrange(j)
+	m.touch(s)
+}
+
+// arrange is line for a job whose age is known.
+func (m *Manager) arrange(j *job) {
+	s := j.shape
+	if j.ageing && m.mayGain(j) > m.tick(m.now)-j.ageFrom {
+		s.growing.push(j)
+		s.capping.push(j)
+	} else {
+		s.grown.push(j)
+	}
+}
+
+// unline is the inverse of line.
+func (m *Manager) unline(j *job) {
+	s := j.shape
+	if s.growing.has(j) {
+		s.growing.remove(j)
+		s.capping.remove(j)
+	} else {
+		s.grown.remove(j)
+	}
+	m.stopAgeing(j)
+}
+
+// leave takes a job out of the queue.
+func (m *Manager) leave(j *job) {
+	s := j.shape
+	m.unline(j)
+	s.unlink(j)
+	j.place, j.shape = nowhere, nil
+	if s.oldest == nil {
+		m.dropShape(s)
+	}
+	if j.reserve != nil {
+		m.retry = true
+	}
+	if m.kept != nil && m.kept.job == j {
+		m.kept, m.retry = nil, true
+	}
+}
+
+func (m *Manager) dropShape(s *shape) {
+	last := m.shapes[len(m.shapes)-1]
+	m.shapes[s.index], last.index = last, s.index
+	m.shapes[len(m.shapes)-1] = nil
+	m.shapes = m.shapes[:len(m.shapes)-1]
+	delete(m.byKey, s.key)
+}
+
+func (m *Manager) touch(s *shape) {
+	if !s.touched {
+		s.touched = true
+		m.touched = append(m.touched, s)
+	}
+}
+
+// head is the shape's first job.
+func (m *Manager) head(s *shape) *job {
+	tick := m.tick(m.now)
+	for j := s.capping.top(); j != nil && j.ageFrom+m.mayGain(j) <= tick; j = s.capping.top() {
+		s.capping.remove(j)
+		s.growing.remove(j)
+		s.grown.push(j)
+	}
+	a, b := s.growing.top(), s.grown.top()
+	switch {
+	case a == nil:
+		return b
+	case b == nil || m.rank(a).before(m.rank(b)):
+		return a
+	}
+	return b
+}
+
+// append links a job in by waitSince; the youngest, as nearly all are, costs nothing.
+func (s *shape) append(j *job) {
+	at := s.newest
+	for at != nil && at.waitSince.After(j.waitSince) {
+		at = at.older
+	}
+	j.older = at
+	if at == nil {
+		j.younger, s.oldest = s.oldest, j
+	} else {
+		j.younger, at.younger = at.younger, j
+	}
+	if j.younger == nil {
+		s.newest = j
+	} else {
+		j.younger.older = j
+	}
+}
+
+func (s *shape) unlink(j *job) {
+	if j.older == nil {
+		s.oldest = j.younger
+	} else {
+		j.older.younger = j.younger
+	}
+	if j.younger == nil {
+		s.newest = j.older
+	} else {
+		j.younger.older = j.older
+	}
+	j.older, j.younger = nil, nil
+}
+
+// overdueAt is when the shape's oldest job may reserve what it needs.
+func (m *Manager) overdueAt(s *shape) time.Time {
+	return s.oldest.waitSince.Add(m.cfg.ReserveAfter)
+}
+
+func (m *Manager) overdue(s *shape) bool {
+	return m.cfg.ReserveAfter > 0 && !m.overdueAt(s).After(m.now)
+}

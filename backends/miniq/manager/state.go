@@ -1,0 +1,309 @@
+package manager
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// stateVersion is written into every state; another one is not read.
+const stateVersion = 1
+
+// The saved types are the whole queue. All that is not here follows from it.
+type savedState struct {
+	Version int
+	Config  Config
+	Now     time.Time
+	NextID  int64
+	Seq     int64
+	Hosts   []savedHost
+	Works   []savedWork
+	Arrays  []savedArray
+	Jobs    []savedJob // those that have not ended, by Seq; then the ended ones, by their end
+	Names   []savedName
+	Kept    *savedKept `json:",omitempty"`
+	Wake    time.Time
+}
+
+type savedHost struct {
+	Name         string
+	Slots        int
+	Memory       int64
+	Closed, Down bool
+}
+
+type savedWork struct {
+	Spec   backends.Spec
+	Leaves []*leaf `json:",omitempty"`
+}
+
+type savedArray struct {
+	Job                      int64
+	Limit, Size, Left        int
+	Begun, Failed, FirstCode int
+}
+
+type savedName struct {
+	User, Name string
+	Job        int64
+}
+
+type savedKept struct {
+	Job    backends.ID
+	Placed []backends.Placement
+}
+
+type savedJob struct {
+	ID        backends.ID
+	Seq       int64
+	User      string
+	Work      int
+	Queue     string
+	State     backends.State
+	Submitted time.Time
+	Base      backends.Priority
+	Aged      int                  `json:",omitempty"`
+	Ageing    bool                 `json:",omitempty"`
+	AgeFrom   int64                `json:",omitempty"`
+	OwnerHold bool                 `json:",omitempty"`
+	HeldUntil time.Time            `json:",omitzero"`
+	RetryAt   time.Time            `json:",omitzero"`
+	Failures  int                  `json:",omitempty"`
+	Pinned    []string             `json:",omitempty"`
+	Reserve   []string             `json:",omitempty"`
+	Until     time.Time            `json:",omitzero"`
+	Mark      string               `json:",omitempty"`
+	Requeues  int                  `json:",omitempty"`
+	Run       int                  `json:",omitempty"`
+	Hosts     []backends.Placement `json:",omitempty"`
+	Started   time.Time            `json:",omitzero"`
+	RanBefore time.Duration        `json:",omitempty"`
+	Confirmed bool                 `json:",omitempty"`
+	Parked    bool                 `json:",omitempty"`
+	Ending    ending               `json:",omitempty"`
+	Grace     time.Duration        `json:",omitempty"`
+	KilledAt  time.Time            `json:",omitzero"`
+	Ended     time.Time            `json:",omitzero"`
+	ExitCode  int                  `json:",omitempty"`
+	Reason    string               `json:",omitempty"`
+	Admitted  bool                 `json:",omitempty"`
+	WaitSince time.Time            `json:",omitzero"`
+}
+
+// State is the whole queue as bytes: the same queue gives the same bytes.
+func (m *Manager) State() ([]byte, error) {
+	s := savedState{Version: stateVersion, Config: m.cfg, Now: m.now, NextID: m.nextID, Seq: m.seq, Wake: m.wake}
+	for _, h := range m.hosts {
+		s.Hosts = append(s.Hosts, savedHost{h.name, h.slots, h.memory, h.closed, h.down})
+	}
+	works, arrays := map[*work]int{}, map[*array]bool{} // are only looked up in
+	for _, j := range m.all() {
+		n, known := works[j.work]
+		if !known {
+			n = len(s.Works)
+			works[j.work] = n
+			s.Works = append(s.Works, saveWork(j.work))
+		}
+		if a := j.array; a != nil && !arrays[a] {
+			arrays[a] = true
+			s.Arrays = append(s.Arrays, savedArray{j.id.Job, a.limit, a.size, a.left, a.begun, a.failed, a.firstCode})
+		}
+		key := nameKey{j.user, j.work.spec.Name}
+		if !known && m.names[key] == j.id.Job {
+			s.Names = append(s.Names, savedName{key.user, armour(key.name), j.id.Job})
+		}
+		s.Jobs = append(s.Jobs, saveJob(j, n))
+	}
+	if m.kept != nil {
+		s.Kept = &savedKept{m.kept.job.id, m.kept.placed}
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("state of the queue: %w", err)
+	}
+	return text, nil
+}
+
+// all lists every job, ended ones last.
+func (m *Manager) all() []*job {
+	var all []*job
+	for j := m.first; j != nil; j = j.next {
+		all = append(all, j)
+	}
+	return append(all, m.ended...)
+}
+
+func saveWork(w *work) savedWork {
+	s := savedWork{Spec: mapText(*w.spec, armour)}
+	if w.needs != nil {
+		s.Leaves = w.needs.leaves
+	}
+	return s
+}
+
+func saveJob(j *job, work int) savedJob {
+	s := savedJob{
+		ID: j.id, Seq: j.seq, User: j.user, Work: work, Queue: j.queue, State: j.state, Submitted: j.submitted,
+		Base: j.base, Aged: j.aged, Ageing: j.ageing, AgeFrom: j.ageFrom,
+		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned,
+		Mark: j.mark, Requeues: j.requeues, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
+		Confirmed: j.confirmed, Parked: j.parked, Ending: j.ending, Grace: j.grace, KilledAt: j.killedAt,
+		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince,
+	}
+	if j.reserve != nil {
+		s.Reserve, s.Until = j.reserve.hosts, j.reserve.until
+	}
+	return s
+}
+
+// Restore gives the queue that State wrote. It needs no Config: it is part of the state.
+func Restore(state []byte) (*Manager, error) {
+	var s savedState
+	if err := json.Unmarshal(state, &s); err != nil {
+		return nil, fmt.Errorf("state of the queue: %w", err)
+	}
+	if s.Version != stateVersion {
+		return nil, fmt.Errorf("state of the queue: version %d, this program reads version %d", s.Version, stateVersion)
+	}
+	m := New(s.Config)
+	m.now, m.nextID, m.seq, m.wake = s.Now, s.NextID, s.Seq, s.Wake
+	for i, h := range s.Hosts {
+		m.hosts = append(m.hosts, &host{name: h.Name, index: i, slots: h.Slots, memory: h.Memory, closed: h.Closed, down: h.Down})
+		m.byName[h.Name] = m.hosts[i]
+	}
+	if err := m.restoreJobs(&s); err != nil {
+		return nil, fmt.Errorf("state of the queue: %w", err)
+	}
+	m.overdueNext, m.tickNext = m.nextOverdue(), m.nextOvertaking()
+	return m, nil
+}
+
+func (m *Manager) restoreJobs(s *savedState) error {
+	works, err := m.restoreWorks(s.Works)
+	if err != nil {
+		return err
+	}
+	for _, a := range s.Arrays {
+		m.arrays[a.Job] = newArray(a.Limit, a.Size)
+		r := m.arrays[a.Job]
+		r.left, r.begun, r.failed, r.firstCode = a.Left, a.Begun, a.Failed, a.FirstCode
+	}
+	for _, n := range s.Names {
+		m.names[nameKey{n.User, unarmour(n.Name)}] = n.Job
+	}
+	for i := range s.Jobs {
+		if err := m.restoreJob(&s.Jobs[i], works); err != nil {
+			return err
+		}
+	}
+	for _, a := range s.Arrays {
+		slices.SortFunc(m.arrays[a.Job].elements, func(a, b *job) int { return a.id.Compare(b.id) })
+	}
+	m.arrangeAll()
+	if s.Kept != nil {
+		if j := m.jobs[s.Kept.Job]; j != nil && j.place == inShape {
+			m.kept = &overdueJob{j, s.Kept.Placed}
+		}
+	}
+	m.retry, m.touched = false, nil
+	for _, sh := range m.shapes {
+		sh.touched = false
+	}
+	return nil
+}
+
+func (m *Manager) restoreWorks(saved []savedWork) ([]*work, error) {
+	var works []*work
+	for i := range saved {
+		spec := mapText(saved[i].Spec, unarmour)
+		if spec.Slots < 1 {
+			return nil, fmt.Errorf("a job of %d slots", spec.Slots)
+		}
+		w := newWork(&spec)
+		if len(saved[i].Leaves) > 0 {
+			c, err := m.parseAgain(spec.After, saved[i].Leaves)
+			if err != nil {
+				return nil, err
+			}
+			w.needs = c
+		}
+		works = append(works, w)
+	}
+	return works, nil
+}
+
+func (m *Manager) restoreJob(s *savedJob, works []*work) error {
+	if s.Work < 0 || s.Work >= len(works) {
+		return fmt.Errorf("job %s is incomplete", s.ID)
+	}
+	j := &job{
+		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, state: s.State, submitted: s.Submitted,
+		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
+		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned,
+		mark: s.Mark, requeues: s.Requeues, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,
+		confirmed: s.Confirmed, parked: s.Parked, ending: s.Ending, grace: s.Grace, killedAt: s.KilledAt,
+		ended: s.Ended, exitCode: s.ExitCode, reason: s.Reason, admitted: s.Admitted, waitSince: s.WaitSince,
+	}
+	m.jobs[j.id] = j
+	if j.id.Index > 0 {
+		if j.array = m.arrays[j.id.Job]; j.array == nil {
+			return fmt.Errorf("job %s has no array", j.id)
+		}
+		j.array.elements = append(j.array.elements, j)
+	}
+	if j.state.Ended() {
+		m.ended = append(m.ended, j)
+		return nil
+	}
+	m.link(j)
+	if len(s.Reserve) > 0 {
+		j.reserve = &reservation{s.Reserve, s.Until}
+		m.reservers = append(m.reservers, j)
+	}
+	for _, p := range j.hosts {
+		if m.byName[p.Host] == nil {
+			return fmt.Errorf("job %s runs on %s, which is no host", j.id, p.Host)
+		}
+	}
+	if j.live() {
+		m.settle(j, 1)
+	}
+	if j.state == backends.Running {
+		m.occupy(j)
+		if j.work.spec.RunLimit > 0 {
+			m.limited.push(j)
+		}
+	}
+	return nil
+}
+
+// arrangeAll puts every job where it waits, as it was.
+func (m *Manager) arrangeAll() {
+	var waiting []*job
+	for j := m.first; j != nil; j = j.next {
+		if j.admitted {
+			j.array.admitted++
+		}
+		m.awaitDependencies(j)
+		m.reviewResuming(j)
+		m.retime(j)
+		switch {
+		case !m.startable(j):
+		case limited(j) && !j.admitted:
+			j.place = inThrottle
+			j.array.waiting.push(j)
+		default:
+			waiting = append(waiting, j)
+		}
+	}
+	slices.SortStableFunc(waiting, func(a, b *job) int { return a.waitSince.Compare(b.waitSince) })
+	for _, j := range waiting {
+		s := m.shapeOf(j)
+		j.place, j.shape = inShape, s
+		s.append(j)
+		m.arrange(j)
+	}
+}

@@ -1,0 +1,232 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// maxElements is how many elements an array may have.
+const maxElements = 1_000_000
+
+func (m *Manager) submit(e Submit) []backends.Submitted {
+	results := make([]backends.Submitted, len(e.Specs))
+	for i := range e.Specs {
+		spec := e.Specs[i]
+		results[i].ID, results[i].Err = m.submitOne(e.By, &spec)
+	}
+	return results
+}
+
+func (m *Manager) submitOne(by By, spec *backends.Spec) (backends.ID, error) {
+	if spec.Slots == 0 {
+		spec.Slots = 1
+	}
+	spec.BeginTime = clean(spec.BeginTime)
+	if err := m.check(by, spec); err != nil {
+		return backends.ID{}, err
+	}
+	needs, err := m.parseCondition(by.User, spec.After)
+	if err != nil {
+		return backends.ID{}, fmt.Errorf("dependency %q: %w", spec.After, err)
+	}
+	id := backends.ID{Job: m.nextID}
+	m.nextID++
+	w := newWork(spec)
+	w.needs = needs
+	if spec.Array == nil {
+		m.add(id, by.User, w, nil)
+	} else {
+		a := newArray(spec.Array.Limit, len(spec.Array.Indices))
+		m.arrays[id.Job] = a
+		for _, index := range spec.Array.Indices {
+			m.add(backends.ID{Job: id.Job, Index: index}, by.User, w, a)
+		}
+	}
+	if spec.Name != "" {
+		m.names[nameKey{by.User, spec.Name}] = id.Job
+	}
+	return id, nil
+}
+
+// add puts a job at the end of the queue.
+func (m *Manager) add(id backends.ID, user string, w *work, a *array) {
+	q := m.queueNamed(w.spec.Queue)
+	m.seq++
+	j := &job{id: id, seq: m.seq, user: user, work: w, array: a, queue: q.Name, state: backends.Pending, ownerHold: w.spec.Hold}
+	j.base = firstPriority(q, w.spec.Priority)
+	j.submitted = m.now
+	m.jobs[id] = j
+	if a != nil {
+		a.elements = append(a.elements, j)
+	}
+	m.link(j)
+	m.awaitDependencies(j)
+	m.review(j)
+}
+
+// firstPriority is what a job begins with: its own value at its queue's level,
+// unless it asks for a level beside that of normal jobs.
+func firstPriority(q *Queue, p backends.Priority) backends.Priority {
+	switch {
+	case p == 0:
+		return backends.At(q.Level, backends.DefaultValue)
+	case p.Level() == backends.LevelNormal:
+		return backends.At(q.Level, p.Value())
+	}
+	return p
+}
+
+// check refuses what could never run.
+func (m *Manager) check(by By, s *backends.Spec) error {
+	level := s.Priority.Level()
+	switch {
+	case s.Slots < 0:
+		return fmt.Errorf("%d slots: ask for 1 or more", s.Slots)
+	case s.Memory < 0 || s.Memory > math.MaxInt64/2:
+		return fmt.Errorf("%d bytes of memory: ask for 0 or more", s.Memory)
+	case s.RunLimit < 0:
+		return fmt.Errorf("run limit %s: give a time above zero", s.RunLimit)
+	case !writable(s.BeginTime):
+		return errors.New("begin time: give one before the year 9999")
+	case m.queueNamed(s.Queue) == nil:
+		return m.noQueue(s.Queue)
+	case level < backends.LevelLow || level > backends.LevelHandOver:
+		return fmt.Errorf("no such priority: %d", s.Priority)
+	case !by.Admin && level > backends.LevelNext:
+		return fmt.Errorf("priority %d: only an administrator can rank a job so high: %w", s.Priority, backends.ErrDenied)
+	}
+	if err := checkArray(s.Array); err != nil {
+		return err
+	}
+	return m.checkSize(s)
+}
+
+// writable tells whether JSON can carry a time.
+func writable(t time.Time) bool { return t.Year() >= 0 && t.Year() < 9999 }
+
+func checkArray(a *backends.Array) error {
+	if a == nil {
+		return nil
+	}
+	if n := len(a.Indices); n == 0 || n > maxElements {
+		return fmt.Errorf("array of %d elements: have 1 to %d", n, maxElements)
+	}
+	if a.Indices[0] < 1 || a.Limit < 0 || a.Indices[len(a.Indices)-1] > math.MaxInt32 {
+		return errors.New("array: indices and the limit start at 1")
+	}
+	for i := 1; i < len(a.Indices); i++ {
+		if a.Indices[i] <= a.Indices[i-1] {
+			return errors.New("array: indices must ascend")
+		}
+	}
+	return nil
+}
+
+// checkSize compares with all the hosts that are known, down ones too. Before
+// the first node is there nothing can be told.
+func (m *Manager) checkSize(s *backends.Spec) error {
+	if len(m.hosts) == 0 {
+		return nil
+	}
+	if err := m.knownHosts(s.Hosts); err != nil {
+		return err
+	}
+	s.Hosts = unique(s.Hosts)
+	k := shapeKey{slots: s.Slots, perSlot: newWork(s).perSlot, oneHost: s.OneHost || s.Slots == 1, exclusive: s.Exclusive}
+	if m.cfg.SlotsOnly {
+		k.perSlot = 0
+	}
+	var allowed []*host
+	for _, name := range s.Hosts {
+		allowed = append(allowed, m.byName[name])
+	}
+	if m.couldHold(k, allowed, func(*host) bool { return true }) {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", demand(s), m.offer(k, allowed))
+}
+
+func demand(s *backends.Spec) string {
+	text := fmt.Sprintf("%d slots", s.Slots)
+	if s.Memory > 0 {
+		text += fmt.Sprintf(" with %d MiB of memory", (s.Memory+1<<20-1)>>20)
+	}
+	if s.OneHost && s.Slots > 1 {
+		text += " on one host"
+	}
+	return text
+}
+
+// offer says the most that could be had.
+func (m *Manager) offer(k shapeKey, allowed []*host) string {
+	if allowed == nil {
+		allowed = m.hosts
+	}
+	most := slices.MaxFunc(allowed, func(a, b *host) int { return a.slots - b.slots })
+	sum := 0
+	memory := int64(0)
+	for _, h := range allowed {
+		sum += h.slots
+		memory = max(memory, h.memory)
+	}
+	what := "these hosts have"
+	if len(allowed) == len(m.hosts) {
+		what = "the farm has"
+	}
+	text := fmt.Sprintf("%s %d slots, the largest host %d", what, sum, most.slots)
+	if k.perSlot > 0 && memory > 0 {
+		text += fmt.Sprintf(" and at most %d MiB", memory>>20)
+	}
+	return text + ": ask for less"
+}
+
+// forget drops jobs that ended before a time.
+func (m *Manager) forget(before time.Time) {
+	var ids []backends.ID
+	arrays := map[int64]bool{} // is only looked up in
+	n := 0
+	for n < len(m.ended) && m.ended[n].ended.Before(before) {
+		j := m.ended[n]
+		ids = append(ids, j.id)
+		delete(m.jobs, j.id)
+		if j.array == nil {
+			m.forgetName(j)
+		} else {
+			arrays[j.id.Job] = true
+		}
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	for _, j := range m.ended[:n] {
+		if arrays[j.id.Job] {
+			delete(arrays, j.id.Job)
+			m.thin(j)
+		}
+	}
+	m.ended = slices.Clone(m.ended[n:])
+	m.emit(Forgotten{ids})
+}
+
+// thin drops the forgotten elements of a job's array.
+func (m *Manager) thin(j *job) {
+	a := j.array
+	a.elements = slices.DeleteFunc(a.elements, func(e *job) bool { return m.jobs[e.id] == nil })
+	if len(a.elements) == 0 {
+		delete(m.arrays, j.id.Job)
+		m.forgetName(j)
+	}
+}
+
+func (m *Manager) forgetName(j *job) {
+	key := nameKey{j.user, j.work.spec.Name}
+	if m.names[key] == j.id.Job {
+		delete(m.names, key)
+	}
+}

@@ -1,0 +1,178 @@
+package manager
+
+import (
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// clean gives a time that is the same after a journey through JSON.
+func clean(t time.Time) time.Time { return t.Round(0).UTC() }
+
+// advance lets time pass: all that was due by now happens.
+func (m *Manager) advance(now time.Time) {
+	if now = clean(now); now.After(m.now) {
+		m.now = now
+	}
+	for j := m.due.top(); j != nil && !j.due.After(m.now); j = m.due.top() {
+		m.expire(j)
+	}
+	for _, at := range []time.Time{m.overdueNext, m.tickNext} {
+		if !at.IsZero() && !at.After(m.now) {
+			m.retry = true
+		}
+	}
+}
+
+// expire does what was due for a job.
+func (m *Manager) expire(j *job) {
+	if j.reserve != nil && !j.reserve.until.After(m.now) {
+		m.unreserve(j)
+	}
+	if at := j.limitAt(); !at.IsZero() && !at.After(m.now) && j.ending == goesOn {
+		m.end(j, overLimit, m.cfg.KillGrace)
+		m.emit(Notice{j.id, j.run, "killed: over its run limit of " + j.work.spec.RunLimit.String()})
+	}
+	m.review(j)
+}
+
+// retime finds the next instant at which something happens to a job by itself.
+func (m *Manager) retime(j *job) {
+	var due time.Time
+	sooner := func(t time.Time) {
+		if t.After(m.now) && (due.IsZero() || t.Before(due)) {
+			due = t
+		}
+	}
+	switch j.state {
+	case backends.Pending:
+		sooner(j.startAt())
+		if j.reserve != nil {
+			sooner(j.reserve.until)
+		}
+	case backends.Running:
+		if j.ending == goesOn {
+			sooner(j.limitAt())
+		}
+	case backends.Suspended:
+		if !j.parked && j.ending == goesOn {
+			sooner(j.heldUntil)
+		}
+	case backends.Held, backends.Done, backends.Exited:
+	}
+	if due.Equal(j.due) {
+		return
+	}
+	if !j.due.IsZero() {
+		m.due.remove(j)
+	}
+	if j.due = due; !due.IsZero() {
+		m.due.push(j)
+	}
+}
+
+// setWake asks for a tick at the next instant at which something changes by itself.
+func (m *Manager) setWake() {
+	m.overdueNext, m.tickNext = m.nextOverdue(), m.nextOvertaking()
+	next := time.Time{}
+	if j := m.due.top(); j != nil {
+		next = j.due
+	}
+	for _, at := range []time.Time{m.overdueNext, m.tickNext} {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if !next.Equal(m.wake) {
+		m.wake = next
+		m.emit(WakeAt{next})
+	}
+}
+
+// Wake is the last WakeAt.
+func (m *Manager) Wake() time.Time { return m.wake }
+
+// review puts a job where it belongs after anything about it changed.
+func (m *Manager) review(j *job) {
+	m.reviewWait(j)
+	m.reviewResuming(j)
+	m.retime(j)
+}
+
+func (m *Manager) reviewWait(j *job) {
+	startable := m.startable(j)
+	want := nowhere
+	if startable {
+		want = inShape
+	}
+	if limited(j) {
+		if j.admitted && !startable {
+			j.admitted = false
+			j.array.admitted--
+		}
+		if startable && !j.admitted {
+			want = inThrottle
+		}
+	}
+	if want != j.place || want == inShape && j.shape.key != m.keyOf(j) {
+		m.putAt(j, want)
+	}
+	if limited(j) {
+		m.admit(j.array)
+	}
+}
+
+// startable tells whether nothing but resources or its array keeps a job.
+func (m *Manager) startable(j *job) bool {
+	return j.state == backends.Pending && !j.ownerHold && !j.startAt().After(m.now) && m.satisfied(j)
+}
+
+func limited(j *job) bool { return j.array != nil && j.array.limit > 0 }
+
+// putAt moves a job to another place.
+func (m *Manager) putAt(j *job, want place) {
+	switch j.place {
+	case inShape:
+		m.leave(j)
+	case inThrottle:
+		j.array.waiting.remove(j)
+	case nowhere:
+	}
+	j.place = want
+	switch want {
+	case inShape:
+		m.enter(j)
+	case inThrottle:
+		j.array.waiting.push(j)
+	case nowhere:
+		j.waitSince = time.Time{}
+	}
+}
+
+// admit lets as many elements of an array wait for slots as its limit leaves.
+func (m *Manager) admit(a *array) {
+	for a.active+a.admitted < a.limit && a.waiting.len() > 0 {
+		j := a.waiting.top()
+		j.admitted = true
+		a.admitted++
+		m.putAt(j, inShape)
+	}
+}
+
+func (m *Manager) reviewResuming(j *job) {
+	was := false
+	for i, other := range m.resuming {
+		if other == j {
+			was = true
+			if !j.resuming(m.now) {
+				m.resuming = append(m.resuming[:i:i], m.resuming[i+1:]...)
+				m.retry = true
+			}
+			break
+		}
+	}
+	if !was && j.resuming(m.now) {
+		m.resuming = append(m.resuming, j)
+		m.retry = true
+	}
+}

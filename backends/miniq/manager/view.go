@@ -1,0 +1,131 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Farm is the picture that backends.Backend.Farm gives. Priorities are those of
+// now; all else is as the last step left it, which WakeAt keeps true.
+func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm {
+	now = m.notBefore(now)
+	f := &backends.Farm{At: now}
+	for _, h := range m.hosts {
+		f.Hosts = append(f.Hosts, h.view())
+	}
+	for j := m.first; j != nil; j = j.next {
+		f.Jobs = append(f.Jobs, m.view(j, now))
+	}
+	from := sort.Search(len(m.ended), func(i int) bool { return !m.ended[i].ended.Before(endedSince) })
+	for _, j := range m.ended[from:] {
+		f.Ended = append(f.Ended, m.view(j, now))
+	}
+	return f
+}
+
+// Jobs is what backends.Backend.Jobs gives.
+func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
+	now = m.notBefore(now)
+	var jobs []backends.Job
+	for _, id := range ids {
+		for _, j := range m.find(id) {
+			jobs = append(jobs, m.view(j, now))
+		}
+	}
+	return jobs
+}
+
+func (m *Manager) notBefore(now time.Time) time.Time {
+	if now = clean(now); now.Before(m.now) {
+		return m.now
+	}
+	return now
+}
+
+func (h *host) view() backends.Host {
+	v := backends.Host{Name: h.name, Slots: h.slots, Memory: h.memory, State: backends.HostUp}
+	if h.closed {
+		v.State = backends.HostClosed
+	}
+	if h.down {
+		v.State = backends.HostDown
+	}
+	return v
+}
+
+// view is what is told of a job.
+func (m *Manager) view(j *job, now time.Time) backends.Job {
+	s := j.work.spec
+	v := backends.Job{
+		ID: j.id, Name: s.Name, User: j.user, Project: j.work.project, Step: j.work.step, Queue: j.queue, Tag: j.work.tag,
+		State: j.state, Priority: m.priority(j, now), Slots: s.Slots, Memory: s.Memory, OneHost: j.work.oneHost(),
+		Hosts: slices.Clone(j.hosts), Asked: slices.Clone(s.Hosts), Pinned: slices.Clone(j.pinned),
+		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
+		HeldUntil: j.heldUntil, Requeues: j.requeues, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
+		NoRequeue: s.NoRequeue, Interactive: s.Interactive, Exclusive: s.Exclusive, Resuming: j.resuming(m.now),
+	}
+	if len(j.hosts) > 0 {
+		v.Started = j.started
+	}
+	switch j.state {
+	case backends.Pending:
+		v.Wait, v.Reason = m.why(j)
+		if j.ownerHold {
+			v.State, v.Wait, v.Reason = backends.Held, backends.WaitOther, "held by its owner"
+		}
+	case backends.Running, backends.Suspended:
+		v.Reason = m.whyNot(j)
+	case backends.Held, backends.Done, backends.Exited:
+	}
+	return v
+}
+
+// why says what a pending job waits for.
+func (m *Manager) why(j *job) (backends.Wait, string) {
+	switch at := j.startAt(); {
+	case j.place == inShape && !j.shape.able:
+		return backends.WaitOther, "no host that takes jobs now could hold it"
+	case j.place == inShape && j.work.perSlot > 0 && !m.cfg.SlotsOnly:
+		return backends.WaitResources, "waits for slots and memory"
+	case j.place == inShape:
+		return backends.WaitResources, "waits for slots"
+	case j.place == inThrottle:
+		return backends.WaitThrottle, fmt.Sprintf("%d elements of its array may run at a time", j.array.limit)
+	case at.After(m.now) && at.Equal(j.heldUntil):
+		return backends.WaitTime, "held by an administrator until " + show(at)
+	case at.After(m.now) && at.Equal(j.retryAt):
+		return backends.WaitTime, "could not be started; tried again at " + show(at)
+	case at.After(m.now):
+		return backends.WaitTime, "begins at " + show(at)
+	case !m.satisfied(j) && j.work.needs.decided():
+		return backends.WaitDependency, "what it depends on can't come true any more"
+	case !m.satisfied(j):
+		return backends.WaitDependency, "waits for other jobs"
+	}
+	return backends.WaitOther, ""
+}
+
+// whyNot says why a job that has a run does not go on as usual.
+func (m *Manager) whyNot(j *job) string {
+	switch {
+	case j.ending == requeued:
+		return "is being requeued"
+	case j.ending == killed:
+		return "is being killed"
+	case j.ending == overLimit:
+		return "is over its run limit"
+	case j.state == backends.Running:
+		return ""
+	case j.parked:
+		return "suspended until it is resumed"
+	case j.heldUntil.After(m.now):
+		return "suspended until " + show(j.heldUntil)
+	}
+	return "goes on as soon as its slots are free"
+}
+
+func show(t time.Time) string { return t.UTC().Format(time.RFC3339) }
