@@ -111,12 +111,16 @@ func xdg(env func(string) string, name, below string) (string, error) {
 	return "", fmt.Errorf("neither HOME nor %s names a directory: set ALLOTMENT_HOME", name)
 }
 
+// OfTheSystem tells whether the run is that of the whole machine, which root
+// alone starts.
+func (p Paths) OfTheSystem() bool { return p.State == systemState }
+
 // Prepare makes the directories that are missing: the system's are open to read
 // for everyone, a user's are private. A runtime directory that belongs to
 // somebody else, or that others can write, is refused.
 func (p Paths) Prepare() error {
 	mode := os.FileMode(0o700)
-	if p.State == systemState {
+	if p.OfTheSystem() {
 		mode = 0o755
 	}
 	for _, dir := range []string{p.State, p.Runtime} {

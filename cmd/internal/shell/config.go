@@ -8,7 +8,10 @@ import (
 	"time"
 	_ "time/tzdata" // the farm's time zone must be known on a bare machine too
 
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba"
 )
 
 // Config is the whole config file, with the places of this run's files.
@@ -19,6 +22,9 @@ type Config struct {
 	Timezone Zone
 	Queues   []string // managed queues; empty: every queue
 	Hosts    []string // managed hosts; empty: every host
+	Filter   esub.Config
+	PBA      pba.Config
+	Miniq    miniq.Config
 }
 
 // Mode says whether the engine acts.
@@ -66,15 +72,13 @@ func (z Zone) Location() *time.Location {
 	return z.location
 }
 
-// Load reads the config of this process's environment and user. Sections that
-// other packages own are filled into extra: top-level key → pointer to their
-// struct.
-func Load(extra map[string]any) (Config, error) {
+// Load reads the config of this process's environment and user.
+func Load() (Config, error) {
 	paths, err := config.Find(os.Getenv, os.Getuid())
 	if err != nil {
 		return Config{}, err
 	}
-	c, err := LoadFrom(paths, extra)
+	c, err := LoadFrom(paths)
 	if err != nil {
 		return Config{}, err
 	}
@@ -85,23 +89,30 @@ func Load(extra map[string]any) (Config, error) {
 }
 
 // LoadFrom is Load for known paths, without the environment.
-func LoadFrom(paths config.Paths, extra map[string]any) (Config, error) {
-	c := Config{Paths: paths, Backend: "miniq", Mode: Live}
-	sections := map[string]any{
+func LoadFrom(paths config.Paths) (Config, error) {
+	c := Config{
+		Paths:   paths,
+		Backend: "miniq",
+		Mode:    Live,
+		Filter:  esub.DefaultConfig(),
+		PBA:     pba.DefaultConfig(),
+		Miniq:   miniq.DefaultConfig(),
+	}
+	err := config.Load(paths.Config, map[string]any{
 		"backend":  &c.Backend,
 		"mode":     &c.Mode,
 		"timezone": &c.Timezone,
 		"queues":   &c.Queues,
 		"hosts":    &c.Hosts,
-	}
-	for _, name := range []string{"filter", "pba", "miniq"} {
-		sections[name] = new(any)
-	}
-	for name, section := range extra {
-		sections[name] = section
-	}
-	if err := config.Load(paths.Config, sections); err != nil {
+		"filter":   &c.Filter,
+		"pba":      &c.PBA,
+		"miniq":    &c.Miniq,
+	})
+	if err != nil {
 		return Config{}, err
+	}
+	if c.Miniq.Ageing.Interval == 0 {
+		c.Miniq.Ageing.Interval = c.PBA.Every // R10: age + 1 a cycle
 	}
 	return c, nil
 }

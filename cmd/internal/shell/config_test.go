@@ -59,3 +59,37 @@ func TestLoadNamesFileAndLine(t *testing.T) {
 		}
 	}
 }
+
+// R10: a pending job's age grows by one a cycle.
+func TestJobsAgeOnceACycle(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"":                 20 * time.Second,
+		"pba: {every: 7s}": 7 * time.Second,
+		"pba: {every: 7s}\nminiq: {ageing: {interval: 3s}}": 3 * time.Second,
+	} {
+		inHome(t, text)
+		c, err := Load()
+		if err != nil || time.Duration(c.Miniq.Ageing.Interval) != want {
+			t.Errorf("%q: got %v, %v, want %v", text, c.Miniq.Ageing.Interval, err, want)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	inHome(t, "")
+	c, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	c.Backend = "slurm"
+	if _, err := Open(t.Context(), c); err == nil || err.Error() != `backend "slurm" is not known; known: miniq` {
+		t.Errorf("got %v", err)
+	}
+}

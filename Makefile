@@ -1,0 +1,96 @@
+# Allotment. `make help` lists the targets.
+
+GO ?= go
+MODULE := github.com/allotment-hpc/allotment
+SHELL_PKG := $(MODULE)/cmd/internal/shell
+
+# A clone without tags, and a tree without git, build too.
+VERSION ?= $(or $(shell git describe --tags --match 'v[0-9]*' 2>/dev/null),dev)
+COMMIT ?= $(or $(shell git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
+LDFLAGS := -s -w -X $(SHELL_PKG).Version=$(VERSION) -X $(SHELL_PKG).Commit=$(COMMIT)
+GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+
+# One folder, one program. Those that run once for every job, beside it, or on
+# a host without our libraries are static.
+PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
+STATIC := $(filter adummy esub miniq-keeper,$(PROGRAMS))
+DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
+# asub is all of these, by the name that it is called by.
+WRAPPERS := ajobs ahosts akill astop aresume arequeue
+
+# Tools are pinned here, never in go.mod.
+GOFUMPT := $(GO) run mvdan.cc/gofumpt@v0.12.0
+GOLANGCI_LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+LAWS_CHECKS ?= 20000
+FUZZTIME ?= 30s
+# The kill test takes a while and has a target of its own.
+TESTED = $$($(GO) list ./... | grep -v '/test/kill$$')
+# Tests write files that are trusted only if nobody else can write them.
+UMASK := umask 022;
+
+.DEFAULT_GOAL := build
+.PHONY: help build test check lint race demo replay laws breaks generate test-kill fuzz clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+build: ## build the programs into bin/
+	@mkdir -p bin
+	$(if $(STATIC),CGO_ENABLED=0 $(GOBUILD) -o bin/ $(STATIC:%=./cmd/%))
+	$(if $(DYNAMIC),CGO_ENABLED=1 $(GOBUILD) -o bin/ $(DYNAMIC:%=./cmd/%))
+	$(if $(filter asub,$(DYNAMIC)),@for name in $(WRAPPERS); do ln -sfn asub bin/$$name; done)
+
+test: build ## run the tests
+	$(UMASK) $(GO) test $(TESTED)
+
+check: lint race generate-is-clean ## everything that a change must pass besides `make test`
+
+lint: ## formatting, go.mod, vet and the linters, the import rules among them
+	@diff="$$($(GOFUMPT) -d .)"; if [ -n "$$diff" ]; then echo "$$diff"; echo 'fix it: $(GOFUMPT) -w .' >&2; exit 1; fi
+	$(GO) mod tidy -diff
+	$(GO) vet ./...
+	$(GOLANGCI_LINT) run
+
+race: build ## run the tests under the race detector
+	$(UMASK) $(GO) test -race $(TESTED)
+
+demo: build ## guaranteed slots at work on a throw-away farm, in under 90 s
+	BREAK='$(BREAK)' $(GO) run ./test/demo
+
+replay: ## a recorded trace with and without pba: make replay TRACE=FILE.swf.gz
+ifeq ($(TRACE),)
+	@echo 'skip: no TRACE given (make replay TRACE=FILE.swf.gz)'
+else
+	@$(MAKE) --no-print-directory build
+	$(GO) run ./test/replay '$(TRACE)'
+endif
+
+laws: ## the laws on LAWS_CHECKS random farms
+	@packages="$$(grep -rlE '^func TestLaw' --include='*_test.go' . | xargs -r dirname | sort -u)"; \
+	if [ -z "$$packages" ]; then echo 'skip: no laws yet'; exit 0; fi; \
+	set -x; $(GO) test $$packages -count=1 -timeout=120m -run '^TestLaw' -rapid.checks=$(LAWS_CHECKS) -v
+
+breaks: ## break each law by a small patch: exactly that law must fail
+	$(GO) run ./test/breaks
+
+test-kill: build ## kill pba between any two of its calls
+	$(UMASK) $(GO) test -count=1 -timeout=60m -v ./test/kill
+
+generate: ## write what is generated
+	$(GO) generate ./...
+
+.PHONY: generate-is-clean
+generate-is-clean: # what is generated is what is committed
+	@before="$$(git status --porcelain; git diff)"; $(MAKE) --no-print-directory generate; \
+	if [ "$$before" != "$$(git status --porcelain; git diff)" ]; then \
+		git status --short; echo 'make generate changes files: commit what it writes' >&2; exit 1; fi
+
+fuzz: ## fuzz every parser for FUZZTIME
+	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' . | sed 's/:[0-9]*:func /:/' | while IFS=: read -r file name; do \
+		echo "$$(dirname $$file) $$name"; \
+		$(GO) test "$$(dirname $$file)" -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) || exit 1; \
+	done
+
+clean: ## remove what was built
+	rm -rf bin

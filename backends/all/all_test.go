@@ -1,0 +1,25 @@
+package all_test
+
+import (
+	"testing"
+
+	"github.com/allotment-hpc/allotment/backends/all"
+	"github.com/allotment-hpc/allotment/internal/home"
+)
+
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	b, err := all.Open("miniq", all.Options{Paths: home.Paths{State: dir, Runtime: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"slurm", "lsf", "", "Miniq"} {
+		want := `backend "` + name + `" is not known; known: miniq`
+		if _, err := all.Open(name, all.Options{}); err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package shell
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/all"
+)
+
+// Open gives the queue that the config names. It may be out of reach: the first
+// call tells.
+func Open(ctx context.Context, c Config) (backends.Backend, error) { return open(ctx, c, false) }
+
+// OpenToSubmit is Open for who hands jobs in: the bundled queue is started at the
+// first call if it does not run. That of the whole machine is left to root.
+func OpenToSubmit(ctx context.Context, c Config) (backends.Backend, error) { return open(ctx, c, true) }
+
+func open(ctx context.Context, c Config, start bool) (backends.Backend, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("open the queue: %w", err)
+	}
+	start = start && (os.Geteuid() == 0 || !c.Paths.OfTheSystem())
+	return all.Open(c.Backend, all.Options{Paths: c.Paths, Miniq: c.Miniq, Start: start})
+}
