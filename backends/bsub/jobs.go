@@ -55,7 +55,7 @@ func (t JobTable) job(b *strings.Builder, j *backends.Job) {
 	if !t.Reasons {
 		pad(hosts[0], 11, cutLeft)
 	}
-	pad(Visible(displayName(j)), name, cutLeft)
+	pad(Visible(JobName(j)), name, cutLeft)
 	zone := t.Zone
 	if zone == nil {
 		zone = time.UTC
@@ -98,8 +98,8 @@ func execHosts(j *backends.Job, wide bool) []string {
 	return all
 }
 
-// displayName is the job's name, with its index for an array element.
-func displayName(j *backends.Job) string {
+// JobName is the job's name, with its index for an array element.
+func JobName(j *backends.Job) string {
 	suffix := "[" + strconv.Itoa(j.ID.Index) + "]"
 	if j.ID.Index == 0 || strings.HasSuffix(j.Name, suffix) {
 		return j.Name

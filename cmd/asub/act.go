@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// actOptions are the options of the commands that do something to jobs.
+type actOptions struct {
+	choice
+	args []bsub.JobArg
+}
+
+// actApp is a command that does something to jobs.
+func actApp(s site, name, usage string, run func(context.Context, site, actOptions, io.Writer) error) *cli.App {
+	return &cli.App{
+		Name: name, Usage: usage, ArgsUsage: "JOB... | 0",
+		Description: "JOB is a job's ID: 12, an array's element 12[3], some of its elements 12[1-3,7], or for the whole\n" +
+			"array 12. 0 means all of one's own unfinished jobs, or those that the options choose.",
+		Flags: choiceFlags(),
+		Action: func(c *cli.Context) error {
+			args, err := jobArgs(c.Args().Slice())
+			if err != nil {
+				return err
+			}
+			chosen, err := choiceOf(c, s.user())
+			if err != nil {
+				return err
+			}
+			all := slices.ContainsFunc(args, func(a bsub.JobArg) bool { return a.All })
+			switch {
+			case len(args) == 0:
+				return shell.Usagef("no job named: give job IDs, or 0 for all jobs that the options choose")
+			case all && len(args) > 1:
+				return shell.Usagef("0 means all jobs; name no others beside it")
+			case !all && c.NumFlags() > 0:
+				return shell.Usagef("the options choose among all jobs: give 0 instead of job IDs")
+			}
+			return run(c.Context, s, actOptions{choice: chosen, args: args}, c.App.Writer)
+		},
+	}
+}
+
+// operation is one verb of the backends' interface.
+type operation uint8
+
+const (
+	kill operation = iota
+	suspend
+	hold
+	resume
+	release
+	requeue
+	operations
+)
+
+// Why a job can't be acted upon, in LSF's words where it has some.
+var (
+	errFinished   = errors.New("Job has already finished")     //nolint:staticcheck,revive // LSF's own words
+	errNotStarted = errors.New("Job has not started yet")      //nolint:staticcheck,revive // LSF's own words
+	errStopped    = errors.New("Job has already been stopped") //nolint:staticcheck,revive // in their manner
+	errNotStopped = errors.New("Job is not stopped")           //nolint:staticcheck,revive // in their manner
+	errNoJob      = errors.New("No matching job found")        //nolint:staticcheck,revive // LSF's own words
+	errDenied     = errors.New("User permission denied")       //nolint:staticcheck,revive // LSF's own words
+)
+
+// deed is a command's way with jobs.
+type deed struct {
+	verb bsub.Verb
+	// how says which operation suits a job in its state, or why none does.
+	how func(backends.State) (operation, error)
+}
+
+// target is one thing that the command line names, and the jobs that it is.
+type target struct {
+	label string
+	jobs  []backends.Job
+	done  bool
+	err   error
+}
+
+// run acts upon what the options name, and says of each what happens to it. An
+// array is acted upon in those of its elements that are in a state for it.
+func (d deed) run(ctx context.Context, s site, o actOptions, out io.Writer) error {
+	queue, err := s.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer queue.Close()
+	targets, err := o.find(ctx, queue, s)
+	if err != nil {
+		return err
+	}
+	if o.args[0].All {
+		targets = slices.DeleteFunc(targets, func(t *target) bool {
+			_, err := d.how(t.jobs[0].State)
+			return err != nil
+		})
+		if len(targets) == 0 {
+			return errNoJob
+		}
+	}
+	d.act(ctx, queue, targets)
+	return d.report(s, targets, out)
+}
+
+// find looks the named jobs up.
+func (o actOptions) find(ctx context.Context, queue backends.Backend, s site) ([]*target, error) {
+	var targets []*target
+	if o.args[0].All {
+		farm, err := queue.Farm(ctx, s.now())
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range farm.Jobs {
+			if o.has(&j) {
+				targets = append(targets, &target{label: j.ID.String(), jobs: []backends.Job{j}})
+			}
+		}
+		return targets, nil
+	}
+	var ids []backends.ID
+	for _, arg := range o.args {
+		ids = append(ids, arg.IDs()...)
+	}
+	jobs, err := queue.Jobs(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	found := byID(jobs)
+	for _, id := range ids {
+		targets = append(targets, &target{label: id.String(), jobs: found[id]})
+	}
+	return targets, nil
+}
+
+// act carries the deed out, with one call for each operation.
+func (d deed) act(ctx context.Context, queue backends.Backend, targets []*target) {
+	var ids [operations][]backends.ID
+	var whose [operations][]*target
+	taken := map[backends.ID]bool{}
+	for _, t := range targets {
+		t.err = errNoJob
+		suits := false
+		for _, j := range t.jobs {
+			op, err := d.how(j.State)
+			if err != nil {
+				t.err = err
+				continue
+			}
+			suits = true
+			if !taken[j.ID] {
+				taken[j.ID] = true
+				ids[op], whose[op] = append(ids[op], j.ID), append(whose[op], t)
+			}
+		}
+		if suits {
+			t.err = nil
+		}
+	}
+	for op := range operations {
+		if len(ids[op]) == 0 {
+			continue
+		}
+		for i, err := range operate(ctx, queue, op, ids[op]) {
+			t := whose[op][i]
+			t.done = t.done || err == nil
+			if err != nil && !errors.Is(t.err, backends.ErrUnreachable) {
+				t.err = err
+			}
+		}
+	}
+}
+
+func operate(ctx context.Context, queue backends.Backend, op operation, ids []backends.ID) backends.Errors {
+	acts := make([]backends.Act, len(ids))
+	for i, id := range ids {
+		acts[i].ID = id
+	}
+	switch op {
+	case kill:
+		return queue.Kill(ctx, ids)
+	case suspend:
+		return queue.Suspend(ctx, acts)
+	case hold:
+		return queue.Hold(ctx, ids)
+	case resume:
+		return queue.Resume(ctx, ids)
+	case release:
+		return queue.Release(ctx, ids)
+	default:
+		return queue.Requeue(ctx, acts)
+	}
+}
+
+// report prints one line for each target and tells whether all succeeded.
+func (d deed) report(s site, targets []*target, out io.Writer) error {
+	var failed, unreachable error
+	for _, t := range targets {
+		switch {
+		case errors.Is(t.err, backends.ErrUnreachable):
+			unreachable = t.err
+		case t.done || t.err == nil:
+			if _, err := fmt.Fprintln(out, d.verb.Line(t.label)); err != nil {
+				return err
+			}
+		default:
+			fmt.Fprintf(s.stderr, "Job <%s>: %s\n", t.label, d.why(t.err))
+			failed = &shell.ExitError{Code: shell.ExitFailure}
+		}
+	}
+	if unreachable != nil {
+		return unreachable
+	}
+	return failed
+}
+
+// why is an error in LSF's words, where it has some.
+func (d deed) why(err error) string {
+	switch {
+	case errors.Is(err, backends.ErrUnknownJob):
+		err = errNoJob
+	case errors.Is(err, backends.ErrDenied):
+		err = errDenied
+	case errors.Is(err, backends.ErrWrongState) && d.verb == bsub.Kill:
+		err = errFinished
+	}
+	return shell.OneLine(err.Error())
+}

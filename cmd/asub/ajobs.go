@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// endedFor is how long ended jobs are listed by -a and -d, as LSF's CLEAN_PERIOD.
+const endedFor = time.Hour
+
+// jobsOptions are the options of ajobs.
+type jobsOptions struct {
+	choice
+	args                             []bsub.JobArg
+	all                              bool
+	running, pending, stopped, ended bool
+	wide, json                       bool
+}
+
+func jobsApp(s site) *cli.App {
+	return &cli.App{
+		Name: "ajobs", Usage: "list jobs", ArgsUsage: "[JOB...]",
+		Description: "Lists one's own unfinished jobs, or the JOBs that are named: 12, 12[3], 12[1-3]; those even after\n" +
+			"their end, while the queue knows them. Pending jobs stand in the order in which they will start.",
+		UseShortOptionHandling: true,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "a", Usage: "jobs that ended within the last hour too", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "r", Usage: "running jobs", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "p", Usage: "pending and held jobs, and what they wait for", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "s", Usage: "suspended jobs", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "d", Usage: "jobs that ended within the last hour", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "w", Usage: "cut nothing short", DisableDefaultText: true},
+			&cli.StringFlag{Name: "m", Usage: "jobs on `HOST`"},
+			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
+		}, choiceFlags()...),
+		Action: func(c *cli.Context) error {
+			o, err := jobsOptionsOf(c, s)
+			if err != nil {
+				return err
+			}
+			return runJobs(c.Context, s, o, c.App.Writer)
+		},
+	}
+}
+
+func jobsOptionsOf(c *cli.Context, s site) (jobsOptions, error) {
+	args, err := jobArgs(c.Args().Slice())
+	if err != nil {
+		return jobsOptions{}, err
+	}
+	args = slices.DeleteFunc(args, func(a bsub.JobArg) bool { return a.All })
+	own := ""
+	if len(args) == 0 {
+		own = s.user()
+	}
+	chosen, err := choiceOf(c, own)
+	return jobsOptions{
+		choice: chosen, args: args, all: c.Bool("a"),
+		running: c.Bool("r"), pending: c.Bool("p"), stopped: c.Bool("s"), ended: c.Bool("d"),
+		wide: c.Bool("w"), json: c.Bool("json"),
+	}, err
+}
+
+// runJobs is ajobs.
+func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
+	queue, err := s.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer queue.Close()
+	jobs, missing, err := o.find(ctx, queue, s.now())
+	if err != nil {
+		return err
+	}
+	if len(o.args) == 0 {
+		inOrder(jobs)
+	}
+	switch {
+	case o.json:
+		err = shell.PrintJSON(out, jobsJSON(jobs))
+	case len(jobs) > 0:
+		table := bsub.JobTable{Wide: o.wide, Reasons: o.pending && !o.running && !o.stopped && !o.ended, FromHost: s.host(), Zone: s.now().Location()}
+		err = table.Write(out, jobs)
+	case len(missing) == 0:
+		fmt.Fprintln(s.stderr, o.nothing())
+	}
+	for _, id := range missing {
+		fmt.Fprintf(s.stderr, "Job <%s> is not found\n", id)
+	}
+	if err == nil && len(missing) > 0 {
+		err = &shell.ExitError{Code: shell.ExitFailure}
+	}
+	return err
+}
+
+// find gives the jobs that are meant, and those that were named and are unknown.
+func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.Time) (jobs []backends.Job, missing []backends.ID, err error) {
+	if len(o.args) > 0 {
+		var ids []backends.ID
+		for _, arg := range o.args {
+			ids = append(ids, arg.IDs()...)
+		}
+		if jobs, err = queue.Jobs(ctx, ids); err != nil {
+			return nil, nil, err
+		}
+		found := byID(jobs)
+		missing = slices.DeleteFunc(ids, func(id backends.ID) bool { return len(found[id]) > 0 })
+	} else {
+		since := now
+		if o.all || o.ended {
+			since = now.Add(-endedFor)
+		}
+		farm, err := queue.Farm(ctx, since)
+		if err != nil {
+			return nil, nil, err
+		}
+		jobs = farm.Jobs
+		if o.all || o.ended {
+			jobs = append(slices.Clip(jobs), farm.Ended...)
+		}
+	}
+	return slices.DeleteFunc(jobs, func(j backends.Job) bool { return !o.has(&j) || !o.wants(j.State) }), missing, nil
+}
+
+// byID gives the jobs by what a user may call them: each by its own ID, the
+// elements of an array also by the array's.
+func byID(jobs []backends.Job) map[backends.ID][]backends.Job {
+	found := map[backends.ID][]backends.Job{}
+	for _, j := range jobs {
+		found[j.ID] = []backends.Job{j}
+		if array := (backends.ID{Job: j.ID.Job}); j.ID.Index > 0 {
+			found[array] = append(found[array], j)
+		}
+	}
+	return found
+}
+
+// wants tells whether jobs in this state are asked for.
+func (o jobsOptions) wants(state backends.State) bool {
+	if o.all || !o.running && !o.pending && !o.stopped && !o.ended {
+		return true
+	}
+	switch state {
+	case backends.Running:
+		return o.running
+	case backends.Pending, backends.Held:
+		return o.pending
+	case backends.Suspended:
+		return o.stopped
+	case backends.Done, backends.Exited:
+		return o.ended
+	}
+	return false
+}
+
+// nothing says that no job is listed, in LSF's words.
+func (o jobsOptions) nothing() string {
+	switch {
+	case o.all:
+		return "No job found"
+	case o.ended:
+		return "No DONE/EXIT job found"
+	case o.running:
+		return "No running job found"
+	case o.pending:
+		return "No pending job found"
+	case o.stopped:
+		return "No suspended job found"
+	}
+	return "No unfinished job found"
+}
+
+// inOrder puts the jobs that have started first, then the others as the queue
+// would start them (priority, then the order of submission that they come in),
+// then those that ended.
+func inOrder(jobs []backends.Job) {
+	rank := func(j *backends.Job) int {
+		switch {
+		case j.State.Ended():
+			return 2
+		case j.State == backends.Pending || j.State == backends.Held:
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(jobs, func(a, b backends.Job) int {
+		if c := cmp.Compare(rank(&a), rank(&b)); c != 0 || rank(&a) != 1 {
+			return c
+		}
+		return cmp.Compare(b.Priority, a.Priority)
+	})
+}

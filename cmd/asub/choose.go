@@ -1,0 +1,104 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// choice says which jobs are meant among all.
+type choice struct {
+	user    string // "": anyone
+	queue   string
+	project string // with or without its step
+	host    string
+	name    string // * stands for any text
+}
+
+func choiceFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "u", Usage: "jobs of `USER`, or of all (default: one's own)"},
+		&cli.StringFlag{Name: "q", Usage: "jobs in `QUEUE`"},
+		&cli.StringFlag{Name: "P", Usage: "jobs of `PROJECT`"},
+		&cli.StringFlag{Name: "J", Usage: "jobs of this `NAME`; * stands for any text"},
+	}
+}
+
+// choiceOf reads choiceFlags (and -m, where a command has it). Where no -u is
+// given, own is the user whose jobs are meant.
+func choiceOf(c *cli.Context, own string) (choice, error) {
+	for _, name := range []string{"u", "q", "P", "J", "m"} {
+		if c.IsSet(name) && c.String(name) == "" {
+			return choice{}, shell.Usagef("option -%s: empty name", name)
+		}
+	}
+	chosen := choice{user: own, queue: c.String("q"), project: c.String("P"), host: c.String("m"), name: c.String("J")}
+	switch user := c.String("u"); user {
+	case "":
+	case "all":
+		chosen.user = ""
+	default:
+		chosen.user = user
+	}
+	return chosen, nil
+}
+
+func (c choice) has(j *backends.Job) bool {
+	return (c.user == "" || j.User == c.user) &&
+		(c.queue == "" || j.Queue == c.queue) &&
+		(c.project == "" || j.Project == c.project || backends.JoinProject(j.Project, j.Step) == c.project) &&
+		(c.host == "" || runsOn(j, c.host)) &&
+		(c.name == "" || matches(c.name, j.Name) || matches(c.name, bsub.JobName(j)))
+}
+
+func runsOn(j *backends.Job, host string) bool {
+	for _, p := range j.Hosts {
+		if p.Host == host {
+			return true
+		}
+	}
+	return false
+}
+
+// matches tells whether a text is what a pattern with * for any text says.
+func matches(pattern, text string) bool {
+	first, rest, star := strings.Cut(pattern, "*")
+	if !star {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, first)
+	if !ok {
+		return false
+	}
+	parts := strings.Split(rest, "*")
+	last := parts[len(parts)-1]
+	for _, part := range parts[:len(parts)-1] {
+		at := strings.Index(text, part)
+		if at < 0 {
+			return false
+		}
+		text = text[at+len(part):]
+	}
+	return strings.HasSuffix(text, last)
+}
+
+// jobArgs reads the words of a command line that name jobs, each once.
+func jobArgs(words []string) ([]bsub.JobArg, error) {
+	var args []bsub.JobArg
+	seen := map[string]bool{}
+	for _, word := range words {
+		arg, err := bsub.ParseJobArg(word)
+		if err != nil {
+			return nil, &shell.ExitError{Code: shell.ExitUsage, Err: err}
+		}
+		if !seen[word] {
+			seen[word] = true
+			args = append(args, arg)
+		}
+	}
+	return args, nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+)
+
+// jobJSON is a job as --json prints it. Times are UTC.
+type jobJSON struct {
+	ID          backends.ID          `json:"id"`
+	Name        string               `json:"name"`
+	User        string               `json:"user"`
+	Project     string               `json:"project"`
+	Step        string               `json:"step"`
+	Queue       string               `json:"queue"`
+	State       backends.State       `json:"state"`
+	Class       string               `json:"class,omitempty"` // pba; else only the ledger knows it
+	Priority    int                  `json:"priority"`
+	Level       string               `json:"level"`
+	Slots       int                  `json:"slots"`
+	Memory      int64                `json:"memory_bytes"`
+	Hosts       []backends.Placement `json:"hosts"`
+	Submitted   time.Time            `json:"submitted"`
+	Started     *time.Time           `json:"started,omitempty"`
+	Finished    *time.Time           `json:"finished,omitempty"`
+	ExitCode    *int                 `json:"exit_code,omitempty"`
+	Requeues    int                  `json:"requeues"`
+	PreemptMode string               `json:"preempt_mode"`
+	Reason      string               `json:"reason,omitempty"`
+}
+
+func jobsJSON(jobs []backends.Job) []jobJSON {
+	all := make([]jobJSON, len(jobs))
+	for i := range jobs {
+		all[i] = jsonOf(&jobs[i])
+	}
+	return all
+}
+
+func jsonOf(j *backends.Job) jobJSON {
+	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing is believed
+	out := jobJSON{
+		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, State: j.State,
+		Priority: j.Priority.Value(), Level: j.Priority.Level().String(), Slots: j.Slots, Memory: j.Memory, Hosts: j.Hosts,
+		Submitted: j.Submitted.UTC(), Started: given(j.Started), Finished: given(j.Ended),
+		Requeues: j.Requeues, PreemptMode: tag.Preempt.String(), Reason: j.Reason,
+	}
+	if j.Priority.Level() >= backends.LevelPBA {
+		out.Class = "pba"
+	}
+	if out.Hosts == nil {
+		out.Hosts = []backends.Placement{}
+	}
+	if j.State.Ended() {
+		out.ExitCode = &j.ExitCode
+	}
+	return out
+}
+
+func given(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// hostJSON is a host as --json prints it.
+type hostJSON struct {
+	Name      string `json:"name"`
+	State     string `json:"state"` // ok closed down
+	Slots     int    `json:"slots"`
+	Memory    int64  `json:"memory_bytes"`
+	Running   int    `json:"running_slots"`
+	Suspended int    `json:"suspended_slots"`
+}
+
+func hostsJSON(hosts []bsub.HostUse) []hostJSON {
+	all := make([]hostJSON, len(hosts))
+	for i, h := range hosts {
+		all[i] = hostJSON{h.Name, h.State.String(), h.Slots, h.Memory, h.Running, h.SystemSuspended + h.UserSuspended}
+	}
+	return all
+}
