@@ -99,7 +99,11 @@ func testHoldUntil(s *suite) {
 	s.do("hold until", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0], Until: hour}, {ID: ids[1], Until: hour}}))
 	s.open(g)
 	s.awaitState(ids[2], backends.Done)
-	s.do("release by the owner", s.Backend.Release(s.ctx, ids[:2]))
+	for _, err := range s.Backend.Release(s.ctx, ids[:2]) {
+		if err != nil && !errors.Is(err, backends.ErrWrongState) { // nothing of its owner's to release
+			s.Errorf("release of a job that the engine holds: %v", err)
+		}
+	}
 	s.awaitState(s.submitOne(s.short(1)), backends.Done)
 	for _, id := range ids[:2] {
 		if j := s.look(id); j.State != backends.Pending || j.Eligible() || j.HeldUntil.IsZero() {

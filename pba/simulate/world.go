@@ -34,6 +34,9 @@ type Config struct {
 	// Watch, where it is not nil, is told every effect in order. It must not
 	// call the World.
 	Watch func(at time.Time, e manager.Effect)
+	// WatchEnd, where it is not nil, is told of every run whose processes are
+	// gone, before the manager is. It must not call the World.
+	WatchEnd func(at time.Time, id backends.ID, run int)
 }
 
 // World is a queue and its hosts under virtual time. Time passes in Advance
@@ -47,6 +50,7 @@ type World struct {
 	now     time.Time
 	woken   time.Time // the last wake that was served
 	watch   func(time.Time, manager.Effect)
+	onEnd   func(time.Time, backends.ID, int)
 	ages    time.Duration
 	ageCap  int
 
@@ -72,7 +76,7 @@ type run struct {
 // New makes a world with all its hosts up and no job.
 func New(cfg Config) *World {
 	w := &World{
-		manager: manager.New(cfg.Manager), now: cfg.Start, watch: cfg.Watch,
+		manager: manager.New(cfg.Manager), now: cfg.Start, watch: cfg.Watch, onEnd: cfg.WatchEnd,
 		ages: cfg.Manager.AgeingInterval, ageCap: cfg.Manager.AgeingCap,
 		work: map[backends.ID]Work{}, runs: map[backends.ID]*run{},
 	}
@@ -125,9 +129,7 @@ func (w *World) End(id backends.ID, exitCode int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if r := w.runs[id]; r != nil {
-		w.drop(r)
-		delete(w.runs, id)
-		w.step(manager.Ended{ID: id, Run: r.number, ExitCode: exitCode})
+		w.end(id, r, exitCode)
 	}
 }
 
@@ -185,9 +187,16 @@ func (w *World) endFirst() {
 	if !r.killAt.IsZero() && !r.killAt.After(first.at) {
 		code = r.killed
 	}
+	w.end(first.id, r, code)
+}
+
+func (w *World) end(id backends.ID, r *run, exitCode int) {
 	w.drop(r)
-	delete(w.runs, first.id)
-	w.step(manager.Ended{ID: first.id, Run: r.number, ExitCode: code})
+	delete(w.runs, id)
+	if w.onEnd != nil {
+		w.onEnd(w.now, id, r.number)
+	}
+	w.step(manager.Ended{ID: id, Run: r.number, ExitCode: exitCode})
 }
 
 func (w *World) step(e manager.Event) manager.Result {
