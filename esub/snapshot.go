@@ -187,6 +187,9 @@ func Open(src io.ReaderAt, size int64) (*Reader, error) {
 	r.identity = binary.LittleEndian.Uint64(head[24:])
 	r.projects = int(binary.LittleEndian.Uint32(head[40:]))
 	r.pools = int(binary.LittleEndian.Uint32(head[44:]))
+	if r.head+int64(r.projects)*indexSize > size || int64(r.pools) > size {
+		return nil, corrupt("impossible header")
+	}
 	return r, r.decodeSettings(head[headerSize:])
 }
 

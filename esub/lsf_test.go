@@ -1,0 +1,221 @@
+package esub
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+// The parameter file of a real cluster, quotes, dollars and all.
+func TestParseARealParameterFile(t *testing.T) {
+	data, err := os.ReadFile("testdata/lava.parm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	params, err := ParseParams(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(params) != 24 {
+		t.Errorf("%d parameters, want 24", len(params))
+	}
+	if name, _ := params.Get("LSB_SUB_JOB_NAME"); name != "name with \"quotes\" $HOME \\ `x`" {
+		t.Errorf("job name %q", name)
+	}
+	want := Request{
+		Project: "chipA:synthesis", Queue: "normal", Slots: 2, Memory: 100 << 20, Preempt: "suspend",
+		Description: "a description", Exclusive: true, HasProject: true,
+	}
+	if diff := cmp.Diff(want, params.Request(envOf("ALLOTMENT_PREEMPT=suspend"), 1024)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if !bytes.Equal(EncodeParams(params), data) {
+		t.Error("it is not written as it was read")
+	}
+}
+
+func TestParamsRequest(t *testing.T) {
+	for name, test := range map[string]struct {
+		file string
+		env  []string
+		want Request
+	}{
+		"nothing":        {"", nil, Request{}},
+		"defaults":       {"", []string{"LSB_DEFAULTPROJECT=chipA", "LSB_DEFAULTQUEUE=night idle"}, Request{Project: "chipA", Queue: "night"}},
+		"own choice":     {"LSB_SUB_PROJECT_NAME=\"chipB\"\nLSB_SUB_QUEUE=\"day night\"\n", []string{"LSB_DEFAULTPROJECT=chipA", "LSB_DEFAULTQUEUE=night"}, Request{Project: "chipB", HasProject: true, Queue: "day"}},
+		"-M in KB":       {"LSB_SUB_RLIMIT_RSS=4000\n", nil, Request{Memory: 4000 << 10}},
+		"rusage":         {"LSB_SUB_RLIMIT_RSS=4000\nLSB_SUB_RES_REQ=\"select[mem>9] rusage[lic=1, mem=2GB:duration=5] span[hosts=1]\"\n", nil, Request{Memory: 2 << 30}},
+		"two rusages":    {"LSB_SUB_RES_REQ=\"{rusage[mem=10]} || {rusage[mem=1.5g]}\"\n", nil, Request{Memory: 3 << 29}},
+		"odd rusage":     {"LSB_SUB_RES_REQ=\"rusage[mem=x] rusage[mem=-5] rusage[mem=1e300] rusage[mem=NaN] rusage[mem=\"\n", nil, Request{}},
+		"interactive":    {"LSB_SUB_INTERACTIVE=Y\nLSB_SUB_PTY=Y\n", nil, Request{Interactive: true}},
+		"-rn":            {"LSB_SUB_RERUNNABLE=N\n", nil, Request{NoRequeue: true}},
+		"-r":             {"LSB_SUB_RERUNNABLE=Y\n", nil, Request{}},
+		"bmod":           {"LSB_SUB_MODIFY=Y\nLSB_SUB_QUEUE=\"night\"\n", []string{"LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true, Queue: "night"}},
+		"bmod in env":    {"", []string{"LSB_SUB_MODIFY=Y"}, Request{Modify: true}},
+		"bmod -Pn":       {"LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=SUB_RESET\nLSB_SUB_JOB_DESCRIPTION=SUB_RESET\n", nil, Request{Modify: true, HasProject: true}},
+		"-P SUB_RESET":   {"LSB_SUB_PROJECT_NAME=\"SUB_RESET\"\n", nil, Request{Project: "SUB_RESET", HasProject: true}},
+		"absurd numbers": {"LSB_SUB_NUM_PROCESSORS=99999999999999999999\nLSB_SUB_RLIMIT_RSS=-1\n", nil, Request{Slots: 1<<63 - 1}},
+	} {
+		params, err := ParseParams([]byte(test.file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, params.Request(envOf(test.env...), 1024)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// R3: what bsub never writes is an error, not a guess.
+func TestParseParamsRefuses(t *testing.T) {
+	for name, file := range map[string]string{
+		"no value":             "LSB_SUB_QUEUE\n",
+		"a missing quote":      "LSB_SUB_QUEUE=\"normal\n",
+		"a missing quote, two": "LSB_SUB_QUEUE=\"normal\nLSB_SUB_HOLD=Y\n",
+		"text after a string":  "LSB_SUB_QUEUE=\"normal\"x\n",
+		"CRLF":                 "LSB_SUB_QUEUE=\"normal\"\r\nLSB_SUB_HOLD=Y\r\n",
+		"CRLF, bare":           "LSB_SUB_HOLD=Y\r\n",
+		"a NUL":                "LSB_SUB_QUEUE=\"nor\x00mal\"\n",
+		"a NUL, bare":          "LSB_SUB_HOLD=\x00\n",
+		"an escape":            "LSB_SUB_QUEUE=\"\x1b[31m\"\n",
+		"a command":            "rm -rf /\n",
+		"a bare text":          "LSB_SUB_QUEUE=a b\n",
+		"single quotes":        "LSB_SUB_QUEUE='normal'\n",
+		"twice":                "LSB_SUB_HOLD=Y\nLSB_SUB_HOLD=Y\n",
+		"a value of 10 MB":     "LSB_SUB_JOB_NAME=\"" + strings.Repeat("x", 10<<20) + "\"\n",
+		"a value of 2 MB":      "LSB_SUB_JOB_NAME=\"" + strings.Repeat("x", 2<<20) + "\"\n",
+		"a bare one of 2 MB":   "LSB_SUB_HOLD=" + strings.Repeat("x", 2<<20) + "\n",
+		"no key":               "=\"x\"\n",
+		"nothing but a quote":  "LSB_SUB_QUEUE=\"",
+		"a backslash":          "LSB_SUB_QUEUE=\"\\",
+		"an escaped quote":     "LSB_SUB_QUEUE=\"\\\"x",
+	} {
+		if params, err := ParseParams([]byte(file)); err == nil {
+			t.Errorf("%s: taken as %d parameters", name, len(params))
+		}
+	}
+}
+
+// A string that ends in a backslash looks like one that goes on; what follows
+// decides.
+func TestParseParamsBackslashAtTheEnd(t *testing.T) {
+	want := Params{{Key: "LSB_SUB_JOB_NAME", Value: `C:\`}, {Key: "LSB_SUB_QUEUE", Value: "a \" b\n\"c\""}}
+	got, err := ParseParams(EncodeParams(want))
+	if err != nil || !cmp.Equal(want, got) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestParamsRoundTrip(t *testing.T) {
+	key := rapid.StringMatching(`LSB_SUB[0-9]?_[A-Z]{1,8}`)
+	// A newline and KEY= behind a quote can't be told from a new line (see
+	// ParseParams), so that no = is drawn.
+	value := rapid.OneOf(rapid.StringMatching(`[ -<>-~\n\t]{0,20}`), rapid.StringMatching(`["\\\n a]{0,8}`), rapid.Just("grüße"))
+	rapid.Check(t, func(t *rapid.T) {
+		params := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) Param {
+			if rapid.Bool().Draw(t, "bare") {
+				return Param{Key: key.Draw(t, "key"), Value: rapid.StringMatching(`[0-9A-Z_]{0,10}`).Draw(t, "bare value"), Bare: true}
+			}
+			return Param{Key: key.Draw(t, "key"), Value: value.Draw(t, "value")}
+		}), 0, 8, func(p Param) string { return p.Key }).Draw(t, "params")
+		got, err := ParseParams(EncodeParams(params))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Params(params), got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// LSF ignores a value with \" and reads lines; so nothing of the kind is ever
+// written, and what is written is read as it was meant.
+func TestModifyIsTakeable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := Decision{
+			Queue: rapid.String().Draw(t, "queue"), Priority: 3020, Describe: true,
+			Text: rapid.OneOf(rapid.String(), rapid.StringN(4000, 5000, 12000), rapid.StringMatching(`["\\\n;]*`)).Draw(t, "text"),
+		}
+		data := EncodeParams(d.Modify())
+		if bytes.Contains(data, []byte(`\"`)) {
+			t.Errorf("%q has \\\"", data)
+		}
+		got, ignored := ParseModify(data)
+		if len(ignored) > 0 || !cmp.Equal(got, d.Modify()) {
+			t.Errorf("%q gives %+v, ignored %q", data, got, ignored)
+		}
+		for _, p := range got {
+			if len(p.Value) > maxDescription || (utf8.ValidString(d.Text) && !utf8.ValidString(p.Value)) {
+				t.Errorf("%d bytes, valid %t", len(p.Value), utf8.ValidString(p.Value))
+			}
+		}
+	})
+	if d := (Decision{Reject: true, Queue: "low", Describe: true}); d.Modify() != nil {
+		t.Error("a rejected job is changed")
+	}
+	d := Decision{Queue: "low", Priority: 3020, Describe: true, Text: `say "hello" \`}
+	want := "LSB_SUB_QUEUE=\"low\"\nLSB_SUB2_JOB_PRIORITY=3020\nLSB_SUB_JOB_DESCRIPTION=\"say 'hello' \"\n"
+	if got := string(EncodeParams(d.Modify())); got != want {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// Sites' scripts write modify files by echo.
+func TestParseModify(t *testing.T) {
+	got, ignored := ParseModify([]byte("# night\nLSB_SUB_QUEUE=\"night\"\r\nLSB_SUB_PROJECT_NAME='chip A'\n\nLSB_SUB_HOLD=Y\n  LSB_SUB_QUEUE = late  \n" +
+		"LSB_SUB_X=\"a\\\"b\"\nLSB_SUB_Y=\"open\nnonsense\nLSB_SUB_Z=\"a\x01b\"\nLSB_SUB_EMPTY=\nLSB_SUB_V=\"x\\\"\n"))
+	want := Params{
+		{Key: "LSB_SUB_QUEUE", Value: "late", Bare: true}, {Key: "LSB_SUB_PROJECT_NAME", Value: "chip A"},
+		{Key: "LSB_SUB_HOLD", Value: "Y", Bare: true}, {Key: "LSB_SUB_EMPTY", Bare: true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if len(ignored) != 5 {
+		t.Errorf("ignored %q", ignored)
+	}
+	for _, line := range ignored {
+		if strings.ContainsAny(line, "\x01\n") {
+			t.Errorf("%q goes to a terminal", line)
+		}
+	}
+}
+
+func FuzzParmFile(f *testing.F) {
+	if data, err := os.ReadFile("testdata/lava.parm"); err == nil {
+		f.Add(data)
+	}
+	f.Add([]byte("LSB_SUB_JOB_NAME=\"C:\\\"\nLSB_SUB_HOLD=Y"))
+	f.Add([]byte("A=\"\\\"\n\nB=\"\n\"\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		changes, _ := ParseModify(data)
+		changes.With(changes)
+		params, err := ParseParams(data)
+		if err != nil {
+			return
+		}
+		params.Request(func(string) string { return "" }, 0)
+		again, err := ParseParams(EncodeParams(params))
+		if err != nil || !cmp.Equal(params, again, cmpopts.EquateEmpty()) {
+			t.Errorf("%q gives %+v, written and read again %+v, %v", data, params, again, err)
+		}
+	})
+}
+
+func envOf(entries ...string) func(string) string {
+	return func(name string) string {
+		for _, entry := range entries {
+			if key, value, _ := strings.Cut(entry, "="); key == name {
+				return value
+			}
+		}
+		return ""
+	}
+}
