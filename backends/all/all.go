@@ -10,18 +10,19 @@ import (
 	"github.com/allotment-hpc/allotment/internal/home"
 )
 
-// Config is what the backends need of the config file and of this run.
-type Config struct {
+// Options are what the backends need of the config file and of this run.
+type Options struct {
 	Paths home.Paths
 	Miniq miniq.Config
 	Start bool // a queue that belongs to this run is started when it is not running
 }
 
-// Open opens the queue of a name. It asks nothing of it yet.
-func Open(name string, c Config) (backends.Backend, error) {
+// Open opens the queue of a name. Nothing is asked of it yet.
+func Open(name string, o Options) (backends.Backend, error) {
 	switch name {
 	case "miniq":
-		return miniq.Open(miniq.Options{Paths: c.Paths, Config: c.Miniq, Start: c.Start}), nil
+		return miniq.Open(miniq.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start}), nil
+	default:
+		return nil, fmt.Errorf("backend %q is not known; known: miniq", name)
 	}
-	return nil, fmt.Errorf("backend %q is unknown (known: miniq): set `backend:` in the config file", name)
 }
