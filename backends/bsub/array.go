@@ -120,14 +120,14 @@ func ParseJobArg(s string) (JobArg, error) {
 	number, list, indexed := strings.Cut(s, "[")
 	id, err := backends.ParseID(number)
 	if err != nil {
-		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck,revive // LSF's own words
+		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck // LSF's own words
 	}
 	if !indexed {
 		return JobArg{Job: id.Job}, nil
 	}
 	list, closed := strings.CutSuffix(list, "]")
 	if !closed {
-		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck,revive // LSF's own words
+		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck // LSF's own words
 	}
 	indices, err := ParseIndices(list)
 	if err != nil {

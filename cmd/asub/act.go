@@ -65,12 +65,12 @@ const (
 
 // Why a job can't be acted upon, in LSF's words where it has some.
 var (
-	errFinished   = errors.New("Job has already finished")     //nolint:staticcheck,revive // LSF's own words
-	errNotStarted = errors.New("Job has not started yet")      //nolint:staticcheck,revive // LSF's own words
-	errStopped    = errors.New("Job has already been stopped") //nolint:staticcheck,revive // in their manner
-	errNotStopped = errors.New("Job is not stopped")           //nolint:staticcheck,revive // in their manner
-	errNoJob      = errors.New("No matching job found")        //nolint:staticcheck,revive // LSF's own words
-	errDenied     = errors.New("User permission denied")       //nolint:staticcheck,revive // LSF's own words
+	errFinished   = errors.New("Job has already finished")     //nolint:staticcheck // LSF's own words
+	errNotStarted = errors.New("Job has not started yet")      //nolint:staticcheck // LSF's own words
+	errStopped    = errors.New("Job has already been stopped") //nolint:staticcheck // in their manner
+	errNotStopped = errors.New("Job is not stopped")           //nolint:staticcheck // in their manner
+	errNoJob      = errors.New("No matching job found")        //nolint:staticcheck // LSF's own words
+	errDenied     = errors.New("User permission denied")       //nolint:staticcheck // LSF's own words
 )
 
 // deed is a command's way with jobs.
@@ -95,7 +95,7 @@ func (d deed) run(ctx context.Context, s site, o actOptions, out io.Writer) erro
 	if err != nil {
 		return err
 	}
-	defer queue.Close()
+	defer func() { _ = queue.Close() }()
 	targets, err := o.find(ctx, queue, s)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func runHosts(ctx context.Context, s site, o hostsOptions, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	defer queue.Close()
+	defer func() { _ = queue.Close() }()
 	farm, err := queue.Farm(ctx, s.now())
 	if err != nil {
 		return err

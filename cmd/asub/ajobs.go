@@ -77,7 +77,7 @@ func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer queue.Close()
+	defer func() { _ = queue.Close() }()
 	jobs, missing, err := o.find(ctx, queue, s.now())
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	defer queue.Close()
+	defer func() { _ = queue.Close() }()
 	submitted, err := s.submit(ctx, queue, request.Spec, s.stderr)
 	if err != nil {
 		return err
