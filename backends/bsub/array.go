@@ -1,6 +1,7 @@
 package bsub
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -120,14 +121,14 @@ func ParseJobArg(s string) (JobArg, error) {
 	number, list, indexed := strings.Cut(s, "[")
 	id, err := backends.ParseID(number)
 	if err != nil {
-		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck // LSF's own words
+		return JobArg{}, illegalJobID(s)
 	}
 	if !indexed {
 		return JobArg{Job: id.Job}, nil
 	}
 	list, closed := strings.CutSuffix(list, "]")
 	if !closed {
-		return JobArg{}, fmt.Errorf("%s: Illegal job ID.", Visible(s)) //nolint:staticcheck // LSF's own words
+		return JobArg{}, illegalJobID(s)
 	}
 	indices, err := ParseIndices(list)
 	if err != nil {
@@ -135,6 +136,9 @@ func ParseJobArg(s string) (JobArg, error) {
 	}
 	return JobArg{Job: id.Job, Indices: indices}, nil
 }
+
+// illegalJobID says so in LSF's own words.
+func illegalJobID(s string) error { return errors.New(Visible(s) + ": Illegal job ID.") }
 
 // IDs are the IDs that the argument names; the array's own for a whole array.
 func (a JobArg) IDs() []backends.ID {
