@@ -1,0 +1,285 @@
+package laws
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/simulate"
+)
+
+// law names one of the laws of design section 4.
+type law int
+
+const (
+	lawCharge law = iota
+	lawTrigger
+	lawBeyond
+	lawUse
+	lawOrder
+	lawSame
+	lawSettled
+	lawReleased
+	lawCapacity
+	crash // no law of the design: nothing panics
+	laws
+)
+
+// share is something that enough farms must have met for the laws to mean much.
+type share int
+
+const (
+	reclaimed share = iota
+	suspended
+	capped
+	refused
+	crossed // a pool's shrinking below what it held
+	shares
+)
+
+func (s share) String() string {
+	return [...]string{"reclaimed", "suspended", "hit a cap", "refused all or nothing", "crossed a pool's shrinking"}[s]
+}
+
+// outcome is what one farm came to.
+type outcome struct {
+	broken [laws]string // the first breach of each law; "": none
+	met    [shares]bool
+}
+
+// drive runs one farm.
+type drive struct {
+	farm
+	outcome
+
+	world  *simulate.World
+	ctx    context.Context
+	groups map[string][]string
+	ledger pba.MemoryLedger
+	engine pba.Engine
+	at     int           // the cycle that runs
+	ids    []backends.ID // by index of Jobs; zero: not submitted
+	events []happening
+	usage  *usage
+	queue  []backends.Job // pending jobs in the queue's order after the last cycle
+}
+
+// happening is what users do.
+type happening struct {
+	at   time.Time
+	job  int
+	what func(d *drive, job int)
+}
+
+func run(f farm) (out outcome) {
+	u := newUsage(f.hosts())
+	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u}
+	d.world = simulate.New(simulate.Config{
+		Manager: manager.Config{AgeingInterval: cycle, AgeingCap: 69, ReserveAfter: 10 * time.Minute},
+		Hosts:   f.hosts(), Start: start(), Watch: u.watch, WatchEnd: u.ended,
+	})
+	d.engine = pba.Engine{
+		Backend: d.world, Ledger: &d.ledger,
+		Rules: func(context.Context, time.Time) (pba.Rules, error) {
+			return pba.Rules{Policy: d.policy(d.at)}, nil
+		},
+		Groups: func(context.Context, []string) (map[string][]string, error) { return d.groups, nil },
+	}
+	defer func() {
+		out = d.outcome
+		if why := recover(); why != nil {
+			out.broken[crash] = fmt.Sprintf("%v after the start: %v\n%s", d.world.Now().Sub(start()), why, debug.Stack())
+		}
+	}()
+	d.schedule()
+	for c := range f.Missed {
+		d.advance(start().Add(time.Duration(c+1) * cycle))
+		if !f.Missed[c] {
+			d.cycle(c)
+		}
+	}
+	d.finish()
+	if u.broken != "" {
+		d.breach(lawCapacity, "%s", u.broken)
+	}
+	return out
+}
+
+// breach notes that a law is broken; the first time counts.
+func (d *drive) breach(l law, format string, args ...any) {
+	if d.broken[l] == "" {
+		at := d.world.Now().Sub(start())
+		d.broken[l] = fmt.Sprintf("%v after the start: ", at) + fmt.Sprintf(format, args...)
+	}
+}
+
+func (d *drive) schedule() {
+	add := func(at, job int, what func(*drive, int)) {
+		d.events = append(d.events, happening{start().Add(seconds(at)), job, what})
+	}
+	for i, j := range d.Jobs {
+		add(j.At, i, (*drive).submit)
+		if j.Killed > 0 {
+			add(j.At+j.Killed, i, func(d *drive, i int) { d.world.Kill(d.ctx, d.ids[i:i+1]) })
+		}
+		if j.Hold {
+			add(j.At+90, i, func(d *drive, i int) { d.world.Release(d.ctx, d.ids[i:i+1]) })
+		}
+	}
+	slices.SortStableFunc(d.events, func(a, b happening) int { return a.at.Compare(b.at) })
+}
+
+func (d *drive) submit(i int) {
+	j := &d.Jobs[i]
+	work := simulate.Work{Takes: seconds(j.Takes), KillDelay: seconds(j.KillDelay)}
+	id, err := d.world.SubmitWork(manager.By{User: userName(j.User)}, j.spec(), work)
+	if err != nil {
+		panic(fmt.Sprintf("submit job %d: %v\n%v", i+1, err, d.farm))
+	}
+	d.ids[i] = id
+}
+
+// advance lets time pass, and users do what they do.
+func (d *drive) advance(to time.Time) {
+	for len(d.events) > 0 && !d.events[0].at.After(to) {
+		e := d.events[0]
+		d.events = d.events[1:]
+		d.world.Advance(e.at)
+		e.what(d, e.job)
+	}
+	d.world.Advance(to)
+}
+
+func (d *drive) snapshot() *backends.Farm {
+	farm, err := d.world.Farm(d.ctx, d.ledger.Memory.EndedSince)
+	if err != nil {
+		panic(err)
+	}
+	return farm
+}
+
+// cycle is one run of the engine, judged.
+func (d *drive) cycle(c int) {
+	d.noteShrinking(c)
+	first := d.once(c)
+	if !d.Again[c] {
+		return
+	}
+	const enough = 5
+	putOff := slices.ContainsFunc(first.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, "max_victims") })
+	for n := 1; ; n++ {
+		d.world.Advance(d.world.Now())
+		next := d.once(c)
+		for _, a := range next.Actions {
+			if (a.Verb == plan.Requeue || a.Verb == plan.Suspend) && !putOff {
+				d.breach(lawSettled, "plan %d in the same settled instant takes back again: %+v", n+1, a)
+			}
+		}
+		switch {
+		case len(next.Actions) == 0:
+			return
+		case n == enough:
+			if !putOff {
+				d.breach(lawSettled, "plan %d in the same settled instant still acts: %+v", n+1, next.Actions)
+			}
+			return
+		}
+	}
+}
+
+// once runs the engine's cycle and judges what it planned and did.
+func (d *drive) once(c int) *plan.Plan {
+	d.at = c
+	r, err := d.engine.Cycle(d.ctx, d.world.Now)
+	if err != nil || r.Note != "" {
+		panic(fmt.Sprintf("cycle %d: %v; %s", c, err, r.Note))
+	}
+	d.judgeStarts(r.State.Farm)
+	newJudge(d, &r.State, &r.Rules.Policy, &r.Plan).plan(c)
+	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
+	d.met[refused] = d.met[refused] || skipped(&r.Plan, "can't be met in full")
+	for _, o := range r.Outcomes {
+		verb := r.Plan.Actions[o.Action].Verb
+		if o.Result == ledger.Done && (verb == plan.Requeue || verb == plan.Suspend) {
+			d.met[reclaimed] = true
+			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
+		}
+	}
+	d.judgeQueue(&r.Plan)
+	return &r.Plan
+}
+
+func skipped(p *plan.Plan, reason string) bool {
+	return slices.ContainsFunc(p.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, reason) })
+}
+
+// noteShrinking notes a pool that falls below what is charged to it.
+func (d *drive) noteShrinking(c int) {
+	if c == 0 || d.met[crossed] || !slices.ContainsFunc(d.Shrinks, func(s shrinkCase) bool { return s.Cycle == c }) {
+		return
+	}
+	held := map[int64]int{}
+	farm := d.snapshot()
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		if m := d.ledger.Memory.Jobs[j.ID]; m.Pool != 0 && m.Kept == 0 {
+			held[m.Pool] += j.Slots
+		}
+	}
+	before, after := d.policy(c-1), d.policy(c)
+	for _, a := range before.Allocations {
+		guarantee := 0
+		for _, b := range after.Allocations {
+			if a.ID == b.ID {
+				guarantee = b.Guarantee
+			}
+		}
+		if guarantee < a.Guarantee && held[a.ID] > guarantee {
+			d.met[crossed] = true
+		}
+	}
+}
+
+// finish lets everything come to its end, with the engine or without it, and
+// looks for what was left behind (law 8). After a while an engine that is alive
+// runs only when something happens, which saves most of the cycles.
+func (d *drive) finish() {
+	const (
+		limit  = 5000
+		steady = 15
+	)
+	last := len(d.Missed) - 1
+	for n := range limit {
+		at, ok := d.world.Next()
+		if len(d.events) > 0 && (!ok || d.events[0].at.Before(at)) {
+			at, ok = d.events[0].at, true
+		}
+		if !ok {
+			break
+		}
+		if d.EngineDies {
+			d.advance(at)
+			continue
+		}
+		if now := d.world.Now(); n < steady || at.Sub(now) < cycle {
+			at = now.Add(cycle)
+		}
+		d.advance(at)
+		d.once(last)
+	}
+	if !d.EngineDies {
+		for range 3 { // the last reclaims are closed, and their jobs forgotten
+			d.advance(d.world.Now().Add(cycle))
+			d.once(last)
+		}
+	}
+	d.left(d.snapshot())
+}

@@ -1,0 +1,348 @@
+package laws
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// farm is one random farm with all that will happen on it. Times are seconds
+// from its start. It is plain data, so that a failure prints as one.
+type farm struct {
+	Hosts   []hostCase
+	Members [][]bool // by project, then user: who is in its group
+	Pools   []poolCase
+	Jobs    []jobCase
+	Shrinks []shrinkCase
+	Missed  []bool // by cycle: the engine did not run
+	Again   []bool // by cycle: it runs until it has nothing to do (law 7)
+	Threshold, MinRuntime,
+	HoldLimit, Grace, MaxVictims, MaxPerProject int
+	MaxRequeues int
+	Headroom    float64
+	EngineDies  bool // after the last cycle; else it runs on until all is over
+}
+
+type hostCase struct{ Slots, Memory int } // GiB; 0: not managed
+
+type poolCase struct {
+	Project, Guarantee int
+	User               int // -1: all
+	Step               string
+}
+
+type jobCase struct {
+	At, Takes, KillDelay int
+	User, Project        int // Project -1: none
+	Step                 string
+	Slots, Memory        int // GiB in all
+	Host                 int // the one that it asks for; -1: any
+	Killed               int // by its owner, so long after At; 0: not
+	RunLimit             int
+	OneHost, Suspend, NoRequeue, Interactive,
+	Exclusive, Hold bool
+}
+
+type shrinkCase struct{ Cycle, Pool, Guarantee int }
+
+const (
+	users    = 4
+	cycle    = 20 * time.Second
+	gigabyte = 1 << 30
+)
+
+func start() time.Time { return time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC) }
+
+func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
+
+// String prints a farm line by line, and of each job only what is not usual.
+func (f farm) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "hosts %+v\nmembers %v\npools %+v\nshrinks %+v\n", f.Hosts, f.Members, f.Pools, f.Shrinks)
+	fmt.Fprintf(&b, "cycles %d, missed %v, again %v, engine dies %v\n", len(f.Missed), trues(f.Missed), trues(f.Again), f.EngineDies)
+	fmt.Fprintf(&b, "threshold %d min_runtime %d hold_limit %d grace %d max_victims %d per_project %d max_requeues %d headroom %v\n",
+		f.Threshold, f.MinRuntime, f.HoldLimit, f.Grace, f.MaxVictims, f.MaxPerProject, f.MaxRequeues, f.Headroom)
+	for i, j := range f.Jobs {
+		fmt.Fprintf(&b, "job %d at %d takes %d u%d p%d slots %d", i+1, j.At, j.Takes, j.User, j.Project, j.Slots)
+		for _, field := range []struct {
+			name string
+			set  bool
+			is   any
+		}{
+			{"step", j.Step != "", j.Step}, {"memory", j.Memory != 0, j.Memory}, {"host", j.Host >= 0, j.Host + 1},
+			{"killed", j.Killed != 0, j.Killed}, {"limit", j.RunLimit != 0, j.RunLimit}, {"kill delay", j.KillDelay != 0, j.KillDelay},
+			{"spans", !j.OneHost, ""}, {"suspend", j.Suspend, ""}, {"no requeue", j.NoRequeue, ""},
+			{"interactive", j.Interactive, ""}, {"exclusive", j.Exclusive, ""}, {"hold", j.Hold, ""},
+		} {
+			if field.set {
+				fmt.Fprint(&b, ", ", field.name, " ", field.is)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func trues(flags []bool) (at []int) {
+	for i, f := range flags {
+		if f {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// dice are the generators that a farm is drawn with, made once.
+type dice struct {
+	hosts, slots, memory, projects, pools, guarantee, user, load, cycles,
+	takes, early, late, width, gigs, project, host, fate, delay, percent, shrinks *rapid.Generator[int]
+}
+
+func newDice() dice {
+	among := func(n ...int) *rapid.Generator[int] { return rapid.SampledFrom(n) }
+	return dice{
+		hosts: rapid.IntRange(1, 12), slots: among(4, 2, 8, 1, 3, 6), memory: among(4, 0, 8, 4),
+		projects: rapid.IntRange(1, 3), pools: among(1, 1, 2, 3), guarantee: rapid.IntRange(1, 24),
+		user: rapid.IntRange(0, users-1), load: among(2, 1, 3, 4), cycles: rapid.IntRange(8, 22),
+		takes: among(120, 300, 30, 60, 200, 600, 5), early: rapid.IntRange(0, 30), late: rapid.IntRange(31, 240),
+		width: among(1, 1, 1, 2, 1, 1, 3, 4, 1, 8), gigs: among(0, 0, 0, 1, 0, 2, 4, 0, 6, 12),
+		project: rapid.IntRange(0, 4), host: rapid.IntRange(0, 41), fate: rapid.IntRange(0, 63),
+		delay: among(0, 0, 0, 0, 5, 0, 30, 0, 0, 90), percent: rapid.IntRange(0, 99), shrinks: among(0, 1, 2, 0),
+	}
+}
+
+// farms draws farms that are likely to be full when the holders of guarantees
+// come: a first wave of jobs, most of them of one project, then the others'.
+func farms() *rapid.Generator[farm] {
+	d := newDice()
+	return rapid.Custom(func(t *rapid.T) farm {
+		var f farm
+		total := 0
+		for range d.hosts.Draw(t, "hosts") {
+			h := hostCase{Slots: d.slots.Draw(t, "slots")}
+			h.Memory = h.Slots * d.memory.Draw(t, "memory per slot")
+			f.Hosts = append(f.Hosts, h)
+			total += h.Slots
+		}
+		f.drawPools(t, d, total)
+		cycles := d.cycles.Draw(t, "cycles")
+		n := min(200, max(2, total*d.load.Draw(t, "load")))
+		for i := range n {
+			f.Jobs = append(f.Jobs, f.drawJob(t, d, i < n*3/5, cycles))
+		}
+		f.drawEngine(t, d, cycles)
+		return f
+	})
+}
+
+func (f *farm) drawPools(t *rapid.T, d dice, total int) {
+	projects := d.projects.Draw(t, "projects") + 1
+	left := max(1, total*85/100)
+	for p := range projects {
+		members := make([]bool, users)
+		for u := range members {
+			members[u] = d.percent.Draw(t, "member") < 85
+		}
+		f.Members = append(f.Members, members)
+		if p == 0 && d.percent.Draw(t, "no pool") < 70 {
+			continue // who fills the farm has often no guarantee
+		}
+		for range d.pools.Draw(t, "pools") {
+			g := min(left, d.guarantee.Draw(t, "guarantee"))
+			if g == 0 {
+				break
+			}
+			left -= g
+			pool := poolCase{Project: p, Guarantee: g, User: -1}
+			switch kind := d.percent.Draw(t, "kind of pool"); {
+			case kind >= 90:
+				pool.User, pool.Step = d.user.Draw(t, "user"), "s"
+			case kind >= 75:
+				pool.Step = "s"
+			case kind >= 60:
+				pool.User = d.user.Draw(t, "user")
+			}
+			f.Pools = append(f.Pools, pool)
+		}
+	}
+}
+
+func (f *farm) drawJob(t *rapid.T, d dice, early bool, cycles int) jobCase {
+	j := jobCase{
+		Takes: d.takes.Draw(t, "takes"), User: d.user.Draw(t, "user"), Slots: d.width.Draw(t, "slots"),
+		Memory: d.gigs.Draw(t, "memory"), KillDelay: d.delay.Draw(t, "kill delay"),
+		Host: d.host.Draw(t, "host") - 30, OneHost: true,
+	}
+	if j.Host < 0 || j.Host >= len(f.Hosts) {
+		j.Host = -1
+	}
+	if early {
+		j.At = d.early.Draw(t, "at")
+		j.Project = 0
+		if d.percent.Draw(t, "of another project") >= 80 {
+			j.Project = min(d.project.Draw(t, "project")-1, len(f.Members)-1)
+		}
+	} else {
+		j.At = min(d.late.Draw(t, "at"), cycles*20)
+		j.Project = min(d.project.Draw(t, "project")-1, len(f.Members)-1)
+	}
+	fate := d.fate.Draw(t, "fate")
+	switch {
+	case fate >= 62:
+		j.Interactive = true
+	case fate >= 60:
+		j.NoRequeue = true
+	case fate >= 58:
+		j.Killed = 1 + 5*d.percent.Draw(t, "killed after")
+	case fate >= 54:
+		j.RunLimit = max(10, j.Takes-30)
+	case fate >= 53:
+		j.Exclusive = true
+	case fate >= 50:
+		j.OneHost = false
+		j.Slots *= 2
+	case fate >= 40:
+		j.Step = "s"
+	case fate >= 20:
+		j.Suspend = true
+	case fate == 19:
+		j.Hold = true
+	}
+	j.fit(f.Hosts)
+	return j
+}
+
+// fit keeps a job to what the farm can ever run.
+func (j *jobCase) fit(hosts []hostCase) {
+	slots, total, perSlot := 0, 0, 1<<20
+	for i, h := range hosts {
+		if j.Host >= 0 && i != j.Host {
+			continue
+		}
+		total += h.Slots
+		if h.Slots > slots || h.Slots == slots && h.Memory/h.Slots < perSlot {
+			slots, perSlot = h.Slots, h.Memory/h.Slots
+		}
+		if h.Memory == 0 && h.Slots == slots {
+			perSlot = 1 << 20
+		}
+	}
+	if j.OneHost {
+		j.Slots = min(j.Slots, slots)
+	} else {
+		j.Slots = min(j.Slots, total)
+		j.Memory = 0
+	}
+	for _, h := range hosts {
+		if h.Memory > 0 && h.Slots >= j.Slots {
+			j.Memory = min(j.Memory, h.Memory)
+		}
+	}
+	if j.Memory > slots*perSlot {
+		j.Memory = 0
+	}
+}
+
+func (f *farm) drawEngine(t *rapid.T, d dice, cycles int) {
+	for range cycles {
+		f.Missed = append(f.Missed, d.percent.Draw(t, "missed") >= 94)
+		f.Again = append(f.Again, d.percent.Draw(t, "again") >= 80)
+	}
+	if len(f.Pools) > 0 {
+		for range d.shrinks.Draw(t, "shrinks") {
+			at := d.percent.Draw(t, "shrink at") * cycles / 100
+			pool := d.percent.Draw(t, "pool") % len(f.Pools)
+			to := f.Pools[pool].Guarantee * d.percent.Draw(t, "shrinks to") / 60 // some grow
+			f.Shrinks = append(f.Shrinks, shrinkCase{Cycle: at, Pool: pool, Guarantee: to})
+		}
+	}
+	pick := func(what string, n ...int) int { return n[d.percent.Draw(t, what)*len(n)/100] }
+	f.Threshold = pick("threshold", 20, 40, 60)
+	f.MinRuntime = pick("min runtime", 0, 20, 60)
+	f.HoldLimit = pick("hold limit", 60, 120, 600)
+	f.Grace = pick("grace", 0, 0, 0, 10, 90)
+	f.MaxVictims = pick("max victims", 1, 2, 20)
+	f.MaxPerProject = pick("max victims per project", 1, 5, 100)
+	f.MaxRequeues = pick("max requeues", 1, 3)
+	f.Headroom = float64(pick("headroom", 0, 3)) / 2
+	f.EngineDies = d.percent.Draw(t, "engine dies") >= 50
+}
+
+// policy is the farm's policy with the pools as they are in a cycle.
+func (f *farm) policy(at int) plan.Policy {
+	p := plan.Policy{
+		Cycle: cycle, PendingThreshold: seconds(f.Threshold), MinRuntime: seconds(f.MinRuntime),
+		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace),
+		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, UnpreemptableShare: 0.1,
+		MaxVictims: f.MaxVictims, MaxVictimsPerProject: f.MaxPerProject,
+		VictimOrder: []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending}, LightFraction: 0.25,
+		LowQueue: "low",
+	}
+	for i := range f.Members {
+		p.Projects = append(p.Projects, plan.Project{Name: projectName(i), Group: "g" + strconv.Itoa(i)})
+	}
+	for i, pool := range f.Pools {
+		a := plan.Allocation{ID: int64(i + 1), Project: projectName(pool.Project), Step: pool.Step, Guarantee: pool.Guarantee}
+		if pool.User >= 0 {
+			a.User = userName(pool.User)
+		}
+		for _, s := range f.Shrinks {
+			if s.Pool == i && s.Cycle <= at {
+				a.Guarantee = s.Guarantee
+			}
+		}
+		if a.Guarantee > 0 {
+			p.Allocations = append(p.Allocations, a)
+		}
+	}
+	return p
+}
+
+func (f *farm) groups() map[string][]string {
+	groups := map[string][]string{}
+	for p, members := range f.Members {
+		for u, is := range members {
+			if is {
+				groups[userName(u)] = append(groups[userName(u)], "g"+strconv.Itoa(p))
+			}
+		}
+	}
+	return groups
+}
+
+func projectName(i int) string { return "p" + strconv.Itoa(i) }
+
+func userName(i int) string { return "u" + strconv.Itoa(i) }
+
+func hostName(i int) string { return fmt.Sprintf("n%02d", i+1) }
+
+func (f *farm) hosts() []backends.Host {
+	var hosts []backends.Host
+	for i, h := range f.Hosts {
+		hosts = append(hosts, backends.Host{Name: hostName(i), Slots: h.Slots, Memory: int64(h.Memory) * gigabyte})
+	}
+	return hosts
+}
+
+func (j *jobCase) spec() backends.Spec {
+	s := backends.Spec{
+		Slots: j.Slots, Memory: int64(j.Memory) * gigabyte, OneHost: j.OneHost, RunLimit: seconds(j.RunLimit),
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Hold: j.Hold,
+	}
+	if j.Project >= 0 {
+		s.Project = backends.JoinProject(projectName(j.Project), j.Step)
+	}
+	if j.Suspend {
+		s.Description = backends.Tag{Preempt: backends.PreemptSuspend}.String()
+	}
+	if j.Host >= 0 {
+		s.Hosts = []string{hostName(j.Host)}
+	}
+	return s
+}

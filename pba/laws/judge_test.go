@@ -1,0 +1,471 @@
+package laws
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// judge holds one plan against the laws, before it is carried out. It believes
+// the farm, the policy and what earlier cycles remembered, not the plan's sums.
+type judge struct {
+	d      *drive
+	state  *plan.State
+	policy *plan.Policy
+	p      *plan.Plan
+	jobs   map[backends.ID]*backends.Job
+	books  *books
+	acts   []plan.Action        // that take slots back
+	gone   map[backends.ID]bool // their victims
+	served map[backends.ID]bool // beneficiaries of the reclaims that are open after this plan
+	fresh  []*plan.Reclaim      // that this plan opens
+}
+
+func newJudge(d *drive, state *plan.State, policy *plan.Policy, p *plan.Plan) *judge {
+	g := &judge{d: d, state: state, policy: policy, p: p, gone: map[backends.ID]bool{}, served: map[backends.ID]bool{}}
+	for _, a := range p.Actions {
+		if a.Verb == plan.Requeue || a.Verb == plan.Suspend {
+			g.acts = append(g.acts, a)
+			g.gone[a.Job] = true
+		}
+	}
+	return g
+}
+
+func (g *judge) plan(n int) {
+	if n%4 == len(g.d.Jobs)%4 {
+		g.lawSame()
+	}
+	if len(g.acts) == 0 {
+		return
+	}
+	g.jobs = map[backends.ID]*backends.Job{}
+	for i := range g.state.Farm.Jobs {
+		g.jobs[g.state.Farm.Jobs[i].ID] = &g.state.Farm.Jobs[i]
+	}
+	for i := range g.p.Memory.Reclaims {
+		r := &g.p.Memory.Reclaims[i]
+		if !r.Phase.Open() {
+			continue
+		}
+		g.served[r.Beneficiary] = true
+		if !slices.ContainsFunc(g.state.Memory.Reclaims, func(old plan.Reclaim) bool { return old.ID == r.ID }) {
+			g.fresh = append(g.fresh, r)
+		}
+	}
+	g.books = charge(g.state, g.policy, nil)
+	g.lawCharge()
+	g.lawTrigger()
+	g.lawBeyond()
+	g.lawUse()
+}
+
+// lawCharge: with the victims gone and the beneficiaries in their slots, charged
+// anew, no pool has less than before.
+func (g *judge) lawCharge() {
+	before := g.books.running(nil)
+	after := charge(g.state, g.policy, g.gone).running(g.served)
+	for i, a := range g.policy.Allocations {
+		if after[i] < before[i] {
+			g.d.breach(lawCharge, "pool %+v is charged %d slots before and %d after taking back %v", a, before[i], after[i], slices.Sorted(idsOf(g.gone)))
+		}
+	}
+}
+
+func idsOf(set map[backends.ID]bool) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for id := range set {
+			if !yield(id.String()) {
+				return
+			}
+		}
+	}
+}
+
+// lawTrigger: a beneficiary has room in a pool that it matches, beside all that
+// is charged there.
+func (g *judge) lawTrigger() {
+	for _, r := range g.fresh {
+		b := g.jobs[r.Beneficiary]
+		if b == nil {
+			continue // lawUse says so
+		}
+		pools := g.books.pools(b)
+		if len(pools) == 0 {
+			g.d.breach(lawTrigger, "reclaim %d serves job %v, which matches no pool in force", r.ID, b.ID)
+			continue
+		}
+		if !g.feasible(b.Project) {
+			g.d.breach(lawTrigger, "reclaim %d serves job %v of %d slots: however its pools %v are packed, they have no room for it", r.ID, b.ID, b.Slots, pools)
+		}
+	}
+}
+
+// feasible tells whether the running jobs of a project that are charged and the
+// beneficiaries that slots are taken back for fit into its pools together, in
+// whatever way.
+func (g *judge) feasible(project string) bool {
+	var jobs []*backends.Job
+	for id, j := range g.jobs {
+		_, charged := g.books.place[id]
+		if j.Project == project && (g.served[id] || charged && j.State == backends.Running) {
+			jobs = append(jobs, j)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b *backends.Job) int {
+		return cmp.Or(cmp.Compare(b.Slots, a.Slots), a.ID.Compare(b.ID))
+	})
+	room := make([]int, len(g.policy.Allocations))
+	for i, a := range g.policy.Allocations {
+		room[i] = a.Guarantee
+	}
+	tries := 20000
+	var fit func(n int) bool
+	fit = func(n int) bool {
+		if n == len(jobs) || tries == 0 {
+			return true
+		}
+		tries--
+		for _, p := range g.books.pools(jobs[n]) {
+			if room[p] < jobs[n].Slots {
+				continue
+			}
+			room[p] -= jobs[n].Slots
+			if fit(n + 1) {
+				return true
+			}
+			room[p] += jobs[n].Slots
+		}
+		return false
+	}
+	return fit(0)
+}
+
+// lawBeyond: nobody loses more slots than they run without a charge.
+func (g *judge) lawBeyond() {
+	beyond, taken := map[string]int{}, map[string]int{}
+	for _, j := range g.jobs {
+		if _, charged := g.books.place[j.ID]; j.State == backends.Running && !charged && !leaving(j, &g.state.Memory) {
+			beyond[g.books.party(j)] += j.Slots
+		}
+	}
+	for id := range g.gone {
+		if j := g.jobs[id]; j != nil {
+			taken[g.books.party(j)] += j.Slots
+		}
+	}
+	for party, n := range taken {
+		if n > beyond[party] {
+			g.d.breach(lawBeyond, "%s loses %d slots and runs %d beyond its guarantees; taken back: %v", party, n, beyond[party], slices.Sorted(idsOf(g.gone)))
+		}
+	}
+}
+
+// offer is what a host has for somebody.
+type offer struct {
+	slots  int
+	memory int64
+	counts bool // its memory is managed
+}
+
+// offers is what the hosts have free once those who were told to go are gone,
+// less what is promised to the beneficiaries of earlier reclaims.
+func (g *judge) offers() map[string]*offer {
+	all := map[string]*offer{}
+	for _, h := range g.state.Farm.Hosts {
+		if h.State == backends.HostUp {
+			all[h.Name] = &offer{h.Slots, h.Memory, h.Memory > 0}
+		}
+	}
+	for _, j := range g.jobs {
+		switch {
+		case j.State == backends.Running && !leaving(j, &g.state.Memory):
+			give(all, j, -1, -1)
+		case j.State == backends.Suspended:
+			give(all, j, 0, -1)
+		}
+	}
+	for i := range g.state.Memory.Reclaims {
+		r := &g.state.Memory.Reclaims[i]
+		if b := g.jobs[r.Beneficiary]; g.served[r.Beneficiary] && r.Phase.Open() && b != nil {
+			for _, p := range r.Hosts {
+				if o := all[p.Host]; o != nil {
+					o.slots -= min(p.Slots, max(o.slots, 0))
+					if b.State != backends.Suspended {
+						o.memory -= min(perSlot(b)*int64(p.Slots), max(o.memory, 0))
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+func perSlot(j *backends.Job) int64 { return (j.Memory + int64(j.Slots) - 1) / int64(j.Slots) }
+
+func give(all map[string]*offer, j *backends.Job, slots int, memory int64) {
+	for _, p := range j.Hosts {
+		if o := all[p.Host]; o != nil {
+			o.slots += slots * p.Slots
+			o.memory += memory * perSlot(j) * int64(p.Slots)
+		}
+	}
+}
+
+// lawUse: every act belongs to a reclaim whose beneficiary waits for slots, may
+// run where they come free, fits there, and would not fit without each victim.
+func (g *judge) lawUse() {
+	offers := g.offers()
+	acts := map[backends.ID]bool{}
+	for _, r := range g.fresh {
+		b := g.jobs[r.Beneficiary]
+		if b == nil || !b.Eligible() && !(b.State == backends.Suspended && b.Resuming) {
+			g.d.breach(lawUse, "reclaim %d serves job %v, which does not wait for slots", r.ID, r.Beneficiary)
+			continue
+		}
+		gain := 0
+		for _, v := range r.Victims {
+			j := g.jobs[v.ID]
+			if j == nil || j.State != backends.Running || acts[v.ID] || !j.Started.Equal(v.Started) {
+				g.d.breach(lawUse, "reclaim %d takes job %v, which does not run or is taken already", r.ID, v.ID)
+				continue
+			}
+			acts[v.ID] = true
+			gain += useful(j, r, b)
+			memory := int64(1)
+			if tag, _, _ := backends.ParseTag(j.Tag); tag.Preempt == backends.PreemptSuspend {
+				memory = 0
+			}
+			give(offers, j, 1, memory)
+		}
+		g.placed(r, b, offers)
+		for _, v := range r.Victims {
+			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && gain-useful(j, r, b) >= b.Slots {
+				g.d.breach(lawUse, "reclaim %d frees %d slots where job %v of %d may run: job %v is not needed", r.ID, gain, b.ID, b.Slots, v.ID)
+			}
+		}
+	}
+	for _, a := range g.acts {
+		if !acts[a.Job] && !slices.ContainsFunc(g.state.Memory.Reclaims, func(r plan.Reclaim) bool { return r.ID == a.Reclaim && r.Phase.Open() }) {
+			g.d.breach(lawUse, "%s of job %v belongs to no reclaim", a.Verb, a.Job)
+		}
+	}
+}
+
+// useful is how many of a victim's slots lie where its beneficiary may run.
+func useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) int {
+	n := 0
+	for _, p := range victim.Hosts {
+		here := slices.ContainsFunc(r.Hosts, func(w backends.Placement) bool { return w.Host == p.Host })
+		if here || !b.OneHost && (len(b.Asked) == 0 || slices.Contains(b.Asked, p.Host)) {
+			n += p.Slots
+		}
+	}
+	return n
+}
+
+// placed checks that a beneficiary fits where its reclaim says that it will run,
+// and takes that off the offers.
+func (g *judge) placed(r *plan.Reclaim, b *backends.Job, offers map[string]*offer) {
+	slots := 0
+	for _, p := range r.Hosts {
+		slots += p.Slots
+		o := offers[p.Host]
+		if o == nil || len(b.Asked) > 0 && !slices.Contains(b.Asked, p.Host) {
+			g.d.breach(lawUse, "reclaim %d: job %v can't run on %s", r.ID, b.ID, p.Host)
+			return
+		}
+		memory := perSlot(b) * int64(p.Slots)
+		if b.State == backends.Suspended {
+			memory = 0
+		}
+		if o.slots < p.Slots || o.counts && o.memory < memory {
+			g.d.breach(lawUse, "reclaim %d: job %v of %d slots and %d bytes does not fit on %s, which will have %d slots and %d bytes", r.ID, b.ID, p.Slots, memory, p.Host, o.slots, o.memory)
+		}
+		o.slots -= p.Slots
+		o.memory -= memory
+	}
+	if slots != b.Slots || b.OneHost && len(r.Hosts) > 1 {
+		g.d.breach(lawUse, "reclaim %d: job %v of %d slots shall run on %v", r.ID, b.ID, b.Slots, r.Hosts)
+	}
+}
+
+// lawSame: the same state, written and read again, and with what has no order in
+// another order, gives the same plan.
+func (g *judge) lawSame() {
+	state, policy := *g.state, *g.policy
+	data, err := json.Marshal(g.state.Memory)
+	if err != nil {
+		panic(err)
+	}
+	state.Memory = plan.Memory{}
+	if err := json.Unmarshal(data, &state.Memory); err != nil {
+		panic(err)
+	}
+	farm := *g.state.Farm
+	farm.Hosts, farm.Ended = reversed(farm.Hosts), reversed(farm.Ended)
+	state.Farm = &farm
+	state.Groups = map[string][]string{}
+	for user, groups := range g.state.Groups {
+		state.Groups[user] = reversed(groups)
+	}
+	policy.Projects, policy.Allocations = reversed(policy.Projects), reversed(policy.Allocations)
+	again := plan.Make(state, policy, g.p.At)
+	one, two := encoded(g.p), encoded(&again)
+	if !bytes.Equal(one, two) {
+		g.d.breach(lawSame, "the same state gave\n%s\nand\n%s", differing(one, two), differing(two, one))
+	}
+}
+
+func reversed[T any](s []T) []T {
+	c := slices.Clone(s)
+	slices.Reverse(c)
+	return c
+}
+
+func encoded(p *plan.Plan) []byte {
+	c := *p
+	c.Memory.LastAction = time.Time{} // the engine's, once it acted
+	if len(c.Memory.Jobs) == 0 {
+		c.Memory.Jobs = nil
+	}
+	if len(c.Memory.Reclaims) == 0 {
+		c.Memory.Reclaims = nil
+	}
+	if len(c.Memory.RunTimes) == 0 {
+		c.Memory.RunTimes = nil
+	}
+	data, err := json.Marshal(&c)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// differing is a's text around the first place where b is another.
+func differing(a, b []byte) []byte {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	return a[max(0, i-200):min(len(a), i+200)]
+}
+
+// judgeQueue looks at the queue after the plan was carried out (law 5): every
+// pending job stands in the level of its class, and its value is what R10 allows.
+func (d *drive) judgeQueue(p *plan.Plan) {
+	farm := d.snapshot()
+	beneficiary := map[backends.ID]bool{}
+	for i := range p.Memory.Reclaims {
+		if r := &p.Memory.Reclaims[i]; r.Phase.Open() {
+			beneficiary[r.Beneficiary] = true
+		}
+	}
+	d.queue = d.queue[:0]
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		if j.State != backends.Pending {
+			continue
+		}
+		m, level := p.Memory.Jobs[j.ID], j.Priority.Level()
+		taken := min(m.Requeues, d.MaxRequeues)
+		want := []backends.Level{backends.LevelLow, backends.LevelNormal, backends.LevelNext}
+		band := 0
+		switch {
+		case beneficiary[j.ID]:
+			want, band = []backends.Level{backends.LevelHandOver}, 200
+		case m.Pool != 0 && m.Kept == 0:
+			want, band = []backends.Level{backends.LevelPBA}, 100
+		case m.Requeues > 0:
+			want = []backends.Level{backends.LevelVictim, backends.LevelNext}
+		}
+		if !slices.Contains(want, level) {
+			d.breach(lawOrder, "job %v stands at level %v (%d), want %v; remembered: %+v", j.ID, level, j.Priority, want, m)
+		}
+		aged := min(69, int(farm.At.Sub(j.Submitted)/cycle)+1)
+		low := backends.DefaultValue + requeueBonus*taken
+		if n := j.Priority.Value() - band; n < low-requeueBonus || n > low+aged {
+			d.breach(lawOrder, "job %v shows %d: want %d…%d for %d reclaims and %d ticks at most", j.ID, j.Priority.Value(), low+band, low+band+aged, taken, aged)
+		}
+		if j.Eligible() {
+			d.queue = append(d.queue, *j)
+		}
+	}
+	slices.SortStableFunc(d.queue, func(a, b backends.Job) int { return int(b.Priority - a.Priority) })
+}
+
+// requeueBonus is R10's.
+const requeueBonus = 10
+
+// shape is all that decides where a job fits.
+type shape struct {
+	slots         int
+	memory        int64
+	one, alone    bool
+	asked, pinned string
+}
+
+func shapeOf(j *backends.Job) shape {
+	return shape{j.Slots, j.Memory, j.OneHost, j.Exclusive, strings.Join(j.Asked, " "), strings.Join(j.Pinned, " ")}
+}
+
+// judgeStarts checks that since the last cycle no job started before another of
+// its own shape that stood before it in the queue (law 5, the manager's half).
+func (d *drive) judgeStarts(farm *backends.Farm) {
+	now := make(map[backends.ID]*backends.Job, len(farm.Jobs)+len(farm.Ended))
+	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
+		for i := range jobs {
+			now[jobs[i].ID] = &jobs[i]
+		}
+	}
+	waits := map[shape]*backends.Job{} // the first of each shape that waits still
+	for i := range d.queue {
+		was := &d.queue[i]
+		is := now[was.ID]
+		if is == nil {
+			continue
+		}
+		s := shapeOf(was)
+		first := waits[s]
+		switch {
+		case is.Eligible() && is.Started.IsZero() && first == nil && is.Priority >= was.Priority && farm.At.Sub(is.Submitted) < 69*cycle: // an older one may have stopped ageing
+			waits[s] = is
+		case !is.Started.IsZero() && first != nil && first.Priority >= is.Priority && is.Started.After(was.Started):
+			d.breach(lawOrder, "job %v started at %v before job %v, which needs the same and stands before it in the queue", is.ID, is.Started.Sub(start()), first.ID)
+		}
+	}
+}
+
+// left says what is still there of what the engine did, once all should be over
+// (law 8).
+func (d *drive) left(farm *backends.Farm) {
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		d.breach(lawReleased, "job %v never ends: %v, %s; held until %v, pinned to %v, resuming %v, mark %q", j.ID, j.State, j.Reason, sinceStart(j.HeldUntil), j.Pinned, j.Resuming, j.Mark)
+	}
+	if d.EngineDies {
+		return
+	}
+	for _, r := range d.ledger.Memory.Reclaims {
+		if r.Phase.Open() {
+			d.breach(lawReleased, "reclaim %d is still %s: %s", r.ID, r.Phase, r.Why)
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(d.ledger.Memory.Jobs), backends.ID.Compare) {
+		d.breach(lawReleased, "job %v has ended and is still remembered", id)
+	}
+}
+
+func sinceStart(t time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return t.Sub(start())
+}

@@ -1,0 +1,149 @@
+package laws
+
+import (
+	"flag"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A pool that was promised slots and uses them loses none to our acts.
+func TestLawNoPoolIsChargedLess(t *testing.T) { obeyed(t, lawCharge) }
+
+// Nobody is touched for a job that its pool has no room for.
+func TestLawOnlyAPoolUnderItsGuaranteeTriggers(t *testing.T) { obeyed(t, lawTrigger) }
+
+// What is taken back was used beyond guarantees.
+func TestLawOnlySlotsBeyondGuaranteesAreTaken(t *testing.T) { obeyed(t, lawBeyond) }
+
+// Whoever loses slots loses them to a job that can run in them, and not one too many.
+func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUse) }
+
+// R11, R13: bands and values, and the order in which the queue starts jobs.
+func TestLawBandsAndOrderHold(t *testing.T) { obeyed(t, lawOrder) }
+
+// The same state gives the same plan.
+func TestLawSameStateSamePlan(t *testing.T) { obeyed(t, lawSame) }
+
+// A plan that was applied and has settled leaves nothing to do but what a cap put off.
+func TestLawAppliedThenPlannedAgainIsEmpty(t *testing.T) { obeyed(t, lawSettled) }
+
+// Everything held is released in the end, engine alive or not.
+func TestLawEverythingHeldIsReleased(t *testing.T) { obeyed(t, lawReleased) }
+
+// Slots and memory of a host are never exceeded.
+func TestLawHostsAreNeverOverfilled(t *testing.T) { obeyed(t, lawCapacity) }
+
+// TestNothingPanics: no farm brings the planner, the engine or the manager down.
+func TestNothingPanics(t *testing.T) { obeyed(t, crash) }
+
+// TestFarmsMeetEnough: laws that nothing put to the test mean nothing.
+func TestFarmsMeetEnough(t *testing.T) {
+	r := allFarms()
+	t.Logf("%d farms (seed %d) in %v", r.farms, r.seed, r.took.Round(time.Second/10))
+	for s := range shares {
+		percent := 100 * float64(r.met[s]) / float64(max(r.farms, 1))
+		least := 5.0
+		if s == reclaimed {
+			least = 30
+		}
+		t.Logf("%5.1f %% %s (at least %.0f %%)", percent, s, least)
+		if percent < least {
+			t.Errorf("only %.1f %% of the farms %s, want %.0f %%", percent, s, least)
+		}
+	}
+}
+
+// result is what all farms came to.
+type result struct {
+	farms  int
+	seed   uint64
+	took   time.Duration
+	met    [shares]int
+	broken [laws]*breach
+}
+
+type breach struct {
+	seed uint64
+	what string
+	n    int // farms that broke it
+}
+
+// allFarms runs as many farms as -rapid.checks says, once for all laws.
+var allFarms = sync.OnceValue(func() *result {
+	began := time.Now()
+	r := &result{farms: number[int]("rapid.checks"), seed: number[uint64]("rapid.seed")}
+	if r.seed == 0 {
+		r.seed = uint64(began.UnixNano()) >> 1
+	}
+	if testing.Short() {
+		r.farms /= 5
+	}
+	var next atomic.Int64
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			draw := farms()
+			for {
+				i := uint64(next.Add(1)) - 1
+				if i >= uint64(r.farms) {
+					return
+				}
+				seed := r.seed + i
+				out := run(draw.Example(int(seed)))
+				mu.Lock()
+				r.add(seed, &out)
+				mu.Unlock()
+			}
+		})
+	}
+	workers.Wait()
+	r.took = time.Since(began)
+	return r
+})
+
+func (r *result) add(seed uint64, out *outcome) {
+	for s, met := range out.met {
+		if met {
+			r.met[s]++
+		}
+	}
+	for l, what := range out.broken {
+		if what == "" {
+			continue
+		}
+		if r.broken[l] == nil {
+			r.broken[l] = &breach{seed: seed, what: what}
+		}
+		b := r.broken[l]
+		b.n++
+		if seed < b.seed {
+			b.seed, b.what = seed, what
+		}
+	}
+}
+
+func number[T any](name string) T {
+	return flag.Lookup(name).Value.(flag.Getter).Get().(T)
+}
+
+// obeyed fails if any farm broke the law, and shows the first one made small.
+func obeyed(t *testing.T, l law) {
+	r := allFarms()
+	b := r.broken[l]
+	if b == nil {
+		return
+	}
+	t.Errorf("%d of %d farms break it; the first one (-rapid.seed=%d -rapid.checks=1): %s", b.n, r.farms, b.seed, b.what)
+	f := farms().Example(int(b.seed))
+	again := run(f)
+	if again.broken[l] == "" || l != crash && again.broken[l] != b.what {
+		t.Errorf("run again, it gave: %s\nsomething is not deterministic", again.broken[l])
+		return
+	}
+	f = reduce(f, l)
+	t.Logf("reduced: %s\n%s", run(f).broken[l], f)
+}

@@ -1,0 +1,188 @@
+package laws
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// books are a slow and simple account of who is charged to which pool (R9, R12),
+// made from the farm, the policy and the engine's memory alone.
+type books struct {
+	policy *plan.Policy
+	groups map[string][]string
+	room   []int               // by index of policy.Allocations
+	place  map[backends.ID]int // index of the pool that a job is charged to or holds room in
+	by     map[int][]*backends.Job
+	kept   map[int]*backends.Job // a head that keeps what its pool has left
+}
+
+// pools lists the pools that a job matches and fits, most specific first.
+func (b *books) pools(j *backends.Job) []int {
+	known := slices.IndexFunc(b.policy.Projects, func(p plan.Project) bool { return p.Name == j.Project })
+	if known < 0 || !slices.Contains(b.groups[j.User], b.policy.Projects[known].Group) {
+		return nil
+	}
+	var match []int
+	for i, a := range b.policy.Allocations {
+		if a.Project == j.Project && (a.User == "" || a.User == j.User) && (a.Step == "" || a.Step == j.Step) && a.Guarantee >= j.Slots {
+			match = append(match, i)
+		}
+	}
+	specific := func(i int) int {
+		a := b.policy.Allocations[i]
+		rank := 0
+		if a.User != "" {
+			rank += 2
+		}
+		if a.Step != "" {
+			rank++
+		}
+		return rank
+	}
+	slices.SortFunc(match, func(x, y int) int {
+		return cmp.Or(cmp.Compare(specific(y), specific(x)), cmp.Compare(b.policy.Allocations[x].ID, b.policy.Allocations[y].ID))
+	})
+	return match
+}
+
+// party is whom a job counts under: its project if it is entitled, else its user.
+func (b *books) party(j *backends.Job) string {
+	if len(b.pools(j)) > 0 {
+		return "project " + j.Project
+	}
+	return "user " + j.User
+}
+
+// leaving tells whether a running job was told by us to go.
+func leaving(j *backends.Job, memory *plan.Memory) bool {
+	for i := range memory.Reclaims {
+		r := &memory.Reclaims[i]
+		for _, v := range r.Victims {
+			if v.ID == j.ID && j.Mark == "r"+strconv.FormatInt(r.ID, 10) && j.Started.Equal(v.Started) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// charge makes the books: running jobs that had a charge, by start; pending ones
+// that entered, by when; then what runs without a charge and heads, by time.
+// Jobs in gone count as ended.
+func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *books {
+	b := &books{policy: policy, groups: state.Groups, place: map[backends.ID]int{}, by: map[int][]*backends.Job{}, kept: map[int]*backends.Job{}}
+	for _, a := range policy.Allocations {
+		b.room = append(b.room, a.Guarantee)
+	}
+	type turn struct {
+		order int
+		at    time.Time
+		seq   int
+		job   *backends.Job
+		head  bool
+	}
+	var turns []turn
+	for i := range state.Farm.Jobs {
+		j := &state.Farm.Jobs[i]
+		m := state.Memory.Jobs[j.ID]
+		switch waits := j.Eligible() || j.State == backends.Suspended && j.Resuming; {
+		case gone[j.ID] || leaving(j, &state.Memory):
+		case j.State == backends.Running && m.Pool != 0:
+			turns = append(turns, turn{0, j.Started, 0, j, false})
+		case j.State == backends.Running:
+			turns = append(turns, turn{2, j.Started, 0, j, false})
+		case waits && m.Pool != 0 && m.Kept == 0:
+			turns = append(turns, turn{1, m.Entered, i, j, false})
+		case waits && m.Pool != 0:
+			turns = append(turns, turn{2, m.Entered, 0, j, true})
+		}
+	}
+	slices.SortFunc(turns, func(x, y turn) int {
+		return cmp.Or(cmp.Compare(x.order, y.order), x.at.Compare(y.at), cmp.Compare(x.seq, y.seq), x.job.ID.Compare(y.job.ID))
+	})
+	for _, t := range turns {
+		if b.admit(t.job) || !t.head {
+			continue
+		}
+		for _, p := range b.pools(t.job) { // what is left is the head's
+			if policy.Allocations[p].ID == state.Memory.Jobs[t.job.ID].Pool {
+				b.kept[p] = t.job
+				b.room[p] = min(b.room[p], 0)
+			}
+		}
+	}
+	return b
+}
+
+// admit gives a job its place: directly, or by one path of moves.
+func (b *books) admit(j *backends.Job) bool {
+	pools := b.pools(j)
+	for _, p := range pools {
+		if b.room[p] >= j.Slots {
+			b.put(j, p)
+			return true
+		}
+	}
+	for depth := 1; depth <= len(b.room); depth++ {
+		for _, p := range pools {
+			if b.free(p, j.Slots, depth, map[int]bool{}) {
+				b.put(j, p)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// free makes room for slots in pool p by moving one job on, which may move one
+// further, depth of them at most.
+func (b *books) free(p, slots, depth int, seen map[int]bool) bool {
+	if depth == 0 || seen[p] {
+		return false
+	}
+	seen[p] = true
+	defer delete(seen, p)
+	for _, m := range slices.Clone(b.by[p]) {
+		if b.room[p]+m.Slots < slots {
+			continue
+		}
+		for _, to := range b.pools(m) {
+			if to == p || seen[to] || b.room[to] < m.Slots && !b.free(to, m.Slots, depth-1, seen) {
+				continue
+			}
+			b.remove(m, p)
+			b.put(m, to)
+			return true
+		}
+	}
+	return false
+}
+
+func (b *books) put(j *backends.Job, p int) {
+	b.place[j.ID] = p
+	b.room[p] -= j.Slots
+	b.by[p] = append(b.by[p], j)
+}
+
+func (b *books) remove(j *backends.Job, p int) {
+	b.room[p] += j.Slots
+	b.by[p] = slices.DeleteFunc(b.by[p], func(other *backends.Job) bool { return other == j })
+}
+
+// running sums what is charged to each pool by running jobs and those in also.
+func (b *books) running(also map[backends.ID]bool) []int {
+	sums := make([]int, len(b.room))
+	for p, jobs := range b.by {
+		for _, j := range jobs {
+			if j.State == backends.Running || also[j.ID] {
+				sums[p] += j.Slots
+			}
+		}
+	}
+	return sums
+}
