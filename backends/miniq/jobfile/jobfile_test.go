@@ -1,0 +1,182 @@
+package jobfile
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+)
+
+func open(t *testing.T, dir string, log *bytes.Buffer) *Writer {
+	t.Helper()
+	w, err := NewWriter(dir, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.pause = 0
+	return w
+}
+
+func flush(t *testing.T, w *Writer) {
+	t.Helper()
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, dir string, id backends.ID) *miniq.Record {
+	t.Helper()
+	r, err := Read(dir, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// hostile is a Spec whose every text is what nobody would want in a database.
+func hostile() backends.Spec {
+	text := "a 'b' \"c\"\n\x1b[31m\x00\xff\xfe; DROP TABLE spec; --"
+	return backends.Spec{
+		Name: text, Project: "chipA:synthesis", Queue: "normal", Description: text, Priority: 3020, Slots: 3, Memory: 5 << 30, OneHost: true,
+		Hosts: []string{"n1", "n2"}, Command: []string{"/bin/echo", text, ""}, Dir: "/tmp/\xff", Env: []string{"A=1", "B=" + text}, Umask: 0o27,
+		Stdin: text, Stdout: "%J.out", Stderr: text, Truncate: backends.Truncate{Stderr: true}, RunLimit: time.Hour,
+		BeginTime: time.Unix(1e9, 17).UTC(), Hold: true, NoRequeue: true, Rerunnable: true, Interactive: true, Exclusive: true, After: "done(1)",
+	}
+}
+
+func TestAnObjectGivesBackWhatWasSubmitted(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, dir, new(bytes.Buffer))
+	defer w.Close()
+	at := time.Unix(1.7e9, 5).UTC()
+	id := backends.ID{Job: 12}
+	script := backends.ID{Job: 13}
+	w.Put(Change{ID: id, Seq: 1, At: at, Submit: &Submission{User: "alice", Spec: hostile()}, Event: "submitted"})
+	w.Put(Change{ID: script, Seq: 2, At: at, Submit: &Submission{User: "bob", Spec: backends.Spec{Script: []byte("#!/bin/sh\n\x00\xff")}}})
+	flush(t, w)
+	for range 2 { // the same again, as after a crash
+		w.Put(Change{ID: id, Seq: 3, At: at, RunNo: 1, Event: "started", Detail: "on n1", Begin: &Begin{Host: "n1"}})
+		w.Put(Change{ID: id, Seq: 4, At: at, RunNo: 1, Event: "ended", End: &End{ExitCode: 3, At: at, User: time.Second, MaxRSS: 4096}})
+	}
+	flush(t, w)
+	r := read(t, dir, id)
+	if diff := cmp.Diff(hostile(), r.Spec); diff != "" {
+		t.Errorf("spec:\n%s", diff)
+	}
+	if got := read(t, dir, script).Spec.Script; string(got) != "#!/bin/sh\n\x00\xff" {
+		t.Errorf("script %q", got)
+	}
+	runs := []miniq.RunRecord{{Run: 1, Host: "n1", Started: at, Ended: at, ExitCode: 3, User: time.Second, MaxRSS: 4096}}
+	if diff := cmp.Diff(runs, r.Runs); diff != "" {
+		t.Errorf("results:\n%s", diff)
+	}
+	if len(r.History) != 3 || r.History[1].Detail != "on n1" {
+		t.Errorf("history %+v, want three lines", r.History)
+	}
+	if w.Durable() != 4 {
+		t.Errorf("durable up to %d, want 4", w.Durable())
+	}
+}
+
+func TestTheShellOpensAnObject(t *testing.T) {
+	shell, err := exec.LookPath("sqlite3")
+	if err != nil {
+		t.Skip("skipped: no sqlite3 shell here")
+	}
+	dir := t.TempDir()
+	w := open(t, dir, new(bytes.Buffer))
+	defer w.Close()
+	id := backends.ID{Job: 7}
+	w.Put(Change{ID: id, Seq: 1, At: time.Now(), Submit: &Submission{User: "alice", Spec: backends.Spec{Command: []string{"true"}}}, Event: "submitted"})
+	flush(t, w)
+	out, err := exec.Command(shell, Path(dir, id), "PRAGMA integrity_check; SELECT value FROM spec WHERE key = 'command'; SELECT event FROM history").CombinedOutput()
+	if err != nil || string(out) != "ok\ntrue\nsubmitted\n" {
+		t.Errorf("sqlite3 says %q, %v", out, err)
+	}
+	if info, err := os.Stat(Path(dir, id)); err != nil || info.Mode().Perm() != 0o600 || info.Size() > 8<<10 {
+		t.Errorf("object %v, %v; want mode 0600 and a few KiB", info, err)
+	}
+}
+
+func TestAnElementBeginsAsItsArray(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, dir, new(bytes.Buffer))
+	defer w.Close()
+	array, element := backends.ID{Job: 5}, backends.ID{Job: 5, Index: 3}
+	spec := backends.Spec{Name: "sweep", Command: []string{"true"}, Array: &backends.Array{Indices: []int{1, 3, 9}, Limit: 2}}
+	w.Put(Change{ID: element, Seq: 2, At: time.Now(), Event: "started"})
+	w.Put(Change{ID: array, Seq: 1, At: time.Now(), Submit: &Submission{User: "alice", Spec: spec}, Event: "submitted"})
+	flush(t, w)
+	if r := read(t, dir, element); r.Spec.Name != "sweep" || r.Spec.Array != nil || len(r.History) != 1 {
+		t.Errorf("element %+v, want its array's specification and its own history", r)
+	}
+	if r := read(t, dir, array); !cmp.Equal(r.Spec.Array, spec.Array) || len(r.History) != 1 {
+		t.Errorf("array %+v", r)
+	}
+	if r := read(t, dir, backends.ID{Job: 5, Index: 9}); r.Spec.Name != "sweep" {
+		t.Errorf("an element without an object of its own reads %+v", r)
+	}
+}
+
+func TestADamagedObjectTakesNobodyDown(t *testing.T) {
+	dir, log := t.TempDir(), new(bytes.Buffer)
+	w := open(t, dir, log)
+	ids := []backends.ID{{Job: 1}, {Job: 2}}
+	for i, id := range ids {
+		w.Put(Change{ID: id, Seq: uint64(i + 1), At: time.Now(), Submit: &Submission{Spec: backends.Spec{Name: "x", Command: []string{"true"}}}})
+	}
+	flush(t, w)
+	data, _ := os.ReadFile(Path(dir, ids[0]))
+	for i := 20; i < len(data); i++ {
+		data[i] ^= 0x5a
+	}
+	if err := os.WriteFile(Path(dir, ids[0]), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(dir, ids[0]); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("reading a damaged object: %v, want %v", err, ErrCorrupt)
+	}
+	for i, id := range ids {
+		w.Put(Change{ID: id, Seq: uint64(i + 3), At: time.Now(), Event: "ended"})
+	}
+	flush(t, w)
+	w.Close()
+	if r := read(t, dir, ids[1]); len(r.History) != 1 {
+		t.Errorf("the sound object's history is %+v, want one line", r.History)
+	}
+	if !strings.Contains(log.String(), "set aside") {
+		t.Errorf("the log says nothing of it: %s", log)
+	}
+}
+
+func BenchmarkWriter(b *testing.B) {
+	dir := b.TempDir()
+	w, err := NewWriter(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	env := make([]string, 20)
+	for i := range env {
+		env[i] = "VARIABLE_" + strconv.Itoa(i) + "=" + strings.Repeat("v", 40)
+	}
+	for i := range b.N {
+		id := backends.ID{Job: int64(i + 1)}
+		w.Put(Change{ID: id, Seq: uint64(i), At: time.Now(), Submit: &Submission{User: "u", Spec: backends.Spec{Name: "x", Command: []string{"true"}, Env: env}}})
+		w.Put(Change{ID: id, Seq: uint64(i), N: 1, At: time.Now(), RunNo: 1, Event: "started", Begin: &Begin{Host: "n1"}})
+		w.Put(Change{ID: id, Seq: uint64(i), N: 2, At: time.Now(), RunNo: 1, Event: "ended", End: &End{}})
+	}
+	if err := w.Flush(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,119 @@
+// Package jobfile is a job's state object: one SQLite file that holds its
+// specification, what happened to it, and its results, and that may travel with
+// the job. The sqlite3 shell opens it:
+//
+//	spec     key, n, value     the job as it was submitted; lists (command, env, hosts) have
+//	                           one row for each n from 0, everything else has n = 0. Durations
+//	                           are nanoseconds, sizes bytes, the umask is decimal, times RFC 3339.
+//	history  seq, n, at, run, event, detail    what happened, in order; seq is the place in the
+//	                           queue's journal, run is 0 where it concerns none
+//	results  run, host, started, ended, exit_code, user_us, system_us, max_rss, why    one row a run
+//
+// user_version is the schema's number, application_id is 'allo'. Texts are the
+// user's own bytes. An object is written as a whole: built in memory,
+// serialized, synced and renamed. It is never the only place of something that
+// was acknowledged until its Writer says so.
+//
+// An array's own object (JOB.db) holds the specification of all its elements;
+// an element has one of its own (JOB.INDEX.db) as soon as something happens to it.
+package jobfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+)
+
+// Change is one thing to be written into a job's object. Writing it twice is
+// writing it once.
+type Change struct {
+	ID     backends.ID
+	Seq    uint64 // place in the journal, and
+	N      int    // among the changes of that place
+	At     time.Time
+	Submit *Submission // makes the object
+	Event  string      // "": no line of history
+	Detail string
+	RunNo  int // 0: concerns no run
+	Begin  *Begin
+	End    *End
+}
+
+// Submission is what a job is submitted with.
+type Submission struct {
+	User string
+	Spec backends.Spec // not escaped
+}
+
+// Begin is the beginning of a run.
+type Begin struct{ Host string }
+
+// End is the end of a run.
+type End struct {
+	ExitCode int
+	At       time.Time // by the keeper; zero: not known
+	User     time.Duration
+	System   time.Duration
+	MaxRSS   int64
+	Why      string // "": it ended by itself
+}
+
+// ErrCorrupt is wrapped where an object can't be read.
+var ErrCorrupt = errors.New("the job's state object is damaged")
+
+// perDir keeps directories short.
+const perDir = 1000
+
+// Path is where a job's object is, below a directory of objects.
+func Path(dir string, id backends.ID) string {
+	name := strconv.FormatInt(id.Job, 10)
+	if id.Index > 0 {
+		name += "." + strconv.Itoa(id.Index)
+	}
+	return filepath.Join(dir, strconv.FormatInt(id.Job/perDir, 10), name+".db")
+}
+
+// Read reads a job's object; an element that has none yet is read from its
+// array's.
+func Read(dir string, id backends.ID) (*miniq.Record, error) {
+	data, err := load(dir, id)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	record, err := m.read(data)
+	if err != nil {
+		return nil, fmt.Errorf("read the state object of job %v: %w: %w", id, ErrCorrupt, err)
+	}
+	return record, nil
+}
+
+func load(dir string, id backends.ID) ([]byte, error) {
+	data, err := os.ReadFile(Path(dir, id))
+	if errors.Is(err, os.ErrNotExist) && id.Index > 0 {
+		data, err = os.ReadFile(Path(dir, backends.ID{Job: id.Job}))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the state object of job %v: %w", id, err)
+	}
+	return data, nil
+}
+
+// Remove removes a job's object.
+func Remove(dir string, id backends.ID) error {
+	err := os.Remove(Path(dir, id))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

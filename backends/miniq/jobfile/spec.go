@@ -1,0 +1,155 @@
+package jobfile
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// putSpec writes a submission into the table spec.
+func (m *memory) putSpec(c *Change) error {
+	s := &c.Submit.Spec
+	put := func(key string, n int, value driver.Value) error {
+		return m.exec("INSERT OR REPLACE INTO spec VALUES (?, ?, ?)", key, int64(n), value)
+	}
+	values := map[string]driver.Value{
+		"job": c.ID.Job, "user": c.Submit.User, "submitted": stamp(c.At),
+		"name": s.Name, "project": s.Project, "queue": s.Queue, "description": s.Description, "priority": int64(s.Priority),
+		"slots": int64(s.Slots), "memory": s.Memory, "dir": s.Dir, "umask": int64(s.Umask), "script": s.Script,
+		"stdin": s.Stdin, "stdout": s.Stdout, "stderr": s.Stderr, "run_limit": int64(s.RunLimit), "after": s.After,
+	}
+	for key, flag := range flags(s) {
+		if *flag {
+			values[key] = int64(1)
+		}
+	}
+	if !s.BeginTime.IsZero() {
+		values["begin_time"] = stamp(s.BeginTime)
+	}
+	if s.Array != nil {
+		values["array"] = indices(s.Array.Indices)
+		values["array_limit"] = int64(s.Array.Limit)
+	}
+	for key, value := range values {
+		if empty(value) {
+			continue
+		}
+		if err := put(key, 0, value); err != nil {
+			return err
+		}
+	}
+	for key, list := range map[string][]string{"command": s.Command, "env": s.Env, "host": s.Hosts} {
+		for n, value := range list {
+			if err := put(key, n, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func flags(s *backends.Spec) map[string]*bool {
+	return map[string]*bool{
+		"one_host": &s.OneHost, "hold": &s.Hold, "no_requeue": &s.NoRequeue, "rerunnable": &s.Rerunnable, "interactive": &s.Interactive,
+		"exclusive": &s.Exclusive, "truncate_stdout": &s.Truncate.Stdout, "truncate_stderr": &s.Truncate.Stderr,
+	}
+}
+
+func empty(v driver.Value) bool {
+	switch v := v.(type) {
+	case string:
+		return v == ""
+	case []byte:
+		return v == nil
+	case int64:
+		return v == 0
+	}
+	return false
+}
+
+func indices(list []int) string {
+	var b strings.Builder
+	for i, n := range list {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(n))
+	}
+	return b.String()
+}
+
+// specRows is the table spec, by key.
+type specRows map[string][]driver.Value
+
+func (r *specRows) add(row []driver.Value) {
+	if *r == nil {
+		*r = make(specRows)
+	}
+	key, value := text(row[0]), row[1]
+	if b, ok := value.([]byte); ok {
+		value = append([]byte{}, b...)
+	}
+	(*r)[key] = append((*r)[key], value)
+}
+
+func (r specRows) text(key string) string {
+	if len(r[key]) == 0 {
+		return ""
+	}
+	return text(r[key][0])
+}
+
+func (r specRows) number(key string) int64 {
+	if len(r[key]) == 0 {
+		return 0
+	}
+	return number(r[key][0])
+}
+
+func (r specRows) texts(key string) []string {
+	var list []string
+	for _, v := range r[key] {
+		list = append(list, text(v))
+	}
+	return list
+}
+
+// spec is the specification that putSpec wrote.
+func (r specRows) spec() (backends.Spec, error) {
+	s := backends.Spec{
+		Name: r.text("name"), Project: r.text("project"), Queue: r.text("queue"), Description: r.text("description"),
+		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), Memory: r.number("memory"), Hosts: r.texts("host"),
+		Command: r.texts("command"), Dir: r.text("dir"), Env: r.texts("env"), Umask: uint32(r.number("umask")),
+		Stdin: r.text("stdin"), Stdout: r.text("stdout"), Stderr: r.text("stderr"), RunLimit: time.Duration(r.number("run_limit")), After: r.text("after"),
+	}
+	if script, ok := r["script"]; ok {
+		s.Script = []byte(text(script[0]))
+	}
+	for key, flag := range flags(&s) {
+		*flag = r.number(key) != 0
+	}
+	if at := r.text("begin_time"); at != "" {
+		var err error
+		if s.BeginTime, err = time.Parse(time.RFC3339Nano, at); err != nil {
+			return s, err
+		}
+	}
+	if list := r.text("array"); list != "" {
+		s.Array = &backends.Array{Limit: int(r.number("array_limit"))}
+		for item := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(item)
+			if err != nil {
+				return s, fmt.Errorf("array index: %w", err)
+			}
+			s.Array.Indices = append(s.Array.Indices, n)
+		}
+	}
+	if len(r) == 0 {
+		return s, fmt.Errorf("it has no specification")
+	}
+	return s, nil
+}

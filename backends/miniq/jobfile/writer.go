@@ -1,0 +1,340 @@
+package jobfile
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Writer writes objects behind the queue's back, many at a time: changes are on
+// disk in the journal already, and stay there until Durable has passed them.
+type Writer struct {
+	dir   string
+	log   *slog.Logger
+	pause time.Duration
+
+	mu      sync.Mutex
+	dirty   map[backends.ID][]Change
+	seq     uint64 // of the last change or Mark
+	durable uint64
+	removed []backends.ID
+	wake    chan struct{}
+	waiting []chan struct{} // closed after the next batch that began later
+	err     error           // of the last batch
+
+	stop chan struct{}
+	done chan struct{}
+}
+
+const (
+	batchPause = 300 * time.Millisecond // changes to one job gather for so long
+	retryPause = 5 * time.Second        // after a batch that failed
+	maxBatch   = 512                    // objects written before they are synced
+)
+
+// NewWriter writes below a directory, which it makes.
+func NewWriter(dir string, log *slog.Logger) (*Writer, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of state objects: %w", err)
+	}
+	m, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	w := &Writer{
+		dir: dir, log: log, pause: batchPause, dirty: map[backends.ID][]Change{},
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	go w.loop(m)
+	return w, nil
+}
+
+// Put hands a change over; it never waits for the disk. Changes come in the
+// order of their Seq.
+func (w *Writer) Put(c Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dirty[c.ID] = append(w.dirty[c.ID], c)
+	w.seq = max(w.seq, c.Seq)
+	w.poke()
+}
+
+// Mark says that every change up to seq has been handed over.
+func (w *Writer) Mark(seq uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seq = max(w.seq, seq)
+	if len(w.dirty) == 0 && len(w.removed) == 0 {
+		w.durable = max(w.durable, w.seq)
+	}
+}
+
+// Remove removes a job's object in its turn.
+func (w *Writer) Remove(ids ...backends.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.removed = append(w.removed, ids...)
+	w.poke()
+}
+
+func (w *Writer) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Durable is up to where in the journal everything is in the objects.
+func (w *Writer) Durable() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.durable
+}
+
+// Flush returns when everything that was put before it is on disk, or could not
+// be written.
+func (w *Writer) Flush(ctx context.Context) error {
+	w.mu.Lock()
+	if len(w.dirty) == 0 && len(w.removed) == 0 && w.durable >= w.seq {
+		w.mu.Unlock()
+		return nil
+	}
+	written := make(chan struct{})
+	w.waiting = append(w.waiting, written)
+	w.poke()
+	w.mu.Unlock()
+	select {
+	case <-written:
+	case <-w.done:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Close writes what is left and ends the writer.
+func (w *Writer) Close() {
+	close(w.stop)
+	<-w.done
+}
+
+func (w *Writer) loop(m *memory) {
+	defer close(w.done)
+	defer m.close()
+	for {
+		select {
+		case <-w.wake:
+		case <-w.stop:
+			_ = w.batch(m)
+			return
+		}
+		w.gather()
+		if w.batch(m) != nil {
+			select {
+			case <-time.After(retryPause):
+				w.poke()
+			case <-w.stop:
+			}
+		}
+	}
+}
+
+// gather lets changes come together, unless somebody waits.
+func (w *Writer) gather() {
+	timer := time.NewTimer(w.pause)
+	defer timer.Stop()
+	for {
+		w.mu.Lock()
+		hurry := len(w.waiting) > 0 || len(w.dirty) > maxBatch
+		w.mu.Unlock()
+		if hurry {
+			return
+		}
+		select {
+		case <-timer.C:
+			return
+		case <-w.wake:
+		case <-w.stop:
+			return
+		}
+	}
+}
+
+// batch writes everything that is dirty. After an error what was not written is
+// dirty again.
+func (w *Writer) batch(m *memory) error {
+	w.mu.Lock()
+	dirty, seq, waiting, removed := w.dirty, w.seq, w.waiting, w.removed
+	w.dirty, w.waiting, w.removed = map[backends.ID][]Change{}, nil, nil
+	w.mu.Unlock()
+	err := w.write(m, dirty)
+	if err == nil {
+		for _, id := range removed {
+			if e := Remove(w.dir, id); e != nil {
+				w.log.Warn("remove a state object", "job", id, "error", e)
+			}
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.log.Error("write state objects; they stay in the journal", "error", err)
+		for id, later := range w.dirty {
+			dirty[id] = append(dirty[id], later...)
+		}
+		w.dirty, w.removed = dirty, append(removed, w.removed...)
+	} else {
+		w.durable = max(w.durable, seq)
+	}
+	w.err = err
+	for _, c := range waiting {
+		close(c)
+	}
+	return err
+}
+
+// write writes objects in groups: each is written beside the old one, all are
+// synced, then renamed. Arrays come before their elements, which begin as copies.
+func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
+	ids := make([]backends.ID, 0, len(dirty))
+	for id := range dirty {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b backends.ID) int {
+		if c := cmp.Compare(min(a.Index, 1), min(b.Index, 1)); c != 0 {
+			return c
+		}
+		return a.Compare(b)
+	})
+	arrays := 0
+	for arrays < len(ids) && ids[arrays].Index == 0 {
+		arrays++
+	}
+	for _, part := range [][]backends.ID{ids[:arrays], ids[arrays:]} {
+		for group := range slices.Chunk(part, maxBatch) {
+			if err := w.group(m, group, dirty); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Change) error {
+	files, dirs := make([]*os.File, 0, len(ids)), map[string]bool{}
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	for _, id := range ids {
+		object, err := w.object(m, id, dirty[id])
+		if err != nil {
+			return err
+		}
+		f, err := create(Path(w.dir, id), object)
+		if err != nil {
+			return err
+		}
+		files = append(files, f)
+		dirs[filepath.Dir(f.Name())] = true
+	}
+	for _, f := range files {
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	for i, f := range files {
+		if err := os.Rename(f.Name(), Path(w.dir, ids[i])); err != nil {
+			return err
+		}
+	}
+	for dir := range dirs {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	for _, id := range ids {
+		delete(dirty, id)
+	}
+	return nil
+}
+
+// object is a job's object with its changes. A damaged one is set aside and
+// begun anew.
+func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, error) {
+	path := Path(w.dir, id)
+	old, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && id.Index > 0:
+		array, err := os.ReadFile(Path(w.dir, backends.ID{Job: id.Job}))
+		if err == nil {
+			old, err = m.fork(array, id.Index)
+		}
+		if err != nil {
+			if e := m.renew(); e != nil {
+				return nil, e
+			}
+			w.log.Warn("an element's object is begun without its array's", "job", id, "error", err)
+			old = nil
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		old = nil
+	case err != nil:
+		return nil, err
+	}
+	object, err := m.build(old, changes)
+	if err == nil || old == nil {
+		return object, err
+	}
+	if err := m.renew(); err != nil {
+		return nil, err
+	}
+	aside := path + ".damaged-" + strconv.FormatInt(time.Now().Unix(), 10)
+	w.log.Error("a job's state object is damaged: set aside, begun anew", "job", id, "kept_as", aside, "error", err)
+	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return m.build(nil, changes)
+}
+
+func create(path string, data []byte) (*os.File, error) {
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		dir := filepath.Dir(path)
+		if err = os.Mkdir(dir, 0o700); err == nil {
+			err = syncDir(filepath.Dir(dir))
+		}
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			f, err = os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(data); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return f, nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
