@@ -111,10 +111,14 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	return r, e.publish(ctx, &r, now)
 }
 
-// Preview is a cycle that changes nothing at all: what Cycle would do now.
+// Preview changes nothing at all: it is what Cycle would do now, or, where the
+// result has a note, would do but for that.
 func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, error) {
 	r, err := e.observe(ctx, now)
-	if err != nil || r.State.Farm == nil {
+	if err == nil && r.State.Farm == nil {
+		err = e.look(ctx, &r)
+	}
+	if err != nil {
 		return r, err
 	}
 	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)

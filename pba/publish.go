@@ -105,6 +105,39 @@ func (p *Publisher) put(snapshot, generation []byte) error {
 	return syncDir(p.Dir)
 }
 
+// LastStanding is how the last cycle left things for the filter: for an edit,
+// which knows of neither the pools' standing nor the engine's life.
+func (p *Publisher) LastStanding(policy plan.Policy) Standing {
+	var s Standing
+	snapshot, err := readOwn(filepath.Join(p.Dir, esub.SnapshotName))
+	if err != nil {
+		return s
+	}
+	content, err := readOwn(filepath.Join(p.Dir, esub.GenerationName))
+	if err != nil {
+		return s
+	}
+	reader, err := esub.Open(bytes.NewReader(snapshot), int64(len(snapshot)))
+	if err != nil {
+		return s
+	}
+	g, err := esub.OpenGeneration(content)
+	if err != nil || g.Snapshot != reader.Identity() {
+		return s
+	}
+	s.At, s.Observe, s.Farm.LowerThem = g.At, g.Observe, g.LowerUnpreemptable
+	for _, project := range policy.Projects {
+		was, first, ok, err := reader.Find(project.Name)
+		if err != nil || !ok {
+			continue
+		}
+		for i, pool := range was.Pools {
+			s.Pools = append(s.Pools, plan.PoolStatus{Allocation: plan.Allocation{ID: pool.ID}, Below: g.Below(first + i)})
+		}
+	}
+	return s
+}
+
 func readOwn(name string) ([]byte, error) {
 	f, err := trusted.Open(name)
 	if err != nil {

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/pba"
+)
+
+// process is all that the commands take from the process that they run in.
+type process struct {
+	stdout, stderr io.Writer
+	now            func() time.Time
+	who            func() string // the identity that the system gives
+	load           func() (shell.Config, error)
+	open           func(context.Context, shell.Config) (backends.Backend, error)
+	openAndStart   func(context.Context, shell.Config) (backends.Backend, error)
+	lookup         lookup
+	executable     func() (string, error)
+}
+
+// lookup asks the system for users and groups.
+type lookup struct {
+	user  func(name string) error
+	group func(name string) error
+}
+
+func thisProcess() process {
+	return process{
+		stdout: os.Stdout, stderr: os.Stderr, now: time.Now, who: identity,
+		load: shell.Load, open: shell.Open, openAndStart: shell.OpenToSubmit,
+		executable: os.Executable,
+		lookup: lookup{
+			user:  func(name string) error { _, err := user.Lookup(name); return err },
+			group: func(name string) error { _, err := user.LookupGroup(name); return err },
+		},
+	}
+}
+
+// identity is who runs this process by the kernel's word; the name is only
+// there to be read.
+func identity() string {
+	uid := strconv.Itoa(os.Getuid())
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username + " (uid " + uid + ")"
+	}
+	return "uid " + uid
+}
+
+func newApp(p process) *cli.App {
+	return &cli.App{
+		Name:      "pba",
+		Usage:     "promise job slots to projects, and take them back for whom they were promised",
+		UsageText: "pba COMMAND [OPTION]… [ARGUMENT]…",
+		Writer:    p.stdout, ErrWriter: p.stderr,
+		Commands: []*cli.Command{
+			initCommand(p), projectCommand(p), allocCommand(p),
+			rebalanceCommand(p), statusCommand(p), explainCommand(p),
+			pauseCommand(p), resumeCommand(p), restoreCommand(p),
+		},
+	}
+}
+
+// editWait is how long a command waits for a cycle, or another edit, to end.
+const editWait = 10 * time.Second
+
+// locked does something while no cycle and no other edit goes on.
+func locked(ctx context.Context, dir string, do func() error) error {
+	unlock, err := pba.Lock(ctx, dir, pba.EditLock, editWait)
+	if err != nil {
+		return busy(err)
+	}
+	defer unlock()
+	return do()
+}
+
+// duration is the option of a time above zero.
+type duration struct{ value unit.Duration }
+
+// Set reads the option's text.
+func (d *duration) Set(text string) error {
+	var parsed unit.Duration
+	if err := parsed.UnmarshalText([]byte(text)); err != nil {
+		return err
+	}
+	if parsed == 0 {
+		return fmt.Errorf("%q is no time above zero", text)
+	}
+	d.value = parsed
+	return nil
+}
+
+func (d *duration) String() string {
+	if d == nil || d.value == 0 {
+		return ""
+	}
+	return d.value.String()
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// site is an opened run: its config, ledger and queue.
+type site struct {
+	shell.Config
+	process
+	ledger  *ledger.Ledger
+	backend backends.Backend
+}
+
+func ledgerPath(c shell.Config) string { return filepath.Join(c.Paths.State, "ledger.db") }
+
+type opener func(context.Context, shell.Config) (backends.Backend, error)
+
+// openSite reads the config and opens the ledger and the queue.
+func openSite(ctx context.Context, p process, open opener) (*site, error) {
+	c, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	l, err := ledger.Open(ledgerPath(c))
+	if err != nil {
+		return nil, err
+	}
+	b, err := open(ctx, c)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return &site{Config: c, process: p, ledger: l, backend: b}, nil
+}
+
+func (s *site) close() {
+	_ = s.backend.Close() // nothing of ours is in them that could be lost
+	_ = s.ledger.Close()
+}
+
+// withSite opens the site for one command.
+func withSite(ctx context.Context, p process, open opener, do func(*site) error) error {
+	s, err := openSite(ctx, p, open)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return do(s)
+}
+
+func (s *site) zone() *time.Location { return s.Timezone.Location() }
+
+func (s *site) every() time.Duration { return time.Duration(s.PBA.Every) }
+
+// editor is who edits, and when.
+func (s *site) editor() ledger.Editor { return ledger.Editor{Who: s.who(), At: s.now()} }
+
+// rules are what holds for a cycle now.
+func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
+	projects, pools, err := s.ledger.InForce(ctx, pba.WeekOf(now, s.zone()))
+	if err != nil {
+		return pba.Rules{}, err
+	}
+	paused, err := s.ledger.Paused(ctx)
+	if err != nil {
+		return pba.Rules{}, err
+	}
+	policy := s.PBA.Policy()
+	policy.Projects, policy.Allocations = projects, pools
+	policy.Queues, policy.Hosts, policy.LowQueue = s.Queues, s.Hosts, s.Filter.LowQueue
+	return pba.Rules{Policy: policy, Observe: s.Mode == shell.Observe, Paused: paused}, nil
+}
+
+// engine is the engine of this site; one that only looks changes nothing.
+func (s *site) engine(lookOnly bool) *pba.Engine {
+	groups := &pba.Directory{Cache: s.ledger, ReadOnly: lookOnly}
+	e := &pba.Engine{Backend: s.backend, Ledger: s.ledger, Rules: s.rules, Groups: groups.Of, Who: s.who()}
+	if !lookOnly {
+		e.Publish = s.publish
+	}
+	return e
+}
+
+// publish tells the submit filter the plan in force and how its pools stand.
+func (s *site) publish(ctx context.Context, standing pba.Standing) error {
+	rules, err := s.rules(ctx, standing.At)
+	if err != nil {
+		return err
+	}
+	return s.publisher().Publish(ctx, rules.Policy, standing)
+}
+
+func (s *site) publisher() *pba.Publisher {
+	return &pba.Publisher{
+		Dir:    s.Paths.State,
+		Groups: &pba.Directory{Cache: s.ledger},
+		Settings: esub.Settings{
+			Config:       s.Filter,
+			NextInLine:   backends.At(backends.LevelNext, backends.DefaultValue),
+			SuspendFrees: s.backend.Abilities().SuspendFrees,
+			Queues:       s.Queues,
+		},
+	}
+}
+
+// republish tells the filter of an edit at once. How the pools stand, and when
+// the engine was last alive, it leaves as the last cycle wrote it.
+func (s *site) republish(ctx context.Context) error {
+	rules, err := s.rules(ctx, s.now())
+	if err != nil {
+		return err
+	}
+	p := s.publisher()
+	standing := p.LastStanding(rules.Policy)
+	standing.Observe = rules.Observe || rules.Paused
+	return p.Publish(ctx, rules.Policy, standing)
+}
+
+// edit changes the plan: while no cycle goes on, and told to the filter at once.
+func (s *site) edit(ctx context.Context, do func() error) error {
+	return locked(ctx, s.Paths.State, func() error {
+		if err := do(); err != nil {
+			return err
+		}
+		return s.republish(ctx)
+	})
+}
+
+// farm is how many slots the managed farm offers now, and how many of it are down.
+func (s *site) farm(ctx context.Context) (slots, down int, err error) {
+	farm, err := s.backend.Farm(ctx, s.now())
+	if err != nil {
+		return 0, 0, err
+	}
+	status := plan.Make(plan.State{Farm: farm, Abilities: s.backend.Abilities()}, plan.Policy{Queues: s.Queues, Hosts: s.Hosts}, farm.At).Farm
+	return status.Slots, status.Down, nil
+}
+
+// busy makes a lock that is held an error that may be gone later.
+func busy(err error) error {
+	if errors.Is(err, pba.ErrBusy) {
+		return shell.TryAgain(err)
+	}
+	return err
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+func statusCommand(p process) *cli.Command {
+	return &cli.Command{
+		Name: "status", Usage: "how pools, farm and reclaims stand",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
+		Action: func(c *cli.Context) error {
+			return withSite(c.Context, p, p.open, func(s *site) error {
+				shown, err := s.status(c.Context)
+				if err != nil {
+					return err
+				}
+				if c.Bool("json") {
+					return shell.PrintJSON(c.App.Writer, shown)
+				}
+				return printStatus(c.App.Writer, shown)
+			})
+		},
+	}
+}
+
+type statusJSON struct {
+	At        time.Time           `json:"at"`
+	Week      ledger.Week         `json:"week"`
+	Mode      shell.Mode          `json:"mode"`
+	Paused    bool                `json:"paused"`
+	LastCycle *ledger.CycleRecord `json:"last_cycle"` // null: there was none
+	Pools     []poolJSON          `json:"pools"`
+	Farm      farmJSON            `json:"farm"`
+	Reclaims  []reclaimJSON       `json:"reclaims"` // open ones
+	Warnings  []string            `json:"warnings"`
+}
+
+type poolJSON struct {
+	Project   string `json:"project"`
+	Step      string `json:"step,omitempty"`
+	User      string `json:"user,omitempty"`
+	Guarantee int    `json:"guarantee"`
+	Charged   int    `json:"charged"`
+	Held      int    `json:"held"`
+	Waiting   int    `json:"waiting"`
+	Below     bool   `json:"below"`
+}
+
+type farmJSON struct {
+	Slots         int  `json:"slots"`
+	Down          int  `json:"down"`
+	Running       int  `json:"running"`
+	PBA           int  `json:"pba"`
+	Normal        int  `json:"normal"`
+	Suspended     int  `json:"suspended"`
+	Guaranteed    int  `json:"guaranteed"`
+	TakeBack      int  `json:"take_back"`
+	Unmet         int  `json:"unmet"`
+	Unpreemptable int  `json:"unpreemptable"`
+	LowerThem     bool `json:"lower_unpreemptable"`
+}
+
+type reclaimJSON struct {
+	ID          int64        `json:"id"`
+	Beneficiary string       `json:"beneficiary"`
+	Project     string       `json:"project"`
+	User        string       `json:"user"`
+	Slots       int          `json:"slots"`
+	Phase       plan.Phase   `json:"phase"`
+	Why         string       `json:"why,omitempty"`
+	Planned     time.Time    `json:"planned"`
+	Victims     []victimJSON `json:"victims"`
+}
+
+type victimJSON struct {
+	Job     string    `json:"job"`
+	Project string    `json:"project,omitempty"`
+	User    string    `json:"user"`
+	Slots   int       `json:"slots"`
+	Mode    string    `json:"mode"`
+	Fate    plan.Fate `json:"fate,omitempty"`
+}
+
+func (s *site) status(ctx context.Context) (*statusJSON, error) {
+	r, err := s.engine(true).Preview(ctx, s.now)
+	if err != nil {
+		return nil, err
+	}
+	f := r.Plan.Farm
+	shown := &statusJSON{
+		At: r.State.Farm.At, Week: pba.WeekOf(s.now(), s.zone()), Mode: s.Mode, Paused: r.Rules.Paused,
+		Pools: []poolJSON{}, Reclaims: []reclaimJSON{}, Warnings: append([]string{}, r.Plan.Warnings...),
+		Farm: farmJSON{
+			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,
+			Guaranteed: f.Guaranteed, TakeBack: f.TakeBack, Unmet: f.Unmet, Unpreemptable: f.Unpreemptable, LowerThem: f.LowerThem,
+		},
+	}
+	last, ok, err := s.ledger.LastCycle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		shown.LastCycle = &last
+	}
+	for _, p := range r.Plan.Pools {
+		shown.Pools = append(shown.Pools, poolJSON{
+			Project: p.Project, Step: p.Step, User: p.User,
+			Guarantee: p.Guarantee, Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below,
+		})
+	}
+	for i := range r.State.Memory.Reclaims { // as the last cycle left them
+		if rc := &r.State.Memory.Reclaims[i]; rc.Phase.Open() {
+			shown.Reclaims = append(shown.Reclaims, showReclaim(rc))
+		}
+	}
+	return shown, nil
+}
+
+func showReclaim(r *plan.Reclaim) reclaimJSON {
+	shown := reclaimJSON{
+		ID: r.ID, Beneficiary: r.Beneficiary.String(), Project: r.Project, User: r.User,
+		Slots: r.Need, Phase: r.Phase, Why: r.Why, Planned: r.Planned, Victims: []victimJSON{},
+	}
+	for _, v := range r.Victims {
+		shown.Victims = append(shown.Victims, victimJSON{
+			Job: v.ID.String(), Project: v.Project, User: v.User, Slots: v.Slots, Mode: v.Mode.String(), Fate: v.Fate,
+		})
+	}
+	return shown
+}
+
+func printStatus(out io.Writer, s *statusJSON) error {
+	fmt.Fprintf(out, "Week %s, mode %s%s; %s\n", s.Week, s.Mode, ifTrue(s.Paused, ", PAUSED (pba resume)"), lastCycle(s))
+	fmt.Fprintf(out, "Farm: %d slots, %d running (%d of pools, %d normal), %d suspended%s\n",
+		s.Farm.Slots, s.Farm.Running, s.Farm.PBA, s.Farm.Normal, s.Farm.Suspended,
+		ifTrue(s.Farm.Down > 0, fmt.Sprintf(", %d more are down", s.Farm.Down)))
+	fmt.Fprintf(out, "Guaranteed %d, can be taken back now %d\n", s.Farm.Guaranteed, s.Farm.TakeBack)
+	if len(s.Pools) == 0 {
+		fmt.Fprintln(out, "No pools this week: pba alloc set PROJECT SLOTS")
+	} else {
+		t := shell.NewTable("project", "step", "user", "guarantee", "charged", "held", "waiting")
+		for _, p := range s.Pools {
+			t.Row(p.Project, dash(p.Step), dash(p.User), p.Guarantee, p.Charged, p.Held, p.Waiting)
+		}
+		if err := shell.Print(out, shell.FormatTable, t, nil); err != nil {
+			return err
+		}
+	}
+	for _, r := range s.Reclaims {
+		fmt.Fprintf(out, "Reclaim %d: %s\n", r.ID, shell.Printable(reclaimLine(r)))
+	}
+	for _, w := range s.Warnings {
+		fmt.Fprintf(out, "Warning: %s\n", shell.Printable(w))
+	}
+	return nil
+}
+
+func reclaimLine(r reclaimJSON) string {
+	text := fmt.Sprintf("%s for job %s (%s) since %s: %s", count(r.Slots, "slot"), r.Beneficiary, r.Project, r.Planned.Local().Format("15:04:05"), r.Phase)
+	if r.Why != "" {
+		text += ", " + r.Why
+	}
+	for i, v := range r.Victims {
+		if i == 0 {
+			text += "; from"
+		} else {
+			text += ","
+		}
+		text += fmt.Sprintf(" job %s (%s, %s)", v.Job, v.Mode, v.User)
+	}
+	return text
+}
+
+func lastCycle(s *statusJSON) string {
+	if s.LastCycle == nil {
+		return "no cycle yet: pba rebalance"
+	}
+	return "last cycle " + s.At.Sub(s.LastCycle.Started).Round(time.Second).String() + " ago"
+}
+
+func ifTrue(yes bool, text string) string {
+	if yes {
+		return text
+	}
+	return ""
+}
