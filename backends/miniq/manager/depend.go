@@ -18,7 +18,8 @@ import (
 type condition struct {
 	root   *term
 	leaves []*leaf
-	jobs   []*job // that wait for it
+	jobs   []*job // that have it
+	open   int    // of them, those that have not ended
 	met    bool
 }
 
@@ -47,6 +48,7 @@ func (m *Manager) awaitDependencies(j *job) {
 	if c == nil {
 		return
 	}
+	c.open++
 	c.jobs = append(c.jobs, j)
 	if len(c.jobs) > 1 {
 		return
@@ -67,6 +69,9 @@ func (m *Manager) wakeDependents(j *job) {
 	}
 	var open []*condition
 	for _, c := range conditions {
+		if c.open == 0 {
+			continue
+		}
 		if met := m.evaluate(c); met != c.met {
 			c.met = met
 			m.woken = append(m.woken, c.jobs...)

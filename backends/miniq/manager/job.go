@@ -50,9 +50,10 @@ const (
 
 // Indices into job.pos: the heaps that a job can be in at the same time.
 const (
-	posRank = iota // of its shape, growing or grown; or its array's throttle
-	posCap         // of its shape
-	posDue         // of the manager
+	posRank  = iota // of its shape, growing or grown; or its array's throttle
+	posCap          // of its shape
+	posDue          // of the manager, by time
+	posLimit        // of the manager, by run limit
 	numberPos
 )
 

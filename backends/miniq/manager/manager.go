@@ -65,7 +65,7 @@ func New(cfg Config) *Manager {
 		c := a.due.Compare(b.due)
 		return c < 0 || c == 0 && a.seq < b.seq
 	})
-	m.limited = newHeap(posRank, func(a, b *job) bool {
+	m.limited = newHeap(posLimit, func(a, b *job) bool {
 		c := a.limitAt().Compare(b.limitAt())
 		return c < 0 || c == 0 && a.seq < b.seq
 	})
@@ -142,6 +142,8 @@ func (m *Manager) take(e Event) Result {
 	case Configure:
 		m.configure(e.Config)
 	case Tick:
+	default:
+		return single(fmt.Errorf("event %T is not known", e))
 	}
 	return Result{}
 }

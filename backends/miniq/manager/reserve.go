@@ -59,7 +59,7 @@ func (r *round) hold() {
 // limit; without such, those of the hosts with most free now.
 func (r *round) whereFirst(s *shape) []backends.Placement {
 	rooms := slices.Clone(r.rooms)
-	for _, run := range r.limitedRuns() {
+	for _, run := range r.endingRuns() {
 		r.giveBack(rooms, run)
 		if placed := r.fitAmong(s, rooms, run); placed != nil {
 			return placed
@@ -68,14 +68,9 @@ func (r *round) whereFirst(s *shape) []backends.Placement {
 	return r.mostFree(s)
 }
 
-// limitedRuns are those that will end, soonest first.
-func (m *Manager) limitedRuns() []*job {
-	var runs []*job
-	for j := m.first; j != nil; j = j.next {
-		if !j.limitAt().IsZero() {
-			runs = append(runs, j)
-		}
-	}
+// endingRuns are those that have a limit, the one that ends first before the others.
+func (m *Manager) endingRuns() []*job {
+	runs := slices.Clone(m.limited.jobs)
 	slices.SortFunc(runs, func(a, b *job) int {
 		return cmp.Or(a.limitAt().Compare(b.limitAt()), cmp.Compare(a.seq, b.seq))
 	})

@@ -112,6 +112,9 @@ func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
 			}
 		}
 	}
+	if j.work.needs != nil {
+		j.work.needs.open--
+	}
 	m.wakeDependents(j)
 	m.emit(Finished{m.view(j, m.now)})
 }

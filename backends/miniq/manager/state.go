@@ -138,7 +138,7 @@ func (m *Manager) all() []*job {
 
 func saveWork(w *work) savedWork {
 	s := savedWork{Spec: mapText(*w.spec, armour)}
-	if w.needs != nil {
+	if w.needs != nil && w.needs.open > 0 {
 		s.Leaves = w.needs.leaves
 	}
 	return s
@@ -177,7 +177,7 @@ func Restore(state []byte) (*Manager, error) {
 	if err := m.restoreJobs(&s); err != nil {
 		return nil, fmt.Errorf("state of the queue: %w", err)
 	}
-	m.overdueNext, m.tickNext = m.nextOverdue(), m.nextOvertaking()
+	m.foresee()
 	return m, nil
 }
 

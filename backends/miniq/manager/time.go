@@ -73,7 +73,7 @@ func (m *Manager) retime(j *job) {
 
 // setWake asks for a tick at the next instant at which something changes by itself.
 func (m *Manager) setWake() {
-	m.overdueNext, m.tickNext = m.nextOverdue(), m.nextOvertaking()
+	m.foresee()
 	next := time.Time{}
 	if j := m.due.top(); j != nil {
 		next = j.due
@@ -89,11 +89,26 @@ func (m *Manager) setWake() {
 	}
 }
 
+// foresee finds when time alone will let a job start. Where no slot is free it
+// can't.
+func (m *Manager) foresee() {
+	m.overdueNext, m.tickNext = time.Time{}, time.Time{}
+	for _, h := range m.hosts {
+		if m.room(h).slots > 0 {
+			m.overdueNext, m.tickNext = m.nextOverdue(), m.nextOvertaking()
+			return
+		}
+	}
+}
+
 // Wake is the last WakeAt.
 func (m *Manager) Wake() time.Time { return m.wake }
 
 // review puts a job where it belongs after anything about it changed.
 func (m *Manager) review(j *job) {
+	if !j.heldUntil.After(m.now) {
+		j.heldUntil = time.Time{}
+	}
 	m.reviewWait(j)
 	m.reviewResuming(j)
 	m.retime(j)

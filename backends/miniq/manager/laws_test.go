@@ -1,0 +1,526 @@
+package manager
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// world drives a Manager by random events and keeps, from events and effects
+// alone, what must be true of it.
+type world struct {
+	*rapid.T
+	m       *Manager
+	twin    *Manager // the same events through JSON, restored from its state now and then
+	now     time.Time
+	hosts   map[string]backends.Host
+	runs    map[backends.ID]*liveRun
+	lastRun map[backends.ID]int
+	ids     []backends.ID
+	ended   map[backends.ID]bool
+	shown   map[backends.ID]backends.Priority
+	aged    map[backends.ID]int
+	counts  map[string]int
+}
+
+type liveRun struct {
+	StartRun
+	stopped bool
+	killed  bool
+}
+
+const (
+	lawTick = 20 * time.Second
+	lawCap  = 9
+)
+
+func newWorld(t *rapid.T) *world {
+	w := &world{
+		T: t, now: time.Date(2026, 11, 23, 12, 0, 7, 0, time.UTC), hosts: map[string]backends.Host{}, runs: map[backends.ID]*liveRun{},
+		lastRun: map[backends.ID]int{}, ended: map[backends.ID]bool{}, shown: map[backends.ID]backends.Priority{}, aged: map[backends.ID]int{},
+		counts: map[string]int{},
+	}
+	cfg := Config{
+		SlotsOnly: rapid.IntRange(0, 3).Draw(t, "slotsOnly") == 0, ReserveAfter: 3 * time.Minute, AgeingInterval: lawTick, AgeingCap: lawCap,
+	}
+	w.m, w.twin = New(cfg), New(cfg)
+	for i := range rapid.IntRange(1, 3).Draw(t, "hosts") {
+		h := backends.Host{Name: fmt.Sprintf("n%d", i), Slots: rapid.IntRange(1, 6).Draw(t, "slots"), Memory: int64(rapid.SampledFrom([]int{0, 8, 16}).Draw(t, "memory"))}
+		w.hosts[h.Name] = h
+		w.step(NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory})
+	}
+	return w
+}
+
+// step takes one event and checks the laws.
+func (w *world) step(e Event) Result {
+	before := w.eligible()
+	effects, result := w.m.Step(w.now, e)
+	line, err := EncodeEvent(e)
+	if err != nil {
+		w.Fatalf("encode %T: %v", e, err)
+	}
+	again, err := DecodeEvent(line)
+	if err != nil {
+		w.Fatalf("decode %s: %v", line, err)
+	}
+	twins, _ := w.twin.Step(w.now, again)
+	if diff := cmp.Diff(effects, twins); diff != "" {
+		w.Fatalf("replay of %s differs (-live +replayed):\n%s", line, diff)
+	}
+	for _, effect := range effects {
+		w.follow(effect)
+	}
+	w.written(e, result, before)
+	w.checkHosts()
+	w.checkQueue()
+	return result
+}
+
+// eligible is which jobs age between this step and the next.
+func (w *world) eligible() map[backends.ID]bool {
+	all := map[backends.ID]bool{}
+	for _, j := range w.m.Farm(w.now, w.now).Jobs {
+		all[j.ID] = j.Eligible()
+	}
+	return all
+}
+
+// follow books an effect.
+func (w *world) follow(e Effect) {
+	switch e := e.(type) {
+	case StartRun:
+		if w.runs[e.ID] != nil || w.ended[e.ID] || e.Run != w.lastRun[e.ID]+1 {
+			w.Fatalf("run %d of job %s started: before it %d, ended %v", e.Run, e.ID, w.lastRun[e.ID], w.ended[e.ID])
+		}
+		w.checkStart(e)
+		w.lastRun[e.ID] = e.Run
+		w.runs[e.ID] = &liveRun{StartRun: e}
+		w.counts["started"]++
+	case StopRun:
+		w.runs[e.ID].stopped = true
+		w.counts["stopped"]++
+	case ContinueRun:
+		w.runs[e.ID].stopped = false
+		w.counts["continued"]++
+	case KillRun:
+		w.runs[e.ID].killed = true
+	case Finished:
+		if w.ended[e.Job.ID] || !e.Job.State.Ended() {
+			w.Fatalf("job %s finished as %v, ended before: %v", e.Job.ID, e.Job.State, w.ended[e.Job.ID])
+		}
+		w.ended[e.Job.ID] = true
+		delete(w.runs, e.Job.ID)
+	}
+}
+
+// checkStart compares a start with what the job asked for.
+func (w *world) checkStart(s StartRun) {
+	slots := 0
+	for _, p := range s.Hosts {
+		slots += p.Slots
+		h := w.hosts[p.Host]
+		if h.State != backends.HostUp || p.Slots < 1 {
+			w.Fatalf("job %s started with %d slots on %s, which is %v", s.ID, p.Slots, p.Host, h.State)
+		}
+		if j := w.m.jobs[s.ID]; len(j.allowed()) > 0 && !slices.Contains(j.allowed(), p.Host) {
+			w.Fatalf("job %s started on %s, allowed are %v", s.ID, p.Host, j.allowed())
+		}
+	}
+	if slots != s.Spec.Slots || s.Spec.OneHost && len(s.Hosts) != 1 {
+		w.Fatalf("job %s started on %v, asked for %d slots, on one host: %v", s.ID, s.Hosts, s.Spec.Slots, s.Spec.OneHost)
+	}
+	started := w.m.jobs[s.ID]
+	for _, j := range w.m.shapeMates(started) {
+		if w.m.rank(j).before(rank{started.base, started.seq}) && j.state == backends.Pending {
+			w.Fatalf("job %s started before %s of the same shape, which ranks higher", s.ID, j.id)
+		}
+	}
+}
+
+func (m *Manager) shapeMates(j *job) []*job {
+	var mates []*job
+	if s := m.byKey[m.keyOf(j)]; s != nil {
+		for mate := s.oldest; mate != nil; mate = mate.younger {
+			mates = append(mates, mate)
+		}
+	}
+	return mates
+}
+
+// checkHosts is the law that no host ever gives more than it has.
+func (w *world) checkHosts() {
+	for name, h := range w.hosts {
+		used, memory, jobs, exclusive := 0, int64(0), 0, 0
+		for _, r := range w.runs {
+			for _, p := range r.Hosts {
+				if p.Host != name {
+					continue
+				}
+				memory += (r.Spec.Memory + int64(r.Spec.Slots) - 1) / int64(r.Spec.Slots) * int64(p.Slots)
+				if r.stopped {
+					continue
+				}
+				used += p.Slots
+				jobs++
+				if r.Spec.Exclusive {
+					exclusive++
+				}
+			}
+		}
+		if used > h.Slots {
+			w.Fatalf("%s: %d of %d slots in use", name, used, h.Slots)
+		}
+		if h.Memory > 0 && !w.m.cfg.SlotsOnly && memory > h.Memory {
+			w.Fatalf("%s: %d of %d bytes in use", name, memory, h.Memory)
+		}
+		if exclusive > 0 && jobs > 1 {
+			w.Fatalf("%s: %d jobs beside an exclusive one", name, jobs-1)
+		}
+		if own := w.m.byName[name]; own.used != used || own.usedMem != memory || own.exclusive != exclusive {
+			w.Fatalf("%s: the manager counts %+v; in use are %d slots, %d bytes", name, own, used, memory)
+		}
+	}
+}
+
+// checkQueue compares the queue with a walk over all jobs, without shapes.
+func (w *world) checkQueue() {
+	if e, what := w.m.wouldStart(); e != nil {
+		w.Fatalf("job %s could %s: %s", e.id, what, w.m.view(e, w.now).Reason)
+	}
+	for id, a := range w.m.arrays {
+		active, admitted := 0, 0
+		for _, j := range a.elements {
+			if j.live() {
+				active++
+			}
+			if j.admitted {
+				admitted++
+			}
+			if a.limit > 0 && j.place == inShape != j.admitted {
+				w.Fatalf("element %s: place %d, admitted %v", j.id, j.place, j.admitted)
+			}
+		}
+		if active != a.active || admitted != a.admitted || a.limit > 0 && active+admitted > a.limit {
+			w.Fatalf("array %d of limit %d: %d active, %d admitted; counted %d and %d", id, a.limit, active, admitted, a.active, a.admitted)
+		}
+	}
+	for _, j := range w.m.Farm(w.now, w.now).Jobs {
+		if j.Priority != w.shown[j.ID] {
+			w.Fatalf("job %s (%v, waits for %d) shows %d, want %d", j.ID, j.State, j.Wait, j.Priority, w.shown[j.ID])
+		}
+		if j.State == backends.Pending && j.Reason == "" {
+			w.Fatalf("job %s pends without a reason", j.ID)
+		}
+	}
+}
+
+// wouldStart is dispatch done naively: every job is tried, in order.
+func (m *Manager) wouldStart() (*job, string) {
+	r := &round{Manager: m}
+	for _, h := range m.hosts {
+		r.rooms = append(r.rooms, m.room(h))
+	}
+	var queue []*job
+	for j := m.first; j != nil; j = j.next {
+		if j.place == inShape || j.resuming(m.now) {
+			queue = append(queue, j)
+		}
+	}
+	effective := func(j *job) (rank, bool) {
+		if j.state == backends.Suspended && j.base.Level() < backends.LevelPBA {
+			return rank{backends.At(backends.LevelPBA, 0), 1 << 62}, true
+		}
+		return m.rank(j), false
+	}
+	slices.SortFunc(queue, func(a, b *job) int {
+		x, _ := effective(a)
+		y, _ := effective(b)
+		if x == y {
+			x, y = m.rank(a), m.rank(b)
+		}
+		if x.before(y) {
+			return -1
+		}
+		return 1
+	})
+	for _, j := range queue {
+		if j.state == backends.Suspended {
+			fits := true
+			for _, p := range j.hosts {
+				room := r.rooms[m.byName[p.Host].index]
+				fits = fits && !m.byName[p.Host].down && room.slots >= p.Slots && (!j.work.spec.Exclusive || room.whole)
+			}
+			if fits {
+				return j, "go on"
+			}
+			for _, p := range j.hosts {
+				r.keep(p, &shapeKey{exclusive: j.work.spec.Exclusive})
+			}
+			continue
+		}
+		if placed := m.fit(j.shape, r.rooms); placed != nil {
+			return j, fmt.Sprint("start on ", placed)
+		}
+		if j.reserve != nil {
+			r.keepHosts(j)
+		}
+		if m.kept != nil && m.kept.job == j {
+			r.hold()
+		}
+	}
+	return nil, ""
+}
+
+// written follows what shows of priorities.
+func (w *world) written(e Event, result Result, _ map[backends.ID]bool) {
+	switch e := e.(type) {
+	case Submit:
+		for i, s := range result.Submitted {
+			if s.Err != nil {
+				continue
+			}
+			for _, j := range w.m.find(s.ID) {
+				w.ids = append(w.ids, j.id)
+				w.shown[j.id] = backends.At(backends.LevelNormal, backends.DefaultValue)
+				if e.Specs[i].Priority != 0 {
+					w.shown[j.id] = e.Specs[i].Priority
+				}
+			}
+		}
+	case Rank:
+		for i, r := range e.Rankings {
+			if result.Errors[i] == nil {
+				w.shown[r.ID] = r.Priority
+			}
+		}
+	}
+}
+
+// pass lets time go on to an instant, with the ticks that the queue asked for,
+// and proves first that no earlier one would have changed anything.
+func (w *world) pass(to time.Time) {
+	for {
+		next := to
+		wake := w.m.Wake()
+		if !wake.IsZero() && !wake.After(to) {
+			next = wake
+		}
+		if next.After(w.now.Add(1)) {
+			w.quiet(w.now.Add(time.Duration(rapid.Int64Range(1, int64(next.Sub(w.now))-1).Draw(w.T, "quiet"))))
+		}
+		eligible := w.eligible()
+		ticks := int(next.UnixNano()/int64(lawTick) - w.now.UnixNano()/int64(lawTick))
+		for id, ages := range eligible {
+			if n := min(ticks, lawCap-w.aged[id]); ages && n > 0 {
+				w.aged[id] += n
+				w.shown[id] += backends.Priority(n)
+			}
+		}
+		w.now = next
+		w.step(Tick{})
+		if next.Equal(to) {
+			return
+		}
+	}
+}
+
+// quiet is the law that nothing changes by itself before WakeAt.
+func (w *world) quiet(at time.Time) {
+	copied := w.clone(w.m)
+	if effects, _ := copied.Step(at, Tick{}); len(effects) > 0 {
+		w.Fatalf("at %v, before the wake at %v: %v", at, w.m.Wake(), effects)
+	}
+	want, got := w.m.Farm(at, at), copied.Farm(at, at)
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Fatalf("at %v, before the wake at %v, the farm changed:\n%s", at, w.m.Wake(), diff)
+	}
+}
+
+func (w *world) clone(m *Manager) *Manager {
+	state, err := m.State()
+	if err != nil {
+		w.Fatal(err)
+	}
+	copied, err := Restore(state)
+	if err != nil {
+		w.Fatal(err)
+	}
+	again, err := copied.State()
+	if err != nil || !bytes.Equal(state, again) {
+		w.Fatalf("state restored and written again differs: %v\n%s", err, cmp.Diff(string(state), string(again)))
+	}
+	return copied
+}
+
+func (w *world) anyID() backends.ID {
+	if len(w.ids) == 0 {
+		return backends.ID{Job: 1}
+	}
+	// Young jobs are more likely to live.
+	return w.ids[len(w.ids)-1-rapid.IntRange(0, min(len(w.ids), 12)-1).Draw(w.T, "id")]
+}
+
+func (w *world) anyRun() *liveRun {
+	var runs []*liveRun
+	for _, id := range w.ids {
+		if r := w.runs[id]; r != nil {
+			runs = append(runs, r)
+		}
+	}
+	if len(runs) == 0 {
+		w.Skip("nothing runs")
+	}
+	return rapid.SampledFrom(runs).Draw(w.T, "run")
+}
+
+func (w *world) someHosts() []string {
+	var names []string
+	for _, h := range w.m.hosts {
+		if rapid.Bool().Draw(w.T, h.name) {
+			names = append(names, h.name)
+		}
+	}
+	return names
+}
+
+func (w *world) soon() time.Time {
+	return w.now.Add(time.Duration(rapid.IntRange(-1, 300).Draw(w.T, "soon")) * time.Second)
+}
+
+func (w *world) act() backends.Act {
+	a := backends.Act{ID: w.anyID(), Grace: time.Second, Mark: "r1"}
+	if rapid.Bool().Draw(w.T, "until") {
+		a.Until = w.soon()
+	}
+	return a
+}
+
+func (w *world) submit() {
+	s := backends.Spec{
+		Slots: rapid.IntRange(1, 5).Draw(w.T, "slots"), Memory: int64(rapid.SampledFrom([]int{0, 0, 1, 5, 9}).Draw(w.T, "memory")),
+		OneHost: rapid.Bool().Draw(w.T, "oneHost"), NoRequeue: rapid.IntRange(0, 7).Draw(w.T, "noRequeue") == 0,
+		Rerunnable: rapid.Bool().Draw(w.T, "rerunnable"), Exclusive: rapid.IntRange(0, 9).Draw(w.T, "exclusive") == 0,
+	}
+	switch rapid.IntRange(0, 9).Draw(w.T, "kind") {
+	case 0:
+		s.BeginTime = w.soon()
+	case 1:
+		s.Hold = true
+	case 2:
+		s.RunLimit = time.Duration(rapid.IntRange(1, 400).Draw(w.T, "limit")) * time.Second
+	case 3:
+		s.Array = &backends.Array{Indices: []int{1, 2, 5, 7}, Limit: rapid.IntRange(0, 3).Draw(w.T, "throttle")}
+		s.Slots = 1
+	case 4:
+		s.Priority = backends.At(backends.LevelNext, 20)
+	case 5:
+		s.Hosts = w.someHosts()
+	case 6:
+		if len(w.ids) > 0 {
+			s.After = rapid.SampledFrom([]string{"done", "ended", "exit", "started"}).Draw(w.T, "after") + "(" + w.anyID().String() + ")"
+		}
+	}
+	w.step(Submit{By: user, Specs: []backends.Spec{s}})
+}
+
+func (w *world) runOver(r *liveRun, e Event) {
+	// What the event ends has no processes from here on.
+	delete(w.runs, r.ID)
+	if result := w.step(e); result.Errors.First() != nil {
+		w.Fatalf("%#v: %v", e, result.Errors)
+	}
+}
+
+func (w *world) actions() map[string]func(*rapid.T) {
+	ids := func() []backends.ID { return []backends.ID{w.anyID()} }
+	in := func(f func()) func(*rapid.T) {
+		return func(t *rapid.T) {
+			outer := w.T
+			w.T = t
+			defer func() { w.T = outer }()
+			f()
+		}
+	}
+	ends := func() {
+		r := w.anyRun()
+		w.runOver(r, Ended{ID: r.ID, Run: r.Run, ExitCode: rapid.SampledFrom([]int{0, 1}).Draw(w.T, "code"), Self: rapid.Bool().Draw(w.T, "self")})
+	}
+	return map[string]func(*rapid.T){
+		"submit":  in(w.submit),
+		"submit2": in(w.submit),
+		"end":     in(ends),
+		"end2":    in(ends),
+		"kill":    in(func() { w.step(Kill{user, ids()}) }),
+		"requeue": in(func() { w.step(Requeue{admin, []backends.Act{w.act()}}) }),
+		"suspend": in(func() { w.step(Suspend{admin, []backends.Act{w.act()}}) }),
+		"resume":  in(func() { w.step(Resume{rapid.SampledFrom([]By{user, admin}).Draw(w.T, "by"), ids()}) }),
+		"hold":    in(func() { w.step(Hold{user, ids()}) }),
+		"release": in(func() { w.step(Release{user, ids()}) }),
+		"rank": in(func() {
+			level := rapid.SampledFrom([]backends.Level{backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPBA, backends.LevelHandOver}).Draw(w.T, "level")
+			w.step(Rank{admin, []backends.Ranking{{ID: w.anyID(), Priority: backends.At(level, rapid.IntRange(18, 30).Draw(w.T, "value"))}}})
+		}),
+		"pin":        in(func() { w.step(Pin{admin, []backends.Pin{{ID: w.anyID(), Hosts: w.someHosts()}}}) }),
+		"hold until": in(func() { w.step(HoldUntil{admin, []backends.HoldUntil{{ID: w.anyID(), Until: w.soon()}}}) }),
+		"reserve": in(func() {
+			w.step(Reserve{admin, []backends.Reservation{{ID: w.anyID(), Hosts: w.someHosts(), Until: w.soon()}}})
+		}),
+		"node": in(func() {
+			h := w.hosts[rapid.SampledFrom(w.m.hosts).Draw(w.T, "node").name]
+			h.State = rapid.SampledFrom([]backends.HostState{backends.HostUp, backends.HostUp, backends.HostClosed, backends.HostDown}).Draw(w.T, "state")
+			w.hosts[h.Name] = h
+			if h.State == backends.HostDown {
+				w.step(NodeDown{h.Name})
+			} else {
+				w.step(NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed})
+			}
+		}),
+		"confirm":      in(func() { r := w.anyRun(); w.step(Started{r.ID, r.Run}) }),
+		"start failed": in(func() { r := w.anyRun(); w.runOver(r, StartFailed{r.ID, r.Run, "no keeper"}) }),
+		"lost":         in(func() { r := w.anyRun(); w.runOver(r, RunLost{r.ID, r.Run, "its keeper is gone"}) }),
+		"late": in(func() {
+			r := w.anyRun()
+			if result := w.step(Ended{ID: r.ID, Run: r.Run - 1}); !errors.Is(result.Errors.First(), backends.ErrWrongState) {
+				w.Fatalf("the end of an old run: %v", result.Errors)
+			}
+		}),
+		"pass":    in(func() { w.pass(w.now.Add(time.Duration(rapid.Int64Range(1, int64(2*time.Minute)).Draw(w.T, "d")))) }),
+		"restore": in(func() { w.twin = w.clone(w.twin) }),
+		"same": in(func() {
+			a, _ := w.m.State()
+			b, _ := w.twin.State()
+			if !bytes.Equal(a, b) {
+				w.Fatalf("live and replayed state differ:\n%s", cmp.Diff(string(a), string(b)))
+			}
+		}),
+	}
+}
+
+// TestLaws: slots and memory of a host are never exceeded, each job ends once,
+// equal needs go by (priority, FIFO), nothing that could start waits, the shown
+// priorities are R10's, WakeAt is enough, and a replay gives the same.
+func TestLaws(t *testing.T) {
+	counts := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		t.Repeat(w.actions())
+		for what, n := range w.counts {
+			counts[what] += n
+		}
+	})
+	t.Log(counts)
+	for _, what := range []string{"started", "stopped", "continued"} {
+		if counts[what] == 0 {
+			t.Errorf("no run was %s", what)
+		}
+	}
+}
