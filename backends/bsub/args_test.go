@@ -233,6 +233,9 @@ echo hello
 	if got, err := parsed("# no name\n\n sleep 1\n"); err != nil || got.Spec.Name != "sleep 1" {
 		t.Errorf("name %q, %v; want the script's first command", got.Spec.Name, err)
 	}
+	if got, err := parsed("#BSUB -R rusage[mem=1G]\ntrue", "-R", "span[hosts=1]"); err != nil || got.Spec.Memory != 0 {
+		t.Errorf("memory %d, %v; want none: the command line has an -R of its own", got.Spec.Memory, err)
+	}
 	for script, want := range map[string]string{
 		"":                       "no command",
 		" \n":                    "no command",

@@ -143,38 +143,45 @@ func (o actOptions) find(ctx context.Context, queue backends.Backend, s site) ([
 	return targets, nil
 }
 
-// act carries the deed out, with one call for each operation.
+// act carries the deed out, with one call for each operation, on each job once.
 func (d deed) act(ctx context.Context, queue backends.Backend, targets []*target) {
 	var ids [operations][]backends.ID
-	var whose [operations][]*target
-	taken := map[backends.ID]bool{}
+	results := map[backends.ID]error{}
 	for _, t := range targets {
-		t.err = errNoJob
-		suits := false
 		for _, j := range t.jobs {
 			op, err := d.how(j.State)
-			if err != nil {
-				t.err = err
-				continue
+			if _, seen := results[j.ID]; err == nil && !seen {
+				ids[op] = append(ids[op], j.ID)
 			}
-			suits = true
-			if !taken[j.ID] {
-				taken[j.ID] = true
-				ids[op], whose[op] = append(ids[op], j.ID), append(whose[op], t)
-			}
-		}
-		if suits {
-			t.err = nil
+			results[j.ID] = err
 		}
 	}
+	acted := map[backends.ID]bool{}
 	for op := range operations {
 		if len(ids[op]) == 0 {
 			continue
 		}
 		for i, err := range operate(ctx, queue, op, ids[op]) {
-			t := whose[op][i]
+			results[ids[op][i]], acted[ids[op][i]] = err, true
+		}
+	}
+	for _, t := range targets {
+		t.settle(results, acted)
+	}
+}
+
+// settle sums up what became of a target's jobs: it is done if one of them is;
+// else the queue's own errors go before what the jobs' states forbade.
+func (t *target) settle(results map[backends.ID]error, acted map[backends.ID]bool) {
+	t.err = errNoJob
+	for _, wasActed := range []bool{false, true} {
+		for _, j := range t.jobs {
+			if acted[j.ID] != wasActed {
+				continue
+			}
+			err := results[j.ID]
 			t.done = t.done || err == nil
-			if err != nil && !errors.Is(t.err, backends.ErrUnreachable) {
+			if !errors.Is(t.err, backends.ErrUnreachable) {
 				t.err = err
 			}
 		}
@@ -209,7 +216,7 @@ func (d deed) report(s site, targets []*target, out io.Writer) error {
 		switch {
 		case errors.Is(t.err, backends.ErrUnreachable):
 			unreachable = t.err
-		case t.done || t.err == nil:
+		case t.done:
 			if _, err := fmt.Fprintln(out, d.verb.Line(t.label)); err != nil {
 				return err
 			}

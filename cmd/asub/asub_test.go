@@ -97,6 +97,7 @@ func TestActsSuitTheJobsState(t *testing.T) {
 		"akill 99":        {"", 1, "Job <99>: No matching job found"},
 		"akill 5":         {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
 		"akill 5[1-3]":    {"kill 5[1], kill 5[2]", 1, "Job <5[1]> is being terminated|Job <5[2]> is being terminated|Job <5[3]>: Job has already finished"},
+		"akill 5 5[1]":    {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated|Job <5[1]> is being terminated"},
 		"akill 1 1 99":    {"kill 1", 1, "Job <1> is being terminated|Job <99>: No matching job found"},
 		"akill 0":         {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 7", 0, ""},
 		"akill -J arr 0":  {"kill 5[1], kill 5[2]", 0, "Job <5[1]> is being terminated|Job <5[2]> is being terminated"},
