@@ -26,6 +26,8 @@ func (v *view) seePools() {
 	slices.SortFunc(v.pools, func(a, b *pool) int { return cmp.Compare(a.ID, b.ID) })
 	for _, p := range v.pools {
 		v.projectPools[p.Project] = append(v.projectPools[p.Project], p)
+		v.guaranteed[p.Project] += p.Guarantee
+		v.allGuaranteed += p.Guarantee
 	}
 }
 

@@ -32,11 +32,11 @@ type item struct {
 
 // better orders candidate sets (R17): slots beyond the need; their most valued
 // member; number of jobs; slot-seconds lost; IDs. Negative: a before b.
-func (v *view) better(a, b *candidate) int {
+func better(a, b *candidate) int {
 	if c := cmp.Compare(a.excess, b.excess); c != 0 {
 		return c
 	}
-	if c := compareMostValued(a.victims, b.victims, v.valueOrder()); c != 0 {
+	if c := compareMostValued(a.victims, b.victims); c != 0 {
 		return c
 	}
 	if c := cmp.Compare(len(a.victims), len(b.victims)); c != 0 {
@@ -51,11 +51,11 @@ func (v *view) better(a, b *candidate) int {
 	return slices.CompareFunc(a.hosts, b.hosts, func(x, y backends.Placement) int { return compareStrings(x.Host, y.Host) })
 }
 
-func compareMostValued(a, b []*job, order func(a, b *job) int) int {
+func compareMostValued(a, b []*job) int {
 	if len(a) == 0 || len(b) == 0 {
 		return cmp.Compare(len(a), len(b))
 	}
-	return order(a[len(a)-1], b[len(b)-1])
+	return leastValued(a[len(a)-1], b[len(b)-1])
 }
 
 // choose finds the best set among items, which stand least valued first: the
@@ -159,7 +159,7 @@ func fill(items []item, w want, detailed bool) [][]*partial {
 		it := &items[i]
 		for total := limit - it.job.Slots; total >= 0; total-- {
 			for _, s := range table[total] {
-				next := &partial{
+				next := partial{
 					gain:   min(s.gain+it.gain, max(w.slots, 0)),
 					memory: min(s.memory+it.memory, max(w.memory, 0)),
 					count:  s.count + 1,
@@ -189,24 +189,21 @@ func bound(items []item, w want) int {
 	return sum
 }
 
-// add keeps only the sets of one total that no other beats or equals throughout.
-func add(sets []*partial, next *partial, detailed bool) []*partial {
-	covers := func(a, b *partial) bool {
-		return a.gain >= b.gain && a.memory >= b.memory &&
-			(!detailed || a.count < b.count || a.count == b.count && a.lost <= b.lost)
-	}
+// covers tells whether a partial set does all that another does, at no more cost.
+func (a *partial) covers(b *partial, detailed bool) bool {
+	return a.gain >= b.gain && a.memory >= b.memory &&
+		(!detailed || a.count < b.count || a.count == b.count && a.lost <= b.lost)
+}
+
+// add keeps only the sets of one total that no other one covers.
+func add(sets []*partial, next partial, detailed bool) []*partial {
 	for _, s := range sets {
-		if covers(s, next) {
+		if s.covers(&next, detailed) {
 			return sets
 		}
 	}
-	kept := sets[:0]
-	for _, s := range sets {
-		if !covers(next, s) {
-			kept = append(kept, s)
-		}
-	}
-	return append(kept, next)
+	kept := slices.DeleteFunc(sets, func(s *partial) bool { return next.covers(s, detailed) })
+	return append(kept, &next)
 }
 
 // workLost is a job's slot-seconds that a requeue throws away; a suspension

@@ -114,7 +114,7 @@ func (v *view) explain(j *job, e *Explanation) {
 func (v *view) consider(j *job, e *Explanation) {
 	for _, h := range v.suitable(j) {
 		running := slices.Clone(h.running)
-		slices.SortFunc(running, v.valueOrder())
+		slices.SortFunc(running, leastValued)
 		for _, victim := range running {
 			e.Considered = append(e.Considered, Considered{ID: victim.ID, Host: h.Name, Slots: slotsOn(victim, h.Name), Spared: victim.spared})
 		}

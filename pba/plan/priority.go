@@ -170,7 +170,7 @@ func (v *view) write(j *job, p backends.Priority, why string) {
 // since nobody can be taken back for it now (R15): else short jobs under
 // min_runtime keep a wide one out for ever.
 func (v *view) reserve(b *job) {
-	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended {
+	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || v.small(b) {
 		return
 	}
 	hosts := v.reservable(b)
@@ -185,6 +185,20 @@ func (v *view) reserve(b *job) {
 	}
 	b.mem.Reserved, b.mem.ReservedUntil = hosts, until
 	v.act(Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: until, Reason: "nobody can be taken back for it now: what comes free there is kept for it"})
+}
+
+// small tells whether a job takes whatever slot comes free: nothing that ranks
+// below it can keep it out, so it needs no reservation.
+func (v *view) small(b *job) bool {
+	if b.Slots > 1 {
+		return false
+	}
+	for _, h := range v.suitable(b) {
+		if h.Memory > 0 && h.Slots > 0 && b.Memory > h.Memory/int64(h.Slots) {
+			return false
+		}
+	}
+	return true
 }
 
 // setAside books what is free on hosts that a job reserves, so that nobody else
@@ -210,6 +224,10 @@ func (v *view) giveBack(b *job) {
 		h := v.byName[p.Host]
 		h.free += p.Slots
 		h.freeMem += perSlot(b.Job) * int64(p.Slots)
+		h.changed++
+	}
+	if len(b.aside) > 0 {
+		v.reopen()
 	}
 	b.aside = nil
 }

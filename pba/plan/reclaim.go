@@ -107,11 +107,18 @@ func (v *view) promiseFree() map[*job]bool {
 
 // room finds free slots for a job, nil if there are not enough.
 func (v *view) room(j *job) []backends.Placement {
+	at := v.choicesFor(j)
+	if at.full {
+		return nil
+	}
 	left := j.Slots
 	var hosts []backends.Placement
-	for _, h := range v.suitable(j) {
+	for _, h := range at.hosts[at.from:] {
 		n := min(left, h.fits(j))
 		if j.oneHost() && n < j.Slots || n <= 0 {
+			if len(hosts) == 0 {
+				at.from++ // free slots only get fewer: nobody of this shape fits there later
+			}
 			continue
 		}
 		hosts = append(hosts, backends.Placement{Host: h.Name, Slots: n})
@@ -119,6 +126,7 @@ func (v *view) room(j *job) []backends.Placement {
 			return hosts
 		}
 	}
+	at.full = true
 	return nil
 }
 
@@ -126,6 +134,7 @@ func (v *view) promise(j *job, hosts []backends.Placement) {
 	for _, p := range hosts {
 		h := v.byName[p.Host]
 		h.free -= p.Slots
+		h.changed++
 		if j.State != backends.Suspended {
 			h.freeMem -= perSlot(j.Job) * int64(p.Slots)
 		}
@@ -182,6 +191,11 @@ func (v *view) serve(b *job, taken int) int {
 		return 0
 	}
 	v.giveBack(b)
+	if hosts := v.room(b); hosts != nil {
+		v.promise(b, hosts)
+		v.skip(b.ID, "slots that come free for others suit it too")
+		return 0
+	}
 	set := v.withinCaps(b)
 	if set == nil {
 		v.skip(b.ID, v.whyNone(b))
@@ -233,6 +247,7 @@ func (v *view) spare(j *job, why string) {
 	for _, p := range j.Hosts {
 		if h := v.byName[p.Host]; h != nil {
 			h.victims = slices.DeleteFunc(h.victims, func(other *job) bool { return other == j })
+			h.changed++
 		}
 	}
 }
@@ -292,13 +307,7 @@ func (v *view) chooseSet(b *job) *candidate {
 	if b.State == backends.Suspended && len(b.Hosts) != 1 {
 		return nil
 	}
-	var winner *candidate
-	for _, h := range v.suitable(b) {
-		if c := v.chooseOn(h, b); c != nil && (winner == nil || v.better(c, winner) < 0) {
-			winner = c
-		}
-	}
-	return winner
+	return v.choicesFor(b).best(v, b)
 }
 
 func (v *view) chooseOn(h *host, b *job) *candidate {
@@ -335,37 +344,40 @@ func (v *view) candidate(set []*job, need int, hosts []backends.Placement) *cand
 
 // whyNone says why nobody can be taken back for a beneficiary.
 func (v *view) whyNone(b *job) string {
-	reasons := map[string]int{}
+	key := strings.Join(b.Asked, " ")
+	if b.State == backends.Suspended {
+		key = b.ID.String()
+	}
+	why, ok := v.reasons[key]
+	if !ok {
+		why = v.whyNobody(b)
+		v.reasons[key] = why
+	}
+	return fmt.Sprintf("its need of %s can't be met in full, so nobody is touched%s", slotCount(b.Slots), why)
+}
+
+// whyNobody sums up what spares the running jobs of the hosts that suit a
+// beneficiary: the three reasons that spare most.
+func (v *view) whyNobody(b *job) string {
+	spared := map[string]int{}
 	for _, h := range v.suitable(b) {
 		for _, j := range h.running {
 			if j.spared != "" {
-				reasons[j.spared] += slotsOn(j, h.Name)
+				spared[j.spared] += slotsOn(j, h.Name)
 			}
 		}
 	}
-	type count struct {
-		why   string
-		slots int
-	}
-	var counts []count
-	for why, n := range reasons {
-		counts = append(counts, count{why, n})
-	}
-	slices.SortFunc(counts, func(a, b count) int {
-		if c := cmp.Compare(b.slots, a.slots); c != 0 {
+	reasons := slices.SortedFunc(maps.Keys(spared), func(a, b string) int {
+		if c := cmp.Compare(spared[b], spared[a]); c != 0 {
 			return c
 		}
-		return compareStrings(a.why, b.why)
+		return cmp.Compare(a, b)
 	})
-	var b2 strings.Builder
-	fmt.Fprintf(&b2, "its need of %d slots can't be met in full, so nobody is touched", b.Slots)
-	for i, c := range counts {
-		if i == 3 {
-			break
-		}
-		fmt.Fprintf(&b2, "; %d slots: %s", c.slots, c.why)
+	var text strings.Builder
+	for _, why := range reasons[:min(len(reasons), 3)] {
+		fmt.Fprintf(&text, "; %s: %s", slotCount(spared[why]), why)
 	}
-	return b2.String()
+	return text.String()
 }
 
 // open records a reclaim and lists its acts: the beneficiary first, so that
@@ -378,6 +390,7 @@ func (v *view) open(b *job, set *candidate, need int) {
 		Hosts: set.hosts, Phase: Planned, Why: "its acts are intended", Planned: v.now,
 	}
 	memory.NextID++
+	v.reopen()
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), v.policy.PendingThreshold, describe(b.pool.Allocation))
 	for _, j := range set.victims {
 		who := j.party()
@@ -463,11 +476,13 @@ func names(hosts []backends.Placement) []string {
 func (v *view) dropVictims(victims []*job) {
 	for _, j := range victims {
 		v.spare(j, "it is being taken back already")
-	}
-	for _, h := range v.hosts {
-		for _, j := range slices.Clone(h.victims) {
-			if why := v.cappedByParty(j); why != "" {
-				v.spare(j, why)
+		l := v.losers[j.party()]
+		if l == nil || v.lost[j.party()]+l.largest <= v.hourlyCap(j.party()) {
+			continue
+		}
+		for _, other := range l.jobs {
+			if why := v.cappedByParty(other); why != "" && other.spared == "" {
+				v.spare(other, why)
 			}
 		}
 	}
@@ -479,6 +494,7 @@ func (v *view) promiseTaken(b *job, set *candidate) {
 		for _, p := range j.Hosts {
 			h := v.byName[p.Host]
 			h.free += p.Slots
+			h.changed++
 			if j.tag.Preempt != backends.PreemptSuspend {
 				h.freeMem += perSlot(j.Job) * int64(p.Slots)
 			}

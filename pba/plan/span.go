@@ -24,7 +24,7 @@ func (v *view) chooseSpan(b *job) *candidate {
 			}
 		}
 	}
-	slices.SortFunc(jobs, v.valueOrder())
+	slices.SortFunc(jobs, leastValued)
 	jobs = slices.Compact(jobs)
 	need := b.Slots - have
 	items := make([]item, 0, len(jobs))

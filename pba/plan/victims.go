@@ -19,6 +19,7 @@ func (v *view) findVictims() {
 		if j.State != backends.Running {
 			continue
 		}
+		v.appraise(j)
 		j.spared = v.whySpared(j, exempt)
 		if j.spared == "" && immune[j.ID] {
 			j.spared = fmt.Sprintf("it was taken back %d times already", j.mem.Requeues)
@@ -27,15 +28,21 @@ func (v *view) findVictims() {
 			continue
 		}
 		for _, p := range j.Hosts {
-			if h := v.byName[p.Host]; !slices.Contains(h.victims, j) {
+			if h := v.byName[p.Host]; len(h.victims) == 0 || h.victims[len(h.victims)-1] != j {
 				h.victims = append(h.victims, j)
 			}
 		}
+		v.mayLose(j)
 	}
-	order := v.valueOrder()
 	for _, h := range v.hosts {
-		slices.SortFunc(h.victims, order)
+		slices.SortFunc(h.victims, leastValued)
 	}
+}
+
+// losing is what a party could lose now.
+type losing struct {
+	jobs    []*job
+	largest int
 }
 
 type exemption struct{ users, projects, queues map[string]bool }
@@ -80,13 +87,7 @@ func (v *view) cappedByParty(j *job) string {
 // hourlyCap is what one party may lose within an hour: at least what the others
 // are guaranteed, so that the cap never ends a guarantee.
 func (v *view) hourlyCap(p party) int {
-	others := 0
-	for _, pool := range v.pools {
-		if pool.Project != p.project {
-			others += pool.Guarantee
-		}
-	}
-	return max(v.policy.MaxVictimsPerProject, others)
+	return max(v.policy.MaxVictimsPerProject, v.allGuaranteed-v.guaranteed[p.project])
 }
 
 func (p party) String() string {
@@ -144,26 +145,39 @@ func (v *view) immune() map[backends.ID]bool {
 	return immune
 }
 
-// valueOrder is the order in which jobs are taken back from, least valued first
+// leastValued is the order in which jobs are taken back from, least valued first
 // (R17): the policy's criteria in turn, then the highest job ID.
-func (v *view) valueOrder() func(a, b *job) int {
-	return func(a, b *job) int {
-		for _, criterion := range v.policy.VictimOrder {
-			c := 0
-			switch criterion {
-			case ByStart:
-				c = cmp.Compare(v.bucket(a), v.bucket(b))
-			case ByOverSubscribed:
-				c = cmp.Compare(v.over[b.party()], v.over[a.party()])
-			case ByPending:
-				c = cmp.Compare(v.pending[b.party()], v.pending[a.party()])
-			}
-			if c != 0 {
-				return c
-			}
+func leastValued(a, b *job) int {
+	for i := range a.worth {
+		if c := cmp.Compare(a.worth[i], b.worth[i]); c != 0 {
+			return c
 		}
-		return b.ID.Compare(a.ID)
 	}
+	return b.ID.Compare(a.ID)
+}
+
+// appraise puts a job's place by each criterion into numbers, once a plan.
+func (v *view) appraise(j *job) {
+	for i, criterion := range v.policy.VictimOrder[:min(len(v.policy.VictimOrder), len(j.worth))] {
+		switch criterion {
+		case ByStart:
+			j.worth[i] = v.bucket(j)
+		case ByOverSubscribed:
+			j.worth[i] = -int64(v.over[j.party()])
+		case ByPending:
+			j.worth[i] = -int64(v.pending[j.party()])
+		}
+	}
+}
+
+func (v *view) mayLose(j *job) {
+	l := v.losers[j.party()]
+	if l == nil {
+		l = &losing{}
+		v.losers[j.party()] = l
+	}
+	l.jobs = append(l.jobs, j)
+	l.largest = max(l.largest, j.Slots)
 }
 
 // bucket counts start_bucket intervals back from now, so that jobs that started

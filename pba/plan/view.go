@@ -13,6 +13,7 @@ type host struct {
 	backends.Host
 	free    int   // slots
 	freeMem int64 // bytes; only meaningful if Memory > 0
+	changed int   // grows with every change of what could be taken back here
 	running []*job
 	victims []*job // of running: those that may be taken back now
 }
@@ -32,6 +33,7 @@ type job struct {
 	pool *pool // that it is charged to, or holds room in
 	next bool  // next in line (R12)
 
+	worth     [3]int64             // by the policy's criteria, least valued lowest; see valueOrder
 	leaving   bool                 // a victim that was told to go and is not gone yet
 	spared    string               // why it is no victim; "": it may be taken back
 	reserving bool                 // goes on reserving hosts
@@ -79,17 +81,22 @@ type view struct {
 	policy Policy
 	now    time.Time
 
-	hosts        []*host // managed and up, by name
-	byName       map[string]*host
-	pools        []*pool // by allocation ID
-	projectPools map[string][]*pool
-	jobs         []*job // those that any rule may speak of, in FIFO order
-	byID         map[backends.ID]*job
-	slots        int // of managed hosts that are up
-	down         int // slots of managed hosts that are not
-	pending      map[party]int
-	over         map[party]int // over-subscription in slots
-	lost         map[party]int // slots taken back within the last hour
+	hosts         []*host // managed and up, by name
+	byName        map[string]*host
+	pools         []*pool // by allocation ID
+	projectPools  map[string][]*pool
+	jobs          []*job // those that any rule may speak of, in FIFO order
+	byID          map[backends.ID]*job
+	slots         int // of managed hosts that are up
+	down          int // slots of managed hosts that are not
+	pending       map[party]int
+	over          map[party]int  // over-subscription in slots
+	lost          map[party]int  // slots taken back within the last hour
+	guaranteed    map[string]int // by project
+	allGuaranteed int
+	losers        map[party]*losing // who could lose slots now
+	choices       map[shape]*choices
+	reasons       map[string]string // why nobody can be taken back, by asked hosts
 
 	plan Plan
 }
@@ -100,6 +107,7 @@ func newView(state State, policy Policy, now time.Time) *view {
 		byName: map[string]*host{}, byID: map[backends.ID]*job{},
 		projectPools: map[string][]*pool{},
 		pending:      map[party]int{}, over: map[party]int{}, lost: map[party]int{},
+		guaranteed: map[string]int{}, losers: map[party]*losing{}, choices: map[shape]*choices{}, reasons: map[string]string{},
 	}
 	v.seeHosts()
 	v.seePools()

@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// BenchmarkMake is section 10's budget: jobs of which a tenth run, 500 projects,
+// 5 % entitled, 100 open reclaims.
+func BenchmarkMake(b *testing.B) {
+	for _, jobs := range []int{10_000, 100_000, 1_000_000} {
+		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
+			state, policy := bigFarm(jobs)
+			b.ReportAllocs()
+			for b.Loop() {
+				Make(state, policy, noon)
+			}
+		})
+	}
+}
+
+func bigFarm(jobs int) (State, Policy) {
+	r := rand.New(rand.NewPCG(1, 2))
+	running := jobs / 10
+	farm := &backends.Farm{At: noon}
+	for i := range (running + 31) / 32 {
+		farm.Hosts = append(farm.Hosts, backends.Host{Name: fmt.Sprintf("n%05d", i), Slots: 32, Memory: 128 << 30})
+	}
+	s := newScene(&testing.T{}, 0, 0)
+	state, policy := s.state, s.policy
+	state.Farm = farm
+	state.Groups = map[string][]string{}
+	policy.Projects = nil
+	const projects = 500
+	for p := range projects {
+		name := fmt.Sprintf("p%03d", p)
+		policy.Projects = append(policy.Projects, Project{Name: name, Group: name})
+		policy.Allocations = append(policy.Allocations, Allocation{ID: int64(p + 1), Project: name, Guarantee: max(2, running*6/10/projects)})
+		state.Groups["in"+name] = []string{name}
+	}
+	state.Memory.Jobs = map[backends.ID]JobMemory{}
+	for i := range jobs {
+		project := fmt.Sprintf("p%03d", r.IntN(projects))
+		j := backends.Job{ID: backends.ID{Job: int64(i + 1)}, User: "someone" + fmt.Sprint(r.IntN(1000)), Project: project, Queue: "normal", Slots: 1, OneHost: true,
+			Memory: 1 << 30, State: backends.Pending, Wait: backends.WaitResources, Priority: 20, Submitted: noon.Add(-time.Hour)}
+		if r.IntN(20) == 0 {
+			j.User = "in" + project
+			state.Memory.Jobs[j.ID] = JobMemory{Clock: time.Duration(r.IntN(100)) * time.Second, ClockSeen: noon.Add(-20 * time.Second)}
+		}
+		if i < running {
+			j.State, j.Started = backends.Running, noon.Add(-time.Duration(r.IntN(7200))*time.Second)
+			j.Hosts = []backends.Placement{{Host: farm.Hosts[i/32].Name, Slots: 1}}
+		}
+		farm.Jobs = append(farm.Jobs, j)
+	}
+	state.Memory.NextID = 101
+	for i := range 100 {
+		b := backends.ID{Job: int64(running + 1 + i)}
+		victim := &farm.Jobs[i]
+		victim.Mark = fmt.Sprintf("r%d", i+1)
+		farm.Jobs[running+i].User = "in" + farm.Jobs[running+i].Project
+		state.Memory.Jobs[b] = JobMemory{Pool: 1, Entered: noon.Add(-time.Minute), ClockSeen: noon.Add(-20 * time.Second), Clock: time.Minute}
+		state.Memory.Reclaims = append(state.Memory.Reclaims, Reclaim{ID: int64(i + 1), Beneficiary: b, Phase: Acted, Planned: noon.Add(-20 * time.Second), Acted: noon.Add(-20 * time.Second),
+			Hosts: victim.Hosts, Need: 1, Victims: []Victim{{ID: victim.ID, Started: victim.Started, Slots: 1, Fate: Taken}}})
+	}
+	return state, policy
+}

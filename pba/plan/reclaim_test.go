@@ -1,0 +1,308 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+func TestNumbersOfAPBAJob(t *testing.T) { // R10: 20, 120, 121, 122
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	s.job("bob", "", "n1", time.Second)
+	id := s.job("ann", "chipA", "", 0)
+	var got []int
+	got = append(got, s.at(id).Priority.Value())
+	for range 3 {
+		s.at(id).Priority++ // the queue's ageing
+		s.rank(s.cycle())
+		got = append(got, s.at(id).Priority.Value())
+	}
+	if want := []int{20, 120, 121, 122}; !equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestNumbersOfATakenBackJob(t *testing.T) { // R10: 22; taken back 32; 33; taken back 43
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	victim := s.job("bob", "", "n1", time.Hour, func(j *backends.Job) { j.Priority = 22 })
+	s.job("ann", "chipA", "", 0)
+	p := s.ripen()
+	if taken(p) != "requeue 1" || s.at(victim).Priority != backends.At(backends.LevelVictim, 32) {
+		t.Fatalf("taken %q, victim at %d", taken(p), s.at(victim).Priority)
+	}
+	v := s.at(victim)
+	v.State, v.Mark, v.Started, v.Priority = backends.Running, "r1", s.now.Add(-time.Hour), v.Priority+1 // pending one cycle, then started anew
+	s.state.Farm.Jobs = s.state.Farm.Jobs[:1]
+	s.cycle()
+	s.job("ann", "chipA", "", 0)
+	p = s.ripen()
+	if taken(p) != "requeue 1" || s.at(victim).Priority != backends.At(backends.LevelVictim, 43) {
+		t.Errorf("taken %q, victim at %d", taken(p), s.at(victim).Priority.Value())
+	}
+}
+
+func TestClockCountsOnlyCyclesThatSawIt(t *testing.T) { // R14
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	s.job("bob", "", "n1", time.Hour)
+	id := s.job("ann", "chipA", "", time.Hour)
+	s.rank(s.cycle())
+	s.now = s.now.Add(time.Hour) // no cycles
+	p := s.cycle()
+	if c := p.Memory.Jobs[id].Clock; c != 0 {
+		t.Errorf("clock %s after an hour without cycles", c)
+	}
+	s.at(id).Wait = backends.WaitDependency
+	s.cycle()
+	s.at(id).Wait = backends.WaitResources
+	if c := s.cycle().Memory.Jobs[id].Clock; c != 0 {
+		t.Errorf("clock %s counts the time that it waited for another job", c)
+	}
+	if c := s.cycle().Memory.Jobs[id].Clock; c != 20*time.Second {
+		t.Errorf("clock %s, want one cycle", c)
+	}
+}
+
+func TestNeverAVictim(t *testing.T) { // R16
+	for name, change := range map[string]func(*backends.Job){
+		"interactive":  func(j *backends.Job) { j.Interactive = true },
+		"exclusive":    func(j *backends.Job) { j.Exclusive = true },
+		"no requeue":   func(j *backends.Job) { j.NoRequeue = true },
+		"young":        func(j *backends.Job) { j.Started = noon.Add(time.Minute) },
+		"nearly done":  func(j *backends.Job) { j.RunLimit = time.Hour + 70*time.Second },
+		"unmanaged":    func(j *backends.Job) { j.Queue = "other" },
+		"named":        func(j *backends.Job) { j.User = "cat" },
+		"off the farm": func(j *backends.Job) { j.Hosts = []backends.Placement{{Host: "n1", Slots: 1}, {Host: "x", Slots: 1}} },
+	} {
+		s := newScene(t, 1, 1).pool("chipA", 1)
+		s.policy.Queues = []string{"normal"}
+		s.policy.NeverVictims.Users = []string{"cat"}
+		s.job("bob", "", "n1", time.Hour, change)
+		id := s.job("ann", "chipA", "", 0)
+		p := s.ripen()
+		if taken(p) != "" || !strings.Contains(skipped(p, id), "can't be met in full") {
+			t.Errorf("%s: taken %q, skipped %q", name, taken(p), skipped(p, id))
+		}
+	}
+}
+
+func TestVictimsAreTheLeastValued(t *testing.T) { // R17
+	s := newScene(t, 2, 2).pool("chipA", 1)
+	s.job("bob", "", "n1", 61*time.Minute)
+	s.job("bob", "", "n1", 3*time.Hour)
+	s.job("cat", "", "n2", 62*time.Minute) // the same bucket as the first, but bob runs more
+	s.job("bob", "", "n2", 2*time.Hour)
+	s.job("ann", "chipA", "", 0)
+	if got := taken(s.ripen()); got != "requeue 1" {
+		t.Errorf("taken %q", got)
+	}
+}
+
+func TestExactNeedBeforeValue(t *testing.T) { // R17: slots beyond the need come first
+	s := newScene(t, 1, 8).pool("chipA", 3)
+	s.job("bob", "", "n1*4", 10*time.Minute)
+	s.job("bob", "", "n1*2", 5*time.Hour)
+	s.job("bob", "", "n1", 6*time.Hour)
+	s.job("bob", "", "n1", 7*time.Hour)
+	s.job("ann", "chipA", "", 0, slots(3))
+	if got := taken(s.ripen()); got != "requeue 2, requeue 3" && got != "requeue 3, requeue 2" {
+		t.Errorf("taken %q, want three slots exactly", got)
+	}
+}
+
+func TestSpanningBeneficiaryTakesOverTheWholeFarm(t *testing.T) { // R17
+	s := newScene(t, 3, 2).pool("chipA", 4)
+	s.job("bob", "", "n1 n2", time.Hour)
+	s.job("bob", "", "n1 n2", 2*time.Hour)
+	s.job("bob", "", "n3*2", 3*time.Hour)
+	s.job("ann", "chipA", "", 0, spanning(4))
+	p := s.ripen()
+	if got := taken(p); got != "requeue 1, requeue 2" {
+		t.Errorf("taken %q", got)
+	}
+	if hosts := p.Memory.Reclaims[0].Hosts; len(hosts) != 2 {
+		t.Errorf("hosts %v", hosts)
+	}
+}
+
+func TestAllOrNothing(t *testing.T) { // R15
+	s := newScene(t, 1, 4).pool("chipA", 4)
+	s.job("bob", "", "n1*3", time.Hour)
+	s.job("bob", "", "n1", time.Hour, func(j *backends.Job) { j.Interactive = true })
+	id := s.job("ann", "chipA", "", 0, slots(4))
+	p := s.ripen()
+	if taken(p) != "" {
+		t.Errorf("taken %q although the need can't be met", taken(p))
+	}
+	if len(p.Memory.Jobs[id].Reserved) == 0 { // R15
+		t.Error("it reserves no host")
+	}
+}
+
+func TestSuspendedVictimFreesNoMemory(t *testing.T) { // R16
+	s := newScene(t, 1, 2).pool("chipA", 1)
+	s.state.Farm.Hosts[0].Memory = 16 << 30
+	s.job("bob", "", "n1", time.Hour, suspendable, memory(10))
+	s.job("bob", "", "n1", 2*time.Hour, memory(4))
+	s.job("ann", "chipA", "", 0, memory(6))
+	if got := taken(s.ripen()); got != "requeue 2" {
+		t.Errorf("taken %q: the younger one's memory would stay", got)
+	}
+}
+
+func TestCapIsCountedAfterTheFirst(t *testing.T) { // R22
+	s := newScene(t, 4, 4).pool("chipA", 12)
+	s.policy.MaxVictims = 1 // 5 % of 16 is 1 as well
+	for _, n := range []string{"n1", "n2", "n3"} {
+		s.job("bob", "", n+"*4", time.Hour)
+	}
+	s.job("bob", "", "n4*4", time.Minute/2) // too young
+	for range 3 {
+		s.job("ann", "chipA", "", 0, slots(4))
+	}
+	p := s.ripen()
+	if strings.Count(taken(p), "requeue") != 1 || len(p.Skipped) != 2 || !strings.Contains(p.Skipped[0].Reason, "put off") {
+		t.Errorf("taken %q, skipped %v", taken(p), p.Skipped)
+	}
+}
+
+func TestProjectCapWithinAnHour(t *testing.T) { // R22
+	s := newScene(t, 2, 4).pool("chipA", 3)
+	s.policy.MaxVictimsPerProject = 2
+	for i := range 4 {
+		s.job("bob", "", "n1", time.Duration(i+1)*time.Hour)
+		s.job("cat", "", "n2", time.Duration(i+6)*time.Hour)
+	}
+	for range 5 {
+		s.job("ann", "chipA", "", 0)
+	}
+	p := s.ripen()
+	if strings.Count(taken(p), "requeue") != 3 {
+		t.Fatalf("taken %q", taken(p)) // the others' guarantees (3) are more than 2
+	}
+	if got := taken(p); !strings.HasPrefix(got, "requeue 1, requeue 3, requeue 5") {
+		t.Errorf("taken %q, want three of bob's", got)
+	}
+}
+
+func TestImmuneAfterMaxRequeues(t *testing.T) { // R16
+	s := newScene(t, 1, 10).pool("chipA", 2)
+	a, b := s.job("bob", "", "n1*5", 2*time.Hour), s.job("bob", "", "n1*5", time.Hour)
+	_ = a
+	s.state.Memory.Jobs = map[backends.ID]JobMemory{a: {Requeues: 3}, b: {Requeues: 3}}
+	s.policy.UnpreemptableShare = 0.5
+	s.job("ann", "chipA", "", 0)
+	if got := taken(s.ripen()); got != "requeue 2" {
+		t.Errorf("taken %q: the longest-running one alone is immune", got)
+	}
+}
+
+func TestFreeSlotsServeFirst(t *testing.T) { // R15
+	s := newScene(t, 2, 1).pool("chipA", 2)
+	s.job("bob", "", "n1", time.Hour)
+	a, b := s.job("ann", "chipA", "", 0), s.job("ann", "chipA", "", 0)
+	p := s.ripen()
+	if taken(p) != "requeue 1" || skipped(p, a) == "" || skipped(p, b) != "" {
+		t.Errorf("taken %q, skipped %v", taken(p), p.Skipped)
+	}
+}
+
+func TestSamePlanTwiceTakesNobodyTwice(t *testing.T) { // R18
+	s := newScene(t, 1, 2).pool("chipA", 1)
+	s.job("bob", "", "n1", time.Hour)
+	s.job("bob", "", "n1", 2*time.Hour)
+	s.job("ann", "chipA", "", 0)
+	if got := taken(s.ripen()); got != "requeue 1" {
+		t.Fatalf("taken %q", got)
+	}
+	s.at(backends.ID{Job: 1}).Mark = "r1" // told to go, still running
+	for range 2 {
+		if got := taken(s.cycle()); got != "" {
+			t.Errorf("taken again: %q", got)
+		}
+	}
+}
+
+func TestCrashBeforeAnyActPlansAnew(t *testing.T) { // R18
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	s.job("bob", "", "n1", time.Hour)
+	s.job("ann", "chipA", "", 0)
+	s.ripen() // its acts are never done
+	p := s.cycle()
+	if taken(p) != "requeue 1" || p.Memory.Reclaims[0].Phase != Cancelled || p.Memory.Reclaims[1].Phase != Planned {
+		t.Errorf("taken %q, reclaims %+v", taken(p), p.Memory.Reclaims)
+	}
+}
+
+func TestCrashBetweenTwoVictimsGoesOn(t *testing.T) { // R18
+	s := newScene(t, 1, 2).pool("chipA", 2)
+	s.job("bob", "", "n1", time.Hour)
+	s.job("bob", "", "n1", 2*time.Hour)
+	s.job("ann", "chipA", "", 0, slots(2))
+	s.ripen()
+	first := s.at(backends.ID{Job: 1})
+	first.State, first.Mark, first.Wait, first.HeldUntil, first.Hosts = backends.Pending, "r1", backends.WaitTime, s.now.Add(time.Minute), nil
+	p := s.cycle()
+	if taken(p) != "requeue 2" || len(p.Memory.Reclaims) != 1 {
+		t.Errorf("taken %q, %d reclaims", taken(p), len(p.Memory.Reclaims))
+	}
+}
+
+func TestBackOffDoublesThenGivesUp(t *testing.T) { // R19
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	s.job("bob", "", "n1", time.Hour)
+	id := s.job("ann", "chipA", "", 0)
+	expired := 0
+	for range 200 {
+		p := s.cycle()
+		s.rank(p)
+		v := s.at(backends.ID{Job: 1})
+		for _, a := range p.Actions {
+			switch a.Verb {
+			case Requeue:
+				v.Mark, v.State, v.Wait, v.HeldUntil = a.Mark, backends.Pending, backends.WaitTime, a.Until
+			case Release: // and the queue gives the slot to somebody else again
+				v.State, v.HeldUntil, v.Started, v.Wait = backends.Running, time.Time{}, s.now.Add(-time.Hour), 0
+			}
+		}
+		expired = p.Memory.Jobs[id].Expired
+	}
+	if expired != 2 || !strings.Contains(skipped(s.cycle(), id), "2 reclaims for it expired") {
+		t.Errorf("%d expired; %q", expired, skipped(s.cycle(), id))
+	}
+}
+
+func TestResumingVictimIsNotForgotten(t *testing.T) { // R20
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	victim := s.job("bob", "", "n1", time.Hour, suspendable)
+	id := s.job("ann", "chipA", "", 0)
+	if got := taken(s.ripen()); got != "suspend 1" {
+		t.Fatalf("taken %q", got)
+	}
+	v, b := s.at(victim), s.at(id)
+	v.State, v.Mark = backends.Suspended, "r1"
+	b.State, b.Started, b.Hosts = backends.Running, s.now, []backends.Placement{{Host: "n1", Slots: 1}}
+	for range 2 { // again, until it is seen to be done
+		p := s.cycle()
+		if len(p.Actions) == 0 || p.Actions[len(p.Actions)-1].Verb != Resume {
+			t.Errorf("actions %+v, want a resume", p.Actions)
+		}
+	}
+	v.Resuming = true
+	if p := s.cycle(); len(p.Actions) != 0 {
+		t.Errorf("actions %+v", p.Actions)
+	}
+}
+
+func equal[T comparable](a, b []T) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
