@@ -145,6 +145,15 @@ func TestARaceWithTheEndOfAJob(t *testing.T) {
 	}
 }
 
+func TestTheQueuesOwnErrorIsTheOneThatIsTold(t *testing.T) {
+	q := farm()
+	q.fail[backends.ID{Job: 5, Index: 1}] = fmt.Errorf("requeue job 5[1]: %w", backends.ErrDenied)
+	want := answer{1, "", "Job <5>: User permission denied\n"}
+	if got := bob(t, q, "", "arequeue", "5"); got != want {
+		t.Errorf("%+v, want %+v (5[2] is pending, that is no news)", got, want)
+	}
+}
+
 func TestAQueueThatIsAwayMeansTryAgain(t *testing.T) {
 	q := farm()
 	q.down = fmt.Errorf("connect: %w", backends.ErrUnreachable)
