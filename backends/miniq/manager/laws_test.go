@@ -82,7 +82,31 @@ func (w *world) step(e Event) Result {
 	w.written(e, result, before)
 	w.checkHosts()
 	w.checkQueue()
+	w.count()
 	return result
+}
+
+// count notes which situations the random events led to.
+func (w *world) count() {
+	free := 0
+	for _, h := range w.m.hosts {
+		free += w.m.room(h).slots
+	}
+	if free == 0 {
+		return
+	}
+	if w.m.kept != nil {
+		w.counts["kept"]++
+	}
+	if len(w.m.reservers) > 0 {
+		w.counts["reserved"]++
+	}
+	if len(w.m.resuming) > 0 {
+		w.counts["claimed"]++
+	}
+	if !w.m.tickNext.IsZero() {
+		w.counts["overtaking"]++
+	}
 }
 
 // eligible is which jobs age between this step and the next.
@@ -518,9 +542,9 @@ func TestLaws(t *testing.T) {
 		}
 	})
 	t.Log(counts)
-	for _, what := range []string{"started", "stopped", "continued"} {
+	for _, what := range []string{"started", "stopped", "continued", "kept", "reserved", "claimed"} {
 		if counts[what] == 0 {
-			t.Errorf("no run was %s", what)
+			t.Errorf("nothing was ever %s: %v", what, counts)
 		}
 	}
 }

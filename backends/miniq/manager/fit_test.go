@@ -1,0 +1,259 @@
+package manager
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+const gib = int64(1) << 30
+
+// TestPlacement: one host where one can hold it, the fullest such; else those
+// that can give most. Memory goes by the slot, rounded up.
+func TestPlacement(t *testing.T) {
+	place := func(host string, slots int) backends.Placement { return backends.Placement{Host: host, Slots: slots} }
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		spec backends.Spec
+		want []backends.Placement
+	}{
+		{"fullest", Config{}, backends.Spec{Slots: 2}, []backends.Placement{place("n1", 2)}},
+		{"only one is wide enough", Config{}, backends.Spec{Slots: 4, OneHost: true}, []backends.Placement{place("n2", 4)}},
+		{"spans", Config{}, backends.Spec{Slots: 9}, []backends.Placement{place("n2", 6), place("n3", 3)}},
+		{"asked", Config{}, backends.Spec{Slots: 2, Hosts: []string{"n3", "n2", "n3"}}, []backends.Placement{place("n3", 2)}},
+		{"memory", Config{}, backends.Spec{Slots: 2, Memory: 9 * gib}, []backends.Placement{place("n3", 2)}},
+		{"memory spans", Config{}, backends.Spec{Slots: 5, Memory: 30*gib + 1}, []backends.Placement{place("n2", 3), place("n3", 2)}},
+		{"slots only", Config{SlotsOnly: true}, backends.Spec{Slots: 2, Memory: 1000 * gib}, []backends.Placement{place("n1", 2)}},
+	} {
+		b := newBench(t, c.cfg, 2, 6, 4)
+		b.submit(backends.Spec{Slots: 1, Hosts: []string{"n3"}}) // leaves 2, 6, 3
+		id := b.submit(c.spec)
+		if got := b.job(id).Hosts; !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestExclusive has its hosts for itself, and waits until nothing runs there.
+func TestExclusive(t *testing.T) {
+	b := newBench(t, Config{}, 4)
+	first := b.submit(spec(1))
+	id := b.submit(backends.Spec{Exclusive: true})
+	b.waits(id, backends.WaitResources)
+	passes := b.submit(spec(1))
+	b.starts(passes)
+	b.ends(first, 0)
+	b.ends(passes, 0)
+	b.starts(id)
+	waits := b.submit(spec(1))
+	b.waits(waits, backends.WaitResources)
+	b.must(Suspend{user, []backends.Act{{ID: id}}})
+	b.starts(waits)
+	b.must(Resume{user, []backends.ID{id}})
+	b.state(id, backends.Suspended)
+	b.ends(waits, 0)
+	b.state(id, backends.Running)
+}
+
+// TestReserveAfter: what doesn't fit is passed over, until it has waited; then it
+// reserves just what it needs, where it will fit first.
+func TestReserveAfter(t *testing.T) {
+	cfg := Config{ReserveAfter: 10 * time.Minute}
+	b := newBench(t, cfg, 4, 4)
+	long := b.submit(backends.Spec{Slots: 3, Hosts: []string{"n1"}, RunLimit: 5 * time.Hour})
+	short := b.submit(backends.Spec{Slots: 3, Hosts: []string{"n2"}, RunLimit: 2 * time.Hour})
+	wide := b.submit(backends.Spec{Slots: 3, OneHost: true})
+	narrow := func() backends.ID { return b.submit(spec(1)) }
+	passes := narrow()
+	if b.starts(passes); b.job(passes).Hosts[0].Host != "n1" {
+		t.Fatalf("%v", b.job(passes).Hosts)
+	}
+	b.ends(passes, 0)
+	b.after(10 * time.Minute)
+
+	// n2 ends first: of its four slots one is beyond the need.
+	one := narrow()
+	two := narrow()
+	three := narrow()
+	if b.job(one).Hosts[0].Host != "n1" || b.job(two).State != backends.Pending {
+		t.Fatalf("%v %v", b.job(one), b.job(two))
+	}
+	b.waits(three, backends.WaitResources)
+	high := b.submit(backends.Spec{Slots: 1, Priority: 30})
+	b.starts(high) // it ranks above
+	b.ends(high, 0)
+	b.starts()
+	b.ends(short, 0)
+	b.starts(wide, two)
+	if b.job(wide).Hosts[0].Host != "n2" {
+		t.Errorf("%v", b.job(wide).Hosts)
+	}
+	b.ends(long, 0)
+	b.starts(three)
+}
+
+// TestReserveWithoutLimits: on the host with most free slots.
+func TestReserveWithoutLimits(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: 10 * time.Minute}, 4, 4)
+	b.submit(backends.Spec{Slots: 3, Hosts: []string{"n1"}})
+	second := b.submit(backends.Spec{Slots: 2, Hosts: []string{"n2"}})
+	wide := b.submit(backends.Spec{Slots: 4, OneHost: true})
+	b.after(10 * time.Minute)
+	small := []backends.ID{b.submit(spec(1)), b.submit(spec(1))}
+	if b.job(small[0]).Hosts[0].Host != "n1" || b.job(small[1]).State != backends.Pending {
+		t.Fatalf("%v, %v", b.job(small[0]).Hosts, b.job(small[1]).Hosts)
+	}
+	b.ends(second, 0)
+	b.starts(wide)
+}
+
+// TestReservedSlotsKeptExactly: of a host with room beyond the need, the rest is free.
+func TestReservedSlotsKeptExactly(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: time.Minute}, 8)
+	b.submit(backends.Spec{Slots: 3, Memory: 26 * gib}) // leaves 5 slots, 6 GiB
+	heavy := b.submit(backends.Spec{Slots: 2, Memory: 8 * gib})
+	b.after(time.Minute)
+	ids := make([]backends.ID, 4)
+	for i := range ids {
+		ids[i] = b.submit(spec(1))
+	}
+	b.state(ids[2], backends.Running)
+	b.waits(ids[3], backends.WaitResources)
+	b.waits(heavy, backends.WaitResources)
+}
+
+// TestReserve (R15): what frees on the hosts is kept from lower ranks, until the
+// job starts, the time passes, or it is taken back.
+func TestReserve(t *testing.T) {
+	b := newBench(t, Config{}, 2, 1)
+	first := b.submit(backends.Spec{Slots: 1, Hosts: []string{"n1"}})
+	second := b.submit(backends.Spec{Slots: 1, Hosts: []string{"n1"}})
+	third := b.submit(spec(1))
+	pba := b.submit(backends.Spec{Slots: 2, OneHost: true})
+	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	reserve := func(until time.Time) Event {
+		return Reserve{admin, []backends.Reservation{{ID: pba, Hosts: []string{"n1"}, Until: until}}}
+	}
+	b.refuses(Reserve{user, []backends.Reservation{{ID: pba}}}, backends.ErrDenied)
+	b.refuses(Reserve{admin, []backends.Reservation{{ID: first}}}, backends.ErrWrongState)
+	b.must(reserve(b.now.Add(time.Minute)))
+	small := b.submit(spec(1))
+	b.ends(first, 0)
+	b.starts()
+	b.ends(third, 0) // elsewhere nothing is kept
+	b.starts(small)
+	last := b.submit(spec(1))
+	b.ends(second, 0)
+	b.starts(pba)
+
+	b.ends(pba, 0) // it is gone with its start
+	b.starts(last)
+	wide := b.submit(backends.Spec{Slots: 2, OneHost: true})
+	b.must(Rank{admin, []backends.Ranking{{ID: wide, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(Reserve{admin, []backends.Reservation{{ID: wide, Hosts: []string{"n1"}, Until: b.now.Add(time.Minute)}}})
+	b.must(Kill{user, []backends.ID{small}})
+	next := []backends.ID{b.submit(spec(1)), b.submit(spec(1))}
+	b.ends(last, 0)
+	b.starts(wide)
+	b.ends(wide, 0)
+	b.starts(next...)
+}
+
+func TestReserveExpires(t *testing.T) {
+	b := newBench(t, Config{}, 2)
+	b.submit(spec(1))
+	pba := b.submit(backends.Spec{Slots: 2})
+	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	reserve := func(d time.Duration) Event {
+		return Reserve{admin, []backends.Reservation{{ID: pba, Hosts: []string{"n1"}, Until: b.now.Add(d)}}}
+	}
+	b.must(reserve(time.Minute))
+	small := b.submit(spec(1))
+	b.waits(small, backends.WaitResources)
+	b.after(time.Minute)
+	b.starts(small)
+	b.ends(small, 0)
+	b.must(reserve(time.Hour))
+	small = b.submit(spec(1))
+	b.must(Hold{user, []backends.ID{pba}}) // a held job keeps nothing from others
+	b.starts(small)
+	b.ends(small, 0)
+	b.must(Release{user, []backends.ID{pba}})
+	small = b.submit(spec(1))
+	b.waits(small, backends.WaitResources)
+	b.must(Reserve{admin, []backends.Reservation{{ID: pba}}})
+	b.starts(small)
+}
+
+// TestR20Claim: what frees on a Resuming job's hosts is kept from every job
+// below LevelPBA, whatever it is ranked; a PBA job goes first.
+func TestR20Claim(t *testing.T) {
+	b := newBench(t, Config{}, 2, 1)
+	victim := b.submit(spec(2))
+	b.must(Suspend{admin, []backends.Act{{ID: victim}}})
+	first := b.submit(backends.Spec{Slots: 1, Hosts: []string{"n1"}})
+	second := b.submit(backends.Spec{Slots: 1, Hosts: []string{"n1"}})
+	third := b.submit(spec(1))
+	b.must(Resume{admin, []backends.ID{victim}})
+	next := b.submit(backends.Spec{Slots: 1, Priority: backends.At(backends.LevelNext, 500)})
+	b.ends(first, 0)
+	b.starts() // one slot free, kept
+	b.ends(third, 0)
+	b.starts(next) // elsewhere
+	wide := b.submit(backends.Spec{Slots: 2, OneHost: true})
+	b.must(Rank{admin, []backends.Ranking{{ID: wide, Priority: backends.At(backends.LevelPBA, 120)}}})
+	pba := b.submit(spec(1))
+	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.starts(pba)
+	b.ends(second, 0)
+	b.state(victim, backends.Suspended)
+	b.ends(pba, 0)
+	b.starts(wide) // it could start there: before the victim
+	b.ends(wide, 0)
+	b.state(victim, backends.Running)
+}
+
+// TestClaimsAmongEachOther: the higher-ranked suspended job goes on first.
+func TestClaimsAmongEachOther(t *testing.T) {
+	b := newBench(t, Config{}, 2)
+	wide := b.submit(spec(2))
+	b.must(Suspend{admin, []backends.Act{{ID: wide}}})
+	narrow, blocks := b.submit(spec(1)), b.submit(spec(1))
+	b.must(Suspend{admin, []backends.Act{{ID: narrow}}})
+	b.must(Rank{admin, []backends.Ranking{{ID: wide, Priority: backends.At(backends.LevelPlaceholder, 20)}}})
+	b.must(Resume{admin, []backends.ID{wide}})
+	b.must(Resume{admin, []backends.ID{narrow}})
+	b.state(narrow, backends.Suspended)
+	b.ends(blocks, 0)
+	b.state(wide, backends.Running)
+	b.ends(wide, 0)
+	b.state(narrow, backends.Running)
+}
+
+// TestNodes: nothing starts on a closed or a down host; what runs there runs on.
+func TestNodes(t *testing.T) {
+	b := newBench(t, Config{}, 1, 1)
+	one, two := b.submit(spec(1)), b.submit(spec(1))
+	waits := b.submit(spec(1))
+	b.must(NodeUp{Name: "n1", Slots: 1, Closed: true})
+	b.must(NodeDown{"n2"})
+	b.refuses(NodeGone{"n1"}, backends.ErrWrongState)
+	b.ends(one, 0)
+	b.ends(two, 0)
+	b.starts()
+	b.waits(waits, backends.WaitOther)
+	b.must(NodeGone{"n1"})
+	b.must(NodeUp{Name: "n0", Slots: 3})
+	b.starts(waits)
+	f := b.m.Farm(b.now, b.now)
+	if len(f.Hosts) != 2 || f.Hosts[0].Name != "n0" || f.Hosts[1].State != backends.HostDown {
+		t.Errorf("%+v", f.Hosts)
+	}
+	b.must(NodeUp{Name: "n0", Slots: 0}) // it shrank: nothing is taken from who runs
+	b.state(waits, backends.Running)
+	b.ends(waits, 0)
+	b.starts()
+}
