@@ -200,29 +200,30 @@ type step struct {
 	from  *step
 }
 
-// makeRoom looks breadth first for a chain of moves, each of one job to another
-// pool that it matches, after which j has room; it carries the shortest out.
+// makeRoom looks for a chain of moves, each of one job to another pool that it
+// matches, after which one of j's pools has room for it; breadth first from each
+// of them in turn, and it carries out the first that it finds.
 func (v *view) makeRoom(j *job) bool {
 	if !v.roomFor(j) {
 		return false
 	}
-	seen := map[*pool]bool{}
-	var queue []*step
 	for _, p := range j.pools {
-		seen[p] = true
-		queue = append(queue, &step{pool: p, need: j.Slots})
+		if last := findMoves(p, j); last != nil {
+			v.move(last, j)
+			return true
+		}
 	}
-	for len(queue) > 0 {
+	return false
+}
+
+// findMoves returns the last step of the shortest chain that makes room for j in
+// a pool, or nil.
+func findMoves(start *pool, j *job) *step {
+	seen := map[*pool]bool{start: true}
+	queue := []*step{{pool: start, need: j.Slots}}
+	for ; len(queue) > 0; queue = queue[1:] {
 		at := queue[0]
-		queue = queue[1:]
-		members := slices.Clone(at.pool.members)
-		slices.SortStableFunc(members, func(a, b *job) int {
-			if c := cmp.Compare(a.Slots, b.Slots); c != 0 {
-				return c
-			}
-			return a.ID.Compare(b.ID)
-		})
-		for _, m := range members {
+		for _, m := range bySize(at.pool.members) {
 			if at.pool.free(j)+m.Slots < at.need {
 				continue
 			}
@@ -233,14 +234,23 @@ func (v *view) makeRoom(j *job) bool {
 				seen[to] = true
 				next := &step{pool: to, need: m.Slots, moved: m, from: at}
 				if to.free(m) >= m.Slots {
-					v.move(next, j)
-					return true
+					return next
 				}
 				queue = append(queue, next)
 			}
 		}
 	}
-	return false
+	return nil
+}
+
+// bySize orders jobs by slots, then ID: the smallest that will do moves.
+func bySize(members []*job) []*job {
+	return slices.SortedFunc(slices.Values(members), func(a, b *job) int {
+		if c := cmp.Compare(a.Slots, b.Slots); c != 0 {
+			return c
+		}
+		return a.ID.Compare(b.ID)
+	})
 }
 
 // roomFor is a cheap necessary condition of makeRoom: some pool of the job's
