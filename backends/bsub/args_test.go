@@ -160,6 +160,7 @@ func TestBadOptionsAreClearErrors(t *testing.T) {
 		"-R rusage[mem=x]":        "want a number with a unit",
 		"-R rusage[mem=1":         "not closed",
 		"-R nosuch[1]":            "unknown section nosuch[]",
+		"-R 2*{span[hosts=1]}":    "compound",
 		"-m h1,h2":                "host names with blanks",
 		"-q  ":                    "",
 		"-P :step":                "empty project",

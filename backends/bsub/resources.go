@@ -18,6 +18,9 @@ type usage struct {
 // span[…]; text outside of them selects hosts. A later string's sections replace
 // an earlier one's.
 func setResources(b *builder, v string) error {
+	if strings.ContainsAny(v, "{}") {
+		return fmt.Errorf("%q: compound and alternative requirements are not possible here", v)
+	}
 	rest := v
 	for {
 		rest = strings.TrimLeft(rest, " \t\n&")

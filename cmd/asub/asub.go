@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
 
 // maxScript is the longest script that is taken from standard input, in bytes.
@@ -55,8 +57,12 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 	}
 	defer func() { _ = queue.Close() }()
 	submitted, err := s.submit(ctx, queue, request.Spec, s.stderr)
-	if err != nil {
-		return err
+	switch {
+	case err == nil:
+	case errors.Is(err, backends.ErrUnreachable), errors.Is(err, submit.ErrRejected):
+		return err // of the one nothing is known, the other says so itself
+	default:
+		return fmt.Errorf("%w. Job not submitted.", err) //nolint:staticcheck,revive // the words that scripts look for
 	}
 	_, err = fmt.Fprintln(out, bsub.SubmittedLine(submitted.ID.Job, submitted.Queue, submitted.ByDefault))
 	return err
