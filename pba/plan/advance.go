@@ -168,6 +168,10 @@ func (v *view) release() {
 				victim.Released = true // another reclaim's by now
 				continue
 			}
+			if j.State == backends.Running && !j.leaving {
+				victim.Released = true // its hold ran out, and it runs again
+				continue
+			}
 			if r.Phase.Open() {
 				v.renew(r, j)
 			} else if v.let(r, j) {

@@ -264,7 +264,7 @@ func (v *view) reservable(b *job) []string {
 // unreserve takes back the reservations that nobody needs any more.
 func (v *view) unreserve() {
 	for _, j := range v.jobs {
-		if len(j.mem.Reserved) == 0 || j.reserving {
+		if len(j.mem.Reserved) == 0 || j.reserving || j.reclaim != nil {
 			continue
 		}
 		if j.State == backends.Pending && v.state.Abilities.Reserve != nil && v.now.Before(j.mem.ReservedUntil) {

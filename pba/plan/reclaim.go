@@ -414,6 +414,22 @@ func (v *view) lead(b *job, r *Reclaim, reason string) {
 		v.write(b, level, "slots are taken back for it")
 	}
 	v.pin(b, r)
+	v.keepFor(b, r)
+}
+
+// keepFor reserves a reclaim's hosts for its beneficiary, for as long as the
+// reclaim may take. Its victims don't go at one instant, and a queue passes over
+// what does not fit: else a lower job takes what the first one leaves (R19).
+func (v *view) keepFor(b *job, r *Reclaim) {
+	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || b.Slots == 1 {
+		return
+	}
+	b.reserving = true
+	b.mem.Reserved, b.mem.ReservedUntil = names(r.Hosts), v.now.Add(v.policy.FreeTimeout+v.policy.HandOverTimeout)
+	v.act(Action{
+		Verb: Reserve, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: b.mem.Reserved, Until: b.mem.ReservedUntil,
+		Reason: "what comes free there is kept for it until all of it is",
+	})
 }
 
 // pin binds the beneficiary to where its slots come free, where the queue can.
