@@ -69,7 +69,8 @@ type drive struct {
 	ids    []backends.ID // by index of Jobs; zero: not submitted
 	events []happening
 	usage  *usage
-	queue  []backends.Job // pending jobs in the queue's order after the last cycle
+	queue  []backends.Job   // pending jobs in the queue's order after the last cycle
+	story  *strings.Builder // nil: nobody listens
 }
 
 // happening is what users do.
@@ -79,9 +80,12 @@ type happening struct {
 	what func(d *drive, job int)
 }
 
-func run(f farm) (out outcome) {
+func run(f farm) outcome { return tell(f, nil) }
+
+// tell runs a farm and writes down what its engine planned.
+func tell(f farm, story *strings.Builder) (out outcome) {
 	u := newUsage(f.hosts())
-	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u}
+	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, story: story}
 	d.world = simulate.New(simulate.Config{
 		Manager: manager.Config{AgeingInterval: cycle, AgeingCap: 69, ReserveAfter: 10 * time.Minute},
 		Hosts:   f.hosts(), Start: start(), Watch: u.watch, WatchEnd: u.ended,
@@ -202,6 +206,7 @@ func (d *drive) once(c int) *plan.Plan {
 	if err != nil || r.Note != "" {
 		panic(fmt.Sprintf("cycle %d: %v; %s", c, err, r.Note))
 	}
+	d.write(&r)
 	d.judgeStarts(r.State.Farm)
 	newJudge(d, &r.State, &r.Rules.Policy, &r.Plan).plan(c)
 	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
@@ -215,6 +220,41 @@ func (d *drive) once(c int) *plan.Plan {
 	}
 	d.judgeQueue(&r.Plan)
 	return &r.Plan
+}
+
+// write puts a cycle into the story: the queue as it was, and what was done.
+func (d *drive) write(r *pba.Result) {
+	if d.story == nil {
+		return
+	}
+	fmt.Fprintf(d.story, "%v:", sinceStart(r.State.Farm.At))
+	for i := range r.State.Farm.Jobs {
+		j := &r.State.Farm.Jobs[i]
+		m := r.Plan.Memory.Jobs[j.ID]
+		state := j.State.String()
+		if j.Resuming {
+			state = "resuming"
+		}
+		fmt.Fprintf(d.story, " %v(%s %d", j.ID, state, j.Priority)
+		if m.Pool != 0 {
+			fmt.Fprintf(d.story, " pool %d kept %d clock %v", m.Pool, m.Kept, m.Clock)
+		}
+		for _, p := range j.Hosts {
+			fmt.Fprintf(d.story, " %s:%d", p.Host, p.Slots)
+		}
+		if !j.HeldUntil.IsZero() {
+			fmt.Fprintf(d.story, " until %v", sinceStart(j.HeldUntil))
+		}
+		d.story.WriteString(")")
+	}
+	for _, o := range r.Outcomes {
+		a := r.Plan.Actions[o.Action]
+		fmt.Fprintf(d.story, "\n    %s job %v for %v reclaim %d %v %d: %s %s; %s", a.Verb, a.Job, a.For, a.Reclaim, a.Hosts, a.Priority, o.Result, o.Error, a.Reason)
+	}
+	for _, s := range r.Plan.Skipped {
+		fmt.Fprintf(d.story, "\n    not job %v: %s", s.Job, s.Reason)
+	}
+	d.story.WriteString("\n")
 }
 
 func skipped(p *plan.Plan, reason string) bool {

@@ -103,19 +103,20 @@ func (g *judge) lawTrigger() {
 			continue
 		}
 		if !g.feasible(b.Project) {
-			g.d.breach(lawTrigger, "reclaim %d serves job %v of %d slots: however its pools %v are packed, they have no room for it", r.ID, b.ID, b.Slots, pools)
+			g.d.breach(lawTrigger, "reclaim %d serves job %v of %d slots: however its pools %v are packed, they have no room for it; charged: %v", r.ID, b.ID, b.Slots, pools, g.books)
 		}
 	}
 }
 
-// feasible tells whether the running jobs of a project that are charged and the
-// beneficiaries that slots are taken back for fit into its pools together, in
-// whatever way.
+// feasible tells whether the running jobs of a project that were charged before
+// and the beneficiaries that slots are taken back for fit into its pools
+// together, in whatever way.
 func (g *judge) feasible(project string) bool {
 	var jobs []*backends.Job
 	for id, j := range g.jobs {
 		_, charged := g.books.place[id]
-		if j.Project == project && (g.served[id] || charged && j.State == backends.Running) {
+		before := g.state.Memory.Jobs[id]
+		if j.Project == project && (g.served[id] || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -163,7 +164,7 @@ func (g *judge) lawBeyond() {
 	}
 	for party, n := range taken {
 		if n > beyond[party] {
-			g.d.breach(lawBeyond, "%s loses %d slots and runs %d beyond its guarantees; taken back: %v", party, n, beyond[party], slices.Sorted(idsOf(g.gone)))
+			g.d.breach(lawBeyond, "%s loses %d slots and runs %d beyond its guarantees; taken back: %v; charged: %v", party, n, beyond[party], slices.Sorted(idsOf(g.gone)), g.books)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package laws
 import (
 	"flag"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -145,5 +146,7 @@ func obeyed(t *testing.T, l law) {
 		return
 	}
 	f = reduce(f, l)
-	t.Logf("reduced: %s\n%s", run(f).broken[l], f)
+	var story strings.Builder
+	again = tell(f, &story)
+	t.Logf("reduced: %s\n%s%s", again.broken[l], f, &story)
 }

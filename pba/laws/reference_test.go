@@ -2,8 +2,10 @@ package laws
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -18,7 +20,7 @@ type books struct {
 	room   []int               // by index of policy.Allocations
 	place  map[backends.ID]int // index of the pool that a job is charged to or holds room in
 	by     map[int][]*backends.Job
-	kept   map[int]*backends.Job // a head that keeps what its pool has left
+	aside  []int // of room, what a head keeps that has not had its turn yet
 }
 
 // pools lists the pools that a job matches and fits, most specific first.
@@ -75,9 +77,9 @@ func leaving(j *backends.Job, memory *plan.Memory) bool {
 // that entered, by when; then what runs without a charge and heads, by time.
 // Jobs in gone count as ended.
 func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *books {
-	b := &books{policy: policy, groups: state.Groups, place: map[backends.ID]int{}, by: map[int][]*backends.Job{}, kept: map[int]*backends.Job{}}
+	b := &books{policy: policy, groups: state.Groups, place: map[backends.ID]int{}, by: map[int][]*backends.Job{}}
 	for _, a := range policy.Allocations {
-		b.room = append(b.room, a.Guarantee)
+		b.room, b.aside = append(b.room, a.Guarantee), append(b.aside, 0)
 	}
 	type turn struct {
 		order int
@@ -98,7 +100,7 @@ func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *
 			turns = append(turns, turn{2, j.Started, 0, j, false})
 		case waits && m.Pool != 0 && m.Kept == 0:
 			turns = append(turns, turn{1, m.Entered, i, j, false})
-		case waits && m.Pool != 0:
+		case waits && m.Pool != 0 && b.keep(j, m):
 			turns = append(turns, turn{2, m.Entered, 0, j, true})
 		}
 	}
@@ -106,24 +108,39 @@ func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *
 		return cmp.Or(cmp.Compare(x.order, y.order), x.at.Compare(y.at), cmp.Compare(x.seq, y.seq), x.job.ID.Compare(y.job.ID))
 	})
 	for _, t := range turns {
-		if b.admit(t.job) || !t.head {
-			continue
+		p := b.index(state.Memory.Jobs[t.job.ID].Pool)
+		if t.head {
+			b.aside[p] = 0
 		}
-		for _, p := range b.pools(t.job) { // what is left is the head's
-			if policy.Allocations[p].ID == state.Memory.Jobs[t.job.ID].Pool {
-				b.kept[p] = t.job
-				b.room[p] = min(b.room[p], 0)
-			}
+		if !b.admit(t.job) && t.head { // what is left is the head's
+			b.aside[p] = max(b.room[p], 0)
 		}
 	}
 	return b
 }
 
+func (b *books) index(id int64) int {
+	return slices.IndexFunc(b.policy.Allocations, func(a plan.Allocation) bool { return a.ID == id })
+}
+
+// keep sets aside what a head kept so far; a pool has one head.
+func (b *books) keep(j *backends.Job, m plan.JobMemory) bool {
+	p := b.index(m.Pool)
+	if p < 0 || b.aside[p] > 0 || !slices.Contains(b.pools(j), p) {
+		return false
+	}
+	b.aside[p] = min(m.Kept, b.policy.Allocations[p].Guarantee)
+	return true
+}
+
+// left is what a pool has for jobs other than its head.
+func (b *books) left(p int) int { return b.room[p] - b.aside[p] }
+
 // admit gives a job its place: directly, or by one path of moves.
 func (b *books) admit(j *backends.Job) bool {
 	pools := b.pools(j)
 	for _, p := range pools {
-		if b.room[p] >= j.Slots {
+		if b.left(p) >= j.Slots {
 			b.put(j, p)
 			return true
 		}
@@ -148,11 +165,11 @@ func (b *books) free(p, slots, depth int, seen map[int]bool) bool {
 	seen[p] = true
 	defer delete(seen, p)
 	for _, m := range slices.Clone(b.by[p]) {
-		if b.room[p]+m.Slots < slots {
+		if b.left(p)+m.Slots < slots {
 			continue
 		}
 		for _, to := range b.pools(m) {
-			if to == p || seen[to] || b.room[to] < m.Slots && !b.free(to, m.Slots, depth-1, seen) {
+			if to == p || seen[to] || b.left(to) < m.Slots && !b.free(to, m.Slots, depth-1, seen) {
 				continue
 			}
 			b.remove(m, p)
@@ -172,6 +189,19 @@ func (b *books) put(j *backends.Job, p int) {
 func (b *books) remove(j *backends.Job, p int) {
 	b.room[p] += j.Slots
 	b.by[p] = slices.DeleteFunc(b.by[p], func(other *backends.Job) bool { return other == j })
+}
+
+// String lists who has a place in which pool.
+func (b *books) String() string {
+	var s strings.Builder
+	for p, a := range b.policy.Allocations {
+		fmt.Fprintf(&s, "pool %d of %d:", a.ID, a.Guarantee)
+		for _, j := range b.by[p] {
+			fmt.Fprintf(&s, " %v (%v %d of %s)", j.ID, j.State, j.Slots, j.User)
+		}
+		s.WriteString("; ")
+	}
+	return s.String()
 }
 
 // running sums what is charged to each pool by running jobs and those in also.
