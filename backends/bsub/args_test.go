@@ -62,15 +62,18 @@ func TestOptionsOfOneCommandLine(t *testing.T) {
 		"-r -rn":                              on(func(s *backends.Spec) { s.NoRequeue = true }),
 		"-o a -oo b -e c":                     on(func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stdout = "b", "c", true }),
 		"-oo a -o b -eo c/":                   on(func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stderr = "b", "c/%J.err", true }),
-		"-i in.%I":                            on(func(s *backends.Spec) { s.Stdin = "in.%I" }),
-		"-w done(1)":                          on(func(s *backends.Spec) { s.After = "done(1)" }),
-		"-sp 10":                              on(func(s *backends.Spec) { s.Priority = 10 }),
-		"-cwd ../x":                           on(func(s *backends.Spec) { s.Dir = "/x" }),
-		"-Jd text -J n":                       on(func(s *backends.Spec) { s.Description, s.Name = "text", "n" }),
-		"-b 23:30":                            on(func(s *backends.Spec) { s.BeginTime = time.Date(2026, 11, 20, 23, 30, 0, 0, time.UTC) }),
-		"-env none":                           on(func(s *backends.Spec) { s.Env = nil }),
-		"-env HOME,A=1":                       on(func(s *backends.Spec) { s.Env = []string{"HOME=/home/bob", "A=1"} }),
-		"-env all,~DISPLAY,A=1":               on(func(s *backends.Spec) { s.Env = []string{"HOME=/home/bob", "A=1"} }),
+		"-o d/ -J a[1]": on(func(s *backends.Spec) {
+			s.Name, s.Array, s.Stdout = "a", &backends.Array{Indices: []int{1}}, "d/%J.%I.out"
+		}),
+		"-i in.%I":              on(func(s *backends.Spec) { s.Stdin = "in.%I" }),
+		"-w done(1)":            on(func(s *backends.Spec) { s.After = "done(1)" }),
+		"-sp 10":                on(func(s *backends.Spec) { s.Priority = 10 }),
+		"-cwd ../x":             on(func(s *backends.Spec) { s.Dir = "/x" }),
+		"-Jd text -J n":         on(func(s *backends.Spec) { s.Description, s.Name = "text", "n" }),
+		"-b 23:30":              on(func(s *backends.Spec) { s.BeginTime = time.Date(2026, 11, 20, 23, 30, 0, 0, time.UTC) }),
+		"-env none":             on(func(s *backends.Spec) { s.Env = nil }),
+		"-env HOME,A=1":         on(func(s *backends.Spec) { s.Env = []string{"HOME=/home/bob", "A=1"} }),
+		"-env all,~DISPLAY,A=1": on(func(s *backends.Spec) { s.Env = []string{"HOME=/home/bob", "A=1"} }),
 		"-J sim[1-10:3,20]%2": on(func(s *backends.Spec) {
 			s.Name, s.Array = "sim", &backends.Array{Indices: []int{1, 4, 7, 10, 20}, Limit: 2}
 		}),

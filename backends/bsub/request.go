@@ -131,6 +131,16 @@ func (b *builder) finish() error {
 	if b.spec.Name == "" {
 		b.spec.Name = clip(firstCommand(b.spec.Script))
 	}
+	inDir := "%J"
+	if b.spec.Array != nil {
+		inDir = "%J.%I"
+	}
+	if strings.HasSuffix(b.spec.Stdout, "/") {
+		b.spec.Stdout += inDir + ".out"
+	}
+	if strings.HasSuffix(b.spec.Stderr, "/") {
+		b.spec.Stderr += inDir + ".err"
+	}
 	b.spec.Slots = b.slots
 	b.spec.OneHost = b.slots == 1 || b.usage.oneHost || (b.usage.perHost > 0 && b.usage.perHost >= b.slots)
 	if b.usage.perHost > 0 && b.usage.perHost < b.slots {
@@ -181,17 +191,16 @@ func setDir(b *builder, v string) error {
 type file struct {
 	path     *string
 	truncate *bool
-	inDir    string // its name where a directory was given
 }
 
 func (b *builder) stdin() file { return file{path: &b.spec.Stdin, truncate: new(bool)} }
 
 func (b *builder) stdout() file {
-	return file{&b.spec.Stdout, &b.spec.Truncate.Stdout, "%J.out"}
+	return file{&b.spec.Stdout, &b.spec.Truncate.Stdout}
 }
 
 func (b *builder) stderr() file {
-	return file{&b.spec.Stderr, &b.spec.Truncate.Stderr, "%J.err"}
+	return file{&b.spec.Stderr, &b.spec.Truncate.Stderr}
 }
 
 func setFile(of func(*builder) file, truncate bool) func(*builder, string) error {
@@ -200,10 +209,8 @@ func setFile(of func(*builder) file, truncate bool) func(*builder, string) error
 		switch {
 		case v == "":
 			return errors.New("empty file name")
-		case strings.HasSuffix(v, "/") && f.inDir == "":
+		case strings.HasSuffix(v, "/") && f.path == &b.spec.Stdin:
 			return fmt.Errorf("%q is a directory", v)
-		case strings.HasSuffix(v, "/"):
-			v += f.inDir
 		}
 		*f.path, *f.truncate = v, truncate
 		return nil
