@@ -1,0 +1,47 @@
+package pba
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+func TestDefaultConfigIsValid(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	p := DefaultConfig().Policy()
+	if p.MaxRequeues != 3 || len(p.VictimOrder) != 3 || p.VictimOrder[0] != plan.ByStart || p.UnpreemptableShare != 0.10 {
+		t.Errorf("policy %+v", p)
+	}
+}
+
+func TestConfigRefusesNonsense(t *testing.T) {
+	for text, want := range map[string]string{
+		"every: 0s":                       "above zero",
+		"every: -5s":                      "negative",
+		"every: 20":                       "20s",
+		"hold_limit: 30s":                 "two cycles",
+		"max_requeues: 10":                "from 0 to 9",
+		"max_requeues: -1":                "from 0 to 9",
+		"max_victims: 0":                  "max_victims",
+		"horizon: -1":                     "horizon",
+		"headroom: -1":                    "headroom",
+		"headroom: .nan":                  "headroom",
+		"max_allocated: 0%":               "nothing could ever",
+		"max_allocated: 101%":             "0% to 100%",
+		"max_allocated: 0.85":             "percentage",
+		"unpreemptable: {max_share: -1%}": "0% to 100%",
+		"victim_order: [started_last]":    "known: started_most_recently",
+		"victim_order: [most_pending, most_pending]": "twice",
+		"min_runtme: 5s": `f:2: unknown key "pba.min_runtme"`,
+	} {
+		c := DefaultConfig()
+		err := config.Parse("f", []byte("pba:\n  "+text+"\n"), map[string]any{"pba": &c})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line with %q", text, err, want)
+		}
+	}
+}

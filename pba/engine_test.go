@@ -1,0 +1,378 @@
+package pba_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/simulate"
+)
+
+// faulty records the calls that the engine makes, and fails those that a test
+// wants to fail.
+type faulty struct {
+	backends.Backend
+	calls []string
+	fail  func(call string, n int) error // n counts from 1
+}
+
+func (f *faulty) called(format string, args ...any) error {
+	f.calls = append(f.calls, fmt.Sprintf(format, args...))
+	if f.fail == nil {
+		return nil
+	}
+	return f.fail(f.calls[len(f.calls)-1], len(f.calls))
+}
+
+func (f *faulty) Farm(ctx context.Context, since time.Time) (*backends.Farm, error) {
+	if err := f.called("farm"); err != nil {
+		return nil, err
+	}
+	return f.Backend.Farm(ctx, since)
+}
+
+func (f *faulty) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
+	if err := f.called("look at %v", ids); err != nil {
+		return nil, err
+	}
+	return f.Backend.Jobs(ctx, ids)
+}
+
+func (f *faulty) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
+	if err := f.called("requeue %v", acts[0].ID); err != nil {
+		return backends.Fail(len(acts), err)
+	}
+	return f.Backend.Requeue(ctx, acts)
+}
+
+func (f *faulty) Rank(ctx context.Context, all []backends.Ranking) backends.Errors {
+	ids := make([]backends.ID, len(all))
+	for i, r := range all {
+		ids[i] = r.ID
+	}
+	if err := f.called("rank %v", ids); err != nil {
+		return backends.Fail(len(all), err)
+	}
+	return f.Backend.Rank(ctx, all)
+}
+
+func (f *faulty) Abilities() backends.Abilities {
+	able := f.Backend.Abilities()
+	pin := able.Pin
+	able.Pin = func(ctx context.Context, pins []backends.Pin) backends.Errors {
+		if err := f.called("pin %v", pins[0].ID); err != nil {
+			return backends.Fail(len(pins), err)
+		}
+		return pin(ctx, pins)
+	}
+	return able
+}
+
+// due is a farm on which the next cycle takes a slot back for job 5 of alice.
+func due(t *testing.T) (*life, *faulty, backends.ID) {
+	l := newLife(t)
+	f := &faulty{Backend: l.world}
+	l.engine.Backend = f
+	l.full(backends.Spec{}, simulate.Work{Takes: time.Hour})
+	b := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: time.Hour})
+	l.run(time.Minute)
+	l.world.Advance(l.world.Now().Add(20 * time.Second))
+	f.calls = nil
+	return l, f, b
+}
+
+func requeues(l *life) int {
+	l.Helper()
+	farm, err := l.world.Farm(context.Background(), start)
+	if err != nil {
+		l.Fatal(err)
+	}
+	n := 0
+	for _, j := range farm.Jobs {
+		n += j.Requeues
+	}
+	return n
+}
+
+// TestQueueDiesBetweenTwoCalls kills the queue before each call of a cycle in
+// turn: what was intended is on disk, nothing else is tried, and once the queue
+// is back the promise is kept with not one victim too many.
+func TestQueueDiesBetweenTwoCalls(t *testing.T) {
+	for n := 1; ; n++ {
+		l, f, b := due(t)
+		f.fail = func(_ string, call int) error {
+			if call >= n {
+				return fmt.Errorf("%w: it died", backends.ErrUnreachable)
+			}
+			return nil
+		}
+		r, err := l.engine.Cycle(context.Background(), l.world.Now)
+		if err == nil {
+			if n < 5 {
+				t.Errorf("a whole cycle of only %d calls: %v", n, f.calls)
+			}
+			break
+		}
+		if !errors.Is(err, backends.ErrUnreachable) {
+			t.Errorf("call %d: error %v, want one that exits 75", n, err)
+		}
+		if len(f.calls) != n {
+			t.Errorf("call %d: the engine went on: %v", n, f.calls)
+		}
+		checkAudit(t, l, &r)
+		f.fail = nil
+		l.run(3 * time.Minute)
+		if j := l.job(b); j.State != backends.Running {
+			t.Errorf("call %d: the beneficiary is %v after the queue came back", n, j.State)
+		}
+		if got := requeues(l); got != 1 {
+			t.Errorf("call %d: %d jobs were requeued for one slot", n, got)
+		}
+	}
+}
+
+// checkAudit compares what the ledger says of each action with what was done.
+func checkAudit(t *testing.T, l *life, r *pba.Result) {
+	t.Helper()
+	for i, a := range r.Plan.Actions {
+		acts, err := l.ledger.Acts(context.Background(), a.Job, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := slices.ContainsFunc(acts, func(x ledger.Act) bool {
+			return x.Verb == a.Verb && x.Reason == a.Reason && x.Snapshot.Equal(r.State.Farm.At) && x.Outcome == r.Outcomes[i].Result
+		})
+		if !found {
+			t.Errorf("R27: no audit row of %s job %v (%s): %+v", a.Verb, a.Job, r.Outcomes[i].Result, acts)
+		}
+	}
+}
+
+func TestNothingIsDoneOnAnOldPicture(t *testing.T) { // R8
+	l, f, _ := due(t)
+	m, err := l.ledger.Load(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.LastAction = l.world.Now().Add(time.Second)
+	if _, err := l.ledger.Intend(context.Background(), ledger.Cycle{}, plan.Plan{Memory: m}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.engine.Cycle(context.Background(), l.world.Now)
+	if err != nil || len(r.Plan.Actions) != 0 || !strings.Contains(r.Note, "older than the last action") {
+		t.Errorf("%v, note %q, actions %v", err, r.Note, r.Plan.Actions)
+	}
+	if fmt.Sprint(f.calls) != "[farm]" {
+		t.Errorf("calls %v", f.calls)
+	}
+	l.world.Advance(l.world.Now().Add(time.Second))
+	if r, err = l.engine.Cycle(context.Background(), l.world.Now); err != nil || len(r.Plan.Actions) == 0 {
+		t.Errorf("a picture of that very instant: %v, %q", err, r.Note)
+	}
+	if m, _ = l.ledger.Load(context.Background()); m.LastAction.Before(r.State.Farm.At) {
+		t.Errorf("last action %v, but the cycle acted at %v", m.LastAction, r.State.Farm.At)
+	}
+}
+
+func TestObserveModeActsOnNothing(t *testing.T) { // R7
+	l, f, b := due(t)
+	l.rules.Observe = true
+	var told pba.Standing
+	l.engine.Publish = func(_ context.Context, s pba.Standing) error { told = s; return nil }
+	r, err := l.engine.Cycle(context.Background(), l.world.Now)
+	if err != nil || len(r.Plan.Actions) < 3 {
+		t.Fatalf("%v, actions %v", err, r.Plan.Actions)
+	}
+	if fmt.Sprint(f.calls) != "[farm]" {
+		t.Errorf("calls %v", f.calls)
+	}
+	if !told.Observe {
+		t.Error("the filter was not told to lower nobody")
+	}
+	m, err := l.ledger.Load(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Reclaims) != 0 || m.Jobs[b].Written.Level() == backends.LevelHandOver {
+		t.Errorf("it remembers what was never done: %+v %+v", m.Reclaims, m.Jobs[b])
+	}
+	if m.Jobs[b].Clock < time.Minute {
+		t.Errorf("the clock stands at %v", m.Jobs[b].Clock)
+	}
+	acts, err := l.ledger.Acts(context.Background(), b, 1)
+	if err != nil || len(acts) != 1 || acts[0].Outcome != ledger.Would || acts[0].Mode != ledger.Observe {
+		t.Errorf("audit %+v %v", acts, err)
+	}
+	l.rules.Observe = false
+	l.run(40 * time.Second)
+	if j := l.job(b); j.State != backends.Running || requeues(l) != 1 {
+		t.Errorf("live again: the beneficiary is %v, %d requeues", j.State, requeues(l))
+	}
+}
+
+func TestPausedDoesNotEvenLook(t *testing.T) { // R7
+	l, f, _ := due(t)
+	l.rules.Paused = true
+	r, err := l.engine.Cycle(context.Background(), l.world.Now)
+	if err != nil || len(f.calls) != 0 || !strings.Contains(r.Note, "pba resume") {
+		t.Errorf("%v, calls %v, note %q", err, f.calls, r.Note)
+	}
+}
+
+func TestPreviewChangesNothing(t *testing.T) { // R7
+	l, f, _ := due(t)
+	before, err := l.ledger.Load(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, _, _ := l.ledger.LastCycle(context.Background())
+	r, err := l.engine.Preview(context.Background(), l.world.Now)
+	if err != nil || len(r.Plan.Actions) < 3 {
+		t.Fatalf("%v, actions %v", err, r.Plan.Actions)
+	}
+	after, _ := l.ledger.Load(context.Background())
+	if d := cmp.Diff(before, after); d != "" {
+		t.Errorf("memory changed:\n%s", d)
+	}
+	if again, _, _ := l.ledger.LastCycle(context.Background()); again != last || fmt.Sprint(f.calls) != "[farm]" {
+		t.Errorf("cycle %+v, calls %v", again, f.calls)
+	}
+}
+
+func TestRefusedActDropsTheLaterOnesOfItsReclaim(t *testing.T) {
+	l, f, b := due(t)
+	f.fail = func(call string, _ int) error {
+		if strings.HasPrefix(call, "pin") {
+			return fmt.Errorf("%w: not you", backends.ErrDenied)
+		}
+		return nil
+	}
+	r, err := l.engine.Cycle(context.Background(), l.world.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed := r.Failed(); failed == nil || !strings.Contains(failed.Error(), "not you") {
+		t.Errorf("Failed() = %v", failed)
+	}
+	if requeues(l) != 0 {
+		t.Errorf("somebody was requeued for a beneficiary that could not be pinned: %v", f.calls)
+	}
+	checkAudit(t, l, &r)
+	f.fail = nil
+	l.run(4 * time.Minute)
+	if j := l.job(b); j.State != backends.Running || requeues(l) != 1 {
+		t.Errorf("later: %v, %d requeues", j.State, requeues(l))
+	}
+}
+
+func TestRanksGoInOneCall(t *testing.T) {
+	l := newLife(t)
+	f := &faulty{Backend: l.world}
+	l.full(backends.Spec{}, simulate.Work{Takes: time.Hour})
+	l.engine.Backend = f
+	for range 2 {
+		l.submit("alice", "A", backends.Spec{}, simulate.Work{})
+	}
+	l.world.Advance(l.world.Now().Add(20 * time.Second))
+	l.cycle()
+	if fmt.Sprint(f.calls) != "[farm rank [5 6]]" {
+		t.Errorf("calls %v", f.calls)
+	}
+}
+
+func TestCycleThatIsOutOfTimeStopsBetweenActions(t *testing.T) { // R6
+	l, f, b := due(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	r, err := l.engine.Cycle(ctx, l.world.Now)
+	if err != nil || !strings.Contains(r.Note, "time is up") || fmt.Sprint(f.calls) != "[farm]" {
+		t.Errorf("%v, note %q, calls %v", err, r.Note, f.calls)
+	}
+	checkAudit(t, l, &r)
+	l.run(4 * time.Minute)
+	if j := l.job(b); j.State != backends.Running || requeues(l) != 1 {
+		t.Errorf("later: %v, %d requeues", j.State, requeues(l))
+	}
+}
+
+// TestRestorePutsEverythingBack stops the engine in the middle of two reclaims.
+func TestRestorePutsEverythingBack(t *testing.T) { // R7
+	l := newLife(t)
+	l.rules.Policy.GracePeriod = 30 * time.Second
+	suspend := backends.Spec{Description: backends.Tag{Preempt: backends.PreemptSuspend}.String()}
+	slow := simulate.Work{Takes: time.Hour, KillDelay: 30 * time.Second}
+	victims := []backends.ID{l.submit("bob", "B", backends.Spec{}, slow), l.submit("bob", "B", backends.Spec{Slots: 2}, slow)}
+	victims = append(victims, l.submit("bob", "B", suspend, slow))
+	waits := l.submit("bob", "B", backends.Spec{}, slow)
+	l.run(2 * time.Minute)
+	b := l.submit("alice", "A", backends.Spec{Slots: 2}, simulate.Work{Takes: time.Hour})
+	l.until(plan.Acted)
+	r, err := l.engine.Restore(context.Background(), l.world.Now)
+	if err != nil || r.Failed() != nil || len(r.Plan.Actions) == 0 {
+		t.Fatalf("%v, %v, %v", err, r.Failed(), r.Plan.Actions)
+	}
+	for _, id := range append(victims, waits, b) {
+		j := l.job(id)
+		if j.State == backends.Suspended && !j.Resuming || j.State == backends.Pending && (!j.HeldUntil.IsZero() || len(j.Pinned) > 0) ||
+			j.State != backends.Running && j.Priority.Level() > backends.LevelNormal {
+			t.Errorf("after restore: %+v", j)
+		}
+	}
+	m, err := l.ledger.Load(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rc := range m.Reclaims {
+		if rc.Phase.Open() {
+			t.Errorf("reclaim %d is still %s", rc.ID, rc.Phase)
+		}
+	}
+	if again, err := l.engine.Restore(context.Background(), l.world.Now); err != nil || len(again.Plan.Actions) != 0 {
+		t.Errorf("a second restore finds %v, %v", again.Plan.Actions, err)
+	}
+}
+
+// TestLedgerThatFailsStopsBeforeTheFirstAct: no act without its intent on disk.
+func TestLedgerThatFailsStopsBeforeTheFirstAct(t *testing.T) { // R18
+	l, f, _ := due(t)
+	l.engine.Ledger = failing{l.engine.Ledger}
+	if _, err := l.engine.Cycle(context.Background(), l.world.Now); err == nil || !strings.Contains(err.Error(), "disk full") {
+		t.Errorf("error %v", err)
+	}
+	if fmt.Sprint(f.calls) != "[farm]" {
+		t.Errorf("calls %v", f.calls)
+	}
+}
+
+type failing struct{ pba.Ledger }
+
+func (failing) Intend(context.Context, ledger.Cycle, plan.Plan) (int64, error) {
+	return 0, errors.New("disk full")
+}
+
+func TestEndedJobsAreRecorded(t *testing.T) {
+	l := newLife(t)
+	id := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 50 * time.Second, ExitCode: 3})
+	l.run(2 * time.Minute)
+	e, err := l.ledger.EndedJob(context.Background(), id)
+	if err != nil || e == nil {
+		t.Fatal(e, err)
+	}
+	if !e.PBA || e.Job.ExitCode != 3 || e.Job.State != backends.Exited || e.Job.User != "alice" || e.Waited != 0 {
+		t.Errorf("%+v", e)
+	}
+	if err := l.world.As(manager.By{User: "alice"}).Kill(context.Background(), []backends.ID{id}).First(); !errors.Is(err, backends.ErrWrongState) {
+		t.Errorf("killing it again: %v", err)
+	}
+}

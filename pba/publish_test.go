@@ -1,0 +1,125 @@
+package pba
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+func published(t *testing.T, dir string) (*esub.Reader, esub.Generation, os.FileInfo) {
+	t.Helper()
+	snapshot, err := os.ReadFile(filepath.Join(dir, esub.SnapshotName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := esub.Open(bytes.NewReader(snapshot), int64(len(snapshot)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, esub.GenerationName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := esub.OpenGeneration(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Snapshot != r.Identity() {
+		t.Error("the generation belongs to another snapshot")
+	}
+	info, err := os.Stat(filepath.Join(dir, esub.SnapshotName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, g, info
+}
+
+func TestPublish(t *testing.T) { // R2, R12, R22
+	dir := t.TempDir()
+	p := &Publisher{
+		Dir:      dir,
+		Settings: esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, 20)},
+		Groups: &Directory{Cache: groupCache{}, GroupID: func(group string) (int64, error) {
+			if group != "chip" {
+				return 0, os.ErrNotExist
+			}
+			return 77, nil
+		}},
+	}
+	policy := plan.Policy{
+		Projects:    []plan.Project{{Name: "B", Group: "none"}, {Name: "A", Group: "chip"}},
+		Allocations: []plan.Allocation{{ID: 4, Project: "A", Guarantee: 6}, {ID: 3, Project: "A", User: "bob", Guarantee: 2}, {ID: 9, Project: "gone", Guarantee: 1}},
+	}
+	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	standing := Standing{At: at, Pools: []plan.PoolStatus{
+		{Allocation: policy.Allocations[0], Below: true}, {Allocation: policy.Allocations[1]},
+	}}
+	standing.Farm.LowerThem = true
+	put := func() {
+		t.Helper()
+		if err := p.Publish(context.Background(), policy, standing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	r, g, first := published(t, dir)
+	a, place, ok, err := r.Find("A")
+	if err != nil || !ok || a.GID != 77 || len(a.Pools) != 2 {
+		t.Fatalf("%+v %v %v", a, ok, err)
+	}
+	for i, pool := range a.Pools {
+		if g.Below(place+i) != (pool.ID == 4) {
+			t.Errorf("pool %d: below = %v", pool.ID, g.Below(place+i))
+		}
+	}
+	if b, _, _, _ := r.Find("B"); b.GID != esub.Unknown {
+		t.Errorf("a group that can't be looked up has the number %d", b.GID)
+	}
+	if !g.At.Equal(at) || !g.LowerUnpreemptable || g.Observe {
+		t.Errorf("%+v", g)
+	}
+
+	standing.At = at.Add(time.Minute)
+	put()
+	_, g, second := published(t, dir)
+	if !os.SameFile(first, second) || !g.At.Equal(standing.At) {
+		t.Errorf("R2: the same policy: the snapshot was written again, or the heartbeat was not: %v", g.At)
+	}
+	last := p.LastStanding(policy)
+	if !last.At.Equal(standing.At) || !last.Farm.LowerThem || len(last.Pools) != 2 {
+		t.Errorf("last standing %+v", last)
+	}
+	for _, pool := range last.Pools {
+		if pool.Below != (pool.ID == 4) {
+			t.Errorf("last standing of pool %d: %v", pool.ID, pool.Below)
+		}
+	}
+
+	policy.Allocations[0].Guarantee, standing.Observe = 7, true
+	put()
+	r, g, third := published(t, dir)
+	if os.SameFile(second, third) || !g.Observe || !r.Settings().Observe {
+		t.Errorf("R7: observe %v %v; the snapshot changed: %v", g.Observe, r.Settings().Observe, !os.SameFile(second, third))
+	}
+	if third.Mode().Perm() != 0o644 {
+		t.Errorf("mode %v: everybody's filter must read it", third.Mode())
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil || len(names) != 2 {
+		t.Errorf("left behind: %v %v", names, err)
+	}
+}
+
+func TestLastStandingOfNothing(t *testing.T) {
+	p := &Publisher{Dir: t.TempDir()}
+	if s := p.LastStanding(plan.Policy{}); !s.At.IsZero() || len(s.Pools) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
