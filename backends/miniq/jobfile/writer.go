@@ -28,6 +28,7 @@ type Writer struct {
 	dirty   map[backends.ID][]Change
 	seq     uint64 // of the last change or Mark
 	durable uint64
+	busy    bool // a batch is being written
 	removed []backends.ID
 	wake    chan struct{}
 	waiting []chan struct{} // closed after the next batch that began later
@@ -75,7 +76,7 @@ func (w *Writer) Mark(seq uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seq = max(w.seq, seq)
-	if len(w.dirty) == 0 && len(w.removed) == 0 {
+	if !w.busy && len(w.dirty) == 0 && len(w.removed) == 0 {
 		w.durable = max(w.durable, w.seq)
 	}
 }
@@ -179,6 +180,7 @@ func (w *Writer) batch(m *memory) error {
 	w.mu.Lock()
 	dirty, seq, waiting, removed := w.dirty, w.seq, w.waiting, w.removed
 	w.dirty, w.waiting, w.removed = map[backends.ID][]Change{}, nil, nil
+	w.busy = true
 	w.mu.Unlock()
 	err := w.write(m, dirty)
 	if err == nil {
@@ -190,6 +192,7 @@ func (w *Writer) batch(m *memory) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.busy = false
 	if err != nil {
 		w.log.Error("write state objects; they stay in the journal", "error", err)
 		for id, later := range w.dirty {
@@ -197,6 +200,9 @@ func (w *Writer) batch(m *memory) error {
 		}
 		w.dirty, w.removed = dirty, append(removed, w.removed...)
 	} else {
+		if len(w.dirty) == 0 && len(w.removed) == 0 {
+			seq = w.seq // what came meanwhile changed nothing
+		}
 		w.durable = max(w.durable, seq)
 	}
 	w.err = err

@@ -22,18 +22,24 @@ const (
 	Stop     Verb = "stop"
 	Continue Verb = "cont"
 	Kill     Verb = "kill"
+	Note     Verb = "note" // a line for the job's standard output
 )
 
-// Want is one wish; Grace belongs to Kill.
+// Want is one wish; Grace belongs to Kill, Text to Note.
 type Want struct {
 	Verb  Verb
 	Grace time.Duration
+	Text  string
 }
 
 // Line is the wish as it is appended to a record.
 func (w Want) Line() string {
-	if w.Verb == Kill {
+	switch w.Verb {
+	case Kill:
 		return "w kill " + strconv.FormatInt(w.Grace.Milliseconds(), 10) + "\n"
+	case Note:
+		return "w note " + strconv.Quote(w.Text) + "\n"
+	case Stop, Continue:
 	}
 	return "w " + string(w.Verb) + "\n"
 }
@@ -89,7 +95,7 @@ func (r *Record) add(line string) {
 	case kind == "j" && len(fields) == 3:
 		r.Job = parseProcess(fields)
 	case kind == "w":
-		r.want(fields)
+		r.want(rest)
 	case kind == "x" && len(fields) == 6:
 		r.end(fields)
 	}
@@ -104,19 +110,24 @@ func parseProcess(fields []string) Process {
 	return Process{PID: pid, Start: start}
 }
 
-func (r *Record) want(fields []string) {
-	w := Want{Verb: Verb(fields[0])}
-	switch {
-	case w.Verb == Kill && len(fields) == 2:
-		ms, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil || ms < 0 {
-			return
-		}
-		w.Grace = time.Duration(ms) * time.Millisecond
-	case w.Verb != Stop && w.Verb != Continue:
+func (r *Record) want(rest string) {
+	verb, argument, _ := strings.Cut(rest, " ")
+	w := Want{Verb: Verb(verb)}
+	var err error
+	switch w.Verb {
+	case Kill:
+		var ms int64
+		ms, err = strconv.ParseInt(argument, 10, 64)
+		w.Grace = time.Duration(max(ms, 0)) * time.Millisecond
+	case Note:
+		w.Text, err = strconv.Unquote(argument)
+	case Stop, Continue:
+	default:
 		return
 	}
-	r.Wants = append(r.Wants, w)
+	if err == nil {
+		r.Wants = append(r.Wants, w)
+	}
 }
 
 func (r *Record) end(fields []string) {

@@ -50,7 +50,8 @@ func readOrder() (*Order, error) {
 
 type keep struct {
 	record *os.File
-	read   int64 // how far the record has been read
+	read   int64    // how far the record has been read
+	output *os.File // the job's standard output
 
 	mu      sync.Mutex
 	killing bool
@@ -72,13 +73,14 @@ func (k *keep) run(order *Order) int {
 	if err := k.write("k " + process(os.Getpid()) + "\n"); err != nil {
 		return 2
 	}
-	pid, err := start(order)
+	pid, output, err := start(order)
 	if err != nil {
 		return k.end(End{Code: err.status, Text: err.Error()})
 	}
 	if err := k.write("j " + process(pid) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // a run that can't be written down must not go on
 	}
+	k.output = output
 	go k.obey(told, end)
 	return k.end(k.wait(pid))
 }
@@ -185,6 +187,8 @@ func (k *keep) do(w Want) {
 		signalTree(os.Getpid(), syscall.SIGCONT)
 	case Kill:
 		k.kill(w.Grace)
+	case Note:
+		_, _ = k.output.WriteString("allotment: " + strings.TrimPrefix(w.Text, "allotment: ") + "\n")
 	}
 }
 
@@ -227,10 +231,11 @@ type startError struct {
 
 func (e *startError) Error() string { return e.text }
 
-// start makes the job's surroundings and executes it in a session of its own.
-func start(o *Order) (int, *startError) {
-	fail := func(status int, what string, err error) (int, *startError) {
-		return 0, &startError{status: status, text: what + ": " + cause(err)}
+// start makes the job's surroundings and executes it in a session of its own. It
+// returns its process ID and its standard output.
+func start(o *Order) (int, *os.File, *startError) {
+	fail := func(status int, what string, err error) (int, *os.File, *startError) {
+		return 0, nil, &startError{status: status, text: what + ": " + cause(err)}
 	}
 	syscall.Umask(int(o.Umask))
 	if err := os.Chdir(o.Dir); err != nil {
@@ -255,12 +260,13 @@ func start(o *Order) (int, *startError) {
 		if errors.Is(err, syscall.ENOENT) {
 			status = statusNotFound
 		}
-		return 0, &startError{status: status, text: text}
+		return 0, nil, &startError{status: status, text: text}
 	}
-	for _, f := range files {
-		_ = f.Close()
+	_ = files[0].Close()
+	if files[2] != files[1] {
+		_ = files[2].Close()
 	}
-	return pid, nil
+	return pid, files[1], nil
 }
 
 // cause is an error without the path that the message names already.

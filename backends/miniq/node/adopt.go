@@ -14,10 +14,10 @@ import (
 )
 
 // adopt looks at one run that the daemon believes alive and reports what is true.
-func (n *node) adopt(e Expected, rebooted bool) error {
+func (n *node) adopt(e Expected) error {
 	r, err := n.openRun(e.Run)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && (e.Confirmed || rebooted):
+	case errors.Is(err, fs.ErrNotExist) && (e.Confirmed || e.Doubtful):
 		return n.report(Report{Kind: Lost, Run: e.Run, Text: "nothing is known of it after the restart"})
 	case errors.Is(err, fs.ErrNotExist):
 		return n.report(Report{Kind: Absent, Run: e.Run})
@@ -31,7 +31,7 @@ func (n *node) adopt(e Expected, rebooted bool) error {
 		return err
 	case free && r.job.Keeper.PID == 0 && r.job.End == nil: // claimed, but no keeper ever came to be
 		n.forget(e.Run)
-		if rebooted {
+		if e.Doubtful {
 			return n.report(Report{Kind: Lost, Run: e.Run, Text: "the machine went down when it was about to begin"})
 		}
 		return n.report(Report{Kind: Absent, Run: e.Run})

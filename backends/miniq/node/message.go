@@ -64,9 +64,6 @@ type Command struct {
 // Attach lists the runs that the daemon believes alive on this node.
 type Attach struct {
 	Runs []Expected `json:"runs"`
-	// Rebooted: the machine went down since these runs were ordered. Records
-	// are not synced, so that a run without one may have begun.
-	Rebooted bool `json:"rebooted,omitempty"`
 }
 
 // Expected is a run that the daemon believes alive.
@@ -74,6 +71,9 @@ type Expected struct {
 	Run       RunID `json:"run"`
 	Confirmed bool  `json:"confirmed,omitempty"` // it is known to have begun
 	Stopped   bool  `json:"stopped,omitempty"`
+	// Doubtful: the machine went down since it was ordered. Records are not
+	// synced, so it may have begun though it has none.
+	Doubtful bool `json:"doubtful,omitempty"`
 }
 
 // Start orders a run. Its texts are escaped.
@@ -88,6 +88,7 @@ type Want struct {
 	Run   RunID         `json:"run"`
 	Verb  keeper.Verb   `json:"verb"`
 	Grace time.Duration `json:"grace,omitempty"`
+	Text  string        `json:"text,omitempty"`
 }
 
 // Kind is what a report tells.

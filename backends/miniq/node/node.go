@@ -192,7 +192,7 @@ func (n *node) attach(a *Attach) error {
 	}
 	for _, e := range a.Runs {
 		delete(found, e.Run)
-		if err := n.adopt(e, a.Rebooted); err != nil {
+		if err := n.adopt(e); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,7 @@ func (n *node) start(s *Start) error {
 	}
 	r, err := n.claim(s.Run)
 	if errors.Is(err, os.ErrExist) { // the daemon does not order a run twice, but a record decides
-		return n.adopt(Expected{Run: s.Run}, false)
+		return n.adopt(Expected{Run: s.Run})
 	}
 	if err == nil {
 		err = n.launch(r, s)
@@ -165,7 +165,7 @@ func (n *node) want(w *Want) error {
 	if r == nil || r.over {
 		return nil // its end is on the way to the daemon
 	}
-	n.pass(r, keeper.Want{Verb: w.Verb, Grace: w.Grace})
+	n.pass(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: miniq.Unescape(w.Text)})
 	return nil
 }
 

@@ -1,0 +1,255 @@
+// Package daemon is the bundled queue at work: it takes requests, lets the
+// manager decide, writes every event to the journal before anybody hears of it,
+// and has the nodes carry out what was decided.
+//
+// One goroutine, the loop, owns the manager and everything that changes with
+// it. It takes whatever has come in since it looked last, writes all of it with
+// one sync, then steps through it, answers and acts.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/backends/miniq/node"
+	"github.com/allotment-hpc/allotment/internal/home"
+)
+
+// Options of a daemon.
+type Options struct {
+	Paths   home.Paths
+	Config  miniq.Config
+	Program string // miniqd itself, for the nodes
+	Keeper  string // miniq-keeper
+	Version string
+	Log     *slog.Logger
+	Ready   func() // called when requests are answered
+
+	create func(path string) (file, error) // of journal segments; nil: in the file system
+}
+
+// Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
+func Run(ctx context.Context, o Options) error {
+	state := miniq.StateDir(o.Paths)
+	if err := o.Paths.Prepare(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return err
+	}
+	lock, listener, err := claim(state, miniq.Socket(o.Paths))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	d, err := recovered(o, state)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	d.log.Info("serving", "socket", listener.Addr(), "state", state, "nodes", o.Config.Nodes, "pid", os.Getpid())
+	return d.serve(ctx, listener)
+}
+
+// Running tells whether an error of Run means that another daemon serves.
+func Running(err error) bool { return errors.Is(err, errRunning) }
+
+type daemon struct {
+	Options
+	log     *slog.Logger
+	state   string
+	since   time.Time
+	uid     int
+	user    string
+	objects *jobfile.Writer
+	conns   connections
+
+	inputs chan input
+
+	// What follows belongs to the loop.
+	m        *manager.Manager
+	journal  *journal
+	seq      uint64
+	bodies   map[int64]*storedBody // by job number; an array's stands for its elements'
+	held     int                   // bytes of bodies
+	soon     []input               // what the loop has for itself to do next
+	unsaved  []input               // events that could not be written yet; they can't be refused
+	changes  uint64
+	alarm    time.Time // when the timer is due
+	timer    *time.Timer
+	waiters  map[*waiter]bool
+	hosts    map[string]*host
+	doubtful map[node.RunID]bool // ordered before the machine went down last
+	stopping *stopping
+	failing  bool // the journal could not be written last
+	saving   bool // a snapshot is being written
+	forget   *time.Timer
+}
+
+// storedBody is a body in memory, and since when it is in the journal.
+type storedBody struct {
+	body
+	seq  uint64
+	left int // jobs that have not ended
+}
+
+func recovered(o Options, state string) (*daemon, error) {
+	d := &daemon{
+		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
+		inputs: make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
+		hosts: map[string]*host{}, doubtful: map[node.RunID]bool{},
+	}
+	if len(d.Config.Nodes) == 0 {
+		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}
+	}
+	d.user = strconv.Itoa(d.uid)
+	if u, err := user.LookupId(d.user); err == nil {
+		d.user = u.Username
+	}
+	var err error
+	if d.objects, err = jobfile.NewWriter(d.objectDir(), o.Log); err != nil {
+		return nil, err
+	}
+	if err := d.recover(); err != nil {
+		d.objects.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *daemon) objectDir() string { return filepath.Join(d.state, "jobs") }
+
+func (d *daemon) managerConfig() manager.Config {
+	return manager.Config{
+		SlotsOnly: d.Config.ScheduleBy == miniq.BySlots, ReserveAfter: time.Duration(d.Config.ReserveAfter),
+		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap,
+	}
+}
+
+// recover brings back the queue as the last acknowledgement left it.
+func (d *daemon) recover() error {
+	var err error
+	if d.m, d.seq, err = readSnapshot(d.state, d.managerConfig()); err != nil {
+		return err
+	}
+	began, from := time.Now(), d.seq
+	d.journal, d.seq, err = replay(d.state, d.seq, d.log, d.replayed)
+	if err != nil {
+		return err
+	}
+	if d.create != nil {
+		d.journal.create = d.create
+		if err := d.journal.rotate(d.seq + 1); err != nil {
+			return err
+		}
+	}
+	if n := d.seq - from; n > 0 {
+		d.log.Info("recovered", "events", n, "took", time.Since(began))
+	}
+	d.objects.Mark(d.seq)
+	return d.lookForReboot()
+}
+
+// replayed applies an entry of the journal. What it had to do has been done, or
+// is found undone when the nodes are attached.
+func (d *daemon) replayed(e *entry) error {
+	event, err := manager.DecodeEvent(e.Event)
+	if err != nil {
+		return fmt.Errorf("entry %d: %w", e.Seq, err)
+	}
+	effects, result := d.m.Step(time.Unix(0, e.At), event)
+	d.note(e, event, effects, result)
+	return nil
+}
+
+// lookForReboot finds the runs that were ordered before the machine went down.
+func (d *daemon) lookForReboot() error {
+	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Errorf("tell one boot of the machine from another: %w", err)
+	}
+	before, err := os.ReadFile(d.bootFile())
+	if err == nil && string(before) == string(now) {
+		return nil
+	}
+	for _, r := range d.m.Runs() {
+		d.doubtful[node.RunID{ID: r.ID, Run: r.Run}] = true
+	}
+	if len(d.doubtful) > 0 {
+		d.log.Warn("the machine went down while jobs ran", "runs", len(d.doubtful))
+	}
+	return d.resolved()
+}
+
+func (d *daemon) bootFile() string { return filepath.Join(d.state, "boot") }
+
+// resolved notes this boot once nothing of an earlier one is open.
+func (d *daemon) resolved() error {
+	if len(d.doubtful) > 0 {
+		return nil
+	}
+	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(d.bootFile(), now, 0o600)
+}
+
+// serve runs until ctx ends or a client stops it, then gives everything back.
+func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
+	d.timer = time.NewTimer(time.Hour)
+	d.timer.Stop()
+	accepting := make(chan struct{})
+	go func() { defer close(accepting); d.accept(listener) }()
+	d.begin()
+	if d.Ready != nil {
+		d.Ready()
+	}
+	asked := d.loop(ctx)
+	_ = listener.Close()
+	<-accepting
+	d.conns.ended()
+	d.conns.hangUp(asked)
+	err := d.end()
+	d.log.Info("stopped")
+	if d.stopping != nil {
+		close(d.stopping.left)
+	}
+	d.conns.tasks.Wait()
+	return err
+}
+
+// end writes the queue down and lets the nodes go.
+func (d *daemon) end() error {
+	d.detachAll()
+	d.objects.Close()
+	if d.forget != nil {
+		d.forget.Stop()
+	}
+	if len(d.unsaved) > 0 {
+		d.log.Error("events could not be written; the nodes will report them again", "events", len(d.unsaved))
+	}
+	if d.objects.Durable() < d.seq {
+		return d.journal.f.Close() // the journal keeps what the objects lack
+	}
+	state, err := d.m.State()
+	if err == nil {
+		err = writeSnapshot(d.state, d.seq, state)
+	}
+	if err != nil {
+		d.log.Warn("the journal is kept since the queue's state could not be written", "error", err)
+	} else if err := d.journal.rotate(d.seq + 1); err == nil {
+		_ = dropSegments(d.state, d.seq)
+	}
+	return d.journal.f.Close()
+}

@@ -1,0 +1,321 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+)
+
+// errOver is what a request gets that the daemon no longer takes.
+var errOver = fmt.Errorf("%w: miniqd is stopping", backends.ErrUnreachable)
+
+// handle answers one request. An error means that the client is lost.
+func (d *daemon) handle(c *connection, req *miniq.Request) error {
+	switch req.Op {
+	case miniq.OpFarm:
+		return d.farm(c, req)
+	case miniq.OpJobs:
+		return d.jobs(c, req)
+	case miniq.OpWait:
+		return d.wait(c, req)
+	case miniq.OpRecord:
+		return d.record(c, req)
+	case miniq.OpStatus:
+		return d.status(c)
+	case miniq.OpStop:
+		return d.stop(c, req)
+	case miniq.OpSubmit:
+		return d.submit(c, req)
+	}
+	event, err := eventOf(c.by, req)
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	result, err := d.ask(input{event: event})
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	errs := make([]*miniq.Error, len(result.Errors))
+	for i, err := range result.Errors {
+		errs[i] = miniq.ToError(err)
+	}
+	return c.answer(miniq.Response{Errors: errs})
+}
+
+// eventOf is what a request on jobs means to the manager.
+func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
+	switch req.Op {
+	case miniq.OpKill:
+		return manager.Kill{By: by, IDs: req.IDs}, nil
+	case miniq.OpRequeue:
+		return manager.Requeue{By: by, Acts: req.Acts}, nil
+	case miniq.OpSuspend:
+		return manager.Suspend{By: by, Acts: req.Acts}, nil
+	case miniq.OpResume:
+		return manager.Resume{By: by, IDs: req.IDs}, nil
+	case miniq.OpHold:
+		return manager.Hold{By: by, IDs: req.IDs}, nil
+	case miniq.OpRelease:
+		return manager.Release{By: by, IDs: req.IDs}, nil
+	case miniq.OpRank:
+		return manager.Rank{By: by, Rankings: req.Rankings}, nil
+	case miniq.OpPin:
+		return manager.Pin{By: by, Pins: req.Pins}, nil
+	case miniq.OpHoldUntil:
+		return manager.HoldUntil{By: by, Holds: req.Holds}, nil
+	case miniq.OpReserve:
+		return manager.Reserve{By: by, Reservations: req.Reservations}, nil
+	case miniq.OpMove:
+		return manager.Move{By: by, IDs: req.IDs, Queue: req.Queue}, nil
+	}
+	return nil, fmt.Errorf("%w: request %q is not known here", backends.ErrUnable, req.Op)
+}
+
+// ask hands an event to the loop and waits for its result.
+func (d *daemon) ask(in input) (manager.Result, error) {
+	type outcome struct {
+		result manager.Result
+		err    error
+	}
+	got := make(chan outcome, 1)
+	in.reply = func(r manager.Result, err error) { got <- outcome{r, err} }
+	d.post(in)
+	select {
+	case o := <-got:
+		return o.result, o.err
+	case <-d.conns.closed():
+		select {
+		case o := <-got: // it was in time
+			return o.result, o.err
+		default:
+			return manager.Result{}, errOver
+		}
+	}
+}
+
+// inLoop runs something in the loop and waits for it; false: there is no loop any more.
+func (d *daemon) inLoop(do func()) bool {
+	done := make(chan struct{})
+	d.post(input{do: func() { do(); close(done) }})
+	select {
+	case <-done:
+		return true
+	case <-d.conns.closed():
+		return false
+	}
+}
+
+func (c *connection) over() error {
+	return c.answer(miniq.Response{Error: miniq.ToError(errOver)})
+}
+
+// perPart is how many jobs go into one part of an answer.
+const perPart = 500
+
+func (d *daemon) farm(c *connection, req *miniq.Request) error {
+	var farm *backends.Farm
+	var changes uint64
+	if !d.inLoop(func() { farm, changes = d.m.Farm(time.Now(), req.EndedSince), d.changes }) {
+		return c.over()
+	}
+	resp := miniq.Response{Farm: &miniq.FarmHead{At: miniq.Nanos(farm.At), Hosts: farm.Hosts}, Changes: changes}
+	jobs, ended := farm.Jobs, farm.Ended
+	for {
+		resp.Jobs, jobs = take(jobs)
+		if len(resp.Jobs) == 0 {
+			resp.Ended, ended = take(ended)
+		}
+		resp.More = len(jobs)+len(ended) > 0
+		if err := c.answer(resp); err != nil || !resp.More {
+			return err
+		}
+		resp = miniq.Response{}
+	}
+}
+
+func take(jobs []backends.Job) ([]miniq.Job, []backends.Job) {
+	n := min(len(jobs), perPart)
+	if n == 0 {
+		return nil, nil
+	}
+	out := make([]miniq.Job, n)
+	for i := range out {
+		out[i] = miniq.ToJob(&jobs[i])
+	}
+	return out, jobs[n:]
+}
+
+func (d *daemon) jobs(c *connection, req *miniq.Request) error {
+	var jobs []backends.Job
+	if !d.inLoop(func() { jobs = d.m.Jobs(time.Now(), req.IDs) }) {
+		return c.over()
+	}
+	return c.sendJobs(jobs, 0)
+}
+
+func (c *connection) sendJobs(jobs []backends.Job, changes uint64) error {
+	for {
+		resp := miniq.Response{Changes: changes}
+		resp.Jobs, jobs = take(jobs)
+		resp.More = len(jobs) > 0
+		if err := c.answer(resp); err != nil || !resp.More {
+			return err
+		}
+	}
+}
+
+// longestWait bounds a wait; clients ask again.
+const longestWait = time.Minute
+
+func (d *daemon) wait(c *connection, req *miniq.Request) error {
+	told := make(chan struct{})
+	w := &waiter{after: req.After, reply: func() { close(told) }}
+	ok := d.inLoop(func() {
+		if len(req.IDs) > 0 {
+			w.pending = d.unended(req.IDs)
+		}
+		if !d.tellIfOver(w) {
+			d.waiters[w] = true
+		}
+	})
+	if !ok {
+		return c.over()
+	}
+	timer := time.NewTimer(min(max(req.Timeout, 0), longestWait))
+	defer timer.Stop()
+	select {
+	case <-told:
+	case <-timer.C:
+	case <-d.conns.closed():
+		return c.over()
+	}
+	var jobs []backends.Job
+	var changes uint64
+	ok = d.inLoop(func() {
+		delete(d.waiters, w)
+		jobs, changes = d.m.Jobs(time.Now(), req.IDs), d.changes
+	})
+	if !ok {
+		return c.over()
+	}
+	return c.sendJobs(jobs, changes)
+}
+
+// Limits of one job's Spec, in bytes.
+const (
+	maxName = 64 << 10
+	maxBody = 8 << 20
+)
+
+func checkSpec(s *backends.Spec, b *body) error {
+	switch {
+	case len(s.Name) > maxName || len(s.Description) > maxName || len(s.Project) > maxName || len(s.After) > maxName:
+		return fmt.Errorf("a job's name, project, description or dependency is longer than %d bytes", maxName)
+	case b.size() > maxBody:
+		return fmt.Errorf("a job's command, script and environment are longer than %d bytes", maxBody)
+	case len(b.Command) == 0 && b.Script == nil:
+		return errors.New("a job without a command")
+	case b.Umask > 0o777:
+		return fmt.Errorf("umask %#o is none", b.Umask)
+	}
+	for _, list := range [][]string{b.Command, b.Env, {b.Dir, b.Stdin, b.Stdout, b.Stderr}} {
+		for _, text := range list {
+			if strings.ContainsRune(text, 0) {
+				return errors.New("a job's command, environment or paths hold a NUL byte")
+			}
+		}
+	}
+	return nil
+}
+
+func (d *daemon) submit(c *connection, req *miniq.Request) error {
+	results := make([]miniq.Submission, len(req.Specs))
+	var specs []backends.Spec
+	var bodies []body
+	var places []int
+	for i, spec := range req.Specs {
+		b := part(&spec)
+		if b.Dir == "" {
+			b.Dir = "/"
+		}
+		if err := checkSpec(&spec, &b); err != nil {
+			results[i].Error = miniq.ToError(err)
+			continue
+		}
+		specs, bodies, places = append(specs, spec), append(bodies, b), append(places, i)
+	}
+	if len(specs) > 0 {
+		result, err := d.ask(input{event: manager.Submit{By: c.by, Specs: specs}, bodies: bodies})
+		if err != nil {
+			return c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
+		for i, s := range result.Submitted {
+			results[places[i]] = miniq.Submission{ID: s.ID, Error: miniq.ToError(s.Err)}
+		}
+	}
+	return c.answer(miniq.Response{Submitted: results})
+}
+
+func (d *daemon) record(c *connection, req *miniq.Request) error {
+	if len(req.IDs) != 1 {
+		return c.answer(miniq.Response{Error: miniq.ToError(errors.New("want one job"))})
+	}
+	var known bool
+	if !d.inLoop(func() { known = len(d.m.Jobs(time.Now(), req.IDs)) > 0 }) {
+		return c.over()
+	}
+	if !known {
+		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("job %v: %w", req.IDs[0], backends.ErrUnknownJob))})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerPause)
+	defer cancel()
+	if err := d.objects.Flush(ctx); err != nil {
+		d.log.Warn("a state object may be behind", "error", err)
+	}
+	record, err := jobfile.Read(d.objectDir(), req.IDs[0])
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	record.Spec.Env = nil
+	record.Spec = miniq.EscapeSpec(record.Spec)
+	for i := range record.History {
+		record.History[i].Detail = miniq.Escape(record.History[i].Detail)
+	}
+	for i := range record.Runs {
+		record.Runs[i].Why = miniq.Escape(record.Runs[i].Why)
+	}
+	return c.answer(miniq.Response{Record: record})
+}
+
+func (d *daemon) status(c *connection) error {
+	s := miniq.Status{PID: os.Getpid(), Version: d.Version, State: d.state, Socket: miniq.Socket(d.Paths), Since: d.since}
+	var farm *backends.Farm
+	if !d.inLoop(func() { farm = d.m.Farm(time.Now(), time.Time{}) }) {
+		return c.over()
+	}
+	used := make(map[string]int)
+	for i := range farm.Jobs {
+		switch j := &farm.Jobs[i]; j.State {
+		case backends.Running:
+			s.Running++
+			for _, p := range j.Hosts {
+				used[p.Host] += p.Slots
+			}
+		default:
+			s.Pending++
+		}
+	}
+	s.Ended = len(farm.Ended)
+	for _, h := range farm.Hosts {
+		s.Hosts = append(s.Hosts, miniq.HostUse{Host: h, Used: used[h.Name]})
+	}
+	return c.answer(miniq.Response{Status: &s})
+}

@@ -1,0 +1,336 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/backends/miniq/node"
+)
+
+// host is a node as the loop knows it.
+type host struct {
+	miniq.Node
+	retired bool // no longer in the config: it takes no jobs and goes with its last run
+	link    *link
+	quick   int // starts in a row that did not last
+}
+
+// link is the connection to a node process. Its queue has no bound, since the
+// loop must never wait for a node.
+type link struct {
+	conn    net.Conn
+	cmd     *exec.Cmd
+	began   time.Time
+	gone    chan struct{} // closed when the process has ended
+	mu      sync.Mutex
+	queue   []node.Command
+	waiting chan struct{}
+}
+
+func (l *link) send(c node.Command) {
+	l.mu.Lock()
+	l.queue = append(l.queue, c)
+	l.mu.Unlock()
+	select {
+	case l.waiting <- struct{}{}:
+	default:
+	}
+}
+
+// write sends the queue until the node is gone.
+func (l *link) write() {
+	for {
+		select {
+		case <-l.waiting:
+		case <-l.gone:
+			return
+		}
+		l.mu.Lock()
+		queue := l.queue
+		l.queue = nil
+		l.mu.Unlock()
+		var frames []byte
+		var err error
+		for _, c := range queue {
+			if frames, err = miniq.AppendFrame(frames, c); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			_, err = l.conn.Write(frames)
+		}
+		if err != nil {
+			_ = l.conn.Close() // the reader sees it, and another node is started
+			return
+		}
+	}
+}
+
+// begin starts the nodes of the config, and those that are no longer in it but
+// have runs.
+func (d *daemon) begin() {
+	for _, n := range d.Config.Nodes {
+		d.hosts[n.Name] = &host{Node: n}
+	}
+	busy := make(map[string]bool)
+	for _, r := range d.m.Runs() {
+		busy[r.Hosts[0].Host] = true
+	}
+	var batch []input
+	batch = append(batch, input{event: manager.Configure{Config: d.managerConfig()}})
+	for _, h := range d.m.Farm(time.Now(), time.Now()).Hosts {
+		if d.hosts[h.Name] != nil {
+			continue
+		}
+		if busy[h.Name] {
+			d.log.Warn("a node is no longer in the config: it is closed and goes with its last job", "node", h.Name)
+			d.hosts[h.Name] = &host{Node: miniq.Node{Name: h.Name, Slots: h.Slots, Memory: h.Memory}, retired: true}
+		} else {
+			batch = append(batch, input{event: manager.NodeDown{Name: h.Name}}, input{event: manager.NodeGone{Name: h.Name}})
+		}
+	}
+	d.process(batch)
+	for _, h := range d.hosts {
+		d.attach(h)
+	}
+	d.forgetLater()
+	d.setAlarm()
+}
+
+// attach starts a node process and tells it what is believed to run there. What
+// was ordered while none was attached is in that belief.
+func (d *daemon) attach(h *host) {
+	l, err := d.spawn(h.Name)
+	if err != nil {
+		d.log.Error("a node can't be started", "node", h.Name, "error", err)
+		d.again(h)
+		return
+	}
+	h.link = l
+	var all node.Attach
+	var kills []node.Want
+	for _, r := range d.m.Runs() {
+		if r.Hosts[0].Host != h.Name {
+			continue
+		}
+		run := node.RunID{ID: r.ID, Run: r.Run}
+		all.Runs = append(all.Runs, node.Expected{Run: run, Confirmed: r.Confirmed, Stopped: r.Stopped, Doubtful: d.doubtful[run]})
+		if r.Killing {
+			kills = append(kills, d.killOf(&r))
+		}
+	}
+	l.send(node.Command{Attach: &all})
+	for i := range kills {
+		l.send(node.Command{Want: &kills[i]})
+	}
+	go l.write()
+	go d.listenTo(h, l)
+}
+
+// again starts a node once more, the later the more often it failed.
+func (d *daemon) again(h *host) {
+	const first, longest = 20 * time.Millisecond, 30 * time.Second
+	pause := min(first<<min(h.quick, 20), longest)
+	h.quick++
+	time.AfterFunc(pause, func() {
+		d.post(input{do: func() {
+			if d.hosts[h.Name] == h && h.link == nil && d.stopping == nil {
+				d.attach(h)
+			}
+		}})
+	})
+}
+
+func (d *daemon) spawn(name string) (*link, error) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "node"), os.NewFile(uintptr(pair[1]), "daemon")
+	defer func() { _ = theirs.Close() }()
+	conn, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(d.Program, "node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper) //nolint:noctx // it ends with its connection
+	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", os.Stderr, []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &link{conn: conn, cmd: cmd, began: time.Now(), gone: make(chan struct{}), waiting: make(chan struct{}, 1)}, nil
+}
+
+// listenTo turns what a node reports into events, until it is gone.
+func (d *daemon) listenTo(h *host, l *link) {
+	in := bufio.NewReader(l.conn)
+	var why error
+	for {
+		var r node.Report
+		if why = miniq.ReadFrame(in, &r); why != nil {
+			break
+		}
+		d.post(d.reported(h, l, r))
+	}
+	_ = l.conn.Close()
+	err := l.cmd.Wait()
+	close(l.gone)
+	d.post(input{do: func() { d.detached(h, l, fmt.Errorf("%w (%w)", why, err)) }})
+}
+
+// reported is what a report means.
+func (d *daemon) reported(h *host, l *link, r node.Report) input {
+	id, run := r.Run.ID, r.Run.Run
+	forget := func() {
+		l.send(node.Command{Forget: &r.Run})
+		delete(d.doubtful, r.Run)
+		d.retire(h)
+	}
+	switch r.Kind {
+	case node.Started:
+		return input{event: manager.Started{ID: id, Run: run}}
+	case node.Failed:
+		return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.Text}, after: forget}
+	case node.Ended:
+		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code}, end: r.End, after: forget}
+	case node.Lost:
+		return input{event: manager.RunLost{ID: id, Run: run, Reason: r.Text}, after: forget}
+	case node.Absent:
+		return input{do: func() { d.absent(r.Run) }}
+	case node.Attached:
+		return input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.retired || d.stopping != nil}, after: func() { d.attached(h) }}
+	}
+	return input{do: func() { d.log.Error("a node reports what is not known", "node", h.Name, "kind", r.Kind) }}
+}
+
+func (d *daemon) attached(h *host) {
+	h.quick = 0
+	for run := range d.doubtful { // adopted ones are doubtful no more, lost ones are reported by now
+		if r, ok := d.run(run); !ok || r.Hosts[0].Host == h.Name {
+			delete(d.doubtful, run)
+		}
+	}
+	if err := d.resolved(); err != nil {
+		d.log.Error("this boot of the machine can't be noted", "error", err)
+	}
+	d.retire(h)
+}
+
+func (d *daemon) run(id node.RunID) (manager.Run, bool) {
+	runs := d.m.Runs()
+	i := slices.IndexFunc(runs, func(r manager.Run) bool { return r.ID == id.ID && r.Run == id.Run })
+	if i < 0 {
+		return manager.Run{}, false
+	}
+	return runs[i], true
+}
+
+// absent deals with a run that was decided and never begun.
+func (d *daemon) absent(id node.RunID) {
+	r, ok := d.run(id)
+	switch {
+	case !ok:
+		return
+	case r.Killing: // it must not begin any more
+		const terminated = 128 + int(syscall.SIGTERM)
+		d.later(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}})
+		return
+	}
+	d.order(&r.StartRun)
+	if r.Stopped {
+		d.carryOut(manager.StopRun{ID: r.ID, Run: r.Run})
+	}
+}
+
+func (d *daemon) detached(h *host, l *link, why error) {
+	if h.link != l {
+		return
+	}
+	h.link = nil
+	if d.stopping != nil && d.stopping.over || d.hosts[h.Name] != h {
+		return
+	}
+	d.log.Warn("a node ended; its jobs run on, another one takes its place", "node", h.Name, "why", why)
+	d.later(input{event: manager.NodeDown{Name: h.Name}})
+	if time.Since(l.began) > time.Minute {
+		h.quick = 0
+	}
+	d.again(h)
+}
+
+// retire lets a node go that is no longer wanted, with its last run.
+func (d *daemon) retire(h *host) {
+	if !h.retired || slices.ContainsFunc(d.m.Runs(), func(r manager.Run) bool { return r.Hosts[0].Host == h.Name }) {
+		return
+	}
+	delete(d.hosts, h.Name)
+	if h.link != nil {
+		_ = h.link.conn.Close()
+	}
+	d.later(input{event: manager.NodeDown{Name: h.Name}})
+	d.later(input{event: manager.NodeGone{Name: h.Name}})
+}
+
+// detachAll hangs up on the nodes and waits until they are gone. Keepers stay.
+func (d *daemon) detachAll() {
+	for _, h := range d.hosts {
+		if h.link != nil {
+			_ = h.link.conn.Close()
+		}
+	}
+	for _, h := range d.hosts {
+		if h.link != nil {
+			<-h.link.gone
+		}
+	}
+}
+
+// order has a run started, where its node is attached; else attach will.
+func (d *daemon) order(s *manager.StartRun) {
+	h := d.hosts[s.Hosts[0].Host]
+	if h == nil || h.link == nil {
+		return
+	}
+	b, err := d.bodyOf(s.ID)
+	if err != nil {
+		d.log.Error("a job can't be started", "job", s.ID, "error", err)
+		d.later(input{event: manager.StartFailed{ID: s.ID, Run: s.Run, Reason: err.Error()}})
+		return
+	}
+	h.link.send(node.Command{Start: startOf(s, b)})
+}
+
+// later hands the loop something from within the loop: it comes next.
+func (d *daemon) later(in input) { d.soon = append(d.soon, in) }
+
+// tell passes a wish on to the run's keeper.
+func (d *daemon) tell(id backends.ID, run int, w node.Want) {
+	w.Run = node.RunID{ID: id, Run: run}
+	r, ok := d.run(w.Run)
+	if !ok {
+		return
+	}
+	if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil {
+		h.link.send(node.Command{Want: &w})
+	}
+}
+
+// killOf is a kill that was decided earlier, with what is left of its grace.
+func (d *daemon) killOf(r *manager.Run) node.Want {
+	left := r.Grace - time.Since(r.KilledAt)
+	return node.Want{Run: node.RunID{ID: r.ID, Run: r.Run}, Verb: keeper.Kill, Grace: max(left, 0)}
+}

@@ -1,0 +1,220 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+)
+
+// The journal is the queue's memory: one line for each event, on disk before
+// anybody is answered and before anything is done. A line is its CRC-32C (eight
+// hexadecimal digits), a space, and an entry as JSON. It lies in segments named
+// journal.SEQ after the first entry's number; only the last one is written to.
+
+// entry is one event with its time.
+type entry struct {
+	Seq    uint64          `json:"q"` // 1, 2, … without a gap
+	At     int64           `json:"t"` // Unix time in nanoseconds
+	Event  json.RawMessage `json:"e"` // manager.EncodeEvent
+	Bodies []body          `json:"b,omitempty"`
+	End    *keeper.End     `json:"x,omitempty"` // of an Ended
+}
+
+// body is what the manager does not look at of a Spec. Its texts are escaped.
+type body struct {
+	Command  []string          `json:"c,omitempty"`
+	Script   []byte            `json:"s,omitempty"`
+	Dir      string            `json:"d,omitempty"`
+	Env      []string          `json:"v,omitempty"`
+	Umask    uint32            `json:"m,omitempty"`
+	Stdin    string            `json:"i,omitempty"`
+	Stdout   string            `json:"o,omitempty"`
+	Stderr   string            `json:"r,omitempty"`
+	Truncate backends.Truncate `json:"z,omitzero"`
+}
+
+// part takes the body out of a Spec.
+func part(s *backends.Spec) body {
+	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate}
+	s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate = nil, nil, "", nil, 0, "", "", "", backends.Truncate{}
+	return b
+}
+
+// join puts it back.
+func (b *body) join(s backends.Spec) backends.Spec {
+	s.Command, s.Script, s.Dir, s.Env, s.Umask = b.Command, b.Script, b.Dir, b.Env, b.Umask
+	s.Stdin, s.Stdout, s.Stderr, s.Truncate = b.Stdin, b.Stdout, b.Stderr, b.Truncate
+	return s
+}
+
+const segmentPrefix = "journal."
+
+func segmentName(first uint64) string { return fmt.Sprintf("%s%020d", segmentPrefix, first) }
+
+// file is what a journal needs of an os.File; tests let it fail.
+type file interface {
+	io.Writer
+	Sync() error
+	Truncate(size int64) error
+	Close() error
+}
+
+type journal struct {
+	dir    string
+	create func(path string) (file, error)
+	f      file
+	name   string
+	size   int64 // up to where it is good
+	torn   bool  // something may stand behind size that must not count
+	total  int64 // of all segments since the last snapshot, about
+}
+
+func createSegment(path string) (file, error) {
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}
+
+// appendLine appends an entry as a line of the journal.
+func appendLine(b []byte, e *entry) ([]byte, error) {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return b, fmt.Errorf("encode an event: %w", err)
+	}
+	b = fmt.Appendf(b, "%08x ", crc32.Checksum(data, castagnoli()))
+	return append(append(b, data...), '\n'), nil
+}
+
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+var errLine = errors.New("a damaged line")
+
+func parseLine(line []byte) (*entry, error) {
+	sum, data, ok := bytes.Cut(line, []byte{' '})
+	want, err := strconv.ParseUint(string(sum), 16, 32)
+	if !ok || err != nil || uint32(want) != crc32.Checksum(data, castagnoli()) {
+		return nil, errLine
+	}
+	e := new(entry)
+	if err := json.Unmarshal(data, e); err != nil {
+		return nil, fmt.Errorf("%w: %w", errLine, err)
+	}
+	return e, nil
+}
+
+// write makes lines durable. After an error none of them counts.
+func (j *journal) write(lines []byte) error {
+	if j.torn {
+		if err := j.repair(); err != nil {
+			return err
+		}
+	}
+	_, err := j.f.Write(lines)
+	if err == nil {
+		err = j.f.Sync()
+	}
+	if err != nil {
+		j.torn = true
+		return errors.Join(fmt.Errorf("write the journal: %w", err), j.repair())
+	}
+	j.size += int64(len(lines))
+	j.total += int64(len(lines))
+	return nil
+}
+
+// repair takes away what a failed write may have left.
+func (j *journal) repair() error {
+	if err := j.f.Truncate(j.size); err != nil {
+		return fmt.Errorf("take back a half-written entry of the journal: %w", err)
+	}
+	if err := j.f.Sync(); err != nil {
+		return fmt.Errorf("take back a half-written entry of the journal: %w", err)
+	}
+	j.torn = false
+	return nil
+}
+
+// rotate begins a new segment.
+func (j *journal) rotate(first uint64) error {
+	f, err := j.create(filepath.Join(j.dir, segmentName(first)))
+	if err == nil {
+		err = syncDir(j.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("begin a segment of the journal: %w", err)
+	}
+	if j.f != nil {
+		_ = j.f.Close()
+	}
+	j.f, j.name, j.size, j.torn = f, segmentName(first), 0, false
+	return nil
+}
+
+// segments lists the journal's files, oldest first.
+func segments(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if n, err := strconv.ParseUint(strings.TrimPrefix(e.Name(), segmentPrefix), 10, 64); err == nil && segmentName(n) == e.Name() {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// damage is where a segment stops making sense.
+type damage struct {
+	name string
+	at   int64
+	err  error
+}
+
+func (d *damage) Error() string {
+	return fmt.Sprintf("%s is damaged from byte %d on: %v", d.name, d.at, d.err)
+}
+
+// readSegment hands each entry to each and returns how far the segment is good.
+func readSegment(path string, each func(*entry) error) (int64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	var good int64
+	for len(data) > 0 {
+		line, rest, whole := bytes.Cut(data, []byte{'\n'})
+		if !whole {
+			return good, &damage{filepath.Base(path), good, errors.New("its last line is cut off")}
+		}
+		e, err := parseLine(line)
+		if err != nil {
+			return good, &damage{filepath.Base(path), good, err}
+		}
+		if err := each(e); err != nil {
+			return good, err
+		}
+		good += int64(len(line) + 1)
+		data = rest
+	}
+	return good, nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/backends/miniq/node"
+)
+
+// input is one thing for the loop: an event, or something to do between events.
+type input struct {
+	event  manager.Event
+	bodies []body // of a Submit
+	end    *keeper.End
+	// reply is called in the loop when the event is on disk and stepped, or when
+	// it could not be written. Without one the event can't be refused: it is
+	// written when that is possible again.
+	reply func(manager.Result, error)
+	after func() // called in the loop after an event that can't be refused
+	do    func() // instead of an event
+}
+
+const (
+	maxBatch    = 1024          // inputs that share one sync
+	retryPause  = time.Second   // after a failed write, while something must be written
+	compactSize = 32 << 20      // bytes of journal, after which the state is written anew
+	forgetPause = 1 * time.Hour // how often ended jobs are looked through, while there are any
+	bodyMemory  = 64 << 20      // bytes of bodies in memory; older ones are in their state objects
+	farFuture   = 365 * 24 * time.Hour
+)
+
+// loop works until ctx ends or somebody stops the daemon, and returns whom to tell.
+func (d *daemon) loop(ctx context.Context) *connection {
+	batch := make([]input, 0, maxBatch)
+	for {
+		if d.stopping != nil && d.stopping.ready(d) {
+			return d.stopping.asked
+		}
+		batch = append(batch[:0], d.soon...)
+		d.soon = d.soon[:0]
+		if len(batch) == 0 {
+			in, ok := d.next(ctx)
+			if !ok {
+				return nil
+			}
+			batch = append(batch, in)
+		}
+		for len(batch) < maxBatch {
+			select {
+			case in := <-d.inputs:
+				batch = append(batch, in)
+				continue
+			default:
+			}
+			break
+		}
+		d.process(batch)
+		d.setAlarm()
+	}
+}
+
+// next waits for something to do; false: the daemon is to stop.
+func (d *daemon) next(ctx context.Context) (input, bool) {
+	select {
+	case in := <-d.inputs:
+		return in, true
+	case <-d.timer.C:
+		d.alarm = time.Time{}
+		if w := d.m.Wake(); !w.IsZero() && !time.Now().Before(w) {
+			return input{event: manager.Tick{}}, true
+		}
+		return input{do: func() {}}, true
+	case <-ctx.Done():
+		return input{}, false
+	}
+}
+
+// process writes the events of a batch with one sync, then steps through it.
+func (d *daemon) process(batch []input) {
+	work := append(d.unsaved, batch...)
+	d.unsaved = nil
+	entries := make([]*entry, len(work))
+	var lines []byte
+	seq, now := d.seq, time.Now()
+	for i := range work {
+		if work[i].event == nil {
+			continue
+		}
+		event, err := manager.EncodeEvent(work[i].event)
+		if err == nil {
+			e := &entry{Seq: seq + 1, At: now.UnixNano(), Event: event, Bodies: work[i].bodies, End: work[i].end}
+			if lines, err = appendLine(lines, e); err == nil {
+				entries[i] = e
+				seq++
+				continue
+			}
+		}
+		d.refuse(&work[i], err)
+		work[i].event = nil
+	}
+	if len(lines) > 0 {
+		if err := d.journal.write(lines); err != nil {
+			d.failing = true
+			d.failed(work, err)
+			return
+		}
+		d.failing = false
+	}
+	for i := range work {
+		if entries[i] != nil {
+			d.step(&work[i], entries[i])
+		} else if work[i].do != nil {
+			work[i].do()
+		}
+	}
+	if d.journal.total > compactSize {
+		d.compact()
+	}
+}
+
+func (d *daemon) refuse(in *input, err error) {
+	if in.reply != nil {
+		in.reply(manager.Result{}, err)
+		return
+	}
+	d.log.Error("an event can't be written", "event", fmt.Sprintf("%T", in.event), "error", err)
+}
+
+// failed refuses what can be refused and keeps the rest for later.
+func (d *daemon) failed(work []input, err error) {
+	err = fmt.Errorf("miniqd can't write the request down, so it was not done: %w: free some space in %s and try again", err, d.state)
+	d.log.Error("the journal can't be written", "error", err)
+	for i := range work {
+		switch {
+		case work[i].do != nil:
+			work[i].do()
+		case work[i].event == nil:
+		case work[i].reply != nil:
+			work[i].reply(manager.Result{}, err)
+		default:
+			if _, tick := work[i].event.(manager.Tick); !tick {
+				d.unsaved = append(d.unsaved, work[i])
+			}
+		}
+	}
+}
+
+// step applies one event that is on disk.
+func (d *daemon) step(in *input, e *entry) {
+	d.seq = e.Seq
+	effects, result := d.m.Step(time.Unix(0, e.At), in.event)
+	d.note(e, in.event, effects, result)
+	for _, effect := range effects {
+		d.carryOut(effect)
+	}
+	if _, tick := in.event.(manager.Tick); !tick || len(effects) > 0 {
+		d.changed()
+	}
+	if in.reply != nil {
+		in.reply(result, nil)
+	}
+	if in.after != nil {
+		in.after()
+	}
+}
+
+// setAlarm has the loop woken at the one next instant that matters.
+func (d *daemon) setAlarm() {
+	at := d.m.Wake()
+	if d.failing && (len(d.unsaved) > 0 || !at.IsZero()) {
+		at = time.Now().Add(retryPause)
+	}
+	if at.Equal(d.alarm) {
+		return
+	}
+	d.alarm = at
+	if at.IsZero() {
+		d.timer.Stop()
+		return
+	}
+	d.timer.Reset(min(time.Until(at), farFuture))
+}
+
+// carryOut does what the manager decided.
+func (d *daemon) carryOut(effect manager.Effect) {
+	switch e := effect.(type) {
+	case manager.StartRun:
+		d.order(&e)
+	case manager.KillRun:
+		d.tell(e.ID, e.Run, node.Want{Verb: keeper.Kill, Grace: e.Grace})
+	case manager.StopRun:
+		d.tell(e.ID, e.Run, node.Want{Verb: keeper.Stop})
+	case manager.ContinueRun:
+		d.tell(e.ID, e.Run, node.Want{Verb: keeper.Continue})
+	case manager.Notice:
+		if e.Run > 0 {
+			d.tell(e.ID, e.Run, node.Want{Verb: keeper.Note, Text: e.Text})
+		}
+	case manager.Finished:
+		d.finished(e.Job.ID)
+		d.forgetLater()
+	case manager.Forgotten, manager.WakeAt:
+	}
+}
+
+// compact writes the state down in the background and drops the journal before
+// it, once the state objects hold what it says of jobs' specifications.
+func (d *daemon) compact() {
+	if d.saving {
+		return
+	}
+	seq := d.seq
+	state, err := d.m.State()
+	if err == nil {
+		err = d.journal.rotate(seq + 1)
+	}
+	if err != nil {
+		d.log.Error("the journal can't be shortened", "error", err)
+		d.journal.total = 0 // try again after as much again
+		return
+	}
+	d.saving, d.journal.total = true, 0
+	go func() {
+		err := d.save(seq, state)
+		if err != nil {
+			d.log.Error("the journal can't be shortened", "error", err)
+		}
+		d.post(input{do: func() { d.saving = false }})
+	}()
+}
+
+func (d *daemon) save(seq uint64, state []byte) error {
+	if err := d.objects.Flush(context.Background()); err != nil {
+		return err
+	}
+	if d.objects.Durable() < seq {
+		return fmt.Errorf("state objects are behind: %d of %d", d.objects.Durable(), seq)
+	}
+	if err := writeSnapshot(d.state, seq, state); err != nil {
+		return err
+	}
+	return dropSegments(d.state, seq)
+}
+
+// post hands something to the loop; it is dropped when the loop has ended.
+func (d *daemon) post(in input) {
+	select {
+	case d.inputs <- in:
+	case <-d.conns.closed():
+	}
+}
+
+// changed tells those who wait for a change.
+func (d *daemon) changed() {
+	d.changes++
+	for w := range d.waiters {
+		d.tellIfOver(w)
+	}
+}
+
+// waiter is a request that waits for jobs to end or, where it names none, for a change.
+type waiter struct {
+	pending map[backends.ID]bool
+	after   uint64
+	reply   func()
+}
+
+// tellIfOver answers if what is waited for has come.
+func (d *daemon) tellIfOver(w *waiter) bool {
+	if w.pending == nil && d.changes <= w.after || len(w.pending) > 0 {
+		return false
+	}
+	delete(d.waiters, w)
+	w.reply()
+	return true
+}
+
+// unended is a waiter's set for these jobs.
+func (d *daemon) unended(ids []backends.ID) map[backends.ID]bool {
+	pending := make(map[backends.ID]bool)
+	for _, j := range d.m.Jobs(time.Now(), ids) {
+		if !j.State.Ended() {
+			pending[j.ID] = true
+		}
+	}
+	return pending
+}
+
+func (d *daemon) finished(id backends.ID) {
+	for w := range d.waiters {
+		delete(w.pending, id)
+	}
+}

@@ -1,0 +1,264 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+)
+
+// note keeps the bodies of a step and hands what happened to the state objects.
+// It runs for entries that are replayed too: writing them twice changes nothing.
+func (d *daemon) note(e *entry, event manager.Event, effects []manager.Effect, result manager.Result) {
+	n := &notes{d: d, at: time.Unix(0, e.At), seq: e.Seq}
+	switch ev := event.(type) {
+	case manager.Submit:
+		n.submitted(e, ev, result)
+	case manager.Ended:
+		if result.Errors.First() == nil {
+			n.ended(e, ev)
+		}
+	case manager.RunLost:
+		if result.Errors.First() == nil {
+			n.put(jobfile.Change{ID: ev.ID, RunNo: ev.Run, Event: "lost", Detail: ev.Reason, End: &jobfile.End{ExitCode: -1, Why: "exit unknown: " + ev.Reason}})
+		}
+	case manager.StartFailed:
+		if result.Errors.First() == nil {
+			n.put(jobfile.Change{ID: ev.ID, RunNo: ev.Run, Event: "not started", Detail: ev.Reason, End: &jobfile.End{ExitCode: -1, Why: "not started: " + ev.Reason}})
+		}
+	default:
+		n.asked(event, result)
+	}
+	for _, effect := range effects {
+		n.decided(effect)
+	}
+	d.objects.Mark(e.Seq)
+}
+
+// notes gives the changes of one entry their numbers.
+type notes struct {
+	d   *daemon
+	at  time.Time
+	seq uint64
+	n   int
+}
+
+func (n *notes) put(c jobfile.Change) {
+	c.Seq, c.N, c.At = n.seq, n.n, n.at
+	c.Detail = miniq.Unescape(c.Detail)
+	n.n++
+	n.d.objects.Put(c)
+}
+
+func (n *notes) submitted(e *entry, ev manager.Submit, result manager.Result) {
+	for i, s := range result.Submitted {
+		if s.Err != nil || i >= len(e.Bodies) {
+			continue
+		}
+		n.d.keepBody(s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
+		whole := miniq.UnescapeSpec(e.Bodies[i].join(ev.Specs[i]))
+		n.put(jobfile.Change{ID: s.ID, Submit: &jobfile.Submission{User: ev.By.User, Spec: whole}, Event: "submitted", Detail: "by " + ev.By.User})
+	}
+}
+
+func (n *notes) ended(e *entry, ev manager.Ended) {
+	end := jobfile.End{ExitCode: ev.ExitCode}
+	detail := fmt.Sprintf("exit status %d", ev.ExitCode)
+	if e.End != nil {
+		end.At, end.User, end.System, end.MaxRSS, end.Why = e.End.At, e.End.User, e.End.System, e.End.MaxRSS, e.End.Text
+		if e.End.Text != "" {
+			detail += ": " + e.End.Text
+		}
+	}
+	n.put(jobfile.Change{ID: ev.ID, RunNo: ev.Run, Event: "run ended", Detail: detail, End: &end})
+}
+
+// asked notes what somebody asked for and got.
+func (n *notes) asked(event manager.Event, result manager.Result) {
+	ids, what, by := subjects(event)
+	for i, id := range ids {
+		if i < len(result.Errors) && result.Errors[i] == nil {
+			n.put(jobfile.Change{ID: id, Event: what[i].event, Detail: strings.TrimSpace("by " + by.User + " " + what[i].detail)})
+		}
+	}
+}
+
+type told struct{ event, detail string }
+
+// subjects are the jobs that an event is about and what it does to each.
+func subjects(event manager.Event) (ids []backends.ID, what []told, by manager.By) {
+	add := func(id backends.ID, event, detail string) {
+		ids, what = append(ids, id), append(what, told{event, detail})
+	}
+	each := func(list []backends.ID, event string) {
+		for _, id := range list {
+			add(id, event, "")
+		}
+	}
+	acts := func(list []backends.Act, event string) {
+		for _, a := range list {
+			add(a.ID, event, strings.TrimSpace(until(a.Until)+" "+a.Mark))
+		}
+	}
+	switch ev := event.(type) {
+	case manager.Kill:
+		by = ev.By
+		each(ev.IDs, "kill")
+	case manager.Requeue:
+		by = ev.By
+		acts(ev.Acts, "requeue")
+	case manager.Suspend:
+		by = ev.By
+		acts(ev.Acts, "suspend")
+	case manager.Resume:
+		by = ev.By
+		each(ev.IDs, "resume")
+	case manager.Hold:
+		by = ev.By
+		each(ev.IDs, "hold")
+	case manager.Release:
+		by = ev.By
+		each(ev.IDs, "release")
+	case manager.Move:
+		by = ev.By
+		for _, id := range ev.IDs {
+			add(id, "move", "to queue "+ev.Queue)
+		}
+	case manager.Rank:
+		by = ev.By
+		for _, r := range ev.Rankings {
+			add(r.ID, "rank", fmt.Sprintf("%s %d", r.Priority.Level(), r.Priority.Value()))
+		}
+	case manager.Pin:
+		by = ev.By
+		for _, p := range ev.Pins {
+			add(p.ID, "pin", strings.Join(p.Hosts, " "))
+		}
+	case manager.HoldUntil:
+		by = ev.By
+		for _, h := range ev.Holds {
+			add(h.ID, "hold", until(h.Until))
+		}
+	case manager.Reserve:
+		by = ev.By
+		for _, r := range ev.Reservations {
+			add(r.ID, "reserve", strings.Join(r.Hosts, " "))
+		}
+	}
+	return ids, what, by
+}
+
+func until(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return "until " + t.UTC().Format(time.RFC3339)
+}
+
+// decided notes what the manager did.
+func (n *notes) decided(effect manager.Effect) {
+	switch e := effect.(type) {
+	case manager.StartRun:
+		host := e.Hosts[0].Host
+		n.put(jobfile.Change{ID: e.ID, RunNo: e.Run, Event: "start", Detail: "on " + placements(e.Hosts), Begin: &jobfile.Begin{Host: host}})
+	case manager.StopRun:
+		n.put(jobfile.Change{ID: e.ID, RunNo: e.Run, Event: "stopped"})
+	case manager.ContinueRun:
+		n.put(jobfile.Change{ID: e.ID, RunNo: e.Run, Event: "continued"})
+	case manager.Notice:
+		n.put(jobfile.Change{ID: e.ID, RunNo: e.Run, Event: "notice", Detail: e.Text})
+	case manager.Finished:
+		n.put(jobfile.Change{ID: e.Job.ID, Event: e.Job.State.String(), Detail: e.Job.Reason})
+		n.d.dropBody(e.Job.ID.Job)
+	case manager.Forgotten:
+		n.forgotten(e.IDs)
+	case manager.KillRun, manager.WakeAt:
+	}
+}
+
+// forgotten removes the objects of jobs, and an array's own with its last element.
+func (n *notes) forgotten(ids []backends.ID) {
+	n.d.objects.Remove(ids...)
+	arrays := make(map[int64]bool)
+	for _, id := range ids {
+		if id.Index > 0 {
+			arrays[id.Job] = true
+		}
+	}
+	for job := range arrays {
+		if array := (backends.ID{Job: job}); len(n.d.m.Jobs(n.at, []backends.ID{array})) == 0 {
+			n.d.objects.Remove(array)
+		}
+	}
+}
+
+func placements(list []backends.Placement) string {
+	parts := make([]string, len(list))
+	for i, p := range list {
+		parts[i] = fmt.Sprintf("%s (%d)", p.Host, p.Slots)
+	}
+	return strings.Join(parts, " ")
+}
+
+// keepBody keeps a body in memory until its jobs have ended, or memory is short
+// and it is in the state object.
+func (d *daemon) keepBody(job int64, b *body, seq uint64, array *backends.Array) {
+	left := 1
+	if array != nil {
+		left = len(array.Indices)
+	}
+	d.bodies[job] = &storedBody{body: *b, seq: seq, left: left}
+	d.held += b.size()
+	if d.held <= bodyMemory {
+		return
+	}
+	durable := d.objects.Durable()
+	for job, old := range d.bodies {
+		if old.seq <= durable {
+			d.held -= old.size()
+			delete(d.bodies, job)
+		}
+		if d.held <= bodyMemory/2 {
+			return
+		}
+	}
+}
+
+func (d *daemon) dropBody(job int64) {
+	b := d.bodies[job]
+	if b == nil {
+		return
+	}
+	if b.left--; b.left == 0 {
+		d.held -= b.size()
+		delete(d.bodies, job)
+	}
+}
+
+func (b *body) size() int {
+	n := len(b.Script) + len(b.Dir)
+	for _, list := range [][]string{b.Command, b.Env} {
+		for _, s := range list {
+			n += len(s)
+		}
+	}
+	return n
+}
+
+// bodyOf is a job's body, from memory or from its state object.
+func (d *daemon) bodyOf(id backends.ID) (*body, error) {
+	if b := d.bodies[id.Job]; b != nil {
+		return &b.body, nil
+	}
+	record, err := jobfile.Read(d.objectDir(), id)
+	if err != nil {
+		return nil, err
+	}
+	spec := miniq.EscapeSpec(record.Spec)
+	b := part(&spec)
+	return &b, nil
+}

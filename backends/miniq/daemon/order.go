@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/backends/miniq/node"
+)
+
+// startOf is the order to start a run.
+func startOf(s *manager.StartRun, b *body) *node.Start {
+	out := b.Stdout
+	if out == "" || strings.HasSuffix(out, "/") {
+		out = filepath.Join(out, defaultOutput(s.ID))
+	}
+	return &node.Start{
+		Run: node.RunID{ID: s.ID, Run: s.Run},
+		Order: keeper.Order{
+			Argv: b.Command, Env: environment(s, b.Env), Dir: b.Dir, Umask: b.Umask,
+			Stdin: expand(b.Stdin, s.ID), Stdout: expand(out, s.ID), Stderr: expand(b.Stderr, s.ID),
+			TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
+		},
+		Script: b.Script,
+	}
+}
+
+// defaultOutput is where a job writes that names no file: JOB.out, or
+// JOB.INDEX.out, in its directory. (LSF would send mail.)
+func defaultOutput(id backends.ID) string {
+	if id.Index > 0 {
+		return "%J.%I.out"
+	}
+	return "%J.out"
+}
+
+// expand replaces %J by the job's number and %I by its index.
+func expand(path string, id backends.ID) string {
+	return strings.NewReplacer("%J", strconv.FormatInt(id.Job, 10), "%I", strconv.Itoa(id.Index)).Replace(path)
+}
+
+// environment is the user's with what a job is told about itself.
+func environment(s *manager.StartRun, own []string) []string {
+	var hosts []string
+	for _, p := range s.Hosts {
+		hosts = append(hosts, slices.Repeat([]string{p.Host}, p.Slots)...)
+	}
+	told := [][2]string{
+		{"LSB_JOBID", strconv.FormatInt(s.ID.Job, 10)},
+		{"LSB_JOBINDEX", strconv.Itoa(s.ID.Index)},
+		{"LSB_QUEUE", s.Queue},
+		{"LSB_HOSTS", strings.Join(hosts, " ")},
+		{"ALLOTMENT_JOBID", s.ID.String()},
+		{"ALLOTMENT_REQUEUES", strconv.Itoa(s.Requeues)},
+	}
+	env := make([]string, 0, len(own)+len(told))
+	for _, e := range own {
+		name, _, _ := strings.Cut(e, "=")
+		if name == node.MarkVariable || slices.ContainsFunc(told, func(t [2]string) bool { return t[0] == name }) {
+			continue
+		}
+		env = append(env, e)
+	}
+	for _, t := range told {
+		env = append(env, t[0]+"="+t[1])
+	}
+	return env
+}

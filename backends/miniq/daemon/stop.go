@@ -1,0 +1,87 @@
+package daemon
+
+import (
+	"errors"
+	"net"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+)
+
+// stopping is a stop that was asked for.
+type stopping struct {
+	asked *connection   // told when everything has been given back
+	left  chan struct{} // closed then
+	kill  bool
+	over  bool
+}
+
+// ready tells whether the daemon may end now.
+func (s *stopping) ready(d *daemon) bool {
+	s.over = !s.kill || len(d.m.Runs()) == 0 && len(d.soon) == 0 && len(d.unsaved) == 0
+	return s.over
+}
+
+// stop ends the daemon. Jobs that run go on, unless they are to be killed; then
+// the nodes take no new ones first.
+func (d *daemon) stop(c *connection, req *miniq.Request) error {
+	s := &stopping{asked: c, left: make(chan struct{}), kill: req.KillJobs}
+	first := false
+	ok := d.inLoop(func() {
+		if d.stopping != nil {
+			return
+		}
+		d.stopping, first = s, true
+		d.log.Info("asked to stop", "kill_jobs", s.kill)
+		if s.kill {
+			d.killAll()
+		}
+	})
+	if !ok || !first {
+		return c.over()
+	}
+	<-s.left
+	return errors.Join(c.answer(miniq.Response{}), net.ErrClosed) // nothing follows
+}
+
+func (d *daemon) killAll() {
+	for _, h := range d.hosts {
+		d.later(input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: true}})
+	}
+	var ids []backends.ID
+	for _, r := range d.m.Runs() {
+		ids = append(ids, r.ID)
+	}
+	if len(ids) > 0 {
+		d.later(input{event: manager.Kill{By: manager.By{User: d.user, Admin: true}, IDs: ids}})
+	}
+}
+
+// forgetLater has ended jobs forgotten in time; nothing is looked through while
+// there are none.
+func (d *daemon) forgetLater() {
+	if d.forget != nil {
+		return
+	}
+	pause := min(time.Duration(d.Config.KeepFinished), forgetPause)
+	d.forget = time.AfterFunc(max(pause, time.Minute), func() {
+		d.post(input{do: func() {
+			d.forget = nil
+			now := time.Now()
+			before := now.Add(-time.Duration(d.Config.KeepFinished))
+			farm := d.m.Farm(now, time.Time{})
+			old := false
+			for i := range farm.Ended {
+				old = old || farm.Ended[i].Ended.Before(before)
+			}
+			if old {
+				d.later(input{event: manager.Forget{EndedBefore: before}})
+			}
+			if len(farm.Ended) > 0 {
+				d.forgetLater()
+			}
+		}})
+	})
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+func newApp() *cli.App {
+	return &cli.App{
+		Name:      "miniqd",
+		Usage:     "the bundled queue: run it, look at it, stop it",
+		UsageText: "miniqd [--node NAME:SLOTS[:MEMORY]]… [--foreground]\nminiqd status [--json | --csv]\nminiqd stop [--kill]",
+		Description: "Without a command it serves this run's queue (ALLOTMENT_HOME, or the user's own directories)\n" +
+			"in the background. asub starts it at the first submission. Jobs outlive it: they run on when\n" +
+			"it stops, and the next one finds them. Nodes come from the options, else from the config\n" +
+			"file (miniq: nodes:), else there is one, this machine.",
+		Flags:  serveFlags(),
+		Action: serve,
+		Commands: []*cli.Command{
+			statusCommand(), stopCommand(), nodeCommand(),
+		},
+	}
+}
+
+// client opens this run's queue, which is not started.
+func client() (*miniq.Client, error) {
+	c, err := shell.Load()
+	if err != nil {
+		return nil, err
+	}
+	return miniq.Open(miniq.Options{Paths: c.Paths, Config: c.Miniq}), nil
+}
+
+func statusCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "status",
+		Usage: "show what the daemon serves",
+		Flags: shell.FormatFlags(),
+		Action: func(c *cli.Context) error {
+			format, err := shell.FormatOf(c)
+			if err != nil {
+				return err
+			}
+			q, err := client()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = q.Close() }()
+			status, err := q.Status(c.Context)
+			if err != nil {
+				return err
+			}
+			return printStatus(c, format, status)
+		},
+	}
+}
+
+func printStatus(c *cli.Context, format shell.Format, s *miniq.Status) error {
+	table := shell.NewTable("node", "state", "slots", "used", "memory")
+	for _, h := range s.Hosts {
+		table.Row(h.Name, h.State.String(), h.Slots, h.Used, sizeText(h.Memory))
+	}
+	if format == shell.FormatTable {
+		fmt.Fprintf(c.App.Writer, "miniqd %s, process %d, since %s\nstate   %s\nsocket  %s\njobs    %d waiting, %d running, %d ended\n\n",
+			shell.Printable(s.Version), s.PID, s.Since.Local().Format(time.DateTime), shell.Printable(s.State), shell.Printable(s.Socket), s.Pending, s.Running, s.Ended)
+	}
+	return shell.Print(c.App.Writer, format, table, statusJSON(s))
+}
+
+// Snake-case names, as everywhere in --json.
+type hostView struct {
+	Name   string `json:"name"`
+	State  string `json:"state"`
+	Slots  int    `json:"slots"`
+	Used   int    `json:"used"`
+	Memory int64  `json:"memory_bytes"`
+}
+
+type statusView struct {
+	*miniq.Status
+	Hosts []hostView `json:"hosts"`
+}
+
+func statusJSON(s *miniq.Status) statusView {
+	v := statusView{Status: s, Hosts: []hostView{}}
+	for _, h := range s.Hosts {
+		v.Hosts = append(v.Hosts, hostView{h.Name, h.State.String(), h.Slots, h.Used, h.Memory})
+	}
+	return v
+}
+
+func stopCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "stop",
+		Usage: "stop the daemon; jobs run on and are found again by the next one",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "kill", Usage: "kill the running jobs first", DisableDefaultText: true}},
+		Action: func(c *cli.Context) error {
+			q, err := client()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = q.Close() }()
+			ctx, cancel := context.WithTimeout(c.Context, stopTime)
+			defer cancel()
+			return q.Stop(ctx, c.Bool("kill"))
+		},
+	}
+}
+
+// stopTime is more than killed jobs are given to end.
+const stopTime = time.Minute

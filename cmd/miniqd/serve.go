@@ -1,0 +1,157 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/daemon"
+	"github.com/allotment-hpc/allotment/backends/miniq/node"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/unit"
+)
+
+func serveFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "node", Usage: "offer a host of so many slots and so much memory, `NAME:SLOTS[:MEMORY]` (n1:4:16G); may be repeated"},
+		&cli.BoolFlag{Name: "foreground", Usage: "stay in the foreground and log to stderr", DisableDefaultText: true},
+		&cli.IntFlag{Name: "ready-fd", Hidden: true},
+	}
+}
+
+// serve runs the daemon, here or in the background.
+func serve(c *cli.Context) error {
+	if c.Args().Present() {
+		return shell.Usagef("unknown command %q (known: status, stop)", c.Args().First())
+	}
+	config, err := shell.Load()
+	if err != nil {
+		return err
+	}
+	names := c.StringSlice("node")
+	if len(names) > 0 {
+		if config.Miniq.Nodes, err = parseNodes(names); err != nil {
+			return err
+		}
+	}
+	if c.Bool("foreground") {
+		return foreground(c, &config)
+	}
+	return background(c, &config, names)
+}
+
+func parseNodes(names []string) ([]miniq.Node, error) {
+	nodes := make([]miniq.Node, len(names))
+	for i, name := range names {
+		n, err := miniq.ParseNode(name)
+		if err != nil {
+			return nil, shell.Usagef("option --node: %w", err)
+		}
+		nodes[i] = n
+	}
+	config := miniq.Config{Nodes: nodes}
+	if err := config.Validate(); err != nil {
+		return nil, shell.Usagef("option --node: %w", err)
+	}
+	return nodes, nil
+}
+
+func background(c *cli.Context, config *shell.Config, nodes []string) error {
+	q := miniq.Open(miniq.Options{Paths: config.Paths, Config: config.Miniq})
+	defer func() { _ = q.Close() }()
+	if s, err := q.Status(c.Context); err == nil {
+		return fmt.Errorf("serve %s: %w with process ID %d: stop it first with miniqd stop", s.State, errRunning, s.PID)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	args := []string{"--foreground", miniq.ReadyArgument}
+	for _, n := range nodes {
+		args = append(args, "--node="+n)
+	}
+	if err := miniq.Spawn(c.Context, config.Paths, program, args...); err != nil {
+		return fmt.Errorf("start in the background: %w", err)
+	}
+	s, err := q.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "miniqd serves %d nodes with process ID %d; its state is in %s\n", len(s.Hosts), s.PID, shell.Printable(s.State))
+	return nil
+}
+
+var errRunning = errors.New("miniqd is running already")
+
+func foreground(c *cli.Context, config *shell.Config) error {
+	tell := func(string) {}
+	if fd := c.Int("ready-fd"); fd > 0 {
+		tell = readyTo(os.NewFile(uintptr(fd), "ready"))
+	}
+	err := runDaemon(c, config, func() { tell(miniq.ReadyLine) })
+	switch {
+	case daemon.Running(err):
+		tell(miniq.RunningLine)
+		return fmt.Errorf("serve: %w: stop it first with miniqd stop", err)
+	case err != nil:
+		tell(shell.OneLine(err.Error()))
+	}
+	return err
+}
+
+func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	keeper, err := miniq.Sibling("miniq-keeper")
+	if err != nil {
+		return err
+	}
+	return daemon.Run(c.Context, daemon.Options{
+		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper,
+		Version: shell.VersionText(), Log: slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)), Ready: ready,
+	})
+}
+
+// readyTo says how the start went, once.
+func readyTo(w io.WriteCloser) func(string) {
+	said := false
+	return func(line string) {
+		if said {
+			return
+		}
+		said = true
+		_, _ = io.WriteString(w, line+"\n") // whoever asked may be gone
+		_ = w.Close()
+	}
+}
+
+// nodeCommand is what the daemon starts for each host.
+func nodeCommand() *cli.Command {
+	return &cli.Command{
+		Name: "node", Usage: "offer one host; started by the daemon", Hidden: true,
+		Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringFlag{Name: "dir"}, &cli.StringFlag{Name: "keeper"}},
+		Action: func(c *cli.Context) error {
+			log := slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)).With("node", c.String("name"))
+			err := node.Main(node.Options{Dir: c.String("dir"), Keeper: c.String("keeper"), Log: log})
+			if err != nil {
+				return fmt.Errorf("node %s: %w", strconv.Quote(c.String("name")), err)
+			}
+			return nil
+		},
+	}
+}
+
+func sizeText(bytes int64) string {
+	if bytes == 0 {
+		return "-"
+	}
+	return unit.Size(bytes).String()
+}
