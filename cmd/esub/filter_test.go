@@ -1,0 +1,529 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/esub"
+)
+
+// asFilter makes the test binary the filter.
+const asFilter = "ALLOTMENT_TEST_AS_FILTER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asFilter) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// site is a state directory, and a submission to it.
+type site struct {
+	dir    string
+	parm   string
+	modify string
+	env    []string
+	as     *syscall.Credential
+	stderr *os.File // nil: collected
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	dir := t.TempDir()
+	s := &site{dir: dir, parm: filepath.Join(dir, "parm"), modify: filepath.Join(dir, "modify")}
+	s.write(t, "config.yaml", []byte("backend: miniq\n"))
+	s.write(t, "parm", []byte("LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n"))
+	s.publish(t, esub.DefaultConfig(), time.Now())
+	return s
+}
+
+func (s *site) write(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *site) publish(t *testing.T, config esub.Config, at time.Time) (snapshot, generation []byte) {
+	t.Helper()
+	snapshot = esub.Encode(esub.Policy{
+		Settings: esub.Settings{Config: config, NextInLine: 3020},
+		Projects: []esub.Project{
+			{Name: "mine", Group: "mine", GID: int64(os.Getgid()), Pools: []esub.Pool{{ID: 1, Slots: 4}}},
+			{Name: "theirs", Group: "theirs", GID: 4_000_000},
+		},
+	})
+	generation, err := esub.EncodeGeneration(snapshot, esub.Standing{At: at, Below: map[int64]bool{1: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(t, esub.SnapshotName, snapshot)
+	s.write(t, esub.GenerationName, generation)
+	return snapshot, generation
+}
+
+type result struct {
+	code           int
+	killed         bool
+	stdout, stderr string
+	modify         string // "(none)" if there is no such file
+}
+
+// submit runs the filter as a process of its own, as LSF does.
+func (s *site) submit(t *testing.T) result {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	if s.as != nil {
+		cmd = exec.CommandContext(t.Context(), readable(t, self))
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if s.stderr != nil {
+		cmd.Stderr = s.stderr
+	}
+	cmd.Dir = "/"
+	cmd.Env = append([]string{asFilter + "=1", "ALLOTMENT_HOME=" + s.dir, "LSB_SUB_PARM_FILE=" + s.parm, "LSB_SUB_MODIFY_FILE=" + s.modify, "LSB_SUB_ABORT_VALUE=97"}, s.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	got := result{code: cmd.ProcessState.ExitCode(), killed: status.Signaled(), stdout: stdout.String(), stderr: stderr.String(), modify: "(none)"}
+	got.modify = s.modified()
+	return got
+}
+
+// modified is what the modify file says; a FIFO has nothing to say.
+func (s *site) modified() string {
+	data, err := readFile(s.modify, 1<<20)
+	if err != nil {
+		return "(none)"
+	}
+	return string(data)
+}
+
+// readable is a copy of a program where every user can run it.
+func readable(t *testing.T, program string) string {
+	t.Helper()
+	data, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "esub-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "esub")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, data, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const lowered = "LSB_SUB_QUEUE=\"low\"\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;queue=normal;low=1;\"\n"
+
+// R1: the whole way, from parameter file to modify file.
+func TestFilterDecides(t *testing.T) {
+	reject := esub.DefaultConfig()
+	reject.OnFailure = esub.Reject
+	for name, test := range map[string]struct {
+		config esub.Config
+		parm   string
+		env    []string
+		want   result
+	}{
+		"unknown project": {esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil,
+			result{modify: lowered, stderr: "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n"}},
+		"R4: the kernel's word on groups": {esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"theirs\"\n", nil,
+			result{modify: lowered, stderr: "esub: -P theirs: you are not in its group theirs: ask to be added, then log in anew; it goes to queue low\n"}},
+		"R12: next in line": {esub.DefaultConfig(), "LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_JOB_DESCRIPTION=\"my run\"\n", []string{"ALLOTMENT_PREEMPT=suspend"},
+			result{modify: "LSB_SUB2_JOB_PRIORITY=3020\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;preempt=suspend; my run\"\n"}},
+		"refused":            {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil, result{code: 97, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
+		"refused, as told":   {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=42"}, result{code: 42, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
+		"refused, told rot":  {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=0"}, result{code: 97, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
+		"not for a job":      {reject, "", []string{"LSB_SUB_PARM_FILE="}, result{modify: "(none)"}},
+		"nothing to change":  {esub.DefaultConfig(), "LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_NUM_PROCESSORS=9\n", nil, result{modify: "(none)"}},
+		"bmod says its word": {esub.DefaultConfig(), "LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil, result{modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.publish(t, test.config, time.Now())
+			s.write(t, "parm", []byte(test.parm))
+			s.env = test.env
+			if got := s.submit(t); got != test.want {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// An esub that the site runs before ours has had its say: it is heard, and kept.
+func TestFilterComesAfterAnother(t *testing.T) {
+	s := newSite(t)
+	s.write(t, "modify", []byte("LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_QUEUE=\"night\""))
+	want := result{modify: "LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_QUEUE=\"night\"\nLSB_SUB2_JOB_PRIORITY=3020\n"}
+	if got := s.submit(t); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// failsOpen wants the job to go through, unchanged, with one line that says why.
+func (s *site) failsOpen(t *testing.T, what, why string) {
+	t.Helper()
+	before := s.modified()
+	got := s.submit(t)
+	if got.code != 0 || got.killed || got.stdout != "" || got.modify != before {
+		t.Errorf("%s: %+v", what, got)
+	}
+	if strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, why) || !strings.HasSuffix(got.stderr, ": the job goes through as it is\n") {
+		t.Errorf("%s: says %q, want one line with %q", what, got.stderr, why)
+	}
+}
+
+// R3: the filter fails open in every case.
+func TestFilterFailsOpen(t *testing.T) {
+	for name, test := range map[string]struct {
+		why   string
+		spoil func(t *testing.T, s *site)
+	}{
+		"no snapshot":            {"no policy.snapshot in", func(t *testing.T, s *site) { remove(t, s.dir, esub.SnapshotName) }},
+		"no generation":          {"no policy.generation in", func(t *testing.T, s *site) { remove(t, s.dir, esub.GenerationName) }},
+		"stale":                  {"out of date: pba wrote it last at", func(t *testing.T, s *site) { s.publish(t, esub.DefaultConfig(), time.Now().Add(-11*time.Minute)) }},
+		"an empty snapshot":      {"cut off", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, nil) }},
+		"an empty generation":    {"damaged", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, nil) }},
+		"a huge generation":      {"more than", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, make([]byte, 2<<20)) }},
+		"another's generation":   {"do not belong together", func(t *testing.T, s *site) { other(t, s) }},
+		"a FIFO":                 {"no regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.SnapshotName) }},
+		"a FIFO, generation":     {"no regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.GenerationName) }},
+		"a FIFO, parameters":     {"no regular file", func(t *testing.T, s *site) { fifo(t, s.dir, "parm") }},
+		"a FIFO, modify":         {"write modify file", func(t *testing.T, s *site) { fifo(t, s.dir, "modify") }},
+		"a directory":            {"no regular file", func(t *testing.T, s *site) { directory(t, s.dir, esub.SnapshotName) }},
+		"writable by others":     {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.SnapshotName, 0o666) }},
+		"writable by the group":  {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.GenerationName, 0o664) }},
+		"no parameter file":      {"read parameter file", func(t *testing.T, s *site) { remove(t, s.dir, "parm") }},
+		"a bad parameter file":   {"parameter file, byte 0: want KEY=value", func(t *testing.T, s *site) { s.write(t, "parm", []byte("rm -rf /\n")) }},
+		"a value of 10 MB":       {"more than", func(t *testing.T, s *site) { s.write(t, "parm", []byte("A=\""+strings.Repeat("x", 10<<20)+"\"\n")) }},
+		"no modify file":         {"LSB_SUB_MODIFY_FILE names none", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE="} }},
+		"a modify file nowhere":  {"write modify file", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no/such"} }},
+		"a path for a terminal":  {"/no?such", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no\x1bsuch/x"} }},
+		"a snapshot of a dream":  {"no policy snapshot", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, bytes.Repeat([]byte("x"), 4096)) }},
+		"a home that is no home": {"not a directory", func(t *testing.T, s *site) { s.env = []string{"ALLOTMENT_HOME=" + s.parm} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			test.spoil(t, s)
+			s.failsOpen(t, name, test.why)
+		})
+	}
+}
+
+// R3: a disk that is full in the midst of the modify file leaves it as it was.
+func TestFilterFailsOpenOnAFullDisk(t *testing.T) {
+	s := newSite(t)
+	s.env = []string{"LSB_SUB_MODIFY_FILE=/dev/full"}
+	s.failsOpen(t, "a device", "no regular file")
+
+	s = newSite(t)
+	s.write(t, "modify", []byte("LSB_SUB_HOLD=Y\n"))
+	f := filter{env: envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify), groups: groups, now: time.Now}
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	var said string
+	f.say = func(text string) { said += text }
+	limit := before
+	limit.Cur = 20 // bytes: the write stops in the midst of a line
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	code := f.run()
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(s.modify)
+	if code != 0 || err != nil || string(data) != "LSB_SUB_HOLD=Y\n" || !strings.HasPrefix(said, "esub: write modify file: ") {
+		t.Errorf("code %d, said %q, left %q, %v", code, said, data, err)
+	}
+}
+
+// R3: cut off at every byte, both files.
+func TestFilterFailsOpenWhereverAFileIsCutOff(t *testing.T) {
+	s := newSite(t)
+	snapshot, generation := s.publish(t, esub.DefaultConfig(), time.Now())
+	cut := func(name string, data []byte) {
+		for n := range data {
+			var said string
+			f := filter{env: envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify), uid: os.Getuid(), groups: groups, now: time.Now, say: func(text string) { said += text }}
+			s.write(t, name, data[:n])
+			code := f.run()
+			if _, err := os.Stat(s.modify); code != 0 || strings.Count(said, "\n") != 1 || !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("%s of %d bytes: code %d, says %q, %v", name, n, code, said, err)
+			}
+		}
+		s.write(t, name, data)
+	}
+	cut(esub.SnapshotName, snapshot)
+	cut(esub.GenerationName, generation)
+	if got := s.submit(t); got.modify != lowered {
+		t.Errorf("both whole again: %+v", got)
+	}
+}
+
+// R3: files of somebody else are not trusted; a service user's are, where root
+// gave them the directory.
+func TestFilterAndOwners(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to give files away")
+	}
+	const user, service = 65_001, 65_002
+	s := newSite(t)
+	publicDirectory(t, s)
+	s.as = &syscall.Credential{Uid: user, Gid: user}
+	s.modify = filepath.Join(s.dir, "out", "modify")
+	if err := errors.Join(os.Mkdir(filepath.Dir(s.modify), 0o700), os.Chown(filepath.Dir(s.modify), user, user)); err != nil {
+		t.Fatal(err)
+	}
+	own := func(uid int, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if err := os.Chown(filepath.Join(s.dir, name), uid, uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	own(service, esub.SnapshotName)
+	s.failsOpen(t, "another's snapshot", "it belongs to user ID 65002")
+	own(service, ".")
+	s.failsOpen(t, "another's directory that root did not give", "it belongs to user ID 65002")
+	own(0, ".", esub.SnapshotName)
+	own(service, esub.GenerationName)
+	s.failsOpen(t, "another's generation", "it belongs to user ID 65002")
+	own(user, esub.SnapshotName)
+	own(0, esub.GenerationName)
+	chmod(t, s.dir, esub.SnapshotName, 0)
+	s.failsOpen(t, "no permission", "permission denied")
+
+	chmod(t, s.dir, esub.SnapshotName, 0o644)
+	if got := s.submit(t); got.modify != lowered {
+		t.Errorf("the user's own: %+v", got)
+	}
+	own(0, esub.SnapshotName)
+	remove(t, s.dir, "out/modify")
+	if got := s.submit(t); got.modify != lowered {
+		t.Errorf("root's: %+v", got)
+	}
+
+	if err := os.Chmod(filepath.Dir(s.dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own(service, ".", esub.SnapshotName, esub.GenerationName)
+	remove(t, s.dir, "out/modify")
+	if got := s.submit(t); got.modify != lowered {
+		t.Errorf("the service user's, in the directory that root gave: %+v", got)
+	}
+}
+
+// publicDirectory moves a site to a directory that every user can look into; the
+// one above it belongs to root and is writable by all.
+func publicDirectory(t *testing.T, s *site) {
+	t.Helper()
+	above, err := os.MkdirTemp("", "esub-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(above) })
+	dir := filepath.Join(above, "state")
+	if err := errors.Join(os.Chmod(above, 0o777), os.Rename(s.dir, dir), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	s.dir, s.parm, s.modify = dir, filepath.Join(dir, "parm"), filepath.Join(dir, "modify")
+}
+
+// Where nobody ran pba init, nobody is told anything.
+func TestFilterIsSilentWhereNothingIsInstalled(t *testing.T) {
+	s := newSite(t)
+	for _, name := range []string{esub.SnapshotName, esub.GenerationName, "config.yaml"} {
+		remove(t, s.dir, name)
+	}
+	if got := s.submit(t); got != (result{modify: "(none)"}) {
+		t.Errorf("%+v", got)
+	}
+	s.env = []string{"ALLOTMENT_HOME="} // no HOME either
+	if got := s.submit(t); got.code != 0 || got.modify != "(none)" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// R3: a filter that ends by a signal rejects the job, so that nobody's closed
+// pipe may end it.
+func TestFilterSurvivesAClosedPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t)
+	s.stderr = w
+	if got := s.submit(t); got.code != 0 || got.killed || got.modify != lowered {
+		t.Errorf("%+v", got)
+	}
+}
+
+// R3: a fault of our own lets the job through.
+func TestFilterSurvivesAPanic(t *testing.T) {
+	var said string
+	f := filter{env: func(string) string { panic("a\nb") }, say: func(text string) { said += text }}
+	if code := f.run(); code != 0 || said != "esub: internal error: a?b: the job goes through as it is\n" {
+		t.Errorf("code %d, said %q", code, said)
+	}
+}
+
+// pba renames two files one after the other; whoever looks between sees two that
+// don't belong together, and looks again.
+func TestFilterLooksAgain(t *testing.T) {
+	s := newSite(t)
+	generation, err := os.ReadFile(filepath.Join(s.dir, esub.GenerationName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other(t, s)
+	var said string
+	looks := 0
+	f := filter{env: envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify), uid: os.Getuid(), groups: groups, say: func(text string) { said += text }}
+	f.now = func() time.Time {
+		if looks++; looks == 2 {
+			s.write(t, esub.GenerationName, generation)
+		}
+		return time.Now()
+	}
+	if code := f.run(); code != 0 || looks != 3 || !strings.HasPrefix(said, "esub: -P nosuch") {
+		t.Errorf("code %d after %d looks, said %q", code, looks, said)
+	}
+}
+
+func other(t *testing.T, s *site) {
+	t.Helper()
+	generation, err := esub.EncodeGeneration(esub.Encode(esub.Policy{}), esub.Standing{At: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write(t, esub.GenerationName, generation)
+}
+
+func remove(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fifo(t *testing.T, dir, name string) {
+	t.Helper()
+	_ = os.Remove(filepath.Join(dir, name))
+	if err := syscall.Mkfifo(filepath.Join(dir, name), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func directory(t *testing.T, dir, name string) {
+	t.Helper()
+	remove(t, dir, name)
+	if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func chmod(t *testing.T, dir, name string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func envOf(entries ...string) func(string) string {
+	return func(name string) string {
+		for _, entry := range entries {
+			if key, value, _ := strings.Cut(entry, "="); key == name {
+				return value
+			}
+		}
+		return ""
+	}
+}
+
+// BenchmarkFilter measures whole processes side by side: the filter with 5,000
+// projects, and a /bin/sh script that does nothing. The budget is three times
+// the script.
+func BenchmarkFilter(b *testing.B) {
+	dir := b.TempDir()
+	program := filepath.Join(dir, "esub")
+	build := exec.CommandContext(b.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	script := filepath.Join(dir, "noop")
+	parm := filepath.Join(dir, "parm")
+	policy := esub.Policy{Settings: esub.Settings{Config: esub.DefaultConfig(), NextInLine: 3020}}
+	below := map[int64]bool{}
+	for i := range 5000 {
+		id := int64(i + 1)
+		policy.Projects = append(policy.Projects, esub.Project{
+			Name: fmt.Sprintf("project%04d", i), Group: fmt.Sprintf("group%04d", i), GID: int64(os.Getgid()), Pools: []esub.Pool{{ID: id, Slots: 10}},
+		})
+		below[id] = true
+	}
+	snapshot := esub.Encode(policy)
+	generation, err := esub.EncodeGeneration(snapshot, esub.Standing{At: time.Now(), Below: below})
+	err = errors.Join(err,
+		os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o755),
+		os.WriteFile(parm, []byte("LSB_SUB_PROJECT_NAME=\"project4321\"\nLSB_SUB_NUM_PROCESSORS=2\nLSB_SUB_JOB_DESCRIPTION=\"my run\"\n"), 0o644),
+		os.WriteFile(filepath.Join(dir, esub.SnapshotName), snapshot, 0o644),
+		os.WriteFile(filepath.Join(dir, esub.GenerationName), generation, 0o644),
+		os.WriteFile(filepath.Join(dir, "config.yaml"), nil, 0o644))
+	if err != nil {
+		b.Fatal(err)
+	}
+	env := []string{"ALLOTMENT_HOME=" + dir, "ALLOTMENT_PREEMPT=suspend", "LSB_SUB_PARM_FILE=" + parm, "LSB_SUB_MODIFY_FILE=" + filepath.Join(dir, "modify"), "PATH=/usr/bin:/bin"}
+	run := func(program string) time.Duration {
+		cmd := exec.CommandContext(b.Context(), program)
+		cmd.Env = env
+		start := time.Now()
+		if err := cmd.Run(); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	var filter, shell time.Duration
+	for b.Loop() {
+		_ = os.Remove(filepath.Join(dir, "modify"))
+		filter += run(program)
+		shell += run(script)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "modify")); err != nil || !strings.Contains(string(data), "3020") {
+		b.Fatalf("it did nothing: %q, %v", data, err)
+	}
+	b.ReportMetric(float64(filter.Microseconds())/float64(b.N), "µs/filter")
+	b.ReportMetric(float64(shell.Microseconds())/float64(b.N), "µs/sh")
+	b.ReportMetric(float64(filter)/float64(shell), "×sh")
+}
