@@ -1,0 +1,162 @@
+package kill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+const (
+	envEngine = "ALLOTMENT_TEST_ENGINE" // the test binary is pba
+	envJob    = "ALLOTMENT_TEST_JOB"    // the test binary is a job that writes to this file
+	envWork   = "ALLOTMENT_TEST_WORK"
+	envAt     = "ALLOTMENT_TEST_KILL_AT"
+	envAfter  = "ALLOTMENT_TEST_KILL_AFTER"
+)
+
+const cycle = 150 * time.Millisecond
+
+// holdLimit is how long a victim stays held once the engine is gone.
+const holdLimit = 1500 * time.Millisecond
+
+func policy() plan.Policy {
+	c := pba.DefaultConfig()
+	p := c.Policy()
+	p.Cycle, p.PendingThreshold, p.MinRuntime = cycle, cycle, cycle
+	p.HoldLimit, p.UnpreemptableShare = holdLimit, 1
+	return p
+}
+
+func ledgerPath(p home.Paths) string { return filepath.Join(p.State, "ledger.db") }
+
+func paths() home.Paths {
+	dir := os.Getenv("ALLOTMENT_HOME")
+	return home.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}
+}
+
+// engine is a process that runs cycles until nothing is left to be done: no job
+// waits within its allocation, no reclaim is open, and every victim is free.
+func engine() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	p := paths()
+	l, err := ledger.Open(ledgerPath(p))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	client := miniq.Open(miniq.Options{Paths: p, Config: miniqConfig()})
+	defer client.Close()
+	g := guardFromEnv()
+	e := &pba.Engine{
+		Backend: queue{client, g}, Ledger: book{l, g}, Who: "test",
+		Groups: (&pba.Directory{Cache: l}).Of,
+		Rules: func(ctx context.Context, now time.Time) (pba.Rules, error) {
+			r := pba.Rules{Policy: policy()}
+			r.Policy.Projects, r.Policy.Allocations, err = l.InForce(ctx, pba.WeekOf(now, time.UTC))
+			return r, err
+		},
+	}
+	quiet := 0
+	err = pba.Schedule{Every: cycle}.Run(ctx, time.Now(), func(ctx context.Context) (bool, error) {
+		r, err := e.Cycle(ctx, time.Now)
+		if err != nil {
+			return false, err
+		}
+		if settled(&r) {
+			quiet++
+		}
+		return quiet < 2, nil
+	})
+	if err == nil && ctx.Err() != nil {
+		err = errors.New("the farm does not settle")
+	}
+	return err
+}
+
+// miniqConfig ages by the cycle, as pba.every would set it.
+func miniqConfig() miniq.Config {
+	c := miniq.DefaultConfig()
+	c.Ageing.Interval = unit.Duration(cycle)
+	return c
+}
+
+func settled(r *pba.Result) bool {
+	if r.Note != "" || len(r.Plan.Actions) > 0 || r.State.Farm == nil {
+		return false
+	}
+	for i := range r.Plan.Memory.Reclaims {
+		if open(&r.Plan.Memory.Reclaims[i]) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(r.State.Farm.Jobs, func(j backends.Job) bool {
+		return j.Project == "chipA" && j.State != backends.Running
+	})
+}
+
+// open tells whether a reclaim, or one of its victims, still waits for an end.
+func open(r *plan.Reclaim) bool {
+	return r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released })
+}
+
+// job works for some time of its own, in short steps: a time in which it is
+// suspended does not count. What it does it writes down.
+func job(file string) error {
+	work, err := time.ParseDuration(os.Getenv(envWork))
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := fmt.Fprintf(f, "start %s\n", os.Getenv("ALLOTMENT_REQUEUES")); err != nil {
+		return err
+	}
+	const step = 10 * time.Millisecond
+	for done := time.Duration(0); done < work; done += step {
+		time.Sleep(step)
+	}
+	_, err = fmt.Fprintln(f, "end")
+	return err
+}
+
+// prepare makes the ledger of a scenario: chipA holds both slots this week.
+func prepare(ctx context.Context, p home.Paths) error {
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	group, err := user.LookupGroupId(me.Gid)
+	if err != nil {
+		return err
+	}
+	l, err := ledger.Create(ledgerPath(p))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	now := time.Now()
+	by := ledger.Editor{Who: me.Username, At: now}
+	if err := l.AddProject(ctx, by, ledger.Project{Name: "chipA", Group: group.Name}); err != nil {
+		return err
+	}
+	week := pba.WeekOf(now, time.UTC) // and the next, should Monday come meanwhile
+	return l.SetAllocations(ctx, by, ledger.Pool{Project: "chipA"}, []ledger.Week{week, pba.AddWeeks(week, 1)}, 2,
+		func(ledger.Week, int, int) error { return nil })
+}

@@ -1,0 +1,307 @@
+// Package kill kills the engine at every call that it makes, on a real queue and
+// a real ledger, and looks at what becomes of the jobs.
+package kill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	switch {
+	case os.Getenv(envJob) != "":
+		err = job(os.Getenv(envJob))
+	case os.Getenv(envEngine) != "":
+		err = engine()
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// point is where an engine dies.
+type point struct {
+	call  int
+	after bool
+	back  bool // another engine comes afterwards
+}
+
+func (p point) String() string {
+	when, then := "before", "never comes back"
+	if p.after {
+		when = "after"
+	}
+	if p.back {
+		then = "comes back"
+	}
+	return fmt.Sprintf("killed %s call %d, %s", when, p.call, then)
+}
+
+// fewest is how many kill points there must be for the test to mean something.
+const fewest = 20
+
+// TestKill kills an engine before and after its call N, for N = 1, 2, … until a
+// run ends unkilled (R18, R21). Nothing may be forgotten, held for ever, or taken
+// twice, whether an engine comes back or not.
+func TestKill(t *testing.T) {
+	miniqd, err := filepath.Abs("../../bin/miniqd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(miniqd); err != nil {
+		t.Skip("skip: there is no bin/miniqd; make test-kill builds it")
+	}
+	const workers = 6
+	var (
+		mu     sync.Mutex
+		next   = 1
+		over   bool
+		killed int
+		wg     sync.WaitGroup
+	)
+	for range workers {
+		wg.Go(func() {
+			for {
+				mu.Lock()
+				call, stop := next, over
+				next++
+				mu.Unlock()
+				if stop || t.Failed() {
+					return
+				}
+				for _, p := range []point{{call, false, true}, {call, true, true}, {call, false, false}, {call, true, false}} {
+					died, err := scenario(t, miniqd, p)
+					mu.Lock()
+					if err != nil {
+						t.Errorf("%s: %v", p, err)
+					}
+					if died {
+						killed++
+					} else {
+						over = true
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Printf("%d kill points: before and after each of %d calls, with an engine that comes back and without\n", killed, killed/4)
+	if killed < fewest {
+		t.Errorf("only %d kill points, want %d at least", killed, fewest)
+	}
+}
+
+// scenario fills two slots with jobs of nobody, one to be requeued and one to be
+// suspended, lets a job of chipA need both, and kills the engine at the point. It
+// reports whether the engine died there.
+func scenario(t *testing.T, miniqd string, p point) (died bool, err error) {
+	dir, err := os.MkdirTemp("", "kill") // short: a socket is in it
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	place := home.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}
+	if err := prepare(ctx, place); err != nil {
+		return false, err
+	}
+	stop, err := startQueue(ctx, miniqd, dir)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	client := miniq.Open(miniq.Options{Paths: place, Config: miniqConfig()})
+	defer client.Close()
+
+	ids, err := submit(ctx, client, dir)
+	if err != nil {
+		return false, err
+	}
+	died, err = runEngine(ctx, dir, p)
+	if err == nil && died && p.back {
+		_, err = runEngine(ctx, dir, point{})
+	}
+	if err != nil {
+		return died, err
+	}
+	jobs, err := client.WaitEnded(ctx, ids)
+	if err != nil {
+		return died, errors.Join(fmt.Errorf("the jobs don't end: %w", err), describe(client))
+	}
+	return died, errors.Join(judge(ctx, client, dir, jobs), judgeLedger(ctx, place, p, died))
+}
+
+func startQueue(ctx context.Context, miniqd, dir string) (stop func() error, err error) {
+	config := fmt.Sprintf("miniq: {nodes: [\"n1:2:4G\"], ageing: {interval: %s}}\n", cycle)
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	env := append(os.Environ(), "ALLOTMENT_HOME="+dir)
+	run := func(args ...string) error {
+		cmd := exec.CommandContext(ctx, miniqd, args...)
+		cmd.Env = env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("miniqd %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	return func() error {
+		ctx = context.WithoutCancel(ctx)
+		return run("stop", "--kill")
+	}, run()
+}
+
+// submit hands in the two that fill the farm, waits until they run, then the one
+// that needs their slots.
+func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.ID, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	spec := func(name, project string, slots int, work time.Duration, tag backends.Tag) backends.Spec {
+		return backends.Spec{
+			Name: name, Project: project, Slots: slots, OneHost: true, Command: []string{self}, Dir: dir, Stdout: "/dev/null",
+			Description: tag.String(),
+			Env:         append(os.Environ(), envJob+"="+filepath.Join(dir, name), envWork+"="+work.String()),
+		}
+	}
+	var ids []backends.ID
+	hand := func(specs ...backends.Spec) error {
+		for _, s := range client.Submit(ctx, specs) {
+			if s.Err != nil {
+				return s.Err
+			}
+			ids = append(ids, s.ID)
+		}
+		return nil
+	}
+	if err := hand(spec("requeue", "", 1, 1200*time.Millisecond, backends.Tag{}),
+		spec("suspend", "", 1, 1200*time.Millisecond, backends.Tag{Preempt: backends.PreemptSuspend})); err != nil {
+		return nil, err
+	}
+	for seen := uint64(0); ; {
+		jobs, err := client.Jobs(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		if jobs[0].State == backends.Running && jobs[1].State == backends.Running {
+			break
+		}
+		if seen, err = client.WaitChange(ctx, max(seen, 1)); err != nil {
+			return nil, err
+		}
+	}
+	return ids, hand(spec("beneficiary", "chipA", 2, 200*time.Millisecond, backends.Tag{}))
+}
+
+func runEngine(ctx context.Context, dir string, p point) (died bool, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return false, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), envEngine+"=1", "ALLOTMENT_HOME="+dir, fmt.Sprintf("%s=%d", envAt, p.call))
+	if p.after {
+		cmd.Env = append(cmd.Env, envAfter+"=1")
+	}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL && ctx.Err() == nil {
+			return true, nil
+		}
+		return false, fmt.Errorf("engine: %w: %s", err, out)
+	}
+	return false, err
+}
+
+// judge reads what the jobs wrote themselves: each ended once, the requeued one
+// started once more at most, the suspended one never again.
+func judge(ctx context.Context, client *miniq.Client, dir string, jobs []backends.Job) error {
+	var errs []error
+	for name, starts := range map[string]int{"requeue": 2, "suspend": 1, "beneficiary": 1} {
+		wrote, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s never ran: %w", name, err))
+			continue
+		}
+		if n := strings.Count(string(wrote), "start"); n > starts {
+			errs = append(errs, fmt.Errorf("%s was taken twice: %d starts", name, n))
+		}
+		if n := strings.Count(string(wrote), "end"); n != 1 {
+			errs = append(errs, fmt.Errorf("%s ended %d times", name, n))
+		}
+	}
+	for i := range jobs {
+		if jobs[i].State != backends.Done {
+			errs = append(errs, fmt.Errorf("job %s is %s (exit %d)", jobs[i].ID, jobs[i].State, jobs[i].ExitCode))
+		}
+	}
+	farm, err := client.Farm(ctx, time.Now())
+	if err == nil && len(farm.Jobs) != 0 {
+		err = fmt.Errorf("%d jobs are left in the queue", len(farm.Jobs))
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// judgeLedger looks for what is left open where an engine saw the end of it.
+func judgeLedger(ctx context.Context, place home.Paths, p point, died bool) error {
+	if died && !p.back {
+		return nil
+	}
+	l, err := ledger.Open(ledgerPath(place))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	memory, err := l.Load(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range memory.Reclaims {
+		if r := &memory.Reclaims[i]; open(r) {
+			errs = append(errs, fmt.Errorf("reclaim %d is left %s: %+v", r.ID, r.Phase, r.Victims))
+		}
+	}
+	if len(memory.Reclaims) == 0 {
+		errs = append(errs, errors.New("the ledger knows no reclaim"))
+	}
+	return errors.Join(errs...)
+}
+
+// describe shows the queue of a scenario that hangs.
+func describe(client *miniq.Client) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	farm, err := client.Farm(ctx, time.Time{})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		errs = append(errs, fmt.Errorf("%s %s: %s (%s) at %d, pinned %v, held until %s, mark %q", j.ID, j.Name, j.State, j.Reason, j.Priority, j.Pinned, j.HeldUntil, j.Mark))
+	}
+	return errors.Join(errs...)
+}
