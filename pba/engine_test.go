@@ -310,24 +310,29 @@ func TestCycleThatIsOutOfTimeStopsBetweenActions(t *testing.T) { // R6
 func TestRestorePutsEverythingBack(t *testing.T) { // R7
 	l := newLife(t)
 	l.rules.Policy.GracePeriod = 30 * time.Second
-	suspend := backends.Spec{Description: backends.Tag{Preempt: backends.PreemptSuspend}.String()}
 	slow := simulate.Work{Takes: time.Hour, KillDelay: 30 * time.Second}
-	victims := []backends.ID{l.submit("bob", "B", backends.Spec{}, slow), l.submit("bob", "B", backends.Spec{Slots: 2}, slow)}
-	victims = append(victims, l.submit("bob", "B", suspend, slow))
-	waits := l.submit("bob", "B", backends.Spec{}, slow)
+	for range 3 {
+		l.submit("bob", "B", backends.Spec{}, slow)
+	}
+	suspended := l.submit("bob", "B", backends.Spec{Description: backends.Tag{Preempt: backends.PreemptSuspend}.String()}, slow)
 	l.run(2 * time.Minute)
-	b := l.submit("alice", "A", backends.Spec{Slots: 2}, simulate.Work{Takes: time.Hour})
+	l.submit("alice", "A", backends.Spec{Slots: 2}, simulate.Work{Takes: time.Hour})
 	l.until(plan.Acted)
 	r, err := l.engine.Restore(context.Background(), l.world.Now)
 	if err != nil || r.Failed() != nil || len(r.Plan.Actions) == 0 {
 		t.Fatalf("%v, %v, %v", err, r.Failed(), r.Plan.Actions)
 	}
-	for _, id := range append(victims, waits, b) {
-		j := l.job(id)
-		if j.State == backends.Suspended && !j.Resuming || j.State == backends.Pending && (!j.HeldUntil.IsZero() || len(j.Pinned) > 0) ||
-			j.State != backends.Running && j.Priority.Level() > backends.LevelNormal {
+	farm, err := l.world.Farm(context.Background(), start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range farm.Jobs {
+		if !j.HeldUntil.IsZero() || j.State != backends.Running && (len(j.Pinned) > 0 || j.Priority.Level() > backends.LevelNormal) {
 			t.Errorf("after restore: %+v", j)
 		}
+	}
+	if j := l.job(suspended); j.State != backends.Running {
+		t.Errorf("the suspended job is %v, want it running in the slot that is still free", j.State)
 	}
 	m, err := l.ledger.Load(context.Background())
 	if err != nil {

@@ -148,6 +148,11 @@ func TestOnlyWhatChangedIsWritten(t *testing.T) {
 	changed.Clock = time.Minute
 	next.Jobs[job(5)] = changed
 	before := totalChanges(t, l)
+	defer func() {
+		if m, err := l.Load(ctx); err != nil || m.Jobs[job(5)].Clock != time.Minute {
+			t.Errorf("the change was not written: %v %+v", err, m.Jobs[job(5)])
+		}
+	}()
 	if _, err := l.Intend(ctx, Cycle{}, plan.Plan{Memory: next}); err != nil {
 		t.Fatal(err)
 	}

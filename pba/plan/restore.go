@@ -36,7 +36,7 @@ func Restore(state State, now time.Time) Plan {
 	maps.Copy(p.Memory.Jobs, state.Memory.Jobs)
 	for i := range state.Farm.Jobs {
 		j := &state.Farm.Jobs[i]
-		p.Actions = append(p.Actions, restoreJob(j, state, taken[j.ID])...)
+		p.Actions = append(p.Actions, restoreJob(j, state, now, taken[j.ID])...)
 	}
 	for id, m := range p.Memory.Jobs {
 		p.Memory.Jobs[id] = JobMemory{Requeues: m.Requeues, History: m.History}
@@ -45,13 +45,14 @@ func Restore(state State, now time.Time) Plan {
 }
 
 // restoreJob frees one job of what was done to it.
-func restoreJob(j *backends.Job, state State, taken bool) []Action {
+func restoreJob(j *backends.Job, state State, now time.Time, taken bool) []Action {
 	const why = "everything is put back"
 	var actions []Action
 	if len(state.Memory.Jobs[j.ID].Reserved) > 0 && state.Abilities.Reserve != nil && j.State == backends.Pending {
 		actions = append(actions, Action{Verb: Unreserve, Job: j.ID, Reason: why})
 	}
-	if j.State != backends.Pending && j.State != backends.Held && j.State != backends.Suspended {
+	held := j.HeldUntil.After(now)
+	if j.State == backends.Running && !held { // a held one is on its way back into the queue
 		return actions
 	}
 	if len(j.Pinned) > 0 {
@@ -60,10 +61,10 @@ func restoreJob(j *backends.Job, state State, taken bool) []Action {
 	if level := j.Priority.Level(); level > backends.LevelNormal {
 		actions = append(actions, Action{Verb: Rank, Job: j.ID, Priority: backends.At(backends.LevelNormal, ownValue(j.Priority)), Reason: why})
 	}
-	if !j.HeldUntil.IsZero() {
+	if held {
 		actions = append(actions, Action{Verb: Release, Job: j.ID, Reason: why})
 	}
-	if j.State == backends.Suspended && !j.Resuming && (taken || !j.HeldUntil.IsZero()) {
+	if j.State == backends.Suspended && !j.Resuming && (taken || held) {
 		actions = append(actions, Action{Verb: Resume, Job: j.ID, Reason: why})
 	}
 	return actions
