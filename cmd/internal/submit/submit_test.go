@@ -1,0 +1,304 @@
+package submit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+)
+
+// queue takes every job and remembers it.
+type queue struct {
+	calls int
+	specs []backends.Spec
+}
+
+func (q *queue) Submit(_ context.Context, specs []backends.Spec) []backends.Submitted {
+	q.calls++
+	results := make([]backends.Submitted, len(specs))
+	for i, spec := range specs {
+		q.specs = append(q.specs, spec)
+		results[i].ID = backends.ID{Job: int64(len(q.specs))}
+	}
+	return results
+}
+
+// site writes a filter, as a site would: in sh.
+func site(t *testing.T, lines ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "esub")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+strings.Join(lines, "\n")+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func full() backends.Spec {
+	return backends.Spec{
+		Name: `name with "quotes" $HOME \ ` + "`x`", Project: "chipA:synthesis", Queue: "normal", Description: "a description", Priority: 20,
+		Slots: 2, Memory: 4000<<10 - 1, OneHost: true, Hosts: []string{"lava1", "lava2"}, Command: []string{"sleep", "1"}, Dir: "/", Env: []string{"A=1", "PATH=/bin"},
+		Stdin: "/dev/null", Stdout: "/tmp/o.%J", Stderr: "/tmp/e.%J", RunLimit: 30 * time.Minute, BeginTime: time.Unix(1795219140, 5), Hold: true, Rerunnable: true,
+		Exclusive: true, Interactive: true, After: "done(1)", Array: &backends.Array{Indices: []int{1, 2, 3, 7}, Limit: 2},
+	}
+}
+
+// The filter sees what LSF's own bsub would show it.
+func TestFilterSeesTheJob(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "seen")
+	filter := site(t, `{ cat "$LSB_SUB_PARM_FILE"; echo "abort=$LSB_SUB_ABORT_VALUE preempt=$ALLOTMENT_PREEMPT home=$HOME"; pwd; ls -ld "$(dirname "$LSB_SUB_PARM_FILE")" | cut -c1-10; } > `+out)
+	t.Chdir(dir)
+	var q queue
+	var stderr bytes.Buffer
+	results := Submit(t.Context(), &q, []backends.Spec{full()}, Options{Filter: filter, Stderr: &stderr, Env: []string{"ALLOTMENT_PREEMPT=suspend", "PATH=/usr/bin:/bin"}})
+	if results[0].Err != nil || stderr.Len() > 0 {
+		t.Fatalf("%v, said %q", results[0].Err, &stderr)
+	}
+	want := `LSB_SUB_JOB_NAME="name with \"quotes\" $HOME \ ` + "`x`" + `[1-3,7]%2"
+LSB_SUB_QUEUE="normal"
+LSB_SUB_IN_FILE="/dev/null"
+LSB_SUB_OUT_FILE="/tmp/o.%J"
+LSB_SUB_ERR_FILE="/tmp/e.%J"
+LSB_SUB_EXCLUSIVE=Y
+LSB_SUB_INTERACTIVE=Y
+LSB_SUB_RERUNNABLE=Y
+LSB_SUB_DEPEND_COND="done(1)"
+LSB_SUB_RES_REQ="span[hosts=1]"
+LSB_SUB_PROJECT_NAME="chipA:synthesis"
+LSB_SUB_HOLD=Y
+LSB_SUB2_JOB_PRIORITY=20
+LSB_SUB_JOB_DESCRIPTION="a description"
+LSB_SUB_HOSTS="lava1 lava2 "
+LSB_SUB_RLIMIT_RSS=4000
+LSB_SUB_RLIMIT_RUN=1800
+LSB_SUB_NUM_PROCESSORS=2
+LSB_SUB_MAX_NUM_PROCESSORS=2
+LSB_SUB_BEGIN_TIME=1795219140
+LSB_SUB_COMMAND_LINE="sleep 1"
+abort=97 preempt=suspend home=
+` + dir + "\ndrwx------\n"
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]backends.Spec{full()}, q.specs); diff != "" {
+		t.Errorf("a filter that changes nothing changes the job: -want +got:\n%s", diff)
+	}
+	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "allotment-submit-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// A site's own esub changes what it likes, without LSF.
+func TestASitesOwnEsub(t *testing.T) {
+	filter := site(t,
+		`echo "hello $USER" >&2`, `echo "for eexec"`,
+		`echo 'LSB_SUB_QUEUE="night"' >> "$LSB_SUB_MODIFY_FILE"`,
+		`echo 'LSB_SUB_PROJECT_NAME="chipB"' >> "$LSB_SUB_MODIFY_FILE"`,
+		`echo 'SITE_LICENSE="27000@lic a=b"' >> "$LSB_SUB_MODIFY_ENVFILE"`,
+		`echo 'A="2"' >> "$LSB_SUB_MODIFY_ENVFILE"`,
+		`exit 1 # LSF accepts that too`)
+	var q queue
+	var stderr bytes.Buffer
+	spec := full()
+	results := Submit(t.Context(), &q, []backends.Spec{spec}, Options{Filter: filter, Stderr: &stderr, Env: []string{"USER=al\x1bice"}})
+	want := full()
+	want.Queue, want.Project, want.Env = "night", "chipB", []string{"PATH=/bin", "SITE_LICENSE=27000@lic a=b", "A=2"}
+	if results[0].Err != nil || results[0].ID.Job != 1 {
+		t.Errorf("%+v", results[0])
+	}
+	if diff := cmp.Diff([]backends.Spec{want}, q.specs); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if stderr.String() != "hello al\\x1bice\n" {
+		t.Errorf("said %q", &stderr)
+	}
+	if diff := cmp.Diff(full(), spec); diff != "" {
+		t.Errorf("the caller's job was changed: -want +got:\n%s", diff)
+	}
+}
+
+// Every option that a filter can change, and what it can't.
+func TestChange(t *testing.T) {
+	for line, test := range map[string]struct {
+		set     func(*backends.Spec)
+		ignored string
+	}{
+		`LSB_SUB_JOB_NAME="b[1-4:3]%1"`:     {set: func(s *backends.Spec) { s.Name, s.Array = "b", &backends.Array{Indices: []int{1, 4}, Limit: 1} }},
+		`LSB_SUB_JOB_NAME="b"`:              {set: func(s *backends.Spec) { s.Name, s.Array = "b", nil }},
+		`LSB_SUB_JOB_NAME="b[0]"`:           {ignored: "LSB_SUB_JOB_NAME"},
+		`LSB_SUB_HOLD=N`:                    {set: func(s *backends.Spec) { s.Hold = false }},
+		`LSB_SUB_HOLD=SUB_RESET`:            {set: func(s *backends.Spec) { s.Hold = false }},
+		`LSB_SUB_PROJECT_NAME=SUB_RESET`:    {set: func(s *backends.Spec) { s.Project = "" }},
+		`LSB_SUB_PROJECT_NAME="SUB_RESET"`:  {set: func(s *backends.Spec) { s.Project = "SUB_RESET" }},
+		`LSB_SUB_RERUNNABLE=N`:              {set: func(s *backends.Spec) { s.Rerunnable, s.NoRequeue = false, true }},
+		`LSB_SUB_HOSTS="n1 n2  n3"`:         {set: func(s *backends.Spec) { s.Hosts = []string{"n1", "n2", "n3"} }},
+		`LSB_SUB_HOSTS="lava1 lava2"`:       {set: func(*backends.Spec) {}},
+		`LSB_SUB_RLIMIT_RSS=8`:              {set: func(s *backends.Spec) { s.Memory = 8 << 10 }},
+		`LSB_SUB_RLIMIT_RSS=4000`:           {set: func(*backends.Spec) {}}, // as it was shown: the byte below is kept
+		`LSB_SUB_RLIMIT_RSS=-8`:             {ignored: "want a whole number"},
+		`LSB_SUB_RLIMIT_RSS=8e3`:            {ignored: "want a whole number"},
+		`LSB_SUB_RLIMIT_RUN=60`:             {set: func(s *backends.Spec) { s.RunLimit = time.Minute }},
+		`LSB_SUB_RLIMIT_RUN=99999999999999`: {ignored: "want a whole number"},
+		`LSB_SUB_NUM_PROCESSORS=4`:          {set: func(s *backends.Spec) { s.Slots = 4 }},
+		`LSB_SUB_MAX_NUM_PROCESSORS=4`:      {ignored: "can't be changed here"},
+		`LSB_SUB_COMMAND_LINE="rm -rf /"`:   {ignored: "can't be changed here"},
+		`LSB_SUB2_JOB_PRIORITY=3020`:        {set: func(s *backends.Spec) { s.Priority = backends.At(backends.LevelNext, 20) }},
+		`LSB_SUB_BEGIN_TIME=7`:              {set: func(s *backends.Spec) { s.BeginTime = time.Unix(7, 0) }},
+		`LSB_SUB_BEGIN_TIME=SUB_RESET`:      {set: func(s *backends.Spec) { s.BeginTime = time.Time{} }},
+		`LSB_SUB_RES_REQ="rusage[mem=1GB]"`: {set: func(s *backends.Spec) { s.OneHost, s.Memory = false, 1<<30 }},
+		`LSB_SUB_APP="x"`:                   {ignored: "LSB_SUB_APP: unknown option"},
+		`LSB_SUB_QUEUE="a\"b"`:              {ignored: "quotes within"},
+		"LSB_SUB_QUEUE=\"\x1b\"":            {ignored: "a control character"},
+	} {
+		spec := full()
+		got, ignored := change(spec, encode(&spec), []byte(line+"\n"), nil)
+		want := full()
+		if test.set != nil {
+			test.set(&want)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", line, diff)
+		}
+		if all := strings.Join(ignored, "\n"); !strings.Contains(all, test.ignored) || (test.ignored == "") != (all == "") || strings.Contains(all, "\n") {
+			t.Errorf("%s: ignored %q, want %q", line, all, test.ignored)
+		}
+	}
+}
+
+// R3: how a filter ends says what becomes of the job, as on LSF.
+func TestHowAFilterEnds(t *testing.T) {
+	const touch = `echo 'LSB_SUB_QUEUE="night"' > "$LSB_SUB_MODIFY_FILE"`
+	notExecutable := site(t)
+	if err := os.Chmod(notExecutable, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	badInterpreter := site(t)
+	if err := os.WriteFile(badInterpreter, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		filter string
+		err    error
+		queue  string
+		says   string
+	}{
+		"accepts":            {site(t, touch), nil, "night", ""},
+		"fails":              {site(t, touch, "exit 1"), nil, "night", ""},
+		"rejects":            {site(t, touch, "echo no >&2", "exit 97"), ErrRejected, "", "no\n"},
+		"rejects, no line":   {site(t, "printf no >&2", "exit 97"), ErrRejected, "", "no\n"},
+		"dies":               {site(t, touch, "kill -9 $$"), ErrRejected, "", ""},
+		"exits as if it did": {site(t, touch, "exit 137"), nil, "night", ""},
+		"hangs":              {site(t, touch, "echo wait >&2", "sleep 60"), nil, "normal", "wait\nsubmit filter: run "},
+		"is missing":         {"/no/such/esub", nil, "normal", "submit filter: run /no/such/esub: "},
+		"can't be run":       {notExecutable, nil, "normal", "submit filter: run "},
+		"has no shell":       {badInterpreter, nil, "normal", "submit filter: run "},
+		"takes its files":    {site(t, `rm -r "$(dirname "$LSB_SUB_PARM_FILE")"`), nil, "normal", ""},
+		"leaves a FIFO":      {site(t, `rm "$LSB_SUB_MODIFY_FILE"; mkfifo "$LSB_SUB_MODIFY_FILE"`), nil, "normal", ""},
+		"leaves rubbish":     {site(t, `head -c 3000000 /dev/zero > "$LSB_SUB_MODIFY_FILE"`), nil, "normal", "esub: "},
+		"floods stdout":      {site(t, "head -c 3000000 /dev/zero", touch), nil, "night", ""},
+		"says nonsense":      {site(t, `printf '\033[2J\tx\r\n' >&2`), nil, "normal", "\\x1b[2J        x\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var q queue
+			var stderr bytes.Buffer
+			timeout := 10 * time.Second
+			if name == "hangs" {
+				timeout = 300 * time.Millisecond
+			}
+			results := Submit(t.Context(), &q, []backends.Spec{full()}, Options{Filter: test.filter, Stderr: &stderr, Timeout: timeout})
+			if !errors.Is(results[0].Err, test.err) {
+				t.Errorf("error %v, want %v", results[0].Err, test.err)
+			}
+			if test.err == nil && (len(q.specs) != 1 || q.specs[0].Queue != test.queue) {
+				t.Errorf("submitted %+v, want queue %s", q.specs, test.queue)
+			}
+			if test.err != nil && q.calls > 0 {
+				t.Error("a rejected job was submitted")
+			}
+			said := stderr.String()
+			if !strings.HasPrefix(said, test.says) || (test.says == "") != (said == "") {
+				t.Errorf("said %q, want %q", said, test.says)
+			}
+		})
+	}
+}
+
+// Rejected jobs keep their place among the results; the others go in one batch.
+func TestSomeAreRejected(t *testing.T) {
+	filter := site(t, `grep -q bad "$LSB_SUB_PARM_FILE" && exit 97`, "exit 0")
+	var q queue
+	results := Submit(t.Context(), &q, []backends.Spec{{Name: "a"}, {Name: "bad"}, {Name: "c"}}, Options{Filter: filter, Stderr: &bytes.Buffer{}})
+	if q.calls != 1 || len(results) != 3 || results[0].ID.Job != 1 || !errors.Is(results[1].Err, ErrRejected) || results[2].ID.Job != 2 {
+		t.Errorf("%d calls, %+v", q.calls, results)
+	}
+}
+
+// Who presses ^C while the filter runs submits nothing.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	started := filepath.Join(t.TempDir(), "started")
+	if err := syscall.Mkfifo(started, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = os.ReadFile(started) // until the filter has opened and closed it
+		cancel()
+	}()
+	filter := site(t, "echo > "+started, "sleep 60")
+	var q queue
+	results := Submit(ctx, &q, []backends.Spec{full()}, Options{Filter: filter, Stderr: &bytes.Buffer{}})
+	if q.calls != 0 || !errors.Is(results[0].Err, context.Canceled) {
+		t.Errorf("%d calls, %v", q.calls, results[0].Err)
+	}
+}
+
+// The filter is the user's, or the one that is installed beside the program.
+func TestWhichFilter(t *testing.T) {
+	if got := find([]string{"A=1", "ALLOTMENT_FILTER=/site/esub"}); got != "/site/esub" {
+		t.Error(got)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := find([]string{"ALLOTMENT_FILTER="}); got != "esub" {
+		t.Error(got)
+	}
+	sibling := filepath.Join(filepath.Dir(self), "esub")
+	if err := os.WriteFile(sibling, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(sibling)
+	if got := find(nil); got != sibling {
+		t.Error(got)
+	}
+}
+
+// Control characters are a job's own business; the filter sees spaces, and a
+// filter that keeps the name keeps them.
+func TestControlCharactersSurvive(t *testing.T) {
+	spec := backends.Spec{Name: "a\nLSB_SUB_QUEUE=\"x\"\x00\x1b", Description: "d\r\n"}
+	params := encode(&spec)
+	back, err := esub.ParseParams(esub.EncodeParams(params))
+	if err != nil || !cmp.Equal(back, params) {
+		t.Errorf("%+v, %v", back, err)
+	}
+	got, ignored := change(spec, params, esub.EncodeParams(esub.Params{{Key: "LSB_SUB_JOB_DESCRIPTION", Value: "d  "}}), nil)
+	if !cmp.Equal(got, spec) || ignored != nil {
+		t.Errorf("%+v, %q", got, ignored)
+	}
+}
