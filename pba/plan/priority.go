@@ -233,11 +233,12 @@ func (v *view) giveBack(b *job) {
 }
 
 // reservable are the hosts that a beneficiary should wait for: those that it
-// reserves already, else those that lack least; then by name.
+// reserves already, else those that lack least; then by name. A host whose memory
+// suspended jobs hold is none of them: they could wait for each other for ever.
 func (v *view) reservable(b *job) []string {
 	var hosts []*host
 	for _, h := range v.suitable(b) {
-		if !b.oneHost() || h.Slots >= b.Slots && (h.Memory == 0 || h.Memory >= b.Memory) {
+		if n := h.couldOffer(b); n >= b.Slots || n > 0 && !b.oneHost() {
 			hosts = append(hosts, h)
 		}
 	}
@@ -254,7 +255,7 @@ func (v *view) reservable(b *job) []string {
 	var chosen []string
 	for _, h := range hosts {
 		chosen = append(chosen, h.Name)
-		if left -= h.Slots; left <= 0 || b.oneHost() {
+		if left -= h.couldOffer(b); left <= 0 {
 			return chosen
 		}
 	}

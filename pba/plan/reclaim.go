@@ -311,12 +311,12 @@ func (v *view) chooseSet(b *job) *candidate {
 }
 
 func (v *view) chooseOn(h *host, b *job) *candidate {
-	if h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.Memory {
+	if h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
 		return nil
 	}
 	w := want{slots: b.Slots - h.free}
 	if b.State != backends.Suspended && h.Memory > 0 && b.Memory > 0 {
-		w.memory = b.Memory - h.freeMem
+		w.memory = b.memory() - h.freeMem
 	}
 	items := make([]item, 0, len(h.victims))
 	for _, j := range h.victims {

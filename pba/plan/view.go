@@ -13,6 +13,7 @@ type host struct {
 	backends.Host
 	free    int   // slots
 	freeMem int64 // bytes; only meaningful if Memory > 0
+	stuck   int64 // of Memory: held by suspended jobs, which no reclaim frees
 	changed int   // grows with every change of what could be taken back here
 	running []*job
 	victims []*job // of running: those that may be taken back now
@@ -73,6 +74,18 @@ func perSlot(j *backends.Job) int64 {
 		return 0
 	}
 	return (j.Memory + int64(j.Slots) - 1) / int64(j.Slots)
+}
+
+// memory is what a job takes of one host that it runs on whole.
+func (j *job) memory() int64 { return perSlot(j.Job) * int64(j.Slots) }
+
+// couldOffer is how many of a job's slots a host would have if nobody ran there.
+func (h *host) couldOffer(j *job) int {
+	n := h.Slots
+	if m := perSlot(j.Job); m > 0 && h.Memory > 0 {
+		n = min(n, int(max(h.Memory-h.stuck, 0)/m))
+	}
+	return n
 }
 
 // view is one cycle's picture, from which the decisions are taken.
@@ -206,6 +219,9 @@ func (v *view) occupy(j *job) {
 			h.running = append(h.running, j)
 		}
 		h.freeMem -= perSlot(j.Job) * int64(p.Slots)
+		if j.State == backends.Suspended {
+			h.stuck += perSlot(j.Job) * int64(p.Slots)
+		}
 	}
 }
 
