@@ -17,6 +17,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends/miniq"
@@ -74,7 +75,8 @@ type daemon struct {
 	objects *jobfile.Writer
 	conns   connections
 
-	inputs chan input
+	inputs    chan input
+	accepting sync.WaitGroup
 
 	// What follows belongs to the loop.
 	m        *manager.Manager
@@ -89,6 +91,8 @@ type daemon struct {
 	timer    *time.Timer
 	waiters  map[*waiter]bool
 	hosts    map[string]*host
+	awaited  map[string]bool     // nodes that were not heard of yet; nobody is let in before
+	open     func()              // lets clients in
 	doubtful map[node.RunID]bool // ordered before the machine went down last
 	stopping *stopping
 	failing  bool // the journal could not be written last
@@ -107,7 +111,7 @@ func recovered(o Options, state string) (*daemon, error) {
 	d := &daemon{
 		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
 		inputs: make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
-		hosts: map[string]*host{}, doubtful: map[node.RunID]bool{},
+		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
 	}
 	if len(d.Config.Nodes) == 0 {
 		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}
@@ -209,15 +213,10 @@ func (d *daemon) resolved() error {
 func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
-	accepting := make(chan struct{})
-	go func() { defer close(accepting); d.accept(listener) }()
-	d.begin()
-	if d.Ready != nil {
-		d.Ready()
-	}
+	d.begin(listener)
 	asked := d.loop(ctx)
 	_ = listener.Close()
-	<-accepting
+	d.accepting.Wait()
 	d.conns.ended()
 	d.conns.hangUp(asked)
 	err := d.end()

@@ -80,8 +80,15 @@ func (l *link) write() {
 }
 
 // begin starts the nodes of the config, and those that are no longer in it but
-// have runs.
-func (d *daemon) begin() {
+// have runs. Clients wait until each has been heard of: without hosts every job
+// would be too large for the farm.
+func (d *daemon) begin(listener *net.UnixListener) {
+	d.open = func() {
+		d.accepting.Go(func() { d.accept(listener) })
+		if d.Ready != nil {
+			d.Ready()
+		}
+	}
 	for _, n := range d.Config.Nodes {
 		d.hosts[n.Name] = &host{Node: n}
 	}
@@ -103,6 +110,9 @@ func (d *daemon) begin() {
 		}
 	}
 	d.process(batch)
+	for _, h := range d.hosts {
+		d.awaited[h.Name] = true
+	}
 	for _, h := range d.hosts {
 		d.attach(h)
 	}
@@ -140,9 +150,19 @@ func (d *daemon) attach(h *host) {
 	go d.listenTo(h, l)
 }
 
+// heardOf lets clients in when every node has been.
+func (d *daemon) heardOf(h *host) {
+	delete(d.awaited, h.Name)
+	if len(d.awaited) == 0 && d.open != nil {
+		d.open()
+		d.open = nil
+	}
+}
+
 // again starts a node once more, the later the more often it failed.
 func (d *daemon) again(h *host) {
 	const first, longest = 20 * time.Millisecond, 30 * time.Second
+	d.heardOf(h)
 	pause := min(first<<min(h.quick, 20), longest)
 	h.quick++
 	time.AfterFunc(pause, func() {
@@ -219,6 +239,7 @@ func (d *daemon) reported(h *host, l *link, r node.Report) input {
 
 func (d *daemon) attached(h *host) {
 	h.quick = 0
+	d.heardOf(h)
 	for run := range d.doubtful { // adopted ones are doubtful no more, lost ones are reported by now
 		if r, ok := d.run(run); !ok || r.Hosts[0].Host == h.Name {
 			delete(d.doubtful, run)

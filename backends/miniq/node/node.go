@@ -133,6 +133,9 @@ func (n *node) serve(conn net.Conn) error {
 		if err == nil && len(commands) == 0 {
 			err = n.out.Flush()
 		}
+		if errors.Is(err, syscall.EPIPE) {
+			return nil // the daemon is gone: its last words are about to be read
+		}
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,26 @@
+package miniq_test
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends/backendtest"
+)
+
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backendtest.Harness {
+		q := newQueue(t, setup{})
+		return backendtest.Harness{
+			Backend: q.Client, Dir: filepath.Dir(q.Home), User: userName(t), OtherQueue: "low", Shortest: time.Second,
+			Kill: func(*testing.T) { q.kill() },
+			Hang: func(t *testing.T) {
+				if err := q.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+			},
+			Restart: func(*testing.T) { q.restart() },
+		}
+	})
+}
