@@ -53,10 +53,12 @@ func actApp(s site, name, usage string, run func(context.Context, site, actOptio
 // operation is one verb of the backends' interface.
 type operation uint8
 
+// The operations in the order in which they are carried out: a job that is to be
+// held must not start on the slots of one that is suspended beside it.
 const (
 	kill operation = iota
-	suspend
 	hold
+	suspend
 	resume
 	release
 	requeue

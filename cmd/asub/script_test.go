@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// build makes the programs that the scripts run.
+func build(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../asub", "../esub", "../miniqd", "../miniq-keeper")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, text)
+	}
+	for _, app := range apps(site{}) {
+		if err := os.Symlink("asub", filepath.Join(dir, app.Name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestScripts types command lines at a real miniqd. In the scripts
+//
+//	await STATE JOB [REQUEUES]    waits until the job is in that state, so often requeued
+//	farm NODE...                  gives the queue these nodes, before its first use
+func TestScripts(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	programs := build(t)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			home := filepath.Join(e.WorkDir, "home")
+			if err := os.Mkdir(home, 0o700); err != nil {
+				return err
+			}
+			e.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+			e.Setenv("ALLOTMENT_HOME", home)
+			e.Setenv("TZ", "UTC")
+			e.Defer(func() { stopQueue(t, programs, e.Vars) })
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "farm": writeFarm},
+	})
+}
+
+// stopQueue ends the jobs and the daemon that a script may have left.
+func stopQueue(t *testing.T, programs string, env []string) {
+	for _, words := range [][]string{{"akill", "-u", "all", "0"}, {"miniqd", "stop"}} {
+		cmd := exec.Command(filepath.Join(programs, words[0]), words[1:]...)
+		cmd.Env = env
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Logf("%v: %v: %s", words, err, text)
+		}
+	}
+}
+
+func writeFarm(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: farm NODE...")
+	}
+	config := "miniq:\n  nodes: [" + strings.Join(args, ", ") + "]\n"
+	ts.Check(os.WriteFile(filepath.Join(ts.Getenv("ALLOTMENT_HOME"), "config.yaml"), []byte(config), 0o600))
+}
+
+// awaitTime is how long a script waits for a job's state.
+const awaitTime = 30 * time.Second
+
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: await STATE JOB [REQUEUES]")
+	}
+	arrived := func(j jobJSON) bool {
+		return j.State.String() == args[0] && (len(args) < 3 || strconv.Itoa(j.Requeues) == args[2])
+	}
+	var last string
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		ts.Check(ts.Exec("ajobs", "--json", args[1]))
+		last = ts.ReadFile("stdout")
+		var jobs []jobJSON
+		ts.Check(json.Unmarshal([]byte(last), &jobs))
+		if len(jobs) > 0 && arrived(jobs[0]) {
+			return
+		}
+	}
+	ts.Fatalf("job %s is not %s after %v: %s", args[1], args[0], awaitTime, last)
+}
