@@ -148,23 +148,37 @@ func depends(act *plan.Action) bool {
 // errGone is a job that is not as the plan saw it any more.
 var errGone = errors.New("gone before the act")
 
+// errNeedless is an act for a beneficiary that needs it no more.
+var errNeedless = errors.New("its beneficiary does not wait any more")
+
 // lookAgain looks at a victim right before the act (R18): it must still be in
-// the run that is meant, and no other user's, project's or band's by now.
+// the run that is meant, and no other user's, project's or band's by now. And at
+// its beneficiary: nobody is told to go for one that has started meanwhile.
 func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
-	jobs, err := a.e.Backend.Jobs(ctx, []backends.ID{act.Job})
+	jobs, err := a.e.Backend.Jobs(ctx, []backends.ID{act.Job, act.For})
 	if err != nil {
 		return err
 	}
-	if len(jobs) != 1 {
+	if len(jobs) == 0 || jobs[0].ID != act.Job {
 		return fmt.Errorf("%w: the queue does not know it any more", errGone)
 	}
-	is, was := &jobs[0], jobOf(a.farm, act.Job)
+	if err := sameRun(&jobs[0], jobOf(a.farm, act.Job), act.Started); err != nil {
+		return err
+	}
+	if len(jobs) < 2 || jobs[1].State != backends.Pending && jobs[1].State != backends.Suspended {
+		return errNeedless
+	}
+	return nil
+}
+
+// sameRun compares a victim with what the plan saw.
+func sameRun(is, was *backends.Job, started time.Time) error {
 	switch {
 	case was == nil:
 		return fmt.Errorf("%w: it was not in the picture", errGone)
 	case is.State != backends.Running:
 		return fmt.Errorf("%w: it is %v", errGone, is.State)
-	case !act.Started.IsZero() && !is.Started.Equal(act.Started):
+	case !started.IsZero() && !is.Started.Equal(started):
 		return fmt.Errorf("%w: it started anew", errGone)
 	case is.User != was.User || is.Project != was.Project:
 		return fmt.Errorf("%w: it has another user or project", errGone)
@@ -263,6 +277,8 @@ func (a *applier) settle(first int, errs backends.Errors) error {
 		case err == nil:
 			a.note(first+i, ledger.Done, "")
 			continue
+		case errors.Is(err, errNeedless):
+			a.note(first+i, ledger.LeftOut, err.Error())
 		case isGone(err):
 			a.note(first+i, ledger.Gone, err.Error())
 			if forceful(act.Verb) {
