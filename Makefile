@@ -47,7 +47,7 @@ test: build ## run the tests
 check: lint race generate-is-clean ## everything that a change must pass besides `make test`
 
 lint: ## formatting, go.mod, vet and the linters, the import rules among them
-	@diff="$$($(GOFUMPT) -d .)"; if [ -n "$$diff" ]; then echo "$$diff"; echo 'fix it: $(GOFUMPT) -w .' >&2; exit 1; fi
+	@diff="$$($(GOFUMPT) -d .)"; if [ -n "$$diff" ]; then printf '%s\n' "$$diff"; echo 'fix it: $(GOFUMPT) -w .' >&2; exit 1; fi
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GOLANGCI_LINT) run

@@ -74,7 +74,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		"urfave's exit code":   {"own", 9, "farm: its own code"},
 		"no command":           {"", 2, "farm: no command given (known: alloc, status, broken, dead, locked, silent, own): see farm --help"},
 		"unknown command":      {"stauts", 2, `farm: unknown command "stauts" (known: alloc, status, broken, dead, locked, silent, own)`},
-		"unknown subcommand":   {"alloc sit chipA", 2, `farm: unknown command "sit" (known: set)`},
+		"unknown subcommand":   {"alloc sit set", 2, `farm: unknown command "sit" (known: set)`},
 		"unknown option":       {"status --wek", 2, "farm: unknown option --wek: see farm status --help"},
 		"unknown short option": {"status -x", 2, "farm: unknown option -x: see farm status --help"},
 		"unknown app option":   {"--nope status", 2, "farm: unknown option --nope: see farm --help"},
