@@ -148,7 +148,7 @@ func TestDamageNeverMisleads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := Request{Project: "chipA", Groups: []int64{500}, User: "alice"}
+	req := Request{Project: "chipA", Groups: []int64{500}, User: "alice", Slots: 6} // just as many as there are
 	whole, err := Decide(req, open(t, snapshot), mustGeneration(t, data), someTime)
 	if err != nil || whole.Priority != 3020 {
 		t.Fatalf("%+v, %v", whole, err)
@@ -174,8 +174,10 @@ func TestDamageNeverMisleads(t *testing.T) {
 	for n := range len(snapshot) {
 		look("snapshot of "+strconv.Itoa(n)+" bytes", snapshot[:n], data, false)
 		broken := bytes.Clone(snapshot)
-		broken[n] ^= 1 << (n % 8)
-		look("snapshot with byte "+strconv.Itoa(n)+" changed", broken, data, true)
+		for bit := range 8 {
+			broken[n] = snapshot[n] ^ 1<<bit
+			look("snapshot with byte "+strconv.Itoa(n)+" changed", broken, data, true)
+		}
 		if r, err := Open(bytes.NewReader(broken), int64(len(broken))); err == nil && n >= 40 && r.Verify() == nil {
 			t.Errorf("Verify does not see that byte %d is changed", n)
 		}
@@ -186,6 +188,18 @@ func TestDamageNeverMisleads(t *testing.T) {
 		broken := bytes.Clone(data)
 		broken[n] ^= 1 << (n % 8)
 		look("generation with byte "+strconv.Itoa(n)+" changed", snapshot, broken, false)
+	}
+}
+
+// R3: a record in another's place is found out.
+func TestRecordsKeepTheirPlace(t *testing.T) {
+	snapshot := Encode(somePolicy())
+	index := snapshot[open(t, snapshot).head:]
+	first := bytes.Clone(index[:indexSize])
+	copy(index, index[indexSize:2*indexSize])
+	copy(index[indexSize:], first)
+	if _, _, ok, err := open(t, snapshot).Find("chipA"); ok || !errors.Is(err, ErrCorrupt) {
+		t.Errorf("found %t, %v", ok, err)
 	}
 }
 

@@ -333,8 +333,10 @@ func TestFilterAndOwners(t *testing.T) {
 	if err := os.Chmod(filepath.Dir(s.dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	own(service, ".", esub.SnapshotName, esub.GenerationName)
+	own(service, esub.SnapshotName)
 	remove(t, s.dir, "out/modify")
+	s.failsOpen(t, "another's snapshot in a directory that is root's", "it belongs to user ID 65002")
+	own(service, ".", esub.SnapshotName, esub.GenerationName)
 	if got := s.submit(t); got.modify != lowered {
 		t.Errorf("the service user's, in the directory that root gave: %+v", got)
 	}
