@@ -62,6 +62,9 @@ func (b *books) party(j *backends.Job) string {
 
 // leaving tells whether a running job was told by us to go.
 func leaving(j *backends.Job, memory *plan.Memory) bool {
+	if j.State != backends.Running {
+		return false
+	}
 	for i := range memory.Reclaims {
 		r := &memory.Reclaims[i]
 		for _, v := range r.Victims {

@@ -134,6 +134,9 @@ func (v *view) promise(j *job, hosts []backends.Placement) {
 	for _, p := range hosts {
 		h := v.byName[p.Host]
 		h.free -= p.Slots
+		if j.Exclusive {
+			h.free = min(h.free, 0)
+		}
 		h.changed++
 		if j.State != backends.Suspended {
 			h.freeMem -= perSlot(j.Job) * int64(p.Slots)
@@ -144,6 +147,9 @@ func (v *view) promise(j *job, hosts []backends.Placement) {
 // fits is how many of a job's slots a host has free, memory included.
 func (h *host) fits(j *job) int {
 	n := max(h.free, 0)
+	if j.Exclusive && h.free < h.Slots {
+		return 0
+	}
 	if m := perSlot(j.Job); m > 0 && h.Memory > 0 && j.State != backends.Suspended {
 		n = min(n, int(max(h.freeMem, 0)/m))
 	}

@@ -13,6 +13,7 @@ type shape struct {
 	slots   int
 	memory  int64
 	oneHost bool
+	alone   bool // exclusive
 	asked   string
 	only    backends.ID // of a suspended job: no other one is like it
 }
@@ -34,7 +35,7 @@ type offer struct {
 }
 
 func (v *view) choicesFor(j *job) *choices {
-	s := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), asked: strings.Join(j.Asked, "\x00")}
+	s := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, asked: strings.Join(j.Asked, "\x00")}
 	if j.State == backends.Suspended {
 		s.only = j.ID
 	}

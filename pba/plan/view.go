@@ -217,6 +217,9 @@ func (v *view) occupy(j *job) {
 		}
 		if j.State == backends.Running {
 			h.running = append(h.running, j)
+			if j.Exclusive {
+				h.free = min(h.free, 0)
+			}
 		}
 		h.freeMem -= perSlot(j.Job) * int64(p.Slots)
 		if j.State == backends.Suspended {
