@@ -66,6 +66,9 @@ func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, erro
 	if g.Snapshot != r.Identity() {
 		return Decision{}, ErrMismatch
 	}
+	if g.At.IsZero() {
+		return Decision{}, fmt.Errorf("%w: pba rebalance has not run yet", ErrStale)
+	}
 	if age, most := now.Sub(g.At), time.Duration(s.StaleAfter); age > most || age < -most {
 		return Decision{}, fmt.Errorf("%w: pba wrote it last at %s", ErrStale, g.At.UTC().Format(time.RFC3339))
 	}

@@ -13,14 +13,14 @@ const GenerationName = "policy.generation"
 // Standing is what changes from cycle to cycle: the engine writes it each time
 // as a sign of life.
 type Standing struct {
-	At                 time.Time      // now, by the engine's clock
+	At                 time.Time      // now, by the engine's clock; zero: it has never run
 	Observe            bool           // observe mode, or the engine is paused
 	LowerUnpreemptable bool           // normal jobs that can't be taken back hold their share of the farm (R22)
 	Below              map[int64]bool // pools below their guarantee, by allocation ID (R12)
 }
 
 // Format of a generation file: magic "allotgen", u32 version, u32 flags, i64
-// time (Unix, nanoseconds), u64 identity of its snapshot, u32 pools, one bit
+// time (Unix, nanoseconds; 0: never), u64 identity of its snapshot, u32 pools, one bit
 // per pool in the snapshot's order, u64 sum of all before it.
 const (
 	generationMagic   = "allotgen"
@@ -64,7 +64,7 @@ func EncodeGeneration(snapshot []byte, s Standing) ([]byte, error) {
 	b := append([]byte(nil), generationMagic...)
 	b = append32(b, generationVersion)
 	b = append32(b, flags)
-	b = append64(b, s.At.UnixNano())
+	b = append64(b, nanoseconds(s.At))
 	b = append64(b, int64(r.identity))
 	b = append32(b, r.pools)
 	b = append(b, bits...)
@@ -97,7 +97,7 @@ func OpenGeneration(b []byte) (Generation, error) {
 	c := decoder{b: body[12:]}
 	flags := c.int32()
 	g := Generation{
-		At:       time.Unix(0, c.int64()),
+		At:       moment(c.int64()),
 		Snapshot: uint64(c.int64()),
 		Observe:  flags&1 != 0, LowerUnpreemptable: flags&2 != 0,
 		pools: c.int32(),
@@ -106,6 +106,21 @@ func OpenGeneration(b []byte) (Generation, error) {
 		return Generation{}, corrupt("it is cut off")
 	}
 	return g, nil
+}
+
+// nanoseconds and moment are each other's inverse; the zero time is 0.
+func nanoseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func moment(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds)
 }
 
 // Below tells whether the pool at a place of the snapshot is below its
