@@ -54,14 +54,25 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// stopQueue ends the jobs and the daemon that a script may have left.
+// stopQueue ends the jobs and the daemon that a script may have left. A daemon
+// that is stopped lets its jobs run on: so they are gone first.
 func stopQueue(t *testing.T, programs string, env []string) {
-	for _, words := range [][]string{{"akill", "-u", "all", "0"}, {"miniqd", "stop"}} {
+	ask := func(words ...string) (string, error) {
 		cmd := exec.Command(filepath.Join(programs, words[0]), words[1:]...)
 		cmd.Env = env
-		if text, err := cmd.CombinedOutput(); err != nil {
-			t.Logf("%v: %v: %s", words, err, text)
+		text, err := cmd.CombinedOutput()
+		return string(text), err
+	}
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if jobs, err := ask("ajobs", "-u", "all", "--json"); err != nil || strings.TrimSpace(jobs) == "[]" {
+			break // none, or no daemon
 		}
+		if text, err := ask("akill", "-u", "all", "0"); err != nil {
+			t.Logf("akill: %v: %s", err, text)
+		}
+	}
+	if text, err := ask("miniqd", "stop"); err != nil {
+		t.Logf("miniqd stop: %v: %s", err, text)
 	}
 }
 
