@@ -160,3 +160,18 @@ func advance(ctx context.Context, db *sql.DB, steps []step) (int, error) {
 	}
 	return version, nil
 }
+
+// Memory gives a connection to a database in memory of its own, for objects that
+// are built and read as bytes (Serialize, Deserialize). It is not safe for
+// concurrent use.
+func Memory() (*sqlite3.SQLiteConn, error) {
+	conn, err := (&sqlite3.SQLiteDriver{}).Open(":memory:")
+	if err != nil {
+		return nil, fmt.Errorf("open a database in memory: %w", err)
+	}
+	memory, ok := conn.(*sqlite3.SQLiteConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("open a database in memory: the driver gave a %T", conn), conn.Close())
+	}
+	return memory, nil
+}

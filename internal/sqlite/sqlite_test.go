@@ -157,3 +157,16 @@ func TestManyOpenTheSameNewFile(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoriesAreApart(t *testing.T) {
+	for range 2 {
+		db, err := sqlite.Memory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		if _, err := db.Exec("CREATE TABLE t (x)", nil); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -5,13 +5,13 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
 
 	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/internal/sqlite"
 )
 
 //go:embed schema.sql
@@ -27,11 +27,11 @@ type memory struct {
 }
 
 func newMemory() (*memory, error) {
-	conn, err := (&sqlite3.SQLiteDriver{}).Open(":memory:")
+	conn, err := sqlite.Memory()
 	if err != nil {
-		return nil, fmt.Errorf("open a database in memory: %w", err)
+		return nil, err
 	}
-	m := &memory{conn: conn.(*sqlite3.SQLiteConn)}
+	m := &memory{conn: conn}
 	if err := m.exec(schema); err != nil {
 		return nil, errors.Join(err, m.conn.Close())
 	}
