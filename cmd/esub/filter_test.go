@@ -95,7 +95,7 @@ func (s *site) submit(t *testing.T) result {
 		cmd.Stderr = s.stderr
 	}
 	cmd.Dir = "/"
-	cmd.Env = append([]string{asFilter + "=1", "ALLOTMENT_HOME=" + s.dir, "LSB_SUB_PARM_FILE=" + s.parm, "LSB_SUB_MODIFY_FILE=" + s.modify, "LSB_SUB_ABORT_VALUE=97"}, s.env...)
+	cmd.Env = append([]string{asFilter + "=1", "GORACE=atexit_sleep_ms=0", "ALLOTMENT_HOME=" + s.dir, "LSB_SUB_PARM_FILE=" + s.parm, "LSB_SUB_MODIFY_FILE=" + s.modify, "LSB_SUB_ABORT_VALUE=97"}, s.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as}
 	err = cmd.Run()
 	var exit *exec.ExitError
