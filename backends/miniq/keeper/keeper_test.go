@@ -1,0 +1,76 @@
+package keeper
+
+import (
+	"reflect"
+	"testing"
+	"time"
+)
+
+func FuzzOrder(f *testing.F) {
+	f.Add("true", "A=1", "/tmp", "in", "out", "", uint16(0o22), true)
+	f.Add("a\nb\xff", "", "", "", "", "err", uint16(0o777), false)
+	f.Add("x\x00y", "", "", "", "", "", uint16(0), false)
+	f.Fuzz(func(t *testing.T, arg, env, dir, in, out, errs string, umask uint16, flag bool) {
+		want := Order{
+			Argv: []string{arg, ""}, Env: []string{env}, Dir: dir, Umask: uint32(umask) & 0o777, Stdin: in, Stdout: out, Stderr: errs,
+			TruncateStdout: flag, TruncateStderr: !flag,
+		}
+		data, err := want.Encode()
+		if err != nil {
+			return
+		}
+		got, err := Decode(data)
+		if err != nil || !reflect.DeepEqual(*got, want) {
+			t.Errorf("%+v became %+v, %v", want, got, err)
+		}
+	})
+}
+
+func FuzzDecodeOrder(f *testing.F) {
+	f.Add([]byte("atrue\x00d/\x00m22\x00"))
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = Decode(data) })
+}
+
+func TestNULIsRefused(t *testing.T) {
+	for _, o := range []Order{{Argv: []string{"a\x00b"}}, {Argv: []string{"a"}, Env: []string{"\x00"}}, {Argv: []string{"a"}, Stdout: "\x00"}} {
+		if _, err := o.Encode(); err == nil {
+			t.Errorf("%+v was encoded", o)
+		}
+	}
+}
+
+func TestRecord(t *testing.T) {
+	end := End{Code: 137, At: time.Unix(5, 6), User: time.Second, System: time.Millisecond, MaxRSS: 4096, Text: "a \"b\"\nc\xff"}
+	wants := []Want{{Verb: Note, Text: "x\ny"}, {Verb: Stop}, {Verb: Continue}, {Verb: Kill, Grace: 1500 * time.Millisecond}}
+	text := "k 100 2000\nj 101 2001 5\ngarbage\nw kill x\nw dance\nx 1 2 3\nk 1 1 1\n"
+	for _, w := range wants {
+		text += w.Line()
+	}
+	got := ParseRecord([]byte(text + "w stop")) // the last line is not whole
+	want := Record{Keeper: Process{100, 2000}, Job: Process{101, 2001}, Wants: wants}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	got = ParseRecord([]byte(text + "half a li\n" + end.line()))
+	if got.End == nil || !reflect.DeepEqual(*got.End, end) {
+		t.Errorf("end %+v, want %+v", got.End, end)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte("k 1 2\nj 3 4 5\nw kill 5\nx 0 1 2 3 4 \"\"\n"))
+	f.Fuzz(func(_ *testing.T, data []byte) { ParseRecord(data) })
+}
+
+// A program's name may hold anything, brackets and newlines too.
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("12 (a) b) S 1 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
+	f.Fuzz(func(_ *testing.T, data []byte) { parseStat(data) })
+}
+
+func TestStat(t *testing.T) {
+	s, ok := parseStat([]byte("12 (a) S 9 (\nb) T 3 12 11 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
+	if want := (stat{state: 'T', parent: 3, session: 11, start: 777}); !ok || s != want {
+		t.Errorf("got %+v, want %+v", s, want)
+	}
+}

@@ -1,0 +1,154 @@
+package miniq
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+func FuzzEscape(f *testing.F) {
+	for _, s := range []string{"", "plain", "\xff", "\U0010ff41\xfe", "\ufffd", "a\x00b\n", "\U0010ffff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		e := Escape(s)
+		if !utf8.ValidString(e) || Unescape(e) != s {
+			t.Errorf("%q became %q, and that %q", s, e, Unescape(e))
+		}
+		data, err := json.Marshal(e)
+		var back string
+		if err != nil || json.Unmarshal(data, &back) != nil || Unescape(back) != s {
+			t.Errorf("%q does not survive JSON", s)
+		}
+	})
+}
+
+func FuzzReadFrame(f *testing.F) {
+	good, _ := AppendFrame(nil, Request{Version: Version, Op: OpFarm})
+	f.Add(good)
+	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
+	f.Add(binary.BigEndian.AppendUint32(nil, MaxFrame+1))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		r := bytes.NewReader(data)
+		for {
+			var req Request
+			if ReadFrame(r, &req) != nil {
+				return
+			}
+		}
+	})
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	if _, err := AppendFrame(nil, strings.Repeat("x", MaxFrame)); !errors.Is(err, ErrTooLong) {
+		t.Errorf("writing: %v, want %v", err, ErrTooLong)
+	}
+	head := binary.BigEndian.AppendUint32(nil, MaxFrame+1)
+	if err := ReadFrame(bytes.NewReader(head), new(any)); !errors.Is(err, ErrTooLong) {
+		t.Errorf("reading: %v, want %v", err, ErrTooLong)
+	}
+	claims := binary.BigEndian.AppendUint32(nil, MaxFrame) // and sends nothing: no memory is taken for it
+	if n := testing.AllocsPerRun(1, func() { _ = ReadFrame(bytes.NewReader(claims), new(any)) }); n > 20 {
+		t.Errorf("%v allocations for a length alone", n)
+	}
+	if err := ReadFrame(bytes.NewReader(claims), new(any)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("half a frame: %v", err)
+	}
+}
+
+func TestErrorsKeepTheirSentinels(t *testing.T) {
+	for _, sentinel := range []error{backends.ErrUnreachable, backends.ErrUnknownJob, backends.ErrWrongState, backends.ErrDenied, backends.ErrUnable} {
+		data, err := json.Marshal(ToError(fmt.Errorf("job 1: %w", sentinel)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e *Error
+		if err := json.Unmarshal(data, &e); err != nil {
+			t.Fatal(err)
+		}
+		if got := e.Err(); !errors.Is(got, sentinel) || got.Error() != "job 1: "+sentinel.Error() {
+			t.Errorf("%v came back as %v", sentinel, got)
+		}
+	}
+	if got := ToError(errors.New("other\xff")).Err(); got.Error() != "other\xff" || errors.Unwrap(got) != nil {
+		t.Errorf("an error without a sentinel came back as %v", got)
+	}
+	if ToError(nil) != nil || (*Error)(nil).Err() != nil {
+		t.Error("nil must stay nil")
+	}
+}
+
+// Every field of a job survives the wire.
+func TestJobsSurviveTheWire(t *testing.T) {
+	times := rapid.Custom(func(t *rapid.T) time.Time {
+		return FromNanos(rapid.Int64Range(0, 1<<62).Draw(t, "nanos"))
+	})
+	jobs := rapid.Custom(func(t *rapid.T) backends.Job {
+		j := rapid.MakeCustom[backends.Job](rapid.MakeConfig{}).Draw(t, "job")
+		j.State = backends.State(rapid.IntRange(1, 6).Draw(t, "state"))
+		j.ID = backends.ID{Job: rapid.Int64Range(1, 1<<40).Draw(t, "number"), Index: rapid.IntRange(0, 1000).Draw(t, "index")}
+		for _, p := range []*time.Time{&j.Submitted, &j.Started, &j.Ended, &j.BeginTime, &j.HeldUntil} {
+			*p = times.Draw(t, "time")
+		}
+		j.User = "alice"
+		j.Hosts = []backends.Placement{{Host: "n1", Slots: 2}}
+		return j
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		want := jobs.Draw(t, "job")
+		escaped := want
+		for _, p := range []*string{&escaped.Name, &escaped.Project, &escaped.Step, &escaped.Queue, &escaped.Tag, &escaped.Reason, &escaped.Mark} {
+			*p = Escape(*p)
+		}
+		escaped.Asked, escaped.Pinned = mapAll(want.Asked, Escape), mapAll(want.Pinned, Escape)
+		data, err := json.Marshal(ToJob(&escaped))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wire Job
+		if err := json.Unmarshal(data, &wire); err != nil {
+			t.Fatal(err)
+		}
+		if len(want.Asked) == 0 {
+			want.Asked = nil
+		}
+		if len(want.Pinned) == 0 {
+			want.Pinned = nil
+		}
+		if diff := cmp.Diff(want, wire.Backend()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestNodes(t *testing.T) {
+	for text, want := range map[string]Node{
+		"n1:4:16G": {Name: "n1", Slots: 4, Memory: 16 << 30}, "a.b-c_d:1": {Name: "a.b-c_d", Slots: 1},
+	} {
+		n, err := ParseNode(text)
+		if err != nil || n != want || n.String() != text {
+			t.Errorf("%s: %+v, %v, written as %s", text, n, err, n)
+		}
+	}
+	for _, text := range []string{"", "n1", "n1:0", "n1:-1", "n1:x", "n1:4:16", "n1:4:1G:2", ":4", "../x:4", ".x:4", "a/b:4", "a b:4", strings.Repeat("x", 65) + ":4"} {
+		if n, err := ParseNode(text); err == nil {
+			t.Errorf("%q was taken for %+v", text, n)
+		}
+	}
+	twice := Config{Nodes: []Node{{Name: "n1", Slots: 1}, {Name: "n1", Slots: 2}}}
+	if twice.Validate() == nil {
+		t.Error("two nodes of one name were taken")
+	}
+}
