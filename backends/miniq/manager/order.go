@@ -37,12 +37,9 @@ func (m *Manager) tick(t time.Time) int64 {
 	return n / interval
 }
 
-// nextTick is the first tick after t; zero without ageing.
-func (m *Manager) nextTick(t time.Time) time.Time {
-	if m.cfg.AgeingInterval <= 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, (m.tick(t)+1)*int64(m.cfg.AgeingInterval)).UTC()
+// timeOf is when a tick is.
+func (m *Manager) timeOf(tick int64) time.Time {
+	return time.Unix(0, tick*int64(m.cfg.AgeingInterval)).UTC()
 }
 
 // mayGain is how many more ticks a job can gain.

@@ -45,6 +45,7 @@ func (r *round) stillGood(s *shape) bool {
 // keepForOverdue stands for the reservation in rounds that may not reach its job.
 func (r *round) keepForOverdue() {
 	if !r.decided && r.kept != nil {
+		r.decided = true
 		r.hold()
 	}
 }
@@ -164,32 +165,53 @@ func (m *Manager) nextOverdue() time.Time {
 	return next
 }
 
-// nextOvertaking is the next tick, if a waiting job could by ageing come to rank
-// above one that keeps something from it.
+// nextOvertaking is the next tick at which a waiting job could by ageing come to
+// rank above one that keeps something from it: as long as the keeper gains too
+// it keeps its lead.
 func (m *Manager) nextOvertaking() time.Time {
-	var keepers []*job
+	var next time.Time
+	for _, k := range m.keepers() {
+		at := m.tick(m.now) + 1
+		switch {
+		case k.ageing && m.gained(k, m.now) < m.mayGain(k):
+			at = k.ageFrom + m.mayGain(k)
+		case !m.anyGrows(k.base.Level()):
+			continue
+		}
+		if t := m.timeOf(at); next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	return next
+}
+
+// keepers are the jobs that keep something from those who rank below them, but
+// for claims that no ageing leads past.
+func (m *Manager) keepers() []*job {
+	var all []*job
 	for _, j := range m.reservers {
 		if j.place == inShape {
-			keepers = append(keepers, j)
+			all = append(all, j)
 		}
 	}
 	if m.kept != nil {
-		keepers = append(keepers, m.kept.job)
+		all = append(all, m.kept.job)
 	}
 	for _, j := range m.resuming {
 		if j.base.Level() >= backends.LevelPBA {
-			keepers = append(keepers, j)
+			all = append(all, j)
 		}
 	}
-	for _, k := range keepers {
-		if k.ageing && m.gained(k, m.now) < m.mayGain(k) {
-			continue // it keeps its lead
-		}
-		for _, s := range m.shapes {
-			if j := s.growing.top(); j != nil && j.base.Level() == k.base.Level() {
-				return m.nextTick(m.now)
-			}
+	return all
+}
+
+// anyGrows tells whether jobs of a level, or at least of a higher one, still gain.
+func (m *Manager) anyGrows(level backends.Level) bool {
+	for _, s := range m.shapes {
+		m.head(s) // moves what has grown by now out of growing
+		if j := s.growing.top(); j != nil && j.base.Level() >= level {
+			return true
 		}
 	}
-	return time.Time{}
+	return false
 }

@@ -21,7 +21,7 @@ func TestSubmitRefuses(t *testing.T) {
 		{backends.Spec{Slots: 3, Hosts: []string{"n2"}}, "these hosts have 2 slots"},
 		{backends.Spec{Slots: 1, Memory: 17 * gib}, "at most 16384 MiB: ask for less"},
 		{backends.Spec{Hosts: []string{"n7"}}, `no host is named "n7": name some of: n1 n2`},
-		{backends.Spec{Queue: "fast"}, `no queue is named "fast": choose one of: normal, low`},
+		{backends.Spec{Queue: "fast"}, `no queue is named "fast": choose one of: normal low`},
 		{backends.Spec{RunLimit: -time.Second}, "run limit"},
 		{backends.Spec{BeginTime: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)}, "year"},
 		{backends.Spec{Priority: 1_000_000}, "no such priority"},
