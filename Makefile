@@ -30,7 +30,7 @@ TESTED = $$($(GO) list ./... | grep -v '/test/kill$$')
 UMASK := umask 022;
 
 .DEFAULT_GOAL := build
-.PHONY: help build test check lint race demo replay laws breaks generate test-kill fuzz clean
+.PHONY: help build test check lint race demo replay laws breaks generate test-kill bench fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -76,6 +76,9 @@ breaks: ## break each law by a small patch: exactly that law must fail
 
 test-kill: build ## kill pba between any two of its calls
 	$(UMASK) $(GO) test -count=1 -timeout=60m -v ./test/kill
+
+bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times)
+	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
 
 generate: ## write what is generated
 	$(GO) generate ./...
