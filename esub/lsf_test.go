@@ -172,8 +172,10 @@ func TestParseModify(t *testing.T) {
 	got, ignored := ParseModify([]byte("# night\nLSB_SUB_QUEUE=\"night\"\r\nLSB_SUB_PROJECT_NAME='chip A'\n\nLSB_SUB_HOLD=Y\n  LSB_SUB_QUEUE = late  \n" +
 		"LSB_SUB_X=\"a\\\"b\"\nLSB_SUB_Y=\"open\nnonsense\nLSB_SUB_Z=\"a\x01b\"\nLSB_SUB_EMPTY=\nLSB_SUB_V=\"x\\\"\n"))
 	want := Params{
-		{Key: "LSB_SUB_QUEUE", Value: "late", Bare: true}, {Key: "LSB_SUB_PROJECT_NAME", Value: "chip A"},
-		{Key: "LSB_SUB_HOLD", Value: "Y", Bare: true}, {Key: "LSB_SUB_EMPTY", Bare: true},
+		{Key: "LSB_SUB_QUEUE", Value: "late", Bare: true},
+		{Key: "LSB_SUB_PROJECT_NAME", Value: "chip A"},
+		{Key: "LSB_SUB_HOLD", Value: "Y", Bare: true},
+		{Key: "LSB_SUB_EMPTY", Bare: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

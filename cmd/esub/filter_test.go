@@ -148,12 +148,19 @@ func TestFilterDecides(t *testing.T) {
 		env    []string
 		want   result
 	}{
-		"unknown project": {esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil,
-			result{modify: lowered, stderr: "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n"}},
-		"R4: the kernel's word on groups": {esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"theirs\"\n", nil,
-			result{modify: lowered, stderr: "esub: -P theirs: you are not in its group theirs: ask to be added, then log in anew; it goes to queue low\n"}},
-		"R12: next in line": {esub.DefaultConfig(), "LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_JOB_DESCRIPTION=\"my run\"\n", []string{"ALLOTMENT_PREEMPT=suspend"},
-			result{modify: "LSB_SUB2_JOB_PRIORITY=3020\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;preempt=suspend; my run\"\n"}},
+		"unknown project": {
+			esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil,
+			result{modify: lowered, stderr: "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n"},
+		},
+		"R4: the kernel's word on groups": {
+			esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"theirs\"\n", nil,
+			result{modify: lowered, stderr: "esub: -P theirs: you are not in its group theirs: ask to be added, then log in anew; it goes to queue low\n"},
+		},
+		"R12: next in line": {
+			esub.DefaultConfig(), "LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_JOB_DESCRIPTION=\"my run\"\n",
+			[]string{"ALLOTMENT_PREEMPT=suspend"},
+			result{modify: "LSB_SUB2_JOB_PRIORITY=3020\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;preempt=suspend; my run\"\n"},
+		},
 		"refused":            {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil, result{code: 97, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
 		"refused, as told":   {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=42"}, result{code: 42, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
 		"refused, told rot":  {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=0"}, result{code: 97, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
