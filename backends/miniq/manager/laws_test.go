@@ -95,6 +95,9 @@ func (w *world) step(e Event) Result {
 
 // count notes which situations the random events led to.
 func (w *world) count() {
+	if len(w.m.resuming) > 0 {
+		w.counts["claimed"]++
+	}
 	free := 0
 	for _, h := range w.m.hosts {
 		free += w.m.room(h).slots
@@ -107,9 +110,6 @@ func (w *world) count() {
 	}
 	if len(w.m.reservers) > 0 {
 		w.counts["reserved"]++
-	}
-	if len(w.m.resuming) > 0 {
-		w.counts["claimed"]++
 	}
 	if !w.m.tickNext.IsZero() {
 		w.counts["overtaking"]++
