@@ -121,8 +121,8 @@ func (s *site) plannedWeeks(o allocOptions) ([]ledger.Week, error) {
 	}
 	horizon := pba.AddWeeks(this, s.PBA.Horizon)
 	if pba.WeeksBetween(first, horizon) < o.weeks-1 {
-		return nil, fmt.Errorf("%d week(s) from %s on end after %s, the last that may be planned (pba.horizon: %d weeks ahead)",
-			o.weeks, first, horizon, s.PBA.Horizon)
+		return nil, fmt.Errorf("%s from %s on: the last week that may be planned is %s (pba.horizon: %d weeks ahead)",
+			count(o.weeks, "week"), first, horizon, s.PBA.Horizon)
 	}
 	var weeks []ledger.Week
 	for i := range o.weeks {

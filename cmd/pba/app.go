@@ -27,6 +27,7 @@ type process struct {
 	openAndStart   func(context.Context, shell.Config) (backends.Backend, error)
 	lookup         lookup
 	executable     func() (string, error)
+	editWait       time.Duration
 }
 
 // lookup asks the system for users and groups.
@@ -39,7 +40,7 @@ func thisProcess() process {
 	return process{
 		stdout: os.Stdout, stderr: os.Stderr, now: time.Now, who: identity,
 		load: shell.Load, open: shell.Open, openAndStart: shell.OpenToSubmit,
-		executable: os.Executable,
+		executable: os.Executable, editWait: editWait,
 		lookup: lookup{
 			user:  func(name string) error { _, err := user.Lookup(name); return err },
 			group: func(name string) error { _, err := user.LookupGroup(name); return err },
@@ -75,8 +76,8 @@ func newApp(p process) *cli.App {
 const editWait = 10 * time.Second
 
 // locked does something while no cycle and no other edit goes on.
-func locked(ctx context.Context, dir string, do func() error) error {
-	unlock, err := pba.Lock(ctx, dir, pba.EditLock, editWait)
+func (p *process) locked(ctx context.Context, dir string, do func() error) error {
+	unlock, err := pba.Lock(ctx, dir, pba.EditLock, p.editWait)
 	if err != nil {
 		return busy(err)
 	}

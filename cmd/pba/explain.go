@@ -93,15 +93,9 @@ type consideredJSON struct {
 // explain asks the planner of a job that the queue shows, and the ledger and the
 // queue of one that has ended.
 func (s *site) explain(ctx context.Context, id backends.ID) (*story, error) {
-	r, err := s.engine(true).Preview(ctx, s.now)
+	e, err := s.explainNow(ctx, id)
 	if err != nil {
 		return nil, err
-	}
-	e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id)
-	if !ok {
-		if e, err = s.remembered(ctx, id); err != nil {
-			return nil, err
-		}
 	}
 	t := newStory(id, &e)
 	if t.Acts, err = s.ledger.Acts(ctx, id, shownActs); err != nil {
@@ -121,6 +115,22 @@ func (s *site) explain(ctx context.Context, id backends.ID) (*story, error) {
 	return t, nil
 }
 
+// explainNow is what the planner says, or the ledger where the queue shows no
+// such job, or can't be reached.
+func (s *site) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {
+	r, err := s.engine(true).Preview(ctx, s.now)
+	if err != nil {
+		if e, known := s.remembered(ctx, id); known == nil {
+			return e, nil
+		}
+		return plan.Explanation{}, err
+	}
+	if e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id); ok {
+		return e, nil
+	}
+	return s.remembered(ctx, id)
+}
+
 var errNobodyKnows = errors.New("neither the queue nor the ledger knows it")
 
 // remembered tells of a job that the picture does not show.
@@ -131,7 +141,7 @@ func (s *site) remembered(ctx context.Context, id backends.ID) (plan.Explanation
 		return e, err
 	}
 	jobs, err := s.backend.Jobs(ctx, []backends.ID{id})
-	if err != nil {
+	if err != nil && ended == nil {
 		return e, err
 	}
 	switch {

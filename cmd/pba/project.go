@@ -125,7 +125,7 @@ func addProject(ctx context.Context, s *site, o projectOptions, out io.Writer) e
 		return s.ledger.AddProject(ctx, s.editor(), ledger.Project{Name: o.name, Group: o.group, Managers: o.managers})
 	})
 	if err != nil {
-		return fmt.Errorf("add project %q: %w", o.name, err)
+		return err
 	}
 	fmt.Fprintf(out, "Project %s is added. Next: pba alloc set %s SLOTS\n", o.name, o.name)
 	return nil
@@ -157,7 +157,7 @@ func setProject(ctx context.Context, s *site, o projectOptions, out io.Writer) e
 		return s.ledger.SetProject(ctx, s.editor(), project)
 	})
 	if err != nil {
-		return fmt.Errorf("change the project: %w", err)
+		return err
 	}
 	fmt.Fprintf(out, "Project %s is changed.\n", o.name)
 	return nil
@@ -168,7 +168,7 @@ func removeProject(ctx context.Context, s *site, o projectOptions, out io.Writer
 		return s.ledger.RemoveProject(ctx, s.editor(), o.name, pba.WeekOf(s.now(), s.zone()))
 	})
 	if err != nil {
-		return fmt.Errorf("remove the project: %w", err)
+		return err
 	}
 	fmt.Fprintf(out, "Project %s is removed.\n", shell.Printable(o.name))
 	return nil

@@ -108,7 +108,7 @@ func missingDirectory(c shell.Config, err error) error {
 
 // oneCycle is one rebalance, while no edit goes on.
 func oneCycle(ctx context.Context, s *site, o rebalanceOptions, out io.Writer) error {
-	return locked(ctx, s.Paths.State, func() error {
+	return s.locked(ctx, s.Paths.State, func() error {
 		r, err := s.engine(false).Cycle(ctx, s.now)
 		if printErr := printCycle(out, &r, o); err == nil && printErr != nil {
 			err = printErr
@@ -242,7 +242,7 @@ func printCycle(out io.Writer, r *pba.Result, o rebalanceOptions) error {
 			if a.Error != "" {
 				reason += " (" + a.Error + ")"
 			}
-			t.Row(a.Verb, a.Job, dash(a.For), dash(a.Host), dash(a.Outcome), reason)
+			t.Row(a.Verb, a.Job, dash(otherThan(a.Job, a.For)), dash(a.Host), dash(a.Outcome), reason)
 		}
 		if err := shell.Print(out, shell.FormatTable, t, nil); err != nil {
 			return err
@@ -255,6 +255,14 @@ func printCycle(out io.Writer, r *pba.Result, o rebalanceOptions) error {
 		fmt.Fprintf(out, "Warning: %s\n", shell.Printable(w))
 	}
 	return nil
+}
+
+// otherThan leaves out what only repeats.
+func otherThan(job, beneficiary string) string {
+	if job == beneficiary {
+		return ""
+	}
+	return beneficiary
 }
 
 func headline(p *planJSON) string {

@@ -25,7 +25,7 @@ func restoreCommand(p process) *cli.Command {
 // restore pauses first: the next cycle would do it all again.
 func restore(ctx context.Context, s *site, verbose bool, out io.Writer) error {
 	var r pba.Result
-	err := locked(ctx, s.Paths.State, func() error {
+	err := s.locked(ctx, s.Paths.State, func() error {
 		if _, err := s.ledger.SetPaused(ctx, s.editor(), true); err != nil {
 			return err
 		}

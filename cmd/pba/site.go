@@ -122,13 +122,16 @@ func (s *site) republish(ctx context.Context) error {
 	}
 	p := s.publisher()
 	standing := p.LastStanding(rules.Policy)
+	if standing.At.IsZero() {
+		standing.At = s.now() // nobody was told anything before
+	}
 	standing.Observe = rules.Observe || rules.Paused
 	return p.Publish(ctx, rules.Policy, standing)
 }
 
 // edit changes the plan: while no cycle goes on, and told to the filter at once.
 func (s *site) edit(ctx context.Context, do func() error) error {
-	return locked(ctx, s.Paths.State, func() error {
+	return s.locked(ctx, s.Paths.State, func() error {
 		if err := do(); err != nil {
 			return err
 		}

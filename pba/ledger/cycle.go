@@ -104,7 +104,14 @@ func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actio
 	if mode == Observe {
 		result = Would
 	}
+	said, err := say(ctx, tx, mode, actions)
+	if err != nil {
+		return err
+	}
 	for i, a := range actions {
+		if said[wouldDo{a.Verb, a.Job, a.For}] {
+			continue
+		}
 		hosts, err := toJSON(a.Hosts)
 		if err != nil {
 			return err
@@ -116,6 +123,55 @@ func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actio
 		}
 	}
 	return nil
+}
+
+// wouldDo is what observe mode says of an action.
+type wouldDo struct {
+	verb plan.Verb
+	job  backends.ID
+	whom backends.ID // its beneficiary
+}
+
+// say tells which actions observe mode has recorded already, and remembers those
+// of this cycle instead.
+func say(ctx context.Context, tx *sql.Tx, mode Mode, actions []plan.Action) (map[wouldDo]bool, error) {
+	said := map[wouldDo]bool{}
+	err := each(ctx, tx, func(rows *sql.Rows) error {
+		var w wouldDo
+		err := rows.Scan(&w.verb, &w.job.Job, &w.job.Index, &w.whom.Job, &w.whom.Index)
+		said[w] = true
+		return err
+	}, `SELECT verb, job, idx, for_job, for_idx FROM would`)
+	if err != nil {
+		return nil, err
+	}
+	now := map[wouldDo]bool{}
+	if mode == Observe {
+		for _, a := range actions {
+			now[wouldDo{a.Verb, a.Job, a.For}] = true
+		}
+	}
+	change := func(statement string, from, without map[wouldDo]bool) error {
+		for w := range from {
+			if without[w] {
+				continue
+			}
+			if _, err := tx.ExecContext(ctx, statement, string(w.verb), w.job.Job, w.job.Index, w.whom.Job, w.whom.Index); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := change(`DELETE FROM would WHERE verb = ? AND job = ? AND idx = ? AND for_job = ? AND for_idx = ?`, said, now); err != nil {
+		return nil, err
+	}
+	if err := change(`INSERT INTO would (verb, job, idx, for_job, for_idx) VALUES (?, ?, ?, ?, ?)`, now, said); err != nil {
+		return nil, err
+	}
+	if mode != Observe {
+		return nil, nil
+	}
+	return said, nil
 }
 
 func storeEnded(ctx context.Context, tx *sql.Tx, ended []Ended) error {

@@ -142,7 +142,7 @@ func projectID(ctx context.Context, q querier, name string) (int64, Project, err
 func (l *Ledger) AddProject(ctx context.Context, by Editor, p Project) error {
 	return l.edit(ctx, "add the project", func(tx *sql.Tx) error {
 		if _, _, err := projectID(ctx, tx, p.Name); err == nil {
-			return ErrProjectExists
+			return fmt.Errorf("%w: %q", ErrProjectExists, p.Name)
 		} else if !errors.Is(err, ErrUnknownProject) {
 			return err
 		}

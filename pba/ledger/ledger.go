@@ -93,7 +93,7 @@ func (l *Ledger) explain(what string, err error) error {
 	}
 	var e sqlite3.Error
 	if errors.As(err, &e) && (e.Code == sqlite3.ErrFull || e.Code == sqlite3.ErrIoErr) {
-		return fmt.Errorf("%s in %s: %w: nothing was changed; free some space there and try again", what, l.path, err)
+		return fmt.Errorf("%s in %s: %w: nothing of it was recorded; free some space there and try again", what, l.path, err)
 	}
 	return fmt.Errorf("%s in %s: %w", what, l.path, err)
 }

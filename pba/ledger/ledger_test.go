@@ -216,6 +216,35 @@ func TestActionsHaveAnAuditRowBeforeAndAfterTheAct(t *testing.T) { // R18, R27
 	}
 }
 
+func TestObserveModeSaysItOnce(t *testing.T) { // R7
+	l := create(t)
+	ctx := context.Background()
+	rank := plan.Action{Verb: plan.Rank, Job: job(1), Reason: "a"}
+	requeue := plan.Action{Verb: plan.Requeue, Job: job(1), For: job(2), Reason: "b"}
+	for _, step := range []struct {
+		mode    Mode
+		actions []plan.Action
+		rows    int
+	}{
+		{Observe, []plan.Action{rank}, 1},
+		{Observe, []plan.Action{rank}, 1},
+		{Observe, []plan.Action{rank, requeue}, 2},
+		{Observe, []plan.Action{requeue}, 2},
+		{Observe, []plan.Action{rank, requeue}, 3}, // it came back
+		{Live, []plan.Action{rank}, 4},
+		{Live, []plan.Action{rank}, 5},
+		{Observe, []plan.Action{rank}, 6},
+	} {
+		if _, err := l.Intend(ctx, Cycle{Mode: step.mode}, plan.Plan{Actions: step.actions}); err != nil {
+			t.Fatal(err)
+		}
+		acts, err := l.Acts(ctx, job(1), 100)
+		if err != nil || len(acts) != step.rows {
+			t.Errorf("%d audit rows, %v; want %d: %+v", len(acts), err, step.rows, acts)
+		}
+	}
+}
+
 func TestEndedJobsStay(t *testing.T) {
 	l := create(t)
 	ctx := context.Background()

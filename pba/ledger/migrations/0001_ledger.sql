@@ -150,6 +150,16 @@ CREATE TABLE action (
 CREATE UNIQUE INDEX action_order ON action (cycle, ord);
 CREATE INDEX action_job ON action (job, idx);
 
+-- What observe mode said last that it would do: it says so once, not each cycle.
+CREATE TABLE would (
+    verb    TEXT NOT NULL,
+    job     INTEGER NOT NULL,
+    idx     INTEGER NOT NULL,
+    for_job INTEGER NOT NULL,
+    for_idx INTEGER NOT NULL,
+    PRIMARY KEY (verb, job, idx, for_job, for_idx)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE ended_job (
     job       INTEGER NOT NULL,
     idx       INTEGER NOT NULL,

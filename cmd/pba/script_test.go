@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"pba": main})
+}
+
+// build makes the other programs that the scripts run.
+func build(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../asub", "../esub", "../miniqd", "../miniq-keeper")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, text)
+	}
+	for _, name := range []string{"ajobs", "akill"} {
+		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestScripts types command lines at pba and a real miniqd. In the scripts
+//
+//	exits CODE PATTERN PROGRAM ARG...    runs it: that exit code, and one line on stderr that matches
+//	until PATTERN PROGRAM ARG...         runs it again and again until its output matches
+//	sql STATEMENT                        changes the ledger by hand
+//	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that he is not in
+//	user NAME                            sets a variable to this user's name
+//	chown UID FILE                       gives a file to somebody else (root only)
+func TestScripts(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	programs := build(t)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			home := filepath.Join(e.WorkDir, "home")
+			if err := os.Mkdir(home, 0o700); err != nil {
+				return err
+			}
+			e.Setenv("PATH", e.Getenv("PATH")+":"+programs)
+			e.Setenv("ALLOTMENT_HOME", home)
+			e.Setenv("TZ", "UTC")
+			now := time.Now()
+			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "HORIZON": 12, "BEYOND": 13} {
+				e.Setenv(name, pba.AddWeeks(pba.WeekOf(now, time.UTC), weeks).String())
+			}
+			e.Defer(func() { stopQueue(t, programs, e.Vars) })
+			return nil
+		},
+		Condition: func(name string) (bool, error) { return name == "root" && os.Getuid() == 0, nil },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits, "until": until, "sql": changeLedger, "group": groupVariable, "user": userVariable, "chown": chown,
+		},
+	})
+}
+
+func stopQueue(t *testing.T, programs string, env []string) {
+	for _, words := range [][]string{{"akill", "-u", "all", "0"}, {"miniqd", "stop"}} {
+		cmd := exec.Command(filepath.Join(programs, words[0]), words[1:]...)
+		cmd.Env = env
+		_ = cmd.Run() // most scripts have no queue
+	}
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: exits CODE PATTERN PROGRAM ARG...")
+	}
+	err := ts.Exec(args[2], args[3:]...)
+	code := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s: %s", code, args[0], ts.ReadFile("stderr"))
+	}
+	text := ts.ReadFile("stderr")
+	if strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "pba: ") || !regexp.MustCompile(args[1]).MatchString(text) {
+		ts.Fatalf("stderr %q, want one line that matches %q", text, args[1])
+	}
+}
+
+// awaitTime is how long a script waits for something to happen.
+const awaitTime = 30 * time.Second
+
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until PATTERN PROGRAM ARG...")
+	}
+	want := regexp.MustCompile("(?m)" + args[0])
+	var last string
+	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		_ = ts.Exec(args[1], args[2:]...)
+		if last = ts.ReadFile("stdout") + ts.ReadFile("stderr"); want.MatchString(last) {
+			return
+		}
+	}
+	ts.Fatalf("%q did not come within %v: %s", args[0], awaitTime, last)
+}
+
+func changeLedger(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: sql STATEMENT")
+	}
+	db, err := sql.Open("sqlite3", filepath.Join(ts.Getenv("ALLOTMENT_HOME"), "ledger.db"))
+	ts.Check(err)
+	_, err = db.Exec(args[0])
+	ts.Check(errors.Join(err, db.Close()))
+}
+
+func groupVariable(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: group FIRST|OTHER NAME")
+	}
+	mine, other, err := someGroups()
+	ts.Check(err)
+	if args[0] == "OTHER" {
+		mine = other
+	}
+	ts.Setenv(args[1], mine)
+}
+
+func userVariable(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: user NAME")
+	}
+	u, err := user.Current()
+	ts.Check(err)
+	ts.Setenv(args[0], u.Username)
+}
+
+func chown(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: chown UID FILE")
+	}
+	uid, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ts.Check(os.Chown(ts.MkAbs(args[1]), uid, -1))
+}
+
+// TestEditWaitsForTheLockAndGivesUp: a cycle that hangs keeps nobody for ever.
+func TestEditWaitsForTheLockAndGivesUp(t *testing.T) {
+	p := thisProcess()
+	p.editWait = 20 * time.Millisecond
+	dir := t.TempDir()
+	unlock, err := pba.Lock(context.Background(), dir, pba.EditLock, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := false
+	do := func() error { done = true; return nil }
+	var exit *shell.ExitError
+	if err := p.locked(context.Background(), dir, do); !errors.As(err, &exit) || exit.Code != shell.ExitTryAgain || done {
+		t.Errorf("a lock that is held: %v, done %v", err, done)
+	}
+	unlock()
+	if err := p.locked(context.Background(), dir, do); err != nil || !done {
+		t.Errorf("a lock that is free: %v, done %v", err, done)
+	}
+}
