@@ -108,7 +108,7 @@ func (f *filter) decideOnce(paths home.Paths, parmFile string) (esub.Decision, e
 	if err != nil {
 		return esub.Decision{}, err
 	}
-	defer snapshot.Close()
+	defer func() { _ = snapshot.Close() }()
 	info, err := snapshot.Stat()
 	if err != nil {
 		return esub.Decision{}, fmt.Errorf("read policy snapshot: %w", err)
@@ -137,7 +137,7 @@ func readGeneration(paths home.Paths) (esub.Generation, error) {
 	if err != nil {
 		return esub.Generation{}, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	data, err := readAll(file, esub.MaxGeneration)
 	if err != nil {
 		return esub.Generation{}, fmt.Errorf("read generation file: %w", err)
@@ -195,7 +195,7 @@ func (f *filter) modify(changes esub.Params) (err error) {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { err = errors.Join(err, file.Close()) }()
 	info, err := file.Stat()
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func readFile(path string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ import (
 
 // ErrRejected is a job that the filter refused; why, it has told the user
 // itself. The words are bsub's.
-var ErrRejected = errors.New("Request aborted by esub. Job not submitted.") //nolint:staticcheck // the very words that scripts look for
+var ErrRejected = errors.New("Request aborted by esub. Job not submitted.") //nolint:staticcheck,revive // the very words that scripts look for
 
 // abortValue is the exit status by which a filter rejects a job.
 const abortValue = 97
