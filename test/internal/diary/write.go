@@ -1,0 +1,107 @@
+// Package diary is a job that works and writes down what it sees, and the reading
+// of it. What happened on a farm is judged by these files and not by the queue's
+// or the engine's own books.
+package diary
+
+import (
+	"bytes"
+	"compress/flate"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+)
+
+// Step is the time between two lines of a job that runs.
+const Step = 100 * time.Millisecond
+
+// Keep is the job: until so much wall time has passed since its own start it
+// works in short bursts, or only waits, and writes a line every Step.
+func Keep(path string, duration time.Duration, work bool) (err error) {
+	start := time.Now()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	host, _, _ := bytes.Cut([]byte(os.Getenv("LSB_HOSTS")), []byte(" "))
+	_, err = fmt.Fprintf(f, "start %d %d %s %s\n", start.UnixNano(), os.Getpid(), orDash(string(host)), orDash(os.Getenv("ALLOTMENT_REQUEUES")))
+	if err != nil {
+		return err
+	}
+	w := &worker{}
+	if work {
+		w = newWorker()
+	}
+	for next := start.Add(Step); ; next = next.Add(Step) {
+		if work {
+			if err := w.block(); err != nil {
+				return err
+			}
+		}
+		end := start.Add(duration)
+		if !next.Before(end) {
+			time.Sleep(time.Until(end))
+			break
+		}
+		now := time.Now()
+		if late := now.Sub(next); late > Step { // it was stopped, or the machine is busy: no line is made up for
+			next = now
+		}
+		time.Sleep(time.Until(next))
+		if _, err := fmt.Fprintf(f, "at %d\n", time.Now().UnixNano()); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(f, "end %d %d %x\n", time.Now().UnixNano(), w.blocks, w.sum[:4])
+	return err
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// worker compresses and hashes what it makes up, one block after another.
+type worker struct {
+	blocks int
+	sum    [sha256.Size]byte
+	text   []byte
+	out    *flate.Writer
+}
+
+// blockSize takes about a fiftieth of a Step on a slow core: sixteen jobs leave
+// two cores time for those who are measured.
+const blockSize = 16 << 10
+
+func newWorker() *worker {
+	out, err := flate.NewWriter(io.Discard, flate.DefaultCompression)
+	if err != nil {
+		panic(err) // the level is a constant
+	}
+	return &worker{text: make([]byte, blockSize), out: out}
+}
+
+func (w *worker) block() error {
+	random := rand.New(rand.NewPCG(uint64(w.blocks), 1))
+	for i := range w.text {
+		w.text[i] = "acgt \n"[random.IntN(6)]
+	}
+	hash := sha256.New()
+	_, _ = hash.Write(w.sum[:]) // a hash never fails
+	w.out.Reset(hash)
+	if _, err := w.out.Write(w.text); err != nil {
+		return err
+	}
+	if err := w.out.Close(); err != nil {
+		return err
+	}
+	hash.Sum(w.sum[:0])
+	w.blocks++
+	return nil
+}

@@ -1,0 +1,195 @@
+// Package farm is a throw-away farm for the programs that check the whole: the
+// real programs on a bundled queue of their own, in a directory of their own, of
+// which nothing is left in the end.
+package farm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// Options of a farm.
+type Options struct {
+	Programs string // the directory that `make build` fills
+	Config   string // the config file
+}
+
+// Farm is a running queue with its directory.
+type Farm struct {
+	Home     string // ALLOTMENT_HOME
+	programs string
+	env      []string
+}
+
+// commandTime is how long one command may take. None needs a tenth of it, even
+// on a machine that is busy with something else.
+const commandTime = 30 * time.Second
+
+// maxHome is the longest directory in which the queue's socket still is one.
+const maxHome = 80
+
+// Start makes the directory and the config file and starts miniqd. The caller
+// closes the farm, however things go.
+func Start(ctx context.Context, o Options) (*Farm, error) {
+	programs, err := filepath.Abs(o.Programs)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(programs, "miniqd")); err != nil {
+		return nil, fmt.Errorf("find the programs: %w: run make build first", err)
+	}
+	dir, err := os.MkdirTemp("", "allotment-")
+	if err == nil && len(dir) > maxHome {
+		_ = os.Remove(dir)
+		dir, err = os.MkdirTemp("/tmp", "allotment-")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the farm: %w", err)
+	}
+	f := &Farm{Home: dir, programs: programs, env: environment(dir, programs)}
+	err = os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(o.Config), 0o600)
+	if err == nil {
+		_, err = f.Run(ctx, "miniqd")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// environment is ours, with nothing in it that means another farm.
+func environment(home, programs string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "ALLOTMENT_") && !strings.HasPrefix(e, "LSB_") && !strings.HasPrefix(e, "PATH=") {
+			env = append(env, e)
+		}
+	}
+	return append(env, "ALLOTMENT_HOME="+home, "PATH="+programs+":"+os.Getenv("PATH"))
+}
+
+// Run runs one of the programs and returns what it wrote on stdout.
+func (f *Farm) Run(ctx context.Context, program string, args ...string) (string, error) {
+	return f.RunWith(ctx, nil, program, args...)
+}
+
+// RunWith is Run with more in the environment, KEY=value.
+func (f *Farm) RunWith(ctx context.Context, env []string, program string, args ...string) (string, error) {
+	out, err := command.Run(ctx, command.Command{
+		Argv: append([]string{filepath.Join(f.programs, program)}, args...),
+		Env:  append(f.env[:len(f.env):len(f.env)], env...), Dir: f.Home, Timeout: commandTime,
+	})
+	return string(out), err
+}
+
+// Background is one of the programs, to be started beside what else happens. It
+// is asked to end when the context does, and killed if it doesn't.
+func (f *Farm) Background(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, program), args...)
+	cmd.Env, cmd.Dir = append(f.env[:len(f.env):len(f.env)], "LC_ALL=C"), f.Home
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who then end it
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// Submitted reads the number of the job from what asub printed.
+func Submitted(line string) (int64, error) {
+	_, rest, ok := strings.Cut(line, "Job <")
+	number, _, end := strings.Cut(rest, ">")
+	id, err := strconv.ParseInt(number, 10, 64)
+	if !ok || !end || err != nil {
+		return 0, fmt.Errorf("read what asub printed: no job number in %q", line)
+	}
+	return id, nil
+}
+
+// Log is the end of what miniqd said, for when things went wrong.
+func (f *Farm) Log() string {
+	const most = 2000
+	data, err := os.ReadFile(filepath.Join(f.Home, "miniq", "miniqd.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-most):])
+}
+
+// Close kills the jobs, stops the queue and removes the directory. Processes that
+// are left after that are killed too; that there were any is an error.
+func (f *Farm) Close() error {
+	_, err := f.Run(context.Background(), "miniqd", "stop", "--kill")
+	left := f.left()
+	for deadline := time.Now().Add(3 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = f.left() {
+		time.Sleep(20 * time.Millisecond) // who is not our child tells nobody of its end
+	}
+	if len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("left behind, and killed now: %s", strings.Join(left, "; ")), f.killAll())
+	}
+	return errors.Join(err, os.RemoveAll(f.Home))
+}
+
+func (f *Farm) killAll() error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		pids := f.processes()
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v can't be killed", pids)
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// left are the farm's processes with their command lines.
+func (f *Farm) left() []string {
+	var all []string
+	for _, pid := range f.processes() {
+		line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+		if err == nil && len(line) > 0 {
+			all = append(all, fmt.Sprintf("%d %s", pid, bytes.TrimSpace(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))))
+		}
+	}
+	return all
+}
+
+// processes finds all that were started with this farm's directory in their
+// environment: the daemon, its nodes and keepers, the jobs.
+func (f *Farm) processes() []int {
+	mine := []byte("ALLOTMENT_HOME=" + f.Home)
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err != nil {
+			continue // another user's, or gone
+		}
+		for entry := range bytes.SplitSeq(env, []byte{0}) {
+			if bytes.Equal(entry, mine) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}
