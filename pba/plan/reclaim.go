@@ -56,29 +56,45 @@ func (v *view) due(j *job) bool {
 	return j.mem.Clock+v.policy.Cycle/20 >= v.policy.PendingThreshold
 }
 
-// promiseOpen sets aside what open reclaims have freed, or are about to, for
-// their beneficiaries.
+// promiseOpen counts what is on its way as free, and sets aside what open
+// reclaims have freed, or are about to, for their beneficiaries. Victims that a
+// closed reclaim left on their way out leave their slots to whom they suit.
 func (v *view) promiseOpen() {
+	for _, j := range v.jobs {
+		if j.leaving {
+			v.leaves(j)
+		}
+	}
 	for i := range v.plan.Memory.Reclaims {
 		r := &v.plan.Memory.Reclaims[i]
 		b := v.byID[r.Beneficiary]
 		if !r.Phase.Open() || b == nil {
 			continue
 		}
+		for _, victim := range r.Victims {
+			if j := v.byID[victim.ID]; j != nil && victim.Fate == Intended && !j.leaving {
+				v.leaves(j)
+			}
+		}
 		for _, p := range r.Hosts {
-			h := v.byName[p.Host]
-			if h == nil {
-				continue
+			if h := v.byName[p.Host]; h != nil {
+				v.promise(b, []backends.Placement{p})
 			}
-			coming, memory := 0, int64(0)
-			for _, victim := range r.Victims {
-				if j := v.byID[victim.ID]; j != nil && (j.leaving || victim.Fate == Intended) {
-					coming += slotsOn(j, p.Host)
-					memory += perSlot(j.Job) * int64(slotsOn(j, p.Host))
-				}
-			}
-			h.free -= max(0, p.Slots-coming)
-			h.freeMem -= max(0, perSlot(b.Job)*int64(p.Slots)-memory)
+		}
+	}
+}
+
+// leaves books what a job will leave that is being taken back.
+func (v *view) leaves(j *job) {
+	for _, p := range j.Hosts {
+		h := v.byName[p.Host]
+		if h == nil {
+			continue
+		}
+		h.free += p.Slots
+		h.changed++
+		if j.tag.Preempt != backends.PreemptSuspend {
+			h.freeMem += perSlot(j.Job) * int64(p.Slots)
 		}
 	}
 }
@@ -513,14 +529,7 @@ func (v *view) dropVictims(victims []*job) {
 // promiseTaken books what the victims will leave and the beneficiary will take.
 func (v *view) promiseTaken(b *job, set *candidate) {
 	for _, j := range set.victims {
-		for _, p := range j.Hosts {
-			h := v.byName[p.Host]
-			h.free += p.Slots
-			h.changed++
-			if j.tag.Preempt != backends.PreemptSuspend {
-				h.freeMem += perSlot(j.Job) * int64(p.Slots)
-			}
-		}
+		v.leaves(j)
 	}
 	v.promise(b, set.hosts)
 }
