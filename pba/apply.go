@@ -46,16 +46,24 @@ func (a *applier) run() error {
 	actions := a.plan.Actions
 	for i := 0; i < len(actions); {
 		if err := a.overdue(); err != nil {
-			return errors.Join(err, a.leaveOut(i, err))
+			return firstOf(err, a.leaveOut(i, err))
 		}
 		n := together(actions[i:])
 		err := a.do(i, n)
 		i += n
 		if err != nil {
-			return errors.Join(err, a.leaveOut(i, err))
+			return firstOf(err, a.leaveOut(i, err))
 		}
 	}
 	return a.flush()
+}
+
+// firstOf is the error that came first: what follows from it says nothing new.
+func firstOf(err, later error) error {
+	if err != nil {
+		return err
+	}
+	return later
 }
 
 // reserve is what must be left of the cycle's time to begin another act.

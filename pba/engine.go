@@ -57,6 +57,8 @@ type Result struct {
 	Plan     plan.Plan
 	Outcomes []ledger.Outcome // one for each action that was tried or left out, in the plan's order
 	Note     string           // why nothing was planned, or what stopped the cycle
+
+	seen time.Time // when the picture came, by this machine's clock
 }
 
 // Failed is the first action that the queue refused, as an error; nil if none.
@@ -89,10 +91,12 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	if err != nil {
 		return r, err
 	}
-	if r.Note != "" {
+	if r.Rules.Paused {
 		return r, e.publish(ctx, &r, now)
 	}
-	seen := now()
+	if r.Note != "" {
+		return r, nil
+	}
 
 	// 2. Plan.
 	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
@@ -103,7 +107,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 		cycle.Mode = ledger.Observe
 		r.Plan.Memory = observed(r.State.Memory, r.Plan.Memory)
 	}
-	if err := e.carryOut(ctx, &r, cycle, now, seen); err != nil {
+	if err := e.carryOut(ctx, &r, cycle, now); err != nil {
 		return r, err
 	}
 
@@ -116,7 +120,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, error) {
 	r, err := e.observe(ctx, now)
 	if err == nil && r.State.Farm == nil {
-		err = e.look(ctx, &r)
+		err = e.look(ctx, &r, now)
 	}
 	if err != nil {
 		return r, err
@@ -133,7 +137,7 @@ func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, err
 		return r, err
 	}
 	if r.State.Farm == nil {
-		if err := e.look(ctx, &r); err != nil {
+		if err := e.look(ctx, &r, now); err != nil {
 			return r, err
 		}
 	}
@@ -141,9 +145,8 @@ func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, err
 		return r, fmt.Errorf("%s: %w", r.Note, backends.ErrUnreachable)
 	}
 	r.Note = ""
-	seen := now()
 	r.Plan = plan.Restore(r.State, r.State.Farm.At)
-	if err := e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now, seen); err != nil {
+	if err := e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now); err != nil {
 		return r, err
 	}
 	return r, e.publish(ctx, &r, now)
@@ -166,7 +169,7 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time) (Result, err
 		r.Note = "paused: `pba resume` lets it go on"
 		return r, nil
 	}
-	if err := e.look(ctx, &r); err != nil {
+	if err := e.look(ctx, &r, now); err != nil {
 		return r, err
 	}
 	if r.stale() {
@@ -182,13 +185,14 @@ func clock(t time.Time) string { return t.Local().Format("15:04:05.000") }
 func (r *Result) stale() bool { return r.State.Farm.At.Before(r.State.Memory.LastAction) }
 
 // look takes the picture of the queue and looks up whom it shows.
-func (e *Engine) look(ctx context.Context, r *Result) error {
+func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) error {
 	timed, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	farm, err := e.Backend.Farm(timed, r.State.Memory.EndedSince)
 	if err != nil {
 		return unreachable(ctx, fmt.Errorf("look at the queue: %w", err))
 	}
+	r.seen = now()
 	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities()
 	if e.Groups == nil {
 		return nil
@@ -244,8 +248,8 @@ func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.C
 }
 
 // carryOut records what is intended, does it, and records what came of it.
-func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now func() time.Time, seen time.Time) error {
-	queueTime := func() time.Time { return r.State.Farm.At.Add(now().Sub(seen)) }
+func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now func() time.Time) error {
+	queueTime := func() time.Time { return r.State.Farm.At.Add(now().Sub(r.seen)) }
 	acts := c.Mode != ledger.Observe
 	if acts && len(r.Plan.Actions) > 0 {
 		// Should we die before an outcome is on disk, the next cycle must not
@@ -269,7 +273,7 @@ func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now fu
 		}
 	}
 	if err := e.Ledger.Finish(context.WithoutCancel(ctx), id, now(), r.Note); err != nil {
-		return errors.Join(stopped, err)
+		return firstOf(stopped, err)
 	}
 	return stopped
 }

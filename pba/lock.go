@@ -39,20 +39,18 @@ func Lock(ctx context.Context, dir, name string, wait time.Duration) (unlock fun
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return func() { _ = f.Close() }, nil // that unlocks it
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
 		}
 		select {
 		case <-again.C:
 		case <-timed.Done():
-			f.Close()
 			if ctx.Err() != nil {
-				return nil, ctx.Err()
+				return nil, errors.Join(ctx.Err(), f.Close())
 			}
-			return nil, fmt.Errorf("%w %s for more than %v", ErrBusy, path, wait)
+			return nil, errors.Join(fmt.Errorf("%w %s for more than %v", ErrBusy, path, wait), f.Close())
 		}
 	}
 }

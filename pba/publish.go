@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -143,10 +144,8 @@ func readOwn(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	var b bytes.Buffer
-	_, err = b.ReadFrom(f)
-	return b.Bytes(), err
+	content, err := io.ReadAll(f)
+	return content, errors.Join(err, f.Close())
 }
 
 // writeTemp writes a file beside its final name, readable by everybody, on disk

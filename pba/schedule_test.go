@@ -63,7 +63,7 @@ func TestServiceGoesOnUntilItIsStopped(t *testing.T) {
 			n++
 			return true, away
 		})
-		if n != 24*180+1 || err != away {
+		if n != 24*180+1 || !errors.Is(err, away) {
 			t.Errorf("%d cycles in a day, %v", n, err)
 		}
 	})
@@ -72,7 +72,7 @@ func TestServiceGoesOnUntilItIsStopped(t *testing.T) {
 func TestCycleMayEndTheService(t *testing.T) {
 	broken := errors.New("broken")
 	err := Schedule{Every: time.Hour}.Run(context.Background(), time.Now(), func(context.Context) (bool, error) { return false, broken })
-	if err != broken {
+	if !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
 }

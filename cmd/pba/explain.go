@@ -55,8 +55,8 @@ type story struct {
 	State      backends.State   `json:"state"`
 	Slots      int              `json:"slots"`
 	Submitted  time.Time        `json:"submitted"`
-	Started    time.Time        `json:"started"`
-	Finished   time.Time        `json:"finished"`
+	Started    time.Time        `json:"started,omitzero"`
+	Finished   time.Time        `json:"finished,omitzero"`
 	ExitCode   int              `json:"exit_code"`
 	Class      string           `json:"class"`
 	Pool       string           `json:"pool,omitempty"`
@@ -68,13 +68,20 @@ type story struct {
 	Threshold  float64          `json:"pending_threshold_seconds"`
 	Spared     string           `json:"spared,omitempty"`
 	Tests      []testJSON       `json:"tests"`
-	History    []plan.Point     `json:"priority_history"`
+	History    []pointJSON      `json:"priority_history"`
 	Reclaims   []reclaimJSON    `json:"reclaims"`
 	Skipped    []string         `json:"skipped"`
 	Considered []consideredJSON `json:"considered"`
 	Acts       []ledger.Act     `json:"acts"`
 	victimOf   []plan.Reclaim
 	ended      bool
+}
+
+type pointJSON struct {
+	At       time.Time `json:"at"`
+	Priority int       `json:"priority"`
+	Band     string    `json:"band"`
+	Why      string    `json:"why"`
 }
 
 type testJSON struct {
@@ -177,8 +184,11 @@ func newStory(id backends.ID, e *plan.Explanation) *story {
 		Class: e.Class, Pool: e.Pool, Place: e.Place, Reason: j.Reason,
 		Priority: priority.Value(), Band: priority.Level().String(),
 		Waited: e.Clock.Seconds(), Threshold: e.Threshold.Seconds(), Spared: e.Spared,
-		Tests: []testJSON{}, History: append([]plan.Point{}, e.History...), Reclaims: []reclaimJSON{},
+		Tests: []testJSON{}, History: []pointJSON{}, Reclaims: []reclaimJSON{},
 		Skipped: append([]string{}, e.Skipped...), Considered: []consideredJSON{}, ended: j.State.Ended(),
+	}
+	for _, p := range e.History {
+		t.History = append(t.History, pointJSON{p.At, p.Priority.Value(), p.Priority.Level().String(), p.Why})
 	}
 	for _, x := range e.Tests {
 		t.Tests = append(t.Tests, testJSON(x))
@@ -205,7 +215,7 @@ func printStory(out io.Writer, t *story) {
 		line("Priority %d in the band %s.", t.Priority, t.Band)
 	}
 	for _, p := range t.History {
-		line("  %s  %d (%s): %s", p.At.Local().Format("15:04:05"), p.Priority.Value(), p.Priority.Level(), p.Why)
+		line("  %s  %d (%s): %s", p.At.Local().Format("15:04:05"), p.Priority, p.Band, p.Why)
 	}
 	if t.Waited > 0 || t.Class == "pba" && t.State == backends.Pending {
 		line("Clock: it has waited %v within its pool; slots are taken back for it after %v.", seconds(t.Waited), seconds(t.Threshold))
@@ -303,5 +313,5 @@ func orText(text, other string) string {
 }
 
 func seconds(s float64) time.Duration {
-	return (time.Duration(s * float64(time.Second))).Round(time.Second)
+	return time.Duration(s * float64(time.Second)).Round(time.Second)
 }

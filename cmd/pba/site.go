@@ -60,8 +60,6 @@ func withSite(ctx context.Context, p process, open opener, do func(*site) error)
 
 func (s *site) zone() *time.Location { return s.Timezone.Location() }
 
-func (s *site) every() time.Duration { return time.Duration(s.PBA.Every) }
-
 // editor is who edits, and when.
 func (s *site) editor() ledger.Editor { return ledger.Editor{Who: s.who(), At: s.now()} }
 

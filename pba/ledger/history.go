@@ -22,7 +22,7 @@ type Act struct {
 	Job      backends.ID       `json:"job"`
 	For      backends.ID       `json:"for"`
 	Reclaim  int64             `json:"reclaim,omitempty"`
-	Priority backends.Priority `json:"priority,omitempty"`
+	Priority backends.Priority `json:"-"`
 	Reason   string            `json:"reason"`
 	Outcome  Result            `json:"outcome"`
 	Error    string            `json:"error,omitempty"`
@@ -167,7 +167,7 @@ type CycleRecord struct {
 	Mode     Mode      `json:"mode"`
 	Started  time.Time `json:"started"`
 	Snapshot time.Time `json:"snapshot"`
-	Finished time.Time `json:"finished"` // zero: it never came to its end
+	Finished time.Time `json:"finished,omitzero"` // zero: it never came to its end
 	Actions  int       `json:"actions"`
 	Skipped  int       `json:"skipped"`
 	Note     string    `json:"note,omitempty"`

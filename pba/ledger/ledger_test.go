@@ -375,7 +375,7 @@ func TestPlanEdits(t *testing.T) {
 		}
 		return nil
 	})
-	if err != refuse || fmt.Sprint(seen) != "[2026-W48 2 5 2026-W49 0 5]" {
+	if !errors.Is(err, refuse) || fmt.Sprint(seen) != "[2026-W48 2 5 2026-W49 0 5]" {
 		t.Errorf("refusal %v after %v", err, seen)
 	}
 	_, pools, err := l.InForce(ctx, w48)
