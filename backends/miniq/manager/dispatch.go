@@ -205,6 +205,10 @@ func (r *round) keepHosts(j *job) {
 		if h == nil {
 			continue
 		}
+		key, empty := &j.shape.key, r.emptied(h)
+		if n := key.capacity(&empty); n == 0 || key.oneHost && n < key.slots {
+			continue // no use to it: a suspended job there would wait for it, and it for that job
+		}
 		room := &r.rooms[h.index]
 		r.total -= room.slots
 		room.slots, room.whole = 0, false

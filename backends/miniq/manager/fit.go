@@ -19,6 +19,7 @@ type host struct {
 
 	used      int   // slots of running jobs
 	usedMem   int64 // of running and suspended jobs
+	runMem    int64 // of running ones alone
 	runs      int   // live ones
 	exclusive int   // running exclusive jobs
 }
@@ -60,6 +61,17 @@ func (m *Manager) empty(h *host) room {
 	r := room{slots: h.slots, open: true, whole: true, memory: math.MaxInt64}
 	if m.managed(h) {
 		r.memory = h.memory
+	}
+	return r
+}
+
+// emptied is what a host would offer if all that runs there were gone. What is
+// suspended there keeps its memory, and may be waiting for the very slots that
+// somebody reserves.
+func (m *Manager) emptied(h *host) room {
+	r := m.empty(h)
+	if m.managed(h) {
+		r.memory = max(0, r.memory-(h.usedMem-h.runMem))
 	}
 	return r
 }
@@ -140,6 +152,7 @@ func (m *Manager) occupy(j *job) {
 	for _, p := range j.hosts {
 		h := m.byName[p.Host]
 		h.used += p.Slots
+		h.runMem += j.work.perSlot * int64(p.Slots)
 		if j.work.spec.Exclusive {
 			h.exclusive++
 		}
@@ -151,6 +164,7 @@ func (m *Manager) vacate(j *job) {
 	for _, p := range j.hosts {
 		h := m.byName[p.Host]
 		h.used -= p.Slots
+		h.runMem -= j.work.perSlot * int64(p.Slots)
 		if j.work.spec.Exclusive {
 			h.exclusive--
 		}

@@ -33,7 +33,7 @@ func (r *round) stillGood(s *shape) bool {
 		if h == nil || h.down || h.closed {
 			return false
 		}
-		empty := r.empty(h)
+		empty := r.emptied(h)
 		if s.key.capacity(&empty) < p.Slots {
 			return false
 		}
@@ -125,7 +125,7 @@ func (r *round) mostFree(s *shape) []backends.Placement {
 		if h.down || h.closed {
 			return 0
 		}
-		empty := r.empty(h)
+		empty := r.emptied(h)
 		return s.key.capacity(&empty)
 	}
 	hosts := slices.Clone(allowed)
