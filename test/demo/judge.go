@@ -1,0 +1,290 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// check is one thing that had to be so, and what the diaries say.
+type check struct {
+	what  string
+	ok    bool
+	found string
+}
+
+// stop is a job that was taken off its slot before its end.
+type stop struct {
+	job     *actor
+	host    string
+	at      time.Time // its last line before
+	suspend bool      // it went on later, in the same process
+}
+
+// evidence is what the jobs wrote, put together.
+type evidence struct {
+	a, b  []*actor
+	stops []stop // in order of time
+}
+
+func gather(a, b []*actor) *evidence {
+	e := &evidence{a: a, b: b}
+	for _, j := range e.all() {
+		for i, r := range j.Runs {
+			for k := range len(r.Stretches) - 1 {
+				e.stops = append(e.stops, stop{job: j, host: r.Host, at: r.Stretches[k].To, suspend: true})
+			}
+			if r.End.IsZero() && i < len(j.Runs)-1 {
+				e.stops = append(e.stops, stop{job: j, host: r.Host, at: r.Last})
+			}
+		}
+	}
+	slices.SortStableFunc(e.stops, func(x, y stop) int { return x.at.Compare(y.at) })
+	return e
+}
+
+func (e *evidence) all() []*actor { return append(e.a[:len(e.a):len(e.a)], e.b...) }
+
+// judge says whether everything was as promised, by the diaries alone.
+func (e *evidence) judge() []check {
+	return []check{e.inTime(), e.beforeEndsOfB(), e.exactlyTheNeed(), e.suspended(), e.endedOnce(), e.numbered(), e.neverOverfilled()}
+}
+
+// inTime: R14's promise. The time to free the slots runs from the moment when the
+// first of those that had to go wrote its last line.
+func (e *evidence) inTime() check {
+	const promised = threshold + 2*cycle
+	c := check{what: fmt.Sprintf("A's %d jobs ran within threshold %v + 2 cycles of %v (+ freeing)", len(e.a), threshold, cycle), ok: len(e.stops) > 0}
+	if !c.ok {
+		c.found = "no slot was freed for them"
+		return c
+	}
+	var longest, freeing time.Duration
+	for _, j := range e.a {
+		if len(j.Runs) == 0 {
+			c.ok = false
+			c.found = j.Name + " never ran"
+			return c
+		}
+		longest = max(longest, e.stops[0].at.Sub(j.submitted))
+		freeing = max(freeing, j.First().Sub(e.stops[0].at))
+	}
+	c.ok = longest <= promised
+	c.found = fmt.Sprintf("slots were taken after at most %s, free and in use %s later", seconds(longest), seconds(freeing))
+	return c
+}
+
+func (e *evidence) beforeEndsOfB() check {
+	var last, end time.Time
+	for _, j := range e.a {
+		if j.First().IsZero() || j.First().After(last) {
+			last = j.First()
+		}
+	}
+	for _, j := range e.b {
+		if at := endOf(j); !at.IsZero() && (end.IsZero() || at.Before(end)) {
+			end = at
+		}
+	}
+	c := check{what: "they ran before any job of B ended by itself", ok: !last.IsZero() && !end.IsZero() && last.Before(end)}
+	c.found = fmt.Sprintf("A's last start %s before B's first end", seconds(end.Sub(last)))
+	if last.After(end) {
+		c.found = fmt.Sprintf("A's last start %s after B's first end", seconds(last.Sub(end)))
+	}
+	return c
+}
+
+func endOf(j *actor) time.Time {
+	if !j.Ended() {
+		return time.Time{}
+	}
+	return j.Runs[len(j.Runs)-1].End
+}
+
+// exactlyTheNeed: what was free already is not taken back, and nobody goes for nothing.
+func (e *evidence) exactlyTheNeed() check {
+	free := nodes * slots
+	if len(e.a) > 0 {
+		for _, j := range e.b {
+			if !j.First().IsZero() && j.First().Before(e.a[0].submitted) {
+				free--
+			}
+		}
+	}
+	need := max(0, len(e.a)-free)
+	var requeued, suspended, ofA int
+	for _, s := range e.stops {
+		switch {
+		case slices.Contains(e.a, s.job):
+			ofA++
+		case s.suspend:
+			suspended++
+		default:
+			requeued++
+		}
+	}
+	return check{
+		what:  "evictions = exactly the need, all of B",
+		ok:    requeued+suspended == need && ofA == 0,
+		found: fmt.Sprintf("needed %d (%d free); %d started again, %d were suspended, %d of A", need, free, requeued, suspended, ofA),
+	}
+}
+
+// lastStarted is B's job that was started last when the farm was full.
+func (e *evidence) lastStarted() *actor { return e.b[nodes*slots-1] }
+
+func (e *evidence) suspended() check {
+	j := e.lastStarted()
+	c := check{
+		what:  fmt.Sprintf("%s, which chose suspend, was a victim, resumed and ended", j.Name),
+		ok:    len(j.Runs) == 1 && j.Suspensions() == 1 && j.Ended(),
+		found: fmt.Sprintf("%d start(s), stopped %d time(s), ended %d time(s)", len(j.Runs), j.Suspensions(), j.Ends),
+	}
+	if c.ok {
+		r := j.Runs[0]
+		c.found += fmt.Sprintf("; silent for %s", seconds(r.Stretches[1].From.Sub(r.Stretches[0].To)))
+	}
+	return c
+}
+
+func (e *evidence) endedOnce() check {
+	all := e.all()
+	var wrong []string
+	for _, j := range all {
+		if j.Ends != 1 || !j.Ended() {
+			wrong = append(wrong, fmt.Sprintf("%s %d times", j.Name, j.Ends))
+		}
+	}
+	return check{
+		what:  fmt.Sprintf("each of the %d jobs ended exactly once", jobsOfA+jobsOfB),
+		ok:    len(wrong) == 0 && len(all) == jobsOfA+jobsOfB,
+		found: fmt.Sprintf("%d did; %s", len(all)-len(wrong), orNone(wrong)),
+	}
+}
+
+func (e *evidence) numbered() check {
+	var wrong []string
+	for _, j := range e.all() {
+		for i, r := range j.Runs {
+			if r.Requeues != strconv.Itoa(i) {
+				wrong = append(wrong, fmt.Sprintf("%s's run %d: %q", j.Name, i+1, r.Requeues))
+			}
+		}
+	}
+	return check{what: "each run was told how often it was requeued", ok: len(wrong) == 0, found: orNone(wrong)}
+}
+
+// neverOverfilled counts who worked on a host at the same time.
+func (e *evidence) neverOverfilled() check {
+	type edge struct {
+		at   time.Time
+		step int
+	}
+	edges := map[string][]edge{}
+	for _, j := range e.all() {
+		for _, r := range j.Runs {
+			for _, s := range r.Stretches {
+				edges[r.Host] = append(edges[r.Host], edge{s.From, 1}, edge{s.To, -1})
+			}
+		}
+	}
+	c := check{what: fmt.Sprintf("no host ever had more than %d jobs at work", slots), ok: true}
+	most := 0
+	for _, all := range edges {
+		slices.SortFunc(all, func(x, y edge) int { return cmp.Or(x.at.Compare(y.at), x.step-y.step) })
+		n := 0
+		for _, x := range all {
+			n += x.step
+			most = max(most, n)
+		}
+	}
+	c.ok = most <= slots
+	c.found = fmt.Sprintf("at most %d on %d hosts", most, len(edges))
+	return c
+}
+
+// usage is what was worked, and what of it was lost with requeued runs, in
+// slot-seconds of all that there were from the first start to the last end.
+func (e *evidence) usage() (worked, lost, available time.Duration) {
+	var first, last time.Time
+	for _, j := range e.all() {
+		for _, r := range j.Runs {
+			if first.IsZero() || r.Start.Before(first) {
+				first = r.Start
+			}
+			if r.Last.After(last) {
+				last = r.Last
+			}
+			worked += r.Total()
+			if r.End.IsZero() {
+				lost += r.Total()
+			}
+		}
+	}
+	return worked, lost, last.Sub(first) * nodes * slots
+}
+
+// parts are the parts of each of A's waits.
+func (s *story) parts(e *evidence) {
+	s.say("how long A's jobs waited, and for what:")
+	freed := slices.Clone(e.stops)
+	for _, j := range e.a {
+		if len(j.Runs) == 0 {
+			s.say("  %-3s never ran", j.Name)
+			continue
+		}
+		text := fmt.Sprintf("  %-3s %s", j.Name, seconds(j.First().Sub(j.submitted)))
+		i := slices.IndexFunc(freed, func(x stop) bool { return x.host == j.Runs[0].Host && x.at.Before(j.First()) })
+		if i >= 0 {
+			x := freed[i]
+			freed = slices.Delete(freed, i, i+1)
+			text += fmt.Sprintf(" = %s until %s on %s wrote its last line + %s until its slot was free and in use",
+				seconds(x.at.Sub(j.submitted)), x.job.Name, x.host, seconds(j.First().Sub(x.at)))
+		}
+		s.say("%s", text)
+	}
+}
+
+// errFailed is a demo of which a check failed.
+var errFailed = errors.New("not everything was as promised")
+
+// judge prints what was found and says whether all of it is as promised.
+func (s *story) judge() error {
+	for _, j := range s.all() {
+		if err := j.Update(); err != nil {
+			return err
+		}
+	}
+	e := gather(s.a, s.b)
+	s.title("What the jobs themselves wrote")
+	s.parts(e)
+	worked, lost, available := e.usage()
+	s.say("utilization: %.0f of %.0f slot-seconds worked, %.0f %%; %.0f of them are lost with the runs that were requeued",
+		worked.Seconds(), available.Seconds(), 100*worked.Seconds()/available.Seconds(), lost.Seconds())
+	failed := false
+	s.title("Checks")
+	for _, c := range e.judge() {
+		result := "ok"
+		if !c.ok {
+			result, failed = "FAILED", true
+		}
+		fmt.Fprintf(s.out, "%-6s  %s\n        %s\n", result, c.what, c.found)
+	}
+	if failed {
+		return errFailed
+	}
+	return nil
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+
+func orNone(list []string) string {
+	if len(list) == 0 {
+		return "none was different"
+	}
+	return "but " + strings.Join(list, ", ")
+}

@@ -1,0 +1,67 @@
+// Command demo shows guaranteed slots at work: on a throw-away farm of its own,
+// with the real programs, as a newcomer would type them. Then it checks what
+// happened by what the jobs themselves wrote. `make demo` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/internal/diary"
+)
+
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == "job" {
+		os.Exit(job(os.Args[2], os.Args[3]))
+	}
+	broken := os.Getenv("BREAK")
+	if len(os.Args) > 1 || broken != "" && broken != "norebalance" {
+		fmt.Fprintln(os.Stderr, "usage: [BREAK=norebalance] demo")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := demo(orphaned(ctx), os.Stdout, broken == ""); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// job is what the demo's jobs run: this program itself.
+func job(path, duration string) int {
+	d, err := time.ParseDuration(duration)
+	if err == nil {
+		err = diary.Keep(path, d, true)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo job:", err)
+		return 1
+	}
+	return 0
+}
+
+var errOrphaned = errors.New("whoever started this is gone")
+
+// orphaned is a context that also ends when our parent does: `go run` passes no
+// signal on but Ctrl-C's, and somebody must clean up.
+func orphaned(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(ctx)
+	parent := os.Getppid()
+	go func() {
+		for os.Getppid() == parent {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+		cancel(errOrphaned)
+	}()
+	return ctx
+}

@@ -1,0 +1,337 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/internal/farm"
+)
+
+// What is played.
+const (
+	nodes, slots = 4, 4
+	jobsOfB      = 24
+	jobsOfA      = 6 // as many as it holds slots
+	workOfB      = 25 * time.Second
+	workOfA      = 8 * time.Second
+
+	cycle      = time.Second
+	threshold  = 3 * time.Second
+	minRuntime = time.Second
+
+	// limit is when the demo gives up. Played without a fault it takes 55 s.
+	limit = 85 * time.Second
+	// tick is how often the diaries are looked at.
+	tick = 50 * time.Millisecond
+)
+
+const config = `# The config file of the demo: as the default, but quick.
+pba:
+  every: 1s
+  pending_threshold: 3s
+  min_runtime: 1s
+miniq:
+  nodes: ["n1:4:4G", "n2:4:4G", "n3:4:4G", "n4:4:4G"]
+`
+
+// story is one demo.
+type story struct {
+	*farm.Farm
+	*narrator
+	self      string // this program
+	helped    bool   // pba rebalance runs
+	group     string
+	b, a      []*actor
+	told      map[*actor]scene
+	reports   <-chan report
+	stopPBA   context.CancelFunc
+	pbaEnds   <-chan error
+	cycles    int // reports of pba that were told
+}
+
+// actor is one job: what it wrote, and what we know of its submission.
+type actor struct {
+	*diary.Diary
+	id        int64
+	submitted time.Time // before asub was called
+}
+
+// scene is how far an actor's story has been told.
+type scene struct {
+	runs, ends, stretches int
+	silent                bool
+}
+
+// demo plays the story and checks it. Whatever happens, nothing is left behind.
+func demo(ctx context.Context, out io.Writer, helped bool) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not over after %v", limit))
+	defer cancel()
+	s, err := prepare(ctx, out, helped)
+	if s != nil {
+		defer func() { err = errors.Join(err, s.end()) }()
+	}
+	if err == nil {
+		err = s.play(ctx)
+	}
+	if err != nil {
+		if s != nil && ctx.Err() != nil {
+			s.whatHangs()
+		}
+		return err
+	}
+	return s.judge()
+}
+
+// prepare does what an administrator and a resource manager do.
+func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	group, err := ownGroup()
+	if err != nil {
+		return nil, err
+	}
+	n := newNarrator(out)
+	n.title("A farm of %d hosts with %d slots each", nodes, slots)
+	f, err := farm.Start(ctx, farm.Options{Programs: "bin", Config: config})
+	if err != nil {
+		return nil, err
+	}
+	s := &story{Farm: f, narrator: n, self: self, helped: helped, group: group, told: map[*actor]scene{}, stopPBA: func() {}}
+	n.say("all of it is in %s (ALLOTMENT_HOME); its config.yaml:", f.Home)
+	n.quote(config)
+	for _, dir := range []string{"jobs", "out"} {
+		if err := os.Mkdir(filepath.Join(f.Home, dir), 0o700); err != nil {
+			return s, err
+		}
+	}
+	for _, line := range [][]string{
+		{"init"},
+		{"project", "add", "A", "--group", group},
+		{"project", "add", "B", "--group", group},
+		{"alloc", "set", "A", strconv.Itoa(jobsOfA)},
+	} {
+		n.say("$ pba %s", strings.Join(line, " "))
+		if _, err := f.Run(ctx, "pba", line...); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// ownGroup is a UNIX group of ours: the primary one, if it has a name.
+func ownGroup() (string, error) {
+	ids, err := os.Getgroups()
+	if err != nil {
+		return "", err
+	}
+	for _, id := range append([]int{os.Getegid()}, ids...) {
+		if g, err := user.LookupGroupId(strconv.Itoa(id)); err == nil {
+			return g.Name, nil
+		}
+	}
+	return "", fmt.Errorf("none of this user's groups has a name: projects belong to UNIX groups: add one to /etc/group")
+}
+
+// play is the story itself.
+func (s *story) play(ctx context.Context) error {
+	if s.helped {
+		if err := s.startPBA(ctx); err != nil {
+			return err
+		}
+	} else {
+		s.say("BREAK=norebalance: nobody runs pba rebalance")
+	}
+	s.title("Project B fills the farm with %d jobs that work for %v", jobsOfB, workOfB)
+	for i := range jobsOfB {
+		var env []string
+		if i == nodes*slots-1 {
+			env = []string{"ALLOTMENT_PREEMPT=suspend"}
+		}
+		if err := s.submit(ctx, &s.b, "B", i, workOfB, env); err != nil {
+			return err
+		}
+	}
+	if err := s.await(ctx, "16 jobs of B to run", func() bool { return started(s.b) >= nodes*slots }); err != nil {
+		return err
+	}
+	ready := time.Now().Add(minRuntime)
+	if err := s.await(ctx, "B's jobs to run for min_runtime", func() bool { return time.Now().After(ready) }); err != nil {
+		return err
+	}
+	s.title("Project A holds %d slots and wants them: %d jobs that work for %v", jobsOfA, jobsOfA, workOfA)
+	for i := range jobsOfA {
+		if err := s.submit(ctx, &s.a, "A", i, workOfA, nil); err != nil {
+			return err
+		}
+	}
+	if err := s.await(ctx, "A's jobs to run", func() bool { return started(s.a) == jobsOfA }); err != nil {
+		return err
+	}
+	if s.helped {
+		settled := s.cycles + 2
+		if err := s.await(ctx, "two cycles", func() bool { return s.cycles >= settled }); err != nil {
+			return err
+		}
+	}
+	if err := s.show(ctx, "pba", "status"); err != nil {
+		return err
+	}
+	if s.helped {
+		if err := s.show(ctx, "pba", "explain", strconv.FormatInt(s.a[0].id, 10)); err != nil {
+			return err
+		}
+	}
+	s.title("A's jobs end; B gets its slots back and works on")
+	err := s.await(ctx, "every job to end", func() bool { return ended(s.a)+ended(s.b) == jobsOfA+jobsOfB })
+	if err != nil {
+		return err
+	}
+	for _, j := range []*actor{s.b[nodes*slots-1], s.b[nodes*slots-2]} {
+		text, err := os.ReadFile(filepath.Join(s.Home, "out", j.Name))
+		if err != nil {
+			return err
+		}
+		s.say("what is in the output file of %s:", j.Name)
+		s.quote(printable(string(text)))
+	}
+	return nil
+}
+
+// submit types one asub.
+func (s *story) submit(ctx context.Context, jobs *[]*actor, project string, i int, work time.Duration, env []string) error {
+	name := fmt.Sprintf("%s%d", strings.ToLower(project), i+1)
+	path := filepath.Join(s.Home, "jobs", name)
+	line := []string{"-P", project, "-J", name, "-o", filepath.Join(s.Home, "out", name), s.self, "job", path, work.String()}
+	before := time.Now()
+	out, err := s.RunWith(ctx, env, "asub", line...)
+	if err != nil {
+		return err
+	}
+	id, err := farm.Submitted(out)
+	if err != nil {
+		return err
+	}
+	switch {
+	case i == 0:
+		s.say("$ asub -P %s -J %s -o out/%s demo job %v        … and so on", project, name, name, work)
+		s.say("%s", strings.TrimSpace(out))
+	case len(env) > 0:
+		s.say("$ %s asub -P %s -J %s …        that will be the one started last", strings.Join(env, " "), project, name)
+	}
+	*jobs = append(*jobs, &actor{Diary: diary.New(name, path), id: id, submitted: before})
+	return s.look()
+}
+
+// await looks on, telling what happens, until something is so.
+func (s *story) await(ctx context.Context, what string, so func() bool) error {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		if err := s.look(); err != nil {
+			return err
+		}
+		if so() {
+			return nil
+		}
+		select {
+		case r, ok := <-s.reports:
+			if !ok {
+				return fmt.Errorf("pba rebalance ended while it was needed: %w", <-s.pbaEnds)
+			}
+			s.tell(r)
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
+		}
+	}
+}
+
+// show types a command and prints what it prints.
+func (s *story) show(ctx context.Context, program string, args ...string) error {
+	out, err := s.Run(ctx, program, args...)
+	if err != nil {
+		return err
+	}
+	s.say("$ %s %s", program, strings.Join(args, " "))
+	s.quote(out)
+	return nil
+}
+
+// whatHangs prints what is known of a demo that did not come to its end.
+func (s *story) whatHangs() {
+	s.title("Not over: what is known")
+	for _, j := range s.all() {
+		if !j.Ended() {
+			text := "never started"
+			if n := len(j.Runs); n > 0 {
+				text = fmt.Sprintf("run %d on %s, last line at %.1f s", n, j.Runs[n-1].Host, s.seconds(j.Runs[n-1].Last))
+			}
+			s.say("%s (job %d): %s", j.Name, j.id, text)
+		}
+	}
+	for _, line := range [][]string{{"ajobs", "-a"}, {"pba", "status"}} {
+		if out, err := s.Run(context.Background(), line[0], line[1:]...); err != nil {
+			s.say("%v", err)
+		} else {
+			s.quote(out)
+		}
+	}
+	s.quote(s.Log())
+}
+
+// end leaves nothing behind.
+func (s *story) end() error {
+	s.stopPBA()
+	if s.reports != nil {
+		for range s.reports { // until it is gone
+		}
+	}
+	if err := s.Close(); err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	s.say("cleaned up: no process and no file is left")
+	return nil
+}
+
+func (s *story) all() []*actor { return append(s.a[:len(s.a):len(s.a)], s.b...) }
+
+// printable keeps what a job printed from steering the terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || strconv.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+func started(jobs []*actor) int {
+	n := 0
+	for _, j := range jobs {
+		if len(j.Runs) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func ended(jobs []*actor) int {
+	n := 0
+	for _, j := range jobs {
+		if j.Ended() {
+			n++
+		}
+	}
+	return n
+}

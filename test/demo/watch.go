@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/internal/diary"
+)
+
+// report is what `pba rebalance --json` prints of a cycle, as far as it is told.
+type report struct {
+	At      time.Time `json:"at"`
+	Note    string    `json:"note"`
+	Actions []struct {
+		Verb   string `json:"verb"`
+		Job    string `json:"job"`
+		For    string `json:"for"`
+		Host   string `json:"host"`
+		Reason string `json:"reason"`
+		Error  string `json:"error"`
+	} `json:"actions"`
+	Skipped []struct {
+		Job    string `json:"job"`
+		Reason string `json:"reason"`
+	} `json:"skipped"`
+	Warnings []string `json:"warnings"`
+}
+
+// startPBA runs the cycle in the background, as cron would.
+func (s *story) startPBA(ctx context.Context) error {
+	line := []string{"rebalance", "--every", cycle.String(), "--for", (2 * limit).String()}
+	s.say("$ pba %s &", strings.Join(line, " "))
+	ctx, stop := context.WithCancel(ctx)
+	cmd := s.Background(ctx, "pba", append(line, "--json")...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		stop()
+		return err
+	}
+	reports, done := make(chan report, 2*int(limit/cycle)), make(chan error, 1)
+	go func() {
+		decoder := json.NewDecoder(stdout)
+		for {
+			var r report
+			if decoder.Decode(&r) != nil {
+				break // it ended, or was ended in the middle of a line
+			}
+			reports <- r
+		}
+		_, _ = io.Copy(io.Discard, stdout)
+		err := cmd.Wait()
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			err = fmt.Errorf("pba rebalance: %s (%w)", text, err)
+		}
+		done <- err
+		close(reports)
+	}()
+	s.reports, s.pbaEnds = reports, done
+	s.stopPBA = stop
+	return nil
+}
+
+// tell tells what a cycle did and why: taking and giving back job by job, of the
+// rest the first.
+func (s *story) tell(r report) {
+	s.cycles++
+	counts, first := map[string]int{}, map[string]string{}
+	var verbs []string
+	for _, a := range r.Actions {
+		text := fmt.Sprintf("%s %s", a.Verb, s.name(a.Job))
+		if a.For != "" && a.For != a.Job {
+			text += " for " + s.name(a.For)
+		}
+		text += ": " + a.Reason
+		if a.Error != "" {
+			text += " (" + a.Error + ")"
+		}
+		if a.Verb == "requeue" || a.Verb == "suspend" || a.Error != "" {
+			s.happened(r.At, "", "pba: "+text)
+			continue
+		}
+		if counts[a.Verb] == 0 {
+			verbs = append(verbs, a.Verb)
+			first[a.Verb] = text
+		}
+		counts[a.Verb]++
+	}
+	for _, v := range verbs {
+		more := ""
+		if n := counts[v] - 1; n > 0 {
+			more = fmt.Sprintf(" (and %d more)", n)
+		}
+		s.happened(r.At, "", "pba: "+first[v]+more)
+	}
+	for _, w := range r.Warnings {
+		s.happened(r.At, "", "pba warns: "+w)
+	}
+}
+
+// name is a job's own name for its ID.
+func (s *story) name(id string) string {
+	for _, j := range s.all() {
+		if strconv.FormatInt(j.id, 10) == id {
+			return j.Name
+		}
+	}
+	return "job " + id
+}
+
+// silence is after how much of it a job is told to have stopped.
+const silence = 6 * diary.Step
+
+// look reads the diaries and tells what is new in them.
+func (s *story) look() error {
+	for _, j := range s.all() {
+		if err := j.Update(); err != nil {
+			return err
+		}
+		if len(j.Runs) == 0 {
+			continue
+		}
+		was, run := s.told[j], j.Runs[len(j.Runs)-1]
+		is := scene{runs: len(j.Runs), stretches: len(run.Stretches), ends: j.Ends}
+		is.silent = run.End.IsZero() && time.Since(run.Last) > silence
+		name := j.Name
+		if run.Host != "-" {
+			name += "@" + run.Host
+		}
+		switch {
+		case is.runs > was.runs && is.runs == 1:
+			s.happened(run.Start, "starts", name)
+		case is.runs > was.runs:
+			s.happened(run.Start, "starts again, from the beginning", name)
+		case is.stretches > was.stretches:
+			s.happened(run.Stretches[len(run.Stretches)-1].From, "works on where it was stopped", name)
+		case is.silent && !was.silent:
+			s.happened(run.Last, "writes no more", name)
+		}
+		if is.ends > was.ends {
+			s.happened(run.Last, "ends", name)
+		}
+		s.told[j] = is
+	}
+	s.catchUp()
+	return nil
+}
