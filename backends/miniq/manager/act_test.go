@@ -230,6 +230,12 @@ func TestSuspendUntil(t *testing.T) {
 	b.must(Resume{admin, []backends.ID{id}})
 	b.state(id, backends.Running)
 
+	b.must(Suspend{admin, []backends.Act{{ID: id, Until: b.now.Add(10 * time.Minute)}}})
+	b.after(10*time.Minute - 1)
+	b.state(id, backends.Suspended)
+	b.after(1)
+	b.state(id, backends.Running)
+
 	// What its owner stopped stays stopped when the engine's hold passes.
 	b.must(Suspend{user, []backends.Act{{ID: id}}})
 	b.must(HoldUntil{admin, []backends.HoldUntil{{ID: id, Until: b.now.Add(time.Minute)}}})

@@ -125,6 +125,66 @@ func TestReservedSlotsKeptExactly(t *testing.T) {
 	b.waits(heavy, backends.WaitResources)
 }
 
+// TestOneReservationAtATime: a lower job that waited as long does not take it over
+// when only its own shape is looked at.
+func TestOneReservationAtATime(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: time.Minute}, 4, 1)
+	b.submit(backends.Spec{Slots: 2, Hosts: []string{"n1"}})
+	b.submit(backends.Spec{Slots: 4, OneHost: true, Priority: 30})
+	b.submit(backends.Spec{Slots: 3, OneHost: true})
+	b.after(time.Minute)
+	b.submit(backends.Spec{Slots: 3, OneHost: true})
+	b.state(b.submit(backends.Spec{Slots: 1, Priority: 25}), backends.Running) // on n2
+	b.waits(b.submit(backends.Spec{Slots: 1, Priority: 25}), backends.WaitResources)
+}
+
+// TestReserveClock counts only while it waits for resources.
+func TestReserveClock(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: 10 * time.Minute}, 4)
+	b.submit(spec(3))
+	b.submit(spec(4))
+	b.after(9 * time.Minute)
+	b.must(NodeDown{"n1"})
+	b.must(NodeUp{Name: "n1", Slots: 4})
+	b.after(5 * time.Minute)
+	passes := b.submit(spec(1))
+	b.starts(passes)
+	b.ends(passes, 0)
+	b.after(5 * time.Minute)
+	b.waits(b.submit(spec(1)), backends.WaitResources)
+}
+
+// TestAgeOvertakesReservation: the tick at which a job comes to rank above the
+// one that reserves is asked for.
+func TestAgeOvertakesReservation(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: 1500 * time.Millisecond, AgeingInterval: time.Second, AgeingCap: 5}, 2)
+	b.submit(spec(1))
+	b.submit(backends.Spec{Slots: 2, Priority: 22})
+	b.after(2 * time.Second)
+	small := b.submit(backends.Spec{Slots: 1, Priority: 23})
+	b.after(5*time.Second - 1)
+	b.waits(small, backends.WaitResources)
+	b.after(1)
+	b.starts(small)
+}
+
+// TestReservationEndsWithStart, also for a later time in the queue.
+func TestReservationEndsWithStart(t *testing.T) {
+	b := newBench(t, Config{}, 2)
+	first := b.submit(spec(1))
+	pba := b.submit(spec(2))
+	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(Reserve{admin, []backends.Reservation{{ID: pba, Hosts: []string{"n1"}, Until: b.now.Add(time.Hour)}}})
+	b.ends(first, 0)
+	b.starts(pba)
+	over := b.submit(spec(1))
+	b.must(Rank{admin, []backends.Ranking{{ID: over, Priority: backends.At(backends.LevelHandOver, 120)}}})
+	small := b.submit(spec(1))
+	b.must(Requeue{admin, []backends.Act{{ID: pba}}})
+	b.ends(pba, 143)
+	b.starts(over, small)
+}
+
 // TestReserve (R15): what frees on the hosts is kept from lower ranks, until the
 // job starts, the time passes, or it is taken back.
 func TestReserve(t *testing.T) {

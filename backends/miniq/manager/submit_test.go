@@ -141,6 +141,9 @@ func TestDependencies(t *testing.T) {
 		look("2[1]")
 		b.ends(backends.ID{Job: 2, Index: 2}, c.last)
 		look("B")
+		if hopeless := strings.Contains(b.job(id).Reason, "can't come true"); hopeless != (c.runs == "") {
+			t.Errorf("%s: %s", c.after, b.job(id).Reason)
+		}
 		if ran != c.runs {
 			t.Errorf("%s with %d and %d: runs after %q, want %q (%s)", c.after, c.first, c.last, ran, c.runs, b.job(id).Reason)
 		}
