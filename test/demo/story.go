@@ -47,15 +47,15 @@ miniq:
 type story struct {
 	*farm.Farm
 	*narrator
-	self      string // this program
-	helped    bool   // pba rebalance runs
-	group     string
-	b, a      []*actor
-	told      map[*actor]scene
-	reports   <-chan report
-	stopPBA   context.CancelFunc
-	pbaEnds   <-chan error
-	cycles    int // reports of pba that were told
+	self    string // this program
+	helped  bool   // pba rebalance runs
+	group   string
+	b, a    []*actor
+	told    map[*actor]scene
+	reports <-chan report
+	stopPBA context.CancelFunc
+	pbaEnds <-chan error
+	cycles  int // reports of pba that were told
 }
 
 // actor is one job: what it wrote, and what we know of its submission.
