@@ -21,6 +21,9 @@ type pool struct {
 
 func (v *view) seePools() {
 	for _, a := range v.policy.Allocations {
+		if a.SLA == Throughput {
+			a.Guarantee = v.throughput(a)
+		}
 		v.pools = append(v.pools, &pool{Allocation: a, room: max(a.Guarantee, 0)})
 	}
 	slices.SortFunc(v.pools, func(a, b *pool) int { return cmp.Compare(a.ID, b.ID) })

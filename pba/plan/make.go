@@ -90,6 +90,7 @@ func (m *JobMemory) empty() bool {
 func (v *view) rememberEnds() {
 	const kept = 30
 	memory := &v.plan.Memory
+	memory.Throughput = v.throughputs
 	ended := slices.Clone(v.state.Farm.Ended)
 	slices.SortFunc(ended, func(a, b backends.Job) int {
 		if c := a.Ended.Compare(b.Ended); c != 0 {
@@ -111,13 +112,17 @@ func (v *view) rememberEnds() {
 		if j.Started.IsZero() || j.Ended.Before(j.Started) {
 			continue
 		}
-		for _, p := range entitle.verdict(j).pools {
+		pools := entitle.verdict(j).pools
+		for _, p := range pools {
 			ends := memory.RunTimes[p.Key()]
 			if slices.ContainsFunc(ends, func(e RunEnd) bool { return e.ID == j.ID }) {
 				continue
 			}
 			ends = append(slices.Clone(ends), RunEnd{ID: j.ID, Ran: j.RanFor + j.Ended.Sub(j.Started)})
 			memory.RunTimes[p.Key()] = ends[max(0, len(ends)-kept):]
+			if own := v.state.Memory.Jobs[j.ID].Pool; own == p.ID || own == 0 && p == pools[0] {
+				v.finish(p, j)
+			}
 		}
 	}
 	memory.EndedSince = v.state.Farm.At

@@ -44,6 +44,7 @@ type Policy struct {
 	MaxVictimsPerProject int     // slots an hour; at least the sum of the others' guarantees is allowed
 	VictimOrder          []Criterion
 	LightFraction        float64
+	LoweredGrace         time.Duration // how long a pool's surplus is spared after it was lowered (R25)
 }
 
 // Exempt names whose jobs are never victims (R16).
@@ -72,7 +73,13 @@ type Allocation struct {
 	Project   string
 	User      string
 	Step      string
-	Guarantee int // slots now; R25 and R26 may make it differ from what was planned
+	Guarantee int // slots planned for the week that now lies in
+
+	Begin, End time.Time // of that week (R24)
+	SLA        SLA       // "": velocity
+	Jobs       int       // to be done in the week, for a throughput
+	Lowered    int       // slots that were taken off in mid-week (R25)
+	LoweredAt  time.Time // when; zero: never
 }
 
 // Key names what an allocation is for, the same in every week.
@@ -85,9 +92,10 @@ type Memory struct {
 	LastAction time.Time // by the queue's clock: no snapshot older than this is acted upon (R8)
 	NextID     int64     // of the next reclaim
 	Jobs       map[backends.ID]JobMemory
-	Reclaims   []Reclaim           // all open ones, and closed ones for an hour (R22); by ID
-	RunTimes   map[string][]RunEnd // by Allocation.Key: the pool's last 30 ended jobs, oldest first
-	EndedSince time.Time           // jobs that ended before have been looked at
+	Reclaims   []Reclaim                  // all open ones, and closed ones for an hour (R22); by ID
+	RunTimes   map[string][]RunEnd        // by Allocation.Key: the pool's last 30 ended jobs, oldest first
+	Throughput map[int64]ThroughputMemory // by allocation, of those with that SLA
+	EndedSince time.Time                  // jobs that ended before have been looked at
 }
 
 // RunEnd is an ended job, for the mean run time of R12.

@@ -14,13 +14,16 @@ import (
 func (v *view) findVictims() {
 	exempt := exemption{users: set(v.policy.NeverVictims.Users), projects: set(v.policy.NeverVictims.Projects), queues: set(v.policy.NeverVictims.Queues)}
 	v.countLost()
-	immune := v.immune()
+	immune, lowered := v.immune(), v.spareLowered()
 	for _, j := range v.jobs {
 		if j.State != backends.Running {
 			continue
 		}
 		v.appraise(j)
 		j.spared = v.whySpared(j, exempt)
+		if j.spared == "" {
+			j.spared = lowered[j.ID]
+		}
 		if j.spared == "" && immune[j.ID] {
 			j.spared = fmt.Sprintf("it was taken back %d times already", j.mem.Requeues)
 		}

@@ -29,6 +29,7 @@ type job struct {
 	managed  bool
 	entitled bool
 	pools    []*pool // those that it matches and fits, most specific first
+	matches  []*pool // those that it matches, whether it fits or not
 	whyNot   string  // why it is not entitled
 
 	pool *pool // that it is charged to, or holds room in
@@ -111,6 +112,8 @@ type view struct {
 	choices       map[shape]*choices
 	reasons       map[string]string // why nobody can be taken back, by asked hosts
 
+	throughputs map[int64]ThroughputMemory
+
 	plan Plan
 }
 
@@ -121,6 +124,7 @@ func newView(state State, policy Policy, now time.Time) *view {
 		projectPools: map[string][]*pool{},
 		pending:      map[party]int{}, over: map[party]int{}, lost: map[party]int{},
 		guaranteed: map[string]int{}, losers: map[party]*losing{}, choices: map[shape]*choices{}, reasons: map[string]string{},
+		throughputs: map[int64]ThroughputMemory{},
 	}
 	v.seeHosts()
 	v.seePools()
@@ -176,6 +180,9 @@ func (v *view) seeJobs() {
 		j := &job{
 			Job: bj, seq: i, mem: mem, managed: managed, computed: bj.Priority,
 			entitled: managed && verdict.entitled, whyNot: verdict.whyNot,
+		}
+		if managed {
+			j.matches = verdict.pools
 		}
 		if j.entitled {
 			j.pools = fitting(verdict.pools, bj.Slots)

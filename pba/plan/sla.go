@@ -1,0 +1,137 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// SLA is what a pool's slots are promised for (R26).
+type SLA string
+
+// The kinds of SLA. Velocity, the default, is all slots at any time; throughput
+// is a number of jobs in the week, for which fewer slots may do.
+const (
+	Velocity   SLA = "velocity"
+	Throughput SLA = "throughput"
+)
+
+// ThroughputMemory is what is remembered of a throughput pool's week.
+type ThroughputMemory struct {
+	Week        time.Time // that it counts, by its begin
+	Finished    int       // jobs that ended in it
+	SlotSeconds float64   // that they took
+	Guarantee   int       // as of the last cycle
+	Fell        time.Time // when it fell last
+}
+
+const (
+	throughputSample = 30   // jobs that must have finished before a mean means anything
+	throughputMargin = 0.95 // of the remaining time is counted on
+	throughputStep   = time.Hour
+)
+
+// throughput is a pool's guarantee for now (R26): until 30 jobs have finished all
+// slots; then what the remaining jobs need at the mean of those so far, at most
+// the slots. It rises at once, falls at most hourly, and never below what runs.
+func (v *view) throughput(a Allocation) int {
+	m := v.state.Memory.Throughput[a.ID]
+	if !m.Week.Equal(a.Begin) {
+		m = ThroughputMemory{Week: a.Begin, Guarantee: a.Guarantee}
+	}
+	running, elapsed := v.chargedTo(a.ID)
+	need := needed(a, m, running, elapsed, v.now)
+	next := min(max(need, running.slots), a.Guarantee)
+	if next < m.Guarantee {
+		if v.now.Sub(m.Fell) < throughputStep {
+			next = min(m.Guarantee, a.Guarantee)
+		} else {
+			m.Fell = v.now
+		}
+	}
+	m.Guarantee = next
+	v.throughputs[a.ID] = m
+	return next
+}
+
+type runs struct{ jobs, slots int }
+
+// chargedTo adds up what runs on a pool's charge, and its slot-seconds so far.
+func (v *view) chargedTo(id int64) (runs, float64) {
+	var r runs
+	elapsed := 0.0
+	for i := range v.state.Farm.Jobs {
+		j := &v.state.Farm.Jobs[i]
+		if j.State != backends.Running || v.state.Memory.Jobs[j.ID].Pool != id {
+			continue
+		}
+		r.jobs++
+		r.slots += j.Slots
+		elapsed += float64(j.Slots) * (j.RanFor + v.now.Sub(j.Started)).Seconds()
+	}
+	return r, elapsed
+}
+
+// needed is the slots that a throughput pool's remaining jobs need: remaining jobs
+// × mean slot-seconds / 95 % of the remaining time. Running jobs count into the
+// mean as soon as they have taken longer than the ended ones did: else long jobs,
+// which end last, would be left out of it.
+func needed(a Allocation, m ThroughputMemory, running runs, elapsed float64, now time.Time) int {
+	left := a.Jobs - m.Finished
+	switch {
+	case m.Finished < throughputSample:
+		return a.Guarantee
+	case left <= 0:
+		return 0
+	}
+	mean := m.SlotSeconds / float64(m.Finished)
+	mean = max(mean, (m.SlotSeconds+elapsed)/float64(m.Finished+running.jobs))
+	seconds := throughputMargin * a.End.Sub(now).Seconds()
+	if seconds <= 0 {
+		return a.Guarantee
+	}
+	return int(math.Ceil(min(float64(left)*mean/seconds, float64(a.Guarantee))))
+}
+
+// finish counts an ended job into its pool's week.
+func (v *view) finish(p *pool, j *backends.Job) {
+	m, ok := v.throughputs[p.ID]
+	if !ok || j.Ended.Before(m.Week) {
+		return
+	}
+	m.Finished++
+	m.SlotSeconds += float64(j.Slots) * (j.RanFor + j.Ended.Sub(j.Started)).Seconds()
+	v.throughputs[p.ID] = m
+}
+
+// spareLowered spares the surplus of pools that were lowered in mid-week, for
+// lowered_grace (R25): as many slots as were taken off, of the running jobs that
+// they had charged or would have, those that started first.
+func (v *view) spareLowered() map[backends.ID]string {
+	spared := map[backends.ID]string{}
+	for _, p := range v.pools {
+		age := v.now.Sub(p.LoweredAt)
+		if p.Lowered <= 0 || p.LoweredAt.IsZero() || age < 0 || age >= v.policy.LoweredGrace {
+			continue
+		}
+		var surplus []*job
+		for _, j := range v.jobs {
+			if j.State == backends.Running && j.pool == nil && spared[j.ID] == "" && j.Started.Before(p.LoweredAt) && slices.Contains(j.matches, p) {
+				surplus = append(surplus, j)
+			}
+		}
+		slices.SortFunc(surplus, byStart)
+		left := p.Lowered
+		for _, j := range surplus {
+			if j.Slots > left {
+				continue
+			}
+			left -= j.Slots
+			spared[j.ID] = fmt.Sprintf("its pool was lowered %s ago (lowered_grace %s)", age.Round(time.Minute), v.policy.LoweredGrace)
+		}
+	}
+	return spared
+}
