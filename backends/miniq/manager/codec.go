@@ -3,6 +3,7 @@ package manager
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -152,7 +153,7 @@ func decode(name string, text []byte) (Event, error) {
 	case "configure":
 		return decodeAs[Configure](text)
 	}
-	return nil, fmt.Errorf("not known; a newer version may have written it")
+	return nil, errors.New("not known; a newer version may have written it")
 }
 
 func decodeAs[T any](text []byte) (T, error) {

@@ -48,7 +48,8 @@ func (m *Manager) dispatch() {
 }
 
 func (m *Manager) newRound() *round {
-	r := &round{Manager: m, rooms: make([]room, len(m.hosts))}
+	m.rooms = slices.Grow(m.rooms[:0], len(m.hosts))[:len(m.hosts)]
+	r := &round{Manager: m, rooms: m.rooms}
 	mostSlots, mostMemory := 0, int64(0)
 	for i, h := range m.hosts {
 		r.rooms[i] = m.room(h)

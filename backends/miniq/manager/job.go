@@ -99,6 +99,7 @@ type job struct {
 
 	place     place
 	admitted  bool // by its array's throttle
+	claims    bool // it is in Manager.resuming
 	shape     *shape
 	waitSince time.Time
 	older     *job // in its shape, by waitSince

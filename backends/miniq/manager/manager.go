@@ -45,6 +45,7 @@ type Manager struct {
 	tickNext    time.Time
 	wake        time.Time
 	out         []Effect
+	rooms       []room // of the round, to be used again
 }
 
 type nameKey struct{ user, name string }

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -175,19 +176,15 @@ func (m *Manager) admit(a *array) {
 }
 
 func (m *Manager) reviewResuming(j *job) {
-	was := false
-	for i, other := range m.resuming {
-		if other == j {
-			was = true
-			if !j.resuming(m.now) {
-				m.resuming = append(m.resuming[:i:i], m.resuming[i+1:]...)
-				m.retry = true
-			}
-			break
-		}
+	want := j.resuming(m.now)
+	if want == j.claims {
+		return
 	}
-	if !was && j.resuming(m.now) {
+	j.claims, m.retry = want, true
+	if want {
 		m.resuming = append(m.resuming, j)
-		m.retry = true
+		return
 	}
+	i := slices.Index(m.resuming, j)
+	m.resuming = slices.Delete(m.resuming, i, i+1)
 }

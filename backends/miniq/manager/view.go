@@ -13,7 +13,7 @@ import (
 // now; all else is as the last step left it, which WakeAt keeps true.
 func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm {
 	now = m.notBefore(now)
-	f := &backends.Farm{At: now}
+	f := &backends.Farm{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-len(m.ended))}
 	for _, h := range m.hosts {
 		f.Hosts = append(f.Hosts, h.view())
 	}
