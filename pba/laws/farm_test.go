@@ -75,10 +75,18 @@ func (f farm) String() string {
 			set  bool
 			is   any
 		}{
-			{"step", j.Step != "", j.Step}, {"memory", j.Memory != 0, j.Memory}, {"host", j.Host >= 0, j.Host + 1},
-			{"killed", j.Killed != 0, j.Killed}, {"limit", j.RunLimit != 0, j.RunLimit}, {"kill delay", j.KillDelay != 0, j.KillDelay},
-			{"spans", !j.OneHost, ""}, {"suspend", j.Suspend, ""}, {"no requeue", j.NoRequeue, ""},
-			{"interactive", j.Interactive, ""}, {"exclusive", j.Exclusive, ""}, {"hold", j.Hold, ""},
+			{"step", j.Step != "", j.Step},
+			{"memory", j.Memory != 0, j.Memory},
+			{"host", j.Host >= 0, j.Host + 1},
+			{"killed", j.Killed != 0, j.Killed},
+			{"limit", j.RunLimit != 0, j.RunLimit},
+			{"kill delay", j.KillDelay != 0, j.KillDelay},
+			{"spans", !j.OneHost, ""},
+			{"suspend", j.Suspend, ""},
+			{"no requeue", j.NoRequeue, ""},
+			{"interactive", j.Interactive, ""},
+			{"exclusive", j.Exclusive, ""},
+			{"hold", j.Hold, ""},
 		} {
 			if field.set {
 				fmt.Fprint(&b, ", ", field.name, " ", field.is)

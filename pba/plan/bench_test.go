@@ -45,8 +45,10 @@ func bigFarm(jobs int) (State, Policy) {
 	state.Memory.Jobs = map[backends.ID]JobMemory{}
 	for i := range jobs {
 		project := fmt.Sprintf("p%03d", r.IntN(projects))
-		j := backends.Job{ID: backends.ID{Job: int64(i + 1)}, User: "someone" + fmt.Sprint(r.IntN(1000)), Project: project, Queue: "normal", Slots: 1, OneHost: true,
-			Memory: 1 << 30, State: backends.Pending, Wait: backends.WaitResources, Priority: 20, Submitted: noon.Add(-time.Hour)}
+		j := backends.Job{
+			ID: backends.ID{Job: int64(i + 1)}, User: "someone" + fmt.Sprint(r.IntN(1000)), Project: project, Queue: "normal", Slots: 1, OneHost: true,
+			Memory: 1 << 30, State: backends.Pending, Wait: backends.WaitResources, Priority: 20, Submitted: noon.Add(-time.Hour),
+		}
 		if r.IntN(20) == 0 {
 			j.User = "in" + project
 			state.Memory.Jobs[j.ID] = JobMemory{Clock: time.Duration(r.IntN(100)) * time.Second, ClockSeen: noon.Add(-20 * time.Second)}
@@ -64,8 +66,10 @@ func bigFarm(jobs int) (State, Policy) {
 		victim.Mark = fmt.Sprintf("r%d", i+1)
 		farm.Jobs[running+i].User = "in" + farm.Jobs[running+i].Project
 		state.Memory.Jobs[b] = JobMemory{Pool: 1, Entered: noon.Add(-time.Minute), ClockSeen: noon.Add(-20 * time.Second), Clock: time.Minute}
-		state.Memory.Reclaims = append(state.Memory.Reclaims, Reclaim{ID: int64(i + 1), Beneficiary: b, Phase: Acted, Planned: noon.Add(-20 * time.Second), Acted: noon.Add(-20 * time.Second),
-			Hosts: victim.Hosts, Need: 1, Victims: []Victim{{ID: victim.ID, Started: victim.Started, Slots: 1, Fate: Taken}}})
+		state.Memory.Reclaims = append(state.Memory.Reclaims, Reclaim{
+			ID: int64(i + 1), Beneficiary: b, Phase: Acted, Planned: noon.Add(-20 * time.Second), Acted: noon.Add(-20 * time.Second),
+			Hosts: victim.Hosts, Need: 1, Victims: []Victim{{ID: victim.ID, Started: victim.Started, Slots: 1, Fate: Taken}},
+		})
 	}
 	return state, policy
 }

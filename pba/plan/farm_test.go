@@ -50,8 +50,10 @@ func (s *scene) pool(name string, slots int) *scene {
 // job adds a job of user for project; where is "" for a pending one, or hosts as
 // "n1*2 n2" for a running one that started ago.
 func (s *scene) job(user, project, where string, ago time.Duration, change ...func(*backends.Job)) backends.ID {
-	j := backends.Job{ID: backends.ID{Job: s.next}, User: user, Queue: "normal", State: backends.Pending, Wait: backends.WaitResources,
-		Priority: 20, Slots: 1, OneHost: true, Submitted: s.now.Add(-ago)}
+	j := backends.Job{
+		ID: backends.ID{Job: s.next}, User: user, Queue: "normal", State: backends.Pending, Wait: backends.WaitResources,
+		Priority: 20, Slots: 1, OneHost: true, Submitted: s.now.Add(-ago),
+	}
 	j.Project, j.Step = backends.SplitProject(project)
 	s.next++
 	if where != "" {
@@ -79,6 +81,7 @@ func slots(n int) func(*backends.Job) { return func(j *backends.Job) { j.Slots =
 func spanning(n int) func(*backends.Job) {
 	return func(j *backends.Job) { j.Slots, j.OneHost = n, false }
 }
+
 func suspendable(j *backends.Job)          { j.Tag = backends.Tag{Preempt: backends.PreemptSuspend}.String() }
 func memory(gib int64) func(*backends.Job) { return func(j *backends.Job) { j.Memory = gib << 30 } }
 
