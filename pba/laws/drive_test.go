@@ -297,6 +297,9 @@ func (d *drive) finish() {
 		steady = 15
 	)
 	last := len(d.Missed) - 1
+	if d.EngineDies {
+		d.heldTooLong(d.snapshot())
+	}
 	for n := range limit {
 		at, ok := d.world.Next()
 		if len(d.events) > 0 && (!ok || d.events[0].at.Before(at)) {

@@ -427,11 +427,20 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 		}
 	}
 	waits := map[shape]*backends.Job{} // the first of each shape that waits still
+	var gains *backends.Priority
+	var gainer backends.ID
 	for i := range d.queue {
 		was := &d.queue[i]
 		is := now[was.ID]
 		if is == nil {
 			continue
+		}
+		if d.ages(farm, was, is) {
+			if gain := is.Priority - was.Priority; gains == nil {
+				gains, gainer = &gain, is.ID
+			} else if gain != *gains {
+				d.breach(lawOrder, "since the last cycle job %v gained %d and job %v gained %d: what everybody gains must change no order", gainer, *gains, is.ID, gain)
+			}
 		}
 		s := shapeOf(was)
 		first := waits[s]
@@ -440,6 +449,26 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 			waits[s] = is
 		case !is.Started.IsZero() && first != nil && first.Priority >= is.Priority && is.Started.After(was.Started):
 			d.breach(lawOrder, "job %v started at %v before job %v, which needs the same and stands before it in the queue", is.ID, is.Started.Sub(start()), first.ID)
+		}
+	}
+}
+
+// ages tells whether a job waited for slots all the time since the last cycle,
+// and is young enough to gain by it.
+func (d *drive) ages(farm *backends.Farm, was, is *backends.Job) bool {
+	return is.Eligible() && is.Requeues == was.Requeues && is.Started.Equal(was.Started) && farm.At.Sub(is.Submitted) < 69*cycle
+}
+
+// heldTooLong looks at what an engine that dies now leaves behind: a hold of ours
+// ends by itself within hold_limit (R21).
+func (d *drive) heldTooLong(farm *backends.Farm) {
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		if j.HeldUntil.After(farm.At.Add(seconds(d.HoldLimit))) {
+			d.breach(lawReleased, "job %v is held until %v, longer than hold_limit", j.ID, sinceStart(j.HeldUntil))
+		}
+		if j.State == backends.Suspended && j.Mark != "" && j.HeldUntil.IsZero() && !j.Resuming {
+			d.breach(lawReleased, "job %v was suspended by us and nothing resumes it", j.ID)
 		}
 	}
 }

@@ -37,11 +37,11 @@ func TestLawEverythingHeldIsReleased(t *testing.T) { obeyed(t, lawReleased) }
 // Slots and memory of a host are never exceeded.
 func TestLawHostsAreNeverOverfilled(t *testing.T) { obeyed(t, lawCapacity) }
 
-// TestNothingPanics: no farm brings the planner, the engine or the manager down.
-func TestNothingPanics(t *testing.T) { obeyed(t, crash) }
+// TestLawNothingPanics: no farm brings the planner, the engine or the manager down.
+func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
-// TestFarmsMeetEnough: laws that nothing put to the test mean nothing.
-func TestFarmsMeetEnough(t *testing.T) {
+// TestLawsWerePutToTheTest: laws that nothing put to the test mean nothing.
+func TestLawsWerePutToTheTest(t *testing.T) {
 	r := allFarms()
 	t.Logf("%d farms (seed %d) in %v", r.farms, r.seed, r.took.Round(time.Second/10))
 	for s := range shares {

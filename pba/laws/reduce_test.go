@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// reduce makes a farm that breaks a law as small as it can within half a minute:
+// reduce makes a farm that breaks a law as small as it can within -rapid.shrinktime:
 // whole runs of jobs first, then cycles, then whatever makes a job unusual. A
 // farm has far too many dice for rapid's own shrinking to get anywhere.
 func reduce(f farm, l law) farm {
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(number[time.Duration]("rapid.shrinktime"))
 	broken := func(c farm) bool { return time.Now().Before(deadline) && run(c).broken[l] != "" }
 	for before := -1; before != size(f); {
 		before = size(f)
