@@ -85,7 +85,7 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 		return missingDirectory(c, err)
 	}
 	defer unlock()
-	return schedule.Run(ctx, start, func(ctx context.Context) (bool, error) {
+	err = schedule.Run(ctx, start, func(ctx context.Context) (bool, error) {
 		err := withSite(ctx, p, p.open, func(s *site) error { return oneCycle(ctx, s, o, out) })
 		again := errors.Is(err, backends.ErrUnreachable) || errors.Is(err, pba.ErrBusy)
 		if err != nil && again && o.repeated {
@@ -94,6 +94,10 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 		}
 		return err == nil, err
 	})
+	if o.repeated && errors.Is(ctx.Err(), context.Canceled) {
+		return nil // who runs it asked it to end, and between two actions it did
+	}
+	return err
 }
 
 // missingDirectory says what to do where nobody has run pba init.
