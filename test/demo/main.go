@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/internal/farm"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := demo(orphaned(ctx), os.Stdout, broken == ""); err != nil {
+	if err := demo(farm.WithParent(ctx), os.Stdout, broken == ""); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		stop()
 		os.Exit(1)
@@ -44,24 +44,4 @@ func job(path, duration string) int {
 		return 1
 	}
 	return 0
-}
-
-var errOrphaned = errors.New("whoever started this is gone")
-
-// orphaned is a context that also ends when our parent does: `go run` passes no
-// signal on but Ctrl-C's, and somebody must clean up.
-func orphaned(ctx context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(ctx)
-	parent := os.Getppid()
-	go func() {
-		for os.Getppid() == parent {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(200 * time.Millisecond):
-			}
-		}
-		cancel(errOrphaned)
-	}()
-	return ctx
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -52,9 +51,8 @@ type story struct {
 	group   string
 	b, a    []*actor
 	told    map[*actor]scene
-	reports <-chan report
-	stopPBA context.CancelFunc
-	pbaEnds <-chan error
+	engine  *farm.Rebalance // nil: nobody rebalances
+	reports <-chan farm.Report
 	cycles  int // reports of pba that were told
 }
 
@@ -97,7 +95,7 @@ func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
 	if err != nil {
 		return nil, err
 	}
-	group, err := ownGroup()
+	group, err := farm.OwnGroup()
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +105,7 @@ func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &story{Farm: f, narrator: n, self: self, helped: helped, group: group, told: map[*actor]scene{}, stopPBA: func() {}}
+	s := &story{Farm: f, narrator: n, self: self, helped: helped, group: group, told: map[*actor]scene{}}
 	n.say("all of it is in %s (ALLOTMENT_HOME); its config.yaml:", f.Home)
 	n.quote(config)
 	for _, dir := range []string{"jobs", "out"} {
@@ -129,26 +127,15 @@ func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
 	return s, nil
 }
 
-// ownGroup is a UNIX group of ours: the primary one, if it has a name.
-func ownGroup() (string, error) {
-	ids, err := os.Getgroups()
-	if err != nil {
-		return "", err
-	}
-	for _, id := range append([]int{os.Getegid()}, ids...) {
-		if g, err := user.LookupGroupId(strconv.Itoa(id)); err == nil {
-			return g.Name, nil
-		}
-	}
-	return "", fmt.Errorf("none of this user's groups has a name: projects belong to UNIX groups: add one to /etc/group")
-}
-
 // play is the story itself.
 func (s *story) play(ctx context.Context) error {
 	if s.helped {
-		if err := s.startPBA(ctx); err != nil {
+		s.say("$ pba rebalance --every %v --for %v &", cycle, 2*limit)
+		engine, err := s.Rebalance(ctx, cycle, 2*limit)
+		if err != nil {
 			return err
 		}
+		s.engine, s.reports = engine, engine.Reports
 	} else {
 		s.say("BREAK=norebalance: nobody runs pba rebalance")
 	}
@@ -247,7 +234,7 @@ func (s *story) await(ctx context.Context, what string, so func() bool) error {
 		select {
 		case r, ok := <-s.reports:
 			if !ok {
-				return fmt.Errorf("pba rebalance ended while it was needed: %w", <-s.pbaEnds)
+				return s.engine.Err()
 			}
 			s.tell(r)
 		case <-ticker.C:
@@ -292,10 +279,8 @@ func (s *story) whatHangs() {
 
 // end leaves nothing behind.
 func (s *story) end() error {
-	s.stopPBA()
-	if s.reports != nil {
-		for range s.reports { // until it is gone
-		}
+	if s.engine != nil {
+		s.engine.Stop()
 	}
 	if err := s.Close(); err != nil {
 		return fmt.Errorf("clean up: %w", err)

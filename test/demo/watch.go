@@ -1,79 +1,17 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/internal/farm"
 )
-
-// report is what `pba rebalance --json` prints of a cycle, as far as it is told.
-type report struct {
-	At      time.Time `json:"at"`
-	Note    string    `json:"note"`
-	Actions []struct {
-		Verb   string `json:"verb"`
-		Job    string `json:"job"`
-		For    string `json:"for"`
-		Host   string `json:"host"`
-		Reason string `json:"reason"`
-		Error  string `json:"error"`
-	} `json:"actions"`
-	Skipped []struct {
-		Job    string `json:"job"`
-		Reason string `json:"reason"`
-	} `json:"skipped"`
-	Warnings []string `json:"warnings"`
-}
-
-// startPBA runs the cycle in the background, as cron would.
-func (s *story) startPBA(ctx context.Context) error {
-	line := []string{"rebalance", "--every", cycle.String(), "--for", (2 * limit).String()}
-	s.say("$ pba %s &", strings.Join(line, " "))
-	ctx, stop := context.WithCancel(ctx)
-	cmd := s.Background(ctx, "pba", append(line, "--json")...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	stdout, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		stop()
-		return err
-	}
-	reports, done := make(chan report, 2*int(limit/cycle)), make(chan error, 1)
-	go func() {
-		decoder := json.NewDecoder(stdout)
-		for {
-			var r report
-			if decoder.Decode(&r) != nil {
-				break // it ended, or was ended in the middle of a line
-			}
-			reports <- r
-		}
-		_, _ = io.Copy(io.Discard, stdout)
-		err := cmd.Wait()
-		if text := strings.TrimSpace(stderr.String()); text != "" {
-			err = fmt.Errorf("pba rebalance: %s (%w)", text, err)
-		}
-		done <- err
-		close(reports)
-	}()
-	s.reports, s.pbaEnds = reports, done
-	s.stopPBA = stop
-	return nil
-}
 
 // tell tells what a cycle did and why: taking and giving back job by job, of the
 // rest the first.
-func (s *story) tell(r report) {
+func (s *story) tell(r farm.Report) {
 	s.cycles++
 	counts, first := map[string]int{}, map[string]string{}
 	var verbs []string

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -66,6 +67,20 @@ func Start(ctx context.Context, o Options) (*Farm, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// OwnGroup is a UNIX group of ours: the primary one, if it has a name.
+func OwnGroup() (string, error) {
+	ids, err := os.Getgroups()
+	if err != nil {
+		return "", err
+	}
+	for _, id := range append([]int{os.Getegid()}, ids...) {
+		if g, err := user.LookupGroupId(strconv.Itoa(id)); err == nil {
+			return g.Name, nil
+		}
+	}
+	return "", fmt.Errorf("none of this user's groups has a name: projects belong to UNIX groups: add one to /etc/group")
 }
 
 // environment is ours, with nothing in it that means another farm.

@@ -1,0 +1,89 @@
+package farm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Report is what `pba rebalance --json` prints of a cycle.
+type Report struct {
+	At       time.Time `json:"at"`
+	Note     string    `json:"note"`
+	Actions  []Action  `json:"actions"`
+	Skipped  []Skipped `json:"skipped"`
+	Warnings []string  `json:"warnings"`
+}
+
+// Action is something that pba did, and why.
+type Action struct {
+	Verb    string `json:"verb"`
+	Job     string `json:"job"`
+	For     string `json:"for"`
+	Host    string `json:"host"`
+	Reason  string `json:"reason"`
+	Outcome string `json:"outcome"`
+	Error   string `json:"error"`
+}
+
+// Skipped is something that pba would have liked to do.
+type Skipped struct {
+	Job    string `json:"job"`
+	Reason string `json:"reason"`
+}
+
+// Rebalance is a pba rebalance that runs in the background.
+type Rebalance struct {
+	Reports <-chan Report // closed when it has ended
+	stop    context.CancelFunc
+	err     error // why it ended by itself; read after Reports was closed
+}
+
+// maxReports is how many reports may wait to be read: no demo has more cycles.
+const maxReports = 10000
+
+// Rebalance starts `pba rebalance --every … --for …`.
+func (f *Farm) Rebalance(ctx context.Context, every, runFor time.Duration) (*Rebalance, error) {
+	ctx, stop := context.WithCancel(ctx)
+	cmd := f.Background(ctx, "pba", "rebalance", "--every", every.String(), "--for", runFor.String(), "--json")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	reports := make(chan Report, maxReports)
+	r := &Rebalance{Reports: reports, stop: stop}
+	go func() {
+		defer close(reports)
+		for decoder := json.NewDecoder(stdout); ; {
+			var report Report
+			if decoder.Decode(&report) != nil {
+				break // it ended, or was ended in the middle of a document
+			}
+			reports <- report
+		}
+		_, _ = io.Copy(io.Discard, stdout)
+		r.err = fmt.Errorf("pba rebalance ended by itself: %w", errors.Join(cmd.Wait(), errors.New(strings.TrimSpace(stderr.String()))))
+	}()
+	return r, nil
+}
+
+// Err is why it ended, after Reports was closed.
+func (r *Rebalance) Err() error { return r.err }
+
+// Stop ends it and waits until it is gone.
+func (r *Rebalance) Stop() {
+	r.stop()
+	for range r.Reports { //nolint:revive // until it is closed
+	}
+}

@@ -1,0 +1,61 @@
+// Command replay plays the beginning of a recorded trace with real processes,
+// once without pba and once with it, and compares how long the jobs waited.
+// `make replay TRACE=FILE` runs it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/internal/farm"
+)
+
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == "job" {
+		os.Exit(job(os.Args[2], os.Args[3]))
+	}
+	var o options
+	flags := flag.NewFlagSet("replay", flag.ExitOnError)
+	flags.Float64Var(&o.arrivals, "arrivals", 3, "jobs arrive so many times as densely as they did")
+	flags.Float64Var(&o.speed, "speed", 600, "all times are divided by this")
+	flags.IntVar(&o.jobs, "jobs", 400, "so many jobs, the trace's first")
+	flags.IntVar(&o.widest, "widest", 32, "leave out the jobs of more slots")
+	flags.IntVar(&o.user, "user", 4, "the user whose project has a guarantee")
+	flags.IntVar(&o.guarantee, "guarantee", 32, "its slots")
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: replay [options] FILE.swf[.gz]")
+		flags.PrintDefaults()
+	}
+	_ = flags.Parse(os.Args[1:]) // it exits
+	if flags.NArg() != 1 || o.arrivals <= 0 || o.speed <= 0 || o.jobs < 1 || o.guarantee < 1 {
+		flags.Usage()
+		os.Exit(2)
+	}
+	o.trace = flags.Arg(0)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := compare(farm.WithParent(ctx), os.Stdout, o); err != nil {
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// job is what the jobs run: this program itself, which waits.
+func job(path, duration string) int {
+	d, err := time.ParseDuration(duration)
+	if err == nil {
+		err = diary.Keep(path, d, false)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "replay job:", err)
+		return 1
+	}
+	return 0
+}

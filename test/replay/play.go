@@ -1,0 +1,291 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/simulate/trace"
+	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/internal/farm"
+)
+
+type options struct {
+	trace           string
+	arrivals, speed float64
+	jobs, widest    int
+	user, guarantee int
+}
+
+// The farm, and what is too short to be divided by the speed.
+const (
+	slots     = 128
+	cycle     = time.Second
+	threshold = 2 * time.Second
+	tick      = 100 * time.Millisecond
+)
+
+// config divides all times but the two above by the speed. A cap for a cycle, or
+// for an hour, is for as much of the trace's time.
+func config(o options) string {
+	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) / o.speed) }
+	return fmt.Sprintf(`pba:
+  every: %v
+  pending_threshold: %v
+  min_runtime: %v
+  start_bucket: %v
+  max_victims: %d
+  max_victims_per_project: %d
+miniq:
+  nodes: ["n1:%d"]
+  reserve_after: %v
+`, cycle, threshold, scaled(time.Minute), scaled(5*time.Minute), int(20*o.speed*cycle.Seconds()/20), int(100*o.speed), slots, scaled(10*time.Minute))
+}
+
+// played is one job of the trace as it is played.
+type played struct {
+	*diary.Diary
+	user, slots int
+	at          time.Duration // of its submission
+	takes       time.Duration
+	submitted   time.Time
+	number      int64
+}
+
+// load reads the jobs that are played.
+func load(o options) ([]played, error) {
+	f, err := os.Open(o.trace)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var in io.Reader = f
+	if strings.HasSuffix(o.trace, ".gz") {
+		if in, err = gzip.NewReader(f); err != nil {
+			return nil, fmt.Errorf("read %s: %w", o.trace, err)
+		}
+	}
+	var jobs []played
+	var first time.Duration
+	for j, err := range trace.ReadSWF(in) {
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", o.trace, err)
+		}
+		if j.Slots < 1 {
+			j.Slots = j.AskedSlots
+		}
+		if j.Slots < 1 || j.Slots > o.widest || j.Run < 0 || j.Submitted < 0 {
+			continue
+		}
+		if len(jobs) == 0 {
+			first = j.Submitted
+		}
+		jobs = append(jobs, played{
+			user: j.User, slots: j.Slots,
+			at:    time.Duration(float64(j.Submitted-first) / o.speed / o.arrivals),
+			takes: time.Duration(float64(j.Run) / o.speed).Round(time.Millisecond),
+		})
+		if len(jobs) == o.jobs {
+			break
+		}
+	}
+	if len(jobs) < o.jobs {
+		return nil, fmt.Errorf("read %s: it has only %d jobs of at most %d slots", o.trace, len(jobs), o.widest)
+	}
+	slices.SortStableFunc(jobs, func(x, y played) int { return int(x.at - y.at) })
+	return jobs, nil
+}
+
+// play is one replay on a farm of its own.
+type play struct {
+	*farm.Farm
+	name   string
+	helped bool // pba rebalance runs
+	say    func(format string, args ...any)
+	jobs   []played
+	engine *farm.Rebalance
+	began  time.Time
+	told   time.Time      // when its progress was told last
+	did    map[string]int // what pba did, by verb
+}
+
+// run plays all jobs and returns when they have ended. Nothing is left behind.
+func (p *play) run(ctx context.Context, o options, group, self string) (err error) {
+	p.Farm, err = farm.Start(ctx, farm.Options{Programs: "bin", Config: config(o)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if p.engine != nil {
+			p.engine.Stop()
+		}
+		err = errors.Join(err, p.Close())
+	}()
+	if err := p.prepare(ctx, o, group); err != nil {
+		return err
+	}
+	last := p.jobs[len(p.jobs)-1].at
+	for i := range p.jobs {
+		last = max(last, p.jobs[i].at+p.jobs[i].takes)
+	}
+	limit := 2*last + time.Minute
+	if p.helped {
+		if p.engine, err = p.Rebalance(ctx, cycle, 2*limit); err != nil {
+			return err
+		}
+	}
+	p.began = time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not over after %v", limit))
+	defer cancel()
+	if err := p.submitAll(ctx, self); err != nil {
+		return err
+	}
+	return p.await(ctx)
+}
+
+func (p *play) prepare(ctx context.Context, o options, group string) error {
+	if err := os.Mkdir(filepath.Join(p.Home, "jobs"), 0o700); err != nil {
+		return err
+	}
+	if _, err := p.Run(ctx, "pba", "init"); err != nil {
+		return err
+	}
+	known := map[int]bool{}
+	for i := range p.jobs {
+		u := p.jobs[i].user
+		if known[u] {
+			continue
+		}
+		known[u] = true
+		if _, err := p.Run(ctx, "pba", "project", "add", project(u), "--group", group); err != nil {
+			return err
+		}
+	}
+	if !known[o.user] {
+		return fmt.Errorf("user %d has none of these jobs", o.user)
+	}
+	_, err := p.Run(ctx, "pba", "alloc", "set", project(o.user), strconv.Itoa(o.guarantee))
+	return err
+}
+
+// project stands for a user of the trace: here all jobs are of one user.
+func project(user int) string { return "u" + strconv.Itoa(user) }
+
+// submitAll hands in each job when it is due.
+func (p *play) submitAll(ctx context.Context, self string) error {
+	for i := range p.jobs {
+		j := &p.jobs[i]
+		if err := p.until(ctx, p.began.Add(j.at)); err != nil {
+			return err
+		}
+		name := fmt.Sprintf("j%03d", i)
+		path := filepath.Join(p.Home, "jobs", name)
+		j.submitted = time.Now()
+		out, err := p.Run(ctx, "asub", "-P", project(j.user), "-n", strconv.Itoa(j.slots), "-J", name, self, "job", path, j.takes.String())
+		if err != nil {
+			return err
+		}
+		if j.number, err = farm.Submitted(out); err != nil {
+			return err
+		}
+		j.Diary = diary.New(name, path)
+	}
+	return nil
+}
+
+// until waits for a time and reads meanwhile what is written.
+func (p *play) until(ctx context.Context, at time.Time) error {
+	for {
+		if err := p.look(); err != nil {
+			return err
+		}
+		left := time.Until(at)
+		if left <= 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(min(left, tick)):
+		}
+	}
+}
+
+// look reads the diaries of the jobs that have not ended, and pba's reports.
+func (p *play) look() error {
+	for i := range p.jobs {
+		if d := p.jobs[i].Diary; d != nil && !d.Ended() {
+			if err := d.Update(); err != nil {
+				return err
+			}
+		}
+	}
+	p.progress()
+	for p.engine != nil {
+		select {
+		case r, ok := <-p.engine.Reports:
+			if !ok {
+				return p.engine.Err()
+			}
+			for _, a := range r.Actions {
+				p.did[a.Verb]++
+			}
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+func (p *play) await(ctx context.Context) error {
+	for slices.ContainsFunc(p.jobs, func(j played) bool { return !j.Ended() }) {
+		if err := p.until(ctx, time.Now().Add(tick)); err != nil {
+			return fmt.Errorf("%s: %w: these jobs have not ended: %s; miniqd said: %s", p.name, err, strings.Join(p.open(), " "), p.Log())
+		}
+	}
+	return nil
+}
+
+// progress tells now and then how far it is.
+func (p *play) progress() {
+	const often = 20 * time.Second
+	now := time.Now()
+	if now.Sub(p.told) < often {
+		return
+	}
+	p.told = now
+	var submitted, waiting, running, ended int
+	for i := range p.jobs {
+		switch d := p.jobs[i].Diary; {
+		case d == nil:
+			continue
+		case len(d.Runs) == 0:
+			waiting++
+		case d.Ended():
+			ended++
+		default:
+			running++
+		}
+		submitted++
+	}
+	p.say("%4.0f s  %-11s %3d of %d jobs submitted, %d wait, %d run, %d ended", now.Sub(p.began).Seconds(), p.name, submitted, len(p.jobs), waiting, running, ended)
+}
+
+// open names the jobs that have not ended.
+func (p *play) open() []string {
+	var names []string
+	for i := range p.jobs {
+		if j := &p.jobs[i]; j.Diary != nil && !j.Ended() {
+			names = append(names, fmt.Sprintf("%s (job %d, %d starts)", j.Name, j.number, len(j.Runs)))
+		}
+	}
+	return names
+}
