@@ -133,6 +133,7 @@ func (s *site) explainNow(ctx context.Context, id backends.ID) (plan.Explanation
 		return plan.Explanation{}, err
 	}
 	if e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id); ok {
+		e.History = r.State.Memory.Jobs[id].History // without what the next cycle would write
 		return e, nil
 	}
 	return s.remembered(ctx, id)
