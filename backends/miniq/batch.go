@@ -9,12 +9,13 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Abilities: miniq can do everything but put a job straight into a full slot.
+// Abilities are all but one: miniq puts no job straight into a full slot.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		SuspendFrees: true, ResumesFirst: true,
 		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap,
 		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move,
+		Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
 	}
 }
 

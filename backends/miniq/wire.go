@@ -31,6 +31,9 @@ const (
 	OpJobs      Op = "jobs"
 	OpWait      Op = "wait"   // for all of IDs to end, or for the state to change after After
 	OpRecord    Op = "record" // the state object of IDs[0]
+	OpQueues    Op = "queues"
+	OpModify    Op = "modify"
+	OpSignal    Op = "signal" // number Signal, to the running IDs
 	OpStatus    Op = "status"
 	OpStop      Op = "stop"
 )
@@ -51,6 +54,8 @@ type Request struct {
 	After        uint64                 `json:"after,omitempty"`   // OpWait
 	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer by then all the same
 	KillJobs     bool                   `json:"kill_jobs,omitempty"`
+	Change       *backends.Change       `json:"change,omitempty"` // OpModify
+	Signal       int                    `json:"signal,omitempty"`
 }
 
 // Response is one part of an answer; More says that another follows.
@@ -66,7 +71,18 @@ type Response struct {
 	Changes   uint64       `json:"changes,omitempty"` // how often the state has changed
 	Status    *Status      `json:"status,omitempty"`
 	Record    *Record      `json:"record,omitempty"`
+
+	Queues []backends.Queue `json:"queues,omitempty"`
 }
+
+// Record is backends.Record, with its texts escaped.
+type Record = backends.Record
+
+// RunRecord is a run of a Record.
+type RunRecord = backends.RunRecord
+
+// HistoryLine is a line of a Record's history.
+type HistoryLine = backends.HistoryLine
 
 // Submission is backends.Submitted.
 type Submission struct {
@@ -97,34 +113,6 @@ type Status struct {
 type HostUse struct {
 	backends.Host
 	Used int // slots
-}
-
-// Record is what a job's state object holds.
-type Record struct {
-	Spec    backends.Spec `json:"spec"` // its environment is left out
-	Runs    []RunRecord   `json:"runs"`
-	History []HistoryLine `json:"history"`
-}
-
-// RunRecord is how a run went.
-type RunRecord struct {
-	Run      int           `json:"run"`
-	Host     string        `json:"host"`
-	Started  time.Time     `json:"started"`
-	Ended    time.Time     `json:"ended,omitzero"`
-	ExitCode int           `json:"exit_code"`
-	User     time.Duration `json:"user"` // processor time
-	System   time.Duration `json:"system"`
-	MaxRSS   int64         `json:"max_rss"` // bytes, of the largest process
-	Why      string        `json:"why,omitempty"`
-}
-
-// HistoryLine is one thing that happened to a job.
-type HistoryLine struct {
-	At     time.Time `json:"at"`
-	Run    int       `json:"run,omitempty"`
-	Event  string    `json:"event"`
-	Detail string    `json:"detail,omitempty"`
 }
 
 // Error is an error on the wire. Code names the sentinel that it wraps.

@@ -37,7 +37,8 @@ type Options struct {
 	Log     *slog.Logger
 	Ready   func() // called when requests are answered
 
-	create func(path string) (file, error) // of journal segments; nil: in the file system
+	create    func(path string) (file, error) // of journal segments; nil: in the file system
+	compactAt int64                           // bytes of journal, after which the state is written anew; 0: compactSize
 }
 
 // Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
@@ -119,6 +120,9 @@ func recovered(o Options, state string) (*daemon, error) {
 	d.user = strconv.Itoa(d.uid)
 	if u, err := user.LookupId(d.user); err == nil {
 		d.user = u.Username
+	}
+	if d.compactAt == 0 {
+		d.compactAt = compactSize
 	}
 	var err error
 	if d.objects, err = jobfile.NewWriter(d.objectDir(), o.Log); err != nil {

@@ -34,7 +34,13 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 		return d.stop(c, req)
 	case miniq.OpSubmit:
 		return d.submit(c, req)
+	default:
+		return d.act(c, req)
 	}
+}
+
+// act answers a request that does one thing to each of a list of jobs.
+func (d *daemon) act(c *connection, req *miniq.Request) error {
 	event, err := eventOf(c.by, req)
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
@@ -75,8 +81,9 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 		return manager.Reserve{By: by, Reservations: req.Reservations}, nil
 	case miniq.OpMove:
 		return manager.Move{By: by, IDs: req.IDs, Queue: req.Queue}, nil
+	default:
+		return nil, fmt.Errorf("%w: request %q is not known here", backends.ErrUnable, req.Op)
 	}
-	return nil, fmt.Errorf("%w: request %q is not known here", backends.ErrUnable, req.Op)
 }
 
 // ask hands an event to the loop and waits for its result.

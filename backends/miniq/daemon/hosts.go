@@ -116,7 +116,7 @@ func (d *daemon) begin(listener *net.UnixListener) {
 	for _, h := range d.hosts {
 		d.attach(h)
 	}
-	d.forgetLater()
+	d.forgetOld()
 	d.setAlarm()
 }
 
@@ -167,7 +167,7 @@ func (d *daemon) again(h *host) {
 	h.quick++
 	time.AfterFunc(pause, func() {
 		d.post(input{do: func() {
-			if d.hosts[h.Name] == h && h.link == nil && d.stopping == nil {
+			if d.hosts[h.Name] == h && h.link == nil && (d.stopping == nil || !d.stopping.over) {
 				d.attach(h)
 			}
 		}})

@@ -117,7 +117,7 @@ func (d *daemon) process(batch []input) {
 			work[i].do()
 		}
 	}
-	if d.journal.total > compactSize {
+	if d.journal.total > d.compactAt {
 		d.compact()
 	}
 }

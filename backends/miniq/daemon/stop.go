@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -69,19 +70,20 @@ func (d *daemon) forgetLater() {
 	d.forget = time.AfterFunc(max(pause, time.Minute), func() {
 		d.post(input{do: func() {
 			d.forget = nil
-			now := time.Now()
-			before := now.Add(-time.Duration(d.Config.KeepFinished))
-			farm := d.m.Farm(now, time.Time{})
-			old := false
-			for i := range farm.Ended {
-				old = old || farm.Ended[i].Ended.Before(before)
-			}
-			if old {
-				d.later(input{event: manager.Forget{EndedBefore: before}})
-			}
-			if len(farm.Ended) > 0 {
-				d.forgetLater()
-			}
+			d.forgetOld()
 		}})
 	})
+}
+
+func (d *daemon) forgetOld() {
+	now := time.Now()
+	before := now.Add(-time.Duration(d.Config.KeepFinished))
+	ended := d.m.Farm(now, time.Time{}).Ended
+	old := slices.ContainsFunc(ended, func(j backends.Job) bool { return j.Ended.Before(before) })
+	if old {
+		d.later(input{event: manager.Forget{EndedBefore: before}})
+	}
+	if len(ended) > 0 {
+		d.forgetLater()
+	}
 }
