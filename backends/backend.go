@@ -189,4 +189,19 @@ type Abilities struct {
 	Reserve   func(ctx context.Context, reservations []Reservation) Errors
 	Move      func(ctx context.Context, ids []ID, queue string) Errors  // to another queue
 	Start     func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not
+
+	// What the wrappers ask for beyond that.
+	Queues func(ctx context.Context) ([]Queue, error)
+	Modify func(ctx context.Context, ids []ID, change Change) Errors // of pending jobs: all of it or nothing
+	Record func(ctx context.Context, id ID) (*Record, error)
+	// Wait waits as long as ctx until all of these jobs have ended and returns
+	// them. A job that the queue does not know counts as ended and is left out.
+	Wait func(ctx context.Context, ids []ID) ([]Job, error)
+	// Changed waits until the queue has changed more than after times and
+	// returns how often it has; begin with 0.
+	Changed func(ctx context.Context, after uint64) (uint64, error)
+	// Signal sends a signal to all processes of running jobs.
+	Signal func(ctx context.Context, ids []ID, signal int) Errors
+	// Terminals: a job with Spec.Terminal gets its standard files from there.
+	Terminals bool
 }

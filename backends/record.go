@@ -1,0 +1,54 @@
+package backends
+
+import "time"
+
+// Queue is a name under which jobs are submitted.
+type Queue struct {
+	Name    string `json:"name"`
+	Level   Level  `json:"level"`   // that its jobs begin at
+	Default bool   `json:"default"` // for jobs that name none
+}
+
+// Change is what is to be different about a pending job; what is nil stays.
+type Change struct {
+	Name        *string        `json:"name,omitempty"`
+	Project     *string        `json:"project,omitempty"` // with its step
+	Queue       *string        `json:"queue,omitempty"`
+	Description *string        `json:"description,omitempty"` // whole: the filter's tag, then the user's text
+	Priority    *Priority      `json:"priority,omitempty"`
+	Slots       *int           `json:"slots,omitempty"`
+	Memory      *int64         `json:"memory,omitempty"` // bytes over all slots; 0: none
+	OneHost     *bool          `json:"one_host,omitempty"`
+	Hosts       *[]string      `json:"hosts,omitempty"`      // empty: any
+	RunLimit    *time.Duration `json:"run_limit,omitempty"`  // 0: none
+	BeginTime   *time.Time     `json:"begin_time,omitempty"` // zero: at once
+	After       *string        `json:"after,omitempty"`      // "": nothing
+}
+
+// Record is all that a queue has kept of a job.
+type Record struct {
+	Spec    Spec          `json:"spec"` // as it is now; its environment is left out
+	Runs    []RunRecord   `json:"runs"`
+	History []HistoryLine `json:"history"`
+}
+
+// RunRecord is how a run went.
+type RunRecord struct {
+	Run      int           `json:"run"`
+	Host     string        `json:"host"`
+	Started  time.Time     `json:"started"`
+	Ended    time.Time     `json:"ended,omitzero"`
+	ExitCode int           `json:"exit_code"`
+	User     time.Duration `json:"user"` // processor time
+	System   time.Duration `json:"system"`
+	MaxRSS   int64         `json:"max_rss"` // bytes, of the largest process
+	Why      string        `json:"why,omitempty"`
+}
+
+// HistoryLine is one thing that happened to a job.
+type HistoryLine struct {
+	At     time.Time `json:"at"`
+	Run    int       `json:"run,omitempty"` // 0: it concerns none
+	Event  string    `json:"event"`
+	Detail string    `json:"detail,omitempty"`
+}
