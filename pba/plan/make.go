@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -151,6 +152,12 @@ func (v *view) status() {
 		f.Unmet += s.Held
 		v.plan.Pools = append(v.plan.Pools, s)
 	}
+	for p, slots := range v.over {
+		v.plan.Beyond = append(v.plan.Beyond, Beyond{Project: p.project, User: p.user, Slots: slots})
+	}
+	slices.SortFunc(v.plan.Beyond, func(a, b Beyond) int {
+		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User))
+	})
 	f.LowerThem = float64(f.Unpreemptable) > v.policy.UnpreemptableShare*float64(v.slots)
 	if f.TakeBack+f.Slots-f.Running < f.Unmet {
 		v.warn("guaranteed %d, can be taken back now %d, but %d are waited for", f.Guaranteed, f.TakeBack, f.Unmet)

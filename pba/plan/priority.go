@@ -224,7 +224,7 @@ func (v *view) giveBack(b *job) {
 		h := v.byName[p.Host]
 		h.free += p.Slots
 		h.freeMem += perSlot(b.Job) * int64(p.Slots)
-		h.changed++
+		v.touch(h)
 	}
 	if len(b.aside) > 0 {
 		v.reopen()

@@ -92,7 +92,7 @@ func (v *view) leaves(j *job) {
 			continue
 		}
 		h.free += p.Slots
-		h.changed++
+		v.touch(h)
 		if j.tag.Preempt != backends.PreemptSuspend {
 			h.freeMem += perSlot(j.Job) * int64(p.Slots)
 		}
@@ -153,7 +153,7 @@ func (v *view) promise(j *job, hosts []backends.Placement) {
 		if j.Exclusive {
 			h.free = min(h.free, 0)
 		}
-		h.changed++
+		v.touch(h)
 		if j.State != backends.Suspended {
 			h.freeMem -= perSlot(j.Job) * int64(p.Slots)
 		}
@@ -254,9 +254,10 @@ func (v *view) withinCaps(b *job) *candidate {
 }
 
 func (v *view) overCap(set *candidate) *job {
-	lost := maps.Clone(v.lost)
+	taken := make(map[party]int, 1)
 	for _, j := range set.victims {
-		if lost[j.party()] += j.Slots; lost[j.party()] > v.hourlyCap(j.party()) {
+		who := j.party()
+		if taken[who] += j.Slots; v.lost[who]+taken[who] > v.hourlyCap(who) {
 			return j
 		}
 	}
@@ -269,7 +270,7 @@ func (v *view) spare(j *job, why string) {
 	for _, p := range j.Hosts {
 		if h := v.byName[p.Host]; h != nil {
 			h.victims = slices.DeleteFunc(h.victims, func(other *job) bool { return other == j })
-			h.changed++
+			v.touch(h)
 		}
 	}
 }

@@ -24,7 +24,9 @@ type choices struct {
 	from  int  // no free slots for it on the hosts before
 	full  bool // no free slots for it anywhere
 	heap  offers
-	seen  map[*host]int // the state of a host that its newest offer was made in
+	mine  map[*host]bool // the hosts as a set; nil: all hosts suit
+	read  int            // so many of the view's changes are in the offers
+	seen  map[*host]int  // the state of a host that its newest offer was made in
 }
 
 // offer is the best set of one host at one moment; stale once the host changed.
@@ -42,6 +44,12 @@ func (v *view) choicesFor(j *job) *choices {
 	c := v.choices[s]
 	if c == nil {
 		c = &choices{hosts: v.suitable(j), seen: map[*host]int{}}
+		if len(c.hosts) < len(v.hosts) {
+			c.mine = map[*host]bool{}
+			for _, h := range c.hosts {
+				c.mine[h] = true
+			}
+		}
 		v.choices[s] = c
 	}
 	return c
@@ -55,11 +63,22 @@ func (v *view) reopen() {
 	}
 }
 
+// touch notes that something changed of what could be taken back on a host.
+func (v *view) touch(h *host) {
+	h.changed++
+	v.changes = append(v.changes, h)
+}
+
 // best makes offers for the hosts that changed and returns the best of all, or
 // nil.
 func (c *choices) best(v *view, b *job) *candidate {
-	for _, h := range c.hosts {
-		if at, ok := c.seen[h]; ok && at == h.changed {
+	changed := v.changes[c.read:]
+	if c.read == 0 {
+		changed = c.hosts
+	}
+	c.read = len(v.changes)
+	for _, h := range changed {
+		if at, ok := c.seen[h]; ok && at == h.changed || c.mine != nil && !c.mine[h] {
 			continue
 		}
 		c.seen[h] = h.changed

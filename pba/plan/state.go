@@ -242,6 +242,14 @@ type Plan struct {
 	Memory   Memory // for the next cycle; valid whether or not the actions succeed
 	Pools    []PoolStatus
 	Farm     FarmStatus
+	Beyond   []Beyond // by project, then user
+}
+
+// Beyond is a party's over-subscription: what it runs that no pool is charged for.
+type Beyond struct {
+	Project string // "": the jobs count under their user, being not entitled
+	User    string
+	Slots   int
 }
 
 // PoolStatus is how a pool stands.

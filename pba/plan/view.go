@@ -110,6 +110,7 @@ type view struct {
 	allGuaranteed int
 	losers        map[party]*losing // who could lose slots now
 	choices       map[shape]*choices
+	changes       []*host           // in the order in which they happened; the first is none
 	reasons       map[string]string // why nobody can be taken back, by asked hosts
 
 	throughputs map[int64]ThroughputMemory
@@ -123,7 +124,7 @@ func newView(state State, policy Policy, now time.Time) *view {
 		byName: map[string]*host{}, byID: map[backends.ID]*job{},
 		projectPools: map[string][]*pool{},
 		pending:      map[party]int{}, over: map[party]int{}, lost: map[party]int{},
-		guaranteed: map[string]int{}, losers: map[party]*losing{}, choices: map[shape]*choices{}, reasons: map[string]string{},
+		guaranteed: map[string]int{}, losers: map[party]*losing{}, choices: map[shape]*choices{}, changes: []*host{nil}, reasons: map[string]string{},
 		throughputs: map[int64]ThroughputMemory{},
 	}
 	v.seeHosts()
