@@ -39,7 +39,7 @@ func mapChange(c backends.Change, f func(string) string) backends.Change {
 		}
 	}
 	if c.Hosts != nil {
-		hosts := mapAll(*c.Hosts, f)
+		hosts := append([]string{}, mapAll(*c.Hosts, f)...) // JSON's null would be no change
 		c.Hosts = &hosts
 	}
 	return c

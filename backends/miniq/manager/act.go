@@ -330,14 +330,19 @@ func (m *Manager) move(e Move) Result {
 		case !queued(j):
 			return wrong(j, "runs")
 		}
-		// A rank that is nobody's queue's own, such as PBA's, outlives the move.
-		from := m.queueNamed(j.queue)
-		j.queue = to.Name
-		if from == nil || j.base.Level() == from.Level {
-			m.setRank(j, backends.At(to.Level, m.priority(j, m.now).Value()))
-		}
+		m.moveTo(j, to)
 		return nil
 	})
+}
+
+// moveTo puts a job into another queue. A rank that is nobody's queue's own,
+// such as PBA's, outlives the move.
+func (m *Manager) moveTo(j *job, to *Queue) {
+	from := m.queueNamed(j.queue)
+	j.queue = to.Name
+	if from == nil || j.base.Level() == from.Level {
+		m.setRank(j, backends.At(to.Level, m.priority(j, m.now).Value()))
+	}
 }
 
 // queueNamed finds a queue; the empty name is the default's.

@@ -26,6 +26,10 @@ func EncodeEvent(e Event) ([]byte, error) {
 		submit.Specs = specs
 		e = submit
 	}
+	if modify, ok := e.(Modify); ok {
+		modify.Change = mapChange(modify.Change, armour)
+		e = modify
+	}
 	line, err := json.Marshal(map[string]Event{name: e})
 	if err != nil {
 		return nil, fmt.Errorf("event %s: %w", name, err)
@@ -78,6 +82,8 @@ func eventName(e Event) string {
 		return "reserve"
 	case Move:
 		return "move"
+	case Modify:
+		return "modify"
 	case NodeUp:
 		return "node_up"
 	case NodeDown:
@@ -132,6 +138,10 @@ func decode(name string, text []byte) (Event, error) {
 		return decodeAs[Reserve](text)
 	case "move":
 		return decodeAs[Move](text)
+	case "modify":
+		e, err := decodeAs[Modify](text)
+		e.Change = mapChange(e.Change, unarmour)
+		return e, err
 	case "node_up":
 		return decodeAs[NodeUp](text)
 	case "node_down":

@@ -35,6 +35,7 @@ func TestEventsComeBack(t *testing.T) {
 		HoldUntil{admin, []backends.HoldUntil{{ID: id, Until: at}}},
 		Reserve{admin, []backends.Reservation{{ID: id, Hosts: []string{"n1"}, Until: at}}},
 		Move{user, []backends.ID{id}, "low"},
+		Modify{user, []backends.ID{id}, backends.Change{Name: &latin, Hosts: &[]string{latin}, Slots: new(int), BeginTime: &at, RunLimit: new(time.Duration)}},
 		NodeUp{"n1", 4, 16, true},
 		NodeDown{"n1"},
 		NodeGone{"n1"},

@@ -493,6 +493,35 @@ func (w *world) submit() {
 	w.step(Submit{By: user, Specs: []backends.Spec{s}})
 }
 
+// modify changes what a job, or a whole array, asks for.
+func (w *world) modify() {
+	id := w.anyID()
+	if rapid.Bool().Draw(w.T, "whole") {
+		id.Index = 0
+	}
+	slots, memory, oneHost := rapid.IntRange(0, 5).Draw(w.T, "slots"), int64(rapid.IntRange(0, 9).Draw(w.T, "memory")), rapid.Bool().Draw(w.T, "oneHost")
+	begin, hosts := w.soon(), w.someHosts()
+	name := rapid.SampledFrom([]string{"", "a", "b"}).Draw(w.T, "name")
+	c := backends.Change{Name: &name}
+	switch rapid.IntRange(0, 4).Draw(w.T, "what") {
+	case 0:
+		c.Slots, c.OneHost = &slots, &oneHost
+	case 1:
+		c.Memory = &memory
+	case 2:
+		c.BeginTime = &begin
+	case 3:
+		c.Hosts = &hosts
+	case 4:
+		after := ""
+		if rapid.Bool().Draw(w.T, "waits") {
+			after = "ended(" + w.anyID().String() + ")"
+		}
+		c.After = &after
+	}
+	w.step(Modify{user, []backends.ID{id}, c})
+}
+
 func (w *world) runOver(r *liveRun, e Event) {
 	// What the event ends has no processes from here on.
 	delete(w.runs, r.ID)
@@ -536,6 +565,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			level := rapid.SampledFrom([]backends.Level{backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPBA, backends.LevelHandOver}).Draw(w.T, "level")
 			w.step(Rank{admin, []backends.Ranking{{ID: w.anyID(), Priority: backends.At(level, rapid.IntRange(18, 30).Draw(w.T, "value"))}}})
 		}),
+		"modify":     in(w.modify),
 		"pin":        in(func() { w.step(Pin{admin, []backends.Pin{{ID: w.anyID(), Hosts: w.someHosts()}}}) }),
 		"hold until": in(func() { w.step(HoldUntil{admin, []backends.HoldUntil{{ID: w.anyID(), Until: w.soon()}}}) }),
 		"reserve": in(func() {

@@ -124,6 +124,8 @@ func (m *Manager) take(e Event) Result {
 		return m.reserve(e)
 	case Move:
 		return m.move(e)
+	case Modify:
+		return m.modify(e)
 	case NodeUp:
 		return single(m.nodeUp(e))
 	case NodeDown:

@@ -1,0 +1,172 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Modify changes jobs that have not started: of each job all of it or nothing.
+// They keep their place in the FIFO, and their priority unless it is changed,
+// too.
+type Modify struct {
+	By     By
+	IDs    []backends.ID
+	Change backends.Change
+}
+
+func (Modify) event() {}
+
+// modify gives the changed jobs of an array a common work, as they had before.
+func (m *Manager) modify(e Modify) Result {
+	changed := map[*work]*work{} // is only looked up in
+	return forIDs(m, e.By, e.IDs, func(by By, j *job) error {
+		if j.state != backends.Pending {
+			return wrong(j, "has started")
+		}
+		w := changed[j.work]
+		if w == nil {
+			var err error
+			if w, err = m.changedWork(by, j, &e.Change); err != nil {
+				return fmt.Errorf("job %s: %w", j.id, err)
+			}
+		}
+		if err := m.mayRank(j, &e.Change); err != nil {
+			return err
+		}
+		changed[j.work] = w
+		m.rework(j, w)
+		m.replace(j, &e.Change)
+		m.review(j)
+		m.retry = true
+		return nil
+	})
+}
+
+// changedWork is what a job will have in common with its runs.
+func (m *Manager) changedWork(by By, j *job, c *backends.Change) (*work, error) {
+	spec := *j.work.spec
+	spec.Queue = j.queue // that it was submitted to may be gone
+	set(&spec.Name, c.Name)
+	set(&spec.Project, c.Project)
+	set(&spec.Queue, c.Queue)
+	set(&spec.Description, c.Description)
+	set(&spec.Priority, c.Priority)
+	set(&spec.Slots, c.Slots)
+	set(&spec.Memory, c.Memory)
+	set(&spec.OneHost, c.OneHost)
+	set(&spec.Hosts, c.Hosts)
+	set(&spec.RunLimit, c.RunLimit)
+	set(&spec.BeginTime, c.BeginTime)
+	set(&spec.After, c.After)
+	spec.BeginTime, spec.Hosts = clean(spec.BeginTime), unique(spec.Hosts)
+	if spec.Slots == 0 {
+		return nil, fmt.Errorf("%d slots: ask for 1 or more", spec.Slots)
+	}
+	if err := m.check(by, &spec); err != nil {
+		return nil, err
+	}
+	w := newWork(&spec)
+	w.needs = j.work.needs
+	if c.After == nil {
+		return w, nil
+	}
+	needs, err := m.parseCondition(j.user, spec.After)
+	if err != nil {
+		return nil, fmt.Errorf("dependency %q: %w", spec.After, err)
+	}
+	if needs != nil && slices.ContainsFunc(needs.leaves, func(l *leaf) bool { return l.Job == j.id.Job }) {
+		return nil, fmt.Errorf("dependency %q: a job can't wait for itself", spec.After)
+	}
+	w.needs = needs
+	return w, nil
+}
+
+func set[T any](field, to *T) {
+	if to != nil {
+		*field = *to
+	}
+}
+
+// mayRank tells what forbids the priority that its owner wants for a job.
+func (m *Manager) mayRank(j *job, c *backends.Change) error {
+	if q := m.queueNamed(j.queue); c.Priority != nil && q != nil && j.base.Level() > q.Level {
+		return wrong(j, "has a place in the queue that its project's allocation gave it")
+	}
+	return nil
+}
+
+// rework gives a job its new work, and takes the old one's dependency back.
+func (m *Manager) rework(j *job, w *work) {
+	old := j.work
+	if m.kept != nil && m.kept.job == j {
+		m.kept = nil
+	}
+	if key := (nameKey{j.user, old.spec.Name}); old.spec.Name != w.spec.Name {
+		if m.names[key] == j.id.Job {
+			delete(m.names, key)
+		}
+		if w.spec.Name != "" {
+			m.names[nameKey{j.user, w.spec.Name}] = j.id.Job
+		}
+	}
+	j.work = w
+	if old.needs == w.needs {
+		return
+	}
+	if c := old.needs; c != nil {
+		c.open--
+		c.jobs = slices.DeleteFunc(c.jobs, func(other *job) bool { return other == j })
+	}
+	m.awaitDependencies(j)
+}
+
+// replace puts a job into the queue, and to the priority, that a change names.
+func (m *Manager) replace(j *job, c *backends.Change) {
+	if c.Queue != nil {
+		m.moveTo(j, m.queueNamed(*c.Queue))
+	}
+	if c.Priority != nil {
+		m.setRank(j, firstPriority(m.queueNamed(j.queue), *c.Priority))
+	}
+}
+
+// Spec is what the manager knows of a job's submission now.
+func (m *Manager) Spec(id backends.ID) (spec backends.Spec, known bool) {
+	jobs := m.find(id)
+	if len(jobs) == 0 {
+		return spec, false
+	}
+	spec = *jobs[0].work.spec
+	spec.Queue = jobs[0].queue
+	return spec, true
+}
+
+// Queues lists the queues; the first one is for jobs that name none.
+func (m *Manager) Queues() []backends.Queue {
+	var all []backends.Queue
+	for i, q := range m.cfg.Queues {
+		all = append(all, backends.Queue{Name: q.Name, Level: q.Level, Default: i == 0})
+	}
+	return all
+}
+
+// mapChange applies f to every text of a change.
+func mapChange(c backends.Change, f func(string) string) backends.Change {
+	for _, p := range []**string{&c.Name, &c.Project, &c.Queue, &c.Description, &c.After} {
+		if *p != nil {
+			text := f(**p)
+			*p = &text
+		}
+	}
+	if c.Hosts != nil {
+		hosts := append([]string{}, mapAll(*c.Hosts, f)...) // JSON's null would be no change
+		c.Hosts = &hosts
+	}
+	if c.BeginTime != nil {
+		at := clean(*c.BeginTime)
+		c.BeginTime = &at
+	}
+	return c
+}
