@@ -209,13 +209,6 @@ func present(there bool) error {
 	return nil
 }
 
-// Stop ends the daemon and returns when it has given up its socket and all its
-// files. Running jobs go on under their keepers and are found again by the next
-// daemon; with killJobs they are killed first, and so is nothing that pends.
-func (c *Client) Stop(ctx context.Context, killJobs bool) error {
-	return c.call(ctx, &Request{Op: OpStop, KillJobs: killJobs}, func(*Response) error { return nil })
-}
-
 // Record reads a job's state object.
 func (c *Client) Record(ctx context.Context, id backends.ID) (*Record, error) {
 	var record *Record

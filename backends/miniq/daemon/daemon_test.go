@@ -281,8 +281,9 @@ func TestBodiesComeFromStateObjects(t *testing.T) {
 			t.Errorf("%s holds %q, want %q", name, got, want)
 		}
 	}
-	if j := jobs[3]; j.State != backends.Exited || !strings.Contains(j.Reason, "damaged") {
-		t.Errorf("the job whose object is damaged: %+v, want it exited and a clear reason", j)
+	r, err := s.client.Record(t.Context(), ids[2])
+	if err != nil || jobs[3].ExitCode != 126 || !strings.Contains(r.History[len(r.History)-2].Detail, "damaged") {
+		t.Errorf("the job whose object is damaged: %+v, %+v, %v; want it ended and a clear reason", jobs[3], r, err)
 	}
 }
 

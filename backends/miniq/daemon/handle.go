@@ -28,6 +28,10 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 		return d.wait(c, req)
 	case miniq.OpRecord:
 		return d.record(c, req)
+	case miniq.OpQueues:
+		return d.queues(c)
+	case miniq.OpSignal:
+		return d.signal(c, req)
 	case miniq.OpStatus:
 		return d.status(c)
 	case miniq.OpStop:
@@ -81,6 +85,11 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 		return manager.Reserve{By: by, Reservations: req.Reservations}, nil
 	case miniq.OpMove:
 		return manager.Move{By: by, IDs: req.IDs, Queue: req.Queue}, nil
+	case miniq.OpModify:
+		if req.Change == nil {
+			return nil, errors.New("a change of nothing")
+		}
+		return manager.Modify{By: by, IDs: req.IDs, Change: *req.Change}, nil
 	default:
 		return nil, fmt.Errorf("%w: request %q is not known here", backends.ErrUnable, req.Op)
 	}
@@ -276,7 +285,8 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 		return c.answer(miniq.Response{Error: miniq.ToError(errors.New("want one job"))})
 	}
 	var known bool
-	if !d.inLoop(func() { known = len(d.m.Jobs(time.Now(), req.IDs)) > 0 }) {
+	var now backends.Spec
+	if !d.inLoop(func() { now, known = d.m.Spec(req.IDs[0]) }) {
 		return c.over()
 	}
 	if !known {
@@ -291,8 +301,10 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
-	record.Spec.Env = nil
-	record.Spec = miniq.EscapeSpec(record.Spec)
+	whole := miniq.EscapeSpec(record.Spec)
+	b := part(&whole)
+	b.Env = nil
+	record.Spec = b.join(now)
 	for i := range record.History {
 		record.History[i].Detail = miniq.Escape(record.History[i].Detail)
 	}

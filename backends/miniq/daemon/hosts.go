@@ -328,8 +328,10 @@ func (d *daemon) order(s *manager.StartRun) {
 	}
 	b, err := d.bodyOf(s.ID)
 	if err != nil {
-		d.log.Error("a job can't be started", "job", s.ID, "error", err)
-		d.later(input{event: manager.StartFailed{ID: s.ID, Run: s.Run, Reason: err.Error()}})
+		const cannotRun = 126
+		d.log.Error("a job can't be started, now or later: it ends", "job", s.ID, "error", err)
+		end := &keeper.End{Code: cannotRun, At: time.Now(), Text: err.Error()}
+		d.later(input{event: manager.Ended{ID: s.ID, Run: s.Run, ExitCode: cannotRun}, end: end})
 		return
 	}
 	h.link.send(node.Command{Start: startOf(s, b)})

@@ -124,7 +124,10 @@ func (j *journal) write(lines []byte) error {
 	}
 	if err != nil {
 		j.torn = true
-		return errors.Join(fmt.Errorf("write the journal: %w", err), j.repair())
+		if again := j.repair(); again != nil {
+			return fmt.Errorf("write the journal: %w; %w", err, again)
+		}
+		return fmt.Errorf("write the journal: %w", err)
 	}
 	j.size += int64(len(lines))
 	j.total += int64(len(lines))

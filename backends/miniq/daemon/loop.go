@@ -104,9 +104,11 @@ func (d *daemon) process(batch []input) {
 	}
 	if len(lines) > 0 {
 		if err := d.journal.write(lines); err != nil {
-			d.failing = true
 			d.failed(work, err)
 			return
+		}
+		if d.failing {
+			d.log.Info("the journal can be written again")
 		}
 		d.failing = false
 	}
@@ -133,7 +135,10 @@ func (d *daemon) refuse(in *input, err error) {
 // failed refuses what can be refused and keeps the rest for later.
 func (d *daemon) failed(work []input, err error) {
 	err = fmt.Errorf("miniqd can't write the request down, so it was not done: %w: free some space in %s and try again", err, d.state)
-	d.log.Error("the journal can't be written", "error", err)
+	if !d.failing {
+		d.log.Error("the journal can't be written", "error", err)
+	}
+	d.failing = true
 	for i := range work {
 		switch {
 		case work[i].do != nil:

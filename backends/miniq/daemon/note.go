@@ -128,6 +128,11 @@ func subjects(event manager.Event) (ids []backends.ID, what []told, by manager.B
 		for _, id := range ev.IDs {
 			add(id, "move", "to queue "+ev.Queue)
 		}
+	case manager.Modify:
+		by = ev.By
+		for _, id := range ev.IDs {
+			add(id, "modify", changes(&ev.Change))
+		}
 	case manager.Rank:
 		by = ev.By
 		for _, r := range ev.Rankings {
@@ -260,5 +265,8 @@ func (d *daemon) bodyOf(id backends.ID) (*body, error) {
 	}
 	spec := miniq.EscapeSpec(record.Spec)
 	b := part(&spec)
+	if len(b.Command) == 0 && b.Script == nil {
+		return nil, fmt.Errorf("read the state object of job %v: %w: its command is gone", id, jobfile.ErrCorrupt)
+	}
 	return &b, nil
 }

@@ -118,7 +118,8 @@ func (r specRows) texts(key string) []string {
 	return list
 }
 
-// spec is the specification that putSpec wrote.
+// spec is the specification that putSpec wrote; empty in an object that was
+// begun anew after damage.
 func (r specRows) spec() (backends.Spec, error) {
 	s := backends.Spec{
 		Name: r.text("name"), Project: r.text("project"), Queue: r.text("queue"), Description: r.text("description"),
@@ -147,9 +148,6 @@ func (r specRows) spec() (backends.Spec, error) {
 			}
 			s.Array.Indices = append(s.Array.Indices, n)
 		}
-	}
-	if len(r) == 0 {
-		return s, fmt.Errorf("it has no specification")
 	}
 	return s, nil
 }

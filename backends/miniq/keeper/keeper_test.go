@@ -41,7 +41,7 @@ func TestNULIsRefused(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	end := End{Code: 137, At: time.Unix(5, 6), User: time.Second, System: time.Millisecond, MaxRSS: 4096, Text: "a \"b\"\nc\xff"}
-	wants := []Want{{Verb: Note, Text: "x\ny"}, {Verb: Stop}, {Verb: Continue}, {Verb: Kill, Grace: 1500 * time.Millisecond}}
+	wants := []Want{{Verb: Note, Text: "x\ny"}, {Verb: Stop}, {Verb: Continue}, {Verb: Signal, Signal: 10}, {Verb: Kill, Grace: 1500 * time.Millisecond}}
 	text := "k 100 2000\nj 101 2001 5\ngarbage\nw kill x\nw dance\nx 1 2 3\nk 1 1 1\n"
 	for _, w := range wants {
 		text += w.Line()

@@ -9,7 +9,7 @@
 //
 //	k PID START            keeper: I am there (before the job is executed)
 //	j PID START TIME       keeper: the job's first process
-//	w stop|cont|kill MS|note TEXT   node: what is wanted; followed by SIGUSR1 to the keeper
+//	w stop|cont|kill MS|sig N|note TEXT   node: what is wanted; followed by SIGUSR1 to the keeper
 //	x CODE TIME USER SYSTEM MAXRSS TEXT   keeper: the end
 //
 // START is the process's start time in clock ticks since boot, as /proc tells it;

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,13 +24,15 @@ const (
 	Continue Verb = "cont"
 	Kill     Verb = "kill"
 	Note     Verb = "note" // a line for the job's standard output
+	Signal   Verb = "sig"  // a signal to all its processes
 )
 
-// Want is one wish; Grace belongs to Kill, Text to Note.
+// Want is one wish; Grace belongs to Kill, Text to Note, Signal to Signal.
 type Want struct {
-	Verb  Verb
-	Grace time.Duration
-	Text  string
+	Verb   Verb
+	Grace  time.Duration
+	Text   string
+	Signal syscall.Signal
 }
 
 // Line is the wish as it is appended to a record.
@@ -39,6 +42,8 @@ func (w Want) Line() string {
 		return "w kill " + strconv.FormatInt(w.Grace.Milliseconds(), 10) + "\n"
 	case Note:
 		return "w note " + strconv.Quote(w.Text) + "\n"
+	case Signal:
+		return "w sig " + strconv.Itoa(int(w.Signal)) + "\n"
 	case Stop, Continue:
 	}
 	return "w " + string(w.Verb) + "\n"
@@ -121,6 +126,10 @@ func (r *Record) want(rest string) {
 		w.Grace = time.Duration(max(ms, 0)) * time.Millisecond
 	case Note:
 		w.Text, err = strconv.Unquote(argument)
+	case Signal:
+		var number int
+		number, err = strconv.Atoi(argument)
+		w.Signal = syscall.Signal(number)
 	case Stop, Continue:
 	default:
 		return

@@ -187,6 +187,8 @@ func (k *keep) do(w Want) {
 		signalTree(os.Getpid(), syscall.SIGCONT)
 	case Kill:
 		k.kill(w.Grace)
+	case Signal:
+		signalTree(os.Getpid(), w.Signal)
 	case Note:
 		_, _ = k.output.WriteString("allotment: " + strings.TrimPrefix(w.Text, "allotment: ") + "\n")
 	}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -89,6 +90,8 @@ type Want struct {
 	Verb  keeper.Verb   `json:"verb"`
 	Grace time.Duration `json:"grace,omitempty"`
 	Text  string        `json:"text,omitempty"`
+
+	Signal syscall.Signal `json:"signal,omitempty"`
 }
 
 // Kind is what a report tells.

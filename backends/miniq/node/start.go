@@ -165,7 +165,7 @@ func (n *node) want(w *Want) error {
 	if r == nil || r.over {
 		return nil // its end is on the way to the daemon
 	}
-	n.pass(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: miniq.Unescape(w.Text)})
+	n.pass(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: miniq.Unescape(w.Text), Signal: w.Signal})
 	return nil
 }
 

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/home"
+)
+
+// TestMain makes the test binary be the programs, by the name that they are
+// called by. A keeper is a copy of it beside miniqd.
+func TestMain(m *testing.M) {
+	if os.Args[0] == "miniq-keeper" {
+		os.Exit(keeper.Run())
+	}
+	testscript.Main(m, map[string]func(){
+		"miniqd":       main,
+		"miniq-keeper": func() { os.Exit(keeper.Run()) },
+		"first-use":    firstUse,
+	})
+}
+
+// firstUse is what asub does: it asks a queue that it starts if need be.
+func firstUse() {
+	os.Exit(shell.Run("first-use", os.Stdout, os.Stderr, use))
+}
+
+func use(ctx context.Context, out io.Writer) error {
+	config, err := shell.Load()
+	if err != nil {
+		return err
+	}
+	q, err := shell.OpenToSubmit(ctx, config)
+	if err != nil {
+		return err
+	}
+	farm, err := q.Farm(ctx, time.Time{})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, len(farm.Hosts), "hosts")
+	return q.Close()
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("ALLOTMENT_HOME", filepath.Join(e.WorkDir, "home"))
+			e.Defer(func() { stopLeft(t, filepath.Join(e.WorkDir, "home")) })
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"daemons": daemons},
+	})
+}
+
+// stopLeft stops the daemon that a script left, whether or not it failed.
+func stopLeft(t *testing.T, dir string) {
+	paths, err := home.Find(func(name string) string { return map[string]string{"ALLOTMENT_HOME": dir}[name] }, os.Getuid())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	c := miniq.Open(miniq.Options{Paths: paths})
+	defer c.Close()
+	_ = c.Stop(t.Context(), true)
+}
+
+// daemons wants so many daemons to run for the script's home.
+func daemons(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		line, _ := os.ReadFile(dir + "/cmdline")
+		env, _ := os.ReadFile(dir + "/environ")
+		if strings.Contains(string(line), "--foreground") && strings.Contains(string(env), "ALLOTMENT_HOME="+ts.Getenv("ALLOTMENT_HOME")) {
+			got++
+		}
+	}
+	if got != want {
+		ts.Fatalf("%d daemons run, want %d", got, want)
+	}
+}
