@@ -31,6 +31,7 @@ type Config struct {
 	VictimOrder          []Criterion   `yaml:"victim_order"`
 	NeverVictims         NeverVictims  `yaml:"never_victims"`
 	LightFraction        unit.Share    `yaml:"light_fraction"` // of a slot's share of memory
+	KeepHistory          unit.Duration `yaml:"keep_history"`   // for how long reports can look back; 0: for ever
 }
 
 // Unpreemptable limits what normal jobs that can't be taken back may hold.
@@ -78,6 +79,7 @@ func DefaultConfig() Config {
 		Horizon:              12,
 		VictimOrder:          []Criterion{Criterion(plan.ByStart), Criterion(plan.ByOverSubscribed), Criterion(plan.ByPending)},
 		LightFraction:        0.25,
+		KeepHistory:          unit.Duration(400 * 24 * time.Hour),
 	}
 }
 

@@ -48,6 +48,8 @@ type Engine struct {
 	Groups  func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups; nil: nobody is in any
 	Publish func(ctx context.Context, s Standing) error                            // to the submit filter; nil: nobody
 	Who     string                                                                 // the identity that the system gives
+	Zone    *time.Location                                                         // by whose hours use is recorded; nil: UTC's
+	Keep    time.Duration                                                          // for how long history is kept; 0: for ever
 }
 
 // Result is what a cycle saw, decided and did.
@@ -233,7 +235,10 @@ func askedFor(farm *backends.Farm, projects []plan.Project) []string {
 
 // record describes a cycle for the ledger.
 func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.Cycle {
-	c := ledger.Cycle{Who: e.Who, Mode: mode, Started: started, Snapshot: r.State.Farm.At}
+	c := ledger.Cycle{
+		Who: e.Who, Mode: mode, Started: started, Snapshot: r.State.Farm.At,
+		Zone: e.Zone, Keep: e.Keep, Longest: max(time.Minute, 3*r.Rules.Policy.Cycle),
+	}
 	for _, j := range r.State.Farm.Ended {
 		end := ledger.Ended{Job: j, Waited: j.Started.Sub(j.Submitted)}
 		if j.Started.IsZero() {

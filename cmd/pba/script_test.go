@@ -62,6 +62,11 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", e.Getenv("PATH")+":"+programs)
 			e.Setenv("ALLOTMENT_HOME", home)
 			e.Setenv("TZ", "UTC")
+			migrations, err := filepath.Glob("../../pba/ledger/migrations/*.sql")
+			if err != nil {
+				return err
+			}
+			e.Setenv("LEDGER_VERSION", strconv.Itoa(len(migrations)))
 			now := time.Now()
 			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "HORIZON": 12, "BEYOND": 13} {
 				e.Setenv(name, pba.AddWeeks(pba.WeekOf(now, time.UTC), weeks).String())

@@ -82,7 +82,7 @@ func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 // engine is the engine of this site; one that only looks changes nothing.
 func (s *site) engine(lookOnly bool) *pba.Engine {
 	groups := &pba.Directory{Cache: s.ledger, ReadOnly: lookOnly}
-	e := &pba.Engine{Backend: s.backend, Ledger: s.ledger, Rules: s.rules, Groups: groups.Of, Who: s.who()}
+	e := &pba.Engine{Backend: s.backend, Ledger: s.ledger, Rules: s.rules, Groups: groups.Of, Who: s.who(), Zone: s.zone(), Keep: time.Duration(s.PBA.KeepHistory)}
 	if !lookOnly {
 		e.Publish = s.publish
 	}

@@ -18,6 +18,10 @@ type Cycle struct {
 	Snapshot time.Time // by the queue's clock
 	Ended    []Ended   // jobs that have ended since the last cycle
 	Note     string
+
+	Zone    *time.Location // whose hours use is added up by; nil: UTC's
+	Longest time.Duration  // a longer time without cycles is not counted as used, nor as seen
+	Keep    time.Duration  // for how long history is kept; 0: for ever
 }
 
 // Mode is what a cycle may do.
@@ -71,6 +75,9 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 		if err := storeMemory(ctx, tx, l.loaded, p.Memory); err != nil {
 			return err
 		}
+		if err := storeUse(ctx, tx, c, l.loaded.LastCycle, &p); err != nil {
+			return err
+		}
 		if err := storeEnded(ctx, tx, c.Ended); err != nil {
 			return err
 		}
@@ -83,7 +90,10 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 		if id, err = res.LastInsertId(); err != nil {
 			return err
 		}
-		return storeIntents(ctx, tx, id, c.Mode, p.Actions)
+		if err := storeIntents(ctx, tx, id, c.Mode, p.Actions); err != nil || c.Keep <= 0 || id%forgetEvery != 0 {
+			return err
+		}
+		return forget(ctx, tx, c.Snapshot.Add(-c.Keep))
 	})
 	if err != nil {
 		return 0, err

@@ -186,7 +186,7 @@ func storeMemory(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 	if err := storeRunTimes(ctx, tx, was.RunTimes, is.RunTimes); err != nil {
 		return err
 	}
-	if err := storeReclaims(ctx, tx, was.Reclaims, is.Reclaims); err != nil {
+	if err := storeReclaims(ctx, tx, was.Reclaims, is.Reclaims, is.Jobs); err != nil {
 		return err
 	}
 	if err := raiseMeta(ctx, tx, metaLastAction, stamp(is.LastAction)); err != nil {
@@ -278,7 +278,7 @@ func storeRunTimes(ctx context.Context, tx *sql.Tx, was, is map[string][]plan.Ru
 }
 
 // storeReclaims never deletes: a reclaim that Make has forgotten stays for explain.
-func storeReclaims(ctx context.Context, tx *sql.Tx, was, is []plan.Reclaim) error {
+func storeReclaims(ctx context.Context, tx *sql.Tx, was, is []plan.Reclaim, jobs map[backends.ID]plan.JobMemory) error {
 	old := make(map[int64]*plan.Reclaim, len(was))
 	for i := range was {
 		old[was[i].ID] = &was[i]
@@ -288,7 +288,7 @@ func storeReclaims(ctx context.Context, tx *sql.Tx, was, is []plan.Reclaim) erro
 		if o := old[r.ID]; o != nil && sameReclaim(o, r) {
 			continue
 		}
-		if err := storeReclaim(ctx, tx, r); err != nil {
+		if err := storeReclaim(ctx, tx, r, jobs[r.Beneficiary]); err != nil {
 			return err
 		}
 	}
@@ -306,18 +306,19 @@ func sameReclaim(a, b *plan.Reclaim) bool {
 		})
 }
 
-func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim) error {
+// storeReclaim notes of its beneficiary what holds when it is planned.
+func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim, beneficiary plan.JobMemory) error {
 	hosts, err := json.Marshal(r.Hosts)
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO reclaim (id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended)
-		VALUES `+places(13)+` ON CONFLICT (id) DO UPDATE SET
+	_, err = tx.ExecContext(ctx, `INSERT INTO reclaim (id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended, entered, clock)
+		VALUES `+places(15)+` ON CONFLICT (id) DO UPDATE SET
 		job = excluded.job, idx = excluded.idx, project = excluded.project, user = excluded.user, need = excluded.need,
 		hosts = excluded.hosts, phase = excluded.phase, why = excluded.why,
 		planned = excluded.planned, acted = excluded.acted, freed = excluded.freed, ended = excluded.ended`,
 		r.ID, r.Beneficiary.Job, r.Beneficiary.Index, r.Project, r.User, r.Need, string(hosts), string(r.Phase), r.Why,
-		stamp(r.Planned), stamp(r.Acted), stamp(r.Freed), stamp(r.Ended))
+		stamp(r.Planned), stamp(r.Acted), stamp(r.Freed), stamp(r.Ended), stamp(beneficiary.Entered), int64(beneficiary.Clock))
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,69 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// forgetEvery is how many cycles lie between two looks for old history, and
+// forgetAtMost how many rows of a table go at a time: no cycle waits for it.
+const (
+	forgetEvery  = 100
+	forgetAtMost = 5000
+)
+
+// forget removes history from before a time. Edits of the plan are kept for ever.
+func forget(ctx context.Context, tx *sql.Tx, before time.Time) error {
+	old := stamp(before)
+	const reclaims = `SELECT id FROM reclaim WHERE ended > 0 AND ended < ? ORDER BY id LIMIT ?`
+	for _, statement := range []string{
+		`INSERT INTO forgotten (phase, reclaims, need, taken)
+			SELECT r.phase, COUNT(*), SUM(r.need), COALESCE(SUM((SELECT SUM(v.slots) FROM victim v WHERE v.reclaim = r.id AND v.fate = 'taken')), 0)
+			FROM reclaim r WHERE r.id IN (` + reclaims + `) GROUP BY r.phase
+			ON CONFLICT (phase) DO UPDATE SET reclaims = reclaims + excluded.reclaims, need = need + excluded.need, taken = taken + excluded.taken`,
+		`DELETE FROM victim WHERE reclaim IN (` + reclaims + `)`,
+		`DELETE FROM reclaim WHERE id IN (` + reclaims + `)`,
+		`DELETE FROM farm_hour WHERE hour IN (SELECT hour FROM farm_hour WHERE hour < ? LIMIT ?)`,
+		`DELETE FROM use_hour WHERE hour IN (SELECT DISTINCT hour FROM use_hour WHERE hour < ? ORDER BY hour LIMIT ? / 100)`,
+		`DELETE FROM ended_job WHERE (job, idx, submitted) IN (SELECT job, idx, submitted FROM ended_job WHERE ended < ? ORDER BY ended LIMIT ?)`,
+		`DELETE FROM action WHERE cycle IN (SELECT id FROM cycle WHERE started < ? ORDER BY id LIMIT ?)`,
+		`DELETE FROM cycle WHERE id IN (SELECT id FROM cycle WHERE started < ? ORDER BY id LIMIT ?)`,
+	} {
+		if _, err := tx.ExecContext(ctx, statement, old, forgetAtMost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReclaimCount sums up reclaims of one phase since the ledger was made, those
+// that are not kept any more included.
+type ReclaimCount struct {
+	Phase    plan.Phase
+	Reclaims int64
+	Need     int64 // slots that were requested
+	Taken    int64 // slots of the victims that were taken back
+}
+
+// ReclaimCounts sums up all reclaims by phase.
+func (l *Ledger) ReclaimCounts(ctx context.Context) ([]ReclaimCount, error) {
+	var all []ReclaimCount
+	err := each(ctx, l.db, func(rows *sql.Rows) error {
+		var (
+			c     ReclaimCount
+			phase string
+		)
+		err := rows.Scan(&phase, &c.Reclaims, &c.Need, &c.Taken)
+		c.Phase = plan.Phase(phase)
+		all = append(all, c)
+		return err
+	}, `SELECT phase, SUM(n), SUM(need), SUM(taken) FROM (
+			SELECT phase, reclaims AS n, need, taken FROM forgotten
+			UNION ALL
+			SELECT phase, 1, need, COALESCE((SELECT SUM(v.slots) FROM victim v WHERE v.reclaim = reclaim.id AND v.fate = 'taken'), 0) FROM reclaim)
+		GROUP BY phase ORDER BY phase`)
+	return all, l.explain("count the reclaims", err)
+}

@@ -1,0 +1,135 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// storeUse adds what a cycle saw to its hours: as it is now, it is taken to have
+// been since the last cycle.
+func storeUse(ctx context.Context, tx *sql.Tx, c Cycle, last time.Time, p *plan.Plan) error {
+	from, to := last, p.Memory.LastCycle
+	if c.Mode == Restore || from.IsZero() || !from.Before(to) || to.Sub(from) > c.Longest {
+		return nil
+	}
+	for from.Before(to) {
+		hour := hourOf(from, c.Zone)
+		end := to
+		if next := hour.Add(time.Hour); next.Before(to) {
+			end = next
+		}
+		if err := addUse(ctx, tx, stamp(hour), end.Sub(from).Milliseconds(), p); err != nil {
+			return err
+		}
+		from = end
+	}
+	return nil
+}
+
+// hourOf is when the hour began that an instant lies in, by the clocks of a zone:
+// there are zones that are half an hour apart, and days must be made of hours.
+func hourOf(t time.Time, zone *time.Location) time.Time {
+	if zone == nil {
+		zone = time.UTC
+	}
+	_, offset := t.In(zone).Zone()
+	shift := time.Duration(offset) * time.Second
+	return t.Add(shift).Truncate(time.Hour).Add(-shift)
+}
+
+func addUse(ctx context.Context, tx *sql.Tx, hour, ms int64, p *plan.Plan) error {
+	f := &p.Farm
+	_, err := tx.ExecContext(ctx, `INSERT INTO farm_hour (hour, seen, slots, down, pba, normal, suspended) VALUES `+places(7)+`
+		ON CONFLICT (hour) DO UPDATE SET seen = seen + excluded.seen, slots = slots + excluded.slots, down = down + excluded.down,
+		pba = pba + excluded.pba, normal = normal + excluded.normal, suspended = suspended + excluded.suspended`,
+		hour, ms, ms*int64(f.Slots), ms*int64(f.Down), ms*int64(f.PBA), ms*int64(f.Normal), ms*int64(f.Suspended))
+	if err != nil {
+		return err
+	}
+	put, err := tx.PrepareContext(ctx, `INSERT INTO use_hour (hour, pool, project, user, step, guaranteed, used, waiting) VALUES `+places(8)+`
+		ON CONFLICT (hour, pool, project, user, step) DO UPDATE SET guaranteed = guaranteed + excluded.guaranteed,
+		used = used + excluded.used, waiting = waiting + excluded.waiting`)
+	if err != nil {
+		return err
+	}
+	defer put.Close()
+	for i := range p.Pools {
+		s := &p.Pools[i]
+		_, err := put.ExecContext(ctx, hour, s.ID, s.Project, s.User, s.Step, ms*int64(s.Guarantee), ms*int64(s.Charged), ms*int64(s.Held))
+		if err != nil {
+			return err
+		}
+	}
+	for _, b := range p.Beyond {
+		if _, err := put.ExecContext(ctx, hour, 0, b.Project, b.User, "", 0, ms*int64(b.Slots), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// FarmHour is what cycles saw of the farm within one hour. The slots are
+// averages over the time that was seen.
+type FarmHour struct {
+	Hour                                time.Time // its start
+	Seen                                time.Duration
+	Slots, Down, PBA, Normal, Suspended SlotTime
+}
+
+// UseHour is what one pool, or one party beyond the pools, used within one hour.
+type UseHour struct {
+	Hour       time.Time
+	PoolID     int64 // 0: beyond the pools
+	Pool             // without a project: a user's jobs that are not entitled
+	Guaranteed SlotTime
+	Used       SlotTime
+	Waiting    SlotTime
+}
+
+// SlotTime is a number of slots multiplied by a time: a slot for a second is
+// SlotTime(time.Second).
+type SlotTime time.Duration
+
+// Hours is the amount in slot-hours.
+func (s SlotTime) Hours() float64 { return time.Duration(s).Hours() }
+
+func milliseconds(n int64) SlotTime { return SlotTime(n) * SlotTime(time.Millisecond) }
+
+// FarmHours lists the hours from one time up to, and without, another.
+func (l *Ledger) FarmHours(ctx context.Context, from, to time.Time) ([]FarmHour, error) {
+	var all []FarmHour
+	err := each(ctx, l.db, func(rows *sql.Rows) error {
+		var hour, seen, slots, down, pba, normal, suspended int64
+		if err := rows.Scan(&hour, &seen, &slots, &down, &pba, &normal, &suspended); err != nil {
+			return err
+		}
+		all = append(all, FarmHour{
+			Hour: moment(hour), Seen: time.Duration(milliseconds(seen)), Slots: milliseconds(slots), Down: milliseconds(down),
+			PBA: milliseconds(pba), Normal: milliseconds(normal), Suspended: milliseconds(suspended),
+		})
+		return nil
+	}, `SELECT hour, seen, slots, down, pba, normal, suspended FROM farm_hour WHERE hour >= ? AND hour < ? ORDER BY hour`, stamp(from), stamp(to))
+	return all, l.explain("read what was used", err)
+}
+
+// UseHours lists the use of those hours, by hour, project, user and step.
+func (l *Ledger) UseHours(ctx context.Context, from, to time.Time) ([]UseHour, error) {
+	var all []UseHour
+	err := each(ctx, l.db, func(rows *sql.Rows) error {
+		var (
+			u                               UseHour
+			hour, guaranteed, used, waiting int64
+		)
+		if err := rows.Scan(&hour, &u.PoolID, &u.Project, &u.User, &u.Step, &guaranteed, &used, &waiting); err != nil {
+			return err
+		}
+		u.Hour, u.Guaranteed, u.Used, u.Waiting = moment(hour), milliseconds(guaranteed), milliseconds(used), milliseconds(waiting)
+		all = append(all, u)
+		return nil
+	}, `SELECT hour, pool, project, user, step, guaranteed, used, waiting FROM use_hour WHERE hour >= ? AND hour < ?
+		ORDER BY hour, project, user, step, pool DESC`, stamp(from), stamp(to))
+	return all, l.explain("read what was used", err)
+}

@@ -1,0 +1,132 @@
+package ledger
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// cycleAt records a cycle that sees a farm of 16 slots, of which pool 1 uses 4.
+func cycleAt(t *testing.T, l *Ledger, c Cycle, at time.Time) int64 {
+	t.Helper()
+	ctx := context.Background()
+	memory, err := l.Load(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory.LastCycle = at
+	c.Mode, c.Started, c.Snapshot = Live, at, at
+	id, err := l.Intend(ctx, c, plan.Plan{
+		Memory: memory,
+		Farm:   plan.FarmStatus{Slots: 16, PBA: 4, Normal: 3},
+		Pools:  []plan.PoolStatus{{Allocation: plan.Allocation{ID: 1, Project: "A", Guarantee: 6}, Charged: 4, Held: 2}},
+		Beyond: []plan.Beyond{{Project: "", User: "eve", Slots: 2}, {Project: "A", Slots: 1}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestUseIsAddedUpPerHour(t *testing.T) {
+	l, ctx := create(t), context.Background()
+	noon := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	c := Cycle{Longest: time.Minute}
+	cycleAt(t, l, c, noon.Add(-40*time.Second)) // nothing is known of the time before it
+	cycleAt(t, l, c, noon.Add(20*time.Second))  // 40 s before noon, 20 s after
+	cycleAt(t, l, c, noon.Add(30*time.Second))
+	cycleAt(t, l, c, noon.Add(2*time.Minute)) // 90 s without a cycle: nobody knows
+	farm, err := l.FarmHours(ctx, noon.Add(-time.Hour), noon.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(farm) != 2 || farm[0].Seen != 40*time.Second || farm[1].Seen != 30*time.Second || farm[1].Slots != SlotTime(16*30*time.Second) {
+		t.Errorf("%+v", farm)
+	}
+	use, err := l.UseHours(ctx, noon, noon.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := func(n int) SlotTime { return SlotTime(n) * SlotTime(30*time.Second) }
+	want := []UseHour{
+		{Hour: noon, Pool: Pool{User: "eve"}, Used: slots(2)},
+		{Hour: noon, PoolID: 1, Pool: Pool{Project: "A"}, Guaranteed: slots(6), Used: slots(4), Waiting: slots(2)},
+		{Hour: noon, Pool: Pool{Project: "A"}, Used: slots(1)},
+	}
+	if d := cmp.Diff(want, use); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestHoursFollowTheZone(t *testing.T) {
+	for zone, want := range map[string]string{"Asia/Kathmandu": "11:15", "Asia/Kolkata": "11:30", "Europe/Berlin": "12:00", "America/St_Johns": "11:30"} {
+		location, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := hourOf(time.Date(2026, 11, 23, 12, 14, 0, 0, time.UTC), location)
+		if got.UTC().Format("15:04") != want || got.In(location).Minute() != 0 {
+			t.Errorf("%s: %v, want %s", zone, got, want)
+		}
+	}
+}
+
+func TestOldHistoryIsForgottenAndCountersStay(t *testing.T) {
+	l, ctx := create(t), context.Background()
+	start := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	reclaim := func(id int64, phase plan.Phase, at time.Time) plan.Reclaim {
+		return plan.Reclaim{
+			ID: id, Beneficiary: job(int(id)), Project: "A", Need: 3, Phase: phase, Planned: at, Ended: at,
+			Victims: []plan.Victim{
+				{ID: job(100 + int(id)), Slots: 3, Fate: plan.Taken},
+				{ID: job(200 + int(id)), Slots: 5, Fate: plan.Spared},
+			},
+		}
+	}
+	_, err := l.Intend(ctx, Cycle{Mode: Live, Started: start, Snapshot: start, Ended: []Ended{{Job: backends.Job{ID: job(9), State: backends.Done, Submitted: start, Ended: start}}}}, plan.Plan{
+		Actions: []plan.Action{{Verb: plan.Requeue, Job: job(101), Reclaim: 1}},
+		Memory: plan.Memory{
+			LastCycle: start, NextID: 3,
+			Jobs:     map[backends.ID]plan.JobMemory{job(1): {Pool: 1, Entered: start.Add(-time.Minute), Clock: 55 * time.Second}},
+			Reclaims: []plan.Reclaim{reclaim(1, plan.HandedOver, start), reclaim(2, plan.HandedOver, start.Add(3*time.Hour))},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := func() []ReclaimCount {
+		t.Helper()
+		all, err := l.ReclaimCounts(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	want := []ReclaimCount{{Phase: plan.HandedOver, Reclaims: 2, Need: 6, Taken: 6}}
+	if d := cmp.Diff(want, counts()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	c := Cycle{Longest: time.Minute, Keep: time.Hour}
+	for at := start.Add(2 * time.Hour); ; at = at.Add(20 * time.Second) {
+		if cycleAt(t, l, c, at) == forgetEvery {
+			break
+		}
+	}
+	if d := cmp.Diff(want, counts()); d != "" {
+		t.Errorf("after old ones were forgotten (-want +got):\n%s", d)
+	}
+	for query, want := range map[string]int{
+		`SELECT COUNT(*) FROM reclaim`: 1, `SELECT COUNT(*) FROM victim`: 2, `SELECT COUNT(*) FROM ended_job`: 0,
+		`SELECT COUNT(*) FROM action`: 0, `SELECT COUNT(*) FROM cycle WHERE id = 1`: 0, `SELECT COUNT(*) FROM farm_hour`: 1,
+	} {
+		var n int
+		if err := l.db.QueryRow(query).Scan(&n); err != nil || n != want {
+			t.Errorf("%s: %d, %v; want %d", query, n, err, want)
+		}
+	}
+}
