@@ -203,6 +203,20 @@ func (r *Reader) Identity() uint64 { return r.identity }
 // Projects is how many projects there are.
 func (r *Reader) Projects() int { return r.projects }
 
+// At is the i-th project, in the order of the names, without its pools.
+func (r *Reader) At(i int) (Project, error) {
+	record, err := r.record(i)
+	if err != nil {
+		return Project{}, err
+	}
+	c := decoder{b: record}
+	p := Project{Name: c.string(), Group: c.string(), GID: c.int64(), Steps: c.strings()}
+	if c.bad {
+		return Project{}, corrupt("a project's record makes no sense")
+	}
+	return p, nil
+}
+
 // Find looks a project up by its name. first is the place of its first pool in
 // a Generation; the others follow in the order of Pools.
 func (r *Reader) Find(name string) (p Project, first int, ok bool, err error) {

@@ -92,21 +92,8 @@ func readScript(s site, line bsub.Line) ([]byte, error) {
 // submitHelp is what asub --help prints.
 func submitHelp() string {
 	var b strings.Builder
-	b.WriteString(`NAME:
-   asub - submit a job
-
-USAGE:
-   asub [options] COMMAND [ARGUMENT...]     run as it is, argument by argument
-   asub [options] 'A LINE OF SHELL'         run by /bin/sh -c
-   asub [options] < SCRIPT                  its #BSUB lines are options too
-
-DESCRIPTION:
-   The options are those of LSF's bsub. Memory is that of the whole job; a plain
-   number is MB, 16G and the like say their unit. ALLOTMENT_PREEMPT=suspend in the
-   environment has the job suspended, not requeued, when its slots are taken back.
-
-OPTIONS:
-`)
+	b.WriteString("NAME:\n   asub - " + submitBrief + "\n\nUSAGE:\n" + indented(submitSynopsis) +
+		"\nDESCRIPTION:\n" + indented(submitDescription) + "\nOPTIONS:\n")
 	var ignored, refused []string
 	for _, o := range bsub.Options() {
 		switch o.Miniq {
@@ -122,6 +109,10 @@ OPTIONS:
 	fmt.Fprintf(&b, "   %-34s %s\n", "-V, --version", "print version and commit")
 	b.WriteString("\n   Ignored with a warning:\n" + wrapped(ignored) + "\n   Refused:\n" + wrapped(refused))
 	return b.String() + "\n" + shell.ExitCodes
+}
+
+func indented(text string) string {
+	return "   " + strings.ReplaceAll(text, "\n", "\n   ") + "\n"
 }
 
 // wrapped writes words in lines of at most 78 characters.

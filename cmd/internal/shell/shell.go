@@ -16,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
 
 // Version and Commit are set when a program is linked (-ldflags -X) and never
@@ -85,6 +86,9 @@ func Main(app *cli.App, args []string) int {
 	return Run(app.Name, stdout, stderr, func(ctx context.Context, out io.Writer) error {
 		app.Writer, app.ErrWriter = out, stderr
 		prepare(app)
+		if own, err := Own(grammar.Of(app), args, out); own {
+			return err
+		}
 		err := app.RunContext(ctx, arrange(app, args))
 		if errors.Is(err, errVersionShown) {
 			return nil

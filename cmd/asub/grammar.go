@@ -1,0 +1,51 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
+)
+
+// What asub says of itself, in --help and in its man page.
+const (
+	submitBrief    = "submit a job"
+	submitSynopsis = `asub [options] COMMAND [ARGUMENT...]     run as it is, argument by argument
+asub [options] 'A LINE OF SHELL'         run by /bin/sh -c
+asub [options] < SCRIPT                  its #BSUB lines are options too`
+	submitDescription = `The options are those of LSF's bsub. Memory is that of the whole job; a plain
+number is MB, 16G and the like say their unit. ALLOTMENT_PREEMPT=suspend in the
+environment has the job suspended, not requeued, when its slots are taken back.`
+)
+
+// submitGrammar is what can be typed at asub, by the one definition of its
+// options.
+func submitGrammar() *grammar.Command {
+	c := &grammar.Command{
+		Name: "asub", Brief: submitBrief, Description: submitDescription, RunsCommand: true,
+		Examples: []grammar.Example{
+			{Line: "asub -P chipA -n 4 make -j4", Does: "four slots for the project chipA; the output goes to JOB.out"},
+			{Line: "asub -P chipA:synthesis -M 16G -W 2:00 -o log.%J ./run", Does: "a step of the project, 16 GB, two hours at most"},
+			{Line: "asub -J 'sim[1-100]%10' ./sim", Does: "an array of 100 jobs, ten at a time; each finds its index in LSB_JOBINDEX"},
+		},
+	}
+	for line := range strings.Lines(submitSynopsis) {
+		typed, _, _ := strings.Cut(line, "    ")
+		c.Synopsis = append(c.Synopsis, typed)
+	}
+	var ignored, refused []string
+	for _, o := range bsub.Options() {
+		switch o.Miniq {
+		case bsub.Honoured:
+		case bsub.Ignored:
+			ignored = append(ignored, o.Name)
+		case bsub.Refused:
+			refused = append(refused, o.Name)
+		}
+		c.Options = append(c.Options, grammar.Option{Names: []string{o.Name}, Value: o.Arg, Usage: o.Note, Hidden: o.Miniq != bsub.Honoured})
+	}
+	c.Options = append(c.Options, grammar.Option{Names: []string{"-V", "--version"}, Usage: "print version and commit"})
+	c.Description += "\n\nOther options of bsub's are ignored with a warning: " + strings.Join(ignored, " ") +
+		"; or refused: " + strings.Join(refused, " ") + "."
+	return c
+}

@@ -1,0 +1,273 @@
+package shell
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba"
+)
+
+// patience is how long somebody who pressed the tab key waits for what only the
+// queue knows. After that the answer is without it.
+const patience = 80 * time.Millisecond
+
+// mostValues is how many values are offered: more is of no use to anybody.
+const mostValues = 500
+
+// complete prints what can stand in the last word's place, a line for each: the
+// text, a tab, a note. A line that begins with a colon names what the shell knows
+// better than we do (see the scripts). Whatever goes wrong, it is silent.
+func complete(g *grammar.Command, shell string, words []string, out io.Writer) {
+	strip := ""
+	place := func(i int) int { return i }
+	if shell == "bash" {
+		words, strip, place = rejoined(words)
+	}
+	w := g.Complete(words)
+	if w.RunsFrom > 0 {
+		fmt.Fprintf(out, ":command %d\n", place(w.RunsFrom))
+		return
+	}
+	answers := w.Words
+	switch {
+	case shellKnows[w.Value] != "":
+		fmt.Fprintln(out, ":"+shellKnows[w.Value])
+	case w.Value != "":
+		answers = append(answers, valuesInTime(w, g.Name == "pba")...)
+	}
+	if w.Value == "USER" && strings.HasPrefix("all", w.Typed) && g.Name != "pba" {
+		answers = append(answers, grammar.Candidate{Text: "all"})
+	}
+	for _, a := range answers {
+		fmt.Fprintf(out, "%s\t%s\n", strings.TrimPrefix(w.Prefix+a.Text, strip), Printable(a.Note))
+	}
+}
+
+// shellKnows are the values that the shell itself completes best.
+var shellKnows = map[string]string{"FILE": "files", "DIR": "directories", "USER": "users", "GROUP": "groups"}
+
+// rejoined undoes that bash parts words at = and :. strip is what bash has of
+// the last word already, place says where it has a word (1 is the first).
+func rejoined(words []string) (joined []string, strip string, place func(int) int) {
+	var places []int
+	glue := false
+	for i, word := range words {
+		breaks := word != "" && strings.Trim(word, "=:") == ""
+		if i > 0 && (glue || breaks) {
+			joined[len(joined)-1] += word
+		} else {
+			joined, places = append(joined, word), append(places, i+1)
+		}
+		glue = breaks
+	}
+	if len(joined) > 0 {
+		last := joined[len(joined)-1]
+		strip = last[:strings.LastIndexAny(last, "=:")+1]
+	}
+	return joined, strip, func(i int) int { return places[i-1] }
+}
+
+// valuesInTime asks for values and does not wait for who is slow: a queue, a
+// file system, a directory of users.
+func valuesInTime(w grammar.Wanted, everyones bool) []grammar.Candidate {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	answer := make(chan []grammar.Candidate, 1)
+	go func() { answer <- values(ctx, w, everyones) }()
+	select {
+	case found := <-answer:
+		return found
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Candidate {
+	c, err := Load()
+	if err != nil {
+		return nil
+	}
+	var found []grammar.Candidate
+	switch w.Value {
+	case "JOB", "ID":
+		found = jobValues(ctx, c, w.Typed, everyones)
+	case "HOST", "HOSTS":
+		found = hostValues(ctx, c)
+	case "QUEUE":
+		found = queueValues(ctx, c)
+	case "PROJECT":
+		found = projectValues(c, "", false)
+	case "PROJECT[:STEP]":
+		found = projectValues(c, w.Typed, true)
+	case "WEEK":
+		found = weekValues(c, time.Now())
+	}
+	found = slices.DeleteFunc(found, func(a grammar.Candidate) bool {
+		return !strings.HasPrefix(a.Text, w.Typed) || slices.Contains(w.Seen, a.Text) || !safe.MatchString(a.Text)
+	})
+	return found[:min(len(found), mostValues)]
+}
+
+// safe is what a shell and a terminal take as it is. What is named otherwise is
+// not offered.
+var safe = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+@:-]*(\[[0-9]+\])?$`)
+
+func farmOf(ctx context.Context, c Config) *backends.Farm {
+	queue, err := Open(ctx, c)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = queue.Close() }()
+	farm, err := queue.Farm(ctx, time.Now())
+	if err != nil {
+		return nil
+	}
+	return farm
+}
+
+// jobValues are one's own unfinished jobs, the latest first; everybody's for root
+// and for who has none that fits. An array's elements show where its ID is
+// followed by a bracket.
+func jobValues(ctx context.Context, c Config, typed string, everyones bool) []grammar.Candidate {
+	farm := farmOf(ctx, c)
+	if farm == nil {
+		return nil
+	}
+	if own := userName(); !everyones && own != "" && os.Geteuid() != 0 {
+		if found := jobIDs(farm, typed, func(j *backends.Job) bool { return j.User == own }); len(found) > 0 {
+			return found
+		}
+	}
+	return jobIDs(farm, typed, func(*backends.Job) bool { return true })
+}
+
+func jobIDs(farm *backends.Farm, typed string, wanted func(*backends.Job) bool) []grammar.Candidate {
+	elements := strings.Contains(typed, "[")
+	var found []grammar.Candidate
+	seen := map[backends.ID]bool{}
+	for i := len(farm.Jobs) - 1; i >= 0; i-- {
+		j := &farm.Jobs[i]
+		id, note := j.ID, j.State.String()
+		if id.Index > 0 && !elements {
+			id, note = backends.ID{Job: id.Job}, "array"
+		}
+		if wanted(j) && !seen[id] && strings.HasPrefix(id.String(), typed) {
+			seen[id] = true
+			found = append(found, grammar.Candidate{Text: id.String(), Note: note})
+		}
+	}
+	return found
+}
+
+// userName is "" where the directory of users has no answer.
+func userName() string {
+	u, err := user.Current()
+	if err != nil {
+		return ""
+	}
+	return u.Username
+}
+
+func hostValues(ctx context.Context, c Config) []grammar.Candidate {
+	farm := farmOf(ctx, c)
+	if farm == nil {
+		return nil
+	}
+	var found []grammar.Candidate
+	for _, h := range farm.Hosts {
+		found = append(found, grammar.Candidate{Text: h.Name, Note: h.State.String()})
+	}
+	return found
+}
+
+// queueValues are the queues that the config names or that hold jobs.
+func queueValues(ctx context.Context, c Config) []grammar.Candidate {
+	names := append(slices.Clone(c.Queues), c.Filter.LowQueue)
+	if farm := farmOf(ctx, c); farm != nil {
+		for i := range farm.Jobs {
+			names = append(names, farm.Jobs[i].Queue)
+		}
+	}
+	slices.Sort(names)
+	var found []grammar.Candidate
+	for _, name := range slices.Compact(names) {
+		found = append(found, grammar.Candidate{Text: name})
+	}
+	return found
+}
+
+// projectValues are the projects of the snapshot that the submit filter reads,
+// those that one may submit for if own; behind a colon the project's steps.
+func projectValues(c Config, typed string, own bool) []grammar.Candidate {
+	r := snapshot(c)
+	if r == nil {
+		return nil
+	}
+	groups, err := os.Getgroups()
+	all := !own || err != nil || os.Geteuid() == 0
+	project, _, wantsStep := strings.Cut(typed, ":")
+	var found []grammar.Candidate
+	for i := range r.Projects() {
+		p, err := r.At(i)
+		switch {
+		case err != nil:
+			return nil
+		case !all && p.GID != esub.Unknown && !slices.Contains(groups, int(p.GID)) && int(p.GID) != os.Getegid():
+		case !wantsStep:
+			found = append(found, grammar.Candidate{Text: p.Name})
+		case p.Name == project:
+			for _, step := range p.Steps {
+				found = append(found, grammar.Candidate{Text: backends.JoinProject(p.Name, step)})
+			}
+		}
+	}
+	return found
+}
+
+// snapshot reads the snapshot as a whole: all of it is looked at.
+func snapshot(c Config) *esub.Reader {
+	state, err := os.Stat(c.Paths.State)
+	if err != nil {
+		return nil
+	}
+	file, err := trusted.OpenBy(filepath.Join(c.Paths.State, esub.SnapshotName), func(owner uint32) bool {
+		stat, ok := state.Sys().(*syscall.Stat_t)
+		return ok && stat.Uid == owner
+	})
+	if err != nil {
+		return nil
+	}
+	data, err := io.ReadAll(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil
+	}
+	r, err := esub.Open(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil
+	}
+	return r
+}
+
+// weekValues are the weeks that may be planned.
+func weekValues(c Config, now time.Time) []grammar.Candidate {
+	var found []grammar.Candidate
+	for i := range c.PBA.Horizon + 1 {
+		found = append(found, grammar.Candidate{Text: pba.WeekOf(now.In(c.Timezone.Location()).AddDate(0, 0, 7*i), c.Timezone.Location()).String()})
+	}
+	return found
+}

@@ -1,0 +1,54 @@
+package shell
+
+import (
+	"embed"
+	"fmt"
+	"io"
+	"strings"
+	"text/template"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
+	"github.com/allotment-hpc/allotment/cmd/internal/manual"
+)
+
+// The words by which a program is asked about itself; nobody types them.
+const (
+	wordComplete = "__complete" // SHELL WORD…: what can stand in the last word's place
+	wordMan      = "__man"      // SECTION PAGE…: the man page; PAGEs are the others
+	wordScript   = "__script"   // SHELL PROGRAM…: the completion script of the programs
+)
+
+//go:embed completion
+var scripts embed.FS
+
+// Own answers what our own scripts and our own make ask a program, and tells
+// whether that is what was asked. args[0] is the program.
+func Own(g *grammar.Command, args []string, out io.Writer) (bool, error) {
+	if len(args) < 3 {
+		return false, nil
+	}
+	switch args[1] {
+	case wordComplete:
+		complete(g, args[2], args[3:], out)
+		return true, nil
+	case wordMan:
+		page := manual.Page{Command: g, Section: args[2], SeeAlso: args[3:], ExitCodes: ExitCodes}
+		_, err := io.WriteString(out, page.Roff())
+		return true, err
+	case wordScript:
+		return true, writeScript(out, args[2], args[3:])
+	}
+	return false, nil
+}
+
+func writeScript(out io.Writer, shell string, programs []string) error {
+	text, err := scripts.ReadFile("completion/" + shell)
+	if err != nil {
+		return fmt.Errorf("completion for %q: %w", shell, err)
+	}
+	t, err := template.New(shell).Parse(string(text))
+	if err != nil {
+		return err
+	}
+	return t.Execute(out, strings.Join(programs, " "))
+}
