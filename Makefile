@@ -80,8 +80,19 @@ test-kill: build ## kill pba between any two of its calls
 bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times)
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
 
-generate: ## write what is generated
+# Each program knows its own man page; the completion scripts ask the programs.
+MANUALS := pba.1 asub.1 $(WRAPPERS:%=%.1) miniqd.8
+PAGES := $(MANUALS) esub.8
+COMPLETED := $(basename $(MANUALS))
+
+generate: build ## write what is generated
 	$(GO) generate ./...
+	@mkdir -p docs/man completions
+	@set -e; for page in $(MANUALS); do \
+		bin/$${page%.*} __man $${page##*.} $(PAGES) >docs/man/$$page; done
+	@bin/pba __script bash $(COMPLETED) >completions/allotment.bash
+	@bin/pba __script zsh $(COMPLETED) >completions/_allotment
+	@bin/pba __script fish $(COMPLETED) >completions/allotment.fish
 
 .PHONY: generate-is-clean
 generate-is-clean: # what is generated is what is committed
