@@ -357,3 +357,24 @@ func TestLifeBeneficiaryKilledAfterIt(t *testing.T) { // R19: the victim is rele
 	}
 	l.golden("beneficiary_killed")
 }
+
+func TestNobodyIsTakenForABeneficiaryThatLeft(t *testing.T) { // R18
+	l := newLife(t)
+	victims := l.full(backends.Spec{}, simulate.Work{Takes: time.Hour})
+	b := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
+	h := &hooked{Backend: l.world}
+	h.beforeJobs = func() {
+		h.beforeJobs = nil
+		if err := l.world.As(manager.By{User: "alice"}).Kill(context.Background(), []backends.ID{b}).First(); err != nil {
+			t.Error(err)
+		}
+	}
+	l.engine.Backend = h
+	l.until(plan.Cancelled)
+	l.run(time.Minute)
+	for _, id := range victims {
+		if j := l.job(id); j.State != backends.Running || j.Requeues != 0 {
+			t.Errorf("job %v was taken for a job that was killed before the act: %+v", id, j)
+		}
+	}
+}
