@@ -69,8 +69,9 @@ type drive struct {
 	ids    []backends.ID // by index of Jobs; zero: not submitted
 	events []happening
 	usage  *usage
-	queue  []backends.Job   // pending jobs in the queue's order after the last cycle
-	story  *strings.Builder // nil: nobody listens
+	raised map[backends.ID]bool // by their owners since the last cycle
+	queue  []backends.Job       // pending jobs in the queue's order after the last cycle
+	story  *strings.Builder     // nil: nobody listens
 }
 
 // happening is what users do.
@@ -85,7 +86,7 @@ func run(f farm) outcome { return tell(f, nil) }
 // tell runs a farm and writes down what its engine planned.
 func tell(f farm, story *strings.Builder) (out outcome) {
 	u := newUsage(f.hosts())
-	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, story: story}
+	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, story: story, raised: map[backends.ID]bool{}}
 	d.world = simulate.New(simulate.Config{
 		Manager: manager.Config{AgeingInterval: cycle, AgeingCap: 69, ReserveAfter: 10 * time.Minute},
 		Hosts:   f.hosts(), Start: start(), Watch: u.watch, WatchEnd: u.ended,
@@ -133,6 +134,17 @@ func (d *drive) schedule() {
 		add(j.At, i, (*drive).submit)
 		if j.Killed > 0 {
 			add(j.At+j.Killed, i, func(d *drive, i int) { d.world.Kill(d.ctx, d.ids[i:i+1]) })
+		}
+		owner := func(d *drive) *simulate.Client { return d.world.As(manager.By{User: userName(j.User)}) }
+		if j.Raised > 0 {
+			add(j.At+j.Raised, i, func(d *drive, i int) {
+				d.raised[d.ids[i]] = true
+				owner(d).Rank(d.ctx, []backends.Ranking{{ID: d.ids[i], Priority: backends.At(backends.LevelNormal, 500)}})
+			})
+		}
+		if j.Stopped > 0 {
+			add(j.At+j.Stopped, i, func(d *drive, i int) { owner(d).Suspend(d.ctx, []backends.Act{{ID: d.ids[i]}}) })
+			add(j.At+j.Stopped+100, i, func(d *drive, i int) { owner(d).Resume(d.ctx, d.ids[i:i+1]) })
 		}
 		if j.Hold {
 			add(j.At+90, i, func(d *drive, i int) { d.world.Release(d.ctx, d.ids[i:i+1]) })

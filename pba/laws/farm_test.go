@@ -44,6 +44,8 @@ type jobCase struct {
 	Slots, Memory        int // GiB in all
 	Host                 int // the one that it asks for; -1: any
 	Killed               int // by its owner, so long after At; 0: not
+	Raised               int // its priority by its owner, so long after At; 0: not
+	Stopped              int // by its owner, so long after At, for 100 s; 0: not
 	RunLimit             int
 	OneHost, Suspend, NoRequeue, Interactive,
 	Exclusive, Hold bool
@@ -78,7 +80,7 @@ func (f farm) String() string {
 			{"step", j.Step != "", j.Step},
 			{"memory", j.Memory != 0, j.Memory},
 			{"host", j.Host >= 0, j.Host + 1},
-			{"killed", j.Killed != 0, j.Killed},
+			{"killed", j.Killed != 0, j.Killed}, {"raised", j.Raised != 0, j.Raised}, {"stopped", j.Stopped != 0, j.Stopped},
 			{"limit", j.RunLimit != 0, j.RunLimit},
 			{"kill delay", j.KillDelay != 0, j.KillDelay},
 			{"spans", !j.OneHost, ""},
@@ -210,6 +212,10 @@ func (f *farm) drawJob(t *rapid.T, d dice, early bool, cycles int) jobCase {
 		j.Killed = 1 + 5*d.percent.Draw(t, "killed after")
 	case fate >= 54:
 		j.RunLimit = max(10, j.Takes-30)
+	case fate == 18:
+		j.Raised = 1 + 3*d.percent.Draw(t, "raised after")
+	case fate == 17:
+		j.Stopped = 1 + 3*d.percent.Draw(t, "stopped after")
 	case fate >= 53:
 		j.Exclusive = true
 	case fate >= 50:

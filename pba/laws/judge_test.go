@@ -391,6 +391,9 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 			d.breach(lawOrder, "job %v stands at level %v (%d), want %v; remembered: %+v", j.ID, level, j.Priority, want, m)
 		}
 		aged := min(69, int(farm.At.Sub(j.Submitted)/cycle)+1)
+		if d.everRaised(j.ID) {
+			aged++ // what it was put down to may be one tick too much: the queue and the engine don't count at one instant
+		}
 		low := backends.DefaultValue + requeueBonus*taken
 		if n := j.Priority.Value() - band; n < low-requeueBonus || n > low+aged {
 			d.breach(lawOrder, "job %v shows %d: want %d…%d for %d reclaims and %d ticks at most", j.ID, j.Priority.Value(), low+band, low+band+aged, taken, aged)
@@ -400,6 +403,11 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 		}
 	}
 	slices.SortStableFunc(d.queue, func(a, b backends.Job) int { return int(b.Priority - a.Priority) })
+}
+
+func (d *drive) everRaised(id backends.ID) bool {
+	i := slices.Index(d.ids, id)
+	return i >= 0 && d.Jobs[i].Raised > 0
 }
 
 // requeueBonus is R10's.
@@ -426,6 +434,7 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 			now[jobs[i].ID] = &jobs[i]
 		}
 	}
+	defer clear(d.raised)
 	waits := map[shape]*backends.Job{} // the first of each shape that waits still
 	var gains *backends.Priority
 	var gainer backends.ID
@@ -447,7 +456,7 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 		switch {
 		case is.Eligible() && is.Started.IsZero() && first == nil && is.Priority >= was.Priority && farm.At.Sub(is.Submitted) < 69*cycle: // an older one may have stopped ageing
 			waits[s] = is
-		case !is.Started.IsZero() && first != nil && first.Priority >= is.Priority && is.Started.After(was.Started):
+		case !is.Started.IsZero() && first != nil && !d.raised[first.ID] && first.Priority >= is.Priority && is.Started.After(was.Started):
 			d.breach(lawOrder, "job %v started at %v before job %v, which needs the same and stands before it in the queue", is.ID, is.Started.Sub(start()), first.ID)
 		}
 	}
@@ -456,7 +465,7 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 // ages tells whether a job waited for slots all the time since the last cycle,
 // and is young enough to gain by it.
 func (d *drive) ages(farm *backends.Farm, was, is *backends.Job) bool {
-	return is.Eligible() && is.Requeues == was.Requeues && is.Started.Equal(was.Started) && farm.At.Sub(is.Submitted) < 69*cycle
+	return !d.raised[is.ID] && is.Eligible() && is.Requeues == was.Requeues && is.Started.Equal(was.Started) && farm.At.Sub(is.Submitted) < 69*cycle
 }
 
 // heldTooLong looks at what an engine that dies now leaves behind: a hold of ours
@@ -466,6 +475,9 @@ func (d *drive) heldTooLong(farm *backends.Farm) {
 		j := &farm.Jobs[i]
 		if j.HeldUntil.After(farm.At.Add(seconds(d.HoldLimit))) {
 			d.breach(lawReleased, "job %v is held until %v, longer than hold_limit", j.ID, sinceStart(j.HeldUntil))
+		}
+		if i := slices.Index(d.ids, j.ID); d.Jobs[i].Stopped > 0 {
+			continue // its owner lets it go on
 		}
 		if j.State == backends.Suspended && j.Mark != "" && j.HeldUntil.IsZero() && !j.Resuming {
 			d.breach(lawReleased, "job %v was suspended by us and nothing resumes it", j.ID)

@@ -88,6 +88,8 @@ func reduceJob(j jobCase) []jobCase {
 	add(j.Memory != 0, func(c *jobCase) { c.Memory = 0 })
 	add(j.Host >= 0, func(c *jobCase) { c.Host = -1 })
 	add(j.Killed != 0, func(c *jobCase) { c.Killed = 0 })
+	add(j.Raised != 0, func(c *jobCase) { c.Raised = 0 })
+	add(j.Stopped != 0, func(c *jobCase) { c.Stopped = 0 })
 	add(j.RunLimit != 0, func(c *jobCase) { c.RunLimit = 0 })
 	add(j.KillDelay != 0, func(c *jobCase) { c.KillDelay = 0 })
 	add(!j.OneHost, func(c *jobCase) { c.OneHost = true })

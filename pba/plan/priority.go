@@ -26,8 +26,9 @@ func (p *Policy) ageCap() int {
 // value is a job's priority within the normal band, whatever band it is in now:
 // default, age and its bonuses. The +100 of a band is never part of it (R10).
 func (v *view) value(j *job) int {
-	value := j.Priority.Value()
-	switch j.Priority.Level() {
+	p, _ := v.untampered(j, j.Priority.Level()) // what somebody else wrote buys nothing in another band, either
+	value := p.Value()
+	switch p.Level() {
 	case backends.LevelPBA:
 		value -= pbaBonus
 	case backends.LevelHandOver:
