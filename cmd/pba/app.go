@@ -66,7 +66,7 @@ func newApp(p process) *cli.App {
 		Writer:    p.stdout, ErrWriter: p.stderr,
 		Commands: []*cli.Command{
 			initCommand(p), projectCommand(p), allocCommand(p),
-			rebalanceCommand(p), statusCommand(p), explainCommand(p),
+			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), metricsCommand(p),
 			pauseCommand(p), resumeCommand(p), restoreCommand(p),
 		},
 	}

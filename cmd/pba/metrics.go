@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+func metricsCommand(p process) *cli.Command {
+	return &cli.Command{
+		Name: "metrics", Usage: "how things stand, as Prometheus text: to stdout, a file or a loopback port",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "out", Usage: "write `FILE`, whole or not at all: for node_exporter's textfile collector (FILE.prom)"},
+			&cli.StringFlag{Name: "listen", Usage: "answer http://`ADDRESS`/metrics until interrupted; of this machine only, such as 127.0.0.1:9746"},
+		},
+		Action: func(c *cli.Context) error {
+			out, address := c.String("out"), c.String("listen")
+			switch {
+			case c.IsSet("out") && c.IsSet("listen"):
+				return shell.Usagef("--out and --listen exclude each other")
+			case c.IsSet("listen"):
+				return serveMetrics(c.Context, p, address, c.App.Writer)
+			}
+			text, err := collect(c.Context, p)
+			if err != nil {
+				return err
+			}
+			if c.IsSet("out") {
+				return replaceFile(out, text)
+			}
+			_, err = c.App.Writer.Write(text)
+			return err
+		},
+	}
+}
+
+// collect opens the site anew, as each cycle does: the config may have changed.
+func collect(ctx context.Context, p process) ([]byte, error) {
+	var text []byte
+	err := withSite(ctx, p, p.open, func(s *site) (err error) {
+		text, err = s.metrics(ctx)
+		return err
+	})
+	return text, err
+}
+
+// metrics are taken from the queue as it is now and from the ledger. Where the
+// queue is away, what it alone knows is left out.
+func (s *site) metrics(ctx context.Context) ([]byte, error) {
+	var m exposition
+	r, err := s.engine(true).Preview(ctx, s.now)
+	up := err == nil
+	if err != nil && !errors.Is(err, backends.ErrUnreachable) {
+		return nil, err
+	}
+	m.gauge("allotment_queue_up", "Whether the queue could be asked.").add(boolean(up))
+	m.gauge("allotment_info", "Version and mode; always 1.").add(1, "version", shell.Version, "mode", string(s.Mode))
+	if up {
+		m.pools(r.Plan.Pools)
+		m.beyond(r.Plan.Beyond)
+		m.farm(&r.Plan.Farm)
+	}
+	paused, err := s.ledger.Paused(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.gauge("allotment_paused", "Whether cycles do nothing (pba pause).").add(boolean(paused))
+	m.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(s.Mode == shell.Observe))
+	if err := s.addHistory(ctx, &m); err != nil {
+		return nil, err
+	}
+	return m.text(), nil
+}
+
+func (m *exposition) pools(pools []plan.PoolStatus) {
+	labels := func(p *plan.PoolStatus) []string {
+		return []string{"project", p.Project, "step", p.Step, "user", p.User}
+	}
+	guarantee := m.gauge("allotment_pool_guarantee_slots", "Slots that the pool is promised now.")
+	charged := m.gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")
+	within := m.gauge("allotment_pool_pending_within_slots", "Slots of waiting jobs that have room in the pool.")
+	beyond := m.gauge("allotment_pool_pending_beyond_slots", "Slots of entitled jobs that wait beyond the pool's room.")
+	for i := range pools {
+		p := &pools[i]
+		guarantee.add(float64(p.Guarantee), labels(p)...)
+		charged.add(float64(p.Charged), labels(p)...)
+		within.add(float64(p.Held), labels(p)...)
+		beyond.add(float64(p.Waiting), labels(p)...)
+	}
+}
+
+func (m *exposition) beyond(all []plan.Beyond) {
+	used := m.gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project, or by user for jobs that are not entitled.")
+	for _, b := range all {
+		used.add(float64(b.Slots), "project", b.Project, "user", b.User)
+	}
+}
+
+func (m *exposition) farm(f *plan.FarmStatus) {
+	farm := m.gauge("allotment_farm_slots", "Slots of the managed farm by what they are.")
+	for _, x := range []struct {
+		of string
+		n  int
+	}{
+		{"up", f.Slots}, {"down", f.Down}, {"running", f.Running}, {"pba", f.PBA}, {"normal", f.Normal}, {"suspended", f.Suspended},
+		{"guaranteed", f.Guaranteed}, {"take_back", f.TakeBack}, {"unmet", f.Unmet}, {"unpreemptable", f.Unpreemptable},
+	} {
+		farm.add(float64(x.n), "of", x.of)
+	}
+}
+
+// addHistory adds what the ledger knows of cycles and reclaims.
+func (s *site) addHistory(ctx context.Context, m *exposition) error {
+	counts, err := s.ledger.ReclaimCounts(ctx)
+	if err != nil {
+		return err
+	}
+	ended := m.counter("allotment_reclaims_total", "Reclaims by how they ended.")
+	requested := m.counter("allotment_reclaimed_requested_slots_total", "Slots that ended reclaims asked for.")
+	evicted := m.counter("allotment_reclaimed_evicted_slots_total", "Slots of victims that ended reclaims took.")
+	open := int64(0)
+	byPhase := map[plan.Phase][3]int64{plan.HandedOver: {}, plan.Expired: {}, plan.Cancelled: {}}
+	for _, c := range counts {
+		if c.Phase.Open() {
+			open += c.Reclaims
+			continue
+		}
+		byPhase[c.Phase] = [3]int64{c.Reclaims, c.Need, c.Taken}
+	}
+	for _, phase := range []plan.Phase{plan.HandedOver, plan.Expired, plan.Cancelled} {
+		c := byPhase[phase]
+		ended.add(float64(c[0]), "end", string(phase))
+		requested.add(float64(c[1]), "end", string(phase))
+		evicted.add(float64(c[2]), "end", string(phase))
+	}
+	m.gauge("allotment_reclaims_open", "Reclaims that have not ended yet.").add(float64(open))
+
+	last, ok, err := s.ledger.LastCycle(ctx)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return nil
+	}
+	m.counter("allotment_cycles_total", "Cycles that were recorded.").add(float64(last.ID))
+	m.gauge("allotment_last_cycle_timestamp_seconds", "When the last recorded cycle began.").add(unixSeconds(last.Started))
+	m.gauge("allotment_last_cycle_actions", "Actions that the last recorded cycle planned.").add(float64(last.Actions))
+	m.gauge("allotment_last_cycle_skipped", "What the last recorded cycle left out.").add(float64(last.Skipped))
+	if !last.Finished.IsZero() {
+		m.gauge("allotment_last_cycle_duration_seconds", "How long the last recorded cycle took.").add(last.Finished.Sub(last.Started).Seconds())
+	}
+	return nil
+}
+
+func boolean(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+
+// replaceFile puts content in a file's place at once, for everybody to read.
+func replaceFile(name string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return fmt.Errorf("write the metrics: %w", err)
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write the metrics: %w", err)
+	}
+	return nil
+}
+
+// loopback refuses every address but this machine's own: who uses what is not
+// everybody's business, and nothing here asks who is asking.
+func loopback(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" {
+		return shell.Usagef("--listen %q: want an address and a port, such as 127.0.0.1:9746", address)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return shell.Usagef("--listen %q: only this machine's own addresses are served (127.0.0.1, ::1); put a proxy in front that asks who is asking", address)
+	}
+	return nil
+}
+
+// serveMetrics answers one question at a time, each from a fresh look.
+func serveMetrics(ctx context.Context, p process, address string, out io.Writer) error {
+	if err := loopback(address); err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve the metrics: %w", err)
+	}
+	if tcp, ok := listener.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
+		return errors.Join(shell.Usagef("--listen %q means %v, which others can reach", address, listener.Addr()), listener.Close())
+	}
+	server := &http.Server{
+		Handler:           metricsHandler(p),
+		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 3 * time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 14,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	fmt.Fprintf(out, "http://%s/metrics\n", listener.Addr())
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the metrics: %w", err)
+	}
+	return nil
+}
+
+func metricsHandler(p process) http.Handler {
+	var one sync.Mutex
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		one.Lock()
+		defer one.Unlock()
+		text, err := collect(r.Context(), p)
+		if err != nil {
+			fmt.Fprintf(p.stderr, "pba: %s\n", shell.OneLine(err.Error()))
+			http.Error(w, "the metrics can't be collected: see the log of pba metrics", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = io.Copy(w, bytes.NewReader(text)) // whoever asked may be gone
+	})
+	return mux
+}

@@ -1,0 +1,116 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Loss is what one party lost to one project.
+type Loss struct {
+	Project   string  `json:"project"` // "": the user's jobs were not entitled
+	User      string  `json:"user"`
+	To        string  `json:"to"` // project
+	Requeued  int     `json:"requeued"`
+	Suspended int     `json:"suspended"`
+	Slots     int     `json:"slots"`
+	Lost      float64 `json:"lost_slot_hours"` // of work; a suspended job loses none
+}
+
+// End sums up the reclaims that ended in one way.
+type End struct {
+	End       plan.Phase `json:"end"` // open: not yet
+	Reclaims  int        `json:"reclaims"`
+	Requested int        `json:"requested_slots"`
+	Evicted   int        `json:"evicted_slots"`
+	Ratio     float64    `json:"evicted_per_requested"`
+}
+
+const open plan.Phase = "open"
+
+// Victims sums up who lost what to whom, most work lost first, and how the
+// reclaims ended. Project means those that lost and those that it was for.
+func Victims(reclaims []ledger.PastReclaim, project string) ([]Loss, []End) {
+	type key struct{ project, user, to string }
+	losses, ends := map[key]*Loss{}, map[plan.Phase]*End{}
+	for i := range reclaims {
+		r := &reclaims[i]
+		concerned := project == "" || r.Project == project
+		evicted := 0
+		for _, v := range r.Victims {
+			if v.Fate != plan.Taken {
+				continue
+			}
+			evicted += v.Slots
+			if project != "" && r.Project != project && v.Project != project {
+				continue
+			}
+			concerned = true
+			k := key{v.Project, v.User, r.Project}
+			if losses[k] == nil {
+				losses[k] = &Loss{Project: k.project, User: k.user, To: k.to}
+			}
+			losses[k].add(v)
+		}
+		if concerned {
+			countEnd(ends, r, evicted)
+		}
+	}
+	return sortedLosses(losses), sortedEnds(ends)
+}
+
+func (l *Loss) add(v plan.Victim) {
+	l.Slots += v.Slots
+	if v.Mode == backends.PreemptSuspend {
+		l.Suspended++
+		return
+	}
+	l.Requeued++
+	l.Lost += float64(v.Slots) * v.RanFor.Hours()
+}
+
+func countEnd(ends map[plan.Phase]*End, r *ledger.PastReclaim, evicted int) {
+	phase := r.Phase
+	if phase.Open() {
+		phase = open
+	}
+	e := ends[phase]
+	if e == nil {
+		e = &End{End: phase}
+		ends[phase] = e
+	}
+	e.Reclaims++
+	e.Requested += r.Need
+	e.Evicted += evicted
+}
+
+func sortedLosses[K comparable](losses map[K]*Loss) []Loss {
+	all := make([]Loss, 0, len(losses))
+	for _, l := range losses {
+		l.Lost = round(l.Lost)
+		all = append(all, *l)
+	}
+	slices.SortFunc(all, func(a, b Loss) int {
+		return cmp.Or(cmp.Compare(b.Lost, a.Lost), cmp.Compare(b.Slots, a.Slots),
+			cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.To, b.To))
+	})
+	return all
+}
+
+func sortedEnds(ends map[plan.Phase]*End) []End {
+	all := make([]End, 0, len(ends))
+	for _, phase := range []plan.Phase{plan.HandedOver, plan.Expired, plan.Cancelled, open} {
+		e := ends[phase]
+		if e == nil {
+			continue
+		}
+		if e.Requested > 0 {
+			e.Ratio = round(float64(e.Evicted) / float64(e.Requested))
+		}
+		all = append(all, *e)
+	}
+	return all
+}

@@ -1,0 +1,133 @@
+package report
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// What a row of waits is about. The parts of a reclaim are those of R14's
+// promise: threshold + 2 cycles + the time to free the slots.
+const (
+	Within    = "within"    // jobs that were charged to a pool, or had room in one
+	Beyond    = "beyond"    // all other jobs
+	Threshold = "threshold" // of reclaims: waited up to pending_threshold
+	Cycles    = "cycles"    // of reclaims: until the cycles that planned, acted and handed over
+	Freeing   = "freeing"   // of reclaims: from the act until the slots were free
+	Total     = "total"     // of reclaims: from entering the allocation, by R14's clock, to the start
+)
+
+// Wait is how long a project's jobs, or reclaims for them, waited.
+type Wait struct {
+	Project string  `json:"project"` // "": all of them
+	Kind    string  `json:"kind"`    // jobs, reclaims
+	Of      string  `json:"of"`      // one of the constants above
+	Count   int     `json:"count"`
+	Median  float64 `json:"median_seconds"`
+	P95     float64 `json:"p95_seconds"`
+	Max     float64 `json:"max_seconds"`
+}
+
+// Promise counts the reclaims that were handed over, and those of them that took
+// no more than the threshold, two cycles and the time to free the slots.
+type Promise struct {
+	Reclaims int `json:"reclaims"`
+	Kept     int `json:"kept"`
+}
+
+// Rates are what waits are measured against.
+type Rates struct {
+	Threshold time.Duration // pending_threshold
+	Cycle     time.Duration // every
+}
+
+// Waits sums up jobs that ran, and reclaims that were handed over, by project. A
+// job that never started is left out; the wait of one that was taken back counts
+// from its submission to the start of its last run.
+func Waits(jobs []ledger.PastJob, reclaims []ledger.PastReclaim, rates Rates, project string) ([]Wait, Promise) {
+	samples := map[Wait][]time.Duration{}
+	add := func(name, kind, of string, d time.Duration) {
+		for _, p := range []string{name, ""} {
+			if project == "" || p == project {
+				k := Wait{Project: p, Kind: kind, Of: of}
+				samples[k] = append(samples[k], max(d, 0))
+			}
+			if name == "" {
+				break
+			}
+		}
+	}
+	for _, j := range jobs {
+		if j.Started.IsZero() {
+			continue
+		}
+		of := Beyond
+		if j.PBA {
+			of = Within
+		}
+		add(j.Project, "jobs", of, j.Waited)
+	}
+	var promise Promise
+	for i := range reclaims {
+		r := &reclaims[i]
+		if r.Phase != plan.HandedOver || project != "" && r.Project != project {
+			continue
+		}
+		p := partsOf(r, rates)
+		promise.Reclaims++
+		if p.cycles <= 2*rates.Cycle {
+			promise.Kept++
+		}
+		add(r.Project, "reclaims", Threshold, p.threshold)
+		add(r.Project, "reclaims", Cycles, p.cycles)
+		add(r.Project, "reclaims", Freeing, p.freeing)
+		add(r.Project, "reclaims", Total, p.threshold+p.cycles+p.freeing)
+	}
+	return summed(samples), promise
+}
+
+type parts struct{ threshold, cycles, freeing time.Duration }
+
+// partsOf parts the time from entering the allocation to the start. When slots
+// were free is known only from the next cycle on: a start shows it earlier.
+func partsOf(r *ledger.PastReclaim, rates Rates) parts {
+	acted := r.Acted
+	if acted.IsZero() {
+		acted = r.Planned
+	}
+	freed := r.Freed
+	if freed.IsZero() || freed.After(r.Started) {
+		freed = r.Started
+	}
+	threshold := min(r.Clock, rates.Threshold)
+	return parts{
+		threshold: threshold,
+		cycles:    max(r.Clock-threshold, 0) + max(acted.Sub(r.Planned), 0) + max(r.Started.Sub(freed), 0),
+		freeing:   max(freed.Sub(acted), 0),
+	}
+}
+
+func summed(samples map[Wait][]time.Duration) []Wait {
+	all := make([]Wait, 0, len(samples))
+	for w, times := range samples {
+		slices.Sort(times)
+		w.Count = len(times)
+		w.Median, w.P95, w.Max = quantile(times, 50), quantile(times, 95), quantile(times, 100)
+		all = append(all, w)
+	}
+	order := []string{Within, Beyond, Threshold, Cycles, Freeing, Total}
+	slices.SortFunc(all, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(slices.Index(order, a.Of), slices.Index(order, b.Of)))
+	})
+	return all
+}
+
+// quantile is the smallest of the sorted times that so many percent of them do
+// not exceed, in seconds.
+func quantile(times []time.Duration, percent int) float64 {
+	i := (len(times)*percent+99)/100 - 1
+	return round(times[max(i, 0)].Seconds())
+}
