@@ -1,0 +1,301 @@
+package completion
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/internal/terminal"
+)
+
+// build makes the programs, under all their names.
+func build(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, text)
+	}
+	for _, name := range []string{"ajobs", "ahosts", "akill"} {
+		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const patience = 20 * time.Second
+
+// a shell at a terminal, and how it is made ready.
+type shell struct {
+	name  string
+	argv  []string
+	setup []string
+}
+
+func shells(t *testing.T) []shell {
+	files, err := filepath.Abs("../../completions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []shell{
+		{"bash", []string{"bash", "--norc", "--noprofile", "-i"}, []string{
+			"bind 'set show-all-if-ambiguous on'; bind 'set completion-query-items 0'; bind 'set page-completions off'; bind 'set bell-style none'",
+			"source " + files + "/allotment.bash",
+		}},
+		{"zsh", []string{"zsh", "-f", "-i"}, []string{
+			"fpath=(" + files + " $fpath); unsetopt beep menu_complete auto_menu list_ambiguous; LISTMAX=0",
+			"autoload -Uz compinit && compinit -u -D",
+		}},
+	}
+}
+
+// session is a shell that waits to be typed at.
+type session struct {
+	t   *testing.T
+	at  *terminal.Terminal
+	dir string
+	n   int
+}
+
+func start(t *testing.T, s shell, env []string) *session {
+	t.Helper()
+	path, err := exec.LookPath(s.argv[0])
+	if err != nil {
+		t.Skipf("skip: no %s here: its completion is not tried", s.argv[0])
+	}
+	cmd := exec.Command(path, s.argv[1:]...)
+	cmd.Env = append(env, "TERM=xterm", "PS1=> ", "HISTFILE=", "LC_ALL=C.UTF-8", "ZDOTDIR=/nonexistent")
+	cmd.Dir = t.TempDir()
+	at, err := terminal.Start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(at.Close)
+	one := &session{t: t, at: at, dir: cmd.Dir}
+	for _, line := range s.setup {
+		one.run(line)
+	}
+	return one
+}
+
+// run types a line and waits until it is done.
+func (s *session) run(line string) {
+	s.t.Helper()
+	s.n++
+	mark, err := s.at.Type(fmt.Sprintf("%s; echo do''ne%d\r", line, s.n))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.at.Await(mark, func(shown []byte) bool { return strings.Contains(plain(shown), fmt.Sprintf("done%d", s.n)) }, patience); err != nil {
+		s.t.Fatalf("%s: %v", line, err)
+	}
+}
+
+// clear empties the command line.
+func (s *session) clear() { s.run("\x15true") }
+
+// tab types a line and the tab key, and waits until all of want is shown behind
+// it. It returns how long that took, and what was shown.
+func (s *session) tab(line string, want ...string) (time.Duration, string) {
+	s.t.Helper()
+	mark, err := s.at.Type(line)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	last := line[strings.LastIndexByte(line, ' ')+1:]
+	if _, err := s.at.Await(mark, func(shown []byte) bool { return strings.HasSuffix(strings.TrimRight(plain(shown), " "), last) }, patience); err != nil {
+		s.t.Fatalf("%q: %v", line, err)
+	}
+	begin := time.Now()
+	if mark, err = s.at.Type("\t"); err != nil {
+		s.t.Fatal(err)
+	}
+	shown, err := s.at.Await(mark, func(shown []byte) bool {
+		words := strings.Fields(plain(shown))
+		return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(words, w) })
+	}, patience)
+	took := time.Since(begin)
+	if err != nil {
+		s.t.Fatalf("%q and the tab key: want %q: %v", line, want, err)
+	}
+	return took, plain([]byte(shown))
+}
+
+// completed types a line and the tab key, and returns what the line is then.
+func (s *session) completed(line string) string {
+	s.t.Helper()
+	s.n++
+	mark, err := s.at.Type(fmt.Sprintf("%s\t\x01echo li''ne%d \x05 e''nd\r", line, s.n))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	echoed := regexp.MustCompile(fmt.Sprintf(`line%d (.*?) *end`, s.n))
+	shown, err := s.at.Await(mark, func(shown []byte) bool { return echoed.MatchString(plain(shown)) }, patience)
+	if err != nil {
+		s.t.Fatalf("%q and the tab key: %v", line, err)
+	}
+	return echoed.FindStringSubmatch(plain([]byte(shown)))[1]
+}
+
+var escapes = regexp.MustCompile("\x1b(\\[[0-9;?]*[a-zA-Z]|[=>]|\\([A-B])|[\x07\r]")
+
+// plain is what was shown without what only moves and colours.
+func plain(shown []byte) string { return escapes.ReplaceAllString(string(shown), "") }
+
+func newFarm(t *testing.T) (*farm.Farm, []string) {
+	t.Helper()
+	f, err := farm.Start(t.Context(), farm.Options{Programs: build(t), Config: "miniq:\n  nodes: [\"n1:2:8G\", \"n2:2:8G\"]\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f, f.Background(context.Background(), "pba").Env
+}
+
+func mustRun(t *testing.T, f *farm.Farm, argv ...string) string {
+	t.Helper()
+	out, err := f.Run(t.Context(), argv[0], argv[1:]...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func group(t *testing.T) string {
+	g, err := user.LookupGroupId(fmt.Sprint(os.Getgid()))
+	if err != nil {
+		t.Skipf("skip: this process's group has no name: %v", err)
+	}
+	return g.Name
+}
+
+// TestTab: in bash and zsh the tab key lists live values, within 100 ms, and
+// completes options, subcommands and what there is one of.
+func TestTab(t *testing.T) {
+	f, env := newFarm(t)
+	mustRun(t, f, "pba", "init")
+	mustRun(t, f, "pba", "project", "add", "chipA", "--group", group(t))
+	hostile := "$(touch pwned)`touch pwned`\x1b]0;x\x07"
+	var ids []string
+	for _, name := range []string{"plain", hostile, "held"} {
+		id, err := farm.Submitted(mustRun(t, f, "asub", "-H", "-J", name, "sleep", "600"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, fmt.Sprint(id))
+	}
+	array, err := farm.Submitted(mustRun(t, f, "asub", "-H", "-J", "a[1-3]", "sleep", "600"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids = append(ids, fmt.Sprint(array))
+	for _, sh := range shells(t) {
+		t.Run(sh.name, func(t *testing.T) {
+			s := start(t, sh, env)
+			s.listsSoon("ajobs ", ids...)
+			s.tab("ahosts ", "n1", "n2")
+			s.clear()
+			s.tab("asub -q ", "low")
+			s.clear()
+			s.tab("pba alloc ", "set", "unset", "list")
+			s.clear()
+			for typed, want := range map[string]string{
+				"ahosts n1 n":                    "ahosts n1 n2",
+				"ajobs -m n1 -P ch":              "ajobs -m n1 -P chipA",
+				"asub -P ch":                     "asub -P chipA",
+				"pba alloc list --proj":          "pba alloc list --project",
+				"pba alloc list --project=ch":    "pba alloc list --project=chipA",
+				"pba reb":                        "pba rebalance",
+				"asub -P chipA:logic -n 2 dirna": "asub -P chipA:logic -n 2 dirname",
+				"akill " + strings.Join(ids[:len(ids)-1], " ") + " ": "akill " + strings.Join(ids, " "),
+			} {
+				if got := s.completed(typed); got != want {
+					t.Errorf("%q and the tab key: %q, want %q", typed, got, want)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(s.dir, "pwned")); err == nil {
+				t.Error("a job's name was run by the shell")
+			}
+		})
+	}
+	for _, sh := range shells(t) {
+		t.Run("silent without a queue/"+sh.name, func(t *testing.T) {
+			home := t.TempDir()
+			s := start(t, sh, append(env, "ALLOTMENT_HOME="+home))
+			if got := s.completed("ajobs "); got != "ajobs" {
+				t.Errorf("without a queue the tab key makes of `ajobs `: %q", got)
+			}
+			if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
+				t.Errorf("the tab key left %v in an empty home (%v)", left, err)
+			}
+		})
+	}
+}
+
+// TestFish: the same in fish, which can be asked without a terminal.
+func TestFish(t *testing.T) {
+	fish, err := exec.LookPath("fish")
+	if err != nil {
+		t.Skip("skip: no fish here: its completion is not tried")
+	}
+	f, env := newFarm(t)
+	id, err := farm.Submitted(mustRun(t, f, "asub", "-H", "-J", "$(touch pwned)", "sleep", "600"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]string{
+		"ajobs ":          fmt.Sprintf("%d\theld", id),
+		"ahosts n1 ":      "n2\tok",
+		"pba alloc uns":   "unset\ttake a project's slots back",
+		"asub -n 2 dirna": "dirname",
+	} {
+		cmd := exec.Command(fish, "--no-config", "-c", "source ../../completions/allotment.fish; complete -C $argv[1]", line)
+		cmd.Env = append(env, "HOME="+t.TempDir())
+		out, err := cmd.Output()
+		if first, _, _ := strings.Cut(string(out), "\n"); err != nil || !strings.HasPrefix(first, want) {
+			t.Errorf("%q: %q (%v), want %q", line, out, err, want)
+		}
+	}
+}
+
+// soon is how long the tab key may take.
+const soon = 100 * time.Millisecond
+
+// listsSoon wants the values to be shown within soon in one of a few tries: the
+// machine may be busy with something else in the others.
+func (s *session) listsSoon(line string, want ...string) {
+	s.t.Helper()
+	best := patience
+	for range 10 {
+		took, shown := s.tab(line, want...)
+		best = min(best, took)
+		s.clear()
+		if strings.Contains(shown, "touch") {
+			s.t.Errorf("a job's name was shown: %q", shown)
+		}
+	}
+	s.t.Logf("%q and the tab key: %v", line, best)
+	if best > soon {
+		s.t.Errorf("%q and the tab key: %v, want at most %v", line, best, soon)
+	}
+}
+
+func TestMain(m *testing.M) {
+	syscall.Umask(0o022) // files that others may write are trusted by nobody
+	os.Exit(m.Run())
+}
