@@ -431,12 +431,12 @@ func (v *view) open(b *job, set *candidate, need int) {
 
 // lead puts the beneficiary at the head of the queue and where its slots will be.
 func (v *view) lead(b *job, r *Reclaim, reason string) {
+	v.pin(b, r) // first: at its new level it may go where it likes, past what others reserve
 	level := backends.At(backends.LevelHandOver, v.value(b)+2*pbaBonus)
 	if level != b.Priority {
 		v.act(Action{Verb: Rank, Job: b.ID, For: b.ID, Reclaim: r.ID, Priority: level, Reason: reason})
 		v.write(b, level, "slots are taken back for it")
 	}
-	v.pin(b, r)
 	v.keepFor(b, r)
 }
 
