@@ -72,6 +72,10 @@ func (z Zone) Location() *time.Location {
 	return z.location
 }
 
+// OfSystem tells whether no zone is configured: then it is that of whoever runs
+// the program.
+func (z Zone) OfSystem() bool { return z.location == nil }
+
 // Load reads the config of this process's environment and user.
 func Load() (Config, error) {
 	paths, err := config.Find(os.Getenv, os.Getuid())

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// checkFilter reads what the submit filter reads.
+func (s *site) checkFilter(_ context.Context, all *findings) error {
+	rebalance := "the next `pba rebalance` writes it"
+	snapshot, err := readTrusted(filepath.Join(s.Paths.State, esub.SnapshotName), s.Paths.OfTheSystem())
+	if errors.Is(err, fs.ErrNotExist) {
+		all.add("filter", rebalance, "there is no policy snapshot in %s yet: the filter lets every job through", s.Paths.State)
+		return nil
+	}
+	generation, genErr := readTrusted(filepath.Join(s.Paths.State, esub.GenerationName), s.Paths.OfTheSystem())
+	if err = errors.Join(err, genErr); err != nil {
+		all.add("filter", "give the file back to the user who runs pba (chown, chmod 644), or remove it: "+rebalance, "%v", err)
+		return nil
+	}
+	reader, err := esub.Open(bytes.NewReader(snapshot), int64(len(snapshot)))
+	if err == nil {
+		err = reader.Verify()
+	}
+	var g esub.Generation
+	if err == nil {
+		g, err = esub.OpenGeneration(generation)
+	}
+	switch {
+	case err != nil:
+		all.add("filter", "remove the file: "+rebalance, "the policy snapshot in %s: %v", s.Paths.State, err)
+	case g.Snapshot != reader.Identity():
+		all.add("filter", rebalance, "the policy snapshot and its generation file don't belong together")
+	case s.now().Sub(g.At) > time.Duration(s.Filter.StaleAfter):
+		all.add("filter", s.runCycles(),
+			"the policy snapshot is %v old (filter.stale_after: %v): the filter lets every job through", s.now().Sub(g.At).Round(time.Second), s.Filter.StaleAfter)
+	}
+	return nil
+}
+
+// readTrusted reads a file that everybody's filter must be able to read.
+func readTrusted(name string, system bool) ([]byte, error) {
+	f, err := trusted.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(f)
+	info, statErr := f.Stat()
+	if err = errors.Join(err, statErr, f.Close()); err != nil {
+		return nil, err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); system && ok && stat.Uid != 0 {
+		return nil, fmt.Errorf("%s belongs to user ID %d and not to root: nobody else's filter trusts it", name, stat.Uid)
+	}
+	if system && info.Mode().Perm()&0o004 == 0 {
+		return nil, fmt.Errorf("%s can't be read by everybody (mode %#o)", name, info.Mode().Perm())
+	}
+	return content, nil
+}
+
+// checkPeople asks the system whether those whom the plan names exist.
+func (s *site) checkPeople(ctx context.Context, all *findings) error {
+	projects, err := s.ledger.Projects(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range projects {
+		if err := s.lookup.group(p.Group); err != nil {
+			all.add("projects", fmt.Sprintf("make the group, or name another: pba project set %s --group GROUP", p.Name),
+				"project %s: the system knows no group %q: none of its jobs is entitled", p.Name, p.Group)
+		}
+		for _, user := range p.Managers {
+			if err := s.lookup.user(user); err != nil {
+				all.add("projects", fmt.Sprintf("name who plans it now: pba project set %s --manager USER", p.Name),
+					"project %s: the system knows no user %q, its manager", p.Name, user)
+			}
+		}
+	}
+	return s.checkWeeks(ctx, all)
+}
+
+// checkWeeks looks for projects that lose their slots next week.
+func (s *site) checkWeeks(ctx context.Context, all *findings) error {
+	this := pba.WeekOf(s.now(), s.zone())
+	next := pba.AddWeeks(this, 1)
+	planned, err := s.ledger.Allocations(ctx, this, next)
+	if err != nil {
+		return err
+	}
+	slots := map[string]map[ledger.Week]int{}
+	for _, a := range planned {
+		if slots[a.Project] == nil {
+			slots[a.Project] = map[ledger.Week]int{}
+		}
+		slots[a.Project][a.Week] += a.Slots
+	}
+	for _, name := range slices.Sorted(maps.Keys(slots)) {
+		if slots[name][next] == 0 {
+			all.add("plan", fmt.Sprintf("if it goes on: pba alloc set %s %d --week %s", name, slots[name][this], next),
+				"project %s has %d slots this week and none in the next (%s)", name, slots[name][this], next)
+		}
+	}
+	return nil
+}
+
+// checkQueue asks the queue, and the planner what it makes of it.
+func (s *site) checkQueue(ctx context.Context, all *findings) error {
+	r, err := s.engine(true).Preview(ctx, s.now)
+	if errors.Is(err, backends.ErrUnreachable) {
+		all.add("queue", "see why it is away (the bundled one: `miniqd status`; it is started by `miniqd`, or asub's first use)", "%v", err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.checkAbilities(r.State.Abilities, all)
+	s.checkHosts(r.State.Farm, all)
+	if err := s.checkQueues(ctx, r.State.Abilities, all); err != nil {
+		return err
+	}
+	if err := s.checkUsers(ctx, r.State.Farm, all); err != nil {
+		return err
+	}
+	f := r.Plan.Farm
+	if f.LowerThem {
+		all.add("farm", "see whose they are (`ajobs -u all -r`); raise pba.unpreemptable.max_share if that is meant",
+			"jobs that can't be taken back hold %d of %d slots, more than pba.unpreemptable.max_share (%v): the filter lowers further ones",
+			f.Unpreemptable, f.Slots, s.PBA.Unpreemptable.MaxShare)
+	}
+	if f.TakeBack+f.Slots-f.Running < f.Unmet {
+		all.add("farm", "`pba explain JOB` of a waiting job says why nobody can be taken back",
+			"guaranteed slots for %d are waited for, and %d can be taken back now", f.Unmet, f.TakeBack)
+	}
+	return s.checkAllocated(ctx, f.Slots, f.Down, all)
+}
+
+// checkAbilities compares how the queue ages jobs with what R10 and R11 count on.
+func (s *site) checkAbilities(a backends.Abilities, all *findings) {
+	if a.Ages > 0 && a.Ages != time.Duration(s.PBA.Every) {
+		all.add("priorities", "leave miniq.ageing.interval out of "+s.Paths.Config+": it then follows pba.every",
+			"the queue ages waiting jobs each %v and a cycle comes each %v: priorities grow at another pace than is shown", a.Ages, s.PBA.Every)
+	}
+	// What a normal job may reach: its default, its age, a bonus for each reclaim.
+	if top := backends.DefaultValue + a.AgeCap + requeueBonus*s.PBA.MaxRequeues; a.Ages > 0 && top >= pbaValue {
+		all.add("priorities", fmt.Sprintf("set miniq.ageing.cap to %d or less", pbaValue-1-backends.DefaultValue-requeueBonus*s.PBA.MaxRequeues),
+			"a normal job may age to %d, and jobs of pools begin at %d: the numbers that people see would mislead", top, pbaValue)
+	}
+}
+
+// What R10 counts with.
+const (
+	requeueBonus = 10
+	pbaValue     = 120
+)
+
+// checkHosts looks for names in the config that the queue does not know.
+func (s *site) checkHosts(farm *backends.Farm, all *findings) {
+	var known []string
+	for _, h := range farm.Hosts {
+		known = append(known, h.Name)
+	}
+	for _, name := range s.Hosts {
+		if !slices.Contains(known, name) {
+			all.add("config", "correct `hosts:` in "+s.Paths.Config, "the queue has no host %q (it has %s)", name, few(known))
+		}
+	}
+}
+
+// few names some of many.
+func few(names []string) string {
+	const most = 8
+	if len(names) == 0 {
+		return "none"
+	}
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *site) checkQueues(ctx context.Context, a backends.Abilities, all *findings) error {
+	if a.Queues == nil {
+		return nil
+	}
+	queues, err := a.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, q := range queues {
+		known = append(known, q.Name)
+	}
+	named := map[string]string{}
+	for _, name := range s.Queues {
+		named[name] = "queues"
+	}
+	for _, name := range s.PBA.NeverVictims.Queues {
+		named[name] = "pba.never_victims.queues"
+	}
+	if s.Filter.LowQueue != "" {
+		named[s.Filter.LowQueue] = "filter.low_queue"
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if !slices.Contains(known, name) {
+			all.add("config", "correct `"+named[name]+"` in "+s.Paths.Config, "there is no queue %q (there are %s)", name, few(known))
+		}
+	}
+	return nil
+}
+
+// checkUsers looks for users of projects whose groups were never known: a
+// directory service that is away.
+func (s *site) checkUsers(ctx context.Context, farm *backends.Farm, all *findings) error {
+	projects, err := s.ledger.Projects(ctx)
+	if err != nil {
+		return err
+	}
+	known, err := s.ledger.Groups(ctx)
+	if err != nil {
+		return err
+	}
+	missing := map[string]map[string]bool{}
+	for _, p := range projects {
+		missing[p.Name] = map[string]bool{}
+	}
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		if _, ok := known[j.User]; !ok && missing[j.Project] != nil && s.lookup.user(j.User) != nil {
+			missing[j.Project][j.User] = true
+		}
+	}
+	for _, p := range projects {
+		if users := slices.Sorted(maps.Keys(missing[p.Name])); len(users) > 0 {
+			all.add("projects", "see `getent passwd USER` on this host: the directory service is away, or these users are none of it",
+				"project %s: the groups of %s were never found out, so their jobs count as normal ones", p.Name, few(users))
+		}
+	}
+	return nil
+}
+
+// checkAllocated: a farm may have shrunk since its weeks were planned.
+func (s *site) checkAllocated(ctx context.Context, slots, down int, all *findings) error {
+	limit := s.limitOf(slots)
+	planned, err := s.ledger.Allocations(ctx, pba.WeekOf(s.now(), s.zone()), ledger.Week{Year: math.MaxInt32, Week: 53})
+	if err != nil {
+		return err
+	}
+	sums := map[ledger.Week]int{}
+	for _, a := range planned {
+		sums[a.Week] += a.Slots
+	}
+	for _, w := range slices.SortedFunc(maps.Keys(sums), ledger.Week.Compare) {
+		if sums[w] <= limit {
+			continue
+		}
+		remedy := "lower some of them (`pba alloc list`), or raise pba.max_allocated"
+		if down > 0 {
+			remedy = fmt.Sprintf("%d slots are on hosts that are down or closed: bring them back; else %s", down, remedy)
+		}
+		all.add("plan", remedy, "%d slots are allocated in %s, and max_allocated (%v) of the farm's %d slots is %d", sums[w], w, s.PBA.MaxAllocated, slots, limit)
+	}
+	return nil
+}
