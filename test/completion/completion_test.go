@@ -210,7 +210,7 @@ func TestTab(t *testing.T) {
 			s.listsSoon("ajobs ", ids...)
 			s.tab("ahosts ", "n1", "n2")
 			s.clear()
-			s.tab("asub -q ", "low")
+			s.tab("asub -q ", "low", "normal")
 			s.clear()
 			s.tab("pba alloc ", "set", "unset", "list")
 			s.clear()

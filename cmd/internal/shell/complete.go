@@ -195,12 +195,17 @@ func hostValues(ctx context.Context, c Config) []grammar.Candidate {
 	return found
 }
 
-// queueValues are the queues that the config names or that hold jobs.
+// queueValues are the queue's own where it can list them, and those that the
+// config names.
 func queueValues(ctx context.Context, c Config) []grammar.Candidate {
 	names := append(slices.Clone(c.Queues), c.Filter.LowQueue)
-	if farm := farmOf(ctx, c); farm != nil {
-		for i := range farm.Jobs {
-			names = append(names, farm.Jobs[i].Queue)
+	if backend, err := Open(ctx, c); err == nil {
+		defer func() { _ = backend.Close() }()
+		if list := backend.Abilities().Queues; list != nil {
+			queues, _ := list(ctx)
+			for _, q := range queues {
+				names = append(names, q.Name)
+			}
 		}
 	}
 	slices.Sort(names)
