@@ -25,6 +25,7 @@ type Config struct {
 	Filter   esub.Config
 	PBA      pba.Config
 	Miniq    miniq.Config
+	Log      Log
 }
 
 // Mode says whether the engine acts.
@@ -101,6 +102,7 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		Filter:  esub.DefaultConfig(),
 		PBA:     pba.DefaultConfig(),
 		Miniq:   miniq.DefaultConfig(),
+		Log:     Log{Format: LogText},
 	}
 	err := config.Load(paths.Config, map[string]any{
 		"backend":  &c.Backend,
@@ -111,6 +113,7 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		"filter":   &c.Filter,
 		"pba":      &c.PBA,
 		"miniq":    &c.Miniq,
+		"log":      &c.Log,
 	})
 	if err != nil {
 		return Config{}, err

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// journal is what a repeated rebalance tells of its cycles: one that nobody
+// types is read in a log.
+type journal struct {
+	*slog.Logger
+	warned map[string]bool // warnings of the last cycle: each is told once, while it lasts
+}
+
+// newJournal is quiet under --for unless something is wrong, since cron mails
+// every line.
+func newJournal(l shell.Log, w io.Writer, o rebalanceOptions) *journal {
+	level := slog.LevelInfo
+	if o.runFor > 0 {
+		level = slog.LevelWarn
+	}
+	return &journal{Logger: l.Logger(w, level)}
+}
+
+// failed tells of a cycle that could not be done, and will be tried again.
+func (j *journal) failed(err error) {
+	j.Warn("no cycle", "error", err.Error())
+}
+
+// cycle tells what a cycle did: each act at the level info, what the queue refused
+// and what the planner warns of as a warning.
+func (j *journal) cycle(r *pba.Result, took time.Duration) {
+	if r.Note != "" {
+		j.Info("cycle", "note", r.Note)
+	}
+	shown := toJSON(r, false)
+	warned := map[string]bool{}
+	for _, w := range shown.Warnings {
+		warned[w] = true
+		if !j.warned[w] {
+			j.Warn("farm", "warning", w)
+		}
+	}
+	j.warned = warned
+	acts := 0
+	for _, a := range shown.Actions {
+		level := slog.LevelInfo
+		switch ledger.Result(a.Outcome) {
+		case "":
+			level = slog.LevelDebug // observe mode
+		case ledger.Failed:
+			level = slog.LevelWarn
+			acts++
+		default:
+			acts++
+		}
+		attributes := []slog.Attr{slog.String("verb", a.Verb), slog.String("job", a.Job)}
+		for _, x := range []struct{ key, value string }{{"for", otherThan(a.Job, a.For)}, {"host", a.Host}, {"outcome", a.Outcome}, {"error", a.Error}, {"reason", a.Reason}} {
+			if x.value != "" {
+				attributes = append(attributes, slog.String(x.key, x.value))
+			}
+		}
+		j.LogAttrs(context.Background(), level, "act", attributes...)
+	}
+	j.Debug("cycle", "mode", shown.Mode, "actions", len(shown.Actions), "acts", acts, "skipped", len(shown.Skipped), "took", took.Round(time.Millisecond))
+}
