@@ -16,6 +16,7 @@ import (
 type journal struct {
 	*slog.Logger
 	warned map[string]bool // warnings of the last cycle: each is told once, while it lasts
+	note   string          // of the last cycle
 }
 
 // newJournal is quiet under --for unless something is wrong, since cron mails
@@ -36,9 +37,10 @@ func (j *journal) failed(err error) {
 // cycle tells what a cycle did: each act at the level info, what the queue refused
 // and what the planner warns of as a warning.
 func (j *journal) cycle(r *pba.Result, took time.Duration) {
-	if r.Note != "" {
+	if r.Note != "" && r.Note != j.note {
 		j.Info("cycle", "note", r.Note)
 	}
+	j.note = r.Note
 	shown := toJSON(r, false)
 	warned := map[string]bool{}
 	for _, w := range shown.Warnings {

@@ -85,11 +85,12 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 		return missingDirectory(c, err)
 	}
 	defer unlock()
+	log := newJournal(c.Log, p.stderr, o)
 	err = schedule.Run(ctx, start, func(ctx context.Context) (bool, error) {
-		err := withSite(ctx, p, p.open, func(s *site) error { return oneCycle(ctx, s, o, out) })
+		err := withSite(ctx, p, p.open, func(s *site) error { return oneCycle(ctx, s, o, log, out) })
 		again := errors.Is(err, backends.ErrUnreachable) || errors.Is(err, pba.ErrBusy)
 		if err != nil && again && o.repeated {
-			fmt.Fprintf(p.stderr, "pba: %s\n", shell.OneLine(err.Error()))
+			log.failed(err)
 			return true, &shell.ExitError{Code: shell.ExitTryAgain}
 		}
 		return err == nil, err
@@ -111,8 +112,9 @@ func missingDirectory(c shell.Config, err error) error {
 }
 
 // oneCycle is one rebalance, while no edit goes on.
-func oneCycle(ctx context.Context, s *site, o rebalanceOptions, out io.Writer) error {
+func oneCycle(ctx context.Context, s *site, o rebalanceOptions, log *journal, out io.Writer) error {
 	return s.locked(ctx, s.Paths.State, func() error {
+		start := s.now()
 		r, err := s.engine(false).Cycle(ctx, s.now)
 		if printErr := printCycle(out, &r, o); err == nil && printErr != nil {
 			err = printErr
@@ -120,14 +122,11 @@ func oneCycle(ctx context.Context, s *site, o rebalanceOptions, out io.Writer) e
 		if err != nil {
 			return err
 		}
-		if err := r.Failed(); err != nil {
-			if o.repeated {
-				fmt.Fprintf(s.stderr, "pba: %s\n", shell.OneLine(err.Error()))
-				return nil
-			}
-			return err
+		if o.repeated {
+			log.cycle(&r, s.now().Sub(start))
+			return nil
 		}
-		return nil
+		return r.Failed()
 	})
 }
 
