@@ -61,11 +61,14 @@ func describe(out io.Writer, o options, jobs []played) {
 		work += j.takes * time.Duration(j.slots)
 		last = max(last, j.at+j.takes)
 	}
-	fmt.Fprintf(out, "The first %d jobs of at most %d slots in %s, as real processes on one host of %d slots:\n", len(jobs), o.widest, o.trace, slots)
+	fmt.Fprintf(out, "The first %d jobs of at most %d slots in %s, as real processes on one host of %d slots:\n", o.jobs, o.widest, o.trace, slots)
 	fmt.Fprintf(out, "all times / %g, arrivals x %g (the time between two submissions is divided by that once more).\n", o.speed, o.arrivals)
+	if o.rest > 1 {
+		fmt.Fprintf(out, "Each job of another user than user %d is submitted %d times, which makes %d jobs.\n", o.user, o.rest, len(jobs))
+	}
 	fmt.Fprintf(out, "Undisturbed they take %.0f s and fill %.0f %% of the slots. User %d's project holds %d slots; threshold %v, cycle %v.\n",
 		last.Seconds(), 100*work.Seconds()/(last.Seconds()*slots), o.user, o.guarantee, threshold, cycle)
-	fmt.Fprintln(out, "Two farms side by side, with and without pba:")
+	fmt.Fprintln(out, "Two farms side by side, without pba and with it:")
 }
 
 // fate is what became of a job.
@@ -162,7 +165,7 @@ func report(out io.Writer, o options, without, with *play) error {
 	late := func(f *fate) bool { return f.within && f.wait > promise }
 	fmt.Fprintf(out, "Within the guarantee, but waited longer than %v (threshold + 2 cycles): %d without pba, %d with it.\n", promise, count(before, late), count(after, late))
 	fmt.Fprintf(out, "What pba did: %v\n", with.did)
-	denser := fmt.Sprintf("load it more: --arrivals %g or more", 2*o.arrivals)
+	denser := fmt.Sprintf("load it more, with --rest %d or --arrivals %g", 2*o.rest, 2*o.arrivals)
 	switch {
 	case !slices.ContainsFunc(before, func(f fate) bool { return f.wait > waited }):
 		return fmt.Errorf("nobody waited for more than %v: %s", waited, denser)

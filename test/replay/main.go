@@ -23,6 +23,7 @@ func main() {
 	var o options
 	flags := flag.NewFlagSet("replay", flag.ExitOnError)
 	flags.Float64Var(&o.arrivals, "arrivals", 3, "jobs arrive so many times as densely as they did")
+	flags.IntVar(&o.rest, "rest", 6, "each job of the other users is submitted so many times; 1: the trace as it is")
 	flags.Float64Var(&o.speed, "speed", 600, "all times are divided by this")
 	flags.IntVar(&o.jobs, "jobs", 400, "so many jobs, the trace's first")
 	flags.IntVar(&o.widest, "widest", 32, "leave out the jobs of more slots")
@@ -33,7 +34,7 @@ func main() {
 		flags.PrintDefaults()
 	}
 	_ = flags.Parse(os.Args[1:]) // it exits
-	if flags.NArg() != 1 || o.arrivals <= 0 || o.speed <= 0 || o.jobs < 1 || o.guarantee < 1 {
+	if flags.NArg() != 1 || o.arrivals <= 0 || o.speed <= 0 || o.jobs < 1 || o.rest < 1 || o.guarantee < 1 {
 		flags.Usage()
 		os.Exit(2)
 	}
@@ -47,8 +48,12 @@ func main() {
 	}
 }
 
-// job is what the jobs run: this program itself, which waits.
+// job is what the jobs run: this program itself, which waits. An element of an
+// array has a diary of its own.
 func job(path, duration string) int {
+	if index := os.Getenv("LSB_JOBINDEX"); index != "" && index != "0" {
+		path += "." + index
+	}
 	d, err := time.ParseDuration(duration)
 	if err == nil {
 		err = diary.Keep(path, d, false)

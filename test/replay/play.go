@@ -22,6 +22,7 @@ type options struct {
 	trace           string
 	arrivals, speed float64
 	jobs, widest    int
+	rest            int
 	user, guarantee int
 }
 
@@ -56,6 +57,7 @@ type played struct {
 	user, slots int
 	at          time.Duration // of its submission
 	takes       time.Duration
+	copies      int // 0: it is an element of the array of the job before it
 	submitted   time.Time
 	number      int64
 }
@@ -74,6 +76,7 @@ func load(o options) ([]played, error) {
 		}
 	}
 	var jobs []played
+	var count int
 	var first time.Duration
 	for j, err := range trace.ReadSWF(in) {
 		if err != nil {
@@ -88,17 +91,26 @@ func load(o options) ([]played, error) {
 		if len(jobs) == 0 {
 			first = j.Submitted
 		}
-		jobs = append(jobs, played{
-			user: j.User, slots: j.Slots,
+		job := played{
+			user: j.User, slots: j.Slots, copies: 1,
 			at:    time.Duration(float64(j.Submitted-first) / o.speed / o.arrivals),
 			takes: time.Duration(float64(j.Run) / o.speed).Round(time.Millisecond),
-		})
-		if len(jobs) == o.jobs {
+		}
+		if j.User != o.user {
+			job.copies = o.rest
+		}
+		jobs = append(jobs, job)
+		for job.copies--; job.copies > 0; job.copies-- {
+			element := job
+			element.copies = 0
+			jobs = append(jobs, element)
+		}
+		if count++; count == o.jobs {
 			break
 		}
 	}
-	if len(jobs) < o.jobs {
-		return nil, fmt.Errorf("read %s: it has only %d jobs of at most %d slots", o.trace, len(jobs), o.widest)
+	if count < o.jobs {
+		return nil, fmt.Errorf("read %s: it has only %d jobs of at most %d slots", o.trace, count, o.widest)
 	}
 	slices.SortStableFunc(jobs, func(x, y played) int { return int(x.at - y.at) })
 	return jobs, nil
@@ -179,24 +191,36 @@ func (p *play) prepare(ctx context.Context, o options, group string) error {
 // project stands for a user of the trace: here all jobs are of one user.
 func project(user int) string { return "u" + strconv.Itoa(user) }
 
-// submitAll hands in each job when it is due.
+// submitAll hands in each job when it is due, copies of one as an array.
 func (p *play) submitAll(ctx context.Context, self string) error {
-	for i := range p.jobs {
+	for i := 0; i < len(p.jobs); {
 		j := &p.jobs[i]
 		if err := p.until(ctx, p.began.Add(j.at)); err != nil {
 			return err
 		}
-		name := fmt.Sprintf("j%03d", i)
+		name := fmt.Sprintf("j%d", i)
 		path := filepath.Join(p.Home, "jobs", name)
-		j.submitted = time.Now()
+		if j.copies > 1 {
+			name += fmt.Sprintf("[1-%d]", j.copies)
+		}
+		now := time.Now()
 		out, err := p.Run(ctx, "asub", "-P", project(j.user), "-n", strconv.Itoa(j.slots), "-J", name, self, "job", path, j.takes.String())
 		if err != nil {
 			return err
 		}
-		if j.number, err = farm.Submitted(out); err != nil {
+		number, err := farm.Submitted(out)
+		if err != nil {
 			return err
 		}
-		j.Diary = diary.New(name, path)
+		for k := 1; k <= j.copies; k++ {
+			own := path
+			if j.copies > 1 {
+				own += "." + strconv.Itoa(k)
+			}
+			element := &p.jobs[i+k-1]
+			element.number, element.submitted, element.Diary = number, now, diary.New(filepath.Base(own), own)
+		}
+		i += j.copies
 	}
 	return nil
 }
