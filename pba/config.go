@@ -19,6 +19,7 @@ type Config struct {
 	HandOverTimeout  unit.Duration `yaml:"hand_over_timeout"` // the beneficiary may take so long to start in freed slots
 	HoldLimit        unit.Duration `yaml:"hold_limit"`        // a hold of ours ends by itself after that, should the engine be gone
 	GracePeriod      unit.Duration `yaml:"grace_period"`      // between SIGTERM and the end of a requeued job
+	LoweredGrace     unit.Duration `yaml:"lowered_grace"`     // what a pool lost by an edit in mid-week is spared for so long (R25)
 	StartBucket      unit.Duration `yaml:"start_bucket"`      // jobs that started within so long count as started together
 	Headroom         float64       `yaml:"headroom"`          // how many jobs stand next in line for a pool; 0: none
 	MaxRequeues      int           `yaml:"max_requeues"`      // a job taken back so often is spared
@@ -30,6 +31,7 @@ type Config struct {
 	Horizon              int           `yaml:"horizon"`       // weeks that may be planned ahead
 	VictimOrder          []Criterion   `yaml:"victim_order"`
 	NeverVictims         NeverVictims  `yaml:"never_victims"`
+	Roles                Roles         `yaml:"roles"`
 	LightFraction        unit.Share    `yaml:"light_fraction"` // of a slot's share of memory
 	KeepHistory          unit.Duration `yaml:"keep_history"`   // for how long reports can look back; 0: for ever
 }
@@ -68,6 +70,7 @@ func DefaultConfig() Config {
 		FreeTimeout:      unit.Duration(60 * time.Second),
 		HandOverTimeout:  unit.Duration(120 * time.Second),
 		HoldLimit:        unit.Duration(10 * time.Minute),
+		LoweredGrace:     unit.Duration(time.Hour),
 		StartBucket:      unit.Duration(5 * time.Minute),
 		Headroom:         1.5,
 		MaxRequeues:      3,
@@ -145,6 +148,7 @@ func (c Config) Policy() plan.Policy {
 		HandOverTimeout:      time.Duration(c.HandOverTimeout),
 		HoldLimit:            time.Duration(c.HoldLimit),
 		GracePeriod:          time.Duration(c.GracePeriod),
+		LoweredGrace:         time.Duration(c.LoweredGrace),
 		StartBucket:          time.Duration(c.StartBucket),
 		Headroom:             c.Headroom,
 		MaxRequeues:          c.MaxRequeues,

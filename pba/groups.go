@@ -39,7 +39,7 @@ const (
 func (d *Directory) Of(ctx context.Context, users []string) (map[string][]string, error) {
 	lookup := d.Lookup
 	if lookup == nil {
-		lookup = lookupGroups
+		lookup = GroupsOf
 	}
 	return d.ask(ctx, users, lookup)
 }
@@ -123,7 +123,8 @@ func timed(ctx context.Context, key string, lookup func(string) ([]string, error
 	}
 }
 
-func lookupGroups(name string) ([]string, error) {
+// GroupsOf asks NSS for a user's groups.
+func GroupsOf(name string) ([]string, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		return nil, err

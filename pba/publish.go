@@ -62,12 +62,12 @@ func (p *Publisher) encode(ctx context.Context, policy plan.Policy, observe bool
 		if !ok {
 			gid = esub.Unknown
 		}
-		snapshot.Projects = append(snapshot.Projects, esub.Project{Name: project.Name, Group: project.Group, GID: gid})
+		snapshot.Projects = append(snapshot.Projects, esub.Project{Name: project.Name, Group: project.Group, GID: gid, Steps: project.Steps})
 		place[project.Name] = i
 	}
 	for _, a := range policy.Allocations {
 		i, ok := place[a.Project]
-		if !ok {
+		if !ok || a.Guarantee == 0 { // taken back in mid-week
 			continue
 		}
 		pools := &snapshot.Projects[i].Pools

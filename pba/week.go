@@ -23,6 +23,23 @@ func monday(w ledger.Week) time.Time {
 	return fourth.AddDate(0, 0, 7*(w.Week-1)-back)
 }
 
+// PeriodOf is a week in the zone that weeks are counted in, as instants in UTC:
+// half-open, an hour shorter or longer where the clock is changed in it.
+func PeriodOf(w ledger.Week, zone *time.Location) ledger.Period {
+	return ledger.Period{Week: w, Begin: begin(w, zone), End: begin(AddWeeks(w, 1), zone)}
+}
+
+// begin is a week's first instant: midnight, or, where the clock jumps over
+// midnight, that jump.
+func begin(w ledger.Week, zone *time.Location) time.Time {
+	day := monday(w)
+	t := time.Date(day.Year(), day.Month(), day.Day(), 0, 0, 0, 0, zone)
+	if t.Day() != day.Day() {
+		_, t = t.ZoneBounds()
+	}
+	return t.UTC()
+}
+
 // AddWeeks is the week n weeks after w; n may be negative.
 func AddWeeks(w ledger.Week, n int) ledger.Week {
 	return WeekOf(monday(w).AddDate(0, 0, 7*n), time.UTC)

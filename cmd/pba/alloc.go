@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -13,35 +12,45 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
 type allocOptions struct {
 	pool  ledger.Pool
-	slots int
+	terms ledger.Terms // zero: taken back
 	week  string
 	weeks int
 }
 
+func weekFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "week", Usage: "first ISO `WEEK`, such as 2026-W48 (default: this week)"},
+		&cli.IntFlag{Name: "weeks", Value: 1, Usage: "`NUMBER` of weeks"},
+	}
+}
+
 func allocCommand(p process) *cli.Command {
-	flags := func() []cli.Flag {
-		return []cli.Flag{
-			&cli.StringFlag{Name: "week", Usage: "first ISO `WEEK`, such as 2026-W48 (default: this week)"},
-			&cli.IntFlag{Name: "weeks", Value: 1, Usage: "`NUMBER` of weeks"},
+	flags := func(more ...cli.Flag) []cli.Flag {
+		all := append(weekFlags(),
 			&cli.StringFlag{Name: "user", Usage: "only for jobs of this `USER`"},
-			&cli.StringFlag{Name: "step", Usage: "only for jobs of this `STEP` of the project"},
-		}
+			&cli.StringFlag{Name: "step", Usage: "only for jobs of this `STEP` of the project"})
+		return append(all, more...)
 	}
 	return &cli.Command{
 		Name: "alloc", Usage: "plan slots for projects and weeks",
 		Subcommands: []*cli.Command{
 			{
-				Name: "set", Usage: "give a project so many slots", ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP]", Flags: flags(),
+				Name: "set", Usage: "give a project so many slots",
+				ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--sla throughput --jobs NUMBER]",
+				Flags: flags(
+					&cli.StringFlag{Name: "sla", Value: string(plan.Velocity), Usage: "`WHAT` is promised: velocity, all slots at any time; or throughput, a number of jobs in the week, for which fewer slots may do"},
+					&cli.IntFlag{Name: "jobs", Usage: "`NUMBER` of jobs to be done in each week, for --sla throughput"}),
 				Action: func(c *cli.Context) error {
 					o, err := readAlloc(c, true)
 					if err != nil {
 						return err
 					}
-					return withSite(c.Context, p, p.openAndStart, func(s *site) error { return setAlloc(c.Context, s, o, c.App.Writer) })
+					return withSite(c.Context, p, p.openAndStart, func(s *site) error { return changeAlloc(c.Context, s, o, c.App.Writer) })
 				},
 			},
 			{
@@ -51,7 +60,7 @@ func allocCommand(p process) *cli.Command {
 					if err != nil {
 						return err
 					}
-					return withSite(c.Context, p, p.open, func(s *site) error { return unsetAlloc(c.Context, s, o, c.App.Writer) })
+					return withSite(c.Context, p, p.open, func(s *site) error { return changeAlloc(c.Context, s, o, c.App.Writer) })
 				},
 			},
 			{
@@ -67,6 +76,7 @@ func allocCommand(p process) *cli.Command {
 					})
 				},
 			},
+			exportCommand(p), importCommand(p),
 		},
 	}
 }
@@ -96,120 +106,107 @@ func readAlloc(c *cli.Context, withSlots bool) (allocOptions, error) {
 	if !withSlots {
 		return o, nil
 	}
-	o.slots, err = strconv.Atoi(args[1])
-	if err != nil || o.slots > math.MaxInt32 {
+	slots, err := strconv.Atoi(args[1])
+	if err != nil || slots > math.MaxInt32 {
 		return o, shell.Usagef("%q is no number of slots", args[1])
 	}
-	if o.slots < 1 {
-		return o, shell.Usagef("%d slots: want one or more; `pba alloc unset` takes slots back", o.slots)
+	if slots < 1 {
+		return o, shell.Usagef("%d slots: want one or more; `pba alloc unset` takes slots back", slots)
+	}
+	o.terms = ledger.Terms{Slots: slots, SLA: plan.SLA(c.String("sla")), Jobs: c.Int("jobs")}
+	if err := pba.CheckTerms(o.terms); err != nil {
+		return o, shell.Usagef("--sla, --jobs: %w", err)
 	}
 	return o, nil
 }
 
-// plannedWeeks are the weeks that are meant: none in the past, none beyond the horizon.
-func (s *site) plannedWeeks(o allocOptions) ([]ledger.Week, error) {
-	this := pba.WeekOf(s.now(), s.zone())
-	first := this
-	if o.week != "" {
-		var err error
-		if first, err = pba.ParseWeek(o.week); err != nil {
-			return nil, shell.Usagef("--week: %w", err)
-		}
+// first is the week that an option --week names; this week without one.
+func (s *site) first(option string) (ledger.Week, error) {
+	if option == "" {
+		return s.thisWeek(), nil
 	}
-	if first.Compare(this) < 0 {
-		return nil, fmt.Errorf("week %s is over: this week is %s", first, this)
+	w, err := pba.ParseWeek(option)
+	if err != nil {
+		return w, shell.Usagef("--week: %w", err)
 	}
-	horizon := pba.AddWeeks(this, s.PBA.Horizon)
-	if pba.WeeksBetween(first, horizon) < o.weeks-1 {
-		return nil, fmt.Errorf("%s from %s on: the last week that may be planned is %s (pba.horizon: %d weeks ahead)",
-			count(o.weeks, "week"), first, horizon, s.PBA.Horizon)
-	}
-	var weeks []ledger.Week
-	for i := range o.weeks {
-		weeks = append(weeks, pba.AddWeeks(first, i))
-	}
-	return weeks, nil
+	return w, nil
 }
 
-func setAlloc(ctx context.Context, s *site, o allocOptions, out io.Writer) error {
-	weeks, err := s.plannedWeeks(o)
+// plannedWeeks are the weeks that are meant: none in the past, none beyond the horizon.
+func (s *site) plannedWeeks(option string, weeks int) ([]ledger.Week, error) {
+	first, err := s.first(option)
+	if err != nil {
+		return nil, err
+	}
+	this := s.thisWeek()
+	if first.Compare(this) < 0 {
+		return nil, over(first, this)
+	}
+	horizon := pba.AddWeeks(this, s.PBA.Horizon)
+	if pba.WeeksBetween(first, horizon) < weeks-1 {
+		return nil, fmt.Errorf("%s from %s on: the last week that may be planned is %s (pba.horizon: %d weeks ahead)",
+			count(weeks, "week"), first, horizon, s.PBA.Horizon)
+	}
+	var all []ledger.Week
+	for i := range weeks {
+		all = append(all, pba.AddWeeks(first, i))
+	}
+	return all, nil
+}
+
+func over(w, this ledger.Week) error {
+	return fmt.Errorf("week %s is over: this week is %s", w, this)
+}
+
+// changeAlloc is alloc set and, without terms, alloc unset.
+func changeAlloc(ctx context.Context, s *site, o allocOptions, out io.Writer) error {
+	weeks, err := s.plannedWeeks(o.week, o.weeks)
 	if err != nil {
 		return err
 	}
-	if err := s.checkProject(ctx, o.pool.Project); err != nil {
+	if err := s.mayPlan(ctx, o.pool.Project); err != nil {
 		return err
 	}
-	if o.pool.User != "" {
-		if err := s.checkUser(o.pool.User); err != nil {
-			return err
-		}
+	var changes []ledger.Change
+	for _, w := range weeks {
+		changes = append(changes, ledger.Change{Pool: o.pool, Week: w, Terms: o.terms})
 	}
-	slots, down, err := s.farm(ctx)
+	p, err := s.planner(ctx, changes)
 	if err != nil {
-		return fmt.Errorf("look up the farm's size: %w", err)
+		return err
 	}
 	err = s.edit(ctx, func() error {
-		return s.ledger.SetAllocations(ctx, s.editor(), o.pool, weeks, o.slots, s.fits(o.slots, slots, down))
+		if err := p.checkAll(ctx, changes); err != nil {
+			return err
+		}
+		return s.ledger.ChangeAllocations(ctx, p.edit(), changes)
 	})
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s has %d slots %s.\n", shell.Printable(o.pool.String()), o.slots, span(weeks))
+	if o.terms.Slots == 0 {
+		fmt.Fprintf(out, "%s has no slots of its own %s.\n", shell.Printable(o.pool.String()), inWeeks(weeks))
+		return nil
+	}
+	fmt.Fprintf(out, "%s has %s %s.\n", shell.Printable(o.pool.String()), promise(o.terms), inWeeks(weeks))
 	return nil
 }
 
-// fits checks a week's sum against max_allocated. What makes the sum no larger
-// is always possible.
-func (s *site) fits(slots, farm, down int) func(ledger.Week, int, int) error {
-	limit := int(float64(farm)*float64(s.PBA.MaxAllocated) + 1e-9)
-	return func(w ledger.Week, others, own int) error {
-		if slots <= own || others+slots <= limit {
-			return nil
-		}
-		text := fmt.Sprintf("%d slots don't fit into %s: %d are free there (max_allocated is %v of the farm's %d slots, that is %d; others hold %d)",
-			slots, w, max(0, limit-others), s.PBA.MaxAllocated, farm, limit, others)
-		if down > 0 {
-			text += fmt.Sprintf("; %d more slots are on hosts that are down", down)
-		}
-		return errors.New(text)
+// promise is what terms say, in words.
+func promise(t ledger.Terms) string {
+	text := count(t.Slots, "slot")
+	if t.SLA == plan.Throughput {
+		text += " for " + count(t.Jobs, "job") + " a week"
 	}
+	return text
 }
 
-func (s *site) checkProject(ctx context.Context, name string) error {
-	all, err := s.ledger.Projects(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range all {
-		if p.Name == name {
-			return nil
-		}
-	}
-	return fmt.Errorf("%w %q: see `pba project list`, or add it: pba project add NAME --group GROUP", ledger.ErrUnknownProject, name)
-}
-
-func span(weeks []ledger.Week) string {
+func inWeeks(weeks []ledger.Week) string {
 	first, last := weeks[0], weeks[len(weeks)-1]
 	if first == last {
 		return "in " + first.String()
 	}
 	return fmt.Sprintf("in each week from %s to %s", first, last)
-}
-
-func unsetAlloc(ctx context.Context, s *site, o allocOptions, out io.Writer) error {
-	weeks, err := s.plannedWeeks(o)
-	if err != nil {
-		return err
-	}
-	if err := s.checkProject(ctx, o.pool.Project); err != nil {
-		return err
-	}
-	err = s.edit(ctx, func() error { return s.ledger.UnsetAllocations(ctx, s.editor(), o.pool, weeks) })
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%s has no slots of its own %s.\n", shell.Printable(o.pool.String()), span(weeks))
-	return nil
 }
 
 func listAllocs(ctx context.Context, s *site, project string, format shell.Format, out io.Writer) error {
@@ -218,19 +215,22 @@ func listAllocs(ctx context.Context, s *site, project string, format shell.Forma
 			return err
 		}
 	}
-	this := pba.WeekOf(s.now(), s.zone())
-	all, err := s.ledger.Allocations(ctx, this, ledger.Week{Year: math.MaxInt32, Week: 53})
+	all, err := s.ledger.Allocations(ctx, s.thisWeek(), ledger.Week{Year: math.MaxInt32, Week: 53})
 	if err != nil {
 		return err
 	}
-	t := shell.NewTable("week", "project", "user", "step", "slots")
+	t := shell.NewTable("week", "project", "user", "step", "slots", "sla", "jobs")
 	shown := []ledger.Allocation{}
 	for _, a := range all {
 		if project != "" && a.Project != project {
 			continue
 		}
 		shown = append(shown, a)
-		t.Row(a.Week, a.Project, dash(a.User), dash(a.Step), a.Slots)
+		jobs := "-"
+		if a.Jobs > 0 {
+			jobs = strconv.Itoa(a.Jobs)
+		}
+		t.Row(a.Week, a.Project, dash(a.User), dash(a.Step), a.Slots, a.SLA, jobs)
 	}
 	return shell.Print(out, format, t, shown)
 }

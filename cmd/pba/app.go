@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -21,7 +20,7 @@ import (
 type process struct {
 	stdout, stderr io.Writer
 	now            func() time.Time
-	who            func() string // the identity that the system gives
+	identify       func(shell.Config) (caller, error) // by the system's word
 	load           func() (shell.Config, error)
 	open           func(context.Context, shell.Config) (backends.Backend, error)
 	openAndStart   func(context.Context, shell.Config) (backends.Backend, error)
@@ -38,7 +37,7 @@ type lookup struct {
 
 func thisProcess() process {
 	return process{
-		stdout: os.Stdout, stderr: os.Stderr, now: time.Now, who: identity,
+		stdout: os.Stdout, stderr: os.Stderr, now: time.Now, identify: identify,
 		load: shell.Load, open: shell.Open, openAndStart: shell.OpenToSubmit,
 		executable: os.Executable, editWait: editWait,
 		lookup: lookup{
@@ -48,16 +47,6 @@ func thisProcess() process {
 	}
 }
 
-// identity is who runs this process by the kernel's word; the name is only
-// there to be read.
-func identity() string {
-	uid := strconv.Itoa(os.Getuid())
-	if u, err := user.LookupId(uid); err == nil {
-		return u.Username + " (uid " + uid + ")"
-	}
-	return "uid " + uid
-}
-
 func newApp(p process) *cli.App {
 	return &cli.App{
 		Name:      "pba",
@@ -65,7 +54,7 @@ func newApp(p process) *cli.App {
 		UsageText: "pba COMMAND [OPTION]… [ARGUMENT]…",
 		Writer:    p.stdout, ErrWriter: p.stderr,
 		Commands: []*cli.Command{
-			initCommand(p), projectCommand(p), allocCommand(p),
+			initCommand(p), flowCommand(p), projectCommand(p), allocCommand(p),
 			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), metricsCommand(p),
 			pauseCommand(p), resumeCommand(p), restoreCommand(p),
 		},

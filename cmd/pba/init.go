@@ -29,6 +29,9 @@ func initCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
+			if err := p.adminOnly(config, "init"); err != nil {
+				return err
+			}
 			return initialize(p, config, c.App.Writer)
 		},
 	}

@@ -27,6 +27,9 @@ func resumeCommand(p process) *cli.Command {
 }
 
 func setPaused(ctx context.Context, s *site, paused bool, out io.Writer) error {
+	if err := s.mustBeAdmin("pause or resume the engine"); err != nil {
+		return err
+	}
 	changed := false
 	err := s.edit(ctx, func() (err error) {
 		changed, err = s.ledger.SetPaused(ctx, s.editor(), paused)

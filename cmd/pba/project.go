@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -19,8 +19,10 @@ type projectOptions struct {
 	name     string
 	group    string
 	managers []string
+	flow     string
 	hasGroup bool
 	hasUsers bool
+	hasFlow  bool
 }
 
 func projectCommand(p process) *cli.Command {
@@ -28,17 +30,18 @@ func projectCommand(p process) *cli.Command {
 		return []cli.Flag{
 			&cli.StringFlag{Name: "group", Usage: "UNIX `GROUP` of those who may submit for it"},
 			&cli.StringSliceFlag{Name: "manager", Usage: "`USER` who plans its allocations; may be given several times"},
+			&cli.StringFlag{Name: "flow", Usage: "`FLOW` whose steps its jobs may name; '': any step"},
 		}
 	}
 	return &cli.Command{
 		Name: "project", Usage: "add, change, list and remove projects",
 		Subcommands: []*cli.Command{
 			{
-				Name: "add", Usage: "add a project", ArgsUsage: "NAME --group GROUP [--manager USER]…", Flags: flags(),
+				Name: "add", Usage: "add a project", ArgsUsage: "NAME --group GROUP [--manager USER]… [--flow FLOW]", Flags: flags(),
 				Action: func(c *cli.Context) error { return withProject(c, p, addProject) },
 			},
 			{
-				Name: "set", Usage: "change a project's group or managers", ArgsUsage: "NAME [--group GROUP] [--manager USER]…", Flags: flags(),
+				Name: "set", Usage: "change a project's group, managers or flow", ArgsUsage: "NAME [--group GROUP] [--manager USER]… [--flow FLOW]", Flags: flags(),
 				Action: func(c *cli.Context) error { return withProject(c, p, setProject) },
 			},
 			{
@@ -67,8 +70,14 @@ func withProject(c *cli.Context, p process, run func(context.Context, *site, pro
 	o := projectOptions{
 		name: args[0], group: c.String("group"), managers: c.StringSlice("manager"),
 		hasGroup: c.IsSet("group"), hasUsers: c.IsSet("manager"),
+		flow: c.String("flow"), hasFlow: c.IsSet("flow"),
 	}
-	return withSite(c.Context, p, p.open, func(s *site) error { return run(c.Context, s, o, c.App.Writer) })
+	return withSite(c.Context, p, p.open, func(s *site) error {
+		if err := s.mustBeAdmin("change a project"); err != nil {
+			return err
+		}
+		return run(c.Context, s, o, c.App.Writer)
+	})
 }
 
 // name is what a project, a step and a queue may be called: it must survive a
@@ -122,45 +131,51 @@ func addProject(ctx context.Context, s *site, o projectOptions, out io.Writer) e
 		return err
 	}
 	err := s.edit(ctx, func() error {
-		return s.ledger.AddProject(ctx, s.editor(), ledger.Project{Name: o.name, Group: o.group, Managers: o.managers})
+		return s.ledger.AddProject(ctx, s.editor(), ledger.Project{Name: o.name, Group: o.group, Managers: o.managers, Flow: o.flow})
 	})
 	if err != nil {
-		return err
+		return knownFlows(err)
 	}
 	fmt.Fprintf(out, "Project %s is added. Next: pba alloc set %s SLOTS\n", o.name, o.name)
 	return nil
 }
 
 func setProject(ctx context.Context, s *site, o projectOptions, out io.Writer) error {
-	if !o.hasGroup && !o.hasUsers {
-		return shell.Usagef("nothing to change: give --group or --manager")
+	if !o.hasGroup && !o.hasUsers && !o.hasFlow {
+		return shell.Usagef("nothing to change: give --group, --manager or --flow")
 	}
 	if err := o.check(s); err != nil {
 		return err
 	}
 	err := s.edit(ctx, func() error {
-		all, err := s.ledger.Projects(ctx)
+		project, err := s.project(ctx, o.name)
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(all, func(p ledger.Project) bool { return p.Name == o.name })
-		if i < 0 {
-			return fmt.Errorf("%w %q: see `pba project list`", ledger.ErrUnknownProject, o.name)
-		}
-		project := all[i]
 		if o.hasGroup {
 			project.Group = o.group
 		}
 		if o.hasUsers {
 			project.Managers = o.managers
 		}
-		return s.ledger.SetProject(ctx, s.editor(), project)
+		if o.hasFlow {
+			project.Flow = o.flow
+		}
+		return s.ledger.SetProject(ctx, s.editor(), project, s.thisWeek())
 	})
 	if err != nil {
-		return err
+		return knownFlows(err)
 	}
 	fmt.Fprintf(out, "Project %s is changed.\n", o.name)
 	return nil
+}
+
+// knownFlows adds to an unknown flow where the known ones are to be seen.
+func knownFlows(err error) error {
+	if errors.Is(err, ledger.ErrUnknownFlow) {
+		return fmt.Errorf("%w: see `pba flow list`, or add it: pba flow add NAME --steps STEP,STEP…", err)
+	}
+	return err
 }
 
 func removeProject(ctx context.Context, s *site, o projectOptions, out io.Writer) error {
@@ -179,9 +194,9 @@ func listProjects(ctx context.Context, s *site, format shell.Format, out io.Writ
 	if err != nil {
 		return err
 	}
-	t := shell.NewTable("name", "group", "managers")
+	t := shell.NewTable("name", "group", "managers", "flow")
 	for _, p := range all {
-		t.Row(p.Name, p.Group, strings.Join(p.Managers, " "))
+		t.Row(p.Name, p.Group, dash(strings.Join(p.Managers, " ")), dash(p.Flow))
 	}
 	if all == nil {
 		all = []ledger.Project{}

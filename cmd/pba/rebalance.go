@@ -63,6 +63,9 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 	if err != nil {
 		return err
 	}
+	if err := p.adminOnly(c, "rebalance"); err != nil {
+		return err
+	}
 	period := time.Duration(c.PBA.Every)
 	if o.every > 0 {
 		period = o.every

@@ -24,6 +24,9 @@ func restoreCommand(p process) *cli.Command {
 
 // restore pauses first: the next cycle would do it all again.
 func restore(ctx context.Context, s *site, verbose bool, out io.Writer) error {
+	if err := s.mustBeAdmin("put everything back"); err != nil {
+		return err
+	}
 	var r pba.Result
 	err := s.locked(ctx, s.Paths.State, func() error {
 		if _, err := s.ledger.SetPaused(ctx, s.editor(), true); err != nil {

@@ -20,6 +20,7 @@ type site struct {
 	process
 	ledger  *ledger.Ledger
 	backend backends.Backend
+	caller  caller
 }
 
 func ledgerPath(c shell.Config) string { return filepath.Join(c.Paths.State, "ledger.db") }
@@ -32,7 +33,11 @@ func openSite(ctx context.Context, p process, open opener) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := ledger.Open(ledgerPath(c))
+	who, err := p.identify(c)
+	if err != nil {
+		return nil, err
+	}
+	l, err := openLedger(ledgerPath(c), who)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +45,7 @@ func openSite(ctx context.Context, p process, open opener) (*site, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	return &site{Config: c, process: p, ledger: l, backend: b}, nil
+	return &site{Config: c, process: p, ledger: l, backend: b, caller: who}, nil
 }
 
 func (s *site) close() {
@@ -60,12 +65,15 @@ func withSite(ctx context.Context, p process, open opener, do func(*site) error)
 
 func (s *site) zone() *time.Location { return s.Timezone.Location() }
 
+func (s *site) thisWeek() ledger.Week { return pba.WeekOf(s.now(), s.zone()) }
+
 // editor is who edits, and when.
-func (s *site) editor() ledger.Editor { return ledger.Editor{Who: s.who(), At: s.now()} }
+func (s *site) editor() ledger.Editor { return ledger.Editor{Who: s.caller.String(), At: s.now()} }
 
 // rules are what holds for a cycle now.
 func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
-	projects, pools, err := s.ledger.InForce(ctx, pba.WeekOf(now, s.zone()))
+	week := pba.PeriodOf(pba.WeekOf(now, s.zone()), s.zone())
+	projects, pools, err := s.ledger.InForce(ctx, week, now.Add(-time.Duration(s.PBA.LoweredGrace)))
 	if err != nil {
 		return pba.Rules{}, err
 	}
@@ -82,7 +90,7 @@ func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 // engine is the engine of this site; one that only looks changes nothing.
 func (s *site) engine(lookOnly bool) *pba.Engine {
 	groups := &pba.Directory{Cache: s.ledger, ReadOnly: lookOnly}
-	e := &pba.Engine{Backend: s.backend, Ledger: s.ledger, Rules: s.rules, Groups: groups.Of, Who: s.who(), Zone: s.zone(), Keep: time.Duration(s.PBA.KeepHistory)}
+	e := &pba.Engine{Backend: s.backend, Ledger: s.ledger, Rules: s.rules, Groups: groups.Of, Who: s.caller.String(), Zone: s.zone(), Keep: time.Duration(s.PBA.KeepHistory)}
 	if !lookOnly {
 		e.Publish = s.publish
 	}
@@ -129,6 +137,9 @@ func (s *site) republish(ctx context.Context) error {
 
 // edit changes the plan: while no cycle goes on, and told to the filter at once.
 func (s *site) edit(ctx context.Context, do func() error) error {
+	if err := s.mayWrite(); err != nil {
+		return err
+	}
 	return s.locked(ctx, s.Paths.State, func() error {
 		if err := do(); err != nil {
 			return err

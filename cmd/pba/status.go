@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -46,14 +47,18 @@ type statusJSON struct {
 }
 
 type poolJSON struct {
-	Project   string `json:"project"`
-	Step      string `json:"step,omitempty"`
-	User      string `json:"user,omitempty"`
-	Guarantee int    `json:"guarantee"`
-	Charged   int    `json:"charged"`
-	Held      int    `json:"held"`
-	Waiting   int    `json:"waiting"`
-	Below     bool   `json:"below"`
+	Project   string   `json:"project"`
+	Step      string   `json:"step,omitempty"`
+	User      string   `json:"user,omitempty"`
+	Planned   int      `json:"planned"`   // slots of the allocation
+	Guarantee int      `json:"guarantee"` // now: a throughput SLA may need fewer
+	SLA       plan.SLA `json:"sla"`
+	Jobs      int      `json:"jobs,omitempty"`     // to be done in the week
+	Finished  int      `json:"finished,omitempty"` // of them
+	Charged   int      `json:"charged"`
+	Held      int      `json:"held"`
+	Waiting   int      `json:"waiting"`
+	Below     bool     `json:"below"`
 }
 
 type farmJSON struct {
@@ -112,10 +117,16 @@ func (s *site) status(ctx context.Context) (*statusJSON, error) {
 	if ok {
 		shown.LastCycle = &last
 	}
+	planned := map[int64]int{}
+	for _, a := range r.Rules.Policy.Allocations {
+		planned[a.ID] = a.Guarantee
+	}
 	for _, p := range r.Plan.Pools {
 		shown.Pools = append(shown.Pools, poolJSON{
 			Project: p.Project, Step: p.Step, User: p.User,
-			Guarantee: p.Guarantee, Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below,
+			Planned: planned[p.ID], Guarantee: p.Guarantee,
+			SLA: p.SLA, Jobs: p.Jobs, Finished: r.Plan.Memory.Throughput[p.ID].Finished,
+			Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below,
 		})
 	}
 	for i := range r.State.Memory.Reclaims { // as the last cycle left them
@@ -148,9 +159,9 @@ func printStatus(out io.Writer, s *statusJSON) error {
 	if len(s.Pools) == 0 {
 		fmt.Fprintln(out, "No pools this week: pba alloc set PROJECT SLOTS")
 	} else {
-		t := shell.NewTable("project", "step", "user", "guarantee", "charged", "held", "waiting")
+		t := shell.NewTable("project", "step", "user", "planned", "guarantee", "charged", "held", "waiting")
 		for _, p := range s.Pools {
-			t.Row(p.Project, dash(p.Step), dash(p.User), p.Guarantee, p.Charged, p.Held, p.Waiting)
+			t.Row(p.Project, dash(p.Step), dash(p.User), p.plan(), p.Guarantee, p.Charged, p.Held, p.Waiting)
 		}
 		if err := shell.Print(out, shell.FormatTable, t, nil); err != nil {
 			return err
@@ -163,6 +174,14 @@ func printStatus(out io.Writer, s *statusJSON) error {
 		fmt.Fprintf(out, "Warning: %s\n", shell.Printable(w))
 	}
 	return nil
+}
+
+// plan is what was planned for a pool, in words.
+func (p poolJSON) plan() string {
+	if p.SLA != plan.Throughput {
+		return strconv.Itoa(p.Planned)
+	}
+	return fmt.Sprintf("%d for %d of %s", p.Planned, p.Finished, count(p.Jobs, "job"))
 }
 
 func reclaimLine(r reclaimJSON) string {

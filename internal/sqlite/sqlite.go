@@ -23,6 +23,9 @@ import (
 // ErrNewer is wrapped when a file's schema is newer than this program knows.
 var ErrNewer = errors.New("it was written by a newer version of Allotment")
 
+// ErrOlder is wrapped when a file that is only read lacks migrations.
+var ErrOlder = errors.New("it was written by an older version of Allotment")
+
 // busyTimeout is how long a statement waits for another process's lock.
 const busyTimeout = 5 * time.Second
 
@@ -56,13 +59,81 @@ func Open(path string, migrations fs.FS) (*sql.DB, error) {
 	return db, nil
 }
 
-// dsn carries the pragmas: given by Exec they would reach one connection of the
-// pool only.
-func dsn(path string) string {
+// OpenToRead opens an SQLite file of somebody else's to read it: nothing is
+// created, changed or migrated. Its owner must be root, the caller or one whom may
+// allows. A file that lacks migrations is an error that wraps ErrOlder. Where its
+// writers keep the WAL file (see KeepWAL) no right to write is needed.
+func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool) (*sql.DB, error) {
+	steps, err := readMigrations(migrations)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	f, err := trusted.OpenBy(path, may)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	db, err := sql.Open("sqlite3", name(path)+"?"+url.Values{
+		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
+		"_query_only":   {"1"},
+		"mode":          {"ro"},
+	}.Encode())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(1)
+	version, err := firstVersion(context.Background(), db)
+	switch {
+	case err != nil:
+	case version > len(steps):
+		err = newer(version, len(steps))
+	case version < len(steps):
+		err = ErrOlder
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+	}
+	return db, nil
+}
+
+// KeepWAL leaves the WAL file and its index beside the database when the last
+// process closes it. Who may read but not write needs them.
+func KeepWAL(db *sql.DB) error {
+	conn, err := db.Conn(context.Background())
+	if err != nil {
+		return fmt.Errorf("keep the WAL file: %w", err)
+	}
+	err = conn.Raw(func(driver any) error {
+		c, ok := driver.(*sqlite3.SQLiteConn)
+		if !ok {
+			return fmt.Errorf("the driver gave a %T", driver)
+		}
+		return c.SetFileControlInt("main", sqlite3.SQLITE_FCNTL_PERSIST_WAL, 1)
+	})
+	if err = errors.Join(err, conn.Close()); err != nil {
+		return fmt.Errorf("keep the WAL file: %w", err)
+	}
+	return nil
+}
+
+func newer(version, known int) error {
+	return fmt.Errorf("%w (its schema is %d, this program's %d): use that version", ErrNewer, version, known)
+}
+
+// name is a path as an SQLite URI.
+func name(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + url.Values{
+	return "file:" + (&url.URL{Path: path}).EscapedPath()
+}
+
+// dsn carries the pragmas: given by Exec they would reach one connection of the
+// pool only.
+func dsn(path string) string {
+	return name(path) + "?" + url.Values{
 		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
 		"_foreign_keys": {"1"},
 		"_journal_mode": {"WAL"},
@@ -105,7 +176,7 @@ func migrate(ctx context.Context, db *sql.DB, steps []step) error {
 		}
 	}
 	if version > len(steps) {
-		return fmt.Errorf("%w (its schema is %d, this program's %d): use that version", ErrNewer, version, len(steps))
+		return newer(version, len(steps))
 	}
 	return nil
 }

@@ -1,17 +1,12 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
 // Errors that callers branch on.
@@ -32,50 +27,15 @@ type Project struct {
 	Name     string   `json:"name"`
 	Group    string   `json:"group"`
 	Managers []string `json:"managers"`
+	Flow     string   `json:"flow,omitempty"` // "": its jobs may name any step
 }
 
 func (p Project) String() string {
-	return "group=" + p.Group + " managers=" + strings.Join(p.Managers, ",")
-}
-
-// Week is an ISO week.
-type Week struct{ Year, Week int }
-
-// String is the week as people write it: 2026-W48.
-func (w Week) String() string { return fmt.Sprintf("%04d-W%02d", w.Year, w.Week) }
-
-// MarshalText writes the week as String does.
-func (w Week) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
-
-// Compare orders weeks.
-func (w Week) Compare(other Week) int {
-	return cmp.Or(cmp.Compare(w.Year, other.Year), cmp.Compare(w.Week, other.Week))
-}
-
-// Pool names slots of a project, or of one of its users, steps, or both.
-type Pool struct {
-	Project string `json:"project"`
-	User    string `json:"user,omitempty"`
-	Step    string `json:"step,omitempty"`
-}
-
-func (p Pool) String() string {
-	s := p.Project
-	if p.Step != "" {
-		s += ":" + p.Step
-	}
-	if p.User != "" {
-		s += " user " + p.User
+	s := "group=" + p.Group + " managers=" + strings.Join(p.Managers, ",")
+	if p.Flow != "" {
+		s += " flow=" + p.Flow
 	}
 	return s
-}
-
-// Allocation is the slots of a pool in one week.
-type Allocation struct {
-	ID int64 `json:"pool_id"` // of the pool, the same in all its weeks
-	Pool
-	Week  Week `json:"week"`
-	Slots int  `json:"slots"`
 }
 
 // Projects lists the projects by name.
@@ -83,7 +43,7 @@ func (l *Ledger) Projects(ctx context.Context) ([]Project, error) {
 	var all []Project
 	err := l.tx(ctx, "list the projects", func(tx *sql.Tx) error {
 		var err error
-		all, err = projects(ctx, tx, `removed = 0`)
+		all, err = projects(ctx, tx, `p.removed = 0`)
 		return err
 	})
 	return all, err
@@ -99,26 +59,18 @@ func projects(ctx context.Context, q querier, where string, args ...any) ([]Proj
 			p  Project
 			id int64
 		)
-		if err := rows.Scan(&id, &p.Name, &p.Group); err != nil {
+		if err := rows.Scan(&id, &p.Name, &p.Group, &p.Flow); err != nil {
 			return err
 		}
 		all, ids = append(all, p), append(ids, id)
 		return nil
-	}, `SELECT id, name, unix_group FROM project WHERE `+where+` ORDER BY name`, args...)
+	}, `SELECT p.id, p.name, p.unix_group, COALESCE(f.name, '')
+		FROM project p LEFT JOIN flow f ON f.id = p.flow WHERE `+where+` ORDER BY p.name`, args...)
 	if err != nil {
 		return nil, err
 	}
 	for i, id := range ids {
-		all[i].Managers = []string{}
-		err := each(ctx, q, func(rows *sql.Rows) error {
-			var user string
-			if err := rows.Scan(&user); err != nil {
-				return err
-			}
-			all[i].Managers = append(all[i].Managers, user)
-			return nil
-		}, `SELECT user FROM manager WHERE project = ? ORDER BY user`, id)
-		if err != nil {
+		if all[i].Managers, err = column(ctx, q, `SELECT user FROM manager WHERE project = ? ORDER BY user`, id); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +78,7 @@ func projects(ctx context.Context, q querier, where string, args ...any) ([]Proj
 }
 
 func projectID(ctx context.Context, q querier, name string) (int64, Project, error) {
-	found, err := projects(ctx, q, `removed = 0 AND name = ?`, name)
+	found, err := projects(ctx, q, `p.removed = 0 AND p.name = ?`, name)
 	if err != nil {
 		return 0, Project{}, err
 	}
@@ -146,7 +98,11 @@ func (l *Ledger) AddProject(ctx context.Context, by Editor, p Project) error {
 		} else if !errors.Is(err, ErrUnknownProject) {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, `INSERT INTO project (name, unix_group) VALUES (?, ?)`, p.Name, p.Group)
+		flow, err := flowID(ctx, tx, p.Flow)
+		if err != nil {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, `INSERT INTO project (name, unix_group, flow) VALUES (?, ?, ?)`, p.Name, p.Group, flow)
 		if err != nil {
 			return err
 		}
@@ -161,14 +117,28 @@ func (l *Ledger) AddProject(ctx context.Context, by Editor, p Project) error {
 	})
 }
 
-// SetProject replaces a project's group and managers.
-func (l *Ledger) SetProject(ctx context.Context, by Editor, p Project) error {
+// SetProject replaces a project's group, managers and flow. A step that an
+// allocation of this week or a later one names must be one of the flow's.
+func (l *Ledger) SetProject(ctx context.Context, by Editor, p Project, thisWeek Week) error {
 	return l.edit(ctx, "change the project", func(tx *sql.Tx) error {
 		id, was, err := projectID(ctx, tx, p.Name)
 		if err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE project SET unix_group = ? WHERE id = ?`, p.Group, id); err != nil {
+		flow, err := flowID(ctx, tx, p.Flow)
+		if err != nil {
+			return err
+		}
+		if p.Flow != "" {
+			steps, err := stepsOf(ctx, tx, p.Flow)
+			if err != nil {
+				return err
+			}
+			if err := keepsSteps(ctx, tx, steps, thisWeek, `p.id = ?`, id); err != nil {
+				return fmt.Errorf("flow %q: %w", p.Flow, err)
+			}
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE project SET unix_group = ?, flow = ? WHERE id = ?`, p.Group, flow, id); err != nil {
 			return err
 		}
 		if err := setManagers(ctx, tx, id, p.Managers); err != nil {
@@ -211,146 +181,6 @@ func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, this
 		}
 		return audit(ctx, tx, by, "project remove", name, was.String(), "")
 	})
-}
-
-// Allocations lists what is planned from one week to another, both included, by
-// week, project, user and step.
-func (l *Ledger) Allocations(ctx context.Context, from, to Week) ([]Allocation, error) {
-	var all []Allocation
-	err := l.tx(ctx, "list the allocations", func(tx *sql.Tx) error {
-		var err error
-		all, err = allocations(ctx, tx, `p.removed = 0 AND (a.year, a.week) BETWEEN (?, ?) AND (?, ?)`, from.Year, from.Week, to.Year, to.Week)
-		return err
-	})
-	return all, err
-}
-
-func allocations(ctx context.Context, q querier, where string, args ...any) ([]Allocation, error) {
-	var all []Allocation
-	err := each(ctx, q, func(rows *sql.Rows) error {
-		var a Allocation
-		err := rows.Scan(&a.ID, &a.Project, &a.User, &a.Step, &a.Week.Year, &a.Week.Week, &a.Slots)
-		all = append(all, a)
-		return err
-	}, `SELECT o.id, p.name, o.user, o.step, a.year, a.week, a.slots
-		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
-		WHERE `+where+` ORDER BY a.year, a.week, p.name, o.user, o.step`, args...)
-	return all, err
-}
-
-// SetAllocations gives a pool so many slots in each of some weeks. Before it
-// writes it shows check what each of those weeks holds now, the pool's own slots
-// of that week left out, in the same transaction; an error of check stops it.
-func (l *Ledger) SetAllocations(ctx context.Context, by Editor, p Pool, weeks []Week, slots int, check func(w Week, others, own int) error) error {
-	return l.edit(ctx, "change the allocation", func(tx *sql.Tx) error {
-		pool, err := poolID(ctx, tx, p, true)
-		if err != nil {
-			return err
-		}
-		for _, w := range weeks {
-			if err := setAllocation(ctx, tx, by, p, pool, w, slots, check); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func setAllocation(ctx context.Context, tx *sql.Tx, by Editor, p Pool, pool int64, w Week, slots int, check func(w Week, others, own int) error) error {
-	var sum, own int
-	err := tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(a.slots), 0), COALESCE(SUM(CASE WHEN a.pool = ? THEN a.slots END), 0)
-		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
-		WHERE p.removed = 0 AND a.year = ? AND a.week = ?`, pool, w.Year, w.Week).Scan(&sum, &own)
-	if err != nil {
-		return err
-	}
-	if err := check(w, sum-own, own); err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO allocation (pool, year, week, slots) VALUES (?, ?, ?, ?)
-		ON CONFLICT (pool, year, week) DO UPDATE SET slots = excluded.slots`, pool, w.Year, w.Week, slots)
-	if err != nil {
-		return err
-	}
-	before := ""
-	if own > 0 {
-		before = strconv.Itoa(own)
-	}
-	return audit(ctx, tx, by, "alloc set", p.String()+" "+w.String(), before, strconv.Itoa(slots))
-}
-
-// UnsetAllocations takes a pool's slots back in some weeks; ErrUnknownAllocation
-// if it has none in one of them, and then none is taken back.
-func (l *Ledger) UnsetAllocations(ctx context.Context, by Editor, p Pool, weeks []Week) error {
-	return l.edit(ctx, "take the allocation back", func(tx *sql.Tx) error {
-		pool, err := poolID(ctx, tx, p, false)
-		if err != nil {
-			return err
-		}
-		for _, w := range weeks {
-			var own int
-			err := tx.QueryRowContext(ctx, `SELECT slots FROM allocation WHERE pool = ? AND year = ? AND week = ?`, pool, w.Year, w.Week).Scan(&own)
-			if errors.Is(err, sql.ErrNoRows) {
-				return fmt.Errorf("%w: %s in %s", ErrUnknownAllocation, p, w)
-			}
-			if err != nil {
-				return err
-			}
-			if _, err := tx.ExecContext(ctx, `DELETE FROM allocation WHERE pool = ? AND year = ? AND week = ?`, pool, w.Year, w.Week); err != nil {
-				return err
-			}
-			if err := audit(ctx, tx, by, "alloc unset", p.String()+" "+w.String(), strconv.Itoa(own), ""); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (int64, error) {
-	project, _, err := projectID(ctx, tx, p.Project)
-	if err != nil {
-		return 0, err
-	}
-	if create {
-		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO pool (project, user, step) VALUES (?, ?, ?)`, project, p.User, p.Step)
-		if err != nil {
-			return 0, err
-		}
-	}
-	var id int64
-	err = tx.QueryRowContext(ctx, `SELECT id FROM pool WHERE project = ? AND user = ? AND step = ?`, project, p.User, p.Step).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, fmt.Errorf("%w: %s", ErrUnknownAllocation, p)
-	}
-	return id, err
-}
-
-// InForce is the plan of one week in the engine's words.
-func (l *Ledger) InForce(ctx context.Context, w Week) ([]plan.Project, []plan.Allocation, error) {
-	var (
-		named  []plan.Project
-		inWeek []plan.Allocation
-	)
-	err := l.tx(ctx, "read the plan", func(tx *sql.Tx) error {
-		all, err := projects(ctx, tx, `removed = 0`)
-		if err != nil {
-			return err
-		}
-		for _, p := range all {
-			named = append(named, plan.Project{Name: p.Name, Group: p.Group})
-		}
-		week, err := allocations(ctx, tx, `p.removed = 0 AND a.year = ? AND a.week = ?`, w.Year, w.Week)
-		if err != nil {
-			return err
-		}
-		for _, a := range week {
-			inWeek = append(inWeek, plan.Allocation{ID: a.ID, Project: a.Project, User: a.User, Step: a.Step, Guarantee: a.Slots})
-		}
-		return nil
-	})
-	slices.SortFunc(inWeek, func(a, b plan.Allocation) int { return cmp.Compare(a.ID, b.ID) })
-	return named, inWeek, err
 }
 
 // Paused tells whether cycles are to do nothing.

@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/mattn/go-sqlite3"
@@ -42,7 +44,8 @@ func Create(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the ledger: %w", err)
 	}
-	if err := f.Close(); err != nil {
+	// Everyone may read it, whom its directory lets in.
+	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
 		return nil, fmt.Errorf("create the ledger: %w", err)
 	}
 	l, err := Open(path)
@@ -67,7 +70,36 @@ func Open(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the ledger: %w", err)
 	}
+	if err := sqlite.KeepWAL(db); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), db.Close())
+	}
 	return &Ledger{db: db, path: path}, nil
+}
+
+// OpenToRead opens a ledger that the caller may not write. It must belong to
+// root or to the owner of its directory. Whatever would change it fails.
+func OpenToRead(path string) (*Ledger, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w at %s: run `pba init` first", ErrMissing, path)
+	}
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	db, err := sqlite.OpenToRead(path, files, func(owner uint32) bool { return ownsDirectory(owner, path) })
+	if err != nil {
+		return nil, fmt.Errorf("open the ledger to read it: %w", err)
+	}
+	return &Ledger{db: db, path: path}, nil
+}
+
+func ownsDirectory(owner uint32, path string) bool {
+	info, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && stat.Uid == owner
 }
 
 // Close closes the file.

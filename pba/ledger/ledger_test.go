@@ -68,6 +68,10 @@ func fullMemory() plan.Memory {
 			},
 		}},
 		RunTimes: map[string][]plan.RunEnd{"chipA\x00\x00": {{ID: job(30), Ran: time.Second}, {ID: job(3), Ran: time.Minute}}},
+		Throughput: map[int64]plan.ThroughputMemory{
+			3: {Week: at(11), Finished: 31, SlotSeconds: 0.1 + 0.2, Guarantee: 12, Fell: at(12)},
+			5: {Week: at(11)},
+		},
 	}
 }
 
@@ -100,6 +104,7 @@ func TestWhatLeavesTheMemoryLeavesTheTables(t *testing.T) {
 	next := fullMemory()
 	delete(next.Jobs, job(1))
 	next.RunTimes = map[string][]plan.RunEnd{"chipB": {{ID: job(5), Ran: 1}}}
+	next.Throughput = map[int64]plan.ThroughputMemory{3: {Week: at(11), Finished: 32, SlotSeconds: 1e9, Guarantee: 11, Fell: at(13)}}
 	next.Reclaims[0].Phase, next.Reclaims[0].Ended = plan.HandedOver, at(30)
 	next.Reclaims[0].Victims[1].Fate = plan.Gone
 	if _, err := l.Intend(ctx, Cycle{Mode: Live}, plan.Plan{Memory: next}); err != nil {
@@ -346,8 +351,9 @@ func TestPlanEdits(t *testing.T) {
 	ctx := context.Background()
 	by := Editor{Who: "alice (uid 5)", At: at(1)}
 	w48, w49 := Week{2026, 48}, Week{2026, 49}
-	free := func(Week, int, int) error { return nil }
-	if err := l.SetAllocations(ctx, by, Pool{Project: "chipA"}, []Week{w48}, 5, free); !errors.Is(err, ErrUnknownProject) {
+	chipA, bobs := Pool{Project: "chipA"}, Pool{Project: "chipA", User: "bob", Step: "syn"}
+	edit := Edit{Editor: by}
+	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, VelocityOf(5)}}); !errors.Is(err, ErrUnknownProject) {
 		t.Errorf("unknown project: %v", err)
 	}
 	if err := l.AddProject(ctx, by, Project{Name: "chipA", Group: "chip", Managers: []string{"bob", "alice"}}); err != nil {
@@ -360,34 +366,46 @@ func TestPlanEdits(t *testing.T) {
 	if d := cmp.Diff([]Project{{Name: "chipA", Group: "chip", Managers: []string{"alice", "bob"}}}, all); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	if err := l.SetAllocations(ctx, by, Pool{Project: "chipA"}, []Week{w48, w49}, 5, free); err != nil {
+	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, VelocityOf(5)}, {chipA, w49, VelocityOf(5)}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.SetAllocations(ctx, by, Pool{Project: "chipA", User: "bob", Step: "syn"}, []Week{w48}, 2, free); err != nil {
+	if err := l.ChangeAllocations(ctx, edit, []Change{{bobs, w48, VelocityOf(2)}}); err != nil {
 		t.Fatal(err)
 	}
 	refuse := errors.New("too much")
 	var seen []string
-	err = l.SetAllocations(ctx, by, Pool{Project: "chipA"}, []Week{w48, w49}, 50, func(w Week, others, own int) error {
-		seen = append(seen, fmt.Sprint(w, others, own))
-		if w == w49 {
+	edit.Check = func(c Change, s Sums) error {
+		seen = append(seen, fmt.Sprint(c.Week, s))
+		if c.Week == w49 {
 			return refuse
 		}
 		return nil
-	})
-	if !errors.Is(err, refuse) || fmt.Sprint(seen) != "[2026-W48 2 5 2026-W49 0 5]" {
+	}
+	err = l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, VelocityOf(50)}, {chipA, w49, VelocityOf(50)}})
+	if !errors.Is(err, refuse) || fmt.Sprint(seen) != "[2026-W48 {7 52} 2026-W49 {5 50}]" {
 		t.Errorf("refusal %v after %v", err, seen)
 	}
-	_, pools, err := l.InForce(ctx, w48)
-	want := []plan.Allocation{{Project: "chipA", Guarantee: 5}, {Project: "chipA", User: "bob", Step: "syn", Guarantee: 2}}
-	if d := cmp.Diff(want, pools, cmpopts.IgnoreFields(plan.Allocation{}, "ID")); d != "" || err != nil {
-		t.Errorf("a refused edit must change no week: %v %s", err, d)
+	edit.Check = nil
+	inForce := func(w Week) []plan.Allocation {
+		t.Helper()
+		_, pools, err := l.InForce(ctx, Period{w, at(1), at(2)}, at(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pools
 	}
-	_, next, _ := l.InForce(ctx, w49)
-	if next[0].ID != pools[0].ID {
-		t.Errorf("a pool must be the same over Monday: %d, then %d", pools[0].ID, next[0].ID)
+	pools := inForce(w48)
+	want := []plan.Allocation{
+		{Project: "chipA", Guarantee: 5, Begin: at(1), End: at(2), SLA: plan.Velocity},
+		{Project: "chipA", User: "bob", Step: "syn", Guarantee: 2, Begin: at(1), End: at(2), SLA: plan.Velocity},
 	}
-	if err := l.UnsetAllocations(ctx, by, Pool{Project: "chipA", User: "bob", Step: "syn"}, []Week{w48, w49}); !errors.Is(err, ErrUnknownAllocation) {
+	if d := cmp.Diff(want, pools, cmpopts.IgnoreFields(plan.Allocation{}, "ID")); d != "" {
+		t.Errorf("a refused edit must change no week: %s", d)
+	}
+	if next := inForce(w49); next[0].ID != pools[0].ID {
+		t.Errorf("a pool must be the same over Monday: %v, then %v", pools, next)
+	}
+	if err := l.ChangeAllocations(ctx, edit, []Change{{Pool: bobs, Week: w48}, {Pool: bobs, Week: w49}}); !errors.Is(err, ErrUnknownAllocation) {
 		t.Errorf("unset of nothing: %v", err)
 	}
 	if err := l.RemoveProject(ctx, by, "chipA", w48); err == nil || !strings.Contains(err.Error(), "2026-W48") {

@@ -50,11 +50,14 @@ func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
 	if err := loadRunTimes(ctx, q, m.RunTimes); err != nil {
 		return m, err
 	}
+	var err error
+	if m.Throughput, err = loadThroughput(ctx, q); err != nil {
+		return m, err
+	}
 	since := int64(0)
 	if !m.LastCycle.IsZero() {
 		since = stamp(m.LastCycle.Add(-remembered))
 	}
-	var err error
 	m.Reclaims, err = loadReclaims(ctx, q, `WHERE ended = 0 OR ended >= ?`, since)
 	return m, err
 }
@@ -184,6 +187,9 @@ func storeMemory(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 		return err
 	}
 	if err := storeRunTimes(ctx, tx, was.RunTimes, is.RunTimes); err != nil {
+		return err
+	}
+	if err := storeThroughput(ctx, tx, was.Throughput, is.Throughput); err != nil {
 		return err
 	}
 	if err := storeReclaims(ctx, tx, was.Reclaims, is.Reclaims, is.Jobs); err != nil {

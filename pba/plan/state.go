@@ -64,6 +64,7 @@ const (
 type Project struct {
 	Name  string
 	Group string
+	Steps []string // that its jobs may name, by its flow; empty: any
 }
 
 // Allocation is an allocation in force: a pool. An empty User or Step matches

@@ -66,7 +66,7 @@ func engine() error {
 		Groups: (&pba.Directory{Cache: l}).Of,
 		Rules: func(ctx context.Context, now time.Time) (pba.Rules, error) {
 			r := pba.Rules{Policy: policy()}
-			r.Policy.Projects, r.Policy.Allocations, err = l.InForce(ctx, pba.WeekOf(now, time.UTC))
+			r.Policy.Projects, r.Policy.Allocations, err = l.InForce(ctx, pba.PeriodOf(pba.WeekOf(now, time.UTC), time.UTC), now)
 			return r, err
 		},
 	}
@@ -157,6 +157,9 @@ func prepare(ctx context.Context, p home.Paths) error {
 		return err
 	}
 	week := pba.WeekOf(now, time.UTC) // and the next, should Monday come meanwhile
-	return l.SetAllocations(ctx, by, ledger.Pool{Project: "chipA"}, []ledger.Week{week, pba.AddWeeks(week, 1)}, 2,
-		func(ledger.Week, int, int) error { return nil })
+	pool, terms := ledger.Pool{Project: "chipA"}, ledger.VelocityOf(2)
+	return l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, []ledger.Change{
+		{Pool: pool, Week: week, Terms: terms},
+		{Pool: pool, Week: pba.AddWeeks(week, 1), Terms: terms},
+	})
 }

@@ -1,0 +1,289 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Week is an ISO week.
+type Week struct{ Year, Week int }
+
+// String is the week as people write it: 2026-W48.
+func (w Week) String() string { return fmt.Sprintf("%04d-W%02d", w.Year, w.Week) }
+
+// MarshalText writes the week as String does.
+func (w Week) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// Compare orders weeks.
+func (w Week) Compare(other Week) int {
+	return cmp.Or(cmp.Compare(w.Year, other.Year), cmp.Compare(w.Week, other.Week))
+}
+
+// Period is a week in time: all instants from Begin up to, and without, End.
+type Period struct {
+	Week
+	Begin, End time.Time
+}
+
+// Pool names slots of a project, or of one of its users, steps, or both.
+type Pool struct {
+	Project string `json:"project"`
+	User    string `json:"user,omitempty"`
+	Step    string `json:"step,omitempty"`
+}
+
+func (p Pool) String() string {
+	s := p.Project
+	if p.Step != "" {
+		s += ":" + p.Step
+	}
+	if p.User != "" {
+		s += " user " + p.User
+	}
+	return s
+}
+
+// Terms are what a pool is promised in a week (R26).
+type Terms struct {
+	Slots int      `json:"slots"`
+	SLA   plan.SLA `json:"sla"`
+	Jobs  int      `json:"jobs,omitempty"` // to be done in the week, for a throughput
+}
+
+// VelocityOf is so many slots at any time.
+func VelocityOf(slots int) Terms { return Terms{Slots: slots, SLA: plan.Velocity} }
+
+func (t Terms) String() string {
+	switch {
+	case t.Slots == 0:
+		return ""
+	case t.SLA == plan.Throughput:
+		return fmt.Sprintf("%d throughput %d", t.Slots, t.Jobs)
+	}
+	return fmt.Sprint(t.Slots)
+}
+
+// Allocation is what a pool is promised in one week.
+type Allocation struct {
+	ID int64 `json:"pool_id"` // of the pool, the same in all its weeks
+	Pool
+	Week Week `json:"week"`
+	Terms
+}
+
+// Allocations lists what is planned from one week to another, both included, by
+// week, project, user and step.
+func (l *Ledger) Allocations(ctx context.Context, from, to Week) ([]Allocation, error) {
+	var all []Allocation
+	err := l.tx(ctx, "list the allocations", func(tx *sql.Tx) error {
+		var err error
+		all, err = allocations(ctx, tx, `p.removed = 0 AND (a.year, a.week) BETWEEN (?, ?) AND (?, ?)`, from.Year, from.Week, to.Year, to.Week)
+		return err
+	})
+	return all, err
+}
+
+func allocations(ctx context.Context, q querier, where string, args ...any) ([]Allocation, error) {
+	var all []Allocation
+	err := each(ctx, q, func(rows *sql.Rows) error {
+		var a Allocation
+		err := rows.Scan(&a.ID, &a.Project, &a.User, &a.Step, &a.Week.Year, &a.Week.Week, &a.Slots, &a.SLA, &a.Jobs)
+		all = append(all, a)
+		return err
+	}, `SELECT o.id, p.name, o.user, o.step, a.year, a.week, a.slots, a.sla, a.jobs
+		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
+		WHERE a.slots > 0 AND `+where+` ORDER BY a.year, a.week, p.name, o.user, o.step`, args...)
+	return all, err
+}
+
+// Change gives a pool new terms in one week. Zero Terms take its slots back.
+type Change struct {
+	Pool
+	Week Week
+	Terms
+}
+
+// Sums are the slots of all pools of a week, before an edit and after it.
+type Sums struct{ Before, After int }
+
+// Edit says how changes of allocations are made.
+type Edit struct {
+	Editor
+	ThisWeek Week          // what is taken off in it is remembered (R25) …
+	Grace    time.Duration // … for so long
+	// Check is asked about each change once all are made, in the same
+	// transaction; its error undoes them all. nil allows everything.
+	Check func(c Change, week Sums) error
+}
+
+// ChangeAllocations makes all of the changes, or none. ErrUnknownAllocation if
+// one takes back what is not there.
+func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) error {
+	return l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
+		before := map[Week]int{}
+		for _, c := range changes {
+			var err error
+			if before[c.Week], err = weekSum(ctx, tx, c.Week); err != nil {
+				return err
+			}
+		}
+		for _, c := range changes {
+			if err := change(ctx, tx, e, c); err != nil {
+				return err
+			}
+		}
+		if e.Check == nil {
+			return nil
+		}
+		for _, c := range changes {
+			after, err := weekSum(ctx, tx, c.Week)
+			if err != nil {
+				return err
+			}
+			if err := e.Check(c, Sums{before[c.Week], after}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func weekSum(ctx context.Context, tx *sql.Tx, w Week) (int, error) {
+	var sum int
+	err := tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(a.slots), 0)
+		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
+		WHERE p.removed = 0 AND a.year = ? AND a.week = ?`, w.Year, w.Week).Scan(&sum)
+	return sum, err
+}
+
+// lowering is what was taken off a pool in mid-week, and when last.
+type lowering struct {
+	slots int
+	at    time.Time
+}
+
+// changed is the lowering after an edit: what is taken off adds to what is still
+// spared, and all of it counts from now; what is given back ends it.
+func (l lowering) changed(was, is int, e Edit) lowering {
+	switch {
+	case is >= was:
+		l.slots = max(0, l.slots-(is-was))
+	case e.At.Sub(l.at) < e.Grace:
+		return lowering{l.slots + was - is, e.At}
+	default:
+		return lowering{was - is, e.At}
+	}
+	if l.slots == 0 {
+		return lowering{}
+	}
+	return l
+}
+
+func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
+	pool, err := poolID(ctx, tx, c.Pool, c.Slots > 0)
+	if err != nil {
+		return err
+	}
+	var (
+		was     Terms
+		lowered lowering
+		at      int64
+	)
+	err = tx.QueryRowContext(ctx, `SELECT slots, sla, jobs, lowered, lowered_at FROM allocation WHERE pool = ? AND year = ? AND week = ?`,
+		pool, c.Week.Year, c.Week.Week).Scan(&was.Slots, &was.SLA, &was.Jobs, &lowered.slots, &at)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if c.Slots == 0 && was.Slots == 0 {
+		return fmt.Errorf("%w: %s in %s", ErrUnknownAllocation, c.Pool, c.Week)
+	}
+	is := c.Terms
+	if is.SLA == "" {
+		is.SLA = plan.Velocity
+	}
+	if c.Week == e.ThisWeek {
+		lowered.at = moment(at)
+		lowered = lowered.changed(was.Slots, is.Slots, e)
+	}
+	if is.Slots == 0 && lowered.slots == 0 {
+		_, err = tx.ExecContext(ctx, `DELETE FROM allocation WHERE pool = ? AND year = ? AND week = ?`, pool, c.Week.Year, c.Week.Week)
+	} else {
+		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO allocation (pool, year, week, slots, sla, jobs, lowered, lowered_at) VALUES `+places(8),
+			pool, c.Week.Year, c.Week.Week, is.Slots, is.SLA, is.Jobs, lowered.slots, stamp(lowered.at))
+	}
+	if err != nil {
+		return err
+	}
+	what := "alloc set"
+	if c.Slots == 0 {
+		what = "alloc unset"
+	}
+	return audit(ctx, tx, e.Editor, what, c.Pool.String()+" "+c.Week.String(), was.String(), c.Terms.String())
+}
+
+func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (int64, error) {
+	project, _, err := projectID(ctx, tx, p.Project)
+	if err != nil {
+		return 0, err
+	}
+	if create {
+		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO pool (project, user, step) VALUES (?, ?, ?)`, project, p.User, p.Step)
+		if err != nil {
+			return 0, err
+		}
+	}
+	var id int64
+	err = tx.QueryRowContext(ctx, `SELECT id FROM pool WHERE project = ? AND user = ? AND step = ?`, project, p.User, p.Step).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, fmt.Errorf("%w: %s", ErrUnknownAllocation, p)
+	}
+	return id, err
+}
+
+// InForce is the plan of one week in the engine's words. A pool whose slots were
+// all taken back after spared is still in it, with none.
+func (l *Ledger) InForce(ctx context.Context, w Period, spared time.Time) ([]plan.Project, []plan.Allocation, error) {
+	var (
+		named  []plan.Project
+		inWeek []plan.Allocation
+	)
+	err := l.tx(ctx, "read the plan", func(tx *sql.Tx) error {
+		all, err := projects(ctx, tx, `p.removed = 0`)
+		if err != nil {
+			return err
+		}
+		for _, p := range all {
+			steps, err := stepsOf(ctx, tx, p.Flow)
+			if err != nil {
+				return err
+			}
+			named = append(named, plan.Project{Name: p.Name, Group: p.Group, Steps: steps})
+		}
+		inWeek, err = inForce(ctx, tx, w, spared)
+		return err
+	})
+	slices.SortFunc(inWeek, func(a, b plan.Allocation) int { return cmp.Compare(a.ID, b.ID) })
+	return named, inWeek, err
+}
+
+func inForce(ctx context.Context, q querier, w Period, spared time.Time) ([]plan.Allocation, error) {
+	var all []plan.Allocation
+	err := each(ctx, q, func(rows *sql.Rows) error {
+		a := plan.Allocation{Begin: w.Begin, End: w.End}
+		var at int64
+		err := rows.Scan(&a.ID, &a.Project, &a.User, &a.Step, &a.Guarantee, &a.SLA, &a.Jobs, &a.Lowered, &at)
+		a.LoweredAt = moment(at)
+		all = append(all, a)
+		return err
+	}, `SELECT o.id, p.name, o.user, o.step, a.slots, a.sla, a.jobs, a.lowered, a.lowered_at
+		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
+		WHERE p.removed = 0 AND a.year = ? AND a.week = ? AND (a.slots > 0 OR a.lowered_at > ?)`, w.Year, w.Week.Week, stamp(spared))
+	return all, err
+}

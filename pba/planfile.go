@@ -1,0 +1,237 @@
+package pba
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// PlanFile is a plan as a file: all allocations of some projects in some weeks.
+// Who applies it takes back what those projects have in those weeks beside it.
+type PlanFile struct {
+	From, To    ledger.Week // both included
+	Projects    []string
+	Allocations []ledger.Change
+
+	Lines        map[ledger.Change]int // of the allocations in the file that was read
+	ProjectLines []int                 // of the projects
+}
+
+// Covers tells whether a plan decides about a project's week.
+func (f *PlanFile) Covers(project string, w ledger.Week) bool {
+	return w.Compare(f.From) >= 0 && w.Compare(f.To) <= 0 && slices.Contains(f.Projects, project)
+}
+
+// planHead explains the file to whoever finds it.
+const planHead = `# A plan of Allotment: all that these projects have in these weeks. Apply it with
+# ` + "`pba alloc import FILE`" + `, which first shows what would change.
+`
+
+// Write writes the plan so that the same plan gives the same text, one line an
+// allocation: by week, project, user, step.
+func (f *PlanFile) Write(out io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%sfrom: %s\nto: %s\nprojects: [%s]\n", planHead, f.From, f.To,
+		strings.Join(quoted(slices.Sorted(slices.Values(f.Projects))), ", "))
+	all := slices.SortedFunc(slices.Values(f.Allocations), func(a, b ledger.Change) int {
+		return cmp.Or(a.Week.Compare(b.Week), cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step))
+	})
+	if len(all) == 0 {
+		b.WriteString("allocations: []\n")
+	} else {
+		b.WriteString("allocations:\n")
+	}
+	for _, a := range all {
+		fmt.Fprintf(&b, "  - {week: %s, project: %s", a.Week, quote1(a.Project))
+		if a.User != "" {
+			fmt.Fprintf(&b, ", user: %s", quote1(a.User))
+		}
+		if a.Step != "" {
+			fmt.Fprintf(&b, ", step: %s", quote1(a.Step))
+		}
+		fmt.Fprintf(&b, ", slots: %d", a.Slots)
+		if a.SLA == plan.Throughput {
+			fmt.Fprintf(&b, ", sla: %s, jobs: %d", a.SLA, a.Jobs)
+		}
+		b.WriteString("}\n")
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func quoted(texts []string) []string {
+	all := make([]string, len(texts))
+	for i, text := range texts {
+		all[i] = quote1(text)
+	}
+	return all
+}
+
+// quote1 is a text as a YAML scalar in a flow list: bare where nothing but
+// letters, digits, _ . - are in it and it can't be taken for something else.
+func quote1(text string) string {
+	bare := strings.IndexFunc(text, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_.-", r))
+	}) < 0
+	var node yaml.Node
+	if bare && yaml.Unmarshal([]byte(text), &node) == nil && len(node.Content) == 1 && node.Content[0].ShortTag() == "!!str" {
+		return text
+	}
+	return fmt.Sprintf("%q", text) // Go's escapes are YAML's
+}
+
+// weekText is a week in a file.
+type weekText struct{ ledger.Week }
+
+// UnmarshalText reads a week as people write it.
+func (w *weekText) UnmarshalText(text []byte) (err error) {
+	w.Week, err = ParseWeek(string(text))
+	return err
+}
+
+type planEntry struct {
+	Week    weekText `yaml:"week"`
+	Project string   `yaml:"project"`
+	User    string   `yaml:"user"`
+	Step    string   `yaml:"step"`
+	Slots   int      `yaml:"slots"`
+	SLA     string   `yaml:"sla"`
+	Jobs    int      `yaml:"jobs"`
+}
+
+// ReadPlan reads what Write writes, and what people made of it; name is the
+// file's in errors, which tell the line.
+func ReadPlan(name string, content []byte) (*PlanFile, error) {
+	var (
+		from, to weekText
+		f        PlanFile
+		entries  []planEntry
+	)
+	err := config.Parse(name, content, map[string]any{"from": &from, "to": &to, "projects": &f.Projects, "allocations": &entries})
+	if err != nil {
+		return nil, err
+	}
+	f.From, f.To = from.Week, to.Week
+	lines, err := linesOf(content)
+	if err != nil {
+		return nil, &config.Error{File: name, Why: err.Error()}
+	}
+	for _, key := range []string{"from", "to", "projects", "allocations"} {
+		if _, ok := lines[key]; !ok {
+			return nil, &config.Error{File: name, Why: fmt.Sprintf("there is no key %q in it: `pba alloc export` shows how a plan is written", key)}
+		}
+	}
+	if f.From.Compare(f.To) > 0 {
+		return nil, &config.Error{File: name, Line: lines["to"][0], Why: fmt.Sprintf("to: %s is before %s", f.To, f.From)}
+	}
+	f.ProjectLines = lines["projects"][1:]
+	f.Lines = make(map[ledger.Change]int, len(entries))
+	seen := map[ledger.Change]int{}
+	for i, e := range entries {
+		line := lines["allocations"][i+1]
+		c, err := f.entry(e)
+		if err != nil {
+			return nil, &config.Error{File: name, Line: line, Why: err.Error()}
+		}
+		key := ledger.Change{Pool: c.Pool, Week: c.Week}
+		if first, twice := seen[key]; twice {
+			return nil, &config.Error{File: name, Line: line, Why: fmt.Sprintf("%s in %s is given a second time (first in line %d)", c.Pool, c.Week, first)}
+		}
+		seen[key] = line
+		f.Lines[c] = line
+		f.Allocations = append(f.Allocations, c)
+	}
+	return &f, nil
+}
+
+// entry is an allocation of the file, checked in itself.
+func (f *PlanFile) entry(e planEntry) (ledger.Change, error) {
+	c := ledger.Change{
+		Pool:  ledger.Pool{Project: e.Project, User: e.User, Step: e.Step},
+		Week:  e.Week.Week,
+		Terms: ledger.Terms{Slots: e.Slots, SLA: plan.SLA(cmp.Or(e.SLA, string(plan.Velocity))), Jobs: e.Jobs},
+	}
+	switch {
+	case c.Week == ledger.Week{}:
+		return c, fmt.Errorf("week: which one? write it like %s", f.From)
+	case c.Project == "":
+		return c, fmt.Errorf("project: which one?")
+	case !slices.Contains(f.Projects, c.Project):
+		return c, fmt.Errorf("project %q is not among the plan's projects: add it to the list at the top", c.Project)
+	case !f.Covers(c.Project, c.Week):
+		return c, fmt.Errorf("week %s is not in the plan's weeks, %s to %s", c.Week, f.From, f.To)
+	}
+	return c, CheckTerms(c.Terms)
+}
+
+// linesOf are the lines of each top-level key, and after it those of the items
+// of its list.
+func linesOf(content []byte) (map[string][]int, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(content, &document); err != nil {
+		return nil, err
+	}
+	lines := map[string][]int{}
+	if len(document.Content) == 0 || document.Content[0].Kind != yaml.MappingNode {
+		return lines, nil
+	}
+	root := document.Content[0]
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		at := []int{key.Line}
+		if value.Kind == yaml.SequenceNode {
+			for _, item := range value.Content {
+				at = append(at, item.Line)
+			}
+		}
+		lines[key.Value] = at
+	}
+	return lines, nil
+}
+
+// Difference is one line of what a plan would change.
+type Difference struct {
+	ledger.Change              // as it would be; no Terms: taken back
+	Was           ledger.Terms // zero: it is new
+}
+
+// Compare is what a plan would change of what is planned, by week, project, user
+// and step.
+func (f *PlanFile) Compare(planned []ledger.Allocation) []Difference {
+	type place struct {
+		ledger.Pool
+		ledger.Week
+	}
+	was := map[place]ledger.Terms{}
+	for _, a := range planned {
+		if f.Covers(a.Project, a.Week) {
+			was[place{a.Pool, a.Week}] = a.Terms
+		}
+	}
+	var all []Difference
+	for _, c := range f.Allocations {
+		at := place{c.Pool, c.Week}
+		if old := was[at]; old != c.Terms {
+			all = append(all, Difference{c, old})
+		}
+		delete(was, at)
+	}
+	for at, old := range was {
+		all = append(all, Difference{ledger.Change{Pool: at.Pool, Week: at.Week}, old})
+	}
+	slices.SortFunc(all, func(a, b Difference) int {
+		return cmp.Or(a.Week.Compare(b.Week), cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step))
+	})
+	return all
+}
