@@ -16,11 +16,26 @@ PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 STATIC := $(filter adummy esub miniq-keeper,$(PROGRAMS))
 DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
 # asub is all of these, by the name that it is called by.
-WRAPPERS := ajobs ahosts akill astop aresume arequeue
+WRAPPERS := ajobs ahosts aqueues akill astop aresume arequeue amod
 
 # Tools are pinned here, never in go.mod.
 GOFUMPT := $(GO) run mvdan.cc/gofumpt@v0.12.0
 GOLANGCI_LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+NFPM := $(GO) run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
+
+# Where `make install` puts things, each below DESTDIR if that is set.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+BINDIR := $(PREFIX)/bin
+# The programs find each other here; BINDIR has links to those that people type.
+LIBDIR := $(PREFIX)/lib/allotment
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+MANDIR := $(PREFIX)/share/man
+BASHDIR := $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
+DOCDIR := $(PREFIX)/share/doc/allotment
 
 LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
@@ -100,6 +115,55 @@ generate-is-clean: # what is generated is what is committed
 	if [ "$$before" != "$$(git status --porcelain; git diff)" ]; then \
 		git status --short; echo 'make generate changes files: commit what it writes' >&2; exit 1; fi
 
+.PHONY: install uninstall package test-package
+UNITS := allotment-miniqd.service allotment-rebalance.service
+DOCS := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
+TO := $(DESTDIR)
+
+install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
+	@test -x bin/pba || { echo 'nothing is built yet: run make first' >&2; exit 1; }
+	install -d $(TO)$(BINDIR) $(TO)$(LIBDIR) $(TO)$(UNITDIR) $(TO)$(MANDIR)/man1 $(TO)$(MANDIR)/man8 $(TO)$(BASHDIR) $(TO)$(ZSHDIR) $(TO)$(FISHDIR) \
+		$(TO)$(DOCDIR) $(TO)$(SYSCONFDIR)/cron.d $(TO)$(SYSCONFDIR)/logrotate.d
+	install -m 755 $(PROGRAMS:%=bin/%) $(TO)$(LIBDIR)
+	for name in $(WRAPPERS); do ln -sfn asub $(TO)$(LIBDIR)/$$name; done
+	for name in $(COMPLETED); do ln -sfn $(LIBDIR)/$$name $(TO)$(BINDIR)/$$name; done
+	for page in $(PAGES); do install -m 644 docs/man/$$page $(TO)$(MANDIR)/man$${page##*.}/; done
+	install -m 644 completions/allotment.bash $(TO)$(BASHDIR)/asub
+	install -m 644 completions/allotment.fish $(TO)$(FISHDIR)/asub.fish
+	install -m 644 completions/_allotment $(TO)$(ZSHDIR)/_allotment
+	for name in $(filter-out asub,$(COMPLETED)); do \
+		ln -sfn asub $(TO)$(BASHDIR)/$$name; ln -sfn asub.fish $(TO)$(FISHDIR)/$$name.fish; done
+	for unit in $(UNITS); do sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/$$unit >$(TO)$(UNITDIR)/$$unit; chmod 644 $(TO)$(UNITDIR)/$$unit; done
+	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
+	test -e $(TO)$(SYSCONFDIR)/logrotate.d/allotment || install -m 644 packaging/logrotate/allotment $(TO)$(SYSCONFDIR)/logrotate.d/
+	install -m 644 $(DOCS) $(TO)$(DOCDIR)
+
+uninstall: ## remove what `make install` put there; config and state stay
+	rm -rf $(TO)$(LIBDIR) $(TO)$(DOCDIR)
+	rm -f $(COMPLETED:%=$(TO)$(BINDIR)/%) $(UNITS:%=$(TO)$(UNITDIR)/%)
+	for page in $(PAGES); do rm -f $(TO)$(MANDIR)/man$${page##*.}/$$page; done
+	rm -f $(COMPLETED:%=$(TO)$(BASHDIR)/%) $(COMPLETED:%=$(TO)$(FISHDIR)/%.fish) $(TO)$(ZSHDIR)/_allotment
+	rm -f $(TO)$(SYSCONFDIR)/cron.d/allotment $(TO)$(SYSCONFDIR)/logrotate.d/allotment
+
+# A version begins with a digit and has no dash: v1.2.3-4-gabc is 1.2.3+4+gabc.
+PACKAGE_VERSION = $(patsubst dev,0~dev,$(patsubst v%,%,$(subst -,+,$(VERSION))))
+PACKAGE_ARCH = $(shell $(GO) env GOARCH)
+# The newest symbols that the programs were linked with.
+PACKAGE_GLIBC = $(shell cat $(DYNAMIC:%=bin/%) | grep -aoE 'GLIBC_2\.[0-9]+' | sort -uV | tail -1 | sed s/GLIBC_//)
+
+package: build ## make dist/*.deb and dist/*.rpm
+	rm -rf dist
+	@set -e; umask 022; for kind in deb rpm; do \
+		zsh=/usr/share/zsh/site-functions; if [ $$kind = deb ]; then zsh=/usr/share/zsh/vendor-completions; fi; \
+		$(MAKE) --no-print-directory -s install PREFIX=/usr SYSCONFDIR=/etc DESTDIR=dist/$$kind ZSHDIR=$$zsh; \
+		{ cat packaging/nfpm.yaml; packaging/contents.sh dist/$$kind; } >dist/$$kind.yaml; \
+		PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ARCH='$(PACKAGE_ARCH)' PACKAGE_GLIBC='$(PACKAGE_GLIBC)' \
+			$(NFPM) package --config dist/$$kind.yaml --packager $$kind --target dist/; \
+	done
+
+test-package: package ## install and remove the packages in a fresh Debian (as root)
+	packaging/test.sh
+
 fuzz: ## fuzz every parser for FUZZTIME
 	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' . | sed 's/:[0-9]*:func /:/' | while IFS=: read -r file name; do \
 		echo "$$(dirname $$file) $$name"; \
@@ -107,4 +171,4 @@ fuzz: ## fuzz every parser for FUZZTIME
 	done
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

@@ -2,6 +2,7 @@ package bsub
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -17,8 +18,9 @@ type Line struct {
 
 // use is one occurrence of an option.
 type use struct {
-	opt   *Option
-	value string
+	opt     *Option
+	value   string
+	revoked bool // bmod -bn
 }
 
 // Scan reads the words that follow bsub's own name. The options end at the
@@ -28,7 +30,10 @@ type use struct {
 // flags may be joined (-Hx). A word that could be read in two ways (-Jdaily) is
 // an error, and one where letters follow an option's letter (-qnormal) is noted
 // as a warning, since a mistyped long option would read the same.
-func Scan(args []string) (Line, error) {
+func Scan(args []string) (Line, error) { return scan(args, nil) }
+
+// scan is Scan, and knows -bn and the like of the options that are revocable.
+func scan(args, revocable []string) (Line, error) {
 	var line Line
 	options := index()
 	for len(args) > 0 {
@@ -51,6 +56,11 @@ func Scan(args []string) (Line, error) {
 			args = args[1:]
 			continue
 		}
+		if name := strings.TrimSuffix(word, "n"); name != word && slices.Contains(revocable, name) {
+			line.uses = append(line.uses, use{opt: options[name], revoked: true})
+			args = args[1:]
+			continue
+		}
 		used, err := line.option(options, args)
 		if err != nil {
 			return Line{}, err
@@ -63,6 +73,13 @@ func Scan(args []string) (Line, error) {
 // option reads the option at the head of args and tells how many words it took.
 func (l *Line) option(options map[string]*Option, args []string) (int, error) {
 	word := args[0]
+	switch file, joined := strings.CutPrefix(word, batchOption+"="); {
+	case word == batchOption:
+		word = packOption
+	case joined:
+		l.uses = append(l.uses, use{opt: options[packOption], value: file})
+		return 1, nil
+	}
 	if o := options[word]; o != nil {
 		if o.Arg == "" {
 			l.uses = append(l.uses, use{opt: o})
@@ -71,7 +88,7 @@ func (l *Line) option(options map[string]*Option, args []string) (int, error) {
 		if len(args) < 2 {
 			return 0, fmt.Errorf("option %s needs an argument: %s %s", word, word, o.Arg)
 		}
-		l.uses = append(l.uses, use{o, args[1]})
+		l.uses = append(l.uses, use{opt: o, value: args[1]})
 		return 2, nil
 	}
 	flags := cluster(options, word)
@@ -88,7 +105,7 @@ func (l *Line) option(options map[string]*Option, args []string) (int, error) {
 		if c := value[0] | 0x20; 'a' <= c && c <= 'z' {
 			l.notes = append(l.notes, fmt.Sprintf("%s is read as %s %s", Visible(word), o.Name, Visible(value)))
 		}
-		l.uses = append(l.uses, use{o, value})
+		l.uses = append(l.uses, use{opt: o, value: value})
 		return 1, nil
 	case len(joined) > 1:
 		short, long := joined[0], joined[1]

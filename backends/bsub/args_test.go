@@ -169,7 +169,6 @@ func TestBadOptionsAreClearErrors(t *testing.T) {
 		"-P :step":                "empty project",
 		"-E true":                 "not possible on this queue: make it the first line",
 		"-Is":                     "not possible on this queue",
-		"-K":                      "not possible on this queue",
 		"-cwd a%J":                "patterns are not possible",
 		"-i d/":                   "is a directory",
 		"-env =x":                 "empty name",

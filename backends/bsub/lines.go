@@ -16,7 +16,7 @@ func SubmittedLine(job int64, queue string, byDefault bool) string {
 	return fmt.Sprintf("Job <%d> is submitted to %squeue <%s>.", job, which, Visible(queue))
 }
 
-// Verb is what akill, astop, aresume and arequeue do to a job.
+// Verb is what akill (with -s: Signal), astop, aresume and arequeue do to a job.
 type Verb uint8
 
 // The verbs.
@@ -25,11 +25,12 @@ const (
 	Stop
 	Resume
 	Requeue
+	Signal
 )
 
 // Line tells that it is being done to job, an ID or an array's list of IDs.
 func (v Verb) Line(job string) string {
-	doing := [...]string{Kill: "terminated", Stop: "stopped", Resume: "resumed", Requeue: "requeued"}
+	doing := [...]string{Kill: "terminated", Stop: "stopped", Resume: "resumed", Requeue: "requeued", Signal: "signaled"}
 	return fmt.Sprintf("Job <%s> is being %s", job, doing[v])
 }
 

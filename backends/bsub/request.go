@@ -24,6 +24,7 @@ type Context struct {
 type Request struct {
 	Spec     backends.Spec
 	Warnings []string // one line each, safe to print
+	Wait     bool     // -K: until it has ended
 }
 
 // maxName is LSF's own limit on names and command lines.
@@ -58,7 +59,7 @@ func (l Line) Request(script []byte, c Context) (Request, error) {
 	if err := b.finish(); err != nil {
 		return Request{}, err
 	}
-	return Request{Spec: b.spec, Warnings: b.warnings}, nil
+	return Request{Spec: b.spec, Warnings: b.warnings, Wait: b.wait}, nil
 }
 
 // builder gathers a Spec from options.
@@ -69,6 +70,7 @@ type builder struct {
 	slots    int
 	limit    int64 // -M
 	usage    usage // -R
+	wait     bool  // -K
 }
 
 func (b *builder) warn(format string, args ...any) {
@@ -217,6 +219,7 @@ func setFile(of func(*builder) file, truncate bool) func(*builder, string) error
 	}
 }
 
+func setWait(b *builder, _ string) error       { b.wait = true; return nil }
 func setHold(b *builder, _ string) error       { b.spec.Hold = true; return nil }
 func setExclusive(b *builder, _ string) error  { b.spec.Exclusive = true; return nil }
 func setRerunnable(b *builder, _ string) error { b.spec.Rerunnable = true; return nil }

@@ -17,7 +17,8 @@ import (
 // actOptions are the options of the commands that do something to jobs.
 type actOptions struct {
 	choice
-	args []bsub.JobArg
+	args   []bsub.JobArg
+	signal string // akill -s; "": none
 }
 
 // actApp is a command that does something to jobs.
@@ -42,10 +43,10 @@ func actApp(s site, name, usage string, run func(context.Context, site, actOptio
 				return shell.Usagef("no job named: give job IDs, or 0 for all jobs that the options choose")
 			case all && len(args) > 1:
 				return shell.Usagef("0 means all jobs; name no others beside it")
-			case !all && c.NumFlags() > 0:
+			case !all && choices(c) > 0:
 				return shell.Usagef("the options choose among all jobs: give 0 instead of job IDs")
 			}
-			return run(c.Context, s, actOptions{choice: chosen, args: args}, c.App.Writer)
+			return run(c.Context, s, actOptions{choice: chosen, args: args, signal: c.String("s")}, c.App.Writer)
 		},
 	}
 }
@@ -62,12 +63,14 @@ const (
 	resume
 	release
 	requeue
+	sendSignal
 	operations
 )
 
 // Why a job can't be acted upon, in LSF's words where it has some.
 var (
 	errFinished   = errors.New("Job has already finished")     //nolint:staticcheck // LSF's own words
+	errHasStarted = errors.New("Job has started already")      //nolint:staticcheck // in their manner
 	errNotStarted = errors.New("Job has not started yet")      //nolint:staticcheck // LSF's own words
 	errStopped    = errors.New("Job has already been stopped") //nolint:staticcheck // in their manner
 	errNotStopped = errors.New("Job is not stopped")           //nolint:staticcheck // in their manner
@@ -77,7 +80,8 @@ var (
 
 // deed is a command's way with jobs.
 type deed struct {
-	verb bsub.Verb
+	verb   bsub.Verb
+	signal int // of the operation sendSignal
 	// how says which operation suits a job in its state, or why none does.
 	how func(backends.State) (operation, error)
 }
@@ -163,7 +167,7 @@ func (d deed) act(ctx context.Context, queue backends.Backend, targets []*target
 		if len(ids[op]) == 0 {
 			continue
 		}
-		for i, err := range operate(ctx, queue, op, ids[op]) {
+		for i, err := range d.operate(ctx, queue, op, ids[op]) {
 			results[ids[op][i]], acted[ids[op][i]] = err, true
 		}
 	}
@@ -190,7 +194,7 @@ func (t *target) settle(results map[backends.ID]error, acted map[backends.ID]boo
 	}
 }
 
-func operate(ctx context.Context, queue backends.Backend, op operation, ids []backends.ID) backends.Errors {
+func (d deed) operate(ctx context.Context, queue backends.Backend, op operation, ids []backends.ID) backends.Errors {
 	acts := make([]backends.Act, len(ids))
 	for i, id := range ids {
 		acts[i].ID = id
@@ -206,6 +210,11 @@ func operate(ctx context.Context, queue backends.Backend, op operation, ids []ba
 		return queue.Resume(ctx, ids)
 	case release:
 		return queue.Release(ctx, ids)
+	case sendSignal:
+		if send := queue.Abilities().Signal; send != nil {
+			return send(ctx, ids, d.signal)
+		}
+		return backends.Fail(len(ids), backends.ErrUnable)
 	default:
 		return queue.Requeue(ctx, acts)
 	}

@@ -25,6 +25,7 @@ type jobsOptions struct {
 	all                              bool
 	running, pending, stopped, ended bool
 	wide, json                       bool
+	long, watch                      bool
 }
 
 func jobsApp(s site) *cli.App {
@@ -40,6 +41,8 @@ func jobsApp(s site) *cli.App {
 			&cli.BoolFlag{Name: "s", Usage: "suspended jobs", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "d", Usage: "jobs that ended within the last hour", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "w", Usage: "cut nothing short", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "l", Usage: "all that is known of each job, its history included", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "watch", Usage: "draw the list anew whenever something changes", DisableDefaultText: true},
 			&cli.StringFlag{Name: "m", Usage: "jobs on `HOST`"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 		}, choiceFlags()...),
@@ -47,6 +50,9 @@ func jobsApp(s site) *cli.App {
 			o, err := jobsOptionsOf(c, s)
 			if err != nil {
 				return err
+			}
+			if o.watch {
+				return watchJobs(c.Context, s, o)
 			}
 			return runJobs(c.Context, s, o, c.App.Writer)
 		},
@@ -64,10 +70,13 @@ func jobsOptionsOf(c *cli.Context, s site) (jobsOptions, error) {
 		own = s.user()
 	}
 	chosen, err := choiceOf(c, own)
+	if c.Bool("watch") && (c.Bool("l") || c.Bool("json")) {
+		err = shell.Usagef("--watch shows the list alone: leave -l and --json out")
+	}
 	return jobsOptions{
 		choice: chosen, args: args, all: c.Bool("a"),
 		running: c.Bool("r"), pending: c.Bool("p"), stopped: c.Bool("s"), ended: c.Bool("d"),
-		wide: c.Bool("w"), json: c.Bool("json"),
+		wide: c.Bool("w"), json: c.Bool("json"), long: c.Bool("l"), watch: c.Bool("watch"),
 	}, err
 }
 
@@ -86,11 +95,12 @@ func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
 		inOrder(jobs)
 	}
 	switch {
+	case o.long && (o.json || len(jobs) > 0):
+		err = tellAll(ctx, s, o, queue, jobs, out)
 	case o.json:
 		err = shell.PrintJSON(out, jobsJSON(jobs))
 	case len(jobs) > 0:
-		table := bsub.JobTable{Wide: o.wide, Reasons: o.pending && !o.running && !o.stopped && !o.ended, FromHost: s.host(), Zone: s.now().Location()}
-		err = table.Write(out, jobs)
+		err = o.table(s).Write(out, jobs)
 	case len(missing) == 0:
 		fmt.Fprintln(s.stderr, o.nothing())
 	}
@@ -101,6 +111,12 @@ func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
 		err = &shell.ExitError{Code: shell.ExitFailure}
 	}
 	return err
+}
+
+// table is how the list looks.
+func (o jobsOptions) table(s site) bsub.JobTable {
+	reasons := o.pending && !o.running && !o.stopped && !o.ended
+	return bsub.JobTable{Wide: o.wide, Reasons: reasons, FromHost: s.host(), Zone: s.now().Location()}
 }
 
 // find gives the jobs that are meant, and those that were named and are unknown.

@@ -3,21 +3,68 @@ package main
 import (
 	"context"
 	"io"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-func killApp(s site) *cli.App { return actApp(s, "akill", "end jobs, pending ones too", runKill) }
+func killApp(s site) *cli.App {
+	app := actApp(s, "akill", "end jobs, pending ones too", runKill)
+	app.Flags = append(app.Flags, &cli.StringFlag{Name: "s", Usage: "send `SIGNAL` (a name or a number) to all processes of running jobs, and end none"})
+	return app
+}
 
 // runKill is akill.
 func runKill(ctx context.Context, s site, o actOptions, out io.Writer) error {
-	return deed{bsub.Kill, func(state backends.State) (operation, error) {
-		if state.Ended() {
+	if o.signal == "" {
+		return deed{verb: bsub.Kill, how: howToKill}.run(ctx, s, o, out)
+	}
+	number, err := signalNumber(o.signal)
+	if err != nil {
+		return err
+	}
+	switch number {
+	case unix.SIGSTOP, unix.SIGTSTP: // as LSF does it: the queue knows that they stand still
+		return runStop(ctx, s, o, out)
+	case unix.SIGCONT:
+		return runResume(ctx, s, o, out)
+	}
+	return deed{verb: bsub.Signal, signal: int(number), how: func(state backends.State) (operation, error) {
+		switch {
+		case state.Ended():
 			return 0, errFinished
+		case state == backends.Running || state == backends.Suspended:
+			return sendSignal, nil
+		case number == unix.SIGKILL:
+			return kill, nil
 		}
-		return kill, nil
+		return 0, errNotStarted
 	}}.run(ctx, s, o, out)
+}
+
+func howToKill(state backends.State) (operation, error) {
+	if state.Ended() {
+		return 0, errFinished
+	}
+	return kill, nil
+}
+
+// signalNumber reads a signal as kill(1) does: 10, USR1 or SIGUSR1.
+func signalNumber(text string) (syscall.Signal, error) {
+	const most = 64
+	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= most {
+		return syscall.Signal(n), nil
+	}
+	name := strings.ToUpper(text)
+	if n := unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG")); n != 0 {
+		return n, nil
+	}
+	return 0, shell.Usagef("option -s: unknown signal %s: give a name such as USR1, or a number", bsub.Visible(text))
 }

@@ -16,7 +16,7 @@ func requeueApp(s site) *cli.App {
 
 // runRequeue is arequeue.
 func runRequeue(ctx context.Context, s site, o actOptions, out io.Writer) error {
-	return deed{bsub.Requeue, func(state backends.State) (operation, error) {
+	return deed{verb: bsub.Requeue, how: func(state backends.State) (operation, error) {
 		switch state {
 		case backends.Running, backends.Suspended:
 			return requeue, nil

@@ -16,7 +16,7 @@ func resumeApp(s site) *cli.App {
 
 // runResume is aresume.
 func runResume(ctx context.Context, s site, o actOptions, out io.Writer) error {
-	return deed{bsub.Resume, func(state backends.State) (operation, error) {
+	return deed{verb: bsub.Resume, how: func(state backends.State) (operation, error) {
 		switch state {
 		case backends.Suspended:
 			return resume, nil

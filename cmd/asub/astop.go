@@ -16,7 +16,7 @@ func stopApp(s site) *cli.App {
 
 // runStop is astop.
 func runStop(ctx context.Context, s site, o actOptions, out io.Writer) error {
-	return deed{bsub.Stop, func(state backends.State) (operation, error) {
+	return deed{verb: bsub.Stop, how: func(state backends.State) (operation, error) {
 		switch state {
 		case backends.Running:
 			return suspend, nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -21,6 +22,7 @@ type submission struct {
 	ID        backends.ID
 	Queue     string
 	ByDefault bool // nobody named the queue
+	Err       error
 }
 
 // runSubmit is asub.
@@ -36,36 +38,111 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 		_, err := fmt.Fprintln(out, "asub", shell.VersionText())
 		return err
 	}
-	script, err := readScript(s, line)
+	requests, err := requestsOf(s, line)
 	if err != nil {
 		return err
-	}
-	dir, err := s.dir()
-	if err != nil {
-		return fmt.Errorf("find the working directory: %w", err)
-	}
-	request, err := line.Request(script, bsub.Context{Now: s.now(), Dir: dir, Env: s.env, Umask: s.umask()})
-	if err != nil {
-		return usage(err)
-	}
-	for _, warning := range request.Warnings {
-		fmt.Fprintf(s.stderr, "asub: warning: %s\n", warning)
 	}
 	queue, err := s.open(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	submitted, err := s.submit(ctx, queue, request.Spec, s.stderr)
-	switch {
-	case err == nil:
-	case errors.Is(err, backends.ErrUnreachable), errors.Is(err, submit.ErrRejected):
-		return err // of the one nothing is known, the other says so itself
-	default:
-		return fmt.Errorf("%w. Job not submitted.", err) //nolint:staticcheck,revive // the words that scripts look for
+	return s.submitAll(ctx, queue, requests, out)
+}
+
+// requestsOf are the submissions that a command line means.
+func requestsOf(s site, line bsub.Line) ([]bsub.Request, error) {
+	dir, err := s.dir()
+	if err != nil {
+		return nil, fmt.Errorf("find the working directory: %w", err)
 	}
-	_, err = fmt.Fprintln(out, bsub.SubmittedLine(submitted.ID.Job, submitted.Queue, submitted.ByDefault))
-	return err
+	around := bsub.Context{Now: s.now(), Dir: dir, Env: s.env, Umask: s.umask()}
+	if file, given := line.Batch(); given {
+		return batchOf(s, line, file, around)
+	}
+	script, err := readScript(s, line)
+	if err != nil {
+		return nil, err
+	}
+	request, err := line.Request(script, around)
+	if err != nil {
+		return nil, usage(err)
+	}
+	return []bsub.Request{request}, nil
+}
+
+// batchOf reads a file of submissions; - is standard input.
+func batchOf(s site, line bsub.Line, file string, around bsub.Context) ([]bsub.Request, error) {
+	in := s.stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, usage(fmt.Errorf("read the jobs of a batch: %w", err))
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	text, err := readAtMost(in, "batch "+file)
+	if err != nil {
+		return nil, err
+	}
+	requests, err := line.BatchRequests(text, around)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %w", file, err))
+	}
+	return requests, nil
+}
+
+// submitAll hands jobs in and says what became of each.
+func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
+	warned, wait := map[string]bool{}, false
+	specs := make([]backends.Spec, len(requests))
+	for i, r := range requests {
+		for _, warning := range r.Warnings {
+			if !warned[warning] {
+				warned[warning] = true
+				fmt.Fprintf(s.stderr, "asub: warning: %s\n", warning)
+			}
+		}
+		specs[i], wait = r.Spec, wait || r.Wait
+	}
+	var failed error
+	var ids []backends.ID
+	for _, submitted := range s.submit(ctx, queue, specs, s.stderr) {
+		if err := notSubmitted(submitted.Err); err != nil {
+			if len(requests) == 1 {
+				return err
+			}
+			fmt.Fprintf(s.stderr, "asub: %s\n", shell.OneLine(err.Error()))
+			failed = worse(failed, err)
+			continue
+		}
+		ids = append(ids, submitted.ID)
+		fmt.Fprintln(out, bsub.SubmittedLine(submitted.ID.Job, submitted.Queue, submitted.ByDefault))
+	}
+	if wait && len(ids) > 0 {
+		return errors.Join(failed, s.waitFor(ctx, ids))
+	}
+	return failed
+}
+
+// notSubmitted says why a job was refused, in the words that scripts look for.
+func notSubmitted(err error) error {
+	if err == nil || errors.Is(err, backends.ErrUnreachable) || errors.Is(err, submit.ErrRejected) {
+		return err // of the one nothing is known, the other says so itself
+	}
+	return fmt.Errorf("%w. Job not submitted.", err) //nolint:staticcheck,revive // the words that scripts look for
+}
+
+// worse is the exit of a batch after one more of its jobs was refused.
+func worse(so, err error) error {
+	if errors.Is(err, backends.ErrUnreachable) {
+		return &shell.ExitError{Code: shell.ExitTryAgain}
+	}
+	if so != nil {
+		return so
+	}
+	return &shell.ExitError{Code: shell.ExitFailure}
 }
 
 // usage is a fault of who typed the line, in the words that LSF ends it with.
@@ -79,14 +156,19 @@ func readScript(s site, line bsub.Line) ([]byte, error) {
 	if s.stdinTerminal {
 		return nil, shell.Usagef("no command: write one after the options, or give a script on standard input; see asub --help")
 	}
-	script, err := io.ReadAll(io.LimitReader(s.stdin, maxScript+1))
+	return readAtMost(s.stdin, "script on standard input")
+}
+
+// readAtMost reads a text of a bearable length.
+func readAtMost(in io.Reader, what string) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(in, maxScript+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read the script on standard input: %w", err)
-	case len(script) > maxScript:
-		return nil, shell.Usagef("the script on standard input is longer than %d MB. Job not submitted.", maxScript>>20)
+		return nil, fmt.Errorf("read the %s: %w", what, err)
+	case len(text) > maxScript:
+		return nil, shell.Usagef("the %s is longer than %d MB. Job not submitted.", what, maxScript>>20)
 	}
-	return script, nil
+	return text, nil
 }
 
 // submitHelp is what asub --help prints.

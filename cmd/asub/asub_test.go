@@ -205,7 +205,7 @@ func TestSubmissionTakesTheProcessAlong(t *testing.T) {
 }
 
 func TestNothingIsSubmittedAfterAnError(t *testing.T) {
-	for _, words := range [][]string{{"-n", "0", "true"}, {"-zz"}, {"-K", "true"}, {}, {"-J", "a[1-"}, {"-J", "a[1-]", "true"}} {
+	for _, words := range [][]string{{"-n", "0", "true"}, {"-zz"}, {}, {"-J", "a[1-"}, {"-J", "a[1-]", "true"}} {
 		q := farm()
 		got := bob(t, q, "", append([]string{"asub"}, words...)...)
 		if got.code != 2 || len(q.submitted) > 0 || got.stdout != "" || !strings.HasPrefix(got.stderr, "asub: ") || !strings.HasSuffix(got.stderr, "Job not submitted.\n") {
@@ -219,10 +219,10 @@ func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 	for _, app := range apps(site{}) {
 		names = append(names, app.Name)
 	}
-	if want := []string{"asub", "ajobs", "ahosts", "akill", "astop", "aresume", "arequeue"}; !slices.Equal(names, want) {
+	if want := []string{"asub", "ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue"}; !slices.Equal(names, want) {
 		t.Errorf("commands %v, want %v", names, want)
 	}
-	for _, name := range names {
+	for _, name := range append(names, "amod") {
 		got := bob(t, farm(), "", name, "--help")
 		if got.code != 0 || !strings.Contains(got.stdout, "EXIT CODES") || !strings.Contains(got.stdout, name) || got.stderr != "" {
 			t.Errorf("%s --help: %+v", name, got)

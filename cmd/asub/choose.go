@@ -28,6 +28,17 @@ func choiceFlags() []cli.Flag {
 	}
 }
 
+// choices is how many of choiceFlags were given.
+func choices(c *cli.Context) int {
+	n := 0
+	for _, f := range choiceFlags() {
+		if c.IsSet(f.Names()[0]) {
+			n++
+		}
+	}
+	return n
+}
+
 // choiceOf reads choiceFlags (and -m, where a command has it). Where no -u is
 // given, own is the user whose jobs are meant.
 func choiceOf(c *cli.Context, own string) (choice, error) {

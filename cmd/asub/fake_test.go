@@ -148,10 +148,14 @@ func bob(t *testing.T, q *fakeQueue, stdin string, words ...string) answer {
 		user: func() string { return "bob" }, host: func() string { return "login1" },
 		now: func() time.Time { return now }, dir: func() (string, error) { return "/work", nil }, umask: func() uint32 { return 0o27 },
 		open: func(context.Context, bool) (backends.Backend, error) { return q, nil },
-		submit: func(ctx context.Context, b backends.Backend, spec backends.Spec, _ io.Writer) (submission, error) {
-			r := b.Submit(ctx, []backends.Spec{spec})[0]
-			return submission{r.ID, "normal", spec.Queue == ""}, r.Err
+		submit: func(ctx context.Context, b backends.Backend, specs []backends.Spec, _ io.Writer) []submission {
+			var all []submission
+			for i, r := range b.Submit(ctx, specs) {
+				all = append(all, submission{r.ID, "normal", specs[i].Queue == "", r.Err})
+			}
+			return all
 		},
+		filter: func(_ context.Context, c backends.Change, _ io.Writer) (backends.Change, error) { return c, nil },
 	}
 	code := run(words, s)
 	return answer{code, stdout.String(), stderr.String()}

@@ -59,6 +59,69 @@ func jsonOf(j *backends.Job) jobJSON {
 	return out
 }
 
+// detailJSON is a job as -l --json prints it.
+type detailJSON struct {
+	jobJSON
+	Command     []string               `json:"command"`
+	Script      string                 `json:"script,omitempty"`
+	Description string                 `json:"description"` // the filter's tag included
+	Dir         string                 `json:"dir"`
+	Stdin       string                 `json:"stdin,omitempty"`
+	Stdout      string                 `json:"stdout,omitempty"`
+	Stderr      string                 `json:"stderr,omitempty"`
+	After       string                 `json:"after,omitempty"`
+	Asked       []string               `json:"asked_hosts,omitempty"`
+	Pinned      []string               `json:"pinned_hosts,omitempty"`
+	Begin       *time.Time             `json:"begin,omitempty"`
+	HeldUntil   *time.Time             `json:"held_until,omitempty"`
+	RunLimit    float64                `json:"run_limit_seconds,omitempty"`
+	Runs        []runJSON              `json:"runs"`
+	History     []backends.HistoryLine `json:"history"`
+}
+
+// runJSON is one run of a job.
+type runJSON struct {
+	Run      int        `json:"run"`
+	Host     string     `json:"host"`
+	Started  time.Time  `json:"started"`
+	Finished *time.Time `json:"finished,omitempty"`
+	ExitCode *int       `json:"exit_code,omitempty"`
+	CPU      float64    `json:"cpu_seconds"`
+	Memory   int64      `json:"max_memory_bytes"` // of the largest process
+	Why      string     `json:"why,omitempty"`
+}
+
+func detailsJSON(jobs []backends.Job, records []*backends.Record) []detailJSON {
+	all := make([]detailJSON, len(jobs))
+	for i := range jobs {
+		j, r := &jobs[i], records[i]
+		if r == nil {
+			r = &backends.Record{}
+		}
+		d := detailJSON{
+			jobJSON: jsonOf(j), Command: r.Spec.Command, Script: string(r.Spec.Script), Description: r.Spec.Description,
+			Dir: r.Spec.Dir, Stdin: r.Spec.Stdin, Stdout: r.Spec.Stdout, Stderr: r.Spec.Stderr, After: r.Spec.After,
+			Asked: j.Asked, Pinned: j.Pinned, Begin: given(j.BeginTime), HeldUntil: given(j.HeldUntil),
+			RunLimit: j.RunLimit.Seconds(), Runs: []runJSON{}, History: r.History,
+		}
+		for _, run := range r.Runs {
+			one := runJSON{
+				Run: run.Run, Host: run.Host, Started: run.Started.UTC(), Finished: given(run.Ended),
+				CPU: (run.User + run.System).Seconds(), Memory: run.MaxRSS, Why: run.Why,
+			}
+			if !run.Ended.IsZero() {
+				one.ExitCode = &run.ExitCode
+			}
+			d.Runs = append(d.Runs, one)
+		}
+		if d.History == nil {
+			d.History = []backends.HistoryLine{}
+		}
+		all[i] = d
+	}
+	return all
+}
+
 func given(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -8,30 +8,22 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
 
-// submitThroughFilter hands one job in, by way of the submit filter, and says in
-// which queue it landed.
-func submitThroughFilter(ctx context.Context, queue backends.Backend, spec backends.Spec, stderr io.Writer) (submission, error) {
-	watched := &watchedQueue{Backend: queue}
-	result := submit.Submit(ctx, watched, []backends.Spec{spec}, submit.Options{Stderr: stderr})[0]
-	if result.Err != nil {
-		return submission{}, result.Err
+// submitThroughFilter hands jobs in, by way of the submit filter, and says in
+// which queue each landed.
+func submitThroughFilter(ctx context.Context, queue backends.Backend, specs []backends.Spec, stderr io.Writer) []submission {
+	accepted := make([]submission, len(specs))
+	name := ""
+	for i, result := range submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr}) {
+		accepted[i] = submission{ID: result.ID, Queue: result.Queue, Err: result.Err}
+		if result.Err != nil || result.Queue != "" {
+			continue
+		}
+		if name == "" {
+			name = defaultQueue(ctx, queue, result.ID, specs[i].Array)
+		}
+		accepted[i].Queue, accepted[i].ByDefault = name, true
 	}
-	accepted := submission{ID: result.ID, Queue: watched.spec.Queue}
-	if accepted.Queue == "" {
-		accepted.Queue, accepted.ByDefault = defaultQueue(ctx, queue, result.ID, watched.spec.Array), true
-	}
-	return accepted, nil
-}
-
-// watchedQueue keeps the job as the filter left it.
-type watchedQueue struct {
-	backends.Backend
-	spec backends.Spec
-}
-
-func (w *watchedQueue) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
-	w.spec = specs[0]
-	return w.Backend.Submit(ctx, specs)
+	return accepted
 }
 
 // defaultQueue is the queue that a job landed in which named none. The job is
@@ -45,4 +37,9 @@ func defaultQueue(ctx context.Context, queue backends.Backend, id backends.ID, a
 		return "default"
 	}
 	return jobs[0].Queue
+}
+
+// changeThroughFilter runs the submit filter on a change of a pending job.
+func changeThroughFilter(ctx context.Context, c backends.Change, stderr io.Writer) (backends.Change, error) {
+	return submit.Change(ctx, c, submit.Options{Stderr: stderr})
 }

@@ -22,8 +22,12 @@ func build(t *testing.T) (dir string) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, text)
 	}
+	names := []string{"amod"}
 	for _, app := range apps(site{}) {
-		if err := os.Symlink("asub", filepath.Join(dir, app.Name)); err != nil {
+		names = append(names, app.Name)
+	}
+	for _, name := range names {
+		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}

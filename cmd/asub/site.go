@@ -31,7 +31,8 @@ type site struct {
 	env           []string
 	umask         func() uint32
 	open          func(ctx context.Context, start bool) (backends.Backend, error)
-	submit        func(context.Context, backends.Backend, backends.Spec, io.Writer) (submission, error)
+	submit        func(context.Context, backends.Backend, []backends.Spec, io.Writer) []submission
+	filter        func(context.Context, backends.Change, io.Writer) (backends.Change, error)
 }
 
 func thisProcess() site {
@@ -39,7 +40,7 @@ func thisProcess() site {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		stdinTerminal: term.IsTerminal(int(os.Stdin.Fd())),
 		user:          userName, host: hostName, now: time.Now, dir: os.Getwd, env: os.Environ(), umask: umask,
-		open: openBackend, submit: submitThroughFilter,
+		open: openBackend, submit: submitThroughFilter, filter: changeThroughFilter,
 	}
 }
 
@@ -56,6 +57,14 @@ func run(args []string, s site) int {
 			return shell.Main(app, args)
 		}
 	}
+	if name == "amod" {
+		return shell.Run(name, s.stdout, s.stderr, func(ctx context.Context, out io.Writer) error {
+			if own, err := shell.Own(modifyGrammar(), args, out); own {
+				return err
+			}
+			return runModify(ctx, s, args[1:], out)
+		})
+	}
 	return shell.Run("asub", s.stdout, s.stderr, func(ctx context.Context, out io.Writer) error {
 		if own, err := shell.Own(submitGrammar(), args, out); own {
 			return err
@@ -66,7 +75,7 @@ func run(args []string, s site) int {
 
 // apps are the commands beside asub, whose grammar is LSF's own.
 func apps(s site) []*cli.App {
-	return []*cli.App{jobsApp(s), hostsApp(s), killApp(s), stopApp(s), resumeApp(s), requeueApp(s)}
+	return []*cli.App{jobsApp(s), hostsApp(s), queuesApp(s), killApp(s), stopApp(s), resumeApp(s), requeueApp(s)}
 }
 
 func userName() string {

@@ -29,6 +29,9 @@ type filter struct {
 // abortValue is what LSF uses; it names it in LSB_SUB_ABORT_VALUE.
 const abortValue = 97
 
+// ledgerName is where pba keeps its ledger; pba init makes it.
+const ledgerName = "ledger.db"
+
 // errNotInitialised: nobody has ever run Allotment here. Not a word then.
 var errNotInitialised = errors.New("not initialised")
 
@@ -224,8 +227,10 @@ func openOurs(paths home.Paths, name string) (*os.File, error) {
 	file, err := trusted.OpenBy(filepath.Join(paths.State, name), func(owner uint32) bool { return serviceUser(paths.State, owner) })
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Lstat(paths.Config); errors.Is(err, fs.ErrNotExist) {
-			return nil, errNotInitialised
+		for _, path := range []string{paths.Config, filepath.Join(paths.State, ledgerName)} {
+			if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+				return nil, errNotInitialised // a queue may have a config without pba
+			}
 		}
 		return nil, fmt.Errorf("no %s in %s (pba rebalance writes it)", name, paths.State)
 	case err != nil:

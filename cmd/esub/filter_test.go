@@ -41,6 +41,7 @@ func newSite(t *testing.T) *site {
 	dir := t.TempDir()
 	s := &site{dir: dir, parm: filepath.Join(dir, "parm"), modify: filepath.Join(dir, "modify")}
 	s.write(t, "config.yaml", []byte("backend: miniq\n"))
+	s.write(t, "ledger.db", nil)
 	s.write(t, "parm", []byte("LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n"))
 	s.publish(t, esub.DefaultConfig(), time.Now())
 	return s
@@ -368,11 +369,14 @@ func publicDirectory(t *testing.T, s *site) {
 // Where nobody ran pba init, nobody is told anything.
 func TestFilterIsSilentWhereNothingIsInstalled(t *testing.T) {
 	s := newSite(t)
-	for _, name := range []string{esub.SnapshotName, esub.GenerationName, "config.yaml"} {
+	for _, name := range []string{esub.SnapshotName, esub.GenerationName} {
 		remove(t, s.dir, name)
 	}
-	if got := s.submit(t); got != (result{modify: "(none)"}) {
-		t.Errorf("%+v", got)
+	for _, name := range []string{"ledger.db", "config.yaml"} { // a queue with a config and without pba; nothing at all
+		remove(t, s.dir, name)
+		if got := s.submit(t); got != (result{modify: "(none)"}) {
+			t.Errorf("without %s: %+v", name, got)
+		}
 	}
 	s.env = []string{"ALLOTMENT_HOME="} // no HOME either
 	if got := s.submit(t); got.code != 0 || got.modify != "(none)" {

@@ -4,14 +4,19 @@
 package submit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -44,48 +49,103 @@ type Queue interface {
 	Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted
 }
 
+// Result is what became of a job, and the queue that it was handed to ("": the
+// default).
+type Result struct {
+	backends.Submitted
+	Queue string
+}
+
 // Submit runs the filter for each job, in the current directory, and hands those
 // that it accepts to the queue in one batch. The results are in the order of
-// specs, which are not changed. A filter that fails, hangs or is missing never
-// costs a submission: the job goes through unchanged, with a warning.
-func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Options) []backends.Submitted {
-	results := make([]backends.Submitted, len(specs))
+// specs, which are not changed; so are the filters' words, though they run side
+// by side. A filter that fails, hangs or is missing never costs a submission: the
+// job goes through unchanged, with a warning.
+func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Options) []Result {
+	results := make([]Result, len(specs))
 	accepted := make([]backends.Spec, 0, len(specs))
 	places := make([]int, 0, len(specs))
-	f := newFilter(opts)
-	for i := range specs {
-		spec, err := f.apply(ctx, specs[i])
-		if err != nil {
-			results[i].Err = err
+	for i, spec := range newFilter(opts).applyAll(ctx, specs) {
+		if spec.err != nil {
+			results[i].Err = spec.err
 			continue
 		}
-		accepted = append(accepted, spec)
+		results[i].Queue = spec.Queue
+		accepted = append(accepted, spec.Spec)
 		places = append(places, i)
 	}
-	f.words.Flush()
 	if len(accepted) == 0 {
 		return results
 	}
 	for k, result := range queue.Submit(ctx, accepted) {
-		results[places[k]] = result
+		results[places[k]].Submitted = result
 	}
 	return results
 }
 
+// filtered is a job as the filter wants it, or why it is not to be submitted.
+type filtered struct {
+	backends.Spec
+	err error
+}
+
+// applyAll runs the filter on each job, as many at a time as there are processors.
+func (f *filter) applyAll(ctx context.Context, specs []backends.Spec) []filtered {
+	out := make([]filtered, len(specs))
+	words := make([]bytes.Buffer, len(specs))
+	told := make(chan int, len(specs))
+	var workers sync.WaitGroup
+	var next atomic.Int64
+	for range min(runtime.GOMAXPROCS(0), len(specs)) {
+		workers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(specs); i = int(next.Add(1)) - 1 {
+				one := *f
+				one.words = &printableLines{to: &words[i]}
+				out[i].Spec, out[i].err = one.apply(ctx, specs[i])
+				one.words.Flush()
+				told <- i
+			}
+		})
+	}
+	done := make([]bool, len(specs))
+	for at := 0; at < len(specs); {
+		done[<-told] = true
+		for ; at < len(specs) && done[at]; at++ {
+			_, _ = f.words.to.Write(words[at].Bytes()) // that nobody can read it stops no submission
+		}
+	}
+	workers.Wait()
+	return out
+}
+
+// Change runs the filter on a change of a pending job, as bmod does: it sees
+// what is to be different, and nothing else of the job. It gives the change as
+// the filter wants it, or ErrRejected.
+func Change(ctx context.Context, c backends.Change, opts Options) (backends.Change, error) {
+	opts.Env = append(slices.Clip(environment(opts)), "LSB_SUB_MODIFY=Y")
+	f := newFilter(opts)
+	f.command = "bmod"
+	before := changed(c)
+	after, err := f.apply(ctx, before)
+	f.words.Flush()
+	if err != nil {
+		return backends.Change{}, err
+	}
+	return difference(c, before, after), nil
+}
+
 type filter struct {
 	program string
+	command string // LSF_INVOKE_CMD
 	env     []string
 	timeout time.Duration
 	words   *printableLines
 }
 
 func newFilter(opts Options) *filter {
-	f := &filter{program: opts.Filter, env: opts.Env, timeout: opts.Timeout, words: &printableLines{to: opts.Stderr}}
+	f := &filter{program: opts.Filter, command: "bsub", env: environment(opts), timeout: opts.Timeout, words: &printableLines{to: opts.Stderr}}
 	if f.words.to == nil {
 		f.words.to = os.Stderr
-	}
-	if f.env == nil {
-		f.env = os.Environ()
 	}
 	if f.timeout == 0 {
 		f.timeout = filterTime
@@ -94,6 +154,13 @@ func newFilter(opts Options) *filter {
 		f.program = find(f.env)
 	}
 	return f
+}
+
+func environment(opts Options) []string {
+	if opts.Env == nil {
+		return os.Environ()
+	}
+	return opts.Env
 }
 
 // find is the filter program: the user's, the one installed with this program,
@@ -130,7 +197,7 @@ func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, 
 	}
 	filterEnv := append(append([]string(nil), f.env...),
 		"LSB_SUB_PARM_FILE="+parm, "LSB_SUB_MODIFY_FILE="+modify, "LSB_SUB_MODIFY_ENVFILE="+env,
-		"LSB_SUB_ABORT_VALUE="+strconv.Itoa(abortValue), "LSF_INVOKE_CMD=bsub")
+		"LSB_SUB_ABORT_VALUE="+strconv.Itoa(abortValue), "LSF_INVOKE_CMD="+f.command)
 	_, err = command.Run(ctx, command.Command{Argv: []string{f.program}, Env: filterEnv, Timeout: f.timeout, Stdout: io.Discard, Stderr: f.words})
 	f.words.Flush()
 	switch outcome, why := judge(ctx, err); outcome {

@@ -1,0 +1,137 @@
+package bsub
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// ChangeLine is a bmod command line taken apart.
+type ChangeLine struct {
+	Line
+	Jobs []string // as typed
+}
+
+// changeable are the options by which a pending job is changed. bmod writes -bn
+// and the like for taking one back.
+func changeable() []string {
+	return []string{"-b", "-J", "-Jd", "-M", "-m", "-n", "-P", "-q", "-R", "-sp", "-W", "-w"}
+}
+
+// revocable are those that can be taken back.
+func revocable() []string { return []string{"-b", "-Jd", "-M", "-m", "-q", "-R", "-sp", "-W", "-w"} }
+
+// ScanChange reads the words that follow amod's own name: options and jobs, in
+// any order.
+func ScanChange(args []string) (ChangeLine, error) {
+	var all ChangeLine
+	for {
+		one, err := scan(args, revocable())
+		if err != nil {
+			return ChangeLine{}, err
+		}
+		all.Help, all.Version = all.Help || one.Help, all.Version || one.Version
+		all.uses, all.notes = append(all.uses, one.uses...), append(all.notes, one.notes...)
+		if len(one.Command) == 0 {
+			break
+		}
+		all.Jobs = append(all.Jobs, one.Command[0])
+		args = one.Command[1:]
+	}
+	for _, u := range all.uses {
+		if !slices.Contains(changeable(), u.opt.Name) {
+			return ChangeLine{}, fmt.Errorf("option %s can't be changed; those that can are %s", u.opt.Name, strings.Join(changeable(), " "))
+		}
+	}
+	return all, nil
+}
+
+// Nothing tells whether no option is given.
+func (l ChangeLine) Nothing() bool { return len(l.uses) == 0 }
+
+// Change is what the line asks of a job as it is now. The Description is the
+// user's own text alone.
+func (l ChangeLine) Change(c Context, now *backends.Job) (backends.Change, []string, error) {
+	b := builder{Context: c, slots: now.Slots}
+	last := map[string]use{}
+	for _, note := range l.notes {
+		b.warn("%s", note)
+	}
+	for _, u := range l.uses {
+		last[u.opt.Name] = u
+	}
+	for _, u := range l.uses {
+		if u.revoked || !u.opt.many && last[u.opt.Name] != u {
+			continue
+		}
+		if strings.ContainsRune(u.value, 0) {
+			return backends.Change{}, nil, fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
+		}
+		if err := u.opt.set(&b, u.value); err != nil {
+			return backends.Change{}, nil, fmt.Errorf("option %s: %w", u.opt.Name, err)
+		}
+	}
+	if b.spec.Array != nil {
+		return backends.Change{}, nil, errors.New("option -J: the indices of an array can't be changed; give a name alone")
+	}
+	if last["-J"].opt != nil && b.spec.Name == "" {
+		return backends.Change{}, nil, errors.New("option -J: empty name")
+	}
+	if err := b.finish(); err != nil {
+		return backends.Change{}, nil, err
+	}
+	change := b.change(last)
+	if change.Slots != nil && change.OneHost == nil && now.Slots == 1 {
+		change.OneHost = new(bool) // it was on one host for want of more slots
+	}
+	return change, b.warnings, nil
+}
+
+// change takes from what the options made of a job those things that they are about.
+func (b *builder) change(given map[string]use) backends.Change {
+	var c backends.Change
+	s := &b.spec
+	is := func(name string) bool { return given[name].opt != nil }
+	put(&c.BeginTime, is("-b"), s.BeginTime)
+	put(&c.Name, is("-J"), s.Name)
+	put(&c.Description, is("-Jd"), s.Description)
+	put(&c.Memory, is("-M") || b.usage.memory > 0 || given["-R"].revoked, s.Memory)
+	put(&c.Hosts, is("-m"), s.Hosts)
+	put(&c.Slots, is("-n"), s.Slots)
+	put(&c.Project, is("-P"), s.Project)
+	put(&c.Queue, is("-q"), s.Queue)
+	put(&c.OneHost, is("-R"), s.OneHost)
+	put(&c.RunLimit, is("-W"), s.RunLimit)
+	put(&c.After, is("-w"), s.After)
+	if s.Priority == 0 {
+		s.Priority = backends.At(backends.LevelNormal, backends.DefaultValue)
+	}
+	put(&c.Priority, is("-sp"), s.Priority)
+	return c
+}
+
+func put[T any](field **T, given bool, value T) {
+	if given {
+		*field = &value
+	}
+}
+
+// ChangeOption is an option of amod's.
+type ChangeOption struct {
+	Option
+	Revocable bool // bmod -bn
+}
+
+// ChangeOptions lists the options by which a pending job is changed.
+func ChangeOptions() []ChangeOption {
+	var all []ChangeOption
+	for _, o := range Options() {
+		if slices.Contains(changeable(), o.Name) {
+			all = append(all, ChangeOption{o, slices.Contains(revocable(), o.Name)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+)
+
+var errUnableToModify = fmt.Errorf("change a pending job: %w: end it with akill and submit it anew", backends.ErrUnable)
+
+// runModify is amod. Its grammar is asub's.
+func runModify(ctx context.Context, s site, args []string, out io.Writer) error {
+	line, err := bsub.ScanChange(args)
+	switch {
+	case err != nil:
+		return shell.Usagef("%w", err)
+	case line.Help:
+		_, err := io.WriteString(out, modifyHelp())
+		return err
+	case line.Version:
+		_, err := fmt.Fprintln(out, "amod", shell.VersionText())
+		return err
+	case line.Nothing():
+		return shell.Usagef("nothing to change: give options of asub's and job IDs; see amod --help")
+	}
+	jobs, err := jobArgs(line.Jobs)
+	if err != nil {
+		return err
+	}
+	if len(jobs) == 0 || jobs[0].All {
+		return shell.Usagef("no job named: give the IDs of pending jobs")
+	}
+	queue, err := s.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = queue.Close() }()
+	if queue.Abilities().Modify == nil {
+		return errUnableToModify
+	}
+	m := modification{site: s, line: line, queue: queue, warned: map[string]bool{}}
+	return m.run(ctx, actOptions{args: jobs}, out)
+}
+
+// modification is one run of amod.
+type modification struct {
+	site
+	line   bsub.ChangeLine
+	queue  backends.Backend
+	warned map[string]bool
+}
+
+// run changes what the command line names, one after the other.
+func (m *modification) run(ctx context.Context, o actOptions, out io.Writer) error {
+	targets, err := o.find(ctx, m.queue, m.site)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, t := range targets {
+		err := errNoJob
+		if len(t.jobs) > 0 {
+			err = m.change(ctx, t)
+		}
+		var exit *shell.ExitError
+		switch {
+		case errors.As(err, &exit), errors.Is(err, backends.ErrUnreachable), errors.Is(err, submit.ErrRejected):
+			return err
+		case err != nil:
+			fmt.Fprintf(m.stderr, "Job <%s>: %s\n", t.label, deed{verb: bsub.Requeue}.why(err))
+			failed = &shell.ExitError{Code: shell.ExitFailure}
+		default:
+			fmt.Fprintf(out, "Parameters of job <%s> are being changed\n", t.label)
+		}
+	}
+	return failed
+}
+
+// change changes one job, or an array as a whole.
+func (m *modification) change(ctx context.Context, t *target) error {
+	now := &t.jobs[0]
+	for i := range t.jobs { // of an array one that can still be changed
+		if s := t.jobs[i].State; s == backends.Pending || s == backends.Held {
+			now = &t.jobs[i]
+			break
+		}
+	}
+	switch {
+	case now.State.Ended():
+		return errFinished
+	case now.State == backends.Running || now.State == backends.Suspended:
+		return errHasStarted
+	}
+	dir, err := m.dir()
+	if err != nil {
+		return fmt.Errorf("find the working directory: %w", err)
+	}
+	c, warnings, err := m.line.Change(bsub.Context{Now: m.now(), Dir: dir, Env: m.env, Umask: m.umask()}, now)
+	if err != nil {
+		return shell.Usagef("%w", err)
+	}
+	for _, warning := range warnings {
+		if !m.warned[warning] {
+			m.warned[warning] = true
+			fmt.Fprintf(m.stderr, "amod: warning: %s\n", warning)
+		}
+	}
+	if c, err = m.filter(ctx, c, m.stderr); err != nil {
+		return err
+	}
+	if err := retag(ctx, m.queue, now, &c); err != nil {
+		return err
+	}
+	id, err := backends.ParseID(t.label)
+	if err != nil {
+		return err
+	}
+	return m.queue.Abilities().Modify(ctx, []backends.ID{id}, c).First()
+}
+
+// retag keeps the submit filter's tag before a job's description, and true.
+func retag(ctx context.Context, queue backends.Backend, now *backends.Job, c *backends.Change) error {
+	if c.Description == nil && c.Project == nil && c.Memory == nil {
+		return nil
+	}
+	tag, _, err := backends.ParseTag(now.Tag)
+	if err != nil {
+		tag = backends.Tag{}
+	}
+	text := ""
+	if c.Description != nil {
+		text = *c.Description
+	} else if read := queue.Abilities().Record; read != nil {
+		record, err := read(ctx, now.ID)
+		if err != nil {
+			return err
+		}
+		if _, text, err = backends.ParseTag(record.Spec.Description); err != nil {
+			text = record.Spec.Description
+		}
+	}
+	if c.Project != nil {
+		_, tag.Step = backends.SplitProject(*c.Project)
+	}
+	if c.Memory != nil {
+		tag.Memory = *c.Memory
+	}
+	if now.Tag != "" {
+		text = strings.TrimSuffix(tag.String()+" "+text, " ")
+	}
+	c.Description = &text
+	return nil
+}
+
+// modifyGrammar is what can be typed at amod.
+func modifyGrammar() *grammar.Command {
+	c := &grammar.Command{
+		Name: "amod", Brief: modifyBrief, Description: modifyDescription,
+		Synopsis: []string{"amod [options] JOB..."}, Arguments: []grammar.Argument{{Name: "JOB", Many: true}},
+		Examples: []grammar.Example{
+			{Line: "amod -n 2 -W 1:00 12", Does: "two slots and an hour are enough for job 12"},
+			{Line: "amod -bn 12", Does: "job 12 need not wait for its begin time any more"},
+		},
+	}
+	for _, o := range bsub.ChangeOptions() {
+		c.Options = append(c.Options, grammar.Option{Names: []string{o.Name}, Value: o.Arg, Usage: o.Note})
+		if o.Revocable {
+			c.Options = append(c.Options, grammar.Option{Names: []string{o.Name + "n"}, Usage: "takes " + o.Name + " back"})
+		}
+	}
+	c.Options = append(c.Options, grammar.Option{Names: []string{"-V", "--version"}, Usage: "print version and commit"})
+	return c
+}
+
+// modifyHelp is what amod --help prints.
+func modifyHelp() string {
+	var b strings.Builder
+	b.WriteString(`NAME:
+   amod - ` + modifyBrief + `
+
+USAGE:
+   amod [options] JOB...
+
+DESCRIPTION:
+` + indented(modifyDescription) + `
+OPTIONS:
+`)
+	for _, o := range bsub.ChangeOptions() {
+		name := o.Name + " " + o.Arg
+		if o.Revocable {
+			name += ", " + o.Name + "n"
+		}
+		fmt.Fprintf(&b, "   %-40s %s\n", name, o.Note)
+	}
+	fmt.Fprintf(&b, "   %-40s %s\n", "-h, --help", "print this")
+	fmt.Fprintf(&b, "   %-40s %s\n", "-V, --version", "print version and commit")
+	return b.String() + "\n" + shell.ExitCodes
+}
+
+const (
+	modifyBrief       = "change pending jobs"
+	modifyDescription = `The options are asub's; what is not named stays as it is. -bn, -Wn and the like take
+an option back. A whole array is changed by its number, one element as 12[3]. Jobs
+that have started can't be changed. The submit filter runs as it does for a new job.`
+)

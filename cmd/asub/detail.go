@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// tellAll is ajobs -l: all that is known of each job.
+func tellAll(ctx context.Context, s site, o jobsOptions, queue backends.Backend, jobs []backends.Job, out io.Writer) error {
+	records := make([]*backends.Record, len(jobs))
+	read := queue.Abilities().Record
+	for i := range jobs {
+		if read == nil {
+			break
+		}
+		var err error
+		if records[i], err = read(ctx, jobs[i].ID); err != nil {
+			fmt.Fprintf(s.stderr, "ajobs: the record of job <%s> can't be read: %s\n", jobs[i].ID, shell.OneLine(err.Error()))
+		}
+	}
+	if o.json {
+		return shell.PrintJSON(out, detailsJSON(jobs, records))
+	}
+	detail := bsub.Detail{FromHost: s.host(), Zone: s.now().Location()}
+	for i := range jobs {
+		if i > 0 {
+			if _, err := io.WriteString(out, bsub.Separator); err != nil {
+				return err
+			}
+		}
+		if err := detail.Write(out, &jobs[i], records[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// Exit codes of a command that waits for a job, beside the job's own.
+const (
+	exitNeverStarted = 126 // LSF's: the job was killed while it was pending
+	exitInterrupted  = 130 // 128 + SIGINT, as a shell has it
+)
+
+// Pauses of those who wait.
+const (
+	pollPause  = 2 * time.Second        // between two looks at a queue that does not tell of changes
+	lookPause  = 100 * time.Millisecond // at least, between two looks at one that does
+	tryPause   = time.Second            // before a queue that can't be reached is asked again
+	tryLongest = 10 * time.Minute
+)
+
+// waitFor waits until all of these jobs have ended, telling on stderr when the
+// first one starts, and gives their exit code: that of the first one that failed.
+func (s site) waitFor(ctx context.Context, ids []backends.ID) error {
+	queue, err := s.open(ctx, false) // whoever stops a queue's daemon doesn't want it to be back at once
+	if err != nil {
+		return err
+	}
+	defer func() { _ = queue.Close() }()
+	fmt.Fprintln(s.stderr, "<<Waiting for dispatch ...>>")
+	host, err := s.started(ctx, queue, ids)
+	if err == nil && host != "" {
+		fmt.Fprintf(s.stderr, "<<Starting on %s>>\n", shell.Printable(host))
+	}
+	var jobs []backends.Job
+	if err == nil {
+		jobs, err = s.ended(ctx, queue, ids)
+	}
+	if ctx.Err() != nil {
+		return &shell.ExitError{Code: exitInterrupted, Err: fmt.Errorf("no longer waiting: job %v goes on, akill %v ends it", ids[0], ids[0])}
+	}
+	if err != nil {
+		return err
+	}
+	return outcome(ids, jobs)
+}
+
+// started waits until one of the jobs has begun, and says where; "": they have
+// ended before.
+func (s site) started(ctx context.Context, queue backends.Backend, ids []backends.ID) (host string, err error) {
+	err = s.look(ctx, queue, func() (bool, error) {
+		jobs, err := queue.Jobs(ctx, ids)
+		if err != nil {
+			return false, err
+		}
+		for i := range jobs {
+			if len(jobs[i].Hosts) > 0 {
+				host = jobs[i].Hosts[0].Host
+				return true, nil
+			}
+		}
+		return allEnded(jobs), nil
+	})
+	return host, err
+}
+
+// ended waits until all jobs have ended and gives them.
+func (s site) ended(ctx context.Context, queue backends.Backend, ids []backends.ID) (jobs []backends.Job, err error) {
+	wait := queue.Abilities().Wait
+	err = s.look(ctx, queue, func() (bool, error) {
+		var err error
+		if wait != nil {
+			jobs, err = wait(ctx, ids)
+		} else {
+			jobs, err = queue.Jobs(ctx, ids)
+		}
+		return err == nil && allEnded(jobs), err
+	})
+	return jobs, err
+}
+
+func allEnded(jobs []backends.Job) bool {
+	return !slices.ContainsFunc(jobs, func(j backends.Job) bool { return !j.State.Ended() })
+}
+
+// look asks now, and again whenever the queue may have changed, until the answer
+// is yes. A queue that can't be reached may be back in a while.
+func (s site) look(ctx context.Context, queue backends.Backend, done func() (bool, error)) error {
+	next := changes(queue)
+	var lost time.Time
+	for {
+		over, err := done()
+		if over {
+			return nil
+		}
+		pause := lookPause
+		if err == nil {
+			lost = time.Time{}
+			err = next(ctx)
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil, !errors.Is(err, backends.ErrUnreachable):
+			return err
+		case lost.IsZero():
+			lost, pause = s.now(), tryPause
+			fmt.Fprintln(s.stderr, "asub: the queue can't be reached; still waiting")
+		case s.now().Sub(lost) > tryLongest:
+			return err
+		default:
+			pause = tryPause
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// changes gives a function that returns when the queue has changed since its
+// last call, or may have.
+func changes(queue backends.Backend) func(context.Context) error {
+	changed := queue.Abilities().Changed
+	if changed == nil {
+		return func(ctx context.Context) error { return sleep(ctx, pollPause-lookPause) }
+	}
+	var seen uint64
+	return func(ctx context.Context) (err error) {
+		now, err := changed(ctx, seen)
+		if err == nil {
+			seen = now
+		} else {
+			seen = 0 // a daemon that comes back counts anew
+		}
+		return err
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// outcome is the exit code of jobs that have ended.
+func outcome(ids []backends.ID, jobs []backends.Job) error {
+	found := byID(jobs)
+	for _, id := range ids {
+		if len(found[id]) == 0 {
+			return fmt.Errorf("job %v is not known to the queue any more: nobody knows its exit code", id)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b backends.Job) int { return a.ID.Compare(b.ID) })
+	for i := range jobs {
+		if code := exitCode(&jobs[i]); code != 0 {
+			return &shell.ExitError{Code: code}
+		}
+	}
+	return nil
+}
+
+func exitCode(j *backends.Job) int {
+	const most = 255
+	switch {
+	case j.State == backends.Done:
+		return shell.ExitOK
+	case j.Started.IsZero():
+		return exitNeverStarted
+	case j.ExitCode < 1 || j.ExitCode > most:
+		return shell.ExitFailure
+	}
+	return j.ExitCode
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// What a terminal understands (ECMA-48 and xterm).
+const (
+	screenOpen  = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the other screen, no cursor, lines are cut at its edge
+	screenClose = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+	screenHome  = "\x1b[H"
+	lineEnd     = "\x1b[K\r\n" // and nothing is left of an older line
+	screenEnd   = "\x1b[K\x1b[J"
+)
+
+// picture is what a watched list shows.
+type picture struct {
+	jobs []backends.Job
+	at   time.Time
+	err  error // why it is not newer
+}
+
+// watchJobs is ajobs --watch: the list, drawn anew in its place whenever the
+// queue has changed or the terminal its size, until it is interrupted.
+func watchJobs(ctx context.Context, s site, o jobsOptions) error {
+	screen, ok := s.stdout.(*os.File)
+	if !ok || !term.IsTerminal(int(screen.Fd())) {
+		return shell.Usagef("--watch needs a terminal; leave it out to get the list once")
+	}
+	queue, err := s.open(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = queue.Close() }()
+	first, err := o.picture(ctx, queue, s)
+	if err != nil {
+		return err // a queue that is not there at all is no sight
+	}
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	defer signal.Stop(resized)
+	ctx, cancel := context.WithCancel(ctx)
+	pictures := make(chan picture)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		o.follow(ctx, queue, s, pictures)
+	}()
+	defer func() { cancel(); <-ended }()
+
+	if _, err := io.WriteString(screen, screenOpen); err != nil {
+		return fmt.Errorf("write to the terminal: %w", err)
+	}
+	defer func() { _, _ = io.WriteString(screen, screenClose) }()
+	for now := first; ; {
+		if _, err := screen.Write(o.draw(now, s, screen)); err != nil {
+			return fmt.Errorf("write to the terminal: %w", err)
+		}
+		select {
+		case next := <-pictures:
+			if next.err != nil {
+				next.jobs, next.at = now.jobs, now.at
+			}
+			now = next
+		case <-resized:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (o jobsOptions) picture(ctx context.Context, queue backends.Backend, s site) (picture, error) {
+	jobs, _, err := o.find(ctx, queue, s.now())
+	if len(o.args) == 0 {
+		inOrder(jobs)
+	}
+	return picture{jobs: jobs, at: s.now(), err: err}, err
+}
+
+// follow takes a picture after each change.
+func (o jobsOptions) follow(ctx context.Context, queue backends.Backend, s site, to chan<- picture) {
+	next := changes(queue)
+	for ctx.Err() == nil {
+		pause := lookPause
+		p := picture{err: next(ctx)}
+		if p.err == nil {
+			p, _ = o.picture(ctx, queue, s)
+		}
+		if p.err != nil {
+			pause = tryPause
+		}
+		select {
+		case to <- p:
+		case <-ctx.Done():
+			return
+		}
+		_ = sleep(ctx, pause)
+	}
+}
+
+// draw is a picture as it is written to a terminal of its present size.
+func (o jobsOptions) draw(p picture, s site, screen *os.File) []byte {
+	const someHeight = 24
+	_, height, err := term.GetSize(int(screen.Fd()))
+	if err != nil || height < 1 {
+		height = someHeight
+	}
+	lines := append([]string{headline(p)}, o.lines(p, s)...)
+	if len(lines) > height {
+		left := len(lines) - height + 1
+		lines = append(lines[:height-1:height-1], fmt.Sprintf("… and %d more lines", left))
+	}
+	return []byte(screenHome + strings.Join(lines, lineEnd) + screenEnd)
+}
+
+func headline(p picture) string {
+	count := map[string]int{}
+	for i := range p.jobs {
+		count[bsub.Stat(&p.jobs[i])]++
+	}
+	var parts []string
+	for _, stat := range []string{"RUN", "SSUSP", "USUSP", "PEND", "PSUSP", "DONE", "EXIT"} {
+		if count[stat] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[stat], stat))
+		}
+	}
+	if len(parts) == 0 {
+		parts = []string{"no jobs"}
+	}
+	text := p.at.Format("15:04:05") + "  " + strings.Join(parts, ", ") + "  (Ctrl-C ends)"
+	if p.err != nil {
+		text += "  not up to date: " + shell.OneLine(p.err.Error())
+	}
+	return text
+}
+
+func (o jobsOptions) lines(p picture, s site) []string {
+	if len(p.jobs) == 0 {
+		return nil
+	}
+	var b bytes.Buffer
+	_ = o.table(s).Write(&b, p.jobs) // a buffer takes everything
+	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+}

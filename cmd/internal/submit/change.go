@@ -1,0 +1,58 @@
+package submit
+
+import (
+	"slices"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// changed is a job of which nothing is said but what a change is about.
+func changed(c backends.Change) backends.Spec {
+	var s backends.Spec
+	take(&s.Name, c.Name)
+	take(&s.Project, c.Project)
+	take(&s.Queue, c.Queue)
+	take(&s.Description, c.Description)
+	take(&s.Priority, c.Priority)
+	take(&s.Slots, c.Slots)
+	take(&s.Memory, c.Memory)
+	take(&s.OneHost, c.OneHost)
+	take(&s.Hosts, c.Hosts)
+	take(&s.RunLimit, c.RunLimit)
+	take(&s.BeginTime, c.BeginTime)
+	take(&s.After, c.After)
+	return s
+}
+
+func take[T any](field, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// difference is a change with what the filter made different.
+func difference(c backends.Change, before, after backends.Spec) backends.Change {
+	differ(&c.Name, before.Name, after.Name)
+	differ(&c.Project, before.Project, after.Project)
+	differ(&c.Queue, before.Queue, after.Queue)
+	differ(&c.Description, before.Description, after.Description)
+	differ(&c.Priority, before.Priority, after.Priority)
+	differ(&c.Slots, before.Slots, after.Slots)
+	differ(&c.Memory, before.Memory, after.Memory)
+	differ(&c.OneHost, before.OneHost, after.OneHost)
+	differ(&c.RunLimit, before.RunLimit, after.RunLimit)
+	differ(&c.After, before.After, after.After)
+	if !slices.Equal(before.Hosts, after.Hosts) {
+		c.Hosts = &after.Hosts
+	}
+	if !before.BeginTime.Equal(after.BeginTime) {
+		c.BeginTime = &after.BeginTime
+	}
+	return c
+}
+
+func differ[T comparable](field **T, before, after T) {
+	if before != after {
+		*field = &after
+	}
+}
