@@ -31,34 +31,29 @@ func (f *LogFormat) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q is no format (known: %s, %s)", text, LogText, LogJSON)
 }
 
-// LogLevel is the least level that is written; the zero LogLevel leaves it to the
-// program.
-type LogLevel struct{ level *slog.Level }
+// LogLevel is the least level that is written: debug, info, warn, error; "" leaves
+// it to the program.
+type LogLevel string
 
-// UnmarshalText accepts debug, info, warn, error, and nothing.
+// UnmarshalText accepts the names of the levels, and nothing.
 func (l *LogLevel) UnmarshalText(text []byte) error {
-	l.level = nil
-	if len(text) == 0 {
-		return nil
+	if _, ok := levels()[LogLevel(text)]; !ok && len(text) > 0 {
+		return fmt.Errorf("%q is no level (known: debug, info, warn, error)", text)
 	}
-	for _, known := range []struct {
-		name  string
-		level slog.Level
-	}{{"debug", slog.LevelDebug}, {"info", slog.LevelInfo}, {"warn", slog.LevelWarn}, {"error", slog.LevelError}} {
-		if known.name == string(text) {
-			l.level = &known.level
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is no level (known: debug, info, warn, error)", text)
+	*l = LogLevel(text)
+	return nil
+}
+
+func levels() map[LogLevel]slog.Level {
+	return map[LogLevel]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
 }
 
 // Logger writes a log as the section says; other is the level where it says none.
 // Users' texts in it are quoted: no line of theirs is one of the log's.
 func (l Log) Logger(w io.Writer, other slog.Level) *slog.Logger {
-	level := other
-	if l.Level.level != nil {
-		level = *l.Level.level
+	level, ok := levels()[l.Level]
+	if !ok {
+		level = other
 	}
 	options := &slog.HandlerOptions{Level: level}
 	if l.Format == LogJSON {
