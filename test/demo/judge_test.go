@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/internal/diary"
+)
+
+// asPlanned is a demo as it should go, in milliseconds: what each job writes when
+// the slots are taken at a time.
+func asPlanned(taken int) map[string]string {
+	all := map[string]string{}
+	run := func(from, to, host, requeues int) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "start %d 7 n%d %d\n", from, host, requeues)
+		for at := from + 100; at < to; at += 100 {
+			fmt.Fprintf(&b, "at %d\n", at)
+		}
+		return b.String()
+	}
+	whole := func(from, to, host, requeues int) string {
+		return run(from, to, host, requeues) + fmt.Sprintf("end %d\n", to)
+	}
+	for i := range jobsOfB {
+		name, host := fmt.Sprintf("b%d", i+1), i%16/4+1
+		switch {
+		case i < 10:
+			all[name] = whole(0, 25_000, host, 0)
+		case i < 15:
+			all[name] = run(0, taken, host, 0) + whole(taken+8_200, taken+33_200, host, 1)
+		case i == 15:
+			stopped := run(0, taken, host, 0)
+			_, resumed, _ := strings.Cut(whole(taken+8_200, 25_000, host, 0), "\n")
+			all[name] = stopped + resumed
+		default:
+			all[name] = whole(25_100, 50_100, (i-16)/4+1, 0)
+		}
+	}
+	for i := range jobsOfA {
+		all[fmt.Sprintf("a%d", i+1)] = whole(taken+100, taken+8_100, (i+10)/4+1, 0)
+	}
+	return all
+}
+
+// actors reads diaries. Those of A were submitted when 2 s had passed.
+func actors(t *testing.T, all map[string]string) (a, b []*actor) {
+	t.Helper()
+	dir := t.TempDir()
+	one := func(name string) *actor {
+		var text strings.Builder
+		for line := range strings.Lines(all[name]) {
+			verb, rest, _ := strings.Cut(line, " ")
+			digits := strings.TrimLeft(rest, "0123456789")
+			fmt.Fprintf(&text, "%s %s000000%s", verb, rest[:len(rest)-len(digits)], digits)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j := &actor{Diary: diary.New(name, path), submitted: time.UnixMilli(2000)}
+		if err := j.Update(); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	for i := range jobsOfA {
+		a = append(a, one(fmt.Sprintf("a%d", i+1)))
+	}
+	for i := range jobsOfB {
+		b = append(b, one(fmt.Sprintf("b%d", i+1)))
+	}
+	return a, b
+}
+
+// TestJudge breaks what was promised, one thing at a time: that check fails.
+func TestJudge(t *testing.T) {
+	const inTime, before, need, suspended, once, numbered, filled = "A's 6 jobs ran within", "they ran before", "evictions", "b16", "each of the", "each run", "no host"
+	later := func(text string, by int) string {
+		var b strings.Builder
+		for line := range strings.Lines(text) {
+			var verb, rest string
+			var at int
+			_, _ = fmt.Sscan(line, &verb, &at)
+			if _, after, ok := strings.Cut(line[len(verb)+1:], " "); ok {
+				rest = " " + strings.TrimSpace(after)
+			}
+			fmt.Fprintf(&b, "%s %d%s\n", verb, at+by, rest)
+		}
+		return b.String()
+	}
+	cut := func(text, from string) string { head, _, _ := strings.Cut(text, from); return head }
+	for name, c := range map[string]struct {
+		change func(all map[string]string)
+		fails  []string
+	}{
+		"as planned":     {func(map[string]string) {}, nil},
+		"taken too late": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, []string{inTime}},
+		"A waits until B ends": {func(all map[string]string) {
+			all["a1"] = later(all["a1"], 30_000)
+		}, []string{before}},
+		"one too many is evicted": {func(all map[string]string) {
+			all["b10"] = strings.ReplaceAll(all["b11"], "n3", "n5")
+		}, []string{need}},
+		"a job of A is evicted": {func(all map[string]string) {
+			all["a1"] = cut(all["a1"], "at 7000") + "start 9000 7 n9 1\nend 14000\n"
+		}, []string{need}},
+		"the suspended one is not resumed but starts again": {func(all map[string]string) {
+			all["b16"] = strings.Replace(all["b16"], "at 14300\n", "start 14300 7 n4 1\n", 1)
+		}, []string{suspended}},
+		"the suspended one was no victim": {func(all map[string]string) {
+			all["b16"] = "start 0 7 n5 0\n" + strings.Join(beats(100, 25_000), "") + "end 25000\n"
+		}, []string{need, suspended}},
+		"a job ends twice":    {func(all map[string]string) { all["b3"] += "end 25001\n" }, []string{once}},
+		"a job never ends":    {func(all map[string]string) { all["b24"] = cut(all["b24"], "end") }, []string{once}},
+		"a job never starts":  {func(all map[string]string) { all["b24"] = "" }, []string{once}},
+		"a job of A is lost":  {func(all map[string]string) { all["a6"] = "" }, []string{inTime, before, once}},
+		"a requeue is hidden": {func(all map[string]string) { all["b12"] = strings.Replace(all["b12"], "n3 1\n", "n3 0\n", 1) }, []string{numbered}},
+		"five on a host":      {func(all map[string]string) { all["b24"] = strings.ReplaceAll(all["b24"], "n2", "n1") }, []string{filled}},
+		"nobody rebalances": {func(all map[string]string) {
+			for i := 11; i <= 16; i++ {
+				all[fmt.Sprintf("b%d", i)] = strings.ReplaceAll(all["b1"], "n1", fmt.Sprintf("n%d", (i-1)/4+1))
+			}
+			for i := range jobsOfA {
+				all[fmt.Sprintf("a%d", i+1)] = strings.ReplaceAll(later(all["a1"], 19_000), "n3", fmt.Sprintf("n%d", 3+i/4))
+			}
+		}, []string{inTime, before, need, suspended}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := asPlanned(6_000)
+			c.change(all)
+			a, b := actors(t, all)
+			for _, got := range gather(a, b).judge() {
+				want := true
+				for _, f := range c.fails {
+					want = want && !strings.HasPrefix(got.what, f)
+				}
+				if got.ok != want {
+					t.Errorf("%s: %v, want %v: %s", got.what, got.ok, want, got.found)
+				}
+			}
+		})
+	}
+}
+
+func beats(from, to int) (lines []string) {
+	for at := from; at < to; at += 100 {
+		lines = append(lines, fmt.Sprintf("at %d\n", at))
+	}
+	return lines
+}
+
+func TestUsage(t *testing.T) {
+	a, b := actors(t, asPlanned(6_000))
+	worked, lost, available := gather(a, b).usage()
+	if available != 16*50_100*time.Millisecond {
+		t.Errorf("available: %v", available)
+	}
+	if lost != 5*5900*time.Millisecond {
+		t.Errorf("lost: %v", lost)
+	}
+	if want := (10*25_000 + 5*(5900+25_000) + (5900 + 10_700) + 8*25_000 + 6*8000) * time.Millisecond; worked != want {
+		t.Errorf("worked: %v, want %v", worked, want)
+	}
+}
+
+// What several sides tell is printed in its order, neighbours of a kind together.
+func TestNarrator(t *testing.T) {
+	var out strings.Builder
+	n := &narrator{out: &out, began: time.UnixMilli(0)}
+	n.happened(time.UnixMilli(1200), "", "pba: suspend b16")
+	n.happened(time.UnixMilli(1000), "starts", "b10@n3")
+	n.happened(time.UnixMilli(1100), "starts", "b9@n3")
+	n.happened(time.UnixMilli(1300), "ends", "b1@n1")
+	n.flush()
+	n.flush()
+	want := "   1.0 s  starts: b9@n3 b10@n3\n   1.2 s  pba: suspend b16\n   1.3 s  ends: b1@n1\n"
+	if out.String() != want {
+		t.Errorf("printed\n%swant\n%s", out.String(), want)
+	}
+}

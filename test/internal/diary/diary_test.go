@@ -1,0 +1,126 @@
+package diary
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a job writes is what is read, also while it is being written.
+func TestKeep(t *testing.T) {
+	for _, work := range []bool{true, false} {
+		path := filepath.Join(t.TempDir(), "job")
+		t.Setenv("LSB_HOSTS", "n1 n2")
+		t.Setenv("ALLOTMENT_REQUEUES", "3")
+		d := New("job", path)
+		if err := d.Update(); err != nil || d.Ended() || !d.First().IsZero() {
+			t.Fatalf("before it starts: %+v, %v", d, err)
+		}
+		const takes = 3*Step + Step/2
+		if err := Keep(path, takes, work); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Update(); err != nil {
+			t.Fatal(err)
+		}
+		if !d.Ended() || d.Ends != 1 || len(d.Runs) != 1 || d.Suspensions() != 0 {
+			t.Fatalf("%+v", d)
+		}
+		r := d.Runs[0]
+		if r.PID != os.Getpid() || r.Host != "n1" || r.Requeues != "3" || r.Total() < takes || r.End.Sub(r.Start) != r.Total() {
+			t.Errorf("%+v, worked %v", r, r.Total())
+		}
+		if text, _ := os.ReadFile(path); strings.Count(string(text), "\nat ") < 2 {
+			t.Errorf("it said nothing between start and end:\n%s", text)
+		}
+	}
+}
+
+// The work can be seen: the same job comes to the same sum, another to another.
+func TestWorkIsDone(t *testing.T) {
+	var sums []string
+	for _, blocks := range []int{2, 2, 3} {
+		w := newWorker()
+		for range blocks {
+			if err := w.block(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sums = append(sums, fmt.Sprintf("%x", w.sum))
+	}
+	if sums[0] != sums[1] || sums[1] == sums[2] {
+		t.Errorf("sums of 2, 2 and 3 blocks: %v", sums)
+	}
+}
+
+// lines writes a diary of one line per moment, in milliseconds.
+func lines(format string) string {
+	var b strings.Builder
+	for line := range strings.Lines(format) {
+		var verb, rest string
+		var ms int64
+		if n, _ := fmt.Sscan(line, &verb, &ms); n != 2 {
+			b.WriteString(line)
+			continue
+		}
+		if verb == "start" {
+			rest = " 7 n1 0"
+		}
+		fmt.Fprintf(&b, "%s %d%s\n", verb, time.Duration(ms)*time.Millisecond, rest)
+	}
+	return b.String()
+}
+
+func write(t *testing.T, text string) *Diary {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "job")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return New("job", path)
+}
+
+// A silence is a suspension, a second start is not, and what was lost is not worked.
+func TestRead(t *testing.T) {
+	d := write(t, lines("start 0\nat 100\nat 200\nat 5000\nat 5100\nstart 9000\nat 9100\nend 9200\n"))
+	if err := d.Update(); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Runs) != 2 || d.Ends != 1 || !d.Ended() || d.Suspensions() != 1 {
+		t.Fatalf("%+v", d)
+	}
+	if first := d.Runs[0]; !first.End.IsZero() || first.Total() != 300*time.Millisecond || first.Last.UnixMilli() != 5100 {
+		t.Errorf("first run: %+v, worked %v", first, first.Total())
+	}
+	if second := d.Runs[1]; second.Total() != 200*time.Millisecond || second.End.UnixMilli() != 9200 {
+		t.Errorf("second run: %+v, worked %v", second, second.Total())
+	}
+}
+
+// A line that is not finished is read when it is.
+func TestReadHalfALine(t *testing.T) {
+	whole := lines("start 0\nat 100\nend 200\n")
+	for cut := range whole {
+		d := write(t, whole[:cut])
+		if err := d.Update(); err != nil {
+			t.Fatalf("%q: %v", whole[:cut], err)
+		}
+		if err := os.WriteFile(d.Path(), []byte(whole), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Update(); err != nil || d.Ends != 1 || len(d.Runs) != 1 {
+			t.Errorf("cut after %q: %+v, %v", whole[:cut], d, err)
+		}
+	}
+}
+
+func TestReadNonsense(t *testing.T) {
+	for _, text := range []string{"x\n", "at 1\n", "start 1\n", "start x 1 n 0\n", "start 1 x n 0\n", "start 1 1 n 0\nstop 2\n"} {
+		if err := write(t, text).Update(); err == nil || !strings.Contains(err.Error(), "job:") {
+			t.Errorf("%q: error is %v", text, err)
+		}
+	}
+}
