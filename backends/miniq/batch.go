@@ -15,7 +15,7 @@ func (c *Client) Abilities() backends.Abilities {
 		SuspendFrees: true, ResumesFirst: true,
 		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap,
 		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move,
-		Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
+		Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal, Terminals: true,
 	}
 }
 

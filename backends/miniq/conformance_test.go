@@ -2,7 +2,6 @@ package miniq_test
 
 import (
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,12 +13,8 @@ func TestConformance(t *testing.T) {
 		q := newQueue(t, setup{})
 		return backendtest.Harness{
 			Backend: q.Client, Dir: filepath.Dir(q.Home), User: userName(t), OtherQueue: "low", Shortest: time.Second,
-			Kill: func(*testing.T) { q.kill() },
-			Hang: func(t *testing.T) {
-				if err := q.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
-			},
+			Kill:    func(*testing.T) { q.kill() },
+			Hang:    func(*testing.T) { q.hang() },
 			Restart: func(*testing.T) { q.restart() },
 		}
 	})

@@ -190,6 +190,27 @@ func (q *queue) kill() {
 	_ = q.cmd.Wait()
 }
 
+// hang stops the daemon as it is, and waits until each of its threads is.
+func (q *queue) hang() {
+	q.t.Helper()
+	if err := q.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		q.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", q.cmd.Process.Pid))
+		stopped := 0
+		for _, t := range threads {
+			if status, _ := os.ReadFile(t); strings.Contains(string(status), "State:\tT") {
+				stopped++
+			}
+		}
+		if stopped == len(threads) {
+			return
+		}
+	}
+	q.t.Fatal("the daemon does not stop")
+}
+
 func (q *queue) restart() {
 	q.t.Helper()
 	if q.cmd.ProcessState == nil {

@@ -75,6 +75,7 @@ func TestRunningJobsAreReadopted(t *testing.T) {
 			if err := q.Suspend(t.Context(), []backends.Act{{ID: ids[2], Until: time.Now().Add(time.Hour)}}).First(); err != nil {
 				t.Fatal(err)
 			}
+			q.awaitStopped(file3)
 			fault(q)
 			letGo(t, file1)
 			letGo(t, file3) // it is stopped and must not see that
@@ -102,6 +103,22 @@ func TestRunningJobsAreReadopted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awaitStopped waits until a job's processes are stopped.
+func (q *queue) awaitStopped(file string) {
+	q.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		dirs, _ := filepath.Glob("/proc/[0-9]*")
+		for _, dir := range dirs {
+			line, _ := os.ReadFile(dir + "/cmdline")
+			status, _ := os.ReadFile(dir + "/status")
+			if strings.Contains(string(line), "\x00"+file+"\x00") && strings.Contains(string(status), "State:\tT") {
+				return
+			}
+		}
+	}
+	q.t.Fatalf("the job of %s is not stopped", file)
 }
 
 // awaitGone waits until no process has a job's file among its arguments.

@@ -76,7 +76,7 @@ func EscapeSpec(s backends.Spec) backends.Spec { return mapSpec(s, Escape) }
 func UnescapeSpec(s backends.Spec) backends.Spec { return mapSpec(s, Unescape) }
 
 func mapSpec(s backends.Spec, f func(string) string) backends.Spec {
-	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.After} {
+	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After} {
 		*p = f(*p)
 	}
 	s.Hosts, s.Command, s.Env = mapAll(s.Hosts, f), mapAll(s.Command, f), mapAll(s.Env, f)

@@ -125,7 +125,7 @@ func (n *node) serve(conn net.Conn) error {
 		case r := <-n.cleared:
 			err = n.report(Report{Kind: Lost, Run: r.id, Text: "its keeper was killed: how it ended is not known"})
 		case err = <-failed:
-			if errors.Is(err, io.EOF) {
+			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
 				return nil
 			}
 			return fmt.Errorf("read from the daemon: %w", err)

@@ -97,7 +97,7 @@ func (n *node) order(s *Start) (*keeper.Order, error) {
 		}
 		*list = plain
 	}
-	for _, p := range []*string{&o.Dir, &o.Stdin, &o.Stdout, &o.Stderr} {
+	for _, p := range []*string{&o.Dir, &o.Stdin, &o.Stdout, &o.Stderr, &o.Terminal} {
 		*p = miniq.Unescape(*p)
 	}
 	o.Env = append(o.Env, mark(n.path(s.Run, recordSuffix)))
