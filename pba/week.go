@@ -29,13 +29,21 @@ func PeriodOf(w ledger.Week, zone *time.Location) ledger.Period {
 	return ledger.Period{Week: w, Begin: begin(w, zone), End: begin(AddWeeks(w, 1), zone)}
 }
 
-// begin is a week's first instant: midnight, or, where the clock jumps over
-// midnight, that jump.
+// begin is a week's first instant: midnight; where the clock jumps over midnight,
+// that jump; where it shows midnight twice, the first time.
 func begin(w ledger.Week, zone *time.Location) time.Time {
 	day := monday(w)
 	t := time.Date(day.Year(), day.Month(), day.Day(), 0, 0, 0, 0, zone)
+	since, until := t.ZoneBounds()
 	if t.Day() != day.Day() {
-		_, t = t.ZoneBounds()
+		return until.UTC()
+	}
+	if !since.IsZero() {
+		_, was := since.Add(-1).Zone()
+		_, is := t.Zone()
+		if first := t.Add(time.Duration(is-was) * time.Second); first.Before(since) && was > is {
+			t = first
+		}
 	}
 	return t.UTC()
 }
