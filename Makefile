@@ -22,7 +22,7 @@ WRAPPERS := ajobs ahosts aqueues akill astop aresume arequeue amod
 GOFUMPT := $(GO) run mvdan.cc/gofumpt@v0.12.0
 GOLANGCI_LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-NFPM := $(GO) run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.48.0
+NFPM := $(GO) run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
 
 # Where `make install` puts things, each below DESTDIR if that is set.
 PREFIX ?= /usr/local
@@ -125,15 +125,15 @@ install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	install -d $(TO)$(BINDIR) $(TO)$(LIBDIR) $(TO)$(UNITDIR) $(TO)$(MANDIR)/man1 $(TO)$(MANDIR)/man8 $(TO)$(BASHDIR) $(TO)$(ZSHDIR) $(TO)$(FISHDIR) \
 		$(TO)$(DOCDIR) $(TO)$(SYSCONFDIR)/cron.d $(TO)$(SYSCONFDIR)/logrotate.d
 	install -m 755 $(PROGRAMS:%=bin/%) $(TO)$(LIBDIR)
-	for name in $(WRAPPERS); do ln -sfn asub $(TO)$(LIBDIR)/$$name; done
-	for name in $(COMPLETED); do ln -sfn $(LIBDIR)/$$name $(TO)$(BINDIR)/$$name; done
-	for page in $(PAGES); do install -m 644 docs/man/$$page $(TO)$(MANDIR)/man$${page##*.}/; done
+	set -e; for name in $(WRAPPERS); do ln -sfn asub $(TO)$(LIBDIR)/$$name; done
+	set -e; for name in $(COMPLETED); do ln -sfn $(LIBDIR)/$$name $(TO)$(BINDIR)/$$name; done
+	set -e; for page in $(PAGES); do install -m 644 docs/man/$$page $(TO)$(MANDIR)/man$${page##*.}/; done
 	install -m 644 completions/allotment.bash $(TO)$(BASHDIR)/asub
 	install -m 644 completions/allotment.fish $(TO)$(FISHDIR)/asub.fish
 	install -m 644 completions/_allotment $(TO)$(ZSHDIR)/_allotment
-	for name in $(filter-out asub,$(COMPLETED)); do \
+	set -e; for name in $(filter-out asub,$(COMPLETED)); do \
 		ln -sfn asub $(TO)$(BASHDIR)/$$name; ln -sfn asub.fish $(TO)$(FISHDIR)/$$name.fish; done
-	for unit in $(UNITS); do sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/$$unit >$(TO)$(UNITDIR)/$$unit; chmod 644 $(TO)$(UNITDIR)/$$unit; done
+	set -e; for unit in $(UNITS); do sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/$$unit >$(TO)$(UNITDIR)/$$unit; chmod 644 $(TO)$(UNITDIR)/$$unit; done
 	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
 	test -e $(TO)$(SYSCONFDIR)/logrotate.d/allotment || install -m 644 packaging/logrotate/allotment $(TO)$(SYSCONFDIR)/logrotate.d/
 	install -m 644 $(DOCS) $(TO)$(DOCDIR)

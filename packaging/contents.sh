@@ -1,0 +1,15 @@
+#!/bin/sh
+# Lists what is staged in a directory as nfpm wants it: packaging/contents.sh DIR
+set -eu
+echo 'contents:'
+cd "$1"
+find . -type f -o -type l | LC_ALL=C sort | while read -r path; do
+    path=${path#.}
+    if [ -h ".$path" ]; then
+        printf -- '- {src: "%s", dst: "%s", type: symlink}\n' "$(readlink ".$path")" "$path"
+        continue
+    fi
+    type=
+    case $path in /etc/*) type=', type: config|noreplace' ;; esac
+    printf -- '- {src: "%s", dst: "%s"%s, file_info: {owner: root, group: root, mode: 0%s}}\n' "$1$path" "$path" "$type" "$(stat -c %a ".$path")"
+done
