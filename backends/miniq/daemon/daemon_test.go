@@ -104,13 +104,14 @@ func serve(t *testing.T, dir string, change func(*Options)) *server {
 		change(&o)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, over := make(chan struct{}), make(chan error, 1)
+	ready, over := make(chan struct{}), make(chan struct{})
+	var ended error
 	o.Ready = func() { close(ready) }
-	go func() { defer close(over); over <- Run(ctx, o) }()
+	go func() { defer close(over); ended = Run(ctx, o) }()
 	select {
 	case <-ready:
-	case err := <-over:
-		t.Fatalf("the daemon did not start: %v", err)
+	case <-over:
+		t.Fatalf("the daemon did not start: %v", ended)
 	}
 	s := &server{t: t, o: o, client: miniq.Open(miniq.Options{Paths: o.Paths, Config: o.Config})}
 	s.stop = sync.OnceFunc(func() {

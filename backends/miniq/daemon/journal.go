@@ -42,19 +42,20 @@ type body struct {
 	Stdout   string            `json:"o,omitempty"`
 	Stderr   string            `json:"r,omitempty"`
 	Truncate backends.Truncate `json:"z,omitzero"`
+	Terminal string            `json:"w,omitempty"`
 }
 
 // part takes the body out of a Spec.
 func part(s *backends.Spec) body {
-	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate}
-	s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate = nil, nil, "", nil, 0, "", "", "", backends.Truncate{}
+	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal}
+	s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal = nil, nil, "", nil, 0, "", "", "", backends.Truncate{}, ""
 	return b
 }
 
 // join puts it back.
 func (b *body) join(s backends.Spec) backends.Spec {
 	s.Command, s.Script, s.Dir, s.Env, s.Umask = b.Command, b.Script, b.Dir, b.Env, b.Umask
-	s.Stdin, s.Stdout, s.Stderr, s.Truncate = b.Stdin, b.Stdout, b.Stderr, b.Truncate
+	s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal = b.Stdin, b.Stdout, b.Stderr, b.Truncate, b.Terminal
 	return s
 }
 

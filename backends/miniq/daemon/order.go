@@ -15,7 +15,7 @@ import (
 // startOf is the order to start a run.
 func startOf(s *manager.StartRun, b *body) *node.Start {
 	out := b.Stdout
-	if out == "" || strings.HasSuffix(out, "/") {
+	if out == "" && b.Terminal == "" || strings.HasSuffix(out, "/") {
 		out = filepath.Join(out, defaultOutput(s.ID))
 	}
 	return &node.Start{
@@ -23,6 +23,7 @@ func startOf(s *manager.StartRun, b *body) *node.Start {
 		Order: keeper.Order{
 			Argv: b.Command, Env: environment(s, b.Env), Dir: b.Dir, Umask: b.Umask,
 			Stdin: expand(b.Stdin, s.ID), Stdout: expand(out, s.ID), Stderr: expand(b.Stderr, s.ID),
+			Terminal:       b.Terminal,
 			TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
 		},
 		Script: b.Script,
