@@ -80,7 +80,12 @@ func examine(ctx context.Context, p process) (findings, error) {
 	}
 	checkPrograms(p, &all)
 	checkZone(c, os.Getenv("TZ"), &all)
-	l, err := ledger.Open(ledgerPath(c))
+	who, err := p.identify(c)
+	if err != nil {
+		all.add("roles", "see roles in docs/operate.md", "%v", err)
+		return all, nil
+	}
+	l, err := openLedger(ledgerPath(c), who)
 	if err != nil {
 		all.add("ledger", ledgerRemedy(err), "%v", err)
 		return all, nil
@@ -92,7 +97,7 @@ func examine(ctx context.Context, p process) (findings, error) {
 		return all, nil
 	}
 	defer func() { _ = b.Close() }()
-	s := &site{Config: c, process: p, ledger: l, backend: b}
+	s := &site{Config: c, process: p, ledger: l, backend: b, caller: who}
 	for _, check := range []func(context.Context, *findings) error{
 		s.checkLedger, s.checkCycles, s.checkFilter, s.checkPeople, s.checkQueue,
 	} {

@@ -34,8 +34,8 @@ func (j *journal) failed(err error) {
 	j.Warn("no cycle", "error", err.Error())
 }
 
-// cycle tells what a cycle did: each act at the level info, what the queue refused
-// and what the planner warns of as a warning.
+// cycle tells what a cycle did: each act and what the planner warns of at the level
+// info, what the queue refused as a warning.
 func (j *journal) cycle(r *pba.Result, took time.Duration) {
 	if r.Note != "" && r.Note != j.note {
 		j.Info("cycle", "note", r.Note)
@@ -46,7 +46,7 @@ func (j *journal) cycle(r *pba.Result, took time.Duration) {
 	for _, w := range shown.Warnings {
 		warned[w] = true
 		if !j.warned[w] {
-			j.Warn("farm", "warning", w)
+			j.Info("farm", "warning", w) // it may pass: pba doctor and pba metrics tell what lasts
 		}
 	}
 	j.warned = warned

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"errors"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -49,6 +52,8 @@ func build(t *testing.T) (dir string) {
 //	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that he is not in
 //	user NAME                            sets a variable to this user's name
 //	chown UID FILE                       gives a file to somebody else (root only)
+//	metrics FILE                         checks that it is in Prometheus' format
+//	scrape                               asks a pba metrics --listen
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
 	programs := build(t)
@@ -77,6 +82,7 @@ func TestScripts(t *testing.T) {
 		Condition: func(name string) (bool, error) { return name == "root" && os.Getuid() == 0, nil },
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "until": until, "sql": changeLedger, "group": groupVariable, "user": userVariable, "chown": chown,
+			"metrics": wellFormed, "scrape": scrape,
 		},
 	})
 }
@@ -187,4 +193,48 @@ func TestEditWaitsForTheLockAndGivesUp(t *testing.T) {
 	if err := p.locked(context.Background(), dir, do); err != nil || !done {
 		t.Errorf("a lock that is free: %v, done %v", err, done)
 	}
+}
+
+func wellFormed(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: metrics FILE")
+	}
+	text := ts.ReadFile(args[0])
+	samples, err := checkExposition(text)
+	if err != nil || len(samples) == 0 {
+		ts.Fatalf("%d samples, %v in:\n%s", len(samples), err, text)
+	}
+}
+
+// scrape does what Prometheus does.
+func scrape(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: scrape")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), awaitTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "pba", "metrics", "--listen", "127.0.0.1:0")
+	program, err := exec.LookPath(filepath.Join(strings.Split(ts.Getenv("PATH"), ":")[0], "pba"))
+	ts.Check(err)
+	cmd.Path, cmd.Err = program, nil
+	cmd.Env = []string{"ALLOTMENT_HOME=" + ts.Getenv("ALLOTMENT_HOME"), "PATH=" + ts.Getenv("PATH")}
+	stdout, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	url, err := bufio.NewReader(stdout).ReadString('\n')
+	ts.Check(err)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(url), http.NoBody)
+	ts.Check(err)
+	for range 2 {
+		response, err := http.DefaultClient.Do(request)
+		ts.Check(err)
+		text, err := io.ReadAll(response.Body)
+		ts.Check(errors.Join(err, response.Body.Close()))
+		samples, err := checkExposition(string(text))
+		if err != nil || response.StatusCode != http.StatusOK || samples["allotment_queue_up"] != 1 || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain; version=0.0.4") {
+			ts.Fatalf("%s, %v, %v:\n%s", response.Status, response.Header, err, text)
+		}
+	}
+	ts.Check(cmd.Process.Signal(syscall.SIGTERM))
+	ts.Check(cmd.Wait())
 }

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// quietSite has nothing wrong with it.
+func quietSite() *site {
+	return &site{Config: shell.Config{PBA: pba.DefaultConfig()}, process: process{executable: func() (string, error) { return "/usr/bin/pba", nil }}}
+}
+
+// expect checks that exactly these texts are found, each by one finding that also
+// says what to do.
+func expect(t *testing.T, name string, got findings, want ...string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: %d findings, want %d: %+v", name, len(got), len(want), got)
+		return
+	}
+	for i, text := range want {
+		if !strings.Contains(got[i].What, text) || got[i].Remedy == "" || got[i].Check == "" {
+			t.Errorf("%s: %+v, want %q", name, got[i], text)
+		}
+	}
+}
+
+func TestDoctorOnTheLastCycle(t *testing.T) {
+	start := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	for name, x := range map[string]struct {
+		took time.Duration // 0: it never ended
+		age  time.Duration
+		hold time.Duration
+		want []string
+	}{
+		"quick":              {took: time.Second, hold: 10 * time.Minute},
+		"going on":           {age: 10 * time.Second, hold: 10 * time.Minute},
+		"never ended":        {age: 2 * time.Minute, hold: 10 * time.Minute, want: []string{"never came to its end"}},
+		"longer than every":  {took: 25 * time.Second, hold: 10 * time.Minute, want: []string{"longer than pba.every (20s)"}},
+		"holds end too soon": {took: time.Second, hold: 50 * time.Second, want: []string{"pba.hold_limit (50s) is less than three cycles"}},
+		"slow, short holds":  {took: 25 * time.Second, hold: time.Minute, want: []string{"longer than", "less than three"}},
+	} {
+		s := quietSite()
+		s.PBA.HoldLimit = unit.Duration(x.hold)
+		last := ledger.CycleRecord{Started: start}
+		if x.took > 0 {
+			last.Finished = start.Add(x.took)
+		}
+		var got findings
+		s.checkLast(last, x.age, &got)
+		expect(t, name, got, x.want...)
+	}
+}
+
+func TestDoctorOnPriorities(t *testing.T) { // R10, R11
+	for name, x := range map[string]struct {
+		a    backends.Abilities
+		want []string
+	}{
+		"as pba counts":         {a: backends.Abilities{Ages: 20 * time.Second, AgeCap: 69}},
+		"ages not at all":       {a: backends.Abilities{}},
+		"at another pace":       {a: backends.Abilities{Ages: time.Minute, AgeCap: 69}, want: []string{"ages waiting jobs each 1m"}},
+		"up to the pools' jobs": {a: backends.Abilities{Ages: 20 * time.Second, AgeCap: 70}, want: []string{"may age to 120"}},
+	} {
+		var got findings
+		quietSite().checkAbilities(x.a, &got)
+		expect(t, name, got, x.want...)
+	}
+}
+
+func TestDoctorOnHosts(t *testing.T) {
+	s := quietSite()
+	s.Hosts = []string{"n1", "n9"}
+	var got findings
+	s.checkHosts(&backends.Farm{Hosts: []backends.Host{{Name: "n1"}, {Name: "n2", State: backends.HostDown}}}, &got)
+	expect(t, "hosts", got, `no host "n9" (it has n1, n2)`)
+}
+
+func TestDoctorOnTheZone(t *testing.T) {
+	var got findings
+	checkZone(shell.Config{}, "Europe/Berlin", &got)
+	checkZone(shell.Config{}, "", &got)
+	var zone shell.Zone
+	if err := zone.UnmarshalText([]byte("UTC")); err != nil {
+		t.Fatal(err)
+	}
+	checkZone(shell.Config{Timezone: zone}, "Europe/Berlin", &got)
+	expect(t, "zones", got, "TZ=Europe/Berlin")
+}
+
+func TestDoctorOnPrograms(t *testing.T) {
+	var got findings
+	checkPrograms(process{executable: func() (string, error) { return t.TempDir() + "/pba", nil }}, &got)
+	expect(t, "an empty directory", got, "asub", "esub", "miniq-keeper", "miniqd")
+}
+
+func TestFew(t *testing.T) {
+	many := slices.Repeat([]string{"n"}, 10)
+	if few(nil) != "none" || few(many[:2]) != "n, n" || few(many) != "n, n, n, n, n, n, n, n and 2 more" {
+		t.Errorf("%s; %s; %s", few(nil), few(many[:2]), few(many))
+	}
+}
