@@ -1,0 +1,162 @@
+package pba
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+const somePlan = planHead + `from: 2026-W48
+to: 2026-W53
+projects: [chipA, "on", "010"]
+allocations:
+  - {week: 2026-W48, project: chipA, slots: 100}
+  - {week: 2026-W48, project: chipA, user: bob, step: synthesis, slots: 5, sla: throughput, jobs: 5000}
+  - {week: 2026-W53, project: "on", slots: 1}
+`
+
+func TestPlanFile(t *testing.T) {
+	w48, w53 := ledger.Week{Year: 2026, Week: 48}, ledger.Week{Year: 2026, Week: 53}
+	f, err := ReadPlan("plan.yaml", []byte(somePlan))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []ledger.Change{
+		{Pool: ledger.Pool{Project: "chipA"}, Week: w48, Terms: ledger.VelocityOf(100)},
+		{Pool: ledger.Pool{Project: "chipA", User: "bob", Step: "synthesis"}, Week: w48, Terms: ledger.Terms{Slots: 5, SLA: plan.Throughput, Jobs: 5000}},
+		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.VelocityOf(1)},
+	}
+	if d := cmp.Diff(want, f.Allocations); d != "" || f.From != w48 || f.To != w53 || f.Lines[want[1]] != 8 || f.ProjectLines[2] != 5 {
+		t.Errorf("%+v\n%s", f, d)
+	}
+	planned := []ledger.Allocation{
+		{Pool: ledger.Pool{Project: "chipA"}, Week: w48, Terms: ledger.VelocityOf(90)},
+		{Pool: ledger.Pool{Project: "010"}, Week: w48, Terms: ledger.VelocityOf(3)},
+		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.VelocityOf(1)},
+		{Pool: ledger.Pool{Project: "chipB"}, Week: w48, Terms: ledger.VelocityOf(8)},                               // not the plan's
+		{Pool: ledger.Pool{Project: "chipA"}, Week: ledger.Week{Year: 2026, Week: 47}, Terms: ledger.VelocityOf(8)}, // nor that week
+	}
+	differences := []Difference{
+		{ledger.Change{Pool: ledger.Pool{Project: "010"}, Week: w48}, ledger.VelocityOf(3)},
+		{want[0], ledger.VelocityOf(90)},
+		{want[1], ledger.Terms{}},
+	}
+	if d := cmp.Diff(differences, f.Compare(planned)); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestPlanFileIsStrict: each mistake is told with its line.
+func TestPlanFileIsStrict(t *testing.T) {
+	for name, c := range map[string]struct{ old, new, want string }{
+		"unknown key":        {"slots: 100", "slot: 100", `p:7: unknown key "allocations[0].slot"`},
+		"unknown top key":    {"to: 2026-W53", "to: 2026-W53\nversion: 2", `p:5: unknown key "version"`},
+		"no week":            {"2026-W53, project", "2025-W53, project", `p:9: allocations[2].week: "2025-W53" is no week: 2025 has only 52`},
+		"week missing":       {"week: 2026-W53, ", "", "p:9: week: which one?"},
+		"project missing":    {`project: "on", `, "", "p:9: project: which one?"},
+		"project not listed": {`"on", "010"`, `"010"`, `p:9: project "on" is not among the plan's projects`},
+		"outside the weeks":  {"to: 2026-W53", "to: 2026-W52", "p:9: week 2026-W53 is not in the plan's weeks, 2026-W48 to 2026-W52"},
+		"backwards":          {"to: 2026-W53", "to: 2026-W01", "p:4: to: 2026-W01 is before 2026-W48"},
+		"no slots":           {"slots: 100", "slots: 0", "p:7: 0 slots"},
+		"negative":           {"slots: 100", "slots: -4", "p:7: -4 slots"},
+		"too many":           {"slots: 100", "slots: 4294967296", "p:7: 4294967296 slots"},
+		"half a slot":        {"slots: 100", "slots: 1.5", `p:7: allocations[0].slots: "1.5" is no whole number`},
+		"unknown SLA":        {"sla: throughput, jobs: 5000", "sla: fast", `p:8: "fast" is no SLA`},
+		"no jobs":            {", jobs: 5000", "", "p:8: throughput needs a number of jobs"},
+		"jobs of velocity":   {"sla: throughput, ", "", "p:8: a number of jobs goes with throughput only"},
+		"twice":              {"week: 2026-W53, project: \"on\"", "week: 2026-W48, project: chipA", "p:9: chipA in 2026-W48 is given a second time (first in line 7)"},
+		"key missing":        {"from: 2026-W48\n", "", `p: there is no key "from" in it`},
+		"no list":            {"projects: [chipA, \"on\", \"010\"]", "projects: chipA", "p:5: projects: want a list"},
+		"no YAML":            {"from: 2026-W48", "from: [", "p: "},
+	} {
+		text := strings.Replace(somePlan, c.old, c.new, 1)
+		if text == somePlan {
+			t.Errorf("%s: nothing was changed", name)
+		}
+		_, err := ReadPlan("p", []byte(text))
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v; want %s", name, err, c.want)
+		}
+	}
+	for _, empty := range []string{"", "null", "# nothing\n"} {
+		if _, err := ReadPlan("p", []byte(empty)); err == nil {
+			t.Errorf("%q was read as a plan that takes nothing back", empty)
+		}
+	}
+}
+
+// TestPlanFileIsStable: what was written is read as it was, whatever the names,
+// and the same plan is the same text in whatever order it comes.
+func TestPlanFileIsStable(t *testing.T) {
+	name := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,6}`), rapid.SampledFrom([]string{"on", "no", "null", "~x", "1e3", "0x1", "2026-W48", "1_000", "y", ".inf", "2026-01-01", "true", "<<", "ü\"\x01"}))
+	rapid.Check(t, func(t *rapid.T) {
+		f := PlanFile{From: ledger.Week{Year: 2026, Week: 51}, To: ledger.Week{Year: 2027, Week: 2}}
+		f.Projects = rapid.SliceOfNDistinct(name, 0, 4, rapid.ID).Draw(t, "projects")
+		if len(f.Projects) > 0 {
+			f.Allocations = rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) ledger.Change {
+				c := ledger.Change{
+					Pool:  ledger.Pool{Project: rapid.SampledFrom(f.Projects).Draw(t, "project")},
+					Week:  AddWeeks(f.From, rapid.IntRange(0, 4).Draw(t, "week")),
+					Terms: ledger.VelocityOf(rapid.IntRange(1, 1000).Draw(t, "slots")),
+				}
+				if rapid.Bool().Draw(t, "for a user") {
+					c.User = name.Draw(t, "user")
+				}
+				if rapid.Bool().Draw(t, "for a step") {
+					c.Step = name.Draw(t, "step")
+				}
+				if rapid.Bool().Draw(t, "throughput") {
+					c.SLA, c.Jobs = plan.Throughput, rapid.IntRange(1, 9999).Draw(t, "jobs")
+				}
+				return c
+			}), 0, 8, func(c ledger.Change) ledger.Change { return ledger.Change{Pool: c.Pool, Week: c.Week} }).Draw(t, "allocations")
+		}
+		var first, second strings.Builder
+		if err := f.Write(&first); err != nil {
+			t.Fatal(err)
+		}
+		again, err := ReadPlan("p", []byte(first.String()))
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, first.String())
+		}
+		if err := again.Write(&second); err != nil || first.String() != second.String() {
+			t.Fatalf("%v; first\n%s\nthen\n%s", err, first.String(), second.String())
+		}
+		planned := make([]ledger.Allocation, len(f.Allocations))
+		for i, c := range f.Allocations {
+			planned[i] = ledger.Allocation{Pool: c.Pool, Week: c.Week, Terms: c.Terms}
+		}
+		if d := again.Compare(planned); len(d) != 0 {
+			t.Fatalf("applying an export changes %v", d)
+		}
+	})
+}
+
+func TestRoles(t *testing.T) {
+	roles := Roles{Admins: Admins{Users: []string{"root2"}, Groups: []string{"ops", ""}}}
+	project := ledger.Project{Name: "chipA", Managers: []string{"alice"}}
+	for _, c := range []struct {
+		who           Caller
+		admin, planIt bool
+	}{
+		{Caller{Owner: true}, true, true},
+		{Caller{User: "root2"}, true, true},
+		{Caller{User: "carol", Groups: []string{"users", "ops"}}, true, true},
+		{Caller{User: "alice", Groups: []string{"users"}}, false, true},
+		{Caller{User: "bob"}, false, false},
+		{Caller{}, false, false}, // a number that the system has no name for
+	} {
+		if roles.Admin(c.who) != c.admin || roles.MayPlan(c.who, project) != c.planIt {
+			t.Errorf("%+v: admin %v, plans %v", c.who, roles.Admin(c.who), roles.MayPlan(c.who, project))
+		}
+	}
+	nobody := ledger.Project{Managers: []string{""}}
+	if (Roles{Admins: Admins{Users: []string{""}}}).MayPlan(Caller{}, nobody) {
+		t.Error("an empty name in a list makes nameless callers managers")
+	}
+}
