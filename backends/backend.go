@@ -76,8 +76,9 @@ type Spec struct {
 	BeginTime   time.Time
 	Hold        bool
 	NoRequeue   bool
-	Rerunnable  bool // run it again if its host or keeper is lost
-	Interactive bool // its owner waits at a terminal
+	Rerunnable  bool   // run it again if its host or keeper is lost
+	Interactive bool   // its owner waits at a terminal
+	Terminal    string // of an interactive job: the socket at which it is given its standard files (see Abilities.Terminals)
 	Exclusive   bool
 	After       string // a dependency in LSF's grammar
 	Array       *Array
@@ -202,6 +203,11 @@ type Abilities struct {
 	Changed func(ctx context.Context, after uint64) (uint64, error)
 	// Signal sends a signal to all processes of running jobs.
 	Signal func(ctx context.Context, ids []ID, signal int) Errors
-	// Terminals: a job with Spec.Terminal gets its standard files from there.
+	// Terminals: whoever starts a job with Spec.Terminal connects to that Unix
+	// socket (SOCK_STREAM) and receives one message: the job's standard input,
+	// output and error as descriptors (SCM_RIGHTS), with one byte of data, '0',
+	// '1' or '2' for the one of them that becomes its controlling terminal, '-'
+	// for none. Spec.Stdin, Stdout and Stderr replace them. When the other end
+	// closes the connection while the job runs, the job is hung up on and killed.
 	Terminals bool
 }

@@ -83,5 +83,8 @@ func batchLine(text string, below Line, c Context) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	if request.Screen != NoScreen {
+		return nil, errors.New("option -I: the jobs of a batch can't share a terminal")
+	}
 	return &request, nil
 }

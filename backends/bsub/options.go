@@ -58,7 +58,8 @@ func Options() []Option {
 		limit  = "the limit is not enforced"
 		csm    = "there is no Cluster Systems Manager here"
 		format = "write the options on the command line or as #BSUB lines"
-		screen = "interactive jobs are not possible yet"
+		ssh    = "no SSH is needed; use -I, -Ip or -Is"
+		x11    = "X11 is not forwarded"
 	)
 	all := []Option{
 		ignored("-a", "ESUB", "lint", "the site's submit filter runs, and no other"),
@@ -96,13 +97,13 @@ func Options() []Option {
 		honoured("-H", "", "", "held until aresume", setHold),
 		ignored("-hl", "", "", limit),
 		refused("-hostfile", "FILE", "hosts", "name the hosts with -m"),
-		refused("-I", "", "", screen),
-		refused("-Ip", "", "", screen),
-		refused("-IS", "", "", screen),
-		refused("-ISp", "", "", screen),
-		refused("-ISs", "", "", screen),
-		refused("-Is", "", "", screen),
-		refused("-IX", "", "", screen),
+		honoured("-I", "", "", "waits, with the job at one's terminal: keys, size and signals are the job's; exits with its exit code, 126 if it was killed before it started; what is no terminal here is none for the job", setScreen(Joined)),
+		honoured("-Ip", "", "", "as -I, and the job's output is a terminal in any case", setScreen(JoinedByPTY)),
+		refused("-IS", "", "", ssh),
+		refused("-ISp", "", "", ssh),
+		refused("-ISs", "", "", ssh),
+		honoured("-Is", "", "", "as -Ip: for shells", setScreen(JoinedByPTY)),
+		refused("-IX", "", "", x11),
 		honoured("-i", "FILE", "in.%I", "standard input; %J and %I as in -o", setFile((*builder).stdin, false)),
 		refused("-is", "FILE", "in", "files are not copied; use -i"),
 		honoured("-J", "NAME[INDEX_LIST]%LIMIT", "sim[1-10:3,20]%2", "name, and the indices of a job array", setName),
@@ -160,7 +161,7 @@ func Options() []Option {
 		honoured("-w", "EXPRESSION", "done(12)", "started when other jobs are in these states", setAfter),
 		ignored("-wa", "ACTION", "TERM", "no warnings are sent"),
 		ignored("-wt", "[HH:]MM", "10", "no warnings are sent"),
-		refused("-XF", "", "", "interactive jobs are not possible yet"),
+		refused("-XF", "", "", x11),
 		honoured("-x", "", "", "its hosts for itself", setExclusive),
 		refused("-yaml", "FILE", "f", format),
 		ignored("-Zs", "", "", "the job runs the file as it is when it starts"),
@@ -172,6 +173,8 @@ func Options() []Option {
 			o.group = "-e"
 		case "-o", "-oo":
 			o.group = "-o"
+		case "-I", "-Ip", "-Is":
+			o.group = "-I"
 		case "-r", "-rn":
 			o.group = "-r"
 		case "-R", "-a", "-f":

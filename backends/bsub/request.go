@@ -25,7 +25,18 @@ type Request struct {
 	Spec     backends.Spec
 	Warnings []string // one line each, safe to print
 	Wait     bool     // -K: until it has ended
+	Screen   Screen
 }
+
+// Screen says whether a job is joined to its owner's terminal.
+type Screen uint8
+
+// The ways of joining.
+const (
+	NoScreen    Screen = iota
+	Joined             // -I: with a pseudo-terminal for those of its standard files that are a terminal
+	JoinedByPTY        // -Ip, -Is: with one for its output in any case
+)
 
 // maxName is LSF's own limit on names and command lines.
 const maxName = 4094
@@ -59,7 +70,7 @@ func (l Line) Request(script []byte, c Context) (Request, error) {
 	if err := b.finish(); err != nil {
 		return Request{}, err
 	}
-	return Request{Spec: b.spec, Warnings: b.warnings, Wait: b.wait}, nil
+	return Request{Spec: b.spec, Warnings: b.warnings, Wait: b.wait, Screen: b.screen}, nil
 }
 
 // builder gathers a Spec from options.
@@ -71,6 +82,7 @@ type builder struct {
 	limit    int64 // -M
 	usage    usage // -R
 	wait     bool  // -K
+	screen   Screen
 }
 
 func (b *builder) warn(format string, args ...any) {
@@ -156,6 +168,23 @@ func (b *builder) finish() error {
 		asked *= int64(b.slots)
 	}
 	b.spec.Memory = max(asked, b.limit)
+	return b.finishScreen()
+}
+
+// finishScreen settles what an interactive job can't have.
+func (b *builder) finishScreen() error {
+	switch {
+	case b.screen == NoScreen:
+		return nil
+	case b.spec.Array != nil:
+		return errors.New("option -I: the elements of an array can't share a terminal")
+	case b.wait:
+		return errors.New("option -I: it waits for the job anyway; leave -K out")
+	}
+	if b.spec.Rerunnable {
+		b.warn("option -r is ignored: an interactive job is never run again")
+		b.spec.Rerunnable = false
+	}
 	return nil
 }
 
@@ -219,7 +248,14 @@ func setFile(of func(*builder) file, truncate bool) func(*builder, string) error
 	}
 }
 
-func setWait(b *builder, _ string) error       { b.wait = true; return nil }
+func setWait(b *builder, _ string) error { b.wait = true; return nil }
+func setScreen(screen Screen) func(*builder, string) error {
+	return func(b *builder, _ string) error {
+		b.screen, b.spec.Interactive = screen, true
+		return nil
+	}
+}
+
 func setHold(b *builder, _ string) error       { b.spec.Hold = true; return nil }
 func setExclusive(b *builder, _ string) error  { b.spec.Exclusive = true; return nil }
 func setRerunnable(b *builder, _ string) error { b.spec.Rerunnable = true; return nil }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/home"
@@ -222,7 +225,35 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := ours(conn); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), conn.Close())
+	}
 	return conn, nil
+}
+
+// ours tells whether root or this user listens at the other end. Jobs, with their
+// environments, are handed to nobody else, wherever the socket lies.
+func ours(conn net.Conn) error {
+	raw, ok := conn.(*net.UnixConn)
+	if !ok {
+		return errors.New("not a socket of this machine")
+	}
+	sys, err := raw.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var asked error
+	if err := sys.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if asked != nil {
+		return fmt.Errorf("ask who listens: %w", asked)
+	}
+	if uid := int(peer.Uid); uid != 0 && uid != os.Geteuid() {
+		return fmt.Errorf("user %d listens there, who is neither root nor you: nothing was sent", uid)
+	}
+	return nil
 }
 
 func nobodyListens(err error) bool {

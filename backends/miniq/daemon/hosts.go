@@ -226,7 +226,7 @@ func (d *daemon) reported(h *host, l *link, r node.Report) input {
 	case node.Failed:
 		return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.Text}, after: forget}
 	case node.Ended:
-		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code}, end: r.End, after: forget}
+		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code, Reason: r.End.Text}, end: r.End, after: forget}
 	case node.Lost:
 		return input{event: manager.RunLost{ID: id, Run: run, Reason: r.Text}, after: forget}
 	case node.Absent:
@@ -331,7 +331,7 @@ func (d *daemon) order(s *manager.StartRun) {
 		const cannotRun = 126
 		d.log.Error("a job can't be started, now or later: it ends", "job", s.ID, "error", err)
 		end := &keeper.End{Code: cannotRun, At: time.Now(), Text: err.Error()}
-		d.later(input{event: manager.Ended{ID: s.ID, Run: s.Run, ExitCode: cannotRun}, end: end})
+		d.later(input{event: manager.Ended{ID: s.ID, Run: s.Run, ExitCode: cannotRun, Reason: err.Error()}, end: end})
 		return
 	}
 	h.link.send(node.Command{Start: startOf(s, b)})

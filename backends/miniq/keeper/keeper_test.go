@@ -13,6 +13,7 @@ func FuzzOrder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, arg, env, dir, in, out, errs string, umask uint16, flag bool) {
 		want := Order{
 			Argv: []string{arg, ""}, Env: []string{env}, Dir: dir, Umask: uint32(umask) & 0o777, Stdin: in, Stdout: out, Stderr: errs,
+			Terminal:       in + out,
 			TruncateStdout: flag, TruncateStderr: !flag,
 		}
 		data, err := want.Encode()

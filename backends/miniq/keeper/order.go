@@ -42,6 +42,11 @@ type Order struct {
 	Stdout string
 	Stderr string // empty: where Stdout goes
 
+	// Terminal is the socket at which somebody hands over what takes the place
+	// of empty Stdin, Stdout and Stderr (backends.Abilities.Terminals); empty:
+	// there is none.
+	Terminal string
+
 	TruncateStdout bool
 	TruncateStderr bool
 }
@@ -55,6 +60,7 @@ const (
 	keyIn  = '0'
 	keyOut = '1'
 	keyErr = '2'
+	keyTty = 't'
 	keyTO  = 'O'
 	keyTE  = 'E'
 )
@@ -82,6 +88,10 @@ func (o *Order) Encode() ([]byte, error) {
 	put(keyOut, o.Stdout)
 	put(keyErr, o.Stderr)
 	fields := 5 + len(o.Argv) + len(o.Env)
+	if o.Terminal != "" {
+		put(keyTty, o.Terminal)
+		fields++
+	}
 	if o.TruncateStdout {
 		put(keyTO, "")
 		fields++
@@ -135,6 +145,8 @@ func (o *Order) set(key byte, value string) error {
 		o.Stdout = value
 	case keyErr:
 		o.Stderr = value
+	case keyTty:
+		o.Terminal = value
 	case keyTO:
 		o.TruncateStdout = true
 	case keyTE:

@@ -73,7 +73,14 @@ func (k *keep) run(order *Order) int {
 	if err := k.write("k " + process(os.Getpid()) + "\n"); err != nil {
 		return 2
 	}
-	pid, output, err := start(order)
+	var screen *terminal
+	if order.Terminal != "" {
+		var err error
+		if screen, err = openTerminal(order.Terminal); err != nil {
+			return k.end(End{Code: statusCannotRun, Text: "whoever waited for the job at a terminal is gone: " + err.Error()})
+		}
+	}
+	pid, output, err := start(order, screen)
 	if err != nil {
 		return k.end(End{Code: err.status, Text: err.Error()})
 	}
@@ -82,6 +89,9 @@ func (k *keep) run(order *Order) int {
 	}
 	k.output = output
 	go k.obey(told, end)
+	if screen != nil {
+		go k.whileThere(screen)
+	}
 	return k.end(k.wait(pid))
 }
 
@@ -190,6 +200,9 @@ func (k *keep) do(w Want) {
 	case Signal:
 		signalTree(os.Getpid(), w.Signal)
 	case Note:
+		if k.output == nil {
+			return // its owner sees for himself
+		}
 		_, _ = k.output.WriteString("allotment: " + strings.TrimPrefix(w.Text, "allotment: ") + "\n")
 	}
 }
@@ -235,7 +248,7 @@ func (e *startError) Error() string { return e.text }
 
 // start makes the job's surroundings and executes it in a session of its own. It
 // returns its process ID and its standard output.
-func start(o *Order) (int, *os.File, *startError) {
+func start(o *Order, screen *terminal) (int, *os.File, *startError) {
 	fail := func(status int, what string, err error) (int, *os.File, *startError) {
 		return 0, nil, &startError{status: status, text: what + ": " + cause(err)}
 	}
@@ -243,21 +256,24 @@ func start(o *Order) (int, *os.File, *startError) {
 	if err := os.Chdir(o.Dir); err != nil {
 		return fail(statusCannotRun, "change to directory "+o.Dir, err)
 	}
-	files, path, err := openFiles(o)
+	files, path, err := openFiles(o, screen)
 	if err != nil {
 		return fail(statusCannotRun, "open "+path, err)
 	}
 	program, err := lookPath(o.Argv[0], getenv(o.Env, "PATH"))
 	var pid int
 	if err == nil {
+		sys := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+		if sys.Ctty = screen.control(files); sys.Ctty >= 0 {
+			sys.Setctty = true
+		}
 		pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
-			Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()},
-			Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+			Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: sys,
 		})
 	}
 	if err != nil {
 		text := "run " + o.Argv[0] + ": " + cause(err)
-		_, _ = files[2].WriteString("allotment: " + strconv.QuoteToGraphic(text) + "\n")
+		_, _ = files[2].WriteString("allotment: " + visible(text) + "\n")
 		status := statusCannotRun
 		if errors.Is(err, syscall.ENOENT) {
 			status = statusNotFound
@@ -268,7 +284,17 @@ func start(o *Order) (int, *os.File, *startError) {
 	if files[2] != files[1] {
 		_ = files[2].Close()
 	}
-	return pid, files[1], nil
+	if screen == nil || o.Stdout != "" {
+		return pid, files[1], nil
+	}
+	_ = files[1].Close() // the last one to close a terminal ends the output of its other side
+	return pid, nil, nil
+}
+
+// visible is a text without what a terminal obeys.
+func visible(text string) string {
+	quoted := strconv.QuoteToGraphic(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // cause is an error without the path that the message names already.
@@ -280,7 +306,10 @@ func cause(err error) string {
 	return err.Error()
 }
 
-func openFiles(o *Order) (files [3]*os.File, path string, err error) {
+func openFiles(o *Order, screen *terminal) (files [3]*os.File, path string, err error) {
+	if screen != nil {
+		return screen.openFiles(o)
+	}
 	in := o.Stdin
 	if in == "" {
 		in = os.DevNull

@@ -174,8 +174,9 @@ const MaxStarts = 3
 type Ended struct {
 	ID       backends.ID
 	Run      int
-	ExitCode int  // 128 + signal for a killed process
-	Self     bool // it ended before a signal of a KillRun was sent to it
+	ExitCode int    // 128 + signal for a killed process
+	Self     bool   // it ended before a signal of a KillRun was sent to it
+	Reason   string `json:",omitempty"` // why it could not be executed, if so
 }
 
 // RunLost says that nobody knows how a run ended and that nothing of it runs

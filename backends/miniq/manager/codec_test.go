@@ -41,7 +41,7 @@ func TestEventsComeBack(t *testing.T) {
 		NodeGone{"n1"},
 		Started{id, 2},
 		StartFailed{id, 2, "why"},
-		Ended{id, 2, 143, true},
+		Ended{id, 2, 143, true, "why"},
 		RunLost{id, 2, "why"},
 		Tick{},
 		Forget{at},

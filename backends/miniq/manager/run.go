@@ -174,7 +174,7 @@ func (m *Manager) runEnded(e Ended) error {
 	switch {
 	case why == goesOn || e.Self && (why != requeued || e.ExitCode == 0):
 		m.over(j)
-		m.finish(j, e.ExitCode, true, "")
+		m.finish(j, e.ExitCode, true, strings.ToValidUTF8(e.Reason, "\uFFFD"))
 	case why == requeued:
 		j.requeues++
 		m.putBack(j)

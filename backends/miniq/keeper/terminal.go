@@ -1,0 +1,134 @@
+package keeper
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is what somebody who waits for the job at a terminal handed over.
+type terminal struct {
+	conn   int         // closed by the other end when nobody waits any more
+	files  [3]*os.File // for the job alone: whoever has them keeps a terminal open
+	master int         // index of the controlling terminal among them; -1: none
+}
+
+// hangUpGrace is how long a job may take that its owner hung up on.
+const hangUpGrace = 10e9 // nanoseconds
+
+var errTerminal = errors.New("malformed message")
+
+// openTerminal receives the job's standard files at a socket. It uses no package
+// net: a keeper has to start within a millisecond.
+func openTerminal(path string) (*terminal, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	t, err := receive(fd, path)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return t, nil
+}
+
+func receive(fd int, path string) (*terminal, error) {
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return nil, err
+	}
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return nil, err
+	}
+	if int(peer.Uid) != os.Getuid() {
+		return nil, unix.EPERM
+	}
+	data, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(3*4))
+	n, size, _, _, err := unix.Recvmsg(fd, data, rights, unix.MSG_CMSG_CLOEXEC)
+	switch {
+	case err != nil:
+		return nil, err
+	case n != 1:
+		return nil, errTerminal
+	}
+	return newTerminal(fd, data[0], rights[:size])
+}
+
+func newTerminal(fd int, control byte, rights []byte) (*terminal, error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) != 1 {
+		return nil, errTerminal
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 3 {
+		return nil, errTerminal
+	}
+	t := &terminal{conn: fd, master: -1}
+	for i := range t.files {
+		t.files[i] = os.NewFile(uintptr(fds[i]), "terminal")
+	}
+	if control >= '0' && control <= '2' {
+		t.master = int(control - '0')
+	}
+	return t, nil
+}
+
+// openFiles gives the job's standard files; those that it wants elsewhere are
+// opened, those of the terminal that it does not want are closed.
+func (t *terminal) openFiles(o *Order) (files [3]*os.File, path string, err error) {
+	files = t.files
+	take := func(i int, path string, open func() (*os.File, error)) error {
+		if path == "" {
+			return nil
+		}
+		f, err := open()
+		if err == nil {
+			_ = files[i].Close()
+			files[i] = f
+		}
+		return err
+	}
+	if err := take(0, o.Stdin, func() (*os.File, error) { return os.Open(o.Stdin) }); err != nil {
+		return files, o.Stdin, err
+	}
+	if err := take(1, o.Stdout, func() (*os.File, error) { return openOutput(o.Stdout, o.TruncateStdout) }); err != nil {
+		return files, o.Stdout, err
+	}
+	if o.Stderr == o.Stdout && o.Stdout != "" {
+		_ = files[2].Close()
+		files[2] = files[1]
+		return files, "", nil
+	}
+	err = take(2, o.Stderr, func() (*os.File, error) { return openOutput(o.Stderr, o.TruncateStderr) })
+	return files, o.Stderr, err
+}
+
+// control is which of a job's standard files becomes its controlling terminal;
+// -1: none.
+func (t *terminal) control(files [3]*os.File) int {
+	if t == nil || t.master < 0 || files[t.master] != t.files[t.master] {
+		return -1
+	}
+	return t.master
+}
+
+// whileThere ends the job when nobody waits for it any more.
+func (k *keep) whileThere(t *terminal) {
+	var b [1]byte
+	for {
+		n, err := unix.Read(t.conn, b[:])
+		if errors.Is(err, unix.EINTR) || n > 0 {
+			continue
+		}
+		break
+	}
+	select {
+	case <-k.left:
+		return
+	default:
+	}
+	signalTree(os.Getpid(), syscall.SIGHUP)
+	k.kill(hangUpGrace)
+}
