@@ -14,6 +14,8 @@ import (
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
 	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
 // Format is how a command prints its answer.
@@ -114,7 +116,7 @@ func visibleJSON(text []byte) []byte {
 	for len(text) > 0 {
 		r, size := utf8.DecodeRune(text)
 		switch {
-		case r == '\n' || !hidden(r):
+		case r == '\n' || !printable.Hidden(r):
 			visible = append(visible, text[:size]...)
 		case r > 0xffff:
 			r -= 0x10000

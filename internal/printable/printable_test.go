@@ -1,4 +1,4 @@
-package shell
+package printable
 
 import (
 	"strconv"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPrintable(t *testing.T) {
+func TestText(t *testing.T) {
 	tests := map[string]string{
 		"plain text":       "plain text",
 		"größe 中文 😀":       "größe 中文 😀",
@@ -21,16 +21,16 @@ func TestPrintable(t *testing.T) {
 		"tag \U000e0041":   `tag \U000e0041`,
 	}
 	for text, want := range tests {
-		if got := Printable(text); got != want {
+		if got := Text(text); got != want {
 			t.Errorf("%q: got %s, want %s", text, got, want)
 		}
 	}
 }
 
-func FuzzPrintable(f *testing.F) {
+func FuzzText(f *testing.F) {
 	f.Add("a\x1b\u009b\xff\U000e0041")
 	f.Fuzz(func(t *testing.T, text string) {
-		if got := Printable(text); strings.ContainsFunc(got, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		if got := Text(text); strings.ContainsFunc(got, func(r rune) bool { return !strconv.IsPrint(r) }) {
 			t.Errorf("%q became %q", text, got)
 		}
 	})
