@@ -18,11 +18,11 @@ import (
 
 const envStranger = "ALLOTMENT_TEST_STRANGER"
 
-// TestStranger is the other user's process of the next test.
+// TestStranger is the other user's process of the next test, and nothing by itself.
 func TestStranger(t *testing.T) {
 	path := os.Getenv(envStranger)
 	if path == "" {
-		t.Skip("skip: runs as a process of TestNothingIsSentToAStranger")
+		return
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
