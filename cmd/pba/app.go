@@ -56,7 +56,7 @@ func newApp(p process) *cli.App {
 		Commands: []*cli.Command{
 			initCommand(p), flowCommand(p), projectCommand(p), allocCommand(p),
 			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), metricsCommand(p), doctorCommand(p),
-			pauseCommand(p), resumeCommand(p), restoreCommand(p),
+			pauseCommand(p), resumeCommand(p), restoreCommand(p), backupCommand(p),
 		},
 	}
 }
