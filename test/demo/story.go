@@ -81,7 +81,7 @@ func demo(ctx context.Context, out io.Writer, helped bool) (err error) {
 		err = s.play(ctx)
 	}
 	if err != nil {
-		if s != nil && ctx.Err() != nil {
+		if s != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			s.whatHangs()
 		}
 		return err

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,48 +58,77 @@ func compare(ctx context.Context, out io.Writer, o options) error {
 }
 
 func describe(out io.Writer, o options, jobs []played) {
-	var work, last time.Duration
+	var recorded, played, last time.Duration
 	for _, j := range jobs {
-		work += j.takes * time.Duration(j.slots)
+		work := j.takes * time.Duration(j.slots)
+		played += work
+		if j.copies > 0 {
+			recorded += work
+		}
 		last = max(last, j.at+j.takes)
 	}
-	fmt.Fprintf(out, "The first %d jobs of at most %d slots in %s, as real processes on one host of %d slots:\n", o.jobs, o.widest, o.trace, slots)
-	fmt.Fprintf(out, "all times / %g, arrivals x %g (the time between two submissions is divided by that once more).\n", o.speed, o.arrivals)
+	percent := func(work time.Duration) float64 { return 100 * work.Seconds() / (last.Seconds() * slots) }
+	fmt.Fprintf(out, "The first %d jobs of at most %d slots in %s, as real processes on one host of %d slots.\n", o.jobs, o.widest, o.trace, slots)
+	fmt.Fprintf(out, "All times / %g, arrivals x %g (the time between two submissions is divided by that once more). Undisturbed they take\n", o.speed, o.arrivals)
+	fmt.Fprintf(out, "%.0f s and fill %.0f %% of the slots.", last.Seconds(), percent(recorded))
 	if o.rest > 1 {
-		fmt.Fprintf(out, "Each job of another user than user %d is submitted %d times, which makes %d jobs.\n", o.user, o.rest, len(jobs))
+		fmt.Fprintf(out, " Each job of another user than user %d is submitted %d times: %d jobs, %.0f %%.", o.user, o.rest, len(jobs), percent(played))
 	}
-	fmt.Fprintf(out, "Undisturbed they take %.0f s and fill %.0f %% of the slots. User %d's project holds %d slots; threshold %v, cycle %v.\n",
-		last.Seconds(), 100*work.Seconds()/(last.Seconds()*slots), o.user, o.guarantee, threshold, cycle)
-	fmt.Fprintln(out, "Two farms side by side, without pba and with it:")
+	fmt.Fprintf(out, "\nUser %d's project holds %d slots; threshold %v, cycle %v. Two farms side by side, without pba and with it:\n", o.user, o.guarantee, threshold, cycle)
 }
 
 // fate is what became of a job.
 type fate struct {
 	user     int
-	within   bool          // submitted when its user's jobs left it room in the guarantee
 	wait     time.Duration // from submission to the start of the run that came to its end
+	within   bool          // the guarantee had room for it before it started
+	due      time.Duration // how long it had by then
 	requeues int
-	lost     time.Duration // slots × time of the runs that didn't
+	lost     time.Duration // slots × time of the runs that did not come to their end
 }
 
 // fates are read from the diaries.
 func fates(o options, jobs []played) []fate {
 	all := make([]fate, len(jobs))
 	for i, j := range jobs {
-		f := fate{user: j.user, requeues: len(j.Runs) - 1, wait: j.Runs[len(j.Runs)-1].Start.Sub(j.submitted)}
+		start := j.Runs[len(j.Runs)-1].Start
+		f := fate{user: j.user, requeues: len(j.Runs) - 1, wait: start.Sub(j.submitted)}
 		for _, r := range j.Runs[:len(j.Runs)-1] {
 			f.lost += r.Total() * time.Duration(j.slots)
 		}
-		held := j.slots
-		for _, earlier := range jobs[:i] {
-			if earlier.user == j.user && earlier.Runs[len(earlier.Runs)-1].End.After(j.submitted) {
-				held += earlier.slots
-			}
+		if room, ok := roomFor(o, jobs, i); ok && !room.After(start) {
+			f.within, f.due = true, start.Sub(room)
 		}
-		f.within = j.user == o.user && held <= o.guarantee
 		all[i] = f
 	}
 	return all
+}
+
+// roomFor is when, from its submission on, the guarantee first had room for a job:
+// its user's earlier ones that had not ended left so much of it.
+func roomFor(o options, jobs []played, i int) (time.Time, bool) {
+	j := &jobs[i]
+	if j.user != o.user {
+		return time.Time{}, false
+	}
+	var ends []*played
+	left := o.guarantee - j.slots
+	for k := range jobs[:i] {
+		if e := &jobs[k]; e.user == j.user && e.end().After(j.submitted) {
+			ends = append(ends, e)
+			left -= e.slots
+		}
+	}
+	slices.SortFunc(ends, func(x, y *played) int { return x.end().Compare(y.end()) })
+	at := j.submitted
+	for _, e := range ends {
+		if left >= 0 {
+			break
+		}
+		left += e.slots
+		at = e.end()
+	}
+	return at, left >= 0
 }
 
 // row is a line of a table.
@@ -107,7 +138,7 @@ type row struct {
 	median, p95, max, lost time.Duration
 }
 
-func rowOf(who string, all []fate, of func(*fate) bool) row {
+func rowOf(who string, all []fate, of func(*fate) bool, waitOf func(*fate) time.Duration) row {
 	r := row{who: who}
 	var waits []time.Duration
 	for i := range all {
@@ -116,7 +147,7 @@ func rowOf(who string, all []fate, of func(*fate) bool) row {
 			continue
 		}
 		r.jobs++
-		waits = append(waits, f.wait)
+		waits = append(waits, waitOf(f))
 		r.lost += f.lost
 		if f.requeues > 0 {
 			r.requeued++
@@ -135,9 +166,9 @@ func table(out io.Writer, o options, title string, all []fate) {
 	fmt.Fprintf(out, "%-30s %5s %8s %8s %8s %9s %18s\n", "", "jobs", "median", "p95", "max", "requeued", "slot-seconds lost")
 	user := fmt.Sprintf("user %d", o.user)
 	for _, r := range []row{
-		rowOf(user+" within its guarantee", all, func(f *fate) bool { return f.within }),
-		rowOf(user, all, func(f *fate) bool { return f.user == o.user }),
-		rowOf("the rest", all, func(f *fate) bool { return f.user != o.user }),
+		rowOf(user+" within its guarantee", all, func(f *fate) bool { return f.within }, func(f *fate) time.Duration { return f.due }),
+		rowOf(user, all, func(f *fate) bool { return f.user == o.user }, func(f *fate) time.Duration { return f.wait }),
+		rowOf("the rest", all, func(f *fate) bool { return f.user != o.user }, func(f *fate) time.Duration { return f.wait }),
 	} {
 		fmt.Fprintf(out, "%-30s %5d %8.2f %8.2f %8.2f %9d %18.1f\n", r.who, r.jobs, r.median.Seconds(), r.p95.Seconds(), r.max.Seconds(), r.requeued, r.lost.Seconds())
 	}
@@ -151,8 +182,8 @@ func report(out io.Writer, o options, without, with *play) error {
 	before, after := fates(o, without.jobs), fates(o, with.jobs)
 	table(out, o, without.name, before)
 	table(out, o, with.name, after)
-	fmt.Fprintln(out, "\nA wait is the time from a job's submission to the start of the run that came to its end. A job is within the")
-	fmt.Fprintln(out, "guarantee if it was submitted when its user's earlier jobs left it room there.")
+	fmt.Fprintln(out, "\nA wait lasts from a job's submission to the start of the run that came to its end. Within the guarantee it")
+	fmt.Fprintln(out, "lasts only from when the user's earlier jobs left the job room there; one that started before is not among them.")
 	const promise = threshold + 2*cycle
 	count := func(all []fate, of func(*fate) bool) (n int) {
 		for i := range all {
@@ -162,10 +193,10 @@ func report(out io.Writer, o options, without, with *play) error {
 		}
 		return n
 	}
-	late := func(f *fate) bool { return f.within && f.wait > promise }
+	late := func(f *fate) bool { return f.within && f.due > promise }
 	fmt.Fprintf(out, "Within the guarantee, but waited longer than %v (threshold + 2 cycles): %d without pba, %d with it.\n", promise, count(before, late), count(after, late))
-	fmt.Fprintf(out, "What pba did: %v\n", with.did)
-	denser := fmt.Sprintf("load it more, with --rest %d or --arrivals %g", 2*o.rest, 2*o.arrivals)
+	fmt.Fprintf(out, "What pba did: %s.\n", counted(with.did))
+	denser := fmt.Sprintf("load it more: go run ./test/replay --rest %d --arrivals %g FILE", 2*o.rest, o.arrivals)
 	switch {
 	case !slices.ContainsFunc(before, func(f fate) bool { return f.wait > waited }):
 		return fmt.Errorf("nobody waited for more than %v: %s", waited, denser)
@@ -182,4 +213,13 @@ func report(out io.Writer, o options, without, with *play) error {
 		}
 	}
 	return nil
+}
+
+// counted lists how often what was done.
+func counted(did map[string]int) string {
+	var list []string
+	for _, verb := range slices.Sorted(maps.Keys(did)) {
+		list = append(list, fmt.Sprintf("%d x %s", did[verb], verb))
+	}
+	return strings.Join(list, ", ")
 }

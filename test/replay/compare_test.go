@@ -40,17 +40,19 @@ var four = options{user: 4, guarantee: 32, arrivals: 3, rest: 1}
 func TestFates(t *testing.T) {
 	got := fates(four, []played{
 		ended(t, 4, 16, 0, [2]int{500, 2000}),
-		ended(t, 4, 32, 1000, [2]int{2000, 3000}),                    // the first one still runs
+		ended(t, 4, 32, 1000, [2]int{1900, 3000}),                    // while the first one still ran
 		ended(t, 5, 8, 1000, [2]int{1000, 1500}, [2]int{4000, 5000}), // lost 0.5 s on 8 slots
 		ended(t, 4, 32, 3000, [2]int{3000, 3500}),                    // both have just ended
-		ended(t, 4, 1, 3100, [2]int{3200, 3300}),
+		ended(t, 4, 1, 3100, [2]int{3200, 3300}),                     // no room until 3500
+		ended(t, 4, 32, 3300, [2]int{4200, 5000}),
 	})
 	want := []fate{
-		{user: 4, within: true, wait: ms(500)},
-		{user: 4, wait: ms(1000)},
+		{user: 4, within: true, wait: ms(500), due: ms(500)},
+		{user: 4, wait: ms(900)},
 		{user: 5, wait: ms(3000), requeues: 1, lost: ms(4000)},
 		{user: 4, within: true},
 		{user: 4, wait: ms(100)},
+		{user: 4, within: true, wait: ms(900), due: ms(700)},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(fate{})); diff != "" {
 		t.Error(diff)
@@ -62,12 +64,12 @@ func TestRow(t *testing.T) {
 	for i := 100; i > 0; i-- {
 		all = append(all, fate{user: i % 2, wait: ms(i), requeues: i / 100, lost: ms(1)})
 	}
-	got := rowOf("x", all, func(f *fate) bool { return f.user == 0 })
+	got := rowOf("x", all, func(f *fate) bool { return f.user == 0 }, func(f *fate) time.Duration { return f.wait })
 	want := row{who: "x", jobs: 50, requeued: 1, median: ms(50), p95: ms(96), max: ms(100), lost: ms(50)}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := rowOf("nobody", all, func(*fate) bool { return false }); got != (row{who: "nobody"}) {
+	if got := rowOf("nobody", all, func(*fate) bool { return false }, nil); got != (row{who: "nobody"}) {
 		t.Errorf("nobody: %+v", got)
 	}
 }
@@ -82,8 +84,8 @@ func TestReport(t *testing.T) {
 		want          string
 	}{
 		"good":             {[]played{slow}, []played{quick, taken}, ""},
-		"nobody waited":    {[]played{quick}, []played{quick, taken}, "nobody waited for more than 1s: load it more, with --rest 2 or --arrivals 6"},
-		"nothing taken":    {[]played{slow}, []played{quick}, "nothing was reclaimed: load it more, with --rest 2 or --arrivals 6"},
+		"nobody waited":    {[]played{quick}, []played{quick, taken}, "nobody waited for more than 1s: load it more: go run ./test/replay --rest 2 --arrivals 3 FILE"},
+		"nothing taken":    {[]played{slow}, []played{quick}, "nothing was reclaimed: load it more: go run ./test/replay --rest 2 --arrivals 3 FILE"},
 		"requeued by whom": {[]played{slow, taken}, []played{quick, taken}, "jobs were requeued without pba"},
 		"ended twice":      {[]played{slow}, []played{quick, taken, twice}, "with pba: job 0 ended 2 times"},
 	} {

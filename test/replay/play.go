@@ -62,6 +62,8 @@ type played struct {
 	number      int64
 }
 
+func (j *played) end() time.Time { return j.Runs[len(j.Runs)-1].End }
+
 // load reads the jobs that are played.
 func load(o options) ([]played, error) {
 	f, err := os.Open(o.trace)
@@ -260,7 +262,11 @@ func (p *play) look() error {
 				return p.engine.Err()
 			}
 			for _, a := range r.Actions {
-				p.did[a.Verb]++
+				what := a.Verb
+				if a.Outcome != "done" {
+					what += " (" + a.Outcome + ")"
+				}
+				p.did[what]++
 			}
 		default:
 			return nil
