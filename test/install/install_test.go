@@ -1,0 +1,131 @@
+package install
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func makeTarget(t *testing.T, target string, variables ...string) {
+	t.Helper()
+	cmd := exec.Command("make", append([]string{"-s", "-C", "../..", target}, variables...)...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make %s: %v\n%s", target, err, text)
+	}
+}
+
+// built skips where there is nothing to install.
+func built(t *testing.T) {
+	if _, err := os.Stat("../../bin/pba"); err != nil {
+		t.Skip("skip: nothing is built: make build does it")
+	}
+}
+
+func filesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files = append(files, strings.TrimPrefix(path, dir))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestInstall: with DESTDIR and PREFIX all is where it belongs, each program
+// runs under its name, and uninstall takes all of it away.
+func TestInstall(t *testing.T) {
+	built(t)
+	stage := t.TempDir()
+	where := []string{"DESTDIR=" + stage, "PREFIX=/opt/allotment"}
+	makeTarget(t, "install", where...)
+	files := filesIn(t, stage)
+	for _, want := range []string{
+		"/opt/allotment/bin/asub", "/opt/allotment/bin/ajobs", "/opt/allotment/bin/pba", "/opt/allotment/lib/allotment/esub",
+		"/opt/allotment/lib/allotment/miniq-keeper", "/opt/allotment/share/man/man1/ajobs.1", "/opt/allotment/share/man/man8/esub.8",
+		"/opt/allotment/share/bash-completion/completions/ajobs", "/opt/allotment/share/zsh/site-functions/_allotment",
+		"/opt/allotment/share/fish/vendor_completions.d/pba.fish", "/opt/allotment/lib/systemd/system/allotment-rebalance.service",
+		"/etc/cron.d/allotment", "/etc/logrotate.d/allotment", "/opt/allotment/share/doc/allotment/README.md",
+	} {
+		if !slices.Contains(files, want) {
+			t.Errorf("not installed: %s", want)
+		}
+	}
+	for _, file := range files {
+		if to, err := os.Readlink(stage + file); err == nil {
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(filepath.Dir(file), to)
+			}
+			if _, err := os.Stat(stage + to); err != nil {
+				t.Errorf("%s is a link to nowhere: %s", file, to)
+			}
+			continue
+		}
+		if text, err := os.ReadFile(stage + file); err != nil || strings.Contains(string(text), "@BINDIR@") {
+			t.Errorf("%s: unfinished (%v)", file, err)
+		}
+	}
+	makeTarget(t, "uninstall", where...)
+	if left := filesIn(t, stage); len(left) > 0 {
+		t.Errorf("uninstall leaves %v", left)
+	}
+}
+
+// TestInstalledTwice: what the administrator wrote into /etc stays.
+func TestInstalledTwice(t *testing.T) {
+	built(t)
+	stage := t.TempDir()
+	makeTarget(t, "install", "DESTDIR="+stage)
+	cron := filepath.Join(stage, "/etc/cron.d/allotment")
+	if err := os.WriteFile(cron, []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	makeTarget(t, "install", "DESTDIR="+stage)
+	if text, err := os.ReadFile(cron); err != nil || string(text) != "mine\n" {
+		t.Errorf("the cron file is %q (%v)", text, err)
+	}
+}
+
+// TestUnits: systemd finds nothing wrong with the units, as they are installed,
+// and the engine's is as tight as it was made.
+func TestUnits(t *testing.T) {
+	built(t)
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("skip: no systemd-analyze here: the units are not verified")
+	}
+	prefix := t.TempDir() // a real one: the units' programs must be there
+	makeTarget(t, "install", "PREFIX="+prefix, "SYSCONFDIR="+filepath.Join(prefix, "etc"), "DESTDIR=")
+	units, err := filepath.Glob(prefix + "/lib/systemd/system/*.service")
+	if err != nil || len(units) != 2 {
+		t.Fatalf("units: %v, %v", units, err)
+	}
+	cmd := exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, units...)...)
+	if text, err := cmd.CombinedOutput(); err != nil || len(text) > 0 {
+		t.Errorf("systemd-analyze verify: %v: %s", err, text)
+	}
+	cmd = exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=20", units[slices.IndexFunc(units, func(u string) bool { return strings.Contains(u, "rebalance") })])
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the engine's unit is exposed by more than 2.0: %v\n%s", err, text)
+	}
+}
+
+// TestTheCronFileIsAsleep: an installation does nothing before somebody wants it.
+func TestTheCronFileIsAsleep(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/cron/allotment")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "SHELL=") {
+			t.Errorf("an active line: %s", line)
+		}
+	}
+}
