@@ -69,6 +69,7 @@ type drive struct {
 	ids    []backends.ID // by index of Jobs; zero: not submitted
 	events []happening
 	usage  *usage
+	took   bool                 // the last plan's acts took slots back
 	raised map[backends.ID]bool // by their owners since the last cycle
 	queue  []backends.Job       // pending jobs in the queue's order after the last cycle
 	story  *strings.Builder     // nil: nobody listens
@@ -194,10 +195,8 @@ func (d *drive) cycle(c int) {
 	for n := 1; ; n++ {
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
-		for _, a := range next.Actions {
-			if (a.Verb == plan.Requeue || a.Verb == plan.Suspend) && !putOff {
-				d.breach(lawSettled, "plan %d in the same settled instant takes back again: %+v", n+1, a)
-			}
+		if d.took && !putOff {
+			d.breach(lawSettled, "plan %d in the same settled instant takes back again: %+v", n+1, next.Actions)
 		}
 		switch {
 		case len(next.Actions) == 0:
@@ -223,10 +222,11 @@ func (d *drive) once(c int) *plan.Plan {
 	newJudge(d, &r.State, &r.Rules.Policy, &r.Plan).plan(c)
 	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
 	d.met[refused] = d.met[refused] || skipped(&r.Plan, "can't be met in full")
+	d.took = false
 	for _, o := range r.Outcomes {
 		verb := r.Plan.Actions[o.Action].Verb
 		if o.Result == ledger.Done && (verb == plan.Requeue || verb == plan.Suspend) {
-			d.met[reclaimed] = true
+			d.met[reclaimed], d.took = true, true
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
 	}

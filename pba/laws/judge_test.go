@@ -61,10 +61,48 @@ func (g *judge) plan(n int) {
 		}
 	}
 	g.books = charge(g.state, g.policy, nil)
+	g.excuse()
 	g.lawCharge()
 	g.lawTrigger()
 	g.lawBeyond()
 	g.lawUse()
+}
+
+// excuse leaves out victims for which the plan's own books show that no pool had
+// room: jobs of several slots may be packed into pools in more than one way, and
+// the one that the judge found need not be the plan's. The plan's books count
+// only if they are right: nothing in them but running jobs, those that held room
+// before, and heads; no pool beyond its guarantee.
+func (g *judge) excuse() {
+	b := charge(&plan.State{Farm: &backends.Farm{}, Groups: g.state.Groups}, g.policy, nil)
+	for id, j := range g.jobs {
+		was, is := g.state.Memory.Jobs[id], g.p.Memory.Jobs[id]
+		p := b.index(is.Pool)
+		switch {
+		case is.Pool == 0 || g.gone[id]:
+		case p < 0 || !slices.Contains(b.pools(j), p):
+			return
+		case is.Kept > 0 && was.Kept > 0:
+			b.aside[p] = min(was.Kept, is.Kept)
+		case is.Kept == 0 && (j.State == backends.Running || was.Pool != 0 && was.Kept == 0):
+			b.put(j, p)
+		}
+	}
+	for p := range b.room {
+		if b.left(p) < 0 {
+			return
+		}
+	}
+	for id := range g.gone {
+		j := g.jobs[id]
+		switch {
+		case j == nil || len(b.pools(j)) == 0:
+		case b.admit(j):
+			b.remove(j, b.place[id])
+		default:
+			delete(g.gone, id)
+		}
+	}
 }
 
 // lawCharge: with the victims gone and the beneficiaries in their slots, charged

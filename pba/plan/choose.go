@@ -66,7 +66,7 @@ func compareMostValued(a, b []*job) int {
 // hosts matter, each sum keeps the sets that no other one beats in everything.
 func choose(items []item, w want) []*job {
 	total := smallest(items, w)
-	if total < 0 {
+	if total < 0 || len(items) == 0 {
 		return nil
 	}
 	// The shortest prefix that still reaches that total has the least valued

@@ -433,7 +433,7 @@ func (v *view) open(b *job, set *candidate, need int) {
 func (v *view) lead(b *job, r *Reclaim, reason string) {
 	v.pin(b, r) // first: at its new level it may go where it likes, past what others reserve
 	level := backends.At(backends.LevelHandOver, v.value(b)+2*pbaBonus)
-	if level != b.Priority {
+	if level != b.computed { // not b.Priority: rank may have taken it down in this very plan
 		v.act(Action{Verb: Rank, Job: b.ID, For: b.ID, Reclaim: r.ID, Priority: level, Reason: reason})
 		v.write(b, level, "slots are taken back for it")
 	}
