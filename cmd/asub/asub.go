@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -47,7 +48,33 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 		return err
 	}
 	defer func() { _ = queue.Close() }()
+	if requests[0].Screen != bsub.NoScreen { // it is alone
+		return s.submitJoined(ctx, queue, requests, out)
+	}
 	return s.submitAll(ctx, queue, requests, out)
+}
+
+// submitJoined hands in a job that its owner waits for at a terminal.
+func (s site) submitJoined(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
+	if !queue.Abilities().Terminals {
+		return fmt.Errorf("join a job to this terminal: %w: submit it as a batch job. Job not submitted.", backends.ErrUnable) //nolint:staticcheck,revive // the words that scripts look for
+	}
+	offer, err := s.offerTerminal(requests[0].Screen == bsub.JoinedByPTY)
+	if err != nil {
+		return fmt.Errorf("%w. Job not submitted.", err) //nolint:staticcheck,revive // the words that scripts look for
+	}
+	defer offer.close()
+	requests[0].Spec.Terminal = offer.path
+	ids, err := s.handIn(ctx, queue, requests, out)
+	if err != nil {
+		return err
+	}
+	quiet, err := s.open(ctx, false) // whoever stops a queue's daemon doesn't want it to be back at once
+	if err != nil {
+		return err
+	}
+	defer func() { _ = quiet.Close() }()
+	return s.attend(ctx, quiet, ids[0], offer)
 }
 
 // requestsOf are the submissions that a command line means.
@@ -95,7 +122,16 @@ func batchOf(s site, line bsub.Line, file string, around bsub.Context) ([]bsub.R
 
 // submitAll hands jobs in and says what became of each.
 func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
-	warned, wait := map[string]bool{}, false
+	ids, failed := s.handIn(ctx, queue, requests, out)
+	if wait := slices.ContainsFunc(requests, func(r bsub.Request) bool { return r.Wait }); wait && len(ids) > 0 {
+		return errors.Join(failed, s.waitFor(ctx, ids))
+	}
+	return failed
+}
+
+// handIn hands jobs in, prints a line for each, and gives those that were taken.
+func (s site) handIn(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) (ids []backends.ID, failed error) {
+	warned := map[string]bool{}
 	specs := make([]backends.Spec, len(requests))
 	for i, r := range requests {
 		for _, warning := range r.Warnings {
@@ -104,14 +140,12 @@ func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []
 				fmt.Fprintf(s.stderr, "asub: warning: %s\n", warning)
 			}
 		}
-		specs[i], wait = r.Spec, wait || r.Wait
+		specs[i] = r.Spec
 	}
-	var failed error
-	var ids []backends.ID
 	for _, submitted := range s.submit(ctx, queue, specs, s.stderr) {
 		if err := notSubmitted(submitted.Err); err != nil {
 			if len(requests) == 1 {
-				return err
+				return nil, err
 			}
 			fmt.Fprintf(s.stderr, "asub: %s\n", shell.OneLine(err.Error()))
 			failed = worse(failed, err)
@@ -120,10 +154,7 @@ func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []
 		ids = append(ids, submitted.ID)
 		fmt.Fprintln(out, bsub.SubmittedLine(submitted.ID.Job, submitted.Queue, submitted.ByDefault))
 	}
-	if wait && len(ids) > 0 {
-		return errors.Join(failed, s.waitFor(ctx, ids))
-	}
-	return failed
+	return ids, failed
 }
 
 // notSubmitted says why a job was refused, in the words that scripts look for.

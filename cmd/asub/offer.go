@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// offer is what asub -I hands over to the job that it submits: its own standard
+// files, with a pseudo-terminal in the place of those that are a terminal. It
+// does so at a socket that nobody else can reach; see backends.Abilities.
+type offer struct {
+	dir      string
+	path     string
+	listener *net.UnixListener
+	files    [3]*os.File // for the job
+	control  byte        // which of them is its controlling terminal; '-': none
+	pty      *os.File    // our side of it; nil: there is none
+	keys     *os.File    // the terminal that we read from; nil: none
+	screen   io.Writer   // what the job writes goes there
+	size     *os.File    // the terminal whose size the job's has; nil: none
+}
+
+// offerTerminal makes a place where the job can have this process's standard
+// files. forced gives it a terminal even where there is none here.
+func (s site) offerTerminal(forced bool) (*offer, error) {
+	o := &offer{control: '-'}
+	own := [3]*os.File{}
+	for i, f := range []any{s.stdin, s.stdout, s.stderr} {
+		file, ok := f.(*os.File)
+		if !ok {
+			return nil, fmt.Errorf("join a job to this terminal: %w: its standard files are no files", backends.ErrUnable)
+		}
+		own[i] = file
+	}
+	if err := o.arrange(own, forced); err != nil {
+		o.close()
+		return nil, fmt.Errorf("make a terminal for the job: %w", err)
+	}
+	if err := o.listen(); err != nil {
+		o.close()
+		return nil, fmt.Errorf("make a socket for the job: %w", err)
+	}
+	return o, nil
+}
+
+// arrange decides which of the job's files are what.
+func (o *offer) arrange(own [3]*os.File, forced bool) error {
+	isTerminal := [3]bool{}
+	for i, f := range own {
+		isTerminal[i] = term.IsTerminal(int(f.Fd()))
+		if isTerminal[i] && o.size == nil {
+			o.size = f
+		}
+	}
+	var slave *os.File
+	var err error
+	if forced || o.size != nil {
+		if o.pty, slave, err = openPTY(); err != nil {
+			return err
+		}
+		o.resize()
+		o.likeOurs()
+	}
+	for i, f := range own {
+		o.files[i] = f
+		if isTerminal[i] || forced && i > 0 {
+			o.files[i] = slave
+			if o.control == '-' {
+				o.control = byte('0' + i)
+			}
+		}
+	}
+	if isTerminal[0] {
+		o.keys = own[0]
+	}
+	for _, i := range []int{1, 2} {
+		if isTerminal[i] && o.screen == nil {
+			o.screen = own[i]
+		}
+	}
+	if o.screen == nil {
+		o.screen = own[1]
+	}
+	return nil
+}
+
+// openPTY makes a pseudo-terminal: our side, and the job's.
+func openPTY() (ours, theirs *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours = os.NewFile(uintptr(fd), "terminal") // O_NONBLOCK: reading it can be given up
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		return nil, nil, errors.Join(err, ours.Close())
+	}
+	peer, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", peer), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, ours.Close())
+	}
+	return ours, theirs, nil
+}
+
+// control does something to our side of the pseudo-terminal.
+func (o *offer) onPTY(do func(fd int) error) {
+	if o.pty == nil || o.size == nil {
+		return
+	}
+	raw, err := o.pty.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { err = do(int(fd)) }) // a terminal of another size, or with other keys, is one all the same
+	}
+}
+
+// resize gives the job's terminal the size of ours; the kernel tells the job.
+func (o *offer) resize() {
+	o.onPTY(func(fd int) error {
+		size, err := unix.IoctlGetWinsize(int(o.size.Fd()), unix.TIOCGWINSZ)
+		if err != nil {
+			return err
+		}
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size)
+	})
+}
+
+// likeOurs gives the job's terminal the settings of ours: its keys to erase and
+// to interrupt, its character set.
+func (o *offer) likeOurs() {
+	o.onPTY(func(fd int) error {
+		settings, err := unix.IoctlGetTermios(int(o.size.Fd()), unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		return unix.IoctlSetTermios(fd, unix.TCSETS, settings)
+	})
+}
+
+// listen makes the socket, in a directory that is closed to others.
+func (o *offer) listen() (err error) {
+	if o.dir, err = os.MkdirTemp("", "allotment-tty-"); err != nil { // mode 0700
+		return err
+	}
+	o.path = filepath.Join(o.dir, "socket")
+	o.listener, err = net.ListenUnix("unix", &net.UnixAddr{Name: o.path, Net: "unix"})
+	return err
+}
+
+// accept waits for the job and hands the files over. The connection lasts as
+// long as somebody is here.
+func (o *offer) accept() (*net.UnixConn, error) {
+	for {
+		conn, err := o.listener.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		if err := o.hand(conn); err != nil {
+			_ = conn.Close()
+			continue // it was not the job, or it is gone; the queue knows
+		}
+		return conn, nil
+	}
+}
+
+func (o *offer) hand(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	var denied error
+	if err := raw.Control(func(fd uintptr) { peer, denied = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return err
+	}
+	if denied != nil {
+		return denied
+	}
+	if uid := int(peer.Uid); uid != os.Getuid() {
+		return backends.ErrDenied
+	}
+	rights := unix.UnixRights(int(o.files[0].Fd()), int(o.files[1].Fd()), int(o.files[2].Fd()))
+	_, _, err = conn.WriteMsgUnix([]byte{o.control}, rights, nil)
+	if err == nil {
+		o.letGo()
+	}
+	return err
+}
+
+// letGo closes the job's side of the pseudo-terminal here: it ends with the job.
+func (o *offer) letGo() {
+	for i, f := range o.files {
+		if f != nil && f != os.Stdin && f != os.Stdout && f != os.Stderr {
+			_ = f.Close()
+		}
+		o.files[i] = nil
+	}
+}
+
+func (o *offer) close() {
+	if o.listener != nil {
+		_ = o.listener.Close()
+	}
+	if o.dir != "" {
+		_ = os.RemoveAll(o.dir)
+	}
+	o.letGo()
+	if o.pty != nil {
+		_ = o.pty.Close()
+	}
+}

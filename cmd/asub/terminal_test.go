@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// desk is somebody at a terminal, with a queue of his own.
+type desk struct {
+	*testing.T
+	programs string
+	env      []string
+	pty      *os.File
+	slave    *os.File
+
+	mu    sync.Mutex
+	shown bytes.Buffer
+	more  chan struct{}
+}
+
+func newDesk(t *testing.T, programs string) *desk {
+	t.Helper()
+	home := t.TempDir()
+	d := &desk{T: t, programs: programs, more: make(chan struct{}, 1)}
+	d.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+programs+":"+os.Getenv("PATH"), "TERM=xterm", "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=")
+	config := "miniq:\n  nodes: [\"n1:2:1G\"]\n"
+	if err := os.WriteFile(filepath.Join(home, "config.yaml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if d.pty, d.slave, err = openPTY(); err != nil {
+		t.Fatal(err)
+	}
+	d.resize(33, 101)
+	go d.read()
+	t.Cleanup(func() {
+		stopQueue(t, programs, d.env)
+		_ = d.pty.Close()
+		_ = d.slave.Close()
+	})
+	return d
+}
+
+func (d *desk) read() {
+	b := make([]byte, 4096)
+	for {
+		n, err := d.pty.Read(b)
+		d.mu.Lock()
+		d.shown.Write(b[:n])
+		d.mu.Unlock()
+		select {
+		case d.more <- struct{}{}:
+		default:
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// resize makes the terminal so large.
+func (d *desk) resize(rows, columns uint16) {
+	d.Helper()
+	raw, err := d.pty.SyscallConn()
+	if err != nil {
+		d.Fatal(err)
+	}
+	_ = raw.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	})
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *desk) types(text string) {
+	d.Helper()
+	if _, err := d.pty.WriteString(text); err != nil {
+		d.Fatal(err)
+	}
+}
+
+// sees waits until the terminal has shown something.
+func (d *desk) sees(pattern string) {
+	d.Helper()
+	re := regexp.MustCompile(pattern)
+	deadline := time.After(awaitTime)
+	for {
+		d.mu.Lock()
+		found := re.FindIndex(d.shown.Bytes())
+		text := d.shown.String()
+		if found != nil {
+			d.shown.Next(found[1])
+		}
+		d.mu.Unlock()
+		if found != nil {
+			return
+		}
+		select {
+		case <-d.more:
+		case <-deadline:
+			d.Fatalf("no %q in %q", pattern, text)
+		}
+	}
+}
+
+// starts runs a command at the terminal, as a shell would.
+func (d *desk) starts(words ...string) *exec.Cmd {
+	d.Helper()
+	cmd := exec.Command(filepath.Join(d.programs, words[0]), words[1:]...)
+	cmd.Env, cmd.Dir = d.env, d.TempDir()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = d.slave, d.slave, d.slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		d.Fatal(err)
+	}
+	return cmd
+}
+
+// ends waits for a command's exit code.
+func (d *desk) ends(cmd *exec.Cmd, want int) {
+	d.Helper()
+	timer := time.AfterFunc(awaitTime, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	_ = cmd.Wait()
+	if got := cmd.ProcessState.ExitCode(); got != want {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.Fatalf("%v: exit code %d, want %d; left on the screen: %q", cmd.Args, got, want, d.shown.String())
+	}
+}
+
+// job asks for a job of the queue.
+func (d *desk) job(id string) jobJSON {
+	d.Helper()
+	cmd := exec.Command(filepath.Join(d.programs, "ajobs"), "--json", id)
+	cmd.Env = d.env
+	text, err := cmd.Output()
+	var jobs []jobJSON
+	if err = errors.Join(err, json.Unmarshal(text, &jobs)); err != nil || len(jobs) != 1 {
+		d.Fatalf("ajobs %s: %v: %s", id, err, text)
+	}
+	return jobs[0]
+}
+
+// TestInteractiveJobs: a job of asub -I has a real terminal.
+func TestInteractiveJobs(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022))
+	programs := build(t)
+	for name, test := range map[string]func(d *desk){
+		"keys, output, exit code": func(d *desk) {
+			cmd := d.starts("asub", "-I", `test -t 0 && test -t 1 && test -t 2 && tty < /dev/tty; stty size; read -r line; echo "got <$line>"; exit 3`)
+			d.sees(`Job <1> is submitted to default queue <normal>\.`)
+			d.sees(`<<Waiting for dispatch \.\.\.>>`)
+			d.sees(`<<Starting on n1>>`)
+			d.sees(`/dev/`)
+			d.sees(`33 101\r\n`)
+			d.types("hello\r")
+			d.sees(`got <hello>\r\n`)
+			d.ends(cmd, 3)
+			if j := d.job("1"); j.State.String() != "exited" || *j.ExitCode != 3 {
+				d.Errorf("%+v", j)
+			}
+		},
+		"size and signals": func(d *desk) {
+			cmd := d.starts("asub", "-Is", "sh", "-c", `trap 'stty size' WINCH; stty size; while :; do sleep 0.02; done`)
+			d.sees(`33 101\r\n`)
+			d.resize(40, 120)
+			if err := cmd.Process.Signal(syscall.SIGWINCH); err != nil { // the test's desk is no session of asub's
+				d.Fatal(err)
+			}
+			d.sees(`40 120\r\n`)
+			d.types("\x03")
+			d.ends(cmd, 130)
+		},
+		"a shell with job control": func(d *desk) {
+			cmd := d.starts("asub", "-Is", "bash", "--norc", "-i")
+			d.sees(`[#$] `)
+			d.types("sh -c 'echo asleep; exec sleep 300'\r")
+			d.sees(`[\r\n]asleep\r\n`)
+			d.types("\x1a")
+			d.sees(`Stopped +sh -c`)
+			d.types("kill %1; exit 4\r")
+			d.types("exit 4\r") // a shell with stopped jobs asks again
+			d.ends(cmd, 4)
+		},
+		"who goes away ends the job": func(d *desk) {
+			cmd := d.starts("asub", "-I", `trap "" HUP; echo ready; while :; do sleep 0.05; done`)
+			d.sees(`ready`)
+			if err := cmd.Process.Kill(); err != nil {
+				d.Fatal(err)
+			}
+			_ = cmd.Wait()
+			for deadline := time.Now().Add(awaitTime); !d.job("1").State.Ended(); time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					d.Fatalf("it runs on: %+v", d.job("1"))
+				}
+			}
+		},
+		"interrupted before it starts": func(d *desk) {
+			cmd := d.starts("asub", "-I", "-b", "23:59", "true")
+			d.sees(`<<Waiting for dispatch`)
+			d.types("\x03")
+			d.ends(cmd, 130)
+			if j := d.job("1"); !j.State.Ended() {
+				d.Errorf("%+v", j)
+			}
+		},
+		"a command that is not there": func(d *desk) {
+			cmd := d.starts("asub", "-I", "nosuchcommand")
+			d.sees(`allotment: run nosuchcommand: no such file or directory`)
+			d.ends(cmd, 127)
+		},
+		"pipes stay pipes": func(d *desk) {
+			cmd := exec.Command(filepath.Join(programs, "asub"), "-I", `test -t 0 || test -t 1 || cat; exit 5`)
+			cmd.Env, cmd.Stdin = d.env, strings.NewReader("from a pipe\n")
+			text, err := cmd.Output()
+			if !strings.HasSuffix(string(text), "\nfrom a pipe\n") || cmd.ProcessState.ExitCode() != 5 {
+				d.Errorf("%q, %v", text, err)
+			}
+		},
+		"R16: it is not requeued": func(d *desk) {
+			cmd := d.starts("asub", "-I", `echo ready; sleep 300`)
+			d.sees(`ready`)
+			requeue := exec.Command(filepath.Join(programs, "arequeue"), "1")
+			requeue.Env = d.env
+			if text, err := requeue.CombinedOutput(); err == nil {
+				d.Errorf("it was requeued: %s", text)
+			}
+			kill := exec.Command(filepath.Join(programs, "akill"), "1")
+			kill.Env = d.env
+			if text, err := kill.CombinedOutput(); err != nil {
+				d.Errorf("akill: %v: %s", err, text)
+			}
+			d.ends(cmd, 143)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newDesk(t, programs))
+		})
+	}
+}
+
+// TestWatch: ajobs --watch shows what changes, in its place, in any size.
+func TestWatch(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022))
+	d := newDesk(t, build(t))
+	submit := func(words ...string) {
+		cmd := exec.Command(filepath.Join(d.programs, "asub"), words...)
+		cmd.Env, cmd.Dir = d.env, d.TempDir()
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("asub: %v: %s", err, text)
+		}
+	}
+	submit("-H", "-J", "hostile\x1b[31m", "true")
+	cmd := d.starts("ajobs", "--watch")
+	d.sees(`\x1b\[\?1049h`)
+	d.sees(`1 PSUSP`)
+	d.sees(`JOBID`)
+	d.sees(`\\x1b\[31m`)
+	submit("-J", "second", "sleep", "300")
+	d.sees(`1 RUN, 1 PSUSP`)
+	d.sees(`\n2 .* RUN .*second`)
+	d.resize(2, 40)
+	if err := cmd.Process.Signal(syscall.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
+	d.sees(`… and 3 more lines`)
+	stop := exec.Command(filepath.Join(d.programs, "miniqd"), "stop", "--kill")
+	stop.Env = d.env
+	_ = stop.Run()
+	d.types("\x03")
+	d.ends(cmd, 0)
+	d.sees(`\x1b\[\?1049l`)
+
+	plain := exec.Command(filepath.Join(d.programs, "ajobs"), "--watch")
+	plain.Env = d.env
+	if text, err := plain.CombinedOutput(); plain.ProcessState.ExitCode() != 2 || !strings.Contains(string(text), "needs a terminal") {
+		t.Errorf("without a terminal: %v, %s", err, text)
+	}
+}
