@@ -119,11 +119,24 @@ func onlyAdmin(c shell.Config, who caller, what string) error {
 	return fmt.Errorf("%s: you are %s: only an admin may (config: pba.roles.admins)", what, who)
 }
 
-// adminOnly is onlyAdmin for commands that open no site, or do more than that:
-// through sudo they would read or write files in another one's name.
+// adminOnly is onlyAdmin for commands that do more than open a site.
 func (p *process) adminOnly(c shell.Config, what string) error {
 	who, err := p.identify(c)
 	if err != nil {
+		return err
+	}
+	return onlyAdmin(c, who, what)
+}
+
+// filesByAdmin is an error for who would, through sudo, read or write a file in
+// another one's name. By himself he does with his files what the system lets him.
+func (p *process) filesByAdmin(what string) error {
+	c, err := p.load()
+	if err != nil {
+		return err
+	}
+	who, err := p.identify(c)
+	if err != nil || !who.sudo() {
 		return err
 	}
 	return onlyAdmin(c, who, what)

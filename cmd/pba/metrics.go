@@ -35,6 +35,11 @@ func metricsCommand(p process) *cli.Command {
 			case c.IsSet("listen"):
 				return serveMetrics(c.Context, p, address, c.App.Writer)
 			}
+			if c.IsSet("out") {
+				if err := p.filesByAdmin("write metrics to a file"); err != nil {
+					return err
+				}
+			}
 			text, err := collect(c.Context, p)
 			if err != nil {
 				return err

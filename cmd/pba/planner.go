@@ -65,13 +65,6 @@ func (p *planner) checkAll(ctx context.Context, changes []ledger.Change) error {
 }
 
 func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledger.Flow) error {
-	this := p.s.thisWeek()
-	if c.Week.Compare(this) < 0 {
-		return over(c.Week, this)
-	}
-	if horizon := pba.AddWeeks(this, p.s.PBA.Horizon); c.Week.Compare(horizon) > 0 {
-		return fmt.Errorf("week %s: the last week that may be planned is %s (pba.horizon: %d weeks ahead)", c.Week, horizon, p.s.PBA.Horizon)
-	}
 	i := slices.IndexFunc(projects, func(q ledger.Project) bool { return q.Name == c.Project })
 	if i < 0 {
 		return fmt.Errorf("%w %q: see `pba project list`, or add it: pba project add NAME --group GROUP", ledger.ErrUnknownProject, c.Project)
@@ -79,6 +72,13 @@ func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledg
 	project := projects[i]
 	if !p.s.PBA.Roles.MayPlan(p.s.caller.Caller, project) {
 		return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", project.Name, p.s.caller)
+	}
+	this := p.s.thisWeek()
+	if c.Week.Compare(this) < 0 {
+		return over(c.Week, this)
+	}
+	if horizon := pba.AddWeeks(this, p.s.PBA.Horizon); c.Week.Compare(horizon) > 0 {
+		return fmt.Errorf("week %s: the last week that may be planned is %s (pba.horizon: %d weeks ahead)", c.Week, horizon, p.s.PBA.Horizon)
 	}
 	if c.Slots == 0 {
 		return nil // what is taken back needs no valid step or user any more

@@ -52,6 +52,7 @@ func build(t *testing.T) (dir string) {
 //	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that he is not in
 //	user NAME                            sets a variable to this user's name
 //	chown UID FILE                       gives a file to somebody else (root only)
+//	reachable                            lets other users reach the script's directory and the programs (root only)
 //	metrics FILE                         checks that it is in Prometheus' format
 //	scrape                               asks a pba metrics --listen
 func TestScripts(t *testing.T) {
@@ -73,18 +74,33 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("LEDGER_VERSION", strconv.Itoa(len(migrations)))
 			now := time.Now()
-			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "HORIZON": 12, "BEYOND": 13} {
+			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "WEEK_2": 2, "WEEK_3": 3, "HORIZON": 12, "BEYOND": 13} {
 				e.Setenv(name, pba.AddWeeks(pba.WeekOf(now, time.UTC), weeks).String())
 			}
 			e.Defer(func() { stopQueue(t, programs, e.Vars) })
 			return nil
 		},
-		Condition: func(name string) (bool, error) { return name == "root" && os.Getuid() == 0, nil },
+		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "until": until, "sql": changeLedger, "group": groupVariable, "user": userVariable, "chown": chown,
+			"exits": exits, "until": until, "sql": changeLedger, "group": groupVariable, "user": userVariable, "chown": chown, "reachable": reachable,
 			"metrics": wellFormed, "scrape": scrape,
 		},
 	})
+}
+
+// condition answers [root], and [setuid]: setuid programs are heeded where the
+// scripts run.
+func condition(name string) (bool, error) {
+	switch name {
+	case "root":
+		return os.Getuid() == 0, nil
+	case "setuid":
+		var fs syscall.Statfs_t
+		const noSetuid = 2 // ST_NOSUID
+		err := syscall.Statfs(os.TempDir(), &fs)
+		return fs.Flags&noSetuid == 0, err
+	}
+	return false, errors.New("no such condition")
 }
 
 func stopQueue(t *testing.T, programs string, env []string) {
@@ -172,6 +188,28 @@ func chown(ts *testscript.TestScript, neg bool, args []string) {
 	uid, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	ts.Check(os.Chown(ts.MkAbs(args[1]), uid, -1))
+}
+
+// reachable opens the directories above to whom their own modes allow it.
+func reachable(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: reachable")
+	}
+	places := []string{ts.Getenv("WORK")}
+	for _, program := range []string{"pba", "miniqd"} {
+		for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+			if _, err := os.Stat(filepath.Join(dir, program)); err == nil {
+				places = append(places, dir)
+			}
+		}
+	}
+	for _, dir := range places {
+		for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+			info, err := os.Stat(dir)
+			ts.Check(err)
+			ts.Check(os.Chmod(dir, info.Mode().Perm()|0o055))
+		}
+	}
 }
 
 // TestEditWaitsForTheLockAndGivesUp: a cycle that hangs keeps nobody for ever.
