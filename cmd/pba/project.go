@@ -41,11 +41,11 @@ func projectCommand(p process) *cli.Command {
 				Action: func(c *cli.Context) error { return withProject(c, p, addProject) },
 			},
 			{
-				Name: "set", Usage: "change a project's group, managers or flow", ArgsUsage: "NAME [--group GROUP] [--manager USER]… [--flow FLOW]", Flags: flags(),
+				Name: "set", Usage: "change a project's group, managers or flow", ArgsUsage: "PROJECT [--group GROUP] [--manager USER]… [--flow FLOW]", Flags: flags(),
 				Action: func(c *cli.Context) error { return withProject(c, p, setProject) },
 			},
 			{
-				Name: "remove", Usage: "remove a project that has no slots in this week or later", ArgsUsage: "NAME",
+				Name: "remove", Usage: "remove a project that has no slots in this week or later", ArgsUsage: "PROJECT",
 				Action: func(c *cli.Context) error { return withProject(c, p, removeProject) },
 			},
 			{

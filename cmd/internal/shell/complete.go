@@ -114,6 +114,8 @@ func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Can
 		found = projectValues(c, "", false)
 	case "PROJECT[:STEP]":
 		found = projectValues(c, w.Typed, true)
+	case "STEP":
+		found = stepValues(c)
 	case "WEEK":
 		found = weekValues(c, time.Now())
 	}
@@ -238,6 +240,27 @@ func projectValues(c Config, typed string, own bool) []grammar.Candidate {
 		case p.Name == project:
 			for _, step := range p.Steps {
 				found = append(found, grammar.Candidate{Text: backends.JoinProject(p.Name, step)})
+			}
+		}
+	}
+	return found
+}
+
+// stepValues are the steps of all projects.
+func stepValues(c Config) []grammar.Candidate {
+	r := snapshot(c)
+	if r == nil {
+		return nil
+	}
+	var found []grammar.Candidate
+	for i := range r.Projects() {
+		p, err := r.At(i)
+		if err != nil {
+			return nil
+		}
+		for _, step := range p.Steps {
+			if !slices.Contains(found, grammar.Candidate{Text: step}) {
+				found = append(found, grammar.Candidate{Text: step})
 			}
 		}
 	}
