@@ -58,6 +58,9 @@ func addUse(ctx context.Context, tx *sql.Tx, hour, ms int64, p *plan.Plan) error
 	defer put.Close()
 	for i := range p.Pools {
 		s := &p.Pools[i]
+		if s.Guarantee == 0 && s.Charged == 0 && s.Held == 0 {
+			continue
+		}
 		_, err := put.ExecContext(ctx, hour, s.ID, s.Project, s.User, s.Step, ms*int64(s.Guarantee), ms*int64(s.Charged), ms*int64(s.Held))
 		if err != nil {
 			return err

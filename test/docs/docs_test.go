@@ -1,0 +1,249 @@
+// Package docs types what the documentation shows.
+package docs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// step is one command of a page.
+type step struct {
+	line    int
+	command string
+	want    []string // lines of its output; none: whatever it prints
+	exit    int
+	until   *regexp.Regexp // hidden: again and again until its output matches
+}
+
+var (
+	exitCode  = regexp.MustCompile(`# exit (\d+)$`)
+	hidden    = regexp.MustCompile(`^<!-- \$ (.*) -->$`)
+	untilLine = regexp.MustCompile(`^<!-- until /(.*)/ \$ (.*) -->$`)
+)
+
+// steps reads a page. What stands in blocks marked console is typed: a command
+// after "$ ", and its output up to the next one. A command that ends in "# exit N"
+// ends so, every other one with 0. In the output … stands for any text, on a line
+// of its own for any lines; how many blanks there are does not matter. Readers
+// don't see the comments
+//
+//	<!-- $ COMMAND -->                    types it
+//	<!-- until /PATTERN/ $ COMMAND -->    types it until its output matches
+func steps(page string) ([]step, error) {
+	var all []step
+	inBlock := false
+	number := 0
+	for text := range strings.Lines(page) {
+		number++
+		text = strings.TrimRight(text, "\n")
+		command, isCommand := strings.CutPrefix(text, "$ ")
+		switch {
+		case strings.HasPrefix(text, "```"):
+			inBlock = !inBlock && text == "```console"
+		case inBlock && isCommand:
+			s := step{line: number, command: command}
+			if m := exitCode.FindStringSubmatch(command); m != nil {
+				s.exit, _ = strconv.Atoi(m[1])
+			}
+			all = append(all, s)
+		case inBlock && len(all) == 0:
+			return nil, fmt.Errorf("line %d: output before any command", number)
+		case inBlock:
+			all[len(all)-1].want = append(all[len(all)-1].want, text)
+		case hidden.MatchString(text):
+			all = append(all, step{line: number, command: hidden.FindStringSubmatch(text)[1]})
+		case untilLine.MatchString(text):
+			m := untilLine.FindStringSubmatch(text)
+			pattern, err := regexp.Compile("(?m)" + m[1])
+			if err != nil {
+				return nil, fmt.Errorf("line %d: %w", number, err)
+			}
+			all = append(all, step{line: number, command: m[2], until: pattern})
+		}
+	}
+	return all, nil
+}
+
+// pattern is the output that is shown as a regular expression.
+func pattern(want []string) *regexp.Regexp {
+	var b strings.Builder
+	b.WriteString(`\A`)
+	for _, line := range want {
+		if strings.TrimSpace(line) == "…" {
+			b.WriteString(`(?:.*\n)*?`)
+			continue
+		}
+		var words []string
+		for _, word := range strings.Fields(line) {
+			words = append(words, strings.ReplaceAll(regexp.QuoteMeta(word), "…", `.*`))
+		}
+		b.WriteString(` *` + strings.Join(words, ` +`) + " *\n")
+	}
+	b.WriteString(`\z`)
+	return regexp.MustCompile(b.String())
+}
+
+// build makes the programs.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	commands := []string{"../../cmd/asub", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba"}
+	cmd := exec.Command("go", append([]string{"build", "-o", dir + "/"}, commands...)...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, text)
+	}
+	for _, name := range []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
+		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const (
+	stepTime  = 60 * time.Second
+	untilTime = 45 * time.Second
+)
+
+// desk is where a page is typed.
+type desk struct {
+	dir string
+	env []string
+}
+
+func newDesk(t *testing.T, programs string) *desk {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "docs-") // t.TempDir() is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(dir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{dir: dir}
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, "ALLOTMENT_") && !strings.HasPrefix(name, "LSB_") && name != "PATH" && name != "TZ" {
+			d.env = append(d.env, e)
+		}
+	}
+	d.env = append(d.env, "ALLOTMENT_HOME="+home, "PATH="+programs+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8")
+	t.Cleanup(func() {
+		if text, _, err := d.run("miniqd stop --kill"); err != nil {
+			t.Logf("clean up: %v: %s", err, text)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// run types one command into a shell.
+func (d *desk) run(command string) (output string, exit int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), stepTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", command)
+	cmd.Dir, cmd.Env = d.dir, d.env
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	var status *exec.ExitError
+	if errors.As(err, &status) && status.Exited() {
+		return string(text), status.ExitCode(), nil
+	}
+	return string(text), 0, err
+}
+
+func (d *desk) do(t *testing.T, page string, s step) {
+	t.Helper()
+	at := fmt.Sprintf("%s:%d: $ %s", page, s.line, s.command)
+	if s.until != nil {
+		last := ""
+		for deadline := time.Now().Add(untilTime); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			if last, _, _ = d.run(s.command); s.until.MatchString(last) {
+				return
+			}
+		}
+		t.Fatalf("%s\n%q did not come within %v:\n%s", at, s.until, untilTime, last)
+	}
+	text, exit, err := d.run(s.command)
+	if err != nil {
+		t.Fatalf("%s\n%v:\n%s", at, err, text)
+	}
+	if exit != s.exit {
+		t.Fatalf("%s\nexit code %d, want %d:\n%s", at, exit, s.exit, text)
+	}
+	if len(s.want) > 0 && !pattern(s.want).MatchString(text) {
+		t.Errorf("%s\nprints\n%s\nand the page says\n%s", at, text, strings.Join(s.want, "\n"))
+	}
+}
+
+// TestPagesAreTyped types every command of the three readers' pages, in their
+// order, at a real queue in a home of their own, and compares what it prints.
+func TestPagesAreTyped(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	programs := build(t)
+	for _, page := range []string{"operate.md", "plan.md", "use.md"} {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			content, err := os.ReadFile("../../docs/" + page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := steps(string(content))
+			if err != nil || len(all) < 5 {
+				t.Fatalf("%d steps, %v", len(all), err)
+			}
+			d := newDesk(t, programs)
+			for _, s := range all {
+				d.do(t, page, s)
+			}
+		})
+	}
+}
+
+// TestPagesHaveNoDeadLinks looks for the files that pages refer to.
+func TestPagesHaveNoDeadLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	for _, page := range []string{"../../README.md", "../../docs/operate.md", "../../docs/plan.md", "../../docs/use.md", "../../docs/options.md"} {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(content), -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
+	}
+}
+
+func TestOutputPatterns(t *testing.T) {
+	for _, x := range []struct {
+		want, got string
+		same      bool
+	}{
+		{"a  b", "a b\n", true},
+		{"a b", "a c\n", false},
+		{"Job <…> is submitted", "Job <12> is submitted\n", true},
+		{"a\n…\nd", "a\nb\nc\nd\n", true},
+		{"a\n…", "a\n", true},
+		{"a", "a\nb\n", false},
+		{"a.c", "abc\n", false},
+	} {
+		if got := pattern(strings.Split(x.want, "\n")).MatchString(x.got); got != x.same {
+			t.Errorf("%q and %q: %v", x.want, x.got, got)
+		}
+	}
+}
