@@ -3,6 +3,7 @@ package miniq_test
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -31,15 +32,15 @@ func TestStranger(t *testing.T) {
 	if err := os.Chmod(path, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	os.Stdout.WriteString("listening\n")
+	fmt.Println("listening")
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n, _ := conn.Read(make([]byte, 1)); n > 0 {
-		os.Stdout.WriteString("got something\n")
+		fmt.Println("got something")
 	}
-	os.Stdout.WriteString("end\n")
+	fmt.Println("end")
 }
 
 func TestNothingIsSentToAStranger(t *testing.T) {

@@ -35,6 +35,7 @@ func runKill(ctx context.Context, s site, o actOptions, out io.Writer) error {
 		return runStop(ctx, s, o, out)
 	case unix.SIGCONT:
 		return runResume(ctx, s, o, out)
+	default:
 	}
 	return deed{verb: bsub.Signal, signal: int(number), how: func(state backends.State) (operation, error) {
 		switch {

@@ -185,7 +185,7 @@ func (s *site) checkCycles(ctx context.Context, all *findings) error {
 	if err != nil {
 		return err
 	}
-	last, any, err := s.ledger.LastCycle(ctx)
+	last, ran, err := s.ledger.LastCycle(ctx)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (s *site) checkCycles(ctx context.Context, all *findings) error {
 	switch {
 	case paused:
 		all.add("cycles", "`pba resume` lets them go on", "they are paused: nothing is promised to anybody")
-	case !any:
+	case !ran:
 		all.add("cycles", s.runCycles(), "there was none yet")
 	case age > s.late() && holder > 0:
 		all.add("lock", fmt.Sprintf("look at that process; `kill %d` ends it, and the next cycle goes on", holder),
@@ -202,7 +202,7 @@ func (s *site) checkCycles(ctx context.Context, all *findings) error {
 	case age > s.late():
 		all.add("cycles", s.runCycles(), "the last one was %v ago; one is due each %v", age.Round(time.Second), s.PBA.Every)
 	}
-	if any {
+	if ran {
 		s.checkLast(last, age, all)
 	}
 	if holder := pba.Holder(s.Paths.State, pba.EditLock); holder > 0 && s.holds(ctx, pba.EditLock) {

@@ -91,14 +91,14 @@ func (s *site) metrics(ctx context.Context) ([]byte, error) {
 	return m.text(), nil
 }
 
-func (m *exposition) pools(pools []plan.PoolStatus) {
+func (e *exposition) pools(pools []plan.PoolStatus) {
 	labels := func(p *plan.PoolStatus) []string {
 		return []string{"project", p.Project, "step", p.Step, "user", p.User}
 	}
-	guarantee := m.gauge("allotment_pool_guarantee_slots", "Slots that the pool is promised now.")
-	charged := m.gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")
-	within := m.gauge("allotment_pool_pending_within_slots", "Slots of waiting jobs that have room in the pool.")
-	beyond := m.gauge("allotment_pool_pending_beyond_slots", "Slots of entitled jobs that wait beyond the pool's room.")
+	guarantee := e.gauge("allotment_pool_guarantee_slots", "Slots that the pool is promised now.")
+	charged := e.gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")
+	within := e.gauge("allotment_pool_pending_within_slots", "Slots of waiting jobs that have room in the pool.")
+	beyond := e.gauge("allotment_pool_pending_beyond_slots", "Slots of entitled jobs that wait beyond the pool's room.")
 	for i := range pools {
 		p := &pools[i]
 		guarantee.add(float64(p.Guarantee), labels(p)...)
@@ -108,21 +108,29 @@ func (m *exposition) pools(pools []plan.PoolStatus) {
 	}
 }
 
-func (m *exposition) beyond(all []plan.Beyond) {
-	used := m.gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project, or by user for jobs that are not entitled.")
+func (e *exposition) beyond(all []plan.Beyond) {
+	used := e.gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project, or by user for jobs that are not entitled.")
 	for _, b := range all {
 		used.add(float64(b.Slots), "project", b.Project, "user", b.User)
 	}
 }
 
-func (m *exposition) farm(f *plan.FarmStatus) {
-	farm := m.gauge("allotment_farm_slots", "Slots of the managed farm by what they are.")
+func (e *exposition) farm(f *plan.FarmStatus) {
+	farm := e.gauge("allotment_farm_slots", "Slots of the managed farm by what they are.")
 	for _, x := range []struct {
 		of string
 		n  int
 	}{
-		{"up", f.Slots}, {"down", f.Down}, {"running", f.Running}, {"pba", f.PBA}, {"normal", f.Normal}, {"suspended", f.Suspended},
-		{"guaranteed", f.Guaranteed}, {"take_back", f.TakeBack}, {"unmet", f.Unmet}, {"unpreemptable", f.Unpreemptable},
+		{"up", f.Slots},
+		{"down", f.Down},
+		{"running", f.Running},
+		{"pba", f.PBA},
+		{"normal", f.Normal},
+		{"suspended", f.Suspended},
+		{"guaranteed", f.Guaranteed},
+		{"take_back", f.TakeBack},
+		{"unmet", f.Unmet},
+		{"unpreemptable", f.Unpreemptable},
 	} {
 		farm.add(float64(x.n), "of", x.of)
 	}

@@ -69,7 +69,7 @@ func checkExposition(text string) (map[string]float64, error) {
 		}
 		value, err := strconv.ParseFloat(number, 64)
 		if _, twice := samples[key]; err != nil || twice {
-			return nil, fmt.Errorf("%q: %v, twice %v", line, err, twice)
+			return nil, fmt.Errorf("%q: %w, twice %v", line, err, twice)
 		}
 		samples[key] = value
 	}

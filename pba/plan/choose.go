@@ -190,9 +190,9 @@ func bound(items []item, w want) int {
 }
 
 // covers tells whether a partial set does all that another does, at no more cost.
-func (a *partial) covers(b *partial, detailed bool) bool {
-	return a.gain >= b.gain && a.memory >= b.memory &&
-		(!detailed || a.count < b.count || a.count == b.count && a.lost <= b.lost)
+func (s *partial) covers(b *partial, detailed bool) bool {
+	return s.gain >= b.gain && s.memory >= b.memory &&
+		(!detailed || s.count < b.count || s.count == b.count && s.lost <= b.lost)
 }
 
 // add keeps only the sets of one total that no other one covers.

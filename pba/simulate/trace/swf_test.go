@@ -87,7 +87,10 @@ func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 
 // Who wants only the first jobs reads no further.
 func TestReadSWFStops(t *testing.T) {
-	for range ReadSWF(io.MultiReader(strings.NewReader(small), &failing{errors.New("read on")})) {
+	for _, err := range ReadSWF(io.MultiReader(strings.NewReader(small), &failing{errors.New("read on")})) {
+		if err != nil {
+			t.Error(err)
+		}
 		break
 	}
 }

@@ -84,6 +84,6 @@ func (r *Rebalance) Err() error { return r.err }
 // Stop ends it and waits until it is gone.
 func (r *Rebalance) Stop() {
 	r.stop()
-	for range r.Reports { //nolint:revive // until it is closed
+	for range r.Reports { // until it is closed
 	}
 }
