@@ -1,0 +1,165 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/allotment-hpc/allotment/backends/bsub"
+)
+
+// trial is how an option that docs/options.md calls honoured is tried.
+type trial struct {
+	argument string   // instead of the option's example
+	beside   []string // other options
+	command  string   // instead of the usual one; "-": none
+	want     string   // pattern: in what asub and ajobs -l say, and in its output files
+}
+
+// trials are those of every honoured option.
+func trials() map[string]trial {
+	return map[string]trial{
+		"-b":    {want: `Specified Start Time <\w+ \w+ +\d+ 23:30:00>`},
+		"-cwd":  {want: `CWD <[^>]*/sub>`},
+		"-e":    {beside: []string{"-o", "other.%J"}, want: `err\.\d+: err\n`},
+		"-env":  {want: `: (?:.*\n)*A=1\n`},
+		"-eo":   {want: `Error File \(overwrite\) <err>(?:.*\n)*err: err\n`},
+		"-H":    {want: `Status <PSUSP>`},
+		"-I":    {want: `(?m)^out\nA=\nerr\n`},
+		"-Ip":   {command: "test -t 1 && echo yes", want: `yes\r\n`},
+		"-i":    {want: `: from a file\nout\n`},
+		"-Is":   {command: "test -t 2 && echo yes", want: `yes\r\n`},
+		"-J":    {want: `Job Name <sim\[1\]>(?:.*\n)*.*Job Name <sim\[20\]>`},
+		"-Jd":   {want: `Job Description <a text>`},
+		"-K":    {command: "exit 9", want: `exit status 9`},
+		"-M":    {want: `Memory <16 G>`},
+		"-m":    {want: `Specified Hosts <h1 h2>`},
+		"-n":    {want: `4 Task\(s\)`},
+		"-o":    {want: `Output File <out\.%J>(?:.*\n)*out\.\d+: out\nA=\nerr\n`},
+		"-oo":   {want: `Output File \(overwrite\) <out>(?:.*\n)*out: out\nA=\nerr\n`},
+		"-P":    {want: `Project <chipA:synthesis>`},
+		"-pack": {command: "-", want: `Job Name <packed>`},
+		"-q":    {want: `is submitted to queue <normal>\.`},
+		"-R":    {beside: []string{"-n", "2"}, want: `2 Task\(s\), on one host, Memory <4 G>`},
+		"-r":    {want: `Re-runnable`},
+		"-rn":   {want: `Never Requeued`},
+		"-sp":   {want: `Job Priority <10, normal>`},
+		"-W":    {want: `Run Limit <1h30m0s>`},
+		"-w":    {argument: "done(1)", want: `Dependency Condition <done\(1\)>`},
+		"-x":    {want: `Exclusive Execution`},
+	}
+}
+
+// TestEveryHonouredOptionIsHonoured submits a job with each option that
+// docs/options.md calls honoured, to a real miniqd.
+func TestEveryHonouredOptionIsHonoured(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022))
+	page, err := os.ReadFile("../../docs/options.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newTrialQueue(t)
+	q.run("asub", "true") // job 1
+	tried := trials()
+	for _, row := range regexp.MustCompile("(?m)^\\| `(-[^`]+)` \\|.*\\| honoured \\|").FindAllStringSubmatch(string(page), -1) {
+		test, known := tried[row[1]]
+		delete(tried, row[1])
+		if !known {
+			t.Errorf("%s is called honoured: it needs a trial here", row[1])
+			continue
+		}
+		t.Run(row[1], func(t *testing.T) {
+			if text := q.try(t, row[1], test); !regexp.MustCompile(test.want).MatchString(text) {
+				t.Errorf("no %q in:\n%s", test.want, text)
+			}
+		})
+	}
+	for name := range tried {
+		t.Errorf("%s is tried here and not called honoured", name)
+	}
+}
+
+type trialQueue struct {
+	*testing.T
+	programs string
+	env      []string
+	dir      string
+}
+
+func newTrialQueue(t *testing.T) *trialQueue {
+	t.Helper()
+	q := &trialQueue{T: t, programs: build(t)}
+	home := t.TempDir()
+	q.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+q.programs+":"+os.Getenv("PATH"), "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=", "A=")
+	if err := os.WriteFile(filepath.Join(home, "config.yaml"), []byte("miniq:\n  nodes: [\"h1:8:64G\", \"h2:8:64G\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopQueue(t, q.programs, q.env) })
+	return q
+}
+
+// run runs one of the programs and gives all that it says.
+func (q *trialQueue) run(words ...string) string {
+	cmd := exec.Command(filepath.Join(q.programs, words[0]), words[1:]...)
+	cmd.Env, cmd.Dir = q.env, q.dir
+	text, err := cmd.CombinedOutput()
+	if err != nil {
+		return string(text) + err.Error() + "\n"
+	}
+	return string(text)
+}
+
+// try submits a job with an option and gives what is said of it, and what it wrote.
+func (q *trialQueue) try(t *testing.T, name string, test trial) string {
+	t.Helper()
+	q.dir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(q.dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{"in.0": "from a file\n", "jobs": "-J packed true\n"} {
+		if err := os.WriteFile(filepath.Join(q.dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	words := append([]string{"asub"}, test.beside...)
+	words = append(words, name)
+	for _, o := range bsub.Options() {
+		if o.Name == name && o.Arg != "" {
+			if test.argument == "" {
+				test.argument = o.Example
+			}
+			words = append(words, test.argument)
+		}
+	}
+	switch test.command {
+	case "":
+		words = append(words, `cat; echo out; echo "A=$A"; echo err >&2`)
+	case "-":
+	default:
+		words = append(words, "sh", "-c", test.command)
+	}
+	said := q.run(words...)
+	id := regexp.MustCompile(`Job <(\d+)> is submitted`).FindStringSubmatch(said)
+	if id == nil {
+		t.Fatalf("%q is not submitted: %s", words, said)
+	}
+	if name != "-b" && name != "-H" {
+		q.run("asub", "-K", "-o", os.DevNull, "-w", "ended("+id[1]+")", "true") // until it has ended
+	}
+	said += strings.ReplaceAll(q.run("ajobs", "-l", id[1]), "\n"+strings.Repeat(" ", 21), "")
+	for _, pattern := range []string{"err*", "out*", id[1] + ".out"} {
+		files, _ := filepath.Glob(filepath.Join(q.dir, pattern))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			said += filepath.Base(file) + ": " + string(text)
+		}
+	}
+	return said
+}
