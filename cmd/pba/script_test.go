@@ -51,6 +51,7 @@ func build(t *testing.T) (dir string) {
 //	sql STATEMENT                        changes the ledger by hand
 //	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that he is not in
 //	user NAME                            sets a variable to this user's name
+//	uid USER NAME                        sets a variable to a user's number
 //	chown UID FILE                       gives a file to somebody else (root only)
 //	reachable                            lets other users reach the script's directory and the programs (root only)
 //	metrics FILE                         checks that it is in Prometheus' format
@@ -82,7 +83,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "until": until, "sql": changeLedger, "group": groupVariable, "user": userVariable, "chown": chown, "reachable": reachable,
+			"exits": exits, "until": until, "sql": changeLedger, "group": groupVariable, "user": userVariable, "uid": uidVariable, "chown": chown, "reachable": reachable,
 			"metrics": wellFormed, "scrape": scrape,
 		},
 	})
@@ -179,6 +180,15 @@ func userVariable(ts *testscript.TestScript, neg bool, args []string) {
 	u, err := user.Current()
 	ts.Check(err)
 	ts.Setenv(args[0], u.Username)
+}
+
+func uidVariable(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: uid USER NAME")
+	}
+	u, err := user.Lookup(args[0])
+	ts.Check(err)
+	ts.Setenv(args[1], u.Uid)
 }
 
 func chown(ts *testscript.TestScript, neg bool, args []string) {
