@@ -194,10 +194,10 @@ func (d *desk) do(t *testing.T, page string, s step) {
 func TestPagesAreTyped(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
 	programs := build(t)
-	for _, page := range []string{"operate.md", "plan.md", "use.md"} {
+	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
-			content, err := os.ReadFile("../../docs/" + page)
+			content, err := os.ReadFile("../../" + page)
 			if err != nil {
 				t.Fatal(err)
 			}
