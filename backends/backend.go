@@ -60,6 +60,7 @@ type Spec struct {
 	Priority    Priority
 	Slots       int
 	Memory      int64 // bytes over all slots
+	MemoryLimit int64 // a run that uses more is ended; 0: none
 	OneHost     bool
 	Hosts       []string // run on one of these; empty: any
 

@@ -18,6 +18,7 @@ type Change struct {
 	Priority    *Priority      `json:"priority,omitempty"`
 	Slots       *int           `json:"slots,omitempty"`
 	Memory      *int64         `json:"memory,omitempty"` // bytes over all slots; 0: none
+	MemoryLimit *int64         `json:"memory_limit,omitempty"`
 	OneHost     *bool          `json:"one_host,omitempty"`
 	Hosts       *[]string      `json:"hosts,omitempty"`      // empty: any
 	RunLimit    *time.Duration `json:"run_limit,omitempty"`  // 0: none

@@ -45,11 +45,11 @@ func TestOptionsOfOneCommandLine(t *testing.T) {
 		"-n 4":                    on(func(s *backends.Spec) { s.Slots, s.OneHost = 4, false }),
 		"-n4 -R span[hosts=1]":    on(func(s *backends.Spec) { s.Slots = 4 }),
 		"-n 4,4 -R span[ptile=4]": on(func(s *backends.Spec) { s.Slots = 4 }),
-		"-M 4000":                 on(func(s *backends.Spec) { s.Memory = 4000 << 20 }),
-		"-M 16GB":                 on(func(s *backends.Spec) { s.Memory = 16 << 30 }),
-		"-M 1.5g!":                on(func(s *backends.Spec) { s.Memory = 3 << 29 }),
+		"-M 4000":                 on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 4000<<20, 4000<<20 }),
+		"-M 16GB":                 on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 16<<30, 16<<30 }),
+		"-M 1.5g!":                on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 3<<29, 3<<29 }),
 		"-R rusage[mem=100]":      on(func(s *backends.Spec) { s.Memory = 100 << 20 }),
-		"-M 1G -R rusage[mem=2G]": on(func(s *backends.Spec) { s.Memory = 2 << 30 }),
+		"-M 1G -R rusage[mem=2G]": on(func(s *backends.Spec) { s.Memory, s.MemoryLimit = 2<<30, 2<<30 }),
 		"-n 4 -R rusage[mem=1G/task]": on(func(s *backends.Spec) {
 			s.Slots, s.OneHost, s.Memory = 4, false, 4<<30
 		}),
@@ -59,6 +59,7 @@ func TestOptionsOfOneCommandLine(t *testing.T) {
 		"-W 1:30":                             on(func(s *backends.Spec) { s.RunLimit = 90 * time.Minute }),
 		"-W90":                                on(func(s *backends.Spec) { s.RunLimit = 90 * time.Minute }),
 		"-Hx -r":                              on(func(s *backends.Spec) { s.Hold, s.Exclusive, s.Rerunnable = true, true, true }),
+		"-Is":                                 on(func(s *backends.Spec) { s.Interactive = true }),
 		"-r -rn":                              on(func(s *backends.Spec) { s.NoRequeue = true }),
 		"-o a -oo b -e c":                     on(func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stdout = "b", "c", true }),
 		"-oo a -o b -eo c/":                   on(func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stderr = "b", "c/%J.err", true }),

@@ -99,6 +99,7 @@ func (b *builder) change(given map[string]use) backends.Change {
 	put(&c.Name, is("-J"), s.Name)
 	put(&c.Description, is("-Jd"), s.Description)
 	put(&c.Memory, is("-M") || b.usage.memory > 0 || given["-R"].revoked, s.Memory)
+	put(&c.MemoryLimit, is("-M"), s.MemoryLimit)
 	put(&c.Hosts, is("-m"), s.Hosts)
 	put(&c.Slots, is("-n"), s.Slots)
 	put(&c.Project, is("-P"), s.Project)

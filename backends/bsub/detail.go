@@ -104,6 +104,9 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	if j.Memory > 0 {
 		field("Memory", size(j.Memory))
 	}
+	if s.MemoryLimit > 0 {
+		field("Memory Limit", size(s.MemoryLimit))
+	}
 	if j.RunLimit > 0 {
 		field("Run Limit", j.RunLimit.String())
 	}

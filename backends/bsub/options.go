@@ -118,7 +118,7 @@ func Options() []Option {
 		ignored("-Lp", "PROJECT", "p", "licences are not scheduled"),
 		refused("-ln_mem", "SIZE", "1", csm),
 		refused("-ln_slots", "N", "1", csm),
-		honoured("-M", "SIZE", "16G", "memory of the whole job; units K M G T P E; a plain number is MB (LSF's default would be KB)", setMemory),
+		honoured("-M", "SIZE", "16G", "memory of the whole job, which it needs and is ended for exceeding; units K M G T P E; a plain number is MB (LSF's default would be KB)", setMemory),
 		honoured("-m", "HOSTS", "h1 h2", "one of these hosts; preferences (h1+2) are ignored with a warning", setHosts),
 		ignored("-mig", "MINUTES", "10", "jobs are not migrated"),
 		ignored("-N", "", "", mail),

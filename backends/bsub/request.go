@@ -168,6 +168,9 @@ func (b *builder) finish() error {
 		asked *= int64(b.slots)
 	}
 	b.spec.Memory = max(asked, b.limit)
+	if b.limit > 0 {
+		b.spec.MemoryLimit = b.spec.Memory
+	}
 	return b.finishScreen()
 }
 

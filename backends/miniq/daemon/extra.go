@@ -84,6 +84,9 @@ func changes(c *backends.Change) string {
 	if c.Memory != nil {
 		tell("memory", fmt.Sprintf("%d bytes", *c.Memory))
 	}
+	if c.MemoryLimit != nil {
+		tell("memory limit", fmt.Sprintf("%d bytes", *c.MemoryLimit))
+	}
 	if c.OneHost != nil {
 		tell("on one host:", *c.OneHost)
 	}

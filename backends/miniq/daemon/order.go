@@ -23,7 +23,7 @@ func startOf(s *manager.StartRun, b *body) *node.Start {
 		Order: keeper.Order{
 			Argv: b.Command, Env: environment(s, b.Env), Dir: b.Dir, Umask: b.Umask,
 			Stdin: expand(b.Stdin, s.ID), Stdout: expand(out, s.ID), Stderr: expand(b.Stderr, s.ID),
-			Terminal:       b.Terminal,
+			Terminal: b.Terminal, MemoryLimit: s.Spec.MemoryLimit,
 			TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
 		},
 		Script: b.Script,

@@ -19,7 +19,7 @@ func (m *memory) putSpec(c *Change) error {
 	values := map[string]driver.Value{
 		"job": c.ID.Job, "user": c.Submit.User, "submitted": stamp(c.At),
 		"name": s.Name, "project": s.Project, "queue": s.Queue, "description": s.Description, "priority": int64(s.Priority),
-		"slots": int64(s.Slots), "memory": s.Memory, "dir": s.Dir, "umask": int64(s.Umask), "script": s.Script,
+		"slots": int64(s.Slots), "memory": s.Memory, "memory_limit": s.MemoryLimit, "dir": s.Dir, "umask": int64(s.Umask), "script": s.Script,
 		"stdin": s.Stdin, "stdout": s.Stdout, "stderr": s.Stderr, "run_limit": int64(s.RunLimit), "after": s.After, "terminal": s.Terminal,
 	}
 	for key, flag := range flags(s) {
@@ -123,7 +123,7 @@ func (r specRows) texts(key string) []string {
 func (r specRows) spec() (backends.Spec, error) {
 	s := backends.Spec{
 		Name: r.text("name"), Project: r.text("project"), Queue: r.text("queue"), Description: r.text("description"),
-		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), Memory: r.number("memory"), Hosts: r.texts("host"),
+		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), Memory: r.number("memory"), MemoryLimit: r.number("memory_limit"), Hosts: r.texts("host"),
 		Command: r.texts("command"), Dir: r.text("dir"), Env: r.texts("env"), Umask: uint32(r.number("umask")),
 		Stdin: r.text("stdin"), Stdout: r.text("stdout"), Stderr: r.text("stderr"), RunLimit: time.Duration(r.number("run_limit")), After: r.text("after"), Terminal: r.text("terminal"),
 	}

@@ -14,6 +14,7 @@ func FuzzOrder(f *testing.F) {
 		want := Order{
 			Argv: []string{arg, ""}, Env: []string{env}, Dir: dir, Umask: uint32(umask) & 0o777, Stdin: in, Stdout: out, Stderr: errs,
 			Terminal:       in + out,
+			MemoryLimit:    int64(umask),
 			TruncateStdout: flag, TruncateStderr: !flag,
 		}
 		data, err := want.Encode()

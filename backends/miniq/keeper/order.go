@@ -47,6 +47,8 @@ type Order struct {
 	// there is none.
 	Terminal string
 
+	MemoryLimit int64 // bytes, of all processes of the job; 0: none
+
 	TruncateStdout bool
 	TruncateStderr bool
 }
@@ -61,6 +63,7 @@ const (
 	keyOut = '1'
 	keyErr = '2'
 	keyTty = 't'
+	keyMem = 'M'
 	keyTO  = 'O'
 	keyTE  = 'E'
 )
@@ -88,6 +91,10 @@ func (o *Order) Encode() ([]byte, error) {
 	put(keyOut, o.Stdout)
 	put(keyErr, o.Stderr)
 	fields := 5 + len(o.Argv) + len(o.Env)
+	if o.MemoryLimit > 0 {
+		put(keyMem, strconv.FormatInt(o.MemoryLimit, 10))
+		fields++
+	}
 	if o.Terminal != "" {
 		put(keyTty, o.Terminal)
 		fields++
@@ -145,6 +152,11 @@ func (o *Order) set(key byte, value string) error {
 		o.Stdout = value
 	case keyErr:
 		o.Stderr = value
+	case keyMem:
+		var err error
+		if o.MemoryLimit, err = strconv.ParseInt(value, 10, 64); err != nil {
+			return errOrder
+		}
 	case keyTty:
 		o.Terminal = value
 	case keyTO:

@@ -56,7 +56,7 @@ type End struct {
 	User   time.Duration // processor time of the job's processes that were waited for
 	System time.Duration
 	MaxRSS int64  // bytes, of the largest process
-	Text   string // why it could not be started, if so
+	Text   string // why it could not be started, or was ended by its keeper
 }
 
 // maxText bounds the text of an end.

@@ -55,6 +55,7 @@ type keep struct {
 
 	mu      sync.Mutex
 	killing bool
+	why     string      // the keeper itself ended the job
 	timer   *time.Timer // for the SIGKILL
 	due     time.Time
 	left    chan struct{} // closed when the job's processes are gone
@@ -91,6 +92,9 @@ func (k *keep) run(order *Order) int {
 	go k.obey(told, end)
 	if screen != nil {
 		go k.whileThere(screen)
+	}
+	if order.MemoryLimit > 0 {
+		go k.whileBelow(order.MemoryLimit)
 	}
 	return k.end(k.wait(pid))
 }
@@ -135,7 +139,7 @@ func (k *keep) wait(first int) End {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case err != nil: // ECHILD: nobody is left
-			return end
+			return k.explained(end)
 		case pid == 0:
 			signalTree(os.Getpid(), syscall.SIGKILL)
 			pid, err = syscall.Wait4(-1, &status, 0, &usage)

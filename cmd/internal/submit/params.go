@@ -45,12 +45,20 @@ func options() []option {
 		number("LSB_SUB2_JOB_PRIORITY", func(s *backends.Spec) int64 { return int64(s.Priority) }, func(s *backends.Spec, n int64) { s.Priority = backends.Priority(n) }),
 		text("LSB_SUB_JOB_DESCRIPTION", func(s *backends.Spec) *string { return &s.Description }),
 		{"LSB_SUB_HOSTS", false, hosts, func(s *backends.Spec, value string) error { s.Hosts = strings.Fields(value); return nil }},
-		number("LSB_SUB_RLIMIT_RSS", func(s *backends.Spec) int64 { return (s.Memory + kilobyte - 1) / kilobyte }, func(s *backends.Spec, n int64) { s.Memory = n * kilobyte }),
+		number("LSB_SUB_RLIMIT_RSS", func(s *backends.Spec) int64 { return (s.Memory + kilobyte - 1) / kilobyte }, setMemory),
 		number("LSB_SUB_RLIMIT_RUN", func(s *backends.Spec) int64 { return int64((s.RunLimit + time.Second - 1) / time.Second) }, func(s *backends.Spec, n int64) { s.RunLimit = time.Duration(n) * time.Second }),
 		number("LSB_SUB_NUM_PROCESSORS", func(s *backends.Spec) int64 { return int64(s.Slots) }, func(s *backends.Spec, n int64) { s.Slots = max(int(n), 1) }),
 		{"LSB_SUB_MAX_NUM_PROCESSORS", true, func(s *backends.Spec) string { return decimal(int64(s.Slots)) }, nil},
 		number("LSB_SUB_BEGIN_TIME", beginTime, setBeginTime),
 		{"LSB_SUB_COMMAND_LINE", false, func(s *backends.Spec) string { return strings.Join(s.Command, " ") }, nil},
+	}
+}
+
+// setMemory keeps a limit where there was one.
+func setMemory(s *backends.Spec, n int64) {
+	s.Memory = n * kilobyte
+	if s.MemoryLimit > 0 {
+		s.MemoryLimit = s.Memory
 	}
 }
 
