@@ -16,6 +16,9 @@ func backupCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
+			if err := p.filesByAdmin("copy the ledger to a file"); err != nil {
+				return err
+			}
 			return withSite(c.Context, p, p.open, func(s *site) error {
 				if err := s.ledger.Backup(c.Context, args[0]); err != nil {
 					return err

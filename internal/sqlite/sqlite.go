@@ -77,7 +77,6 @@ func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool) (*sq
 	}
 	db, err := sql.Open("sqlite3", name(path)+"?"+url.Values{
 		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
-		"_query_only":   {"1"},
 		"mode":          {"ro"},
 	}.Encode())
 	if err != nil {

@@ -79,6 +79,9 @@ func TestLowering(t *testing.T) { // R25
 		if g := got[0]; g.Guarantee != c.want.Guarantee || g.Lowered != c.want.Lowered || !g.LoweredAt.Equal(c.want.LoweredAt) {
 			t.Errorf("%s: %d slots, %d lowered at %v; want %+v", name, g.Guarantee, g.Lowered, g.LoweredAt, c.want)
 		}
+		if _, next, err := l.InForce(context.Background(), Period{w49, at(1), at(2)}, noon); err != nil || len(next) > 0 && next[0].Lowered != 0 {
+			t.Errorf("%s: the next week was lowered: %v %v", name, next, err)
+		}
 	}
 }
 
@@ -120,6 +123,31 @@ func TestThroughputIsInForce(t *testing.T) { // R26
 	want := []plan.Allocation{{ID: 1, Project: "chipA", Guarantee: 50, SLA: plan.Throughput, Jobs: 5000, Begin: at(1), End: at(2)}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
+	}
+}
+
+// TestEachFigureOfAThroughputIsStored: one that changes alone is written, too.
+func TestEachFigureOfAThroughputIsStored(t *testing.T) { // R26
+	l, ctx := create(t), context.Background()
+	m := plan.ThroughputMemory{Week: at(1), Finished: 1, SlotSeconds: 1, Guarantee: 1, Fell: at(1)}
+	for _, change := range []func(){
+		func() {},
+		func() { m.Week = at(2) },
+		func() { m.Finished = 2 },
+		func() { m.SlotSeconds = 0.1 + 0.2 },
+		func() { m.Guarantee = 2 },
+		func() { m.Fell = at(2) },
+		func() { m.Fell = time.Time{} },
+	} {
+		change()
+		want := map[int64]plan.ThroughputMemory{7: m}
+		if _, err := l.Intend(ctx, Cycle{}, plan.Plan{Memory: plan.Memory{Throughput: want}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Load(ctx)
+		if d := cmp.Diff(want, got.Throughput); d != "" || err != nil {
+			t.Errorf("%v %s", err, d)
+		}
 	}
 }
 
