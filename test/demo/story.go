@@ -152,8 +152,7 @@ func (s *story) play(ctx context.Context) error {
 	if err := s.await(ctx, "16 jobs of B to run", func() bool { return started(s.b) >= nodes*slots }); err != nil {
 		return err
 	}
-	ready := time.Now().Add(minRuntime)
-	if err := s.await(ctx, "B's jobs to run for min_runtime", func() bool { return time.Now().After(ready) }); err != nil {
+	if err := s.settle(ctx); err != nil {
 		return err
 	}
 	s.title("Project A holds %d slots and wants them: %d jobs that work for %v", jobsOfA, jobsOfA, workOfA)
@@ -193,6 +192,25 @@ func (s *story) play(ctx context.Context) error {
 		s.quote(printable(string(text)))
 	}
 	return nil
+}
+
+// settle waits until B's jobs may be taken back, and then for the middle between
+// two cycles: R14's promise has no time to spare for a job that comes right after
+// a cycle has looked, while this machine may be busy with something else.
+func (s *story) settle(ctx context.Context) error {
+	ready := time.Now().Add(minRuntime)
+	if err := s.await(ctx, "B's jobs to run for min_runtime", func() bool { return time.Now().After(ready) }); err != nil {
+		return err
+	}
+	if !s.helped {
+		return nil
+	}
+	next := s.cycles + 1
+	if err := s.await(ctx, "a cycle", func() bool { return s.cycles >= next }); err != nil {
+		return err
+	}
+	ready = time.Now().Add(cycle / 2)
+	return s.await(ctx, "half a cycle", func() bool { return time.Now().After(ready) })
 }
 
 // submit types one asub.
