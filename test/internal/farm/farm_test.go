@@ -1,0 +1,95 @@
+package farm
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func start(t *testing.T) *Farm {
+	t.Helper()
+	const programs = "../../../bin"
+	if _, err := os.Stat(filepath.Join(programs, "miniqd")); err != nil {
+		t.Skip("skip: there is no bin/miniqd; make test builds it")
+	}
+	f, err := Start(context.Background(), Options{Programs: programs, Config: "miniq:\n  nodes: [\"n1:2\"]\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// submit hands in a job that says that it runs and does not end by itself.
+func submit(t *testing.T, f *Farm) {
+	t.Helper()
+	running := filepath.Join(f.Home, "running")
+	line, err := f.Run(context.Background(), "asub", "sh", "-c", "touch "+running+"; sleep 1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := Submitted(line); err != nil || id != 1 {
+		t.Fatalf("job %d, %v", id, err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(running); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the job does not run: %s", f.Log())
+		}
+	}
+}
+
+func gone(t *testing.T, f *Farm) {
+	t.Helper()
+	if left := f.left(); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+	if _, err := os.Stat(f.Home); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", f.Home, err)
+	}
+}
+
+// Of a farm with jobs that would run on nothing is left, and that is no error.
+func TestClose(t *testing.T) {
+	f := start(t)
+	submit(t, f)
+	if n := len(f.processes()); n < 4 { // miniqd, its node, the keeper, the job
+		t.Errorf("%d processes are seen: %v", n, f.left())
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	gone(t, f)
+}
+
+// What the queue itself does not take away is killed, and that is an error.
+func TestCloseOfWhatIsLeftBehind(t *testing.T) {
+	f := start(t)
+	submit(t, f)
+	if _, err := f.Run(context.Background(), "miniqd", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	err := f.Close()
+	if err == nil || !strings.Contains(err.Error(), "left behind, and killed now:") || !strings.Contains(err.Error(), "sleep 1000") {
+		t.Errorf("error is %v", err)
+	}
+	gone(t, f)
+}
+
+func TestSubmitted(t *testing.T) {
+	if id, err := Submitted("Job <12> is submitted to queue <normal>.\n"); id != 12 || err != nil {
+		t.Errorf("%d, %v", id, err)
+	}
+	for _, line := range []string{"", "Job <x> is submitted", "Job <12", "12"} {
+		if _, err := Submitted(line); err == nil {
+			t.Errorf("%q is read", line)
+		}
+	}
+}
