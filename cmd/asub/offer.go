@@ -113,7 +113,7 @@ func openPTY() (ours, theirs *os.File, err error) {
 	return ours, theirs, nil
 }
 
-// control does something to our side of the pseudo-terminal.
+// onPTY does something to our side of the pseudo-terminal.
 func (o *offer) onPTY(do func(fd int) error) {
 	if o.pty == nil || o.size == nil {
 		return
@@ -169,6 +169,8 @@ func (o *offer) accept() (*net.UnixConn, error) {
 			_ = conn.Close()
 			continue // it was not the job, or it is gone; the queue knows
 		}
+		_ = o.listener.Close() // a killed asub leaves nothing behind
+		_ = os.RemoveAll(o.dir)
 		return conn, nil
 	}
 }
