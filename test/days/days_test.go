@@ -1,0 +1,179 @@
+// Package days walks the days of those who use Allotment: the installed
+// programs, a real queue, and nothing else.
+package days
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// patience is how long a script waits for something to happen.
+const patience = 45 * time.Second
+
+// TestDays runs the scripts. Each begins with the programs in $BUILT, as make
+// build leaves them, none of them in PATH. In the scripts
+//
+//	until PATTERN PROGRAM ARG...    runs it again and again until its output matches
+//	group NAME                      sets a variable to the name of this user's group
+//	jobs FILE                       writes what owners know of their jobs that have not ended
+//	crontab FILE                    runs the one line of a crontab each second, until the script ends it
+//	nocron                          takes that line away
+func TestDays(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	built := build(t)
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			source, err := filepath.Abs("../..")
+			if err != nil {
+				return err
+			}
+			home := filepath.Join(e.WorkDir, "home")
+			if err := os.Mkdir(home, 0o700); err != nil {
+				return err
+			}
+			e.Setenv("SOURCE", source)
+			e.Setenv("BUILT", built)
+			e.Setenv("PATH", os.Getenv("PATH"))
+			e.Setenv("HOME", os.Getenv("HOME")) // where go keeps what it has built
+			e.Setenv("ALLOTMENT_HOME", home)
+			e.Values["cron"] = &cron{}
+			e.Defer(func() { e.Values["cron"].(*cron).stop(); stopQueue(t, built, e.Vars) })
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"until": until, "group": group, "jobs": jobs, "crontab": crontab, "nocron": noCron,
+		},
+	})
+}
+
+// build makes the programs as make build does, in a directory of its own.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, text)
+	}
+	for _, name := range []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
+		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func stopQueue(t *testing.T, built string, env []string) {
+	cmd := exec.Command(filepath.Join(built, "miniqd"), "stop", "--kill")
+	cmd.Env = env
+	if text, err := cmd.CombinedOutput(); err != nil && !bytes.Contains(text, []byte("none is running")) {
+		t.Logf("miniqd stop --kill: %v: %s", err, text)
+	}
+}
+
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: until PATTERN PROGRAM ARG...")
+	}
+	want := regexp.MustCompile("(?m)" + args[0])
+	var last string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		cmd := exec.Command(program(ts, args[1]), args[2:]...)
+		cmd.Dir, cmd.Env = ts.Getenv("WORK"), []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "ALLOTMENT_HOME=" + ts.Getenv("ALLOTMENT_HOME")}
+		text, _ := cmd.CombinedOutput() // a program that fails may succeed later
+		if last = string(text); want.MatchString(last) {
+			return
+		}
+	}
+	ts.Fatalf("%q did not come within %v: %s", args[0], patience, last)
+}
+
+// program finds a program as the script's shell would.
+func program(ts *testscript.TestScript, name string) string {
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path
+		}
+	}
+	ts.Fatalf("no program %s in %s", name, ts.Getenv("PATH"))
+	return ""
+}
+
+func group(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: group NAME")
+	}
+	name, err := exec.Command("id", "-gn").Output()
+	ts.Check(err)
+	ts.Setenv(args[0], strings.TrimSpace(string(name)))
+}
+
+// jobs writes what their owners submitted and what somebody could have changed:
+// hosts that pending ones are bound to, what holds them, their level. What passes
+// by itself (state, age, counts) is left out.
+func jobs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: jobs FILE")
+	}
+	ts.Check(ts.Exec("ajobs", "-u", "all", "--json"))
+	var all []map[string]any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &all))
+	var b strings.Builder
+	for _, j := range all {
+		fmt.Fprintln(&b, j["id"], j["name"], j["queue"], j["level"], j["slots"], j["preempt_mode"], j["held_until"], j["pinned"], j["reserved"])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(b.String()), 0o600))
+}
+
+// cron runs a line as cron does, but each second. Its line must keep programs
+// apart by itself, as the one of pba does by a lock.
+type cron struct {
+	cmd *exec.Cmd
+}
+
+func (c *cron) stop() {
+	if c.cmd == nil {
+		return
+	}
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM) // the line's own process group
+	_ = c.cmd.Wait()
+	c.cmd = nil
+}
+
+func crontab(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: crontab FILE")
+	}
+	fields := strings.SplitN(strings.TrimSpace(ts.ReadFile(args[0])), " ", 6)
+	if len(fields) != 6 || strings.Join(fields[:5], " ") != "* * * * *" {
+		ts.Fatalf("no line of a crontab: %q", fields)
+	}
+	c := ts.Value("cron").(*cron)
+	c.stop()
+	c.cmd = exec.Command("/bin/sh", "-c", "while :; do "+fields[5]+"; sleep 1; done")
+	c.cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=/usr/bin:/bin", "SHELL=/bin/sh"} // as cron: nothing else
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	mail, err := os.Create(ts.MkAbs("mail"))
+	ts.Check(err)
+	c.cmd.Stdout, c.cmd.Stderr = mail, mail
+	ts.Check(c.cmd.Start())
+	ts.Check(mail.Close())
+}
+
+func noCron(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: nocron")
+	}
+	ts.Value("cron").(*cron).stop()
+}
