@@ -12,7 +12,8 @@ const (
 	submitBrief    = "submit a job"
 	submitSynopsis = `asub [options] COMMAND [ARGUMENT...]     run as it is, argument by argument
 asub [options] 'A LINE OF SHELL'         run by /bin/sh -c
-asub [options] < SCRIPT                  its #BSUB lines are options too`
+asub [options] < SCRIPT                  its #BSUB lines are options too
+asub [options] --batch FILE              each of its lines is such a command line`
 	submitDescription = `The options are those of LSF's bsub. Memory is that of the whole job; a plain
 number is MB, 16G and the like say their unit. ALLOTMENT_PREEMPT=suspend in the
 environment has the job suspended, not requeued, when its slots are taken back.`
@@ -26,6 +27,8 @@ func submitGrammar() *grammar.Command {
 		Examples: []grammar.Example{
 			{Line: "asub -P chipA -n 4 make -j4", Does: "four slots for the project chipA; the output goes to JOB.out"},
 			{Line: "asub -P chipA:synthesis -M 16G -W 2:00 -o log.%J ./run", Does: "a step of the project, 16 GB, two hours at most"},
+			{Line: "asub -K make check", Does: "waits for the job and exits with its exit code"},
+			{Line: "asub -Is bash", Does: "a shell in a job, at this terminal"},
 			{Line: "asub -J 'sim[1-100]%10' ./sim", Does: "an array of 100 jobs, ten at a time; each finds its index in LSB_JOBINDEX"},
 		},
 	}
@@ -42,10 +45,18 @@ func submitGrammar() *grammar.Command {
 		case bsub.Refused:
 			refused = append(refused, o.Name)
 		}
-		c.Options = append(c.Options, grammar.Option{Names: []string{o.Name}, Value: o.Arg, Usage: o.Note, Hidden: o.Miniq != bsub.Honoured})
+		c.Options = append(c.Options, grammar.Option{Names: names(o), Value: o.Arg, Usage: o.Note, Hidden: o.Miniq != bsub.Honoured})
 	}
 	c.Options = append(c.Options, grammar.Option{Names: []string{"-V", "--version"}, Usage: "print version and commit"})
 	c.Description += "\n\nOther options of bsub's are ignored with a warning: " + strings.Join(ignored, " ") +
 		"; or refused: " + strings.Join(refused, " ") + "."
 	return c
+}
+
+// names are an option's; LSF has no long ones.
+func names(o bsub.Option) []string {
+	if o.Name == "-pack" {
+		return []string{o.Name, "--batch"}
+	}
+	return []string{o.Name}
 }
