@@ -178,14 +178,22 @@ func (v *view) reserve(b *job) {
 	if len(hosts) == 0 {
 		return
 	}
-	until := v.now.Add(v.policy.HoldLimit)
 	v.setAside(b, hosts)
+	v.reserveOn(b, hosts, "nobody can be taken back for it now: what comes free there is kept for it")
+}
+
+// reserveOn reserves hosts for a beneficiary, unless it does so already: what it needs
+// does not come free at one instant, and a queue passes over what does not fit.
+func (v *view) reserveOn(b *job, hosts []string, why string) {
+	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || v.small(b) {
+		return
+	}
 	b.reserving = true
 	if slices.Equal(hosts, b.mem.Reserved) && b.mem.ReservedUntil.Sub(v.now) > v.policy.HoldLimit/2 {
 		return
 	}
-	b.mem.Reserved, b.mem.ReservedUntil = hosts, until
-	v.act(Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: until, Reason: "nobody can be taken back for it now: what comes free there is kept for it"})
+	b.mem.Reserved, b.mem.ReservedUntil = hosts, v.now.Add(v.policy.HoldLimit)
+	v.act(Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: b.mem.ReservedUntil, Reason: why})
 }
 
 // small tells whether a job takes whatever slot comes free: nothing that ranks

@@ -24,7 +24,8 @@ func (v *view) takeBack() {
 	served := v.promiseFree()
 	taken := v.takenJustNow()
 	for _, b := range v.beneficiaries() {
-		if served[b] {
+		if hosts := served[b]; hosts != nil {
+			v.reserveOn(b, names(hosts), "what is free there, or on its way, is kept for it until all of it is")
 			v.skip(b.ID, "free slots suit it; the queue will start it")
 			continue
 		}
@@ -100,8 +101,8 @@ func (v *view) leaves(j *job) {
 }
 
 // promiseFree gives free slots to the PBA jobs that the queue will start in them,
-// in the queue's order. Who reserves hosts is served from those alone.
-func (v *view) promiseFree() map[*job]bool {
+// in the queue's order, and says where. Who reserves hosts is served from those alone.
+func (v *view) promiseFree() map[*job][]backends.Placement {
 	var waiting []*job
 	for _, j := range v.jobs {
 		if j.State != backends.Running && j.pba() && j.waiting() && j.reclaim == nil {
@@ -109,11 +110,11 @@ func (v *view) promiseFree() map[*job]bool {
 		}
 	}
 	slices.SortFunc(waiting, byQueueOrder)
-	served := map[*job]bool{}
+	served := map[*job][]backends.Placement{}
 	for _, j := range waiting {
 		if hosts := v.room(j); hosts != nil {
 			v.promise(j, hosts)
-			served[j] = true
+			served[j] = hosts
 		} else if v.now.Before(j.mem.ReservedUntil) {
 			v.setAside(j, j.mem.Reserved)
 		}
@@ -215,6 +216,7 @@ func (v *view) serve(b *job, taken int) int {
 	v.giveBack(b)
 	if hosts := v.room(b); hosts != nil {
 		v.promise(b, hosts)
+		v.reserveOn(b, names(hosts), "what others leave there is kept for it until all of it is free")
 		v.skip(b.ID, "slots that come free for others suit it too")
 		return 0
 	}
