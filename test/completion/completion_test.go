@@ -122,7 +122,7 @@ func (s *session) tab(line string, want ...string) (time.Duration, string) {
 		s.t.Fatal(err)
 	}
 	shown, err := s.at.Await(mark, func(shown []byte) bool {
-		words := strings.Fields(plain(shown))
+		words := strings.Fields(escapes.ReplaceAllString(string(shown), " ")) // the cursor's moves part words
 		return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(words, w) })
 	}, patience)
 	took := time.Since(begin)
