@@ -1,9 +1,20 @@
 package main
 
 import (
+	"context"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
 // TestOnlyYesApplies: whatever else is answered at the terminal changes nothing.
@@ -15,5 +26,64 @@ func TestOnlyYesApplies(t *testing.T) {
 		if got := agreed(strings.NewReader(answer), io.Discard); got != want {
 			t.Errorf("%q: %v", answer, got)
 		}
+	}
+}
+
+// answering says yes at the terminal after something else has happened.
+type answering func()
+
+func (a answering) Read(p []byte) (int, error) {
+	a()
+	return copy(p, "y\n"), nil
+}
+
+// TestAPlanThatChangedMeanwhileIsNotApplied: what was shown is what is applied, or
+// nothing.
+func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	dir := t.TempDir()
+	c, err := shell.LoadFrom(config.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ledger.Create(ledgerPath(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	p := thisProcess()
+	p.now = func() time.Time { return now }
+	s := &site{
+		Config: c, process: p, ledger: l, caller: caller{Caller: pba.Caller{Owner: true}, writes: true},
+		backend: simulate.New(simulate.Config{Start: now, Hosts: []backends.Host{{Name: "n1", Slots: 100}}}),
+	}
+	if err := l.AddProject(context.Background(), s.editor(), ledger.Project{Name: "chipA", Group: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	this := s.thisWeek()
+	file := filepath.Join(dir, "plan.yaml")
+	text := "from: W\nto: W\nprojects: [chipA]\nallocations: [{week: W, project: chipA, slots: 5}]\n"
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "W", this.String())), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := func(slots int) {
+		err := l.ChangeAllocations(context.Background(), ledger.Edit{}, []ledger.Change{{Pool: ledger.Pool{Project: "chipA"}, Week: this, Terms: ledger.VelocityOf(slots)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply := func(meanwhile func()) (int, error) {
+		err := importPlan(context.Background(), s, importOptions{file: file}, answering(meanwhile), io.Discard)
+		all, listErr := l.Allocations(context.Background(), this, this)
+		if listErr != nil || len(all) != 1 {
+			t.Fatal(all, listErr)
+		}
+		return all[0].Slots, err
+	}
+	if slots, err := apply(func() { set(7) }); err == nil || !strings.Contains(err.Error(), "changed by somebody else meanwhile") || slots != 7 {
+		t.Errorf("%d slots, %v", slots, err)
+	}
+	if slots, err := apply(func() {}); err != nil || slots != 5 {
+		t.Errorf("%d slots, %v", slots, err)
 	}
 }
