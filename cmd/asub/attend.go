@@ -41,10 +41,13 @@ func (s site) attend(ctx context.Context, queue backends.Backend, id backends.ID
 	case <-ctx.Done():
 		return s.giveUp(queue, id)
 	case e := <-end:
+		if !e.ran() {
+			return e.exit(id)
+		}
 		select {
-		case conn := <-joined: // it was a short job
+		case conn := <-joined: // it was a short job: it came for the terminal before it began
 			return s.join(ctx, queue, id, o, conn, returned(e))
-		default:
+		case <-time.After(lastWords):
 			return e.exit(id)
 		}
 	case conn := <-joined:
@@ -64,6 +67,9 @@ func (e ending) exit(id backends.ID) error {
 	}
 	return outcome([]backends.ID{id}, e.jobs)
 }
+
+// ran tells whether the job ever began.
+func (e ending) ran() bool { return e.err == nil && len(e.jobs) > 0 && !e.jobs[0].Started.IsZero() }
 
 func returned(e ending) <-chan ending {
 	c := make(chan ending, 1)
