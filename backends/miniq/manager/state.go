@@ -105,7 +105,7 @@ func (m *Manager) State() ([]byte, error) {
 		if !known {
 			n = len(s.Works)
 			works[j.work] = n
-			s.Works = append(s.Works, saveWork(j.work))
+			s.Works = append(s.Works, saveWork(j.work, !j.state.Ended()))
 		}
 		if a := j.array; a != nil && !arrays[a] {
 			arrays[a] = true
@@ -136,9 +136,11 @@ func (m *Manager) all() []*job {
 	return append(all, m.ended...)
 }
 
-func saveWork(w *work) savedWork {
+// saveWork writes a dependency only where a job that has not ended has the work:
+// elements that were changed share their dependency with those that were not.
+func saveWork(w *work, open bool) savedWork {
 	s := savedWork{Spec: mapText(*w.spec, armour)}
-	if w.needs != nil && w.needs.open > 0 {
+	if w.needs != nil && open {
 		s.Leaves = w.needs.leaves
 	}
 	return s
