@@ -21,15 +21,19 @@ const maxExpired = 2
 func (v *view) takeBack() {
 	v.promiseOpen()
 	v.again()
-	served := v.promiseFree()
+	free := v.unserved()
+	v.promiseFree(free)
 	taken := v.takenJustNow()
 	for _, b := range v.beneficiaries() {
-		if hosts := served[b]; hosts != nil {
-			v.reserveOn(b, names(hosts), "what is free there, or on its way, is kept for it until all of it is")
-			v.skip(b.ID, "free slots suit it; the queue will start it")
+		if b.promised != nil {
+			v.reserveOn(b, names(b.promised), "what is free there, or on its way, is kept for it until all of it is")
+			v.skip(b.ID, "slots that are free, or on their way, suit it; the queue will start it")
 			continue
 		}
-		taken += v.serve(b, taken)
+		slots := v.serve(b, taken)
+		if taken += slots; slots > 0 {
+			v.promiseFree(free) // what its victims leave beyond its need
+		}
 	}
 }
 
@@ -100,26 +104,38 @@ func (v *view) leaves(j *job) {
 	}
 }
 
-// promiseFree gives free slots to the PBA jobs that the queue will start in them,
-// in the queue's order, and says where. Who reserves hosts is served from those alone.
-func (v *view) promiseFree() map[*job][]backends.Placement {
+// unserved are the PBA jobs that wait and that no reclaim is open for, in the
+// order in which the queue will have them once this plan's ranks are written.
+func (v *view) unserved() []*job {
 	var waiting []*job
 	for _, j := range v.jobs {
 		if j.State != backends.Running && j.pba() && j.waiting() && j.reclaim == nil {
 			waiting = append(waiting, j)
 		}
 	}
-	slices.SortFunc(waiting, byQueueOrder)
-	served := map[*job][]backends.Placement{}
+	slices.SortFunc(waiting, func(a, b *job) int {
+		if c := cmp.Compare(b.computed, a.computed); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.seq, b.seq)
+	})
+	return waiting
+}
+
+// promiseFree gives free slots to those of the waiting jobs that have none yet:
+// to the one that the queue will start in them. Who reserves hosts keeps what is
+// free there.
+func (v *view) promiseFree(waiting []*job) {
 	for _, j := range waiting {
-		if hosts := v.room(j); hosts != nil {
-			v.promise(j, hosts)
-			served[j] = hosts
+		if j.promised != nil || j.aside != nil {
+			continue
+		}
+		if j.promised = v.room(j); j.promised != nil {
+			v.promise(j, j.promised)
 		} else if v.now.Before(j.mem.ReservedUntil) {
 			v.setAside(j, j.mem.Reserved)
 		}
 	}
-	return served
 }
 
 // room finds free slots for a job, nil if there are not enough.
@@ -214,9 +230,9 @@ func (v *view) serve(b *job, taken int) int {
 		return 0
 	}
 	v.giveBack(b)
-	if hosts := v.room(b); hosts != nil {
-		v.promise(b, hosts)
-		v.reserveOn(b, names(hosts), "what others leave there is kept for it until all of it is free")
+	if b.promised = v.room(b); b.promised != nil {
+		v.promise(b, b.promised)
+		v.reserveOn(b, names(b.promised), "what others leave there is kept for it until all of it is free")
 		v.skip(b.ID, "slots that come free for others suit it too")
 		return 0
 	}
@@ -428,6 +444,7 @@ func (v *view) open(b *job, set *candidate, need int) {
 	}
 	v.dropVictims(set.victims)
 	v.promiseTaken(b, set)
+	b.promised = set.hosts
 	memory.Reclaims = append(memory.Reclaims, r)
 }
 
@@ -446,7 +463,7 @@ func (v *view) lead(b *job, r *Reclaim, reason string) {
 // reclaim may take. Its victims don't go at one instant, and a queue passes over
 // what does not fit: else a lower job takes what the first one leaves (R19).
 func (v *view) keepFor(b *job, r *Reclaim) {
-	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || b.Slots == 1 {
+	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || v.small(b) && len(r.Victims) == 1 {
 		return
 	}
 	b.reserving = true

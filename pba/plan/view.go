@@ -40,6 +40,7 @@ type job struct {
 	spared    string               // why it is no victim; "": it may be taken back
 	reserving bool                 // goes on reserving hosts
 	aside     []backends.Placement // free slots on hosts that it reserves
+	promised  []backends.Placement // slots that this plan expects it to start in
 	reclaim   *Reclaim             // the open one that it is the beneficiary of
 	computed  backends.Priority
 }
