@@ -125,7 +125,12 @@ func (d *daemon) inLoop(do func()) bool {
 	case <-done:
 		return true
 	case <-d.conns.closed():
-		return false
+		select {
+		case <-done: // it was in time: what it did may have been the last thing
+			return true
+		default:
+			return false
+		}
 	}
 }
 
