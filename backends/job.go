@@ -118,6 +118,7 @@ type Job struct {
 	NoRequeue   bool // its owner forbids to requeue it
 	Interactive bool
 	Exclusive   bool // has its hosts for itself
+	Ending      bool // runs, but was told to end: its processes are not gone yet
 	Resuming    bool // suspended, and the queue will resume it as soon as it fits
 }
 

@@ -39,6 +39,7 @@ type Job struct {
 	NoRequeue   bool                 `json:"nr,omitempty"`
 	Interactive bool                 `json:"i,omitempty"`
 	Exclusive   bool                 `json:"ex,omitempty"`
+	Ending      bool                 `json:"en,omitempty"`
 	Resuming    bool                 `json:"rs,omitempty"`
 }
 
@@ -66,7 +67,7 @@ func ToJob(j *backends.Job) Job {
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned,
 		Submitted: Nanos(j.Submitted), Started: Nanos(j.Started), Ended: Nanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: Nanos(j.BeginTime), HeldUntil: Nanos(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, ExitCode: j.ExitCode,
-		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Resuming: j.Resuming,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,
 	}
 }
 
@@ -78,7 +79,7 @@ func (j *Job) Backend() backends.Job {
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape),
 		Submitted: FromNanos(j.Submitted), Started: FromNanos(j.Started), Ended: FromNanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: FromNanos(j.BeginTime), HeldUntil: FromNanos(j.HeldUntil), Requeues: j.Requeues, Mark: Unescape(j.Mark), ExitCode: j.ExitCode,
-		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Resuming: j.Resuming,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,
 	}
 }
 

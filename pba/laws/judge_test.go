@@ -225,7 +225,7 @@ func (g *judge) offers() map[string]*offer {
 	}
 	for _, j := range g.jobs {
 		switch {
-		case j.State == backends.Running && !leaving(j, &g.state.Memory):
+		case j.State == backends.Running && !j.Ending && !leaving(j, &g.state.Memory):
 			give(all, j, -1, -1)
 		case j.State == backends.Suspended:
 			give(all, j, 0, -1)

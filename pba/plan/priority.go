@@ -178,8 +178,22 @@ func (v *view) reserve(b *job) {
 	if len(hosts) == 0 {
 		return
 	}
+	v.outbid(b, hosts)
 	v.setAside(b, hosts)
 	v.reserveOn(b, hosts, "nobody can be taken back for it now: what comes free there is kept for it")
+}
+
+// outbid takes back what was promised on hosts to jobs that rank below the one that
+// reserves them: the queue would keep it from them.
+func (v *view) outbid(b *job, hosts []string) {
+	for _, w := range v.jobs {
+		below := w.computed < b.computed || w.computed == b.computed && w.seq > b.seq
+		if w == b || w.promised == nil || !below || !slices.ContainsFunc(w.promised, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) }) {
+			continue
+		}
+		w.aside, w.promised = w.promised, nil
+		v.giveBack(w)
+	}
 }
 
 // reserveOn reserves hosts for a beneficiary, unless it does so already: what it needs

@@ -63,10 +63,11 @@ func (v *view) due(j *job) bool {
 
 // promiseOpen counts what is on its way as free, and sets aside what open
 // reclaims have freed, or are about to, for their beneficiaries. Victims that a
-// closed reclaim left on their way out leave their slots to whom they suit.
+// closed reclaim left on their way out leave their slots to whom they suit, and
+// so do jobs that somebody else told to end.
 func (v *view) promiseOpen() {
 	for _, j := range v.jobs {
-		if j.leaving {
+		if j.leaving || j.Ending {
 			v.leaves(j)
 		}
 	}
@@ -77,7 +78,7 @@ func (v *view) promiseOpen() {
 			continue
 		}
 		for _, victim := range r.Victims {
-			if j := v.byID[victim.ID]; j != nil && victim.Fate == Intended && !j.leaving {
+			if j := v.byID[victim.ID]; j != nil && victim.Fate == Intended && !j.leaving && !j.Ending {
 				v.leaves(j)
 			}
 		}
@@ -98,7 +99,7 @@ func (v *view) leaves(j *job) {
 		}
 		h.free += p.Slots
 		v.touch(h)
-		if j.tag.Preempt != backends.PreemptSuspend {
+		if j.Ending || j.tag.Preempt != backends.PreemptSuspend {
 			h.freeMem += perSlot(j.Job) * int64(p.Slots)
 		}
 	}

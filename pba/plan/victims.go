@@ -73,6 +73,8 @@ func (v *view) whySpared(j *job, exempt exemption) string {
 		return fmt.Sprintf("it has run for less than min_runtime (%s)", v.policy.MinRuntime)
 	case j.RunLimit > 0 && j.RunLimit-j.ran(v.now) < v.policy.GracePeriod+v.policy.Cycle:
 		return "its run limit ends it sooner than a reclaim would"
+	case j.Ending:
+		return "it was told to end already"
 	case exempt.users[j.User], exempt.queues[j.Queue], exempt.projects[j.Project] && j.entitled:
 		return "never_victims names it"
 	}
