@@ -12,10 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/internal/peer"
 )
 
 // Options say which queue is meant, and how.
@@ -238,19 +237,11 @@ func ours(conn net.Conn) error {
 	if !ok {
 		return errors.New("not a socket of this machine")
 	}
-	sys, err := raw.SyscallConn()
+	uid, err := peer.UID(raw)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask who listens: %w", err)
 	}
-	var peer *unix.Ucred
-	var asked error
-	if err := sys.Control(func(fd uintptr) { peer, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	if asked != nil {
-		return fmt.Errorf("ask who listens: %w", asked)
-	}
-	if uid := int(peer.Uid); uid != 0 && uid != os.Geteuid() {
+	if uid != 0 && uid != os.Geteuid() {
 		return fmt.Errorf("user %d listens there, who is neither root nor you: nothing was sent", uid)
 	}
 	return nil

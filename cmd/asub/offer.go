@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/peer"
 )
 
 // offer is what asub -I hands over to the job that it submits: its own standard
@@ -103,9 +104,9 @@ func openPTY() (ours, theirs *os.File, err error) {
 	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 		return nil, nil, errors.Join(err, ours.Close())
 	}
-	peer, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
-		theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", peer), os.O_RDWR|unix.O_NOCTTY, 0)
+		theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, ours.Close())
@@ -176,19 +177,11 @@ func (o *offer) accept() (*net.UnixConn, error) {
 }
 
 func (o *offer) hand(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	uid, err := peer.UID(conn)
 	if err != nil {
 		return err
 	}
-	var peer *unix.Ucred
-	var denied error
-	if err := raw.Control(func(fd uintptr) { peer, denied = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
-	}
-	if denied != nil {
-		return denied
-	}
-	if uid := int(peer.Uid); uid != os.Getuid() {
+	if uid != os.Getuid() {
 		return backends.ErrDenied
 	}
 	rights := unix.UnixRights(int(o.files[0].Fd()), int(o.files[1].Fd()), int(o.files[2].Fd()))

@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/internal/peer"
 )
 
 // Limits that keep one client from harming others.
@@ -126,19 +125,11 @@ func refuse(conn net.Conn, err error) {
 // identify asks the kernel who a client is. A daemon serves its own user, and
 // root; both may do anything here.
 func (d *daemon) identify(conn *net.UnixConn) (manager.By, error) {
-	raw, err := conn.SyscallConn()
+	uid, err := peer.UID(conn)
 	if err != nil {
-		return manager.By{}, err
+		return manager.By{}, fmt.Errorf("ask who is there: %w", err)
 	}
-	var peer *unix.Ucred
-	var err2 error
-	if err := raw.Control(func(fd uintptr) { peer, err2 = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return manager.By{}, err
-	}
-	if err2 != nil {
-		return manager.By{}, fmt.Errorf("ask who is there: %w", err2)
-	}
-	if uid := int(peer.Uid); uid != d.uid && uid != 0 {
+	if uid != d.uid && uid != 0 {
 		return manager.By{}, fmt.Errorf("%w: this miniqd belongs to %s", backends.ErrDenied, d.user)
 	}
 	return manager.By{User: d.user, Admin: true}, nil

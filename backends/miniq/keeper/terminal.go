@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/peer"
 )
 
 // terminal is what somebody who waits for the job at a terminal handed over.
@@ -38,11 +40,11 @@ func receive(fd int, path string) (*terminal, error) {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return nil, err
 	}
-	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	uid, err := peer.UIDOf(fd)
 	if err != nil {
 		return nil, err
 	}
-	if int(peer.Uid) != os.Getuid() {
+	if uid != os.Getuid() {
 		return nil, unix.EPERM
 	}
 	data, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(3*4))

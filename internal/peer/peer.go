@@ -1,0 +1,40 @@
+// Package peer tells who is at the other end of a socket of this machine, by the
+// kernel's word. It imports no package net: miniq's keeper, which has to start
+// within a millisecond, uses it too.
+package peer
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// UID is the effective user ID of the process at the other end of a connected
+// unix socket, such as a *net.UnixConn. It is the one that the process had when
+// it called connect or listen: a listener that changes its user later, or hands
+// its socket on, is still who it was (unix(7), SO_PEERCRED).
+func UID(conn syscall.Conn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var uid int
+	var denied error
+	if err := raw.Control(func(fd uintptr) { uid, denied = UIDOf(int(fd)) }); err != nil {
+		return 0, err
+	}
+	return uid, denied
+}
+
+// UIDOf is UID of a bare descriptor. A socket that is not connected has nobody at
+// its other end, which is an error here: the kernel's own answer is user -1.
+func UIDOf(fd int) (int, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	if cred.Uid == ^uint32(0) {
+		return 0, unix.ENOTCONN
+	}
+	return int(cred.Uid), nil
+}
