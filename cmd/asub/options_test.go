@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // trial is how an option that docs/options.md calls honoured is tried.
@@ -85,26 +86,26 @@ func TestEveryHonouredOptionIsHonoured(t *testing.T) {
 
 type trialQueue struct {
 	*testing.T
-	programs string
-	env      []string
-	dir      string
+	built string
+	env   []string
+	dir   string
 }
 
 func newTrialQueue(t *testing.T) *trialQueue {
 	t.Helper()
-	q := &trialQueue{T: t, programs: build(t)}
+	q := &trialQueue{T: t, built: programs.Build(t)}
 	home := t.TempDir()
-	q.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+q.programs+":"+os.Getenv("PATH"), "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=", "A=")
+	q.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+q.built+":"+os.Getenv("PATH"), "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=", "A=")
 	if err := os.WriteFile(filepath.Join(home, "config.yaml"), []byte("miniq:\n  nodes: [\"h1:8:64G\", \"h2:8:64G\"]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stopQueue(t, q.programs, q.env) })
+	t.Cleanup(func() { programs.StopQueue(t, q.built, q.env) })
 	return q
 }
 
 // run runs one of the programs and gives all that it says.
 func (q *trialQueue) run(words ...string) string {
-	cmd := exec.Command(filepath.Join(q.programs, words[0]), words[1:]...)
+	cmd := exec.Command(filepath.Join(q.built, words[0]), words[1:]...)
 	cmd.Env, cmd.Dir = q.env, q.dir
 	text, err := cmd.CombinedOutput()
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,27 +11,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
-)
 
-// build makes the programs that the scripts run.
-func build(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../asub", "../esub", "../miniqd", "../miniq-keeper")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, text)
-	}
-	names := []string{"amod"}
-	for _, app := range apps(site{}) {
-		names = append(names, app.Name)
-	}
-	for _, name := range names {
-		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
+	"github.com/allotment-hpc/allotment/test/programs"
+)
 
 // TestScripts types command lines at a real miniqd. In the scripts
 //
@@ -40,7 +21,7 @@ func build(t *testing.T) (dir string) {
 //	farm NODE...                  gives the queue these nodes, before its first use
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
-	programs := build(t)
+	built := programs.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -48,36 +29,14 @@ func TestScripts(t *testing.T) {
 			if err := os.Mkdir(home, 0o700); err != nil {
 				return err
 			}
-			e.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+			e.Setenv("PATH", built+":"+os.Getenv("PATH"))
 			e.Setenv("ALLOTMENT_HOME", home)
 			e.Setenv("TZ", "UTC")
-			e.Defer(func() { stopQueue(t, programs, e.Vars) })
+			e.Defer(func() { programs.StopQueue(t, built, e.Vars) })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "farm": writeFarm},
 	})
-}
-
-// stopQueue ends the jobs and the daemon that a script may have left. A daemon
-// that is stopped lets its jobs run on: so they are gone first.
-func stopQueue(t *testing.T, programs string, env []string) {
-	ask := func(words ...string) (string, error) {
-		cmd := exec.Command(filepath.Join(programs, words[0]), words[1:]...)
-		cmd.Env = env
-		text, err := cmd.CombinedOutput()
-		return string(text), err
-	}
-	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if jobs, err := ask("ajobs", "-u", "all", "--json"); err != nil || strings.TrimSpace(jobs) == "[]" {
-			break // none, or no daemon
-		}
-		if text, err := ask("akill", "-u", "all", "0"); err != nil {
-			t.Logf("akill: %v: %s", err, text)
-		}
-	}
-	if text, err := ask("miniqd", "stop"); err != nil {
-		t.Logf("miniqd stop: %v: %s", err, text)
-	}
 }
 
 func writeFarm(ts *testscript.TestScript, neg bool, args []string) {

@@ -15,26 +15,28 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // desk is somebody at a terminal, with a queue of his own.
 type desk struct {
 	*testing.T
-	programs string
-	env      []string
-	pty      *os.File
-	slave    *os.File
+	built string
+	env   []string
+	pty   *os.File
+	slave *os.File
 
 	mu    sync.Mutex
 	shown bytes.Buffer
 	more  chan struct{}
 }
 
-func newDesk(t *testing.T, programs string) *desk {
+func newDesk(t *testing.T, built string) *desk {
 	t.Helper()
 	home := t.TempDir()
-	d := &desk{T: t, programs: programs, more: make(chan struct{}, 1)}
-	d.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+programs+":"+os.Getenv("PATH"), "TERM=xterm", "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=")
+	d := &desk{T: t, built: built, more: make(chan struct{}, 1)}
+	d.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+built+":"+os.Getenv("PATH"), "TERM=xterm", "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=")
 	config := "miniq:\n  nodes: [\"n1:2:1G\"]\n"
 	if err := os.WriteFile(filepath.Join(home, "config.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -46,7 +48,7 @@ func newDesk(t *testing.T, programs string) *desk {
 	d.resize(33, 101)
 	go d.read()
 	t.Cleanup(func() {
-		stopQueue(t, programs, d.env)
+		programs.StopQueue(t, built, d.env)
 		_ = d.pty.Close()
 		_ = d.slave.Close()
 	})
@@ -119,7 +121,7 @@ func (d *desk) sees(pattern string) {
 // starts runs a command at the terminal, as a shell would.
 func (d *desk) starts(words ...string) *exec.Cmd {
 	d.Helper()
-	cmd := exec.Command(filepath.Join(d.programs, words[0]), words[1:]...)
+	cmd := exec.Command(filepath.Join(d.built, words[0]), words[1:]...)
 	cmd.Env, cmd.Dir = d.env, d.TempDir()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = d.slave, d.slave, d.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -145,7 +147,7 @@ func (d *desk) ends(cmd *exec.Cmd, want int) {
 // job asks for a job of the queue.
 func (d *desk) job(id string) jobJSON {
 	d.Helper()
-	cmd := exec.Command(filepath.Join(d.programs, "ajobs"), "--json", id)
+	cmd := exec.Command(filepath.Join(d.built, "ajobs"), "--json", id)
 	cmd.Env = d.env
 	text, err := cmd.Output()
 	var jobs []jobJSON
@@ -158,7 +160,7 @@ func (d *desk) job(id string) jobJSON {
 // TestInteractiveJobs: a job of asub -I has a real terminal.
 func TestInteractiveJobs(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
-	programs := build(t)
+	built := programs.Build(t)
 	for name, test := range map[string]func(d *desk){
 		"keys, output, exit code": func(d *desk) {
 			cmd := d.starts("asub", "-I", `test -t 0 && test -t 1 && test -t 2 && tty < /dev/tty; stty size; read -r line; echo "got <$line>"; exit 3`)
@@ -224,7 +226,7 @@ func TestInteractiveJobs(t *testing.T) {
 			d.ends(cmd, 127)
 		},
 		"pipes stay pipes": func(d *desk) {
-			cmd := exec.Command(filepath.Join(programs, "asub"), "-I", `test -t 0 || test -t 1 || cat; exit 5`)
+			cmd := exec.Command(filepath.Join(built, "asub"), "-I", `test -t 0 || test -t 1 || cat; exit 5`)
 			cmd.Env, cmd.Stdin = d.env, strings.NewReader("from a pipe\n")
 			text, err := cmd.Output()
 			if !strings.HasSuffix(string(text), "\nfrom a pipe\n") || cmd.ProcessState.ExitCode() != 5 {
@@ -234,12 +236,12 @@ func TestInteractiveJobs(t *testing.T) {
 		"R16: it is not requeued": func(d *desk) {
 			cmd := d.starts("asub", "-I", `echo ready; sleep 300`)
 			d.sees(`ready`)
-			requeue := exec.Command(filepath.Join(programs, "arequeue"), "1")
+			requeue := exec.Command(filepath.Join(built, "arequeue"), "1")
 			requeue.Env = d.env
 			if text, err := requeue.CombinedOutput(); err == nil {
 				d.Errorf("it was requeued: %s", text)
 			}
-			kill := exec.Command(filepath.Join(programs, "akill"), "1")
+			kill := exec.Command(filepath.Join(built, "akill"), "1")
 			kill.Env = d.env
 			if text, err := kill.CombinedOutput(); err != nil {
 				d.Errorf("akill: %v: %s", err, text)
@@ -249,7 +251,7 @@ func TestInteractiveJobs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newDesk(t, programs))
+			test(newDesk(t, built))
 		})
 	}
 }
@@ -257,9 +259,9 @@ func TestInteractiveJobs(t *testing.T) {
 // TestWatch: ajobs --watch shows what changes, in its place, in any size.
 func TestWatch(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
-	d := newDesk(t, build(t))
+	d := newDesk(t, programs.Build(t))
 	submit := func(words ...string) {
-		cmd := exec.Command(filepath.Join(d.programs, "asub"), words...)
+		cmd := exec.Command(filepath.Join(d.built, "asub"), words...)
 		cmd.Env, cmd.Dir = d.env, d.TempDir()
 		if text, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("asub: %v: %s", err, text)
@@ -279,14 +281,12 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.sees(`… and 3 more lines`)
-	stop := exec.Command(filepath.Join(d.programs, "miniqd"), "stop", "--kill")
-	stop.Env = d.env
-	_ = stop.Run()
+	programs.StopQueue(t, d.built, d.env)
 	d.types("\x03")
 	d.ends(cmd, 0)
 	d.sees(`\x1b\[\?1049l`)
 
-	plain := exec.Command(filepath.Join(d.programs, "ajobs"), "--watch")
+	plain := exec.Command(filepath.Join(d.built, "ajobs"), "--watch")
 	plain.Env = d.env
 	if text, err := plain.CombinedOutput(); plain.ProcessState.ExitCode() != 2 || !strings.Contains(string(text), "needs a terminal") {
 		t.Errorf("without a terminal: %v, %s", err, text)

@@ -22,26 +22,11 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"pba": main})
-}
-
-// build makes the other programs that the scripts run.
-func build(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../asub", "../esub", "../miniqd", "../miniq-keeper")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, text)
-	}
-	for _, name := range []string{"ajobs", "akill"} {
-		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // TestScripts types command lines at pba and a real miniqd. In the scripts
@@ -58,7 +43,7 @@ func build(t *testing.T) (dir string) {
 //	scrape                               asks a pba metrics --listen
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
-	programs := build(t)
+	built := programs.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -66,7 +51,7 @@ func TestScripts(t *testing.T) {
 			if err := os.Mkdir(home, 0o700); err != nil {
 				return err
 			}
-			e.Setenv("PATH", e.Getenv("PATH")+":"+programs)
+			e.Setenv("PATH", e.Getenv("PATH")+":"+built)
 			e.Setenv("ALLOTMENT_HOME", home)
 			e.Setenv("TZ", "UTC")
 			migrations, err := filepath.Glob("../../pba/ledger/migrations/*.sql")
@@ -78,7 +63,7 @@ func TestScripts(t *testing.T) {
 			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "WEEK_2": 2, "WEEK_3": 3, "HORIZON": 12, "BEYOND": 13} {
 				e.Setenv(name, pba.AddWeeks(pba.WeekOf(now, time.UTC), weeks).String())
 			}
-			e.Defer(func() { stopQueue(t, programs, e.Vars) })
+			e.Defer(func() { programs.StopQueue(t, built, e.Vars) })
 			return nil
 		},
 		Condition: condition,
@@ -102,14 +87,6 @@ func condition(name string) (bool, error) {
 		return fs.Flags&noSetuid == 0, err
 	}
 	return false, errors.New("no such condition")
-}
-
-func stopQueue(t *testing.T, programs string, env []string) {
-	for _, words := range [][]string{{"akill", "-u", "all", "0"}, {"miniqd", "stop"}} {
-		cmd := exec.Command(filepath.Join(programs, words[0]), words[1:]...)
-		cmd.Env = env
-		_ = cmd.Run() // most scripts have no queue
-	}
 }
 
 func exits(ts *testscript.TestScript, neg bool, args []string) {

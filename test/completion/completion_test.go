@@ -16,23 +16,8 @@ import (
 
 	"github.com/allotment-hpc/allotment/test/internal/farm"
 	"github.com/allotment-hpc/allotment/test/internal/terminal"
+	"github.com/allotment-hpc/allotment/test/programs"
 )
-
-// build makes the programs, under all their names.
-func build(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, text)
-	}
-	for _, name := range []string{"ajobs", "ahosts", "akill"} {
-		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 const patience = 20 * time.Second
 
@@ -155,7 +140,7 @@ func plain(shown []byte) string { return escapes.ReplaceAllString(string(shown),
 
 func newFarm(t *testing.T) (*farm.Farm, []string) {
 	t.Helper()
-	f, err := farm.Start(t.Context(), farm.Options{Programs: build(t), Config: "miniq:\n  nodes: [\"n1:2:8G\", \"n2:2:8G\"]\n"})
+	f, err := farm.Start(t.Context(), farm.Options{Programs: programs.Build(t, "pba"), Config: "miniq:\n  nodes: [\"n1:2:8G\", \"n2:2:8G\"]\n"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // step is one command of a page.
@@ -93,23 +95,6 @@ func pattern(want []string) *regexp.Regexp {
 	return regexp.MustCompile(b.String())
 }
 
-// build makes the programs.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	commands := []string{"../../cmd/asub", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba"}
-	cmd := exec.Command("go", append([]string{"build", "-o", dir + "/"}, commands...)...)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, text)
-	}
-	for _, name := range []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
-		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 const (
 	stepTime  = 60 * time.Second
 	untilTime = 45 * time.Second
@@ -121,7 +106,7 @@ type desk struct {
 	env []string
 }
 
-func newDesk(t *testing.T, programs string) *desk {
+func newDesk(t *testing.T, built string) *desk {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "docs-") // t.TempDir() is too long for a socket
 	if err != nil {
@@ -138,11 +123,9 @@ func newDesk(t *testing.T, programs string) *desk {
 			d.env = append(d.env, e)
 		}
 	}
-	d.env = append(d.env, "ALLOTMENT_HOME="+home, "PATH="+programs+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8")
+	d.env = append(d.env, "ALLOTMENT_HOME="+home, "PATH="+built+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8")
 	t.Cleanup(func() {
-		if text, _, err := d.run("miniqd stop --kill"); err != nil {
-			t.Logf("clean up: %v: %s", err, text)
-		}
+		programs.StopQueue(t, built, d.env)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -193,7 +176,7 @@ func (d *desk) do(t *testing.T, page string, s step) {
 // order, at a real queue in a home of their own, and compares what it prints.
 func TestPagesAreTyped(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
-	programs := build(t)
+	built := programs.Build(t, "pba")
 	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
@@ -205,7 +188,7 @@ func TestPagesAreTyped(t *testing.T) {
 			if err != nil || len(all) < 5 {
 				t.Fatalf("%d steps, %v", len(all), err)
 			}
-			d := newDesk(t, programs)
+			d := newDesk(t, built)
 			for _, s := range all {
 				d.do(t, page, s)
 			}
