@@ -87,7 +87,7 @@ func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	jobs, missing, err := o.find(ctx, queue, s.now())
+	jobs, unknown, err := o.find(ctx, queue, s.now())
 	if err != nil {
 		return err
 	}
@@ -101,16 +101,10 @@ func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
 		err = shell.PrintJSON(out, jobsJSON(jobs))
 	case len(jobs) > 0:
 		err = o.table(s).Write(out, jobs)
-	case len(missing) == 0:
+	case len(unknown) == 0:
 		fmt.Fprintln(s.stderr, o.nothing())
 	}
-	for _, id := range missing {
-		fmt.Fprintf(s.stderr, "Job <%s> is not found\n", id)
-	}
-	if err == nil && len(missing) > 0 {
-		err = &shell.ExitError{Code: shell.ExitFailure}
-	}
-	return err
+	return cmp.Or(err, missing(s, "Job <%s> is not found\n", unknown))
 }
 
 // table is how the list looks.
@@ -120,7 +114,7 @@ func (o jobsOptions) table(s site) bsub.JobTable {
 }
 
 // find gives the jobs that are meant, and those that were named and are unknown.
-func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.Time) (jobs []backends.Job, missing []backends.ID, err error) {
+func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.Time) (jobs []backends.Job, unknown []backends.ID, err error) {
 	if len(o.args) > 0 {
 		var ids []backends.ID
 		for _, arg := range o.args {
@@ -130,7 +124,7 @@ func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.
 			return nil, nil, err
 		}
 		found := byID(jobs)
-		missing = slices.DeleteFunc(ids, func(id backends.ID) bool { return len(found[id]) > 0 })
+		unknown = slices.DeleteFunc(ids, func(id backends.ID) bool { return len(found[id]) > 0 })
 	} else {
 		since := now
 		if o.all || o.ended {
@@ -145,7 +139,7 @@ func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.
 			jobs = append(slices.Clip(jobs), farm.Ended...)
 		}
 	}
-	return slices.DeleteFunc(jobs, func(j backends.Job) bool { return !o.has(&j) || !o.wants(j.State) }), missing, nil
+	return slices.DeleteFunc(jobs, func(j backends.Job) bool { return !o.has(&j) || !o.wants(j.State) }), unknown, nil
 }
 
 // byID gives the jobs by what a user may call them: each by its own ID, the

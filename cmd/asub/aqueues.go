@@ -1,10 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"io"
-	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,34 +13,19 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-// queuesOptions are the options of aqueues.
-type queuesOptions struct {
-	names      []string // empty: all
-	wide, json bool
-}
-
 func queuesApp(s site) *cli.App {
-	return &cli.App{
+	return listApp(s, runQueues, "cut nothing short", &cli.App{
 		Name: "aqueues", Usage: "list queues and what their jobs do", ArgsUsage: "[QUEUE...]",
 		Description: "The figures are slots: of all unfinished jobs, of pending, running, and stopped or held ones.\n" +
 			"PRIO orders the queues; an allocation puts jobs of any queue before others.",
-		UseShortOptionHandling: true,
 		Metadata: map[string]any{grammar.Examples: []grammar.Example{
 			{Line: "aqueues", Does: "all queues"},
 		}},
-		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "w", Usage: "cut nothing short", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
-		},
-		Action: func(c *cli.Context) error {
-			o := queuesOptions{names: c.Args().Slice(), wide: c.Bool("w"), json: c.Bool("json")}
-			return runQueues(c.Context, s, o, c.App.Writer)
-		},
-	}
+	})
 }
 
 // runQueues is aqueues.
-func runQueues(ctx context.Context, s site, o queuesOptions, out io.Writer) error {
+func runQueues(ctx context.Context, s site, o listOptions, out io.Writer) error {
 	queue, err := s.open(ctx, false)
 	if err != nil {
 		return err
@@ -57,29 +41,14 @@ func runQueues(ctx context.Context, s site, o queuesOptions, out io.Writer) erro
 	if err != nil {
 		return err
 	}
-	uses := bsub.UseQueues(queues, farm)
-	var unknown []string
-	for _, name := range o.names {
-		if !slices.ContainsFunc(uses, func(q bsub.QueueUse) bool { return q.Name == name }) {
-			unknown = append(unknown, name)
-		}
-	}
-	if len(o.names) > 0 {
-		uses = slices.DeleteFunc(uses, func(q bsub.QueueUse) bool { return !slices.Contains(o.names, q.Name) })
-	}
+	uses, unknown := named(bsub.UseQueues(queues, farm), o.names, func(q bsub.QueueUse) string { return q.Name })
 	switch {
 	case o.json:
 		err = shell.PrintJSON(out, queuesJSON(uses))
 	case len(uses) > 0:
 		err = bsub.WriteQueues(out, uses, o.wide)
 	}
-	for _, name := range unknown {
-		fmt.Fprintf(s.stderr, "%s: No such queue\n", bsub.Visible(name))
-	}
-	if err == nil && len(unknown) > 0 {
-		err = &shell.ExitError{Code: shell.ExitFailure}
-	}
-	return err
+	return cmp.Or(err, missing(s, "%s: No such queue\n", unknown))
 }
 
 // queueJSON is a queue as --json prints it; the figures are slots.

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// listOptions are the options of the commands that list what is named, or all.
+type listOptions struct {
+	names      []string // empty: all
+	wide, json bool
+}
+
+// listApp makes app a command that lists what is named, or all; wide says what
+// its -w does.
+func listApp(s site, run func(context.Context, site, listOptions, io.Writer) error, wide string, app *cli.App) *cli.App {
+	app.UseShortOptionHandling = true
+	app.Flags = []cli.Flag{
+		&cli.BoolFlag{Name: "w", Usage: wide, DisableDefaultText: true},
+		&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
+	}
+	app.Action = func(c *cli.Context) error {
+		o := listOptions{names: c.Args().Slice(), wide: c.Bool("w"), json: c.Bool("json")}
+		return run(c.Context, s, o, c.App.Writer)
+	}
+	return app
+}
+
+// named gives those of all that are named, all if none is, and the names that
+// none of them has.
+func named[T any](all []T, names []string, nameOf func(T) string) (chosen []T, unknown []string) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(x T) bool { return nameOf(x) == name }) {
+			unknown = append(unknown, name)
+		}
+	}
+	return slices.DeleteFunc(all, func(x T) bool { return !slices.Contains(names, nameOf(x)) }), unknown
+}
+
+// missing says of each thing that was named and is not there that it is not; if
+// there is one, the command fails. The format is a line with one %s.
+func missing[T any](s site, format string, unknown []T) error {
+	for _, name := range unknown {
+		fmt.Fprintf(s.stderr, format, bsub.Visible(fmt.Sprint(name)))
+	}
+	if len(unknown) > 0 {
+		return &shell.ExitError{Code: shell.ExitFailure}
+	}
+	return nil
+}
