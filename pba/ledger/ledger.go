@@ -59,10 +59,7 @@ func Create(path string) (*Ledger, error) {
 // Open opens the ledger at path and brings its tables up to date. It refuses a
 // file of another owner, or of a newer version (sqlite.ErrNewer).
 func Open(path string) (*Ledger, error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w at %s: run `pba init` first", ErrMissing, path)
-	}
-	files, err := fs.Sub(migrations, "migrations")
+	files, err := tables(path)
 	if err != nil {
 		return nil, err
 	}
@@ -79,10 +76,7 @@ func Open(path string) (*Ledger, error) {
 // OpenToRead opens a ledger that the caller may not write. It must belong to
 // root or to the owner of its directory. Whatever would change it fails.
 func OpenToRead(path string) (*Ledger, error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w at %s: run `pba init` first", ErrMissing, path)
-	}
-	files, err := fs.Sub(migrations, "migrations")
+	files, err := tables(path)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +85,14 @@ func OpenToRead(path string) (*Ledger, error) {
 		return nil, fmt.Errorf("open the ledger to read it: %w", err)
 	}
 	return &Ledger{db: db, path: path}, nil
+}
+
+// tables are the migrations for the ledger at path, which must be there.
+func tables(path string) (fs.FS, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w at %s: run `pba init` first", ErrMissing, path)
+	}
+	return fs.Sub(migrations, "migrations")
 }
 
 func ownsDirectory(owner uint32, path string) bool {
