@@ -137,17 +137,7 @@ func checkPrograms(p process, all *findings) {
 		}
 		all.add("programs", "install all programs of one version into one directory (make install)", "%s is not beside %s: %s", name, self, without)
 	}
-	slices.SortFunc(*all, func(a, b finding) int { return compareText(a.What, b.What) })
-}
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
+	slices.SortFunc(*all, func(a, b finding) int { return strings.Compare(a.What, b.What) })
 }
 
 // checkZone: weeks must begin at the same instant for cron and for everybody who
