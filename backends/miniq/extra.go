@@ -21,26 +21,11 @@ func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 
 // modify changes pending jobs.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	change = mapChange(change, Escape)
+	change = change.MapTexts(Escape)
 	return c.batch(ctx, len(ids), &Request{Op: OpModify, IDs: ids, Change: &change})
 }
 
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
 	return c.batch(ctx, len(ids), &Request{Op: OpSignal, IDs: ids, Signal: signal})
-}
-
-// mapChange is a Change with f applied to each of its texts.
-func mapChange(c backends.Change, f func(string) string) backends.Change {
-	for _, p := range []**string{&c.Name, &c.Project, &c.Queue, &c.Description, &c.After} {
-		if *p != nil {
-			text := f(**p)
-			*p = &text
-		}
-	}
-	if c.Hosts != nil {
-		hosts := append([]string{}, mapAll(*c.Hosts, f)...) // JSON's null would be no change
-		c.Hosts = &hosts
-	}
-	return c
 }

@@ -70,15 +70,7 @@ func mapAll(list []string, f func(string) string) []string {
 }
 
 // EscapeSpec is a Spec with each of its texts escaped; UnescapeSpec undoes it.
-func EscapeSpec(s backends.Spec) backends.Spec { return mapSpec(s, Escape) }
+func EscapeSpec(s backends.Spec) backends.Spec { return s.MapTexts(Escape) }
 
 // UnescapeSpec is the inverse of EscapeSpec.
-func UnescapeSpec(s backends.Spec) backends.Spec { return mapSpec(s, Unescape) }
-
-func mapSpec(s backends.Spec, f func(string) string) backends.Spec {
-	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After} {
-		*p = f(*p)
-	}
-	s.Hosts, s.Command, s.Env = mapAll(s.Hosts, f), mapAll(s.Command, f), mapAll(s.Env, f)
-	return s
-}
+func UnescapeSpec(s backends.Spec) backends.Spec { return s.MapTexts(Unescape) }

@@ -21,7 +21,7 @@ func EncodeEvent(e Event) ([]byte, error) {
 	if submit, ok := e.(Submit); ok {
 		specs := make([]backends.Spec, len(submit.Specs))
 		for i := range specs {
-			specs[i] = mapText(submit.Specs[i], armour)
+			specs[i] = submit.Specs[i].MapTexts(armour)
 		}
 		submit.Specs = specs
 		e = submit
@@ -113,7 +113,7 @@ func decode(name string, text []byte) (Event, error) {
 	case "submit":
 		e, err := decodeAs[Submit](text)
 		for i := range e.Specs {
-			e.Specs[i] = mapText(e.Specs[i], unarmour)
+			e.Specs[i] = e.Specs[i].MapTexts(unarmour)
 		}
 		return e, err
 	case "kill":
@@ -193,29 +193,4 @@ func unarmour(s string) string {
 		return s
 	}
 	return string(text)
-}
-
-// mapText applies f to every text of a Spec.
-func mapText(s backends.Spec, f func(string) string) backends.Spec {
-	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.After} {
-		*p = f(*p)
-	}
-	for _, p := range []*[]string{&s.Hosts, &s.Command, &s.Env} {
-		*p = mapAll(*p, f)
-	}
-	return s
-}
-
-// mapAll leaves a list alone that f does not change.
-func mapAll(list []string, f func(string) string) []string {
-	for i, text := range list {
-		if f(text) != text {
-			all := append([]string(nil), list...)
-			for ; i < len(all); i++ {
-				all[i] = f(all[i])
-			}
-			return all
-		}
-	}
-	return list
 }

@@ -153,18 +153,10 @@ func (m *Manager) Queues() []backends.Queue {
 	return all
 }
 
-// mapChange applies f to every text of a change.
+// mapChange is a change as it is after a journey through JSON, with f applied to
+// its texts.
 func mapChange(c backends.Change, f func(string) string) backends.Change {
-	for _, p := range []**string{&c.Name, &c.Project, &c.Queue, &c.Description, &c.After} {
-		if *p != nil {
-			text := f(**p)
-			*p = &text
-		}
-	}
-	if c.Hosts != nil {
-		hosts := append([]string{}, mapAll(*c.Hosts, f)...) // JSON's null would be no change
-		c.Hosts = &hosts
-	}
+	c = c.MapTexts(f)
 	if c.BeginTime != nil {
 		at := clean(*c.BeginTime)
 		c.BeginTime = &at

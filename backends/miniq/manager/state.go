@@ -139,7 +139,7 @@ func (m *Manager) all() []*job {
 // saveWork writes a dependency only where a job that has not ended has the work:
 // elements that were changed share their dependency with those that were not.
 func saveWork(w *work, open bool) savedWork {
-	s := savedWork{Spec: mapText(*w.spec, armour)}
+	s := savedWork{Spec: w.spec.MapTexts(armour)}
 	if w.needs != nil && open {
 		s.Leaves = w.needs.leaves
 	}
@@ -220,7 +220,7 @@ func (m *Manager) restoreJobs(s *savedState) error {
 func (m *Manager) restoreWorks(saved []savedWork) ([]*work, error) {
 	var works []*work
 	for i := range saved {
-		spec := mapText(saved[i].Spec, unarmour)
+		spec := saved[i].Spec.MapTexts(unarmour)
 		if spec.Slots < 1 {
 			return nil, fmt.Errorf("a job of %d slots", spec.Slots)
 		}

@@ -1,0 +1,76 @@
+package backends
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fill gives every field of a struct that holds texts some in small letters.
+func fill(v reflect.Value) {
+	for i := range v.NumField() {
+		switch field := v.Field(i).Addr().Interface().(type) {
+		case *string:
+			*field = "a"
+		case *[]string:
+			*field = []string{"1", "a"}
+		case **string:
+			text := "a"
+			*field = &text
+		case **[]string:
+			*field = &[]string{"1", "a"}
+		}
+	}
+}
+
+// texts are the fields of a struct that hold texts.
+func texts(v reflect.Value) map[string]string {
+	all := map[string]string{}
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		switch field := v.Field(i).Interface().(type) {
+		case string:
+			all[name] = field
+		case []string:
+			all[name] = strings.Join(field, " ")
+		case *string:
+			all[name] = *field
+		case *[]string:
+			all[name] = strings.Join(*field, " ")
+		}
+	}
+	return all
+}
+
+// No text of a submission or of a change is forgotten where all are escaped, and
+// the original stays as it is.
+func TestMapTextsReachesEveryText(t *testing.T) {
+	check := func(original, mapped any, before map[string]string) {
+		t.Helper()
+		if d := cmp.Diff(before, texts(reflect.ValueOf(original))); d != "" {
+			t.Errorf("%T: the original is changed:\n%s", original, d)
+		}
+		for name, text := range before {
+			before[name] = strings.ToUpper(text)
+		}
+		if d := cmp.Diff(before, texts(reflect.ValueOf(mapped))); d != "" {
+			t.Errorf("%T: want all in capitals:\n%s", mapped, d)
+		}
+	}
+	var s Spec
+	fill(reflect.ValueOf(&s).Elem())
+	before := texts(reflect.ValueOf(s))
+	check(s, s.MapTexts(strings.ToUpper), before)
+	var c Change
+	fill(reflect.ValueOf(&c).Elem())
+	before = texts(reflect.ValueOf(c))
+	check(c, c.MapTexts(strings.ToUpper), before)
+}
+
+func TestMapTextsOfAnEmptyListOfHosts(t *testing.T) {
+	if got := (Change{Hosts: new([]string)}).MapTexts(strings.ToUpper); *got.Hosts == nil {
+		t.Error("any host became no change")
+	}
+}
