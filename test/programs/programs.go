@@ -4,6 +4,7 @@ package programs
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +20,7 @@ func Build(t testing.TB, besides ...string) (dir string) {
 	for _, name := range append([]string{"asub", "esub", "miniqd", "miniq-keeper"}, besides...) {
 		args = append(args, "github.com/allotment-hpc/allotment/cmd/"+name)
 	}
-	if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	if text, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, text)
 	}
 	for _, name := range []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
@@ -34,7 +35,7 @@ func Build(t testing.TB, besides ...string) (dir string) {
 // environment names.
 func StopQueue(t testing.TB, dir string, env []string) {
 	t.Helper()
-	cmd := exec.Command(filepath.Join(dir, "miniqd"), "stop", "--kill")
+	cmd := exec.CommandContext(context.Background(), filepath.Join(dir, "miniqd"), "stop", "--kill")
 	cmd.Env = env
 	if text, err := cmd.CombinedOutput(); err != nil && !bytes.Contains(text, []byte("none is running")) {
 		t.Logf("miniqd stop --kill: %v: %s", err, text)
