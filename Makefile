@@ -10,6 +10,12 @@ COMMIT ?= $(or $(shell git describe --always --dirty --exclude '*' 2>/dev/null),
 LDFLAGS := -s -w -X $(SHELL_PKG).Version=$(VERSION) -X $(SHELL_PKG).Commit=$(COMMIT)
 GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 
+# Where the programs and the packages are built. A test that must not touch what
+# others use names its own.
+BIN ?= bin
+DIST ?= dist
+KINDS ?= deb rpm
+
 # One folder, one program. Those that run once for every job, beside it, or on
 # a host without our libraries are static.
 PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
@@ -51,10 +57,10 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 build: ## build the programs into bin/
-	@mkdir -p bin
-	$(if $(STATIC),CGO_ENABLED=0 $(GOBUILD) -o bin/ $(STATIC:%=./cmd/%))
-	$(if $(DYNAMIC),CGO_ENABLED=1 $(GOBUILD) -o bin/ $(DYNAMIC:%=./cmd/%))
-	$(if $(filter asub,$(DYNAMIC)),@for name in $(WRAPPERS); do ln -sfn asub bin/$$name; done)
+	@mkdir -p $(BIN)
+	$(if $(STATIC),CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/ $(STATIC:%=./cmd/%))
+	$(if $(DYNAMIC),CGO_ENABLED=1 $(GOBUILD) -o $(BIN)/ $(DYNAMIC:%=./cmd/%))
+	$(if $(filter asub,$(DYNAMIC)),@for name in $(WRAPPERS); do ln -sfn asub $(BIN)/$$name; done)
 
 test: build ## run the tests
 	$(UMASK) $(GO) test $(TESTED)
@@ -104,10 +110,10 @@ generate: build ## write what is generated
 	$(GO) generate ./...
 	@mkdir -p docs/man completions
 	@set -e; for page in $(MANUALS); do \
-		bin/$${page%.*} __man $${page##*.} $(PAGES) >docs/man/$$page; done
-	@bin/pba __script bash $(COMPLETED) >completions/allotment.bash
-	@bin/pba __script zsh $(COMPLETED) >completions/_allotment
-	@bin/pba __script fish $(COMPLETED) >completions/allotment.fish
+		$(BIN)/$${page%.*} __man $${page##*.} $(PAGES) >docs/man/$$page; done
+	@$(BIN)/pba __script bash $(COMPLETED) >completions/allotment.bash
+	@$(BIN)/pba __script zsh $(COMPLETED) >completions/_allotment
+	@$(BIN)/pba __script fish $(COMPLETED) >completions/allotment.fish
 
 .PHONY: generate-is-clean
 generate-is-clean: # what is generated is what is committed
@@ -121,20 +127,20 @@ DOCS := README.md CHANGELOG.md LICENSE $(wildcard docs/*.md)
 TO := $(DESTDIR)
 
 install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
-	@test -x bin/pba || { echo 'nothing is built yet: run make first' >&2; exit 1; }
+	@test -x $(BIN)/pba || { echo 'nothing is built yet: run make first' >&2; exit 1; }
 	install -d $(TO)$(BINDIR) $(TO)$(LIBDIR) $(TO)$(UNITDIR) $(TO)$(MANDIR)/man1 $(TO)$(MANDIR)/man8 $(TO)$(BASHDIR) $(TO)$(ZSHDIR) $(TO)$(FISHDIR) \
 		$(TO)$(DOCDIR) $(TO)$(SYSCONFDIR)/cron.d $(TO)$(SYSCONFDIR)/logrotate.d
-	install -m 755 $(PROGRAMS:%=bin/%) $(TO)$(LIBDIR)
+	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(TO)$(LIBDIR)
 	set -e; for name in $(WRAPPERS); do ln -sfn asub $(TO)$(LIBDIR)/$$name; done
-	set -e; for name in $(COMPLETED); do ln -sfn $(LIBDIR)/$$name $(TO)$(BINDIR)/$$name; done
+	set -e; lib="$$(realpath -ms --relative-to=$(BINDIR) $(LIBDIR))"; for name in $(COMPLETED); do ln -sfn "$$lib/$$name" $(TO)$(BINDIR)/$$name; done
 	set -e; for page in $(PAGES); do install -m 644 docs/man/$$page $(TO)$(MANDIR)/man$${page##*.}/; done
 	install -m 644 completions/allotment.bash $(TO)$(BASHDIR)/asub
 	install -m 644 completions/allotment.fish $(TO)$(FISHDIR)/asub.fish
 	install -m 644 completions/_allotment $(TO)$(ZSHDIR)/_allotment
 	set -e; for name in $(filter-out asub,$(COMPLETED)); do \
 		ln -sfn asub $(TO)$(BASHDIR)/$$name; ln -sfn asub.fish $(TO)$(FISHDIR)/$$name.fish; done
-	set -e; for unit in $(UNITS); do sed 's|@BINDIR@|$(BINDIR)|' packaging/systemd/$$unit >$(TO)$(UNITDIR)/$$unit; chmod 644 $(TO)$(UNITDIR)/$$unit; done
-	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
+	set -e; for unit in $(UNITS); do sed 's|@BINDIR@|$(BINDIR)|g' packaging/systemd/$$unit >$(TO)$(UNITDIR)/$$unit; chmod 644 $(TO)$(UNITDIR)/$$unit; done
+	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|g' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
 	test -e $(TO)$(SYSCONFDIR)/logrotate.d/allotment || install -m 644 packaging/logrotate/allotment $(TO)$(SYSCONFDIR)/logrotate.d/
 	install -m 644 $(DOCS) $(TO)$(DOCDIR)
 
@@ -149,17 +155,21 @@ uninstall: ## remove what `make install` put there; config and state stay
 PACKAGE_VERSION = $(patsubst dev,0~dev,$(patsubst v%,%,$(subst -,+,$(VERSION))))
 PACKAGE_ARCH = $(shell $(GO) env GOARCH)
 # The newest symbols that the programs were linked with.
-PACKAGE_GLIBC = $(shell cat $(DYNAMIC:%=bin/%) | grep -aoE 'GLIBC_2\.[0-9]+' | sort -uV | tail -1 | sed s/GLIBC_//)
+PACKAGE_GLIBC = $(shell cat $(DYNAMIC:%=$(BIN)/%) | grep -aoE 'GLIBC_2\.[0-9]+' | sort -uV | tail -1 | sed s/GLIBC_//)
 
 package: build ## make dist/*.deb and dist/*.rpm
-	rm -rf dist
-	@set -e; umask 022; for kind in deb rpm; do \
+	rm -rf $(foreach kind,$(KINDS),$(DIST)/$(kind) $(DIST)/*.$(kind))
+	@set -e; umask 022; for kind in $(KINDS); do \
 		zsh=/usr/share/zsh/site-functions; if [ $$kind = deb ]; then zsh=/usr/share/zsh/vendor-completions; fi; \
-		$(MAKE) --no-print-directory -s install PREFIX=/usr SYSCONFDIR=/etc DESTDIR=dist/$$kind ZSHDIR=$$zsh; \
-		{ cat packaging/nfpm.yaml; packaging/contents.sh dist/$$kind; } >dist/$$kind.yaml; \
+		$(MAKE) --no-print-directory -s install PREFIX=/usr SYSCONFDIR=/etc DESTDIR=$(DIST)/$$kind ZSHDIR=$$zsh; \
+		{ cat packaging/nfpm.yaml; packaging/contents.sh $(DIST)/$$kind; } >$(DIST)/$$kind.yaml; \
 		PACKAGE_VERSION='$(PACKAGE_VERSION)' PACKAGE_ARCH='$(PACKAGE_ARCH)' PACKAGE_GLIBC='$(PACKAGE_GLIBC)' \
-			$(NFPM) package --config dist/$$kind.yaml --packager $$kind --target dist/; \
+			$(NFPM) package --config $(DIST)/$$kind.yaml --packager $$kind --target $(DIST)/; \
 	done
+
+.PHONY: packager
+packager: # is it here?
+	@$(NFPM) --version >/dev/null
 
 test-package: package ## install and remove the packages in a fresh Debian (as root)
 	packaging/test.sh
@@ -171,4 +181,4 @@ fuzz: ## fuzz every parser for FUZZTIME
 	done
 
 clean: ## remove what was built
-	rm -rf bin dist
+	rm -rf $(BIN) $(DIST)
