@@ -4,8 +4,6 @@ package days
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,24 +24,28 @@ const patience = 45 * time.Second
 //
 //	until PATTERN PROGRAM ARG...    runs it again and again until its output matches
 //	group NAME                      sets a variable to the name of this user's group
+//	package install|remove|purge    does that below $ROOT, with what choose has found; [dpkg] is whether dpkg does it
 //	jobs FILE                       writes what owners know of their jobs that have not ended
-//	crontab FILE                    runs the one line of a crontab each second, until the script ends it
-//	nocron                          takes that line away
+//	spared BEFORE AFTER JOB...      compares two of these; owners have ended the JOBs
+//	files FILE                      writes what is in $ROOT and $ALLOTMENT_HOME
+//	crontab FILE                    runs the line of a file of /etc/cron.d each second, until the script ends it
+//	nocron                          ends it
+//	idle FILE                       runs that line once: there must be nothing to do, and nothing to say
 func TestDays(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
-	built := build(t)
+	built, supply := build(t), choose(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
-			source, err := filepath.Abs("../..")
-			if err != nil {
-				return err
-			}
 			home := filepath.Join(e.WorkDir, "home")
 			if err := os.Mkdir(home, 0o700); err != nil {
 				return err
 			}
-			e.Setenv("SOURCE", source)
+			root := filepath.Join(e.WorkDir, "root")
+			if err := supply.prepare(root); err != nil {
+				return err
+			}
+			e.Setenv("ROOT", root)
 			e.Setenv("BUILT", built)
 			e.Setenv("PATH", os.Getenv("PATH"))
 			e.Setenv("HOME", os.Getenv("HOME")) // where go keeps what it has built
@@ -53,8 +55,11 @@ func TestDays(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"until": until, "group": group, "jobs": jobs, "crontab": crontab, "nocron": noCron,
+			"until": until, "group": group, "package": supply.pack,
+			"jobs": jobs, "spared": spared, "files": files,
+			"crontab": crontab, "nocron": noCron, "idle": idle,
 		},
+		Condition: supply.condition,
 	})
 }
 
@@ -117,63 +122,4 @@ func group(ts *testscript.TestScript, neg bool, args []string) {
 	name, err := exec.Command("id", "-gn").Output()
 	ts.Check(err)
 	ts.Setenv(args[0], strings.TrimSpace(string(name)))
-}
-
-// jobs writes what their owners submitted and what somebody could have changed:
-// hosts that pending ones are bound to, what holds them, their level. What passes
-// by itself (state, age, counts) is left out.
-func jobs(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: jobs FILE")
-	}
-	ts.Check(ts.Exec("ajobs", "-u", "all", "--json"))
-	var all []map[string]any
-	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &all))
-	var b strings.Builder
-	for _, j := range all {
-		fmt.Fprintln(&b, j["id"], j["name"], j["queue"], j["level"], j["slots"], j["preempt_mode"], j["held_until"], j["pinned"], j["reserved"])
-	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(b.String()), 0o600))
-}
-
-// cron runs a line as cron does, but each second. Its line must keep programs
-// apart by itself, as the one of pba does by a lock.
-type cron struct {
-	cmd *exec.Cmd
-}
-
-func (c *cron) stop() {
-	if c.cmd == nil {
-		return
-	}
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM) // the line's own process group
-	_ = c.cmd.Wait()
-	c.cmd = nil
-}
-
-func crontab(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: crontab FILE")
-	}
-	fields := strings.SplitN(strings.TrimSpace(ts.ReadFile(args[0])), " ", 6)
-	if len(fields) != 6 || strings.Join(fields[:5], " ") != "* * * * *" {
-		ts.Fatalf("no line of a crontab: %q", fields)
-	}
-	c := ts.Value("cron").(*cron)
-	c.stop()
-	c.cmd = exec.Command("/bin/sh", "-c", "while :; do "+fields[5]+"; sleep 1; done")
-	c.cmd.Env = []string{"HOME=" + ts.Getenv("HOME"), "PATH=/usr/bin:/bin", "SHELL=/bin/sh"} // as cron: nothing else
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	mail, err := os.Create(ts.MkAbs("mail"))
-	ts.Check(err)
-	c.cmd.Stdout, c.cmd.Stderr = mail, mail
-	ts.Check(c.cmd.Start())
-	ts.Check(mail.Close())
-}
-
-func noCron(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 0 {
-		ts.Fatalf("usage: nocron")
-	}
-	ts.Value("cron").(*cron).stop()
 }
