@@ -9,7 +9,9 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -268,6 +270,22 @@ func (s *suite) awaitJob(id backends.ID, what string, cond func(backends.Job) bo
 func (s *suite) awaitState(id backends.ID, state backends.State) backends.Job {
 	s.Helper()
 	return s.awaitJob(id, state.String(), func(j backends.Job) bool { return j.State == state })
+}
+
+// awaitRuns waits until the runs behind a gate have told which ones they are:
+// their ALLOTMENT_REQUEUES, one on a line.
+func (s *suite) awaitRuns(g gate, want string) {
+	s.Helper()
+	if s.NoProcesses {
+		return
+	}
+	s.await(fmt.Sprintf("the runs %q to begin", want), func() (bool, string) {
+		got, err := os.ReadFile(string(g) + ".runs")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.Fatalf("a job's file: %v", err)
+		}
+		return string(got) == want, fmt.Sprintf("%q", got)
+	})
 }
 
 // do wants every element of a batch call to succeed.
