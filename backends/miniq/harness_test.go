@@ -140,7 +140,8 @@ func newQueue(t testing.TB, s setup) *queue {
 		s.Every = time.Second
 	}
 	q := &queue{t: t, setup: s, log: filepath.Join(t.TempDir(), "log")}
-	q.Client = miniq.Open(miniq.Options{Paths: s.paths(), Config: s.config()})
+	// No test is about how fast this machine is: the default bounds a person's patience.
+	q.Client = miniq.Open(miniq.Options{Paths: s.paths(), Config: s.config(), Timeout: time.Minute})
 	q.start()
 	t.Cleanup(q.tidy)
 	return q

@@ -1,11 +1,15 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,15 +44,52 @@ func exit(status int) { _, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, uin
 
 // disk is a file system whose journal can be made to fail.
 type disk struct {
-	mu   sync.Mutex
-	full bool // writes take half and fail
-	bad  bool // syncs fail
+	mu       sync.Mutex
+	changed  sync.Cond
+	full     bool   // writes take half and fail
+	bad      bool   // syncs fail
+	tried    []byte // what was written last
+	journal  []byte // what was synced
+	failures int
+}
+
+func newDisk() *disk {
+	d := new(disk)
+	d.changed.L = &d.mu
+	return d
 }
 
 func (d *disk) set(full, bad bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full, d.bad = full, bad
+}
+
+// awaitEntry returns when the journal holds an entry of a kind.
+func (d *disk) awaitEntry(kind string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for !bytes.Contains(d.journal, strconv.AppendQuote(nil, kind)) {
+		d.changed.Wait()
+	}
+}
+
+// awaitFailure does something and returns when the disk has failed after it began.
+func (d *disk) awaitFailure(do func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	before := d.failures
+	do()
+	for d.failures == before {
+		d.changed.Wait()
+	}
+}
+
+// fail tells of a failure, under mu.
+func (d *disk) fail(why syscall.Errno) error {
+	d.failures++
+	d.changed.Broadcast()
+	return why
 }
 
 func (d *disk) create(path string) (file, error) {
@@ -66,8 +107,9 @@ func (f *diskFile) Write(p []byte) (int, error) {
 	defer f.d.mu.Unlock()
 	if f.d.full {
 		n, _ := f.file.Write(p[:len(p)/2])
-		return n, syscall.ENOSPC
+		return n, f.d.fail(syscall.ENOSPC)
 	}
+	f.d.tried = bytes.Clone(p)
 	return f.file.Write(p)
 }
 
@@ -75,8 +117,10 @@ func (f *diskFile) Sync() error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	if f.d.bad {
-		return syscall.EIO
+		return f.d.fail(syscall.EIO)
 	}
+	f.d.journal = append(f.d.journal, f.d.tried...)
+	f.d.changed.Broadcast()
 	return f.file.Sync()
 }
 
@@ -84,8 +128,9 @@ func (f *diskFile) Truncate(size int64) error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	if f.d.full && f.d.bad {
-		return syscall.EIO
+		return f.d.fail(syscall.EIO)
 	}
+	f.d.tried = nil
 	return f.file.Truncate(size)
 }
 
@@ -166,9 +211,16 @@ func (s *server) submit(specs ...backends.Spec) []backends.ID {
 // as it is now, as after a kill -9.
 func (s *server) known() []backends.Job {
 	s.t.Helper()
-	dir := s.t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(miniq.StateDir(s.o.Paths))); err != nil {
-		s.t.Fatal(err)
+	var dir string
+	for { // the daemon renames and removes files as it copies: a copy that missed one is no moment's state
+		dir = s.t.TempDir()
+		err := os.CopyFS(dir, os.DirFS(miniq.StateDir(s.o.Paths)))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.t.Fatal(err)
+		}
 	}
 	d, err := recovered(options(s.t, dir), dir)
 	if err != nil {
@@ -184,10 +236,11 @@ func (s *server) known() []backends.Job {
 func TestAFullDiskRefusesAndLivesOn(t *testing.T) {
 	for name, fault := range map[string][2]bool{"full": {true, false}, "no sync": {false, true}, "nothing at all works": {true, true}} {
 		t.Run(name, func(t *testing.T) {
-			d := &disk{}
+			d := newDisk()
 			s := serve(t, t.TempDir(), func(o *Options) { o.create = d.create })
 			file := filepath.Join(s.o.Paths.State, "gate")
 			before := s.submit(s.held(), s.spec("while [ ! -e "+file+" ]; do sleep 0.02; done; exit 3"))
+			d.awaitEntry("started") // its end is all that is to come of it
 			d.set(fault[0], fault[1])
 			r := s.client.Submit(t.Context(), []backends.Spec{s.held()})[0]
 			if r.Err == nil || !strings.Contains(r.Err.Error(), "free some space") || r.ID != (backends.ID{}) {
@@ -199,10 +252,11 @@ func TestAFullDiskRefusesAndLivesOn(t *testing.T) {
 			if farm, err := s.client.Farm(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 2 || farm.Jobs[0].State != backends.Held {
 				t.Errorf("the farm on a full disk: %+v, %v; want the two jobs, the first held", farm, err)
 			}
-			if err := os.WriteFile(file, nil, 0o600); err != nil { // its end can't be written yet
-				t.Fatal(err)
-			}
-			time.Sleep(50 * time.Millisecond) // nothing tells that the daemon failed to write it
+			d.awaitFailure(func() { // the job's end can't be written yet
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			})
 			d.set(false, false)
 			after := s.submit(s.held())
 			jobs, err := s.client.WaitEnded(t.Context(), before[1:])
