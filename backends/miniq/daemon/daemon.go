@@ -24,6 +24,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/backends/miniq/node"
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/home"
 )
 
@@ -37,8 +38,10 @@ type Options struct {
 	Log     *slog.Logger
 	Ready   func() // called when requests are answered
 
-	create    func(path string) (file, error) // of journal segments; nil: in the file system
-	compactAt int64                           // bytes of journal, after which the state is written anew; 0: compactSize
+	// What the tests set.
+	Disk      disk.Disk // nil: the machine's own
+	Boot      string    // names this boot of the machine; empty: the kernel is asked
+	CompactAt int64     // bytes of journal, after which the state is written anew; 0: compactSize
 }
 
 // Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
@@ -47,7 +50,10 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.Paths.Prepare(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(state, 0o700); err != nil {
+	if o.Disk == nil {
+		o.Disk = disk.OS()
+	}
+	if err := disk.MkdirAll(o.Disk, state, 0o700); err != nil {
 		return err
 	}
 	lock, listener, err := claim(state, miniq.Socket(o.Paths))
@@ -95,6 +101,7 @@ type daemon struct {
 	awaited  map[string]bool     // nodes that were not heard of yet; nobody is let in before
 	open     func()              // lets clients in
 	doubtful map[node.RunID]bool // ordered before the machine went down last
+	rebooted bool                // the machine went down since the queue was last served
 	stopping *stopping
 	failing  bool // the journal could not be written last
 	saving   bool // a snapshot is being written
@@ -121,11 +128,14 @@ func recovered(o Options, state string) (*daemon, error) {
 	if u, err := user.LookupId(d.user); err == nil {
 		d.user = u.Username
 	}
-	if d.compactAt == 0 {
-		d.compactAt = compactSize
+	if d.CompactAt == 0 {
+		d.CompactAt = compactSize
+	}
+	if d.Disk == nil {
+		d.Disk = disk.OS()
 	}
 	var err error
-	if d.objects, err = jobfile.NewWriter(d.objectDir(), o.Log); err != nil {
+	if d.objects, err = jobfile.NewWriter(d.Disk, d.objectDir(), o.Log); err != nil {
 		return nil, err
 	}
 	if err := d.recover(); err != nil {
@@ -151,15 +161,9 @@ func (d *daemon) recover() error {
 		return err
 	}
 	began, from := time.Now(), d.seq
-	d.journal, d.seq, err = replay(d.state, d.seq, d.log, d.replayed)
+	d.journal, d.seq, err = replay(d.Disk, d.state, d.seq, d.log, d.replayed)
 	if err != nil {
 		return err
-	}
-	if d.create != nil {
-		d.journal.create = d.create
-		if err := d.journal.rotate(d.seq + 1); err != nil {
-			return err
-		}
 	}
 	if n := d.seq - from; n > 0 {
 		d.log.Info("recovered", "events", n, "took", time.Since(began))
@@ -182,12 +186,14 @@ func (d *daemon) replayed(e *entry) error {
 
 // lookForReboot finds the runs that were ordered before the machine went down.
 func (d *daemon) lookForReboot() error {
-	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("tell one boot of the machine from another: %w", err)
+	if d.Boot == "" {
+		now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return fmt.Errorf("tell one boot of the machine from another: %w", err)
+		}
+		d.Boot = string(now)
 	}
-	before, err := os.ReadFile(d.bootFile())
-	if err == nil && string(before) == string(now) {
+	if d.bootNoted() {
 		return nil
 	}
 	for _, r := range d.m.Runs() {
@@ -201,16 +207,18 @@ func (d *daemon) lookForReboot() error {
 
 func (d *daemon) bootFile() string { return filepath.Join(d.state, "boot") }
 
+// bootNoted tells whether this is the boot of the machine that was noted last.
+func (d *daemon) bootNoted() bool {
+	noted, err := os.ReadFile(d.bootFile())
+	return err == nil && string(noted) == d.Boot
+}
+
 // resolved notes this boot once nothing of an earlier one is open.
 func (d *daemon) resolved() error {
-	if len(d.doubtful) > 0 {
+	if len(d.doubtful) > 0 || d.bootNoted() {
 		return nil
 	}
-	now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(d.bootFile(), now, 0o600)
+	return disk.Replace(d.Disk, d.bootFile(), 0o600, []byte(d.Boot))
 }
 
 // serve runs until ctx ends or a client stops it, then gives everything back.
@@ -247,12 +255,12 @@ func (d *daemon) end() error {
 	}
 	state, err := d.m.State()
 	if err == nil {
-		err = writeSnapshot(d.state, d.seq, state)
+		err = writeSnapshot(d.Disk, d.state, d.seq, state)
 	}
 	if err != nil {
 		d.log.Warn("the journal is kept since the queue's state could not be written", "error", err)
 	} else if err := d.journal.rotate(d.seq + 1); err == nil {
-		_ = dropSegments(d.state, d.seq)
+		_ = dropSegments(d.Disk, d.state, d.seq)
 	}
 	return d.journal.f.Close()
 }

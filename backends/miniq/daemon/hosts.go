@@ -130,7 +130,7 @@ func (d *daemon) attach(h *host) {
 		return
 	}
 	h.link = l
-	var all node.Attach
+	all := node.Attach{Doubtful: d.rebooted}
 	var kills []node.Want
 	for _, r := range d.m.Runs() {
 		if r.Hosts[0].Host != h.Name {

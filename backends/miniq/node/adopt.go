@@ -24,6 +24,7 @@ func (n *node) adopt(e Expected) error {
 	case err != nil:
 		return n.report(Report{Kind: Lost, Run: e.Run, Text: "read its record: " + err.Error()})
 	}
+	r.before = e.Doubtful
 	n.runs[e.Run] = r
 	free, err := r.lock()
 	switch {
@@ -170,7 +171,11 @@ func (n *node) finish(r *run) error {
 
 // clear ends what a killed keeper left, then reports the run as lost.
 func (n *node) clear(r *run) {
-	keeper.KillLeft(r.job.Job, mark(n.path(r.id, recordSuffix)))
+	job := r.job.Job
+	if r.before { // whoever has that number now is somebody else
+		job = keeper.Process{}
+	}
+	keeper.KillLeft(job, mark(n.path(r.id, recordSuffix)))
 	select {
 	case n.cleared <- r:
 	case <-n.quit:
@@ -179,12 +184,13 @@ func (n *node) clear(r *run) {
 
 // drop ends a run that the daemon knows nothing of, or no longer. Its end is
 // reported like any other; the daemon answers with Forget.
-func (n *node) drop(id RunID) error {
+func (n *node) drop(id RunID, before bool) error {
 	r, err := n.openRun(id)
 	if err != nil {
 		n.Log.Warn("a record that can't be read", "run", id, "error", err)
 		return nil
 	}
+	r.before = before
 	n.runs[id] = r
 	free, err := r.lock()
 	switch {

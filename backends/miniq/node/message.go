@@ -65,6 +65,9 @@ type Command struct {
 // Attach lists the runs that the daemon believes alive on this node.
 type Attach struct {
 	Runs []Expected `json:"runs"`
+	// Doubtful: the machine went down since the queue was last served. A record
+	// that Runs does not name may be of that time.
+	Doubtful bool `json:"doubtful,omitempty"`
 }
 
 // Expected is a run that the daemon believes alive.

@@ -104,6 +104,7 @@ type run struct {
 	pidfd  int           // of the keeper, -1: none
 	job    keeper.Record // as far as it was read
 	over   bool
+	before bool // it may be of an earlier boot: its processes' numbers mean nothing
 }
 
 // serve is the node's one loop: everything below it runs in this goroutine.
@@ -200,7 +201,7 @@ func (n *node) attach(a *Attach) error {
 		}
 	}
 	for id := range found {
-		if err := n.drop(id); err != nil {
+		if err := n.drop(id, a.Doubtful); err != nil {
 			return err
 		}
 	}
