@@ -1,0 +1,231 @@
+#!/usr/bin/env bash
+# A throw-away Slurm cluster on this machine: from the distribution's packages,
+# without systemd, on loopback ports, all of it in one directory, as root.
+#
+#   slurm-cluster.sh up     DIR   start it, return when its nodes are idle
+#   slurm-cluster.sh down   DIR   end its jobs and exactly its processes
+#   slurm-cluster.sh status DIR   a line for each daemon; 1: one is down
+#   slurm-cluster.sh deps         the Debian packages that it needs
+#
+# Whoever wants to use it sets SLURM_CONF=DIR/slurm.conf. From the environment:
+#
+#   NODES=4 CPUS=4 MEM=16384      node1 … of CPUS slots and MEM MiB each
+#   BASEPORT=17000                slurmctld; node i listens at BASEPORT+i
+#   JOB_SUBMIT_LUA=FILE           the site's submit hook; what it reads beside it
+#                                 is its own affair
+#   SLURM_EXTRA=FILE              more lines for slurm.conf
+set -euo pipefail
+umask 022
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+
+packages="munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins lua5.1"
+
+fail() {
+    printf 'slurm-cluster: %s\n' "$1" >&2
+    exit 1
+}
+
+usage() {
+    echo "usage: slurm-cluster.sh up|down|status DIR | deps" >&2
+    exit 2
+}
+
+if [ "${1:-}" = deps ] && [ $# = 1 ]; then
+    echo "$packages"
+    exit
+fi
+[ $# = 2 ] || usage
+verb=$1
+case $verb in up | down | status) ;; *) usage ;; esac
+[ "$(id -u)" = 0 ] || fail "$verb: only root can run Slurm's daemons: run it as root"
+if [ "$verb" != up ] && [ ! -d "$2" ]; then
+    fail "$verb: there is no directory $2"
+fi
+mkdir -p "$2"
+dir=$(cd "$2" && pwd)
+nodes=${NODES:-4} cpus=${CPUS:-4} memory=${MEM:-16384} port=${BASEPORT:-17000}
+run=$dir/run log=$dir/log
+export SLURM_CONF=$dir/slurm.conf
+
+# program_of PIDFILE: what must run under that number; numbers are given away again.
+program_of() {
+    local name
+    name=$(basename "$1" .pid)
+    echo "${name%%.*}"
+}
+
+alive() { # PIDFILE
+    local pid
+    pid=$(cat "$1" 2>/dev/null) && [ -n "$pid" ] || return 1
+    case $(readlink "/proc/$pid/exe" 2>/dev/null) in
+    */"$(program_of "$1")" | */"$(program_of "$1")"-wlm) return 0 ;;
+    esac
+    return 1
+}
+
+stop() { # PIDFILE
+    local pid
+    if alive "$1"; then
+        pid=$(cat "$1")
+        kill -TERM "$pid" 2>/dev/null || true
+        for _ in $(seq 200); do
+            alive "$1" || break
+            sleep 0.05
+        done
+        if alive "$1"; then
+            kill -KILL "$pid" 2>/dev/null || true
+        fi
+    fi
+    rm -f "$1"
+}
+
+# Who steps are, by the directory that they work in: a job's processes are below them.
+steps() {
+    local exe pid
+    for exe in /proc/[0-9]*/exe; do
+        case $(readlink "$exe" 2>/dev/null) in
+        */slurmstepd)
+            pid=${exe#/proc/}
+            pid=${pid%/exe}
+            if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qxF "SLURM_CONF=$SLURM_CONF"; then
+                echo "$pid"
+            fi
+            ;;
+        esac
+    done
+}
+
+down() {
+    local pidfile
+    if [ -f "$SLURM_CONF" ] && alive "$run/slurmctld.pid"; then
+        # By name of user, partition and state at once: one request however many there are.
+        timeout 60 scancel --quiet --partition=main --state=PENDING || true
+        timeout 60 scancel --quiet --partition=main --signal=KILL --full --state=RUNNING || true
+        timeout 60 scancel --quiet --partition=main || true
+        for _ in $(seq 100); do
+            [ -n "$(steps)" ] || break
+            sleep 0.1
+        done
+    fi
+    for pidfile in "$run"/slurmctld.pid "$run"/slurmd.*.pid; do
+        if [ -e "$pidfile" ]; then stop "$pidfile"; fi
+    done
+    for pid in $(steps); do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    if [ -e "$run/munged.pid" ]; then stop "$run/munged.pid"; fi
+}
+
+daemons() {
+    echo "$run/munged.pid"
+    echo "$run/slurmctld.pid"
+    for i in $(seq "$nodes"); do echo "$run/slurmd.node$i.pid"; done
+}
+
+status() {
+    local pidfile bad=0
+    for pidfile in $(daemons); do
+        if alive "$pidfile"; then
+            echo "$(basename "$pidfile" .pid) up $(cat "$pidfile")"
+        else
+            echo "$(basename "$pidfile" .pid) down"
+            bad=1
+        fi
+    done
+    return $bad
+}
+
+config() {
+    cat <<EOF
+ClusterName=throwaway
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort=$port
+SlurmUser=slurm
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$run/munge.sock
+CredType=cred/munge
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool.%n
+SlurmctldPidFile=$run/slurmctld.pid
+SlurmdPidFile=$run/slurmd.%n.pid
+SlurmctldLogFile=$log/slurmctld.log
+SlurmdLogFile=$log/slurmd.%n.log
+SlurmctldDebug=error
+SlurmdDebug=error
+SwitchType=switch/none
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SlurmdParameters=config_overrides
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,bf_resolution=10,sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000
+PriorityType=priority/multifactor
+PreemptMode=OFF
+MaxJobCount=100000
+MaxArraySize=100001
+MinJobAge=60
+ReturnToService=2
+KillWait=2
+Waittime=0
+CompleteWait=0
+MessageTimeout=60
+DefMemPerCPU=64
+PropagateResourceLimits=NONE
+EOF
+    if [ -n "${JOB_SUBMIT_LUA:-}" ]; then echo JobSubmitPlugins=lua; fi
+    for i in $(seq "$nodes"); do
+        echo "NodeName=node$i NodeHostname=node$i NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=$cpus RealMemory=$memory State=UNKNOWN"
+    done
+    echo "PartitionName=main Nodes=node[1-$nodes] Default=YES MaxTime=INFINITE DefaultTime=1-0 State=UP"
+    if [ -n "${SLURM_EXTRA:-}" ]; then cat "$SLURM_EXTRA"; fi
+}
+
+# Nothing of our own environment reaches the daemons, nor their jobs.
+apart() { env -i PATH="$PATH" SLURM_CONF="$SLURM_CONF" "$@"; }
+
+up() {
+    local program idle=0
+    for program in munged slurmctld slurmd sinfo; do
+        command -v "$program" >/dev/null || fail "up: $program is missing: apt-get install --no-install-recommends $packages"
+    done
+    getent passwd slurm >/dev/null || fail "up: there is no user slurm; the package slurmctld makes it"
+    if alive "$run/slurmctld.pid"; then
+        fail "up: a cluster runs in $dir already: take it down first"
+    fi
+    mkdir -p "$run" "$log" "$dir/state" "$dir/etc"
+    chown slurm "$run" "$log" "$dir/state"
+    config >"$SLURM_CONF"
+    if [ -n "${JOB_SUBMIT_LUA:-}" ]; then
+        install -m 644 "$JOB_SUBMIT_LUA" "$dir/job_submit.lua"
+    fi
+    if [ ! -s "$dir/etc/munge.key" ]; then
+        (umask 077 && head -c 128 /dev/urandom >"$dir/etc/munge.key")
+    fi
+    munged --force --num-threads=4 --socket="$run/munge.sock" --key-file="$dir/etc/munge.key" --pid-file="$run/munged.pid" \
+        --log-file="$log/munged.log" --seed-file="$dir/etc/munge.seed" 2>"$log/munged.out" ||
+        fail "up: munged: $(cat "$log/munged.out")"
+    apart slurmctld >"$log/slurmctld.out" 2>&1 || fail "up: slurmctld: $(cat "$log/slurmctld.out")"
+    for i in $(seq "$nodes"); do
+        mkdir -p "$dir/spool.node$i"
+        apart slurmd -N "node$i" >"$log/slurmd.node$i.out" 2>&1 || fail "up: slurmd of node$i: $(cat "$log/slurmd.node$i.out")"
+    done
+    for _ in $(seq 300); do
+        # slurmctld leaves its terminal before it loads its plugins: a bad hook shows only now.
+        if [ -s "$run/slurmctld.pid" ] && ! alive "$run/slurmctld.pid"; then break; fi
+        idle=$(timeout 5 sinfo --noheader --Node --format='%t' 2>/dev/null | grep -c '^idle$' || true)
+        if [ "$idle" -ge "$nodes" ]; then
+            return
+        fi
+        sleep 0.1
+    done
+    tail -n 5 "$log"/*.log >&2 || true
+    down
+    fail "up: $idle of $nodes nodes are idle after 30 s; the daemons' last words are above"
+}
+
+"$verb"
