@@ -196,6 +196,7 @@ func (d *daemon) lookForReboot() error {
 	if d.bootNoted() {
 		return nil
 	}
+	d.rebooted = true
 	for _, r := range d.m.Runs() {
 		d.doubtful[node.RunID{ID: r.ID, Run: r.Run}] = true
 	}
@@ -249,6 +250,11 @@ func (d *daemon) end() error {
 	}
 	if len(d.unsaved) > 0 {
 		d.log.Error("events could not be written; the nodes will report them again", "events", len(d.unsaved))
+	}
+	if d.journal.torn {
+		if err := d.journal.repair(); err != nil {
+			d.log.Error("what was refused may come back", "error", err)
+		}
 	}
 	if d.objects.Durable() < d.seq {
 		return d.journal.f.Close() // the journal keeps what the objects lack

@@ -20,6 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/backends/miniq/node"
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/home"
 )
 
@@ -42,8 +43,9 @@ func TestMain(m *testing.M) {
 // exit ends a keeper without the second that the race detector sleeps at an end.
 func exit(status int) { _, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, uintptr(status), 0, 0) }
 
-// disk is a file system whose journal can be made to fail.
-type disk struct {
+// faulty is a disk whose journal can be made to fail.
+type faulty struct {
+	disk.Disk
 	mu       sync.Mutex
 	changed  sync.Cond
 	full     bool   // writes take half and fail
@@ -53,20 +55,20 @@ type disk struct {
 	failures int
 }
 
-func newDisk() *disk {
-	d := new(disk)
+func newDisk() *faulty {
+	d := &faulty{Disk: disk.OS()}
 	d.changed.L = &d.mu
 	return d
 }
 
-func (d *disk) set(full, bad bool) {
+func (d *faulty) set(full, bad bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full, d.bad = full, bad
 }
 
 // awaitEntry returns when the journal holds an entry of a kind.
-func (d *disk) awaitEntry(kind string) {
+func (d *faulty) awaitEntry(kind string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for !bytes.Contains(d.journal, strconv.AppendQuote(nil, kind)) {
@@ -75,7 +77,7 @@ func (d *disk) awaitEntry(kind string) {
 }
 
 // awaitFailure does something and returns when the disk has failed after it began.
-func (d *disk) awaitFailure(do func()) {
+func (d *faulty) awaitFailure(do func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before := d.failures
@@ -86,34 +88,37 @@ func (d *disk) awaitFailure(do func()) {
 }
 
 // fail tells of a failure, under mu.
-func (d *disk) fail(why syscall.Errno) error {
+func (d *faulty) fail(why syscall.Errno) error {
 	d.failures++
 	d.changed.Broadcast()
 	return why
 }
 
-func (d *disk) create(path string) (file, error) {
-	f, err := createSegment(path)
-	return &diskFile{f, d}, err
+func (d *faulty) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	f, err := disk.OS().OpenFile(path, flag, mode)
+	if err != nil || !strings.HasPrefix(filepath.Base(path), segmentPrefix) {
+		return f, err
+	}
+	return &faultyFile{f, d}, nil
 }
 
-type diskFile struct {
-	file
-	d *disk
+type faultyFile struct {
+	disk.File
+	d *faulty
 }
 
-func (f *diskFile) Write(p []byte) (int, error) {
+func (f *faultyFile) Write(p []byte) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	if f.d.full {
-		n, _ := f.file.Write(p[:len(p)/2])
+		n, _ := f.File.Write(p[:len(p)/2])
 		return n, f.d.fail(syscall.ENOSPC)
 	}
 	f.d.tried = bytes.Clone(p)
-	return f.file.Write(p)
+	return f.File.Write(p)
 }
 
-func (f *diskFile) Sync() error {
+func (f *faultyFile) Sync() error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	if f.d.bad {
@@ -121,17 +126,17 @@ func (f *diskFile) Sync() error {
 	}
 	f.d.journal = append(f.d.journal, f.d.tried...)
 	f.d.changed.Broadcast()
-	return f.file.Sync()
+	return f.File.Sync()
 }
 
-func (f *diskFile) Truncate(size int64) error {
+func (f *faultyFile) Truncate(size int64) error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	if f.d.full && f.d.bad {
 		return f.d.fail(syscall.EIO)
 	}
 	f.d.tried = nil
-	return f.file.Truncate(size)
+	return f.File.Truncate(size)
 }
 
 type server struct {
@@ -237,7 +242,7 @@ func TestAFullDiskRefusesAndLivesOn(t *testing.T) {
 	for name, fault := range map[string][2]bool{"full": {true, false}, "no sync": {false, true}, "nothing at all works": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk()
-			s := serve(t, t.TempDir(), func(o *Options) { o.create = d.create })
+			s := serve(t, t.TempDir(), func(o *Options) { o.Disk = d })
 			file := filepath.Join(s.o.Paths.State, "gate")
 			before := s.submit(s.held(), s.spec("while [ ! -e "+file+" ]; do sleep 0.02; done; exit 3"))
 			d.awaitEntry("started") // its end is all that is to come of it
@@ -272,7 +277,7 @@ func TestAFullDiskRefusesAndLivesOn(t *testing.T) {
 
 // The journal is shortened while the daemon works, and nothing is lost by it.
 func TestCompaction(t *testing.T) {
-	s := serve(t, t.TempDir(), func(o *Options) { o.compactAt = 20_000 })
+	s := serve(t, t.TempDir(), func(o *Options) { o.CompactAt = 20_000 })
 	var ids []backends.ID
 	for range 30 {
 		ids = append(ids, s.submit(s.held(), s.held(), s.held())...)

@@ -153,7 +153,13 @@ func (d *daemon) attach(h *host) {
 // heardOf lets clients in when every node has been.
 func (d *daemon) heardOf(h *host) {
 	delete(d.awaited, h.Name)
-	if len(d.awaited) == 0 && d.open != nil {
+	if len(d.awaited) == 0 {
+		d.letIn()
+	}
+}
+
+func (d *daemon) letIn() {
+	if d.open != nil {
 		d.open()
 		d.open = nil
 	}

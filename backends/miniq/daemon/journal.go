@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
 // The journal is the queue's memory: one line for each event, on disk before
@@ -63,26 +66,14 @@ const segmentPrefix = "journal."
 
 func segmentName(first uint64) string { return fmt.Sprintf("%s%020d", segmentPrefix, first) }
 
-// file is what a journal needs of an os.File; tests let it fail.
-type file interface {
-	io.Writer
-	Sync() error
-	Truncate(size int64) error
-	Close() error
-}
-
 type journal struct {
-	dir    string
-	create func(path string) (file, error)
-	f      file
-	name   string
-	size   int64 // up to where it is good
-	torn   bool  // something may stand behind size that must not count
-	total  int64 // of all segments since the last snapshot, about
-}
-
-func createSegment(path string) (file, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	disk  disk.Disk
+	dir   string
+	f     disk.File
+	name  string
+	size  int64 // up to where it is good
+	torn  bool  // something may stand behind size that must not count
+	total int64 // of all segments since the last snapshot, about
 }
 
 // appendLine appends an entry as a line of the journal.
@@ -147,11 +138,17 @@ func (j *journal) repair() error {
 	return nil
 }
 
-// rotate begins a new segment.
+// rotate begins a new segment. After an error the journal goes on in the one that
+// it has.
 func (j *journal) rotate(first uint64) error {
-	f, err := j.create(filepath.Join(j.dir, segmentName(first)))
+	if j.f != nil && j.name == segmentName(first) { // nothing has come since the last time
+		return nil
+	}
+	f, err := j.open(segmentName(first))
 	if err == nil {
-		err = syncDir(j.dir)
+		if err = j.disk.SyncDir(j.dir); err != nil {
+			err = errors.Join(err, f.Close(), j.disk.Remove(f.Name()))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("begin a segment of the journal: %w", err)
@@ -161,6 +158,10 @@ func (j *journal) rotate(first uint64) error {
 	}
 	j.f, j.name, j.size, j.torn = f, segmentName(first), 0, false
 	return nil
+}
+
+func (j *journal) open(name string) (disk.File, error) {
+	return j.disk.OpenFile(filepath.Join(j.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
 // segments lists the journal's files, oldest first.
@@ -177,6 +178,26 @@ func segments(dir string) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// firstEntry is the number of the first entry in any of these segments; where
+// there is none, one that no entry has.
+func firstEntry(dir string, names []string) (uint64, error) {
+	for _, name := range names {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			return 0, err
+		}
+		line, err := bufio.NewReader(f).ReadBytes('\n')
+		_ = f.Close()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		if e, err := parseLine(bytes.TrimSuffix(line, []byte{'\n'})); err == nil {
+			return e.Seq, nil
+		}
+	}
+	return math.MaxUint64, nil
 }
 
 // damage is where a segment stops making sense.
@@ -213,12 +234,4 @@ func readSegment(path string, each func(*entry) error) (int64, error) {
 		data = rest
 	}
 	return good, nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

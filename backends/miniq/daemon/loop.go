@@ -119,7 +119,7 @@ func (d *daemon) process(batch []input) {
 			work[i].do()
 		}
 	}
-	if d.journal.total > d.compactAt {
+	if d.journal.total > d.CompactAt {
 		d.compact()
 	}
 }
@@ -134,11 +134,16 @@ func (d *daemon) refuse(in *input, err error) {
 
 // failed refuses what can be refused and keeps the rest for later.
 func (d *daemon) failed(work []input, err error) {
-	err = fmt.Errorf("miniqd can't write the request down, so it was not done: %w: free some space in %s and try again", err, d.state)
+	done := "so it was not done"
+	if d.journal.torn {
+		done = "nor take it back: if miniqd ends before it can, the request may be done after all"
+	}
+	err = fmt.Errorf("miniqd can't write the request down, %s: %w: free some space in %s and try again", done, err, d.state)
 	if !d.failing {
 		d.log.Error("the journal can't be written", "error", err)
 	}
 	d.failing = true
+	d.letIn() // to be told
 	for i := range work {
 		switch {
 		case work[i].do != nil:
@@ -245,10 +250,10 @@ func (d *daemon) save(seq uint64, state []byte) error {
 	if d.objects.Durable() < seq {
 		return fmt.Errorf("state objects are behind: %d of %d", d.objects.Durable(), seq)
 	}
-	if err := writeSnapshot(d.state, seq, state); err != nil {
+	if err := writeSnapshot(d.Disk, d.state, seq, state); err != nil {
 		return err
 	}
-	return dropSegments(d.state, seq)
+	return dropSegments(d.Disk, d.state, seq)
 }
 
 // post hands something to the loop; it is dropped when the loop has ended.
@@ -269,7 +274,7 @@ func (d *daemon) changed() {
 
 // waiter is a request that waits for jobs to end or, where it names none, for a change.
 type waiter struct {
-	pending map[backends.ID]bool
+	pending map[backends.ID]int // how many jobs of each ID have not ended; an array's stands for its elements
 	after   uint64
 	reply   func()
 }
@@ -285,11 +290,11 @@ func (d *daemon) tellIfOver(w *waiter) bool {
 }
 
 // unended is a waiter's set for these jobs.
-func (d *daemon) unended(ids []backends.ID) map[backends.ID]bool {
-	pending := make(map[backends.ID]bool)
-	for _, j := range d.m.Jobs(time.Now(), ids) {
-		if !j.State.Ended() {
-			pending[j.ID] = true
+func (d *daemon) unended(ids []backends.ID) map[backends.ID]int {
+	pending := make(map[backends.ID]int)
+	for _, id := range ids {
+		if n := d.m.Unended(id); n > 0 {
+			pending[id] = n
 		}
 	}
 	return pending
@@ -297,6 +302,19 @@ func (d *daemon) unended(ids []backends.ID) map[backends.ID]bool {
 
 func (d *daemon) finished(id backends.ID) {
 	for w := range d.waiters {
+		w.finished(id)
+		if id.Index > 0 {
+			w.finished(backends.ID{Job: id.Job})
+		}
+	}
+}
+
+func (w *waiter) finished(id backends.ID) {
+	switch n := w.pending[id]; n {
+	case 0:
+	case 1:
 		delete(w.pending, id)
+	default:
+		w.pending[id] = n - 1
 	}
 }

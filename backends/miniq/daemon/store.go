@@ -7,11 +7,14 @@ import (
 	"hash/crc32"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
 // snapshotName is the file that holds the queue's state up to an entry of the
@@ -24,26 +27,9 @@ const (
 var errSnapshot = errors.New("the queue's state is damaged; put back a copy, or move it away to start with what the journal holds")
 
 // writeSnapshot puts the state up to seq on disk.
-func writeSnapshot(dir string, seq uint64, state []byte) error {
-	path := filepath.Join(dir, snapshotName)
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, snapshotHeader, seq, crc32.Checksum(state, castagnoli()))
-	if err == nil {
-		_, err = f.Write(state)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(dir)
+func writeSnapshot(on disk.Disk, dir string, seq uint64, state []byte) error {
+	head := fmt.Appendf(nil, snapshotHeader, seq, crc32.Checksum(state, castagnoli()))
+	return disk.Replace(on, filepath.Join(dir, snapshotName), 0o600, head, state)
 }
 
 // readSnapshot gives an empty queue where there is none.
@@ -75,17 +61,21 @@ func readSnapshot(dir string, cfg manager.Config) (*manager.Manager, uint64, err
 // replay applies what the journal holds beyond seq, and opens it for writing. A
 // tail that was cut off by a kill or a power failure was never acknowledged: it
 // is kept aside and taken away.
-func replay(dir string, seq uint64, log *slog.Logger, apply func(*entry) error) (*journal, uint64, error) {
-	j := &journal{dir: dir, create: createSegment}
+func replay(on disk.Disk, dir string, seq uint64, log *slog.Logger, apply func(*entry) error) (*journal, uint64, error) {
+	j := &journal{disk: on, dir: dir}
 	names, err := segments(dir)
 	if err != nil {
 		return nil, 0, err
 	}
 	for i, name := range names {
 		path := filepath.Join(dir, name)
+		next, err := firstEntry(dir, names[i+1:])
+		if err != nil {
+			return nil, 0, err
+		}
 		good, err := readSegment(path, func(e *entry) error {
 			switch {
-			case e.Seq <= seq:
+			case e.Seq <= seq || e.Seq >= next: // in the snapshot; or refused, and could not be taken back
 				return nil
 			case e.Seq != seq+1:
 				return fmt.Errorf("%s: entry %d follows entry %d: a segment of the journal is missing", name, e.Seq, seq)
@@ -94,8 +84,13 @@ func replay(dir string, seq uint64, log *slog.Logger, apply func(*entry) error) 
 			return apply(e)
 		})
 		var bad *damage
-		if errors.As(err, &bad) && i == len(names)-1 {
-			err = cutTail(path, bad, log)
+		switch {
+		case !errors.As(err, &bad):
+		case next == math.MaxUint64:
+			err = cutTail(on, path, bad, log)
+		case next <= seq+1: // all that was acknowledged of it has been read
+			log.Warn("a segment of the journal ends in what was never acknowledged", "file", path, "from_byte", bad.at, "why", bad.err)
+			err = nil
 		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("read the journal: %w", err)
@@ -107,41 +102,54 @@ func replay(dir string, seq uint64, log *slog.Logger, apply func(*entry) error) 
 	if len(names) == 0 {
 		return j, seq, j.rotate(seq + 1)
 	}
-	j.f, err = j.create(filepath.Join(dir, j.name))
+	j.f, err = j.open(j.name)
 	return j, seq, err
 }
 
-func cutTail(path string, bad *damage, log *slog.Logger) error {
+func cutTail(on disk.Disk, path string, bad *damage, log *slog.Logger) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	tail := data[bad.at:]
 	aside := path + ".cut"
-	log.Warn("the journal ends in an entry that was not finished and never acknowledged: cut off",
-		"file", path, "from_byte", bad.at, "bytes", len(tail), "kept_as", aside, "why", bad.err)
-	if err := os.WriteFile(aside, tail, 0o600); err != nil {
-		return err
+	err = keepAside(on, aside, tail)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		aside, err = "", nil // nobody was told of it, and the queue must come up on a full disk
 	}
-	if err := os.Truncate(path, bad.at); err != nil {
-		return err
-	}
-	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	log.Warn("the journal ends in an entry that was not finished and never acknowledged: cut off",
+		"file", path, "from_byte", bad.at, "bytes", len(tail), "kept_as", aside, "why", bad.err)
+	f, err := on.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if err = f.Truncate(bad.at); err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func keepAside(on disk.Disk, path string, data []byte) error {
+	f, err := on.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // dropSegments removes the segments that hold nothing beyond seq: all but those
 // whose successor begins beyond it.
-func dropSegments(dir string, seq uint64) error {
+func dropSegments(on disk.Disk, dir string, seq uint64) error {
 	names, err := segments(dir)
 	if err != nil {
 		return err
 	}
 	for i := 0; i+1 < len(names) && names[i+1] <= segmentName(seq+1); i++ {
-		if err := os.Remove(filepath.Join(dir, names[i])); err != nil {
+		if err := on.Remove(filepath.Join(dir, names[i])); err != nil {
 			return err
 		}
 	}

@@ -15,11 +15,12 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
 func open(t *testing.T, dir string, log *bytes.Buffer) *Writer {
 	t.Helper()
-	w, err := NewWriter(dir, slog.New(slog.NewTextHandler(log, nil)))
+	w, err := NewWriter(disk.OS(), dir, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +84,7 @@ func TestAnObjectGivesBackWhatWasSubmitted(t *testing.T) {
 	if len(r.History) != 3 || r.History[1].Detail != "on n1" {
 		t.Errorf("history %+v, want three lines", r.History)
 	}
+	w.Mark(4)
 	if w.Durable() != 4 {
 		t.Errorf("durable up to %d, want 4", w.Durable())
 	}
@@ -161,7 +163,7 @@ func TestADamagedObjectTakesNobodyDown(t *testing.T) {
 
 func BenchmarkWriter(b *testing.B) {
 	dir := b.TempDir()
-	w, err := NewWriter(dir, slog.New(slog.DiscardHandler))
+	w, err := NewWriter(disk.OS(), dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -108,12 +108,3 @@ func load(dir string, id backends.ID) ([]byte, error) {
 	}
 	return data, nil
 }
-
-// Remove removes a job's object.
-func Remove(dir string, id backends.ID) error {
-	err := os.Remove(Path(dir, id))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}

@@ -15,18 +15,20 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
 // Writer writes objects behind the queue's back, many at a time: changes are on
 // disk in the journal already, and stay there until Durable has passed them.
 type Writer struct {
+	disk  disk.Disk
 	dir   string
 	log   *slog.Logger
 	pause time.Duration
 
 	mu      sync.Mutex
 	dirty   map[backends.ID][]Change
-	seq     uint64 // of the last change or Mark
+	seq     uint64 // of the last Mark
 	durable uint64
 	busy    bool // a batch is being written
 	removed []backends.ID
@@ -45,8 +47,8 @@ const (
 )
 
 // NewWriter writes below a directory, which it makes.
-func NewWriter(dir string, log *slog.Logger) (*Writer, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func NewWriter(on disk.Disk, dir string, log *slog.Logger) (*Writer, error) {
+	if err := disk.MkdirAll(on, dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of state objects: %w", err)
 	}
 	m, err := newMemory()
@@ -54,7 +56,7 @@ func NewWriter(dir string, log *slog.Logger) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		dir: dir, log: log, pause: batchPause, dirty: map[backends.ID][]Change{},
+		disk: on, dir: dir, log: log, pause: batchPause, dirty: map[backends.ID][]Change{},
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.loop(m)
@@ -62,12 +64,12 @@ func NewWriter(dir string, log *slog.Logger) (*Writer, error) {
 }
 
 // Put hands a change over; it never waits for the disk. Changes come in the
-// order of their Seq.
+// order of their Seq; Mark follows the last one of each, since a batch may begin
+// between two.
 func (w *Writer) Put(c Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dirty[c.ID] = append(w.dirty[c.ID], c)
-	w.seq = max(w.seq, c.Seq)
 	w.poke()
 }
 
@@ -185,7 +187,7 @@ func (w *Writer) batch(m *memory) error {
 	err := w.write(m, dirty)
 	if err == nil {
 		for _, id := range removed {
-			if e := Remove(w.dir, id); e != nil {
+			if e := w.disk.Remove(Path(w.dir, id)); e != nil && !errors.Is(e, fs.ErrNotExist) {
 				w.log.Warn("remove a state object", "job", id, "error", e)
 			}
 		}
@@ -240,7 +242,7 @@ func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
 }
 
 func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Change) error {
-	files, dirs := make([]*os.File, 0, len(ids)), map[string]bool{}
+	files, dirs := make([]disk.File, 0, len(ids)), map[string]bool{}
 	defer func() {
 		for _, f := range files {
 			_ = f.Close()
@@ -251,7 +253,7 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 		if err != nil {
 			return err
 		}
-		f, err := create(Path(w.dir, id), object)
+		f, err := w.create(Path(w.dir, id), object)
 		if err != nil {
 			return err
 		}
@@ -264,12 +266,12 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 		}
 	}
 	for i, f := range files {
-		if err := os.Rename(f.Name(), Path(w.dir, ids[i])); err != nil {
+		if err := w.disk.Rename(f.Name(), Path(w.dir, ids[i])); err != nil {
 			return err
 		}
 	}
 	for dir := range dirs {
-		if err := syncDir(dir); err != nil {
+		if err := w.disk.SyncDir(dir); err != nil {
 			return err
 		}
 	}
@@ -311,36 +313,26 @@ func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, er
 	}
 	aside := path + ".damaged-" + strconv.FormatInt(time.Now().Unix(), 10)
 	w.log.Error("a job's state object is damaged: set aside, begun anew", "job", id, "kept_as", aside, "error", err)
-	if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := w.disk.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return m.build(nil, changes)
 }
 
-func create(path string, data []byte) (*os.File, error) {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// create writes an object beside the one that it is to replace.
+func (w *Writer) create(path string, data []byte) (disk.File, error) {
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
+	f, err := w.disk.OpenFile(path+".new", flags, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
-		dir := filepath.Dir(path)
-		if err = os.Mkdir(dir, 0o700); err == nil {
-			err = syncDir(filepath.Dir(dir))
-		}
-		if err == nil || errors.Is(err, fs.ErrExist) {
-			f, err = os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err = disk.MkdirAll(w.disk, filepath.Dir(path), 0o700); err == nil {
+			f, err = w.disk.OpenFile(path+".new", flags, 0o600)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if _, err := f.Write(data); err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+		return nil, errors.Join(err, f.Close(), w.disk.Remove(f.Name()))
 	}
 	return f, nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -76,6 +76,20 @@ type Record struct {
 	End    *End
 }
 
+// Stopped tells whether the last that was wanted of the run is that it stands still.
+func (r *Record) Stopped() bool {
+	for i := len(r.Wants) - 1; i >= 0; i-- {
+		switch r.Wants[i].Verb {
+		case Stop:
+			return true
+		case Continue:
+			return false
+		case Kill, Note, Signal:
+		}
+	}
+	return false
+}
+
 // ParseRecord reads a record. Lines that it does not understand, and a last one
 // without a newline, are passed over: the file belongs to a process that may
 // have been killed while it wrote.

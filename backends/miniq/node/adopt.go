@@ -42,8 +42,11 @@ func (n *node) adopt(e Expected) error {
 	if err := n.watch(r); err != nil {
 		return err
 	}
-	if e.Stopped {
+	switch {
+	case e.Stopped:
 		n.pass(r, keeper.Want{Verb: keeper.Stop})
+	case r.job.Stopped(): // it was resumed, but nobody was left to tell its keeper
+		n.pass(r, keeper.Want{Verb: keeper.Continue})
 	}
 	if e.Confirmed {
 		return nil

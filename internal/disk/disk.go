@@ -1,0 +1,106 @@
+// Package disk is the part of a file system that programs need which must not
+// lose what they wrote: they write, sync and rename through it, so that tests can
+// put one below them that fails, or that forgets at a power failure what was not
+// synced (package power). Reading goes past it.
+package disk
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File is an open file. What was written is safe when Sync has returned nil, and
+// the file's name when SyncDir has; after a Sync that failed nothing is known of
+// what was written since the last one that did not.
+type File interface {
+	io.Writer
+	Name() string
+	Truncate(size int64) error
+	Sync() error
+	Close() error
+}
+
+// Disk makes, renames and removes files, as package os does.
+type Disk interface {
+	OpenFile(path string, flag int, mode fs.FileMode) (File, error)
+	Mkdir(path string, mode fs.FileMode) error
+	Rename(from, to string) error
+	Remove(path string) error
+	SyncDir(path string) error // what was made, renamed and removed in it is safe
+}
+
+// OS is the machine's own file system.
+func OS() Disk { return system{} }
+
+type system struct{}
+
+func (system) OpenFile(path string, flag int, mode fs.FileMode) (File, error) {
+	f, err := os.OpenFile(path, flag, mode)
+	if err != nil {
+		return nil, err // not a File that holds no *os.File
+	}
+	return f, nil
+}
+
+func (system) Mkdir(path string, mode fs.FileMode) error { return os.Mkdir(path, mode) }
+func (system) Rename(from, to string) error              { return os.Rename(from, to) }
+func (system) Remove(path string) error                  { return os.Remove(path) }
+
+func (system) SyncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// MkdirAll makes a directory and those above it that are missing, and makes sure
+// that each new one is found again.
+func MkdirAll(d Disk, path string, mode fs.FileMode) error {
+	err := d.Mkdir(path, mode)
+	above := filepath.Dir(path)
+	if errors.Is(err, fs.ErrNotExist) && above != path {
+		if err := MkdirAll(d, above, mode); err != nil {
+			return err
+		}
+		err = d.Mkdir(path, mode)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		info, statErr := os.Stat(path)
+		if statErr == nil && info.IsDir() {
+			return nil
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	return d.SyncDir(above)
+}
+
+// Replace gives a file a new content, all of it or, where it fails or the power
+// does, nothing.
+func Replace(d Disk, path string, mode fs.FileMode, parts ...[]byte) error {
+	f, err := d.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	for _, part := range parts {
+		if err == nil {
+			_, err = f.Write(part)
+		}
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = d.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, d.Remove(f.Name()))
+	}
+	return d.SyncDir(filepath.Dir(path))
+}
