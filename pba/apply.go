@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -173,10 +174,56 @@ func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
 	if err := sameRun(&jobs[0], jobOf(a.farm, act.Job), act.Started); err != nil {
 		return err
 	}
-	if len(jobs) < 2 || jobs[1].State != backends.Pending && jobs[1].State != backends.Suspended {
-		return errNeedless
+	if len(jobs) == 2 && waits(&jobs[1]) {
+		return nil
 	}
-	return nil
+	if len(jobs) == 2 && jobs[1].State == backends.Running {
+		if owed, err := a.owed(ctx, act); err != nil || owed {
+			return err
+		}
+	}
+	return errNeedless
+}
+
+func waits(j *backends.Job) bool {
+	return j.State == backends.Pending || j.State == backends.Suspended
+}
+
+// owed tells whether a beneficiary that does not wait any more runs in what another
+// reclaim freed on these hosts: then that one's beneficiary, which waits though all
+// of its victims are gone, needs what this act frees.
+func (a *applier) owed(ctx context.Context, act *plan.Action) (bool, error) {
+	reclaims := a.plan.Memory.Reclaims
+	mine := slices.IndexFunc(reclaims, func(r plan.Reclaim) bool { return r.ID == act.Reclaim })
+	for i := range reclaims {
+		r := &reclaims[i]
+		if i == mine || mine < 0 || !r.Phase.Open() || !share(r.Hosts, reclaims[mine].Hosts) {
+			continue
+		}
+		ids := []backends.ID{r.Beneficiary}
+		for k := range r.Victims {
+			ids = append(ids, r.Victims[k].ID)
+		}
+		jobs, err := a.e.Backend.Jobs(ctx, ids)
+		if err != nil {
+			return false, err
+		}
+		gone := !slices.ContainsFunc(r.Victims, func(v plan.Victim) bool {
+			return slices.ContainsFunc(jobs, func(j backends.Job) bool {
+				return j.ID == v.ID && j.State == backends.Running && j.Started.Equal(v.Started)
+			})
+		})
+		if gone && len(jobs) > 0 && jobs[0].ID == r.Beneficiary && waits(&jobs[0]) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func share(a, b []backends.Placement) bool {
+	return slices.ContainsFunc(a, func(p backends.Placement) bool {
+		return slices.ContainsFunc(b, func(q backends.Placement) bool { return p.Host == q.Host })
+	})
 }
 
 // sameRun compares a victim with what the plan saw.

@@ -339,6 +339,39 @@ func TestLifeVictimGoneBeforeTheAct(t *testing.T) { // R18
 	l.golden("gone_before_the_act")
 }
 
+func TestLifeBeneficiaryTakesWhatIsAnothers(t *testing.T) { // R18: then that one's slots are taken back all the same
+	l := newLife(t)
+	l.rules.Policy.GracePeriod = time.Second
+	l.full(backends.Spec{}, simulate.Work{Takes: time.Hour, KillDelay: time.Second})
+	first := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
+	second := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
+	h := &hooked{Backend: l.world}
+	looks := 0
+	h.beforeJobs = func() {
+		if looks++; looks != 2 {
+			return
+		}
+		err := l.world.Rank(context.Background(), []backends.Ranking{{ID: second, Priority: backends.At(backends.LevelHandOver, 400)}})
+		if err.First() != nil {
+			t.Error(err)
+		}
+		l.world.Advance(l.world.Now().Add(2 * time.Second)) // what the first one's victim leaves comes free now
+		if j := l.job(second); j.State != backends.Running {
+			t.Errorf("the second beneficiary is %v, it should have been quicker", j.State)
+		}
+	}
+	l.engine.Backend = h
+	l.run(2 * time.Minute)
+	for _, id := range []backends.ID{first, second} {
+		if j := l.job(id); j.State != backends.Running {
+			t.Errorf("job %v is %v", id, j.State)
+		}
+	}
+	if n := requeues(l); n != 2 {
+		t.Errorf("%d jobs were taken back for two", n)
+	}
+}
+
 func TestLifeBeneficiaryKilledAfterIt(t *testing.T) { // R19: the victim is released at once
 	l := newLife(t)
 	l.rules.Policy.GracePeriod = 30 * time.Second

@@ -70,7 +70,6 @@ type drive struct {
 	events []happening
 	usage  *usage
 	took   bool                 // the last plan's acts took slots back
-	spared bool                 // the last plan left a victim alone: its beneficiary had started by itself
 	raised map[backends.ID]bool // by their owners since the last cycle
 	queue  []backends.Job       // pending jobs in the queue's order after the last cycle
 	story  *strings.Builder     // nil: nobody listens
@@ -194,10 +193,9 @@ func (d *drive) cycle(c int) {
 	const enough = 5
 	putOff := slices.ContainsFunc(first.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, "max_victims") })
 	for n := 1; ; n++ {
-		applied := !d.spared // else the farm is not as the plan would have left it
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
-		if d.took && !putOff && applied {
+		if d.took && !putOff {
 			d.breach(lawSettled, "plan %d in the same settled instant takes back again: %+v", n+1, next.Actions)
 		}
 		switch {
@@ -224,14 +222,13 @@ func (d *drive) once(c int) *plan.Plan {
 	newJudge(d, &r.State, &r.Rules.Policy, &r.Plan).plan(c)
 	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
 	d.met[refused] = d.met[refused] || skipped(&r.Plan, "can't be met in full")
-	d.took, d.spared = false, false
+	d.took = false
 	for _, o := range r.Outcomes {
 		verb := r.Plan.Actions[o.Action].Verb
 		if o.Result == ledger.Done && (verb == plan.Requeue || verb == plan.Suspend) {
 			d.met[reclaimed], d.took = true, true
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
-		d.spared = d.spared || o.Result == ledger.LeftOut && (verb == plan.Requeue || verb == plan.Suspend)
 	}
 	d.judgeQueue(&r.Plan)
 	return &r.Plan

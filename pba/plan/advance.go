@@ -226,4 +226,39 @@ func (v *view) forget() {
 	})
 }
 
-func (v *view) act(a Action) { v.plan.Actions = append(v.plan.Actions, a) }
+// stage is when, within a cycle, an act is done. Who keeps hosts has them before
+// somebody else lets them go, or the queue would give them to the next best.
+type stage int
+
+const (
+	stageRank stage = iota // the order in the queue
+	stageKeep              // who reserves what others let go
+	stageLet               // what ended reclaims leave
+	stageTake              // reclaims, one after the other
+	stageLast              // reservations that nobody needs any more
+	stages
+)
+
+func (v *view) act(a Action) {
+	at := stageTake
+	switch a.Verb {
+	case Rank:
+		if a.Reclaim == 0 {
+			at = stageRank
+		}
+	case Reserve:
+		if a.Reclaim == 0 {
+			at = stageKeep
+		}
+	case Move, Hold:
+		at = stageRank
+	case Unpin, Release, Resume:
+		at = stageLet
+	case Unreserve:
+		at = stageLast
+	case PinTo, Requeue, Suspend:
+	}
+	v.actAt(at, a)
+}
+
+func (v *view) actAt(at stage, a Action) { v.acts[at] = append(v.acts[at], a) }

@@ -29,10 +29,12 @@ func decide(state State, policy Policy, now time.Time) *view {
 	v.clock()     // how long those waited
 	v.advance()   // the open reclaims
 	v.rank()      // the order in the queue
-	v.unpin()     // what ended reclaims leave
+	v.takeBack()  // the new reclaims
+	v.lower()     // what ended ones leave
+	v.unpin()     //
 	v.release()   //
-	v.takeBack()  // the new ones
 	v.unreserve() //
+	v.plan.Actions = slices.Concat(v.acts[:]...)
 
 	v.status()
 	v.remember()

@@ -71,8 +71,24 @@ func (v *view) rank() {
 		if v.moves(j) {
 			v.act(Action{Verb: Move, Job: j.ID, Queue: j.tag.Queue, Reason: "it is entitled now"})
 		}
+		if len(j.mem.Reserved) > 0 && want.Level() < j.Priority.Level() {
+			j.lowered = why
+			v.lowered = append(v.lowered, j)
+			continue
+		}
 		v.act(Action{Verb: Rank, Job: j.ID, Priority: want, Reason: why})
 		v.write(j, want, why)
+	}
+}
+
+// lower ranks those lower that keep hosts from others, unless slots are taken back
+// for them anew.
+func (v *view) lower() {
+	for _, j := range v.lowered {
+		if j.reclaim == nil {
+			v.actAt(stageLet, Action{Verb: Rank, Job: j.ID, Priority: j.computed, Reason: j.lowered})
+			v.write(j, j.computed, j.lowered)
+		}
 	}
 }
 
@@ -191,8 +207,8 @@ func (v *view) outbid(b *job, hosts []string) {
 		if w == b || w.promised == nil || !below || !slices.ContainsFunc(w.promised, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) }) {
 			continue
 		}
-		w.aside, w.promised = w.promised, nil
-		v.giveBack(w)
+		v.unpromise(w, w.promised)
+		w.promised = nil
 	}
 }
 
@@ -225,7 +241,8 @@ func (v *view) small(b *job) bool {
 }
 
 // setAside books what is free on hosts that a job reserves, so that nobody else
-// counts on it.
+// counts on it. Slots are taken back for nobody else there, either: at its level he
+// would start in these at once.
 func (v *view) setAside(b *job, hosts []string) {
 	left := b.Slots
 	for _, name := range hosts {
@@ -235,6 +252,7 @@ func (v *view) setAside(b *job, hosts []string) {
 		}
 		if n := min(left, max(h.free, 0)); n > 0 {
 			b.aside = append(b.aside, backends.Placement{Host: name, Slots: n})
+			h.aside += n
 			left -= n
 		}
 	}
@@ -244,14 +262,9 @@ func (v *view) setAside(b *job, hosts []string) {
 // giveBack undoes setAside, for the job itself to be served.
 func (v *view) giveBack(b *job) {
 	for _, p := range b.aside {
-		h := v.byName[p.Host]
-		h.free += p.Slots
-		h.freeMem += perSlot(b.Job) * int64(p.Slots)
-		v.touch(h)
+		v.byName[p.Host].aside -= p.Slots
 	}
-	if len(b.aside) > 0 {
-		v.reopen()
-	}
+	v.unpromise(b, b.aside)
 	b.aside = nil
 }
 

@@ -21,8 +21,8 @@ const maxExpired = 2
 func (v *view) takeBack() {
 	v.promiseOpen()
 	v.again()
-	free := v.unserved()
-	v.promiseFree(free)
+	waiting := v.unserved()
+	waiting.promiseFree()
 	taken := v.takenJustNow()
 	for _, b := range v.beneficiaries() {
 		if b.promised != nil {
@@ -32,7 +32,7 @@ func (v *view) takeBack() {
 		}
 		slots := v.serve(b, taken)
 		if taken += slots; slots > 0 {
-			v.promiseFree(free) // what its victims leave beyond its need
+			waiting.promiseFree() // what its victims leave beyond its need
 		}
 	}
 }
@@ -105,40 +105,6 @@ func (v *view) leaves(j *job) {
 	}
 }
 
-// unserved are the PBA jobs that wait and that no reclaim is open for, in the
-// order in which the queue will have them once this plan's ranks are written.
-func (v *view) unserved() []*job {
-	var waiting []*job
-	for _, j := range v.jobs {
-		if j.State != backends.Running && j.pba() && j.waiting() && j.reclaim == nil {
-			waiting = append(waiting, j)
-		}
-	}
-	slices.SortFunc(waiting, func(a, b *job) int {
-		if c := cmp.Compare(b.computed, a.computed); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.seq, b.seq)
-	})
-	return waiting
-}
-
-// promiseFree gives free slots to those of the waiting jobs that have none yet:
-// to the one that the queue will start in them. Who reserves hosts keeps what is
-// free there.
-func (v *view) promiseFree(waiting []*job) {
-	for _, j := range waiting {
-		if j.promised != nil || j.aside != nil {
-			continue
-		}
-		if j.promised = v.room(j); j.promised != nil {
-			v.promise(j, j.promised)
-		} else if v.now.Before(j.mem.ReservedUntil) {
-			v.setAside(j, j.mem.Reserved)
-		}
-	}
-}
-
 // room finds free slots for a job, nil if there are not enough.
 func (v *view) room(j *job) []backends.Placement {
 	at := v.choicesFor(j)
@@ -175,6 +141,20 @@ func (v *view) promise(j *job, hosts []backends.Placement) {
 		if j.State != backends.Suspended {
 			h.freeMem -= perSlot(j.Job) * int64(p.Slots)
 		}
+	}
+}
+
+// unpromise undoes promise.
+func (v *view) unpromise(j *job, hosts []backends.Placement) {
+	for _, p := range hosts {
+		h := v.byName[p.Host]
+		h.free += p.Slots
+		h.freeMem += perSlot(j.Job) * int64(p.Slots)
+		v.touch(h)
+	}
+	if len(hosts) > 0 {
+		v.moved++
+		v.reopen()
 	}
 }
 
@@ -315,7 +295,7 @@ func (v *view) again() {
 		if !r.Phase.Open() || b == nil {
 			continue
 		}
-		v.pin(b, r)
+		v.pin(b, r, stageTake)
 		for k := range r.Victims {
 			victim := &r.Victims[k]
 			j := v.byID[victim.ID]
@@ -353,7 +333,7 @@ func (v *view) chooseSet(b *job) *candidate {
 }
 
 func (v *view) chooseOn(h *host, b *job) *candidate {
-	if h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
+	if h.aside > 0 || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
 		return nil
 	}
 	w := want{slots: b.Slots - h.free}
@@ -445,42 +425,62 @@ func (v *view) open(b *job, set *candidate, need int) {
 	}
 	v.dropVictims(set.victims)
 	v.promiseTaken(b, set)
+	if set.excess > 0 {
+		v.freed++
+	}
 	b.promised = set.hosts
+	b.reclaim = &r
 	memory.Reclaims = append(memory.Reclaims, r)
 }
 
 // lead puts the beneficiary at the head of the queue and where its slots will be.
 func (v *view) lead(b *job, r *Reclaim, reason string) {
-	v.pin(b, r) // first: at its new level it may go where it likes, past what others reserve
+	at := v.leadAt(r)
+	v.pin(b, r, at) // first: at its new level it may go where it likes, past what others reserve
 	level := backends.At(backends.LevelHandOver, v.value(b)+2*pbaBonus)
-	if level != b.computed { // not b.Priority: rank may have taken it down in this very plan
-		v.act(Action{Verb: Rank, Job: b.ID, For: b.ID, Reclaim: r.ID, Priority: level, Reason: reason})
+	now := b.computed // not b.Priority: rank may have changed it in this very plan
+	if b.lowered != "" {
+		now = b.Priority
+	}
+	if level != now {
+		v.actAt(at, Action{Verb: Rank, Job: b.ID, For: b.ID, Reclaim: r.ID, Priority: level, Reason: reason})
 		v.write(b, level, "slots are taken back for it")
 	}
-	v.keepFor(b, r)
+	v.keepFor(b, r, at)
+}
+
+// leadAt is when a beneficiary is led: before its victims go, and before somebody
+// lets go what is free where it will run.
+func (v *view) leadAt(r *Reclaim) stage {
+	for _, j := range v.lowered {
+		if slices.ContainsFunc(r.Hosts, func(p backends.Placement) bool { return slices.Contains(j.mem.Reserved, p.Host) }) {
+			return stageKeep
+		}
+	}
+	return stageTake
 }
 
 // keepFor reserves a reclaim's hosts for its beneficiary, for as long as the
 // reclaim may take. Its victims don't go at one instant, and a queue passes over
 // what does not fit: else a lower job takes what the first one leaves (R19).
-func (v *view) keepFor(b *job, r *Reclaim) {
+func (v *view) keepFor(b *job, r *Reclaim, at stage) {
 	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || v.small(b) && len(r.Victims) == 1 {
 		return
 	}
 	b.reserving = true
 	b.mem.Reserved, b.mem.ReservedUntil = names(r.Hosts), v.now.Add(v.policy.FreeTimeout+v.policy.HandOverTimeout)
-	v.act(Action{
+	v.actAt(at, Action{
 		Verb: Reserve, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: b.mem.Reserved, Until: b.mem.ReservedUntil,
 		Reason: "what comes free there is kept for it until all of it is",
 	})
 }
 
 // pin binds the beneficiary to where its slots come free, where the queue can.
-func (v *view) pin(b *job, r *Reclaim) {
+func (v *view) pin(b *job, r *Reclaim, at stage) {
 	if v.state.Abilities.Pin == nil || b.State == backends.Suspended || slices.Equal(b.Pinned, names(r.Hosts)) {
 		return
 	}
-	v.act(Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Reason: "its slots come free there"})
+	v.actAt(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Reason: "its slots come free there"})
 }
 
 // take lists the acts on one victim.

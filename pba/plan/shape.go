@@ -37,6 +37,9 @@ type offer struct {
 }
 
 func (v *view) choicesFor(j *job) *choices {
+	if j.choices != nil {
+		return j.choices
+	}
 	s := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, asked: strings.Join(j.Asked, "\x00")}
 	if j.State == backends.Suspended {
 		s.only = j.ID
@@ -52,6 +55,7 @@ func (v *view) choicesFor(j *job) *choices {
 		}
 		v.choices[s] = c
 	}
+	j.choices = c
 	return c
 }
 

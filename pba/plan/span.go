@@ -11,7 +11,7 @@ import (
 // hosts: over the whole farm, a victim's slots counted on every host that it
 // frees (R17).
 func (v *view) chooseSpan(b *job) *candidate {
-	hosts := v.suitable(b)
+	hosts := slices.DeleteFunc(slices.Clone(v.suitable(b)), func(h *host) bool { return h.aside > 0 })
 	usable := map[string]bool{}
 	have := 0
 	var jobs []*job

@@ -14,6 +14,7 @@ type host struct {
 	free    int   // slots
 	freeMem int64 // bytes; only meaningful if Memory > 0
 	stuck   int64 // of Memory: held by suspended jobs, which no reclaim frees
+	aside   int   // free slots that jobs which reserve this host wait in, not part of free
 	changed int   // grows with every change of what could be taken back here
 	running []*job
 	victims []*job // of running: those that may be taken back now
@@ -42,6 +43,8 @@ type job struct {
 	aside     []backends.Placement // free slots on hosts that it reserves
 	promised  []backends.Placement // slots that this plan expects it to start in
 	reclaim   *Reclaim             // the open one that it is the beneficiary of
+	choices   *choices             // see choicesFor
+	lowered   string               // why it will rank lower, with what it reserves
 	computed  backends.Priority
 }
 
@@ -111,12 +114,16 @@ type view struct {
 	allGuaranteed int
 	losers        map[party]*losing // who could lose slots now
 	choices       map[shape]*choices
+	freed         int               // grows where slots come free that somebody else may have
+	moved         int               // grows where somebody loses what was promised
 	changes       []*host           // in the order in which they happened; the first is none
 	reasons       map[string]string // why nobody can be taken back, by asked hosts
 
 	throughputs map[int64]ThroughputMemory
 
-	plan Plan
+	lowered []*job // those with one
+	acts    [stages][]Action
+	plan    Plan
 }
 
 func newView(state State, policy Policy, now time.Time) *view {
