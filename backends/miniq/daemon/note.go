@@ -56,7 +56,7 @@ func (n *notes) put(c jobfile.Change) {
 
 func (n *notes) submitted(e *entry, ev manager.Submit, result manager.Result) {
 	for i, s := range result.Submitted {
-		if s.Err != nil || i >= len(e.Bodies) {
+		if s.Err != nil || i >= len(e.Bodies) || i < len(result.Again) && result.Again[i] {
 			continue
 		}
 		n.d.keepBody(s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)

@@ -38,11 +38,12 @@ type Event interface{ event() }
 // for an event on a single job, run or node); both are nil for the others.
 type Result struct {
 	Submitted []backends.Submitted
+	Again     []bool // which of Submitted had come before under their key; nil: none
 	Errors    backends.Errors
 }
 
 // By is who asks. Permission is decided here: everyone may act upon their own
-// jobs as far as LevelNext, an admin on all jobs in all ways.
+// jobs where no other job loses by it, an admin on all jobs in all ways.
 type By struct {
 	User  string
 	Admin bool
@@ -52,8 +53,13 @@ type By struct {
 // StartRun; the manager looks at what it schedules by and never at Command,
 // Script, Dir, Env, Umask, Stdin, Stdout, Stderr: whoever keeps those elsewhere
 // leaves them out. A zero Priority means the queue's default.
+//
+// Jobs that come once more under the same Key are not taken twice: they get the
+// IDs that they got, but for those that were refused, which are tried again. An
+// empty Key is none.
 type Submit struct {
 	By    By
+	Key   string `json:",omitempty"`
 	Specs []backends.Spec
 }
 

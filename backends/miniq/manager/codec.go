@@ -23,7 +23,7 @@ func EncodeEvent(e Event) ([]byte, error) {
 		for i := range specs {
 			specs[i] = submit.Specs[i].MapTexts(armour)
 		}
-		submit.Specs = specs
+		submit.Specs, submit.Key = specs, armour(submit.Key)
 		e = submit
 	}
 	if modify, ok := e.(Modify); ok {
@@ -115,6 +115,7 @@ func decode(name string, text []byte) (Event, error) {
 		for i := range e.Specs {
 			e.Specs[i] = e.Specs[i].MapTexts(unarmour)
 		}
+		e.Key = unarmour(e.Key)
 		return e, err
 	case "kill":
 		return decodeAs[Kill](text)

@@ -20,9 +20,14 @@ type Manager struct {
 	jobs   map[backends.ID]*job // ended ones too, until they are forgotten
 	arrays map[int64]*array
 	names  map[nameKey]int64 // the last job of that name
-	first  *job              // those that have not ended, by seq
-	last   *job
-	ended  []*job // by time of end
+
+	keys      map[submissionKey]*remembered
+	keyed     []*remembered // the same, oldest first
+	keyedJobs int           // that they brought
+
+	first *job // those that have not ended, by seq
+	last  *job
+	ended []*job // by time of end
 
 	hosts  []*host // by name
 	byName map[string]*host
@@ -57,6 +62,7 @@ func New(cfg Config) *Manager {
 		jobs:   map[backends.ID]*job{},
 		arrays: map[int64]*array{},
 		names:  map[nameKey]int64{},
+		keys:   map[submissionKey]*remembered{},
 		byName: map[string]*host{},
 		byKey:  map[shapeKey]*shape{},
 
@@ -101,7 +107,8 @@ func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
 func (m *Manager) take(e Event) Result {
 	switch e := e.(type) {
 	case Submit:
-		return Result{Submitted: m.submit(e)}
+		submitted, again := m.submitOnce(e)
+		return Result{Submitted: submitted, Again: again}
 	case Kill:
 		return forIDs(m, e.By, e.IDs, m.kill)
 	case Requeue:

@@ -26,6 +26,7 @@ type savedState struct {
 	Names   []savedName
 	Kept    *savedKept `json:",omitempty"`
 	Wake    time.Time
+	Keys    []savedKey `json:",omitempty"` // oldest first
 }
 
 type savedHost struct {
@@ -120,6 +121,7 @@ func (m *Manager) State() ([]byte, error) {
 	if m.kept != nil {
 		s.Kept = &savedKept{m.kept.job.id, m.kept.placed}
 	}
+	s.Keys = m.saveKeys()
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("state of the queue: %w", err)
@@ -195,6 +197,9 @@ func (m *Manager) restoreJobs(s *savedState) error {
 	}
 	for _, n := range s.Names {
 		m.names[nameKey{n.User, unarmour(n.Name)}] = n.Job
+	}
+	for _, k := range s.Keys {
+		m.remember(&remembered{submissionKey{k.User, unarmour(k.Key)}, k.Jobs})
 	}
 	for i := range s.Jobs {
 		if err := m.restoreJob(&s.Jobs[i], works); err != nil {
