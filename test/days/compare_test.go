@@ -20,13 +20,14 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: jobs FILE")
 	}
-	ts.Check(ts.Exec("ajobs", "-u", "all", "--json"))
+	ts.Check(ts.Exec("ajobs", "-u", "all", "-l", "--json"))
 	var all []map[string]any
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &all))
 	var b strings.Builder
 	for _, j := range all {
 		value := j["priority"].(float64) - 10*j["requeues"].(float64)
-		fmt.Fprintln(&b, j["id"], j["name"], j["queue"], j["level"], value, j["slots"], j["preempt_mode"], j["held_until"], j["pinned"], j["reserved"])
+		fmt.Fprintln(&b, j["id"], j["name"], j["user"], j["project"], j["command"], j["queue"], j["level"], value, j["slots"],
+			j["preempt_mode"], j["asked_hosts"], j["pinned_hosts"], j["begin"], j["held_until"])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(b.String()), 0o600))
 }
