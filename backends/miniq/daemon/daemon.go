@@ -142,6 +142,7 @@ func recovered(o Options, state string) (*daemon, error) {
 		d.objects.Close()
 		return nil, err
 	}
+	d.objects.Start()
 	return d, nil
 }
 
@@ -156,14 +157,18 @@ func (d *daemon) managerConfig() manager.Config {
 
 // recover brings back the queue as the last acknowledgement left it.
 func (d *daemon) recover() error {
-	var err error
-	if d.m, d.seq, err = readSnapshot(d.state, d.managerConfig()); err != nil {
+	s, err := readSnapshot(d.state, d.managerConfig())
+	if err != nil {
 		return err
 	}
+	d.m, d.seq = s.m, s.seq
 	began, from := time.Now(), d.seq
 	d.journal, d.seq, err = replay(d.Disk, d.state, d.seq, d.log, d.replayed)
 	if err != nil {
 		return err
+	}
+	if err := s.upgrade(d.Disk, d.state); err != nil {
+		return fmt.Errorf("bring %s up to date: %w", d.state, err)
 	}
 	if n := d.seq - from; n > 0 {
 		d.log.Info("recovered", "events", n, "took", time.Since(began))

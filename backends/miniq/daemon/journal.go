@@ -205,10 +205,55 @@ type damage struct {
 	name string
 	at   int64
 	err  error
+	torn bool // nothing that was ever acknowledged stands there
 }
 
 func (d *damage) Error() string {
-	return fmt.Sprintf("%s is damaged from byte %d on: %v", d.name, d.at, d.err)
+	if d.torn {
+		return fmt.Sprintf("%s ends at byte %d in an entry that was never finished", d.name, d.at)
+	}
+	return fmt.Sprintf("%s is damaged at byte %d (%v), where requests stood that were acknowledged: put back a backup of the state directory; "+
+		"to go on without what stands there and behind it: truncate -s %d %s", d.name, d.at, d.err, d.at, d.name)
+}
+
+// torn tells whether the rest of a segment, which begins with a line that can't
+// be read, is what a kill or a power failure left of the last batch. All lines
+// before that batch were synced; it alone may be cut off, or have holes where
+// blocks of the disk were not written. Anything else is damage to what was
+// acknowledged.
+func torn(rest []byte, at int64) bool {
+	line, after, whole := bytes.Cut(rest, []byte{'\n'})
+	if !whole {
+		_, err := parseLine(line[:max(len(line)-1, 0)])
+		return err != nil // else its newline alone was damaged
+	}
+	if !hole(rest, at) {
+		return false
+	}
+	batch := int64(0) // all entries of one have the same time
+	for line := range bytes.Lines(after) {
+		e, err := parseLine(bytes.TrimSuffix(line, []byte{'\n'}))
+		if err == nil && batch != 0 && e.At != batch {
+			return false
+		}
+		if err == nil {
+			batch = e.At
+		}
+	}
+	return true
+}
+
+// hole tells whether a block of a disk is missing; none is smaller. No entry
+// has a NUL byte.
+func hole(rest []byte, at int64) bool {
+	const block = 512
+	for from := int((block - at%block) % block); from < len(rest); from += block {
+		part := rest[from:min(from+block, len(rest))]
+		if len(bytes.Trim(part, "\x00")) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // readSegment hands each entry to each and returns how far the segment is good.
@@ -221,11 +266,11 @@ func readSegment(path string, each func(*entry) error) (int64, error) {
 	for len(data) > 0 {
 		line, rest, whole := bytes.Cut(data, []byte{'\n'})
 		if !whole {
-			return good, &damage{filepath.Base(path), good, errors.New("its last line is cut off")}
+			return good, &damage{filepath.Base(path), good, errors.New("its last line is cut off"), torn(data, good)}
 		}
 		e, err := parseLine(line)
 		if err != nil {
-			return good, &damage{filepath.Base(path), good, err}
+			return good, &damage{filepath.Base(path), good, err, torn(data, good)}
 		}
 		if err := each(e); err != nil {
 			return good, err

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
@@ -18,44 +17,85 @@ import (
 )
 
 // snapshotName is the file that holds the queue's state up to an entry of the
-// journal: a line "allotment-miniq 1 SEQ CRC", then manager.State.
+// journal: a line "allotment-miniq FORMAT SEQ CRC", then manager.State.
 const (
 	snapshotName   = "queue"
-	snapshotHeader = "allotment-miniq 1 %d %08x\n"
+	snapshotHeader = "allotment-miniq %d %d %08x\n"
 )
 
-var errSnapshot = errors.New("the queue's state is damaged; put back a copy, or move it away to start with what the journal holds")
+// format is that of the whole state directory. A program refuses a newer one,
+// reads an older one, and makes it its own before it writes: what it adds to the
+// journal and to state objects must not be taken for something else by an older
+// program, which goes by this number alone.
+//
+//	1  the first one
+//	2  runs know their user, limits and tries; state objects have a checksum
+const (
+	format       = 2
+	oldestFormat = 1
+)
+
+var (
+	errSnapshot = errors.New("the queue's state is damaged: put back a backup of the state directory; where the journal begins with entry 1, move this file away instead, the journal holds all of it")
+	errNewer    = errors.New("it was written by a newer version of Allotment: use that version")
+)
 
 // writeSnapshot puts the state up to seq on disk.
 func writeSnapshot(on disk.Disk, dir string, seq uint64, state []byte) error {
-	head := fmt.Appendf(nil, snapshotHeader, seq, crc32.Checksum(state, castagnoli()))
+	head := fmt.Appendf(nil, snapshotHeader, format, seq, crc32.Checksum(state, castagnoli()))
 	return disk.Replace(on, filepath.Join(dir, snapshotName), 0o600, head, state)
 }
 
+// snapshot is the queue up to an entry of the journal.
+type snapshot struct {
+	m      *manager.Manager
+	seq    uint64
+	format int // 0: there was none
+	state  []byte
+}
+
 // readSnapshot gives an empty queue where there is none.
-func readSnapshot(dir string, cfg manager.Config) (*manager.Manager, uint64, error) {
+func readSnapshot(dir string, cfg manager.Config) (*snapshot, error) {
 	path := filepath.Join(dir, snapshotName)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return manager.New(cfg), 0, nil
+		m := manager.New(cfg)
+		state, err := m.State()
+		return &snapshot{m: m, state: state}, err
 	}
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
+	s, err := parseSnapshot(data)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func parseSnapshot(data []byte) (*snapshot, error) {
 	head, state, _ := bytes.Cut(data, []byte{'\n'})
-	var seq uint64
+	s := &snapshot{state: state}
 	var sum uint32
-	if _, err := fmt.Sscanf(string(head)+"\n", snapshotHeader, &seq, &sum); err != nil || sum != crc32.Checksum(state, castagnoli()) {
-		if strings.HasPrefix(string(head), "allotment-miniq ") && !strings.HasPrefix(string(head), "allotment-miniq 1 ") {
-			return nil, 0, fmt.Errorf("read %s: it was written by another version of Allotment", path)
-		}
-		return nil, 0, fmt.Errorf("read %s: %w", path, errSnapshot)
+	_, err := fmt.Sscanf(string(head)+"\n", snapshotHeader, &s.format, &s.seq, &sum)
+	switch {
+	case s.format > format:
+		return nil, errNewer
+	case err != nil || s.format < oldestFormat || sum != crc32.Checksum(state, castagnoli()):
+		return nil, errSnapshot
 	}
-	m, err := manager.Restore(state)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read %s: %w: %w", path, errSnapshot, err)
+	if s.m, err = manager.Restore(state); err != nil {
+		return nil, fmt.Errorf("%w: %w", errSnapshot, err)
 	}
-	return m, seq, nil
+	return s, nil
+}
+
+// upgrade makes a state directory one of this program's format.
+func (s *snapshot) upgrade(on disk.Disk, dir string) error {
+	if s.format == format {
+		return nil
+	}
+	return writeSnapshot(on, dir, s.seq, s.state)
 }
 
 // replay applies what the journal holds beyond seq, and opens it for writing. A
@@ -86,14 +126,14 @@ func replay(on disk.Disk, dir string, seq uint64, log *slog.Logger, apply func(*
 		var bad *damage
 		switch {
 		case !errors.As(err, &bad):
-		case next == math.MaxUint64:
+		case next == math.MaxUint64 && bad.torn:
 			err = cutTail(on, path, bad, log)
 		case next <= seq+1: // all that was acknowledged of it has been read
 			log.Warn("a segment of the journal ends in what was never acknowledged", "file", path, "from_byte", bad.at, "why", bad.err)
 			err = nil
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("read the journal: %w", err)
+			return nil, 0, fmt.Errorf("read the journal in %s: %w", dir, err)
 		}
 		j.total += good
 		j.size = good

@@ -25,6 +25,7 @@ func open(t *testing.T, dir string, log *bytes.Buffer) *Writer {
 		t.Fatal(err)
 	}
 	w.pause = 0
+	w.Start()
 	return w
 }
 
@@ -167,6 +168,7 @@ func BenchmarkWriter(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	w.Start()
 	defer w.Close()
 	env := make([]string, 20)
 	for i := range env {

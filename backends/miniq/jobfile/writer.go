@@ -36,8 +36,9 @@ type Writer struct {
 	waiting []chan struct{} // closed after the next batch that began later
 	err     error           // of the last batch
 
-	stop chan struct{}
-	done chan struct{}
+	begun chan struct{}
+	stop  chan struct{}
+	done  chan struct{}
 }
 
 const (
@@ -46,7 +47,8 @@ const (
 	maxBatch   = 512                    // objects written before they are synced
 )
 
-// NewWriter writes below a directory, which it makes.
+// NewWriter writes below a directory, which it makes. It gathers changes; the
+// first one is written after Start.
 func NewWriter(on disk.Disk, dir string, log *slog.Logger) (*Writer, error) {
 	if err := disk.MkdirAll(on, dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of state objects: %w", err)
@@ -57,7 +59,7 @@ func NewWriter(on disk.Disk, dir string, log *slog.Logger) (*Writer, error) {
 	}
 	w := &Writer{
 		disk: on, dir: dir, log: log, pause: batchPause, dirty: map[backends.ID][]Change{},
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), begun: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.loop(m)
 	return w, nil
@@ -128,7 +130,11 @@ func (w *Writer) Flush(ctx context.Context) error {
 	return w.err
 }
 
-// Close writes what is left and ends the writer.
+// Start begins to write.
+func (w *Writer) Start() { close(w.begun) }
+
+// Close writes what is left and ends the writer; one that was not started writes
+// nothing.
 func (w *Writer) Close() {
 	close(w.stop)
 	<-w.done
@@ -137,6 +143,11 @@ func (w *Writer) Close() {
 func (w *Writer) loop(m *memory) {
 	defer close(w.done)
 	defer m.close()
+	select {
+	case <-w.begun:
+	case <-w.stop:
+		return
+	}
 	for {
 		select {
 		case <-w.wake:
