@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -87,6 +88,27 @@ func (c *Client) call(ctx context.Context, req *Request, part func(*Response) er
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		err := c.try(ctx, what, frame, part)
+		if !errors.Is(err, ErrBusy) {
+			return err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+			return unreachable(what, err)
+		}
+	}
+}
+
+// Pauses of a client that the daemon has no room for.
+const (
+	firstPause   = 10 * time.Millisecond
+	longestPause = 500 * time.Millisecond
+)
+
+// try is call, once. ErrBusy says that nothing of the request was read.
+func (c *Client) try(ctx context.Context, what string, frame []byte, part func(*Response) error) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
@@ -101,13 +123,19 @@ func (c *Client) call(ctx context.Context, req *Request, part func(*Response) er
 	case err == nil:
 		c.keep(conn)
 		return nil
-	case errors.As(err, &refused):
+	case errors.As(err, &refused) && !errors.Is(refused.error, ErrBusy):
 		c.keep(conn)
 		return refused.error
 	}
 	_ = conn.Close()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
+	case refused != nil:
+		return refused.error
+	}
+	if ctx.Err() == nil {
+		err = &lostError{err}
 	}
 	return unreachable(what, err)
 }
@@ -116,12 +144,16 @@ func (c *Client) call(ctx context.Context, req *Request, part func(*Response) er
 type refusedError struct{ error }
 
 func exchange(conn net.Conn, frame []byte, part func(*Response) error) error {
-	if _, err := conn.Write(frame); err != nil {
-		return err
+	_, failed := conn.Write(frame)
+	if failed != nil && !errors.Is(failed, syscall.EPIPE) { // it may have said why it hung up
+		return failed
 	}
 	for {
 		var resp Response
 		if err := ReadFrame(conn, &resp); err != nil {
+			if failed != nil {
+				return failed
+			}
 			if errors.Is(err, io.EOF) {
 				return errors.New("miniqd hung up; see miniqd.log in its state directory")
 			}
@@ -195,20 +227,24 @@ func alive(conn net.Conn) bool {
 	return err == nil && quiet
 }
 
-// dial connects, and starts the daemon first where that is wanted and needed.
+// dial connects, and starts the daemon first where that is wanted and needed. One
+// that is killed before it serves is followed by another, a few times.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
-	conn, err := dialSocket(ctx, c.socket)
-	if err == nil || !nobodyListens(err) {
-		return conn, wrapDial(err)
+	for try := 1; ; try++ {
+		conn, err := dialSocket(ctx, c.socket)
+		if errors.Is(err, syscall.EAGAIN) { // more than the kernel lets wait are at the door
+			return nil, fmt.Errorf("connect to miniqd: %w", ErrBusy)
+		}
+		if err == nil || !nobodyListens(err) || try > maxTries {
+			return conn, wrapDial(err)
+		}
+		if !c.options.Start {
+			return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", StateDir(c.options.Paths)))
+		}
+		if err := startDaemon(ctx, c.options.Paths); err != nil && (!errors.Is(err, errEnded) || try == maxTries) {
+			return nil, unreachable("start miniqd", err)
+		}
 	}
-	if !c.options.Start {
-		return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", StateDir(c.options.Paths)))
-	}
-	if err := startDaemon(ctx, c.options.Paths); err != nil {
-		return nil, unreachable("start miniqd", err)
-	}
-	conn, err = dialSocket(ctx, c.socket)
-	return conn, wrapDial(err)
 }
 
 func wrapDial(err error) error {

@@ -1,11 +1,16 @@
 package miniq_test
 
 import (
-	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
+	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,58 +27,220 @@ func (q *queue) dial() net.Conn {
 	return conn
 }
 
-// Clients that talk nonsense, stop in the middle, ask for another version or
-// never read harm nobody else.
-func TestBadClientsHarmNobody(t *testing.T) {
-	q := newQueue(t, setup{})
-	held := q.run("true")
-	held.Hold, held.Name = true, strings.Repeat("long ", 1000)
-	var specs []backends.Spec
-	for range 100 {
-		specs = append(specs, held)
-	}
-	q.submit(specs...)
+func frame(body string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
 
-	refused := func(what string, data []byte, want string) {
-		conn := q.dial()
-		defer conn.Close()
-		if _, err := conn.Write(data); err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-		_ = conn.(*net.UnixConn).CloseWrite()
-		_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
-		answer, err := io.ReadAll(conn)
-		if err != nil || !strings.Contains(string(answer), want) {
-			t.Errorf("%s: answered %.200q, %v; want %q", what, answer, err, want)
-		}
-	}
-	frame := func(body string) []byte {
-		return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
-	}
-	refused("garbage", []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "message too long")
-	refused("no JSON", frame("hello"), "decode a message")
-	refused("half a request", frame(`{"v":1,"op":"farm"}`)[:10], "unexpected EOF")
-	refused("another version", frame(`{"v":99,"op":"farm"}`), "speaks version 1")
-	refused("another request", frame(`{"v":1,"op":"dance"}`), "dance")
-
-	for range 20 { // they ask for half a megabyte, which no socket holds, again and again, and never read
-		conn := q.dial()
-		defer conn.Close()
-		for range 10 {
-			if _, err := conn.Write(frame(`{"v":1,"op":"farm"}`)); err != nil {
-				t.Fatal(err)
+// send writes as much as is taken, for as long as the test lasts.
+func (q *queue) send(data []byte, times int) {
+	conn := q.dial()
+	q.t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		for range times {
+			if _, err := conn.Write(data); err != nil {
+				return
 			}
 		}
+	}()
+}
+
+// refused sends a request and wants to be told why it is none.
+func (q *queue) refused(data []byte, want string) {
+	q.t.Helper()
+	conn := q.dial()
+	defer conn.Close()
+	go func() {
+		_, _ = conn.Write(data) // the daemon may hang up before the end
+		_ = conn.(*net.UnixConn).CloseWrite()
+	}()
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	answer, err := io.ReadAll(conn)
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) || !strings.Contains(string(answer), want) {
+		q.t.Errorf("answered %.200q, %v; want %q", answer, err, want)
 	}
-	for range 1500 {
-		conn := q.dial() // more than the daemon takes; idle ones cost little
+}
+
+// good is a client that comes anew, submits and lists.
+func (q *queue) good() {
+	q.t.Helper()
+	c := miniq.Open(miniq.Options{Paths: q.paths(), Config: q.config(), Timeout: time.Minute})
+	defer c.Close()
+	held := q.run("true")
+	held.Hold = true
+	for range 5 {
+		s := c.Submit(q.t.Context(), []backends.Spec{held})
+		if s[0].Err != nil {
+			q.t.Fatalf("a good client submits: %v", s[0].Err)
+		}
+		farm, err := c.Farm(q.t.Context(), time.Now())
+		if err != nil {
+			q.t.Fatalf("a good client lists: %v", err)
+		}
+		if !slices.ContainsFunc(farm.Jobs, func(j backends.Job) bool { return j.ID == s[0].ID }) {
+			q.t.Fatalf("job %v is not in a list that was asked for after it", s[0].ID)
+		}
+	}
+}
+
+// Whatever a client does, the others go on: while it is at work another one,
+// which is not connected yet, submits and lists.
+func TestBadClientsHarmNobody(t *testing.T) {
+	deep := strings.Repeat("[", 1<<20)
+	list := frame(`{"v":1,"op":"farm"}`)
+	cases := map[string]func(*queue){
+		"garbage":             func(q *queue) { q.refused([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "message too long") },
+		"no JSON":             func(q *queue) { q.refused(frame("hello"), "decode a message") },
+		"half a request":      func(q *queue) { q.refused(list[:10], "unexpected EOF") },
+		"half a length":       func(q *queue) { q.refused(list[:3], "unexpected EOF") },
+		"another version":     func(q *queue) { q.refused(frame(`{"v":99,"op":"farm"}`), "speaks version 1") },
+		"another request":     func(q *queue) { q.refused(frame(`{"v":1,"op":"dance"}`), "dance") },
+		"a change of nothing": func(q *queue) { q.refused(frame(`{"v":1,"op":"modify"}`), "a change of nothing") },
+		"a record of nothing": func(q *queue) { q.refused(frame(`{"v":1,"op":"record"}`), "want one job") },
+		"nesting":             func(q *queue) { q.refused(frame(deep), "exceeded max depth") },
+		"nested jobs":         func(q *queue) { q.refused(frame(`{"v":1,"op":"submit","specs":`+deep), "decode a message") },
+		"a name of 10 MB": func(q *queue) {
+			q.refused(frame(`{"v":1,"op":"submit","specs":[{"Name":"`+strings.Repeat("x", 10<<20)+`","Command":["true"]}]}`), "longer than")
+		},
+		"a million jobs": func(q *queue) {
+			q.refused(frame(`{"v":1,"op":"submit","specs":[`+strings.Repeat("{},", 1_000_000)+`{}]}`), "at most 16384")
+		},
+		"ten million acts": func(q *queue) {
+			q.refused(frame(`{"v":1,"op":"requeue","acts":[`+strings.Repeat("{},", 10_000_000)+`{}]}`), "JSON objects")
+		},
+		"an array, time and again": func(q *queue) {
+			q.refused(frame(`{"v":1,"op":"kill","ids":[`+strings.Repeat(`"1",`, 1_000_000)+`"1"]}`), "more than 100 times")
+		},
+		"millions of jobs": func(q *queue) {
+			q.refused(frame(`{"v":1,"op":"wait","ids":[`+strings.Repeat(`"1",`, 2_000_000)+`"1"]}`), "at most")
+		},
+		"requests that never end": func(q *queue) {
+			for range 200 {
+				q.send(list[:len(list)-1], 1)
+				q.send(list[:2], 1)
+			}
+		},
+		"long requests that never end": func(q *queue) {
+			for range 50 {
+				q.send(append(binary.BigEndian.AppendUint32(nil, miniq.MaxFrame), make([]byte, 8<<20)...), 1)
+			}
+		},
+		"lists that nobody reads": func(q *queue) { // half a megabyte each, which no socket holds
+			for range 200 {
+				q.send(list, 1000)
+			}
+		},
+		"waits without end": func(q *queue) {
+			for range 500 {
+				q.send(frame(`{"v":1,"op":"wait","ids":["1"],"timeout":60000000000}`), 1)
+			}
+		},
+	}
+	for what, bad := range cases {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t, setup{})
+			held := q.run("true")
+			held.Hold, held.Name = true, strings.Repeat("long ", 1000)
+			q.submit(slices.Repeat([]backends.Spec{held}, 100)...)
+			bad(q)
+			q.good()
+		})
+	}
+}
+
+// One user's connections are bounded. When there are more, the one that has been
+// idle longest makes place.
+func TestTenThousandConnections(t *testing.T) {
+	q := newQueue(t, setup{})
+	many := 10_000
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil || files.Cur < uint64(many)+500 {
+		many = int(files.Cur) - 500
+		t.Logf("%d connections: this process may not open more files", many)
+	}
+	first := q.Farm // its connection is the first to be put out
+	if _, err := first(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	var all []net.Conn
+	for len(all) < many {
+		conn, err := net.Dial("unix", miniq.Socket(q.paths()))
+		if errors.Is(err, syscall.EAGAIN) { // the door is full: they come faster than they are let in
+			runtime.Gosched()
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, conn)
+	}
+	defer func() {
+		for _, conn := range all {
+			_ = conn.Close()
+		}
+	}()
+	q.good()
+	if _, err := first(t.Context(), time.Now()); err != nil {
+		t.Errorf("a client whose idle connection was put out: %v", err)
+	}
+	_ = all[0].SetReadDeadline(time.Now().Add(time.Minute))
+	if text, err := io.ReadAll(all[0]); err != nil || !strings.Contains(string(text), miniq.ErrBusy.Error()) {
+		t.Errorf("the first of %d idle connections was told %q, %v", many, text, err)
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", q.cmd.Process.Pid))
+	if err != nil || len(fds) > 1200 {
+		t.Errorf("the daemon has %d files open, %v; a user may have 1024 connections", len(fds), err)
+	}
+}
+
+// A list of 100,000 jobs that is asked for and not read keeps nobody waiting, and
+// costs memory for some of them only.
+func TestNobodyReadsALongList(t *testing.T) {
+	q := newQueue(t, setup{})
+	held := q.run("true")
+	held.Hold, held.Array = true, &backends.Array{}
+	for i := range 100_000 {
+		held.Array.Indices = append(held.Array.Indices, i+1)
+	}
+	id := q.submit(held)[0]
+	if _, err := q.Farm(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	before := q.memory()
+	for range 12 { // about 50 MB each, and as much for what is asked next
+		conn := q.dial()
 		defer conn.Close()
+		if _, err := conn.Write(frame(`{"v":1,"op":"farm"}`)); err != nil {
+			t.Fatal(err)
+		}
+		part := make([]byte, 1000) // the picture is taken
+		if _, err := io.ReadFull(conn, part); err != nil {
+			t.Fatal(err)
+		}
+		q.send(frame(fmt.Sprintf(`{"v":1,"op":"jobs","ids":["%v"]}`, id)), 1)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second) // the bad ones are thrown out after 30 s
-	defer cancel()
-	if _, err := q.Farm(ctx, time.Time{}); err != nil { // it has its connection
-		t.Errorf("a good client among bad ones: %v", err)
+	q.good()
+	grown := q.memory() - before
+	t.Logf("the daemon grew from %d to %d MiB", before>>20, (before+grown)>>20)
+	if grown > 1<<30 {
+		t.Errorf("the daemon took %d MiB more for lists that nobody reads", grown>>20)
 	}
+}
+
+// memory is the most that the daemon ever had in memory, in bytes.
+func (q *queue) memory() int64 {
+	q.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", q.cmd.Process.Pid))
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	var kib int64
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			_, _ = fmt.Sscan(rest, &kib)
+		}
+	}
+	return kib << 10
 }
 
 // A client whose idle connection the daemon closed dials anew instead of failing.

@@ -1,6 +1,7 @@
 package miniq
 
 import (
+	"bufio"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -60,9 +61,9 @@ func readBody(r io.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
-	n := int(binary.BigEndian.Uint32(head[:]))
-	if n > MaxFrame {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, n, MaxFrame)
+	n, err := length(head[:])
+	if err != nil {
+		return nil, err
 	}
 	body := make([]byte, 0, min(n, firstRead))
 	for len(body) < n {
@@ -75,9 +76,26 @@ func readBody(r io.Reader) ([]byte, error) {
 	return body, nil
 }
 
+func length(head []byte) (int, error) {
+	n := int(binary.BigEndian.Uint32(head))
+	if n > MaxFrame {
+		return 0, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, n, MaxFrame)
+	}
+	return n, nil
+}
+
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err
+}
+
+// PeekLength is how long the next frame is, of which nothing is taken yet.
+func PeekLength(r *bufio.Reader) (int, error) {
+	head, err := r.Peek(4)
+	if err != nil {
+		return 0, fmt.Errorf("read a message: %w", noEOF(err))
+	}
+	return length(head)
 }

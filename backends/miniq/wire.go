@@ -43,6 +43,7 @@ type Request struct {
 	Version      int                    `json:"v"`
 	Op           Op                     `json:"op"`
 	Specs        []backends.Spec        `json:"specs,omitempty"`
+	Key          string                 `json:"key,omitempty"` // OpSubmit: the same jobs under the same key are taken once
 	IDs          []backends.ID          `json:"ids,omitempty"`
 	Acts         []backends.Act         `json:"acts,omitempty"`
 	Rankings     []backends.Ranking     `json:"rankings,omitempty"`
@@ -121,11 +122,15 @@ type Error struct {
 	Text string `json:"text"`
 }
 
+// ErrBusy says that a client was not let in, or was put out, and that nothing of
+// what it asked was read. Client asks again.
+var ErrBusy = errors.New("miniqd has too many clients")
+
 // sentinels are the errors that survive the wire.
 func sentinels() map[string]error {
 	return map[string]error{
 		"unreachable": backends.ErrUnreachable, "unknown_job": backends.ErrUnknownJob, "wrong_state": backends.ErrWrongState,
-		"denied": backends.ErrDenied, "unable": backends.ErrUnable,
+		"denied": backends.ErrDenied, "unable": backends.ErrUnable, "busy": ErrBusy,
 	}
 }
 

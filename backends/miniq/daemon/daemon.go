@@ -74,13 +74,17 @@ func Running(err error) bool { return errors.Is(err, errRunning) }
 
 type daemon struct {
 	Options
-	log     *slog.Logger
-	state   string
-	since   time.Time
-	uid     int
-	user    string
-	objects *jobfile.Writer
-	conns   connections
+	log      *slog.Logger
+	state    string
+	since    time.Time
+	uid      int
+	user     string
+	objects  *jobfile.Writer
+	conns    connections
+	gallery  gallery // pictures of the queue, and room for them
+	listed   *room   // of jobs in long answers
+	awaits   *room   // of jobs in long waits
+	requests *room   // of bytes in long requests
 
 	inputs    chan input
 	accepting sync.WaitGroup
@@ -120,6 +124,7 @@ func recovered(o Options, state string) (*daemon, error) {
 		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
 		inputs: make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
 		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
+		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom),
 	}
 	if len(d.Config.Nodes) == 0 {
 		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}

@@ -46,6 +46,9 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 // act answers a request that does one thing to each of a list of jobs.
 func (d *daemon) act(c *connection, req *miniq.Request) error {
 	event, err := eventOf(c.by, req)
+	if err == nil {
+		err = checkRepeats(req)
+	}
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
@@ -58,6 +61,20 @@ func (d *daemon) act(c *connection, req *miniq.Request) error {
 		errs[i] = miniq.ToError(err)
 	}
 	return c.answer(miniq.Response{Errors: errs})
+}
+
+// maxRepeats is how often a request may name one job, or an array, which stands
+// for all its elements.
+const maxRepeats = 100
+
+func checkRepeats(req *miniq.Request) error {
+	named := make(map[backends.ID]int)
+	for id := range req.Named() {
+		if named[id]++; named[id] > maxRepeats {
+			return fmt.Errorf("the request names job %v more than %d times", id, maxRepeats)
+		}
+	}
+	return nil
 }
 
 // eventOf is what a request on jobs means to the manager.
@@ -138,65 +155,17 @@ func (c *connection) over() error {
 	return c.answer(miniq.Response{Error: miniq.ToError(errOver)})
 }
 
-// perPart is how many jobs go into one part of an answer.
-const perPart = 500
-
-func (d *daemon) farm(c *connection, req *miniq.Request) error {
-	var farm *backends.Farm
-	var changes uint64
-	if !d.inLoop(func() { farm, changes = d.m.Farm(time.Now(), req.EndedSince), d.changes }) {
-		return c.over()
-	}
-	resp := miniq.Response{Farm: &miniq.FarmHead{At: miniq.Nanos(farm.At), Hosts: farm.Hosts}, Changes: changes}
-	jobs, ended := farm.Jobs, farm.Ended
-	for {
-		resp.Jobs, jobs = take(jobs)
-		if len(resp.Jobs) == 0 {
-			resp.Ended, ended = take(ended)
-		}
-		resp.More = len(jobs)+len(ended) > 0
-		if err := c.answer(resp); err != nil || !resp.More {
-			return err
-		}
-		resp = miniq.Response{}
-	}
-}
-
-func take(jobs []backends.Job) ([]miniq.Job, []backends.Job) {
-	n := min(len(jobs), perPart)
-	if n == 0 {
-		return nil, nil
-	}
-	out := make([]miniq.Job, n)
-	for i := range out {
-		out[i] = miniq.ToJob(&jobs[i])
-	}
-	return out, jobs[n:]
-}
-
-func (d *daemon) jobs(c *connection, req *miniq.Request) error {
-	var jobs []backends.Job
-	if !d.inLoop(func() { jobs = d.m.Jobs(time.Now(), req.IDs) }) {
-		return c.over()
-	}
-	return c.sendJobs(jobs, 0)
-}
-
-func (c *connection) sendJobs(jobs []backends.Job, changes uint64) error {
-	for {
-		resp := miniq.Response{Changes: changes}
-		resp.Jobs, jobs = take(jobs)
-		resp.More = len(jobs) > 0
-		if err := c.answer(resp); err != nil || !resp.More {
-			return err
-		}
-	}
-}
-
 // longestWait bounds a wait; clients ask again.
 const longestWait = time.Minute
 
 func (d *daemon) wait(c *connection, req *miniq.Request) error {
+	if len(req.IDs) > perPart {
+		h := &holder{uid: c.uid, n: int64(len(req.IDs)), cutLate: func(time.Time) {}}
+		if !d.awaits.take(h, d.conns.closed()) {
+			return c.over()
+		}
+		defer d.awaits.give(h)
+	}
 	told := make(chan struct{})
 	w := &waiter{after: req.After, reply: func() { close(told) }}
 	ok := d.inLoop(func() {
@@ -218,22 +187,14 @@ func (d *daemon) wait(c *connection, req *miniq.Request) error {
 	case <-d.conns.closed():
 		return c.over()
 	}
-	var jobs []backends.Job
-	var changes uint64
-	ok = d.inLoop(func() {
-		delete(d.waiters, w)
-		jobs, changes = d.m.Jobs(time.Now(), req.IDs), d.changes
-	})
-	if !ok {
-		return c.over()
-	}
-	return c.sendJobs(jobs, changes)
+	return d.sendJobs(c, req.IDs, func() { delete(d.waiters, w) })
 }
 
 // Limits of one job's Spec, in bytes.
 const (
 	maxName = 64 << 10
 	maxBody = 8 << 20
+	maxKey  = 256
 )
 
 func checkSpec(s *backends.Spec, b *body) error {
@@ -258,6 +219,9 @@ func checkSpec(s *backends.Spec, b *body) error {
 }
 
 func (d *daemon) submit(c *connection, req *miniq.Request) error {
+	if len(req.Key) > maxKey {
+		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("a submission's key is longer than %d bytes", maxKey))})
+	}
 	results := make([]miniq.Submission, len(req.Specs))
 	var specs []backends.Spec
 	var bodies []body
@@ -274,7 +238,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 		specs, bodies, places = append(specs, spec), append(bodies, b), append(places, i)
 	}
 	if len(specs) > 0 {
-		result, err := d.ask(input{event: manager.Submit{By: c.by, Specs: specs}, bodies: bodies})
+		result, err := d.ask(input{event: manager.Submit{By: c.by, Key: req.Key, Specs: specs}, bodies: bodies})
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -15,105 +14,41 @@ import (
 	"github.com/allotment-hpc/allotment/internal/peer"
 )
 
-// Limits that keep one client from harming others.
-const (
-	maxConnections = 1024
-	requestPause   = 10 * time.Second // for the rest of a request that has begun
-	answerPause    = 30 * time.Second // for a client to take its answer
-)
-
-// connection is a client that was let in.
-type connection struct {
-	conn net.Conn
-	in   *bufio.Reader
-	by   manager.By
-}
-
-// connections are the clients that are there.
-type connections struct {
-	mu    sync.Mutex
-	all   map[*connection]bool
-	over  chan struct{} // closed when the loop has ended
-	done  bool
-	tasks sync.WaitGroup
-}
-
-func (c *connections) closed() chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over == nil {
-		c.over = make(chan struct{})
-	}
-	return c.over
-}
-
-func (c *connections) add(conn *connection) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done || len(c.all) >= maxConnections {
-		return false
-	}
-	if c.all == nil {
-		c.all = make(map[*connection]bool)
-	}
-	c.all[conn] = true
-	c.tasks.Add(1)
-	return true
-}
-
-func (c *connections) remove(conn *connection) {
-	_ = conn.conn.Close()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.all, conn)
-	c.tasks.Done()
-}
-
-// ended lets nobody in any more, and what is posted to the loop be dropped.
-func (c *connections) ended() {
-	over := c.closed()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.done {
-		c.done = true
-		close(over)
-	}
-}
-
-// hangUp closes every connection but one and waits until they are gone.
-func (c *connections) hangUp(but *connection) {
-	c.mu.Lock()
-	for conn := range c.all {
-		if conn != but {
-			_ = conn.conn.Close()
-		}
-	}
-	c.mu.Unlock()
-}
-
 // accept lets clients in until the listener is closed.
 func (d *daemon) accept(listener *net.UnixListener) {
+	short := false
 	for {
 		conn, err := listener.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many files, for instance: others may leave
-			d.log.Warn("a client can't be let in", "error", err)
-			time.Sleep(100 * time.Millisecond)
+		if err != nil { // too many files, for instance: an idle client may leave
+			if !short {
+				d.log.Warn("a client can't be let in; idle ones are put out", "error", err)
+			}
+			short = true
+			if !d.conns.relieve() {
+				time.Sleep(100 * time.Millisecond)
+			}
 			continue
 		}
-		by, err := d.identify(conn)
-		c := &connection{conn: conn, in: bufio.NewReader(conn), by: by}
-		if err == nil && !d.conns.add(c) {
-			err = fmt.Errorf("there are %d connections already: try again later", maxConnections)
-		}
-		if err != nil {
-			go refuse(conn, err)
-			continue
-		}
-		go d.attend(c)
+		short = false
+		d.welcome(conn)
 	}
+}
+
+func (d *daemon) welcome(conn *net.UnixConn) {
+	uid, err := peer.UID(conn)
+	if err != nil {
+		go refuse(conn, fmt.Errorf("ask who is there: %w", err))
+		return
+	}
+	c := &connection{conn: conn, in: bufio.NewReader(conn), uid: uid}
+	if err := d.conns.add(c); err != nil {
+		go refuse(conn, err)
+		return
+	}
+	go d.attend(c)
 }
 
 func refuse(conn net.Conn, err error) {
@@ -122,13 +57,9 @@ func refuse(conn net.Conn, err error) {
 	_ = conn.Close()
 }
 
-// identify asks the kernel who a client is. A daemon serves its own user, and
-// root; both may do anything here.
-func (d *daemon) identify(conn *net.UnixConn) (manager.By, error) {
-	uid, err := peer.UID(conn)
-	if err != nil {
-		return manager.By{}, fmt.Errorf("ask who is there: %w", err)
-	}
+// identify says who a client is whom the kernel gives this user ID. A daemon
+// serves its own user, and root; both may do anything here.
+func (d *daemon) identify(uid int) (manager.By, error) {
 	if uid != d.uid && uid != 0 {
 		return manager.By{}, fmt.Errorf("%w: this miniqd belongs to %s", backends.ErrDenied, d.user)
 	}
@@ -138,31 +69,67 @@ func (d *daemon) identify(conn *net.UnixConn) (manager.By, error) {
 // attend answers one client's requests, one after the other.
 func (d *daemon) attend(c *connection) {
 	defer d.conns.remove(c)
+	var err error
+	if c.by, err = d.identify(c.uid); err != nil {
+		_ = c.answer(miniq.Response{Error: miniq.ToError(err)})
+		return
+	}
 	for {
 		if _, err := c.in.Peek(1); err != nil { // idle: no deadline
 			return
 		}
-		_ = c.conn.SetReadDeadline(time.Now().Add(requestPause))
-		var req miniq.Request
-		if err := miniq.ReadFrame(c.in, &req); err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-				_ = c.answer(miniq.Response{Error: miniq.ToError(err)})
-			}
+		if !d.conns.begin(c) {
+			return // it was put out, and told so
+		}
+		if d.serveOne(c) != nil {
 			return
 		}
-		_ = c.conn.SetReadDeadline(time.Time{})
-		if req.Version != miniq.Version {
-			_ = c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("this miniqd speaks version %d of the protocol, not %d: restart it with miniqd stop", miniq.Version, req.Version))})
-			return
-		}
-		if d.handle(c, &req) != nil {
-			return
-		}
+		d.conns.end(c)
 	}
 }
 
+// serveOne reads a request and answers it. An error means that the client is lost.
+func (d *daemon) serveOne(c *connection) error {
+	_ = c.conn.SetReadDeadline(time.Now().Add(requestPause))
+	n, err := miniq.PeekLength(c.in)
+	if err == nil && n > largeRequest {
+		h := &holder{uid: c.uid, n: int64(n), cutLate: c.cutLate}
+		if !d.requests.take(h, d.conns.closed()) {
+			return errOver
+		}
+		defer d.requests.give(h)
+		c.pace.start()
+		_ = c.conn.SetReadDeadline(time.Now().Add(requestPause))
+	}
+	var req *miniq.Request
+	if err == nil {
+		req, err = miniq.ReadRequest(c.pace.reader(c.in))
+		c.pace.stop()
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			_ = c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
+		return err
+	}
+	_ = c.conn.SetReadDeadline(time.Time{})
+	if req.Version != miniq.Version {
+		_ = c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("this miniqd speaks version %d of the protocol, not %d: restart it with miniqd stop", miniq.Version, req.Version))})
+		return errVersion
+	}
+	return d.handle(c, req)
+}
+
+var errVersion = errors.New("another version of the protocol")
+
 func (c *connection) answer(r miniq.Response) error {
 	r.Version = miniq.Version
+	frame, err := miniq.AppendFrame(nil, r)
+	if err != nil {
+		return err
+	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(answerPause))
-	return miniq.WriteFrame(c.conn, r)
+	_, err = c.conn.Write(frame)
+	c.pace.moved.Add(int64(len(frame)))
+	return err
 }

@@ -39,6 +39,27 @@ func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
 	return jobs
 }
 
+// Count is how many jobs Jobs would give.
+func (m *Manager) Count(ids []backends.ID) int {
+	n := 0
+	for _, id := range ids {
+		n += len(m.find(id))
+	}
+	return n
+}
+
+// Unended is how many jobs of an ID, an array's stands for its elements, have not ended.
+func (m *Manager) Unended(id backends.ID) int {
+	if j := m.jobs[id]; j == nil {
+		if a := m.arrays[id.Job]; a != nil && id.Index == 0 {
+			return a.left
+		}
+	} else if !j.state.Ended() {
+		return 1
+	}
+	return 0
+}
+
 func (m *Manager) notBefore(now time.Time) time.Time {
 	if now = clean(now); now.Before(m.now) {
 		return m.now

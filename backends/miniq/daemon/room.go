@@ -1,0 +1,153 @@
+package daemon
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Room for what is large: the bytes of long requests while they come in, the
+// jobs of long lists while they go out. What is small needs none, so that
+// nobody who submits or looks at some jobs ever waits for it.
+const (
+	largeRequest = 64 << 10 // bytes
+	requestRoom  = 64 << 20 // bytes
+	listRoom     = 200_000  // jobs, about half a kilobyte each
+	waitRoom     = 1 << 20  // IDs
+
+	// A client that holds room for which others wait has to take or give so
+	// much in a second, after so long; else it is thrown out.
+	slowest    = 1 << 20
+	slowGrace  = 2 * time.Second
+	slowLookup = 250 * time.Millisecond
+)
+
+// pace is how fast a client takes or gives what it holds room for.
+type pace struct {
+	began atomic.Int64 // Unix time in nanoseconds; 0: it holds none
+	moved atomic.Int64 // bytes since
+}
+
+func (p *pace) start() {
+	p.moved.Store(0)
+	p.began.Store(time.Now().UnixNano())
+}
+
+func (p *pace) stop() { p.began.Store(0) }
+
+// reader counts what is read.
+func (p *pace) reader(r io.Reader) io.Reader { return &paced{r, p} }
+
+type paced struct {
+	io.Reader
+	pace *pace
+}
+
+func (r *paced) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.pace.moved.Add(int64(n))
+	return n, err
+}
+
+// late tells whether a client is slower than it may be where others wait.
+func (p *pace) late(now time.Time) bool {
+	began := p.began.Load()
+	if began == 0 {
+		return false
+	}
+	due := time.Duration(float64(p.moved.Load()) / slowest * float64(time.Second))
+	return now.Sub(time.Unix(0, began)) > slowGrace+due
+}
+
+// room is shared by those who hold some of it. What doesn't fit waits, in order
+// but for users who have half of it already. Whatever its size, something fits
+// into a room that is empty.
+type room struct {
+	size int64
+
+	mu      sync.Mutex
+	held    int64
+	users   map[int]int64
+	holders map[*holder]bool
+	waiting []*holder
+	timer   *time.Timer
+}
+
+// holder has, or waits for, some room.
+type holder struct {
+	uid     int
+	n       int64
+	granted chan struct{}
+	cutLate func(now time.Time) // throws those out who keep it from being given back
+}
+
+func newRoom(size int64) *room {
+	return &room{size: size, users: map[int]int64{}, holders: map[*holder]bool{}}
+}
+
+// take waits for room; false: over was closed first.
+func (r *room) take(h *holder, over <-chan struct{}) bool {
+	h.granted = make(chan struct{})
+	r.mu.Lock()
+	r.waiting = append(r.waiting, h)
+	r.grant()
+	if len(r.waiting) > 0 && r.timer == nil {
+		r.timer = time.AfterFunc(slowLookup, r.hurry)
+	}
+	r.mu.Unlock()
+	select {
+	case <-h.granted:
+		return true
+	case <-over:
+		return false // nothing is granted or given back any more
+	}
+}
+
+// give gives it back.
+func (r *room) give(h *holder) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.holders, h)
+	r.held -= h.n
+	if r.users[h.uid] -= h.n; r.users[h.uid] == 0 {
+		delete(r.users, h.uid)
+	}
+	r.grant()
+}
+
+func (r *room) grant() {
+	left := r.waiting[:0]
+	for _, h := range r.waiting {
+		if !r.fits(h) {
+			left = append(left, h)
+			continue
+		}
+		r.held += h.n
+		r.users[h.uid] += h.n
+		r.holders[h] = true
+		close(h.granted)
+	}
+	clear(r.waiting[len(left):])
+	r.waiting = left
+}
+
+func (r *room) fits(h *holder) bool {
+	own := r.users[h.uid]
+	return r.held == 0 || r.held+h.n <= r.size && (own == 0 || own+h.n <= r.size/2)
+}
+
+// hurry throws out who is late, as long as anybody waits.
+func (r *room) hurry() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = nil
+	if len(r.waiting) == 0 {
+		return
+	}
+	now := time.Now()
+	for h := range r.holders {
+		h.cutLate(now)
+	}
+	r.timer = time.AfterFunc(slowLookup, r.hurry)
+}

@@ -1,0 +1,146 @@
+package miniq
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Bounds of one request beside MaxFrame. What is decoded can be much larger than
+// its text: {} is a whole job.
+const (
+	MaxSpecs   = 1 << 14 // jobs in one submission; an array is one
+	MaxObjects = 1 << 20 // JSON objects of any kind
+	MaxIDs     = 1 << 20 // jobs that are named
+)
+
+// ReadRequest reads one request from a client that may be anybody. io.EOF means
+// that none follows.
+func ReadRequest(r io.Reader) (*Request, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	return DecodeRequest(body)
+}
+
+// DecodeRequest reads the JSON of a request.
+func DecodeRequest(body []byte) (*Request, error) {
+	if n := bytes.Count(body, []byte{'{'}); n > MaxSpecs { // in texts, too: then the next look tells
+		if err := checkCounts(body); err != nil {
+			return nil, err
+		}
+	}
+	req := new(Request)
+	if err := json.Unmarshal(body, req); err != nil {
+		return nil, fmt.Errorf("decode a message: %w", err)
+	}
+	if len(req.IDs) > MaxIDs {
+		return nil, fmt.Errorf("%w: it names %d jobs, at most %d are taken", ErrTooLong, len(req.IDs), MaxIDs)
+	}
+	return req, nil
+}
+
+func checkCounts(body []byte) error {
+	var counts struct {
+		Specs counter `json:"specs"`
+	}
+	if n := objects(body); n > MaxObjects {
+		return fmt.Errorf("%w: %d JSON objects, at most %d are taken", ErrTooLong, n, MaxObjects)
+	}
+	if err := json.Unmarshal(body, &counts); err != nil {
+		return fmt.Errorf("decode a message: %w", err)
+	}
+	if counts.Specs > MaxSpecs {
+		return fmt.Errorf("%w: %d jobs, at most %d are taken at a time", ErrTooLong, counts.Specs, MaxSpecs)
+	}
+	return nil
+}
+
+// objects counts the objects in a text that may be JSON.
+func objects(text []byte) int {
+	n := 0
+	eachMark(text, func(c byte, _ int) {
+		if c == '{' {
+			n++
+		}
+	})
+	return n
+}
+
+// counter is how many elements an array has, about: one more than it has commas
+// that are its own.
+type counter int
+
+func (n *counter) UnmarshalJSON(text []byte) error {
+	*n = 1
+	eachMark(text, func(c byte, depth int) {
+		if c == ',' && depth == 1 {
+			*n++
+		}
+	})
+	return nil
+}
+
+// eachMark hands each brace, bracket and comma that is in no string to each, with
+// how deep it lies.
+func eachMark(text []byte, each func(c byte, depth int)) {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			each(c, depth)
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			each(c, depth)
+		}
+	}
+}
+
+// Named are the IDs in a request, each as often as it is named.
+func (r *Request) Named() iter.Seq[backends.ID] {
+	return func(yield func(backends.ID) bool) {
+		for _, id := range r.IDs {
+			if !yield(id) {
+				return
+			}
+		}
+		for i := range r.Acts {
+			if !yield(r.Acts[i].ID) {
+				return
+			}
+		}
+		for i := range r.Rankings {
+			if !yield(r.Rankings[i].ID) {
+				return
+			}
+		}
+		for i := range r.Pins {
+			if !yield(r.Pins[i].ID) {
+				return
+			}
+		}
+		for i := range r.Holds {
+			if !yield(r.Holds[i].ID) {
+				return
+			}
+		}
+		for i := range r.Reservations {
+			if !yield(r.Reservations[i].ID) {
+				return
+			}
+		}
+	}
+}
