@@ -140,7 +140,7 @@ func (d *drive) schedule() {
 		if j.Raised > 0 {
 			add(j.At+j.Raised, i, func(d *drive, i int) {
 				d.raised[d.ids[i]] = true
-				owner(d).Rank(d.ctx, []backends.Ranking{{ID: d.ids[i], Priority: backends.At(backends.LevelNormal, 500)}})
+				d.world.As(manager.By{User: userName(j.User), Admin: true}).Rank(d.ctx, []backends.Ranking{{ID: d.ids[i], Priority: backends.At(backends.LevelNormal, 500)}})
 			})
 		}
 		if j.Stopped > 0 {

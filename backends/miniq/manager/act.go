@@ -133,7 +133,11 @@ func (m *Manager) requeue(e Requeue) Result {
 			return denied(j, "its owner waits for it at a terminal")
 		}
 		m.accept(a, j)
-		m.end(j, requeued, max(0, a.Grace))
+		grace := max(0, a.Grace)
+		if !e.By.Admin {
+			grace = min(grace, m.cfg.KillGrace)
+		}
+		m.end(j, requeued, grace)
 		return nil
 	})
 }
@@ -200,14 +204,37 @@ func (m *Manager) rankJobs(e Rank) Result {
 		switch {
 		case level < backends.LevelLow || level > backends.LevelHandOver:
 			return fmt.Errorf("job %s: no such priority: %d", j.id, r.Priority)
-		case !e.By.Admin && level > backends.LevelNext:
-			return denied(j, "only an administrator can rank it so high")
 		case !queued(j):
 			return wrong(j, "runs")
+		}
+		if err := m.mayBecome(e.By, j, r.Priority); err != nil {
+			return err
 		}
 		m.setRank(j, r.Priority)
 		return nil
 	})
+}
+
+// mayBecome is an error where a priority would put a job before others on the
+// word of who is no admin.
+func (m *Manager) mayBecome(by By, j *job, p backends.Priority) error {
+	if now := m.priority(j, m.now); !by.Admin && p > now {
+		return denied(j, fmt.Sprintf("only an administrator can raise its priority, which is %s %d", now.Level(), now.Value()))
+	}
+	return nil
+}
+
+// mayMove is an error where a queue would do so. A queue that is no longer in
+// the config had the level that its jobs have.
+func (m *Manager) mayMove(by By, j *job, to *Queue) error {
+	level := j.base.Level()
+	if from := m.queueNamed(j.queue); from != nil {
+		level = from.Level
+	}
+	if !by.Admin && to != nil && to.Level > level {
+		return denied(j, fmt.Sprintf("only an administrator can move it up, from queue %s to %s", j.queue, to.Name))
+	}
+	return nil
 }
 
 // setRank writes a priority: it shows exactly so until the next tick.
@@ -322,13 +349,16 @@ func (m *Manager) unreserve(j *job) {
 }
 
 func (m *Manager) move(e Move) Result {
-	return forIDs(m, e.By, e.IDs, func(_ By, j *job) error {
+	return forIDs(m, e.By, e.IDs, func(by By, j *job) error {
 		to := m.queueNamed(e.Queue)
 		switch {
 		case to == nil:
 			return fmt.Errorf("job %s: %w", j.id, m.noQueue(e.Queue))
 		case !queued(j):
 			return wrong(j, "runs")
+		}
+		if err := m.mayMove(by, j, to); err != nil {
+			return err
 		}
 		m.moveTo(j, to)
 		return nil

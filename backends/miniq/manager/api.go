@@ -57,11 +57,18 @@ type By struct {
 // Jobs that come once more under the same Key are not taken twice: they get the
 // IDs that they got, but for those that were refused, which are tried again. An
 // empty Key is none.
+//
+// Next says of which Specs the site's policy, as whoever writes the event knows
+// it, lets them be next in line; what they ask for themselves is nothing to go
+// by. Without it a user's job begins at its queue's level.
 type Submit struct {
 	By    By
 	Key   string `json:",omitempty"`
 	Specs []backends.Spec
+	Next  []bool `json:",omitempty"`
 }
+
+func (e *Submit) next(i int) bool { return i < len(e.Next) && e.Next[i] }
 
 // Kill ends jobs, pending ones at once.
 type Kill struct {
@@ -70,7 +77,8 @@ type Kill struct {
 }
 
 // Requeue puts running (or suspended) jobs back into the queue. Mark and Until
-// are an admin's. Who asks twice gets ErrWrongState. See Ended for a run that
+// are an admin's, and so is a grace beyond Config.KillGrace: a job that was told
+// to end is nobody's victim. Who asks twice gets ErrWrongState. See Ended for a run that
 // ends by itself meanwhile.
 type Requeue struct {
 	By   By
@@ -103,7 +111,7 @@ type Release struct {
 	IDs []backends.ID
 }
 
-// Rank gives jobs their place in the queue. Priorities above LevelNext are an admin's.
+// Rank gives jobs their place in the queue. Who is no admin can only lower it.
 type Rank struct {
 	By       By
 	Rankings []backends.Ranking
@@ -128,7 +136,7 @@ type Reserve struct {
 }
 
 // Move puts pending jobs into another queue; they keep their value and get that
-// queue's level.
+// queue's level. Only an admin moves them up.
 type Move struct {
 	By    By
 	IDs   []backends.ID

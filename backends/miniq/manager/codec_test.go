@@ -23,7 +23,7 @@ func TestEventsComeBack(t *testing.T) {
 		Umask: 0o22, Stdout: latin, RunLimit: time.Second, BeginTime: at, Array: &backends.Array{Indices: []int{1, 4}, Limit: 1}, After: "done(1)",
 	}
 	for _, e := range []Event{
-		Submit{user, "key\xff", []backends.Spec{full, {}}},
+		Submit{By: user, Key: "key\xff", Specs: []backends.Spec{full, {}}, Next: []bool{true, false}},
 		Kill{user, []backends.ID{id}},
 		Requeue{admin, []backends.Act{{ID: id, Started: at, Until: at, Grace: time.Second, Mark: "r1", Notice: "n"}}},
 		Suspend{admin, []backends.Act{{ID: id}}},

@@ -49,9 +49,12 @@ func (b *bench) must(e Event) []Effect {
 	return b.effects
 }
 
+// lets is the user, who is an administrator where he wants a priority.
+func lets(spec backends.Spec) By { return By{User: user.User, Admin: spec.Priority != 0} }
+
 func (b *bench) submit(spec backends.Spec) backends.ID {
 	b.Helper()
-	b.do(Submit{By: user, Specs: []backends.Spec{spec}})
+	b.do(Submit{By: lets(spec), Specs: []backends.Spec{spec}})
 	if err := b.last.Submitted[0].Err; err != nil {
 		b.Fatalf("submit: %v", err)
 	}

@@ -492,7 +492,7 @@ func (w *world) submit() {
 			s.After = rapid.SampledFrom([]string{"done", "ended", "exit", "started"}).Draw(w.T, "after") + "(" + w.anyID().String() + ")"
 		}
 	}
-	w.step(Submit{By: user, Specs: []backends.Spec{s}})
+	w.step(Submit{By: user, Specs: []backends.Spec{s}, Next: []bool{true}})
 }
 
 // modify changes what a job, or a whole array, asks for.

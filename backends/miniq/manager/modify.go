@@ -25,10 +25,13 @@ func (m *Manager) modify(e Modify) Result {
 		if j.state != backends.Pending {
 			return wrong(j, "has started")
 		}
+		if err := m.mayChange(by, j, &e.Change); err != nil {
+			return err
+		}
 		w := changed[j.work]
 		if w == nil {
 			var err error
-			if w, err = m.changedWork(by, j, &e.Change); err != nil {
+			if w, err = m.changedWork(j, &e.Change); err != nil {
 				return fmt.Errorf("job %s: %w", j.id, err)
 			}
 		}
@@ -45,7 +48,7 @@ func (m *Manager) modify(e Modify) Result {
 }
 
 // changedWork is what a job will have in common with its runs.
-func (m *Manager) changedWork(by By, j *job, c *backends.Change) (*work, error) {
+func (m *Manager) changedWork(j *job, c *backends.Change) (*work, error) {
 	spec := *j.work.spec
 	spec.Queue = j.queue // that it was submitted to may be gone
 	set(&spec.Name, c.Name)
@@ -65,7 +68,7 @@ func (m *Manager) changedWork(by By, j *job, c *backends.Change) (*work, error) 
 	if spec.Slots == 0 {
 		return nil, fmt.Errorf("%d slots: ask for 1 or more", spec.Slots)
 	}
-	if err := m.check(by, &spec); err != nil {
+	if err := m.check(&spec); err != nil {
 		return nil, err
 	}
 	w := newWork(&spec)
@@ -88,6 +91,21 @@ func set[T any](field, to *T) {
 	if to != nil {
 		*field = *to
 	}
+}
+
+// mayChange tells what forbids a change of a job's place to who is no admin.
+func (m *Manager) mayChange(by By, j *job, c *backends.Change) error {
+	to := m.queueNamed(j.queue)
+	if c.Queue != nil {
+		to = m.queueNamed(*c.Queue)
+		if err := m.mayMove(by, j, to); err != nil {
+			return err
+		}
+	}
+	if c.Priority != nil && to != nil {
+		return m.mayBecome(by, j, firstPriority(to, *c.Priority))
+	}
+	return nil
 }
 
 // mayRank tells what forbids the priority that its owner wants for a job.

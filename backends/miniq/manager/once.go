@@ -59,7 +59,7 @@ func (m *Manager) submitOnce(e Submit) (results []backends.Submitted, again []bo
 			continue
 		}
 		spec := e.Specs[i]
-		results[i].ID, results[i].Err = m.submitOne(e.By, &spec)
+		results[i].ID, results[i].Err = m.submitOne(e.By, &spec, e.next(i))
 		before.jobs[i] = results[i].ID.Job
 	}
 	return results, again

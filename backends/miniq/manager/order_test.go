@@ -162,9 +162,10 @@ func TestRankPermission(t *testing.T) {
 		level backends.Level
 		want  error
 	}{
-		{user, backends.LevelNext, nil},
-		{user, backends.LevelPBA, backends.ErrDenied},
-		{other, backends.LevelNormal, backends.ErrDenied},
+		{user, backends.LevelNext, backends.ErrDenied},
+		{other, backends.LevelLow, backends.ErrDenied},
+		{user, backends.LevelLow, nil},
+		{user, backends.LevelNormal, backends.ErrDenied},
 		{admin, backends.LevelHandOver, nil},
 	} {
 		b.do(Rank{c.by, []backends.Ranking{{ID: id, Priority: backends.At(c.level, 20)}}})
@@ -186,7 +187,7 @@ func TestMove(t *testing.T) {
 	if p := b.job(id).Priority; p != backends.At(backends.LevelLow, 30) {
 		t.Fatalf("in the low queue: %d", p)
 	}
-	b.must(Move{user, []backends.ID{id}, "normal"})
+	b.must(Move{admin, []backends.ID{id}, "normal"})
 	if j := b.job(id); j.Priority != backends.At(backends.LevelNormal, 30) || j.Queue != "normal" {
 		t.Fatalf("moved: %d in %s", j.Priority, j.Queue)
 	}

@@ -17,17 +17,20 @@ func (m *Manager) submit(e Submit) []backends.Submitted {
 	results := make([]backends.Submitted, len(e.Specs))
 	for i := range e.Specs {
 		spec := e.Specs[i]
-		results[i].ID, results[i].Err = m.submitOne(e.By, &spec)
+		results[i].ID, results[i].Err = m.submitOne(e.By, &spec, e.next(i))
 	}
 	return results
 }
 
-func (m *Manager) submitOne(by By, spec *backends.Spec) (backends.ID, error) {
+func (m *Manager) submitOne(by By, spec *backends.Spec, next bool) (backends.ID, error) {
 	if spec.Slots == 0 {
 		spec.Slots = 1
 	}
 	spec.BeginTime = clean(spec.BeginTime)
-	if err := m.check(by, spec); err != nil {
+	if err := m.check(spec); err != nil {
+		return backends.ID{}, err
+	}
+	if err := mayAsk(by, spec, next); err != nil {
 		return backends.ID{}, err
 	}
 	needs, err := m.parseCondition(by.User, spec.After)
@@ -81,8 +84,26 @@ func firstPriority(q *Queue, p backends.Priority) backends.Priority {
 	return p
 }
 
+// mayAsk tells what forbids the priority that a job is handed in with. A user
+// may make his jobs less urgent than others'. A level above his queue's is the
+// submit filter's wish, which runs in his own process: it counts where the
+// policy says so itself, and else the job begins like any other.
+func mayAsk(by By, s *backends.Spec, next bool) error {
+	level := s.Priority.Level()
+	switch {
+	case by.Admin || s.Priority == 0:
+	case level > backends.LevelNext:
+		return fmt.Errorf("priority %d: only an administrator can rank a job so high: %w", s.Priority, backends.ErrDenied)
+	case s.Priority.Value() > backends.DefaultValue:
+		return fmt.Errorf("priority %d: only an administrator can rank a job above %d: %w", s.Priority.Value(), backends.DefaultValue, backends.ErrDenied)
+	case level > backends.LevelNormal && !next:
+		s.Priority = backends.At(backends.LevelNormal, s.Priority.Value())
+	}
+	return nil
+}
+
 // check refuses what could never run.
-func (m *Manager) check(by By, s *backends.Spec) error {
+func (m *Manager) check(s *backends.Spec) error {
 	level := s.Priority.Level()
 	switch {
 	case s.Slots < 0:
@@ -97,8 +118,6 @@ func (m *Manager) check(by By, s *backends.Spec) error {
 		return m.noQueue(s.Queue)
 	case level < backends.LevelLow || level > backends.LevelHandOver:
 		return fmt.Errorf("no such priority: %d", s.Priority)
-	case !by.Admin && level > backends.LevelNext:
-		return fmt.Errorf("priority %d: only an administrator can rank a job so high: %w", s.Priority, backends.ErrDenied)
 	}
 	if err := checkArray(s.Array); err != nil {
 		return err

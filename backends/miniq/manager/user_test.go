@@ -1,0 +1,106 @@
+package manager
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// What a user asks for when he hands a job in puts it before nobody else's.
+func TestUsersSubmitInLine(t *testing.T) {
+	const denied = backends.Priority(1 << 20)
+	next := backends.At(backends.LevelNext, 20)
+	for _, c := range []struct {
+		what string
+		by   By
+		spec backends.Spec
+		next bool
+		want backends.Priority
+	}{
+		{"nothing", user, backends.Spec{}, false, 20},
+		{"less", user, backends.Spec{Priority: 5}, false, 5},
+		{"less, in low", user, backends.Spec{Priority: 5, Queue: "low"}, false, backends.At(backends.LevelLow, 5)},
+		{"more", user, backends.Spec{Priority: 21}, false, denied},
+		{"more, in low", user, backends.Spec{Priority: 21, Queue: "low"}, false, denied},
+		{"next in line", user, backends.Spec{Priority: next}, false, 20},
+		{"next in line, in low", user, backends.Spec{Priority: next, Queue: "low"}, false, backends.At(backends.LevelLow, 20)},
+		{"next in line, as the policy says", user, backends.Spec{Priority: next}, true, next},
+		{"more than next in line", user, backends.Spec{Priority: next + 1}, true, denied},
+		{"victim's rank", user, backends.Spec{Priority: backends.At(backends.LevelVictim, 20)}, false, 20},
+		{"allocation's rank", user, backends.Spec{Priority: backends.At(backends.LevelPBA, 0)}, true, denied},
+		{"an administrator", admin, backends.Spec{Priority: backends.At(backends.LevelHandOver, 999)}, false, backends.At(backends.LevelHandOver, 999)},
+	} {
+		b := newBench(t, Config{}, 1)
+		b.submit(spec(1))
+		c.spec.Slots = 1
+		b.do(Submit{By: c.by, Specs: []backends.Spec{c.spec}, Next: []bool{c.next}})
+		got := b.last.Submitted[0]
+		switch {
+		case c.want == denied:
+			if !errors.Is(got.Err, backends.ErrDenied) {
+				t.Errorf("%s: %v, want it denied", c.what, got.Err)
+			}
+		case got.Err != nil:
+			t.Errorf("%s: %v", c.what, got.Err)
+		default:
+			if p := b.job(got.ID).Priority; p != c.want {
+				t.Errorf("%s: begins at %d, want %d", c.what, p, c.want)
+			}
+		}
+	}
+}
+
+// A user's change lowers his job or leaves it where it is.
+func TestUsersOnlyLower(t *testing.T) {
+	b := newBench(t, Config{}, 1)
+	b.submit(spec(1))
+	id := b.submit(spec(1))
+	change := func(c backends.Change) Event { return Modify{By: user, IDs: []backends.ID{id}, Change: c} }
+	move := func(queue string) Event { return Move{user, []backends.ID{id}, queue} }
+	for _, c := range []struct {
+		what  string
+		event Event
+		want  error
+		shows backends.Priority
+	}{
+		{"raise", change(backends.Change{Priority: ptr(backends.Priority(21))}), backends.ErrDenied, 20},
+		{"to the level above", change(backends.Change{Priority: ptr(backends.At(backends.LevelVictim, 0))}), backends.ErrDenied, 20},
+		{"lower", change(backends.Change{Priority: ptr(backends.Priority(10))}), nil, 10},
+		{"back", change(backends.Change{Priority: ptr(backends.Priority(20))}), backends.ErrDenied, 10},
+		{"to the same queue", move("normal"), nil, 10},
+		{"down", move("low"), nil, backends.At(backends.LevelLow, 10)},
+		{"up", move("normal"), backends.ErrDenied, backends.At(backends.LevelLow, 10)},
+		{"up by a change", change(backends.Change{Queue: ptr("normal")}), backends.ErrDenied, backends.At(backends.LevelLow, 10)},
+		{"up by the default queue", change(backends.Change{Queue: ptr("")}), backends.ErrDenied, backends.At(backends.LevelLow, 10)},
+		{"lower and up at once", change(backends.Change{Queue: ptr("normal"), Priority: ptr(backends.Priority(1))}), backends.ErrDenied, backends.At(backends.LevelLow, 10)},
+		{"another's change", Modify{By: other, IDs: []backends.ID{id}, Change: backends.Change{Priority: ptr(backends.Priority(1))}}, backends.ErrDenied, backends.At(backends.LevelLow, 10)},
+	} {
+		b.do(c.event)
+		if err := b.last.Errors[0]; !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+		if p := b.job(id).Priority; p != c.shows {
+			t.Errorf("%s: shows %d, want %d", c.what, p, c.shows)
+		}
+	}
+}
+
+// A job that its owner told to end for hours is nobody's victim meanwhile.
+func TestUsersGraceIsShort(t *testing.T) {
+	b := newBench(t, Config{KillGrace: 7 * time.Second}, 1)
+	for _, c := range []struct {
+		by   By
+		want time.Duration
+	}{{user, 7 * time.Second}, {admin, time.Hour}} {
+		id := b.submit(spec(1))
+		for _, e := range b.must(Requeue{c.by, []backends.Act{{ID: id, Grace: time.Hour}}}) {
+			if kill, ok := e.(KillRun); ok && kill.Grace != c.want {
+				t.Errorf("%s requeues with a grace of %v, want %v", c.by.User, kill.Grace, c.want)
+			}
+		}
+		b.must(Kill{admin, []backends.ID{id}})
+		b.ends(id, 143)
+	}
+}
