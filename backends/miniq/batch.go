@@ -22,7 +22,7 @@ func (c *Client) Abilities() backends.Abilities {
 // Farm takes a picture of the queue.
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
 	var farm *backends.Farm
-	err := c.call(ctx, &Request{Op: OpFarm, EndedSince: endedSince}, func(r *Response) error {
+	err := c.callAgain(ctx, &Request{Op: OpFarm, EndedSince: endedSince}, func(r *Response) error {
 		if r.Farm != nil {
 			farm = &backends.Farm{At: FromNanos(r.Farm.At), Hosts: r.Farm.Hosts}
 		}
@@ -42,7 +42,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 // Jobs looks at some jobs.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	var jobs []backends.Job
-	err := c.call(ctx, &Request{Op: OpJobs, IDs: ids}, func(r *Response) error {
+	err := c.callAgain(ctx, &Request{Op: OpJobs, IDs: ids}, func(r *Response) error {
 		jobs = append(jobs, toBackend(r.Jobs)...)
 		return nil
 	})
@@ -55,18 +55,7 @@ const batchBytes = 4 << 20
 // Submit hands jobs in, in as few requests as they fit into. Each request is
 // taken as a whole or not at all.
 func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
-	results := make([]backends.Submitted, len(specs))
-	for from := 0; from < len(specs); {
-		batch, size := []backends.Spec(nil), 0
-		for to := from; to < len(specs) && size < batchBytes; to++ {
-			spec := EscapeSpec(specs[to])
-			batch = append(batch, spec)
-			size += specSize(&spec)
-		}
-		copy(results[from:], c.submit(ctx, batch))
-		from += len(batch)
-	}
-	return results
+	return c.SubmitOnce(ctx, newKey(), specs)
 }
 
 // specSize is about how long a Spec is on the wire.
@@ -84,9 +73,9 @@ func specSize(s *backends.Spec) int {
 	return size
 }
 
-func (c *Client) submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
+func (c *Client) submit(ctx context.Context, key string, specs []backends.Spec) []backends.Submitted {
 	results := make([]backends.Submitted, len(specs))
-	err := c.call(ctx, &Request{Op: OpSubmit, Specs: specs}, func(r *Response) error {
+	err := c.callAgain(ctx, &Request{Op: OpSubmit, Key: key, Specs: specs}, func(r *Response) error {
 		if len(r.Submitted) != len(specs) {
 			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), len(specs))
 		}
@@ -195,7 +184,7 @@ func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) back
 // Status asks the daemon about itself.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	var status *Status
-	err := c.call(ctx, &Request{Op: OpStatus}, func(r *Response) error {
+	err := c.callAgain(ctx, &Request{Op: OpStatus}, func(r *Response) error {
 		status = r.Status
 		return present(status != nil)
 	})
@@ -212,7 +201,7 @@ func present(there bool) error {
 // Record reads a job's state object.
 func (c *Client) Record(ctx context.Context, id backends.ID) (*Record, error) {
 	var record *Record
-	err := c.call(ctx, &Request{Op: OpRecord, IDs: []backends.ID{id}}, func(r *Response) error {
+	err := c.callAgain(ctx, &Request{Op: OpRecord, IDs: []backends.ID{id}}, func(r *Response) error {
 		record = r.Record
 		return present(record != nil)
 	})
@@ -280,5 +269,5 @@ func (c *Client) WaitChange(ctx context.Context, after uint64) (uint64, error) {
 func (c *Client) wait(ctx context.Context, req *Request, part func(*Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitPart+c.options.Timeout)
 	defer cancel()
-	return c.call(ctx, req, part)
+	return c.callAgain(ctx, req, part)
 }

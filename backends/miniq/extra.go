@@ -9,7 +9,7 @@ import (
 // queues lists the names under which jobs are submitted.
 func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 	var queues []backends.Queue
-	err := c.call(ctx, &Request{Op: OpQueues}, func(r *Response) error {
+	err := c.callAgain(ctx, &Request{Op: OpQueues}, func(r *Response) error {
 		queues = r.Queues
 		return nil
 	})

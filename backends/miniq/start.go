@@ -90,6 +90,8 @@ func absolute(env []string, paths home.Paths) []string {
 	return env
 }
 
+var errEnded = errors.New("it ended at once; see miniqd.log in its state directory")
+
 func awaitReady(ctx context.Context, ready *os.File) error {
 	const longest = 4096
 	stop := context.AfterFunc(ctx, func() { _ = ready.Close() })
@@ -103,7 +105,7 @@ func awaitReady(ctx context.Context, ready *os.File) error {
 	case line == ReadyLine, line == RunningLine:
 		return nil
 	case line == "":
-		return errors.New("it ended at once; see miniqd.log in its state directory")
+		return errEnded
 	default:
 		return errors.New(line)
 	}

@@ -1,0 +1,66 @@
+package miniq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// SubmitOnce is Submit for a caller that has to know. Without an answer, since
+// the daemon was killed, say, a submission may have been taken or not: made again
+// with the same key and the same jobs it gives the same IDs, and no job twice.
+// A key belongs to one submission of one user and is remembered by the queue for
+// its latest 100,000 jobs; it survives restarts of the daemon.
+//
+// Submit makes a key of its own for each call, so that it finds out by itself
+// where the daemon is there again, or where Options.Start lets it start one.
+func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Spec) []backends.Submitted {
+	results := make([]backends.Submitted, len(specs))
+	for from, part := 0, 0; from < len(specs); part++ {
+		batch, size := []backends.Spec(nil), 0
+		for to := from; to < len(specs) && size < batchBytes; to++ {
+			spec := EscapeSpec(specs[to])
+			batch = append(batch, spec)
+			size += specSize(&spec)
+		}
+		copy(results[from:], c.submit(ctx, key+"/"+strconv.Itoa(part), batch))
+		from += len(batch)
+	}
+	return results
+}
+
+// newKey is a key that nobody else has.
+func newKey() string { return rand.Text() }
+
+// lostError wraps why a connection ended before the answer had come.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
+// maxTries bounds how often a call is made whose connection is lost each time: a
+// request that brings every daemon down must not do so for ever.
+const maxTries = 4
+
+// callAgain is call for a request that may be made twice: where the daemon dies
+// over it, the next one is asked.
+func (c *Client) callAgain(ctx context.Context, req *Request, part func(*Response) error) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)
+		defer cancel()
+	}
+	for try := 1; ; try++ {
+		answered := false
+		err := c.call(ctx, req, func(r *Response) error {
+			answered = true
+			return part(r)
+		})
+		var lost *lostError
+		if !errors.As(err, &lost) || answered || try == maxTries {
+			return err
+		}
+	}
+}
