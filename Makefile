@@ -51,7 +51,7 @@ TESTED = $$($(GO) list ./... | grep -v '/test/kill$$')
 UMASK := umask 022;
 
 .DEFAULT_GOAL := build
-.PHONY: help build test check lint race demo replay laws breaks generate test-kill bench fuzz clean
+.PHONY: help build test check lint race demo replay laws breaks generate test-kill bench bench-queue fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -97,6 +97,11 @@ breaks: ## break each law by a small patch: exactly that law must fail
 
 test-kill: build ## kill pba between any two of its calls
 	$(UMASK) $(GO) test -count=1 -timeout=60m -v ./test/kill
+
+# As root with munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins lua5.1 and
+# task-spooler it compares all; what is missing is left out, and said to be.
+bench-queue: build ## the bundled queue against Slurm and task-spooler, and its budgets
+	$(UMASK) $(GO) run ./test/queues -programs $(BIN) $(BENCH)
 
 bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times)
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x

@@ -52,6 +52,10 @@ func (n *node) claim(id RunID) (*run, error) {
 	return r, err
 }
 
+// KeeperEnv is a keeper's own environment: it has next to nothing to do, and nothing
+// to collect.
+func KeeperEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=1"} }
+
 // launch starts the keeper. The node's own descriptor of the record is replaced
 // by a fresh one: the lock is to live and die with the keeper.
 func (n *node) launch(r *run, s *Start) error {
@@ -74,7 +78,7 @@ func (n *node) launch(r *run, s *Start) error {
 	}
 	null := n.null.Fd()
 	pid, err := syscall.ForkExec(n.Keeper, []string{"miniq-keeper", s.Run.String()}, &syscall.ProcAttr{
-		Dir: "/", Env: []string{"GOGC=off"}, Files: []uintptr{null, null, null, r.record.Fd(), memory.Fd()},
+		Dir: "/", Env: KeeperEnv(), Files: []uintptr{null, null, null, r.record.Fd(), memory.Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

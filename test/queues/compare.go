@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// slots is what every queue has: nodes of so many slots.
+const (
+	nodes   = 4
+	perNode = 4
+	slots   = nodes * perNode
+)
+
+type options struct {
+	programs, cluster     string
+	jobs, pending, rounds int
+	only                  string
+	alone                 bool
+}
+
+func (o *options) wants(part string) bool { return o.only == "" || o.only == part }
+
+// queue is one of those that are compared. A queue is full while jobs are
+// handed in or listed, so that what is measured is nothing else.
+type queue interface {
+	name() string
+	// submit hands jobs in that wait, one at a time by each of so many clients
+	// at once, and returns when the last one is acknowledged.
+	submit(ctx context.Context, clients, jobs int) error
+	// run hands in jobs that do nothing, by eight clients at once, and returns
+	// when the last one has ended.
+	run(ctx context.Context, jobs int) error
+	// list lists so many pending jobs as its users would, and says how many
+	// bytes that are.
+	list(ctx context.Context, pending int) (int, time.Duration, error)
+	// block fills all slots; clear ends everything.
+	block(ctx context.Context) error
+	clear(ctx context.Context) error
+	close() error
+}
+
+// clientsAtOnce is how many submit at the same time where it is not one.
+const clientsAtOnce = 8
+
+// compare is the whole story; false: a budget is missed.
+func compare(ctx context.Context, out io.Writer, o options) (kept bool, err error) {
+	b := &bench{options: o, out: out, figures: map[figure][]float64{}}
+	if err := b.machine(); err != nil {
+		return false, err
+	}
+	own, err := startMiniq(ctx, o.programs)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, own.close()) }()
+	b.queues = []queue{own}
+	if !o.alone {
+		others, err := b.others(ctx)
+		defer func() {
+			for _, q := range others {
+				err = errors.Join(err, q.close())
+			}
+		}()
+		if err != nil {
+			return false, err
+		}
+		b.queues = append(b.queues, others...)
+	}
+	for _, part := range []struct {
+		name string
+		take func(context.Context) error
+	}{
+		{"submit", b.submissions},
+		{"asub", func(ctx context.Context) error { return b.commands(ctx, own) }},
+		{"list", b.lists},
+		{"run", b.runs},
+		{"scale", b.scale},
+	} {
+		if !o.wants(part.name) {
+			continue
+		}
+		if err := part.take(ctx); err != nil {
+			return false, fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return b.judge(), nil
+}
+
+// others are the competitors that are installed.
+func (b *bench) others(ctx context.Context) ([]queue, error) {
+	var all []queue
+	for _, start := range []func(context.Context, options) (queue, string, error){startSlurm, startSpooler} {
+		q, missing, err := start(ctx, b.options)
+		if err != nil {
+			return all, err
+		}
+		if missing != "" {
+			b.say("skipped: %s", missing)
+			continue
+		}
+		all = append(all, q)
+	}
+	return all, nil
+}
+
+// bench is a comparison in the making.
+type bench struct {
+	options
+	out     io.Writer
+	queues  []queue
+	figures map[figure][]float64
+}
+
+// figure names what was measured of whom.
+type figure struct{ what, who string }
+
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.out, format+"\n", args...) }
+
+func (b *bench) add(what, who string, value float64) {
+	f := figure{what, who}
+	b.figures[f] = append(b.figures[f], value)
+}
+
+// median is what was measured; false: it was not.
+func (b *bench) median(what, who string) (float64, bool) {
+	values := slices.Sorted(slices.Values(b.figures[figure{what, who}]))
+	if len(values) == 0 {
+		return 0, false
+	}
+	return values[len(values)/2], true
+}
+
+// Names of the queues.
+const (
+	miniqName   = "miniq"
+	slurmName   = "Slurm"
+	spoolerName = "task-spooler"
+	bareName    = "bare keepers"
+)
+
+// The figures.
+const (
+	submitOne  = "submissions/s, 1 client"
+	submitMany = "submissions/s, 8 clients"
+	submitPack = "submissions/s, 8 clients, 100 jobs a request"
+	oneCommand = "one submission by command, ms"
+	listing    = "listing of pending jobs, ms"
+	completion = "jobs/s from submission to end"
+	asArray    = "jobs/s from submission to end, one array"
+)
+
+// enough is how many submissions are measured: of those who take milliseconds
+// for one fewer will do.
+func enough(q queue, clients int) int {
+	if q.name() == miniqName {
+		return 1000 * min(clients, 4)
+	}
+	return 100 * min(clients, 4)
+}
+
+// submissions are jobs that stay pending.
+func (b *bench) submissions(ctx context.Context) error {
+	for _, q := range b.queues {
+		if err := q.block(ctx); err != nil {
+			return err
+		}
+	}
+	for range b.rounds {
+		for _, q := range b.queues {
+			for what, clients := range map[string]int{submitOne: 1, submitMany: clientsAtOnce} {
+				n := enough(q, clients)
+				began := time.Now()
+				if err := q.submit(ctx, clients, n); err != nil {
+					return fmt.Errorf("%s: %w", q.name(), err)
+				}
+				b.add(what, q.name(), float64(n)/time.Since(began).Seconds())
+			}
+			if own, ok := q.(*miniqQueue); ok {
+				const n = 16000
+				began := time.Now()
+				if err := own.submitPacked(ctx, clientsAtOnce, n, 100); err != nil {
+					return err
+				}
+				b.add(submitPack, q.name(), n/time.Since(began).Seconds())
+			}
+		}
+	}
+	b.table(submitOne, submitMany, submitPack)
+	return b.clearAll(ctx)
+}
+
+func (b *bench) clearAll(ctx context.Context) error {
+	for _, q := range b.queues {
+		if err := q.clear(ctx); err != nil {
+			return fmt.Errorf("%s: %w", q.name(), err)
+		}
+	}
+	return nil
+}
+
+// commands are one asub after one sbatch, in turn.
+func (b *bench) commands(ctx context.Context, own *miniqQueue) error {
+	const times = 50
+	all := []interface {
+		name() string
+		command(ctx context.Context) error
+	}{own}
+	for _, q := range b.queues {
+		if s, ok := q.(*slurmQueue); ok {
+			all = append(all, s)
+		}
+		if err := q.block(ctx); err != nil {
+			return err
+		}
+	}
+	for range times {
+		for _, q := range all {
+			began := time.Now()
+			if err := q.command(ctx); err != nil {
+				return fmt.Errorf("%s: %w", q.name(), err)
+			}
+			b.add(oneCommand, q.name(), time.Since(began).Seconds()*1000)
+		}
+	}
+	b.table(oneCommand)
+	return b.clearAll(ctx)
+}
+
+// lists are of pending jobs.
+func (b *bench) lists(ctx context.Context) error {
+	for _, q := range b.queues {
+		if err := q.block(ctx); err != nil {
+			return err
+		}
+		pending := b.pending
+		if q.name() == spoolerName {
+			pending = min(pending, spoolerPending)
+		}
+		for i := range b.rounds {
+			size, took, err := q.list(ctx, pending)
+			if err != nil {
+				return fmt.Errorf("%s: %w", q.name(), err)
+			}
+			b.add(listing, q.name(), took.Seconds()*1000)
+			if i == 0 {
+				b.say("%s lists %d pending jobs in %d KB", q.name(), pending, size>>10)
+			}
+		}
+		if err := q.clear(ctx); err != nil {
+			return fmt.Errorf("%s: %w", q.name(), err)
+		}
+	}
+	b.table(listing)
+	return nil
+}
+
+// runs are jobs that do nothing, from the first submission to the last end.
+func (b *bench) runs(ctx context.Context) error {
+	for i := range b.rounds {
+		rate, err := bare(ctx, b.programs, b.jobs)
+		if err != nil {
+			return fmt.Errorf("%s: %w", bareName, err)
+		}
+		b.add(completion, bareName, rate)
+		for _, q := range b.queues {
+			if q.name() == slurmName && i > 0 {
+				continue // a minute is enough of it
+			}
+			if own, ok := q.(*miniqQueue); ok {
+				if err := b.arrays(ctx, own); err != nil {
+					return err
+				}
+			}
+			began := time.Now()
+			if err := q.run(ctx, b.jobs); err != nil {
+				return fmt.Errorf("%s: %w", q.name(), err)
+			}
+			b.add(completion, q.name(), float64(b.jobs)/time.Since(began).Seconds())
+		}
+	}
+	b.table(completion, asArray)
+	return b.clearAll(ctx)
+}
+
+func (b *bench) arrays(ctx context.Context, own *miniqQueue) error {
+	before := own.usage(ctx)
+	began := time.Now()
+	if err := own.runArray(ctx, b.jobs); err != nil {
+		return err
+	}
+	b.add(asArray, miniqName, float64(b.jobs)/time.Since(began).Seconds())
+	b.say("miniq's processor time a job: %v", own.usage(ctx).since(before, b.jobs))
+	return nil
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// machine says where the figures come from. On a file system in memory nothing
+// that waits for a disk is measured.
+func (b *bench) machine() error {
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return err
+	}
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	busy, _, _ := strings.Cut(string(load), " ")
+	b.say("%d processors, Linux %s, %s, load %s before; %d slots each; medians of %d",
+		runtime.NumCPU(), strings.TrimSpace(string(release)), runtime.Version(), busy, slots, b.rounds)
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(os.TempDir(), &fs); err != nil {
+		return fmt.Errorf("look at %s: %w", os.TempDir(), err)
+	}
+	const inMemory = 0x01021994
+	if fs.Type == inMemory {
+		return fmt.Errorf("%s is in memory: nothing would wait for a disk: set TMPDIR to a directory on one", os.TempDir())
+	}
+	return nil
+}
+
+// table prints figures, a line each, with how miniq's compares.
+func (b *bench) table(whats ...string) {
+	for _, what := range whats {
+		b.say("\n%s", what)
+		own, _ := b.median(what, miniqName)
+		for _, who := range []string{miniqName, slurmName, spoolerName, bareName} {
+			value, ok := b.median(what, who)
+			if !ok {
+				continue
+			}
+			note := ""
+			if who != miniqName && value > 0 {
+				note = fmt.Sprintf("  miniq is %.2f of it", own/value)
+			}
+			b.say("  %-14s %10.2f%s", who, value, note)
+		}
+	}
+}
+
+// budget is one figure of miniq's against another's.
+type budget struct {
+	what, who string
+	times     float64
+	atMost    bool // else at least
+}
+
+// budgets are what miniq promises (design, section 10).
+func budgets() []budget {
+	return []budget{
+		{submitMany, slurmName, 20, false},
+		{completion, slurmName, 20, false},
+		{completion, bareName, 0.5, false},
+		{completion, spoolerName, 1, false},
+		{oneCommand, slurmName, 1, true},
+	}
+}
+
+// judge prints each budget with its verdict; false: one is missed.
+func (b *bench) judge() bool {
+	kept := true
+	b.say("\nbudgets")
+	for _, l := range budgets() {
+		sign := "≥"
+		if l.atMost {
+			sign = "≤"
+		}
+		text := fmt.Sprintf("%s: miniq %s %g × %s", l.what, sign, l.times, l.who)
+		own, ok := b.median(l.what, miniqName)
+		other, also := b.median(l.what, l.who)
+		if !ok || !also {
+			b.say("  not judged  %s: not measured", text)
+			continue
+		}
+		ratio := own / other
+		verdict := "met"
+		if ratio < l.times && !l.atMost || ratio > l.times && l.atMost {
+			verdict, kept = "missed", false
+		}
+		b.say("  %-10s  %s: it is %.2f", verdict, text, ratio)
+	}
+	return kept
+}

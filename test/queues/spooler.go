@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// spoolerQueue is task-spooler with a server of its own.
+type spoolerQueue struct {
+	program, dir string
+	env          []string
+}
+
+// spoolerPending is how many jobs it is left with: each one that waits is a
+// process, and its server serves a thousand of them.
+const spoolerPending = 900
+
+// startSpooler gives a server, or says what is missing.
+func startSpooler(ctx context.Context, _ options) (queue, string, error) {
+	program, err := exec.LookPath("tsp")
+	if err != nil {
+		return nil, "task-spooler: tsp is not installed: its package is task-spooler", nil
+	}
+	dir, err := os.MkdirTemp("", "allotment-spooler-")
+	if err != nil {
+		return nil, "", err
+	}
+	s := &spoolerQueue{program: program, dir: dir}
+	s.env = append(os.Environ(), "TS_SOCKET="+filepath.Join(dir, "socket"), "TMPDIR="+dir, "TS_MAXFINISHED=1")
+	if _, err := s.do(ctx, "-S", fmt.Sprint(slots)); err != nil {
+		return nil, "", errors.Join(fmt.Errorf("start task-spooler: %w", err), s.close())
+	}
+	return s, "", nil
+}
+
+func (s *spoolerQueue) name() string { return spoolerName }
+
+func (s *spoolerQueue) close() error {
+	_, err := s.do(context.Background(), "-K")
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+// do runs the client. The processes that it leaves behind must not have our pipes.
+func (s *spoolerQueue) do(ctx context.Context, args ...string) ([]byte, error) {
+	return command.Run(ctx, command.Command{Argv: append([]string{s.program}, args...), Env: s.env, Dir: s.dir, Timeout: 5 * time.Minute})
+}
+
+// add hands one job in. The client's other half stays until the job has ended,
+// so that it must not hold our pipes.
+func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
+	cmd := exec.CommandContext(ctx, s.program, append([]string{"-n"}, job...)...)
+	cmd.Env, cmd.Dir = s.env, s.dir
+	return cmd.Run()
+}
+
+func (s *spoolerQueue) submit(ctx context.Context, clients, jobs int) error {
+	return inParallel(clients, func(n int) error {
+		for range share(jobs, clients, n) {
+			if err := s.add(ctx, "true"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *spoolerQueue) run(ctx context.Context, jobs int) error {
+	if err := s.submit(ctx, clientsAtOnce, jobs); err != nil {
+		return err
+	}
+	return s.await(ctx, func(line string) bool { return !strings.Contains(line, "queued") && !strings.Contains(line, "running") })
+}
+
+// await waits until every line of the list passes.
+func (s *spoolerQueue) await(ctx context.Context, passes func(line string) bool) error {
+	for {
+		out, err := s.do(ctx, "-l")
+		if err != nil {
+			return err
+		}
+		over := true
+		for line := range strings.Lines(string(out)) {
+			over = over && passes(line)
+		}
+		if over {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (s *spoolerQueue) list(ctx context.Context, pending int) (int, time.Duration, error) {
+	out, err := s.do(ctx, "-l")
+	if err != nil {
+		return 0, 0, err
+	}
+	if missing := pending - strings.Count(string(out), "queued"); missing > 0 {
+		if err := s.submit(ctx, clientsAtOnce, missing); err != nil {
+			return 0, 0, err
+		}
+	}
+	began := time.Now()
+	out, err = s.do(ctx, "-l")
+	return len(out), time.Since(began), err
+}
+
+func (s *spoolerQueue) block(ctx context.Context) error {
+	for range slots {
+		if err := s.add(ctx, "sleep", "86400"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clear kills the server with all that waits and all that runs, and begins anew.
+func (s *spoolerQueue) clear(ctx context.Context) error {
+	out, err := s.do(ctx, "-l")
+	if err != nil {
+		return err
+	}
+	var running []string
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "running" {
+			running = append(running, fields[0])
+		}
+	}
+	var pids []string
+	for _, id := range running {
+		pid, err := s.do(ctx, "-p", id)
+		if err != nil {
+			return err
+		}
+		pids = append(pids, strings.TrimSpace(string(pid)))
+	}
+	if _, err := s.do(ctx, "-K"); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		_, _ = command.Run(ctx, command.Command{Argv: []string{"kill", "-KILL", pid}}) // it may have ended by itself
+	}
+	_, err = s.do(ctx, "-S", fmt.Sprint(slots))
+	return err
+}
