@@ -1,0 +1,175 @@
+package simulate
+
+import "time"
+
+// Result is what a trace came to on one farm under several policies. All
+// policies saw the same jobs over the same window.
+type Result struct {
+	Trace      Source      `json:"trace"`
+	Farm       FarmSize    `json:"farm"`
+	Guarantees []Guarantee `json:"guarantees"`
+	Settings   Settings    `json:"settings"`
+	Window     Window      `json:"window"`
+	Within     int         `json:"within_jobs"` // jobs within the guarantee: the same ones for all policies
+	Policies   []Outcome   `json:"policies"`    // in the order in which they were asked for
+	Notes      []string    `json:"notes"`       // what a reader must know to read the figures right
+}
+
+// Source is the trace and what was made of it.
+type Source struct {
+	Name     string    `json:"name"`     // the file's, without its folder
+	Format   string    `json:"format"`   // swf, sacct, lsb.acct, ledger
+	Jobs     int       `json:"jobs"`     // simulated
+	LeftOut  []LeftOut `json:"left_out"` // by reason, alphabetically
+	BadLines []string  `json:"bad_lines"`
+	Repeated int       `json:"repeated"` // times, end to end
+	OneSlot  bool      `json:"one_slot"` // each job of n slots became n jobs of one
+}
+
+// LeftOut is jobs that no policy was given.
+type LeftOut struct {
+	Why         string  `json:"why"`
+	Jobs        int     `json:"jobs"`
+	SlotSeconds float64 `json:"slot_seconds"`
+}
+
+// FarmSize is the farm in slots.
+type FarmSize struct {
+	Slots  int     `json:"slots"`
+	Hosts  int     `json:"hosts"`
+	Fences []Fence `json:"fences"` // what the policy dedicated fences off, by project
+}
+
+// Fence is what a project has for itself, and nothing else, under dedicated.
+type Fence struct {
+	Project string `json:"project"`
+	Slots   int    `json:"slots"`
+}
+
+// Guarantee is what a project, or a user or step of it, was promised at most in any week.
+type Guarantee struct {
+	Project string `json:"project"`
+	User    string `json:"user,omitempty"`
+	Step    string `json:"step,omitempty"`
+	Slots   int    `json:"slots"`
+}
+
+// Settings are what was asked for. Times are in seconds.
+type Settings struct {
+	Cycle            float64 `json:"cycle_seconds"`
+	PendingThreshold float64 `json:"pending_threshold_seconds"`
+	MinRuntime       float64 `json:"min_runtime_seconds"`
+	Headroom         float64 `json:"headroom"`
+	ScaleArrivals    float64 `json:"scale_arrivals"`
+	Suspend          float64 `json:"suspend_share"`   // of the jobs, drawn by Seed: their users chose to be suspended
+	KillSeconds      float64 `json:"kill_seconds"`    // what a job that must go takes for it, at most; drawn by Seed
+	Promise          float64 `json:"promise_seconds"` // R14: threshold + 2 cycles + the time to free slots
+	Seed             uint64  `json:"seed"`
+}
+
+// Window is the time that utilization and losses are counted over: from the
+// first submission to the last, which no policy has an influence on.
+type Window struct {
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Seconds float64   `json:"seconds"`
+}
+
+// The policies.
+const (
+	FIFO      = "fifo"      // no guarantee at all
+	Dedicated = "dedicated" // hosts fenced off for each project: its jobs there and nowhere else
+	PBA       = "pba"       // Allotment
+)
+
+// Outcome is what one policy came to.
+type Outcome struct {
+	Policy string `json:"policy"`
+
+	Within   Group   `json:"within"`   // jobs within the guarantee
+	Rest     Group   `json:"rest"`     // all other jobs
+	Projects []Group `json:"projects"` // the jobs of each project with a guarantee, and last of everybody else ("")
+
+	Utilization float64 `json:"utilization"` // 0…1 of the farm's slots over the window
+	Useful      float64 `json:"useful"`      // the same, of runs that came to their end, also after the window
+	LostSeconds float64 `json:"lost_slot_seconds"`
+	LostShare   float64 `json:"lost_share"` // of the farm's slots over the window
+
+	Preemptions int     `json:"preemptions"` // jobs taken back from
+	Suspensions int     `json:"suspensions"` // of these: suspended
+	Reclaims    int     `json:"reclaims"`
+	Requested   int     `json:"requested_slots"` // that beneficiaries lacked
+	Evicted     int     `json:"evicted_slots"`   // that were taken back
+	Ratio       float64 `json:"evicted_per_requested"`
+	Useless     int     `json:"useless_evictions"` // victims in whose slots no beneficiary started
+	Expired     int     `json:"expired_reclaims"`
+	// StarvedSeconds add up, over the pools, the time in which one was under its
+	// guarantee while a job of it had waited beyond the threshold (R14's clock).
+	StarvedSeconds float64 `json:"starved_seconds"`
+
+	Cycles  int `json:"cycles"`
+	Skipped int `json:"skipped_cycles"` // that could not have changed anything
+
+	Series Series `json:"series"`
+}
+
+// Group is how a set of jobs fared.
+type Group struct {
+	Project     string  `json:"project,omitempty"`
+	Jobs        int     `json:"jobs"`
+	Wait        Spread  `json:"wait"`  // seconds from submission to the start of the run that came to its end
+	Clock       Spread  `json:"clock"` // seconds by R14's clock: from the first cycle that saw the job within its pool and eligible, to its start
+	Slowdown    Spread  `json:"bounded_slowdown"`
+	OverPromise int     `json:"over_promise"` // jobs whose clock went beyond Settings.Promise
+	Lost        float64 `json:"lost_slot_seconds"`
+	Taken       int     `json:"taken_back"` // times
+}
+
+// Spread is a distribution in a few numbers, which are exact to one part in a
+// thousand; Max is exact.
+type Spread struct {
+	Mean   float64 `json:"mean"`
+	Median float64 `json:"median"`
+	P95    float64 `json:"p95"`
+	Max    float64 `json:"max"`
+}
+
+// Series are for charts.
+type Series struct {
+	Start       time.Time `json:"start"`          // the first bucket's begin
+	Bucket      float64   `json:"bucket_seconds"` // of each
+	Utilization []float64 `json:"utilization"`    // 0…1, mean of each bucket
+	Waiting     []float64 `json:"waiting_slots"`  // slots of jobs that waited, mean of each bucket
+	Pools       []Pool    `json:"pools"`          // by project; the last one, "", is everybody else
+	Waits       []WaitBin `json:"waits"`
+}
+
+// Pool is a project's slots over time, bucket by bucket.
+type Pool struct {
+	Project   string    `json:"project"`
+	Held      []float64 `json:"held"`      // slots that its jobs ran on, mean of each bucket
+	Allocated []float64 `json:"allocated"` // slots that it was promised
+	Waiting   []float64 `json:"waiting"`   // slots of its jobs that waited
+}
+
+// WaitBin counts the jobs that waited longer than the bin before, up to Seconds;
+// the last bin has no end.
+type WaitBin struct {
+	Seconds float64 `json:"seconds"` // 0: started at once; -1: the last bin
+	Within  int     `json:"within"`  // from submission, of jobs within the guarantee
+	Clock   int     `json:"clock"`   // by R14's clock, of the same
+	Rest    int     `json:"rest"`    // from submission, of all others
+}
+
+// Sweep is one setting of the engine varied, all else equal: for choosing defaults.
+type Sweep struct {
+	Setting string       `json:"setting"` // pending_threshold, min_runtime, headroom
+	Default float64      `json:"default"`
+	Points  []SweepPoint `json:"points"`
+}
+
+// SweepPoint is what policy pba came to at one value of a setting (seconds, or a factor).
+type SweepPoint struct {
+	Value   float64 `json:"value"`
+	Outcome Outcome `json:"outcome"` // without its series
+}
