@@ -87,6 +87,7 @@ func (v *view) promiseOpen() {
 				v.promise(b, []backends.Placement{p})
 			}
 		}
+		v.claim(r.Hosts)
 	}
 }
 
@@ -332,8 +333,27 @@ func (v *view) chooseSet(b *job) *candidate {
 	return v.choicesFor(b).best(v, b)
 }
 
+// claim notes where the beneficiary of an open reclaim will run.
+func (v *view) claim(hosts []backends.Placement) {
+	for _, p := range hosts {
+		if h := v.byName[p.Host]; h != nil {
+			h.claims++
+			if len(hosts) > 1 {
+				h.spans++
+			}
+			v.touch(h)
+		}
+	}
+}
+
+// contested tells whether slots that are taken back on a host could go to another
+// than whom they are taken back for: who reserves it starts in what is free there;
+// who may span hosts takes more here and less there; and who was promised more than
+// there is stands first.
+func (h *host) contested() bool { return h.aside > 0 || h.spans > 0 || h.free < 0 }
+
 func (v *view) chooseOn(h *host, b *job) *candidate {
-	if h.aside > 0 || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
+	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
 		return nil
 	}
 	w := want{slots: b.Slots - h.free}
@@ -425,6 +445,7 @@ func (v *view) open(b *job, set *candidate, need int) {
 	}
 	v.dropVictims(set.victims)
 	v.promiseTaken(b, set)
+	v.claim(set.hosts)
 	if set.excess > 0 {
 		v.freed++
 	}

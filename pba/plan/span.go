@@ -11,7 +11,16 @@ import (
 // hosts: over the whole farm, a victim's slots counted on every host that it
 // frees (R17).
 func (v *view) chooseSpan(b *job) *candidate {
-	hosts := slices.DeleteFunc(slices.Clone(v.suitable(b)), func(h *host) bool { return h.aside > 0 })
+	hosts := slices.DeleteFunc(slices.Clone(v.suitable(b)), (*host).contested)
+	set := v.spanOver(b, hosts)
+	if set == nil || len(set.hosts) == 1 {
+		return set
+	}
+	alone := slices.DeleteFunc(hosts, func(h *host) bool { return h.claims > 0 })
+	return v.spanOver(b, alone)
+}
+
+func (v *view) spanOver(b *job, hosts []*host) *candidate {
 	usable := map[string]bool{}
 	have := 0
 	var jobs []*job

@@ -133,7 +133,7 @@ func (v *view) offManaged(j *job) bool {
 func (v *view) immune() map[backends.ID]bool {
 	var often []*job
 	for _, j := range v.jobs {
-		if j.State == backends.Running && j.mem.Requeues >= v.policy.MaxRequeues && !j.pba() && j.managed {
+		if j.State == backends.Running && j.mem.Requeues >= v.policy.MaxRequeues && !j.pba() && j.managed && !j.leaving && !j.Ending {
 			often = append(often, j)
 		}
 	}

@@ -15,6 +15,8 @@ type host struct {
 	freeMem int64 // bytes; only meaningful if Memory > 0
 	stuck   int64 // of Memory: held by suspended jobs, which no reclaim frees
 	aside   int   // free slots that jobs which reserve this host wait in, not part of free
+	claims  int   // open reclaims whose beneficiaries will run here
+	spans   int   // of claims: those whose beneficiaries will run on other hosts, too
 	changed int   // grows with every change of what could be taken back here
 	running []*job
 	victims []*job // of running: those that may be taken back now
