@@ -1,0 +1,171 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// numberFrom is a number in the environment.
+func numberFrom(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// seedOf is the test's seed: that of the environment, else another one each time.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	return uint64(numberFrom(t, "CRASH_SEED", int(time.Now().UnixNano()%1_000_000)))
+}
+
+func newDice(seed uint64, who int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(who))) }
+
+// TestKilledProcesses: clients hand jobs in while daemon, nodes and keepers are
+// killed, also in the midst of submissions, and keep what was acknowledged to them.
+// At the end each of those jobs has ended exactly once.
+func TestKilledProcesses(t *testing.T) {
+	bin := t.TempDir()
+	if err := build(t.Context(), bin, ""); err != nil {
+		t.Fatal(err)
+	}
+	seed := seedOf(t)
+	t.Logf("CRASH_SEED=%d", seed)
+	f, err := inFarm(t, bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := onslaught{jobs: numberFrom(t, "CRASH_JOBS", 4000), kills: numberFrom(t, "CRASH_KILLS", 100), seed: seed}
+	report, problems, err := o.run(t.Context(), f)
+	if err != nil {
+		t.Errorf("%v\n%s", err, tail(f))
+	}
+	for i, p := range problems {
+		if t.Error(p); i == 20 {
+			t.Errorf("and %d problems more", len(problems)-i-1)
+			break
+		}
+	}
+	t.Log(report)
+}
+
+// tail is the end of the daemon's log.
+func tail(f *farm) string {
+	const most = 3000
+	data, _ := os.ReadFile(filepath.Join(f.home, "miniq", "miniqd.log"))
+	return string(data[max(0, len(data)-most):])
+}
+
+// onslaught is how a farm is used and ill-treated.
+type onslaught struct {
+	jobs, kills int
+	seed        uint64
+}
+
+const clients = 8 // of which two call asub
+
+// run does it and judges what became of the jobs. An error says that it did not
+// come to its end.
+func (o onslaught) run(ctx context.Context, f *farm) (report string, problems []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 8*time.Minute)
+	defer cancel()
+	began := time.Now()
+	b := newBook(o.jobs)
+	k := &killer{f: f, book: b, dice: newDice(o.seed, 0), keepers: map[string]bool{}, count: map[string]int{}}
+	stop := context.AfterFunc(ctx, func() { b.fail(context.Cause(ctx)) })
+	defer stop()
+	var wg sync.WaitGroup
+	for i := range clients {
+		c := &client{name: fmt.Sprintf("c%d", i), f: f, q: f.client(), book: b, dice: newDice(o.seed, i+1)}
+		work := c.run
+		if i >= clients-2 {
+			work = c.runAsub
+		}
+		wg.Go(func() {
+			if err := work(ctx); err != nil {
+				b.fail(fmt.Errorf("client %s: %w", c.name, err))
+			}
+			_ = c.q.Close()
+		})
+	}
+	if err := k.run(ctx, o.kills); err != nil {
+		b.fail(err)
+	}
+	wg.Wait()
+	known, err := o.end(ctx, f, b)
+	if err != nil {
+		return "", nil, errors.Join(err, f.stop(context.WithoutCancel(ctx)))
+	}
+	g := &judge{f: f, book: b, keepers: k.keepers}
+	g.all(known)
+	var kinds []string
+	for _, kind := range []string{"daemon", "node", "both", "keeper"} {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, k.count[kind]))
+	}
+	report = fmt.Sprintf("%d clients, %d jobs acknowledged, %d kills (%s), %d of them amid a submission; %d runs, %d of unknown end; %d calls of asub failed; %v",
+		clients, len(b.jobs), o.kills, strings.Join(kinds, ", "), k.amid, g.runs, g.lost, len(b.maybe), time.Since(began).Round(time.Second))
+	return report, g.problems, nil
+}
+
+// end waits until every acknowledged job has ended, and lists all that the queue knows.
+func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, error) {
+	if err := b.failed(); err != nil {
+		return nil, err
+	}
+	var ids []backends.ID
+	for id := range b.jobs {
+		ids = append(ids, id)
+	}
+	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for len(ids) > 0 {
+		n := min(len(ids), 500)
+		jobs, err := f.WaitEnded(waiting, ids[:n])
+		if err != nil {
+			return nil, fmt.Errorf("jobs do not end: %w\n%s", err, unended(context.WithoutCancel(ctx), f))
+		}
+		_ = jobs
+		ids = ids[n:]
+	}
+	farm, err := f.Farm(ctx, time.Unix(0, 0))
+	if err != nil {
+		return nil, err
+	}
+	if err := f.stop(ctx); err != nil {
+		return nil, err
+	}
+	return append(farm.Jobs, farm.Ended...), nil
+}
+
+// unended are the jobs that hang.
+func unended(ctx context.Context, f *farm) string {
+	farm, err := f.Farm(ctx, time.Time{})
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for i, j := range farm.Jobs {
+		if i == 10 {
+			break
+		}
+		fmt.Fprintf(&b, "%+v\n", j)
+	}
+	return b.String()
+}

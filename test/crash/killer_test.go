@@ -1,0 +1,177 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// killer kills processes of a farm.
+type killer struct {
+	f       *farm
+	book    *book
+	dice    *rand.Rand
+	keepers map[string]bool // runs whose keeper was killed: JOB.INDEX.RUN
+	count   map[string]int  // kills of each kind
+	amid    int             // while a submission was under way
+}
+
+// process is one of the farm's.
+type process struct {
+	pid  int
+	kind string // daemon, node, keeper
+	run  string // of a keeper: JOB.INDEX.RUN
+}
+
+// find lists the farm's processes of a kind.
+func (f *farm) find(kind string) []process {
+	dirs, _ := filepath.Glob("/proc/[1-9]*")
+	var found []process
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		if p, ok := f.look(pid); ok && p.kind == kind {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// look tells what a process is to the farm.
+func (f *farm) look(pid int) (process, bool) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	line, _ := os.ReadFile(dir + "/cmdline")
+	args := strings.Split(string(line), "\x00")
+	switch {
+	case args[0] == "miniq-keeper":
+		record, _ := os.Readlink(dir + "/fd/3")
+		if run, ok := strings.CutSuffix(filepath.Base(record), ".run"); ok && strings.HasPrefix(record, f.home+"/") {
+			return process{pid, "keeper", run}, true
+		}
+	case len(args) > 2 && args[1] == "node" && strings.Contains(string(line), "\x00"+f.home+"/"):
+		return process{pid: pid, kind: "node"}, true
+	case slices.Contains(args, "--foreground"):
+		environment, _ := os.ReadFile(dir + "/environ")
+		if bytes.Contains(append([]byte{0}, environment...), []byte("\x00ALLOTMENT_HOME="+f.home+"\x00")) {
+			return process{pid: pid, kind: "daemon"}, true
+		}
+	}
+	return process{}, false
+}
+
+// kill kills a process, if it still is who it was.
+func (k *killer) kill(p process) bool {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, ok := k.f.look(p.pid); !ok || now != p {
+		return false
+	}
+	if p.kind == "keeper" {
+		k.keepers[p.run] = true
+	}
+	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+}
+
+// run kills so many times, and lets the clients hand in a part of the jobs after each.
+func (k *killer) run(ctx context.Context, times int) error {
+	for n := range times {
+		k.book.allow(k.book.total * (n + 1) / (times + 1))
+		if k.dice.IntN(5) > 0 { // else at once: the one that has just been started
+			k.book.awaitWork(k.book.total * (2*n + 1) / (2 * (times + 1)))
+		}
+		if err := k.chance(ctx); err != nil {
+			return err
+		}
+	}
+	k.book.allow(k.book.total)
+	return nil
+}
+
+// awaitWork waits until clients have come so far.
+func (b *book) awaitWork(jobs int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.taken < min(jobs, b.total) && !b.over {
+		b.changed.Wait()
+	}
+}
+
+// awaitCall waits for a submission, unless all that clients may hand in now is.
+func (b *book) awaitCall() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.calling == 0 && b.taken < b.goal && !b.over {
+		b.changed.Wait()
+	}
+}
+
+// chance waits for a random moment and kills what chance wants.
+func (k *killer) chance(ctx context.Context) error {
+	if k.dice.IntN(5) < 3 {
+		k.book.awaitCall()
+		pause(ctx, time.Duration(k.dice.IntN(6000))*time.Microsecond)
+	} else {
+		pause(ctx, time.Duration(k.dice.IntN(400))*time.Millisecond)
+	}
+	what := "daemon"
+	switch n := k.dice.IntN(100); {
+	case n < 50:
+	case n < 70:
+		what = "node"
+	case n < 93:
+		what = "both"
+	default:
+		what = "keeper"
+	}
+	for {
+		if err := errors.Join(ctx.Err(), k.book.failed()); err != nil {
+			return err
+		}
+		k.book.mu.Lock()
+		calling := k.book.calling
+		k.book.mu.Unlock()
+		if k.strike(what) {
+			if calling > 0 {
+				k.amid++
+			}
+			k.count[what]++
+			return nil
+		}
+		// Nobody may have needed it since the last kill.
+		if _, err := k.f.Status(ctx); err != nil && ctx.Err() != nil {
+			return fmt.Errorf("start the daemon: %w", err)
+		}
+		if what == "keeper" && len(k.f.find("keeper")) == 0 {
+			what = "daemon"
+		}
+	}
+}
+
+// strike kills; false: there was nobody.
+func (k *killer) strike(what string) bool {
+	one := func(kind string) bool {
+		all := k.f.find(kind)
+		return len(all) > 0 && k.kill(all[k.dice.IntN(len(all))])
+	}
+	if what != "both" {
+		return one(what)
+	}
+	if k.dice.IntN(2) == 0 {
+		node := one("node")
+		return one("daemon") && node
+	}
+	daemon := one("daemon")
+	return one("node") && daemon
+}
