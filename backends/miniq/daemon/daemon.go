@@ -79,7 +79,7 @@ type daemon struct {
 	since    time.Time
 	uid      int
 	user     string
-	objects  *jobfile.Writer
+	objects  objects
 	conns    connections
 	gallery  gallery // pictures of the queue, and room for them
 	listed   *room   // of jobs in long answers
@@ -139,15 +139,16 @@ func recovered(o Options, state string) (*daemon, error) {
 	if d.Disk == nil {
 		d.Disk = disk.OS()
 	}
-	var err error
-	if d.objects, err = jobfile.NewWriter(d.Disk, d.objectDir(), o.Log); err != nil {
+	writer, err := jobfile.NewWriter(d.Disk, d.objectDir(), o.Log)
+	if err != nil {
 		return nil, err
 	}
+	d.objects = writer
 	if err := d.recover(); err != nil {
 		d.objects.Close()
 		return nil, err
 	}
-	d.objects.Start()
+	writer.Start()
 	return d, nil
 }
 

@@ -363,8 +363,8 @@ func TestStateOfAnotherVersionOrDamaged(t *testing.T) {
 	}
 	for want, content := range map[string]string{
 		"newer version": strings.Replace(string(good), "allotment-miniq 2 ", "allotment-miniq 3 ", 1),
-		"damaged":         string(good[:len(good)-1]) + "x",
-		"is damaged":      "",
+		"damaged":       string(good[:len(good)-1]) + "x",
+		"is damaged":    "",
 	} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

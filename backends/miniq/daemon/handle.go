@@ -10,7 +10,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 )
 
@@ -255,7 +254,8 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	}
 	var known bool
 	var now backends.Spec
-	if !d.inLoop(func() { now, known = d.m.Spec(req.IDs[0]) }) {
+	var seq uint64
+	if !d.inLoop(func() { now, known = d.m.Spec(req.IDs[0]); seq = d.seq }) {
 		return c.over()
 	}
 	if !known {
@@ -263,10 +263,7 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerPause)
 	defer cancel()
-	if err := d.objects.Flush(ctx); err != nil {
-		d.log.Warn("a state object may be behind", "error", err)
-	}
-	record, err := jobfile.Read(d.objectDir(), req.IDs[0])
+	record, err := d.object(ctx, req.IDs[0], seq)
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}

@@ -11,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
+	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/internal/disk"
 )
@@ -103,47 +105,69 @@ func (s *snapshot) upgrade(on disk.Disk, dir string) error {
 // is kept aside and taken away.
 func replay(on disk.Disk, dir string, seq uint64, log *slog.Logger, apply func(*entry) error) (*journal, uint64, error) {
 	j := &journal{disk: on, dir: dir}
+	read, seq, err := walk(dir, seq, apply, func(path string, bad *damage, last bool) error {
+		if last {
+			return cutTail(on, path, bad, log)
+		}
+		log.Warn("a segment of the journal ends in what was never acknowledged", "file", path, "from_byte", bad.at, "why", bad.err)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("read the journal in %s: %w", dir, err)
+	}
+	for _, s := range read {
+		j.total += s.good
+		j.size, j.name = s.good, s.name
+	}
+	if len(read) == 0 {
+		return j, seq, j.rotate(seq + 1)
+	}
+	j.f, err = j.open(j.name)
+	return j, seq, err
+}
+
+// segment is one that was read, and up to where it is good.
+type segment struct {
+	name string
+	good int64
+}
+
+// walk hands the entries beyond seq to apply. It returns what it has read and
+// the number of the last entry. An end of a segment that was never acknowledged
+// goes to unfinished; any other damage is an error.
+func walk(dir string, seq uint64, apply func(*entry) error, unfinished func(path string, bad *damage, last bool) error) ([]segment, uint64, error) {
 	names, err := segments(dir)
 	if err != nil {
-		return nil, 0, err
+		return nil, seq, err
 	}
+	var read []segment
 	for i, name := range names {
 		path := filepath.Join(dir, name)
 		next, err := firstEntry(dir, names[i+1:])
 		if err != nil {
-			return nil, 0, err
+			return read, seq, err
 		}
 		good, err := readSegment(path, func(e *entry) error {
 			switch {
 			case e.Seq <= seq || e.Seq >= next: // in the snapshot; or refused, and could not be taken back
 				return nil
 			case e.Seq != seq+1:
-				return fmt.Errorf("%s: entry %d follows entry %d: a segment of the journal is missing", name, e.Seq, seq)
+				return fmt.Errorf("%s: entry %d follows entry %d: a segment of the journal is missing: put back a backup of the state directory", name, e.Seq, seq)
 			}
 			seq = e.Seq
 			return apply(e)
 		})
+		last := next == math.MaxUint64
 		var bad *damage
-		switch {
-		case !errors.As(err, &bad):
-		case next == math.MaxUint64 && bad.torn:
-			err = cutTail(on, path, bad, log)
-		case next <= seq+1: // all that was acknowledged of it has been read
-			log.Warn("a segment of the journal ends in what was never acknowledged", "file", path, "from_byte", bad.at, "why", bad.err)
-			err = nil
+		if errors.As(err, &bad) && (last && bad.torn || !last && next <= seq+1) { // all that was acknowledged of it has been read
+			err = unfinished(path, bad, last)
 		}
 		if err != nil {
-			return nil, 0, fmt.Errorf("read the journal in %s: %w", dir, err)
+			return read, seq, err
 		}
-		j.total += good
-		j.size = good
-		j.name = name
+		read = append(read, segment{name, good})
 	}
-	if len(names) == 0 {
-		return j, seq, j.rotate(seq + 1)
-	}
-	j.f, err = j.open(j.name)
-	return j, seq, err
+	return read, seq, nil
 }
 
 func cutTail(on disk.Disk, path string, bad *damage, log *slog.Logger) error {
@@ -152,8 +176,10 @@ func cutTail(on disk.Disk, path string, bad *damage, log *slog.Logger) error {
 		return err
 	}
 	tail := data[bad.at:]
-	aside := path + ".cut"
-	err = keepAside(on, aside, tail)
+	aside := filepath.Join(filepath.Dir(path), jobfile.AsideDir, fmt.Sprintf("%s.cut-%s", filepath.Base(path), time.Now().UTC().Format("20060102-150405")))
+	if err = disk.MkdirAll(on, filepath.Dir(aside), 0o700); err == nil {
+		err = keepAside(on, aside, tail)
+	}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		aside, err = "", nil // nobody was told of it, and the queue must come up on a full disk
 	}

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -17,7 +18,12 @@ import (
 //go:embed schema.sql
 var schema string
 
-const pageSize = 1024 // as the schema says
+// As the schema says.
+const (
+	pageSize      = 1024
+	applicationID = 1634495599 // "allo"
+	schemaVersion = 1
+)
 
 // memory is a database in memory in which objects are built and read, one at a
 // time. It is not safe for concurrent use.
@@ -193,16 +199,49 @@ func (m *memory) fork(array []byte, index int) ([]byte, error) {
 	return m.serialize()
 }
 
-func (m *memory) read(object []byte) (*miniq.Record, error) {
-	if err := m.conn.Deserialize(object, "main"); err != nil {
-		return nil, err
+// open makes an object the one that is looked at.
+func (m *memory) open(object []byte) error {
+	if len(object) < pageSize {
+		return errTooShort
 	}
-	r := new(miniq.Record)
+	if err := m.conn.Deserialize(object, "main"); err != nil {
+		return err
+	}
+	var id, version int64
+	err := m.query("SELECT application_id, user_version FROM pragma_application_id, pragma_user_version", func(row []driver.Value) error {
+		id, version = number(row[0]), number(row[1])
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case id != applicationID:
+		return errors.New("it is no state object")
+	case version > schemaVersion:
+		return fmt.Errorf("a newer version of Allotment wrote it (schema %d, this program's is %d)", version, schemaVersion)
+	}
+	return nil
+}
+
+// rows are the specification's, which are what was written.
+func (m *memory) rows() (specRows, error) {
 	var rows specRows
 	err := m.query("SELECT key, value FROM spec ORDER BY key, n", func(row []driver.Value) error {
 		rows.add(row)
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, rows.check()
+}
+
+func (m *memory) read(object []byte) (*miniq.Record, error) {
+	if err := m.open(object); err != nil {
+		return nil, err
+	}
+	r := new(miniq.Record)
+	rows, err := m.rows()
 	if err != nil {
 		return nil, err
 	}

@@ -43,6 +43,7 @@ type Change struct {
 	RunNo  int // 0: concerns no run
 	Begin  *Begin
 	End    *End
+	Doubt  bool // look whether the object is sound, and set it aside if not
 }
 
 // Submission is what a job is submitted with.

@@ -2,7 +2,9 @@ package jobfile
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"strconv"
 	"strings"
 	"time"
@@ -34,23 +36,55 @@ func (m *memory) putSpec(c *Change) error {
 		values["array"] = indices(s.Array.Indices)
 		values["array_limit"] = int64(s.Array.Limit)
 	}
+	sum := newChecksum()
 	for key, value := range values {
 		if empty(value) {
 			continue
 		}
+		sum.add(key, 0, value)
 		if err := put(key, 0, value); err != nil {
 			return err
 		}
 	}
 	for key, list := range map[string][]string{"command": s.Command, "env": s.Env, "host": s.Hosts} {
 		for n, value := range list {
+			sum.add(key, n, value)
 			if err := put(key, n, value); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return put(sumKey, 0, sum.String())
 }
+
+// sumKey is the row with the checksum of all others but those that tell an
+// array from its element. SQLite finds a damaged page by its structure, not by
+// a letter in the middle of a command.
+const sumKey = "sum"
+
+// checksum is one of rows in any order.
+type checksum struct {
+	sum   uint32
+	table *crc32.Table
+}
+
+func newChecksum() *checksum { return &checksum{table: crc32.MakeTable(crc32.Castagnoli)} }
+
+func (c *checksum) add(key string, n int, value driver.Value) {
+	if key == sumKey || key == "array" || key == "array_limit" || key == "index" {
+		return
+	}
+	row := append(strconv.AppendInt([]byte(key), int64(n), 10), 0)
+	switch v := value.(type) {
+	case int64:
+		row = strconv.AppendInt(row, v, 10)
+	default:
+		row = append(row, text(v)...)
+	}
+	c.sum += crc32.Checksum(row, c.table)
+}
+
+func (c *checksum) String() string { return fmt.Sprintf("crc32c %08x", c.sum) }
 
 func flags(s *backends.Spec) map[string]*bool {
 	return map[string]*bool{
@@ -80,6 +114,26 @@ func indices(list []int) string {
 		b.WriteString(strconv.Itoa(n))
 	}
 	return b.String()
+}
+
+// errSum is a specification that is not the one that was written.
+var errSum = errors.New("its specification does not match its checksum")
+
+// check compares the rows with their checksum. Objects of format 1 have none.
+func (r specRows) check() error {
+	if len(r[sumKey]) == 0 {
+		return nil
+	}
+	sum := newChecksum()
+	for key, list := range r {
+		for n, value := range list {
+			sum.add(key, n, value)
+		}
+	}
+	if sum.String() != r.text(sumKey) {
+		return errSum
+	}
+	return nil
 }
 
 // specRows is the table spec, by key.

@@ -10,8 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -197,11 +198,7 @@ func (w *Writer) batch(m *memory) error {
 	w.mu.Unlock()
 	err := w.write(m, dirty)
 	if err == nil {
-		for _, id := range removed {
-			if e := w.disk.Remove(Path(w.dir, id)); e != nil && !errors.Is(e, fs.ErrNotExist) {
-				w.log.Warn("remove a state object", "job", id, "error", e)
-			}
-		}
+		w.remove(removed)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,6 +220,26 @@ func (w *Writer) batch(m *memory) error {
 		close(c)
 	}
 	return err
+}
+
+// remove removes objects, and directories that hold none any more.
+func (w *Writer) remove(ids []backends.ID) {
+	dirs := make(map[string]bool)
+	for _, id := range ids {
+		path := Path(w.dir, id)
+		dirs[filepath.Dir(path)] = true
+		if err := w.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.log.Warn("remove a state object", "job", id, "error", err)
+		}
+	}
+	for dir := range dirs {
+		if w.disk.Remove(dir) == nil { // only an empty one goes
+			dir = w.dir
+		}
+		if err := w.disk.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			w.log.Warn("remove state objects", "directory", dir, "error", err)
+		}
+	}
 }
 
 // write writes objects in groups: each is written beside the old one, all are
@@ -296,38 +313,85 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 // begun anew.
 func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, error) {
 	path := Path(w.dir, id)
-	old, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && id.Index > 0:
-		array, err := os.ReadFile(Path(w.dir, backends.ID{Job: id.Job}))
+	object, err := os.ReadFile(path)
+	there := !errors.Is(err, fs.ErrNotExist)
+	if there {
+		if err == nil && slices.ContainsFunc(changes, func(c Change) bool { return c.Doubt }) {
+			_, err = m.verify(object, id)
+		}
 		if err == nil {
-			old, err = m.fork(array, id.Index)
-		}
-		if err != nil {
-			if e := m.renew(); e != nil {
-				return nil, e
+			var changed []byte
+			if changed, err = m.build(object, changes); err == nil {
+				return changed, nil
 			}
-			w.log.Warn("an element's object is begun without its array's", "job", id, "error", err)
-			old = nil
 		}
-	case errors.Is(err, fs.ErrNotExist):
-		old = nil
-	case err != nil:
-		return nil, err
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
+			return nil, err // it is not the object's fault
+		}
+		if changes, err = w.setAside(m, id, path, changes, err); err != nil {
+			return nil, err
+		}
 	}
-	object, err := m.build(old, changes)
-	if err == nil || old == nil {
-		return object, err
+	return m.build(w.origin(m, id), changes)
+}
+
+// origin is what a new object begins with: an element's as its array's.
+func (w *Writer) origin(m *memory, id backends.ID) []byte {
+	if id.Index == 0 {
+		return nil
 	}
+	array, err := os.ReadFile(Path(w.dir, backends.ID{Job: id.Job}))
+	if err == nil {
+		if array, err = m.fork(array, id.Index); err == nil {
+			return array
+		}
+		err = errors.Join(err, m.renew())
+	}
+	w.log.Warn("an element's object is begun without its array's", "job", id, "error", err)
+	return nil
+}
+
+// setAside keeps a damaged object where nobody takes it for one, and notes that
+// in the one that takes its place.
+func (w *Writer) setAside(m *memory, id backends.ID, path string, changes []Change, why error) ([]Change, error) {
 	if err := m.renew(); err != nil {
 		return nil, err
 	}
-	aside := path + ".damaged-" + strconv.FormatInt(time.Now().Unix(), 10)
-	w.log.Error("a job's state object is damaged: set aside, begun anew", "job", id, "kept_as", aside, "error", err)
-	if err := w.disk.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	aside, err := Aside(w.disk, w.dir, path)
+	if err != nil {
+		return nil, fmt.Errorf("set the damaged state object of job %v aside: %w", id, err)
 	}
-	return m.build(nil, changes)
+	w.log.Error("a job's state object is damaged: set aside, begun anew", "job", id, "kept_as", aside, "error", why)
+	first := changes[0]
+	note := Change{
+		ID: id, Seq: first.Seq, N: first.N - 1, At: time.Now(), Event: "damaged",
+		Detail: "its state object was damaged and is kept as " + aside + ": what stood there is not in this one",
+	}
+	return append([]Change{note}, changes...), nil
+}
+
+// AsideDir is where damaged and left over files are kept that nobody knows what
+// to do with, below the queue's state directory.
+const AsideDir = "aside"
+
+// Aside moves a file out of the way, to AsideDir beside the directory of
+// objects, and returns its new name. Nothing there is ever overwritten.
+func Aside(on disk.Disk, objects, path string) (string, error) {
+	dir := filepath.Join(filepath.Dir(objects), AsideDir)
+	if err := disk.MkdirAll(on, dir, 0o700); err != nil {
+		return "", err
+	}
+	to := filepath.Join(dir, filepath.Base(path)+"."+time.Now().UTC().Format("20060102-150405"))
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		to = fmt.Sprintf("%s-%d", strings.TrimSuffix(to, fmt.Sprintf("-%d", n-1)), n)
+	}
+	if err := on.Rename(path, to); err != nil {
+		return "", err
+	}
+	return to, errors.Join(on.SyncDir(dir), on.SyncDir(filepath.Dir(path)))
 }
 
 // create writes an object beside the one that it is to replace.

@@ -1,0 +1,48 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
+)
+
+// objects is where changes to state objects go: to a jobfile.Writer, or to who
+// only looks what they would be.
+type objects interface {
+	Put(c jobfile.Change)
+	Remove(ids ...backends.ID)
+	Mark(seq uint64)
+	Durable() uint64
+	Flush(ctx context.Context) error
+	Close()
+}
+
+// lookedAt is the place among the changes of an entry that no change of the
+// queue's has.
+const lookedAt = 1 << 20
+
+// object reads a job's state object as it is now. A damaged one is set aside; what
+// takes its place says so, and so does one in the place of none.
+func (d *daemon) object(ctx context.Context, id backends.ID, seq uint64) (*miniq.Record, error) {
+	if err := d.objects.Flush(ctx); err != nil {
+		d.log.Warn("a state object may be behind", "error", err)
+	}
+	record, err := jobfile.Read(d.objectDir(), id)
+	doubt := jobfile.Change{ID: id, Seq: seq, N: lookedAt, Doubt: true}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		doubt.Event, doubt.Detail = "missing", "its state object was missing: what stood there is gone"
+	case !errors.Is(err, jobfile.ErrCorrupt):
+		return record, err
+	}
+	d.log.Error("a state object can't be read", "job", id, "error", err)
+	d.objects.Put(doubt)
+	if err := d.objects.Flush(ctx); err != nil {
+		return nil, err
+	}
+	return jobfile.Read(d.objectDir(), id)
+}
