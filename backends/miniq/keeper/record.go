@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -71,6 +72,7 @@ func (e End) line() string {
 // Record is what stands in a record.
 type Record struct {
 	Keeper Process // zero: no keeper got as far
+	User   int     // whom the job runs as
 	Job    Process
 	Wants  []Want
 	End    *End
@@ -94,7 +96,7 @@ func (r *Record) Stopped() bool {
 // without a newline, are passed over: the file belongs to a process that may
 // have been killed while it wrote.
 func ParseRecord(data []byte) Record {
-	var r Record
+	r := Record{User: os.Getuid()}
 	for {
 		line, rest, whole := bytes.Cut(data, []byte{'\n'})
 		if !whole {
@@ -111,6 +113,10 @@ func (r *Record) add(line string) {
 	switch {
 	case kind == "k" && len(fields) == 2:
 		r.Keeper = parseProcess(fields)
+	case kind == "u" && len(fields) == 1:
+		if uid, err := strconv.ParseUint(fields[0], 10, 32); err == nil {
+			r.User = int(uid)
+		}
 	case kind == "j" && len(fields) == 3:
 		r.Job = parseProcess(fields)
 	case kind == "w":
@@ -190,8 +196,12 @@ type stat struct {
 }
 
 func readStat(pid int) (stat, bool) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	f, err := openFile("/proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY)
 	if err != nil {
+		return stat{}, false
+	}
+	data, err := readFile(f)
+	if errors.Join(err, f.Close()) != nil {
 		return stat{}, false
 	}
 	return parseStat(data)

@@ -1,12 +1,12 @@
 package keeper
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,8 +24,11 @@ const (
 
 // Run is the whole life of a keeper. Its result is an exit status for main;
 // what matters stands in the record.
+//
+// There is one keeper for each run of each job, and most jobs are short: nothing
+// is set up before it is needed. Each thread of the Go runtime costs as much as
+// a tenth of the job `true`.
 func Run() int {
-	runtime.LockOSThread() // the job dies with the thread that forked it (PDEATHSIG)
 	record := os.NewFile(RecordFD, "record")
 	order, err := readOrder()
 	if record == nil || err != nil {
@@ -41,7 +44,7 @@ func readOrder() (*Order, error) {
 	if f == nil {
 		return nil, errOrder
 	}
-	data, err := io.ReadAll(f)
+	data, err := readFile(f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
@@ -51,6 +54,7 @@ func readOrder() (*Order, error) {
 type keep struct {
 	record *os.File
 	read   int64    // how far the record has been read
+	noting sync.Mutex
 	output *os.File // the job's standard output
 
 	mu      sync.Mutex
@@ -65,23 +69,21 @@ func (k *keep) run(order *Order) int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 2
 	}
-	// The record says what is wanted, so one signal waiting is enough. Those that
-	// are of no meaning here are caught and not ignored: the job would inherit that.
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGTERM)
-	if err := k.write("k " + process(os.Getpid()) + "\n"); err != nil {
+	first := "k " + process(os.Getpid()) + "\n"
+	if order.As != nil {
+		first += "u " + strconv.Itoa(order.As.uid()) + "\n"
+	}
+	if err := k.write(first); err != nil {
 		return 2
 	}
 	var screen *terminal
 	if order.Terminal != "" {
 		var err error
-		if screen, err = openTerminal(order.Terminal); err != nil {
+		if screen, err = openTerminal(order.Terminal, order.As); err != nil {
 			return k.end(End{Code: statusCannotRun, Text: "whoever waited for the job at a terminal is gone: " + err.Error()})
 		}
 	}
-	pid, output, err := start(order, screen)
+	pid, pidfd, output, err := start(order, screen)
 	if err != nil {
 		return k.end(End{Code: err.status, Text: err.Error()})
 	}
@@ -89,6 +91,15 @@ func (k *keep) run(order *Order) int {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // a run that can't be written down must not go on
 	}
 	k.output = output
+	if screen == nil && endsSoon(pidfd) {
+		return k.end(k.wait(pid))
+	}
+	// The record says what is wanted, so one signal waiting is enough. Those that
+	// are of no meaning here are caught and not ignored: the job would inherit that.
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM)
 	go k.obey(told, end)
 	if screen != nil {
 		go k.whileThere(screen)
@@ -97,6 +108,23 @@ func (k *keep) run(order *Order) int {
 		go k.whileBelow(order.MemoryLimit)
 	}
 	return k.end(k.wait(pid))
+}
+
+// soon is how long a keeper does nothing but wait for its job. A wish comes with
+// SIGUSR1, which ends that at once.
+const soon = 200 * time.Millisecond
+
+// endsSoon waits a moment for the job's first process to end. Until then signals
+// do to the keeper what they do to any process, as they do before its first
+// line; afterwards they are caught.
+func endsSoon(pidfd int) bool {
+	if pidfd < 0 { // a kernel without them (before 5.2)
+		return false
+	}
+	defer func() { _ = unix.Close(pidfd) }()
+	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, int(soon.Milliseconds()))
+	return err == nil && n > 0
 }
 
 func process(pid int) string {
@@ -204,10 +232,7 @@ func (k *keep) do(w Want) {
 	case Signal:
 		signalTree(os.Getpid(), w.Signal)
 	case Note:
-		if k.output == nil {
-			return // its owner sees for himself
-		}
-		_, _ = k.output.WriteString("allotment: " + strings.TrimPrefix(w.Text, "allotment: ") + "\n")
+		k.note(w.Text)
 	}
 }
 
@@ -251,28 +276,49 @@ type startError struct {
 func (e *startError) Error() string { return e.text }
 
 // start makes the job's surroundings and executes it in a session of its own. It
-// returns its process ID and its standard output.
-func start(o *Order, screen *terminal) (int, *os.File, *startError) {
-	fail := func(status int, what string, err error) (int, *os.File, *startError) {
-		return 0, nil, &startError{status: status, text: what + ": " + cause(err)}
+// returns its process ID, a descriptor of it (-1: none), and its standard output.
+//
+// The job dies with the thread that forked it (PDEATHSIG). That is the main one
+// or another one that the runtime keeps: it ends no thread but those that
+// somebody locked to a goroutine, and here nobody does.
+func start(o *Order, screen *terminal) (int, int, *os.File, *startError) {
+	fail := func(status int, what string, err error) (int, int, *os.File, *startError) {
+		return 0, -1, nil, &startError{status: status, text: what + ": " + cause(err)}
 	}
 	syscall.Umask(int(o.Umask))
-	if err := os.Chdir(o.Dir); err != nil {
-		return fail(statusCannotRun, "change to directory "+o.Dir, err)
-	}
-	files, path, err := openFiles(o, screen)
+	var files [3]*os.File
+	var program, what string
+	var notFound error
+	err := o.As.as(func() (err error) {
+		if err = os.Chdir(o.Dir); err != nil {
+			what = "change to directory " + o.Dir
+			return err
+		}
+		var path string
+		if files, path, err = openFiles(o, screen); err != nil {
+			what = "open " + path
+			return err
+		}
+		program, notFound = lookPath(o.Argv[0], getenv(o.Env, "PATH"))
+		return nil
+	})
 	if err != nil {
-		return fail(statusCannotRun, "open "+path, err)
+		return fail(statusCannotRun, cmp.Or(what, "start the job"), err)
 	}
-	program, err := lookPath(o.Argv[0], getenv(o.Env, "PATH"))
+	err = notFound
 	var pid int
+	pidfd := -1
 	if err == nil {
-		sys := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+		sys := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, PidFD: &pidfd}
 		if sys.Ctty = screen.control(files); sys.Ctty >= 0 {
 			sys.Setctty = true
 		}
-		pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
-			Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: sys,
+		sys.Credential = o.As.credential()
+		err = o.As.limits().during(func() (err error) {
+			pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
+				Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: sys,
+			})
+			return err
 		})
 	}
 	if err != nil {
@@ -282,17 +328,17 @@ func start(o *Order, screen *terminal) (int, *os.File, *startError) {
 		if errors.Is(err, syscall.ENOENT) {
 			status = statusNotFound
 		}
-		return 0, nil, &startError{status: status, text: text}
+		return 0, -1, nil, &startError{status: status, text: text}
 	}
 	_ = files[0].Close()
 	if files[2] != files[1] {
 		_ = files[2].Close()
 	}
 	if screen == nil || o.Stdout != "" {
-		return pid, files[1], nil
+		return pid, pidfd, files[1], nil
 	}
 	_ = files[1].Close() // the last one to close a terminal ends the output of its other side
-	return pid, nil, nil
+	return pid, pidfd, nil, nil
 }
 
 // visible is a text without what a terminal obeys.
@@ -318,7 +364,7 @@ func openFiles(o *Order, screen *terminal) (files [3]*os.File, path string, err 
 	if in == "" {
 		in = os.DevNull
 	}
-	if files[0], err = os.Open(in); err != nil {
+	if files[0], err = openFile(in, unix.O_RDONLY); err != nil {
 		return files, in, err
 	}
 	out := o.Stdout
@@ -341,7 +387,37 @@ func openOutput(path string, truncate bool) (*os.File, error) {
 	if truncate {
 		flags |= os.O_TRUNC
 	}
-	return os.OpenFile(path, flags, 0o666) // the job's umask decides
+	return openFile(path, flags)
+}
+
+// openFile is os.OpenFile without a look at whether the file can be polled,
+// which would set up what polls.
+func openFile(path string, flags int) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o666) // the job's umask decides
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case !errors.Is(err, unix.EINTR):
+			return nil, err
+		}
+	}
+}
+
+// readFile reads what is there of a small file.
+func readFile(f *os.File) ([]byte, error) {
+	var data []byte
+	part := make([]byte, 4096)
+	for {
+		n, err := f.Read(part)
+		data = append(data, part[:n]...)
+		switch {
+		case errors.Is(err, io.EOF):
+			return data, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // lookPath finds a program as a shell with this PATH would.
@@ -357,8 +433,8 @@ func lookPath(name, path string) (string, error) {
 			dir = "."
 		}
 		program := dir + "/" + name
-		info, err := os.Stat(program)
-		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+		var info unix.Stat_t
+		if unix.Stat(program, &info) == nil && info.Mode&unix.S_IFMT == unix.S_IFREG && info.Mode&0o111 != 0 {
 			return program, nil
 		}
 	}

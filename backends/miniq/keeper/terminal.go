@@ -24,19 +24,27 @@ var errTerminal = errors.New("malformed message")
 
 // openTerminal receives the job's standard files at a socket. It uses no package
 // net: a keeper has to start within a millisecond.
-func openTerminal(path string) (*terminal, error) {
+func openTerminal(path string, as *User) (t *terminal, err error) {
+	err = as.as(func() error {
+		t, err = connectTerminal(path, as.uid())
+		return err
+	})
+	return t, err
+}
+
+func connectTerminal(path string, owner int) (*terminal, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	t, err := receive(fd, path)
+	t, err := receive(fd, path, owner)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return t, nil
 }
 
-func receive(fd int, path string) (*terminal, error) {
+func receive(fd int, path string, owner int) (*terminal, error) {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return nil, err
 	}
@@ -44,7 +52,7 @@ func receive(fd int, path string) (*terminal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if uid != os.Getuid() {
+	if uid != owner {
 		return nil, unix.EPERM
 	}
 	data, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(3*4))
@@ -92,7 +100,7 @@ func (t *terminal) openFiles(o *Order) (files [3]*os.File, path string, err erro
 		}
 		return err
 	}
-	if err := take(0, o.Stdin, func() (*os.File, error) { return os.Open(o.Stdin) }); err != nil {
+	if err := take(0, o.Stdin, func() (*os.File, error) { return openFile(o.Stdin, unix.O_RDONLY) }); err != nil {
 		return files, o.Stdin, err
 	}
 	if err := take(1, o.Stdout, func() (*os.File, error) { return openOutput(o.Stdout, o.TruncateStdout) }); err != nil {
