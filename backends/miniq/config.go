@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -22,6 +23,7 @@ type Config struct {
 	ReserveAfter unit.Duration `yaml:"reserve_after"` // a job that waited so long reserves what it needs; 0: never
 	Ageing       Ageing        `yaml:"ageing"`
 	KeepFinished unit.Duration `yaml:"keep_finished"` // how long an ended job is remembered
+	EndHook      []string      `yaml:"end_hook"`      // a program and its arguments, run when a job has ended; empty: none
 }
 
 // Ageing is how a waiting job's priority grows.
@@ -72,6 +74,9 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("node %s is named twice", n.Name)
 		}
 		seen[n.Name] = true
+	}
+	if len(c.EndHook) > 0 && !filepath.IsAbs(c.EndHook[0]) {
+		return fmt.Errorf("end_hook runs %q: name the program by its absolute path", c.EndHook[0])
 	}
 	if c.Ageing.Cap < 0 || c.Ageing.Cap > 999 {
 		return fmt.Errorf("ageing.cap is %d, want 0 to 999", c.Ageing.Cap)

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,6 +66,7 @@ type setup struct {
 	Nodes []string
 	Every time.Duration
 	Keep  time.Duration
+	Hook  []string // run when a job has ended
 }
 
 func (s setup) config() miniq.Config {
@@ -76,6 +78,7 @@ func (s setup) config() miniq.Config {
 		}
 		c.Nodes = append(c.Nodes, n)
 	}
+	c.EndHook = s.Hook
 	c.Ageing.Interval = unit.Duration(s.Every)
 	if s.Keep > 0 {
 		c.KeepFinished = unit.Duration(s.Keep)
@@ -311,6 +314,29 @@ func (q *queue) awaitFile(path, want string) {
 		}
 	}
 	q.t.Fatalf("%s holds %q, want %q", filepath.Base(path), got, want)
+}
+
+// awaitLog waits for a text in the daemon's log.
+func (q *queue) awaitLog(want string) {
+	q.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if strings.Contains(q.logText(), want) {
+			return
+		}
+	}
+	q.t.Fatalf("the log does not say %q", want)
+}
+
+// killText kills the process whose ID a job has written down.
+func killText(t testing.TB, text string) {
+	t.Helper()
+	pid, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil || pid < 2 {
+		t.Fatalf("process ID %q: %v", text, err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func userName(t testing.TB) string {

@@ -110,6 +110,7 @@ type daemon struct {
 	failing  bool // the journal could not be written last
 	saving   bool // a snapshot is being written
 	forget   *time.Timer
+	hooks    *hooks // nil: there is none
 }
 
 // storedBody is a body in memory, and since when it is in the journal.
@@ -237,6 +238,7 @@ func (d *daemon) resolved() error {
 func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
+	d.beginHooks()
 	d.begin(listener)
 	asked := d.loop(ctx)
 	_ = listener.Close()
@@ -254,6 +256,7 @@ func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
 
 // end writes the queue down and lets the nodes go.
 func (d *daemon) end() error {
+	d.endHooks()
 	d.detachAll()
 	d.objects.Close()
 	if d.forget != nil {

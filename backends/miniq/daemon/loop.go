@@ -213,6 +213,7 @@ func (d *daemon) carryOut(effect manager.Effect) {
 	case manager.Finished:
 		d.finished(e.Job.ID)
 		d.forgetLater()
+		d.hookLater()
 	case manager.Forgotten, manager.WakeAt:
 	}
 }

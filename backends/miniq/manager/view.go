@@ -39,6 +39,20 @@ func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
 	return jobs
 }
 
+// EndedFrom gives jobs that ended at a time or later, in the order of their ends,
+// as many as limit at most, but for those that are known.
+func (m *Manager) EndedFrom(now, from time.Time, limit int, known func(backends.ID) bool) []backends.Job {
+	now = m.notBefore(now)
+	var jobs []backends.Job
+	i := sort.Search(len(m.ended), func(i int) bool { return !m.ended[i].ended.Before(from) })
+	for ; i < len(m.ended) && len(jobs) < limit; i++ {
+		if !known(m.ended[i].id) {
+			jobs = append(jobs, m.view(m.ended[i], now))
+		}
+	}
+	return jobs
+}
+
 // Count is how many jobs Jobs would give.
 func (m *Manager) Count(ids []backends.ID) int {
 	n := 0

@@ -1,0 +1,145 @@
+package miniq_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// hookScript writes one line for each call, and keeps the environment of the last
+// call for each job.
+func hookScript(t *testing.T, more string) (script, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	script = filepath.Join(dir, "hook")
+	text := "#!/bin/sh\nenv >" + dir + "/$ALLOTMENT_JOBID.env\necho \"$ALLOTMENT_JOBID $1 $ALLOTMENT_STATE $ALLOTMENT_EXIT_STATUS\" >>" + dir + "/calls\n" + more
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return script, dir
+}
+
+func (q *queue) awaitCalls(dir string, want ...string) {
+	q.t.Helper()
+	slices.Sort(want)
+	var got []string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		text, _ := os.ReadFile(filepath.Join(dir, "calls"))
+		got = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		if slices.Sort(got); slices.Equal(got, want) {
+			return
+		}
+	}
+	q.t.Fatalf("calls of the hook %q, want %q", got, want)
+}
+
+func TestEndHookIsRunOnceForEachJob(t *testing.T) {
+	script, dir := hookScript(t, "")
+	q := newQueue(t, setup{Hook: []string{script, "arg"}})
+	fails := q.run("exit 3")
+	fails.Name, fails.Project, fails.Description = "it's $(hostile) \xff\n", "chipA:synth", "free words"
+	fails.Slots = 2
+	many := q.run("true")
+	many.Array = &backends.Array{Indices: []int{1, 2}}
+	held := q.run("true")
+	held.Hold = true
+	ids := q.submit(fails, many, held)
+	if err := q.Kill(t.Context(), ids[2:]).First(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"1 arg exited 3", "2[1] arg done 0", "2[2] arg done 0", "3 arg exited 143"}
+	q.awaitCalls(dir, want...)
+	env, err := os.ReadFile(filepath.Join(dir, "1.env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"ALLOTMENT_USER=" + userName(t), "ALLOTMENT_NAME=it's $(hostile) \xff\n", "ALLOTMENT_PROJECT=chipA", "ALLOTMENT_STEP=synth",
+		"ALLOTMENT_QUEUE=normal", "ALLOTMENT_SLOTS=2", "ALLOTMENT_HOSTS=n1 n1", "ALLOTMENT_REQUEUES=0",
+	} {
+		if !strings.Contains("\n"+string(env), "\n"+line+"\n") {
+			t.Errorf("%q is not in the hook's environment:\n%q", line, env)
+		}
+	}
+	if strings.Contains(string(env), "HOME=") {
+		t.Errorf("the daemon's own environment is handed on: %q", env)
+	}
+	q.restart() // a second and more after the last call it is noted which there were
+	again := q.submit(q.run("true"))
+	q.awaitState(again[0], backends.Done)
+	text, _ := os.ReadFile(filepath.Join(dir, "calls"))
+	if n := strings.Count(string(text), "\n"); n > len(want)+len(want)+1 {
+		t.Errorf("%d calls: %s", n, text)
+	}
+}
+
+// A daemon that is killed while hooks run, or before they could, leaves them to
+// the next one.
+func TestEndHookOutlivesTheDaemon(t *testing.T) {
+	script, dir := hookScript(t, "test -e $(dirname $0)/gate || { echo $$ >$(dirname $0)/x$$; mv $(dirname $0)/x$$ $(dirname $0)/pid.$ALLOTMENT_JOBID; exec sleep 1000; }\n")
+	q := newQueue(t, setup{Hook: []string{script}})
+	const jobs = 10 // more than run at a time
+	var want []string
+	ids := q.submit(slices.Repeat([]backends.Spec{q.run("true")}, jobs)...)
+	for _, id := range ids {
+		q.awaitState(id, backends.Done) // whatever becomes of hooks: the queue goes on
+		want = append(want, id.String()+"  done 0")
+	}
+	q.killWithHooks(dir)
+	if err := os.WriteFile(filepath.Join(dir, "gate"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "calls")); err != nil {
+		t.Fatal(err)
+	}
+	q.start()
+	q.awaitCalls(dir, want...)
+	if err := q.Stop(t.Context(), false); err != nil { // now it is noted
+		t.Fatal(err)
+	}
+	_ = q.cmd.Wait()
+	q.start()
+	last := q.submit(q.run("true"))
+	q.awaitCalls(dir, append(want, last[0].String()+"  done 0")...)
+}
+
+// killWithHooks kills the daemon in the midst of four hooks, and them.
+func (q *queue) killWithHooks(dir string) {
+	q.t.Helper()
+	var files []string
+	for deadline := time.Now().Add(30 * time.Second); len(files) < 4 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		files, _ = filepath.Glob(filepath.Join(dir, "pid.*"))
+	}
+	q.kill()
+	if len(files) != 4 {
+		q.t.Fatalf("hooks %q; want 4 at a time", files)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			q.t.Fatal(err)
+		}
+		killText(q.t, string(text))
+	}
+}
+
+// What is wrong with a hook is the log's business and no job's.
+func TestEndHookThatFails(t *testing.T) {
+	script, dir := hookScript(t, "echo no such luck >&2; exit 7\n")
+	q := newQueue(t, setup{Hook: []string{script}})
+	id := q.submit(q.run("true"))
+	q.awaitState(id[0], backends.Done)
+	q.awaitLog("no such luck")
+	if err := os.Chmod(script, 0o777); err != nil { // anybody could change it
+		t.Fatal(err)
+	}
+	id = q.submit(q.run("true"))
+	q.awaitState(id[0], backends.Done)
+	q.awaitLog("others can write it")
+	q.awaitCalls(dir, "1  done 0")
+}
