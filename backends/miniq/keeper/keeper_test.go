@@ -17,6 +17,9 @@ func FuzzOrder(f *testing.F) {
 			MemoryLimit:    int64(umask),
 			TruncateStdout: flag, TruncateStderr: !flag,
 		}
+		if flag {
+			want.As = &User{UID: uint32(umask), GID: uint32(len(arg)), Groups: []uint32{uint32(len(env)), 7}, Limits: "nofile=10:20 core=0:-"}
+		}
 		data, err := want.Encode()
 		if err != nil {
 			return
@@ -44,12 +47,12 @@ func TestNULIsRefused(t *testing.T) {
 func TestRecord(t *testing.T) {
 	end := End{Code: 137, At: time.Unix(5, 6), User: time.Second, System: time.Millisecond, MaxRSS: 4096, Text: "a \"b\"\nc\xff"}
 	wants := []Want{{Verb: Note, Text: "x\ny"}, {Verb: Stop}, {Verb: Continue}, {Verb: Signal, Signal: 10}, {Verb: Kill, Grace: 1500 * time.Millisecond}}
-	text := "k 100 2000\nj 101 2001 5\ngarbage\nw kill x\nw dance\nx 1 2 3\nk 1 1 1\n"
+	text := "k 100 2000\nu 1234\nu x\nj 101 2001 5\ngarbage\nw kill x\nw dance\nx 1 2 3\nk 1 1 1\n"
 	for _, w := range wants {
 		text += w.Line()
 	}
 	got := ParseRecord([]byte(text + "w stop")) // the last line is not whole
-	want := Record{Keeper: Process{100, 2000}, Job: Process{101, 2001}, Wants: wants}
+	want := Record{Keeper: Process{100, 2000}, User: 1234, Job: Process{101, 2001}, Wants: wants}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

@@ -8,6 +8,7 @@
 // keeper is alive, whatever became of process IDs. Both append lines to it:
 //
 //	k PID START            keeper: I am there (before the job is executed)
+//	u UID                  keeper: whom the job runs as; where it is missing, the keeper's own user
 //	j PID START TIME       keeper: the job's first process
 //	w stop|cont|kill MS|sig N|note TEXT   node: what is wanted; followed by SIGUSR1 to the keeper
 //	x CODE TIME USER SYSTEM MAXRSS TEXT   keeper: the end
@@ -17,6 +18,23 @@
 // KiB. A line counts when its newline is there. The record is not synced: a kill
 // -9 does not lose the page cache, and after the machine itself went down (told by
 // the boot ID) the daemon takes a run without a record for one that may have begun.
+//
+// A keeper is its daemon's user, also where that is root and the job somebody
+// else's (Order.As). As the job's user it could be killed or traced by him, and
+// would write down what he likes: an exit status that was none, a run without an
+// end. Root's he can't touch, nor read its record. What that costs is care, since
+// root may do everything everywhere:
+//
+//   - What the user names (directory, files, terminal, program) is opened with
+//     his rights and groups alone, in one thread for a moment (User.as).
+//   - The process of the job becomes the user's for good, groups and limits
+//     included, between fork and exec.
+//   - A signal goes to a process that was found below the keeper, by a pidfd and
+//     its start time: never to who has its number now. Setuid programs that the
+//     job runs end like the others.
+//   - Of processes marked in their environment only the user's own are killed.
+//   - What the user could block, such as a write into his pipe, holds nobody up
+//     but that job.
 package keeper
 
 import (
@@ -49,6 +67,8 @@ type Order struct {
 
 	MemoryLimit int64 // bytes, of all processes of the job; 0: none
 
+	As *User // nil: whoever the keeper is
+
 	TruncateStdout bool
 	TruncateStderr bool
 }
@@ -66,6 +86,8 @@ const (
 	keyMem = 'M'
 	keyTO  = 'O'
 	keyTE  = 'E'
+	keyUsr = 'u' // before the limits
+	keyLim = 'l'
 )
 
 var errOrder = errors.New("malformed order")
@@ -98,6 +120,11 @@ func (o *Order) Encode() ([]byte, error) {
 	if o.Terminal != "" {
 		put(keyTty, o.Terminal)
 		fields++
+	}
+	if o.As != nil {
+		put(keyUsr, o.As.encode())
+		put(keyLim, string(o.As.Limits))
+		fields += 2
 	}
 	if o.TruncateStdout {
 		put(keyTO, "")
@@ -159,6 +186,19 @@ func (o *Order) set(key byte, value string) error {
 		}
 	case keyTty:
 		o.Terminal = value
+	case keyUsr:
+		var err error
+		if o.As, err = parseUser(value); err != nil {
+			return err
+		}
+	case keyLim:
+		if o.As == nil {
+			return errOrder
+		}
+		o.As.Limits = Limits(value)
+		if _, err := o.As.Limits.parse(); err != nil {
+			return err
+		}
 	case keyTO:
 		o.TruncateStdout = true
 	case keyTE:

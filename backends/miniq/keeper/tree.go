@@ -2,9 +2,12 @@ package keeper
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // processes are all processes of the machine, by their ID.
@@ -51,15 +54,17 @@ func descendants(all map[int]stat, root int) []int {
 // signalTree sends a signal to everything below root, again for what was forked
 // meanwhile, until nobody new is found.
 func signalTree(root int, sig syscall.Signal) {
-	told := make(map[int]bool)
+	told := make(map[Process]bool)
 	for {
 		anew := false
-		for _, pid := range descendants(processes(), root) {
-			if told[pid] {
+		all := processes()
+		for _, pid := range descendants(all, root) {
+			p := Process{PID: pid, Start: all[pid].start}
+			if told[p] {
 				continue
 			}
-			told[pid], anew = true, true
-			_ = syscall.Kill(pid, sig)
+			told[p], anew = true, true
+			p.signal(sig)
 		}
 		if !anew {
 			return
@@ -67,33 +72,50 @@ func signalTree(root int, sig syscall.Signal) {
 	}
 }
 
+// signal sends a signal to this very process: root's keeper must not hit another
+// user's that was given its number since somebody looked.
+func (p Process) signal(sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3
+		_ = syscall.Kill(p.PID, sig)
+		return
+	}
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if StartTime(p.PID) == p.Start {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
+
 // KillLeft kills what a killed keeper left behind: every process of the job's
-// session, and every one that has the mark in the environment that it was
-// started with. It returns when there is none left.
-func KillLeft(job Process, mark string) {
+// session, and every one of the job's user that has the mark in the environment
+// that it was started with. It returns when there is none left.
+func KillLeft(job Process, user int, mark string) {
 	for {
-		left := leftovers(job, []byte(mark))
+		left := leftovers(job, user, []byte(mark))
 		if len(left) == 0 {
 			return
 		}
-		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+		for _, p := range left {
+			p.signal(syscall.SIGKILL)
 		}
 		pause() // until the kernel has taken them away; nothing tells that of others' children
 	}
 }
 
-func leftovers(job Process, mark []byte) []int {
+func leftovers(job Process, user int, mark []byte) []Process {
 	all := processes()
 	leader, there := all[job.PID]
 	ours := job.PID != 0 && (!there || leader.start == job.Start) // else its number has been given away
-	var left []int
+	var left []Process
 	for pid, s := range all {
 		if s.state == 'Z' || pid == os.Getpid() {
 			continue
 		}
-		if ours && s.session == job.PID && s.start >= job.Start || marked(pid, mark) {
-			left = append(left, pid)
+		if ours && s.session == job.PID && s.start >= job.Start || marked(pid, mark) && RealUser(pid) == user {
+			left = append(left, Process{PID: pid, Start: s.start})
 		}
 	}
 	return left

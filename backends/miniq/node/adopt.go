@@ -178,7 +178,7 @@ func (n *node) clear(r *run) {
 	if r.before { // whoever has that number now is somebody else
 		job = keeper.Process{}
 	}
-	keeper.KillLeft(job, mark(n.path(r.id, recordSuffix)))
+	keeper.KillLeft(job, r.job.User, mark(n.path(r.id, recordSuffix)))
 	select {
 	case n.cleared <- r:
 	case <-n.quit:

@@ -1,0 +1,161 @@
+package keeper
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits are resource limits of a process (setrlimit(2)) as text: nofile=1024:4096
+// and so on, parted by spaces, soft before hard; "-" is unlimited.
+type Limits string
+
+// limitNames are the names that the text has for Linux's resources, by number.
+func limitNames() []string {
+	return []string{
+		"cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile",
+		"memlock", "as", "locks", "sigpending", "msgqueue", "nice", "rtprio", "rttime",
+	}
+}
+
+// defaultFiles is the soft limit of open files that every Linux begins with.
+const defaultFiles = 1024
+
+// LimitsOf gives the limits of a running process. A program in Go raises its own
+// soft limit of open files when it starts: then that of its parent stands for it,
+// where it is the same user's, else the usual 1024.
+func LimitsOf(pid int) (Limits, error) {
+	var b strings.Builder
+	for resource, name := range limitNames() {
+		var r unix.Rlimit
+		if err := unix.Prlimit(pid, resource, nil, &r); err != nil {
+			return "", fmt.Errorf("ask for the resource limits of process %d: %w", pid, err)
+		}
+		if resource == unix.RLIMIT_NOFILE && r.Cur == r.Max {
+			r.Cur = min(r.Max, filesOfParent(pid))
+		}
+		if r.Cur == unix.RLIM_INFINITY && r.Max == unix.RLIM_INFINITY {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(name + "=" + limitText(r.Cur) + ":" + limitText(r.Max))
+	}
+	return Limits(b.String()), nil
+}
+
+func filesOfParent(pid int) uint64 {
+	s, ok := readStat(pid)
+	var r unix.Rlimit
+	if !ok || s.parent < 2 || RealUser(s.parent) != RealUser(pid) || unix.Prlimit(s.parent, unix.RLIMIT_NOFILE, nil, &r) != nil {
+		return defaultFiles
+	}
+	return r.Cur
+}
+
+func limitText(n uint64) string {
+	if n == unix.RLIM_INFINITY {
+		return "-"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// parse gives all resources' limits; what the text leaves out is unlimited. What
+// it doesn't understand is an error: no job runs with less limits than it should.
+func (l Limits) parse() ([]unix.Rlimit, error) {
+	names := limitNames()
+	all := make([]unix.Rlimit, len(names))
+	for i := range all {
+		all[i] = unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	}
+	for field := range strings.FieldsSeq(string(l)) {
+		name, value, _ := strings.Cut(field, "=")
+		soft, hard, ok := strings.Cut(value, ":")
+		i := 0
+		for i < len(names) && names[i] != name {
+			i++
+		}
+		cur, err := parseLimit(soft)
+		maximum, err2 := parseLimit(hard)
+		if !ok || i == len(names) || err != nil || err2 != nil || cur > maximum {
+			return nil, fmt.Errorf("resource limit %q: %w", field, errOrder)
+		}
+		all[i] = unix.Rlimit{Cur: cur, Max: maximum}
+	}
+	return all, nil
+}
+
+func parseLimit(s string) (uint64, error) {
+	if s == "-" {
+		return unix.RLIM_INFINITY, nil
+	}
+	return strconv.ParseUint(s, 10, 64)
+}
+
+// capSysResource lets a process raise its hard limits (capabilities(7)).
+const capSysResource = 24
+
+func maySetLimits() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<capSysResource) != 0
+}
+
+// during has the keeper itself live under limits while it does something: what
+// is forked then inherits them. Nothing else can give a process its limits before
+// it runs. A keeper that may not take hard limits back (root in most containers)
+// leaves them alone: soft ones alone are the job's.
+func (l Limits) during(do func() error) error {
+	if l == "" {
+		return do()
+	}
+	limits, err := l.parse()
+	if err != nil {
+		return err
+	}
+	hard := maySetLimits()
+	own := make([]unix.Rlimit, len(limits))
+	if limits[unix.RLIMIT_AS].Cur != unix.RLIM_INFINITY || limits[unix.RLIMIT_DATA].Cur != unix.RLIM_INFINITY {
+		haveMemory()
+	}
+	for i := range limits {
+		if err := unix.Prlimit(0, i, nil, &own[i]); err != nil {
+			return err
+		}
+		limit := limits[i]
+		if !hard {
+			limit = unix.Rlimit{Cur: min(limit.Cur, own[i].Max), Max: own[i].Max}
+		}
+		if err := unix.Prlimit(0, i, &limit, nil); err != nil {
+			takeBack(own[:i])
+			return fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i], limitText(limit.Cur), limitText(limit.Max), err)
+		}
+	}
+	err = do()
+	takeBack(own)
+	return err
+}
+
+// takeBack goes from the last to the first.
+func takeBack(own []unix.Rlimit) {
+	for i := len(own) - 1; i >= 0; i-- {
+		_ = unix.Prlimit(0, i, &own[i], nil) // it was the keeper's own a moment ago
+	}
+}
+
+// haveMemory sees to it that nothing has to be asked of the kernel to start a
+// process: with the job's limit of address space it might say no.
+func haveMemory() {
+	const plenty = 16 << 20
+	b := make([]byte, plenty)
+	runtime.KeepAlive(b)
+	b = nil
+	debug.SetGCPercent(100)
+	runtime.GC()
+	debug.SetGCPercent(-1)
+}

@@ -1,0 +1,37 @@
+package keeper
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+// A user whose job writes into a pipe that nobody reads keeps no keeper from
+// what else is wanted of it.
+func TestNoteIntoAFullPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	k := &keep{output: w}
+	k.note("first")
+	got := make([]byte, len("allotment: first\n"))
+	if _, err := r.Read(got); err != nil || string(got) != "allotment: first\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for err == nil {
+		_ = w.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+		_, err = w.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	_ = w.SetWriteDeadline(time.Time{})
+	k.note("stuck")
+	if k.output != nil {
+		t.Error("there will be more notes into a pipe that is full")
+	}
+}
