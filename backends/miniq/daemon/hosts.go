@@ -258,12 +258,7 @@ func (d *daemon) attached(h *host) {
 }
 
 func (d *daemon) run(id node.RunID) (manager.Run, bool) {
-	runs := d.m.Runs()
-	i := slices.IndexFunc(runs, func(r manager.Run) bool { return r.ID == id.ID && r.Run == id.Run })
-	if i < 0 {
-		return manager.Run{}, false
-	}
-	return runs[i], true
+	return d.m.Run(id.ID, id.Run)
 }
 
 // absent deals with a run that was decided and never begun.

@@ -46,11 +46,19 @@ type body struct {
 	Stderr   string            `json:"r,omitempty"`
 	Truncate backends.Truncate `json:"z,omitzero"`
 	Terminal string            `json:"w,omitempty"`
+
+	As *runAs `json:"u,omitempty"` // nil: the daemon's own user
+}
+
+// runAs is whom a job's runs belong to, of a daemon that serves many users.
+type runAs struct {
+	UID    uint32        `json:"u"`
+	Limits keeper.Limits `json:"l,omitempty"`
 }
 
 // part takes the body out of a Spec.
 func part(s *backends.Spec) body {
-	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal}
+	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal, nil}
 	s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal = nil, nil, "", nil, 0, "", "", "", backends.Truncate{}, ""
 	return b
 }
@@ -76,14 +84,33 @@ type journal struct {
 	total int64 // of all segments since the last snapshot, about
 }
 
-// appendLine appends an entry as a line of the journal.
+// appendLine appends an entry as a line of the journal. It writes what
+// json.Marshal would; that would look through the event again, and copy it.
 func appendLine(b []byte, e *entry) ([]byte, error) {
-	data, err := json.Marshal(e)
+	bodies, err := json.Marshal(e.Bodies)
 	if err != nil {
 		return b, fmt.Errorf("encode an event: %w", err)
 	}
-	b = fmt.Appendf(b, "%08x ", crc32.Checksum(data, castagnoli()))
-	return append(append(b, data...), '\n'), nil
+	end, err := json.Marshal(e.End)
+	if err != nil {
+		return b, fmt.Errorf("encode an event: %w", err)
+	}
+	const sum = "00000000 "
+	from := len(b)
+	b = append(b, sum+`{"q":`...)
+	b = strconv.AppendUint(b, e.Seq, 10)
+	b = append(b, `,"t":`...)
+	b = strconv.AppendInt(b, e.At, 10)
+	b = append(append(b, `,"e":`...), e.Event...)
+	if len(e.Bodies) > 0 {
+		b = append(append(b, `,"b":`...), bodies...)
+	}
+	if e.End != nil {
+		b = append(append(b, `,"x":`...), end...)
+	}
+	b = append(b, '}')
+	copy(b[from:], fmt.Sprintf("%08x", crc32.Checksum(b[from+len(sum):], castagnoli())))
+	return append(b, '\n'), nil
 }
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }

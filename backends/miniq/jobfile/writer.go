@@ -43,9 +43,10 @@ type Writer struct {
 }
 
 const (
-	batchPause = 300 * time.Millisecond // changes to one job gather for so long
-	retryPause = 5 * time.Second        // after a batch that failed
-	maxBatch   = 512                    // objects written before they are synced
+	batchPause = time.Second     // changes to one job gather for so long: most jobs are short
+	retryPause = 5 * time.Second // after a batch that failed
+	maxBatch   = 512             // objects written before they are synced
+	maxDirty   = 4096            // jobs whose changes don't gather any longer
 )
 
 // NewWriter writes below a directory, which it makes. It gathers changes; the
@@ -173,7 +174,7 @@ func (w *Writer) gather() {
 	defer timer.Stop()
 	for {
 		w.mu.Lock()
-		hurry := len(w.waiting) > 0 || len(w.dirty) > maxBatch
+		hurry := len(w.waiting) > 0 || len(w.dirty) > maxDirty
 		w.mu.Unlock()
 		if hurry {
 			return

@@ -30,11 +30,13 @@ func EncodeEvent(e Event) ([]byte, error) {
 		modify.Change = mapChange(modify.Change, armour)
 		e = modify
 	}
-	line, err := json.Marshal(map[string]Event{name: e})
+	text, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("event %s: %w", name, err)
 	}
-	return line, nil
+	line := make([]byte, 0, len(name)+len(text)+5)
+	line = append(append(append(line, `{"`...), name...), `":`...)
+	return append(append(line, text...), '}'), nil
 }
 
 // DecodeEvent reads what EncodeEvent wrote.

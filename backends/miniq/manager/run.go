@@ -219,14 +219,26 @@ func (m *Manager) runLost(e RunLost) error {
 func (m *Manager) Runs() []Run {
 	var runs []Run
 	for j := m.first; j != nil; j = j.next {
-		if !j.live() {
-			continue
+		if j.live() {
+			runs = append(runs, m.runOf(j))
 		}
-		r := Run{StartRun: m.startRun(j), Confirmed: j.confirmed, Stopped: j.state == backends.Suspended}
-		if j.ending != goesOn {
-			r.Killing, r.Grace, r.KilledAt, r.Stopped = true, j.grace, j.killedAt, false
-		}
-		runs = append(runs, r)
 	}
 	return runs
+}
+
+// Run is a run that is alive; false: there is none such.
+func (m *Manager) Run(id backends.ID, run int) (Run, bool) {
+	j, err := m.running(id, run)
+	if err != nil {
+		return Run{}, false
+	}
+	return m.runOf(j), true
+}
+
+func (m *Manager) runOf(j *job) Run {
+	r := Run{StartRun: m.startRun(j), Confirmed: j.confirmed, Stopped: j.state == backends.Suspended}
+	if j.ending != goesOn {
+		r.Killing, r.Grace, r.KilledAt, r.Stopped = true, j.grace, j.killedAt, false
+	}
+	return r
 }
