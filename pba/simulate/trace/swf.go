@@ -3,8 +3,8 @@
 package trace
 
 import (
-	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -40,35 +40,82 @@ type Job struct {
 }
 
 // maxLine is the longest line of a trace, in bytes.
-const maxLine = 64 << 10
+const maxLine = 1 << 20
 
 // ReadSWF reads a trace in the Standard Workload Format (version 2.2, Parallel
 // Workloads Archive: 18 numbers a line, -1 where unknown, comments after ;). It
-// reads as it is asked for jobs. An error names its line and is the last value.
+// reads as it is asked for jobs. An error names its line; whoever goes on gets
+// the lines after it.
 func ReadSWF(r io.Reader) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
-		in := bufio.NewScanner(r)
-		in.Buffer(nil, maxLine)
-		number := 1
-		for ; in.Scan(); number++ {
-			line, _, _ := bytes.Cut(in.Bytes(), []byte(";"))
+		for text, at := range lines(r) {
+			if at.err != nil {
+				yield(Job{}, at.err)
+				return
+			}
+			line, _, _ := bytes.Cut(text, []byte(";"))
 			words := bytes.Fields(line)
 			if len(words) == 0 {
 				continue
 			}
 			job, err := parse(words)
 			if err != nil {
-				yield(Job{}, fmt.Errorf("line %d: %w", number, err))
+				err = &LineError{at.line, err}
+			}
+			if !yield(job, err) {
 				return
 			}
-			if !yield(job, nil) {
-				return
-			}
-		}
-		if err := in.Err(); err != nil {
-			yield(Job{}, fmt.Errorf("line %d: %w", number, err))
 		}
 	}
+}
+
+// swfRecords reads jobs as records: since the beginning that the head names
+// (UnixStartTime), or, where it names none, since 1970.
+func swfRecords(r io.Reader) iter.Seq2[Record, error] {
+	start := time.Unix(0, 0).UTC()
+	return records(r, func(text []byte) (*Record, error) {
+		line, comment, _ := bytes.Cut(text, []byte(";"))
+		if value, ok := bytes.CutPrefix(bytes.TrimSpace(comment), []byte("UnixStartTime:")); ok {
+			seconds, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 40)
+			if err != nil || seconds < 0 {
+				return nil, fmt.Errorf("UnixStartTime: %q is no number of seconds", bytes.TrimSpace(value))
+			}
+			start = time.Unix(seconds, 0).UTC()
+		}
+		words := bytes.Fields(line)
+		if len(words) == 0 {
+			return nil, nil
+		}
+		j, err := parse(words)
+		if err != nil {
+			return nil, err
+		}
+		return j.record(start)
+	})
+}
+
+const cancelled = 5
+
+func (j *Job) record(start time.Time) (*Record, error) {
+	if j.Submitted < 0 {
+		return nil, errors.New("field 2 (submit time): not known")
+	}
+	r := &Record{Submitted: start.Add(j.Submitted), Run: j.Run, Slots: j.Slots, User: "unknown"}
+	if r.Slots < 1 {
+		r.Slots = j.AskedSlots
+	}
+	if j.User >= 0 {
+		r.User = strconv.Itoa(j.User)
+	}
+	r.Project = r.User
+	if j.AskedMemory > 0 && r.Slots > 0 && j.AskedMemory < math.MaxInt64/int64(r.Slots) {
+		r.Memory = j.AskedMemory * int64(r.Slots)
+	}
+	r.RunLimit = max(j.AskedRun, 0)
+	if j.Status == cancelled && j.Run <= 0 {
+		r.LeftOut = NeverRan
+	}
+	return r.settle(), nil
 }
 
 func parse(words [][]byte) (Job, error) {
