@@ -252,19 +252,48 @@ func (v *view) setAside(b *job, hosts []string) {
 		}
 		if n := min(left, max(h.free, 0)); n > 0 {
 			b.aside = append(b.aside, backends.Placement{Host: name, Slots: n})
-			h.aside += n
 			left -= n
 		}
 	}
 	v.promise(b, b.aside)
+	v.countAside(b, 1)
+	if !b.turn && len(b.aside) > 0 {
+		v.soft = append(v.soft, b)
+	}
+}
+
+func (v *view) countAside(b *job, sign int) {
+	for _, p := range b.aside {
+		h := v.byName[p.Host]
+		if b.turn {
+			h.aside += sign * p.Slots
+			continue
+		}
+		h.soft += sign * p.Slots
+		h.softMem += int64(sign) * perSlot(b.Job) * int64(p.Slots)
+	}
+}
+
+// yield gives back what is set aside on hosts for those whose turn has not come: it
+// goes to one who stands before them.
+func (v *view) yield(hosts []backends.Placement) {
+	for _, p := range hosts {
+		for v.byName[p.Host].soft > 0 {
+			i := slices.IndexFunc(v.soft, func(w *job) bool {
+				return slices.ContainsFunc(w.aside, func(q backends.Placement) bool { return q.Host == p.Host })
+			})
+			v.giveBack(v.soft[i])
+		}
+	}
 }
 
 // giveBack undoes setAside, for the job itself to be served.
 func (v *view) giveBack(b *job) {
-	for _, p := range b.aside {
-		v.byName[p.Host].aside -= p.Slots
-	}
+	v.countAside(b, -1)
 	v.unpromise(b, b.aside)
+	if !b.turn && len(b.aside) > 0 {
+		v.soft = slices.DeleteFunc(v.soft, func(w *job) bool { return w == b })
+	}
 	b.aside = nil
 }
 

@@ -159,6 +159,18 @@ func (v *view) unpromise(j *job, hosts []backends.Placement) {
 	}
 }
 
+// yielding is a host as it would be if those whose turn has not come gave back what
+// is set aside for them.
+func (h *host) yielding() *host {
+	if h.soft == 0 {
+		return h
+	}
+	after := *h
+	after.free += h.soft
+	after.freeMem += h.softMem
+	return &after
+}
+
 // fits is how many of a job's slots a host has free, memory included.
 func (h *host) fits(j *job) int {
 	n := max(h.free, 0)
@@ -212,6 +224,7 @@ func (v *view) serve(b *job, taken int) int {
 		return 0
 	}
 	v.giveBack(b)
+	b.turn = true
 	if b.promised = v.room(b); b.promised != nil {
 		v.promise(b, b.promised)
 		v.reserveOn(b, names(b.promised), "what others leave there is kept for it until all of it is free")
@@ -356,9 +369,9 @@ func (v *view) chooseOn(h *host, b *job) *candidate {
 	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
 		return nil
 	}
-	w := want{slots: b.Slots - h.free}
+	w := want{slots: b.Slots - h.free - h.soft}
 	if b.State != backends.Suspended && h.Memory > 0 && b.Memory > 0 {
-		w.memory = b.memory() - h.freeMem
+		w.memory = b.memory() - h.freeMem - h.softMem
 	}
 	items := make([]item, 0, len(h.victims))
 	for _, j := range h.victims {
@@ -444,6 +457,7 @@ func (v *view) open(b *job, set *candidate, need int) {
 		v.take(j, b, &r)
 	}
 	v.dropVictims(set.victims)
+	v.yield(set.hosts)
 	v.promiseTaken(b, set)
 	v.claim(set.hosts)
 	if set.excess > 0 {

@@ -26,7 +26,7 @@ func (v *view) spanOver(b *job, hosts []*host) *candidate {
 	var jobs []*job
 	for _, h := range hosts {
 		usable[h.Name] = true
-		have += h.fits(b)
+		have += h.yielding().fits(b)
 		for _, j := range h.victims {
 			if j.Hosts[0].Host == h.Name || !usable[j.Hosts[0].Host] && !slices.Contains(jobs, j) {
 				jobs = append(jobs, j)
@@ -93,7 +93,7 @@ func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 	left := b.Slots
 	var placed []backends.Placement
 	for _, h := range ordered {
-		after := host{Host: h.Host, free: h.free + freed[h], freeMem: h.freeMem + freedMem[h]}
+		after := host{Host: h.Host, free: h.free + h.soft + freed[h], freeMem: h.freeMem + h.softMem + freedMem[h]}
 		n := min(left, after.fits(b))
 		if n <= 0 {
 			continue

@@ -15,6 +15,8 @@ type host struct {
 	freeMem int64 // bytes; only meaningful if Memory > 0
 	stuck   int64 // of Memory: held by suspended jobs, which no reclaim frees
 	aside   int   // free slots that jobs which reserve this host wait in, not part of free
+	soft    int   // the same of jobs whose turn has not come: who stands before them may have them
+	softMem int64 // that goes with soft, not part of freeMem
 	claims  int   // open reclaims whose beneficiaries will run here
 	spans   int   // of claims: those whose beneficiaries will run on other hosts, too
 	changed int   // grows with every change of what could be taken back here
@@ -43,6 +45,7 @@ type job struct {
 	spared    string               // why it is no victim; "": it may be taken back
 	reserving bool                 // goes on reserving hosts
 	aside     []backends.Placement // free slots on hosts that it reserves
+	turn      bool                 // has come, among the beneficiaries
 	promised  []backends.Placement // slots that this plan expects it to start in
 	reclaim   *Reclaim             // the open one that it is the beneficiary of
 	choices   *choices             // see choicesFor
@@ -117,6 +120,7 @@ type view struct {
 	losers        map[party]*losing // who could lose slots now
 	choices       map[shape]*choices
 	freed         int               // grows where slots come free that somebody else may have
+	soft          []*job            // those whose turn has not come, and for which slots are set aside
 	moved         int               // grows where somebody loses what was promised
 	changes       []*host           // in the order in which they happened; the first is none
 	reasons       map[string]string // why nobody can be taken back, by asked hosts
