@@ -137,10 +137,10 @@ func readyTo(w io.WriteCloser) func(string) {
 func nodeCommand() *cli.Command {
 	return &cli.Command{
 		Name: "node", Usage: "offer one host; started by the daemon", Hidden: true,
-		Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringFlag{Name: "dir"}, &cli.StringFlag{Name: "keeper"}},
+		Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringFlag{Name: "dir"}, &cli.StringFlag{Name: "keeper"}, &cli.StringFlag{Name: "scripts"}},
 		Action: func(c *cli.Context) error {
 			log := slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)).With("node", c.String("name"))
-			err := node.Main(node.Options{Dir: c.String("dir"), Keeper: c.String("keeper"), Log: log})
+			err := node.Main(node.Options{Dir: c.String("dir"), Keeper: c.String("keeper"), Scripts: c.String("scripts"), Log: log})
 			if err != nil {
 				return fmt.Errorf("node %s: %w", strconv.Quote(c.String("name")), err)
 			}

@@ -3,8 +3,10 @@
 package home
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv" // not crypto/sha256: its start-up is a tenth of the submit filter's run
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -123,26 +125,43 @@ func (p Paths) Prepare() error {
 		mode = 0o755
 	}
 	for _, dir := range []string{p.State, p.Runtime} {
+		_, err := os.Stat(dir)
+		missing := errors.Is(err, fs.ErrNotExist)
 		if err := os.MkdirAll(dir, mode); err != nil {
 			return fmt.Errorf("make the directory of this run: %w", err)
 		}
+		if missing && p.OfTheSystem() { // whatever root's umask is
+			if err := os.Chmod(dir, mode); err != nil {
+				return fmt.Errorf("make the directory of this run: %w", err)
+			}
+		}
 	}
-	return ownDirectory(p.Runtime)
+	return ownDirectory("runtime directory", p.Runtime)
 }
 
-func ownDirectory(dir string) error {
+func ownDirectory(what, dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the runtime directory: %w", err)
+		return fmt.Errorf("look at the %s: %w", what, err)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || !info.IsDir():
-		return fmt.Errorf("use runtime directory %s: it is no directory", dir)
+		return fmt.Errorf("use %s %s: it is no directory", what, dir)
 	case int64(stat.Uid) != int64(os.Geteuid()):
-		return fmt.Errorf("use runtime directory %s: it belongs to user ID %d: set ALLOTMENT_HOME to a directory of your own", dir, stat.Uid)
+		return fmt.Errorf("use %s %s: it belongs to user ID %d: set ALLOTMENT_HOME to a directory of your own", what, dir, stat.Uid)
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("use runtime directory %s: others can write it (mode %#o): chmod go-w it", dir, info.Mode().Perm())
+		return fmt.Errorf("use %s %s: others can write it (mode %#o): chmod go-w it", what, dir, info.Mode().Perm())
 	}
 	return nil
+}
+
+// OwnedByMe is an error where somebody else could put a directory of his own in
+// the place of one of these: root's daemon, which everyone may ask, must not
+// follow him there.
+func (p Paths) OwnedByMe() error {
+	if err := ownDirectory("state directory", p.State); err != nil {
+		return err
+	}
+	return ownDirectory("runtime directory", p.Runtime)
 }

@@ -4,6 +4,7 @@
 package peer
 
 import (
+	"errors"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -37,4 +38,21 @@ func UIDOf(fd int) (int, error) {
 		return 0, unix.ENOTCONN
 	}
 	return int(cred.Uid), nil
+}
+
+// PID is the process that called connect or listen, as this process's namespace
+// numbers it; 0: it is in none that this one knows. It may have ended since, and
+// its number been given away.
+func PID(conn syscall.Conn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var denied error
+	err = raw.Control(func(fd uintptr) { cred, denied = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, denied); err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
 }

@@ -20,10 +20,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/backends/miniq/node"
+	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/home"
 )
@@ -38,6 +40,11 @@ type Options struct {
 	Log     *slog.Logger
 	Ready   func() // called when requests are answered
 
+	// Of root's daemon, which serves every user. Both are asked in a client's
+	// turn and may take a moment.
+	Admin func(account.Account) bool                 // who may do everything, besides root; nil: nobody
+	Next  func(account.Account, *backends.Spec) bool // whose job the policy lets be next in line; nil: nobody's
+
 	// What the tests set.
 	Disk      disk.Disk // nil: the machine's own
 	Boot      string    // names this boot of the machine; empty: the kernel is asked
@@ -49,6 +56,11 @@ func Run(ctx context.Context, o Options) error {
 	state := miniq.StateDir(o.Paths)
 	if err := o.Paths.Prepare(); err != nil {
 		return err
+	}
+	if os.Getuid() == 0 {
+		if err := o.Paths.OwnedByMe(); err != nil {
+			return err
+		}
 	}
 	if o.Disk == nil {
 		o.Disk = disk.OS()
@@ -79,6 +91,7 @@ type daemon struct {
 	since    time.Time
 	uid      int
 	user     string
+	users    users
 	objects  objects
 	conns    connections
 	gallery  gallery // pictures of the queue, and room for them
@@ -130,6 +143,7 @@ func recovered(o Options, state string) (*daemon, error) {
 	if len(d.Config.Nodes) == 0 {
 		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}
 	}
+	d.users.lookup = account.Lookup
 	d.user = strconv.Itoa(d.uid)
 	if u, err := user.LookupId(d.user); err == nil {
 		d.user = u.Username

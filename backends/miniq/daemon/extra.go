@@ -9,6 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/backends/miniq/node"
 )
 
@@ -26,7 +27,7 @@ func (d *daemon) signal(c *connection, req *miniq.Request) error {
 	errs := make([]*miniq.Error, len(req.IDs))
 	ok := d.inLoop(func() {
 		for i, id := range req.IDs {
-			errs[i] = miniq.ToError(d.signalJob(id, req.Signal))
+			errs[i] = miniq.ToError(d.signalJob(c.by, id, req.Signal))
 		}
 	})
 	if !ok {
@@ -36,7 +37,7 @@ func (d *daemon) signal(c *connection, req *miniq.Request) error {
 }
 
 // signalJob signals a job, or all elements of an array that run.
-func (d *daemon) signalJob(id backends.ID, signal int) error {
+func (d *daemon) signalJob(by manager.By, id backends.ID, signal int) error {
 	const realTime = 64
 	if signal < 1 || signal > realTime {
 		return fmt.Errorf("there is no signal %d", signal)
@@ -44,6 +45,9 @@ func (d *daemon) signalJob(id backends.ID, signal int) error {
 	jobs := d.m.Jobs(time.Now(), []backends.ID{id})
 	if len(jobs) == 0 {
 		return fmt.Errorf("job %v: %w", id, backends.ErrUnknownJob)
+	}
+	if err := mayTouch(by, jobs, "it is another user's"); err != nil {
+		return err
 	}
 	err := fmt.Errorf("job %v does not run: %w", id, backends.ErrWrongState)
 	for _, r := range d.m.Runs() {

@@ -225,6 +225,10 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 	var specs []backends.Spec
 	var bodies []body
 	var places []int
+	as, err := d.runsAs(c)
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
 	for i, spec := range req.Specs {
 		b := part(&spec)
 		if b.Dir == "" {
@@ -234,10 +238,12 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 			results[i].Error = miniq.ToError(err)
 			continue
 		}
+		b.As = as
 		specs, bodies, places = append(specs, spec), append(bodies, b), append(places, i)
 	}
 	if len(specs) > 0 {
-		result, err := d.ask(input{event: manager.Submit{By: c.by, Key: req.Key, Specs: specs}, bodies: bodies})
+		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies)}
+		result, err := d.ask(input{event: event, bodies: bodies})
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}
@@ -255,8 +261,17 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	var known bool
 	var now backends.Spec
 	var seq uint64
-	if !d.inLoop(func() { now, known = d.m.Spec(req.IDs[0]); seq = d.seq }) {
+	var denied error
+	ok := d.inLoop(func() {
+		now, known = d.m.Spec(req.IDs[0])
+		denied = mayTouch(c.by, d.m.Jobs(time.Now(), req.IDs), "its record is its owner's to see")
+		seq = d.seq
+	})
+	switch {
+	case !ok:
 		return c.over()
+	case denied != nil:
+		return c.answer(miniq.Response{Error: miniq.ToError(denied)})
 	}
 	if !known {
 		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("job %v: %w", req.IDs[0], backends.ErrUnknownJob))})

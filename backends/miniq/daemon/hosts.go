@@ -192,7 +192,7 @@ func (d *daemon) spawn(name string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(d.Program, "node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper) //nolint:noctx // it ends with its connection
+	cmd := exec.Command(d.Program, "node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper, "--scripts", d.scriptDir()) //nolint:noctx // it ends with its connection
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", os.Stderr, []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -328,14 +328,25 @@ func (d *daemon) order(s *manager.StartRun) {
 		return
 	}
 	b, err := d.bodyOf(s.ID)
-	if err != nil {
-		const cannotRun = 126
-		d.log.Error("a job can't be started, now or later: it ends", "job", s.ID, "error", err)
-		end := &keeper.End{Code: cannotRun, At: time.Now(), Text: err.Error()}
-		d.later(input{event: manager.Ended{ID: s.ID, Run: s.Run, ExitCode: cannotRun, Reason: err.Error()}, end: end})
-		return
+	var u *acquaintance
+	var later bool
+	if err == nil {
+		u, later, err = d.runner(s, b)
 	}
-	h.link.send(node.Command{Start: startOf(s, b)})
+	switch {
+	case err != nil:
+		d.cannotRun(s.ID, s.Run, err)
+	case !later:
+		h.link.send(node.Command{Start: startOf(s, b, u)})
+	}
+}
+
+// cannotRun ends a job that can't be started, now or later.
+func (d *daemon) cannotRun(id backends.ID, run int, why error) {
+	const cannotRun = 126
+	d.log.Error("a job can't be started, now or later: it ends", "job", id, "error", why)
+	end := &keeper.End{Code: cannotRun, At: time.Now(), Text: why.Error()}
+	d.later(input{event: manager.Ended{ID: id, Run: run, ExitCode: cannotRun, Reason: why.Error()}, end: end})
 }
 
 // later hands the loop something from within the loop: it comes next.

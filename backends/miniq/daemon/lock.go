@@ -69,12 +69,17 @@ func serves(socket string) bool {
 	return true
 }
 
-// listen makes the socket: for the daemon's own user alone, from the first moment.
+// listen makes the socket: for the daemon's own user alone from the first moment,
+// or, where root listens, for all.
 func listen(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the socket of an earlier miniqd: %w", err)
 	}
-	old := syscall.Umask(0o177)
+	mask := 0o177
+	if os.Getuid() == 0 {
+		mask = 0o111
+	}
+	old := syscall.Umask(mask)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	syscall.Umask(old)
 	if err != nil {

@@ -61,7 +61,7 @@ func (n *notes) submitted(e *entry, ev manager.Submit, result manager.Result) {
 		}
 		n.d.keepBody(s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
 		whole := miniq.UnescapeSpec(e.Bodies[i].join(ev.Specs[i]))
-		n.put(jobfile.Change{ID: s.ID, Submit: &jobfile.Submission{User: ev.By.User, Spec: whole}, Event: "submitted", Detail: "by " + ev.By.User})
+		n.put(jobfile.Change{ID: s.ID, Submit: &jobfile.Submission{Owner: e.Bodies[i].As.owner(ev.By.User), Spec: whole}, Event: "submitted", Detail: "by " + ev.By.User})
 	}
 }
 
@@ -268,5 +268,9 @@ func (d *daemon) bodyOf(id backends.ID) (*body, error) {
 	if len(b.Command) == 0 && b.Script == nil {
 		return nil, fmt.Errorf("read the state object of job %v: %w: its command is gone", id, jobfile.ErrCorrupt)
 	}
-	return &b, nil
+	owner, err := jobfile.ReadOwner(d.objectDir(), id)
+	if err == nil {
+		b.As, err = runAsOf(owner)
+	}
+	return &b, err
 }

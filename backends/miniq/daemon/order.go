@@ -13,7 +13,7 @@ import (
 )
 
 // startOf is the order to start a run.
-func startOf(s *manager.StartRun, b *body) *node.Start {
+func startOf(s *manager.StartRun, b *body, u *acquaintance) *node.Start {
 	out := b.Stdout
 	if out == "" && b.Terminal == "" || strings.HasSuffix(out, "/") {
 		out = filepath.Join(out, defaultOutput(s.ID))
@@ -21,9 +21,9 @@ func startOf(s *manager.StartRun, b *body) *node.Start {
 	return &node.Start{
 		Run: node.RunID{ID: s.ID, Run: s.Run},
 		Order: keeper.Order{
-			Argv: b.Command, Env: environment(s, b.Env), Dir: b.Dir, Umask: b.Umask,
+			Argv: b.Command, Env: environment(s, u.environ(b.Env)), Dir: b.Dir, Umask: b.Umask,
 			Stdin: expand(b.Stdin, s.ID), Stdout: expand(out, s.ID), Stderr: expand(b.Stderr, s.ID),
-			Terminal: b.Terminal, MemoryLimit: s.Spec.MemoryLimit,
+			Terminal: b.Terminal, MemoryLimit: s.Spec.MemoryLimit, As: u.keeperUser(b.As),
 			TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
 		},
 		Script: b.Script,

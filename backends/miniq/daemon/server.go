@@ -8,9 +8,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/internal/peer"
 )
 
@@ -55,15 +53,6 @@ func refuse(conn net.Conn, err error) {
 	_ = conn.SetDeadline(time.Now().Add(requestPause))
 	_ = miniq.WriteFrame(conn, miniq.Response{Version: miniq.Version, Error: miniq.ToError(err)})
 	_ = conn.Close()
-}
-
-// identify says who a client is whom the kernel gives this user ID. A daemon
-// serves its own user, and root; both may do anything here.
-func (d *daemon) identify(uid int) (manager.By, error) {
-	if uid != d.uid && uid != 0 {
-		return manager.By{}, fmt.Errorf("%w: this miniqd belongs to %s", backends.ErrDenied, d.user)
-	}
-	return manager.By{User: d.user, Admin: true}, nil
 }
 
 // attend answers one client's requests, one after the other.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"time"
@@ -28,6 +29,9 @@ func (s *stopping) ready(d *daemon) bool {
 // stop ends the daemon. Jobs that run go on, unless they are to be killed; then
 // the nodes take no new ones first.
 func (d *daemon) stop(c *connection, req *miniq.Request) error {
+	if !c.by.Admin {
+		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("%w: only an administrator can stop miniqd", backends.ErrDenied))})
+	}
 	s := &stopping{asked: c, left: make(chan struct{}), kill: req.KillJobs}
 	first := false
 	ok := d.inLoop(func() {

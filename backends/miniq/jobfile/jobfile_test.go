@@ -63,8 +63,8 @@ func TestAnObjectGivesBackWhatWasSubmitted(t *testing.T) {
 	at := time.Unix(1.7e9, 5).UTC()
 	id := backends.ID{Job: 12}
 	script := backends.ID{Job: 13}
-	w.Put(Change{ID: id, Seq: 1, At: at, Submit: &Submission{User: "alice", Spec: hostile()}, Event: "submitted"})
-	w.Put(Change{ID: script, Seq: 2, At: at, Submit: &Submission{User: "bob", Spec: backends.Spec{Script: []byte("#!/bin/sh\n\x00\xff")}}})
+	w.Put(Change{ID: id, Seq: 1, At: at, Submit: &Submission{Owner: Owner{User: "alice"}, Spec: hostile()}, Event: "submitted"})
+	w.Put(Change{ID: script, Seq: 2, At: at, Submit: &Submission{Owner: Owner{User: "bob"}, Spec: backends.Spec{Script: []byte("#!/bin/sh\n\x00\xff")}}})
 	flush(t, w)
 	for range 2 { // the same again, as after a crash
 		w.Put(Change{ID: id, Seq: 3, At: at, RunNo: 1, Event: "started", Detail: "on n1", Begin: &Begin{Host: "n1"}})
@@ -100,7 +100,7 @@ func TestTheShellOpensAnObject(t *testing.T) {
 	w := open(t, dir, new(bytes.Buffer))
 	defer w.Close()
 	id := backends.ID{Job: 7}
-	w.Put(Change{ID: id, Seq: 1, At: time.Now(), Submit: &Submission{User: "alice", Spec: backends.Spec{Command: []string{"true"}}}, Event: "submitted"})
+	w.Put(Change{ID: id, Seq: 1, At: time.Now(), Submit: &Submission{Owner: Owner{User: "alice"}, Spec: backends.Spec{Command: []string{"true"}}}, Event: "submitted"})
 	flush(t, w)
 	out, err := exec.Command(shell, Path(dir, id), "PRAGMA integrity_check; SELECT value FROM spec WHERE key = 'command'; SELECT event FROM history").CombinedOutput()
 	if err != nil || string(out) != "ok\ntrue\nsubmitted\n" {
@@ -118,7 +118,7 @@ func TestAnElementBeginsAsItsArray(t *testing.T) {
 	array, element := backends.ID{Job: 5}, backends.ID{Job: 5, Index: 3}
 	spec := backends.Spec{Name: "sweep", Command: []string{"true"}, Array: &backends.Array{Indices: []int{1, 3, 9}, Limit: 2}}
 	w.Put(Change{ID: element, Seq: 2, At: time.Now(), Event: "started"})
-	w.Put(Change{ID: array, Seq: 1, At: time.Now(), Submit: &Submission{User: "alice", Spec: spec}, Event: "submitted"})
+	w.Put(Change{ID: array, Seq: 1, At: time.Now(), Submit: &Submission{Owner: Owner{User: "alice"}, Spec: spec}, Event: "submitted"})
 	flush(t, w)
 	if r := read(t, dir, element); r.Spec.Name != "sweep" || r.Spec.Array != nil || len(r.History) != 1 {
 		t.Errorf("element %+v, want its array's specification and its own history", r)
@@ -176,7 +176,7 @@ func BenchmarkWriter(b *testing.B) {
 	}
 	for i := range b.N {
 		id := backends.ID{Job: int64(i + 1)}
-		w.Put(Change{ID: id, Seq: uint64(i), At: time.Now(), Submit: &Submission{User: "u", Spec: backends.Spec{Name: "x", Command: []string{"true"}, Env: env}}})
+		w.Put(Change{ID: id, Seq: uint64(i), At: time.Now(), Submit: &Submission{Owner: Owner{User: "u"}, Spec: backends.Spec{Name: "x", Command: []string{"true"}, Env: env}}})
 		w.Put(Change{ID: id, Seq: uint64(i), N: 1, At: time.Now(), RunNo: 1, Event: "started", Begin: &Begin{Host: "n1"}})
 		w.Put(Change{ID: id, Seq: uint64(i), N: 2, At: time.Now(), RunNo: 1, Event: "ended", End: &End{}})
 	}

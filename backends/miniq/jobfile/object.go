@@ -48,7 +48,7 @@ type Change struct {
 
 // Submission is what a job is submitted with.
 type Submission struct {
-	User string
+	Owner
 	Spec backends.Spec // not escaped
 }
 

@@ -19,7 +19,7 @@ func (m *memory) putSpec(c *Change) error {
 		return m.exec("INSERT OR REPLACE INTO spec VALUES (?, ?, ?)", key, int64(n), value)
 	}
 	values := map[string]driver.Value{
-		"job": c.ID.Job, "user": c.Submit.User, "submitted": stamp(c.At),
+		"job": c.ID.Job, "user": c.Submit.User, "uid": c.Submit.UID, "limits": c.Submit.Limits, "submitted": stamp(c.At),
 		"name": s.Name, "project": s.Project, "queue": s.Queue, "description": s.Description, "priority": int64(s.Priority),
 		"slots": int64(s.Slots), "memory": s.Memory, "memory_limit": s.MemoryLimit, "dir": s.Dir, "umask": int64(s.Umask), "script": s.Script,
 		"stdin": s.Stdin, "stdout": s.Stdout, "stderr": s.Stderr, "run_limit": int64(s.RunLimit), "after": s.After, "terminal": s.Terminal,

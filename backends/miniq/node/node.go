@@ -24,7 +24,10 @@ const ConnFD = 3
 type Options struct {
 	Dir    string // its directory; made if it is missing
 	Keeper string // path of miniq-keeper
-	Log    *slog.Logger
+	// Scripts is where the scripts of jobs are that run as other users than the
+	// node, who have no way into Dir; made if it is missing. Empty: there are none.
+	Scripts string
+	Log     *slog.Logger
 }
 
 // Main is the life of a node process: it serves the socket at ConnFD until the
@@ -52,6 +55,11 @@ func Serve(conn net.Conn, o Options) error {
 		return fmt.Errorf("serve as node: %w", err)
 	}
 	defer func() { _ = lock.Close() }()
+	if o.Scripts != "" {
+		if err := makeScripts(o.Scripts); err != nil {
+			return fmt.Errorf("serve as node: %w", err)
+		}
+	}
 	n := &node{
 		Options: o, runs: map[RunID]*run{}, children: map[int]*run{},
 		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), quit: make(chan struct{}),

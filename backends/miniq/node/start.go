@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -109,7 +110,10 @@ func (n *node) order(s *Start) (*keeper.Order, error) {
 		return &o, nil
 	}
 	path := n.path(s.Run, scriptSuffix)
-	if err := writeScript(path, s.Script); err != nil {
+	if o.As != nil {
+		path = n.othersScript(s.Run)
+	}
+	if err := writeScript(path, s.Script, o.As); err != nil {
 		return nil, fmt.Errorf("write the script: %w", err)
 	}
 	argv := []string{path}
@@ -122,11 +126,37 @@ func (n *node) order(s *Start) (*keeper.Order, error) {
 
 // writeScript holds the fork lock: a process that is forked while the file is
 // open for writing would keep it from being executed (ETXTBSY).
-func writeScript(path string, script []byte) error {
+func writeScript(path string, script []byte, as *keeper.User) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, script, 0o700)
+	if as == nil {
+		return os.WriteFile(path, script, 0o700)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(script)
+	if err == nil {
+		err = f.Chown(int(as.UID), int(as.GID))
+	}
+	return errors.Join(err, f.Close())
 }
+
+// makeScripts makes the directory of the scripts that other users run: to be
+// passed through, not to be listed.
+func makeScripts(dir string) error {
+	const passable = 0o711
+	if err := os.MkdirAll(dir, passable); err != nil {
+		return err
+	}
+	return os.Chmod(dir, passable)
+}
+
+func (n *node) othersScript(id RunID) string { return filepath.Join(n.Scripts, id.String()) }
 
 // inMemory is a file of no file system, positioned at its beginning.
 func inMemory(data []byte) (*os.File, error) {
@@ -199,5 +229,8 @@ func (n *node) forget(id RunID) {
 		delete(n.runs, id)
 	}
 	_ = os.Remove(n.path(id, scriptSuffix))
+	if n.Scripts != "" {
+		_ = os.Remove(n.othersScript(id))
+	}
 	_ = os.Remove(n.path(id, recordSuffix))
 }
