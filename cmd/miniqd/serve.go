@@ -117,6 +117,7 @@ func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
 	return daemon.Run(c.Context, daemon.Options{
 		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper,
 		Version: shell.VersionText(), Log: slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)), Ready: ready,
+		Admin: isAdmin(config), Next: mayBeNext(config),
 	})
 }
 

@@ -143,7 +143,7 @@ func recovered(o Options, state string) (*daemon, error) {
 	if len(d.Config.Nodes) == 0 {
 		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}
 	}
-	d.users.lookup = account.Lookup
+	d.users.lookup, d.users.admin = account.Lookup, o.Admin
 	d.user = strconv.Itoa(d.uid)
 	if u, err := user.LookupId(d.user); err == nil {
 		d.user = u.Username

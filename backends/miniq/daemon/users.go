@@ -29,6 +29,7 @@ import (
 // for a while, and longer while it can't be asked.
 type users struct {
 	lookup func(ctx context.Context, uid uint32) (account.Account, error)
+	admin  func(account.Account) bool
 	mu     sync.Mutex
 	known  map[uint32]*acquaintance
 }
@@ -36,6 +37,7 @@ type users struct {
 // acquaintance is what was last said of a user.
 type acquaintance struct {
 	account.Account
+	admin  bool
 	mayRun error // why no jobs are run for him
 	err    error // nothing is known
 	at     time.Time
@@ -89,15 +91,16 @@ func (u *users) of(uid uint32) acquaintance {
 
 func (u *users) ask(uid uint32, a *acquaintance) {
 	found, err := u.lookup(context.Background(), uid)
-	mayRun := err
+	mayRun, admin := err, false
 	if err == nil {
 		mayRun = found.MayRun()
+		admin = u.admin != nil && u.admin(found)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	stale := !a.at.IsZero() && err != nil && !errors.Is(err, account.ErrUnknown)
 	if !stale {
-		a.Account, a.mayRun, a.err = found, mayRun, err
+		a.Account, a.mayRun, a.admin, a.err = found, mayRun, admin, err
 	}
 	if err == nil || stale {
 		a.at = time.Now()
@@ -127,7 +130,7 @@ func (d *daemon) identify(uid int) (manager.By, error) {
 	case a.err != nil:
 		return manager.By{}, fmt.Errorf("%w: who you are can't be found out: %w", backends.ErrUnreachable, a.err)
 	}
-	return manager.By{User: a.Name, Admin: d.Admin != nil && d.Admin(a.Account)}, nil
+	return manager.By{User: a.Name, Admin: a.admin}, nil
 }
 
 // runsAs says whom the jobs of a client will run as, and within which limits; nil
