@@ -67,7 +67,7 @@ func TestScripts(t *testing.T) {
 			e.Defer(func() { stopLeft(t, filepath.Join(e.WorkDir, "home")) })
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"daemons": daemons},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"daemons": daemons, "sqlite": sqlite},
 	})
 }
 

@@ -134,6 +134,25 @@ type storedBody struct {
 }
 
 func recovered(o Options, state string) (*daemon, error) {
+	d := newDaemon(o, state)
+	if d.Disk == nil {
+		d.Disk = disk.OS()
+	}
+	writer, err := jobfile.NewWriter(d.Disk, d.objectDir(), o.Log)
+	if err != nil {
+		return nil, err
+	}
+	d.objects = writer
+	if err := d.recover(); err != nil {
+		d.objects.Close()
+		return nil, err
+	}
+	writer.Start()
+	return d, nil
+}
+
+// newDaemon is one that knows of no job yet.
+func newDaemon(o Options, state string) *daemon {
 	d := &daemon{
 		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
 		inputs: make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
@@ -151,20 +170,7 @@ func recovered(o Options, state string) (*daemon, error) {
 	if d.CompactAt == 0 {
 		d.CompactAt = compactSize
 	}
-	if d.Disk == nil {
-		d.Disk = disk.OS()
-	}
-	writer, err := jobfile.NewWriter(d.Disk, d.objectDir(), o.Log)
-	if err != nil {
-		return nil, err
-	}
-	d.objects = writer
-	if err := d.recover(); err != nil {
-		d.objects.Close()
-		return nil, err
-	}
-	writer.Start()
-	return d, nil
+	return d
 }
 
 func (d *daemon) objectDir() string { return filepath.Join(d.state, "jobs") }
@@ -203,7 +209,7 @@ func (d *daemon) recover() error {
 func (d *daemon) replayed(e *entry) error {
 	event, err := manager.DecodeEvent(e.Event)
 	if err != nil {
-		return fmt.Errorf("entry %d: %w", e.Seq, err)
+		return &trouble{fmt.Sprintf("entry %d can't be read (%v)", e.Seq, err), "use the newer version of Allotment that wrote it, else " + putBack}
 	}
 	effects, result := d.m.Step(time.Unix(0, e.At), event)
 	d.note(e, event, effects, result)

@@ -239,8 +239,14 @@ func (d *damage) Error() string {
 	if d.torn {
 		return fmt.Sprintf("%s ends at byte %d in an entry that was never finished", d.name, d.at)
 	}
-	return fmt.Sprintf("%s is damaged at byte %d (%v), where requests stood that were acknowledged: put back a backup of the state directory; "+
-		"to go on without what stands there and behind it: truncate -s %d %s", d.name, d.at, d.err, d.at, d.name)
+	return d.trouble().Error()
+}
+
+func (d *damage) trouble() *trouble {
+	return &trouble{
+		fmt.Sprintf("%s is damaged at byte %d (%v), where requests stood that were acknowledged", d.name, d.at, d.err),
+		fmt.Sprintf("%s; to go on without what stands there and behind it: truncate -s %d %s", putBack, d.at, d.name),
+	}
 }
 
 // torn tells whether the rest of a segment, which begins with a line that can't

@@ -37,10 +37,27 @@ const (
 	oldestFormat = 1
 )
 
-var (
-	errSnapshot = errors.New("the queue's state is damaged: put back a backup of the state directory; where the journal begins with entry 1, move this file away instead, the journal holds all of it")
-	errNewer    = errors.New("it was written by a newer version of Allotment: use that version")
+// trouble is a state that can't be read, and what to do about it.
+type trouble struct{ problem, remedy string }
+
+func (t *trouble) Error() string { return t.problem + ": " + t.remedy }
+
+func errNewer() error {
+	return &trouble{"a newer version of Allotment wrote it", "use that version"}
+}
+
+const (
+	putBack     = "put back a backup of the state directory"
+	beginsWith1 = "; where the journal begins with entry 1, move this file away instead: the journal holds all of it"
 )
+
+func errSnapshot(why error) error {
+	problem := "it is damaged"
+	if why != nil {
+		problem += " (" + why.Error() + ")"
+	}
+	return &trouble{problem, putBack + beginsWith1}
+}
 
 // writeSnapshot puts the state up to seq on disk.
 func writeSnapshot(on disk.Disk, dir string, seq uint64, state []byte) error {
@@ -70,7 +87,7 @@ func readSnapshot(dir string, cfg manager.Config) (*snapshot, error) {
 	}
 	s, err := parseSnapshot(data)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("read the queue's state %s: %w", path, err)
 	}
 	return s, nil
 }
@@ -82,12 +99,12 @@ func parseSnapshot(data []byte) (*snapshot, error) {
 	_, err := fmt.Sscanf(string(head)+"\n", snapshotHeader, &s.format, &s.seq, &sum)
 	switch {
 	case s.format > format:
-		return nil, errNewer
+		return nil, errNewer()
 	case err != nil || s.format < oldestFormat || sum != crc32.Checksum(state, castagnoli()):
-		return nil, errSnapshot
+		return nil, errSnapshot(nil)
 	}
 	if s.m, err = manager.Restore(state); err != nil {
-		return nil, fmt.Errorf("%w: %w", errSnapshot, err)
+		return nil, errSnapshot(err)
 	}
 	return s, nil
 }
@@ -152,7 +169,7 @@ func walk(dir string, seq uint64, apply func(*entry) error, unfinished func(path
 			case e.Seq <= seq || e.Seq >= next: // in the snapshot; or refused, and could not be taken back
 				return nil
 			case e.Seq != seq+1:
-				return fmt.Errorf("%s: entry %d follows entry %d: a segment of the journal is missing: put back a backup of the state directory", name, e.Seq, seq)
+				return &trouble{fmt.Sprintf("%s: entry %d follows entry %d: a part of the journal is missing", name, e.Seq, seq), putBack}
 			}
 			seq = e.Seq
 			return apply(e)

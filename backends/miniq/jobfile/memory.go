@@ -207,11 +207,13 @@ func (m *memory) open(object []byte) error {
 	if err := m.conn.Deserialize(object, "main"); err != nil {
 		return err
 	}
-	var id, version int64
-	err := m.query("SELECT application_id, user_version FROM pragma_application_id, pragma_user_version", func(row []driver.Value) error {
-		id, version = number(row[0]), number(row[1])
-		return nil
-	})
+	// Never by SQLite's pragma_… tables: they point into the schema of the object
+	// before this one, which is freed.
+	id, err := m.number("PRAGMA application_id")
+	if err != nil {
+		return err
+	}
+	version, err := m.number("PRAGMA user_version")
 	switch {
 	case err != nil:
 		return err
@@ -221,6 +223,14 @@ func (m *memory) open(object []byte) error {
 		return fmt.Errorf("a newer version of Allotment wrote it (schema %d, this program's is %d)", version, schemaVersion)
 	}
 	return nil
+}
+
+func (m *memory) number(query string) (n int64, err error) {
+	err = m.query(query, func(row []driver.Value) error {
+		n = number(row[0])
+		return nil
+	})
+	return n, err
 }
 
 // rows are the specification's, which are what was written.

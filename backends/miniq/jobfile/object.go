@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -78,6 +79,19 @@ func Path(dir string, id backends.ID) string {
 		name += "." + strconv.Itoa(id.Index)
 	}
 	return filepath.Join(dir, strconv.FormatInt(id.Job/perDir, 10), name+".db")
+}
+
+// IDOf is the job of an object, by the name of its file; false: it is none's.
+func IDOf(path string) (backends.ID, bool) {
+	name, ok := strings.CutSuffix(filepath.Base(path), ".db")
+	job, index, element := strings.Cut(name, ".")
+	var id backends.ID
+	var err [2]error
+	id.Job, err[0] = strconv.ParseInt(job, 10, 64)
+	if element {
+		id.Index, err[1] = strconv.Atoi(index)
+	}
+	return id, ok && err[0] == nil && err[1] == nil && filepath.Base(Path("", id)) == filepath.Base(path)
 }
 
 // Read reads a job's object; an element that has none yet is read from its

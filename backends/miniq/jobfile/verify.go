@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -53,7 +54,7 @@ func (m *memory) verify(object []byte, id backends.ID) (*Facts, error) {
 	}
 	err := m.query("PRAGMA integrity_check(1)", func(row []driver.Value) error {
 		if said := text(row[0]); said != "ok" {
-			return errors.New(said)
+			return errors.New(said[strings.LastIndexByte(said, '\n')+1:])
 		}
 		return nil
 	})
