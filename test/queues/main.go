@@ -32,6 +32,9 @@ func main() {
 		flags.Usage()
 		os.Exit(2)
 	}
+	if os.Getenv("TMPDIR") == "" { // /tmp is in memory on some machines, and on a busy one full of what others deleted
+		_ = os.Setenv("TMPDIR", "/var/tmp")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	kept, err := compare(farm.WithParent(ctx), os.Stdout, o)
