@@ -57,7 +57,7 @@ func newBook(total int) *book {
 func (b *book) take(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.taken+n > b.goal && b.goal < b.total && !b.over {
+	for b.taken >= b.goal && b.goal < b.total && !b.over {
 		b.changed.Wait()
 	}
 	if b.taken >= b.total || b.over {
@@ -321,7 +321,10 @@ func (c *client) mark(set func()) {
 }
 
 func (c *client) suspend(ctx context.Context, p *plan, now *backends.Job) bool {
-	if now.State == backends.Running && over(c.q.Suspend(ctx, []backends.Act{{ID: now.ID}}).First()) {
+	switch {
+	case now.State == backends.Suspended: // by an act that nobody answered
+		p.next = c.resume
+	case now.State == backends.Running && over(c.q.Suspend(ctx, []backends.Act{{ID: now.ID}}).First()):
 		p.next = c.resume
 	}
 	return false
@@ -354,7 +357,7 @@ func (c *client) killHeld(ctx context.Context, p *plan, now *backends.Job) bool 
 }
 
 func (c *client) release(ctx context.Context, _ *plan, now *backends.Job) bool {
-	return over(c.q.Release(ctx, []backends.ID{now.ID}).First())
+	return now.State != backends.Held || over(c.q.Release(ctx, []backends.ID{now.ID}).First())
 }
 
 var submittedLine = regexp.MustCompile(`(?m)^Job <(\d+)>`)

@@ -84,7 +84,7 @@ const clients = 8 // of which two call asub
 // run does it and judges what became of the jobs. An error says that it did not
 // come to its end.
 func (o onslaught) run(ctx context.Context, f *farm) (report string, problems []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 8*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
 	defer cancel()
 	began := time.Now()
 	b := newBook(o.jobs)

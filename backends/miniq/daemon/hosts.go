@@ -269,7 +269,12 @@ func (d *daemon) absent(id node.RunID) {
 		return
 	case r.Killing: // it must not begin any more
 		const terminated = 128 + int(syscall.SIGTERM)
-		d.later(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}})
+		forget := func() {
+			if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil { // it may have been claimed
+				h.link.send(node.Command{Forget: &id})
+			}
+		}
+		d.later(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}, after: forget})
 		return
 	}
 	d.order(&r.StartRun)

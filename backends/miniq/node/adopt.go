@@ -21,6 +21,8 @@ func (n *node) adopt(e Expected) error {
 		return n.report(Report{Kind: Lost, Run: e.Run, Text: "nothing is known of it after the restart"})
 	case errors.Is(err, fs.ErrNotExist):
 		return n.report(Report{Kind: Absent, Run: e.Run})
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
+		return err // another node will look, which has room for it
 	case err != nil:
 		return n.report(Report{Kind: Lost, Run: e.Run, Text: "read its record: " + err.Error()})
 	}
@@ -30,17 +32,19 @@ func (n *node) adopt(e Expected) error {
 	switch {
 	case err != nil:
 		return err
-	case free && r.job.Keeper.PID == 0 && r.job.End == nil: // claimed, but no keeper ever came to be
-		n.forget(e.Run)
-		if e.Doubtful {
-			return n.report(Report{Kind: Lost, Run: e.Run, Text: "the machine went down when it was about to begin"})
-		}
-		return n.report(Report{Kind: Absent, Run: e.Run})
+	case free && !r.begun() && e.Doubtful:
+		return n.report(Report{Kind: Lost, Run: e.Run, Text: "the machine went down when it was about to begin"})
+	case free && !r.begun(): // claimed, but no keeper ever came to be: start will take the record
+		delete(n.runs, e.Run)
+		return errors.Join(n.report(Report{Kind: Absent, Run: e.Run}), r.record.Close())
 	case free:
 		return n.finish(r)
 	}
 	if err := n.watch(r); err != nil {
 		return err
+	}
+	if !r.begun() { // its keeper is gone, which is reported next
+		return nil
 	}
 	switch {
 	case e.Stopped:

@@ -27,15 +27,14 @@ func (n *node) start(s *Start) error {
 	}
 	r, err := n.claim(s.Run)
 	if errors.Is(err, os.ErrExist) { // the daemon does not order a run twice, but a record decides
-		return n.adopt(Expected{Run: s.Run})
+		if r, err = n.reclaim(s.Run); r == nil {
+			return errors.Join(err, n.adopt(Expected{Run: s.Run}))
+		}
 	}
 	if err == nil {
 		err = n.launch(r, s)
-		if err != nil {
-			n.forget(s.Run)
-		}
 	}
-	if err != nil {
+	if err != nil { // the record goes when the daemon has noted it
 		return n.report(Report{Kind: Failed, Run: s.Run, Text: err.Error()})
 	}
 	return n.report(Report{Kind: Started, Run: s.Run})
@@ -56,6 +55,25 @@ func (n *node) claim(id RunID) (*run, error) {
 // KeeperEnv is a keeper's own environment: it has next to nothing to do, and nothing
 // to collect.
 func KeeperEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=1"} }
+
+// reclaim takes the record of a run that was claimed and never got a keeper; nil:
+// it got one. The record stays from the first claim on: a run that the daemon knows
+// to have begun and that has no record is lost, whoever is killed meanwhile.
+func (n *node) reclaim(id RunID) (*run, error) {
+	r, err := n.openRun(id)
+	if err != nil {
+		return nil, err
+	}
+	free, err := r.lock()
+	if err != nil || !free || r.begun() {
+		return nil, errors.Join(err, r.record.Close())
+	}
+	n.runs[id] = r
+	return r, nil
+}
+
+// begun tells whether a keeper wrote its first line: before that it executes nothing.
+func (r *run) begun() bool { return r.job.Keeper.PID != 0 || r.job.End != nil }
 
 // launch starts the keeper. The node's own descriptor of the record is replaced
 // by a fresh one: the lock is to live and die with the keeper.
