@@ -45,8 +45,8 @@ DOCDIR := $(PREFIX)/share/doc/allotment
 
 LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
-# The kill test takes a while and has a target of its own.
-TESTED = $$($(GO) list ./... | grep -v '/test/kill$$')
+# The kill and crash tests take a while and have targets of their own.
+TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash)$$')
 # Tests write files that are trusted only if nobody else can write them.
 UMASK := umask 022;
 
@@ -102,6 +102,10 @@ test-kill: build ## kill pba between any two of its calls
 # task-spooler it compares all; what is missing is left out, and said to be.
 bench-queue: build ## the bundled queue against Slurm and task-spooler, and its budgets
 	$(UMASK) $(GO) run ./test/queues -programs $(BIN) $(BENCH)
+
+.PHONY: test-crash
+test-crash: ## kill the queue, cut its power, fill its disk: nothing may be lost
+	$(UMASK) CRASH_STRICT=$(CRASH_STRICT) $(GO) test -count=1 -timeout=20m -v ./test/crash/...
 
 bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times)
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
