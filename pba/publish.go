@@ -28,13 +28,7 @@ func (p *Publisher) Publish(ctx context.Context, policy plan.Policy, s Standing)
 	if err != nil {
 		return fmt.Errorf("write the filter's snapshot: %w", err)
 	}
-	standing := esub.Standing{At: s.At, Observe: s.Observe, LowerUnpreemptable: s.Farm.LowerThem, Below: map[int64]bool{}}
-	for _, pool := range s.Pools {
-		if pool.Below {
-			standing.Below[pool.ID] = true
-		}
-	}
-	generation, err := esub.EncodeGeneration(snapshot, standing)
+	generation, err := esub.EncodeGeneration(snapshot, FilterStanding(s))
 	if err != nil {
 		return fmt.Errorf("write the filter's snapshot: %w", err)
 	}
@@ -55,6 +49,23 @@ func (p *Publisher) encode(ctx context.Context, policy plan.Policy, observe bool
 	}
 	settings := p.Settings
 	settings.Observe = settings.Observe || observe
+	return esub.Encode(FilterPolicy(policy, settings, gids)), nil
+}
+
+// FilterStanding is how the pools stand, in the submit filter's words.
+func FilterStanding(s Standing) esub.Standing {
+	standing := esub.Standing{At: s.At, Observe: s.Observe, LowerUnpreemptable: s.Farm.LowerThem, Below: map[int64]bool{}}
+	for _, pool := range s.Pools {
+		if pool.Below {
+			standing.Below[pool.ID] = true
+		}
+	}
+	return standing
+}
+
+// FilterPolicy is the plan in force, in the submit filter's words. Groups without
+// a number in gids are not tested there.
+func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]int64) esub.Policy {
 	snapshot := esub.Policy{Settings: settings}
 	place := map[string]int{}
 	for i, project := range policy.Projects {
@@ -73,7 +84,7 @@ func (p *Publisher) encode(ctx context.Context, policy plan.Policy, observe bool
 		pools := &snapshot.Projects[i].Pools
 		*pools = append(*pools, esub.Pool{ID: a.ID, User: a.User, UID: esub.Unknown, Step: a.Step, Slots: a.Guarantee})
 	}
-	return esub.Encode(snapshot), nil
+	return snapshot
 }
 
 // put brings both files in place, the snapshot first: a filter that sees one

@@ -1,0 +1,213 @@
+package simulate
+
+import (
+	"cmp"
+
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Promise is an allocation over some time.
+type Promise struct {
+	plan.Allocation           // its ID is given by the simulator
+	From, To        time.Time // half-open; zero: from ever, for ever
+}
+
+// calendar is the plan by time.
+type calendar struct {
+	promises []Promise
+	projects []string    // that are promised anything, by name
+	turns    []time.Time // at which the plan changes, ascending
+
+	now     []plan.Allocation // in force up to until
+	since   time.Time
+	until   time.Time // zero: for ever
+	settled bool
+}
+
+// newCalendar gives each pool its number, which is the same in every week.
+func newCalendar(promises []Promise) *calendar {
+	c := &calendar{promises: slices.Clone(promises)}
+	ids := map[string]int64{}
+	for i := range c.promises {
+		p := &c.promises[i]
+		if ids[p.Key()] == 0 {
+			ids[p.Key()] = int64(len(ids) + 1)
+		}
+		p.ID = ids[p.Key()]
+		if p.Begin.IsZero() {
+			p.Begin, p.End = p.From, p.To
+		}
+		c.projects = append(c.projects, p.Project)
+		for _, at := range []time.Time{p.From, p.To} {
+			if !at.IsZero() {
+				c.turns = append(c.turns, at)
+			}
+		}
+	}
+	slices.Sort(c.projects)
+	c.projects = slices.Compact(c.projects)
+	slices.SortFunc(c.turns, time.Time.Compare)
+	c.turns = slices.CompactFunc(c.turns, time.Time.Equal)
+	return c
+}
+
+// at is what is in force at a time, and when that changes next (zero: never).
+func (c *calendar) at(t time.Time) ([]plan.Allocation, time.Time) {
+	if c.settled && !t.Before(c.since) && (c.until.IsZero() || t.Before(c.until)) {
+		return c.now, c.until
+	}
+	c.settled, c.now, c.since, c.until = true, nil, time.Time{}, time.Time{}
+	for _, turn := range c.turns {
+		if turn.After(t) {
+			c.until = turn
+			break
+		}
+		c.since = turn
+	}
+	for i := range c.promises {
+		if p := &c.promises[i]; !t.Before(p.From) && (p.To.IsZero() || t.Before(p.To)) {
+			c.now = append(c.now, p.Allocation)
+		}
+	}
+	return c.now, c.until
+}
+
+// slots are what a project is promised at a time.
+func (c *calendar) slots(project string, t time.Time) int {
+	n := 0
+	allocations, _ := c.at(t)
+	for i := range allocations {
+		if allocations[i].Project == project {
+			n += allocations[i].Guarantee
+		}
+	}
+	return n
+}
+
+// most is the most that a project is ever promised.
+func (c *calendar) most(project string) int {
+	most := 0
+	for _, t := range append(slices.Clone(c.turns), time.Time{}) {
+		most = max(most, c.slots(project, t))
+	}
+	return most
+}
+
+// guarantees lists the pools, each with the most that it is ever promised.
+func (c *calendar) guarantees() []Guarantee {
+	most := map[Guarantee]int{}
+	for i := range c.promises {
+		p := &c.promises[i]
+		g := Guarantee{Project: p.Project, User: p.User, Step: p.Step}
+		most[g] = max(most[g], p.Guarantee)
+	}
+	all := make([]Guarantee, 0, len(most))
+	for g, slots := range most {
+		g.Slots = slots
+		all = append(all, g)
+	}
+	slices.SortFunc(all, func(a, b Guarantee) int {
+		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step))
+	})
+	return all
+}
+
+// throughput tells whether a pool's guarantee follows its jobs, and so the time.
+func (c *calendar) throughput() bool {
+	return slices.ContainsFunc(c.promises, func(p Promise) bool { return p.SLA == plan.Throughput })
+}
+
+// fence is an ideal one of a project: as many slots as it is promised, which
+// nobody else may use, first come first served. A job that starts there at once
+// is within the guarantee.
+type fence struct {
+	project string
+	used    int
+	ends    []fenceEnd // heap by time
+	queue   []fenced
+}
+
+type fenced struct {
+	slots int
+	takes time.Duration
+}
+
+type fenceEnd struct {
+	at    time.Time
+	slots int
+}
+
+// take hands a job in and tells whether it starts at once.
+func (f *fence) take(c *calendar, t time.Time, slots int, takes time.Duration) bool {
+	f.advance(c, t)
+	if len(f.queue) == 0 && f.used+slots <= c.slots(f.project, t) {
+		f.start(t, fenced{slots, takes})
+		return true
+	}
+	f.queue = append(f.queue, fenced{slots, takes})
+	return false
+}
+
+func (f *fence) advance(c *calendar, t time.Time) {
+	for len(f.ends) > 0 && !f.ends[0].at.After(t) {
+		e := f.pop()
+		f.used -= e.slots
+		f.serve(c, e.at)
+	}
+	f.serve(c, t)
+}
+
+// serve starts those who wait as far as they fit, strictly in their order. What
+// no week has room for any more leaves.
+func (f *fence) serve(c *calendar, t time.Time) {
+	if len(f.queue) == 0 {
+		return
+	}
+	room := c.slots(f.project, t)
+	for len(f.queue) > 0 {
+		first := f.queue[0]
+		if first.slots <= room && f.used+first.slots > room || first.slots > room && f.used > 0 {
+			return
+		}
+		f.queue = f.queue[1:]
+		if first.slots <= room {
+			f.start(t, first)
+		}
+	}
+}
+
+func (f *fence) start(t time.Time, j fenced) {
+	f.used += j.slots
+	f.ends = append(f.ends, fenceEnd{t.Add(j.takes), j.slots})
+	for i := len(f.ends) - 1; i > 0; {
+		up := (i - 1) / 2
+		if !f.ends[i].at.Before(f.ends[up].at) {
+			break
+		}
+		f.ends[i], f.ends[up] = f.ends[up], f.ends[i]
+		i = up
+	}
+}
+
+func (f *fence) pop() fenceEnd {
+	first, last := f.ends[0], len(f.ends)-1
+	f.ends[0] = f.ends[last]
+	f.ends = f.ends[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			return first
+		}
+		if child+1 < last && f.ends[child+1].at.Before(f.ends[child].at) {
+			child++
+		}
+		if !f.ends[child].at.Before(f.ends[i].at) {
+			return first
+		}
+		f.ends[i], f.ends[child] = f.ends[child], f.ends[i]
+		i = child
+	}
+}

@@ -1,0 +1,270 @@
+package simulate
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+)
+
+// metered is a job that is in the system.
+type metered struct {
+	arrival
+	hosts    []backends.Placement // of its run, or its last one
+	since    time.Time            // it waits, runs or is suspended
+	state    backends.State
+	killed   bool          // its run is being ended by the engine
+	inWindow float64       // slot-seconds of its run so far that lie in the window
+	wait     time.Duration // from submission to the start of its last run
+	clock    time.Duration // R14's when it started; the longest, if it did so more than once
+}
+
+// ticking is a PBA job's clock, as the last cycle left it.
+type ticking struct {
+	clock time.Duration
+	seen  time.Time
+	party int
+}
+
+// meter reads off the world what happens, and adds it up.
+type meter struct {
+	window    Window
+	threshold time.Duration
+	promise   time.Duration
+
+	jobs      map[backends.ID]*metered
+	arriving  *metered // handed in right now; the world has not told its ID yet
+	clocks    map[backends.ID]ticking
+	starved   []time.Time // by party: its starving is counted up to then
+	busy      map[string]int
+	touched   bool // something happened to a job of a project that is promised something
+	reclaims  map[int64]*reclaimed
+	lastStart map[string]time.Time // of a PBA job, by host
+
+	out      Outcome
+	within   gathered
+	rest     gathered
+	parties  []gathered
+	useful   float64
+	used     float64
+	series   *series
+	firstErr error
+}
+
+// reclaimed is a reclaim that is open, as the world saw it.
+type reclaimed struct {
+	beneficiary backends.ID
+	hosts       []backends.Placement
+	planned     time.Time
+	lacked      int
+	served      bool // its beneficiary started there
+}
+
+type gathered struct {
+	Group
+	wait, clock, slowdown sketch
+}
+
+func newMeter(s *Setup, window Window, c *calendar) *meter {
+	m := &meter{
+		window: window, threshold: s.Policy.PendingThreshold, promise: promiseOf(s),
+		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]ticking{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
+		lastStart: map[string]time.Time{}, starved: make([]time.Time, len(c.projects)),
+		parties: make([]gathered, len(c.projects)+1),
+	}
+	for i, name := range c.projects {
+		m.parties[i].Project = name
+	}
+	if s.Buckets > 0 {
+		m.series = newSeries(window, s.Buckets, c)
+	}
+	return m
+}
+
+// promiseOf is R14's promise but for what a need beyond max_victims takes: the
+// threshold, two cycles and the time in which jobs go.
+func promiseOf(s *Setup) time.Duration {
+	return s.Policy.PendingThreshold + 2*s.Policy.Cycle + s.Kill
+}
+
+// watch is told what the world does.
+func (m *meter) watch(at time.Time, e manager.Effect) {
+	switch e := e.(type) {
+	case manager.StartRun:
+		j := m.jobs[e.ID]
+		if j == nil {
+			j = m.arriving
+			m.jobs[e.ID] = j
+		}
+		m.start(at, e.ID, j, e.Hosts)
+	case manager.KillRun:
+		j := m.jobs[e.ID]
+		j.killed = true
+		m.out.Preemptions++
+		m.groups(j, func(g *gathered) { g.Taken++ })
+		m.touch(j)
+	case manager.StopRun:
+		j := m.jobs[e.ID]
+		m.pause(at, j)
+		j.state, j.since = backends.Suspended, at
+		m.out.Preemptions++
+		m.out.Suspensions++
+		m.groups(j, func(g *gathered) { g.Taken++ })
+	case manager.ContinueRun:
+		j := m.jobs[e.ID]
+		m.occupy(j.hosts, 1)
+		j.state, j.since = backends.Running, at
+		m.touch(j)
+	case manager.Finished:
+		m.finish(at, e.Job.ID)
+	case manager.Forgotten, manager.Notice, manager.WakeAt:
+	}
+}
+
+func (m *meter) touch(j *metered) {
+	if j.party < len(m.parties)-1 {
+		m.touched = true
+	}
+}
+
+func (m *meter) groups(j *metered, do func(*gathered)) {
+	if j.within {
+		do(&m.within)
+	} else {
+		do(&m.rest)
+	}
+	do(&m.parties[j.party])
+}
+
+func (m *meter) occupy(hosts []backends.Placement, sign int) {
+	for _, p := range hosts {
+		m.busy[p.Host] += sign * p.Slots
+	}
+}
+
+func (m *meter) start(at time.Time, id backends.ID, j *metered, hosts []backends.Placement) {
+	m.series.waited(j, at)
+	j.hosts, j.state, j.since, j.killed, j.inWindow = hosts, backends.Running, at, false, 0
+	j.wait = at.Sub(j.at)
+	m.occupy(hosts, 1)
+	m.touch(j)
+	if c, ok := m.clocks[id]; ok {
+		j.clock = max(j.clock, c.clock+at.Sub(c.seen))
+		m.starve(c, at)
+		delete(m.clocks, id)
+		for _, p := range hosts {
+			m.lastStart[p.Host] = at
+		}
+	}
+	for _, r := range m.reclaims {
+		if r.beneficiary == id && overlap(r.hosts, hosts) {
+			r.served = true
+		}
+	}
+}
+
+func overlap(a, b []backends.Placement) bool {
+	return slices.ContainsFunc(a, func(p backends.Placement) bool {
+		return slices.ContainsFunc(b, func(q backends.Placement) bool { return p.Host == q.Host })
+	})
+}
+
+// starve counts the time in which a pool's job waited beyond the threshold, once
+// for all jobs that did so at the same time. A PBA job that waits holds room: its
+// pool is under its guarantee.
+func (m *meter) starve(c ticking, to time.Time) {
+	from := c.seen.Add(m.threshold - c.clock)
+	if from.Before(m.starved[c.party]) {
+		from = m.starved[c.party]
+	}
+	if to.After(from) {
+		m.out.StarvedSeconds += to.Sub(from).Seconds()
+		m.starved[c.party] = to
+	}
+}
+
+// pause ends a stretch of running.
+func (m *meter) pause(at time.Time, j *metered) {
+	m.occupy(j.hosts, -1)
+	j.inWindow += m.window.clip(j.since, at).Seconds() * float64(j.slots)
+	m.series.ran(j, at)
+	m.touch(j)
+}
+
+// clip is how much of a time lies in the window.
+func (w *Window) clip(from, to time.Time) time.Duration {
+	if from.Before(w.From) {
+		from = w.From
+	}
+	if to.After(w.To) {
+		to = w.To
+	}
+	return max(0, to.Sub(from))
+}
+
+// runEnded is told that a run's processes are gone, before the queue is.
+func (m *meter) runEnded(at time.Time, id backends.ID, _ int) {
+	j := m.jobs[id]
+	if j.state == backends.Running {
+		m.pause(at, j)
+	}
+	m.used += j.inWindow
+	if j.killed {
+		m.out.LostSeconds += j.inWindow
+		m.groups(j, func(g *gathered) { g.Lost += j.inWindow })
+	} else {
+		m.useful += j.inWindow
+	}
+	j.inWindow, j.state, j.since = 0, backends.Pending, at
+}
+
+// tooShort is what bounds the slowdown of short jobs, as usual 10 s.
+const tooShort = 10 * time.Second
+
+func (m *meter) finish(at time.Time, id backends.ID) {
+	j := m.jobs[id]
+	delete(m.jobs, id)
+	delete(m.clocks, id)
+	slowdown := max(1, at.Sub(j.at).Seconds()/max(j.run, tooShort).Seconds())
+	m.groups(j, func(g *gathered) {
+		g.Jobs++
+		g.wait.add(j.wait.Seconds())
+		g.clock.add(j.clock.Seconds())
+		g.slowdown.add(slowdown)
+		if j.clock > m.promise {
+			g.OverPromise++
+		}
+	})
+	m.series.count(j)
+}
+
+func (g *gathered) group() Group {
+	g.Wait, g.Clock, g.Slowdown = g.wait.spread(), g.clock.spread(), g.slowdown.spread()
+	return g.Group
+}
+
+// outcome sums up.
+func (m *meter) outcome(policy string, slots int) Outcome {
+	o := m.out
+	o.Policy, o.Within, o.Rest = policy, m.within.group(), m.rest.group()
+	for i := range m.parties {
+		o.Projects = append(o.Projects, m.parties[i].group())
+	}
+	if all := float64(slots) * m.window.Seconds; all > 0 {
+		o.Utilization, o.Useful, o.LostShare = m.used/all, m.useful/all, o.LostSeconds/all
+	}
+	if o.Requested > 0 {
+		o.Ratio = float64(o.Evicted) / float64(o.Requested)
+	}
+	if m.series != nil {
+		o.Series = m.series.result(slots)
+	}
+	return o
+}
+
+// forgetReclaims drops what the engine has forgotten.
+func (m *meter) forgetReclaims(known map[int64]bool) {
+	maps.DeleteFunc(m.reclaims, func(id int64, _ *reclaimed) bool { return !known[id] })
+}

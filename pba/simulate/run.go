@@ -1,0 +1,483 @@
+package simulate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// ErrNothing is wrapped where no job is left to be simulated.
+var ErrNothing = errors.New("no job is left to be simulated")
+
+// Run simulates a trace under each policy that is asked for. Memory does not
+// grow with the trace, only with the jobs that are in the system at a time. The
+// same setup always gives the same result.
+func Run(ctx context.Context, s Setup) (*Result, error) {
+	c := newCalendar(s.Plan)
+	var fences []Fence
+	if slices.Contains(s.Policies, Dedicated) {
+		fences = fencesOf(c)
+	}
+	slots := 0
+	for _, h := range s.Hosts {
+		slots += h.Slots
+	}
+	w := newWorkload(&s, c, fences)
+	v, err := w.survey()
+	if err != nil {
+		return nil, err
+	}
+	if v.jobs == 0 {
+		return nil, fmt.Errorf("%s: %w", s.Name, ErrNothing)
+	}
+	r := &Result{
+		Trace: Source{Name: s.Name, Format: string(s.Format), Jobs: v.jobs, LeftOut: v.out, BadLines: s.Trace.Bad, Repeated: max(s.Repeat, 1), OneSlot: s.OneSlot},
+		Farm:  FarmSize{Slots: slots, Hosts: len(s.Hosts), Fences: fences}, Guarantees: c.guarantees(), Settings: settingsOf(&s), Window: v.window, Within: v.within,
+	}
+	for _, policy := range s.Policies {
+		d, err := newDriver(ctx, w, policy, v.window, fences)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.run(); err != nil {
+			return nil, fmt.Errorf("policy %s: %w", policy, err)
+		}
+		r.Policies = append(r.Policies, d.meter.outcome(policy, slots))
+	}
+	return r, nil
+}
+
+func settingsOf(s *Setup) Settings {
+	scale := s.ScaleArrivals
+	if scale == 0 {
+		scale = 1
+	}
+	return Settings{
+		Cycle: s.Policy.Cycle.Seconds(), PendingThreshold: s.Policy.PendingThreshold.Seconds(), MinRuntime: s.Policy.MinRuntime.Seconds(),
+		Headroom: s.Policy.Headroom, ScaleArrivals: scale, Suspend: s.Suspend, KillSeconds: s.Kill.Seconds(), Promise: promiseOf(s).Seconds(), Seed: s.Seed,
+	}
+}
+
+// driver is one policy's run. Under fifo and dedicated the engine only observes:
+// so R14's clock, and who is under his guarantee, are told by the very same
+// rules for every policy.
+type driver struct {
+	*workload
+	ctx    context.Context
+	policy string
+	world  *World
+	meter  *meter
+	ledger pba.MemoryLedger
+	engine pba.Engine
+	filter filter
+	hosts  [][]string // by party: the only ones for its jobs; nil: any
+	tags   [2]string  // of jobs that the filter has nothing to say of: requeue, suspend
+	ended  int        // jobs that the queue still knows
+
+	last    time.Time // cycle
+	first   time.Time // cycle
+	due     time.Time // something happened then, or the plan changes then, that a cycle must see; zero: nothing
+	quiet   bool      // the next cycle would do nothing if nothing happened
+	checker *checker
+}
+
+func newDriver(ctx context.Context, w *workload, policy string, window Window, fences []Fence) (*driver, error) {
+	d := &driver{workload: w, ctx: ctx, policy: policy, meter: newMeter(w.Setup, window, w.calendar)}
+	hosts := w.Hosts
+	switch policy {
+	case FIFO, PBA:
+	case Dedicated:
+		var err error
+		if hosts, d.hosts, err = fencedHosts(hosts, fences); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fmt.Errorf("policy %q is not known (known: %s, %s, %s)", policy, FIFO, Dedicated, PBA)
+	}
+	d.world = New(Config{
+		Manager: manager.Config{AgeingInterval: w.Policy.Cycle, AgeingCap: 69, ReserveAfter: w.Reserve},
+		Hosts:   hosts, Start: window.From, Watch: d.watch, WatchEnd: d.meter.runEnded,
+	})
+	d.tags[0], d.tags[1] = backends.Tag{}.String(), backends.Tag{Preempt: backends.PreemptSuspend}.String()
+	groups := map[string][]string{}
+	everyGroup := slices.Clone(w.calendar.projects)
+	d.engine = pba.Engine{
+		Backend: &eyewitness{World: d.world, d: d}, Ledger: &d.ledger, Rules: d.rules, Publish: d.publish,
+		// Whoever had jobs of a project was in its group.
+		Groups: func(_ context.Context, users []string) (map[string][]string, error) {
+			for _, user := range users {
+				groups[user] = everyGroup
+			}
+			return groups, nil
+		},
+	}
+	if w.Check && policy == PBA {
+		d.checker = &checker{}
+	}
+	return d, nil
+}
+
+func (d *driver) rules(_ context.Context, now time.Time) (pba.Rules, error) {
+	p := d.Policy
+	for _, name := range d.calendar.projects {
+		p.Projects = append(p.Projects, plan.Project{Name: name, Group: name})
+	}
+	p.Allocations, _ = d.calendar.at(now)
+	return pba.Rules{Policy: p, Observe: d.policy != PBA}, nil
+}
+
+// run lets all jobs come in, and then to their end.
+func (d *driver) run() error {
+	next, stop := iter.Pull2(d.arrivals(nil))
+	defer stop()
+	a, err, more := next()
+	if !more {
+		return ErrNothing
+	}
+	d.first = d.grid(d.meter.window.From)
+	d.last = d.first.Add(-d.Policy.Cycle)
+	d.due = d.first
+	for n := 0; ; n++ {
+		if err != nil {
+			return err
+		}
+		if n%1024 == 0 && d.ctx.Err() != nil {
+			return context.Cause(d.ctx)
+		}
+		cycle := d.nextCycle()
+		event, happens := d.world.Next()
+		switch {
+		case more && (cycle.IsZero() || !a.at.After(cycle)) && (!happens || !a.at.After(event)):
+			d.advance(a.at)
+			if err := d.submit(&a); err != nil {
+				return err
+			}
+			a, err, more = next()
+		case happens && (cycle.IsZero() || !event.After(cycle)):
+			d.advance(event)
+		case !more && len(d.meter.jobs) == 0 && d.settled():
+			d.meter.out.Skipped = max(0, int(d.last.Sub(d.first)/d.Policy.Cycle)+1-d.meter.out.Cycles)
+			return d.meter.firstErr
+		case !cycle.IsZero():
+			d.advance(cycle)
+			if err := d.cycle(cycle); err != nil {
+				return err
+			}
+		default:
+			return fmt.Errorf("%d jobs wait for ever", len(d.meter.jobs))
+		}
+	}
+}
+
+// advance lets time pass, and notes what a cycle must see.
+func (d *driver) advance(to time.Time) {
+	d.world.Advance(to)
+	d.noteTouched(to)
+}
+
+func (d *driver) noteTouched(at time.Time) {
+	if d.meter.touched {
+		d.meter.touched = false
+		d.wantCycle(at)
+	}
+}
+
+func (d *driver) wantCycle(at time.Time) {
+	if d.due.IsZero() || at.Before(d.due) {
+		d.due = at
+	}
+}
+
+// grid is the first cycle at or after a time. Cycles are at multiples of the
+// period since 1970, as the queue's ageing ticks are.
+func (d *driver) grid(t time.Time) time.Time {
+	at := t.Truncate(d.Policy.Cycle)
+	if at.Before(t) {
+		at = at.Add(d.Policy.Cycle)
+	}
+	return at
+}
+
+// nextCycle is the next cycle that could change something; zero if none is in sight.
+func (d *driver) nextCycle() time.Time {
+	next := d.last.Add(d.Policy.Cycle)
+	if d.EveryCycle || !d.quiet {
+		return next
+	}
+	if d.due.IsZero() {
+		return time.Time{}
+	}
+	if at := d.grid(d.due); at.After(next) {
+		return at
+	}
+	return next
+}
+
+// settled tells whether nothing is left for further cycles to account for.
+func (d *driver) settled() bool { return d.quiet && len(d.meter.reclaims) == 0 && d.due.IsZero() }
+
+const manyEnded = 4096
+
+// cycle is one of the engine's, and what the meter learns from it.
+func (d *driver) cycle(at time.Time) error {
+	d.due = time.Time{}
+	if _, turn := d.calendar.at(at); !turn.IsZero() && len(d.meter.jobs) > 0 {
+		d.wantCycle(turn)
+	}
+	r, err := d.engine.Cycle(d.ctx, d.world.Now)
+	if err == nil {
+		err = r.Failed()
+	}
+	if err != nil {
+		return fmt.Errorf("cycle of %s: %w", at.UTC().Format(time.RFC3339), err)
+	}
+	d.meter.out.Cycles++
+	d.last = at
+	d.learn(&r)
+	if d.meter.touched {
+		d.meter.touched, d.quiet = false, false
+	}
+	if d.ended >= manyEnded {
+		d.world.Step(manager.Forget{EndedBefore: d.ledger.Memory.EndedSince})
+		d.ended = 0
+	}
+	return nil
+}
+
+// learn reads clocks and reclaims off a plan, and whether the next cycle could do
+// anything if nothing happened meanwhile.
+//
+// A plan is a function of the farm, of what is remembered and of the time. Time
+// alone moves only: the clocks of PBA jobs that wait; reclaims, holds,
+// reservations and suspended jobs; backing off, min_runtime, run limits and caps,
+// which concern none but beneficiaries, who wait; and throughput pools. Where
+// there is none of these, and a plan had nothing to do, it has nothing to do
+// until a job of some project with a pool comes, starts or ends.
+func (d *driver) learn(r *pba.Result) {
+	p := &r.Plan
+	now := p.At
+	clear(d.meter.clocks)
+	quiet := (r.Rules.Observe || len(p.Actions) == 0) && p.Farm.Suspended == 0 && len(p.Skipped) == 0 && !d.calendar.throughput()
+	for id, j := range p.Memory.Jobs {
+		quiet = quiet && len(j.Reserved) == 0
+		if j.Pool == 0 || j.Kept > 0 || !j.ClockSeen.Equal(now) {
+			continue
+		}
+		quiet = false
+		if m := d.meter.jobs[id]; m != nil && m.state == backends.Running {
+			// It started in this very cycle, by an act of it.
+			m.clock = max(m.clock, j.Clock)
+			d.meter.starve(ticking{j.Clock, now, m.party}, now)
+		} else if m != nil {
+			t := ticking{j.Clock, now, m.party}
+			d.meter.clocks[id] = t
+			d.meter.starve(t, now)
+		}
+	}
+	quiet = d.learnReclaims(p) && quiet
+	d.quiet = quiet
+}
+
+// learnReclaims accounts for the reclaims that have ended. It reports whether
+// nothing of any is still to be done.
+func (d *driver) learnReclaims(p *plan.Plan) bool {
+	quiet := true
+	for i := range p.Memory.Reclaims {
+		r := &p.Memory.Reclaims[i]
+		if r.Phase.Open() {
+			quiet = false
+			continue
+		}
+		for _, v := range r.Victims {
+			quiet = quiet && (v.Fate != plan.Taken || v.Released)
+		}
+		if seen := d.meter.reclaims[r.ID]; seen != nil {
+			d.meter.account(r, seen)
+			delete(d.meter.reclaims, r.ID)
+		}
+	}
+	return quiet
+}
+
+// account adds up a reclaim that has ended.
+func (m *meter) account(r *plan.Reclaim, seen *reclaimed) {
+	evicted, taken := 0, 0
+	for _, v := range r.Victims {
+		if v.Fate == plan.Taken {
+			evicted += v.Slots
+			taken++
+		}
+	}
+	if taken == 0 {
+		return
+	}
+	m.out.Reclaims++
+	m.out.Requested += seen.lacked
+	m.out.Evicted += evicted
+	if r.Phase == plan.Expired {
+		m.out.Expired++
+	}
+	given := seen.served
+	for _, p := range r.Hosts { // a freed slot may go to the next one that it suits (R19)
+		given = given || !m.lastStart[p.Host].Before(r.Planned)
+	}
+	if !given {
+		m.out.Useless += taken
+	}
+}
+
+// submit hands a job in as its user would: through the submit filter.
+func (d *driver) submit(a *arrival) error {
+	j := &metered{arrival: *a, since: a.at, state: backends.Pending}
+	spec := backends.Spec{Slots: a.slots, Memory: a.memory, RunLimit: a.limit, Project: backends.JoinProject(a.project, a.step), Description: d.tags[0]}
+	if a.suspend {
+		spec.Description = d.tags[1]
+	}
+	if d.hosts != nil {
+		spec.Hosts = d.hosts[a.party]
+	}
+	if a.party < len(d.calendar.projects) && d.policy == PBA {
+		if err := d.filter.decide(a, &spec); err != nil {
+			return err
+		}
+	}
+	d.meter.arriving = j
+	// What the filter wrote counts, as it does where miniqd knows the policy itself.
+	id, err := d.world.SubmitWork(manager.By{User: a.user, Admin: true}, spec, Work{Takes: a.run, KillDelay: a.kill})
+	if err != nil {
+		return fmt.Errorf("submit a job of %d slots: %w", a.slots, err)
+	}
+	d.meter.jobs[id] = j
+	d.meter.touch(j)
+	d.noteTouched(a.at)
+	return nil
+}
+
+func (d *driver) watch(at time.Time, e manager.Effect) {
+	if _, ok := e.(manager.Finished); ok {
+		d.ended++
+	}
+	d.meter.watch(at, e)
+}
+
+// publish tells the submit filter how the pools stand.
+func (d *driver) publish(_ context.Context, s pba.Standing) error {
+	if d.policy != PBA {
+		return nil
+	}
+	allocations, _ := d.calendar.at(s.At)
+	return d.filter.update(d, allocations, s)
+}
+
+// filter is the submit filter, with its snapshot in memory.
+type filter struct {
+	allocations []plan.Allocation // of the snapshot
+	snapshot    []byte
+	reader      *esub.Reader
+	standing    esub.Standing
+	generation  esub.Generation
+}
+
+// update writes snapshot and generation anew where they changed.
+func (f *filter) update(d *driver, allocations []plan.Allocation, s pba.Standing) error {
+	changed := f.reader == nil || !slices.Equal(allocations, f.allocations)
+	if changed {
+		rules, err := d.rules(d.ctx, s.At)
+		if err != nil {
+			return err
+		}
+		f.snapshot = esub.Encode(pba.FilterPolicy(rules.Policy, d.Filter, nil))
+		f.allocations = allocations
+		if f.reader, err = esub.Open(bytes.NewReader(f.snapshot), int64(len(f.snapshot))); err != nil {
+			return err
+		}
+	}
+	same := !changed && f.standing.LowerUnpreemptable == s.Farm.LowerThem
+	for i := range s.Pools {
+		same = same && f.standing.Below[s.Pools[i].ID] == s.Pools[i].Below
+	}
+	if same {
+		return nil
+	}
+	f.standing = pba.FilterStanding(s)
+	encoded, err := esub.EncodeGeneration(f.snapshot, f.standing)
+	if err != nil {
+		return err
+	}
+	f.generation, err = esub.OpenGeneration(encoded)
+	return err
+}
+
+// decide runs the filter on a job. The engine is alive, even where its cycles are skipped.
+func (f *filter) decide(a *arrival, spec *backends.Spec) error {
+	if f.reader == nil {
+		return nil // before the first cycle
+	}
+	req := esub.Request{User: a.user, UID: esub.Unknown, Project: spec.Project, Slots: a.slots, Memory: a.memory}
+	if a.suspend {
+		req.Preempt = backends.PreemptSuspend.String()
+	}
+	decision, err := esub.Decide(req, f.reader, f.generation, f.generation.At)
+	if err != nil {
+		return err
+	}
+	if decision.Priority != 0 {
+		spec.Priority = decision.Priority
+	}
+	spec.Queue = decision.Queue
+	spec.Description = decision.Description()
+	return nil
+}
+
+// eyewitness is the world as the engine sees it. It notes, right before the first
+// act of a reclaim, what its beneficiary lacks.
+type eyewitness struct {
+	*World
+	d *driver
+}
+
+// Requeue implements backends.Backend.
+func (e *eyewitness) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
+	e.d.witness(acts)
+	return e.World.Requeue(ctx, acts)
+}
+
+// Suspend implements backends.Backend.
+func (e *eyewitness) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
+	e.d.witness(acts)
+	return e.World.Suspend(ctx, acts)
+}
+
+func (d *driver) witness(acts []backends.Act) {
+	for i := range d.ledger.Memory.Reclaims {
+		r := &d.ledger.Memory.Reclaims[i]
+		if len(acts) == 0 || r.Mark() != acts[0].Mark || d.meter.reclaims[r.ID] != nil {
+			continue
+		}
+		seen := &reclaimed{beneficiary: r.Beneficiary, hosts: r.Hosts, planned: r.Planned}
+		for _, p := range r.Hosts {
+			seen.lacked += max(0, p.Slots-d.free(p.Host))
+		}
+		d.meter.reclaims[r.ID] = seen
+		return
+	}
+}
+
+func (d *driver) free(host string) int {
+	for i := range d.Hosts {
+		if d.Hosts[i].Name == host {
+			return d.Hosts[i].Slots - d.meter.busy[host]
+		}
+	}
+	return 0
+}

@@ -1,0 +1,272 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/simulate/trace"
+)
+
+// Setup is what is to be simulated.
+type Setup struct {
+	Trace  *trace.Store
+	Name   string // of the trace, as it is shown
+	Format trace.Format
+
+	Hosts   []backends.Host
+	Plan    []Promise
+	Policy  plan.Policy   // the rules' numbers; projects and allocations come from Plan
+	Filter  esub.Settings // of the submit filter
+	Shift   time.Duration // added to all times of the trace, so that the plan's weeks meet them
+	ByUser  bool          // jobs belong to the project of their user's name, whatever they say
+	Reserve time.Duration // miniq's reserve_after
+
+	Policies      []string
+	ScaleArrivals float64 // so many times as densely as they came; 0: 1
+	Repeat        int     // the trace so many times, end to end; 0: 1
+	First         int     // of the trace's jobs, so many; 0: all
+	OneSlot       bool    // each job of n slots becomes n jobs of one
+	Suspend       float64 // share of the jobs whose users chose to be suspended
+	Kill          time.Duration
+	Seed          uint64
+
+	EveryCycle bool // run all cycles, those too that can't change anything
+	Buckets    int  // of the series; 0: none
+	Check      bool // look by brute force for cheaper sets of victims (one host only)
+}
+
+// arrival is one job on its way to the farm.
+type arrival struct {
+	at      time.Time
+	run     time.Duration
+	limit   time.Duration
+	slots   int
+	memory  int64
+	user    string
+	project string
+	step    string
+	party   int // index of its project among those that are promised anything; their number: everybody else
+	within  bool
+	suspend bool
+	kill    time.Duration // that it takes to go
+}
+
+// workload is a trace as it meets a farm.
+type workload struct {
+	*Setup
+	calendar *calendar
+	parties  map[string]int
+	most     []int // slots that each party could ever use at once under the policies asked for
+	why      []string
+	start    time.Time
+	period   time.Duration // from one repetition to the next
+}
+
+func newWorkload(s *Setup, c *calendar, fences []Fence) *workload {
+	w := &workload{Setup: s, calendar: c, parties: map[string]int{}, start: s.Trace.First.Add(s.Shift)}
+	for i, name := range c.projects {
+		w.parties[name] = i
+	}
+	if s.Trace.Jobs > 1 {
+		span := s.Trace.Last.Sub(s.Trace.First)
+		w.period = scaled(span+span/time.Duration(s.Trace.Jobs-1), s.ScaleArrivals)
+	}
+	all := 0
+	for _, h := range s.Hosts {
+		all += h.Slots
+	}
+	rest := all
+	for range c.projects {
+		w.most, w.why = append(w.most, all), append(w.why, wider(all, "the farm"))
+	}
+	for _, f := range fences {
+		rest -= f.Slots
+		i := w.parties[f.Project]
+		w.most[i], w.why[i] = f.Slots, wider(f.Slots, "what dedicated fences off for project "+f.Project)
+	}
+	if len(fences) == 0 {
+		w.most, w.why = append(w.most, all), append(w.why, wider(all, "the farm"))
+	} else {
+		w.most, w.why = append(w.most, rest), append(w.why, wider(rest, "what dedicated leaves the others"))
+	}
+	return w
+}
+
+func wider(slots int, than string) string {
+	return fmt.Sprintf("wider than %s (%d slots)", than, slots)
+}
+
+func scaled(d time.Duration, times float64) time.Duration {
+	if times == 0 || times == 1 {
+		return d
+	}
+	return time.Duration(float64(d) / times)
+}
+
+// arrivals gives the jobs in order; the same ones each time. What no policy can
+// be given goes to out, where it is not nil. An error is the last value.
+func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arrival, error] {
+	return func(yield func(arrival, error) bool) {
+		fences := make([]fence, len(w.calendar.projects))
+		for i, name := range w.calendar.projects {
+			fences[i].project = name
+		}
+		for round := range max(w.Repeat, 1) {
+			from := w.start.Add(time.Duration(round) * w.period)
+			n := 0
+			for r, err := range w.Trace.All() {
+				if err != nil {
+					yield(arrival{}, err)
+					return
+				}
+				if n++; w.First > 0 && n > w.First {
+					break
+				}
+				a := w.arrival(&r, from, uint64(round)<<40|uint64(n))
+				copies := 1
+				if w.OneSlot {
+					copies, a.slots, a.memory = r.Slots, 1, r.Memory/int64(r.Slots)
+				}
+				if a.slots > w.most[a.party] {
+					if out != nil {
+						out(w.why[a.party], &r)
+					}
+					continue
+				}
+				for range copies {
+					a.within = a.party < len(fences) && w.promised(&a) && fences[a.party].take(w.calendar, a.at, a.slots, a.run)
+					if !yield(a, nil) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arrival {
+	a := arrival{
+		at: from.Add(scaled(r.Submitted.Sub(w.Trace.First), w.ScaleArrivals)), run: r.Run, limit: r.RunLimit, slots: r.Slots, memory: r.Memory,
+		user: r.User, project: r.Project, step: r.Step, party: len(w.calendar.projects), kill: w.Kill,
+	}
+	if w.ByUser {
+		a.project, a.step = r.User, ""
+	}
+	if i, ok := w.parties[a.project]; ok {
+		a.party = i
+	}
+	if w.Suspend > 0 || w.Kill > 0 {
+		draw := rand.New(rand.NewPCG(w.Seed, number))
+		a.suspend = draw.Float64() < w.Suspend
+		a.kill = time.Duration(draw.Float64() * float64(w.Kill))
+	}
+	return a
+}
+
+// promised tells whether some pool in force is for such a job, and wide enough.
+func (w *workload) promised(a *arrival) bool {
+	now, _ := w.calendar.at(a.at)
+	return slices.ContainsFunc(now, func(p plan.Allocation) bool {
+		return p.Project == a.project && (p.User == "" || p.User == a.user) && (p.Step == "" || p.Step == a.step) && p.Guarantee >= a.slots
+	})
+}
+
+// survey is what a first reading of the workload tells.
+type survey struct {
+	jobs   int
+	within int
+	window Window
+	out    []LeftOut
+}
+
+func (w *workload) survey() (survey, error) {
+	var s survey
+	left := map[string]*LeftOut{}
+	for why, n := range w.Trace.Out {
+		left[why] = &LeftOut{Why: why, Jobs: n * max(w.Repeat, 1)}
+	}
+	for a, err := range w.arrivals(func(why string, r *trace.Record) {
+		if left[why] == nil {
+			left[why] = &LeftOut{Why: why}
+		}
+		left[why].Jobs++
+		left[why].SlotSeconds += float64(r.Slots) * r.Run.Seconds()
+	}) {
+		if err != nil {
+			return s, err
+		}
+		if s.jobs == 0 {
+			s.window.From = a.at
+		}
+		s.window.To = a.at
+		if s.jobs++; a.within {
+			s.within++
+		}
+	}
+	s.window.Seconds = s.window.To.Sub(s.window.From).Seconds()
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		s.out = append(s.out, *left[why])
+	}
+	return s, nil
+}
+
+// fencedHosts splits the farm for the policy dedicated: for each project whole
+// hosts in their order, and a part of one more where the project's slots end
+// within it. It gives each party's hosts.
+func fencedHosts(hosts []backends.Host, fences []Fence) ([]backends.Host, [][]string, error) {
+	left := slices.Clone(hosts)
+	var all []backends.Host
+	names := make([][]string, len(fences)+1)
+	for i, f := range fences {
+		need := f.Slots
+		for need > 0 {
+			at := slices.IndexFunc(left, func(h backends.Host) bool { return h.Slots > 0 && h.State == backends.HostUp })
+			if at < 0 {
+				return nil, nil, fmt.Errorf("project %s: the farm has no %d slots left to fence off", f.Project, f.Slots)
+			}
+			h := &left[at]
+			part := *h
+			part.Slots = min(need, h.Slots)
+			if part.Slots < h.Slots {
+				part.Name = h.Name + "." + shortHash(f.Project)
+				part.Memory = h.Memory / int64(h.Slots) * int64(part.Slots)
+			}
+			h.Memory -= part.Memory
+			h.Slots -= part.Slots
+			need -= part.Slots
+			all, names[i] = append(all, part), append(names[i], part.Name)
+		}
+	}
+	for _, h := range left {
+		if h.Slots > 0 {
+			all, names[len(fences)] = append(all, h), append(names[len(fences)], h.Name)
+		}
+	}
+	return all, names, nil
+}
+
+// shortHash makes a host's name of any text.
+func shortHash(text string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text)) // it never fails
+	return fmt.Sprintf("%08x", h.Sum32())
+}
+
+// fencesOf are what sites would fence off for a plan: each project's greatest promise.
+func fencesOf(c *calendar) []Fence {
+	var all []Fence
+	for _, name := range c.projects {
+		all = append(all, Fence{Project: name, Slots: c.most(name)})
+	}
+	slices.SortFunc(all, func(a, b Fence) int { return cmp.Compare(a.Project, b.Project) })
+	return all
+}
