@@ -191,6 +191,17 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 	return status, err
 }
 
+// Compact has the daemon forget jobs that ended longer ago than keep (nil: than
+// its config says) and shorten its journal.
+func (c *Client) Compact(ctx context.Context, keep *time.Duration) (*Compacted, error) {
+	var compacted *Compacted
+	err := c.call(ctx, &Request{Op: OpCompact, Keep: keep}, func(r *Response) error {
+		compacted = r.Compacted
+		return present(compacted != nil)
+	})
+	return compacted, err
+}
+
 func present(there bool) error {
 	if !there {
 		return errors.New("an answer without what was asked for")

@@ -36,6 +36,7 @@ const (
 	OpSignal    Op = "signal" // number Signal, to the running IDs
 	OpStatus    Op = "status"
 	OpStop      Op = "stop"
+	OpCompact   Op = "compact" // forget what ended longer ago than Keep, and shorten the journal
 )
 
 // Request is one question or command. All text in it is escaped (Escape).
@@ -57,6 +58,7 @@ type Request struct {
 	KillJobs     bool                   `json:"kill_jobs,omitempty"`
 	Change       *backends.Change       `json:"change,omitempty"` // OpModify
 	Signal       int                    `json:"signal,omitempty"`
+	Keep         *time.Duration         `json:"keep,omitempty"` // OpCompact; nil: as the config says
 }
 
 // Response is one part of an answer; More says that another follows.
@@ -72,6 +74,7 @@ type Response struct {
 	Changes   uint64       `json:"changes,omitempty"` // how often the state has changed
 	Status    *Status      `json:"status,omitempty"`
 	Record    *Record      `json:"record,omitempty"`
+	Compacted *Compacted   `json:"compacted,omitempty"`
 
 	Queues []backends.Queue `json:"queues,omitempty"`
 }
@@ -95,6 +98,14 @@ type Submission struct {
 type FarmHead struct {
 	At    int64           `json:"at"`
 	Hosts []backends.Host `json:"hosts"`
+}
+
+// Compacted is what came of a compaction, in bytes of files.
+type Compacted struct {
+	Forgotten int   `json:"forgotten"`     // jobs that ended long ago
+	Objects   int64 `json:"objects_bytes"` // that were freed by that
+	Journal   int64 `json:"journal_bytes"` // and of the journal
+	Left      int64 `json:"left_bytes"`    // that the state takes now
 }
 
 // Status is what a daemon tells of itself.

@@ -15,7 +15,7 @@ func newApp() *cli.App {
 	return &cli.App{
 		Name:      "miniqd",
 		Usage:     "the bundled queue: run it, look at it, stop it",
-		UsageText: "miniqd [--node NAME:SLOTS[:MEMORY]]… [--foreground]\nminiqd status [--json | --csv]\nminiqd stop [--kill]\nminiqd check [--repair] [--json] [DIRECTORY]",
+		UsageText: "miniqd [--node NAME:SLOTS[:MEMORY]]… [--foreground]\nminiqd status [--json | --csv]\nminiqd stop [--kill]\nminiqd check [--repair] [--json] [DIRECTORY]\nminiqd compact [--keep DURATION] [--json]",
 		Description: "Without a command it serves this run's queue (ALLOTMENT_HOME, or the user's own directories)\n" +
 			"in the background. asub starts it at the first submission. Jobs outlive it: they run on when\n" +
 			"it stops, and the next one finds them. Nodes come from the options, else from the config\n" +
@@ -23,7 +23,7 @@ func newApp() *cli.App {
 		Flags:  serveFlags(),
 		Action: serve,
 		Commands: []*cli.Command{
-			statusCommand(), stopCommand(), checkCommand(), nodeCommand(),
+			statusCommand(), stopCommand(), checkCommand(), compactCommand(), nodeCommand(),
 		},
 	}
 }

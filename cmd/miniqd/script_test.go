@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 		"miniqd":       main,
 		"miniq-keeper": func() { exit(keeper.Run()) },
 		"first-use":    firstUse,
+		"one-job":      oneJob,
 	})
 }
 
@@ -39,6 +41,25 @@ func exit(status int) { _, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, uin
 // firstUse is what asub does: it asks a queue that it starts if need be.
 func firstUse() {
 	os.Exit(shell.Run("first-use", os.Stdout, os.Stderr, use))
+}
+
+// oneJob hands in a job, which runs its arguments, and waits for its end.
+func oneJob() {
+	os.Exit(shell.Run("one-job", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
+		config, err := shell.Load()
+		if err != nil {
+			return err
+		}
+		q := miniq.Open(miniq.Options{Paths: config.Paths, Config: config.Miniq})
+		defer func() { _ = q.Close() }()
+		r := q.Submit(ctx, []backends.Spec{{Name: "one 'job'", Slots: 1, Command: os.Args[1:], Dir: "/", Stdout: os.DevNull}})[0]
+		if r.Err != nil {
+			return r.Err
+		}
+		_, err = q.WaitEnded(ctx, []backends.ID{r.ID})
+		fmt.Fprintln(out, "job", r.ID)
+		return err
+	}))
 }
 
 func use(ctx context.Context, out io.Writer) error {

@@ -28,7 +28,7 @@ func serveFlags() []cli.Flag {
 // serve runs the daemon, here or in the background.
 func serve(c *cli.Context) error {
 	if c.Args().Present() {
-		return shell.Usagef("unknown command %q (known: status, stop, check)", c.Args().First())
+		return shell.Usagef("unknown command %q (known: status, stop, check, compact)", c.Args().First())
 	}
 	config, err := shell.Load()
 	if err != nil {

@@ -122,8 +122,10 @@ type daemon struct {
 	stopping *stopping
 	failing  bool // the journal could not be written last
 	saving   bool // a snapshot is being written
-	forget   *time.Timer
-	hooks    *hooks // nil: there is none
+
+	compactAgain []func(error) // who asked meanwhile for another one
+	forget       *time.Timer
+	hooks        *hooks // nil: there is none
 }
 
 // storedBody is a body in memory, and since when it is in the journal.
@@ -278,10 +280,15 @@ func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
 func (d *daemon) end() error {
 	d.endHooks()
 	d.detachAll()
-	d.objects.Close()
 	if d.forget != nil {
 		d.forget.Stop()
 	}
+	return d.writeDown()
+}
+
+// writeDown leaves a state whose journal is empty, if it can.
+func (d *daemon) writeDown() error {
+	d.objects.Close()
 	if len(d.unsaved) > 0 {
 		d.log.Error("events could not be written; the nodes will report them again", "events", len(d.unsaved))
 	}

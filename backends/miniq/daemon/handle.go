@@ -35,6 +35,8 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 		return d.status(c)
 	case miniq.OpStop:
 		return d.stop(c, req)
+	case miniq.OpCompact:
+		return d.compactNow(c, req)
 	case miniq.OpSubmit:
 		return d.submit(c, req)
 	default:

@@ -120,7 +120,7 @@ func (d *daemon) process(batch []input) {
 		}
 	}
 	if d.journal.total > d.CompactAt {
-		d.compact()
+		d.compact(nil)
 	}
 }
 
@@ -219,10 +219,22 @@ func (d *daemon) carryOut(effect manager.Effect) {
 }
 
 // compact writes the state down in the background and drops the journal before
-// it, once the state objects hold what it says of jobs' specifications.
-func (d *daemon) compact() {
-	if d.saving {
+// it, once the state objects hold what it says of jobs' specifications. Who asks
+// for it (nil: nobody) is told in the loop how it went.
+func (d *daemon) compact(asked func(error)) {
+	if d.saving { // what was asked for meanwhile is not in that snapshot
+		if asked != nil {
+			d.compactAgain = append(d.compactAgain, asked)
+		}
 		return
+	}
+	over := func(err error) {
+		if err != nil {
+			d.log.Error("the journal can't be shortened", "error", err)
+		}
+		if asked != nil {
+			asked(err)
+		}
 	}
 	seq := d.seq
 	state, err := d.m.State()
@@ -230,17 +242,22 @@ func (d *daemon) compact() {
 		err = d.journal.rotate(seq + 1)
 	}
 	if err != nil {
-		d.log.Error("the journal can't be shortened", "error", err)
 		d.journal.total = 0 // try again after as much again
+		over(err)
 		return
 	}
 	d.saving, d.journal.total = true, 0
 	go func() {
 		err := d.save(seq, state)
-		if err != nil {
-			d.log.Error("the journal can't be shortened", "error", err)
-		}
-		d.post(input{do: func() { d.saving = false }})
+		d.post(input{do: func() {
+			d.saving = false
+			over(err)
+			again := d.compactAgain
+			d.compactAgain = nil
+			for _, asked := range again {
+				d.compact(asked)
+			}
+		}})
 	}()
 }
 

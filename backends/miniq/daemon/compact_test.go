@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+)
+
+// What ended longer ago than it is kept goes, with its state object; the journal
+// is shortened; nothing else is lost: by a daemon that serves, and without one.
+func TestCompact(t *testing.T) {
+	for name, serving := range map[string]bool{"served": true, "stopped": false} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, t.TempDir(), nil)
+			state := filepath.Join(s.o.Paths.State, "miniq")
+			held := s.submit(s.held(), s.held())
+			array := s.spec("exit 0")
+			array.Array = &backends.Array{Indices: []int{1, 2, 3}}
+			ended := s.submit(array, s.spec("exit 2"))
+			if _, err := s.client.WaitEnded(t.Context(), ended); err != nil {
+				t.Fatal(err)
+			}
+			if c, err := s.client.Compact(t.Context(), nil); err != nil || c.Forgotten != 0 || c.Objects != 0 || c.Journal == 0 {
+				t.Errorf("what is kept for a week: %+v, %v; want a shorter journal alone", c, err)
+			}
+			if _, err := Compact(s.o, nil); !errors.Is(err, ErrServing) {
+				t.Errorf("compacting what is served: %v, want %v", err, ErrServing)
+			}
+			if err := s.client.Kill(t.Context(), held[:1]).First(); err != nil { // in the journal
+				t.Fatal(err)
+			}
+			var c *miniq.Compacted
+			var err error
+			if serving {
+				c, err = s.client.Compact(t.Context(), new(time.Duration))
+			} else {
+				_, state = copied(t, state)
+				o := options(t, filepath.Dir(state))
+				c, err = Compact(o, new(time.Duration))
+			}
+			if err != nil || c.Forgotten != 5 || c.Objects < 5*4096 || c.Journal == 0 || c.Left == 0 {
+				t.Errorf("compacted %+v, %v; want 5 jobs and their objects gone", c, err)
+			}
+			found, err := Check(t.Context(), state, false)
+			if err != nil || len(found.Findings) != 0 || found.Jobs != 1 || found.Objects != 1 {
+				t.Errorf("after it: %+v, %v; want one job and its object", found, err)
+			}
+			names, err := segments(state)
+			if err != nil || len(names) != 1 {
+				t.Errorf("segments %q, %v; want one", names, err)
+			}
+			if info, err := os.Stat(filepath.Join(state, names[0])); err != nil || info.Size() != 0 {
+				t.Errorf("segment %v, %v; want it empty", info.Size(), err)
+			}
+			if id := s.submit(s.held())[0]; serving && id.Job != 5 {
+				t.Errorf("the next job is %v, want 5: numbers are not given again", id)
+			}
+		})
+	}
+}
