@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -14,11 +15,26 @@ import (
 // and so on, parted by spaces, soft before hard; "-" is unlimited.
 type Limits string
 
-// limitNames are the names that the text has for Linux's resources, by number.
-func limitNames() []string {
-	return []string{
-		"cpu", "fsize", "data", "stack", "core", "rss", "nproc", "nofile",
-		"memlock", "as", "locks", "sigpending", "msgqueue", "nice", "rtprio", "rttime",
+// limitNames are the names that the text has for Linux's resources, by number,
+// and those of /proc/PID/limits.
+func limitNames() [][2]string {
+	return [][2]string{
+		{"cpu", "Max cpu time"},
+		{"fsize", "Max file size"},
+		{"data", "Max data size"},
+		{"stack", "Max stack size"},
+		{"core", "Max core file size"},
+		{"rss", "Max resident set"},
+		{"nproc", "Max processes"},
+		{"nofile", "Max open files"},
+		{"memlock", "Max locked memory"},
+		{"as", "Max address space"},
+		{"locks", "Max file locks"},
+		{"sigpending", "Max pending signals"},
+		{"msgqueue", "Max msgqueue size"},
+		{"nice", "Max nice priority"},
+		{"rtprio", "Max realtime priority"},
+		{"rttime", "Max realtime timeout"},
 	}
 }
 
@@ -29,33 +45,69 @@ const defaultFiles = 1024
 // soft limit of open files when it starts: then that of its parent stands for it,
 // where it is the same user's, else the usual 1024.
 func LimitsOf(pid int) (Limits, error) {
+	limits, err := readLimits(pid)
+	if err != nil {
+		return "", fmt.Errorf("read the resource limits of process %d: %w", pid, err)
+	}
+	if files := &limits[unix.RLIMIT_NOFILE]; files.Cur == files.Max {
+		files.Cur = min(files.Max, filesOfParent(pid))
+	}
 	var b strings.Builder
-	for resource, name := range limitNames() {
-		var r unix.Rlimit
-		if err := unix.Prlimit(pid, resource, nil, &r); err != nil {
-			return "", fmt.Errorf("ask for the resource limits of process %d: %w", pid, err)
-		}
-		if resource == unix.RLIMIT_NOFILE && r.Cur == r.Max {
-			r.Cur = min(r.Max, filesOfParent(pid))
-		}
+	for i, r := range limits {
 		if r.Cur == unix.RLIM_INFINITY && r.Max == unix.RLIM_INFINITY {
 			continue
 		}
 		if b.Len() > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(name + "=" + limitText(r.Cur) + ":" + limitText(r.Max))
+		b.WriteString(limitNames()[i][0] + "=" + limitText(r.Cur) + ":" + limitText(r.Max))
 	}
 	return Limits(b.String()), nil
 }
 
 func filesOfParent(pid int) uint64 {
 	s, ok := readStat(pid)
-	var r unix.Rlimit
-	if !ok || s.parent < 2 || RealUser(s.parent) != RealUser(pid) || unix.Prlimit(s.parent, unix.RLIMIT_NOFILE, nil, &r) != nil {
+	if !ok || s.parent < 2 || RealUser(s.parent) != RealUser(pid) {
 		return defaultFiles
 	}
-	return r.Cur
+	limits, err := readLimits(s.parent)
+	if err != nil {
+		return defaultFiles
+	}
+	return limits[unix.RLIMIT_NOFILE].Cur
+}
+
+// readLimits reads proc(5)'s limits, which anybody may; prlimit(2) would need a
+// capability that root in a container does not have.
+func readLimits(pid int) ([]unix.Rlimit, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
+	if err != nil {
+		return nil, err
+	}
+	return parseLimits(string(data))
+}
+
+func parseLimits(text string) ([]unix.Rlimit, error) {
+	names := limitNames()
+	all := make([]unix.Rlimit, len(names))
+	for i, name := range names {
+		_, rest, ok := strings.Cut(text, name[1]+" ")
+		line, _, _ := strings.Cut(rest, "\n")
+		fields := strings.Fields(line)
+		if !ok || len(fields) < 2 {
+			return nil, fmt.Errorf("no %q in it", name[1])
+		}
+		for j, to := range []*uint64{&all[i].Cur, &all[i].Max} {
+			if *to = unix.RLIM_INFINITY; fields[j] == "unlimited" {
+				continue
+			}
+			var err error
+			if *to, err = strconv.ParseUint(fields[j], 10, 64); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return all, nil
 }
 
 func limitText(n uint64) string {
@@ -77,7 +129,7 @@ func (l Limits) parse() ([]unix.Rlimit, error) {
 		name, value, _ := strings.Cut(field, "=")
 		soft, hard, ok := strings.Cut(value, ":")
 		i := 0
-		for i < len(names) && names[i] != name {
+		for i < len(names) && names[i][0] != name {
 			i++
 		}
 		cur, err := parseLimit(soft)
@@ -133,7 +185,7 @@ func (l Limits) during(do func() error) error {
 		}
 		if err := unix.Prlimit(0, i, &limit, nil); err != nil {
 			takeBack(own[:i])
-			return fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i], limitText(limit.Cur), limitText(limit.Max), err)
+			return fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i][0], limitText(limit.Cur), limitText(limit.Max), err)
 		}
 	}
 	err = do()

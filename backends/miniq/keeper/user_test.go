@@ -70,3 +70,12 @@ func TestLimits(t *testing.T) {
 		}
 	}
 }
+
+func FuzzLimits(f *testing.F) {
+	own, _ := os.ReadFile("/proc/self/limits")
+	f.Add(string(own), "nofile=1:2 core=0:-")
+	f.Fuzz(func(_ *testing.T, text, limits string) {
+		_, _ = parseLimits(text)
+		_, _ = Limits(limits).parse()
+	})
+}
