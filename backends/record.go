@@ -40,9 +40,9 @@ type RunRecord struct {
 	Started  time.Time     `json:"started"`
 	Ended    time.Time     `json:"ended,omitzero"`
 	ExitCode int           `json:"exit_code"`
-	User     time.Duration `json:"user"` // processor time
+	User     time.Duration `json:"user"` // processor time; of a run that is alive, until now
 	System   time.Duration `json:"system"`
-	MaxRSS   int64         `json:"max_rss"` // bytes, of the largest process
+	MaxRSS   int64         `json:"max_rss"` // bytes: the most that its largest process used, or with a memory limit all together; of a run that is alive, what all use now
 	Why      string        `json:"why,omitempty"`
 }
 

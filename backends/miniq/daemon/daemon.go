@@ -23,6 +23,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/backends/miniq/node"
 	"github.com/allotment-hpc/allotment/internal/account"
@@ -260,6 +261,11 @@ func (d *daemon) resolved() error {
 func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
+	if groups, err := keeper.PrepareGroups(); err != nil {
+		d.log.Info("jobs' memory is watched, since the kernel can't limit it for us", "why", err)
+	} else {
+		d.log.Info("the kernel limits jobs' memory", "control_groups", groups)
+	}
 	d.beginHooks()
 	d.begin(listener)
 	asked := d.loop(ctx)

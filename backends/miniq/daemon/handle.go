@@ -284,6 +284,7 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
+	d.addUse(req.IDs[0], record)
 	whole := miniq.EscapeSpec(record.Spec)
 	b := part(&whole)
 	b.Env = nil

@@ -9,42 +9,77 @@ import (
 	"time"
 )
 
-// How often a job with a memory limit is looked at, and how long it may take to
-// end once it is over it: not long, others need that memory.
+// How often a job with a memory limit is looked at: the sooner the less is left
+// of its limit, as if it grew by quickest. And how long it may take to end once it
+// is over it: not long, others need that memory.
 const (
-	memoryPause = time.Second
-	memoryGrace = 2 * time.Second
+	memoryPause    = time.Second
+	memoryLeast    = 50 * time.Millisecond
+	memoryQuickest = 1 << 30 // bytes a second
+	memoryGrace    = 2 * time.Second
 )
 
-// whileBelow ends the job when its processes use more memory than they may.
+// nextLook is when to look again at a job that uses so much.
+func nextLook(used, limit int64) time.Duration {
+	left := time.Duration(float64(max(limit-used, 0)) / memoryQuickest * float64(time.Second))
+	return min(max(left, memoryLeast), memoryPause)
+}
+
+// whileBelow ends the job when its processes use more memory than they may, or
+// what is left of it when the kernel has ended some of them for that.
 func (k *keep) whileBelow(limit int64) {
+	pause := nextLook(0, limit)
 	for {
 		select {
 		case <-k.left:
 			return
-		case <-time.After(memoryPause):
+		case <-time.After(pause):
 		}
 		// What processes share counts for each of them in what is cheap to read.
-		if used := usedMemory(residentMemory); used <= limit {
-			continue
+		used := usedMemory(residentMemory)
+		if used > limit {
+			used = usedMemory(proportionalMemory)
 		}
-		used := usedMemory(proportionalMemory)
-		if used <= limit {
+		k.mu.Lock()
+		k.peak = max(k.peak, used)
+		k.mu.Unlock()
+		pause = memoryPause // the kernel looks by itself
+		if !k.grouped {
+			pause = nextLook(used, limit)
+		}
+		why := k.killedByKernel()
+		if used > limit && why == "" {
+			why = fmt.Sprintf("over its memory limit: it used %d MiB of %d", used>>20, limit>>20)
+		}
+		if why == "" {
 			continue
 		}
 		k.mu.Lock()
-		k.why = fmt.Sprintf("over its memory limit: it used %d MiB of %d", used>>20, limit>>20)
+		k.why = why
 		k.mu.Unlock()
-		k.do(Want{Verb: Note, Text: "killed: " + k.why})
+		k.do(Want{Verb: Note, Text: "killed: " + why})
 		k.kill(memoryGrace)
 		return
 	}
 }
 
-// explained is the end of a job that its keeper may have ended.
+// killedByKernel says why the kernel ended processes of the job; "": it did not.
+func (k *keep) killedByKernel() string {
+	if !k.grouped || k.group.overLimit() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("over its memory limit: it needed more than %d MiB", k.group.limit>>20)
+}
+
+// explained is the end of a job that its keeper, or the kernel, may have ended.
 func (k *keep) explained(e End) End {
+	why := k.killedByKernel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.why == "" {
+		k.why = why
+	}
+	e.MaxRSS = max(e.MaxRSS, k.peak)
 	if e.Text = k.why; k.why != "" && e.Code == 0 {
 		e.Code = 128 + int(syscall.SIGTERM)
 	}

@@ -193,6 +193,9 @@ type stat struct {
 	parent  int
 	session int
 	start   uint64
+
+	user, system             time.Duration // processor time, its own
+	reapedUser, reapedSystem time.Duration // and of the children that it waited for
 }
 
 func readStat(pid int) (stat, bool) {
@@ -220,6 +223,12 @@ func parseStat(data []byte) (stat, bool) {
 	parent, err := strconv.Atoi(fields[1])
 	session, err2 := strconv.Atoi(fields[3])
 	start, err3 := strconv.ParseUint(fields[19], 10, 64)
+	parsed := stat{state: fields[0][0], parent: parent, session: session, start: start}
 	ok := err == nil && err2 == nil && err3 == nil
-	return stat{state: fields[0][0], parent: parent, session: session, start: start}, ok
+	for i, d := range []*time.Duration{&parsed.user, &parsed.system, &parsed.reapedUser, &parsed.reapedSystem} {
+		if *d, err = ticks(fields[11+i]); err != nil { // the kernel writes no such thing
+			*d = 0
+		}
+	}
+	return parsed, ok
 }

@@ -52,14 +52,17 @@ func readOrder() (*Order, error) {
 }
 
 type keep struct {
-	record *os.File
-	read   int64    // how far the record has been read
-	noting sync.Mutex
-	output *os.File // the job's standard output
+	record  *os.File
+	read    int64  // how far the record has been read
+	group   *group // with the job's memory limit; nil: there is none
+	grouped bool   // the job is in it
+	noting  sync.Mutex
+	output  *os.File // the job's standard output
 
 	mu      sync.Mutex
 	killing bool
 	why     string      // the keeper itself ended the job
+	peak    int64       // bytes that all processes together were seen to use
 	timer   *time.Timer // for the SIGKILL
 	due     time.Time
 	left    chan struct{} // closed when the job's processes are gone
@@ -83,7 +86,8 @@ func (k *keep) run(order *Order) int {
 			return k.end(End{Code: statusCannotRun, Text: "whoever waited for the job at a terminal is gone: " + err.Error()})
 		}
 	}
-	pid, pidfd, output, err := start(order, screen)
+	k.group = groupFor(order.MemoryLimit)
+	pid, pidfd, output, err := k.start(order, screen)
 	if err != nil {
 		return k.end(End{Code: err.status, Text: err.Error()})
 	}
@@ -140,6 +144,7 @@ func (k *keep) write(line string) error {
 // takes: nobody else knows the status.
 func (k *keep) end(e End) int {
 	e.At = time.Now()
+	_ = k.group.remove()
 	for k.write("\n"+e.line()) != nil { // the newline parts it from a line that was cut
 		pause()
 	}
@@ -281,7 +286,7 @@ func (e *startError) Error() string { return e.text }
 // The job dies with the thread that forked it (PDEATHSIG). That is the main one
 // or another one that the runtime keeps: it ends no thread but those that
 // somebody locked to a goroutine, and here nobody does.
-func start(o *Order, screen *terminal) (int, int, *os.File, *startError) {
+func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startError) {
 	fail := func(status int, what string, err error) (int, int, *os.File, *startError) {
 		return 0, -1, nil, &startError{status: status, text: what + ": " + cause(err)}
 	}
@@ -314,10 +319,14 @@ func start(o *Order, screen *terminal) (int, int, *os.File, *startError) {
 			sys.Setctty = true
 		}
 		sys.Credential = o.As.credential()
-		err = o.As.limits().during(func() (err error) {
+		fork := func() (err error) {
 			pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
 				Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: sys,
 			})
+			return err
+		}
+		err = o.As.limits().during(func() (err error) {
+			k.grouped, err = k.group.start(sys, fork)
 			return err
 		})
 	}

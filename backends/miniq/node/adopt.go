@@ -183,6 +183,9 @@ func (n *node) clear(r *run) {
 		job = keeper.Process{}
 	}
 	keeper.KillLeft(job, r.job.User, mark(n.path(r.id, recordSuffix)))
+	if !r.before {
+		keeper.ClearGroup(r.job.Keeper.PID)
+	}
 	select {
 	case n.cleared <- r:
 	case <-n.quit:

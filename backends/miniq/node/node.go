@@ -196,6 +196,11 @@ const (
 	scriptSuffix = ".script"
 )
 
+// RecordPath is where the node in a directory keeps a run's record.
+func RecordPath(dir string, id RunID) string {
+	return filepath.Join(dir, "runs", id.String()+recordSuffix)
+}
+
 // attach compares what the daemon believes with what the records say.
 func (n *node) attach(a *Attach) error {
 	found, err := n.records()

@@ -1,0 +1,292 @@
+package keeper
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A job with a memory limit gets a control group (cgroups(7)) of its own where
+// its keeper may make one: then the kernel itself holds it to its limit, for all
+// its processes together, whatever they do. Elsewhere the keeper looks what they
+// use (whileBelow).
+//
+// Of version 1 a keeper makes it below its own memory group. Of version 2 a group
+// has either processes or groups with limits below it: so the queue has to be in
+// a group "queue", and jobs get theirs beside that. systemd does so if it is told
+// (DelegateSubgroup=queue). To move there by ourselves would keep systemd from
+// starting the service a second time while jobs run on.
+
+// hierarchy is where groups can be made.
+type hierarchy struct {
+	own string // folder of this process's own group
+	v2  bool
+}
+
+const (
+	procGroups  = "/proc/self/cgroup"
+	procMounts  = "/proc/self/mountinfo"
+	queueGroup  = "queue"
+	groupPrefix = "allotment-"
+)
+
+func findHierarchy() (hierarchy, bool) {
+	groups, err := os.ReadFile(procGroups)
+	mounts, err2 := os.ReadFile(procMounts)
+	if err != nil || err2 != nil {
+		return hierarchy{}, false
+	}
+	return parseHierarchy(groups, mounts)
+}
+
+// parseHierarchy finds this process's group that limits memory: of version 1, or
+// else of version 2 (whether memory can be limited there is seen when it is tried).
+func parseHierarchy(groups, mounts []byte) (hierarchy, bool) {
+	var h hierarchy
+	found := false
+	for line := range strings.Lines(string(groups)) { // NUMBER:CONTROLLERS:PATH
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		v1 := false
+		for controller := range strings.SplitSeq(fields[1], ",") {
+			v1 = v1 || controller == "memory"
+		}
+		if !v1 && (fields[0] != "0" || fields[1] != "" || found) {
+			continue
+		}
+		if dir, ok := mountedAt(mounts, fields[2], !v1); ok {
+			h, found = hierarchy{own: dir, v2: !v1}, true
+			if v1 {
+				break
+			}
+		}
+	}
+	return h, found
+}
+
+// mountedAt is the folder in which a group is to be seen (proc(5), mountinfo).
+func mountedAt(mounts []byte, group string, v2 bool) (string, bool) {
+	for line := range strings.Lines(string(mounts)) {
+		head, tail, ok := strings.Cut(line, " - ")
+		at, kind := strings.Fields(head), strings.Fields(tail)
+		if !ok || len(at) < 5 || len(kind) < 3 {
+			continue
+		}
+		if v2 && kind[0] != "cgroup2" || !v2 && (kind[0] != "cgroup" || !strings.Contains(","+kind[2]+",", ",memory,")) {
+			continue
+		}
+		below, err := filepath.Rel(at[3], group)
+		if err != nil || below == ".." || strings.HasPrefix(below, "../") || strings.Contains(at[4], `\`) {
+			continue
+		}
+		return filepath.Join(at[4], below), true
+	}
+	return "", false
+}
+
+// PrepareGroups tells whether the jobs of this process's queue are held to their
+// memory limits by the kernel, and in which folder their groups are; else why not.
+func PrepareGroups() (string, error) {
+	h, ok := findHierarchy()
+	if !ok {
+		return "", errors.New("no control group limits memory here")
+	}
+	if err := h.prepare(); err != nil {
+		return "", err
+	}
+	g, err := h.newGroup(1<<30, "probe-"+strconv.Itoa(os.Getpid()))
+	if err != nil {
+		return "", err
+	}
+	return filepath.Dir(g.dir), g.remove()
+}
+
+// prepare lets groups beside the own one have limits.
+func (h hierarchy) prepare() error {
+	if !h.v2 {
+		return nil
+	}
+	if filepath.Base(h.own) != queueGroup {
+		return errors.New("this process is not in a control group " + queueGroup + " of one that was given to it (systemd: Delegate=memory, DelegateSubgroup=" + queueGroup + ")")
+	}
+	return write(filepath.Dir(h.own), "cgroup.subtree_control", "+memory")
+}
+
+// group is a job's.
+type group struct {
+	hierarchy
+	dir   string
+	limit int64
+}
+
+// write writes a value into a group's file, which is there already.
+func write(dir, name, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// newGroup makes a group with a limit in bytes, of memory and swap together.
+func (h hierarchy) newGroup(limit int64, name string) (*group, error) {
+	g := &group{hierarchy: h, limit: limit, dir: h.path(name)}
+	clearGroup(g.dir) // a keeper that was killed had the same process ID
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := g.set(); err != nil {
+		return nil, errors.Join(err, g.remove())
+	}
+	return g, nil
+}
+
+// set writes the limit down.
+func (g *group) set() error {
+	bytes := strconv.FormatInt(g.limit, 10)
+	if g.v2 {
+		return errors.Join(write(g.dir, "memory.max", bytes), ifThere(write(g.dir, "memory.swap.max", "0")), ifThere(write(g.dir, "memory.oom.group", "1")))
+	}
+	return errors.Join(write(g.dir, "memory.limit_in_bytes", bytes), ifThere(write(g.dir, "memory.memsw.limit_in_bytes", bytes)))
+}
+
+func (h hierarchy) path(name string) string {
+	dir := h.own
+	if h.v2 {
+		dir = filepath.Dir(dir)
+	}
+	return filepath.Join(dir, groupPrefix+name)
+}
+
+func ifThere(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// groupFor gives the job of this keeper a group, where that can be done; nil: not.
+func groupFor(limit int64) *group {
+	h, ok := findHierarchy()
+	if limit <= 0 || !ok || h.v2 && filepath.Base(h.own) != queueGroup {
+		return nil
+	}
+	g, err := h.newGroup(limit, strconv.Itoa(os.Getpid()))
+	if err != nil {
+		return nil
+	}
+	return g
+}
+
+// start has a process forked into the group; where that fails, without it. It
+// tells whether the process is in the group.
+func (g *group) start(sys *syscall.SysProcAttr, fork func() error) (bool, error) {
+	switch {
+	case g == nil:
+		return false, fork()
+	case g.v2:
+		fd, err := unix.Open(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return false, fork()
+		}
+		defer func() { _ = unix.Close(fd) }()
+		sys.UseCgroupFD, sys.CgroupFD = true, fd
+		if fork() == nil {
+			return true, nil
+		}
+		sys.UseCgroupFD = false
+		return false, fork()
+	}
+	// What a thread forks is in the thread's group. It is back in its own before
+	// anything else is done.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if write(g.dir, "tasks", "0") != nil {
+		return false, fork()
+	}
+	err := fork()
+	_ = write(g.own, "tasks", "0") // else this thread counts for the job, too
+	return err == nil, err
+}
+
+// overLimit is how often the kernel killed a process of the group since no more
+// memory was to be had.
+func (g *group) overLimit() int {
+	if g == nil {
+		return 0
+	}
+	file := "memory.oom_control"
+	if g.v2 {
+		file = "memory.events"
+	}
+	data, err := os.ReadFile(filepath.Join(g.dir, file))
+	if err != nil {
+		return 0
+	}
+	return parseKills(data)
+}
+
+// parseKills reads memory.events, or memory.oom_control: lines of NAME NUMBER.
+func parseKills(data []byte) int {
+	for line := range bytes.Lines(data) {
+		if number, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			n, err := strconv.Atoi(string(bytes.TrimSpace(number)))
+			if err == nil && n > 0 {
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// remove removes a group without processes.
+func (g *group) remove() error {
+	if g == nil {
+		return nil
+	}
+	err := unix.Rmdir(g.dir)
+	for range 100 { // a process that was reaped is gone a moment later
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+		err = unix.Rmdir(g.dir)
+	}
+	return err
+}
+
+// ClearGroup ends what a keeper that was killed left in its group.
+func ClearGroup(keeper int) {
+	if h, ok := findHierarchy(); ok && keeper > 1 {
+		clearGroup(h.path(strconv.Itoa(keeper)))
+	}
+}
+
+func clearGroup(dir string) {
+	for {
+		pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			return
+		}
+		if len(pids) == 0 && !errors.Is(unix.Rmdir(dir), unix.EBUSY) {
+			return
+		}
+		for text := range strings.FieldsSeq(string(pids)) {
+			if pid, err := strconv.Atoi(text); err == nil && pid > 1 {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		pause()
+	}
+}

@@ -1,0 +1,52 @@
+package keeper
+
+import (
+	"os"
+	"strconv"
+	"time"
+)
+
+// Use is what the processes of a run have used until now.
+type Use struct {
+	User, System time.Duration
+	Memory       int64 // bytes, of all that are there
+}
+
+// Used looks what a run that is alive has used; false: its keeper is not there.
+func Used(r *Record) (Use, bool) {
+	all := processes()
+	keeper, there := all[r.Keeper.PID]
+	if !there || r.Keeper.PID == 0 || keeper.start != r.Keeper.Start {
+		return Use{}, false
+	}
+	// What has ended counts for whom it was reaped by, the keeper at last.
+	u := Use{User: keeper.reapedUser, System: keeper.reapedSystem}
+	for _, pid := range descendants(all, r.Keeper.PID) {
+		s := all[pid]
+		u.User += s.user + s.reapedUser
+		u.System += s.system + s.reapedSystem
+		u.Memory += residentMemory(pid)
+	}
+	return u, true
+}
+
+// ReadRecord reads the record of a run.
+func ReadRecord(path string) (*Record, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := ParseRecord(data)
+	return &r, nil
+}
+
+// ticks reads a time in clock ticks, of which there are 100 in a second on every
+// Linux that Go runs on (sysconf(3), _SC_CLK_TCK).
+func ticks(field string) (time.Duration, error) {
+	const tick = time.Second / 100
+	n, err := strconv.ParseInt(field, 10, 64)
+	if err != nil || n < 0 || n > int64(1<<62/tick) {
+		return 0, strconv.ErrRange
+	}
+	return time.Duration(n) * tick, nil
+}

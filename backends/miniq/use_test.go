@@ -1,0 +1,42 @@
+package miniq_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// What a job uses is told while it runs, of all its processes, and when it has ended.
+func TestWhatAJobUses(t *testing.T) {
+	q := newQueue(t, setup{})
+	file := filepath.Join(t.TempDir(), "f")
+	spec := q.run(`i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; head -c 40m /dev/zero | { tail -c 30m; sleep 1000; } >/dev/null & echo up >"$1"; wait`, file)
+	id := q.submit(spec)[0]
+	q.awaitFile(file, "up\n")
+	var run backends.RunRecord
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		r, err := q.Record(t.Context(), id)
+		if err != nil || len(r.Runs) != 1 {
+			t.Fatalf("record %+v, %v", r, err)
+		}
+		if run = r.Runs[0]; run.User > 0 && run.MaxRSS > 1<<20 {
+			break
+		}
+	}
+	if run.User == 0 || run.MaxRSS <= 1<<20 || !run.Ended.IsZero() {
+		t.Errorf("while it runs: %+v", run)
+	}
+	if err := q.Kill(t.Context(), []backends.ID{id}).First(); err != nil {
+		t.Fatal(err)
+	}
+	q.awaitState(id, backends.Exited)
+	r, err := q.Record(t.Context(), id)
+	if err != nil || len(r.Runs) != 1 {
+		t.Fatalf("record %+v, %v", r, err)
+	}
+	if end := r.Runs[0]; end.User < run.User || end.MaxRSS < 1<<20 || end.Ended.IsZero() {
+		t.Errorf("in the end %+v, while it ran %+v", end, run)
+	}
+}
