@@ -1,10 +1,13 @@
 package bsub_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 )
 
@@ -74,6 +77,90 @@ func FuzzBSUBLines(f *testing.F) {
 		sound(t, r)
 		if string(r.Spec.Script) != script {
 			t.Errorf("the script was changed")
+		}
+	})
+}
+
+func FuzzChange(f *testing.F) {
+	for _, line := range []string{"-n\n4\n12", "-R\nrusage[mem=4G]\n-Jd\nx\n1[2-3]\n0", "-Wn\n5", "-b\n2:29:1:00\n-Mn\n1", "-w\ndone(1)\n2", "-\n--\n\xff"} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, words string) {
+		line, err := bsub.ScanChange(strings.Split(words, "\n"))
+		if err != nil {
+			safe(t, err.Error())
+			return
+		}
+		now := backends.Job{ID: backends.ID{Job: 1}, Slots: 2, Memory: 1 << 30}
+		change, notes, err := line.Change(bsub.Context{Now: time.Unix(1e9, 0), Dir: "/"}, &now)
+		if err != nil {
+			safe(t, err.Error())
+			return
+		}
+		for _, note := range notes {
+			safe(t, note)
+		}
+		for _, n := range []*int64{change.Memory, change.MemoryLimit} {
+			if n != nil && *n < 0 {
+				t.Errorf("%q: a size of %d", words, *n)
+			}
+		}
+		if change.Slots != nil && *change.Slots < 1 || change.RunLimit != nil && *change.RunLimit < 0 {
+			t.Errorf("%q: %+v", words, change)
+		}
+	})
+}
+
+// A begin time never lies before now, unless its year says so.
+func FuzzBegin(f *testing.F) {
+	for _, s := range []string{"10:30", "29:1:00", "2:29:1:00", "2030:2:29:1:00", "24:00", "1:2:3:4:5:6", ":"} {
+		f.Add(s, int64(1e9))
+	}
+	f.Fuzz(func(t *testing.T, s string, unix int64) {
+		now := time.Unix(unix%(1<<34), 0).UTC()
+		at, err := bsub.ParseBegin(s, now)
+		if err == nil && strings.Count(s, ":") < 4 && at.Before(now.Truncate(time.Minute)) {
+			t.Errorf("%q at %v is %v", s, now, at)
+		}
+	})
+}
+
+func FuzzSize(f *testing.F) {
+	for _, s := range []string{"4G", "1.5t", "512", "10MB", "0", ".", "1e9", "1..2K"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := bsub.ParseSize(s); err == nil && (n < 1 || n >= 1<<60) {
+			t.Errorf("%q is %d bytes", s, n)
+		}
+	})
+}
+
+// Names of arrays and words that name jobs: indices ascend, and there are never
+// more than a queue takes.
+func FuzzIndices(f *testing.F) {
+	for _, s := range []string{"a[1-9:2]%3", "a[1,1,2]", "12[1-3,7]", "0", "[1]", "a[1-1000000]", "a[2-1]", "a[1-2147483647]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		name, array, err := bsub.ParseName(s)
+		if err == nil && array == nil && name != s {
+			t.Errorf("%q is named %q", s, name)
+		}
+		var lists [][]int
+		if err == nil && array != nil {
+			lists = append(lists, array.Indices)
+		}
+		if arg, err := bsub.ParseJobArg(s); err == nil {
+			lists = append(lists, arg.Indices)
+			if len(arg.Indices) == 0 && !arg.All && len(arg.IDs()) != 1 {
+				t.Errorf("%q names %v", s, arg.IDs())
+			}
+		}
+		for _, list := range lists {
+			if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) || len(list) > 0 && list[0] < 1 || len(list) > 1_000_000 {
+				t.Errorf("%q has %d indices", s, len(list))
+			}
 		}
 	})
 }

@@ -49,11 +49,16 @@ const sizeUnits = "KMGT"
 
 var errSize = errors.New("no size; write it like 512M or 16G (K, M, G, T)")
 
-// ParseSize reads 16G, 1.5T, 512MiB, 2048K (the letters in either case). A
+// ParseSize reads 16G, 1.5T, 512MiB, 2048K, 1000B (the letters in either case). A
 // number without a unit is an error, but for 0, since nobody agrees what it
 // would count.
 func ParseSize(s string) (Size, error) {
 	number := strings.ToUpper(strings.TrimSpace(s))
+	if digits, ok := strings.CutSuffix(number, "B"); ok {
+		if n, err := strconv.ParseUint(digits, 10, 63); err == nil {
+			return Size(n), nil
+		}
+	}
 	number = strings.TrimSuffix(strings.TrimSuffix(number, "B"), "I")
 	if number == "0" {
 		return 0, nil
@@ -73,12 +78,14 @@ func ParseSize(s string) (Size, error) {
 	return Size(bytes), nil
 }
 
-// String writes the size in the largest unit that divides it; bytes that no
-// unit divides get none.
+// String writes the size in the largest unit that divides it, as ParseSize reads it.
 func (s Size) String() string {
 	n, name := int64(s), ""
 	for i := 0; i < len(sizeUnits) && n != 0 && n%1024 == 0; i++ {
 		n, name = n/1024, sizeUnits[i:i+1]
+	}
+	if name == "" && n != 0 {
+		name = "B"
 	}
 	return strconv.FormatInt(n, 10) + name
 }

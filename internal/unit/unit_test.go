@@ -9,7 +9,7 @@ import (
 )
 
 func TestSize(t *testing.T) {
-	good := map[string]unit.Size{"0": 0, "1K": 1 << 10, "16G": 16 << 30, "16g": 16 << 30, "512MiB": 512 << 20, "1.5T": 3 << 39, "2GB": 2 << 30}
+	good := map[string]unit.Size{"0": 0, "1K": 1 << 10, "16G": 16 << 30, "16g": 16 << 30, "512MiB": 512 << 20, "1.5T": 3 << 39, "2GB": 2 << 30, "1000B": 1000}
 	for text, want := range good {
 		if got, err := unit.ParseSize(text); err != nil || got != want {
 			t.Errorf("%q: got %d, %v; want %d", text, got, err, want)
@@ -20,7 +20,7 @@ func TestSize(t *testing.T) {
 			t.Errorf("%q: got %d, want an error", text, got)
 		}
 	}
-	for size, want := range map[unit.Size]string{0: "0", 1023: "1023", 1 << 10: "1K", 1536: "1536", 16 << 30: "16G", 2048 << 40: "2048T"} {
+	for size, want := range map[unit.Size]string{0: "0", 1023: "1023B", 1 << 10: "1K", 1536: "1536B", 16 << 30: "16G", 2048 << 40: "2048T"} {
 		if got := size.String(); got != want {
 			t.Errorf("%d: got %s, want %s", size, got, want)
 		}

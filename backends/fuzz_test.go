@@ -1,0 +1,27 @@
+package backends_test
+
+import (
+	"testing"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// An ID is read in the one way in which it is written.
+func FuzzID(f *testing.F) {
+	for _, s := range []string{"12", "12[3]", "0", "12[0]", "012", "12[3", "9223372036854775808", "1[2147483648]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := backends.ParseID(s)
+		if err == nil && (id.String() != s || id.Job < 1 || id.Index < 0) {
+			t.Errorf("%q was read as %+v", s, id)
+		}
+		var again backends.ID
+		if s == "0" || s == "" { // no job, as text alone
+			return
+		}
+		if got := again.UnmarshalText([]byte(s)); (got == nil) != (err == nil) || got == nil && again != id {
+			t.Errorf("%q: %v as text, %v as a word", s, got, err)
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+)
+
+// What a daemon and a node tell each other is the same when it is written and
+// read again, and a wish is still one line of a record.
+func FuzzCommand(f *testing.F) {
+	f.Add([]byte(`{"attach":{"runs":[{"run":"1.0.1","confirmed":true}]}}`))
+	f.Add([]byte(`{"start":{"run":"1.2.3","order":{"Argv":["true"],"Env":["A=1"]},"script":"YQ=="}}`))
+	f.Add([]byte(`{"want":{"run":"1.0.1","verb":"note","text":"a\nw kill 0"},"forget":"1.0.1"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var c, again Command
+		roundTrip(t, body, &c, &again)
+		if c.Want == nil {
+			return
+		}
+		line := keeper.Want{Verb: c.Want.Verb, Grace: c.Want.Grace, Text: miniq.Unescape(c.Want.Text), Signal: c.Want.Signal}.Line()
+		switch c.Want.Verb {
+		case keeper.Stop, keeper.Continue, keeper.Kill, keeper.Note, keeper.Signal:
+			if n := len(keeper.ParseRecord([]byte(line)).Wants); n != 1 {
+				t.Errorf("%q is %d wishes", line, n)
+			}
+		}
+	})
+}
+
+func FuzzReport(f *testing.F) {
+	f.Add([]byte(`{"kind":"ended","run":"1.0.1","end":{"Code":1,"At":"2026-01-01T00:00:00Z","Text":"x"}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var r, again Report
+		roundTrip(t, body, &r, &again)
+	})
+}
+
+func roundTrip[T any](t *testing.T, body []byte, first, again *T) {
+	t.Helper()
+	frame, err := miniq.AppendFrame(nil, json.RawMessage(body))
+	if err != nil || miniq.ReadFrame(bufio.NewReader(bytes.NewReader(frame)), first) != nil {
+		return
+	}
+	if frame, err = miniq.AppendFrame(nil, first); err != nil {
+		return // a year that JSON can't write
+	}
+	if err := miniq.ReadFrame(bytes.NewReader(frame), again); err != nil {
+		t.Fatalf("%q: %v", frame, err)
+	}
+	if diff := cmp.Diff(first, again, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%q:\n%s", frame, diff)
+	}
+}

@@ -1,0 +1,50 @@
+package pba_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/allotment-hpc/allotment/pba"
+)
+
+// A plan's file is read, or its error names the file; what is read is written and
+// read again the same.
+func FuzzReadPlan(f *testing.F) {
+	f.Add([]byte("from: 2026-W48\nto: 2026-W49\nprojects: [chipA]\nallocations:\n- {week: 2026-W48, project: chipA, user: \"\", step: \"\", slots: 3}\n"))
+	f.Add([]byte("from: 2026-W54\n"))
+	f.Add([]byte("allocations: &a [*a]\n"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		plan, err := pba.ReadPlan("plan.yaml", content)
+		if err != nil {
+			if plan != nil || !bytes.Contains([]byte(err.Error()), []byte("plan.yaml")) {
+				t.Errorf("%q: %+v, %v", content, plan, err)
+			}
+			return
+		}
+		var out bytes.Buffer
+		if err := plan.Write(&out); err != nil {
+			t.Fatalf("%q can't be written: %v", content, err)
+		}
+		again, err := pba.ReadPlan("plan.yaml", out.Bytes())
+		if err != nil {
+			t.Fatalf("%q was written as %q: %v", content, out.Bytes(), err)
+		}
+		if diff := cmp.Diff(plan, again, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(pba.PlanFile{}, "Lines", "ProjectLines")); diff != "" {
+			t.Errorf("%q was written as %q:\n%s", content, out.Bytes(), diff)
+		}
+	})
+}
+
+func FuzzParseWeek(f *testing.F) {
+	for _, s := range []string{"2026-W48", "2026-W53", "2021-W53", "2026-W00", "26-W1", "2026-W48 ", "9999-W53"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if w, err := pba.ParseWeek(s); err == nil && w.String() != s {
+			t.Errorf("%q was read as %v", s, w)
+		}
+	})
+}
