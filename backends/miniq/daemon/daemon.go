@@ -54,6 +54,8 @@ type Options struct {
 
 // Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
 func Run(ctx context.Context, o Options) error {
+	const firstOther = 3
+	keeper.KeepFromChildren(firstOther)
 	state := miniq.StateDir(o.Paths)
 	if err := o.Paths.Prepare(); err != nil {
 		return err

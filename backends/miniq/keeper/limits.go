@@ -42,14 +42,14 @@ func limitNames() [][2]string {
 const defaultFiles = 1024
 
 // LimitsOf gives the limits of a running process. A program in Go raises its own
-// soft limit of open files when it starts: then that of its parent stands for it,
-// where it is the same user's, else the usual 1024.
+// soft limit of open files when it starts, to the hard one less one: then that of
+// its parent stands for it, where it is the same user's, else the usual 1024.
 func LimitsOf(pid int) (Limits, error) {
 	limits, err := readLimits(pid)
 	if err != nil {
 		return "", fmt.Errorf("read the resource limits of process %d: %w", pid, err)
 	}
-	if files := &limits[unix.RLIMIT_NOFILE]; files.Cur == files.Max {
+	if files := &limits[unix.RLIMIT_NOFILE]; files.Cur == files.Max-1 {
 		files.Cur = min(files.Max, filesOfParent(pid))
 	}
 	var b strings.Builder

@@ -1,0 +1,28 @@
+package keeper
+
+import (
+	"math"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// KeepFromChildren has no descriptor from first on outlive an exec: whatever
+// whoever started this process, or the daemon, had left open is not a job's.
+func KeepFromChildren(first int) {
+	if unix.CloseRange(uint(first), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	dir, err := os.Open("/proc/self/fd") // before Linux 5.11
+	if err != nil {
+		return
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
+}

@@ -1,0 +1,4 @@
+// Package root tests the bundled queue of a whole machine: root's miniqd, and
+// real users of the machine who use it and try to get at each other. It makes
+// these users and removes them again. `make test-root` runs it, as root.
+package root

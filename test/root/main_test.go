@@ -1,0 +1,58 @@
+package root
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+)
+
+// TestMain makes the test binary be a user's own client, too: one that says what
+// it likes on the socket.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "say" {
+		if err := say(os.Args[2], os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// say sends each of the texts as a request and prints the parts of its answer.
+func say(socket string, texts []string) error {
+	conn, err := net.Dial("unix", socket) //nolint:noctx // a test's client
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	for _, text := range texts {
+		if err := miniq.WriteFrame(conn, json.RawMessage(text)); err != nil {
+			return err
+		}
+		for {
+			var part json.RawMessage
+			if err := miniq.ReadFrame(conn, &part); err != nil {
+				if errors.Is(err, io.EOF) {
+					return nil
+				}
+				return err
+			}
+			fmt.Println(string(part))
+			var head struct{ More bool }
+			if err := json.Unmarshal(part, &head); err != nil {
+				return err
+			}
+			if !head.More {
+				break
+			}
+		}
+	}
+	return nil
+}
