@@ -51,7 +51,7 @@ TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash)$$')
 UMASK := umask 022;
 
 .DEFAULT_GOAL := build
-.PHONY: help build test check lint race demo replay laws breaks generate test-kill bench bench-queue fuzz clean
+.PHONY: help build test check lint race demo replay laws breaks generate test-kill test-root bench bench-queue fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -104,6 +104,9 @@ bench-queue: build ## the bundled queue against Slurm and task-spooler, and its 
 	$(UMASK) $(GO) run ./test/queues -programs $(BIN) $(BENCH)
 
 .PHONY: test-crash
+test-root: ## real users try to get at each other on root's queue (as root: it makes and removes them)
+	$(UMASK) ALLOTMENT_TEST_ROOT=1 $(GO) test -count=1 -timeout=20m -v ./test/root
+
 test-crash: ## kill the queue, cut its power, fill its disk: nothing may be lost
 	$(UMASK) $(GO) test -count=1 -timeout=20m -v ./test/crash/...
 

@@ -456,8 +456,14 @@ func wholeTreesAreKilled(m *machine) {
 	mark := "3" + strconv.Itoa(os.Getpid()) + ".5"
 	id := m.submit(m.alice, "-o", "tree.out", "trap '' TERM HUP; setsid sleep "+mark+" & (sleep "+mark+" &) ; nohup sleep "+mark+" & echo up; wait; sleep "+mark)
 	count := func() int {
-		out, _ := exec.CommandContext(m.Context(), "pgrep", "-u", m.alice.name, "-fx", "sleep "+mark).Output()
-		return strings.Count(string(out), "\n")
+		n := 0
+		lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, path := range lines {
+			if line, _ := os.ReadFile(path); string(line) == "sleep\x00"+mark+"\x00" {
+				n++
+			}
+		}
+		return n
 	}
 	m.until("the tree is there", func() bool { return count() == 3 })
 	m.does(m.alice, "akill", id)
