@@ -5,6 +5,11 @@
 // One goroutine, the loop, owns the manager and everything that changes with
 // it. It takes whatever has come in since it looked last, writes all of it with
 // one sync, then steps through it, answers and acts.
+//
+// A client harms nobody else, whatever it does. The loop never waits for one, nor
+// for a node. What one can hold is bounded: connections of a user (connections),
+// what a request may name (miniq.DecodeRequest), and memory for what is large on
+// its way in or out (room), which those lose who are slow while others wait.
 package daemon
 
 import (
