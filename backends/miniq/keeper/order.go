@@ -7,6 +7,7 @@
 // lives exactly as long as the keeper. So whoever gets the lock knows that no
 // keeper is alive, whatever became of process IDs. Both append lines to it:
 //
+//	r RUN                  node: whose record this is (files are used again)
 //	k PID START            keeper: I am there (before the job is executed)
 //	u UID                  keeper: whom the job runs as; where it is missing, the keeper's own user
 //	j PID START TIME       keeper: the job's first process

@@ -71,6 +71,7 @@ func (e End) line() string {
 
 // Record is what stands in a record.
 type Record struct {
+	Run    string  // whose record it is; "": it does not say
 	Keeper Process // zero: no keeper got as far
 	User   int     // whom the job runs as
 	Job    Process
@@ -111,6 +112,8 @@ func (r *Record) add(line string) {
 	kind, rest, _ := strings.Cut(line, " ")
 	fields := strings.SplitN(rest, " ", 6)
 	switch {
+	case kind == "r":
+		r.Run = rest
 	case kind == "k" && len(fields) == 2:
 		r.Keeper = parseProcess(fields)
 	case kind == "u" && len(fields) == 1:

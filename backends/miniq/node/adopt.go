@@ -72,7 +72,9 @@ func (r *run) reread() error {
 	if err != nil {
 		return err
 	}
-	r.job = keeper.ParseRecord(data)
+	if r.job = keeper.ParseRecord(data); r.job.Run != "" && r.job.Run != r.id.String() {
+		r.job = keeper.Record{} // the machine went down when the file had got its name, and not yet lost its lines
+	}
 	return nil
 }
 

@@ -65,6 +65,7 @@ func Serve(conn net.Conn, o Options) error {
 		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), quit: make(chan struct{}),
 	}
 	defer close(n.quit)
+	n.spares.find(filepath.Join(o.Dir, "runs"))
 	if n.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
 	}
@@ -98,6 +99,7 @@ type node struct {
 	null     *os.File
 	runs     map[RunID]*run
 	children map[int]*run // by the keeper's process ID
+	spares   spares
 	out      *bufio.Writer
 	done     chan *run // adopted runs whose keeper is gone
 	cleared  chan *run // lost runs of which nothing is left

@@ -42,13 +42,19 @@ func (n *node) start(s *Start) error {
 
 // claim makes the record, which nobody else can, and locks it.
 func (n *node) claim(id RunID) (*run, error) {
-	f, err := os.OpenFile(n.path(id, recordSuffix), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
+	f := n.spares.rename(n.path(id, recordSuffix))
+	if f == nil {
+		var err error
+		if f, err = os.OpenFile(n.path(id, recordSuffix), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := f.WriteString("r " + id.String() + "\n"); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	r := &run{id: id, record: f, pidfd: -1}
 	n.runs[id] = r
-	_, err = r.lock()
+	_, err := r.lock()
 	return r, err
 }
 
@@ -91,7 +97,7 @@ func (n *node) launch(r *run, s *Start) error {
 		return fmt.Errorf("write the order: %w", err)
 	}
 	defer func() { _ = memory.Close() }()
-	fresh, err := os.OpenFile(r.record.Name(), os.O_RDWR|os.O_APPEND, 0)
+	fresh, err := os.OpenFile(n.path(s.Run, recordSuffix), os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
@@ -242,7 +248,9 @@ func (n *node) pass(r *run, w keeper.Want) {
 
 // forget removes what is left of a run.
 func (n *node) forget(id RunID) {
+	named := false
 	if r := n.runs[id]; r != nil {
+		named = r.job.Run != ""
 		_ = r.record.Close()
 		delete(n.runs, id)
 	}
@@ -250,5 +258,9 @@ func (n *node) forget(id RunID) {
 	if n.Scripts != "" {
 		_ = os.Remove(n.othersScript(id))
 	}
-	_ = os.Remove(n.path(id, recordSuffix))
+	if record := n.path(id, recordSuffix); named {
+		n.spares.keep(record)
+	} else {
+		_ = os.Remove(record)
+	}
 }

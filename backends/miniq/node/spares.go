@@ -1,0 +1,74 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// spares are files that were records, to be records again: making a file and
+// removing it for each run is dear where a file system goes out of the way of
+// what was just removed (ext4 without a journal looks at all of it).
+//
+// A record says whose it is in its first line. So what the machine's going down
+// leaves, a new name on old lines, is nobody's.
+type spares struct {
+	dir   string
+	names []string
+	made  int
+}
+
+const (
+	sparePrefix = "spare."
+	maxSpares   = 64
+)
+
+// find looks for those of an earlier node.
+func (s *spares) find(dir string) {
+	s.dir = dir
+	found, _ := filepath.Glob(filepath.Join(dir, sparePrefix+"*"))
+	for _, path := range found {
+		if number, err := strconv.Atoi(filepath.Ext(path)[1:]); err == nil {
+			s.made = max(s.made, number+1)
+		}
+		if len(s.names) == maxSpares {
+			_ = os.Remove(path)
+			continue
+		}
+		s.names = append(s.names, path)
+	}
+}
+
+// keep takes the record of a run that is over and noted; if it can't be kept it
+// is removed.
+func (s *spares) keep(record string) {
+	path := filepath.Join(s.dir, sparePrefix+strconv.Itoa(s.made))
+	if len(s.names) == maxSpares || os.Rename(record, path) != nil {
+		_ = os.Remove(record)
+		return
+	}
+	s.made++
+	s.names = append(s.names, path)
+}
+
+// rename gives a spare, emptied, a record's name, which nothing may have yet. nil:
+// it was none, or can't be had that way.
+func (s *spares) rename(record string) *os.File {
+	if len(s.names) == 0 {
+		return nil
+	}
+	path := s.names[len(s.names)-1]
+	s.names = s.names[:len(s.names)-1]
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_TRUNC, 0)
+	if err != nil {
+		_ = os.Remove(path)
+		return nil
+	}
+	if unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, record, unix.RENAME_NOREPLACE) != nil {
+		_, _ = f.Close(), os.Remove(path)
+		return nil
+	}
+	return f
+}
