@@ -34,7 +34,7 @@ func Run() int {
 	if record == nil || err != nil {
 		return 2
 	}
-	unix.CloseOnExec(RecordFD)
+	KeepFromChildren(RecordFD)
 	k := &keep{record: record, left: make(chan struct{})}
 	return k.run(order)
 }
