@@ -270,7 +270,7 @@ func (v *view) overCap(set *candidate) *job {
 	taken := make(map[party]int, 1)
 	for _, j := range set.victims {
 		who := j.party()
-		if taken[who] += j.Slots; v.lost[who]+taken[who] > v.hourlyCap(who) {
+		if taken[who] += j.Slots; v.lost[who]+min(taken[who], slotsOf(set.hosts)) > v.hourlyCap(who) {
 			return j
 		}
 	}
@@ -438,6 +438,7 @@ func (v *view) whyNobody(b *job) string {
 // open records a reclaim and lists its acts: the beneficiary first, so that
 // nobody else takes what its victims leave (R19).
 func (v *view) open(b *job, set *candidate, need int) {
+	taken := make(map[party]int, 1)
 	memory := &v.plan.Memory
 	memory.NextID = max(memory.NextID, 1)
 	r := Reclaim{
@@ -450,8 +451,9 @@ func (v *view) open(b *job, set *candidate, need int) {
 	for _, j := range set.victims {
 		who := j.party()
 		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.tag.Preempt, RanFor: j.ran(v.now), Rank: v.afterTaking(j)})
-		v.lost[who] += j.Slots
+		taken[who] += j.Slots
 	}
+	v.lose(taken, r.Hosts)
 	v.lead(b, &r, reason)
 	for _, j := range set.victims {
 		v.take(j, b, &r)
@@ -471,7 +473,8 @@ func (v *view) open(b *job, set *candidate, need int) {
 // lead puts the beneficiary at the head of the queue and where its slots will be.
 func (v *view) lead(b *job, r *Reclaim, reason string) {
 	at := v.leadAt(r)
-	v.pin(b, r, at) // first: at its new level it may go where it likes, past what others reserve
+	v.keepFor(b, r, at) // first: at each of the next steps the queue gives away what is free and nobody keeps
+	v.pin(b, r, at)     // next: at its new level it may go where it likes, past what others reserve
 	level := backends.At(backends.LevelHandOver, v.value(b)+2*pbaBonus)
 	now := b.computed // not b.Priority: rank may have changed it in this very plan
 	if b.lowered != "" {
@@ -481,7 +484,6 @@ func (v *view) lead(b *job, r *Reclaim, reason string) {
 		v.actAt(at, Action{Verb: Rank, Job: b.ID, For: b.ID, Reclaim: r.ID, Priority: level, Reason: reason})
 		v.write(b, level, "slots are taken back for it")
 	}
-	v.keepFor(b, r, at)
 }
 
 // leadAt is when a beneficiary is led: before its victims go, and before somebody
@@ -571,7 +573,7 @@ func (v *view) dropVictims(victims []*job) {
 	for _, j := range victims {
 		v.spare(j, "it is being taken back already")
 		l := v.losers[j.party()]
-		if l == nil || v.lost[j.party()]+l.largest <= v.hourlyCap(j.party()) {
+		if l == nil || v.lost[j.party()] < v.hourlyCap(j.party()) {
 			continue
 		}
 		for _, other := range l.jobs {

@@ -186,6 +186,45 @@ func TestProjectCapWithinAnHour(t *testing.T) { // R22
 	}
 }
 
+// A wide victim that goes for a narrow beneficiary uses up what was needed of its
+// project's hour, not all that it had: else the guarantee would end for an hour.
+func TestProjectCapCountsTheNeed(t *testing.T) { // R22
+	s := newScene(t, 1, 128).pool("chipA", 8)
+	s.job("bob", "", "n1*64", time.Hour)
+	s.job("bob", "", "n1*64", 2*time.Hour)
+	first := s.job("ann", "chipA", "", 0, slots(4))
+	if got := taken(s.ripen()); got != "requeue 1" {
+		t.Fatalf("taken %q", got)
+	}
+	s.at(first).State, s.at(first).Started = backends.Running, s.now
+	s.at(first).Hosts = []backends.Placement{{Host: "n1", Slots: 4}}
+	s.at(backends.ID{Job: 1}).Mark, s.at(backends.ID{Job: 1}).Started = "r1", s.now // and runs again
+	s.job("cat", "", "n1*60", 0, func(j *backends.Job) { j.NoRequeue = true })
+	s.at(backends.ID{Job: 1}).State, s.at(backends.ID{Job: 1}).Hosts = backends.Pending, nil
+	s.job("ann", "chipA", "", 0, slots(4))
+	if got := taken(s.ripen()); got != "requeue 2" {
+		t.Errorf("the second time taken %q; %v", got, s.state.Memory.Reclaims)
+	}
+}
+
+// What is free is kept for the beneficiary before any other step is taken for it:
+// at each step the queue gives away what nobody keeps (R19).
+func TestBeneficiaryKeepsItsHostsFirst(t *testing.T) {
+	s := newScene(t, 1, 8).pool("chipA", 4)
+	s.job("bob", "", "n1*2", time.Hour)
+	s.job("bob", "", "n1*4", 2*time.Hour)
+	b := s.job("ann", "chipA", "", 0, slots(4))
+	var verbs []string
+	for _, a := range s.ripen().Actions {
+		if a.Job == b {
+			verbs = append(verbs, string(a.Verb))
+		}
+	}
+	if got := strings.Join(verbs, " "); got != "reserve pin rank" {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestImmuneAfterMaxRequeues(t *testing.T) { // R16
 	s := newScene(t, 1, 10).pool("chipA", 2)
 	a, b := s.job("bob", "", "n1*5", 2*time.Hour), s.job("bob", "", "n1*5", time.Hour)

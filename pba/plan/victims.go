@@ -83,7 +83,7 @@ func (v *view) whySpared(j *job, exempt exemption) string {
 
 // cappedByParty holds what one project loses within an hour to R22's cap.
 func (v *view) cappedByParty(j *job) string {
-	if lost := v.lost[j.party()]; lost+j.Slots > v.hourlyCap(j.party()) {
+	if lost := v.lost[j.party()]; lost >= v.hourlyCap(j.party()) {
 		return fmt.Sprintf("%s lost %d slots within an hour (max_victims_per_project)", j.party(), lost)
 	}
 	return ""
@@ -108,12 +108,31 @@ func (v *view) countLost() {
 		if v.now.Sub(r.Planned) >= time.Hour {
 			continue
 		}
+		taken := make(map[party]int, 1)
 		for _, victim := range r.Victims {
 			if victim.Fate == Taken || victim.Fate == Intended && r.Phase.Open() {
-				v.lost[victim.party()] += victim.Slots
+				taken[victim.party()] += victim.Slots
 			}
 		}
+		v.lose(taken, r.Hosts)
 	}
+}
+
+// lose counts what parties lose to one beneficiary: no more slots than it asked for.
+// What wide victims free beyond that goes to whomever the queue gives it. Else one of
+// them would use up its project's hour, and end the guarantee of those who come next.
+func (v *view) lose(taken map[party]int, hosts []backends.Placement) {
+	for who, slots := range taken {
+		v.lost[who] += min(slots, slotsOf(hosts))
+	}
+}
+
+func slotsOf(hosts []backends.Placement) int {
+	n := 0
+	for _, p := range hosts {
+		n += p.Slots
+	}
+	return n
 }
 
 func (v Victim) party() party {
