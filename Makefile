@@ -8,7 +8,8 @@ SHELL_PKG := $(MODULE)/cmd/internal/shell
 VERSION ?= $(or $(shell git describe --tags --match 'v[0-9]*' 2>/dev/null),dev)
 COMMIT ?= $(or $(shell git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 LDFLAGS := -s -w -X $(SHELL_PKG).Version=$(VERSION) -X $(SHELL_PKG).Commit=$(COMMIT)
-GOBUILD := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+# The command-line package's own man pages are not used, and dear to start with.
+GOBUILD := $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags '$(LDFLAGS)'
 
 # Where the programs and the packages are built. A test that must not touch what
 # others use names its own.

@@ -19,13 +19,13 @@ import (
 // bare is how many keepers a second this machine runs to their ends, as many at
 // a time as there are slots, with nothing around them: the orders are prepared,
 // there is no queue.
-func bare(ctx context.Context, programs string, jobs int) (float64, error) {
-	dir, err := os.MkdirTemp("", "allotment-bare-")
+func bare(ctx context.Context, o *options) (float64, error) {
+	dir, err := os.MkdirTemp(o.below, "allotment-bare-")
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	program, err := filepath.Abs(filepath.Join(programs, "miniq-keeper"))
+	program, err := filepath.Abs(filepath.Join(o.programs, "miniq-keeper"))
 	if err != nil {
 		return 0, err
 	}
@@ -39,7 +39,7 @@ func bare(ctx context.Context, programs string, jobs int) (float64, error) {
 		return 0, err
 	}
 	defer func() { _ = null.Close() }()
-	orders := make([]*os.File, jobs)
+	orders := make([]*os.File, o.jobs)
 	for i := range orders {
 		if orders[i], err = prepared(text); err != nil {
 			return 0, err
@@ -48,7 +48,7 @@ func bare(ctx context.Context, programs string, jobs int) (float64, error) {
 	var next atomic.Int64
 	began := time.Now()
 	err = inParallel(slots, func(int) error {
-		for i := next.Add(1) - 1; i < int64(jobs); i = next.Add(1) - 1 {
+		for i := next.Add(1) - 1; i < int64(o.jobs); i = next.Add(1) - 1 {
 			if err := keep(program, filepath.Join(dir, strconv.FormatInt(i, 10)), null, orders[i]); err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func bare(ctx context.Context, programs string, jobs int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return float64(jobs) / time.Since(began).Seconds(), nil
+	return float64(o.jobs) / time.Since(began).Seconds(), nil
 }
 
 // prepared is an order as a keeper reads it.

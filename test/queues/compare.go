@@ -18,6 +18,7 @@ const (
 
 type options struct {
 	programs, cluster     string
+	below                 string // where directories are made
 	jobs, pending, rounds int
 	only                  string
 	alone                 bool
@@ -53,7 +54,7 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 	if err := b.machine(); err != nil {
 		return false, err
 	}
-	own, err := startMiniq(ctx, o.programs)
+	own, err := startMiniq(ctx, &o)
 	if err != nil {
 		return false, err
 	}
@@ -262,7 +263,7 @@ func (b *bench) lists(ctx context.Context) error {
 // runs are jobs that do nothing, from the first submission to the last end.
 func (b *bench) runs(ctx context.Context) error {
 	for i := range b.rounds {
-		rate, err := bare(ctx, b.programs, b.jobs)
+		rate, err := bare(ctx, &b.options)
 		if err != nil {
 			return fmt.Errorf("%s: %w", bareName, err)
 		}
@@ -280,7 +281,9 @@ func (b *bench) runs(ctx context.Context) error {
 			if err := q.run(ctx, b.jobs); err != nil {
 				return fmt.Errorf("%s: %w", q.name(), err)
 			}
-			b.add(completion, q.name(), float64(b.jobs)/time.Since(began).Seconds())
+			took := time.Since(began)
+			b.say("%s has run %d jobs in %.2f s", q.name(), b.jobs, took.Seconds())
+			b.add(completion, q.name(), float64(b.jobs)/took.Seconds())
 		}
 	}
 	b.table(completion, asArray)

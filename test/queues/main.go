@@ -32,8 +32,8 @@ func main() {
 		flags.Usage()
 		os.Exit(2)
 	}
-	if os.Getenv("TMPDIR") == "" { // /tmp is in memory on some machines, and on a busy one full of what others deleted
-		_ = os.Setenv("TMPDIR", "/var/tmp")
+	if o.below = os.Getenv("TMPDIR"); o.below == "" { // /tmp is in memory on some machines, and on a busy one full of what others deleted
+		o.below = "/var/tmp"
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -23,14 +23,14 @@ type miniqQueue struct {
 	paths  home.Paths
 }
 
-func startMiniq(ctx context.Context, programs string) (*miniqQueue, error) {
+func startMiniq(ctx context.Context, o *options) (*miniqQueue, error) {
 	var config strings.Builder
 	config.WriteString("miniq: {nodes: [")
 	for i := range nodes {
 		fmt.Fprintf(&config, "\"node%d:%d:16G\", ", i+1, perNode)
 	}
 	config.WriteString("]}\n")
-	f, err := farm.Start(ctx, farm.Options{Programs: programs, Config: config.String()})
+	f, err := farm.Start(ctx, farm.Options{Programs: o.programs, Config: config.String(), Below: o.below})
 	if err != nil {
 		return nil, err
 	}

@@ -23,12 +23,12 @@ func (b *bench) machine() error {
 	b.say("%d processors, Linux %s, %s, load %s before; %d slots each; medians of %d",
 		runtime.NumCPU(), strings.TrimSpace(string(release)), runtime.Version(), busy, slots, b.rounds)
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(os.TempDir(), &fs); err != nil {
-		return fmt.Errorf("look at %s: %w", os.TempDir(), err)
+	if err := syscall.Statfs(b.below, &fs); err != nil {
+		return fmt.Errorf("look at %s: %w", b.below, err)
 	}
 	const inMemory = 0x01021994
 	if fs.Type == inMemory {
-		return fmt.Errorf("%s is in memory: nothing would wait for a disk: set TMPDIR to a directory on one", os.TempDir())
+		return fmt.Errorf("%s is in memory: nothing would wait for a disk: set TMPDIR to a directory on one", b.below)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func (b *bench) scale(ctx context.Context) error {
 }
 
 func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
-	q, err := startMiniq(ctx, b.programs)
+	q, err := startMiniq(ctx, &b.options)
 	if err != nil {
 		return err
 	}

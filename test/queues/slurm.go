@@ -37,7 +37,7 @@ func startSlurm(ctx context.Context, o options) (queue, string, error) {
 			return nil, "Slurm: " + program + " is not installed: " + o.cluster + " deps names its packages", nil
 		}
 	}
-	dir, err := os.MkdirTemp("", "allotment-slurm-")
+	dir, err := os.MkdirTemp(o.below, "allotment-slurm-")
 	if err != nil {
 		return nil, "", err
 	}

@@ -24,17 +24,17 @@ type spoolerQueue struct {
 const spoolerPending = 900
 
 // startSpooler gives a server, or says what is missing.
-func startSpooler(ctx context.Context, _ options) (queue, string, error) {
+func startSpooler(ctx context.Context, o options) (queue, string, error) {
 	program, err := exec.LookPath("tsp")
 	if err != nil {
 		return nil, "task-spooler: tsp is not installed: its package is task-spooler", nil
 	}
-	dir, err := os.MkdirTemp("", "allotment-spooler-")
+	dir, err := os.MkdirTemp(o.below, "allotment-spooler-")
 	if err != nil {
 		return nil, "", err
 	}
 	s := &spoolerQueue{program: program, dir: dir}
-	s.env = append(os.Environ(), "TS_SOCKET="+filepath.Join(dir, "socket"), "TMPDIR="+dir, "TS_MAXFINISHED=1")
+	s.env = append(os.Environ(), "TS_SOCKET="+filepath.Join(dir, "socket"), "TMPDIR="+dir, "TS_MAXFINISHED=1", fmt.Sprintf("TS_MAXCONN=%d", o.jobs+spoolerPending+100))
 	if _, err := s.do(ctx, "-S", fmt.Sprint(slots)); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("start task-spooler: %w", err), s.close())
 	}
@@ -56,9 +56,30 @@ func (s *spoolerQueue) do(ctx context.Context, args ...string) ([]byte, error) {
 // add hands one job in. The client's other half stays until the job has ended,
 // so that it must not hold our pipes.
 func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
+	said, err := os.OpenFile(filepath.Join(s.dir, "said"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = said.Close() }()
 	cmd := exec.CommandContext(ctx, s.program, append([]string{"-n"}, job...)...)
-	cmd.Env, cmd.Dir = s.env, s.dir
-	return cmd.Run()
+	cmd.Env, cmd.Dir, cmd.Stderr = s.env, s.dir, said
+	for range spoolerTries { // its server hangs up on some when many come
+		if err = cmd.Run(); err == nil {
+			return nil
+		}
+		cmd = again(ctx, cmd)
+	}
+	words, _ := os.ReadFile(said.Name())
+	return fmt.Errorf("tsp: %w: %s", err, words)
+}
+
+// spoolerTries is how often a submission is tried.
+const spoolerTries = 20
+
+func again(ctx context.Context, done *exec.Cmd) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, done.Path, done.Args[1:]...)
+	cmd.Env, cmd.Dir, cmd.Stderr = done.Env, done.Dir, done.Stderr
+	return cmd
 }
 
 func (s *spoolerQueue) submit(ctx context.Context, clients, jobs int) error {
@@ -83,6 +104,12 @@ func (s *spoolerQueue) run(ctx context.Context, jobs int) error {
 func (s *spoolerQueue) await(ctx context.Context, passes func(line string) bool) error {
 	for {
 		out, err := s.do(ctx, "-l")
+		for range spoolerTries {
+			if err == nil {
+				break
+			}
+			out, err = s.do(ctx, "-l")
+		}
 		if err != nil {
 			return err
 		}

@@ -182,7 +182,7 @@ func find(env []string) string {
 
 // apply gives a job as the filter wants it, or ErrRejected, or why ctx is done.
 func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
-	dir, err := os.MkdirTemp("", "allotment-submit-") // mode 0700
+	dir, err := scratch(f.env)
 	if err != nil {
 		f.unfiltered(err)
 		return spec, nil
@@ -215,6 +215,18 @@ func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, 
 		f.words.Line("esub: " + line)
 	}
 	return changed, nil
+}
+
+// scratch makes a private directory for what filter and caller tell each other: in
+// memory, unless the user has a place for temporary files.
+func scratch(env []string) (string, error) {
+	const name = "allotment-submit-"
+	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "TMPDIR=") }) {
+		if dir, err := os.MkdirTemp("/dev/shm", name); err == nil { // mode 0700
+			return dir, nil
+		}
+	}
+	return os.MkdirTemp("", name)
 }
 
 // unfiltered says why a job goes through without the filter.

@@ -24,6 +24,7 @@ import (
 type Options struct {
 	Programs string // the directory that `make build` fills
 	Config   string // the config file
+	Below    string // where its directory is made; "": where temporary files are
 }
 
 // Farm is a running queue with its directory.
@@ -50,7 +51,7 @@ func Start(ctx context.Context, o Options) (*Farm, error) {
 	if _, err := os.Stat(filepath.Join(programs, "miniqd")); err != nil {
 		return nil, fmt.Errorf("find the programs: %w: run make build first", err)
 	}
-	dir, err := os.MkdirTemp("", "allotment-")
+	dir, err := os.MkdirTemp(o.Below, "allotment-")
 	if err == nil && len(dir) > maxHome {
 		_ = os.Remove(dir)
 		dir, err = os.MkdirTemp("/tmp", "allotment-")
