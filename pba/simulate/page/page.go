@@ -1,0 +1,172 @@
+// Package page shows what simulations came to on one page of HTML that needs
+// nothing else: no network, no script. It is pure: results in, bytes out, and the
+// same results give the same bytes.
+package page
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+
+	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/pba/simulate"
+)
+
+// Page is what a page shows. All of its texts may be hostile.
+type Page struct {
+	Command string // as it was typed
+	Version string // of the program; may be ""
+	Runs    []Run
+	Sweeps  []simulate.Sweep
+}
+
+// Run is one simulation, with its name if there are several.
+type Run struct {
+	Name   string
+	Result *simulate.Result
+}
+
+// view is a Page as its template needs it.
+type view struct {
+	Title, Command, Version string
+	Runs                    []runView
+	Sweeps                  []sweepView
+	Several                 bool
+}
+
+type runView struct {
+	ID     string
+	Name   string
+	Head   []fact
+	Notes  []string
+	Left   []leftOut
+	Bad    []string
+	Tables []table
+	Time   []figure // over time
+	Waits  []figure
+	More   int // projects that have no chart
+}
+
+// fact is a line of the head.
+type fact struct{ What, Is string }
+
+type leftOut struct{ Why, Jobs, SlotHours string }
+
+//go:embed page.html
+var source string
+
+// Write writes the page.
+func Write(w io.Writer, p Page) error {
+	v, err := viewOf(p)
+	if err != nil {
+		return fmt.Errorf("draw the simulation's charts: %w", err)
+	}
+	t, err := template.New("page").Funcs(template.FuncMap{"show": printable.Text, "add": func(a, b int) int { return a + b }}).Parse(source)
+	if err != nil {
+		return fmt.Errorf("the page's template: %w", err)
+	}
+	if err := t.Execute(w, v); err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	return nil
+}
+
+func viewOf(p Page) (view, error) {
+	v := view{Title: "Simulation", Command: p.Command, Version: p.Version, Several: len(p.Runs) > 1}
+	if len(p.Runs) > 0 {
+		v.Title = "Simulation of " + p.Runs[0].Result.Trace.Name
+	}
+	for i, run := range p.Runs {
+		r, err := runOf(fmt.Sprintf("run%d", i+1), run)
+		if err != nil {
+			return v, err
+		}
+		v.Runs = append(v.Runs, r)
+	}
+	var err error
+	v.Sweeps, err = sweepsOf(p.Sweeps)
+	return v, err
+}
+
+func runOf(id string, run Run) (runView, error) {
+	r := run.Result
+	v := runView{ID: id, Name: run.Name, Head: head(r), Notes: r.Notes, Bad: r.Trace.BadLines, Tables: tables(r)}
+	for _, l := range r.Trace.LeftOut {
+		v.Left = append(v.Left, leftOut{l.Why, count(l.Jobs), slotHours(l.SlotSeconds)})
+	}
+	var err error
+	if v.Time, v.More, err = overTime(id, r); err != nil {
+		return v, err
+	}
+	v.Waits, err = waits(id, r)
+	return v, err
+}
+
+// head says what was simulated.
+func head(r *simulate.Result) []fact {
+	s := &r.Settings
+	facts := []fact{
+		{"Trace", trace(&r.Trace)},
+		{"Jobs", fmt.Sprintf("%s simulated, %s of them within the guarantee; %s left out for all policies", count(r.Trace.Jobs), count(r.Within), count(leftOutJobs(r)))},
+		{"Farm", fmt.Sprintf("%s slots on %s", count(r.Farm.Slots), plural(r.Farm.Hosts, "host"))},
+	}
+	for _, g := range r.Guarantees {
+		facts = append(facts, fact{"Guarantee", guarantee(g)})
+	}
+	for _, f := range r.Farm.Fences {
+		facts = append(facts, fact{"Fence", fmt.Sprintf("%s for project %s alone, under “%s”", plural(f.Slots, "slot"), printable.Text(f.Project), policyName(simulate.Dedicated))})
+	}
+	facts = append(facts,
+		fact{"Window", fmt.Sprintf("%s to %s UTC (%s), from the first submission to the last; the same for all policies", stamp(r.Window.From), stamp(r.Window.To), human(r.Window.Seconds))},
+		fact{"Arrivals", fmt.Sprintf("× %s", number(s.ScaleArrivals))},
+		fact{"Engine", fmt.Sprintf("a cycle every %s, pending_threshold %s, min_runtime %s, headroom %s", human(s.Cycle), human(s.PendingThreshold), human(s.MinRuntime), number(s.Headroom))},
+		fact{"Promise", fmt.Sprintf("%s: the threshold, two cycles and the time in which slots are freed", human(s.Promise))},
+		fact{"Drawn", fmt.Sprintf("with seed %d: who is suspended instead of run again (%s of the jobs), and how long a job takes to go (at most %s)", s.Seed, percent(s.Suspend), human(s.KillSeconds))},
+	)
+	return facts
+}
+
+func leftOutJobs(r *simulate.Result) int {
+	n := 0
+	for _, l := range r.Trace.LeftOut {
+		n += l.Jobs
+	}
+	return n
+}
+
+func trace(t *simulate.Source) string {
+	text := fmt.Sprintf("%s (%s)", printable.Text(t.Name), printable.Text(t.Format))
+	if t.Repeated > 1 {
+		text += fmt.Sprintf(", %s times end to end", count(t.Repeated))
+	}
+	if t.OneSlot {
+		text += ", each job of n slots turned into n jobs of one"
+	}
+	return text
+}
+
+func guarantee(g simulate.Guarantee) string {
+	text := plural(g.Slots, "slot") + " for project " + printable.Text(g.Project)
+	if g.Step != "" {
+		text += ", step " + printable.Text(g.Step)
+	}
+	if g.User != "" {
+		text += ", user " + printable.Text(g.User)
+	}
+	return text
+}
+
+// policyName is what people call a policy.
+func policyName(policy string) string {
+	switch policy {
+	case simulate.FIFO:
+		return "no guarantee"
+	case simulate.Dedicated:
+		return "fenced off"
+	case simulate.PBA:
+		return "Allotment"
+	default:
+		return printable.Text(policy)
+	}
+}

@@ -1,0 +1,220 @@
+package page
+
+import (
+	"fmt"
+
+	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/pba/simulate"
+)
+
+// table sets the policies side by side, a column each.
+type table struct {
+	Caption  string
+	About    string
+	Policies []string
+	Groups   []group
+}
+
+// group is rows that measure one thing in one way.
+type group struct {
+	Name string // what, and its unit
+	How  string // it was measured
+	Rows []row
+}
+
+type row struct {
+	Label string
+	Cells []cell
+}
+
+// cell is a figure, and the same in another unit where that is easier to read.
+type cell struct{ Text, Also string }
+
+func tables(r *simulate.Result) []table {
+	var policies []string
+	for i := range r.Policies {
+		policies = append(policies, policyName(r.Policies[i].Policy))
+	}
+	all := []table{within(r), others(r), farm(r), takenBack(r)}
+	if len(r.Guarantees) > 1 {
+		all = append(all, projects(r))
+	}
+	for i := range all {
+		all[i].Policies = policies
+	}
+	return all
+}
+
+// each makes a row of one figure of each policy.
+func each(r *simulate.Result, label string, of func(*simulate.Outcome) cell) row {
+	made := row{Label: label}
+	for i := range r.Policies {
+		made.Cells = append(made.Cells, of(&r.Policies[i]))
+	}
+	return made
+}
+
+func secondsCell(s float64) cell {
+	if s < 600 {
+		return cell{Text: seconds(s)}
+	}
+	return cell{Text: seconds(s), Also: human(s)}
+}
+
+func numberCell(x float64) cell { return cell{Text: number(x)} }
+
+func countCell(n int) cell { return cell{Text: count(n)} }
+
+// spread is the rows of a distribution.
+func spread(r *simulate.Result, of func(*simulate.Outcome) simulate.Spread, show func(float64) cell) []row {
+	return []row{
+		each(r, "median", func(o *simulate.Outcome) cell { return show(of(o).Median) }),
+		each(r, "95th percentile", func(o *simulate.Outcome) cell { return show(of(o).P95) }),
+		each(r, "longest", func(o *simulate.Outcome) cell { return show(of(o).Max) }),
+		each(r, "mean", func(o *simulate.Outcome) cell { return show(of(o).Mean) }),
+	}
+}
+
+type groupOf func(*simulate.Outcome) *simulate.Group
+
+func waitGroup(r *simulate.Result, of groupOf) group {
+	return group{
+		Name: "Wait, seconds", How: "from submission to the start of the run that came to its end",
+		Rows: spread(r, func(o *simulate.Outcome) simulate.Spread { return of(o).Wait }, secondsCell),
+	}
+}
+
+func slowdownGroup(r *simulate.Result, of groupOf) group {
+	g := group{
+		Name: "Bounded slowdown", How: "time from submission to the end ÷ running time, a running time below 10 s counted as 10 s; 1 is no wait",
+		Rows: spread(r, func(o *simulate.Outcome) simulate.Spread { return of(o).Slowdown }, numberCell),
+	}
+	g.Rows[2].Label = "greatest"
+	return g
+}
+
+func lossGroup(r *simulate.Result, of groupOf) group {
+	return group{Name: "Loss", How: "a run that was ended for another job's sake, and what it had done inside the window", Rows: []row{
+		each(r, "times taken back", func(o *simulate.Outcome) cell { return countCell(of(o).Taken) }),
+		each(r, "lost work, slot-hours", func(o *simulate.Outcome) cell { return cell{Text: slotHours(of(o).Lost)} }),
+	}}
+}
+
+func within(r *simulate.Result) table {
+	of := func(o *simulate.Outcome) *simulate.Group { return &o.Within }
+	clock := group{
+		Name: "Wait by the guarantee’s clock, seconds",
+		How:  "from the first cycle that saw the job with room in its pool and eligible, to its start (R14)",
+		Rows: spread(r, func(o *simulate.Outcome) simulate.Spread { return o.Within.Clock }, secondsCell),
+	}
+	clock.Rows = append(clock.Rows, each(r, fmt.Sprintf("jobs beyond the promise of %s", human(r.Settings.Promise)), func(o *simulate.Outcome) cell { return countCell(o.Within.OverPromise) }))
+	return table{
+		Caption: "Jobs within the guarantee",
+		About:   plural(r.Within, "job") + ", the same for all policies: those that would start at once behind an ideal private fence of the size of their guarantee.",
+		Groups:  []group{waitGroup(r, of), clock, slowdownGroup(r, of), lossGroup(r, of)},
+	}
+}
+
+func others(r *simulate.Result) table {
+	of := func(o *simulate.Outcome) *simulate.Group { return &o.Rest }
+	return table{
+		Caption: "All other jobs",
+		About:   plural(r.Trace.Jobs-r.Within, "job") + ": who has no guarantee, and what exceeds one.",
+		Groups:  []group{waitGroup(r, of), slowdownGroup(r, of), lossGroup(r, of)},
+	}
+}
+
+func farm(r *simulate.Result) table {
+	return table{
+		Caption: "The farm",
+		About:   "Shares of all slots over the whole window.",
+		Groups: []group{
+			{Name: "Utilization, % of the slots’ time", How: "slot-seconds inside the window ÷ (slots × window)", Rows: []row{
+				each(r, "used", func(o *simulate.Outcome) cell { return cell{Text: percent(o.Utilization)} }),
+				each(r, "useful", func(o *simulate.Outcome) cell { return cell{Text: percent(o.Useful)} }),
+				each(r, "lost", func(o *simulate.Outcome) cell { return cell{Text: percent(o.LostShare)} }),
+			}},
+			{Name: "Lost work, slot-hours", How: "slot-time inside the window of runs that were ended for another job; useful are runs that came to their end, also after the window", Rows: []row{
+				each(r, "lost", func(o *simulate.Outcome) cell { return cell{Text: slotHours(o.LostSeconds)} }),
+			}},
+			{Name: "Cycles of the engine", How: "those that could not have changed anything were skipped", Rows: []row{
+				each(r, "run", func(o *simulate.Outcome) cell { return countCell(o.Cycles) }),
+				each(r, "skipped", func(o *simulate.Outcome) cell { return countCell(o.Skipped) }),
+			}},
+		},
+	}
+}
+
+func takenBack(r *simulate.Result) table {
+	return table{
+		Caption: "Slots taken back, and what the guarantee came to",
+		Groups: []group{
+			{Name: "Time under the guarantee, seconds", How: "in which a pool was under its guarantee while a job of it had waited beyond the threshold; added up over the pools", Rows: []row{
+				each(r, "seconds", func(o *simulate.Outcome) cell { return secondsCell(o.StarvedSeconds) }),
+			}},
+			{Name: "Preemptions", How: "runs that were ended or suspended for another job’s sake", Rows: []row{
+				each(r, "all", func(o *simulate.Outcome) cell { return countCell(o.Preemptions) }),
+				each(r, "suspended", func(o *simulate.Outcome) cell { return countCell(o.Suspensions) }),
+			}},
+			{Name: "Reclaims", How: "of slots for one waiting job within its guarantee", Rows: []row{
+				each(r, "all", func(o *simulate.Outcome) cell { return countCell(o.Reclaims) }),
+				each(r, "expired", func(o *simulate.Outcome) cell { return countCell(o.Expired) }),
+			}},
+			{Name: "Slots evicted ÷ slots requested", How: "requested: what the waiting jobs lacked; 1.00 is no slot more than needed", Rows: []row{
+				each(r, "requested", func(o *simulate.Outcome) cell { return countCell(o.Requested) }),
+				each(r, "evicted", func(o *simulate.Outcome) cell { return countCell(o.Evicted) }),
+				each(r, "evicted ÷ requested", ratio),
+			}},
+			{Name: "Useless evictions, jobs", How: "taken back from, and no job within its guarantee started in the slots", Rows: []row{
+				each(r, "useless", func(o *simulate.Outcome) cell { return countCell(o.Useless) }),
+			}},
+		},
+	}
+}
+
+func ratio(o *simulate.Outcome) cell {
+	if o.Requested == 0 {
+		return cell{Text: none}
+	}
+	return cell{Text: fmt.Sprintf("%.2f", o.Ratio)}
+}
+
+// projects has a group for each project, in the order of the outcomes.
+func projects(r *simulate.Result) table {
+	t := table{Caption: "By project", About: "All jobs of each project, within its guarantee and beyond it. Waits are in seconds from submission, lost work is in slot-hours."}
+	if len(r.Policies) == 0 {
+		return t
+	}
+	for i := range r.Policies[0].Projects {
+		of := func(o *simulate.Outcome) *simulate.Group {
+			if i < len(o.Projects) {
+				return &o.Projects[i]
+			}
+			return &simulate.Group{}
+		}
+		name := of(&r.Policies[0]).Project
+		g := group{Name: "Everybody else", Rows: []row{
+			each(r, "jobs", func(o *simulate.Outcome) cell { return countCell(of(o).Jobs) }),
+			each(r, "median wait", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.Median) }),
+			each(r, "95th percentile", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.P95) }),
+			each(r, "longest wait", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.Max) }),
+			each(r, "times taken back", func(o *simulate.Outcome) cell { return countCell(of(o).Taken) }),
+			each(r, "lost work", func(o *simulate.Outcome) cell { return cell{Text: slotHours(of(o).Lost)} }),
+		}}
+		if name != "" {
+			g.Name, g.How = "Project "+printable.Text(name), "promised at most "+plural(promised(r, name), "slot")
+		}
+		t.Groups = append(t.Groups, g)
+	}
+	return t
+}
+
+func promised(r *simulate.Result, project string) int {
+	n := 0
+	for _, g := range r.Guarantees {
+		if g.Project == project {
+			n += g.Slots
+		}
+	}
+	return n
+}
