@@ -284,6 +284,9 @@ func (x *examination) runs() {
 			continue
 		}
 		r := keeper.ParseRecord(data)
+		if r.Run != "" && r.Run != run.String() { // its lines are of the run that had the file before
+			r = keeper.Record{}
+		}
 		switch {
 		case err != nil:
 			x.find(name, "it can't be read: "+cause(err), "look at the disk's health", nil)
