@@ -29,6 +29,19 @@ func build(ctx context.Context, dir, overlay string) error {
 	return nil
 }
 
+// programs builds the programs, unless somebody did who broke them.
+func programs(t *testing.T) string {
+	t.Helper()
+	if bin := os.Getenv("CRASH_BIN"); bin != "" {
+		return bin
+	}
+	bin := t.TempDir()
+	if err := build(t.Context(), bin, ""); err != nil {
+		t.Fatal(err)
+	}
+	return bin
+}
+
 // farm is a queue with two nodes in a directory of its own, which its clients
 // start when they need it.
 type farm struct {

@@ -29,7 +29,7 @@ type killer struct {
 // process is one of the farm's.
 type process struct {
 	pid  int
-	kind string // daemon, node, keeper
+	kind string // daemon, node, keeper, worker
 	run  string // of a keeper: JOB.INDEX.RUN
 }
 
@@ -57,6 +57,8 @@ func (f *farm) look(pid int) (process, bool) {
 		if run, ok := strings.CutSuffix(filepath.Base(record), ".run"); ok && strings.HasPrefix(record, f.home+"/") {
 			return process{pid, "keeper", run}, true
 		}
+	case filepath.Base(args[0]) == "worker" && len(args) > 1 && strings.HasPrefix(args[1], f.home+"/"):
+		return process{pid: pid, kind: "worker"}, true
 	case len(args) > 2 && args[1] == "node" && strings.Contains(string(line), "\x00"+f.home+"/"):
 		return process{pid: pid, kind: "node"}, true
 	case slices.Contains(args, "--foreground"):
