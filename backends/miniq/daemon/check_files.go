@@ -45,7 +45,7 @@ type pattern struct {
 func patterns() []pattern {
 	return []pattern{
 		{object, regexp.MustCompile(`^jobs/\d+/\d+(\.\d+)?\.db$`)},
-		{own, regexp.MustCompile(`^(queue|boot|hooked|lock|start\.lock|journal\.\d{20}|nodes/[^/]+/lock)$`)},
+		{own, regexp.MustCompile(`^(queue|boot|hooked|lock|start\.lock|journal\.\d{20}|nodes/[^/]+/(lock|runs/spare\.\d+))$`)},
 		{log, regexp.MustCompile(`^miniqd\.log(\.[^/]+)?$`)},
 		{record, regexp.MustCompile(`^nodes/[^/]+/runs/\d+\.\d+\.\d+\.run$`)},
 		{script, regexp.MustCompile(`^nodes/[^/]+/runs/\d+\.\d+\.\d+\.script$`)},
