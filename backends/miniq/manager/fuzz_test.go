@@ -2,6 +2,8 @@ package manager
 
 import (
 	"bytes"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +141,28 @@ func FuzzDependency(f *testing.F) {
 		if err != nil || m.evaluate(again) != met || len(again.leaves) != len(c.leaves) {
 			t.Errorf("%q: read again it is another one: %v", text, err)
 		}
+	})
+}
+
+// A state in which one number is another one is refused, or a queue that goes on.
+func FuzzRestoreNumbers(f *testing.F) {
+	state, err := farmOf(f).State()
+	if err != nil {
+		f.Fatal(err)
+	}
+	numbers := regexp.MustCompile(`[:\[,]-?\d+`).FindAllIndex(state, -1)
+	for i := range numbers {
+		for _, value := range []int64{0, -1, 1, 7, 1 << 40} {
+			f.Add(uint16(i), value)
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint16, value int64) {
+		at := numbers[int(which)%len(numbers)]
+		changed := append(append(append([]byte{}, state[:at[0]+1]...), strconv.FormatInt(value, 10)...), state[at[1]:]...)
+		m, err := Restore(changed)
+		if err != nil {
+			return
+		}
+		exercise(t, m)
 	})
 }
