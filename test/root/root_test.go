@@ -42,6 +42,7 @@ func TestManyUsers(t *testing.T) {
 		{"who gets no jobs", whoGetsNoJobs},
 		{"whole trees are killed", wholeTreesAreKilled},
 		{"a restart changes nothing", aRestartChangesNothing},
+		{"pipes hold nobody up", pipesHoldNobodyUp},
 	} {
 		ok := t.Run(c.name, func(t *testing.T) {
 			of := *m
@@ -501,4 +502,24 @@ func mayRaiseLimits(status []byte) bool {
 	_, rest, _ := strings.Cut(string(status), "CapEff:\t")
 	effective, err := strconv.ParseUint(strings.Fields(rest)[0], 16, 64)
 	return err == nil && effective&(1<<sysResource) != 0
+}
+
+// A job that can't begin since nobody opens the other end of its pipe, and one
+// that fills it, end like any other.
+func pipesHoldNobodyUp(m *machine) {
+	pipe := filepath.Join(m.alice.home, "pipe")
+	m.does(m.alice, "mkfifo", pipe)
+	for _, argv := range [][]string{{"-i", pipe, "cat"}, {"-o", pipe, "echo x"}} {
+		id := m.submit(m.alice, argv...)
+		m.is(id, "running")
+		m.root("akill", id)
+		m.is(id, "exited")
+	}
+	m.does(m.alice, "sh", "-c", "sleep 300 <>"+pipe+" >/dev/null 2>&1 &")
+	id := m.submit(m.alice, "-o", pipe, "cat /dev/zero")
+	m.is(id, "running")
+	m.root("arequeue", id)
+	m.until("it is requeued", func() bool { return m.look(id).Requeues == 1 })
+	m.root("akill", id)
+	m.is(id, "exited")
 }

@@ -300,7 +300,7 @@ func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startErro
 			return err
 		}
 		var path string
-		if files, path, err = openFiles(o, screen); err != nil {
+		if files, path, err = openFiles(o, screen, k.killed); err != nil {
 			what = "open " + path
 			return err
 		}
@@ -308,7 +308,11 @@ func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startErro
 		return nil
 	})
 	if err != nil {
-		return fail(statusCannotRun, cmp.Or(what, "start the job"), err)
+		status := statusCannotRun
+		if errors.Is(err, errKilled) {
+			status = 128 + int(syscall.SIGTERM)
+		}
+		return fail(status, cmp.Or(what, "start the job"), err)
 	}
 	err = notFound
 	var pid int
@@ -365,45 +369,45 @@ func cause(err error) string {
 	return err.Error()
 }
 
-func openFiles(o *Order, screen *terminal) (files [3]*os.File, path string, err error) {
+func openFiles(o *Order, screen *terminal, killed func() bool) (files [3]*os.File, path string, err error) {
 	if screen != nil {
-		return screen.openFiles(o)
+		return screen.openFiles(o, killed)
 	}
 	in := o.Stdin
 	if in == "" {
 		in = os.DevNull
 	}
-	if files[0], err = openFile(in, unix.O_RDONLY); err != nil {
+	if files[0], err = openUserFile(in, unix.O_RDONLY, killed); err != nil {
 		return files, in, err
 	}
 	out := o.Stdout
 	if out == "" {
 		out = os.DevNull
 	}
-	if files[1], err = openOutput(out, o.TruncateStdout); err != nil {
+	if files[1], err = openOutput(out, o.TruncateStdout, killed); err != nil {
 		return files, out, err
 	}
 	if o.Stderr == "" || o.Stderr == o.Stdout {
 		files[2] = files[1]
 		return files, "", nil
 	}
-	files[2], err = openOutput(o.Stderr, o.TruncateStderr)
+	files[2], err = openOutput(o.Stderr, o.TruncateStderr, killed)
 	return files, o.Stderr, err
 }
 
-func openOutput(path string, truncate bool) (*os.File, error) {
+func openOutput(path string, truncate bool, killed func() bool) (*os.File, error) {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | syscall.O_NOCTTY
 	if truncate {
 		flags |= os.O_TRUNC
 	}
-	return openFile(path, flags)
+	return openUserFile(path, flags, killed)
 }
 
 // openFile is os.OpenFile without a look at whether the file can be polled,
 // which would set up what polls.
 func openFile(path string, flags int) (*os.File, error) {
 	for {
-		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o666) // the job's umask decides
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil

@@ -87,7 +87,7 @@ func newTerminal(fd int, control byte, rights []byte) (*terminal, error) {
 
 // openFiles gives the job's standard files; those that it wants elsewhere are
 // opened, those of the terminal that it does not want are closed.
-func (t *terminal) openFiles(o *Order) (files [3]*os.File, path string, err error) {
+func (t *terminal) openFiles(o *Order, killed func() bool) (files [3]*os.File, path string, err error) {
 	files = t.files
 	take := func(i int, path string, open func() (*os.File, error)) error {
 		if path == "" {
@@ -100,10 +100,10 @@ func (t *terminal) openFiles(o *Order) (files [3]*os.File, path string, err erro
 		}
 		return err
 	}
-	if err := take(0, o.Stdin, func() (*os.File, error) { return openFile(o.Stdin, unix.O_RDONLY) }); err != nil {
+	if err := take(0, o.Stdin, func() (*os.File, error) { return openUserFile(o.Stdin, unix.O_RDONLY, killed) }); err != nil {
 		return files, o.Stdin, err
 	}
-	if err := take(1, o.Stdout, func() (*os.File, error) { return openOutput(o.Stdout, o.TruncateStdout) }); err != nil {
+	if err := take(1, o.Stdout, func() (*os.File, error) { return openOutput(o.Stdout, o.TruncateStdout, killed) }); err != nil {
 		return files, o.Stdout, err
 	}
 	if o.Stderr == o.Stdout && o.Stdout != "" {
@@ -111,7 +111,7 @@ func (t *terminal) openFiles(o *Order) (files [3]*os.File, path string, err erro
 		files[2] = files[1]
 		return files, "", nil
 	}
-	err = take(2, o.Stderr, func() (*os.File, error) { return openOutput(o.Stderr, o.TruncateStderr) })
+	err = take(2, o.Stderr, func() (*os.File, error) { return openOutput(o.Stderr, o.TruncateStderr, killed) })
 	return files, o.Stderr, err
 }
 
