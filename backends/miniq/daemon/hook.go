@@ -256,10 +256,22 @@ func hookEnvironment(j *backends.Job) []string {
 	}
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}
 	for _, v := range [][2]string{
-		{"JOBID", j.ID.String()}, {"USER", j.User}, {"NAME", j.Name}, {"PROJECT", j.Project}, {"STEP", j.Step}, {"QUEUE", j.Queue}, {"TAG", j.Tag},
-		{"STATE", j.State.String()}, {"EXIT_STATUS", strconv.Itoa(j.ExitCode)}, {"REASON", j.Reason},
-		{"SLOTS", strconv.Itoa(j.Slots)}, {"HOSTS", strings.Join(hosts, " ")}, {"REQUEUES", strconv.Itoa(j.Requeues)},
-		{"SUBMITTED", stamp(j.Submitted)}, {"STARTED", stamp(j.Started)}, {"ENDED", stamp(j.Ended)},
+		{"JOBID", j.ID.String()},
+		{"USER", j.User},
+		{"NAME", j.Name},
+		{"PROJECT", j.Project},
+		{"STEP", j.Step},
+		{"QUEUE", j.Queue},
+		{"TAG", j.Tag},
+		{"STATE", j.State.String()},
+		{"EXIT_STATUS", strconv.Itoa(j.ExitCode)},
+		{"REASON", j.Reason},
+		{"SLOTS", strconv.Itoa(j.Slots)},
+		{"HOSTS", strings.Join(hosts, " ")},
+		{"REQUEUES", strconv.Itoa(j.Requeues)},
+		{"SUBMITTED", stamp(j.Submitted)},
+		{"STARTED", stamp(j.Started)},
+		{"ENDED", stamp(j.Ended)},
 	} {
 		value := strings.ReplaceAll(miniq.Unescape(v[1]), "\x00", "")
 		env = append(env, "ALLOTMENT_"+v[0]+"="+value)

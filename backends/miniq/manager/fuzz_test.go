@@ -24,8 +24,12 @@ func farmOf(t testing.TB) *Manager {
 	}
 	step(NodeUp{Name: "n1", Slots: 4, Memory: 4 << 32})
 	step(Submit{By: user, Specs: []backends.Spec{
-		{Name: "a", Slots: 1, RunLimit: time.Hour}, {Name: "b", Slots: 2, Array: &backends.Array{Indices: []int{1, 2, 5}, Limit: 1}},
-		{Name: "c", After: `done(a) && !exit(2, >3) || started("b")`, Slots: 4}, {Hold: true, Slots: 3}, {Slots: 4, Memory: 1 << 30}, {Slots: 1},
+		{Name: "a", Slots: 1, RunLimit: time.Hour},
+		{Name: "b", Slots: 2, Array: &backends.Array{Indices: []int{1, 2, 5}, Limit: 1}},
+		{Name: "c", After: `done(a) && !exit(2, >3) || started("b")`, Slots: 4},
+		{Hold: true, Slots: 3},
+		{Slots: 4, Memory: 1 << 30},
+		{Slots: 1},
 	}})
 	step(Started{ID: backends.ID{Job: 1}, Run: 1})
 	step(Ended{ID: backends.ID{Job: 6}, Run: 1, ExitCode: 3})
@@ -86,12 +90,23 @@ func FuzzRestore(f *testing.F) {
 // goes on.
 func FuzzDecodeEvent(f *testing.F) {
 	for _, e := range []Event{
-		Submit{By: user, Specs: []backends.Spec{{Name: "\xff", Slots: 2, After: "done(1)"}}}, Kill{By: user, IDs: []backends.ID{{Job: 2}}},
-		Requeue{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}, Until: time.Unix(2e9, 0).UTC()}}}, Suspend{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}}}},
-		Rank{By: admin, Rankings: []backends.Ranking{{ID: backends.ID{Job: 3}, Priority: 3020}}}, Pin{By: admin, Pins: []backends.Pin{{ID: backends.ID{Job: 3}, Hosts: []string{"n1"}}}},
-		Ended{ID: backends.ID{Job: 1}, Run: 1}, RunLost{ID: backends.ID{Job: 1}, Run: 1}, StartFailed{ID: backends.ID{Job: 1}, Run: 1}, NodeUp{Name: "n1", Slots: 1},
-		NodeDown{Name: "n1"}, NodeGone{Name: "n1"}, Configure{}, Forget{EndedBefore: time.Unix(2e9, 0).UTC()}, Move{By: admin, IDs: []backends.ID{{Job: 3}}, Queue: "low"},
-		Modify{By: admin, IDs: []backends.ID{{Job: 4}}, Change: backends.Change{Slots: new(int)}}, Tick{},
+		Submit{By: user, Specs: []backends.Spec{{Name: "\xff", Slots: 2, After: "done(1)"}}},
+		Kill{By: user, IDs: []backends.ID{{Job: 2}}},
+		Requeue{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}, Until: time.Unix(2e9, 0).UTC()}}},
+		Suspend{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}}}},
+		Rank{By: admin, Rankings: []backends.Ranking{{ID: backends.ID{Job: 3}, Priority: 3020}}},
+		Pin{By: admin, Pins: []backends.Pin{{ID: backends.ID{Job: 3}, Hosts: []string{"n1"}}}},
+		Ended{ID: backends.ID{Job: 1}, Run: 1},
+		RunLost{ID: backends.ID{Job: 1}, Run: 1},
+		StartFailed{ID: backends.ID{Job: 1}, Run: 1},
+		NodeUp{Name: "n1", Slots: 1},
+		NodeDown{Name: "n1"},
+		NodeGone{Name: "n1"},
+		Configure{},
+		Forget{EndedBefore: time.Unix(2e9, 0).UTC()},
+		Move{By: admin, IDs: []backends.ID{{Job: 3}}, Queue: "low"},
+		Modify{By: admin, IDs: []backends.ID{{Job: 4}}, Change: backends.Change{Slots: new(int)}},
+		Tick{},
 	} {
 		line, err := EncodeEvent(e)
 		if err != nil {
