@@ -31,7 +31,8 @@ const (
 // program, which goes by this number alone.
 //
 //	1  the first one
-//	2  runs know their user, limits and tries; state objects have a checksum
+//	2  jobs belong to users whom a program of format 1 would run as itself; state
+//	   objects have a checksum
 const (
 	format       = 2
 	oldestFormat = 1

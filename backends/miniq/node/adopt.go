@@ -96,7 +96,12 @@ func (r *run) lock() (bool, error) {
 
 // watch has the loop told when the keeper of an adopted run is gone.
 func (n *node) watch(r *run) error {
-	for r.job.Keeper.PID == 0 { // its keeper is about to write its first line, or to die
+	for began := time.Now(); r.job.Keeper.PID == 0; { // its keeper is about to write its first line, or to die
+		if time.Since(began) > firstLine {
+			n.Log.Error("a record is damaged: its run goes on, but its keeper can't be told anything", "run", r.id, "file", r.record.Name())
+			go n.awaitLock(r)
+			return nil
+		}
 		time.Sleep(time.Millisecond)
 		if free, err := r.lock(); err != nil || free {
 			go n.over(r)
@@ -121,6 +126,19 @@ func (n *node) watch(r *run) error {
 	r.pidfd = fd
 	go n.await(r, fd)
 	return nil
+}
+
+// firstLine is how long a keeper that lives may take to its first line.
+const firstLine = time.Second
+
+// awaitLock waits until a keeper is gone of which nothing else is known.
+func (n *node) awaitLock(r *run) {
+	if f, err := os.OpenFile(r.record.Name(), os.O_RDWR, 0); err == nil {
+		for errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX), syscall.EINTR) {
+		}
+		_ = f.Close()
+	}
+	n.over(r)
 }
 
 // await waits on a descriptor of its own: the loop may close the run's.
