@@ -131,6 +131,23 @@ func TestAnElementBeginsAsItsArray(t *testing.T) {
 	}
 }
 
+// Whoever stops a daemon does not wait until thousands of objects are written:
+// the journal has what they lack.
+func TestCloseLeavesWhatTakesTooLong(t *testing.T) {
+	for patience, durable := range map[time.Duration]uint64{-time.Second: 0, time.Hour: 7} {
+		w := open(t, t.TempDir(), new(bytes.Buffer))
+		w.mu.Lock()
+		w.pause, w.patience = time.Hour, patience
+		w.mu.Unlock()
+		w.Put(Change{ID: backends.ID{Job: 1}, Seq: 7, Submit: &Submission{Owner: Owner{User: "alice"}, Spec: backends.Spec{Command: []string{"true"}}}})
+		w.Mark(7)
+		w.Close()
+		if got := w.Durable(); got != durable {
+			t.Errorf("with a patience of %v everything up to %d is durable, want %d", patience, got, durable)
+		}
+	}
+}
+
 func TestADamagedObjectTakesNobodyDown(t *testing.T) {
 	dir, log := t.TempDir(), new(bytes.Buffer)
 	w := open(t, dir, log)

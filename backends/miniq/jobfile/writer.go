@@ -27,6 +27,8 @@ type Writer struct {
 	log   *slog.Logger
 	pause time.Duration
 
+	patience time.Duration // of Close
+
 	mu      sync.Mutex
 	dirty   map[backends.ID][]Change
 	seq     uint64 // of the last Mark
@@ -36,6 +38,7 @@ type Writer struct {
 	wake    chan struct{}
 	waiting []chan struct{} // closed after the next batch that began later
 	err     error           // of the last batch
+	over    time.Time       // until when Close waits; zero: nobody closes
 
 	begun chan struct{}
 	stop  chan struct{}
@@ -46,6 +49,7 @@ const (
 	batchPause = time.Second     // changes to one job gather for so long: most jobs are short
 	retryPause = 5 * time.Second // after a batch that failed
 	maxBatch   = 512             // objects written before they are synced
+	closeTime  = 5 * time.Second // how long Close writes
 	maxDirty   = 4096            // jobs whose changes don't gather any longer
 )
 
@@ -60,7 +64,7 @@ func NewWriter(on disk.Disk, dir string, log *slog.Logger) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		disk: on, dir: dir, log: log, pause: batchPause, dirty: map[backends.ID][]Change{},
+		disk: on, dir: dir, log: log, pause: batchPause, patience: closeTime, dirty: map[backends.ID][]Change{},
 		wake: make(chan struct{}, 1), begun: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.loop(m)
@@ -113,7 +117,7 @@ func (w *Writer) Durable() uint64 {
 // be written.
 func (w *Writer) Flush(ctx context.Context) error {
 	w.mu.Lock()
-	if len(w.dirty) == 0 && len(w.removed) == 0 && w.durable >= w.seq {
+	if !w.busy && len(w.dirty) == 0 && len(w.removed) == 0 && w.durable >= w.seq {
 		w.mu.Unlock()
 		return nil
 	}
@@ -135,11 +139,24 @@ func (w *Writer) Flush(ctx context.Context) error {
 // Start begins to write.
 func (w *Writer) Start() { close(w.begun) }
 
-// Close writes what is left and ends the writer; one that was not started writes
-// nothing.
+// errLate ends a batch that Close would wait for too long.
+var errLate = errors.New("the writer is closed")
+
+// Close writes what is left, as far as that takes no longer than a person waits
+// for a daemon to stop, and ends the writer; one that was not started writes
+// nothing. Durable tells whether something was left out.
 func (w *Writer) Close() {
+	w.mu.Lock()
+	w.over = time.Now().Add(w.patience)
+	w.mu.Unlock()
 	close(w.stop)
 	<-w.done
+}
+
+func (w *Writer) late() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.over.IsZero() && time.Now().After(w.over)
 }
 
 func (w *Writer) loop(m *memory) {
@@ -148,7 +165,11 @@ func (w *Writer) loop(m *memory) {
 	select {
 	case <-w.begun:
 	case <-w.stop:
-		return
+		select {
+		case <-w.begun: // both came at once
+		default:
+			return
+		}
 	}
 	for {
 		select {
@@ -205,7 +226,11 @@ func (w *Writer) batch(m *memory) error {
 	defer w.mu.Unlock()
 	w.busy = false
 	if err != nil {
-		w.log.Error("write state objects; they stay in the journal", "error", err)
+		if errors.Is(err, errLate) {
+			w.log.Info("state objects are left to the next start, from the journal", "jobs", len(dirty))
+		} else {
+			w.log.Error("write state objects; they stay in the journal", "error", err)
+		}
 		for id, later := range w.dirty {
 			dirty[id] = append(dirty[id], later...)
 		}
@@ -262,6 +287,9 @@ func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
 	}
 	for _, part := range [][]backends.ID{ids[:arrays], ids[arrays:]} {
 		for group := range slices.Chunk(part, maxBatch) {
+			if w.late() {
+				return errLate
+			}
 			if err := w.group(m, group, dirty); err != nil {
 				return err
 			}
