@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
 )
 
 // hookScript writes one line for each call, and keeps the environment of the last
@@ -142,4 +143,14 @@ func TestEndHookThatFails(t *testing.T) {
 	q.awaitState(id[0], backends.Done)
 	q.awaitLog("others can write it")
 	q.awaitCalls(dir, "1  done 0")
+}
+
+func TestEndHookIsNamedByItsPath(t *testing.T) {
+	for program, wrong := range map[string]bool{"/bin/true": false, "true": true, "./true": true, "": true} {
+		c := miniq.DefaultConfig()
+		c.EndHook = []string{program, "x"}
+		if err := c.Validate(); (err != nil) != wrong {
+			t.Errorf("%q: %v", program, err)
+		}
+	}
 }
