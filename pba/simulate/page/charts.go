@@ -216,7 +216,7 @@ func utilization(id string, r *simulate.Result) (figure, error) {
 	first := &r.Policies[0].Series
 	f := figure{
 		Caption: "Utilization of the farm over time, % of its slots",
-		How:     "Slots that jobs ran on ÷ slots of the farm, by time (UTC); " + bucketText(first) + ". Below its title a panel counts all runs, also those whose work was lost.",
+		How:     "Slots that jobs ran on ÷ slots of the farm, by time (UTC); " + bucketText(first) + ". Runs whose work was lost count, too; in what is useful they do not.",
 	}
 	text := ""
 	for i := range r.Policies {

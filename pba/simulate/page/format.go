@@ -1,7 +1,6 @@
 package page
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -83,10 +82,3 @@ func human(s float64) string {
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
-
-func list(names []string) string {
-	if len(names) < 2 {
-		return strings.Join(names, "")
-	}
-	return fmt.Sprintf("%s and %s", strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
-}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/simulate"
@@ -107,15 +108,22 @@ func runOf(id string, run Run) (runView, error) {
 func head(r *simulate.Result) []fact {
 	s := &r.Settings
 	facts := []fact{
-		{"Trace", trace(&r.Trace)},
+		{"Trace", sourceText(&r.Trace)},
 		{"Jobs", fmt.Sprintf("%s simulated, %s of them within the guarantee; %s left out for all policies", count(r.Trace.Jobs), count(r.Within), count(leftOutJobs(r)))},
 		{"Farm", fmt.Sprintf("%s slots on %s", count(r.Farm.Slots), plural(r.Farm.Hosts, "host"))},
 	}
+	var guarantees, fences []string
 	for _, g := range r.Guarantees {
-		facts = append(facts, fact{"Guarantee", guarantee(g)})
+		guarantees = append(guarantees, guarantee(g))
 	}
 	for _, f := range r.Farm.Fences {
-		facts = append(facts, fact{"Fence", fmt.Sprintf("%s for project %s alone, under “%s”", plural(f.Slots, "slot"), printable.Text(f.Project), policyName(simulate.Dedicated))})
+		fences = append(fences, fmt.Sprintf("%s for project %s", plural(f.Slots, "slot"), printable.Text(f.Project)))
+	}
+	if len(guarantees) > 0 {
+		facts = append(facts, fact{"Guaranteed", strings.Join(guarantees, "; ")})
+	}
+	if len(fences) > 0 {
+		facts = append(facts, fact{"Fenced off", strings.Join(fences, "; ") + "; under “" + policyName(simulate.Dedicated) + "” only"})
 	}
 	facts = append(facts,
 		fact{"Window", fmt.Sprintf("%s to %s UTC (%s), from the first submission to the last; the same for all policies", stamp(r.Window.From), stamp(r.Window.To), human(r.Window.Seconds))},
@@ -135,7 +143,7 @@ func leftOutJobs(r *simulate.Result) int {
 	return n
 }
 
-func trace(t *simulate.Source) string {
+func sourceText(t *simulate.Source) string {
 	text := fmt.Sprintf("%s (%s)", printable.Text(t.Name), printable.Text(t.Format))
 	if t.Repeated > 1 {
 		text += fmt.Sprintf(", %s times end to end", count(t.Repeated))

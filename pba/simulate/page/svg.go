@@ -48,12 +48,15 @@ const fonts = `Liberation Sans, Arial, Helvetica, sans-serif`
 
 // svg draws: an element, whose texts are escaped, for a page or as a file.
 func (d *drawing) svg() (template.HTML, error) {
-	lines := 0
 	if d.wrap == 0 {
 		d.wrap = max(1, len(d.legend))
 	}
-	lines = (len(d.legend) + d.wrap - 1) / d.wrap
-	height := d.rowHeight*float64(len(d.rows)) + float64(lines*legendLine)
+	lines := (len(d.legend) + d.wrap - 1) / d.wrap
+	above := float64(lines * legendLine)
+	if lines > 0 {
+		above += 6
+	}
+	height := d.rowHeight*float64(len(d.rows)) + above
 	canvas := vgsvg.New(vg.Length(d.width), vg.Length(height))
 	all := draw.New(canvas)
 	all.SetColor(color.White)
@@ -67,7 +70,7 @@ func (d *drawing) svg() (template.HTML, error) {
 		at := draw.Crop(all, 8+step*vg.Length(i%d.wrap), 0, 0, -vg.Length(i/d.wrap*legendLine)-3)
 		l.Draw(at)
 	}
-	body := draw.Crop(all, 0, -4, 0, -vg.Length(lines*legendLine))
+	body := draw.Crop(all, 0, -4, 0, -vg.Length(above))
 	tiles := draw.Tiles{Rows: len(d.rows), Cols: len(d.rows[0]), PadX: 10, PadY: 6}
 	for y, row := range plot.Align(d.rows, tiles, body) {
 		for x, at := range row {

@@ -108,7 +108,7 @@ func sweepDrawing(id string, sweeps []simulate.Sweep, from, to int) (*drawing, e
 		for i := from; i < to; i++ {
 			p := newPlot("", m.label)
 			if k == 0 {
-				p.Title.Text = printable.Text(sweeps[i].Setting) + ", " + unitOf(sweeps[i].Setting)
+				p.Title.Text = fmt.Sprintf("%s, %s (default %s)", printable.Text(sweeps[i].Setting), unitOf(sweeps[i].Setting), number(sweeps[i].Default))
 			}
 			p.Y.Min, p.Y.Max = low, high
 			if err := addSweep(p, &sweeps[i], m, k == len(measures)-1); err != nil {

@@ -13,6 +13,7 @@ type table struct {
 	About    string
 	Policies []string
 	Groups   []group
+	Long     bool // it stands alone in its row
 }
 
 // group is rows that measure one thing in one way.
@@ -181,7 +182,7 @@ func ratio(o *simulate.Outcome) cell {
 
 // projects has a group for each project, in the order of the outcomes.
 func projects(r *simulate.Result) table {
-	t := table{Caption: "By project", About: "All jobs of each project, within its guarantee and beyond it. Waits are in seconds from submission, lost work is in slot-hours."}
+	t := table{Caption: "By project", Long: true, About: "All jobs of each project, within its guarantee and beyond it. Waits are in seconds from submission, lost work is in slot-hours."}
 	if len(r.Policies) == 0 {
 		return t
 	}

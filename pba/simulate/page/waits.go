@@ -23,7 +23,7 @@ const atOnce = 0.3
 
 // waits draws how many jobs had started after which time.
 func waits(id string, r *simulate.Result) ([]figure, error) {
-	const how = "Share of the jobs that had started within a time, which grows tenfold from label to label; exact at the marks."
+	const how = "Share of the jobs that had started within a time, on a logarithmic axis; exact at the marks."
 	kinds := []struct {
 		caption, how string
 		of           func(simulate.WaitBin) int
@@ -63,6 +63,7 @@ func cumulate(p *plot.Plot, r *simulate.Result, of func(simulate.WaitBin) int) (
 	var legend []entry
 	text := ""
 	longest := 10.0
+	var lines []*plotter.Line
 	for i := range r.Policies {
 		o := &r.Policies[i]
 		points, within := cumulative(o.Series.Waits, of)
@@ -76,14 +77,27 @@ func cumulate(p *plot.Plot, r *simulate.Result, of func(simulate.WaitBin) int) (
 		line.LineStyle, marks.Shape = styleOf(i, o.Policy)
 		marks.Color, marks.Radius = line.Color, 2.4
 		p.Add(line, marks)
+		lines = append(lines, line)
 		longest = max(longest, within)
 		legend = append(legend, entry{policyName(o.Policy), []plot.Thumbnailer{line, marks}})
 		text += fmt.Sprintf("%s: %.1f %% started at once, %.1f %% within %s. ", policyName(o.Policy), points[0].Y, points[len(points)-1].Y, human(points[len(points)-1].X))
 	}
+	for _, line := range lines {
+		if last := line.XYs[len(line.XYs)-1]; last.Y == 100 { // and so it stays
+			line.XYs = append(line.XYs, plotter.XY{X: longest, Y: 100})
+		}
+	}
 	p.X.Scale, p.X.Min, p.X.Max = plot.LogScale{}, atOnce, longest*1.15
 	p.X.Tick.Marker = plot.ConstantTicks{
-		{Value: atOnce, Label: "at once"}, {Value: 1}, {Value: 10, Label: "10 s"}, {Value: 60, Label: "1 min"}, {Value: 600, Label: "10 min"},
-		{Value: 3600, Label: "1 h"}, {Value: 36000, Label: "10 h"}, {Value: 86400}, {Value: 604800, Label: "1 wk"},
+		{Value: atOnce, Label: "at once"},
+		{Value: 1},
+		{Value: 10, Label: "10 s"},
+		{Value: 60, Label: "1 min"},
+		{Value: 600, Label: "10 min"},
+		{Value: 3600, Label: "1 h"},
+		{Value: 36000, Label: "10 h"},
+		{Value: 86400},
+		{Value: 604800, Label: "1 wk"},
 	}
 	percentAxis(p)
 	p.X.Label.Text = "waited at most"
