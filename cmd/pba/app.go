@@ -55,7 +55,7 @@ func newApp(p process) *cli.App {
 		Writer:    p.stdout, ErrWriter: p.stderr,
 		Commands: []*cli.Command{
 			initCommand(p), flowCommand(p), projectCommand(p), allocCommand(p),
-			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), metricsCommand(p), doctorCommand(p),
+			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), simulateCommand(p), metricsCommand(p), doctorCommand(p),
 			pauseCommand(p), resumeCommand(p), restoreCommand(p), backupCommand(p),
 		},
 	}

@@ -19,6 +19,7 @@ type metered struct {
 	inWindow float64       // slot-seconds of its run so far that lie in the window
 	wait     time.Duration // from submission to the start of its last run
 	clock    time.Duration // R14's when it started; the longest, if it did so more than once
+	putOff   bool          // by max_victims_per_project
 }
 
 // ticking is a PBA job's clock, as the last cycle left it.
@@ -33,6 +34,8 @@ type meter struct {
 	window    Window
 	threshold time.Duration
 	promise   time.Duration
+	cycle     time.Duration
+	perCycle  int // slots: what max_victims comes to
 
 	jobs      map[backends.ID]*metered
 	arriving  *metered // handed in right now; the world has not told its ID yet
@@ -69,7 +72,7 @@ type gathered struct {
 
 func newMeter(s *Setup, window Window, c *calendar) *meter {
 	m := &meter{
-		window: window, threshold: s.Policy.PendingThreshold, promise: promiseOf(s),
+		window: window, threshold: s.Policy.PendingThreshold, promise: promiseOf(s), cycle: s.Policy.Cycle, perCycle: perCycle(s),
 		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]ticking{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
 		lastStart: map[string]time.Time{}, starved: make([]time.Time, len(c.projects)),
 		parties: make([]gathered, len(c.projects)+1),
@@ -87,6 +90,20 @@ func newMeter(s *Setup, window Window, c *calendar) *meter {
 // threshold, two cycles and the time in which jobs go.
 func promiseOf(s *Setup) time.Duration {
 	return s.Policy.PendingThreshold + 2*s.Policy.Cycle + s.Kill
+}
+
+// perCycle is how many slots one cycle may take back (R22).
+func perCycle(s *Setup) int {
+	slots := 0
+	for _, h := range s.Hosts {
+		slots += h.Slots
+	}
+	return max(1, s.Policy.MaxVictims, (slots+19)/20)
+}
+
+// promised is R14's promise to a job: what it needs beyond max_victims takes more cycles.
+func (m *meter) promised(j *metered) time.Duration {
+	return m.promise + time.Duration((j.slots+m.perCycle-1)/m.perCycle-1)*m.cycle
 }
 
 // watch is told what the world does.
@@ -233,8 +250,11 @@ func (m *meter) finish(at time.Time, id backends.ID) {
 		g.wait.add(j.wait.Seconds())
 		g.clock.add(j.clock.Seconds())
 		g.slowdown.add(slowdown)
-		if j.clock > m.promise {
+		if j.clock > m.promised(j) {
 			g.OverPromise++
+			if j.putOff {
+				g.PutOff++
+			}
 		}
 	})
 	m.series.count(j)

@@ -103,6 +103,8 @@ type Outcome struct {
 	Ratio       float64 `json:"evicted_per_requested"`
 	Useless     int     `json:"useless_evictions"` // victims in whose slots no beneficiary started
 	Expired     int     `json:"expired_reclaims"`
+	Checked     int     `json:"checked_reclaims"` // compared with every possible set of victims
+	Cheaper     int     `json:"cheaper_found"`    // of these: another set would have freed fewer slots beyond the need
 	// StarvedSeconds add up, over the pools, the time in which one was under its
 	// guarantee while a job of it had waited beyond the threshold (R14's clock).
 	StarvedSeconds float64 `json:"starved_seconds"`
@@ -120,7 +122,8 @@ type Group struct {
 	Wait        Spread  `json:"wait"`  // seconds from submission to the start of the run that came to its end
 	Clock       Spread  `json:"clock"` // seconds by R14's clock: from the first cycle that saw the job within its pool and eligible, to its start
 	Slowdown    Spread  `json:"bounded_slowdown"`
-	OverPromise int     `json:"over_promise"` // jobs whose clock went beyond Settings.Promise
+	OverPromise int     `json:"over_promise"` // jobs whose clock went beyond R14's promise to a job so wide
+	PutOff      int     `json:"put_off"`      // of these: put off by max_victims_per_project (R22)
 	Lost        float64 `json:"lost_slot_seconds"`
 	Taken       int     `json:"taken_back"` // times
 }

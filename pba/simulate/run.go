@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -122,7 +123,7 @@ func newDriver(ctx context.Context, w *workload, policy string, window Window, f
 		},
 	}
 	if w.Check && policy == PBA {
-		d.checker = &checker{}
+		d.checker = &checker{lacked: map[int64]int{}}
 	}
 	return d, nil
 }
@@ -283,6 +284,14 @@ func (d *driver) learn(r *pba.Result) {
 			d.meter.clocks[id] = t
 			d.meter.starve(t, now)
 		}
+	}
+	for i := range p.Skipped {
+		if j := d.meter.jobs[p.Skipped[i].Job]; j != nil && strings.Contains(p.Skipped[i].Reason, "max_victims_per_project") {
+			j.putOff = true
+		}
+	}
+	if d.checker != nil {
+		d.checker.check(d, r)
 	}
 	quiet = d.learnReclaims(p) && quiet
 	d.quiet = quiet
@@ -469,6 +478,9 @@ func (d *driver) witness(acts []backends.Act) {
 			seen.lacked += max(0, p.Slots-d.free(p.Host))
 		}
 		d.meter.reclaims[r.ID] = seen
+		if d.checker != nil {
+			d.checker.lacked[r.ID] = seen.lacked
+		}
 		return
 	}
 }

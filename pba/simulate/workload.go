@@ -132,15 +132,15 @@ func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arr
 					break
 				}
 				a := w.arrival(&r, from, uint64(round)<<40|uint64(n))
-				copies := 1
-				if w.OneSlot {
-					copies, a.slots, a.memory = r.Slots, 1, r.Memory/int64(r.Slots)
-				}
 				if a.slots > w.most[a.party] {
 					if out != nil {
 						out(w.why[a.party], &r)
 					}
 					continue
+				}
+				copies := 1
+				if w.OneSlot { // of those that are not too wide: the same work as else
+					copies, a.slots, a.memory = r.Slots, 1, r.Memory/int64(r.Slots)
 				}
 				for range copies {
 					a.within = a.party < len(fences) && w.promised(&a) && fences[a.party].take(w.calendar, a.at, a.slots, a.run)

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/simulate"
+)
+
+func printSimulation(out io.Writer, format shell.Format, r *simulate.Result) error {
+	if format == shell.FormatJSON {
+		return shell.PrintJSON(out, r)
+	}
+	waits, use := waitTable(r), useTable(r)
+	if format == shell.FormatCSV {
+		if err := shell.Print(out, format, waits, nil); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+		return shell.Print(out, format, use, nil)
+	}
+	describeSimulation(out, r)
+	fmt.Fprintf(out, "\nSeconds that jobs waited, from submission and by R14's clock (promised: %s)\n", inSeconds(r.Settings.Promise))
+	if err := shell.Print(out, format, waits, nil); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nThe farm's use, and what it cost")
+	return shell.Print(out, format, use, nil)
+}
+
+func describeSimulation(out io.Writer, r *simulate.Result) {
+	fmt.Fprintf(out, "%s of %s", count(r.Trace.Jobs, "job"), shell.Printable(r.Trace.Name))
+	if r.Settings.ScaleArrivals != 1 {
+		fmt.Fprintf(out, ", arrivals x %g", r.Settings.ScaleArrivals)
+	}
+	if r.Trace.Repeated > 1 {
+		fmt.Fprintf(out, ", %d times end to end", r.Trace.Repeated)
+	}
+	fmt.Fprintf(out, ", on %s.\nFrom %s to %s, first submission to last.\n", count(r.Farm.Slots, "slot"),
+		r.Window.From.Format("2006-01-02 15:04"), r.Window.To.Format("2006-01-02 15:04"))
+	var promised []string
+	for _, g := range r.Guarantees {
+		promised = append(promised, fmt.Sprintf("%s %d", shell.Printable(name(g)), g.Slots))
+	}
+	fmt.Fprintf(out, "Guaranteed: %s. Within the guarantee: %s, the same ones for all policies.\n", strings.Join(promised, ", "), count(r.Within, "job"))
+	for _, l := range r.Trace.LeftOut {
+		fmt.Fprintf(out, "Left out for all policies: %s: %s.\n", count(l.Jobs, "job"), shell.Printable(l.Why))
+	}
+	for _, bad := range r.Trace.BadLines {
+		fmt.Fprintf(out, "Passed over: %s.\n", shell.Printable(bad))
+	}
+	for _, note := range r.Notes {
+		fmt.Fprintln(out, shell.Printable(note))
+	}
+}
+
+func name(g simulate.Guarantee) string {
+	text := g.Project
+	if g.Step != "" {
+		text += ":" + g.Step
+	}
+	if g.User != "" {
+		text += " (" + g.User + ")"
+	}
+	return text
+}
+
+func waitTable(r *simulate.Result) *shell.Table {
+	t := shell.NewTable("policy", "jobs_of", "jobs", "median_wait", "p95_wait", "max_wait", "median_clock", "p95_clock", "max_clock", "bounded_slowdown", "over_promise")
+	row := func(policy, of string, g simulate.Group) {
+		t.Row(policy, of, g.Jobs, inSeconds(g.Wait.Median), inSeconds(g.Wait.P95), inSeconds(g.Wait.Max),
+			inSeconds(g.Clock.Median), inSeconds(g.Clock.P95), inSeconds(g.Clock.Max), strconv.FormatFloat(g.Slowdown.Mean, 'f', 1, 64), g.OverPromise)
+	}
+	for _, o := range r.Policies {
+		row(o.Policy, "within the guarantee", o.Within)
+		row(o.Policy, "the rest", o.Rest)
+		for _, g := range o.Projects {
+			if g.Project == "" {
+				row(o.Policy, "everybody else", g)
+			} else {
+				row(o.Policy, "project "+g.Project, g)
+			}
+		}
+	}
+	return t
+}
+
+func useTable(r *simulate.Result) *shell.Table {
+	t := shell.NewTable("policy", "utilization", "useful", "lost", "lost_slot_hours", "preemptions", "reclaims", "requested_slots", "evicted_slots",
+		"evicted_per_requested", "useless", "starved_seconds")
+	for _, o := range r.Policies {
+		ratio := "-"
+		if o.Requested > 0 {
+			ratio = decimal(o.Ratio)
+		}
+		t.Row(o.Policy, percent(o.Utilization), percent(o.Useful), percent(o.LostShare), strconv.FormatFloat(o.LostSeconds/3600, 'f', 1, 64),
+			o.Preemptions, o.Reclaims, o.Requested, o.Evicted, ratio, o.Useless, inSeconds(o.StarvedSeconds))
+	}
+	return t
+}
+
+func inSeconds(x float64) string { return strconv.FormatFloat(x, 'f', 0, 64) }
+
+func percent(x float64) string { return strconv.FormatFloat(100*x, 'f', 1, 64) + "%" }
