@@ -97,8 +97,9 @@ type Array struct {
 // Submitted is the result of one submission: its ID (the array's own, with
 // Index 0, for an array), or why it was refused.
 type Submitted struct {
-	ID  ID
-	Err error
+	ID    ID
+	Queue string // where it landed; "": not told
+	Err   error
 }
 
 // Act is one forceful act upon a running job. It is conditional: a backend that

@@ -80,7 +80,7 @@ func (c *Client) submit(ctx context.Context, key string, specs []backends.Spec) 
 			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), len(specs))
 		}
 		for i, s := range r.Submitted {
-			results[i] = backends.Submitted{ID: s.ID, Err: s.Error.Err()}
+			results[i] = backends.Submitted{ID: s.ID, Queue: Unescape(s.Queue), Err: s.Error.Err()}
 		}
 		return nil
 	})

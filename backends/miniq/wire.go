@@ -91,6 +91,7 @@ type HistoryLine = backends.HistoryLine
 // Submission is backends.Submitted.
 type Submission struct {
 	ID    backends.ID `json:"id"`
+	Queue string      `json:"queue,omitempty"`
 	Error *Error      `json:"error,omitempty"`
 }
 

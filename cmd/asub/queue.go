@@ -19,6 +19,9 @@ func submitThroughFilter(ctx context.Context, queue backends.Backend, specs []ba
 			continue
 		}
 		if name == "" {
+			name = result.Submitted.Queue
+		}
+		if name == "" { // the queue did not say so with its answer
 			name = defaultQueue(ctx, queue, result.ID, specs[i].Array)
 		}
 		accepted[i].Queue, accepted[i].ByDefault = name, true

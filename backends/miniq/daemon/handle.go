@@ -250,7 +250,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}
 		for i, s := range result.Submitted {
-			results[places[i]] = miniq.Submission{ID: s.ID, Error: miniq.ToError(s.Err)}
+			results[places[i]] = miniq.Submission{ID: s.ID, Queue: s.Queue, Error: miniq.ToError(s.Err)}
 		}
 	}
 	return c.answer(miniq.Response{Submitted: results})

@@ -56,10 +56,12 @@ func (m *Manager) submitOnce(e Submit) (results []backends.Submitted, again []bo
 	for i, job := range before.jobs {
 		if again[i] = job > 0; again[i] {
 			results[i].ID = backends.ID{Job: job}
+			results[i].Queue = m.queueOf(results[i].ID)
 			continue
 		}
 		spec := e.Specs[i]
 		results[i].ID, results[i].Err = m.submitOne(e.By, &spec, e.next(i))
+		results[i].Queue = m.queueOf(results[i].ID)
 		before.jobs[i] = results[i].ID.Job
 	}
 	return results, again

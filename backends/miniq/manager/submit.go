@@ -18,8 +18,17 @@ func (m *Manager) submit(e Submit) []backends.Submitted {
 	for i := range e.Specs {
 		spec := e.Specs[i]
 		results[i].ID, results[i].Err = m.submitOne(e.By, &spec, e.next(i))
+		results[i].Queue = m.queueOf(results[i].ID)
 	}
 	return results
+}
+
+// queueOf is where a job or an array is; "": it is not known.
+func (m *Manager) queueOf(id backends.ID) string {
+	if jobs := m.find(id); len(jobs) > 0 {
+		return jobs[0].queue
+	}
+	return ""
 }
 
 func (m *Manager) submitOne(by By, spec *backends.Spec, next bool) (backends.ID, error) {
