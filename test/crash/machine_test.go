@@ -88,10 +88,8 @@ func (m *machine) disk(state string) (d *power.Disk, err error) {
 		if strings.HasSuffix(op.Path, "/boot") || strings.HasSuffix(op.Path, "/boot.new") || op.Kind == power.Remove {
 			return nil
 		}
-		if m.Full != "" {
-			if _, err := os.Stat(m.Full); err == nil && (op.Kind == power.Write || op.Kind == power.Create || op.Kind == power.Mkdir) {
-				return syscall.ENOSPC
-			}
+		if m.Full != "" && there(m.Full) && (op.Kind == power.Write || (op.Kind == power.Create || op.Kind == power.Mkdir) && !there(op.Path)) {
+			return syscall.ENOSPC
 		}
 		chance := m.Faults
 		if strings.HasSuffix(op.Path, ".db") || strings.HasSuffix(op.Path, ".db.new") {
@@ -103,6 +101,11 @@ func (m *machine) disk(state string) (d *power.Disk, err error) {
 		return nil
 	})
 	return d, err
+}
+
+func there(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // on starts the machine and returns when it serves, or its power is lost.

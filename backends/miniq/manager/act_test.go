@@ -313,14 +313,21 @@ func TestArrays(t *testing.T) {
 func TestStartFailed(t *testing.T) {
 	b := newBench(t, Config{}, 1)
 	id := b.submit(spec(1))
-	b.must(StartFailed{id, 1, "no keeper"})
+	run := 0
+	for range 2 * MaxStarts { // where it was the host's trouble that does not count
+		run++
+		b.must(StartFailed{ID: id, Run: run, Reason: "disk full", Again: true})
+		b.after(10 * time.Second)
+		b.starts(id)
+	}
+	b.must(StartFailed{ID: id, Run: run + 1, Reason: "no keeper"})
 	b.waits(id, backends.WaitTime)
 	b.after(10 * time.Second)
 	b.starts(id)
-	b.must(StartFailed{id, 2, "no keeper"})
+	b.must(StartFailed{ID: id, Run: run + 2, Reason: "no keeper"})
 	b.after(20 * time.Second)
 	b.starts(id)
-	b.must(StartFailed{id, 3, "no keeper"})
+	b.must(StartFailed{ID: id, Run: run + 3, Reason: "no keeper"})
 	if j := b.job(id); j.State != backends.Exited || j.ExitCode != 126 || j.Requeues != 0 || !strings.Contains(j.Reason, "no keeper") {
 		t.Errorf("%+v", j)
 	}

@@ -172,6 +172,7 @@ type StartFailed struct {
 	ID     backends.ID
 	Run    int
 	Reason string
+	Again  bool `json:",omitempty"` // it is the host that had no room for it: this one does not count
 }
 
 // MaxStarts is how many starts in a row may fail before a job ends.

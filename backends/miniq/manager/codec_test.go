@@ -40,7 +40,7 @@ func TestEventsComeBack(t *testing.T) {
 		NodeDown{"n1"},
 		NodeGone{"n1"},
 		Started{id, 2},
-		StartFailed{id, 2, "why"},
+		StartFailed{id, 2, "why", true},
 		Ended{id, 2, 143, true, "why"},
 		RunLost{id, 2, "why"},
 		Tick{},

@@ -584,7 +584,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"confirm":      in(func() { r := w.anyRun(); w.step(Started{r.ID, r.Run}) }),
-		"start failed": in(func() { r := w.anyRun(); w.runOver(r, StartFailed{r.ID, r.Run, "no keeper"}) }),
+		"start failed": in(func() { r := w.anyRun(); w.runOver(r, StartFailed{ID: r.ID, Run: r.Run, Reason: "no keeper"}) }),
 		"lost":         in(func() { r := w.anyRun(); w.runOver(r, RunLost{r.ID, r.Run, "its keeper is gone"}) }),
 		"late": in(func() {
 			r := w.anyRun()

@@ -145,7 +145,9 @@ func (m *Manager) startFailed(e StartFailed) error {
 		return err
 	}
 	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
-	j.failures++
+	if !e.Again {
+		j.failures++
+	}
 	why := j.ending
 	switch {
 	case why == killed || why == overLimit:
@@ -158,7 +160,7 @@ func (m *Manager) startFailed(e StartFailed) error {
 		if why == requeued {
 			j.requeues++
 		}
-		j.retryAt = m.now.Add(time.Duration(j.failures) * retryStart)
+		j.retryAt = m.now.Add(time.Duration(max(j.failures, 1)) * retryStart)
 		m.emit(Notice{j.id, 0, "could not be started: " + e.Reason})
 		m.putBack(j)
 	}

@@ -190,7 +190,8 @@ func (n *node) finish(r *run) error {
 	case r.job.End != nil:
 		return n.report(Report{Kind: Ended, Run: r.id, End: r.job.End})
 	case r.job.Keeper.PID == 0:
-		return n.report(Report{Kind: Failed, Run: r.id, Text: "its keeper ended before the job began"})
+		// It was killed, or had no room to write its first line: no fault of the job's.
+		return n.report(Report{Kind: Failed, Run: r.id, Text: "its keeper ended before the job began", Again: true})
 	}
 	go n.clear(r)
 	return nil

@@ -116,4 +116,6 @@ type Report struct {
 	Run  RunID       `json:"run,omitzero"`
 	Text string      `json:"text,omitempty"`
 	End  *keeper.End `json:"end,omitempty"`
+
+	Again bool `json:"again,omitempty"` // of Failed: the host had no room for it, which will pass
 }

@@ -35,9 +35,19 @@ func (n *node) start(s *Start) error {
 		err = n.launch(r, s)
 	}
 	if err != nil { // the record goes when the daemon has noted it
-		return n.report(Report{Kind: Failed, Run: s.Run, Text: err.Error()})
+		return n.report(Report{Kind: Failed, Run: s.Run, Text: err.Error(), Again: noRoom(err)})
 	}
 	return n.report(Report{Kind: Started, Run: s.Run})
+}
+
+// noRoom tells an error that is the host's trouble, no job's, and passes.
+func noRoom(err error) bool {
+	for _, e := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // claim makes the record, which nobody else can, and locks it.

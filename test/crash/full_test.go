@@ -1,0 +1,192 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// disk is what fills up: a small file system of its own where this may be mounted,
+// else one that is told that it is full (every write below the daemon fails).
+type disk interface {
+	fill() error
+	free() error
+}
+
+type tmpfs struct{ dir string }
+
+func (d tmpfs) filler() string { return filepath.Join(d.dir, "filler") }
+func (d tmpfs) free() error    { return os.Remove(d.filler()) }
+
+func (d tmpfs) fill() error {
+	f, err := os.OpenFile(d.filler(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	for block := make([]byte, 4096); err == nil; {
+		_, err = f.Write(block)
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
+}
+
+type told struct{ path string }
+
+func (d told) fill() error { return os.WriteFile(d.path, nil, 0o600) }
+func (d told) free() error { return os.Remove(d.path) }
+
+// TestFullDisk: on a full disk requests are refused with what to do, also by a
+// daemon that was started on it; nothing is half done; with space again all goes
+// on, and what was acknowledged ends.
+func TestFullDisk(t *testing.T) {
+	bin := programs(t)
+	t.Run("told", func(t *testing.T) {
+		f, err := inFarm(t, bin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full := filepath.Join(f.home, "full")
+		m := &machine{Home: f.home, Bin: bin, Boot: bootName(0), Full: full}
+		start := func() *running {
+			r, err := m.on(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		r := start()
+		fullDisk(t, f, told{full}, func() {
+			_ = r.cmd.Process.Kill()
+			<-r.gone
+			r = start()
+		})
+	})
+	t.Run("mounted", func(t *testing.T) {
+		dir, err := os.MkdirTemp("", "crash")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m,mode=0700"); err != nil {
+			t.Skipf("skip: no file system can be mounted here: %v", err)
+		}
+		defer func() {
+			if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}()
+		t.Setenv("ALLOTMENT_HOME", dir)
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		f, err := newFarm(bin, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.jobs = t.TempDir() // the jobs have space
+		fullDisk(t, f, tmpfs{dir}, func() {
+			for _, p := range f.find("daemon") {
+				_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			}
+		})
+	})
+}
+
+func fullDisk(t *testing.T, f *farm, d disk, restart func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	c := &client{name: "c", f: f, q: f.Client, book: newBook(0), dice: newDice(1, 1)}
+	stopped := false
+	defer func() {
+		if !stopped {
+			_ = f.stop(context.WithoutCancel(ctx))
+		}
+	}()
+	refused := make(map[string]bool)
+	submit := func(change func(*backends.Spec)) (backends.ID, error) {
+		spec, file := c.spec(300)
+		if change != nil {
+			change(spec)
+		}
+		r := f.Submit(ctx, []backends.Spec{*spec})[0]
+		if r.Err == nil {
+			c.book.note(r.ID, spec, file, backends.ID{})
+		} else {
+			refused[spec.Name] = true
+		}
+		return r.ID, r.Err
+	}
+	hold := func(s *backends.Spec) { s.Hold = true }
+	held, err := submit(hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := submit(nil); err != nil { // its end comes while the disk is full
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	released := false
+	refuses := func(when string) {
+		t.Helper()
+		for n := 0; ; n++ { // the last block of the journal may have room
+			_, err := submit(hold)
+			if err == nil && n < 100 {
+				continue
+			}
+			if err == nil || errors.Is(err, backends.ErrUnreachable) || !strings.Contains(err.Error(), "free some space in") {
+				t.Fatalf("%s: a submission says %v, want it refused with what to do", when, err)
+			}
+			break
+		}
+		// There may be room for this: then it is done, and only then.
+		err := f.Release(ctx, []backends.ID{held}).First()
+		released = released || err == nil
+		jobs, err := f.Jobs(ctx, []backends.ID{held})
+		if err != nil || len(jobs) != 1 || (jobs[0].State == backends.Held) == released {
+			t.Errorf("%s: the held job, released: %v, is %+v, %v", when, released, jobs, err)
+		}
+	}
+	must(d.fill())
+	refuses("on a full disk")
+	restart()
+	refuses("from a daemon that was started on a full disk")
+	must(d.free())
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err = submit(nil); err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	must(err)
+	for id, j := range c.book.jobs {
+		if j.spec.Hold && (id != held || !released) {
+			must(f.Release(ctx, []backends.ID{id}).First())
+		}
+	}
+	known, err := onslaught{}.end(ctx, f, c.book)
+	must(err)
+	stopped = true
+	for _, j := range known {
+		if refused[j.Name] {
+			t.Errorf("job %v (%s) was refused, and is there", j.ID, j.Name)
+		}
+	}
+	g := &judge{f: f, book: c.book}
+	g.all(known)
+	for _, p := range g.problems {
+		t.Error(p)
+	}
+	t.Logf("%d jobs acknowledged, %d refused", len(c.book.jobs), len(refused))
+}
