@@ -268,3 +268,60 @@ func TestNothingVanishesWithADamagedByte(t *testing.T) {
 		}
 	}
 }
+
+// With a damaged byte in every state object the queue serves on: all jobs are
+// listed and looked at, those that wait end or say why they can't run, new ones
+// run, and it comes up again.
+func TestDamagedObjectsTakeNobodyDown(t *testing.T) {
+	state, s := used(t)
+	_, sound := copied(t, state)
+	s.stop()
+	for seed := range uint64(3) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		dir, state := copied(t, sound)
+		objects, err := filepath.Glob(filepath.Join(state, "jobs", "*", "*.db"))
+		if err != nil || len(objects) < 8 {
+			t.Fatalf("%d objects, %v", len(objects), err)
+		}
+		for _, path := range objects {
+			err := edit(path, func(b []byte) []byte { b[random.IntN(len(b))] ^= byte(1 + random.IntN(255)); return b })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := serve(t, dir, nil)
+		farm, err := s.client.Farm(t.Context(), time.Time{})
+		if err != nil || len(farm.Jobs)+len(farm.Ended) != 8 {
+			t.Fatalf("seed %d: %d and %d jobs, %v", seed, len(farm.Jobs), len(farm.Ended), err)
+		}
+		var waiting []backends.ID
+		for _, j := range slices.Concat(farm.Jobs, farm.Ended) {
+			if r, err := s.client.Record(t.Context(), j.ID); err != nil || len(r.History) == 0 && j.State != backends.Held {
+				t.Errorf("seed %d: job %v: %+v, %v", seed, j.ID, r, err)
+			}
+			if j.State == backends.Held {
+				waiting = append(waiting, j.ID)
+			}
+		}
+		if err := s.client.Release(t.Context(), waiting).First(); err != nil || len(waiting) == 0 {
+			t.Errorf("seed %d: release %v: %v", seed, waiting, err)
+		}
+		jobs, err := s.client.WaitEnded(t.Context(), append(waiting, s.submit(s.spec("exit 9"))...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, j := range jobs {
+			last := i == len(jobs)-1
+			if last && j.ExitCode != 9 || !last && j.ExitCode != 0 && j.ExitCode != 126 {
+				t.Errorf("seed %d: job %+v", seed, j)
+			}
+		}
+		s.stop()
+		for _, f := range check(t, state, false).Findings { // what nobody has looked at
+			if !strings.Contains(f.Problem, "it is damaged") {
+				t.Errorf("seed %d: afterwards %+v", seed, f)
+			}
+		}
+		serve(t, dir, nil).stop()
+	}
+}

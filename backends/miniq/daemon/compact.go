@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -107,7 +108,8 @@ func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 		}
 	}
 	left := d.endedBefore(cutoff)
-	if err := d.writeDown(); err != nil {
+	err = d.objects.Flush(context.Background()) // however long that takes
+	if err = errors.Join(err, d.writeDown()); err != nil {
 		return nil, fmt.Errorf("compact %s: %w", state, err)
 	}
 	return freed(state, before, old-left)

@@ -40,6 +40,9 @@ func (d *daemon) object(ctx context.Context, id backends.ID, seq uint64) (*miniq
 		return record, err
 	}
 	d.log.Error("a state object can't be read", "job", id, "error", err)
+	if id.Index > 0 { // it may have been the array's, which an element without its own is read from
+		d.objects.Put(jobfile.Change{ID: backends.ID{Job: id.Job}, Seq: seq, N: lookedAt, Doubt: true})
+	}
 	d.objects.Put(doubt)
 	if err := d.objects.Flush(ctx); err != nil {
 		return nil, err

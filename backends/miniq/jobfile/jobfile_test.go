@@ -201,3 +201,33 @@ func BenchmarkWriter(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// An array's damaged object is no reason why its elements', or anybody's, are not
+// written: whatever byte of it is damaged.
+func TestADamagedArrayTakesNobodyDown(t *testing.T) {
+	dir, log := t.TempDir(), new(bytes.Buffer)
+	w := open(t, dir, log)
+	defer w.Close()
+	array := backends.ID{Job: 1}
+	spec := backends.Spec{Name: "sweep", Command: []string{"true"}, Array: &backends.Array{Indices: []int{1, 2, 3}}}
+	w.Put(Change{ID: array, Seq: 1, At: time.Now(), Submit: &Submission{Owner: Owner{User: "alice"}, Spec: spec}, Event: "submitted"})
+	flush(t, w)
+	sound, err := os.ReadFile(Path(dir, array))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := 0; at < len(sound); at += 31 {
+		damaged := bytes.Clone(sound)
+		damaged[at] ^= 0xa5
+		if err := os.WriteFile(Path(dir, array), damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		id := backends.ID{Job: 1, Index: at + 1}
+		w.Put(Change{ID: id, Seq: 2, At: time.Now(), RunNo: 1, Event: "start", Begin: &Begin{Host: "n1"}})
+		w.Put(Change{ID: id, Seq: 3, At: time.Now(), RunNo: 1, Event: "done", End: &End{}})
+		flush(t, w)
+		if _, err := os.Stat(Path(dir, id)); err != nil {
+			t.Fatalf("byte %d: %v", at, err)
+		}
+	}
+}

@@ -361,7 +361,17 @@ func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, er
 			return nil, err
 		}
 	}
-	return m.build(w.origin(m, id), changes)
+	if array := w.origin(m, id); array != nil {
+		object, err := m.build(array, changes)
+		if err == nil {
+			return object, nil
+		}
+		w.log.Warn("an element's object is begun without its array's, which is damaged", "job", id, "error", err)
+		if err := m.renew(); err != nil {
+			return nil, err
+		}
+	}
+	return m.build(nil, changes)
 }
 
 // origin is what a new object begins with: an element's as its array's.
