@@ -125,6 +125,9 @@ type Ranking struct {
 type Pin struct {
 	ID    ID
 	Hosts []string
+	// Slots, where there are any, are how many it takes of each of Hosts; only
+	// where Abilities.PinShares.
+	Slots []int `json:",omitempty"`
 }
 
 // HoldUntil keeps a pending job from starting (a suspended one from being
@@ -186,6 +189,7 @@ type Abilities struct {
 	ResumesFirst bool          // what frees on a Resuming job's hosts is kept for it from every job below LevelPBA (R20)
 	Ages         time.Duration // a pending job's priority grows by one each such interval, up to AgeCap; 0: it does not
 	AgeCap       int
+	PinShares    bool // Pin heeds Slots
 
 	Pin       func(ctx context.Context, pins []Pin) Errors
 	HoldUntil func(ctx context.Context, holds []HoldUntil) Errors

@@ -103,6 +103,7 @@ type Job struct {
 	Hosts    []Placement
 	Asked    []string // its owner's own host list; empty: any host
 	Pinned   []string // the engine's host list, in force instead of Asked; empty: none
+	Shares   []int    // slots on each host of Pinned; empty: as they come
 
 	Submitted time.Time
 	Started   time.Time // of this run; a resumed job: of its resume

@@ -294,7 +294,7 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 				if x.Verb == plan.Unpin {
 					return backends.Pin{ID: x.Job}
 				}
-				return backends.Pin{ID: x.Job, Hosts: x.Hosts}
+				return backends.Pin{ID: x.Job, Hosts: x.Hosts, Slots: x.Slots}
 			}))
 		}
 	case plan.Reserve, plan.Unreserve:

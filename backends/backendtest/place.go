@@ -13,6 +13,7 @@ var placeCases = []testCase{
 	{"slots and memory of a host are kept to", testCapacity},
 	{"the owner's host list", testAsked},
 	{"pin", testPin},
+	{"pin by shares", testPinShares},
 	{"reserve", testReserve},
 	{"a resuming job goes before normal jobs", testResumesFirst},
 	{"straight into a slot", testStart},
@@ -107,6 +108,35 @@ func testPin(s *suite) {
 	}
 	if err := s.able.Pin(s.ctx, []backends.Pin{{ID: free, Hosts: hosts[1:]}}).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("pin of an ended job: %v, want %v", err, backends.ErrWrongState)
+	}
+}
+
+// testPinShares: a job that may span hosts would go to one of them as it comes.
+func testPinShares(s *suite) {
+	s.need(s.able.PinShares, "pin jobs to so many slots of each host")
+	hosts := s.hostNames()
+	first, second := s.newGate(), s.newGate()
+	for range slotsPerHost {
+		s.running(s.onHost(first, 1, hosts[0]))
+	}
+	s.running(s.onHost(second, slotsPerHost, hosts[1]))
+	waits := s.submitOne(s.short(2))
+	bad := backends.Pin{ID: waits, Hosts: hosts, Slots: []int{1, 2}}
+	if err := s.able.Pin(s.ctx, []backends.Pin{bad}).First(); err == nil {
+		s.Errorf("a pin of 3 slots was taken for a job of 2")
+	}
+	s.do("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: waits, Hosts: hosts, Slots: []int{1, 1}}}))
+	if j := s.look(waits); !slices.Equal(j.Shares, []int{1, 1}) {
+		s.Errorf("job %v has shares %v, want one slot on each host", waits, j.Shares)
+	}
+	s.open(first)
+	s.awaitState(s.submitOne(func() backends.Spec { sp := s.short(1); sp.OneHost, sp.Hosts = true, hosts[:1]; return sp }()), backends.Done)
+	if j := s.look(waits); j.State != backends.Pending {
+		s.Errorf("job %v is %v on %v, want pending: its share of %s is not free", waits, j.State, j.Hosts, hosts[1])
+	}
+	s.open(second)
+	if j := s.awaitState(waits, backends.Done); !slices.Equal(j.Hosts, []backends.Placement{{Host: hosts[0], Slots: 1}, {Host: hosts[1], Slots: 1}}) {
+		s.Errorf("pinned to one slot on each host, ran on %v", j.Hosts)
 	}
 }
 

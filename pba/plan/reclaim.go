@@ -87,7 +87,6 @@ func (v *view) promiseOpen() {
 				v.promise(b, []backends.Placement{p})
 			}
 		}
-		v.claim(r.Hosts)
 	}
 }
 
@@ -346,24 +345,10 @@ func (v *view) chooseSet(b *job) *candidate {
 	return v.choicesFor(b).best(v, b)
 }
 
-// claim notes where the beneficiary of an open reclaim will run.
-func (v *view) claim(hosts []backends.Placement) {
-	for _, p := range hosts {
-		if h := v.byName[p.Host]; h != nil {
-			h.claims++
-			if len(hosts) > 1 {
-				h.spans++
-			}
-			v.touch(h)
-		}
-	}
-}
-
 // contested tells whether slots that are taken back on a host could go to another
-// than whom they are taken back for: who reserves it starts in what is free there;
-// who may span hosts takes more here and less there; and who was promised more than
-// there is stands first.
-func (h *host) contested() bool { return h.aside > 0 || h.spans > 0 || h.free < 0 }
+// than whom they are taken back for: who reserves it starts in what is free there, and
+// who was promised more than there is stands first.
+func (h *host) contested() bool { return h.aside > 0 || h.free < 0 }
 
 func (v *view) chooseOn(h *host, b *job) *candidate {
 	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
@@ -461,7 +446,6 @@ func (v *view) open(b *job, set *candidate, need int) {
 	v.dropVictims(set.victims)
 	v.yield(set.hosts)
 	v.promiseTaken(b, set)
-	v.claim(set.hosts)
 	if set.excess > 0 {
 		v.freed++
 	}
@@ -514,10 +498,19 @@ func (v *view) keepFor(b *job, r *Reclaim, at stage) {
 
 // pin binds the beneficiary to where its slots come free, where the queue can.
 func (v *view) pin(b *job, r *Reclaim, at stage) {
-	if v.state.Abilities.Pin == nil || b.State == backends.Suspended || slices.Equal(b.Pinned, names(r.Hosts)) {
+	if v.state.Abilities.Pin == nil || b.State == backends.Suspended {
 		return
 	}
-	v.actAt(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Reason: "its slots come free there"})
+	var shares []int // more on one host and less on another would be somebody else's
+	if len(r.Hosts) > 1 && v.state.Abilities.PinShares {
+		for _, p := range r.Hosts {
+			shares = append(shares, p.Slots)
+		}
+	}
+	if slices.Equal(b.Pinned, names(r.Hosts)) && slices.Equal(b.Shares, shares) {
+		return
+	}
+	v.actAt(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Reason: "its slots come free there"})
 }
 
 // take lists the acts on one victim.

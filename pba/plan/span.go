@@ -12,15 +12,6 @@ import (
 // frees (R17).
 func (v *view) chooseSpan(b *job) *candidate {
 	hosts := slices.DeleteFunc(slices.Clone(v.suitable(b)), (*host).contested)
-	set := v.spanOver(b, hosts)
-	if set == nil || len(set.hosts) == 1 {
-		return set
-	}
-	alone := slices.DeleteFunc(hosts, func(h *host) bool { return h.claims > 0 })
-	return v.spanOver(b, alone)
-}
-
-func (v *view) spanOver(b *job, hosts []*host) *candidate {
 	usable := map[string]bool{}
 	have := 0
 	var jobs []*job

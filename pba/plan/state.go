@@ -218,6 +218,7 @@ type Action struct {
 	For      backends.ID // beneficiary; zero: none
 	Reclaim  int64       // 0: belongs to none
 	Hosts    []string
+	Slots    []int  // of a PinTo: on each of Hosts; none: as they come
 	Queue    string // of a Move
 	Priority backends.Priority
 	Until    time.Time

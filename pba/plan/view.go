@@ -17,8 +17,6 @@ type host struct {
 	aside   int   // free slots that jobs which reserve this host wait in, not part of free
 	soft    int   // the same of jobs whose turn has not come: who stands before them may have them
 	softMem int64 // that goes with soft, not part of freeMem
-	claims  int   // open reclaims whose beneficiaries will run here
-	spans   int   // of claims: those whose beneficiaries will run on other hosts, too
 	changed int   // grows with every change of what could be taken back here
 	running []*job
 	victims []*job // of running: those that may be taken back now

@@ -293,11 +293,32 @@ func (m *Manager) pin(e Pin) Result {
 		if err := m.knownHosts(p.Hosts); err != nil {
 			return fmt.Errorf("job %s: %w", j.id, err)
 		}
-		j.pinned = unique(p.Hosts)
+		pinned := unique(p.Hosts)
+		if err := checkShares(j, pinned, p); err != nil {
+			return err
+		}
+		j.pinned, j.shares = pinned, slices.Clone(p.Slots)
 		m.review(j)
 		m.retry = true
 		return nil
 	})
+}
+
+func checkShares(j *job, hosts []string, p backends.Pin) error {
+	if len(p.Slots) == 0 {
+		return nil
+	}
+	sum := 0
+	for _, n := range p.Slots {
+		if n <= 0 {
+			return fmt.Errorf("job %s: a share of %d slots on a host makes no sense", j.id, n)
+		}
+		sum += n
+	}
+	if len(p.Slots) != len(p.Hosts) || len(hosts) != len(p.Hosts) || sum != j.work.spec.Slots || j.work.oneHost() && len(hosts) > 1 {
+		return fmt.Errorf("job %s: its %d slots are not shared out among %d hosts by %v", j.id, j.work.spec.Slots, len(p.Hosts), p.Slots)
+	}
+	return nil
 }
 
 func (m *Manager) holdUntil(e HoldUntil) Result {

@@ -104,6 +104,9 @@ func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
 	if allowed == nil {
 		allowed = m.hosts
 	}
+	if s.shares != nil {
+		return s.fitShares(rooms)
+	}
 	var best *host
 	sum := 0
 	for _, h := range allowed {
@@ -120,6 +123,21 @@ func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
 		return nil
 	}
 	return m.spread(s, allowed, rooms)
+}
+
+// fitShares finds a pin's shares, all of them or none.
+func (s *shape) fitShares(rooms []room) []backends.Placement {
+	if len(s.shares) != len(s.allowed) {
+		return nil
+	}
+	placed := make([]backends.Placement, len(s.shares))
+	for i, h := range s.allowed {
+		if s.key.capacity(&rooms[h.index]) < s.shares[i] {
+			return nil
+		}
+		placed[i] = backends.Placement{Host: h.name, Slots: s.shares[i]}
+	}
+	return placed
 }
 
 func tighter(a, b *host, rooms []room) bool {

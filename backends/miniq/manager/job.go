@@ -79,6 +79,7 @@ type job struct {
 	retryAt   time.Time // after a failed start
 	failures  int       // starts that failed in a row
 	pinned    []string
+	shares    []int // slots on each host of pinned; empty: as they come
 	reserve   *reservation
 	mark      string
 	requeues  int

@@ -172,6 +172,14 @@ func (w *world) checkStart(s StartRun) {
 		w.Fatalf("job %s started on %v, asked for %d slots, on one host: %v", s.ID, s.Hosts, s.Spec.Slots, s.Spec.OneHost)
 	}
 	started := w.m.jobs[s.ID]
+	for i, n := range started.shares {
+		if w.m.keyOf(started).shares == "" { // it was changed since it was pinned
+			break
+		}
+		if len(s.Hosts) != len(started.shares) || s.Hosts[i] != (backends.Placement{Host: started.pinned[i], Slots: n}) {
+			w.Fatalf("job %s started on %v, its shares are %v of %v", s.ID, s.Hosts, started.shares, started.pinned)
+		}
+	}
 	for _, j := range w.m.shapeMates(started) {
 		if w.m.rank(j).before(rank{started.base, started.seq}) && j.state == backends.Pending {
 			w.Fatalf("job %s started before %s of the same shape, which ranks higher", s.ID, j.id)
@@ -441,6 +449,23 @@ func (w *world) someHosts() []string {
 	return names
 }
 
+// shareOut pins a job to so many slots of each of some hosts.
+func (w *world) shareOut() {
+	pin := backends.Pin{ID: w.anyID()}
+	j := w.m.jobs[pin.ID]
+	if j == nil {
+		return
+	}
+	left := j.work.spec.Slots
+	for _, h := range w.m.hosts {
+		if n := rapid.IntRange(0, left).Draw(w.T, h.name); n > 0 {
+			pin.Hosts, pin.Slots = append(pin.Hosts, h.name), append(pin.Slots, n)
+			left -= n
+		}
+	}
+	w.step(Pin{admin, []backends.Pin{pin}})
+}
+
 func (w *world) soon() time.Time {
 	return w.now.Add(time.Duration(rapid.IntRange(-1, 300).Draw(w.T, "soon")) * time.Second)
 }
@@ -569,6 +594,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		}),
 		"modify":     in(w.modify),
 		"pin":        in(func() { w.step(Pin{admin, []backends.Pin{{ID: w.anyID(), Hosts: w.someHosts()}}}) }),
+		"share out":  in(w.shareOut),
 		"hold until": in(func() { w.step(HoldUntil{admin, []backends.HoldUntil{{ID: w.anyID(), Until: w.soon()}}}) }),
 		"reserve": in(func() {
 			w.step(Reserve{admin, []backends.Reservation{{ID: w.anyID(), Hosts: w.someHosts(), Until: w.soon()}}})

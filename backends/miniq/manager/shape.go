@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ type shapeKey struct {
 	oneHost   bool
 	exclusive bool
 	hosts     string // names, each ended by a NUL
+	shares    string // of a pin: slots on each host; empty: as they come
 }
 
 // shape is a queue of jobs that could start, all with the same needs.
@@ -27,6 +29,7 @@ type shape struct {
 	key     shapeKey
 	index   int     // in Manager.shapes
 	allowed []*host // nil: all of them
+	shares  []int   // slots on each of allowed; nil: as they come
 	able    bool    // the hosts that take jobs now could hold it, were they empty
 	touched bool    // jobs came in since the last round
 
@@ -45,6 +48,13 @@ func (m *Manager) keyOf(j *job) shapeKey {
 	if hosts := j.allowed(); len(hosts) > 0 {
 		k.hosts = strings.Join(hosts, "\x00") + "\x00"
 	}
+	sum := 0
+	for _, n := range j.shares {
+		sum += n
+	}
+	if sum > 0 && sum == k.slots { // else it was changed since it was pinned
+		k.shares = fmt.Sprint(j.shares)
+	}
 	return k
 }
 
@@ -54,6 +64,9 @@ func (m *Manager) shapeOf(j *job) *shape {
 		return s
 	}
 	s := &shape{key: key, index: len(m.shapes)}
+	if key.shares != "" {
+		s.shares = j.shares
+	}
 	s.growing = newHeap(posRank, growsBefore)
 	s.grown = newHeap(posRank, func(a, b *job) bool { return m.final(a).before(m.final(b)) })
 	s.capping = newHeap(posCap, func(a, b *job) bool {
@@ -76,6 +89,10 @@ func (m *Manager) look(s *shape) {
 				s.allowed = append(s.allowed, h)
 			}
 		}
+	}
+	if s.shares != nil && len(s.shares) != len(s.allowed) {
+		s.able = false // a host of its pin is not there
+		return
 	}
 	s.able = m.couldHold(s.key, s.allowed, func(h *host) bool { return !h.down && !h.closed })
 }

@@ -74,6 +74,7 @@ type savedJob struct {
 	RetryAt   time.Time            `json:",omitzero"`
 	Failures  int                  `json:",omitempty"`
 	Pinned    []string             `json:",omitempty"`
+	Shares    []int                `json:",omitempty"`
 	Reserve   []string             `json:",omitempty"`
 	Until     time.Time            `json:",omitzero"`
 	Mark      string               `json:",omitempty"`
@@ -152,7 +153,7 @@ func saveJob(j *job, work int) savedJob {
 	s := savedJob{
 		ID: j.id, Seq: j.seq, User: j.user, Work: work, Queue: j.queue, State: j.state, Submitted: j.submitted,
 		Base: j.base, Aged: j.aged, Ageing: j.ageing, AgeFrom: j.ageFrom,
-		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned,
+		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned, Shares: j.shares,
 		Mark: j.mark, Requeues: j.requeues, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
 		Confirmed: j.confirmed, Parked: j.parked, Ending: j.ending, Grace: j.grace, KilledAt: j.killedAt,
 		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince,
@@ -249,7 +250,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 	j := &job{
 		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, state: s.State, submitted: s.Submitted,
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
-		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned,
+		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares,
 		mark: s.Mark, requeues: s.Requeues, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,
 		confirmed: s.Confirmed, parked: s.Parked, ending: s.Ending, grace: s.Grace, killedAt: s.KilledAt,
 		ended: s.Ended, exitCode: s.ExitCode, reason: s.Reason, admitted: s.Admitted, waitSince: s.WaitSince,
