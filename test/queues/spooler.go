@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/command"
@@ -34,7 +38,7 @@ func startSpooler(ctx context.Context, o options) (queue, string, error) {
 		return nil, "", err
 	}
 	s := &spoolerQueue{program: program, dir: dir}
-	s.env = append(os.Environ(), "TS_SOCKET="+filepath.Join(dir, "socket"), "TMPDIR="+dir, "TS_MAXFINISHED=1", fmt.Sprintf("TS_MAXCONN=%d", o.jobs+spoolerPending+100))
+	s.env = append(os.Environ(), "TS_SOCKET="+s.socket(), "TMPDIR="+dir, "TS_MAXFINISHED=1", fmt.Sprintf("TS_MAXCONN=%d", o.jobs+spoolerPending+100))
 	if _, err := s.do(ctx, "-S", fmt.Sprint(slots)); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("start task-spooler: %w", err), s.close())
 	}
@@ -44,8 +48,7 @@ func startSpooler(ctx context.Context, o options) (queue, string, error) {
 func (s *spoolerQueue) name() string { return spoolerName }
 
 func (s *spoolerQueue) close() error {
-	_, err := s.do(context.Background(), "-K")
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return errors.Join(s.end(), os.RemoveAll(s.dir))
 }
 
 // do runs the client. The processes that it leaves behind must not have our pipes.
@@ -61,6 +64,8 @@ func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
 		return err
 	}
 	defer func() { _ = said.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, spoolerTime)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, s.program, append([]string{"-n"}, job...)...)
 	cmd.Env, cmd.Dir, cmd.Stderr = s.env, s.dir, said
 	for range spoolerTries { // its server hangs up on some when many come
@@ -73,8 +78,12 @@ func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
 	return fmt.Errorf("tsp: %w: %s", err, words)
 }
 
-// spoolerTries is how often a submission is tried.
-const spoolerTries = 20
+// How often a submission is tried, and for how long: with hundreds of jobs that
+// wait, its server was seen to answer nobody any more.
+const (
+	spoolerTries = 20
+	spoolerTime  = 20 * time.Second
+)
 
 func again(ctx context.Context, done *exec.Cmd) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, done.Path, done.Args[1:]...)
@@ -150,30 +159,42 @@ func (s *spoolerQueue) block(ctx context.Context) error {
 
 // clear kills the server with all that waits and all that runs, and begins anew.
 func (s *spoolerQueue) clear(ctx context.Context) error {
-	out, err := s.do(ctx, "-l")
-	if err != nil {
+	if err := s.end(); err != nil {
 		return err
 	}
-	var running []string
-	for line := range strings.Lines(string(out)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "running" {
-			running = append(running, fields[0])
-		}
-	}
-	var pids []string
-	for _, id := range running {
-		pid, err := s.do(ctx, "-p", id)
+	_, err := s.do(ctx, "-S", fmt.Sprint(slots))
+	return err
+}
+
+// end kills whatever has our socket in its environment: server, waiting clients,
+// jobs. The server may answer nobody any more.
+func (s *spoolerQueue) end() error {
+	mine := []byte("TS_SOCKET=" + s.socket())
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		entries, err := os.ReadDir("/proc")
 		if err != nil {
 			return err
 		}
-		pids = append(pids, strings.TrimSpace(string(pid)))
+		left := false
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if err != nil || pid == os.Getpid() {
+				continue
+			}
+			env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+			if err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return bytes.Equal(v, mine) }) {
+				left = true
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		if !left {
+			_ = os.Remove(s.socket())
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("task-spooler can't be ended")
+		}
 	}
-	if _, err := s.do(ctx, "-K"); err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		_, _ = command.Run(ctx, command.Command{Argv: []string{"kill", "-KILL", pid}}) // it may have ended by itself
-	}
-	_, err = s.do(ctx, "-S", fmt.Sprint(slots))
-	return err
 }
+
+func (s *spoolerQueue) socket() string { return filepath.Join(s.dir, "socket") }
