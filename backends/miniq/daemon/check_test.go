@@ -22,12 +22,12 @@ import (
 )
 
 // copied is a copy of a state, in a home of its own.
-func copied(t *testing.T, state string) (dir, copy string) {
+func copied(t *testing.T, of string) (dir, state string) {
 	t.Helper()
 	for { // a daemon renames and removes files as it copies: a copy that missed one is no moment's state
 		dir = t.TempDir()
-		copy = filepath.Join(dir, "miniq")
-		err := os.CopyFS(copy, os.DirFS(state))
+		state = filepath.Join(dir, "miniq")
+		err := os.CopyFS(state, os.DirFS(of))
 		if err == nil {
 			break
 		}
@@ -35,7 +35,7 @@ func copied(t *testing.T, state string) (dir, copy string) {
 			t.Fatal(err)
 		}
 	}
-	err := filepath.WalkDir(copy, func(path string, e fs.DirEntry, err error) error { // CopyFS goes by the umask
+	err := filepath.WalkDir(state, func(path string, e fs.DirEntry, err error) error { // CopyFS goes by the umask
 		if err == nil && e.IsDir() {
 			return os.Chmod(path, 0o700)
 		}
@@ -44,7 +44,7 @@ func copied(t *testing.T, state string) (dir, copy string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dir, copy
+	return dir, state
 }
 
 // used is a state as a kill leaves it: with a snapshot, a journal that goes on
@@ -187,16 +187,16 @@ func TestFindingsAndRepairs(t *testing.T) {
 }
 
 // spoiled is a copy of a state with some bytes of one of its files changed.
-func spoiled(t *testing.T, state string, random *rand.Rand) (dir, copy, file string) {
+func spoiled(t *testing.T, of string, random *rand.Rand) (dir, state, file string) {
 	t.Helper()
-	dir, copy = copied(t, state)
+	dir, state = copied(t, of)
 	var names []string
-	for name := range contents(t, copy) {
+	for name := range contents(t, state) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	file = names[random.IntN(len(names))]
-	err := edit(filepath.Join(copy, file), func(b []byte) []byte {
+	err := edit(filepath.Join(state, file), func(b []byte) []byte {
 		for range 1 + random.IntN(3) {
 			if len(b) > 0 {
 				b[random.IntN(len(b))] ^= byte(1 + random.IntN(255))
@@ -207,7 +207,7 @@ func spoiled(t *testing.T, state string, random *rand.Rand) (dir, copy, file str
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dir, copy, file
+	return dir, state, file
 }
 
 // Whatever byte of whatever file is damaged: a daemon finds every job, and of
