@@ -18,6 +18,7 @@ import (
 
 // process is all that the commands take from the process that they run in.
 type process struct {
+	args           []string
 	stdout, stderr io.Writer
 	now            func() time.Time
 	identify       func(shell.Config) (caller, error) // by the system's word
@@ -37,7 +38,7 @@ type lookup struct {
 
 func thisProcess() process {
 	return process{
-		stdout: os.Stdout, stderr: os.Stderr, now: time.Now, identify: identify,
+		args: os.Args, stdout: os.Stdout, stderr: os.Stderr, now: time.Now, identify: identify,
 		load: shell.Load, open: shell.Open, openAndStart: shell.OpenToSubmit,
 		executable: os.Executable, editWait: editWait,
 		lookup: lookup{

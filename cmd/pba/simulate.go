@@ -37,6 +37,7 @@ type simulateOptions struct {
 	repeat, first, skipBad        int
 	oneSlot, everyCycle           bool
 	seed                          uint64
+	html                          string
 	format                        shell.Format
 }
 
@@ -69,6 +70,7 @@ func simulateCommand(p process) *cli.Command {
 			option("kill-delay", "jobs that must go take up to `TIME` for it, drawn by --seed (default: none)"),
 			&cli.Uint64Flag{Name: "seed", Usage: "`NUMBER` that all draws come from: the same gives the same", Value: 1},
 			&cli.IntFlag{Name: "skip-bad", Usage: "pass over at most `NUMBER` lines of the trace that can't be read"},
+			&cli.StringFlag{Name: "html", Usage: "also write a page with tables and charts, which needs no network, into `FILE`"},
 			&cli.BoolFlag{Name: "every-cycle", Usage: "run the cycles too that can't change anything: slower, same result", DisableDefaultText: true},
 		}, shell.FormatFlags()...),
 		Action: func(c *cli.Context) error {
@@ -78,7 +80,7 @@ func simulateCommand(p process) *cli.Command {
 				minRuntime: time.Duration(times["min-runtime"].value), kill: time.Duration(times["kill-delay"].value),
 				headroom: c.Float64("headroom"), arrivals: c.Float64("scale-arrivals"), suspended: c.Float64("suspend"),
 				repeat: c.Int("repeat"), first: c.Int("first"), oneSlot: c.Bool("one-slot"), everyCycle: c.Bool("every-cycle"),
-				seed: c.Uint64("seed"), skipBad: c.Int("skip-bad"),
+				seed: c.Uint64("seed"), skipBad: c.Int("skip-bad"), html: c.String("html"),
 			}
 			var err error
 			if o.format, err = shell.FormatOf(c); err != nil {
@@ -137,6 +139,11 @@ func (o *simulateOptions) check() error {
 }
 
 func simulateRun(ctx context.Context, p *process, o simulateOptions, out io.Writer) error {
+	if o.html != "" {
+		if err := checkPlace(o.html); err != nil {
+			return err
+		}
+	}
 	c, err := p.load()
 	if err != nil {
 		return err
@@ -163,6 +170,11 @@ func simulateRun(ctx context.Context, p *process, o simulateOptions, out io.Writ
 		return fmt.Errorf("simulate: %w", err)
 	}
 	r.Notes = append(notes, r.Notes...)
+	if o.html != "" {
+		if err := writePage(o.html, p.args, r); err != nil {
+			return err
+		}
+	}
 	return printSimulation(out, o.format, r)
 }
 
