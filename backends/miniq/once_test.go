@@ -14,7 +14,7 @@ import (
 // it again under the same key, and under another one the next time.
 func TestWhoHearsNothingAsksAgain(t *testing.T) {
 	dir := t.TempDir()
-	listener, err := net.Listen("unix", filepath.Join(dir, "miniq.sock")) //nolint:noctx // closed below
+	listener, err := net.Listen("unix", filepath.Join(dir, "miniq.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}

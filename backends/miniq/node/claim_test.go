@@ -37,7 +37,9 @@ func talk(t *testing.T, dir string, most int, commands ...Command) []Report {
 		got = append(got, r)
 	}
 	_ = ours.Close()
-	<-served
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
 	return got
 }
 

@@ -56,8 +56,8 @@ type Disk struct {
 
 // change is one of a directory that is not on disk yet.
 type change struct {
-	dir  string
-	make func(files map[string]*inode, dirs map[string]bool)
+	dir   string
+	apply func(files map[string]*inode, dirs map[string]bool)
 }
 
 // inode is a file, whatever its name.
@@ -91,8 +91,8 @@ func New(root string, dice *rand.Rand, hook func(Op) error) (*Disk, error) {
 	return d, err
 }
 
-func (d *Disk) change(dir string, make func(map[string]*inode, map[string]bool)) {
-	d.pending = append(d.pending, change{dir, make})
+func (d *Disk) change(dir string, apply func(map[string]*inode, map[string]bool)) {
+	d.pending = append(d.pending, change{dir, apply})
 }
 
 // OpenFile opens or makes a file.
@@ -176,7 +176,7 @@ func (d *Disk) SyncDir(path string) error {
 	}
 	d.pending = slices.DeleteFunc(d.pending, func(c change) bool {
 		if c.dir == path {
-			c.make(d.safe, d.dirs)
+			c.apply(d.safe, d.dirs)
 		}
 		return c.dir == path
 	})
@@ -196,7 +196,7 @@ func (d *Disk) Image(to string) error {
 	}
 	for _, c := range d.pending {
 		if left[c.dir]--; left[c.dir] >= 0 {
-			c.make(files, dirs)
+			c.apply(files, dirs)
 		}
 	}
 	mood := d.dice.IntN(4) // nothing of what was not synced is there, all of it, or some

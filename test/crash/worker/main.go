@@ -26,7 +26,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "worker:", err)
 		status = 99
 	}
-	os.Exit(status)
+	os.Exit(status) //nolint:forbidigo // this is main
 }
 
 func work(args []string) (int, error) {
