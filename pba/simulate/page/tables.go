@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/simulate"
@@ -66,6 +67,11 @@ func numberCell(x float64) cell { return cell{Text: number(x)} }
 
 func countCell(n int) cell { return cell{Text: count(n)} }
 
+// some tells whether a thing is true of one of the policies.
+func some(r *simulate.Result, of func(*simulate.Outcome) bool) bool {
+	return slices.ContainsFunc(r.Policies, func(o simulate.Outcome) bool { return of(&o) })
+}
+
 // spread is the rows of a distribution.
 func spread(r *simulate.Result, of func(*simulate.Outcome) simulate.Spread, show func(float64) cell) []row {
 	return []row{
@@ -108,7 +114,12 @@ func within(r *simulate.Result) table {
 		How:  "from the first cycle that saw the job with room in its pool and eligible, to its start (R14)",
 		Rows: spread(r, func(o *simulate.Outcome) simulate.Spread { return o.Within.Clock }, secondsCell),
 	}
-	clock.Rows = append(clock.Rows, each(r, fmt.Sprintf("jobs beyond the promise of %s", human(r.Settings.Promise)), func(o *simulate.Outcome) cell { return countCell(o.Within.OverPromise) }))
+	promise := human(r.Settings.Promise)
+	clock.Rows = append(clock.Rows, each(r, "jobs beyond the promise", func(o *simulate.Outcome) cell { return countCell(o.Within.OverPromise) }))
+	clock.How += "; the promise is " + promise + ", and more for a job too wide for one cycle’s max_victims"
+	if some(r, func(o *simulate.Outcome) bool { return o.Within.PutOff > 0 }) {
+		clock.Rows = append(clock.Rows, each(r, "of these, put off by max_victims_per_project", func(o *simulate.Outcome) cell { return countCell(o.Within.PutOff) }))
+	}
 	return table{
 		Caption: "Jobs within the guarantee",
 		About:   plural(r.Within, "job") + ", the same for all policies: those that would start at once behind an ideal private fence of the size of their guarantee.",
@@ -147,7 +158,7 @@ func farm(r *simulate.Result) table {
 }
 
 func takenBack(r *simulate.Result) table {
-	return table{
+	t := table{
 		Caption: "Slots taken back, and what the guarantee came to",
 		Groups: []group{
 			{Name: "Time under the guarantee, seconds", How: "in which a pool was under its guarantee while a job of it had waited beyond the threshold; added up over the pools", Rows: []row{
@@ -171,6 +182,13 @@ func takenBack(r *simulate.Result) table {
 			}},
 		},
 	}
+	if some(r, func(o *simulate.Outcome) bool { return o.Checked > 0 }) {
+		t.Groups = append(t.Groups, group{Name: "Reclaims checked by brute force", How: "compared with every possible set of victims; a cheaper one would have freed fewer slots beyond the need", Rows: []row{
+			each(r, "checked", func(o *simulate.Outcome) cell { return countCell(o.Checked) }),
+			each(r, "cheaper sets found", func(o *simulate.Outcome) cell { return countCell(o.Cheaper) }),
+		}})
+	}
+	return t
 }
 
 func ratio(o *simulate.Outcome) cell {
