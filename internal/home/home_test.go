@@ -105,3 +105,21 @@ func TestPrepare(t *testing.T) {
 		t.Error("a planted symbolic link was used")
 	}
 }
+
+// Root's daemon must not follow somebody else into a directory that he can exchange.
+func TestOwnedByMe(t *testing.T) {
+	dir := t.TempDir()
+	p := Paths{State: filepath.Join(dir, "state"), Runtime: filepath.Join(dir, "run")}
+	if err := p.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.OwnedByMe(); err != nil {
+		t.Errorf("our own: %v", err)
+	}
+	if err := os.Chmod(p.State, 0o770); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.OwnedByMe(); err == nil {
+		t.Error("a state directory that others can write was used")
+	}
+}
