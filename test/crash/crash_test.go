@@ -145,6 +145,14 @@ func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, e
 	if err != nil {
 		return nil, err
 	}
+	// A record is read when what came before is in the state objects; a stop waits
+	// for them a short while only, since the journal keeps the rest.
+	for id := range b.jobs {
+		if _, err := f.Record(ctx, id); err != nil {
+			return nil, err
+		}
+		break
+	}
 	if err := f.stop(ctx); err != nil {
 		return nil, err
 	}

@@ -90,6 +90,7 @@ func inFarm(t *testing.T, bin string) (*farm, error) {
 		return nil, err
 	}
 	t.Cleanup(func() {
+		(&farm{home: dir}).killAll() // of a queue that was broken on purpose
 		if t.Failed() && os.Getenv("CRASH_KEEP") != "" {
 			t.Logf("kept: %s", dir)
 			return

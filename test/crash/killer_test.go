@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,6 +45,17 @@ func (f *farm) find(kind string) []process {
 		}
 	}
 	return found
+}
+
+// killAll kills what is left of the farm.
+func (f *farm) killAll() {
+	for _, kind := range []string{"daemon", "node", "keeper", "worker", "node", "keeper", "worker"} {
+		for left := f.find(kind); len(left) > 0; left = f.find(kind) {
+			for _, p := range left {
+				_ = syscall.Kill(p.pid, syscall.SIGKILL)
+			}
+		}
+	}
 }
 
 // look tells what a process is to the farm.

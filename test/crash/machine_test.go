@@ -174,13 +174,7 @@ func (r *running) lostPower() bool {
 func (r *running) off(dice *rand.Rand) error {
 	<-r.gone
 	f := &farm{home: r.Home}
-	for _, kind := range []string{"node", "keeper", "worker", "node", "keeper"} {
-		for left := f.find(kind); len(left) > 0; left = f.find(kind) {
-			for _, p := range left {
-				_ = syscall.Kill(p.pid, syscall.SIGKILL)
-			}
-		}
-	}
+	f.killAll()
 	state := miniq.StateDir(f.paths())
 	if err := loseRecords(filepath.Join(state, "nodes"), filepath.Join(r.After, "nodes"), dice); err != nil {
 		return err
