@@ -26,7 +26,7 @@ type Account struct {
 	Shell    string // "": the system's, /bin/sh
 }
 
-// ErrUnknown: the machine has no such user.
+// ErrUnknown says that the machine has no such user.
 var ErrUnknown = errors.New("this machine knows no such user")
 
 // lookupTime bounds a question to the name service.
