@@ -293,6 +293,10 @@ func (d *driver) learn(r *pba.Result) {
 	if d.checker != nil {
 		d.checker.check(d, r)
 	}
+	for i := range r.State.Farm.Ended { // it counts for the headroom from the next cycle on
+		_, promised := d.parties[r.State.Farm.Ended[i].Project]
+		quiet = quiet && !promised
+	}
 	quiet = d.learnReclaims(p) && quiet
 	d.quiet = quiet
 }

@@ -1,0 +1,285 @@
+package simulate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/simulate"
+	"github.com/allotment-hpc/allotment/pba/simulate/trace"
+)
+
+// job is one of a trace: seconds after the start, seconds that it takes.
+type job struct {
+	at, takes, slots int
+	user             string
+}
+
+func stored(t testing.TB, jobs ...job) *trace.Store {
+	t.Helper()
+	s := new(trace.Store)
+	t.Cleanup(func() { _ = s.Close() })
+	err := s.Fill(func(yield func(trace.Record, error) bool) {
+		for _, j := range jobs {
+			r := trace.Record{Submitted: start().Add(time.Duration(j.at) * time.Second), Run: time.Duration(j.takes) * time.Second, Slots: j.slots, User: j.user, Project: j.user}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func setup(store *trace.Store, slots int, promises ...simulate.Promise) simulate.Setup {
+	return simulate.Setup{
+		Trace: store, Name: "test", Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: promises, Policy: pba.DefaultConfig().Policy(),
+		Filter:  esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
+		Reserve: 10 * time.Minute, Policies: []string{simulate.FIFO, simulate.Dedicated, simulate.PBA}, Buckets: 10, Check: true,
+	}
+}
+
+func promise(project string, slots int) simulate.Promise {
+	return simulate.Promise{Allocation: plan.Allocation{Project: project, Guarantee: slots}}
+}
+
+// judge is a test, or a rapid one.
+type judge interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func simulated(t judge, s simulate.Setup) *simulate.Result {
+	t.Helper()
+	r, err := simulate.Run(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// One job within the guarantee on a full farm, under each policy; all figures by hand.
+func TestPolicies(t *testing.T) {
+	// Ann fills the farm for 1,000 s from two jobs; bob is promised 2 of 4 slots and comes at 100 s.
+	s := setup(stored(t, job{0, 1000, 2, "ann"}, job{1, 999, 2, "ann"}, job{100, 50, 2, "bob"}, job{3000, 1, 1, "ann"}), 4, promise("bob", 2))
+	r := simulated(t, s)
+	if r.Within != 1 || r.Trace.Jobs != 4 || r.Window.Seconds != 3000 || len(r.Trace.LeftOut) != 0 {
+		t.Fatalf("%+v, %d within", r, r.Within)
+	}
+	fifo, dedicated, ours := r.Policies[0], r.Policies[1], r.Policies[2]
+	check := func(what string, got, want float64) {
+		t.Helper()
+		if diff := got - want; diff > 0.001*want+1e-9 || diff < -0.001*want-1e-9 {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	check("fifo: wait", fifo.Within.Wait.Max, 900)
+	check("fifo: clock", fifo.Within.Clock.Max, 900)
+	check("fifo: starved", fifo.StarvedSeconds, 840)
+	check("fifo: useful", fifo.Useful, (1000*2+999*2+50*2)/(4*3000.0))
+	check("dedicated: wait", dedicated.Within.Wait.Max, 0)
+	check("dedicated: wait of the rest", dedicated.Rest.Wait.Max, 999)
+	check("dedicated: waits of the rest", dedicated.Rest.Wait.Mean, 999/3.0)
+	check("pba: wait", ours.Within.Wait.Max, 60)
+	check("pba: clock", ours.Within.Clock.Max, 60)
+	check("pba: starved", ours.StarvedSeconds, 0)
+	// The job that started last goes at 160 s and starts over at 210 s.
+	check("pba: lost", ours.LostSeconds, 159*2)
+	check("pba: utilization", ours.Utilization, (1000*2+999*2+159*2+50*2)/(4*3000.0))
+	check("pba: useful", ours.Useful, (1000*2+999*2+50*2)/(4*3000.0))
+	check("pba: wait of who was taken back", ours.Rest.Wait.Max, 209)
+	if ours.Preemptions != 1 || ours.Requested != 2 || ours.Evicted != 2 || ours.Ratio != 1 || ours.Useless != 0 || ours.Checked != 1 || ours.Cheaper != 0 {
+		t.Errorf("pba: %+v", ours)
+	}
+	sum := 0.0
+	for _, share := range ours.Series.Utilization {
+		sum += share / float64(len(ours.Series.Utilization))
+	}
+	check("series", sum, ours.Utilization)
+	check("series: promised", ours.Series.Pools[0].Allocated[3], 2)
+}
+
+// What dedicated could never run is given to nobody, and counted.
+func TestLeftOut(t *testing.T) {
+	s := setup(stored(t, job{0, 10, 3, "ann"}, job{1, 10, 4, "bob"}, job{2, 10, 9, "ann"}, job{3, 10, 1, "bob"}), 4, promise("bob", 2))
+	r := simulated(t, s)
+	want := []simulate.LeftOut{
+		{Why: "wider than what dedicated fences off for project bob (2 slots)", Jobs: 1, SlotSeconds: 40},
+		{Why: "wider than what dedicated leaves the others (2 slots)", Jobs: 2, SlotSeconds: 120},
+	}
+	if diff := cmp.Diff(want, r.Trace.LeftOut); diff != "" || r.Trace.Jobs != 1 {
+		t.Errorf("%d jobs: %s", r.Trace.Jobs, diff)
+	}
+	s.First = 1
+	if _, err := simulate.Run(context.Background(), s); !errors.Is(err, simulate.ErrNothing) {
+		t.Errorf("no job is left: %v", err)
+	}
+}
+
+// noCounts leaves out what differs by how a result was come to.
+func noCounts(r *simulate.Result) *simulate.Result {
+	for i := range r.Policies {
+		r.Policies[i].Cycles, r.Policies[i].Skipped = 0, 0
+	}
+	return r
+}
+
+func sameWithoutSkipping(t judge, s simulate.Setup, describe func() string) (skipped int) {
+	t.Helper()
+	quick := simulated(t, s)
+	for _, o := range quick.Policies {
+		skipped += o.Skipped
+	}
+	s.EveryCycle = true
+	whole := simulated(t, s)
+	if diff := cmp.Diff(noCounts(whole), noCounts(quick)); diff != "" {
+		t.Fatalf("skipping cycles changes what comes out (- all cycles, + fewer):\n%s\n%s", diff, describe())
+	}
+	return skipped
+}
+
+// Cycles that are skipped change nothing: random small farms, several hosts,
+// pools that come and go, jobs that are suspended and jobs that are slow to go.
+func TestSkippedCyclesChangeNothing(t *testing.T) {
+	skipped := 0
+	rapid.Check(t, func(t *rapid.T) {
+		var jobs []job
+		at := 0
+		for range rapid.IntRange(1, 30).Draw(t, "jobs") {
+			at += rapid.IntRange(0, 200).Draw(t, "gap")
+			jobs = append(jobs, job{
+				at, rapid.SampledFrom([]int{1, 15, 70, 300, 1500, 4000}).Draw(t, "takes"),
+				rapid.SampledFrom([]int{1, 1, 1, 2, 3, 4}).Draw(t, "slots"), rapid.SampledFrom([]string{"ann", "bob", "cat"}).Draw(t, "user"),
+			})
+		}
+		var store trace.Store
+		defer store.Close()
+		err := store.Fill(func(yield func(trace.Record, error) bool) {
+			for _, j := range jobs {
+				if !yield(trace.Record{Submitted: start().Add(time.Duration(j.at) * time.Second), Run: time.Duration(j.takes) * time.Second, Slots: j.slots, User: j.user, Project: j.user}, nil) {
+					return
+				}
+			}
+		}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := setup(&store, 0, promise("bob", rapid.IntRange(1, 4).Draw(t, "bob")))
+		s.Hosts = nil
+		for i, slots := range rapid.SliceOfN(rapid.IntRange(1, 5), 1, 3).Draw(t, "hosts") {
+			s.Hosts = append(s.Hosts, backends.Host{Name: fmt.Sprintf("n%d", i+1), Slots: slots})
+		}
+		if rapid.Bool().Draw(t, "a second pool") {
+			p := promise("cat", rapid.IntRange(1, 3).Draw(t, "cat"))
+			p.From = start().Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "from")) * time.Second)
+			p.To = p.From.Add(time.Duration(rapid.IntRange(1, 3000).Draw(t, "for")) * time.Second)
+			s.Plan = append(s.Plan, p)
+		}
+		s.Policies = []string{simulate.FIFO, simulate.PBA}
+		s.Suspend = rapid.SampledFrom([]float64{0, 0.5}).Draw(t, "suspended")
+		s.Kill = time.Duration(rapid.SampledFrom([]int{0, 30}).Draw(t, "kill")) * time.Second
+		s.Reserve = time.Duration(rapid.SampledFrom([]int{0, 600}).Draw(t, "reserve")) * time.Second
+		s.Policy.MaxVictimsPerProject = rapid.SampledFrom([]int{3, 100}).Draw(t, "cap")
+		s.Policy.MinRuntime = time.Duration(rapid.SampledFrom([]int{0, 60}).Draw(t, "min_runtime")) * time.Second
+		if !fits(s, jobs) {
+			t.Skip("no job fits")
+		}
+		skipped += sameWithoutSkipping(t, s, func() string { return fmt.Sprintf("%+v\n%+v\n%+v", jobs, s.Hosts, s.Plan) })
+	})
+	if skipped == 0 {
+		t.Error("no cycle was ever skipped")
+	}
+}
+
+func fits(s simulate.Setup, jobs []job) bool {
+	slots := 0
+	for _, h := range s.Hosts {
+		slots += h.Slots
+	}
+	for _, j := range jobs {
+		if j.slots <= slots {
+			return true
+		}
+	}
+	return false
+}
+
+// busy is a synthetic trace: a day's waves of short and long, narrow and wide jobs
+// of five users, at about the farm's whole capacity of 32 slots.
+func busy(n int) []job {
+	r := rand.New(rand.NewPCG(7, 11))
+	var jobs []job
+	at := 0
+	for i := range n {
+		at += r.IntN(80)
+		j := job{at: at, takes: 5 + r.IntN(300), slots: 1 << r.IntN(4), user: fmt.Sprintf("u%d", r.IntN(5))}
+		if i%7 == 0 {
+			j.takes *= 10
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+func TestSkippedCyclesChangeNothingOfABusyFarm(t *testing.T) {
+	s := setup(stored(t, busy(600)...), 32, promise("u1", 8), promise("u2", 10))
+	s.Suspend, s.Seed, s.Kill = 0.2, 5, 10*time.Second
+	if sameWithoutSkipping(t, s, func() string { return "" }) == 0 {
+		t.Error("no cycle was skipped")
+	}
+}
+
+// The same seed gives the same result, another one another.
+func TestSeed(t *testing.T) {
+	s := setup(stored(t, busy(300)...), 32, promise("u1", 8), promise("u2", 10))
+	s.Suspend, s.Kill, s.Policies = 0.5, 30*time.Second, []string{simulate.PBA}
+	first := simulated(t, s)
+	if diff := cmp.Diff(first, simulated(t, s)); diff != "" {
+		t.Errorf("a second time: %s", diff)
+	}
+	s.Seed = 2
+	if other := simulated(t, s); cmp.Equal(first.Policies, other.Policies) {
+		t.Error("another seed draws the same")
+	}
+}
+
+// Arrivals come more densely, traces follow each other, wide jobs come in parts.
+func TestWorkload(t *testing.T) {
+	s := setup(stored(t, job{0, 10, 2, "ann"}, job{100, 10, 1, "bob"}), 4, promise("bob", 2))
+	s.Policies, s.ScaleArrivals, s.Repeat = []string{simulate.PBA}, 2, 3
+	if r := simulated(t, s); r.Trace.Jobs != 6 || r.Window.Seconds != 2*100+50 {
+		t.Errorf("repeated: %d jobs in %v s", r.Trace.Jobs, r.Window.Seconds)
+	}
+	s.Repeat, s.OneSlot = 1, true
+	if r := simulated(t, s); r.Trace.Jobs != 3 || r.Window.Seconds != 50 {
+		t.Errorf("one slot: %d jobs in %v s", r.Trace.Jobs, r.Window.Seconds)
+	}
+	s.Policies = []string{"lottery"}
+	if _, err := simulate.Run(context.Background(), s); err == nil || !strings.Contains(err.Error(), `policy "lottery" is not known`) {
+		t.Errorf("an unknown policy: %v", err)
+	}
+}
+
+// BenchmarkJobs is a whole simulation under pba, by the job.
+func BenchmarkJobs(b *testing.B) {
+	s := setup(stored(b, busy(2000)...), 32, promise("u1", 8))
+	s.Policies, s.Check, s.Buckets = []string{simulate.PBA}, false, 0
+	for b.Loop() {
+		simulated(b, s)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/job")
+}
