@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -204,18 +203,4 @@ func (q *miniqQueue) clear(ctx context.Context) error {
 	}
 	_, err = q.client.WaitEnded(ctx, ids)
 	return err
-}
-
-// files is how much the queue's directory holds, in bytes.
-func (q *miniqQueue) files() int64 {
-	var sum int64
-	_ = filepath.WalkDir(q.Home, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			if info, err := entry.Info(); err == nil {
-				sum += info.Size()
-			}
-		}
-		return nil
-	})
-	return sum
 }
