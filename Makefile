@@ -52,7 +52,7 @@ TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash)$$')
 UMASK := umask 022;
 
 .DEFAULT_GOAL := build
-.PHONY: help build test check lint race demo replay laws breaks generate test-kill test-root bench bench-queue fuzz clean
+.PHONY: help build test check lint race demo replay figures bench-plan laws breaks generate test-kill test-root bench bench-queue fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -87,6 +87,16 @@ else
 	@$(MAKE) --no-print-directory build
 	$(GO) run ./test/replay '$(TRACE)'
 endif
+
+figures: ## what guaranteed slots are worth, simulated: make figures TRACE=FILE.swf.gz writes docs/figures.md
+ifeq ($(TRACE),)
+	@echo 'skip: no TRACE given (make figures TRACE=FILE.swf.gz)'
+else
+	$(GO) run ./test/figures '$(TRACE)'
+endif
+
+bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs (budget: 1 s and 1 GiB on one core, 12 times the time for 100,000)
+	$(GO) run ./test/benchplan
 
 laws: ## the laws on LAWS_CHECKS random farms
 	@packages="$$(grep -rlE '^func TestLaw' --include='*_test.go' . | xargs -r dirname | sort -u)"; \

@@ -1,13 +1,19 @@
-// Command figures simulates a recorded trace and writes what guaranteed slots are
-// worth into docs/figures.md, after it has checked that the engine keeps its
-// word. `make figures TRACE=FILE` runs it.
+// Command figures simulates a recorded trace, checks that the engine keeps its
+// word, and writes what guaranteed slots are worth there into docs/figures.md.
+// `make figures TRACE=FILE` runs it.
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -21,48 +27,254 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, os.Args[1]); err != nil {
+	page := flag.String("page", "docs/figures.md", "the page that is written")
+	data := flag.String("json", "", "a file for the results, for charts")
+	noSweep := flag.Bool("no-sweep", false, "only the three scenes")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		fmt.Fprintln(os.Stderr, "usage: figures [-page FILE] [-json FILE] [-no-sweep] TRACE")
+		os.Exit(2)
+	}
+	if err := run(ctx, flag.Arg(0), *page, *data, *noSweep); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, path string) error {
+const slots = 128
+
+// scene is one of the comparisons.
+type scene struct {
+	Title   string
+	Command string // that shows the same
+	Setup   simulate.Setup
+	Result  *simulate.Result
+	oneSlot bool
+}
+
+func scenes(path string) []scene {
+	const same = "pba simulate --trace %s --farm 128 --guarantee user:7=32%s --scale-arrivals %d%s"
+	user := func(name string, slots int) simulate.Promise {
+		return simulate.Promise{Allocation: plan.Allocation{Project: name, Guarantee: slots}}
+	}
+	base := simulate.Setup{
+		Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: []simulate.Promise{user("7", 32)}, ByUser: true,
+		Policy: pba.DefaultConfig().Policy(), Reserve: 10 * time.Minute, Seed: 1, ScaleArrivals: 2, Buckets: 240, Check: true,
+		Policies: []string{simulate.FIFO, simulate.Dedicated, simulate.PBA},
+		Filter: esub.Settings{
+			Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true,
+		},
+	}
+	two, one := base, base
+	two.Plan = []simulate.Promise{user("7", 32), user("4", 64)}
+	one.OneSlot, one.First, one.ScaleArrivals = true, 3000, 4
+	return []scene{
+		{Title: "One project: user 7 holds 32 of 128 slots", Command: fmt.Sprintf(same, path, "", 2, ""), Setup: base},
+		{Title: "Two projects: user 4 holds 64 beside it", Command: fmt.Sprintf(same, path, " --guarantee user:4=64", 2, ""), Setup: two},
+		{Title: "One-slot jobs: the first 3,000, each job of n slots as n jobs of one", Command: fmt.Sprintf(same, path, "", 4, " --first 3000 --one-slot"), Setup: one, oneSlot: true},
+	}
+}
+
+func run(ctx context.Context, path, page, data string, noSweep bool) error {
+	store, format, err := read(path)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	all := scenes(filepath.Base(path))
+	var broken []error
+	for i := range all {
+		s := &all[i]
+		s.Setup.Trace, s.Setup.Format, s.Setup.Name = store, format, filepath.Base(path)
+		began := time.Now()
+		if s.Result, err = simulate.Run(ctx, s.Setup); err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%s: %d jobs, %v\n", s.Title, s.Result.Trace.Jobs, time.Since(began).Round(time.Millisecond))
+		broken = append(broken, s.check()...)
+	}
+	var sweeps []simulate.Sweep
+	if !noSweep {
+		if sweeps, err = sweep(ctx, all[0].Setup); err != nil {
+			return err
+		}
+	}
+	if err := write(page, func(out io.Writer) error { return markdown(out, filepath.Base(path), all, sweeps) }); err != nil {
+		return err
+	}
+	if data != "" {
+		err := write(data, func(out io.Writer) error {
+			return json.NewEncoder(out).Encode(struct {
+				Scenes []scene
+				Sweeps []simulate.Sweep
+			}{all, sweeps})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(broken...)
+}
+
+func read(path string) (*trace.Store, trace.Format, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	defer f.Close()
-	format, source, err := trace.Open(f, time.UTC)
+	format, records, err := trace.Open(f, time.UTC)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
+	}
+	store := new(trace.Store)
+	if err := store.Fill(records, 0); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
+	}
+	return store, format, nil
+}
+
+func write(path string, content func(io.Writer) error) error {
+	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	var store trace.Store
-	defer store.Close()
-	if err := store.Fill(source, 0); err != nil {
-		return err
+	return errors.Join(content(f), f.Close())
+}
+
+// check compares a scene with what a right engine shows.
+func (s *scene) check() []error {
+	var broken []error
+	want := func(ok bool, format string, args ...any) {
+		if !ok {
+			broken = append(broken, fmt.Errorf("%s: %s", s.Title, fmt.Sprintf(format, args...)))
+		}
 	}
-	s := simulate.Setup{
-		Trace: &store, Name: path, Format: format, Hosts: []backends.Host{{Name: "farm", Slots: 128}},
-		Plan:   []simulate.Promise{{Allocation: plan.Allocation{Project: "7", Guarantee: 32}}},
-		Policy: pba.DefaultConfig().Policy(), Filter: esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
-		ByUser: true, Reserve: 10 * time.Minute, Policies: []string{"fifo", "dedicated", "pba"}, ScaleArrivals: 2,
+	fifo, dedicated, ours := &s.Result.Policies[0], &s.Result.Policies[1], &s.Result.Policies[2]
+	want(ours.Within.OverPromise <= ours.Within.PutOff,
+		"%d jobs within the guarantee waited beyond R14's promise (longest by R14's clock: %.0f s), of which only %d were put off by max_victims_per_project",
+		ours.Within.OverPromise, ours.Within.Clock.Max, ours.Within.PutOff)
+	want(ours.Useful >= fifo.Useful-0.02, "useful utilization is %.1f %%, without a guarantee %.1f %%", 100*ours.Useful, 100*fifo.Useful)
+	want(ours.Checked > 0, "no reclaim was compared with other sets of victims")
+	want(ours.Cheaper == 0, "%d of %d reclaims freed more slots beyond the need than they had to", ours.Cheaper, ours.Checked)
+	want(ours.Useless == 0, "%d useless evictions", ours.Useless)
+	if s.oneSlot {
+		want(ours.Requested > 0 && ours.Requested == ours.Evicted, "%d slots were evicted for %d that were requested", ours.Evicted, ours.Requested)
+		want(ours.Useful >= dedicated.Useful+0.05, "useful utilization is %.1f %%, dedicated %.1f %%: not 5 points more", 100*ours.Useful, 100*dedicated.Useful)
 	}
-	if len(os.Args) > 2 && os.Args[2] == "one" {
-		s.OneSlot, s.First, s.ScaleArrivals = true, 3000, 4
+	return broken
+}
+
+// sweep varies one setting at a time.
+func sweep(ctx context.Context, base simulate.Setup) ([]simulate.Sweep, error) {
+	base.Policies, base.Check, base.Buckets = []string{simulate.Dedicated, simulate.PBA}, false, 0
+	defaults := base.Policy
+	settings := []struct {
+		name   string
+		is     float64
+		values []float64
+		set    func(p *plan.Policy, value float64)
+	}{
+		{"pending_threshold", defaults.PendingThreshold.Seconds(), []float64{20, 40, 60, 120, 300, 600}, func(p *plan.Policy, v float64) { p.PendingThreshold = seconds(v) }},
+		{"min_runtime", defaults.MinRuntime.Seconds(), []float64{0, 30, 60, 120, 300, 600}, func(p *plan.Policy, v float64) { p.MinRuntime = seconds(v) }},
+		{"headroom", defaults.Headroom, []float64{0, 0.5, 1, 1.5, 2, 3, 5}, func(p *plan.Policy, v float64) { p.Headroom = v }},
 	}
-	if len(os.Args) > 2 && os.Args[2] == "two" {
-		s.Plan = append(s.Plan, simulate.Promise{Allocation: plan.Allocation{Project: "4", Guarantee: 64}})
+	var all []simulate.Sweep
+	for _, setting := range settings {
+		s := simulate.Sweep{Setting: setting.name, Default: setting.is}
+		for _, value := range setting.values {
+			varied := base
+			setting.set(&varied.Policy, value)
+			// Dedicated only says which jobs are left out; it is the same for all values.
+			r, err := simulate.Run(ctx, varied)
+			if err != nil {
+				return nil, err
+			}
+			s.Points = append(s.Points, simulate.SweepPoint{Value: value, Outcome: r.Policies[1]})
+		}
+		all = append(all, s)
 	}
-	began := time.Now()
-	r, err := simulate.Run(ctx, s)
-	if err != nil {
-		return err
+	return all, nil
+}
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
+
+// sayer writes lines up to the first failure.
+type sayer struct {
+	out io.Writer
+	err error
+}
+
+func (s *sayer) say(format string, args ...any) {
+	if s.err == nil {
+		_, s.err = fmt.Fprintf(s.out, format+"\n", args...)
 	}
-	fmt.Println(time.Since(began))
-	fmt.Printf("%+v\n%+v within %d\n", r.Trace, r.Window, r.Within)
+}
+
+func markdown(out io.Writer, path string, all []scene, sweeps []simulate.Sweep) error {
+	s := sayer{out: out}
+	s.say("# What guaranteed slots are worth: figures\n")
+	s.say("Written by `make figures TRACE=%s`, which fails if one of the properties below does not hold. The trace is public: %s of the", path, path)
+	s.say("[Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/) (NASA Ames iPSC/860, 18,239 jobs of 1993). Its jobs are played on one host of %d", slots)
+	s.say("slots, under virtual time, by the very planner and queue that run in earnest. Its submission times are start times: the recorded machine let nobody wait; here jobs come more densely.\n")
+	s.say("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, its jobs there and nowhere else. **pba**: Allotment with its defaults.")
+	s.say("- All figures are over one window, from the first submission to the last. *Useful* is slot-seconds in the window of runs that came to their end, also after it; *lost* those of runs that were taken back.")
+	s.say("- *Within the guarantee*: jobs that would start at once on a fence of the guarantee's slots that nobody else may use (first come first served there); the same jobs for all policies.")
+	s.say("- *Clock* is R14's: from the first cycle that saw a job within its allocation and eligible, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
+	s.say("- *Evicted ÷ requested*: slots of the jobs that had to go, to slots that the waiting job lacked. Jobs go as a whole: more than 1 where all that could go were wider.")
+	for i := range all {
+		scenery(&s, &all[i])
+	}
+	if len(sweeps) > 0 {
+		s.say("\n## How the defaults were chosen\n")
+		s.say("Policy pba on the first scene, one setting varied, all else at its default (bold). Waits in seconds, of the jobs within the guarantee.")
+	}
+	for _, w := range sweeps {
+		s.say("\n| `%s` | p95 wait | max wait | max clock | preemptions | lost | useful | evicted ÷ requested | median wait of the rest |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|", w.Setting)
+		for _, p := range w.Points {
+			o := &p.Outcome
+			mark := ""
+			if p.Value == w.Default {
+				mark = "**"
+			}
+			s.say("| %s%g%s | %.0f | %.0f | %.0f | %d | %.2f %% | %.1f %% | %.2f | %.0f |", mark, p.Value, mark, o.Within.Wait.P95, o.Within.Wait.Max, o.Within.Clock.Max,
+				o.Preemptions, 100*o.LostShare, 100*o.Useful, o.Ratio, o.Rest.Wait.Median)
+		}
+	}
+	return s.err
+}
+
+func scenery(s *sayer, c *scene) {
+	r := c.Result
+	s.say("\n## %s\n", c.Title)
+	s.say("    %s\n", c.Command)
+	s.say("%d jobs, arrivals × %g, %s to %s. Within the guarantee: %d jobs.", r.Trace.Jobs, r.Settings.ScaleArrivals,
+		r.Window.From.Format(time.DateOnly), r.Window.To.Format(time.DateOnly), r.Within)
+	for _, l := range r.Trace.LeftOut {
+		s.say("Left out for all three: %d jobs %s.", l.Jobs, l.Why)
+	}
+	s.say("\n| policy | within: median, p95, max wait | its clock: p95, max | the rest: median, p95, max wait | bounded slowdown: within, rest |\n|---|---:|---:|---:|---:|")
 	for _, o := range r.Policies {
-		fmt.Printf("%+v\n\n", o)
+		s.say("| %s | %.0f, %.0f, %.0f s | %.0f, %.0f s | %.0f, %.0f, %.0f s | %.1f, %.1f |", o.Policy, o.Within.Wait.Median, o.Within.Wait.P95, o.Within.Wait.Max,
+			o.Within.Clock.P95, o.Within.Clock.Max, o.Rest.Wait.Median, o.Rest.Wait.P95, o.Rest.Wait.Max, o.Within.Slowdown.Mean, o.Rest.Slowdown.Mean)
 	}
-	return nil
+	s.say("\n| policy | utilization | useful | lost | preemptions | evicted ÷ requested slots | useless evictions | seconds under guarantee while a job waited beyond the threshold |\n|---|---:|---:|---:|---:|---:|---:|---:|")
+	for _, o := range r.Policies {
+		ratio := "-"
+		if o.Requested > 0 {
+			ratio = fmt.Sprintf("%d ÷ %d = %.2f", o.Evicted, o.Requested, o.Ratio)
+		}
+		s.say("| %s | %.1f %% | %.1f %% | %.2f %% | %d | %s | %d | %.0f |", o.Policy, 100*o.Utilization, 100*o.Useful, 100*o.LostShare, o.Preemptions, ratio, o.Useless, o.StarvedSeconds)
+	}
+	ours := &r.Policies[len(r.Policies)-1]
+	s.say("\nFor each of %d reclaims every set of jobs that could have gone was tried: %s frees fewer slots beyond the need.", ours.Checked, cmp.Or(number(ours.Cheaper), "none"))
+	if n := ours.Within.PutOff; n > 0 {
+		s.say("Beyond the promise: %d of %d jobs within the guarantee, put off by `max_victims_per_project` (R22).", n, r.Within)
+	}
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("one for %d of them", n)
 }
