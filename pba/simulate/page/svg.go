@@ -52,7 +52,7 @@ func (d *drawing) svg() (template.HTML, error) {
 		d.wrap = max(1, len(d.legend))
 	}
 	lines := (len(d.legend) + d.wrap - 1) / d.wrap
-	above := float64(lines * legendLine)
+	above := float64(4 + lines*legendLine)
 	if lines > 0 {
 		above += 6
 	}
