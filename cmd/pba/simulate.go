@@ -61,7 +61,7 @@ func simulateCommand(p process) *cli.Command {
 			option("cycle", "`TIME` from one cycle to the next (default: pba.every)"),
 			option("threshold", "`TIME` that a job waits before slots are taken back (default: pba.pending_threshold)"),
 			option("min-runtime", "`TIME` for which a job is spared (default: pba.min_runtime)"),
-			&cli.Float64Flag{Name: "headroom", Usage: "`FACTOR` of jobs next in line (default: pba.headroom)", Value: -1, DefaultText: "pba.headroom"},
+			&cli.Float64Flag{Name: "headroom", Usage: "`FACTOR` of jobs next in line", Value: -1, DefaultText: "pba.headroom"},
 			&cli.Float64Flag{Name: "scale-arrivals", Usage: "jobs come `FACTOR` times as densely as they did", Value: 1},
 			&cli.IntFlag{Name: "repeat", Usage: "play the trace `NUMBER` times, end to end", Value: 1},
 			&cli.IntFlag{Name: "first", Usage: "only the trace's first `NUMBER` jobs", DefaultText: "all"},
