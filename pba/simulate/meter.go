@@ -169,7 +169,7 @@ func (m *meter) start(at time.Time, id backends.ID, j *metered, hosts []backends
 	m.touch(j)
 	if c, ok := m.clocks[id]; ok {
 		j.clock = max(j.clock, c.clock+at.Sub(c.seen))
-		m.starve(c, at)
+		m.starve(c.party, at)
 		delete(m.clocks, id)
 		for _, p := range hosts {
 			m.lastStart[p.Host] = at
@@ -188,18 +188,23 @@ func overlap(a, b []backends.Placement) bool {
 	})
 }
 
-// starve counts the time in which a pool's job waited beyond the threshold, once
-// for all jobs that did so at the same time. A PBA job that waits holds room: its
-// pool is under its guarantee.
-func (m *meter) starve(c ticking, to time.Time) {
-	from := c.seen.Add(m.threshold - c.clock)
-	if from.Before(m.starved[c.party]) {
-		from = m.starved[c.party]
+// starve counts the time up to now in which a job of a pool waited beyond the
+// threshold, once for all that did so at the same time. A PBA job that waits holds
+// room: its pool is under its guarantee.
+func (m *meter) starve(party int, to time.Time) {
+	from := to
+	for _, c := range m.clocks {
+		if crossed := c.seen.Add(m.threshold - c.clock); c.party == party && crossed.Before(from) {
+			from = crossed
+		}
+	}
+	if from.Before(m.starved[party]) {
+		from = m.starved[party]
 	}
 	if to.After(from) {
 		m.out.StarvedSeconds += to.Sub(from).Seconds()
-		m.starved[c.party] = to
 	}
+	m.starved[party] = to
 }
 
 // pause ends a stretch of running.

@@ -225,7 +225,7 @@ func (d *driver) nextCycle() time.Time {
 }
 
 // settled tells whether nothing is left for further cycles to account for.
-func (d *driver) settled() bool { return d.quiet && len(d.meter.reclaims) == 0 && d.due.IsZero() }
+func (d *driver) settled() bool { return len(d.meter.reclaims) == 0 }
 
 const manyEnded = 4096
 
@@ -278,12 +278,12 @@ func (d *driver) learn(r *pba.Result) {
 		if m := d.meter.jobs[id]; m != nil && m.state == backends.Running {
 			// It started in this very cycle, by an act of it.
 			m.clock = max(m.clock, j.Clock)
-			d.meter.starve(ticking{j.Clock, now, m.party}, now)
 		} else if m != nil {
-			t := ticking{j.Clock, now, m.party}
-			d.meter.clocks[id] = t
-			d.meter.starve(t, now)
+			d.meter.clocks[id] = ticking{j.Clock, now, m.party}
 		}
+	}
+	for party := range d.calendar.projects {
+		d.meter.starve(party, now)
 	}
 	for i := range p.Skipped {
 		if j := d.meter.jobs[p.Skipped[i].Job]; j != nil && strings.Contains(p.Skipped[i].Reason, "max_victims_per_project") {

@@ -243,6 +243,17 @@ func TestSkippedCyclesChangeNothingOfABusyFarm(t *testing.T) {
 	}
 }
 
+// A throughput pool's guarantee follows the time: no cycle is skipped, and it ends all the same.
+func TestThroughput(t *testing.T) {
+	p := promise("bob", 2)
+	p.SLA, p.Jobs, p.Begin, p.End = plan.Throughput, 100, start(), start().Add(7*24*time.Hour)
+	s := setup(stored(t, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}), 4, p)
+	s.Policies = []string{simulate.PBA}
+	if o := simulated(t, s).Policies[0]; o.Skipped != 0 || o.Preemptions != 1 {
+		t.Errorf("%d cycles were skipped, %d jobs taken back", o.Skipped, o.Preemptions)
+	}
+}
+
 // The same seed gives the same result, another one another.
 func TestSeed(t *testing.T) {
 	s := setup(stored(t, busy(300)...), 32, promise("u1", 8), promise("u2", 10))
