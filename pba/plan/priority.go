@@ -209,6 +209,9 @@ func (v *view) outbid(b *job, hosts []string) {
 		}
 		v.unpromise(w, w.promised)
 		w.promised = nil
+		if w.turn {
+			v.outbids = append(v.outbids, w)
+		}
 	}
 }
 

@@ -24,17 +24,33 @@ func (v *view) takeBack() {
 	waiting := v.unserved()
 	waiting.promiseFree()
 	taken := v.takenJustNow()
-	for _, b := range v.beneficiaries() {
-		if b.promised != nil {
-			v.reserveOn(b, names(b.promised), "what is free there, or on its way, is kept for it until all of it is")
-			v.skip(b.ID, "slots that are free, or on their way, suit it; the queue will start it")
-			continue
+	turns := v.beneficiaries()
+	for len(turns) > 0 {
+		for _, b := range turns {
+			if b.promised != nil {
+				b.turn = true
+				v.reserveOn(b, names(b.promised), "what is free there, or on its way, is kept for it until all of it is")
+				v.skip(b.ID, "slots that are free, or on their way, suit it; the queue will start it")
+				continue
+			}
+			slots := v.serve(b, taken)
+			if taken += slots; slots > 0 {
+				waiting.promiseFree() // what its victims leave beyond its need
+			}
 		}
-		slots := v.serve(b, taken)
-		if taken += slots; slots > 0 {
-			waiting.promiseFree() // what its victims leave beyond its need
-		}
+		turns = v.outbidden() // by who ranks above them: it comes to an end
 	}
+}
+
+// outbidden are those who lost, after their turn, what was promised to them. They have
+// another one.
+func (v *view) outbidden() []*job {
+	lost := slices.DeleteFunc(v.outbids, func(b *job) bool { return b.promised != nil })
+	v.outbids = nil
+	for _, b := range lost {
+		v.plan.Skipped = slices.DeleteFunc(v.plan.Skipped, func(s Skipped) bool { return s.Job == b.ID })
+	}
+	return lost
 }
 
 // beneficiaries are the PBA jobs whose clock has passed the threshold and that no
@@ -50,7 +66,7 @@ func (v *view) beneficiaries() []*job {
 		if c := cmp.Compare(b.mem.Clock, a.mem.Clock); c != 0 {
 			return c
 		}
-		return byQueueOrder(a, b)
+		return beforeInQueue(a, b)
 	})
 	return due
 }

@@ -118,6 +118,7 @@ type view struct {
 	losers        map[party]*losing // who could lose slots now
 	choices       map[shape]*choices
 	freed         int               // grows where slots come free that somebody else may have
+	outbids       []*job            // who lost what was promised to them, after their turn
 	soft          []*job            // those whose turn has not come, and for which slots are set aside
 	moved         int               // grows where somebody loses what was promised
 	changes       []*host           // in the order in which they happened; the first is none
