@@ -83,7 +83,11 @@ func background(c *cli.Context, config *shell.Config, nodes []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "miniqd serves %d nodes with process ID %d; its state is in %s\n", len(s.Hosts), s.PID, shell.Printable(s.State))
+	nodesOf := "nodes"
+	if len(s.Hosts) == 1 {
+		nodesOf = "node"
+	}
+	fmt.Fprintf(c.App.Writer, "miniqd serves %d %s with process ID %d; its state is in %s\n", len(s.Hosts), nodesOf, s.PID, shell.Printable(s.State))
 	return nil
 }
 
