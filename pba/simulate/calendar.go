@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"cmp"
-
 	"slices"
 	"time"
 

@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-var line = regexp.MustCompile(`(?m)^BenchmarkMake/(\d+)\S*\s+\d+\s+(\S+) ns/op\s+(\d+) B/op`)
+var line = regexp.MustCompile(`(?m)^BenchmarkMake/(\d+)\S*\s+\d+\s+\S+ ns/op\s+(\S+) cpu-ns/op\s+(\d+) B/op`)
 
 func run(ctx context.Context) error {
 	text, err := command.Run(ctx, command.Command{
@@ -41,7 +41,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	seconds, bytes := map[string]float64{}, map[string]float64{}
-	fmt.Printf("%9s  %10s  %12s\n", "jobs", "time", "allocated")
+	fmt.Printf("%9s  %11s  %12s\n", "jobs", "CPU time", "allocated")
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
 		nanos, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
