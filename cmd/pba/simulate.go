@@ -263,14 +263,14 @@ func (o *simulateOptions) read(ctx context.Context, c shell.Config, store *trace
 		if err != nil {
 			return "", "", err
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }() // it was only read
 		return o.trace, "ledger", store.Fill(pastRuns(ctx, l), 0)
 	}
 	f, err := os.Open(o.trace)
 	if err != nil {
 		return "", "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	format, records, err := trace.Open(f, c.Timezone.Location())
 	if err != nil {
 		return "", "", err

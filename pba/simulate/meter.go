@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -287,9 +286,4 @@ func (m *meter) outcome(policy string, slots int) Outcome {
 		o.Series = m.series.result(slots)
 	}
 	return o
-}
-
-// forgetReclaims drops what the engine has forgotten.
-func (m *meter) forgetReclaims(known map[int64]bool) {
-	maps.DeleteFunc(m.reclaims, func(id int64, _ *reclaimed) bool { return !known[id] })
 }

@@ -86,8 +86,8 @@ func TestSacctRecords(t *testing.T) {
 			{Submitted: at(1795215258), Run: 7 * time.Second, Slots: 2, User: "bob", Project: "chipB", Memory: 4 << 30},
 		},
 		"line 6: 2 fields, want 11 as in the heading (a name with | in it? leave JobName and Comment out)",
-		`line 7: Submit: "yesterday" is no time like 2026-11-20T12:34:56`,
-		`line 8: State: "ODD" is not known`)
+		`line 7: column Submit: "yesterday" is no time like 2026-11-20T12:34:56`,
+		`line 8: column State: "ODD" is not known`)
 }
 
 // Without ElapsedRaw the run time is that of Elapsed, or of Start and End.

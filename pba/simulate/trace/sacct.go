@@ -105,13 +105,13 @@ func (s *sacctReader) record() (*Record, error) {
 	}
 	id := s.get("JobIDRaw", "JobID")
 	if number, rest := digits(id); number == "" {
-		return nil, fmt.Errorf("JobID: %q is none", id)
+		return nil, fmt.Errorf("column JobID: %q is none", id)
 	} else if strings.ContainsRune(rest, '.') {
 		return nil, nil // a step of the job
 	}
 	r := &Record{User: s.get("User")}
 	if r.User == "" {
-		return nil, errors.New("User: missing (steps of jobs? use sacct -X)")
+		return nil, errors.New("column User: missing (steps of jobs? use sacct -X)")
 	}
 	r.Project, r.Step = backends.SplitProject(s.get("Account"))
 	state, _, _ := strings.Cut(s.get("State"), " ") // CANCELLED by 1000
@@ -119,7 +119,7 @@ func (s *sacctReader) record() (*Record, error) {
 	case unendedStates[state]:
 		r.LeftOut = NotEnded
 	case !endedStates[state]:
-		return nil, fmt.Errorf("State: %q is not known", state)
+		return nil, fmt.Errorf("column State: %q is not known", state)
 	}
 	var err error
 	if r.Submitted, err = s.time("Submit"); err != nil {
@@ -162,7 +162,7 @@ func (s *sacctReader) count(names ...string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > maxSlots {
-		return 0, fmt.Errorf("%s: %q is no number of CPUs", names[0], text)
+		return 0, fmt.Errorf("column %s: %q is no number of CPUs", names[0], text)
 	}
 	return n, nil
 }
@@ -182,7 +182,7 @@ func (s *sacctReader) time(name string) (time.Time, error) {
 	}
 	t, err := time.ParseInLocation("2006-01-02T15:04:05", text, s.zone)
 	if err != nil || t.Year() < 1970 || t.Year() > 2500 {
-		return time.Time{}, fmt.Errorf("%s: %q is no time like 2026-11-20T12:34:56", name, text)
+		return time.Time{}, fmt.Errorf("column %s: %q is no time like 2026-11-20T12:34:56", name, text)
 	}
 	return t.UTC(), nil
 }
@@ -192,14 +192,14 @@ func (s *sacctReader) ran() (time.Duration, error) {
 	if text := s.get("ElapsedRaw"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || seconds < 0 || seconds > int64(maxRun/time.Second) {
-			return 0, fmt.Errorf("ElapsedRaw: %q is no number of seconds", text)
+			return 0, fmt.Errorf("column ElapsedRaw: %q is no number of seconds", text)
 		}
 		return time.Duration(seconds) * time.Second, nil
 	}
 	if text := s.get("Elapsed"); text != "" {
 		d, err := sacctDuration(text)
 		if err != nil {
-			return 0, fmt.Errorf("Elapsed: %w", err)
+			return 0, fmt.Errorf("column Elapsed: %w", err)
 		}
 		return d, nil
 	}
@@ -217,7 +217,7 @@ func (s *sacctReader) ran() (time.Duration, error) {
 	if d := end.Sub(start); d >= 0 && d <= maxRun {
 		return d, nil
 	}
-	return 0, fmt.Errorf("End: %s is before Start, or too long after it", s.get("End"))
+	return 0, fmt.Errorf("column End: %s is before Start, or too long after it", s.get("End"))
 }
 
 // sacctDuration reads [days-]hours:minutes:seconds, or minutes:seconds, each
@@ -260,7 +260,7 @@ func (s *sacctReader) limit() (time.Duration, error) {
 	if text := s.get("TimelimitRaw"); text != "" && text != "UNLIMITED" && text != "Partition_Limit" {
 		minutes, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || minutes < 0 || minutes > int64(maxRun/time.Minute) {
-			return 0, fmt.Errorf("TimelimitRaw: %q is no number of minutes", text)
+			return 0, fmt.Errorf("column TimelimitRaw: %q is no number of minutes", text)
 		}
 		return time.Duration(minutes) * time.Minute, nil
 	}
@@ -270,7 +270,7 @@ func (s *sacctReader) limit() (time.Duration, error) {
 	}
 	d, err := sacctDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("Timelimit: %w", err)
+		return 0, fmt.Errorf("column Timelimit: %w", err)
 	}
 	return d, nil
 }
@@ -296,5 +296,5 @@ func sacctMemory(text string, slots int) (int64, error) {
 	if bytes := value * scale; err == nil && bytes >= 0 && bytes < 1<<60 {
 		return int64(bytes), nil
 	}
-	return 0, fmt.Errorf("ReqMem: %q is no memory like 4000M", text)
+	return 0, fmt.Errorf("column ReqMem: %q is no memory like 4000M", text)
 }
