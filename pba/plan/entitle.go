@@ -7,12 +7,26 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// entitler answers whether jobs are entitled (section 2), each question of the
-// same project, user and step once.
+// entitler answers whether jobs are entitled (section 2), each question about a
+// project's members once.
 type entitler struct {
 	view     *view
-	projects map[string]Project
-	known    map[question]verdict
+	projects map[string]*venture
+	users    map[string]*person
+	known    map[question]*verdict
+}
+
+// person is a user with his groups.
+type person struct {
+	groups  []string
+	pending int // jobs that count under him
+}
+
+// venture is a project, and what is told those who are none of its members.
+type venture struct {
+	Project
+	outside verdict
+	pending int // jobs that count under it
 }
 
 type question struct{ project, user, step string }
@@ -24,34 +38,44 @@ type verdict struct {
 }
 
 func newEntitler(v *view) *entitler {
-	e := &entitler{view: v, projects: map[string]Project{}, known: map[question]verdict{}}
+	e := &entitler{view: v, projects: map[string]*venture{}, users: map[string]*person{}, known: map[question]*verdict{}}
 	for _, p := range v.policy.Projects {
-		e.projects[p.Name] = p
+		e.projects[p.Name] = &venture{Project: p, outside: verdict{whyNot: "its user is not in the project's group " + p.Group}}
 	}
 	return e
 }
 
-func (e *entitler) verdict(j *backends.Job) verdict {
-	if j.Project == "" {
-		return verdict{whyNot: "it names no project"}
+func (e *entitler) user(name string) *person {
+	u := e.users[name]
+	if u == nil {
+		u = &person{groups: e.view.state.Groups[name]}
+		e.users[name] = u
 	}
-	if _, ok := e.projects[j.Project]; !ok {
-		return verdict{whyNot: "its project is not known"}
+	return u
+}
+
+func (e *entitler) verdict(j *backends.Job) *verdict {
+	if j.Project == "" {
+		return &verdict{whyNot: "it names no project"}
+	}
+	p := e.projects[j.Project]
+	if p == nil {
+		return &verdict{whyNot: "its project is not known"}
+	}
+	if !slices.Contains(e.user(j.User).groups, p.Group) {
+		return &p.outside
 	}
 	q := question{j.Project, j.User, j.Step}
-	answer, ok := e.known[q]
-	if !ok {
+	answer := e.known[q]
+	if answer == nil {
 		answer = e.answer(q)
 		e.known[q] = answer
 	}
 	return answer
 }
 
-func (e *entitler) answer(q question) verdict {
-	project := e.projects[q.project]
-	if !slices.Contains(e.view.state.Groups[q.user], project.Group) {
-		return verdict{whyNot: "its user is not in the project's group " + project.Group}
-	}
+// answer is for members.
+func (e *entitler) answer(q question) *verdict {
 	var pools []*pool
 	for _, p := range e.view.projectPools[q.project] {
 		if (p.User == "" || p.User == q.user) && (p.Step == "" || p.Step == q.step) {
@@ -59,10 +83,35 @@ func (e *entitler) answer(q question) verdict {
 		}
 	}
 	if len(pools) == 0 {
-		return verdict{whyNot: "no allocation in force matches it"}
+		return &verdict{whyNot: "no allocation in force matches it"}
 	}
 	slices.SortFunc(pools, bySpecificity)
-	return verdict{entitled: true, pools: pools}
+	return &verdict{entitled: true, pools: pools}
+}
+
+// count counts a pending job under its party.
+func (e *entitler) count(j *backends.Job, entitled bool) {
+	if entitled {
+		e.projects[j.Project].pending++
+	} else {
+		e.user(j.User).pending++
+	}
+}
+
+// counted is how many were counted under each party.
+func (e *entitler) counted() map[party]int {
+	pending := map[party]int{}
+	for name, u := range e.users {
+		if u.pending > 0 {
+			pending[party{user: name}] = u.pending
+		}
+	}
+	for name, p := range e.projects {
+		if p.pending > 0 {
+			pending[party{project: name}] = p.pending
+		}
+	}
+	return pending
 }
 
 // bySpecificity orders pools that match one job: user and step, user, step,

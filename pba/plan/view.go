@@ -136,7 +136,7 @@ func newView(state State, policy Policy, now time.Time) *view {
 		state: state, policy: policy, now: now,
 		byName: map[string]*host{}, byID: map[backends.ID]*job{},
 		projectPools: map[string][]*pool{},
-		pending:      map[party]int{}, over: map[party]int{}, lost: map[party]int{},
+		over:         map[party]int{}, lost: map[party]int{},
 		guaranteed: map[string]int{}, losers: map[party]*losing{}, choices: map[shape]*choices{}, changes: []*host{nil}, reasons: map[string]string{},
 		throughputs: map[int64]ThroughputMemory{},
 	}
@@ -182,11 +182,7 @@ func (v *view) seeJobs() {
 		mem, remembered := v.state.Memory.Jobs[bj.ID]
 		managed := len(queues) == 0 || queues[bj.Queue] || v.policy.LowQueue != "" && bj.Queue == v.policy.LowQueue
 		if managed && bj.State == backends.Pending {
-			who := party{user: bj.User}
-			if verdict.entitled {
-				who = party{project: bj.Project}
-			}
-			v.pending[who]++
+			entitle.count(bj, verdict.entitled)
 		}
 		if bj.State == backends.Pending && !verdict.entitled && !remembered && !inReclaim[bj.ID] && untouched(bj) {
 			continue
@@ -211,6 +207,7 @@ func (v *view) seeJobs() {
 		v.byID[bj.ID] = j
 		v.occupy(j)
 	}
+	v.pending = entitle.counted()
 }
 
 // untouched tells whether a pending job of no pool stands as the filter or its
