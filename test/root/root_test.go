@@ -356,7 +356,10 @@ func nobodyReads(m *machine) {
 
 	contains(m.T, m.does(m.bob, "ajobs", "-u", "all"), "quiet")
 	for _, argv := range [][]string{
-		{"ajobs", "-u", "all"}, {"ajobs", "-l", id}, {"ajobs", "-l", "--json", id}, {"ajobs", "-a", "--json", "-u", "all"},
+		{"ajobs", "-u", "all"},
+		{"ajobs", "-l", id},
+		{"ajobs", "-l", "--json", id},
+		{"ajobs", "-a", "--json", "-u", "all"},
 		{"client", "say", m.socket, `{"v":1,"op":"farm"}`, `{"v":1,"op":"jobs","ids":["` + id + `"]}`, `{"v":1,"op":"record","ids":["` + id + `"]}`, `{"v":1,"op":"status"}`},
 	} {
 		if r := m.as(m.bob, argv...); strings.Contains(r.out, secret) {
