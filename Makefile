@@ -88,7 +88,7 @@ else
 	$(GO) run ./test/replay '$(TRACE)'
 endif
 
-figures: ## what guaranteed slots are worth, simulated: make figures TRACE=FILE.swf.gz writes docs/figures.md
+figures: ## what guaranteed slots are worth, simulated: make figures TRACE=FILE.swf.gz writes docs/figures.md and the tables of README.md
 ifeq ($(TRACE),)
 	@echo 'skip: no TRACE given (make figures TRACE=FILE.swf.gz)'
 else

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -21,27 +22,32 @@ import (
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/simulate"
+	charts "github.com/allotment-hpc/allotment/pba/simulate/page"
 	"github.com/allotment-hpc/allotment/pba/simulate/trace"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	page := flag.String("page", "docs/figures.md", "the page that is written")
+	page := flag.String("page", "docs/figures.md", "the page that is written; the sweeps' chart lies beside it")
+	readme := flag.String("readme", "README.md", "the page whose tables are written anew, between its two marks")
 	data := flag.String("json", "", "a file for the results, for charts")
 	noSweep := flag.Bool("no-sweep", false, "only the three scenes")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: figures [-page FILE] [-json FILE] [-no-sweep] TRACE")
+		fmt.Fprintln(os.Stderr, "usage: figures [-page FILE] [-readme FILE] [-json FILE] [-no-sweep] TRACE")
 		os.Exit(2)
 	}
-	if err := run(ctx, flag.Arg(0), *page, *data, *noSweep); err != nil {
+	if err := run(ctx, flag.Arg(0), *page, *readme, *data, *noSweep); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1)
 	}
 }
 
 const slots = 128
+
+// chart is the sweeps' file, beside the page.
+const chart = "figures-sweeps.svg"
 
 // scene is one of the comparisons.
 type scene struct {
@@ -75,7 +81,7 @@ func scenes(path string) []scene {
 	}
 }
 
-func run(ctx context.Context, path, page, data string, noSweep bool) error {
+func run(ctx context.Context, path, page, readme, data string, noSweep bool) error {
 	store, format, err := read(path)
 	if err != nil {
 		return err
@@ -100,6 +106,14 @@ func run(ctx context.Context, path, page, data string, noSweep bool) error {
 		}
 	}
 	if err := write(page, func(out io.Writer) error { return markdown(out, filepath.Base(path), all, sweeps) }); err != nil {
+		return err
+	}
+	if len(sweeps) > 0 {
+		if err := write(filepath.Join(filepath.Dir(page), chart), func(out io.Writer) error { return charts.WriteSweeps(out, sweeps) }); err != nil {
+			return err
+		}
+	}
+	if err := putBetween(readme, func(out io.Writer) error { return brief(out, filepath.Base(path), all) }); err != nil {
 		return err
 	}
 	if data != "" {
@@ -139,6 +153,56 @@ func write(path string, content func(io.Writer) error) error {
 		return err
 	}
 	return errors.Join(content(f), f.Close())
+}
+
+// The README's tables stand between these lines.
+const (
+	begin = "<!-- make figures writes from here -->\n"
+	end   = "<!-- to here -->\n"
+)
+
+// putBetween replaces what stands between the two marks of a page.
+func putBetween(path string, content func(io.Writer) error) error {
+	was, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	head, rest, ok := strings.Cut(string(was), begin)
+	_, tail, also := strings.Cut(rest, end)
+	if !ok || !also {
+		return fmt.Errorf("%s: no lines %q and %q to write between", path, strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return write(path, func(out io.Writer) error {
+		if _, err := io.WriteString(out, head+begin); err != nil {
+			return err
+		}
+		if err := content(out); err != nil {
+			return err
+		}
+		_, err := io.WriteString(out, end+tail)
+		return err
+	})
+}
+
+// brief are the tables alone, for the README.
+func brief(out io.Writer, path string, all []scene) error {
+	s := sayer{out: out}
+	s.say("Trace: `%s` of the [Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/), %d slots. Waits in seconds.", path, slots)
+	for i := range all {
+		c := &all[i]
+		s.say("\n%s; %d jobs, arrivals × %g, %d of them within the guarantee:\n", c.Title, c.Result.Trace.Jobs, c.Result.Settings.ScaleArrivals, c.Result.Within)
+		s.say("    %s\n", c.Command)
+		s.say("| policy | within the guarantee: p95, max wait | the rest: median, p95 wait | useful utilization | work lost | slots evicted ÷ requested |\n|---|---:|---:|---:|---:|---:|")
+		for _, o := range c.Result.Policies {
+			ratio := "-"
+			if o.Requested > 0 {
+				ratio = fmt.Sprintf("%d ÷ %d", o.Evicted, o.Requested)
+			}
+			s.say("| %s | %.0f, %.0f | %.0f, %.0f | %.1f %% | %.2f %% | %s |", o.Policy, o.Within.Wait.P95, o.Within.Wait.Max, o.Rest.Wait.Median, o.Rest.Wait.P95,
+				100*o.Useful, 100*o.LostShare, ratio)
+		}
+	}
+	return s.err
 }
 
 // check compares a scene with what a right engine shows.
@@ -227,6 +291,7 @@ func markdown(out io.Writer, path string, all []scene, sweeps []simulate.Sweep) 
 	if len(sweeps) > 0 {
 		s.say("\n## How the defaults were chosen\n")
 		s.say("Policy pba on the first scene, one setting varied, all else at its default (bold). Waits in seconds, of the jobs within the guarantee.")
+		s.say("\n![The same as a chart](%s)", chart)
 	}
 	for _, w := range sweeps {
 		s.say("\n| `%s` | p95 wait | max wait | max clock | preemptions | lost | useful | evicted ÷ requested | median wait of the rest |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|", w.Setting)
