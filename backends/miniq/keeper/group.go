@@ -178,8 +178,11 @@ func ifThere(err error) error {
 
 // groupFor gives the job of this keeper a group, where that can be done; nil: not.
 func groupFor(limit int64) *group {
+	if limit <= 0 {
+		return nil
+	}
 	h, ok := findHierarchy()
-	if limit <= 0 || !ok || h.v2 && filepath.Base(h.own) != queueGroup {
+	if !ok || h.v2 && filepath.Base(h.own) != queueGroup {
 		return nil
 	}
 	g, err := h.newGroup(limit, strconv.Itoa(os.Getpid()))

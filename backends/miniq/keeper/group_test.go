@@ -99,9 +99,17 @@ func TestGroupOfVersion2(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte("low 0\nmax 9\noom 1\noom_kill 3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k := &keep{group: g, grouped: true}
+	output, err := os.Create(filepath.Join(dir, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &keep{group: g, grouped: true, output: output}
 	if end := k.explained(End{}); end.Code != 143 || end.Text != "over its memory limit: it needed more than 64 MiB" {
 		t.Errorf("ended as %+v", end)
+	}
+	// Whoever reads the output is told, although nobody had looked before the end.
+	if got, err := os.ReadFile(output.Name()); string(got) != "allotment: killed: over its memory limit: it needed more than 64 MiB\n" {
+		t.Errorf("its output is %q, %v", got, err)
 	}
 }
 

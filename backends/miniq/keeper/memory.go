@@ -76,8 +76,9 @@ func (k *keep) explained(e End) End {
 	why := k.killedByKernel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.why == "" {
+	if k.why == "" && why != "" { // before anybody had a look
 		k.why = why
+		k.note("killed: " + why)
 	}
 	e.MaxRSS = max(e.MaxRSS, k.peak)
 	if e.Text = k.why; k.why != "" && e.Code == 0 {
