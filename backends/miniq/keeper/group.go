@@ -86,7 +86,7 @@ func mountedAt(mounts []byte, group string, v2 bool) (string, bool) {
 			continue
 		}
 		below, err := filepath.Rel(at[3], group)
-		if err != nil || below == ".." || strings.HasPrefix(below, "../") || strings.Contains(at[4], `\`) {
+		if err != nil || below == ".." || strings.HasPrefix(below, "../") || !filepath.IsAbs(at[4]) || strings.Contains(at[4], `\`) {
 			continue
 		}
 		return filepath.Join(at[4], below), true

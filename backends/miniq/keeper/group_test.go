@@ -39,6 +39,7 @@ func TestHierarchy(t *testing.T) {
 func FuzzHierarchy(f *testing.F) {
 	f.Add("4:memory:/a/b\n", mountsV1)
 	f.Add("0::/../x\n", mountsV2)
+	f.Add("0:://0/0/0", "0 0 0 / . - cgroup2 0 0")
 	f.Fuzz(func(t *testing.T, groups, mounts string) {
 		h, ok := parseHierarchy([]byte(groups), []byte(mounts))
 		if !ok {
