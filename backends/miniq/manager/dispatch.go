@@ -97,6 +97,10 @@ func (m *Manager) newRound() *round {
 // right. A job goes before its own right.
 func (r *round) walk() {
 	for r.total > 0 {
+		if len(r.woken) > 0 { // who may start since another started has his rank among the rest
+			r.retry = true
+			return
+		}
 		switch {
 		case len(r.rights) > 0 && (len(r.heads) == 0 || r.rights[0].before(r.heads[0].rank)):
 			keep := r.rights[0].keep
