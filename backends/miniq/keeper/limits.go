@@ -161,15 +161,14 @@ func maySetLimits() bool {
 // during has the keeper itself live under limits while it does something: what
 // is forked then inherits them. Nothing else can give a process its limits before
 // it runs. A keeper that may not take hard limits back (root in most containers)
-// leaves them alone: soft ones alone are the job's. It tells whether the keeper
-// has its own limits again.
-func (l Limits) during(do func() error) (bool, error) {
+// leaves them alone: soft ones alone are the job's.
+func (l Limits) during(do func() error) error {
 	if l == "" {
-		return true, do()
+		return do()
 	}
 	limits, err := l.parse()
 	if err != nil {
-		return true, err
+		return err
 	}
 	hard := maySetLimits()
 	own := make([]unix.Rlimit, len(limits))
@@ -178,28 +177,27 @@ func (l Limits) during(do func() error) (bool, error) {
 	}
 	for i := range limits {
 		if err := unix.Prlimit(0, i, nil, &own[i]); err != nil {
-			return takeBack(own[:i]), err
+			return err
 		}
 		limit := limits[i]
 		if !hard {
 			limit = unix.Rlimit{Cur: min(limit.Cur, own[i].Max), Max: own[i].Max}
 		}
 		if err := unix.Prlimit(0, i, &limit, nil); err != nil {
-			return takeBack(own[:i]), fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i][0], limitText(limit.Cur), limitText(limit.Max), err)
+			takeBack(own[:i])
+			return fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i][0], limitText(limit.Cur), limitText(limit.Max), err)
 		}
 	}
 	err = do()
-	return takeBack(own), err
+	takeBack(own)
+	return err
 }
 
-// takeBack goes from the last to the first. What it sets was the keeper's own a
-// moment ago.
-func takeBack(own []unix.Rlimit) bool {
-	all := true
+// takeBack goes from the last to the first.
+func takeBack(own []unix.Rlimit) {
 	for i := len(own) - 1; i >= 0; i-- {
-		all = unix.Prlimit(0, i, &own[i], nil) == nil && all
+		_ = unix.Prlimit(0, i, &own[i], nil) // it was the keeper's own a moment ago
 	}
-	return all
 }
 
 // haveMemory sees to it that nothing has to be asked of the kernel to start a
