@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -128,6 +129,36 @@ func TestAnElementBeginsAsItsArray(t *testing.T) {
 	}
 	if r := read(t, dir, backends.ID{Job: 5, Index: 9}); r.Spec.Name != "sweep" {
 		t.Errorf("an element without an object of its own reads %+v", r)
+	}
+}
+
+// The page that an element's index belongs in may be full.
+func TestAnElementBeginsAsAnArrayOfAnySize(t *testing.T) {
+	m, err := newMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	id := backends.ID{Job: 5, Index: 3}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		spec := hostile()
+		spec.Array = &backends.Array{Indices: []int{1, 3, 9}}
+		for range random.IntN(40) {
+			spec.Env = append(spec.Env, "A="+strings.Repeat("x", random.IntN(120)))
+		}
+		submitted := Change{ID: backends.ID{Job: id.Job}, Seq: 1, At: time.Now(), Submit: &Submission{Spec: spec}, Event: "submitted"}
+		array, err := m.build(nil, []Change{submitted})
+		if err != nil {
+			t.Fatal(err)
+		}
+		element, err := m.fork(array, id.Index)
+		if err != nil {
+			t.Fatalf("with the environment %q: %v", spec.Env, err)
+		}
+		if facts, err := m.verify(element, id); err != nil || !facts.Specified {
+			t.Fatalf("with the environment %q: %+v, %v", spec.Env, facts, err)
+		}
 	}
 }
 

@@ -184,10 +184,11 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // fork makes of an array's object one for an element.
 func (m *memory) fork(array []byte, index int) ([]byte, error) {
-	if err := m.conn.Deserialize(array, "main"); err != nil {
+	// With room: the row that is put in may find its page full, whatever was
+	// deleted from others.
+	if err := m.conn.Deserialize(roomFor(array, nil), "main"); err != nil {
 		return nil, err
 	}
-	// Deleting needs no room, and the one row after it takes what was freed.
 	for _, step := range []string{"DELETE FROM history", "DELETE FROM results", "DELETE FROM spec WHERE key IN ('index', 'array')"} {
 		if err := m.exec(step); err != nil {
 			return nil, err
