@@ -64,7 +64,7 @@ func (f *farm) look(pid int) (process, bool) {
 	line, _ := os.ReadFile(dir + "/cmdline")
 	args := strings.Split(string(line), "\x00")
 	switch {
-	case args[0] == "miniq-keeper":
+	case args[0] == "miniq-keeper" && !aboutToBeAJob(pid):
 		record, _ := os.Readlink(dir + "/fd/3")
 		if run, ok := strings.CutSuffix(filepath.Base(record), ".run"); ok && strings.HasPrefix(record, f.home+"/") {
 			return process{pid, "keeper", run}, true
@@ -80,6 +80,24 @@ func (f *farm) look(pid int) (process, bool) {
 		}
 	}
 	return process{}, false
+}
+
+// aboutToBeAJob tells a keeper from the job that it has forked, which looks just
+// like it until it is executed.
+func aboutToBeAJob(pid int) bool {
+	parent, _ := os.ReadFile("/proc/" + strconv.Itoa(parentOf(pid)) + "/cmdline")
+	return bytes.HasPrefix(parent, []byte("miniq-keeper\x00"))
+}
+
+// parentOf is a process's parent, by proc(5)'s stat; 0: it is gone.
+func parentOf(pid int) int {
+	data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
 }
 
 // kill kills a process, if it still is who it was.
