@@ -15,7 +15,7 @@ func FuzzOrder(f *testing.F) {
 			Argv: []string{arg, ""}, Env: []string{env}, Dir: dir, Umask: uint32(umask) & 0o777, Stdin: in, Stdout: out, Stderr: errs,
 			Terminal:       in + out,
 			MemoryLimit:    int64(umask),
-			TruncateStdout: flag, TruncateStderr: !flag,
+			TruncateStdout: flag, TruncateStderr: !flag, More: flag != (umask&1 == 0),
 		}
 		if flag {
 			want.As = &User{UID: uint32(umask), GID: uint32(len(arg)), Groups: []uint32{uint32(len(env)), 7}, Limits: "nofile=10:20 core=0:-"}
@@ -63,7 +63,7 @@ func TestRecord(t *testing.T) {
 }
 
 func FuzzRecord(f *testing.F) {
-	f.Add([]byte("k 1 2\nj 3 4 5\nw kill 5\nx 0 1 2 3 4 \"\"\n"))
+	f.Add([]byte("k 1 2\nb 3 4\nj 3 4 5\nw kill 5\nx 0 1 2 3 4 \"\"\n"))
 	f.Fuzz(func(_ *testing.T, data []byte) { ParseRecord(data) })
 }
 

@@ -161,14 +161,15 @@ func maySetLimits() bool {
 // during has the keeper itself live under limits while it does something: what
 // is forked then inherits them. Nothing else can give a process its limits before
 // it runs. A keeper that may not take hard limits back (root in most containers)
-// leaves them alone: soft ones alone are the job's.
-func (l Limits) during(do func() error) error {
+// leaves them alone: soft ones alone are the job's. It tells whether the keeper
+// has its own limits again.
+func (l Limits) during(do func() error) (bool, error) {
 	if l == "" {
-		return do()
+		return true, do()
 	}
 	limits, err := l.parse()
 	if err != nil {
-		return err
+		return true, err
 	}
 	hard := maySetLimits()
 	own := make([]unix.Rlimit, len(limits))
@@ -177,27 +178,28 @@ func (l Limits) during(do func() error) error {
 	}
 	for i := range limits {
 		if err := unix.Prlimit(0, i, nil, &own[i]); err != nil {
-			return err
+			return takeBack(own[:i]), err
 		}
 		limit := limits[i]
 		if !hard {
 			limit = unix.Rlimit{Cur: min(limit.Cur, own[i].Max), Max: own[i].Max}
 		}
 		if err := unix.Prlimit(0, i, &limit, nil); err != nil {
-			takeBack(own[:i])
-			return fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i][0], limitText(limit.Cur), limitText(limit.Max), err)
+			return takeBack(own[:i]), fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i][0], limitText(limit.Cur), limitText(limit.Max), err)
 		}
 	}
 	err = do()
-	takeBack(own)
-	return err
+	return takeBack(own), err
 }
 
-// takeBack goes from the last to the first.
-func takeBack(own []unix.Rlimit) {
+// takeBack goes from the last to the first. What it sets was the keeper's own a
+// moment ago.
+func takeBack(own []unix.Rlimit) bool {
+	all := true
 	for i := len(own) - 1; i >= 0; i-- {
-		_ = unix.Prlimit(0, i, &own[i], nil) // it was the keeper's own a moment ago
+		all = unix.Prlimit(0, i, &own[i], nil) == nil && all
 	}
+	return all
 }
 
 // haveMemory sees to it that nothing has to be asked of the kernel to start a

@@ -9,6 +9,7 @@
 //
 //	r RUN                  node: whose record this is (files are used again)
 //	k PID START            keeper: I am there (before the job is executed)
+//	b USER SYSTEM          keeper: processor time of the runs that it kept before; where it is missing, it kept none
 //	u UID                  keeper: whom the job runs as; where it is missing, the keeper's own user
 //	j PID START TIME       keeper: the job's first process
 //	w stop|cont|kill MS|sig N|note TEXT   node: what is wanted; followed by SIGUSR1 to the keeper
@@ -19,6 +20,11 @@
 // KiB. A line counts when its newline is there. The record is not synced: a kill
 // -9 does not lose the page cache, and after the machine itself went down (told by
 // the boot ID) the daemon takes a run without a record for one that may have begun.
+//
+// A keeper whose job was short is used again (next.go): it closes the record, so
+// that the lock is gone, says so to its node, and is sent the next run's record
+// and order. So a node hears of a run's end from its keeper, or by the keeper's
+// own end; the record tells how it was, either way. A keeper without a node ends.
 //
 // A keeper is its daemon's user, also where that is root and the job somebody
 // else's (Order.As). As the job's user it could be killed or traced by him, and
@@ -49,6 +55,7 @@ import (
 const (
 	RecordFD = 3 // the record, open for reading and appending, locked
 	OrderFD  = 4 // the order, at its beginning
+	NextFD   = 5 // where further orders come from, if the order says that there may be some
 )
 
 // Order is what a keeper is to run. No string in it may hold a NUL byte.
@@ -72,6 +79,8 @@ type Order struct {
 
 	TruncateStdout bool
 	TruncateStderr bool
+
+	More bool // the keeper may ask for another order when it is done (NextFD)
 }
 
 // Keys of an encoded order, which is KEY VALUE NUL, and so on.
@@ -89,6 +98,7 @@ const (
 	keyTE  = 'E'
 	keyUsr = 'u' // before the limits
 	keyLim = 'l'
+	keyNxt = 'n'
 )
 
 var errOrder = errors.New("malformed order")
@@ -133,6 +143,10 @@ func (o *Order) Encode() ([]byte, error) {
 	}
 	if o.TruncateStderr {
 		put(keyTE, "")
+		fields++
+	}
+	if o.More {
+		put(keyNxt, "")
 		fields++
 	}
 	if bytes.Count(b.Bytes(), []byte{0}) != fields {
@@ -204,6 +218,8 @@ func (o *Order) set(key byte, value string) error {
 		o.TruncateStdout = true
 	case keyTE:
 		o.TruncateStderr = true
+	case keyNxt:
+		o.More = true
 	default:
 		return errOrder
 	}

@@ -73,6 +73,7 @@ func (e End) line() string {
 type Record struct {
 	Run    string  // whose record it is; "": it does not say
 	Keeper Process // zero: no keeper got as far
+	Before Use     // processor time of the keeper's runs before this one
 	User   int     // whom the job runs as
 	Job    Process
 	Wants  []Want
@@ -116,6 +117,8 @@ func (r *Record) add(line string) {
 		r.Run = rest
 	case kind == "k" && len(fields) == 2:
 		r.Keeper = parseProcess(fields)
+	case kind == "b" && len(fields) == 2:
+		r.Before = parseBefore(fields)
 	case kind == "u" && len(fields) == 1:
 		if uid, err := strconv.ParseUint(fields[0], 10, 32); err == nil {
 			r.User = int(uid)

@@ -25,9 +25,8 @@ const (
 // Run is the whole life of a keeper. Its result is an exit status for main;
 // what matters stands in the record.
 //
-// There is one keeper for each run of each job, and most jobs are short: nothing
-// is set up before it is needed. Each thread of the Go runtime costs as much as
-// a tenth of the job `true`.
+// Most jobs are short: nothing is set up before it is needed. Each thread of the
+// Go runtime costs as much as a tenth of the job `true`.
 func Run() int {
 	record := os.NewFile(RecordFD, "record")
 	order, err := readOrder()
@@ -35,8 +34,21 @@ func Run() int {
 		return 2
 	}
 	KeepFromChildren(RecordFD)
-	k := &keep{record: record, left: make(chan struct{})}
-	return k.run(order)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return 2
+	}
+	self, kept := process(os.Getpid()), Use{}
+	for runs := 1; ; runs++ {
+		k := &keep{self: self, before: kept, record: record, left: make(chan struct{})}
+		status := k.run(order)
+		if !k.clean || !order.More || runs == mostRuns {
+			return status
+		}
+		kept.User, kept.System = kept.User+k.used.User, kept.System+k.used.System
+		if record, order, err = k.next(order.As); err != nil {
+			return 0 // the node is gone, or needs it no longer
+		}
+	}
 }
 
 func readOrder() (*Order, error) {
@@ -52,12 +64,18 @@ func readOrder() (*Order, error) {
 }
 
 type keep struct {
+	self    string // its process, as its line has it
+	before  Use    // of its runs before this one
+	used    Use    // of this run, when it is over
+	clean   bool   // nothing but the record, its output and what each run sets is left of it
 	record  *os.File
 	read    int64  // how far the record has been read
 	group   *group // with the job's memory limit; nil: there is none
 	grouped bool   // the job is in it
 	noting  sync.Mutex
 	output  *os.File // the job's standard output
+	// The keeper has its own resource limits, which were the job's for a moment.
+	restored bool
 
 	mu      sync.Mutex
 	killing bool
@@ -69,10 +87,10 @@ type keep struct {
 }
 
 func (k *keep) run(order *Order) int {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return 2
+	first := "k " + k.self + "\n"
+	if k.before != (Use{}) {
+		first += k.before.before()
 	}
-	first := "k " + process(os.Getpid()) + "\n"
 	if order.As != nil {
 		first += "u " + strconv.Itoa(order.As.uid()) + "\n"
 	}
@@ -96,7 +114,10 @@ func (k *keep) run(order *Order) int {
 	}
 	k.output = output
 	if screen == nil && endsSoon(pidfd) {
-		return k.end(k.wait(pid))
+		end := k.wait(pid)
+		k.used = Use{User: end.User, System: end.System}
+		k.clean = k.restored && k.group == nil
+		return k.end(end)
 	}
 	// The record says what is wanted, so one signal waiting is enough. Those that
 	// are of no meaning here are caught and not ignored: the job would inherit that.
@@ -329,7 +350,7 @@ func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startErro
 			})
 			return err
 		}
-		err = o.As.limits().during(func() (err error) {
+		k.restored, err = o.As.limits().during(func() (err error) {
 			k.grouped, err = k.group.start(sys, fork)
 			return err
 		})

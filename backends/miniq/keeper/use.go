@@ -20,7 +20,7 @@ func Used(r *Record) (Use, bool) {
 		return Use{}, false
 	}
 	// What has ended counts for whom it was reaped by, the keeper at last.
-	u := Use{User: keeper.reapedUser, System: keeper.reapedSystem}
+	u := Use{User: max(keeper.reapedUser-r.Before.User, 0), System: max(keeper.reapedSystem-r.Before.System, 0)}
 	for _, pid := range descendants(all, r.Keeper.PID) {
 		s := all[pid]
 		u.User += s.user + s.reapedUser
@@ -28,6 +28,20 @@ func Used(r *Record) (Use, bool) {
 		u.Memory += residentMemory(pid)
 	}
 	return u, true
+}
+
+// before is the line that tells what a keeper's runs before this one have used.
+func (u Use) before() string {
+	return "b " + strconv.FormatInt(u.User.Microseconds(), 10) + " " + strconv.FormatInt(u.System.Microseconds(), 10) + "\n"
+}
+
+func parseBefore(fields []string) Use {
+	user, err := strconv.ParseUint(fields[0], 10, 40)
+	system, err2 := strconv.ParseUint(fields[1], 10, 40)
+	if err != nil || err2 != nil {
+		return Use{}
+	}
+	return Use{User: time.Duration(user) * time.Microsecond, System: time.Duration(system) * time.Microsecond}
 }
 
 // ReadRecord reads the record of a run.

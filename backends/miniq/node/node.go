@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
@@ -61,10 +62,12 @@ func Serve(conn net.Conn, o Options) error {
 		}
 	}
 	n := &node{
-		Options: o, runs: map[RunID]*run{}, children: map[int]*run{},
+		Options: o, runs: map[RunID]*run{}, children: map[int]*hired{},
+		tired: time.NewTimer(0), rested: make(chan *hired),
 		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), quit: make(chan struct{}),
 	}
 	defer close(n.quit)
+	defer n.letAllGo()
 	n.spares.find(filepath.Join(o.Dir, "runs"))
 	if n.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
@@ -98,7 +101,10 @@ type node struct {
 	Options
 	null     *os.File
 	runs     map[RunID]*run
-	children map[int]*run // by the keeper's process ID
+	children map[int]*hired // by process ID
+	idle     []*hired       // keepers without a run, the longest without one first
+	tired    *time.Timer    // when idle has to be looked at
+	rested   chan *hired    // keepers that have ended a run
 	spares   spares
 	out      *bufio.Writer
 	done     chan *run // adopted runs whose keeper is gone
@@ -129,6 +135,10 @@ func (n *node) serve(conn net.Conn) error {
 		select {
 		case c := <-commands:
 			err = n.obey(c)
+		case h := <-n.rested:
+			err = n.rest(h)
+		case <-n.tired.C:
+			n.retire()
 		case <-dead:
 			err = n.reap()
 		case r := <-n.done:

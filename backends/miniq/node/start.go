@@ -91,38 +91,22 @@ func (n *node) reclaim(id RunID) (*run, error) {
 // begun tells whether a keeper wrote its first line: before that it executes nothing.
 func (r *run) begun() bool { return r.job.Keeper.PID != 0 || r.job.End != nil }
 
-// launch starts the keeper. The node's own descriptor of the record is replaced
-// by a fresh one: the lock is to live and die with the keeper.
+// launch has a keeper start the run. The node's own descriptor of the record is
+// replaced by a fresh one: the lock is to live and die with the keeper's.
 func (n *node) launch(r *run, s *Start) error {
 	order, err := n.order(s)
 	if err != nil {
 		return err
 	}
-	data, err := order.Encode()
-	if err != nil {
-		return err
-	}
-	memory, err := inMemory(data)
-	if err != nil {
-		return fmt.Errorf("write the order: %w", err)
-	}
-	defer func() { _ = memory.Close() }()
 	fresh, err := os.OpenFile(n.path(s.Run, recordSuffix), os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
-	null := n.null.Fd()
-	pid, err := syscall.ForkExec(n.Keeper, []string{"miniq-keeper", s.Run.String()}, &syscall.ProcAttr{
-		Dir: "/", Env: KeeperEnv(), Files: []uintptr{null, null, null, r.record.Fd(), memory.Fd()},
-		Sys: &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		_ = fresh.Close()
-		return fmt.Errorf("start %s: %w", n.Keeper, err)
+	if err := n.hire(r, order); err != nil {
+		return errors.Join(err, fresh.Close())
 	}
 	_ = r.record.Close()
-	r.record, r.keeper = fresh, pid
-	n.children[pid] = r
+	r.record = fresh
 	return nil
 }
 
@@ -208,25 +192,6 @@ func inMemory(data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// reap takes note of keepers that ended.
-func (n *node) reap() error {
-	for {
-		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		if err != nil || pid == 0 {
-			return nil
-		}
-		if r := n.children[pid]; r != nil {
-			delete(n.children, pid)
-			if err := n.finish(r); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 // want passes a wish on to the keeper of a run.
 func (n *node) want(w *Want) error {
 	r := n.runs[w.Run]
@@ -247,7 +212,7 @@ func (n *node) pass(r *run, w keeper.Want) {
 	if err := r.reread(); err != nil || r.job.Keeper.PID == 0 {
 		return
 	}
-	if n.children[r.keeper] == r { // not reaped yet, so its ID is its own
+	if h := n.children[r.keeper]; h != nil && h.run == r { // not reaped yet, so its ID is its own
 		_ = syscall.Kill(r.keeper, syscall.SIGUSR1)
 		return
 	}
