@@ -23,9 +23,9 @@ type Config struct {
 	StartBucket      unit.Duration `yaml:"start_bucket"`      // jobs that started within so long count as started together
 	Headroom         float64       `yaml:"headroom"`          // how many jobs stand next in line for a pool; 0: none
 	MaxRequeues      int           `yaml:"max_requeues"`      // a job taken back so often is spared
-	MaxVictims       int           `yaml:"max_victims"`       // slots a cycle
+	MaxVictims       int           `yaml:"max_victims"`       // jobs taken back in a cycle, after the first beneficiary's
 
-	MaxVictimsPerProject int           `yaml:"max_victims_per_project"` // slots an hour
+	MaxVictimsPerProject int           `yaml:"max_victims_per_project"` // jobs that one project may lose in an hour
 	Unpreemptable        Unpreemptable `yaml:"unpreemptable"`
 	MaxAllocated         unit.Share    `yaml:"max_allocated"` // of the farm, for all projects of a week
 	Horizon              int           `yaml:"horizon"`       // weeks that may be planned ahead

@@ -23,7 +23,7 @@ func (v *view) takeBack() {
 	v.again()
 	waiting := v.unserved()
 	waiting.promiseFree()
-	taken := v.takenJustNow()
+	served := v.servedJustNow()
 	turns := v.beneficiaries()
 	for len(turns) > 0 {
 		for _, b := range turns {
@@ -33,8 +33,7 @@ func (v *view) takeBack() {
 				v.skip(b.ID, "slots that are free, or on their way, suit it; the queue will start it")
 				continue
 			}
-			slots := v.serve(b, taken)
-			if taken += slots; slots > 0 {
+			if v.serve(b, &served) {
 				waiting.promiseFree() // what its victims leave beyond its need
 			}
 		}
@@ -225,18 +224,18 @@ func (v *view) suitable(j *job) []*host {
 }
 
 // serve opens a reclaim for one beneficiary if that is due, allowed and possible
-// in full. It returns the slots that are taken back.
-func (v *view) serve(b *job, taken int) int {
+// in full. It reports whether it did.
+func (v *view) serve(b *job, sofar *served) bool {
 	switch {
 	case b.mem.Expired >= maxExpired:
 		v.skip(b.ID, fmt.Sprintf("%d reclaims for it expired; see why with pba explain %s", b.mem.Expired, b.ID))
-		return 0
+		return false
 	case v.now.Before(b.mem.Backoff):
 		v.skip(b.ID, "its last reclaim expired; the next not before "+b.mem.Backoff.Format("15:04:05"))
-		return 0
+		return false
 	case b.Exclusive:
 		v.skip(b.ID, "it wants hosts for itself: none is emptied for it")
-		return 0
+		return false
 	}
 	v.giveBack(b)
 	b.turn = true
@@ -244,27 +243,41 @@ func (v *view) serve(b *job, taken int) int {
 		v.promise(b, b.promised)
 		v.reserveOn(b, names(b.promised), "what others leave there is kept for it until all of it is free")
 		v.skip(b.ID, "slots that come free for others suit it too")
-		return 0
+		return false
 	}
 	set := v.withinCaps(b)
 	if set == nil {
 		v.skip(b.ID, v.whyNone(b))
 		v.reserve(b)
-		return 0
+		return false
 	}
 	need := 0
 	for _, j := range set.victims {
 		need += j.Slots
 	}
-	if limit := v.cycleCap(); taken > 0 && taken+need > limit {
-		v.skip(b.ID, fmt.Sprintf("put off to the next cycle: %d + %d slots would be more than max_victims (%d)", taken, need, limit))
-		return 0
+	if limit := v.cycleCap(); sofar.first && sofar.victims+len(set.victims) > limit {
+		v.skip(b.ID, fmt.Sprintf("put off to the next cycle: %d + %d jobs would be more than max_victims (%d)", sofar.victims, len(set.victims), limit))
+		return false
 	}
+	sofar.add(len(set.victims))
 	v.open(b, set, need)
-	return need
+	return true
 }
 
-// withinCaps chooses a set whose members' parties lose no more than R22 allows
+// served is what one cycle has taken back so far (R22).
+type served struct {
+	first   bool // the first beneficiary had its slots: its victims don't count
+	victims int  // of those after it
+}
+
+func (s *served) add(victims int) {
+	if s.first {
+		s.victims += victims
+	}
+	s.first = true
+}
+
+// withinCaps chooses a set whose members' parties lose no more jobs than R22 allows
 // them together. Where the best set takes too much from one, the most valued
 // member of it is left out, and the choice made anew.
 func (v *view) withinCaps(b *job) *candidate {
@@ -285,7 +298,7 @@ func (v *view) overCap(set *candidate) *job {
 	taken := make(map[party]int, 1)
 	for _, j := range set.victims {
 		who := j.party()
-		if taken[who] += j.Slots; v.lost[who]+min(taken[who], slotsOf(set.hosts)) > v.hourlyCap(who) {
+		if taken[who]++; v.lost[who]+taken[who] > v.hourlyCap(who) {
 			return j
 		}
 	}
@@ -303,16 +316,16 @@ func (v *view) spare(j *job, why string) {
 	}
 }
 
-// takenJustNow is what cycles that ran within the last three quarters of a period
+// servedJustNow is what cycles that ran within the last three quarters of a period
 // took back already: caps count by time, however often somebody runs a cycle.
-func (v *view) takenJustNow() int {
-	taken := 0
+func (v *view) servedJustNow() served {
+	var sofar served
 	for i := range v.state.Memory.Reclaims {
 		if r := &v.state.Memory.Reclaims[i]; v.now.Sub(r.Planned) < v.policy.Cycle*3/4 {
-			taken += r.Need
+			sofar.add(len(r.Victims))
 		}
 	}
-	return taken
+	return sofar
 }
 
 // again lists once more what open reclaims still have to do: acts that a cycle
@@ -343,7 +356,7 @@ func (v *view) again() {
 	}
 }
 
-// cycleCap is how many slots one cycle may take back after its first beneficiary
+// cycleCap is how many jobs one cycle may take back after its first beneficiary
 // (R22).
 func (v *view) cycleCap() int {
 	return max(v.policy.MaxVictims, int(math.Ceil(0.05*float64(v.slots))))
@@ -439,7 +452,6 @@ func (v *view) whyNobody(b *job) string {
 // open records a reclaim and lists its acts: the beneficiary first, so that
 // nobody else takes what its victims leave (R19).
 func (v *view) open(b *job, set *candidate, need int) {
-	taken := make(map[party]int, 1)
 	memory := &v.plan.Memory
 	memory.NextID = max(memory.NextID, 1)
 	r := Reclaim{
@@ -452,9 +464,8 @@ func (v *view) open(b *job, set *candidate, need int) {
 	for _, j := range set.victims {
 		who := j.party()
 		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.tag.Preempt, RanFor: j.ran(v.now), Rank: v.afterTaking(j)})
-		taken[who] += j.Slots
+		v.lost[who]++
 	}
-	v.lose(taken, r.Hosts)
 	v.lead(b, &r, reason)
 	for _, j := range set.victims {
 		v.take(j, b, &r)
@@ -581,12 +592,12 @@ func names(hosts []backends.Placement) []string {
 func (v *view) dropVictims(victims []*job) {
 	for _, j := range victims {
 		v.spare(j, "it is being taken back already")
-		l := v.losers[j.party()]
-		if l == nil || v.lost[j.party()] < v.hourlyCap(j.party()) {
+		why := v.cappedByParty(j)
+		if why == "" {
 			continue
 		}
-		for _, other := range l.jobs {
-			if why := v.cappedByParty(other); why != "" && other.spared == "" {
+		for _, other := range v.losers[j.party()] {
+			if other.spared == "" {
 				v.spare(other, why)
 			}
 		}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -152,18 +153,34 @@ func TestSuspendedVictimFreesNoMemory(t *testing.T) { // R16
 }
 
 func TestCapIsCountedAfterTheFirst(t *testing.T) { // R22
-	s := newScene(t, 4, 4).pool("chipA", 12)
-	s.policy.MaxVictims = 1 // 5 % of 16 is 1 as well
-	for _, n := range []string{"n1", "n2", "n3"} {
+	s := newScene(t, 5, 4).pool("chipA", 16)
+	s.policy.MaxVictims = 1 // 5 % of 20 is 1 as well
+	s.job("bob", "", "n1*2", time.Hour)
+	s.job("bob", "", "n1*2", time.Hour)
+	for _, n := range []string{"n2", "n3", "n4"} {
 		s.job("bob", "", n+"*4", time.Hour)
 	}
-	s.job("bob", "", "n4*4", time.Minute/2) // too young
+	s.job("bob", "", "n5*4", time.Hour, func(j *backends.Job) { j.Interactive = true })
+	s.job("ann", "chipA", "", 0, slots(4), func(j *backends.Job) { j.Asked = []string{"n1"} })
 	for range 3 {
 		s.job("ann", "chipA", "", 0, slots(4))
 	}
 	p := s.ripen()
-	if strings.Count(taken(p), "requeue") != 1 || len(p.Skipped) != 2 || !strings.Contains(p.Skipped[0].Reason, "put off") {
-		t.Errorf("taken %q, skipped %v", taken(p), p.Skipped)
+	if got := taken(p); got != "requeue 2, requeue 1, requeue 5" && got != "requeue 1, requeue 2, requeue 5" {
+		t.Errorf("taken %q, want both jobs for the first and one after it", got)
+	}
+	if len(p.Skipped) != 2 || !strings.Contains(p.Skipped[0].Reason, "put off") {
+		t.Errorf("skipped %v", p.Skipped)
+	}
+	s.now = s.now.Add(-s.policy.Cycle * 3 / 4) // another cycle, 5 s later
+	for job, mark := range map[int64]string{1: "r1", 2: "r1", 5: "r2"} {
+		s.at(backends.ID{Job: job}).Mark = mark
+	}
+	if got := taken(s.cycle()); got != "" {
+		t.Errorf("taken within the same period: %q", got)
+	}
+	if got := taken(s.cycle()); got != "requeue 4, requeue 3" {
+		t.Errorf("taken in the next one: %q", got)
 	}
 }
 
@@ -186,24 +203,21 @@ func TestProjectCapWithinAnHour(t *testing.T) { // R22
 	}
 }
 
-// A wide victim that goes for a narrow beneficiary uses up what was needed of its
-// project's hour, not all that it had: else the guarantee would end for an hour.
-func TestProjectCapCountsTheNeed(t *testing.T) { // R22
-	s := newScene(t, 1, 128).pool("chipA", 8)
-	s.job("bob", "", "n1*64", time.Hour)
-	s.job("bob", "", "n1*64", 2*time.Hour)
-	first := s.job("ann", "chipA", "", 0, slots(4))
-	if got := taken(s.ripen()); got != "requeue 1" {
-		t.Fatalf("taken %q", got)
+// A wide victim is one victim, however many slots it leaves.
+func TestProjectCapCountsJobs(t *testing.T) { // R22
+	s := newScene(t, 4, 8).pool("chipA", 3)
+	s.policy.MaxVictimsPerProject = 1 // the others' guarantees (3) are more
+	for i := range 4 {
+		s.job("bob", "", "n"+strconv.Itoa(i+1)+"*8", time.Duration(i+1)*time.Hour)
 	}
-	s.at(first).State, s.at(first).Started = backends.Running, s.now
-	s.at(first).Hosts = []backends.Placement{{Host: "n1", Slots: 4}}
-	s.at(backends.ID{Job: 1}).Mark, s.at(backends.ID{Job: 1}).Started = "r1", s.now // and runs again
-	s.job("cat", "", "n1*60", 0, func(j *backends.Job) { j.NoRequeue = true })
-	s.at(backends.ID{Job: 1}).State, s.at(backends.ID{Job: 1}).Hosts = backends.Pending, nil
-	s.job("ann", "chipA", "", 0, slots(4))
-	if got := taken(s.ripen()); got != "requeue 2" {
-		t.Errorf("the second time taken %q; %v", got, s.state.Memory.Reclaims)
+	for i := range 3 {
+		s.job("ann", "chipA", "", 0, func(j *backends.Job) { j.Asked = []string{"n" + strconv.Itoa(i+1)} })
+	}
+	if got := taken(s.ripen()); got != "requeue 1, requeue 2, requeue 3" {
+		t.Errorf("taken %q", got)
+	}
+	if got := s.cycle().Farm.TakeBack; got != 0 {
+		t.Errorf("bob lost three jobs within the hour, and %d slots of his can still be taken back", got)
 	}
 }
 

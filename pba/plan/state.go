@@ -40,8 +40,8 @@ type Policy struct {
 	Headroom             float64 // factor of R12, 1.5; 0 turns next in line off
 	MaxRequeues          int
 	UnpreemptableShare   float64 // 0…1 of the farm's slots
-	MaxVictims           int     // slots a cycle; at least 5 % of the farm's are allowed
-	MaxVictimsPerProject int     // slots an hour; at least the sum of the others' guarantees is allowed
+	MaxVictims           int     // jobs a cycle, after the first beneficiary's; at least 5 % of the farm's slots are allowed
+	MaxVictimsPerProject int     // jobs an hour; at least the sum of the others' guarantees is allowed
 	VictimOrder          []Criterion
 	LightFraction        float64
 	LoweredGrace         time.Duration // how long a pool's surplus is spared after it was lowered (R25)

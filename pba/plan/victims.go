@@ -35,17 +35,11 @@ func (v *view) findVictims() {
 				h.victims = append(h.victims, j)
 			}
 		}
-		v.mayLose(j)
+		v.losers[j.party()] = append(v.losers[j.party()], j)
 	}
 	for _, h := range v.hosts {
 		slices.SortFunc(h.victims, leastValued)
 	}
-}
-
-// losing is what a party could lose now.
-type losing struct {
-	jobs    []*job
-	largest int
 }
 
 type exemption struct{ users, projects, queues map[string]bool }
@@ -81,16 +75,16 @@ func (v *view) whySpared(j *job, exempt exemption) string {
 	return v.cappedByParty(j)
 }
 
-// cappedByParty holds what one project loses within an hour to R22's cap.
+// cappedByParty holds the jobs that one project loses within an hour to R22's cap.
 func (v *view) cappedByParty(j *job) string {
 	if lost := v.lost[j.party()]; lost >= v.hourlyCap(j.party()) {
-		return fmt.Sprintf("%s lost %d slots within an hour (max_victims_per_project)", j.party(), lost)
+		return fmt.Sprintf("%s lost %d jobs within an hour (max_victims_per_project)", j.party(), lost)
 	}
 	return ""
 }
 
-// hourlyCap is what one party may lose within an hour: at least what the others
-// are guaranteed, so that the cap never ends a guarantee.
+// hourlyCap is how many jobs one party may lose within an hour: at least as many as
+// the others are guaranteed slots, so that all of these can be taken back from it.
 func (v *view) hourlyCap(p party) int {
 	return max(v.policy.MaxVictimsPerProject, v.allGuaranteed-v.guaranteed[p.project])
 }
@@ -102,37 +96,19 @@ func (p party) String() string {
 	return "user " + p.user
 }
 
+// countLost counts the jobs that each party lost within the last hour.
 func (v *view) countLost() {
 	for i := range v.state.Memory.Reclaims {
 		r := &v.state.Memory.Reclaims[i]
 		if v.now.Sub(r.Planned) >= time.Hour {
 			continue
 		}
-		taken := make(map[party]int, 1)
 		for _, victim := range r.Victims {
 			if victim.Fate == Taken || victim.Fate == Intended && r.Phase.Open() {
-				taken[victim.party()] += victim.Slots
+				v.lost[victim.party()]++
 			}
 		}
-		v.lose(taken, r.Hosts)
 	}
-}
-
-// lose counts what parties lose to one beneficiary: no more slots than it asked for.
-// What wide victims free beyond that goes to whomever the queue gives it. Else one of
-// them would use up its project's hour, and end the guarantee of those who come next.
-func (v *view) lose(taken map[party]int, hosts []backends.Placement) {
-	for who, slots := range taken {
-		v.lost[who] += min(slots, slotsOf(hosts))
-	}
-}
-
-func slotsOf(hosts []backends.Placement) int {
-	n := 0
-	for _, p := range hosts {
-		n += p.Slots
-	}
-	return n
 }
 
 func (v Victim) party() party {
@@ -192,16 +168,6 @@ func (v *view) appraise(j *job) {
 			j.worth[i] = -int64(v.pending[j.party()])
 		}
 	}
-}
-
-func (v *view) mayLose(j *job) {
-	l := v.losers[j.party()]
-	if l == nil {
-		l = &losing{}
-		v.losers[j.party()] = l
-	}
-	l.jobs = append(l.jobs, j)
-	l.largest = max(l.largest, j.Slots)
 }
 
 // bucket counts start_bucket intervals back from now, so that jobs that started

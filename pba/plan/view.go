@@ -112,10 +112,10 @@ type view struct {
 	down          int // slots of managed hosts that are not
 	pending       map[party]int
 	over          map[party]int  // over-subscription in slots
-	lost          map[party]int  // slots taken back within the last hour
+	lost          map[party]int  // jobs taken back within the last hour
 	guaranteed    map[string]int // by project
 	allGuaranteed int
-	losers        map[party]*losing // who could lose slots now
+	losers        map[party][]*job // who could be taken back now
 	choices       map[shape]*choices
 	freed         int               // grows where slots come free that somebody else may have
 	outbids       []*job            // who lost what was promised to them, after their turn
@@ -137,7 +137,7 @@ func newView(state State, policy Policy, now time.Time) *view {
 		byName: map[string]*host{}, byID: map[backends.ID]*job{},
 		projectPools: map[string][]*pool{},
 		over:         map[party]int{}, lost: map[party]int{},
-		guaranteed: map[string]int{}, losers: map[party]*losing{}, choices: map[shape]*choices{}, changes: []*host{nil}, reasons: map[string]string{},
+		guaranteed: map[string]int{}, losers: map[party][]*job{}, choices: map[shape]*choices{}, changes: []*host{nil}, reasons: map[string]string{},
 		throughputs: map[int64]ThroughputMemory{},
 	}
 	v.seeHosts()

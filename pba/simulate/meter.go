@@ -34,7 +34,7 @@ type meter struct {
 	threshold time.Duration
 	promise   time.Duration
 	cycle     time.Duration
-	perCycle  int // slots: what max_victims comes to
+	perCycle  int // jobs: what max_victims comes to
 
 	jobs      map[backends.ID]*metered
 	arriving  *metered // handed in right now; the world has not told its ID yet
@@ -91,7 +91,7 @@ func promiseOf(s *Setup) time.Duration {
 	return s.Policy.PendingThreshold + 2*s.Policy.Cycle + s.Kill
 }
 
-// perCycle is how many slots one cycle may take back (R22).
+// perCycle is how many jobs one cycle may take back (R22).
 func perCycle(s *Setup) int {
 	slots := 0
 	for _, h := range s.Hosts {
@@ -100,7 +100,8 @@ func perCycle(s *Setup) int {
 	return max(1, s.Policy.MaxVictims, (slots+19)/20)
 }
 
-// promised is R14's promise to a job: what it needs beyond max_victims takes more cycles.
+// promised is R14's promise to a job: where it needs more slots than max_victims allows
+// jobs, which may be of one slot each, it takes more cycles.
 func (m *meter) promised(j *metered) time.Duration {
 	return m.promise + time.Duration((j.slots+m.perCycle-1)/m.perCycle-1)*m.cycle
 }
