@@ -104,6 +104,7 @@ type Job struct {
 	Asked    []string // its owner's own host list; empty: any host
 	Pinned   []string // the engine's host list, in force instead of Asked; empty: none
 	Shares   []int    // slots on each host of Pinned; empty: as they come
+	Keeps    []string // of a pending job: hosts where the queue by itself keeps what is free for it from those who rank below it
 
 	Submitted time.Time
 	Started   time.Time // of this run; a resumed job: of its resume

@@ -27,6 +27,7 @@ type Job struct {
 	Asked       []string             `json:"a,omitempty"`
 	Pinned      []string             `json:"pi,omitempty"`
 	Shares      []int                `json:"ps,omitempty"`
+	Keeps       []string             `json:"kp,omitempty"`
 	Submitted   int64                `json:"ts,omitempty"`
 	Started     int64                `json:"tr,omitempty"`
 	Ended       int64                `json:"te,omitempty"`
@@ -65,7 +66,7 @@ func ToJob(j *backends.Job) Job {
 	return Job{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
-		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares,
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, Keeps: j.Keeps,
 		Submitted: Nanos(j.Submitted), Started: Nanos(j.Started), Ended: Nanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: Nanos(j.BeginTime), HeldUntil: Nanos(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, ExitCode: j.ExitCode,
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,
@@ -77,7 +78,7 @@ func (j *Job) Backend() backends.Job {
 	return backends.Job{
 		ID: j.ID, Name: Unescape(j.Name), User: j.User, Project: Unescape(j.Project), Step: Unescape(j.Step), Queue: Unescape(j.Queue), Tag: Unescape(j.Tag),
 		State: j.State, Wait: j.Wait, Reason: Unescape(j.Reason), Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
-		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape), Shares: j.Shares,
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape), Shares: j.Shares, Keeps: mapAll(j.Keeps, Unescape),
 		Submitted: FromNanos(j.Submitted), Started: FromNanos(j.Started), Ended: FromNanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: FromNanos(j.BeginTime), HeldUntil: FromNanos(j.HeldUntil), Requeues: j.Requeues, Mark: Unescape(j.Mark), ExitCode: j.ExitCode,
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,

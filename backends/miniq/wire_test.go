@@ -112,7 +112,7 @@ func TestJobsSurviveTheWire(t *testing.T) {
 		for _, p := range []*string{&escaped.Name, &escaped.Project, &escaped.Step, &escaped.Queue, &escaped.Tag, &escaped.Reason, &escaped.Mark} {
 			*p = Escape(*p)
 		}
-		escaped.Asked, escaped.Pinned = mapAll(want.Asked, Escape), mapAll(want.Pinned, Escape)
+		escaped.Asked, escaped.Pinned, escaped.Keeps = mapAll(want.Asked, Escape), mapAll(want.Pinned, Escape), mapAll(want.Keeps, Escape)
 		data, err := json.Marshal(ToJob(&escaped))
 		if err != nil {
 			t.Fatal(err)
@@ -126,6 +126,9 @@ func TestJobsSurviveTheWire(t *testing.T) {
 		}
 		if len(want.Pinned) == 0 {
 			want.Pinned = nil
+		}
+		if len(want.Keeps) == 0 {
+			want.Keeps = nil
 		}
 		if len(want.Shares) == 0 {
 			want.Shares = nil

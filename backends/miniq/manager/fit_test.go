@@ -106,8 +106,14 @@ func TestReserveWithoutLimits(t *testing.T) {
 	if b.job(small[0]).Hosts[0].Host != "n1" || b.job(small[1]).State != backends.Pending {
 		t.Fatalf("%v, %v", b.job(small[0]).Hosts, b.job(small[1]).Hosts)
 	}
+	if keeps := b.job(wide).Keeps; len(keeps) != 1 || keeps[0] != "n2" || b.job(small[1]).Keeps != nil { // who plans must know of it
+		t.Errorf("it is said to keep %v, and the other one %v", keeps, b.job(small[1]).Keeps)
+	}
 	b.ends(second, 0)
 	b.starts(wide)
+	if keeps := b.job(wide).Keeps; keeps != nil {
+		t.Errorf("it runs, and keeps %v", keeps)
+	}
 }
 
 // TestReservedSlotsKeptExactly: of a host with room beyond the need, the rest is free.

@@ -16,6 +16,14 @@ type overdueJob struct {
 	placed []backends.Placement
 }
 
+func (k *overdueJob) hosts() []string {
+	var names []string
+	for _, p := range k.placed {
+		names = append(names, p.Host)
+	}
+	return names
+}
+
 // decide gives the one reservation to a job that did not fit. The same job
 // keeps the same hosts as long as they could hold it.
 func (r *round) decide(e entry) {

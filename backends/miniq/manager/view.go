@@ -109,6 +109,9 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	}
 	switch j.state {
 	case backends.Pending:
+		if m.kept != nil && m.kept.job == j {
+			v.Keeps = m.kept.hosts()
+		}
 		v.Wait, v.Reason = m.why(j)
 		if j.ownerHold {
 			v.State, v.Wait, v.Reason = backends.Held, backends.WaitOther, "held by its owner"
