@@ -216,8 +216,14 @@ func TestProjectCapCountsJobs(t *testing.T) { // R22
 	if got := taken(s.ripen()); got != "requeue 1, requeue 2, requeue 3" {
 		t.Errorf("taken %q", got)
 	}
-	if got := s.cycle().Farm.TakeBack; got != 0 {
-		t.Errorf("bob lost three jobs within the hour, and %d slots of his can still be taken back", got)
+	for i := range int64(3) {
+		s.at(backends.ID{Job: i + 1}).Mark = "r" + strconv.FormatInt(i+1, 10)
+	}
+	for most, slots := range map[int]int{3: 0, 4: 8} {
+		s.policy.MaxVictimsPerProject = most
+		if got := s.cycle().Farm.TakeBack; got != slots {
+			t.Errorf("bob lost three jobs within the hour, of at most %d: %d slots of his can still be taken back, want %d", most, got, slots)
+		}
 	}
 }
 
@@ -258,6 +264,22 @@ func TestFreeSlotsServeFirst(t *testing.T) { // R15
 	p := s.ripen()
 	if taken(p) != "requeue 1" || skipped(p, a) == "" || skipped(p, b) != "" {
 		t.Errorf("taken %q, skipped %v", taken(p), p.Skipped)
+	}
+}
+
+// What the queue by itself keeps for a job that waits too long goes to nobody who
+// ranks below it.
+func TestSlotsThatTheQueueKeepsServeTheirKeeper(t *testing.T) { // R15
+	s := newScene(t, 1, 8).pool("chipA", 6)
+	s.job("bob", "", "n1*2", time.Hour)
+	s.job("bob", "", "n1*3", 2*time.Hour)
+	s.job("ann", "chipA", "", 0, slots(5), func(j *backends.Job) { j.Keeps = []string{"n1"} })
+	for range 3 {
+		s.rank(s.cycle())
+	}
+	s.job("ann", "chipA", "", 0) // three slots are free, and none is for it
+	if got := taken(s.cycle()); got != "requeue 1" {
+		t.Errorf("taken %q, want the two slots that it lacks", got)
 	}
 }
 

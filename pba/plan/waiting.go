@@ -71,9 +71,7 @@ func (w *waiting) promiseFree() {
 			heap.Fix(&heads, 0)
 			continue
 		}
-		if v.now.Before(j.mem.ReservedUntil) {
-			v.setAside(j, j.mem.Reserved)
-		}
+		v.setAside(j, v.keeping(j))
 		heap.Pop(&heads)
 	}
 }
@@ -86,16 +84,26 @@ func (w *waiting) form() {
 		if j.promised != nil || j.aside != nil {
 			continue
 		}
-		l := byShape[w.v.choicesFor(j)]
-		if l == nil || w.v.now.Before(j.mem.ReservedUntil) {
-			l = new(line)
-			w.lines = append(w.lines, l)
-			if !w.v.now.Before(j.mem.ReservedUntil) {
-				byShape[w.v.choicesFor(j)] = l
-			}
+		if w.v.keeping(j) != nil {
+			w.lines = append(w.lines, &line{j})
+			continue
 		}
-		*l = append(*l, j)
+		shape := w.v.choicesFor(j)
+		if byShape[shape] == nil {
+			byShape[shape] = new(line)
+			w.lines = append(w.lines, byShape[shape])
+		}
+		*byShape[shape] = append(*byShape[shape], j)
 	}
+}
+
+// keeping are the hosts where what is free is kept for a job: by its reservation, or
+// by the queue itself for one that waits too long.
+func (v *view) keeping(j *job) []string {
+	if v.now.Before(j.mem.ReservedUntil) {
+		return j.mem.Reserved
+	}
+	return j.Keeps
 }
 
 // next is the first one that nothing is promised to, or nil.
