@@ -477,16 +477,50 @@ func (d *driver) witness(acts []backends.Act) {
 		if len(acts) == 0 || r.Mark() != acts[0].Mark || d.meter.reclaims[r.ID] != nil {
 			continue
 		}
-		seen := &reclaimed{beneficiary: r.Beneficiary, hosts: r.Hosts, planned: r.Planned}
-		for _, p := range r.Hosts {
-			seen.lacked += max(0, p.Slots-d.free(p.Host))
-		}
+		seen := &reclaimed{beneficiary: r.Beneficiary, hosts: r.Hosts, planned: r.Planned, lacked: d.lacked(r)}
 		d.meter.reclaims[r.ID] = seen
 		if d.checker != nil {
 			d.checker.lacked[r.ID] = seen.lacked
 		}
 		return
 	}
+}
+
+// lacked is how many slots a reclaim's beneficiary lacks. What is free, and what
+// victims of earlier reclaims are about to leave, is first of all for the
+// beneficiaries of these.
+func (d *driver) lacked(r *plan.Reclaim) int {
+	lacked := 0
+	for _, p := range r.Hosts {
+		free := d.free(p.Host)
+		for i := range d.ledger.Memory.Reclaims {
+			earlier := &d.ledger.Memory.Reclaims[i]
+			if earlier.ID >= r.ID || !earlier.Phase.Open() {
+				continue
+			}
+			if b := d.meter.jobs[earlier.Beneficiary]; b == nil || b.state == backends.Running {
+				continue
+			}
+			free -= slotsOn(earlier.Hosts, p.Host)
+			for _, v := range earlier.Victims {
+				if j := d.meter.jobs[v.ID]; j != nil && j.state == backends.Running && j.killed {
+					free += slotsOn(j.hosts, p.Host)
+				}
+			}
+		}
+		lacked += min(p.Slots, max(0, p.Slots-free))
+	}
+	return lacked
+}
+
+func slotsOn(hosts []backends.Placement, name string) int {
+	n := 0
+	for _, p := range hosts {
+		if p.Host == name {
+			n += p.Slots
+		}
+	}
+	return n
 }
 
 func (d *driver) free(host string) int {

@@ -113,6 +113,18 @@ func TestPolicies(t *testing.T) {
 	check("series: promised", ours.Series.Pools[0].Allocated[3], 2)
 }
 
+// A free slot is counted for one of two jobs that slots are taken back for at once.
+func TestRequestedSlots(t *testing.T) {
+	s := setup(stored(t, job{0, 1000, 1, "ann"}, job{0, 1000, 2, "ann"}, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}, job{100, 50, 2, "bob"}), 8, promise("bob", 4))
+	s.Policies = []string{simulate.PBA}
+	for _, kill := range []time.Duration{0, 30 * time.Second} {
+		s.Kill = kill
+		if o := simulated(t, s).Policies[0]; o.Reclaims != 2 || o.Requested != 3 || o.Evicted != 3 || o.Cheaper != 0 {
+			t.Errorf("jobs that go within %v: %d reclaims, %d slots requested, %d evicted, %d could be cheaper", kill, o.Reclaims, o.Requested, o.Evicted, o.Cheaper)
+		}
+	}
+}
+
 // What dedicated could never run is given to nobody, and counted.
 func TestLeftOut(t *testing.T) {
 	s := setup(stored(t, job{0, 10, 3, "ann"}, job{1, 10, 4, "bob"}, job{2, 10, 9, "ann"}, job{3, 10, 1, "bob"}), 4, promise("bob", 2))
