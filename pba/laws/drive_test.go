@@ -29,6 +29,7 @@ const (
 	lawSettled
 	lawReleased
 	lawCapacity
+	lawCaps
 	crash // no law of the design: nothing panics
 	laws
 )

@@ -61,6 +61,7 @@ func (g *judge) plan(n int) {
 		}
 	}
 	g.books = charge(g.state, g.policy, nil)
+	g.lawCaps()
 	g.excuse()
 	g.lawCharge()
 	g.lawTrigger()
@@ -205,6 +206,62 @@ func (g *judge) lawBeyond() {
 			g.d.breach(lawBeyond, "%s loses %d slots and runs %d beyond its guarantees; taken back: %v; charged: %v", party, n, beyond[party], slices.Sorted(idsOf(g.gone)), g.books)
 		}
 	}
+}
+
+// lawCaps: the victims of one cycle's time, but for those of its first beneficiary,
+// and the jobs that one party loses within an hour, are no more than R22 allows. The
+// farm counts by its slots that are up.
+func (g *judge) lawCaps() {
+	slots := 0
+	for _, h := range g.state.Farm.Hosts {
+		if h.State == backends.HostUp {
+			slots += h.Slots
+		}
+	}
+	victims, first := 0, true
+	lost := map[string]int{}
+	for i := range g.p.Memory.Reclaims {
+		r := &g.p.Memory.Reclaims[i]
+		ago := g.p.At.Sub(r.Planned)
+		if ago < cycle*3/4 {
+			if !first {
+				victims += len(r.Victims)
+			}
+			first = false
+		}
+		for _, v := range r.Victims {
+			if ago < time.Hour && (v.Fate == plan.Taken || v.Fate == plan.Intended && r.Phase.Open()) {
+				lost[loser(&v)]++
+			}
+		}
+	}
+	if most := max(g.policy.MaxVictims, (slots+19)/20); victims > most && len(g.fresh) > 0 {
+		g.d.breach(lawCaps, "%d jobs are taken back in a cycle after its first beneficiary's, at most %d may be", victims, most)
+	}
+	for _, r := range g.fresh {
+		for _, v := range r.Victims {
+			party, others := loser(&v), 0
+			if j := g.jobs[v.ID]; j != nil && g.books.party(j) != party {
+				g.d.breach(lawCaps, "reclaim %d counts job %v under %s, not %s", r.ID, v.ID, party, g.books.party(j))
+			}
+			for _, a := range g.policy.Allocations {
+				if party != "project "+a.Project {
+					others += a.Guarantee
+				}
+			}
+			if most := max(g.policy.MaxVictimsPerProject, others); lost[party] > most {
+				g.d.breach(lawCaps, "%s loses %d jobs within an hour, at most %d may be taken back", party, lost[party], most)
+			}
+		}
+	}
+}
+
+// loser is whom a victim counted under, in the words of books.party.
+func loser(v *plan.Victim) string {
+	if v.Project != "" {
+		return "project " + v.Project
+	}
+	return "user " + v.User
 }
 
 // offer is what a host has for somebody.

@@ -37,6 +37,9 @@ func TestLawEverythingHeldIsReleased(t *testing.T) { obeyed(t, lawReleased) }
 // Slots and memory of a host are never exceeded.
 func TestLawHostsAreNeverOverfilled(t *testing.T) { obeyed(t, lawCapacity) }
 
+// R22: nobody loses more jobs than the caps of a cycle and of an hour allow.
+func TestLawCapsHold(t *testing.T) { obeyed(t, lawCaps) }
+
 // TestLawNothingPanics: no farm brings the planner, the engine or the manager down.
 func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
