@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -48,7 +49,7 @@ func better(a, b *candidate) int {
 	if c := slices.CompareFunc(a.victims, b.victims, func(x, y *job) int { return y.ID.Compare(x.ID) }); c != 0 {
 		return c
 	}
-	return slices.CompareFunc(a.hosts, b.hosts, func(x, y backends.Placement) int { return compareStrings(x.Host, y.Host) })
+	return slices.CompareFunc(a.hosts, b.hosts, func(x, y backends.Placement) int { return strings.Compare(x.Host, y.Host) })
 }
 
 func compareMostValued(a, b []*job) int {

@@ -27,6 +27,12 @@ func (p *Policy) ageCap() int {
 // default, age and its bonuses. The +100 of a band is never part of it (R10).
 func (v *view) value(j *job) int {
 	p, _ := v.untampered(j, j.Priority.Level()) // what somebody else wrote buys nothing in another band, either
+	bonus := requeueBonus * min(j.mem.Requeues, v.policy.MaxRequeues)
+	return min(ownValue(p), backends.DefaultValue+v.policy.ageCap()+bonus)
+}
+
+// ownValue is a priority's value without what its band adds.
+func ownValue(p backends.Priority) int {
 	value := p.Value()
 	switch p.Level() {
 	case backends.LevelPBA:
@@ -35,8 +41,7 @@ func (v *view) value(j *job) int {
 		value -= 2 * pbaBonus
 	case backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPlaceholder, backends.LevelNext:
 	}
-	bonus := requeueBonus * min(j.mem.Requeues, v.policy.MaxRequeues)
-	return min(max(value, 0), backends.DefaultValue+v.policy.ageCap()+bonus)
+	return max(value, 0)
 }
 
 // level is where a pending job belongs (R11).
@@ -204,7 +209,7 @@ func (v *view) reserve(b *job) {
 func (v *view) outbid(b *job, hosts []string) {
 	for _, w := range v.jobs {
 		below := w.computed < b.computed || w.computed == b.computed && w.seq > b.seq
-		if w == b || w.promised == nil || !below || !slices.ContainsFunc(w.promised, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) }) {
+		if w == b || w.promised == nil || !below || !onAny(w.promised, hosts) {
 			continue
 		}
 		v.unpromise(w, w.promised)
@@ -243,9 +248,9 @@ func (v *view) small(b *job) bool {
 	return true
 }
 
-// setAside books what is free on hosts that a job reserves, so that nobody else
-// counts on it. Slots are taken back for nobody else there, either: at its level he
-// would start in these at once.
+// setAside books what is free on hosts where it is kept for a job, so that nobody who
+// ranks below counts on it. Before the job's turn has come, a beneficiary may have it
+// (see yield); after that, slots are taken back there for nobody else (see contested).
 func (v *view) setAside(b *job, hosts []string) {
 	left := b.Slots
 	for _, name := range hosts {

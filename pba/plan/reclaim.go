@@ -501,7 +501,7 @@ func (v *view) lead(b *job, r *Reclaim, reason string) {
 // lets go what is free where it will run.
 func (v *view) leadAt(r *Reclaim) stage {
 	for _, j := range v.lowered {
-		if slices.ContainsFunc(r.Hosts, func(p backends.Placement) bool { return slices.Contains(j.mem.Reserved, p.Host) }) {
+		if onAny(r.Hosts, j.mem.Reserved) {
 			return stageKeep
 		}
 	}
@@ -585,6 +585,10 @@ func names(hosts []backends.Placement) []string {
 		all = append(all, p.Host)
 	}
 	return all
+}
+
+func onAny(placed []backends.Placement, hosts []string) bool {
+	return slices.ContainsFunc(placed, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) })
 }
 
 // dropVictims keeps jobs that are being taken back out of later choices, and

@@ -69,16 +69,3 @@ func restoreJob(j *backends.Job, state State, now time.Time, taken bool) []Actio
 	}
 	return actions
 }
-
-// ownValue is a priority's value without what its band adds.
-func ownValue(p backends.Priority) int {
-	value := p.Value()
-	switch p.Level() {
-	case backends.LevelPBA:
-		value -= pbaBonus
-	case backends.LevelHandOver:
-		value -= 2 * pbaBonus
-	case backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPlaceholder, backends.LevelNext:
-	}
-	return max(value, 0)
-}

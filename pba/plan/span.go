@@ -84,7 +84,9 @@ func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 	left := b.Slots
 	var placed []backends.Placement
 	for _, h := range ordered {
-		after := host{Host: h.Host, free: h.free + h.soft + freed[h], freeMem: h.freeMem + h.softMem + freedMem[h]}
+		after := *h.yielding()
+		after.free += freed[h]
+		after.freeMem += freedMem[h]
 		n := min(left, after.fits(b))
 		if n <= 0 {
 			continue

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -164,7 +165,7 @@ func (v *view) seeHosts() {
 		v.hosts = append(v.hosts, mine)
 		v.byName[h.Name] = mine
 	}
-	slices.SortFunc(v.hosts, func(a, b *host) int { return compareStrings(a.Name, b.Name) })
+	slices.SortFunc(v.hosts, func(a, b *host) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // seeJobs keeps the jobs that a rule may act upon: running and suspended ones,
@@ -267,14 +268,4 @@ func set(names []string) map[string]bool {
 		m[n] = true
 	}
 	return m
-}
-
-func compareStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
