@@ -338,11 +338,15 @@ func (d *daemon) order(s *manager.StartRun) {
 	if err == nil {
 		u, later, err = d.runner(s, b)
 	}
+	var start *node.Start
+	if err == nil && !later {
+		start, err = startOf(s, b, u)
+	}
 	switch {
 	case err != nil:
 		d.cannotRun(s.ID, s.Run, err)
 	case !later:
-		h.link.send(node.Command{Start: startOf(s, b, u)})
+		h.link.send(node.Command{Start: start})
 	}
 }
 

@@ -7,27 +7,32 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/backends/miniq/node"
 )
 
 // startOf is the order to start a run.
-func startOf(s *manager.StartRun, b *body, u *acquaintance) *node.Start {
+func startOf(s *manager.StartRun, b *body, u *acquaintance) (*node.Start, error) {
 	out := b.Stdout
 	if out == "" && b.Terminal == "" || strings.HasSuffix(out, "/") {
 		out = filepath.Join(out, defaultOutput(s.ID))
 	}
-	return &node.Start{
-		Run: node.RunID{ID: s.ID, Run: s.Run},
-		Order: keeper.Order{
-			Argv: b.Command, Env: environment(s, u.environ(b.Env)), Dir: b.Dir, Umask: b.Umask,
-			Stdin: expand(b.Stdin, s.ID), Stdout: expand(out, s.ID), Stderr: expand(b.Stderr, s.ID),
-			Terminal: b.Terminal, MemoryLimit: s.Spec.MemoryLimit, As: u.keeperUser(b.As),
-			TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
-		},
-		Script: b.Script,
+	plain := miniq.Unescape
+	order := keeper.Order{
+		Argv: slices.Clone(b.Command), Env: environment(s, u.environ(b.Env)), Dir: plain(b.Dir), Umask: b.Umask,
+		Stdin: plain(expand(b.Stdin, s.ID)), Stdout: plain(expand(out, s.ID)), Stderr: plain(expand(b.Stderr, s.ID)),
+		Terminal: plain(b.Terminal), MemoryLimit: s.Spec.MemoryLimit, As: u.keeperUser(b.As),
+		TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
 	}
+	for _, list := range [][]string{order.Argv, order.Env} {
+		for i, text := range list {
+			list[i] = plain(text)
+		}
+	}
+	encoded, err := order.Encode()
+	return &node.Start{Run: node.RunID{ID: s.ID, Run: s.Run}, Order: encoded, Script: b.Script}, err
 }
 
 // defaultOutput is where a job writes that names no file: JOB.out, or

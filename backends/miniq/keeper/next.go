@@ -24,15 +24,16 @@ import (
 // keeper.
 
 // mostRuns bounds what a keeper may gather: it collects no garbage.
-const mostRuns = 100
+const mostRuns = 400
 
 // MaxNext is the longest order in bytes that a keeper takes at NextFD.
 const MaxNext = 32 << 10
 
 var errNext = errors.New("malformed order for the next run")
 
-// next is how a run that is over makes room for another, of the same user.
-func (k *keep) next(as *User) (*os.File, *Order, error) {
+// next is how a run that is over makes room for another, of the same user, whose
+// order is read into data.
+func (k *keep) next(as *User, data []byte) (*os.File, *Order, error) {
 	if err := os.Chdir("/"); err != nil { // nobody's file system is held busy
 		return nil, nil, err
 	}
@@ -45,7 +46,7 @@ func (k *keep) next(as *User) (*os.File, *Order, error) {
 	if err := eventually(func() error { return unix.Sendmsg(NextFD, []byte{1}, nil, nil, unix.MSG_NOSIGNAL) }); err != nil {
 		return nil, nil, err
 	}
-	return receiveNext(NextFD, as)
+	return receiveNext(NextFD, as, data)
 }
 
 // eventually does something again that a signal interrupted.
@@ -57,8 +58,8 @@ func eventually(do func() error) error {
 	}
 }
 
-func receiveNext(fd int, as *User) (*os.File, *Order, error) {
-	data, rights := make([]byte, MaxNext), make([]byte, unix.CmsgSpace(4))
+func receiveNext(fd int, as *User, data []byte) (*os.File, *Order, error) {
+	rights := make([]byte, unix.CmsgSpace(4))
 	var n, size, flags int
 	err := eventually(func() (err error) {
 		n, size, flags, _, err = unix.Recvmsg(fd, data, rights, unix.MSG_CMSG_CLOEXEC)
@@ -78,7 +79,7 @@ func receiveNext(fd int, as *User) (*os.File, *Order, error) {
 	if err != nil || len(fds) != 1 {
 		return nil, nil, errNext
 	}
-	order, err := Decode(data[:n])
+	order, err := whole(data[:n])
 	if err != nil || !order.As.Same(as) {
 		return nil, nil, errors.Join(errNext, unix.Close(fds[0]))
 	}

@@ -39,7 +39,7 @@ func TestAKeeperServesOneUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = ours.Close() // what was sent stays, though the node was killed
-		got, _, err := receiveNext(int(theirs.Fd()), one)
+		got, _, err := receiveNext(int(theirs.Fd()), one, make([]byte, MaxNext))
 		_ = theirs.Close()
 		return got, err
 	}
@@ -82,7 +82,7 @@ func TestNoNextRun(t *testing.T) {
 	}
 	_ = ours.Close()
 	for _, want := range []error{errNext, io.EOF} {
-		if _, _, err := receiveNext(int(theirs.Fd()), nil); !errors.Is(err, want) {
+		if _, _, err := receiveNext(int(theirs.Fd()), nil, make([]byte, MaxNext)); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}

@@ -7,7 +7,7 @@
 // lives exactly as long as the keeper. So whoever gets the lock knows that no
 // keeper is alive, whatever became of process IDs. Both append lines to it:
 //
-//	r RUN                  node: whose record this is (files are used again)
+//	r RUN                  node: whose record this is from here on (files are used again)
 //	k PID START            keeper: I am there (before the job is executed)
 //	b USER SYSTEM          keeper: processor time of the runs that it kept before; where it is missing, it kept none
 //	u UID                  keeper: whom the job runs as; where it is missing, the keeper's own user
@@ -168,10 +168,16 @@ func Decode(data []byte) (*Order, error) {
 		}
 		data = data[end+1:]
 	}
-	if len(o.Argv) == 0 {
-		return nil, errOrder
-	}
 	return o, nil
+}
+
+// whole reads an order that is to be carried out.
+func whole(data []byte) (*Order, error) {
+	o, err := Decode(data)
+	if err == nil && len(o.Argv) == 0 {
+		err = errOrder
+	}
+	return o, err
 }
 
 func (o *Order) set(key byte, value string) error {

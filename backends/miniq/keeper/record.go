@@ -99,6 +99,9 @@ func (r *Record) Stopped() bool {
 // have been killed while it wrote.
 func ParseRecord(data []byte) Record {
 	r := Record{User: os.Getuid()}
+	if last := bytes.LastIndex(data, []byte("\nr ")); last >= 0 { // what stands before it is another run's
+		data = data[last+1:]
+	}
 	for {
 		line, rest, whole := bytes.Cut(data, []byte{'\n'})
 		if !whole {

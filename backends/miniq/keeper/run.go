@@ -38,14 +38,18 @@ func Run() int {
 		return 2
 	}
 	self, kept := process(os.Getpid()), Use{}
+	var next []byte
 	for runs := 1; ; runs++ {
 		k := &keep{self: self, before: kept, record: record, left: make(chan struct{})}
 		status := k.run(order)
 		if !k.clean || !order.More || runs == mostRuns {
 			return status
 		}
+		if next == nil {
+			next = make([]byte, MaxNext)
+		}
 		kept.User, kept.System = kept.User+k.used.User, kept.System+k.used.System
-		if record, order, err = k.next(order.As); err != nil {
+		if record, order, err = k.next(order.As, next); err != nil {
 			return 0 // the node is gone, or needs it no longer
 		}
 	}
@@ -60,7 +64,7 @@ func readOrder() (*Order, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
-	return Decode(data)
+	return whole(data)
 }
 
 type keep struct {

@@ -63,9 +63,18 @@ func TestAClaimWithoutAKeeper(t *testing.T) {
 			t.Fatalf("reports %+v, want it absent", got)
 		}
 	}
-	start := Command{Start: &Start{Run: run, Order: keeper.Order{Argv: []string{"true"}, Dir: "/"}}}
+	start := Command{Start: &Start{Run: run, Order: encoded(t, keeper.Order{Argv: []string{"true"}, Dir: "/"})}}
 	got := talk(t, dir, 4, attach, start)
 	if got[2].Kind != Started || got[3].Kind != Failed { // this keeper never writes a line
 		t.Errorf("reports %+v, want it started in the record that is there", got)
 	}
+}
+
+func encoded(t *testing.T, o keeper.Order) []byte {
+	t.Helper()
+	data, err := o.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

@@ -101,10 +101,10 @@ func id(job int) RunID { return RunID{ID: backends.ID{Job: int64(job)}, Run: 1} 
 // start has a script run in n.work; the mask is its umask.
 func (n *aNode) start(job int, script string, mask uint32, env ...string) {
 	n.t.Helper()
-	n.tell(Command{Start: &Start{Run: id(job), Order: keeper.Order{
+	n.tell(Command{Start: &Start{Run: id(job), Order: encoded(n.t, keeper.Order{
 		Argv: []string{"/bin/sh", "-c", script}, Env: append(env, "PATH="+os.Getenv("PATH")),
 		Dir: n.work, Umask: mask, Stdout: strconv.Itoa(job),
-	}}})
+	})}})
 }
 
 func (n *aNode) output(job int) string {

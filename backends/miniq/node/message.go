@@ -80,11 +80,11 @@ type Expected struct {
 	Doubtful bool `json:"doubtful,omitempty"`
 }
 
-// Start orders a run. Its texts are escaped.
+// Start orders a run.
 type Start struct {
-	Run    RunID        `json:"run"`
-	Order  keeper.Order `json:"order"`
-	Script []byte       `json:"script,omitempty"` // put into a file in front of Order.Argv[1:]
+	Run    RunID  `json:"run"`
+	Order  []byte `json:"order"`            // encoded by keeper.Order
+	Script []byte `json:"script,omitempty"` // put into a file, which goes before the order's Argv
 }
 
 // Want is passed on to a run's keeper.

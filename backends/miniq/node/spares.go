@@ -1,6 +1,7 @@
 package node
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,10 +11,11 @@ import (
 
 // spares are files that were records, to be records again: making a file and
 // removing it for each run is dear where a file system goes out of the way of
-// what was just removed (ext4 without a journal looks at all of it).
+// what was just removed (ext4 without a journal looks at all of it). They aren't
+// emptied either: ext4 writes a file that was, when it is closed.
 //
-// A record says whose it is in its first line. So what the machine's going down
-// leaves, a new name on old lines, is nobody's.
+// A record says whose it is in the first line that counts. So what the machine's
+// going down leaves, a new name on old lines, is nobody's.
 type spares struct {
 	dir   string
 	names []string
@@ -23,6 +25,7 @@ type spares struct {
 const (
 	sparePrefix = "spare."
 	maxSpares   = 64
+	longSpare   = 2 << 10 // bytes, from which on old lines are cut off
 )
 
 // find looks for those of an earlier node.
@@ -53,17 +56,21 @@ func (s *spares) keep(record string) {
 	s.names = append(s.names, path)
 }
 
-// rename gives a spare, emptied, a record's name, which nothing may have yet. nil:
-// it was none, or can't be had that way.
+// rename gives a spare a record's name, which nothing may have yet. The lines of
+// earlier runs stand in it still. nil: it was none, or can't be had that way.
 func (s *spares) rename(record string) *os.File {
 	if len(s.names) == 0 {
 		return nil
 	}
 	path := s.names[len(s.names)-1]
 	s.names = s.names[:len(s.names)-1]
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_TRUNC, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 	if err != nil {
 		_ = os.Remove(path)
+		return nil
+	}
+	if size, err := f.Seek(0, io.SeekEnd); err != nil || size > longSpare && f.Truncate(1) != nil {
+		_, _ = f.Close(), os.Remove(path)
 		return nil
 	}
 	if unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, record, unix.RENAME_NOREPLACE) != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -48,11 +49,19 @@ func TestRecordsAreUsedAgain(t *testing.T) {
 	}
 	before := inode(1)
 	n.forget(id(1))
-	claim(n, 2)
+	second := claim(n, 2)
 	if !os.SameFile(before, inode(2)) {
 		t.Error("the second run has a file of its own")
 	}
+	if _, err := second.record.WriteString("k 100 5\n" + strings.Repeat("w stop\n", longSpare/7)); err != nil {
+		t.Fatal(err)
+	}
 	n.forget(id(2))
+	claim(n, 6)
+	if now := inode(6); !os.SameFile(before, now) || now.Size() > 100 {
+		t.Errorf("the third run's file is another one, or has %d bytes", now.Size())
+	}
+	n.forget(id(6))
 	if r, err := n.claim(id(4)); err != nil { // by a node of an earlier version
 		t.Fatal(err)
 	} else if err := r.record.Truncate(0); err != nil || r.reread() != nil {

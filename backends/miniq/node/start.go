@@ -59,7 +59,7 @@ func (n *node) claim(id RunID) (*run, error) {
 			return nil, err
 		}
 	}
-	if _, err := f.WriteString("r " + id.String() + "\n"); err != nil {
+	if _, err := f.WriteString("\nr " + id.String() + "\n"); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	r := &run{id: id, record: f, pidfd: -1}
@@ -112,20 +112,13 @@ func (n *node) launch(r *run, s *Start) error {
 
 // order completes what the daemon ordered with what only a node knows.
 func (n *node) order(s *Start) (*keeper.Order, error) {
-	o := s.Order
-	for _, list := range []*[]string{&o.Argv, &o.Env} {
-		plain := make([]string, len(*list))
-		for i, text := range *list {
-			plain[i] = miniq.Unescape(text)
-		}
-		*list = plain
-	}
-	for _, p := range []*string{&o.Dir, &o.Stdin, &o.Stdout, &o.Stderr, &o.Terminal} {
-		*p = miniq.Unescape(*p)
+	o, err := keeper.Decode(s.Order)
+	if err != nil {
+		return nil, err
 	}
 	o.Env = append(o.Env, mark(n.path(s.Run, recordSuffix)))
 	if s.Script == nil {
-		return &o, nil
+		return o, nil
 	}
 	path := n.path(s.Run, scriptSuffix)
 	if o.As != nil {
@@ -139,7 +132,7 @@ func (n *node) order(s *Start) (*keeper.Order, error) {
 		argv = []string{"/bin/sh", path}
 	}
 	o.Argv = append(argv, o.Argv...)
-	return &o, nil
+	return o, nil
 }
 
 // writeScript holds the fork lock: a process that is forked while the file is
