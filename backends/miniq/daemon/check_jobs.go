@@ -290,7 +290,7 @@ func (x *examination) runs() {
 		switch {
 		case err != nil:
 			x.find(name, "it can't be read: "+cause(err), "look at the disk's health", nil)
-		case r.Keeper.PID != 0 && keeper.StartTime(r.Keeper.PID) == r.Keeper.Start:
+		case r.End == nil && r.Keeper.PID != 0 && keeper.StartTime(r.Keeper.PID) == r.Keeper.Start:
 			x.find(name, fmt.Sprintf("run %d of job %v goes on under process %d, but the queue knows of no such run", run.Run, run.ID, r.Keeper.PID),
 				"the next miniqd ends it", nil)
 		case len(x.d.m.Jobs(farPast(), []backends.ID{run.ID})) == 0:
