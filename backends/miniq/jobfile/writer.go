@@ -46,7 +46,7 @@ type Writer struct {
 }
 
 const (
-	batchPause = time.Second     // changes to one job gather for so long: most jobs are short
+	batchPause = 5 * time.Second // changes to one job gather for so long: most jobs are short
 	retryPause = 5 * time.Second // after a batch that failed
 	maxBatch   = 512             // objects written before they are synced
 	closeTime  = 5 * time.Second // how long Close writes
