@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
@@ -109,7 +110,15 @@ func foreground(c *cli.Context, config *shell.Config) error {
 	return err
 }
 
+// How far the heap of a daemon and of a node may grow between two collections, in
+// percent: a queue's is small, and most of what it takes is a request's.
+const (
+	daemonGrowth = 300
+	nodeGrowth   = 400
+)
+
 func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
+	debug.SetGCPercent(daemonGrowth)
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -144,6 +153,7 @@ func nodeCommand() *cli.Command {
 		Name: "node", Usage: "offer one host; started by the daemon", Hidden: true,
 		Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringFlag{Name: "dir"}, &cli.StringFlag{Name: "keeper"}, &cli.StringFlag{Name: "scripts"}},
 		Action: func(c *cli.Context) error {
+			debug.SetGCPercent(nodeGrowth)
 			log := slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)).With("node", c.String("name"))
 			err := node.Main(node.Options{Dir: c.String("dir"), Keeper: c.String("keeper"), Scripts: c.String("scripts"), Log: log})
 			if err != nil {
