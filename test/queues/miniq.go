@@ -155,6 +155,20 @@ func (q *miniqQueue) runArray(ctx context.Context, jobs int) error {
 	return q.await(ctx, []backends.ID{taken[0].ID})
 }
 
+// settle waits until the queue has written what it writes behind what is asked of
+// it: jobs' state objects. The journal, which counts, is written at once.
+func (q *miniqQueue) settle(ctx context.Context) error {
+	taken := q.client.Submit(ctx, []backends.Spec{q.spec("true")})
+	if taken[0].Err != nil {
+		return taken[0].Err
+	}
+	if err := q.await(ctx, []backends.ID{taken[0].ID}); err != nil {
+		return err
+	}
+	_, err := q.client.Record(ctx, taken[0].ID)
+	return err
+}
+
 // command is one asub.
 func (q *miniqQueue) command(ctx context.Context) error {
 	_, err := q.Run(ctx, "asub", "-o", os.DevNull, "true")

@@ -14,7 +14,7 @@ import (
 type usage struct {
 	daemon time.Duration
 	nodes  time.Duration
-	runs   time.Duration // keepers and jobs that have ended
+	runs   time.Duration // keepers, and jobs that have ended
 }
 
 // usage looks into /proc. What can't be read counts as nothing.
@@ -29,6 +29,7 @@ func (q *miniqQueue) usage(ctx context.Context) usage {
 	if err != nil {
 		return u
 	}
+	nodes, alive := map[int]bool{}, map[int]time.Duration{} // keepers', by their parents
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -36,9 +37,15 @@ func (q *miniqQueue) usage(ctx context.Context) usage {
 		}
 		own, children, parent := times(pid)
 		if parent == status.PID {
+			nodes[pid] = true
 			u.nodes += own
 			u.runs += children
+		} else {
+			alive[parent] += own + children
 		}
+	}
+	for pid := range nodes {
+		u.runs += alive[pid]
 	}
 	return u
 }
