@@ -13,6 +13,7 @@ import (
 type candidate struct {
 	hosts   []backends.Placement // where the beneficiary would run
 	victims []*job               // least valued first
+	need    int                  // slots that the beneficiary lacks
 	excess  int                  // slots freed beyond the need
 	lost    float64              // slot-seconds of work
 }

@@ -251,16 +251,12 @@ func (v *view) serve(b *job, sofar *served) bool {
 		v.reserve(b)
 		return false
 	}
-	need := 0
-	for _, j := range set.victims {
-		need += j.Slots
-	}
 	if limit := v.cycleCap(); sofar.first && sofar.victims+len(set.victims) > limit {
 		v.skip(b.ID, fmt.Sprintf("put off to the next cycle: %d + %d jobs would be more than max_victims (%d)", sofar.victims, len(set.victims), limit))
 		return false
 	}
 	sofar.add(len(set.victims))
-	v.open(b, set, need)
+	v.open(b, set)
 	return true
 }
 
@@ -403,7 +399,7 @@ func (v *view) chooseOn(h *host, b *job) *candidate {
 }
 
 func (v *view) candidate(set []*job, need int, hosts []backends.Placement) *candidate {
-	c := &candidate{victims: set, hosts: hosts, excess: -need}
+	c := &candidate{victims: set, hosts: hosts, need: need, excess: -need}
 	for _, j := range set {
 		c.excess += j.Slots
 		c.lost += workLost(j, v.now)
@@ -451,11 +447,11 @@ func (v *view) whyNobody(b *job) string {
 
 // open records a reclaim and lists its acts: the beneficiary first, so that
 // nobody else takes what its victims leave (R19).
-func (v *view) open(b *job, set *candidate, need int) {
+func (v *view) open(b *job, set *candidate) {
 	memory := &v.plan.Memory
 	memory.NextID = max(memory.NextID, 1)
 	r := Reclaim{
-		ID: memory.NextID, Beneficiary: b.ID, Project: b.Project, User: b.User, Need: need,
+		ID: memory.NextID, Beneficiary: b.ID, Project: b.Project, User: b.User, Need: set.need,
 		Hosts: set.hosts, Phase: Planned, Why: "its acts are intended", Planned: v.now,
 	}
 	memory.NextID++

@@ -112,6 +112,16 @@ func TestExactNeedBeforeValue(t *testing.T) { // R17: slots beyond the need come
 	}
 }
 
+// What reports call requested is what was lacked, not what wider victims leave.
+func TestNeedIsWhatTheBeneficiaryLacks(t *testing.T) { // R18
+	s := newScene(t, 1, 8).pool("chipA", 3)
+	s.job("bob", "", "n1*6", time.Hour)
+	s.job("ann", "chipA", "", 0, slots(3))
+	if r := s.ripen().Memory.Reclaims[0]; r.Need != 1 || r.Victims[0].Slots != 6 {
+		t.Errorf("two slots are free: %+v", r)
+	}
+}
+
 func TestSpanningBeneficiaryTakesOverTheWholeFarm(t *testing.T) { // R17
 	s := newScene(t, 3, 2).pool("chipA", 4)
 	s.job("bob", "", "n1 n2", time.Hour)

@@ -155,7 +155,7 @@ type Reclaim struct {
 	Beneficiary backends.ID
 	Project     string // the beneficiary's
 	User        string
-	Need        int                  // slots taken back
+	Need        int                  // slots that the beneficiary lacked; its victims may leave more, jobs go as a whole
 	Hosts       []backends.Placement // where the beneficiary shall run
 	Victims     []Victim
 	Phase       Phase
