@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -90,31 +91,29 @@ func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]in
 // put brings both files in place, the snapshot first: a filter that sees one
 // without the other looks again.
 func (p *Publisher) put(snapshot, generation []byte) error {
-	name := filepath.Join(p.Dir, esub.SnapshotName)
-	old, err := readOwn(name)
+	const forAll = 0o644
+	snapshotFile, generationFile := filepath.Join(p.Dir, esub.SnapshotName), filepath.Join(p.Dir, esub.GenerationName)
+	old, err := readOwn(snapshotFile)
 	changed := err != nil || !bytes.Equal(old, snapshot)
-	tempGeneration, err := writeTemp(p.Dir, esub.GenerationName, generation)
+	newGeneration, err := disk.Prepare(generationFile, forAll, generation)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tempGeneration)
+	defer os.Remove(newGeneration)
 	if changed {
-		temp, err := writeTemp(p.Dir, esub.SnapshotName, snapshot)
+		newSnapshot, err := disk.Prepare(snapshotFile, forAll, snapshot)
 		if err != nil {
 			return err
 		}
-		defer os.Remove(temp)
-		if err := os.Rename(temp, name); err != nil {
+		defer os.Remove(newSnapshot)
+		if err := os.Rename(newSnapshot, snapshotFile); err != nil {
 			return err
 		}
 	}
-	if err := os.Rename(tempGeneration, filepath.Join(p.Dir, esub.GenerationName)); err != nil {
+	if err := os.Rename(newGeneration, generationFile); err != nil || !changed {
 		return err
 	}
-	if !changed {
-		return nil
-	}
-	return syncDir(p.Dir)
+	return disk.OS().SyncDir(p.Dir)
 }
 
 // LastStanding is how the last cycle left things for the filter: for an edit,
@@ -157,33 +156,4 @@ func readOwn(name string) ([]byte, error) {
 	}
 	content, err := io.ReadAll(f)
 	return content, errors.Join(err, f.Close())
-}
-
-// writeTemp writes a file beside its final name, readable by everybody, on disk
-// when it returns.
-func writeTemp(dir, name string, content []byte) (string, error) {
-	f, err := os.CreateTemp(dir, "."+name+".*")
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		os.Remove(f.Name())
-		return "", err
-	}
-	return f.Name(), nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -104,3 +104,25 @@ func Replace(d Disk, path string, mode fs.FileMode, parts ...[]byte) error {
 	}
 	return d.SyncDir(filepath.Dir(path))
 }
+
+// Prepare writes what shall become a file into another one beside it, whose name is
+// nobody else's, and returns that name when all of it is safe: for several files that
+// shall change at nearly one instant, and for directories that others may write in. The
+// mode is the file's, whatever the caller's umask. Who does not rename it removes it.
+func Prepare(path string, mode fs.FileMode, content []byte) (string, error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", errors.Join(err, os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
