@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -188,21 +188,19 @@ func boolean(yes bool) float64 {
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// replaceFile puts content in a file's place at once, for everybody to read.
-func replaceFile(name string, content []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return fmt.Errorf("write the metrics: %w", err)
+// replaceFile puts content in a file's place at once, for everybody to read. It
+// replaces nothing but a file: not /dev/null, and not what somebody linked there.
+func replaceFile(name string, content []byte) error {
+	if is, err := os.Lstat(name); err == nil && !is.Mode().IsRegular() {
+		return fmt.Errorf("write the metrics: %s is no regular file, and --out replaces it: name another one, or leave --out away for stdout", shell.OneLine(name))
 	}
-	_, err = f.Write(content)
+	temp, err := disk.Prepare(name, 0o644, content)
 	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
+		if err = os.Rename(temp, name); err != nil {
+			err = errors.Join(err, os.Remove(temp))
+		}
 	}
 	if err != nil {
-		os.Remove(f.Name())
 		return fmt.Errorf("write the metrics: %w", err)
 	}
 	return nil
