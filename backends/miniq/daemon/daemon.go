@@ -115,7 +115,8 @@ type daemon struct {
 	journal  *journal
 	seq      uint64
 	bodies   map[int64]*storedBody // by job number; an array's stands for its elements'
-	held     int                   // bytes of bodies
+	held     int                   // bytes of bodies, were each alone
+	young    []int64               // jobs whose bodies may not be in their state objects yet, the oldest first
 	soon     []input               // what the loop has for itself to do next
 	unsaved  []input               // events that could not be written yet; they can't be refused
 	changes  uint64

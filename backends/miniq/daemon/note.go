@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
@@ -212,23 +213,27 @@ func placements(list []backends.Placement) string {
 // keepBody keeps a body in memory until its jobs have ended, or memory is short
 // and it is in the state object.
 func (d *daemon) keepBody(job int64, b *body, seq uint64, array *backends.Array) {
+	for i, e := range b.Env { // all of a user's jobs have nearly the same
+		b.Env[i] = unique.Make(e).Value()
+	}
 	left := 1
 	if array != nil {
 		left = len(array.Indices)
 	}
 	d.bodies[job] = &storedBody{body: *b, seq: seq, left: left}
 	d.held += b.size()
-	if d.held <= bodyMemory {
-		return
-	}
-	durable := d.objects.Durable()
-	for job, old := range d.bodies {
-		if old.seq <= durable {
-			d.held -= old.size()
-			delete(d.bodies, job)
+	d.young = append(d.young, job)
+	for durable := d.objects.Durable(); len(d.young) > 0; d.young = d.young[1:] {
+		old := d.bodies[d.young[0]]
+		if old == nil {
+			continue
 		}
-		if d.held <= bodyMemory/2 {
+		if old.seq > durable {
 			return
+		}
+		if d.held > bodyMemory { // who has waited for longer will rather be the next to run
+			d.held -= old.size()
+			delete(d.bodies, d.young[0])
 		}
 	}
 }
