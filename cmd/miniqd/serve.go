@@ -110,15 +110,7 @@ func foreground(c *cli.Context, config *shell.Config) error {
 	return err
 }
 
-// How far the heap of a daemon and of a node may grow between two collections, in
-// percent: a queue's is small, and most of what it takes is a request's.
-const (
-	daemonGrowth = 300
-	nodeGrowth   = 400
-)
-
 func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
-	debug.SetGCPercent(daemonGrowth)
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -146,6 +138,10 @@ func readyTo(w io.WriteCloser) func(string) {
 		_ = w.Close()
 	}
 }
+
+// nodeGrowth is how far a node's heap may grow between two collections, in percent:
+// it is a MiB or two, and most of it was a message.
+const nodeGrowth = 400
 
 // nodeCommand is what the daemon starts for each host.
 func nodeCommand() *cli.Command {
