@@ -190,6 +190,9 @@ func (b *bench) submissions(ctx context.Context) error {
 					return fmt.Errorf("%s: %w", q.name(), err)
 				}
 				b.add(what, q.name(), float64(n)/time.Since(began).Seconds())
+				if err := settle(ctx, q); err != nil {
+					return err
+				}
 			}
 			if own, ok := q.(*miniqQueue); ok {
 				const n = 16000
@@ -198,6 +201,9 @@ func (b *bench) submissions(ctx context.Context) error {
 					return err
 				}
 				b.add(submitPack, q.name(), n/time.Since(began).Seconds())
+				if err := settle(ctx, q); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -205,10 +211,21 @@ func (b *bench) submissions(ctx context.Context) error {
 	return b.clearAll(ctx)
 }
 
+// settle has the bundled queue write nothing any more while the next is measured.
+func settle(ctx context.Context, q queue) error {
+	if own, ok := q.(*miniqQueue); ok {
+		return own.settle(ctx)
+	}
+	return nil
+}
+
 func (b *bench) clearAll(ctx context.Context) error {
 	for _, q := range b.queues {
 		if err := q.clear(ctx); err != nil {
 			return fmt.Errorf("%s: %w", q.name(), err)
+		}
+		if err := settle(ctx, q); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -292,10 +309,8 @@ func (b *bench) runs(ctx context.Context) error {
 				return fmt.Errorf("%s: %w", q.name(), err)
 			}
 			took := time.Since(began)
-			if own, ok := q.(*miniqQueue); ok {
-				if err := own.settle(ctx); err != nil { // not while others are measured
-					return err
-				}
+			if err := settle(ctx, q); err != nil {
+				return err
 			}
 			b.say("%s has run %d jobs in %.2f s", q.name(), b.jobs, took.Seconds())
 			b.add(completion, q.name(), float64(b.jobs)/took.Seconds())

@@ -41,7 +41,7 @@ func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := q.idle(ctx); err != nil {
+	if err := q.settle(ctx); err != nil {
 		return err
 	}
 	listed, err := measure(pending, func() error {
@@ -87,20 +87,4 @@ func (q *miniqQueue) dispatched(ctx context.Context, measure func(int, func() er
 		_, err := q.client.WaitEnded(ctx, first)
 		return err
 	})
-}
-
-// idle waits until what is written behind the queue's back is written.
-func (q *miniqQueue) idle(ctx context.Context) error {
-	for before := q.usage(ctx); ; {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(500 * time.Millisecond):
-		}
-		now := q.usage(ctx)
-		if now.daemon-before.daemon <= 10*time.Millisecond {
-			return nil
-		}
-		before = now
-	}
 }
