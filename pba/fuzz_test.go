@@ -37,14 +37,3 @@ func FuzzReadPlan(f *testing.F) {
 		}
 	})
 }
-
-func FuzzParseWeek(f *testing.F) {
-	for _, s := range []string{"2026-W48", "2026-W53", "2021-W53", "2026-W00", "26-W1", "2026-W48 ", "9999-W53"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		if w, err := pba.ParseWeek(s); err == nil && w.String() != s {
-			t.Errorf("%q was read as %v", s, w)
-		}
-	})
-}

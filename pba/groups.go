@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -39,7 +40,7 @@ const (
 func (d *Directory) Of(ctx context.Context, users []string) (map[string][]string, error) {
 	lookup := d.Lookup
 	if lookup == nil {
-		lookup = GroupsOf
+		lookup = account.GroupNames
 	}
 	return d.ask(ctx, users, lookup)
 }
@@ -121,26 +122,6 @@ func timed(ctx context.Context, key string, lookup func(string) ([]string, error
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-}
-
-// GroupsOf asks NSS for a user's groups.
-func GroupsOf(name string) ([]string, error) {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := u.GroupIds()
-	if err != nil {
-		return nil, err
-	}
-	names := make([]string, 0, len(ids))
-	for _, id := range ids {
-		if g, err := user.LookupGroupId(id); err == nil {
-			names = append(names, g.Name)
-		}
-	}
-	slices.Sort(names)
-	return names, nil
 }
 
 func lookupGroupID(group string) (int64, error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
@@ -68,7 +69,7 @@ func newLife(t *testing.T) *life {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.ledger.Close() })
-	l.rules.Policy = pba.DefaultConfig().Policy()
+	l.rules.Policy = settings.Default().Policy()
 	l.rules.Policy.Projects = []plan.Project{{Name: "A", Group: "a"}, {Name: "B", Group: "b"}}
 	l.rules.Policy.Allocations = []plan.Allocation{{ID: 1, Project: "A", Guarantee: 2}}
 	l.engine = &pba.Engine{

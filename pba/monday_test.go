@@ -8,23 +8,24 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
 // planned is a life whose rules are read from its ledger, as pba's own are, from
 // an hour before a week's end on.
-func planned(t *testing.T, week, zone string, allocations map[string][2]int) (*life, ledger.Period) {
+func planned(t *testing.T, week, zone string, allocations map[string][2]int) (*life, calendar.Period) {
 	t.Helper()
 	z, err := time.LoadLocation(zone)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pba.ParseWeek(week)
+	w, err := calendar.ParseWeek(week)
 	if err != nil {
 		t.Fatal(err)
 	}
-	period := pba.PeriodOf(w, z)
+	period := calendar.PeriodOf(w, z)
 	l := newLife(t)
 	l.world = simulate.New(simulate.Config{
 		Start:   period.End.Add(-time.Hour),
@@ -36,7 +37,7 @@ func planned(t *testing.T, week, zone string, allocations map[string][2]int) (*l
 	l.engine.Rules = func(ctx context.Context, now time.Time) (pba.Rules, error) {
 		p := policy
 		var err error
-		p.Projects, p.Allocations, err = l.ledger.InForce(ctx, pba.PeriodOf(pba.WeekOf(now, z), z), now.Add(-p.LoweredGrace))
+		p.Projects, p.Allocations, err = l.ledger.InForce(ctx, calendar.PeriodOf(calendar.WeekOf(now, z), z), now.Add(-p.LoweredGrace))
 		return pba.Rules{Policy: p}, err
 	}
 	for _, p := range []ledger.Project{{Name: "A", Group: "a"}, {Name: "B", Group: "b"}} {
@@ -45,14 +46,14 @@ func planned(t *testing.T, week, zone string, allocations map[string][2]int) (*l
 		}
 		for i, slots := range allocations[p.Name] {
 			if slots > 0 {
-				l.allot(p.Name, pba.AddWeeks(w, i), slots)
+				l.allot(p.Name, calendar.AddWeeks(w, i), slots)
 			}
 		}
 	}
 	return l, period
 }
 
-func (l *life) allot(project string, w ledger.Week, slots int) {
+func (l *life) allot(project string, w calendar.Week, slots int) {
 	l.Helper()
 	now := l.world.Now()
 	c := ledger.Change{Pool: ledger.Pool{Project: project}, Week: w}
@@ -132,7 +133,7 @@ func TestLoweredInMidWeek(t *testing.T) { // R25
 		l.world.Advance(week.End.Add(24 * time.Hour))
 		l.cycle()
 		lowered := l.world.Now()
-		l.allot("A", pba.AddWeeks(week.Week, 1), left)
+		l.allot("A", calendar.AddWeeks(week.Week, 1), left)
 		his := l.submit("bob", "B", backends.Spec{}, simulate.Work{})
 		l.world.Advance(lowered.Add(time.Minute))
 		l.run(58 * time.Minute)

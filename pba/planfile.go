@@ -10,6 +10,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -17,7 +18,7 @@ import (
 // PlanFile is a plan as a file: all allocations of some projects in some weeks.
 // Who applies it takes back what those projects have in those weeks beside it.
 type PlanFile struct {
-	From, To    ledger.Week // both included
+	From, To    calendar.Week // both included
 	Projects    []string
 	Allocations []ledger.Change
 
@@ -26,7 +27,7 @@ type PlanFile struct {
 }
 
 // Covers tells whether a plan decides about a project's week.
-func (f *PlanFile) Covers(project string, w ledger.Week) bool {
+func (f *PlanFile) Covers(project string, w calendar.Week) bool {
 	return w.Compare(f.From) >= 0 && w.Compare(f.To) <= 0 && slices.Contains(f.Projects, project)
 }
 
@@ -89,11 +90,11 @@ func quote1(text string) string {
 }
 
 // weekText is a week in a file.
-type weekText struct{ ledger.Week }
+type weekText struct{ calendar.Week }
 
 // UnmarshalText reads a week as people write it.
 func (w *weekText) UnmarshalText(text []byte) (err error) {
-	w.Week, err = ParseWeek(string(text))
+	w.Week, err = calendar.ParseWeek(string(text))
 	return err
 }
 
@@ -160,7 +161,7 @@ func (f *PlanFile) entry(e planEntry) (ledger.Change, error) {
 		Terms: ledger.Terms{Slots: e.Slots, SLA: plan.SLA(cmp.Or(e.SLA, string(plan.Velocity))), Jobs: e.Jobs},
 	}
 	switch {
-	case c.Week == ledger.Week{}:
+	case c.Week == calendar.Week{}:
 		return c, fmt.Errorf("week: which one? write it like %s", f.From)
 	case c.Project == "":
 		return c, fmt.Errorf("project: which one?")
@@ -211,7 +212,7 @@ type Difference struct {
 func (f *PlanFile) Compare(planned []ledger.Allocation) []Difference {
 	type place struct {
 		ledger.Pool
-		ledger.Week
+		calendar.Week
 	}
 	was := map[place]ledger.Terms{}
 	for _, a := range planned {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -21,7 +22,7 @@ allocations:
 `
 
 func TestPlanFile(t *testing.T) {
-	w48, w53 := ledger.Week{Year: 2026, Week: 48}, ledger.Week{Year: 2026, Week: 53}
+	w48, w53 := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 53}
 	f, err := ReadPlan("plan.yaml", []byte(somePlan))
 	if err != nil {
 		t.Fatal(err)
@@ -38,8 +39,8 @@ func TestPlanFile(t *testing.T) {
 		{Pool: ledger.Pool{Project: "chipA"}, Week: w48, Terms: ledger.VelocityOf(90)},
 		{Pool: ledger.Pool{Project: "010"}, Week: w48, Terms: ledger.VelocityOf(3)},
 		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.VelocityOf(1)},
-		{Pool: ledger.Pool{Project: "chipB"}, Week: w48, Terms: ledger.VelocityOf(8)},                               // not the plan's
-		{Pool: ledger.Pool{Project: "chipA"}, Week: ledger.Week{Year: 2026, Week: 47}, Terms: ledger.VelocityOf(8)}, // nor that week
+		{Pool: ledger.Pool{Project: "chipB"}, Week: w48, Terms: ledger.VelocityOf(8)},                                 // not the plan's
+		{Pool: ledger.Pool{Project: "chipA"}, Week: calendar.Week{Year: 2026, Week: 47}, Terms: ledger.VelocityOf(8)}, // nor that week
 	}
 	differences := []Difference{
 		{ledger.Change{Pool: ledger.Pool{Project: "010"}, Week: w48}, ledger.VelocityOf(3)},
@@ -95,13 +96,13 @@ func TestPlanFileIsStrict(t *testing.T) {
 func TestPlanFileIsStable(t *testing.T) {
 	name := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,6}`), rapid.SampledFrom([]string{"on", "no", "null", "~x", "1e3", "0x1", "2026-W48", "1_000", "y", ".inf", "2026-01-01", "true", "<<", "ü\"\x01"}))
 	rapid.Check(t, func(t *rapid.T) {
-		f := PlanFile{From: ledger.Week{Year: 2026, Week: 51}, To: ledger.Week{Year: 2027, Week: 2}}
+		f := PlanFile{From: calendar.Week{Year: 2026, Week: 51}, To: calendar.Week{Year: 2027, Week: 2}}
 		f.Projects = rapid.SliceOfNDistinct(name, 0, 4, rapid.ID).Draw(t, "projects")
 		if len(f.Projects) > 0 {
 			f.Allocations = rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) ledger.Change {
 				c := ledger.Change{
 					Pool:  ledger.Pool{Project: rapid.SampledFrom(f.Projects).Draw(t, "project")},
-					Week:  AddWeeks(f.From, rapid.IntRange(0, 4).Draw(t, "week")),
+					Week:  calendar.AddWeeks(f.From, rapid.IntRange(0, 4).Draw(t, "week")),
 					Terms: ledger.VelocityOf(rapid.IntRange(1, 1000).Draw(t, "slots")),
 				}
 				if rapid.Bool().Draw(t, "for a user") {
@@ -135,28 +136,4 @@ func TestPlanFileIsStable(t *testing.T) {
 			t.Fatalf("applying an export changes %v", d)
 		}
 	})
-}
-
-func TestRoles(t *testing.T) {
-	roles := Roles{Admins: Admins{Users: []string{"root2"}, Groups: []string{"ops", ""}}}
-	project := ledger.Project{Name: "chipA", Managers: []string{"alice"}}
-	for _, c := range []struct {
-		who           Caller
-		admin, planIt bool
-	}{
-		{Caller{Owner: true}, true, true},
-		{Caller{User: "root2"}, true, true},
-		{Caller{User: "carol", Groups: []string{"users", "ops"}}, true, true},
-		{Caller{User: "alice", Groups: []string{"users"}}, false, true},
-		{Caller{User: "bob"}, false, false},
-		{Caller{}, false, false}, // a number that the system has no name for
-	} {
-		if roles.Admin(c.who) != c.admin || roles.MayPlan(c.who, project) != c.planIt {
-			t.Errorf("%+v: admin %v, plans %v", c.who, roles.Admin(c.who), roles.MayPlan(c.who, project))
-		}
-	}
-	nobody := ledger.Project{Managers: []string{""}}
-	if (Roles{Admins: Admins{Users: []string{""}}}).MayPlan(Caller{}, nobody) {
-		t.Error("an empty name in a list makes nameless callers managers")
-	}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/trusted"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // isAdmin tells whether the config names a user, or one of his groups, as an
 // administrator of the queue: the engine's administrators are.
 func isAdmin(c *shell.Config) func(account.Account) bool {
 	return func(a account.Account) bool {
-		who := pba.Caller{User: a.Name}
+		who := settings.Caller{User: a.Name}
 		if len(c.PBA.Roles.Admins.Groups) > 0 {
-			who.Groups, _ = pba.GroupsOf(a.Name) // those that can't be looked up make nobody an administrator
+			who.Groups, _ = account.GroupNames(a.Name) // those that can't be looked up make nobody an administrator
 		}
 		return c.PBA.Roles.Admin(who)
 	}

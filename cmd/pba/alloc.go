@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -121,11 +122,11 @@ func readAlloc(c *cli.Context, withSlots bool) (allocOptions, error) {
 }
 
 // first is the week that an option --week names; this week without one.
-func (s *site) first(option string) (ledger.Week, error) {
+func (s *site) first(option string) (calendar.Week, error) {
 	if option == "" {
 		return s.thisWeek(), nil
 	}
-	w, err := pba.ParseWeek(option)
+	w, err := calendar.ParseWeek(option)
 	if err != nil {
 		return w, shell.Usagef("--week: %w", err)
 	}
@@ -133,7 +134,7 @@ func (s *site) first(option string) (ledger.Week, error) {
 }
 
 // plannedWeeks are the weeks that are meant: none in the past, none beyond the horizon.
-func (s *site) plannedWeeks(option string, weeks int) ([]ledger.Week, error) {
+func (s *site) plannedWeeks(option string, weeks int) ([]calendar.Week, error) {
 	first, err := s.first(option)
 	if err != nil {
 		return nil, err
@@ -142,19 +143,19 @@ func (s *site) plannedWeeks(option string, weeks int) ([]ledger.Week, error) {
 	if first.Compare(this) < 0 {
 		return nil, over(first, this)
 	}
-	horizon := pba.AddWeeks(this, s.PBA.Horizon)
-	if pba.WeeksBetween(first, horizon) < weeks-1 {
+	horizon := calendar.AddWeeks(this, s.PBA.Horizon)
+	if calendar.WeeksBetween(first, horizon) < weeks-1 {
 		return nil, fmt.Errorf("%s from %s on: the last week that may be planned is %s (pba.horizon: %d weeks ahead)",
 			count(weeks, "week"), first, horizon, s.PBA.Horizon)
 	}
-	var all []ledger.Week
+	var all []calendar.Week
 	for i := range weeks {
-		all = append(all, pba.AddWeeks(first, i))
+		all = append(all, calendar.AddWeeks(first, i))
 	}
 	return all, nil
 }
 
-func over(w, this ledger.Week) error {
+func over(w, this calendar.Week) error {
 	return fmt.Errorf("week %s is over: this week is %s", w, this)
 }
 
@@ -201,7 +202,7 @@ func promise(t ledger.Terms) string {
 	return text
 }
 
-func inWeeks(weeks []ledger.Week) string {
+func inWeeks(weeks []calendar.Week) string {
 	first, last := weeks[0], weeks[len(weeks)-1]
 	if first == last {
 		return "in " + first.String()
@@ -215,7 +216,7 @@ func listAllocs(ctx context.Context, s *site, project string, format shell.Forma
 			return err
 		}
 	}
-	all, err := s.ledger.Allocations(ctx, s.thisWeek(), ledger.Week{Year: math.MaxInt32, Week: 53})
+	all, err := s.ledger.Allocations(ctx, s.thisWeek(), calendar.Week{Year: math.MaxInt32, Week: 53})
 	if err != nil {
 		return err
 	}

@@ -10,14 +10,15 @@ import (
 	"syscall"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // caller is who runs this process. The name is looked up from the number that
 // the kernel, or sudo, gives; no option and no USER has a say in it.
 type caller struct {
-	pba.Caller
+	settings.Caller
 	uid    int
 	as     int  // the process's own user: another one's through sudo
 	writes bool // the process may write the ledger
@@ -63,7 +64,7 @@ func identify(c shell.Config) (caller, error) {
 		return who, nil // he is a reader, or known by his number
 	}
 	who.User = u.Username
-	who.Groups, err = pba.GroupsOf(u.Username)
+	who.Groups, err = account.GroupNames(u.Username)
 	if err != nil && !who.Owner && len(c.PBA.Roles.Admins.Groups) > 0 {
 		return caller{}, fmt.Errorf("look up the groups of %s: %w", u.Username, err)
 	}
@@ -168,7 +169,7 @@ func (s *site) mayPlan(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if s.PBA.Roles.MayPlan(s.caller.Caller, p) {
+	if s.PBA.Roles.MayPlan(s.caller.Caller, p.Managers) {
 		return s.mayWrite()
 	}
 	return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", name, s.caller)

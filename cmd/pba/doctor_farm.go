@@ -18,8 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/trusted"
-	"github.com/allotment-hpc/allotment/pba"
-	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 )
 
 // checkFilter reads what the submit filter reads.
@@ -98,16 +97,16 @@ func (s *site) checkPeople(ctx context.Context, all *findings) error {
 
 // checkWeeks looks for projects that lose their slots next week.
 func (s *site) checkWeeks(ctx context.Context, all *findings) error {
-	this := pba.WeekOf(s.now(), s.zone())
-	next := pba.AddWeeks(this, 1)
+	this := calendar.WeekOf(s.now(), s.zone())
+	next := calendar.AddWeeks(this, 1)
 	planned, err := s.ledger.Allocations(ctx, this, next)
 	if err != nil {
 		return err
 	}
-	slots := map[string]map[ledger.Week]int{}
+	slots := map[string]map[calendar.Week]int{}
 	for _, a := range planned {
 		if slots[a.Project] == nil {
-			slots[a.Project] = map[ledger.Week]int{}
+			slots[a.Project] = map[calendar.Week]int{}
 		}
 		slots[a.Project][a.Week] += a.Slots
 	}
@@ -258,15 +257,15 @@ func (s *site) checkUsers(ctx context.Context, farm *backends.Farm, all *finding
 // checkAllocated: a farm may have shrunk since its weeks were planned.
 func (s *site) checkAllocated(ctx context.Context, slots, down int, all *findings) error {
 	limit := s.limitOf(slots)
-	planned, err := s.ledger.Allocations(ctx, pba.WeekOf(s.now(), s.zone()), ledger.Week{Year: math.MaxInt32, Week: 53})
+	planned, err := s.ledger.Allocations(ctx, calendar.WeekOf(s.now(), s.zone()), calendar.Week{Year: math.MaxInt32, Week: 53})
 	if err != nil {
 		return err
 	}
-	sums := map[ledger.Week]int{}
+	sums := map[calendar.Week]int{}
 	for _, a := range planned {
 		sums[a.Week] += a.Slots
 	}
-	for _, w := range slices.SortedFunc(maps.Keys(sums), ledger.Week.Compare) {
+	for _, w := range slices.SortedFunc(maps.Keys(sums), calendar.Week.Compare) {
 		if sums[w] <= limit {
 			continue
 		}

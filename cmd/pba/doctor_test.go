@@ -9,13 +9,13 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
-	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // quietSite has nothing wrong with it.
 func quietSite() *site {
-	return &site{Config: shell.Config{PBA: pba.DefaultConfig()}, process: process{executable: func() (string, error) { return "/usr/bin/pba", nil }}}
+	return &site{Config: shell.Config{PBA: settings.Default()}, process: process{executable: func() (string, error) { return "/usr/bin/pba", nil }}}
 }
 
 // expect checks that exactly these texts are found, each by one finding that also

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -46,9 +47,9 @@ func exportPlan(ctx context.Context, s *site, o exportOptions, out io.Writer) er
 	if err != nil {
 		return err
 	}
-	to := pba.AddWeeks(s.thisWeek(), s.PBA.Horizon)
+	to := calendar.AddWeeks(s.thisWeek(), s.PBA.Horizon)
 	if o.weeks > 0 {
-		to = pba.AddWeeks(from, o.weeks-1)
+		to = calendar.AddWeeks(from, o.weeks-1)
 	}
 	if to.Compare(from) < 0 {
 		to = from

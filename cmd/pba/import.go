@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -156,7 +157,7 @@ func (p *planner) rehearse(ctx context.Context, changes []ledger.Change, differe
 	if err := p.checkAll(ctx, changes); err != nil {
 		return err
 	}
-	sums := map[ledger.Week]ledger.Sums{}
+	sums := map[calendar.Week]ledger.Sums{}
 	for _, d := range differences {
 		week, ok := sums[d.Week]
 		if !ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/config"
-	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/settings"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
@@ -54,7 +54,7 @@ func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
 	p := thisProcess()
 	p.now = func() time.Time { return now }
 	s := &site{
-		Config: c, process: p, ledger: l, caller: caller{Caller: pba.Caller{Owner: true}, writes: true},
+		Config: c, process: p, ledger: l, caller: caller{Caller: settings.Caller{Owner: true}, writes: true},
 		backend: simulate.New(simulate.Config{Start: now, Hosts: []backends.Host{{Name: "n1", Slots: 100}}}),
 	}
 	if err := l.AddProject(context.Background(), s.editor(), ledger.Project{Name: "chipA", Group: "a"}); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -70,14 +70,14 @@ func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledg
 		return fmt.Errorf("%w %q: see `pba project list`, or add it: pba project add NAME --group GROUP", ledger.ErrUnknownProject, c.Project)
 	}
 	project := projects[i]
-	if !p.s.PBA.Roles.MayPlan(p.s.caller.Caller, project) {
+	if !p.s.PBA.Roles.MayPlan(p.s.caller.Caller, project.Managers) {
 		return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", project.Name, p.s.caller)
 	}
 	this := p.s.thisWeek()
 	if c.Week.Compare(this) < 0 {
 		return over(c.Week, this)
 	}
-	if horizon := pba.AddWeeks(this, p.s.PBA.Horizon); c.Week.Compare(horizon) > 0 {
+	if horizon := calendar.AddWeeks(this, p.s.PBA.Horizon); c.Week.Compare(horizon) > 0 {
 		return fmt.Errorf("week %s: the last week that may be planned is %s (pba.horizon: %d weeks ahead)", c.Week, horizon, p.s.PBA.Horizon)
 	}
 	if c.Slots == 0 {

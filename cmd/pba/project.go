@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -180,7 +180,7 @@ func knownFlows(err error) error {
 
 func removeProject(ctx context.Context, s *site, o projectOptions, out io.Writer) error {
 	err := s.edit(ctx, func() error {
-		return s.ledger.RemoveProject(ctx, s.editor(), o.name, pba.WeekOf(s.now(), s.zone()))
+		return s.ledger.RemoveProject(ctx, s.editor(), o.name, calendar.WeekOf(s.now(), s.zone()))
 	})
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/report"
 )
@@ -224,9 +224,9 @@ func reportVictims(ctx context.Context, s *site, o reportOptions, out io.Writer)
 }
 
 func reportForecast(ctx context.Context, s *site, o reportOptions, out io.Writer) error {
-	p := report.Plans{This: pba.WeekOf(s.now(), s.zone()), Horizon: s.PBA.Horizon}
+	p := report.Plans{This: calendar.WeekOf(s.now(), s.zone()), Horizon: s.PBA.Horizon}
 	var err error
-	if p.Allocations, err = s.ledger.Allocations(ctx, p.This, pba.AddWeeks(p.This, p.Horizon)); err != nil {
+	if p.Allocations, err = s.ledger.Allocations(ctx, p.This, calendar.AddWeeks(p.This, p.Horizon)); err != nil {
 		return err
 	}
 	farm, use, err := s.hours(ctx, s.now().AddDate(0, 0, -7*(report.LookBack+1)), s.now())

@@ -22,6 +22,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -61,7 +62,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("LEDGER_VERSION", strconv.Itoa(len(migrations)))
 			now := time.Now()
 			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "WEEK_2": 2, "WEEK_3": 3, "HORIZON": 12, "BEYOND": 13} {
-				e.Setenv(name, pba.AddWeeks(pba.WeekOf(now, time.UTC), weeks).String())
+				e.Setenv(name, calendar.AddWeeks(calendar.WeekOf(now, time.UTC), weeks).String())
 			}
 			e.Defer(func() { programs.StopQueue(t, built, e.Vars) })
 			return nil

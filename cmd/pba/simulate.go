@@ -21,6 +21,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/simulate"
@@ -320,16 +321,16 @@ func (o *simulateOptions) promise(s *simulate.Setup, zone *time.Location) ([]str
 		return nil, err
 	}
 	for _, a := range f.Allocations {
-		week := pba.PeriodOf(a.Week, zone)
+		week := calendar.PeriodOf(a.Week, zone)
 		s.Plan = append(s.Plan, simulate.Promise{
 			Allocation: plan.Allocation{Project: a.Project, User: a.User, Step: a.Step, Guarantee: a.Slots, SLA: a.SLA, Jobs: a.Jobs, Begin: week.Begin, End: week.End},
 			From:       week.Begin, To: week.End,
 		})
 	}
 	var notes []string
-	first, last := pba.WeekOf(s.Trace.First, zone), pba.WeekOf(s.Trace.Last, zone)
+	first, last := calendar.WeekOf(s.Trace.First, zone), calendar.WeekOf(s.Trace.Last, zone)
 	if s.Trace.Jobs > 0 && (last.Compare(f.From) < 0 || first.Compare(f.To) > 0) {
-		weeks := pba.WeeksBetween(first, f.From)
+		weeks := calendar.WeeksBetween(first, f.From)
 		s.Shift = s.Trace.First.In(zone).AddDate(0, 0, 7*weeks).Sub(s.Trace.First)
 		notes = append(notes, fmt.Sprintf("The trace begins in %s; it is played as if that were %s, the plan's first week.", first, f.From))
 	}

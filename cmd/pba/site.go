@@ -10,6 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -65,14 +66,14 @@ func withSite(ctx context.Context, p process, open opener, do func(*site) error)
 
 func (s *site) zone() *time.Location { return s.Timezone.Location() }
 
-func (s *site) thisWeek() ledger.Week { return pba.WeekOf(s.now(), s.zone()) }
+func (s *site) thisWeek() calendar.Week { return calendar.WeekOf(s.now(), s.zone()) }
 
 // editor is who edits, and when.
 func (s *site) editor() ledger.Editor { return ledger.Editor{Who: s.caller.String(), At: s.now()} }
 
 // rules are what holds for a cycle now.
 func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
-	week := pba.PeriodOf(pba.WeekOf(now, s.zone()), s.zone())
+	week := calendar.PeriodOf(calendar.WeekOf(now, s.zone()), s.zone())
 	projects, pools, err := s.ledger.InForce(ctx, week, now.Add(-time.Duration(s.PBA.LoweredGrace)))
 	if err != nil {
 		return pba.Rules{}, err

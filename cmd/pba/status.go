@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -36,7 +36,7 @@ func statusCommand(p process) *cli.Command {
 
 type statusJSON struct {
 	At        time.Time           `json:"at"`
-	Week      ledger.Week         `json:"week"`
+	Week      calendar.Week       `json:"week"`
 	Mode      shell.Mode          `json:"mode"`
 	Paused    bool                `json:"paused"`
 	LastCycle *ledger.CycleRecord `json:"last_cycle"` // null: there was none
@@ -103,7 +103,7 @@ func (s *site) status(ctx context.Context) (*statusJSON, error) {
 	}
 	f := r.Plan.Farm
 	shown := &statusJSON{
-		At: r.State.Farm.At, Week: pba.WeekOf(s.now(), s.zone()), Mode: s.Mode, Paused: r.Rules.Paused,
+		At: r.State.Farm.At, Week: calendar.WeekOf(s.now(), s.zone()), Mode: s.Mode, Paused: r.Rules.Paused,
 		Pools: []poolJSON{}, Reclaims: []reclaimJSON{}, Warnings: append([]string{}, r.Plan.Warnings...),
 		Farm: farmJSON{
 			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,6 +100,27 @@ func groupsOf(ctx context.Context, a Account) ([]uint32, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("groups of %s: %w", a.Name, context.Cause(ctx))
 	}
+}
+
+// GroupNames asks the name service for the names of a user's groups. It takes as
+// long as that does.
+func GroupNames(name string) ([]string, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if g, err := user.LookupGroupId(id); err == nil {
+			names = append(names, g.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }
 
 func numbers(ids []string) ([]uint32, error) {

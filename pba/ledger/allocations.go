@@ -9,28 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
-
-// Week is an ISO week.
-type Week struct{ Year, Week int }
-
-// String is the week as people write it: 2026-W48.
-func (w Week) String() string { return fmt.Sprintf("%04d-W%02d", w.Year, w.Week) }
-
-// MarshalText writes the week as String does.
-func (w Week) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
-
-// Compare orders weeks.
-func (w Week) Compare(other Week) int {
-	return cmp.Or(cmp.Compare(w.Year, other.Year), cmp.Compare(w.Week, other.Week))
-}
-
-// Period is a week in time: all instants from Begin up to, and without, End.
-type Period struct {
-	Week
-	Begin, End time.Time
-}
 
 // Pool names slots of a project, or of one of its users, steps, or both.
 type Pool struct {
@@ -74,13 +55,13 @@ func (t Terms) String() string {
 type Allocation struct {
 	ID int64 `json:"pool_id"` // of the pool, the same in all its weeks
 	Pool
-	Week Week `json:"week"`
+	Week calendar.Week `json:"week"`
 	Terms
 }
 
 // Allocations lists what is planned from one week to another, both included, by
 // week, project, user and step.
-func (l *Ledger) Allocations(ctx context.Context, from, to Week) ([]Allocation, error) {
+func (l *Ledger) Allocations(ctx context.Context, from, to calendar.Week) ([]Allocation, error) {
 	var all []Allocation
 	err := l.tx(ctx, "list the allocations", func(tx *sql.Tx) error {
 		var err error
@@ -106,7 +87,7 @@ func allocations(ctx context.Context, q querier, where string, args ...any) ([]A
 // Change gives a pool new terms in one week. Zero Terms take its slots back.
 type Change struct {
 	Pool
-	Week Week
+	Week calendar.Week
 	Terms
 }
 
@@ -116,7 +97,7 @@ type Sums struct{ Before, After int }
 // Edit says how changes of allocations are made.
 type Edit struct {
 	Editor
-	ThisWeek Week          // what is taken off in it is remembered (R25) …
+	ThisWeek calendar.Week // what is taken off in it is remembered (R25) …
 	Grace    time.Duration // … for so long
 	// Check is asked about each change once all are made, in the same
 	// transaction; its error undoes them all. nil allows everything.
@@ -127,7 +108,7 @@ type Edit struct {
 // one takes back what is not there.
 func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) error {
 	return l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
-		before := map[Week]int{}
+		before := map[calendar.Week]int{}
 		for _, c := range changes {
 			var err error
 			if before[c.Week], err = weekSum(ctx, tx, c.Week); err != nil {
@@ -155,7 +136,7 @@ func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change
 	})
 }
 
-func weekSum(ctx context.Context, tx *sql.Tx, w Week) (int, error) {
+func weekSum(ctx context.Context, tx *sql.Tx, w calendar.Week) (int, error) {
 	var sum int
 	err := tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(a.slots), 0)
 		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
@@ -249,7 +230,7 @@ func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (int64, error)
 
 // InForce is the plan of one week in the engine's words. A pool whose slots were
 // all taken back after spared is still in it, with none.
-func (l *Ledger) InForce(ctx context.Context, w Period, spared time.Time) ([]plan.Project, []plan.Allocation, error) {
+func (l *Ledger) InForce(ctx context.Context, w calendar.Period, spared time.Time) ([]plan.Project, []plan.Allocation, error) {
 	var (
 		named  []plan.Project
 		inWeek []plan.Allocation
@@ -273,7 +254,7 @@ func (l *Ledger) InForce(ctx context.Context, w Period, spared time.Time) ([]pla
 	return named, inWeek, err
 }
 
-func inForce(ctx context.Context, q querier, w Period, spared time.Time) ([]plan.Allocation, error) {
+func inForce(ctx context.Context, q querier, w calendar.Period, spared time.Time) ([]plan.Allocation, error) {
 	var all []plan.Allocation
 	err := each(ctx, q, func(rows *sql.Rows) error {
 		a := plan.Allocation{Begin: w.Begin, End: w.End}

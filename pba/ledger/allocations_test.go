@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/internal/sqlite"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -34,10 +35,10 @@ func changeAll(t *testing.T, l *Ledger, e Edit, changes ...Change) {
 // engine to spare.
 func TestLowering(t *testing.T) { // R25
 	noon := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	w48, w49 := Week{2026, 48}, Week{2026, 49}
+	w48, w49 := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
 	type step struct {
 		minute int // after noon
-		week   Week
+		week   calendar.Week
 		slots  int
 	}
 	for name, c := range map[string]struct {
@@ -68,7 +69,7 @@ func TestLowering(t *testing.T) { // R25
 			}
 			changeAll(t, l, e, change)
 		}
-		_, got, err := l.InForce(context.Background(), Period{w48, at(1), at(2)}, noon)
+		_, got, err := l.InForce(context.Background(), calendar.Period{Week: w48, Begin: at(1), End: at(2)}, noon)
 		if err != nil || len(got) != 1 {
 			t.Errorf("%s: %v %v", name, got, err)
 			continue
@@ -79,7 +80,7 @@ func TestLowering(t *testing.T) { // R25
 		if g := got[0]; g.Guarantee != c.want.Guarantee || g.Lowered != c.want.Lowered || !g.LoweredAt.Equal(c.want.LoweredAt) {
 			t.Errorf("%s: %d slots, %d lowered at %v; want %+v", name, g.Guarantee, g.Lowered, g.LoweredAt, c.want)
 		}
-		if _, next, err := l.InForce(context.Background(), Period{w49, at(1), at(2)}, noon); err != nil || len(next) > 0 && next[0].Lowered != 0 {
+		if _, next, err := l.InForce(context.Background(), calendar.Period{Week: w49, Begin: at(1), End: at(2)}, noon); err != nil || len(next) > 0 && next[0].Lowered != 0 {
 			t.Errorf("%s: the next week was lowered: %v %v", name, next, err)
 		}
 	}
@@ -90,7 +91,7 @@ func TestLowering(t *testing.T) { // R25
 func TestTakenBackInMidWeek(t *testing.T) { // R25
 	l, ctx := create(t), context.Background()
 	addProject(t, l, Project{Name: "chipA"})
-	week := Week{2026, 48}
+	week := calendar.Week{Year: 2026, Week: 48}
 	e := Edit{Editor: Editor{At: at(10)}, ThisWeek: week, Grace: time.Hour}
 	chipA := Pool{Project: "chipA"}
 	changeAll(t, l, e, Change{chipA, week, VelocityOf(5)})
@@ -105,7 +106,7 @@ func TestTakenBackInMidWeek(t *testing.T) { // R25
 		spared time.Time
 		pools  int
 	}{{at(9), 1}, {at(10), 0}} {
-		if _, pools, err := l.InForce(ctx, Period{week, at(1), at(2)}, c.spared); err != nil || len(pools) != c.pools {
+		if _, pools, err := l.InForce(ctx, calendar.Period{Week: week, Begin: at(1), End: at(2)}, c.spared); err != nil || len(pools) != c.pools {
 			t.Errorf("spared since %v: %v %v", c.spared, pools, err)
 		}
 	}
@@ -117,9 +118,9 @@ func TestTakenBackInMidWeek(t *testing.T) { // R25
 func TestThroughputIsInForce(t *testing.T) { // R26
 	l := create(t)
 	addProject(t, l, Project{Name: "chipA"})
-	week := Week{2026, 53}
+	week := calendar.Week{Year: 2026, Week: 53}
 	changeAll(t, l, Edit{}, Change{Pool{Project: "chipA"}, week, Terms{Slots: 50, SLA: plan.Throughput, Jobs: 5000}})
-	_, got, err := l.InForce(context.Background(), Period{week, at(1), at(2)}, at(0))
+	_, got, err := l.InForce(context.Background(), calendar.Period{Week: week, Begin: at(1), End: at(2)}, at(0))
 	want := []plan.Allocation{{ID: 1, Project: "chipA", Guarantee: 50, SLA: plan.Throughput, Jobs: 5000, Begin: at(1), End: at(2)}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
@@ -157,7 +158,7 @@ func TestManyChangesAreOne(t *testing.T) {
 	l, ctx := create(t), context.Background()
 	addProject(t, l, Project{Name: "chipA"})
 	addProject(t, l, Project{Name: "chipB"})
-	week := Week{2026, 48}
+	week := calendar.Week{Year: 2026, Week: 48}
 	a, b := Pool{Project: "chipA"}, Pool{Project: "chipB"}
 	full := Edit{Check: func(_ Change, s Sums) error {
 		if s.After > s.Before && s.After > 10 {
@@ -178,7 +179,7 @@ func TestManyChangesAreOne(t *testing.T) {
 
 func TestFlows(t *testing.T) {
 	l, ctx := create(t), context.Background()
-	by, week := Editor{}, Week{2026, 48}
+	by, week := Editor{}, calendar.Week{Year: 2026, Week: 48}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -201,7 +202,7 @@ func TestFlows(t *testing.T) {
 	if d := cmp.Diff([]Flow{{"rtl2gds", []string{"logic", "synthesis", "mask"}, []string{"chipA"}}}, all); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	projects, _, err := l.InForce(ctx, Period{Week: week}, time.Time{})
+	projects, _, err := l.InForce(ctx, calendar.Period{Week: week}, time.Time{})
 	if d := cmp.Diff([]plan.Project{{Name: "chipA", Group: "a", Steps: []string{"logic", "synthesis", "mask"}}}, projects); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
@@ -211,7 +212,7 @@ func TestFlows(t *testing.T) {
 	refused(l.RemoveFlow(ctx, by, "rtl2gds"), "is used by chipA")
 	must(l.AddFlow(ctx, by, "other", []string{"logic"}))
 	refused(l.SetProject(ctx, by, Project{Name: "chipA", Flow: "other"}, week), `step "mask"`)
-	must(l.SetProject(ctx, by, Project{Name: "chipA", Flow: "other"}, Week{2026, 49})) // its week is over
+	must(l.SetProject(ctx, by, Project{Name: "chipA", Flow: "other"}, calendar.Week{Year: 2026, Week: 49})) // its week is over
 	must(l.RemoveFlow(ctx, by, "rtl2gds"))
 	must(l.SetProject(ctx, by, Project{Name: "chipA"}, week))
 	must(l.RemoveFlow(ctx, by, "other"))
@@ -249,8 +250,8 @@ func TestOldLedgerIsBroughtUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	got, err := l.Allocations(context.Background(), Week{2026, 1}, Week{2027, 1})
-	want := []Allocation{{ID: 1, Pool: Pool{"chipA", "bob", "mask"}, Week: Week{2026, 53}, Terms: VelocityOf(7)}}
+	got, err := l.Allocations(context.Background(), calendar.Week{Year: 2026, Week: 1}, calendar.Week{Year: 2027, Week: 1})
+	want := []Allocation{{ID: 1, Pool: Pool{"chipA", "bob", "mask"}, Week: calendar.Week{Year: 2026, Week: 53}, Terms: VelocityOf(7)}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}

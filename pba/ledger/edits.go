@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/allotment-hpc/allotment/pba/calendar"
 )
 
 // Errors that callers branch on.
@@ -119,7 +121,7 @@ func (l *Ledger) AddProject(ctx context.Context, by Editor, p Project) error {
 
 // SetProject replaces a project's group, managers and flow. A step that an
 // allocation of this week or a later one names must be one of the flow's.
-func (l *Ledger) SetProject(ctx context.Context, by Editor, p Project, thisWeek Week) error {
+func (l *Ledger) SetProject(ctx context.Context, by Editor, p Project, thisWeek calendar.Week) error {
 	return l.edit(ctx, "change the project", func(tx *sql.Tx) error {
 		id, was, err := projectID(ctx, tx, p.Name)
 		if err != nil {
@@ -162,7 +164,7 @@ func setManagers(ctx context.Context, tx *sql.Tx, project int64, users []string)
 
 // RemoveProject removes a project. One with allocations in this week or a later
 // one stays: the error names them.
-func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, thisWeek Week) error {
+func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, thisWeek calendar.Week) error {
 	return l.edit(ctx, "remove the project", func(tx *sql.Tx) error {
 		id, was, err := projectID(ctx, tx, name)
 		if err != nil {

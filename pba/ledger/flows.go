@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/allotment-hpc/allotment/pba/calendar"
 )
 
 // Errors that callers branch on.
@@ -112,7 +114,7 @@ func (l *Ledger) AddFlow(ctx context.Context, by Editor, name string, steps []st
 
 // SetFlow replaces a flow's steps. One that an allocation of this week or a
 // later one names can't go.
-func (l *Ledger) SetFlow(ctx context.Context, by Editor, name string, steps []string, thisWeek Week) error {
+func (l *Ledger) SetFlow(ctx context.Context, by Editor, name string, steps []string, thisWeek calendar.Week) error {
 	return l.edit(ctx, "change the flow", func(tx *sql.Tx) error {
 		id, err := flowID(ctx, tx, name)
 		if err != nil {
@@ -134,7 +136,7 @@ func (l *Ledger) SetFlow(ctx context.Context, by Editor, name string, steps []st
 
 // keepsSteps is an error if an allocation of this week or a later one names a
 // step that is not among steps; which asks for projects.
-func keepsSteps(ctx context.Context, tx *sql.Tx, steps []string, thisWeek Week, which string, args ...any) error {
+func keepsSteps(ctx context.Context, tx *sql.Tx, steps []string, thisWeek calendar.Week, which string, args ...any) error {
 	planned, err := allocations(ctx, tx, `p.removed = 0 AND o.step <> '' AND (a.year, a.week) >= (?, ?) AND `+which,
 		append([]any{thisWeek.Year, thisWeek.Week}, args...)...)
 	if err != nil {

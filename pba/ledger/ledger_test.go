@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/sqlite"
 	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -350,7 +351,7 @@ func TestPlanEdits(t *testing.T) {
 	l := create(t)
 	ctx := context.Background()
 	by := Editor{Who: "alice (uid 5)", At: at(1)}
-	w48, w49 := Week{2026, 48}, Week{2026, 49}
+	w48, w49 := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
 	chipA, bobs := Pool{Project: "chipA"}, Pool{Project: "chipA", User: "bob", Step: "syn"}
 	edit := Edit{Editor: by}
 	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, VelocityOf(5)}}); !errors.Is(err, ErrUnknownProject) {
@@ -386,9 +387,9 @@ func TestPlanEdits(t *testing.T) {
 		t.Errorf("refusal %v after %v", err, seen)
 	}
 	edit.Check = nil
-	inForce := func(w Week) []plan.Allocation {
+	inForce := func(w calendar.Week) []plan.Allocation {
 		t.Helper()
-		_, pools, err := l.InForce(ctx, Period{w, at(1), at(2)}, at(0))
+		_, pools, err := l.InForce(ctx, calendar.Period{Week: w, Begin: at(1), End: at(2)}, at(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -411,10 +412,10 @@ func TestPlanEdits(t *testing.T) {
 	if err := l.RemoveProject(ctx, by, "chipA", w48); err == nil || !strings.Contains(err.Error(), "2026-W48") {
 		t.Errorf("removal of a project with slots: %v", err)
 	}
-	if err := l.RemoveProject(ctx, by, "chipA", Week{2027, 1}); err != nil {
+	if err := l.RemoveProject(ctx, by, "chipA", calendar.Week{Year: 2027, Week: 1}); err != nil {
 		t.Errorf("removal of a project with past slots: %v", err)
 	}
-	if rest, _ := l.Allocations(ctx, Week{2020, 1}, Week{2030, 1}); len(rest) != 0 {
+	if rest, _ := l.Allocations(ctx, calendar.Week{Year: 2020, Week: 1}, calendar.Week{Year: 2030, Week: 1}); len(rest) != 0 {
 		t.Errorf("slots of a removed project are still planned: %v", rest)
 	}
 	var edits int

@@ -5,18 +5,18 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
 // Outlook is what one coming week holds for one project, or for all.
 type Outlook struct {
-	Week         ledger.Week `json:"week"`
-	Project      string      `json:"project"` // "": all of them
-	Allocated    int         `json:"allocated"`
-	Expected     *float64    `json:"expected_use,omitempty"`  // slots, if use goes on as it did; null: no history
-	MaxAllocated *int        `json:"max_allocated,omitempty"` // of all; null: the farm's size is unknown
-	Free         *int        `json:"free,omitempty"`          // of it; below zero: more is promised than may be
+	Week         calendar.Week `json:"week"`
+	Project      string        `json:"project"` // "": all of them
+	Allocated    int           `json:"allocated"`
+	Expected     *float64      `json:"expected_use,omitempty"`  // slots, if use goes on as it did; null: no history
+	MaxAllocated *int          `json:"max_allocated,omitempty"` // of all; null: the farm's size is unknown
+	Free         *int          `json:"free,omitempty"`          // of it; below zero: more is promised than may be
 }
 
 // Trend is how a project's use went: by least squares over the weeks that ended,
@@ -31,7 +31,7 @@ type Trend struct {
 
 // Plans are what a forecast looks ahead at.
 type Plans struct {
-	This        ledger.Week
+	This        calendar.Week
 	Horizon     int // weeks ahead
 	Allocations []ledger.Allocation
 	Limit       int // max_allocated in slots; negative: unknown
@@ -44,7 +44,7 @@ const LookBack = 8
 // against what projects would use if their use went on along its trend.
 func Forecast(p Plans, farm []ledger.FarmHour, use []ledger.UseHour, zone *time.Location, project string) ([]Outlook, []Trend) {
 	trends := trends(p.This, farm, use, zone)
-	allocated := map[ledger.Week]map[string]int{}
+	allocated := map[calendar.Week]map[string]int{}
 	names := map[string]bool{}
 	for _, a := range p.Allocations {
 		if allocated[a.Week] == nil {
@@ -61,7 +61,7 @@ func Forecast(p Plans, farm []ledger.FarmHour, use []ledger.UseHour, zone *time.
 	}
 	var all []Outlook
 	for i := range p.Horizon + 1 {
-		w := pba.AddWeeks(p.This, i)
+		w := calendar.AddWeeks(p.This, i)
 		all = append(all, total(p, w, allocated[w][""], i, trends))
 		for _, name := range sortedNames(names) {
 			t, known := byProject[name]
@@ -82,7 +82,7 @@ func Forecast(p Plans, farm []ledger.FarmHour, use []ledger.UseHour, zone *time.
 	return all, trends
 }
 
-func total(p Plans, w ledger.Week, allocated, ahead int, trends []Trend) Outlook {
+func total(p Plans, w calendar.Week, allocated, ahead int, trends []Trend) Outlook {
 	row := Outlook{Week: w, Allocated: allocated}
 	if p.Limit >= 0 {
 		free := p.Limit - allocated
@@ -107,9 +107,9 @@ func (t Trend) at(ahead int) *float64 {
 
 // trends are those of all projects, by name. Without a week that ended, this
 // week's use so far is all that is known.
-func trends(this ledger.Week, farm []ledger.FarmHour, use []ledger.UseHour, zone *time.Location) []Trend {
+func trends(this calendar.Week, farm []ledger.FarmHour, use []ledger.UseHour, zone *time.Location) []Trend {
 	seen := map[int]time.Duration{} // by weeks ago
-	ago := func(hour time.Time) int { return pba.WeeksBetween(pba.WeekOf(hour, zone), this) }
+	ago := func(hour time.Time) int { return calendar.WeeksBetween(calendar.WeekOf(hour, zone), this) }
 	for _, h := range farm {
 		seen[ago(h.Hour)] += h.Seen
 	}

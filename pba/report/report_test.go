@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -128,7 +128,7 @@ func TestVictims(t *testing.T) {
 
 // Use of 2, 4 and 6 slots in the last three weeks goes on with 8, 10 …
 func TestForecast(t *testing.T) {
-	this := pba.WeekOf(noon, time.UTC)
+	this := calendar.WeekOf(noon, time.UTC)
 	var farm []ledger.FarmHour
 	var use []ledger.UseHour
 	for ago := 1; ago <= 3; ago++ {
@@ -148,8 +148,8 @@ func TestForecast(t *testing.T) {
 		{Week: this, Allocated: 11, Expected: number(8), MaxAllocated: &limit, Free: &over},
 		{Week: this, Project: "A", Allocated: 7, Expected: number(8)},
 		{Week: this, Project: "B", Allocated: 4},
-		{Week: pba.AddWeeks(this, 1), Expected: number(10), MaxAllocated: &limit, Free: &free},
-		{Week: pba.AddWeeks(this, 1), Project: "A", Expected: number(10)},
+		{Week: calendar.AddWeeks(this, 1), Expected: number(10), MaxAllocated: &limit, Free: &free},
+		{Week: calendar.AddWeeks(this, 1), Project: "A", Expected: number(10)},
 	})
 	// A new site has this week only; one without a cycle has nothing.
 	_, trends = Forecast(plans, []ledger.FarmHour{{Hour: noon, Seen: time.Minute}}, []ledger.UseHour{{Hour: noon, Pool: chipA, Used: slotHours(0.05)}}, time.UTC, "")

@@ -14,8 +14,8 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
-	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 	"github.com/allotment-hpc/allotment/pba/simulate/trace"
 )
@@ -46,7 +46,7 @@ func stored(t testing.TB, jobs ...job) *trace.Store {
 
 func setup(store *trace.Store, slots int, promises ...simulate.Promise) simulate.Setup {
 	return simulate.Setup{
-		Trace: store, Name: "test", Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: promises, Policy: pba.DefaultConfig().Policy(),
+		Trace: store, Name: "test", Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: promises, Policy: settings.Default().Policy(),
 		Filter:  esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
 		Reserve: 10 * time.Minute, Policies: []string{simulate.FIFO, simulate.Dedicated, simulate.PBA}, Buckets: 10, Check: true,
 	}

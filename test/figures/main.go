@@ -19,8 +19,8 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
-	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 	charts "github.com/allotment-hpc/allotment/pba/simulate/page"
 	"github.com/allotment-hpc/allotment/pba/simulate/trace"
@@ -65,7 +65,7 @@ func scenes(path string) []scene {
 	}
 	base := simulate.Setup{
 		Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: []simulate.Promise{user("7", 32)}, ByUser: true,
-		Policy: pba.DefaultConfig().Policy(), Reserve: 10 * time.Minute, Seed: 1, ScaleArrivals: 2, Buckets: 240, Check: true,
+		Policy: settings.Default().Policy(), Reserve: 10 * time.Minute, Seed: 1, ScaleArrivals: 2, Buckets: 240, Check: true,
 		Policies: []string{simulate.FIFO, simulate.Dedicated, simulate.PBA},
 		Filter: esub.Settings{
 			Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true,

@@ -15,8 +15,10 @@ import (
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 const (
@@ -33,7 +35,7 @@ const cycle = 150 * time.Millisecond
 const holdLimit = 1500 * time.Millisecond
 
 func policy() plan.Policy {
-	c := pba.DefaultConfig()
+	c := settings.Default()
 	p := c.Policy()
 	p.Cycle, p.PendingThreshold, p.MinRuntime = cycle, cycle, cycle
 	p.HoldLimit, p.UnpreemptableShare = holdLimit, 1
@@ -66,7 +68,7 @@ func engine() error {
 		Groups: (&pba.Directory{Cache: l}).Of,
 		Rules: func(ctx context.Context, now time.Time) (pba.Rules, error) {
 			r := pba.Rules{Policy: policy()}
-			r.Policy.Projects, r.Policy.Allocations, err = l.InForce(ctx, pba.PeriodOf(pba.WeekOf(now, time.UTC), time.UTC), now)
+			r.Policy.Projects, r.Policy.Allocations, err = l.InForce(ctx, calendar.PeriodOf(calendar.WeekOf(now, time.UTC), time.UTC), now)
 			return r, err
 		},
 	}
@@ -156,10 +158,10 @@ func prepare(ctx context.Context, p home.Paths) error {
 	if err := l.AddProject(ctx, by, ledger.Project{Name: "chipA", Group: group.Name}); err != nil {
 		return err
 	}
-	week := pba.WeekOf(now, time.UTC) // and the next, should Monday come meanwhile
+	week := calendar.WeekOf(now, time.UTC) // and the next, should Monday come meanwhile
 	pool, terms := ledger.Pool{Project: "chipA"}, ledger.VelocityOf(2)
 	return l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, []ledger.Change{
 		{Pool: pool, Week: week, Terms: terms},
-		{Pool: pool, Week: pba.AddWeeks(week, 1), Terms: terms},
+		{Pool: pool, Week: calendar.AddWeeks(week, 1), Terms: terms},
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/trusted"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 )
 
 // patience is how long somebody who pressed the tab key waits for what only the
@@ -295,7 +295,7 @@ func snapshot(c Config) *esub.Reader {
 func weekValues(c Config, now time.Time) []grammar.Candidate {
 	var found []grammar.Candidate
 	for i := range c.PBA.Horizon + 1 {
-		found = append(found, grammar.Candidate{Text: pba.WeekOf(now.In(c.Timezone.Location()).AddDate(0, 0, 7*i), c.Timezone.Location()).String()})
+		found = append(found, grammar.Candidate{Text: calendar.WeekOf(now.In(c.Timezone.Location()).AddDate(0, 0, 7*i), c.Timezone.Location()).String()})
 	}
 	return found
 }

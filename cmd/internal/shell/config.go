@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // Config is the whole config file, with the places of this run's files.
@@ -23,7 +23,7 @@ type Config struct {
 	Queues   []string // managed queues; empty: every queue
 	Hosts    []string // managed hosts; empty: every host
 	Filter   esub.Config
-	PBA      pba.Config
+	PBA      settings.Config
 	Miniq    miniq.Config
 	Log      Log
 }
@@ -100,7 +100,7 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		Backend: "miniq",
 		Mode:    Live,
 		Filter:  esub.DefaultConfig(),
-		PBA:     pba.DefaultConfig(),
+		PBA:     settings.Default(),
 		Miniq:   miniq.DefaultConfig(),
 		Log:     Log{Format: LogText},
 	}

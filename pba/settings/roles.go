@@ -1,10 +1,6 @@
-package pba
+package settings
 
-import (
-	"slices"
-
-	"github.com/allotment-hpc/allotment/pba/ledger"
-)
+import "slices"
 
 // Roles is the config file's section pba.roles.
 type Roles struct {
@@ -35,7 +31,8 @@ func (r Roles) Admin(c Caller) bool {
 	return slices.ContainsFunc(r.Admins.Groups, func(group string) bool { return slices.Contains(c.Groups, group) })
 }
 
-// MayPlan tells whether somebody may change a project's allocations.
-func (r Roles) MayPlan(c Caller, p ledger.Project) bool {
-	return r.Admin(c) || c.User != "" && slices.Contains(p.Managers, c.User)
+// MayPlan tells whether somebody may change the allocations of a project with
+// these managers.
+func (r Roles) MayPlan(c Caller, managers []string) bool {
+	return r.Admin(c) || c.User != "" && slices.Contains(managers, c.User)
 }

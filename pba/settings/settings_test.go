@@ -1,4 +1,4 @@
-package pba
+package settings
 
 import (
 	"strings"
@@ -9,10 +9,10 @@ import (
 )
 
 func TestDefaultConfigIsValid(t *testing.T) {
-	if err := DefaultConfig().Validate(); err != nil {
+	if err := Default().Validate(); err != nil {
 		t.Error(err)
 	}
-	p := DefaultConfig().Policy()
+	p := Default().Policy()
 	if p.MaxRequeues != 3 || len(p.VictimOrder) != 3 || p.VictimOrder[0] != plan.ByStart || p.UnpreemptableShare != 0.10 {
 		t.Errorf("policy %+v", p)
 	}
@@ -38,7 +38,7 @@ func TestConfigRefusesNonsense(t *testing.T) {
 		"victim_order: [most_pending, most_pending]": "twice",
 		"min_runtme: 5s": `f:2: unknown key "pba.min_runtme"`,
 	} {
-		c := DefaultConfig()
+		c := Default()
 		err := config.Parse("f", []byte("pba:\n  "+text+"\n"), map[string]any{"pba": &c})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", text, err, want)

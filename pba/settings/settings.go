@@ -1,4 +1,6 @@
-package pba
+// Package settings is the config file's section pba: what the engine is told by its
+// site. Every program that reads the config file knows it; the ledger is not needed.
+package settings
 
 import (
 	"errors"
@@ -61,8 +63,8 @@ func (c *Criterion) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// DefaultConfig is the section as it is when nobody wrote one.
-func DefaultConfig() Config {
+// Default is the section as it is when nobody wrote one.
+func Default() Config {
 	return Config{
 		Every:            unit.Duration(20 * time.Second),
 		PendingThreshold: unit.Duration(60 * time.Second),

@@ -1,10 +1,8 @@
-package pba
+package calendar
 
 import (
 	"testing"
 	"time"
-
-	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -58,7 +56,7 @@ func TestPeriodsAreHalfOpen(t *testing.T) { // R24
 		"Australia/Lord_Howe", "America/Sao_Paulo", "America/Asuncion", "Africa/Cairo", "Asia/Beirut", "Asia/Amman", "America/Havana", "Asia/Gaza", "Asia/Jerusalem", "Antarctica/Vostok",
 	} {
 		z := zone(t, name)
-		w := ledger.Week{Year: 1990, Week: 1}
+		w := Week{Year: 1990, Week: 1}
 		last := PeriodOf(w, z)
 		for range 52 * 45 {
 			w = AddWeeks(w, 1)

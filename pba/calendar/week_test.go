@@ -1,10 +1,8 @@
-package pba
+package calendar
 
 import (
 	"testing"
 	"time"
-
-	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
 func TestWeeks(t *testing.T) { // R24
@@ -68,7 +66,7 @@ func TestWeekArithmetic(t *testing.T) {
 }
 
 func TestParseWeek(t *testing.T) {
-	if w, err := ParseWeek("2026-W53"); err != nil || w != (ledger.Week{Year: 2026, Week: 53}) {
+	if w, err := ParseWeek("2026-W53"); err != nil || w != (Week{Year: 2026, Week: 53}) {
 		t.Errorf("%v %v", w, err)
 	}
 	for _, bad := range []string{
