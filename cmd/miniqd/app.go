@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 )
 
 func newApp() *cli.App {
@@ -41,9 +42,9 @@ func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "show what the daemon serves",
-		Flags: shell.FormatFlags(),
+		Flags: table.Flags(),
 		Action: func(c *cli.Context) error {
-			format, err := shell.FormatOf(c)
+			format, err := table.FormatOf(c)
 			if err != nil {
 				return err
 			}
@@ -61,16 +62,16 @@ func statusCommand() *cli.Command {
 	}
 }
 
-func printStatus(c *cli.Context, format shell.Format, s *miniq.Status) error {
-	table := shell.NewTable("node", "state", "slots", "used", "memory")
+func printStatus(c *cli.Context, format table.Format, s *miniq.Status) error {
+	t := table.New("node", "state", "slots", "used", "memory")
 	for _, h := range s.Hosts {
-		table.Row(h.Name, h.State.String(), h.Slots, h.Used, sizeText(h.Memory))
+		t.Row(h.Name, h.State.String(), h.Slots, h.Used, sizeText(h.Memory))
 	}
-	if format == shell.FormatTable {
+	if format == table.Text {
 		fmt.Fprintf(c.App.Writer, "miniqd %s, process %d, since %s\nstate   %s\nsocket  %s\njobs    %d waiting, %d running, %d ended\n\n",
 			shell.Printable(s.Version), s.PID, s.Since.Local().Format(time.DateTime), shell.Printable(s.State), shell.Printable(s.Socket), s.Pending, s.Running, s.Ended)
 	}
-	return shell.Print(c.App.Writer, format, table, statusJSON(s))
+	return table.Print(c.App.Writer, format, t, statusJSON(s))
 }
 
 // Snake-case names, as everywhere in --json.

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -66,9 +67,9 @@ func allocCommand(p process) *cli.Command {
 			},
 			{
 				Name: "list", Usage: "list what is planned from this week on",
-				Flags: append([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, shell.FormatFlags()...),
+				Flags: append([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, table.Flags()...),
 				Action: func(c *cli.Context) error {
-					format, err := shell.FormatOf(c)
+					format, err := table.FormatOf(c)
 					if err != nil {
 						return err
 					}
@@ -210,7 +211,7 @@ func inWeeks(weeks []calendar.Week) string {
 	return fmt.Sprintf("in each week from %s to %s", first, last)
 }
 
-func listAllocs(ctx context.Context, s *site, project string, format shell.Format, out io.Writer) error {
+func listAllocs(ctx context.Context, s *site, project string, format table.Format, out io.Writer) error {
 	if project != "" {
 		if err := s.checkProject(ctx, project); err != nil {
 			return err
@@ -220,7 +221,7 @@ func listAllocs(ctx context.Context, s *site, project string, format shell.Forma
 	if err != nil {
 		return err
 	}
-	t := shell.NewTable("week", "project", "user", "step", "slots", "sla", "jobs")
+	t := table.New("week", "project", "user", "step", "slots", "sla", "jobs")
 	shown := []ledger.Allocation{}
 	for _, a := range all {
 		if project != "" && a.Project != project {
@@ -233,7 +234,7 @@ func listAllocs(ctx context.Context, s *site, project string, format shell.Forma
 		}
 		t.Row(a.Week, a.Project, dash(a.User), dash(a.Step), a.Slots, a.SLA, jobs)
 	}
-	return shell.Print(out, format, t, shown)
+	return table.Print(out, format, t, shown)
 }
 
 func dash(s string) string {

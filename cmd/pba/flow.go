@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -33,9 +34,9 @@ func flowCommand(p process) *cli.Command {
 				Action: func(c *cli.Context) error { return withFlow(c, p, removeFlow) },
 			},
 			{
-				Name: "list", Usage: "list the flows", Flags: shell.FormatFlags(),
+				Name: "list", Usage: "list the flows", Flags: table.Flags(),
 				Action: func(c *cli.Context) error {
-					format, err := shell.FormatOf(c)
+					format, err := table.FormatOf(c)
 					if err != nil {
 						return err
 					}
@@ -110,17 +111,17 @@ func removeFlow(ctx context.Context, s *site, name string, _ []string, out io.Wr
 	return nil
 }
 
-func listFlows(ctx context.Context, s *site, format shell.Format, out io.Writer) error {
+func listFlows(ctx context.Context, s *site, format table.Format, out io.Writer) error {
 	all, err := s.ledger.Flows(ctx)
 	if err != nil {
 		return err
 	}
-	t := shell.NewTable("name", "steps", "projects")
+	t := table.New("name", "steps", "projects")
 	for _, f := range all {
 		t.Row(f.Name, strings.Join(f.Steps, ","), strings.Join(f.Projects, " "))
 	}
 	if all == nil {
 		all = []ledger.Flow{}
 	}
-	return shell.Print(out, format, t, all)
+	return table.Print(out, format, t, all)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
@@ -49,9 +50,9 @@ func projectCommand(p process) *cli.Command {
 				Action: func(c *cli.Context) error { return withProject(c, p, removeProject) },
 			},
 			{
-				Name: "list", Usage: "list the projects", Flags: shell.FormatFlags(),
+				Name: "list", Usage: "list the projects", Flags: table.Flags(),
 				Action: func(c *cli.Context) error {
-					format, err := shell.FormatOf(c)
+					format, err := table.FormatOf(c)
 					if err != nil {
 						return err
 					}
@@ -189,17 +190,17 @@ func removeProject(ctx context.Context, s *site, o projectOptions, out io.Writer
 	return nil
 }
 
-func listProjects(ctx context.Context, s *site, format shell.Format, out io.Writer) error {
+func listProjects(ctx context.Context, s *site, format table.Format, out io.Writer) error {
 	all, err := s.ledger.Projects(ctx)
 	if err != nil {
 		return err
 	}
-	t := shell.NewTable("name", "group", "managers", "flow")
+	t := table.New("name", "group", "managers", "flow")
 	for _, p := range all {
 		t.Row(p.Name, p.Group, dash(strings.Join(p.Managers, " ")), dash(p.Flow))
 	}
 	if all == nil {
 		all = []ledger.Project{}
 	}
-	return shell.Print(out, format, t, all)
+	return table.Print(out, format, t, all)
 }

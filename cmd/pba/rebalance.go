@@ -12,6 +12,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -242,7 +243,7 @@ func printCycle(out io.Writer, r *pba.Result, o rebalanceOptions) error {
 		return nil
 	}
 	if len(shown.Actions) > 0 {
-		t := shell.NewTable("action", "job", "for", "host", "outcome", "reason")
+		t := table.New("action", "job", "for", "host", "outcome", "reason")
 		for _, a := range shown.Actions {
 			reason := a.Reason
 			if a.Error != "" {
@@ -250,7 +251,7 @@ func printCycle(out io.Writer, r *pba.Result, o rebalanceOptions) error {
 			}
 			t.Row(a.Verb, a.Job, dash(otherThan(a.Job, a.For)), dash(a.Host), dash(a.Outcome), reason)
 		}
-		if err := shell.Print(out, shell.FormatTable, t, nil); err != nil {
+		if err := table.Print(out, table.Text, t, nil); err != nil {
 			return err
 		}
 	}

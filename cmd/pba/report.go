@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/report"
@@ -20,7 +21,7 @@ import (
 type reportOptions struct {
 	project  string
 	from, to time.Time
-	format   shell.Format
+	format   table.Format
 }
 
 func reportCommand(p process) *cli.Command {
@@ -31,9 +32,9 @@ func reportCommand(p process) *cli.Command {
 			Flags: append([]cli.Flag{
 				&cli.StringFlag{Name: "project", Usage: "only what concerns this `PROJECT`"},
 				&cli.GenericFlag{Name: "since", Value: since, Usage: "how far back: `TIME` such as 12h, 7d or 4w"},
-			}, shell.FormatFlags()...),
+			}, table.Flags()...),
 			Action: func(c *cli.Context) error {
-				format, err := shell.FormatOf(c)
+				format, err := table.FormatOf(c)
 				if err != nil {
 					return err
 				}
@@ -122,14 +123,14 @@ func reportUsage(ctx context.Context, s *site, o reportOptions, out io.Writer) e
 	if err := s.concerns(ctx, o, len(rows) > 0); err != nil {
 		return err
 	}
-	if len(rows) == 0 && o.format == shell.FormatTable {
+	if len(rows) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
-	t := shell.NewTable("day", "project", "step", "user", "guaranteed_slot_hours", "used_slot_hours", "borrowed_slot_hours", "waiting_slot_hours", "seen_hours")
+	t := table.New("day", "project", "step", "user", "guaranteed_slot_hours", "used_slot_hours", "borrowed_slot_hours", "waiting_slot_hours", "seen_hours")
 	for _, r := range rows {
 		t.Row(r.Day, dash(r.Project), dash(r.Step), dash(r.User), decimal(r.Guaranteed), decimal(r.Used), decimal(r.Borrowed), decimal(r.Waiting), decimal(r.Seen))
 	}
-	return shell.Print(out, o.format, t, struct {
+	return table.Print(out, o.format, t, struct {
 		period
 		Usage []report.Usage `json:"usage"`
 	}{o.period(), rows})
@@ -158,19 +159,19 @@ func reportWaits(ctx context.Context, s *site, o reportOptions, out io.Writer) e
 	if err := s.concerns(ctx, o, len(rows) > 0); err != nil {
 		return err
 	}
-	if len(rows) == 0 && o.format == shell.FormatTable {
+	if len(rows) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
-	t := shell.NewTable("project", "kind", "of", "count", "median_seconds", "p95_seconds", "max_seconds")
+	t := table.New("project", "kind", "of", "count", "median_seconds", "p95_seconds", "max_seconds")
 	for _, r := range rows {
 		t.Row(orAll(r.Project, o), r.Kind, r.Of, r.Count, decimal(r.Median), decimal(r.P95), decimal(r.Max))
 	}
-	err = shell.Print(out, o.format, t, struct {
+	err = table.Print(out, o.format, t, struct {
 		period
 		Waits   []report.Wait  `json:"waits"`
 		Promise report.Promise `json:"promise"`
 	}{o.period(), rows, promise})
-	if err != nil || o.format != shell.FormatTable || promise.Reclaims == 0 {
+	if err != nil || o.format != table.Text || promise.Reclaims == 0 {
 		return err
 	}
 	fmt.Fprintf(out, "%d of %s took at most the threshold (%v), two cycles (%v each) and the time to free the slots.\n",
@@ -180,7 +181,7 @@ func reportWaits(ctx context.Context, s *site, o reportOptions, out io.Writer) e
 
 // orAll names the row of all projects, which has no name, for people.
 func orAll(project string, o reportOptions) string {
-	if project == "" && o.format == shell.FormatTable {
+	if project == "" && o.format == table.Text {
 		return "(all)"
 	}
 	return project
@@ -195,12 +196,12 @@ func reportVictims(ctx context.Context, s *site, o reportOptions, out io.Writer)
 	if err := s.concerns(ctx, o, len(ends) > 0); err != nil {
 		return err
 	}
-	t := shell.NewTable("project", "user", "to", "requeued", "suspended", "slots", "lost_slot_hours")
+	t := table.New("project", "user", "to", "requeued", "suspended", "slots", "lost_slot_hours")
 	for _, l := range losses {
 		t.Row(dash(l.Project), l.User, l.To, l.Requeued, l.Suspended, l.Slots, decimal(l.Lost))
 	}
-	if o.format != shell.FormatTable {
-		return shell.Print(out, o.format, t, struct {
+	if o.format != table.Text {
+		return table.Print(out, o.format, t, struct {
 			period
 			Victims []report.Loss `json:"victims"`
 			Ends    []report.End  `json:"ends"`
@@ -211,16 +212,16 @@ func reportVictims(ctx context.Context, s *site, o reportOptions, out io.Writer)
 		return nil
 	}
 	if len(losses) > 0 {
-		if err := shell.Print(out, o.format, t, nil); err != nil {
+		if err := table.Print(out, o.format, t, nil); err != nil {
 			return err
 		}
 		fmt.Fprintln(out)
 	}
-	t = shell.NewTable("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested")
+	t = table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested")
 	for _, e := range ends {
 		t.Row(e.Reclaims, e.End, e.Requested, e.Evicted, decimal(e.Ratio))
 	}
-	return shell.Print(out, o.format, t, nil)
+	return table.Print(out, o.format, t, nil)
 }
 
 func reportForecast(ctx context.Context, s *site, o reportOptions, out io.Writer) error {
@@ -238,15 +239,15 @@ func reportForecast(ctx context.Context, s *site, o reportOptions, out io.Writer
 	if err := s.concerns(ctx, o, len(trends) > 0); err != nil {
 		return err
 	}
-	t := shell.NewTable("week", "project", "allocated", "expected_use", "max_allocated", "free")
+	t := table.New("week", "project", "allocated", "expected_use", "max_allocated", "free")
 	for _, r := range rows {
 		t.Row(r.Week, orAll(r.Project, o), r.Allocated, orDash(r.Expected, decimal), orDash(r.MaxAllocated, strconv.Itoa), orDash(r.Free, strconv.Itoa))
 	}
-	err = shell.Print(out, o.format, t, struct {
+	err = table.Print(out, o.format, t, struct {
 		Weeks  []report.Outlook `json:"weeks"`
 		Trends []report.Trend   `json:"trends"`
 	}{rows, trends})
-	if err != nil || o.format != shell.FormatTable {
+	if err != nil || o.format != table.Text {
 		return err
 	}
 	for _, t := range trends {

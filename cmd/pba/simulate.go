@@ -17,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/internal/unit"
@@ -39,7 +40,7 @@ type simulateOptions struct {
 	oneSlot, everyCycle           bool
 	seed                          uint64
 	html                          string
-	format                        shell.Format
+	format                        table.Format
 }
 
 func simulateCommand(p process) *cli.Command {
@@ -73,7 +74,7 @@ func simulateCommand(p process) *cli.Command {
 			&cli.IntFlag{Name: "skip-bad", Usage: "pass over at most `NUMBER` lines of the trace that can't be read"},
 			&cli.StringFlag{Name: "html", Usage: "also write a page with tables and charts, which needs no network, into `FILE`"},
 			&cli.BoolFlag{Name: "every-cycle", Usage: "run the cycles too that can't change anything: slower, same result", DisableDefaultText: true},
-		}, shell.FormatFlags()...),
+		}, table.Flags()...),
 		Action: func(c *cli.Context) error {
 			o := simulateOptions{
 				trace: c.String("trace"), farm: c.String("farm"), plan: c.String("plan"), guarantees: c.StringSlice("guarantee"),
@@ -84,7 +85,7 @@ func simulateCommand(p process) *cli.Command {
 				seed: c.Uint64("seed"), skipBad: c.Int("skip-bad"), html: c.String("html"),
 			}
 			var err error
-			if o.format, err = shell.FormatOf(c); err != nil {
+			if o.format, err = table.FormatOf(c); err != nil {
 				return err
 			}
 			if o.policies, err = policiesOf(c.StringSlice("policy")); err != nil {

@@ -7,28 +7,29 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
-func printSimulation(out io.Writer, format shell.Format, r *simulate.Result) error {
-	if format == shell.FormatJSON {
+func printSimulation(out io.Writer, format table.Format, r *simulate.Result) error {
+	if format == table.JSON {
 		return shell.PrintJSON(out, r)
 	}
 	waits, use := waitTable(r), useTable(r)
-	if format == shell.FormatCSV {
-		if err := shell.Print(out, format, waits, nil); err != nil {
+	if format == table.CSV {
+		if err := table.Print(out, format, waits, nil); err != nil {
 			return err
 		}
 		fmt.Fprintln(out)
-		return shell.Print(out, format, use, nil)
+		return table.Print(out, format, use, nil)
 	}
 	describeSimulation(out, r)
 	fmt.Fprintf(out, "\nSeconds that jobs waited, from submission and by R14's clock (promised: %s)\n", inSeconds(r.Settings.Promise))
-	if err := shell.Print(out, format, waits, nil); err != nil {
+	if err := table.Print(out, format, waits, nil); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "\nThe farm's use, and what it cost")
-	return shell.Print(out, format, use, nil)
+	return table.Print(out, format, use, nil)
 }
 
 func describeSimulation(out io.Writer, r *simulate.Result) {
@@ -68,8 +69,8 @@ func name(g simulate.Guarantee) string {
 	return text
 }
 
-func waitTable(r *simulate.Result) *shell.Table {
-	t := shell.NewTable("policy", "jobs_of", "jobs", "median_wait", "p95_wait", "max_wait", "median_clock", "p95_clock", "max_clock", "bounded_slowdown", "over_promise")
+func waitTable(r *simulate.Result) *table.Table {
+	t := table.New("policy", "jobs_of", "jobs", "median_wait", "p95_wait", "max_wait", "median_clock", "p95_clock", "max_clock", "bounded_slowdown", "over_promise")
 	row := func(policy, of string, g simulate.Group) {
 		t.Row(policy, of, g.Jobs, inSeconds(g.Wait.Median), inSeconds(g.Wait.P95), inSeconds(g.Wait.Max),
 			inSeconds(g.Clock.Median), inSeconds(g.Clock.P95), inSeconds(g.Clock.Max), strconv.FormatFloat(g.Slowdown.Mean, 'f', 1, 64), g.OverPromise)
@@ -88,8 +89,8 @@ func waitTable(r *simulate.Result) *shell.Table {
 	return t
 }
 
-func useTable(r *simulate.Result) *shell.Table {
-	t := shell.NewTable("policy", "utilization", "useful", "lost", "lost_slot_hours", "preemptions", "reclaims", "requested_slots", "evicted_slots",
+func useTable(r *simulate.Result) *table.Table {
+	t := table.New("policy", "utilization", "useful", "lost", "lost_slot_hours", "preemptions", "reclaims", "requested_slots", "evicted_slots",
 		"evicted_per_requested", "useless", "starved_seconds")
 	for _, o := range r.Policies {
 		ratio := "-"

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -159,11 +160,11 @@ func printStatus(out io.Writer, s *statusJSON) error {
 	if len(s.Pools) == 0 {
 		fmt.Fprintln(out, "No pools this week: pba alloc set PROJECT SLOTS")
 	} else {
-		t := shell.NewTable("project", "step", "user", "planned", "guarantee", "charged", "held", "waiting")
+		t := table.New("project", "step", "user", "planned", "guarantee", "charged", "held", "waiting")
 		for _, p := range s.Pools {
 			t.Row(p.Project, dash(p.Step), dash(p.User), p.plan(), p.Guarantee, p.Charged, p.Held, p.Waiting)
 		}
-		if err := shell.Print(out, shell.FormatTable, t, nil); err != nil {
+		if err := table.Print(out, table.Text, t, nil); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,5 @@
 // Package shell is the one frame around every command line: its exit codes, how
-// errors, help and tables look, signals, the config file, and which queue is
+// errors and help look, signals, the config file, and which queue is
 // meant.
 package shell
 

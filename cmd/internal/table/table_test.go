@@ -1,16 +1,17 @@
-package shell
+package table
 
 import (
 	"bytes"
-	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
 func jobs() *Table {
-	t := NewTable("job_id", "name", "slots", "share")
+	t := New("job_id", "name", "slots", "share")
 	t.Row(1, "plain", 12, "5%")
 	t.Row(200, "red \x1b[31m, \"q\"", 3, "-")
 	t.Row(3, "中文", 100, "100%")
@@ -27,11 +28,11 @@ func TestTableForPeople(t *testing.T) {
    200  red \x1b[31m, "q"      3      -
      3  中文                 100   100%
 `},
-		"none": {NewTable("job_id", "name"), "JOB ID  NAME\n"},
+		"none": {New("job_id", "name"), "JOB ID  NAME\n"},
 	}
 	for name, test := range tests {
 		var b bytes.Buffer
-		if err := Print(&b, FormatTable, test.table, nil); err != nil {
+		if err := Print(&b, Text, test.table, nil); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(test.want, b.String()); diff != "" {
@@ -42,28 +43,12 @@ func TestTableForPeople(t *testing.T) {
 
 func TestCSVKeepsTexts(t *testing.T) {
 	var b bytes.Buffer
-	if err := Print(&b, FormatCSV, jobs(), nil); err != nil {
+	if err := Print(&b, CSV, jobs(), nil); err != nil {
 		t.Fatal(err)
 	}
 	want := "job_id,name,slots,share\n1,plain,12,5%\n200,\"red \x1b[31m, \"\"q\"\"\",3,-\n3,中文,100,100%\n"
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestJSONHidesNothingAndLosesNothing(t *testing.T) {
-	value := map[string]string{"name": "a\x1b\u009b\u202e\U000e0041<b>中"}
-	var b bytes.Buffer
-	if err := Print(&b, FormatJSON, nil, value); err != nil {
-		t.Fatal(err)
-	}
-	want := "{\n  \"name\": \"a\\u001b\\u009b\\u202e\\udb40\\udc41<b>中\"\n}\n"
-	if diff := cmp.Diff(want, b.String()); diff != "" {
-		t.Error(diff)
-	}
-	var back map[string]string
-	if err := json.Unmarshal(b.Bytes(), &back); err != nil || !cmp.Equal(back, value) {
-		t.Errorf("read back %q, %v", back, err)
 	}
 }
 
@@ -73,13 +58,13 @@ func TestRowsFitTheirTable(t *testing.T) {
 			t.Error("a row that is too short went through")
 		}
 	}()
-	NewTable("a", "b").Row(1)
+	New("a", "b").Row(1)
 }
 
 func TestFormatOf(t *testing.T) {
-	for line, want := range map[string]Format{"": FormatTable, "--json": FormatJSON, "--csv": FormatCSV} {
+	for line, want := range map[string]Format{"": Text, "--json": JSON, "--csv": CSV} {
 		var got Format
-		app := &cli.App{Name: "farm", Flags: FormatFlags(), Action: func(c *cli.Context) (err error) {
+		app := &cli.App{Name: "farm", Flags: Flags(), Action: func(c *cli.Context) (err error) {
 			got, err = FormatOf(c)
 			return err
 		}}
@@ -87,15 +72,15 @@ func TestFormatOf(t *testing.T) {
 		if line != "" {
 			args = append(args, line)
 		}
-		if code := Main(app, args); code != 0 || got != want {
+		if code := shell.Main(app, args); code != 0 || got != want {
 			t.Errorf("%q: got %v, exit code %d", line, got, code)
 		}
 	}
-	app := &cli.App{Name: "farm", ErrWriter: &bytes.Buffer{}, Flags: FormatFlags(), Action: func(c *cli.Context) error {
+	app := &cli.App{Name: "farm", ErrWriter: &bytes.Buffer{}, Flags: Flags(), Action: func(c *cli.Context) error {
 		_, err := FormatOf(c)
 		return err
 	}}
-	if code := Main(app, []string{"farm", "--json", "--csv"}); code != ExitUsage {
+	if code := shell.Main(app, []string{"farm", "--json", "--csv"}); code != shell.ExitUsage {
 		t.Errorf("both: exit code %d", code)
 	}
 }

@@ -1,21 +1,21 @@
-package shell
+// Package table prints answers in rows: for people, and for programs. Who has no
+// tables does without it: the library behind it takes its time to start.
+package table
 
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
 // Format is how a command prints its answer.
@@ -23,30 +23,30 @@ type Format int
 
 // The formats: for people, and for programs.
 const (
-	FormatTable Format = iota
-	FormatJSON
-	FormatCSV
+	Text Format = iota
+	JSON
+	CSV
 )
 
-// FormatFlags are the options --json and --csv.
-func FormatFlags() []cli.Flag {
+// Flags are the options --json and --csv.
+func Flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "csv", Usage: "print comma-separated values with a heading", DisableDefaultText: true},
 	}
 }
 
-// FormatOf is the format that FormatFlags were given for.
+// FormatOf is the format that Flags were given for.
 func FormatOf(c *cli.Context) (Format, error) {
 	switch asJSON, asCSV := c.Bool("json"), c.Bool("csv"); {
 	case asJSON && asCSV:
-		return 0, Usagef("--json and --csv exclude each other")
+		return 0, shell.Usagef("--json and --csv exclude each other")
 	case asJSON:
-		return FormatJSON, nil
+		return JSON, nil
 	case asCSV:
-		return FormatCSV, nil
+		return CSV, nil
 	}
-	return FormatTable, nil
+	return Text, nil
 }
 
 // Table is an answer in rows. Its columns have snake_case names, which CSV shows
@@ -57,8 +57,8 @@ type Table struct {
 	rows    [][]string
 }
 
-// NewTable is a table without rows.
-func NewTable(columns ...string) *Table {
+// New is a table without rows.
+func New(columns ...string) *Table {
 	t := &Table{columns: columns, numeric: make([]bool, len(columns))}
 	for i := range t.numeric {
 		t.numeric[i] = true
@@ -86,55 +86,21 @@ func (t *Table) Row(cells ...any) {
 // table.
 func Print(w io.Writer, format Format, t *Table, value any) error {
 	switch format {
-	case FormatJSON:
-		return PrintJSON(w, value)
-	case FormatCSV:
+	case JSON:
+		return shell.PrintJSON(w, value)
+	case CSV:
 		return t.csv(w)
 	default:
 		return t.text(w)
 	}
 }
 
-// PrintJSON writes a value as indented JSON with a newline at the end. It is
-// plain ASCII where characters would be invisible: no text in it can steer a
-// terminal.
-func PrintJSON(w io.Writer, value any) error {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
-		return fmt.Errorf("write JSON: %w", err)
-	}
-	_, err := w.Write(visibleJSON(b.Bytes()))
-	return err
-}
-
-// visibleJSON writes invisible characters, which are in strings only, as \uXXXX.
-func visibleJSON(text []byte) []byte {
-	visible := make([]byte, 0, len(text))
-	for len(text) > 0 {
-		r, size := utf8.DecodeRune(text)
-		switch {
-		case r == '\n' || !printable.Hidden(r):
-			visible = append(visible, text[:size]...)
-		case r > 0xffff:
-			r -= 0x10000
-			visible = fmt.Appendf(visible, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
-		default:
-			visible = fmt.Appendf(visible, `\u%04x`, r)
-		}
-		text = text[size:]
-	}
-	return visible
-}
-
 // csv keeps texts as they are for programs, and makes them printable on a
 // terminal.
 func (t *Table) csv(w io.Writer) error {
 	show := func(cell string) string { return cell }
-	if Terminal(w) {
-		show = Printable
+	if shell.Terminal(w) {
+		show = shell.Printable
 	}
 	out := csv.NewWriter(w)
 	if err := out.Write(t.columns); err != nil {
@@ -172,7 +138,7 @@ func (t *Table) text(w io.Writer) error {
 		})))
 	out.Header(mapped(t.columns, func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "_", " ")) }))
 	for _, row := range t.rows {
-		if err := out.Append(mapped(row, Printable)); err != nil {
+		if err := out.Append(mapped(row, shell.Printable)); err != nil {
 			return fmt.Errorf("write a table: %w", err)
 		}
 	}
