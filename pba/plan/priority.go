@@ -237,15 +237,7 @@ func (v *view) reserveOn(b *job, hosts []string, why string) {
 // small tells whether a job takes whatever slot comes free: nothing that ranks
 // below it can keep it out, so it needs no reservation.
 func (v *view) small(b *job) bool {
-	if b.Slots > 1 {
-		return false
-	}
-	for _, h := range v.suitable(b) {
-		if h.Memory > 0 && h.Slots > 0 && b.Memory > h.Memory/int64(h.Slots) {
-			return false
-		}
-	}
-	return true
+	return b.Slots <= 1 && b.Memory <= v.choicesFor(b).share
 }
 
 // setAside books what is free on hosts where it is kept for a job, so that nobody who

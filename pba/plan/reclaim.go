@@ -113,36 +113,11 @@ func (v *view) leaves(j *job) {
 			continue
 		}
 		h.free += p.Slots
-		v.touch(h)
+		v.give(h)
 		if j.Ending || j.tag.Preempt != backends.PreemptSuspend {
 			h.freeMem += perSlot(j.Job) * int64(p.Slots)
 		}
 	}
-}
-
-// room finds free slots for a job, nil if there are not enough.
-func (v *view) room(j *job) []backends.Placement {
-	at := v.choicesFor(j)
-	if at.full {
-		return nil
-	}
-	left := j.Slots
-	var hosts []backends.Placement
-	for _, h := range at.hosts[at.from:] {
-		n := min(left, h.fits(j))
-		if j.oneHost() && n < j.Slots || n <= 0 {
-			if len(hosts) == 0 {
-				at.from++ // free slots only get fewer: nobody of this shape fits there later
-			}
-			continue
-		}
-		hosts = append(hosts, backends.Placement{Host: h.Name, Slots: n})
-		if left -= n; left == 0 {
-			return hosts
-		}
-	}
-	at.full = true
-	return nil
 }
 
 func (v *view) promise(j *job, hosts []backends.Placement) {
@@ -165,11 +140,10 @@ func (v *view) unpromise(j *job, hosts []backends.Placement) {
 		h := v.byName[p.Host]
 		h.free += p.Slots
 		h.freeMem += perSlot(j.Job) * int64(p.Slots)
-		v.touch(h)
+		v.give(h)
 	}
 	if len(hosts) > 0 {
 		v.moved++
-		v.reopen()
 	}
 }
 
@@ -202,25 +176,21 @@ func (j *job) oneHost() bool { return j.OneHost || j.Slots == 1 }
 // suitable lists the managed hosts that a job may run on at all, by name. A
 // suspended one runs on its own.
 func (v *view) suitable(j *job) []*host {
-	var names []string
-	switch {
-	case j.State == backends.Suspended:
-		for _, p := range j.Hosts {
-			names = append(names, p.Host)
-		}
-	default:
-		names = j.Asked
+	on := j.Asked
+	if j.State == backends.Suspended {
+		on = names(j.Hosts)
 	}
-	if len(names) == 0 {
+	if len(on) == 0 {
 		return v.hosts
 	}
 	var hosts []*host
-	for _, h := range v.hosts {
-		if slices.Contains(names, h.Name) {
+	for _, name := range on {
+		if h := v.byName[name]; h != nil {
 			hosts = append(hosts, h)
 		}
 	}
-	return hosts
+	slices.SortFunc(hosts, func(a, b *host) int { return a.at - b.at })
+	return slices.Compact(hosts)
 }
 
 // serve opens a reclaim for one beneficiary if that is due, allowed and possible
@@ -455,7 +425,6 @@ func (v *view) open(b *job, set *candidate) {
 		Hosts: set.hosts, Phase: Planned, Why: "its acts are intended", Planned: v.now,
 	}
 	memory.NextID++
-	v.reopen()
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), v.policy.PendingThreshold, describe(b.pool.Allocation))
 	for _, j := range set.victims {
 		who := j.party()

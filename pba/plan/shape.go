@@ -2,6 +2,8 @@ package plan
 
 import (
 	"container/heap"
+	"math"
+	"slices"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -21,12 +23,14 @@ type shape struct {
 // choices are the hosts that suit a shape, and the best set of victims on each.
 type choices struct {
 	hosts []*host
-	from  int  // no free slots for it on the hosts before
-	full  bool // no free slots for it anywhere
+	share int64 // the least memory that goes with a slot on any of them
+	from  int   // no free slots for it on the hosts before, but for those of again
+	again []int // places of hosts before, in order, where something came free since
+	full  bool  // no free slots for it anywhere
+	given int   // so many of the view's given are in again
 	heap  offers
-	mine  map[*host]bool // the hosts as a set; nil: all hosts suit
-	read  int            // so many of the view's changes are in the offers
-	seen  map[*host]int  // the state of a host that its newest offer was made in
+	read  int   // so many of the view's changes are in the offers
+	seen  []int // by place: the state of a host that its newest offer was made in; 0: none
 }
 
 // offer is the best set of one host at one moment; stale once the host changed.
@@ -46,11 +50,10 @@ func (v *view) choicesFor(j *job) *choices {
 	}
 	c := v.choices[s]
 	if c == nil {
-		c = &choices{hosts: v.suitable(j), seen: map[*host]int{}}
-		if len(c.hosts) < len(v.hosts) {
-			c.mine = map[*host]bool{}
-			for _, h := range c.hosts {
-				c.mine[h] = true
+		c = &choices{hosts: v.suitable(j), share: math.MaxInt64, given: len(v.given)}
+		for _, h := range c.hosts {
+			if h.Memory > 0 && h.Slots > 0 {
+				c.share = min(c.share, h.Memory/int64(h.Slots))
 			}
 		}
 		v.choices[s] = c
@@ -59,12 +62,63 @@ func (v *view) choicesFor(j *job) *choices {
 	return c
 }
 
-// reopen forgets which shapes found no free slots: victims may leave more than
-// one beneficiary needs.
-func (v *view) reopen() {
-	for _, c := range v.choices {
-		c.full, c.from = false, 0
+// place is where a host stands among those that suit.
+func (c *choices) place(v *view, h *host) (int, bool) {
+	if len(c.hosts) == len(v.hosts) {
+		return h.at, true
 	}
+	return slices.BinarySearchFunc(c.hosts, h.at, func(mine *host, at int) int { return mine.at - at })
+}
+
+// reopen looks again at the hosts where something came free since: victims may leave
+// more than one beneficiary needs.
+func (c *choices) reopen(v *view) {
+	for _, h := range v.given[c.given:] {
+		place, mine := c.place(v, h)
+		if !mine {
+			continue
+		}
+		c.full = false
+		if i, there := slices.BinarySearch(c.again, place); place < c.from && !there {
+			c.again = slices.Insert(c.again, i, place)
+		}
+	}
+	c.given = len(v.given)
+}
+
+// room finds free slots for a job on the first of its hosts that have some, nil if
+// there are not enough.
+func (v *view) room(j *job) []backends.Placement {
+	c := v.choicesFor(j)
+	c.reopen(v)
+	if c.full {
+		return nil
+	}
+	left := j.Slots
+	var hosts []backends.Placement
+	take := func(h *host) (some bool) {
+		n := min(left, h.fits(j))
+		if j.oneHost() && n < j.Slots || n <= 0 {
+			return false
+		}
+		hosts = append(hosts, backends.Placement{Host: h.Name, Slots: n})
+		left -= n
+		return true
+	}
+	c.again = slices.DeleteFunc(c.again, func(place int) bool { return left > 0 && !take(c.hosts[place]) })
+	for _, h := range c.hosts[c.from:] {
+		if left == 0 && len(hosts) > 0 {
+			break
+		}
+		if !take(h) && len(hosts) == 0 {
+			c.from++ // free slots only get fewer but where something comes free: nobody of this shape fits there later
+		}
+	}
+	if left > 0 || len(hosts) == 0 {
+		c.full = true
+		return nil
+	}
+	return hosts
 }
 
 // touch notes that something changed of what could be taken back on a host.
@@ -73,19 +127,27 @@ func (v *view) touch(h *host) {
 	v.changes = append(v.changes, h)
 }
 
+// give notes that something came free on a host.
+func (v *view) give(h *host) {
+	v.given = append(v.given, h)
+	v.touch(h)
+}
+
 // best makes offers for the hosts that changed and returns the best of all, or
 // nil.
 func (c *choices) best(v *view, b *job) *candidate {
 	changed := v.changes[c.read:]
 	if c.read == 0 {
 		changed = c.hosts
+		c.seen = make([]int, len(changed))
 	}
 	c.read = len(v.changes)
 	for _, h := range changed {
-		if at, ok := c.seen[h]; ok && at == h.changed || c.mine != nil && !c.mine[h] {
+		place, mine := c.place(v, h)
+		if !mine || c.seen[place] == h.changed {
 			continue
 		}
-		c.seen[h] = h.changed
+		c.seen[place] = h.changed
 		if set := v.chooseOn(h, b); set != nil {
 			heap.Push(&c.heap, offer{candidate: set, host: h, changed: h.changed})
 		}

@@ -12,13 +12,14 @@ import (
 // nothing is promised to yet.
 type host struct {
 	backends.Host
+	at      int   // its place among the view's hosts
 	free    int   // slots
 	freeMem int64 // bytes; only meaningful if Memory > 0
 	stuck   int64 // of Memory: held by suspended jobs, which no reclaim frees
 	aside   int   // free slots that jobs which reserve this host wait in, not part of free
 	soft    int   // the same of jobs whose turn has not come: who stands before them may have them
 	softMem int64 // that goes with soft, not part of freeMem
-	changed int   // grows with every change of what could be taken back here
+	changed int   // from 1 on; grows with every change of what could be taken back here
 	running []*job
 	victims []*job // of running: those that may be taken back now
 }
@@ -122,6 +123,7 @@ type view struct {
 	outbids       []*job            // who lost what was promised to them, after their turn
 	soft          []*job            // those whose turn has not come, and for which slots are set aside
 	moved         int               // grows where somebody loses what was promised
+	given         []*host           // where something came free, in the order in which it did
 	changes       []*host           // in the order in which they happened; the first is none
 	reasons       map[string]string // why nobody can be taken back, by asked hosts
 
@@ -160,12 +162,15 @@ func (v *view) seeHosts() {
 		if v.byName[h.Name] != nil {
 			continue
 		}
-		mine := &host{Host: h, free: h.Slots, freeMem: h.Memory}
+		mine := &host{Host: h, free: h.Slots, freeMem: h.Memory, changed: 1}
 		v.slots += h.Slots
 		v.hosts = append(v.hosts, mine)
 		v.byName[h.Name] = mine
 	}
 	slices.SortFunc(v.hosts, func(a, b *host) int { return strings.Compare(a.Name, b.Name) })
+	for i, h := range v.hosts {
+		h.at = i
+	}
 }
 
 // seeJobs keeps the jobs that a rule may act upon: running and suspended ones,
