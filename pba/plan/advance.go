@@ -261,4 +261,12 @@ func (v *view) act(a Action) {
 	v.actAt(at, a)
 }
 
-func (v *view) actAt(at stage, a Action) { v.acts[at] = append(v.acts[at], a) }
+func (v *view) actAt(at stage, a Action) { v.acts[at] = push(v.acts[at], a) }
+
+// push is append for lists that may become long: they double, which copies less.
+func push[T any](list []T, one T) []T {
+	if len(list) == cap(list) {
+		list = slices.Grow(list, max(len(list), 8))
+	}
+	return append(list, one)
+}

@@ -327,7 +327,7 @@ func (v *view) placeable(j *job) bool {
 		}
 		could := h.free
 		for _, victim := range h.victims {
-			could += slotsOn(victim, h.Name)
+			could += victim.gain
 		}
 		if could < p.Slots {
 			return false

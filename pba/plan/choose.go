@@ -27,6 +27,7 @@ type want struct {
 // item is one job that may be taken back, with what that would free.
 type item struct {
 	job    *job
+	slots  int   // in all
 	gain   int   // slots where the beneficiary can use them
 	memory int64 // bytes there; a suspended job keeps its memory
 	lost   float64
@@ -159,7 +160,7 @@ func fill(items []item, w want, detailed bool) [][]*partial {
 	table[0] = []*partial{{}}
 	for i := range items {
 		it := &items[i]
-		for total := limit - it.job.Slots; total >= 0; total-- {
+		for total := limit - it.slots; total >= 0; total-- {
 			for _, s := range table[total] {
 				next := partial{
 					gain:   min(s.gain+it.gain, max(w.slots, 0)),
@@ -169,7 +170,7 @@ func fill(items []item, w want, detailed bool) [][]*partial {
 					last:   it,
 					rest:   s,
 				}
-				table[total+it.job.Slots] = add(table[total+it.job.Slots], next, detailed)
+				table[total+it.slots] = add(table[total+it.slots], &next, detailed)
 			}
 		}
 	}
@@ -181,9 +182,9 @@ func bound(items []item, w want) int {
 	sum, largest := 0, 0
 	plain := w.memory <= 0
 	for _, it := range items {
-		sum += it.job.Slots
-		largest = max(largest, it.job.Slots)
-		plain = plain && it.gain == it.job.Slots
+		sum += it.slots
+		largest = max(largest, it.slots)
+		plain = plain && it.gain == it.slots
 	}
 	if plain {
 		return min(sum, max(w.slots, 0)+largest)
@@ -198,14 +199,15 @@ func (s *partial) covers(b *partial, detailed bool) bool {
 }
 
 // add keeps only the sets of one total that no other one covers.
-func add(sets []*partial, next partial, detailed bool) []*partial {
+func add(sets []*partial, next *partial, detailed bool) []*partial {
 	for _, s := range sets {
-		if s.covers(&next, detailed) {
+		if s.covers(next, detailed) {
 			return sets
 		}
 	}
 	kept := slices.DeleteFunc(sets, func(s *partial) bool { return next.covers(s, detailed) })
-	return append(kept, &next)
+	own := *next
+	return append(kept, &own)
 }
 
 // workLost is a job's slot-seconds that a requeue throws away; a suspension

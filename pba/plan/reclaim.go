@@ -276,7 +276,7 @@ func (v *view) spare(j *job, why string) {
 	j.spared = why
 	for _, p := range j.Hosts {
 		if h := v.byName[p.Host]; h != nil {
-			h.victims = slices.DeleteFunc(h.victims, func(other *job) bool { return other == j })
+			h.victims = slices.DeleteFunc(h.victims, func(it item) bool { return it.job == j })
 			v.touch(h)
 		}
 	}
@@ -353,15 +353,7 @@ func (v *view) chooseOn(h *host, b *job) *candidate {
 	if b.State != backends.Suspended && h.Memory > 0 && b.Memory > 0 {
 		w.memory = b.memory() - h.freeMem - h.softMem
 	}
-	items := make([]item, 0, len(h.victims))
-	for _, j := range h.victims {
-		it := item{job: j, gain: slotsOn(j, h.Name), lost: workLost(j, v.now)}
-		if j.tag.Preempt != backends.PreemptSuspend {
-			it.memory = perSlot(j.Job) * int64(it.gain)
-		}
-		items = append(items, it)
-	}
-	set := choose(items, w)
+	set := choose(h.victims, w)
 	if set == nil {
 		return nil
 	}

@@ -18,7 +18,8 @@ func (v *view) chooseSpan(b *job) *candidate {
 	for _, h := range hosts {
 		usable[h.Name] = true
 		have += h.yielding().fits(b)
-		for _, j := range h.victims {
+		for _, it := range h.victims {
+			j := it.job
 			if j.Hosts[0].Host == h.Name || !usable[j.Hosts[0].Host] && !slices.Contains(jobs, j) {
 				jobs = append(jobs, j)
 			}
@@ -29,7 +30,7 @@ func (v *view) chooseSpan(b *job) *candidate {
 	need := b.Slots - have
 	items := make([]item, 0, len(jobs))
 	for _, j := range jobs {
-		it := item{job: j, lost: workLost(j, v.now)}
+		it := item{job: j, slots: j.Slots, lost: workLost(j, v.now)}
 		for _, p := range j.Hosts {
 			if usable[p.Host] {
 				it.gain += p.Slots
@@ -54,7 +55,7 @@ func leastOfEachSize(items []item, need int) []item {
 	seen := map[size]int{}
 	var kept []item
 	for _, it := range items {
-		s := size{it.job.Slots, it.gain}
+		s := size{it.slots, it.gain}
 		if it.gain == 0 || seen[s] > (max(need, 0)/it.gain+1)*2 {
 			continue
 		}

@@ -31,15 +31,24 @@ func (v *view) findVictims() {
 			continue
 		}
 		for _, p := range j.Hosts {
-			if h := v.byName[p.Host]; len(h.victims) == 0 || h.victims[len(h.victims)-1] != j {
-				h.victims = append(h.victims, j)
+			if h := v.byName[p.Host]; len(h.victims) == 0 || h.victims[len(h.victims)-1].job != j {
+				h.victims = append(h.victims, v.itemOn(h, j))
 			}
 		}
 		v.losers[j.party()] = append(v.losers[j.party()], j)
 	}
 	for _, h := range v.hosts {
-		slices.SortFunc(h.victims, leastValued)
+		slices.SortFunc(h.victims, func(a, b item) int { return leastValued(a.job, b.job) })
 	}
+}
+
+// itemOn is what taking a job back would free on one host.
+func (v *view) itemOn(h *host, j *job) item {
+	it := item{job: j, slots: j.Slots, gain: slotsOn(j, h.Name), lost: workLost(j, v.now)}
+	if j.tag.Preempt != backends.PreemptSuspend {
+		it.memory = perSlot(j.Job) * int64(it.gain)
+	}
+	return it
 }
 
 type exemption struct{ users, projects, queues map[string]bool }

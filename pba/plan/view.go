@@ -21,7 +21,7 @@ type host struct {
 	softMem int64 // that goes with soft, not part of freeMem
 	changed int   // from 1 on; grows with every change of what could be taken back here
 	running []*job
-	victims []*job // of running: those that may be taken back now
+	victims []item // of running: those that may be taken back now, least valued first
 }
 
 // job is a job as this plan sees it.
