@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/allotment-hpc/allotment/esub/filter"
 )
 
 // patience is how long a submission may hang on a file system that does not
@@ -16,24 +18,12 @@ import (
 const patience = 5 * time.Second
 
 func main() {
-	f := filter{env: os.Getenv, uid: os.Getuid(), groups: groups, now: time.Now, say: say}
 	time.AfterFunc(patience, func() {
 		time.AfterFunc(time.Second, func() { os.Exit(0) }) // nobody reads stderr either
 		say("esub: no answer from the file system in 5 seconds: the job goes through as it is\n")
 		os.Exit(0)
 	})
-	os.Exit(f.run())
-}
-
-// groups asks the kernel for this process's groups: it knows of any directory
-// service, of newgrp and of the login that the user really has (R4).
-func groups() ([]int64, error) {
-	gids, err := syscall.Getgroups()
-	all := []int64{int64(syscall.Getgid()), int64(syscall.Getegid())}
-	for _, gid := range gids {
-		all = append(all, int64(gid))
-	}
-	return all, err
+	os.Exit(run(filter.OfThisProcess(os.Getenv), say))
 }
 
 // say writes to the user. It must not go through os.Stderr: a write to a pipe

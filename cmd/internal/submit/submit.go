@@ -1,6 +1,7 @@
-// Package submit takes jobs from a command line to the queue: each goes through
-// the submit filter by LSF's esub protocol, as bsub would do it, so that any
-// site's own esub can be used and tried without LSF.
+// Package submit takes jobs from a command line to the queue, each through the
+// submit filter: ours in this very process, which is ready when another one would
+// not have begun; a site's own by LSF's esub protocol, as bsub would do it, so
+// that any can be used and tried without LSF.
 package submit
 
 import (
@@ -22,6 +23,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/esub"
+	own "github.com/allotment-hpc/allotment/esub/filter"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
@@ -40,7 +42,7 @@ const filterTime = 10 * time.Second
 type Options struct {
 	Stderr  io.Writer     // gets the filter's stderr and our warnings, made printable; nil: ours
 	Env     []string      // the filter's environment; nil: ours
-	Filter  string        // the filter program; "": $ALLOTMENT_FILTER of Env, else esub beside this program, else in PATH
+	Filter  string        // the filter program; "": $ALLOTMENT_FILTER of Env; where that is not set either, ours
 	Timeout time.Duration // 0: 10 s
 }
 
@@ -135,7 +137,7 @@ func Change(ctx context.Context, c backends.Change, opts Options) (backends.Chan
 }
 
 type filter struct {
-	program string
+	program string // "": ours
 	command string // LSF_INVOKE_CMD
 	env     []string
 	timeout time.Duration
@@ -151,7 +153,7 @@ func newFilter(opts Options) *filter {
 		f.timeout = filterTime
 	}
 	if f.program == "" {
-		f.program = find(f.env)
+		f.program = f.variable("ALLOTMENT_FILTER")
 	}
 	return f
 }
@@ -163,25 +165,63 @@ func environment(opts Options) []string {
 	return opts.Env
 }
 
-// find is the filter program: the user's, the one installed with this program,
-// or the first in PATH.
-func find(env []string) string {
-	for _, entry := range env {
-		if program, ok := strings.CutPrefix(entry, "ALLOTMENT_FILTER="); ok && program != "" {
-			return program
+// variable is one of the filter's environment, "" if it is not set. The last one
+// of a name counts, as it does for a program.
+func (f *filter) variable(name string) string {
+	for _, entry := range slices.Backward(f.env) {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
 		}
 	}
-	if self, err := os.Executable(); err == nil {
-		sibling := filepath.Join(filepath.Dir(self), "esub")
-		if info, err := os.Stat(sibling); err == nil && info.Mode().IsRegular() {
-			return sibling
-		}
-	}
-	return "esub"
+	return ""
 }
 
 // apply gives a job as the filter wants it, or ErrRejected, or why ctx is done.
 func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
+	if f.program == "" {
+		return f.applyOurs(ctx, spec)
+	}
+	return f.applyProgram(ctx, spec)
+}
+
+// applyOurs asks our own filter. Should a file system not answer it, it is left
+// behind.
+func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
+	params := encode(&spec)
+	ours := own.OfThisProcess(f.variable)
+	verdicts := make(chan own.Verdict, 1)
+	go func() {
+		// As another program would read them.
+		verdicts <- ours.Judge(func() (esub.Params, error) { return esub.ParseParams(esub.EncodeParams(params)) })
+	}()
+	timeout := time.NewTimer(f.timeout)
+	defer timeout.Stop()
+	select {
+	case v := <-verdicts:
+		_, _ = io.WriteString(f.words, v.Text)
+		if v.Reject {
+			return backends.Spec{}, ErrRejected
+		}
+		return f.changed(spec, params, esub.EncodeParams(v.Changes), nil), nil
+	case <-ctx.Done():
+		return backends.Spec{}, fmt.Errorf("run submit filter: %w", context.Cause(ctx))
+	case <-timeout.C:
+		f.unfiltered(fmt.Errorf("no end after %v: %w", f.timeout, context.DeadlineExceeded))
+		return spec, nil
+	}
+}
+
+// changed is a job with what the filter wrote, as far as it can be had.
+func (f *filter) changed(spec backends.Spec, params esub.Params, modify, env []byte) backends.Spec {
+	changed, ignored := change(spec, params, modify, env)
+	for _, line := range ignored {
+		f.words.Line("esub: " + line)
+	}
+	return changed
+}
+
+// applyProgram runs a filter by the protocol.
+func (f *filter) applyProgram(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
 	dir, err := scratch(f.env)
 	if err != nil {
 		f.unfiltered(err)
@@ -210,11 +250,7 @@ func (f *filter) apply(ctx context.Context, spec backends.Spec) (backends.Spec, 
 		return spec, nil
 	case accepted:
 	}
-	changed, ignored := change(spec, params, read(modify), read(env))
-	for _, line := range ignored {
-		f.words.Line("esub: " + line)
-	}
-	return changed, nil
+	return f.changed(spec, params, read(modify), read(env)), nil
 }
 
 // scratch makes a private directory for what filter and caller tell each other: in

@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
@@ -266,25 +269,88 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// The filter is the user's, or the one that is installed beside the program.
+// The filter is the user's, or ours.
 func TestWhichFilter(t *testing.T) {
-	if got := find([]string{"A=1", "ALLOTMENT_FILTER=/site/esub"}); got != "/site/esub" {
-		t.Error(got)
+	for env, want := range map[string]string{"ALLOTMENT_FILTER=/site/esub": "/site/esub", "ALLOTMENT_FILTER=": "", "A=1": ""} {
+		if got := newFilter(Options{Env: []string{env}}).program; got != want {
+			t.Errorf("%s: %q, want %q", env, got, want)
+		}
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+}
+
+// The same becomes of a job by our own filter in this process and by the program.
+func TestOursIsTheProgramEsub(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "esub")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/allotment-hpc/allotment/cmd/esub")
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build esub: %v\n%s", err, text)
 	}
-	if got := find([]string{"ALLOTMENT_FILTER="}); got != "esub" {
-		t.Error(got)
+	reject := esub.DefaultConfig()
+	reject.OnFailure = esub.Reject
+	published := func(config esub.Config, at time.Time) string {
+		home := t.TempDir()
+		snapshot := esub.Encode(esub.Policy{
+			Settings: esub.Settings{Config: config, NextInLine: 3020},
+			Projects: []esub.Project{{Name: "chipA", Group: "us", GID: int64(os.Getgid()), Steps: []string{"synthesis"}, Pools: []esub.Pool{{ID: 1, Slots: 4}}}},
+		})
+		generation, err := esub.EncodeGeneration(snapshot, esub.Standing{At: at, Below: map[int64]bool{1: true}})
+		for name, data := range map[string][]byte{"config.yaml": nil, "ledger.db": nil, esub.SnapshotName: snapshot, esub.GenerationName: generation} {
+			err = errors.Join(err, os.WriteFile(filepath.Join(home, name), data, 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return home
 	}
-	sibling := filepath.Join(filepath.Dir(self), "esub")
-	if err := os.WriteFile(sibling, nil, 0o755); err != nil {
-		t.Fatal(err)
+	changes := func(set func(*backends.Spec)) backends.Spec {
+		s := full()
+		s.Array, s.Exclusive, s.Interactive = nil, false, false
+		set(&s)
+		return s
 	}
-	defer os.Remove(sibling)
-	if got := find(nil); got != sibling {
-		t.Error(got)
+	theFile := regexp.MustCompile(`read parameter file: \S+/parm`) // ours has none
+	known := changes(func(*backends.Spec) {})
+	unknown := changes(func(s *backends.Spec) { s.Project = "nosuch" })
+	long := changes(func(s *backends.Spec) { s.Description = strings.Repeat("\"long\" \\ \t", 400) })
+	huge := changes(func(s *backends.Spec) { s.Command = []string{strings.Repeat("x", esub.MaxParmFile)} })
+	for name, c := range map[string]struct {
+		home string
+		spec backends.Spec
+		says string
+	}{
+		"tagged":       {published(esub.DefaultConfig(), time.Now()), known, ""},
+		"a long text":  {published(esub.DefaultConfig(), time.Now()), long, ""},
+		"too large":    {published(esub.DefaultConfig(), time.Now()), huge, "the job goes through as it is"},
+		"lowered":      {published(esub.DefaultConfig(), time.Now()), unknown, "no project of that name"},
+		"rejected":     {published(reject, time.Now()), unknown, "no project of that name"},
+		"stale":        {published(reject, time.Now().Add(-time.Hour)), unknown, "out of date"},
+		"never set up": {t.TempDir(), unknown, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			type end struct {
+				Specs []backends.Spec
+				Said  string
+				Err   error
+			}
+			by := func(filter string) end {
+				var q queue
+				var stderr bytes.Buffer
+				env := []string{"ALLOTMENT_HOME=" + c.home, "USER=bob", "ALLOTMENT_PREEMPT=suspend"}
+				results := Submit(t.Context(), &q, []backends.Spec{c.spec}, Options{Filter: filter, Stderr: &stderr, Env: env})
+				return end{q.specs, theFile.ReplaceAllString(stderr.String(), "parameter file"), results[0].Err}
+			}
+			ours := by("")
+			if diff := cmp.Diff(by(program), ours, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("-program +ours:\n%s", diff)
+			}
+			if !strings.Contains(ours.Said, c.says) || (c.says == "") != (ours.Said == "") {
+				t.Errorf("says %q, want %q", ours.Said, c.says)
+			}
+			if name == "tagged" && cmp.Equal(ours.Specs, []backends.Spec{c.spec}) {
+				t.Error("it changes nothing")
+			}
+		})
 	}
 }
 

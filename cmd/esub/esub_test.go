@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/esub/filter"
 )
 
 // asFilter makes the test binary the filter.
@@ -34,6 +35,11 @@ type site struct {
 	env    []string
 	as     *syscall.Credential
 	stderr *os.File // nil: collected
+}
+
+// filter is the filter of a submission within this process.
+func (s *site) filter() filter.Filter {
+	return filter.OfThisProcess(envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify))
 }
 
 func newSite(t *testing.T) *site {
@@ -249,19 +255,18 @@ func TestFilterFailsOpenOnAFullDisk(t *testing.T) {
 
 	s = newSite(t)
 	s.write(t, "modify", []byte("LSB_SUB_HOLD=Y\n"))
-	f := filter{env: envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify), groups: groups, now: time.Now}
+	f := s.filter()
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
 	var said string
-	f.say = func(text string) { said += text }
 	limit := before
 	limit.Cur = 20 // bytes: the write stops in the midst of a line
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	code := f.run()
+	code := run(f, func(text string) { said += text })
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
@@ -278,9 +283,8 @@ func TestFilterFailsOpenWhereverAFileIsCutOff(t *testing.T) {
 	cut := func(name string, data []byte) {
 		for n := range data {
 			var said string
-			f := filter{env: envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify), uid: os.Getuid(), groups: groups, now: time.Now, say: func(text string) { said += text }}
 			s.write(t, name, data[:n])
-			code := f.run()
+			code := run(s.filter(), func(text string) { said += text })
 			if _, err := os.Stat(s.modify); code != 0 || strings.Count(said, "\n") != 1 || !errors.Is(err, fs.ErrNotExist) {
 				t.Fatalf("%s of %d bytes: code %d, says %q, %v", name, n, code, said, err)
 			}
@@ -405,8 +409,13 @@ func TestFilterSurvivesAClosedPipe(t *testing.T) {
 // R3: a fault of our own lets the job through.
 func TestFilterSurvivesAPanic(t *testing.T) {
 	var said string
-	f := filter{env: func(string) string { panic("a\nb") }, say: func(text string) { said += text }}
-	if code := f.run(); code != 0 || said != "esub: internal error: a?b: the job goes through as it is\n" {
+	f := filter.Filter{Env: func(name string) string {
+		if name == "ALLOTMENT_HOME" {
+			panic("a\nb")
+		}
+		return name
+	}}
+	if code := run(f, func(text string) { said += text }); code != 0 || said != "esub: internal error: a?b: the job goes through as it is\n" {
 		t.Errorf("code %d, said %q", code, said)
 	}
 }
@@ -422,14 +431,14 @@ func TestFilterLooksAgain(t *testing.T) {
 	other(t, s)
 	var said string
 	looks := 0
-	f := filter{env: envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify), uid: os.Getuid(), groups: groups, say: func(text string) { said += text }}
-	f.now = func() time.Time {
+	f := s.filter()
+	f.Now = func() time.Time {
 		if looks++; looks == 2 {
 			s.write(t, esub.GenerationName, generation)
 		}
 		return time.Now()
 	}
-	if code := f.run(); code != 0 || looks != 3 || !strings.HasPrefix(said, "esub: -P nosuch") {
+	if code := run(f, func(text string) { said += text }); code != 0 || looks != 3 || !strings.HasPrefix(said, "esub: -P nosuch") {
 		t.Errorf("code %d after %d looks, said %q", code, looks, said)
 	}
 }

@@ -1,4 +1,7 @@
-package main
+// Package filter is the submit filter in its user's own process: it reads the
+// policy snapshot of this machine's pba, and fails open. The program esub runs it
+// by LSF's protocol, our own submission without one.
+package filter
 
 import (
 	"errors"
@@ -17,17 +20,36 @@ import (
 	"github.com/allotment-hpc/allotment/internal/trusted"
 )
 
-// filter is one run of the submit filter.
-type filter struct {
-	env    func(string) string
-	uid    int
-	groups func() ([]int64, error)
-	now    func() time.Time
-	say    func(text string)
+// Filter judges submissions of one user, in one environment.
+type Filter struct {
+	Env    func(string) string
+	UID    int
+	Groups func() ([]int64, error)
+	Now    func() time.Time
 }
 
-// abortValue is what LSF uses; it names it in LSB_SUB_ABORT_VALUE.
-const abortValue = 97
+// OfThisProcess is the filter for whoever runs this process, in an environment.
+func OfThisProcess(env func(string) string) Filter {
+	return Filter{Env: env, UID: os.Getuid(), Groups: groups, Now: time.Now}
+}
+
+// groups asks the kernel for this process's groups: it knows of any directory
+// service, of newgrp and of the login that the user really has (R4).
+func groups() ([]int64, error) {
+	gids, err := syscall.Getgroups()
+	all := []int64{int64(syscall.Getgid()), int64(syscall.Getegid())}
+	for _, gid := range gids {
+		all = append(all, int64(gid))
+	}
+	return all, err
+}
+
+// Verdict is what becomes of a job.
+type Verdict struct {
+	Reject  bool
+	Changes esub.Params // of its options
+	Text    string      // for the user: lines that begin with the filter's name
+}
 
 // ledgerName is where pba keeps its ledger; pba init makes it.
 const ledgerName = "ledger.db"
@@ -35,62 +57,42 @@ const ledgerName = "ledger.db"
 // errNotInitialised: nobody has ever run Allotment here. Not a word then.
 var errNotInitialised = errors.New("not initialised")
 
-// run filters one submission and returns the exit code.
-func (f *filter) run() (code int) {
+// Judge says what becomes of a job; params are its options, which are asked for
+// once there is a policy. Whatever goes wrong, the job goes through as it is, and
+// the text says why (R3).
+func (f *Filter) Judge(params func() (esub.Params, error)) (v Verdict) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			f.warn(fmt.Errorf("internal error: %v", fault))
-			code = 0
+			v = Verdict{Text: Warning(fmt.Errorf("internal error: %v", fault))}
 		}
 	}()
-	parmFile := f.env("LSB_SUB_PARM_FILE")
-	if parmFile == "" {
-		return 0 // not for a job: LSF runs it for lsrun, too
-	}
-	d, err := f.decide(parmFile)
-	if err == nil {
-		err = f.modify(d.Modify())
-	}
+	d, err := f.decide(params)
 	switch {
 	case errors.Is(err, errNotInitialised):
-		return 0
+		return Verdict{}
 	case err != nil:
-		f.warn(err)
-		return 0
+		return Verdict{Text: Warning(err)}
 	}
-	var text strings.Builder
+	v = Verdict{Reject: d.Reject, Changes: d.Modify()}
 	for _, line := range d.Messages {
-		text.WriteString("esub: " + line + "\n")
+		v.Text += "esub: " + line + "\n"
 	}
-	if text.Len() > 0 {
-		f.say(text.String())
-	}
-	if d.Reject {
-		return f.abort()
-	}
-	return 0
+	return v
 }
 
-// warn says in one line why the job goes through unfiltered.
-func (f *filter) warn(err error) {
+// Warning says in one line why a job goes through unfiltered.
+func Warning(err error) string {
 	text := strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
 			return '?'
 		}
 		return r
 	}, err.Error())
-	f.say("esub: " + text + ": the job goes through as it is\n")
+	return "esub: " + text + ": the job goes through as it is\n"
 }
 
-func (f *filter) abort() int {
-	if value, err := strconv.Atoi(f.env("LSB_SUB_ABORT_VALUE")); err == nil && value > 0 && value < 256 {
-		return value
-	}
-	return abortValue
-}
-
-func (f *filter) decide(parmFile string) (esub.Decision, error) {
-	paths, err := home.Find(f.env, f.uid)
+func (f *Filter) decide(params func() (esub.Params, error)) (esub.Decision, error) {
+	paths, err := home.Find(f.Env, f.UID)
 	if err != nil {
 		return esub.Decision{}, errNotInitialised // a user without a home, on a machine without a site's config
 	}
@@ -98,7 +100,7 @@ func (f *filter) decide(parmFile string) (esub.Decision, error) {
 	const tries = 5
 	var d esub.Decision
 	for range tries {
-		d, err = f.decideOnce(paths, parmFile)
+		d, err = f.decideOnce(paths, params)
 		if !errors.Is(err, esub.ErrMismatch) {
 			break
 		}
@@ -106,7 +108,7 @@ func (f *filter) decide(parmFile string) (esub.Decision, error) {
 	return d, err
 }
 
-func (f *filter) decideOnce(paths home.Paths, parmFile string) (esub.Decision, error) {
+func (f *Filter) decideOnce(paths home.Paths, params func() (esub.Params, error)) (esub.Decision, error) {
 	snapshot, err := openOurs(paths, esub.SnapshotName)
 	if err != nil {
 		return esub.Decision{}, err
@@ -124,11 +126,11 @@ func (f *filter) decideOnce(paths home.Paths, parmFile string) (esub.Decision, e
 	if err != nil {
 		return esub.Decision{}, err
 	}
-	request, err := f.request(parmFile, reader.Settings().MemoryUnit)
+	request, err := f.request(params, reader.Settings().MemoryUnit)
 	if err != nil {
 		return esub.Decision{}, err
 	}
-	d, err := esub.Decide(request, reader, generation, f.now())
+	d, err := esub.Decide(request, reader, generation, f.Now())
 	if err != nil {
 		return esub.Decision{}, fmt.Errorf("policy snapshot %s: %w", snapshot.Name(), err)
 	}
@@ -152,73 +154,21 @@ func readGeneration(paths home.Paths) (esub.Generation, error) {
 	return generation, nil
 }
 
-// request reads the parameter file, with what an esub before this one changed.
-func (f *filter) request(parmFile string, memoryUnit int64) (esub.Request, error) {
-	data, err := readFile(parmFile, esub.MaxParmFile)
-	if err != nil {
-		return esub.Request{}, fmt.Errorf("read parameter file: %w", err)
-	}
-	params, err := esub.ParseParams(data)
+// request is what the options of a job ask for, for this user.
+func (f *Filter) request(options func() (esub.Params, error), memoryUnit int64) (esub.Request, error) {
+	params, err := options()
 	if err != nil {
 		return esub.Request{}, err
 	}
-	if path := f.env("LSB_SUB_MODIFY_FILE"); path != "" {
-		if earlier, err := readFile(path, esub.MaxParmFile); err == nil {
-			changes, _ := esub.ParseModify(earlier)
-			params = params.With(changes)
-		}
+	request := params.Request(f.Env, memoryUnit)
+	request.UID = int64(f.UID)
+	if request.User = f.Env("USER"); request.User == "" {
+		request.User = f.Env("LOGNAME")
 	}
-	request := params.Request(f.env, memoryUnit)
-	request.UID = int64(f.uid)
-	if request.User = f.env("USER"); request.User == "" {
-		request.User = f.env("LOGNAME")
-	}
-	if request.Groups, err = f.groups(); err != nil {
+	if request.Groups, err = f.Groups(); err != nil {
 		return esub.Request{}, fmt.Errorf("ask for this process's groups: %w", err)
 	}
 	return request, nil
-}
-
-// modify adds changes to the modify file, all or none, behind what an esub
-// before this one wrote.
-func (f *filter) modify(changes esub.Params) (err error) {
-	if len(changes) == 0 {
-		return nil
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write modify file: %w", err)
-		}
-	}()
-	path := f.env("LSB_SUB_MODIFY_FILE")
-	if path == "" {
-		return errors.New("LSB_SUB_MODIFY_FILE names none")
-	}
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", path)
-	}
-	data := esub.EncodeParams(changes)
-	if last := make([]byte, 1); info.Size() > 0 {
-		if _, err := file.ReadAt(last, info.Size()-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' {
-			data = append([]byte{'\n'}, data...)
-		}
-	}
-	if _, err := file.WriteAt(data, info.Size()); err != nil {
-		return errors.Join(err, file.Truncate(info.Size()))
-	}
-	return nil
 }
 
 // openOurs opens a file of pba's in the state directory. Its owner may be root,
@@ -257,24 +207,6 @@ func stat(dir string) (*syscall.Stat_t, bool) {
 	}
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return s, ok
-}
-
-// readFile reads a regular file of at most limit bytes; a named pipe does not
-// block it.
-func readFile(path string, limit int) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	return readAll(file, limit)
 }
 
 func readAll(file *os.File, limit int) ([]byte, error) {
