@@ -73,7 +73,7 @@ func specSize(s *backends.Spec) int {
 	return size
 }
 
-func (c *Client) submit(ctx context.Context, key string, specs []backends.Spec) []backends.Submitted {
+func (c *Client) submit(ctx context.Context, key string, specs []Spec) []backends.Submitted {
 	results := make([]backends.Submitted, len(specs))
 	err := c.callAgain(ctx, &Request{Op: OpSubmit, Key: key, Specs: specs}, func(r *Response) error {
 		if len(r.Submitted) != len(specs) {

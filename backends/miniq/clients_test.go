@@ -86,32 +86,32 @@ func (q *queue) good(rounds int) {
 // which is not connected yet, submits and lists.
 func TestBadClientsHarmNobody(t *testing.T) {
 	deep := strings.Repeat("[", 1<<20)
-	list := frame(`{"v":1,"op":"farm"}`)
+	list := frame(`{"v":2,"op":"farm"}`)
 	cases := map[string]func(*queue){
 		"garbage":             func(q *queue) { q.refused([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "message too long") },
 		"no JSON":             func(q *queue) { q.refused(frame("hello"), "decode a message") },
 		"half a request":      func(q *queue) { q.refused(list[:10], "unexpected EOF") },
 		"half a length":       func(q *queue) { q.refused(list[:3], "unexpected EOF") },
-		"another version":     func(q *queue) { q.refused(frame(`{"v":99,"op":"farm"}`), "speaks version 1") },
-		"another request":     func(q *queue) { q.refused(frame(`{"v":1,"op":"dance"}`), "dance") },
-		"a change of nothing": func(q *queue) { q.refused(frame(`{"v":1,"op":"modify"}`), "a change of nothing") },
-		"a record of nothing": func(q *queue) { q.refused(frame(`{"v":1,"op":"record"}`), "want one job") },
+		"another version":     func(q *queue) { q.refused(frame(`{"v":99,"op":"farm"}`), fmt.Sprintf("speaks version %d of", miniq.Version)) },
+		"another request":     func(q *queue) { q.refused(frame(`{"v":2,"op":"dance"}`), "dance") },
+		"a change of nothing": func(q *queue) { q.refused(frame(`{"v":2,"op":"modify"}`), "a change of nothing") },
+		"a record of nothing": func(q *queue) { q.refused(frame(`{"v":2,"op":"record"}`), "want one job") },
 		"nesting":             func(q *queue) { q.refused(frame(deep), "exceeded max depth") },
-		"nested jobs":         func(q *queue) { q.refused(frame(`{"v":1,"op":"submit","specs":`+deep), "decode a message") },
+		"nested jobs":         func(q *queue) { q.refused(frame(`{"v":2,"op":"submit","specs":`+deep), "decode a message") },
 		"a name of 10 MB": func(q *queue) {
-			q.refused(frame(`{"v":1,"op":"submit","specs":[{"Name":"`+strings.Repeat("x", 10<<20)+`","Command":["true"]}]}`), "longer than")
+			q.refused(frame(`{"v":2,"op":"submit","specs":[{"Name":"`+strings.Repeat("x", 10<<20)+`","Command":["true"]}]}`), "longer than")
 		},
 		"a million jobs": func(q *queue) {
-			q.refused(frame(`{"v":1,"op":"submit","specs":[`+strings.Repeat("{},", 1_000_000)+`{}]}`), "at most 16384")
+			q.refused(frame(`{"v":2,"op":"submit","specs":[`+strings.Repeat("{},", 1_000_000)+`{}]}`), "at most 16384")
 		},
 		"ten million acts": func(q *queue) {
-			q.refused(frame(`{"v":1,"op":"requeue","acts":[`+strings.Repeat("{},", 10_000_000)+`{}]}`), "JSON objects")
+			q.refused(frame(`{"v":2,"op":"requeue","acts":[`+strings.Repeat("{},", 10_000_000)+`{}]}`), "JSON objects")
 		},
 		"an array, time and again": func(q *queue) {
-			q.refused(frame(`{"v":1,"op":"kill","ids":[`+strings.Repeat(`"1",`, 1_000_000)+`"1"]}`), "more than 100 times")
+			q.refused(frame(`{"v":2,"op":"kill","ids":[`+strings.Repeat(`"1",`, 1_000_000)+`"1"]}`), "more than 100 times")
 		},
 		"millions of jobs": func(q *queue) {
-			q.refused(frame(`{"v":1,"op":"wait","ids":[`+strings.Repeat(`"1",`, 2_000_000)+`"1"]}`), "at most")
+			q.refused(frame(`{"v":2,"op":"wait","ids":[`+strings.Repeat(`"1",`, 2_000_000)+`"1"]}`), "at most")
 		},
 		"requests that never end": func(q *queue) {
 			for range 200 {
@@ -131,7 +131,7 @@ func TestBadClientsHarmNobody(t *testing.T) {
 		},
 		"waits without end": func(q *queue) {
 			for range 500 {
-				q.send(frame(`{"v":1,"op":"wait","ids":["1"],"timeout":60000000000}`), 1)
+				q.send(frame(`{"v":2,"op":"wait","ids":["1"],"timeout":60000000000}`), 1)
 			}
 		},
 	}
@@ -208,8 +208,8 @@ func TestNobodyReadsALongList(t *testing.T) {
 	}
 	before := q.memory()
 	for range 24 { // about 50 MB for each of the second kind; those who list share some
-		q.send(frame(`{"v":1,"op":"farm"}`), 10)
-		q.send(frame(fmt.Sprintf(`{"v":1,"op":"jobs","ids":["%v"]}`, id)), 10)
+		q.send(frame(`{"v":2,"op":"farm"}`), 10)
+		q.send(frame(fmt.Sprintf(`{"v":2,"op":"jobs","ids":["%v"]}`, id)), 10)
 	}
 	q.good(1)
 	grown := q.memory() - before

@@ -13,9 +13,10 @@ import (
 // What is decoded is bounded by what was counted, and means the same when it is
 // written and read again.
 func FuzzDecodeRequest(f *testing.F) {
-	f.Add([]byte(`{"v":1,"op":"submit","specs":[{"Name":"a","Command":["true"],"Array":{"Indices":[1,2]}},{}]}`))
-	f.Add([]byte(`{"v":1,"op":"kill","ids":["1","2[3]"]}`))
-	f.Add([]byte(`{"v":1,"op":"requeue","acts":[{"ID":"1","Until":"2026-01-01T00:00:00Z"}],"change":{"Name":"\"{,["}}`))
+	f.Add([]byte(`{"v":2,"op":"submit","specs":[{"Name":"a","Command":["true"],"Array":{"Indices":[1,2]}},{}]}`))
+	f.Add([]byte(`{"v":2,"op":"submit","specs":[{"Env":"3:A=14:B=\u0022C"}]}`))
+	f.Add([]byte(`{"v":2,"op":"kill","ids":["1","2[3]"]}`))
+	f.Add([]byte(`{"v":2,"op":"requeue","acts":[{"ID":"1","Until":"2026-01-01T00:00:00Z"}],"change":{"Name":"\"{,["}}`))
 	f.Add([]byte(`{"specs":` + strings.Repeat("[", 200)))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		n := counter(0)
@@ -58,7 +59,7 @@ func FuzzCount(f *testing.F) {
 
 // A daemon's answer, which a client must survive whatever it is.
 func FuzzResponse(f *testing.F) {
-	f.Add([]byte(`{"v":1,"more":true,"farm":{"at":5,"hosts":[]},"jobs":[{"id":"1","s":"running","n":"a"}],"errors":[null,{"code":"denied","text":"no"}]}`))
+	f.Add([]byte(`{"v":2,"more":true,"farm":{"at":5,"hosts":[]},"jobs":[{"id":"1","s":"running","n":"a"}],"errors":[null,{"code":"denied","text":"no"}]}`))
 	f.Fuzz(func(_ *testing.T, body []byte) {
 		frame, err := AppendFrame(nil, json.RawMessage(body))
 		if err != nil {

@@ -20,10 +20,10 @@ import (
 func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Spec) []backends.Submitted {
 	results := make([]backends.Submitted, len(specs))
 	for from, part := 0, 0; from < len(specs); part++ {
-		batch, size := []backends.Spec(nil), 0
+		batch, size := []Spec(nil), 0
 		for to := from; to < len(specs) && size < batchBytes; to++ {
 			spec := EscapeSpec(specs[to])
-			batch = append(batch, spec)
+			batch = append(batch, WireSpec(spec))
 			size += specSize(&spec)
 		}
 		copy(results[from:], c.submit(ctx, key+"/"+strconv.Itoa(part), batch))

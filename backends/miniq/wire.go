@@ -8,7 +8,7 @@ import (
 )
 
 // Version is the protocol's. A daemon refuses another one.
-const Version = 1
+const Version = 2
 
 // Op is what a request asks for.
 type Op string
@@ -43,7 +43,7 @@ const (
 type Request struct {
 	Version      int                    `json:"v"`
 	Op           Op                     `json:"op"`
-	Specs        []backends.Spec        `json:"specs,omitempty"`
+	Specs        []Spec                 `json:"specs,omitempty"`
 	Key          string                 `json:"key,omitempty"` // OpSubmit: the same jobs under the same key are taken once
 	IDs          []backends.ID          `json:"ids,omitempty"`
 	Acts         []backends.Act         `json:"acts,omitempty"`

@@ -173,7 +173,7 @@ func filesAreOpenedAsTheUser(m *machine) {
 		}
 	}
 	attempt("-o into the queue", "-o", filepath.Join(m.home, "miniq", "x"), "true")
-	request := `{"v":1,"op":"submit","specs":[{"Slots":1,"Name":"cwd","Command":["/bin/cat","precious"],"Dir":"` + filepath.Join(m.home, "miniq") + `"}]}`
+	request := `{"v":2,"op":"submit","specs":[{"Slots":1,"Name":"cwd","Command":["/bin/cat","precious"],"Dir":"` + filepath.Join(m.home, "miniq") + `"}]}`
 	out := m.does(m.alice, "client", "say", m.socket, request)
 	id := regexpID(out)
 	m.is(id, "exited")
@@ -199,7 +199,7 @@ func acts(m *machine, id string) map[string][]string {
 		"reserve":    `"reservations":[{"ID":"` + id + `","Hosts":["n1"],"Until":"2030-01-01T00:00:00Z"}]`,
 		"modify":     ids + `,"change":{"priority":1}`, "record": ids,
 	} {
-		all[op] = []string{"client", "say", m.socket, `{"v":1,"op":"` + op + `",` + text + `}`}
+		all[op] = []string{"client", "say", m.socket, `{"v":2,"op":"` + op + `",` + text + `}`}
 	}
 	return all
 }
@@ -223,7 +223,7 @@ func nobodyActsOnAnothersJob(m *machine) {
 	if after := m.look(running); after.State != "running" {
 		m.Errorf("bob kills all, %s: %+v", r.out, after)
 	}
-	for _, request := range []string{`{"v":1,"op":"stop"}`, `{"v":1,"op":"stop","kill_jobs":true}`} {
+	for _, request := range []string{`{"v":2,"op":"stop"}`, `{"v":2,"op":"stop","kill_jobs":true}`} {
 		contains(m.T, m.as(m.bob, "client", "say", m.socket, request).out, "denied")
 	}
 	if r := m.as(m.bob, "miniqd", "stop", "--kill"); r.status == 0 {
@@ -256,7 +256,7 @@ func administratorsActOnAll(m *machine) {
 		act("akill", id)
 		m.is(id, "exited")
 		id = m.submit(m.bob, "-H", "true")
-		act("client", "say", m.socket, `{"v":1,"op":"rank","rankings":[{"ID":"`+id+`","Priority":4020}]}`)
+		act("client", "say", m.socket, `{"v":2,"op":"rank","rankings":[{"ID":"`+id+`","Priority":4020}]}`)
 		if got := m.look(id).Priority; got != 20 && got != 4020 {
 			m.Errorf("ranked at %d", got)
 		}
@@ -271,11 +271,11 @@ func nobodyJumpsTheQueue(m *machine) {
 	defer m.root("akill", full)
 	submit := func(fields string) string {
 		m.Helper()
-		return m.does(m.alice, "client", "say", m.socket, `{"v":1,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/"`+fields+`}]}`)
+		return m.does(m.alice, "client", "say", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/"`+fields+`}]}`)
 	}
 	level := func(id string) string {
 		m.Helper()
-		out := m.root("client", "say", m.socket, `{"v":1,"op":"jobs","ids":["`+id+`"]}`)
+		out := m.root("client", "say", m.socket, `{"v":2,"op":"jobs","ids":["`+id+`"]}`)
 		_, rest, _ := strings.Cut(out, `"pr":`)
 		number, _, _ := strings.Cut(rest, ",")
 		return number
@@ -304,7 +304,7 @@ func nobodyJumpsTheQueue(m *machine) {
 		`"op":"hold_until","holds":[{"ID":"` + id + `","Until":"2030-01-01T00:00:00Z"}]`,
 		`"op":"reserve","reservations":[{"ID":"` + id + `","Hosts":["n1"],"Until":"2030-01-01T00:00:00Z"}]`,
 	} {
-		contains(m.T, m.does(m.alice, "client", "say", m.socket, `{"v":1,`+request+`}`), `"denied"`)
+		contains(m.T, m.does(m.alice, "client", "say", m.socket, `{"v":2,`+request+`}`), `"denied"`)
 		if after := level(id); after != before {
 			m.Errorf("%s: %s became %s", request, before, after)
 		}
@@ -323,9 +323,9 @@ func thePolicyDecides(m *machine) {
 	m.root("pba", "rebalance")
 	priority := func(p *person) string {
 		m.Helper()
-		out := m.does(p, "client", "say", m.socket, `{"v":1,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/","Project":"chipA","Priority":3020}]}`)
+		out := m.does(p, "client", "say", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/","Project":"chipA","Priority":3020}]}`)
 		id := regexpID(out)
-		out = m.root("client", "say", m.socket, `{"v":1,"op":"jobs","ids":["`+id+`"]}`)
+		out = m.root("client", "say", m.socket, `{"v":2,"op":"jobs","ids":["`+id+`"]}`)
 		m.does(p, "akill", id)
 		_, rest, _ := strings.Cut(out, `"pr":`)
 		number, _, _ := strings.Cut(rest, ",")
@@ -360,7 +360,7 @@ func nobodyReads(m *machine) {
 		{"ajobs", "-l", id},
 		{"ajobs", "-l", "--json", id},
 		{"ajobs", "-a", "--json", "-u", "all"},
-		{"client", "say", m.socket, `{"v":1,"op":"farm"}`, `{"v":1,"op":"jobs","ids":["` + id + `"]}`, `{"v":1,"op":"record","ids":["` + id + `"]}`, `{"v":1,"op":"status"}`},
+		{"client", "say", m.socket, `{"v":2,"op":"farm"}`, `{"v":2,"op":"jobs","ids":["` + id + `"]}`, `{"v":2,"op":"record","ids":["` + id + `"]}`, `{"v":2,"op":"status"}`},
 	} {
 		if r := m.as(m.bob, argv...); strings.Contains(r.out, secret) {
 			m.Errorf("bob sees it by %q: %s", argv, r.out)
@@ -402,9 +402,9 @@ func nobodyReads(m *machine) {
 
 func nobodySubmitsAsAnother(m *machine) {
 	out := filepath.Join(m.alice.home, "forged.out")
-	request := `{"v":1,"op":"submit","by":{"User":"root","Admin":true},"By":{"User":"root","Admin":true},"user":"root","uid":0,"as":{"u":0},"Next":[true],"specs":[` +
+	request := `{"v":2,"op":"submit","by":{"User":"root","Admin":true},"By":{"User":"root","Admin":true},"user":"root","uid":0,"as":{"u":0},"Next":[true],"specs":[` +
 		`{"Slots":1,"Command":["/usr/bin/id","-u"],"Dir":"/","Stdout":"` + out + `","User":"root","UID":0,"As":{"UID":0,"GID":0},"u":{"u":0},"Priority":3020,` +
-		`"Env":["USER=root","HOME=/root","ALLOTMENT_RUN=x"]}]}`
+		`"Env":"9:USER=root10:HOME=/root15:ALLOTMENT_RUN=x"}]}`
 	id := regexpID(m.does(m.alice, "client", "say", m.socket, request))
 	m.is(id, "done")
 	if j := m.look(id); j.User != m.alice.name {

@@ -231,7 +231,8 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
-	for i, spec := range req.Specs {
+	for i := range req.Specs {
+		spec := req.Specs[i].Backend()
 		b := part(&spec)
 		if b.Dir == "" {
 			b.Dir = "/"
