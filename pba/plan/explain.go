@@ -69,8 +69,8 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 	e.Job = state.Farm.Jobs[found]
 	e.Tests = v.tests(&e.Job)
 	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
-	if j := v.byID[id]; j != nil {
-		v.explain(j, &e)
+	if at := slices.IndexFunc(v.jobs, func(j *job) bool { return j.ID == id }); at >= 0 {
+		v.explain(v.jobs[at], &e)
 	}
 	return e, true
 }

@@ -46,8 +46,10 @@ func decide(state State, policy Policy, now time.Time) *view {
 func (v *view) clock() {
 	for _, j := range v.jobs {
 		if !j.pba() || j.State == backends.Running || !j.waiting() {
-			j.mem.ClockSeen = time.Time{}
-			if j.State == backends.Running || !j.entitled {
+			if !j.mem.ClockSeen.IsZero() {
+				j.mem.ClockSeen = time.Time{}
+			}
+			if j.mem.Clock != 0 && (j.State == backends.Running || !j.entitled) {
 				j.mem.Clock = 0
 			}
 			continue

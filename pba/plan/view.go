@@ -24,40 +24,48 @@ type host struct {
 	victims []item // of running: those that may be taken back now, least valued first
 }
 
-// job is a job as this plan sees it.
+// job is a job as this plan sees it. What every pass over all jobs asks for comes
+// first, and once more what it asks of the Job: on a large farm the time goes into
+// reaching them, one by one.
 type job struct {
 	*backends.Job
-	seq int // place in the queue's FIFO
-	mem JobMemory
-	tag backends.Tag
+	pool     *pool    // that it is charged to, or holds room in
+	reclaim  *Reclaim // the open one that it is the beneficiary of
+	seq      int      // place in the queue's FIFO
+	computed backends.Priority
 
-	managed  bool
-	entitled bool
-	pools    []*pool // those that it matches and fits, most specific first
-	matches  []*pool // those that it matches, whether it fits or not
-	whyNot   string  // why it is not entitled
+	State     backends.State // the Job's
+	waits     bool           // see waiting
+	managed   bool
+	entitled  bool
+	next      bool // next in line (R12)
+	leaving   bool // a victim that was told to go and is not gone yet
+	reserving bool // goes on reserving hosts
+	turn      bool // has come, among the beneficiaries
 
-	pool *pool // that it is charged to, or holds room in
-	next bool  // next in line (R12)
+	mem      JobMemory
+	promised []backends.Placement // slots that this plan expects it to start in
+	aside    []backends.Placement // free slots on hosts that it reserves
+	choices  *choices             // see choicesFor
+	pools    []*pool              // those that it matches and fits, most specific first
+	matches  []*pool              // those that it matches, whether it fits or not
 
-	worth     [3]int64             // by the policy's criteria, least valued lowest; see valueOrder
-	leaving   bool                 // a victim that was told to go and is not gone yet
-	spared    string               // why it is no victim; "": it may be taken back
-	reserving bool                 // goes on reserving hosts
-	aside     []backends.Placement // free slots on hosts that it reserves
-	turn      bool                 // has come, among the beneficiaries
-	promised  []backends.Placement // slots that this plan expects it to start in
-	reclaim   *Reclaim             // the open one that it is the beneficiary of
-	choices   *choices             // see choicesFor
-	lowered   string               // why it will rank lower, with what it reserves
-	computed  backends.Priority
+	worth   [3]int64 // by the policy's criteria, least valued lowest; see appraise
+	spared  string   // why it is no victim; "": it may be taken back
+	whyNot  string   // why it is not entitled
+	lowered string   // why it will rank lower, with what it reserves
+	tag     backends.Tag
 }
 
 func (j *job) pba() bool { return j.pool != nil && j.mem.Kept == 0 }
 
 // waiting tells whether the job could be a PBA job that is not running yet: a
 // pending one, or one that waits to be resumed (R20).
-func (j *job) waiting() bool { return j.Eligible() || j.State == backends.Suspended && j.Resuming }
+func (j *job) waiting() bool { return j.waits }
+
+func waits(j *backends.Job) bool {
+	return j.Eligible() || j.State == backends.Suspended && j.Resuming
+}
 
 // party is whom a job's use counts under: its project where it is entitled, else
 // its user (section 2, over-subscription).
@@ -108,10 +116,10 @@ type view struct {
 	byName        map[string]*host
 	pools         []*pool // by allocation ID
 	projectPools  map[string][]*pool
-	jobs          []*job // those that any rule may speak of, in FIFO order
-	byID          map[backends.ID]*job
-	slots         int // of managed hosts that are up
-	down          int // slots of managed hosts that are not
+	jobs          []*job               // those that any rule may speak of, in FIFO order
+	byID          map[backends.ID]*job // those that a reclaim names
+	slots         int                  // of managed hosts that are up
+	down          int                  // slots of managed hosts that are not
 	pending       map[party]int
 	over          map[party]int  // over-subscription in slots
 	lost          map[party]int  // jobs taken back within the last hour
@@ -179,24 +187,35 @@ func (v *view) seeJobs() {
 	queues := set(v.policy.Queues)
 	entitle := newEntitler(v)
 	inReclaim := v.reclaimJobs()
+	touched := v.touched(inReclaim)
+	var batch []job // made many at a time
 	for i := range v.state.Farm.Jobs {
 		bj := &v.state.Farm.Jobs[i]
 		if bj.State.Ended() {
 			continue
 		}
 		verdict := entitle.verdict(bj)
-		mem, remembered := v.state.Memory.Jobs[bj.ID]
 		managed := len(queues) == 0 || queues[bj.Queue] || v.policy.LowQueue != "" && bj.Queue == v.policy.LowQueue
 		if managed && bj.State == backends.Pending {
 			entitle.count(bj, verdict.entitled)
 		}
-		if bj.State == backends.Pending && !verdict.entitled && !remembered && !inReclaim[bj.ID] && untouched(bj) {
+		var mem JobMemory
+		var remembered, named bool
+		if touched.mayHave(bj.ID) {
+			mem, remembered = v.state.Memory.Jobs[bj.ID]
+			named = inReclaim[bj.ID]
+		}
+		if bj.State == backends.Pending && !verdict.entitled && !remembered && !named && untouched(bj) {
 			continue
 		}
-		j := &job{
-			Job: bj, seq: i, mem: mem, managed: managed, computed: bj.Priority,
-			entitled: managed && verdict.entitled, whyNot: verdict.whyNot,
+		if len(batch) == cap(batch) {
+			batch = make([]job, 0, 256)
 		}
+		batch = append(batch, job{
+			Job: bj, State: bj.State, waits: waits(bj), seq: i, mem: mem, managed: managed, computed: bj.Priority,
+			entitled: managed && verdict.entitled, whyNot: verdict.whyNot,
+		})
+		j := &batch[len(batch)-1]
 		if managed {
 			j.matches = verdict.pools
 		}
@@ -210,7 +229,9 @@ func (v *view) seeJobs() {
 		}
 		j.tag, _, _ = backends.ParseTag(bj.Tag)
 		v.jobs = append(v.jobs, j)
-		v.byID[bj.ID] = j
+		if named {
+			v.byID[bj.ID] = j
+		}
 		v.occupy(j)
 	}
 	v.pending = entitle.counted()
@@ -262,6 +283,39 @@ func (v *view) reclaimJobs() map[backends.ID]bool {
 		}
 	}
 	return ids
+}
+
+// touched are the jobs that are remembered or named by a reclaim.
+func (v *view) touched(inReclaim map[backends.ID]bool) sieve {
+	s := newSieve(len(v.state.Memory.Jobs) + len(inReclaim))
+	for id := range v.state.Memory.Jobs {
+		s.add(id)
+	}
+	for id := range inReclaim {
+		s.add(id)
+	}
+	return s
+}
+
+// sieve says of most jobs that they are not in a set, at one glance: the maps that
+// know it are too large to be at hand for every job of a large farm.
+type sieve []uint64
+
+func newSieve(jobs int) sieve { return make(sieve, jobs/4+1) }
+
+func (s sieve) at(id backends.ID) (word, bit uint64) {
+	place := (uint64(id.Job) + 31*uint64(id.Index)) % (64 * uint64(len(s)))
+	return place / 64, 1 << (place % 64)
+}
+
+func (s sieve) add(id backends.ID) {
+	word, bit := s.at(id)
+	s[word] |= bit
+}
+
+func (s sieve) mayHave(id backends.ID) bool {
+	word, bit := s.at(id)
+	return s[word]&bit != 0
 }
 
 func set(names []string) map[string]bool {
