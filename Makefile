@@ -18,12 +18,13 @@ DIST ?= dist
 KINDS ?= deb rpm
 
 # One folder, one program. Those that run once for every job, beside it, or on
-# a host without our libraries are static.
+# a host without our libraries are static. The others ask the system for users'
+# names, which takes its library.
 PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
-STATIC := $(filter adummy esub miniq-keeper,$(PROGRAMS))
+STATIC := $(filter adummy asub esub miniq-keeper,$(PROGRAMS))
 DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
-# asub is all of these, by the name that it is called by.
-WRAPPERS := ajobs ahosts aqueues akill astop aresume arequeue amod
+# ajobs is all of these, by the name that it is called by.
+WRAPPERS := ahosts aqueues akill astop aresume arequeue amod
 
 # Tools are pinned here, never in go.mod.
 GOFUMPT := $(GO) run mvdan.cc/gofumpt@v0.12.0
@@ -61,7 +62,7 @@ build: ## build the programs into bin/
 	@mkdir -p $(BIN)
 	$(if $(STATIC),CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/ $(STATIC:%=./cmd/%))
 	$(if $(DYNAMIC),CGO_ENABLED=1 $(GOBUILD) -o $(BIN)/ $(DYNAMIC:%=./cmd/%))
-	$(if $(filter asub,$(DYNAMIC)),@for name in $(WRAPPERS); do ln -sfn asub $(BIN)/$$name; done)
+	$(if $(filter ajobs,$(PROGRAMS)),@for name in $(WRAPPERS); do ln -sfn ajobs $(BIN)/$$name; done)
 
 test: build ## run the tests
 	$(UMASK) $(GO) test $(TESTED)
@@ -125,7 +126,7 @@ bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
 
 # Each program knows its own man page; the completion scripts ask the programs.
-MANUALS := pba.1 asub.1 $(WRAPPERS:%=%.1) miniqd.8
+MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) miniqd.8
 PAGES := $(MANUALS) esub.8
 COMPLETED := $(basename $(MANUALS))
 
@@ -154,7 +155,7 @@ install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	install -d $(TO)$(BINDIR) $(TO)$(LIBDIR) $(TO)$(UNITDIR) $(TO)$(MANDIR)/man1 $(TO)$(MANDIR)/man8 $(TO)$(BASHDIR) $(TO)$(ZSHDIR) $(TO)$(FISHDIR) \
 		$(TO)$(DOCDIR) $(TO)$(SYSCONFDIR)/cron.d $(TO)$(SYSCONFDIR)/logrotate.d
 	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(TO)$(LIBDIR)
-	set -e; for name in $(WRAPPERS); do ln -sfn asub $(TO)$(LIBDIR)/$$name; done
+	set -e; for name in $(WRAPPERS); do ln -sfn ajobs $(TO)$(LIBDIR)/$$name; done
 	set -e; lib="$$(realpath -ms --relative-to=$(BINDIR) $(LIBDIR))"; for name in $(COMPLETED); do ln -sfn "$$lib/$$name" $(TO)$(BINDIR)/$$name; done
 	set -e; for page in $(PAGES); do install -m 644 docs/man/$$page $(TO)$(MANDIR)/man$${page##*.}/; done
 	install -m 644 completions/allotment.bash $(TO)$(BASHDIR)/asub

@@ -79,11 +79,10 @@ func (s site) submitJoined(ctx context.Context, queue backends.Backend, requests
 
 // requestsOf are the submissions that a command line means.
 func requestsOf(s site, line bsub.Line) ([]bsub.Request, error) {
-	dir, err := s.dir()
+	around, err := s.around()
 	if err != nil {
-		return nil, fmt.Errorf("find the working directory: %w", err)
+		return nil, err
 	}
-	around := bsub.Context{Now: s.now(), Dir: dir, Env: s.env, Umask: s.umask()}
 	if file, given := line.Batch(); given {
 		return batchOf(s, line, file, around)
 	}
@@ -205,8 +204,8 @@ func readAtMost(in io.Reader, what string) ([]byte, error) {
 // submitHelp is what asub --help prints.
 func submitHelp() string {
 	var b strings.Builder
-	b.WriteString("NAME:\n   asub - " + submitBrief + "\n\nUSAGE:\n" + indented(submitSynopsis) +
-		"\nDESCRIPTION:\n" + indented(submitDescription) + "\nOPTIONS:\n")
+	b.WriteString("NAME:\n   asub - " + submitBrief + "\n\nUSAGE:\n" + shell.Indented(submitSynopsis) +
+		"\nDESCRIPTION:\n" + shell.Indented(submitDescription) + "\nOPTIONS:\n")
 	var ignored, refused []string
 	for _, o := range bsub.Options() {
 		switch o.Miniq {
@@ -222,10 +221,6 @@ func submitHelp() string {
 	fmt.Fprintf(&b, "   %-34s %s\n", "-V, --version", "print version and commit")
 	b.WriteString("\n   Ignored with a warning:\n" + wrapped(ignored) + "\n   Refused:\n" + wrapped(refused))
 	return b.String() + "\n" + shell.ExitCodes
-}
-
-func indented(text string) string {
-	return "   " + strings.ReplaceAll(text, "\n", "\n   ") + "\n"
 }
 
 // wrapped writes words in lines of at most 78 characters.

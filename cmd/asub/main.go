@@ -1,7 +1,6 @@
-// Command asub submits jobs and looks after them, with the options and the words
-// of LSF's commands, on every queuing system. It is several commands in one
-// binary, told apart by the name that it is called by: asub, ajobs, ahosts,
-// akill, astop, aresume, arequeue.
+// Command asub submits jobs, with the options and the words of LSF's bsub, on
+// every queuing system. It runs once for every job: it links nothing that is
+// dear to start with.
 package main
 
 import "os"

@@ -41,8 +41,3 @@ func defaultQueue(ctx context.Context, queue backends.Backend, id backends.ID, a
 	}
 	return jobs[0].Queue
 }
-
-// changeThroughFilter runs the submit filter on a change of a pending job.
-func changeThroughFilter(ctx context.Context, c backends.Change, stderr io.Writer) (backends.Change, error) {
-	return submit.Change(ctx, c, submit.Options{Stderr: stderr})
-}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -47,6 +48,13 @@ func writeFarm(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(filepath.Join(ts.Getenv("ALLOTMENT_HOME"), "config.yaml"), []byte(config), 0o600))
 }
 
+// listed is a job as ajobs --json prints it, as far as it matters here.
+type listed struct {
+	State    backends.State `json:"state"`
+	Requeues int            `json:"requeues"`
+	ExitCode *int           `json:"exit_code"`
+}
+
 // awaitTime is how long a script waits for a job's state.
 const awaitTime = 30 * time.Second
 
@@ -54,14 +62,14 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
 		ts.Fatalf("usage: await STATE JOB [REQUEUES]")
 	}
-	arrived := func(j jobJSON) bool {
+	arrived := func(j listed) bool {
 		return j.State.String() == args[0] && (len(args) < 3 || strconv.Itoa(j.Requeues) == args[2])
 	}
 	var last string
 	for deadline := time.Now().Add(awaitTime); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		ts.Check(ts.Exec("ajobs", "--json", args[1]))
 		last = ts.ReadFile("stdout")
-		var jobs []jobJSON
+		var jobs []listed
 		ts.Check(json.Unmarshal([]byte(last), &jobs))
 		if len(jobs) > 0 && arrived(jobs[0]) {
 			return

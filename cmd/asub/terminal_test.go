@@ -145,12 +145,12 @@ func (d *desk) ends(cmd *exec.Cmd, want int) {
 }
 
 // job asks for a job of the queue.
-func (d *desk) job(id string) jobJSON {
+func (d *desk) job(id string) listed {
 	d.Helper()
 	cmd := exec.Command(filepath.Join(d.built, "ajobs"), "--json", id)
 	cmd.Env = d.env
 	text, err := cmd.Output()
-	var jobs []jobJSON
+	var jobs []listed
 	if err = errors.Join(err, json.Unmarshal(text, &jobs)); err != nil || len(jobs) != 1 {
 		d.Fatalf("ajobs %s: %v: %s", id, err, text)
 	}

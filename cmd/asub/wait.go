@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/follow"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
@@ -17,13 +18,8 @@ const (
 	exitInterrupted  = 130 // 128 + SIGINT, as a shell has it
 )
 
-// Pauses of those who wait.
-const (
-	pollPause  = 2 * time.Second        // between two looks at a queue that does not tell of changes
-	lookPause  = 100 * time.Millisecond // at least, between two looks at one that does
-	tryPause   = time.Second            // before a queue that can't be reached is asked again
-	tryLongest = 10 * time.Minute
-)
+// tryLongest is for how long a queue that can't be reached is asked again.
+const tryLongest = 10 * time.Minute
 
 // waitFor waits until all of these jobs have ended, telling on stderr when the
 // first one starts, and gives their exit code: that of the first one that failed.
@@ -92,14 +88,14 @@ func allEnded(jobs []backends.Job) bool {
 // look asks now, and again whenever the queue may have changed, until the answer
 // is yes. A queue that can't be reached may be back in a while.
 func (s site) look(ctx context.Context, queue backends.Backend, done func() (bool, error)) error {
-	next := changes(queue)
+	next := follow.Changes(queue)
 	var lost time.Time
 	for {
 		over, err := done()
 		if over {
 			return nil
 		}
-		pause := lookPause
+		pause := follow.LookPause
 		if err == nil {
 			lost = time.Time{}
 			err = next(ctx)
@@ -109,54 +105,24 @@ func (s site) look(ctx context.Context, queue backends.Backend, done func() (boo
 		case ctx.Err() != nil, !errors.Is(err, backends.ErrUnreachable):
 			return err
 		case lost.IsZero():
-			lost, pause = s.now(), tryPause
+			lost, pause = s.now(), follow.TryPause
 			fmt.Fprintln(s.stderr, "asub: the queue can't be reached; still waiting")
 		case s.now().Sub(lost) > tryLongest:
 			return err
 		default:
-			pause = tryPause
+			pause = follow.TryPause
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := follow.Sleep(ctx, pause); err != nil {
 			return err
 		}
-	}
-}
-
-// changes gives a function that returns when the queue has changed since its
-// last call, or may have.
-func changes(queue backends.Backend) func(context.Context) error {
-	changed := queue.Abilities().Changed
-	if changed == nil {
-		return func(ctx context.Context) error { return sleep(ctx, pollPause-lookPause) }
-	}
-	var seen uint64
-	return func(ctx context.Context) (err error) {
-		now, err := changed(ctx, seen)
-		if err == nil {
-			seen = now
-		} else {
-			seen = 0 // a daemon that comes back counts anew
-		}
-		return err
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 
 // outcome is the exit code of jobs that have ended.
 func outcome(ids []backends.ID, jobs []backends.Job) error {
-	found := byID(jobs)
 	for _, id := range ids {
-		if len(found[id]) == 0 {
+		known := func(j backends.Job) bool { return j.ID == id || id.Index == 0 && j.ID.Job == id.Job }
+		if !slices.ContainsFunc(jobs, known) {
 			return fmt.Errorf("job %v is not known to the queue any more: nobody knows its exit code", id)
 		}
 	}

@@ -5,22 +5,23 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 )
 
 // A job that was forgotten while somebody waited for it is no success.
 func TestWaitingForAForgottenJobFails(t *testing.T) {
-	got := bob(t, farm(), "", "asub", "-K", "true")
+	got := bob(t, fake.NewQueue(), "", "asub", "-K", "true")
 	if got.code != 1 || !strings.Contains(got.stderr, "asub: job 99 is not known to the queue any more") {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestExitCodeOfAJobThatIsWaitedFor(t *testing.T) {
-	q := farm()
+	q := fake.NewQueue()
 	ended := func(state backends.State, code int, ran bool) backends.Job {
 		j := backends.Job{ID: backends.ID{Job: 99}, State: state, ExitCode: code}
 		if ran {
-			j.Started, j.Hosts = now, []backends.Placement{{Host: "n1", Slots: 1}}
+			j.Started, j.Hosts = fake.Now(), []backends.Placement{{Host: "n1", Slots: 1}}
 		}
 		return j
 	}
@@ -28,7 +29,7 @@ func TestExitCodeOfAJobThatIsWaitedFor(t *testing.T) {
 		0: ended(backends.Done, 0, true), 7: ended(backends.Exited, 7, true), 126: ended(backends.Exited, 143, false),
 		1: ended(backends.Exited, -1, true), 255: ended(backends.Exited, 255, true),
 	} {
-		q.farm.Ended = []backends.Job{j}
+		q.Has.Ended = []backends.Job{j}
 		if got := bob(t, q, "", "asub", "-K", "true"); got.code != want {
 			t.Errorf("%+v gives %+v, want %d", j, got, want)
 		}

@@ -126,8 +126,9 @@ func checkPrograms(p process, all *findings) {
 	}
 	dir := filepath.Dir(self)
 	for name, without := range map[string]string{
-		"esub":         "jobs are submitted without the filter",
+		"esub":         "LSF submits jobs without the filter",
 		"asub":         "nobody can submit jobs with it",
+		"ajobs":        "nobody can look after jobs with it",
 		"miniqd":       "the bundled queue can't be started",
 		"miniq-keeper": "the bundled queue can't run jobs",
 	} {

@@ -99,7 +99,7 @@ func TestDoctorOnTheZone(t *testing.T) {
 func TestDoctorOnPrograms(t *testing.T) {
 	var got findings
 	checkPrograms(process{executable: func() (string, error) { return t.TempDir() + "/pba", nil }}, &got)
-	expect(t, "an empty directory", got, "asub", "esub", "miniq-keeper", "miniqd")
+	expect(t, "an empty directory", got, "ajobs", "asub", "esub", "miniq-keeper", "miniqd")
 }
 
 func TestFew(t *testing.T) {

@@ -67,12 +67,12 @@ func TestDays(t *testing.T) {
 func build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/ajobs", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, text)
 	}
-	for _, name := range []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
-		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
+	for _, name := range []string{"ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
+		if err := os.Symlink("ajobs", filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}

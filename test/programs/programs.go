@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-// Build makes the bundled queue's programs, the filter, asub under all its names
-// and the programs that are named besides, in a directory of their own.
+// Build makes the bundled queue's programs, the filter, asub, ajobs under all its
+// names and the programs that are named besides, in a directory of their own.
 func Build(t testing.TB, besides ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	args := []string{"build", "-o", dir + "/"}
-	for _, name := range append([]string{"asub", "esub", "miniqd", "miniq-keeper"}, besides...) {
+	for _, name := range append([]string{"asub", "ajobs", "esub", "miniqd", "miniq-keeper"}, besides...) {
 		args = append(args, "github.com/allotment-hpc/allotment/cmd/"+name)
 	}
 	if text, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, text)
 	}
-	for _, name := range []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
-		if err := os.Symlink("asub", filepath.Join(dir, name)); err != nil {
+	for _, name := range []string{"ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
+		if err := os.Symlink("ajobs", filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}

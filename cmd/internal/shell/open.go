@@ -24,3 +24,13 @@ func open(ctx context.Context, c Config, start bool) (backends.Backend, error) {
 	start = start && (os.Geteuid() == 0 || !c.Paths.OfTheSystem())
 	return all.Open(c.Backend, all.Options{Paths: c.Paths, Miniq: c.Miniq, Start: start})
 }
+
+// OpenConfigured opens the queue that this process's environment and config name:
+// to submit, by OpenToSubmit.
+func OpenConfigured(ctx context.Context, toSubmit bool) (backends.Backend, error) {
+	c, err := Load()
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, c, toSubmit)
+}

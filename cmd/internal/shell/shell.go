@@ -46,6 +46,11 @@ const ExitCodes = `EXIT CODES:
    75  try again later: the queue can't be reached, or another run holds the lock
 `
 
+// Indented is a text as it stands below a heading of --help.
+func Indented(text string) string {
+	return "   " + strings.ReplaceAll(text, "\n", "\n   ") + "\n"
+}
+
 // ExitError gives an error an exit code of its own.
 type ExitError struct {
 	Code int

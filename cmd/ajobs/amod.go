@@ -99,11 +99,11 @@ func (m *modification) change(ctx context.Context, t *target) error {
 	case now.State == backends.Running || now.State == backends.Suspended:
 		return errHasStarted
 	}
-	dir, err := m.dir()
+	around, err := m.around()
 	if err != nil {
-		return fmt.Errorf("find the working directory: %w", err)
+		return err
 	}
-	c, warnings, err := m.line.Change(bsub.Context{Now: m.now(), Dir: dir, Env: m.env, Umask: m.umask()}, now)
+	c, warnings, err := m.line.Change(around, now)
 	if err != nil {
 		return shell.Usagef("%w", err)
 	}
@@ -190,7 +190,7 @@ USAGE:
    amod [options] JOB...
 
 DESCRIPTION:
-` + indented(modifyDescription) + `
+` + shell.Indented(modifyDescription) + `
 OPTIONS:
 `)
 	for _, o := range bsub.ChangeOptions() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/follow"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
@@ -93,22 +94,22 @@ func (o jobsOptions) picture(ctx context.Context, queue backends.Backend, s site
 
 // follow takes a picture after each change.
 func (o jobsOptions) follow(ctx context.Context, queue backends.Backend, s site, to chan<- picture) {
-	next := changes(queue)
+	next := follow.Changes(queue)
 	for ctx.Err() == nil {
-		pause := lookPause
+		pause := follow.LookPause
 		p := picture{err: next(ctx)}
 		if p.err == nil {
 			p, _ = o.picture(ctx, queue, s)
 		}
 		if p.err != nil {
-			pause = tryPause
+			pause = follow.TryPause
 		}
 		select {
 		case to <- p:
 		case <-ctx.Done():
 			return
 		}
-		_ = sleep(ctx, pause)
+		_ = follow.Sleep(ctx, pause)
 	}
 }
 

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/fake"
+)
+
+// answer is what a command line of ours printed.
+type answer struct {
+	code           int
+	stdout, stderr string
+}
+
+// bob types a command line.
+func bob(t *testing.T, q *fake.Queue, words ...string) answer {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	s := site{
+		stdout: &stdout, stderr: &stderr, now: fake.Now,
+		user: func() string { return "bob" }, host: func() string { return "login1" },
+		open:   func(context.Context, bool) (backends.Backend, error) { return q, nil },
+		filter: func(_ context.Context, c backends.Change, _ io.Writer) (backends.Change, error) { return c, nil },
+	}
+	code := run(words, s)
+	return answer{code, stdout.String(), stderr.String()}
+}
+
+func TestJobsAreListedAsTheyWereAskedFor(t *testing.T) {
+	for line, want := range map[string]string{
+		"ajobs":                       "1 3 5 7 2 4 5",
+		"ajobs -u all":                "1 3 5 6 7 2 4 5",
+		"ajobs -u alice":              "6",
+		"ajobs -r":                    "1 5",
+		"ajobs -p -w":                 "7 2 4 5",
+		"ajobs -s":                    "3",
+		"ajobs -rs":                   "1 3 5",
+		"ajobs -d":                    "8",
+		"ajobs -a":                    "1 3 5 7 2 4 5 8",
+		"ajobs -q normal -J ar*":      "5 5",
+		"ajobs -J arr[2]":             "5",
+		"ajobs -J *r*n*":              "1 7",
+		"ajobs -P chipA:synthesis -r": "1 5",
+		"ajobs -P chipA -m n1":        "1 3 5",
+		"ajobs 0":                     "1 3 5 7 2 4 5",
+		"ajobs 6 2 -w":                "6 2",
+		"ajobs 5":                     "5 5 5",
+		"ajobs 5[2-3] 8":              "5 5 8",
+	} {
+		got := bob(t, fake.NewQueue(), strings.Fields(line)...)
+		var ids []string
+		for row := range strings.Lines(got.stdout) {
+			if id := strings.Fields(row)[0]; id != "JOBID" {
+				ids = append(ids, id)
+			}
+		}
+		if strings.Join(ids, " ") != want || got.code != 0 || got.stderr != "" {
+			t.Errorf("%s lists %v, code %d, %s; want %s", line, ids, got.code, got.stderr, want)
+		}
+	}
+}
+
+func TestNoJobsToList(t *testing.T) {
+	for line, want := range map[string]answer{
+		"ajobs -u nobody":        {0, "", "No unfinished job found\n"},
+		"ajobs -u nobody -p":     {0, "", "No pending job found\n"},
+		"ajobs -u nobody -r":     {0, "", "No running job found\n"},
+		"ajobs -u nobody -s":     {0, "", "No suspended job found\n"},
+		"ajobs -u nobody -a":     {0, "", "No job found\n"},
+		"ajobs -u nobody -d":     {0, "", "No DONE/EXIT job found\n"},
+		"ajobs -u nobody --json": {0, "[]\n", ""},
+		"ajobs 99 98[2]":         {1, "", "Job <99> is not found\nJob <98[2]> is not found\n"},
+	} {
+		if got := bob(t, fake.NewQueue(), strings.Fields(line)...); got != want {
+			t.Errorf("%s: %+v, want %+v", line, got, want)
+		}
+	}
+}
+
+func TestJobsAsJSON(t *testing.T) {
+	got := bob(t, fake.NewQueue(), "ajobs", "--json", "7", "8", "1")
+	var jobs []map[string]any
+	if err := json.Unmarshal([]byte(got.stdout), &jobs); err != nil || len(jobs) != 3 {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	want := map[string]any{
+		"id": "8", "name": "ended", "user": "bob", "project": "chipA", "step": "synthesis", "queue": "normal", "state": "exited",
+		"priority": 20.0, "level": "normal", "slots": 1.0, "memory_bytes": 0.0, "hosts": []any{},
+		"submitted": "2026-11-21T11:00:00Z", "started": "2026-11-21T11:59:00Z", "finished": "2026-11-21T11:59:59Z",
+		"exit_code": 3.0, "requeues": 0.0, "preempt_mode": "requeue",
+	}
+	if diff := cmp.Diff(want, jobs[1]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if jobs[0]["class"] != "pba" || jobs[0]["priority"] != 120.0 || jobs[0]["started"] != nil {
+		t.Errorf("a PBA job: %v", jobs[0])
+	}
+	if diff := cmp.Diff([]any{map[string]any{"host": "n1", "slots": 1.0}}, jobs[2]["hosts"]); diff != "" {
+		t.Errorf("hosts: %s", diff)
+	}
+}
+
+func TestActsSuitTheJobsState(t *testing.T) {
+	for line, want := range map[string]struct {
+		did  string
+		code int
+		says string
+	}{
+		"akill 1 2":       {"kill 1, kill 2", 0, "Job <1> is being terminated|Job <2> is being terminated"},
+		"akill 8":         {"", 1, "Job <8>: Job has already finished"},
+		"akill 99":        {"", 1, "Job <99>: No matching job found"},
+		"akill 5":         {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated"},
+		"akill 5[1-3]":    {"kill 5[1], kill 5[2]", 1, "Job <5[1]> is being terminated|Job <5[2]> is being terminated|Job <5[3]>: Job has already finished"},
+		"akill 5 5[1]":    {"kill 5[1], kill 5[2]", 0, "Job <5> is being terminated|Job <5[1]> is being terminated"},
+		"akill 1 1 99":    {"kill 1", 1, "Job <1> is being terminated|Job <99>: No matching job found"},
+		"akill 0":         {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 7", 0, ""},
+		"akill -J arr 0":  {"kill 5[1], kill 5[2]", 0, "Job <5[1]> is being terminated|Job <5[2]> is being terminated"},
+		"akill -J x 0":    {"", 1, "akill: No matching job found"},
+		"astop 1 2 3":     {"hold 2, suspend 1", 1, "Job <1> is being stopped|Job <2> is being stopped|Job <3>: Job has already been stopped"},
+		"astop 5":         {"hold 5[2], suspend 5[1]", 0, "Job <5> is being stopped"},
+		"astop 0":         {"hold 2, hold 5[2], hold 7, suspend 1, suspend 5[1]", 0, ""},
+		"aresume 3 4 1":   {"resume 3, release 4", 1, "Job <3> is being resumed|Job <4> is being resumed|Job <1>: Job is not stopped"},
+		"aresume 0":       {"resume 3, release 4", 0, "Job <3> is being resumed|Job <4> is being resumed"},
+		"arequeue 1 3 2":  {"requeue 1, requeue 3", 1, "Job <1> is being requeued|Job <3> is being requeued|Job <2>: Job has not started yet"},
+		"arequeue 8":      {"", 1, "Job <8>: Job has already finished"},
+		"akill -u all 0":  {"kill 1, kill 2, kill 3, kill 4, kill 5[1], kill 5[2], kill 6, kill 7", 1, ""},
+		"akill 6":         {"kill 6", 1, "Job <6>: User permission denied"},
+		"akill":           {"", 2, "akill: no job named"},
+		"akill x 1":       {"", 2, "akill: x: Illegal job ID."},
+		"akill -1":        {"", 2, "akill: -1: Illegal job ID."},
+		"akill 0 1":       {"", 2, "akill: 0 means all jobs"},
+		"akill -q low 1":  {"", 2, "akill: the options choose among all jobs"},
+		"akill -zz 1":     {"", 2, "akill: unknown option"},
+		"akill 1 -u all":  {"", 2, "akill: the options choose"},
+		"akill 0 -J urg*": {"kill 7", 0, "Job <7> is being terminated"},
+	} {
+		q := fake.NewQueue()
+		q.Fail[backends.ID{Job: 6}] = fmt.Errorf("kill job 6: %w", backends.ErrDenied)
+		got := bob(t, q, strings.Fields(line)...)
+		if did := strings.Join(q.Did, ", "); did != want.did || got.code != want.code {
+			t.Errorf("%s: did %s, code %d; want %s, code %d; %s", line, did, got.code, want.did, want.code, got.stderr)
+		}
+		for _, said := range strings.Split(want.says, "|") {
+			if !strings.Contains(got.stdout+got.stderr, said) {
+				t.Errorf("%s says\n%s%swant\n%s", line, got.stdout, got.stderr, said)
+			}
+		}
+	}
+}
+
+func TestARaceWithTheEndOfAJob(t *testing.T) {
+	q := fake.NewQueue()
+	q.Fail[backends.ID{Job: 1}] = fmt.Errorf("kill job 1: %w", backends.ErrWrongState)
+	q.Fail[backends.ID{Job: 5, Index: 1}] = fmt.Errorf("kill job 5[1]: %w", backends.ErrWrongState)
+	got := bob(t, q, "akill", "1", "5")
+	want := answer{1, "Job <5> is being terminated\n", "Job <1>: Job has already finished\n"}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestTheQueuesOwnErrorIsTheOneThatIsTold(t *testing.T) {
+	q := fake.NewQueue()
+	q.Fail[backends.ID{Job: 5, Index: 1}] = fmt.Errorf("requeue job 5[1]: %w", backends.ErrDenied)
+	want := answer{1, "", "Job <5>: User permission denied\n"}
+	if got := bob(t, q, "arequeue", "5"); got != want {
+		t.Errorf("%+v, want %+v (5[2] is pending, that is no news)", got, want)
+	}
+}
+
+func TestAQueueThatIsAwayMeansTryAgain(t *testing.T) {
+	q := fake.NewQueue()
+	q.Down = fmt.Errorf("connect: %w", backends.ErrUnreachable)
+	for _, line := range []string{"ajobs", "ajobs 1", "ahosts", "akill 1", "astop 0"} {
+		if got := bob(t, q, strings.Fields(line)...); got.code != 75 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%s: %+v, want exit code 75 and one line", line, got)
+		}
+	}
+	q = fake.NewQueue() // it dies between two calls
+	q.Fail[backends.ID{Job: 2}] = fmt.Errorf("kill: %w", backends.ErrUnreachable)
+	if got := bob(t, q, "akill", "1", "2"); got.code != 75 || got.stdout != "Job <1> is being terminated\n" {
+		t.Errorf("%+v, want exit code 75 after the first job's line", got)
+	}
+}
+
+func TestHostsAreListed(t *testing.T) {
+	got := bob(t, fake.NewQueue(), "ahosts", "-w")
+	want := `HOST_NAME          STATUS          JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV 
+n1                 ok                 -      4      4      3      0      1      0
+n2                 unavail            -      4      0      0      0      0      0
+`
+	if got.stdout != want || got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	got = bob(t, fake.NewQueue(), "ahosts", "n1", "x\x1b", "--json")
+	if got.code != 1 || got.stderr != "x\\x1b: Bad host name\n" || !strings.Contains(got.stdout, `"running_slots": 3`) || strings.Contains(got.stdout, "n2") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestHelpAndVersionOfEveryCommand(t *testing.T) {
+	var names []string
+	for _, app := range apps(site{}) {
+		names = append(names, app.Name)
+	}
+	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue"}; !slices.Equal(names, want) {
+		t.Errorf("commands %v, want %v", names, want)
+	}
+	for _, name := range append(names, "amod") {
+		got := bob(t, fake.NewQueue(), name, "--help")
+		if got.code != 0 || !strings.Contains(got.stdout, "EXIT CODES") || !strings.Contains(got.stdout, name) || got.stderr != "" {
+			t.Errorf("%s --help: %+v", name, got)
+		}
+		if got := bob(t, fake.NewQueue(), name, "--version"); got.code != 0 || !strings.HasPrefix(got.stdout, name+" ") {
+			t.Errorf("%s --version: %+v", name, got)
+		}
+	}
+}

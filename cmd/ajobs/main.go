@@ -1,0 +1,11 @@
+// Command ajobs looks after jobs, with the options and the words of LSF's
+// commands, on every queuing system. It is several commands in one binary, told
+// apart by the name that it is called by: ajobs, ahosts, aqueues, akill, astop,
+// aresume, arequeue, amod.
+package main
+
+import "os"
+
+func main() {
+	os.Exit(run(os.Args, thisProcess()))
+}

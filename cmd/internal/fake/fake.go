@@ -1,0 +1,143 @@
+// Package fake is a queue in memory, for the tests of commands.
+package fake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Now is the time in this queue.
+func Now() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
+
+// Queue is a queue in memory that does what it is told and writes it down.
+type Queue struct {
+	backends.Backend // what is not used here panics
+	Has              backends.Farm
+	Fail             map[backends.ID]error // what is done to a job
+	Down             error                 // everything
+	Did              []string              // what was done, and to which job
+	Submitted        []backends.Spec
+}
+
+// Close does nothing.
+func (q *Queue) Close() error { return nil }
+
+// Abilities are few.
+func (q *Queue) Abilities() backends.Abilities { return backends.Abilities{SuspendFrees: true} }
+
+// Farm is what the queue has.
+func (q *Queue) Farm(_ context.Context, since time.Time) (*backends.Farm, error) {
+	f := backends.Farm{At: Now(), Hosts: q.Has.Hosts, Jobs: slices.Clone(q.Has.Jobs)}
+	for _, j := range q.Has.Ended {
+		if !j.Ended.Before(since) {
+			f.Ended = append(f.Ended, j)
+		}
+	}
+	return &f, q.Down
+}
+
+// Jobs are those of the farm.
+func (q *Queue) Jobs(_ context.Context, ids []backends.ID) ([]backends.Job, error) {
+	var found []backends.Job
+	for _, id := range ids {
+		for _, j := range slices.Concat(q.Has.Jobs, q.Has.Ended) {
+			if j.ID == id || id.Index == 0 && j.ID.Job == id.Job {
+				found = append(found, j)
+			}
+		}
+	}
+	return found, q.Down
+}
+
+// Submit takes jobs; none of them shows.
+func (q *Queue) Submit(_ context.Context, specs []backends.Spec) []backends.Submitted {
+	q.Submitted = append(q.Submitted, specs...)
+	return []backends.Submitted{{ID: backends.ID{Job: 99}, Err: q.Down}}
+}
+
+func (q *Queue) do(verb string, ids []backends.ID) backends.Errors {
+	errs := make(backends.Errors, len(ids))
+	for i, id := range ids {
+		q.Did = append(q.Did, fmt.Sprintf("%s %s", verb, id))
+		errs[i] = q.Fail[id]
+	}
+	return errs
+}
+
+func acted(acts []backends.Act) []backends.ID {
+	ids := make([]backends.ID, len(acts))
+	for i := range acts {
+		ids[i] = acts[i].ID
+	}
+	return ids
+}
+
+// Kill writes down that it was called.
+func (q *Queue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
+	return q.do("kill", ids)
+}
+
+// Hold does so, too.
+func (q *Queue) Hold(_ context.Context, ids []backends.ID) backends.Errors {
+	return q.do("hold", ids)
+}
+
+// Release does so, too.
+func (q *Queue) Release(_ context.Context, ids []backends.ID) backends.Errors {
+	return q.do("release", ids)
+}
+
+// Resume does so, too.
+func (q *Queue) Resume(_ context.Context, ids []backends.ID) backends.Errors {
+	return q.do("resume", ids)
+}
+
+// Suspend does so, too.
+func (q *Queue) Suspend(_ context.Context, acts []backends.Act) backends.Errors {
+	return q.do("suspend", acted(acts))
+}
+
+// Requeue does so, too.
+func (q *Queue) Requeue(_ context.Context, acts []backends.Act) backends.Errors {
+	return q.do("requeue", acted(acts))
+}
+
+// NewQueue is a queue with jobs in every state, of bob and of alice.
+func NewQueue() *Queue {
+	job := func(id int64, index int, user, name string, state backends.State) backends.Job {
+		j := backends.Job{
+			ID: backends.ID{Job: id, Index: index}, User: user, Name: name, Project: "chipA", Step: "synthesis", Queue: "normal",
+			State: state, Priority: backends.At(backends.LevelNormal, 20), Slots: 1, Submitted: Now().Add(-time.Hour),
+		}
+		if state == backends.Running || state == backends.Suspended {
+			j.Hosts, j.Started = []backends.Placement{{Host: "n1", Slots: 1}}, Now().Add(-time.Minute)
+		}
+		if state.Ended() {
+			j.Started, j.Ended = Now().Add(-time.Minute), Now().Add(-time.Second)
+		}
+		return j
+	}
+	q := &Queue{Fail: map[backends.ID]error{}}
+	q.Has.Hosts = []backends.Host{{Name: "n1", Slots: 4, Memory: 1 << 30}, {Name: "n2", Slots: 4, State: backends.HostDown}}
+	q.Has.Jobs = []backends.Job{
+		job(1, 0, "bob", "run", backends.Running),
+		job(2, 0, "bob", "wait", backends.Pending),
+		job(3, 0, "bob", "stop", backends.Suspended),
+		job(4, 0, "bob", "held", backends.Held),
+		job(5, 1, "bob", "arr", backends.Running),
+		job(5, 2, "bob", "arr", backends.Pending),
+		job(6, 0, "alice", "hers", backends.Running),
+		job(7, 0, "bob", "urgent", backends.Pending),
+	}
+	q.Has.Jobs[7].Priority = backends.At(backends.LevelPBA, 120)
+	ended := job(8, 0, "bob", "ended", backends.Exited)
+	ended.ExitCode = 3
+	done := job(5, 3, "bob", "arr", backends.Done)
+	done.Ended = Now().Add(-2 * time.Hour)
+	q.Has.Ended = []backends.Job{ended, done}
+	return q
+}

@@ -1,0 +1,48 @@
+// Package follow tells those who look at a queue when to look again.
+package follow
+
+import (
+	"context"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Pauses of those who wait.
+const (
+	LookPause = 100 * time.Millisecond // at least, between two looks
+	TryPause  = time.Second            // before a queue that can't be reached is asked again
+
+	pollPause = 2 * time.Second // between two looks at a queue that does not tell of changes
+)
+
+// Changes gives a function that returns when the queue has changed since its
+// last call, or may have.
+func Changes(queue backends.Backend) func(context.Context) error {
+	changed := queue.Abilities().Changed
+	if changed == nil {
+		return func(ctx context.Context) error { return Sleep(ctx, pollPause-LookPause) }
+	}
+	var seen uint64
+	return func(ctx context.Context) (err error) {
+		now, err := changed(ctx, seen)
+		if err == nil {
+			seen = now
+		} else {
+			seen = 0 // a daemon that comes back counts anew
+		}
+		return err
+	}
+}
+
+// Sleep waits, and gives the context's cause where that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
