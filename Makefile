@@ -60,6 +60,7 @@ help: ## list the targets
 
 build: ## build the programs into bin/
 	@mkdir -p $(BIN)
+	@for name in $(PROGRAMS); do test ! -L $(BIN)/$$name || rm $(BIN)/$$name; done # it would be written through
 	$(if $(STATIC),CGO_ENABLED=0 $(GOBUILD) -o $(BIN)/ $(STATIC:%=./cmd/%))
 	$(if $(DYNAMIC),CGO_ENABLED=1 $(GOBUILD) -o $(BIN)/ $(DYNAMIC:%=./cmd/%))
 	$(if $(filter ajobs,$(PROGRAMS)),@for name in $(WRAPPERS); do ln -sfn ajobs $(BIN)/$$name; done)
