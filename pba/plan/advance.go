@@ -261,12 +261,12 @@ func (v *view) act(a Action) {
 	v.actAt(at, a)
 }
 
-func (v *view) actAt(at stage, a Action) { v.acts[at] = push(v.acts[at], a) }
-
-// push is append for lists that may become long: they double, which copies less.
-func push[T any](list []T, one T) []T {
-	if len(list) == cap(list) {
-		list = slices.Grow(list, max(len(list), 8))
+func (v *view) actAt(at stage, a Action) {
+	parts := v.acts[at]
+	if n := len(parts); n == 0 || len(parts[n-1]) == cap(parts[n-1]) {
+		parts = append(parts, make([]Action, 0, 32))
 	}
-	return append(list, one)
+	last := &parts[len(parts)-1]
+	*last = append(*last, a)
+	v.acts[at] = parts
 }

@@ -34,7 +34,7 @@ func decide(state State, policy Policy, now time.Time) *view {
 	v.unpin()     //
 	v.release()   //
 	v.unreserve() //
-	v.plan.Actions = slices.Concat(v.acts[:]...)
+	v.plan.Actions = slices.Concat(slices.Concat(v.acts[:]...)...)
 
 	v.status()
 	v.remember()

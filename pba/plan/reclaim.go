@@ -24,7 +24,7 @@ func (v *view) takeBack() {
 	waiting := v.unserved()
 	waiting.promiseFree()
 	served := v.servedJustNow()
-	turns := v.beneficiaries()
+	turns := waiting.beneficiaries()
 	for len(turns) > 0 {
 		for _, b := range turns {
 			if b.promised != nil {
@@ -50,24 +50,6 @@ func (v *view) outbidden() []*job {
 		v.plan.Skipped = slices.DeleteFunc(v.plan.Skipped, func(s Skipped) bool { return s.Job == b.ID })
 	}
 	return lost
-}
-
-// beneficiaries are the PBA jobs whose clock has passed the threshold and that no
-// reclaim is open for: longest clock first, then priority, then FIFO.
-func (v *view) beneficiaries() []*job {
-	var due []*job
-	for _, j := range v.jobs {
-		if j.State != backends.Running && j.pba() && j.waiting() && j.reclaim == nil && v.due(j) {
-			due = append(due, j)
-		}
-	}
-	slices.SortFunc(due, func(a, b *job) int {
-		if c := cmp.Compare(b.mem.Clock, a.mem.Clock); c != 0 {
-			return c
-		}
-		return beforeInQueue(a, b)
-	})
-	return due
 }
 
 // due allows a twentieth of a cycle: cycles don't come to the millisecond, and a
@@ -203,7 +185,7 @@ func (v *view) serve(b *job, sofar *served) bool {
 	case v.now.Before(b.mem.Backoff):
 		v.skip(b.ID, "its last reclaim expired; the next not before "+b.mem.Backoff.Format("15:04:05"))
 		return false
-	case b.Exclusive:
+	case v.choicesFor(b).alone:
 		v.skip(b.ID, "it wants hosts for itself: none is emptied for it")
 		return false
 	}
@@ -331,13 +313,14 @@ func (v *view) cycleCap() int {
 // chooseSet finds the best set of victims for a beneficiary on one host, or over
 // the whole farm for one that may span hosts.
 func (v *view) chooseSet(b *job) *candidate {
-	if !b.oneHost() && b.State != backends.Suspended {
+	at := v.choicesFor(b)
+	if !at.oneHost && b.State != backends.Suspended {
 		return v.chooseSpan(b)
 	}
 	if b.State == backends.Suspended && len(b.Hosts) != 1 {
 		return nil
 	}
-	return v.choicesFor(b).best(v, b)
+	return at.best(v, b)
 }
 
 // contested tells whether slots that are taken back on a host could go to another

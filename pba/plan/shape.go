@@ -22,6 +22,7 @@ type shape struct {
 
 // choices are the hosts that suit a shape, and the best set of victims on each.
 type choices struct {
+	shape
 	hosts []*host
 	share int64 // the least memory that goes with a slot on any of them
 	from  int   // no free slots for it on the hosts before, but for those of again
@@ -50,7 +51,7 @@ func (v *view) choicesFor(j *job) *choices {
 	}
 	c := v.choices[s]
 	if c == nil {
-		c = &choices{hosts: v.suitable(j), share: math.MaxInt64, given: len(v.given)}
+		c = &choices{shape: s, hosts: v.suitable(j), share: math.MaxInt64, given: len(v.given)}
 		for _, h := range c.hosts {
 			if h.Memory > 0 && h.Slots > 0 {
 				c.share = min(c.share, h.Memory/int64(h.Slots))
@@ -94,11 +95,11 @@ func (v *view) room(j *job) []backends.Placement {
 	if c.full {
 		return nil
 	}
-	left := j.Slots
+	left := c.slots
 	var hosts []backends.Placement
 	take := func(h *host) (some bool) {
 		n := min(left, h.fits(j))
-		if j.oneHost() && n < j.Slots || n <= 0 {
+		if c.oneHost && n < c.slots || n <= 0 {
 			return false
 		}
 		hosts = append(hosts, backends.Placement{Host: h.Name, Slots: n})

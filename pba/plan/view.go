@@ -43,12 +43,12 @@ type job struct {
 	reserving bool // goes on reserving hosts
 	turn      bool // has come, among the beneficiaries
 
-	mem      JobMemory
+	choices  *choices             // see choicesFor
 	promised []backends.Placement // slots that this plan expects it to start in
 	aside    []backends.Placement // free slots on hosts that it reserves
-	choices  *choices             // see choicesFor
-	pools    []*pool              // those that it matches and fits, most specific first
-	matches  []*pool              // those that it matches, whether it fits or not
+	mem      JobMemory
+	pools    []*pool // those that it matches and fits, most specific first
+	matches  []*pool // those that it matches, whether it fits or not
 
 	worth   [3]int64 // by the policy's criteria, least valued lowest; see appraise
 	spared  string   // why it is no victim; "": it may be taken back
@@ -137,8 +137,8 @@ type view struct {
 
 	throughputs map[int64]ThroughputMemory
 
-	lowered []*job // those with one
-	acts    [stages][]Action
+	lowered []*job             // those with one
+	acts    [stages][][]Action // in parts: a long list that grows is copied again and again
 	plan    Plan
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -32,6 +33,32 @@ func (v *view) unserved() *waiting {
 	}
 	slices.SortFunc(w.jobs, beforeInQueue)
 	return w
+}
+
+// beneficiaries are those whose clock has passed the threshold: longest clock first,
+// then priority, then FIFO.
+func (w *waiting) beneficiaries() []*job {
+	type turn struct {
+		clock time.Duration
+		place int // in the queue
+	}
+	var turns []turn
+	for i, j := range w.jobs {
+		if w.v.due(j) {
+			turns = append(turns, turn{j.mem.Clock, i})
+		}
+	}
+	slices.SortFunc(turns, func(a, b turn) int {
+		if c := cmp.Compare(b.clock, a.clock); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.place, b.place)
+	})
+	due := make([]*job, len(turns))
+	for i, t := range turns {
+		due[i] = w.jobs[t.place]
+	}
+	return due
 }
 
 // beforeInQueue orders jobs as the queue will: by computed priority, then FIFO.
