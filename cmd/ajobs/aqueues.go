@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
@@ -18,7 +19,7 @@ func queuesApp(s site) *cli.App {
 		Name: "aqueues", Usage: "list queues and what their jobs do", ArgsUsage: "[QUEUE...]",
 		Description: "The figures are slots: of all unfinished jobs, of pending, running, and stopped or held ones.\n" +
 			"PRIO orders the queues; an allocation puts jobs of any queue before others.",
-		Metadata: map[string]any{grammar.Examples: []grammar.Example{
+		Metadata: map[string]any{commands.Examples: []grammar.Example{
 			{Line: "aqueues", Does: "all queues"},
 		}},
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
@@ -47,7 +48,7 @@ func run(args []string, s site) int {
 	}
 	if name == "amod" {
 		return shell.Run(name, s.stdout, s.stderr, func(ctx context.Context, out io.Writer) error {
-			if own, err := shell.Own(modifyGrammar(), args, out); own {
+			if own, err := shell.Own(modifyGrammar, args, out); own {
 				return err
 			}
 			return runModify(ctx, s, args[1:], out)
@@ -61,7 +62,7 @@ func run(args []string, s site) int {
 		}
 	}
 	app.Writer, app.ErrWriter = s.stdout, s.stderr
-	return shell.Main(app, args)
+	return commands.Main(app, args)
 }
 
 // apps are the commands beside amod, whose grammar is LSF's own.

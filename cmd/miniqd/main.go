@@ -4,9 +4,9 @@ package main
 import (
 	"os"
 
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 )
 
 func main() {
-	os.Exit(shell.Main(newApp(), os.Args))
+	os.Exit(commands.Main(newApp(), os.Args))
 }

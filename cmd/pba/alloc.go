@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba"
@@ -89,7 +90,7 @@ func readAlloc(c *cli.Context, withSlots bool) (allocOptions, error) {
 	if withSlots {
 		number = 2
 	}
-	args, err := shell.Args(c, number, number)
+	args, err := commands.Args(c, number, number)
 	if err != nil {
 		return o, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
@@ -12,7 +13,7 @@ func backupCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "backup", Usage: "copy the ledger to a new file, while cycles go on", ArgsUsage: "FILE",
 		Action: func(c *cli.Context) error {
-			args, err := shell.Args(c, 1, 1)
+			args, err := commands.Args(c, 1, 1)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -20,7 +21,7 @@ func explainCommand(p process) *cli.Command {
 		Name: "explain", Usage: "why a job waits, runs, or lost its slots", ArgsUsage: "JOB",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
-			args, err := shell.Args(c, 1, 1)
+			args, err := commands.Args(c, 1, 1)
 			if err != nil {
 				return err
 			}

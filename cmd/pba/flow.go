@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -49,7 +50,7 @@ func flowCommand(p process) *cli.Command {
 
 // withFlow reads what the commands that change a flow have in common.
 func withFlow(c *cli.Context, p process, run func(context.Context, *site, string, []string, io.Writer) error) error {
-	args, err := shell.Args(c, 1, 1)
+	args, err := commands.Args(c, 1, 1)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/pba"
@@ -35,7 +36,7 @@ func importCommand(p process) *cli.Command {
 			&cli.BoolFlag{Name: "yes", Usage: "apply it without asking", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error {
-			args, err := shell.Args(c, 1, 1)
+			args, err := commands.Args(c, 1, 1)
 			if err != nil {
 				return err
 			}

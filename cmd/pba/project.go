@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/calendar"
@@ -64,7 +65,7 @@ func projectCommand(p process) *cli.Command {
 }
 
 func withProject(c *cli.Context, p process, run func(context.Context, *site, projectOptions, io.Writer) error) error {
-	args, err := shell.Args(c, 1, 1)
+	args, err := commands.Args(c, 1, 1)
 	if err != nil {
 		return err
 	}

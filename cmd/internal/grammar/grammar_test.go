@@ -1,4 +1,4 @@
-package grammar
+package grammar_test
 
 import (
 	"slices"
@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
 
 func app() *cli.App {
@@ -24,8 +27,8 @@ func app() *cli.App {
 	}
 }
 
-func submit() *Command {
-	return &Command{Name: "sub", RunsCommand: true, Options: []Option{{Names: []string{"-q"}, Value: "QUEUE"}, {Names: []string{"-H"}}, {Names: []string{"-z"}, Value: "X", Hidden: true}}}
+func submit() *grammar.Command {
+	return &grammar.Command{Name: "sub", RunsCommand: true, Options: []grammar.Option{{Names: []string{"-q"}, Value: "QUEUE"}, {Names: []string{"-H"}}, {Names: []string{"-z"}, Value: "X", Hidden: true}}}
 }
 
 func TestComplete(t *testing.T) {
@@ -63,7 +66,7 @@ func TestComplete(t *testing.T) {
 		{line: "sub -- ", runs: 2},
 	} {
 		words := strings.Split(c.line, " ")
-		command := Of(app())
+		command := commands.Grammar(app())
 		if words[0] == "sub" {
 			command = submit()
 		}
@@ -79,7 +82,7 @@ func TestComplete(t *testing.T) {
 }
 
 func TestSeen(t *testing.T) {
-	w := Of(app()).Complete([]string{"show", "1", "2", ""})
+	w := commands.Grammar(app()).Complete([]string{"show", "1", "2", ""})
 	if want := []string{"1", "2"}; !slices.Equal(w.Seen, want) {
 		t.Errorf("seen %v, want %v", w.Seen, want)
 	}

@@ -119,15 +119,16 @@ func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Can
 	case "WEEK":
 		found = weekValues(c, time.Now())
 	}
+	safe := regexp.MustCompile(safeName)
 	found = slices.DeleteFunc(found, func(a grammar.Candidate) bool {
 		return !strings.HasPrefix(a.Text, w.Typed) || slices.Contains(w.Seen, a.Text) || !safe.MatchString(a.Text)
 	})
 	return found[:min(len(found), mostValues)]
 }
 
-// safe is what a shell and a terminal take as it is. What is named otherwise is
-// not offered.
-var safe = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+@:-]*(\[[0-9]+\])?$`)
+// safeName is what a shell and a terminal take as it is. What is named otherwise
+// is not offered.
+const safeName = `^[A-Za-z0-9_][A-Za-z0-9_.+@:-]*(\[[0-9]+\])?$`
 
 func farmOf(ctx context.Context, c Config) *backends.Farm {
 	queue, err := Open(ctx, c)

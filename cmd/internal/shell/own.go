@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/template"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 	"github.com/allotment-hpc/allotment/cmd/internal/manual"
@@ -22,17 +21,17 @@ const (
 var scripts embed.FS
 
 // Own answers what our own scripts and our own make ask a program, and tells
-// whether that is what was asked. args[0] is the program.
-func Own(g *grammar.Command, args []string, out io.Writer) (bool, error) {
+// whether that is what was asked. args[0] is the program, which has that grammar.
+func Own(of func() *grammar.Command, args []string, out io.Writer) (bool, error) {
 	if len(args) < 3 {
 		return false, nil
 	}
 	switch args[1] {
 	case wordComplete:
-		complete(g, args[2], args[3:], out)
+		complete(of(), args[2], args[3:], out)
 		return true, nil
 	case wordMan:
-		page := manual.Page{Command: g, Section: args[2], SeeAlso: args[3:], ExitCodes: ExitCodes}
+		page := manual.Page{Command: of(), Section: args[2], SeeAlso: args[3:], ExitCodes: ExitCodes}
 		_, err := io.WriteString(out, page.Roff())
 		return true, err
 	case wordScript:
@@ -46,9 +45,6 @@ func writeScript(out io.Writer, shell string, programs []string) error {
 	if err != nil {
 		return fmt.Errorf("completion for %q: %w", shell, err)
 	}
-	t, err := template.New(shell).Parse(string(text))
-	if err != nil {
-		return err
-	}
-	return t.Execute(out, strings.Join(programs, " "))
+	_, err = io.WriteString(out, strings.ReplaceAll(string(text), "{{.}}", strings.Join(programs, " ")))
+	return err
 }

@@ -13,10 +13,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
 
 // Version and Commit are set when a program is linked (-ldflags -X) and never
@@ -74,34 +71,6 @@ func Usagef(format string, args ...any) error {
 // TryAgain marks an error that may be gone later: exit code 75.
 func TryAgain(err error) error { return &ExitError{Code: ExitTryAgain, Err: err} }
 
-// Main runs a command line made of urfave commands and returns the exit code.
-// It adds to the app what all programs share: --version, the exit codes in
-// --help, options anywhere on the line (`alloc set chipA 100 --week W`), one
-// clear line for a wrong option, command or number of arguments. A command
-// without ArgsUsage takes no arguments; one with it checks them itself (see
-// Args). Commands write to c.App.Writer.
-func Main(app *cli.App, args []string) int {
-	stdout, stderr := app.Writer, app.ErrWriter
-	if stdout == nil {
-		stdout = os.Stdout
-	}
-	if stderr == nil {
-		stderr = os.Stderr
-	}
-	return Run(app.Name, stdout, stderr, func(ctx context.Context, out io.Writer) error {
-		app.Writer, app.ErrWriter = out, stderr
-		prepare(app)
-		if own, err := Own(grammar.Of(app), args, out); own {
-			return err
-		}
-		err := app.RunContext(ctx, arrange(app, args))
-		if errors.Is(err, errVersionShown) {
-			return nil
-		}
-		return err
-	})
-}
-
 // Run runs a program's own function, for those whose grammar is not urfave's,
 // and returns the exit code. The context ends at SIGINT and SIGTERM; a second
 // signal kills. An error is printed once, as one line. What could not be written
@@ -126,7 +95,7 @@ func Run(program string, stdout, stderr io.Writer, f func(ctx context.Context, o
 
 func exitCode(err error) int {
 	var exit *ExitError
-	var coder cli.ExitCoder
+	var coder interface{ ExitCode() int } // the command-line library's
 	switch {
 	case errors.As(err, &exit):
 		return exit.Code

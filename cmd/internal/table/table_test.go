@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
@@ -72,7 +73,7 @@ func TestFormatOf(t *testing.T) {
 		if line != "" {
 			args = append(args, line)
 		}
-		if code := shell.Main(app, args); code != 0 || got != want {
+		if code := commands.Main(app, args); code != 0 || got != want {
 			t.Errorf("%q: got %v, exit code %d", line, got, code)
 		}
 	}
@@ -80,7 +81,7 @@ func TestFormatOf(t *testing.T) {
 		_, err := FormatOf(c)
 		return err
 	}}
-	if code := shell.Main(app, []string{"farm", "--json", "--csv"}); code != shell.ExitUsage {
+	if code := commands.Main(app, []string{"farm", "--json", "--csv"}); code != shell.ExitUsage {
 		t.Errorf("both: exit code %d", code)
 	}
 }

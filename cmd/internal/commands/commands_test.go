@@ -1,19 +1,16 @@
-package shell_test
+package commands_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
@@ -27,7 +24,7 @@ func farm() *cli.App {
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}},
 		},
 		Action: func(c *cli.Context) error {
-			args, err := shell.Args(c, 2, 2)
+			args, err := commands.Args(c, 2, 2)
 			if err != nil {
 				return err
 			}
@@ -56,7 +53,7 @@ func farm() *cli.App {
 func run(app *cli.App, line ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	app.Writer, app.ErrWriter = &out, &errs
-	code = shell.Main(app, append([]string{app.Name}, line...))
+	code = commands.Main(app, append([]string{app.Name}, line...))
 	return code, out.String(), errs.String()
 }
 
@@ -128,37 +125,5 @@ func TestVersionAndHelp(t *testing.T) {
 	}
 	if code, stdout, _ := run(farm(), "alloc", "set", "--help"); code != 0 || !strings.Contains(stdout, "PROJECT SLOTS") {
 		t.Errorf("got %d, %s", code, stdout)
-	}
-}
-
-func TestAFullDiskIsAFailure(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	defer full.Close()
-	var stderr bytes.Buffer
-	code := shell.Run("farm", full, &stderr, func(_ context.Context, out io.Writer) error {
-		fmt.Fprintln(out, "text")
-		return nil
-	})
-	if code != 1 || !strings.Contains(stderr.String(), "farm: write the output: ") {
-		t.Errorf("got %d, %q", code, stderr.String())
-	}
-}
-
-func TestSignalsEndTheContext(t *testing.T) {
-	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		var stderr bytes.Buffer
-		code := shell.Run("farm", io.Discard, &stderr, func(ctx context.Context, _ io.Writer) error {
-			if err := syscall.Kill(os.Getpid(), signal); err != nil {
-				return err
-			}
-			<-ctx.Done()
-			return fmt.Errorf("wait for the job: %w", ctx.Err())
-		})
-		if code != 1 || stderr.String() != "farm: interrupted: wait for the job: context canceled\n" {
-			t.Errorf("%v: got %d, %q", signal, code, stderr.String())
-		}
 	}
 }

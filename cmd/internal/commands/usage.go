@@ -1,4 +1,4 @@
-package shell
+package commands
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
 // errVersionShown ends a run of --version; Main turns it into success.
@@ -14,12 +16,12 @@ var errVersionShown = errors.New("version shown")
 
 // prepare adds what all programs share to an app and to its commands.
 func prepare(app *cli.App) {
-	app.Version = VersionText()
+	app.Version = shell.VersionText()
 	app.HideVersion = true // urfave's takes -v, which is for verbose
 	app.HideHelpCommand = true
 	app.OnUsageError = usageError
 	app.ExitErrHandler = func(*cli.Context, error) {} // exit codes are Main's
-	app.CustomAppHelpTemplate = cli.AppHelpTemplate + "\n" + ExitCodes
+	app.CustomAppHelpTemplate = cli.AppHelpTemplate + "\n" + shell.ExitCodes
 	app.Flags = append(app.Flags, &cli.BoolFlag{Name: "version", Usage: "print version and commit", DisableDefaultText: true})
 	app.Before = versionBefore(app.Before)
 	if len(app.Commands) > 0 && app.Action == nil {
@@ -59,7 +61,7 @@ func versionBefore(before cli.BeforeFunc) cli.BeforeFunc {
 func checkArguments(action cli.ActionFunc, argsUsage string) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if argsUsage == "" && c.Args().Present() {
-			return Usagef("unexpected argument %q: see %s --help", c.Args().First(), fullName(c))
+			return shell.Usagef("unexpected argument %q: see %s --help", c.Args().First(), fullName(c))
 		}
 		if action == nil {
 			return cli.ShowAppHelp(c)
@@ -77,9 +79,9 @@ func needsCommand(commands []*cli.Command) cli.ActionFunc {
 			}
 		}
 		if !c.Args().Present() {
-			return Usagef("no command given (known: %s): see %s --help", strings.Join(names, ", "), fullName(c))
+			return shell.Usagef("no command given (known: %s): see %s --help", strings.Join(names, ", "), fullName(c))
 		}
-		return Usagef("unknown command %q (known: %s)", c.Args().First(), strings.Join(names, ", "))
+		return shell.Usagef("unknown command %q (known: %s)", c.Args().First(), strings.Join(names, ", "))
 	}
 }
 
@@ -89,9 +91,9 @@ func Args(c *cli.Context, least, most int) ([]string, error) {
 	args := c.Args().Slice()
 	switch {
 	case len(args) < least:
-		return nil, Usagef("too few arguments: want %s %s", fullName(c), c.Command.ArgsUsage)
+		return nil, shell.Usagef("too few arguments: want %s %s", fullName(c), c.Command.ArgsUsage)
 	case most >= 0 && len(args) > most:
-		return nil, Usagef("unexpected argument %q: want %s %s", args[most], fullName(c), c.Command.ArgsUsage)
+		return nil, shell.Usagef("unexpected argument %q: want %s %s", args[most], fullName(c), c.Command.ArgsUsage)
 	}
 	return args, nil
 }
@@ -117,7 +119,7 @@ func usageError(c *cli.Context, err error, _ bool) error {
 			text = "option " + dashed(name) + ": " + value + " is no value for it: " + why
 		}
 	}
-	return Usagef("%s: see %s --help", text, fullName(c))
+	return shell.Usagef("%s: see %s --help", text, fullName(c))
 }
 
 func dashed(name string) string {

@@ -1,0 +1,46 @@
+package shell_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+func TestAFullDiskIsAFailure(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	var stderr bytes.Buffer
+	code := shell.Run("farm", full, &stderr, func(_ context.Context, out io.Writer) error {
+		fmt.Fprintln(out, "text")
+		return nil
+	})
+	if code != 1 || !strings.Contains(stderr.String(), "farm: write the output: ") {
+		t.Errorf("got %d, %q", code, stderr.String())
+	}
+}
+
+func TestSignalsEndTheContext(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		var stderr bytes.Buffer
+		code := shell.Run("farm", io.Discard, &stderr, func(ctx context.Context, _ io.Writer) error {
+			if err := syscall.Kill(os.Getpid(), signal); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return fmt.Errorf("wait for the job: %w", ctx.Err())
+		})
+		if code != 1 || stderr.String() != "farm: interrupted: wait for the job: context canceled\n" {
+			t.Errorf("%v: got %d, %q", signal, code, stderr.String())
+		}
+	}
+}
