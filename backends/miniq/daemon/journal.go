@@ -276,15 +276,16 @@ func torn(rest []byte, at int64) bool {
 	return true
 }
 
-// hole tells whether a block of a disk is missing; none is smaller. No entry
-// has a NUL byte.
+// hole tells whether a block of a disk is missing, or what was to be added to the
+// first one; none is smaller. No entry has a NUL byte.
 func hole(rest []byte, at int64) bool {
 	const block = 512
-	for from := int((block - at%block) % block); from < len(rest); from += block {
-		part := rest[from:min(from+block, len(rest))]
+	for len(rest) > 0 {
+		part := rest[:min(block-int(at%block), len(rest))]
 		if len(bytes.Trim(part, "\x00")) == 0 {
 			return true
 		}
+		rest, at = rest[len(part):], at+int64(len(part))
 	}
 	return false
 }

@@ -70,4 +70,11 @@ func TestTorn(t *testing.T) {
 			t.Errorf("%s: torn is %v, want %v", name, got, c.want)
 		}
 	}
+	const in = 400 // bytes of the last batch's first block
+	for missing, want := range map[int]bool{in: true, in - 1: false} {
+		rest := nothing[:missing] + long[missing:] + line(7, 0)
+		if got := torn([]byte(rest), 4096+512-in); got != want {
+			t.Errorf("without %d of the %d bytes in its first block: torn is %v, want %v", missing, in, got, want)
+		}
+	}
 }
