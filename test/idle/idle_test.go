@@ -118,6 +118,9 @@ func fill(t *testing.T, dir string) {
 			}
 		}
 		if n == running+1 {
+			if _, err := q.Record(t.Context(), ids[0]); err != nil { // what is written behind its back is written
+				t.Fatal(err)
+			}
 			return
 		}
 		if changes, err = q.WaitChange(t.Context(), changes); err != nil {
