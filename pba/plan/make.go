@@ -67,7 +67,7 @@ func (v *view) remember() {
 	memory.LastCycle = v.now
 	memory.Jobs = make(map[backends.ID]JobMemory, len(v.state.Memory.Jobs))
 	for _, j := range v.jobs {
-		m := j.mem
+		m := &j.mem
 		switch {
 		case j.pool == nil:
 			m.Pool, m.Entered, m.Kept = 0, time.Time{}, 0
@@ -80,7 +80,7 @@ func (v *view) remember() {
 			m.Expired, m.Backoff = 0, time.Time{}
 		}
 		if !m.empty() {
-			memory.Jobs[j.ID] = m
+			memory.Jobs[j.ID] = *m
 		}
 	}
 	v.rememberEnds()

@@ -33,9 +33,11 @@ type job struct {
 	reclaim  *Reclaim // the open one that it is the beneficiary of
 	seq      int      // place in the queue's FIFO
 	computed backends.Priority
+	choices  *choices // see choicesFor
 
-	State     backends.State // the Job's
-	waits     bool           // see waiting
+	Priority  backends.Priority // the Job's
+	State     backends.State    // the Job's
+	waits     bool              // see waiting
 	managed   bool
 	entitled  bool
 	next      bool // next in line (R12)
@@ -43,7 +45,6 @@ type job struct {
 	reserving bool // goes on reserving hosts
 	turn      bool // has come, among the beneficiaries
 
-	choices  *choices             // see choicesFor
 	promised []backends.Placement // slots that this plan expects it to start in
 	aside    []backends.Placement // free slots on hosts that it reserves
 	mem      JobMemory
@@ -199,23 +200,26 @@ func (v *view) seeJobs() {
 		if managed && bj.State == backends.Pending {
 			entitle.count(bj, verdict.entitled)
 		}
-		var mem JobMemory
-		var remembered, named bool
-		if touched.mayHave(bj.ID) {
-			mem, remembered = v.state.Memory.Jobs[bj.ID]
-			named = inReclaim[bj.ID]
-		}
-		if bj.State == backends.Pending && !verdict.entitled && !remembered && !named && untouched(bj) {
+		mayBeTouched := touched.mayHave(bj.ID)
+		if bj.State == backends.Pending && !verdict.entitled && untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || v.remembers(bj.ID))) {
 			continue
 		}
-		if len(batch) == cap(batch) {
-			batch = make([]job, 0, 256)
+		if len(batch) == 0 {
+			batch = make([]job, 128)
 		}
-		batch = append(batch, job{
-			Job: bj, State: bj.State, waits: waits(bj), seq: i, mem: mem, managed: managed, computed: bj.Priority,
-			entitled: managed && verdict.entitled, whyNot: verdict.whyNot,
-		})
-		j := &batch[len(batch)-1]
+		j := &batch[0]
+		batch = batch[1:]
+		j.Job, j.seq, j.computed = bj, i, bj.Priority
+		j.Priority, j.State, j.waits, j.managed = bj.Priority, bj.State, waits(bj), managed
+		j.entitled, j.whyNot = managed && verdict.entitled, verdict.whyNot
+		if mayBeTouched {
+			if mem, remembered := v.state.Memory.Jobs[bj.ID]; remembered {
+				j.mem = mem
+			}
+			if inReclaim[bj.ID] {
+				v.byID[bj.ID] = j
+			}
+		}
 		if managed {
 			j.matches = verdict.pools
 		}
@@ -229,12 +233,14 @@ func (v *view) seeJobs() {
 		}
 		j.tag, _, _ = backends.ParseTag(bj.Tag)
 		v.jobs = append(v.jobs, j)
-		if named {
-			v.byID[bj.ID] = j
-		}
 		v.occupy(j)
 	}
 	v.pending = entitle.counted()
+}
+
+func (v *view) remembers(id backends.ID) bool {
+	_, ok := v.state.Memory.Jobs[id]
+	return ok
 }
 
 // untouched tells whether a pending job of no pool stands as the filter or its
