@@ -83,13 +83,13 @@ func (c *Client) call(ctx context.Context, req *Request, part func(*Response) er
 		defer cancel()
 	}
 	req.Version = Version
-	what := "ask miniqd to " + string(req.Op)
-	frame, err := AppendFrame(nil, req)
+	what := asking(req.Op)
+	frame, err := AppendFrame(nil, req.sent())
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		err := c.try(ctx, what, frame, part)
+		err := c.try(ctx, req.Op, frame, part)
 		if !errors.Is(err, ErrBusy) {
 			return err
 		}
@@ -108,13 +108,13 @@ const (
 )
 
 // try is call, once. ErrBusy says that nothing of the request was read.
-func (c *Client) try(ctx context.Context, what string, frame []byte, part func(*Response) error) error {
+func (c *Client) try(ctx context.Context, op Op, frame []byte, part func(*Response) error) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	err = exchange(conn, frame, part)
+	err = exchange(conn, op, frame, part)
 	if !stop() { // the context ended meanwhile: the connection is of no more use
 		err = errors.Join(err, context.Cause(ctx))
 	}
@@ -137,20 +137,22 @@ func (c *Client) try(ctx context.Context, what string, frame []byte, part func(*
 	if ctx.Err() == nil {
 		err = &lostError{err}
 	}
-	return unreachable(what, err)
+	return unreachable(asking(op), err)
 }
+
+func asking(op Op) string { return "ask miniqd to " + string(op) }
 
 // refusedError is an answer that says no to a request as a whole.
 type refusedError struct{ error }
 
-func exchange(conn net.Conn, frame []byte, part func(*Response) error) error {
+func exchange(conn net.Conn, op Op, frame []byte, part func(*Response) error) error {
 	_, failed := conn.Write(frame)
 	if failed != nil && !errors.Is(failed, syscall.EPIPE) { // it may have said why it hung up
 		return failed
 	}
 	for {
-		var resp Response
-		if err := ReadFrame(conn, &resp); err != nil {
+		resp, err := readResponse(conn, op)
+		if err != nil {
 			if failed != nil {
 				return failed
 			}
@@ -165,7 +167,7 @@ func exchange(conn net.Conn, frame []byte, part func(*Response) error) error {
 		case resp.Error != nil:
 			return &refusedError{resp.Error.Err()}
 		}
-		if err := part(&resp); err != nil {
+		if err := part(resp); err != nil {
 			return err
 		}
 		if !resp.More {

@@ -88,11 +88,13 @@ func TestBadClientsHarmNobody(t *testing.T) {
 	deep := strings.Repeat("[", 1<<20)
 	list := frame(`{"v":2,"op":"farm"}`)
 	cases := map[string]func(*queue){
-		"garbage":             func(q *queue) { q.refused([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "message too long") },
-		"no JSON":             func(q *queue) { q.refused(frame("hello"), "decode a message") },
-		"half a request":      func(q *queue) { q.refused(list[:10], "unexpected EOF") },
-		"half a length":       func(q *queue) { q.refused(list[:3], "unexpected EOF") },
-		"another version":     func(q *queue) { q.refused(frame(`{"v":99,"op":"farm"}`), fmt.Sprintf("speaks version %d of", miniq.Version)) },
+		"garbage":        func(q *queue) { q.refused([]byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "message too long") },
+		"no JSON":        func(q *queue) { q.refused(frame("hello"), "decode a message") },
+		"half a request": func(q *queue) { q.refused(list[:10], "unexpected EOF") },
+		"half a length":  func(q *queue) { q.refused(list[:3], "unexpected EOF") },
+		"another version": func(q *queue) {
+			q.refused(frame(`{"v":99,"op":"farm"}`), fmt.Sprintf("speaks version %d of", miniq.Version))
+		},
 		"another request":     func(q *queue) { q.refused(frame(`{"v":2,"op":"dance"}`), "dance") },
 		"a change of nothing": func(q *queue) { q.refused(frame(`{"v":2,"op":"modify"}`), "a change of nothing") },
 		"a record of nothing": func(q *queue) { q.refused(frame(`{"v":2,"op":"record"}`), "want one job") },
