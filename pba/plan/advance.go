@@ -208,7 +208,7 @@ func (v *view) let(r *Reclaim, j *job) bool {
 
 // unpin takes back pins that no open reclaim needs: nobody but us pins.
 func (v *view) unpin() {
-	for _, j := range v.jobs {
+	for _, j := range v.resting {
 		if (j.State == backends.Pending || j.State == backends.Held) && j.reclaim == nil && len(j.Pinned) > 0 {
 			v.act(Action{Verb: Unpin, Job: j.ID, Reason: "no reclaim needs its pin any more"})
 		}

@@ -354,8 +354,8 @@ func (v *view) headroom(p *pool) int {
 
 // countBeyond adds up over-subscription, and what each pool's jobs run beyond it.
 func (v *view) countBeyond() {
-	for _, j := range v.jobs {
-		if j.State != backends.Running || j.pool != nil || !j.managed {
+	for _, j := range v.running {
+		if j.pool != nil || !j.managed {
 			continue
 		}
 		v.over[j.party()] += j.Slots

@@ -155,10 +155,8 @@ func (v *view) tests(j *backends.Job) []Test {
 func Priorities(state State, policy Policy, now time.Time) map[backends.ID]backends.Priority {
 	v := decide(state, policy, now)
 	all := make(map[backends.ID]backends.Priority)
-	for _, j := range v.jobs {
-		if j.State != backends.Running {
-			all[j.ID] = j.computed
-		}
+	for _, j := range v.resting {
+		all[j.ID] = j.computed
 	}
 	return all
 }

@@ -69,6 +69,7 @@ func (v *view) remember() {
 	for _, j := range v.jobs {
 		m := &j.mem
 		switch {
+		case j.pool == nil && m.Pool == 0 && m.Kept == 0 && m.Entered.IsZero():
 		case j.pool == nil:
 			m.Pool, m.Entered, m.Kept = 0, time.Time{}, 0
 		case m.Pool == 0 || m.Entered.IsZero():
@@ -76,7 +77,7 @@ func (v *view) remember() {
 		default:
 			m.Pool = j.pool.ID
 		}
-		if j.State == backends.Running {
+		if j.State == backends.Running && (m.Expired != 0 || !m.Backoff.IsZero()) {
 			m.Expired, m.Backoff = 0, time.Time{}
 		}
 		if !m.empty() {
@@ -176,6 +177,9 @@ func (v *view) status() {
 }
 
 func (v *view) addToFarm(j *job, f *FarmStatus) {
+	if j.State != backends.Running && j.State != backends.Suspended {
+		return
+	}
 	on := 0
 	for _, p := range j.Hosts {
 		if v.byName[p.Host] != nil {
@@ -185,7 +189,6 @@ func (v *view) addToFarm(j *job, f *FarmStatus) {
 	switch {
 	case j.State == backends.Suspended:
 		f.Suspended += on
-	case j.State != backends.Running:
 	case j.pba():
 		f.Running += on
 		f.PBA += on
@@ -195,7 +198,7 @@ func (v *view) addToFarm(j *job, f *FarmStatus) {
 		if j.spared == "" {
 			f.TakeBack += on
 		}
-		if j.managed && (j.NoRequeue && j.tag.Preempt == backends.PreemptRequeue || j.Interactive || j.Exclusive) {
+		if j.managed && (j.NoRequeue && j.preempt == backends.PreemptRequeue || j.Interactive || j.Exclusive) {
 			f.Unpreemptable += on
 		}
 	}

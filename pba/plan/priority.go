@@ -64,8 +64,8 @@ func (v *view) level(j *job) backends.Level {
 // rank writes what changes the order in the queue, and nothing else (R13): a job
 // of another level, a bonus that is not there yet, a value that its owner moved.
 func (v *view) rank() {
-	for _, j := range v.jobs {
-		if !j.managed || j.State == backends.Running {
+	for _, j := range v.resting {
+		if !j.managed {
 			continue
 		}
 		want, why := v.wanted(j)
@@ -74,7 +74,7 @@ func (v *view) rank() {
 			continue
 		}
 		if v.moves(j) {
-			v.act(Action{Verb: Move, Job: j.ID, Queue: j.tag.Queue, Reason: "it is entitled now"})
+			v.act(Action{Verb: Move, Job: j.ID, Queue: j.ownQueue(), Reason: "it is entitled now"})
 		}
 		if len(j.mem.Reserved) > 0 && want.Level() < j.Priority.Level() {
 			j.lowered = why
@@ -100,8 +100,11 @@ func (v *view) lower() {
 // moves tells whether an entitled job has to be put back into the queue that the
 // filter took it from (R1).
 func (v *view) moves(j *job) bool {
-	return j.entitled && v.policy.LowQueue != "" && j.Queue == v.policy.LowQueue && j.tag.Queue != "" && j.tag.Queue != j.Queue &&
-		v.state.Abilities.Move != nil && (len(v.policy.Queues) == 0 || slices.Contains(v.policy.Queues, j.tag.Queue))
+	if !j.entitled || v.policy.LowQueue == "" || j.Queue != v.policy.LowQueue || v.state.Abilities.Move == nil {
+		return false
+	}
+	own := j.ownQueue()
+	return own != "" && own != j.Queue && (len(v.policy.Queues) == 0 || slices.Contains(v.policy.Queues, own))
 }
 
 // wanted is a job's computed priority, and why it differs from the queue's.

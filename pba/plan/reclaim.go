@@ -96,7 +96,7 @@ func (v *view) leaves(j *job) {
 		}
 		h.free += p.Slots
 		v.give(h)
-		if j.Ending || j.tag.Preempt != backends.PreemptSuspend {
+		if j.Ending || j.preempt != backends.PreemptSuspend {
 			h.freeMem += perSlot(j.Job) * int64(p.Slots)
 		}
 	}
@@ -403,7 +403,7 @@ func (v *view) open(b *job, set *candidate) {
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), v.policy.PendingThreshold, describe(b.pool.Allocation))
 	for _, j := range set.victims {
 		who := j.party()
-		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.tag.Preempt, RanFor: j.ran(v.now), Rank: v.afterTaking(j)})
+		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(v.now), Rank: v.afterTaking(j)})
 		v.lost[who]++
 	}
 	v.lead(b, &r, reason)
@@ -488,7 +488,7 @@ func (v *view) take(j, b *job, r *Reclaim) {
 		Reason: fmt.Sprintf("%s; %s needs %s", v.why(j), b.ID, slotCount(b.Slots)),
 	}
 	done := "requeued"
-	if j.tag.Preempt == backends.PreemptSuspend {
+	if j.preempt == backends.PreemptSuspend {
 		act.Verb, act.Grace, done = Suspend, 0, "suspended"
 	}
 	act.Notice = fmt.Sprintf("%s for %s by pba at %s: pba explain %s", done, backends.JoinProject(b.Project, b.Step), v.now.Format("15:04"), j.ID)

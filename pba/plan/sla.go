@@ -118,8 +118,8 @@ func (v *view) spareLowered() map[backends.ID]string {
 			continue
 		}
 		var surplus []*job
-		for _, j := range v.jobs {
-			if j.State == backends.Running && j.pool == nil && spared[j.ID] == "" && j.Started.Before(p.LoweredAt) && slices.Contains(j.matches, p) {
+		for _, j := range v.running {
+			if j.pool == nil && spared[j.ID] == "" && j.Started.Before(p.LoweredAt) && j.matches(p) {
 				surplus = append(surplus, j)
 			}
 		}

@@ -75,7 +75,7 @@ func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 		for _, p := range j.Hosts {
 			h := v.byName[p.Host]
 			freed[h] += p.Slots
-			if j.tag.Preempt != backends.PreemptSuspend {
+			if j.preempt != backends.PreemptSuspend {
 				freedMem[h] += perSlot(j.Job) * int64(p.Slots)
 			}
 		}

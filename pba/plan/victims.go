@@ -15,10 +15,7 @@ func (v *view) findVictims() {
 	exempt := exemption{users: set(v.policy.NeverVictims.Users), projects: set(v.policy.NeverVictims.Projects), queues: set(v.policy.NeverVictims.Queues)}
 	v.countLost()
 	immune, lowered := v.immune(), v.spareLowered()
-	for _, j := range v.jobs {
-		if j.State != backends.Running {
-			continue
-		}
+	for _, j := range v.running {
 		v.appraise(j)
 		j.spared = v.whySpared(j, exempt)
 		if j.spared == "" {
@@ -45,7 +42,7 @@ func (v *view) findVictims() {
 // itemOn is what taking a job back would free on one host.
 func (v *view) itemOn(h *host, j *job) item {
 	it := item{job: j, slots: j.Slots, gain: slotsOn(j, h.Name), lost: workLost(j, v.now)}
-	if j.tag.Preempt != backends.PreemptSuspend {
+	if j.preempt != backends.PreemptSuspend {
 		it.memory = perSlot(j.Job) * int64(it.gain)
 	}
 	return it
@@ -68,9 +65,9 @@ func (v *view) whySpared(j *job, exempt exemption) string {
 		return "it is interactive"
 	case j.Exclusive:
 		return "it has its hosts for itself"
-	case j.tag.Preempt == backends.PreemptRequeue && j.NoRequeue:
+	case j.preempt == backends.PreemptRequeue && j.NoRequeue:
 		return "its owner forbids to requeue it"
-	case j.tag.Preempt == backends.PreemptSuspend && !v.state.Abilities.SuspendFrees:
+	case j.preempt == backends.PreemptSuspend && !v.state.Abilities.SuspendFrees:
 		return "its owner chose suspend, which frees nothing on this queue"
 	case ran < v.policy.MinRuntime:
 		return fmt.Sprintf("it has run for less than min_runtime (%s)", v.policy.MinRuntime)
@@ -136,8 +133,8 @@ func (v *view) offManaged(j *job) bool {
 // unpreemptable.max_share of the farm (R16).
 func (v *view) immune() map[backends.ID]bool {
 	var often []*job
-	for _, j := range v.jobs {
-		if j.State == backends.Running && j.mem.Requeues >= v.policy.MaxRequeues && !j.pba() && j.managed && !j.leaving && !j.Ending {
+	for _, j := range v.running {
+		if j.mem.Requeues >= v.policy.MaxRequeues && !j.pba() && j.managed && !j.leaving && !j.Ending {
 			often = append(often, j)
 		}
 	}

@@ -45,18 +45,29 @@ type job struct {
 	reserving bool // goes on reserving hosts
 	turn      bool // has come, among the beneficiaries
 
+	Slots    int                  // the Job's
+	preempt  backends.Mode        // as its tag says
+	Ending   bool                 // the Job's
 	promised []backends.Placement // slots that this plan expects it to start in
 	aside    []backends.Placement // free slots on hosts that it reserves
 	mem      JobMemory
-	pools    []*pool // those that it matches and fits, most specific first
-	matches  []*pool // those that it matches, whether it fits or not
+	pools    []*pool  // those that it matches and fits, most specific first
+	verdict  *verdict // whether it is entitled, and the pools that it matches, whether it fits or not
 
 	worth   [3]int64 // by the policy's criteria, least valued lowest; see appraise
 	spared  string   // why it is no victim; "": it may be taken back
 	whyNot  string   // why it is not entitled
 	lowered string   // why it will rank lower, with what it reserves
-	tag     backends.Tag
 }
+
+// ownQueue is the queue that the filter took a job from, if it did.
+func (j *job) ownQueue() string {
+	tag, _, _ := backends.ParseTag(j.Tag)
+	return tag.Queue
+}
+
+// matches tells whether a pool is for such jobs, whether this one fits it or not.
+func (j *job) matches(p *pool) bool { return j.managed && slices.Contains(j.verdict.pools, p) }
 
 func (j *job) pba() bool { return j.pool != nil && j.mem.Kept == 0 }
 
@@ -118,6 +129,8 @@ type view struct {
 	pools         []*pool // by allocation ID
 	projectPools  map[string][]*pool
 	jobs          []*job               // those that any rule may speak of, in FIFO order
+	running       []*job               // of jobs
+	resting       []*job               // of jobs: the others
 	byID          map[backends.ID]*job // those that a reclaim names
 	slots         int                  // of managed hosts that are up
 	down          int                  // slots of managed hosts that are not
@@ -210,7 +223,7 @@ func (v *view) seeJobs() {
 		j := &batch[0]
 		batch = batch[1:]
 		j.Job, j.seq, j.computed = bj, i, bj.Priority
-		j.Priority, j.State, j.waits, j.managed = bj.Priority, bj.State, waits(bj), managed
+		j.Priority, j.State, j.Slots, j.waits, j.managed = bj.Priority, bj.State, bj.Slots, waits(bj), managed
 		j.entitled, j.whyNot = managed && verdict.entitled, verdict.whyNot
 		if mayBeTouched {
 			if mem, remembered := v.state.Memory.Jobs[bj.ID]; remembered {
@@ -220,9 +233,9 @@ func (v *view) seeJobs() {
 				v.byID[bj.ID] = j
 			}
 		}
-		if managed {
-			j.matches = verdict.pools
-		}
+		j.verdict = verdict
+		tag, _, _ := backends.ParseTag(bj.Tag)
+		j.preempt, j.Ending = tag.Preempt, bj.Ending
 		if j.entitled {
 			j.pools = fitting(verdict.pools, bj.Slots)
 			if len(j.pools) == 0 {
@@ -231,8 +244,12 @@ func (v *view) seeJobs() {
 		} else if j.whyNot == "" {
 			j.whyNot = "its queue is not managed"
 		}
-		j.tag, _, _ = backends.ParseTag(bj.Tag)
 		v.jobs = append(v.jobs, j)
+		if bj.State == backends.Running {
+			v.running = append(v.running, j)
+		} else {
+			v.resting = append(v.resting, j)
+		}
 		v.occupy(j)
 	}
 	v.pending = entitle.counted()

@@ -5,8 +5,6 @@ import (
 	"container/heap"
 	"slices"
 	"time"
-
-	"github.com/allotment-hpc/allotment/backends"
 )
 
 // waiting are the PBA jobs that wait and that no reclaim is open for. Free slots are
@@ -26,8 +24,8 @@ type line []*job
 
 func (v *view) unserved() *waiting {
 	w := &waiting{v: v}
-	for _, j := range v.jobs {
-		if j.State != backends.Running && j.pba() && j.waiting() && j.reclaim == nil {
+	for _, j := range v.resting {
+		if j.pba() && j.waiting() && j.reclaim == nil {
 			w.jobs = append(w.jobs, j)
 		}
 	}
