@@ -106,7 +106,7 @@ func (v *view) explain(j *job, e *Explanation) {
 	case j.entitled:
 		e.Place = "its pool is full"
 	default:
-		e.Place = "it is a normal job: " + j.whyNot
+		e.Place = "it is a normal job: " + j.whyNot()
 	}
 }
 

@@ -273,7 +273,7 @@ func (v *view) countAside(b *job, sign int) {
 			continue
 		}
 		h.soft += sign * p.Slots
-		h.softMem += int64(sign) * perSlot(b.Job) * int64(p.Slots)
+		h.softMem += int64(sign) * b.perSlot * int64(p.Slots)
 	}
 }
 

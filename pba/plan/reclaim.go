@@ -97,7 +97,7 @@ func (v *view) leaves(j *job) {
 		h.free += p.Slots
 		v.give(h)
 		if j.Ending || j.preempt != backends.PreemptSuspend {
-			h.freeMem += perSlot(j.Job) * int64(p.Slots)
+			h.freeMem += j.perSlot * int64(p.Slots)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func (v *view) promise(j *job, hosts []backends.Placement) {
 		}
 		v.touch(h)
 		if j.State != backends.Suspended {
-			h.freeMem -= perSlot(j.Job) * int64(p.Slots)
+			h.freeMem -= j.perSlot * int64(p.Slots)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (v *view) unpromise(j *job, hosts []backends.Placement) {
 	for _, p := range hosts {
 		h := v.byName[p.Host]
 		h.free += p.Slots
-		h.freeMem += perSlot(j.Job) * int64(p.Slots)
+		h.freeMem += j.perSlot * int64(p.Slots)
 		v.give(h)
 	}
 	if len(hosts) > 0 {
@@ -147,7 +147,7 @@ func (h *host) fits(j *job) int {
 	if j.Exclusive && h.free < h.Slots {
 		return 0
 	}
-	if m := perSlot(j.Job); m > 0 && h.Memory > 0 && j.State != backends.Suspended {
+	if m := j.perSlot; m > 0 && h.Memory > 0 && j.State != backends.Suspended {
 		n = min(n, int(max(h.freeMem, 0)/m))
 	}
 	return n
@@ -340,14 +340,14 @@ func (v *view) chooseOn(h *host, b *job) *candidate {
 	if set == nil {
 		return nil
 	}
-	return v.candidate(set, max(w.slots, 0), []backends.Placement{{Host: h.Name, Slots: b.Slots}})
+	return newCandidate(set, max(w.slots, 0), []backends.Placement{{Host: h.Name, Slots: b.Slots}})
 }
 
-func (v *view) candidate(set []*job, need int, hosts []backends.Placement) *candidate {
+func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
 	c := &candidate{victims: set, hosts: hosts, need: need, excess: -need}
 	for _, j := range set {
 		c.excess += j.Slots
-		c.lost += workLost(j, v.now)
+		c.lost += j.lost
 	}
 	return c
 }

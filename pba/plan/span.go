@@ -30,7 +30,7 @@ func (v *view) chooseSpan(b *job) *candidate {
 	need := b.Slots - have
 	items := make([]item, 0, len(jobs))
 	for _, j := range jobs {
-		it := item{job: j, slots: j.Slots, lost: workLost(j, v.now)}
+		it := item{job: j, slots: j.Slots, lost: j.lost}
 		for _, p := range j.Hosts {
 			if usable[p.Host] {
 				it.gain += p.Slots
@@ -40,9 +40,9 @@ func (v *view) chooseSpan(b *job) *candidate {
 	}
 	set := choose(leastOfEachSize(items, need), want{slots: need})
 	if placed := v.placeSpan(b, hosts, set); set != nil && placed != nil {
-		return v.candidate(set, max(need, 0), placed)
+		return newCandidate(set, max(need, 0), placed)
 	}
-	if perSlot(b.Job) == 0 {
+	if b.perSlot == 0 {
 		return nil
 	}
 	return v.spanByMemory(b, hosts, jobs, need)
@@ -76,7 +76,7 @@ func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 			h := v.byName[p.Host]
 			freed[h] += p.Slots
 			if j.preempt != backends.PreemptSuspend {
-				freedMem[h] += perSlot(j.Job) * int64(p.Slots)
+				freedMem[h] += j.perSlot * int64(p.Slots)
 			}
 		}
 	}
@@ -115,5 +115,5 @@ func (v *view) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candi
 			set = without
 		}
 	}
-	return v.candidate(set, max(need, 0), v.placeSpan(b, hosts, set))
+	return newCandidate(set, max(need, 0), v.placeSpan(b, hosts, set))
 }

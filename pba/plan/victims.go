@@ -41,9 +41,9 @@ func (v *view) findVictims() {
 
 // itemOn is what taking a job back would free on one host.
 func (v *view) itemOn(h *host, j *job) item {
-	it := item{job: j, slots: j.Slots, gain: slotsOn(j, h.Name), lost: workLost(j, v.now)}
+	it := item{job: j, slots: j.Slots, gain: slotsOn(j, h.Name), lost: j.lost}
 	if j.preempt != backends.PreemptSuspend {
-		it.memory = perSlot(j.Job) * int64(it.gain)
+		it.memory = j.perSlot * int64(it.gain)
 	}
 	return it
 }
@@ -164,6 +164,7 @@ func leastValued(a, b *job) int {
 
 // appraise puts a job's place by each criterion into numbers, once a plan.
 func (v *view) appraise(j *job) {
+	j.lost = workLost(j, v.now)
 	for i, criterion := range v.policy.VictimOrder[:min(len(v.policy.VictimOrder), len(j.worth))] {
 		switch criterion {
 		case ByStart:

@@ -46,18 +46,30 @@ type job struct {
 	turn      bool // has come, among the beneficiaries
 
 	Slots    int                  // the Job's
+	perSlot  int64                // memory that goes with each of them
 	preempt  backends.Mode        // as its tag says
 	Ending   bool                 // the Job's
 	promised []backends.Placement // slots that this plan expects it to start in
 	aside    []backends.Placement // free slots on hosts that it reserves
 	mem      JobMemory
-	pools    []*pool  // those that it matches and fits, most specific first
-	verdict  *verdict // whether it is entitled, and the pools that it matches, whether it fits or not
+	pools    []*pool // those that it matches and fits, most specific first
 
-	worth   [3]int64 // by the policy's criteria, least valued lowest; see appraise
 	spared  string   // why it is no victim; "": it may be taken back
-	whyNot  string   // why it is not entitled
+	worth   [3]int64 // by the policy's criteria, least valued lowest; see appraise
+	lost    float64  // slot-seconds that a requeue throws away; see appraise
+	verdict *verdict // whether it is entitled, and the pools that it matches, whether it fits or not
 	lowered string   // why it will rank lower, with what it reserves
+}
+
+// whyNot is why a job is not entitled.
+func (j *job) whyNot() string {
+	switch {
+	case !j.verdict.entitled:
+		return j.verdict.whyNot
+	case !j.managed:
+		return "its queue is not managed"
+	}
+	return "it needs more slots than any pool that it matches has"
 }
 
 // ownQueue is the queue that the filter took a job from, if it did.
@@ -107,12 +119,12 @@ func perSlot(j *backends.Job) int64 {
 }
 
 // memory is what a job takes of one host that it runs on whole.
-func (j *job) memory() int64 { return perSlot(j.Job) * int64(j.Slots) }
+func (j *job) memory() int64 { return j.perSlot * int64(j.Slots) }
 
 // couldOffer is how many of a job's slots a host would have if nobody ran there.
 func (h *host) couldOffer(j *job) int {
 	n := h.Slots
-	if m := perSlot(j.Job); m > 0 && h.Memory > 0 {
+	if m := j.perSlot; m > 0 && h.Memory > 0 {
 		n = min(n, int(max(h.Memory-h.stuck, 0)/m))
 	}
 	return n
@@ -224,7 +236,7 @@ func (v *view) seeJobs() {
 		batch = batch[1:]
 		j.Job, j.seq, j.computed = bj, i, bj.Priority
 		j.Priority, j.State, j.Slots, j.waits, j.managed = bj.Priority, bj.State, bj.Slots, waits(bj), managed
-		j.entitled, j.whyNot = managed && verdict.entitled, verdict.whyNot
+		j.entitled, j.perSlot = managed && verdict.entitled, perSlot(bj)
 		if mayBeTouched {
 			if mem, remembered := v.state.Memory.Jobs[bj.ID]; remembered {
 				j.mem = mem
@@ -238,11 +250,10 @@ func (v *view) seeJobs() {
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
 		if j.entitled {
 			j.pools = fitting(verdict.pools, bj.Slots)
-			if len(j.pools) == 0 {
-				j.entitled, j.whyNot = false, "it needs more slots than any pool that it matches has"
-			}
-		} else if j.whyNot == "" {
-			j.whyNot = "its queue is not managed"
+			j.entitled = len(j.pools) > 0
+		}
+		if j.entitled && j.waits {
+			v.choicesFor(j) // while what it asks for is at hand
 		}
 		v.jobs = append(v.jobs, j)
 		if bj.State == backends.Running {
@@ -289,9 +300,9 @@ func (v *view) occupy(j *job) {
 				h.free = min(h.free, 0)
 			}
 		}
-		h.freeMem -= perSlot(j.Job) * int64(p.Slots)
+		h.freeMem -= j.perSlot * int64(p.Slots)
 		if j.State == backends.Suspended {
-			h.stuck += perSlot(j.Job) * int64(p.Slots)
+			h.stuck += j.perSlot * int64(p.Slots)
 		}
 	}
 }
