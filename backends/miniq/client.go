@@ -84,7 +84,7 @@ func (c *Client) call(ctx context.Context, req *Request, part func(*Response) er
 	}
 	req.Version = Version
 	what := asking(req.Op)
-	frame, err := AppendFrame(nil, req.sent())
+	frame, err := req.frame()
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}

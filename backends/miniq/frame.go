@@ -29,16 +29,20 @@ func WriteFrame(w io.Writer, v any) error {
 }
 
 // AppendFrame appends v as a frame to b.
-func AppendFrame(b []byte, v any) ([]byte, error) {
+func AppendFrame(b []byte, v any) ([]byte, error) { return appendFrame(b, v, nil) }
+
+// appendFrame has something stand behind the JSON.
+func appendFrame(b []byte, v any, behind []byte) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode a message: %w", err)
 	}
-	if len(body) > MaxFrame {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, len(body), MaxFrame)
+	n := len(body) + len(behind)
+	if n > MaxFrame {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are taken", ErrTooLong, n, MaxFrame)
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))
-	return append(b, body...), nil
+	b = binary.BigEndian.AppendUint32(b, uint32(n))
+	return append(append(b, body...), behind...), nil
 }
 
 // ReadFrame reads one frame into v. io.EOF means that none follows.

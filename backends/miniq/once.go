@@ -23,7 +23,7 @@ func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Sp
 		batch, size := []Spec(nil), 0
 		for to := from; to < len(specs) && size < batchBytes; to++ {
 			spec := EscapeSpec(specs[to])
-			batch = append(batch, WireSpec(spec))
+			batch = append(batch, Spec{Spec: spec})
 			size += specSize(&spec)
 		}
 		copy(results[from:], c.submit(ctx, key+"/"+strconv.Itoa(part), batch))

@@ -28,8 +28,9 @@ func ReadRequest(r io.Reader) (*Request, error) {
 	return DecodeRequest(body)
 }
 
-// DecodeRequest reads the JSON of a request.
+// DecodeRequest reads a request.
 func DecodeRequest(body []byte) (*Request, error) {
+	body, behind, _ := bytes.Cut(body, []byte{0})
 	if n := bytes.Count(body, []byte{'{'}); n > MaxSpecs { // in texts, too: then the next look tells
 		if err := checkCounts(body); err != nil {
 			return nil, err
@@ -38,6 +39,9 @@ func DecodeRequest(body []byte) (*Request, error) {
 	req := new(Request)
 	if err := json.Unmarshal(body, req); err != nil {
 		return nil, fmt.Errorf("decode a message: %w", err)
+	}
+	if err := req.takeVariables(behind); err != nil {
+		return nil, err
 	}
 	if len(req.IDs) > MaxIDs {
 		return nil, fmt.Errorf("%w: it names %d jobs, at most %d are taken", ErrTooLong, len(req.IDs), MaxIDs)

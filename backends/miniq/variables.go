@@ -3,60 +3,90 @@ package miniq
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
 
+// A job is submitted with dozens of variables, which take JSON longer than all the
+// rest. So environments stand behind the JSON of a request, after a NUL byte: each
+// variable as LENGTH:TEXT, one environment after the other. A request may have
+// them in its JSON just as well.
+
 // Spec is a backends.Spec on the wire, with its texts escaped.
 type Spec struct {
 	backends.Spec
-	Env Variables // in the place of Spec.Env
+	Variables int `json:"variables,omitempty"` // bytes behind the JSON that are Spec.Env
 }
 
-// WireSpec is a Spec of a backends.Spec whose texts are escaped.
-func WireSpec(s backends.Spec) Spec { return Spec{Spec: s, Env: s.Env} }
-
-// Backend is the backends.Spec; its texts are still escaped.
-func (s *Spec) Backend() backends.Spec {
-	spec := s.Spec
-	spec.Env = s.Env
-	return spec
+// submission is a Request without what one that submits never has. To
+// encoding/json a type costs as much as all that can be in it, once in each
+// process: a tenth of what an asub takes.
+type submission struct {
+	Version int    `json:"v"`
+	Op      Op     `json:"op"`
+	Specs   []Spec `json:"specs,omitempty"`
+	Key     string `json:"key,omitempty"`
 }
 
-// Variables is an environment that is one text on the wire: each variable after
-// its length in bytes and a colon. A job is submitted with dozens, and a list of
-// texts is what takes JSON longest.
-type Variables []string
-
-// MarshalText writes the one text.
-func (v Variables) MarshalText() ([]byte, error) {
-	const head = 5
-	size := 0
-	for _, e := range v {
-		size += head + len(e)
+// frame is what goes over the wire.
+func (r *Request) frame() ([]byte, error) {
+	if r.Op != OpSubmit {
+		return AppendFrame(nil, r)
 	}
-	b := make([]byte, 0, size)
-	for _, e := range v {
+	specs, behind := slices.Clone(r.Specs), []byte{0}
+	for i := range specs {
+		before := len(behind)
+		behind = appendVariables(behind, specs[i].Env)
+		specs[i].Env, specs[i].Variables = nil, len(behind)-before
+	}
+	return appendFrame(nil, submission{r.Version, r.Op, specs, r.Key}, behind)
+}
+
+// takeVariables puts what stands behind the JSON of a request where it belongs.
+func (r *Request) takeVariables(behind []byte) error {
+	for i := range r.Specs {
+		s := &r.Specs[i]
+		if s.Variables < 0 || s.Variables > len(behind) {
+			return errVariables
+		}
+		if s.Variables > 0 {
+			var err error
+			if s.Env, err = variables(behind[:s.Variables]); err != nil {
+				return err
+			}
+		}
+		behind, s.Variables = behind[s.Variables:], 0
+	}
+	if len(behind) > 0 {
+		return fmt.Errorf("%w: %d bytes too many", errVariables, len(behind))
+	}
+	return nil
+}
+
+var errVariables = errors.New("what stands behind the request is not its environments")
+
+func appendVariables(b []byte, env []string) []byte {
+	for _, e := range env {
 		b = strconv.AppendInt(b, int64(len(e)), 10)
 		b = append(append(b, ':'), e...)
 	}
-	return b, nil
+	return b
 }
 
-var errVariables = errors.New("an environment is no list of LENGTH:TEXT")
-
-// UnmarshalText reads what MarshalText writes.
-func (v *Variables) UnmarshalText(text []byte) error {
-	*v = make(Variables, 0, bytes.Count(text, []byte{'='})+1)
+// variables reads what appendVariables writes.
+func variables(text []byte) ([]string, error) {
+	env := make([]string, 0, bytes.Count(text, []byte{'='})+1)
 	for rest := string(text); rest != ""; {
 		head, tail, ok := strings.Cut(rest, ":")
 		n, err := strconv.ParseUint(head, 10, 31)
 		if !ok || err != nil || n == 0 || n > uint64(len(tail)) {
-			return errVariables
+			return nil, errVariables
 		}
-		*v, rest = append(*v, tail[:n]), tail[n:]
+		env, rest = append(env, tail[:n]), tail[n:]
 	}
-	return nil
+	return env, nil
 }

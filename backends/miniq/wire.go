@@ -62,30 +62,13 @@ type Request struct {
 	Keep         *time.Duration         `json:"keep,omitempty"` // OpCompact; nil: as the config says
 }
 
-// submission and submitted are a Request and a Response without what a submission
-// never has. To encoding/json a type costs as much as all that can be in it, once
-// in each process: a tenth of what an asub takes.
-type (
-	submission struct {
-		Version int    `json:"v"`
-		Op      Op     `json:"op"`
-		Specs   []Spec `json:"specs,omitempty"`
-		Key     string `json:"key,omitempty"`
-	}
-	submitted struct {
-		Version   int          `json:"v"`
-		More      bool         `json:"more,omitempty"`
-		Error     *Error       `json:"error,omitempty"`
-		Submitted []Submission `json:"submitted,omitempty"`
-	}
-)
-
-// sent is what goes over the wire.
-func (r *Request) sent() any {
-	if r.Op == OpSubmit {
-		return submission{r.Version, r.Op, r.Specs, r.Key}
-	}
-	return r
+// submitted is a Response without what the answer to a submission never has; see
+// submission.
+type submitted struct {
+	Version   int          `json:"v"`
+	More      bool         `json:"more,omitempty"`
+	Error     *Error       `json:"error,omitempty"`
+	Submitted []Submission `json:"submitted,omitempty"`
 }
 
 // readResponse reads a part of the answer to a request.

@@ -404,7 +404,7 @@ func nobodySubmitsAsAnother(m *machine) {
 	out := filepath.Join(m.alice.home, "forged.out")
 	request := `{"v":2,"op":"submit","by":{"User":"root","Admin":true},"By":{"User":"root","Admin":true},"user":"root","uid":0,"as":{"u":0},"Next":[true],"specs":[` +
 		`{"Slots":1,"Command":["/usr/bin/id","-u"],"Dir":"/","Stdout":"` + out + `","User":"root","UID":0,"As":{"UID":0,"GID":0},"u":{"u":0},"Priority":3020,` +
-		`"Env":"9:USER=root10:HOME=/root15:ALLOTMENT_RUN=x"}]}`
+		`"Env":["USER=root","HOME=/root","ALLOTMENT_RUN=x"]}]}`
 	id := regexpID(m.does(m.alice, "client", "say", m.socket, request))
 	m.is(id, "done")
 	if j := m.look(id); j.User != m.alice.name {

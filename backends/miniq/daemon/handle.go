@@ -232,7 +232,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
 	for i := range req.Specs {
-		spec := req.Specs[i].Backend()
+		spec := req.Specs[i].Spec
 		b := part(&spec)
 		if b.Dir == "" {
 			b.Dir = "/"
