@@ -205,6 +205,7 @@ func (v *view) serve(b *job, sofar *served) bool {
 	}
 	if limit := v.cycleCap(); sofar.first && sofar.victims+len(set.victims) > limit {
 		v.skip(b.ID, fmt.Sprintf("put off to the next cycle: %d + %d jobs would be more than max_victims (%d)", sofar.victims, len(set.victims), limit))
+		v.reserve(b)
 		return false
 	}
 	sofar.add(len(set.victims))

@@ -182,6 +182,11 @@ func TestCapIsCountedAfterTheFirst(t *testing.T) { // R22
 	if len(p.Skipped) != 2 || !strings.Contains(p.Skipped[0].Reason, "put off") {
 		t.Errorf("skipped %v", p.Skipped)
 	}
+	for _, put := range p.Skipped { // R15
+		if len(p.Memory.Jobs[put.Job].Reserved) == 0 {
+			t.Errorf("%v, which is put off, reserves no host", put)
+		}
+	}
 	s.now = s.now.Add(-s.policy.Cycle * 3 / 4) // another cycle, 5 s later
 	for job, mark := range map[int64]string{1: "r1", 2: "r1", 5: "r2"} {
 		s.at(backends.ID{Job: job}).Mark = mark
