@@ -66,6 +66,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(state)
 	f.Add([]byte(`{"Version":1}`))
 	f.Add(bytes.Replace(state, []byte(`"Slots":4`), []byte(`"Slots":-4`), 1))
+	f.Add(bytes.Replace(state, []byte(`"State":"running",`), nil, 1))
 	f.Fuzz(func(t *testing.T, state []byte) {
 		m, err := Restore(state)
 		if err != nil {

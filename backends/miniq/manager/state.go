@@ -247,6 +247,9 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 	if s.Work < 0 || s.Work >= len(works) {
 		return fmt.Errorf("job %s is incomplete", s.ID)
 	}
+	if err := new(backends.State).UnmarshalText([]byte(s.State.String())); err != nil { // it has none
+		return fmt.Errorf("job %s: %w", s.ID, err)
+	}
 	j := &job{
 		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, state: s.State, submitted: s.Submitted,
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
