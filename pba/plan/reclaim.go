@@ -424,7 +424,7 @@ func (v *view) open(b *job, set *candidate) {
 
 // lead puts the beneficiary at the head of the queue and where its slots will be.
 func (v *view) lead(b *job, r *Reclaim, reason string) {
-	at := v.leadAt(r)
+	at := v.leadAt(b, r)
 	v.keepFor(b, r, at) // first: at each of the next steps the queue gives away what is free and nobody keeps
 	v.pin(b, r, at)     // next: at its new level it may go where it likes, past what others reserve
 	level := backends.At(backends.LevelHandOver, v.value(b)+2*pbaBonus)
@@ -439,8 +439,12 @@ func (v *view) lead(b *job, r *Reclaim, reason string) {
 }
 
 // leadAt is when a beneficiary is led: before its victims go, and before somebody
-// lets go what is free where it will run.
-func (v *view) leadAt(r *Reclaim) stage {
+// lets go what is free where it will run, if it counts on that. If it doesn't, that is
+// for whom it is promised to: the beneficiary, standing before them, would start in it.
+func (v *view) leadAt(b *job, r *Reclaim) stage {
+	if r.Need >= b.Slots {
+		return stageTake
+	}
 	for _, j := range v.lowered {
 		if onAny(r.Hosts, j.mem.Reserved) {
 			return stageKeep
