@@ -13,7 +13,7 @@ func FuzzID(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		id, err := backends.ParseID(s)
-		if err == nil && (id.String() != s || id.Job < 1 || id.Index < 0) {
+		if err == nil && (id.String() != s || id.Job < 1 || id.Index < backends.ZeroIndex) {
 			t.Errorf("%q was read as %+v", s, id)
 		}
 		var again backends.ID

@@ -11,19 +11,22 @@ import (
 )
 
 // ID names a job in its queue. Index is 0 for a job that is no array element
-// and the element's index (1 or more) otherwise. IDs are comparable and may be
-// map keys; the zero ID names no job.
+// and the element's index (1 or more, or ZeroIndex) otherwise. IDs are comparable
+// and may be map keys; the zero ID names no job.
 type ID struct {
 	Job   int64
 	Index int
 }
+
+// ZeroIndex is the Index of an array's element 0, which Slurm has.
+const ZeroIndex = -1
 
 // String is LSF's way of writing an ID: 12, and 12[3] for an array element.
 func (id ID) String() string {
 	if id.Index == 0 {
 		return strconv.FormatInt(id.Job, 10)
 	}
-	return strconv.FormatInt(id.Job, 10) + "[" + strconv.Itoa(id.Index) + "]"
+	return strconv.FormatInt(id.Job, 10) + "[" + strconv.Itoa(max(id.Index, 0)) + "]"
 }
 
 // Compare orders IDs by job number, then by array index.
@@ -45,6 +48,9 @@ func ParseID(s string) (ID, error) {
 		return ID{Job: n}, nil
 	}
 	index, closed := strings.CutSuffix(index, "]")
+	if closed && index == "0" {
+		return ID{Job: n, Index: ZeroIndex}, nil
+	}
 	i, err := positive(index)
 	if err != nil || !closed || i > 1<<31-1 {
 		return ID{}, fmt.Errorf("job ID %q: want a number such as 12, or 12[3] for an array element", s)

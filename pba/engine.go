@@ -89,7 +89,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	started := now()
 
 	// 1. Observe.
-	r, err := e.observe(ctx, now)
+	r, err := e.observe(ctx, now, true)
 	if err != nil {
 		return r, err
 	}
@@ -120,7 +120,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 // Preview changes nothing at all: it is what Cycle would do now, or, where the
 // result has a note, would do but for that.
 func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, error) {
-	r, err := e.observe(ctx, now)
+	r, err := e.observe(ctx, now, false)
 	if err == nil && r.State.Farm == nil {
 		err = e.look(ctx, &r, now)
 	}
@@ -134,7 +134,7 @@ func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, err
 // Restore puts everything back that the engine did to the queue (R7).
 func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, error) {
 	started := now()
-	r, err := e.observe(ctx, now)
+	r, err := e.observe(ctx, now, true)
 	if err != nil {
 		return r, err
 	}
@@ -154,9 +154,10 @@ func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, err
 	return r, e.publish(ctx, &r, now)
 }
 
-// observe reads rules, memory and the queue. Where nothing may be planned the
-// result has a note; a paused engine does not even look at the queue.
-func (e *Engine) observe(ctx context.Context, now func() time.Time) (Result, error) {
+// observe reads rules, memory and the queue, which is tended before if that may be.
+// Where nothing may be planned the result has a note; a paused engine does not even
+// look at the queue.
+func (e *Engine) observe(ctx context.Context, now func() time.Time, mayTend bool) (Result, error) {
 	var (
 		r   Result
 		err error
@@ -170,6 +171,11 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time) (Result, err
 	if r.Rules.Paused {
 		r.Note = "paused: `pba resume` lets it go on"
 		return r, nil
+	}
+	if tend := e.Backend.Abilities().Tend; tend != nil && mayTend && !r.Rules.Observe {
+		if err := e.tend(ctx, tend); err != nil {
+			return r, err
+		}
 	}
 	if err := e.look(ctx, &r, now); err != nil {
 		return r, err
@@ -201,6 +207,15 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 	}
 	r.State.Groups, err = e.Groups(ctx, askedFor(farm, r.Rules.Policy.Projects))
 	return err
+}
+
+func (e *Engine) tend(ctx context.Context, tend func(context.Context) error) error {
+	timed, cancel := context.WithTimeout(ctx, actTimeout)
+	defer cancel()
+	if err := tend(timed); err != nil {
+		return unreachable(ctx, fmt.Errorf("tend the queue: %w", err))
+	}
+	return nil
 }
 
 // unreachable marks an error of a queue that took too long.

@@ -148,7 +148,7 @@ func byID(jobs []backends.Job) map[backends.ID][]backends.Job {
 	found := map[backends.ID][]backends.Job{}
 	for _, j := range jobs {
 		found[j.ID] = []backends.Job{j}
-		if array := (backends.ID{Job: j.ID.Job}); j.ID.Index > 0 {
+		if array := (backends.ID{Job: j.ID.Job}); j.ID.Index != 0 {
 			found[array] = append(found[array], j)
 		}
 	}

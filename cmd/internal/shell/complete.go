@@ -166,7 +166,7 @@ func jobIDs(farm *backends.Farm, typed string, wanted func(*backends.Job) bool) 
 	for i := len(farm.Jobs) - 1; i >= 0; i-- {
 		j := &farm.Jobs[i]
 		id, note := j.ID, j.State.String()
-		if id.Index > 0 && !elements {
+		if id.Index != 0 && !elements {
 			id, note = backends.ID{Job: id.Job}, "array"
 		}
 		if wanted(j) && !seen[id] && strings.HasPrefix(id.String(), typed) {
