@@ -196,9 +196,9 @@ type Abilities struct {
 	Reserve   func(ctx context.Context, reservations []Reservation) Errors
 	// Tend does what the queue can't finish by itself, such as a resume that waits
 	// for its slots. The engine calls it at the start of each cycle that may act.
-	Tend func(ctx context.Context) error
-	Move      func(ctx context.Context, ids []ID, queue string) Errors  // to another queue
-	Start     func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not
+	Tend  func(ctx context.Context) error
+	Move  func(ctx context.Context, ids []ID, queue string) Errors  // to another queue
+	Start func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not
 
 	// What the wrappers ask for beyond that.
 	Queues func(ctx context.Context) ([]Queue, error)
