@@ -7,6 +7,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/slurm"
 	"github.com/allotment-hpc/allotment/internal/home"
 )
 
@@ -14,6 +15,7 @@ import (
 type Options struct {
 	Paths home.Paths
 	Miniq miniq.Config
+	Slurm slurm.Config
 	Start bool // a queue that belongs to this run is started when it is not running
 }
 
@@ -22,7 +24,9 @@ func Open(name string, o Options) (backends.Backend, error) {
 	switch name {
 	case "miniq":
 		return miniq.Open(miniq.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start}), nil
+	case "slurm":
+		return slurm.Open(slurm.Options{Config: o.Slurm}), nil
 	default:
-		return nil, fmt.Errorf("backend %q is not known; known: miniq", name)
+		return nil, fmt.Errorf("backend %q is not known; known: miniq, slurm", name)
 	}
 }

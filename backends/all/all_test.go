@@ -9,15 +9,17 @@ import (
 
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
-	b, err := all.Open("miniq", all.Options{Paths: home.Paths{State: dir, Runtime: dir}})
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"miniq", "slurm"} {
+		b, err := all.Open(name, all.Options{Paths: home.Paths{State: dir, Runtime: dir}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
 	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, name := range []string{"slurm", "lsf", "", "Miniq"} {
-		want := `backend "` + name + `" is not known; known: miniq`
+	for _, name := range []string{"lsf", "", "Miniq"} {
+		want := `backend "` + name + `" is not known; known: miniq, slurm`
 		if _, err := all.Open(name, all.Options{}); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

@@ -9,6 +9,7 @@ import (
 	_ "time/tzdata" // the farm's time zone must be known on a bare machine too
 
 	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/slurm"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -25,6 +26,7 @@ type Config struct {
 	Filter   esub.Config
 	PBA      settings.Config
 	Miniq    miniq.Config
+	Slurm    slurm.Config
 	Log      Log
 }
 
@@ -102,6 +104,7 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		Filter:  esub.DefaultConfig(),
 		PBA:     settings.Default(),
 		Miniq:   miniq.DefaultConfig(),
+		Slurm:   slurm.DefaultConfig(),
 		Log:     Log{Format: LogText},
 	}
 	err := config.Load(paths.Config, map[string]any{
@@ -113,6 +116,7 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		"filter":   &c.Filter,
 		"pba":      &c.PBA,
 		"miniq":    &c.Miniq,
+		"slurm":    &c.Slurm,
 		"log":      &c.Log,
 	})
 	if err != nil {

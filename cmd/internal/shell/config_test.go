@@ -88,8 +88,8 @@ func TestOpen(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	c.Backend = "slurm"
-	if _, err := Open(t.Context(), c); err == nil || err.Error() != `backend "slurm" is not known; known: miniq` {
+	c.Backend = "lsf"
+	if _, err := Open(t.Context(), c); err == nil || err.Error() != `backend "lsf" is not known; known: miniq, slurm` {
 		t.Errorf("got %v", err)
 	}
 }
