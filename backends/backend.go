@@ -219,4 +219,13 @@ type Abilities struct {
 	// for none. Spec.Stdin, Stdout and Stderr replace them. When the other end
 	// closes the connection while the job runs, the job is hung up on and killed.
 	Terminals bool
+
+	// What sysadmins ask for.
+
+	// Examine looks for what is wrong with the queue's own set-up. It changes nothing.
+	Examine func(ctx context.Context, by Installation) (Examination, error)
+	// Forget takes all that is ours out of the queue's jobs, what the submit filter
+	// wrote into them included, and returns from how many: nothing of it can be
+	// known again. It may be repeated after an error.
+	Forget func(ctx context.Context) (jobs int, err error)
 }

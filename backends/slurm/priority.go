@@ -71,22 +71,32 @@ func NewScale(config []byte) (Scale, error) {
 	if kind, ok := settings["PriorityType"]; !ok || !strings.HasSuffix(kind, "/multifactor") {
 		return Scale{}, fmt.Errorf("%w: PriorityType is %q: site factors need priority/multifactor in slurm.conf", backends.ErrUnable, kind)
 	}
-	sum := int64(1) // a job without factors has the priority 1
+	sum, err := weights(settings)
+	if err != nil {
+		return Scale{}, err
+	}
+	if sum > maxWeights {
+		return Scale{}, fmt.Errorf("%w: the PriorityWeight… of slurm.conf sum up to %d: site factors have room for %d", backends.ErrUnable, sum, maxWeights)
+	}
+	return Scale{Unit: sum + 2}, nil // a job without factors has the priority 1
+}
+
+// maxWeights is what all weights together may be for site factors to have room.
+const maxWeights = maxSiteFactor/int64(len(ranks)*valuesPerRank) - 2
+
+// weights sums up the most that the site's own factors add to a job's priority.
+func weights(settings map[string]string) (sum int64, err error) {
 	for key, value := range settings {
 		if !strings.HasPrefix(key, "PriorityWeight") {
 			continue
 		}
 		weight, err := parseWeight(value)
 		if err != nil {
-			return Scale{}, fmt.Errorf("scontrol show config: %s = %q: %w", key, value, err)
+			return 0, fmt.Errorf("scontrol show config: %s = %q: %w", key, value, err)
 		}
 		sum += weight
 	}
-	s := Scale{Unit: sum + 1}
-	if highest := s.SiteFactor(backends.At(backends.LevelHandOver, 999)); highest > maxSiteFactor || highest+s.Unit > maxPriority {
-		return Scale{}, fmt.Errorf("%w: the PriorityWeight… of slurm.conf sum up to %d: site factors have room for %d", backends.ErrUnable, sum-1, maxSiteFactor/int64(len(ranks)*valuesPerRank)-2)
-	}
-	return s, nil
+	return sum, nil
 }
 
 // parseWeight reads a weight: a number, or a list such as CPU=1000,Mem=2000.

@@ -1,0 +1,261 @@
+package slurm
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// HookName is the name under which slurmctld looks for its submission script,
+// beside slurm.conf.
+const HookName = "job_submit.lua"
+
+// oldest is the first version that was run: 22.05.
+const oldest = 2205
+
+// partition is what matters of one line of `scontrol -o show partition`.
+type partition struct {
+	name      string
+	tier      int // PriorityTier: jobs of a higher one go first, whatever their priorities
+	share     string
+	preempt   string
+	nodes     string
+	rootJobs  bool // root may submit there
+	isDefault bool
+}
+
+// parsePartitions reads `scontrol -o show partition`, which only administrators
+// have written.
+func parsePartitions(text []byte) ([]partition, error) {
+	var all []partition
+	for line := range strings.Lines(string(text)) {
+		p := partition{rootJobs: true}
+		known := 0
+		for field := range strings.FieldsSeq(line) {
+			key, value, _ := strings.Cut(field, "=")
+			known++
+			switch key {
+			case "PartitionName":
+				p.name = value
+			case "PriorityTier":
+				tier, err := strconv.Atoi(value)
+				if err != nil {
+					return nil, fmt.Errorf("scontrol show partition: %s", strings.TrimSpace(line))
+				}
+				p.tier = tier
+			case "OverSubscribe":
+				p.share = value
+			case "PreemptMode":
+				p.preempt = value
+			case "Nodes":
+				p.nodes = value
+			case "DisableRootJobs":
+				p.rootJobs = value != "YES"
+			case "Default":
+				p.isDefault = value == "YES"
+			default:
+				known--
+			}
+		}
+		if known == 0 {
+			continue
+		}
+		if known < 7 || p.name == "" {
+			return nil, fmt.Errorf("scontrol show partition: %s", strings.TrimSpace(line))
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// examine judges slurm.conf, as slurmctld has read it.
+func examine(settings map[string]string, partitions []partition, by backends.Installation) []backends.Finding {
+	var f findings
+	f.version(settings["SLURM_VERSION"])
+	f.user(settings["SlurmUser"], by.UID)
+	f.priorities(settings)
+	f.preemption(settings, by)
+	used := managed(partitions, by)
+	for _, p := range used {
+		f.partition(p, settings, by)
+	}
+	f.tiers(used, by.Low)
+	return f
+}
+
+type findings []backends.Finding
+
+func (f *findings) add(remedy, format string, args ...any) {
+	*f = append(*f, backends.Finding{What: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+func (f *findings) version(text string) {
+	if v, ok := parseVersion(text); ok && v < oldest {
+		f.add("try it in observe mode first: docs/slurm.md names the versions that were run", "Slurm %s is older than any that this was run with (22.05)", text)
+	}
+}
+
+// parseVersion makes 22.05.8 the number 2205.
+func parseVersion(text string) (int, bool) {
+	parts := strings.SplitN(text, ".", 3)
+	if len(parts) < 2 {
+		return 0, false
+	}
+	year, err := strconv.Atoi(parts[0])
+	month, err2 := strconv.Atoi(parts[1])
+	if err != nil || err2 != nil {
+		return 0, false
+	}
+	return year*100 + month, true
+}
+
+// user: requeuing and ranking others' jobs takes root or SlurmUser.
+func (f *findings) user(slurmUser string, uid int) {
+	if _, owner, err := parseUser(slurmUser); uid != 0 && (err != nil || uid != owner) {
+		f.add("give ledger and cron line to root (chown), or to "+slurmUser, "user ID %d runs the engine: Slurm lets only root and SlurmUser rank, hold and requeue others' jobs", uid)
+	}
+}
+
+// parseUser reads slurm(64030).
+func parseUser(text string) (name string, uid int, err error) {
+	name, rest, _ := strings.Cut(text, "(")
+	digits, closed := strings.CutSuffix(rest, ")")
+	if uid, err = strconv.Atoi(digits); err != nil || !closed {
+		return "", 0, fmt.Errorf("scontrol show config: SlurmUser = %q", text)
+	}
+	return name, uid, nil
+}
+
+func (f *findings) priorities(settings map[string]string) {
+	kind := settings["PriorityType"]
+	if !strings.HasSuffix(kind, "/multifactor") {
+		f.add("set PriorityType=priority/multifactor in slurm.conf and restart slurmctld: while every PriorityWeight… is 0 jobs keep their order",
+			"PriorityType is %s: no job can be ranked, so that nothing is guaranteed", kind)
+		return
+	}
+	sum, err := weights(settings)
+	if err != nil {
+		f.add("correct it in slurm.conf", "%v", err)
+	} else if sum > maxWeights {
+		f.add(fmt.Sprintf("divide all of them by %d in slurm.conf: only their proportions count", sum/maxWeights+1),
+			"the PriorityWeight… sum up to %d: above %d there is no room for ranks beyond them", sum, maxWeights)
+	}
+	for flag := range strings.SplitSeq(settings["PriorityFlags"], ",") {
+		switch flag = strings.TrimSpace(flag); {
+		case strings.HasPrefix(flag, "NO_NORMAL_"):
+			f.add("take it out of slurm.conf, or set the weight that it concerns to 0", "PriorityFlags has %s: what that factor adds has no bound, and may lift a job above those of pools", flag)
+		case flag == "INCR_ONLY":
+			f.add("take it out of slurm.conf", "PriorityFlags has INCR_ONLY: a job that left its pool would keep its rank")
+		}
+	}
+	if plugin := settings["PrioritySiteFactorPlugin"]; isSet(plugin) && plugin != "site_factor/none" {
+		f.add("take it out of slurm.conf: there is one site factor a job", "PrioritySiteFactorPlugin is %s: it writes over the ranks of jobs", plugin)
+	}
+}
+
+func isSet(value string) bool { return value != "" && value != "(null)" }
+
+func (f *findings) preemption(settings map[string]string, by backends.Installation) {
+	if kind := settings["SelectType"]; strings.HasSuffix(kind, "/linear") {
+		f.add("set SelectType=select/cons_tres in slurm.conf and restart all daemons", "SelectType is %s: each job takes whole nodes, and slots can't be taken back one by one", kind)
+	}
+	if settings["JobRequeue"] == "0" {
+		f.add("set JobRequeue=1 in slurm.conf: who must not be requeued says so with --no-requeue", "JobRequeue is 0: only jobs with --requeue, or with ALLOTMENT_PREEMPT=suspend, can be taken back")
+	}
+	if settings["DisableRootJobs"] == "Yes" && by.UID == 0 {
+		f.add("take it out of slurm.conf, or let SlurmUser run the engine", "DisableRootJobs is set: no placeholder can keep a slot for a suspended job")
+	}
+	if strings.Contains(settings["PreemptMode"], "GANG") {
+		f.add("take GANG out of PreemptMode in slurm.conf", "PreemptMode is %s: jobs take turns in the same slots", settings["PreemptMode"])
+	}
+	if age, ok := seconds(settings["MinJobAge"]); ok && age > 0 && age < minJobAge {
+		f.add(fmt.Sprintf("set MinJobAge=300 in slurm.conf (at least %d)", minJobAge), "MinJobAge is %d s: a job that ends between two cycles is forgotten before it was counted", age)
+	}
+	if wait, ok := seconds(settings["KillWait"]); ok && by.FreeTimeout > 0 && wait >= int64(by.FreeTimeout.Seconds()) {
+		f.add("raise pba.free_timeout beyond it, or lower KillWait in slurm.conf", "KillWait is %d s: a job may take so long to go, and pba.free_timeout is %v", wait, by.FreeTimeout)
+	}
+}
+
+// minJobAge is three cycles of the default period.
+const minJobAge = 60
+
+// seconds reads 30 and 30 sec.
+func seconds(value string) (int64, bool) {
+	digits, _, _ := strings.Cut(value, " ")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	return n, err == nil
+}
+
+// managed are the partitions that matter, the lowest one among them.
+func managed(partitions []partition, by backends.Installation) []partition {
+	var used []partition
+	for _, p := range partitions {
+		if len(by.Queues) == 0 || p.name == by.Low || slices.Contains(by.Queues, p.name) {
+			used = append(used, p)
+		}
+	}
+	return used
+}
+
+func (f *findings) partition(p partition, settings map[string]string, by backends.Installation) {
+	switch kind, times, _ := strings.Cut(p.share, ":"); {
+	case kind == "FORCE" && times != "1":
+		f.add("set OverSubscribe=NO for it in slurm.conf, or leave it out of `queues:`", "partition %s has OverSubscribe=%s: a slot is given to several jobs at once", p.name, p.share)
+	case kind == "EXCLUSIVE":
+		f.add("set OverSubscribe=NO for it in slurm.conf, or leave it out of `queues:`", "partition %s has OverSubscribe=EXCLUSIVE: its jobs have whole nodes, and none is taken back", p.name)
+	}
+	if kind := settings["PreemptType"]; isSet(kind) && kind != "preempt/none" && p.preempt != "OFF" {
+		f.add("set PreemptMode=OFF for it in slurm.conf, unless you want both", "partition %s: Slurm preempts there by itself (%s, %s), and knows of no guarantee", p.name, kind, p.preempt)
+	}
+	if !p.rootJobs && by.UID == 0 && settings["DisableRootJobs"] != "Yes" {
+		f.add("set DisableRootJobs=NO for it in slurm.conf, or let SlurmUser run the engine", "partition %s has DisableRootJobs=YES: no placeholder can keep a slot for a suspended job", p.name)
+	}
+}
+
+// tiers: Slurm looks at a partition's tier before any job's priority.
+func (f *findings) tiers(used []partition, low string) {
+	least, most := partition{tier: math.MaxInt}, partition{tier: -1}
+	for _, p := range used {
+		if p.name == low {
+			continue
+		}
+		if p.tier < least.tier {
+			least = p
+		}
+		if p.tier > most.tier {
+			most = p
+		}
+	}
+	if most.tier > least.tier {
+		f.add("give them the same PriorityTier in slurm.conf, or leave one of them out of `queues:`",
+			"partitions %s (PriorityTier %d) and %s (%d): jobs of the first go before all of the second, those of pools too", most.name, most.tier, least.name, least.tier)
+	}
+	for _, p := range used {
+		if p.name == low && p.tier >= least.tier && least.name != "" {
+			f.add(fmt.Sprintf("set PriorityTier=%d for it in slurm.conf, and more for the others", max(0, least.tier-1)),
+				"partition %s, where lowered jobs go, has PriorityTier %d, and %s has %d: it is no lower", p.name, p.tier, least.name, least.tier)
+		}
+	}
+}
+
+// hook is where slurmctld reads its submission script, and as whom.
+func hook(settings map[string]string) (*backends.Hook, error) {
+	user, uid, err := parseUser(settings["SlurmUser"])
+	if err != nil {
+		return nil, err
+	}
+	conf := settings["SLURM_CONF"]
+	if !filepath.IsAbs(conf) {
+		return nil, fmt.Errorf("scontrol show config: SLURM_CONF = %q", conf)
+	}
+	return &backends.Hook{
+		File: filepath.Join(filepath.Dir(conf), HookName), User: user, UID: uid,
+		Named:  slices.Contains(strings.Split(settings["JobSubmitPlugins"], ","), "lua"),
+		Remedy: "set JobSubmitPlugins=lua in slurm.conf and restart slurmctld",
+	}, nil
+}

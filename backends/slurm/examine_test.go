@@ -1,0 +1,127 @@
+package slurm
+
+import (
+	"maps"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// fixtures are what a Slurm 22.05.8 printed.
+func fixtures(t *testing.T) (settings map[string]string, partitions []partition) {
+	t.Helper()
+	config, err := os.ReadFile("testdata/show_config.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/show_partition.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if partitions, err = parsePartitions(text); err != nil || len(partitions) != 2 {
+		t.Fatalf("%+v, %v", partitions, err)
+	}
+	return parseConfig(config), partitions
+}
+
+func TestPartitions(t *testing.T) {
+	_, got := fixtures(t)
+	want := []partition{
+		{name: "main", tier: 1, share: "NO", preempt: "OFF", nodes: "node[1-2]", rootJobs: true, isDefault: true},
+		{name: "low", tier: 1, share: "FORCE:2", preempt: "REQUEUE", nodes: "node1", rootJobs: true},
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("%+v, want %+v", got[i], want[i])
+		}
+	}
+	for _, text := range []string{"PartitionName=x\n", "Nodes=a b c\n", "PartitionName=x PriorityTier=high\n"} {
+		if p, err := parsePartitions([]byte(text)); err == nil {
+			t.Errorf("%q: %+v", text, p)
+		}
+	}
+	if p, err := parsePartitions([]byte("\n")); err != nil || len(p) != 0 {
+		t.Errorf("no partitions: %v, %v", p, err)
+	}
+}
+
+// TestExamine changes one thing at a time about a cluster with nothing wrong.
+func TestExamine(t *testing.T) {
+	fixture, _ := fixtures(t)
+	for name, x := range map[string]struct {
+		set  map[string]string
+		more []partition
+		by   backends.Installation
+		want []string // beginnings
+	}{
+		"nothing":           {},
+		"an old version":    {set: map[string]string{"SLURM_VERSION": "20.11.9"}, want: []string{"Slurm 20.11.9 is older"}},
+		"a newer version":   {set: map[string]string{"SLURM_VERSION": "23.02.1"}},
+		"an unknown one":    {set: map[string]string{"SLURM_VERSION": "next"}},
+		"another user":      {by: backends.Installation{UID: 1000}, want: []string{"user ID 1000 runs the engine"}},
+		"SlurmUser":         {by: backends.Installation{UID: 64030}},
+		"no SlurmUser":      {set: map[string]string{"SlurmUser": "slurm"}, by: backends.Installation{UID: 64030}, want: []string{"user ID 64030"}},
+		"basic":             {set: map[string]string{"PriorityType": "priority/basic"}, want: []string{"PriorityType is priority/basic"}},
+		"heavy weights":     {set: map[string]string{"PriorityWeightAge": "2000000", "PriorityWeightTRES": "CPU=1000000,Mem=2000000"}, want: []string{"the PriorityWeight… sum up to"}},
+		"weights that fit":  {set: map[string]string{"PriorityWeightAge": "1000000", "PriorityWeightTRES": "CPU=100000,Mem=200000"}},
+		"no weight":         {set: map[string]string{"PriorityWeightAge": "much"}, want: []string{"scontrol show config: PriorityWeightAge"}},
+		"flags":             {set: map[string]string{"PriorityFlags": "CALCULATE_RUNNING,NO_NORMAL_TRES,INCR_ONLY"}, want: []string{"PriorityFlags has NO_NORMAL_TRES", "PriorityFlags has INCR_ONLY"}},
+		"site factors":      {set: map[string]string{"PrioritySiteFactorPlugin": "site_factor/ours"}, want: []string{"PrioritySiteFactorPlugin is site_factor/ours"}},
+		"whole nodes":       {set: map[string]string{"SelectType": "select/linear"}, want: []string{"SelectType is select/linear"}},
+		"no requeues":       {set: map[string]string{"JobRequeue": "0"}, want: []string{"JobRequeue is 0"}},
+		"no root jobs":      {set: map[string]string{"DisableRootJobs": "Yes"}, more: []partition{{name: "x", tier: 1}}, want: []string{"DisableRootJobs is set"}},
+		"none in one":       {more: []partition{{name: "x", tier: 1}}, want: []string{"partition x has DisableRootJobs"}},
+		"taking turns":      {set: map[string]string{"PreemptMode": "GANG,SUSPEND"}, want: []string{"PreemptMode is GANG,SUSPEND"}},
+		"soon forgotten":    {set: map[string]string{"MinJobAge": "10 sec"}, want: []string{"MinJobAge is 10 s"}},
+		"never forgotten":   {set: map[string]string{"MinJobAge": "0 sec"}},
+		"slow to go":        {set: map[string]string{"KillWait": "90 sec"}, by: backends.Installation{FreeTimeout: time.Minute}, want: []string{"KillWait is 90 s"}},
+		"shared":            {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "FORCE:4"}}, want: []string{"partition x has OverSubscribe=FORCE:4"}},
+		"forced to one":     {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "FORCE:1"}}},
+		"exclusive":         {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "EXCLUSIVE"}}, want: []string{"partition x has OverSubscribe=EXCLUSIVE"}},
+		"Slurm preempts":    {set: map[string]string{"PreemptType": "preempt/partition_prio"}, more: []partition{{name: "x", tier: 1, rootJobs: true, preempt: "REQUEUE"}}, want: []string{"partition x: Slurm preempts"}},
+		"tiers":             {more: []partition{{name: "x", tier: 3, rootJobs: true}}, want: []string{"partitions x (PriorityTier 3) and main (1)"}},
+		"not ours":          {more: []partition{{name: "x", tier: 3, rootJobs: true}}, by: backends.Installation{Queues: []string{"main"}}},
+		"low is not lower":  {more: []partition{{name: "low", tier: 1, rootJobs: true}}, by: backends.Installation{Low: "low"}, want: []string{"partition low, where lowered jobs go, has PriorityTier 1"}},
+		"low is lower":      {more: []partition{{name: "low", tier: 0, rootJobs: true}}, by: backends.Installation{Low: "low"}},
+		"low is the lowest": {more: []partition{{name: "low", tier: 0, rootJobs: true}}, by: backends.Installation{Queues: []string{"main"}, Low: "low"}},
+	} {
+		settings := maps.Clone(fixture)
+		for _, quiet := range []string{"PriorityWeightFairShare", "PriorityWeightTRES"} {
+			settings[quiet] = "0"
+		}
+		maps.Copy(settings, x.set)
+		_, all := fixtures(t)
+		got := examine(settings, append(all[:1:1], x.more...), x.by)
+		if len(got) != len(x.want) {
+			t.Errorf("%s: %d findings, want %d: %q", name, len(got), len(x.want), got)
+			continue
+		}
+		for i, want := range x.want {
+			if !strings.HasPrefix(got[i].What, want) || got[i].Remedy == "" || strings.ContainsAny(got[i].What+got[i].Remedy, "\n%") {
+				t.Errorf("%s: %q, want %q", name, got[i], want)
+			}
+		}
+	}
+}
+
+func TestHook(t *testing.T) {
+	settings, _ := fixtures(t)
+	if h, err := hook(settings); err != nil || h.File != "/etc/slurm/job_submit.lua" || h.UID != 64030 || h.User != "slurm" || !h.Named {
+		t.Errorf("%+v, %v", h, err)
+	}
+	settings["JobSubmitPlugins"] = "throttle,all_partitions"
+	if h, err := hook(settings); err != nil || h.Named {
+		t.Errorf("without lua: %+v, %v", h, err)
+	}
+	for key, value := range map[string]string{"SLURM_CONF": "(null)", "SlurmUser": "slurm(x)"} {
+		was := settings[key]
+		settings[key] = value
+		if h, err := hook(settings); err == nil {
+			t.Errorf("%s=%s: %+v", key, value, h)
+		}
+		settings[key] = was
+	}
+}
