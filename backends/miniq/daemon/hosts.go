@@ -194,6 +194,7 @@ func (d *daemon) spawn(name string) (*link, error) {
 	}
 	cmd := exec.Command(d.Program, "node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper, "--scripts", d.scriptDir()) //nolint:noctx // it ends with its connection
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", os.Stderr, []*os.File{theirs}
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // it does one thing at a time
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process is a process whose ID is not mistaken for a later one's.
@@ -194,6 +196,31 @@ func StartTime(pid int) uint64 {
 		return 0
 	}
 	return stat.start
+}
+
+// timed notes when the process began that is forked before its result is called.
+// Mostly a look at the clock before and after tells; /proc is asked where it does not.
+func (k *keep) timed(pid *int) func() {
+	before := bootTicks()
+	return func() {
+		if *pid == 0 {
+			return
+		}
+		if k.began = before; before == 0 || before != bootTicks() {
+			k.began = StartTime(*pid)
+		}
+	}
+}
+
+// bootTicks is the time since boot as /proc gives start times: in hundredths of a
+// second, suspended times included (proc_pid_stat(5)).
+func bootTicks() uint64 {
+	const perSecond = 100
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0
+	}
+	return uint64(now.Nano() / (time.Second / perSecond).Nanoseconds())
 }
 
 // stat is what is needed of /proc/PID/stat.

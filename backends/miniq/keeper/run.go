@@ -78,6 +78,7 @@ type keep struct {
 	grouped bool   // the job is in it
 	noting  sync.Mutex
 	output  *os.File // the job's standard output
+	began   uint64   // start time of its first process
 	// The keeper has its own resource limits, which were the job's for a moment.
 	restored bool
 
@@ -113,7 +114,7 @@ func (k *keep) run(order *Order) int {
 	if err != nil {
 		return k.end(End{Code: err.status, Text: err.Error()})
 	}
-	if err := k.write("j " + process(pid) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"); err != nil {
+	if err := k.write("j " + strconv.Itoa(pid) + " " + strconv.FormatUint(k.began, 10) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"); err != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // a run that can't be written down must not go on
 	}
 	k.output = output
@@ -349,6 +350,7 @@ func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startErro
 		}
 		sys.Credential = o.As.credential()
 		fork := func() (err error) {
+			defer k.timed(&pid)()
 			pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
 				Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: sys,
 			})

@@ -63,7 +63,7 @@ func Serve(conn net.Conn, o Options) error {
 	}
 	n := &node{
 		Options: o, runs: map[RunID]*run{}, children: map[int]*hired{},
-		tired: time.NewTimer(0), rested: make(chan *hired),
+		tired: time.NewTimer(0), soon: time.NewTimer(0), armed: true, rested: make(chan *hired),
 		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), quit: make(chan struct{}),
 	}
 	defer close(n.quit)
@@ -107,8 +107,11 @@ type node struct {
 	rested   chan *hired    // keepers that have ended a run
 	spares   spares
 	out      *bufio.Writer
-	done     chan *run // adopted runs whose keeper is gone
-	cleared  chan *run // lost runs of which nothing is left
+	urgent   bool        // more than starts wait in out
+	soon     *time.Timer // when they are sent by themselves
+	armed    bool        // it runs
+	done     chan *run   // adopted runs whose keeper is gone
+	cleared  chan *run   // lost runs of which nothing is left
 	quit     chan struct{}
 }
 
@@ -139,6 +142,8 @@ func (n *node) serve(conn net.Conn) error {
 			err = n.rest(h)
 		case <-n.tired.C:
 			n.retire()
+		case <-n.soon.C:
+			n.armed, n.urgent = false, true
 		case <-dead:
 			err = n.reap()
 		case r := <-n.done:
@@ -152,7 +157,7 @@ func (n *node) serve(conn net.Conn) error {
 			return fmt.Errorf("read from the daemon: %w", err)
 		}
 		if err == nil && len(commands) == 0 {
-			err = n.out.Flush()
+			err = n.tell()
 		}
 		if errors.Is(err, syscall.EPIPE) {
 			return nil // the daemon is gone: its last words are about to be read
@@ -179,7 +184,27 @@ func (n *node) read(conn net.Conn, commands chan<- Command, failed chan<- error)
 	}
 }
 
+// startPause is how long a start may wait to be told together with what comes next:
+// with its own end, if the job is short.
+const startPause = 3 * time.Millisecond
+
+// tell sends what there is to report.
+func (n *node) tell() error {
+	switch {
+	case n.out.Buffered() == 0:
+		n.urgent = false
+	case n.urgent:
+		n.urgent = false
+		return n.out.Flush()
+	case !n.armed:
+		n.armed = true
+		n.soon.Reset(startPause)
+	}
+	return nil
+}
+
 func (n *node) report(r Report) error {
+	n.urgent = n.urgent || r.Kind != Started
 	r.Text = miniq.Escape(r.Text)
 	return miniq.WriteFrame(n.out, r)
 }
