@@ -73,12 +73,13 @@ func parsePartitions(text []byte) ([]partition, error) {
 	return all, nil
 }
 
-// examine judges slurm.conf, as slurmctld has read it.
-func examine(settings map[string]string, partitions []partition, by backends.Installation) []backends.Finding {
+// examine judges slurm.conf, as slurmctld has read it, and what pending jobs have
+// as priorities.
+func examine(settings map[string]string, partitions []partition, pending []int64, by backends.Installation) []backends.Finding {
 	var f findings
 	f.version(settings["SLURM_VERSION"])
 	f.user(settings["SlurmUser"], by.UID)
-	f.priorities(settings)
+	f.priorities(settings, pending)
 	f.preemption(settings, by)
 	used := managed(partitions, by)
 	for _, p := range used {
@@ -131,13 +132,44 @@ func parseUser(text string) (name string, uid int, err error) {
 	return name, uid, nil
 }
 
-func (f *findings) priorities(settings map[string]string) {
+// basicPriorities is where priority/basic, which counts down from 2³², gives
+// priorities, and priority/multifactor none.
+const basicPriorities = 1 << 31
+
+// ranksInForce: what scontrol shows is what slurm.conf said at the last reconfigure.
+// Which plugin works, is settled when slurmctld starts (22.05).
+func (f *findings) ranksInForce(pending []int64) {
+	for _, priority := range pending {
+		if priority > 0 && priority < basicPriorities {
+			return
+		}
+	}
+	if slices.ContainsFunc(pending, func(p int64) bool { return p > 0 }) {
+		f.add("restart slurmctld: reconfigure is not enough", "PriorityType was changed, and slurmctld still goes by priority/basic: no job can be ranked")
+	}
+}
+
+// parsePriorities reads `squeue --noheader -O PriorityLong`.
+func parsePriorities(text []byte) ([]int64, error) {
+	var all []int64
+	for field := range strings.FieldsSeq(string(text)) {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("squeue -O PriorityLong: %q", field)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+func (f *findings) priorities(settings map[string]string, pending []int64) {
 	kind := settings["PriorityType"]
 	if !strings.HasSuffix(kind, "/multifactor") {
 		f.add("set PriorityType=priority/multifactor in slurm.conf and restart slurmctld: while every PriorityWeight… is 0 jobs keep their order",
 			"PriorityType is %s: no job can be ranked, so that nothing is guaranteed", kind)
 		return
 	}
+	f.ranksInForce(pending)
 	sum, err := weights(settings)
 	if err != nil {
 		f.add("correct it in slurm.conf", "%v", err)

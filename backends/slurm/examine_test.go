@@ -54,6 +54,7 @@ func TestExamine(t *testing.T) {
 	for name, x := range map[string]struct {
 		set  map[string]string
 		more []partition
+		jobs string // their priorities
 		by   backends.Installation
 		want []string // beginnings
 	}{
@@ -65,6 +66,9 @@ func TestExamine(t *testing.T) {
 		"SlurmUser":         {by: backends.Installation{UID: 64030}},
 		"no SlurmUser":      {set: map[string]string{"SlurmUser": "slurm"}, by: backends.Installation{UID: 64030}, want: []string{"user ID 64030"}},
 		"basic":             {set: map[string]string{"PriorityType": "priority/basic"}, want: []string{"PriorityType is priority/basic"}},
+		"basic until now":   {jobs: "4294901759          \n0                   \n4294901757\n", want: []string{"PriorityType was changed"}},
+		"one job on top":    {jobs: "4294901759\n1\n"},
+		"held jobs":         {jobs: "0\n"},
 		"heavy weights":     {set: map[string]string{"PriorityWeightAge": "2000000", "PriorityWeightTRES": "CPU=1000000,Mem=2000000"}, want: []string{"the PriorityWeight… sum up to"}},
 		"weights that fit":  {set: map[string]string{"PriorityWeightAge": "1000000", "PriorityWeightTRES": "CPU=100000,Mem=200000"}},
 		"no weight":         {set: map[string]string{"PriorityWeightAge": "much"}, want: []string{"scontrol show config: PriorityWeightAge"}},
@@ -94,7 +98,11 @@ func TestExamine(t *testing.T) {
 		}
 		maps.Copy(settings, x.set)
 		_, all := fixtures(t)
-		got := examine(settings, append(all[:1:1], x.more...), x.by)
+		pending, err := parsePriorities([]byte(x.jobs))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := examine(settings, append(all[:1:1], x.more...), pending, x.by)
 		if len(got) != len(x.want) {
 			t.Errorf("%s: %d findings, want %d: %q", name, len(got), len(x.want), got)
 			continue

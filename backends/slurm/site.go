@@ -1,0 +1,78 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// Examine asks slurmctld how it is set up, and its submission script, by a test
+// that submits nothing, whether it is one of ours.
+func (c *Client) Examine(ctx context.Context, by backends.Installation) (backends.Examination, error) {
+	config, err := c.ask(ctx, "scontrol", "show", "config")
+	if err != nil {
+		return backends.Examination{}, err
+	}
+	text, err := c.ask(ctx, "scontrol", "--oneliner", "--all", "show", "partition")
+	if err != nil {
+		return backends.Examination{}, err
+	}
+	partitions, err := parsePartitions(text)
+	if err != nil {
+		return backends.Examination{}, err
+	}
+	if text, err = c.ask(ctx, "squeue", "--noheader", "--all", "--states=PENDING", "-O", "PriorityLong"); err != nil {
+		return backends.Examination{}, err
+	}
+	pending, err := parsePriorities(text)
+	if err != nil {
+		return backends.Examination{}, err
+	}
+	settings := parseConfig(config)
+	e := backends.Examination{Findings: examine(settings, partitions, pending, by)}
+	if e.Hook, err = hook(settings); err != nil || !e.Hook.Named {
+		return e, err
+	}
+	e.Hook.Answer, err = c.forge(ctx)
+	return e, err
+}
+
+// forge is what the submission script answers to a forged tag. sbatch --test-only
+// asks it, and makes no job (22.05).
+func (c *Client) forge(ctx context.Context) (string, error) {
+	_, err := c.ask(ctx, "sbatch", "--test-only", "--comment="+backends.TagPrefix+"forged=1;", "--wrap=true")
+	var failed *command.Error
+	if err == nil || !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {
+		return "", err
+	}
+	var said []string
+	for line := range strings.Lines(failed.Stderr) {
+		if text, ok := strings.CutPrefix(line, "sbatch: error: "); ok {
+			said = append(said, strings.TrimSpace(text))
+		}
+	}
+	return strings.Join(said, "; "), nil
+}
+
+// ask runs one of Slurm's commands that changes nothing.
+func (c *Client) ask(ctx context.Context, name string, args ...string) ([]byte, error) {
+	if c.config.Bin != "" {
+		name = filepath.Join(c.config.Bin, name)
+	}
+	var env []string
+	if c.config.Conf != "" {
+		env = append(os.Environ(), "SLURM_CONF="+c.config.Conf)
+	}
+	text, err := command.Run(ctx, command.Command{Argv: append([]string{name}, args...), Env: env, Timeout: time.Duration(c.config.Timeout)})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	}
+	return text, nil
+}
