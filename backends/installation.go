@@ -28,5 +28,5 @@ type Hook struct {
 	UID    int    // of that user
 	Named  bool   // the queue's config turns it on
 	Remedy string // how to turn it on
-	Answer string // what it says to a job that forges a tag; "": it lets that through
+	Answer string // what it says to a job whose name has a control character; "": it lets that through
 }
