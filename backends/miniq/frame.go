@@ -2,6 +2,7 @@ package miniq
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,11 @@ func WriteFrame(w io.Writer, v any) error {
 // AppendFrame appends v as a frame to b.
 func AppendFrame(b []byte, v any) ([]byte, error) { return appendFrame(b, v, nil) }
 
+// AppendParts appends v as a frame, with data behind its JSON, after a NUL byte.
+func AppendParts(b []byte, v any, data []byte) ([]byte, error) {
+	return appendFrame(b, v, append([]byte{0}, data...))
+}
+
 // appendFrame has something stand behind the JSON.
 func appendFrame(b []byte, v any, behind []byte) ([]byte, error) {
 	body, err := json.Marshal(v)
@@ -51,6 +57,21 @@ func ReadFrame(r io.Reader, v any) error {
 	if err != nil {
 		return err
 	}
+	return decode(body, v)
+}
+
+// ReadParts reads one frame into v, and what stands behind its JSON; nil: nothing
+// does.
+func ReadParts(r io.Reader, v any) ([]byte, error) {
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
+	}
+	body, data, _ := bytes.Cut(body, []byte{0})
+	return data, decode(body, v)
+}
+
+func decode(body []byte, v any) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return fmt.Errorf("decode a message: %w", err)
 	}

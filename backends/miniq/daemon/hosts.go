@@ -65,7 +65,7 @@ func (l *link) write() {
 		var frames []byte
 		var err error
 		for _, c := range queue {
-			if frames, err = miniq.AppendFrame(frames, c); err != nil {
+			if frames, err = c.Append(frames); err != nil {
 				break
 			}
 		}

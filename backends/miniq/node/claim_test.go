@@ -24,7 +24,8 @@ func talk(t *testing.T, dir string, most int, commands ...Command) []Report {
 	}()
 	go func() {
 		for _, c := range commands {
-			_ = miniq.WriteFrame(ours, c)
+			frame, _ := c.Append(nil)
+			_, _ = ours.Write(frame)
 		}
 	}()
 	in := bufio.NewReader(ours)

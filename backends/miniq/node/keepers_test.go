@@ -77,7 +77,11 @@ func startNode(t *testing.T, dir string, runs ...RunID) *aNode {
 
 func (n *aNode) tell(c Command) {
 	n.t.Helper()
-	if err := miniq.WriteFrame(n.conn, c); err != nil {
+	frame, err := c.Append(nil)
+	if err == nil {
+		_, err = n.conn.Write(frame)
+	}
+	if err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -11,12 +11,14 @@ package node
 
 import (
 	"errors"
+	"io"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 )
 
@@ -62,6 +64,31 @@ type Command struct {
 	Forget *RunID  `json:"forget,omitempty"` // its end is on disk elsewhere
 }
 
+// Append appends a command as a frame.
+func (c Command) Append(b []byte) ([]byte, error) {
+	if c.Start == nil {
+		return miniq.AppendFrame(b, c)
+	}
+	return miniq.AppendParts(b, c, c.Start.Order)
+}
+
+// ReadCommand reads what Append wrote.
+func ReadCommand(r io.Reader) (Command, error) {
+	var c Command
+	order, err := miniq.ReadParts(r, &c)
+	switch {
+	case err != nil:
+		return c, err
+	case c.Start != nil:
+		c.Start.Order = order
+	case order != nil:
+		return c, errOrder
+	}
+	return c, nil
+}
+
+var errOrder = errors.New("an order that starts nothing")
+
 // Attach lists the runs that the daemon believes alive on this node.
 type Attach struct {
 	Runs []Expected `json:"runs"`
@@ -83,7 +110,7 @@ type Expected struct {
 // Start orders a run.
 type Start struct {
 	Run    RunID  `json:"run"`
-	Order  []byte `json:"order"`            // encoded by keeper.Order
+	Order  []byte `json:"-"`                // encoded by keeper.Order; it stands behind the JSON, as it is
 	Script []byte `json:"script,omitempty"` // put into a file, which goes before the order's Argv
 }
 

@@ -171,8 +171,8 @@ func (n *node) serve(conn net.Conn) error {
 func (n *node) read(conn net.Conn, commands chan<- Command, failed chan<- error) {
 	in := bufio.NewReader(conn)
 	for {
-		var c Command
-		if err := miniq.ReadFrame(in, &c); err != nil {
+		c, err := ReadCommand(in)
+		if err != nil {
 			failed <- err
 			return
 		}
