@@ -1,0 +1,591 @@
+-- Allotment's submit filter for Slurm: job_submit.lua as slurmctld runs it (Lua 5.1).
+--
+-- It reads two small files that pba writes, and nothing else; it executes nothing,
+-- asks nobody and never waits. Whatever goes wrong, the job goes through as it is,
+-- with one line of warning to its user. What it decides is what esub/decide.go
+-- decides: one table of cases runs through both.
+--
+-- Alone, put it beside slurm.conf and set JobSubmitPlugins=lua. A site that has a
+-- job_submit.lua of its own lets that call it:
+--
+--     local allotment = dofile("/etc/slurm/allotment.lua")
+--     function slurm_job_submit(job, partitions, uid)
+--        local code = allotment.submit(job, partitions, uid)
+--        if code ~= slurm.SUCCESS then return code end
+--        …
+--     end
+--     function slurm_job_modify(job, record, partitions, uid)
+--        return allotment.modify(job, record, partitions, uid)
+--     end
+--
+-- Slurm gives Lua no way to ask for a file's owner. That nobody but pba can have
+-- written these files is settled by their directory, whose owner and mode `pba
+-- doctor` looks at; nothing in them is run either way (see read below).
+
+local directory = "/var/lib/allotment" -- pba's state directory
+
+local allotment = {directory = directory, now = os.time}
+
+local MOST_BYTES = 64 * 1024 * 1024 -- of a file; more is none of ours
+local MOST_COMMENT = 1024           -- bytes that Slurm takes; more, and it refuses the job
+local MOST_TAG = 900
+local NOTHING = {}
+
+-- Slurm's numbers for "not said", of 16, 32 and 64 bits.
+local function number(value)
+   value = tonumber(value)
+   if value == nil or value == 65534 or value == 4294967294 or value >= 18446744073709551614 then
+      return nil
+   end
+   return value
+end
+
+-- text is a field's text; a field that was not given reads nil.
+local function text(value)
+   if type(value) ~= "string" or value == "" then
+      return nil
+   end
+   return value
+end
+
+-- Texts of users --------------------------------------------------------------
+
+local function tagged(s)
+   return s ~= nil and s:find("^allotment:%d") ~= nil
+end
+
+-- Control characters of ASCII, and those that UTF-8 writes in two bytes.
+local function has_control(s)
+   return s ~= nil and (s:find("[%z\1-\31\127]") ~= nil or s:find("\194[\128-\159]") ~= nil)
+end
+
+local quoted = {
+   ["\a"] = "\\a", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n", ["\r"] = "\\r", ["\t"] = "\\t", ["\v"] = "\\v",
+   ['"'] = '\\"', ["\\"] = "\\\\",
+}
+
+-- printable shows a name on a terminal: as it is if it is plain, else quoted;
+-- never more than a line of it.
+local function printable(name)
+   if #name > 64 then
+      name = name:sub(1, 64) .. "..."
+   end
+   if name ~= "" and not name:find('[^ -!#-Z%[%]^-~]') then
+      return name
+   end
+   return '"' .. name:gsub('[^ -!#-Z%[%]^-~]', function(c)
+      return quoted[c] or string.format("\\x%02x", c:byte())
+   end) .. '"'
+end
+
+-- escape writes a value into a tag, as backends.Tag does.
+local function escape(value)
+   return (value:gsub('[%%;= \n\r\t"\\|]', function(c) return string.format("%%%02X", c:byte()) end))
+end
+
+-- The policy ------------------------------------------------------------------
+
+-- read reads a file of pba's. What it holds is one constructor of a table of
+-- strings and numbers, and it is looked at before Lua is given it: without its
+-- strings not one letter may be left in it but "return". So it can name nothing,
+-- call nothing, loop over nothing, whoever wrote it; and byte code it is not.
+local function read(name)
+   local path = allotment.directory .. "/" .. name
+   local file, why = io.open(path, "rb")
+   if not file then
+      error(why .. " (pba rebalance writes it)", 0)
+   end
+   local content = file:read(MOST_BYTES + 1)
+   file:close()
+   if content == nil or #content > MOST_BYTES or content:sub(1, 7) ~= "return " then
+      error(path .. ": damaged: it is no file of pba's", 0)
+   end
+   local bare = content:sub(8):gsub('"[A-Za-z0-9_ .:\\-]*"', "")
+   if bare:find("[^0-9{}%[%]=, \n-]") then
+      error(path .. ": damaged: it is cut off, or holds more than data", 0)
+   end
+   local chunk = loadstring(content, "=" .. name)
+   if not chunk then
+      error(path .. ": damaged: it is cut off", 0)
+   end
+   local ok, value = pcall(setfenv(chunk, {}))
+   if not ok or type(value) ~= "table" then
+      error(path .. ": damaged: it is no table", 0)
+   end
+   if value.format ~= 1 then
+      error(path .. ": it has format " .. printable(tostring(value.format)) .. " and this filter knows 1: install pba and job_submit.lua of one version", 0)
+   end
+   return value, #content
+end
+
+local loaded -- the policy that was read last
+
+-- policy is the policy in force and the pools' standing. The generation file is
+-- read at each submission, the policy only when that names another one.
+local function policy()
+   local standing, p, size
+   for _ = 1, 5 do -- they may be read between two renames of pba's
+      standing = read("generation.lua")
+      if loaded and loaded.identity == standing.policy then
+         return loaded, standing
+      end
+      p, size = read("policy.lua")
+      if p.identity ~= p.last then
+         error(allotment.directory .. "/policy.lua: damaged: it is cut off", 0)
+      end
+      if p.identity == standing.policy and size == standing.size then
+         loaded = p
+         return p, standing
+      end
+   end
+   error("policy.lua and generation.lua in " .. allotment.directory .. " do not belong together", 0)
+end
+
+local function stamp(seconds)
+   return os.date("!%Y-%m-%dT%H:%M:%SZ", seconds)
+end
+
+local function check_age(p, standing)
+   if standing.at == 0 then
+      error("policy.lua: out of date: pba rebalance has not run yet", 0)
+   end
+   if math.abs(allotment.now() - standing.at) > p.stale_after then
+      error("policy.lua: out of date: pba wrote it last at " .. stamp(standing.at), 0)
+   end
+end
+
+-- holds tells whether a list of numbers, each between spaces, has one of them.
+local function holds(list, id)
+   return id ~= nil and list:find(" " .. string.format("%.0f", id) .. " ", 1, true) ~= nil
+end
+
+-- The decision ----------------------------------------------------------------
+
+local options = {account = "--account=", wckey = "--wckey=", comment = "--comment="}
+
+-- split_project parts a project's text into project and step.
+local function split_project(s)
+   local name, step = s:match("^([^:]*):(.*)$")
+   if name then
+      return name, step
+   end
+   return s, ""
+end
+
+local function has(list, wanted)
+   for _, item in ipairs(list) do
+      if item == wanted then
+         return true
+      end
+   end
+   return false
+end
+
+-- managed tells whether one of a job's partitions is managed.
+local function managed(p, queue)
+   if #p.queues == 0 or queue == "" then
+      return true
+   end
+   for name in queue:gmatch("[^,]+") do
+      if name == p.low_queue or has(p.queues, name) then
+         return true
+      end
+   end
+   return false
+end
+
+local function matches(pool, request)
+   local user, uid, step = pool[2], pool[3], pool[4]
+   if step ~= "" and step ~= request.step then
+      return false
+   end
+   if user == "" then
+      return true
+   end
+   if uid >= 0 then
+      return uid == request.uid
+   end
+   return user == request.user()
+end
+
+-- judge runs the tests of R1 in their order: why a job failed, if it did, and
+-- what is to become of it; or whether it is next in line.
+local function judge(request, p, standing)
+   local name, step = request.project, request.step
+   local option = options[p.project_from]
+   if name == "" then
+      if p.on_untagged == "pass" then
+         return {}
+      end
+      return {why = "no project: submit with " .. option .. "PROJECT", answer = p.on_untagged}
+   end
+   local shown = option .. printable(name)
+   local project = p.projects[name]
+   if not project then
+      return {why = shown .. ": no project of that name: correct it", answer = p.on_failure}
+   end
+   local group, steps, pools = project[1], project[2], project[3]
+   local members = p.groups[group]
+   if members and holds(p.known, request.uid) and not holds(members, request.uid) then
+      return {why = shown .. ": you are not in its group " .. printable(group) .. ": ask to be added", answer = p.on_failure}
+   end
+   if step ~= "" and #steps > 0 and not has(steps, step) then
+      return {why = shown .. ": no step " .. printable(step) .. ": it has " .. printable(table.concat(steps, ", ")), answer = p.on_failure}
+   end
+   local matched, following = false, false
+   for _, pool in ipairs(pools) do
+      if matches(pool, request) then
+         matched = true
+         following = following or (request.slots <= pool[5] and holds(standing.below, pool[1]))
+      end
+   end
+   if not matched and p.on_no_pool ~= "pass" then
+      return {why = shown .. ": no slots are planned for you there this week: ask its manager", answer = p.on_no_pool}
+   end
+   return {following = following}
+end
+
+-- unpreemptable says why a job that can't be taken back once it runs goes to the
+-- lowest partition, and what its user can do; nil for a job that can (R22).
+local function unpreemptable(request, p)
+   local full = " can't be taken back, and such jobs hold all that they may of the farm: "
+   if request.interactive then
+      return "an interactive job" .. full .. "submit it as a batch job"
+   elseif request.exclusive then
+      return "an exclusive job" .. full .. "submit it without --exclusive"
+   elseif request.suspend and p.suspend_frees == 0 then
+      return "a job with ALLOTMENT_PREEMPT=suspend" .. full .. "unset it"
+   elseif not request.suspend and request.no_requeue then
+      return "a job that is not to be requeued" .. full .. "submit it without --no-requeue"
+   end
+   return nil
+end
+
+-- write_tag is the tag of a job, "" if there is nothing to record.
+local function write_tag(tag)
+   local s = ""
+   if tag.suspend then s = s .. "preempt=suspend;" end
+   if tag.step ~= "" then s = s .. "step=" .. escape(tag.step) .. ";" end
+   if (tag.queue or "") ~= "" then s = s .. "queue=" .. escape(tag.queue) .. ";" end
+   if tag.low then s = s .. "low=1;" end
+   if s == "" then
+      return ""
+   end
+   return "allotment:1;" .. s
+end
+
+-- decide tests a new job for a managed partition. low is the lowest partition, ""
+-- if there is none.
+local function decide(request, p, standing, low)
+   local d = {messages = {}, tag = {suspend = request.suspend, step = request.step}}
+   if p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
+      return d -- nothing is planned yet, or nobody is to notice anything
+   end
+   local function say(line) table.insert(d.messages, line) end
+   if request.warning then
+      say(request.warning)
+   end
+   local v = judge(request, p, standing)
+   if standing.lower_unpreemptable == 1 and not v.following and (not v.why or v.answer == "pass") then
+      local why = unpreemptable(request, p)
+      if why then
+         if v.why then say(v.why) end
+         v = {why = why, answer = "low"}
+      end
+   end
+   if not v.why then
+      if v.following and request.queue ~= p.low_queue then
+         d.site_factor = p.next_in_line
+      end
+   elseif v.answer == "reject" then
+      d.reject = true
+      say(v.why)
+   elseif v.answer == "pass" then
+      say(v.why)
+   else
+      d.tag.low = true
+      if low == "" then
+         say(v.why .. "; it runs last")
+      else
+         if request.queue ~= low then
+            d.partition, d.tag.queue = low, request.queue
+         end
+         say(v.why .. "; it goes to partition " .. printable(low))
+      end
+   end
+   return d
+end
+
+-- Slurm -----------------------------------------------------------------------
+
+-- Whose word is the administrator's: root's, and that of the user who runs
+-- slurmctld.
+local slurm_user
+do
+   local file = io.open("/proc/self/status", "rb")
+   local status = file and file:read(4096)
+   if file then
+      file:close()
+   end
+   slurm_user = tonumber(status and status:match("\nUid:%s+%d+%s+(%d+)"))
+end
+
+local function privileged(uid)
+   return uid == 0 or (slurm_user ~= nil and uid == slurm_user)
+end
+
+local function tell(line)
+   slurm.log_user("%s", (line:gsub("[%z\1-\31\127]", "?")))
+end
+
+local function warn(why)
+   tell("allotment: " .. tostring(why) .. ": the job goes through as it is")
+end
+
+local function refuse(line)
+   tell(line)
+   return slurm.ESLURM_ACCESS_DENIED
+end
+
+-- project_text is what of a job names its project; nil if that is not given.
+local function project_text(job, from)
+   if from == "wckey" then
+      return text(job.wckey)
+   elseif from == "comment" then
+      local comment = text(job.comment)
+      return comment and comment:match("^[^ ]*")
+   end
+   return text(job.account)
+end
+
+-- improper says what in the texts of a job, or of a change, no job may have:
+-- other programs read them in a line, and the tag is the filter's. nil: nothing.
+local function improper(job)
+   for _, field in ipairs({"comment", "name", "account", "wckey"}) do
+      if has_control(text(job[field])) then
+         return "control characters in the job's " .. field .. ": take them out"
+      end
+   end
+   if tagged(text(job.comment)) then
+      return "a comment must not begin with allotment: and a digit: take that out"
+   end
+   return nil
+end
+
+local function default_partition(partitions)
+   for name, partition in pairs(partitions or NOTHING) do
+      if partition.flag_default == 1 then
+         return name
+      end
+   end
+   return nil
+end
+
+local function slots(job)
+   local wanted = math.max(number(job.min_cpus) or 1, 1)
+   local each = number(job.pn_min_cpus)
+   if each then
+      wanted = math.max(wanted, each * math.max(number(job.min_nodes) or 1, 1))
+   end
+   return wanted
+end
+
+local function preempt_mode(word)
+   if word == nil or word == "requeue" then
+      return false, nil
+   elseif word == "suspend" then
+      return true, nil
+   end
+   return false, "ALLOTMENT_PREEMPT=" .. printable(word) .. ": want requeue or suspend; requeue is taken"
+end
+
+local function request_of(job, partitions, p)
+   local environment = job.environment or NOTHING
+   local name, step = split_project(project_text(job, p.project_from) or "")
+   if p.project_from == "account" and name == "" then
+      name = text(job.default_account) or ""
+   end
+   if step == "" then
+      step = text(environment.ALLOTMENT_STEP) or ""
+   end
+   local suspend, warning = preempt_mode(text(environment.ALLOTMENT_PREEMPT))
+   return {
+      uid = number(job.user_id), user = function() return job.user_name end,
+      project = name, step = step,
+      queue = text(job.partition) or default_partition(partitions) or p.default_queue,
+      slots = slots(job),
+      suspend = suspend, warning = warning,
+      interactive = text(job.script) == nil,
+      exclusive = number(job.shared) == 0,
+      no_requeue = number(job.requeue) == 0,
+   }
+end
+
+-- cut shortens a text to some bytes, between two characters of UTF-8.
+local function cut(s, most)
+   if #s <= most then
+      return s
+   end
+   while most > 0 and s:byte(most + 1) >= 128 and s:byte(most + 1) < 192 do
+      most = most - 1
+   end
+   return s:sub(1, most)
+end
+
+local function mark(job, tag)
+   if #tag > MOST_TAG then
+      error("the step is too long to be recorded", 0)
+   end
+   local comment = text(job.comment)
+   if comment then
+      job.comment = cut(tag .. " " .. comment, MOST_COMMENT)
+   else
+      job.comment = tag
+   end
+   local admin = text(job.admin_comment)
+   if admin then
+      tag = tag .. " " .. admin
+   end
+   job.admin_comment = tag
+end
+
+local function submit(job, partitions, uid)
+   if privileged(uid) and tagged(text(job.comment)) then
+      return slurm.SUCCESS -- the engine's own
+   end
+   local wrong = improper(job)
+   if wrong then
+      return refuse(wrong)
+   end
+   if not privileged(uid) and number(job.site_factor) then
+      job.site_factor = 0
+   end
+   local p, standing = policy()
+   check_age(p, standing)
+   local request = request_of(job, partitions, p)
+   if has_control(request.step) then
+      return refuse("control characters in ALLOTMENT_STEP: take them out")
+   end
+   if not managed(p, request.queue) then
+      return slurm.SUCCESS
+   end
+   local low = p.low_queue
+   if partitions and next(partitions) ~= nil and not partitions[low] then
+      low = "" -- to send a job to a partition that is not there would lose it
+   end
+   local d = decide(request, p, standing, low)
+   local tag = write_tag(d.tag)
+   if not d.reject and tag ~= "" then
+      mark(job, tag)
+   end
+   for _, line in ipairs(d.messages) do
+      tell(line)
+   end
+   if d.reject then
+      return slurm.ESLURM_ACCESS_DENIED
+   end
+   if d.partition then
+      job.partition = d.partition
+   end
+   if d.site_factor and d.site_factor > 0 then
+      job.site_factor = d.site_factor
+   end
+   return slurm.SUCCESS
+end
+
+-- forbidden says why an owner may not change what he asks to be changed in a job;
+-- nil: he may. Without a policy it still holds.
+local function forbidden(job, record)
+   local admin, comment = text(record.admin_comment), text(record.comment)
+   if job.admin_comment ~= nil and (tagged(admin) or tagged(job.admin_comment)) then
+      return "the admin comment is Allotment's"
+   end
+   if job.comment ~= nil and job.comment ~= comment and tagged(comment) then
+      return "the comment begins with what Allotment recorded: leave it"
+   end
+   local wrong = improper(job)
+   if wrong then
+      return wrong
+   end
+   local priority = number(job.priority)
+   if priority and priority > 0 and priority ~= slurm.INFINITE then
+      return "an explicit priority would stay for ever: use scontrol hold, or Nice"
+   end
+   if not admin then
+      return nil
+   end
+   if (" " .. admin):find(" engine:1;", 1, true) then
+      if (number(job.begin_time) or 0) ~= 0 then
+         return "pba holds the job for a while: it sets its begin time"
+      end
+      if job.req_nodes ~= nil then
+         return "pba has pinned the job: it sets its nodes"
+      end
+   end
+   local partition = text(job.partition)
+   if partition and partition ~= record.partition and tagged(admin) and admin:find(";low=1;", 1, true) then
+      local from = admin:match(";queue=([^; ]*);")
+      if not from or escape(record.partition or "") ~= from then
+         return "the job was sent to the lowest partition: pba moves it back once it is entitled"
+      end
+   end
+   return nil
+end
+
+local function modify(job, record, uid)
+   if privileged(uid) then
+      return slurm.SUCCESS
+   end
+   local why = forbidden(job, record)
+   if why then
+      return refuse(why)
+   end
+   local p, standing = policy()
+   check_age(p, standing)
+   local given = {account = job.account, wckey = job.wckey, comment = job.comment}
+   if given[p.project_from] == nil or p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
+      return slurm.SUCCESS
+   end
+   local name, step = split_project(project_text(job, p.project_from) or "")
+   local request = {
+      uid = number(record.user_id), user = function() return record.user_name end,
+      project = name, step = step, slots = slots(record),
+   }
+   local v = judge(request, p, {below = ""})
+   if not v.why then
+      return slurm.SUCCESS
+   end
+   tell(v.why)
+   if v.answer == "reject" then
+      return slurm.ESLURM_ACCESS_DENIED
+   end
+   return slurm.SUCCESS
+end
+
+-- submit is slurm_job_submit: slurm.SUCCESS, or the error by which Slurm refuses
+-- the job; its user has been told then.
+function allotment.submit(job, partitions, uid)
+   local ok, answer = pcall(submit, job, partitions, uid)
+   if ok then
+      return answer
+   end
+   pcall(warn, answer)
+   return slurm.SUCCESS
+end
+
+-- modify is slurm_job_modify. Slurm shows no message to who is refused.
+function allotment.modify(job, record, _, uid)
+   local ok, answer = pcall(modify, job, record, uid)
+   if ok then
+      return answer
+   end
+   return slurm.SUCCESS
+end
+
+-- Alone, it is the hook itself.
+if rawget(_G, "slurm_job_submit") == nil and rawget(_G, "slurm_job_modify") == nil then
+   slurm_job_submit = allotment.submit
+   slurm_job_modify = allotment.modify
+end
+
+return allotment

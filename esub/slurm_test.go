@@ -1,0 +1,660 @@
+package esub_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/esub/esubtest"
+)
+
+// lua is a Lua 5.1, as slurmctld has one.
+func lua(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("lua5.1")
+	if err != nil && os.Getenv("ALLOTMENT_TEST_SLURM") != "" {
+		t.Fatal("lua5.1 is missing: apt-get install lua5.1")
+	}
+	if err != nil {
+		t.Skip("lua5.1 is missing: apt-get install lua5.1")
+	}
+	return path
+}
+
+// fields of a job as job_submit/lua has them. A nil table is none.
+type fields map[string]any
+
+const noValue, noValue16 = 4294967294, 65534
+
+// unsaid is a batch job of which nothing was said.
+func unsaid() fields {
+	return fields{
+		"user_id": 1001, "user_name": "alice", "min_cpus": 1, "pn_min_cpus": noValue16, "min_nodes": noValue,
+		"shared": noValue16, "requeue": noValue16, "site_factor": noValue, "priority": noValue, "begin_time": 0,
+		"script": "#!/bin/sh\n", "environment": fields{}, "name": "wrap",
+	}
+}
+
+// ask is a question to job_submit.lua.
+type ask struct {
+	script     string // "": ours
+	directory  string // "": as the script has it
+	now        time.Time
+	uid        int64
+	job        fields
+	record     fields // of a change: the job as it is
+	partitions []string
+	before     string // Lua: the body of a function of allotment and ask
+}
+
+type answer struct {
+	code    string
+	said    []string
+	changed map[string]string // fields of the job that were not so before
+}
+
+func (a ask) put(t *testing.T) answer {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "local ask = {now=%d, uid=%d, job=%s}\n", a.now.Unix(), a.uid, literal(a.job))
+	if a.directory != "" {
+		fmt.Fprintf(&b, "ask.directory = %s\n", literal(a.directory))
+	}
+	if a.record != nil {
+		fmt.Fprintf(&b, "ask.record = %s\n", literal(a.record))
+	}
+	b.WriteString("ask.partitions = {}\n")
+	for i, name := range a.partitions {
+		fmt.Fprintf(&b, "ask.partitions[%s] = {flag_default=%d}\n", literal(name), max(0, 1-i))
+	}
+	fmt.Fprintf(&b, "ask.before = function(allotment, ask) %s end\nreturn ask\n", a.before)
+	dir := t.TempDir()
+	question := filepath.Join(dir, "ask.lua")
+	write(t, question, []byte(b.String()))
+	if a.script == "" {
+		a.script = "job_submit.lua"
+	}
+	out, err := exec.CommandContext(t.Context(), lua(t), "testdata/slurmctld.lua", a.script, question).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got := answer{changed: map[string]string{}}
+	for line := range strings.Lines(string(out)) {
+		key, digits, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		value, err := hex.DecodeString(digits)
+		if !ok || err != nil {
+			t.Fatalf("%q", out)
+		}
+		field, ofJob := strings.CutPrefix(key, "job.")
+		switch {
+		case key == "code":
+			got.code = string(value)
+		case key == "say":
+			got.said = append(got.said, string(value))
+		case ofJob && fmt.Sprint(a.job[field]) != string(value):
+			got.changed[field] = string(value)
+		}
+	}
+	return got
+}
+
+func write(t *testing.T, name string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// literal writes a value in Lua; each byte of a text as its number.
+func literal(v any) string {
+	switch v := v.(type) {
+	case string:
+		var b strings.Builder
+		for _, c := range []byte(v) {
+			fmt.Fprintf(&b, `\%03d`, c)
+		}
+		return `"` + b.String() + `"`
+	case fields:
+		var b strings.Builder
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			fmt.Fprintf(&b, "[%s]=%s,", literal(key), literal(v[key]))
+		}
+		return "{" + b.String() + "}"
+	}
+	return fmt.Sprint(v)
+}
+
+// publish writes what job_submit.lua reads and returns the directory.
+func publish(t *testing.T, p esub.Policy, s esub.Slurm, standing esub.Standing) string {
+	t.Helper()
+	dir := t.TempDir()
+	policy := esub.EncodeLua(p, s)
+	generation, err := esub.EncodeLuaGeneration(policy, standing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, esub.LuaPolicyName), policy)
+	write(t, filepath.Join(dir, esub.LuaGenerationName), generation)
+	return dir
+}
+
+// jobOf is a case's request as slurmctld gives it to the script.
+func jobOf(r esub.Request) fields {
+	job := unsaid()
+	maps.Copy(job, fields{"user_id": r.UID, "user_name": r.User})
+	job.set("account", r.Project)
+	job.set("partition", r.Queue)
+	job.set("comment", r.Description)
+	if r.Preempt != "" {
+		job["environment"] = fields{"ALLOTMENT_PREEMPT": r.Preempt}
+	}
+	if r.Slots > 0 {
+		job["min_cpus"] = r.Slots
+	}
+	if r.Interactive {
+		delete(job, "script")
+	}
+	if r.Exclusive {
+		job["shared"] = 0
+	}
+	if r.NoRequeue {
+		job["requeue"] = 0
+	}
+	return job
+}
+
+func (f fields) set(key, value string) {
+	if value != "" {
+		f[key] = value
+	}
+}
+
+// wanted is what becomes of a case's job in the script's words.
+func wanted(c *esubtest.Case) answer {
+	want := answer{code: "0", said: c.Slurm.Messages, changed: map[string]string{}}
+	if c.Slurm.Reject {
+		want.code = "2002"
+		return want
+	}
+	if c.Slurm.Queue != "" {
+		want.changed["partition"] = c.Slurm.Queue
+	}
+	if c.Slurm.Priority != 0 {
+		want.changed["site_factor"] = strconv.FormatInt(c.Slurm.Priority, 10)
+	}
+	if c.Slurm.Description != nil {
+		want.changed["comment"] = *c.Slurm.Description
+		want.changed["admin_comment"], _, _ = strings.Cut(*c.Slurm.Description, " ")
+	}
+	return want
+}
+
+// R1, R3, R4, R5, R7, R12, R22: the same table of cases, by job_submit.lua.
+func TestJobSubmitTheTableOfCases(t *testing.T) {
+	lua(t)
+	for _, c := range cases(t) {
+		t.Run(c.Rule+" "+c.Name, func(t *testing.T) {
+			a := ask{
+				directory: publish(t, c.Policy, c.Lua(), c.Standing), now: c.Now, uid: c.Request.UID, job: jobOf(c.Request),
+				partitions: []string{"normal", "low", "night", "gpu"},
+			}
+			if c.Request.Modify {
+				a.record = unsaid()
+				a.job = fields{}
+				a.job.set("comment", c.Request.Description)
+				if c.Request.HasProject {
+					a.job["account"] = c.Request.Project
+				}
+			}
+			if diff := cmp.Diff(wanted(&c), a.put(t), cmp.AllowUnexported(answer{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// somewhere is a policy, and an hour at which it is in force.
+func somewhere() (esub.Policy, esub.Standing, time.Time) {
+	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	p := esub.Policy{
+		Settings: esub.Settings{Config: esub.DefaultConfig(), SuspendFrees: true},
+		Projects: []esub.Project{{Name: "chipA", Group: "chipa", GID: 500, Pools: []esub.Pool{{ID: 1, Slots: 6, UID: esub.Unknown}}}},
+	}
+	return p, esub.Standing{At: now, Below: map[int64]bool{1: true}}, now
+}
+
+var partitions = []string{"normal", "low"}
+
+// R3: whatever is wrong with its files, the job goes through as it is, with one
+// line of warning.
+func TestJobSubmitFailsOpen(t *testing.T) {
+	lua(t)
+	p, standing, now := somewhere()
+	other := publish(t, esub.Policy{Settings: p.Settings}, esub.Slurm{ProjectFrom: "account"}, standing)
+	read := func(dir, name string) []byte {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	const policy, generation = esub.LuaPolicyName, esub.LuaGenerationName
+	type content = map[string][]byte
+	whole := read(publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing), policy)
+	for name, test := range map[string]struct {
+		files content
+		want  string
+	}{
+		"no policy":              {content{policy: nil}, "DIR/policy.lua: No such file or directory (pba rebalance writes it)"},
+		"no generation":          {content{generation: nil}, "DIR/generation.lua: No such file or directory (pba rebalance writes it)"},
+		"empty":                  {content{policy: {}}, "DIR/policy.lua: damaged: it is no file of pba's"},
+		"empty generation":       {content{generation: {}}, "DIR/generation.lua: damaged: it is no file of pba's"},
+		"garbage":                {content{policy: []byte("\x00\xff\x1b[31mgarbage")}, "DIR/policy.lua: damaged: it is no file of pba's"},
+		"byte code":              {content{policy: []byte("\x1bLua")}, "DIR/policy.lua: damaged: it is no file of pba's"},
+		"truncated":              {content{policy: whole[:len(whole)/2]}, "DIR/policy.lua: damaged: it is cut off, or holds more than data"},
+		"without its last line":  {content{policy: append(bytes.TrimSuffix(whole, []byte("}\n")), '}')}, "policy.lua and generation.lua in DIR do not belong together"},
+		"another site's policy":  {content{policy: read(other, policy)}, "policy.lua and generation.lua in DIR do not belong together"},
+		"another generation":     {content{generation: read(other, generation)}, "policy.lua and generation.lua in DIR do not belong together"},
+		"a later format":         {content{generation: []byte(`return {["format"]=2}`)}, "DIR/generation.lua: it has format 2 and this filter knows 1: install pba and job_submit.lua of one version"},
+		"a table without values": {content{generation: []byte(`return {}`)}, "DIR/generation.lua: it has format nil and this filter knows 1: install pba and job_submit.lua of one version"},
+		"no table":               {content{generation: []byte(`return 5`)}, "DIR/generation.lua: damaged: it is no table"},
+		"a program":              {content{policy: []byte(`return os.execute("touch DIR/ran")`)}, "DIR/policy.lua: damaged: it is cut off, or holds more than data"},
+		"a loop":                 {content{policy: []byte(`return {(function() while true do end end)()}`)}, "DIR/policy.lua: damaged: it is cut off, or holds more than data"},
+		"a call by a text":       {content{policy: []byte(`return ("x"):rep(1)`)}, "DIR/policy.lua: damaged: it is cut off, or holds more than data"},
+		"a program in a text":    {content{policy: []byte("return \"\\\" ..os.exit() ..\"")}, "DIR/policy.lua: damaged: it is cut off, or holds more than data"},
+		"behind a long bracket":  {content{policy: []byte("return [[\"]] .. f() --\"]]")}, "DIR/policy.lua: damaged: it is cut off, or holds more than data"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
+			for file, content := range test.files {
+				write(t, filepath.Join(dir, file), bytes.ReplaceAll(content, []byte("DIR"), []byte(dir)))
+				if content == nil {
+					if err := os.Remove(filepath.Join(dir, file)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			job := unsaid()
+			maps.Copy(job, fields{"account": "nosuch", "comment": "text"})
+			got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+			want := answer{code: "0", said: []string{"allotment: " + strings.ReplaceAll(test.want, "DIR", dir) + ": the job goes through as it is"}, changed: map[string]string{}}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+				t.Error("it was run")
+			}
+		})
+	}
+}
+
+// R3: an error within the script lets the job through, too.
+func TestJobSubmitSurvivesItself(t *testing.T) {
+	p, standing, now := somewhere()
+	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
+	got := ask{directory: dir, now: now, uid: 1001, job: unsaid(), before: `ask.partitions = {low = 5}`}.put(t)
+	if got.code != "0" || len(got.said) != 1 || !strings.HasPrefix(got.said[0], "allotment: job_submit.lua:") || len(got.changed) != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// R2: the policy is read again only when the generation file names another one.
+func TestJobSubmitReadsThePolicyOnce(t *testing.T) {
+	p, standing, now := somewhere()
+	s := esub.Slurm{ProjectFrom: "account", SiteFactor: 384}
+	first, same := publish(t, p, s, standing), publish(t, p, s, standing)
+	p.OnUntagged = esub.Reject
+	changed := publish(t, p, s, standing)
+	if err := os.Remove(filepath.Join(same, esub.LuaPolicyName)); err != nil {
+		t.Fatal(err)
+	}
+	job := func() fields { j := unsaid(); j["account"] = "chipA"; return j }
+	submit := fmt.Sprintf(`allotment.directory = %s; assert(allotment.submit(%s, {}, 1001) == 0)`, literal(first), literal(job()))
+
+	got := ask{directory: same, now: now, uid: 1001, job: job(), before: submit + `; allotment.directory = ask.directory`}.put(t)
+	if len(got.said) != 0 || got.changed["site_factor"] != "384" {
+		t.Errorf("the same policy: %+v", got)
+	}
+	got = ask{directory: changed, now: now, uid: 1001, job: unsaid(), before: submit + `; allotment.directory = ask.directory`}.put(t)
+	if got.code != "2002" {
+		t.Errorf("another policy: %+v", got)
+	}
+}
+
+// No name leaves its quotes, and the same policy is the same bytes.
+func TestEncodeLuaHostileNames(t *testing.T) {
+	p, standing, now := somewhere()
+	p.OnFailure = esub.Reject
+	hostile := []string{`"`, `\`, `\"`, `]=1,["format`, "a\nb", "\x00", "--[[", `"..os.exit().."`, "größe", "\\034", "a b;c=d%e|f", strings.Repeat(`"`, 3)}
+	for i, name := range hostile {
+		p.Projects = append(p.Projects, esub.Project{
+			Name: name, Group: name, GID: int64(600 + i), Steps: []string{name},
+			Pools: []esub.Pool{{ID: int64(100 + i), User: name, UID: esub.Unknown, Step: name, Slots: 1}},
+		})
+		standing.Below[int64(100+i)] = true
+	}
+	slurm := esub.Slurm{ProjectFrom: "account", SiteFactor: 384, Known: []int64{1001}, Members: map[string][]int64{}}
+	for _, name := range hostile {
+		slurm.Members[name] = slurm.Known
+	}
+	dir := publish(t, p, slurm, standing)
+	for _, name := range hostile {
+		job := unsaid()
+		maps.Copy(job, fields{"account": name, "environment": fields{"ALLOTMENT_STEP": name}, "user_name": name})
+		got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+		if strings.ContainsAny(name, "\n\x00") {
+			if got.code != "2002" || len(got.said) != 1 {
+				t.Errorf("%q: %+v", name, got)
+			}
+			continue
+		}
+		if got.code != "0" || len(got.said) != 0 || got.changed["site_factor"] != "384" {
+			t.Errorf("%q: %+v", name, got)
+		}
+	}
+	once := esub.EncodeLua(p, slurm)
+	slices.Reverse(p.Projects)
+	slurm.Known = []int64{1001, 1001}
+	if !bytes.Equal(once, esub.EncodeLua(p, slurm)) {
+		t.Error("another order gives other bytes")
+	}
+}
+
+// A site of 5,000 projects, each with 20 pools and 100 members, is not too large
+// for Lua.
+func TestEncodeLuaLarge(t *testing.T) {
+	p, standing, now := somewhere()
+	slurm := esub.Slurm{ProjectFrom: "account", SiteFactor: 384, Members: map[string][]int64{}}
+	for i := range 5000 {
+		name := fmt.Sprintf("project%d", i)
+		project := esub.Project{Name: name, Group: name, GID: int64(i)}
+		for k := range 20 {
+			project.Pools = append(project.Pools, esub.Pool{ID: int64(20*i + k), User: fmt.Sprintf("user%d", k), UID: int64(i + k), Slots: 1})
+		}
+		for k := range 100 {
+			slurm.Members[name] = append(slurm.Members[name], int64(i+k))
+		}
+		slurm.Known = append(slurm.Known, int64(i))
+		p.Projects = append(p.Projects, project)
+		standing.Below[int64(20*i)] = true
+	}
+	dir := publish(t, p, slurm, standing)
+	for id, want := range map[int64]string{4000: "384", 4001: ""} {
+		job := unsaid()
+		maps.Copy(job, fields{"account": "project4000", "user_id": id})
+		got := ask{directory: dir, now: now, uid: id, job: job}.put(t)
+		if len(got.said) != 0 || got.changed["site_factor"] != want {
+			t.Errorf("user %d: %+v", id, got)
+		}
+	}
+}
+
+// The project stands where the site says, the step behind it or in
+// ALLOTMENT_STEP.
+func TestJobSubmitProjectFrom(t *testing.T) {
+	p, standing, now := somewhere()
+	p.OnFailure, p.OnUntagged = esub.Reject, esub.Reject
+	p.Projects[0].Steps = []string{"logic", "mask"}
+	for name, test := range map[string]struct {
+		from string
+		job  fields
+		want answer
+	}{
+		"account":            {"account", fields{"account": "chipA"}, answer{code: "0"}},
+		"a user's default":   {"account", fields{"default_account": "chipA"}, answer{code: "0"}},
+		"wckey":              {"wckey", fields{"wckey": "chipA", "account": "x"}, answer{code: "0"}},
+		"comment":            {"comment", fields{"comment": "chipA my run"}, answer{code: "0"}},
+		"only a comment":     {"comment", fields{"account": "chipA"}, answer{code: "2002", said: []string{"no project: submit with --comment=PROJECT"}}},
+		"an unknown wckey":   {"wckey", fields{"wckey": "x"}, answer{code: "2002", said: []string{"--wckey=x: no project of that name: correct it"}}},
+		"step":               {"account", fields{"account": "chipA:mask"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
+		"step of a comment":  {"comment", fields{"comment": "chipA:mask my run"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask; chipA:mask my run", "admin_comment": "allotment:1;step=mask;"}}},
+		"step by variable":   {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=logic;", "admin_comment": "allotment:1;step=logic;"}}},
+		"the option decides": {"account", fields{"account": "chipA:mask", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
+		"no such step":       {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "x"}}, answer{code: "2002", said: []string{"--account=chipA: no step x: it has logic, mask"}}},
+		"interactive":        {"account", fields{"account": "chipA", "environment": "nil"}, answer{code: "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := unsaid()
+			maps.Copy(job, test.job)
+			if job["environment"] == "nil" {
+				delete(job, "environment")
+			}
+			if test.want.changed == nil {
+				test.want.changed = map[string]string{}
+			}
+			got := ask{directory: publish(t, p, esub.Slurm{ProjectFrom: test.from}, standing), now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(answer{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// What no job may say is refused, and what a client must not set is set back,
+// with a policy or without.
+func TestJobSubmitRefuses(t *testing.T) {
+	p, standing, now := somewhere()
+	const tagged = "a comment must not begin with allotment: and a digit: take that out"
+	control := func(field string) string { return "control characters in the job's " + field + ": take them out" }
+	for name, test := range map[string]struct {
+		uid  int64
+		job  fields
+		want answer
+	}{
+		"a tag":                {1001, fields{"comment": "allotment:1;preempt=suspend;"}, answer{code: "2002", said: []string{tagged}}},
+		"a tag of a version":   {1001, fields{"comment": "allotment:9"}, answer{code: "2002", said: []string{tagged}}},
+		"a newline":            {1001, fields{"comment": "l1\nJobId=999"}, answer{code: "2002", said: []string{control("comment")}}},
+		"an escape":            {1001, fields{"name": "a\x1b[31m"}, answer{code: "2002", said: []string{control("name")}}},
+		"a byte of UTF-8's C1": {1001, fields{"name": "a\u009bb"}, answer{code: "2002", said: []string{control("name")}}},
+		"a zero byte":          {1001, fields{"account": "a\x00b"}, answer{code: "2002", said: []string{control("account")}}},
+		"a wckey":              {1001, fields{"wckey": "\x7f"}, answer{code: "2002", said: []string{control("wckey")}}},
+		"a step":               {1001, fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "a\nb"}}, answer{code: "2002", said: []string{"control characters in ALLOTMENT_STEP: take them out"}}},
+		"umlauts are letters":  {1001, fields{"account": "chipA", "name": "größe — ü", "comment": "größe"}, answer{code: "0"}},
+		"a site factor":        {1001, fields{"account": "chipA", "site_factor": 5000}, answer{code: "0", changed: map[string]string{"site_factor": "0"}}},
+		"root's site factor":   {0, fields{"account": "chipA", "site_factor": 5000}, answer{code: "0"}},
+		"the engine's own job": {0, fields{"comment": "allotment:1; engine:1;for=12;", "site_factor": 5000}, answer{code: "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := unsaid()
+			maps.Copy(job, test.job)
+			if test.want.changed == nil {
+				test.want.changed = map[string]string{}
+			}
+			dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
+			got := ask{directory: dir, now: now, uid: test.uid, job: job, partitions: partitions}.put(t)
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(answer{})); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if test.want.code == "2002" && name != "a step" {
+				got := ask{directory: "/nonexistent", now: now, uid: test.uid, job: job, partitions: partitions}.put(t)
+				if got.code != "2002" {
+					t.Errorf("without a policy: %+v", got)
+				}
+			}
+		})
+	}
+}
+
+// R5: a tag with the comment behind it is no longer than Slurm takes, and cut
+// between two characters.
+func TestJobSubmitLongComment(t *testing.T) {
+	p, standing, now := somewhere()
+	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
+	for _, comment := range []string{strings.Repeat("x", 1024), "x" + strings.Repeat("ü", 511), strings.Repeat("ü", 512)} {
+		job := unsaid()
+		maps.Copy(job, fields{"account": "chipA:a", "comment": comment})
+		got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+		text := strings.TrimPrefix(got.changed["comment"], "allotment:1;step=a; ")
+		if len(got.changed["comment"]) > 1024 || len(got.changed["comment"]) < 1022 || !strings.HasPrefix(comment, text) || strings.ContainsRune(text, '\ufffd') {
+			t.Errorf("%d bytes: %q", len(got.changed["comment"]), got.changed["comment"])
+		}
+	}
+	job := unsaid()
+	maps.Copy(job, fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": strings.Repeat("%", 400)}})
+	got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+	if got.code != "0" || len(got.changed) != 0 || len(got.said) != 1 {
+		t.Errorf("a step that is too long: %+v", got)
+	}
+}
+
+// R1: a lowest partition that is not there would lose the job: it stays where it
+// is, marked.
+func TestJobSubmitWithoutTheLowPartition(t *testing.T) {
+	p, standing, now := somewhere()
+	job := unsaid()
+	job["account"] = "nosuch"
+	got := ask{directory: publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing), now: now, uid: 1001, job: job, partitions: []string{"normal"}}.put(t)
+	want := answer{code: "0", said: []string{"--account=nosuch: no project of that name: correct it; it runs last"}, changed: map[string]string{"comment": "allotment:1;low=1;", "admin_comment": "allotment:1;low=1;"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// R5: what an owner may change of a job, and what is the engine's.
+func TestJobModify(t *testing.T) {
+	p, standing, now := somewhere()
+	p.OnFailure = esub.Reject
+	plain := fields{"comment": "text"}
+	tagged := fields{"comment": "allotment:1;step=a; text", "admin_comment": "allotment:1;step=a;"}
+	held := fields{"admin_comment": "allotment:1; engine:1;mark=r3;until=1795304230;"}
+	lowered := fields{"admin_comment": "allotment:1;queue=normal;low=1;", "partition": "low"}
+	for name, test := range map[string]struct {
+		record fields
+		job    fields
+		code   string
+	}{
+		"a plain comment":                 {plain, fields{"comment": "other"}, "0"},
+		"a tagged comment":                {tagged, fields{"comment": "other"}, "2002"},
+		"a tagged comment, emptied":       {tagged, fields{"comment": ""}, "2002"},
+		"a tagged comment, as it is":      {tagged, fields{"comment": "allotment:1;step=a; text"}, "2002"},
+		"a tag for a plain comment":       {plain, fields{"comment": "allotment:1;low=1;"}, "2002"},
+		"a newline":                       {plain, fields{"comment": "a\nb"}, "2002"},
+		"a name with an escape":           {plain, fields{"name": "a\x1b"}, "2002"},
+		"the admin comment":               {tagged, fields{"admin_comment": "x"}, "2002"},
+		"the admin comment, emptied":      {held, fields{"admin_comment": ""}, "2002"},
+		"a forged admin comment":          {plain, fields{"admin_comment": "allotment:1; engine:1;"}, "2002"},
+		"an operator's admin comment":     {plain, fields{"admin_comment": "x"}, "0"},
+		"the begin time":                  {tagged, fields{"begin_time": 1795304230}, "0"},
+		"the begin time, held":            {held, fields{"begin_time": 1795304230}, "2002"},
+		"the nodes":                       {tagged, fields{"req_nodes": "node1"}, "0"},
+		"the nodes, held":                 {held, fields{"req_nodes": "node1"}, "2002"},
+		"the nodes, held, emptied":        {held, fields{"req_nodes": ""}, "2002"},
+		"something else, held":            {held, fields{"time_limit": 5, "begin_time": 0, "nice": 2147483653, "name": "x"}, "0"},
+		"an explicit priority":            {plain, fields{"priority": 5}, "2002"},
+		"hold":                            {held, fields{"priority": 0}, "0"},
+		"release":                         {held, fields{"priority": 4294967295}, "0"},
+		"a text like the engine's record": {fields{"admin_comment": "allotment:1;step=xengine:1%3B;"}, fields{"begin_time": 5}, "0"},
+		"back from the lowest partition":  {lowered, fields{"partition": "normal"}, "2002"},
+		"from there somewhere else":       {lowered, fields{"partition": "night"}, "2002"},
+		"moved back, then elsewhere":      {fields{"admin_comment": "allotment:1;queue=normal;low=1;", "partition": "normal"}, fields{"partition": "night"}, "0"},
+		"a partition":                     {plain, fields{"partition": "night"}, "0"},
+		"an unknown project":              {plain, fields{"account": "nosuch"}, "2002"},
+		"a known project":                 {plain, fields{"account": "chipA"}, "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
+			record := fields{"user_id": 1001, "min_cpus": 1, "partition": "normal"}
+			maps.Copy(record, test.record)
+			got := ask{directory: dir, now: now, uid: 1001, job: test.job, record: record}.put(t)
+			if got.code != test.code {
+				t.Errorf("%+v, want %s", got, test.code)
+			}
+			got = ask{directory: dir, now: now, uid: 0, job: test.job, record: record}.put(t)
+			if got.code != "0" {
+				t.Errorf("root: %+v", got)
+			}
+			want := test.code
+			if strings.Contains(name, "project") {
+				want = "0" // R3
+			}
+			got = ask{directory: "/nonexistent", now: now, uid: 1001, job: test.job, record: record}.put(t)
+			if got.code != want {
+				t.Errorf("without a policy: %+v, want %s", got, want)
+			}
+		})
+	}
+}
+
+// A site's own script calls it; it takes no function of theirs.
+func TestJobSubmitAsAModule(t *testing.T) {
+	p, standing, now := somewhere()
+	p.OnFailure = esub.Reject
+	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
+	script := filepath.Join(t.TempDir(), "site.lua")
+	ours, err := filepath.Abs("job_submit.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range []string{"first", "last"} {
+		load := fmt.Sprintf("local allotment = dofile(%q)\n", ours)
+		site := `
+function slurm_job_submit(job, partitions, uid)
+   local code = %s.submit(job, partitions, uid)
+   if code ~= slurm.SUCCESS then return code end
+   job.features = "site"
+   return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, uid)
+   return %s.modify(job, record, partitions, uid)
+end
+`
+		if order == "first" {
+			site = load + fmt.Sprintf(site, "allotment", "allotment") + "return allotment\n"
+		} else {
+			site = "local allotment\n" + strings.ReplaceAll(fmt.Sprintf(site, "allotment", "allotment"), "\n\n", "\n") + strings.TrimPrefix(load, "local ") + "return allotment\n"
+		}
+		write(t, script, []byte(site))
+		for project, want := range map[string]answer{
+			"chipA":  {code: "0", changed: map[string]string{"features": "site"}},
+			"nosuch": {code: "2002", said: []string{"--account=nosuch: no project of that name: correct it"}, changed: map[string]string{}},
+		} {
+			job := unsaid()
+			job["account"] = project
+			got := ask{script: script, directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
+				t.Errorf("%s, loaded %s: -want +got:\n%s", project, order, diff)
+			}
+		}
+	}
+}
+
+// The script that is installed names the site's own directory, whatever is in
+// its name.
+func TestJobSubmitNamesItsDirectory(t *testing.T) {
+	p, standing, now := somewhere()
+	p.OnFailure = esub.Reject
+	for _, name := range []string{"plain", "a \"b\"\\c\n]]"} {
+		state := filepath.Join(t.TempDir(), name)
+		if err := os.Rename(publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing), state); err != nil {
+			t.Fatal(err)
+		}
+		script := filepath.Join(t.TempDir(), "job_submit.lua")
+		write(t, script, esub.JobSubmit(state))
+		job := unsaid()
+		job["account"] = "nosuch"
+		if got := (ask{script: script, now: now, uid: 1001, job: job}).put(t); got.code != "2002" {
+			t.Errorf("%q: %+v", state, got)
+		}
+		if plain := name == "plain"; plain != bytes.Contains(esub.JobSubmit(state), []byte(state)) {
+			t.Errorf("%q: %s", state, esub.JobSubmit(state)[:200])
+		}
+	}
+}
+
+func TestEncodeLuaGenerationOfNothing(t *testing.T) {
+	if _, err := esub.EncodeLuaGeneration([]byte("return {}"), esub.Standing{}); err == nil {
+		t.Error("a generation of no policy")
+	}
+}
