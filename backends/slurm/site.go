@@ -63,6 +63,15 @@ func (c *Client) probe(ctx context.Context) (string, error) {
 
 // ask runs one of Slurm's commands that changes nothing.
 func (c *Client) ask(ctx context.Context, name string, args ...string) ([]byte, error) {
+	text, err := c.invoke(ctx, name, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	}
+	return text, nil
+}
+
+// invoke runs one of Slurm's commands.
+func (c *Client) invoke(ctx context.Context, name string, args ...string) ([]byte, error) {
 	if c.config.Bin != "" {
 		name = filepath.Join(c.config.Bin, name)
 	}
@@ -70,9 +79,5 @@ func (c *Client) ask(ctx context.Context, name string, args ...string) ([]byte, 
 	if c.config.Conf != "" {
 		env = append(os.Environ(), "SLURM_CONF="+c.config.Conf)
 	}
-	text, err := command.Run(ctx, command.Command{Argv: append([]string{name}, args...), Env: env, Timeout: time.Duration(c.config.Timeout)})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
-	}
-	return text, nil
+	return command.Run(ctx, command.Command{Argv: append([]string{name}, args...), Env: env, Timeout: time.Duration(c.config.Timeout)})
 }

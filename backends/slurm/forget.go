@@ -1,0 +1,190 @@
+package slurm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// jobTexts is what `squeue --json` tells of a job that matters here. It shows what
+// -O has no field for, and nobody's text can be taken for another field.
+type jobTexts struct {
+	ID      int64  `json:"job_id"`
+	Array   int64  `json:"array_job_id"`  // 0: none
+	Task    *int64 `json:"array_task_id"` // nil: a job by itself, or what is left of an array
+	State   string `json:"job_state"`
+	Rank    int64  `json:"priority"`
+	Nice    int64  `json:"nice"`
+	Comment string `json:"comment"`
+	Admin   string `json:"admin_comment"`
+}
+
+// name is how scontrol is told of the job; of an array it means the whole.
+func (j *jobTexts) name() string {
+	if j.Array == 0 || j.Task == nil {
+		return strconv.FormatInt(j.ID, 10)
+	}
+	return strconv.FormatInt(j.Array, 10) + "_" + strconv.FormatInt(*j.Task, 10)
+}
+
+// whole tells whether the name means jobs that have records of their own, too.
+func (j *jobTexts) whole() bool { return j.Array != 0 && j.Task == nil }
+
+// parseTexts reads `squeue --json`: the jobs that are not over.
+func parseTexts(text []byte) ([]jobTexts, error) {
+	var answer struct{ Jobs []jobTexts }
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return nil, fmt.Errorf("squeue --json: %w", err)
+	}
+	return slices.DeleteFunc(answer.Jobs, func(j jobTexts) bool {
+		return j.State != "PENDING" && j.State != "RUNNING" && j.State != "SUSPENDED"
+	}), nil
+}
+
+// stripping is a new text for jobs.
+type stripping struct{ comment, admin string }
+
+// strip decides what the jobs' texts are without what is ours. Those of whole arrays
+// come first: what elements have of their own is written over them.
+func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
+	names = map[stripping][]string{}
+	for _, whole := range []bool{true, false} {
+		for i := range jobs {
+			j := &jobs[i]
+			s := stripping{comment: userText(j.Comment), admin: userText(j.Admin)}
+			if j.whole() != whole || s.comment == j.Comment && s.admin == j.Admin {
+				continue
+			}
+			if names[s] == nil {
+				order = append(order, s)
+			}
+			names[s] = append(names[s], j.name())
+		}
+	}
+	return order, names
+}
+
+// userText is a comment without the tag, and without what the engine remembers.
+func userText(comment string) string {
+	if !strings.HasPrefix(comment, backends.TagPrefix) {
+		return comment
+	}
+	_, rest, _ := strings.Cut(comment, " ")
+	for strings.HasPrefix(rest, enginePrefix) {
+		_, rest, _ = strings.Cut(rest, " ")
+	}
+	return rest
+}
+
+// enginePrefix begins what the engine remembers of a job, in its AdminComment
+// behind the tag.
+const enginePrefix = "engine:1;"
+
+const (
+	atOnce       = 500 // jobs in one command
+	forgetRounds = 3   // arrays may split, and jobs come, meanwhile
+)
+
+// Forget takes tags, records and site factors out of all jobs that are not over. The
+// list of nodes of a job that runs can't be changed any more (22.05).
+func (c *Client) Forget(ctx context.Context) (int, error) {
+	jobs, err := c.texts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ranked, err := c.unrank(ctx, jobs)
+	if err != nil {
+		return 0, err
+	}
+	touched := map[int64]bool{}
+	for _, id := range ranked {
+		touched[id] = true
+	}
+	var failed error
+	for range forgetRounds {
+		order, names := strip(jobs)
+		if len(order) == 0 {
+			return len(touched), nil
+		}
+		for i := range jobs {
+			if j := &jobs[i]; userText(j.Comment) != j.Comment || userText(j.Admin) != j.Admin {
+				touched[j.ID] = true
+			}
+		}
+		failed = nil
+		for _, s := range order {
+			for some := range slices.Chunk(names[s], atOnce) {
+				if _, err := c.invoke(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "AdminComment="+s.admin, "Comment="+s.comment); err != nil && failed == nil {
+					failed = err // the next look tells whether it matters: a job may have ended
+				}
+			}
+		}
+		if jobs, err = c.texts(ctx); err != nil {
+			return 0, err
+		}
+	}
+	if order, names := strip(jobs); len(order) > 0 {
+		return 0, fmt.Errorf("job %s keeps its tag: %w", names[order[0]][0], failed)
+	}
+	return len(touched), nil
+}
+
+// unrank sets the site factors of all jobs to 0 that have, or may have, one, and
+// returns which have.
+func (c *Client) unrank(ctx context.Context, jobs []jobTexts) (ranked []int64, err error) {
+	config, err := c.ask(ctx, "scontrol", "show", "config")
+	if err != nil {
+		return nil, err
+	}
+	scale, err := NewScale(config)
+	if err != nil {
+		return nil, nil // then there are none
+	}
+	var names []string
+	for i := range jobs {
+		// A priority that Nice would bring below 1 is 1 (22.05).
+		has := jobs[i].Rank > 1 && jobs[i].Rank+jobs[i].Nice >= scale.Unit
+		if has {
+			ranked = append(ranked, jobs[i].ID)
+		}
+		if has || jobs[i].Rank == 0 { // of who is held or suspended it does not show
+			names = append(names, jobs[i].name())
+		}
+	}
+	for some := range slices.Chunk(names, atOnce) {
+		if _, err := c.invoke(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "SiteFactor=0"); err != nil && !gone(err) {
+			return nil, err
+		}
+	}
+	return ranked, nil
+}
+
+// gone tells whether all that scontrol says is that jobs have ended meanwhile; it
+// goes on with the others then.
+func gone(err error) bool {
+	var failed *command.Error
+	if !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {
+		return false
+	}
+	for line := range strings.Lines(failed.Stderr) {
+		if !strings.Contains(line, "Invalid job id") && !strings.Contains(line, "already finished") {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Client) texts(ctx context.Context) ([]jobTexts, error) {
+	text, err := c.ask(ctx, "squeue", "--json")
+	if err != nil {
+		return nil, err
+	}
+	return parseTexts(text)
+}
