@@ -233,7 +233,7 @@ func (d *daemon) reported(h *host, l *link, r node.Report) input {
 	case node.Failed:
 		return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.Text, Again: r.Again}, after: forget}
 	case node.Ended:
-		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code, Reason: r.End.Text}, end: r.End, after: forget}
+		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code, Reason: r.End.Text, Self: r.End.Self}, end: r.End, after: forget}
 	case node.Lost:
 		return input{event: manager.RunLost{ID: id, Run: run, Reason: r.Text}, after: forget}
 	case node.Absent:

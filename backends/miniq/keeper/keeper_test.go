@@ -56,14 +56,17 @@ func TestRecord(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	got = ParseRecord([]byte(text + "half a li\n" + end.line()))
-	if got.End == nil || !reflect.DeepEqual(*got.End, end) {
-		t.Errorf("end %+v, want %+v", got.End, end)
+	for _, end.Self = range []bool{false, true} {
+		got = ParseRecord([]byte(text + "half a li\n" + end.line()))
+		if got.End == nil || !reflect.DeepEqual(*got.End, end) {
+			t.Errorf("end %+v, want %+v", got.End, end)
+		}
 	}
 }
 
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("k 1 2\nb 3 4\nj 3 4 5\nw kill 5\nx 0 1 2 3 4 \"\"\n"))
+	f.Add([]byte("s 0 1 2 3 4 \"\"\n"))
 	f.Fuzz(func(_ *testing.T, data []byte) { ParseRecord(data) })
 }
 

@@ -60,13 +60,18 @@ type End struct {
 	System time.Duration
 	MaxRSS int64  // bytes, of the largest process
 	Text   string // why it could not be started, or was ended by its keeper
+	Self   bool   `json:",omitempty"` // its first process had ended before its keeper was to kill it
 }
 
 // maxText bounds the text of an end.
 const maxText = 500
 
 func (e End) line() string {
-	return "x " + strconv.Itoa(e.Code) + " " + strconv.FormatInt(e.At.UnixNano(), 10) + " " +
+	kind := "x "
+	if e.Self {
+		kind = "s "
+	}
+	return kind + strconv.Itoa(e.Code) + " " + strconv.FormatInt(e.At.UnixNano(), 10) + " " +
 		strconv.FormatInt(e.User.Microseconds(), 10) + " " + strconv.FormatInt(e.System.Microseconds(), 10) + " " +
 		strconv.FormatInt(e.MaxRSS/1024, 10) + " " + strconv.Quote(e.Text[:min(len(e.Text), maxText)]) + "\n"
 }
@@ -132,8 +137,8 @@ func (r *Record) add(line string) {
 		r.Job = parseProcess(fields)
 	case kind == "w":
 		r.want(rest)
-	case kind == "x" && len(fields) == 6:
-		r.end(fields)
+	case (kind == "x" || kind == "s") && len(fields) == 6:
+		r.end(fields, kind == "s")
 	}
 }
 
@@ -170,7 +175,7 @@ func (r *Record) want(rest string) {
 	}
 }
 
-func (r *Record) end(fields []string) {
+func (r *Record) end(fields []string, self bool) {
 	var n [5]int64
 	for i := range n {
 		var err error
@@ -184,7 +189,7 @@ func (r *Record) end(fields []string) {
 	}
 	r.End = &End{
 		Code: int(n[0]), At: time.Unix(0, n[1]), User: time.Duration(n[2]) * time.Microsecond,
-		System: time.Duration(n[3]) * time.Microsecond, MaxRSS: n[4] * 1024, Text: text,
+		System: time.Duration(n[3]) * time.Microsecond, MaxRSS: n[4] * 1024, Text: text, Self: self,
 	}
 }
 

@@ -211,6 +211,7 @@ func (k *keep) wait(first int) End {
 		end.MaxRSS = max(end.MaxRSS, usage.Maxrss*1024)
 		if pid == first {
 			gone = true
+			end.Self = !k.beingKilled()
 			end.Code = status.ExitStatus()
 			if status.Signaled() {
 				end.Code = 128 + int(status.Signal())

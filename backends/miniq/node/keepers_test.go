@@ -239,6 +239,25 @@ func TestAUsedKeeperIsKilled(t *testing.T) {
 	}
 }
 
+// A run that ended before it was to be killed did so by itself; one that obeyed the
+// signal did not, whatever its status is.
+func TestWhoEndedARun(t *testing.T) {
+	n := startNode(t, t.TempDir())
+	n.start(1, "exit 0", 0o22)
+	n.start(2, "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done", 0o22)
+	if r := n.hear(); r.Kind != Ended || r.Run != id(1) || !r.End.Self {
+		t.Errorf("reported was %+v (%+v), want that run 1 ended by itself", r, r.End)
+	}
+	eventually(t, "the second one is up", func() bool {
+		data, err := os.ReadFile(filepath.Join(n.work, "2"))
+		return err == nil && string(data) == "up\n"
+	})
+	n.tell(Command{Want: &Want{Run: id(2), Verb: keeper.Kill, Grace: time.Hour}})
+	if r := n.hear(); r.Kind != Ended || r.Run != id(2) || r.End.Code != 0 || r.End.Self {
+		t.Errorf("reported was %+v (%+v), want that run 2 was ended, with status 0", r, r.End)
+	}
+}
+
 // What was wanted of a run that is over does nothing to the next one of its keeper.
 func TestLateWishesAreNobodys(t *testing.T) {
 	n := startNode(t, t.TempDir())
