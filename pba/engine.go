@@ -134,7 +134,12 @@ func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, err
 // Restore puts everything back that the engine did to the queue (R7).
 func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, error) {
 	started := now()
-	r, err := e.observe(ctx, now, true)
+	if tend := e.Backend.Abilities().Tend; tend != nil {
+		if err := e.tend(ctx, tend); err != nil {
+			return Result{}, err
+		}
+	}
+	r, err := e.observe(ctx, now, false)
 	if err != nil {
 		return r, err
 	}

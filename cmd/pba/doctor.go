@@ -99,7 +99,7 @@ func examine(ctx context.Context, p process) (findings, error) {
 	defer func() { _ = b.Close() }()
 	s := &site{Config: c, process: p, ledger: l, backend: b, caller: who}
 	for _, check := range []func(context.Context, *findings) error{
-		s.checkLedger, s.checkCycles, s.checkFilter, s.checkPeople, s.checkQueue,
+		s.checkLedger, s.checkCycles, s.checkFilter, s.checkSetup, s.checkPeople, s.checkQueue,
 	} {
 		if err := check(ctx, &all); err != nil {
 			return all, err

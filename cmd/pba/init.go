@@ -1,17 +1,22 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	_ "embed"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
@@ -24,6 +29,7 @@ var configTemplate string
 func initCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "init", Usage: "make the config file and the ledger; overwrites nothing",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "backend", Usage: "for the queue `NAME`: miniq, the bundled one, or slurm"}},
 		Action: func(c *cli.Context) error {
 			config, err := p.load()
 			if err != nil {
@@ -32,18 +38,29 @@ func initCommand(p process) *cli.Command {
 			if err := p.adminOnly(config, "init"); err != nil {
 				return err
 			}
-			return initialize(p, config, c.App.Writer)
+			if name := c.String("backend"); name != "" && name != config.Backend {
+				if _, err := os.Lstat(config.Paths.Config); err == nil {
+					return fmt.Errorf("init: %s is there already and says `backend: %s`: correct it, or leave --backend out", config.Paths.Config, config.Backend)
+				}
+				config.Backend = name
+			}
+			return initialize(c.Context, p, config, c.App.Writer)
 		},
 	}
 }
 
-// initialize makes the ledger, and the config file unless somebody wrote one.
-func initialize(p process, c shell.Config, out io.Writer) error {
+// initialize makes the ledger, the config file unless somebody wrote one, and the
+// submit filter for a queue that asks it by itself.
+func initialize(ctx context.Context, p process, c shell.Config, out io.Writer) error {
 	path := ledgerPath(c)
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("init: %s is there already; nothing was changed", path)
 	}
-	if err := c.Paths.Prepare(); err != nil {
+	setup, queues, err := lookAt(ctx, p, c)
+	if err != nil {
+		return fmt.Errorf("init: %w", err)
+	}
+	if err := prepare(c, setup.Hook != nil); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	l, err := ledger.Create(path)
@@ -51,9 +68,12 @@ func initialize(p process, c shell.Config, out io.Writer) error {
 		return fmt.Errorf("init: %w", err)
 	}
 	err = l.Close()
+	if err == nil && setup.Hook != nil {
+		err = writeHook(c)
+	}
 	written := false
 	if err == nil {
-		written, err = writeConfig(c.Paths.Config)
+		written, err = writeConfig(c.Paths.Config, firstConfig(c.Backend, queues))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("init: %w", err), os.Remove(path))
@@ -64,6 +84,10 @@ func initialize(p process, c shell.Config, out io.Writer) error {
 		fmt.Fprintf(out, "Kept   %s\n", shell.Printable(c.Paths.Config))
 	}
 	fmt.Fprintf(out, "Made   %s\n", shell.Printable(path))
+	if setup.Hook != nil {
+		fmt.Fprintf(out, "Made   %s  (the submit filter; kept up to date by pba rebalance)\n", shell.Printable(hookPath(c)))
+	}
+	printSetup(out, c, setup)
 	fmt.Fprintf(out, `
 Next:
   1. pba project add NAME --group UNIXGROUP    who may use it
@@ -74,7 +98,50 @@ Next:
 	return nil
 }
 
-func writeConfig(path string) (bool, error) {
+// lookAt asks a queue that has a set-up of its own how it is set up, and for the
+// names of its queues. Others are not asked.
+func lookAt(ctx context.Context, p process, c shell.Config) (backends.Examination, []backends.Queue, error) {
+	b, err := p.open(ctx, c)
+	if err != nil {
+		return backends.Examination{}, nil, err
+	}
+	defer func() { _ = b.Close() }()
+	a := b.Abilities()
+	if a.Examine == nil {
+		return backends.Examination{}, nil, nil
+	}
+	setup, err := a.Examine(ctx, backends.Installation{UID: os.Getuid(), Queues: c.Queues, FreeTimeout: time.Duration(c.PBA.FreeTimeout)})
+	if err != nil || a.Queues == nil {
+		return setup, nil, err
+	}
+	queues, err := a.Queues(ctx)
+	return setup, queues, err
+}
+
+// prepare makes the directories of a run; those that the queue's own user reads
+// in are open.
+func prepare(c shell.Config, open bool) error {
+	_, err := os.Stat(c.Paths.State)
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err := c.Paths.Prepare(); err != nil || !open || !missing {
+		return err
+	}
+	return os.Chmod(c.Paths.State, 0o755)
+}
+
+// firstConfig is the config file for a queue. Where it is known which queues there
+// are, it names none that is not.
+func firstConfig(backend string, queues []backends.Queue) string {
+	text := strings.Replace(configTemplate, "backend: miniq ", "backend: "+backend+" ", 1)
+	if len(queues) > 0 && !slices.ContainsFunc(queues, func(q backends.Queue) bool { return q.Name == lowQueue }) {
+		text = strings.Replace(text, "low_queue: "+lowQueue, `low_queue: ""`, 1)
+	}
+	return text
+}
+
+const lowQueue = "low"
+
+func writeConfig(path, content string) (bool, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
@@ -85,7 +152,7 @@ func writeConfig(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	_, err = io.WriteString(f, configTemplate)
+	_, err = io.WriteString(f, content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return false, errors.Join(err, os.Remove(path))
 	}

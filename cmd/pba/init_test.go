@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/config"
 )
@@ -23,7 +24,7 @@ func TestTemplateHoldsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if written, err := writeConfig(paths.Config); err != nil || !written {
+	if written, err := writeConfig(paths.Config, firstConfig("miniq", nil)); err != nil || !written {
 		t.Fatal(written, err)
 	}
 	with, err := shell.LoadFrom(paths)
@@ -33,8 +34,30 @@ func TestTemplateHoldsTheDefaults(t *testing.T) {
 	if d := cmp.Diff(without, with, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(shell.Zone{})); d != "" {
 		t.Errorf("(-without a file +with the template):\n%s", d)
 	}
-	if written, err := writeConfig(paths.Config); err != nil || written {
+	if written, err := writeConfig(paths.Config, firstConfig("miniq", nil)); err != nil || written {
 		t.Errorf("an existing file was written again: %v %v", written, err)
+	}
+}
+
+// TestFirstConfig: what init writes for another queue names it, and no queue that is
+// not there.
+func TestFirstConfig(t *testing.T) {
+	for name, x := range map[string]struct {
+		queues []backends.Queue
+		low    string
+	}{
+		"unknown queues": {nil, "low"},
+		"no low one":     {[]backends.Queue{{Name: "main"}}, ""},
+		"a low one":      {[]backends.Queue{{Name: "main"}, {Name: "low"}}, "low"},
+	} {
+		dir := t.TempDir()
+		if _, err := writeConfig(dir+"/config.yaml", firstConfig("slurm", x.queues)); err != nil {
+			t.Fatal(err)
+		}
+		c, err := shell.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
+		if err != nil || c.Backend != "slurm" || c.Filter.LowQueue != x.low {
+			t.Errorf("%s: backend %q, low_queue %q, %v", name, c.Backend, c.Filter.LowQueue, err)
+		}
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
 )
 
@@ -14,10 +16,19 @@ func restoreCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "restore", Usage: "put everything back that pba did to the queue, and pause",
 		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "forget", Usage: "take what the submit filter wrote out of the jobs, too: before pba is removed", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print each action", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error {
-			return withSite(c.Context, p, p.open, func(s *site) error { return restore(c.Context, s, c.Bool("verbose"), c.App.Writer) })
+			return withSite(c.Context, p, p.open, func(s *site) error {
+				if c.Bool("forget") && s.backend.Abilities().Forget == nil {
+					return shell.Usagef("--forget: this queue's jobs keep what the submit filter wrote into their descriptions; leave it out")
+				}
+				if err := restore(c.Context, s, c.Bool("verbose"), c.App.Writer); err != nil || !c.Bool("forget") {
+					return err
+				}
+				return forget(c.Context, s, c.App.Writer)
+			})
 		},
 	}
 }
@@ -45,6 +56,50 @@ func restore(ctx context.Context, s *site, verbose bool, out io.Writer) error {
 	if err := r.Failed(); err != nil {
 		return fmt.Errorf("put everything back: %w (cycles are paused; try again)", err)
 	}
+	waiting, err := s.resuming(ctx)
+	if err != nil {
+		return fmt.Errorf("put everything back: %w (cycles are paused; try again)", err)
+	}
+	if waiting > 0 {
+		return shell.TryAgain(fmt.Errorf("put everything back: %s for slots that others hold now: all else is put back and cycles are paused; try again later",
+			counted(waiting, "suspended job waits", "suspended jobs wait")))
+	}
 	fmt.Fprintln(out, "Everything is put back. Cycles are paused: `pba resume` lets them go on.")
 	return nil
+}
+
+// resuming is how many suspended jobs go on once they fit, on a queue that must be
+// tended for it.
+func (s *site) resuming(ctx context.Context) (int, error) {
+	if s.backend.Abilities().Tend == nil {
+		return 0, nil
+	}
+	farm, err := s.backend.Farm(ctx, s.now())
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i := range farm.Jobs {
+		if farm.Jobs[i].Resuming {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// forget takes the last traces out of the queue's jobs.
+func forget(ctx context.Context, s *site, out io.Writer) error {
+	n, err := s.backend.Abilities().Forget(ctx)
+	if err != nil {
+		return fmt.Errorf("take what is ours out of the jobs: %w (try again)", err)
+	}
+	fmt.Fprintf(out, "%s of ours any more.\n", counted(n, "job had a tag or a rank, and has nothing", "jobs had a tag or a rank, and have nothing"))
+	return nil
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
 }

@@ -104,20 +104,34 @@ func (s *site) publish(ctx context.Context, standing pba.Standing) error {
 	if err != nil {
 		return err
 	}
+	if s.backend.Abilities().Examine != nil { // it has a set-up of its own, and asks a script
+		if err := writeHook(s.Config); err != nil {
+			return err
+		}
+	}
 	return s.publisher().Publish(ctx, rules.Policy, standing)
 }
 
 func (s *site) publisher() *pba.Publisher {
-	return &pba.Publisher{
+	next := backends.At(backends.LevelNext, backends.DefaultValue)
+	abilities := s.backend.Abilities()
+	p := &pba.Publisher{
 		Dir:    s.Paths.State,
 		Groups: &pba.Directory{Cache: s.ledger},
 		Settings: esub.Settings{
 			Config:       s.Filter,
-			NextInLine:   backends.At(backends.LevelNext, backends.DefaultValue),
-			SuspendFrees: s.backend.Abilities().SuspendFrees,
+			NextInLine:   next,
+			SuspendFrees: abilities.SuspendFrees,
 			Queues:       s.Queues,
 		},
 	}
+	if rank := abilities.HookRank; rank != nil {
+		p.Script = &pba.Script{
+			ProjectFrom: string(s.Slurm.ProjectFrom),
+			Rank:        func(ctx context.Context) (int64, error) { return rank(ctx, next) },
+		}
+	}
+	return p
 }
 
 // republish tells the filter of an edit at once. How the pools stand, and when

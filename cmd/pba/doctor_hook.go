@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+)
+
+// checkSetup asks the queue how it is set up, where that is known to matter.
+func (s *site) checkSetup(ctx context.Context, all *findings) error {
+	examine := s.backend.Abilities().Examine
+	if examine == nil {
+		return nil
+	}
+	e, err := examine(ctx, backends.Installation{
+		UID:         ledgerOwner(s.Config, s.caller.as),
+		Queues:      s.Queues,
+		Low:         s.Filter.LowQueue,
+		FreeTimeout: time.Duration(s.PBA.FreeTimeout),
+	})
+	if errors.Is(err, backends.ErrUnreachable) {
+		return nil // checkQueue says so
+	}
+	if err != nil {
+		return err
+	}
+	for _, f := range e.Findings {
+		all.add("queue", f.Remedy, "%s", f.What)
+	}
+	if e.Hook != nil {
+		s.checkHook(e.Hook, all)
+	}
+	return nil
+}
+
+// checkHook looks whether the queue asks our filter at each submission, and whether
+// that can read what it decides by.
+func (s *site) checkHook(h *backends.Hook, all *findings) {
+	switch {
+	case !h.Named:
+		all.add("filter", h.Remedy, "the queue asks no script at submission: jobs are neither tested nor tagged")
+	case !strings.Contains(h.Answer, controlCharacters):
+		all.add("filter", hookRemedy(s.Config, h), "the queue does not ask our filter at submission: jobs are neither tested nor tagged")
+	}
+	script, err := readHook(hookPath(s.Config))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		all.add("filter", "the next `pba rebalance` writes it", "%s is missing: the queue can't ask it", hookPath(s.Config))
+	case err != nil:
+		all.add("filter", "give the file back to the user who runs pba (chown, chmod 644), or remove it: the next `pba rebalance` writes it", "%v", err)
+	case !bytes.Equal(script, esub.JobSubmit(s.Paths.State)):
+		all.add("filter", "the next `pba rebalance` writes it anew", "%s is of another version", hookPath(s.Config))
+	}
+	reads := []string{h.File, hookPath(s.Config)}
+	for _, name := range []string{esub.LuaPolicyName, esub.LuaGenerationName} {
+		reads = append(reads, filepath.Join(s.Paths.State, name))
+	}
+	who := newReader(h.UID)
+	for _, name := range reads {
+		if err := who.mayRead(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			all.add("filter", "correct the mode or owner (chmod, chown)", "as %s, who runs the filter: %v", h.User, err)
+			return
+		}
+	}
+}
+
+// controlCharacters is how the filter refuses a name that has some.
+const controlCharacters = "control characters"
+
+// reader is a user by whose rights files are looked at.
+type reader struct {
+	uid  int
+	gids []int
+	stat func(string) (fs.FileInfo, error)
+}
+
+func newReader(uid int) reader {
+	r := reader{uid: uid, stat: os.Stat}
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return r // others' rights are his
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return r
+	}
+	for _, id := range ids {
+		if gid, err := strconv.Atoi(id); err == nil {
+			r.gids = append(r.gids, gid)
+		}
+	}
+	return r
+}
+
+// mayRead is an error that tells where modes keep the user from a file, or let
+// somebody else exchange it. Access control lists are not looked at.
+func (r reader) mayRead(path string) error {
+	const read, search = 4, 1
+	info, err := r.stat(path)
+	if err != nil {
+		return err
+	}
+	if !r.has(info, read) {
+		return fmt.Errorf("%s can't be read (mode %#o)", path, info.Mode().Perm())
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s can be written by others (mode %#o)", path, info.Mode().Perm())
+	}
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		info, err := r.stat(dir)
+		switch {
+		case err != nil:
+			return err
+		case !r.has(info, search):
+			return fmt.Errorf("%s can't be reached: directory %s is closed (mode %#o)", path, dir, info.Mode().Perm())
+		case info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
+			return fmt.Errorf("%s can be exchanged: directory %s can be written by others (mode %#o)", path, dir, info.Mode().Perm())
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// has tells whether a right, of read, write and search, is the user's.
+func (r reader) has(info fs.FileInfo, right fs.FileMode) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	mode := info.Mode().Perm()
+	switch {
+	case r.uid == 0 || !ok:
+		return true
+	case int(stat.Uid) == r.uid:
+		mode >>= 6
+	case slices.Contains(r.gids, int(stat.Gid)):
+		mode >>= 3
+	}
+	return mode&right != 0
+}

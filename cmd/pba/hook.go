@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/trusted"
+)
+
+// hookPath is the submit filter for a queue that asks it by itself: a script that
+// knows where this run's snapshot is.
+func hookPath(c shell.Config) string { return filepath.Join(c.Paths.State, "job_submit.lua") }
+
+// writeHook brings the script up to date with this program: a new version of that
+// brings a new one.
+func writeHook(c shell.Config) error {
+	if old, err := readHook(hookPath(c)); err == nil && bytes.Equal(old, esub.JobSubmit(c.Paths.State)) {
+		return nil
+	}
+	const forAll = 0o644
+	name, err := disk.Prepare(hookPath(c), forAll, esub.JobSubmit(c.Paths.State))
+	if err != nil {
+		return fmt.Errorf("write the submit filter: %w", err)
+	}
+	if err := os.Rename(name, hookPath(c)); err != nil {
+		return errors.Join(fmt.Errorf("write the submit filter: %w", err), os.Remove(name))
+	}
+	return nil
+}
+
+func readHook(path string) ([]byte, error) {
+	f, err := trusted.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(f)
+	return content, errors.Join(err, f.Close())
+}
+
+// hookRemedy says how the queue comes to ask our script.
+func hookRemedy(c shell.Config, h *backends.Hook) string {
+	ours := shell.Printable(hookPath(c))
+	content, err := os.ReadFile(h.File)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("ln -s %s %s", ours, h.File)
+	case err != nil || bytes.Contains(content, []byte("allotment")):
+		return "see why slurmctld could not load " + h.File + " in its log"
+	}
+	return fmt.Sprintf("let %s call %s (docs/slurm.md: a script of your own)", h.File, ours)
+}
+
+// printSetup tells a queue's administrator what is his to do.
+func printSetup(out io.Writer, c shell.Config, e backends.Examination) {
+	all := slices.Clone(e.Findings)
+	if h := e.Hook; h != nil {
+		if h.Answer == "" {
+			all = append(all, backends.Finding{What: "it does not ask our filter at submission", Remedy: hookRemedy(c, h)})
+		}
+		if !h.Named {
+			all = append(all, backends.Finding{What: "it asks no script at all", Remedy: h.Remedy})
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nThe queue is left as it is. What it needs (`pba doctor` tells again):")
+	for _, f := range all {
+		fmt.Fprintf(out, "  - %s\n      %s\n", shell.Printable(f.What), shell.Printable(f.Remedy))
+	}
+}
