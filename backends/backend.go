@@ -99,6 +99,7 @@ type Array struct {
 type Submitted struct {
 	ID    ID
 	Queue string // where it landed; "": not told
+	Said  string // what the queue told the submitter of it, in lines; hostile
 	Err   error
 }
 
@@ -201,6 +202,16 @@ type Abilities struct {
 	Start func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not
 
 	// What the wrappers ask for beyond that.
+
+	// Filters: the queue itself asks the site's submit filter about each new job and
+	// each change by its owner, whoever hands it in and however. What the filter must
+	// know of a job beside what the queue has stands in its environment:
+	// ALLOTMENT_STEP and ALLOTMENT_PREEMPT.
+	Filters bool
+	// Options are those of bsub's options, by name (-I), that this queue treats in
+	// another way than package bsub says.
+	Options map[string]OptionMeaning
+
 	Queues func(ctx context.Context) ([]Queue, error)
 	Modify func(ctx context.Context, ids []ID, change Change) Errors // of pending jobs: all of it or nothing
 	Record func(ctx context.Context, id ID) (*Record, error)
@@ -219,6 +230,11 @@ type Abilities struct {
 	// for none. Spec.Stdin, Stdout and Stderr replace them. When the other end
 	// closes the connection while the job runs, the job is hung up on and killed.
 	Terminals bool
+
+	// HookRank is the number by which the script that the queue itself runs at
+	// submission (the submit filter in the queue's own language) gives a new job a
+	// priority; nil: the queue runs none. ErrUnable: it can't give it any.
+	HookRank func(ctx context.Context, p Priority) (int64, error)
 
 	// What sysadmins ask for.
 

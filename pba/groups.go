@@ -6,6 +6,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/account"
@@ -26,6 +27,7 @@ type Directory struct {
 	ReadOnly bool                                    // remember nothing
 	Lookup   func(name string) ([]string, error)     // of a user; nil: NSS
 	GroupID  func(group string) (gid int64, e error) // nil: NSS
+	UserID   func(user string) (uid int64, e error)  // nil: NSS
 }
 
 // fresh is for how long a cached answer is good, and patience how long one
@@ -45,8 +47,12 @@ func (d *Directory) Of(ctx context.Context, users []string) (map[string][]string
 	return d.ask(ctx, users, lookup)
 }
 
-// groupKey parts groups from users in the cache; no user's name has a colon.
-const groupKey = ":"
+// groupKey parts groups' numbers from users in the cache, and userKey users'
+// numbers from both; no user's name and no group's has a colon.
+const (
+	groupKey = ":"
+	userKey  = "::"
+)
 
 // IDs gives the numbers of groups; one that can't be looked up and never could is
 // missing.
@@ -55,21 +61,50 @@ func (d *Directory) IDs(ctx context.Context, groups []string) (map[string]int64,
 	if lookup == nil {
 		lookup = lookupGroupID
 	}
-	keys := make([]string, len(groups))
-	for i, group := range groups {
-		keys[i] = groupKey + group
+	return d.numbers(ctx, groupKey, groups, lookup)
+}
+
+// UserIDs gives the numbers of users, as IDs does those of groups.
+func (d *Directory) UserIDs(ctx context.Context, users []string) (map[string]int64, error) {
+	lookup := d.UserID
+	if lookup == nil {
+		lookup = lookupUserID
+	}
+	return d.numbers(ctx, userKey, users, lookup)
+}
+
+func (d *Directory) numbers(ctx context.Context, prefix string, names []string, lookup func(string) (int64, error)) (map[string]int64, error) {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = prefix + name
 	}
 	answers, err := d.ask(ctx, keys, func(key string) ([]string, error) {
-		gid, err := lookup(key[len(groupKey):])
-		return []string{strconv.FormatInt(gid, 10)}, err
+		id, err := lookup(key[len(prefix):])
+		return []string{strconv.FormatInt(id, 10)}, err
 	})
 	ids := make(map[string]int64, len(answers))
 	for key, answer := range answers {
-		if gid, err := strconv.ParseInt(answer[0], 10, 64); err == nil {
-			ids[key[len(groupKey):]] = gid
+		if id, err := strconv.ParseInt(answer[0], 10, 64); err == nil {
+			ids[key[len(prefix):]] = id
 		}
 	}
 	return ids, err
+}
+
+// Known gives the groups of all users who were looked up of late. Somebody of
+// whom only an old answer is there may have joined a group since.
+func (d *Directory) Known(ctx context.Context) (map[string][]string, error) {
+	cached, err := d.Cache.Groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string][]string{}
+	for key, entry := range cached {
+		if age := time.Since(entry.LookedUp); !strings.HasPrefix(key, groupKey) && age >= 0 && age < 2*fresh {
+			known[key] = entry.Names
+		}
+	}
+	return known, nil
 }
 
 // ask answers from the cache, and looks up what is not fresh there until one
@@ -130,4 +165,12 @@ func lookupGroupID(group string) (int64, error) {
 		return 0, err
 	}
 	return strconv.ParseInt(g.Gid, 10, 64)
+}
+
+func lookupUserID(name string) (int64, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(u.Uid, 10, 64)
 }

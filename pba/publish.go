@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/trusted"
@@ -16,41 +19,107 @@ import (
 )
 
 // Publisher writes what the submit filter reads (R2): the policy snapshot, when
-// its content changed, and the generation file, each time.
+// its content changed, and the generation file, each time. A queue that runs the
+// filter as a script of its own has them in Lua, too.
 type Publisher struct {
-	Dir      string // the state directory
+	Dir      string // the state directory; whoever runs the script must be able to read in it
 	Settings esub.Settings
 	Groups   *Directory
+	Script   *Script // nil: the queue runs none
+}
+
+// Script is what the filter as a script must know besides.
+type Script struct {
+	ProjectFrom string                                   // what of a job names its project
+	Rank        func(ctx context.Context) (int64, error) // the queue's own number for a job next in line; backends.ErrUnable: there is no such place
 }
 
 // Publish writes the plan in force and how its pools stand.
 func (p *Publisher) Publish(ctx context.Context, policy plan.Policy, s Standing) error {
-	snapshot, err := p.encode(ctx, policy, s.Observe)
-	if err != nil {
-		return fmt.Errorf("write the filter's snapshot: %w", err)
-	}
-	generation, err := esub.EncodeGeneration(snapshot, FilterStanding(s))
-	if err != nil {
-		return fmt.Errorf("write the filter's snapshot: %w", err)
-	}
-	if err := p.put(snapshot, generation); err != nil {
+	if err := p.publish(ctx, policy, s); err != nil {
 		return fmt.Errorf("write the filter's snapshot: %w", err)
 	}
 	return nil
 }
 
-func (p *Publisher) encode(ctx context.Context, policy plan.Policy, observe bool) ([]byte, error) {
+func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s Standing) error {
+	filter, err := p.filterPolicy(ctx, policy, s.Observe)
+	if err != nil {
+		return err
+	}
+	snapshot := esub.Encode(filter)
+	generation, err := esub.EncodeGeneration(snapshot, FilterStanding(s))
+	if err != nil {
+		return err
+	}
+	if err := p.put(file{esub.SnapshotName, snapshot}, file{esub.GenerationName, generation}); err != nil || p.Script == nil {
+		return err
+	}
+	script, err := p.script(ctx, &filter)
+	if err != nil {
+		return err
+	}
+	snapshot = esub.EncodeLua(filter, script)
+	if generation, err = esub.EncodeLuaGeneration(snapshot, FilterStanding(s)); err != nil {
+		return err
+	}
+	return p.put(file{esub.LuaPolicyName, snapshot}, file{esub.LuaGenerationName, generation})
+}
+
+// script looks up what the filter can't ask for within the queue: who is in which
+// group (R4), and the numbers of the users whom pools are for.
+func (p *Publisher) script(ctx context.Context, filter *esub.Policy) (esub.Slurm, error) {
+	s := esub.Slurm{ProjectFrom: p.Script.ProjectFrom, Members: map[string][]int64{}}
+	var err error
+	if s.SiteFactor, err = p.Script.Rank(ctx); err != nil && !errors.Is(err, backends.ErrUnable) {
+		return s, err
+	}
+	known, err := p.Groups.Known(ctx)
+	if err != nil {
+		return s, err
+	}
+	users := slices.Collect(maps.Keys(known))
+	for _, project := range filter.Projects {
+		for _, pool := range project.Pools {
+			if pool.User != "" {
+				users = append(users, pool.User)
+			}
+		}
+	}
+	uids, err := p.Groups.UserIDs(ctx, users)
+	if err != nil {
+		return s, err
+	}
+	for user, groups := range known {
+		uid, ok := uids[user]
+		if !ok {
+			continue
+		}
+		s.Known = append(s.Known, uid)
+		for _, group := range groups {
+			s.Members[group] = append(s.Members[group], uid)
+		}
+	}
+	for i := range filter.Projects {
+		for k := range filter.Projects[i].Pools {
+			pool := &filter.Projects[i].Pools[k]
+			if uid, ok := uids[pool.User]; ok {
+				pool.UID = uid
+			}
+		}
+	}
+	return s, nil
+}
+
+func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, observe bool) (esub.Policy, error) {
 	groups := make([]string, 0, len(policy.Projects))
 	for _, project := range policy.Projects {
 		groups = append(groups, project.Group)
 	}
 	gids, err := p.Groups.IDs(ctx, groups)
-	if err != nil {
-		return nil, err
-	}
 	settings := p.Settings
 	settings.Observe = settings.Observe || observe
-	return esub.Encode(FilterPolicy(policy, settings, gids)), nil
+	return FilterPolicy(policy, settings, gids), err
 }
 
 // FilterStanding is how the pools stand, in the submit filter's words.
@@ -88,20 +157,26 @@ func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]in
 	return snapshot
 }
 
+// file is one to be written into the state directory.
+type file struct {
+	name    string
+	content []byte
+}
+
 // put brings both files in place, the snapshot first: a filter that sees one
 // without the other looks again.
-func (p *Publisher) put(snapshot, generation []byte) error {
+func (p *Publisher) put(snapshot, generation file) error {
 	const forAll = 0o644
-	snapshotFile, generationFile := filepath.Join(p.Dir, esub.SnapshotName), filepath.Join(p.Dir, esub.GenerationName)
+	snapshotFile, generationFile := filepath.Join(p.Dir, snapshot.name), filepath.Join(p.Dir, generation.name)
 	old, err := readOwn(snapshotFile)
-	changed := err != nil || !bytes.Equal(old, snapshot)
-	newGeneration, err := disk.Prepare(generationFile, forAll, generation)
+	changed := err != nil || !bytes.Equal(old, snapshot.content)
+	newGeneration, err := disk.Prepare(generationFile, forAll, generation.content)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(newGeneration)
 	if changed {
-		newSnapshot, err := disk.Prepare(snapshotFile, forAll, snapshot)
+		newSnapshot, err := disk.Prepare(snapshotFile, forAll, snapshot.content)
 		if err != nil {
 			return err
 		}

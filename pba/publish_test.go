@@ -3,8 +3,11 @@ package pba
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,5 +124,86 @@ func TestLastStandingOfNothing(t *testing.T) {
 	p := &Publisher{Dir: t.TempDir()}
 	if s := p.LastStanding(plan.Policy{}); !s.At.IsZero() || len(s.Pools) != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// R2, R4: what a script within the queue reads, with the groups of those users
+// who are known, and the numbers of those whom pools are for.
+func TestPublishForAScript(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	cache := groupCache{
+		"alice": {Names: []string{"chip", "users"}, LookedUp: now},
+		"bob":   {Names: []string{"users"}, LookedUp: now.Add(-fresh)},
+		"carol": {Names: []string{"users"}, LookedUp: now.Add(-2 * fresh)}, // may have joined since
+		"ghost": {Names: []string{"chip"}, LookedUp: now},
+	}
+	numbers := map[string]int64{"alice": 1001, "bob": 1002, "carol": 1003, "dave": 1004}
+	p := &Publisher{
+		Dir:      dir,
+		Settings: esub.Settings{Config: esub.DefaultConfig()},
+		Groups: &Directory{
+			Cache:   cache,
+			GroupID: func(string) (int64, error) { return 77, nil },
+			UserID: func(user string) (int64, error) {
+				if id, ok := numbers[user]; ok {
+					return id, nil
+				}
+				return 0, os.ErrNotExist
+			},
+		},
+		Script: &Script{ProjectFrom: "wckey", Rank: func(context.Context) (int64, error) { return 768, nil }},
+	}
+	policy := plan.Policy{
+		Projects:    []plan.Project{{Name: "A", Group: "chip"}},
+		Allocations: []plan.Allocation{{ID: 4, Project: "A", Guarantee: 6}, {ID: 3, Project: "A", User: "dave", Guarantee: 2}, {ID: 5, Project: "A", User: "eve", Guarantee: 1}},
+	}
+	standing := Standing{At: now, Pools: []plan.PoolStatus{{Allocation: policy.Allocations[0], Below: true}}}
+	put := func() (policyFile, generationFile string, info os.FileInfo) {
+		t.Helper()
+		if err := p.Publish(context.Background(), policy, standing); err != nil {
+			t.Fatal(err)
+		}
+		content := map[string]string{}
+		for _, name := range []string{esub.LuaPolicyName, esub.LuaGenerationName} {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			content[name] = string(text)
+		}
+		info, err := os.Stat(filepath.Join(dir, esub.LuaPolicyName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content[esub.LuaPolicyName], content[esub.LuaGenerationName], info
+	}
+	text, generation, first := put()
+	for _, want := range []string{
+		`["project_from"]="wckey"`, `["next_in_line"]=768,`, `["known"]=" 1001 1002 "`, `["chip"]=" 1001 "`,
+		`["A"]={"chip",{},{{4,"",-1,"",6},{3,"dave",1004,"",2},{5,"eve",-1,"",1},}}`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is missing:\n%s", want, text)
+		}
+	}
+	if !strings.Contains(generation, `["below"]=" 4 "`) {
+		t.Errorf("generation:\n%s", generation)
+	}
+	if first.Mode().Perm() != 0o644 {
+		t.Errorf("mode %v: Slurm's own user must read it", first.Mode())
+	}
+	standing.At = now.Add(time.Minute)
+	if _, later, second := put(); !os.SameFile(first, second) || later == generation {
+		t.Error("R2: the same policy: it was written again, or the heartbeat was not")
+	}
+
+	p.Script.Rank = func(context.Context) (int64, error) { return 0, fmt.Errorf("basic: %w", backends.ErrUnable) }
+	if text, _, _ := put(); !strings.Contains(text, `["next_in_line"]=0,`) {
+		t.Errorf("a queue without such a place:\n%s", text)
+	}
+	p.Script.Rank = func(context.Context) (int64, error) { return 0, backends.ErrUnreachable }
+	if err := p.Publish(context.Background(), policy, standing); !errors.Is(err, backends.ErrUnreachable) {
+		t.Errorf("error %v", err)
 	}
 }

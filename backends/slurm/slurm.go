@@ -82,4 +82,4 @@ func (c *Client) Rank(_ context.Context, rankings []backends.Ranking) backends.E
 }
 
 // Abilities is what Slurm can do.
-func (c *Client) Abilities() backends.Abilities { return backends.Abilities{} }
+func (c *Client) Abilities() backends.Abilities { return backends.Abilities{HookRank: c.HookRank} }
