@@ -6,7 +6,20 @@ if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi
 if [ "$1" = purge ]; then
-    rm -rf "$DPKG_ROOT/var/lib/allotment" "$DPKG_ROOT/run/allotment"
+    # A Slurm that still asks our filter would not start again without it.
+    asked=
+    for script in "$DPKG_ROOT"/etc/slurm*/job_submit.lua; do
+        if grep -qs /var/lib/allotment/job_submit.lua "$script" || [ "$(readlink "$script")" = /var/lib/allotment/job_submit.lua ]; then
+            asked="$asked ${script#"$DPKG_ROOT"}"
+        fi
+    done
+    if [ -n "$asked" ]; then
+        echo "allotment: /var/lib/allotment/job_submit.lua stays, since it is asked by$asked: take that out, then remove it" >&2
+        find "$DPKG_ROOT/var/lib/allotment" -mindepth 1 -maxdepth 1 ! -name job_submit.lua -exec rm -rf {} +
+    else
+        rm -rf "$DPKG_ROOT/var/lib/allotment"
+    fi
+    rm -rf "$DPKG_ROOT/run/allotment"
     rm -f "$DPKG_ROOT/var/log/allotment.log" "$DPKG_ROOT"/var/log/allotment.log.*
     rm -f "$DPKG_ROOT/etc/allotment/config.yaml"
     rmdir "$DPKG_ROOT/etc/allotment" 2>/dev/null || true

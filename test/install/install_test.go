@@ -129,3 +129,47 @@ func TestTheCronFileIsAsleep(t *testing.T) {
 		}
 	}
 }
+
+// TestPurgeLeavesWhatSlurmStillAsks: a slurmctld whose submission script is gone does
+// not start again.
+func TestPurgeLeavesWhatSlurmStillAsks(t *testing.T) {
+	const script = "/var/lib/allotment/job_submit.lua"
+	for name, ask := range map[string]func(path string) error{
+		"a link":          func(path string) error { return os.Symlink(script, path) },
+		"another's":       func(path string) error { return os.WriteFile(path, []byte(`dofile("`+script+`")`), 0o600) },
+		"nobody any more": nil,
+	} {
+		root := t.TempDir()
+		for _, dir := range []string{"/var/lib/allotment/miniq", "/etc/slurm"} {
+			if err := os.MkdirAll(root+dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, file := range []string{script, "/var/lib/allotment/ledger.db"} {
+			if err := os.WriteFile(root+file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if ask != nil {
+			if err := ask(root + "/etc/slurm/job_submit.lua"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("sh", "../../packaging/scripts/postremove.sh", "purge")
+		cmd.Env = append(os.Environ(), "DPKG_ROOT="+root)
+		text, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", name, err, text)
+		}
+		var want []string
+		if ask != nil {
+			want = []string{strings.TrimPrefix(script, "/var")}
+		}
+		if left := filesIn(t, root+"/var"); !slices.Equal(left, want) {
+			t.Errorf("%s: %v is left, want %v", name, left, want)
+		}
+		if told := strings.Contains(string(text), "is asked by /etc/slurm/job_submit.lua"); told != (ask != nil) {
+			t.Errorf("%s: it says %q", name, text)
+		}
+	}
+}
