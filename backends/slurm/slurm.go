@@ -82,4 +82,6 @@ func (c *Client) Rank(_ context.Context, rankings []backends.Ranking) backends.E
 }
 
 // Abilities is what Slurm can do.
-func (c *Client) Abilities() backends.Abilities { return backends.Abilities{HookRank: c.HookRank} }
+func (c *Client) Abilities() backends.Abilities {
+	return backends.Abilities{HookRank: c.HookRank, Examine: c.Examine, Forget: c.Forget}
+}
