@@ -78,9 +78,10 @@ local function printable(name)
    end) .. '"'
 end
 
--- escape writes a value into a tag, as backends.Tag does.
+-- escape writes a value into a tag, as backends.Tag does; the colon too, so that no
+-- value looks like the engine's record, which follows the tag.
 local function escape(value)
-   return (value:gsub('[%%;= \n\r\t"\\|]', function(c) return string.format("%%%02X", c:byte()) end))
+   return (value:gsub('[%%:;= \n\r\t"\\|]', function(c) return string.format("%%%02X", c:byte()) end))
 end
 
 -- The policy ------------------------------------------------------------------
@@ -514,7 +515,7 @@ local function forbidden(job, record)
    if not admin then
       return nil
    end
-   if (" " .. admin):find(" engine:1;", 1, true) then
+   if (" " .. admin):find("[ ;]engine:1;") then
       if (number(job.begin_time) or 0) ~= 0 then
          return "pba holds the job for a while: it sets its begin time"
       end

@@ -407,23 +407,25 @@ func TestJobSubmitProjectFrom(t *testing.T) {
 	p, standing, now := somewhere()
 	p.OnFailure, p.OnUntagged = esub.Reject, esub.Reject
 	p.Projects[0].Steps = []string{"logic", "mask"}
+	p.Projects = append(p.Projects, esub.Project{Name: "chipB", GID: esub.Unknown})
 	for name, test := range map[string]struct {
 		from string
 		job  fields
 		want answer
 	}{
-		"account":            {"account", fields{"account": "chipA"}, answer{code: "0"}},
-		"a user's default":   {"account", fields{"default_account": "chipA"}, answer{code: "0"}},
-		"wckey":              {"wckey", fields{"wckey": "chipA", "account": "x"}, answer{code: "0"}},
-		"comment":            {"comment", fields{"comment": "chipA my run"}, answer{code: "0"}},
-		"only a comment":     {"comment", fields{"account": "chipA"}, answer{code: "2002", said: []string{"no project: submit with --comment=PROJECT"}}},
-		"an unknown wckey":   {"wckey", fields{"wckey": "x"}, answer{code: "2002", said: []string{"--wckey=x: no project of that name: correct it"}}},
-		"step":               {"account", fields{"account": "chipA:mask"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
-		"step of a comment":  {"comment", fields{"comment": "chipA:mask my run"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask; chipA:mask my run", "admin_comment": "allotment:1;step=mask;"}}},
-		"step by variable":   {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=logic;", "admin_comment": "allotment:1;step=logic;"}}},
-		"the option decides": {"account", fields{"account": "chipA:mask", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
-		"no such step":       {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "x"}}, answer{code: "2002", said: []string{"--account=chipA: no step x: it has logic, mask"}}},
-		"interactive":        {"account", fields{"account": "chipA", "environment": "nil"}, answer{code: "0"}},
+		"account":              {"account", fields{"account": "chipA"}, answer{code: "0"}},
+		"a user's default":     {"account", fields{"default_account": "chipA"}, answer{code: "0"}},
+		"wckey":                {"wckey", fields{"wckey": "chipA", "account": "x"}, answer{code: "0"}},
+		"comment":              {"comment", fields{"comment": "chipA my run"}, answer{code: "0"}},
+		"only a comment":       {"comment", fields{"account": "chipA"}, answer{code: "2002", said: []string{"no project: submit with --comment=PROJECT"}}},
+		"an unknown wckey":     {"wckey", fields{"wckey": "x"}, answer{code: "2002", said: []string{"--wckey=x: no project of that name: correct it"}}},
+		"step":                 {"account", fields{"account": "chipA:mask"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
+		"step of a comment":    {"comment", fields{"comment": "chipA:mask my run"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask; chipA:mask my run", "admin_comment": "allotment:1;step=mask;"}}},
+		"step by variable":     {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=logic;", "admin_comment": "allotment:1;step=logic;"}}},
+		"the option decides":   {"account", fields{"account": "chipA:mask", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
+		"a step like a record": {"account", fields{"account": "chipB", "environment": fields{"ALLOTMENT_STEP": "engine:1;x"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=engine%3A1%3Bx;", "admin_comment": "allotment:1;step=engine%3A1%3Bx;"}}},
+		"no such step":         {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "x"}}, answer{code: "2002", said: []string{"--account=chipA: no step x: it has logic, mask"}}},
+		"interactive":          {"account", fields{"account": "chipA", "environment": "nil"}, answer{code: "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := unsaid()
@@ -550,6 +552,7 @@ func TestJobModify(t *testing.T) {
 		"the begin time, held":            {held, fields{"begin_time": 1795304230}, "2002"},
 		"the nodes":                       {tagged, fields{"req_nodes": "node1"}, "0"},
 		"the nodes, held":                 {held, fields{"req_nodes": "node1"}, "2002"},
+		"the nodes, behind a tag":         {fields{"admin_comment": "allotment:1;step=a;engine:1;asked=;"}, fields{"req_nodes": "node1"}, "2002"},
 		"the nodes, held, emptied":        {held, fields{"req_nodes": ""}, "2002"},
 		"something else, held":            {held, fields{"time_limit": 5, "begin_time": 0, "nice": 2147483653, "name": "x"}, "0"},
 		"an explicit priority":            {plain, fields{"priority": 5}, "2002"},
