@@ -110,7 +110,7 @@ func lookAt(ctx context.Context, p process, c shell.Config) (backends.Examinatio
 	if a.Examine == nil {
 		return backends.Examination{}, nil, nil
 	}
-	setup, err := a.Examine(ctx, backends.Installation{UID: os.Getuid(), Queues: c.Queues, FreeTimeout: time.Duration(c.PBA.FreeTimeout)})
+	setup, err := a.Examine(ctx, backends.Installation{UID: os.Getuid(), Queues: c.Queues, Low: c.Filter.LowQueue, FreeTimeout: time.Duration(c.PBA.FreeTimeout)})
 	if err != nil || a.Queues == nil {
 		return setup, nil, err
 	}
