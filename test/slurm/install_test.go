@@ -1,0 +1,244 @@
+package slurm
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/test/programs"
+)
+
+// installPort is where the clusters of these tests listen.
+const installPort = 17800
+
+// bareSite starts a cluster of two hosts of four slots that has never heard of us,
+// and a home for pba. Its partitions are main, the default, and low.
+func bareSite(t *testing.T) *site {
+	t.Helper()
+	needed(t)
+	sweep(t)
+	dir, err := os.MkdirTemp("", ownName("-"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{T: t, dir: dir, state: filepath.Join(dir, "allotment")}
+	t.Cleanup(func() { down(t, dir) })
+	s.must(os.Chmod(dir, 0o755))
+	s.group = addGroup(t, "g")
+	s.alice, s.bob = addPerson(t, "a", s.group), addPerson(t, "b")
+	s.must(os.WriteFile(filepath.Join(dir, "extra.conf"), []byte("PartitionName=low Nodes=ALL PriorityTier=0\n"), 0o644))
+	cmd := exec.Command("bash", script, "up", dir)
+	cmd.Env = append(os.Environ(), "NODES=2", "CPUS=4", fmt.Sprintf("BASEPORT=%d", installPort), "SLURM_EXTRA="+filepath.Join(dir, "extra.conf"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("start a cluster: %v: %s", err, out)
+	}
+	return s
+}
+
+// pba runs pba as root, in the site's home; what it says on both streams comes back.
+func (s *site) pba(args ...string) (code int, said string) {
+	s.Helper()
+	d := s.as(nil, []string{"ALLOTMENT_HOME=" + s.state, "TZ=UTC"}, append([]string{filepath.Join(s.programs(), "pba")}, args...)...)
+	return d.code, d.out + "\n" + d.errors
+}
+
+// do is pba for what must succeed.
+func (s *site) do(args ...string) string {
+	s.Helper()
+	code, said := s.pba(args...)
+	if code != 0 {
+		s.Fatalf("pba %q: %d: %s", args, code, said)
+	}
+	return said
+}
+
+var built string
+
+// programs builds them once.
+func (s *site) programs() string {
+	s.Helper()
+	if _, err := os.Stat(built); err != nil {
+		built = programs.Build(s.T, "pba")
+	}
+	return built
+}
+
+// conf changes slurm.conf as an administrator does, by an expression for sed.
+func (s *site) conf(expression string) {
+	s.Helper()
+	if out, err := exec.Command("sed", "-i", expression, filepath.Join(s.dir, "slurm.conf")).CombinedOutput(); err != nil {
+		s.Fatalf("sed: %v: %s", err, out)
+	}
+	s.root("scontrol", "reconfigure")
+}
+
+// install does what pba init and docs/slurm.md say.
+func (s *site) install() {
+	s.Helper()
+	s.do("init", "--backend", "slurm")
+	s.must(os.Symlink(filepath.Join(s.state, "job_submit.lua"), filepath.Join(s.dir, "job_submit.lua")))
+	s.conf("$aJobSubmitPlugins=lua")
+	config := filepath.Join(s.state, "config.yaml")
+	for _, change := range []string{"s/every: 20s/every: 1s/", "s/pending_threshold: 60s/pending_threshold: 1s/", "s/min_runtime: 60s/min_runtime: 1s/", `s/^timezone: ""/timezone: UTC/`} {
+		if out, err := exec.Command("sed", "-i", change, config).CombinedOutput(); err != nil {
+			s.Fatalf("sed: %v: %s", err, out)
+		}
+	}
+}
+
+// await waits for something to become so.
+func (s *site) await(what string, is func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.Fatalf("%s did not come:\n%s", what, s.root("squeue", "--all", "--array"))
+		}
+	}
+}
+
+// batch submits a job as a user and returns its ID.
+func (s *site) batch(p *person, env []string, options ...string) string {
+	s.Helper()
+	argv := append([]string{"sbatch", "--parsable", "--output=/dev/null"}, options...)
+	d := s.as(p, env, append(argv, "--wrap=exec sleep 600")...)
+	if d.code != 0 {
+		s.Fatalf("sbatch %q: %d: %s", options, d.code, d.errors)
+	}
+	return d.out
+}
+
+// standing is what of a job is its owner's, or could be ours. Its site factor is in
+// its priority, which is 1 without: there are no weights here.
+type standing struct{ Partition, Priority, Nodes, Comment, Admin, Begins string }
+
+var fieldOf = regexp.MustCompile(`(?m)(?:^| )(Partition|Priority|ReqNodeList|Reason|Nice|JobState|StartTime)=(\S*)`)
+
+// jobs looks at all jobs as their owners left them, by scontrol show job.
+func (s *site) jobs() map[string]standing {
+	s.Helper()
+	all := map[string]standing{}
+	for id := range strings.FieldsSeq(s.root("squeue", "--noheader", "--all", "--array", "--format=%i")) {
+		text := s.root("scontrol", "show", "job", id)
+		var j standing
+		field := map[string]string{}
+		for _, m := range fieldOf.FindAllStringSubmatch(text, -1) {
+			field[m[1]] = m[2]
+		}
+		j.Partition, j.Priority, j.Nodes = field["Partition"], field["Priority"], field["ReqNodeList"]
+		if field["Reason"] == "BeginTime" {
+			j.Begins = "later"
+		}
+		for line := range strings.Lines(text) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			switch key {
+			case "Comment":
+				j.Comment = value
+			case "AdminComment":
+				j.Admin = value
+			}
+		}
+		all[id] = j
+	}
+	return all
+}
+
+// TestInstallAndRemove: what docs/slurm.md says, from a bare cluster and back. While
+// it was there slots were taken back; afterwards the queue is as its users left it.
+func TestInstallAndRemove(t *testing.T) {
+	s := bareSite(t)
+	farm := s.batch(&s.bob, nil, "--array=1-8", "--comment=his own", "--account=chipB")
+	s.await("a full farm", func() bool {
+		return len(strings.Fields(s.root("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i"))) == 8
+	})
+	wants := map[string]string{
+		"plain":   s.batch(&s.bob, nil),
+		"held":    s.batch(&s.bob, nil, "--hold"),
+		"nice":    s.batch(&s.bob, nil, "--nice=10"),
+		"placed":  s.batch(&s.alice, nil, "--nodelist=node2", "--account=chipA"),
+		"later":   s.batch(&s.bob, nil, "--begin=now+1hour"),
+		"lowered": s.batch(&s.bob, nil, "--partition=low", "--comment=allot ments"),
+	}
+	before := s.jobs()
+
+	s.install()
+	s.do("project", "add", "chipA", "--group", s.group)
+	s.do("project", "add", "chipB", "--group", s.group)
+	s.do("alloc", "set", "chipA", "3")
+	s.do("rebalance")
+	s.await("a filter that is asked", func() bool { _, said := s.pba("doctor"); return !strings.Contains(said, "filter: ") })
+
+	suspended := s.batch(&s.bob, []string{"ALLOTMENT_PREEMPT=suspend"}, "--account=chipB", "--comment=with words")
+	if got := s.job(suspended); !strings.HasPrefix(got.comment, "allotment:1;preempt=suspend;") || !strings.HasSuffix(got.comment, " with words") {
+		t.Errorf("the filter wrote %q", got.comment)
+	}
+	mine := []string{wants["placed"], s.batch(&s.alice, nil, "--account=chipA", "--comment=hers"), s.batch(&s.alice, nil, "--account=chipA")}
+	var running []string
+	s.await("three jobs of the pool", func() bool {
+		s.do("rebalance")
+		running = strings.Fields(s.root("squeue", "--noheader", "--states=RUNNING", "--account=chipA", "--format=%i"))
+		return len(running) == 3
+	})
+	slices.Sort(mine)
+	if slices.Sort(running); !slices.Equal(mine, running) {
+		t.Errorf("%v run, want %v", running, mine)
+	}
+	// One more of the pool, caught in the middle.
+	s.do("alloc", "set", "chipA", "4")
+	last := s.batch(&s.alice, nil, "--account=chipA")
+	s.await("a reclaim under way", func() bool {
+		s.do("rebalance")
+		return strings.Contains(s.do("report", "victims"), " "+last+" ")
+	})
+
+	s.conf("/^JobSubmitPlugins=lua/d")
+	s.must(os.Remove(filepath.Join(s.dir, "job_submit.lua")))
+	s.do("restore", "--forget")
+
+	after := s.jobs()
+	for id, j := range after {
+		if text := j.Comment + j.Admin; strings.Contains(text, "allotment") || strings.Contains(text, "engine:") {
+			t.Errorf("job %s keeps %q, %q", id, j.Comment, j.Admin)
+		}
+		if ours := id == last || slices.Contains(mine, id); ours && j.Nodes != "(null)" {
+			// Nobody can change the nodes of a job that runs.
+			t.Logf("job %s runs on %s, to which it was bound", id, j.Nodes)
+			j.Nodes = before[id].Nodes
+			after[id] = j
+		}
+	}
+	if got := s.root("squeue", "--noheader", "--name=wrap", "--array", "--format=%i"); len(strings.Fields(got)) != len(after) {
+		t.Errorf("there are other jobs than the users': %s", s.root("squeue", "--all"))
+	}
+	for id, j := range before {
+		if j.Priority == "0" && strings.HasPrefix(id, farm) {
+			continue
+		}
+		if diff := cmp.Diff(j, after[id]); diff != "" {
+			t.Errorf("job %s (-before +after):\n%s", id, diff)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(after)) {
+		if j := after[id]; j.Priority != "1" && j.Priority != "0" {
+			t.Errorf("job %s has the priority %s", id, j.Priority)
+		}
+		if j := after[id]; j.Begins != "" && id != wants["later"] {
+			t.Errorf("job %s is held", id)
+		}
+	}
+	if factors := s.root("sprio", "--noheader", "--format=%S"); strings.Trim(factors, " 0\n") != "" {
+		t.Errorf("site factors are left: %s", factors)
+	}
+	id := s.batch(&s.alice, []string{"ALLOTMENT_PREEMPT=suspend"}, "--account=chipA")
+	if got := s.job(id); got.comment != "" || got.admin != "" {
+		t.Errorf("the filter is still asked: %+v", got)
+	}
+}

@@ -1,0 +1,91 @@
+package slurm
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// person is a user of the machine whom a test made, to submit as anybody does.
+type person struct {
+	name     string
+	uid, gid int
+}
+
+// nameOfOurs begins the names of all that these tests make on the machine: users,
+// groups, directories. What follows is the process that made them.
+const nameOfOurs = "alms"
+
+func ownName(what string) string { return nameOfOurs + strconv.Itoa(os.Getpid()) + what }
+
+// addPerson makes a user, who is in these groups too.
+func addPerson(t *testing.T, what string, groups ...string) person {
+	t.Helper()
+	args := []string{"-M", "-U", "-K", "MAIL_DIR=/nonexistent", "-d", "/", "-s", "/bin/sh"}
+	if len(groups) > 0 {
+		args = append(args, "-G", strings.Join(groups, ","))
+	}
+	p := person{name: ownName(what)}
+	machine(t, "useradd", append(args, p.name)...)
+	t.Cleanup(func() { machine(t, "userdel", p.name) })
+	u, err := user.Lookup(p.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.uid, _ = strconv.Atoi(u.Uid)
+	p.gid, _ = strconv.Atoi(u.Gid)
+	return p
+}
+
+func addGroup(t *testing.T, what string) string {
+	t.Helper()
+	name := ownName(what)
+	machine(t, "groupadd", name)
+	t.Cleanup(func() { machine(t, "groupdel", name) })
+	return name
+}
+
+func machine(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Errorf("%s %v: %v: %s", name, args, err, out)
+	}
+}
+
+// sweep removes what earlier runs left that were killed: clusters, users, groups.
+func sweep(t *testing.T) {
+	t.Helper()
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), nameOfOurs+"*-*"))
+	for _, dir := range dirs {
+		if gone(regexp.MustCompile(`^` + nameOfOurs + `([0-9]+)-`).FindStringSubmatch(filepath.Base(dir))) {
+			down(t, dir)
+		}
+	}
+	for _, kind := range [][2]string{{"/etc/passwd", "userdel"}, {"/etc/group", "groupdel"}} {
+		data, err := os.ReadFile(kind[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`(?m)^`+nameOfOurs+`([0-9]+)[a-z]+:`).FindAllStringSubmatch(string(data), -1) {
+			if gone(found) {
+				machine(t, kind[1], strings.TrimSuffix(found[0], ":"))
+			}
+		}
+	}
+}
+
+// gone tells whether the process is gone that a name of ours was made by.
+func gone(found []string) bool {
+	if len(found) < 2 {
+		return false
+	}
+	pid, err := strconv.Atoi(found[1])
+	return err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
