@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,14 +20,18 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == "job" {
 		os.Exit(job(os.Args[2], os.Args[3]))
 	}
-	broken := os.Getenv("BREAK")
-	if len(os.Args) > 1 || broken != "" && broken != "norebalance" {
-		fmt.Fprintln(os.Stderr, "usage: [BREAK=norebalance] demo")
+	broken, backend := os.Getenv("BREAK"), os.Getenv("ALLOTMENT_BACKEND")
+	if len(os.Args) > 1 || broken != "" && broken != "norebalance" || !slices.Contains([]string{"", "miniq", "slurm"}, backend) {
+		fmt.Fprintln(os.Stderr, "usage: [BREAK=norebalance] [ALLOTMENT_BACKEND=miniq|slurm] demo")
 		os.Exit(2)
+	}
+	stage := bundled()
+	if backend == "slurm" {
+		stage = onSlurm()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := demo(farm.WithParent(ctx), os.Stdout, broken == ""); err != nil {
+	if err := demo(farm.WithParent(ctx), os.Stdout, stage, broken == ""); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		stop()
 		os.Exit(1)

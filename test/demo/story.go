@@ -27,8 +27,6 @@ const (
 	threshold  = 3 * time.Second
 	minRuntime = time.Second
 
-	// limit is when the demo gives up. Played without a fault it takes 55 s.
-	limit = 85 * time.Second
 	// tick is how often the diaries are looked at.
 	tick = 50 * time.Millisecond
 )
@@ -38,14 +36,40 @@ pba:
   every: 1s
   pending_threshold: 3s
   min_runtime: 1s
-miniq:
-  nodes: ["n1:4:4G", "n2:4:4G", "n3:4:4G", "n4:4:4G"]
 `
+
+// stage is what the story is played on.
+type stage struct {
+	options farm.Options
+	limit   time.Duration // when the demo gives up
+}
+
+// bundled is the bundled queue. Played on it without a fault the story takes 55 s.
+func bundled() stage {
+	return stage{
+		options: farm.Options{Programs: "bin", Config: config + `miniq:
+  nodes: ["n1:4:4G", "n2:4:4G", "n3:4:4G", "n4:4:4G"]
+`},
+		limit: 85 * time.Second,
+	}
+}
+
+// onSlurm is a Slurm cluster. There is no partition for what fails a test.
+func onSlurm() stage {
+	return stage{
+		options: farm.Options{
+			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
+			Slurm: &farm.Slurm{Script: "test/slurm-cluster.sh", Nodes: nodes, Slots: slots},
+		},
+		limit: 175 * time.Second,
+	}
+}
 
 // story is one demo.
 type story struct {
 	*farm.Farm
 	*narrator
+	stage
 	self    string // this program
 	helped  bool   // pba rebalance runs
 	group   string
@@ -70,10 +94,10 @@ type scene struct {
 }
 
 // demo plays the story and checks it. Whatever happens, nothing is left behind.
-func demo(ctx context.Context, out io.Writer, helped bool) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not over after %v", limit))
+func demo(ctx context.Context, out io.Writer, on stage, helped bool) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, on.limit, fmt.Errorf("not over after %v", on.limit))
 	defer cancel()
-	s, err := prepare(ctx, out, helped)
+	s, err := prepare(ctx, out, on, helped)
 	if s != nil {
 		defer func() { err = errors.Join(err, s.end()) }()
 	}
@@ -90,7 +114,7 @@ func demo(ctx context.Context, out io.Writer, helped bool) (err error) {
 }
 
 // prepare does what an administrator and a resource manager do.
-func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
+func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -101,13 +125,13 @@ func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
 	}
 	n := newNarrator(out)
 	n.title("A farm of %d hosts with %d slots each", nodes, slots)
-	f, err := farm.Start(ctx, farm.Options{Programs: "bin", Config: config})
+	f, err := farm.Start(ctx, on.options)
 	if err != nil {
 		return nil, err
 	}
-	s := &story{Farm: f, narrator: n, self: self, helped: helped, group: group, told: map[*actor]scene{}}
+	s := &story{Farm: f, narrator: n, stage: on, self: self, helped: helped, group: group, told: map[*actor]scene{}}
 	n.say("all of it is in %s (ALLOTMENT_HOME); its config.yaml:", f.Home)
-	n.quote(config)
+	n.quote(f.Config)
 	for _, dir := range []string{"jobs", "out"} {
 		if err := os.Mkdir(filepath.Join(f.Home, dir), 0o700); err != nil {
 			return s, err
@@ -123,6 +147,13 @@ func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
 		if _, err := f.Run(ctx, "pba", line...); err != nil {
 			return s, err
 		}
+		if line[0] == "init" && on.options.Slurm != nil {
+			typed, err := f.InstallHook()
+			if err != nil {
+				return s, err
+			}
+			n.say("$ %s", typed)
+		}
 	}
 	return s, nil
 }
@@ -130,8 +161,8 @@ func prepare(ctx context.Context, out io.Writer, helped bool) (*story, error) {
 // play is the story itself.
 func (s *story) play(ctx context.Context) error {
 	if s.helped {
-		s.say("$ pba rebalance --every %v --for %v &", cycle, 2*limit)
-		engine, err := s.Rebalance(ctx, cycle, 2*limit)
+		s.say("$ pba rebalance --every %v --for %v &", cycle, 2*s.limit)
+		engine, err := s.Rebalance(ctx, cycle, 2*s.limit)
 		if err != nil {
 			return err
 		}

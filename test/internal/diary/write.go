@@ -4,7 +4,7 @@
 package diary
 
 import (
-	"bytes"
+	"cmp"
 	"compress/flate"
 	"crypto/sha256"
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -27,8 +28,8 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	host, _, _ := bytes.Cut([]byte(os.Getenv("LSB_HOSTS")), []byte(" "))
-	_, err = fmt.Fprintf(f, "start %d %d %s %s\n", start.UnixNano(), os.Getpid(), orDash(string(host)), orDash(os.Getenv("ALLOTMENT_REQUEUES")))
+	host, _, _ := strings.Cut(cmp.Or(os.Getenv("LSB_HOSTS"), os.Getenv("SLURMD_NODENAME")), " ")
+	_, err = fmt.Fprintf(f, "start %d %d %s %s\n", start.UnixNano(), os.Getpid(), orDash(host), orDash(os.Getenv("ALLOTMENT_REQUEUES")))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // Package farm is a throw-away farm for the programs that check the whole: the
-// real programs on a bundled queue of their own, in a directory of their own, of
-// which nothing is left in the end.
+// real programs on a bundled queue, or a Slurm cluster, of their own, in a directory
+// of their own, of which nothing is left in the end.
 package farm
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,13 +26,23 @@ type Options struct {
 	Programs string // the directory that `make build` fills
 	Config   string // the config file
 	Below    string // where its directory is made; "": where temporary files are
+	Slurm    *Slurm // a cluster instead of the bundled queue
+}
+
+// Slurm is the cluster that a farm is to be. Its section of the config file and
+// the name of the backend are added to Options.Config.
+type Slurm struct {
+	Script       string // test/slurm-cluster.sh
+	Nodes, Slots int    // so many nodes of so many slots
 }
 
 // Farm is a running queue with its directory.
 type Farm struct {
 	Home     string // ALLOTMENT_HOME
+	Config   string // what is in its config.yaml
 	programs string
 	env      []string
+	cluster  *cluster // nil: the bundled queue
 }
 
 // commandTime is how long one command may take. None needs a tenth of it, even
@@ -60,14 +71,20 @@ func Start(ctx context.Context, o Options) (*Farm, error) {
 		return nil, fmt.Errorf("make a directory for the farm: %w", err)
 	}
 	f := &Farm{Home: dir, programs: programs, env: environment(dir, programs)}
-	err = os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(o.Config), 0o600)
-	if err == nil {
+	if o.Slurm != nil {
+		err = f.startSlurm(ctx, o)
+	} else if err = f.writeConfig(o.Config); err == nil {
 		_, err = f.Run(ctx, "miniqd")
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+func (f *Farm) writeConfig(text string) error {
+	f.Config = text
+	return os.WriteFile(filepath.Join(f.Home, "config.yaml"), []byte(text), 0o600)
 }
 
 // OwnGroup is a UNIX group of ours: the primary one, if it has a name.
@@ -88,7 +105,8 @@ func OwnGroup() (string, error) {
 func environment(home, programs string) []string {
 	var env []string
 	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, "ALLOTMENT_") && !strings.HasPrefix(e, "LSB_") && !strings.HasPrefix(e, "PATH=") {
+		foreign := slices.ContainsFunc([]string{"ALLOTMENT_", "LSB_", "SLURM_", "PATH="}, func(p string) bool { return strings.HasPrefix(e, p) })
+		if !foreign {
 			env = append(env, e)
 		}
 	}
@@ -131,10 +149,14 @@ func Submitted(line string) (int64, error) {
 	return id, nil
 }
 
-// Log is the end of what miniqd said, for when things went wrong.
+// Log is the end of what the queue's daemon said, for when things went wrong.
 func (f *Farm) Log() string {
 	const most = 2000
-	data, err := os.ReadFile(filepath.Join(f.Home, "miniq", "miniqd.log"))
+	path := filepath.Join(f.Home, "miniq", "miniqd.log")
+	if f.cluster != nil {
+		path = filepath.Join(f.cluster.dir, "log", "slurmctld.log")
+	}
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
@@ -144,7 +166,7 @@ func (f *Farm) Log() string {
 // Close kills the jobs, stops the queue and removes the directory. Processes that
 // are left after that are killed too; that there were any is an error.
 func (f *Farm) Close() error {
-	_, err := f.Run(context.Background(), "miniqd", "stop", "--kill")
+	err := f.stopQueue()
 	left := f.left()
 	for deadline := time.Now().Add(3 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = f.left() {
 		time.Sleep(20 * time.Millisecond) // who is not our child tells nobody of its end
@@ -153,6 +175,14 @@ func (f *Farm) Close() error {
 		err = errors.Join(err, fmt.Errorf("left behind, and killed now: %s", strings.Join(left, "; ")), f.killAll())
 	}
 	return errors.Join(err, os.RemoveAll(f.Home))
+}
+
+func (f *Farm) stopQueue() error {
+	if f.cluster != nil {
+		return f.cluster.stop()
+	}
+	_, err := f.Run(context.Background(), "miniqd", "stop", "--kill")
+	return err
 }
 
 func (f *Farm) killAll() error {
@@ -183,9 +213,12 @@ func (f *Farm) left() []string {
 }
 
 // processes finds all that were started with this farm's directory in their
-// environment: the daemon, its nodes and keepers, the jobs.
+// environment, or with that of its cluster: the daemons, nodes and keepers, the jobs.
 func (f *Farm) processes() []int {
-	mine := []byte("ALLOTMENT_HOME=" + f.Home)
+	mine := []string{"ALLOTMENT_HOME=" + f.Home}
+	if f.cluster != nil {
+		mine = append(mine, "SLURM_CONF="+f.cluster.conf())
+	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -201,7 +234,7 @@ func (f *Farm) processes() []int {
 			continue // another user's, or gone
 		}
 		for entry := range bytes.SplitSeq(env, []byte{0}) {
-			if bytes.Equal(entry, mine) {
+			if slices.Contains(mine, string(entry)) {
 				pids = append(pids, pid)
 				break
 			}
