@@ -45,6 +45,13 @@ func FuzzReadFrame(f *testing.F) {
 		for {
 			var req Request
 			if ReadFrame(r, &req) != nil {
+				break
+			}
+		}
+		r.Reset(data)
+		for {
+			var req Request
+			if _, err := ReadParts(r, &req); err != nil {
 				return
 			}
 		}
