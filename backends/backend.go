@@ -208,9 +208,9 @@ type Abilities struct {
 	// know of a job beside what the queue has stands in its environment:
 	// ALLOTMENT_STEP and ALLOTMENT_PREEMPT.
 	Filters bool
-	// Options are those of bsub's options, by name (-I), that this queue treats in
-	// another way than package bsub says.
-	Options map[string]OptionMeaning
+	// Options gives those of bsub's options, by name (-I), that this queue treats in
+	// another way than package bsub says; nil: none.
+	Options func() map[string]OptionMeaning
 
 	Queues func(ctx context.Context) ([]Queue, error)
 	Modify func(ctx context.Context, ids []ID, change Change) Errors // of pending jobs: all of it or nothing

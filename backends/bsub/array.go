@@ -43,10 +43,13 @@ func ParseName(s string) (string, *backends.Array, error) {
 
 // ParseIndices reads an index list such as 1-3,7,10-20:5 into ascending, distinct
 // indices.
-func ParseIndices(s string) ([]int, error) {
+func ParseIndices(s string) ([]int, error) { return parseIndices(s, 1) }
+
+// parseIndices is ParseIndices for arrays whose first index can be least.
+func parseIndices(s string, least int) ([]int, error) {
 	var indices []int
 	for part := range strings.SplitSeq(s, ",") {
-		first, last, step, err := parseRange(strings.TrimSpace(part))
+		first, last, step, err := parseRange(strings.TrimSpace(part), least)
 		if err != nil {
 			return nil, fmt.Errorf("index list %q: %w", s, err)
 		}
@@ -62,15 +65,15 @@ func ParseIndices(s string) ([]int, error) {
 }
 
 // parseRange reads start[-end[:step]].
-func parseRange(s string) (first, last, step int, err error) {
+func parseRange(s string, least int) (first, last, step int, err error) {
 	span, every, stepped := strings.Cut(s, ":")
 	from, to, ranged := strings.Cut(span, "-")
-	if first, err = parseNumber(from, 1, maxIndex); err != nil {
+	if first, err = parseNumber(from, least, maxIndex); err != nil {
 		return 0, 0, 0, err
 	}
 	last, step = first, 1
 	if ranged {
-		if last, err = parseNumber(to, 1, maxIndex); err != nil {
+		if last, err = parseNumber(to, least, maxIndex); err != nil {
 			return 0, 0, 0, err
 		}
 	}
@@ -106,11 +109,12 @@ func FormatIndices(indices []int) string {
 }
 
 // JobArg is a word of a command line that names jobs: 12, 12[3], 12[1-3,7], or 0,
-// all of the caller's own.
+// all of the caller's own. An array of LSF's has no element 0; one that was made
+// by the queue's own commands may have.
 type JobArg struct {
 	All     bool
 	Job     int64
-	Indices []int // nil: the job, or the whole array
+	Indices []int // 0 or more; nil: the job, or the whole array
 }
 
 // ParseJobArg reads a job argument.
@@ -130,7 +134,7 @@ func ParseJobArg(s string) (JobArg, error) {
 	if !closed {
 		return JobArg{}, illegalJobID(s)
 	}
-	indices, err := ParseIndices(list)
+	indices, err := parseIndices(list, 0)
 	if err != nil {
 		return JobArg{}, fmt.Errorf("%s: Illegal job ID: %w", Visible(s), err)
 	}
@@ -150,6 +154,9 @@ func (a JobArg) IDs() []backends.ID {
 	}
 	ids := make([]backends.ID, len(a.Indices))
 	for i, index := range a.Indices {
+		if index == 0 {
+			index = backends.ZeroIndex
+		}
 		ids[i] = backends.ID{Job: a.Job, Index: index}
 	}
 	return ids

@@ -3,6 +3,7 @@ package bsub
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -64,16 +65,15 @@ func (l ChangeLine) Change(c Context, now *backends.Job) (backends.Change, []str
 		last[u.opt.Name] = u
 	}
 	for _, u := range l.uses {
-		if u.revoked || !u.opt.many && last[u.opt.Name] != u {
+		honoured := u.opt.on(c.Options).Treatment == backends.Honoured
+		if u.revoked && honoured || !u.opt.many && last[u.opt.Name] != u {
 			continue
 		}
-		if strings.ContainsRune(u.value, 0) {
-			return backends.Change{}, nil, fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
-		}
-		if err := u.opt.set(&b, u.value); err != nil {
-			return backends.Change{}, nil, fmt.Errorf("option %s: %w", u.opt.Name, err)
+		if err := b.use(u); err != nil {
+			return backends.Change{}, nil, err
 		}
 	}
+	maps.DeleteFunc(last, func(_ string, u use) bool { return u.opt.on(c.Options).Treatment != backends.Honoured })
 	if b.spec.Array != nil {
 		return backends.Change{}, nil, errors.New("option -J: the indices of an array can't be changed; give a name alone")
 	}

@@ -43,6 +43,19 @@ func TestChangesOfAPendingJob(t *testing.T) {
 	if got, _, err := l.Change(here, &backends.Job{Slots: 1}); err != nil || got.OneHost == nil || *got.OneHost {
 		t.Errorf("a job that was on one host for want of slots: %+v, %v", got, err)
 	}
+	for _, line := range []string{"-sp 3 -n 4 12", "-spn -n 4 12"} {
+		l, err := bsub.ScanChange(strings.Fields(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := here
+		there.Options = map[string]backends.OptionMeaning{"-sp": {Treatment: backends.Ignored, Note: "for a reason"}}
+		got, warnings, err := l.Change(there, &backends.Job{Slots: 2})
+		diff := cmp.Diff(backends.Change{Slots: ptr(4)}, got)
+		if err != nil || diff != "" || len(warnings) != 1 || warnings[0] != "option -sp is ignored: for a reason" {
+			t.Errorf("%s where -sp is ignored: %q, %v\n%s", line, warnings, err, diff)
+		}
+	}
 	for line, want := range map[string]string{
 		"-o x 12": "can't be changed", "-n x 12": "is no number", "-J a[1-2] 12": "indices of an array", "-n": "needs an argument", "-rn 12": "can't be changed",
 	} {

@@ -100,7 +100,7 @@ func execHosts(j *backends.Job, wide bool) []string {
 
 // JobName is the job's name, with its index for an array element.
 func JobName(j *backends.Job) string {
-	suffix := "[" + strconv.Itoa(j.ID.Index) + "]"
+	suffix := "[" + strconv.Itoa(max(j.ID.Index, 0)) + "]" // see backends.ZeroIndex
 	if j.ID.Index == 0 || strings.HasSuffix(j.Name, suffix) {
 		return j.Name
 	}

@@ -4,54 +4,49 @@
 // nowhere else; nothing is run, read or asked.
 package bsub
 
-// Treatment says what becomes of an option on one queuing system.
-type Treatment uint8
-
-// The treatments.
-const (
-	// Honoured: the option does what LSF documents, or what its note says.
-	Honoured Treatment = iota
-	// Ignored: the job is submitted without it, and its user is told.
-	Ignored
-	// Refused: without it the job would do something else than its user
-	// meant, so it is not submitted.
-	Refused
-)
-
-func (t Treatment) String() string {
-	switch t {
-	case Honoured:
-		return "honoured"
-	case Ignored:
-		return "ignored"
-	case Refused:
-	}
-	return "refused"
-}
+import "github.com/allotment-hpc/allotment/backends"
 
 // Option is one option of bsub, LSF 10.1.
 type Option struct {
-	Name    string    // with its dash
-	Arg     string    // what its argument is; "" if it takes none
-	Example string    // a valid argument
-	Miniq   Treatment // on the bundled queue
-	Note    string    // why, or how it is meant here
+	Name    string // with its dash
+	Arg     string // what its argument is; "" if it takes none
+	Example string // a valid argument
+	backends.OptionMeaning
 
 	many  bool   // every occurrence counts, not only the last
 	group string // options that replace each other; "": the name itself
 	set   func(*builder, string) error
 }
 
-// Options lists every option of LSF 10.1's bsub, in the order of its manual.
+// OptionsOn is Options on a queue that treats some of them, by name, in a way of
+// its own (see backends.Abilities).
+func OptionsOn(differ map[string]backends.OptionMeaning) []Option {
+	all := Options()
+	for i := range all {
+		all[i].OptionMeaning = all[i].on(differ)
+	}
+	return all
+}
+
+// on is what the option means on a queue that treats some in a way of its own.
+func (o *Option) on(differ map[string]backends.OptionMeaning) backends.OptionMeaning {
+	if own, ok := differ[o.Name]; ok {
+		return own
+	}
+	return o.OptionMeaning
+}
+
+// Options lists every option of LSF 10.1's bsub, in the order of its manual, and
+// what becomes of it on the bundled queue.
 func Options() []Option {
 	honoured := func(name, arg, example, note string, set func(*builder, string) error) Option {
-		return Option{Name: name, Arg: arg, Example: example, Note: note, set: set}
+		return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Note: note}, set: set}
 	}
 	ignored := func(name, arg, example, note string) Option {
-		return Option{Name: name, Arg: arg, Example: example, Miniq: Ignored, Note: note}
+		return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Treatment: backends.Ignored, Note: note}}
 	}
 	refused := func(name, arg, example, note string) Option {
-		return Option{Name: name, Arg: arg, Example: example, Miniq: Refused, Note: note}
+		return Option{Name: name, Arg: arg, Example: example, OptionMeaning: backends.OptionMeaning{Treatment: backends.Refused, Note: note}}
 	}
 	const (
 		mail   = "no mail is sent"

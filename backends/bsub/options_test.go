@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/backends/slurm"
 )
 
 const optionsPage = "../../docs/options.md"
@@ -39,6 +41,20 @@ func rows(t *testing.T) [][]string {
 	return all
 }
 
+// onSlurm are the options that mean something else on Slurm.
+func onSlurm() map[string]backends.OptionMeaning {
+	return slurm.Open(slurm.Options{}).Abilities().Options()
+}
+
+// there is what becomes of an option on Slurm, and what the page says of it.
+func there(o bsub.Option, differ map[string]backends.OptionMeaning) (backends.Treatment, string) {
+	meaning, own := differ[o.Name]
+	if !own {
+		return o.Treatment, o.Note
+	}
+	return meaning.Treatment, o.Note + "; on Slurm: " + meaning.Note
+}
+
 func writeTable(t *testing.T) {
 	t.Helper()
 	page, err := os.ReadFile(optionsPage)
@@ -46,13 +62,15 @@ func writeTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString("| option | argument | miniq | what it does here, or why not |\n| --- | --- | --- | --- |\n")
+	b.WriteString("| option | argument | miniq | Slurm | what it does here, or why not |\n| --- | --- | --- | --- | --- |\n")
+	differ := onSlurm()
 	for _, o := range bsub.Options() {
 		arg := ""
 		if o.Arg != "" {
 			arg = "`" + strings.ReplaceAll(o.Arg, "|", `\|`) + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", o.Name, arg, o.Miniq, o.Note)
+		slurm, note := there(o, differ)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", o.Name, arg, o.Treatment, slurm, note)
 	}
 	old := regexp.MustCompile(`(?ms)^\| option .*^\| .*?$\n`)
 	if !old.Match(page) {
@@ -77,35 +95,27 @@ func TestEveryRowOfTheOptionsPage(t *testing.T) {
 		}
 		options[o.Name] = o
 	}
+	differ := onSlurm()
+	for name := range differ {
+		if options[name].Name == "" {
+			t.Errorf("%s is no option", name)
+		}
+	}
 	for _, row := range rows(t) {
 		o, known := options[row[0]]
 		delete(options, row[0])
-		if !known || len(row) != 4 || row[1] != o.Arg || row[3] != o.Note {
+		_, note := there(o, differ)
+		if !known || len(row) != 5 || row[1] != o.Arg || row[4] != note {
 			t.Errorf("row %q is not what the parser knows: %+v; run this test with -update", row, o)
 			continue
 		}
 		if o.Name == "-pack" { // has no command beside it
 			continue
 		}
-		words := []string{o.Name}
-		if o.Arg != "" {
-			words = append(words, o.Example)
-		}
-		request, err := parsed("", append(words, "true")...)
-		got := "honoured"
-		switch {
-		case err != nil && strings.HasPrefix(err.Error(), "option "+o.Name+" is not possible"):
-			got = "refused"
-		case err != nil:
-			t.Errorf("%q: %v", words, err)
-			continue
-		case len(request.Warnings) == 1 && strings.HasPrefix(request.Warnings[0], "option "+o.Name+" is ignored"):
-			got = "ignored"
-		case len(request.Warnings) > 0:
-			t.Errorf("%q warns %q", words, request.Warnings)
-		}
-		if got != row[2] {
-			t.Errorf("%q is %s, the page says %s", words, got, row[2])
+		for i, differ := range []map[string]backends.OptionMeaning{nil, differ} {
+			if got := treatment(t, o, differ); got != row[2+i] {
+				t.Errorf("%s is %s, the page says %s", o.Name, got, row[2+i])
+			}
 		}
 		if o.Arg != "" {
 			if _, err := parsed("", o.Name); err == nil {
@@ -116,4 +126,32 @@ func TestEveryRowOfTheOptionsPage(t *testing.T) {
 	for name := range options {
 		t.Errorf("%s has no row; run this test with -update", name)
 	}
+}
+
+// treatment tries an option on the parser, for a queue that treats some in its
+// own way.
+func treatment(t *testing.T, o bsub.Option, differ map[string]backends.OptionMeaning) string {
+	t.Helper()
+	words := []string{o.Name}
+	if o.Arg != "" {
+		words = append(words, o.Example)
+	}
+	line, err := bsub.Scan(append(words, "true"))
+	if err != nil {
+		t.Fatalf("%q: %v", words, err)
+	}
+	context := here
+	context.Options = differ
+	request, err := line.Request(nil, context)
+	switch {
+	case err != nil && strings.HasPrefix(err.Error(), "option "+o.Name+" is not possible"):
+		return "refused"
+	case err != nil:
+		return err.Error()
+	case len(request.Warnings) == 1 && strings.HasPrefix(request.Warnings[0], "option "+o.Name+" is ignored"):
+		return "ignored"
+	case len(request.Warnings) > 0:
+		t.Errorf("%q warns %q", words, request.Warnings)
+	}
+	return "honoured"
 }

@@ -18,6 +18,8 @@ type Context struct {
 	Dir   string    // absolute
 	Env   []string  // KEY=value
 	Umask uint32
+	// Options are those that the queue treats in a way of its own, by name.
+	Options map[string]backends.OptionMeaning
 }
 
 // Request is a submission as its user wrote it.
@@ -102,18 +104,27 @@ func (b *builder) apply(uses []use) error {
 		if !u.opt.many && last[u.opt.group] != i {
 			continue
 		}
-		if strings.ContainsRune(u.value, 0) {
-			return fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
+		if err := b.use(u); err != nil {
+			return err
 		}
-		switch u.opt.Miniq {
-		case Refused:
-			return fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, u.opt.Note)
-		case Ignored:
-			b.warn("option %s is ignored: %s", u.opt.Name, u.opt.Note)
-		case Honoured:
-			if err := u.opt.set(b, u.value); err != nil {
-				return fmt.Errorf("option %s: %w", u.opt.Name, err)
-			}
+	}
+	return nil
+}
+
+// use carries one option out, or says why not.
+func (b *builder) use(u use) error {
+	if strings.ContainsRune(u.value, 0) {
+		return fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
+	}
+	meaning := u.opt.on(b.Options)
+	switch meaning.Treatment {
+	case backends.Refused:
+		return fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, meaning.Note)
+	case backends.Ignored:
+		b.warn("option %s is ignored: %s", u.opt.Name, meaning.Note)
+	case backends.Honoured:
+		if err := u.opt.set(b, u.value); err != nil {
+			return fmt.Errorf("option %s: %w", u.opt.Name, err)
 		}
 	}
 	return nil

@@ -111,6 +111,16 @@ func TestHostileNamesStayOnTheirLine(t *testing.T) {
 	}
 }
 
+func TestNamesOfAnArraysElements(t *testing.T) {
+	for id, want := range map[backends.ID]string{
+		{Job: 1}: "a", {Job: 1, Index: 3}: "a[3]", {Job: 1, Index: backends.ZeroIndex}: "a[0]",
+	} {
+		if got := bsub.JobName(&backends.Job{ID: id, Name: "a"}); got != want {
+			t.Errorf("%v is %s, want %s", id, got, want)
+		}
+	}
+}
+
 func TestStatesAreLSFs(t *testing.T) {
 	states := map[backends.State]string{
 		backends.Pending: "PEND", backends.Running: "RUN", backends.Held: "PSUSP", backends.Suspended: "USUSP",

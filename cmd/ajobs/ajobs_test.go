@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 )
 
@@ -28,7 +29,8 @@ func bob(t *testing.T, q *fake.Queue, words ...string) answer {
 	var stdout, stderr bytes.Buffer
 	s := site{
 		stdout: &stdout, stderr: &stderr, now: fake.Now,
-		user: func() string { return "bob" }, host: func() string { return "login1" },
+		around: func() (bsub.Context, error) { return bsub.Context{Now: fake.Now(), Dir: "/work"}, nil },
+		user:   func() string { return "bob" }, host: func() string { return "login1" },
 		open:   func(context.Context, bool) (backends.Backend, error) { return q, nil },
 		filter: func(_ context.Context, c backends.Change, _ io.Writer) (backends.Change, error) { return c, nil },
 	}
@@ -223,6 +225,64 @@ func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 		}
 		if got := bob(t, fake.NewQueue(), name, "--version"); got.code != 0 || !strings.HasPrefix(got.stdout, name+" ") {
 			t.Errorf("%s --version: %+v", name, got)
+		}
+	}
+}
+
+// An array that LSF's own commands can't make may have an element 0.
+func TestElementZero(t *testing.T) {
+	q := fake.NewQueue()
+	zero := q.Has.Jobs[0]
+	zero.ID = backends.ID{Job: 9, Index: backends.ZeroIndex}
+	q.Has.Jobs = append(q.Has.Jobs, zero)
+	if got := bob(t, q, "akill", "9[0]"); got.stdout != "Job <9[0]> is being terminated\n" || strings.Join(q.Did, ", ") != "kill 9[0]" {
+		t.Errorf("%+v, did %q", got, q.Did)
+	}
+	if got := bob(t, q, "ajobs", "9[0]"); !strings.Contains(got.stdout, "run[0]") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Where the queue asks the filter itself, amod asks none, keeps nothing in the
+// description, and leaves alone what was recorded there.
+func TestAChangeOnAQueueThatFiltersByItself(t *testing.T) {
+	for line, want := range map[string]struct {
+		answer
+		changed string
+	}{
+		"amod -P chipB 2":      {answer{0, "Parameters of job <2> are being changed\n", ""}, "chipB"},
+		"amod -P chipB 7":      {answer{0, "Parameters of job <7> are being changed\n", ""}, "chipB"},
+		"amod -Jd text 2":      {answer{0, "Parameters of job <2> are being changed\n", ""}, "text"},
+		"amod -Jd text 7":      {answer{1, "", "Job <7>: " + errTagged.Error() + "\n"}, ""},
+		"amod -sp 3 -W 10 2":   {answer{0, "Parameters of job <2> are being changed\n", "amod: warning: option -sp is ignored: here\n"}, ""},
+		"amod -m n1 -n 2 2":    {answer{2, "", "amod: option -m is not possible on this queue: here\n"}, ""},
+		"amod -W 10 -P x:y 99": {answer{1, "", "Job <99>: No matching job found\n"}, ""},
+	} {
+		q := fake.NewQueue()
+		q.Has.Jobs[7].Tag = "allotment:1;step=a;"
+		var changed backends.Change
+		q.Can = backends.Abilities{
+			Filters: true,
+			Options: func() map[string]backends.OptionMeaning {
+				return map[string]backends.OptionMeaning{"-sp": {Treatment: backends.Ignored, Note: "here"}, "-m": {Treatment: backends.Refused, Note: "here"}}
+			},
+			Modify: func(_ context.Context, ids []backends.ID, c backends.Change) backends.Errors {
+				changed = c
+				return make(backends.Errors, len(ids))
+			},
+		}
+		got := bob(t, q, strings.Fields(line)...)
+		if got != want.answer {
+			t.Errorf("%s: %+v, want %+v", line, got, want.answer)
+		}
+		text := ""
+		for _, field := range []*string{changed.Project, changed.Description} {
+			if field != nil {
+				text += *field
+			}
+		}
+		if text != want.changed || changed.Priority != nil {
+			t.Errorf("%s: changes %+v, want %q", line, changed, want.changed)
 		}
 	}
 }

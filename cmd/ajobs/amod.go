@@ -14,6 +14,8 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
 
+var errTagged = fmt.Errorf("change its description: %w: it begins with what the submit filter recorded, which this queue guards", backends.ErrUnable)
+
 var errUnableToModify = fmt.Errorf("change a pending job: %w: end it with akill and submit it anew", backends.ErrUnable)
 
 // runModify is amod. Its grammar is asub's.
@@ -103,6 +105,9 @@ func (m *modification) change(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
+	if own := m.queue.Abilities().Options; own != nil {
+		around.Options = own()
+	}
 	c, warnings, err := m.line.Change(around, now)
 	if err != nil {
 		return shell.Usagef("%w", err)
@@ -113,11 +118,16 @@ func (m *modification) change(ctx context.Context, t *target) error {
 			fmt.Fprintf(m.stderr, "amod: warning: %s\n", warning)
 		}
 	}
-	if c, err = m.filter(ctx, c, m.stderr); err != nil {
-		return err
-	}
-	if err := retag(ctx, m.queue, now, &c); err != nil {
-		return err
+	switch {
+	case !m.queue.Abilities().Filters:
+		if c, err = m.filter(ctx, c, m.stderr); err != nil {
+			return err
+		}
+		if err := retag(ctx, m.queue, now, &c); err != nil {
+			return err
+		}
+	case c.Description != nil && now.Tag != "":
+		return errTagged
 	}
 	id, err := backends.ParseID(t.label)
 	if err != nil {

@@ -33,14 +33,10 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 	case err != nil:
 		return usage(err)
 	case line.Help:
-		_, err := io.WriteString(out, submitHelp())
+		_, err := io.WriteString(out, submitHelp(optionsHere(ctx, s)))
 		return err
 	case line.Version:
 		_, err := fmt.Fprintln(out, "asub", shell.VersionText())
-		return err
-	}
-	requests, err := requestsOf(s, line)
-	if err != nil {
 		return err
 	}
 	queue, err := s.open(ctx, true)
@@ -48,6 +44,10 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 		return err
 	}
 	defer func() { _ = queue.Close() }()
+	requests, err := requestsOf(s, line, queue.Abilities().Options)
+	if err != nil {
+		return err
+	}
 	if requests[0].Screen != bsub.NoScreen { // it is alone
 		return s.submitJoined(ctx, queue, requests, out)
 	}
@@ -77,11 +77,15 @@ func (s site) submitJoined(ctx context.Context, queue backends.Backend, requests
 	return s.attend(ctx, quiet, ids[0], offer)
 }
 
-// requestsOf are the submissions that a command line means.
-func requestsOf(s site, line bsub.Line) ([]bsub.Request, error) {
+// requestsOf are the submissions that a command line means on a queue that treats
+// some options its own way.
+func requestsOf(s site, line bsub.Line, own ownOptions) ([]bsub.Request, error) {
 	around, err := s.around()
 	if err != nil {
 		return nil, err
+	}
+	if own != nil {
+		around.Options = own()
 	}
 	if file, given := line.Batch(); given {
 		return batchOf(s, line, file, around)
@@ -201,19 +205,35 @@ func readAtMost(in io.Reader, what string) ([]byte, error) {
 	return text, nil
 }
 
+// ownOptions is backends.Abilities.Options.
+type ownOptions = func() map[string]backends.OptionMeaning
+
+// optionsHere are the options as the queue treats them that is configured, if any.
+func optionsHere(ctx context.Context, s site) []bsub.Option {
+	queue, err := s.open(ctx, false)
+	if err != nil {
+		return bsub.Options()
+	}
+	defer func() { _ = queue.Close() }()
+	if own := queue.Abilities().Options; own != nil {
+		return bsub.OptionsOn(own())
+	}
+	return bsub.Options()
+}
+
 // submitHelp is what asub --help prints.
-func submitHelp() string {
+func submitHelp(options []bsub.Option) string {
 	var b strings.Builder
 	b.WriteString("NAME:\n   asub - " + submitBrief + "\n\nUSAGE:\n" + shell.Indented(submitSynopsis) +
 		"\nDESCRIPTION:\n" + shell.Indented(submitDescription) + "\nOPTIONS:\n")
 	var ignored, refused []string
-	for _, o := range bsub.Options() {
-		switch o.Miniq {
-		case bsub.Honoured:
+	for _, o := range options {
+		switch o.Treatment {
+		case backends.Honoured:
 			fmt.Fprintf(&b, "   %-34s %s\n", strings.TrimSpace(o.Name+" "+o.Arg), o.Note)
-		case bsub.Ignored:
+		case backends.Ignored:
 			ignored = append(ignored, o.Name)
-		case bsub.Refused:
+		case backends.Refused:
 			refused = append(refused, o.Name)
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
@@ -38,14 +39,14 @@ func submitGrammar() *grammar.Command {
 	}
 	var ignored, refused []string
 	for _, o := range bsub.Options() {
-		switch o.Miniq {
-		case bsub.Honoured:
-		case bsub.Ignored:
+		switch o.Treatment {
+		case backends.Honoured:
+		case backends.Ignored:
 			ignored = append(ignored, o.Name)
-		case bsub.Refused:
+		case backends.Refused:
 			refused = append(refused, o.Name)
 		}
-		c.Options = append(c.Options, grammar.Option{Names: names(o), Value: o.Arg, Usage: o.Note, Hidden: o.Miniq != bsub.Honoured})
+		c.Options = append(c.Options, grammar.Option{Names: names(o), Value: o.Arg, Usage: o.Note, Hidden: o.Treatment != backends.Honoured})
 	}
 	c.Options = append(c.Options, grammar.Option{Names: []string{"-V", "--version"}, Usage: "print version and commit"})
 	c.Description += "\n\nOther options of bsub's are ignored with a warning: " + strings.Join(ignored, " ") +

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 
@@ -9,35 +10,15 @@ import (
 )
 
 // submitThroughFilter hands jobs in, by way of the submit filter, and says in
-// which queue each landed.
+// which queue each landed. Of a queue that does not tell with its answer nothing
+// more is asked: who waits for asub waits for one answer.
 func submitThroughFilter(ctx context.Context, queue backends.Backend, specs []backends.Spec, stderr io.Writer) []submission {
 	accepted := make([]submission, len(specs))
-	name := ""
-	for i, result := range submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr}) {
+	for i, result := range submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr, ByQueue: queue.Abilities().Filters}) {
 		accepted[i] = submission{ID: result.ID, Queue: result.Queue, Err: result.Err}
-		if result.Err != nil || result.Queue != "" {
-			continue
+		if result.Err == nil && result.Queue == "" {
+			accepted[i].Queue, accepted[i].ByDefault = cmp.Or(result.Submitted.Queue, "default"), true
 		}
-		if name == "" {
-			name = result.Submitted.Queue
-		}
-		if name == "" { // the queue did not say so with its answer
-			name = defaultQueue(ctx, queue, result.ID, specs[i].Array)
-		}
-		accepted[i].Queue, accepted[i].ByDefault = name, true
 	}
 	return accepted
-}
-
-// defaultQueue is the queue that a job landed in which named none. The job is
-// safe by now: whatever goes wrong here is no failure.
-func defaultQueue(ctx context.Context, queue backends.Backend, id backends.ID, array *backends.Array) string {
-	if array != nil {
-		id.Index = array.Indices[0]
-	}
-	jobs, err := queue.Jobs(ctx, []backends.ID{id})
-	if err != nil || len(jobs) == 0 {
-		return "default"
-	}
-	return jobs[0].Queue
 }

@@ -17,6 +17,7 @@ func Now() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 type Queue struct {
 	backends.Backend // what is not used here panics
 	Has              backends.Farm
+	Can              backends.Abilities    // beside those that it always has
 	Fail             map[backends.ID]error // what is done to a job
 	Down             error                 // everything
 	Did              []string              // what was done, and to which job
@@ -27,7 +28,11 @@ type Queue struct {
 func (q *Queue) Close() error { return nil }
 
 // Abilities are few.
-func (q *Queue) Abilities() backends.Abilities { return backends.Abilities{SuspendFrees: true} }
+func (q *Queue) Abilities() backends.Abilities {
+	can := q.Can
+	can.SuspendFrees = true
+	return can
+}
 
 // Farm is what the queue has.
 func (q *Queue) Farm(_ context.Context, since time.Time) (*backends.Farm, error) {

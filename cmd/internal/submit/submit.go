@@ -44,6 +44,7 @@ type Options struct {
 	Env     []string      // the filter's environment; nil: ours
 	Filter  string        // the filter program; "": $ALLOTMENT_FILTER of Env; where that is not set either, ours
 	Timeout time.Duration // 0: 10 s
+	ByQueue bool          // the queue asks the filter itself (see backends.Abilities): none is run here
 }
 
 // Queue is the part of a Backend that takes jobs.
@@ -67,7 +68,12 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 	results := make([]Result, len(specs))
 	accepted := make([]backends.Spec, 0, len(specs))
 	places := make([]int, 0, len(specs))
-	for i, spec := range newFilter(opts).applyAll(ctx, specs) {
+	f := newFilter(opts)
+	pass := f.applyAll
+	if opts.ByQueue {
+		pass = f.handOn
+	}
+	for i, spec := range pass(ctx, specs) {
 		if spec.err != nil {
 			results[i].Err = spec.err
 			continue
@@ -81,8 +87,26 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 	}
 	for k, result := range queue.Submit(ctx, accepted) {
 		results[places[k]].Submitted = result
+		f.words.Text(result.Said)
 	}
 	return results
+}
+
+// preempt is the variable by which a user says how a job may be taken back.
+const preempt = "ALLOTMENT_PREEMPT"
+
+// handOn sees to it that the queue's own filter finds in a job what ours would
+// find in this process.
+func (f *filter) handOn(_ context.Context, specs []backends.Spec) []filtered {
+	out := make([]filtered, len(specs))
+	mode := f.variable(preempt)
+	for i, spec := range specs {
+		if mode != "" {
+			spec.Env = setEnv(spec.Env, preempt, mode)
+		}
+		out[i].Spec = spec
+	}
+	return out
 }
 
 // filtered is a job as the filter wants it, or why it is not to be submitted.
@@ -337,6 +361,13 @@ func (p *printableLines) Write(b []byte) (int, error) {
 		}
 		p.Line(line)
 		p.rest = []byte(rest)
+	}
+}
+
+// Text passes a whole text on.
+func (p *printableLines) Text(text string) {
+	for line := range strings.Lines(text) {
+		p.Line(strings.TrimSuffix(line, "\n"))
 	}
 }
 

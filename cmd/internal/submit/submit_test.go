@@ -24,6 +24,7 @@ import (
 type queue struct {
 	calls int
 	specs []backends.Spec
+	said  string
 }
 
 func (q *queue) Submit(_ context.Context, specs []backends.Spec) []backends.Submitted {
@@ -31,7 +32,7 @@ func (q *queue) Submit(_ context.Context, specs []backends.Spec) []backends.Subm
 	results := make([]backends.Submitted, len(specs))
 	for i, spec := range specs {
 		q.specs = append(q.specs, spec)
-		results[i].ID = backends.ID{Job: int64(len(q.specs))}
+		results[i].ID, results[i].Said = backends.ID{Job: int64(len(q.specs))}, q.said
 	}
 	return results
 }
@@ -351,6 +352,26 @@ func TestOursIsTheProgramEsub(t *testing.T) {
 				t.Error("it changes nothing")
 			}
 		})
+	}
+}
+
+// Where the queue asks the filter itself, none runs here; it finds in the job's
+// environment how it may be taken back, and its words are passed on, harmless.
+func TestTheQueuesOwnFilter(t *testing.T) {
+	for mode, env := range map[string][]string{"suspend": {"A=1", "ALLOTMENT_PREEMPT=suspend"}, "": {"A=1"}} {
+		q := queue{said: "allotment: it goes to\x1b[31m low\nand more"}
+		var stderr bytes.Buffer
+		process := []string{"ALLOTMENT_HOME=" + t.TempDir(), "ALLOTMENT_FILTER=/bin/false"}
+		if mode != "" {
+			process = append(process, "ALLOTMENT_PREEMPT="+mode)
+		}
+		results := Submit(t.Context(), &q, []backends.Spec{{Env: []string{"A=1"}}}, Options{Env: process, Stderr: &stderr, ByQueue: true})
+		if want := "allotment: it goes to\\x1b[31m low\nand more\n"; results[0].Err != nil || stderr.String() != want {
+			t.Errorf("%v, %q, want %q", results[0].Err, stderr.String(), want)
+		}
+		if len(q.specs) != 1 || !cmp.Equal(q.specs[0].Env, env) {
+			t.Errorf("%+v is handed on, want %q", q.specs, env)
+		}
 	}
 }
 
