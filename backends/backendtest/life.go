@@ -220,11 +220,12 @@ func testOutput(s *suite) {
 
 func testRunLimit(s *suite) {
 	spec := s.job(s.newGate(), 1)
-	spec.RunLimit = s.Shortest
+	spec.RunLimit = s.ShortestLimit
 	id := s.submitOne(spec)
+	s.Patience += s.ShortestLimit
 	j := s.awaitState(id, backends.Exited)
-	if ran := j.Ended.Sub(j.Started); ran < s.Shortest-100*time.Millisecond {
-		s.Errorf("it ran %v, less than its limit of %v", ran, s.Shortest)
+	if ran := j.Ended.Sub(j.Started); ran < s.ShortestLimit-100*time.Millisecond {
+		s.Errorf("it ran %v, less than its limit of %v", ran, s.ShortestLimit)
 	}
 }
 

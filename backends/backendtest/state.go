@@ -44,7 +44,12 @@ func testPriorityOrder(s *suite) {
 		spec.Priority = p
 		return spec
 	}
-	ids := s.submit(at(20), at(backends.At(backends.LevelLow, 20)), at(backends.At(backends.LevelNext, 20)), at(20), at(21))
+	low := at(backends.At(backends.LevelLow, 20))
+	if s.LowQueue != "" {
+		low = at(20)
+		low.Queue = s.LowQueue
+	}
+	ids := s.submit(at(20), low, at(backends.At(backends.LevelNext, 20)), at(20), at(21))
 	s.open(g)
 	s.wantOrder(ids, ids[2], ids[4], ids[0], ids[3], ids[1])
 }
@@ -55,7 +60,7 @@ func testRank(s *suite) {
 	for range 4 {
 		ids = append(ids, s.submitOne(s.short(hostCount*slotsPerHost)))
 	}
-	ranks := []backends.Priority{backends.At(backends.LevelVictim, 30), backends.At(backends.LevelHandOver, 20), backends.At(backends.LevelPBA, 120), backends.At(backends.LevelPBA, 121)}
+	ranks := []backends.Priority{backends.At(backends.LevelVictim, 30), backends.At(backends.LevelHandOver, 220), backends.At(backends.LevelPBA, 120), backends.At(backends.LevelPBA, 121)}
 	var rankings []backends.Ranking
 	for i, p := range ranks {
 		rankings = append(rankings, backends.Ranking{ID: ids[i], Priority: p})

@@ -34,9 +34,13 @@ type Harness struct {
 	User string
 	// OtherQueue is a queue that is not the default one, for Move.
 	OtherQueue string
+	// LowQueue is the queue of the jobs at LevelLow, where that is no priority.
+	LowQueue string
 	// Shortest is the shortest delay that the queue keeps to when it is asked
 	// for a begin time or a run limit; zero: one second.
 	Shortest time.Duration
+	// ShortestLimit is the shortest run limit, where it is not Shortest.
+	ShortestLimit time.Duration
 	// Patience bounds every wait; zero: 30 seconds.
 	Patience time.Duration
 
@@ -93,6 +97,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 		t.Fatal("backendtest: a Harness needs a Backend and an absolute Dir")
 	}
 	h.Shortest = max(h.Shortest, time.Second)
+	h.ShortestLimit = max(h.ShortestLimit, h.Shortest)
 	if h.Patience == 0 {
 		h.Patience = 30 * time.Second
 	}
@@ -243,6 +248,11 @@ func (s *suite) await(what string, cond func() (ok bool, seen string)) {
 	s.Helper()
 	deadline := time.Now().Add(s.Patience)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		if s.able.Tend != nil {
+			if err := s.able.Tend(s.ctx); err != nil {
+				s.Fatalf("tend: %v", err)
+			}
+		}
 		ok, seen := cond()
 		switch {
 		case ok:

@@ -1,0 +1,335 @@
+package slurm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// launcher is the batch script of a job that has a command: its argv are the
+// script's arguments, which no shell reads. The first is the umask.
+const launcher = "#!/bin/sh\n" + exports + "umask \"$1\" && shift && exec \"$@\"\n"
+
+// exports tells a run how often its job was put back (R23).
+const exports = "ALLOTMENT_REQUEUES=${SLURM_RESTART_COUNT:-0}; export ALLOTMENT_REQUEUES; "
+
+// submission is how a job is handed to sbatch.
+type submission struct {
+	argv   []string // sbatch, its options and the launcher's arguments
+	script []byte   // on its stdin
+	env    []byte   // of the job: KEY=value, each with a NUL behind; for --export-file
+}
+
+var errUnableArray = errors.New("Slurm's arrays have elements from 0 to 4194303")
+
+// newSubmission turns a Spec into sbatch's terms, or says what of it Slurm can't do.
+// others are the hosts that a job that asks for one of several must not run on.
+func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submission, error) {
+	unable := func(what string) (*submission, error) {
+		return nil, fmt.Errorf("%w: %s", backends.ErrUnable, what)
+	}
+	switch {
+	case s.Interactive || s.Terminal != "":
+		return unable("interactive jobs are srun's on Slurm")
+	case s.Priority.Level() == backends.LevelLow && s.Queue == "":
+		return unable("Slurm has no lowest priority but a partition of it")
+	case s.Slots < 1 && s.Slots != 0:
+		return unable(fmt.Sprintf("%d slots", s.Slots))
+	case len(s.Command) == 0 && len(s.Script) == 0:
+		return nil, errors.New("nothing to run")
+	}
+	o := arguments{argv: []string{"sbatch", "--parsable"}}
+	// Slurm takes no NUL and keeps no other control characters from those who list jobs.
+	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.Dir, s.Stdin, s.Stdout, s.Stderr}, s.Hosts...) {
+		if strings.ContainsRune(text, 0) {
+			return nil, fmt.Errorf("a NUL in %q", text)
+		}
+	}
+	jobName := s.Name
+	if jobName == "" && len(s.Command) > 0 {
+		jobName = path.Base(s.Command[0])
+	}
+	if jobName == "" {
+		jobName = "sbatch"
+	}
+	o.add("job-name", jobName)
+	o.text("partition", s.Queue)
+	o.project(s, from)
+	o.size(s)
+	if err := o.place(s, hosts); err != nil {
+		return nil, err
+	}
+	if err := o.files(s); err != nil {
+		return nil, err
+	}
+	if s.RunLimit > 0 { // minutes are all that it counts in
+		o.add("time", strconv.FormatInt(int64((s.RunLimit+time.Minute-1)/time.Minute), 10))
+	}
+	if !s.BeginTime.IsZero() {
+		o.add("begin", clock(s.BeginTime))
+	}
+	o.flag("hold", s.Hold)
+	o.flag("no-requeue", s.NoRequeue)
+	o.flag("requeue", !s.NoRequeue)
+	o.flag("exclusive", s.Exclusive)
+	if s.After != "" {
+		after, err := dependency(s.After)
+		if err != nil {
+			return nil, err
+		}
+		o.add("dependency", after)
+	}
+	if s.Array != nil {
+		if err := o.array(s.Array); err != nil {
+			return nil, err
+		}
+	}
+	sub := submission{env: environment(s.Env)}
+	if len(s.Script) > 0 {
+		sub.script = script(s.Script, s.Umask)
+		sub.argv = o.argv
+		return &sub, nil
+	}
+	sub.script = []byte(launcher)
+	sub.argv = append(append(o.argv, "/dev/stdin", fmt.Sprintf("%04o", s.Umask)), s.Command...)
+	return &sub, nil
+}
+
+type arguments struct{ argv []string }
+
+func (o *arguments) add(key, value string) { o.argv = append(o.argv, "--"+key+"="+value) }
+
+func (o *arguments) text(key, value string) {
+	if value != "" {
+		o.add(key, value)
+	}
+}
+
+func (o *arguments) flag(key string, on bool) {
+	if on {
+		o.argv = append(o.argv, "--"+key)
+	}
+}
+
+// project says whose job it is, where the cluster looks for it.
+func (o *arguments) project(s *backends.Spec, from ProjectFrom) {
+	comment := s.Description
+	switch from {
+	case FromAccount:
+		o.text("account", s.Project)
+	case FromWCKey:
+		o.text("wckey", s.Project)
+	case FromComment:
+		_, text, _ := backends.ParseTag(s.Description)
+		tag := strings.TrimRight(strings.TrimSuffix(s.Description, text), " ")
+		comment = strings.TrimSpace(strings.Join([]string{tag, s.Project, text}, " "))
+	}
+	o.text("comment", comment)
+}
+
+// size asks for slots and memory. Slurm ends a job that uses more than it asks for:
+// a limit is asked for.
+func (o *arguments) size(s *backends.Spec) {
+	slots := max(s.Slots, 1)
+	if s.OneHost || slots == 1 {
+		o.add("nodes", "1-1")
+		o.add("ntasks", "1")
+		o.add("cpus-per-task", strconv.Itoa(slots))
+	} else {
+		o.add("ntasks", strconv.Itoa(slots))
+	}
+	memory := max(s.Memory, s.MemoryLimit)
+	const mega = 1 << 20
+	switch {
+	case memory <= 0:
+	case s.OneHost || slots == 1:
+		o.add("mem", strconv.FormatInt((memory+mega-1)/mega, 10)+"M")
+	default:
+		each := int64(mega) * int64(slots)
+		o.add("mem-per-cpu", strconv.FormatInt((memory+each-1)/each, 10)+"M")
+	}
+}
+
+// place names hosts: Slurm's list is of hosts that are all taken, so that one of
+// several is asked for by naming those it is not.
+func (o *arguments) place(s *backends.Spec, hosts []string) error {
+	for _, h := range s.Hosts {
+		if !slices.Contains(hosts, h) {
+			return fmt.Errorf("host %q: there is none of this name", h)
+		}
+	}
+	if len(s.Hosts) == 1 {
+		o.add("nodelist", s.Hosts[0])
+		return nil
+	}
+	if others := slices.DeleteFunc(slices.Clone(hosts), func(h string) bool { return slices.Contains(s.Hosts, h) }); len(s.Hosts) > 0 && len(others) > 0 {
+		o.add("exclude", strings.Join(others, ","))
+	}
+	return nil
+}
+
+// files names the job's files. A %J and %I of ours are %A and %a of Slurm's.
+func (o *arguments) files(s *backends.Spec) error {
+	o.text("chdir", s.Dir)
+	index := "%a"
+	if s.Array == nil {
+		index = "0" // Slurm would write 4294967294
+	}
+	for _, f := range []struct{ key, file string }{{"input", s.Stdin}, {"output", s.Stdout}, {"error", s.Stderr}} {
+		name, err := fileName(f.file, index)
+		if err != nil {
+			return err
+		}
+		if name == "" && f.key != "error" {
+			name = "/dev/null" // for sbatch an output that is not named is slurm-%j.out
+		}
+		o.text(f.key, name)
+	}
+	truncates := s.Truncate.Stdout
+	switch {
+	case s.Stderr == "" || s.Truncate.Stderr == s.Truncate.Stdout || s.Stdout == s.Stderr:
+	case s.Stdout == "":
+		truncates = s.Truncate.Stderr
+	default:
+		return fmt.Errorf("%w: Slurm overwrites both files or appends to both", backends.ErrUnable)
+	}
+	mode := "append"
+	if truncates {
+		mode = "truncate"
+	}
+	o.add("open-mode", mode)
+	return nil
+}
+
+func fileName(file, index string) (string, error) {
+	if strings.Contains(file, `\`) {
+		return "", fmt.Errorf("%w: Slurm takes no backslash in the name of a job's file: %q", backends.ErrUnable, file)
+	}
+	var b strings.Builder
+	for i := 0; i < len(file); i++ {
+		switch {
+		case file[i] != '%':
+			b.WriteByte(file[i])
+		case strings.HasPrefix(file[i:], "%J"):
+			b.WriteString("%A")
+			i++
+		case strings.HasPrefix(file[i:], "%I"):
+			b.WriteString(index)
+			i++
+		default:
+			b.WriteString("%%")
+		}
+	}
+	return b.String(), nil
+}
+
+func (o *arguments) array(a *backends.Array) error {
+	const last = 4194303
+	if len(a.Indices) == 0 || a.Indices[0] < 0 || a.Indices[len(a.Indices)-1] > last {
+		return fmt.Errorf("%w: %w", backends.ErrUnable, errUnableArray)
+	}
+	text := ranges(a.Indices)
+	if a.Limit > 0 {
+		text += "%" + strconv.Itoa(a.Limit)
+	}
+	o.add("array", text)
+	return nil
+}
+
+// ranges is 1-3,7 for 1, 2, 3 and 7.
+func ranges(indices []int) string {
+	var b strings.Builder
+	for i := 0; i < len(indices); {
+		end := i
+		for end+1 < len(indices) && indices[end+1] == indices[end]+1 {
+			end++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(indices[i]))
+		if end > i {
+			b.WriteString("-" + strconv.Itoa(indices[end]))
+		}
+		i = end + 1
+	}
+	return b.String()
+}
+
+// environment is the job's, for sbatch's --export-file.
+func environment(env []string) []byte {
+	var b bytes.Buffer
+	for _, variable := range env {
+		if strings.Contains(variable, "=") && !strings.ContainsRune(variable, 0) {
+			b.WriteString(variable)
+			b.WriteByte(0)
+		}
+	}
+	return b.Bytes()
+}
+
+// script is a user's script with a line for us behind its #! line, if a shell of
+// the sh family runs it. Others find SLURM_RESTART_COUNT in their environment.
+func script(text []byte, umask uint32) []byte {
+	line := fmt.Appendf(nil, "%sumask %04o\n", exports, umask)
+	if !bytes.HasPrefix(text, []byte("#!")) {
+		return slices.Concat([]byte("#!/bin/sh\n"), line, text)
+	}
+	first, rest, _ := bytes.Cut(text, []byte("\n"))
+	words := strings.Fields(strings.TrimPrefix(string(first), "#!"))
+	if len(words) > 1 && path.Base(words[0]) == "env" {
+		words = words[1:]
+	}
+	if len(words) == 0 || !slices.Contains([]string{"sh", "bash", "dash", "ksh", "zsh"}, path.Base(words[0])) {
+		return text
+	}
+	return slices.Concat(first, []byte("\n"), line, rest)
+}
+
+// dependency turns LSF's grammar into Slurm's, as far as it goes: conditions on
+// job numbers, all joined by && or all by ||.
+func dependency(s string) (string, error) {
+	unable := fmt.Errorf("%w: Slurm takes done, exit, ended and started of job numbers, joined by && or by ||: %q", backends.ErrUnable, s)
+	all, any := strings.Contains(s, "&&"), strings.Contains(s, "||")
+	separator, joint := "&&", ","
+	if any {
+		separator, joint = "||", "?"
+	}
+	if all && any {
+		return "", unable
+	}
+	var parts []string
+	for part := range strings.SplitSeq(s, separator) {
+		part = strings.TrimSpace(part)
+		verb, rest, called := strings.Cut(part, "(")
+		arg, closed := strings.CutSuffix(rest, ")")
+		if !called {
+			verb, arg, closed = "done", part, true
+		}
+		kind, ok := map[string]string{"done": "afterok", "exit": "afternotok", "ended": "afterany", "started": "after"}[strings.TrimSpace(verb)]
+		id, err := backends.ParseID(strings.Trim(strings.TrimSpace(arg), `"'`))
+		if !ok || !closed || err != nil {
+			return "", unable
+		}
+		parts = append(parts, kind+":"+name(id))
+	}
+	return strings.Join(parts, joint), nil
+}
+
+// parseSubmitted reads what sbatch --parsable prints: ID, or ID;cluster.
+func parseSubmitted(out []byte) (backends.ID, error) {
+	text := strings.TrimSpace(string(out))
+	number, _, _ := strings.Cut(text, ";")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 || n > maxID {
+		return backends.ID{}, fmt.Errorf("sbatch: no job number in %s", shown(text))
+	}
+	return backends.ID{Job: n}, nil
+}

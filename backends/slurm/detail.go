@@ -1,0 +1,79 @@
+package slurm
+
+import (
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// slack is by how much squeue's times of one job may differ, in whole seconds each.
+const slack = 2 * time.Second
+
+// touched tells whether the engine, or an administrator, may have done something
+// to the job that squeue doesn't show.
+func (j *seen) touched(at time.Time) bool {
+	if j.State.Ended() || j.Interactive {
+		return false
+	}
+	if j.Requeues > 0 || j.State == backends.Suspended {
+		return true
+	}
+	switch j.Priority.Level() {
+	case backends.LevelVictim, backends.LevelPlaceholder, backends.LevelHandOver:
+		return true
+	case backends.LevelLow, backends.LevelNormal, backends.LevelNext, backends.LevelPBA:
+	}
+	if j.State == backends.Running {
+		return !j.Ending && at.Sub(j.Started)-j.used > slack // it was suspended for a while
+	}
+	return len(j.Asked) > 0 || j.eligible.After(at)
+}
+
+// take adds to the job what its details tell.
+func (j *seen) take(d detail, at time.Time) {
+	if j.State.Ended() {
+		return
+	}
+	j.before, j.record, j.after = splitComment(d.comment)
+	j.detailed = true
+	r := &j.record
+	if j.Requeues < r.run { // the requeue was announced and not made
+		r.mark, r.until, r.delayed, r.run = "", time.Time{}, false, 0
+	}
+	j.Mark = r.mark
+	if !r.submitted.IsZero() {
+		j.Submitted = r.submitted
+	}
+	if r.pinned {
+		if j.Pinned = j.Asked; len(j.Pinned) > 0 {
+			j.Asked = slices.Clone(r.asked)
+		}
+	}
+	switch j.State {
+	case backends.Pending, backends.Held:
+		if j.eligible.After(at) {
+			j.BeginTime = r.begin
+			switch {
+			case r.until.After(at):
+				j.HeldUntil = r.until
+			case j.Requeues == 0:
+				j.BeginTime = j.eligible
+			}
+		}
+	case backends.Suspended:
+		j.RanFor = max(j.used, d.before)
+		j.Resuming = !r.resumed.IsZero()
+		if r.until.After(at) && !j.Resuming {
+			j.HeldUntil = r.until
+		}
+		if r.ranked {
+			j.Priority = r.priority
+		}
+	case backends.Running:
+		if d.suspended.After(j.Started) { // that is when it was resumed
+			j.Started, j.RanFor = d.suspended, d.before
+		}
+	case backends.Done, backends.Exited:
+	}
+}

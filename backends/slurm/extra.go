@@ -1,0 +1,192 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// queues lists the partitions.
+func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
+	var p picture
+	err := c.lookAtCluster(ctx, &p)
+	return p.queues, err
+}
+
+// signal sends a signal to all processes of running jobs.
+func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
+	p, _, errs := c.looked(ctx, ids, func(_ int, j *seen) error {
+		if j.State != backends.Running {
+			return errNot(j)
+		}
+		return nil
+	})
+	if p == nil {
+		return errs
+	}
+	for i, id := range ids {
+		if errs[i] == nil {
+			_, errs[i] = c.run(ctx, nil, "scancel", "--quiet", "--full", "--signal="+strconv.Itoa(signal), name(id))
+		}
+	}
+	return errs
+}
+
+// wait waits until jobs have ended. Nothing tells: it looks, less and less often.
+func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		jobs, err := c.Jobs(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		ended := true
+		for i := range jobs {
+			ended = ended && jobs[i].State.Ended()
+		}
+		if ended {
+			return jobs, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for jobs: %w", context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// modify changes pending jobs, all of a change in one request of Slurm's.
+func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
+	p, jobs, errs := c.looked(ctx, ids, waiting)
+	if p == nil {
+		return errs
+	}
+	c.detailed(ctx, p, jobs, errs)
+	updates := make([][]string, len(jobs))
+	for i, j := range jobs {
+		if errs[i] == nil {
+			updates[i], errs[i] = c.changes(j, &change, p)
+		}
+	}
+	c.write(ctx, jobs, errs, func(i int, _ *seen) []string { return updates[i] })
+	return errs
+}
+
+// changes is a Change in scontrol's terms.
+func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string, error) {
+	unable := func(what string) ([]string, error) {
+		return nil, fmt.Errorf("change job %v: %w: %s", j.ID, backends.ErrUnable, what)
+	}
+	var all []string
+	set := func(key, value string) { all = append(all, key+"="+value) }
+	if change.Name != nil {
+		set("JobName", *change.Name)
+	}
+	if change.Project != nil {
+		switch c.config.ProjectFrom {
+		case FromAccount:
+			set("Account", *change.Project)
+		case FromWCKey:
+			set("WCKey", *change.Project)
+		case FromComment:
+			return unable("the project stands in the job's comment")
+		}
+	}
+	if change.Queue != nil {
+		set("Partition", *change.Queue)
+	}
+	if change.Description != nil {
+		set("Comment", *change.Description)
+	}
+	if change.Priority != nil {
+		set("SiteFactor", strconv.FormatInt(p.scale.SiteFactor(*change.Priority), 10))
+	}
+	if change.Slots != nil {
+		if j.OneHost && j.Slots > 1 || *change.Slots < 1 {
+			return unable("a job of several slots on one host keeps their number")
+		}
+		set("NumCPUs", strconv.Itoa(*change.Slots))
+		set("NumTasks", strconv.Itoa(*change.Slots))
+	}
+	if change.Memory != nil || change.MemoryLimit != nil {
+		memory := int64(0)
+		for _, m := range []*int64{change.Memory, change.MemoryLimit} {
+			if m != nil {
+				memory = max(memory, *m)
+			}
+		}
+		slots := int64(j.Slots)
+		if change.Slots != nil {
+			slots = int64(*change.Slots)
+		}
+		each := max(slots, 1) << 20
+		set("MinMemoryCPU", strconv.FormatInt((memory+each-1)/each, 10))
+	}
+	if change.OneHost != nil && *change.OneHost != j.OneHost {
+		if *change.OneHost {
+			set("NumNodes", "1-1")
+		} else {
+			return unable("a job keeps its limit of one host")
+		}
+	}
+	if change.Hosts != nil {
+		if len(*change.Hosts) > 1 {
+			return unable("a pending job is bound to one host, or to none")
+		}
+		set("ReqNodeList", strings.Join(*change.Hosts, ","))
+	}
+	if change.RunLimit != nil {
+		limit := "UNLIMITED"
+		if *change.RunLimit > 0 {
+			limit = strconv.FormatInt(int64((*change.RunLimit+time.Minute-1)/time.Minute), 10)
+		}
+		set("TimeLimit", limit)
+	}
+	if change.BeginTime != nil {
+		begin := "now"
+		if !change.BeginTime.IsZero() {
+			begin = clock(*change.BeginTime)
+		}
+		set("StartTime", begin)
+	}
+	if change.After != nil {
+		after := ""
+		if *change.After != "" {
+			var err error
+			if after, err = dependency(*change.After); err != nil {
+				return nil, err
+			}
+		}
+		set("Dependency", after)
+	}
+	return all, nil
+}
+
+// record is what Slurm still knows of a job. It keeps neither a history nor, of a
+// command, its arguments.
+func (c *Client) record(ctx context.Context, id backends.ID) (*backends.Record, error) {
+	p, err := c.look(ctx, []backends.ID{id})
+	if err != nil {
+		return nil, err
+	}
+	j, err := p.one(id)
+	if err != nil {
+		return nil, err
+	}
+	r := backends.Record{Spec: backends.Spec{
+		Name: j.Name, Project: backends.JoinProject(j.Project, j.Step), Queue: j.Queue, Description: j.Tag, Priority: j.Priority,
+		Slots: j.Slots, Memory: j.Memory, OneHost: j.OneHost, Hosts: j.Asked, RunLimit: j.RunLimit, BeginTime: j.BeginTime,
+		Hold: j.State == backends.Held, NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive,
+	}}
+	if !j.Started.IsZero() {
+		run := backends.RunRecord{Run: j.Requeues, Started: j.start, Ended: j.Ended, ExitCode: j.ExitCode}
+		if len(j.Hosts) > 0 {
+			run.Host = j.Hosts[0].Host
+		}
+		r.Runs = []backends.RunRecord{run}
+	}
+	return &r, nil
+}

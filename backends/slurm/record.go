@@ -1,0 +1,175 @@
+package slurm
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// record is what the backend must remember of a job that the engine touched. It
+// stands in the job's AdminComment, which its owner can't write, behind the submit
+// filter's tag: "allotment:1;preempt=suspend;engine:1;mark=r3;until=1795304633;".
+// There is no space in it: scontrol parts what it reads on its stdin there.
+type record struct {
+	mark      string
+	run       int       // mark, until and delayed hold from this requeue on: they were written before it
+	until     time.Time // the engine's hold
+	begin     time.Time // its owner's begin time, while a hold of ours stands in its place
+	submitted time.Time // Slurm counts a requeued job's anew
+	resumed   time.Time // asked to go on then
+	asked     []string  // its owner's host list, while it is pinned
+	pinned    bool
+	delayed   bool // requeued: Slurm's own delay is still to be taken off
+	priority  backends.Priority
+	ranked    bool // priority is that of a suspended job, which Slurm shows none of
+}
+
+// recordPrefix begins the record, wherever it stands.
+const recordPrefix = "engine:1;"
+
+// keyFor is the key of a placeholder's record: the job that it keeps a place for.
+const keyFor = "for"
+
+func (r record) empty() bool {
+	return r.mark == "" && r.until.IsZero() && r.begin.IsZero() && r.submitted.IsZero() && r.resumed.IsZero() && !r.pinned && !r.delayed && !r.ranked
+}
+
+// String is the record as it stands in a job; "" if there is nothing to remember.
+func (r record) String() string {
+	if r.empty() {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(recordPrefix)
+	field := func(key, value string) { b.WriteString(key + "=" + value + ";") }
+	at := func(key string, t time.Time) {
+		if !t.IsZero() {
+			field(key, strconv.FormatInt(t.Unix(), 10))
+		}
+	}
+	if r.mark != "" {
+		field("mark", url.QueryEscape(r.mark))
+	}
+	if r.run > 0 {
+		field("run", strconv.Itoa(r.run))
+	}
+	at("until", r.until)
+	at("begin", r.begin)
+	at("submitted", r.submitted)
+	at("resumed", r.resumed)
+	if r.pinned {
+		field("asked", url.QueryEscape(strings.Join(r.asked, ",")))
+	}
+	if r.delayed {
+		field("delayed", "1")
+	}
+	if r.ranked {
+		field("rank", strconv.FormatInt(int64(r.priority), 10))
+	}
+	return b.String()
+}
+
+// splitComment parts an AdminComment into what is not ours and the record. What
+// follows a space is the site's own text. A record that can't be read is none.
+func splitComment(comment string) (before string, r record, after string) {
+	head, after, spaced := strings.Cut(comment, " ")
+	if spaced {
+		after = " " + after
+	}
+	at := strings.Index(head, recordPrefix)
+	if at < 0 || at > 0 && head[at-1] != ';' {
+		return head, record{}, after
+	}
+	for key, value := range recordFields(head[at+len(recordPrefix):]) {
+		r.set(key, value)
+	}
+	return head[:at], r, after
+}
+
+// recordFields are the key=value; of a record, unescaped.
+func recordFields(text string) func(func(key, value string) bool) {
+	return func(yield func(key, value string) bool) {
+		for field := range strings.SplitSeq(text, ";") {
+			key, escaped, ok := strings.Cut(field, "=")
+			value, err := url.QueryUnescape(escaped)
+			if ok && err == nil && !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+func (r *record) set(key, value string) {
+	switch key {
+	case "mark":
+		r.mark = value
+	case "run":
+		if n, err := strconv.Atoi(value); err == nil {
+			r.run = n
+		}
+	case "until":
+		r.until = unix(value)
+	case "begin":
+		r.begin = unix(value)
+	case "submitted":
+		r.submitted = unix(value)
+	case "resumed":
+		r.resumed = unix(value)
+	case "asked":
+		r.pinned, r.asked = true, slices.DeleteFunc(strings.Split(value, ","), func(h string) bool { return h == "" })
+	case "delayed":
+		r.delayed = value == "1"
+	case "rank":
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+			r.ranked, r.priority = true, backends.Priority(n)
+		}
+	}
+}
+
+// unix reads seconds of Unix time; what is none is the zero time.
+func unix(s string) time.Time {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(n, 0).UTC()
+}
+
+// placeholderFor reads the comment of a placeholder: the job it keeps a place for.
+func placeholderFor(comment string) (backends.ID, bool) {
+	at := strings.Index(comment, recordPrefix+keyFor+"=")
+	if at < 0 || at > 0 && comment[at-1] != ';' && comment[at-1] != ' ' {
+		return backends.ID{}, false
+	}
+	for key, value := range recordFields(comment[at+len(recordPrefix):]) {
+		if key == keyFor {
+			id, err := backends.ParseID(value)
+			return id, err == nil
+		}
+	}
+	return backends.ID{}, false
+}
+
+// comment is the AdminComment that keeps the record between two other texts.
+func (r record) comment(before, after string) string {
+	text := r.String()
+	if text != "" && !strings.HasPrefix(before, backends.TagPrefix) {
+		text = backends.TagPrefix + text
+	}
+	if text != "" && before != "" && !strings.HasSuffix(before, ";") {
+		return text + " " + before + after // the site's own
+	}
+	if before == backends.TagPrefix && text == "" {
+		before = ""
+	}
+	return before + text + after
+}
+
+// placeholderComment is what placeholderFor reads.
+func placeholderComment(id backends.ID) string {
+	return backends.TagPrefix + " " + recordPrefix + keyFor + "=" + url.QueryEscape(id.String()) + ";"
+}

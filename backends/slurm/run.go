@@ -1,0 +1,148 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// run runs one of Slurm's commands. What it says on failure becomes an error that
+// callers know.
+func (c *Client) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
+	out, err := command.Run(ctx, c.command(stdin, argv))
+	return out, known(err)
+}
+
+func (c *Client) command(stdin io.Reader, argv []string) command.Command {
+	if c.config.Bin != "" {
+		argv = append([]string{filepath.Join(c.config.Bin, argv[0])}, argv[1:]...)
+	}
+	return command.Command{Argv: argv, Stdin: stdin, Env: c.environment(), Timeout: time.Duration(c.config.Timeout)}
+}
+
+// environment is ours without what would change what Slurm's commands do: options
+// of their own, and the job in which we may run ourselves. Times are seconds.
+func (c *Client) environment() []string {
+	env := []string{"TZ=UTC", "SLURM_TIME_FORMAT=%s"}
+	for _, variable := range os.Environ() {
+		key, _, _ := strings.Cut(variable, "=")
+		command, _, _ := strings.Cut(key, "_")
+		switch command {
+		case "SBATCH", "SALLOC", "SRUN", "SQUEUE", "SCANCEL", "SCONTROL", "SINFO", "TZ":
+			continue
+		case "SLURM":
+			if key != "SLURM_CONF" && key != "SLURM_JWT" {
+				continue
+			}
+		}
+		env = append(env, variable)
+	}
+	if c.config.Conf != "" {
+		env = append(env, "SLURM_CONF="+c.config.Conf)
+	}
+	return env
+}
+
+func known(err error) error {
+	var failed *command.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, exec.ErrNotFound):
+		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	case !errors.As(err, &failed):
+		return err
+	}
+	said := failure(failed.Stderr)
+	for _, sentinel := range []error{backends.ErrUnreachable, backends.ErrUnknownJob, backends.ErrDenied, backends.ErrWrongState} {
+		if errors.Is(said, sentinel) {
+			return fmt.Errorf("%w: %w", sentinel, err)
+		}
+	}
+	return err
+}
+
+// newNonce is a word that nobody could have typed.
+func newNonce() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it does not fail
+	return "x" + hex.EncodeToString(b[:])
+}
+
+// order puts requests to one scontrol, a line each, and tells what became of each.
+// There may be nothing in a line that a user typed, nor a space within a value.
+func (c *Client) order(ctx context.Context, requests []string) backends.Errors {
+	if len(requests) == 0 {
+		return nil
+	}
+	nonce := newNonce()
+	var lines, stderr bytes.Buffer
+	for i, r := range requests {
+		lines.WriteString(r + "\n" + nonce + strconv.Itoa(i) + "\n")
+	}
+	cmd := c.command(&lines, []string{"scontrol"})
+	cmd.Stderr = &stderr
+	_, err := command.Run(ctx, cmd)
+	errs := parseAnswers(stderr.String(), nonce, len(requests))
+	for i := range errs {
+		if errs[i] != nil && errors.Is(errs[i], backends.ErrUnreachable) && err != nil {
+			errs[i] = fmt.Errorf("%s: %w: %w", requests[i], backends.ErrUnreachable, err)
+		} else if errs[i] != nil {
+			errs[i] = fmt.Errorf("scontrol %s: %w", requests[i], errs[i])
+		}
+	}
+	return errs
+}
+
+// orderSome is order for those of n elements that request has one for; the others'
+// errors stay as they are in errs.
+func (c *Client) orderSome(ctx context.Context, errs backends.Errors, request func(i int) string) {
+	var requests []string
+	var of []int
+	for i := range errs {
+		if errs[i] != nil {
+			continue
+		}
+		if r := request(i); r != "" {
+			requests, of = append(requests, r), append(of, i)
+		}
+	}
+	for k, err := range c.order(ctx, requests) {
+		errs[of[k]] = err
+	}
+}
+
+// name is how Slurm's commands write an ID.
+func name(id backends.ID) string {
+	if id.Index == 0 {
+		return strconv.FormatInt(id.Job, 10)
+	}
+	return strconv.FormatInt(id.Job, 10) + "_" + strconv.Itoa(max(id.Index, 0))
+}
+
+// maxID is the highest number that Slurm gives to a job; commands cut off what is
+// above.
+const maxID = 1<<32 - 1
+
+func names(ids []backends.ID) []string {
+	var all []string
+	for _, id := range ids {
+		if id.Job > 0 && id.Job <= maxID {
+			all = append(all, name(id))
+		}
+	}
+	return all
+}

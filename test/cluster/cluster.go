@@ -1,0 +1,254 @@
+// Package cluster gives tests a throw-away Slurm cluster of their own.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// Required is the variable that makes tests fail where Slurm is missing, instead
+// of leaving them out.
+const Required = "ALLOTMENT_TEST_SLURM"
+
+// Options say how the cluster is made; what is zero is as the script has it.
+type Options struct {
+	Dir       string   // where it lives; "": a directory of the test's own
+	Nodes     int      // node1 …; 4
+	CPUs      int      // of each; 4
+	Memory    int      // MiB of each; 16384
+	Port      int      // of slurmctld, those of the nodes behind it; 0: free ones
+	JobSubmit string   // job_submit.lua; "": none
+	Conf      []string // more lines of slurm.conf
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	Dir     string
+	options Options
+}
+
+// patience bounds what should take a second.
+const patience = 2 * time.Minute
+
+// Missing is what keeps clusters from being started here; "" for nothing.
+func Missing() string {
+	if os.Getuid() != 0 {
+		return "only root can run Slurm's daemons"
+	}
+	for _, program := range []string{"munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return program + " is not installed: test/slurm-cluster.sh deps names its packages"
+		}
+	}
+	return ""
+}
+
+// New starts a cluster that ends with the test, which is left out where there is
+// no Slurm. It sets SLURM_CONF for the test.
+func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	if missing := Missing(); missing != "" {
+		if os.Getenv(Required) == "1" {
+			t.Fatalf("%s=1 and %s", Required, missing)
+		}
+		t.Skipf("skipped: %s", missing)
+	}
+	if o.Dir == "" {
+		dir, err := os.MkdirTemp("", "allotment-slurm-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		o.Dir = dir
+	}
+	c, err := Start(context.Background(), o)
+	t.Cleanup(func() {
+		if err := c.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SLURM_CONF", c.Conf())
+	return c
+}
+
+// Start starts a cluster. Whoever calls it stops it, after an error too.
+func Start(ctx context.Context, o Options) (*Cluster, error) {
+	c := &Cluster{Dir: o.Dir, options: o}
+	if err := os.Chmod(o.Dir, 0o755); err != nil { // SlurmUser is another
+		return c, err
+	}
+	extra := filepath.Join(o.Dir, "extra.conf")
+	if err := os.WriteFile(extra, []byte(strings.Join(append(o.Conf, ""), "\n")), 0o644); err != nil {
+		return c, err
+	}
+	if o.Port == 0 {
+		var err error
+		if c.options.Port, err = freePorts(max(o.Nodes, 4) + 1); err != nil {
+			return c, err
+		}
+	}
+	return c, c.script(ctx, "up", "SLURM_EXTRA="+extra)
+}
+
+// freePorts finds so many ports in a row that nobody listens at. They lie below
+// those that the kernel gives away.
+func freePorts(n int) (int, error) {
+	const lowest, highest = 18400, 31000
+	begin := lowest + os.Getpid()*64%(highest-lowest)
+	for tries := range (highest - lowest) / n {
+		first := lowest + (begin-lowest+tries*n)%(highest-lowest-n)
+		if free(first, n) {
+			return first, nil
+		}
+	}
+	return 0, errors.New("no free ports for a cluster")
+}
+
+func free(first, n int) bool {
+	for port := first; port < first+n; port++ {
+		l, err := net.Listen("tcp", ":"+strconv.Itoa(port)) //nolint:noctx // it listens at once or not at all
+		if err != nil {
+			return false
+		}
+		_ = l.Close()
+	}
+	return true
+}
+
+func (c *Cluster) script(ctx context.Context, verb string, env ...string) error {
+	_, file, _, _ := runtime.Caller(0)
+	env = append(env, "BASEPORT="+strconv.Itoa(c.options.Port))
+	for key, n := range map[string]int{"NODES": c.options.Nodes, "CPUS": c.options.CPUs, "MEM": c.options.Memory} {
+		if n > 0 {
+			env = append(env, key+"="+strconv.Itoa(n))
+		}
+	}
+	if c.options.JobSubmit != "" {
+		env = append(env, "JOB_SUBMIT_LUA="+c.options.JobSubmit)
+	}
+	_, err := command.Run(ctx, command.Command{
+		Argv: []string{filepath.Join(filepath.Dir(file), "..", "slurm-cluster.sh"), verb, c.Dir},
+		Env:  append(os.Environ(), env...), Timeout: patience, Stdout: os.Stderr, // its daemons keep the descriptor
+	})
+	return err
+}
+
+// Stop ends the cluster's jobs and its processes; its directory stays.
+func (c *Cluster) Stop(ctx context.Context) error { return c.script(ctx, "down") }
+
+// Conf is its slurm.conf, for SLURM_CONF.
+func (c *Cluster) Conf() string { return filepath.Join(c.Dir, "slurm.conf") }
+
+// Env is the environment of a command that is to reach the cluster.
+func (c *Cluster) Env() []string { return append(os.Environ(), "SLURM_CONF="+c.Conf()) }
+
+// pid is slurmctld's process, 0 if there is none.
+func (c *Cluster) pid() int {
+	text, err := os.ReadFile(filepath.Join(c.Dir, "run", "slurmctld.pid"))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0
+	}
+	exe, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe")
+	if err != nil || !strings.HasPrefix(filepath.Base(exe), "slurmctld") {
+		return 0
+	}
+	return pid
+}
+
+// Kill ends slurmctld at once, as kill -9 does. Jobs run on.
+func (c *Cluster) Kill() error {
+	pid := c.pid()
+	if pid == 0 {
+		return errors.New("kill slurmctld: it does not run")
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill slurmctld: %w", err)
+	}
+	deadline := time.Now().Add(patience)
+	for c.pid() == pid {
+		if time.Now().After(deadline) {
+			return errors.New("kill slurmctld: it is still there")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil
+}
+
+// Hang makes slurmctld take requests and answer none.
+func (c *Cluster) Hang() error {
+	if err := syscall.Kill(c.pid(), syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stop slurmctld: %w", err)
+	}
+	return nil
+}
+
+// Restart brings slurmctld back after Kill, Hang or by itself, with all that it
+// had saved, and returns when it answers.
+func (c *Cluster) Restart(ctx context.Context) error {
+	if pid := c.pid(); pid != 0 {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		if err := c.ping(ctx); err == nil {
+			return nil
+		}
+	}
+	// Nothing of our own environment reaches it, nor its jobs.
+	_, err := command.Run(ctx, command.Command{
+		Argv: []string{"slurmctld"}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SLURM_CONF=" + c.Conf()},
+		Timeout: patience, Stdout: os.Stderr,
+	})
+	if err != nil {
+		return fmt.Errorf("restart slurmctld: %w", err)
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		if err = c.ping(ctx); err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			return fmt.Errorf("restart slurmctld: %w", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// ping asks for all nodes: they are known when slurmctld has read its state.
+func (c *Cluster) ping(ctx context.Context) error {
+	out, err := c.Run(ctx, "sinfo", "--noheader", "--Node", "--format=%t")
+	if err == nil && len(out) == 0 {
+		err = errors.New("sinfo: no nodes")
+	}
+	return err
+}
+
+// Run runs one of Slurm's commands on the cluster.
+func (c *Cluster) Run(ctx context.Context, argv ...string) (string, error) {
+	out, err := command.Run(ctx, command.Command{Argv: argv, Env: c.Env(), Timeout: patience})
+	return string(out), err
+}
+
+// Log is the end of slurmctld's log, for a test that failed.
+func (c *Cluster) Log() string {
+	const most = 4000
+	text, _ := os.ReadFile(filepath.Join(c.Dir, "log", "slurmctld.log"))
+	return string(text[max(len(text)-most, 0):])
+}
