@@ -17,8 +17,12 @@ import (
 // script's arguments, which no shell reads. The first is the umask.
 const launcher = "#!/bin/sh\n" + exports + "umask \"$1\" && shift && exec \"$@\"\n"
 
-// exports tells a run how often its job was put back (R23).
-const exports = "ALLOTMENT_REQUEUES=${SLURM_RESTART_COUNT:-0}; export ALLOTMENT_REQUEUES; "
+// exports tells a run what jobs are told of themselves on every queue, and how often
+// its job was put back (R23).
+const exports = "LSB_JOBID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} LSB_JOBINDEX=${SLURM_ARRAY_TASK_ID:-0} LSB_QUEUE=$SLURM_JOB_PARTITION" +
+	" ALLOTMENT_REQUEUES=${SLURM_RESTART_COUNT:-0}" +
+	" ALLOTMENT_JOBID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+[$SLURM_ARRAY_TASK_ID]}; " +
+	"export LSB_JOBID LSB_JOBINDEX LSB_QUEUE ALLOTMENT_JOBID ALLOTMENT_REQUEUES; "
 
 // submission is how a job is handed to sbatch.
 type submission struct {
@@ -61,7 +65,7 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	}
 	o.add("job-name", jobName)
 	o.text("partition", s.Queue)
-	o.project(s, from)
+	step := o.project(s, from)
 	o.size(s)
 	if err := o.place(s, hosts); err != nil {
 		return nil, err
@@ -91,9 +95,13 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 			return nil, err
 		}
 	}
-	sub := submission{env: environment(s.Env)}
+	sub := submission{env: environment(s.Env, step)}
 	if len(s.Script) > 0 {
-		sub.script = script(s.Script, s.Umask)
+		text, err := script(s.Script, s.Umask)
+		if err != nil {
+			return nil, err
+		}
+		sub.script = text
 		sub.argv = o.argv
 		return &sub, nil
 	}
@@ -118,20 +126,23 @@ func (o *arguments) flag(key string, on bool) {
 	}
 }
 
-// project says whose job it is, where the cluster looks for it.
-func (o *arguments) project(s *backends.Spec, from ProjectFrom) {
+// project says whose job it is, where the cluster looks for it. The step goes into
+// the job's environment: accounts are names that the cluster may have to know.
+func (o *arguments) project(s *backends.Spec, from ProjectFrom) (step string) {
 	comment := s.Description
+	project, step := backends.SplitProject(s.Project)
 	switch from {
 	case FromAccount:
-		o.text("account", s.Project)
+		o.text("account", project)
 	case FromWCKey:
-		o.text("wckey", s.Project)
+		o.text("wckey", project)
 	case FromComment:
 		_, text, _ := backends.ParseTag(s.Description)
 		tag := strings.TrimRight(strings.TrimSuffix(s.Description, text), " ")
-		comment = strings.TrimSpace(strings.Join([]string{tag, s.Project, text}, " "))
+		comment = strings.TrimSpace(strings.Join([]string{tag, project, text}, " "))
 	}
 	o.text("comment", comment)
+	return step
 }
 
 // size asks for slots and memory. Slurm ends a job that uses more than it asks for:
@@ -182,23 +193,29 @@ func (o *arguments) files(s *backends.Spec) error {
 	if s.Array == nil {
 		index = "0" // Slurm would write 4294967294
 	}
-	for _, f := range []struct{ key, file string }{{"input", s.Stdin}, {"output", s.Stdout}, {"error", s.Stderr}} {
+	output := s.Stdout
+	switch {
+	case output != "":
+	case s.Array != nil:
+		output = "%J.%I.out"
+	default:
+		output = "%J.out"
+	}
+	for _, f := range []struct{ key, file string }{{"input", s.Stdin}, {"output", output}, {"error", s.Stderr}} {
 		name, err := fileName(f.file, index)
 		if err != nil {
 			return err
 		}
-		if name == "" && f.key != "error" {
-			name = "/dev/null" // for sbatch an output that is not named is slurm-%j.out
+		if name == "" && f.key == "input" {
+			name = "/dev/null"
 		}
 		o.text(f.key, name)
 	}
 	truncates := s.Truncate.Stdout
 	switch {
-	case s.Stderr == "" || s.Truncate.Stderr == s.Truncate.Stdout || s.Stdout == s.Stderr:
-	case s.Stdout == "":
-		truncates = s.Truncate.Stderr
+	case s.Stderr == "" || s.Truncate.Stderr == s.Truncate.Stdout || output == s.Stderr:
 	default:
-		return fmt.Errorf("%w: Slurm overwrites both files or appends to both", backends.ErrUnable)
+		return fmt.Errorf("%w: Slurm overwrites both output and error file or appends to both", backends.ErrUnable)
 	}
 	mode := "append"
 	if truncates {
@@ -263,24 +280,36 @@ func ranges(indices []int) string {
 	return b.String()
 }
 
-// environment is the job's, for sbatch's --export-file.
-func environment(env []string) []byte {
+// stepVariable is where the submit filter finds a job's step.
+const stepVariable = "ALLOTMENT_STEP"
+
+// environment is the job's, for sbatch's --export-file. Whoever submits from
+// within a job submits to a step of his own, or to none.
+func environment(env []string, step string) []byte {
 	var b bytes.Buffer
+	put := func(variable string) {
+		b.WriteString(variable)
+		b.WriteByte(0)
+	}
 	for _, variable := range env {
-		if strings.Contains(variable, "=") && !strings.ContainsRune(variable, 0) {
-			b.WriteString(variable)
-			b.WriteByte(0)
+		if strings.Contains(variable, "=") && !strings.ContainsRune(variable, 0) && !strings.HasPrefix(variable, stepVariable+"=") {
+			put(variable)
 		}
+	}
+	if step != "" {
+		put(stepVariable + "=" + step)
 	}
 	return b.Bytes()
 }
 
 // script is a user's script with a line for us behind its #! line, if a shell of
-// the sh family runs it. Others find SLURM_RESTART_COUNT in their environment.
-func script(text []byte, umask uint32) []byte {
+// the sh family runs it. Others find Slurm's own variables in their environment.
+// sbatch obeys #SBATCH and #PBS lines up to the first one that is no comment: to
+// our line, or in another language to who knows where.
+func script(text []byte, umask uint32) ([]byte, error) {
 	line := fmt.Appendf(nil, "%sumask %04o\n", exports, umask)
 	if !bytes.HasPrefix(text, []byte("#!")) {
-		return slices.Concat([]byte("#!/bin/sh\n"), line, text)
+		return slices.Concat([]byte("#!/bin/sh\n"), line, text), nil
 	}
 	first, rest, _ := bytes.Cut(text, []byte("\n"))
 	words := strings.Fields(strings.TrimPrefix(string(first), "#!"))
@@ -288,9 +317,14 @@ func script(text []byte, umask uint32) []byte {
 		words = words[1:]
 	}
 	if len(words) == 0 || !slices.Contains([]string{"sh", "bash", "dash", "ksh", "zsh"}, path.Base(words[0])) {
-		return text
+		for l := range bytes.Lines(text) {
+			if bytes.HasPrefix(l, []byte("#SBATCH")) || bytes.HasPrefix(l, []byte("#PBS")) {
+				return nil, fmt.Errorf("%w: Slurm would obey the script's #SBATCH and #PBS lines: use sbatch, or take them out", backends.ErrUnable)
+			}
+		}
+		return text, nil
 	}
-	return slices.Concat(first, []byte("\n"), line, rest)
+	return slices.Concat(first, []byte("\n"), line, rest), nil
 }
 
 // dependency turns LSF's grammar into Slurm's, as far as it goes: conditions on

@@ -694,6 +694,44 @@ func spread(hosts []string, slots int, of map[string]int) []backends.Placement {
 	return all
 }
 
+// parseWords takes what sbatch says on stderr apart into lines without its own name.
+func parseWords(stderr string) []string {
+	var words []string
+	for line := range strings.Lines(stderr) {
+		line = strings.TrimPrefix(strings.TrimRight(line, "\r\n"), "sbatch: ")
+		if line = strings.TrimPrefix(line, "error: "); strings.TrimSpace(line) != "" {
+			words = append(words, line)
+		}
+	}
+	return words
+}
+
+// refusedError is a submission that was refused, in the words of who refused it.
+type refusedError struct {
+	text string
+	kind error
+}
+
+func (e *refusedError) Error() string { return e.text }
+
+func (e *refusedError) Unwrap() error { return e.kind }
+
+// refusal is why sbatch failed. Its last line is Slurm's own; what stands before it
+// are the words of the submit filter, where there are any, and may be a user's.
+func refusal(stderr string) error {
+	const head = "Batch job submission failed: "
+	words := parseWords(stderr)
+	if len(words) == 0 {
+		return errors.New("sbatch failed and said nothing")
+	}
+	last := words[len(words)-1]
+	cause, isVerdict := strings.CutPrefix(last, head)
+	if !isVerdict || len(words) == 1 {
+		return &refusedError{"sbatch: " + strings.Join(words, "; "), failure(cause)}
+	}
+	return &refusedError{strings.Join(words[:len(words)-1], "; "), failure(cause)}
+}
+
 // failure is what one of Slurm's commands says, as an error that callers know.
 func failure(text string) error {
 	for _, known := range []struct {

@@ -56,7 +56,7 @@ func (c *Client) Abilities() backends.Abilities {
 		SuspendFrees: true, ResumesFirst: true,
 		Pin: c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend,
 		Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
-		Examine: c.Examine, Forget: c.Forget, Options: options, HookRank: c.HookRank,
+		Examine: c.Examine, Forget: c.Forget, Filters: true, Options: options, HookRank: c.HookRank,
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
 )
 
 // Submit hands jobs in, one sbatch each.
@@ -19,7 +21,7 @@ func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.S
 			results[i].Err = c.lookAtCluster(ctx, &p)
 		}
 		if results[i].Err == nil {
-			results[i].ID, results[i].Err = c.submit(ctx, &specs[i], &p)
+			results[i].ID, results[i].Said, results[i].Err = c.submit(ctx, &specs[i], &p)
 		}
 		if errors.Is(results[i].Err, backends.ErrUnreachable) {
 			for k := i + 1; k < len(specs); k++ {
@@ -39,7 +41,8 @@ func ranked(s *backends.Spec) bool {
 	return s.Priority.Level() > backends.LevelNormal || s.Priority.Level() == backends.LevelNormal && s.Priority.Value() > backends.DefaultValue
 }
 
-func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (backends.ID, error) {
+// submit hands a job in, and tells what was said of it.
+func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (id backends.ID, said string, err error) {
 	var hosts []string
 	for _, h := range p.hosts {
 		hosts = append(hosts, h.Name)
@@ -47,33 +50,20 @@ func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (back
 	spec := *s
 	if ranked(s) {
 		if p.unranked != nil {
-			return backends.ID{}, fmt.Errorf("submit with a priority: %w", p.unranked)
+			return backends.ID{}, "", fmt.Errorf("submit with a priority: %w", p.unranked)
 		}
 		spec.Hold = true // until it has its rank
 	}
 	sub, err := newSubmission(&spec, c.config.ProjectFrom, hosts)
 	if err != nil {
-		return backends.ID{}, err
+		return backends.ID{}, "", err
 	}
-	env, err := os.CreateTemp("", "allotment-env-") // 0600; sbatch alone reads it
+	out, said, err := c.sbatch(ctx, sub)
 	if err != nil {
-		return backends.ID{}, err
+		return backends.ID{}, "", err
 	}
-	defer os.Remove(env.Name())
-	if _, err := env.Write(sub.env); err != nil {
-		return backends.ID{}, errors.Join(err, env.Close())
-	}
-	if err := env.Close(); err != nil {
-		return backends.ID{}, err
-	}
-	argv := append([]string{sub.argv[0], "--export-file=" + env.Name()}, sub.argv[1:]...)
-	out, err := c.run(ctx, bytes.NewReader(sub.script), argv...)
-	if err != nil {
-		return backends.ID{}, err
-	}
-	id, err := parseSubmitted(out)
-	if err != nil || !ranked(s) {
-		return id, err
+	if id, err = parseSubmitted(out); err != nil || !ranked(s) {
+		return id, said, err
 	}
 	orders := []string{fmt.Sprintf("update JobId=%s SiteFactor=%d", name(id), p.scale.SiteFactor(s.Priority))}
 	if !s.Hold {
@@ -81,7 +71,31 @@ func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (back
 	}
 	if err := c.order(ctx, orders).First(); err != nil {
 		_, _ = c.run(ctx, nil, "scancel", "--quiet", name(id))
-		return backends.ID{}, fmt.Errorf("submit with a priority: %w", err)
+		return backends.ID{}, "", fmt.Errorf("submit with a priority: %w", err)
 	}
-	return id, nil
+	return id, said, nil
+}
+
+// sbatch runs it, and gives what it said on stderr though it took the job.
+func (c *Client) sbatch(ctx context.Context, sub *submission) (out []byte, said string, err error) {
+	env, err := os.CreateTemp("", "allotment-env-") // 0600; sbatch alone reads it
+	if err != nil {
+		return nil, "", err
+	}
+	defer os.Remove(env.Name())
+	if _, err := env.Write(sub.env); err != nil {
+		return nil, "", errors.Join(err, env.Close())
+	}
+	if err := env.Close(); err != nil {
+		return nil, "", err
+	}
+	var stderr bytes.Buffer
+	cmd := c.command(bytes.NewReader(sub.script), append([]string{sub.argv[0], "--export-file=" + env.Name()}, sub.argv[1:]...))
+	cmd.Stderr = &stderr
+	out, err = command.Run(ctx, cmd)
+	var failed *command.Error
+	if errors.As(err, &failed) && failed.Status > 0 && !failed.Killed {
+		return nil, "", refusal(failed.Stderr)
+	}
+	return out, strings.Join(parseWords(stderr.String()), "\n"), known(err)
 }
