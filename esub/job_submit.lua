@@ -227,7 +227,8 @@ local function judge(request, p, standing)
    end
    local group, steps, pools = project[1], project[2], project[3]
    local members = p.groups[group]
-   if members and holds(p.known, request.uid) and not holds(members, request.uid) then
+   local member = members and holds(members, request.uid)
+   if members and holds(p.known, request.uid) and not member then
       return {why = shown .. ": you are not in its group " .. printable(group) .. ": ask to be added", answer = p.on_failure}
    end
    if step ~= "" and #steps > 0 and not has(steps, step) then
@@ -237,7 +238,8 @@ local function judge(request, p, standing)
    for _, pool in ipairs(pools) do
       if matches(pool, request) then
          matched = true
-         following = following or (request.slots <= pool[5] and holds(standing.below, pool[1]))
+         -- Of whom nothing is known might be anybody: he passes, but gets nothing.
+         following = following or (member and request.slots <= pool[5] and holds(standing.below, pool[1]))
       end
    end
    if not matched and p.on_no_pool ~= "pass" then

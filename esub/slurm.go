@@ -37,7 +37,7 @@ type Slurm struct {
 
 	// Lua can't ask for a user's groups (R4). Known are the numbers of the users
 	// whose groups are known, and Members who of them is in a UNIX group. Everybody
-	// else passes, and the engine decides.
+	// else passes, as a normal job: the engine decides.
 	Known   []int64
 	Members map[string][]int64
 }

@@ -313,7 +313,7 @@ func TestJobSubmitSurvivesItself(t *testing.T) {
 // R2: the policy is read again only when the generation file names another one.
 func TestJobSubmitReadsThePolicyOnce(t *testing.T) {
 	p, standing, now := somewhere()
-	s := esub.Slurm{ProjectFrom: "account", SiteFactor: 384}
+	s := esub.Slurm{ProjectFrom: "account", SiteFactor: 384, Members: map[string][]int64{"chipa": {1001}}}
 	first, same := publish(t, p, s, standing), publish(t, p, s, standing)
 	p.OnUntagged = esub.Reject
 	changed := publish(t, p, s, standing)

@@ -283,8 +283,8 @@ func TestFilterFailsOpen(t *testing.T) {
 	s.noLuaErrors()
 }
 
-// R4: a user whom the policy does not know passes; one whom it knows not to be in
-// the group does not. A job without a word about it is not touched.
+// R4: a user whom the policy does not know passes, next in line for nothing; one
+// whom it knows not to be in the group does not pass.
 func TestFilterGroups(t *testing.T) {
 	s := newSite(t, "")
 	s.put(s.policy())
@@ -292,7 +292,7 @@ func TestFilterGroups(t *testing.T) {
 		who       *person
 		partition string
 		priority  string
-	}{{&s.alice, "main", strconv.Itoa(nextInLine)}, {&s.bob, "low", untouched}, {&s.carol, "main", strconv.Itoa(nextInLine)}} {
+	}{{&s.alice, "main", strconv.Itoa(nextInLine)}, {&s.bob, "low", untouched}, {&s.carol, "main", untouched}} {
 		id, told := s.submit(x.who, nil, "--account=chipA")
 		if j := s.job(id); j.partition != x.partition || j.priority != x.priority || (told != "") != (x.partition == "low") {
 			t.Errorf("%s: %+v, told %q", x.who.name, j, told)
@@ -314,7 +314,7 @@ func TestFilterHostileProjects(t *testing.T) {
 	p.OnFailure = esub.Reject
 	names := []string{`"`, `\`, `\"`, `]=1,["format`, "--[[", `"..os.exit().."`, "größe", `\034`, "a b;c=d%e|f", "%s%n%d", "'; drop"}
 	for i, name := range names {
-		p.Projects = append(p.Projects, esub.Project{Name: name, GID: esub.Unknown, Pools: []esub.Pool{{ID: int64(10 + i), UID: esub.Unknown, Slots: 1}}})
+		p.Projects = append(p.Projects, esub.Project{Name: name, Group: s.group, GID: 500, Pools: []esub.Pool{{ID: int64(10 + i), UID: esub.Unknown, Slots: 1}}})
 	}
 	standing.Below = map[int64]bool{10: true}
 	s.put(p, slurm, standing)
