@@ -194,7 +194,7 @@ func (p *picture) free() map[string]int {
 
 // keepPlace submits a placeholder. What fails is tried again in the next cycle.
 func (c *Client) keepPlace(ctx context.Context, p *picture, j *seen, at backends.Placement) {
-	out, err := c.run(ctx, strings.NewReader(placeholderScript), "sbatch", "--parsable", "--quiet", "--hold",
+	out, err := c.run(ctx, strings.NewReader(placeholderScript), "sbatch", "--parsable", "--hold",
 		"--job-name="+placeholderName, "--comment="+placeholderComment(j.ID), "--partition="+j.Queue, "--nodelist="+at.Host,
 		"--nodes=1-1", "--ntasks=1", "--cpus-per-task="+strconv.Itoa(at.Slots), "--mem=1M", "--time="+strconv.Itoa(placeholderLimit),
 		"--no-requeue", "--export=NONE", "--chdir=/", "--output=/dev/null")
