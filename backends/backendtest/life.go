@@ -62,7 +62,7 @@ func testSubmit(s *suite) {
 	if err != nil || tag.Preempt != backends.PreemptSuspend {
 		s.Errorf("tag %q, %v: the tag that the job was submitted with must be readable", j.Tag, err)
 	}
-	if j.Name != "first" || j.Project != "chipA" || j.Step != "synthesis" || j.Slots != 2 || j.Memory != 64<<20 || !j.OneHost || !j.NoRequeue || j.RunLimit != time.Hour {
+	if j.Name != "first" || j.Project != s.Project || j.Step != "synthesis" || j.Slots != 2 || j.Memory != 64<<20 || !j.OneHost || !j.NoRequeue || j.RunLimit != time.Hour {
 		s.Errorf("job %+v is not what was submitted", j)
 	}
 	if j.User == "" || s.User != "" && j.User != s.User {
@@ -120,8 +120,8 @@ func testHostileNames(s *suite) {
 	}
 	farm := s.farm()
 	for i := range farm.Jobs {
-		if j := &farm.Jobs[i]; j.State != backends.Held || j.Project != "chipA" {
-			s.Errorf("job %v, named %q, is %v of project %q; want held, chipA: its name must not change how it is read", j.ID, j.Name, j.State, j.Project)
+		if j := &farm.Jobs[i]; j.State != backends.Held || j.Project != s.Project {
+			s.Errorf("job %v, named %q, is %v of project %q; want held, %s: its name must not change how it is read", j.ID, j.Name, j.State, j.Project, s.Project)
 		}
 	}
 }

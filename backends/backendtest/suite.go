@@ -32,6 +32,12 @@ type Harness struct {
 	Dir string
 	// User is the name that the queue should record for what we submit; empty: any.
 	User string
+	// Project is what the suite's project is called in the queue; empty: chipA, as
+	// it is submitted. Slurm writes accounts in small letters.
+	Project string
+	// LosesTurn says that a requeued job has its place again only a moment after it
+	// has left its slots: one behind it may have got them then.
+	LosesTurn bool
 	// OtherQueue is a queue that is not the default one, for Move.
 	OtherQueue string
 	// LowQueue is the queue of the jobs at LevelLow, where that is no priority.
@@ -98,6 +104,9 @@ func newSuite(t *testing.T, h Harness) *suite {
 	}
 	h.Shortest = max(h.Shortest, time.Second)
 	h.ShortestLimit = max(h.ShortestLimit, h.Shortest)
+	if h.Project == "" {
+		h.Project = "chipA"
+	}
 	if h.Patience == 0 {
 		h.Patience = 30 * time.Second
 	}

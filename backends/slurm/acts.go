@@ -53,10 +53,7 @@ func (c *Client) detailed(ctx context.Context, p *picture, jobs []*seen, errs ba
 	}
 	details, unclear, err := c.details(ctx, ids)
 	if unclear && err == nil {
-		var out []byte
-		if out, err = c.run(ctx, nil, "squeue", "--json"); err == nil {
-			details, err = parseJSON(out)
-		}
+		details, err = c.allDetails(ctx)
 	}
 	for k, i := range of {
 		d, ok := details[ids[k]]

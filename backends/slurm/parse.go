@@ -584,7 +584,12 @@ type detail struct {
 	suspended time.Time // when it was last suspended or resumed
 	before    time.Duration
 	hosts     []backends.Placement // where it is; empty: not told
+	cores     map[core]bool        // that it has, or had before it was suspended
+	holds     bool                 // cores, against others: it runs or is completing
 }
+
+// core is one of a host's.
+type core struct{ host, socket, core string }
 
 // parseDetail reads what `scontrol show job` prints of one job. It gives nothing
 // where a user's text could pass for what is looked for.
@@ -624,6 +629,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 			ID           int64  `json:"job_id"`
 			ArrayJob     int64  `json:"array_job_id"`
 			ArrayTask    *int64 `json:"array_task_id"`
+			State        string `json:"job_state"`
 			AdminComment string `json:"admin_comment"`
 			PreSuspend   int64  `json:"pre_sus_time"`
 			Suspended    int64  `json:"suspend_time"`
@@ -646,6 +652,13 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 			}
 		}
 		d := detail{comment: j.AdminComment, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs)}
+		switch j.State {
+		case "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED":
+			d.holds = true
+		}
+		if d.holds || j.State == "SUSPENDED" {
+			d.cores = coresOf(j.Resources.Nodes)
+		}
 		if j.Suspended > 0 {
 			d.suspended = time.Unix(j.Suspended, 0).UTC()
 		}
@@ -660,6 +673,18 @@ type nodeJSON struct {
 	Sockets map[string]struct {
 		Cores map[string]string `json:"cores"`
 	} `json:"sockets"`
+}
+
+func coresOf(nodes []nodeJSON) map[core]bool {
+	all := map[core]bool{}
+	for _, n := range nodes {
+		for socket, s := range n.Sockets {
+			for c := range s.Cores {
+				all[core{n.Name, socket, c}] = true
+			}
+		}
+	}
+	return all
 }
 
 // placed turns cores into slots: all cores have as many.

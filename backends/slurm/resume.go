@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,15 +11,23 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Slurm resumes a job onto full hosts (22.05). So a placeholder goes first, one on
-// each host of the job, of its slots there: when all of them run, the job is
-// resumed and they end. What Slurm starts meanwhile finds the slots taken.
+// Slurm resumes a job onto full hosts, and one whose very cores another has got
+// since is not even counted there any more: "job overflow" says slurmctld's log, and
+// others are started beside it (22.05). So a job is resumed when all of its cores
+// are free, and while a reservation keeps everybody else from starting on its hosts.
+// What frees there until then is kept for it by placeholders: jobs of ours that
+// hold what they can get of its hosts, and end before it is resumed.
 const (
 	placeholderName   = "allotment-placeholder"
 	placeholderLimit  = 5 // minutes; should nobody end it
 	placeholderScript = "#!/bin/sh\nexec sleep 600\n"
+	// guard is the name of the reservations; they end by themselves after a minute,
+	// the least that there is, should we not end them.
+	guard = "allotment-resume-"
 	// resuming is how long Resume waits for free slots; the rest is left to Tend.
 	resuming = 3 * time.Second
+	// leaving is how long placeholders may take to be gone.
+	leaving = 10 * time.Second
 )
 
 // Resume lets suspended jobs go on: at once where their slots are free, else when
@@ -97,99 +106,166 @@ func (c *Client) resume(ctx context.Context) (left int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if p.unranked != nil {
-		return 0, nil // without ranks a placeholder would keep nothing from anybody
-	}
-	places := map[backends.ID]map[string]*seen{}
+	places := map[backends.ID][]*seen{}
 	var useless []backends.ID
+	var resuming []*seen
 	for i := range p.jobs {
 		j := &p.jobs[i]
-		if j.holdsFor == (backends.ID{}) || j.State.Ended() || j.Ending {
-			continue
-		}
-		held, err := p.one(j.holdsFor)
-		if err != nil || held.State != backends.Suspended || !held.Resuming || len(j.hosts()) != 1 || places[held.ID][j.hosts()[0]] != nil {
-			useless = append(useless, j.ID)
-			continue
-		}
-		if places[held.ID] == nil {
-			places[held.ID] = map[string]*seen{}
-		}
-		places[held.ID][j.hosts()[0]] = j
-	}
-	var ready []*seen
-	free := p.free()
-	for i := range p.jobs {
-		j := &p.jobs[i]
-		if j.State != backends.Suspended || !j.Resuming {
-			continue
-		}
-		run, fits := 0, true
-		for _, at := range j.Hosts {
-			place := places[j.ID][at.Host]
-			switch {
-			case place == nil:
-				fits = fits && free[at.Host] >= at.Slots
-				c.keepPlace(ctx, p, j, at)
-			case place.State == backends.Running:
-				run++
-			default:
-				fits = fits && free[at.Host] >= at.Slots
+		switch {
+		case j.State == backends.Suspended && j.Resuming:
+			resuming = append(resuming, j)
+		case j.holdsFor == (backends.ID{}) || j.State.Ended() || j.Ending:
+		default:
+			if held, err := p.one(j.holdsFor); err != nil || held.State != backends.Suspended || !held.Resuming {
+				useless = append(useless, j.ID)
+			} else {
+				places[held.ID] = append(places[held.ID], j)
 			}
 		}
-		if run == len(j.Hosts) {
-			ready = append(ready, j)
-		} else if fits {
-			left++
+	}
+	c.cancel(ctx, useless) // one that is left is found again
+	if len(resuming) == 0 || p.unranked != nil {
+		return 0, nil // without ranks a placeholder would keep nothing from anybody
+	}
+	details, err := c.allDetails(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, j := range resuming {
+		if err := j.fits(details, places[j.ID]); err == nil {
+			if err := c.goOn(ctx, j, places[j.ID]); err != nil {
+				left++ // in the next step: its placeholders keep its place
+			}
+			continue
+		}
+		for _, at := range j.Hosts {
+			if n := missing(details, j, places[j.ID], at.Host); n > 0 {
+				c.keepPlace(ctx, p, j, backends.Placement{Host: at.Host, Slots: min(n, at.Slots)})
+			}
 		}
 	}
-	errs := make(backends.Errors, len(ready))
-	c.orderSome(ctx, errs, func(i int) string { return "resume " + name(ready[i].ID) })
-	for i, j := range ready {
-		if errs[i] != nil {
-			continue // in the next cycle: its placeholders keep its place
-		}
-		for _, place := range places[j.ID] {
-			useless = append(useless, place.ID)
-		}
-	}
-	if len(useless) > 0 {
-		_, _ = c.run(ctx, nil, append([]string{"scancel", "--quiet"}, names(useless)...)...) // one that is left is found again
-	}
-	c.write(ctx, ready, errs, func(_ int, j *seen) []string {
-		j.record.resumed, j.record.ranked = time.Time{}, false
-		return []string{j.keep()}
-	})
 	return left, nil
 }
 
-// hosts is where a placeholder is, or is to be.
-func (j *seen) hosts() []string {
-	if len(j.nodes) > 0 {
-		return j.nodes
+func (c *Client) cancel(ctx context.Context, ids []backends.ID) {
+	if len(ids) > 0 {
+		_, _ = c.run(ctx, nil, append([]string{"scancel", "--quiet"}, names(ids)...)...)
 	}
-	if len(j.Pinned) > 0 {
-		return j.Pinned
-	}
-	return j.Asked
 }
 
-// free are the slots of each host that nobody uses.
-func (p *picture) free() map[string]int {
-	free := map[string]int{}
-	for _, h := range p.hosts {
-		if h.State == backends.HostUp {
-			free[h.Name] = h.Slots
-		}
+func (c *Client) allDetails(ctx context.Context) (map[backends.ID]detail, error) {
+	out, err := c.run(ctx, nil, "squeue", "--json")
+	if err != nil {
+		return nil, err
 	}
-	for i := range p.jobs {
-		if j := &p.jobs[i]; j.State == backends.Running {
-			for _, at := range j.Hosts {
-				free[at.Host] -= at.Slots
+	return parseJSON(out)
+}
+
+// fits tells whether all of a suspended job's cores are free, or placeholders'.
+func (j *seen) fits(details map[backends.ID]detail, places []*seen) error {
+	mine := details[j.ID].cores
+	if len(mine) == 0 {
+		return fmt.Errorf("job %v: squeue --json tells no cores", j.ID)
+	}
+	ours := map[backends.ID]bool{}
+	for _, place := range places {
+		ours[place.ID] = true
+	}
+	for id, d := range details {
+		if !d.holds || ours[id] || id == j.ID {
+			continue
+		}
+		for taken := range d.cores {
+			if mine[taken] {
+				return fmt.Errorf("job %v: job %v is on its cores", j.ID, id)
 			}
 		}
 	}
-	return free
+	return nil
+}
+
+// missing is how many slots of a host placeholders are still to be asked for: those
+// of the job that none of ours has, less what is asked for already.
+func missing(details map[backends.ID]detail, j *seen, places []*seen, host string) int {
+	cores, kept := 0, map[core]bool{}
+	asked := 0
+	for _, place := range places {
+		if place.State == backends.Running {
+			for c := range details[place.ID].cores {
+				kept[c] = true
+			}
+		} else if slices.Contains(place.hosts(), host) {
+			asked += place.Slots
+		}
+	}
+	all := 0
+	for c := range details[j.ID].cores {
+		if c.host == host {
+			all++
+			if !kept[c] {
+				cores++
+			}
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	slots := 0
+	for _, at := range j.Hosts {
+		if at.Host == host {
+			slots = at.Slots
+		}
+	}
+	return (cores*slots+all-1)/all - asked
+}
+
+// goOn resumes a job, under a reservation of its hosts, if it still fits.
+func (c *Client) goOn(ctx context.Context, j *seen, places []*seen) (err error) {
+	var hosts []string
+	for _, at := range j.Hosts {
+		hosts = append(hosts, at.Host)
+	}
+	reservation := guard + name(j.ID)
+	_, err = c.run(ctx, nil, "scontrol", "create", "reservation", "ReservationName="+reservation, "Nodes="+strings.Join(hosts, ","),
+		"StartTime=now", "Duration=1", "Users=root", "Flags=IGNORE_JOBS,OVERLAP")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(c.config.Timeout))
+		defer cancel()
+		_, _ = c.run(ctx, nil, "scontrol", "delete", "ReservationName="+reservation) // else it ends by itself
+	}()
+	var gone []backends.ID
+	for _, place := range places {
+		gone = append(gone, place.ID)
+	}
+	c.cancel(ctx, gone)
+	deadline := time.Now().Add(leaving)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		details, err := c.allDetails(ctx)
+		if err != nil {
+			return err
+		}
+		if err = j.fits(details, nil); err == nil {
+			break
+		}
+		if len(gone) == 0 || time.Now().Add(pause).After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+	if err := c.order(ctx, []string{"resume " + name(j.ID)}).First(); err != nil {
+		return err
+	}
+	j.record.resumed, j.record.ranked = time.Time{}, false
+	one := backends.Errors{nil}
+	c.write(ctx, []*seen{j}, one, func(int, *seen) []string { return []string{j.keep()} })
+	return one[0]
 }
 
 // keepPlace submits a placeholder. What fails is tried again in the next cycle.
@@ -210,4 +286,12 @@ func (c *Client) keepPlace(ctx context.Context, p *picture, j *seen, at backends
 		fmt.Sprintf("update JobId=%s SiteFactor=%d", n, p.scale.SiteFactor(backends.At(backends.LevelPlaceholder, backends.DefaultValue))),
 		"release " + n,
 	})
+}
+
+// hosts is where a placeholder is, or is to be.
+func (j *seen) hosts() []string {
+	if len(j.nodes) > 0 {
+		return j.nodes
+	}
+	return j.Asked
 }

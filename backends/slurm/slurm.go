@@ -225,10 +225,7 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 		details, all, err = c.details(ctx, unclear)
 	}
 	if all && err == nil {
-		var out []byte
-		if out, err = c.run(ctx, nil, "squeue", "--json"); err == nil {
-			details, err = parseJSON(out)
-		}
+		details, err = c.allDetails(ctx)
 	}
 	if err != nil {
 		return err
