@@ -58,7 +58,7 @@ func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 	for _, whole := range []bool{true, false} {
 		for i := range jobs {
 			j := &jobs[i]
-			s := stripping{comment: userText(j.Comment), admin: userText(j.Admin)}
+			s := stripping{comment: userText(j.Comment), admin: siteText(j.Admin)}
 			if j.whole() != whole || s.comment == j.Comment && s.admin == j.Admin {
 				continue
 			}
@@ -71,21 +71,23 @@ func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 	return order, names
 }
 
-// userText is a comment without the tag, and without what the engine remembers.
+// userText is a comment without the filter's tag.
 func userText(comment string) string {
 	if !strings.HasPrefix(comment, backends.TagPrefix) {
 		return comment
 	}
 	_, rest, _ := strings.Cut(comment, " ")
-	for strings.HasPrefix(rest, enginePrefix) {
-		_, rest, _ = strings.Cut(rest, " ")
-	}
 	return rest
 }
 
-// enginePrefix begins what the engine remembers of a job, in its AdminComment
-// behind the tag.
-const enginePrefix = "engine:1;"
+// siteText is an AdminComment without the tag, and without what the engine remembers.
+func siteText(comment string) string {
+	head, _, rest := splitComment(comment)
+	if head == "" || strings.HasPrefix(head, backends.TagPrefix) {
+		return strings.TrimPrefix(rest, " ")
+	}
+	return head + rest
+}
 
 const (
 	atOnce       = 500 // jobs in one command
@@ -114,14 +116,14 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 			return len(touched), nil
 		}
 		for i := range jobs {
-			if j := &jobs[i]; userText(j.Comment) != j.Comment || userText(j.Admin) != j.Admin {
+			if j := &jobs[i]; userText(j.Comment) != j.Comment || siteText(j.Admin) != j.Admin {
 				touched[j.ID] = true
 			}
 		}
 		failed = nil
 		for _, s := range order {
 			for some := range slices.Chunk(names[s], atOnce) {
-				if _, err := c.invoke(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "AdminComment="+s.admin, "Comment="+s.comment); err != nil && failed == nil {
+				if _, err := c.ask(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "AdminComment="+s.admin, "Comment="+s.comment); err != nil && failed == nil {
 					failed = err // the next look tells whether it matters: a job may have ended
 				}
 			}
@@ -159,7 +161,7 @@ func (c *Client) unrank(ctx context.Context, jobs []jobTexts) (ranked []int64, e
 		}
 	}
 	for some := range slices.Chunk(names, atOnce) {
-		if _, err := c.invoke(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "SiteFactor=0"); err != nil && !gone(err) {
+		if _, err := c.ask(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "SiteFactor=0"); err != nil && !gone(err) {
 			return nil, err
 		}
 	}

@@ -12,23 +12,35 @@ import (
 
 func TestUserText(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                               "",
-		"mine":                           "mine",
-		"engine:1;mine":                  "engine:1;mine", // somebody's own
-		"allotment:1;step=x;":            "",
-		"allotment:1;step=x; mine too":   "mine too",
-		"allotment:1; engine:1;mark=r3;": "",
-		"allotment:1;step=x; engine:1;mark=r3;until=17; site's own": "site's own",
+		"":                         "",
+		"mine":                     "mine",
+		"engine:1;mine":            "engine:1;mine",
+		"allotment:1;step=x;":      "",
+		"allotment:1;step=x; mine": "mine",
 	} {
 		if got := userText(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"":                                   "",
+		"site":                               "site",
+		"engine:1;mark=r3;":                  "",
+		"engine:1;mark=r3; site's own":       "site's own",
+		"site;engine:1;mark=r3;":             "site;",
+		"allotment:1;step=x;":                "",
+		"allotment:1;step=x;engine:1;run=1;": "",
+		"allotment:1;step=x;engine:1;until=17; site's own": "site's own",
+	} {
+		if got := siteText(text); got != want {
+			t.Errorf("admin comment %q: %q, want %q", text, got, want)
 		}
 	}
 }
 
 // The answer of a Slurm 22.05.8, shortened.
 const jsonAnswer = `{"jobs": [
- {"job_id": 5, "array_job_id": 3, "array_task_id": 0, "job_state": "RUNNING", "priority": 1, "nice": null, "comment": "allotment:1;step=x; mine", "admin_comment": "allotment:1;step=x; engine:1;mark=r3;"},
+ {"job_id": 5, "array_job_id": 3, "array_task_id": 0, "job_state": "RUNNING", "priority": 1, "nice": null, "comment": "allotment:1;step=x; mine", "admin_comment": "allotment:1;step=x;engine:1;mark=r3;"},
  {"job_id": 6, "array_job_id": 3, "array_task_id": 1, "job_state": "PENDING", "priority": 700, "nice": 77, "comment": "allotment:1;step=x; mine", "admin_comment": "allotment:1;step=x; site"},
  {"job_id": 3, "array_job_id": 3, "array_task_id": null, "job_state": "PENDING", "priority": 1, "nice": null, "comment": "allotment:1;step=x; mine", "admin_comment": "allotment:1;step=x;"},
  {"job_id": 4, "array_job_id": 0, "array_task_id": null, "job_state": "PENDING", "priority": 0, "nice": null, "comment": "hers", "admin_comment": ""},

@@ -3,11 +3,7 @@ package slurm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/command"
@@ -61,23 +57,7 @@ func (c *Client) probe(ctx context.Context) (string, error) {
 	return strings.Join(said, "; "), nil
 }
 
-// ask runs one of Slurm's commands that changes nothing.
-func (c *Client) ask(ctx context.Context, name string, args ...string) ([]byte, error) {
-	text, err := c.invoke(ctx, name, args...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
-	}
-	return text, nil
-}
-
-// invoke runs one of Slurm's commands.
-func (c *Client) invoke(ctx context.Context, name string, args ...string) ([]byte, error) {
-	if c.config.Bin != "" {
-		name = filepath.Join(c.config.Bin, name)
-	}
-	var env []string
-	if c.config.Conf != "" {
-		env = append(os.Environ(), "SLURM_CONF="+c.config.Conf)
-	}
-	return command.Run(ctx, command.Command{Argv: append([]string{name}, args...), Env: env, Timeout: time.Duration(c.config.Timeout)})
+// ask runs one of Slurm's commands.
+func (c *Client) ask(ctx context.Context, argv ...string) ([]byte, error) {
+	return c.run(ctx, nil, argv...)
 }
