@@ -191,6 +191,9 @@ type Abilities struct {
 	Ages         time.Duration // a pending job's priority grows by one each such interval, up to AgeCap; 0: it does not
 	AgeCap       int
 	PinShares    bool // Pin heeds Slots
+	// FoldsProjects: jobs have the names of their projects in lower case, however
+	// their users typed them.
+	FoldsProjects bool
 
 	Pin       func(ctx context.Context, pins []Pin) Errors
 	HoldUntil func(ctx context.Context, holds []HoldUntil) Errors

@@ -25,6 +25,7 @@ type applier struct {
 	cycle     int64
 	plan      *plan.Plan
 	farm      *backends.Farm
+	names     names
 	queueTime func() time.Time
 
 	outcomes []ledger.Outcome
@@ -171,6 +172,7 @@ func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
 	if len(jobs) == 0 || jobs[0].ID != act.Job {
 		return fmt.Errorf("%w: the queue does not know it any more", errGone)
 	}
+	a.names.give(jobs)
 	if err := sameRun(&jobs[0], jobOf(a.farm, act.Job), act.Started); err != nil {
 		return err
 	}

@@ -60,7 +60,8 @@ type Result struct {
 	Outcomes []ledger.Outcome // one for each action that was tried or left out, in the plan's order
 	Note     string           // why nothing was planned, or what stopped the cycle
 
-	seen time.Time // when the picture came, by this machine's clock
+	seen  time.Time // when the picture came, by this machine's clock
+	names names
 }
 
 // Failed is the first action that the queue refused, as an error; nil if none.
@@ -207,6 +208,9 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 	}
 	r.seen = now()
 	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities()
+	r.names = namesOf(r.State.Abilities, r.Rules.Policy.Projects)
+	r.names.give(farm.Jobs)
+	r.names.give(farm.Ended)
 	if e.Groups == nil {
 		return nil
 	}
@@ -287,7 +291,7 @@ func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now fu
 	}
 	var stopped error
 	if acts {
-		a := applier{e: e, ctx: ctx, cycle: id, plan: &r.Plan, farm: r.State.Farm, queueTime: queueTime}
+		a := applier{e: e, ctx: ctx, cycle: id, plan: &r.Plan, farm: r.State.Farm, names: r.names, queueTime: queueTime}
 		stopped = a.run()
 		r.Outcomes = a.outcomes
 		if stopped != nil {

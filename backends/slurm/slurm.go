@@ -54,7 +54,8 @@ func (c *Client) Close() error { return nil }
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		SuspendFrees: true, ResumesFirst: true,
-		Pin: c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend,
+		FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
+		Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend,
 		Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
 		Examine: c.Examine, Forget: c.Forget, Filters: true, Options: options, HookRank: c.HookRank,
 	}

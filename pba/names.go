@@ -1,0 +1,37 @@
+package pba
+
+import (
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// names are the projects as they are written in the plan, by their names in lower
+// case: what a queue keeps that folds them. nil: jobs have them as they are.
+type names map[string]string
+
+func namesOf(a backends.Abilities, projects []plan.Project) names {
+	if !a.FoldsProjects {
+		return nil
+	}
+	n := make(names, len(projects))
+	for _, p := range projects {
+		if folded := strings.ToLower(p.Name); n[folded] == "" || p.Name < n[folded] {
+			n[folded] = p.Name
+		}
+	}
+	return n
+}
+
+// give gives jobs the names of their projects.
+func (n names) give(jobs []backends.Job) {
+	if n == nil {
+		return
+	}
+	for i := range jobs {
+		if name, ok := n[jobs[i].Project]; ok {
+			jobs[i].Project = name
+		}
+	}
+}
