@@ -209,6 +209,21 @@ local function matches(pool, request)
    return user == request.user()
 end
 
+-- find_project finds a project. Slurm keeps accounts and wckeys in lower case, so
+-- that the engine can't tell chipA from chipa either.
+local function find_project(p, name)
+   if p.projects[name] or p.project_from == "comment" then
+      return p.projects[name]
+   end
+   if not p.folded then
+      p.folded = {}
+      for known, project in pairs(p.projects) do
+         p.folded[known:lower()] = project
+      end
+   end
+   return p.folded[name:lower()]
+end
+
 -- judge runs the tests of R1 in their order: why a job failed, if it did, and
 -- what is to become of it; or whether it is next in line.
 local function judge(request, p, standing)
@@ -221,7 +236,7 @@ local function judge(request, p, standing)
       return {why = "no project: submit with " .. option .. "PROJECT", answer = p.on_untagged}
    end
    local shown = option .. printable(name)
-   local project = p.projects[name]
+   local project = find_project(p, name)
    if not project then
       return {why = shown .. ": no project of that name: correct it", answer = p.on_failure}
    end
