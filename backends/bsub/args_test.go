@@ -287,6 +287,18 @@ func TestBeginTimes(t *testing.T) {
 	}
 }
 
+// A command with several lines is a name of one; a name that was given is kept.
+func TestNamesOfCommandsStayInTheirLine(t *testing.T) {
+	for want, words := range map[string][]string{
+		"a b  c": {"a\nb\x1b\x7fc"}, "printf <é >": {"printf", "<é\t>"}, "\x1b": {"-J", "\x1b", "true"}, "sh -c exit": {"sh", "-c", "exit"},
+	} {
+		got, err := parsed("", words...)
+		if err != nil || got.Spec.Name != want {
+			t.Errorf("%q is named %q, %v, want %q", words, got.Spec.Name, err, want)
+		}
+	}
+}
+
 func TestJobArguments(t *testing.T) {
 	for s, want := range map[string][]backends.ID{
 		"0":         nil,

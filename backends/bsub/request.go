@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -147,14 +148,14 @@ func (b *builder) command(words []string) error {
 	} else {
 		b.spec.Command = slices.Clone(words)
 	}
-	b.spec.Name = clip(strings.Join(words, " "))
+	b.spec.Name = label(strings.Join(words, " "))
 	return nil
 }
 
 // finish settles what several options decide together.
 func (b *builder) finish() error {
 	if b.spec.Name == "" {
-		b.spec.Name = clip(firstCommand(b.spec.Script))
+		b.spec.Name = label(firstCommand(b.spec.Script))
 	}
 	inDir := "%J"
 	if b.spec.Array != nil {
@@ -200,6 +201,20 @@ func (b *builder) finishScreen() error {
 		b.spec.Rerunnable = false
 	}
 	return nil
+}
+
+// label makes a name of a command: in one line, since there are queues that take
+// no other.
+func label(command string) string {
+	if !strings.ContainsFunc(command, unicode.IsControl) {
+		return clip(command)
+	}
+	return clip(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, command))
 }
 
 // clip shortens a command to a name, between characters.

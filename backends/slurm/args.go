@@ -214,6 +214,8 @@ func (o *arguments) files(s *backends.Spec) error {
 	truncates := s.Truncate.Stdout
 	switch {
 	case s.Stderr == "" || s.Truncate.Stderr == s.Truncate.Stdout || output == s.Stderr:
+	case s.Stdout == "": // nobody has a file of that name yet
+		truncates = s.Truncate.Stderr
 	default:
 		return fmt.Errorf("%w: Slurm overwrites both output and error file or appends to both", backends.ErrUnable)
 	}

@@ -126,10 +126,13 @@ func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string
 		set("MinMemoryCPU", strconv.FormatInt((memory+each-1)/each, 10))
 	}
 	if change.OneHost != nil && *change.OneHost != j.OneHost {
-		if *change.OneHost {
+		switch {
+		case *change.OneHost:
 			set("NumNodes", "1-1")
-		} else {
+		case j.Slots > 1:
 			return unable("a job keeps its limit of one host")
+		case change.Slots != nil: // it was on one for want of more slots
+			set("NumNodes", "1-"+strconv.Itoa(*change.Slots))
 		}
 	}
 	if change.Hosts != nil {

@@ -774,6 +774,7 @@ func failure(text string) error {
 		{"Protocol authentication error", backends.ErrUnreachable},
 		{"authentication", backends.ErrUnreachable},
 		{"Access/permission denied", backends.ErrDenied},
+		{"Invalid user id", backends.ErrDenied},
 		{"already finished", backends.ErrWrongState},
 		{"already completing or completed", backends.ErrWrongState},
 		{"pending execution", backends.ErrWrongState},

@@ -1,0 +1,701 @@
+package slurm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/test/cluster"
+	"github.com/allotment-hpc/allotment/test/programs"
+)
+
+// office is where people type asub and the like: a cluster of four hosts with four
+// slots each, with our filter, and its partitions main, the default, and low.
+type office struct {
+	*testing.T
+	cluster    *cluster.Cluster
+	built      string // the programs
+	home       string // ALLOTMENT_HOME
+	alice, bob person
+}
+
+// soon is how long anything may take that should take a second or two.
+const soon = time.Minute
+
+func newOffice(t *testing.T) *office {
+	t.Helper()
+	needed(t)
+	sweep(t)
+	group := addGroup(t, "g")
+	o := &office{T: t, alice: addPerson(t, "a", group), bob: addPerson(t, "b")}
+	o.built = programs.Build(t)
+	dir, err := os.MkdirTemp("", ownName("-"))
+	o.must(err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	o.must(os.Chmod(filepath.Dir(o.built), 0o755)) // the test's own, closed to others
+	o.must(os.Chmod(dir, 0o755))
+	o.home = filepath.Join(dir, "home")
+	o.must(os.Mkdir(o.home, 0o755))
+	o.publish(group)
+	hook := filepath.Join(o.home, "job_submit.lua")
+	o.must(os.WriteFile(hook, esub.JobSubmit(o.home), 0o644))
+	o.must(os.Mkdir(filepath.Join(dir, "cluster"), 0o755))
+	o.cluster = cluster.New(t, cluster.Options{
+		Dir: filepath.Join(dir, "cluster"), JobSubmit: hook, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0 State=UP"},
+	})
+	o.configure("slurm: {conf: " + o.cluster.Conf() + "}\n")
+	return o
+}
+
+// configure writes a config file for Slurm.
+func (o *office) configure(more string) {
+	o.Helper()
+	o.must(os.WriteFile(filepath.Join(o.home, "config.yaml"), []byte("backend: slurm\n"+more), 0o644))
+}
+
+// publish writes a policy: alice is in the group of chipA, bob is not, and who is
+// not goes to the lowest partition.
+func (o *office) publish(group string) {
+	o.Helper()
+	config := esub.DefaultConfig()
+	config.OnUntagged = esub.Pass
+	policy := esub.EncodeLua(esub.Policy{
+		Settings: esub.Settings{Config: config, SuspendFrees: true},
+		Projects: []esub.Project{{Name: "chipA", Group: group, Steps: []string{"synthesis"}}},
+	}, esub.Slurm{
+		ProjectFrom: "account", Known: []int64{int64(o.alice.uid), int64(o.bob.uid)},
+		Members: map[string][]int64{group: {int64(o.alice.uid)}},
+	})
+	generation, err := esub.EncodeLuaGeneration(policy, esub.Standing{At: time.Now()})
+	o.must(err)
+	o.must(os.WriteFile(filepath.Join(o.home, esub.LuaPolicyName), policy, 0o644))
+	o.must(os.WriteFile(filepath.Join(o.home, esub.LuaGenerationName), generation, 0o644))
+}
+
+func (o *office) must(err error) {
+	o.Helper()
+	if err != nil {
+		o.Fatal(err)
+	}
+}
+
+// part is the office for a part of the test.
+func (o *office) part(t *testing.T) *office {
+	one := *o
+	one.T = t
+	return &one
+}
+
+// desk is a directory in which a person works.
+func (o *office) desk(p *person) string {
+	o.Helper()
+	dir, err := os.MkdirTemp(filepath.Dir(o.home), "desk")
+	o.must(err)
+	o.must(os.Chmod(dir, 0o755))
+	if p != nil {
+		o.must(os.Chown(dir, p.uid, p.gid))
+	}
+	return dir
+}
+
+// types runs one of our programs as a person; nil: as root.
+func (o *office) types(p *person, dir string, words ...string) done {
+	o.Helper()
+	return o.typesWith(p, dir, nil, "", words...)
+}
+
+func (o *office) typesWith(p *person, dir string, env []string, stdin string, words ...string) done {
+	o.Helper()
+	cmd := o.command(p, dir, env, words...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &text
+	timer := time.AfterFunc(soon, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		o.Fatalf("%q: %v", words, err)
+	}
+	return done{cmd.ProcessState.ExitCode(), out.String(), text.String()}
+}
+
+func (o *office) command(p *person, dir string, env []string, words ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(o.built, words[0]), words[1:]...)
+	cmd.Env = append([]string{"PATH=" + o.built + ":" + os.Getenv("PATH"), "HOME=/", "A=", "ALLOTMENT_HOME=" + o.home}, env...)
+	cmd.Dir = dir
+	if p != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.uid), Gid: uint32(p.gid)}}
+	}
+	return cmd
+}
+
+var submittedLine = regexp.MustCompile(`Job <(\d+)> is submitted to (?:default )?queue <\w+>\.\n`)
+
+// submit has a person submit a job, which must be accepted without a word.
+func (o *office) submit(p *person, dir string, words ...string) (id string) {
+	o.Helper()
+	d := o.types(p, dir, append([]string{"asub"}, words...)...)
+	found := submittedLine.FindStringSubmatch(d.out)
+	if d.code != 0 || found == nil || d.errors != "" {
+		o.Fatalf("asub %q: %+v", words, d)
+	}
+	return found[1]
+}
+
+// slurm runs one of Slurm's own commands as root.
+func (o *office) slurm(argv ...string) string {
+	o.Helper()
+	out, err := o.cluster.Run(o.Context(), argv...)
+	o.must(err)
+	return out
+}
+
+// await waits until what is looked at is there.
+func (o *office) await(what string, look func() (text string, there bool)) string {
+	o.Helper()
+	for deadline := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
+		text, there := look()
+		if there {
+			return text
+		}
+		if time.Now().After(deadline) {
+			o.Fatalf("%s: not after %v: %s", what, soon, text)
+		}
+	}
+}
+
+// ended waits until all of a job has ended, as Slurm itself sees it.
+func (o *office) ended(id string) {
+	o.Helper()
+	over := regexp.MustCompile(`^(?:(?:COMPLETED|FAILED|CANCELLED|TIMEOUT)\n)+$`)
+	o.await("the end of job "+id, func() (string, bool) {
+		text := o.slurm("squeue", "--noheader", "--array", "--states=all", "--format=%T", "--jobs="+id)
+		return text, over.MatchString(text)
+	})
+}
+
+// running waits until a job runs.
+func (o *office) running(id string) {
+	o.Helper()
+	o.await("the start of job "+id, func() (string, bool) {
+		text := o.slurm("squeue", "--noheader", "--states=all", "--format=%T", "--jobs="+id)
+		return text, text == "RUNNING\n"
+	})
+}
+
+// TestWrappers types asub and the others at a real Slurm, as ordinary users do.
+func TestWrappers(t *testing.T) {
+	o := newOffice(t)
+	for name, part := range map[string]func(*office){
+		"honoured options":            (*office).honoured,
+		"ignored and refused options": (*office).notHonoured,
+		"what Slurm can't do":         (*office).unable,
+		"a job of one sbatch":         (*office).oneCommand,
+		"R1 the filter's words":       (*office).words,
+		"environment and scripts":     (*office).environment,
+		"waiting for a job":           (*office).waiting,
+		"lists":                       (*office).lists,
+		"acts":                        (*office).acts,
+		"changes":                     (*office).changes,
+	} {
+		t.Run(name, func(t *testing.T) { part(o.part(t)) })
+	}
+	if t.Failed() {
+		t.Logf("slurmctld's log: %s", o.cluster.Log())
+	}
+}
+
+// row is a row of docs/options.md.
+type row struct{ name, treatment string }
+
+// rows are those of docs/options.md, with what it says of Slurm.
+func (o *office) rows() (all []row) {
+	o.Helper()
+	page, err := os.ReadFile("../../docs/options.md")
+	o.must(err)
+	for _, found := range regexp.MustCompile("(?m)^\\| `(-[^`]+)` \\| (?:`[^`]*`)? \\| \\w+ \\| (\\w+) \\|").FindAllStringSubmatch(string(page), -1) {
+		all = append(all, row{found[1], found[2]})
+	}
+	if len(all) != len(bsub.Options()) {
+		o.Fatalf("docs/options.md has %d rows that can be read, and there are %d options", len(all), len(bsub.Options()))
+	}
+	return all
+}
+
+// trial is how an option is tried that docs/options.md calls honoured on Slurm.
+type trial struct {
+	argument string   // instead of the option's example
+	beside   []string // other options
+	command  string   // instead of the usual one; "-": none
+	waits    bool     // the job does not start by itself
+	want     []string // patterns: in what asub says, in Slurm's own record, and in the job's files
+}
+
+func trials(held string) map[string]trial {
+	return map[string]trial{
+		"-b":    {waits: true, want: []string{`StartTime=\S+T23:30:00 `}},
+		"-cwd":  {want: []string{`WorkDir=/\S+/sub\n`}},
+		"-e":    {beside: []string{"-o", "other.%J"}, want: []string{`err\.\d+: err\n`, `other\.\d+: out\nA=\n\n`}},
+		"-env":  {want: []string{`\d\.out: out\nA=1\nerr\n`}},
+		"-eo":   {want: []string{`err: err\n`}},
+		"-H":    {waits: true, want: []string{`JobState=PENDING Reason=JobHeldUser`}},
+		"-i":    {want: []string{`\.out: from a file\nout\n`}},
+		"-J":    {want: []string{`JobName=sim\n`, `ArrayTaskThrottle=2`, `\.1\.out: out\n`, `\.4\.out: out\n`, `\.20\.out: out\n`}},
+		"-Jd":   {want: []string{`Comment=a text *\n`}},
+		"-K":    {command: "exit 9", want: []string{`exit code 9`, `<<Starting on node\d>>`, `ExitCode=9:0`}},
+		"-M":    {want: []string{`MinMemoryNode=16G`}},
+		"-m":    {argument: "node1 node3", want: []string{`ExcNodeList=node\[2,4\]`, `NodeList=node[13]\n`}},
+		"-n":    {want: []string{`NumCPUs=4 NumTasks=4`}},
+		"-o":    {argument: "out", want: []string{`out: before\nout\nA=\nerr\n`}},
+		"-oo":   {want: []string{`out: out\nA=\nerr\n`}},
+		"-P":    {want: []string{`Account=chipa `, `AdminComment=allotment:1;step=synthesis;`}},
+		"-pack": {command: "-", want: []string{`JobName=packed\n`}},
+		"-q":    {argument: "low", want: []string{`is submitted to queue <low>\.`, `Partition=low `}},
+		"-R":    {beside: []string{"-n", "2"}, want: []string{`NumNodes=1 NumCPUs=2 `, `MinMemoryNode=4G`}},
+		"-r":    {want: []string{`Requeue=1`}},
+		"-rn":   {want: []string{`Requeue=0`}},
+		"-W":    {want: []string{`TimeLimit=01:30:00`}},
+		"-w":    {argument: "ended(" + held + ")", waits: true, want: []string{`Dependency=afterany:` + held + `\(unfulfilled\)`}},
+		"-x":    {want: []string{`OverSubscribe=NO`}},
+	}
+}
+
+// honoured submits a job with each option that docs/options.md calls honoured.
+func (o *office) honoured() {
+	held := o.submit(&o.alice, o.desk(&o.alice), "-H", "true")
+	tried := trials(held)
+	var begun []begunTrial
+	for _, r := range o.rows() {
+		if r.treatment != "honoured" {
+			continue
+		}
+		test, known := tried[r.name]
+		delete(tried, r.name)
+		if !known {
+			o.Errorf("%s is called honoured: it needs a trial here", r.name)
+			continue
+		}
+		begun = append(begun, o.begin(r.name, test))
+	}
+	for _, b := range begun {
+		o.Run(b.name, func(t *testing.T) {
+			text := o.part(t).finish(b)
+			for _, want := range b.want {
+				if !regexp.MustCompile(want).MatchString(text) {
+					t.Errorf("no %q in:\n%s", want, text)
+				}
+			}
+		})
+	}
+	for name := range tried {
+		o.Errorf("%s is tried here and not called honoured", name)
+	}
+}
+
+// option are the words of an option with an argument that it can have.
+func option(name, argument string) []string {
+	for _, o := range bsub.Options() {
+		if o.Name == name && o.Arg != "" {
+			if argument == "" {
+				argument = o.Example
+			}
+			return []string{name, argument}
+		}
+	}
+	return []string{name}
+}
+
+// begunTrial is a trial whose job is submitted.
+type begunTrial struct {
+	trial
+	name, id, dir, said string
+}
+
+// begin submits a job with an option.
+func (o *office) begin(name string, test trial) begunTrial {
+	o.Helper()
+	dir := o.desk(&o.alice)
+	o.must(os.Mkdir(filepath.Join(dir, "sub"), 0o777))
+	o.must(os.Chmod(filepath.Join(dir, "sub"), 0o777))
+	for file, text := range map[string]string{"in.0": "from a file\n", "jobs": "-J packed true\n", "out": "before\n"} {
+		o.must(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o666))
+		o.must(os.Chown(filepath.Join(dir, file), o.alice.uid, o.alice.gid))
+	}
+	words := append(append([]string{"asub"}, test.beside...), option(name, test.argument)...)
+	switch test.command {
+	case "":
+		words = append(words, `cat; echo out; echo "A=$A"; echo err >&2`)
+	case "-":
+	default:
+		words = append(words, "sh", "-c", test.command)
+	}
+	d := o.types(&o.alice, dir, words...)
+	found := submittedLine.FindStringSubmatch(d.out)
+	if found == nil {
+		o.Fatalf("%q is not submitted: %+v", words, d)
+	}
+	said := d.out + d.errors
+	if d.code != 0 {
+		said += fmt.Sprintf("exit code %d\n", d.code)
+	}
+	return begunTrial{test, name, found[1], dir, said}
+}
+
+// finish gives what is said of a trial's job, and what it wrote.
+func (o *office) finish(b begunTrial) string {
+	o.Helper()
+	if !b.waits {
+		o.ended(b.id)
+	}
+	said, dir := b.said+o.slurm("scontrol", "show", "job", b.id), b.dir
+	files, err := os.ReadDir(dir)
+	o.must(err)
+	for _, file := range files {
+		if file.IsDir() {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		o.must(err)
+		said += file.Name() + ": " + string(text) + "\n"
+	}
+	return said
+}
+
+// notHonoured submits a job with each of the other options.
+func (o *office) notHonoured() {
+	dir := o.desk(&o.alice)
+	for _, r := range o.rows() {
+		if r.treatment == "honoured" {
+			continue
+		}
+		d := o.types(&o.alice, dir, append(append([]string{"asub", "-H"}, option(r.name, "")...), "true")...)
+		submitted := submittedLine.MatchString(d.out)
+		switch r.treatment {
+		case "ignored":
+			if d.code != 0 || !submitted || !strings.HasPrefix(d.errors, "asub: warning: option "+r.name+" is ignored: ") || strings.Count(d.errors, "\n") != 1 {
+				o.Errorf("%s, which is to be ignored: %+v", r.name, d)
+			}
+		case "refused":
+			if d.code != 2 || d.out != "" || !strings.HasPrefix(d.errors, "asub: option "+r.name+" is not possible on this queue: ") || !strings.HasSuffix(d.errors, ". Job not submitted.\n") {
+				o.Errorf("%s, which is to be refused: %+v", r.name, d)
+			}
+		}
+	}
+	if d := o.types(&o.alice, dir, "akill", "0"); d.code != 0 {
+		o.Errorf("akill 0: %+v", d)
+	}
+}
+
+// unable: what of an option Slurm can't do is refused in plain words, before
+// anything is submitted.
+func (o *office) unable() {
+	dir := o.desk(&o.alice)
+	before := o.slurm("squeue", "--noheader", "--array", "--states=all", "--format=%i")
+	for line, want := range map[string]string{
+		"-o a -eo b true":             "overwrites both output and error file or appends to both",
+		"-w done(1)&&(exit(2)) true":  "takes done, exit, ended and started of job numbers",
+		"-w done(1)||done(2)&&3 true": "joined by && or by ||",
+		"-w done(name) true":          "of job numbers",
+		"-m node9 true":               `host "node9": there is none of this name`,
+		`-o a\b true`:                 "takes no backslash",
+		"-q nosuch true":              "invalid partition specified: nosuch",
+	} {
+		d := o.types(&o.alice, dir, append([]string{"asub"}, strings.Fields(line)...)...)
+		if d.code != 1 || d.out != "" || !strings.Contains(d.errors, want) || !strings.HasSuffix(d.errors, ". Job not submitted.\n") || strings.Count(d.errors, "\n") != 1 {
+			o.Errorf("asub %s: %+v, want %q", line, d, want)
+		}
+	}
+	d := o.typesWith(&o.alice, dir, nil, "#!/usr/bin/env python3\n#SBATCH --comment=x\nprint(1)\n", "asub")
+	if d.code != 1 || !strings.Contains(d.errors, "would obey the script's #SBATCH") {
+		o.Errorf("a script of Python's with #SBATCH lines: %+v", d)
+	}
+	if after := o.slurm("squeue", "--noheader", "--array", "--states=all", "--format=%i"); len(after) > len(before) {
+		o.Errorf("there were jobs %q, there are %q", before, after)
+	}
+}
+
+// oneCommand: asub runs one sbatch, and nothing else of Slurm's.
+func (o *office) oneCommand() {
+	bin := filepath.Join(filepath.Dir(o.home), "bin")
+	o.must(os.Mkdir(bin, 0o755))
+	sbatch, err := exec.LookPath("sbatch")
+	o.must(err)
+	dir := o.desk(&o.alice)
+	log := filepath.Join(dir, "log")
+	o.must(os.WriteFile(filepath.Join(bin, "sbatch"), []byte("#!/bin/sh\necho sbatch >>"+log+"\nexec "+sbatch+" \"$@\"\n"), 0o755))
+	o.configure("slurm: {conf: " + o.cluster.Conf() + ", bin: " + bin + "}\n")
+	defer o.configure("slurm: {conf: " + o.cluster.Conf() + "}\n")
+	id := o.submit(&o.alice, dir, "-P", "chipA", "true")
+	text, err := os.ReadFile(log)
+	if err != nil || string(text) != "sbatch\n" {
+		o.Errorf("it ran %q, %v", text, err)
+	}
+	if d := o.types(&o.alice, dir, "ajobs", id); d.code == 0 || !strings.Contains(d.errors, bin) {
+		o.Errorf("the others are not there: %+v", d)
+	}
+}
+
+// words: the filter decides on Slurm's side. What it says reaches its user, and
+// what it must know reaches it.
+func (o *office) words() {
+	dir := o.desk(nil)
+	d := o.types(&o.bob, dir, "asub", "-P", "chipA", "-H", "true")
+	found := submittedLine.FindStringSubmatch(d.out)
+	if want := "--account=chipA: you are not in its group " + ownName("g") + ": ask to be added; it goes to partition low\n"; d.code != 0 || found == nil || d.errors != want {
+		o.Fatalf("%+v, want %q", d, want)
+	}
+	if text := o.slurm("scontrol", "show", "job", found[1]); !strings.Contains(text, "Partition=low ") || !strings.Contains(text, "AdminComment=allotment:1;queue=main;low=1; \n") && !strings.Contains(text, "AdminComment=allotment:1;queue=main;low=1;\n") {
+		o.Errorf("%s", text)
+	}
+	d = o.typesWith(&o.alice, dir, []string{"ALLOTMENT_PREEMPT=suspend", "ALLOTMENT_STEP=from the job around"}, "",
+		"asub", "-P", "chipA:synthesis", "-env", "none", "-H", "-q", "main", "/bin/true")
+	if d.code != 0 || d.errors != "" || d.out != "Job <"+submittedLine.FindStringSubmatch(d.out)[1]+"> is submitted to queue <main>.\n" {
+		o.Fatalf("%+v", d)
+	}
+	if text := o.slurm("scontrol", "show", "job", submittedLine.FindStringSubmatch(d.out)[1]); !strings.Contains(text, "AdminComment=allotment:1;preempt=suspend;step=synthesis;") {
+		o.Errorf("%s", text)
+	}
+	d = o.typesWith(&o.alice, dir, []string{"ALLOTMENT_STEP=nosuch"}, "", "asub", "-P", "chipA", "-H", "true") // of a job around
+	if d.code != 0 || d.errors != "" {
+		o.Errorf("%+v", d)
+	}
+	for why, words := range map[string][]string{
+		"control characters in the job's name: take them out":                 {"-J", "red\x1b[31m", "true"},
+		"control characters in the job's comment: take them out":              {"-Jd", "one\nJobId=1", "true"},
+		"control characters in the job's account: take them out":              {"-P", "no\x1b[31msuch", "true"},
+		"control characters in ALLOTMENT_STEP: take them out":                 {"-P", "chipA:\x1b[31m", "true"},
+		"a comment must not begin with allotment: and a digit: take that out": {"-Jd", "allotment:1;preempt=suspend;", "true"},
+	} {
+		d := o.types(&o.alice, dir, append([]string{"asub"}, words...)...)
+		if want := "asub: " + why + ". Job not submitted.\n"; d.code != 1 || d.out != "" || d.errors != want {
+			o.Errorf("asub %q: %+v, want %q", words, d, want)
+		}
+	}
+	d = o.types(&o.alice, dir, "asub", "-P", "\u202e", "-H", "true") // Slurm's Lua knows no such characters
+	if d.code != 0 || strings.Contains(d.errors, "\u202e") || !strings.Contains(d.errors, "no project of that name: correct it; it goes to partition low\n") {
+		o.Errorf("a project that turns the writing: %+v", d)
+	}
+	o.types(nil, dir, "akill", "-u", "all", "0")
+}
+
+// environment: a job finds what it finds on every queue, whatever Slurm's own
+// variables around it say.
+func (o *office) environment() {
+	dir := o.desk(&o.alice)
+	d := o.typesWith(&o.alice, dir, []string{"SBATCH_PARTITION=low", "SBATCH_WAIT=1", "SLURM_JOB_NAME=other", "B=a b\nc"}, "",
+		"asub", "-J", "a[3]", `echo "$LSB_JOBID $LSB_JOBINDEX $LSB_QUEUE $ALLOTMENT_JOBID $ALLOTMENT_REQUEUES <$B>$LC_ALL"`)
+	found := submittedLine.FindStringSubmatch(d.out)
+	if d.code != 0 || found == nil {
+		o.Fatalf("%+v", d)
+	}
+	o.ended(found[1])
+	text, err := os.ReadFile(filepath.Join(dir, found[1]+".3.out"))
+	if want := found[1] + " 3 main " + found[1] + "[3] 0 <a b\nc>\n"; err != nil || string(text) != want {
+		o.Errorf("%q, %v, want %q", text, err, want)
+	}
+	id := ""
+	d = o.typesWith(&o.alice, dir, nil, "#!/bin/sh\n#BSUB -J script\n#SBATCH --partition=low\n#SBATCH --hold\necho $LSB_JOBID $LSB_JOBINDEX $LSB_QUEUE\n", "asub")
+	if found := submittedLine.FindStringSubmatch(d.out); found != nil {
+		id = found[1]
+	}
+	o.ended(id)
+	if text, err := os.ReadFile(filepath.Join(dir, id+".out")); err != nil || string(text) != id+" 0 main\n" {
+		o.Errorf("%q, %v", text, err)
+	}
+	quoted := []string{"a b", "", "$HOME", "`id`", "'\"\\", "*", "é\t"}
+	id = o.submit(&o.alice, dir, append([]string{"printf", "<%s>"}, quoted...)...)
+	o.ended(id)
+	if text, err := os.ReadFile(filepath.Join(dir, id+".out")); err != nil || string(text) != "<"+strings.Join(quoted, "><")+">" {
+		o.Errorf("words of a command: %q, %v", text, err)
+	}
+}
+
+// waiting: asub -K ends with its job.
+func (o *office) waiting() {
+	dir := o.desk(&o.alice)
+	for command, want := range map[string]int{"exit 3": 3, "true": 0, "kill -9 $$": 137} {
+		if d := o.types(&o.alice, dir, "asub", "-K", "-o", "/dev/null", command); d.code != want || !strings.Contains(d.errors, "<<Starting on node") {
+			o.Errorf("asub -K %q: %+v, want %d", command, d, want)
+		}
+	}
+	cmd := o.command(&o.alice, dir, nil, "asub", "-K", "-H", "-J", "never", "true")
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	o.must(cmd.Start())
+	id := strings.TrimSpace(o.await("the job that is waited for", func() (string, bool) {
+		text := o.slurm("squeue", "--noheader", "--name=never", "--format=%i")
+		return text, text != ""
+	}))
+	if d := o.types(&o.alice, dir, "akill", id); d.code != 0 {
+		o.Errorf("akill: %+v", d)
+	}
+	timer := time.AfterFunc(soon, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 126 {
+		o.Errorf("a job that is killed before it starts: exit code %d: %s", cmd.ProcessState.ExitCode(), &said)
+	}
+}
+
+// lists: ajobs, ahosts and aqueues tell what Slurm has, and nothing of it raw.
+func (o *office) lists() {
+	dir := o.desk(&o.alice)
+	hostile := "x\x1b[31m|JOBID\t\u202e" // root's, which the filter lets through
+	waits := o.submit(&o.alice, dir, "-H", "-J", "held job", "-Jd", "my own text", "true")
+	runs := o.submit(&o.alice, dir, "-n", "4", "-R", "span[hosts=1]", "-m", "node2", "-J", "wide", "sleep", "600")
+	o.running(runs)
+	out := o.slurm("sbatch", "--parsable", "--uid="+o.alice.name, "--chdir=/", "--output=/dev/null", "--hold", "--array=0-2", "--job-name=zero", "--wrap=true")
+	array := strings.TrimSpace(out)
+	d := o.types(&o.alice, dir, "ajobs", "-w")
+	for _, want := range []string{
+		`(?m)^` + waits + ` +` + o.alice.name + ` +PSUSP main .* held job +\w+ +\d+`,
+		`(?m)^` + runs + ` +` + o.alice.name + ` +RUN +main .* node2:node2:node2:node2 +wide `,
+		`(?m)^` + array + ` .* PSUSP main .* zero\[0\]`, `zero\[2\]`,
+	} {
+		if d.code != 0 || d.errors != "" || !regexp.MustCompile(want).MatchString(d.out) {
+			o.Errorf("ajobs -w: no %q in %+v", want, d)
+		}
+	}
+	if d := o.types(&o.alice, dir, "ajobs", array+"[0]"); d.code != 0 || strings.Count(d.out, "\n") != 2 || !strings.Contains(d.out, "zero[0]") {
+		o.Errorf("ajobs %s[0]: %+v", array, d)
+	}
+	d = o.types(&o.alice, dir, "ajobs", "-l", runs, waits)
+	long := strings.ReplaceAll(d.out, "\n"+strings.Repeat(" ", 21), "")
+	for _, want := range []string{
+		"Job <" + runs + ">, Job Name <wide>, User <" + o.alice.name + ">, Status <RUN>, Queue <main>, Job Priority <20, normal>",
+		"4 Task(s), on one host", "Specified Hosts <node2>", "On 4*node2 since", "Job <" + waits + ">, Job Name <held job>",
+	} {
+		if d.code != 0 || d.errors != "" || !strings.Contains(long, want) {
+			o.Errorf("ajobs -l: no %q in %s%s", want, long, d.errors)
+		}
+	}
+	d = o.types(&o.alice, dir, "ajobs", "--json")
+	var jobs []struct {
+		ID    string `json:"id"`
+		State string `json:"state"`
+	}
+	o.must(json.Unmarshal([]byte(d.out), &jobs))
+	var ids []string
+	for _, j := range jobs {
+		ids = append(ids, j.ID+" "+j.State)
+	}
+	for _, want := range []string{waits + " held", runs + " running", array + "[0] held", array + "[1] held"} {
+		if !slices.Contains(ids, want) {
+			o.Errorf("ajobs --json: no %q in %q", want, ids)
+		}
+	}
+	o.slurm("sbatch", "--uid="+o.bob.name, "--chdir=/", "--output=/dev/null", "--hold", "--job-name=plain", "--comment=plain", "--wrap=true")
+	o.types(nil, dir, "akill", "-u", "all", "-J", "nosuch", "0")
+	mine := o.types(nil, dir, "asub", "-H", "-J", hostile, "true")
+	d = o.types(nil, dir, "ajobs", "-u", "all", "-w")
+	if strings.ContainsAny(d.out+mine.errors, "\x1b\t\u202e") {
+		o.Errorf("raw: %q %q", d.out, mine.errors)
+	}
+
+	d = o.types(&o.alice, dir, "ahosts", "-w")
+	for _, want := range []string{`(?m)^node2 +closed_Full +- +4 +4 +4 +0 +0`, `(?m)^node4 +ok +- +4 +`} {
+		if d.code != 0 || !regexp.MustCompile(want).MatchString(d.out) {
+			o.Errorf("ahosts: no %q in %+v", want, d)
+		}
+	}
+	o.slurm("scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=a\x1b[31m test")
+	if d := o.types(&o.alice, dir, "ahosts", "-w", "node3"); !regexp.MustCompile(`(?m)^node3 +closed_Adm`).MatchString(d.out) || strings.Contains(d.out, "\x1b") {
+		o.Errorf("a drained host: %+v", d)
+	}
+	o.slurm("scontrol", "update", "NodeName=node3", "State=RESUME")
+	d = o.types(&o.alice, dir, "aqueues", "--json")
+	if d.code != 0 || !regexp.MustCompile(`"name": "main",\s+"default": true`).MatchString(d.out) || !strings.Contains(d.out, `"name": "low"`) {
+		o.Errorf("aqueues: %+v", d)
+	}
+	o.types(nil, dir, "akill", "-u", "all", "0")
+}
+
+// acts: akill, astop, aresume and arequeue, by who may and by who may not.
+func (o *office) acts() {
+	dir := o.desk(&o.alice)
+	runs := o.submit(&o.alice, dir, "-m", "node1", `trap "echo got it" USR1; echo ready; while :; do sleep 0.1; done`)
+	output := func(text string) {
+		o.await(text, func() (string, bool) {
+			out, _ := os.ReadFile(filepath.Join(dir, runs+".out"))
+			return string(out), strings.Contains(string(out), text)
+		})
+	}
+	array := strings.TrimSpace(o.slurm("sbatch", "--parsable", "--uid="+o.alice.name, "--chdir=/", "--output=/dev/null", "--hold", "--array=0-2", "--wrap=true"))
+	output("ready")
+	for _, act := range []struct {
+		by    *person
+		line  string
+		code  int
+		says  string
+		check string // pattern: squeue's line of the job, with its ID, state, reason and restarts
+	}{
+		{&o.bob, "akill " + runs, 1, "Job <" + runs + ">: User permission denied", runs + " RUNNING"},
+		{&o.alice, "akill -s USR1 " + runs, 0, "Job <" + runs + "> is being signaled", runs + " RUNNING"},
+		{&o.alice, "astop " + runs, 1, "Job <" + runs + ">: User permission denied", runs + " RUNNING"},
+		{nil, "astop " + runs, 0, "Job <" + runs + "> is being stopped", runs + " SUSPENDED"},
+		{nil, "aresume " + runs, 0, "Job <" + runs + "> is being resumed", runs + " RUNNING"},
+		{nil, "arequeue " + runs, 0, "Job <" + runs + "> is being requeued", runs + ` (PENDING|RUNNING) \w+ 1`}, // Slurm's delay may hold it
+		{&o.alice, "aresume " + array + "[1]", 0, "Job <" + array + "[1]> is being resumed", array + "_1 COMPLETED"},
+		{&o.alice, "akill " + array + "[0]", 0, "Job <" + array + "[0]> is being terminated", array + "_2 PENDING"},
+		{&o.alice, "akill " + array + "[0]", 1, "Job <" + array + "[0]>: No matching job found", array + "_2 PENDING"}, // Slurm forgets it at once
+		{&o.alice, "akill " + array, 0, "Job <" + array + "> is being terminated", array + "(_2)? CANCELLED"},
+		{&o.alice, "akill " + runs, 0, "Job <" + runs + "> is being terminated", runs + " CANCELLED"},
+		{&o.alice, "akill 4294967295", 1, "Job <4294967295>: No matching job found", ""},
+	} {
+		d := o.types(act.by, dir, strings.Fields(act.line)...)
+		if d.code != act.code || !strings.Contains(d.out+d.errors, act.says) {
+			o.Errorf("%s: %+v, want %d, %q", act.line, d, act.code, act.says)
+		}
+		if act.check == "" {
+			continue
+		}
+		o.await(act.line+": "+act.check, func() (string, bool) {
+			text := o.slurm("squeue", "--noheader", "--array", "--states=all", "-O", "JobArrayID: ,State: ,Reason: ,RestartCnt: ", "--jobs="+runs+","+array)
+			return text, regexp.MustCompile("(?m)^" + act.check).MatchString(text)
+		})
+	}
+	output("got it")
+}
+
+// changes: amod, on Slurm's side of the filter.
+func (o *office) changes() {
+	dir := o.desk(&o.alice)
+	tagged := o.submit(&o.alice, dir, "-P", "chipA:synthesis", "-H", "true")
+	plain := o.submit(&o.alice, dir, "-H", "true")
+	for _, change := range []struct {
+		by   *person
+		line string
+		code int
+		says string
+		want string // in scontrol's words
+	}{
+		{&o.alice, "-W 30 -J new " + plain, 0, "Parameters of job <" + plain + "> are being changed", "JobName=new\n"},
+		{&o.alice, "-q low " + plain, 0, "are being changed", "Partition=low "},
+		{&o.alice, "-m node1 " + plain, 0, "are being changed", "ReqNodeList=node1 "},
+		{&o.alice, "-mn " + plain, 0, "are being changed", "ReqNodeList=(null) "},
+		{&o.alice, "-n 3 " + plain, 0, "are being changed", "NumCPUs=3 NumTasks=3 "},
+		{&o.alice, "-Jd mine " + plain, 0, "are being changed", "Comment=mine "},
+		{&o.alice, "-sp 5 -W 20 " + plain, 0, "option -sp is ignored", "TimeLimit=00:20:00 "},
+		{&o.alice, "-Jd mine " + tagged, 1, "it begins with what the submit filter recorded", "Comment=allotment:1;step=synthesis; "},
+		{&o.bob, "-W 10 " + tagged, 1, "User permission denied", "TimeLimit=1-00:00:00 "},
+	} {
+		d := o.types(change.by, dir, append([]string{"amod"}, strings.Fields(change.line)...)...)
+		if d.code != change.code || !strings.Contains(d.out+d.errors, change.says) {
+			o.Errorf("amod %s: %+v, want %d, %q", change.line, d, change.code, change.says)
+		}
+		id := change.line[strings.LastIndexByte(change.line, ' ')+1:]
+		if text := o.slurm("scontrol", "show", "job", id); !strings.Contains(strings.ReplaceAll(text, "\n", " \n"), strings.ReplaceAll(change.want, "\n", " \n")) {
+			o.Errorf("amod %s: no %q in %s", change.line, change.want, text)
+		}
+	}
+	o.types(nil, dir, "akill", "-u", "all", "0")
+}
