@@ -1,24 +1,22 @@
 package slurm
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/allotment-hpc/allotment/test/cluster"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
-
-// installPort is where the clusters of these tests listen.
-const installPort = 17800
 
 // bareSite starts a cluster of two hosts of four slots that has never heard of us,
 // and a home for pba. Its partitions are main, the default, and low.
@@ -31,16 +29,15 @@ func bareSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s := &site{T: t, dir: dir, state: filepath.Join(dir, "allotment")}
-	t.Cleanup(func() { down(t, dir) })
-	s.must(os.Chmod(dir, 0o755))
+	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
 	s.group = addGroup(t, "g")
 	s.alice, s.bob = addPerson(t, "a", s.group), addPerson(t, "b")
-	s.must(os.WriteFile(filepath.Join(dir, "extra.conf"), []byte("PartitionName=low Nodes=ALL PriorityTier=0\n"), 0o644))
-	cmd := exec.Command("bash", script, "up", dir)
-	cmd.Env = append(os.Environ(), "NODES=2", "CPUS=4", fmt.Sprintf("BASEPORT=%d", installPort), "SLURM_EXTRA="+filepath.Join(dir, "extra.conf"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("start a cluster: %v: %s", err, out)
-	}
+	t.Cleanup(func() { // nobody is removed who still has processes
+		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) && exec.Command("pgrep", "-U", s.alice.name+","+s.bob.name).Run() == nil; {
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	cluster.New(t, cluster.Options{Dir: dir, Nodes: 2, CPUs: 4, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0"}})
 	return s
 }
 
@@ -100,7 +97,9 @@ func (s *site) await(what string, is func() bool) {
 	s.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Fatalf("%s did not come:\n%s", what, s.root("squeue", "--all", "--array"))
+			_, planned := s.pba("rebalance", "--dry-run")
+			_, status := s.pba("status")
+			s.Fatalf("%s did not come:\n%s\n%s\n%s", what, s.root("squeue", "--all", "--array", "--format=%i %P %u %t %r %Q %k %R"), planned, status)
 		}
 	}
 }
@@ -120,21 +119,21 @@ func (s *site) batch(p *person, env []string, options ...string) string {
 // its priority, which is 1 without: there are no weights here.
 type standing struct{ Partition, Priority, Nodes, Comment, Admin, Begins string }
 
-var fieldOf = regexp.MustCompile(`(?m)(?:^| )(Partition|Priority|ReqNodeList|Reason|Nice|JobState|StartTime)=(\S*)`)
+var fieldOf = regexp.MustCompile(`(?m)(?:^| )(Partition|Priority|ReqNodeList|EligibleTime)=(\S*)`)
 
 // jobs looks at all jobs as their owners left them, by scontrol show job.
 func (s *site) jobs() map[string]standing {
 	s.Helper()
 	all := map[string]standing{}
 	for id := range strings.FieldsSeq(s.root("squeue", "--noheader", "--all", "--array", "--format=%i")) {
-		text := s.root("scontrol", "show", "job", id)
+		text := s.as(nil, []string{"SLURM_TIME_FORMAT=%s"}, "scontrol", "show", "job", id).out
 		var j standing
 		field := map[string]string{}
 		for _, m := range fieldOf.FindAllStringSubmatch(text, -1) {
 			field[m[1]] = m[2]
 		}
 		j.Partition, j.Priority, j.Nodes = field["Partition"], field["Priority"], field["ReqNodeList"]
-		if field["Reason"] == "BeginTime" {
+		if begin, err := strconv.ParseInt(field["EligibleTime"], 10, 64); err == nil && time.Unix(begin, 0).After(time.Now().Add(2*time.Second)) {
 			j.Begins = "later"
 		}
 		for line := range strings.Lines(text) {
@@ -194,10 +193,8 @@ func TestInstallAndRemove(t *testing.T) {
 	// One more of the pool, caught in the middle.
 	s.do("alloc", "set", "chipA", "4")
 	last := s.batch(&s.alice, nil, "--account=chipA")
-	s.await("a reclaim under way", func() bool {
-		s.do("rebalance")
-		return strings.Contains(s.do("report", "victims"), " "+last+" ")
-	})
+	taken := regexp.MustCompile(`(?m)^requeue +\S+ +` + last + ` `)
+	s.await("a reclaim under way", func() bool { return taken.MatchString(s.do("rebalance", "--verbose")) })
 
 	s.conf("/^JobSubmitPlugins=lua/d")
 	s.must(os.Remove(filepath.Join(s.dir, "job_submit.lua")))
