@@ -217,11 +217,14 @@ local function find_project(p, name)
    end
    if not p.folded then
       p.folded = {}
-      for known, project in pairs(p.projects) do
-         p.folded[known:lower()] = project
+      for known in pairs(p.projects) do
+         local folded = known:lower()
+         if not p.folded[folded] or known < p.folded[folded] then -- as the engine does
+            p.folded[folded] = known
+         end
       end
    end
-   return p.folded[name:lower()]
+   return p.projects[p.folded[name:lower()] or name]
 end
 
 -- judge runs the tests of R1 in their order: why a job failed, if it did, and

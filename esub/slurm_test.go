@@ -444,6 +444,22 @@ func TestJobSubmitProjectFrom(t *testing.T) {
 	}
 }
 
+// Names that differ by case alone are one to Slurm: the first of them, as for the
+// engine, but where somebody writes another just so.
+func TestJobSubmitFoldsNames(t *testing.T) {
+	p, standing, now := somewhere()
+	p.Projects = append(p.Projects, esub.Project{Name: "CHIPA", GID: esub.Unknown, Steps: []string{"x"}}, esub.Project{Name: "chipa", GID: esub.Unknown, Steps: []string{"y"}})
+	p.OnFailure = esub.Reject
+	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
+	for name, want := range map[string]string{"ChipA:x": "0", "ChipA:y": "2002", "chipa:y": "0", "chipA:z": "0"} {
+		job := unsaid()
+		job["account"] = name
+		if got := (ask{directory: dir, now: now, uid: 1001, job: job}).put(t); got.code != want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // What no job may say is refused, and what a client must not set is set back,
 // with a policy or without.
 func TestJobSubmitRefuses(t *testing.T) {

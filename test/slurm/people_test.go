@@ -34,7 +34,7 @@ func addPerson(t *testing.T, what string, groups ...string) person {
 	}
 	p := person{name: ownName(what)}
 	machine(t, "useradd", append(args, p.name)...)
-	t.Cleanup(func() { machine(t, "userdel", p.name) })
+	t.Cleanup(func() { removePerson(t, p.name) })
 	u, err := user.Lookup(p.name)
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +42,29 @@ func addPerson(t *testing.T, what string, groups ...string) person {
 	p.uid, _ = strconv.Atoi(u.Uid)
 	p.gid, _ = strconv.Atoi(u.Gid)
 	return p
+}
+
+// removePerson ends what a user of ours still runs, and takes the user away.
+func removePerson(t *testing.T, name string) {
+	t.Helper()
+	u, err := user.Lookup(name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for again := true; again; {
+		again = false
+		processes, _ := filepath.Glob("/proc/[0-9]*/status")
+		for _, path := range processes {
+			status, _ := os.ReadFile(path)
+			if strings.Contains(string(status), "\nUid:\t"+u.Uid+"\t") && !strings.Contains(string(status), "\nState:\tZ") {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				again = true
+			}
+		}
+	}
+	machine(t, "userdel", name)
 }
 
 func addGroup(t *testing.T, what string) string {
@@ -74,8 +97,12 @@ func sweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, found := range regexp.MustCompile(`(?m)^`+nameOfOurs+`([0-9]+)[a-z]+:`).FindAllStringSubmatch(string(data), -1) {
-			if gone(found) {
-				machine(t, kind[1], strings.TrimSuffix(found[0], ":"))
+			switch name := strings.TrimSuffix(found[0], ":"); {
+			case !gone(found):
+			case kind[1] == "userdel":
+				removePerson(t, name)
+			default:
+				machine(t, kind[1], name)
 			}
 		}
 	}

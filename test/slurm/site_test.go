@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
 // site is a cluster of one host with our filter, and users of it. Its partitions
@@ -24,9 +24,6 @@ type site struct {
 	alice, bob, carol person // alice is in group
 	group             string
 }
-
-// port is where the clusters of these tests listen.
-const port = 17400
 
 const script = "../slurm-cluster.sh"
 
@@ -51,15 +48,9 @@ func newSite(t *testing.T, hook string) *site {
 	if hook != "" {
 		lua = []byte(strings.ReplaceAll(hook, "STATE", s.state))
 	}
-	const more = "PartitionName=low Nodes=ALL State=UP\nPartitionName=night Nodes=ALL State=UP\nPartitionName=gpu Nodes=ALL State=UP\n"
+	more := []string{"PartitionName=low Nodes=ALL State=UP", "PartitionName=night Nodes=ALL State=UP", "PartitionName=gpu Nodes=ALL State=UP"}
 	s.must(os.WriteFile(filepath.Join(dir, "hook.lua"), lua, 0o644))
-	s.must(os.WriteFile(filepath.Join(dir, "extra.conf"), []byte(more), 0o644))
-	cmd := exec.Command("bash", script, "up", dir)
-	cmd.Env = append(os.Environ(), "NODES=1", "CPUS=64", fmt.Sprintf("BASEPORT=%d", port),
-		"JOB_SUBMIT_LUA="+filepath.Join(dir, "hook.lua"), "SLURM_EXTRA="+filepath.Join(dir, "extra.conf"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("start a cluster: %v: %s", err, out)
-	}
+	cluster.New(t, cluster.Options{Dir: dir, Nodes: 1, CPUs: 64, JobSubmit: filepath.Join(dir, "hook.lua"), Conf: more})
 	return s
 }
 
