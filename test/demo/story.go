@@ -59,7 +59,7 @@ func onSlurm() stage {
 	return stage{
 		options: farm.Options{
 			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
-			Slurm: &farm.Slurm{Script: "test/slurm-cluster.sh", Nodes: nodes, Slots: slots},
+			Slurm: &farm.Slurm{Nodes: nodes, Slots: slots},
 		},
 		limit: 175 * time.Second,
 	}

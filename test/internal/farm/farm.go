@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
 // Options of a farm.
@@ -31,10 +32,7 @@ type Options struct {
 
 // Slurm is the cluster that a farm is to be. Its section of the config file and
 // the name of the backend are added to Options.Config.
-type Slurm struct {
-	Script       string // test/slurm-cluster.sh
-	Nodes, Slots int    // so many nodes of so many slots
-}
+type Slurm struct{ Nodes, Slots int } // so many nodes of so many slots
 
 // Farm is a running queue with its directory.
 type Farm struct {
@@ -42,7 +40,7 @@ type Farm struct {
 	Config   string // what is in its config.yaml
 	programs string
 	env      []string
-	cluster  *cluster // nil: the bundled queue
+	cluster  *cluster.Cluster // nil: the bundled queue
 }
 
 // commandTime is how long one command may take. None needs a tenth of it, even
@@ -152,11 +150,10 @@ func Submitted(line string) (int64, error) {
 // Log is the end of what the queue's daemon said, for when things went wrong.
 func (f *Farm) Log() string {
 	const most = 2000
-	path := filepath.Join(f.Home, "miniq", "miniqd.log")
 	if f.cluster != nil {
-		path = filepath.Join(f.cluster.dir, "log", "slurmctld.log")
+		return f.cluster.Log()
 	}
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(filepath.Join(f.Home, "miniq", "miniqd.log"))
 	if err != nil {
 		return err.Error()
 	}
@@ -179,7 +176,7 @@ func (f *Farm) Close() error {
 
 func (f *Farm) stopQueue() error {
 	if f.cluster != nil {
-		return f.cluster.stop()
+		return f.cluster.Stop(context.Background())
 	}
 	_, err := f.Run(context.Background(), "miniqd", "stop", "--kill")
 	return err
@@ -217,7 +214,7 @@ func (f *Farm) left() []string {
 func (f *Farm) processes() []int {
 	mine := []string{"ALLOTMENT_HOME=" + f.Home}
 	if f.cluster != nil {
-		mine = append(mine, "SLURM_CONF="+f.cluster.conf())
+		mine = append(mine, "SLURM_CONF="+f.cluster.Conf())
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

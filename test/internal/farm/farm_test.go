@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
 func start(t *testing.T) *Farm {
@@ -79,6 +81,26 @@ func TestCloseOfWhatIsLeftBehind(t *testing.T) {
 	err := f.Close()
 	if err == nil || !strings.Contains(err.Error(), "left behind, and killed now:") || !strings.Contains(err.Error(), "sleep 1000") {
 		t.Errorf("error is %v", err)
+	}
+	gone(t, f)
+}
+
+// Of a farm on Slurm nothing is left either, jobs that would run on included.
+func TestCloseOfACluster(t *testing.T) {
+	if missing := cluster.Missing(); missing != "" {
+		cluster.New(t, cluster.Options{}) // skips, or fails
+	}
+	f, err := Start(t.Context(), Options{Programs: "../../../bin", Slurm: &Slurm{Nodes: 2, Slots: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	submit(t, f)
+	if n := len(f.processes()); n < 5 { // slurmctld, two slurmd, slurmstepd, the job
+		t.Errorf("%d processes are seen: %v", n, f.left())
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 	gone(t, f)
 }

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/test/cluster"
+)
+
+const (
+	// changes is how many jobs change their class in a measured cycle.
+	changes = 10
+	// nodes of so many slots, so that the projects can be promised one each.
+	nodes   = 4
+	perNode = 64
+	// clients submit at the same time where that is not measured.
+	clients = 8
+
+	patience = 5 * time.Minute
+)
+
+// site is a cluster with pba.
+type site struct {
+	options
+	dir, home string
+	*cluster.Cluster
+	first [][]string // of each project: its pending jobs, in order
+}
+
+func project(i int) string { return fmt.Sprintf("p%03d", i+1) }
+
+// cycles fills a queue, has pba know it, and measures cycles in which ten jobs that
+// were promised a slot have gone, so that those behind them change their class.
+func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
+	s.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: s.place("cycles"), Nodes: nodes, CPUs: perNode})
+	defer func() { err = errors.Join(err, s.Stop(context.WithoutCancel(ctx))) }()
+	if err == nil {
+		err = s.prepare(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	say("%d jobs are being submitted", s.pending)
+	if err := s.fill(ctx); err != nil {
+		return nil, err
+	}
+	// The first cycle gives every project's first job its class, and is listened to.
+	if n, err := s.rebalance(ctx, recording); err != nil || n != s.projects {
+		return nil, fmt.Errorf("the first cycle ranked %d jobs, want %d: %w", n, s.projects, err)
+	}
+	if n, err := s.rebalance(ctx, ""); err != nil || n != 0 {
+		return nil, fmt.Errorf("a cycle without changes ranked %d jobs: %w", n, err)
+	}
+	list, err := s.recorded()
+	if err != nil {
+		return nil, err
+	}
+	cycles = figures{}
+	for round := range s.rounds {
+		ids, err := s.change(ctx, round)
+		if err != nil {
+			return nil, err
+		}
+		if err := cycles.take(squeue, func() error { return s.run(ctx, nil, list...) }); err != nil {
+			return nil, err
+		}
+		ranked := 0
+		err = cycles.take(wholeCycle, func() (err error) { ranked, err = s.rebalance(ctx, ""); return err })
+		if err != nil || ranked != changes {
+			return nil, fmt.Errorf("a measured cycle ranked %d jobs, want %d: %w", ranked, changes, err)
+		}
+		if err := cycles.take(idle, func() error { _, err := s.rebalance(ctx, ""); return err }); err != nil {
+			return nil, err
+		}
+		var orders strings.Builder
+		for _, id := range ids {
+			fmt.Fprintf(&orders, "update JobId=%s SiteFactor=%d\n", id, 1+round)
+		}
+		// On jobs of which pba takes no notice: it would put the others' right.
+		if err := cycles.take(writes, func() error { return s.run(ctx, []byte(orders.String()), "scontrol") }); err != nil {
+			return nil, err
+		}
+	}
+	cycles.table(squeue, writes, wholeCycle, idle)
+	return cycles, nil
+}
+
+// place makes a directory.
+func (s *site) place(name string) string {
+	path := filepath.Join(s.dir, name)
+	_ = os.Mkdir(path, 0o755) // whoever works in it tells
+	return path
+}
+
+// prepare does what an administrator and a resource manager do.
+func (s *site) prepare(ctx context.Context) error {
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	group, err := user.LookupGroupId(me.Gid)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(s.home, 0o755); err != nil {
+		return err
+	}
+	if err := s.configure(""); err != nil {
+		return err
+	}
+	if _, err := s.pba(ctx, "init"); err != nil {
+		return err
+	}
+	l, err := ledger.Open(filepath.Join(s.home, "ledger.db"))
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	by := ledger.Editor{Who: me.Username, At: now}
+	week := calendar.WeekOf(now, time.UTC) // and the next, should Monday come meanwhile
+	var all []ledger.Change
+	for i := range s.projects {
+		if err := l.AddProject(ctx, by, ledger.Project{Name: project(i), Group: group.Name}); err != nil {
+			return errors.Join(err, l.Close())
+		}
+		for next := range 2 {
+			all = append(all, ledger.Change{Pool: ledger.Pool{Project: project(i)}, Week: calendar.AddWeeks(week, next), Terms: ledger.VelocityOf(1)})
+		}
+	}
+	return errors.Join(l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, all), l.Close())
+}
+
+// configure writes the config file. bin is where pba finds Slurm's commands; "":
+// where everybody does.
+func (s *site) configure(bin string) error {
+	text := fmt.Sprintf(`backend: slurm
+timezone: UTC
+filter: {low_queue: ""}
+pba: {pending_threshold: 24h, headroom: 0}
+slurm: {conf: %s, bin: %q}
+`, s.Conf(), bin)
+	return os.WriteFile(filepath.Join(s.home, "config.yaml"), []byte(text), 0o600)
+}
+
+func (s *site) pba(ctx context.Context, args ...string) ([]byte, error) {
+	return command.Run(ctx, command.Command{
+		Argv: append([]string{filepath.Join(s.programs, "pba")}, args...), Timeout: patience,
+		Env: append(os.Environ(), "ALLOTMENT_HOME="+s.home, envRecord+"="+s.record()),
+	})
+}
+
+// recording is a cycle of which Slurm's commands are written down.
+const recording = "recording"
+
+// rebalance is one cycle: how many jobs it ranked.
+func (s *site) rebalance(ctx context.Context, how string) (ranked int, err error) {
+	if how == recording {
+		bin, err := s.standIns()
+		if err == nil {
+			err = s.configure(bin)
+		}
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, s.configure("")) }()
+	}
+	out, err := s.pba(ctx, "rebalance", "--json")
+	if err != nil {
+		return 0, err
+	}
+	var report struct {
+		Actions []struct{ Verb, Outcome, Error string }
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		return 0, err
+	}
+	for _, a := range report.Actions {
+		if a.Verb != "rank" || a.Outcome != "done" {
+			return 0, fmt.Errorf("%s is %s: %s", a.Verb, a.Outcome, a.Error)
+		}
+	}
+	return len(report.Actions), nil
+}
+
+// fill takes all slots by jobs that nobody takes back, and lets the others wait.
+func (s *site) fill(ctx context.Context) error {
+	for range nodes {
+		if _, err := s.submit(ctx, "#!/bin/sh\nexec sleep 86400\n", "--exclusive"); err != nil {
+			return err
+		}
+	}
+	for {
+		out, err := s.Run(ctx, "squeue", "--noheader", "--states=RUNNING", "--format=%i")
+		if err != nil {
+			return err
+		}
+		if strings.Count(out, "\n") == nodes {
+			break
+		}
+		time.Sleep(100 * time.Millisecond) // nothing tells
+	}
+	each := s.pending / 5 / s.projects
+	s.first = make([][]string, s.projects)
+	return inParallel(clients, func(n int) error {
+		for i := n; i < s.projects; i += clients {
+			for range each {
+				id, err := s.submit(ctx, idleScript, "--account="+project(i))
+				if err != nil {
+					return err
+				}
+				s.first[i] = append(s.first[i], id)
+			}
+		}
+		return s.fillUp(ctx, share(s.pending-each*s.projects, clients, n))
+	})
+}
+
+// fillUp submits jobs of no project.
+func (s *site) fillUp(ctx context.Context, jobs int) error {
+	for range jobs {
+		if _, err := s.submit(ctx, idleScript); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const idleScript = "#!/bin/sh\ntrue\n"
+
+func (s *site) submit(ctx context.Context, script string, options ...string) (id string, err error) {
+	out, err := command.Run(ctx, command.Command{
+		Argv: append([]string{"sbatch", "--parsable", "--output=/dev/null", "--ntasks=1", "--chdir=/"}, options...), Env: s.Env(),
+		Stdin: strings.NewReader(script), Timeout: patience,
+	})
+	return strings.TrimSpace(string(out)), err
+}
+
+func (s *site) run(ctx context.Context, stdin []byte, argv ...string) error {
+	_, err := command.Run(ctx, command.Command{Argv: argv, Env: s.Env(), Stdin: bytes.NewReader(stdin), Timeout: patience})
+	return err
+}
+
+// change takes away the first job of ten projects, and submits ten of none: as many
+// wait as before. It returns ten that are nobody's business.
+func (s *site) change(ctx context.Context, round int) (others []string, err error) {
+	argv := []string{"scancel"}
+	for i := range changes {
+		p := (round*changes + i) % s.projects
+		argv = append(argv, s.first[p][0])
+		s.first[p] = s.first[p][1:]
+	}
+	if err := s.run(ctx, nil, argv...); err != nil {
+		return nil, err
+	}
+	for range changes {
+		id, err := s.submit(ctx, idleScript)
+		if err != nil {
+			return nil, err
+		}
+		others = append(others, id)
+	}
+	return others, nil
+}
+
+// share is the part of client n.
+func share(jobs, clients, n int) int { return (jobs + n) / clients }
+
+func inParallel(n int, do func(n int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// envRecord is the file in which the commands are written down.
+const envRecord = "ALLOTMENT_BENCH_RECORD"
+
+// commands are those of Slurm that pba runs.
+var commands = []string{"scontrol", "squeue", "sinfo", "sbatch", "scancel"}
+
+func (s *site) record() string { return filepath.Join(s.dir, "record") }
+
+// standIns are links to this program under the names of Slurm's commands.
+func (s *site) standIns() (bin string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	bin = s.place("bin")
+	for _, name := range commands {
+		err = errors.Join(err, os.Symlink(self, filepath.Join(bin, name)))
+	}
+	return bin, err
+}
+
+// standIn writes down that it was called, and becomes the command that it stands
+// for. false: this is the bench itself.
+func standIn() bool {
+	name := filepath.Base(os.Args[0])
+	if !slices.Contains(commands, name) {
+		return false
+	}
+	if err := become(name); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return true
+}
+
+func become(name string) error {
+	real, err := exec.LookPath(name)
+	if err != nil {
+		return err
+	}
+	line, err := json.Marshal(append([]string{name}, os.Args[1:]...))
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(os.Getenv(envRecord), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(append(line, '\n'))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(real, os.Args, os.Environ())
+}
+
+// recorded is how pba had all jobs listed. It tells what else pba ran.
+func (s *site) recorded() (list []string, err error) {
+	f, err := os.Open(s.record())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	count := map[string]int{}
+	for d := json.NewDecoder(f); d.More(); {
+		var argv []string
+		if err := d.Decode(&argv); err != nil {
+			return nil, err
+		}
+		count[argv[0]]++
+		if argv[0] == "squeue" && list == nil {
+			list = argv
+		}
+	}
+	if list == nil {
+		return nil, errors.New("pba did not run squeue")
+	}
+	say("a cycle that ranks runs %v", count)
+	return list, nil
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The figures, in milliseconds.
+const (
+	squeue     = "squeue, the same list"
+	writes     = "scontrol, 10 writes"
+	wholeCycle = "pba rebalance, 10 class changes"
+	idle       = "pba rebalance, nothing to do"
+	without    = "sbatch without the filter"
+	with       = "sbatch with the filter"
+)
+
+// figures are what was measured, by name.
+type figures map[string][]time.Duration
+
+// take measures something once.
+func (f figures) take(name string, do func() error) error {
+	began := time.Now()
+	if err := do(); err != nil {
+		return err
+	}
+	f[name] = append(f[name], time.Since(began))
+	return nil
+}
+
+func (f figures) median(name string) time.Duration {
+	values := slices.Sorted(slices.Values(f[name]))
+	return values[len(values)/2]
+}
+
+func (f figures) table(names ...string) {
+	fmt.Println()
+	for _, name := range names {
+		all := f[name]
+		say("%-32s %8.1f ms  (%.1f to %.1f, %d times)", name, milliseconds(f.median(name)), milliseconds(slices.Min(all)), milliseconds(slices.Max(all)), len(all))
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+
+// machine says where the figures come from.
+func machine(o options) error {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	busy, _, _ := strings.Cut(string(load), " ")
+	say("%d processors, %s, load %s before; %d pending jobs, %d entitled in %d projects; medians of %d",
+		runtime.NumCPU(), runtime.Version(), busy, o.pending, o.pending/5, o.projects, o.rounds)
+	return nil
+}
+
+// judge prints each budget (design, section 10) with its verdict; false: one is missed.
+func judge(cycles, submissions figures) bool {
+	const listed, filtered = 1.5, 1.15
+	allowed := time.Duration(listed*float64(cycles.median(squeue))) + cycles.median(writes)
+	cycle := verdict(fmt.Sprintf("a whole cycle ≤ %g × squeue + the writes", listed), cycles.median(wholeCycle), allowed)
+	sbatch := verdict(fmt.Sprintf("sbatch with the filter ≤ %g × without", filtered), submissions.median(with), time.Duration(filtered*float64(submissions.median(without))))
+	return cycle && sbatch
+}
+
+func verdict(what string, took, allowed time.Duration) bool {
+	word := "met"
+	if took > allowed {
+		word = "missed"
+	}
+	say("  %-6s  %s: %.1f of %.1f ms", word, what, milliseconds(took), milliseconds(allowed))
+	return took <= allowed
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/allotment-hpc/allotment/test/cluster"
+)
+
+// submitters measures sbatch on two clusters that differ in the submit filter only.
+func (s *site) submitters(ctx context.Context) (taken figures, err error) {
+	f := figures{}
+	var sides []*site
+	for _, o := range []cluster.Options{
+		{Dir: s.place("plain"), Nodes: 1},
+		{Dir: s.place("filtered"), Nodes: 1, JobSubmit: filepath.Join(s.home, "job_submit.lua")},
+	} {
+		c, err := cluster.Start(ctx, o)
+		defer func() { err = errors.Join(err, c.Stop(context.WithoutCancel(ctx))) }()
+		if err != nil {
+			return nil, err
+		}
+		sides = append(sides, &site{Cluster: c})
+	}
+	for range s.submissions {
+		for i, name := range []string{without, with} {
+			err := f.take(name, func() error {
+				_, err := sides[i].submit(ctx, idleScript, "--account="+project(0), "--begin=now+1hour")
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	f.table(without, with)
+	return f, nil
+}
