@@ -147,7 +147,7 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
 		r := &j.record
 		r.run, r.mark, r.until, r.delayed = j.Requeues+1, acts[i].Mark, whole(acts[i].Until), true
-		r.resumed, r.ranked = time.Time{}, false
+		r.resumed, r.ranked, r.rest = time.Time{}, false, time.Time{}
 		if r.submitted.IsZero() {
 			r.submitted = j.Submitted
 		}
@@ -164,9 +164,9 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	return errs
 }
 
-// settling is how long Requeue waits for processes to go; what takes longer is
-// left to Tend.
-const settling = 2 * time.Second
+// settling is how long Requeue waits for jobs that may start again at once; what
+// takes longer is left to Tend.
+const settling = rest + 3*time.Second
 
 // settle takes Slurm's delay off requeued jobs as they leave their hosts.
 func (c *Client) settle(ctx context.Context, ids []backends.ID) {
@@ -187,22 +187,35 @@ func (c *Client) settle(ctx context.Context, ids []backends.ID) {
 }
 
 // undelay gives the requeued jobs of a picture the begin time that they should
-// have, and returns those that are still to leave their hosts.
+// have, and returns those whose time for that is still to come. A begin time that
+// passes wakes no scheduler up, which may look only once a minute: who may start
+// is told to by StartTime=now.
 func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 	var jobs []*seen
 	for i := range p.jobs {
 		switch j := &p.jobs[i]; {
-		case !j.record.delayed || j.Requeues < j.record.run:
-		case j.Ending || j.State == backends.Running && j.Requeues < j.record.run:
-			left = append(left, j.ID)
-		case j.State == backends.Pending || j.State == backends.Held:
+		case !j.record.delayed || j.State.Ended() || j.State == backends.Suspended:
+		case j.State == backends.Running:
+			left = append(left, j.ID) // it is still to leave its hosts
+		case !j.record.rest.After(p.at) || j.record.until.After(j.record.rest): // or none is noted yet
 			jobs = append(jobs, j)
+		default:
+			left = append(left, j.ID)
 		}
 	}
 	errs := make(backends.Errors, len(jobs))
 	c.write(ctx, jobs, errs, func(_ int, j *seen) []string {
+		fresh := j.record.rest.IsZero()
+		if fresh {
+			j.record.rest = whole(p.at.Add(rest))
+		}
+		start := j.startTime(p.at)
+		if fresh && start == clock(j.record.rest) {
+			left = append(left, j.ID)
+			return []string{j.keep()} // Slurm's delay holds it until then
+		}
 		j.record.delayed = false
-		return []string{"StartTime=" + j.startTime(p.at), j.keep()}
+		return []string{"StartTime=" + start, j.keep()}
 	})
 	for i, err := range errs {
 		if err != nil {
@@ -212,12 +225,20 @@ func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 	return left
 }
 
+// rest is how long a requeued job must wait after it has left its hosts. A host
+// refuses a run whose credential is not younger, in whole seconds of its clock, than
+// the kill of the run before: "already killed, do not launch batch job", and the
+// job has failed (22.05). Slurm's own delay is there for that, and is longer.
+const rest = 3 * time.Second
+
 // startTime is when a job that waits may start, as far as the engine and its owner
 // go.
 func (j *seen) startTime(at time.Time) string {
 	begin := j.record.until
-	if j.record.begin.After(begin) {
-		begin = j.record.begin
+	for _, t := range []time.Time{j.record.begin, j.record.rest} {
+		if t.After(begin) {
+			begin = t
+		}
 	}
 	if !begin.After(at) {
 		return "now"
@@ -401,6 +422,9 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 			r.begin = j.BeginTime
 		}
 		r.until = whole(holds[i].Until)
+		if r.delayed && r.rest.IsZero() && !j.Ending {
+			r.rest = whole(p.at.Add(rest))
+		}
 		start := j.startTime(p.at)
 		if r.until.IsZero() {
 			r.begin = time.Time{}

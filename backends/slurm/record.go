@@ -23,7 +23,8 @@ type record struct {
 	resumed   time.Time // asked to go on then
 	asked     []string  // its owner's host list, while it is pinned
 	pinned    bool
-	delayed   bool // requeued: Slurm's own delay is still to be taken off
+	delayed   bool      // requeued: Slurm's own delay is still to be taken off
+	rest      time.Time // requeued: it must not start before (see rest)
 	priority  backends.Priority
 	ranked    bool // priority is that of a suspended job, which Slurm shows none of
 }
@@ -61,6 +62,7 @@ func (r record) String() string {
 	at("begin", r.begin)
 	at("submitted", r.submitted)
 	at("resumed", r.resumed)
+	at("rest", r.rest)
 	if r.pinned {
 		field("asked", url.QueryEscape(strings.Join(r.asked, ",")))
 	}
@@ -117,6 +119,8 @@ func (r *record) set(key, value string) {
 		r.begin = unix(value)
 	case "submitted":
 		r.submitted = unix(value)
+	case "rest":
+		r.rest = unix(value)
 	case "resumed":
 		r.resumed = unix(value)
 	case "asked":
