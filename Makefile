@@ -47,8 +47,8 @@ DOCDIR := $(PREFIX)/share/doc/allotment
 
 LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
-# The kill and crash tests take a while and have targets of their own.
-TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash)$$')
+# The kill, crash and Slurm tests take a while and have targets of their own.
+TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm)$$')
 # Tests write files that are trusted only if nobody else can write them.
 UMASK := umask 022;
 
@@ -79,8 +79,16 @@ lint: ## formatting, go.mod, vet and the linters, the import rules among them
 race: build ## run the tests under the race detector
 	$(UMASK) $(GO) test -race $(TESTED)
 
-demo: build ## guaranteed slots at work on a throw-away farm, in under 90 s
+demo: build ## guaranteed slots at work on a throw-away farm, in under 90 s (ALLOTMENT_BACKEND=slurm: on Slurm, as root)
 	BREAK='$(BREAK)' $(GO) run ./test/demo
+
+# As root with what test/slurm-cluster.sh deps names.
+.PHONY: test-slurm bench-slurm
+test-slurm: build ## all that needs a real Slurm, on clusters of its own (as root)
+	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -p 1 -timeout=60m -v ./test/slurm ./test/cluster ./test/internal/farm ./backends/slurm
+
+bench-slurm: build ## a whole cycle against squeue, sbatch with our filter against sbatch without, and their budgets (as root)
+	$(UMASK) $(GO) run ./test/slurmbench -programs $(BIN) $(BENCH)
 
 replay: ## a recorded trace with and without pba: make replay TRACE=FILE.swf.gz
 ifeq ($(TRACE),)
