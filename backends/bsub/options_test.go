@@ -70,6 +70,7 @@ func writeTable(t *testing.T) {
 			arg = "`" + strings.ReplaceAll(o.Arg, "|", `\|`) + "`"
 		}
 		slurm, note := there(o, differ)
+		note = strings.ReplaceAll(note, "|", `\|`)
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", o.Name, arg, o.Treatment, slurm, note)
 	}
 	old := regexp.MustCompile(`(?ms)^\| option .*^\| .*?$\n`)

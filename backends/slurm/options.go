@@ -2,7 +2,8 @@ package slurm
 
 import "github.com/allotment-hpc/allotment/backends"
 
-// options are those of bsub's options that mean something else here.
+// options are those of bsub's options that mean something else here. What a
+// particular job can't have is refused by newSubmission.
 func options() map[string]backends.OptionMeaning {
 	honoured := func(note string) backends.OptionMeaning { return backends.OptionMeaning{Note: note} }
 	ignored := func(note string) backends.OptionMeaning {
@@ -12,11 +13,13 @@ func options() map[string]backends.OptionMeaning {
 		return backends.OptionMeaning{Treatment: backends.Refused, Note: note}
 	}
 	const (
-		terminal = "a batch job has no terminal: use srun or salloc"
+		both     = "where both are named, output and errors are both overwritten or both appended to; else the job is refused"
 		mail     = "no mail is sent: use sbatch --mail-type"
+		terminal = "a batch job has no terminal: use srun or salloc"
 	)
 	return map[string]backends.OptionMeaning{
 		"-B":   ignored(mail),
+		"-eo":  honoured("errors go there, overwritten; " + both),
 		"-gpu": refused("GPUs are not asked for: use sbatch --gres"),
 		"-I":   refused(terminal),
 		"-Ip":  refused(terminal),
@@ -25,14 +28,22 @@ func options() map[string]backends.OptionMeaning {
 		"-ISs": refused(terminal),
 		"-Is":  refused(terminal),
 		"-IX":  refused(terminal),
-		"-K":   honoured("waits for the job and exits with its exit code; 126 if it was killed before it started; 1 if Slurm forgot it before (MinJobAge)"),
+		"-J":   honoured("name, and the indices of a job array, as far as the site's MaxArraySize goes"),
+		"-Jd":  honoured("comment, behind what the submit filter records there"),
+		"-K":   honoured("waits for the job and exits with its exit code; 126 if it was killed before it started; 1 if Slurm has forgotten it (MinJobAge)"),
 		"-Lp":  ignored("licences are not asked for: use sbatch --licenses"),
+		"-M":   honoured("memory of the whole job, spread evenly where it has several hosts; what becomes of a job that uses more is the site's to say (TaskPlugin, JobAcctGatherParams)"),
+		"-m":   honoured("one of these hosts: those that the cluster has beside them are excluded; preferences (h1+2) are ignored with a warning"),
 		"-N":   ignored(mail),
 		"-Ne":  ignored(mail),
+		"-oo":  honoured("output goes there, overwritten; " + both),
+		"-P":   honoured("project, as the job's account, wckey or comment (slurm.project_from); its step goes by the environment (ALLOTMENT_STEP)"),
+		"-q":   honoured("partition; of a list the first, with a warning"),
 		"-r":   honoured("run again if its host is lost, as every job without -rn"),
-		"-sp":  ignored("one's own jobs start in their order"),
+		"-sp":  ignored("one's own jobs start in their order, or as the site's own factors have it"),
 		"-U":   refused("reservations are not asked for: use sbatch --reservation"),
 		"-u":   ignored(mail),
+		"-w":   honoured("done, ended, exit and started of job numbers, all joined by && or all by ||; any other is refused"),
 		"-XF":  refused(terminal),
 	}
 }
