@@ -146,7 +146,7 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	// The record first: it holds from the next requeue on, should we die in between.
 	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
 		r := &j.record
-		r.run, r.mark, r.until, r.delayed = j.Requeues+1, acts[i].Mark, whole(acts[i].Until), true
+		r.run, r.mark, r.until, r.started, r.delayed = j.Requeues+1, acts[i].Mark, whole(acts[i].Until), j.Started, true
 		r.resumed, r.ranked, r.rest = time.Time{}, false, time.Time{}
 		if r.submitted.IsZero() {
 			r.submitted = j.Submitted
@@ -154,10 +154,10 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 		return []string{j.keep()}
 	})
 	c.orderSome(ctx, errs, func(i int) string { return "requeue " + name(jobs[i].ID) })
-	var requeued []backends.ID
+	var requeued []*seen
 	for i, err := range errs {
 		if err == nil {
-			requeued = append(requeued, jobs[i].ID)
+			requeued = append(requeued, jobs[i])
 		}
 	}
 	c.settle(ctx, requeued)
@@ -169,14 +169,16 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 const settling = rest + 3*time.Second
 
 // settle takes Slurm's delay off requeued jobs as they leave their hosts.
-func (c *Client) settle(ctx context.Context, ids []backends.ID) {
+func (c *Client) settle(ctx context.Context, requeued []*seen) {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
+	ids := idsOf(requeued, func(j *seen) backends.ID { return j.ID })
 	for pause := 20 * time.Millisecond; len(ids) > 0; pause = min(2*pause, 200*time.Millisecond) {
 		p, err := c.look(ctx, ids)
 		if err != nil {
 			return
 		}
+		c.remind(ctx, p, requeued)
 		ids = c.undelay(ctx, p)
 		select {
 		case <-ctx.Done():
@@ -184,6 +186,19 @@ func (c *Client) settle(ctx context.Context, ids []backends.ID) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// remind writes the records of requeued jobs again where they are lost: slurmctld
+// saves what it was told every five seconds (22.05), and may have died in between.
+func (c *Client) remind(ctx context.Context, p *picture, requeued []*seen) {
+	var lost []*seen
+	for _, was := range requeued {
+		if j, err := p.one(was.ID); err == nil && !j.State.Ended() && j.Requeues == was.record.run && j.record.run < was.record.run {
+			j.record = was.record
+			lost = append(lost, j)
+		}
+	}
+	c.write(ctx, lost, make(backends.Errors, len(lost)), func(_ int, j *seen) []string { return []string{j.keep()} })
 }
 
 // undelay gives the requeued jobs of a picture the begin time that they should
@@ -214,7 +229,7 @@ func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 			left = append(left, j.ID)
 			return []string{j.keep()} // Slurm's delay holds it until then
 		}
-		j.record.delayed = false
+		j.record.delayed, j.record.started = false, time.Time{}
 		return []string{"StartTime=" + start, j.keep()}
 	})
 	for i, err := range errs {

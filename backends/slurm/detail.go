@@ -39,9 +39,12 @@ func (j *seen) take(d detail, at time.Time) {
 	j.detailed = true
 	r := &j.record
 	if j.Requeues < r.run { // the requeue was announced and not made
-		r.mark, r.until, r.delayed, r.run = "", time.Time{}, false, 0
+		r.mark, r.until, r.started, r.delayed, r.run = "", time.Time{}, time.Time{}, false, 0
 	}
 	j.Mark = r.mark
+	if j.Ending && r.delayed && !r.started.IsZero() {
+		j.Started = r.started
+	}
 	if !r.submitted.IsZero() {
 		j.Submitted = r.submitted
 	}

@@ -20,6 +20,7 @@ type record struct {
 	until     time.Time // the engine's hold
 	begin     time.Time // its owner's begin time, while a hold of ours stands in its place
 	submitted time.Time // Slurm counts a requeued job's anew
+	started   time.Time // the run that was requeued: while that leaves its hosts Slurm tells the present instead
 	resumed   time.Time // asked to go on then
 	asked     []string  // its owner's host list, while it is pinned
 	pinned    bool
@@ -61,6 +62,7 @@ func (r record) String() string {
 	at("until", r.until)
 	at("begin", r.begin)
 	at("submitted", r.submitted)
+	at("started", r.started)
 	at("resumed", r.resumed)
 	at("rest", r.rest)
 	if r.pinned {
@@ -119,6 +121,8 @@ func (r *record) set(key, value string) {
 		r.begin = unix(value)
 	case "submitted":
 		r.submitted = unix(value)
+	case "started":
+		r.started = unix(value)
 	case "rest":
 		r.rest = unix(value)
 	case "resumed":
