@@ -17,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
 // checkSetup asks the queue how it is set up, where that is known to matter.
@@ -43,7 +44,27 @@ func (s *site) checkSetup(ctx context.Context, all *findings) error {
 	if e.Hook != nil {
 		s.checkHook(e.Hook, all)
 	}
-	return nil
+	if !s.backend.Abilities().FoldsProjects {
+		return nil
+	}
+	projects, err := s.ledger.Projects(ctx)
+	checkNames(projects, all)
+	return err
+}
+
+// checkNames looks for projects that a queue which folds their names can't tell
+// from each other.
+func checkNames(projects []ledger.Project, all *findings) {
+	first := map[string]string{}
+	for _, p := range projects {
+		folded := strings.ToLower(p.Name)
+		if first[folded] == "" {
+			first[folded] = p.Name
+			continue
+		}
+		all.add("projects", "give one of them another name: the queue keeps all names in lower case",
+			"projects %s and %s are one for the queue", first[folded], p.Name)
+	}
 }
 
 // checkHook looks whether the queue asks our filter at each submission, and whether

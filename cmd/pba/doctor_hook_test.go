@@ -11,6 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
 // stranger is a user who owns nothing and is in no group.
@@ -111,6 +112,12 @@ func TestDoctorOnTheHook(t *testing.T) {
 			expect(t, name, got, x.want...)
 		})
 	}
+}
+
+func TestDoctorOnNamesThatAreTheSame(t *testing.T) {
+	var got findings
+	checkNames([]ledger.Project{{Name: "chipA"}, {Name: "chipB"}, {Name: "chipa"}}, &got)
+	expect(t, "names", got, "projects chipA and chipa are one")
 }
 
 // TestHookFollowsTheVersion: what another version wrote is replaced, and what is up
