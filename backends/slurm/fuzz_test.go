@@ -1,0 +1,79 @@
+package slurm
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Whatever squeue prints is read, or is an error; a user's text moves no field.
+func FuzzJobs(f *testing.F) {
+	f.Add(captured(f, "squeue.txt"), "name")
+	f.Add([]byte("8"+nonce), "a\nb|c")
+	f.Fuzz(func(t *testing.T, out []byte, text string) {
+		_, _ = parseJobs(out, nonce, farm())
+		if strings.Contains(text, nonce) || strings.HasSuffix(text, "x") {
+			return
+		}
+		line := strings.Split("8 N/A R None alice main 1 0 2 1 1 mem=128M 100 90 90 N/A 1:00 0:05 node1 (null) chipa (null) OK 0 1 1 0 (null) name", " ")
+		line[fName], line[fComment] = text, text
+		jobs, err := parseJobs([]byte(strings.Join(line, nonce)+nonce+"\n"), nonce, farm())
+		if err != nil || len(jobs) != 1 || jobs[0].Name != text || jobs[0].User != "alice" || jobs[0].Project != "chipa" {
+			t.Errorf("%q: %+v, %v", text, jobs, err)
+		}
+	})
+}
+
+func FuzzNodes(f *testing.F) {
+	f.Add(captured(f, "sinfo.txt"))
+	f.Fuzz(func(t *testing.T, out []byte) {
+		hosts, _, err := parseNodes(out, nonce, true)
+		if err == nil && slices.ContainsFunc(hosts, func(h backends.Host) bool { return h.Slots < 0 || h.Memory < 0 }) {
+			t.Errorf("%+v", hosts)
+		}
+	})
+}
+
+// Texts that stand in a field, or in an answer of scontrol's.
+func FuzzTexts(f *testing.F) {
+	for _, s := range []string{"n[08-10,12]x,m", "1-02:03:04", "1.50G", "cpu=2,mem=128M", "1795307972", "idle*", "12;cluster", "Configuration data as of 1795307972\n", "PriorityWeightTRES = CPU=1,Mem=2"} {
+		f.Add(s)
+	}
+	f.Add(string(captured(f, "show_job.txt")))
+	f.Fuzz(func(t *testing.T, s string) {
+		if d, err := parseDuration(s); err == nil && d < 0 {
+			t.Errorf("%q: %v", s, d)
+		}
+		for _, parse := range []func(string) (int64, error){parseMemory, parseTRES, parseWeight} {
+			if n, err := parse(s); err == nil && n < 0 {
+				t.Errorf("%q: %d", s, n)
+			}
+		}
+		if at, err := parseTime(s); err == nil && at.Before(time.Time{}) {
+			t.Errorf("%q: %v", s, at)
+		}
+		if id, err := parseSubmitted([]byte(s)); err == nil && id.Job < 1 {
+			t.Errorf("%q: %v", s, id)
+		}
+		_, _ = parseHosts(s)
+		_, _ = parseHostState(s)
+		_, _ = parseAt([]byte(s))
+		_, _ = NewScale([]byte(s))
+		if d, ok := parseDetail(s); ok && strings.Count(s, "AdminComment=") > 1 {
+			t.Errorf("%q: %+v", s, d)
+		}
+		for _, err := range parseAnswers(s, "x", 3)[1:] {
+			if err == nil && !strings.Contains(s, "invalid keyword: x1\n") {
+				t.Errorf("%q answers the second request", s)
+			}
+		}
+	})
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add(captured(f, "squeue.json"))
+	f.Fuzz(func(_ *testing.T, out []byte) { _, _ = parseJSON(out) })
+}

@@ -1,0 +1,248 @@
+package slurm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// nonce is the one with which the captured answers were asked for.
+const nonce = "xNONCE"
+
+// captured is the answer of a Slurm 22.05.8 of two nodes with four slots each.
+func captured(t testing.TB, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func farm() *cluster {
+	return &cluster{
+		at: time.Unix(1795307972, 0), scale: Scale{Unit: 2}, from: FromAccount, trusted: map[string]bool{"root": true},
+		slots: map[string]int{"node1": 4, "node2": 4}, low: map[string]bool{"low": true}, memory: true,
+	}
+}
+
+func TestJobs(t *testing.T) {
+	jobs, err := parseJobs(captured(t, "squeue.txt"), nonce, farm())
+	if err != nil {
+		t.Fatal(err)
+	}
+	type short struct {
+		state backends.State
+		wait  backends.Wait
+		slots int
+		hosts string
+	}
+	got := map[string]short{}
+	for _, j := range jobs {
+		got[j.ID.String()] = short{j.State, j.Wait, j.Slots, strings.Join(j.nodes, " ")}
+	}
+	want := map[string]short{
+		"1":    {backends.Suspended, 0, 3, "node1"},
+		"2":    {backends.Running, 0, 3, "node1 node2"},
+		"3[0]": {backends.Pending, backends.WaitResources, 8, ""},
+		"3[1]": {backends.Pending, backends.WaitResources, 8, ""},
+		"3[2]": {backends.Pending, backends.WaitResources, 8, ""},
+		"4":    {backends.Held, 0, 1, ""},
+		"5":    {backends.Pending, backends.WaitTime, 1, ""},
+		"6":    {backends.Pending, backends.WaitDependency, 1, ""},
+		"7":    {backends.Exited, 0, 1, "node2"},
+	}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(short{})); d != "" {
+		t.Error(d)
+	}
+	of := func(id int64) *seen {
+		return &jobs[slices.IndexFunc(jobs, func(j seen) bool { return j.ID.Job == id })]
+	}
+	if j := of(1); j.Project != "chipa" || j.Step != "synth" || j.Tag != "allotment:1;preempt=suspend;" || j.Memory != 192<<20 || !j.OneHost {
+		t.Errorf("%+v", j)
+	}
+	if j := of(3); j.OneHost {
+		t.Errorf("a job of 8 slots on one of two hosts with 4: %+v", j)
+	}
+	if j := of(4); j.Name != "a|b\n999|x\x1b" || j.Requeues != 0 {
+		t.Errorf("%+v", j)
+	}
+	if j := of(5); !slices.Equal(j.Asked, []string{"node2"}) || j.BeginTime.Unix() != 1795311568 {
+		t.Errorf("%+v", j)
+	}
+	if j := of(7); j.ExitCode != 3 || j.Ended.Unix() != 1795307970 {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestWhatJobsAreNot(t *testing.T) {
+	line := func(change func([]string)) []byte {
+		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 (null) name", " ")
+		f[fReqNodes] = ""
+		change(f)
+		return []byte(strings.Join(f, nonce) + nonce + "\n")
+	}
+	if jobs, err := parseJobs(line(func([]string) {}), nonce, farm()); err != nil || len(jobs) != 1 || jobs[0].State != backends.Running {
+		t.Fatalf("%+v, %v", jobs, err)
+	}
+	for field, value := range map[int]string{
+		fState: "XX", fArrayTask: "1-5", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0",
+	} {
+		out := line(func(f []string) { f[field] = value })
+		if _, err := parseJobs(out, nonce, farm()); err == nil || !strings.Contains(err.Error(), "in the line") {
+			t.Errorf("%s %q: %v; want an error that shows the line", squeueFields[field], value, err)
+		}
+	}
+	var unknown *backends.UnknownStateError
+	if _, err := parseJobs(line(func(f []string) { f[fState] = "XX" }), nonce, farm()); !errors.As(err, &unknown) {
+		t.Errorf("%v", err)
+	}
+	for _, out := range []string{"x", "a" + nonce, string(line(func(f []string) { f[fName] = "a" + nonce + "b" }))} {
+		if _, err := parseJobs([]byte(out), nonce, farm()); err == nil {
+			t.Errorf("%q was read", out)
+		}
+	}
+}
+
+// R14: what is not known to mean "would start if there were slots" is not eligible.
+func TestWaits(t *testing.T) {
+	for reason, want := range map[string]backends.Wait{
+		"Resources": backends.WaitResources, "Priority": backends.WaitResources, "Dependency": backends.WaitDependency,
+		"JobArrayTaskLimit": backends.WaitThrottle, "Licenses": backends.WaitOther, "QOSMaxJobsPerUserLimit": backends.WaitOther,
+		"ReqNodeNotAvail, May be reserved for other job": backends.WaitOther, "a new one": backends.WaitOther,
+	} {
+		var j seen
+		if err := j.state("PD", reason, farm()); err != nil || j.Wait != want {
+			t.Errorf("%s: %v, %v, want %v", reason, j.Wait, err, want)
+		}
+	}
+}
+
+// A placeholder is only what root or SlurmUser calls one.
+func TestPlaceholders(t *testing.T) {
+	id := backends.ID{Job: 60, Index: 3}
+	fields := make([]string, fieldCount)
+	fields[fComment] = placeholderComment(id)
+	for user, want := range map[string]backends.ID{"root": id, "alice": {}} {
+		j := seen{Job: backends.Job{User: user}}
+		if j.tagged(fields, farm()); j.holdsFor != want {
+			t.Errorf("%s's: for %v, want %v", user, j.holdsFor, want)
+		}
+	}
+}
+
+func TestNodes(t *testing.T) {
+	hosts, queues, err := parseNodes(captured(t, "sinfo.txt"), nonce, true)
+	want := []backends.Host{{Name: "node1", Slots: 4, Memory: 4 << 30}, {Name: "node2", Slots: 4, Memory: 4 << 30}}
+	if err != nil || !slices.Equal(hosts, want) || !slices.Equal(queues, []backends.Queue{{Name: "main", Default: true}}) {
+		t.Errorf("%+v %+v %v", hosts, queues, err)
+	}
+	for state, want := range map[string]backends.HostState{
+		"idle": backends.HostUp, "mix": backends.HostUp, "alloc-": backends.HostUp, "idle*": backends.HostDown, "drain": backends.HostClosed,
+		"drain*": backends.HostDown, "down": backends.HostDown, "idle~": backends.HostDown, "mix$": backends.HostClosed,
+	} {
+		if got, err := parseHostState(state); err != nil || got != want {
+			t.Errorf("%s: %v, %v, want %v", state, got, err, want)
+		}
+	}
+	if _, err := parseHostState("odd"); err == nil {
+		t.Error("an unknown state was taken")
+	}
+}
+
+func TestHosts(t *testing.T) {
+	for s, want := range map[string]string{
+		"": "", "(null)": "", "n1": "n1", "n[1-3]": "n1 n2 n3", "n[08-10,12]x,m": "n08x n09x n10x n12x m", "r[1-2]n[1-2]": "r1n1 r1n2 r2n1 r2n2",
+	} {
+		if got, err := parseHosts(s); err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %q, %v, want %q", s, got, err, want)
+		}
+	}
+	for _, s := range []string{"n[", "n]", "n[2-1]", "n[a]", ",", "n[[1]]", "n[1-99999999]"} {
+		if got, err := parseHosts(s); err == nil {
+			t.Errorf("%q was read as %q", s, got)
+		}
+	}
+}
+
+func TestDetails(t *testing.T) {
+	text := string(captured(t, "show_job.txt"))
+	d, ok := parseDetail(text)
+	if !ok || d.suspended.IsZero() {
+		t.Errorf("%+v, %v", d, ok)
+	}
+	with := strings.Replace(text, "\n   Comment=", "\n   AdminComment=allotment:1;engine:1;mark=r3; \n   Comment=", 1)
+	if d, ok := parseDetail(with); !ok || d.comment != "allotment:1;engine:1;mark=r3;" {
+		t.Errorf("%+v, %v", d, ok)
+	}
+	forged := strings.Replace(with, "JobName=wrap", "JobName=a AdminComment=allotment:1;engine:1;mark=r9;", 1)
+	if d, ok := parseDetail(forged); ok {
+		t.Errorf("a forged name was believed: %+v", d)
+	}
+	details, err := parseJSON(captured(t, "squeue.json"))
+	want := []backends.Placement{{Host: "node1", Slots: 1}, {Host: "node2", Slots: 2}}
+	if got := details[backends.ID{Job: 2}]; err != nil || !got.holds || len(got.hosts) != 2 || got.hosts[0].Slots+got.hosts[1].Slots != 3 || len(got.cores) != 3 {
+		t.Errorf("%+v, %v, want about %v", got, err, want)
+	}
+	if got := details[backends.ID{Job: 1}]; got.holds || len(got.cores) != 3 || got.suspended.IsZero() {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	said := "Invalid job id specified for job 99\ninvalid keyword: x0\ninvalid keyword: x1\nAccess/permission denied for job 3\ninvalid keyword: x2\nslurm_update error: Unexpected message received\n"
+	errs := parseAnswers(said, "x", 5)
+	for i, want := range []error{backends.ErrUnknownJob, nil, backends.ErrDenied, backends.ErrUnreachable, backends.ErrUnreachable} {
+		if !errors.Is(errs[i], want) {
+			t.Errorf("%d: %v, want %v", i, errs[i], want)
+		}
+	}
+}
+
+func TestRecord(t *testing.T) {
+	at := func(n int64) time.Time { return time.Unix(n, 0).UTC() }
+	r := record{mark: "r 3;=", run: 2, until: at(5), begin: at(6), submitted: at(7), resumed: at(8), rest: at(9), pinned: true, asked: []string{"n1", "n2"}, delayed: true, ranked: true, priority: 3020}
+	for _, around := range [][2]string{{"", ""}, {"allotment:1;step=x;", ""}, {"allotment:1;", " the site's own"}} {
+		text := r.comment(around[0], around[1])
+		if !strings.HasPrefix(text, backends.TagPrefix) {
+			t.Errorf("%q is not known to the submit filter", text)
+		}
+		before, got, after := splitComment(text)
+		if !cmp.Equal(got, r, cmp.AllowUnexported(record{})) || after != around[1] || around[0] != "" && before != around[0] {
+			t.Errorf("%q was read as %q %+v %q", text, before, got, after)
+		}
+		if _, _, err := backends.ParseTag(around[0]); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, text := range []string{"", "hers", "allotment:1;step=xengine:1%3B;", "a text with engine:1;mark=r1;"} {
+		if _, got, _ := splitComment(text); !got.empty() {
+			t.Errorf("%q: %+v, want no record", text, got)
+		}
+	}
+	if got := (record{}).comment("allotment:1;", ""); got != "" {
+		t.Errorf("an empty record leaves %q", got)
+	}
+}
+
+// A requeue that was announced and not made leaves no mark.
+func TestAnnouncedRequeue(t *testing.T) {
+	at := time.Unix(1795307972, 0)
+	d := detail{comment: record{mark: "r3", run: 1, until: at.Add(time.Hour), delayed: true}.comment("", "")}
+	before := seen{Job: backends.Job{State: backends.Running}}
+	if before.take(d, at); before.Mark != "" || before.record.delayed {
+		t.Errorf("%+v", before)
+	}
+	after := seen{Job: backends.Job{State: backends.Pending, Requeues: 1}, eligible: at.Add(time.Minute)}
+	if after.take(d, at); after.Mark != "r3" || !after.HeldUntil.Equal(at.Add(time.Hour)) {
+		t.Errorf("%+v", after)
+	}
+}
