@@ -151,7 +151,7 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 		case is:
 			id = granted
 		case waiting.MatchString(text):
-		case refused && (strings.HasSuffix(text, "Access/permission denied")):
+		case refused && strings.HasSuffix(text, "Access/permission denied"):
 			got.Reject = true
 		case refused:
 			got.Messages = append(got.Messages, refusal)
