@@ -427,7 +427,7 @@ func lastByte(s string) byte {
 }
 
 // maxHosts is the most that one list of hosts may name.
-const maxHosts = 1 << 20
+const maxHosts = 1 << 16
 
 // parseHosts reads a list such as "n1,rack[1-2]n[08-10,12]".
 func parseHosts(s string) ([]string, error) {

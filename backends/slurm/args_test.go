@@ -1,0 +1,86 @@
+package slurm
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+func TestArguments(t *testing.T) {
+	spec := backends.Spec{
+		Name: "a b", Project: "chipA:synth", Queue: "main", Description: "mine; $(id)", Slots: 3, Memory: 100 << 20, Hosts: []string{"n1", "n3"},
+		Command: []string{"echo", "$HOME `id`", "--export=NONE", "", "new\nline"}, Dir: "/tmp/x y", Env: []string{"A=b c", "bad"}, Umask: 0o27,
+		Stdout: "out.%J.%I.%x", RunLimit: 61 * time.Second, BeginTime: time.Unix(1795307972, 5), Hold: true, NoRequeue: true, After: "done(12) && ended(13[4])",
+		Array: &backends.Array{Indices: []int{1, 2, 3, 7}, Limit: 2},
+	}
+	sub, err := newSubmission(&spec, FromAccount, []string{"n1", "n2", "n3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"sbatch", "--parsable", "--job-name=a b", "--partition=main", "--account=chipA", "--comment=mine; $(id)", "--ntasks=3", "--mem-per-cpu=34M",
+		"--exclude=n2", "--chdir=/tmp/x y", "--input=/dev/null", "--output=out.%A.%a.%%x", "--open-mode=append", "--time=2", "--begin=2026-11-22T00:39:32", "--hold", "--no-requeue",
+		"--dependency=afterok:12,afterany:13_4", "--array=1-3,7%2", "/dev/stdin", "0027", "echo", "$HOME `id`", "--export=NONE", "", "new\nline",
+	}
+	if d := cmp.Diff(want, sub.argv); d != "" {
+		t.Error(d)
+	}
+	if string(sub.script) != launcher || strings.Contains(launcher, "HOME") || !strings.HasPrefix(string(sub.env), "A=b c\x00") || strings.Contains(string(sub.env), "bad") || !strings.Contains(string(sub.env), stepVariable+"=synth\x00") {
+		t.Errorf("script %q, environment %q: nothing of a user's may stand in the script", sub.script, sub.env)
+	}
+	spec.OneHost, spec.Array, spec.Hosts = true, nil, []string{"n2"}
+	sub, err = newSubmission(&spec, FromComment, []string{"n1", "n2", "n3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--nodes=1-1", "--cpus-per-task=3", "--mem=100M", "--nodelist=n2", "--comment=chipA mine; $(id)", "--output=out.%A.0.%%x"} {
+		if !slices.Contains(sub.argv, want) {
+			t.Errorf("no %s in %q", want, sub.argv)
+		}
+	}
+}
+
+func TestWhatSlurmCannotDo(t *testing.T) {
+	for what, change := range map[string]func(*backends.Spec){
+		"a terminal":         func(s *backends.Spec) { s.Terminal = "/run/x" },
+		"the lowest level":   func(s *backends.Spec) { s.Priority = backends.At(backends.LevelLow, 20) },
+		"a backslash":        func(s *backends.Spec) { s.Stdout = `a\b` },
+		"both modes":         func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stdout = "a", "b", true },
+		"a mixed dependency": func(s *backends.Spec) { s.After = "done(1) && done(2) || done(3)" },
+		"a job's name":       func(s *backends.Spec) { s.After = "done(name)" },
+		"an index":           func(s *backends.Spec) { s.Array = &backends.Array{Indices: []int{1 << 30}} },
+	} {
+		s := backends.Spec{Command: []string{"true"}, Slots: 1}
+		change(&s)
+		if _, err := newSubmission(&s, FromAccount, nil); !errors.Is(err, backends.ErrUnable) {
+			t.Errorf("%s: %v, want %v", what, err, backends.ErrUnable)
+		}
+	}
+	if _, err := newSubmission(&backends.Spec{Slots: 1}, FromAccount, nil); err == nil {
+		t.Error("a job without a command was taken")
+	}
+	if _, err := newSubmission(&backends.Spec{Command: []string{"true"}, Hosts: []string{"nowhere"}}, FromAccount, []string{"n1"}); err == nil {
+		t.Error("a host that there is not was taken")
+	}
+}
+
+func TestScripts(t *testing.T) {
+	ours := exports + "umask 0022\n"
+	for text, want := range map[string]string{
+		"echo":                       "#!/bin/sh\n" + ours + "echo",
+		"#!/bin/bash -e\necho":       "#!/bin/bash -e\n" + ours + "echo",
+		"#!/usr/bin/env bash\necho":  "#!/usr/bin/env bash\n" + ours + "echo",
+		"#!/usr/bin/python3\nprint(": "#!/usr/bin/python3\nprint(",
+		"#!/bin/csh\n":               "#!/bin/csh\n",
+	} {
+		if got, err := script([]byte(text), 0o22); err != nil || string(got) != want {
+			t.Errorf("%q became %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
