@@ -119,6 +119,10 @@ func (s *site) batch(p *person, env []string, options ...string) string {
 // its priority, which is 1 without: there are no weights here.
 type standing struct{ Partition, Priority, Nodes, Comment, Admin, Begins string }
 
+// beginsSoon is more than a requeued job rests before Slurm may start it again, and
+// less than any hold of ours, and than the delay of Slurm's own.
+const beginsSoon = 30 * time.Second
+
 var fieldOf = regexp.MustCompile(`(?m)(?:^| )(Partition|Priority|ReqNodeList|EligibleTime)=(\S*)`)
 
 // jobs looks at all jobs as their owners left them, by scontrol show job.
@@ -133,7 +137,7 @@ func (s *site) jobs() map[string]standing {
 			field[m[1]] = m[2]
 		}
 		j.Partition, j.Priority, j.Nodes = field["Partition"], field["Priority"], field["ReqNodeList"]
-		if begin, err := strconv.ParseInt(field["EligibleTime"], 10, 64); err == nil && time.Unix(begin, 0).After(time.Now().Add(2*time.Second)) {
+		if begin, err := strconv.ParseInt(field["EligibleTime"], 10, 64); err == nil && time.Unix(begin, 0).After(time.Now().Add(beginsSoon)) {
 			j.Begins = "later"
 		}
 		for line := range strings.Lines(text) {
