@@ -20,7 +20,7 @@ type Tag struct {
 	Low     bool   // the filter lowered it
 }
 
-var tagEscape = strings.NewReplacer("%", "%25", ";", "%3B", "=", "%3D", " ", "%20", "\n", "%0A", "\r", "%0D", "\t", "%09", "\"", "%22", "\\", "%5C", "|", "%7C")
+var tagEscape = strings.NewReplacer("%", "%25", ":", "%3A", ";", "%3B", "=", "%3D", " ", "%20", "\n", "%0A", "\r", "%0D", "\t", "%09", "\"", "%22", "\\", "%5C", "|", "%7C")
 
 var errTag = errors.New("not an allotment tag")
 
