@@ -31,7 +31,7 @@ type submission struct {
 	env    []byte   // of the job: KEY=value, each with a NUL behind; for --export-file
 }
 
-var errUnableArray = errors.New("Slurm's arrays have elements from 0 to 4194303")
+var errUnableArray = errors.New("arrays of Slurm have elements from 0 to 4194303")
 
 // newSubmission turns a Spec into sbatch's terms, or says what of it Slurm can't do.
 // others are the hosts that a job that asks for one of several must not run on.
@@ -333,12 +333,12 @@ func script(text []byte, umask uint32) ([]byte, error) {
 // job numbers, all joined by && or all by ||.
 func dependency(s string) (string, error) {
 	unable := fmt.Errorf("%w: Slurm takes done, exit, ended and started of job numbers, joined by && or by ||: %q", backends.ErrUnable, s)
-	all, any := strings.Contains(s, "&&"), strings.Contains(s, "||")
+	and, or := strings.Contains(s, "&&"), strings.Contains(s, "||")
 	separator, joint := "&&", ","
-	if any {
+	if or {
 		separator, joint = "||", "?"
 	}
-	if all && any {
+	if and && or {
 		return "", unable
 	}
 	var parts []string
