@@ -217,7 +217,7 @@ up() {
     for _ in $(seq 300); do
         # slurmctld leaves its terminal before it loads its plugins: a bad hook shows only now.
         if [ -s "$run/slurmctld.pid" ] && ! alive "$run/slurmctld.pid"; then break; fi
-        idle=$(timeout 5 sinfo --noheader --Node --format='%t' 2>/dev/null | grep -c '^idle$' || true)
+        idle=$(timeout 5 sinfo --noheader --all --Node --format='%N %t' 2>/dev/null | sort -u | grep -c ' idle$' || true) # a line for each partition
         if [ "$idle" -ge "$nodes" ]; then
             return
         fi

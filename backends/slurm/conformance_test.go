@@ -23,7 +23,7 @@ func TestConformance(t *testing.T) {
 		return backendtest.Harness{
 			Backend: slurm.Open(slurm.Options{Config: slurm.DefaultConfig()}), Dir: dirForJobs(t), User: "root", OtherQueue: "low",
 			Shortest: time.Second, ShortestLimit: time.Minute, Patience: time.Minute, LowQueue: "low", Project: "chipa", LosesTurn: true,
-			Kill:    func(t *testing.T) { must(t, c.Kill()) },
+			Kill:    func(t *testing.T) { c.Saved(); must(t, c.Kill()) },
 			Hang:    func(t *testing.T) { must(t, c.Hang()) },
 			Restart: func(t *testing.T) { must(t, c.Restart(t.Context())) },
 		}

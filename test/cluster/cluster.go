@@ -194,6 +194,19 @@ func (c *Cluster) Kill() error {
 	return nil
 }
 
+// Saved waits until slurmctld has written down what it has acknowledged so far: it
+// does so at most 5 s later (22.05), and Kill before that makes it forget.
+func (c *Cluster) Saved() {
+	const most = 8 * time.Second
+	called := time.Now()
+	for time.Since(called) < most { // nothing is written where nothing is new
+		if info, err := os.Stat(filepath.Join(c.Dir, "state", "job_state")); err == nil && info.ModTime().After(called) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
 // Hang makes slurmctld take requests and answer none.
 func (c *Cluster) Hang() error {
 	if err := syscall.Kill(c.pid(), syscall.SIGSTOP); err != nil {
