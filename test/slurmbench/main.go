@@ -19,8 +19,9 @@ import (
 )
 
 func main() {
-	if standIn() {
-		return
+	if is, err := standIn(); is { // what it became does not come back
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	var o options
 	flags := flag.NewFlagSet("slurmbench", flag.ExitOnError)

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,20 +33,16 @@ func (s *site) standIns() (bin string, err error) {
 
 // standIn writes down that it was called, and becomes the command that it stands
 // for. false: this is the bench itself.
-func standIn() bool {
+func standIn() (bool, error) {
 	name := filepath.Base(os.Args[0])
 	if !slices.Contains(commands, name) {
-		return false
+		return false, nil
 	}
-	if err := become(name); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	return true
+	return true, become(name)
 }
 
 func become(name string) error {
-	real, err := exec.LookPath(name)
+	path, err := exec.LookPath(name)
 	if err != nil {
 		return err
 	}
@@ -63,7 +58,7 @@ func become(name string) error {
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(real, os.Args, os.Environ())
+	return syscall.Exec(path, os.Args, os.Environ())
 }
 
 // recorded is how pba had all jobs listed. It tells what else pba ran.
