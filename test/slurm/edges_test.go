@@ -1,0 +1,390 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/test/cluster"
+	"github.com/allotment-hpc/allotment/test/programs"
+)
+
+// pba runs Slurm's commands by links to this test binary: at one edge of a reclaim
+// it kills slurmctld.
+const (
+	envEdge = "ALLOTMENT_TEST_EDGE" // the edge's name
+	envSite = "ALLOTMENT_TEST_SITE" // the cluster's directory, in which pba's is
+)
+
+// standIns are the commands that pba runs.
+var standIns = []string{"scontrol", "squeue", "sinfo", "sbatch", "scancel"}
+
+func TestMain(m *testing.M) {
+	if edge := os.Getenv(envEdge); edge != "" && slices.Contains(standIns, filepath.Base(os.Args[0])) {
+		os.Exit(standIn(os.Getenv(envSite), edge))
+	}
+	os.Exit(m.Run())
+}
+
+// edge is a moment in the life of a reclaim.
+type edge struct {
+	name  string
+	phase plan.Phase // in the ledger
+	act   bool       // at the order to take the slot; false: at whatever command comes first
+	after bool       // that was obeyed
+	away  time.Duration
+}
+
+// edges are those between planned, acted, freed and handed over. A slot becomes free
+// while slurmctld is away.
+func edges() []edge {
+	return []edge{
+		{"planned", plan.Planned, true, false, outage},
+		{"acted", plan.Planned, true, true, outage},
+		{"freed", plan.Planned, true, true, outage + stubbornness},
+		{"handed over", plan.HandedOver, false, false, outage},
+	}
+}
+
+// standIn gives a command of pba's to Slurm. The first that comes at the edge is
+// the last that slurmctld hears, or the first that it does not.
+func standIn(site, name string) int {
+	input, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return failed(err)
+	}
+	all := edges()
+	i := slices.IndexFunc(all, func(e edge) bool { return e.name == name })
+	at := false
+	if i >= 0 {
+		at, err = all[i].reached(site, input)
+	}
+	if err == nil && at && all[i].phase == plan.HandedOver {
+		// A run whose start is lost is started twice, and Slurm drains its host.
+		var info os.FileInfo
+		if info, err = os.Stat(filepath.Join(site, beneficiary)); err == nil {
+			err = save(site, info.ModTime())
+		}
+	}
+	if err == nil && at && !all[i].after {
+		err = crash(site)
+	}
+	if err != nil {
+		return failed(err)
+	}
+	told := time.Now()
+	cmd := exec.Command("/usr/bin/"+filepath.Base(os.Args[0]), os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), os.Stdout, os.Stderr
+	err = cmd.Run()
+	if cmd.ProcessState == nil {
+		return failed(err)
+	}
+	if at && all[i].after {
+		if err := errors.Join(save(site, told), crash(site)); err != nil {
+			return failed(err)
+		}
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+func failed(err error) int {
+	fmt.Fprintln(os.Stderr, "stand-in:", err)
+	return 1
+}
+
+// acts finds the order to take a slot among those to scontrol.
+var acts = regexp.MustCompile(`(?m)^(requeue|suspend) `)
+
+func crashed(site string) string { return filepath.Join(site, "crashed") }
+
+// reached tells whether this is the moment, which comes once.
+func (e *edge) reached(site string, input []byte) (bool, error) {
+	if _, err := os.Stat(crashed(site)); err == nil || e.act && !acts.Match(input) {
+		return false, nil
+	}
+	memory, err := remembered(site)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(memory.Reclaims, func(r plan.Reclaim) bool { return r.Phase == e.phase }), nil
+}
+
+func remembered(site string) (plan.Memory, error) {
+	l, err := ledger.OpenToRead(filepath.Join(site, "allotment", "ledger.db"))
+	if err != nil {
+		return plan.Memory{}, err
+	}
+	memory, err := l.Load(context.Background())
+	return memory, errors.Join(err, l.Close())
+}
+
+// save waits until slurmctld has on disk what it was told. It writes that down every
+// five seconds at most (22.05); what it took since is lost with it: jobs, changes,
+// and that a job was to be requeued, which then counts as failed.
+func save(site string, told time.Time) error {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		info, err := os.Stat(filepath.Join(site, "state", "job_state"))
+		if err == nil && info.ModTime().After(told) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("slurmctld does not save its state")
+		}
+	}
+}
+
+// crash kills slurmctld. The test, which waits for it, starts it anew.
+func crash(site string) error {
+	if err := (&cluster.Cluster{Dir: site}).Kill(); err != nil {
+		return err
+	}
+	return os.WriteFile(crashed(site), nil, 0o600)
+}
+
+// outage is how long slurmctld is away.
+const outage = 2 * time.Second
+
+// TestCrashAtEachEdge kills slurmctld at each edge of a reclaim and starts it anew
+// (R18, R19): nothing is forgotten, and nobody else is taken for it.
+func TestCrashAtEachEdge(t *testing.T) {
+	if missing := cluster.Missing(); missing != "" {
+		cluster.New(t, cluster.Options{}) // skips, or fails
+	}
+	dir := programs.Build(t, "pba")
+	for _, mode := range []string{"requeue", "suspend"} {
+		for _, e := range edges() {
+			if mode == "suspend" && e.name == "freed" {
+				continue // a suspended job is off its slots at once
+			}
+			t.Run(mode+", "+e.name, func(t *testing.T) { life(t, filepath.Join(dir, "pba"), mode, e) })
+		}
+	}
+}
+
+// work is one job: it writes down when it starts and ends, and takes so many
+// tenths of a second; a time in which it is suspended does not count.
+func work(file string, tenths int, stubborn bool) string {
+	script := "#!/bin/sh\n"
+	if stubborn {
+		script += "trap '' TERM\n"
+	}
+	return script + fmt.Sprintf("echo start >>%[1]s; i=0; while [ $i -lt %[2]d ]; do sleep 0.1; i=$((i+1)); done; echo end >>%[1]s\n", file, tenths)
+}
+
+// stubbornness is how long Slurm lets live those who don't mind SIGTERM: longer
+// than it takes to save its state, so that a slot is not free as soon as its job was told to go.
+const stubbornness = 10 * time.Second
+
+// beneficiary is the name of the job that a slot is taken back for, and of its diary.
+const beneficiary = "beneficiary"
+
+// fillers are the jobs of nobody that fill the host, slots of which one is needed.
+const fillers = 4
+
+// life is the life of one reclaim, in which slurmctld dies once.
+func life(t *testing.T, pba, mode string, e edge) {
+	c := cluster.New(t, cluster.Options{Nodes: 1, CPUs: fillers, Conf: []string{fmt.Sprintf("KillWait=%.0f", stubbornness.Seconds())}})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute) // Slurm itself delays a requeued job by two
+	defer cancel()
+	home := filepath.Join(c.Dir, "allotment")
+	l := &lifetime{T: t, ctx: ctx, Cluster: c, pba: pba, home: home}
+	l.prepare()
+
+	tenths := 120
+	if e.after {
+		tenths = 250 // it is killed in the end
+	}
+	for i := range fillers {
+		l.submit(fmt.Sprintf("filler%d", i+1), "", mode, work(l.diary(fmt.Sprintf("filler%d", i+1)), tenths, e.after))
+	}
+	l.await("the host to be full", func() bool { return l.count("RUNNING") == fillers })
+	submitted := time.Now()
+	l.submit(beneficiary, "chipa", mode, work(l.diary(beneficiary), 30, false))
+
+	if err := save(c.Dir, submitted); err != nil {
+		t.Fatal(err)
+	}
+	stop := l.rebalance(e)
+	l.await("slurmctld's end at the edge", func() bool { _, err := os.Stat(crashed(c.Dir)); return err == nil })
+	back := time.Now().Add(e.away)
+	l.await("a while", func() bool { return time.Now().After(back) })
+	if err := c.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l.await("every job to end", func() bool { return l.count("") == 0 })
+	l.await("the ledger to be settled", func() bool { return len(l.open()) == 0 })
+	stop()
+	l.judge(mode)
+}
+
+// lifetime is one cluster with pba.
+type lifetime struct {
+	*testing.T
+	*cluster.Cluster
+	ctx       context.Context
+	pba, home string
+}
+
+func (l *lifetime) diary(name string) string { return filepath.Join(l.Dir, name) }
+
+// prepare does what an administrator and a resource manager do. pba finds Slurm's
+// commands where the stand-ins are.
+func (l *lifetime) prepare() {
+	l.Helper()
+	self, err := os.Executable()
+	bin := filepath.Join(l.Dir, "bin")
+	err = errors.Join(err, os.Mkdir(bin, 0o755), os.Mkdir(l.home, 0o755))
+	for _, name := range standIns {
+		err = errors.Join(err, os.Symlink(self, filepath.Join(bin, name)))
+	}
+	config := fmt.Sprintf("backend: slurm\nfilter: {low_queue: \"\"}\npba: {every: 1s, pending_threshold: 1s, min_runtime: 1s}\nslurm: {conf: %s, bin: %s}\n", l.Conf(), bin)
+	err = errors.Join(err, os.WriteFile(filepath.Join(l.home, "config.yaml"), []byte(config), 0o600))
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, args := range [][]string{{"init"}, {"project", "add", "chipa", "--group", "root"}, {"alloc", "set", "chipa", "1", "--weeks", "2"}} {
+		if out, err := l.command(args...).CombinedOutput(); err != nil {
+			l.Fatalf("pba %s: %v: %s", args, err, out)
+		}
+	}
+}
+
+func (l *lifetime) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(l.ctx, l.pba, args...)
+	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+l.home, envEdge+"=none", envSite+"="+l.Dir)
+	return cmd
+}
+
+// rebalance starts the engine, which will see slurmctld die at the edge.
+func (l *lifetime) rebalance(e edge) (stop func()) {
+	l.Helper()
+	cmd := l.command("rebalance", "--every", "1s", "--for", "5m", "--verbose")
+	cmd.Env = append(cmd.Env, envEdge+"="+e.name)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		l.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			_ = cmd.Wait()
+		}
+	}
+	l.Cleanup(func() {
+		stop()
+		if l.Failed() {
+			l.Logf("pba rebalance said:\n%s", said.String())
+		}
+	})
+	return stop
+}
+
+// submit hands in a job of one slot, as a script on sbatch's standard input.
+func (l *lifetime) submit(name, account, mode, script string) {
+	l.Helper()
+	args := []string{"--job-name=" + name, "--output=/dev/null", "--ntasks=1"}
+	if mode == "suspend" {
+		args = append(args, "--comment="+backends.Tag{Preempt: backends.PreemptSuspend}.String())
+	}
+	if account != "" {
+		args = append(args, "--account="+account)
+	}
+	cmd := exec.CommandContext(l.ctx, "sbatch", args...)
+	cmd.Env, cmd.Stdin, cmd.Dir = l.Env(), strings.NewReader(script), "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.Fatalf("sbatch %s: %v: %s", name, err, out)
+	}
+}
+
+// count is how many jobs there are in a state, "" for all that have not ended.
+func (l *lifetime) count(state string) int {
+	args := []string{"squeue", "--noheader", "--array", "--format=%i"}
+	if state != "" {
+		args = append(args, "--states="+state)
+	}
+	out, err := l.Cluster.Run(l.ctx, args...)
+	if err != nil {
+		return -1 // it is not back yet
+	}
+	return len(strings.Fields(out))
+}
+
+func (l *lifetime) await(what string, is func() bool) {
+	l.Helper()
+	for ; !is(); time.Sleep(100 * time.Millisecond) {
+		if l.ctx.Err() != nil {
+			out, _ := l.Cluster.Run(context.Background(), "squeue", "--all", "-O", "JobID:|,Name:|,StateCompact:|,Reason:|,RestartCnt:|,PriorityLong:|,StartTime:|,ReqNodes")
+			l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
+		}
+	}
+}
+
+// open are the reclaims that wait for something.
+func (l *lifetime) open() (all []plan.Reclaim) {
+	memory, err := remembered(l.Dir)
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, r := range memory.Reclaims {
+		if r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released }) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// judge reads what the jobs wrote and what the ledger says of them.
+func (l *lifetime) judge(mode string) {
+	l.Helper()
+	again := 0
+	names := []string{beneficiary}
+	for i := range fillers {
+		names = append(names, fmt.Sprintf("filler%d", i+1))
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(l.diary(name))
+		if err != nil {
+			l.Errorf("%s was forgotten: %v", name, err)
+			continue
+		}
+		if n := strings.Count(string(text), "end"); n != 1 {
+			l.Errorf("%s ended %d times:\n%s", name, n, text)
+		}
+		again += strings.Count(string(text), "start") - 1
+	}
+	if want := map[string]int{"requeue": 1}[mode]; again != want {
+		l.Errorf("jobs started again: %d, want %d", again, want)
+	}
+	memory, err := remembered(l.Dir)
+	if err != nil {
+		l.Fatal(err)
+	}
+	victims := map[string]bool{}
+	for _, r := range memory.Reclaims {
+		for _, v := range r.Victims {
+			if v.Fate != plan.Spared {
+				victims[v.ID.String()] = true
+			}
+		}
+	}
+	if len(victims) != 1 {
+		l.Errorf("victims: %v, want one: %+v", victims, memory.Reclaims)
+	}
+}
