@@ -58,6 +58,17 @@ func FuzzTexts(f *testing.F) {
 		if id, err := parseSubmitted([]byte(s)); err == nil && id.Job < 1 {
 			t.Errorf("%q: %v", s, id)
 		}
+		_, _ = parsePartitions([]byte(s))
+		_, _ = parseVersion(s)
+		if _, uid, err := parseUser(s); err == nil && uid < 0 {
+			t.Errorf("%q: user %d", s, uid)
+		}
+		_, _ = parsePriorities([]byte(s))
+		for _, word := range parseWords(s) {
+			if strings.Contains(word, "\n") {
+				t.Errorf("%q has the word %q", s, word)
+			}
+		}
 		_, _ = parseHosts(s)
 		_, _ = parseHostState(s)
 		_, _ = parseAt([]byte(s))
@@ -75,5 +86,10 @@ func FuzzTexts(f *testing.F) {
 
 func FuzzJSON(f *testing.F) {
 	f.Add(captured(f, "squeue.json"))
-	f.Fuzz(func(_ *testing.T, out []byte) { _, _ = parseJSON(out) })
+	f.Fuzz(func(_ *testing.T, out []byte) {
+		_, _ = parseJSON(out)
+		if jobs, err := parseTexts(out); err == nil {
+			_, _ = strip(jobs)
+		}
+	})
 }
