@@ -79,19 +79,34 @@ stop() { # PIDFILE
     rm -f "$1"
 }
 
-# Who steps are, by the directory that they work in: a job's processes are below them.
+# Who steps are, by the cluster that their environment names.
 steps() {
     local exe pid
     for exe in /proc/[0-9]*/exe; do
         case $(readlink "$exe" 2>/dev/null) in
-        */slurmstepd)
+        */slurmstepd | */slurmstepd-wlm)
             pid=${exe#/proc/}
             pid=${pid%/exe}
-            if tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qxF "SLURM_CONF=$SLURM_CONF"; then
+            if environment "$pid" | grep -qxF "SLURM_CONF=$SLURM_CONF"; then
                 echo "$pid"
             fi
             ;;
         esac
+    done
+}
+
+environment() { # PID
+    tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" || true
+}
+
+# The processes of jobs, whoever started them: a slurmctld that was killed has
+# forgotten some, and a step that is killed leaves its own.
+orphans() {
+    local pid
+    grep -slzxF "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2>/dev/null | while IFS=/ read -r _ _ pid _; do
+        if environment "$pid" | grep -q '^SLURM_JOB_ID='; then
+            echo "$pid"
+        fi
     done
 }
 
@@ -110,7 +125,7 @@ down() {
     for pidfile in "$run"/slurmctld.pid "$run"/slurmd.*.pid; do
         if [ -e "$pidfile" ]; then stop "$pidfile"; fi
     done
-    for pid in $(steps); do
+    for pid in $(steps) $(orphans); do
         kill -KILL "$pid" 2>/dev/null || true
     done
     if [ -e "$run/munged.pid" ]; then stop "$run/munged.pid"; fi
