@@ -46,6 +46,7 @@ func (k *keep) next(as *User, data []byte) (*os.File, *Order, error) {
 	if err := eventually(func() error { return unix.Sendmsg(NextFD, []byte{1}, nil, nil, unix.MSG_NOSIGNAL) }); err != nil {
 		return nil, nil, err
 	}
+	_, _ = atOnce([]unix.PollFd{{Fd: NextFD, Events: unix.POLLIN}})
 	return receiveNext(NextFD, as, data)
 }
 

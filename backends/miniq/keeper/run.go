@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -153,8 +154,23 @@ func endsSoon(pidfd int) bool {
 	}
 	defer func() { _ = unix.Close(pidfd) }()
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(poll, int(soon.Milliseconds()))
+	n, err := atOnce(poll)
+	if n == 0 && err == nil {
+		n, err = unix.Poll(poll, int(soon.Milliseconds()))
+	}
 	return err == nil && n > 0
+}
+
+// atOnce polls for a few milliseconds, in a way that the Go runtime does
+// not notice: for each wait that it knows of it wakes a thread that looks after the
+// one that waits. That thread signals who takes 10 ms.
+func atOnce(poll []unix.PollFd) (int, error) {
+	limit := unix.Timespec{Nsec: (5 * time.Millisecond).Nanoseconds()}
+	n, _, err := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll[0])), uintptr(len(poll)), uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	if err != 0 {
+		return 0, err
+	}
+	return int(n), nil
 }
 
 func process(pid int) string {
