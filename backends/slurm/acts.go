@@ -313,6 +313,73 @@ func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors
 // Rank gives jobs their site factors. A priority that an owner set outright
 // (Priority=5) hides them: root's release takes it off (22.05).
 func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+	errs := make(backends.Errors, len(rankings))
+	var rest []backends.Ranking
+	var of []int
+	for i, err := range c.rankPending(ctx, rankings) {
+		if errs[i] = err; errors.Is(err, errLook) {
+			rest, of = append(rest, rankings[i]), append(of, i)
+		}
+	}
+	for k, err := range c.rankLooking(ctx, rest) {
+		errs[of[k]] = err
+	}
+	return errs
+}
+
+var errLook = errors.New("the job must be looked at first")
+
+// rankPending ranks jobs that were pending when Farm showed them, without a look at
+// all jobs; each has errLook that needs one, before or since.
+func (c *Client) rankPending(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+	errs := backends.Fail(len(rankings), errLook)
+	c.mu.Lock()
+	p := c.last
+	c.mu.Unlock()
+	if p == nil || p.unranked != nil {
+		return errs
+	}
+	var ids []backends.ID
+	var of []int
+	var orders []string
+	for i, r := range rankings {
+		if j, err := p.one(r.ID); err == nil && j.State == backends.Pending {
+			ids, of = append(ids, r.ID), append(of, i)
+			orders = append(orders, fmt.Sprintf("update JobId=%s SiteFactor=%d", name(r.ID), p.scale.SiteFactor(r.Priority)))
+		}
+	}
+	done := c.order(ctx, orders)
+	priorities, err := c.priorities(ctx, ids)
+	for k, i := range of {
+		switch q, told := priorities[ids[k]]; {
+		case done[k] != nil:
+			errs[i] = done[k]
+		case err != nil || !told || q < p.scale.SiteFactor(rankings[i].Priority):
+		default:
+			errs[i] = nil
+		}
+	}
+	return errs
+}
+
+// priorities asks for the priorities of jobs one by one, in one scontrol. Of those
+// that wait no more, and of those whose texts make the answer unclear, there is none.
+func (c *Client) priorities(ctx context.Context, ids []backends.ID) (map[backends.ID]int64, error) {
+	answers, err := c.show(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[backends.ID]int64, len(ids))
+	for id, answer := range answers {
+		if q, ok := parsePriority(answer); ok {
+			found[id] = q
+		}
+	}
+	return found, nil
+}
+
+// rankLooking ranks jobs that may be in any state.
+func (c *Client) rankLooking(ctx context.Context, rankings []backends.Ranking) backends.Errors {
 	ids := idsOf(rankings, func(r backends.Ranking) backends.ID { return r.ID })
 	p, jobs, errs := c.looked(ctx, ids, func(_ int, j *seen) error {
 		if j.State.Ended() {

@@ -191,7 +191,9 @@ func (j *seen) read(f []string, c *cluster) error {
 	}
 	j.Name, j.User, j.Queue = f[fName], f[fUser], f[fQueue]
 	j.nice = number(fNice)
-	j.factor = number(fPriority) + j.nice
+	if j.factor = number(fPriority); j.factor > least { // else who knows how much of Nice is in it
+		j.factor += j.nice
+	}
 	j.Slots = int(number(fCPUs))
 	j.Submitted, j.eligible = at(fSubmit), at(fEligible)
 	j.RunLimit, j.used = span(fTimeLimit), span(fTimeUsed)
@@ -607,6 +609,27 @@ func parseDetail(text string) (detail, bool) {
 	}
 	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second}, true
 }
+
+// parsePriority reads the priority, without Nice, of a job that is pending from what
+// `scontrol show job` prints of it. There is none where a user's text makes that
+// unclear.
+func parsePriority(text string) (int64, bool) {
+	state, ok1 := onlyField(text, "\n   JobState=", " ")
+	priority, ok2 := onlyField(text, "\n   Priority=", " ")
+	nice, ok3 := onlyField(text, " Nice=", " ")
+	q, err1 := strconv.ParseInt(priority, 10, 40)
+	n, err2 := strconv.ParseInt(nice, 10, 40)
+	if !ok1 || !ok2 || !ok3 || err1 != nil || err2 != nil || state != "PENDING" {
+		return 0, false
+	}
+	if q > least {
+		q += n
+	}
+	return q, true
+}
+
+// least is the lowest priority of a job that is not held: Nice takes none below it.
+const least = 1
 
 // onlyField is what stands between key and end, if key stands there once at most.
 func onlyField(text, key, end string) (string, bool) {

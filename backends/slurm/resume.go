@@ -85,6 +85,7 @@ func (c *Client) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	quiet := p.quiet()
 	c.undelay(ctx, p)
 	var due []*seen
 	for i := range p.jobs {
@@ -95,8 +96,21 @@ func (c *Client) tend(ctx context.Context) error {
 		}
 	}
 	c.write(ctx, due, make(backends.Errors, len(due)), func(_ int, j *seen) []string { return []string{j.keep()} })
-	_, err = c.resume(ctx)
-	return err
+	if !quiet {
+		_, err = c.resume(ctx)
+		return err
+	}
+	c.mu.Lock()
+	c.fresh = p
+	c.mu.Unlock()
+	return nil
+}
+
+// quiet tells whether there is nothing to tend.
+func (p *picture) quiet() bool {
+	return !slices.ContainsFunc(p.jobs, func(j seen) bool {
+		return !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}))
+	})
 }
 
 // resume takes every suspended job that is to go on one step further, and returns

@@ -25,6 +25,8 @@ type Client struct {
 
 	mu     sync.Mutex
 	placed map[run][]backends.Placement // of running jobs on several hosts, which squeue doesn't tell
+	fresh  *picture                     // that Tend took, with nothing to do about it; for the Farm that follows
+	last   *picture                     // that Farm gave
 }
 
 // run is one run of a job.
@@ -64,9 +66,12 @@ func (c *Client) Abilities() backends.Abilities {
 // Farm takes a picture of the queue: the clock first, so that nothing in it is
 // older than it says (R8).
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
-	p, err := c.look(ctx, nil)
-	if err != nil {
-		return nil, err
+	p := c.tended()
+	if p == nil {
+		var err error
+		if p, err = c.look(ctx, nil); err != nil {
+			return nil, err
+		}
 	}
 	farm := &backends.Farm{At: p.at, Hosts: p.hosts}
 	for i := range p.jobs {
@@ -79,7 +84,25 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 		}
 	}
 	c.forgetPlaces(p)
+	c.mu.Lock()
+	c.last = p
+	c.mu.Unlock()
 	return farm, nil
+}
+
+// freshness is for how long a picture that Tend took serves for Farm, too.
+const freshness = 2 * time.Second
+
+// tended is the picture that Tend has just taken, once; nil: there is none.
+func (c *Client) tended() *picture {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.fresh
+	c.fresh = nil
+	if p == nil || time.Since(p.taken) > freshness {
+		return nil
+	}
+	return p
 }
 
 // Jobs looks at some jobs.
@@ -103,6 +126,7 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 // picture is what one look gave.
 type picture struct {
 	cluster
+	taken    time.Time // began to be, by our clock
 	hosts    []backends.Host
 	queues   []backends.Queue
 	unranked error  // why jobs can't be ranked
@@ -168,6 +192,7 @@ func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) 
 // lookAtCluster asks for all but the jobs.
 func (c *Client) lookAtCluster(ctx context.Context, p *picture) error {
 	began := time.Now()
+	p.taken = began
 	config, err := c.run(ctx, nil, "scontrol", "show", "config")
 	if err != nil {
 		return err
@@ -299,26 +324,12 @@ func (c *Client) forgetPlaces(p *picture) {
 // details asks for jobs one by one, in one scontrol. It tells where a user's text
 // makes an answer unclear.
 func (c *Client) details(ctx context.Context, ids []backends.ID) (found map[backends.ID]detail, unclear bool, err error) {
-	nonce := newNonce()
-	var lines bytes.Buffer
-	for i, id := range ids {
-		fmt.Fprintf(&lines, "show job %s\nshow hostlist %s%d\n", name(id), nonce, i)
-	}
-	out, err := c.run(ctx, &lines, "scontrol")
-	if errors.Is(err, backends.ErrUnknownJob) { // one that the queue has forgotten meanwhile
-		err = nil
-	}
+	answers, err := c.show(ctx, ids)
 	if err != nil {
 		return nil, false, err
 	}
-	found = map[backends.ID]detail{}
-	text := string(out)
-	for i, id := range ids {
-		answer, rest, ok := strings.Cut(text, fmt.Sprintf("\n%s%d\n", nonce, i))
-		if !ok {
-			return nil, false, fmt.Errorf("scontrol show job %s: no answer in %s", name(id), shown(text))
-		}
-		text = rest
+	found = make(map[backends.ID]detail, len(answers))
+	for id, answer := range answers {
 		d, ok := parseDetail(answer)
 		if !ok {
 			return nil, true, nil
@@ -326,4 +337,31 @@ func (c *Client) details(ctx context.Context, ids []backends.ID) (found map[back
 		found[id] = d
 	}
 	return found, false, nil
+}
+
+// show is what scontrol shows of jobs, one by one. Users' texts stand in it as they
+// are; it is empty for a job that the queue has forgotten.
+func (c *Client) show(ctx context.Context, ids []backends.ID) (map[backends.ID]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	nonce := newNonce()
+	var lines bytes.Buffer
+	for i, id := range ids {
+		fmt.Fprintf(&lines, "show job %s\nshow hostlist %s%d\n", name(id), nonce, i)
+	}
+	out, err := c.run(ctx, &lines, "scontrol")
+	if err != nil && !errors.Is(err, backends.ErrUnknownJob) { // of one that the queue has forgotten meanwhile
+		return nil, err
+	}
+	answers := make(map[backends.ID]string, len(ids))
+	text := string(out)
+	for i, id := range ids {
+		answer, rest, ok := strings.Cut(text, fmt.Sprintf("\n%s%d\n", nonce, i))
+		if !ok {
+			return nil, fmt.Errorf("scontrol show job %s: no answer in %s", name(id), shown(text))
+		}
+		answers[id], text = answer, rest
+	}
+	return answers, nil
 }
