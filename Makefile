@@ -86,6 +86,7 @@ demo: build ## guaranteed slots at work on a throw-away farm, in under 90 s (ALL
 .PHONY: test-slurm bench-slurm
 test-slurm: build ## all that needs a real Slurm, on clusters of its own (as root)
 	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -p 1 -timeout=60m -v ./test/slurm ./test/cluster ./test/internal/farm ./backends/slurm
+	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -v -run Slurm ./test/docs
 
 bench-slurm: build ## a whole cycle against squeue, sbatch with our filter against sbatch without, and their budgets (as root)
 	$(UMASK) $(GO) run ./test/slurmbench -programs $(BIN) $(BENCH)

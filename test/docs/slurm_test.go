@@ -25,11 +25,11 @@ func TestSlurmPageIsTyped(t *testing.T) {
 	if os.Geteuid() != 0 {
 		missing = "only root can run Slurm's daemons: docs/slurm.md is not typed"
 	}
-	if missing != "" && os.Getenv("ALLOTMENT_TEST_SLURM") != "" {
-		t.Fatal(missing)
+	if os.Getenv("ALLOTMENT_TEST_SLURM") != "1" {
+		t.Skip("skipped: it boots a Slurm cluster: make test-slurm runs it")
 	}
 	if missing != "" {
-		t.Skip("skip: " + missing)
+		t.Fatal(missing)
 	}
 	defer syscall.Umask(syscall.Umask(0o022))
 	d := newDesk(t, programs.Build(t, "pba"))
