@@ -64,6 +64,9 @@ func FuzzTexts(f *testing.F) {
 			t.Errorf("%q: user %d", s, uid)
 		}
 		_, _ = parsePriorities([]byte(s))
+		if q, ok := parsePriority(s); ok && strings.Count(s, "\n   Priority=") != 1 {
+			t.Errorf("%q: priority %d", s, q)
+		}
 		for _, word := range parseWords(s) {
 			if strings.Contains(word, "\n") {
 				t.Errorf("%q has the word %q", s, word)
