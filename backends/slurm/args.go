@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 )
 
 // launcher is the batch script of a job that has a command: its argv are the
@@ -254,32 +255,12 @@ func (o *arguments) array(a *backends.Array) error {
 	if len(a.Indices) == 0 || a.Indices[0] < 0 || a.Indices[len(a.Indices)-1] > last {
 		return fmt.Errorf("%w: %w", backends.ErrUnable, errUnableArray)
 	}
-	text := ranges(a.Indices)
+	text := bsub.FormatIndices(a.Indices)
 	if a.Limit > 0 {
 		text += "%" + strconv.Itoa(a.Limit)
 	}
 	o.add("array", text)
 	return nil
-}
-
-// ranges is 1-3,7 for 1, 2, 3 and 7.
-func ranges(indices []int) string {
-	var b strings.Builder
-	for i := 0; i < len(indices); {
-		end := i
-		for end+1 < len(indices) && indices[end+1] == indices[end]+1 {
-			end++
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.Itoa(indices[i]))
-		if end > i {
-			b.WriteString("-" + strconv.Itoa(indices[end]))
-		}
-		i = end + 1
-	}
-	return b.String()
 }
 
 // stepVariable is where the submit filter finds a job's step.

@@ -123,7 +123,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 		failed = nil
 		for _, s := range order {
 			for some := range slices.Chunk(names[s], atOnce) {
-				if _, err := c.ask(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "AdminComment="+s.admin, "Comment="+s.comment); err != nil && failed == nil {
+				if _, err := c.run(ctx, nil, "scontrol", "update", "JobId="+strings.Join(some, ","), "AdminComment="+s.admin, "Comment="+s.comment); err != nil && failed == nil {
 					failed = err // the next look tells whether it matters: a job may have ended
 				}
 			}
@@ -141,7 +141,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 // unrank sets the site factors of all jobs to 0 that have, or may have, one, and
 // returns which have.
 func (c *Client) unrank(ctx context.Context, jobs []jobTexts) (ranked []int64, err error) {
-	config, err := c.ask(ctx, "scontrol", "show", "config")
+	config, err := c.run(ctx, nil, "scontrol", "show", "config")
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (c *Client) unrank(ctx context.Context, jobs []jobTexts) (ranked []int64, e
 		}
 	}
 	for some := range slices.Chunk(names, atOnce) {
-		if _, err := c.ask(ctx, "scontrol", "update", "JobId="+strings.Join(some, ","), "SiteFactor=0"); err != nil && !gone(err) {
+		if _, err := c.run(ctx, nil, "scontrol", "update", "JobId="+strings.Join(some, ","), "SiteFactor=0"); err != nil && !gone(err) {
 			return nil, err
 		}
 	}
@@ -184,7 +184,7 @@ func gone(err error) bool {
 }
 
 func (c *Client) texts(ctx context.Context) ([]jobTexts, error) {
-	text, err := c.ask(ctx, "squeue", "--json")
+	text, err := c.run(ctx, nil, "squeue", "--json")
 	if err != nil {
 		return nil, err
 	}

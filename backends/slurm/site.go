@@ -12,11 +12,11 @@ import (
 // Examine asks slurmctld how it is set up, and its submission script, by a test
 // that submits nothing, whether it is one of ours.
 func (c *Client) Examine(ctx context.Context, by backends.Installation) (backends.Examination, error) {
-	config, err := c.ask(ctx, "scontrol", "show", "config")
+	config, err := c.run(ctx, nil, "scontrol", "show", "config")
 	if err != nil {
 		return backends.Examination{}, err
 	}
-	text, err := c.ask(ctx, "scontrol", "--oneliner", "--all", "show", "partition")
+	text, err := c.run(ctx, nil, "scontrol", "--oneliner", "--all", "show", "partition")
 	if err != nil {
 		return backends.Examination{}, err
 	}
@@ -24,7 +24,7 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 	if err != nil {
 		return backends.Examination{}, err
 	}
-	if text, err = c.ask(ctx, "squeue", "--noheader", "--all", "--states=PENDING", "-O", "PriorityLong"); err != nil {
+	if text, err = c.run(ctx, nil, "squeue", "--noheader", "--all", "--states=PENDING", "-O", "PriorityLong"); err != nil {
 		return backends.Examination{}, err
 	}
 	pending, err := parsePriorities(text)
@@ -43,7 +43,7 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 // probe is what the submission script answers to what no filter of ours lets
 // through, whoever asks. sbatch --test-only asks it, and makes no job (22.05).
 func (c *Client) probe(ctx context.Context) (string, error) {
-	_, err := c.ask(ctx, "sbatch", "--test-only", "--job-name=\a", "--wrap=true")
+	_, err := c.run(ctx, nil, "sbatch", "--test-only", "--job-name=\a", "--wrap=true")
 	var failed *command.Error
 	if err == nil || !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {
 		return "", err
@@ -55,9 +55,4 @@ func (c *Client) probe(ctx context.Context) (string, error) {
 		}
 	}
 	return strings.Join(said, "; "), nil
-}
-
-// ask runs one of Slurm's commands.
-func (c *Client) ask(ctx context.Context, argv ...string) ([]byte, error) {
-	return c.run(ctx, nil, argv...)
 }
