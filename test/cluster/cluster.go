@@ -56,9 +56,9 @@ func Missing() string {
 	return ""
 }
 
-// New starts a cluster that ends with the test, which is left out unless Required is
-// set to 1. It sets SLURM_CONF for the test.
-func New(t testing.TB, o Options) *Cluster {
+// Needed leaves a test out unless Required is set to 1; then it fails where no
+// cluster can be started.
+func Needed(t testing.TB) {
 	t.Helper()
 	if os.Getenv(Required) != "1" {
 		t.Skip("skipped: it boots a Slurm cluster: make test-slurm runs it")
@@ -66,6 +66,13 @@ func New(t testing.TB, o Options) *Cluster {
 	if missing := Missing(); missing != "" {
 		t.Fatalf("%s=1 and %s", Required, missing)
 	}
+}
+
+// New starts a cluster that ends with the test, which is left out unless Required is
+// set to 1. It sets SLURM_CONF for the test.
+func New(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	Needed(t)
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("", "allotment-slurm-")
 		if err != nil {

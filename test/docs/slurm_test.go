@@ -13,9 +13,7 @@ import (
 // TestSlurmPageIsTyped types docs/slurm.md at a throw-away cluster of one host with
 // four slots, as root.
 func TestSlurmPageIsTyped(t *testing.T) {
-	if os.Getenv(cluster.Required) != "1" {
-		cluster.New(t, cluster.Options{}) // skips
-	}
+	cluster.Needed(t)
 	defer syscall.Umask(syscall.Umask(0o022))
 	d := newDesk(t, programs.Build(t, "pba"))
 	for _, dir := range []string{d.dir, filepath.Join(d.dir, "home")} { // slurmctld reads in it

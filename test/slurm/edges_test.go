@@ -161,9 +161,7 @@ const outage = 2 * time.Second
 // TestCrashAtEachEdge kills slurmctld at each edge of a reclaim and starts it anew
 // (R18, R19): nothing is forgotten, and nobody else is taken for it.
 func TestCrashAtEachEdge(t *testing.T) {
-	if os.Getenv(cluster.Required) != "1" || cluster.Missing() != "" {
-		cluster.New(t, cluster.Options{}) // skips, or fails
-	}
+	cluster.Needed(t)
 	dir := programs.Build(t, "pba")
 	for _, mode := range []string{"requeue", "suspend"} {
 		for _, e := range edges() {

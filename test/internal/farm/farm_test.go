@@ -87,9 +87,7 @@ func TestCloseOfWhatIsLeftBehind(t *testing.T) {
 
 // Of a farm on Slurm nothing is left either, jobs that would run on included.
 func TestCloseOfACluster(t *testing.T) {
-	if os.Getenv(cluster.Required) != "1" || cluster.Missing() != "" {
-		cluster.New(t, cluster.Options{}) // skips, or fails
-	}
+	cluster.Needed(t)
 	f, err := Start(t.Context(), Options{Programs: "../../../bin", Slurm: &Slurm{Nodes: 2, Slots: 2}})
 	if err != nil {
 		t.Fatal(err)
