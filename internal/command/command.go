@@ -23,9 +23,10 @@ type Command struct {
 	Stdin   io.Reader
 	Stdout  io.Writer     // nil: what it writes is returned
 	Stderr  io.Writer     // gets what it says as it says it, besides the error; nil: the error alone
-	Env     []string      // the whole environment, KEY=value; nil: ours. LC_ALL=C is added
+	Env     []string      // the whole environment, KEY=value; nil: ours. LC_ALL=C is added, unless HandsOn
 	Dir     string        // working directory; "": ours
 	Timeout time.Duration // 0: none but the context's
+	HandsOn bool          // it hands its environment on, to a job: nothing is added
 }
 
 // Error is a program that could not be run, or that failed.
@@ -68,9 +69,9 @@ func quoted(arg string) string {
 
 const (
 	maxStderr = 64 << 10
-	// drainTime is how long output is awaited from what a program left behind
-	// after its own end.
-	drainTime = 2 * time.Second
+	// drainTime is how long output is awaited after a program's end: of what it left
+	// behind, or its own, on a machine so busy that nobody came to read it.
+	drainTime = 10 * time.Second
 )
 
 // Run runs a program to its end and returns what it wrote on stdout. Its whole
@@ -96,7 +97,10 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 		cmd.Stderr = io.MultiWriter(&stderr, c.Stderr)
 	}
 	cmd.Dir = c.Dir
-	cmd.Env = append(environment(c.Env), "LC_ALL=C")
+	cmd.Env = environment(c.Env)
+	if !c.HandsOn {
+		cmd.Env = append(cmd.Env, "LC_ALL=C")
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = drainTime
@@ -140,4 +144,17 @@ func (l *limited) Write(p []byte) (int, error) {
 	l.kept.Write(p[:n])
 	l.left -= n
 	return len(p), nil
+}
+
+// Become makes this process another program, with all of its files, its terminal and
+// the given environment. It returns only if that fails.
+func Become(argv, env []string) error {
+	if len(argv) == 0 {
+		return &Error{Status: -1, Err: errors.New("no program to run")}
+	}
+	program, err := exec.LookPath(argv[0])
+	if err == nil {
+		err = syscall.Exec(program, argv, env)
+	}
+	return &Error{Argv: argv, Status: -1, Err: err}
 }

@@ -37,6 +37,46 @@ func TestRunUsesOurEnvironmentByDefault(t *testing.T) {
 	}
 }
 
+func TestRunHandsItsEnvironmentOn(t *testing.T) {
+	c := sh(`echo "$LC_ALL"`)
+	c.Env, c.HandsOn = []string{"LC_ALL=de_DE"}, true
+	if out, err := command.Run(t.Context(), c); err != nil || string(out) != "de_DE\n" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+// asBecome makes the test binary one that becomes a shell.
+const asBecome = "ALLOTMENT_TEST_AS_BECOME"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asBecome) != "" {
+		err := command.Become([]string{"sh", "-c", `echo "$0 $A $$"; exit 3`}, []string{"A=b"})
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// What it becomes has its process, its files and the environment that is said.
+func TestBecome(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), asBecome+"=1")
+	out, err := cmd.Output()
+	if want := "sh b " + strconv.Itoa(cmd.Process.Pid) + "\n"; string(out) != want || cmd.ProcessState.ExitCode() != 3 {
+		t.Errorf("got %q, %v; want %q and exit status 3", out, err, want)
+	}
+	var failed *command.Error
+	if err := command.Become([]string{"allotment-no-such-program"}, nil); !errors.Is(err, exec.ErrNotFound) || !errors.As(err, &failed) {
+		t.Errorf("got %v", err)
+	}
+	if err := command.Become(nil, nil); !errors.As(err, &failed) {
+		t.Errorf("no argv: got %v", err)
+	}
+}
+
 func TestErrorCarriesArgvStatusAndStderr(t *testing.T) {
 	out, err := command.Run(t.Context(), sh(`echo half; echo "bad thing" >&2; exit 3`))
 	var failed *command.Error

@@ -1,0 +1,27 @@
+package command
+
+import (
+	"os"
+	"syscall"
+)
+
+// Attached runs a program on files of the caller's, in its directory and process group:
+// nothing is copied, limited or kept. Path is the program, looked up already; argv its
+// arguments, its name first. It ends with whoever runs it. The status is as in Error;
+// err says why it never ran.
+func Attached(path string, argv, env []string, stdin, stdout, stderr *os.File) (exit int, err error) {
+	process, err := os.StartProcess(path, argv, &os.ProcAttr{
+		Env: env, Files: []*os.File{stdin, stdout, stderr},
+		// The kernel looks at the thread that started it: Go's live as long as the process.
+		Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return -1, &Error{Argv: argv, Status: -1, Err: err}
+	}
+	state, err := process.Wait()
+	if err != nil {
+		return -1, &Error{Argv: argv, Status: -1, Err: err}
+	}
+	exit, _ = status(state)
+	return exit, nil
+}

@@ -1,0 +1,20 @@
+// Package unixtime holds times as numbers, for files, columns and messages.
+package unixtime
+
+import "time"
+
+// Of is a time in nanoseconds since 1970, and 0 for the zero time.
+func Of(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// Time is what Of was given, in UTC.
+func Time(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds).UTC()
+}
