@@ -34,8 +34,7 @@ type Config struct {
 	VictimOrder          []Criterion   `yaml:"victim_order"`
 	NeverVictims         NeverVictims  `yaml:"never_victims"`
 	Roles                Roles         `yaml:"roles"`
-	LightFraction        unit.Share    `yaml:"light_fraction"` // of a slot's share of memory
-	KeepHistory          unit.Duration `yaml:"keep_history"`   // for how long reports can look back; 0: for ever
+	KeepHistory          unit.Duration `yaml:"keep_history"` // for how long reports can look back; 0: for ever
 }
 
 // Unpreemptable limits what normal jobs that can't be taken back may hold.
@@ -83,7 +82,6 @@ func Default() Config {
 		MaxAllocated:         0.85,
 		Horizon:              12,
 		VictimOrder:          []Criterion{Criterion(plan.ByStart), Criterion(plan.ByOverSubscribed), Criterion(plan.ByPending)},
-		LightFraction:        0.25,
 		KeepHistory:          unit.Duration(400 * 24 * time.Hour),
 	}
 }
@@ -157,7 +155,6 @@ func (c Config) Policy() plan.Policy {
 		UnpreemptableShare:   float64(c.Unpreemptable.MaxShare),
 		MaxVictims:           c.MaxVictims,
 		MaxVictimsPerProject: c.MaxVictimsPerProject,
-		LightFraction:        float64(c.LightFraction),
 	}
 	for _, criterion := range c.VictimOrder {
 		p.VictimOrder = append(p.VictimOrder, plan.Criterion(criterion))
