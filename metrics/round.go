@@ -1,0 +1,115 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+)
+
+// Next sizes the next round, in the order in which the hosts first joined; hosts that get
+// nothing are left out. waiting is how many items are on hand; more: others may come
+// still, so that this is not the end. None: nothing waits, or there is no host.
+// It changes nothing: ask again if a round could not be started.
+func (b *Balance) Next(waiting int, more bool) []Task {
+	hosts := b.present()
+	if waiting <= 0 || len(hosts) == 0 {
+		return nil
+	}
+	weights, slots := b.weights(hosts), allSlots(hosts)
+	full, few := b.full(hosts, weights)
+	items := cut(full, few, waiting, more)
+	if b.probes(hosts) && items == slots {
+		for n, h := range hosts {
+			weights[n] = float64(h.Slots)
+		}
+	}
+	sizes := Sizes(weights, items)
+	if b.options.Rule == Rate {
+		remember(hosts, sizes)
+	}
+	var tasks []Task
+	for n, items := range sizes {
+		if items > 0 {
+			tasks = append(tasks, Task{Host: hosts[n].Name, Items: items})
+		}
+	}
+	return tasks
+}
+
+// probes tells whether the next round is a probe: how long an item takes is not known,
+// and so not how many take RoundTime. Each slot gets one.
+func (b *Balance) probes(hosts []*host) bool {
+	return b.options.RoundItems == 0 && !b.anyRate(hosts)
+}
+
+// full is how many items a round has when there are plenty, and how few are not worth
+// more than one round. By RoundTime, the host that takes longest is to end in that time;
+// until one has worked for a fair part of that, rounds grow by ten, from a hundredth of
+// it on: one may take ten times as long as it was meant to. Items that take long make
+// rounds long: the host with the smallest share gets one for each slot, within reason.
+func (b *Balance) full(hosts []*host, weights []float64) (items, few float64) {
+	slots := float64(allSlots(hosts))
+	switch {
+	case b.options.RoundItems > 0:
+		return float64(b.options.RoundItems), 2 * slots
+	case b.probes(hosts):
+		return slots, 2 * slots
+	}
+	busiest := 0.0
+	for _, h := range hosts {
+		busiest = max(busiest, h.Busy)
+	}
+	whole, least := math.Inf(1), 0.0 // items; whole: in RoundTime
+	rates := b.rates(hosts)
+	for n, share := range percent(weights) {
+		if share > 0 && rates[n] > 0 {
+			whole = min(whole, b.options.RoundTime.Seconds()*rates[n]/(share/100))
+			least = max(least, float64(hosts[n].Slots)/(share/100))
+		}
+	}
+	if math.IsInf(whole, 1) { // none of those that get something was measured
+		whole = 0
+	}
+	items = whole
+	if busiest < b.fair() {
+		items *= max(0.01, min(0.1, 10*busiest/b.options.RoundTime.Seconds()))
+	}
+	return max(items, min(least, 16*slots), slots), max(whole/40, 2*slots)
+}
+
+// cut is how many items the next round has. At the end rounds shrink, so that what was
+// wrong with the last full one is made good in shorter ones: while less than two rounds
+// are left, half of it, down to a quarter of a round, which are four rounds for the last
+// two.
+func cut(full, few float64, waiting int, more bool) int {
+	rest := float64(waiting)
+	switch {
+	case more && rest <= full, !more && rest <= max(few, full/4):
+		return waiting
+	case !more && rest < 2*full:
+		return waiting - waiting/2
+	}
+	return int(math.Ceil(full))
+}
+
+// remember gives an item, of the largest task, to a host that gets none: it is so slow,
+// or was so once, and would never be measured again. It does so once the host would have
+// done 20 in the time that it sat out, so that this costs a twentieth of the time at most.
+func remember(hosts []*host, sizes []int) {
+	for n, h := range hosts {
+		if sizes[n] > 0 || h.Idle*h.Rate < 20 {
+			continue
+		}
+		if most := slices.Max(sizes); most > 1 {
+			sizes[slices.Index(sizes, most)]--
+			sizes[n]++
+		}
+	}
+}
+
+func allSlots(hosts []*host) int {
+	all := 0
+	for _, h := range hosts {
+		all += h.Slots
+	}
+	return all
+}

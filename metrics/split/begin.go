@@ -1,0 +1,99 @@
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Options are what a run of a split needs beside its definition.
+type Options struct {
+	Work    string        // the working directory, in which jobs run too; absolute
+	Queue   Queue         // where its jobs run
+	Spec    backends.Spec // of each job, but its name, host, command and files
+	Program []string      // what a job runs, before the split's directory and the task's number
+	Measure Measure       // nil: all hosts are the same, to begin with
+	Stdin   io.Reader     // where items are read from, if from there
+	Stdout  io.Writer     // gets the results
+	Stderr  io.Writer     // gets what items write on standard error
+	Teller  Teller
+	Report  func(*Report) error // called at the end, if not nil
+	Keep    bool                // the directory stays, though all has been delivered
+
+	pace pace // zero: the usual one
+}
+
+// pace is how patient a run is.
+type pace struct {
+	picture time.Duration // between two looks at the farm, at least, unless something went wrong
+	start   time.Duration // a task that has not begun so long after the rest of its round has ended goes elsewhere
+	measure time.Duration // hosts that are measured so long join later
+	rest    time.Duration // a host that had no room rests so long, the first time
+}
+
+// usualPace is that of runs that are no tests.
+func usualPace() pace {
+	return pace{picture: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second}
+}
+
+// Start begins a split and runs it to its end. The definition's name, token and time
+// are set here. The error wraps ErrInterrupted when ctx has ended, and ErrItems when
+// all is done and items failed.
+func Start(ctx context.Context, d Definition, o Options) error {
+	dir, name, err := CreateDir(o.Work, d.Name)
+	if err != nil {
+		return err
+	}
+	d.Name, d.Token, d.Began = name, token(), time.Now()
+	s, err := openStore(dir.file(fileState))
+	if err == nil {
+		if err = s.Define(ctx, &d); err != nil {
+			_ = s.Close()
+		}
+	}
+	if err != nil {
+		return errors.Join(err, dir.Remove(), dir.Close())
+	}
+	return run(ctx, &d, dir, s, o)
+}
+
+// Existing is a split that was begun before.
+type Existing struct {
+	Definition *Definition
+	dir        *Dir
+	store      *store
+}
+
+// Find opens a split that was begun before; an empty name means the last one. It is
+// this process's alone until Resume or Close.
+func Find(ctx context.Context, work, name string) (*Existing, error) {
+	dir, name, err := OpenDir(work, name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openStore(dir.file(fileState))
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	d, err := s.Definition(ctx)
+	if errors.Is(err, errUndefined) { // of which nothing can be known
+		err = errors.Join(err, dir.Remove())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("resume %s: %w", name, err), s.Close(), dir.Close())
+	}
+	return &Existing{Definition: d, dir: dir, store: s}, nil
+}
+
+// Close leaves it alone.
+func (e *Existing) Close() error { return errors.Join(e.store.Close(), e.dir.Close()) }
+
+// Resume goes on with it to its end, as Start does. All results are handed out, from
+// the first one on; nothing that has ended is run again.
+func (e *Existing) Resume(ctx context.Context, o Options) error {
+	return run(ctx, e.Definition, e.dir, e.store, o)
+}

@@ -1,0 +1,247 @@
+package split
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/allotment-hpc/allotment/metrics"
+)
+
+// game plays a core against hosts that fail, and judges it.
+type game struct {
+	*rapid.T
+	core      *Core
+	line      *line
+	all, have int64
+	killers   map[int64]bool
+	unlucky   bool // tasks die for no fault of their items
+	done      map[int64]int
+	given     []int64 // items as their results were given out
+	givenUp   map[int64]bool
+	cameFrom  map[int64]string
+	tasks     map[int64]Task // as they would be written down
+}
+
+func newGame(t *rapid.T) *game {
+	rule := rapid.SampledFrom([]metrics.Rule{metrics.Rate, metrics.Step, metrics.Equal}).Draw(t, "rule")
+	g := &game{
+		T: t, core: NewCore(metrics.Options{Rule: rule, RoundItems: rapid.IntRange(1, 40).Draw(t, "round")}), line: newLine(false),
+		all: rapid.Int64Range(0, 120).Draw(t, "items"), killers: map[int64]bool{}, unlucky: rapid.Bool().Draw(t, "unlucky"),
+		done: map[int64]int{}, givenUp: map[int64]bool{}, cameFrom: map[int64]string{}, tasks: map[int64]Task{},
+	}
+	if g.all > 0 {
+		for _, k := range rapid.SliceOfN(rapid.Int64Range(0, g.all-1), 0, 3).Draw(t, "killers") {
+			g.killers[k] = true
+		}
+	}
+	return g
+}
+
+func (g *game) host() string { return fmt.Sprintf("n%d", rapid.IntRange(1, 4).Draw(g.T, "host")) }
+
+// begin is a round, and what must hold of it.
+func (g *game) begin() {
+	hosts := map[string]bool{}
+	for _, t := range g.core.Begin(g.have, g.have < g.all) {
+		if t.Count < 1 || t.Count > g.core.Next || t.First < 0 || t.First+t.Count > g.have {
+			g.Fatalf("task %+v of %d items", t, g.have)
+		}
+		if hosts[t.Host] || !slices.Contains(g.core.Hosts, t.Host) {
+			g.Fatalf("two tasks in a round for %s, or it is not there", t.Host)
+		}
+		hosts[t.Host] = true
+		for _, other := range g.core.Open() {
+			if other.N != t.N && other.First < t.First+t.Count && t.First < other.First+other.Count {
+				g.Fatalf("side by side: %+v and %+v", other, t)
+			}
+		}
+		if from := g.cameFrom[t.First]; from == t.Host && len(g.core.Hosts) > 1 && len(g.core.Open()) == 1 {
+			g.Fatalf("%+v came back from there, and there are %v", t, g.core.Hosts)
+		}
+		g.tasks[t.N] = *t
+	}
+}
+
+func (g *game) hasKiller(t *Task) bool {
+	for k := range g.killers {
+		if k >= t.First && k < t.First+t.Count {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *game) end(t *Task) {
+	how := rapid.SampledFrom([]Outcome{Whole, Whole, Whole, Failed, Withdrawn}).Draw(g.T, "how")
+	if g.hasKiller(t) && how == Whole || g.unlucky && rapid.IntRange(0, 9).Draw(g.T, "luck") == 0 {
+		how = Died
+	}
+	ended, left := g.core.End(t.N, how, time.Duration(t.Count)*time.Millisecond)
+	g.tasks[t.N] = *ended
+	if left && how != Failed {
+		g.Fatalf("%s is left out though a task of it %v", t.Host, how)
+	}
+	switch ended.State {
+	case Done:
+		for i := range t.Count {
+			g.done[t.First+i]++
+		}
+	case Killer:
+		if t.Count != 1 || !g.unlucky && !g.killers[t.First] {
+			g.Fatalf("%+v is given up", ended)
+		}
+		g.givenUp[t.First] = true
+	case Back:
+		for i := range t.Count {
+			g.cameFrom[t.First+i] = t.Host
+		}
+		return
+	case Open:
+		g.Fatalf("%+v is open", ended)
+	}
+	for _, turn := range g.line.ended(ended) {
+		for i := range turn.Count {
+			g.given = append(g.given, turn.First+i)
+		}
+	}
+}
+
+// again forgets all but what is written down, as a kill does.
+func (g *game) again() {
+	written, err := json.Marshal(g.core)
+	if err != nil {
+		g.Fatal(err)
+	}
+	balance, err := json.Marshal(g.core.Balance)
+	if err != nil {
+		g.Fatal(err)
+	}
+	fresh := NewCore(metrics.Options{})
+	if err := json.Unmarshal(written, fresh); err != nil {
+		g.Fatal(err)
+	}
+	if err := json.Unmarshal(balance, fresh.Balance); err != nil {
+		g.Fatal(err)
+	}
+	g.core, g.line, g.given = fresh, newLine(false), nil
+	g.have = rapid.Int64Range(0, g.have).Draw(g.T, "read again")
+	for n := range int64(len(g.tasks)) {
+		t := g.tasks[n+1]
+		fresh.restore(&t)
+		if t.State == Done || t.State == Killer {
+			for _, turn := range g.line.ended(&t) {
+				for i := range turn.Count {
+					g.given = append(g.given, turn.First+i)
+				}
+			}
+		}
+	}
+}
+
+// Whatever fails, is killed, comes or goes: each item's result is given out once, in
+// order; no item is in two tasks at a time; who kills tasks is found, and nobody else.
+func TestEachItemOnceInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := newGame(t)
+		for range rapid.IntRange(0, 3).Draw(t, "first hosts") {
+			g.core.Join(g.host(), metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
+		}
+		for moves := 0; g.have < g.all || !g.core.Finished(g.all) || g.core.Closed < g.core.Round; moves++ {
+			if moves > 20_000 {
+				t.Fatalf("no end: %+v", g.core)
+			}
+			switch rapid.IntRange(0, 9).Draw(t, "what happens") {
+			case 0:
+				g.have = min(g.have+rapid.Int64Range(1, 50).Draw(t, "more"), g.all)
+			case 1:
+				g.again()
+			case 2:
+				if g.core.Idle() && len(g.core.Hosts) > 1 {
+					g.core.Leave(g.core.Hosts[0])
+				}
+			case 3:
+				if g.core.Idle() {
+					g.core.Join(g.host(), metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
+				}
+			default:
+				if open := g.core.Open(); len(open) > 0 {
+					g.end(rapid.SampledFrom(open).Draw(t, "task"))
+				} else {
+					if g.core.Closed < g.core.Round {
+						g.core.Close()
+					}
+					g.begin()
+				}
+			}
+		}
+		for i := range g.all {
+			if g.done[i] > 1 || (g.done[i] == 1) == g.givenUp[i] || int64(len(g.given)) <= i || g.given[i] != i {
+				t.Fatalf("item %d: done %d times, given up: %v; given out: %v", i, g.done[i], g.givenUp[i], g.given)
+			}
+			if !g.unlucky && g.killers[i] != g.givenUp[i] {
+				t.Fatalf("item %d kills: %v, is given up: %v", i, g.killers[i], g.givenUp[i])
+			}
+		}
+	})
+}
+
+func (c *Core) shape() string {
+	text := ""
+	for _, p := range c.Front {
+		text += fmt.Sprintf("[%d+%d k%d !%s]", p.First, p.Count, p.Kills, p.Avoid)
+	}
+	return text
+}
+
+// A range of which three tasks died is halved until the item is alone.
+func TestAKillerIsIsolated(t *testing.T) {
+	const killer = 5
+	c := NewCore(metrics.Options{RoundItems: 8})
+	c.Join("n1", metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
+	var story []string
+	for !c.Finished(8) {
+		round := c.Begin(8, true) // the last rounds would be smaller
+		for _, task := range round {
+			how := Whole
+			if task.First <= killer && killer < task.First+task.Count {
+				how = Died
+			}
+			ended, _ := c.End(task.N, how, time.Second)
+			story = append(story, fmt.Sprintf("%d+%d %d %s", task.First, task.Count, ended.State, c.shape()))
+		}
+		c.Close()
+	}
+	want := []string{
+		"0+8 2 [0+8 k1 !n1]", "0+8 2 [0+8 k2 !n1]", "0+8 2 [0+4 k2 !n1][4+4 k2 !n1]",
+		"0+4 1 [4+4 k2 !n1]", "4+4 2 [4+2 k2 !n1][6+2 k2 !n1]", "4+2 2 [4+1 k2 !n1][5+1 k2 !n1][6+2 k2 !n1]",
+		"4+1 1 [5+1 k2 !n1][6+2 k2 !n1]", "5+1 3 [6+2 k2 !n1]", "6+2 1 ",
+	}
+	if !slices.Equal(story, want) {
+		t.Errorf("got\n%q\nwant\n%q", story, want)
+	}
+}
+
+func TestAHostWhereAllFailsIsLeftOut(t *testing.T) {
+	c := NewCore(metrics.Options{RoundItems: 8})
+	c.Join("n1", metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
+	for strike := 1; strike <= mostStrikes; strike++ {
+		round := c.Begin(8, false)
+		_, left := c.End(round[0].N, Failed, 0)
+		c.Close()
+		if left != (strike == mostStrikes) || c.Front[0].Kills != 0 {
+			t.Errorf("after %d strikes left out: %v; %s", strike, left, c.shape())
+		}
+	}
+}
+
+func TestUnordered(t *testing.T) {
+	l := newLine(true)
+	if got := l.ended(&Task{First: 5, Count: 2}); len(got) != 1 || l.next != 2 {
+		t.Errorf("%+v", got)
+	}
+}

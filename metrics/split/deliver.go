@@ -1,0 +1,138 @@
+package split
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/metrics/split/task"
+)
+
+// delivery hands results out, beside what else happens: whoever reads them slowly
+// keeps no host waiting.
+type delivery struct {
+	out, errs io.Writer
+	dir       *Dir
+	source    source
+	input     Input
+	note      func(string)
+
+	mu     sync.Mutex
+	wake   *sync.Cond
+	queue  []*Task
+	closed bool
+	done   chan struct{}
+
+	// Of the goroutine alone, until done.
+	items, failed, killers int64
+	err                    error
+}
+
+func startDelivery(d *delivery) *delivery {
+	d.wake, d.done = sync.NewCond(&d.mu), make(chan struct{})
+	go d.work()
+	return d
+}
+
+// add hands tasks on whose turn it is.
+func (d *delivery) add(tasks []*Task) {
+	d.mu.Lock()
+	d.queue = append(d.queue, tasks...)
+	d.mu.Unlock()
+	d.wake.Signal()
+}
+
+// finish ends it: when all has been handed out, or at once.
+func (d *delivery) finish(now bool) error {
+	d.mu.Lock()
+	d.closed = true
+	if now {
+		d.queue = nil
+	}
+	d.mu.Unlock()
+	d.wake.Signal()
+	if now {
+		select {
+		case <-d.done:
+		default: // nobody reads it, perhaps: it is left behind
+			return nil
+		}
+	}
+	<-d.done
+	return d.err
+}
+
+func (d *delivery) work() {
+	defer close(d.done)
+	for {
+		d.mu.Lock()
+		for len(d.queue) == 0 && !d.closed {
+			d.wake.Wait()
+		}
+		if len(d.queue) == 0 {
+			d.mu.Unlock()
+			return
+		}
+		t := d.queue[0]
+		d.queue = d.queue[1:]
+		d.mu.Unlock()
+		if d.err = d.deliver(t); d.err != nil {
+			return
+		}
+	}
+}
+
+// deliver hands out the results of one task.
+func (d *delivery) deliver(t *Task) error {
+	d.items += t.Count
+	if t.State == Killer {
+		d.failed++
+		d.killers++
+		d.note(fmt.Sprintf("item %d killed its task on %d hosts or times and has no result: %s", d.input.Number(t.First), mostKills, d.shown(t.First)))
+		return nil
+	}
+	result, err := task.OpenResult(task.File(d.dir.Path, t.N, task.KindResult), d.input.Number(t.First), t.Count)
+	if err != nil {
+		return fmt.Errorf("hand out results: %w", err)
+	}
+	to := bufio.NewWriterSize(d.out, 64<<10)
+	err = result.Each(func(r task.Record) error {
+		if _, err := io.Copy(to, result.Output(r)); err != nil {
+			return err
+		}
+		if r.Err == 0 && r.Status == 0 {
+			return nil
+		}
+		if err := to.Flush(); err != nil { // what it said belongs behind it
+			return err
+		}
+		if _, err := io.Copy(d.errs, result.Errors(r)); err != nil {
+			return err
+		}
+		if r.Status != 0 {
+			d.failed += r.Count
+			d.note(d.failure(t.First+r.Item, r))
+		}
+		return nil
+	})
+	if err == nil {
+		err = to.Flush()
+	}
+	if err = errors.Join(err, result.Close()); err != nil {
+		return fmt.Errorf("hand out the results of items %d to %d: %w", d.input.Number(t.First), d.input.Number(t.First+t.Count-1), err)
+	}
+	return nil
+}
+
+func (d *delivery) failure(item int64, r task.Record) string {
+	if r.Count == 1 {
+		return fmt.Sprintf("item %d: exit status %d: %s", d.input.Number(item), r.Status, d.shown(item))
+	}
+	return fmt.Sprintf("items %d to %d: exit status %d", d.input.Number(item), d.input.Number(item+r.Count-1), r.Status)
+}
+
+// shown is an item's text as people may see it.
+func (d *delivery) shown(item int64) string { return printable.Text(d.source.text(item)) }

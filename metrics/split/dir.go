@@ -1,0 +1,160 @@
+package split
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/metrics/split/task"
+)
+
+// Folder holds all splits of a working directory.
+const Folder = ".asplit"
+
+// The files of a split's directory, beside those of its tasks.
+const (
+	fileState = "state.db"
+	fileItems = "items"
+	fileLock  = "lock"
+)
+
+// lockTime is how long the end of another process is waited for that has the split.
+const lockTime = 3 * time.Second
+
+// Dir is a split's directory, which this process has for itself.
+type Dir struct {
+	Path string // absolute
+	lock *os.File
+}
+
+// CreateDir makes the directory of a new split below a working directory. An empty
+// name is given one.
+func CreateDir(work, name string) (*Dir, string, error) {
+	folder := filepath.Join(work, Folder)
+	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, "", fmt.Errorf("make a directory for the split: %w", err)
+	}
+	if err := task.CheckDir(folder); err != nil {
+		return nil, "", err
+	}
+	for given := name != ""; ; {
+		if !given {
+			name = token()[:4]
+		}
+		if err := CheckName(name); err != nil {
+			return nil, "", err
+		}
+		err := os.Mkdir(filepath.Join(folder, name), 0o700)
+		if err == nil {
+			d, err := lockDir(filepath.Join(folder, name), 0)
+			return d, name, err
+		}
+		if !errors.Is(err, fs.ErrExist) || given {
+			return nil, "", fmt.Errorf("make a directory for the split: %w (asplit --resume %s goes on with one of that name)", err, name)
+		}
+	}
+}
+
+// OpenDir opens the directory of a split that was begun before; an empty name means
+// the one that was begun last.
+func OpenDir(work, name string) (*Dir, string, error) {
+	folder := filepath.Join(work, Folder)
+	if name == "" {
+		var err error
+		if name, err = latest(folder); err != nil {
+			return nil, "", err
+		}
+	}
+	if err := CheckName(name); err != nil {
+		return nil, "", err
+	}
+	path := filepath.Join(folder, name)
+	for _, dir := range []string{folder, path} {
+		err := task.CheckDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, "", fmt.Errorf("no split %s in %s: it has ended, or was begun in another directory", name, work)
+		}
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	d, err := lockDir(path, lockTime)
+	return d, name, err
+}
+
+func latest(folder string) (string, error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("look for splits: %w", err)
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() || CheckName(e.Name()) != nil })
+	if len(entries) == 0 {
+		return "", fmt.Errorf("nothing to resume in %s: each split has ended, or was begun in another directory", filepath.Dir(folder))
+	}
+	newest := slices.MaxFunc(entries, func(a, b fs.DirEntry) int {
+		if c := changed(folder, a) - changed(folder, b); c != 0 {
+			return int(max(-1, min(c, 1)))
+		}
+		return strings.Compare(a.Name(), b.Name())
+	})
+	return newest.Name(), nil
+}
+
+// changed is when a split's lock was made, in nanoseconds: when it was begun.
+func changed(folder string, e fs.DirEntry) int64 {
+	info, err := os.Lstat(filepath.Join(folder, e.Name(), fileLock))
+	if err != nil {
+		return 0
+	}
+	return info.ModTime().UnixNano()
+}
+
+func lockDir(path string, wait time.Duration) (*Dir, error) {
+	f, err := os.OpenFile(filepath.Join(path, fileLock), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the split: %w", err)
+	}
+	// One that was killed just now may need a moment to be gone.
+	deadline := time.Now().Add(wait)
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // nobody tells of a lock's end who would not wait for it for ever
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrBusy
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return &Dir{Path: path, lock: f}, nil
+}
+
+// Close lets others have it.
+func (d *Dir) Close() error { return d.lock.Close() }
+
+// Remove removes it with all that is in it. It is gone as a whole: what is left of it
+// after a crash is no split.
+func (d *Dir) Remove() error {
+	gone := filepath.Join(filepath.Dir(d.Path), "_ended-"+filepath.Base(d.Path)+"-"+token())
+	if err := os.Rename(d.Path, gone); err != nil {
+		return fmt.Errorf("remove the split's directory: %w", err)
+	}
+	if err := os.RemoveAll(gone); err != nil {
+		return fmt.Errorf("remove the split's directory: %w", err)
+	}
+	os.Remove(filepath.Dir(d.Path)) // if it was the last one
+	return nil
+}
+
+// file is one of its files.
+func (d *Dir) file(name string) string { return filepath.Join(d.Path, name) }

@@ -1,0 +1,209 @@
+package split
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/metrics"
+)
+
+// Measure says what a host's elements are worth with so many items side by side, by
+// means of a directory that all hosts have. It may take its time. When ctx ends so does
+// all that it has begun, before it returns.
+type Measure func(ctx context.Context, dir, host string, slots int) (metrics.Measures, error)
+
+// hosts knows which hosts may take part.
+type hosts struct {
+	only    []string      // from the command line; none: all
+	slots   int           // of each; 0: all that it has
+	measure Measure       // nil: all are the same
+	dir     string        // for it
+	first   time.Duration // how long a host rests first
+	note    func(string)
+	began   time.Time // of the first measurement
+	going   sync.WaitGroup
+
+	up       map[string]backends.Host // of the last picture
+	free     map[string]int           // slots that nobody had then
+	measured map[string]metrics.Measures
+	asked    map[string]bool
+	answers  chan answer
+	out      map[string]bool // for good
+	down     map[string]bool // of the last picture
+	resting  map[string]rest
+}
+
+// rest is that of a host that had no room for its task.
+type rest struct {
+	until time.Time     // and until there is room
+	next  time.Duration // how long the next one is
+}
+
+// longestRest is how long a host rests at most.
+const longestRest = 30 * time.Minute
+
+// rest keeps a host out for a while.
+func (h *hosts) rest(name string, now time.Time) {
+	r := h.resting[name]
+	r.next = min(max(r.next, h.first), longestRest)
+	r.until = now.Add(r.next)
+	r.next *= 2
+	h.resting[name] = r
+}
+
+type answer struct {
+	host     string
+	measures metrics.Measures
+	err      error
+}
+
+func newHosts(only []string, slots int, measure Measure, dir string, first time.Duration, note func(string)) *hosts {
+	return &hosts{
+		only: only, slots: slots, measure: measure, dir: dir, first: first, note: note, measured: map[string]metrics.Measures{},
+		asked: map[string]bool{}, answers: make(chan answer), out: map[string]bool{}, resting: map[string]rest{},
+	}
+}
+
+// see takes a picture of the farm in, and has hosts measured that are new in it.
+func (h *hosts) see(ctx context.Context, farm *backends.Farm) {
+	h.up, h.free, h.down = map[string]backends.Host{}, map[string]int{}, map[string]bool{}
+	for _, host := range farm.Hosts {
+		if host.State == backends.HostDown {
+			h.down[host.Name] = true
+		}
+		if host.State == backends.HostUp && host.Slots > 0 && (len(h.only) == 0 || slices.Contains(h.only, host.Name)) {
+			h.up[host.Name] = host
+			h.free[host.Name] = host.Slots
+		}
+	}
+	for i := range farm.Jobs {
+		if farm.Jobs[i].State == backends.Running {
+			for _, p := range farm.Jobs[i].Hosts {
+				h.free[p.Host] -= p.Slots
+			}
+		}
+	}
+	for name := range h.up {
+		if h.asked[name] || h.out[name] {
+			continue
+		}
+		h.asked[name] = true
+		if h.measure == nil {
+			h.measured[name] = metrics.Measures{1, 1, 1, 1, 1, 1}
+			continue
+		}
+		if h.began.IsZero() {
+			h.began = time.Now()
+		}
+		slots := h.slotsOf(name)
+		h.going.Go(func() {
+			m, err := h.measure(ctx, h.dir, name, slots)
+			select {
+			case h.answers <- answer{name, m, err}:
+			case <-ctx.Done():
+			}
+		})
+	}
+}
+
+// take takes in what a host was measured at. One that can't be measured takes part
+// all the same: its rate will tell.
+func (h *hosts) take(a answer) {
+	if a.err != nil {
+		h.note(fmt.Sprintf("%s could not be measured, its rate will tell: %v", printable.Text(a.host), a.err))
+		a.measures = metrics.Measures{1, 1, 1, 1, 1, 1}
+	}
+	h.measured[a.host] = a.measures
+}
+
+// slotsOf is how many slots a task has on a host.
+func (h *hosts) slotsOf(name string) int {
+	have := max(h.up[name].Slots, 1)
+	if h.slots == 0 {
+		return have
+	}
+	return min(h.slots, have)
+}
+
+// waits tells whether a host is still being measured.
+func (h *hosts) waits() bool {
+	for name := range h.up {
+		if _, known := h.measured[name]; !known && !h.out[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// change says who of those that take part must leave, and who may join, by name.
+func (h *hosts) change(part []string, now time.Time) (leave, join []string) {
+	may := func(name string) bool {
+		_, up := h.up[name]
+		_, known := h.measured[name]
+		rests := now.Before(h.resting[name].until)
+		if !rests && !slices.Contains(part, name) && h.resting[name].next > 0 {
+			rests = h.free[name] < h.slotsOf(name)
+		}
+		return up && known && !h.out[name] && !rests
+	}
+	for _, name := range part {
+		if !may(name) {
+			leave = append(leave, name)
+		}
+	}
+	for name := range h.up {
+		if may(name) && !slices.Contains(part, name) {
+			join = append(join, name)
+		}
+	}
+	slices.Sort(join)
+	return leave, join
+}
+
+// missing are hosts that were asked for and that the farm has not, or has not up.
+func (h *hosts) missing() []string {
+	return slices.DeleteFunc(slices.Clone(h.only), func(name string) bool { _, up := h.up[name]; return up })
+}
+
+// pictures takes pictures of the farm: at once, when the queue has changed, but not too
+// often, and when it is nudged.
+func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-chan struct{}) <-chan picture {
+	to := make(chan picture)
+	changed := watchQueue(ctx, queue)
+	go func() {
+		for ctx.Err() == nil {
+			farm, err := queue.Farm(ctx, time.Now())
+			select {
+			case to <- picture{farm, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				sleep(ctx, time.Second)
+				continue
+			}
+			select {
+			case <-time.After(every):
+				select {
+				case <-changed:
+				case <-nudge:
+				case <-ctx.Done():
+				}
+			case <-nudge:
+				sleep(ctx, min(every, time.Second))
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return to
+}
+
+type picture struct {
+	farm *backends.Farm
+	err  error
+}

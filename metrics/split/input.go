@@ -1,0 +1,209 @@
+package split
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// source tells how many items there are, and gives them.
+type source interface {
+	// known is how many items there are so far, and whether there will be no more. An
+	// error is why nobody can know.
+	known() (items int64, ended bool, err error)
+	// changed tells that known has something new.
+	changed() <-chan struct{}
+	// copy writes items, each with what ends it; nil for a source of numbers.
+	copy(to io.Writer, first, count int64) error
+	// text is the beginning of an item, for people.
+	text(item int64) string
+	sync() error
+	close() error
+}
+
+// numbers are the items of a range.
+type numbers struct{ from, to int64 }
+
+func (n numbers) known() (int64, bool, error) { return n.to - n.from + 1, true, nil }
+func (numbers) changed() <-chan struct{}      { return nil }
+func (n numbers) text(item int64) string      { return fmt.Sprint(n.from + item) }
+func (numbers) sync() error                   { return nil }
+func (numbers) close() error                  { return nil }
+
+func (n numbers) copy(to io.Writer, first, count int64) error {
+	for i := range count {
+		if _, err := fmt.Fprintln(to, n.from+first+i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream is what is read as it arrives, and spooled.
+type stream struct {
+	spool *spool
+	news  chan struct{}
+	state chan streamState // holds one
+}
+
+type streamState struct {
+	items int64
+	ended bool
+	err   error
+}
+
+// mostText is how much of an item is shown to people, in bytes.
+const mostText = 200
+
+func (s *stream) known() (int64, bool, error) {
+	state := <-s.state
+	s.state <- state
+	return state.items, state.ended, state.err
+}
+
+func (s *stream) set(items int64, ended bool, err error) {
+	<-s.state
+	s.state <- streamState{items, ended, err}
+	select {
+	case s.news <- struct{}{}:
+	default: // it is known already that there is something new
+	}
+}
+
+func (s *stream) changed() <-chan struct{}                    { return s.news }
+func (s *stream) copy(to io.Writer, first, count int64) error { return s.spool.copy(to, first, count) }
+
+func (s *stream) text(item int64) string { return s.spool.text(item, mostText) }
+func (s *stream) sync() error            { return s.spool.sync() }
+func (s *stream) close() error           { return s.spool.close() }
+
+// openStream opens the spool in a file and reads on from in, which begins with what
+// the spool has: a difference is an error. If the input has ended before, in is not
+// read.
+func openStream(path string, separator byte, in io.Reader, before inputState) (*stream, error) {
+	sp, err := openSpool(path, separator)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{spool: sp, news: make(chan struct{}, 1), state: make(chan streamState, 1)}
+	s.state <- streamState{}
+	if before.Ended {
+		if err := s.reread(before.Items); err != nil {
+			return nil, errors.Join(err, sp.close())
+		}
+		return s, nil
+	}
+	go s.read(in)
+	return s, nil
+}
+
+// reread takes in a spool that is whole.
+func (s *stream) reread(items int64) error {
+	n := int64(0)
+	buffer := make([]byte, 256<<10)
+	for at := int64(0); ; {
+		part, err := s.spool.file.ReadAt(buffer, at)
+		n = s.spool.known(buffer[:part])
+		at += int64(part)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("read the items: %w", err)
+		}
+	}
+	if n != items {
+		return fmt.Errorf("read %s: %d of %d items: %w", s.spool.file.Name(), n, items, errSpool)
+	}
+	s.set(n, true, nil)
+	return nil
+}
+
+// read reads to the input's end.
+func (s *stream) read(in io.Reader) {
+	items, err := int64(0), error(nil)
+	buffer := make([]byte, 256<<10)
+	for err == nil {
+		var n int
+		n, err = in.Read(buffer)
+		if n > 0 {
+			var failed error
+			if items, failed = s.take(buffer[:n]); failed != nil {
+				s.set(items, false, failed)
+				return
+			}
+			s.set(items, false, nil)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		s.set(items, false, fmt.Errorf("read the items: %w", err))
+		return
+	}
+	if items, err = s.finish(); err != nil {
+		s.set(items, false, err)
+		return
+	}
+	s.set(items, true, nil)
+}
+
+// take compares a part of the input with what the spool has of it already, and
+// appends the rest.
+func (s *stream) take(part []byte) (int64, error) {
+	had := make([]byte, len(part))
+	n, err := s.spool.file.ReadAt(had, s.spool.size)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("read %s: %w", s.spool.file.Name(), err)
+	}
+	if !bytes.Equal(had[:n], part[:n]) {
+		return 0, s.differs()
+	}
+	items := s.spool.known(part[:n])
+	if n < len(part) {
+		return s.spool.append(part[n:])
+	}
+	return items, nil
+}
+
+func (s *stream) differs() error {
+	return fmt.Errorf("the items differ from those of before, near item %d: give the same input again to resume, or begin anew", s.spool.items+1)
+}
+
+// finish takes the input's end in.
+func (s *stream) finish() (int64, error) {
+	size := s.spool.size
+	items, err := s.spool.end()
+	if err != nil {
+		return items, err
+	}
+	info, err := s.spool.file.Stat()
+	if err == nil && info.Size() > s.spool.size {
+		err = fmt.Errorf("the items end where there were more before, behind byte %d: give the same input again to resume, or begin anew", size)
+	}
+	return items, err
+}
+
+// openSource opens what a definition says. in is standard input.
+func openSource(d *Definition, dir *Dir, in io.Reader, before inputState) (source, error) {
+	separator := byte('\n')
+	if d.Input.Null {
+		separator = 0
+	}
+	switch d.Input.Kind {
+	case Range:
+		return numbers{d.Input.From, d.Input.To}, nil
+	case Lines:
+		if !before.Ended {
+			f, err := os.Open(d.Input.Path)
+			if err != nil {
+				return nil, fmt.Errorf("read the items: %w", err)
+			}
+			in = f // closed with this process
+		}
+	case Stdin:
+	default:
+		return nil, fmt.Errorf("input of kind %q", d.Input.Kind)
+	}
+	return openStream(dir.file(fileItems), separator, in, before)
+}

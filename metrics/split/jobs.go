@@ -1,0 +1,375 @@
+package split
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/metrics/split/task"
+)
+
+// resultTime is how long the result of a job that ended well is waited for: over NFS it
+// may show up later.
+const resultTime = time.Minute
+
+// collect takes in which open tasks have ended.
+func (r *runner) collect(ctx context.Context) error {
+	open := r.core.Open()
+	if len(open) == 0 {
+		return nil
+	}
+	var ended []*row
+	for _, t := range open {
+		result, err := r.result(t)
+		if err != nil {
+			return err
+		}
+		if result {
+			ended = append(ended, r.tasks[t.N])
+		}
+	}
+	var err error
+	due := !r.lookAgain.IsZero() && time.Now().After(r.lookAgain)
+	if (!r.looked || due) && len(ended) < len(open) {
+		var more []*row
+		more, err = r.lookAtJobs(ctx)
+		ended = append(ended, more...)
+	}
+	if len(ended) > 0 {
+		err = errors.Join(err, r.store.Save(ctx, r.core, false, ended...))
+	}
+	return err
+}
+
+// result ends a task whose result is there.
+func (r *runner) result(t *Task) (bool, error) {
+	result, err := task.OpenResult(task.File(r.dir.Path, t.N, task.KindResult), r.def.Input.Number(t.First), t.Count)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	w := r.tasks[t.N]
+	w.Began, w.Ended = result.Began, result.Ended
+	r.end(w, Whole, result.Took())
+	os.Remove(task.File(r.dir.Path, t.N, task.KindOrder))
+	os.Remove(task.File(r.dir.Path, t.N, task.KindLog))
+	return true, result.Close()
+}
+
+// end ends a task in the core and hands out what has its turn now.
+func (r *runner) end(w *row, how Outcome, took time.Duration) {
+	ended, left := r.core.End(w.N, how, took)
+	w.Task, w.Seen = *ended, time.Now()
+	r.lastSeen = w.Seen
+	delete(r.fresh, w.N)
+	delete(r.drawn, w.N)
+	delete(r.late, w.N)
+	if left {
+		r.hosts.out[w.Host] = true
+		r.note(fmt.Sprintf("%s is left out: %d tasks in a row failed there", shown(w.Host), mostStrikes))
+	}
+	if ended.State == Done || ended.State == Killer {
+		r.runItems += ended.Count
+		r.delivery.add(r.line.ended(ended))
+	}
+	if how != Whole {
+		signal(r.nudge)
+	}
+}
+
+// lookAtJobs asks the queue how the jobs of open tasks are, and ends those that have
+// ended without a result.
+func (r *runner) lookAtJobs(ctx context.Context) (ended []*row, err error) {
+	var ids []backends.ID
+	for _, t := range r.core.Open() {
+		if job := r.tasks[t.N].Job; job != 0 {
+			ids = append(ids, backends.ID{Job: job})
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	jobs, err := r.Queue.Jobs(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	r.looked, r.lost, r.lookAgain = true, time.Time{}, time.Time{}
+	known := map[int64]*backends.Job{}
+	for i := range jobs {
+		known[jobs[i].ID.Job] = &jobs[i]
+	}
+	var waiting []*row
+	for _, t := range r.core.Open() {
+		w := r.tasks[t.N]
+		job := known[w.Job]
+		switch {
+		case w.Job == 0:
+		case job != nil && !job.State.Ended():
+			if job.State != backends.Running {
+				waiting = append(waiting, w)
+			}
+		default:
+			over, err := r.without(t, job)
+			if err != nil {
+				return ended, err
+			}
+			if over {
+				ended = append(ended, w)
+			}
+		}
+	}
+	r.draw(ctx, waiting)
+	return ended, nil
+}
+
+// without ends a task whose job has ended, nil if the queue knows nothing of it any
+// more, and that has no result as it seems.
+func (r *runner) without(t *Task, job *backends.Job) (over bool, err error) {
+	if late, err := r.result(t); late || err != nil { // it came meanwhile
+		return late, err
+	}
+	w := r.tasks[t.N]
+	if job != nil && job.State == backends.Done {
+		if r.late[t.N].IsZero() {
+			r.late[t.N] = time.Now()
+		}
+		if time.Since(r.late[t.N]) < resultTime {
+			r.soon()
+			return false, nil
+		}
+		r.note(fmt.Sprintf("task %d ended on %s and left no result: do all hosts have %s?", t.N, shown(t.Host), shown(r.dir.Path)))
+		r.end(w, Failed, 0)
+		return true, nil
+	}
+	if r.drawn[t.N] {
+		r.end(w, Withdrawn, 0)
+		return true, nil
+	}
+	how, what := Failed, "failed"
+	if _, err := os.Lstat(task.File(r.dir.Path, t.N, task.KindNew)); err == nil {
+		how, what = Died, "was killed"
+	}
+	r.note(fmt.Sprintf("task %d (items %d to %d) %s on %s%s%s", t.N, r.def.Input.Number(t.First), r.def.Input.Number(t.First+t.Count-1),
+		what, shown(t.Host), status(job), r.said(t.N)))
+	r.end(w, how, 0)
+	return true, nil
+}
+
+func status(job *backends.Job) string {
+	if job == nil {
+		return ": the queue knows nothing of its job"
+	}
+	return fmt.Sprintf(": job %v, exit status %d", job.ID, job.ExitCode)
+}
+
+// said is the last that a task's job said itself.
+func (r *runner) said(n int64) string {
+	const most = 500
+	f, err := os.OpenFile(task.File(r.dir.Path, n, task.KindLog), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return ""
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, max(info.Size()-most, 0), most))
+	if err != nil {
+		return ""
+	}
+	return ": " + oneLine(string(text))
+}
+
+// soon has the jobs looked at again, though the queue may not have changed.
+func (r *runner) soon() { r.lookAgain = time.Now().Add(min(time.Second, r.pace.start)) }
+
+// draw ends jobs whose items are better off elsewhere: that have not begun when the
+// rest of their round has ended, or whose hosts are down.
+func (r *runner) draw(ctx context.Context, waiting []*row) {
+	var give []*row
+	if len(waiting) > 0 && len(waiting) == len(r.core.Open()) && len(waiting) < len(r.tasks) {
+		if r.stuck.IsZero() {
+			r.stuck = time.Now()
+		}
+		if time.Since(r.stuck) >= r.pace.start {
+			give = waiting
+		}
+		r.soon()
+	} else {
+		r.stuck = time.Time{}
+	}
+	for _, t := range r.core.Open() {
+		if w := r.tasks[t.N]; w.Job != 0 && r.hosts.down[t.Host] && !slices.Contains(give, w) {
+			give = append(give, w)
+		}
+	}
+	var ids []backends.ID
+	for _, w := range give {
+		ids = append(ids, backends.ID{Job: w.Job})
+		if !r.drawn[w.N] {
+			r.note(fmt.Sprintf("task %d waits for %s, which is down or has no room for it: its items go elsewhere when its job has ended", w.N, shown(w.Host)))
+			r.hosts.rest(w.Host, time.Now())
+		}
+		r.drawn[w.N] = true
+	}
+	if len(ids) > 0 {
+		r.Queue.Kill(ctx, ids) // what fails is tried again
+		r.soon()
+	}
+}
+
+// submit hands in jobs for the open tasks that have none, and whose items are known.
+func (r *runner) submit(ctx context.Context, have int64) error {
+	var need, unsure []*row
+	for _, t := range r.core.Open() {
+		if w := r.tasks[t.N]; w.Job == 0 && t.First+t.Count <= have {
+			need = append(need, w)
+			if !r.fresh[t.N] {
+				unsure = append(unsure, w)
+			}
+		}
+	}
+	if len(need) == 0 {
+		return nil
+	}
+	if err := r.adopt(ctx, unsure); err != nil {
+		return err
+	}
+	var specs []backends.Spec
+	var rows []*row
+	for _, w := range need {
+		if w.Job != 0 { // it was found
+			continue
+		}
+		if err := r.writeOrder(w); err != nil {
+			return err
+		}
+		specs, rows = append(specs, r.spec(w)), append(rows, w)
+	}
+	if len(specs) == 0 {
+		return nil
+	}
+	if err := disk.OS().SyncDir(r.dir.Path); err != nil {
+		return fmt.Errorf("write down the tasks: %w", err)
+	}
+	for _, w := range rows {
+		delete(r.fresh, w.N)
+	}
+	at := time.Now()
+	return r.submitted(ctx, rows, at, r.Queue.Submit(ctx, specs))
+}
+
+// submitted takes in what became of jobs that were handed in.
+func (r *runner) submitted(ctx context.Context, rows []*row, at time.Time, results []backends.Submitted) (err error) {
+	taken := false
+	for i, w := range rows {
+		switch result := results[i]; {
+		case result.Err == nil:
+			w.Job, w.Submitted, taken = result.ID.Job, at, true
+		case errors.Is(result.Err, backends.ErrUnreachable) || ctx.Err() != nil:
+			err = result.Err // nothing is known of it: it is looked for
+		default:
+			r.refused = fmt.Errorf("no job of the split is taken: %w", result.Err)
+			r.note(fmt.Sprintf("a task for %s is not taken: %s", shown(w.Host), oneLine(result.Err.Error())))
+			r.end(w, Failed, 0)
+		}
+	}
+	if taken {
+		r.refused, r.lost, r.looked = nil, time.Time{}, false
+	}
+	return errors.Join(err, r.store.Save(ctx, r.core, false, rows...))
+}
+
+// adopt finds the jobs of tasks that may have been handed in already.
+func (r *runner) adopt(ctx context.Context, unsure []*row) error {
+	if len(unsure) == 0 {
+		return nil
+	}
+	farm, err := r.Queue.Farm(ctx, r.def.Began.Add(-time.Hour)) // another clock than ours
+	if err != nil {
+		return err
+	}
+	names := map[string]*backends.Job{}
+	for _, jobs := range [][]backends.Job{farm.Ended, farm.Jobs} { // of two, the one that is alive
+		for i := range jobs {
+			names[jobs[i].Name] = &jobs[i]
+		}
+	}
+	for _, w := range unsure {
+		if job := names[r.def.JobName(w.N)]; job != nil {
+			w.Job, w.Submitted = job.ID.Job, job.Submitted
+		}
+	}
+	r.lost, r.looked = time.Time{}, false
+	return r.store.Save(ctx, r.core, false, unsure...)
+}
+
+// spec is a task's job.
+func (r *runner) spec(w *row) backends.Spec {
+	s := r.Spec
+	s.Name, s.Hosts = r.def.JobName(w.N), []string{w.Host}
+	s.Slots, s.OneHost = r.hosts.slotsOf(w.Host), true
+	s.Command = append(append([]string(nil), r.Program...), r.dir.Path, strconv.FormatInt(w.N, 10))
+	s.Dir = r.Work
+	s.Stdin, s.Stdout = "", task.File(r.dir.Path, w.N, task.KindLog)
+	s.Stderr = s.Stdout
+	return s
+}
+
+// writeOrder writes down what a task is told; once: its job may be there already.
+func (r *runner) writeOrder(w *row) (err error) {
+	path := task.File(r.dir.Path, w.N, task.KindOrder)
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write down task %d: %w", w.N, err)
+		}
+	}()
+	o := task.Order{
+		Argv: r.def.Argv, Mode: r.def.Mode, First: r.def.Input.Number(w.First), Count: w.Count, Null: r.def.Input.Null,
+		Numbers: r.def.Input.Kind == Range && r.def.Mode != task.Feed, Slots: r.hosts.slotsOf(w.Host),
+	}
+	head, err := o.Encode()
+	if err != nil {
+		return err
+	}
+	d := disk.OS()
+	f, err := d.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	to := bufio.NewWriterSize(f, 64<<10)
+	_, err = to.Write(head)
+	if err == nil && !o.Numbers && o.Mode != task.Whole {
+		err = r.source.copy(to, w.First, w.Count)
+	}
+	if err == nil {
+		err = to.Flush()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return d.Rename(f.Name(), path)
+}
+
+func shown(text string) string { return printable.Text(text) }

@@ -1,0 +1,85 @@
+package split
+
+import (
+	"context"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/metrics"
+)
+
+// Queue is what a split asks of a queuing system, as in backends.Backend. Submit goes
+// through the submit filter.
+type Queue interface {
+	Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error)
+	Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error)
+	Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted
+	Kill(ctx context.Context, ids []backends.ID) backends.Errors
+	// Changes gives a function that returns when the queue has changed since its last
+	// call, or may have.
+	Changes() func(context.Context) error
+}
+
+// Teller is told how things go. Its methods are called from several goroutines, one
+// at a time.
+type Teller interface {
+	// Note is a line for people: printable.
+	Note(text string)
+	// Progress is how far it is; it is called often.
+	Progress(p Progress)
+	// Round is a round that has ended.
+	Round(r RoundReport)
+}
+
+// Progress is how far a split is.
+type Progress struct {
+	Items    int64 // that have ended
+	Total    int64 // -1: not known yet
+	Rate     float64
+	Left     time.Duration // until the end; 0: not known
+	Round    int
+	Open     int // tasks on their way
+	Gap      float64
+	HasGap   bool // a round has ended
+	Shares   []metrics.Share
+	LastSeen time.Time // when the last task ended
+}
+
+// RoundReport is a round that has ended. Times are this host's unless said otherwise.
+type RoundReport struct {
+	Round int          `json:"round"`
+	Began time.Time    `json:"began"` // its first job was handed in
+	Ended time.Time    `json:"ended"` // the last result seen
+	Gap   float64      `json:"gap"`
+	First string       `json:"first,omitempty"` // host
+	Last  string       `json:"last,omitempty"`
+	Under bool         `json:"under"`
+	Tasks []TaskReport `json:"tasks"`
+}
+
+// TaskReport is a task of a round.
+type TaskReport struct {
+	Task      int64       `json:"task"`
+	Host      string      `json:"host"`
+	First     int64       `json:"first"` // its first item's number, as people count
+	Items     int64       `json:"items"`
+	Took      float64     `json:"took"`  // seconds, on the host
+	State     string      `json:"state"` // done, back, killer
+	Job       backends.ID `json:"job"`
+	Submitted *time.Time  `json:"submitted,omitempty"`
+	Started   *time.Time  `json:"started,omitempty"` // its first item, by its host's clock
+	Ended     *time.Time  `json:"ended,omitempty"`   // its last item, by its host's clock
+	Seen      *time.Time  `json:"seen,omitempty"`
+}
+
+// Report is the whole of a split that has ended; its times are in UTC.
+type Report struct {
+	Name    string        `json:"name"`
+	Items   int64         `json:"items"`
+	Failed  int64         `json:"failed"`
+	Killers int64         `json:"killers"` // items that killed their tasks; among those that failed
+	Began   time.Time     `json:"began"`
+	Ended   time.Time     `json:"ended"`
+	Seconds float64       `json:"seconds"`
+	Rounds  []RoundReport `json:"rounds"`
+}

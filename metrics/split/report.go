@@ -1,0 +1,75 @@
+package split
+
+import (
+	"context"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+func (r *runner) roundReport(e endedRound) RoundReport {
+	return RoundReport{Round: e.N, Began: e.Began, Ended: e.Ended, Gap: e.Gap, First: e.First, Last: e.Last, Under: e.Under}
+}
+
+func (r *runner) taskReport(w *row) TaskReport {
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	states := map[TaskState]string{Open: "open", Done: "done", Back: "back", Killer: "killer"}
+	return TaskReport{
+		Task: w.N, Host: w.Host, First: r.def.Input.Number(w.First), Items: w.Count, Took: w.Took.Seconds(), State: states[w.State],
+		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen),
+	}
+}
+
+// report is the whole split, once it has ended.
+func (r *runner) report() (*Report, error) {
+	ctx := context.Background()
+	now := time.Now().UTC()
+	all := &Report{
+		Name: r.def.Name, Items: r.delivery.items, Failed: r.delivery.failed, Killers: r.delivery.killers,
+		Began: r.def.Began.UTC(), Ended: now, Seconds: now.Sub(r.def.Began).Seconds(),
+	}
+	places := map[int]int{}
+	err := r.store.Rounds(ctx, func(e endedRound) error {
+		places[e.N] = len(all.Rounds)
+		all.Rounds = append(all.Rounds, r.roundReport(e))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, r.store.Tasks(ctx, func(w row) error {
+		if i, ok := places[w.Round]; ok {
+			all.Rounds[i].Tasks = append(all.Rounds[i].Tasks, r.taskReport(&w))
+		}
+		return nil
+	})
+}
+
+// progress tells how far it is.
+func (r *runner) progress(have int64, ended bool) {
+	p := Progress{
+		Total: -1, Round: r.core.Round, Open: len(r.core.Open()), Gap: r.gap, HasGap: r.hasGap, Shares: r.core.Balance.Shares(), LastSeen: r.lastSeen,
+	}
+	p.Items = r.core.Next
+	for _, piece := range r.core.Front {
+		p.Items -= piece.Count
+	}
+	for _, t := range r.core.Open() {
+		p.Items -= t.Count
+	}
+	if ended {
+		p.Total = have
+	}
+	if took := r.lastSeen.Sub(r.runBegan); r.runItems > 0 && took > 0 {
+		p.Rate = float64(r.runItems) / took.Seconds()
+	}
+	if left := p.Total - p.Items; p.Rate > 0 && left > 0 {
+		p.Left = time.Duration(float64(left) / p.Rate * float64(time.Second))
+	}
+	r.tell(func(to Teller) { to.Progress(p) })
+}

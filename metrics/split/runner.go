@@ -1,0 +1,371 @@
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// runner runs one split.
+type runner struct {
+	Options
+	def      *Definition
+	dir      *Dir
+	store    *store
+	core     *Core
+	line     *line
+	source   source
+	hosts    *hosts
+	delivery *delivery
+
+	tasks     map[int64]*row // of this round and those that are open
+	noted     bool           // that the input has ended
+	lost      time.Time      // since when the queue can't be reached; zero: it can
+	fresh     map[int64]bool // tasks that can't have a job yet
+	drawn     map[int64]bool // tasks whose jobs are being ended by us
+	late      map[int64]time.Time
+	stuck     time.Time // since when the rest of the round only waits
+	refused   error     // why no job was taken lately
+	joined    bool      // somebody took part
+	measuring bool      // and said so
+
+	results, changed <-chan struct{}
+	pictures         <-chan picture
+	nudge            chan struct{}
+	looked           bool      // at the queue since it changed
+	lookAgain        time.Time // though nothing changes; zero: no need
+	lastSeen         time.Time
+	gap              float64
+	hasGap           bool
+	runBegan         time.Time
+	runItems         int64 // ended in this run
+
+	telling sync.Mutex
+}
+
+func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err error) {
+	defer func() { err = errors.Join(err, s.Close(), dir.Close()) }()
+	r := &runner{
+		Options: o, def: d, dir: dir, store: s, line: newLine(d.Unordered), tasks: map[int64]*row{}, fresh: map[int64]bool{},
+		drawn: map[int64]bool{}, late: map[int64]time.Time{}, nudge: make(chan struct{}, 1), runBegan: time.Now(),
+	}
+	if r.pace == (pace{}) {
+		r.pace = usualPace()
+	}
+	measuring := ""
+	if o.Measure != nil {
+		if measuring, err = os.MkdirTemp(dir.Path, "measure-"); err != nil {
+			return fmt.Errorf("make a directory for the hosts' measures: %w", err)
+		}
+		defer func() { _ = os.RemoveAll(measuring) }()
+	}
+	r.hosts = newHosts(d.Hosts, d.Slots, o.Measure, measuring, r.pace.rest, r.note)
+	before, err := s.Input(ctx)
+	if err != nil {
+		return err
+	}
+	r.noted = before.Ended
+	if r.source, err = openSource(d, dir, o.Stdin, before); err != nil {
+		return err
+	}
+	r.delivery = startDelivery(&delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, note: r.note})
+	if err := r.restore(ctx); err != nil {
+		return errors.Join(err, r.delivery.finish(true))
+	}
+	return r.main(ctx)
+}
+
+// restore reads back what was written down.
+func (r *runner) restore(ctx context.Context) (err error) {
+	if r.core, err = r.store.Core(ctx, r.def.Balance); err != nil {
+		return err
+	}
+	return r.store.Tasks(ctx, func(t row) error {
+		task := &t.Task
+		r.core.restore(task)
+		if t.State == Open || t.Round == r.core.Round {
+			r.tasks[t.N] = &t
+		}
+		if t.State == Done || t.State == Killer {
+			r.delivery.add(r.line.ended(task))
+		}
+		return nil
+	})
+}
+
+// main runs until all is done, or it is called off.
+func (r *runner) main(ctx context.Context) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer func() { cancel(); r.hosts.going.Wait() }()
+	r.results = watchDir(watching, r.dir.Path)
+	r.changed = watchQueue(watching, r.Queue)
+	r.pictures = pictures(watching, r.Queue, r.pace.picture, r.nudge)
+	var err error
+	for over := false; err == nil && !over; {
+		if over, err = r.step(ctx); err == nil && !over {
+			err = r.wait(watching)
+		}
+	}
+	if ctx.Err() != nil {
+		cancel()
+		return r.stop()
+	}
+	if err != nil {
+		cancel()
+		_ = r.delivery.finish(true)
+		if !errors.Is(err, backends.ErrUnreachable) {
+			err = errors.Join(err, r.endJobs())
+		}
+		return r.explained(err)
+	}
+	cancel()
+	r.hosts.going.Wait() // it writes where finish removes
+	return r.finish()
+}
+
+// explained is an error that ended the run, and how to go on.
+func (r *runner) explained(err error) error {
+	return fmt.Errorf("%w; nothing is lost: %s goes on", err, r.resumeLine())
+}
+
+func (r *runner) resumeLine() string { return "asplit --resume " + r.def.Name }
+
+// step is one look at everything: what has ended, what is to begin.
+func (r *runner) step(ctx context.Context) (over bool, err error) {
+	select {
+	case <-r.delivery.done:
+		return false, r.delivery.err
+	default:
+	}
+	if err := r.reachable(r.collect(ctx)); err != nil {
+		return false, err
+	}
+	have, ended, err := r.source.known()
+	if err != nil {
+		return false, err
+	}
+	if ended && !r.noted {
+		if err := errors.Join(r.source.sync(), r.store.InputEnded(ctx, have)); err != nil {
+			return false, err
+		}
+		r.noted = true
+	}
+	if r.core.Idle() {
+		if over, err = r.turn(ctx, have, ended); over || err != nil {
+			return over, err
+		}
+	}
+	if r.hosts.up != nil { // somebody has looked
+		err = r.reachable(r.submit(ctx, have))
+	}
+	r.progress(have, ended)
+	return false, err
+}
+
+// turn ends a round and begins the next one.
+func (r *runner) turn(ctx context.Context, have int64, ended bool) (over bool, err error) {
+	if r.core.Closed < r.core.Round {
+		if err := r.closeRound(ctx); err != nil {
+			return false, err
+		}
+	}
+	if ended && r.core.Finished(have) {
+		return true, nil
+	}
+	if err := r.refused; err != nil {
+		return false, err
+	}
+	if r.core.Round == 0 && r.hosts.waits() && time.Since(r.hosts.began) < r.pace.measure {
+		if !r.measuring && time.Since(r.hosts.began) > time.Second { // else they were known
+			r.measuring = true
+			r.note("measuring the hosts, some seconds; what they are worth is kept for the next time")
+		}
+		return false, nil // the first round is for all of them
+	}
+	if err := r.changeHosts(ctx); err != nil {
+		return false, err
+	}
+	round := r.core.Begin(have, !ended)
+	if len(round) == 0 {
+		return false, r.anybody(have)
+	}
+	rows := make([]*row, len(round))
+	clear(r.tasks)
+	for i, t := range round {
+		rows[i] = &row{Task: *t}
+		r.tasks[t.N], r.fresh[t.N] = rows[i], true
+	}
+	r.stuck = time.Time{}
+	return false, errors.Join(r.source.sync(), r.store.Save(ctx, r.core, false, rows...))
+}
+
+func (r *runner) closeRound(ctx context.Context) error {
+	e := endedRound{N: r.core.Round, Verdict: r.core.Close()}
+	for _, t := range r.tasks {
+		if !t.Submitted.IsZero() && (e.Began.IsZero() || t.Submitted.Before(e.Began)) {
+			e.Began = t.Submitted
+		}
+		if t.Seen.After(e.Ended) {
+			e.Ended = t.Seen
+		}
+	}
+	if e.Began.IsZero() { // no job was taken
+		e.Began = e.Ended
+	}
+	r.gap, r.hasGap = e.Gap, true
+	if err := r.store.CloseRound(ctx, r.core, e); err != nil {
+		return err
+	}
+	report := r.roundReport(e)
+	for _, t := range r.tasks {
+		report.Tasks = append(report.Tasks, r.taskReport(t))
+	}
+	slices.SortFunc(report.Tasks, func(a, b TaskReport) int { return int(a.Task - b.Task) })
+	r.tell(func(to Teller) { to.Round(report) })
+	return nil
+}
+
+// changeHosts lets hosts leave and join, between rounds.
+func (r *runner) changeHosts(ctx context.Context) error {
+	if r.hosts.up == nil { // nobody has looked yet
+		return nil
+	}
+	leave, join := r.hosts.change(r.core.Hosts, time.Now())
+	for _, name := range leave {
+		r.core.Leave(name)
+		r.note(shown(name) + " takes part no longer")
+	}
+	for _, name := range join {
+		slots := r.hosts.slotsOf(name)
+		r.core.Join(name, r.hosts.measured[name], slots)
+		if err := r.store.SaveHost(ctx, name, slots, r.hosts.measured[name]); err != nil {
+			return err
+		}
+		if r.joined && r.core.Round > 0 {
+			r.note(shown(name) + " takes part from now on")
+		}
+	}
+	r.joined = r.joined || len(join) > 0
+	if len(leave)+len(join) == 0 {
+		return nil
+	}
+	return r.store.Save(ctx, r.core, true) // at once: it may be long until work waits
+}
+
+// anybody is an error if work waits and no host will ever do it.
+func (r *runner) anybody(have int64) error {
+	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.waits() {
+		return nil
+	}
+	if len(r.hosts.out) > 0 && !slices.ContainsFunc(keys(r.hosts.up), func(name string) bool { return !r.hosts.out[name] }) {
+		return errors.New("no host is left that runs its tasks: see what was said above, or the .log files in " + r.dir.Path)
+	}
+	if len(r.hosts.up) == 0 && !r.joined {
+		if missing := r.hosts.missing(); len(missing) > 0 {
+			return fmt.Errorf("the farm has no such host, or it is down: %s: see ahosts", shown(strings.Join(missing, ", ")))
+		}
+		return errors.New("the farm has no host that is up: see ahosts")
+	}
+	return nil
+}
+
+func keys[V any](m map[string]V) []string {
+	all := make([]string, 0, len(m))
+	for key := range m {
+		all = append(all, key)
+	}
+	return all
+}
+
+// wait waits until something has happened, and takes it in.
+func (r *runner) wait(ctx context.Context) error {
+	var look <-chan time.Time
+	// Work waits for results, or for hosts: those that rest, and those that are measured.
+	if have, _, _ := r.source.known(); !r.core.Idle() || r.core.Waiting(have) > 0 {
+		timer := time.NewTimer(lookEvery)
+		defer timer.Stop()
+		look = timer.C
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.results:
+	case <-look:
+	case <-r.changed:
+		r.looked = false
+	case <-r.source.changed():
+	case <-r.delivery.done:
+	case a := <-r.hosts.answers:
+		r.hosts.take(a)
+	case p := <-r.pictures:
+		if p.err == nil {
+			r.lost = time.Time{}
+			r.hosts.see(ctx, p.farm)
+			r.looked = r.looked && len(r.hosts.down) == 0
+		}
+		return r.reachable(p.err)
+	}
+	return nil
+}
+
+// tryLongest is for how long a queue that can't be reached is asked again.
+const tryLongest = 10 * time.Minute
+
+// reachable lets a queue that can't be reached be for a while.
+func (r *runner) reachable(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, backends.ErrUnreachable):
+		return err
+	case r.lost.IsZero():
+		r.lost = time.Now()
+		r.note("the queue can't be reached; still trying")
+	case time.Since(r.lost) > tryLongest:
+		return err
+	}
+	return nil
+}
+
+// finish waits until all has been handed out.
+func (r *runner) finish() error {
+	if err := r.delivery.finish(false); err != nil {
+		return r.explained(err)
+	}
+	if r.Report != nil {
+		report, err := r.report()
+		if err == nil {
+			err = r.Report(report)
+		}
+		if err != nil {
+			return r.explained(err)
+		}
+	}
+	if err := r.source.close(); err != nil {
+		return r.explained(err)
+	}
+	if !r.Keep {
+		if err := errors.Join(r.store.Close(), r.dir.Remove()); err != nil {
+			return err
+		}
+	}
+	if n := r.delivery.failed; n > 0 {
+		return fmt.Errorf("%w: %d of %d", ErrItems, n, r.delivery.items)
+	}
+	return nil
+}
+
+func (r *runner) tell(do func(Teller)) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	do(r.Teller)
+}
+
+func (r *runner) note(text string) { r.tell(func(to Teller) { to.Note(text) }) }

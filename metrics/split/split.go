@@ -1,0 +1,99 @@
+package split
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/metrics"
+	"github.com/allotment-hpc/allotment/metrics/split/task"
+)
+
+// Definition is what work is to be split, and how. It does not change.
+type Definition struct {
+	Name      string    // of its directory, and of its jobs
+	Token     string    // tells its jobs from those of others of this name
+	Began     time.Time // by this host's clock
+	Argv      []string
+	Mode      task.Mode
+	Input     Input
+	Slots     int // of each job, and items side by side in it; 0: all of its host
+	Hosts     []string
+	Unordered bool
+	Measured  bool // hosts are measured before they take part
+	Balance   metrics.Options
+	Options   []string // of the jobs' submission: not looked at here
+}
+
+// Input is where items come from.
+type Input struct {
+	Kind Kind
+	Path string `json:",omitempty"` // of a file, absolute
+	Null bool   `json:",omitempty"` // items end in NUL, not in a newline
+	From int64  `json:",omitempty"` // of a range
+	To   int64  `json:",omitempty"` // its last item
+}
+
+// Kind is a kind of input.
+type Kind string
+
+// The kinds.
+const (
+	Stdin Kind = "stdin" // the lines of standard input, as they arrive
+	Lines Kind = "file"  // the lines of a file
+	Range Kind = "range" // whole numbers
+)
+
+// Number is how an item is called, which counts from 0: by the number itself in a
+// range, else by its line's, which count from 1.
+func (i Input) Number(item int64) int64 {
+	if i.Kind == Range {
+		return i.From + item
+	}
+	return item + 1
+}
+
+// ParseRange reads FROM-TO; both may be negative: -3--1.
+func ParseRange(text string) (from, to int64, err error) {
+	parts := regexp.MustCompile(`^(-?[0-9]{1,18})-(-?[0-9]{1,18})$`).FindStringSubmatch(text)
+	if parts == nil {
+		return 0, 0, fmt.Errorf("range %q: want two whole numbers such as 1-20000", text)
+	}
+	if _, err := fmt.Sscan(parts[1]+" "+parts[2], &from, &to); err != nil {
+		return 0, 0, fmt.Errorf("range %q: %w", text, err)
+	}
+	if from > to {
+		return 0, 0, fmt.Errorf("range %q: it ends before it begins", text)
+	}
+	return from, to, nil
+}
+
+// CheckName is an error for what is no name of a split: it is one of a directory and
+// stands in those of jobs.
+func CheckName(name string) error {
+	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`).MatchString(name) {
+		return fmt.Errorf("name %q: want letters, digits, dots, dashes and underscores, 64 at most, the first a letter or digit", name)
+	}
+	return nil
+}
+
+// JobName is the name of a task's job: asplit/NAME.TOKEN/N.
+func (d *Definition) JobName(n int64) string {
+	return fmt.Sprintf("asplit/%s.%s/%d", d.Name, d.Token, n)
+}
+
+// token is a word that nobody else makes.
+func token() string { return strings.ToLower(rand.Text()[:6]) }
+
+// Errors that callers branch on.
+var (
+	// ErrInterrupted: asked to end, it did; Resume goes on.
+	ErrInterrupted = errors.New("interrupted")
+	// ErrBusy: another process works on the split.
+	ErrBusy = errors.New("another asplit works on it")
+	// ErrItems: all went well but items, which are reported.
+	ErrItems = errors.New("items failed")
+)

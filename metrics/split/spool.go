@@ -1,0 +1,141 @@
+package split
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// stride is how many items lie between two that the spool knows the place of.
+const stride = 1024
+
+// spool keeps items that were read, in a file: each with what ends it, as it came.
+// One goroutine writes, others read what is there.
+type spool struct {
+	file      *os.File
+	separator byte
+
+	mu     sync.Mutex
+	size   int64   // of what is known
+	items  int64   // whole ones
+	places []int64 // of items 0, stride, 2 × stride …
+}
+
+// openSpool opens a spool of which nothing is known yet.
+func openSpool(path string, separator byte) (*spool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the items that were read: %w", err)
+	}
+	return &spool{file: f, separator: separator, places: []int64{0}}, nil
+}
+
+// known takes in bytes that stand in the file behind those that are known, and tells
+// how many items there are.
+func (s *spool) known(part []byte) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at := 0; ; {
+		i := bytes.IndexByte(part[at:], s.separator)
+		if i < 0 {
+			break
+		}
+		at += i + 1
+		s.items++
+		if s.items%stride == 0 {
+			s.places = append(s.places, s.size+int64(at))
+		}
+	}
+	s.size += int64(len(part))
+	return s.items
+}
+
+// append writes bytes behind those that are known.
+func (s *spool) append(part []byte) (int64, error) {
+	if _, err := s.file.WriteAt(part, s.size); err != nil { // the only writer reads it
+		return 0, fmt.Errorf("keep the items that were read: %w", err)
+	}
+	return s.known(part), nil
+}
+
+// end ends the last item, if nothing has ended it.
+func (s *spool) end() (int64, error) {
+	var last [1]byte
+	if s.size > 0 {
+		if _, err := s.file.ReadAt(last[:], s.size-1); err != nil {
+			return 0, fmt.Errorf("read %s: %w", s.file.Name(), err)
+		}
+		if last[0] != s.separator {
+			return s.append([]byte{s.separator})
+		}
+	}
+	return s.known(nil), nil
+}
+
+var errSpool = errors.New("items that were read are not there any more")
+
+// copy writes items as they came.
+func (s *spool) copy(to io.Writer, first, count int64) error {
+	s.mu.Lock()
+	if first < 0 || first+count > s.items {
+		s.mu.Unlock()
+		return fmt.Errorf("read items %d to %d of %s: %w", first, first+count-1, s.file.Name(), errSpool)
+	}
+	from, size := s.places[first/stride], s.size
+	s.mu.Unlock()
+	r := bufio.NewReaderSize(io.NewSectionReader(s.file, from, size-from), 64<<10)
+	if err := pass(io.Discard, r, s.separator, first%stride); err != nil {
+		return fmt.Errorf("read %s: %w", s.file.Name(), err)
+	}
+	return pass(to, r, s.separator, count)
+}
+
+// pass passes on so many items.
+func pass(to io.Writer, r *bufio.Reader, separator byte, count int64) error {
+	for count > 0 {
+		part, err := r.ReadSlice(separator)
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			return err
+		}
+		if err == nil {
+			count--
+		}
+		if _, err := to.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text is the beginning of an item, at most so many bytes of it.
+func (s *spool) text(item int64, most int) string {
+	b := &beginning{most: most}
+	if err := s.copy(b, item, 1); err != nil {
+		return ""
+	}
+	return string(bytes.TrimSuffix(b.kept, []byte{s.separator}))
+}
+
+type beginning struct {
+	kept []byte
+	most int
+}
+
+func (b *beginning) Write(p []byte) (int, error) {
+	b.kept = append(b.kept, p[:min(len(p), b.most-len(b.kept))]...)
+	return len(p), nil
+}
+
+// sync makes what is known safe.
+func (s *spool) sync() error {
+	if err := s.file.Sync(); err != nil {
+		return fmt.Errorf("keep the items that were read: %w", err)
+	}
+	return nil
+}
+
+func (s *spool) close() error { return s.file.Close() }

@@ -1,0 +1,91 @@
+package split
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/printable"
+)
+
+// stopTime is how long the end of jobs is waited for that were killed.
+const stopTime = 30 * time.Second
+
+// stop ends the split's jobs, for whoever does not want it to go on now.
+func (r *runner) stop() error {
+	err := r.endJobs()
+	_ = r.delivery.finish(true)
+	if err != nil {
+		return fmt.Errorf("%w: %w; %s goes on", ErrInterrupted, err, r.resumeLine())
+	}
+	return fmt.Errorf("%w: its jobs have ended; %s goes on", ErrInterrupted, r.resumeLine())
+}
+
+// endJobs ends all jobs, in some time.
+func (r *runner) endJobs() error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTime, fmt.Errorf("no end of them after %v", stopTime))
+	defer cancel()
+	if err := r.killAll(ctx); err != nil {
+		return fmt.Errorf("its jobs could not all be ended (akill ends them): %w", err)
+	}
+	return nil
+}
+
+// killAll ends all jobs, and returns when none is left.
+func (r *runner) killAll(ctx context.Context) error {
+	var unsure []*row
+	for _, t := range r.core.Open() {
+		if w := r.tasks[t.N]; w.Job == 0 && !r.fresh[t.N] {
+			unsure = append(unsure, w)
+		}
+	}
+	if err := r.adopt(ctx, unsure); err != nil {
+		return err
+	}
+	results, changed := watchDir(ctx, r.dir.Path), watchQueue(ctx, r.Queue)
+	for {
+		var ids []backends.ID
+		for _, t := range r.core.Open() {
+			w := r.tasks[t.N]
+			r.drawn[t.N] = true
+			if w.Job == 0 { // it never had one
+				r.end(w, Withdrawn, 0)
+				if err := r.store.Save(ctx, r.core, false, w); err != nil {
+					return err
+				}
+				continue
+			}
+			ids = append(ids, backends.ID{Job: w.Job})
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		for _, err := range r.Queue.Kill(ctx, ids) {
+			if err != nil && !errors.Is(err, backends.ErrWrongState) && !errors.Is(err, backends.ErrUnknownJob) {
+				return err
+			}
+		}
+		r.looked = false
+		if err := r.collect(ctx); err != nil {
+			return err
+		}
+		if r.core.Idle() {
+			return nil
+		}
+		select {
+		case <-results:
+		case <-changed:
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// oneLine is a text of several lines as one, printable.
+func oneLine(text string) string {
+	return printable.Text(strings.Join(strings.FieldsFunc(strings.TrimSpace(text), func(r rune) bool { return r == '\n' }), "; "))
+}

@@ -1,0 +1,241 @@
+package split
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/sqlite"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
+	"github.com/allotment-hpc/allotment/metrics"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// store keeps a split's state. Each of its exported methods is one transaction.
+type store struct {
+	db   *sql.DB
+	path string
+}
+
+// row is a task as it is written down.
+type row struct {
+	Task
+	Job       int64 // 0: not known
+	Submitted time.Time
+	Began     time.Time // by the host's clock
+	Ended     time.Time
+	Seen      time.Time // when its end was noticed
+}
+
+// ended is a round that has ended.
+type endedRound struct {
+	N            int
+	Began, Ended time.Time
+	metrics.Verdict
+}
+
+// inputState is how far the input was read.
+type inputState struct {
+	Ended bool
+	Items int64 // if it has ended
+}
+
+func openStore(path string) (*store, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	db, err := sqlite.Open(path, files)
+	if err != nil {
+		return nil, fmt.Errorf("open the split's state: %w", err)
+	}
+	return &store{db: db, path: path}, nil
+}
+
+// Close closes it.
+func (s *store) Close() error { return s.db.Close() }
+
+func (s *store) tx(ctx context.Context, what string, do func(*sql.Tx) error) error {
+	// What has happened is written down, whoever wants us to end.
+	ctx = context.WithoutCancel(ctx)
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err == nil {
+		defer tx.Rollback() //nolint:errcheck // after a commit it has nothing to do
+		if err = do(tx); err == nil {
+			err = tx.Commit()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s in %s: %w", what, s.path, err)
+	}
+	return nil
+}
+
+func put(ctx context.Context, tx *sql.Tx, key string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO split (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, text)
+	return err
+}
+
+// get reads a value; missing tells whether there is none.
+func (s *store) get(ctx context.Context, key string, to any) (missing bool, err error) {
+	var text []byte
+	err = s.db.QueryRowContext(ctx, `SELECT value FROM split WHERE key = ?`, key).Scan(&text)
+	if errors.Is(err, sql.ErrNoRows) {
+		return true, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, to)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s of %s: %w", key, s.path, err)
+	}
+	return false, nil
+}
+
+// The keys of table split.
+const (
+	keyDefinition = "definition"
+	keyCore       = "core"
+	keyBalance    = "balance"
+	keyInput      = "input"
+)
+
+// Define writes down what a split is, once.
+func (s *store) Define(ctx context.Context, d *Definition) error {
+	return s.tx(ctx, "write down the split", func(tx *sql.Tx) error { return put(ctx, tx, keyDefinition, d) })
+}
+
+var errUndefined = errors.New("it was interrupted before it had begun: begin it anew")
+
+// Definition is what the split is; errUndefined if it was never written down.
+func (s *store) Definition(ctx context.Context) (*Definition, error) {
+	d := new(Definition)
+	missing, err := s.get(ctx, keyDefinition, d)
+	if missing {
+		err = errUndefined
+	}
+	return d, err
+}
+
+// Input is how far the input was read.
+func (s *store) Input(ctx context.Context) (state inputState, err error) {
+	_, err = s.get(ctx, keyInput, &state)
+	return state, err
+}
+
+// InputEnded notes that there are no more items.
+func (s *store) InputEnded(ctx context.Context, items int64) error {
+	return s.tx(ctx, "note the input's end", func(tx *sql.Tx) error {
+		return put(ctx, tx, keyInput, inputState{Ended: true, Items: items})
+	})
+}
+
+// Save writes down the core and tasks that changed. The balance is written only if
+// balance says that it may have changed.
+func (s *store) Save(ctx context.Context, c *Core, balance bool, tasks ...*row) error {
+	return s.tx(ctx, "save the split's state", func(tx *sql.Tx) error { return saveCore(ctx, tx, c, balance, tasks) })
+}
+
+// Close writes down a round that has ended.
+func (s *store) CloseRound(ctx context.Context, c *Core, r endedRound) error {
+	return s.tx(ctx, "save the split's state", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO round (n, began, ended, gap, first, last, under) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+			r.N, unixtime.Of(r.Began), unixtime.Of(r.Ended), r.Gap, r.First, r.Last, r.Under)
+		return errors.Join(err, saveCore(ctx, tx, c, true, nil))
+	})
+}
+
+// SaveHost writes down a host that takes part.
+func (s *store) SaveHost(ctx context.Context, name string, slots int, m metrics.Measures) error {
+	return s.tx(ctx, "save a host", func(tx *sql.Tx) error {
+		text, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO host (name, slots, measures) VALUES (?, ?, ?)`, name, slots, string(text))
+		return err
+	})
+}
+
+func saveCore(ctx context.Context, tx *sql.Tx, c *Core, balance bool, tasks []*row) error {
+	if err := put(ctx, tx, keyCore, c); err != nil {
+		return err
+	}
+	if balance {
+		if err := put(ctx, tx, keyBalance, c.Balance); err != nil {
+			return err
+		}
+	}
+	for _, t := range tasks {
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO task (n, round, first, count, kills, host, state, took, job, submitted, began, ended, seen)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			t.N, t.Round, t.First, t.Count, t.Kills, t.Host, t.State, t.Took, t.Job, unixtime.Of(t.Submitted), unixtime.Of(t.Began), unixtime.Of(t.Ended), unixtime.Of(t.Seen))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Core reads the core back, with the balance. Its tasks are in Tasks.
+func (s *store) Core(ctx context.Context, o metrics.Options) (*Core, error) {
+	c := NewCore(o)
+	if _, err := s.get(ctx, keyCore, c); err != nil {
+		return nil, err
+	}
+	_, err := s.get(ctx, keyBalance, c.Balance)
+	return c, err
+}
+
+// Tasks calls do for each task, in the order of their numbers.
+func (s *store) Tasks(ctx context.Context, do func(row) error) error {
+	return s.each(ctx, "read the tasks", func(rows *sql.Rows) error {
+		var t row
+		var submitted, began, ended, seen int64
+		err := rows.Scan(&t.N, &t.Round, &t.First, &t.Count, &t.Kills, &t.Host, &t.State, &t.Took, &t.Job, &submitted, &began, &ended, &seen)
+		if err != nil {
+			return err
+		}
+		t.Submitted, t.Began, t.Ended, t.Seen = unixtime.Time(submitted), unixtime.Time(began), unixtime.Time(ended), unixtime.Time(seen)
+		return do(t)
+	}, `SELECT n, round, first, count, kills, host, state, took, job, submitted, began, ended, seen FROM task ORDER BY n`)
+}
+
+// Rounds calls do for each round that has ended, in their order.
+func (s *store) Rounds(ctx context.Context, do func(endedRound) error) error {
+	return s.each(ctx, "read the rounds", func(rows *sql.Rows) error {
+		var r endedRound
+		var began, ended int64
+		if err := rows.Scan(&r.N, &began, &ended, &r.Gap, &r.First, &r.Last, &r.Under); err != nil {
+			return err
+		}
+		r.Began, r.Ended = unixtime.Time(began), unixtime.Time(ended)
+		return do(r)
+	}, `SELECT n, began, ended, gap, first, last, under FROM round ORDER BY n`)
+}
+
+func (s *store) each(ctx context.Context, what string, scan func(*sql.Rows) error, query string) error {
+	rows, err := s.db.QueryContext(ctx, query)
+	if err == nil {
+		defer rows.Close()
+		for err == nil && rows.Next() {
+			err = scan(rows)
+		}
+		err = errors.Join(err, rows.Err())
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", what, s.path, err)
+	}
+	return nil
+}

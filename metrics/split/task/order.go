@@ -1,0 +1,220 @@
+package task
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Mode is how a command is given its items.
+type Mode string
+
+// The modes.
+const (
+	Each  Mode = "each"  // one execution an item: {} stands for it
+	Whole Mode = "whole" // one execution a task: {start} and {count} stand for its items
+	Feed  Mode = "feed"  // one execution a task, with its items on standard input
+)
+
+// What stands for items in the arguments of a command.
+const (
+	placeItem  = "{}"
+	placeStart = "{start}"
+	placeCount = "{count}"
+)
+
+// ModeOf is the mode that a command's arguments ask for.
+func ModeOf(argv []string) (Mode, error) {
+	has := func(place string) bool {
+		for _, arg := range argv {
+			if strings.Contains(arg, place) {
+				return true
+			}
+		}
+		return false
+	}
+	numbers := has(placeStart) || has(placeCount)
+	switch {
+	case has(placeItem) && numbers:
+		return "", errors.New("{} is one item, {start} and {count} are a whole task: use one of the two")
+	case has(placeItem):
+		return Each, nil
+	case numbers:
+		return Whole, nil
+	}
+	return Feed, nil
+}
+
+// Order is what a task is told: the first line of its file. The items' texts follow,
+// each ended by a newline, or by NUL.
+type Order struct {
+	Argv    []string `json:"argv"`
+	Mode    Mode     `json:"mode"`
+	First   int64    `json:"first"` // number of its first item
+	Count   int64    `json:"count"`
+	Numbers bool     `json:"numbers,omitempty"` // the items are the numbers themselves: no texts follow
+	Null    bool     `json:"null,omitempty"`
+	Slots   int      `json:"slots"` // so many items side by side
+}
+
+// MaxItems is the most items of one task: what is kept of each while it runs, 40
+// bytes, must fit into the memory of the smallest host.
+const MaxItems = 1 << 20
+
+// maxHead is the longest first line of an order: Linux's limit on a command line.
+const maxHead = 4 << 20
+
+// Separator is what ends an item's text.
+func (o *Order) Separator() byte {
+	if o.Null {
+		return 0
+	}
+	return '\n'
+}
+
+// Encode is the order's first line.
+func (o *Order) Encode() ([]byte, error) {
+	line, err := json.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("write down a task: %w", err)
+	}
+	return append(line, '\n'), nil
+}
+
+// ReadOrder reads what Encode wrote and says how long it is; the items' texts are
+// left.
+func ReadOrder(r io.Reader) (o Order, length int64, err error) {
+	line, err := bufio.NewReader(io.LimitReader(r, maxHead)).ReadBytes('\n')
+	if err != nil {
+		return Order{}, 0, fmt.Errorf("read the task: its first line is not whole: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&o); err != nil {
+		return Order{}, 0, fmt.Errorf("read the task: %w", err)
+	}
+	mode := o.Mode == Each || o.Mode == Whole || o.Mode == Feed
+	if len(o.Argv) == 0 || o.Argv[0] == "" || !mode || o.Count < 1 || o.Count > MaxItems || o.Slots < 1 {
+		return Order{}, 0, errors.New("read the task: it says no command, mode, number of items or of slots")
+	}
+	return o, int64(len(line)), nil
+}
+
+// Arguments are the command for one item (Each) or for all of them (Whole).
+func (o *Order) Arguments(item string) []string {
+	var places *strings.Replacer
+	switch o.Mode {
+	case Feed:
+		return o.Argv
+	case Each:
+		places = strings.NewReplacer(placeItem, item)
+	case Whole:
+		places = strings.NewReplacer(placeStart, strconv.FormatInt(o.First, 10), placeCount, strconv.FormatInt(o.Count, 10))
+	}
+	argv := make([]string, len(o.Argv))
+	for i, arg := range o.Argv {
+		argv[i] = places.Replace(arg)
+	}
+	return argv
+}
+
+// File is the path of a task's file in the split's directory: N.task, N.out …
+func File(dir string, n int64, kind string) string {
+	return filepath.Join(dir, strconv.FormatInt(n, 10)+"."+kind)
+}
+
+// The kinds of a task's files.
+const (
+	KindOrder  = "task" // what it is told
+	KindNew    = "new"  // its result while it is at work: it has begun
+	KindResult = "out"  // its result, whole
+	KindLog    = "log"  // what it said itself: why it failed
+)
+
+// maxArgument is the longest argument that Linux passes on (MAX_ARG_STRLEN).
+const maxArgument = 128<<10 - 1
+
+// Why a text is no argument.
+var (
+	errLong = fmt.Errorf("longer than %d bytes: no argument can be: give the items on standard input (leave {} out)", maxArgument)
+	errNUL  = errors.New("it holds a NUL byte, which no argument can: with --null items end in one")
+)
+
+// items gives the texts of a task's items one by one.
+type items struct {
+	order *Order
+	next  int64 // of Count
+	text  *bufio.Reader
+}
+
+// item is one of a task's.
+type item struct {
+	at    int64 // from 0
+	text  string
+	wrong error // why it is none for a command line
+}
+
+// take gives the next item; an error if there are no more, though there should be.
+func (i *items) take() (item, error) {
+	at := i.next
+	i.next++
+	if i.order.Numbers {
+		return item{at: at, text: strconv.FormatInt(i.order.First+at, 10)}, nil
+	}
+	text, whole, err := readText(i.text, i.order.Separator())
+	if err != nil {
+		return item{}, fmt.Errorf("read item %d: %w", i.order.First+at, err)
+	}
+	switch {
+	case !whole:
+		return item{at: at, wrong: errLong}, nil
+	case strings.IndexByte(text, 0) >= 0:
+		return item{at: at, wrong: errNUL}, nil
+	}
+	return item{at: at, text: text}, nil
+}
+
+// readText reads a text up to its end. One that no argument can be is passed over, and
+// is not whole.
+func readText(r *bufio.Reader, separator byte) (text string, whole bool, err error) {
+	var kept []byte
+	whole = true
+	for {
+		part, err := r.ReadSlice(separator)
+		if whole = whole && len(kept)+len(part) <= maxArgument+1; whole {
+			kept = append(kept, part...)
+		} else {
+			kept = nil
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return "", false, io.ErrUnexpectedEOF
+		case err != nil:
+			return "", false, err
+		case !whole:
+			return "", false, nil
+		default:
+			return string(kept[:len(kept)-1]), true, nil
+		}
+	}
+}
+
+// openItems opens a task's file behind its first line.
+func openItems(path string, length int64) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(length, io.SeekStart); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}

@@ -1,0 +1,261 @@
+package task
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/trusted"
+)
+
+// Run executes a task: this process is its job. When it returns nil the result is
+// there, whole and on the disk. A job that is run twice, even side by side, executes
+// its items once. N.new is there while it executes items, and left by one that is killed
+// then: what fails for another reason than its items takes it away.
+func Run(dir string, n int64) error {
+	if err := CheckDir(dir); err != nil {
+		return err
+	}
+	path := File(dir, n, KindOrder)
+	if err := trusted.File(path); err != nil {
+		return fmt.Errorf("read task %d: %w", n, err)
+	}
+	lock, err := os.OpenFile(path, os.O_RDWR, 0) // over NFS one that writes is needed
+	if err != nil {
+		return fmt.Errorf("read task %d: %w", n, err)
+	}
+	defer func() { _ = lock.Close() }()
+	order, length, err := ReadOrder(lock)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if err := flock(lock); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	done, err := OpenResult(File(dir, n, KindResult), order.First, order.Count)
+	if err == nil {
+		return done.Close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	e := &execution{order: &order, env: os.Environ()}
+	if err := e.findProgram(); err != nil {
+		return fmt.Errorf("run task %d: %w", n, err)
+	}
+	if err := e.open(path, length); err != nil {
+		return fmt.Errorf("run task %d: %w", n, err)
+	}
+	defer e.close()
+	return write(disk.OS(), dir, n, e)
+}
+
+// CheckDir is an error for a directory that somebody else could have made, or can
+// write: what stands in it is executed.
+func CheckDir(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the split's directory: %w", err)
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s: %w: it is no directory", dir, trusted.ErrNotTrusted)
+	case !ok || int64(stat.Uid) != int64(os.Geteuid()):
+		return fmt.Errorf("%s: %w: it is not yours", dir, trusted.ErrNotTrusted)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s: %w: others can write it (mode %#o): chmod go-w it if its contents are right", dir, trusted.ErrNotTrusted, info.Mode().Perm())
+	}
+	return nil
+}
+
+func flock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// write has the items executed and their result written: all of it or nothing.
+func write(d disk.Disk, dir string, n int64, e *execution) error {
+	f, err := d.OpenFile(File(dir, n, KindNew), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the result of task %d: %w", n, err)
+	}
+	e.to = newWriter(f, e.order.First, e.order.Count)
+	began := time.Now()
+	if err := e.all(); err != nil {
+		return errors.Join(fmt.Errorf("run task %d: %w", n, err), f.Close(), d.Remove(f.Name()))
+	}
+	err = e.to.finish(began, time.Now())
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = d.Rename(f.Name(), File(dir, n, KindResult))
+	}
+	if err == nil {
+		err = d.SyncDir(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("write the result of task %d: %w", n, err)
+	}
+	return nil
+}
+
+// execution is the work on one order.
+type execution struct {
+	order   *Order
+	program string // looked up; "": it is another one for each item
+	env     []string
+	null    *os.File
+	input   *os.File // behind the order's first line
+
+	mu    sync.Mutex // of what follows
+	items items
+	to    *writer
+	err   error // why there is no point in going on
+}
+
+// findProgram looks the command up before anything has begun: a host that has it not
+// is no host for any item.
+func (e *execution) findProgram() (err error) {
+	if e.order.Mode == Each && strings.Contains(e.order.Argv[0], placeItem) {
+		return nil
+	}
+	e.program, err = exec.LookPath(e.order.Arguments("")[0])
+	return err
+}
+
+func (e *execution) open(path string, length int64) (err error) {
+	if e.null, err = os.Open(os.DevNull); err != nil {
+		return err
+	}
+	if e.input, err = openItems(path, length); err != nil {
+		return errors.Join(err, e.null.Close())
+	}
+	e.items = items{order: e.order}
+	if e.order.Mode == Each && !e.order.Numbers {
+		e.items.text = bufio.NewReader(e.input)
+	}
+	return nil
+}
+
+func (e *execution) close() {
+	_ = e.null.Close()
+	_ = e.input.Close()
+}
+
+// all executes everything.
+func (e *execution) all() error {
+	if e.order.Mode != Each {
+		stdin := e.null
+		if e.order.Mode == Feed {
+			stdin = e.input
+		}
+		return e.execute(item{}, e.order.Count, stdin)
+	}
+	var workers sync.WaitGroup
+	for range min(int64(e.order.Slots), e.order.Count) {
+		workers.Go(func() {
+			for {
+				next, more := e.take()
+				if !more {
+					return
+				}
+				e.fail(e.execute(next, 1, e.null))
+			}
+		})
+	}
+	workers.Wait()
+	return e.err
+}
+
+// take gives a worker its next item.
+func (e *execution) take() (next item, more bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err != nil || e.items.next >= e.order.Count {
+		return item{}, false
+	}
+	next, e.err = e.items.take()
+	return next, e.err == nil
+}
+
+func (e *execution) fail(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.err == nil {
+		e.err = err
+	}
+}
+
+// The exit statuses of what could not be executed, as shells have them.
+const (
+	statusCant    = 126
+	statusMissing = 127
+)
+
+// execute runs the command once, for an item or for all from it on, and writes down
+// what came of it.
+func (e *execution) execute(i item, count int64, stdin *os.File) error {
+	if i.wrong != nil {
+		return e.add(i.at, count, statusCant, nil, nil, "asplit: "+i.wrong.Error()+"\n")
+	}
+	out, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	errs, err := scratch()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errs.Close() }()
+	argv := e.order.Arguments(i.text)
+	program, err := e.program, error(nil)
+	if program == "" {
+		program, err = exec.LookPath(argv[0])
+	}
+	if err != nil {
+		return e.add(i.at, count, statusMissing, nil, nil, "asplit: "+err.Error()+"\n")
+	}
+	status, err := command.Attached(program, argv, e.env, stdin, out, errs)
+	if err != nil {
+		return e.add(i.at, count, statusCant, out, errs, "asplit: "+err.Error()+"\n")
+	}
+	return e.add(i.at, count, status, out, errs, "")
+}
+
+func (e *execution) add(at, count int64, status int, out, errs *os.File, words string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.to.add(at, count, status, out, errs, words)
+}
+
+// scratch is a file without a name, of one execution alone: what an item leaves
+// behind writes into no other one's result.
+func scratch() (*os.File, error) {
+	dir := os.TempDir()
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_APPEND|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), dir), nil
+	}
+	f, err := os.CreateTemp(dir, "asplit-") // a file system that knows no nameless ones
+	if err != nil {
+		return nil, fmt.Errorf("make room for an item's output: %w", err)
+	}
+	return f, os.Remove(f.Name())
+}
