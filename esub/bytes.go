@@ -3,6 +3,9 @@ package esub
 import (
 	"encoding/binary"
 	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/dummy"
 )
 
 func put32(b []byte, v uint32) { binary.LittleEndian.PutUint32(b, v) }
@@ -73,4 +76,15 @@ func (d *decoder) strings() []string {
 		all = append(all, d.string())
 	}
 	return all
+}
+
+func (d *decoder) heavy() Heavy {
+	h := Heavy{Hold: time.Duration(d.int64()), Share: d.int64()}
+	for range d.int32() {
+		if d.bad {
+			return Heavy{}
+		}
+		h.Rules = append(h.Rules, dummy.Rule{Project: d.string(), Step: d.string(), Queue: d.string(), Memory: d.int64()})
+	}
+	return h
 }

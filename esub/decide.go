@@ -25,6 +25,7 @@ type Request struct {
 	Interactive bool
 	Exclusive   bool
 	NoRequeue   bool
+	Delayed     bool // its owner gave it a begin time
 
 	Modify     bool // a pending job is changed (bmod): only what is given counts
 	HasProject bool // of a Modify: the project is given, or taken away
@@ -35,6 +36,7 @@ type Decision struct {
 	Reject   bool
 	Queue    string            // goes here instead; "": stays where it is
 	Priority backends.Priority // is submitted with this; 0: with what it has
+	Hold     time.Time         // does not start before: the engine's hold; zero: none
 	Tag      backends.Tag
 	Describe bool     // Description replaces the user's text
 	Text     string   // the user's text without a tag that isn't ours
@@ -85,6 +87,7 @@ func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, erro
 		if err := decideNew(&d, req, own, r, &g, s); err != nil {
 			return Decision{}, err
 		}
+		d.hold(req, own, s, now)
 	}
 	d.Describe = d.Description() != req.Description
 	return d, nil
@@ -94,6 +97,7 @@ func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, erro
 func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s Settings) error {
 	_, d.Tag.Step = backends.SplitProject(req.Project)
 	d.Tag.Memory = req.Memory
+	d.Tag.NoRequeue = s.TagNoRequeue && req.NoRequeue
 	mode, warning := preemptMode(req.Preempt)
 	d.Tag.Preempt = mode
 	if s.Observe || r.Projects() == 0 {

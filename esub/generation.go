@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 )
 
 // GenerationName is the generation file's name, beside the snapshot.
@@ -64,7 +66,7 @@ func EncodeGeneration(snapshot []byte, s Standing) ([]byte, error) {
 	b := append([]byte(nil), generationMagic...)
 	b = append32(b, generationVersion)
 	b = append32(b, flags)
-	b = append64(b, nanoseconds(s.At))
+	b = append64(b, unixtime.Of(s.At))
 	b = append64(b, int64(r.identity))
 	b = append32(b, r.pools)
 	b = append(b, bits...)
@@ -97,7 +99,7 @@ func OpenGeneration(b []byte) (Generation, error) {
 	c := decoder{b: body[12:]}
 	flags := c.int32()
 	g := Generation{
-		At:       moment(c.int64()),
+		At:       unixtime.Time(c.int64()),
 		Snapshot: uint64(c.int64()),
 		Observe:  flags&1 != 0, LowerUnpreemptable: flags&2 != 0,
 		pools: c.int32(),
@@ -106,21 +108,6 @@ func OpenGeneration(b []byte) (Generation, error) {
 		return Generation{}, corrupt("it is cut off")
 	}
 	return g, nil
-}
-
-// nanoseconds and moment are each other's inverse; the zero time is 0.
-func nanoseconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-func moment(nanoseconds int64) time.Time {
-	if nanoseconds == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, nanoseconds)
 }
 
 // Below tells whether the pool at a place of the snapshot is below its

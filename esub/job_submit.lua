@@ -282,6 +282,25 @@ local function unpreemptable(request, p)
    return nil
 end
 
+-- hold is until when a heavy job is held, unless pba lets it go before: it waits for
+-- its dummy jobs; nil: it is not held.
+local function hold(request, p, standing, d)
+   if p.observe == 1 or standing.observe == 1 or d.reject or request.delayed or request.exclusive or not p.hold then
+      return nil
+   end
+   local need, queue, project = request.memory, d.partition or request.queue, request.project
+   for _, rule in ipairs(p.heavy) do
+      local same = rule[1] == project or p.project_from ~= "comment" and rule[1]:lower() == project:lower()
+      if (rule[1] == "" or same) and (rule[2] == "" or rule[2] == request.step) and (rule[3] == "" or rule[3] == queue) then
+         need = math.max(need, rule[4])
+      end
+   end
+   if need <= p.share * request.slots then
+      return nil
+   end
+   return allotment.now() + p.hold
+end
+
 -- write_tag is the tag of a job, "" if there is nothing to record.
 local function write_tag(tag)
    local s = ""
@@ -289,6 +308,7 @@ local function write_tag(tag)
    if tag.step ~= "" then s = s .. "step=" .. escape(tag.step) .. ";" end
    if (tag.queue or "") ~= "" then s = s .. "queue=" .. escape(tag.queue) .. ";" end
    if tag.low then s = s .. "low=1;" end
+   if tag.held then s = s .. "held=" .. string.format("%.0f", tag.held) .. ";" end
    if s == "" then
       return ""
    end
@@ -411,6 +431,15 @@ local function slots(job)
    return wanted
 end
 
+-- memory is what a job asks for, in bytes; Slurm counts in MiB.
+local function memory(job)
+   local each = number(job.min_mem_per_cpu)
+   if each then
+      return each * slots(job) * 1048576
+   end
+   return (number(job.min_mem_per_node) or 0) * math.max(number(job.min_nodes) or 1, 1) * 1048576
+end
+
 local function preempt_mode(word)
    if word == nil or word == "requeue" then
       return false, nil
@@ -434,7 +463,8 @@ local function request_of(job, partitions, p)
       uid = number(job.user_id), user = function() return job.user_name end,
       project = name, step = step,
       queue = text(job.partition) or default_partition(partitions) or p.default_queue,
-      slots = slots(job),
+      slots = slots(job), memory = memory(job),
+      delayed = (number(job.begin_time) or 0) ~= 0,
       suspend = suspend, warning = warning,
       interactive = text(job.script) == nil,
       exclusive = number(job.shared) == 0,
@@ -495,6 +525,7 @@ local function submit(job, partitions, uid)
       low = "" -- to send a job to a partition that is not there would lose it
    end
    local d = decide(request, p, standing, low)
+   d.tag.held = hold(request, p, standing, d)
    local tag = write_tag(d.tag)
    if not d.reject and tag ~= "" then
       mark(job, tag)
@@ -507,6 +538,9 @@ local function submit(job, partitions, uid)
    end
    if d.partition then
       job.partition = d.partition
+   end
+   if d.tag.held then
+      job.begin_time = d.tag.held
    end
    if d.site_factor and d.site_factor > 0 then
       job.site_factor = d.site_factor
@@ -534,6 +568,10 @@ local function forbidden(job, record)
    end
    if not admin then
       return nil
+   end
+   local held = tagged(admin) and tonumber(admin:match("^[^ ]*;held=(%d+);"))
+   if held and held > allotment.now() and (number(job.begin_time) or 0) ~= 0 then
+      return "the job waits for memory: pba sets its begin time"
    end
    if (" " .. admin):find("[ ;]engine:1;") then
       if (number(job.begin_time) or 0) ~= 0 then

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // The names of LSF's parameter file that the filter reads or writes.
@@ -20,9 +22,11 @@ const (
 	lsfSlots       = "LSB_SUB_NUM_PROCESSORS"
 	lsfInteractive = "LSB_SUB_INTERACTIVE"
 	lsfExclusive   = "LSB_SUB_EXCLUSIVE"
+	lsfBegin       = "LSB_SUB_BEGIN_TIME" // seconds since 1970
 	lsfRerunnable  = "LSB_SUB_RERUNNABLE" // N: bsub -rn
 	lsfModify      = "LSB_SUB_MODIFY"     // Y: bmod
 	lsfReset       = "SUB_RESET"          // bmod takes the option away
+	lsfCommand     = "LSF_INVOKE_CMD"     // of the environment: who asks; lava does not say it
 )
 
 // Limits of a parameter file. Beyond them it is none that LSF wrote.
@@ -219,7 +223,7 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 		Preempt:     env("ALLOTMENT_PREEMPT"),
 		Interactive: ps.yes(lsfInteractive) || ps.yes("LSB_SUB_PTY"),
 		Exclusive:   ps.yes(lsfExclusive),
-		Modify:      ps.yes(lsfModify) || env(lsfModify) == "Y",
+		Modify:      ps.changes(env),
 		HasProject:  ps.has(lsfProject),
 		Memory:      ps.memory(memoryUnit),
 	}
@@ -233,11 +237,25 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	// bsub -q takes a list and LSF chooses; the first one stands for it.
 	req.Queue, _, _ = strings.Cut(strings.TrimSpace(req.Queue), " ")
 	req.Description, _ = ps.Get(lsfDescription)
+	begin, _ := ps.Get(lsfBegin)
+	req.Delayed = begin != "" && begin != "0"
 	slots, _ := ps.Get(lsfSlots)
 	req.Slots, _ = strconv.Atoi(slots)
 	rerunnable, _ := ps.Get(lsfRerunnable)
 	req.NoRequeue = rerunnable == "N" || rerunnable == "n"
+	if tag, _, err := backends.ParseTag(req.Description); err == nil && tag.NoRequeue {
+		req.NoRequeue = true // lava's bsub has no -rn; to be spared is everybody's right
+	}
 	return req
+}
+
+// changes tells whether a job that is there already is changed, or started again
+// from a checkpoint: then only what is given is in the file. Lava says it in the
+// file, LSF 10.1 by the name of the command
+// (https://www.ibm.com/docs/SSWRJV_10.1.0/lsf_admin/sub_exec_controls_enable.html).
+func (ps Params) changes(env func(string) string) bool {
+	command := env(lsfCommand)
+	return ps.yes(lsfModify) || env(lsfModify) == "Y" || command == "bmod" || command == "brestart"
 }
 
 // memory is what the job reserves (rusage[mem=…]), else its limit (-M).
@@ -246,7 +264,7 @@ func (ps Params) memory(unit int64) int64 {
 		unit = 1 << 10
 	}
 	resources, _ := ps.Get(lsfResources)
-	if reserved := RusageMemory(resources); reserved > 0 {
+	if reserved := RusageMemory(resources, unit); reserved > 0 {
 		return reserved
 	}
 	limit, _ := ps.Get(lsfMemory)
@@ -254,10 +272,13 @@ func (ps Params) memory(unit int64) int64 {
 }
 
 // RusageMemory is the largest mem of the rusage sections of a resource
-// requirement, in bytes; plain numbers are MB, as LSF's default is. 0: none that
-// can be told.
-func RusageMemory(resources string) int64 {
+// requirement, in bytes. unit is what a plain -M counts in: LSF_UNIT_FOR_LIMITS
+// holds for both, and where it is not set a plain rusage is MB and a plain -M KB
+// (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_config_ref/lsf.conf.lsf_unit_for_limits.5.html).
+// 0: none that can be told.
+func RusageMemory(resources string, unit int64) int64 {
 	var most int64
+	unit = max(unit, 1<<20)
 	for {
 		_, rest, ok := strings.Cut(resources, "rusage[")
 		if !ok {
@@ -266,7 +287,7 @@ func RusageMemory(resources string) int64 {
 		section, rest, _ := strings.Cut(rest, "]")
 		for _, item := range strings.FieldsFunc(section, func(r rune) bool { return strings.ContainsRune(",:|&", r) }) {
 			if value, ok := strings.CutPrefix(strings.TrimSpace(item), "mem="); ok {
-				most = max(most, parseMemory(value, 1<<20))
+				most = max(most, parseMemory(value, unit))
 			}
 		}
 		resources = rest
@@ -303,6 +324,9 @@ func (d *Decision) Modify() Params {
 	}
 	if d.Priority != 0 {
 		changes = append(changes, Param{Key: lsfPriority, Value: strconv.FormatInt(int64(d.Priority), 10), Bare: true})
+	}
+	if !d.Hold.IsZero() {
+		changes = append(changes, Param{Key: lsfBegin, Value: strconv.FormatInt(d.Hold.Unix(), 10), Bare: true})
 	}
 	if d.Describe {
 		changes = append(changes, Param{Key: lsfDescription, Value: takeable(d.Description())})

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,7 +31,7 @@ func TestParseARealParameterFile(t *testing.T) {
 	}
 	want := Request{
 		Project: "chipA:synthesis", Queue: "normal", Slots: 2, Memory: 100 << 20, Preempt: "suspend",
-		Description: "a description", Exclusive: true, HasProject: true,
+		Description: "a description", Exclusive: true, Delayed: true, HasProject: true,
 	}
 	if diff := cmp.Diff(want, params.Request(envOf("ALLOTMENT_PREEMPT=suspend"), 1024)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -55,9 +56,13 @@ func TestParamsRequest(t *testing.T) {
 		"odd rusage":     {"LSB_SUB_RES_REQ=\"rusage[mem=x] rusage[mem=-5] rusage[mem=1e300] rusage[mem=NaN] rusage[mem=\"\n", nil, Request{}},
 		"interactive":    {"LSB_SUB_INTERACTIVE=Y\nLSB_SUB_PTY=Y\n", nil, Request{Interactive: true}},
 		"-rn":            {"LSB_SUB_RERUNNABLE=N\n", nil, Request{NoRequeue: true}},
+		"spared by tag":  {"LSB_SUB_JOB_DESCRIPTION=\"allotment:1;norequeue=1; x\"\n", nil, Request{NoRequeue: true, Description: "allotment:1;norequeue=1; x"}},
 		"-r":             {"LSB_SUB_RERUNNABLE=Y\n", nil, Request{}},
 		"bmod":           {"LSB_SUB_MODIFY=Y\nLSB_SUB_QUEUE=\"night\"\n", []string{"LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true, Queue: "night"}},
 		"bmod in env":    {"", []string{"LSB_SUB_MODIFY=Y"}, Request{Modify: true}},
+		"bmod, LSF 10.1": {"", []string{"LSF_INVOKE_CMD=bmod", "LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true}},
+		"brestart":       {"", []string{"LSF_INVOKE_CMD=brestart", "LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true}},
+		"bsub, LSF 10.1": {"", []string{"LSF_INVOKE_CMD=bsub", "LSB_DEFAULTPROJECT=chipA"}, Request{Project: "chipA"}},
 		"bmod -Pn":       {"LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=SUB_RESET\nLSB_SUB_JOB_DESCRIPTION=SUB_RESET\n", nil, Request{Modify: true, HasProject: true}},
 		"-P SUB_RESET":   {"LSB_SUB_PROJECT_NAME=\"SUB_RESET\"\n", nil, Request{Project: "SUB_RESET", HasProject: true}},
 		"absurd numbers": {"LSB_SUB_NUM_PROCESSORS=99999999999999999999\nLSB_SUB_RLIMIT_RSS=-1\n", nil, Request{Slots: 1<<63 - 1}},
@@ -69,6 +74,33 @@ func TestParamsRequest(t *testing.T) {
 		}
 		if diff := cmp.Diff(test.want, params.Request(envOf(test.env...), 1024)); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+// A plain number's unit is the cluster's, of -M and of rusage alike; LSF 10.1
+// without LSF_UNIT_FOR_LIMITS counts them differently.
+func TestParamsUnits(t *testing.T) {
+	const kb, mb, gb = 1 << 10, 1 << 20, 1 << 30
+	for name, test := range map[string]struct {
+		unit       int64
+		limit, use int64 // bytes that -M 4 and rusage[mem=4] are
+	}{
+		"not said": {0, 4 * kb, 4 * mb},
+		"KB":       {kb, 4 * kb, 4 * mb},
+		"MB":       {mb, 4 * mb, 4 * mb},
+		"GB":       {gb, 4 * gb, 4 * gb},
+	} {
+		limit := Params{{Key: lsfMemory, Value: "4", Bare: true}}
+		use := Params{{Key: lsfResources, Value: "rusage[mem=4]"}}
+		said := Params{{Key: lsfResources, Value: "rusage[mem=4K]"}}
+		for what, x := range map[string]struct {
+			params Params
+			want   int64
+		}{"-M 4": {limit, test.limit}, "rusage[mem=4]": {use, test.use}, "rusage[mem=4K]": {said, 4 * kb}} {
+			if got := x.params.Request(envOf(), test.unit).Memory; got != x.want {
+				t.Errorf("unit %s: %s is %d bytes, want %d", name, what, got, x.want)
+			}
 		}
 	}
 }
@@ -160,8 +192,8 @@ func TestModifyIsTakeable(t *testing.T) {
 	if d := (Decision{Reject: true, Queue: "low", Describe: true}); d.Modify() != nil {
 		t.Error("a rejected job is changed")
 	}
-	d := Decision{Queue: "low", Priority: 3020, Describe: true, Text: `say "hello" \`}
-	want := "LSB_SUB_QUEUE=\"low\"\nLSB_SUB2_JOB_PRIORITY=3020\nLSB_SUB_JOB_DESCRIPTION=\"say 'hello' \"\n"
+	d := Decision{Queue: "low", Priority: 3020, Hold: time.Unix(1795608600, 0), Describe: true, Text: `say "hello" \`}
+	want := "LSB_SUB_QUEUE=\"low\"\nLSB_SUB2_JOB_PRIORITY=3020\nLSB_SUB_BEGIN_TIME=1795608600\nLSB_SUB_JOB_DESCRIPTION=\"say 'hello' \"\n"
 	if got := string(EncodeParams(d.Modify())); got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
@@ -77,11 +78,20 @@ func (c Config) Validate() error {
 type Settings struct {
 	Config
 	Observe      bool              // only tag: lower, reject and raise nobody, say nothing
-	NextInLine   backends.Priority // what a job next in line is submitted with (R12); 0: the queue has no such place
+	NextInLine   backends.Priority // what a job next in line is submitted with (R12), in the queue's own count; 0: the queue has no such place
 	DefaultQueue string            // of jobs that name none
 	MemoryUnit   int64             // bytes that one unit of -M stands for; 0: 1024
 	SuspendFrees bool              // a suspended job's slots are free for others there
+	TagNoRequeue bool              // the queue keeps no word of a job that must not be requeued: its tag does
 	Queues       []string          // managed queues; empty: every queue
+	Heavy        Heavy
+}
+
+// Heavy says which jobs wait for dummy jobs (R28): they are held from the start.
+type Heavy struct {
+	Hold  time.Duration // for so long, should the engine never see them; 0: nobody is held
+	Share int64         // bytes that go with a slot where it has least
+	Rules []dummy.Rule
 }
 
 // Policy is all that the filter knows of the site, but for the pools' standing.

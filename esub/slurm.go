@@ -61,6 +61,7 @@ func EncodeLua(p Policy, s Slurm) []byte {
 	body.list(p.Queues)
 	body.text(",\n")
 	body.pair("known", luaNumbers(s.Known))
+	body.heavy(p.Heavy)
 
 	body.key("groups")
 	body.text("{\n")
@@ -156,6 +157,22 @@ func (w *luaWriter) list(set []string) {
 		w.text(luaString(s) + ",")
 	}
 	w.text("}")
+}
+
+// heavy writes who is held: for how many seconds, beyond how many bytes a slot, and
+// {{project,step,queue,bytes},…}.
+func (w *luaWriter) heavy(h Heavy) {
+	if h.Hold <= 0 || h.Share <= 0 {
+		return
+	}
+	w.pair("hold", int64((h.Hold+time.Second-1)/time.Second))
+	w.pair("share", h.Share)
+	w.key("heavy")
+	w.text("{")
+	for _, r := range h.Rules {
+		w.text(fmt.Sprintf("{%s,%s,%s,%d},", luaString(r.Project), luaString(r.Step), luaString(r.Queue), r.Memory))
+	}
+	w.text("},\n")
 }
 
 // project writes [name]={group,{step,…},{{id,user,uid,step,slots},…}}. A group that

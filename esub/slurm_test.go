@@ -172,6 +172,12 @@ func jobOf(r esub.Request) fields {
 	if r.NoRequeue {
 		job["requeue"] = 0
 	}
+	if r.Memory > 0 {
+		job["min_mem_per_node"] = r.Memory >> 20
+	}
+	if r.Delayed {
+		job["begin_time"] = 1795608601
+	}
 	return job
 }
 
@@ -194,6 +200,9 @@ func wanted(c *esubtest.Case) answer {
 	if c.Slurm.Priority != 0 {
 		want.changed["site_factor"] = strconv.FormatInt(c.Slurm.Priority, 10)
 	}
+	if !c.Slurm.Hold.IsZero() {
+		want.changed["begin_time"] = strconv.FormatInt(c.Slurm.Hold.Unix(), 10)
+	}
 	if c.Slurm.Description != nil {
 		want.changed["comment"] = *c.Slurm.Description
 		want.changed["admin_comment"], _, _ = strings.Cut(*c.Slurm.Description, " ")
@@ -201,7 +210,7 @@ func wanted(c *esubtest.Case) answer {
 	return want
 }
 
-// R1, R3, R4, R5, R7, R12, R22: the same table of cases, by job_submit.lua.
+// R1, R3, R4, R5, R7, R12, R22, R29: the same table of cases, by job_submit.lua.
 func TestJobSubmitTheTableOfCases(t *testing.T) {
 	lua(t)
 	for _, c := range cases(t) {
@@ -566,6 +575,9 @@ func TestJobModify(t *testing.T) {
 		"an operator's admin comment":     {plain, fields{"admin_comment": "x"}, "0"},
 		"the begin time":                  {tagged, fields{"begin_time": 1795304230}, "0"},
 		"the begin time, held":            {held, fields{"begin_time": 1795304230}, "2002"},
+		"the begin time of a heavy job":   {fields{"admin_comment": "allotment:1;step=a;held=1795608001;"}, fields{"begin_time": 1795304230}, "2002"},
+		"a heavy job's, its hold is over": {fields{"admin_comment": "allotment:1;held=1795608000;"}, fields{"begin_time": 1795304230}, "0"},
+		"something else of a heavy job":   {fields{"admin_comment": "allotment:1;held=1795608001;"}, fields{"begin_time": 0, "name": "x"}, "0"},
 		"the nodes":                       {tagged, fields{"req_nodes": "node1"}, "0"},
 		"the nodes, held":                 {held, fields{"req_nodes": "node1"}, "2002"},
 		"the nodes, behind a tag":         {fields{"admin_comment": "allotment:1;step=a;engine:1;asked=;"}, fields{"req_nodes": "node1"}, "2002"},

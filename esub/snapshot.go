@@ -114,13 +114,30 @@ func appendSettings(b []byte, s Settings) []byte {
 	if s.SuspendFrees {
 		flags |= 2
 	}
+	if s.TagNoRequeue {
+		flags |= 4
+	}
 	b = append(b, flags, byte(s.OnFailure), byte(s.OnUntagged), byte(s.OnNoPool))
 	b = append64(b, int64(s.NextInLine))
 	b = append64(b, int64(s.StaleAfter))
 	b = append64(b, s.MemoryUnit)
 	b = appendString(b, s.LowQueue)
 	b = appendString(b, s.DefaultQueue)
-	return appendStrings(b, s.Queues)
+	b = appendStrings(b, s.Queues)
+	return appendHeavy(b, s.Heavy)
+}
+
+func appendHeavy(b []byte, h Heavy) []byte {
+	b = append64(b, int64(h.Hold))
+	b = append64(b, h.Share)
+	b = append32(b, len(h.Rules))
+	for _, r := range h.Rules {
+		b = appendString(b, r.Project)
+		b = appendString(b, r.Step)
+		b = appendString(b, r.Queue)
+		b = append64(b, r.Memory)
+	}
+	return b
 }
 
 func appendProject(b []byte, p Project, firstPool, pools, poolsAt int) []byte {
@@ -322,13 +339,16 @@ func (r *Reader) decodeSettings(b []byte) error {
 	flags := c.byte()
 	r.settings = Settings{
 		Config:  Config{OnFailure: Answer(c.byte()), OnUntagged: Answer(c.byte()), OnNoPool: Answer(c.byte())},
-		Observe: flags&1 != 0, SuspendFrees: flags&2 != 0,
+		Observe: flags&1 != 0, SuspendFrees: flags&2 != 0, TagNoRequeue: flags&4 != 0,
 	}
 	s := &r.settings
 	s.NextInLine = backends.Priority(c.int64())
 	s.StaleAfter = unit.Duration(c.int64())
 	s.MemoryUnit = c.int64()
 	s.LowQueue, s.DefaultQueue, s.Queues = c.string(), c.string(), c.strings()
+	if len(c.b) > 0 { // older snapshots end here: nobody is held then
+		s.Heavy = c.heavy()
+	}
 	if c.bad {
 		return corrupt("the settings make no sense")
 	}

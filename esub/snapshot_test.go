@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
@@ -23,7 +24,7 @@ var someTime = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
 func somePolicy() Policy {
 	return Policy{
-		Settings: Settings{Config: DefaultConfig(), NextInLine: 3020, DefaultQueue: "normal", Queues: []string{"normal", "low"}},
+		Settings: Settings{Config: DefaultConfig(), NextInLine: 3020, DefaultQueue: "normal", Queues: []string{"normal", "low"}, Heavy: Heavy{Hold: time.Minute, Share: 4 << 30, Rules: []dummy.Rule{{Project: "chipA", Queue: "normal", Memory: 5 << 30}}}},
 		Projects: []Project{
 			{Name: "chipB", Group: "chipb", GID: 501, Steps: []string{"logic", "mask"}},
 			{Name: "chipA", Group: "chipa", GID: 500, Pools: []Pool{{ID: 7, Slots: 6, UID: Unknown}, {ID: 2, User: "bob", UID: 1002, Slots: 2}}},
@@ -67,6 +68,9 @@ func genPolicy(t *rapid.T) Policy {
 			Steps: rapid.SliceOfN(word, 0, 3).Draw(t, "steps"), Pools: rapid.SliceOfN(pool, 0, 10).Draw(t, "pools"),
 		}
 	})
+	rule := rapid.Custom(func(t *rapid.T) dummy.Rule {
+		return dummy.Rule{Project: word.Draw(t, "of"), Step: word.Draw(t, "at"), Queue: word.Draw(t, "in"), Memory: rapid.Int64().Draw(t, "memory")}
+	})
 	answer := rapid.Custom(func(t *rapid.T) Answer { return Answer(rapid.IntRange(0, 2).Draw(t, "answer")) })
 	return Policy{
 		Settings: Settings{
@@ -75,8 +79,12 @@ func genPolicy(t *rapid.T) Policy {
 				LowQueue: word.Draw(t, "low"), StaleAfter: unit.Duration(rapid.Int64().Draw(t, "stale")),
 			},
 			Observe: rapid.Bool().Draw(t, "observe"), NextInLine: backends.Priority(rapid.Int64().Draw(t, "next")),
-			DefaultQueue: word.Draw(t, "default"), MemoryUnit: rapid.Int64().Draw(t, "unit"), SuspendFrees: rapid.Bool().Draw(t, "frees"),
+			DefaultQueue: word.Draw(t, "default"), MemoryUnit: rapid.Int64().Draw(t, "unit"), SuspendFrees: rapid.Bool().Draw(t, "frees"), TagNoRequeue: rapid.Bool().Draw(t, "spares"),
 			Queues: rapid.SliceOfNDistinct(word, 0, 4, rapid.ID).Draw(t, "queues"),
+			Heavy: Heavy{
+				Hold: time.Duration(rapid.Int64().Draw(t, "hold")), Share: rapid.Int64().Draw(t, "share"),
+				Rules: rapid.SliceOfN(rule, 0, 3).Draw(t, "rules"),
+			},
 		},
 		Projects: rapid.SliceOfNDistinct(project, 0, 12, func(p Project) string { return p.Name }).Draw(t, "projects"),
 	}
@@ -257,6 +265,25 @@ func mustGeneration(t *testing.T, data []byte) Generation {
 	return g
 }
 
+// A snapshot from before there were heavy jobs is read, and holds nobody.
+func TestOldSnapshotHoldsNobody(t *testing.T) {
+	want := somePolicy().Settings
+	want.Heavy = Heavy{}
+	old := Encode(Policy{Settings: want})
+	old = old[:len(old)-len(appendHeavy(nil, Heavy{}))]
+	put32(old[12:], uint32(len(old)))
+	put64(old[16:], uint64(len(old)))
+	put64(old[24:], sum(old[40:]))
+	put64(old[32:], headerSum(old))
+	r, err := Open(bytes.NewReader(old), int64(len(old)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, r.Settings(), cmpopts.SortSlices(strings.Compare)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func FuzzSnapshot(f *testing.F) {
 	f.Add(Encode(somePolicy()), "chipA")
 	f.Add(Encode(Policy{}), "")
@@ -273,7 +300,7 @@ func FuzzSnapshot(f *testing.F) {
 		_, _, _, _ = r.Find(name)
 		_ = r.Verify()
 		_, _ = EncodeGeneration(data, Standing{})
-		_, _ = Decide(Request{Project: name}, r, Generation{Snapshot: r.Identity(), At: someTime}, someTime)
+		_, _ = Decide(Request{Project: name, Memory: 1 << 62}, r, Generation{Snapshot: r.Identity(), At: someTime}, someTime)
 	})
 }
 

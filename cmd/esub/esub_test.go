@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/esub/esubtest"
 	"github.com/allotment-hpc/allotment/esub/filter"
 )
 
@@ -33,6 +35,8 @@ type site struct {
 	parm   string
 	modify string
 	env    []string
+	args   []string
+	queue  string // the default one
 	as     *syscall.Credential
 	stderr *os.File // nil: collected
 }
@@ -63,7 +67,7 @@ func (s *site) write(t *testing.T, name string, data []byte) {
 func (s *site) publish(t *testing.T, config esub.Config, at time.Time) (snapshot, generation []byte) {
 	t.Helper()
 	snapshot = esub.Encode(esub.Policy{
-		Settings: esub.Settings{Config: config, NextInLine: 3020},
+		Settings: esub.Settings{Config: config, NextInLine: 3020, DefaultQueue: s.queue},
 		Projects: []esub.Project{
 			{Name: "mine", Group: "mine", GID: int64(os.Getgid()), Pools: []esub.Pool{{ID: 1, Slots: 4}}},
 			{Name: "theirs", Group: "theirs", GID: 4_000_000},
@@ -92,10 +96,10 @@ func (s *site) submit(t *testing.T) result {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self)
 	if s.as != nil {
-		cmd = exec.CommandContext(t.Context(), readable(t, self))
+		self = readable(t, self)
 	}
+	cmd := exec.CommandContext(t.Context(), self, s.args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if s.stderr != nil {
@@ -178,6 +182,71 @@ func TestFilterDecides(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.publish(t, test.config, time.Now())
+			s.write(t, "parm", []byte(test.parm))
+			s.env = test.env
+			if got := s.submit(t); got != test.want {
+				t.Errorf("got  %+v\nwant %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// As a real cluster calls it: as esub.allotment with -r, by a bmod with what is
+// changed alone, with no word of who asks. What it says back is what the cluster
+// takes: lines, no \" in them.
+func TestFilterOnCallsOfARealCluster(t *testing.T) {
+	text, err := os.ReadFile("../../backends/lsf/testdata/transcripts/esub.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := esubtest.Calls(text)
+	if err != nil || len(calls) != 3 {
+		t.Fatalf("%d calls, %v", len(calls), err)
+	}
+	tagged := "LSB_SUB_QUEUE=\"low\"\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;queue=normal;low=1;\"\n"
+	const nobody = ": no project of that name: correct it; it goes to queue low\n"
+	want := []result{
+		{modify: "LSB_SUB_QUEUE=\"low\"\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;mem=104857600;step=synthesis;queue=normal;low=1; a description\"\n", stderr: "esub: -P chipA" + nobody},
+		{modify: tagged, stderr: "esub: no project: submit with -P PROJECT; it goes to queue low\n"},
+		{modify: tagged, stderr: "esub: -P chipB" + nobody},
+	}
+	for i, call := range calls {
+		s := newSite(t)
+		s.queue = "normal"
+		s.publish(t, esub.DefaultConfig(), time.Now())
+		s.args = []string{"-r"}
+		s.write(t, "parm", call.Parm)
+		for _, e := range call.Env {
+			if !strings.HasPrefix(e, "LSB_SUB_PARM_FILE=") && !strings.HasPrefix(e, "LSB_SUB_MODIFY_") {
+				s.env = append(s.env, e)
+			}
+		}
+		if got := s.submit(t); got != want[i] {
+			t.Errorf("call %d:\ngot  %+v\nwant %+v", i, got, want[i])
+		}
+	}
+}
+
+// bmod gives what is changed alone, and no job: nobody's queue or priority is
+// changed by it.
+func TestFilterOnBmod(t *testing.T) {
+	for name, test := range map[string]struct {
+		parm string
+		env  []string
+		want result
+	}{
+		"-q":                      {"LSB_SUB_MODIFY=Y\nLSB_SUB_QUEUE=\"night\"\n", nil, result{modify: "(none)"}},
+		"-sp":                     {"LSB_SUB_MODIFY=Y\nLSB_SUB2_JOB_PRIORITY=100\n", nil, result{modify: "(none)"}},
+		"-Pn":                     {"LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=SUB_RESET\n", nil, result{modify: "(none)", stderr: "esub: no project: submit with -P PROJECT\n"}},
+		"-Jd, a forged tag":       {"LSB_SUB_MODIFY=Y\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;preempt=suspend; x\"\n", nil, result{modify: "LSB_SUB_JOB_DESCRIPTION=\"x\"\n"}},
+		"-Jdn":                    {"LSB_SUB_MODIFY=Y\nLSB_SUB_JOB_DESCRIPTION=SUB_RESET\n", nil, result{modify: "(none)"}},
+		"LSF 10.1 says who asks":  {"LSB_SUB_QUEUE=\"night\"\n", []string{"LSF_INVOKE_CMD=bmod"}, result{modify: "(none)"}},
+		"and so does a brestart":  {"", []string{"LSF_INVOKE_CMD=brestart"}, result{modify: "(none)"}},
+		"a bsub of LSF 10.1":      {"LSB_SUB_QUEUE=\"normal\"\n", []string{"LSF_INVOKE_CMD=bsub"}, result{modify: lowered, stderr: "esub: no project: submit with -P PROJECT; it goes to queue low\n"}},
+		"lsrun, which has no job": {"", []string{"LSB_SUB_PARM_FILE=", "LSF_INVOKE_CMD=lsrun"}, result{modify: "(none)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
 			s.write(t, "parm", []byte(test.parm))
 			s.env = test.env
 			if got := s.submit(t); got != test.want {
@@ -548,4 +617,23 @@ func BenchmarkFilter(b *testing.B) {
 	b.ReportMetric(float64(filter.Microseconds())/float64(b.N), "µs/filter")
 	b.ReportMetric(float64(shell.Microseconds())/float64(b.N), "µs/sh")
 	b.ReportMetric(float64(filter)/float64(shell), "×sh")
+}
+
+// A dummy job belongs to no project: of the engine's user it goes through as it is.
+func TestFilterLetsDummyJobsThrough(t *testing.T) {
+	s := newSite(t)
+	for uid, passes := range map[int]bool{0: true, os.Getuid(): true, 54321: false} {
+		f := s.filter()
+		env := f.Env
+		f.UID, f.Env = uid, func(name string) string {
+			if name == backends.DummyVariable {
+				return "12"
+			}
+			return env(name)
+		}
+		var said string
+		if code := run(f, func(text string) { said += text }); code != 0 || (said == "") != passes {
+			t.Errorf("user %d: code %d, said %q", uid, code, said)
+		}
+	}
 }

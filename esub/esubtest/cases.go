@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 //go:embed cases.json
@@ -32,12 +34,13 @@ type Case struct {
 
 // Want is what becomes of a job; what is not named is empty or unchanged.
 type Want struct {
-	Reject      bool     `json:"reject"`
-	Queue       string   `json:"queue"`
-	Priority    int64    `json:"priority"`
-	Description *string  `json:"description"`
-	Messages    []string `json:"messages"`
-	Error       string   `json:"error"`
+	Reject      bool      `json:"reject"`
+	Queue       string    `json:"queue"`
+	Priority    int64     `json:"priority"`
+	Description *string   `json:"description"`
+	Messages    []string  `json:"messages"`
+	Hold        time.Time `json:"hold"`
+	Error       string    `json:"error"`
 }
 
 type (
@@ -71,7 +74,17 @@ type (
 		MemoryUnit   int64       `json:"memory_unit"`
 		SuspendFrees bool        `json:"suspend_frees"`
 		Queues       []string    `json:"queues"`
-		Projects     []struct {
+		Heavy        struct {
+			Hold  string `json:"hold"`
+			Share int64  `json:"share"`
+			Rules []struct {
+				Project string `json:"project"`
+				Step    string `json:"step"`
+				Queue   string `json:"queue"`
+				Memory  int64  `json:"memory"`
+			} `json:"rules"`
+		} `json:"heavy"`
+		Projects []struct {
 			Name  string   `json:"name"`
 			Group string   `json:"group"`
 			GID   int64    `json:"gid"`
@@ -104,6 +117,7 @@ type (
 		Interactive bool    `json:"interactive"`
 		Exclusive   bool    `json:"exclusive"`
 		NoRequeue   bool    `json:"no_requeue"`
+		Delayed     bool    `json:"delayed"`
 		Modify      bool    `json:"modify"`
 		HasProject  bool    `json:"has_project"`
 	}
@@ -187,6 +201,17 @@ func (p policy) policy() (esub.Policy, error) {
 			q.Pools = append(q.Pools, esub.Pool(pool))
 		}
 		to.Projects = append(to.Projects, q)
+	}
+	if p.Heavy.Hold != "" {
+		var hold unit.Duration
+		if err := hold.UnmarshalText([]byte(p.Heavy.Hold)); err != nil {
+			return to, err
+		}
+		to.Heavy.Hold = time.Duration(hold)
+	}
+	to.Heavy.Share = p.Heavy.Share
+	for _, r := range p.Heavy.Rules {
+		to.Heavy.Rules = append(to.Heavy.Rules, dummy.Rule(r))
 	}
 	return to, to.StaleAfter.UnmarshalText([]byte(p.StaleAfter))
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/trusted"
@@ -96,6 +97,9 @@ func (f *Filter) decide(params func() (esub.Params, error)) (esub.Decision, erro
 	if err != nil {
 		return esub.Decision{}, errNotInitialised // a user without a home, on a machine without a site's config
 	}
+	if f.Env(backends.DummyVariable) != "" && (f.UID == 0 || owns(f.UID, paths.State)) {
+		return esub.Decision{}, nil // a dummy job belongs to no project, and is where the engine wants it
+	}
 	// A mismatch is a moment between two renames of pba's.
 	const tries = 5
 	var d esub.Decision
@@ -174,7 +178,7 @@ func (f *Filter) request(options func() (esub.Params, error), memoryUnit int64) 
 // openOurs opens a file of pba's in the state directory. Its owner may be root,
 // the user, or whom root gave that directory to.
 func openOurs(paths home.Paths, name string) (*os.File, error) {
-	file, err := trusted.OpenBy(filepath.Join(paths.State, name), func(owner uint32) bool { return serviceUser(paths.State, owner) })
+	file, err := trusted.OpenBy(filepath.Join(paths.State, name), func(owner uint32) bool { return ServiceUser(paths.State, owner) })
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, path := range []string{paths.Config, filepath.Join(paths.State, ledgerName)} {
@@ -189,15 +193,21 @@ func openOurs(paths home.Paths, name string) (*os.File, error) {
 	return file, nil
 }
 
-// serviceUser tells whether root made owner the owner of the state directory: it
+// ServiceUser tells whether root made owner the owner of the state directory: it
 // is theirs, and lies where root alone can put a directory.
-func serviceUser(state string, owner uint32) bool {
+func ServiceUser(state string, owner uint32) bool {
 	dir, ok := stat(state)
 	if !ok || dir.Uid != owner {
 		return false
 	}
 	parent, ok := stat(filepath.Dir(state))
 	return ok && parent.Uid == 0 && parent.Mode&0o022 == 0
+}
+
+// owns tells whether a user is the one who runs the engine.
+func owns(uid int, state string) bool {
+	dir, ok := stat(state)
+	return ok && int64(dir.Uid) == int64(uid)
 }
 
 func stat(dir string) (*syscall.Stat_t, bool) {
