@@ -75,6 +75,7 @@ type Spec struct {
 	Truncate    Truncate // files that a run empties first; otherwise it appends
 	RunLimit    time.Duration
 	BeginTime   time.Time
+	HeldUntil   time.Time `json:",omitzero"` // the engine's hold (see Job.HeldUntil), from the submit filter
 	Hold        bool
 	NoRequeue   bool
 	Rerunnable  bool   // run it again if its host or keeper is lost
@@ -146,6 +147,19 @@ type Reservation struct {
 	Until time.Time
 }
 
+// Dummy is a dummy job: a job of the engine's own that holds one slot of a host and
+// does nothing, so that the memory that goes with the slot is left to another job.
+type Dummy struct {
+	For      ID // whom it leaves the memory to
+	Host     string
+	Priority Priority
+	Limit    time.Duration // it ends by itself after so long
+}
+
+// DummyVariable stands in the environment in which the engine submits a dummy job by a
+// queue's own command: our filter lets it through as it is, if it is the engine's user.
+const DummyVariable = "ALLOTMENT_DUMMY"
+
 // Backend is a queuing system. Every method may be called concurrently, honours
 // its context, and returns an error that wraps ErrUnreachable when the queue
 // can't be asked. Batch calls never stop at the first failure: each element has
@@ -191,6 +205,9 @@ type Abilities struct {
 	Ages         time.Duration // a pending job's priority grows by one each such interval, up to AgeCap; 0: it does not
 	AgeCap       int
 	PinShares    bool // Pin heeds Slots
+	// ManagesMemory: the queue itself never has jobs on a host that ask for more memory
+	// than that has. Dummy jobs are of no use then.
+	ManagesMemory bool
 	// FoldsProjects: jobs have the names of their projects in lower case, however
 	// their users typed them.
 	FoldsProjects bool
@@ -199,10 +216,16 @@ type Abilities struct {
 	HoldUntil func(ctx context.Context, holds []HoldUntil) Errors
 	Reserve   func(ctx context.Context, reservations []Reservation) Errors
 	// Tend does what the queue can't finish by itself, such as a resume that waits
-	// for its slots. The engine calls it at the start of each cycle that may act.
+	// for its slots. The engine calls it at the start of each cycle that may act, and
+	// while it is paused: nothing is begun by it.
 	Tend  func(ctx context.Context) error
 	Move  func(ctx context.Context, ids []ID, queue string) Errors  // to another queue
-	Start func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not
+	Start func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not as the queue counts them
+
+	// Place hands in dummy jobs. The queue shows them with Job.DummyFor, which nobody
+	// but the engine's own user can bring about; Kill ends them. What it acknowledged
+	// starts by its priority as any other job. nil: there are none on this queue.
+	Place func(ctx context.Context, dummies []Dummy) []Submitted
 
 	// What the wrappers ask for beyond that.
 
@@ -221,8 +244,8 @@ type Abilities struct {
 	// Wait waits as long as ctx until all of these jobs have ended and returns
 	// them. A job that the queue does not know counts as ended and is left out.
 	Wait func(ctx context.Context, ids []ID) ([]Job, error)
-	// Changed waits until the queue has changed more than after times and
-	// returns how often it has; begin with 0.
+	// Changed waits until the queue has changed since it gave after, and returns a
+	// higher number, for the next call; 0, with which to begin, waits for nothing.
 	Changed func(ctx context.Context, after uint64) (uint64, error)
 	// Signal sends a signal to all processes of running jobs.
 	Signal func(ctx context.Context, ids []ID, signal int) Errors
@@ -238,6 +261,13 @@ type Abilities struct {
 	// submission (the submit filter in the queue's own language) gives a new job a
 	// priority; nil: the queue runs none. ErrUnable: it can't give it any.
 	HookRank func(ctx context.Context, p Priority) (int64, error)
+
+	// FilterFacts are what our submit filter must know of a queue that runs it by
+	// LSF's protocol; nil: it does not.
+	FilterFacts func(ctx context.Context) (FilterFacts, error)
+	// Bsub is the queue's own command of that name: what a user types at asub is
+	// handed to it. nil: there is none, or it is not LSF's.
+	Bsub func(ctx context.Context) (Bsub, error)
 
 	// What sysadmins ask for.
 

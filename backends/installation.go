@@ -9,6 +9,7 @@ type Installation struct {
 	Low    string   // the lowest one; "": none
 	// FreeTimeout is how long a job may take to go when its slots are taken back.
 	FreeTimeout time.Duration
+	Filter      string // our program esub, which the queue may run at each submission; "": not known
 }
 
 // Finding is something in a queue's own set-up that keeps it from what will be
@@ -19,6 +20,13 @@ type Finding struct{ What, Remedy string }
 type Examination struct {
 	Findings []Finding
 	Hook     *Hook // nil: submissions don't pass through a script of the queue's
+	// Queues are the names of the queue's own queues, where Abilities.Queues is not
+	// there to tell them; nil: not told.
+	Queues []string
+	// Settings are values for the queue's section of the config file, by key, that are
+	// known from this process's environment alone: a program that has another one, as
+	// those that cron starts, would not find the queue.
+	Settings map[string]string
 }
 
 // Hook is the script that the queue itself asks at each submission.
@@ -29,4 +37,25 @@ type Hook struct {
 	Named  bool   // the queue's config turns it on
 	Remedy string // how to turn it on
 	Answer string // what it says to a job whose name has a control character; "": it lets that through
+}
+
+// FilterFacts are what our submit filter must know of a queue.
+type FilterFacts struct {
+	// NextInLine is the number, in the queue's own count of priorities, that a job
+	// next in line is submitted with (R12); 0: there is no such place.
+	NextInLine   int64
+	DefaultQueue string // of jobs that name none; "": not known
+	MemoryUnit   int64  // bytes that a plain number of -M stands for
+	// TagNoRequeue: the queue tells nobody that a job's owner forbids to requeue it, so
+	// that the filter records it.
+	TagNoRequeue bool
+}
+
+// Bsub is a queue's own command to submit jobs, which takes LSF's options.
+type Bsub struct {
+	Program string
+	Env     []string // KEY=value, in the place of the submitter's
+	// Options are those that this very bsub treats in another way than package bsub
+	// says, by name.
+	Options map[string]OptionMeaning
 }

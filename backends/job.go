@@ -115,6 +115,7 @@ type Job struct {
 	HeldUntil time.Time     // the engine's hold: it does not start, or is not resumed, before
 	Requeues  int           // how often the queue put it back, whoever asked
 	Mark      string        // the engine's mark from its last Requeue or Suspend (see Act)
+	DummyFor  ID            // of a dummy job: whom it holds a slot for; zero: it is none (see Dummy)
 	ExitCode  int           // of an ended job; 128 + signal for a killed one
 
 	NoRequeue   bool // its owner forbids to requeue it
@@ -126,6 +127,9 @@ type Job struct {
 
 // Eligible tells whether a job would start if there were slots for it (R14).
 func (j *Job) Eligible() bool { return j.State == Pending && j.Wait == WaitResources }
+
+// IsDummy tells whether it is a dummy job, which holds a slot and does nothing.
+func (j *Job) IsDummy() bool { return j.DummyFor != (ID{}) }
 
 // SplitProject parts what follows -P into a project and a step: "chipA:synthesis"
 // is project chipA, step synthesis.
@@ -167,7 +171,7 @@ func (s HostState) String() string {
 type Host struct {
 	Name   string
 	Slots  int
-	Memory int64 // bytes; 0: the queue does not manage memory there
+	Memory int64 // bytes, managed by the queue or not (Abilities.ManagesMemory); 0: not known
 	State  HostState
 }
 

@@ -18,6 +18,12 @@ type Tag struct {
 	Step    string // step of its project
 	Queue   string // the queue it came from, if the filter sent it to another
 	Low     bool   // the filter lowered it
+	// NoRequeue: its owner forbids to requeue it, where the queue itself keeps no
+	// such word (bsub -rn on LSF).
+	NoRequeue bool
+	// Held is until when the filter held it by a begin time (UNIX seconds; 0: it did
+	// not), where the queue keeps no such word: that time is not its owner's.
+	Held int64
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", ":", "%3A", ";", "%3B", "=", "%3D", " ", "%20", "\n", "%0A", "\r", "%0D", "\t", "%09", "\"", "%22", "\\", "%5C", "|", "%7C")
@@ -46,6 +52,12 @@ func (t Tag) String() string {
 	}
 	if t.Low {
 		field("low", "1")
+	}
+	if t.NoRequeue {
+		field("norequeue", "1")
+	}
+	if t.Held > 0 {
+		field("held", strconv.FormatInt(t.Held, 10))
 	}
 	return b.String()
 }
@@ -84,6 +96,12 @@ func ParseTag(description string) (Tag, string, error) {
 			t.Queue = value
 		case "low":
 			t.Low = value == "1"
+		case "norequeue":
+			t.NoRequeue = value == "1"
+		case "held":
+			if t.Held, err = strconv.ParseInt(value, 10, 64); err != nil || t.Held < 0 {
+				return Tag{}, description, errTag
+			}
 		}
 	}
 	return t, text, nil

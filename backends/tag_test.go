@@ -12,7 +12,7 @@ func TestTagRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Tag{
 			Preempt: Mode(rapid.IntRange(0, 1).Draw(t, "preempt")), Memory: rapid.Int64Min(0).Draw(t, "memory"),
-			Step: rapid.String().Draw(t, "step"), Queue: rapid.String().Draw(t, "queue"), Low: rapid.Bool().Draw(t, "low"),
+			Step: rapid.String().Draw(t, "step"), Queue: rapid.String().Draw(t, "queue"), Low: rapid.Bool().Draw(t, "low"), NoRequeue: rapid.Bool().Draw(t, "norequeue"),
 		}
 		text := rapid.String().Draw(t, "text")
 		written := want.String() + " " + text

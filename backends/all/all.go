@@ -4,8 +4,10 @@ package all
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/lsf"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/slurm"
 	"github.com/allotment-hpc/allotment/internal/home"
@@ -16,7 +18,10 @@ type Options struct {
 	Paths home.Paths
 	Miniq miniq.Config
 	Slurm slurm.Config
-	Start bool // a queue that belongs to this run is started when it is not running
+	LSF   lsf.Config
+	// LowQueue is where lowered jobs go, for a queue that has no lower priority.
+	LowQueue string
+	Start    bool // a queue that belongs to this run is started when it is not running
 }
 
 // Open opens the queue of a name. Nothing is asked of it yet.
@@ -26,7 +31,9 @@ func Open(name string, o Options) (backends.Backend, error) {
 		return miniq.Open(miniq.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start}), nil
 	case "slurm":
 		return slurm.Open(slurm.Options{Config: o.Slurm}), nil
+	case "lsf":
+		return lsf.Open(lsf.Options{Config: o.LSF, LowQueue: o.LowQueue, Record: filepath.Join(o.Paths.State, "lsf-jobs.json")}), nil
 	default:
-		return nil, fmt.Errorf("backend %q is not known; known: miniq, slurm", name)
+		return nil, fmt.Errorf("backend %q is not known; known: miniq, slurm, lsf", name)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"miniq", "slurm"} {
+	for _, name := range []string{"miniq", "slurm", "lsf"} {
 		b, err := all.Open(name, all.Options{Paths: home.Paths{State: dir, Runtime: dir}})
 		if err != nil {
 			t.Fatal(err)
@@ -18,8 +18,8 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, name := range []string{"lsf", "", "Miniq"} {
-		want := `backend "` + name + `" is not known; known: miniq, slurm`
+	for _, name := range []string{"moab", "", "Miniq"} {
+		want := `backend "` + name + `" is not known; known: miniq, slurm, lsf`
 		if _, err := all.Open(name, all.Options{}); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

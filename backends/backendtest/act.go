@@ -32,6 +32,7 @@ func testConditional(s *suite) {
 	if is.State != backends.Running || !is.Started.Equal(was.Started) || is.Mark != "" || !is.HeldUntil.IsZero() || is.Requeues != 0 {
 		s.Errorf("job %+v, want it untouched", is)
 	}
+	s.tellable(was)
 	s.do("requeue of the run that is meant", s.Backend.Requeue(s.ctx, []backends.Act{{ID: id, Started: was.Started}}))
 	again := s.awaitJob(id, "its second run", func(j backends.Job) bool { return j.State == backends.Running && j.Requeues == 1 })
 	if err := s.Backend.Suspend(s.ctx, []backends.Act{{ID: id, Started: was.Started}}).First(); !errors.Is(err, backends.ErrWrongState) {

@@ -49,7 +49,7 @@ func testSubmit(s *suite) {
 	if got := s.Backend.Submit(s.ctx, nil); len(got) != 0 {
 		s.Errorf("Submit of nothing gave %d results", len(got))
 	}
-	before := s.now().Add(-2 * time.Second) // queues may count whole seconds
+	before := s.now().Add(-2 * time.Second).Truncate(s.Coarse) // queues may count whole seconds
 	g := s.newGate()
 	spec := s.job(g, 2)
 	spec.Name, spec.Project, spec.Memory, spec.OneHost = "first", "chipA:synthesis", 64<<20, true

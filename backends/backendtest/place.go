@@ -36,8 +36,10 @@ func testCapacity(s *suite) {
 	}
 	waits := s.submitOne(func() backends.Spec { h := heavy; h.Memory = memory / 2; return h }())
 	light := s.newGate()
+	soon := s.job(light, 1)
+	soon.RunLimit = time.Hour // a queue that plans ahead lets it pass who waits for memory
 	for range hostCount * (slotsPerHost - 1) {
-		s.running(s.job(light, 1))
+		s.running(soon)
 	}
 	if j := s.look(waits); j.State != backends.Pending {
 		s.Errorf("a job is %v that needs more memory than any host has left", j.State)
@@ -184,15 +186,17 @@ func testResumesFirst(s *suite) {
 	parts := make([]gate, slotsPerHost)
 	for i := range parts {
 		parts[i] = s.newGate()
-		s.running(s.onHost(parts[i], 1, hosts[0]))
+		s.awaitState(s.beside(s.onHost(parts[i], 1, hosts[0]), hosts[0]), backends.Running)
 	}
-	normal := s.submitOne(s.short(1))
+	later := s.short(1)
+	later.RunLimit = 100 * time.Hour // what may end before the others do is no obstacle, and may pass
+	normal := s.submitOne(later)
 	s.do("resume", s.Backend.Resume(s.ctx, []backends.ID{stopped}))
 	s.awaitJob(stopped, "waiting to be resumed", func(j backends.Job) bool { return j.Resuming })
 	s.open(parts[0])
 	higher := s.short(1)
 	higher.Priority = backends.At(backends.LevelPBA, 120)
-	s.awaitState(s.submitOne(higher), backends.Done) // a PBA job may pass
+	s.awaitState(s.beside(higher, hosts[0]), backends.Done) // a PBA job may pass
 	if j := s.look(normal); !j.Started.IsZero() {
 		s.Errorf("normal job %v took a slot that job %v needs to be resumed", normal, stopped)
 	}

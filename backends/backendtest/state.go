@@ -96,9 +96,10 @@ func testAgeing(s *suite) {
 func testRequeue(s *suite) {
 	g := s.newGate()
 	first := s.running(s.job(g, hostCount*slotsPerHost))
-	s.awaitRuns(g, "0\n") // a job is running before its script does anything
+	s.awaitRuns(g, 1) // a job is running before its script does anything
 	later := s.submitOne(s.short(hostCount * slotsPerHost))
 	was := s.look(first)
+	s.tellable(was)
 	s.do("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: first, Started: was.Started}}))
 	is := s.awaitJob(first, "running again", func(j backends.Job) bool {
 		return j.State == backends.Running && j.Requeues == 1 && j.Started.After(was.Started)
@@ -109,7 +110,7 @@ func testRequeue(s *suite) {
 	if j := s.look(later); !s.LosesTurn && !j.Started.IsZero() && j.Priority <= is.Priority { // it may have aged meanwhile
 		s.Errorf("job %v, submitted later, started before the requeued one got its place again", later)
 	}
-	s.awaitRuns(g, "0\n1\n")
+	s.awaitRuns(g, 2)
 	s.open(g)
 	s.awaitState(first, backends.Done)
 	for _, err := range s.Backend.Requeue(s.ctx, []backends.Act{{ID: first}}) {
@@ -136,7 +137,8 @@ func testSuspend(s *suite) {
 	}
 	blocker := s.newGate()
 	if s.able.SuspendFrees {
-		other := s.running(s.job(blocker, 1))
+		other := s.beside(s.job(blocker, 1), hostsOf(was)[0])
+		s.awaitState(other, backends.Running)
 		s.do("resume a job that does not fit", s.Backend.Resume(s.ctx, []backends.ID{first}))
 		j := s.awaitJob(first, "waiting to be resumed", func(j backends.Job) bool { return j.Resuming || j.State == backends.Running })
 		if j.State != backends.Suspended {
@@ -159,7 +161,7 @@ func testSuspend(s *suite) {
 	s.open(g)
 	s.awaitState(first, backends.Done)
 	if !s.NoProcesses {
-		s.wantFile(string(g)+".runs", "0\n")
+		s.wantFile(string(g)+".runs", s.runs(1))
 	}
 }
 
@@ -189,7 +191,7 @@ func testHold(s *suite) {
 }
 
 func testBeginTime(s *suite) {
-	begin := s.now().Add(2 * s.Shortest)
+	begin := s.now().Add(2 * s.Shortest).Truncate(s.Shortest)
 	spec := s.short(1)
 	spec.BeginTime = begin
 	id := s.submitOne(spec)

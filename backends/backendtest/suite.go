@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,6 +39,16 @@ type Harness struct {
 	// LosesTurn says that a requeued job has its place again only a moment after it
 	// has left its slots: one behind it may have got them then.
 	LosesTurn bool
+	// Uncounted says that a run is not told how often its job was put back: the queue
+	// tells it nothing of earlier ones, and ALLOTMENT_REQUEUES is unset.
+	Uncounted bool
+	// Coarse is how exactly the queue tells when a job started; zero: one second or less.
+	Coarse time.Duration
+	// PlainNames says that a name with a control character is refused.
+	PlainNames bool
+	// HoldsSpecs says that Spec.HeldUntil is kept to. Where the queue itself asks the
+	// submit filter, that holds jobs in the queue's own way.
+	HoldsSpecs bool
 	// OtherQueue is a queue that is not the default one, for Move.
 	OtherQueue string
 	// LowQueue is the queue of the jobs at LevelLow, where that is no priority.
@@ -74,7 +85,7 @@ const (
 
 // Run runs every case on a queue of its own.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
-	for _, group := range [][]testCase{lifeCases, stateCases, placeCases, actCases, faultCases} {
+	for _, group := range [][]testCase{lifeCases, stateCases, placeCases, actCases, dummyCases, faultCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				c.run(newSuite(t, open(t)))
@@ -104,6 +115,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 	}
 	h.Shortest = max(h.Shortest, time.Second)
 	h.ShortestLimit = max(h.ShortestLimit, h.Shortest)
+	h.Coarse = max(h.Coarse, time.Second)
 	if h.Project == "" {
 		h.Project = "chipA"
 	}
@@ -291,13 +303,27 @@ func (s *suite) awaitState(id backends.ID, state backends.State) backends.Job {
 	return s.awaitJob(id, state.String(), func(j backends.Job) bool { return j.State == state })
 }
 
-// awaitRuns waits until the runs behind a gate have told which ones they are:
-// their ALLOTMENT_REQUEUES, one on a line.
-func (s *suite) awaitRuns(g gate, want string) {
+// runs is what so many runs behind a gate tell of themselves: their
+// ALLOTMENT_REQUEUES, one on a line.
+func (s *suite) runs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		if s.Uncounted {
+			b.WriteString("unset\n")
+		} else {
+			b.WriteString(strconv.Itoa(i) + "\n")
+		}
+	}
+	return b.String()
+}
+
+// awaitRuns waits until so many runs behind a gate have told which ones they are.
+func (s *suite) awaitRuns(g gate, n int) {
 	s.Helper()
 	if s.NoProcesses {
 		return
 	}
+	want := s.runs(n)
 	s.await(fmt.Sprintf("the runs %q to begin", want), func() (bool, string) {
 		got, err := os.ReadFile(string(g) + ".runs")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -305,6 +331,30 @@ func (s *suite) awaitRuns(g gate, want string) {
 		}
 		return string(got) == want, fmt.Sprintf("%q", got)
 	})
+}
+
+// tellable waits until a run that begins now can be told from an earlier one.
+func (s *suite) tellable(was backends.Job) {
+	s.Helper()
+	if s.Coarse > time.Second {
+		s.await("another "+s.Coarse.String(), func() (bool, string) {
+			now := s.now()
+			return !now.Before(was.Started.Truncate(s.Coarse).Add(s.Coarse)), now.String()
+		})
+	}
+}
+
+// beside runs a job on a host some of whose slots a suspended one holds. Where jobs can
+// be put straight into slots the queue itself leaves those to nobody.
+func (s *suite) beside(spec backends.Spec, host string) backends.ID {
+	s.Helper()
+	id := s.submitOne(spec)
+	if s.able.Start != nil {
+		if err := s.able.Start(s.ctx, id, []backends.Placement{{Host: host, Slots: spec.Slots}}); err != nil {
+			s.Fatalf("start job %v on %s: %v", id, host, err)
+		}
+	}
+	return id
 }
 
 // do wants every element of a batch call to succeed.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // LSF's name of the option, and ours.
@@ -32,35 +34,80 @@ func (l Line) Batch() (file string, given bool) {
 // own, with words quoted as in a shell; empty lines and those that begin with #
 // are passed over. The line's own options win over those of l. Its errors begin
 // with the line's number, and nothing is to be submitted then.
-func (l Line) BatchRequests(text []byte, c Context) ([]Request, error) {
-	if len(l.Command) > 0 {
-		return nil, fmt.Errorf("option %s: %w", packOption, errBatch)
-	}
-	if bytes.IndexByte(text, 0) >= 0 {
-		return nil, errors.New("it is no text: it holds a NUL character")
-	}
-	below := Line{notes: l.notes}
-	below.uses = slices.DeleteFunc(slices.Clone(l.uses), func(u use) bool { return u.opt.Name == packOption })
-	var all []Request
-	number := 0
-	for line := range strings.Lines(string(text)) {
-		number++
-		request, err := batchLine(strings.TrimRight(line, "\r\n"), below, c)
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", number, err)
+func (l Line) BatchRequests(text []byte, c Context) (all []Request, err error) {
+	err = l.batch(text, func(line Line) error {
+		request, err := line.Request(nil, c)
+		if err == nil && request.Screen != NoScreen {
+			err = errShared
 		}
-		if request != nil {
-			all = append(all, *request)
-		}
-	}
-	if len(all) == 0 {
-		return nil, errors.New("there is no job in it")
+		all = append(all, request)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
 }
 
+// BatchWords is BatchRequests for a bsub of the queue's own: what Words gives for
+// each job. Warnings are those of all lines, each once.
+func (l Line) BatchWords(text []byte, own map[string]backends.OptionMeaning) (all [][]string, warnings []string, err error) {
+	err = l.batch(text, func(line Line) error {
+		for _, u := range line.uses {
+			switch {
+			case u.opt.group == "-I":
+				return errShared
+			case u.opt.Name == "-K":
+				return errors.New("option -K: the jobs of a batch are submitted one after the other here; have one job wait for the others with -w")
+			}
+		}
+		words, warned, err := line.Words(own)
+		for _, warning := range warned {
+			if !slices.Contains(warnings, warning) {
+				warnings = append(warnings, warning)
+			}
+		}
+		all = append(all, words)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return all, warnings, nil
+}
+
+var errShared = errors.New("option -I: the jobs of a batch can't share a terminal")
+
+// batch gives each command line of a file to a function.
+func (l Line) batch(text []byte, each func(Line) error) error {
+	if len(l.Command) > 0 {
+		return fmt.Errorf("option %s: %w", packOption, errBatch)
+	}
+	if bytes.IndexByte(text, 0) >= 0 {
+		return errors.New("it is no text: it holds a NUL character")
+	}
+	below := Line{notes: l.notes}
+	below.uses = slices.DeleteFunc(slices.Clone(l.uses), func(u use) bool { return u.opt.Name == packOption })
+	number, jobs := 0, 0
+	for text := range strings.Lines(string(text)) {
+		number++
+		line, err := batchLine(strings.TrimRight(text, "\r\n"), below)
+		if err == nil && line != nil {
+			jobs++
+			err = each(*line)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", number, err)
+		}
+	}
+	if jobs == 0 {
+		return errors.New("there is no job in it")
+	}
+	return nil
+}
+
 // batchLine reads one line; nil: there is no job in it.
-func batchLine(text string, below Line, c Context) (*Request, error) {
+func batchLine(text string, below Line) (*Line, error) {
 	words, err := splitWords(text)
 	if err != nil || len(words) == 0 {
 		return nil, err
@@ -79,12 +126,5 @@ func batchLine(text string, below Line, c Context) (*Request, error) {
 		return nil, errors.New("no command: write one after the options")
 	}
 	line.under(below)
-	request, err := line.Request(nil, c)
-	if err != nil {
-		return nil, err
-	}
-	if request.Screen != NoScreen {
-		return nil, errors.New("option -I: the jobs of a batch can't share a terminal")
-	}
-	return &request, nil
+	return &line, nil
 }

@@ -98,6 +98,9 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	is(s.Rerunnable, "Re-runnable")
 	is(j.NoRequeue, "Never Requeued")
 	is(j.Interactive, "Interactive mode")
+	if j.IsDummy() {
+		field("Dummy Job For", j.DummyFor.String())
+	}
 	field("Specified Hosts", strings.Join(j.Asked, " "))
 	field("Pinned Hosts", strings.Join(j.Pinned, " "))
 	field("Dependency Condition", s.After)

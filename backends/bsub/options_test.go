@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/backends/lsf"
 	"github.com/allotment-hpc/allotment/backends/slurm"
 )
 
@@ -46,13 +47,32 @@ func onSlurm() map[string]backends.OptionMeaning {
 	return slurm.Open(slurm.Options{}).Abilities().Options()
 }
 
-// there is what becomes of an option on Slurm, and what the page says of it.
-func there(o bsub.Option, differ map[string]backends.OptionMeaning) (backends.Treatment, string) {
-	meaning, own := differ[o.Name]
-	if !own {
-		return o.Treatment, o.Note
+// queues are the columns of the page, beside that of miniq: what means something else
+// there.
+func queues() [3]map[string]backends.OptionMeaning {
+	return [3]map[string]backends.OptionMeaning{onSlurm(), lsf.BsubOptions(false), lsf.BsubOptions(true)}
+}
+
+// there is what becomes of an option on a queue.
+func there(o bsub.Option, differ map[string]backends.OptionMeaning) backends.Treatment {
+	if meaning, own := differ[o.Name]; own {
+		return meaning.Treatment
 	}
-	return meaning.Treatment, o.Note + "; on Slurm: " + meaning.Note
+	return o.Treatment
+}
+
+// note is what the page says of an option. That LSF's own bsub does what its manual
+// says, or does not know it, is said above the table.
+func note(o bsub.Option) string {
+	text := o.Note
+	all := queues()
+	if meaning, own := all[0][o.Name]; own {
+		text += "; on Slurm: " + meaning.Note
+	}
+	if meaning := all[1][o.Name]; meaning.Note != lsf.AsDocumented {
+		text += "; on LSF: " + meaning.Note
+	}
+	return text
 }
 
 func writeTable(t *testing.T) {
@@ -62,16 +82,17 @@ func writeTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString("| option | argument | miniq | Slurm | what it does here, or why not |\n| --- | --- | --- | --- | --- |\n")
-	differ := onSlurm()
+	b.WriteString("| option | argument | miniq | Slurm | LSF 10.1 | lava | what it does here, or why not |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, o := range bsub.Options() {
 		arg := ""
 		if o.Arg != "" {
 			arg = "`" + strings.ReplaceAll(o.Arg, "|", `\|`) + "`"
 		}
-		slurm, note := there(o, differ)
-		note = strings.ReplaceAll(note, "|", `\|`)
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", o.Name, arg, o.Treatment, slurm, note)
+		fmt.Fprintf(&b, "| `%s` | %s | %s |", o.Name, arg, o.Treatment)
+		for _, differ := range queues() {
+			fmt.Fprintf(&b, " %s |", there(o, differ))
+		}
+		fmt.Fprintf(&b, " %s |\n", strings.ReplaceAll(note(o), "|", `\|`))
 	}
 	old := regexp.MustCompile(`(?ms)^\| option .*^\| .*?$\n`)
 	if !old.Match(page) {
@@ -96,26 +117,32 @@ func TestEveryRowOfTheOptionsPage(t *testing.T) {
 		}
 		options[o.Name] = o
 	}
-	differ := onSlurm()
-	for name := range differ {
-		if options[name].Name == "" {
-			t.Errorf("%s is no option", name)
+	for _, differ := range queues() {
+		for name := range differ {
+			if options[name].Name == "" {
+				t.Errorf("%s is no option", name)
+			}
 		}
 	}
 	for _, row := range rows(t) {
 		o, known := options[row[0]]
 		delete(options, row[0])
-		_, note := there(o, differ)
-		if !known || len(row) != 5 || row[1] != o.Arg || row[4] != note {
+		if !known || len(row) != 7 || row[1] != o.Arg || row[6] != note(o) {
 			t.Errorf("row %q is not what the parser knows: %+v; run this test with -update", row, o)
 			continue
 		}
 		if o.Name == "-pack" { // has no command beside it
 			continue
 		}
-		for i, differ := range []map[string]backends.OptionMeaning{nil, differ} {
+		all := queues()
+		for i, differ := range []map[string]backends.OptionMeaning{nil, all[0]} {
 			if got := treatment(t, o, differ); got != row[2+i] {
 				t.Errorf("%s is %s, the page says %s", o.Name, got, row[2+i])
+			}
+		}
+		for i, own := range all[1:] {
+			if got := handedOver(t, o, own); got != row[4+i] {
+				t.Errorf("%s is %s by LSF's bsub, the page says %s", o.Name, got, row[4+i])
 			}
 		}
 		if o.Arg != "" {
@@ -127,6 +154,31 @@ func TestEveryRowOfTheOptionsPage(t *testing.T) {
 	for name := range options {
 		t.Errorf("%s has no row; run this test with -update", name)
 	}
+}
+
+// handedOver tries what becomes of an option on its way to a queue's own bsub.
+func handedOver(t *testing.T, o bsub.Option, own map[string]backends.OptionMeaning) string {
+	t.Helper()
+	words := []string{o.Name}
+	if o.Arg != "" {
+		words = append(words, o.Example)
+	}
+	line, err := bsub.Scan(append(slices.Clone(words), "true"))
+	if err != nil {
+		t.Fatalf("%q: %v", words, err)
+	}
+	got, warnings, err := line.Words(own)
+	switch {
+	case err != nil && strings.HasPrefix(err.Error(), "option "+o.Name+" is not possible"):
+		return "refused"
+	case err != nil:
+		return err.Error()
+	case len(warnings) == 1 && strings.HasPrefix(warnings[0], "option "+o.Name+" is ignored") && slices.Equal(got, []string{"true"}):
+		return "ignored"
+	case len(warnings) == 0 && slices.Equal(got, append(words, "true")):
+		return "honoured"
+	}
+	return fmt.Sprintf("%q, with %q", got, warnings)
 }
 
 // treatment tries an option on the parser, for a queue that treats some in its

@@ -1,0 +1,94 @@
+package bsub
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Words are the options and the command for a bsub of the queue's own, which treats
+// some options in a way of its own, by name: as they were typed, but each option a
+// word by itself, of those that replace each other the last one alone, and none that
+// is ignored there. The command is one word (see ShellLine); no command gives no word
+// for it: bsub reads a script from its standard input.
+func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []string, err error) {
+	warnings = slices.Clone(l.notes)
+	last := map[string]int{}
+	for i, u := range l.uses {
+		last[u.opt.group] = i
+	}
+	for i, u := range l.uses {
+		if !u.opt.many && last[u.opt.group] != i {
+			continue
+		}
+		if strings.ContainsRune(u.value, 0) {
+			return nil, nil, fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
+		}
+		switch meaning := u.opt.on(own); meaning.Treatment {
+		case backends.Refused:
+			return nil, nil, fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, meaning.Note)
+		case backends.Ignored:
+			warnings = append(warnings, fmt.Sprintf("option %s is ignored: %s", u.opt.Name, meaning.Note))
+		case backends.Honoured:
+			words = append(words, u.opt.Name)
+			if u.opt.Arg != "" {
+				words = append(words, u.value)
+			}
+		}
+	}
+	if len(l.Command) == 0 {
+		return words, warnings, nil
+	}
+	line, err := ShellLine(l.Command)
+	if err != nil {
+		return nil, nil, err
+	}
+	return append(words, line), warnings, nil
+}
+
+// ShellLine is a job's command as the one word that LSF gives to /bin/sh. LSF joins
+// several words in a way of its own, in which quotes fall apart. One word is its
+// user's own line of shell; several are quoted where they need it, so that the job
+// gets them as they are.
+func ShellLine(command []string) (string, error) {
+	total := 0
+	for _, word := range command {
+		if strings.ContainsRune(word, 0) {
+			return "", errors.New("the command holds a NUL character")
+		}
+		total += len(word)
+	}
+	if total == 0 {
+		return "", errors.New("the command is empty")
+	}
+	if len(command) == 1 {
+		if word := command[0]; strings.HasPrefix(word, "-") {
+			return quoted(word), nil // bsub would take it for an option
+		}
+		return command[0], nil
+	}
+	words := slices.Clone(command)
+	for i, word := range words {
+		if i == 0 && (strings.ContainsAny(word[:min(1, len(word))], "-") || strings.Contains(word, "=") || slices.Contains(reserved(), word)) || !plain(word) {
+			words[i] = quoted(word)
+		}
+	}
+	return strings.Join(words, " "), nil
+}
+
+// plain tells whether a shell leaves a word as it is.
+func plain(word string) bool {
+	return word != "" && strings.IndexFunc(word, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-+./:,=@%", r))
+	}) < 0
+}
+
+func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// reserved are the words that mean something else at the beginning of a line.
+func reserved() []string {
+	return []string{"if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for", "in", "function", "select", "time", "coproc"}
+}
