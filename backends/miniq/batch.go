@@ -4,17 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 )
 
 // Abilities are all but one: miniq puts no job straight into a full slot.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		SuspendFrees: true, ResumesFirst: true, PinShares: true,
-		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap,
-		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move,
+		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != BySlots,
+		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.place,
 		Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal, Terminals: true,
 	}
 }
@@ -24,7 +26,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 	var farm *backends.Farm
 	err := c.callAgain(ctx, &Request{Op: OpFarm, EndedSince: endedSince}, func(r *Response) error {
 		if r.Farm != nil {
-			farm = &backends.Farm{At: FromNanos(r.Farm.At), Hosts: r.Farm.Hosts}
+			farm = &backends.Farm{At: unixtime.Time(r.Farm.At), Hosts: r.Farm.Hosts}
 		}
 		if farm == nil {
 			return errors.New("an answer without its beginning")
@@ -74,10 +76,28 @@ func specSize(s *backends.Spec) int {
 }
 
 func (c *Client) submit(ctx context.Context, key string, specs []Spec) []backends.Submitted {
-	results := make([]backends.Submitted, len(specs))
-	err := c.callAgain(ctx, &Request{Op: OpSubmit, Key: key, Specs: specs}, func(r *Response) error {
-		if len(r.Submitted) != len(specs) {
-			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), len(specs))
+	return c.handIn(ctx, len(specs), &Request{Op: OpSubmit, Key: key, Specs: specs})
+}
+
+// place hands in dummy jobs, in as few requests as they fit into.
+func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
+	var results []backends.Submitted
+	for part := range slices.Chunk(dummies, MaxSpecs) {
+		escaped := slices.Clone(part)
+		for i := range escaped {
+			escaped[i].Host = Escape(escaped[i].Host)
+		}
+		results = append(results, c.handIn(ctx, len(part), &Request{Op: OpPlace, Key: newKey(), Dummies: escaped})...)
+	}
+	return results
+}
+
+// handIn makes a request that hands in n jobs under a key.
+func (c *Client) handIn(ctx context.Context, n int, req *Request) []backends.Submitted {
+	results := make([]backends.Submitted, n)
+	err := c.callAgain(ctx, req, func(r *Response) error {
+		if len(r.Submitted) != n {
+			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), n)
 		}
 		for i, s := range r.Submitted {
 			results[i] = backends.Submitted{ID: s.ID, Queue: Unescape(s.Queue), Err: s.Error.Err()}
@@ -260,8 +280,8 @@ func allEnded(jobs []backends.Job) bool {
 	return true
 }
 
-// WaitChange waits until the queue's state has changed more than after times
-// and returns how often it has; begin with 0, which returns at once.
+// WaitChange waits until the queue's state has changed since it gave after and
+// returns a higher number; begin with 0, which returns at once.
 func (c *Client) WaitChange(ctx context.Context, after uint64) (uint64, error) {
 	for {
 		var changes uint64

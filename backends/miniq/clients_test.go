@@ -63,7 +63,7 @@ func (q *queue) refused(data []byte, want string) {
 // good is a client that comes anew, submits and lists.
 func (q *queue) good(rounds int) {
 	q.t.Helper()
-	c := miniq.Open(miniq.Options{Paths: q.paths(), Config: q.config(), Timeout: time.Minute})
+	c := miniq.Open(miniq.Options{Paths: q.paths(), Config: q.config(), Timeout: 3 * time.Minute})
 	defer c.Close()
 	held := q.run("true")
 	held.Hold = true
@@ -198,7 +198,7 @@ func TestTenThousandConnections(t *testing.T) {
 // A list of 100,000 jobs that is asked for and not read keeps nobody waiting, and
 // costs memory for some of them only.
 func TestNobodyReadsALongList(t *testing.T) {
-	q := newQueue(t, setup{})
+	q := newQueue(t, setup{Env: []string{"GOGC=20"}}) // what is held counts, not what waits to be collected
 	held := q.run("true")
 	held.Hold, held.Array = true, &backends.Array{}
 	for i := range 100_000 {
@@ -216,8 +216,8 @@ func TestNobodyReadsALongList(t *testing.T) {
 	q.good(1)
 	grown := q.memory() - before
 	t.Logf("the daemon grew from %d to %d MiB", before>>20, (before+grown)>>20)
-	if grown > 3<<29 {
-		t.Errorf("the daemon took %d MiB more for lists that nobody reads", grown>>20)
+	if grown > 4*before { // without bounds seven times, or more
+		t.Errorf("the daemon took %d MiB more for lists that nobody reads, of %d", grown>>20, before>>20)
 	}
 }
 

@@ -22,6 +22,7 @@ type Config struct {
 	ScheduleBy   ScheduleBy    `yaml:"schedule_by"`
 	ReserveAfter unit.Duration `yaml:"reserve_after"` // a job that waited so long reserves what it needs; 0: never
 	Ageing       Ageing        `yaml:"ageing"`
+	MaxJobs      int           `yaml:"max_jobs"`      // of a user that have not ended, elements each for itself; 0: any number
 	KeepFinished unit.Duration `yaml:"keep_finished"` // how long an ended job is remembered
 	EndHook      []string      `yaml:"end_hook"`      // a program and its arguments, run when a job has ended; empty: none
 }
@@ -37,6 +38,7 @@ const (
 	DefaultAgeing       = 20 * time.Second
 	DefaultAgeCap       = 69
 	DefaultReserveAfter = 10 * time.Minute
+	DefaultMaxJobs      = 100_000
 	DefaultKeepFinished = 7 * 24 * time.Hour
 )
 
@@ -46,6 +48,7 @@ func DefaultConfig() Config {
 		ScheduleBy:   BySlotsAndMemory,
 		ReserveAfter: unit.Duration(DefaultReserveAfter),
 		Ageing:       Ageing{Cap: DefaultAgeCap},
+		MaxJobs:      DefaultMaxJobs,
 		KeepFinished: unit.Duration(DefaultKeepFinished),
 	}
 }
@@ -77,6 +80,9 @@ func (c *Config) Validate() error {
 	}
 	if len(c.EndHook) > 0 && !filepath.IsAbs(c.EndHook[0]) {
 		return fmt.Errorf("end_hook runs %q: name the program by its absolute path", c.EndHook[0])
+	}
+	if c.MaxJobs < 0 {
+		return fmt.Errorf("max_jobs is %d, want 0 or more", c.MaxJobs)
 	}
 	if c.Ageing.Cap < 0 || c.Ageing.Cap > 999 {
 		return fmt.Errorf("ageing.cap is %d, want 0 to 999", c.Ageing.Cap)

@@ -12,7 +12,7 @@ func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Harness {
 		q := newQueue(t, setup{})
 		return backendtest.Harness{
-			Backend: q.Client, Dir: filepath.Dir(q.Home), User: userName(t), OtherQueue: "low", Shortest: time.Second,
+			Backend: q.Client, Dir: filepath.Dir(q.Home), User: userName(t), OtherQueue: "low", HoldsSpecs: true, Shortest: time.Second,
 			Kill:    func(*testing.T) { q.kill() },
 			Hang:    func(*testing.T) { q.hang() },
 			Restart: func(*testing.T) { q.restart() },

@@ -17,6 +17,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	f.Add([]byte(`{"v":2,"op":"submit","specs":[{"Env":["A=1"]},{"variables":9}]}` + "\x003:A=14:B=\"C"))
 	f.Add([]byte(`{"v":2,"op":"kill","ids":["1","2[3]"]}`))
 	f.Add([]byte(`{"v":2,"op":"requeue","acts":[{"ID":"1","Until":"2026-01-01T00:00:00Z"}],"change":{"Name":"\"{,["}}`))
+	f.Add([]byte(`{"v":2,"op":"place","key":"k","dummies":[{"For":"2[3]","Host":"n1","Priority":89,"Limit":5}]}`))
 	f.Add([]byte(`{"specs":` + strings.Repeat("[", 200)))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		n := counter(0)

@@ -3,7 +3,9 @@ package miniq_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -32,6 +34,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Args[0] == "miniq-keeper":
 		exit(keeper.Run())
+	case filepath.Base(os.Args[0]) == "adummy":
+		time.Sleep(time.Hour) // nobody is to wait for longer
 	case len(os.Args) > 1 && os.Args[1] == "node":
 		err = nodeMain(os.Args)
 	case len(os.Args) > 1 && os.Args[1] == "daemon":
@@ -67,6 +71,7 @@ type setup struct {
 	Every time.Duration
 	Keep  time.Duration
 	Hook  []string // run when a job has ended
+	Env   []string // of the daemon, besides
 }
 
 func (s setup) config() miniq.Config {
@@ -110,9 +115,16 @@ func daemonMain(arg string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	dummy := filepath.Join(s.Home, "adummy")
+	if err := os.MkdirAll(s.Home, 0o700); err != nil {
+		return err
+	}
+	if err := os.Symlink(self, dummy); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
 	ready := os.NewFile(3, "ready")
 	err = daemon.Run(ctx, daemon.Options{
-		Paths: s.paths(), Config: s.config(), Program: self, Keeper: self, Version: "test",
+		Paths: s.paths(), Config: s.config(), Program: self, Keeper: self, Dummy: dummy, Version: "test",
 		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Ready: func() { _, _ = ready.WriteString(miniq.ReadyLine); _ = ready.Close() },
 	})
@@ -167,7 +179,7 @@ func (q *queue) start() {
 		q.t.Fatal(err)
 	}
 	q.cmd = exec.Command(os.Args[0], "daemon", string(arg))
-	q.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	q.cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), q.Env...)
 	q.cmd.Stderr, q.cmd.ExtraFiles = log, []*os.File{theirs}
 	if err := q.cmd.Start(); err != nil {
 		q.t.Fatal(err)

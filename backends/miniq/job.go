@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 )
 
 // Job is a backends.Job on the wire: what is zero is left out, times are Unix
@@ -37,6 +38,7 @@ type Job struct {
 	HeldUntil   int64                `json:"hu,omitempty"`
 	Requeues    int                  `json:"rq,omitempty"`
 	Mark        string               `json:"mk,omitempty"`
+	DummyFor    backends.ID          `json:"df,omitzero"`
 	ExitCode    int                  `json:"x,omitempty"`
 	NoRequeue   bool                 `json:"nr,omitempty"`
 	Interactive bool                 `json:"i,omitempty"`
@@ -45,30 +47,14 @@ type Job struct {
 	Resuming    bool                 `json:"rs,omitempty"`
 }
 
-// Nanos writes a time for the wire; FromNanos reads it. The zero time is 0.
-func Nanos(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-// FromNanos is the inverse of Nanos.
-func FromNanos(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n).UTC()
-}
-
 // ToJob makes a job of the daemon ready for the wire; its texts are escaped already.
 func ToJob(j *backends.Job) Job {
 	return Job{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, Keeps: j.Keeps,
-		Submitted: Nanos(j.Submitted), Started: Nanos(j.Started), Ended: Nanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
-		BeginTime: Nanos(j.BeginTime), HeldUntil: Nanos(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, ExitCode: j.ExitCode,
+		Submitted: unixtime.Of(j.Submitted), Started: unixtime.Of(j.Started), Ended: unixtime.Of(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
+		BeginTime: unixtime.Of(j.BeginTime), HeldUntil: unixtime.Of(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,
 	}
 }
@@ -79,8 +65,8 @@ func (j *Job) Backend() backends.Job {
 		ID: j.ID, Name: Unescape(j.Name), User: j.User, Project: Unescape(j.Project), Step: Unescape(j.Step), Queue: Unescape(j.Queue), Tag: Unescape(j.Tag),
 		State: j.State, Wait: j.Wait, Reason: Unescape(j.Reason), Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape), Shares: j.Shares, Keeps: mapAll(j.Keeps, Unescape),
-		Submitted: FromNanos(j.Submitted), Started: FromNanos(j.Started), Ended: FromNanos(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
-		BeginTime: FromNanos(j.BeginTime), HeldUntil: FromNanos(j.HeldUntil), Requeues: j.Requeues, Mark: Unescape(j.Mark), ExitCode: j.ExitCode,
+		Submitted: unixtime.Time(j.Submitted), Started: unixtime.Time(j.Started), Ended: unixtime.Time(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
+		BeginTime: unixtime.Time(j.BeginTime), HeldUntil: unixtime.Time(j.HeldUntil), Requeues: j.Requeues, Mark: Unescape(j.Mark), DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,
 	}
 }

@@ -37,9 +37,15 @@ func TestWhoHearsNothingAsksAgain(t *testing.T) {
 	}()
 	client := miniq.Open(miniq.Options{Paths: home.Paths{State: dir, Runtime: dir}})
 	defer client.Close()
+	place := client.Abilities().Place
 	var seen []string
-	for range 2 {
-		got := client.Submit(t.Context(), []backends.Spec{{Command: []string{"true"}}})
+	for _, handIn := range []func() []backends.Submitted{
+		func() []backends.Submitted {
+			return client.Submit(t.Context(), []backends.Spec{{Command: []string{"true"}}})
+		},
+		func() []backends.Submitted { return place(t.Context(), []backends.Dummy{{Host: "n1"}}) },
+	} {
+		got := handIn()
 		if got[0].Err != nil || got[0].ID.Job != 7 {
 			t.Fatalf("%+v, want job 7", got)
 		}

@@ -13,7 +13,7 @@ import (
 // Bounds of one request beside MaxFrame. What is decoded can be much larger than
 // its text: {} is a whole job.
 const (
-	MaxSpecs   = 1 << 14 // jobs in one submission; an array is one
+	MaxSpecs   = 1 << 14 // jobs in one submission, dummy jobs too; an array is one
 	MaxObjects = 1 << 20 // JSON objects of any kind
 	MaxIDs     = 1 << 20 // jobs that are named
 )
@@ -42,6 +42,9 @@ func DecodeRequest(body []byte) (*Request, error) {
 	}
 	if err := req.takeVariables(behind); err != nil {
 		return nil, err
+	}
+	if len(req.Dummies) > MaxSpecs {
+		return nil, fmt.Errorf("%w: %d dummy jobs, at most %d are taken at a time", ErrTooLong, len(req.Dummies), MaxSpecs)
 	}
 	if len(req.IDs) > MaxIDs {
 		return nil, fmt.Errorf("%w: it names %d jobs, at most %d are taken", ErrTooLong, len(req.IDs), MaxIDs)

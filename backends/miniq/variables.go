@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -83,7 +84,7 @@ func variables(text []byte) ([]string, error) {
 	for rest := string(text); rest != ""; {
 		head, tail, ok := strings.Cut(rest, ":")
 		n, err := strconv.ParseUint(head, 10, 31)
-		if !ok || err != nil || n == 0 || n > uint64(len(tail)) {
+		if !ok || err != nil || n == 0 || n > uint64(len(tail)) || !utf8.ValidString(tail[:n]) { // texts are escaped
 			return nil, errVariables
 		}
 		env, rest = append(env, tail[:n]), tail[n:]

@@ -27,6 +27,7 @@ const (
 	OpPin       Op = "pin"
 	OpHoldUntil Op = "hold_until"
 	OpReserve   Op = "reserve"
+	OpPlace     Op = "place" // Dummies, under Key as OpSubmit
 	OpMove      Op = "move"
 	OpFarm      Op = "farm"
 	OpJobs      Op = "jobs"
@@ -45,13 +46,14 @@ type Request struct {
 	Version      int                    `json:"v"`
 	Op           Op                     `json:"op"`
 	Specs        []Spec                 `json:"specs,omitempty"`
-	Key          string                 `json:"key,omitempty"` // OpSubmit: the same jobs under the same key are taken once
+	Key          string                 `json:"key,omitempty"` // OpSubmit, OpPlace: the same jobs under the same key are taken once
 	IDs          []backends.ID          `json:"ids,omitempty"`
 	Acts         []backends.Act         `json:"acts,omitempty"`
 	Rankings     []backends.Ranking     `json:"rankings,omitempty"`
 	Pins         []backends.Pin         `json:"pins,omitempty"`
 	Holds        []backends.HoldUntil   `json:"holds,omitempty"`
 	Reservations []backends.Reservation `json:"reservations,omitempty"`
+	Dummies      []backends.Dummy       `json:"dummies,omitempty"`
 	Queue        string                 `json:"queue,omitempty"`
 	EndedSince   time.Time              `json:"ended_since,omitzero"`
 	After        uint64                 `json:"after,omitempty"`   // OpWait

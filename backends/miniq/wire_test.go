@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 )
 
 func FuzzEscape(f *testing.F) {
@@ -100,7 +101,7 @@ func TestErrorsKeepTheirSentinels(t *testing.T) {
 // Every field of a job survives the wire.
 func TestJobsSurviveTheWire(t *testing.T) {
 	times := rapid.Custom(func(t *rapid.T) time.Time {
-		return FromNanos(rapid.Int64Range(0, 1<<62).Draw(t, "nanos"))
+		return unixtime.Time(rapid.Int64Range(0, 1<<62).Draw(t, "nanos"))
 	})
 	jobs := rapid.Custom(func(t *rapid.T) backends.Job {
 		j := rapid.MakeCustom[backends.Job](rapid.MakeConfig{}).Draw(t, "job")
@@ -109,6 +110,7 @@ func TestJobsSurviveTheWire(t *testing.T) {
 		for _, p := range []*time.Time{&j.Submitted, &j.Started, &j.Ended, &j.BeginTime, &j.HeldUntil} {
 			*p = times.Draw(t, "time")
 		}
+		j.DummyFor = backends.ID{Job: rapid.Int64Range(0, 1<<40).Draw(t, "heavy")}
 		j.User = "alice"
 		j.Hosts = []backends.Placement{{Host: "n1", Slots: 2}}
 		return j

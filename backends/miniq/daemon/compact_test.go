@@ -39,6 +39,7 @@ func TestCompact(t *testing.T) {
 			if serving {
 				c, err = s.client.Compact(t.Context(), new(time.Duration))
 			} else {
+				noRuns(t, state)
 				_, state = copied(t, state)
 				o := options(t, filepath.Dir(state))
 				c, err = Compact(o, new(time.Duration))
@@ -61,5 +62,19 @@ func TestCompact(t *testing.T) {
 				t.Errorf("the next job is %v, want 5: numbers are not given again", id)
 			}
 		})
+	}
+}
+
+// noRuns waits until the nodes have heard that what ended is known.
+func noRuns(t *testing.T, state string) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // of a file's removal nobody tells
+		left, err := filepath.Glob(filepath.Join(state, "nodes", "*", "runs", "*.run"))
+		if err == nil && len(left) == 0 {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("runs that are left: %q, %v", left, err)
+		}
 	}
 }

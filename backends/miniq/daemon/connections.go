@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 )
@@ -20,7 +22,6 @@ const (
 	perUser        = maxConnections / 4
 	requestPause   = 10 * time.Second // for the rest of a request that has begun
 	answerPause    = 30 * time.Second // for a client to take a part of its answer
-	farewellPause  = time.Millisecond
 )
 
 // connection is a client that was let in.
@@ -134,10 +135,32 @@ func (c *connections) putOut(u *crowd) bool {
 	}
 	conn := u.idle.Front().Value.(*connection)
 	c.leave(conn)
-	_ = conn.conn.SetWriteDeadline(time.Now().Add(farewellPause)) // an idle one has room for a line
-	_ = miniq.WriteFrame(conn.conn, miniq.Response{Version: miniq.Version, Error: miniq.ToError(fmt.Errorf("%w: others needed this connection, which was idle", miniq.ErrBusy))})
+	farewell(conn.conn, fmt.Errorf("%w: others needed this connection, which was idle", miniq.ErrBusy))
 	_ = conn.conn.Close()
 	return true
+}
+
+// farewell tells a client why its connection ends, if there is room for that: an idle
+// one has it, unless its client does not read, and nobody waits for that one.
+func farewell(conn net.Conn, why error) {
+	frame, err := miniq.AppendFrame(nil, miniq.Response{Version: miniq.Version, Error: miniq.ToError(why)})
+	if err != nil {
+		return
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+		_, _ = conn.Write(frame)
+		return
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Write(func(fd uintptr) bool {
+		_, _ = unix.SendmsgN(int(fd), frame, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
 }
 
 // leave takes a connection out of the books.

@@ -42,6 +42,7 @@ type Options struct {
 	Config  miniq.Config
 	Program string // miniqd itself, for the nodes
 	Keeper  string // miniq-keeper
+	Dummy   string // adummy; "": it is not installed, and there are no dummy jobs
 	Version string
 	Log     *slog.Logger
 	Ready   func() // called when requests are answered
@@ -166,7 +167,8 @@ func recovered(o Options, state string) (*daemon, error) {
 func newDaemon(o Options, state string) *daemon {
 	d := &daemon{
 		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
-		inputs: make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
+		changes: uint64(time.Now().UnixMicro()), // past what a daemon before this one counted to: who waits for more would wait for ever
+		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
 		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
 		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom),
 	}
@@ -189,7 +191,7 @@ func (d *daemon) objectDir() string { return filepath.Join(d.state, "jobs") }
 func (d *daemon) managerConfig() manager.Config {
 	return manager.Config{
 		SlotsOnly: d.Config.ScheduleBy == miniq.BySlots, ReserveAfter: time.Duration(d.Config.ReserveAfter),
-		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap,
+		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap, MaxJobs: d.Config.MaxJobs,
 	}
 }
 

@@ -362,7 +362,7 @@ func TestStateOfAnotherVersionOrDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, content := range map[string]string{
-		"newer version": strings.Replace(string(good), "allotment-miniq 2 ", "allotment-miniq 3 ", 1),
+		"newer version": strings.Replace(string(good), "allotment-miniq 3 ", "allotment-miniq 4 ", 1),
 		"damaged":       string(good[:len(good)-1]) + "x",
 		"is damaged":    "",
 	} {

@@ -39,6 +39,8 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 		return d.compactNow(c, req)
 	case miniq.OpSubmit:
 		return d.submit(c, req)
+	case miniq.OpPlace:
+		return d.place(c, req)
 	default:
 		return d.act(c, req)
 	}
@@ -219,9 +221,16 @@ func checkSpec(s *backends.Spec, b *body) error {
 	return nil
 }
 
+func checkKey(key string) error {
+	if len(key) > maxKey {
+		return fmt.Errorf("a submission's key is longer than %d bytes", maxKey)
+	}
+	return nil
+}
+
 func (d *daemon) submit(c *connection, req *miniq.Request) error {
-	if len(req.Key) > maxKey {
-		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("a submission's key is longer than %d bytes", maxKey))})
+	if err := checkKey(req.Key); err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
 	results := make([]miniq.Submission, len(req.Specs))
 	var specs []backends.Spec

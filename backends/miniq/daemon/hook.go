@@ -254,6 +254,10 @@ func hookEnvironment(j *backends.Job) []string {
 		}
 		return t.UTC().Format(time.RFC3339)
 	}
+	dummyFor := ""
+	if j.IsDummy() {
+		dummyFor = j.DummyFor.String()
+	}
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}
 	for _, v := range [][2]string{
 		{"JOBID", j.ID.String()},
@@ -272,6 +276,7 @@ func hookEnvironment(j *backends.Job) []string {
 		{"SUBMITTED", stamp(j.Submitted)},
 		{"STARTED", stamp(j.Started)},
 		{"ENDED", stamp(j.Ended)},
+		{"DUMMY_FOR", dummyFor},
 	} {
 		value := strings.ReplaceAll(miniq.Unescape(v[1]), "\x00", "")
 		env = append(env, "ALLOTMENT_"+v[0]+"="+value)

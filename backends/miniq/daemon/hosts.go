@@ -28,29 +28,67 @@ type host struct {
 	quick   int // starts in a row that did not last
 }
 
-// link is the connection to a node process. Its queue has no bound, since the
-// loop must never wait for a node.
+// link is the connection to a node process. What it is to be told has no bound,
+// since the loop must never wait for a node.
 type link struct {
-	conn    net.Conn
-	cmd     *exec.Cmd
-	began   time.Time
-	gone    chan struct{} // closed when the process has ended
+	conn  net.Conn
+	raw   syscall.RawConn
+	cmd   *exec.Cmd
+	began time.Time
+	gone  chan struct{}  // closed when the process has ended
+	queue []node.Command // the loop's
+
 	mu      sync.Mutex
-	queue   []node.Command
+	left    []byte // what the socket had no room for, or write is writing
 	waiting chan struct{}
 }
 
-func (l *link) send(c node.Command) {
+// send has something be told by the next flush.
+func (l *link) send(c node.Command) { l.queue = append(l.queue, c) }
+
+// flush tells what was sent. It leaves to write what the socket has no room for.
+func (l *link) flush() {
+	if len(l.queue) == 0 {
+		return
+	}
+	var frames []byte
+	var err error
+	for _, c := range l.queue {
+		if frames, err = c.Append(frames); err != nil {
+			_ = l.conn.Close() // the reader sees it, and another node is started
+			return
+		}
+	}
+	l.queue = l.queue[:0]
 	l.mu.Lock()
-	l.queue = append(l.queue, c)
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	if len(l.left) == 0 {
+		frames = frames[l.writeNow(frames):]
+	}
+	if len(frames) == 0 {
+		return
+	}
+	l.left = append(l.left, frames...)
 	select {
 	case l.waiting <- struct{}{}:
 	default:
 	}
 }
 
-// write sends the queue until the node is gone.
+// writeNow writes what the socket has room for, and says how much that was. An
+// error is left to write.
+func (l *link) writeNow(b []byte) int {
+	written := 0
+	_ = l.raw.Write(func(fd uintptr) bool {
+		if n, err := syscall.Write(int(fd), b); err == nil {
+			written = n
+		}
+		return true
+	})
+	return written
+}
+
+// write writes what flush left, until the node is gone.
 func (l *link) write() {
 	for {
 		select {
@@ -58,23 +96,22 @@ func (l *link) write() {
 		case <-l.gone:
 			return
 		}
-		l.mu.Lock()
-		queue := l.queue
-		l.queue = nil
-		l.mu.Unlock()
-		var frames []byte
-		var err error
-		for _, c := range queue {
-			if frames, err = c.Append(frames); err != nil {
+		for {
+			l.mu.Lock()
+			part := l.left
+			l.mu.Unlock()
+			if len(part) == 0 {
 				break
 			}
-		}
-		if err == nil {
-			_, err = l.conn.Write(frames)
-		}
-		if err != nil {
-			_ = l.conn.Close() // the reader sees it, and another node is started
-			return
+			if _, err := l.conn.Write(part); err != nil {
+				_ = l.conn.Close() // as above
+				return
+			}
+			l.mu.Lock()
+			if l.left = l.left[len(part):]; len(l.left) == 0 {
+				l.left = nil
+			}
+			l.mu.Unlock()
 		}
 	}
 }
@@ -146,6 +183,7 @@ func (d *daemon) attach(h *host) {
 	for i := range kills {
 		l.send(node.Command{Want: &kills[i]})
 	}
+	l.flush()
 	go l.write()
 	go d.listenTo(h, l)
 }
@@ -192,6 +230,10 @@ func (d *daemon) spawn(name string) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
 	cmd := exec.Command(d.Program, "node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper, "--scripts", d.scriptDir()) //nolint:noctx // it ends with its connection
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", os.Stderr, []*os.File{theirs}
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // it does one thing at a time
@@ -199,7 +241,7 @@ func (d *daemon) spawn(name string) (*link, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	return &link{conn: conn, cmd: cmd, began: time.Now(), gone: make(chan struct{}), waiting: make(chan struct{}, 1)}, nil
+	return &link{conn: conn, raw: raw, cmd: cmd, began: time.Now(), gone: make(chan struct{}), waiting: make(chan struct{}, 1)}, nil
 }
 
 // listenTo turns what a node reports into events, until it is gone.

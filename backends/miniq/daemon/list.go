@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 )
 
 // perPart is how many jobs go into one part of an answer.
@@ -140,7 +141,7 @@ func (d *daemon) farm(c *connection, req *miniq.Request) error {
 	defer d.seen(p, v)
 	all := p.farm
 	from := sort.Search(len(all.Ended), func(i int) bool { return !all.Ended[i].Ended.Before(v.since) })
-	resp := miniq.Response{Farm: &miniq.FarmHead{At: miniq.Nanos(all.At), Hosts: all.Hosts}, Changes: p.changes}
+	resp := miniq.Response{Farm: &miniq.FarmHead{At: unixtime.Of(all.At), Hosts: all.Hosts}, Changes: p.changes}
 	jobs, ended := all.Jobs, all.Ended[from:]
 	for {
 		resp.Jobs, jobs = take(jobs)

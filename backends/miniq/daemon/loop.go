@@ -59,6 +59,11 @@ func (d *daemon) loop(ctx context.Context) *connection {
 			break
 		}
 		d.process(batch)
+		for _, h := range d.hosts {
+			if h.link != nil {
+				h.link.flush()
+			}
+		}
 		d.setAlarm()
 	}
 }

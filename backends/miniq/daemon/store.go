@@ -33,8 +33,10 @@ const (
 //	1  the first one
 //	2  jobs belong to users whom a program of format 1 would run as itself; state
 //	   objects have a checksum
+//	3  dummy jobs, which a program of format 2 would take for jobs like others; jobs
+//	   that the submit filter holds, which it would start
 const (
-	format       = 2
+	format       = 3
 	oldestFormat = 1
 )
 

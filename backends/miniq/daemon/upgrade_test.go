@@ -127,6 +127,30 @@ func TestAStateOfFormat1IsRead(t *testing.T) {
 	}
 }
 
+// A state of an earlier format becomes one of this format before anything is written,
+// so that no earlier program takes what is new in it for something else.
+func TestAnOlderStateIsMadeANewOne(t *testing.T) {
+	for _, older := range []string{"1", "2"} {
+		dir, _ := unpack(t)
+		path := filepath.Join(dir, "miniq", snapshotName)
+		head := func(format string) []byte { return []byte("allotment-miniq " + format + " ") }
+		if err := edit(path, func(b []byte) []byte { return bytes.Replace(b, head("1"), head(older), 1) }); err != nil {
+			t.Fatal(err)
+		}
+		o := options(t, dir)
+		asOfOld(&o)
+		d, err := recovered(o, filepath.Join(dir, "miniq"))
+		if err != nil {
+			t.Fatalf("format %s: %v", older, err)
+		}
+		d.objects.Close()
+		_ = d.journal.f.Close()
+		if text, err := os.ReadFile(path); err != nil || !bytes.HasPrefix(text, head("3")) {
+			t.Errorf("format %s is still %.20q, %v", older, text, err)
+		}
+	}
+}
+
 // And the queue goes on with it: what ended while nobody watched has its status,
 // what was lost is said to be, the rest runs when it may.
 func TestAStateOfFormat1GoesOn(t *testing.T) {

@@ -32,6 +32,9 @@ func (m *memory) putSpec(c *Change) error {
 	if !s.BeginTime.IsZero() {
 		values["begin_time"] = stamp(s.BeginTime)
 	}
+	if !s.HeldUntil.IsZero() {
+		values["held_until"] = stamp(s.HeldUntil)
+	}
 	if s.Array != nil {
 		values["array"] = indices(s.Array.Indices)
 		values["array_limit"] = int64(s.Array.Limit)
@@ -187,10 +190,12 @@ func (r specRows) spec() (backends.Spec, error) {
 	for key, flag := range flags(&s) {
 		*flag = r.number(key) != 0
 	}
-	if at := r.text("begin_time"); at != "" {
-		var err error
-		if s.BeginTime, err = time.Parse(time.RFC3339Nano, at); err != nil {
-			return s, err
+	for key, field := range map[string]*time.Time{"begin_time": &s.BeginTime, "held_until": &s.HeldUntil} {
+		if at := r.text(key); at != "" {
+			var err error
+			if *field, err = time.Parse(time.RFC3339Nano, at); err != nil {
+				return s, err
+			}
 		}
 	}
 	if list := r.text("array"); list != "" {

@@ -240,7 +240,7 @@ type stat struct {
 }
 
 func readStat(pid int) (stat, bool) {
-	f, err := openFile("/proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY)
+	f, err := OpenFile("/proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY)
 	if err != nil {
 		return stat{}, false
 	}

@@ -161,11 +161,12 @@ func endsSoon(pidfd int) bool {
 	return err == nil && n > 0
 }
 
-// atOnce polls for a few milliseconds, in a way that the Go runtime does
-// not notice: for each wait that it knows of it wakes a thread that looks after the
-// one that waits. That thread signals who takes 10 ms.
+// atOnce polls for a moment, in a way that the Go runtime does not notice: for
+// each wait that it knows of it wakes a thread that looks after the one that waits,
+// fifty times and more. It would signal who takes 10 ms, but for the keeper's
+// environment.
 func atOnce(poll []unix.PollFd) (int, error) {
-	limit := unix.Timespec{Nsec: (5 * time.Millisecond).Nanoseconds()}
+	limit := unix.Timespec{Nsec: (50 * time.Millisecond).Nanoseconds()}
 	n, _, err := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll[0])), uintptr(len(poll)), uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
 	if err != 0 {
 		return 0, err
@@ -447,16 +448,16 @@ func openOutput(path string, truncate bool, killed func() bool) (*os.File, error
 	return openUserFile(path, flags, killed)
 }
 
-// openFile is os.OpenFile without a look at whether the file can be polled,
-// which would set up what polls.
-func openFile(path string, flags int) (*os.File, error) {
+// OpenFile is os.OpenFile of a file that is there, without a look at whether it can
+// be polled, which would set up what polls.
+func OpenFile(path string, flags int) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
 		case !errors.Is(err, unix.EINTR):
-			return nil, err
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
 		}
 	}
 }

@@ -19,6 +19,7 @@ type Config struct {
 	ReserveAfter   time.Duration // a job that waited so long for resources reserves them; 0: never
 	AgeingInterval time.Duration // a waiting job's value grows by one at each multiple of it since the Unix epoch; 0: never
 	AgeingCap      int           // ticks that one job may gain over its life
+	MaxJobs        int           // of one user who is no admin, elements each for itself, that have not ended; 0: any number
 	KillGrace      time.Duration // between SIGTERM and SIGKILL of a killed job, or one over its run limit; 0: 10 s
 	Queues         []Queue       // the first one is the default; empty: normal and low
 }
@@ -61,14 +62,35 @@ type By struct {
 // Next says of which Specs the site's policy, as whoever writes the event knows
 // it, lets them be next in line; what they ask for themselves is nothing to go
 // by. Without it a user's job begins at its queue's level.
+//
+// For, which is an admin's, makes each of Specs a dummy job for the job of the same
+// place in it; see Dummies.
 type Submit struct {
 	By    By
 	Key   string `json:",omitempty"`
 	Specs []backends.Spec
-	Next  []bool `json:",omitempty"`
+	Next  []bool        `json:",omitempty"`
+	For   []backends.ID `json:",omitempty"`
 }
 
-func (e *Submit) next(i int) bool { return i < len(e.Next) && e.Next[i] }
+// newcomer is one job of a Submit.
+type newcomer struct {
+	by    By
+	spec  *backends.Spec
+	next  bool
+	dummy bool
+	heavy backends.ID // of a dummy job: whom it is for
+}
+
+// newcomer copies the Spec: what is left open in it is filled in on its way in.
+func (e *Submit) newcomer(i int) newcomer {
+	spec := e.Specs[i]
+	one := newcomer{by: e.By, spec: &spec, next: i < len(e.Next) && e.Next[i], dummy: len(e.For) > 0}
+	if i < len(e.For) {
+		one.heavy = e.For[i]
+	}
+	return one
+}
 
 // Kill ends jobs, pending ones at once.
 type Kill struct {

@@ -20,10 +20,11 @@ func TestEventsComeBack(t *testing.T) {
 	full := backends.Spec{
 		Name: latin, Project: latin, Description: latin, Priority: -980, Slots: 2, Memory: 5, OneHost: true, Hosts: []string{"n1"},
 		Command: []string{"cat", latin, armourMark + "QQ=="}, Script: []byte("\xff\x00"), Dir: "/" + latin, Env: []string{"A=" + latin, "B=1"},
-		Umask: 0o22, Stdout: latin, RunLimit: time.Second, BeginTime: at, Array: &backends.Array{Indices: []int{1, 4}, Limit: 1}, After: "done(1)",
+		Umask: 0o22, Stdout: latin, RunLimit: time.Second, BeginTime: at, HeldUntil: at, Array: &backends.Array{Indices: []int{1, 4}, Limit: 1}, After: "done(1)",
 	}
 	for _, e := range []Event{
 		Submit{By: user, Key: "key\xff", Specs: []backends.Spec{full, {}}, Next: []bool{true, false}},
+		Dummies(admin, "key", []backends.Dummy{{For: id, Host: "n1", Priority: 89, Limit: time.Hour}}),
 		Kill{user, []backends.ID{id}},
 		Requeue{admin, []backends.Act{{ID: id, Started: at, Until: at, Grace: time.Second, Mark: "r1", Notice: "n"}}},
 		Suspend{admin, []backends.Act{{ID: id}}},

@@ -16,6 +16,7 @@ type round struct {
 	total   int // free slots that nobody has a right to yet
 	heads   []entry
 	rights  []right // best rank first
+	whole   bool    // all shapes are looked at
 	decided bool    // who has the one reservation of reserve_after
 }
 
@@ -56,15 +57,15 @@ func (m *Manager) newRound() *round {
 		r.total += r.rooms[i].slots
 		mostSlots, mostMemory = max(mostSlots, r.rooms[i].slots), max(mostMemory, r.rooms[i].memory)
 	}
-	again, touched := m.retry, m.touched
-	m.retry, m.touched = false, nil
+	touched := m.touched
+	r.whole, m.retry, m.touched = m.retry, false, nil
 	for _, s := range touched {
 		s.touched = false
 	}
 	if r.total == 0 {
 		return r
 	}
-	if again {
+	if r.whole {
 		touched = m.shapes
 	} else if m.kept != nil {
 		r.rights = append(r.rights, right{m.rank(m.kept.job), (*round).keepForOverdue})

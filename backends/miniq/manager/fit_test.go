@@ -144,6 +144,20 @@ func TestOneReservationAtATime(t *testing.T) {
 	b.waits(b.submit(backends.Spec{Slots: 1, Priority: 25}), backends.WaitResources)
 }
 
+// TestReservationChangesHands: what the one before kept is free for all, though
+// nothing happened but that a job of one shape came.
+func TestReservationChangesHands(t *testing.T) {
+	b := newBench(t, Config{ReserveAfter: time.Minute}, 5)
+	b.submit(backends.Spec{Slots: 1, Memory: 12 * gib})
+	b.submit(backends.Spec{Slots: 5, Priority: 24})
+	b.submit(backends.Spec{Slots: 1, Memory: 12 * gib})
+	b.after(time.Minute)
+	small := b.submit(spec(3))
+	b.waits(small, backends.WaitResources)
+	b.submit(backends.Spec{Slots: 1, Memory: 12 * gib, Priority: 25}) // its shape has waited
+	b.starts(small)
+}
+
 // TestReserveClock counts only while it waits for resources.
 func TestReserveClock(t *testing.T) {
 	b := newBench(t, Config{ReserveAfter: 10 * time.Minute}, 4)

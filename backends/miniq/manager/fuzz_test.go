@@ -32,6 +32,7 @@ func farmOf(t testing.TB) *Manager {
 		{Slots: 1},
 	}})
 	step(Started{ID: backends.ID{Job: 1}, Run: 1})
+	step(Dummies(admin, "", []backends.Dummy{{For: backends.ID{Job: 1}, Host: "n1", Limit: time.Hour}}))
 	step(Ended{ID: backends.ID{Job: 6}, Run: 1, ExitCode: 3})
 	step(Reserve{By: admin, Reservations: []backends.Reservation{{ID: backends.ID{Job: 5}, Hosts: []string{"n1"}, Until: at.Add(time.Hour)}}})
 	return m
@@ -92,6 +93,7 @@ func FuzzRestore(f *testing.F) {
 func FuzzDecodeEvent(f *testing.F) {
 	for _, e := range []Event{
 		Submit{By: user, Specs: []backends.Spec{{Name: "\xff", Slots: 2, After: "done(1)"}}},
+		Dummies(admin, "", []backends.Dummy{{For: backends.ID{Job: 1}, Host: "n1", Limit: time.Hour}}),
 		Kill{By: user, IDs: []backends.ID{{Job: 2}}},
 		Requeue{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}, Until: time.Unix(2e9, 0).UTC()}}},
 		Suspend{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}}}},

@@ -66,6 +66,7 @@ type job struct {
 	work      *work
 	array     *array
 	queue     string
+	dummyFor  backends.ID // zero: it is no dummy job
 	state     backends.State
 	submitted time.Time
 

@@ -28,6 +28,7 @@ type world struct {
 	lastRun map[backends.ID]int
 	ids     []backends.ID
 	ended   map[backends.ID]bool
+	starts  []backends.ID // of the step that is looked at, so far
 	shown   map[backends.ID]backends.Priority
 	aged    map[backends.ID]int
 	counts  map[string]int
@@ -85,6 +86,7 @@ func (w *world) step(e Event) Result {
 	if diff := cmp.Diff(effects, twins); diff != "" {
 		w.Fatalf("replay of %s differs (-live +replayed):\n%s", line, diff)
 	}
+	w.starts = nil
 	for _, effect := range effects {
 		w.follow(effect)
 	}
@@ -134,6 +136,7 @@ func (w *world) follow(e Effect) {
 		if w.runs[e.ID] != nil || w.ended[e.ID] || e.Run != w.lastRun[e.ID]+1 {
 			w.Fatalf("run %d of job %s started: before it %d, ended %v", e.Run, e.ID, w.lastRun[e.ID], w.ended[e.ID])
 		}
+		w.starts = append(w.starts, e.ID)
 		w.checkStart(e)
 		w.lastRun[e.ID] = e.Run
 		w.runs[e.ID] = &liveRun{StartRun: e}
@@ -181,10 +184,19 @@ func (w *world) checkStart(s StartRun) {
 		}
 	}
 	for _, j := range w.m.shapeMates(started) {
-		if w.m.rank(j).before(rank{started.base, started.seq}) && j.state == backends.Pending {
+		if w.m.rank(j).before(rank{started.base, started.seq}) && j.state == backends.Pending && !w.waitedFor(j) {
 			w.Fatalf("job %s started before %s of the same shape, which ranks higher", s.ID, j.id)
 		}
 	}
+}
+
+// waitedFor tells whether a job waited for a start of this very step, which is what
+// made it eligible.
+func (w *world) waitedFor(j *job) bool {
+	return slices.ContainsFunc(w.starts, func(id backends.ID) bool {
+		whole := backends.ID{Job: id.Job}
+		return j.work.spec.After == "started("+id.String()+")" || j.work.spec.After == "started("+whole.String()+")"
+	})
 }
 
 func (m *Manager) shapeMates(j *job) []*job {
@@ -517,7 +529,18 @@ func (w *world) submit() {
 			s.After = rapid.SampledFrom([]string{"done", "ended", "exit", "started"}).Draw(w.T, "after") + "(" + w.anyID().String() + ")"
 		}
 	}
+	if rapid.IntRange(0, 9).Draw(w.T, "held") == 0 {
+		s.HeldUntil = w.soon()
+	}
 	w.step(Submit{By: user, Specs: []backends.Spec{s}, Next: []bool{true}})
+}
+
+func (w *world) place() {
+	d := backends.Dummy{
+		For: w.anyID(), Host: rapid.SampledFrom(w.m.hosts).Draw(w.T, "host").name, Limit: time.Duration(rapid.IntRange(1, 400).Draw(w.T, "limit")) * time.Second,
+		Priority: backends.At(rapid.SampledFrom([]backends.Level{backends.LevelNormal, backends.LevelPBA}).Draw(w.T, "level"), 30),
+	}
+	w.step(Dummies(admin, "", []backends.Dummy{d, d}))
 }
 
 // modify changes what a job, or a whole array, asks for.
@@ -609,6 +632,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 				w.step(NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed})
 			}
 		}),
+		"place":        in(w.place),
 		"confirm":      in(func() { r := w.anyRun(); w.step(Started{r.ID, r.Run}) }),
 		"start failed": in(func() { r := w.anyRun(); w.runOver(r, StartFailed{ID: r.ID, Run: r.Run, Reason: "no keeper"}) }),
 		"lost":         in(func() { r := w.anyRun(); w.runOver(r, RunLost{r.ID, r.Run, "its keeper is gone"}) }),

@@ -27,7 +27,8 @@ type Manager struct {
 
 	first *job // those that have not ended, by seq
 	last  *job
-	ended []*job // by time of end
+	open  map[string]int // how many of them each user has
+	ended []*job         // by time of end
 
 	hosts  []*host // by name
 	byName map[string]*host
@@ -62,6 +63,7 @@ func New(cfg Config) *Manager {
 		jobs:   map[backends.ID]*job{},
 		arrays: map[int64]*array{},
 		names:  map[nameKey]int64{},
+		open:   map[string]int{},
 		keys:   map[submissionKey]*remembered{},
 		byName: map[string]*host{},
 		byKey:  map[shapeKey]*shape{},
@@ -266,6 +268,7 @@ func (m *Manager) link(j *job) {
 	} else {
 		j.prev.next = j
 	}
+	m.open[j.user]++
 }
 
 func (m *Manager) unlink(j *job) {
@@ -280,4 +283,7 @@ func (m *Manager) unlink(j *job) {
 		j.next.prev = j.prev
 	}
 	j.prev, j.next = nil, nil
+	if m.open[j.user]--; m.open[j.user] == 0 {
+		delete(m.open, j.user)
+	}
 }

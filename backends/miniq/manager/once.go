@@ -59,8 +59,7 @@ func (m *Manager) submitOnce(e Submit) (results []backends.Submitted, again []bo
 			results[i].Queue = m.queueOf(results[i].ID)
 			continue
 		}
-		spec := e.Specs[i]
-		results[i].ID, results[i].Err = m.submitOne(e.By, &spec, e.next(i))
+		results[i].ID, results[i].Err = m.submitOne(e.newcomer(i))
 		results[i].Queue = m.queueOf(results[i].ID)
 		before.jobs[i] = results[i].ID.Job
 	}

@@ -29,6 +29,7 @@ func (k *overdueJob) hosts() []string {
 func (r *round) decide(e entry) {
 	r.decided = true
 	if r.kept == nil || r.kept.job != e.job || !r.stillGood(e.shape) {
+		r.retry = r.retry || r.kept != nil && !r.whole // what was kept until now is for all
 		r.kept = &overdueJob{e.job, r.whereFirst(e.shape)}
 	}
 	r.hold()

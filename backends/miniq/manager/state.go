@@ -63,6 +63,7 @@ type savedJob struct {
 	User      string
 	Work      int
 	Queue     string
+	DummyFor  backends.ID `json:",omitzero"`
 	State     backends.State
 	Submitted time.Time
 	Base      backends.Priority
@@ -151,7 +152,7 @@ func saveWork(w *work, open bool) savedWork {
 
 func saveJob(j *job, work int) savedJob {
 	s := savedJob{
-		ID: j.id, Seq: j.seq, User: j.user, Work: work, Queue: j.queue, State: j.state, Submitted: j.submitted,
+		ID: j.id, Seq: j.seq, User: j.user, Work: work, Queue: j.queue, DummyFor: j.dummyFor, State: j.state, Submitted: j.submitted,
 		Base: j.base, Aged: j.aged, Ageing: j.ageing, AgeFrom: j.ageFrom,
 		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned, Shares: j.shares,
 		Mark: j.mark, Requeues: j.requeues, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
@@ -251,7 +252,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		return fmt.Errorf("job %s: %w", s.ID, err)
 	}
 	j := &job{
-		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, state: s.State, submitted: s.Submitted,
+		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, dummyFor: s.DummyFor, state: s.State, submitted: s.Submitted,
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
 		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares,
 		mark: s.Mark, requeues: s.Requeues, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,

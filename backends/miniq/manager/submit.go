@@ -16,8 +16,7 @@ const maxElements = 1_000_000
 func (m *Manager) submit(e Submit) []backends.Submitted {
 	results := make([]backends.Submitted, len(e.Specs))
 	for i := range e.Specs {
-		spec := e.Specs[i]
-		results[i].ID, results[i].Err = m.submitOne(e.By, &spec, e.next(i))
+		results[i].ID, results[i].Err = m.submitOne(e.newcomer(i))
 		results[i].Queue = m.queueOf(results[i].ID)
 	}
 	return results
@@ -31,15 +30,24 @@ func (m *Manager) queueOf(id backends.ID) string {
 	return ""
 }
 
-func (m *Manager) submitOne(by By, spec *backends.Spec, next bool) (backends.ID, error) {
+func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
+	by, spec := e.by, e.spec
 	if spec.Slots == 0 {
 		spec.Slots = 1
 	}
-	spec.BeginTime = clean(spec.BeginTime)
+	spec.BeginTime, spec.HeldUntil = clean(spec.BeginTime), clean(spec.HeldUntil)
+	if e.dummy {
+		if err := m.checkDummy(e); err != nil {
+			return backends.ID{}, err
+		}
+	}
 	if err := m.check(spec); err != nil {
 		return backends.ID{}, err
 	}
-	if err := mayAsk(by, spec, next); err != nil {
+	if err := mayAsk(by, spec, e.next); err != nil {
+		return backends.ID{}, err
+	}
+	if err := m.hasRoom(by, spec.Array); err != nil {
 		return backends.ID{}, err
 	}
 	needs, err := m.parseCondition(by.User, spec.After)
@@ -51,12 +59,12 @@ func (m *Manager) submitOne(by By, spec *backends.Spec, next bool) (backends.ID,
 	w := newWork(spec)
 	w.needs = needs
 	if spec.Array == nil {
-		m.add(id, by.User, w, nil)
+		m.add(id, e, w, nil)
 	} else {
 		a := newArray(spec.Array.Limit, len(spec.Array.Indices))
 		m.arrays[id.Job] = a
 		for _, index := range spec.Array.Indices {
-			m.add(backends.ID{Job: id.Job, Index: index}, by.User, w, a)
+			m.add(backends.ID{Job: id.Job, Index: index}, e, w, a)
 		}
 	}
 	if spec.Name != "" {
@@ -65,12 +73,27 @@ func (m *Manager) submitOne(by By, spec *backends.Spec, next bool) (backends.ID,
 	return id, nil
 }
 
+// hasRoom refuses a user more jobs than one may have.
+func (m *Manager) hasRoom(by By, a *backends.Array) error {
+	n, most := 1, m.cfg.MaxJobs
+	if a != nil {
+		n = len(a.Indices)
+	}
+	if by.Admin || most == 0 || m.open[by.User]+n <= most {
+		return nil
+	}
+	return fmt.Errorf("%d more jobs: %d of yours have not ended, and a user may have %d here (miniq: max_jobs): wait until some have: %w", n, m.open[by.User], most, backends.ErrDenied)
+}
+
 // add puts a job at the end of the queue.
-func (m *Manager) add(id backends.ID, user string, w *work, a *array) {
+func (m *Manager) add(id backends.ID, e newcomer, w *work, a *array) {
 	q := m.queueNamed(w.spec.Queue)
 	m.seq++
-	j := &job{id: id, seq: m.seq, user: user, work: w, array: a, queue: q.Name, state: backends.Pending, ownerHold: w.spec.Hold}
+	j := &job{id: id, seq: m.seq, user: e.by.User, work: w, array: a, queue: q.Name, dummyFor: e.heavy, state: backends.Pending, ownerHold: w.spec.Hold, heldUntil: w.spec.HeldUntil}
 	j.base = firstPriority(q, w.spec.Priority)
+	if e.dummy {
+		j.base = w.spec.Priority
+	}
 	j.submitted = m.now
 	m.jobs[id] = j
 	if a != nil {
@@ -123,6 +146,8 @@ func (m *Manager) check(s *backends.Spec) error {
 		return fmt.Errorf("run limit %s: give a time above zero", s.RunLimit)
 	case !writable(s.BeginTime):
 		return errors.New("begin time: give one before the year 9999")
+	case !writable(s.HeldUntil):
+		return errors.New("hold: give a time before the year 9999")
 	case m.queueNamed(s.Queue) == nil:
 		return m.noQueue(s.Queue)
 	case level < backends.LevelLow || level > backends.LevelHandOver:

@@ -104,3 +104,49 @@ func TestUsersGraceIsShort(t *testing.T) {
 		b.ends(id, 143)
 	}
 }
+
+// A user has so many jobs that have not ended, and no more; others have theirs.
+func TestMaxJobs(t *testing.T) {
+	b := newBench(t, Config{MaxJobs: 3}, 1)
+	other := By{User: "other"}
+	submit := func(by By, indices ...int) error {
+		s := backends.Spec{Slots: 1}
+		if len(indices) > 0 {
+			s.Array = &backends.Array{Indices: indices}
+		}
+		b.do(Submit{By: by, Specs: []backends.Spec{s}})
+		return b.last.Submitted[0].Err
+	}
+	for n, c := range []struct {
+		by      By
+		indices []int
+		refused bool
+	}{
+		{user, nil, false},
+		{user, []int{1, 2, 3}, true},
+		{user, []int{1, 2}, false},
+		{user, nil, true},
+		{other, []int{5, 6, 7}, false},
+		{other, nil, true},
+		{admin, []int{1, 2, 3, 4}, false},
+	} {
+		if err := submit(c.by, c.indices...); errors.Is(err, backends.ErrDenied) != c.refused || (err != nil) != c.refused {
+			t.Errorf("%d: %v, want it refused: %v", n, err, c.refused)
+		}
+	}
+	b.do(Kill{By: user, IDs: []backends.ID{{Job: 2, Index: 2}}}) // ids of what was refused are not used up
+	state, err := b.m.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &bench{T: t, now: b.now}
+	if again.m, err = Restore(state); err != nil {
+		t.Fatal(err)
+	}
+	for n, m := range []*bench{b, again} {
+		m.do(Submit{By: user, Specs: []backends.Spec{{Slots: 1}, {Slots: 1}}})
+		if got := m.last.Submitted; got[0].Err != nil || !errors.Is(got[1].Err, backends.ErrDenied) {
+			t.Errorf("%d, after one was killed: %v, %v: want room for one", n, got[0].Err, got[1].Err)
+		}
+	}
+}

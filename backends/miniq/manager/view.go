@@ -101,7 +101,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 		Hosts: slices.Clone(j.hosts), Asked: slices.Clone(s.Hosts), Pinned: slices.Clone(j.pinned), Shares: slices.Clone(j.shares),
 		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
 		HeldUntil: j.heldUntil, Requeues: j.requeues, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
-		NoRequeue: s.NoRequeue, Interactive: s.Interactive, Exclusive: s.Exclusive, Resuming: j.resuming(m.now),
+		DummyFor: j.dummyFor, NoRequeue: s.NoRequeue, Interactive: s.Interactive, Exclusive: s.Exclusive, Resuming: j.resuming(m.now),
 		Ending: j.state == backends.Running && j.ending != goesOn,
 	}
 	if len(j.hosts) > 0 {

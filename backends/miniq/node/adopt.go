@@ -59,16 +59,16 @@ func (n *node) adopt(e Expected) error {
 }
 
 func (n *node) openRun(id RunID) (*run, error) {
-	f, err := os.OpenFile(n.path(id, recordSuffix), os.O_RDWR|os.O_APPEND, 0)
+	f, err := keeper.OpenFile(n.path(id, recordSuffix), os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{id: id, record: f, pidfd: -1}
+	r := &run{id: id, record: f, pidfd: -1, scripted: true}
 	return r, r.reread()
 }
 
 func (r *run) reread() error {
-	data, err := io.ReadAll(io.NewSectionReader(r.record, 0, 1<<40))
+	data, err := readRecord(r.record)
 	if err != nil {
 		return err
 	}
@@ -78,14 +78,38 @@ func (r *run) reread() error {
 	return nil
 }
 
+// readRecord reads what is there, whatever the file's position is.
+func readRecord(f *os.File) ([]byte, error) {
+	data := make([]byte, 2*longSpare)
+	for n := 0; ; {
+		more, err := f.ReadAt(data[n:], int64(n))
+		n += more
+		switch {
+		case errors.Is(err, io.EOF):
+			return data[:n], nil
+		case err != nil:
+			return nil, err
+		}
+		data = append(data, make([]byte, len(data))...)
+	}
+}
+
 // lock tells whether the record could be locked, so that no keeper is alive
 // nor ever will be; then it is read anew.
 func (r *run) lock() (bool, error) {
+	free, err := r.flock()
+	if free {
+		err = r.reread()
+	}
+	return free, err
+}
+
+func (r *run) flock() (bool, error) {
 	for {
 		err := syscall.Flock(int(r.record.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil:
-			return true, r.reread()
+			return true, nil
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			return false, nil
 		case !errors.Is(err, syscall.EINTR):

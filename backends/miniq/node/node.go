@@ -123,7 +123,9 @@ type run struct {
 	pidfd  int           // of the keeper, -1: none
 	job    keeper.Record // as far as it was read
 	over   bool
-	before bool // it may be of an earlier boot: its processes' numbers mean nothing
+	// A script was written for it, or may have been by an earlier node.
+	scripted bool
+	before   bool // it may be of an earlier boot: its processes' numbers mean nothing
 }
 
 // serve is the node's one loop: everything below it runs in this goroutine.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 )
 
 // spares are files that were records, to be records again: making a file and
@@ -48,7 +50,7 @@ func (s *spares) find(dir string) {
 // is removed.
 func (s *spares) keep(record string) {
 	path := filepath.Join(s.dir, sparePrefix+strconv.Itoa(s.made))
-	if len(s.names) == maxSpares || os.Rename(record, path) != nil {
+	if len(s.names) == maxSpares || unix.Rename(record, path) != nil {
 		_ = os.Remove(record)
 		return
 	}
@@ -64,7 +66,7 @@ func (s *spares) rename(record string) *os.File {
 	}
 	path := s.names[len(s.names)-1]
 	s.names = s.names[:len(s.names)-1]
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
+	f, err := keeper.OpenFile(path, os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		_ = os.Remove(path)
 		return nil

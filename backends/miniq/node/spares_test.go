@@ -111,3 +111,31 @@ func TestAnothersLinesAreNoRecord(t *testing.T) {
 		}
 	}
 }
+
+// A node that is killed when it has given a spare file a run's name, and not yet
+// written whose it is, leaves an earlier run's lines. The run is executed once.
+func TestAClaimThatWasCutOff(t *testing.T) {
+	dir := t.TempDir()
+	n := startNode(t, dir)
+	n.start(6, "exit 3", 0o22)
+	n.ends(6, 3)
+	n.tell(Command{Forget: &RunID{ID: id(6).ID, Run: 1}})
+	spare := filepath.Join(dir, "runs", sparePrefix+"0")
+	eventually(t, "the record is kept", func() bool { _, err := os.Stat(spare); return err == nil })
+	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
+	if err := os.Rename(spare, RecordPath(dir, id(7))); err != nil {
+		t.Fatal(err)
+	}
+	n = startNode(t, dir, id(7))
+	if r := n.hear(); r.Kind != Absent {
+		t.Fatalf("reported was %+v, want that the run is absent", r)
+	}
+	n.start(7, "echo began; exit 4", 0o22)
+	n.ends(7, 4)
+	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
+	n = startNode(t, dir, id(7))
+	n.ends(7, 4)
+	if run := n.record(7).Run; run != id(7).String() {
+		t.Errorf("the record is that of run %q", run)
+	}
+}

@@ -59,18 +59,21 @@ func (n *node) claim(id RunID) (*run, error) {
 			return nil, err
 		}
 	}
-	if _, err := f.WriteString("\nr " + id.String() + "\n"); err != nil {
+	if _, err := f.WriteString(claimLine(id)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	r := &run{id: id, record: f, pidfd: -1}
 	n.runs[id] = r
-	_, err := r.lock()
+	_, err := r.flock()
 	return r, err
 }
 
+// claimLine is the first line of a record that counts: it says whose it is.
+func claimLine(id RunID) string { return "\nr " + id.String() + "\n" }
+
 // KeeperEnv is a keeper's own environment: it has next to nothing to do, and nothing
 // to collect.
-func KeeperEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=1"} }
+func KeeperEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"} }
 
 // reclaim takes the record of a run that was claimed and never got a keeper; nil:
 // it got one. The record stays from the first claim on: a run that the daemon knows
@@ -85,7 +88,12 @@ func (n *node) reclaim(id RunID) (*run, error) {
 		return nil, errors.Join(err, r.record.Close())
 	}
 	n.runs[id] = r
-	return r, nil
+	// Who claimed it may have been killed before it wrote this: without it the lines of
+	// an earlier run are the last that count, and the file never becomes this run's.
+	if r.job.Run == "" {
+		_, err = r.record.WriteString(claimLine(id))
+	}
+	return r, err
 }
 
 // begun tells whether a keeper wrote its first line: before that it executes nothing.
@@ -94,11 +102,12 @@ func (r *run) begun() bool { return r.job.Keeper.PID != 0 || r.job.End != nil }
 // launch has a keeper start the run. The node's own descriptor of the record is
 // replaced by a fresh one: the lock is to live and die with the keeper's.
 func (n *node) launch(r *run, s *Start) error {
+	r.scripted = r.scripted || s.Script != nil
 	order, err := n.order(s)
 	if err != nil {
 		return err
 	}
-	fresh, err := os.OpenFile(n.path(s.Run, recordSuffix), os.O_RDWR|os.O_APPEND, 0)
+	fresh, err := keeper.OpenFile(n.path(s.Run, recordSuffix), os.O_RDWR|os.O_APPEND)
 	if err != nil {
 		return err
 	}
@@ -216,14 +225,16 @@ func (n *node) pass(r *run, w keeper.Want) {
 
 // forget removes what is left of a run.
 func (n *node) forget(id RunID) {
-	named := false
+	named, scripted := false, true
 	if r := n.runs[id]; r != nil {
-		named = r.job.Run != ""
+		named, scripted = r.job.Run != "", r.scripted
 		_ = r.record.Close()
 		delete(n.runs, id)
 	}
-	_ = os.Remove(n.path(id, scriptSuffix))
-	if n.Scripts != "" {
+	if scripted {
+		_ = os.Remove(n.path(id, scriptSuffix))
+	}
+	if scripted && n.Scripts != "" {
 		_ = os.Remove(n.othersScript(id))
 	}
 	if record := n.path(id, recordSuffix); named {

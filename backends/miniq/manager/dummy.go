@@ -1,0 +1,47 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Dummies is the submission of dummy jobs (see backends.Abilities.Place). Whoever
+// runs it adds what they run.
+func Dummies(by By, key string, dummies []backends.Dummy) Submit {
+	e := Submit{By: by, Key: key, Specs: make([]backends.Spec, len(dummies)), For: make([]backends.ID, len(dummies))}
+	for i, d := range dummies {
+		e.For[i] = d.For
+		e.Specs[i] = backends.Spec{
+			Name: "dummy for " + d.For.String(), Priority: d.Priority, Slots: 1, OneHost: true, Hosts: []string{d.Host},
+			RunLimit: d.Limit, NoRequeue: true,
+		}
+	}
+	return e
+}
+
+// checkDummy tells what forbids a dummy job, and puts it into the queue of the job
+// that it is for: who manages that queue sees it.
+func (m *Manager) checkDummy(e newcomer) error {
+	heavy := m.jobs[e.heavy]
+	switch {
+	case !e.by.Admin:
+		return fmt.Errorf("dummy job for job %s: only an administrator can place one: %w", e.heavy, backends.ErrDenied)
+	case e.spec.Array != nil || e.spec.Slots != 1 || len(e.spec.Hosts) != 1 || e.spec.Hosts[0] == "":
+		return errors.New("dummy job: it takes one slot of one host")
+	case e.spec.RunLimit <= 0:
+		return errors.New("dummy job: give it a run limit, so that it ends though nobody ends it")
+	case heavy == nil:
+		return fmt.Errorf("dummy job for job %s: %w", e.heavy, backends.ErrUnknownJob)
+	case heavy.state.Ended():
+		return fmt.Errorf("dummy job: %w", wrong(heavy, "has ended"))
+	case heavy.dummyFor != (backends.ID{}):
+		return fmt.Errorf("dummy job: %w", wrong(heavy, "is a dummy job itself"))
+	}
+	e.spec.Queue = ""
+	if m.queueNamed(heavy.queue) != nil { // else it is no longer in the config
+		e.spec.Queue = heavy.queue
+	}
+	return nil
+}
