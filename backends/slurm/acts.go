@@ -107,6 +107,8 @@ func idsOf[T any](list []T, id func(T) backends.ID) []backends.ID {
 
 func idOfAct(a backends.Act) backends.ID { return a.ID }
 
+func idOfSeen(j *seen) backends.ID { return j.ID }
+
 // whole is a time in the queue's seconds, the next one if it is between two.
 func whole(t time.Time) time.Time {
 	if t.IsZero() {
@@ -147,7 +149,7 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
 		r := &j.record
 		r.run, r.mark, r.until, r.started, r.delayed = j.Requeues+1, acts[i].Mark, whole(acts[i].Until), j.Started, true
-		r.resumed, r.ranked, r.rest = time.Time{}, false, time.Time{}
+		r.stop, r.resumed, r.ranked, r.rest = false, time.Time{}, false, time.Time{}
 		if r.submitted.IsZero() {
 			r.submitted = j.Submitted
 		}
@@ -172,7 +174,7 @@ const settling = rest + 3*time.Second
 func (c *Client) settle(ctx context.Context, requeued []*seen) {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
-	ids := idsOf(requeued, func(j *seen) backends.ID { return j.ID })
+	ids := idsOf(requeued, idOfSeen)
 	for pause := 20 * time.Millisecond; len(ids) > 0; pause = min(2*pause, 200*time.Millisecond) {
 		p, err := c.look(ctx, ids)
 		if err != nil {
@@ -188,12 +190,19 @@ func (c *Client) settle(ctx context.Context, requeued []*seen) {
 	}
 }
 
-// remind writes the records of requeued jobs again where they are lost: slurmctld
-// saves what it was told every five seconds (22.05), and may have died in between.
-func (c *Client) remind(ctx context.Context, p *picture, requeued []*seen) {
+// remind writes the records of requeued and suspended jobs again where they are lost:
+// slurmctld saves what it was told every five seconds (22.05), and may have died between
+// the record and the act, which waits until it is back.
+func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
 	var lost []*seen
-	for _, was := range requeued {
-		if j, err := p.one(was.ID); err == nil && !j.State.Ended() && j.Requeues == was.record.run && j.record.run < was.record.run {
+	for _, was := range acted {
+		j, err := p.one(was.ID)
+		if err != nil {
+			continue
+		}
+		requeued := !j.State.Ended() && j.Requeues == was.record.run && j.record.run < was.record.run
+		suspended := j.State == backends.Suspended && was.record.stop && !j.record.stop
+		if requeued || suspended {
 			j.record = was.record
 			lost = append(lost, j)
 		}
@@ -207,8 +216,8 @@ func (c *Client) remind(ctx context.Context, p *picture, requeued []*seen) {
 // is told to by StartTime=now.
 func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 	var jobs []*seen
-	for i := range p.jobs {
-		switch j := &p.jobs[i]; {
+	for _, j := range p.jobs {
+		switch {
 		case !j.record.delayed || j.State.Ended() || j.State == backends.Suspended:
 		case j.State == backends.Running:
 			left = append(left, j.ID) // it is still to leave its hosts
@@ -268,13 +277,33 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 		return errs
 	}
 	c.detailed(ctx, p, jobs, errs)
-	c.orderSome(ctx, errs, func(i int) string { return "suspend " + name(jobs[i].ID) })
+	before := make([]record, len(jobs))
+	// The record first: it holds while the job is suspended, should we die in between.
 	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
 		r := &j.record
-		r.run, r.mark, r.until, r.resumed = 0, acts[i].Mark, whole(acts[i].Until), time.Time{}
+		before[i] = *r
+		r.run, r.stop, r.mark, r.until, r.resumed = 0, true, acts[i].Mark, whole(acts[i].Until), time.Time{}
 		r.ranked, r.priority = true, j.Priority
 		return []string{j.keep()}
 	})
+	written := slices.Clone(errs)
+	c.orderSome(ctx, errs, func(i int) string { return "suspend " + name(jobs[i].ID) })
+	var refused, suspended []*seen
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			suspended = append(suspended, jobs[i])
+		case written[i] == nil && (errors.Is(err, backends.ErrWrongState) || errors.Is(err, backends.ErrDenied)):
+			jobs[i].record = before[i]
+			refused = append(refused, jobs[i])
+		}
+	}
+	if len(suspended) > 0 {
+		if p, err := c.look(ctx, idsOf(suspended, idOfSeen)); err == nil {
+			c.remind(ctx, p, suspended)
+		}
+	}
+	c.write(ctx, refused, make(backends.Errors, len(refused)), func(_ int, j *seen) []string { return []string{j.keep()} })
 	return errs
 }
 
@@ -348,34 +377,19 @@ func (c *Client) rankPending(ctx context.Context, rankings []backends.Ranking) b
 			orders = append(orders, fmt.Sprintf("update JobId=%s SiteFactor=%d", name(r.ID), p.scale.SiteFactor(r.Priority)))
 		}
 	}
-	done := c.order(ctx, orders)
-	priorities, err := c.priorities(ctx, ids)
+	done, answers := c.orderAndShow(ctx, orders, ids)
 	for k, i := range of {
-		switch q, told := priorities[ids[k]]; {
+		// Of one that waits no more, and of one whose texts make the answer unclear,
+		// none is told.
+		switch q, told := parsePriority(answers[ids[k]]); {
 		case done[k] != nil:
 			errs[i] = done[k]
-		case err != nil || !told || q < p.scale.SiteFactor(rankings[i].Priority):
+		case !told || q < p.scale.SiteFactor(rankings[i].Priority):
 		default:
 			errs[i] = nil
 		}
 	}
 	return errs
-}
-
-// priorities asks for the priorities of jobs one by one, in one scontrol. Of those
-// that wait no more, and of those whose texts make the answer unclear, there is none.
-func (c *Client) priorities(ctx context.Context, ids []backends.ID) (map[backends.ID]int64, error) {
-	answers, err := c.show(ctx, ids)
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[backends.ID]int64, len(ids))
-	for id, answer := range answers {
-		if q, ok := parsePriority(answer); ok {
-			found[id] = q
-		}
-	}
-	return found, nil
 }
 
 // rankLooking ranks jobs that may be in any state.

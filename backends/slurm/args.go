@@ -45,6 +45,8 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 		return unable("interactive jobs are srun's on Slurm")
 	case s.Priority.Level() == backends.LevelLow && s.Queue == "":
 		return unable("Slurm has no lowest priority but a partition of it")
+	case !s.HeldUntil.IsZero():
+		return unable("the engine's hold is given by the submit filter, which slurmctld itself runs")
 	case s.Slots < 1 && s.Slots != 0:
 		return unable(fmt.Sprintf("%d slots", s.Slots))
 	case len(s.Command) == 0 && len(s.Script) == 0:
@@ -74,8 +76,8 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	if err := o.files(s); err != nil {
 		return nil, err
 	}
-	if s.RunLimit > 0 { // minutes are all that it counts in
-		o.add("time", strconv.FormatInt(int64((s.RunLimit+time.Minute-1)/time.Minute), 10))
+	if s.RunLimit > 0 {
+		o.add("time", minutes(s.RunLimit))
 	}
 	if !s.BeginTime.IsZero() {
 		o.add("begin", clock(s.BeginTime))
@@ -109,6 +111,11 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	sub.script = []byte(launcher)
 	sub.argv = append(append(o.argv, "/dev/stdin", fmt.Sprintf("%04o", s.Umask)), s.Command...)
 	return &sub, nil
+}
+
+// minutes is a limit as Slurm counts it, rounded up.
+func minutes(limit time.Duration) string {
+	return strconv.FormatInt(int64((limit+time.Minute-1)/time.Minute), 10)
 }
 
 type arguments struct{ argv []string }

@@ -50,6 +50,7 @@ func TestWhatSlurmCannotDo(t *testing.T) {
 	for what, change := range map[string]func(*backends.Spec){
 		"a terminal":         func(s *backends.Spec) { s.Terminal = "/run/x" },
 		"the lowest level":   func(s *backends.Spec) { s.Priority = backends.At(backends.LevelLow, 20) },
+		"a hold of ours":     func(s *backends.Spec) { s.HeldUntil = time.Unix(1795307972, 0) },
 		"a backslash":        func(s *backends.Spec) { s.Stdout = `a\b` },
 		"both modes":         func(s *backends.Spec) { s.Stdout, s.Stderr, s.Truncate.Stdout = "a", "b", true },
 		"a mixed dependency": func(s *backends.Spec) { s.After = "done(1) && done(2) || done(3)" },

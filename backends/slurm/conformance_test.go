@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -12,16 +13,24 @@ import (
 
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Harness {
+		t.Parallel() // mostly they wait for Slurm's clock
+		dir := dirForJobs(t)
 		c := cluster.New(t, cluster.Options{Nodes: 2, CPUs: 4, Memory: 4096, Conf: []string{
 			"PartitionName=low Nodes=ALL PriorityTier=0 State=UP",
 		}})
+		t.Cleanup(func() {
+			if t.Failed() {
+				all, err := c.Run(context.Background(), "squeue", "--all", "--states=all", "-O", "JobID: ,Name: ,StateCompact: ,Reason: ,PriorityLong: ,SubmitTime: ,StartTime: ,EndTime: ,RestartCnt: ,ReqNodes: ,NodeList: ,NumCPUs: ")
+				t.Logf("its jobs, %v:\n%s\n%s", err, all, c.Log())
+			}
+		})
 		must := func(t *testing.T, err error) {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		return backendtest.Harness{
-			Backend: slurm.Open(slurm.Options{Config: slurm.DefaultConfig()}), Dir: dirForJobs(t), User: "root", OtherQueue: "low",
+			Backend: open(c, ""), Dir: dir, User: "root", OtherQueue: "low",
 			Shortest: time.Second, ShortestLimit: time.Minute, Patience: time.Minute, LowQueue: "low", Project: "chipa", LosesTurn: true,
 			Kill:    func(t *testing.T) { c.Saved(); must(t, c.Kill()) },
 			Hang:    func(t *testing.T) { must(t, c.Hang()) },
@@ -30,8 +39,15 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// dirForJobs outlives the jobs that write into it: it is there until the cluster
-// has ended them.
+// open is the backend of a cluster, with Slurm's commands from a directory; "": from
+// PATH.
+func open(c *cluster.Cluster, bin string) *slurm.Client {
+	config := slurm.DefaultConfig()
+	config.Conf, config.Bin = c.Conf(), bin
+	return slurm.Open(slurm.Options{Config: config})
+}
+
+// dirForJobs outlives the jobs of a cluster that is started after it.
 func dirForJobs(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "allotment-jobs-")

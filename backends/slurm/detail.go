@@ -13,7 +13,7 @@ const slack = 2 * time.Second
 // touched tells whether the engine, or an administrator, may have done something
 // to the job that squeue doesn't show.
 func (j *seen) touched(at time.Time) bool {
-	if j.State.Ended() || j.Interactive {
+	if j.State.Ended() || j.Interactive || j.IsDummy() {
 		return false
 	}
 	if j.Requeues > 0 || j.State == backends.Suspended {
@@ -41,6 +41,9 @@ func (j *seen) take(d detail, at time.Time) {
 	if j.Requeues < r.run { // the requeue was announced and not made
 		r.mark, r.until, r.started, r.delayed, r.run = "", time.Time{}, time.Time{}, false, 0
 	}
+	if r.stop && j.State != backends.Suspended { // so was its being suspended
+		r.mark, r.until, r.ranked, r.stop = "", time.Time{}, false, false
+	}
 	j.Mark = r.mark
 	if j.Ending && r.delayed && !r.started.IsZero() {
 		j.Started = r.started
@@ -57,9 +60,12 @@ func (j *seen) take(d detail, at time.Time) {
 	case backends.Pending, backends.Held:
 		if j.eligible.After(at) {
 			j.BeginTime = r.begin
+			tag, _, _ := backends.ParseTag(j.before)
 			switch {
 			case r.until.After(at):
 				j.HeldUntil = r.until
+			case tag.Held == j.eligible.Unix(): // the filter's hold, not its owner's
+				j.HeldUntil = j.eligible
 			case j.Requeues == 0:
 				j.BeginTime = j.eligible
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -27,6 +28,7 @@ type partition struct {
 	nodes     string
 	rootJobs  bool // root may submit there
 	isDefault bool
+	longest   time.Duration // a job's limit there, as MaxTime has it, or DefaultTime if that has none; 0: none at all
 }
 
 // parsePartitions reads `scontrol -o show partition`, which only administrators
@@ -36,6 +38,7 @@ func parsePartitions(text []byte) ([]partition, error) {
 	for line := range strings.Lines(string(text)) {
 		p := partition{rootJobs: true}
 		known := 0
+		var limit, byDefault string
 		for field := range strings.FieldsSeq(line) {
 			key, value, _ := strings.Cut(field, "=")
 			known++
@@ -58,6 +61,10 @@ func parsePartitions(text []byte) ([]partition, error) {
 				p.rootJobs = value != "YES"
 			case "Default":
 				p.isDefault = value == "YES"
+			case "MaxTime":
+				limit = value
+			case "DefaultTime":
+				byDefault = value
 			default:
 				known--
 			}
@@ -65,12 +72,33 @@ func parsePartitions(text []byte) ([]partition, error) {
 		if known == 0 {
 			continue
 		}
-		if known < 7 || p.name == "" {
+		var ok bool
+		if p.longest, ok = parseLimit(limit); ok && p.longest == 0 {
+			p.longest, ok = parseLimit(byDefault)
+		}
+		if !ok || known < 9 || p.name == "" {
 			return nil, fmt.Errorf("scontrol show partition: %s", strings.TrimSpace(line))
 		}
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+// parseLimit reads a partition's 1-00:00:00, 00:30:00 and UNLIMITED or NONE, which are 0.
+func parseLimit(text string) (limit time.Duration, ok bool) {
+	if text == "UNLIMITED" || text == "NONE" {
+		return 0, true
+	}
+	var days, hours, minutes, seconds int
+	daily, clock, hasDays := strings.Cut(text, "-")
+	if !hasDays {
+		daily, clock = "0", text
+	}
+	days, err := strconv.Atoi(daily)
+	if n, err2 := fmt.Sscanf(clock, "%d:%d:%d", &hours, &minutes, &seconds); err != nil || err2 != nil || n != 3 {
+		return 0, false
+	}
+	return time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute + time.Duration(seconds)*time.Second, true
 }
 
 // examine judges slurm.conf, as slurmctld has read it, and what pending jobs have
@@ -82,8 +110,12 @@ func examine(settings map[string]string, partitions []partition, pending []int64
 	f.priorities(settings, pending)
 	f.preemption(settings, by)
 	used := managed(partitions, by)
+	window := backfillWindow(settings)
 	for _, p := range used {
 		f.partition(p, settings, by)
+		if p.name != by.Low {
+			f.beyond(p, window)
+		}
 	}
 	f.tiers(used, by.Low)
 	return f
@@ -200,7 +232,7 @@ func (f *findings) preemption(settings map[string]string, by backends.Installati
 		f.add("set JobRequeue=1 in slurm.conf: who must not be requeued says so with --no-requeue", "JobRequeue is 0: only jobs with --requeue, or with ALLOTMENT_PREEMPT=suspend, can be taken back")
 	}
 	if settings["DisableRootJobs"] == "Yes" && by.UID == 0 {
-		f.add("take it out of slurm.conf, or let SlurmUser run the engine", "DisableRootJobs is set: no placeholder can keep a slot for a suspended job")
+		f.add("take it out of slurm.conf, or let SlurmUser run the engine", "DisableRootJobs is set: no placeholder can keep a slot for a suspended job, and no dummy job memory for a heavy one")
 	}
 	if strings.Contains(settings["PreemptMode"], "GANG") {
 		f.add("take GANG out of PreemptMode in slurm.conf", "PreemptMode is %s: jobs take turns in the same slots", settings["PreemptMode"])
@@ -245,7 +277,44 @@ func (f *findings) partition(p partition, settings map[string]string, by backend
 		f.add("set PreemptMode=OFF for it in slurm.conf, unless you want both", "partition %s: Slurm preempts there by itself (%s, %s), and knows of no guarantee", p.name, kind, p.preempt)
 	}
 	if !p.rootJobs && by.UID == 0 && settings["DisableRootJobs"] != "Yes" {
-		f.add("set DisableRootJobs=NO for it in slurm.conf, or let SlurmUser run the engine", "partition %s has DisableRootJobs=YES: no placeholder can keep a slot for a suspended job", p.name)
+		f.add("set DisableRootJobs=NO for it in slurm.conf, or let SlurmUser run the engine", "partition %s has DisableRootJobs=YES: no placeholder can keep a slot for a suspended job, and no dummy job memory for a heavy one", p.name)
+	}
+}
+
+// backfillWindow is how far sched/backfill plans ahead; 0: there is none that lets
+// jobs pass those that wait. Its default is a day (slurm.conf, SchedulerParameters).
+func backfillWindow(settings map[string]string) time.Duration {
+	if !strings.HasSuffix(settings["SchedulerType"], "/backfill") {
+		return 0
+	}
+	for parameter := range strings.SplitSeq(settings["SchedulerParameters"], ",") {
+		if text, ok := strings.CutPrefix(strings.TrimSpace(parameter), "bf_window="); ok {
+			if minutes, err := strconv.Atoi(text); err == nil {
+				return time.Duration(minutes) * time.Minute
+			}
+		}
+	}
+	return 24 * time.Hour
+}
+
+// longestWindow is as far as bf_window goes (slurm.conf, SchedulerParameters).
+const longestWindow = 30 * 24 * time.Hour
+
+// beyond: for a job that ends beyond the window no start is planned, and whoever
+// ranks below it may pass it again and again, placeholders too (22.05).
+func (f *findings) beyond(p partition, window time.Duration) {
+	switch {
+	case window == 0:
+	case p.longest == 0:
+		f.add("set MaxTime or DefaultTime for it in slurm.conf, and bf_window beyond that",
+			"partition %s limits no job's time, and Slurm plans no further than bf_window (%d min): a job that may run for longer, one of a pool too, is passed by others while it waits", p.name, int(window.Minutes()))
+	case p.longest >= window:
+		remedy := fmt.Sprintf("set bf_window=%d in SchedulerParameters in slurm.conf, then `scontrol reconfigure`", int(min(2*p.longest, longestWindow).Minutes()))
+		if p.longest >= longestWindow {
+			remedy = "set a shorter MaxTime for it in slurm.conf: bf_window goes no further than 30 days"
+		}
+		f.add(remedy,
+			"partition %s lets jobs run for %d min, and Slurm plans no further than bf_window (%d min): a job of such a limit, one of a pool too, is passed by others while it waits", p.name, int(p.longest.Minutes()), int(window.Minutes()))
 	}
 }
 

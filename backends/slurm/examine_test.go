@@ -30,7 +30,7 @@ func fixtures(t *testing.T) (settings map[string]string, partitions []partition)
 func TestPartitions(t *testing.T) {
 	_, got := fixtures(t)
 	want := []partition{
-		{name: "main", tier: 1, share: "NO", preempt: "OFF", nodes: "node[1-2]", rootJobs: true, isDefault: true},
+		{name: "main", tier: 1, share: "NO", preempt: "OFF", nodes: "node[1-2]", rootJobs: true, isDefault: true, longest: 24 * time.Hour},
 		{name: "low", tier: 1, share: "FORCE:2", preempt: "REQUEUE", nodes: "node1", rootJobs: true},
 	}
 	for i := range want {
@@ -38,7 +38,15 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("%+v, want %+v", got[i], want[i])
 		}
 	}
-	for _, text := range []string{"PartitionName=x\n", "Nodes=a b c\n", "PartitionName=x PriorityTier=high\n"} {
+	whole, err := os.ReadFile("testdata/show_partition.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	main, _, _ := strings.Cut(string(whole), "\n")
+	if p, err := parsePartitions([]byte(strings.Replace(main, "MaxTime=UNLIMITED", "MaxTime=2-01:30:00", 1))); err != nil || p[0].longest != 49*time.Hour+30*time.Minute {
+		t.Errorf("with MaxTime: %+v, %v", p, err)
+	}
+	for _, text := range []string{"PartitionName=x\n", "Nodes=a b c\n", "PartitionName=x PriorityTier=high\n", strings.Replace(main, "1-00:00:00", "a day", 1)} {
 		if p, err := parsePartitions([]byte(text)); err == nil {
 			t.Errorf("%q: %+v", text, p)
 		}
@@ -51,6 +59,7 @@ func TestPartitions(t *testing.T) {
 // TestExamine changes one thing at a time about a cluster with nothing wrong.
 func TestExamine(t *testing.T) {
 	fixture, _ := fixtures(t)
+	backfilled := map[string]string{"SchedulerType": "sched/backfill", "SchedulerParameters": "bf_interval=1, bf_window=2880,default_queue_depth=1"}
 	for name, x := range map[string]struct {
 		set  map[string]string
 		more []partition
@@ -90,12 +99,19 @@ func TestExamine(t *testing.T) {
 		"not ours":          {more: []partition{{name: "x", tier: 3, rootJobs: true}}, by: backends.Installation{Queues: []string{"main"}}},
 		"low is not lower":  {more: []partition{{name: "low", tier: 1, rootJobs: true}}, by: backends.Installation{Low: "low"}, want: []string{"partition low, where lowered jobs go, has PriorityTier 1"}},
 		"low is lower":      {more: []partition{{name: "low", tier: 0, rootJobs: true}}, by: backends.Installation{Low: "low"}},
+		"a long limit":      {set: backfilled, more: []partition{{name: "x", tier: 1, rootJobs: true, longest: 48 * time.Hour}}, want: []string{"partition x lets jobs run for 2880 min, and Slurm plans no further than bf_window (2880 min)"}},
+		"a shorter limit":   {set: backfilled, more: []partition{{name: "x", tier: 1, rootJobs: true, longest: 47 * time.Hour}}},
+		"beyond any window": {set: backfilled, more: []partition{{name: "x", tier: 1, rootJobs: true, longest: 31 * 24 * time.Hour}}, want: []string{"partition x lets jobs run for 44640 min"}},
+		"no limit":          {set: backfilled, more: []partition{{name: "x", tier: 1, rootJobs: true}}, want: []string{"partition x limits no job's time"}},
+		"no limit in low":   {set: backfilled, more: []partition{{name: "low", rootJobs: true}}, by: backends.Installation{Low: "low"}},
+		"no window":         {set: map[string]string{"SchedulerType": "sched/backfill", "SchedulerParameters": "bf_interval=1"}, want: []string{"partition main lets jobs run for 1440 min, and Slurm plans no further than bf_window (1440 min)"}},
 		"low is the lowest": {more: []partition{{name: "low", tier: 0, rootJobs: true}}, by: backends.Installation{Queues: []string{"main"}, Low: "low"}},
 	} {
 		settings := maps.Clone(fixture)
 		for _, quiet := range []string{"PriorityWeightFairShare", "PriorityWeightTRES"} {
 			settings[quiet] = "0"
 		}
+		settings["SchedulerType"] = "sched/builtin"
 		maps.Copy(settings, x.set)
 		_, all := fixtures(t)
 		pending, err := parsePriorities([]byte(x.jobs))

@@ -144,7 +144,7 @@ func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string
 	if change.RunLimit != nil {
 		limit := "UNLIMITED"
 		if *change.RunLimit > 0 {
-			limit = strconv.FormatInt(int64((*change.RunLimit+time.Minute-1)/time.Minute), 10)
+			limit = minutes(*change.RunLimit)
 		}
 		set("TimeLimit", limit)
 	}
@@ -168,8 +168,7 @@ func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string
 	return all, nil
 }
 
-// record is what Slurm still knows of a job. It keeps neither a history nor, of a
-// command, its arguments.
+// record is what Slurm still knows of a job. It keeps no history.
 func (c *Client) record(ctx context.Context, id backends.ID) (*backends.Record, error) {
 	p, err := c.look(ctx, []backends.ID{id})
 	if err != nil {
@@ -191,5 +190,35 @@ func (c *Client) record(ctx context.Context, id backends.ID) (*backends.Record, 
 		}
 		r.Runs = []backends.RunRecord{run}
 	}
-	return &r, nil
+	return &r, c.files(ctx, j, &r.Spec)
+}
+
+// files adds what a job executes, where, and its files, as its owner named them.
+func (c *Client) files(ctx context.Context, j *seen, s *backends.Spec) error {
+	nonce, fields := newNonce(), []string{"JobID", "WorkDir", "STDIN", "STDOUT", "STDERR", "Command"}
+	out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", "--array", "--states=all", "-O", format(fields, nonce), "--jobs="+name(j.ID))
+	if err != nil {
+		return err
+	}
+	all, err := rows(out, nonce, len(fields))
+	if err != nil {
+		return fmt.Errorf("squeue: %w", err)
+	}
+	if len(all) == 0 { // it was forgotten since
+		return nil
+	}
+	own, command := all[0][0], absent(all[0][5])
+	s.Dir, s.Stdin, s.Stdout, s.Stderr = absent(all[0][1]), absent(all[0][2]), absent(all[0][3]), absent(all[0][4])
+	if j.ID.Index != 0 { // squeue gives an element's files a name of their own by default, which slurmd does not (22.05)
+		wrong, right := "/slurm-"+own+".out", "/slurm-"+name(j.ID)+".out"
+		for _, path := range []*string{&s.Stdout, &s.Stderr} {
+			if dir, ok := strings.CutSuffix(*path, wrong); ok {
+				*path = dir + right
+			}
+		}
+	}
+	if command != "" {
+		s.Command = []string{command}
+	}
+	return nil
 }

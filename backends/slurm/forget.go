@@ -20,6 +20,7 @@ type jobTexts struct {
 	Array   int64  `json:"array_job_id"`  // 0: none
 	Task    *int64 `json:"array_task_id"` // nil: a job by itself, or what is left of an array
 	State   string `json:"job_state"`
+	User    string `json:"user_name"`
 	Rank    int64  `json:"priority"`
 	Nice    int64  `json:"nice"`
 	Comment string `json:"comment"`
@@ -71,6 +72,20 @@ func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 	return order, names
 }
 
+// partOwn takes out the jobs that are the engine's own, by their names.
+func partOwn(jobs []jobTexts, trusted map[string]bool) (own []string, others []jobTexts) {
+	for i := range jobs {
+		j := &jobs[i]
+		holdsFor, dummyFor, _ := ownJob(j.Comment)
+		if trusted[j.User] && (holdsFor != (backends.ID{}) || dummyFor != (backends.ID{})) {
+			own = append(own, j.name())
+		} else {
+			others = append(others, *j)
+		}
+	}
+	return own, others
+}
+
 // userText is a comment without the filter's tag.
 func userText(comment string) string {
 	if !strings.HasPrefix(comment, backends.TagPrefix) {
@@ -94,14 +109,25 @@ const (
 	forgetRounds = 3   // arrays may split, and jobs come, meanwhile
 )
 
-// Forget takes tags, records and site factors out of all jobs that are not over. The
+// Forget takes tags, records and site factors out of all jobs that are not over, and
+// ends those of the engine's own, which nobody would know any more. The
 // list of nodes of a job that runs can't be changed any more (22.05).
 func (c *Client) Forget(ctx context.Context) (int, error) {
 	jobs, err := c.texts(ctx)
 	if err != nil {
 		return 0, err
 	}
-	ranked, err := c.unrank(ctx, jobs)
+	config, err := c.run(ctx, nil, "scontrol", "show", "config")
+	if err != nil {
+		return 0, err
+	}
+	own, jobs := partOwn(jobs, trusted(parseConfig(config)))
+	for some := range slices.Chunk(own, atOnce) {
+		if _, err := c.run(ctx, nil, append([]string{"scancel", "--quiet"}, some...)...); err != nil && !errors.Is(err, backends.ErrWrongState) && !errors.Is(err, backends.ErrUnknownJob) {
+			return 0, err
+		}
+	}
+	ranked, err := c.unrank(ctx, config, jobs)
 	if err != nil {
 		return 0, err
 	}
@@ -140,11 +166,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 
 // unrank sets the site factors of all jobs to 0 that have, or may have, one, and
 // returns which have.
-func (c *Client) unrank(ctx context.Context, jobs []jobTexts) (ranked []int64, err error) {
-	config, err := c.run(ctx, nil, "scontrol", "show", "config")
-	if err != nil {
-		return nil, err
-	}
+func (c *Client) unrank(ctx context.Context, config []byte, jobs []jobTexts) (ranked []int64, err error) {
 	scale, err := NewScale(config)
 	if err != nil {
 		return nil, nil // then there are none

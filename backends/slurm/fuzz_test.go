@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,13 +15,17 @@ func FuzzJobs(f *testing.F) {
 	f.Add(captured(f, "squeue.txt"), "name")
 	f.Add([]byte("8"+nonce), "a\nb|c")
 	f.Fuzz(func(t *testing.T, out []byte, text string) {
-		_, _ = parseJobs(out, nonce, farm())
+		whole, err1 := parseJobs(out, len(out)+1)
+		parts, err2 := parseJobs(out, 1+len(text)%64)
+		if !reflect.DeepEqual(whole, parts) || (err1 == nil) != (err2 == nil) {
+			t.Errorf("as a whole %d jobs, %v; in parts %d, %v", len(whole), err1, len(parts), err2)
+		}
 		if strings.Contains(text, nonce) || strings.HasSuffix(text, "x") {
 			return
 		}
-		line := strings.Split("8 N/A R None alice main 1 0 2 1 1 mem=128M 100 90 90 N/A 1:00 0:05 node1 (null) chipa (null) OK 0 1 1 0 (null) name", " ")
+		line := strings.Split("8 N/A R None alice main 1 0 2 1 1 mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 (null) chipa (null) OK 0 1 1 0 (null) name", " ")
 		line[fName], line[fComment] = text, text
-		jobs, err := parseJobs([]byte(strings.Join(line, nonce)+nonce+"\n"), nonce, farm())
+		jobs, err := parseJobs([]byte(strings.Join(line, nonce)+nonce+"\n"), 16)
 		if err != nil || len(jobs) != 1 || jobs[0].Name != text || jobs[0].User != "alice" || jobs[0].Project != "chipa" {
 			t.Errorf("%q: %+v, %v", text, jobs, err)
 		}
@@ -30,9 +35,9 @@ func FuzzJobs(f *testing.F) {
 func FuzzNodes(f *testing.F) {
 	f.Add(captured(f, "sinfo.txt"))
 	f.Fuzz(func(t *testing.T, out []byte) {
-		hosts, _, err := parseNodes(out, nonce, true)
-		if err == nil && slices.ContainsFunc(hosts, func(h backends.Host) bool { return h.Slots < 0 || h.Memory < 0 }) {
-			t.Errorf("%+v", hosts)
+		l, err := parseNodes(out, nonce)
+		if err == nil && slices.ContainsFunc(l.hosts, func(h backends.Host) bool { return h.Slots < 0 || h.Memory < 0 }) {
+			t.Errorf("%+v", l.hosts)
 		}
 	})
 }
@@ -46,6 +51,9 @@ func FuzzTexts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		if d, err := parseDuration(s); err == nil && d < 0 {
 			t.Errorf("%q: %v", s, d)
+		}
+		if d, err := parsePartitionLimit(s); err == nil && d < 0 {
+			t.Errorf("%q as a partition's limit: %v", s, d)
 		}
 		for _, parse := range []func(string) (int64, error){parseMemory, parseTRES, parseWeight} {
 			if n, err := parse(s); err == nil && n < 0 {
@@ -78,6 +86,10 @@ func FuzzTexts(f *testing.F) {
 		_, _ = NewScale([]byte(s))
 		if d, ok := parseDetail(s); ok && strings.Count(s, "AdminComment=") > 1 {
 			t.Errorf("%q: %+v", s, d)
+		}
+		ids := []backends.ID{{Job: 1}, {Job: 2}}
+		if answers, err := parseShown([]byte(s), "x", ids); err == nil && (len(answers) != len(ids) || strings.Contains(answers[ids[0]], "\nx0\n")) {
+			t.Errorf("%q: %q", s, answers)
 		}
 		for _, err := range parseAnswers(s, "x", 3)[1:] {
 			if err == nil && !strings.Contains(s, "invalid keyword: x1\n") {

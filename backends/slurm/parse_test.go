@@ -34,8 +34,19 @@ func farm() *cluster {
 	}
 }
 
+// parseJobs reads what squeue printed in pieces of a size.
+func parseJobs(out []byte, size int) (jobs []*seen, err error) {
+	l := jobLines(nonce, farm(), &jobs)
+	for piece := range slices.Chunk(out, size) {
+		if err := l.more(piece); err != nil {
+			return nil, err
+		}
+	}
+	return jobs, l.end()
+}
+
 func TestJobs(t *testing.T) {
-	jobs, err := parseJobs(captured(t, "squeue.txt"), nonce, farm())
+	jobs, err := parseJobs(captured(t, "squeue.txt"), 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +75,7 @@ func TestJobs(t *testing.T) {
 		t.Error(d)
 	}
 	of := func(id int64) *seen {
-		return &jobs[slices.IndexFunc(jobs, func(j seen) bool { return j.ID.Job == id })]
+		return jobs[slices.IndexFunc(jobs, func(j *seen) bool { return j.ID.Job == id })]
 	}
 	if j := of(1); j.Project != "chipa" || j.Step != "synth" || j.Tag != "allotment:1;preempt=suspend;" || j.Memory != 192<<20 || !j.OneHost {
 		t.Errorf("%+v", j)
@@ -85,28 +96,28 @@ func TestJobs(t *testing.T) {
 
 func TestWhatJobsAreNot(t *testing.T) {
 	line := func(change func([]string)) []byte {
-		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 (null) name", " ")
+		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 (null) name", " ")
 		f[fReqNodes] = ""
 		change(f)
 		return []byte(strings.Join(f, nonce) + nonce + "\n")
 	}
-	if jobs, err := parseJobs(line(func([]string) {}), nonce, farm()); err != nil || len(jobs) != 1 || jobs[0].State != backends.Running {
+	if jobs, err := parseJobs(line(func([]string) {}), 1000); err != nil || len(jobs) != 1 || jobs[0].State != backends.Running {
 		t.Fatalf("%+v, %v", jobs, err)
 	}
 	for field, value := range map[int]string{
 		fState: "XX", fArrayTask: "1-5", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0",
 	} {
 		out := line(func(f []string) { f[field] = value })
-		if _, err := parseJobs(out, nonce, farm()); err == nil || !strings.Contains(err.Error(), "in the line") {
+		if _, err := parseJobs(out, 1000); err == nil || !strings.Contains(err.Error(), "in the line") {
 			t.Errorf("%s %q: %v; want an error that shows the line", squeueFields[field], value, err)
 		}
 	}
 	var unknown *backends.UnknownStateError
-	if _, err := parseJobs(line(func(f []string) { f[fState] = "XX" }), nonce, farm()); !errors.As(err, &unknown) {
+	if _, err := parseJobs(line(func(f []string) { f[fState] = "XX" }), 1000); !errors.As(err, &unknown) {
 		t.Errorf("%v", err)
 	}
 	for _, out := range []string{"x", "a" + nonce, string(line(func(f []string) { f[fName] = "a" + nonce + "b" }))} {
-		if _, err := parseJobs([]byte(out), nonce, farm()); err == nil {
+		if _, err := parseJobs([]byte(out), 1000); err == nil {
 			t.Errorf("%q was read", out)
 		}
 	}
@@ -126,24 +137,11 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// A placeholder is only what root or SlurmUser calls one.
-func TestPlaceholders(t *testing.T) {
-	id := backends.ID{Job: 60, Index: 3}
-	fields := make([]string, fieldCount)
-	fields[fComment] = placeholderComment(id)
-	for user, want := range map[string]backends.ID{"root": id, "alice": {}} {
-		j := seen{Job: backends.Job{User: user}}
-		if j.tagged(fields, farm()); j.holdsFor != want {
-			t.Errorf("%s's: for %v, want %v", user, j.holdsFor, want)
-		}
-	}
-}
-
 func TestNodes(t *testing.T) {
-	hosts, queues, err := parseNodes(captured(t, "sinfo.txt"), nonce, true)
+	l, err := parseNodes(captured(t, "sinfo.txt"), nonce)
 	want := []backends.Host{{Name: "node1", Slots: 4, Memory: 4 << 30}, {Name: "node2", Slots: 4, Memory: 4 << 30}}
-	if err != nil || !slices.Equal(hosts, want) || !slices.Equal(queues, []backends.Queue{{Name: "main", Default: true}}) {
-		t.Errorf("%+v %+v %v", hosts, queues, err)
+	if err != nil || !slices.Equal(l.hosts, want) || !slices.Equal(l.queues, []backends.Queue{{Name: "main", Default: true}}) {
+		t.Errorf("%+v %v", l, err)
 	}
 	for state, want := range map[string]backends.HostState{
 		"idle": backends.HostUp, "mix": backends.HostUp, "alloc-": backends.HostUp, "idle*": backends.HostDown, "drain": backends.HostClosed,
@@ -209,7 +207,7 @@ func TestAnswers(t *testing.T) {
 
 func TestRecord(t *testing.T) {
 	at := func(n int64) time.Time { return time.Unix(n, 0).UTC() }
-	r := record{mark: "r 3;=", run: 2, until: at(5), begin: at(6), submitted: at(7), resumed: at(8), rest: at(9), pinned: true, asked: []string{"n1", "n2"}, delayed: true, ranked: true, priority: 3020}
+	r := record{mark: "r 3;=", run: 2, stop: true, until: at(5), begin: at(6), submitted: at(7), resumed: at(8), rest: at(9), pinned: true, asked: []string{"n1", "n2"}, delayed: true, ranked: true, priority: 3020}
 	for _, around := range [][2]string{{"", ""}, {"allotment:1;step=x;", ""}, {"allotment:1;", " the site's own"}} {
 		text := r.comment(around[0], around[1])
 		if !strings.HasPrefix(text, backends.TagPrefix) {
@@ -244,5 +242,51 @@ func TestAnnouncedRequeue(t *testing.T) {
 	after := seen{Job: backends.Job{State: backends.Pending, Requeues: 1}, eligible: at.Add(time.Minute)}
 	if after.take(d, at); after.Mark != "r3" || !after.HeldUntil.Equal(at.Add(time.Hour)) {
 		t.Errorf("%+v", after)
+	}
+}
+
+// That a job was to be suspended, and was not, leaves no mark.
+func TestAnnouncedSuspension(t *testing.T) {
+	at := time.Unix(1795307972, 0)
+	d := detail{comment: record{mark: "r3", stop: true, until: at.Add(time.Hour), ranked: true, priority: 1030}.comment("", "")}
+	for _, state := range []backends.State{backends.Running, backends.Pending} {
+		before := seen{Job: backends.Job{State: state}, eligible: at.Add(time.Minute)}
+		if before.take(d, at); before.Mark != "" || !before.HeldUntil.IsZero() || !before.record.empty() {
+			t.Errorf("%+v", before)
+		}
+	}
+	after := seen{Job: backends.Job{State: backends.Suspended}}
+	if after.take(d, at); after.Mark != "r3" || !after.HeldUntil.Equal(at.Add(time.Hour)) || after.Priority != 1030 {
+		t.Errorf("%+v", after)
+	}
+}
+
+// R8: nothing in a picture is older than it says, whosever clock is ahead.
+func TestTheClockIsNotAheadOfThePicture(t *testing.T) {
+	told := time.Unix(1795307972, 0)
+	const took = 300 * time.Millisecond
+	for asked, want := range map[time.Duration]time.Duration{ // after what the queue told
+		-time.Hour: -took, time.Hour: time.Second - 1, // another machine's
+		-100 * time.Millisecond: -100 * time.Millisecond, 400 * time.Millisecond: 400 * time.Millisecond, // this one's
+	} {
+		if got := clockAt(told.Add(asked), took, told).Sub(told); got != want {
+			t.Errorf("asked %v after what was told: %v after it, want %v", asked, got, want)
+		}
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0:05": 5 * time.Second, "1:00": time.Minute, "2:03:04": 2*time.Hour + 3*time.Minute + 4*time.Second,
+		"1-02:03:04": 26*time.Hour + 3*time.Minute + 4*time.Second, "1-03:04": 24*time.Hour + 3*time.Minute + 4*time.Second, "UNLIMITED": 0,
+	} {
+		if got, err := parseDuration(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"5", "1-", "1-5", "-1:00", "1:2:3:4", "x:00", "1:x"} {
+		if got, err := parseDuration(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 type record struct {
 	mark      string
 	run       int       // mark, until and delayed hold from this requeue on: they were written before it
+	stop      bool      // mark and until hold while the job is suspended: they were written before it was
 	until     time.Time // the engine's hold
 	begin     time.Time // its owner's begin time, while a hold of ours stands in its place
 	submitted time.Time // Slurm counts a requeued job's anew
@@ -33,8 +34,12 @@ type record struct {
 // recordPrefix begins the record, wherever it stands.
 const recordPrefix = "engine:1;"
 
-// keyFor is the key of a placeholder's record: the job that it keeps a place for.
-const keyFor = "for"
+// The keys of the record of a job that is the engine's own.
+const (
+	keyFor   = "for"   // of a placeholder: the job that it keeps a place for
+	keyDummy = "dummy" // of a dummy job: the job that it holds a slot for
+	keyRank  = "rank"  // of a dummy job: its priority
+)
 
 func (r record) empty() bool {
 	return r.mark == "" && r.until.IsZero() && r.begin.IsZero() && r.submitted.IsZero() && r.resumed.IsZero() && !r.pinned && !r.delayed && !r.ranked
@@ -58,6 +63,9 @@ func (r record) String() string {
 	}
 	if r.run > 0 {
 		field("run", strconv.Itoa(r.run))
+	}
+	if r.stop {
+		field("stop", "1")
 	}
 	at("until", r.until)
 	at("begin", r.begin)
@@ -115,6 +123,8 @@ func (r *record) set(key, value string) {
 		if n, err := strconv.Atoi(value); err == nil {
 			r.run = n
 		}
+	case "stop":
+		r.stop = value == "1"
 	case "until":
 		r.until = unix(value)
 	case "begin":
@@ -147,19 +157,26 @@ func unix(s string) time.Time {
 	return time.Unix(n, 0).UTC()
 }
 
-// placeholderFor reads the comment of a placeholder: the job it keeps a place for.
-func placeholderFor(comment string) (backends.ID, bool) {
-	at := strings.Index(comment, recordPrefix+keyFor+"=")
-	if at < 0 || at > 0 && comment[at-1] != ';' && comment[at-1] != ' ' {
-		return backends.ID{}, false
+// ownJob reads the comment of a job of the engine's own: whom it keeps a place for, or
+// holds a slot for and with what priority. Of any other job there is nothing.
+func ownJob(comment string) (holdsFor, dummyFor backends.ID, rank backends.Priority) {
+	text, ok := strings.CutPrefix(comment, backends.TagPrefix+" "+recordPrefix)
+	if !ok {
+		return backends.ID{}, backends.ID{}, 0
 	}
-	for key, value := range recordFields(comment[at+len(recordPrefix):]) {
-		if key == keyFor {
-			id, err := backends.ParseID(value)
-			return id, err == nil
+	for key, value := range recordFields(text) {
+		id, _ := backends.ParseID(value)
+		switch key {
+		case keyFor:
+			holdsFor = id
+		case keyDummy:
+			dummyFor = id
+		case keyRank:
+			n, _ := strconv.ParseInt(value, 10, 64)
+			rank = backends.Priority(n)
 		}
 	}
-	return backends.ID{}, false
+	return holdsFor, dummyFor, rank
 }
 
 // comment is the AdminComment that keeps the record between two other texts.
@@ -177,7 +194,14 @@ func (r record) comment(before, after string) string {
 	return before + text + after
 }
 
-// placeholderComment is what placeholderFor reads.
+// placeholderComment is the comment of a placeholder, for ownJob. The submit filter
+// lets nobody else's begin so.
 func placeholderComment(id backends.ID) string {
 	return backends.TagPrefix + " " + recordPrefix + keyFor + "=" + url.QueryEscape(id.String()) + ";"
+}
+
+// dummyComment is the comment of a dummy job, for ownJob.
+func dummyComment(id backends.ID, rank backends.Priority) string {
+	return backends.TagPrefix + " " + recordPrefix + keyDummy + "=" + url.QueryEscape(id.String()) + ";" +
+		keyRank + "=" + strconv.FormatInt(int64(rank), 10) + ";"
 }

@@ -18,9 +18,8 @@ import (
 // What frees there until then is kept for it by placeholders: jobs of ours that
 // hold what they can get of its hosts, and end before it is resumed.
 const (
-	placeholderName   = "allotment-placeholder"
-	placeholderLimit  = 5 // minutes; should nobody end it
-	placeholderScript = "#!/bin/sh\nexec sleep 600\n"
+	placeholderName  = "allotment-placeholder"
+	placeholderLimit = 5 * time.Minute // should nobody end it
 	// guard is the name of the reservations; they end by themselves after a minute,
 	// the least that there is, should we not end them.
 	guard = "allotment-resume-"
@@ -85,31 +84,30 @@ func (c *Client) tend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	quiet := p.quiet()
+	if p.quiet() {
+		c.mu.Lock()
+		c.fresh = p
+		c.mu.Unlock()
+		return nil
+	}
 	c.undelay(ctx, p)
+	c.letGoDummies(ctx, p)
 	var due []*seen
-	for i := range p.jobs {
-		j := &p.jobs[i]
+	for _, j := range p.jobs {
 		if j.State == backends.Suspended && !j.Resuming && !j.record.until.IsZero() && !j.record.until.After(p.at) {
 			j.record.resumed = p.at
 			due = append(due, j)
 		}
 	}
 	c.write(ctx, due, make(backends.Errors, len(due)), func(_ int, j *seen) []string { return []string{j.keep()} })
-	if !quiet {
-		_, err = c.resume(ctx)
-		return err
-	}
-	c.mu.Lock()
-	c.fresh = p
-	c.mu.Unlock()
-	return nil
+	_, err = c.resume(ctx)
+	return err
 }
 
 // quiet tells whether there is nothing to tend.
 func (p *picture) quiet() bool {
-	return !slices.ContainsFunc(p.jobs, func(j seen) bool {
-		return !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}))
+	return !slices.ContainsFunc(p.jobs, func(j *seen) bool {
+		return !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}) || j.unranked())
 	})
 }
 
@@ -121,19 +119,22 @@ func (c *Client) resume(ctx context.Context) (left int, err error) {
 		return 0, err
 	}
 	places := map[backends.ID][]*seen{}
-	var useless []backends.ID
+	var useless, held []backends.ID
 	var resuming []*seen
-	for i := range p.jobs {
-		j := &p.jobs[i]
+	for _, j := range p.jobs {
 		switch {
 		case j.State == backends.Suspended && j.Resuming:
 			resuming = append(resuming, j)
 		case j.holdsFor == (backends.ID{}) || j.State.Ended() || j.Ending:
 		default:
-			if held, err := p.one(j.holdsFor); err != nil || held.State != backends.Suspended || !held.Resuming {
+			keptFor, err := p.one(j.holdsFor)
+			if err != nil || keptFor.State != backends.Suspended || !keptFor.Resuming {
 				useless = append(useless, j.ID)
-			} else {
-				places[held.ID] = append(places[held.ID], j)
+				continue
+			}
+			places[keptFor.ID] = append(places[keptFor.ID], j)
+			if j.State == backends.Held {
+				held = append(held, j.ID)
 			}
 		}
 	}
@@ -141,6 +142,7 @@ func (c *Client) resume(ctx context.Context) (left int, err error) {
 	if len(resuming) == 0 || p.unranked != nil {
 		return 0, nil // without ranks a placeholder would keep nothing from anybody
 	}
+	c.letWait(ctx, p, held) // whoever submitted them did not get that far
 	details, err := c.allDetails(ctx)
 	if err != nil {
 		return 0, err
@@ -276,7 +278,7 @@ func (c *Client) goOn(ctx context.Context, j *seen, places []*seen) (err error) 
 	if err := c.order(ctx, []string{"resume " + name(j.ID)}).First(); err != nil {
 		return err
 	}
-	j.record.resumed, j.record.ranked = time.Time{}, false
+	j.record.resumed, j.record.ranked, j.record.stop = time.Time{}, false, false
 	one := backends.Errors{nil}
 	c.write(ctx, []*seen{j}, one, func(int, *seen) []string { return []string{j.keep()} })
 	return one[0]
@@ -284,22 +286,44 @@ func (c *Client) goOn(ctx context.Context, j *seen, places []*seen) (err error) 
 
 // keepPlace submits a placeholder. What fails is tried again in the next cycle.
 func (c *Client) keepPlace(ctx context.Context, p *picture, j *seen, at backends.Placement) {
-	out, err := c.run(ctx, strings.NewReader(placeholderScript), "sbatch", "--parsable", "--hold",
-		"--job-name="+placeholderName, "--comment="+placeholderComment(j.ID), "--partition="+j.Queue, "--nodelist="+at.Host,
-		"--nodes=1-1", "--ntasks=1", "--cpus-per-task="+strconv.Itoa(at.Slots), "--mem=1M", "--time="+strconv.Itoa(placeholderLimit),
-		"--no-requeue", "--export=NONE", "--chdir=/", "--output=/dev/null")
-	if err != nil {
-		return
+	id, err := c.submitOwn(ctx, placeholderLimit, "--job-name="+placeholderName, "--comment="+placeholderComment(j.ID),
+		"--partition="+j.Queue, "--nodelist="+at.Host, "--cpus-per-task="+strconv.Itoa(at.Slots))
+	if err == nil {
+		c.letWait(ctx, p, []backends.ID{id})
 	}
-	id, err := parseSubmitted(out)
-	if err != nil {
-		return
-	}
-	n := name(id)
-	c.order(ctx, []string{
-		fmt.Sprintf("update JobId=%s SiteFactor=%d", n, p.scale.SiteFactor(backends.At(backends.LevelPlaceholder, backends.DefaultValue))),
-		"release " + n,
+}
+
+// submitOwn submits a job of the engine's own that does nothing, on one host. It is held
+// until it has its rank. Its environment is its own: for --export=NONE a login shell
+// would be run on its host first (22.05).
+func (c *Client) submitOwn(ctx context.Context, limit time.Duration, options ...string) (backends.ID, error) {
+	seconds := int64((limit + time.Second - 1) / time.Second)
+	out, _, err := c.sbatch(ctx, &submission{
+		argv: append([]string{
+			"sbatch", "--parsable", "--hold", "--nodes=1-1", "--ntasks=1", "--mem=1M", "--time=" + minutes(limit),
+			"--no-requeue", "--chdir=/", "--output=/dev/null",
+		}, options...),
+		script: fmt.Appendf(nil, "#!/bin/sh\nexec sleep %d\n", seconds),
+		env:    []byte("PATH=/usr/bin:/bin\x00"),
 	})
+	if err != nil {
+		return backends.ID{}, err
+	}
+	return parseSubmitted(out)
+}
+
+// letWait ranks placeholders, which are held until then, and lets them wait for slots.
+func (c *Client) letWait(ctx context.Context, p *picture, ids []backends.ID) {
+	var requests []string
+	for _, id := range ids {
+		requests = append(requests, p.letGo(id, backends.At(backends.LevelPlaceholder, backends.DefaultValue))...)
+	}
+	c.order(ctx, requests)
+}
+
+// letGo has a job of the engine's own ranked, and then wait for slots.
+func (p *picture) letGo(id backends.ID, rank backends.Priority) []string {
+	return []string{fmt.Sprintf("update JobId=%s SiteFactor=%d", name(id), p.scale.SiteFactor(rank)), "release " + name(id)}
 }
 
 // hosts is where a placeholder is, or is to be.

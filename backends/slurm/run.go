@@ -27,7 +27,12 @@ func (c *Client) run(ctx context.Context, stdin io.Reader, argv ...string) ([]by
 	return out, known(err)
 }
 
+// command is one of Slurm's. What is asked from now on may be answered by newer
+// news than what Tend saw.
 func (c *Client) command(stdin io.Reader, argv []string) command.Command {
+	c.mu.Lock()
+	c.fresh = nil
+	c.mu.Unlock()
 	if c.config.Bin != "" {
 		argv = append([]string{filepath.Join(c.config.Bin, argv[0])}, argv[1:]...)
 	}
@@ -86,17 +91,25 @@ func newNonce() string {
 // order puts requests to one scontrol, a line each, and tells what became of each.
 // There may be nothing in a line that a user typed, nor a space within a value.
 func (c *Client) order(ctx context.Context, requests []string) backends.Errors {
+	errs, _ := c.orderAndShow(ctx, requests, nil)
+	return errs
+}
+
+// orderAndShow has the same scontrol then show jobs, as show does. What it did not
+// show, or could not, is missing or empty.
+func (c *Client) orderAndShow(ctx context.Context, requests []string, ids []backends.ID) (backends.Errors, map[backends.ID]string) {
 	if len(requests) == 0 {
-		return nil
+		return nil, nil
 	}
 	nonce := newNonce()
 	var lines, stderr bytes.Buffer
 	for i, r := range requests {
 		lines.WriteString(r + "\n" + nonce + strconv.Itoa(i) + "\n")
 	}
+	lines.WriteString(showLines(ids, nonce))
 	cmd := c.command(&lines, []string{"scontrol"})
 	cmd.Stderr = &stderr
-	_, err := command.Run(ctx, cmd)
+	out, err := command.Run(ctx, cmd)
 	errs := parseAnswers(stderr.String(), nonce, len(requests))
 	for i := range errs {
 		if errs[i] != nil && errors.Is(errs[i], backends.ErrUnreachable) && err != nil {
@@ -105,7 +118,22 @@ func (c *Client) order(ctx context.Context, requests []string) backends.Errors {
 			errs[i] = fmt.Errorf("scontrol %s: %w", requests[i], errs[i])
 		}
 	}
-	return errs
+	answers, _ := parseShown(out, nonce, ids)
+	return errs, answers
+}
+
+// show is what scontrol shows of jobs, one by one. Users' texts stand in it as they
+// are; it is empty for a job that the queue has forgotten.
+func (c *Client) show(ctx context.Context, ids []backends.ID) (map[backends.ID]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	nonce := newNonce()
+	out, err := c.run(ctx, strings.NewReader(showLines(ids, nonce)), "scontrol")
+	if err != nil && !errors.Is(err, backends.ErrUnknownJob) { // of one that the queue has forgotten meanwhile
+		return nil, err
+	}
+	return parseShown(out, nonce, ids)
 }
 
 // orderSome is order for those of n elements that request has one for; the others'

@@ -1,16 +1,18 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
 )
 
 // Options say which cluster is meant.
@@ -23,9 +25,12 @@ type Options struct {
 type Client struct {
 	config Config
 
+	managesMemory atomic.Pointer[bool] // as it was told last; nil: not yet
+
 	mu     sync.Mutex
 	placed map[run][]backends.Placement // of running jobs on several hosts, which squeue doesn't tell
-	fresh  *picture                     // that Tend took, with nothing to do about it; for the Farm that follows
+	sized  map[run]int64                // memory of those of which it does not tell that either
+	fresh  *picture                     // that Tend took, with nothing to do about it; for a Farm that comes right after
 	last   *picture                     // that Farm gave
 }
 
@@ -45,7 +50,7 @@ func Open(o Options) *Client {
 	if o.Config.ProjectFrom == "" {
 		o.Config.ProjectFrom = DefaultConfig().ProjectFrom
 	}
-	return &Client{config: o.Config, placed: map[run][]backends.Placement{}}
+	return &Client{config: o.Config, placed: map[run][]backends.Placement{}, sized: map[run]int64{}}
 }
 
 // Close has nothing to give back.
@@ -55,12 +60,24 @@ func (c *Client) Close() error { return nil }
 // hosts of the highest job that waits by itself.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true,
+		SuspendFrees: true, ResumesFirst: true, ManagesMemory: c.memory(),
 		FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
-		Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend,
+		Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Place: c.placeDummies,
 		Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
 		Examine: c.Examine, Forget: c.Forget, Filters: true, Options: options, HookRank: c.HookRank,
 	}
+}
+
+// memory tells whether the cluster manages memory, as the last look told. Nothing is
+// asked for it: asub runs one command. Before the first look it counts as managed.
+func (c *Client) memory() bool {
+	manages := c.managesMemory.Load()
+	return manages == nil || *manages
+}
+
+// managesMemory tells whether jobs are given memory as well as CPUs.
+func managesMemory(settings map[string]string) bool {
+	return strings.Contains(strings.ToUpper(settings["SelectTypeParameters"]), "MEMORY")
 }
 
 // Farm takes a picture of the queue: the clock first, so that nothing in it is
@@ -73,9 +90,9 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 			return nil, err
 		}
 	}
-	farm := &backends.Farm{At: p.at, Hosts: p.hosts}
-	for i := range p.jobs {
-		switch j := &p.jobs[i]; {
+	farm := &backends.Farm{At: p.at, Hosts: p.hosts, Jobs: make([]backends.Job, 0, len(p.jobs))}
+	for _, j := range p.jobs {
+		switch {
 		case j.holdsFor != (backends.ID{}) && j.State != backends.Running:
 		case !j.State.Ended():
 			farm.Jobs = append(farm.Jobs, j.Job)
@@ -126,20 +143,20 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 // picture is what one look gave.
 type picture struct {
 	cluster
-	taken    time.Time // began to be, by our clock
-	hosts    []backends.Host
-	queues   []backends.Queue
-	unranked error  // why jobs can't be ranked
-	jobs     []seen // in order of their IDs
+	taken time.Time // began to be, by our clock
+	layout
+	unranked error   // why jobs can't be ranked
+	array    int     // no array has an index so high
+	jobs     []*seen // in order of their IDs
 }
 
 // of is the job of an ID, or the elements of an array.
 func (p *picture) of(id backends.ID) []*seen {
-	i, _ := slices.BinarySearchFunc(p.jobs, backends.ID{Job: id.Job, Index: backends.ZeroIndex}, func(j seen, id backends.ID) int { return j.ID.Compare(id) })
+	i, _ := slices.BinarySearchFunc(p.jobs, backends.ID{Job: id.Job, Index: backends.ZeroIndex}, func(j *seen, id backends.ID) int { return j.ID.Compare(id) })
 	var found []*seen
 	for ; i < len(p.jobs) && p.jobs[i].ID.Job == id.Job; i++ {
 		if id.Index == 0 || p.jobs[i].ID == id {
-			found = append(found, &p.jobs[i])
+			found = append(found, p.jobs[i])
 		}
 	}
 	return found
@@ -163,64 +180,124 @@ const mostAtOnce = 1000
 // look takes a picture of all jobs, or of some.
 func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) {
 	var p picture
-	if err := c.lookAtCluster(ctx, &p); err != nil {
-		return nil, err
+	some := names(ids)
+	if ids != nil && len(some) == 0 {
+		return &p, c.lookAtCluster(ctx, &p)
 	}
-	nonce := newNonce()
-	argv := []string{"squeue", "--noheader", "--all", "--array", "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
-	if ids != nil && len(ids) <= mostAtOnce {
-		some := names(ids)
-		if len(some) == 0 {
-			return &p, nil
-		}
-		argv = append(argv, "--jobs="+strings.Join(some, ","))
+	if len(ids) > mostAtOnce {
+		some = nil
 	}
-	out, err := c.run(ctx, nil, argv...)
-	if errors.Is(err, backends.ErrUnknownJob) {
-		err = nil // the one that was asked for; squeue says nothing of one among several
-	}
+	known := make(chan struct{})
+	err := command.Together(ctx, func(ctx context.Context) error {
+		defer close(known)
+		return c.lookAtCluster(ctx, &p)
+	}, func(ctx context.Context) error {
+		return c.lookAtJobs(ctx, some, &p, known)
+	})
 	if err != nil {
 		return nil, err
 	}
-	if p.jobs, err = parseJobs(out, nonce, &p.cluster); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(p.jobs, func(a, b seen) int { return a.ID.Compare(b.ID) })
+	slices.SortFunc(p.jobs, func(a, b *seen) int { return a.ID.Compare(b.ID) })
 	return &p, c.complete(ctx, &p)
+}
+
+// lookAtJobs asks for jobs; no names: for all. They are read while squeue prints
+// them, once it is known of what cluster they are.
+func (c *Client) lookAtJobs(ctx context.Context, some []string, p *picture, cluster <-chan struct{}) error {
+	nonce := newNonce()
+	argv := []string{"squeue", "--noheader", "--all", "--array", "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
+	if len(some) > 0 {
+		argv = append(argv, "--jobs="+strings.Join(some, ","))
+	}
+	r := reader{lines: jobLines(nonce, &p.cluster, &p.jobs), known: cluster}
+	cmd := c.command(nil, argv)
+	cmd.Stdout = &r
+	_, err := command.Run(ctx, cmd)
+	if err = known(err); errors.Is(err, backends.ErrUnknownJob) {
+		err = nil // the one that was asked for; squeue says nothing of one among several
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.end(); err != nil {
+		return fmt.Errorf("squeue: %w", err)
+	}
+	return nil
+}
+
+// reader reads lines as they come, once something is known that they need.
+type reader struct {
+	lines *lines
+	known <-chan struct{}
+
+	early []byte // came before
+	err   error  // the first
+}
+
+// Write never fails: squeue is heard to its end.
+func (r *reader) Write(text []byte) (int, error) {
+	select {
+	case <-r.known:
+		r.read(text)
+	default:
+		r.early = append(r.early, text...)
+	}
+	return len(text), nil
+}
+
+func (r *reader) read(text []byte) {
+	for _, part := range [][]byte{r.early, text} {
+		if r.err == nil {
+			r.err = r.lines.more(part)
+		}
+	}
+	r.early = nil
+}
+
+func (r *reader) end() error {
+	<-r.known
+	r.read(nil)
+	if r.err != nil {
+		return r.err
+	}
+	return r.lines.end()
 }
 
 // lookAtCluster asks for all but the jobs.
 func (c *Client) lookAtCluster(ctx context.Context, p *picture) error {
 	began := time.Now()
 	p.taken = began
-	config, err := c.run(ctx, nil, "scontrol", "show", "config")
+	nonce := newNonce()
+	var config, nodes []byte
+	var took time.Duration
+	err := command.Together(ctx, func(ctx context.Context) (err error) {
+		config, err = c.run(ctx, nil, "scontrol", "show", "config")
+		took = time.Since(began)
+		return err
+	}, func(ctx context.Context) (err error) {
+		nodes, err = c.run(ctx, nil, "sinfo", "--noheader", "--all", "--Node", "-O", format(sinfoFields[:], nonce))
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if p.at, err = parseAt(config); err != nil {
+	told, err := parseAt(config)
+	if err != nil {
 		return err
 	}
-	// The queue tells whole seconds. Where its clock may be ours, ours is finer.
-	if latest := p.at.Add(time.Second - 1); began.After(p.at) {
-		p.at = began.UTC()
-		if p.at.After(latest) {
-			p.at = latest
-		}
-	}
+	p.at = clockAt(began, took, told)
 	settings := parseConfig(config)
 	p.scale, p.unranked = NewScale(config)
-	p.memory = strings.Contains(strings.ToUpper(settings["SelectTypeParameters"]), "MEMORY")
-	slurmUser, _, _ := strings.Cut(settings["SlurmUser"], "(")
-	p.trusted = map[string]bool{"root": true, slurmUser: true}
+	p.memory = managesMemory(settings)
+	p.trusted = trusted(settings)
 	p.from = c.config.ProjectFrom
-	nonce := newNonce()
-	out, err := c.run(ctx, nil, "sinfo", "--noheader", "--all", "--Node", "-O", format(sinfoFields[:], nonce))
+	c.managesMemory.Store(&p.memory)
+	p.array, _ = strconv.Atoi(settings["MaxArraySize"]) // not told: no arrays
+	l, err := parseNodes(nodes, nonce)
 	if err != nil {
 		return err
 	}
-	if p.hosts, p.queues, err = parseNodes(out, nonce, p.memory); err != nil {
-		return err
-	}
+	p.layout = *l
 	p.slots, p.low = map[string]int{}, map[string]bool{}
 	for _, h := range p.hosts {
 		p.slots[h.Name] = h.Slots
@@ -231,17 +308,26 @@ func (c *Client) lookAtCluster(ctx context.Context, p *picture) error {
 	return nil
 }
 
+// trusted are the users whose word on placeholders and dummy jobs counts.
+func trusted(settings map[string]string) map[string]bool {
+	slurmUser, _, _ := strings.Cut(settings["SlurmUser"], "(")
+	return map[string]bool{"root": true, slurmUser: true}
+}
+
 // complete adds what squeue's lines leave out.
 func (c *Client) complete(ctx context.Context, p *picture) error {
 	var unclear []backends.ID
 	all := false
-	for i := range p.jobs {
-		j := &p.jobs[i]
+	for _, j := range p.jobs {
 		if j.touched(p.at) {
 			unclear = append(unclear, j.ID)
 		}
 		all = c.place(j, p.slots) || all
+		if c.unsized(j) {
+			unclear = append(unclear, j.ID)
+		}
 	}
+	all = all || len(unclear) > mostAtOnce
 	if len(unclear) == 0 && !all {
 		return nil
 	}
@@ -256,8 +342,7 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 	if err != nil {
 		return err
 	}
-	for i := range p.jobs {
-		j := &p.jobs[i]
+	for _, j := range p.jobs {
 		d, ok := details[j.ID]
 		if !ok {
 			continue
@@ -268,10 +353,14 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 			c.placed[run{j.ID, j.start}] = d.hosts
 			c.mu.Unlock()
 		}
+		if j.each > 0 && d.perSlot {
+			j.Memory = j.each * int64(j.Slots)
+		}
+		c.size(j)
 		j.take(d, p.at)
 	}
-	for i := range p.jobs {
-		if j := &p.jobs[i]; len(j.Hosts) == 0 && len(j.nodes) > 0 && j.State != backends.Pending {
+	for _, j := range p.jobs {
+		if len(j.Hosts) == 0 && len(j.nodes) > 0 && j.State != backends.Pending {
 			j.Hosts = spread(j.nodes, j.Slots, p.slots) // it has left its hosts between two looks
 		}
 	}
@@ -303,20 +392,49 @@ func (c *Client) place(j *seen, slots map[string]int) (unclear bool) {
 	return false
 }
 
+// unsized gives a job the memory that it was seen to ask for before, or tells that it
+// is still to be looked for.
+func (c *Client) unsized(j *seen) bool {
+	if j.each == 0 || j.State.Ended() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	memory, known := c.sized[run{j.ID, j.start}]
+	if known {
+		j.Memory, j.each = memory, 0
+	}
+	return !known
+}
+
+// size remembers what memory a job asks for, if squeue does not tell.
+func (c *Client) size(j *seen) {
+	if j.each > 0 && !j.State.Ended() {
+		c.mu.Lock()
+		c.sized[run{j.ID, j.start}] = j.Memory
+		c.mu.Unlock()
+	}
+}
+
 // forgetPlaces drops the runs that a picture of all jobs doesn't show any more.
 func (c *Client) forgetPlaces(p *picture) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.placed) == 0 {
+	if len(c.placed)+len(c.sized) == 0 {
 		return
 	}
 	there := map[run]bool{}
-	for i := range p.jobs {
-		there[run{p.jobs[i].ID, p.jobs[i].start}] = true
+	for _, j := range p.jobs {
+		there[run{j.ID, j.start}] = true
 	}
 	for r := range c.placed {
 		if !there[r] {
 			delete(c.placed, r)
+		}
+	}
+	for r := range c.sized {
+		if !there[r] {
+			delete(c.sized, r)
 		}
 	}
 }
@@ -337,31 +455,4 @@ func (c *Client) details(ctx context.Context, ids []backends.ID) (found map[back
 		found[id] = d
 	}
 	return found, false, nil
-}
-
-// show is what scontrol shows of jobs, one by one. Users' texts stand in it as they
-// are; it is empty for a job that the queue has forgotten.
-func (c *Client) show(ctx context.Context, ids []backends.ID) (map[backends.ID]string, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	nonce := newNonce()
-	var lines bytes.Buffer
-	for i, id := range ids {
-		fmt.Fprintf(&lines, "show job %s\nshow hostlist %s%d\n", name(id), nonce, i)
-	}
-	out, err := c.run(ctx, &lines, "scontrol")
-	if err != nil && !errors.Is(err, backends.ErrUnknownJob) { // of one that the queue has forgotten meanwhile
-		return nil, err
-	}
-	answers := make(map[backends.ID]string, len(ids))
-	text := string(out)
-	for i, id := range ids {
-		answer, rest, ok := strings.Cut(text, fmt.Sprintf("\n%s%d\n", nonce, i))
-		if !ok {
-			return nil, fmt.Errorf("scontrol show job %s: no answer in %s", name(id), shown(text))
-		}
-		answers[id], text = answer, rest
-	}
-	return answers, nil
 }

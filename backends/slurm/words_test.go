@@ -18,6 +18,8 @@ func TestRefusal(t *testing.T) {
 	}{
 		"sbatch: error: no project of that name\n" + head + "Access/permission denied\n":               {"no project of that name", backends.ErrDenied},
 		"sbatch: error: --account=\"authentication\": none\nsbatch: more\n" + head + "Invalid account": {`--account="authentication": none; more`, nil},
+		head + "Connection reset by peer\n":                                                            {"Connection reset by peer", backends.ErrUnreachable},
+		head + "Transport endpoint is not connected\n":                                                 {"Transport endpoint is not connected", backends.ErrUnreachable},
 		head + "Unable to contact slurm controller (connect failure)\n":                                {"Unable to contact slurm controller (connect failure)", backends.ErrUnreachable},
 		"sbatch: error: invalid partition specified: x\n" + head + "Invalid partition name specified":  {"invalid partition specified: x", nil},
 		"sbatch: error: Invalid numeric value \"x\" for --nodes.\n":                                    {"Invalid numeric value", nil},

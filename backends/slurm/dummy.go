@@ -1,0 +1,186 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// dummyName is for people who list jobs; what makes a job a dummy job is its comment,
+// and that it is root's or SlurmUser's.
+const dummyName = "allotment-dummy"
+
+// batch are dummy jobs that are alike: one array.
+type batch struct {
+	backends.Dummy
+	of    []int // which of those that were asked for
+	first backends.ID
+	err   error
+}
+
+// id is the i-th one's.
+func (b *batch) id(i int) backends.ID {
+	if len(b.of) == 1 {
+		return b.first
+	}
+	return backends.ID{Job: b.first.Job, Index: i + 1}
+}
+
+// mostAlike is how many dummy jobs are one array: for more elements of one that wait,
+// backfill by default keeps no slots from those below (bf_max_job_array_resv).
+const mostAlike = 20
+
+// batches puts together what is alike, no more than an array has room for.
+func batches(dummies []backends.Dummy, array int) []*batch {
+	most := min(max(array-1, 1), mostAlike) // their indexes begin with 1
+	var all []*batch
+	open := map[backends.Dummy]*batch{}
+	for i, d := range dummies {
+		b := open[d]
+		if b == nil || len(b.of) == most {
+			b = &batch{Dummy: d}
+			open[d] = b
+			all = append(all, b)
+		}
+		b.of = append(b.of, i)
+	}
+	return all
+}
+
+// placeDummies hands in dummy jobs: an sbatch for those that are alike, and one scontrol
+// that gives all of them their priorities and lets them wait for slots. One that is left
+// held in between is Tend's.
+func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
+	if len(dummies) == 0 {
+		return nil
+	}
+	results := make([]backends.Submitted, len(dummies))
+	p, err := c.look(ctx, heavy(dummies))
+	if err == nil && p.unranked != nil {
+		err = fmt.Errorf("place dummy jobs: %w", p.unranked)
+	}
+	if err != nil {
+		for i := range results {
+			results[i].Err = err
+		}
+		return results
+	}
+	all := batches(dummies, p.array)
+	for i, b := range all {
+		if b.first, b.err = c.submitDummies(ctx, p, b); errors.Is(b.err, backends.ErrUnreachable) {
+			for _, later := range all[i+1:] {
+				later.err = b.err
+			}
+			break
+		}
+	}
+	c.letGoBatches(ctx, p, all)
+	for _, b := range all {
+		for i, k := range b.of {
+			if results[k].Err = b.err; b.err == nil {
+				results[k].ID = b.id(i)
+			}
+		}
+	}
+	return results
+}
+
+// heavy are the jobs that dummy jobs are for, each once.
+func heavy(dummies []backends.Dummy) []backends.ID {
+	ids := idsOf(dummies, func(d backends.Dummy) backends.ID { return d.For })
+	slices.SortFunc(ids, backends.ID.Compare)
+	return slices.Compact(ids)
+}
+
+// submitDummies submits a batch, held.
+func (c *Client) submitDummies(ctx context.Context, p *picture, b *batch) (backends.ID, error) {
+	failed := func(err error) (backends.ID, error) {
+		return backends.ID{}, fmt.Errorf("place a dummy job for job %v on %s: %w", b.For, b.Host, err)
+	}
+	j, err := p.one(b.For)
+	switch {
+	case err != nil:
+		return failed(err)
+	case j.State.Ended():
+		return failed(errNot(j))
+	case b.Limit <= 0:
+		return failed(errors.New("it has no run limit"))
+	}
+	partition, err := p.partition(j.Queue, b.Host)
+	if err != nil {
+		return failed(err)
+	}
+	limit := b.Limit
+	if most := p.limits[partition]; most > 0 { // one of a longer limit would wait for ever
+		limit = min(limit, most)
+	}
+	options := []string{"--job-name=" + dummyName, "--comment=" + dummyComment(b.For, b.Priority), "--partition=" + partition, "--nodelist=" + b.Host, "--cpus-per-task=1"}
+	if len(b.of) > 1 {
+		options = append(options, "--array=1-"+strconv.Itoa(len(b.of)))
+	}
+	id, err := c.submitOwn(ctx, limit, options...)
+	if err != nil {
+		return failed(err)
+	}
+	return id, nil
+}
+
+// partition is where a dummy job on a host is to wait: in a partition of the job that it
+// is for, whose tier it has then, or in any that has the host.
+func (p *picture) partition(queues, host string) (string, error) {
+	there := p.within[host]
+	for queue := range strings.SplitSeq(queues, ",") {
+		if slices.Contains(there, queue) {
+			return queue, nil
+		}
+	}
+	if len(there) == 0 {
+		return "", errors.New("no partition has this host")
+	}
+	return there[0], nil
+}
+
+// letGoBatches gives batches their priorities, and lets them wait for slots. Those for
+// which that failed are ended.
+func (c *Client) letGoBatches(ctx context.Context, p *picture, all []*batch) {
+	var requests []string
+	var of []*batch
+	for _, b := range all {
+		if b.err == nil {
+			for _, r := range p.letGo(b.first, b.Priority) {
+				requests, of = append(requests, r), append(of, b)
+			}
+		}
+	}
+	var useless []backends.ID
+	for i, err := range c.order(ctx, requests) {
+		if b := of[i]; err != nil && b.err == nil {
+			b.err = fmt.Errorf("place a dummy job for job %v on %s: %w", b.For, b.Host, err)
+			useless = append(useless, b.first)
+		}
+	}
+	c.cancel(ctx, useless)
+}
+
+// unranked tells of a dummy job that whoever submitted it did not get as far as to rank
+// and release it.
+func (j *seen) unranked() bool { return j.State == backends.Held && j.IsDummy() }
+
+// letGoDummies does for such dummy jobs what is left to do.
+func (c *Client) letGoDummies(ctx context.Context, p *picture) {
+	if p.unranked != nil {
+		return
+	}
+	var requests []string
+	for _, j := range p.jobs {
+		if j.unranked() {
+			requests = append(requests, p.letGo(j.ID, j.rank)...)
+		}
+	}
+	c.order(ctx, requests) // what fails is tried again in the next cycle
+}

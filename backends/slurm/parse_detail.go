@@ -1,0 +1,199 @@
+package slurm
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// detail is what squeue's lines leave out of a job.
+type detail struct {
+	comment   string    // its AdminComment
+	suspended time.Time // when it was last suspended or resumed
+	before    time.Duration
+	hosts     []backends.Placement // where it is; empty: not told
+	cores     map[core]bool        // that it has, or had before it was suspended
+	holds     bool                 // cores, against others: it runs or is completing
+	perSlot   bool                 // it asks for its memory by slot, not by node
+}
+
+// core is one of a host's.
+type core struct{ host, socket, core string }
+
+// showLines asks scontrol for jobs, and for a word of its own after each.
+func showLines(ids []backends.ID, nonce string) string {
+	var b strings.Builder
+	for i, id := range ids {
+		fmt.Fprintf(&b, "show job %s\nshow hostlist %s%d\n", name(id), nonce, i)
+	}
+	return b.String()
+}
+
+// parseShown parts what scontrol answers to showLines.
+func parseShown(out []byte, nonce string, ids []backends.ID) (map[backends.ID]string, error) {
+	answers := make(map[backends.ID]string, len(ids))
+	text := string(out)
+	for i, id := range ids {
+		answer, rest, ok := strings.Cut(text, fmt.Sprintf("\n%s%d\n", nonce, i))
+		if !ok {
+			return answers, fmt.Errorf("scontrol show job %s: no answer in %s", name(id), shown(text))
+		}
+		answers[id], text = answer, rest
+	}
+	return answers, nil
+}
+
+// parseDetail reads what `scontrol show job` prints of one job. It gives nothing
+// where a user's text could pass for what is looked for.
+func parseDetail(text string) (detail, bool) {
+	comment, ok := onlyField(text, "AdminComment=", "\n")
+	if !ok {
+		return detail{}, false
+	}
+	suspended, ok1 := onlyField(text, "SuspendTime=", " ")
+	before, ok2 := onlyField(text, "SecsPreSuspend=", " ")
+	at, err1 := parseTime(suspended)
+	seconds, err2 := strconv.ParseInt(before, 10, 40)
+	if !ok1 || !ok2 || suspended == "" || err1 != nil || err2 != nil {
+		return detail{}, false
+	}
+	bySlot, byNode := strings.Count(text, " MinMemoryCPU="), strings.Count(text, " MinMemoryNode=")
+	if bySlot+byNode > 1 {
+		return detail{}, false
+	}
+	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second, perSlot: bySlot > 0}, true
+}
+
+// parsePriority reads the priority, without Nice, of a job that is pending from what
+// `scontrol show job` prints of it. There is none where a user's text makes that
+// unclear.
+func parsePriority(text string) (int64, bool) {
+	state, ok1 := onlyField(text, "\n   JobState=", " ")
+	priority, ok2 := onlyField(text, "\n   Priority=", " ")
+	nice, ok3 := onlyField(text, " Nice=", " ")
+	q, err1 := strconv.ParseInt(priority, 10, 40)
+	n, err2 := strconv.ParseInt(nice, 10, 40)
+	if !ok1 || !ok2 || !ok3 || err1 != nil || err2 != nil || state != "PENDING" {
+		return 0, false
+	}
+	if q > least {
+		q += n
+	}
+	return q, true
+}
+
+// onlyField is what stands between key and end, if key stands there once at most.
+func onlyField(text, key, end string) (string, bool) {
+	_, rest, found := strings.Cut(text, key)
+	if !found {
+		return "", true
+	}
+	if strings.Contains(rest, key) {
+		return "", false
+	}
+	value, _, ended := strings.Cut(rest, end)
+	return value, ended
+}
+
+// parseJSON reads the details of all jobs from `squeue --json`, which no text can
+// deceive.
+func parseJSON(out []byte) (map[backends.ID]detail, error) {
+	var all struct {
+		Jobs []struct {
+			ID           int64  `json:"job_id"`
+			ArrayJob     int64  `json:"array_job_id"`
+			ArrayTask    *int64 `json:"array_task_id"`
+			State        string `json:"job_state"`
+			AdminComment string `json:"admin_comment"`
+			PreSuspend   int64  `json:"pre_sus_time"`
+			Suspended    int64  `json:"suspend_time"`
+			PerSlot      *int64 `json:"memory_per_cpu"`
+			Resources    struct {
+				CPUs  int        `json:"allocated_cpus"`
+				Nodes []nodeJSON `json:"allocated_nodes"`
+			} `json:"job_resources"`
+		} `json:"jobs"`
+	}
+	if err := json.Unmarshal(out, &all); err != nil {
+		return nil, fmt.Errorf("squeue --json: %w", err)
+	}
+	details := map[backends.ID]detail{}
+	for i := range all.Jobs {
+		j := &all.Jobs[i]
+		id := backends.ID{Job: j.ID}
+		if j.ArrayJob != 0 && j.ArrayTask != nil {
+			if id = (backends.ID{Job: j.ArrayJob, Index: int(*j.ArrayTask)}); id.Index == 0 {
+				id.Index = backends.ZeroIndex
+			}
+		}
+		d := detail{comment: j.AdminComment, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs), perSlot: j.PerSlot != nil}
+		switch j.State {
+		case "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED":
+			d.holds = true
+		}
+		if d.holds || j.State == "SUSPENDED" {
+			d.cores = coresOf(j.Resources.Nodes)
+		}
+		if j.Suspended > 0 {
+			d.suspended = time.Unix(j.Suspended, 0).UTC()
+		}
+		details[id] = d
+	}
+	return details, nil
+}
+
+// nodeJSON is a node of a job's, with the cores that it has there.
+type nodeJSON struct {
+	Name    string `json:"nodename"`
+	Sockets map[string]struct {
+		Cores map[string]string `json:"cores"`
+	} `json:"sockets"`
+}
+
+func coresOf(nodes []nodeJSON) map[core]bool {
+	all := map[core]bool{}
+	for _, n := range nodes {
+		for socket, s := range n.Sockets {
+			for c := range s.Cores {
+				all[core{n.Name, socket, c}] = true
+			}
+		}
+	}
+	return all
+}
+
+// placed turns cores into slots: all cores have as many.
+func placed(nodes []nodeJSON, slots int) []backends.Placement {
+	all, cores := make([]backends.Placement, len(nodes)), 0
+	for i, n := range nodes {
+		all[i].Host = n.Name
+		for _, socket := range n.Sockets {
+			all[i].Slots += len(socket.Cores)
+		}
+		cores += all[i].Slots
+	}
+	if cores == 0 {
+		return nil
+	}
+	for i := range all {
+		all[i].Slots = all[i].Slots * slots / cores
+	}
+	return all
+}
+
+// spread is where a job's slots may have been, where nothing tells any more: one
+// on each host at least, the rest from the first host on.
+func spread(hosts []string, slots int, of map[string]int) []backends.Placement {
+	all := make([]backends.Placement, len(hosts))
+	rest := slots - len(hosts)
+	for i, h := range hosts {
+		more := max(min(rest, of[h]-1), 0)
+		all[i] = backends.Placement{Host: h, Slots: 1 + more}
+		rest -= more
+	}
+	return all
+}

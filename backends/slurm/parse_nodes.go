@@ -1,0 +1,136 @@
+package slurm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Fields of sinfo, one line for each node in each of its partitions.
+const (
+	nName = iota
+	nCPUs
+	nMemory
+	nState
+	nQueue
+	nTier
+	nLimit
+	nodeFieldCount
+)
+
+var sinfoFields = [nodeFieldCount]string{nName: "NodeList", nCPUs: "CPUs", nMemory: "Memory", nState: "StateCompact", nQueue: "Partition", nTier: "PriorityTier", nLimit: "Time"}
+
+// layout is what sinfo tells: the hosts, and the partitions.
+type layout struct {
+	hosts  []backends.Host
+	queues []backends.Queue // with which of them come after the default one
+	within map[string][]string
+	limits map[string]time.Duration // of a partition's jobs; missing: none
+}
+
+// parseNodes reads sinfo's lines.
+func parseNodes(out []byte, nonce string) (*layout, error) {
+	lines, err := rows(out, nonce, nodeFieldCount)
+	if err != nil {
+		return nil, fmt.Errorf("sinfo: %w", err)
+	}
+	l := layout{within: map[string][]string{}, limits: map[string]time.Duration{}}
+	known, tiers := map[string]bool{}, map[string]int64{}
+	defaultTier := int64(-1)
+	for _, f := range lines {
+		slots, err1 := strconv.ParseUint(f[nCPUs], 10, 31)
+		size, err2 := strconv.ParseInt(f[nMemory], 10, 43)
+		tier, err3 := strconv.ParseInt(f[nTier], 10, 64)
+		state, err := parseHostState(f[nState])
+		limit, err4 := parsePartitionLimit(f[nLimit])
+		if err = errors.Join(err1, err2, err3, err4, err); err != nil {
+			return nil, fmt.Errorf("sinfo: %w, in the line %s", err, shown(strings.Join(f, "|")))
+		}
+		queue, isDefault := strings.CutSuffix(f[nQueue], "*")
+		if _, ok := tiers[queue]; !ok && queue != "" {
+			tiers[queue] = tier
+			l.queues = append(l.queues, backends.Queue{Name: queue, Default: isDefault})
+		}
+		if limit > 0 {
+			l.limits[queue] = limit
+		}
+		l.within[f[nName]] = append(l.within[f[nName]], queue)
+		if isDefault {
+			defaultTier = tier
+		}
+		if known[f[nName]] {
+			continue
+		}
+		known[f[nName]] = true
+		l.hosts = append(l.hosts, backends.Host{Name: f[nName], Slots: int(slots), Memory: size << 20, State: state})
+	}
+	for i := range l.queues {
+		if tiers[l.queues[i].Name] < defaultTier {
+			l.queues[i].Level = backends.LevelLow
+		}
+	}
+	return &l, nil
+}
+
+// parsePartitionLimit reads a partition's limit as sinfo shows it; none is 0.
+func parsePartitionLimit(s string) (time.Duration, error) {
+	if s == "infinite" || s == "n/a" {
+		return 0, nil
+	}
+	return parseDuration(s)
+}
+
+// parseHostState reads a node's compact state with its flag.
+func parseHostState(s string) (backends.HostState, error) {
+	base := strings.TrimRight(s, "*~#!%$@^-+")
+	flags := s[len(base):]
+	switch base {
+	case "down", "fail", "failg", "unk", "inval", "futr", "boot", "pow_dn", "pow_up":
+		return backends.HostDown, nil
+	case "drain", "drng", "maint", "npc", "resv", "block", "blocked":
+		if strings.Contains(flags, "*") {
+			return backends.HostDown, nil
+		}
+		return backends.HostClosed, nil
+	case "idle", "mix", "alloc", "comp", "plnd":
+	default:
+		return 0, fmt.Errorf("unknown state of a host %q", s)
+	}
+	switch {
+	case strings.ContainsAny(flags, "*~%!"): // no answer; powered down, or about to be
+		return backends.HostDown, nil
+	case strings.ContainsAny(flags, "#$@^"): // powering up, in maintenance, to be booted
+		return backends.HostClosed, nil
+	}
+	return backends.HostUp, nil
+}
+
+// parseAt reads the queue's clock from the first line of `scontrol show config`.
+func parseAt(config []byte) (time.Time, error) {
+	line, _, _ := bytes.Cut(config, []byte("\n"))
+	at, ok := strings.CutPrefix(string(line), "Configuration data as of ")
+	t, err := parseTime(at)
+	if !ok || err != nil || t.IsZero() {
+		return time.Time{}, fmt.Errorf("scontrol show config: no time in the line %s", shown(string(line)))
+	}
+	return t, nil
+}
+
+// clockAt is the queue's clock at the instant, by ours, at which it was asked for its
+// time, which took so long: it was no later when the answer was made. It tells whole
+// seconds. Where its clock may be ours, ours is finer.
+func clockAt(asked time.Time, took time.Duration, told time.Time) time.Time {
+	at, latest := told.Add(-took), told.Add(time.Second-1)
+	switch {
+	case asked.After(latest):
+		return latest
+	case asked.After(at):
+		return asked.UTC()
+	}
+	return at
+}
