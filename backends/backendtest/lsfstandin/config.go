@@ -1,0 +1,188 @@
+package lsfstandin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Config is what a cluster is made of. It stands in the cluster's directory, which
+// is what LSF_ENVDIR names.
+type Config struct {
+	Flavour Flavour
+	Hosts   []HostConfig
+	Master  string // name of the host that jobs are submitted from; it has no slots
+	Cluster string // its name
+	Queues  []QueueConfig
+	Params  Params
+	// Second is how long a second of LSF's daemons takes: they look once in it, a
+	// requeued job shows RUN for one and EXIT for two, and ten pass between the
+	// signals of a kill. Zero: a second.
+	Second time.Duration
+	// Users names users that this machine does not know. Others are who they are.
+	Users map[string]UserConfig
+	// Admins are LSF administrators beside root and who started the daemon.
+	Admins []string
+}
+
+// HostConfig is one host that offers slots.
+type HostConfig struct {
+	Name   string
+	Slots  int
+	Memory int64 // bytes
+}
+
+// QueueConfig is one queue. Queues of a higher priority go first.
+type QueueConfig struct {
+	Name     string
+	Priority int
+}
+
+// UserConfig is a user by number.
+type UserConfig struct {
+	UID, GID int
+	Home     string
+}
+
+// withDefaults fills in what was left out.
+func (c Config) withDefaults() Config {
+	if c.Flavour == "" {
+		c.Flavour = Lava
+	}
+	if c.Master == "" {
+		c.Master = "h0"
+	}
+	if c.Cluster == "" {
+		c.Cluster = "standin"
+	}
+	if len(c.Queues) == 0 {
+		c.Queues = []QueueConfig{{"high", 60}, {"normal", 30}, {"low", 10}}
+	}
+	p := &c.Params
+	if p.DefaultQueue == "" {
+		p.DefaultQueue = "normal"
+	}
+	if p.DefaultProject == "" {
+		p.DefaultProject = "default"
+	}
+	if p.CleanPeriod == 0 {
+		p.CleanPeriod = time.Hour
+	}
+	if p.MaxArraySize == 0 {
+		p.MaxArraySize = 20000
+	}
+	if c.Second == 0 {
+		c.Second = time.Second
+	}
+	return c
+}
+
+// version is what lsid -V prints.
+func (c *Config) version() string {
+	if c.Flavour == LSF10 {
+		// IBM: docs/en/SSWRJV_10.1.0, lsid: "IBM Spectrum LSF Standard 10.1.0.0, Apr 16 2016".
+		return "IBM Spectrum LSF Standard 10.1.0.13, Apr 15 2022"
+	}
+	return "volclava project 2.2, Nov 20 2026"
+}
+
+func (c *Config) cluster() ClusterInfo {
+	return ClusterInfo{Flavour: c.Flavour, Name: c.Cluster, Master: c.Master, Version: c.version(), Params: c.Params, Queues: c.Queues}
+}
+
+// Files of a cluster's directory.
+const (
+	configFile  = "standin.json"
+	lsfConfFile = "lsf.conf"
+	socketFile  = "mbatchd.sock"
+	journalFile = "journal"
+	logFile     = "log"
+	runDir      = "run"
+	etcDir      = "etc" // LSF_SERVERDIR: where esub stands
+	binDir      = "bin"
+)
+
+// Write makes a cluster's directory: its config, lsf.conf, and the programs as
+// links to program, this package's own.
+func Write(dir string, c Config, program string) error {
+	c = c.withDefaults()
+	text, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	for _, sub := range []string{runDir, etcDir, binDir} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	// Keepers run as the jobs' owners.
+	if err := os.Chmod(filepath.Join(dir, runDir), 0o777|os.ModeSticky); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, configFile), text, 0o644); err != nil {
+		return err
+	}
+	conf := "LSF_CLUSTER_NAME=" + c.Cluster + "\nLSF_SERVERDIR=" + filepath.Join(dir, etcDir) + "\nLSF_BINDIR=" + filepath.Join(dir, binDir) + "\nLSF_ENVDIR=" + dir + "\nLSF_CONFDIR=" + dir + "\n"
+	if c.Params.LimitUnit != "" {
+		conf += "LSF_UNIT_FOR_LIMITS=" + c.Params.LimitUnit + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(dir, lsfConfFile), []byte(conf), 0o644); err != nil {
+		return err
+	}
+	admins := "Begin ClusterAdmins\nAdministrators = " + strings.Join(append([]string{"root"}, c.Admins...), " ") + "\nEnd ClusterAdmins\n"
+	if err := os.WriteFile(filepath.Join(dir, "lsf.cluster."+c.Cluster), []byte(admins), 0o644); err != nil {
+		return err
+	}
+	for _, name := range Programs() {
+		link := filepath.Join(dir, binDir, name)
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.Symlink(program, link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Programs are the names that the binary answers to, beside its own.
+func Programs() []string {
+	return []string{"bhosts", "bjobs", "bkill", "bmod", "bparams", "bqueues", "brequeue", "bresume", "brun", "bstop", "bsub", "btop", "lshosts", "lsid"}
+}
+
+// ReadConfig reads a cluster's directory.
+func ReadConfig(dir string) (Config, error) {
+	text, err := os.ReadFile(filepath.Join(dir, configFile))
+	if err != nil {
+		return Config{}, err
+	}
+	var c Config
+	if err := json.Unmarshal(text, &c); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+	}
+	return c.withDefaults(), nil
+}
+
+// confValue is a parameter as LSF's programs take it: from the environment, which
+// wins, or from lsf.conf in LSF_ENVDIR.
+func confValue(env func(string) string, dir, key string) string {
+	if value := env(key); value != "" {
+		return value
+	}
+	text, err := os.ReadFile(filepath.Join(dir, lsfConfFile))
+	if err != nil {
+		return ""
+	}
+	value := ""
+	for line := range strings.Lines(string(text)) {
+		if name, rest, ok := strings.Cut(strings.TrimSpace(line), "="); ok && strings.TrimSpace(name) == key {
+			value = strings.Trim(strings.TrimSpace(rest), `"`)
+		}
+	}
+	return value
+}

@@ -1,0 +1,21 @@
+// Package lsfstandin stands in for an LSF cluster in tests: a daemon that
+// schedules with miniq's manager and runs jobs as real processes, and the
+// programs bsub, bjobs, bmod … for a test's PATH. It is no LSF and is never
+// installed. What its programs print and how they fail is that of a real
+// LSF-compatible cluster (golden-tested on its transcripts), with the vices that a
+// client must cope with:
+//
+//   - A requeued job shows RUN for a moment, then EXIT (130), missing from
+//     `bjobs -u all`, then PEND.
+//   - bstop frees no slot. (The manager is never told of it: to it the job runs.)
+//   - brun puts a job onto a full host. (Its slots are added to the host for the
+//     one step that starts it, while a reservation keeps everyone else out.)
+//   - Priorities beyond MAX_USER_PRIORITY are refused, and bmod on running jobs.
+//   - btop says that it moved what it did not move; bkill of an array says
+//     `Operation is in progress`, exits with 255 and does it.
+//   - The lava flavour misreads options that it does not know: of `bsub -app x true`
+//     it runs `x true`.
+//   - `lsfstandin away DIR 5s` makes all of them fail for that time.
+//   - The filter is called by bsub and bmod in the user's process, as esub is, and
+//     can be walked around.
+package lsfstandin

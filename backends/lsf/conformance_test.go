@@ -1,0 +1,83 @@
+package lsf_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends/backendtest"
+	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/backends/lsf"
+)
+
+func TestConformance(t *testing.T) {
+	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
+		t.Run(string(flavour), func(t *testing.T) {
+			t.Parallel()
+			backendtest.Run(t, func(t *testing.T) backendtest.Harness {
+				if os.Getenv("ALLOTMENT_TEST_LSF") == "" && takesMinutes(t.Name(), flavour) {
+					t.Skip("skipped: LSF counts begin times and run limits in minutes; ALLOTMENT_TEST_LSF=1 waits for them (make test-lsf)")
+				}
+				t.Parallel() // mostly they wait
+				return harness(t, lsfstandin.Options{Flavour: flavour, Second: second})
+			})
+		})
+	}
+}
+
+// takesMinutes tells of a case by its name.
+func takesMinutes(name string, flavour lsfstandin.Flavour) bool {
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	switch name {
+	case "run_limit", "held_from_the_start", "dummy_jobs_end_by_their_limit", "begin_time", "the_engine's_hold", "a_requeued_job_is_held_until_its_time", "a_suspended_job_is_held_until_its_time":
+		return true
+	case "an_act_on_another_run_is_refused", "requeue_keeps_ID_and_place,_and_counts":
+		return flavour == lsfstandin.LSF10 // which tells minutes alone
+	}
+	return false
+}
+
+// second is how long the stand-in takes for one of LSF's daemons': long enough that
+// the two runs of a requeued job begin in different ones of the clock.
+const second = 500 * time.Millisecond
+
+func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
+	c := lsfstandin.New(t, o)
+	t.Cleanup(func() {
+		if t.Failed() {
+			jobs, said, _ := c.Run("bjobs", "-u", "all", "-a", "-w")
+			t.Logf("its jobs:\n%s%s\n%s", jobs, said, c.Log())
+		}
+	})
+	must := func(t *testing.T, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	coarse := time.Second
+	if o.Flavour == lsfstandin.LSF10 {
+		coarse = time.Minute // bjobs -o tells "Nov 22 12:04"
+	}
+	return backendtest.Harness{
+		Backend: open(t, c), Dir: t.TempDir(), OtherQueue: "high", LowQueue: "low",
+		Shortest: time.Minute, ShortestLimit: time.Minute, Patience: 3 * time.Minute, LosesTurn: true,
+		PlainNames: true, Uncounted: true, Coarse: coarse,
+		Kill:    func(t *testing.T) { must(t, c.Kill()) },
+		Hang:    func(t *testing.T) { must(t, c.Hang()) },
+		Restart: func(t *testing.T) { must(t, c.Restart()) },
+	}
+}
+
+// open is the backend of a cluster.
+func open(t *testing.T, c *lsfstandin.Cluster) *lsf.Client {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "state")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config := lsf.DefaultConfig()
+	config.Bin, config.EnvDir = c.Bin(), c.EnvDir()
+	return lsf.Open(lsf.Options{Config: config, Record: filepath.Join(dir, "lsf.json"), LowQueue: "low"})
+}

@@ -1,0 +1,379 @@
+package lsf
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// setup is what a cluster's commands and files say of how it is set up.
+type setup struct {
+	flavour flavour
+	params  params
+	queues  []queue  // nil: not told
+	noSlots []string // hosts without a number of slots
+
+	conf     map[string]string // lsf.conf; nil: it was not found
+	confOpen bool              // somebody else than root or an administrator can write it
+	confPath string
+	admins   []string // users, of ClusterAdmins in lsf.cluster.NAME; nil: not told
+	user     string   // who runs the engine
+	esubs    []program
+	ahead    time.Duration // by so much the newest job is later than now
+	vague    []*seen       // jobs that have not ended and stay unclear
+}
+
+// queue is what matters of a queue of the cluster's.
+type queue struct {
+	name     string
+	priority int // of the queue: its jobs go before those of a lower one
+	policies []string
+}
+
+// program is one that bsub would run at each submission.
+type program struct {
+	name   string // esub, esub.NAME
+	file   string
+	ours   bool // it is our filter
+	calls  bool // it is another one, with our name in it
+	broken bool // users can't run it, or it leads nowhere
+	listed bool // LSB_ESUB_METHOD names it, or it is the plain one
+}
+
+const (
+	// keepEnded is three cycles of the default period.
+	keepEnded = time.Minute
+	// clockTolerance is more than what listings without seconds leave open.
+	clockTolerance = 2 * time.Minute
+)
+
+// examine judges what is known of a cluster.
+func examine(s *setup, by backends.Installation) []backends.Finding {
+	var f findings
+	f.environment(s)
+	f.user(s)
+	f.priorities(s)
+	f.filter(s, by)
+	if s.queues != nil {
+		used := f.named(s.queues, by)
+		f.order(used, by.Low)
+		f.policies(used)
+	}
+	f.hosts(s.noSlots)
+	f.times(s)
+	f.unclear(s.vague)
+	return f
+}
+
+type findings []backends.Finding
+
+func (f *findings) add(remedy, format string, args ...any) {
+	*f = append(*f, backends.Finding{What: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// environment: without lsf.conf little is known, and whoever can write it decides much.
+func (f *findings) environment(s *setup) {
+	switch {
+	case s.conf == nil:
+		f.add("name its directory in the config file: `lsf: {envdir: DIRECTORY}`", "lsf.conf is not to be found: what it says of units, administrators and filters is not known")
+	case s.confOpen:
+		f.add("give it to root or the primary LSF administrator, chmod 644", "%s can be written by others: they decide which filter is asked", s.confPath)
+	}
+}
+
+// user: only administrators may rank, hold and requeue others' jobs. Root is one for
+// lava; for LSF 10.1 it is nobody, unless lsf.conf says LSF_ROOT_USER=Y, which IBM
+// wants to be temporary
+// (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_config_ref/lsf.conf.lsf_root_user.5.html).
+func (f *findings) user(s *setup) {
+	switch {
+	case s.user == "root" && s.flavour == lava, slices.Contains(s.admins, s.user):
+	case s.user == "root" && s.flavour == lsf10:
+		if !yes(s.conf["LSF_ROOT_USER"]) {
+			f.add(giveTo(s.admins), "root runs the engine: LSF 10.1 lets root do nothing without LSF_ROOT_USER=Y, which is not meant to last")
+		}
+	case s.admins != nil:
+		f.add(giveTo(s.admins)+", or add "+s.user+" to ClusterAdmins in lsf.cluster.NAME, then `lsadmin reconfig` and `badmin mbdrestart`",
+			"%s runs the engine, and is no LSF administrator: LSF lets nobody else rank, hold and requeue others' jobs", s.user)
+	}
+}
+
+func giveTo(admins []string) string {
+	if len(admins) == 0 {
+		return "give state directory and cron line to an LSF administrator (chown)"
+	}
+	return "give state directory and cron line to the LSF administrator " + admins[0] + " (chown)"
+}
+
+func yes(value string) bool { return value == "y" || value == "Y" }
+
+// priorities: all ranks are within the users' own range, since LSF refuses what is
+// beyond it even to administrators.
+func (f *findings) priorities(s *setup) {
+	set := fmt.Sprintf("set MAX_USER_PRIORITY=%d in lsb.params, then `badmin reconfig`", goodMost)
+	switch most := s.params.maxPriority; {
+	case most == 0:
+		f.add(set, "MAX_USER_PRIORITY is not set: no job can be ranked, so that nothing is guaranteed")
+	case most < goodMost:
+		f.add(set, "MAX_USER_PRIORITY is %d: in its upper half there is too little room for the ranks", most)
+	}
+	if s.params.overTime {
+		f.add("take it out of lsb.params, then `badmin reconfig`", "JOB_PRIORITY_OVER_TIME is set: waiting jobs grow into the ranks of others by themselves")
+	}
+}
+
+// filter: bsub runs LSF_SERVERDIR/esub and the esub.NAME of each NAME in
+// LSB_ESUB_METHOD.
+func (f *findings) filter(s *setup, by backends.Installation) {
+	if s.conf == nil {
+		return
+	}
+	dir := s.conf["LSF_SERVERDIR"]
+	if dir == "" {
+		f.add("set it in lsf.conf", "LSF_SERVERDIR is not in lsf.conf: where LSF looks for filters is not known")
+		return
+	}
+	ours := by.Filter
+	if ours == "" {
+		ours = "ESUB"
+	}
+	var asked []program
+	var plain, chained *program
+	for i := range s.esubs {
+		p := &s.esubs[i]
+		switch p.name {
+		case "esub":
+			plain = p
+		case "esub." + chainName:
+			chained = p
+		}
+		switch {
+		case p.listed && p.broken:
+			f.add("correct it: chmod 755, or link it anew", "%s can't be run by everybody: LSF submits jobs without it", p.file)
+			return
+		case p.listed && (p.ours || p.calls):
+			asked = append(asked, *p)
+		}
+	}
+	methods := s.conf[methodKey]
+	switch {
+	case len(asked) == 1:
+	case len(asked) > 1:
+		f.add("keep one of them", "LSF asks the filter twice, as %s and %s: what the first one changed the second takes for the user's wish", asked[0].name, asked[1].name)
+	case chained != nil && chained.ours:
+		f.add(listMethod(methods), "LSF does not ask %s: it is not in LSB_ESUB_METHOD of lsf.conf: jobs are neither tested nor tagged", chained.file)
+	case plain != nil:
+		f.add(fmt.Sprintf("ln -s %s %s, then %s (docs/lsf.md: a filter of your own)", ours, path.Join(dir, "esub."+chainName), listMethod(methods)),
+			"LSF does not ask our filter at submission, but %s: jobs are neither tested nor tagged", plain.file)
+	default:
+		f.add(fmt.Sprintf("ln -s %s %s", ours, path.Join(dir, "esub")), "LSF does not ask our filter at submission: jobs are neither tested nor tagged")
+	}
+}
+
+const (
+	chainName = "allotment" // esub.allotment
+	methodKey = "LSB_ESUB_METHOD"
+)
+
+func listMethod(methods string) string {
+	return fmt.Sprintf("set %s=%q in lsf.conf", methodKey, strings.TrimSpace(methods+" "+chainName))
+}
+
+// named looks for the queues that the config file names, and gives those that matter.
+// A job that the filter sends to a queue that is not there is refused.
+func (f *findings) named(queues []queue, by backends.Installation) []queue {
+	var names []string
+	for _, q := range queues {
+		names = append(names, q.name)
+	}
+	for _, name := range by.Queues {
+		if !slices.Contains(names, name) {
+			f.add("correct `queues:` in the config file", "there is no queue %q (there are %s)", name, strings.Join(names, ", "))
+		}
+	}
+	if by.Low != "" && !slices.Contains(names, by.Low) {
+		f.add("make it in lsb.queues with a PRIORITY below the others', then `badmin reconfig`; or set filter.low_queue to one that there is, or to \"\"",
+			"there is no queue %q, where lowered jobs go: LSF refuses them", by.Low)
+	}
+	if len(by.Queues) == 0 {
+		return queues
+	}
+	return slices.DeleteFunc(slices.Clone(queues), func(q queue) bool { return q.name != by.Low && !slices.Contains(by.Queues, q.name) })
+}
+
+// order: LSF looks at a queue's priority before any job's.
+func (f *findings) order(used []queue, low string) {
+	least, most := queue{priority: math.MaxInt}, queue{priority: math.MinInt}
+	for _, q := range used {
+		if q.name == low {
+			continue
+		}
+		if q.priority < least.priority {
+			least = q
+		}
+		if q.priority > most.priority {
+			most = q
+		}
+	}
+	if most.priority > least.priority {
+		f.add("name in `queues:` those alone whose jobs share the farm, with one PRIORITY in lsb.queues",
+			"queues %s (PRIORITY %d) and %s (%d): jobs of the first go before all of the second, those of pools too", most.name, most.priority, least.name, least.priority)
+	}
+	for _, q := range used {
+		if q.name == low && q.priority >= least.priority && least.name != "" {
+			f.add(fmt.Sprintf("set PRIORITY=%d or less for it in lsb.queues, then `badmin reconfig`", least.priority-1),
+				"queue %s, where lowered jobs go, has PRIORITY %d, and %s has %d: it is no lower", q.name, q.priority, least.name, least.priority)
+		}
+	}
+}
+
+// policies: what stands before a job's priority in a queue
+// (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/bqueues.1.html).
+func (f *findings) policies(used []queue) {
+	for _, q := range used {
+		for _, policy := range q.policies {
+			switch {
+			case strings.HasPrefix(policy, "FAIRSHARE"):
+				f.add("take FAIRSHARE out of it in lsb.queues, or leave it out of `queues:`", "queue %s has fairshare: LSF orders its jobs by their users' shares, whatever their ranks", q.name)
+			case strings.HasPrefix(policy, "APS_PRIORITY"):
+				f.add("take APS_PRIORITY out of it in lsb.queues, or leave it out of `queues:`", "queue %s has absolute priorities (APS): LSF orders its jobs by them, and ranks are one factor of many", q.name)
+			case strings.HasPrefix(policy, "PREEMPTIVE"), strings.HasPrefix(policy, "PREEMPTABLE"):
+				f.add("take PREEMPTION out of it in lsb.queues, unless you want both", "queue %s: LSF preempts there by itself (%s), and knows of no guarantee", q.name, policy)
+			}
+		}
+	}
+}
+
+func (f *findings) hosts(noSlots []string) {
+	if len(noSlots) > 0 {
+		f.add("set MXJ for it in lsb.hosts (! is the number of its processors), then `badmin reconfig`",
+			"host %s has no number of slots (MAX is -): none is counted there", noSlots[0])
+	}
+}
+
+func (f *findings) times(s *setup) {
+	if keep := s.params.cleanPeriod; keep > 0 && keep < keepEnded {
+		f.add("set CLEAN_PERIOD=3600 in lsb.params, then `badmin reconfig`", "CLEAN_PERIOD is %v: a job that ends between two cycles is forgotten before it was counted", keep)
+	}
+	if s.ahead > clockTolerance {
+		f.add("set the clocks by one source (NTP) on this host and LSF's master", "LSF's clock is %v ahead of this host's: jobs look younger than they are", s.ahead.Round(time.Second))
+	}
+}
+
+// unclear: most likely one of their owners' texts has a line of its own; but it may be
+// that this LSF prints lines which nobody has seen yet.
+func (f *findings) unclear(vague []*seen) {
+	if len(vague) == 0 {
+		return
+	}
+	j, many := vague[0], ""
+	if len(vague) > 1 {
+		many = fmt.Sprintf(", and of %d more,", len(vague)-1)
+	}
+	f.add(fmt.Sprintf("look at `bjobs -UF %v`: if a text of its owner's has a line break or looks like LSF's own lines, have it submitted without; else report the line as a bug", j.ID),
+		"what LSF prints of job %v of %s%s can't be told apart from its owner's texts, so that it gets no slots of a pool: %v", j.ID, j.User, many, j.why)
+}
+
+// parseQueues reads `bqueues`: names and priorities.
+func parseQueues(text []byte) ([]queue, error) {
+	header, lines, err := table(text, "QUEUE_NAME")
+	if err != nil {
+		return nil, fmt.Errorf("bqueues: %w", err)
+	}
+	column := header["PRIO"]
+	if column == 0 {
+		return nil, errors.New("bqueues: no column PRIO")
+	}
+	var all []queue
+	for _, fields := range lines {
+		if column >= len(fields) {
+			return nil, fmt.Errorf("bqueues: %s", shown(strings.Join(fields, " ")))
+		}
+		priority, err := strconv.Atoi(fields[column])
+		if err != nil {
+			return nil, fmt.Errorf("bqueues: %s", shown(strings.Join(fields, " ")))
+		}
+		all = append(all, queue{name: fields[0], priority: priority})
+	}
+	return all, nil
+}
+
+// addPolicies adds to queues what `bqueues -l` says of how their jobs are ordered: the
+// words after SCHEDULING POLICIES:. Only administrators have written it; a line of a
+// description begins with blanks.
+func addPolicies(queues []queue, text []byte) {
+	var at *queue
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		if name, ok := strings.CutPrefix(line, "QUEUE: "); ok {
+			i := slices.IndexFunc(queues, func(q queue) bool { return q.name == strings.TrimSpace(name) })
+			if at = nil; i >= 0 {
+				at = &queues[i]
+			}
+			continue
+		}
+		if at == nil {
+			continue
+		}
+		if words, ok := strings.CutPrefix(line, "SCHEDULING POLICIES:"); ok {
+			at.policies = append(at.policies, strings.Fields(words)...)
+		}
+	}
+}
+
+// parseAdmins reads the administrators of a lsf.cluster.NAME: the words after
+// ADMINISTRATORS, or MANAGER as it once was, within ClusterAdmins
+// (https://www.ibm.com/support/knowledgecenter/SSWRJV_10.1.0/lsf_admin/cluster_admins_configure_lsf.html).
+// Without such a section root is the one.
+func parseAdmins(text string) []string {
+	inside := false
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 2 && strings.EqualFold(fields[0], "Begin"):
+			inside = strings.EqualFold(fields[1], "ClusterAdmins") || strings.EqualFold(fields[1], "ClusterManager")
+		case len(fields) == 2 && strings.EqualFold(fields[0], "End"):
+			inside = false
+		case inside:
+			key, value, ok := strings.Cut(line, "=")
+			key = strings.TrimSpace(key)
+			if ok && (strings.EqualFold(key, "Administrators") || strings.EqualFold(key, "Manager")) {
+				return strings.Fields(value)
+			}
+		}
+	}
+	return []string{"root"}
+}
+
+// parseClusterName reads it from `lsid`.
+func parseClusterName(text []byte) (string, error) {
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "My cluster name is "); ok && name != "" && !strings.ContainsAny(name, "/ ") {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("lsid: no name of a cluster in %s", shown(string(text)))
+}
+
+// withoutSlots are the hosts whose MAX `bhosts -w` shows as "-".
+func withoutSlots(text []byte) ([]string, error) {
+	header, lines, err := table(text, "HOST_NAME")
+	if err != nil {
+		return nil, fmt.Errorf("bhosts: %w", err)
+	}
+	var names []string
+	for _, fields := range lines {
+		if at := header["MAX"]; at > 0 && at < len(fields) && fields[at] == "-" {
+			names = append(names, fields[0])
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,178 @@
+package lsf
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// job is a job as callers are shown it: as LSF lists it, and what is remembered of it.
+type job struct {
+	backends.Job
+	listed *seen // by LSF alone
+	entry  entry // the zero entry: nothing is remembered
+	number int64 // -sp, its own or ours; 0: not told
+}
+
+// What LSF takes for a requeue (lava): the job shows RUN for about a second, and its
+// processes have JOB_TERMINATE_INTERVAL (10 s) after each of SIGINT and SIGTERM to go;
+// then EXIT for about two seconds; then PEND, or PSUSP with -H.
+const (
+	// leaving is how long a requeued run may still show RUN. Beyond that it was never
+	// told: whoever wrote so died before brequeue.
+	leaving = 45 * time.Second
+	// gap is how long a requeued job may show EXIT. Beyond that it has ended: somebody
+	// killed it in that very moment.
+	gap = 20 * time.Second
+)
+
+// newJob adds what is remembered of a job to what LSF lists of it.
+func newJob(listed *seen, e entry, p *picture, lowQueue string) *job {
+	if !e.about(listed) {
+		e = entry{} // of an older job of this number
+	}
+	j := &job{Job: listed.Job, listed: listed, entry: e}
+	tag, _, err := backends.ParseTag(listed.Tag)
+	if err == nil && tag.NoRequeue {
+		j.NoRequeue = true
+	}
+	if j.DummyFor = dummyFor(listed.description); !slices.Contains(p.engines, j.User) {
+		j.DummyFor = backends.ID{}
+	}
+	j.NoRequeue = j.NoRequeue || j.DummyFor != backends.ID{}
+	j.rank(p, lowQueue)
+	j.Mark, j.Requeues = e.Mark, e.Requeues
+	switch {
+	case j.leavesRun(p.at):
+		j.State, j.Ending = backends.Running, true
+		j.Ended, j.ExitCode, j.Started, j.RanFor = time.Time{}, 0, j.began(), 0
+		j.HeldUntil = after(e.Until, p.at)
+	case j.State == backends.Pending || j.State == backends.Held:
+		j.pend(p, tag.Held)
+	case j.State == backends.Suspended && j.sameRun():
+		j.Started, j.RanFor = j.began(), e.Ran
+		j.HeldUntil, j.Resuming = after(e.Until, p.at), e.Resuming
+	case j.State == backends.Running && j.sameRun():
+		j.Started, j.RanFor = j.began(), e.Ran
+	}
+	if e.Requeuing && !j.Ending && !j.State.Ended() && (j.listed.Started.IsZero() || !j.sameRun()) {
+		j.Requeues++ // it is there, and nobody has noted it yet
+	}
+	return j
+}
+
+// rank is the job's priority.
+func (j *job) rank(p *picture, lowQueue string) {
+	e := &j.entry
+	if j.number = j.listed.userPriority; j.number == 0 {
+		j.number = j.listed.priority
+	}
+	j.Priority = p.scale.priority(j.number)
+	if e.Ranked && (e.Number == j.number || e.Number == 0 || j.listed.State != backends.Pending && j.listed.State != backends.Held) {
+		j.Priority = e.Rank
+	}
+	if j.Priority.Level() == backends.LevelNormal && lowQueue != "" && j.Queue == lowQueue {
+		j.Priority = backends.At(backends.LevelLow, j.Priority.Value())
+	}
+}
+
+// pend is what is remembered of a job that has not started: the engine's hold, and the
+// owner's own hosts and begin time where ours stand. held is until when the submit
+// filter held it (UNIX seconds; 0: it did not): that begin time is the engine's, too.
+func (j *job) pend(p *picture, held int64) {
+	e, at := &j.entry, p.at
+	if j.State == backends.Held && e.Requeuing && e.Returns {
+		j.State, j.Wait = backends.Pending, backends.WaitTime // by us, on its way back
+	}
+	until := e.Until
+	if !e.Ours.IsZero() && j.BeginTime.Equal(e.Ours) {
+		j.BeginTime = e.Begin
+		if until.IsZero() {
+			until = e.Ours // a release that LSF did not hear of
+		}
+	} else if hold := time.Unix(held, 0).UTC(); held > 0 && j.BeginTime.Equal(asListed(hold, p.flavour)) {
+		j.BeginTime = time.Time{}
+		if until.IsZero() {
+			until = hold
+		}
+	}
+	if j.HeldUntil = after(until, at); !j.HeldUntil.IsZero() && j.State == backends.Pending {
+		j.Wait = backends.WaitTime
+	}
+	if j.pinnedByUs() {
+		j.Asked, j.Pinned = e.Asked, e.Pinned
+	}
+}
+
+// asListed is a begin time as bjobs tells it: LSF 10.1 leaves out the seconds.
+func asListed(t time.Time, f flavour) time.Time {
+	if f == lsf10 {
+		return t.Truncate(time.Minute)
+	}
+	return t.Truncate(time.Second)
+}
+
+// pinnedByUs tells whether the hosts that LSF has are those that we set.
+func (j *job) pinnedByUs() bool {
+	return len(j.entry.Pinned) > 0 && sameHosts(j.listed.Asked, j.entry.Pinned)
+}
+
+func sameHosts(a, b []string) bool {
+	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
+}
+
+// sameRun tells whether what is remembered is about the run that LSF lists.
+func (j *job) sameRun() bool {
+	return !j.entry.Run.IsZero() && j.entry.Run.Equal(j.listed.Started)
+}
+
+// began is when the run began that LSF lists, or went on.
+func (j *job) began() time.Time {
+	if j.sameRun() && !j.entry.Resumed.IsZero() {
+		return j.entry.Resumed
+	}
+	return j.listed.Started
+}
+
+// leavesRun tells whether a requeue of ours has not brought the job back yet.
+func (j *job) leavesRun(at time.Time) bool {
+	e := &j.entry
+	if !e.Requeuing || !j.sameRun() {
+		return false
+	}
+	switch j.listed.State {
+	case backends.Running, backends.Suspended:
+		return at.Sub(e.Acted) < leaving
+	case backends.Done, backends.Exited:
+		return at.Sub(e.Acted) < gap || at.Sub(j.listed.Ended) < gap
+	case backends.Pending, backends.Held:
+	}
+	return false
+}
+
+// after is t if it is still to come, else none.
+func after(t, at time.Time) time.Time {
+	if t.After(at) {
+		return t
+	}
+	return time.Time{}
+}
+
+// errNot says what a job is instead of what an act needs.
+func errNot(j *job) error {
+	if j.Ending {
+		return fmt.Errorf("job %v: %w: it is ending", j.ID, backends.ErrWrongState)
+	}
+	return fmt.Errorf("job %v: %w: it is %v", j.ID, backends.ErrWrongState, j.State)
+}
+
+// waits tells whether the job has not started.
+func (j *job) waits() bool {
+	return (j.State == backends.Pending || j.State == backends.Held) && !j.Ending
+}
+
+// returns tells whether a job is on its way back into the queue, or stands there and
+// is still to be let go by us.
+func (j *job) returns() bool { return j.entry.Requeuing && (j.Ending || j.waits()) }

@@ -1,0 +1,53 @@
+package lsf
+
+import (
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+)
+
+// Notes on options that mean here what their manual says.
+const (
+	// AsDocumented is the note of an option that does what LSF documents.
+	AsDocumented = "as LSF documents it"
+	// UnknownToLava is the note of an option that lava's bsub would take for the job's
+	// command, or for another option.
+	UnknownToLava = "lava's bsub does not know it"
+)
+
+// BsubOptions are all options of bsub's, as the queue's own bsub means them: that of
+// LSF 10.1 knows all of them. Lava's knows those of its manual page (volclava 2.2);
+// what it does not know it would misread, so that these never reach it.
+func BsubOptions(onLava bool) map[string]backends.OptionMeaning {
+	all := map[string]backends.OptionMeaning{}
+	for _, o := range bsub.Options() {
+		all[o.Name] = backends.OptionMeaning{Note: AsDocumented}
+		if !onLava || knownToLava(o.Name) {
+			continue
+		}
+		treatment := backends.Refused
+		if o.Treatment == backends.Ignored { // the job does the same without it
+			treatment = backends.Ignored
+		}
+		all[o.Name] = backends.OptionMeaning{Treatment: treatment, Note: UnknownToLava}
+	}
+	for name, note := range map[string]string{
+		"-M":    "each process's memory, or the job's, in the cluster's own unit (LSF_UNIT_FOR_LIMITS; lava: MB)",
+		"-P":    "project, and its step",
+		"-pack": "each of its lines is submitted by a bsub of its own; -I and -K are not possible in them",
+		"-R":    "lava: given once only",
+		"-sp":   "1 to MAX_USER_PRIORITY; what is above the default is put back within a cycle",
+	} {
+		all[name] = backends.OptionMeaning{Note: note}
+	}
+	return all
+}
+
+func knownToLava(name string) bool {
+	switch name {
+	case "-a", "-B", "-b", "-C", "-c", "-D", "-E", "-Ep", "-e", "-F", "-f", "-H", "-I", "-Ip", "-Is", "-i", "-is",
+		"-J", "-Jd", "-K", "-k", "-L", "-M", "-m", "-N", "-n", "-o", "-P", "-p", "-pack", "-q", "-R", "-r", "-S", "-sp",
+		"-t", "-u", "-v", "-W", "-w", "-x", "-Zs":
+		return true
+	}
+	return false
+}

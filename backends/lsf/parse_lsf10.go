@@ -1,0 +1,189 @@
+package lsf
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// lsf10Fields are the fields that LSF 10.1's `bjobs -json -o` is asked for; all are
+// in table 1 of IBM Spectrum LSF 10.1, command reference, bjobs -o
+// (SSWRJV_10.1.0/lsf_command_ref/bjobs.o.1.html). -hms is not asked for: it came with
+// fix pack 2.
+const lsf10Fields = "jobid jobindex stat user queue job_name job_description proj_name job_priority pend_reason pendstate " +
+	"exec_host alloc_slot nalloc_slot min_req_proc ask_hosts submit_time start_time specified_start_time finish_time run_time runtimelimit memlimit " +
+	"combined_resreq exit_code interactive exclusive"
+
+// parseJobs reads what LSF 10.1's `bjobs -json -o` prints with lsf10Fields: JSON, in
+// which every text is quoted. Field values are as IBM's pages and the captured outputs
+// of others show them: "" or "-" for what is absent, "Dec 28 19:56" for a time,
+// "5.2 Gbytes" for a size, "host1:host1" or "2*host1" for hosts.
+func parseJobs(out []byte, c *cluster) ([]*seen, error) {
+	records, err := parseRecords(out)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]*seen, len(records))
+	for i, r := range records {
+		jobs[i] = &seen{}
+		if err := jobs[i].parseRecord(r, c); err != nil {
+			return nil, fmt.Errorf("bjobs -json: %w, of the job %s", err, shown(fmt.Sprint(r)))
+		}
+	}
+	return jobs, nil
+}
+
+func (j *seen) parseRecord(r map[string]string, c *cluster) error {
+	for name := range strings.SplitSeq(strings.ToUpper(lsf10Fields), " ") {
+		if _, ok := r[name]; !ok {
+			return fmt.Errorf("no %s", name)
+		}
+	}
+	var failed error
+	fail := func(name string, err error) {
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	number := func(name string) int64 {
+		value := dash(r[name])
+		if value == "" {
+			return 0
+		}
+		n, err := strconv.ParseUint(value, 10, 31)
+		fail(name, err)
+		return int64(n)
+	}
+	var err error
+	job, index, _ := strings.Cut(r["JOBID"], "[") // 12[3], or 12 with JOBINDEX 3
+	j.ID, err = backends.ParseID(job)
+	fail("JOBID", err)
+	if j.ID.Index = int(number("JOBINDEX")); j.ID.Index == 0 && index != "" {
+		j.ID, err = backends.ParseID(r["JOBID"])
+		fail("JOBID", err)
+	}
+	j.Name, j.User, j.Queue = r["JOB_NAME"], r["USER"], r["QUEUE"]
+	j.tagged(r["PROJ_NAME"], r["JOB_DESCRIPTION"])
+	fail("STAT", j.parseState(r["STAT"]))
+	j.priority = number("JOB_PRIORITY")
+	j.Hosts, err = parsePlaces(r["ALLOC_SLOT"]) // tasks may have several slots each
+	fail("ALLOC_SLOT", err)
+	if len(j.Hosts) == 0 {
+		j.Hosts, err = parsePlaces(r["EXEC_HOST"])
+		fail("EXEC_HOST", err)
+	}
+	if j.Slots = slotsOf(j.Hosts); j.State == backends.Pending || j.State == backends.Held {
+		j.Hosts, j.Slots = nil, int(number("MIN_REQ_PROC"))
+	} else if n := int(number("NALLOC_SLOT")); n > 0 && len(j.Hosts) == 1 {
+		j.Slots, j.Hosts[0].Slots = n, n
+	}
+	if j.Slots = max(j.Slots, 1); j.Slots > maxSlots {
+		return fmt.Errorf("%d slots", j.Slots)
+	}
+	j.Asked = strings.FieldsFunc(dash(r["ASK_HOSTS"]), func(c rune) bool { return c == ' ' || c == ':' || c == ',' })
+	j.Submitted, err = parsePast(r["SUBMIT_TIME"], c.at)
+	fail("SUBMIT_TIME", err)
+	j.BeginTime, err = parseNear(r["SPECIFIED_START_TIME"], c.at)
+	fail("SPECIFIED_START_TIME", err)
+	if j.State != backends.Pending && j.State != backends.Held {
+		j.Started, err = parsePast(r["START_TIME"], c.at)
+		fail("START_TIME", err)
+	}
+	if j.State.Ended() {
+		j.Ended, err = parseFinish(r["FINISH_TIME"], c.at)
+		fail("FINISH_TIME", err)
+	}
+	if j.State == backends.Exited {
+		const killed, terminated = 128, 15
+		if j.ExitCode = int(number("EXIT_CODE")); j.ExitCode == 0 {
+			j.ExitCode = killed + terminated
+		}
+	}
+	if j.State == backends.Suspended {
+		j.RanFor, err = parseSpan(r["RUN_TIME"], time.Second)
+		fail("RUN_TIME", err)
+	}
+	j.RunLimit, err = parseSpan(r["RUNTIMELIMIT"], time.Minute)
+	fail("RUNTIMELIMIT", err)
+	j.Interactive, err = parseYes(r["INTERACTIVE"])
+	fail("INTERACTIVE", err)
+	j.NoRequeue = j.Interactive // brequeue refuses it
+	j.Exclusive, err = parseYes(r["EXCLUSIVE"])
+	fail("EXCLUSIVE", err)
+	j.OneHost = j.Slots == 1 || onOneHost(r["COMBINED_RESREQ"])
+	if j.Memory = usageMemory(r["COMBINED_RESREQ"], j.Slots, c); j.Memory == 0 && dash(r["MEMLIMIT"]) != "" {
+		j.Memory, err = parseSize(r["MEMLIMIT"], c.limitUnit)
+		fail("MEMLIMIT", err)
+	}
+	j.waits(dash(r["PEND_REASON"]))
+	// TRACK_ELIGIBLE_PENDINFO=Y: LSF itself says that it waits for its turn (EPEND) or
+	// that it must not start (IPEND). The reason says more of the latter.
+	switch state := dash(r["PENDSTATE"]); {
+	case j.State != backends.Pending, state == "", state == "NOTPEND":
+	case state == "EPEND":
+		j.Wait = backends.WaitResources
+	case state == "IPEND":
+		if j.Wait == backends.WaitResources {
+			j.Wait = backends.WaitOther
+		}
+	default:
+		return fmt.Errorf("PENDSTATE: unknown %q", state)
+	}
+	return failed
+}
+
+// parseFinish reads FINISH_TIME, which says with a letter how it was reckoned: L (it
+// has ended), E and X (an estimate).
+func parseFinish(s string, at time.Time) (time.Time, error) {
+	for _, letter := range []string{" L", " E", " X"} {
+		if text, ok := strings.CutSuffix(strings.TrimSpace(s), letter); ok {
+			return parsePast(text, at)
+		}
+	}
+	return parsePast(s, at)
+}
+
+// parseSpan reads a time that something takes: "00:10:00" (-hms), "35 second(s)",
+// "10.0 min", "10.0/host1" (a limit scaled to that host's speed); a plain number
+// counts in unit.
+func parseSpan(s string, unit time.Duration) (time.Duration, error) {
+	text, _, _ := strings.Cut(dash(s), "/")
+	if text = strings.TrimSpace(text); text == "" {
+		return 0, nil
+	}
+	if parts := strings.Split(text, ":"); len(parts) == 3 {
+		total := time.Duration(0)
+		for i, each := range []time.Duration{time.Hour, time.Minute, time.Second} {
+			n, err := strconv.ParseUint(parts[i], 10, 20)
+			if err != nil {
+				return 0, fmt.Errorf("%q is no duration", s)
+			}
+			total += time.Duration(n) * each
+		}
+		return total, nil
+	}
+	for suffix, u := range map[string]time.Duration{"second(s)": time.Second, "min": time.Minute} {
+		if number, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = strings.TrimSpace(number), u
+		}
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || strings.Trim(text, "0123456789.") != "" || n*float64(unit) > maxMinutes*float64(time.Minute) {
+		return 0, fmt.Errorf("%q is no duration", s)
+	}
+	return time.Duration(n * float64(unit)).Round(time.Second), nil
+}
+
+// parseYes reads Y or N; "" and "-" are no.
+func parseYes(s string) (bool, error) {
+	switch strings.ToUpper(dash(s)) {
+	case "", "N", "NO":
+		return false, nil
+	case "Y", "YES":
+		return true, nil
+	}
+	return false, fmt.Errorf("%q is neither Y nor N", s)
+}

@@ -1,0 +1,149 @@
+package lsf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// answer is what one of LSF's commands printed. Its exit status says little: bmig
+// prints an error with 0, and bkill of an array 255 though it goes on with it (lava).
+type answer struct{ stdout, stderr string }
+
+// run runs one of LSF's commands. What it says on failure becomes an error that
+// callers know; what it printed until then comes with it.
+func (c *Client) run(ctx context.Context, argv ...string) (answer, error) {
+	return c.start(ctx, command.Command{Argv: argv, Env: c.environment(os.Environ())})
+}
+
+// patience is how often a command that only lists is asked again whose output did not
+// come whole, on a machine too busy for it.
+const patience = 3
+
+// ask is run for a command that changes nothing.
+func (c *Client) ask(ctx context.Context, argv ...string) (said answer, err error) {
+	for range patience {
+		if said, err = c.run(ctx, argv...); !errors.Is(err, exec.ErrWaitDelay) {
+			break
+		}
+	}
+	return said, err
+}
+
+// start runs a command whose name alone is set, and tells all that it said.
+func (c *Client) start(ctx context.Context, cmd command.Command) (answer, error) {
+	c.asked.Add(1)
+	argv := cmd.Argv
+	if c.config.Bin != "" {
+		cmd.Argv = append([]string{filepath.Join(c.config.Bin, argv[0])}, argv[1:]...)
+	}
+	cmd.Timeout = time.Duration(c.config.Timeout)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := command.Run(ctx, cmd)
+	said := answer{string(out), stderr.String()}
+	if err != nil && said == (answer{}) { // it would say why it fails, were it heard
+		return said, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	}
+	return said, known(err)
+}
+
+// environment is ours or a job's without what would change what LSF's commands print:
+// formats of one's own, and the zone of one's times. What the commands need to find
+// their cluster is ours in any case.
+func (c *Client) environment(of []string) []string {
+	env := []string{"TZ=UTC"}
+	for _, variable := range of {
+		switch key, _, _ := strings.Cut(variable, "="); key {
+		case "TZ", "LC_ALL", "LSB_BJOBS_FORMAT", "LSB_BHOSTS_FORMAT", "LSB_DISPLAY_YEAR", "BSUB_QUIET", "BSUB_QUIET2", "LSB_BSUB_JOB_ID_ONLY":
+		default:
+			env = append(env, variable)
+		}
+	}
+	for _, key := range []string{"LSF_ENVDIR", "LSF_SERVERDIR", "LSF_LIBDIR", "LSF_BINDIR"} {
+		if value, ours := os.LookupEnv(key); ours && c.config.EnvDir == "" && !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, key+"=") }) {
+			env = append(env, key+"="+value)
+		}
+	}
+	if c.config.EnvDir != "" {
+		env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "LSF_ENVDIR=") })
+		env = append(env, "LSF_ENVDIR="+c.config.EnvDir)
+	}
+	return env
+}
+
+// known makes of a command's error one that callers know.
+func known(err error) error {
+	var failed *command.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist),
+		errors.Is(err, exec.ErrWaitDelay): // on a machine too busy to give all of its output in time
+		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	case !errors.As(err, &failed):
+		return err
+	}
+	said := failure(failed.Stderr)
+	for _, sentinel := range []error{backends.ErrUnreachable, backends.ErrDenied, backends.ErrUnknownJob, backends.ErrWrongState, backends.ErrUnable} {
+		if errors.Is(said, sentinel) {
+			return fmt.Errorf("%w: %w", sentinel, err)
+		}
+	}
+	return err
+}
+
+// names are jobs as LSF's commands take them: 12, and 12[3] for an element.
+func names(ids []backends.ID) []string {
+	var all []string
+	for _, id := range ids {
+		if possible(id) {
+			all = append(all, id.String())
+		}
+	}
+	return all
+}
+
+// maxID is the highest number that LSF may give to a job (IBM Spectrum LSF 10.1,
+// lsb.params, MAX_JOBID). Commands call what is above no ID at all.
+const maxID = 1<<31 - 1
+
+func possible(id backends.ID) bool { return id.Job > 0 && id.Job <= maxID && id.Index >= 0 }
+
+// atOnce is how many jobs one command is given.
+const atOnce = 500
+
+// tell has one command act on jobs, many at a time, and gives each job's error, as far
+// as the command told one: what became of the others has to be looked up.
+func (c *Client) tell(ctx context.Context, ids []backends.ID, argv ...string) backends.Errors {
+	errs := make(backends.Errors, 0, len(ids))
+	for some := range slices.Chunk(ids, atOnce) {
+		said, err := c.run(ctx, append(slices.Clone(argv), names(some)...)...)
+		_, of := parseAnswers(said.stdout, said.stderr, some)
+		for i := range of {
+			if of[i] == nil && (errors.Is(err, backends.ErrUnreachable) || neverRan(err)) {
+				of[i] = err
+			} else if of[i] != nil {
+				of[i] = fmt.Errorf("%s: %w", strings.Join(argv, " "), of[i])
+			}
+		}
+		errs = append(errs, of...)
+	}
+	return errs
+}
+
+// neverRan tells of a command's error whether nothing was asked of the queue.
+func neverRan(err error) bool {
+	var failed *command.Error
+	return errors.As(err, &failed) && (failed.Status < 0 || failed.Killed)
+}

@@ -1,0 +1,116 @@
+package lsf
+
+import (
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// flavour is which of the two queues it is that speak LSF's language.
+type flavour uint8
+
+// The flavours; parseVersion tells them apart.
+const (
+	lava  flavour = iota + 1 // of the OpenLava line
+	lsf10                    // IBM Spectrum LSF 10.1
+)
+
+func (f flavour) String() string {
+	if f == lsf10 {
+		return "LSF 10.1"
+	}
+	return "lava"
+}
+
+// anchor is a job as lava's JSON tells it, every text of which is quoted: by it the
+// job is looked for in the listing that has the rest of it (see parseDetails).
+type anchor struct {
+	id        backends.ID
+	name      string // as it is printed, with the index of an array's element
+	user      string
+	project   string // with its step
+	queue     string
+	stat      string
+	fromHost  string
+	firstHost string // where it runs or ran; "": nowhere yet
+	submitted string // Nov 20 22:54
+	started   string // 11/20-22:54:20; "": not yet
+	finished  string
+}
+
+// cluster is what is known of the cluster when its jobs are read.
+type cluster struct {
+	at        time.Time // the latest that a time in what is read may be, but for begin times
+	limitUnit int64     // bytes; what a memory limit without a unit counts in (LSF 10.1)
+	usageUnit int64     // bytes; what mem in rusage[] counts in
+	perTask   bool      // rusage[mem=] is of each slot (RESOURCE_RESERVE_PER_TASK)
+}
+
+// seen is a job as bjobs tells it, with what is no business of callers. Its Priority,
+// Mark, HeldUntil, Pinned, Requeues and Resuming are not in the listing; Asked and
+// BeginTime are what stands in the queue now, which may be the engine's.
+type seen struct {
+	backends.Job
+	stat         string // LSF's word for its state: USUSP
+	priority     int64  // by which the queue orders; 0: the queue gives none
+	userPriority int64  // what its owner, or the engine, gave it with -sp; 0: none. Told by lava only
+	description  string // whole: the filter's tag, then its owner's text
+	held         bool   // submitted with -H; lava only
+	byAdmin      bool   // an administrator stopped it; lava only
+	rerunnable   bool   // lava only
+	lost         bool   // UNKWN: its host is not heard
+	zombie       bool   // ZOMBI: it was ended, and its host is not heard
+	// vague: its owner's texts leave open what else is true of it. State, user,
+	// project, places and slots of a run are right; it is not eligible.
+	vague bool
+	why   error // it is vague
+}
+
+// hostSeen is a host as bhosts and lshosts tell it.
+type hostSeen struct {
+	backends.Host
+	status    string // closed_Excl
+	taken     int    // slots that the queue counts as used: njobs, suspended ones and reservations included
+	running   int    // of these, those of running jobs
+	suspended int    // of these, those of suspended jobs
+	reserved  int
+}
+
+// params is what bparams -l tells of the whole cluster.
+type params struct {
+	defaultQueues   []string
+	maxPriority     int64         // MAX_USER_PRIORITY; 0: jobs have no priority of their own
+	defaultPriority int64         // of a job that names none; 0: not told
+	overTime        bool          // JOB_PRIORITY_OVER_TIME: priorities grow by themselves
+	cleanPeriod     time.Duration // for which ended jobs are listed; 0: not told
+	perTask         bool          // RESOURCE_RESERVE_PER_TASK
+	sleep           time.Duration // MBD_SLEEP_TIME; 0: not told
+}
+
+// event is a line of lsb.events.
+type event struct {
+	kind   eventKind
+	at     time.Time
+	id     backends.ID
+	stat   string // jobStatus: LSF's word
+	admin  bool   // jobStatus of a suspended job: an administrator stopped it
+	exit   int    // jobStatus of an ended job: its wait status
+	hosts  []backends.Placement
+	signal string // jobSignalled: what was asked for: STOP, REQUEUE_PEND
+	user   string // who asked for it; of jobNew its owner
+}
+
+// eventKind is what an event tells.
+type eventKind uint8
+
+// The events that are read; parseEvent passes over the others.
+const (
+	jobNew eventKind = iota + 1
+	jobStarted
+	jobStatus
+	jobSignalled // somebody asked for a signal or an act: STOP, RESUME, REQUEUE, KILL
+	jobModified
+	jobRequeued
+	jobMoved
+	jobCleaned // forgotten
+)

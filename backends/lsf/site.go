@@ -1,0 +1,300 @@
+package lsf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// asker runs one of the cluster's commands and gives what it prints.
+type asker func(ctx context.Context, argv ...string) ([]byte, error)
+
+// surroundings are what this process knows of the cluster before it asks.
+type surroundings struct {
+	config Config
+	env    func(string) string
+	// system is the directory in which the commands look for lsf.conf by themselves.
+	system string
+}
+
+// Examine asks a cluster how it is set up, and looks whether it asks our filter at
+// submission.
+func (c *Client) Examine(ctx context.Context, by backends.Installation) (backends.Examination, error) {
+	around := c.surroundings()
+	s, err := lookAtSetup(ctx, c.printed, around, by)
+	if err != nil {
+		return backends.Examination{}, err
+	}
+	if p, err := c.lookAtAll(ctx); err == nil { // what keeps it from being read, whoever asks for it is told
+		for _, j := range p.jobs {
+			switch {
+			case j.State.Ended():
+				continue
+			case j.listed.vague:
+				s.vague = append(s.vague, j.listed)
+			}
+			s.ahead = max(s.ahead, j.Submitted.Sub(p.at), j.Started.Sub(p.at))
+		}
+	}
+	e := backends.Examination{Findings: examine(s, by), Settings: around.settings()}
+	for _, q := range s.queues {
+		e.Queues = append(e.Queues, q.name)
+	}
+	return e, nil
+}
+
+// FilterFacts asks bparams each time: its answer may be another one after a badmin
+// reconfig, and LSF refuses a job with a number that is too high.
+func (c *Client) FilterFacts(ctx context.Context) (backends.FilterFacts, error) {
+	p, err := c.lookAtParams(ctx)
+	if err != nil {
+		return backends.FilterFacts{}, err
+	}
+	kind, err := c.where(ctx)
+	if err != nil {
+		return backends.FilterFacts{}, err
+	}
+	return filterFacts(p, kind.limitUnit), nil
+}
+
+func filterFacts(p params, unit int64) backends.FilterFacts {
+	facts := backends.FilterFacts{MemoryUnit: unit, TagNoRequeue: true}
+	if scale := newScale(p); scale.unable() == nil {
+		facts.NextInLine = scale.number(backends.At(backends.LevelNext, backends.DefaultValue))
+	}
+	if len(p.defaultQueues) > 0 {
+		facts.DefaultQueue = p.defaultQueues[0]
+	}
+	return facts
+}
+
+// Bsub is the cluster's own bsub.
+func (c *Client) Bsub(ctx context.Context) (backends.Bsub, error) {
+	said, err := c.run(ctx, "bsub", "-V")
+	kind, _, wrong := parseVersion(said.stdout + said.stderr)
+	if wrong != nil {
+		return backends.Bsub{}, errors.Join(err, wrong)
+	}
+	own := backends.Bsub{Program: "bsub", Options: BsubOptions(kind == lava)}
+	if c.config.Bin != "" {
+		own.Program = filepath.Join(c.config.Bin, "bsub")
+	}
+	if c.config.EnvDir != "" {
+		own.Env = []string{"LSF_ENVDIR=" + c.config.EnvDir}
+	}
+	return own, nil
+}
+
+func (c *Client) surroundings() surroundings {
+	return surroundings{config: c.config, env: os.Getenv, system: "/etc"}
+}
+
+// printed is what a command prints on its standard output.
+func (c *Client) printed(ctx context.Context, argv ...string) ([]byte, error) {
+	said, err := c.ask(ctx, argv...)
+	return []byte(said.stdout), err
+}
+
+// lookAtSetup asks a cluster how it is set up, and reads its files. It changes nothing.
+func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backends.Installation) (*setup, error) {
+	s := &setup{}
+	text, err := ask(ctx, "lsid")
+	if err != nil {
+		return nil, err
+	}
+	if s.flavour, _, err = parseVersion(string(text)); err != nil {
+		return nil, err
+	}
+	cluster, err := parseClusterName(text)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = ask(ctx, "bparams", "-l"); err != nil {
+		return nil, err
+	}
+	if s.params, err = parseParams(text); err != nil {
+		return nil, err
+	}
+	if text, err = ask(ctx, "bhosts", "-w"); err != nil {
+		return nil, err
+	}
+	if s.noSlots, err = withoutSlots(text); err != nil {
+		return nil, err
+	}
+	if s.queues, err = askForQueues(ctx, ask); err != nil {
+		return nil, err
+	}
+	s.readConf(around)
+	s.readAdmins(around, cluster)
+	s.user = nameOf(by.UID)
+	if slices.ContainsFunc(groupsOf(by.UID), func(group string) bool { return slices.Contains(s.admins, group) }) {
+		s.admins = append(s.admins, s.user)
+	}
+	s.readEsubs(by.Filter)
+	return s, nil
+}
+
+// askForQueues gives nil where there is no bqueues.
+func askForQueues(ctx context.Context, ask asker) ([]queue, error) {
+	text, err := ask(ctx, "bqueues")
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	queues, err := parseQueues(text)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = ask(ctx, "bqueues", "-l"); err == nil { // it may be more than a stand-in tells
+		addPolicies(queues, text)
+	}
+	return queues, nil
+}
+
+// directory is where lsf.conf is looked for.
+func (a surroundings) directory() string {
+	for _, dir := range []string{a.config.EnvDir, a.env("LSF_ENVDIR")} {
+		if dir != "" {
+			return dir
+		}
+	}
+	return a.system
+}
+
+// settings are what the config file should say, since this process's environment may
+// not be that of the next one.
+func (a surroundings) settings() map[string]string {
+	found := map[string]string{}
+	if dir := a.env("LSF_ENVDIR"); a.config.EnvDir == "" && filepath.IsAbs(dir) {
+		if _, err := os.Stat(filepath.Join(a.system, confName)); err != nil {
+			found["envdir"] = dir
+		}
+	}
+	if a.config.Bin == "" {
+		if program, err := exec.LookPath("bsub"); err == nil && filepath.IsAbs(program) {
+			if dir := filepath.Dir(program); dir != "/usr/bin" && dir != "/bin" {
+				found["bin"] = dir
+			}
+		}
+	}
+	return found
+}
+
+const confName = "lsf.conf"
+
+func (s *setup) readConf(a surroundings) {
+	s.confPath = filepath.Join(a.directory(), confName)
+	text, err := os.ReadFile(s.confPath)
+	if err != nil {
+		return
+	}
+	s.conf = parseConf(string(text))
+}
+
+// readAdmins reads lsf.cluster.NAME, and whether none but administrators and root can
+// write lsf.conf.
+func (s *setup) readAdmins(a surroundings, cluster string) {
+	for _, dir := range []string{s.conf["LSF_CONFDIR"], a.directory()} {
+		if dir == "" || s.admins != nil {
+			continue
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "lsf.cluster."+cluster)); err == nil {
+			s.admins = parseAdmins(string(text))
+		}
+	}
+	if info, err := os.Stat(s.confPath); err == nil {
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		known := ok && (stat.Uid == 0 || slices.Contains(s.admins, nameOf(int(stat.Uid))) || s.admins == nil)
+		s.confOpen = info.Mode().Perm()&0o022 != 0 || !known
+	}
+}
+
+// readEsubs looks at the programs that bsub may run, in its directory.
+func (s *setup) readEsubs(ours string) {
+	dir := s.conf["LSF_SERVERDIR"]
+	if dir == "" {
+		return
+	}
+	methods := strings.Fields(s.conf[methodKey])
+	names := []string{"esub"}
+	for _, method := range append(slices.Clone(methods), chainName) {
+		method, _, _ = strings.Cut(method, "(") // its arguments
+		if name := "esub." + method; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		p := program{name: name, file: filepath.Join(dir, name)}
+		p.listed = name == "esub" || slices.ContainsFunc(methods, func(m string) bool {
+			m, _, _ = strings.Cut(m, "(")
+			return "esub."+m == name
+		})
+		if _, err := os.Lstat(p.file); err != nil {
+			continue
+		}
+		p.read(ours)
+		s.esubs = append(s.esubs, p)
+	}
+}
+
+// read tells whose program it is.
+func (p *program) read(ours string) {
+	info, err := os.Stat(p.file)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o001 == 0 {
+		p.broken = true
+		return
+	}
+	if own, err := os.Stat(ours); err == nil && os.SameFile(own, info) {
+		p.ours = true
+		return
+	}
+	content, err := os.ReadFile(p.file)
+	if err != nil {
+		return
+	}
+	if own, err := os.ReadFile(ours); err == nil && bytes.Equal(own, content) {
+		p.ours = true
+		return
+	}
+	p.calls = bytes.Contains(content, []byte("allotment"))
+}
+
+func nameOf(uid int) string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return "user ID " + strconv.Itoa(uid)
+	}
+	return u.Username
+}
+
+// groupsOf are the names of a user's groups, as far as they can be told.
+func groupsOf(uid int) []string {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return nil
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, id := range ids {
+		if g, err := user.LookupGroupId(id); err == nil {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}

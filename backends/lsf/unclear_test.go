@@ -1,0 +1,120 @@
+package lsf
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+)
+
+func clientOf(c *lsfstandin.Cluster) *Client {
+	config := DefaultConfig()
+	config.Bin, config.EnvDir = c.Bin(), c.EnvDir()
+	return Open(Options{Config: config})
+}
+
+// However many jobs somebody makes unclear, looking at them costs so many commands.
+func TestUnclearJobsCostNoMore(t *testing.T) {
+	t.Parallel()
+	cluster := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 2})
+	const jobs = mostAlone + 30
+	for _, options := range [][]string{{"-J", fmt.Sprintf("a[1-%d]", jobs), "-H"}, {"-J", "late"}} {
+		if _, said, rc := cluster.Run(append(append([]string{"bsub"}, options...), "-o", "/tmp/x\ny", "sleep", "600")...); rc != 0 {
+			t.Fatal(said)
+		}
+	}
+	c := clientOf(cluster)
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		before := c.asked.Load()
+		p, err := c.lookAtAll(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Params, hosts, both lists, both again of one owner; three for each that is looked at alone.
+		if asked := c.asked.Load() - before; len(p.jobs) != jobs+1 || asked > 10+3*mostAlone+2 {
+			t.Fatalf("%d commands for %d jobs", asked, len(p.jobs))
+		}
+		for _, j := range p.jobs {
+			if !j.listed.vague || j.listed.why == nil || j.Eligible() || j.ID.Job == 1 && j.State != backends.Held {
+				t.Fatalf("%+v, because of %v", j.listed, j.listed.why)
+			}
+		}
+		if j := p.jobs[jobs]; j.State == backends.Running {
+			if len(j.Hosts) != 1 || j.Hosts[0] != (backends.Placement{Host: "h1", Slots: 1}) {
+				t.Errorf("beyond those that are looked at alone: %+v", j.Job)
+			}
+			e, err := c.Examine(t.Context(), backends.Installation{UID: os.Getuid()})
+			if err != nil || !slices.ContainsFunc(e.Findings, func(f backends.Finding) bool { return strings.Contains(f.What, "job 1[1] of") }) {
+				t.Errorf("nothing of it is told: %+v, %v", e.Findings, err)
+			}
+			return
+		}
+	}
+	t.Error("they do not start")
+}
+
+// A job has its host for itself if the host says so, whatever its own lines say.
+func TestExclusiveByItsHost(t *testing.T) {
+	t.Parallel()
+	cluster := lsfstandin.New(t, lsfstandin.Options{Hosts: 2, Slots: 2})
+	for _, options := range [][]string{{"-m", "h1", "-o", t.TempDir() + "/x>, Exclusive Execution, Error File <x"}, {"-m", "h2", "-x"}} {
+		if _, said, rc := cluster.Run(append(append([]string{"bsub"}, options...), "sleep", "600")...); rc != 0 {
+			t.Fatal(said)
+		}
+	}
+	c := clientOf(cluster)
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		p, err := c.lookAtAll(t.Context())
+		if err != nil || len(p.jobs) != 2 {
+			t.Fatal(p, err)
+		}
+		if forged, alone := p.jobs[0], p.jobs[1]; forged.State == backends.Running && alone.State == backends.Running {
+			if !forged.listed.Exclusive || forged.Exclusive || !alone.Exclusive {
+				t.Errorf("%v, want the second alone (of LSF's lines: %v)", []bool{forged.Exclusive, alone.Exclusive}, forged.listed.Exclusive)
+			}
+			return
+		}
+	}
+	t.Error("they do not start")
+}
+
+// Whoever writes others' headers into his texts makes their jobs no more unclear than
+// his own.
+func TestOthersHeaders(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("skipped: only root can be two users")
+	}
+	t.Parallel()
+	const mallory = 54321
+	cluster := lsfstandin.New(t, lsfstandin.Options{
+		Hosts: 1, Slots: 1, Users: map[string]lsfstandin.UserConfig{"mallory": {UID: mallory, GID: mallory, Home: "/tmp"}},
+	})
+	const jobs = 20
+	var forged strings.Builder
+	for i := range jobs {
+		fmt.Fprintf(&forged, "\nJob <%d>, Job Name <plain>, User <root>, Project <default>, Status <RUN>", i+2)
+	}
+	if _, said, rc := cluster.RunAs(mallory, mallory, "bsub", "-H", "-J", "m", "true"+forged.String()); rc != 0 {
+		t.Fatal(said)
+	}
+	for range jobs {
+		if _, said, rc := cluster.Run("bsub", "-H", "-J", "plain", "true"); rc != 0 {
+			t.Fatal(said)
+		}
+	}
+	c := clientOf(cluster)
+	p, err := c.lookAtAll(t.Context())
+	if err != nil || len(p.jobs) != jobs+1 || c.asked.Load() > 15 {
+		t.Fatalf("%d jobs for %d commands, %v", len(p.jobs), c.asked.Load(), err)
+	}
+	for _, j := range p.jobs[1:] {
+		if j.listed.vague || j.User != "root" || j.State != backends.Held {
+			t.Errorf("%+v, because of %v", j.listed, j.listed.why)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package lsf
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// words are what LSF's commands say on stderr, and what it means to callers. The
+// texts are those of the batch library and of the one below it, which LSF 10.1 and lava
+// share; they stand at the end of a line, after what was asked. Of several that a line
+// has the first here counts.
+var words = []struct {
+	says string
+	err  error
+}{
+	{"User permission denied", backends.ErrDenied},
+	{"Permission denied", backends.ErrDenied},
+	{"Request from non-LSF host rejected", backends.ErrDenied},
+	{"User cannot use the queue", backends.ErrDenied},
+	{"Root job submission is disabled", backends.ErrDenied},
+	{"Request aborted by esub", backends.ErrDenied},
+
+	{"No matching job found", backends.ErrUnknownJob},
+	{"is not found", backends.ErrUnknownJob}, // bjobs
+	{"Job array does not exist", backends.ErrUnknownJob},
+
+	{"Job has already finished", backends.ErrWrongState},
+	{"Job has not started yet", backends.ErrWrongState},
+	{"Job has already started", backends.ErrWrongState},
+	{"Job has already been requeued", backends.ErrWrongState},
+	{"Job is already being migrated", backends.ErrWrongState},
+	{"Job parameters cannot be changed now", backends.ErrWrongState},
+	{"Only the following parameters can be used to modify a running job", backends.ErrWrongState},
+	{"Operation not supported for a suspended job", backends.ErrWrongState},
+	{"Not enough host(s) currently eligible", backends.ErrWrongState}, // brun
+
+	{"Bad user priority", backends.ErrUnable},
+	{"Job priority control undefined", backends.ErrUnable},
+
+	{"Unable to open file lsf.conf", nil}, // LSF is not set up here: waiting does not help
+	{"Bad configuration environment", nil},
+
+	{"Cannot connect to LSF", backends.ErrUnreachable},
+	{"batch daemon", backends.ErrUnreachable}, // not responding; internal error; cannot fork
+	{"Failed in an LSF library call", backends.ErrUnreachable},
+	{"Batch protocol error", backends.ErrUnreachable},
+	{"XDR encode/decode error", backends.ErrUnreachable},
+	{"Batch service not registered", backends.ErrUnreachable},
+	{"Timeout on connect call to server", backends.ErrUnreachable},
+	{"Connection refused by server", backends.ErrUnreachable},
+	{"Connection refused", backends.ErrUnreachable},
+	{"Connection reset by peer", backends.ErrUnreachable},
+	{"Server is not connected", backends.ErrUnreachable},
+	{"Communication time out", backends.ErrUnreachable},
+	{"Communication timeout", backends.ErrUnreachable},
+	{"LIM is down", backends.ErrUnreachable},
+	{"LIM protocol error", backends.ErrUnreachable},
+	{"A socket operation has failed", backends.ErrUnreachable},
+	{"Failed in sending/receiving a message", backends.ErrUnreachable},
+	{"XDR operation error", backends.ErrUnreachable},
+	{"Cannot locate master LIM", backends.ErrUnreachable},
+	{"Unable to contact execution host", backends.ErrUnreachable},
+	{"mbatchd did not handled this job", backends.ErrUnreachable},
+}
+
+// verdicts end the line in which bsub and bmod say why they did nothing. What stands
+// before it are the words of the site's submit filters, and may be a user's.
+var verdicts = []string{"Job not submitted.", "Job not modified."}
+
+// failure is what one of LSF's commands says, as an error that callers know: by its
+// verdict, else by the last line that is known.
+func failure(text string) error {
+	var kind error
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	for _, line := range lines {
+		if err := meaning(line); err != nil {
+			kind = err
+		}
+		for _, verdict := range verdicts {
+			if strings.HasSuffix(strings.TrimSpace(line), verdict) {
+				kind = meaning(line)
+			}
+		}
+	}
+	switch text = strings.Join(lines, "; "); {
+	case strings.TrimSpace(text) == "":
+		return errors.New("the command failed and said nothing")
+	case kind != nil:
+		return fmt.Errorf("%w: %s", kind, text)
+	}
+	return errors.New(text)
+}
+
+// meaning is the error that a line stands for, or nil.
+func meaning(line string) error {
+	for _, w := range words {
+		if strings.Contains(line, w.says) {
+			return w.err
+		}
+	}
+	return nil
+}
+
+// waitsForQueue tells whether a line is what the commands print, again and again, while
+// they wait for a queue that is away.
+func waitsForQueue(line string) bool {
+	return strings.Contains(line, "Please wait") || strings.Contains(line, "still trying")
+}
+
+// parseAnswers gives each of the jobs that one command was asked to act on what it
+// said of it: lines that name the job, on stdout where it was done, on stderr where it
+// was not. What is said there of no job (a refused connection, bmod's "Bad user
+// priority. Job not modified.") is of all that were not answered. done is no proof
+// (bmig and btop lie), and where it is false without an error the command said nothing:
+// the queue has to be asked either way.
+func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs backends.Errors) {
+	done, errs = make([]bool, len(ids)), make(backends.Errors, len(ids))
+	said, refused := linesOf(stdout), linesOf(stderr)
+	var general error
+	if ofNone := slices.DeleteFunc(refused[""], waitsForQueue); len(ofNone) > 0 {
+		general = failure(strings.Join(ofNone, "\n"))
+	}
+	for i, id := range ids {
+		lines := refused[id.String()]
+		done[i] = len(said[id.String()]) > 0
+		for _, line := range lines {
+			// bkill of an array says so, with exit code 255, and goes on with it.
+			if !strings.Contains(line, "Operation is in progress") {
+				errs[i], done[i] = failure(line), false
+			}
+		}
+		if !done[i] && len(lines) == 0 {
+			errs[i] = general
+		}
+	}
+	return done, errs
+}
+
+var namesJob = regexp.MustCompile(`\b[Jj]ob <(\d+(?:\[\d+\])?)>`)
+
+// linesOf sorts lines by the job that they name, "" for none: "Job <12[3]>: No matching
+// job found", "Parameters of job <12> are being changed".
+func linesOf(text string) map[string][]string {
+	lines := map[string][]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \r\n")
+		if line == "" {
+			continue
+		}
+		id := ""
+		if m := namesJob.FindStringSubmatch(line); m != nil {
+			id = m[1]
+		}
+		lines[id] = append(lines[id], line)
+	}
+	return lines
+}
