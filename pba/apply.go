@@ -17,8 +17,9 @@ import (
 // They are done in their order. Neighbours of one verb that belong to no reclaim
 // go in one call. Where an act that frees slots for a reclaim, or prepares its
 // beneficiary, is not done, the later ones of that reclaim are left out: nobody
-// is told to go for nothing. Nothing is tried twice: the next cycle plans anew
-// from what it sees.
+// is told to go for nothing. A job that could not be pinned is not released either:
+// it might start beside another that leaves it no memory. Nothing is tried twice: the
+// next cycle plans anew from what it sees.
 type applier struct {
 	e         *Engine
 	ctx       context.Context
@@ -32,6 +33,7 @@ type applier struct {
 	written  int                  // so many outcomes are in the ledger
 	broken   map[int64]string     // reclaims of which an act failed
 	spared   map[victimRun]string // victims that were gone before the act
+	unpinned map[backends.ID]string
 }
 
 type victimRun struct {
@@ -44,13 +46,13 @@ var errTimeUp = errors.New("time is up: the rest is left to the next cycle")
 
 // run does all actions. Its error is why it stopped before the end.
 func (a *applier) run() error {
-	a.broken, a.spared = map[int64]string{}, map[victimRun]string{}
+	a.broken, a.spared, a.unpinned = map[int64]string{}, map[victimRun]string{}, map[backends.ID]string{}
 	actions := a.plan.Actions
 	for i := 0; i < len(actions); {
 		if err := a.overdue(); err != nil {
 			return firstOf(err, a.leaveOut(i, err))
 		}
-		n := together(actions[i:])
+		n := a.together(actions[i:])
 		err := a.do(i, n)
 		i += n
 		if err != nil {
@@ -82,13 +84,14 @@ func (a *applier) overdue() error {
 }
 
 // together is how many actions from the first on go in one call.
-func together(actions []plan.Action) int {
+func (a *applier) together(actions []plan.Action) int {
 	first := &actions[0]
-	if first.Reclaim != 0 || forceful(first.Verb) {
+	if first.Reclaim != 0 || forceful(first.Verb) || a.pointless(first) != "" {
 		return 1
 	}
 	n := 1
-	for n < len(actions) && actions[n].Reclaim == 0 && actions[n].Verb == first.Verb && actions[n].Queue == first.Queue {
+	for n < len(actions) && actions[n].Reclaim == 0 && actions[n].Verb == first.Verb && actions[n].Queue == first.Queue &&
+		a.pointless(&actions[n]) == "" {
 		n++
 	}
 	return n
@@ -129,8 +132,11 @@ func (a *applier) actContext() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.WithoutCancel(a.ctx), limit)
 }
 
-// pointless says why an action of a reclaim need not be tried any more.
+// pointless says why an action need not be tried any more.
 func (a *applier) pointless(act *plan.Action) string {
+	if why, ok := a.unpinned[act.Job]; ok && act.Verb == plan.Release {
+		return why
+	}
 	if act.Reclaim == 0 {
 		return ""
 	}
@@ -148,9 +154,11 @@ func (a *applier) pointless(act *plan.Action) string {
 // is given back all the same.
 func depends(act *plan.Action) bool {
 	switch act.Verb {
-	case plan.Rank, plan.PinTo, plan.Requeue, plan.Suspend, plan.Move, plan.Reserve:
+	case plan.Rank, plan.PinTo, plan.Requeue, plan.Suspend, plan.Move, plan.Reserve, plan.Place:
 		return true
-	case plan.Unpin, plan.Unreserve, plan.Hold, plan.Release, plan.Resume:
+	case plan.Drop:
+		return act.For != (backends.ID{}) // else nobody is to have their slots
+	case plan.Unpin, plan.Unreserve, plan.Hold, plan.Release, plan.Resume, plan.Start:
 	}
 	return false
 }
@@ -308,8 +316,54 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 				return backends.Reservation{ID: x.Job, Hosts: x.Hosts, Until: x.Until}
 			}))
 		}
+	case plan.Start:
+		if able.Start != nil {
+			return backends.Errors{a.start(ctx, &actions[0])}
+		}
+	case plan.Place:
+		if able.Place != nil {
+			return a.place(ctx, actions)
+		}
+	case plan.Drop:
+		return a.drop(ctx, actions)
 	}
 	return backends.Fail(len(actions), fmt.Errorf("%s: %w", actions[0].Verb, backends.ErrUnable))
+}
+
+// start puts a beneficiary into its slots, full or not as the queue counts them, if
+// nobody works there by now.
+func (a *applier) start(ctx context.Context, act *plan.Action) error {
+	farm, err := a.e.Backend.Farm(ctx, a.farm.At)
+	if err != nil {
+		return err
+	}
+	slots := make([]backends.Placement, len(act.Hosts))
+	for i, h := range act.Hosts {
+		slots[i] = backends.Placement{Host: h, Slots: act.Slots[i]}
+	}
+	if !vacant(farm, slots) {
+		return fmt.Errorf("%w: its slots were taken meanwhile", errGone)
+	}
+	return a.e.Backend.Abilities().Start(ctx, act.Job, slots)
+}
+
+// vacant tells whether slots are there and nobody works in them.
+func vacant(farm *backends.Farm, slots []backends.Placement) bool {
+	left := map[string]int{}
+	for _, h := range farm.Hosts {
+		if h.State == backends.HostUp {
+			left[h.Name] = h.Slots
+		}
+	}
+	for i := range farm.Jobs {
+		if farm.Jobs[i].State != backends.Running {
+			continue
+		}
+		for _, p := range farm.Jobs[i].Hosts {
+			left[p.Host] -= p.Slots
+		}
+	}
+	return !slices.ContainsFunc(slots, func(p backends.Placement) bool { return left[p.Host] < p.Slots })
 }
 
 func forcefulAct(x *plan.Action) backends.Act {
@@ -330,6 +384,9 @@ func (a *applier) settle(first int, errs backends.Errors) error {
 	var lost error
 	for i, err := range errs {
 		act := &a.plan.Actions[first+i]
+		if err != nil && act.Verb == plan.PinTo {
+			a.unpinned[act.Job] = fmt.Sprintf("it was not pinned: %v", err)
+		}
 		switch {
 		case err == nil:
 			a.note(first+i, ledger.Done, "")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -28,7 +29,7 @@ type Ledger interface {
 type Rules struct {
 	Policy  plan.Policy
 	Observe bool // act on nothing (R7)
-	Paused  bool // do nothing at all
+	Paused  bool // begin nothing at all
 }
 
 // Standing is what the submit filter is told after each cycle.
@@ -37,6 +38,7 @@ type Standing struct {
 	Observe bool
 	Pools   []plan.PoolStatus
 	Farm    plan.FarmStatus
+	Heavy   *esub.Heavy // who waits for dummy jobs; nil: as it was told before
 }
 
 // Engine runs cycles over one queue. Only one at a time may run on a queue and
@@ -95,7 +97,12 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 		return r, err
 	}
 	if r.Rules.Paused {
-		return r, e.publish(ctx, &r, now)
+		err := e.publish(ctx, &r, now)
+		// What was begun goes on, as it does by itself on other queues.
+		if tend := e.Backend.Abilities().Tend; tend != nil && !r.Rules.Observe {
+			err = errors.Join(err, e.tend(ctx, tend))
+		}
+		return r, err
 	}
 	if r.Note != "" {
 		return r, nil
@@ -134,6 +141,21 @@ func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, err
 
 // Restore puts everything back that the engine did to the queue (R7).
 func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, error) {
+	r, err := e.putBack(ctx, now, func(r *Result) plan.Plan { return plan.Restore(r.State, r.State.Farm.At) })
+	if err != nil {
+		return r, err
+	}
+	return r, e.publish(ctx, &r, now)
+}
+
+// Prune ends the dummy jobs that nobody needs (R31). The filter is told nothing: how
+// pools stand was not looked at.
+func (e *Engine) Prune(ctx context.Context, now func() time.Time) (Result, error) {
+	return e.putBack(ctx, now, func(r *Result) plan.Plan { return plan.Prune(r.State, r.Rules.Policy, r.State.Farm.At) })
+}
+
+// putBack carries a plan out that only undoes, paused or not.
+func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(*Result) plan.Plan) (Result, error) {
 	started := now()
 	if tend := e.Backend.Abilities().Tend; tend != nil {
 		if err := e.tend(ctx, tend); err != nil {
@@ -153,11 +175,8 @@ func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, err
 		return r, fmt.Errorf("%s: %w", r.Note, backends.ErrUnreachable)
 	}
 	r.Note = ""
-	r.Plan = plan.Restore(r.State, r.State.Farm.At)
-	if err := e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now); err != nil {
-		return r, err
-	}
-	return r, e.publish(ctx, &r, now)
+	r.Plan = decide(&r)
+	return r, e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now)
 }
 
 // observe reads rules, memory and the queue, which is tended before if that may be.
@@ -264,6 +283,9 @@ func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.C
 		Zone: e.Zone, Keep: e.Keep, Longest: max(time.Minute, 3*r.Rules.Policy.Cycle),
 	}
 	for _, j := range r.State.Farm.Ended {
+		if j.IsDummy() {
+			continue // it did nothing that anybody wants to read of
+		}
 		end := ledger.Ended{Job: j, Waited: j.Started.Sub(j.Submitted)}
 		if j.Started.IsZero() {
 			end.Waited = j.Ended.Sub(j.Submitted)
@@ -320,5 +342,9 @@ func (e *Engine) publish(ctx context.Context, r *Result, now func() time.Time) e
 		return nil
 	}
 	s := Standing{At: now(), Observe: r.Rules.Observe || r.Rules.Paused, Pools: r.Plan.Pools, Farm: r.Plan.Farm}
+	if r.State.Farm != nil {
+		heavy := HeavyOf(r.Rules.Policy, r.State.Abilities, r.State.Farm.Hosts)
+		s.Heavy = &heavy
+	}
 	return e.Publish(context.WithoutCancel(ctx), s)
 }

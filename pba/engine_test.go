@@ -25,6 +25,7 @@ type faulty struct {
 	backends.Backend
 	calls []string
 	fail  func(call string, n int) error // n counts from 1
+	tends bool                           // it is a queue that must be tended
 }
 
 func (f *faulty) called(format string, args ...any) error {
@@ -75,6 +76,9 @@ func (f *faulty) Abilities() backends.Abilities {
 			return backends.Fail(len(pins), err)
 		}
 		return pin(ctx, pins)
+	}
+	if f.tends {
+		able.Tend = func(context.Context) error { return f.called("tend") }
 	}
 	return able
 }
@@ -227,6 +231,27 @@ func TestPausedDoesNotEvenLook(t *testing.T) { // R7
 	r, err := l.engine.Cycle(context.Background(), l.world.Now)
 	if err != nil || len(f.calls) != 0 || !strings.Contains(r.Note, "pba resume") {
 		t.Errorf("%v, calls %v, note %q", err, f.calls, r.Note)
+	}
+}
+
+// A paused engine begins nothing, and tends a queue that can't end by itself what was
+// begun. If that is out of reach the filter is told all the same.
+func TestPausedTends(t *testing.T) { // R7
+	for _, fails := range []error{nil, backends.ErrUnreachable} {
+		l, f, _ := due(t)
+		told := 0
+		l.engine.Publish = func(context.Context, pba.Standing) error { told++; return nil }
+		f.fail = func(string, int) error { return fails }
+		f.tends = true
+		l.rules.Paused = true
+		_, err := l.engine.Cycle(context.Background(), l.world.Now)
+		if !errors.Is(err, fails) || fmt.Sprint(f.calls) != "[tend]" || told != 1 {
+			t.Errorf("%v, want %v; calls %v, the filter was told %d times", err, fails, f.calls, told)
+		}
+		f.calls, l.rules.Observe = nil, true
+		if _, err := l.engine.Cycle(context.Background(), l.world.Now); err != nil || len(f.calls) != 0 {
+			t.Errorf("observing: %v, calls %v", err, f.calls)
+		}
 	}
 }
 

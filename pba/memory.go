@@ -45,7 +45,7 @@ func (m *MemoryLedger) Finish(context.Context, int64, time.Time, string) error {
 // of what would have been written or taken, nothing.
 func observed(was, planned plan.Memory) plan.Memory {
 	is := planned
-	is.Reclaims, is.NextID = was.Reclaims, was.NextID
+	is.Reclaims, is.NextID, is.Dummies = was.Reclaims, was.NextID, was.Dummies
 	is.Jobs = make(map[backends.ID]plan.JobMemory, len(planned.Jobs))
 	for id, j := range planned.Jobs {
 		old := was.Jobs[id]

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/trusted"
@@ -26,6 +27,9 @@ type Publisher struct {
 	Settings esub.Settings
 	Groups   *Directory
 	Script   *Script // nil: the queue runs none
+	// Facts tells what the filter must know of a queue that runs it as a program; nil:
+	// what Settings say.
+	Facts func(ctx context.Context) (backends.FilterFacts, error)
 }
 
 // Script is what the filter as a script must know besides.
@@ -43,7 +47,10 @@ func (p *Publisher) Publish(ctx context.Context, policy plan.Policy, s Standing)
 }
 
 func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s Standing) error {
-	filter, err := p.filterPolicy(ctx, policy, s.Observe)
+	if s.Heavy == nil {
+		s.Heavy = p.LastStanding(policy).Heavy
+	}
+	filter, err := p.filterPolicy(ctx, policy, s)
 	if err != nil {
 		return err
 	}
@@ -111,15 +118,47 @@ func (p *Publisher) script(ctx context.Context, filter *esub.Policy) (esub.Slurm
 	return s, nil
 }
 
-func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, observe bool) (esub.Policy, error) {
+func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s Standing) (esub.Policy, error) {
 	groups := make([]string, 0, len(policy.Projects))
 	for _, project := range policy.Projects {
 		groups = append(groups, project.Group)
 	}
 	gids, err := p.Groups.IDs(ctx, groups)
+	if err != nil {
+		return esub.Policy{}, err
+	}
 	settings := p.Settings
-	settings.Observe = settings.Observe || observe
-	return FilterPolicy(policy, settings, gids), err
+	settings.Observe = settings.Observe || s.Observe
+	if s.Heavy != nil {
+		settings.Heavy = *s.Heavy
+	}
+	if p.Facts != nil {
+		facts, err := p.Facts(ctx)
+		if err != nil {
+			return esub.Policy{}, err
+		}
+		settings.NextInLine = backends.Priority(facts.NextInLine)
+		settings.DefaultQueue, settings.MemoryUnit, settings.TagNoRequeue = facts.DefaultQueue, facts.MemoryUnit, facts.TagNoRequeue
+	}
+	return FilterPolicy(policy, settings, gids), nil
+}
+
+// HeavyOf is whom the submit filter holds until the engine has dummy jobs for them
+// (R29): nobody where it would not hold them itself.
+func HeavyOf(policy plan.Policy, able backends.Abilities, hosts []backends.Host) esub.Heavy {
+	if policy.Dummies.Mode != dummy.Reserve || able.Place == nil || able.ManagesMemory || able.Pin == nil || able.HoldUntil == nil {
+		return esub.Heavy{}
+	}
+	h := esub.Heavy{Hold: policy.HoldLimit, Rules: policy.Dummies.Rules}
+	for _, host := range hosts { // one that is down comes back
+		if host.Slots <= 0 || host.Memory <= 0 || len(policy.Hosts) > 0 && !slices.Contains(policy.Hosts, host.Name) {
+			continue
+		}
+		if share := host.Memory / int64(host.Slots); h.Share == 0 || share < h.Share {
+			h.Share = share
+		}
+	}
+	return h
 }
 
 // FilterStanding is how the pools stand, in the submit filter's words.
@@ -212,6 +251,8 @@ func (p *Publisher) LastStanding(policy plan.Policy) Standing {
 		return s
 	}
 	s.At, s.Observe, s.Farm.LowerThem = g.At, g.Observe, g.LowerUnpreemptable
+	heavy := reader.Settings().Heavy
+	s.Heavy = &heavy
 	for _, project := range policy.Projects {
 		was, first, ok, err := reader.Find(project.Name)
 		if err != nil || !ok {

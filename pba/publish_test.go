@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -117,6 +120,96 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 	names, err := os.ReadDir(dir)
 	if err != nil || len(names) != 2 {
 		t.Errorf("left behind: %v %v", names, err)
+	}
+}
+
+// R12: a queue that runs the filter as a program has its own count of priorities,
+// and a filter that knew nothing of it would have jobs refused.
+func TestPublishWhatTheQueueSays(t *testing.T) {
+	dir := t.TempDir()
+	facts := backends.FilterFacts{NextInLine: 70, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true}
+	var failure error
+	p := &Publisher{
+		Dir: dir, Groups: &Directory{Cache: groupCache{}},
+		Settings: esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, 20)},
+		Facts:    func(context.Context) (backends.FilterFacts, error) { return facts, failure },
+	}
+	publish := func() error { return p.Publish(t.Context(), plan.Policy{}, Standing{At: time.Now()}) }
+	settings := func() esub.Settings {
+		t.Helper()
+		r, _, _ := published(t, dir)
+		return r.Settings()
+	}
+	if err := publish(); err != nil {
+		t.Fatal(err)
+	}
+	if s := settings(); s.NextInLine != 70 || s.DefaultQueue != "normal" || s.MemoryUnit != 1<<20 || !s.TagNoRequeue {
+		t.Errorf("%+v", s)
+	}
+	facts.NextInLine = 0 // MAX_USER_PRIORITY was taken away
+	if err := publish(); err != nil || settings().NextInLine != 0 {
+		t.Errorf("%v, %+v", err, settings())
+	}
+	failure = backends.ErrUnreachable
+	if err := publish(); !errors.Is(err, backends.ErrUnreachable) {
+		t.Errorf("%v", err)
+	}
+}
+
+// R29: nobody waits for dummy jobs where the engine would place none.
+func TestHeavyOf(t *testing.T) {
+	policy := plan.Policy{
+		HoldLimit: time.Minute, Hosts: []string{"n1", "n2", "n3", "n4"},
+		Dummies: dummy.Policy{Mode: dummy.Reserve, Rules: []dummy.Rule{{Queue: "big", Memory: 8}}},
+	}
+	hosts := []backends.Host{
+		{Name: "n1", Slots: 4, Memory: 64},
+		{Name: "n2", Slots: 4, Memory: 32, State: backends.HostDown},
+		{Name: "n3", Slots: 4},
+		{Name: "n4", Memory: 4},
+		{Name: "other", Slots: 4, Memory: 4},
+	}
+	able := backends.Abilities{
+		Place:     func(context.Context, []backends.Dummy) []backends.Submitted { return nil },
+		Pin:       func(context.Context, []backends.Pin) backends.Errors { return nil },
+		HoldUntil: func(context.Context, []backends.HoldUntil) backends.Errors { return nil },
+	}
+	want := esub.Heavy{Hold: time.Minute, Share: 8, Rules: policy.Dummies.Rules}
+	if diff := cmp.Diff(want, HeavyOf(policy, able, hosts)); diff != "" {
+		t.Error(diff)
+	}
+	for name, change := range map[string]func(*plan.Policy, *backends.Abilities){
+		"off":                   func(p *plan.Policy, _ *backends.Abilities) { p.Dummies.Mode = dummy.Off },
+		"surround":              func(p *plan.Policy, _ *backends.Abilities) { p.Dummies.Mode = dummy.Surround },
+		"it manages memory":     func(_ *plan.Policy, a *backends.Abilities) { a.ManagesMemory = true },
+		"it places none":        func(_ *plan.Policy, a *backends.Abilities) { a.Place = nil },
+		"it can't pin":          func(_ *plan.Policy, a *backends.Abilities) { a.Pin = nil },
+		"it has no begin times": func(_ *plan.Policy, a *backends.Abilities) { a.HoldUntil = nil },
+	} {
+		p, a := policy, able
+		change(&p, &a)
+		if got := HeavyOf(p, a, hosts); !cmp.Equal(got, esub.Heavy{}) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// Who is heavy is told by cycles, which see the hosts; an edit leaves it.
+func TestPublishWhoIsHeavy(t *testing.T) { // R29
+	dir := t.TempDir()
+	p := &Publisher{Dir: dir, Groups: &Directory{Cache: groupCache{}}, Settings: esub.Settings{Config: esub.DefaultConfig()}}
+	want := esub.Heavy{Hold: time.Minute, Share: 8, Rules: []dummy.Rule{{Queue: "big", Memory: 8}}}
+	for _, x := range []struct {
+		told *esub.Heavy
+		want esub.Heavy
+	}{{nil, esub.Heavy{}}, {&want, want}, {nil, want}, {&esub.Heavy{}, esub.Heavy{}}} {
+		if err := p.Publish(t.Context(), plan.Policy{}, Standing{At: time.Now(), Heavy: x.told}); err != nil {
+			t.Fatal(err)
+		}
+		r, _, _ := published(t, dir)
+		if diff := cmp.Diff(x.want, r.Settings().Heavy); diff != "" {
+			t.Error(diff)
+		}
 	}
 }
 

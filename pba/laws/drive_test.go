@@ -30,6 +30,11 @@ const (
 	lawReleased
 	lawCapacity
 	lawCaps
+	lawMemory
+	lawFlow
+	lawStray
+	lawWay
+	lawUnit
 	crash // no law of the design: nothing panics
 	laws
 )
@@ -43,11 +48,19 @@ const (
 	capped
 	refused
 	crossed // a pool's shrinking below what it held
+	gathered
+	lightened
+	heavyPBA
+	heavyTaken
+	gaveWay
 	shares
 )
 
 func (s share) String() string {
-	return [...]string{"reclaimed", "suspended", "hit a cap", "refused all or nothing", "crossed a pool's shrinking"}[s]
+	return [...]string{
+		"reclaimed", "suspended", "hit a cap", "refused all or nothing", "crossed a pool's shrinking",
+		"gathered dummies", "gave a light job a dummy's place", "charged a heavy job", "took a heavy job back", "had gathering give way",
+	}[s]
 }
 
 // outcome is what one farm came to.
@@ -61,19 +74,20 @@ type drive struct {
 	farm
 	outcome
 
-	world  *simulate.World
-	ctx    context.Context
-	groups map[string][]string
-	ledger pba.MemoryLedger
-	engine pba.Engine
-	at     int           // the cycle that runs
-	ids    []backends.ID // by index of Jobs; zero: not submitted
-	events []happening
-	usage  *usage
-	took   bool                 // the last plan's acts took slots back
-	raised map[backends.ID]bool // by their owners since the last cycle
-	queue  []backends.Job       // pending jobs in the queue's order after the last cycle
-	story  *strings.Builder     // nil: nobody listens
+	world   *simulate.World
+	ctx     context.Context
+	groups  map[string][]string
+	ledger  pba.MemoryLedger
+	engine  pba.Engine
+	at      int           // the cycle that runs
+	ids     []backends.ID // by index of Jobs; zero: not submitted
+	events  []happening
+	usage   *usage
+	took    bool                 // the last plan's acts took slots back
+	raised  map[backends.ID]bool // by their owners since the last cycle
+	orphans map[backends.ID]bool // dummies whose jobs were gone in the last cycle
+	queue   []backends.Job       // pending jobs in the queue's order after the last cycle
+	story   *strings.Builder     // nil: nobody listens
 }
 
 // happening is what users do.
@@ -88,9 +102,10 @@ func run(f farm) outcome { return tell(f, nil) }
 // tell runs a farm and writes down what its engine planned.
 func tell(f farm, story *strings.Builder) (out outcome) {
 	u := newUsage(f.hosts())
+	u.apart = f.Heavy
 	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, story: story, raised: map[backends.ID]bool{}}
 	d.world = simulate.New(simulate.Config{
-		Manager: manager.Config{AgeingInterval: cycle, AgeingCap: 69, ReserveAfter: 10 * time.Minute},
+		Manager: manager.Config{AgeingInterval: cycle, AgeingCap: 69, ReserveAfter: 10 * time.Minute, SlotsOnly: f.Heavy},
 		Hosts:   f.hosts(), Start: start(), Watch: u.watch, WatchEnd: u.ended,
 	})
 	d.engine = pba.Engine{
@@ -116,6 +131,9 @@ func tell(f farm, story *strings.Builder) (out outcome) {
 	d.finish()
 	if u.broken != "" {
 		d.breach(lawCapacity, "%s", u.broken)
+	}
+	if u.overfull != "" {
+		d.breach(lawMemory, "%s", u.overfull)
 	}
 	return out
 }
@@ -158,7 +176,9 @@ func (d *drive) schedule() {
 func (d *drive) submit(i int) {
 	j := &d.Jobs[i]
 	work := simulate.Work{Takes: seconds(j.Takes), KillDelay: seconds(j.KillDelay)}
-	id, err := d.world.SubmitWork(manager.By{User: userName(j.User)}, j.spec(), work)
+	spec := j.spec()
+	d.held(&spec, d.world.Now())
+	id, err := d.world.SubmitWork(manager.By{User: userName(j.User)}, spec, work)
 	if err != nil {
 		panic(fmt.Sprintf("submit job %d: %v\n%v", i+1, err, d.farm))
 	}
@@ -191,12 +211,15 @@ func (d *drive) cycle(c int) {
 	if !d.Again[c] {
 		return
 	}
-	const enough = 5
+	enough := 5
+	if d.Heavy {
+		enough += 4 * len(d.Jobs) // one after the other gathers and starts
+	}
 	putOff := slices.ContainsFunc(first.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, "max_victims") })
 	for n := 1; ; n++ {
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
-		if d.took && !putOff {
+		if d.took && !putOff && !d.Heavy { // a heavy job starts by two plans: others come and go between
 			d.breach(lawSettled, "plan %d in the same settled instant takes back again: %+v", n+1, next.Actions)
 		}
 		switch {
@@ -219,8 +242,16 @@ func (d *drive) once(c int) *plan.Plan {
 		panic(fmt.Sprintf("cycle %d: %v; %s", c, err, r.Note))
 	}
 	d.write(&r)
-	d.judgeStarts(r.State.Farm)
-	newJudge(d, &r.State, &r.Rules.Policy, &r.Plan).plan(c)
+	if !d.Heavy {
+		d.judgeStarts(r.State.Farm)
+	}
+	g := newJudge(d, &r.State, &r.Rules.Policy, &r.Plan)
+	if d.Heavy {
+		g.lawSame()
+		d.judgeHeavy(r.State.Farm, &r.Plan)
+	} else {
+		g.plan(c)
+	}
 	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
 	d.met[refused] = d.met[refused] || skipped(&r.Plan, "can't be met in full")
 	d.took = false
@@ -231,7 +262,9 @@ func (d *drive) once(c int) *plan.Plan {
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
 	}
-	d.judgeQueue(&r.Plan)
+	if !d.Heavy {
+		d.judgeQueue(&r.Plan)
+	}
 	return &r.Plan
 }
 
@@ -312,6 +345,7 @@ func (d *drive) finish() {
 	last := len(d.Missed) - 1
 	if d.EngineDies {
 		d.heldTooLong(d.snapshot())
+		d.usage.apart, d.usage.alone = false, d.Heavy // nobody looks after memory any more
 	}
 	for n := range limit {
 		at, ok := d.world.Next()
@@ -325,7 +359,7 @@ func (d *drive) finish() {
 			d.advance(at)
 			continue
 		}
-		if now := d.world.Now(); n < steady || at.Sub(now) < cycle {
+		if now := d.world.Now(); n < steady || d.Heavy || at.Sub(now) < cycle { // holds of heavy jobs are renewed
 			at = now.Add(cycle)
 		}
 		d.advance(at)
@@ -338,4 +372,7 @@ func (d *drive) finish() {
 		}
 	}
 	d.left(d.snapshot())
+	if d.Heavy {
+		d.leftHeavy(d.snapshot())
+	}
 }

@@ -27,6 +27,9 @@ type farm struct {
 	MaxRequeues int
 	Headroom    float64
 	EngineDies  bool // after the last cycle; else it runs on until all is over
+
+	Heavy                bool // its queue looks at no memory; dummy jobs do
+	Gather, MaxGathering int  // gather_timeout; % of the farm
 }
 
 type hostCase struct{ Slots, Memory int } // GiB; 0: not managed
@@ -297,8 +300,9 @@ func (f *farm) policy(at int) plan.Policy {
 		FreeTimeout: time.Minute, HandOverTimeout: 2 * time.Minute, HoldLimit: seconds(f.HoldLimit), GracePeriod: seconds(f.Grace),
 		StartBucket: 5 * time.Minute, Headroom: f.Headroom, MaxRequeues: f.MaxRequeues, UnpreemptableShare: 0.1,
 		MaxVictims: f.MaxVictims, MaxVictimsPerProject: f.MaxPerProject,
-		VictimOrder: []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending}, LightFraction: 0.25,
-		LowQueue: "low",
+		VictimOrder: []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending},
+		LowQueue:    "low",
+		Dummies:     f.dummies(),
 	}
 	for i := range f.Members {
 		p.Projects = append(p.Projects, plan.Project{Name: projectName(i), Group: "g" + strconv.Itoa(i)})

@@ -571,7 +571,7 @@ func (d *drive) heldTooLong(farm *backends.Farm) {
 		if j.HeldUntil.After(farm.At.Add(seconds(d.HoldLimit))) {
 			d.breach(lawReleased, "job %v is held until %v, longer than hold_limit", j.ID, sinceStart(j.HeldUntil))
 		}
-		if i := slices.Index(d.ids, j.ID); d.Jobs[i].Stopped > 0 {
+		if i := slices.Index(d.ids, j.ID); i >= 0 && d.Jobs[i].Stopped > 0 {
 			continue // its owner lets it go on
 		}
 		if j.State == backends.Suspended && j.Mark != "" && j.HeldUntil.IsZero() && !j.Resuming {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // A pool that was promised slots and uses them loses none to our acts.
@@ -45,15 +47,18 @@ func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
 // TestLawsWerePutToTheTest: laws that nothing put to the test mean nothing.
 func TestLawsWerePutToTheTest(t *testing.T) {
+	putToTheTest(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5})
+}
+
+func putToTheTest(t *testing.T, r *result, wanted map[share]float64) {
 	const enough = 500 // fewer say nothing about shares
-	r := allFarms()
 	t.Logf("%d farms (seed %d) in %v", r.farms, r.seed, r.took.Round(time.Second/10))
 	for s := range shares {
-		percent := 100 * float64(r.met[s]) / float64(max(r.farms, 1))
-		least := 5.0
-		if s == reclaimed {
-			least = 30
+		least, asked := wanted[s]
+		if !asked {
+			continue
 		}
+		percent := 100 * float64(r.met[s]) / float64(max(r.farms, 1))
 		t.Logf("%5.1f %% %s (at least %.0f %%)", percent, s, least)
 		if percent < least && r.farms >= enough {
 			t.Errorf("only %.1f %% of the farms %s, want %.0f %%", percent, s, least)
@@ -76,8 +81,15 @@ type breach struct {
 	n    int // farms that broke it
 }
 
-// allFarms runs as many farms as -rapid.checks says, once for all laws.
-var allFarms = sync.OnceValue(func() *result {
+// allFarms runs as many farms as -rapid.checks says, once for all laws; allHeavy those
+// of heavy jobs.
+var (
+	allFarms = sync.OnceValue(func() *result { return runAll(farms, 1) })
+	allHeavy = sync.OnceValue(func() *result { return runAll(heavyFarms, 2) })
+)
+
+// runAll runs one of so many of them.
+func runAll(farms func() *rapid.Generator[farm], oneOf int) *result {
 	began := time.Now()
 	r := &result{farms: number[int]("rapid.checks"), seed: number[uint64]("rapid.seed")}
 	if r.seed == 0 {
@@ -86,6 +98,7 @@ var allFarms = sync.OnceValue(func() *result {
 	if testing.Short() {
 		r.farms /= 5
 	}
+	r.farms = (r.farms + oneOf - 1) / oneOf
 	var next atomic.Int64
 	var mu sync.Mutex
 	var workers sync.WaitGroup
@@ -108,7 +121,7 @@ var allFarms = sync.OnceValue(func() *result {
 	workers.Wait()
 	r.took = time.Since(began)
 	return r
-})
+}
 
 func (r *result) add(seed uint64, out *outcome) {
 	for s, met := range out.met {
@@ -136,14 +149,15 @@ func number[T any](name string) T {
 }
 
 // obeyed fails if any farm broke the law, and shows the first one made small.
-func obeyed(t *testing.T, l law) {
-	r := allFarms()
+func obeyed(t *testing.T, l law) { obeyedBy(t, allFarms(), farms(), l) }
+
+func obeyedBy(t *testing.T, r *result, farms *rapid.Generator[farm], l law) {
 	b := r.broken[l]
 	if b == nil {
 		return
 	}
 	t.Errorf("%d of %d farms break it; the first one (-rapid.seed=%d -rapid.checks=1): %s", b.n, r.farms, b.seed, b.what)
-	f := farms().Example(int(b.seed))
+	f := farms.Example(int(b.seed))
 	again := run(f)
 	if again.broken[l] == "" || l != crash && again.broken[l] != b.what {
 		t.Errorf("run again, it gave: %s\nsomething is not deterministic", again.broken[l])

@@ -15,6 +15,10 @@ type usage struct {
 	memory map[string]int64
 	runs   map[backends.ID]*useOfRun
 	broken string
+
+	apart    bool   // memory is for a law of its own
+	alone    bool   // nobody looks after memory
+	overfull string // the first breach of that law
 }
 
 type useOfRun struct {
@@ -75,7 +79,13 @@ func (u *usage) use(at time.Time, r *useOfRun, slots int, memory int64) {
 		if u.slots[p.Host] > h.Slots {
 			u.say(at, "job %v: host %s offers %d slots, %d are used", r.ID, h.Name, h.Slots, u.slots[p.Host])
 		}
-		if h.Memory > 0 && u.memory[p.Host] > h.Memory {
+		switch {
+		case h.Memory <= 0 || u.memory[p.Host] <= h.Memory || u.alone:
+		case u.apart:
+			if u.overfull == "" {
+				u.overfull = fmt.Sprintf("%v after the start: job %v: host %s offers %d bytes, %d are asked for", at.Sub(start()), r.ID, h.Name, h.Memory, u.memory[p.Host])
+			}
+		default:
 			u.say(at, "job %v: host %s offers %d bytes, %d are used", r.ID, h.Name, h.Memory, u.memory[p.Host])
 		}
 	}

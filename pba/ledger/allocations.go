@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -190,14 +191,14 @@ func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
 		is.SLA = plan.Velocity
 	}
 	if c.Week == e.ThisWeek {
-		lowered.at = moment(at)
+		lowered.at = unixtime.Time(at)
 		lowered = lowered.changed(was.Slots, is.Slots, e)
 	}
 	if is.Slots == 0 && lowered.slots == 0 {
 		_, err = tx.ExecContext(ctx, `DELETE FROM allocation WHERE pool = ? AND year = ? AND week = ?`, pool, c.Week.Year, c.Week.Week)
 	} else {
 		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO allocation (pool, year, week, slots, sla, jobs, lowered, lowered_at) VALUES `+places(8),
-			pool, c.Week.Year, c.Week.Week, is.Slots, is.SLA, is.Jobs, lowered.slots, stamp(lowered.at))
+			pool, c.Week.Year, c.Week.Week, is.Slots, is.SLA, is.Jobs, lowered.slots, unixtime.Of(lowered.at))
 	}
 	if err != nil {
 		return err
@@ -240,10 +241,14 @@ func (l *Ledger) InForce(ctx context.Context, w calendar.Period, spared time.Tim
 		if err != nil {
 			return err
 		}
+		flows := map[string][]string{} // their steps
 		for _, p := range all {
-			steps, err := stepsOf(ctx, tx, p.Flow)
-			if err != nil {
-				return err
+			steps, known := flows[p.Flow]
+			if !known {
+				if steps, err = stepsOf(ctx, tx, p.Flow); err != nil {
+					return err
+				}
+				flows[p.Flow] = steps
 			}
 			named = append(named, plan.Project{Name: p.Name, Group: p.Group, Steps: steps})
 		}
@@ -260,11 +265,11 @@ func inForce(ctx context.Context, q querier, w calendar.Period, spared time.Time
 		a := plan.Allocation{Begin: w.Begin, End: w.End}
 		var at int64
 		err := rows.Scan(&a.ID, &a.Project, &a.User, &a.Step, &a.Guarantee, &a.SLA, &a.Jobs, &a.Lowered, &at)
-		a.LoweredAt = moment(at)
+		a.LoweredAt = unixtime.Time(at)
 		all = append(all, a)
 		return err
 	}, `SELECT o.id, p.name, o.user, o.step, a.slots, a.sla, a.jobs, a.lowered, a.lowered_at
 		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
-		WHERE p.removed = 0 AND a.year = ? AND a.week = ? AND (a.slots > 0 OR a.lowered_at > ?)`, w.Year, w.Week.Week, stamp(spared))
+		WHERE p.removed = 0 AND a.year = ? AND a.week = ? AND (a.slots > 0 OR a.lowered_at > ?)`, w.Year, w.Week.Week, unixtime.Of(spared))
 	return all, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -83,7 +84,7 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 		}
 		res, err := tx.ExecContext(ctx, `INSERT INTO cycle (who, mode, started, snapshot, finished, actions, skipped, note)
 			VALUES (?, ?, ?, ?, 0, ?, ?, ?)`,
-			c.Who, string(c.Mode), stamp(c.Started), stamp(c.Snapshot), len(p.Actions), len(p.Skipped), c.Note)
+			c.Who, string(c.Mode), unixtime.Of(c.Started), unixtime.Of(c.Snapshot), len(p.Actions), len(p.Skipped), c.Note)
 		if err != nil {
 			return err
 		}
@@ -104,8 +105,8 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 
 func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actions []plan.Action) error {
 	put, err := tx.PrepareContext(ctx, `INSERT INTO action
-		(cycle, ord, verb, job, idx, for_job, for_idx, reclaim, priority, hosts, queue, until, reason, outcome, error, at)
-		VALUES `+places(16))
+		(cycle, ord, verb, job, idx, for_job, for_idx, reclaim, priority, hosts, queue, until, reason, outcome, error, at, dummies)
+		VALUES `+places(17))
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actio
 			return err
 		}
 		_, err = put.ExecContext(ctx, cycle, i, string(a.Verb), a.Job.Job, a.Job.Index, a.For.Job, a.For.Index, a.Reclaim,
-			int64(a.Priority), hosts, a.Queue, stamp(a.Until), a.Reason, string(result), "", 0)
+			int64(a.Priority), hosts, a.Queue, unixtime.Of(a.Until), a.Reason, string(result), "", 0, dummiesOf(&a))
 		if err != nil {
 			return err
 		}
@@ -201,8 +202,8 @@ func storeEnded(ctx context.Context, tx *sql.Tx, ended []Ended) error {
 		j := &e.Job
 		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO ended_job
 			(job, idx, submitted, user, project, step, slots, started, ended, exit_code, requeues, waited, class, pool, memory)
-			VALUES `+places(15), j.ID.Job, j.ID.Index, stamp(j.Submitted), j.User, j.Project, j.Step, j.Slots,
-			stamp(j.Started), stamp(j.Ended), j.ExitCode, j.Requeues, int64(e.Waited), class, pool, memory)
+			VALUES `+places(15), j.ID.Job, j.ID.Index, unixtime.Of(j.Submitted), j.User, j.Project, j.Step, j.Slots,
+			unixtime.Of(j.Started), unixtime.Of(j.Ended), j.ExitCode, j.Requeues, int64(e.Waited), class, pool, memory)
 		if err != nil {
 			return err
 		}
@@ -215,14 +216,14 @@ func (l *Ledger) Outcome(ctx context.Context, cycle int64, outcomes []Outcome) e
 	return l.tx(ctx, "record what was done", func(tx *sql.Tx) error {
 		for _, o := range outcomes {
 			_, err := tx.ExecContext(ctx, `UPDATE action SET outcome = ?, error = ?, at = ? WHERE cycle = ? AND ord = ?`,
-				string(o.Result), o.Error, stamp(o.At), cycle, o.Action)
+				string(o.Result), o.Error, unixtime.Of(o.At), cycle, o.Action)
 			if err != nil {
 				return err
 			}
 			if !o.Acted() {
 				continue
 			}
-			if err := raiseMeta(ctx, tx, metaLastAction, stamp(o.At)); err != nil {
+			if err := raiseMeta(ctx, tx, metaLastAction, unixtime.Of(o.At)); err != nil {
 				return err
 			}
 		}
@@ -237,11 +238,11 @@ const keptCycles = 24 * time.Hour
 func (l *Ledger) Finish(ctx context.Context, cycle int64, at time.Time, note string) error {
 	return l.tx(ctx, "record the cycle's end", func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `UPDATE cycle SET finished = ?, note = CASE WHEN ? = '' THEN note ELSE ? END WHERE id = ?`,
-			stamp(at), note, note, cycle)
+			unixtime.Of(at), note, note, cycle)
 		if err != nil || cycle%100 != 0 {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `DELETE FROM cycle WHERE actions = 0 AND id < ? AND started < ?`, cycle, stamp(at.Add(-keptCycles)))
+		_, err = tx.ExecContext(ctx, `DELETE FROM cycle WHERE actions = 0 AND id < ? AND started < ?`, cycle, unixtime.Of(at.Add(-keptCycles)))
 		return err
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 )
 
@@ -52,31 +53,33 @@ func (l *Ledger) Projects(ctx context.Context) ([]Project, error) {
 }
 
 func projects(ctx context.Context, q querier, where string, args ...any) ([]Project, error) {
-	var (
-		all []Project
-		ids []int64
-	)
+	var all []Project
+	place := map[int64]int{} // in all, by the project's number
 	err := each(ctx, q, func(rows *sql.Rows) error {
-		var (
-			p  Project
-			id int64
-		)
-		if err := rows.Scan(&id, &p.Name, &p.Group, &p.Flow); err != nil {
-			return err
-		}
-		all, ids = append(all, p), append(ids, id)
-		return nil
+		p := Project{Managers: []string{}}
+		var id int64
+		err := rows.Scan(&id, &p.Name, &p.Group, &p.Flow)
+		place[id] = len(all)
+		all = append(all, p)
+		return err
 	}, `SELECT p.id, p.name, p.unix_group, COALESCE(f.name, '')
 		FROM project p LEFT JOIN flow f ON f.id = p.flow WHERE `+where+` ORDER BY p.name`, args...)
 	if err != nil {
 		return nil, err
 	}
-	for i, id := range ids {
-		if all[i].Managers, err = column(ctx, q, `SELECT user FROM manager WHERE project = ? ORDER BY user`, id); err != nil {
-			return nil, err
+	err = each(ctx, q, func(rows *sql.Rows) error {
+		var (
+			id      int64
+			manager string
+		)
+		if err := rows.Scan(&id, &manager); err != nil {
+			return err
 		}
-	}
-	return all, nil
+		p := &all[place[id]]
+		p.Managers = append(p.Managers, manager)
+		return nil
+	}, `SELECT p.id, m.user FROM manager m JOIN project p ON p.id = m.project WHERE `+where+` ORDER BY m.user`, args...)
+	return all, err
 }
 
 func projectID(ctx context.Context, q querier, name string) (int64, Project, error) {
@@ -178,7 +181,7 @@ func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, this
 			return fmt.Errorf("project %q still has %d slots in %s: take its allocations back first (`pba alloc list --project %s`)",
 				name, all[0].Slots, all[0].Week, name)
 		}
-		if _, err := tx.ExecContext(ctx, `UPDATE project SET removed = ? WHERE id = ?`, stamp(by.At), id); err != nil {
+		if _, err := tx.ExecContext(ctx, `UPDATE project SET removed = ? WHERE id = ?`, unixtime.Of(by.At), id); err != nil {
 			return err
 		}
 		return audit(ctx, tx, by, "project remove", name, was.String(), "")
@@ -231,6 +234,6 @@ func (l *Ledger) edit(ctx context.Context, what string, f func(*sql.Tx) error) e
 
 func audit(ctx context.Context, tx *sql.Tx, by Editor, what, subject, before, after string) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO edit (at, who, what, subject, before, after) VALUES (?, ?, ?, ?, ?, ?)`,
-		stamp(by.At), by.Who, what, subject, before, after)
+		unixtime.Of(by.At), by.Who, what, subject, before, after)
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -17,7 +18,7 @@ const (
 
 // forget removes history from before a time. Edits of the plan are kept for ever.
 func forget(ctx context.Context, tx *sql.Tx, before time.Time) error {
-	old := stamp(before)
+	old := unixtime.Of(before)
 	const reclaims = `SELECT id FROM reclaim WHERE ended > 0 AND ended < ? ORDER BY id LIMIT ?`
 	for _, statement := range []string{
 		`INSERT INTO forgotten (phase, reclaims, need, taken)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -23,6 +24,7 @@ type Act struct {
 	For      backends.ID       `json:"for"`
 	Reclaim  int64             `json:"reclaim,omitempty"`
 	Priority backends.Priority `json:"-"`
+	Dummies  int               `json:"dummies,omitempty"` // jobs to be placed or ended
 	Reason   string            `json:"reason"`
 	Outcome  Result            `json:"outcome"`
 	Error    string            `json:"error,omitempty"`
@@ -38,16 +40,16 @@ func (l *Ledger) Acts(ctx context.Context, id backends.ID, n int) ([]Act, error)
 			mode, verb, outcome string
 		)
 		err := rows.Scan(&at, &snap, &a.Who, &mode, &verb, &a.Job.Job, &a.Job.Index, &a.For.Job, &a.For.Index,
-			&a.Reclaim, &priority, &a.Reason, &outcome, &a.Error)
+			&a.Reclaim, &priority, &a.Reason, &outcome, &a.Error, &a.Dummies)
 		if err != nil {
 			return err
 		}
-		a.At, a.Snapshot, a.Mode = moment(at), moment(snap), Mode(mode)
+		a.At, a.Snapshot, a.Mode = unixtime.Time(at), unixtime.Time(snap), Mode(mode)
 		a.Verb, a.Outcome, a.Priority = plan.Verb(verb), Result(outcome), backends.Priority(priority)
 		all = append(all, a)
 		return nil
 	}, `SELECT CASE WHEN a.at = 0 THEN c.started ELSE a.at END, c.snapshot, c.who, c.mode, a.verb, a.job, a.idx,
-			a.for_job, a.for_idx, a.reclaim, a.priority, a.reason, a.outcome, a.error
+			a.for_job, a.for_idx, a.reclaim, a.priority, a.reason, a.outcome, a.error, a.dummies
 		FROM action a JOIN cycle c ON c.id = a.cycle WHERE a.job = ? AND a.idx = ? ORDER BY a.id DESC LIMIT ?`,
 		id.Job, id.Index, n)
 	slices.Reverse(all)
@@ -85,7 +87,7 @@ func (l *Ledger) EndedJob(ctx context.Context, id backends.ID) (*Ended, error) {
 	if err != nil {
 		return nil, l.explain("read job "+id.String(), err)
 	}
-	j.ID, j.Submitted, j.Started, j.Ended = id, moment(submitted), moment(started), moment(ended)
+	j.ID, j.Submitted, j.Started, j.Ended = id, unixtime.Time(submitted), unixtime.Time(started), unixtime.Time(ended)
 	j.State = backends.Done
 	if j.ExitCode != 0 {
 		j.State = backends.Exited
@@ -115,7 +117,7 @@ func (l *Ledger) Groups(ctx context.Context) (map[string]Groups, error) {
 		if err := json.Unmarshal([]byte(list), &g.Names); err != nil {
 			return err
 		}
-		g.LookedUp = moment(at)
+		g.LookedUp = unixtime.Time(at)
 		all[user] = g
 		return nil
 	}, `SELECT user, groups, looked_up FROM user_groups`)
@@ -136,7 +138,7 @@ func (l *Ledger) SetGroups(ctx context.Context, groups map[string]Groups) error 
 			if err != nil {
 				return err
 			}
-			_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO user_groups (user, groups, looked_up) VALUES (?, ?, ?)`, user, string(list), stamp(g.LookedUp))
+			_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO user_groups (user, groups, looked_up) VALUES (?, ?, ?)`, user, string(list), unixtime.Of(g.LookedUp))
 			if err != nil {
 				return err
 			}
@@ -156,7 +158,7 @@ func (l *Ledger) LastCycle(ctx context.Context) (c CycleRecord, ok bool, err err
 	if errors.Is(err, sql.ErrNoRows) {
 		return c, false, nil
 	}
-	c.Mode, c.Started, c.Snapshot, c.Finished = Mode(mode), moment(started), moment(snapshot), moment(finished)
+	c.Mode, c.Started, c.Snapshot, c.Finished = Mode(mode), unixtime.Time(started), unixtime.Time(snapshot), unixtime.Time(finished)
 	return c, err == nil, l.explain("read the last cycle", err)
 }
 

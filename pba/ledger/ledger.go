@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/mattn/go-sqlite3"
 
@@ -132,20 +131,6 @@ func (l *Ledger) explain(what string, err error) error {
 	return fmt.Errorf("%s in %s: %w", what, l.path, err)
 }
 
-func stamp(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
-}
-
-func moment(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n).UTC()
-}
-
 // The keys of the meta table.
 const (
 	metaPaused      = "paused"
@@ -153,6 +138,7 @@ const (
 	metaLastAction  = "last_action"
 	metaNextReclaim = "next_reclaim"
 	metaEndedSince  = "ended_since"
+	metaPlaced      = "dummies_placed"
 )
 
 type querier interface {

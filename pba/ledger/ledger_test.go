@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/internal/sqlite"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
@@ -73,6 +75,11 @@ func fullMemory() plan.Memory {
 			3: {Week: at(11), Finished: 31, SlotSeconds: 0.1 + 0.2, Guarantee: 12, Fell: at(12)},
 			5: {Week: at(11)},
 		},
+		Dummies: dummy.Memory{
+			Gathers: map[backends.ID]dummy.Gather{job(1): {Host: "n1", Since: at(13)}, {Job: 2, Index: 7}: {Backoff: at(14)}},
+			Lights:  map[backends.ID]dummy.Light{job(5): {For: backends.ID{Job: 2, Index: 7}, Host: "n2", At: at(15)}},
+			Placed:  true,
+		},
 	}
 }
 
@@ -106,6 +113,8 @@ func TestWhatLeavesTheMemoryLeavesTheTables(t *testing.T) {
 	delete(next.Jobs, job(1))
 	next.RunTimes = map[string][]plan.RunEnd{"chipB": {{ID: job(5), Ran: 1}}}
 	next.Throughput = map[int64]plan.ThroughputMemory{3: {Week: at(11), Finished: 32, SlotSeconds: 1e9, Guarantee: 11, Fell: at(13)}}
+	next.Dummies.Gathers = map[backends.ID]dummy.Gather{job(1): {Host: "n2", Since: at(13)}}
+	next.Dummies.Lights, next.Dummies.Placed = map[backends.ID]dummy.Light{}, false
 	next.Reclaims[0].Phase, next.Reclaims[0].Ended = plan.HandedOver, at(30)
 	next.Reclaims[0].Victims[1].Fate = plan.Gone
 	if _, err := l.Intend(ctx, Cycle{Mode: Live}, plan.Plan{Memory: next}); err != nil {
@@ -134,8 +143,9 @@ func TestWhatLeavesTheMemoryLeavesTheTables(t *testing.T) {
 func TestOnlyWhatChangedIsWritten(t *testing.T) {
 	l := create(t)
 	ctx := context.Background()
-	m := plan.Memory{Jobs: map[backends.ID]plan.JobMemory{}}
+	m := plan.Memory{Jobs: map[backends.ID]plan.JobMemory{}, Dummies: dummy.Memory{Gathers: map[backends.ID]dummy.Gather{}}}
 	for i := range 2000 {
+		m.Dummies.Gathers[job(i+1)] = dummy.Gather{Since: at(i % 60)}
 		m.Jobs[job(i+1)] = plan.JobMemory{Pool: 1, Entered: at(i % 60), History: []plan.Point{{At: at(0), Why: "x"}}}
 	}
 	if _, err := l.Intend(ctx, Cycle{}, plan.Plan{Memory: m}); err != nil {
@@ -144,7 +154,8 @@ func TestOnlyWhatChangedIsWritten(t *testing.T) {
 	if _, err := l.Load(ctx); err != nil {
 		t.Fatal(err)
 	}
-	next := plan.Memory{Jobs: map[backends.ID]plan.JobMemory{}}
+	next := plan.Memory{Jobs: map[backends.ID]plan.JobMemory{}, Dummies: dummy.Memory{Gathers: maps.Clone(m.Dummies.Gathers)}}
+	next.Dummies.Gathers[job(7)] = dummy.Gather{Host: "n1", Since: at(1)}
 	for id, j := range m.Jobs {
 		j.Entered = j.Entered.In(time.FixedZone("elsewhere", 3600)) // the same instant
 		j.History = append([]plan.Point{}, j.History...)
@@ -219,6 +230,22 @@ func TestActionsHaveAnAuditRowBeforeAndAfterTheAct(t *testing.T) { // R18, R27
 	c, ok, err := l.LastCycle(ctx)
 	if err != nil || !ok || !c.Finished.Equal(at(12)) || c.Actions != 3 || c.Note != "a note" {
 		t.Errorf("cycle: %+v %v %v", c, ok, err)
+	}
+}
+
+func TestDummyJobsHaveAuditRows(t *testing.T) { // R27, R31
+	l := create(t)
+	ctx := context.Background()
+	p := plan.Plan{Actions: []plan.Action{
+		{Verb: plan.Place, Job: job(1), Hosts: []string{"n1"}, Slots: []int{3}, Reason: "gathers 3 slots on n1"},
+		{Verb: plan.Drop, Job: job(1), Dummies: []backends.ID{job(7), job(8)}, Reason: "ended"},
+	}}
+	if _, err := l.Intend(ctx, Cycle{Mode: Live}, p); err != nil {
+		t.Fatal(err)
+	}
+	acts, err := reopen(t, l).Acts(ctx, job(1), 10)
+	if err != nil || len(acts) != 2 || acts[0].Verb != plan.Place || acts[0].Dummies != 3 || acts[1].Verb != plan.Drop || acts[1].Dummies != 2 {
+		t.Errorf("%+v, %v", acts, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -33,9 +34,9 @@ func (l *Ledger) Load(ctx context.Context) (plan.Memory, error) {
 func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
 	m := plan.Memory{Jobs: map[backends.ID]plan.JobMemory{}, RunTimes: map[string][]plan.RunEnd{}}
 	for key, to := range map[string]func(int64){
-		metaLastCycle:   func(n int64) { m.LastCycle = moment(n) },
-		metaLastAction:  func(n int64) { m.LastAction = moment(n) },
-		metaEndedSince:  func(n int64) { m.EndedSince = moment(n) },
+		metaLastCycle:   func(n int64) { m.LastCycle = unixtime.Time(n) },
+		metaLastAction:  func(n int64) { m.LastAction = unixtime.Time(n) },
+		metaEndedSince:  func(n int64) { m.EndedSince = unixtime.Time(n) },
 		metaNextReclaim: func(n int64) { m.NextID = n },
 	} {
 		n, err := getMeta(ctx, q, key)
@@ -54,9 +55,12 @@ func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
 	if m.Throughput, err = loadThroughput(ctx, q); err != nil {
 		return m, err
 	}
+	if m.Dummies, err = loadDummies(ctx, q); err != nil {
+		return m, err
+	}
 	since := int64(0)
 	if !m.LastCycle.IsZero() {
-		since = stamp(m.LastCycle.Add(-remembered))
+		since = unixtime.Of(m.LastCycle.Add(-remembered))
 	}
 	m.Reclaims, err = loadReclaims(ctx, q, `WHERE ended = 0 OR ended >= ?`, since)
 	return m, err
@@ -79,9 +83,9 @@ func loadJobs(ctx context.Context, q querier, into map[backends.ID]plan.JobMemor
 		if err != nil {
 			return err
 		}
-		j.Entered, j.ClockSeen, j.Backoff = moment(entered), moment(seen), moment(backoff)
-		j.Clock, j.Written, j.WrittenAt = time.Duration(clock), backends.Priority(written), moment(writtenAt)
-		j.ReservedUntil = moment(until)
+		j.Entered, j.ClockSeen, j.Backoff = unixtime.Time(entered), unixtime.Time(seen), unixtime.Time(backoff)
+		j.Clock, j.Written, j.WrittenAt = time.Duration(clock), backends.Priority(written), unixtime.Time(writtenAt)
+		j.ReservedUntil = unixtime.Time(until)
 		if err := fromJSON(reserved, &j.Reserved); err != nil {
 			return err
 		}
@@ -142,7 +146,7 @@ func loadReclaims(ctx context.Context, q querier, where string, args ...any) ([]
 			return err
 		}
 		r.Phase = plan.Phase(phase)
-		r.Planned, r.Acted, r.Freed, r.Ended = moment(planned), moment(acted), moment(freed), moment(ended)
+		r.Planned, r.Acted, r.Freed, r.Ended = unixtime.Time(planned), unixtime.Time(acted), unixtime.Time(freed), unixtime.Time(ended)
 		all = append(all, r)
 		return nil
 	}, `SELECT id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended
@@ -173,7 +177,7 @@ func loadVictims(ctx context.Context, q querier, reclaim int64) ([]plan.Victim, 
 		if mode == backends.PreemptSuspend.String() {
 			v.Mode = backends.PreemptSuspend
 		}
-		v.Started, v.RanFor, v.Fate = moment(started), time.Duration(ran), plan.Fate(fate)
+		v.Started, v.RanFor, v.Fate = unixtime.Time(started), time.Duration(ran), plan.Fate(fate)
 		all = append(all, v)
 		return nil
 	}, `SELECT job, idx, project, user, started, slots, mode, ran_for, fate, released
@@ -192,15 +196,18 @@ func storeMemory(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 	if err := storeThroughput(ctx, tx, was.Throughput, is.Throughput); err != nil {
 		return err
 	}
+	if err := storeDummies(ctx, tx, was.Dummies, is.Dummies); err != nil {
+		return err
+	}
 	if err := storeReclaims(ctx, tx, was.Reclaims, is.Reclaims, is.Jobs); err != nil {
 		return err
 	}
-	if err := raiseMeta(ctx, tx, metaLastAction, stamp(is.LastAction)); err != nil {
+	if err := raiseMeta(ctx, tx, metaLastAction, unixtime.Of(is.LastAction)); err != nil {
 		return err
 	}
 	for key, n := range map[string]int64{
-		metaLastCycle:   stamp(is.LastCycle),
-		metaEndedSince:  stamp(is.EndedSince),
+		metaLastCycle:   unixtime.Of(is.LastCycle),
+		metaEndedSince:  unixtime.Of(is.EndedSince),
 		metaNextReclaim: is.NextID,
 	} {
 		if err := setMeta(ctx, tx, key, n); err != nil {
@@ -228,21 +235,13 @@ func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.Job
 		if err != nil {
 			return err
 		}
-		_, err = put.ExecContext(ctx, id.Job, id.Index, j.Pool, stamp(j.Entered), j.Kept, int64(j.Clock), stamp(j.ClockSeen),
-			j.Requeues, j.Expired, stamp(j.Backoff), int64(j.Written), stamp(j.WrittenAt), reserved, stamp(j.ReservedUntil), history)
+		_, err = put.ExecContext(ctx, id.Job, id.Index, j.Pool, unixtime.Of(j.Entered), j.Kept, int64(j.Clock), unixtime.Of(j.ClockSeen),
+			j.Requeues, j.Expired, unixtime.Of(j.Backoff), int64(j.Written), unixtime.Of(j.WrittenAt), reserved, unixtime.Of(j.ReservedUntil), history)
 		if err != nil {
 			return err
 		}
 	}
-	for id := range was {
-		if _, ok := is[id]; ok {
-			continue
-		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM job_memory WHERE job = ? AND idx = ?`, id.Job, id.Index); err != nil {
-			return err
-		}
-	}
-	return nil
+	return forgetJobs(ctx, tx, `DELETE FROM job_memory WHERE job = ? AND idx = ?`, was, is)
 }
 
 func sameJob(a, b plan.JobMemory) bool {
@@ -324,7 +323,7 @@ func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim, beneficiary 
 		hosts = excluded.hosts, phase = excluded.phase, why = excluded.why,
 		planned = excluded.planned, acted = excluded.acted, freed = excluded.freed, ended = excluded.ended`,
 		r.ID, r.Beneficiary.Job, r.Beneficiary.Index, r.Project, r.User, r.Need, string(hosts), string(r.Phase), r.Why,
-		stamp(r.Planned), stamp(r.Acted), stamp(r.Freed), stamp(r.Ended), stamp(beneficiary.Entered), int64(beneficiary.Clock))
+		unixtime.Of(r.Planned), unixtime.Of(r.Acted), unixtime.Of(r.Freed), unixtime.Of(r.Ended), unixtime.Of(beneficiary.Entered), int64(beneficiary.Clock))
 	if err != nil {
 		return err
 	}
@@ -333,7 +332,7 @@ func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim, beneficiary 
 	}
 	for i, v := range r.Victims {
 		_, err := tx.ExecContext(ctx, `INSERT INTO victim (reclaim, ord, job, idx, project, user, started, slots, mode, ran_for, fate, released)
-			VALUES `+places(12), r.ID, i, v.ID.Job, v.ID.Index, v.Project, v.User, stamp(v.Started), v.Slots,
+			VALUES `+places(12), r.ID, i, v.ID.Job, v.ID.Index, v.Project, v.User, unixtime.Of(v.Started), v.Slots,
 			v.Mode.String(), int64(v.RanFor), string(v.Fate), v.Released)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -31,11 +32,11 @@ func (l *Ledger) PastJobs(ctx context.Context, from, to time.Time) ([]PastJob, e
 			started, ended, waited int64
 		)
 		err := rows.Scan(&j.ID.Job, &j.ID.Index, &j.User, &j.Project, &j.Slots, &started, &ended, &waited, &j.PBA, &j.Requeues)
-		j.Started, j.Ended, j.Waited = moment(started), moment(ended), time.Duration(waited)
+		j.Started, j.Ended, j.Waited = unixtime.Time(started), unixtime.Time(ended), time.Duration(waited)
 		all = append(all, j)
 		return err
 	}, `SELECT job, idx, user, project, slots, started, ended, waited, class = 'pba', requeues
-		FROM ended_job WHERE ended >= ? AND ended < ? ORDER BY ended, job, idx`, stamp(from), stamp(to))
+		FROM ended_job WHERE ended >= ? AND ended < ? ORDER BY ended, job, idx`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read the jobs that ended", err)
 }
 
@@ -52,7 +53,7 @@ type PastReclaim struct {
 func (l *Ledger) PastReclaims(ctx context.Context, from, to time.Time) ([]PastReclaim, error) {
 	var all []PastReclaim
 	err := l.tx(ctx, "read the reclaims", func(tx *sql.Tx) error {
-		reclaims, err := loadReclaims(ctx, tx, `WHERE planned >= ? AND planned < ?`, stamp(from), stamp(to))
+		reclaims, err := loadReclaims(ctx, tx, `WHERE planned >= ? AND planned < ?`, unixtime.Of(from), unixtime.Of(to))
 		if err != nil {
 			return err
 		}
@@ -73,11 +74,45 @@ func loadBeneficiary(ctx context.Context, tx *sql.Tx, r *PastReclaim) error {
 	err := tx.QueryRowContext(ctx, `SELECT entered, clock, COALESCE((SELECT MAX(e.started) FROM ended_job e
 			WHERE e.job = reclaim.job AND e.idx = reclaim.idx AND e.started BETWEEN reclaim.planned AND reclaim.ended), 0)
 		FROM reclaim WHERE id = ?`, r.ID).Scan(&entered, &clock, &started)
-	r.Entered, r.Clock, r.Started = moment(entered), time.Duration(clock), moment(started)
+	r.Entered, r.Clock, r.Started = unixtime.Time(entered), time.Duration(clock), unixtime.Time(started)
 	if r.Phase != plan.HandedOver {
 		r.Started = time.Time{}
 	} else if r.Started.IsZero() {
 		r.Started = r.Ended // it runs still: when a cycle saw it run
 	}
 	return err
+}
+
+// DummyAct is one placing or dropping of dummy jobs, with what is known of the job
+// that they are for.
+type DummyAct struct {
+	At      time.Time
+	Verb    plan.Verb // place, drop
+	Job     backends.ID
+	Dummies int
+	User    string // "": the job has not ended
+	Project string
+	Started time.Time // of its last run; zero: it has not ended, or never ran
+	Ended   time.Time // zero: not yet
+}
+
+// DummyActs lists what was done from one time up to, and without, another.
+func (l *Ledger) DummyActs(ctx context.Context, from, to time.Time) ([]DummyAct, error) {
+	var all []DummyAct
+	err := each(ctx, l.db, func(rows *sql.Rows) error {
+		var (
+			a                  DummyAct
+			verb               string
+			at, started, ended int64
+		)
+		err := rows.Scan(&at, &verb, &a.Job.Job, &a.Job.Index, &a.Dummies, &a.User, &a.Project, &started, &ended)
+		a.At, a.Verb, a.Started, a.Ended = unixtime.Time(at), plan.Verb(verb), unixtime.Time(started), unixtime.Time(ended)
+		all = append(all, a)
+		return err
+	}, `SELECT a.at, a.verb, a.job, a.idx, a.dummies, COALESCE(e.user, ''), COALESCE(e.project, ''), COALESCE(e.started, 0), COALESCE(e.ended, 0)
+		FROM action a LEFT JOIN ended_job e ON e.job = a.job AND e.idx = a.idx AND e.submitted =
+			(SELECT MAX(x.submitted) FROM ended_job x WHERE x.job = a.job AND x.idx = a.idx AND x.submitted <= a.at
+				AND (a.verb = 'drop' OR x.ended >= a.at)) -- there are queues that use their numbers again
+		WHERE a.verb IN ('place', 'drop') AND a.outcome = 'done' AND a.at >= ? AND a.at < ? ORDER BY a.at, a.id`, unixtime.Of(from), unixtime.Of(to))
+	return all, l.explain("read what was done with dummy jobs", err)
 }

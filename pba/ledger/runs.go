@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 )
 
 // PastRun is an ended job as it was handed in, and how long its last run took.
@@ -35,7 +36,7 @@ func eachRun(ctx context.Context, q querier, do func(PastRun) error) error {
 		if err := rows.Scan(&r.ID.Job, &r.ID.Index, &r.User, &r.Project, &r.Step, &r.Slots, &submitted, &started, &ended); err != nil {
 			return err
 		}
-		r.Submitted, r.Started, r.Ended = moment(submitted), moment(started), moment(ended)
+		r.Submitted, r.Started, r.Ended = unixtime.Time(submitted), unixtime.Time(started), unixtime.Time(ended)
 		return do(r)
 	}, `SELECT job, idx, user, project, step, slots, submitted, started, ended FROM ended_job ORDER BY submitted, job, idx`)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -15,7 +16,7 @@ func loadThroughput(ctx context.Context, q querier) (map[int64]plan.ThroughputMe
 			m                plan.ThroughputMemory
 		)
 		err := rows.Scan(&pool, &week, &m.Finished, &m.SlotSeconds, &m.Guarantee, &fell)
-		m.Week, m.Fell = moment(week), moment(fell)
+		m.Week, m.Fell = unixtime.Time(week), unixtime.Time(fell)
 		all[pool] = m
 		return err
 	}, `SELECT pool, week, finished, slot_seconds, guarantee, fell FROM throughput`)
@@ -28,7 +29,7 @@ func storeThroughput(ctx context.Context, tx *sql.Tx, was, is map[int64]plan.Thr
 			continue
 		}
 		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO throughput (pool, week, finished, slot_seconds, guarantee, fell) VALUES `+places(6),
-			pool, stamp(m.Week), m.Finished, m.SlotSeconds, m.Guarantee, stamp(m.Fell))
+			pool, unixtime.Of(m.Week), m.Finished, m.SlotSeconds, m.Guarantee, unixtime.Of(m.Fell))
 		if err != nil {
 			return err
 		}

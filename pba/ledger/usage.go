@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/unixtime"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -21,7 +22,7 @@ func storeUse(ctx context.Context, tx *sql.Tx, c Cycle, last time.Time, p *plan.
 		if next := hour.Add(time.Hour); next.Before(to) {
 			end = next
 		}
-		if err := addUse(ctx, tx, stamp(hour), end.Sub(from).Milliseconds(), p); err != nil {
+		if err := addUse(ctx, tx, unixtime.Of(hour), end.Sub(from).Milliseconds(), p); err != nil {
 			return err
 		}
 		from = end
@@ -110,11 +111,11 @@ func (l *Ledger) FarmHours(ctx context.Context, from, to time.Time) ([]FarmHour,
 			return err
 		}
 		all = append(all, FarmHour{
-			Hour: moment(hour), Seen: time.Duration(milliseconds(seen)), Slots: milliseconds(slots), Down: milliseconds(down),
+			Hour: unixtime.Time(hour), Seen: time.Duration(milliseconds(seen)), Slots: milliseconds(slots), Down: milliseconds(down),
 			PBA: milliseconds(pba), Normal: milliseconds(normal), Suspended: milliseconds(suspended),
 		})
 		return nil
-	}, `SELECT hour, seen, slots, down, pba, normal, suspended FROM farm_hour WHERE hour >= ? AND hour < ? ORDER BY hour`, stamp(from), stamp(to))
+	}, `SELECT hour, seen, slots, down, pba, normal, suspended FROM farm_hour WHERE hour >= ? AND hour < ? ORDER BY hour`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was used", err)
 }
 
@@ -129,10 +130,10 @@ func (l *Ledger) UseHours(ctx context.Context, from, to time.Time) ([]UseHour, e
 		if err := rows.Scan(&hour, &u.PoolID, &u.Project, &u.User, &u.Step, &guaranteed, &used, &waiting); err != nil {
 			return err
 		}
-		u.Hour, u.Guaranteed, u.Used, u.Waiting = moment(hour), milliseconds(guaranteed), milliseconds(used), milliseconds(waiting)
+		u.Hour, u.Guaranteed, u.Used, u.Waiting = unixtime.Time(hour), milliseconds(guaranteed), milliseconds(used), milliseconds(waiting)
 		all = append(all, u)
 		return nil
 	}, `SELECT hour, pool, project, user, step, guaranteed, used, waiting FROM use_hour WHERE hour >= ? AND hour < ?
-		ORDER BY hour, project, user, step, pool DESC`, stamp(from), stamp(to))
+		ORDER BY hour, project, user, step, pool DESC`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was used", err)
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -128,5 +129,52 @@ func TestOldHistoryIsForgottenAndCountersStay(t *testing.T) {
 		if err := l.db.QueryRow(query).Scan(&n); err != nil || n != want {
 			t.Errorf("%s: %d, %v; want %d", query, n, err, want)
 		}
+	}
+}
+
+func TestDummyActsKnowTheirJobs(t *testing.T) {
+	l := create(t)
+	ctx := context.Background()
+	do := func(seconds int, actions ...plan.Action) {
+		t.Helper()
+		id, err := l.Intend(ctx, Cycle{Mode: Live, Started: at(seconds), Snapshot: at(seconds)}, plan.Plan{Actions: actions})
+		var outcomes []Outcome
+		for i, a := range actions {
+			result := Done
+			if a.Reason == "fails" {
+				result = Failed
+			}
+			outcomes = append(outcomes, Outcome{Action: i, Result: result, At: at(seconds)})
+		}
+		if err := errors.Join(err, l.Outcome(ctx, id, outcomes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := func(n, submitted, ended int, user string) Ended {
+		return Ended{Job: backends.Job{ID: job(n), User: user, Project: "p", Submitted: at(submitted), Started: at(submitted + 1), Ended: at(ended)}}
+	}
+	// Job 5 ended before another one got its number.
+	if _, err := l.Intend(ctx, Cycle{Ended: []Ended{ends(5, 1, 3, "old"), ends(5, 5, 20, "new"), ends(6, 1, 3, "old")}}, plan.Plan{}); err != nil {
+		t.Fatal(err)
+	}
+	do(
+		10,
+		plan.Action{Verb: plan.Place, Job: job(5), Hosts: []string{"h", "i"}, Slots: []int{2, 1}},
+		plan.Action{Verb: plan.Place, Job: job(6), Hosts: []string{"h"}, Slots: []int{1}},
+		plan.Action{Verb: plan.Place, Job: job(7), Hosts: []string{"h"}, Slots: []int{1}, Reason: "fails"},
+		plan.Action{Verb: plan.Rank, Job: job(5)},
+	)
+	do(21, plan.Action{Verb: plan.Drop, Job: job(5), Dummies: []backends.ID{job(8), job(9)}})
+	do(50, plan.Action{Verb: plan.Drop, Job: job(6), Dummies: []backends.ID{job(10)}})
+	got, err := l.DummyActs(ctx, at(2), at(50))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]DummyAct{
+		{At: at(10), Verb: plan.Place, Job: job(5), Dummies: 3, User: "new", Project: "p", Started: at(6), Ended: at(20)},
+		{At: at(10), Verb: plan.Place, Job: job(6), Dummies: 1},
+		{At: at(21), Verb: plan.Drop, Job: job(5), Dummies: 2, User: "new", Project: "p", Started: at(6), Ended: at(20)},
+	}, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }

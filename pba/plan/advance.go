@@ -127,6 +127,10 @@ func (v *view) ending(r *Reclaim, b *job) (Phase, string) {
 		return HandedOver, "its beneficiary runs"
 	case b.State == backends.Held:
 		return Cancelled, "its beneficiary was held"
+	case b.State == backends.Pending && b.Wait == backends.WaitOther:
+		// Too little to begin a reclaim, and to give one up: so a queue says of who is
+		// bound to a host that is away for a moment. The timeouts bound it.
+		return "", ""
 	case !b.waiting():
 		return Cancelled, "its beneficiary does not wait for slots any more"
 	case !b.pba():
@@ -197,6 +201,8 @@ func (v *view) let(r *Reclaim, j *job) bool {
 	case j.State == backends.Suspended && !j.Resuming:
 		v.act(Action{Verb: Resume, Job: j.ID, For: r.Beneficiary, Reason: reason})
 		return false
+	case v.dummies.Holds(j.ID) && j.State == backends.Pending:
+		return true // until its dummies are in place
 	case !j.HeldUntil.IsZero() && j.State != backends.Running:
 		v.act(Action{Verb: Release, Job: j.ID, For: r.Beneficiary, Reason: reason})
 		return false
@@ -209,6 +215,9 @@ func (v *view) let(r *Reclaim, j *job) bool {
 // unpin takes back pins that no open reclaim needs: nobody but us pins.
 func (v *view) unpin() {
 	for _, j := range v.resting {
+		if v.startsSoon(j) {
+			continue // where its dummies are
+		}
 		if (j.State == backends.Pending || j.State == backends.Held) && j.reclaim == nil && len(j.Pinned) > 0 {
 			v.act(Action{Verb: Unpin, Job: j.ID, Reason: "no reclaim needs its pin any more"})
 		}
@@ -256,7 +265,7 @@ func (v *view) act(a Action) {
 		at = stageLet
 	case Unreserve:
 		at = stageLast
-	case PinTo, Requeue, Suspend:
+	case PinTo, Requeue, Suspend, Start, Place, Drop:
 	}
 	v.actAt(at, a)
 }

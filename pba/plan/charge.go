@@ -355,7 +355,7 @@ func (v *view) headroom(p *pool) int {
 // countBeyond adds up over-subscription, and what each pool's jobs run beyond it.
 func (v *view) countBeyond() {
 	for _, j := range v.running {
-		if j.pool != nil || !j.managed {
+		if j.pool != nil || !j.managed || j.lightFor != (backends.ID{}) {
 			continue
 		}
 		v.over[j.party()] += j.Slots

@@ -24,6 +24,7 @@ type Explanation struct {
 	Skipped    []string  // why nothing was done for it
 	Spared     string    // of a running job: why it can't be taken back; "": it can
 	Considered []Considered
+	Dummies    string // what follows "it": gathers 3 slots on h3: 2 held; "": it has no dummies and needs none
 }
 
 // Test is one condition of R1 and section 2's "entitled", with its outcome.
@@ -69,6 +70,11 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 	e.Job = state.Farm.Jobs[found]
 	e.Tests = v.tests(&e.Job)
 	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
+	if whom := e.Job.DummyFor; whom != (backends.ID{}) {
+		e.Class, e.Place = "dummy", fmt.Sprintf("it holds a slot for job %v, so that the memory that goes with it is left to that job", whom)
+		return e, true
+	}
+	e.Dummies = v.explainDummies(id)
 	if at := slices.IndexFunc(v.jobs, func(j *job) bool { return j.ID == id }); at >= 0 {
 		v.explain(v.jobs[at], &e)
 	}

@@ -19,7 +19,9 @@ func Make(state State, policy Policy, now time.Time) Plan {
 
 // decide is the whole story of a cycle's decisions, in order.
 func decide(state State, policy Policy, now time.Time) *view {
-	v := newView(state, policy, now)
+	dummies := dummiesOf(state, policy, now)
+	state.Farm = dummies.Farm
+	v := newView(state, policy, dummies, now)
 	v.plan.At = now
 	v.plan.Memory = state.Memory
 	v.plan.Memory.Reclaims = slices.Clone(state.Memory.Reclaims)
@@ -30,13 +32,15 @@ func decide(state State, policy Policy, now time.Time) *view {
 	v.advance()   // the open reclaims
 	v.rank()      // the order in the queue
 	v.takeBack()  // the new reclaims
+	v.handOver()  // what open ones have freed
 	v.lower()     // what ended ones leave
 	v.unpin()     //
 	v.release()   //
 	v.unreserve() //
-	v.plan.Actions = slices.Concat(slices.Concat(v.acts[:]...)...)
+	v.plan.Actions = v.withDummies(slices.Concat(slices.Concat(v.acts[:]...)...))
 
 	v.status()
+	v.plan.Heavy = v.heavy()
 	v.remember()
 	return v
 }
@@ -65,6 +69,7 @@ func (v *view) clock() {
 func (v *view) remember() {
 	memory := &v.plan.Memory
 	memory.LastCycle = v.now
+	memory.Dummies = v.dummies.Memory
 	memory.Jobs = make(map[backends.ID]JobMemory, len(v.state.Memory.Jobs))
 	for _, j := range v.jobs {
 		m := &j.mem

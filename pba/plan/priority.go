@@ -53,6 +53,8 @@ func (v *view) level(j *job) backends.Level {
 		return backends.LevelPBA
 	case j.next:
 		return backends.LevelNext
+	case v.startsSoon(j):
+		return backends.LevelPlaceholder
 	case j.mem.Requeues > 0:
 		return backends.LevelVictim
 	case j.Priority.Level() == backends.LevelLow && !j.entitled:
@@ -135,7 +137,9 @@ func (v *view) wanted(j *job) (backends.Priority, string) {
 		if j.mem.Written.Level() == level { // its bonus, if that was not written yet
 			value = max(value, j.mem.Written.Value())
 		}
-	case backends.LevelLow, backends.LevelNormal, backends.LevelPlaceholder:
+	case backends.LevelPlaceholder:
+		why = "its dummies are in place"
+	case backends.LevelLow, backends.LevelNormal:
 		if now == backends.LevelNext {
 			why = "it is not next in line for its pool"
 		}

@@ -498,6 +498,7 @@ func (v *view) take(j, b *job, r *Reclaim) {
 	}
 	act.Notice = fmt.Sprintf("%s for %s by pba at %s: pba explain %s", done, backends.JoinProject(b.Project, b.Step), v.now.Format("15:04"), j.ID)
 	v.act(act)
+	v.dropDummies(j, b, r)
 	v.act(Action{Verb: Rank, Job: j.ID, For: b.ID, Reclaim: r.ID, Priority: v.afterTaking(j), Reason: "it goes before other normal jobs when it may start again"})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 )
 
 // State is all that Make looks at besides the policy and the time.
@@ -43,8 +44,8 @@ type Policy struct {
 	MaxVictims           int     // jobs a cycle, after the first beneficiary's; at least 5 % of the farm's slots are allowed
 	MaxVictimsPerProject int     // jobs an hour; at least the sum of the others' guarantees is allowed
 	VictimOrder          []Criterion
-	LightFraction        float64
 	LoweredGrace         time.Duration // how long a pool's surplus is spared after it was lowered (R25)
+	Dummies              dummy.Policy
 }
 
 // Exempt names whose jobs are never victims (R16).
@@ -97,6 +98,7 @@ type Memory struct {
 	RunTimes   map[string][]RunEnd        // by Allocation.Key: the pool's last 30 ended jobs, oldest first
 	Throughput map[int64]ThroughputMemory // by allocation, of those with that SLA
 	EndedSince time.Time                  // jobs that ended before have been looked at
+	Dummies    dummy.Memory
 }
 
 // RunEnd is an ended job, for the mean run time of R12.
@@ -207,6 +209,9 @@ const (
 	Hold      Verb = "hold" // or renew
 	Release   Verb = "release"
 	Resume    Verb = "resume"
+	Start     Verb = "start" // straight into its slots
+	Place     Verb = "place" // dummy jobs for it
+	Drop      Verb = "drop"  // dummy jobs of it
 )
 
 // Action is one thing to do to one job. Actions are done in the order of the
@@ -218,13 +223,15 @@ type Action struct {
 	For      backends.ID // beneficiary; zero: none
 	Reclaim  int64       // 0: belongs to none
 	Hosts    []string
-	Slots    []int  // of a PinTo: on each of Hosts; none: as they come
-	Queue    string // of a Move
+	Slots    []int         // on each of Hosts; of a PinTo: none, as they come; of a Place: dummy jobs
+	Dummies  []backends.ID // of a Drop
+	Queue    string        // of a Move
 	Priority backends.Priority
 	Until    time.Time
 	Started  time.Time // the run that is meant
 	Mark     string
 	Grace    time.Duration // of a Requeue
+	Limit    time.Duration // run limit, of a Place
 	Notice   string
 	Reason   string
 }
@@ -245,6 +252,17 @@ type Plan struct {
 	Pools    []PoolStatus
 	Farm     FarmStatus
 	Beyond   []Beyond // by project, then user
+	Heavy    []HeavyStatus
+}
+
+// HeavyStatus is how a heavy job stands that has dummies or waits for some: every
+// dummy job is one of these jobs', or needed by nobody.
+type HeavyStatus struct {
+	Job     backends.ID
+	Host    string // "": none was chosen yet
+	Need    int    // slots in all, its own and those of its dummies
+	Dummies int    // that run
+	Gathers bool   // it is held until they are in place
 }
 
 // Beyond is a party's over-subscription: what it runs that no pool is charged for.

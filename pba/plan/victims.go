@@ -61,6 +61,8 @@ func (v *view) whySpared(j *job, exempt exemption) string {
 		return "it is being taken back already"
 	case j.pba():
 		return fmt.Sprintf("it is charged to %s", describe(j.pool.Allocation))
+	case j.lightFor != (backends.ID{}):
+		return fmt.Sprintf("it has the place of a dummy of %s", j.lightFor)
 	case j.Interactive:
 		return "it is interactive"
 	case j.Exclusive:

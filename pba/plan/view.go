@@ -1,11 +1,13 @@
 package plan
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 )
 
 // host is a managed host that is up, with what is free on it for jobs that
@@ -54,11 +56,12 @@ type job struct {
 	mem      JobMemory
 	pools    []*pool // those that it matches and fits, most specific first
 
-	spared  string   // why it is no victim; "": it may be taken back
-	worth   [3]int64 // by the policy's criteria, least valued lowest; see appraise
-	lost    float64  // slot-seconds that a requeue throws away; see appraise
-	verdict *verdict // whether it is entitled, and the pools that it matches, whether it fits or not
-	lowered string   // why it will rank lower, with what it reserves
+	lightFor backends.ID // a light job: whose dummy's place it has
+	spared   string      // why it is no victim; "": it may be taken back
+	worth    [3]int64    // by the policy's criteria, least valued lowest; see appraise
+	lost     float64     // slot-seconds that a requeue throws away; see appraise
+	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
+	lowered  string      // why it will rank lower, with what it reserves
 }
 
 // whyNot is why a job is not entitled.
@@ -118,6 +121,16 @@ func perSlot(j *backends.Job) int64 {
 	return (j.Memory + int64(j.Slots) - 1) / int64(j.Slots)
 }
 
+// countsFor is the memory that goes with each slot of a job. Where the queue gives out
+// slots and looks at no memory, a slot stands for no more than its share; what a
+// suspended job holds there is in nobody's way but the memory's.
+func (v *view) countsFor(j *backends.Job) int64 {
+	if v.state.Abilities.ManagesMemory || j.State == backends.Suspended {
+		return perSlot(j)
+	}
+	return min(perSlot(j), v.leastShare)
+}
+
 // memory is what a job takes of one host that it runs on whole.
 func (j *job) memory() int64 { return j.perSlot * int64(j.Slots) }
 
@@ -144,6 +157,7 @@ type view struct {
 	running       []*job               // of jobs
 	resting       []*job               // of jobs: the others
 	byID          map[backends.ID]*job // those that a reclaim names
+	leastShare    int64                // bytes that go with a slot of a host, at least
 	slots         int                  // of managed hosts that are up
 	down          int                  // slots of managed hosts that are not
 	pending       map[party]int
@@ -162,21 +176,23 @@ type view struct {
 	reasons       map[string]string // why nobody can be taken back, by asked hosts
 
 	throughputs map[int64]ThroughputMemory
+	dummies     *dummy.Result
 
 	lowered []*job             // those with one
 	acts    [stages][][]Action // in parts: a long list that grows is copied again and again
 	plan    Plan
 }
 
-func newView(state State, policy Policy, now time.Time) *view {
+func newView(state State, policy Policy, dummies *dummy.Result, now time.Time) *view {
 	v := &view{
-		state: state, policy: policy, now: now,
+		state: state, policy: policy, dummies: dummies, now: now,
 		byName: map[string]*host{}, byID: map[backends.ID]*job{},
 		projectPools: map[string][]*pool{},
 		over:         map[party]int{}, lost: map[party]int{},
 		guaranteed: map[string]int{}, losers: map[party][]*job{}, choices: map[shape]*choices{}, changes: []*host{nil}, reasons: map[string]string{},
 		throughputs: map[int64]ThroughputMemory{},
 	}
+	v.leastShare = math.MaxInt64
 	v.seeHosts()
 	v.seePools()
 	v.seeJobs()
@@ -197,6 +213,9 @@ func (v *view) seeHosts() {
 			continue
 		}
 		mine := &host{Host: h, free: h.Slots, freeMem: h.Memory, changed: 1}
+		if h.Memory > 0 && h.Slots > 0 {
+			v.leastShare = min(v.leastShare, h.Memory/int64(h.Slots))
+		}
 		v.slots += h.Slots
 		v.hosts = append(v.hosts, mine)
 		v.byName[h.Name] = mine
@@ -226,7 +245,7 @@ func (v *view) seeJobs() {
 			entitle.count(bj, verdict.entitled)
 		}
 		mayBeTouched := touched.mayHave(bj.ID)
-		if bj.State == backends.Pending && !verdict.entitled && untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || v.remembers(bj.ID))) {
+		if bj.State == backends.Pending && !verdict.entitled && untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || v.remembers(bj.ID))) && v.dummies.Unit(bj.ID) == nil {
 			continue
 		}
 		if len(batch) == 0 {
@@ -236,7 +255,7 @@ func (v *view) seeJobs() {
 		batch = batch[1:]
 		j.Job, j.seq, j.computed = bj, i, bj.Priority
 		j.Priority, j.State, j.Slots, j.waits, j.managed = bj.Priority, bj.State, bj.Slots, waits(bj), managed
-		j.entitled, j.perSlot = managed && verdict.entitled, perSlot(bj)
+		j.entitled, j.perSlot = managed && verdict.entitled, v.countsFor(bj)
 		if mayBeTouched {
 			if mem, remembered := v.state.Memory.Jobs[bj.ID]; remembered {
 				j.mem = mem
@@ -248,6 +267,9 @@ func (v *view) seeJobs() {
 		j.verdict = verdict
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
+		if place, light := v.dummies.Lights[bj.ID]; light {
+			j.entitled, j.lightFor = false, place // it is charged to nobody (R16)
+		}
 		if j.entitled {
 			j.pools = fitting(verdict.pools, bj.Slots)
 			j.entitled = len(j.pools) > 0

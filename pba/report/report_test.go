@@ -158,3 +158,43 @@ func TestForecast(t *testing.T) {
 		t.Errorf("without history: %+v", trends)
 	}
 }
+
+// Dummy jobs end by being dropped, with their job, or by their limit; a job gathers
+// until it starts.
+func TestDummies(t *testing.T) {
+	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
+	id := func(n int64) backends.ID { return backends.ID{Job: n} }
+	place := func(minutes int, job int64, n int) ledger.DummyAct {
+		return ledger.DummyAct{At: at(minutes), Verb: plan.Place, Job: id(job), Dummies: n}
+	}
+	ended := func(a ledger.DummyAct, started, ended int) ledger.DummyAct {
+		a.User, a.Project, a.Started, a.Ended = "bob", "A", at(started), at(ended)
+		return a
+	}
+	acts := []ledger.DummyAct{
+		// Two, then a third; it starts after 10 min, and again an hour later its dummies
+		// are placed anew, which is no gathering. 2 × 60 + 50 + 3 × 30 min, one dropped: − 15.
+		ended(place(0, 1, 2), 10, 95),
+		ended(place(10, 1, 1), 10, 95),
+		ended(place(65, 1, 3), 10, 95),
+		ended(ledger.DummyAct{At: at(80), Verb: plan.Drop, Job: id(1), Dummies: 1}, 10, 95),
+		// It waits still, and gave them back once: 2 × 20 + 2 × 60 of 70 min.
+		place(10, 2, 2),
+		{At: at(30), Verb: plan.Drop, Job: id(2), Dummies: 2},
+		place(50, 2, 2),
+		// Nobody knows it any more.
+		place(100, 3, 1),
+		// It ran for 6 min before it had any.
+		place(110, 4, 1),
+		// Its placing was before.
+		{At: at(1), Verb: plan.Drop, Job: id(5), Dummies: 4},
+	}
+	jobs := []backends.Job{{ID: id(2), User: "eve", Project: "B"}, {ID: id(4), User: "bob", Project: "A", Started: at(104)}}
+	want := []Heavy{
+		{Project: "A", User: "bob", Jobs: 2, Dummies: 7, Median: 600, Max: 600, Held: round((120 + 60 + 90 - 15 + 10) / 60.)},
+		{Project: "B", User: "eve", Jobs: 1, Dummies: 4, Held: round((40 + 120) / 60.)},
+		{Jobs: 1, Dummies: 1, Held: round(20 / 60.)},
+	}
+	check(t, Dummies(acts, jobs, time.Hour, at(120), ""), want)
+	check(t, Dummies(acts, jobs, time.Hour, at(120), "B"), want[1:2])
+}

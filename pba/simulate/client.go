@@ -50,8 +50,13 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 
 // Submit implements backends.Backend. The jobs run until World.End, or a kill.
 func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
+	return c.submit(ctx, manager.Submit{By: c.by, Specs: specs})
+}
+
+// submit hands in jobs that run until World.End, or a kill.
+func (c *Client) submit(ctx context.Context, e manager.Submit) []backends.Submitted {
 	if err := reached(ctx); err != nil {
-		all := make([]backends.Submitted, len(specs))
+		all := make([]backends.Submitted, len(e.Specs))
 		for i := range all {
 			all[i].Err = err
 		}
@@ -59,7 +64,7 @@ func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.S
 	}
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
-	return c.world.submit(c.by, specs, Work{})
+	return c.world.submit(e, Work{})
 }
 
 func (c *Client) batch(ctx context.Context, n int, e manager.Event) backends.Errors {
@@ -107,7 +112,7 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 // Abilities implements backends.Backend: miniq's.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true, PinShares: true, Ages: c.world.ages, AgeCap: c.world.ageCap,
+		SuspendFrees: true, ResumesFirst: true, PinShares: true, Ages: c.world.ages, AgeCap: c.world.ageCap, ManagesMemory: c.world.managesMemory,
 		Pin: func(ctx context.Context, pins []backends.Pin) backends.Errors {
 			return c.batch(ctx, len(pins), manager.Pin{By: c.by, Pins: pins})
 		},
@@ -119,6 +124,9 @@ func (c *Client) Abilities() backends.Abilities {
 		},
 		Move: func(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
 			return c.batch(ctx, len(ids), manager.Move{By: c.by, IDs: ids, Queue: queue})
+		},
+		Place: func(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
+			return c.submit(ctx, manager.Dummies(c.by, "", dummies))
 		},
 	}
 }

@@ -190,7 +190,8 @@ func overlap(a, b []backends.Placement) bool {
 
 // starve counts the time up to now in which a job of a pool waited beyond the
 // threshold, once for all that did so at the same time. A PBA job that waits holds
-// room: its pool is under its guarantee.
+// room: its pool is under its guarantee. A clock that stood still and goes on
+// counts from the cycle that found it going on.
 func (m *meter) starve(party int, to time.Time) {
 	from := to
 	for _, c := range m.clocks {

@@ -267,6 +267,9 @@ func (d *driver) cycle(at time.Time) error {
 func (d *driver) learn(r *pba.Result) {
 	p := &r.Plan
 	now := p.At
+	for party := range d.calendar.projects { // by the clocks that ran until now
+		d.meter.starve(party, now)
+	}
 	clear(d.meter.clocks)
 	quiet := (r.Rules.Observe || len(p.Actions) == 0) && p.Farm.Suspended == 0 && len(p.Skipped) == 0 && !d.calendar.throughput()
 	for id, j := range p.Memory.Jobs {
@@ -281,9 +284,6 @@ func (d *driver) learn(r *pba.Result) {
 		} else if m != nil {
 			d.meter.clocks[id] = ticking{j.Clock, now, m.party}
 		}
-	}
-	for party := range d.calendar.projects {
-		d.meter.starve(party, now)
 	}
 	for i := range p.Skipped {
 		if j := d.meter.jobs[p.Skipped[i].Job]; j != nil && strings.Contains(p.Skipped[i].Reason, "max_victims_per_project") {

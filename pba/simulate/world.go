@@ -54,6 +54,8 @@ type World struct {
 	ages    time.Duration
 	ageCap  int
 
+	managesMemory bool
+
 	work  map[backends.ID]Work // by job, or by array for its elements
 	runs  map[backends.ID]*run
 	ends  endHeap
@@ -77,7 +79,7 @@ type run struct {
 func New(cfg Config) *World {
 	w := &World{
 		manager: manager.New(cfg.Manager), now: cfg.Start, watch: cfg.Watch, onEnd: cfg.WatchEnd,
-		ages: cfg.Manager.AgeingInterval, ageCap: cfg.Manager.AgeingCap,
+		ages: cfg.Manager.AgeingInterval, ageCap: cfg.Manager.AgeingCap, managesMemory: !cfg.Manager.SlotsOnly,
 		work: map[backends.ID]Work{}, runs: map[backends.ID]*run{},
 	}
 	w.Client = w.As(manager.By{User: "pba", Admin: true})
@@ -109,12 +111,12 @@ func (w *World) Step(e manager.Event) manager.Result {
 func (w *World) SubmitWork(by manager.By, spec backends.Spec, work Work) (backends.ID, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := w.submit(by, []backends.Spec{spec}, work)[0]
+	r := w.submit(manager.Submit{By: by, Specs: []backends.Spec{spec}}, work)[0]
 	return r.ID, r.Err
 }
 
-func (w *World) submit(by manager.By, specs []backends.Spec, work Work) []backends.Submitted {
-	effects, result := w.manager.Step(w.now, manager.Submit{By: by, Specs: specs})
+func (w *World) submit(e manager.Submit, work Work) []backends.Submitted {
+	effects, result := w.manager.Step(w.now, e)
 	for _, r := range result.Submitted {
 		if r.Err == nil {
 			w.work[r.ID] = work

@@ -1,0 +1,226 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
+)
+
+// dummiesOf asks first which dummy jobs should exist (R28–R31): every other rule sees
+// a heavy job and its dummies as one.
+func dummiesOf(state State, policy Policy, now time.Time) *dummy.Result {
+	rules := policy.Dummies
+	rules.Cycle, rules.HoldLimit, rules.Queues, rules.Hosts = policy.Cycle, policy.HoldLimit, policy.Queues, policy.Hosts
+	if len(policy.Queues) > 0 && policy.LowQueue != "" {
+		rules.Queues = append(slices.Clone(policy.Queues), policy.LowQueue)
+	}
+	in := dummy.Input{
+		Farm: state.Farm, Able: state.Abilities, Memory: state.Memory.Dummies,
+		Leads: map[backends.ID]string{}, Barred: map[backends.ID]bool{},
+	}
+	for i := range state.Memory.Reclaims {
+		r := &state.Memory.Reclaims[i]
+		if !r.Phase.Open() {
+			continue
+		}
+		if len(r.Hosts) == 1 {
+			in.Leads[r.Beneficiary] = r.Hosts[0].Host
+		}
+		for _, victim := range r.Victims {
+			in.Barred[victim.ID] = true
+		}
+	}
+	return dummy.Plan(in, rules, now)
+}
+
+// startsSoon tells whether a heavy job waits for its own slots only: its dummies keep
+// theirs from everybody else meanwhile.
+func (v *view) startsSoon(j *job) bool {
+	u := v.dummies.Unit(j.ID)
+	return u != nil && u.Stage == dummy.Ready
+}
+
+// dropDummies ends a victim's dummies with it: it and they are one. Where it is given
+// time to end, its memory is in use until then, and they follow it.
+func (v *view) dropDummies(j, b *job, r *Reclaim) {
+	u := v.dummies.Unit(j.ID)
+	if u == nil || len(u.All) == 0 || v.policy.GracePeriod > 0 {
+		return
+	}
+	v.act(Action{
+		Verb: Drop, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: []string{u.Host}, Dummies: u.All,
+		Reason: "its dummies go with it",
+	})
+}
+
+// withDummies adds what is to be done about dummy jobs to the actions of a plan.
+func (v *view) withDummies(actions []Action) []Action {
+	if len(v.dummies.Units) > 0 {
+		pooled := map[backends.ID]bool{}
+		for _, j := range v.resting {
+			if j.pool != nil {
+				pooled[j.ID] = true
+			}
+		}
+		v.dummies.GivePlaces(pooled)
+	}
+	v.dummies.GiveWay(v.gatheringInTheWay())
+	first, last := v.dummies.First, v.dummies.Last
+	if len(first)+len(last) == 0 {
+		return actions
+	}
+	all := make([]Action, 0, len(first)+len(actions)+len(last))
+	taken := map[backends.ID]bool{} // their dummies go with them
+	for i := range actions {
+		if actions[i].Verb == Drop {
+			taken[actions[i].Job] = true
+		}
+	}
+	for _, s := range first {
+		all = append(all, v.stepAction(s))
+	}
+	// What a running heavy job lacks, or a PBA job gathers, comes before somebody else is
+	// let go who could start there.
+	early := func(s dummy.Step) bool { return s.Do == dummy.Place && s.Priority.Level() >= backends.LevelPBA }
+	last = slices.DeleteFunc(slices.Clone(last), func(s dummy.Step) bool { return taken[s.Job] || taken[s.For] })
+	for _, s := range last {
+		if early(s) {
+			all = append(all, v.stepAction(s))
+		}
+	}
+	all = append(all, actions...)
+	for _, s := range last {
+		if !early(s) {
+			all = append(all, v.stepAction(s))
+		}
+	}
+	return all
+}
+
+func (v *view) stepAction(s dummy.Step) Action {
+	a := Action{Job: s.Job, Priority: s.Priority, Until: s.Until, Dummies: s.Dummies, Reason: s.Reason}
+	if s.Host != "" {
+		a.Hosts = []string{s.Host}
+	}
+	switch s.Do {
+	case dummy.Place:
+		a.Verb, a.Slots, a.Limit = Place, []int{s.Count}, v.policy.Dummies.Limit
+	case dummy.Drop:
+		a.Verb = Drop
+	case dummy.Rank:
+		a.Verb = Rank
+	case dummy.Pin:
+		a.Verb = PinTo
+	case dummy.Hold:
+		a.Verb = Hold
+	case dummy.Release:
+		a.Verb = Release
+	}
+	return a
+}
+
+// gatheringInTheWay is where PBA jobs are about to start in slots that they find nowhere
+// else, and how many of these are dummies' of heavy jobs that gather. Heavy jobs
+// themselves come into their slots by their own dummies.
+func (v *view) gatheringInTheWay() []dummy.Demand {
+	if !slices.ContainsFunc(v.dummies.Units, gathers) {
+		return nil
+	}
+	free, heavy := v.reallyFree(), map[backends.ID]*job{}
+	for _, j := range v.resting {
+		if v.dummies.Unit(j.ID) != nil {
+			heavy[j.ID] = j
+		}
+	}
+	var demands []dummy.Demand
+	for _, j := range v.resting {
+		if !j.pba() || !j.waiting() || heavy[j.ID] != nil {
+			continue
+		}
+		at := j.promised
+		if at == nil && j.reclaim != nil && j.reclaim.Phase.Open() {
+			at = j.reclaim.Hosts
+		}
+		if j.reclaim == nil && v.serveFrom(free, j) {
+			continue
+		}
+		before := func(u *dummy.Unit) bool { return u.Normal || beforeInQueue(j, heavy[u.Job]) < 0 }
+		for _, p := range at {
+			lacking := max(p.Slots-free[p.Host], 0)
+			free[p.Host] = max(free[p.Host]-p.Slots, 0)
+			demands = append(demands, dummy.Demand{Host: p.Host, Lacking: lacking, Before: before})
+		}
+	}
+	return demands
+}
+
+// gathers tells whether a heavy job has, or waits for, dummies before it starts.
+func gathers(u *dummy.Unit) bool { return u.Stage == dummy.Gathers || u.Stage == dummy.Ready }
+
+// serveFrom takes slots for a job out of those that are free, and reports whether there
+// are enough.
+func (v *view) serveFrom(free map[string]int, j *job) bool {
+	left := j.Slots
+	var at []*host
+	for _, h := range v.suitable(j) {
+		n := min(left, free[h.Name])
+		if j.oneHost() && n < j.Slots || n <= 0 {
+			continue
+		}
+		at = append(at, h)
+		if left -= n; left == 0 {
+			break
+		}
+	}
+	if left > 0 {
+		return false
+	}
+	left = j.Slots
+	for _, h := range at {
+		n := min(left, free[h.Name])
+		free[h.Name] -= n
+		left -= n
+	}
+	return true
+}
+
+// reallyFree is what nobody has on each host, dummies that gather included among those
+// who have something; what is about to be left counts as free.
+func (v *view) reallyFree() map[string]int {
+	free := make(map[string]int, len(v.hosts))
+	for _, h := range v.hosts {
+		free[h.Name] = h.Slots
+	}
+	for _, j := range v.jobs {
+		if j.State != backends.Running && (j.State != backends.Suspended || v.state.Abilities.SuspendFrees) {
+			continue
+		}
+		if j.leaving || j.Ending || v.beingTaken(j) {
+			continue
+		}
+		for _, p := range j.Hosts {
+			free[p.Host] -= p.Slots
+		}
+	}
+	for _, u := range v.dummies.Units {
+		if gathers(u) {
+			free[u.Host] -= len(u.Dummies)
+		}
+	}
+	return free
+}
+
+// beingTaken tells whether this plan, or an open reclaim, takes a job back.
+func (v *view) beingTaken(j *job) bool {
+	for i := range v.plan.Memory.Reclaims {
+		r := &v.plan.Memory.Reclaims[i]
+		if r.Phase.Open() && slices.ContainsFunc(r.Victims, func(victim Victim) bool {
+			return victim.ID == j.ID && victim.Fate == Intended
+		}) {
+			return true
+		}
+	}
+	return false
+}

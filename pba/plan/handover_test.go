@@ -1,0 +1,110 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// started lists what a plan puts straight into slots, as "2 in [n1] [1]".
+func started(p Plan) string {
+	var all string
+	for _, a := range p.Actions {
+		if a.Verb == Start {
+			all += fmt.Sprintf("%s in %v %v;", a.Job, a.Hosts, a.Slots)
+		}
+	}
+	return all
+}
+
+func TestStraightIntoFreedSlots(t *testing.T) { // R19
+	for name, x := range map[string]struct {
+		meanwhile func(*scene)
+		unable    bool
+		want      string
+	}{
+		"freed":               {want: "2 in [n1] [1];"},
+		"by a requeue":        {meanwhile: func(s *scene) { s.at(backends.ID{Job: 1}).State = backends.Pending }, want: "2 in [n1] [1];"},
+		"the queue can't":     {unable: true},
+		"still at work":       {meanwhile: func(s *scene) { s.at(backends.ID{Job: 1}).State = backends.Running }},
+		"taken by another":    {meanwhile: func(s *scene) { s.job("cat", "", "n1", time.Second) }},
+		"its host went down":  {meanwhile: func(s *scene) { s.state.Farm.Hosts[0].State = backends.HostDown }},
+		"it was held":         {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).State = backends.Held }},
+		"it has started":      {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).State = backends.Running }},
+		"it waits for a time": {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).Wait = backends.WaitTime }},
+		"nobody knows why":    {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).Wait = backends.WaitOther }},
+	} {
+		s := newScene(t, 1, 1).pool("chipA", 1)
+		if !x.unable {
+			s.state.Abilities.Start = func(context.Context, backends.ID, []backends.Placement) error { panic("plan acts") }
+		}
+		victim := s.job("bob", "", "n1", time.Hour, suspendable)
+		s.job("ann", "chipA", "", 0)
+		p := s.ripen()
+		if taken(p) != "suspend 1" || started(p) != "" {
+			t.Fatalf("%s: taken %q, started %q", name, taken(p), started(p))
+		}
+		v := s.at(victim)
+		v.State, v.Mark = backends.Suspended, "r1"
+		if x.meanwhile != nil {
+			x.meanwhile(s)
+		}
+		if got := started(s.cycle()); got != x.want {
+			t.Errorf("%s: started %q, want %q", name, got, x.want)
+		}
+	}
+}
+
+// What a queue says of a job whose host is away for a moment gives no reclaim up, or
+// another job would be next to go.
+func TestAPassingReasonCostsNobody(t *testing.T) { // R18
+	s := newScene(t, 1, 2).pool("chipA", 1)
+	victim := s.job("bob", "", "n1", time.Hour, suspendable)
+	s.job("cat", "", "n1", time.Hour, suspendable)
+	b := s.job("ann", "chipA", "", 0)
+	if p := s.ripen(); taken(p) != "suspend 1" && taken(p) != "suspend 2" {
+		t.Fatalf("taken %q", taken(p))
+	} else if taken(p) == "suspend 2" {
+		victim.Job = 2
+	}
+	v := s.at(victim)
+	v.State, v.Mark = backends.Suspended, "r1"
+	for _, wait := range []backends.Wait{backends.WaitOther, backends.WaitOther, backends.WaitResources} {
+		s.at(b).Wait = wait
+		p := s.cycle()
+		if r := p.Memory.Reclaims; taken(p) != "" || len(r) != 1 || !r[0].Phase.Open() {
+			t.Fatalf("while it waits for %v: taken %q, %+v", wait, taken(p), r)
+		}
+	}
+	s.at(b).Wait = backends.WaitTime
+	if p := s.cycle(); p.Memory.Reclaims[0].Phase != Cancelled {
+		t.Errorf("its owner has it wait: %+v", p.Memory.Reclaims)
+	}
+}
+
+// Two reclaims of one host: what one beneficiary gets, the other does not.
+func TestOneSlotIsGivenOnce(t *testing.T) { // R19
+	s := newScene(t, 1, 2).pool("chipA", 2)
+	s.state.Abilities.Start = func(context.Context, backends.ID, []backends.Placement) error { panic("plan acts") }
+	for range 2 {
+		s.job("bob", "", "n1", time.Hour, suspendable)
+	}
+	s.job("ann", "chipA", "", 0)
+	s.job("ann", "chipA", "", 0)
+	if p := s.ripen(); taken(p) != "suspend 2, suspend 1" && taken(p) != "suspend 1, suspend 2" {
+		t.Fatalf("taken %q", taken(p))
+	}
+	for _, r := range s.state.Memory.Reclaims {
+		for _, victim := range r.Victims {
+			v := s.at(victim.ID)
+			v.State, v.Mark = backends.Suspended, r.Mark()
+		}
+	}
+	s.job("cat", "", "n1", time.Second)
+	if got := started(s.cycle()); got != "3 in [n1] [1];" {
+		t.Errorf("started %q, want one of them", got)
+	}
+}

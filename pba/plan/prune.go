@@ -1,0 +1,49 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Prune decides which dummy jobs nobody needs, and drops them (R31): theirs is
+// gone, or Make knows it for a heavy one no more. It remembers nothing new.
+func Prune(state State, policy Policy, now time.Time) Plan {
+	p := Plan{At: now, Memory: state.Memory}
+	if slices.ContainsFunc(state.Farm.Jobs, func(j backends.Job) bool { return j.IsDummy() }) {
+		p.Actions = drops(state.Farm, Make(state, policy, now).Heavy)
+	}
+	return p
+}
+
+// drops ends the dummy jobs of all others than these heavy jobs.
+func drops(farm *backends.Farm, heavy []HeavyStatus) []Action {
+	needed, there := map[backends.ID]bool{}, map[backends.ID]bool{}
+	for _, h := range heavy {
+		needed[h.Job] = h.Host != ""
+	}
+	for i := range farm.Jobs {
+		there[farm.Jobs[i].ID] = true
+	}
+	var actions []Action
+	at := map[backends.ID]int{} // of a job's action
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		if !j.IsDummy() || needed[j.DummyFor] {
+			continue
+		}
+		k, begun := at[j.DummyFor]
+		if !begun {
+			why := "is gone"
+			if there[j.DummyFor] {
+				why = "needs no dummy jobs"
+			}
+			k, at[j.DummyFor] = len(actions), len(actions)
+			actions = append(actions, Action{Verb: Drop, Job: j.DummyFor, Reason: fmt.Sprintf("job %v %s", j.DummyFor, why)})
+		}
+		actions[k].Dummies = append(actions[k].Dummies, j.ID)
+	}
+	return actions
+}
