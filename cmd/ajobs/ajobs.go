@@ -32,7 +32,8 @@ func jobsApp(s site) *cli.App {
 	return &cli.App{
 		Name: "ajobs", Usage: "list jobs", ArgsUsage: "[JOB...]",
 		Description: "Lists one's own unfinished jobs, or the JOBs that are named: 12, 12[3], 12[1-3]; those even after\n" +
-			"their end, while the queue knows them. Pending jobs stand in the order in which they will start.",
+			"their end, while the queue knows them. Pending jobs stand in the order in which they will start. Dummy jobs, which\n" +
+			"only hold slots for jobs that need much memory, stand last, and only with -u.",
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "a", Usage: "jobs that ended within the last hour too", DisableDefaultText: true},
@@ -70,6 +71,7 @@ func jobsOptionsOf(c *cli.Context, s site) (jobsOptions, error) {
 		own = s.user()
 	}
 	chosen, err := choiceOf(c, own)
+	chosen.dummies = chosen.dummies || len(args) > 0
 	if c.Bool("watch") && (c.Bool("l") || c.Bool("json")) {
 		err = shell.Usagef("--watch shows the list alone: leave -l and --json out")
 	}
@@ -192,10 +194,12 @@ func (o jobsOptions) nothing() string {
 
 // inOrder puts the jobs that have started first, then the others as the queue
 // would start them (priority, then the order of submission that they come in),
-// then those that ended.
+// then those that ended. Dummy jobs come after all of them.
 func inOrder(jobs []backends.Job) {
 	rank := func(j *backends.Job) int {
 		switch {
+		case j.IsDummy():
+			return 3
 		case j.State.Ended():
 			return 2
 		case j.State == backends.Pending || j.State == backends.Held:

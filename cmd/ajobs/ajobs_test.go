@@ -72,6 +72,56 @@ func TestJobsAreListedAsTheyWereAskedFor(t *testing.T) {
 	}
 }
 
+// Dummy jobs belong to whoever runs the engine: on a user's own queue to him. They
+// are nothing of his that he submitted.
+func TestDummyJobsStandApart(t *testing.T) {
+	withDummies := func() *fake.Queue {
+		q := fake.NewQueue()
+		running, pending := q.Has.Jobs[0], q.Has.Jobs[7]
+		running.ID, running.DummyFor = backends.ID{Job: 20}, backends.ID{Job: 5, Index: 1}
+		pending.ID, pending.DummyFor = backends.ID{Job: 21}, backends.ID{Job: 5, Index: 1}
+		q.Has.Jobs = append([]backends.Job{running, pending}, q.Has.Jobs...)
+		return q
+	}
+	for line, want := range map[string]string{
+		"ajobs":        "1 3 5 7 2 4 5",
+		"ajobs -a":     "1 3 5 7 2 4 5 8",
+		"ajobs -u all": "1 3 5 6 7 2 4 5 20 21",
+		"ajobs -u bob": "1 3 5 7 2 4 5 20 21",
+		"ajobs 20 2":   "20 2",
+	} {
+		got := bob(t, withDummies(), strings.Fields(line)...)
+		var ids []string
+		for row := range strings.Lines(got.stdout) {
+			if id := strings.Fields(row)[0]; id != "JOBID" {
+				ids = append(ids, id)
+			}
+		}
+		if strings.Join(ids, " ") != want || got.code != 0 {
+			t.Errorf("%s lists %v, want %s", line, ids, want)
+		}
+	}
+	got := bob(t, withDummies(), "ajobs", "--json", "21", "7")
+	var jobs []map[string]any
+	if err := json.Unmarshal([]byte(got.stdout), &jobs); err != nil || len(jobs) != 2 {
+		t.Fatalf("%+v: %v", got, err)
+	}
+	if jobs[0]["class"] != "dummy" || jobs[0]["dummy_for"] != "5[1]" || jobs[1]["class"] != "pba" || jobs[1]["dummy_for"] != nil {
+		t.Errorf("%v", jobs)
+	}
+	if got := bob(t, withDummies(), "ajobs", "-l", "20"); !strings.Contains(got.stdout, "Dummy Job For <5[1") {
+		t.Errorf("ajobs -l: %s", got.stdout)
+	}
+	q := withDummies()
+	if bob(t, q, "akill", "0"); len(q.Did) == 0 || slices.Contains(q.Did, "kill 20") {
+		t.Errorf("akill 0 does %v", q.Did)
+	}
+	q = withDummies()
+	if bob(t, q, "akill", "-u", "all", "0"); !slices.Contains(q.Did, "kill 20") {
+		t.Errorf("akill -u all 0 does %v", q.Did)
+	}
+}
+
 func TestNoJobsToList(t *testing.T) {
 	for line, want := range map[string]answer{
 		"ajobs -u nobody":        {0, "", "No unfinished job found\n"},

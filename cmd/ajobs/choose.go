@@ -17,6 +17,7 @@ type choice struct {
 	project string // with or without its step
 	host    string
 	name    string // * stands for any text
+	dummies bool   // dummy jobs, too
 }
 
 func choiceFlags() []cli.Flag {
@@ -51,15 +52,18 @@ func choiceOf(c *cli.Context, own string) (choice, error) {
 	switch user := c.String("u"); user {
 	case "":
 	case "all":
-		chosen.user = ""
+		chosen.user, chosen.dummies = "", true
 	default:
-		chosen.user = user
+		chosen.user, chosen.dummies = user, true
 	}
 	return chosen, nil
 }
 
+// Nobody submitted a dummy job: where its user's jobs are meant without naming him, it
+// is not.
 func (c choice) has(j *backends.Job) bool {
-	return (c.user == "" || j.User == c.user) &&
+	return (c.dummies || !j.IsDummy()) &&
+		(c.user == "" || j.User == c.user) &&
 		(c.queue == "" || j.Queue == c.queue) &&
 		(c.project == "" || j.Project == c.project || backends.JoinProject(j.Project, j.Step) == c.project) &&
 		(c.host == "" || runsOn(j, c.host)) &&

@@ -16,7 +16,8 @@ type jobJSON struct {
 	Step        string               `json:"step"`
 	Queue       string               `json:"queue"`
 	State       backends.State       `json:"state"`
-	Class       string               `json:"class,omitempty"` // pba; else only the ledger knows it
+	Class       string               `json:"class,omitempty"` // pba, dummy; else only the ledger knows it
+	DummyFor    *backends.ID         `json:"dummy_for,omitempty"`
 	Priority    int                  `json:"priority"`
 	Level       string               `json:"level"`
 	Slots       int                  `json:"slots"`
@@ -47,7 +48,10 @@ func jsonOf(j *backends.Job) jobJSON {
 		Submitted: j.Submitted.UTC(), Started: given(j.Started), Finished: given(j.Ended),
 		Requeues: j.Requeues, PreemptMode: tag.Preempt.String(), Reason: j.Reason,
 	}
-	if j.Priority.Level() >= backends.LevelPBA {
+	switch {
+	case j.IsDummy():
+		out.Class, out.DummyFor = "dummy", &j.DummyFor
+	case j.Priority.Level() >= backends.LevelPBA:
 		out.Class = "pba"
 	}
 	if out.Hosts == nil {

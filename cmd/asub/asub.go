@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -44,6 +43,13 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 		return err
 	}
 	defer func() { _ = queue.Close() }()
+	if find := queue.Abilities().Bsub; find != nil {
+		theirs, err := find(ctx)
+		if err != nil {
+			return notSubmitted(err)
+		}
+		return s.handOver(ctx, theirs, line, out)
+	}
 	requests, err := requestsOf(s, line, queue.Abilities().Options)
 	if err != nil {
 		return err
@@ -101,18 +107,9 @@ func requestsOf(s site, line bsub.Line, own ownOptions) ([]bsub.Request, error) 
 	return []bsub.Request{request}, nil
 }
 
-// batchOf reads a file of submissions; - is standard input.
+// batchOf reads a file of submissions.
 func batchOf(s site, line bsub.Line, file string, around bsub.Context) ([]bsub.Request, error) {
-	in := s.stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, usage(fmt.Errorf("read the jobs of a batch: %w", err))
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	text, err := readAtMost(in, "batch "+file)
+	text, err := s.readBatch(file)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +185,7 @@ func readScript(s site, line bsub.Line) ([]byte, error) {
 		return nil, nil
 	}
 	if s.stdinTerminal {
-		return nil, shell.Usagef("no command: write one after the options, or give a script on standard input; see asub --help")
+		return nil, noCommand()
 	}
 	return readAtMost(s.stdin, "script on standard input")
 }
@@ -215,6 +212,11 @@ func optionsHere(ctx context.Context, s site) []bsub.Option {
 		return bsub.Options()
 	}
 	defer func() { _ = queue.Close() }()
+	if find := queue.Abilities().Bsub; find != nil {
+		if theirs, err := find(ctx); err == nil {
+			return bsub.OptionsOn(theirs.Options)
+		}
+	}
 	if own := queue.Abilities().Options; own != nil {
 		return bsub.OptionsOn(own())
 	}

@@ -24,19 +24,9 @@ func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
 	built := programs.Build(t)
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
-		Setup: func(e *testscript.Env) error {
-			home := filepath.Join(e.WorkDir, "home")
-			if err := os.Mkdir(home, 0o700); err != nil {
-				return err
-			}
-			e.Setenv("PATH", built+":"+os.Getenv("PATH"))
-			e.Setenv("ALLOTMENT_HOME", home)
-			e.Setenv("TZ", "UTC")
-			e.Defer(func() { programs.StopQueue(t, built, e.Vars) })
-			return nil
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "farm": writeFarm},
+		Dir:   "testdata/script",
+		Setup: func(e *testscript.Env) error { return programs.Script(t, e, built, "") },
+		Cmds:  map[string]func(*testscript.TestScript, bool, []string){"await": await, "farm": writeFarm},
 	})
 }
 

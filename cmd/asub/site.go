@@ -12,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/internal/command"
 )
 
 // site is all that asub takes from the process that it runs in.
@@ -24,6 +25,7 @@ type site struct {
 	around        func() (bsub.Context, error)
 	open          func(ctx context.Context, toSubmit bool) (backends.Backend, error)
 	submit        func(context.Context, backends.Backend, []backends.Spec, io.Writer) []submission
+	become        func(argv, env []string) error // another program; returns if it can't
 }
 
 func thisProcess() site {
@@ -31,7 +33,7 @@ func thisProcess() site {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		stdinTerminal: term.IsTerminal(int(os.Stdin.Fd())),
 		now:           time.Now, around: submit.Around,
-		open: shell.OpenConfigured, submit: submitThroughFilter,
+		open: shell.OpenConfigured, submit: submitThroughFilter, become: command.Become,
 	}
 }
 

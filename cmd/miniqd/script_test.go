@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 		"miniq-keeper": func() { exit(keeper.Run()) },
 		"first-use":    firstUse,
 		"one-job":      oneJob,
+		"one-dummy":    oneDummy,
+		"adummy":       func() { time.Sleep(time.Hour) },
 	})
 }
 
@@ -59,6 +61,36 @@ func oneJob() {
 		_, err = q.WaitEnded(ctx, []backends.ID{r.ID})
 		fmt.Fprintln(out, "job", r.ID)
 		return err
+	}))
+}
+
+// oneDummy places a dummy job for a job that waits, and shows what it runs.
+func oneDummy() {
+	os.Exit(shell.Run("one-dummy", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
+		config, err := shell.Load()
+		if err != nil {
+			return err
+		}
+		q := miniq.Open(miniq.Options{Paths: config.Paths, Config: config.Miniq})
+		defer func() { _ = q.Close() }()
+		heavy := q.Submit(ctx, []backends.Spec{{Slots: 1, Command: []string{"true"}, Hold: true}})[0]
+		if heavy.Err != nil {
+			return heavy.Err
+		}
+		dummy := q.Abilities().Place(ctx, []backends.Dummy{{For: heavy.ID, Host: "n1", Limit: time.Second}})[0]
+		if dummy.Err != nil {
+			return dummy.Err
+		}
+		ended, err := q.WaitEnded(ctx, []backends.ID{dummy.ID})
+		if err != nil {
+			return err
+		}
+		record, err := q.Record(ctx, dummy.ID)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, filepath.Base(record.Spec.Command[0]), "for", ended[0].DummyFor, ended[0].State, ended[0].Reason)
+		return nil
 	}))
 }
 

@@ -119,8 +119,12 @@ func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
 	if err != nil {
 		return err
 	}
+	dummy, err := miniq.Sibling("adummy")
+	if err != nil { // there are jobs without it, and who places a dummy job is told
+		dummy = ""
+	}
 	return daemon.Run(c.Context, daemon.Options{
-		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper,
+		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper, Dummy: dummy,
 		Version: shell.VersionText(), Log: slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)), Ready: ready,
 		Admin: isAdmin(config), Next: mayBeNext(config),
 	})

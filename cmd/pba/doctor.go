@@ -131,6 +131,7 @@ func checkPrograms(p process, all *findings) {
 		"ajobs":        "nobody can look after jobs with it",
 		"miniqd":       "the bundled queue can't be started",
 		"miniq-keeper": "the bundled queue can't run jobs",
+		"adummy":       "there are no dummy jobs",
 	} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {

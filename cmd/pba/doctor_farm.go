@@ -17,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/esub/filter"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 )
@@ -56,7 +57,8 @@ func (s *site) checkFilter(_ context.Context, all *findings) error {
 
 // readTrusted reads a file that everybody's filter must be able to read.
 func readTrusted(name string, system bool) ([]byte, error) {
-	f, err := trusted.Open(name)
+	service := func(owner uint32) bool { return filter.ServiceUser(filepath.Dir(name), owner) }
+	f, err := trusted.OpenBy(name, service)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +67,7 @@ func readTrusted(name string, system bool) ([]byte, error) {
 	if err = errors.Join(err, statErr, f.Close()); err != nil {
 		return nil, err
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); system && ok && stat.Uid != 0 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); system && ok && stat.Uid != 0 && !service(stat.Uid) {
 		return nil, fmt.Errorf("%s belongs to user ID %d and not to root: nobody else's filter trusts it", name, stat.Uid)
 	}
 	if system && info.Mode().Perm()&0o004 == 0 {
@@ -135,6 +137,9 @@ func (s *site) checkQueue(ctx context.Context, all *findings) error {
 		return err
 	}
 	if err := s.checkUsers(ctx, r.State.Farm, all); err != nil {
+		return err
+	}
+	if err := s.checkDummies(ctx, &r, all); err != nil {
 		return err
 	}
 	f := r.Plan.Farm

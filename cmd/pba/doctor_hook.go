@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
@@ -26,19 +25,14 @@ func (s *site) checkSetup(ctx context.Context, all *findings) error {
 	if examine == nil {
 		return nil
 	}
-	e, err := examine(ctx, backends.Installation{
-		UID:         ledgerOwner(s.Config, s.caller.as),
-		Queues:      s.Queues,
-		Low:         s.Filter.LowQueue,
-		FreeTimeout: time.Duration(s.PBA.FreeTimeout),
-	})
+	e, err := examine(ctx, installation(s.process, s.Config, ledgerOwner(s.Config, s.caller.as)))
 	if errors.Is(err, backends.ErrUnreachable) {
 		return nil // checkQueue says so
 	}
 	if err != nil {
 		return err
 	}
-	for _, f := range e.Findings {
+	for _, f := range append(settingsMissing(s.Config, e.Settings), e.Findings...) {
 		all.add("queue", f.Remedy, "%s", f.What)
 	}
 	if e.Hook != nil {

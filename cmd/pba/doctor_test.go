@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -99,12 +102,46 @@ func TestDoctorOnTheZone(t *testing.T) {
 func TestDoctorOnPrograms(t *testing.T) {
 	var got findings
 	checkPrograms(process{executable: func() (string, error) { return t.TempDir() + "/pba", nil }}, &got)
-	expect(t, "an empty directory", got, "ajobs", "asub", "esub", "miniq-keeper", "miniqd")
+	expect(t, "an empty directory", got, "adummy", "ajobs", "asub", "esub", "miniq-keeper", "miniqd")
 }
 
 func TestFew(t *testing.T) {
 	many := slices.Repeat([]string{"n"}, 10)
 	if few(nil) != "none" || few(many[:2]) != "n, n" || few(many) != "n, n, n, n, n, n, n, n and 2 more" {
 		t.Errorf("%s; %s; %s", few(nil), few(many[:2]), few(many))
+	}
+}
+
+// A service user's files are trusted where root made him the owner of the state
+// directory, as every user's filter trusts them; others' are not.
+func TestDoctorOnAServiceUsersFiles(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to give files away")
+	}
+	const service, other = 65_002, 65_003
+	above, err := os.MkdirTemp("", "doctor-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(above) })
+	dir := filepath.Join(above, "state")
+	file := filepath.Join(dir, "policy.snapshot")
+	if err := errors.Join(os.Chmod(above, 0o755), os.Mkdir(dir, 0o755), os.WriteFile(file, []byte("x"), 0o644), os.Chown(dir, service, service), os.Chown(file, service, service)); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := readTrusted(file, true); err != nil || string(content) != "x" {
+		t.Errorf("the service user's: %q, %v", content, err)
+	}
+	if err := os.Chown(file, other, other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readTrusted(file, true); err == nil {
+		t.Error("another's file is trusted")
+	}
+	if err := errors.Join(os.Chown(file, service, service), os.Chmod(above, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readTrusted(file, true); err == nil {
+		t.Error("a directory that anybody could have put there is trusted")
 	}
 }

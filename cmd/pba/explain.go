@@ -62,7 +62,8 @@ type story struct {
 	Class      string           `json:"class"`
 	Pool       string           `json:"pool,omitempty"`
 	Place      string           `json:"place,omitempty"`
-	Reason     string           `json:"reason,omitempty"` // the queue's words
+	Dummies    string           `json:"dummies,omitempty"` // of a heavy job
+	Reason     string           `json:"reason,omitempty"`  // the queue's words
 	Priority   int              `json:"priority"`
 	Band       string           `json:"band"`
 	Waited     float64          `json:"clock_seconds"`
@@ -183,7 +184,7 @@ func newStory(id backends.ID, e *plan.Explanation) *story {
 	t := &story{
 		ID: id.String(), User: j.User, Project: j.Project, Step: j.Step, State: j.State, Slots: j.Slots,
 		Submitted: j.Submitted, Started: j.Started, Finished: j.Ended, ExitCode: j.ExitCode,
-		Class: e.Class, Pool: e.Pool, Place: e.Place, Reason: j.Reason,
+		Class: e.Class, Pool: e.Pool, Place: e.Place, Dummies: e.Dummies, Reason: j.Reason,
 		Priority: priority.Value(), Band: priority.Level().String(),
 		Waited: e.Clock.Seconds(), Threshold: e.Threshold.Seconds(), Spared: e.Spared,
 		Tests: []testJSON{}, History: []pointJSON{}, Reclaims: []reclaimJSON{},
@@ -212,6 +213,9 @@ func printStory(out io.Writer, t *story) {
 	}
 	if t.Place != "" {
 		line("Class %s: %s.", t.Class, t.Place)
+	}
+	if t.Dummies != "" {
+		line("Memory: it %s.", t.Dummies)
 	}
 	if !t.ended && t.State != backends.Running {
 		line("Priority %d in the band %s.", t.Priority, t.Band)

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +31,7 @@ var configTemplate string
 func initCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "init", Usage: "make the config file and the ledger; overwrites nothing",
-		Flags: []cli.Flag{&cli.StringFlag{Name: "backend", Usage: "for the queue `NAME`: miniq, the bundled one, or slurm"}},
+		Flags: []cli.Flag{&cli.StringFlag{Name: "backend", Usage: "for the queue `NAME`: miniq, the bundled one, slurm or lsf"}},
 		Action: func(c *cli.Context) error {
 			config, err := p.load()
 			if err != nil {
@@ -56,11 +58,11 @@ func initialize(ctx context.Context, p process, c shell.Config, out io.Writer) e
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("init: %s is there already; nothing was changed", path)
 	}
-	setup, queues, err := lookAt(ctx, p, c)
+	setup, open, err := lookAt(ctx, p, c)
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
-	if err := prepare(c, setup.Hook != nil); err != nil {
+	if err := prepare(c, open); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	l, err := ledger.Create(path)
@@ -73,7 +75,7 @@ func initialize(ctx context.Context, p process, c shell.Config, out io.Writer) e
 	}
 	written := false
 	if err == nil {
-		written, err = writeConfig(c.Paths.Config, firstConfig(c.Backend, queues))
+		written, err = writeConfig(c.Paths.Config, firstConfig(c.Backend, setup.Queues, setup.Settings))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("init: %w", err), os.Remove(path))
@@ -87,6 +89,9 @@ func initialize(ctx context.Context, p process, c shell.Config, out io.Writer) e
 	if setup.Hook != nil {
 		fmt.Fprintf(out, "Made   %s  (the submit filter; kept up to date by pba rebalance)\n", shell.Printable(hookPath(c)))
 	}
+	if !written {
+		setup.Findings = append(settingsMissing(c, setup.Settings), setup.Findings...)
+	}
 	printSetup(out, c, setup)
 	fmt.Fprintf(out, `
 Next:
@@ -99,23 +104,66 @@ Next:
 }
 
 // lookAt asks a queue that has a set-up of its own how it is set up, and for the
-// names of its queues. Others are not asked.
-func lookAt(ctx context.Context, p process, c shell.Config) (backends.Examination, []backends.Queue, error) {
+// names of its queues; open: others than the user who runs pba read what it writes
+// there. Other queues are not asked.
+func lookAt(ctx context.Context, p process, c shell.Config) (setup backends.Examination, open bool, err error) {
 	b, err := p.open(ctx, c)
 	if err != nil {
-		return backends.Examination{}, nil, err
+		return setup, false, err
 	}
 	defer func() { _ = b.Close() }()
 	a := b.Abilities()
 	if a.Examine == nil {
-		return backends.Examination{}, nil, nil
+		return setup, false, nil
 	}
-	setup, err := a.Examine(ctx, backends.Installation{UID: os.Getuid(), Queues: c.Queues, Low: c.Filter.LowQueue, FreeTimeout: time.Duration(c.PBA.FreeTimeout)})
-	if err != nil || a.Queues == nil {
-		return setup, nil, err
+	by := installation(p, c, os.Getuid())
+	setup, err = a.Examine(ctx, by)
+	if err == nil && setup.Queues != nil && !slices.Contains(setup.Queues, by.Low) && !exists(c.Paths.Config) {
+		by.Low = "" // nobody has asked for it, and firstConfig won't
+		setup, err = a.Examine(ctx, by)
+	}
+	if err != nil {
+		return setup, false, err
+	}
+	open = setup.Hook != nil || a.FilterFacts != nil
+	if a.Queues == nil {
+		return setup, open, nil
 	}
 	queues, err := a.Queues(ctx)
-	return setup, queues, err
+	for _, q := range queues {
+		setup.Queues = append(setup.Queues, q.Name)
+	}
+	return setup, open, err
+}
+
+// installation is what a queue is told of who will use it.
+func installation(p process, c shell.Config, uid int) backends.Installation {
+	by := backends.Installation{UID: uid, Queues: c.Queues, Low: c.Filter.LowQueue, FreeTimeout: time.Duration(c.PBA.FreeTimeout)}
+	if self, err := p.executable(); err == nil {
+		if target, err := filepath.EvalSymlinks(self); err == nil {
+			self = target // the programs are together there
+		}
+		by.Filter = filepath.Join(filepath.Dir(self), "esub")
+	}
+	return by
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// settingsMissing says what the config file should say, since this process knows it
+// from its environment alone.
+func settingsMissing(c shell.Config, settings map[string]string) []backends.Finding {
+	var all []backends.Finding
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		all = append(all, backends.Finding{
+			What:   fmt.Sprintf("where the queue is (%s) is known from this shell's environment alone: cron's is another", settings[key]),
+			Remedy: fmt.Sprintf("write `%s: {%s: %s}` into %s", c.Backend, key, settings[key], c.Paths.Config),
+		})
+	}
+	return all
 }
 
 // prepare makes the directories of a run; those that the queue's own user reads
@@ -129,14 +177,21 @@ func prepare(c shell.Config, open bool) error {
 	return os.Chmod(c.Paths.State, 0o755)
 }
 
-// firstConfig is the config file for a queue. Where it is known which queues there
-// are, it names none that is not.
-func firstConfig(backend string, queues []backends.Queue) string {
+// firstConfig is the config file for a queue, with settings in its section. Where it
+// is known which queues there are, it names none that is not.
+func firstConfig(backend string, queues []string, settings map[string]string) string {
 	text := strings.Replace(configTemplate, "backend: miniq ", "backend: "+backend+" ", 1)
-	if len(queues) > 0 && !slices.ContainsFunc(queues, func(q backends.Queue) bool { return q.Name == lowQueue }) {
+	if len(queues) > 0 && !slices.Contains(queues, lowQueue) {
 		text = strings.Replace(text, "low_queue: "+lowQueue, `low_queue: ""`, 1)
 	}
-	return text
+	before, section, ok := strings.Cut(text, "\n"+backend+":")
+	if !ok {
+		return text
+	}
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		section = strings.Replace(section, "\n  "+key+`: "" `, "\n  "+key+": "+strconv.Quote(settings[key])+" ", 1)
+	}
+	return before + "\n" + backend + ":" + section
 }
 
 const lowQueue = "low"

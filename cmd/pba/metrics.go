@@ -77,7 +77,7 @@ func (s *site) metrics(ctx context.Context) ([]byte, error) {
 	if up {
 		m.pools(r.Plan.Pools)
 		m.beyond(r.Plan.Beyond)
-		m.farm(&r.Plan.Farm)
+		m.farm(&r.Plan.Farm, r.State.Farm)
 	}
 	paused, err := s.ledger.Paused(ctx)
 	if err != nil {
@@ -115,7 +115,8 @@ func (e *exposition) beyond(all []plan.Beyond) {
 	}
 }
 
-func (e *exposition) farm(f *plan.FarmStatus) {
+func (e *exposition) farm(f *plan.FarmStatus, seen *backends.Farm) {
+	dummies, _ := dummySlots(seen)
 	farm := e.gauge("allotment_farm_slots", "Slots of the managed farm by what they are.")
 	for _, x := range []struct {
 		of string
@@ -131,6 +132,7 @@ func (e *exposition) farm(f *plan.FarmStatus) {
 		{"take_back", f.TakeBack},
 		{"unmet", f.Unmet},
 		{"unpreemptable", f.Unpreemptable},
+		{"dummy", dummies},
 	} {
 		farm.add(float64(x.n), "of", x.of)
 	}

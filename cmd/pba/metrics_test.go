@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -85,7 +86,7 @@ func TestExpositionIsWellFormedWhateverNamesHold(t *testing.T) {
 	})
 	m.beyond([]plan.Beyond{{User: hostile, Slots: 2}, {Project: "A", Slots: 1}})
 	m.beyond(nil) // no sample: left out, or its help would stand twice
-	m.farm(&plan.FarmStatus{Slots: 16})
+	m.farm(&plan.FarmStatus{Slots: 16}, &backends.Farm{Jobs: []backends.Job{{DummyFor: backends.ID{Job: 1}, State: backends.Running, Slots: 2}, {DummyFor: backends.ID{Job: 1}, Slots: 1}}})
 	text := string(m.text())
 	samples, err := checkExposition(text)
 	if err != nil {
@@ -93,6 +94,7 @@ func TestExpositionIsWellFormedWhateverNamesHold(t *testing.T) {
 	}
 	for key, want := range map[string]float64{
 		`allotment_pool_guarantee_slots{project="A"}`:                       6,
+		`allotment_farm_slots{of="dummy"}`:                                  2,
 		`allotment_pool_pending_within_slots{project="A"}`:                  2,
 		`allotment_beyond_pools_slots{project="A"}`:                         1,
 		`allotment_farm_slots{of="up"}`:                                     16,

@@ -48,13 +48,9 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			home := filepath.Join(e.WorkDir, "home")
-			if err := os.Mkdir(home, 0o700); err != nil {
+			if err := programs.Script(t, e, built, ""); err != nil {
 				return err
 			}
-			e.Setenv("PATH", e.Getenv("PATH")+":"+built)
-			e.Setenv("ALLOTMENT_HOME", home)
-			e.Setenv("TZ", "UTC")
 			migrations, err := filepath.Glob("../../pba/ledger/migrations/*.sql")
 			if err != nil {
 				return err
@@ -64,7 +60,6 @@ func TestScripts(t *testing.T) {
 			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "WEEK_2": 2, "WEEK_3": 3, "HORIZON": 12, "BEYOND": 13} {
 				e.Setenv(name, calendar.AddWeeks(calendar.WeekOf(now, time.UTC), weeks).String())
 			}
-			e.Defer(func() { programs.StopQueue(t, built, e.Vars) })
 			return nil
 		},
 		Condition: condition,

@@ -85,6 +85,7 @@ func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 	policy := s.PBA.Policy()
 	policy.Projects, policy.Allocations = projects, pools
 	policy.Queues, policy.Hosts, policy.LowQueue = s.Queues, s.Hosts, s.Filter.LowQueue
+	policy.Dummies = s.Dummies.Policy()
 	return pba.Rules{Policy: policy, Observe: s.Mode == shell.Observe, Paused: paused}, nil
 }
 
@@ -104,7 +105,7 @@ func (s *site) publish(ctx context.Context, standing pba.Standing) error {
 	if err != nil {
 		return err
 	}
-	if s.backend.Abilities().Examine != nil { // it has a set-up of its own, and asks a script
+	if s.backend.Abilities().HookRank != nil { // it asks a script
 		if err := writeHook(s.Config); err != nil {
 			return err
 		}
@@ -118,6 +119,7 @@ func (s *site) publisher() *pba.Publisher {
 	p := &pba.Publisher{
 		Dir:    s.Paths.State,
 		Groups: &pba.Directory{Cache: s.ledger},
+		Facts:  abilities.FilterFacts,
 		Settings: esub.Settings{
 			Config:       s.Filter,
 			NextInLine:   next,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/calendar"
@@ -44,6 +45,7 @@ type statusJSON struct {
 	Pools     []poolJSON          `json:"pools"`
 	Farm      farmJSON            `json:"farm"`
 	Reclaims  []reclaimJSON       `json:"reclaims"` // open ones
+	Heavy     []heavyJSON         `json:"heavy"`    // jobs that have or wait for dummy jobs
 	Warnings  []string            `json:"warnings"`
 }
 
@@ -74,6 +76,18 @@ type farmJSON struct {
 	Unmet         int  `json:"unmet"`
 	Unpreemptable int  `json:"unpreemptable"`
 	LowerThem     bool `json:"lower_unpreemptable"`
+	Dummies       int  `json:"dummies"`         // slots of running dummy jobs
+	DummiesWait   int  `json:"waiting_dummies"` // slots
+}
+
+type heavyJSON struct {
+	Job     string `json:"job"`
+	Project string `json:"project,omitempty"`
+	User    string `json:"user"`
+	Host    string `json:"host,omitempty"`
+	Slots   int    `json:"slots"`   // in all, its own and those of its dummy jobs
+	Dummies int    `json:"dummies"` // that run
+	Gathers bool   `json:"gathers"`
 }
 
 type reclaimJSON struct {
@@ -105,12 +119,13 @@ func (s *site) status(ctx context.Context) (*statusJSON, error) {
 	f := r.Plan.Farm
 	shown := &statusJSON{
 		At: r.State.Farm.At, Week: calendar.WeekOf(s.now(), s.zone()), Mode: s.Mode, Paused: r.Rules.Paused,
-		Pools: []poolJSON{}, Reclaims: []reclaimJSON{}, Warnings: append([]string{}, r.Plan.Warnings...),
+		Pools: []poolJSON{}, Reclaims: []reclaimJSON{}, Heavy: showHeavy(r.Plan.Heavy, r.State.Farm), Warnings: append([]string{}, r.Plan.Warnings...),
 		Farm: farmJSON{
 			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,
 			Guaranteed: f.Guaranteed, TakeBack: f.TakeBack, Unmet: f.Unmet, Unpreemptable: f.Unpreemptable, LowerThem: f.LowerThem,
 		},
 	}
+	shown.Farm.Dummies, shown.Farm.DummiesWait = dummySlots(r.State.Farm)
 	last, ok, err := s.ledger.LastCycle(ctx)
 	if err != nil {
 		return nil, err
@@ -136,6 +151,35 @@ func (s *site) status(ctx context.Context) (*statusJSON, error) {
 		}
 	}
 	return shown, nil
+}
+
+// dummySlots are the slots of dummy jobs.
+func dummySlots(farm *backends.Farm) (running, waiting int) {
+	for i := range farm.Jobs {
+		switch j := &farm.Jobs[i]; {
+		case !j.IsDummy():
+		case j.State == backends.Running:
+			running += j.Slots
+		default:
+			waiting += j.Slots
+		}
+	}
+	return running, waiting
+}
+
+func showHeavy(all []plan.HeavyStatus, farm *backends.Farm) []heavyJSON {
+	shown := make([]heavyJSON, len(all))
+	at := map[backends.ID]*heavyJSON{}
+	for i, h := range all {
+		shown[i] = heavyJSON{Job: h.Job.String(), Host: h.Host, Slots: h.Need, Dummies: h.Dummies, Gathers: h.Gathers}
+		at[h.Job] = &shown[i]
+	}
+	for i := range farm.Jobs {
+		if h := at[farm.Jobs[i].ID]; h != nil {
+			h.Project, h.User = farm.Jobs[i].Project, farm.Jobs[i].User
+		}
+	}
+	return shown
 }
 
 func showReclaim(r *plan.Reclaim) reclaimJSON {
@@ -171,10 +215,28 @@ func printStatus(out io.Writer, s *statusJSON) error {
 	for _, r := range s.Reclaims {
 		fmt.Fprintf(out, "Reclaim %d: %s\n", r.ID, shell.Printable(reclaimLine(r)))
 	}
+	printHeavy(out, s)
 	for _, w := range s.Warnings {
 		fmt.Fprintf(out, "Warning: %s\n", shell.Printable(w))
 	}
 	return nil
+}
+
+// printHeavy tells of each job that gathers, and sums up those that run.
+func printHeavy(out io.Writer, s *statusJSON) {
+	if s.Farm.Dummies+s.Farm.DummiesWait > 0 {
+		fmt.Fprintf(out, "Dummy jobs: %d running, %d waiting, for %s\n", s.Farm.Dummies, s.Farm.DummiesWait, count(len(s.Heavy), "heavy job"))
+	}
+	for _, h := range s.Heavy {
+		if !h.Gathers {
+			continue
+		}
+		text := fmt.Sprintf("job %s of %s (%s) needs %s", h.Job, h.User, dash(h.Project), count(h.Slots, "slot"))
+		if h.Host != "" {
+			text += fmt.Sprintf(" on %s: %d held for it", h.Host, h.Dummies)
+		}
+		fmt.Fprintf(out, "Gathering: %s\n", shell.Printable(text))
+	}
 }
 
 // plan is what was planned for a pool, in words.

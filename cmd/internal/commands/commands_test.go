@@ -127,3 +127,31 @@ func TestVersionAndHelp(t *testing.T) {
 		t.Errorf("got %d, %s", code, stdout)
 	}
 }
+
+// What follows a command of the user's is that command's.
+func TestRunsCommand(t *testing.T) {
+	for line, want := range map[string]string{
+		"-v ls -v --week x": `["ls" "-v" "--week" "x"] verbose=true`,
+		"ls -- -v":          `["ls" "--" "-v"] verbose=false`,
+		"-- -v ls":          `["-v" "ls"] verbose=false`,
+		"sub -v":            "sub true",
+		"ls sub":            `["ls" "sub"] verbose=false`,
+	} {
+		app := &cli.App{
+			Name: "runs", ArgsUsage: "COMMAND", Metadata: map[string]any{commands.RunsCommand: true},
+			Flags: []cli.Flag{&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}}},
+			Commands: []*cli.Command{{Name: "sub", Flags: []cli.Flag{&cli.BoolFlag{Name: "v"}}, Action: func(c *cli.Context) error {
+				_, err := fmt.Fprintln(c.App.Writer, "sub", c.Bool("v"))
+				return err
+			}}},
+			Action: func(c *cli.Context) error {
+				_, err := fmt.Fprintf(c.App.Writer, "%q verbose=%t\n", c.Args().Slice(), c.Bool("verbose"))
+				return err
+			},
+		}
+		code, stdout, stderr := run(app, strings.Fields(line)...)
+		if code != 0 || strings.TrimSpace(stdout) != want {
+			t.Errorf("%s: got %s%s, want %s", line, stdout, stderr, want)
+		}
+	}
+}

@@ -8,8 +8,16 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
 
-// Examples is the key under which an app's Metadata has its []grammar.Example.
-const Examples = "examples"
+// Keys of an app's Metadata.
+const (
+	Examples    = "examples"     // its []grammar.Example
+	RunsCommand = "runs command" // true: its first argument, if it names no command of the app's own, begins a command line of its own
+)
+
+func runsCommand(app *cli.App) bool {
+	runs, _ := app.Metadata[RunsCommand].(bool)
+	return runs
+}
 
 // Grammar is the grammar of an app.
 func Grammar(app *cli.App) *grammar.Command {
@@ -18,6 +26,7 @@ func Grammar(app *cli.App) *grammar.Command {
 		Options: optionsOf(app.Flags), Arguments: argumentsOf(app.ArgsUsage), Commands: commandsOf(app.Commands),
 	}
 	c.Examples, _ = app.Metadata[Examples].([]grammar.Example)
+	c.RunsCommand = runsCommand(app)
 	if app.UsageText != "" {
 		c.Synopsis = strings.Split(app.UsageText, "\n")
 	} else if app.ArgsUsage != "" {

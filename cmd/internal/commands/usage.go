@@ -131,13 +131,14 @@ func dashed(name string) string {
 
 // arrange puts each command's options before its arguments, since urfave stops
 // to look for options at the first argument. What follows "--", and what looks
-// like a negative number, is an argument.
+// like a negative number, is an argument; so is all that follows a command of the
+// user's (see RunsCommand).
 func arrange(app *cli.App, args []string) []string {
 	if len(args) == 0 {
 		return args
 	}
 	arranged, positional := args[:1:1], []string(nil)
-	flags, commands := app.Flags, app.Commands
+	flags, commands, root := app.Flags, app.Commands, true
 	rest := args[1:]
 	for len(rest) > 0 {
 		arg := rest[0]
@@ -158,8 +159,11 @@ func arrange(app *cli.App, args []string) []string {
 		}
 		if command := commandNamed(commands, arg); command != nil && len(positional) == 0 {
 			arranged = append(arranged, arg)
-			flags, commands = command.Flags, command.Subcommands
+			flags, commands, root = command.Flags, command.Subcommands, false
 			continue
+		}
+		if root && runsCommand(app) {
+			return append(append(arranged, "--", arg), rest...) // what follows is that command's
 		}
 		positional = append(positional, arg)
 	}

@@ -151,12 +151,14 @@ func jobValues(ctx context.Context, c Config, typed string, everyones bool) []gr
 	if farm == nil {
 		return nil
 	}
+	// Nobody does anything to dummy jobs by hand.
+	wanted := func(j *backends.Job) bool { return !j.IsDummy() }
 	if own := userName(); !everyones && own != "" && os.Geteuid() != 0 {
-		if found := jobIDs(farm, typed, func(j *backends.Job) bool { return j.User == own }); len(found) > 0 {
+		if found := jobIDs(farm, typed, func(j *backends.Job) bool { return wanted(j) && j.User == own }); len(found) > 0 {
 			return found
 		}
 	}
-	return jobIDs(farm, typed, func(*backends.Job) bool { return true })
+	return jobIDs(farm, typed, wanted)
 }
 
 func jobIDs(farm *backends.Farm, typed string, wanted func(*backends.Job) bool) []grammar.Candidate {

@@ -8,6 +8,7 @@ import (
 	"time"
 	_ "time/tzdata" // the farm's time zone must be known on a bare machine too
 
+	"github.com/allotment-hpc/allotment/backends/lsf"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/slurm"
 	"github.com/allotment-hpc/allotment/esub"
@@ -25,8 +26,10 @@ type Config struct {
 	Hosts    []string // managed hosts; empty: every host
 	Filter   esub.Config
 	PBA      settings.Config
+	Dummies  settings.Dummies
 	Miniq    miniq.Config
 	Slurm    slurm.Config
+	LSF      lsf.Config
 	Log      Log
 }
 
@@ -103,8 +106,10 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		Mode:    Live,
 		Filter:  esub.DefaultConfig(),
 		PBA:     settings.Default(),
+		Dummies: settings.DefaultDummies(),
 		Miniq:   miniq.DefaultConfig(),
 		Slurm:   slurm.DefaultConfig(),
+		LSF:     lsf.DefaultConfig(),
 		Log:     Log{Format: LogText},
 	}
 	err := config.Load(paths.Config, map[string]any{
@@ -115,12 +120,18 @@ func LoadFrom(paths config.Paths) (Config, error) {
 		"hosts":    &c.Hosts,
 		"filter":   &c.Filter,
 		"pba":      &c.PBA,
+		"dummies":  &c.Dummies,
 		"miniq":    &c.Miniq,
 		"slurm":    &c.Slurm,
+		"lsf":      &c.LSF,
 		"log":      &c.Log,
 	})
 	if err != nil {
 		return Config{}, err
+	}
+	// After its limit a dummy job is missed for a cycle: it must last for many.
+	if least := 10 * c.PBA.Every; c.Dummies.Mode != "" && c.Dummies.Limit < least {
+		return Config{}, &config.Error{File: paths.Config, Why: fmt.Sprintf("dummies.limit: %v is less than ten cycles (pba.every: %v)", c.Dummies.Limit, c.PBA.Every)}
 	}
 	if c.Miniq.Ageing.Interval == 0 {
 		c.Miniq.Ageing.Interval = c.PBA.Every // R10: age + 1 a cycle

@@ -48,10 +48,11 @@ func TestLoadReadsTheWholeFile(t *testing.T) {
 
 func TestLoadNamesFileAndLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"mode: live\ntimezome: UTC\n": `config.yaml:2: unknown key "timezome" (known: backend, `,
-		"mode: dry\n":                 `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,
-		"timezone: Mars/Base\n":       `config.yaml:1: timezone: "Mars/Base" is no time zone`,
-		"filter:\n  on_failur: low\n": `config.yaml:2: unknown key "filter.on_failur" (known: on_failure, `,
+		"mode: live\ntimezome: UTC\n":           `config.yaml:2: unknown key "timezome" (known: backend, `,
+		"mode: dry\n":                           `config.yaml:1: mode: "dry" is no mode (known: live, observe)`,
+		"timezone: Mars/Base\n":                 `config.yaml:1: timezone: "Mars/Base" is no time zone`,
+		"filter:\n  on_failur: low\n":           `config.yaml:2: unknown key "filter.on_failur" (known: on_failure, `,
+		"dummies: {mode: reserve, limit: 3m}\n": `config.yaml: dummies.limit: 3m is less than ten cycles (pba.every: 20s)`,
 	} {
 		inHome(t, text)
 		if _, err := Load(); err == nil || !strings.Contains(err.Error(), want) {
@@ -88,8 +89,8 @@ func TestOpen(t *testing.T) {
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
-	c.Backend = "lsf"
-	if _, err := Open(t.Context(), c); err == nil || err.Error() != `backend "lsf" is not known; known: miniq, slurm` {
+	c.Backend = "moab"
+	if _, err := Open(t.Context(), c); err == nil || err.Error() != `backend "moab" is not known; known: miniq, slurm, lsf` {
 		t.Errorf("got %v", err)
 	}
 }

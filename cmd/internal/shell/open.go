@@ -22,7 +22,7 @@ func open(ctx context.Context, c Config, start bool) (backends.Backend, error) {
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
 	start = start && (os.Geteuid() == 0 || !c.Paths.OfTheSystem())
-	return all.Open(c.Backend, all.Options{Paths: c.Paths, Miniq: c.Miniq, Slurm: c.Slurm, Start: start})
+	return all.Open(c.Backend, all.Options{Paths: c.Paths, Miniq: c.Miniq, Slurm: c.Slurm, LSF: c.LSF, LowQueue: c.Filter.LowQueue, Start: start})
 }
 
 // OpenConfigured opens the queue that this process's environment and config name:

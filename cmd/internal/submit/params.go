@@ -153,11 +153,22 @@ func change(s backends.Spec, params esub.Params, modify, env []byte) (backends.S
 			}
 		}
 	}
+	holdBegin(&s, params)
 	changes, bad := esub.ParseModify(env)
 	for _, c := range changes {
 		s.Env = setEnv(s.Env, c.Key, c.Value)
 	}
 	return s, append(ignored, bad...)
+}
+
+// holdBegin takes the begin time that the filter holds a heavy job by for the engine's
+// hold, which it is: the job's owner gave none.
+func holdBegin(s *backends.Spec, params esub.Params) {
+	_, owners := params.Get("LSB_SUB_BEGIN_TIME")
+	tag, _, err := backends.ParseTag(s.Description)
+	if !owners && err == nil && tag.Held != 0 && tag.Held == beginTime(s) {
+		s.HeldUntil, s.BeginTime = s.BeginTime, time.Time{}
+	}
 }
 
 // setEnv gives an environment with one variable set; env itself stays.
@@ -215,7 +226,7 @@ func resources(s *backends.Spec) string {
 
 func setResources(s *backends.Spec, value string) error {
 	s.OneHost = s.Slots <= 1 || strings.Contains(strings.ReplaceAll(value, " ", ""), "span[hosts=1]")
-	if memory := esub.RusageMemory(value); memory > 0 {
+	if memory := esub.RusageMemory(value, kilobyte); memory > 0 {
 		s.Memory = memory
 	}
 	return nil

@@ -355,6 +355,35 @@ func TestOursIsTheProgramEsub(t *testing.T) {
 	}
 }
 
+// R29: a begin time that the filter holds a job by is the engine's hold; one that its
+// owner gave is his.
+func TestHeavyJobsAreHeld(t *testing.T) {
+	later := time.Unix(1795219140, 0)
+	held := `LSB_SUB_BEGIN_TIME=1795219140\nLSB_SUB_JOB_DESCRIPTION="allotment:1;held=1795219140; text"\n`
+	for name, c := range map[string]struct {
+		modify      string
+		spec        backends.Spec
+		until, from time.Time
+	}{
+		"by the filter":              {held, backends.Spec{Description: "text"}, later, time.Time{}},
+		"by its owner":               {held, backends.Spec{BeginTime: later}, time.Time{}, later},
+		"by another filter":          {`LSB_SUB_BEGIN_TIME=1795219140\n`, backends.Spec{}, time.Time{}, later},
+		"by a filter that names one": {`LSB_SUB_BEGIN_TIME=1795219140\nLSB_SUB_JOB_DESCRIPTION="allotment:1;held=5;"\n`, backends.Spec{}, time.Time{}, later},
+		"by nobody":                  {``, backends.Spec{Description: "allotment:1;held=5;"}, time.Time{}, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var q queue
+			filter := site(t, `printf '`+c.modify+`' > "$LSB_SUB_MODIFY_FILE"`)
+			if r := Submit(t.Context(), &q, []backends.Spec{c.spec}, Options{Filter: filter, Env: []string{"PATH=/usr/bin:/bin"}}); r[0].Err != nil {
+				t.Fatal(r[0].Err)
+			}
+			if s := q.specs[0]; !s.HeldUntil.Equal(c.until) || !s.BeginTime.Equal(c.from) {
+				t.Errorf("held until %v, begins %v", s.HeldUntil, s.BeginTime)
+			}
+		})
+	}
+}
+
 // Where the queue asks the filter itself, none runs here; it finds in the job's
 // environment how it may be taken back, and its words are passed on, harmless.
 func TestTheQueuesOwnFilter(t *testing.T) {

@@ -1,0 +1,32 @@
+// Command asplit-task is what a task of asplit runs on its host: it executes the
+// task's items. It starts once for every task: it links nothing that is slow to start.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/allotment-hpc/allotment/internal/printable"
+	"github.com/allotment-hpc/allotment/metrics/split/task"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "asplit-task:", printable.Text(err.Error()))
+		os.Exit(1)
+	}
+}
+
+// run takes the split's directory and the task's number.
+func run(args []string) error {
+	const usage = "want DIRECTORY TASK: it is run by asplit"
+	if len(args) != 2 {
+		return fmt.Errorf("%s", usage)
+	}
+	n, err := strconv.ParseInt(args[1], 10, 64)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is no number of a task: %s", args[1], usage)
+	}
+	return task.Run(args[0], n)
+}

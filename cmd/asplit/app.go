@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/cmd/internal/commands"
+	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+)
+
+// process is all that asplit takes from the process that it runs in.
+type process struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	around         func() (bsub.Context, error)
+	load           func() (shell.Config, error)
+	open           func(context.Context, shell.Config) (backends.Backend, error)
+	executable     func() (string, error)
+}
+
+func thisProcess() process {
+	return process{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		around: submit.Around, load: shell.Load, open: shell.OpenToSubmit, executable: os.Executable,
+	}
+}
+
+// taskProgram is asplit-task, beside this very program.
+func (p process) taskProgram() (string, error) {
+	path, err := p.executable()
+	if err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err == nil {
+		path = filepath.Join(filepath.Dir(path), "asplit-task")
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find asplit-task, which runs on the hosts: %w: it is installed beside asplit", err)
+	}
+	return path, nil
+}
+
+const description = `Reads items (the lines of standard input as they arrive, of a file, or a range of numbers), cuts them into
+one task for each host and round, sized by what the hosts are worth, runs each task as a job pinned to its host, and
+prints the results in the order of the items.
+
+In COMMAND's arguments {} stands for the item: COMMAND runs once for each. {start} and {count} stand for a task's
+first number and how many there are: COMMAND runs once a task. With neither, COMMAND runs once a task, with the task's
+items on its standard input. There is no shell; sh -c 'LINE' sh {} has one, where $1 is the item.
+
+The directory is that of each job: all hosts must have it. State is kept in .asplit/NAME below it until the end.
+An item whose command fails is reported and not tried again. A task that is killed goes elsewhere; an item that
+kills three tasks is found and reported.
+
+A name of one of asplit's own commands below is run as ./NAME or by its path.`
+
+func newApp(p process) *cli.App {
+	return &cli.App{
+		Name: "asplit", Usage: "split work over unequal hosts", ArgsUsage: "COMMAND [ARGUMENT...]",
+		UsageText:   "asplit [OPTION]… COMMAND [ARGUMENT]…\nasplit --resume [OPTION]… [NAME]",
+		Description: description,
+		Writer:      p.stdout, ErrWriter: p.stderr,
+		Metadata: map[string]any{commands.RunsCommand: true, commands.Examples: []grammar.Example{
+			{Line: "asplit -P chipA --range 1-20000 ./simulate --seed {}", Does: "20,000 runs, one for each number"},
+			{Line: "find . -name '*.gz' -print0 | asplit --null zcat {} >all", Does: "a file an item, the results in the order of the files"},
+			{Line: "asplit --file words.txt --round 10s ./look-up", Does: "each task's lines on the standard input of one ./look-up"},
+			{Line: "asplit --resume >all", Does: "all results of the last one again, of which only what is missing is run"},
+		}},
+		Flags:    flags(),
+		Commands: []*cli.Command{qualifyCommand(p), qualifyJobCommand(p)},
+		Action:   p.runApp,
+	}
+}
+
+func flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "P", Usage: "the jobs' project, with a step: `PROJECT[:STEP]`"},
+		&cli.StringFlag{Name: "q", Usage: "the jobs' `QUEUE`"},
+		&cli.StringFlag{Name: "M", Usage: "the memory of each job, such as 4G: `SIZE`"},
+		&cli.StringFlag{Name: "R", Usage: "resources of each job, as bsub's: `REQUIREMENT`"},
+		&cli.StringFlag{Name: "W", Usage: "run limit of each job, `[HOURS:]MINUTES`"},
+		&cli.StringFlag{Name: "J", Usage: "`NAME` of the split and of its jobs"},
+		&cli.StringFlag{Name: "range", Usage: "the items are whole numbers: `FROM-TO`"},
+		&cli.StringFlag{Name: "file", Usage: "the items are the lines of `FILE`"},
+		&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "items end in NUL, not in a newline", DisableDefaultText: true},
+		&cli.StringFlag{Name: "hosts", Usage: "these hosts alone: `HOST,HOST...`"},
+		&cli.StringFlag{Name: "slots", Value: "1", Usage: "slots of each job, and items side by side: `N`, or all of a host's"},
+		&cli.StringFlag{Name: "round", Value: "30s", Usage: "a round's length or items: `TIME|N`"},
+		&cli.StringFlag{Name: "adjust", Value: "rate", Usage: "how sizes are adjusted: by each host's `rate`, step by step, or equal and never"},
+		&cli.StringFlag{Name: "profile", Value: "balanced", Usage: "what the work needs of a host: cpu, io, gpu, balanced, or by hand as C=70,M=30: `PROFILE`"},
+		&cli.BoolFlag{Name: "no-qualify", Usage: "don't measure hosts first: all are the same, to begin with", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "unordered", Usage: "results as tasks end", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "resume", Usage: "go on with one that was interrupted: all results are printed, from the first one on", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "report", Usage: "print a table of the rounds on standard error in the end", DisableDefaultText: true},
+		&cli.StringFlag{Name: "json", Usage: "write the report as JSON to `FILE` in the end; - is standard error"},
+		&cli.BoolFlag{Name: "quiet", Usage: "no progress", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "keep", Usage: "leave .asplit/NAME there in the end", DisableDefaultText: true},
+	}
+}
+
+// runApp begins a split or goes on with one.
+func (p process) runApp(c *cli.Context) error {
+	args := c.Args().Slice()
+	if c.Bool("resume") {
+		return p.resume(c, args)
+	}
+	if len(args) == 0 {
+		return shell.Usagef("no command: see asplit --help")
+	}
+	return p.start(c, args)
+}
+
+// outcome gives an error its exit code.
+func outcome(err error) error {
+	const interrupted = 130 // 128 + SIGINT, as a shell has it
+	switch {
+	case errors.Is(err, errInterrupted):
+		return &shell.ExitError{Code: interrupted, Err: err}
+	case errors.Is(err, errBusy):
+		return shell.TryAgain(err)
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/metrics"
+	"github.com/allotment-hpc/allotment/metrics/qualify"
+)
+
+// measurer measures hosts that are to take part in a split, by a job on each.
+type measurer struct {
+	queue   filtered
+	job     backends.Spec
+	program string // this very program
+
+	once   sync.Once
+	hosts  qualify.Hosts
+	server *qualify.Server
+	err    error // why none can be
+}
+
+// measure is split.Measure.
+func (m *measurer) measure(ctx context.Context, dir, host string, slots int) (measures metrics.Measures, err error) {
+	m.once.Do(func() {
+		m.hosts.Queue, m.hosts.Dir, m.hosts.Job, m.hosts.Argv = m.queue, dir, m.job, []string{m.program, wordQualify}
+		m.server, m.err = qualify.Serve(ctx, qualify.LinkFile(dir))
+	})
+	if m.err != nil {
+		return measures, m.err
+	}
+	err = errors.New("nobody said what became of it")
+	m.hosts.Measure(ctx, []qualify.Ask{{Host: host, Slots: slots}}, func(a qualify.Answer) {
+		if err = a.Err; err == nil {
+			measures = a.Result.Measures(slots)
+		}
+	})
+	if err == nil && measures == (metrics.Measures{}) {
+		err = fmt.Errorf("%s has nothing that was measured", host)
+	}
+	return measures, err
+}
+
+// close ends what answers its jobs.
+func (m *measurer) close() {
+	if m.server != nil {
+		m.server.Close()
+	}
+}

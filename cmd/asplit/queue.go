@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/follow"
+	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+)
+
+// filtered is a queue to which jobs go through the submit filter.
+type filtered struct {
+	backends.Backend
+	stderr io.Writer
+}
+
+func queueOf(b backends.Backend, stderr io.Writer) filtered { return filtered{b, stderr} }
+
+// Submit runs the submit filter for each job.
+func (f filtered) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
+	all := make([]backends.Submitted, len(specs))
+	for i, r := range submit.Submit(ctx, f.Backend, specs, submit.Options{Stderr: f.stderr, ByQueue: f.Abilities().Filters}) {
+		all[i] = r.Submitted
+	}
+	return all
+}
+
+// Changes tells when to look again.
+func (f filtered) Changes() func(context.Context) error { return follow.Changes(f.Backend) }
+
+// onceEach passes each line on once: the filter says the same of each job.
+type onceEach struct {
+	to   io.Writer
+	seen map[string]bool
+}
+
+func (o *onceEach) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		const most = 1000
+		if o.seen[string(line)] || len(o.seen) >= most {
+			continue
+		}
+		o.seen[string(line)] = true
+		if _, err := o.to.Write(line); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}

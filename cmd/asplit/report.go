@@ -1,0 +1,58 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/metrics/split"
+)
+
+// report writes what --report and --json ask for.
+func report(c *cli.Context, stderr *screen, r *split.Report) error {
+	stderr.close()
+	if c.Bool("report") {
+		if err := printReport(stderr.to, r); err != nil {
+			return err
+		}
+	}
+	switch path := c.String("json"); path {
+	case "":
+		return nil
+	case "-":
+		return shell.PrintJSON(stderr.to, r)
+	default:
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
+		if err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+		if err := errors.Join(shell.PrintJSON(f, r), f.Close()); err != nil {
+			return fmt.Errorf("write the report: %w", err)
+		}
+		return nil
+	}
+}
+
+// printReport prints the rounds, a row for each task of theirs, and what it all came to.
+func printReport(w io.Writer, r *split.Report) error {
+	t := table.New("round", "host", "items", "seconds", "items_per_second", "gap", "end")
+	for _, round := range r.Rounds {
+		for _, task := range round.Tasks {
+			rate := "-"
+			if task.Took > 0 {
+				rate = fmt.Sprintf("%.1f", float64(task.Items)/task.Took)
+			}
+			t.Row(round.Round, task.Host, task.Items, fmt.Sprintf("%.2f", task.Took), rate, percent(round.Gap), task.State)
+		}
+	}
+	if err := table.Print(w, table.Text, t, nil); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%d items in %s, %d failed\n", r.Items, seconds(r.Ended.Sub(r.Began)), r.Failed)
+	return err
+}
