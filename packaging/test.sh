@@ -43,7 +43,10 @@ leave() {
 trap leave EXIT
 
 say "a fresh $codename in $root"
-debootstrap --variant=minbase --include=systemd "$codename" "$root" "$mirror" >"$root.log" 2>&1 || { tail -n 20 "$root.log" >&2; rm -f "$root.log"; die 'debootstrap failed'; }
+for attempt in 1 2 3; do # a mirror may be away for a moment
+    debootstrap --variant=minbase --include=systemd "$codename" "$root" "$mirror" >"$root.log" 2>&1 && break
+    [ "$attempt" != 3 ] || { tail -n 20 "$root.log" >&2; rm -f "$root.log"; die 'debootstrap failed'; }
+done
 rm -f "$root.log"
 mount -t proc proc "$root/proc"
 
