@@ -64,14 +64,11 @@ alive() { # PIDFILE
 }
 
 stop() { # PIDFILE
-    local pid
+    local pid deadline=$((SECONDS + 10))
     if alive "$1"; then
         pid=$(cat "$1")
         kill -TERM "$pid" 2>/dev/null || true
-        for _ in $(seq 200); do
-            alive "$1" || break
-            sleep 0.05
-        done
+        while [ "$SECONDS" -lt "$deadline" ] && alive "$1"; do sleep 0.05; done
         if alive "$1"; then
             kill -KILL "$pid" 2>/dev/null || true
         fi
@@ -79,48 +76,41 @@ stop() { # PIDFILE
     rm -f "$1"
 }
 
-# Who steps are, by the cluster that their environment names.
+# Every process that has the cluster in its environment. One grep for all: a busy
+# machine has hundreds of processes, and none is asked twice.
+ours() { grep -slzxF "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3; }
+
 steps() {
-    local exe pid
-    for exe in /proc/[0-9]*/exe; do
-        case $(readlink "$exe" 2>/dev/null) in
-        */slurmstepd | */slurmstepd-wlm)
-            pid=${exe#/proc/}
-            pid=${pid%/exe}
-            if environment "$pid" | grep -qxF "SLURM_CONF=$SLURM_CONF"; then
-                echo "$pid"
-            fi
-            ;;
+    local pid
+    for pid in $(ours); do
+        case $(readlink "/proc/$pid/exe" 2>/dev/null) in
+        */slurmstepd | */slurmstepd-wlm) echo "$pid" ;;
         esac
     done
-}
-
-environment() { # PID
-    tr '\0' '\n' 2>/dev/null <"/proc/$1/environ" || true
 }
 
 # The processes of jobs, whoever started them: a slurmctld that was killed has
 # forgotten some, and a step that is killed leaves its own.
 orphans() {
     local pid
-    grep -slzxF "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2>/dev/null | while IFS=/ read -r _ _ pid _; do
-        if environment "$pid" | grep -q '^SLURM_JOB_ID='; then
+    for pid in $(ours); do
+        if grep -qz '^SLURM_JOB_ID=' "/proc/$pid/environ" 2>/dev/null; then
             echo "$pid"
         fi
     done
 }
 
+# Jobs are given half a minute to end as Slurm ends them; what is left is killed.
 down() {
-    local pidfile
+    local pidfile pid deadline=$((SECONDS + 30))
+    left() { echo $((deadline > SECONDS ? deadline - SECONDS : 1)); }
     if [ -f "$SLURM_CONF" ] && alive "$run/slurmctld.pid"; then
         # By name of user, partition and state at once: one request however many there are.
-        timeout 60 scancel --quiet --partition=main --state=PENDING || true
-        timeout 60 scancel --quiet --partition=main --signal=KILL --full --state=RUNNING || true
-        timeout 60 scancel --quiet --partition=main || true
-        for _ in $(seq 100); do
-            [ -n "$(steps)" ] || break
-            sleep 0.1
-        done
+        timeout "$(left)" scancel --quiet --partition=main --state=PENDING || true
+        # Of a job that is just being requeued it asks again for over a minute.
+        timeout "$(left)" scancel --quiet --partition=main --signal=KILL --full --state=RUNNING || true
+        timeout "$(left)" scancel --quiet --partition=main || true
+        while [ "$SECONDS" -lt "$deadline" ] && [ -n "$(steps)" ]; do sleep 0.1; done
     fi
     for pidfile in "$run"/slurmctld.pid "$run"/slurmd.*.pid; do
         if [ -e "$pidfile" ]; then stop "$pidfile"; fi
@@ -150,6 +140,8 @@ status() {
     return $bad
 }
 
+# What backfill plans for is longer than the longest limit of a job (DefaultTime): it
+# keeps nothing for whom it sees no start, and fills that with who stands behind.
 config() {
     cat <<EOF
 ClusterName=throwaway
@@ -178,7 +170,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SlurmdParameters=config_overrides
 SchedulerType=sched/backfill
-SchedulerParameters=bf_interval=1,bf_resolution=10,sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000
+SchedulerParameters=bf_interval=1,bf_resolution=10,bf_window=2880,sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000
 PriorityType=priority/multifactor
 PreemptMode=OFF
 MaxJobCount=100000
@@ -204,7 +196,7 @@ EOF
 apart() { env -i PATH="$PATH" SLURM_CONF="$SLURM_CONF" "$@"; }
 
 up() {
-    local program idle=0
+    local program deadline idle=0
     for program in munged slurmctld slurmd sinfo; do
         command -v "$program" >/dev/null || fail "up: $program is missing: apt-get install --no-install-recommends $packages"
     done
@@ -229,7 +221,8 @@ up() {
         mkdir -p "$dir/spool.node$i"
         apart slurmd -N "node$i" >"$log/slurmd.node$i.out" 2>&1 || fail "up: slurmd of node$i: $(cat "$log/slurmd.node$i.out")"
     done
-    for _ in $(seq 300); do
+    deadline=$((SECONDS + 60))
+    while [ "$SECONDS" -lt "$deadline" ]; do
         # slurmctld leaves its terminal before it loads its plugins: a bad hook shows only now.
         if [ -s "$run/slurmctld.pid" ] && ! alive "$run/slurmctld.pid"; then break; fi
         idle=$(timeout 5 sinfo --noheader --all --Node --format='%N %t' 2>/dev/null | sort -u | grep -c ' idle$' || true) # a line for each partition
@@ -240,7 +233,7 @@ up() {
     done
     tail -n 5 "$log"/*.log >&2 || true
     down
-    fail "up: $idle of $nodes nodes are idle after 30 s; the daemons' last words are above"
+    fail "up: $idle of $nodes nodes are idle; the daemons' last words are above"
 }
 
 "$verb"

@@ -69,7 +69,7 @@ func Needed(t testing.TB) {
 }
 
 // New starts a cluster that ends with the test, which is left out unless Required is
-// set to 1. It sets SLURM_CONF for the test.
+// set to 1. Tests may have theirs at the same time: Env and Conf name one.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	Needed(t)
@@ -90,7 +90,6 @@ func New(t testing.TB, o Options) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("SLURM_CONF", c.Conf())
 	return c
 }
 
@@ -105,12 +104,34 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		return c, err
 	}
 	if o.Port == 0 {
-		var err error
+		done, err := inTurn()
+		if err != nil {
+			return c, err
+		}
+		defer done()
 		if c.options.Port, err = freePorts(max(o.Nodes, 4) + 1); err != nil {
 			return c, err
 		}
 	}
 	return c, c.script(ctx, "up", "SLURM_EXTRA="+extra)
+}
+
+// inTurn waits until nobody else on the machine looks for ports for a cluster, or
+// starts one that does not listen at them yet.
+func inTurn() (done func(), err error) {
+	f, err := os.OpenFile(filepath.Join(os.TempDir(), "allotment-slurm.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 // freePorts finds so many ports in a row that nobody listens at. They lie below
@@ -202,9 +223,10 @@ func (c *Cluster) Kill() error {
 }
 
 // Saved waits until slurmctld has written down what it has acknowledged so far: it
-// does so at most 5 s later (22.05), and Kill before that makes it forget.
+// does so at most 5 s later (22.05) unless the machine is busy, and Kill before that
+// makes it forget.
 func (c *Cluster) Saved() {
-	const most = 8 * time.Second
+	const most = 20 * time.Second
 	called := time.Now()
 	for time.Since(called) < most { // nothing is written where nothing is new
 		if info, err := os.Stat(filepath.Join(c.Dir, "state", "job_state")); err == nil && info.ModTime().After(called) {

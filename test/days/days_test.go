@@ -67,7 +67,7 @@ func TestDays(t *testing.T) {
 func build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/ajobs", "../../cmd/esub", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/ajobs", "../../cmd/esub", "../../cmd/adummy", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the programs: %v\n%s", err, text)
 	}

@@ -28,7 +28,9 @@ type stop struct {
 // evidence is what the jobs wrote, put together.
 type evidence struct {
 	a, b  []*actor
-	stops []stop // in order of time
+	mute  bool          // the queue tells a run nothing of those before it
+	stops []stop        // in order of time
+	cycle time.Duration // the longest from one of pba's looks to the next while A waited
 }
 
 func gather(a, b []*actor) *evidence {
@@ -56,8 +58,9 @@ func (e *evidence) judge() []check {
 
 // inTime: R14's promise. The time to free the slots runs from the moment when the
 // first of those that had to go wrote its last line.
+// On a busy machine a cycle takes longer than pba waits between two.
 func (e *evidence) inTime() check {
-	const promised = threshold + 2*cycle
+	promised := threshold + 2*max(cycle, e.cycle)
 	c := check{what: fmt.Sprintf("A's %d jobs ran within threshold %v + 2 cycles of %v (+ freeing)", len(e.a), threshold, cycle), ok: len(e.stops) > 0}
 	if !c.ok {
 		c.found = "no slot was freed for them"
@@ -73,8 +76,11 @@ func (e *evidence) inTime() check {
 		longest = max(longest, e.stops[0].at.Sub(j.submitted))
 		freeing = max(freeing, j.First().Sub(e.stops[0].at))
 	}
-	c.ok = longest <= promised
+	c.ok = longest <= promised && e.cycle <= longestCycle
 	c.found = fmt.Sprintf("slots were taken after at most %s, free and in use %s later", seconds(longest), seconds(freeing))
+	if e.cycle > cycle+tick {
+		c.found += fmt.Sprintf("; cycles took up to %s here", seconds(e.cycle))
+	}
 	return c
 }
 
@@ -167,6 +173,9 @@ func (e *evidence) endedOnce() check {
 }
 
 func (e *evidence) numbered() check {
+	if e.mute {
+		return check{what: "each run was told how often it was requeued", ok: true, found: "not here: LSF tells a run nothing of those before it (docs/lsf.md)"}
+	}
 	var wrong []string
 	for _, j := range e.all() {
 		for i, r := range j.Runs {
@@ -228,6 +237,23 @@ func (e *evidence) usage() (worked, lost, available time.Duration) {
 	return worked, lost, last.Sub(first) * nodes * slots
 }
 
+// longestCycle is the longest from one of pba's looks at the queue to the next, from
+// the last before A's first job came to the first after all of them ran.
+func (s *story) longestCycle() (longest time.Duration) {
+	var running time.Time
+	for _, j := range s.a {
+		if at := j.First(); at.After(running) {
+			running = at
+		}
+	}
+	for i := 1; i < len(s.looks); i++ {
+		if s.looks[i].After(s.a[0].submitted) && s.looks[i-1].Before(running) {
+			longest = max(longest, s.looks[i].Sub(s.looks[i-1]))
+		}
+	}
+	return longest
+}
+
 // parts are the parts of each of A's waits.
 func (s *story) parts(e *evidence) {
 	s.say("how long A's jobs waited, and for what:")
@@ -260,6 +286,8 @@ func (s *story) judge() error {
 		}
 	}
 	e := gather(s.a, s.b)
+	e.mute = s.options.LSF != nil
+	e.cycle = s.longestCycle()
 	s.title("What the jobs themselves wrote")
 	s.parts(e)
 	worked, lost, available := e.usage()

@@ -36,8 +36,8 @@ func asPlanned(taken int) map[string]string {
 			all[name] = run(0, taken, host, 0) + whole(taken+8_200, taken+33_200, host, 1)
 		case i == 15:
 			stopped := run(0, taken, host, 0)
-			_, resumed, _ := strings.Cut(whole(taken+8_200, 25_000, host, 0), "\n")
-			all[name] = stopped + resumed
+			_, resumed, _ := strings.Cut(whole(taken+8_200, 25_000, host, 0), "\nat ")
+			all[name] = stopped + "on " + resumed
 		default:
 			all[name] = whole(25_100, 50_100, (i-16)/4+1, 0)
 		}
@@ -98,30 +98,34 @@ func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(all map[string]string)
 		fails  []string
+		cycle  time.Duration // how long the longest was
 	}{
-		"as planned":     {func(map[string]string) {}, nil},
-		"taken too late": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, []string{inTime}},
+		"as planned":     {func(map[string]string) {}, nil, 0},
+		"taken too late": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, []string{inTime}, cycle},
+		"taken late, in cycles of a busy machine": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, nil, 2 * cycle},
+		"too late for a busy machine":             {func(all map[string]string) { maps.Copy(all, asPlanned(10_000)) }, []string{inTime}, 2 * cycle},
+		"cycles that are none":                    {func(map[string]string) {}, []string{inTime}, longestCycle + 1},
 		"A waits until B ends": {func(all map[string]string) {
 			all["a1"] = later(all["a1"], 30_000)
-		}, []string{before}},
+		}, []string{before}, 0},
 		"one too many is evicted": {func(all map[string]string) {
 			all["b10"] = strings.ReplaceAll(all["b11"], "n3", "n5")
-		}, []string{need}},
+		}, []string{need}, 0},
 		"a job of A is evicted": {func(all map[string]string) {
 			all["a1"] = cut(all["a1"], "at 7000") + "start 9000 7 n9 1\nend 14000\n"
-		}, []string{need}},
+		}, []string{need}, 0},
 		"the suspended one is not resumed but starts again": {func(all map[string]string) {
-			all["b16"] = strings.Replace(all["b16"], "at 14300\n", "start 14300 7 n4 1\n", 1)
-		}, []string{suspended}},
+			all["b16"] = strings.Replace(all["b16"], "on 14300\n", "start 14300 7 n4 1\n", 1)
+		}, []string{suspended}, 0},
 		"the suspended one was no victim": {func(all map[string]string) {
 			all["b16"] = "start 0 7 n5 0\n" + strings.Join(beats(100, 25_000), "") + "end 25000\n"
-		}, []string{need, suspended}},
-		"a job ends twice":    {func(all map[string]string) { all["b3"] += "end 25001\n" }, []string{once}},
-		"a job never ends":    {func(all map[string]string) { all["b24"] = cut(all["b24"], "end") }, []string{once}},
-		"a job never starts":  {func(all map[string]string) { all["b24"] = "" }, []string{once}},
-		"a job of A is lost":  {func(all map[string]string) { all["a6"] = "" }, []string{inTime, before, once}},
-		"a requeue is hidden": {func(all map[string]string) { all["b12"] = strings.Replace(all["b12"], "n3 1\n", "n3 0\n", 1) }, []string{numbered}},
-		"five on a host":      {func(all map[string]string) { all["b24"] = strings.ReplaceAll(all["b24"], "n2", "n1") }, []string{filled}},
+		}, []string{need, suspended}, 0},
+		"a job ends twice":    {func(all map[string]string) { all["b3"] += "end 25001\n" }, []string{once}, 0},
+		"a job never ends":    {func(all map[string]string) { all["b24"] = cut(all["b24"], "end") }, []string{once}, 0},
+		"a job never starts":  {func(all map[string]string) { all["b24"] = "" }, []string{once}, 0},
+		"a job of A is lost":  {func(all map[string]string) { all["a6"] = "" }, []string{inTime, before, once}, 0},
+		"a requeue is hidden": {func(all map[string]string) { all["b12"] = strings.Replace(all["b12"], "n3 1\n", "n3 0\n", 1) }, []string{numbered}, 0},
+		"five on a host":      {func(all map[string]string) { all["b24"] = strings.ReplaceAll(all["b24"], "n2", "n1") }, []string{filled}, 0},
 		"nobody rebalances": {func(all map[string]string) {
 			for i := 11; i <= 16; i++ {
 				all[fmt.Sprintf("b%d", i)] = strings.ReplaceAll(all["b1"], "n1", fmt.Sprintf("n%d", (i-1)/4+1))
@@ -129,13 +133,15 @@ func TestJudge(t *testing.T) {
 			for i := range jobsOfA {
 				all[fmt.Sprintf("a%d", i+1)] = strings.ReplaceAll(later(all["a1"], 19_000), "n3", fmt.Sprintf("n%d", 3+i/4))
 			}
-		}, []string{inTime, before, need, suspended}},
+		}, []string{inTime, before, need, suspended}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := asPlanned(6_000)
 			c.change(all)
 			a, b := actors(t, all)
-			for _, got := range gather(a, b).judge() {
+			e := gather(a, b)
+			e.cycle = c.cycle
+			for _, got := range e.judge() {
 				want := true
 				for _, f := range c.fails {
 					want = want && !strings.HasPrefix(got.what, f)

@@ -21,13 +21,16 @@ func main() {
 		os.Exit(job(os.Args[2], os.Args[3]))
 	}
 	broken, backend := os.Getenv("BREAK"), os.Getenv("ALLOTMENT_BACKEND")
-	if len(os.Args) > 1 || broken != "" && broken != "norebalance" || !slices.Contains([]string{"", "miniq", "slurm"}, backend) {
-		fmt.Fprintln(os.Stderr, "usage: [BREAK=norebalance] [ALLOTMENT_BACKEND=miniq|slurm] demo")
+	if len(os.Args) > 1 || broken != "" && broken != "norebalance" || !slices.Contains([]string{"", "miniq", "slurm", "lsf"}, backend) {
+		fmt.Fprintln(os.Stderr, "usage: [BREAK=norebalance] [ALLOTMENT_BACKEND=miniq|slurm|lsf] demo")
 		os.Exit(2)
 	}
 	stage := bundled()
-	if backend == "slurm" {
+	switch backend {
+	case "slurm":
 		stage = onSlurm()
+	case "lsf":
+		stage = onLSF()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -20,12 +20,13 @@ const (
 	nodes, slots = 4, 4
 	jobsOfB      = 24
 	jobsOfA      = 6 // as many as it holds slots
-	workOfB      = 25 * time.Second
 	workOfA      = 8 * time.Second
 
 	cycle      = time.Second
 	threshold  = 3 * time.Second
 	minRuntime = time.Second
+	// longestCycle is more than a cycle may take on any machine.
+	longestCycle = 10 * time.Second
 
 	// tick is how often the diaries are looked at.
 	tick = 50 * time.Millisecond
@@ -41,6 +42,7 @@ pba:
 // stage is what the story is played on.
 type stage struct {
 	options farm.Options
+	workOfB time.Duration // of each job of project B
 	limit   time.Duration // when the demo gives up
 }
 
@@ -50,7 +52,8 @@ func bundled() stage {
 		options: farm.Options{Programs: "bin", Config: config + `miniq:
   nodes: ["n1:4:4G", "n2:4:4G", "n3:4:4G", "n4:4:4G"]
 `},
-		limit: 85 * time.Second,
+		workOfB: 25 * time.Second,
+		limit:   85 * time.Second,
 	}
 }
 
@@ -61,7 +64,21 @@ func onSlurm() stage {
 			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
 			Slurm: &farm.Slurm{Nodes: nodes, Slots: slots},
 		},
-		limit: 175 * time.Second,
+		workOfB: 40 * time.Second, // Slurm takes its time, and none of them may end while A waits
+		limit:   175 * time.Second,
+	}
+}
+
+// onLSF is the stand-in for an LSF cluster. Its daemons look once a second, and a
+// requeued job takes three to wait again.
+func onLSF() stage {
+	return stage{
+		options: farm.Options{
+			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
+			LSF: &farm.LSF{Hosts: nodes, Slots: slots},
+		},
+		workOfB: 40 * time.Second,
+		limit:   175 * time.Second,
 	}
 }
 
@@ -77,14 +94,15 @@ type story struct {
 	told    map[*actor]scene
 	engine  *farm.Rebalance // nil: nobody rebalances
 	reports <-chan farm.Report
-	cycles  int // reports of pba that were told
+	cycles  int         // reports of pba that were told
+	looks   []time.Time // of the same, at the queue
 }
 
 // actor is one job: what it wrote, and what we know of its submission.
 type actor struct {
 	*diary.Diary
 	id        int64
-	submitted time.Time // before asub was called
+	submitted time.Time // when asub said so
 }
 
 // scene is how far an actor's story has been told.
@@ -147,8 +165,12 @@ func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story,
 		if _, err := f.Run(ctx, "pba", line...); err != nil {
 			return s, err
 		}
-		if line[0] == "init" && on.options.Slurm != nil {
-			typed, err := f.InstallHook()
+		install := f.InstallHook
+		if on.options.LSF != nil {
+			install = f.InstallESUB
+		}
+		if line[0] == "init" && (on.options.Slurm != nil || on.options.LSF != nil) {
+			typed, err := install()
 			if err != nil {
 				return s, err
 			}
@@ -167,16 +189,19 @@ func (s *story) play(ctx context.Context) error {
 			return err
 		}
 		s.engine, s.reports = engine, engine.Reports
+		if err := engine.Began(ctx); err != nil { // until then the filter lets all jobs through as they are
+			return err
+		}
 	} else {
 		s.say("BREAK=norebalance: nobody runs pba rebalance")
 	}
-	s.title("Project B fills the farm with %d jobs that work for %v", jobsOfB, workOfB)
+	s.title("Project B fills the farm with %d jobs that work for %v", jobsOfB, s.workOfB)
 	for i := range jobsOfB {
 		var env []string
 		if i == nodes*slots-1 {
 			env = []string{"ALLOTMENT_PREEMPT=suspend"}
 		}
-		if err := s.submit(ctx, &s.b, "B", i, workOfB, env); err != nil {
+		if err := s.submit(ctx, &s.b, "B", i, s.workOfB, env); err != nil {
 			return err
 		}
 	}
@@ -249,11 +274,11 @@ func (s *story) submit(ctx context.Context, jobs *[]*actor, project string, i in
 	name := fmt.Sprintf("%s%d", strings.ToLower(project), i+1)
 	path := filepath.Join(s.Home, "jobs", name)
 	line := []string{"-P", project, "-J", name, "-o", filepath.Join(s.Home, "out", name), s.self, "job", path, work.String()}
-	before := time.Now()
 	out, err := s.RunWith(ctx, env, "asub", line...)
 	if err != nil {
 		return err
 	}
+	submitted := time.Now()
 	id, err := farm.Submitted(out)
 	if err != nil {
 		return err
@@ -265,7 +290,7 @@ func (s *story) submit(ctx context.Context, jobs *[]*actor, project string, i in
 	case len(env) > 0:
 		s.say("$ %s asub -P %s -J %s …        that will be the one started last", strings.Join(env, " "), project, name)
 	}
-	*jobs = append(*jobs, &actor{Diary: diary.New(name, path), id: id, submitted: before})
+	*jobs = append(*jobs, &actor{Diary: diary.New(name, path), id: id, submitted: submitted})
 	return s.look()
 }
 

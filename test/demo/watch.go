@@ -13,6 +13,7 @@ import (
 // rest the first.
 func (s *story) tell(r farm.Report) {
 	s.cycles++
+	s.looks = append(s.looks, r.At)
 	counts, first := map[string]int{}, map[string]string{}
 	var verbs []string
 	for _, a := range r.Actions {

@@ -176,7 +176,7 @@ func (d *desk) do(t *testing.T, page string, s step) {
 // order, at a real queue in a home of their own, and compares what it prints.
 func TestPagesAreTyped(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
-	built := programs.Build(t, "pba")
+	built := programs.Build(t, "pba", "asplit", "asplit-task")
 	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
@@ -204,7 +204,7 @@ func (d *desk) page(t *testing.T, page string) {
 // TestPagesHaveNoDeadLinks looks for the files that pages refer to.
 func TestPagesHaveNoDeadLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
-	for _, page := range []string{"../../README.md", "../../docs/operate.md", "../../docs/plan.md", "../../docs/use.md", "../../docs/options.md", "../../docs/slurm.md"} {
+	for _, page := range []string{"../../README.md", "../../docs/operate.md", "../../docs/plan.md", "../../docs/use.md", "../../docs/options.md", "../../docs/slurm.md", "../../docs/lsf.md"} {
 		content, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

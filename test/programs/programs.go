@@ -5,30 +5,60 @@ package programs
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Build makes the bundled queue's programs, the filter, asub, ajobs under all its
+// Build makes the bundled queue's programs, what its dummy jobs run, the filter, asub, ajobs under all its
 // names and the programs that are named besides, in a directory of their own.
 func Build(t testing.TB, besides ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
+	if err := Make(t.Context(), dir, besides...); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Make is Build for programs that outlive a test, into dir.
+func Make(ctx context.Context, dir string, besides ...string) error {
 	args := []string{"build", "-o", dir + "/"}
-	for _, name := range append([]string{"asub", "ajobs", "esub", "miniqd", "miniq-keeper"}, besides...) {
+	for _, name := range append([]string{"asub", "ajobs", "esub", "adummy", "miniqd", "miniq-keeper"}, besides...) {
 		args = append(args, "github.com/allotment-hpc/allotment/cmd/"+name)
 	}
-	if text, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, text)
+	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, text)
 	}
 	for _, name := range []string{"ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
 		if err := os.Symlink("ajobs", filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
-	return dir
+	return nil
+}
+
+// Script gives a script of a test the programs, and a home of its own, with a
+// configuration if that is not empty. The queue that the script starts there ends with
+// it.
+func Script(t testing.TB, e *testscript.Env, dir, config string) error {
+	home := filepath.Join(e.WorkDir, "home")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return err
+	}
+	e.Setenv("PATH", e.Getenv("PATH")+":"+dir)
+	e.Setenv("ALLOTMENT_HOME", home)
+	e.Setenv("TZ", "UTC")
+	e.Setenv("GORACE", "atexit_sleep_ms=0") // else each program of the race detector's waits a second at its end
+	e.Defer(func() { StopQueue(t, dir, e.Vars) })
+	if config == "" {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(home, "config.yaml"), []byte(config), 0o600)
 }
 
 // StopQueue kills the jobs and the daemon, if there is one, of the queue that the

@@ -24,7 +24,7 @@ func main() {
 	flags.StringVar(&o.cluster, "cluster", "test/slurm-cluster.sh", "the script that starts a Slurm cluster")
 	flags.IntVar(&o.jobs, "jobs", 2000, "so many jobs from the first submission to the last end")
 	flags.IntVar(&o.pending, "pending", 10000, "so many pending jobs are listed")
-	flags.IntVar(&o.rounds, "rounds", 3, "each figure is the median of so many, taken in turn")
+	flags.IntVar(&o.rounds, "rounds", 5, "each figure is the median of so many, taken in turn")
 	flags.StringVar(&o.only, "only", "", "take this part alone: submit, run, list, asub, scale")
 	flags.BoolVar(&o.alone, "alone", false, "leave the others out")
 	_ = flags.Parse(os.Args[1:]) // it exits

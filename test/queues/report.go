@@ -37,15 +37,14 @@ func (b *bench) machine() error {
 func (b *bench) table(whats ...string) {
 	for _, what := range whats {
 		b.say("\n%s", what)
-		own, _ := b.median(what, miniqName)
 		for _, who := range []string{miniqName, slurmName, spoolerName, bareName} {
 			value, ok := b.median(what, who)
 			if !ok {
 				continue
 			}
 			note := ""
-			if who != miniqName && value > 0 {
-				note = fmt.Sprintf("  miniq is %.2f of it", own/value)
+			if ratio, ok := b.ratio(what, who); ok && who != miniqName {
+				note = fmt.Sprintf("  miniq is %.2f of it", ratio)
 			}
 			b.say("  %-14s %10.2f%s", who, value, note)
 		}
@@ -80,13 +79,11 @@ func (b *bench) judge() bool {
 			sign = "≤"
 		}
 		text := fmt.Sprintf("%s: miniq %s %g × %s", l.what, sign, l.times, l.who)
-		own, ok := b.median(l.what, miniqName)
-		other, also := b.median(l.what, l.who)
-		if !ok || !also {
+		ratio, ok := b.ratio(l.what, l.who)
+		if !ok {
 			b.say("  not judged  %s: not measured", text)
 			continue
 		}
-		ratio := own / other
 		verdict := "met"
 		if ratio < l.times && !l.atMost || ratio > l.times && l.atMost {
 			verdict, kept = "missed", false

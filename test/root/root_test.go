@@ -303,6 +303,7 @@ func nobodyJumpsTheQueue(m *machine) {
 		`"op":"pin","pins":[{"ID":"` + id + `","Hosts":["n1"]}]`,
 		`"op":"hold_until","holds":[{"ID":"` + id + `","Until":"2030-01-01T00:00:00Z"}]`,
 		`"op":"reserve","reservations":[{"ID":"` + id + `","Hosts":["n1"],"Until":"2030-01-01T00:00:00Z"}]`,
+		`"op":"place","dummies":[{"For":"` + id + `","Host":"n1","Priority":5020,"Limit":1000000000}]`,
 	} {
 		contains(m.T, m.does(m.alice, "client", "say", m.socket, `{"v":2,`+request+`}`), `"denied"`)
 		if after := level(id); after != before {

@@ -20,7 +20,6 @@ import (
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/test/cluster"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // pba runs Slurm's commands by links to this test binary: at one edge of a reclaim
@@ -37,7 +36,9 @@ func TestMain(m *testing.M) {
 	if edge := os.Getenv(envEdge); edge != "" && slices.Contains(standIns, filepath.Base(os.Args[0])) {
 		os.Exit(standIn(os.Getenv(envSite), edge))
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	removePrograms()
+	os.Exit(code)
 }
 
 // edge is a moment in the life of a reclaim.
@@ -77,7 +78,7 @@ func standIn(site, name string) int {
 		// A run whose start is lost is started twice, and Slurm drains its host.
 		var info os.FileInfo
 		if info, err = os.Stat(filepath.Join(site, beneficiary)); err == nil {
-			err = save(site, info.ModTime())
+			err = save(site, info.ModTime(), info.ModTime())
 		}
 	}
 	if err == nil && at && !all[i].after {
@@ -94,7 +95,7 @@ func standIn(site, name string) int {
 		return failed(err)
 	}
 	if at && all[i].after {
-		if err := errors.Join(save(site, told), crash(site)); err != nil {
+		if err := errors.Join(save(site, told, time.Now()), crash(site)); err != nil {
 			return failed(err)
 		}
 	}
@@ -134,11 +135,16 @@ func remembered(site string) (plan.Memory, error) {
 
 // save waits until slurmctld has on disk what it was told. It writes that down every
 // five seconds at most (22.05); what it took since is lost with it: jobs, changes,
-// and that a job was to be requeued, which then counts as failed.
-func save(site string, told time.Time) error {
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+// and that a job was to be requeued, which then counts as failed. Between told and
+// obeyed it was told; what was saved then may have it or not, and if it has there may
+// be nothing new to save.
+func save(site string, told, obeyed time.Time) error {
+	const interval = 8 * time.Second
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		info, err := os.Stat(filepath.Join(site, "state", "job_state"))
-		if err == nil && info.ModTime().After(told) {
+		switch {
+		case err != nil:
+		case info.ModTime().After(obeyed), info.ModTime().After(told) && time.Since(obeyed) > interval:
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -147,8 +153,21 @@ func save(site string, told time.Time) error {
 	}
 }
 
-// crash kills slurmctld. The test, which waits for it, starts it anew.
+// crash kills slurmctld. The test, which waits for it, starts it anew. pba has commands
+// run at the same time, and ends the others when one fails: the first of those at the
+// edge kills, the others wait for it.
 func crash(site string) error {
+	dir, err := os.Open(site)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", site, err)
+	}
+	if _, err := os.Stat(crashed(site)); err == nil {
+		return nil
+	}
 	if err := (&cluster.Cluster{Dir: site}).Kill(); err != nil {
 		return err
 	}
@@ -161,26 +180,29 @@ const outage = 2 * time.Second
 // TestCrashAtEachEdge kills slurmctld at each edge of a reclaim and starts it anew
 // (R18, R19): nothing is forgotten, and nobody else is taken for it.
 func TestCrashAtEachEdge(t *testing.T) {
-	cluster.Needed(t)
-	dir := programs.Build(t, "pba")
+	needed(t)
+	pba := filepath.Join(builtPrograms(t), "pba")
 	for _, mode := range []string{"requeue", "suspend"} {
 		for _, e := range edges() {
 			if mode == "suspend" && e.name == "freed" {
 				continue // a suspended job is off its slots at once
 			}
-			t.Run(mode+", "+e.name, func(t *testing.T) { life(t, filepath.Join(dir, "pba"), mode, e) })
+			t.Run(mode+", "+e.name, func(t *testing.T) {
+				t.Parallel()
+				life(t, pba, mode, e)
+			})
 		}
 	}
 }
 
-// work is one job: it writes down when it starts and ends, and takes so many
-// tenths of a second; a time in which it is suspended does not count.
-func work(file string, tenths int, stubborn bool) string {
+// work is one job: it writes down when it starts and ends, which is not before there
+// is a file.
+func work(diary, until string, stubborn bool) string {
 	script := "#!/bin/sh\n"
 	if stubborn {
 		script += "trap '' TERM\n"
 	}
-	return script + fmt.Sprintf("echo start >>%[1]s; i=0; while [ $i -lt %[2]d ]; do sleep 0.1; i=$((i+1)); done; echo end >>%[1]s\n", file, tenths)
+	return script + fmt.Sprintf("echo start >>%[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo end >>%[1]s\n", diary, until)
 }
 
 // stubbornness is how long Slurm lets live those who don't mind SIGTERM: longer
@@ -196,24 +218,21 @@ const fillers = 4
 // life is the life of one reclaim, in which slurmctld dies once.
 func life(t *testing.T, pba, mode string, e edge) {
 	c := cluster.New(t, cluster.Options{Nodes: 1, CPUs: fillers, Conf: []string{fmt.Sprintf("KillWait=%.0f", stubbornness.Seconds())}})
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute) // Slurm itself delays a requeued job by two
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // Slurm itself delays a requeued job by two
 	defer cancel()
 	home := filepath.Join(c.Dir, "allotment")
 	l := &lifetime{T: t, ctx: ctx, Cluster: c, pba: pba, home: home}
 	l.prepare()
 
-	tenths := 120
-	if e.after {
-		tenths = 250 // it is killed in the end
-	}
+	over := filepath.Join(c.Dir, "over") // what the fillers wait for
 	for i := range fillers {
-		l.submit(fmt.Sprintf("filler%d", i+1), "", mode, work(l.diary(fmt.Sprintf("filler%d", i+1)), tenths, e.after))
+		l.submit(fmt.Sprintf("filler%d", i+1), "", mode, work(l.diary(fmt.Sprintf("filler%d", i+1)), over, e.after))
 	}
 	l.await("the host to be full", func() bool { return l.count("RUNNING") == fillers })
 	submitted := time.Now()
-	l.submit(beneficiary, "chipa", mode, work(l.diary(beneficiary), 30, false))
+	l.submit(beneficiary, "chipa", mode, work(l.diary(beneficiary), crashed(c.Dir), false))
 
-	if err := save(c.Dir, submitted); err != nil {
+	if err := save(c.Dir, submitted, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	stop := l.rebalance(e)
@@ -221,6 +240,10 @@ func life(t *testing.T, pba, mode string, e edge) {
 	back := time.Now().Add(e.away)
 	l.await("a while", func() bool { return time.Now().After(back) })
 	if err := c.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l.await("the beneficiary's start", func() bool { _, err := os.Stat(l.diary(beneficiary)); return err == nil })
+	if err := os.WriteFile(over, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l.await("every job to end", func() bool { return l.count("") == 0 })
@@ -249,7 +272,7 @@ func (l *lifetime) prepare() {
 	for _, name := range standIns {
 		err = errors.Join(err, os.Symlink(self, filepath.Join(bin, name)))
 	}
-	config := fmt.Sprintf("backend: slurm\nfilter: {low_queue: \"\"}\npba: {every: 1s, pending_threshold: 1s, min_runtime: 1s}\nslurm: {conf: %s, bin: %s}\n", l.Conf(), bin)
+	config := fmt.Sprintf("backend: slurm\nfilter: {low_queue: \"\"}\npba: {every: 1s, pending_threshold: 1s, min_runtime: 1s}\nslurm: {conf: %s, bin: %s, timeout: 2m}\n", l.Conf(), bin)
 	err = errors.Join(err, os.WriteFile(filepath.Join(l.home, "config.yaml"), []byte(config), 0o600))
 	if err != nil {
 		l.Fatal(err)
@@ -270,7 +293,7 @@ func (l *lifetime) command(args ...string) *exec.Cmd {
 // rebalance starts the engine, which will see slurmctld die at the edge.
 func (l *lifetime) rebalance(e edge) (stop func()) {
 	l.Helper()
-	cmd := l.command("rebalance", "--every", "1s", "--for", "5m", "--verbose")
+	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
 	cmd.Env = append(cmd.Env, envEdge+"="+e.name)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,7 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub/esubtest"
 )
 
-// R1, R3, R4, R5, R7, R12, R22: the table of cases through a real Slurm: sbatch,
+// R1, R3, R4, R5, R7, R12, R22, R29: the table of cases through a real Slurm: sbatch,
 // salloc and scontrol of real users.
 func TestFilterTheTableOfCases(t *testing.T) {
 	s := newSite(t, "")
@@ -25,6 +26,9 @@ func TestFilterTheTableOfCases(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range cases {
+		if c.Request.Interactive && !c.Want.Hold.IsZero() {
+			continue // salloc would wait with it
+		}
 		t.Run(c.Rule+" "+c.Name, func(t *testing.T) {
 			s := *s
 			s.T = t
@@ -112,7 +116,10 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 	s.Helper()
 	r := c.Request
 	program := "sbatch"
-	argv := []string{"sbatch", "--parsable", "--output=/dev/null", "--begin=now+1hour"}
+	argv := []string{"sbatch", "--parsable", "--output=/dev/null"}
+	if c.Rule != "R29" || r.Delayed { // who is held shows by the begin time
+		argv = append(argv, "--begin=now+1hour")
+	}
 	if r.Interactive {
 		program, argv = "salloc", []string{"salloc", "--no-shell"}
 	}
@@ -126,6 +133,9 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 	option("--comment", r.Description)
 	if r.Slots > 0 {
 		option("--ntasks", strconv.Itoa(r.Slots))
+	}
+	if r.Memory > 0 {
+		argv = append(argv, fmt.Sprintf("--mem=%dM", r.Memory>>20))
 	}
 	if r.Exclusive {
 		argv = append(argv, "--exclusive")
@@ -169,6 +179,17 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 	}
 	defer s.root("scancel", id)
 	j := s.job(id)
+	if held := heldUntil.FindStringSubmatch(j.comment); held != nil {
+		seconds, _ := strconv.ParseInt(held[1], 10, 64)
+		until := time.Unix(seconds, 0)
+		if left := time.Until(until) - 10*time.Minute; left > time.Second || left < -time.Minute || j.begin != until.Format("2006-01-02T15:04:05") {
+			s.Errorf("held until %v, begins %s", until, j.begin)
+		}
+		got.Hold = c.Want.Hold
+		for _, text := range []*string{&j.comment, &j.admin} {
+			*text = strings.Replace(*text, "held="+held[1], fmt.Sprintf("held=%d", c.Want.Hold.Unix()), 1)
+		}
+	}
 	asked := r.Queue
 	if asked == "" {
 		asked = "main"
@@ -190,6 +211,8 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 	}
 	return got
 }
+
+var heldUntil = regexp.MustCompile(`^allotment:1;(?:[^ ]*;)?held=([0-9]+);`)
 
 // waiting is what salloc says while the job before is still on its way out.
 var waiting = regexp.MustCompile(`^(Pending job allocation|job) [0-9]+( queued and waiting for resources| has been allocated resources)?$`)

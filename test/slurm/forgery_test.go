@@ -30,6 +30,12 @@ var forgeries = []forgery{
 	{"a placeholder's record as the comment", func(f *farm, m *person) (string, string) {
 		return f.refused(m, "--comment=allotment:1; engine:1;for="+f.control+";")
 	}},
+	{"a dummy job's record as the comment", func(f *farm, m *person) (string, string) {
+		return f.refused(m, "--comment=allotment:1; engine:1;dummy="+f.control+";rank=6020;")
+	}},
+	{"a dummy job's name and record within a comment", func(f *farm, m *person) (string, string) {
+		return f.batch(m, nil, "--account=chipB", "--job-name=allotment-dummy", "--comment=x engine:1;dummy="+f.control+";rank=6020;"), ""
+	}},
 	{"the engine's record within a comment", func(f *farm, m *person) (string, string) {
 		return f.batch(m, nil, "--account=chipB", "--comment=x engine:1;for="+f.control+";mark=r1;until=1;"), ""
 	}},

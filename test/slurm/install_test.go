@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/test/cluster"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // bareSite starts a cluster of two hosts of four slots that has never heard of us,
@@ -44,7 +43,7 @@ func bareSite(t *testing.T) *site {
 // pba runs pba as root, in the site's home; what it says on both streams comes back.
 func (s *site) pba(args ...string) (code int, said string) {
 	s.Helper()
-	d := s.as(nil, []string{"ALLOTMENT_HOME=" + s.state, "TZ=UTC"}, append([]string{filepath.Join(s.programs(), "pba")}, args...)...)
+	d := s.as(nil, []string{"ALLOTMENT_HOME=" + s.state, "TZ=UTC"}, append([]string{filepath.Join(builtPrograms(s.T), "pba")}, args...)...)
 	return d.code, d.out + "\n" + d.errors
 }
 
@@ -56,17 +55,6 @@ func (s *site) do(args ...string) string {
 		s.Fatalf("pba %q: %d: %s", args, code, said)
 	}
 	return said
-}
-
-var built string
-
-// programs builds them once.
-func (s *site) programs() string {
-	s.Helper()
-	if _, err := os.Stat(built); err != nil {
-		built = programs.Build(s.T, "pba")
-	}
-	return built
 }
 
 // conf changes slurm.conf as an administrator does, by an expression for sed.
@@ -95,7 +83,7 @@ func (s *site) install() {
 // await waits for something to become so.
 func (s *site) await(what string, is func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(soon); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			_, planned := s.pba("rebalance", "--dry-run")
 			_, status := s.pba("status")

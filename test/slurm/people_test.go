@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -25,6 +27,14 @@ const nameOfOurs = "alms"
 
 func ownName(what string) string { return nameOfOurs + strconv.Itoa(os.Getpid()) + what }
 
+// names counts the names of people and groups, whom tests make at the same time.
+var names atomic.Int32
+
+func nextName(what string) string {
+	n := names.Add(1)
+	return ownName(what + string([]rune{'a' + n/26%26, 'a' + n%26}))
+}
+
 // addPerson makes a user, who is in these groups too.
 func addPerson(t *testing.T, what string, groups ...string) person {
 	t.Helper()
@@ -32,7 +42,7 @@ func addPerson(t *testing.T, what string, groups ...string) person {
 	if len(groups) > 0 {
 		args = append(args, "-G", strings.Join(groups, ","))
 	}
-	p := person{name: ownName(what)}
+	p := person{name: nextName(what)}
 	machine(t, "useradd", append(args, p.name)...)
 	t.Cleanup(func() { removePerson(t, p.name) })
 	u, err := user.Lookup(p.name)
@@ -69,21 +79,34 @@ func removePerson(t *testing.T, name string) {
 
 func addGroup(t *testing.T, what string) string {
 	t.Helper()
-	name := ownName(what)
+	name := nextName(what)
 	machine(t, "groupadd", name)
 	t.Cleanup(func() { machine(t, "groupdel", name) })
 	return name
 }
 
+// accounts is held by who changes the machine's users and groups: useradd and the
+// like don't wait for one another.
+var accounts sync.Mutex
+
 func machine(t *testing.T, name string, args ...string) {
 	t.Helper()
+	accounts.Lock()
+	defer accounts.Unlock()
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Errorf("%s %v: %v: %s", name, args, err, out)
 	}
 }
 
+var swept sync.Once
+
 // sweep removes what earlier runs left that were killed: clusters, users, groups.
 func sweep(t *testing.T) {
+	t.Helper()
+	swept.Do(func() { sweepNow(t) })
+}
+
+func sweepNow(t *testing.T) {
 	t.Helper()
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), nameOfOurs+"*-*"))
 	for _, dir := range dirs {

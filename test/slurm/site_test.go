@@ -2,16 +2,20 @@ package slurm
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/test/cluster"
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // site is a cluster of one host with our filter, and users of it. Its partitions
@@ -54,14 +58,43 @@ func newSite(t *testing.T, hook string) *site {
 	return s
 }
 
-// needed leaves a test out that is not to run here.
+// needed leaves a test out that is not to run here. Others run beside it: mostly
+// they wait for Slurm's clock.
 func needed(t *testing.T) {
 	t.Helper()
 	cluster.Needed(t)
+	t.Parallel()
 	if _, err := exec.LookPath("useradd"); err != nil {
 		t.Fatal("useradd is missing: apt-get install passwd")
 	}
 }
+
+// programsHere are built once, by whoever needs them first.
+var programsHere struct {
+	sync.Mutex
+	dir string
+}
+
+// builtPrograms is where all programs are, for everybody to run.
+func builtPrograms(t *testing.T) string {
+	t.Helper()
+	programsHere.Lock()
+	defer programsHere.Unlock()
+	if programsHere.dir == "" {
+		dir, err := os.MkdirTemp("", "allotment-programs-")
+		if err == nil {
+			err = errors.Join(os.Chmod(dir, 0o755), programs.Make(context.Background(), dir, "pba"))
+		}
+		if err != nil {
+			_ = os.RemoveAll(dir)
+			t.Fatal(err)
+		}
+		programsHere.dir = dir
+	}
+	return programsHere.dir
+}
+
+func removePrograms() { _ = os.RemoveAll(programsHere.dir) }
 
 func down(t *testing.T, dir string) {
 	t.Helper()

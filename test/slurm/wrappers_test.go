@@ -17,7 +17,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/test/cluster"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // office is where people type asub and the like: a cluster of four hosts with four
@@ -27,27 +26,28 @@ type office struct {
 	cluster    *cluster.Cluster
 	built      string // the programs
 	home       string // ALLOTMENT_HOME
+	group      string // of chipA, in which alice is
 	alice, bob person
 }
 
-// soon is how long anything may take that should take a second or two.
-const soon = time.Minute
+// soon is how long anything may take that should take a second or two, on a machine
+// that is busy with something else.
+const soon = 2 * time.Minute
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
 	needed(t)
 	sweep(t)
 	group := addGroup(t, "g")
-	o := &office{T: t, alice: addPerson(t, "a", group), bob: addPerson(t, "b")}
-	o.built = programs.Build(t)
+	o := &office{T: t, group: group, alice: addPerson(t, "a", group), bob: addPerson(t, "b")}
+	o.built = builtPrograms(t)
 	dir, err := os.MkdirTemp("", ownName("-"))
 	o.must(err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	o.must(os.Chmod(filepath.Dir(o.built), 0o755)) // the test's own, closed to others
 	o.must(os.Chmod(dir, 0o755))
 	o.home = filepath.Join(dir, "home")
 	o.must(os.Mkdir(o.home, 0o755))
-	o.publish(group)
+	o.publish()
 	hook := filepath.Join(o.home, "job_submit.lua")
 	o.must(os.WriteFile(hook, esub.JobSubmit(o.home), 0o644))
 	o.must(os.Mkdir(filepath.Join(dir, "cluster"), 0o755))
@@ -66,16 +66,16 @@ func (o *office) configure(more string) {
 
 // publish writes a policy: alice is in the group of chipA, bob is not, and who is
 // not goes to the lowest partition.
-func (o *office) publish(group string) {
+func (o *office) publish() {
 	o.Helper()
 	config := esub.DefaultConfig()
 	config.OnUntagged = esub.Pass
 	policy := esub.EncodeLua(esub.Policy{
 		Settings: esub.Settings{Config: config, SuspendFrees: true},
-		Projects: []esub.Project{{Name: "chipA", Group: group, Steps: []string{"synthesis"}}},
+		Projects: []esub.Project{{Name: "chipA", Group: o.group, Steps: []string{"synthesis"}}},
 	}, esub.Slurm{
 		ProjectFrom: "account", Known: []int64{int64(o.alice.uid), int64(o.bob.uid)},
-		Members: map[string][]int64{group: {int64(o.alice.uid)}},
+		Members: map[string][]int64{o.group: {int64(o.alice.uid)}},
 	})
 	generation, err := esub.EncodeLuaGeneration(policy, esub.Standing{At: time.Now()})
 	o.must(err)
@@ -454,7 +454,7 @@ func (o *office) words() {
 	dir := o.desk(nil)
 	d := o.types(&o.bob, dir, "asub", "-P", "chipA", "-H", "true")
 	found := submittedLine.FindStringSubmatch(d.out)
-	if want := "--account=chipA: you are not in its group " + ownName("g") + ": ask to be added; it goes to partition low\n"; d.code != 0 || found == nil || d.errors != want {
+	if want := "--account=chipA: you are not in its group " + o.group + ": ask to be added; it goes to partition low\n"; d.code != 0 || found == nil || d.errors != want {
 		o.Fatalf("%+v, want %q", d, want)
 	}
 	if text := o.slurm("scontrol", "show", "job", found[1]); !strings.Contains(text, "Partition=low ") || !strings.Contains(text, "AdminComment=allotment:1;queue=main;low=1; \n") && !strings.Contains(text, "AdminComment=allotment:1;queue=main;low=1;\n") {

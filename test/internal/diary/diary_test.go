@@ -3,8 +3,11 @@ package diary
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -85,7 +88,7 @@ func write(t *testing.T, text string) *Diary {
 
 // A silence is a suspension, a second start is not, and what was lost is not worked.
 func TestRead(t *testing.T) {
-	d := write(t, lines("start 0\nat 100\nat 200\nat 5000\nat 5100\nstart 9000\nat 9100\nend 9200\n"))
+	d := write(t, lines("start 0\nat 100\nat 200\non 5000\nat 5100\nstart 9000\nat 9100\nend 9200\n"))
 	if err := d.Update(); err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +101,65 @@ func TestRead(t *testing.T) {
 	if second := d.Runs[1]; second.Total() != 200*time.Millisecond || second.End.UnixMilli() != 9200 {
 		t.Errorf("second run: %+v, worked %v", second, second.Total())
 	}
+}
+
+// A job is stopped that is told to go on after a silence, also if it writes a line
+// before it hears that; a busy machine stops nobody.
+func TestSilence(t *testing.T) {
+	for text, want := range map[string][]Stretch{
+		"start 0\nat 100\non 5000\nend 5100\n":                    {{time.UnixMilli(0), time.UnixMilli(100)}, {time.UnixMilli(5000), time.UnixMilli(5100)}},
+		"start 0\nat 100\nat 5000\non 5200\nat 5300\nend 5400\n":  {{time.UnixMilli(0), time.UnixMilli(100)}, {time.UnixMilli(5000), time.UnixMilli(5400)}},
+		"start 0\nat 100\nat 5000\nend 5100\n":                    {{time.UnixMilli(0), time.UnixMilli(5100)}},
+		"start 0\nat 100\non 200\nat 4000\nend 4100\n":            {{time.UnixMilli(0), time.UnixMilli(4100)}},
+		"start 0\nat 3000\nat 5000\nat 6000\non 6100\nend 6200\n": {{time.UnixMilli(0), time.UnixMilli(6200)}},
+	} {
+		d := write(t, lines(text))
+		if err := d.Update(); err != nil || !slices.Equal(d.Runs[0].Stretches, want) {
+			t.Errorf("%q: %+v, %v, want %v", text, d.Runs[0].Stretches, err, want)
+		}
+	}
+}
+
+// A job that is really stopped says so.
+func TestStopped(t *testing.T) {
+	if path := os.Getenv("DIARY_TEST_JOB"); path != "" {
+		if err := Keep(path, 6*Gap, false); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	d := New("job", filepath.Join(t.TempDir(), "job"))
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStopped$")
+	cmd.Env = append(os.Environ(), "DIARY_TEST_JOB="+d.Path())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	await := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if err := d.Update(); err != nil {
+				t.Fatal(err)
+			}
+			if is() {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not after a minute: %+v", what, d.Runs)
+			}
+		}
+	}
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await("its start", func() bool { return len(d.Runs) == 1 && d.Runs[0].Last.After(d.Runs[0].Start) })
+	signal(syscall.SIGSTOP)
+	await("a silence", func() bool { return time.Since(d.Runs[0].Last) > Gap+Step })
+	signal(syscall.SIGCONT)
+	await("its going on", func() bool { return d.Suspensions() == 1 })
 }
 
 // A line that is not finished is read when it is.

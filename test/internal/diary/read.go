@@ -20,6 +20,7 @@ type Run struct {
 	Last     time.Time // its last line
 	End      time.Time // zero: it did not get there
 	Stretches
+	silence Stretch // of the last stretch: the last one longer than Gap; zero: none
 }
 
 // Stretches are the times in which a run worked: between them it was stopped.
@@ -37,8 +38,8 @@ func (s Stretches) Total() time.Duration {
 	return sum
 }
 
-// Gap is the longest time for which a running job may be silent on a busy
-// machine; after a longer one it was stopped.
+// Gap is more than a job's silence without a reason. After a longer one it was stopped
+// if it was told to go on, else the machine was busy. The word may come as late again.
 const Gap = 2 * time.Second
 
 // Diary is what a job has written so far.
@@ -135,12 +136,14 @@ func (d *Diary) add(words []string) error {
 	}
 	r := &d.Runs[len(d.Runs)-1]
 	if at.Sub(r.Last) > Gap {
-		r.Stretches = append(r.Stretches, Stretch{at, at})
+		r.silence = Stretch{r.Last, at}
 	}
 	r.Last = at
 	r.Stretches[len(r.Stretches)-1].To = at
 	switch words[0] {
 	case "at":
+	case "on":
+		r.goOn(at)
 	case "end":
 		r.End = at
 		d.Ends++
@@ -148,4 +151,15 @@ func (d *Diary) add(words []string) error {
 		return errLine
 	}
 	return nil
+}
+
+// goOn ends a stretch where the run was stopped, once it is told to go on.
+func (r *Run) goOn(at time.Time) {
+	s := r.silence
+	r.silence = Stretch{}
+	if s.To.IsZero() || at.Sub(s.To) > Gap {
+		return
+	}
+	r.Stretches[len(r.Stretches)-1].To = s.From
+	r.Stretches = append(r.Stretches, Stretch{s.To, at})
 }

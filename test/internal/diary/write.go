@@ -12,7 +12,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -20,7 +22,9 @@ import (
 const Step = 100 * time.Millisecond
 
 // Keep is the job: until so much wall time has passed since its own start it
-// works in short bursts, or only waits, and writes a line every Step.
+// works in short bursts, or only waits, and writes a line every Step. It writes down
+// when it was told to go on after it had been stopped, which a busy machine's pauses
+// are not.
 func Keep(path string, duration time.Duration, work bool) (err error) {
 	start := time.Now()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -33,6 +37,9 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 	if err != nil {
 		return err
 	}
+	goOn := make(chan os.Signal, 1)
+	signal.Notify(goOn, syscall.SIGCONT)
+	defer signal.Stop(goOn)
 	w := &worker{}
 	if work {
 		w = newWorker()
@@ -53,7 +60,13 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 			next = now
 		}
 		time.Sleep(time.Until(next))
-		if _, err := fmt.Fprintf(f, "at %d\n", time.Now().UnixNano()); err != nil {
+		verb := "at"
+		select {
+		case <-goOn:
+			verb = "on"
+		default:
+		}
+		if _, err := fmt.Fprintf(f, "%s %d\n", verb, time.Now().UnixNano()); err != nil {
 			return err
 		}
 	}

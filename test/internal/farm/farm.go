@@ -1,6 +1,6 @@
 // Package farm is a throw-away farm for the programs that check the whole: the
-// real programs on a bundled queue, or a Slurm cluster, of their own, in a directory
-// of their own, of which nothing is left in the end.
+// real programs on a bundled queue, a Slurm cluster or a stand-in for LSF, of their
+// own, in a directory of their own, of which nothing is left in the end.
 package farm
 
 import (
@@ -18,7 +18,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/backends/lsf"
+	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/slurm"
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
@@ -28,11 +34,15 @@ type Options struct {
 	Config   string // the config file
 	Below    string // where its directory is made; "": where temporary files are
 	Slurm    *Slurm // a cluster instead of the bundled queue
+	LSF      *LSF   // a stand-in's instead of it
 }
 
 // Slurm is the cluster that a farm is to be. Its section of the config file and
 // the name of the backend are added to Options.Config.
-type Slurm struct{ Nodes, Slots int } // so many nodes of so many slots
+type Slurm struct {
+	Nodes, Slots int      // so many nodes of so many slots, and 16 GB each
+	Conf         []string // more lines of slurm.conf
+}
 
 // Farm is a running queue with its directory.
 type Farm struct {
@@ -40,7 +50,8 @@ type Farm struct {
 	Config   string // what is in its config.yaml
 	programs string
 	env      []string
-	cluster  *cluster.Cluster // nil: the bundled queue
+	cluster  *cluster.Cluster    // nil: it is none of Slurm's
+	lsf      *lsfstandin.Cluster // nil: it is none of LSF's
 }
 
 // commandTime is how long one command may take. None needs a tenth of it, even
@@ -69,10 +80,15 @@ func Start(ctx context.Context, o Options) (*Farm, error) {
 		return nil, fmt.Errorf("make a directory for the farm: %w", err)
 	}
 	f := &Farm{Home: dir, programs: programs, env: environment(dir, programs)}
-	if o.Slurm != nil {
+	switch {
+	case o.Slurm != nil:
 		err = f.startSlurm(ctx, o)
-	} else if err = f.writeConfig(o.Config); err == nil {
-		_, err = f.Run(ctx, "miniqd")
+	case o.LSF != nil:
+		err = f.startLSF(o)
+	default:
+		if err = f.writeConfig(o.Config); err == nil {
+			_, err = f.Run(ctx, "miniqd")
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -103,7 +119,7 @@ func OwnGroup() (string, error) {
 func environment(home, programs string) []string {
 	var env []string
 	for _, e := range os.Environ() {
-		foreign := slices.ContainsFunc([]string{"ALLOTMENT_", "LSB_", "SLURM_", "PATH="}, func(p string) bool { return strings.HasPrefix(e, p) })
+		foreign := slices.ContainsFunc([]string{"ALLOTMENT_", "LSB_", "LSF_", "SLURM_", "PATH="}, func(p string) bool { return strings.HasPrefix(e, p) })
 		if !foreign {
 			env = append(env, e)
 		}
@@ -118,9 +134,12 @@ func (f *Farm) Run(ctx context.Context, program string, args ...string) (string,
 
 // RunWith is Run with more in the environment, KEY=value.
 func (f *Farm) RunWith(ctx context.Context, env []string, program string, args ...string) (string, error) {
+	return f.run(ctx, env, append([]string{filepath.Join(f.programs, program)}, args...))
+}
+
+func (f *Farm) run(ctx context.Context, env, argv []string) (string, error) {
 	out, err := command.Run(ctx, command.Command{
-		Argv: append([]string{filepath.Join(f.programs, program)}, args...),
-		Env:  append(f.env[:len(f.env):len(f.env)], env...), Dir: f.Home, Timeout: commandTime,
+		Argv: argv, Env: append(f.env[:len(f.env):len(f.env)], env...), Dir: f.Home, Timeout: commandTime,
 	})
 	return string(out), err
 }
@@ -134,6 +153,21 @@ func (f *Farm) Background(ctx context.Context, program string, args ...string) *
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
+}
+
+// Queue asks the farm's queue itself, beside the programs.
+func (f *Farm) Queue() backends.Backend {
+	switch {
+	case f.cluster != nil:
+		c := slurm.DefaultConfig()
+		c.Conf = f.cluster.Conf()
+		return slurm.Open(slurm.Options{Config: c})
+	case f.lsf != nil:
+		c := lsf.DefaultConfig()
+		c.Bin, c.EnvDir = f.lsf.Bin(), f.lsf.EnvDir()
+		return lsf.Open(lsf.Options{Config: c, Record: filepath.Join(f.Home, "lsf-jobs.json")})
+	}
+	return miniq.Open(miniq.Options{Paths: home.Paths{State: f.Home, Runtime: f.Home}, Config: miniq.DefaultConfig()})
 }
 
 // Submitted reads the number of the job from what asub printed.
@@ -153,6 +187,9 @@ func (f *Farm) Log() string {
 	if f.cluster != nil {
 		return f.cluster.Log()
 	}
+	if f.lsf != nil {
+		return f.lsf.Log()
+	}
 	data, err := os.ReadFile(filepath.Join(f.Home, "miniq", "miniqd.log"))
 	if err != nil {
 		return err.Error()
@@ -165,7 +202,7 @@ func (f *Farm) Log() string {
 func (f *Farm) Close() error {
 	err := f.stopQueue()
 	left := f.left()
-	for deadline := time.Now().Add(3 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = f.left() {
+	for deadline := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = f.left() {
 		time.Sleep(20 * time.Millisecond) // who is not our child tells nobody of its end
 	}
 	if len(left) > 0 {
@@ -177,6 +214,9 @@ func (f *Farm) Close() error {
 func (f *Farm) stopQueue() error {
 	if f.cluster != nil {
 		return f.cluster.Stop(context.Background())
+	}
+	if f.lsf != nil {
+		return f.lsf.Stop()
 	}
 	_, err := f.Run(context.Background(), "miniqd", "stop", "--kill")
 	return err

@@ -27,18 +27,19 @@ func start(t *testing.T) *Farm {
 	return f
 }
 
-// submit hands in a job that says that it runs and does not end by itself.
+// submit hands in a job that says that it runs, as two processes, and does not end by
+// itself.
 func submit(t *testing.T, f *Farm) {
 	t.Helper()
 	running := filepath.Join(f.Home, "running")
-	line, err := f.Run(context.Background(), "asub", "sh", "-c", "touch "+running+"; sleep 1000")
+	line, err := f.Run(context.Background(), "asub", "sh", "-c", "sleep 1000 & touch "+running+"; wait")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id, err := Submitted(line); err != nil || id != 1 {
 		t.Fatalf("job %d, %v", id, err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(running); err == nil {
 			return
 		}
@@ -62,7 +63,7 @@ func gone(t *testing.T, f *Farm) {
 func TestClose(t *testing.T) {
 	f := start(t)
 	submit(t, f)
-	if n := len(f.processes()); n < 4 { // miniqd, its node, the keeper, the job
+	if n := len(f.processes()); n < 4 { // miniqd, its node, the job's two
 		t.Errorf("%d processes are seen: %v", n, f.left())
 	}
 	if err := f.Close(); err != nil {
@@ -94,13 +95,44 @@ func TestCloseOfACluster(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = f.Close() })
 	submit(t, f)
-	if n := len(f.processes()); n < 5 { // slurmctld, two slurmd, slurmstepd, the job
+	if n := len(f.processes()); n < 6 { // slurmctld, two slurmd, slurmstepd, the job's two
 		t.Errorf("%d processes are seen: %v", n, f.left())
 	}
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 	gone(t, f)
+}
+
+// Killed, the engine is gone at once and its cycles are over.
+func TestKill(t *testing.T) {
+	f := start(t)
+	if _, err := f.Run(t.Context(), "pba", "init"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.Rebalance(t.Context(), 100*time.Millisecond, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-r.Reports
+	if err := r.Kill(); err != nil {
+		t.Error(err)
+	}
+	if _, more := <-r.Reports; more || r.Err() == nil || !strings.Contains(r.Err().Error(), "signal: killed") {
+		t.Errorf("more cycles: %v, error is %v", more, r.Err())
+	}
+}
+
+// The queue itself shows what the programs handed in.
+func TestQueue(t *testing.T) {
+	f := start(t)
+	submit(t, f)
+	q := f.Queue()
+	defer q.Close()
+	picture, err := q.Farm(t.Context(), time.Now())
+	if err != nil || len(picture.Jobs) != 1 || picture.Jobs[0].ID.Job != 1 {
+		t.Errorf("%+v, %v", picture, err)
+	}
 }
 
 func TestSubmitted(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -41,6 +42,8 @@ type Skipped struct {
 type Rebalance struct {
 	Reports <-chan Report // closed when it has ended
 	stop    context.CancelFunc
+	began   chan struct{}
+	kill    func() error
 	err     error // why it ended by itself; read after Reports was closed
 }
 
@@ -62,20 +65,33 @@ func (f *Farm) Rebalance(ctx context.Context, every, runFor time.Duration) (*Reb
 		return nil, err
 	}
 	reports := make(chan Report, maxReports)
-	r := &Rebalance{Reports: reports, stop: stop}
+	r := &Rebalance{Reports: reports, stop: stop, kill: cmd.Process.Kill, began: make(chan struct{})}
+	var first sync.Once
 	go func() {
 		defer close(reports)
+		defer first.Do(func() { close(r.began) })
 		for decoder := json.NewDecoder(stdout); ; {
 			var report Report
 			if decoder.Decode(&report) != nil {
 				break // it ended, or was ended in the middle of a document
 			}
 			reports <- report
+			first.Do(func() { close(r.began) })
 		}
 		_, _ = io.Copy(io.Discard, stdout)
 		r.err = fmt.Errorf("pba rebalance ended by itself: %w", errors.Join(cmd.Wait(), errors.New(strings.TrimSpace(stderr.String()))))
 	}()
 	return r, nil
+}
+
+// Began waits until its first cycle is over, or it has ended.
+func (r *Rebalance) Began(ctx context.Context) error {
+	select {
+	case <-r.began:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Err is why it ended, after Reports was closed.
@@ -86,4 +102,11 @@ func (r *Rebalance) Stop() {
 	r.stop()
 	for range r.Reports { // until it is closed
 	}
+}
+
+// Kill ends it as kill -9 does, wherever it is, and waits until it is gone.
+func (r *Rebalance) Kill() error {
+	err := r.kill()
+	r.Stop()
+	return err
 }

@@ -1,0 +1,358 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// What is judged: what the jobs wrote, and what the queue showed of dummy jobs after
+// each cycle of the engine.
+
+// job is what a job asked for, and its runs as it wrote them down.
+type job struct {
+	name   string
+	id     backends.ID
+	memory int // GB
+	runs   []run
+	ends   int
+}
+
+type run struct {
+	host     string
+	from, to time.Time
+}
+
+// look is the queue right after a cycle.
+type look struct {
+	cycle   time.Time // when that cycle looked
+	listed  time.Time // when the queue had told what follows
+	mixed   bool      // the next cycle was at work by then, or may have been
+	back    bool      // it was the engine's first since it was killed
+	dummies []held
+	ended   map[backends.ID]bool   // jobs of ours that it knows to have ended
+	hosts   map[backends.ID]string // where it has a job of ours, or will have it: it runs or is pinned there
+}
+
+// held is a dummy job that had not ended.
+type held struct {
+	id, job backends.ID // itself and whom it is for
+}
+
+// evidence is all of it.
+type evidence struct {
+	jobs  []job
+	looks []look
+	left  []string    // who was in the queue when all was over
+	kills []time.Time // of the engine
+}
+
+// check is one thing that had to be so, and what was found.
+type check struct {
+	what  string
+	ok    bool
+	found string
+}
+
+// notice is how long a queue may take to see that a job has ended.
+const notice = 2 * time.Second
+
+// leastKills is how often the engine must have been killed to prove anything.
+const leastKills = 3
+
+// without judges the run without dummy jobs: it must go wrong, or the load proves
+// nothing.
+func (e *evidence) without() []check {
+	fits := e.fits()
+	over := slices.ContainsFunc(e.moments(), func(a at) bool { return a.memory() > hostMemory })
+	return []check{e.once(), {"without dummy jobs the memory asked for on some host is over its own", over, fits.found}}
+}
+
+// with judges a run with dummy jobs and an engine.
+func (e *evidence) with() []check {
+	return []check{e.once(), e.fits(), e.apart(), e.slots(), e.onDummies(), e.outlived(), e.covered(), e.noneLeft()}
+}
+
+// killed judges such a run whose engine was killed now and then.
+func (e *evidence) killed() []check {
+	back := 0
+	for _, l := range e.looks {
+		if l.back {
+			back++
+		}
+	}
+	c := check{fmt.Sprintf("the engine was killed %d times or more, and came back each time", leastKills), len(e.kills) >= leastKills && back == len(e.kills), ""}
+	c.found = fmt.Sprintf("killed %d times, back %d times", len(e.kills), back)
+	return append([]check{c}, e.with()...)
+}
+
+// gone judges a run whose engine was killed for good.
+func (e *evidence) gone() []check {
+	c := check{what: "when the engine went for good there were dummy jobs, and heavy jobs that waited"}
+	if len(e.kills) == 1 && len(e.looks) > 0 {
+		waiting := 0
+		for _, j := range e.jobs {
+			if j.memory == heavy && (len(j.runs) == 0 || j.runs[0].from.After(e.kills[0])) {
+				waiting++
+			}
+		}
+		n := len(e.looks[len(e.looks)-1].dummies)
+		c.ok, c.found = n > 0 && waiting > 0, fmt.Sprintf("%d dummy jobs, %d heavy jobs", n, waiting)
+	} else {
+		c.found = fmt.Sprintf("it was killed %d times", len(e.kills))
+	}
+	return []check{c, e.once(), e.slots(), e.noneLeft()}
+}
+
+func (e *evidence) once() check {
+	var wrong []string
+	for _, j := range e.jobs {
+		if len(j.runs) != 1 || j.ends != 1 {
+			wrong = append(wrong, fmt.Sprintf("%s (%d runs, %d ends)", j.name, len(j.runs), j.ends))
+		}
+	}
+	return check{fmt.Sprintf("each of the %d jobs ran once, to its end", len(e.jobs)), len(wrong) == 0, orAll(wrong)}
+}
+
+// at is who ran on a host when one of them had just started.
+type at struct {
+	host    string
+	time    time.Time
+	started *job
+	running []*job // started among them
+}
+
+func (a *at) memory() (sum int) {
+	for _, j := range a.running {
+		sum += j.memory
+	}
+	return sum
+}
+
+func (a *at) heavy() (n int) {
+	for _, j := range a.running {
+		if j.memory == heavy {
+			n++
+		}
+	}
+	return n
+}
+
+// moments are all starts, in order of time: nothing is ever more than at one of them.
+func (e *evidence) moments() []at {
+	type edge struct {
+		time  time.Time
+		start bool
+		job   *job
+	}
+	edges := map[string][]edge{}
+	for i := range e.jobs {
+		j := &e.jobs[i]
+		for _, r := range j.runs {
+			edges[r.host] = append(edges[r.host], edge{r.from, true, j}, edge{r.to, false, j})
+		}
+	}
+	var all []at
+	for _, host := range slices.Sorted(maps.Keys(edges)) {
+		list, running := edges[host], []*job(nil)
+		slices.SortStableFunc(list, func(x, y edge) int { return x.time.Compare(y.time) })
+		for _, x := range list {
+			if x.start {
+				running = append(slices.Clone(running), x.job)
+				all = append(all, at{host, x.time, x.job, running})
+			} else if i := slices.Index(running, x.job); i >= 0 {
+				running = slices.Delete(slices.Clone(running), i, i+1)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(x, y at) int { return x.time.Compare(y.time) })
+	return all
+}
+
+// most is where something is most, in words, and how often it is over a limit.
+func (e *evidence) most(limit int, unit string, of func(*at) int) (ok bool, found string) {
+	best, over, where := 0, 0, ""
+	for _, a := range e.moments() {
+		n := of(&a)
+		if n > best {
+			best, where = n, fmt.Sprintf("on %s at %.1f s", a.host, a.time.Sub(e.began()).Seconds())
+			if n > limit {
+				where += ": " + names(a.running)
+			}
+		}
+		if n > limit {
+			over++
+		}
+	}
+	found = fmt.Sprintf("at most %d %s, %s", best, unit, where)
+	if over > 0 {
+		found = fmt.Sprintf("%d times more than %d %s; %s", over, limit, unit, found)
+	}
+	return best <= limit && best > 0, found
+}
+
+func (e *evidence) fits() check {
+	ok, found := e.most(hostMemory, "GB", (*at).memory)
+	return check{fmt.Sprintf("the memory asked for on a host is never over %d GB", hostMemory), ok, found}
+}
+
+func (e *evidence) apart() check {
+	ok, found := e.most(1, "heavy", (*at).heavy)
+	return check{"two heavy jobs never run on one host", ok, found}
+}
+
+func (e *evidence) slots() check {
+	ok, found := e.most(slots, "jobs", func(a *at) int { return len(a.running) })
+	return check{fmt.Sprintf("a host never runs more than %d jobs", slots), ok, found}
+}
+
+// onDummies: beside a heavy job and its dummies one slot of the host is left. Who
+// starts there as a second one has a dummy's.
+func (e *evidence) onDummies() check {
+	const left = slots - 1 - dummiesOfHeavy
+	n := 0
+	for _, a := range e.moments() {
+		if a.started.memory == light && a.heavy() > 0 && len(a.running)-1 > left {
+			n++
+		}
+	}
+	return check{"light jobs ran in slots of dummy jobs", n > 0, fmt.Sprintf("%d of them started there", n)}
+}
+
+// outlived: R31's cycle. A job that the queue knew to have ended before a cycle has no
+// dummy jobs after it.
+func (e *evidence) outlived() check {
+	jobs := map[backends.ID]*job{}
+	for i := range e.jobs {
+		jobs[e.jobs[i].id] = &e.jobs[i]
+	}
+	var wrong []string
+	for i, l := range e.looks {
+		for _, d := range l.dummies {
+			j := jobs[d.job]
+			switch {
+			case j == nil:
+				wrong = append(wrong, fmt.Sprintf("job %s is a dummy of %s, which is none of ours", d.id, d.job))
+			case i > 0 && e.looks[i-1].ended[d.job]:
+				wrong = append(wrong, fmt.Sprintf("at %.1f s job %s is still there for %s", l.cycle.Sub(e.began()).Seconds(), d.id, j.name))
+			}
+		}
+	}
+	return check{"no dummy job outlived its job by more than a cycle", len(wrong) == 0, orAll(wrong)}
+}
+
+// covered: after each cycle, an engine's first included, a heavy job that runs has its
+// dummies or light jobs in their slots, and no heavy job has more dummies than that.
+func (e *evidence) covered() check {
+	var wrong []string
+	seen, back := 0, 0
+	for k, l := range e.looks {
+		if l.back {
+			back++
+		}
+		if l.mixed {
+			continue
+		}
+		of := map[backends.ID]int{}
+		for _, d := range l.dummies {
+			of[d.job]++
+		}
+		for i := range e.jobs {
+			j, when := &e.jobs[i], fmt.Sprintf("at %.1f s ", l.cycle.Sub(e.began()).Seconds())
+			n := of[j.id]
+			if n > dummiesOfHeavy || n > 0 && j.memory != heavy {
+				wrong = append(wrong, fmt.Sprintf("%s%s has %d", when, j.name, n))
+			}
+			if j.memory != heavy || len(j.runs) != 1 || j.runs[0].from.After(l.cycle) || j.runs[0].to.Before(l.listed) {
+				continue
+			}
+			seen++
+			if beside := e.lightsOn(j.runs[0].host, k); n+beside < dummiesOfHeavy {
+				wrong = append(wrong, fmt.Sprintf("%s%s has %d, and %d light jobs beside it", when, j.name, n, beside))
+			}
+		}
+	}
+	c := check{what: fmt.Sprintf("after each cycle a running heavy job has %d dummies, or light jobs in their slots; none has more", dummiesOfHeavy)}
+	c.ok, c.found = len(wrong) == 0 && seen > 0, orAll(wrong)
+	if seen == 0 {
+		c.found = "no heavy job ran through the time from a cycle to the look after it"
+	}
+	if c.ok {
+		c.found = fmt.Sprintf("seen %d times in %d cycles", seen, len(e.looks))
+		if back > 0 {
+			c.found += fmt.Sprintf(", of which %d were the first of an engine", back)
+		}
+	}
+	return c
+}
+
+// lightsOn counts light jobs that had a slot of a host when a cycle looked, or were
+// given it by then. The queue may learn late that one has started or ended, on a busy
+// machine: what it showed after the cycle before counts, too.
+func (e *evidence) lightsOn(host string, k int) (n int) {
+	l := e.looks[k]
+	for _, j := range e.jobs {
+		there := l.hosts[j.id] == host || k > 0 && e.looks[k-1].hosts[j.id] == host
+		for _, r := range j.runs {
+			there = there || r.host == host && !r.from.After(l.listed) && r.to.After(l.cycle.Add(-notice))
+		}
+		if there && j.memory == light {
+			n++
+		}
+	}
+	return n
+}
+
+func (e *evidence) noneLeft() check {
+	return check{"nothing is left in the queue, no dummy job either", len(e.left) == 0, cmp.Or(strings.Join(e.left, ", "), "nothing is")}
+}
+
+// began is the first start of all.
+func (e *evidence) began() (first time.Time) {
+	for _, j := range e.jobs {
+		for _, r := range j.runs {
+			if first.IsZero() || r.from.Before(first) {
+				first = r.from
+			}
+		}
+	}
+	return first
+}
+
+// usage is what was worked, in slot-seconds, and the time from the first start to the
+// last end.
+func (e *evidence) usage() (worked, took time.Duration) {
+	first := e.began()
+	for _, j := range e.jobs {
+		for _, r := range j.runs {
+			worked += r.to.Sub(r.from)
+			took = max(took, r.to.Sub(first))
+		}
+	}
+	return worked, took
+}
+
+func names(jobs []*job) string {
+	var all []string
+	for _, j := range jobs {
+		all = append(all, fmt.Sprintf("%s (%d GB)", j.name, j.memory))
+	}
+	return strings.Join(all, ", ")
+}
+
+// orAll is what is wrong, the first of it, or that nothing is.
+func orAll(wrong []string) string {
+	const most = 5
+	if len(wrong) > most {
+		return fmt.Sprintf("but %s and %d more", strings.Join(wrong[:most], ", "), len(wrong)-most)
+	}
+	if len(wrong) > 0 {
+		return "but " + strings.Join(wrong, ", ")
+	}
+	return "as it should be"
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// The farm: a slot's share of a host's memory is 4 GB.
+const (
+	hosts      = 4
+	slots      = 4  // of each
+	hostMemory = 16 // GB of each
+)
+
+// The kinds of jobs, by what they ask for in GB. They use none of it.
+const (
+	heavy  = 10 // needs three slots' worth: its own and two dummies
+	medium = 4
+	light  = 1 // a quarter of a share
+
+	dummiesOfHeavy = 2
+)
+
+// what a job is to do.
+type what struct {
+	name   string
+	memory int // GB
+	work   time.Duration
+}
+
+// load is the jobs in the order in which they are submitted, the same for one seed.
+func load(seed uint64) []what {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var all []what
+	for _, kind := range []struct {
+		name          string
+		memory, count int
+	}{{"heavy", heavy, 12}, {"medium", medium, 40}, {"light", light, 40}} {
+		for i := range kind.count {
+			work := 3*time.Second + time.Duration(r.IntN(3001))*time.Millisecond
+			all = append(all, what{fmt.Sprintf("%s%d", kind.name, i+1), kind.memory, work})
+		}
+	}
+	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}

@@ -1,0 +1,139 @@
+// Command dummies shows that memory-hungry jobs never meet on a host whose queue
+// gives out slots and looks at no memory: on throw-away farms of its own, with the
+// real programs, it plays one load without dummy jobs, where they do meet, with them,
+// with an engine that is killed now and then, and with one that is killed for good.
+// What happened is judged by what the jobs themselves wrote. `make scenario-dummy`
+// runs it.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/cluster"
+	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/internal/farm"
+)
+
+const usage = "usage: [ALLOTMENT_BACKEND=miniq|slurm] [RUN=without|with|killed|gone] [SEED=NUMBER] dummies"
+
+func main() {
+	if len(os.Args) == 4 && os.Args[1] == "job" {
+		os.Exit(work(os.Args[2], os.Args[3]))
+	}
+	on, plays, seed, err := wanted(os.Getenv)
+	if err != nil || len(os.Args) > 1 {
+		fmt.Fprintln(os.Stderr, errors.Join(err, errors.New(usage)))
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := scenario(farm.WithParent(ctx), os.Stdout, on, plays, seed); err != nil {
+		fmt.Fprintln(os.Stderr, "dummies:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// wanted reads what the environment asks for: which farms, which plays, which seed.
+func wanted(env func(string) string) (on []stage, plays []play, seed uint64, err error) {
+	switch name := env("ALLOTMENT_BACKEND"); name {
+	case "miniq":
+		on = []stage{bundled()}
+	case "slurm":
+		on = []stage{onSlurm()}
+	case "":
+		on = []stage{bundled(), onSlurm()}
+	default:
+		return nil, nil, 0, fmt.Errorf("ALLOTMENT_BACKEND=%s: there is no such farm", name)
+	}
+	plays = all()
+	if name := env("RUN"); name != "" {
+		plays = slices.DeleteFunc(plays, func(p play) bool { return p.name != name })
+		if len(plays) == 0 {
+			return nil, nil, 0, fmt.Errorf("RUN=%s: there is no such run", name)
+		}
+	}
+	seed = rand.Uint64N(1_000_000)
+	if text := env("SEED"); text != "" {
+		seed, err = strconv.ParseUint(text, 10, 64)
+	}
+	return on, plays, seed, err
+}
+
+// work is what the scenario's jobs run: this program itself.
+func work(path, duration string) int {
+	d, err := time.ParseDuration(duration)
+	if err == nil {
+		err = diary.Keep(path, d, false)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "dummies job:", err)
+		return 1
+	}
+	return 0
+}
+
+// errFailed is a scenario of which a check failed.
+var errFailed = errors.New("not everything was as promised")
+
+// scenario plays everything on every farm and says whether all was as promised.
+func scenario(ctx context.Context, out io.Writer, on []stage, plays []play, seed uint64) error {
+	fmt.Fprintf(out, "The seed is %d: SEED=%d make scenario-dummy has the same load and the same chance.\n", seed, seed)
+	// Each farm waits most of the time: they are played at once, and told one after
+	// the other.
+	told := make([]bytes.Buffer, len(on))
+	results := make([]error, len(on))
+	var all sync.WaitGroup
+	for i, s := range on {
+		all.Go(func() { results[i] = s.tell(ctx, &told[i], plays, seed) })
+	}
+	all.Wait()
+	for i := range told {
+		_, _ = told[i].WriteTo(out)
+	}
+	return errors.Join(results...)
+}
+
+// tell plays everything on one farm.
+func (on stage) tell(ctx context.Context, out io.Writer, plays []play, seed uint64) error {
+	failed := false
+	if missing := cluster.Missing(); on.options.Slurm != nil && missing != "" {
+		if os.Getenv(cluster.Required) == "1" {
+			return fmt.Errorf("%s=1 and %s", cluster.Required, missing)
+		}
+		fmt.Fprintf(out, "\nskip: nothing is played on Slurm: %s\n", missing)
+		return nil
+	}
+	for _, p := range plays {
+		fmt.Fprintf(out, "\n== On %s, %s\n", on.name, p.title)
+		e, err := on.play(ctx, out, p, seed)
+		if err != nil {
+			return err
+		}
+		worked, took := e.usage()
+		fmt.Fprintf(out, "utilization: %.0f %% of %d slots for %.1f s\n", 100*worked.Seconds()/(took.Seconds()*hosts*slots), hosts*slots, took.Seconds())
+		for _, c := range p.judge(e) {
+			result := "ok"
+			if !c.ok {
+				result, failed = "FAILED", true
+			}
+			fmt.Fprintf(out, "%-6s  %s\n        %s\n", result, c.what, c.found)
+		}
+	}
+	if failed {
+		return errFailed
+	}
+	return nil
+}

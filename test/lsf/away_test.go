@@ -1,0 +1,294 @@
+package lsf
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/test/programs"
+)
+
+// pba gives the orders by which a victim goes through links to this test binary: once
+// one is obeyed, LSF's daemons are away.
+const (
+	envPhase = "ALLOTMENT_TEST_PHASE"
+	envBin   = "ALLOTMENT_TEST_BIN" // of the stand-in
+)
+
+var orders = []string{"brequeue", "bstop"}
+
+func TestMain(m *testing.M) {
+	if name := filepath.Base(os.Args[0]); slices.Contains(orders, name) {
+		os.Exit(order(name, os.Getenv("LSF_ENVDIR")))
+	}
+	os.Exit(m.Run())
+}
+
+func obeyed(dir string) string { return filepath.Join(dir, "obeyed") }
+
+func order(name, dir string) int {
+	cmd := exec.Command(filepath.Join(os.Getenv(envBin), name), os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	_ = cmd.Run() // its exit code tells
+	if _, err := os.Stat(obeyed(dir)); err != nil && os.Getenv(envPhase) == string(plan.Acted) {
+		if err := errors.Join(lsfstandin.Away(dir, outage), os.WriteFile(obeyed(dir), nil, 0o600)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return cmd.ProcessState.ExitCode()
+}
+
+// outage is how long LSF's daemons are away.
+const outage = 5 * time.Second
+
+// fillers are the jobs of nobody that fill the host, slots of which one is needed.
+const fillers = 4
+
+// beneficiary is the name of the job that a slot is taken back for, and of its diary.
+const beneficiary = "beneficiary"
+
+// In each phase of a reclaim LSF's commands fail for a while, as they do while mbatchd
+// starts anew (R8, R18, R19): nothing is forgotten, and nobody else is taken for it.
+func TestAwayInEachPhase(t *testing.T) {
+	bin := programs.Build(t, "pba")
+	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
+		for mode, phases := range map[string][]plan.Phase{
+			"requeue": {plan.Planned, plan.Acted, plan.HandedOver}, // what is freed is the beneficiary's at once
+			"suspend": {plan.Planned, plan.Acted, plan.Freed, plan.HandedOver},
+		} {
+			for _, phase := range phases {
+				t.Run(fmt.Sprintf("%s, %s, %s", flavour, mode, phase), func(t *testing.T) {
+					t.Parallel()
+					life(t, filepath.Join(bin, "pba"), flavour, mode, phase)
+				})
+			}
+		}
+	}
+}
+
+// lifetime is one cluster with pba.
+type lifetime struct {
+	*testing.T
+	*lsfstandin.Cluster
+	ctx            context.Context
+	pba, home, dir string
+}
+
+// life is the life of one reclaim, in one phase of which the daemons are away.
+func life(t *testing.T, pba string, flavour lsfstandin.Flavour, mode string, phase plan.Phase) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: fillers, Flavour: flavour, Second: 500 * time.Millisecond})
+	l := &lifetime{T: t, Cluster: c, ctx: ctx, pba: pba, home: t.TempDir(), dir: t.TempDir()}
+	l.prepare()
+	over, gone := filepath.Join(l.dir, "over"), filepath.Join(l.dir, "gone")
+	for i := range fillers {
+		l.submit(fmt.Sprintf("filler%d", i+1), "", mode, over)
+	}
+	l.await("the host to be full", func() bool { return l.count(lsfstandin.RUN) == fillers })
+	l.submit(beneficiary, "chipa", mode, gone)
+
+	stop := l.rebalance(phase)
+	if phase == plan.Acted {
+		l.await("the order to go", func() bool { _, err := os.Stat(obeyed(c.EnvDir())); return err == nil })
+	} else {
+		l.await("the phase", func() bool {
+			return slices.ContainsFunc(l.remembered().Reclaims, func(r plan.Reclaim) bool { return r.Phase == phase })
+		})
+		c.Away(outage)
+	}
+	t.Logf("%s: the reclaim is %s, and LSF is away for %v", flavour, phase, outage)
+	l.write(gone) // it may end
+	l.await("the beneficiary's start", func() bool { return l.diary(beneficiary) != "" })
+	l.write(over)
+	l.await("every job to end", func() bool { return l.count("") == 0 })
+	l.await("the ledger to be settled", l.settled)
+	stop()
+	l.judge(mode)
+}
+
+// prepare does what an administrator and a resource manager do.
+func (l *lifetime) prepare() {
+	l.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, name := range lsfstandin.Programs() {
+		of := filepath.Join(l.Bin(), name)
+		if slices.Contains(orders, name) {
+			of = self
+		}
+		if err := os.Symlink(of, filepath.Join(l.dir, name)); err != nil {
+			l.Fatal(err)
+		}
+	}
+	config := fmt.Sprintf("backend: lsf\nfilter: {low_queue: \"\"}\npba: {every: 1s, pending_threshold: 1s, min_runtime: 1s}\nlsf: {bin: %q, envdir: %q}\n", l.dir, l.EnvDir())
+	if err := os.WriteFile(filepath.Join(l.home, "config.yaml"), []byte(config), 0o600); err != nil {
+		l.Fatal(err)
+	}
+	group, err := exec.CommandContext(l.ctx, "id", "-gn").Output()
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, args := range [][]string{{"init"}, {"project", "add", "chipa", "--group", strings.TrimSpace(string(group))}, {"alloc", "set", "chipa", "1", "--weeks", "2"}} {
+		if out, err := l.command(args...).CombinedOutput(); err != nil {
+			l.Fatalf("pba %s: %v: %s", args, err, out)
+		}
+	}
+}
+
+func (l *lifetime) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(l.ctx, l.pba, args...)
+	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+l.home)
+	return cmd
+}
+
+// rebalance starts the engine.
+func (l *lifetime) rebalance(phase plan.Phase) (stop func()) {
+	l.Helper()
+	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
+	cmd.Env = append(cmd.Env, envPhase+"="+string(phase), envBin+"="+l.Bin())
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		l.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			_ = cmd.Wait()
+		}
+	}
+	l.Cleanup(func() {
+		stop()
+		if l.Failed() {
+			l.Logf("pba rebalance said:\n%s", said.String())
+		}
+	})
+	return stop
+}
+
+// submit hands in a job of one slot that writes down when it starts and ends, which is
+// not before there is a file.
+func (l *lifetime) submit(name, project, mode, until string) {
+	l.Helper()
+	args := []string{"bsub", "-J", name}
+	if mode == "suspend" {
+		args = append(args, "-Jd", backends.Tag{Preempt: backends.PreemptSuspend}.String())
+	}
+	if project != "" {
+		args = append(args, "-P", project)
+	}
+	diary := filepath.Join(l.dir, name)
+	script := fmt.Sprintf("echo start >>%[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo end >>%[1]s", diary, until)
+	if out, said, rc := l.Cluster.Run(append(args, script)...); rc != 0 {
+		l.Fatalf("bsub %s: %d: %s%s", name, rc, out, said)
+	}
+}
+
+func (l *lifetime) diary(name string) string {
+	text, err := os.ReadFile(filepath.Join(l.dir, name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		l.Fatal(err)
+	}
+	return string(text)
+}
+
+func (l *lifetime) write(file string) {
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// count is how many jobs there are in a state, "" for all that have not ended.
+func (l *lifetime) count(state lsfstandin.Stat) int {
+	picture, err := l.Picture()
+	if err != nil {
+		return -1 // it is not back yet
+	}
+	n := 0
+	for _, j := range picture.Jobs {
+		if ended := j.Stat == lsfstandin.DONE || j.Stat == lsfstandin.EXIT; j.Stat == state || state == "" && !ended {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *lifetime) await(what string, is func() bool) {
+	l.Helper()
+	for ; !is(); time.Sleep(20 * time.Millisecond) { // files and daemons of others have no event
+		if l.ctx.Err() != nil {
+			out, _, _ := l.Cluster.Run("bjobs", "-u", "all", "-a", "-w")
+			l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
+		}
+	}
+}
+
+func (l *lifetime) remembered() plan.Memory {
+	book, err := ledger.OpenToRead(filepath.Join(l.home, "ledger.db"))
+	if err != nil {
+		l.Fatal(err)
+	}
+	memory, err := book.Load(l.ctx)
+	if err = errors.Join(err, book.Close()); err != nil {
+		l.Fatal(err)
+	}
+	return memory
+}
+
+// settled: no reclaim waits for anything.
+func (l *lifetime) settled() bool {
+	return !slices.ContainsFunc(l.remembered().Reclaims, func(r plan.Reclaim) bool {
+		return r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released })
+	})
+}
+
+// judge reads what the jobs wrote and what the ledger says of them.
+func (l *lifetime) judge(mode string) {
+	l.Helper()
+	again := 0
+	for i := range fillers + 1 {
+		name := beneficiary
+		if i < fillers {
+			name = fmt.Sprintf("filler%d", i+1)
+		}
+		text := l.diary(name)
+		if n := strings.Count(text, "end"); n != 1 {
+			l.Errorf("%s ended %d times:\n%s", name, n, text)
+		}
+		again += strings.Count(text, "start") - 1
+	}
+	if want := map[string]int{"requeue": 1}[mode]; again != want {
+		l.Errorf("jobs started again: %d, want %d", again, want)
+	}
+	victims := map[string]bool{}
+	reclaims := l.remembered().Reclaims
+	for _, r := range reclaims {
+		for _, v := range r.Victims {
+			if v.Fate != plan.Spared {
+				victims[v.ID.String()] = true
+			}
+		}
+	}
+	if len(victims) != 1 {
+		l.Errorf("victims: %v, want one: %+v", victims, reclaims)
+	}
+}

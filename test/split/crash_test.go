@@ -1,0 +1,169 @@
+package split
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/programs"
+)
+
+// item is what an item does: it complains if it already runs, notes that it ran, and
+// says its number.
+const item = `mkdir run/$1 || echo $1 >>beside; echo $1 >>ran; sleep ${2:-0.01}; rmdir run/$1; echo "result $1"; echo "note $1" >&2`
+
+// twice is a farm on which a task could run twice side by side: each host has room
+// enough.
+const twice = "miniq:\n  nodes: [\"n1:8\", \"n2:8\", \"n3:8\"]\n"
+
+// kills is how often asplit is killed.
+const kills = 10
+
+// TestKilledAtAnyPoint kills asplit again and again, at random points, and goes on
+// with its split each time: in the end each item ran once, never side by side with
+// itself, and all results are there once, in order.
+func TestKilledAtAnyPoint(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o022))
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	f := start(t, farm.Options{Config: twice})
+	if err := os.Mkdir(filepath.Join(f.Home, "run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const count = 300
+	input := numbered("", count)
+	// No item of a part begins before there were so many kills: all of them come amid work.
+	part := fmt.Sprintf("until [ -e allowed/$((($1 - 1) * %d / %d)) ]; do sleep 0.01; done; ", kills+1, count)
+	allow := func(kills int) {
+		if err := os.WriteFile(filepath.Join(f.Home, "allowed", strconv.Itoa(kills)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(f.Home, "allowed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	allow(0)
+	begin := []string{"-J", "mine", "--no-qualify", "--round", "30", "sh", "-c", part + item, "sh", "{}"}
+	args, whole := begin, false
+	var out []byte
+	for killed := 0; !whole; {
+		var died bool
+		wait := time.Duration(random.Int64N(int64(400 * time.Millisecond)))
+		if killed == kills {
+			wait = 5 * time.Minute
+		}
+		var errs string
+		out, errs, died = asplit(t, f, input, wait, args)
+		switch {
+		case died && killed == kills:
+			t.Fatalf("it has not ended in %v: %s", wait, errs)
+		case died:
+			killed++
+			allow(killed)
+			args = []string{"--resume", "mine"}
+		case strings.Contains(errs, "begin it anew"), strings.Contains(errs, "no split mine"):
+			args = begin
+		default:
+			whole = true
+			if killed < kills {
+				t.Errorf("it had ended after %d kills", killed)
+			}
+			if strings.Count(errs, "note ") != count {
+				t.Errorf("on standard error: %s", errs)
+			}
+		}
+	}
+	if want := numbered("result ", count); string(out) != want {
+		t.Errorf("the results are not those of the items in their order:\n%s", out)
+	}
+	if err := ranOnce(f.Home, count); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(f.Home, ".asplit")); err == nil {
+		t.Error("its state is left")
+	}
+}
+
+// ranOnce judges what items left behind: each ran once, and never beside itself.
+func ranOnce(dir string, count int) error {
+	beside, err := os.ReadFile(filepath.Join(dir, "beside"))
+	if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("ran beside themselves: %q, %w", beside, err)
+	}
+	ran, err := os.ReadFile(filepath.Join(dir, "ran"))
+	if err != nil {
+		return err
+	}
+	each := strings.Fields(string(ran))
+	slices.Sort(each)
+	if len(each) != count || len(slices.Compact(each)) != count {
+		return fmt.Errorf("%d executions of %d items: %q", len(strings.Fields(string(ran))), count, ran)
+	}
+	return nil
+}
+
+// start starts a farm with asplit that ends with the test.
+func start(t *testing.T, o farm.Options) *farm.Farm {
+	t.Helper()
+	if o.Programs == "" {
+		o.Programs = programs.Build(t, "asplit", "asplit-task")
+	}
+	f, err := farm.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(f.Log())
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// asplit runs it, and kills it after some time.
+func asplit(t *testing.T, f *farm.Farm, input string, wait time.Duration, args []string) (out []byte, errs string, died bool) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := f.Background(t.Context(), "asplit", args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(wait, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		died = !exit.Exited()
+	}
+	return stdout.Bytes(), stderr.String(), died
+}
+
+func numbered(prefix string, count int) string {
+	var b strings.Builder
+	for i := range count {
+		fmt.Fprintf(&b, "%s%d\n", prefix, i+1)
+	}
+	return b.String()
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// run is one way of having the items done.
+type run struct {
+	name   string
+	items  int
+	began  time.Time
+	took   time.Duration
+	idle   float64 // part of the machine
+	rounds []round // asplit's alone
+	halved time.Time
+}
+
+// overIdeal is the makespan ÷ the ideal one.
+func (r *run) overIdeal() float64 { return r.took.Seconds() / ideal(r.items).Seconds() }
+
+// bench is a comparison in the making.
+type bench struct {
+	options
+	dir    string
+	worker worker
+	hosts  *hosts
+	runs   []run
+	found  []float64 // by asplit qualify: of all hosts' C, each one's part
+}
+
+// measure is the whole story; false: a budget is missed.
+func measure(ctx context.Context, o options) (kept bool, err error) {
+	b := &bench{options: o}
+	if b.dir, err = os.MkdirTemp("", "allotment-split-"); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	if b.programs, err = filepath.Abs(o.programs); err != nil {
+		return false, err
+	}
+	if b.reports == "" {
+		b.reports = b.dir
+	}
+	if b.reports, err = filepath.Abs(b.reports); err != nil {
+		return false, err
+	}
+	if err := machine(); err != nil {
+		return false, err
+	}
+	if b.hosts, err = startHosts(ctx, b.programs); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, b.hosts.close(ctx)) }()
+	if b.worker, err = buildWorker(ctx, b.dir); err != nil {
+		return false, err
+	}
+	if err := b.qualify(ctx); err != nil { // asplit remembers it
+		return false, err
+	}
+	say("\n%-36s %6s  %8s  %7s  %9s  %s", "", "items", "makespan", "÷ ideal", "from 3rd", "idle")
+	if err := b.splits(ctx); err != nil {
+		return false, err
+	}
+	if err := b.parallels(ctx); err != nil {
+		return false, err
+	}
+	b.tables()
+	return b.judge(), nil
+}
+
+// The names of what is compared.
+const (
+	equal    = "asplit, equal shares"
+	step     = "asplit, step"
+	rate     = "asplit, rate"
+	rateEach = "asplit, rate, a process an item"
+
+	halvedStep = "step, node4 halved"
+	halvedRate = "rate, node4 halved"
+)
+
+func (b *bench) splits(ctx context.Context) error {
+	round := b.round.String()
+	for _, w := range []struct {
+		part string
+		way
+	}{
+		{"rate", way{name: rate, adjust: "rate", items: b.items, round: round}},
+		{"rate", way{name: rateEach, adjust: "rate", items: b.single, round: round, each: true}},
+		{"step", way{name: step, adjust: "step", items: b.items, round: round}},
+		{"halved", way{name: halvedRate, adjust: "rate", items: b.halved, round: (b.round / 2).String(), halve: true}},
+		{"halved", way{name: halvedStep, adjust: "step", items: b.halved, round: (b.round / 2).String(), halve: true}},
+		{"equal", way{name: equal, adjust: "equal", items: b.items, round: strconv.Itoa(b.items)}}, // what is never adjusted needs no rounds
+	} {
+		if !b.wants(w.part) {
+			continue
+		}
+		if err := b.note(b.split(ctx, w.way)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) parallels(ctx context.Context) error {
+	if !b.wants("parallel") {
+		return nil
+	}
+	if missing := noParallel(ctx); missing != "" {
+		say("skipped: %s", missing)
+		return nil
+	}
+	if err := b.note(b.parallel(ctx, b.items, inLots)); err != nil {
+		return err
+	}
+	return b.note(b.parallel(ctx, b.single, 1))
+}
+
+// inLots is how many items GNU parallel dispatches at a time where it is not one.
+const inLots = 50
+
+// do runs a program that hands out a run's items, in our group.
+func (b *bench) do(r *run, cmd *exec.Cmd) error {
+	var results, words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &results, &words
+	before, err := processors()
+	if err != nil {
+		return err
+	}
+	r.began = time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = b.hosts.ours.take(cmd.Process.Pid)
+	if ended := cmd.Wait(); ended != nil {
+		return fmt.Errorf("%w: %s", ended, bytes.TrimSpace(words.Bytes()))
+	}
+	r.took = time.Since(r.began)
+	if err != nil {
+		return err
+	}
+	if r.idle, err = before.idleSince(); err != nil {
+		return err
+	}
+	return check(results.Bytes(), r.items)
+}
+
+// note keeps and prints a run.
+func (b *bench) note(r run, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.name, err)
+	}
+	b.runs = append(b.runs, r)
+	later := ""
+	if ratio, ok := fromRound(3, r.rounds); ok && r.halved.IsZero() {
+		later = fmt.Sprintf("%.3f", ratio)
+	}
+	say("%-36s %6d  %6.1f s  %7.3f  %9s  %2.0f %%", r.name, r.items, r.took.Seconds(), r.overIdeal(), later, 100*r.idle)
+	return nil
+}
+
+// find looks a run up; nil: it was not done.
+func (b *bench) find(name string) *run {
+	if n := slices.IndexFunc(b.runs, func(r run) bool { return r.name == name }); n >= 0 {
+		return &b.runs[n]
+	}
+	return nil
+}
+
+// machine says where the figures come from.
+func machine() error {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	busy, _, _ := strings.Cut(string(load), " ")
+	say("%d processors, %s, load %s before; hosts of %v cores", runtime.NumCPU(), runtime.Version(), busy, cores)
+	return nil
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// controller is where the kernel has groups of processes share processor time.
+type controller struct {
+	dir string // the top of the hierarchy
+	v2  bool
+}
+
+var errNoController = errors.New("this machine has no cpu controller for cgroups")
+
+// findController reads /proc/self/mountinfo. has tells whether a cgroup v2 hierarchy
+// offers the cpu controller; there can be one without beside a v1 hierarchy with it.
+func findController(mountinfo string, has func(dir string) bool) (controller, error) {
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(line, " - ")
+		mount, fs := strings.Fields(before), strings.Fields(after)
+		const point, kind, options = 4, 0, 2
+		if !ok || len(mount) <= point || len(fs) <= options {
+			continue
+		}
+		switch {
+		case fs[kind] == "cgroup" && slices.Contains(strings.Split(fs[options], ","), "cpu"):
+			return controller{mount[point], false}, nil
+		case fs[kind] == "cgroup2" && has(mount[point]):
+			return controller{mount[point], true}, nil
+		}
+	}
+	return controller{}, errNoController
+}
+
+// thisController is this machine's.
+func thisController() (controller, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return controller{}, err
+	}
+	return findController(string(text), func(dir string) bool {
+		names, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+		return err == nil && slices.Contains(strings.Fields(string(names)), "cpu")
+	})
+}
+
+// group is a cgroup of ours.
+type group struct {
+	dir string
+	v2  bool
+}
+
+// group makes one, without a limit, that goes before all else on this machine: hosts
+// have their quotas, whoever is busy here too.
+func (c controller) group(name string) (group, error) {
+	if c.v2 {
+		if err := write(filepath.Join(c.dir, "cgroup.subtree_control"), "+cpu"); err != nil {
+			return group{}, err
+		}
+	}
+	g := group{filepath.Join(c.dir, name), c.v2}
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
+		return g, err
+	}
+	return g, g.first()
+}
+
+// first gives the group the highest weight that there is.
+func (g group) first() error {
+	if g.v2 {
+		return write(filepath.Join(g.dir, "cpu.weight"), "10000")
+	}
+	return write(filepath.Join(g.dir, "cpu.shares"), "262144")
+}
+
+// period is how often a group gets its quota anew. The kernel's own is 100 ms; this is
+// half an item on the slowest host, which looks from outside like a slow processor.
+const period = 20 * time.Millisecond
+
+// limit lets the group have so many cores' worth of time, from now on.
+func (g group) limit(cores float64) error {
+	quota := strconv.FormatInt(int64(math.Round(cores*float64(period.Microseconds()))), 10)
+	every := strconv.FormatInt(period.Microseconds(), 10)
+	if g.v2 {
+		return write(filepath.Join(g.dir, "cpu.max"), quota+" "+every)
+	}
+	return errors.Join(write(filepath.Join(g.dir, "cpu.cfs_period_us"), every), write(filepath.Join(g.dir, "cpu.cfs_quota_us"), quota))
+}
+
+// take puts a process into the group, and with it all that it will start.
+func (g group) take(pid int) error {
+	return write(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
+}
+
+// door is the file by which a thread lets itself in.
+func (g group) door() string {
+	if g.v2 {
+		return filepath.Join(g.dir, "cgroup.procs") // threads can't part there
+	}
+	return filepath.Join(g.dir, "tasks")
+}
+
+// close removes the group, if it was made, as soon as its processes, which were killed,
+// are gone.
+func (g group) close(ctx context.Context) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) { // nothing tells
+		err := os.Remove(g.dir)
+		if g.dir == "" || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// write writes to a file of the kernel's.
+func write(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %q: %w", text, err)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+// Command worker is the work of the benchmark of asplit. An item costs it so much
+// processor time, by the process's own clock, whatever the host's speed:
+//
+//	worker [-cost 4ms] [-tail 0s] [-host FILE] [ITEM…]
+//
+// Without items it reads them from stdin, one a line. For each it prints a line that
+// only its reader could have computed. Its own start belongs to its first item; -tail
+// is what its end will cost, and is taken off the first item too.
+//
+// With -host it first goes where FILE says, to a processor and into a cgroup, and begins
+// anew there, so that nothing of an item is done outside. What it cost until then doesn't
+// count. FILE holds the processor's number and the file by which the cgroup is joined.
+package main
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	if err := work(); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1) //nolint:forbidigo // this is main
+	}
+}
+
+func work() error {
+	cost := flag.Duration("cost", 4*time.Millisecond, "processor time of an item")
+	tail := flag.Duration("tail", 0, "processor time that the end of this process costs")
+	host := flag.String("host", "", "go where this `FILE` says first")
+	since := flag.Duration("since", 0, "where the process's clock stands when the work begins")
+	flag.Parse()
+	if *host != "" {
+		return move(*host, *cost, *tail, flag.Args())
+	}
+	out := bufio.NewWriter(os.Stdout)
+	load := make([]byte, 64<<10) // takes a few µs
+	until := *since - *tail
+	one := func(item string) error {
+		until += *cost
+		for {
+			now, err := used()
+			if err != nil {
+				return err
+			}
+			if now >= until {
+				break
+			}
+			crc32.ChecksumIEEE(load)
+		}
+		_, err := fmt.Fprintf(out, "%s %08x\n", item, crc32.ChecksumIEEE([]byte(item)))
+		return err
+	}
+	for _, item := range flag.Args() {
+		if err := one(item); err != nil {
+			return err
+		}
+	}
+	if flag.NArg() == 0 {
+		lines := bufio.NewScanner(os.Stdin)
+		for lines.Scan() {
+			if err := one(lines.Text()); err != nil {
+				return err
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// used is the processor time of this process so far.
+func used() (time.Duration, error) {
+	var t unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
+	return time.Duration(t.Nano()), err
+}
+
+// move moves this thread alone, which then becomes the whole process: moving a process
+// takes a lock for which the kernel may wait for 10 ms.
+func move(file string, cost, tail time.Duration, items []string) error {
+	runtime.LockOSThread()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var processor int
+	var door string
+	if _, err := fmt.Sscanln(string(text), &processor, &door); err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	var only unix.CPUSet
+	only.Set(processor)
+	if err := unix.SchedSetaffinity(0, &only); err != nil {
+		return fmt.Errorf("move to processor %d: %w", processor, err)
+	}
+	if err := os.WriteFile(door, []byte("0"), 0); err != nil {
+		return fmt.Errorf("join a cgroup: %w", err)
+	}
+	since, err := used()
+	if err != nil {
+		return err
+	}
+	argv := []string{self, "-cost", cost.String(), "-tail", tail.String(), "-since", since.String(), "--"}
+	return unix.Exec(self, append(argv, items...), os.Environ())
+}
