@@ -21,7 +21,7 @@ KINDS ?= deb rpm
 # a host without our libraries are static. The others ask the system for users'
 # names, which takes its library.
 PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
-STATIC := $(filter adummy asub esub miniq-keeper,$(PROGRAMS))
+STATIC := $(filter adummy asplit-task asub esub miniq-keeper,$(PROGRAMS))
 DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
 # ajobs is all of these, by the name that it is called by.
 WRAPPERS := ahosts aqueues akill astop aresume arequeue amod
@@ -48,7 +48,9 @@ DOCDIR := $(PREFIX)/share/doc/allotment
 LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
 # The kill, crash and Slurm tests take a while and have targets of their own.
-TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm)$$')
+TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm|lsf)$$')
+# Some tests only run programs: the race detector would see nothing of those.
+RACED = $$(printf '%s\n' $(TESTED) | grep -vE '/test/(completion|days|docs|idle|install)$$')
 # Tests write files that are trusted only if nobody else can write them.
 UMASK := umask 022;
 
@@ -77,19 +79,31 @@ lint: ## formatting, go.mod, vet and the linters, the import rules among them
 	$(GOLANGCI_LINT) run
 
 race: build ## run the tests under the race detector
-	$(UMASK) $(GO) test -race $(TESTED)
+	$(UMASK) $(GO) test -race $(RACED)
 
-demo: build ## guaranteed slots at work on a throw-away farm, in under 90 s (ALLOTMENT_BACKEND=slurm: on Slurm, as root)
+demo: build ## guaranteed slots at work on a throw-away farm, in under 90 s (ALLOTMENT_BACKEND=slurm: on Slurm, as root; =lsf: on LSF's stand-in)
 	BREAK='$(BREAK)' $(GO) run ./test/demo
 
+.PHONY: scenario-dummy
+scenario-dummy: build ## memory-hungry jobs never meet on a host, whatever becomes of the engine: on the bundled queue and, as root, on Slurm (SEED=, RUN=with, ALLOTMENT_BACKEND=miniq)
+	$(UMASK) RUN='$(RUN)' SEED='$(SEED)' $(GO) run ./test/dummies
+
 # As root with what test/slurm-cluster.sh deps names.
-.PHONY: test-slurm bench-slurm
+.PHONY: test-slurm test-lsf bench-slurm
 test-slurm: build ## all that needs a real Slurm, on clusters of its own (as root)
-	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -p 1 -timeout=60m -v ./test/slurm ./test/cluster ./test/internal/farm ./backends/slurm
+	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -p 1 -parallel 4 -timeout=60m -v ./test/slurm ./test/cluster ./test/internal/farm ./backends/slurm
 	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -v -run Slurm ./test/docs
+
+test-lsf: build ## all of LSF, at the stand-in for it, what takes minutes too
+	$(UMASK) ALLOTMENT_TEST_LSF=1 $(GO) test -count=1 -p 1 -parallel 8 -timeout=30m -v ./test/lsf ./backends/lsf ./backends/backendtest/lsfstandin
+	$(UMASK) $(GO) test -count=1 -v -run LSF ./test/docs ./cmd/esub
 
 bench-slurm: build ## a whole cycle against squeue, sbatch with our filter against sbatch without, and their budgets (as root)
 	$(UMASK) $(GO) run ./test/slurmbench -programs $(BIN) $(BENCH)
+
+.PHONY: split-small
+split-small: build ## asplit on a small farm of which one host becomes slow halfway: miniq's and, as root, Slurm's
+	$(UMASK) $(if $(filter 0,$(shell id -u)),ALLOTMENT_TEST_SLURM=1) $(GO) test -count=1 -timeout=10m -v -run TestSmall ./test/split
 
 replay: ## a recorded trace with and without pba: make replay TRACE=FILE.swf.gz
 ifeq ($(TRACE),)
@@ -110,9 +124,9 @@ bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs (budget: 1 s and 
 	$(GO) run ./test/benchplan
 
 laws: ## the laws on LAWS_CHECKS random farms
-	@packages="$$(grep -rlE '^func TestLaw' --include='*_test.go' . | xargs -r dirname | sort -u)"; \
+	@packages="$$(grep -rlE '^func Test(Heavy)?Law' --include='*_test.go' . | xargs -r dirname | sort -u)"; \
 	if [ -z "$$packages" ]; then echo 'skip: no laws yet'; exit 0; fi; \
-	set -x; $(GO) test $$packages -count=1 -timeout=120m -run '^TestLaw' -rapid.checks=$(LAWS_CHECKS) -v
+	set -x; $(GO) test $$packages -count=1 -timeout=120m -run '^Test(Heavy)?Law' -rapid.checks=$(LAWS_CHECKS) -v
 
 breaks: ## break each law by a small patch: exactly that law must fail
 	$(GO) run ./test/breaks
@@ -125,6 +139,11 @@ test-kill: build ## kill pba between any two of its calls
 bench-queue: build ## the bundled queue against Slurm and task-spooler, and its budgets
 	$(UMASK) $(GO) run ./test/queues -programs $(BIN) $(BENCH)
 
+# As root: it makes cgroups. With parallel it compares GNU's too.
+.PHONY: bench-split
+bench-split: build ## asplit on hosts of speed 1:2:4:8 against the ideal and against GNU parallel, and its budgets (as root, 9 minutes)
+	$(UMASK) $(GO) run ./test/splitbench -programs $(BIN) $(BENCH)
+
 .PHONY: test-crash
 test-root: ## real users try to get at each other on root's queue (as root: it makes and removes them)
 	$(UMASK) ALLOTMENT_TEST_ROOT=1 $(GO) test -count=1 -timeout=20m -v ./test/root
@@ -136,8 +155,8 @@ bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x
 
 # Each program knows its own man page; the completion scripts ask the programs.
-MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) miniqd.8
-PAGES := $(MANUALS) esub.8
+MANUALS := pba.1 asub.1 ajobs.1 $(WRAPPERS:%=%.1) asplit.1 miniqd.8
+PAGES := $(MANUALS) esub.8 adummy.8
 COMPLETED := $(basename $(MANUALS))
 
 generate: build ## write what is generated
