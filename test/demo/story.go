@@ -159,7 +159,7 @@ func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story,
 		{"init"},
 		{"project", "add", "A", "--group", group},
 		{"project", "add", "B", "--group", group},
-		{"alloc", "set", "A", strconv.Itoa(jobsOfA)},
+		{"alloc", "set", "A", strconv.Itoa(jobsOfA), "--weeks", "2"}, // should Monday come meanwhile
 	} {
 		n.say("$ pba %s", strings.Join(line, " "))
 		if _, err := f.Run(ctx, "pba", line...); err != nil {

@@ -317,7 +317,7 @@ func nobodyJumpsTheQueue(m *machine) {
 func thePolicyDecides(m *machine) {
 	m.root("pba", "init")
 	m.root("pba", "project", "add", "chipA", "--group", m.group)
-	m.root("pba", "alloc", "set", "chipA", "2")
+	m.root("pba", "alloc", "set", "chipA", "2", "--weeks", "2")
 	full := m.submit(m.bob, "-n", "4", "sleep 300")
 	m.is(full, "running")
 	defer m.root("akill", full)

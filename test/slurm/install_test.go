@@ -163,7 +163,7 @@ func TestInstallAndRemove(t *testing.T) {
 	s.install()
 	s.do("project", "add", "chipA", "--group", s.group)
 	s.do("project", "add", "chipB", "--group", s.group)
-	s.do("alloc", "set", "chipA", "3")
+	s.do("alloc", "set", "chipA", "3", "--weeks", "2")
 	s.do("rebalance")
 	s.await("a filter that is asked", func() bool { _, said := s.pba("doctor"); return !strings.Contains(said, "filter: ") })
 
@@ -183,7 +183,7 @@ func TestInstallAndRemove(t *testing.T) {
 		t.Errorf("%v run, want %v", running, mine)
 	}
 	// One more of the pool, caught in the middle.
-	s.do("alloc", "set", "chipA", "4")
+	s.do("alloc", "set", "chipA", "4", "--weeks", "2")
 	last := s.batch(&s.alice, nil, "--account=chipA")
 	taken := regexp.MustCompile(`(?m)^requeue +\S+ +` + last + ` `)
 	s.await("a reclaim under way", func() bool { return taken.MatchString(s.do("rebalance", "--verbose")) })
