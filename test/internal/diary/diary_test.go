@@ -120,46 +120,76 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// A job that is really stopped says so.
+// Jobs that are really stopped say so, also where their time is over when they go on.
 func TestStopped(t *testing.T) {
 	if path := os.Getenv("DIARY_TEST_JOB"); path != "" {
-		if err := Keep(path, 6*Gap, false); err != nil {
+		duration, err := time.ParseDuration(os.Getenv("DIARY_TEST_TIME"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Keep(path, duration, false); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	d := New("job", filepath.Join(t.TempDir(), "job"))
+	var jobs []*stoppable
+	for i := range 16 {
+		jobs = append(jobs, start(t, fmt.Sprint("job", i), []time.Duration{Gap, 6 * Gap}[i%2]))
+	}
+	for _, j := range jobs {
+		j.await(t, "its start", func() bool { return len(j.Runs) == 1 && j.Runs[0].Last.After(j.Runs[0].Start) })
+		j.signal(t, syscall.SIGSTOP)
+	}
+	for _, j := range jobs {
+		j.await(t, "a silence", func() bool { return time.Since(j.Runs[0].Last) > Gap+Step })
+		j.signal(t, syscall.SIGCONT)
+	}
+	for _, j := range jobs {
+		j.await(t, "its going on", func() bool { return j.Suspensions() == 1 || j.Ended() })
+		if j.Suspensions() != 1 {
+			t.Errorf("%s was stopped %d times: %+v", j.Name, j.Suspensions(), j.Runs)
+		}
+	}
+}
+
+// stoppable is a job in a process of its own.
+type stoppable struct {
+	*Diary
+	process *os.Process
+}
+
+func start(t *testing.T, name string, duration time.Duration) *stoppable {
+	t.Helper()
+	d := New(name, filepath.Join(t.TempDir(), name))
 	cmd := exec.Command(os.Args[0], "-test.run=^TestStopped$")
-	cmd.Env = append(os.Environ(), "DIARY_TEST_JOB="+d.Path())
+	cmd.Env = append(os.Environ(), "DIARY_TEST_JOB="+d.Path(), "DIARY_TEST_TIME="+duration.String())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	await := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			if err := d.Update(); err != nil {
-				t.Fatal(err)
-			}
-			if is() {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not after a minute: %+v", what, d.Runs)
-			}
-		}
-	}
-	signal := func(s syscall.Signal) {
-		t.Helper()
-		if err := cmd.Process.Signal(s); err != nil {
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return &stoppable{d, cmd.Process}
+}
+
+func (s *stoppable) await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if err := s.Update(); err != nil {
 			t.Fatal(err)
 		}
+		if is() {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s of %s: not after a minute: %+v", what, s.Name, s.Runs)
+		}
 	}
-	await("its start", func() bool { return len(d.Runs) == 1 && d.Runs[0].Last.After(d.Runs[0].Start) })
-	signal(syscall.SIGSTOP)
-	await("a silence", func() bool { return time.Since(d.Runs[0].Last) > Gap+Step })
-	signal(syscall.SIGCONT)
-	await("its going on", func() bool { return d.Suspensions() == 1 })
+}
+
+func (s *stoppable) signal(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	if err := s.process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A line that is not finished is read when it is.

@@ -40,6 +40,12 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 	goOn := make(chan os.Signal, 1)
 	signal.Notify(goOn, syscall.SIGCONT)
 	defer signal.Stop(goOn)
+	last := start
+	line := func(verb string) error {
+		last = time.Now()
+		_, err := fmt.Fprintf(f, "%s %d\n", verb, last.UnixNano())
+		return err
+	}
 	w := &worker{}
 	if work {
 		w = newWorker()
@@ -61,17 +67,39 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 		}
 		time.Sleep(time.Until(next))
 		verb := "at"
-		select {
-		case <-goOn:
+		if told(goOn, last) {
 			verb = "on"
-		default:
 		}
-		if _, err := fmt.Fprintf(f, "%s %d\n", verb, time.Now().UnixNano()); err != nil {
+		if err := line(verb); err != nil {
+			return err
+		}
+	}
+	if told(goOn, last) {
+		if err := line("on"); err != nil {
 			return err
 		}
 	}
 	_, err = fmt.Fprintf(f, "end %d %d %x\n", time.Now().UnixNano(), w.blocks, w.sum[:4])
 	return err
+}
+
+// told is whether the job was told to go on. After a silence it waits for that: the
+// word may come a moment after the job itself went on, and then the job may be at its end.
+func told(goOn <-chan os.Signal, last time.Time) bool {
+	select {
+	case <-goOn:
+		return true
+	default:
+	}
+	if time.Since(last) <= Gap {
+		return false
+	}
+	select {
+	case <-goOn:
+		return true
+	case <-time.After(Gap / 2):
+		return false
+	}
 }
 
 func orDash(s string) string {
