@@ -95,6 +95,7 @@ type story struct {
 	engine  *farm.Rebalance // nil: nobody rebalances
 	reports <-chan farm.Report
 	cycles  int         // reports of pba that were told
+	warned  []string    // by the last of them
 	looks   []time.Time // of the same, at the queue
 }
 

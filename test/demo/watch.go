@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,8 +44,11 @@ func (s *story) tell(r farm.Report) {
 		s.happened(r.At, "", "pba: "+first[v]+more)
 	}
 	for _, w := range r.Warnings {
-		s.happened(r.At, "", "pba warns: "+w)
+		if !slices.Contains(s.warned, w) { // as pba's own log does
+			s.happened(r.At, "", "pba warns: "+w)
+		}
 	}
+	s.warned = r.Warnings
 }
 
 // name is a job's own name for its ID.
