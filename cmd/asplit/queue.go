@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"sync"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/follow"
@@ -30,13 +31,17 @@ func (f filtered) Submit(ctx context.Context, specs []backends.Spec) []backends.
 // Changes tells when to look again.
 func (f filtered) Changes() func(context.Context) error { return follow.Changes(f.Backend) }
 
-// onceEach passes each line on once: the filter says the same of each job.
+// onceEach passes each line on once: the filter says the same of each job. Jobs are
+// handed in side by side where hosts are measured.
 type onceEach struct {
 	to   io.Writer
+	mu   sync.Mutex
 	seen map[string]bool
 }
 
 func (o *onceEach) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for line := range bytes.Lines(p) {
 		const most = 1000
 		if o.seen[string(line)] || len(o.seen) >= most {
