@@ -68,7 +68,7 @@ func (d *deliberate) try(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		found := regexp.MustCompile(`(?m)^    \w+_test\.go:\d+: (.*(?:job|daemon) .*)$`).FindSubmatch(text)
+		found := regexp.MustCompile(`(?m)^    \w+_test\.go:\d+: (.*\b(?:job|daemon)\b.*)$`).FindSubmatch(text)
 		if found == nil {
 			t.Fatalf("%s fails, and not for what is wrong (%s):\n%s", d.test, d.what, text)
 		}

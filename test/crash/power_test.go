@@ -230,7 +230,7 @@ func (w *witness) handIn(ctx context.Context) error {
 	for _, r := range results {
 		if r.Err != nil {
 			if !errors.Is(r.Err, backends.ErrUnreachable) && !strings.Contains(r.Err.Error(), "free some space") {
-				w.book.fail(&brokenError{fmt.Errorf("submit: %w", r.Err)})
+				w.book.fail(&brokenError{fmt.Errorf("job %s is refused: %w", w.open.key, r.Err)})
 			}
 			return r.Err
 		}
@@ -270,7 +270,9 @@ func (w *witness) settle(ctx context.Context, g *judge) {
 	for i := range jobs {
 		fact := w.facts[slices.Index(ids, jobs[i].ID)]
 		runs, err := read(&fact.job)
-		wrong(err)
+		if err != nil {
+			g.wrong("client %s: job %v: %v", w.name, fact.id, err)
+		}
 		g.runs += len(runs)
 		wrong(fact.judge(&jobs[i], runs, w.round))
 	}
