@@ -19,6 +19,7 @@ import (
 // what was written since the last one that did not.
 type File interface {
 	io.Writer
+	io.WriterAt
 	Name() string
 	Truncate(size int64) error
 	Sync() error

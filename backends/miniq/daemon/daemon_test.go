@@ -49,6 +49,7 @@ type faulty struct {
 	mu       sync.Mutex
 	changed  sync.Cond
 	full     bool   // writes take half and fail
+	tight    bool   // those that make room ahead do
 	bad      bool   // syncs fail
 	tried    []byte // what was written last
 	journal  []byte // what was synced
@@ -107,15 +108,16 @@ type faultyFile struct {
 	d *faulty
 }
 
-func (f *faultyFile) Write(p []byte) (int, error) {
+func (f *faultyFile) WriteAt(p []byte, at int64) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
-	if f.d.full {
-		n, _ := f.File.Write(p[:len(p)/2])
+	lines := bytes.TrimRight(p, "\x00")
+	if f.d.full || f.d.tight && len(lines) < len(p) {
+		n, _ := f.File.WriteAt(p[:len(lines)/2], at)
 		return n, f.d.fail(syscall.ENOSPC)
 	}
-	f.d.tried = bytes.Clone(p)
-	return f.File.Write(p)
+	f.d.tried = bytes.Clone(lines)
+	return f.File.WriteAt(p, at)
 }
 
 func (f *faultyFile) Sync() error {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -49,16 +50,7 @@ func (d *daemon) loop(ctx context.Context) *connection {
 			}
 			batch = append(batch, in)
 		}
-		for len(batch) < maxBatch {
-			select {
-			case in := <-d.inputs:
-				batch = append(batch, in)
-				continue
-			default:
-			}
-			break
-		}
-		d.process(batch)
+		d.process(d.gather(batch))
 		for _, h := range d.hosts {
 			if h.link != nil {
 				h.link.flush()
@@ -66,6 +58,24 @@ func (d *daemon) loop(ctx context.Context) *connection {
 		}
 		d.setAlarm()
 	}
+}
+
+// gather adds what is there to a batch, and what others who can go on are about to
+// hand in: the more share a sync, the fewer there are.
+func (d *daemon) gather(batch []input) []input {
+	for n := 0; n < len(batch); {
+		n = len(batch)
+		runtime.Gosched()
+		for more := true; more && len(batch) < maxBatch; {
+			select {
+			case in := <-d.inputs:
+				batch = append(batch, in)
+			default:
+				more = false
+			}
+		}
+	}
+	return batch
 }
 
 // next waits for something to do; false: the daemon is to stop.

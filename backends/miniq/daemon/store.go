@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
@@ -142,7 +141,10 @@ func replay(on disk.Disk, dir string, seq uint64, log *slog.Logger, apply func(*
 	if len(read) == 0 {
 		return j, seq, j.rotate(seq + 1)
 	}
-	j.f, err = j.open(j.name)
+	if j.f, err = j.open(j.name); err == nil {
+		err = j.f.Truncate(j.size)
+	}
+	j.room = j.size
 	return j, seq, err
 }
 
@@ -195,12 +197,12 @@ func cutTail(on disk.Disk, path string, bad *damage, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	tail := data[bad.at:]
+	tail := bytes.TrimRight(data[bad.at:], "\x00")
 	aside := filepath.Join(filepath.Dir(path), jobfile.AsideDir, fmt.Sprintf("%s.cut-%s", filepath.Base(path), time.Now().UTC().Format("20060102-150405")))
 	if err = disk.MkdirAll(on, filepath.Dir(aside), 0o700); err == nil {
 		err = keepAside(on, aside, tail)
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if full(err) {
 		aside, err = "", nil // nobody was told of it, and the queue must come up on a full disk
 	}
 	if err != nil {

@@ -299,16 +299,28 @@ func (f *file) Close() error { return f.f.Close() }
 func (f *file) Write(p []byte) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
+	if f.append {
+		f.at = len(f.n.live)
+	}
+	written, err := f.write(p, f.at, f.f.Write)
+	f.at += written
+	return written, err
+}
+
+// WriteAt writes as Write does, at a place.
+func (f *file) WriteAt(p []byte, at int64) (int, error) {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return f.write(p, int(at), func(p []byte) (int, error) { return f.f.WriteAt(p, at) })
+}
+
+func (f *file) write(p []byte, at int, write func([]byte) (int, error)) (int, error) {
 	failed := f.d.hook(Op{Write, f.Name()})
 	if failed != nil {
 		p = p[:f.d.dice.IntN(len(p)+1)]
 	}
-	written, err := f.f.Write(p)
-	if f.append {
-		f.at = len(f.n.live)
-	}
-	f.n.write(f.at, p[:written])
-	f.at += written
+	written, err := write(p)
+	f.n.write(at, p[:written])
 	if failed != nil {
 		err = failed
 	}

@@ -82,6 +82,45 @@ func TestWhatIsLeft(t *testing.T) {
 	}
 }
 
+// What is written over something else is there sector by sector.
+func TestWrittenOver(t *testing.T) {
+	old, text := bytes.Repeat([]byte("0"), 2000), bytes.Repeat([]byte("1"), 1500)
+	const at = 100
+	torn := 0
+	for seed := range uint64(50) {
+		root := t.TempDir()
+		d, err := New(root, dice(seed), func(Op) error { return nil })
+		must(t, err)
+		f, err := d.OpenFile(filepath.Join(root, "x"), os.O_WRONLY|os.O_CREATE, 0o600)
+		must(t, err)
+		must(t, d.SyncDir(root))
+		_, err = f.Write(old)
+		must(t, err)
+		must(t, f.Sync())
+		_, err = f.WriteAt(text, at)
+		must(t, err)
+		whole := append(append(bytes.Clone(old[:at]), text...), old[at+len(text):]...)
+		got := image(t, d, "x")
+		for i := range got {
+			s := i / sector * sector
+			if end := min(s+sector, len(got)); !bytes.Equal(got[s:end], old[s:end]) && !bytes.Equal(got[s:end], whole[s:end]) {
+				t.Fatalf("seed %d: the sector at %d is %q", seed, s, got[s:end])
+			}
+		}
+		if len(got) == len(whole) && !bytes.Equal(got, old) && !bytes.Equal(got, whole) {
+			torn++
+		}
+		must(t, f.Sync())
+		if got := image(t, d, "x"); !bytes.Equal(got, whole) {
+			t.Fatalf("seed %d: %q after a sync", seed, got)
+		}
+		must(t, f.Close())
+	}
+	if torn == 0 {
+		t.Error("it was torn in no case")
+	}
+}
+
 // After a sync that failed a second one does not write what the first should have.
 func TestASyncThatFailed(t *testing.T) {
 	lost := 0
