@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -187,6 +188,12 @@ func (a *anchor) heads(id backends.ID, text string) int {
 	return 0
 }
 
+// pattern is an expression that is compiled when it is first needed: every asub
+// links this package, whatever its queue is.
+func pattern(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
+
 const (
 	ufTime     = `[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]\d \d\d:\d\d:\d\d`
 	ufPriority = `(?: Job Priority <(\d+)>,)?`
@@ -194,24 +201,24 @@ const (
 )
 
 var (
-	ufStatus    = regexp.MustCompile(` Status <([A-Z]+)>, Queue <([^<>\n]*)>,( Interactive(?: pseudo-terminal)?(?: shell)? mode,)?` + ufPriority + ufCommand)
-	ufSubmitted = regexp.MustCompile(`\n(` + ufTime + `): Submitted from host <`)
-	ufTasks     = regexp.MustCompile(`, (\d+)(?:-\d+)? Task\(s\)(?:, (?:Requested Resources|Dependency Condition|Login Shell|Pre-execute Command|Specified Hosts|Signal Value|User Priority) <|;$)`)
-	ufHosts     = regexp.MustCompile(`, Specified Hosts ((?:<[^<>, ]+>, )*<[^<>, ]+>)$`)
-	ufOwnRank   = regexp.MustCompile(`, User Priority <(\d+)>$`)
-	ufSignal    = regexp.MustCompile(`, Signal Value <\d+>$`)
-	ufBegin     = regexp.MustCompile(`^, Specified Start Time <(` + ufTime + `)>`)
-	ufTerm      = regexp.MustCompile(`^, Specified Termination Time <` + ufTime + `>`)
+	ufStatus    = pattern(` Status <([A-Z]+)>, Queue <([^<>\n]*)>,( Interactive(?: pseudo-terminal)?(?: shell)? mode,)?` + ufPriority + ufCommand)
+	ufSubmitted = pattern(`\n(` + ufTime + `): Submitted from host <`)
+	ufTasks     = pattern(`, (\d+)(?:-\d+)? Task\(s\)(?:, (?:Requested Resources|Dependency Condition|Login Shell|Pre-execute Command|Specified Hosts|Signal Value|User Priority) <|;$)`)
+	ufHosts     = pattern(`, Specified Hosts ((?:<[^<>, ]+>, )*<[^<>, ]+>)$`)
+	ufOwnRank   = pattern(`, User Priority <(\d+)>$`)
+	ufSignal    = pattern(`, Signal Value <\d+>$`)
+	ufBegin     = pattern(`^, Specified Start Time <(` + ufTime + `)>`)
+	ufTerm      = pattern(`^, Specified Termination Time <` + ufTime + `>`)
 
-	ufReserved = regexp.MustCompile(`^` + ufTime + `: Reserved <\d+> job slots? on host(?:\(s\))?(?: <[^<>]+>)+;$`)
-	ufPlanned  = regexp.MustCompile(`^` + ufTime + `: Will be started;$`)
-	ufStarted  = regexp.MustCompile(`^(` + ufTime + `):(?:  ?\[(\d+)\] (?:started|dispatched to)| (?:Started|Dispatched to)) (\d+) Task\(s\) on Host\(s\)((?: <[^<> ]+>)+), Allocated (\d+) Slot\(s\) on Host\(s\)((?: <[^<> ]+>)+)(, .*)?;$`)
-	ufUsage    = regexp.MustCompile(`^` + ufTime + `: Resource usage collected\.(?: The CPU time used is \d+ seconds\.)?(?: MEM: \d+ [KMGT]bytes)?(?: SWAP: \d+ [KMGT]bytes;)?(?: PGID: \d+; PIDs: [\d ]*;)*( SUSPENDING REASONS:)?$`)
-	ufEnded    = regexp.MustCompile(`^(` + ufTime + `): (?:Done successfully|Completed <(?:done|exit)>|Exited(?: with exit code (\d+)| by signal (\d+))?)(?:[.; ].*)?$`)
-	ufZombie   = regexp.MustCompile(`^` + ufTime + `: Termination request issued; the job will be killed once the host is ok;$`)
-	ufLimits   = regexp.MustCompile(`^( [A-Z]+LIMIT *)+$`)
-	ufValues   = regexp.MustCompile(`^ *[\d.]+( |$)[\d. KMGTmin]*$`)
-	ufMemory   = regexp.MustCompile(`^ MAX MEM: \d+ [KMGT]bytes;  AVG MEM: \d+ [KMGT]bytes$`)
+	ufReserved = pattern(`^` + ufTime + `: Reserved <\d+> job slots? on host(?:\(s\))?(?: <[^<>]+>)+;$`)
+	ufPlanned  = pattern(`^` + ufTime + `: Will be started;$`)
+	ufStarted  = pattern(`^(` + ufTime + `):(?:  ?\[(\d+)\] (?:started|dispatched to)| (?:Started|Dispatched to)) (\d+) Task\(s\) on Host\(s\)((?: <[^<> ]+>)+), Allocated (\d+) Slot\(s\) on Host\(s\)((?: <[^<> ]+>)+)(, .*)?;$`)
+	ufUsage    = pattern(`^` + ufTime + `: Resource usage collected\.(?: The CPU time used is \d+ seconds\.)?(?: MEM: \d+ [KMGT]bytes)?(?: SWAP: \d+ [KMGT]bytes;)?(?: PGID: \d+; PIDs: [\d ]*;)*( SUSPENDING REASONS:)?$`)
+	ufEnded    = pattern(`^(` + ufTime + `): (?:Done successfully|Completed <(?:done|exit)>|Exited(?: with exit code (\d+)| by signal (\d+))?)(?:[.; ].*)?$`)
+	ufZombie   = pattern(`^` + ufTime + `: Termination request issued; the job will be killed once the host is ok;$`)
+	ufLimits   = pattern(`^( [A-Z]+LIMIT *)+$`)
+	ufValues   = pattern(`^ *[\d.]+( |$)[\d. KMGTmin]*$`)
+	ufMemory   = pattern(`^ MAX MEM: \d+ [KMGT]bytes;  AVG MEM: \d+ [KMGT]bytes$`)
 )
 
 // Marks of the lines that lava prints at the end of a job.
@@ -257,7 +264,7 @@ func parseDetail(a anchor, out []byte, c *cluster) (*seen, error) {
 	if rest == "" {
 		return nil, unclear("another job's header", text)
 	}
-	begins := ufSubmitted.FindAllStringSubmatchIndex(rest, 2)
+	begins := ufSubmitted().FindAllStringSubmatchIndex(rest, 2)
 	ends, details := strings.Index(rest, ufScheduling), strings.Index(rest, ufRequired)
 	switch {
 	case len(begins) != 1 || strings.Count(rest, ufScheduling) != 1 || strings.Count(rest, ufRequired) != 1:
@@ -294,10 +301,10 @@ func parseDetail(a anchor, out []byte, c *cluster) (*seen, error) {
 
 // parseHeader reads what follows the project in a job's header.
 func (j *seen) parseHeader(header, project string) error {
-	at := ufStatus.FindStringSubmatchIndex(header)
+	at := ufStatus().FindStringSubmatchIndex(header)
 	switch {
 	case at != nil && at[0] == 0:
-	case at != nil && strings.HasPrefix(header, " Mail <") && header[at[0]-2:at[0]] == ">," && len(ufStatus.FindAllStringIndex(header, 2)) == 1:
+	case at != nil && strings.HasPrefix(header, " Mail <") && header[at[0]-2:at[0]] == ">," && len(ufStatus().FindAllStringIndex(header, 2)) == 1:
 		// Who is sent mail is the owner's text, and the only one before the status.
 	default:
 		return unclear("no status", header)
@@ -342,19 +349,19 @@ func (j *seen) parseSubmission(line, fromHost string, c *cluster) error {
 		return unclear("the line of its submission", line)
 	}
 	rest, j.held = strings.CutPrefix(rest, " with hold")
-	if m := ufBegin.FindStringSubmatch(rest); m != nil {
+	if m := ufBegin().FindStringSubmatch(rest); m != nil {
 		at, err := parseNear(m[1], c.at)
 		if err != nil {
 			return unclear(err.Error(), line)
 		}
 		j.BeginTime, rest = at, rest[len(m[0]):]
 	}
-	rest = rest[len(ufTerm.FindString(rest)):]
+	rest = rest[len(ufTerm().FindString(rest)):]
 	if !strings.HasPrefix(rest, ", CWD <") {
 		return unclear("the line of its submission", line)
 	}
 	j.Slots = 1
-	if tasks := ufTasks.FindAllStringSubmatch(rest, 2); len(tasks) > 1 {
+	if tasks := ufTasks().FindAllStringSubmatch(rest, 2); len(tasks) > 1 {
 		return unclear("two numbers of tasks", line)
 	} else if len(tasks) == 1 {
 		n, err := strconv.ParseUint(tasks[0][1], 10, 20)
@@ -366,15 +373,15 @@ func (j *seen) parseSubmission(line, fromHost string, c *cluster) error {
 	j.Exclusive = strings.Contains(rest, ", Exclusive Execution")
 	j.rerunnable = strings.Contains(rest, ", Re-runnable")
 	rest = strings.TrimSuffix(rest, ";")
-	if m := ufOwnRank.FindStringSubmatch(rest); m != nil {
+	if m := ufOwnRank().FindStringSubmatch(rest); m != nil {
 		n, err := strconv.ParseInt(m[1], 10, 32)
 		if err != nil {
 			return unclear("User Priority", line)
 		}
 		j.userPriority, rest = n, strings.TrimSuffix(rest, m[0])
 	}
-	rest = strings.TrimSuffix(rest, ufSignal.FindString(rest))
-	if m := ufHosts.FindStringSubmatch(rest); m != nil {
+	rest = strings.TrimSuffix(rest, ufSignal().FindString(rest))
+	if m := ufHosts().FindStringSubmatch(rest); m != nil {
 		j.Asked = inBrackets(m[1])
 	}
 	return nil
@@ -395,10 +402,10 @@ func (j *seen) parseLines(lines []string, c *cluster) (limit int64, err error) {
 		}
 		return false
 	}
-	next(ufReserved.MatchString)
-	next(ufPlanned.MatchString)
+	next(ufReserved().MatchString)
+	next(ufPlanned().MatchString)
 	var started []string
-	next(func(line string) bool { started = ufStarted.FindStringSubmatch(line); return started != nil })
+	next(func(line string) bool { started = ufStarted().FindStringSubmatch(line); return started != nil })
 	runs := j.State == backends.Running || j.State == backends.Suspended
 	switch {
 	case started != nil && (runs || j.State.Ended()):
@@ -413,10 +420,10 @@ func (j *seen) parseLines(lines []string, c *cluster) (limit int64, err error) {
 	suspending := false
 	switch {
 	case j.zombie:
-		next(ufZombie.MatchString)
+		next(ufZombie().MatchString)
 	case j.State.Ended():
 		var m []string
-		if !next(func(line string) bool { m = ufEnded.FindStringSubmatch(line); return m != nil }) {
+		if !next(func(line string) bool { m = ufEnded().FindStringSubmatch(line); return m != nil }) {
 			return 0, unclear("no end", strings.Join(lines, "\n"))
 		}
 		if err := j.parseEnd(m, c); err != nil {
@@ -424,7 +431,7 @@ func (j *seen) parseLines(lines []string, c *cluster) (limit int64, err error) {
 		}
 	case runs:
 		next(func(line string) bool {
-			m := ufUsage.FindStringSubmatch(line)
+			m := ufUsage().FindStringSubmatch(line)
 			suspending = m != nil && m[1] != ""
 			return m != nil
 		})
@@ -439,7 +446,7 @@ func (j *seen) parseLines(lines []string, c *cluster) (limit int64, err error) {
 		var why []string
 		for next(func(line string) bool {
 			reason := strings.TrimSpace(line)
-			ok := line != reason && reason != "" && line != ufPending && line != ufSuspending && !ufLimits.MatchString(line)
+			ok := line != reason && reason != "" && line != ufPending && line != ufSuspending && !ufLimits().MatchString(line)
 			if ok {
 				why = append(why, reason)
 			}
@@ -514,9 +521,9 @@ func (j *seen) parseLimits(lines []string) (memory int64, err error) {
 		case strings.TrimSpace(line) == "":
 		case len(lines) == 0:
 			return 0, unclear("a line that lava does not print", line)
-		case line == " MEMORY USAGE:" && ufMemory.MatchString(lines[0]):
+		case line == " MEMORY USAGE:" && ufMemory().MatchString(lines[0]):
 			lines = lines[1:]
-		case ufLimits.MatchString(line) && ufValues.MatchString(lines[0]):
+		case ufLimits().MatchString(line) && ufValues().MatchString(lines[0]):
 			values := strings.Fields(lines[0])
 			for name := range strings.FieldsSeq(line) {
 				if len(values) == 0 {

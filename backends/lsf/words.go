@@ -3,7 +3,6 @@ package lsf
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -141,7 +140,7 @@ func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs b
 	return done, errs
 }
 
-var namesJob = regexp.MustCompile(`\b[Jj]ob <(\d+(?:\[\d+\])?)>`)
+var namesJob = pattern(`\b[Jj]ob <(\d+(?:\[\d+\])?)>`)
 
 // linesOf sorts lines by the job that they name, "" for none: "Job <12[3]>: No matching
 // job found", "Parameters of job <12> are being changed".
@@ -153,7 +152,7 @@ func linesOf(text string) map[string][]string {
 			continue
 		}
 		id := ""
-		if m := namesJob.FindStringSubmatch(line); m != nil {
+		if m := namesJob().FindStringSubmatch(line); m != nil {
 			id = m[1]
 		}
 		lines[id] = append(lines[id], line)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -146,7 +145,8 @@ func ParseNode(s string) (Node, error) {
 
 // CheckNodeName says whether a node may have this name: it is a directory's name too.
 func CheckNodeName(name string) error {
-	if ok, _ := regexp.MatchString(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, name); !ok {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	if name == "" || len(name) > 64 || strings.Trim(name[:1], letters) != "" || strings.Trim(name, letters+"._-") != "" {
 		return fmt.Errorf("node name %q: want a letter or digit, then letters, digits, dot, dash or underscore, 64 at most", name)
 	}
 	return nil
