@@ -50,20 +50,21 @@ func measureCPU(ctx context.Context, workers int) CPU {
 }
 
 // work lets threads work side by side for a time, and tells what they did in a second
-// of it and how many cores' time they got.
+// of it and how many cores' time they got. What Go's runtime beside them had counts as
+// theirs: of a small quota it is a good part, and a job's own work would have it.
 func work(ctx context.Context, threads int, d time.Duration) (Speed, float64) {
 	all := make([]worker, threads)
+	began, start := time.Now(), processTime()
 	var done sync.WaitGroup
 	for i := range all {
 		done.Go(func() { all[i].run(ctx, d) })
 	}
 	done.Wait()
+	cores := min((processTime()-start).Seconds()/time.Since(began).Seconds(), float64(threads))
 	var speeds [parts]float64
-	var cores float64
 	for i := range all {
-		cores += all[i].cores
 		for part, ops := range [parts]float64{integerRounds, floatingOps, hashBytes} {
-			speeds[part] += perSecond(ops, median(all[i].turns[part])) * all[i].cores
+			speeds[part] += perSecond(ops, median(all[i].turns[part])) * cores / float64(threads)
 		}
 	}
 	return Speed{rounded(speeds[0]), rounded(speeds[1]), rounded(speeds[2])}, rounded(cores)
@@ -83,10 +84,9 @@ const (
 // worker is one thread at work. The parts take turns, so that three of them need no more
 // wall time than one. Each one's speed is that of its median turn in CPU time, which no
 // quota that cuts a turn in two can change, nor a neighbour that disturbs a few; times
-// the cores, the part of wall time in which the thread ran.
+// the cores that they all got.
 type worker struct {
 	turns   [parts][]time.Duration // CPU time
-	cores   float64
 	state   uint64
 	a, b, c [side][side]float64
 	block   [hashBytes]byte
@@ -100,9 +100,8 @@ func (w *worker) run(ctx context.Context, d time.Duration) {
 			w.a[i][j], w.b[i][j] = float64(i+1)/side, float64(j+1)/side
 		}
 	}
-	began, start := time.Now(), threadTime()
-	last := start
-	for until := began.Add(d); len(w.turns[0]) == 0 || going(ctx, until); {
+	last := threadTime()
+	for until := time.Now().Add(d); len(w.turns[0]) == 0 || going(ctx, until); {
 		for part, do := range [parts]func(){w.integer, w.floating, w.hash} {
 			do()
 			now := threadTime()
@@ -110,7 +109,6 @@ func (w *worker) run(ctx context.Context, d time.Duration) {
 			last = now
 		}
 	}
-	w.cores = (last - start).Seconds() / time.Since(began).Seconds()
 }
 
 // median is the middle one, at least 1 ns; it sorts.
@@ -154,11 +152,14 @@ func (w *worker) hash() {
 	copy(w.block[:], sum[:])
 }
 
-// threadTime is the CPU time of the calling thread.
-func threadTime() time.Duration {
+// threadTime is the CPU time of the calling thread, processTime that of all threads.
+func threadTime() time.Duration  { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
+func processTime() time.Duration { return clock(unix.CLOCK_PROCESS_CPUTIME_ID) }
+
+func clock(id int32) time.Duration {
 	var t unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
-		return 0 // Linux always has it
+	if unix.ClockGettime(id, &t) != nil {
+		return 0 // Linux always has both
 	}
 	return time.Duration(t.Nano())
 }
