@@ -78,3 +78,22 @@ func noRuns(t *testing.T, state string) {
 		}
 	}
 }
+
+// The journal may become longer where the state is larger, before it is shortened.
+func TestCompactAt(t *testing.T) {
+	s := serve(t, t.TempDir(), nil)
+	s.submit(s.held(), s.held())
+	s.stop()
+	d, err := recovered(s.o, miniq.StateDir(s.o.Paths))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.objects.Close()
+	info, err := os.Stat(filepath.Join(d.state, snapshotName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := d.compactAt(); at <= compactSize || at > compactSize+info.Size() {
+		t.Errorf("it is shortened at %d bytes, with a state of about %d", at, info.Size())
+	}
+}

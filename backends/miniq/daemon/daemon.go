@@ -55,7 +55,7 @@ type Options struct {
 	// What the tests set.
 	Disk      disk.Disk // nil: the machine's own
 	Boot      string    // names this boot of the machine; empty: the kernel is asked
-	CompactAt int64     // bytes of journal, after which the state is written anew; 0: compactSize
+	CompactAt int64     // bytes of journal, after which the state is written anew; 0: compactSize and as many as the state had last
 }
 
 // Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
@@ -132,6 +132,7 @@ type daemon struct {
 	stopping *stopping
 	failing  bool // the journal could not be written last
 	saving   bool // a snapshot is being written
+	saved    int  // bytes of the last one
 
 	compactAgain []func(error) // who asked meanwhile for another one
 	forget       *time.Timer
@@ -180,9 +181,6 @@ func newDaemon(o Options, state string) *daemon {
 	if u, err := user.LookupId(d.user); err == nil {
 		d.user = u.Username
 	}
-	if d.CompactAt == 0 {
-		d.CompactAt = compactSize
-	}
 	return d
 }
 
@@ -201,7 +199,7 @@ func (d *daemon) recover() error {
 	if err != nil {
 		return err
 	}
-	d.m, d.seq = s.m, s.seq
+	d.m, d.seq, d.saved = s.m, s.seq, len(s.state)
 	began, from := time.Now(), d.seq
 	d.journal, d.seq, err = replay(d.Disk, d.state, d.seq, d.log, d.replayed)
 	if err != nil {

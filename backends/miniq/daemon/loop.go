@@ -28,7 +28,7 @@ type input struct {
 const (
 	maxBatch    = 1024          // inputs that share one sync
 	retryPause  = time.Second   // after a failed write, while something must be written
-	compactSize = 32 << 20      // bytes of journal, after which the state is written anew
+	compactSize = 32 << 20      // bytes of journal beyond those of the state, after which that is written anew
 	forgetPause = 1 * time.Hour // how often ended jobs are looked through, while there are any
 	bodyMemory  = 64 << 20      // bytes of bodies in memory; older ones are in their state objects
 	farFuture   = 365 * 24 * time.Hour
@@ -134,7 +134,7 @@ func (d *daemon) process(batch []input) {
 			work[i].do()
 		}
 	}
-	if d.journal.total > d.CompactAt {
+	if d.journal.total > d.compactAt() {
 		d.compact(nil)
 	}
 }
@@ -233,6 +233,15 @@ func (d *daemon) carryOut(effect manager.Effect) {
 	}
 }
 
+// compactAt is how long the journal may become. Nothing else is done while the state is
+// encoded: the larger it is, the rarer.
+func (d *daemon) compactAt() int64 {
+	if d.CompactAt > 0 {
+		return d.CompactAt
+	}
+	return compactSize + int64(d.saved)
+}
+
 // compact writes the state down in the background and drops the journal before
 // it, once the state objects hold what it says of jobs' specifications. Who asks
 // for it (nil: nobody) is told in the loop how it went.
@@ -261,7 +270,7 @@ func (d *daemon) compact(asked func(error)) {
 		over(err)
 		return
 	}
-	d.saving, d.journal.total = true, 0
+	d.saving, d.saved, d.journal.total = true, len(state), 0
 	go func() {
 		err := d.save(seq, state)
 		d.post(input{do: func() {
