@@ -76,7 +76,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m,mode=0700"); err != nil {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m,mode=0700"); err != nil {
 			t.Skipf("skip: no file system can be mounted here: %v", err)
 		}
 		defer func() {
@@ -141,8 +141,10 @@ func fullDisk(t *testing.T, f *farm, d disk, restart func()) {
 	released := false
 	refuses := func(when string) {
 		t.Helper()
-		for n := 0; ; n++ { // the last block of the journal may have room
-			_, err := submit(hold)
+		for n := 0; ; n++ { // the journal may have room, up to a megabyte of it
+			_, err := submit(func(s *backends.Spec) {
+				s.Hold, s.Env = true, append(s.Env, "PADDING="+strings.Repeat("x", 64<<10))
+			})
 			if err == nil && n < 100 {
 				continue
 			}
