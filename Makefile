@@ -34,7 +34,8 @@ NFPM := $(GO) run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0
 
 # Where `make install` puts things, each below DESTDIR if that is set.
 PREFIX ?= /usr/local
-SYSCONFDIR ?= /etc
+# A prefix of its own gets all below it; the system's prefixes share /etc.
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR := $(PREFIX)/bin
 # The programs find each other here; BINDIR has links to those that people type.
 LIBDIR := $(PREFIX)/lib/allotment
@@ -49,8 +50,9 @@ LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
 # The kill, crash and Slurm tests take a while and have targets of their own.
 TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm|lsf)$$')
-# Some tests only run programs: the race detector would see nothing of those.
-RACED = $$(printf '%s\n' $(TESTED) | grep -vE '/test/(completion|days|docs|idle|install)$$')
+# These tests only run programs: the race detector would see nothing of those.
+PROGRAM_TESTS := '/test/(completion|days|docs|idle|install)$$'
+RACED = $$(printf '%s\n' $(TESTED) | grep -vE $(PROGRAM_TESTS))
 # Tests write files that are trusted only if nobody else can write them.
 UMASK := umask 022;
 
@@ -67,8 +69,14 @@ build: ## build the programs into bin/
 	$(if $(DYNAMIC),CGO_ENABLED=1 $(GOBUILD) -o $(BIN)/ $(DYNAMIC:%=./cmd/%))
 	$(if $(filter ajobs,$(PROGRAMS)),@for name in $(WRAPPERS); do ln -sfn ajobs $(BIN)/$$name; done)
 
-test: build ## run the tests
-	$(UMASK) $(GO) test $(TESTED)
+.PHONY: test-code test-programs
+test: test-code test-programs ## run the tests
+
+test-code: build # the packages' own tests
+	$(UMASK) $(GO) test $(RACED)
+
+test-programs: build # tests that type commands and wait for real processes
+	$(UMASK) $(GO) test $$(printf '%s\n' $(TESTED) | grep -E $(PROGRAM_TESTS))
 
 check: lint race generate-is-clean ## everything that a change must pass besides `make test`
 
@@ -196,6 +204,9 @@ install: ## install what `make build` built: PREFIX=/usr/local DESTDIR=
 	test -e $(TO)$(SYSCONFDIR)/cron.d/allotment || { sed 's|@BINDIR@|$(BINDIR)|g' packaging/cron/allotment >$(TO)$(SYSCONFDIR)/cron.d/allotment && chmod 644 $(TO)$(SYSCONFDIR)/cron.d/allotment; }
 	test -e $(TO)$(SYSCONFDIR)/logrotate.d/allotment || install -m 644 packaging/logrotate/allotment $(TO)$(SYSCONFDIR)/logrotate.d/
 	install -m 644 $(DOCS) $(TO)$(DOCDIR)
+ifneq ($(SYSCONFDIR),/etc)
+	@echo 'cron and logrotate read /etc alone: link or copy what is in $(SYSCONFDIR)/cron.d and logrotate.d there when you want them'
+endif
 
 uninstall: ## remove what `make install` put there; config and state stay
 	rm -rf $(TO)$(LIBDIR) $(TO)$(DOCDIR)

@@ -54,13 +54,16 @@ func TestInstall(t *testing.T) {
 		"/opt/allotment/share/man/man1/ajobs.1", "/opt/allotment/share/man/man8/esub.8",
 		"/opt/allotment/share/bash-completion/completions/ajobs", "/opt/allotment/share/zsh/site-functions/_allotment",
 		"/opt/allotment/share/fish/vendor_completions.d/pba.fish", "/opt/allotment/lib/systemd/system/allotment-rebalance.service",
-		"/etc/cron.d/allotment", "/etc/logrotate.d/allotment", "/opt/allotment/share/doc/allotment/README.md",
+		"/opt/allotment/etc/cron.d/allotment", "/opt/allotment/etc/logrotate.d/allotment", "/opt/allotment/share/doc/allotment/README.md",
 	} {
 		if !slices.Contains(files, want) {
 			t.Errorf("not installed: %s", want)
 		}
 	}
 	for _, file := range files {
+		if !strings.HasPrefix(file, "/opt/allotment/") {
+			t.Errorf("outside PREFIX: %s", file)
+		}
 		if to, err := os.Readlink(stage + file); err == nil {
 			if !filepath.IsAbs(to) {
 				to = filepath.Join(filepath.Dir(file), to)
@@ -103,7 +106,7 @@ func TestUnits(t *testing.T) {
 		t.Skip("skip: no systemd-analyze here: the units are not verified")
 	}
 	prefix := t.TempDir() // a real one: the units' programs must be there
-	makeTarget(t, "install", "PREFIX="+prefix, "SYSCONFDIR="+filepath.Join(prefix, "etc"), "DESTDIR=")
+	makeTarget(t, "install", "PREFIX="+prefix, "DESTDIR=")
 	units, err := filepath.Glob(prefix + "/lib/systemd/system/*.service")
 	if err != nil || len(units) != 2 {
 		t.Fatalf("units: %v, %v", units, err)
