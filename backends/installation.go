@@ -58,4 +58,6 @@ type Bsub struct {
 	// Options are those that this very bsub treats in another way than package bsub
 	// says, by name.
 	Options map[string]OptionMeaning
+	// Warnings are for the submitter to read.
+	Warnings []string
 }

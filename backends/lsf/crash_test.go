@@ -90,7 +90,7 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 	for _, at := range []string{"bmod", "bresume"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
-			c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 1})
+			c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 			record := filepath.Join(t.TempDir(), "lsf.json")
 			before, next := newEngine(t, c, dying(t, c, at), record), newEngine(t, c, c.Bin(), record)
 			id := next.submit()
@@ -129,7 +129,7 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 // held, and goes on when it is not and fits.
 func TestOwnerResumes(t *testing.T) {
 	t.Parallel()
-	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 1})
+	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 	record := filepath.Join(t.TempDir(), "lsf.json")
 	e := newEngine(t, c, c.Bin(), record)
 	id := e.submit()
@@ -165,7 +165,7 @@ func TestOwnerResumes(t *testing.T) {
 // A hold that its owner lifts, and a priority that he raises, are seen.
 func TestOwnerMeddles(t *testing.T) {
 	t.Parallel()
-	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 1})
+	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 	e := newEngine(t, c, c.Bin(), filepath.Join(t.TempDir(), "lsf.json"))
 	e.await(e.submit(), "a full host", is(backends.Running))
 	id := e.submit()

@@ -22,7 +22,8 @@ func bothFlavours(t *testing.T, test func(t *testing.T, c *lsfstandin.Cluster, e
 		t.Run(string(flavour), func(t *testing.T) {
 			t.Parallel()
 			c := lsfstandin.New(t, lsfstandin.Options{
-				Flavour: flavour, Hosts: 2, Slots: 1, Users: map[string]lsfstandin.UserConfig{"mallory": {UID: mallory, GID: mallory, Home: "/tmp"}},
+				RootMaySubmit: true,
+				Flavour:       flavour, Hosts: 2, Slots: 1, Users: map[string]lsfstandin.UserConfig{"mallory": {UID: mallory, GID: mallory, Home: "/tmp"}},
 			})
 			test(t, c, newEngine(t, c, c.Bin(), filepath.Join(t.TempDir(), "lsf.json")))
 		})

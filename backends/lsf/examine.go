@@ -16,6 +16,7 @@ import (
 // setup is what a cluster's commands and files say of how it is set up.
 type setup struct {
 	flavour flavour
+	doubt   error // why the flavour is a guess; nil: it is known
 	params  params
 	queues  []queue  // nil: not told
 	noSlots []string // hosts without a number of slots
@@ -57,6 +58,7 @@ const (
 // examine judges what is known of a cluster.
 func examine(s *setup, by backends.Installation) []backends.Finding {
 	var f findings
+	f.version(s)
 	f.environment(s)
 	f.user(s)
 	f.priorities(s)
@@ -76,6 +78,13 @@ type findings []backends.Finding
 
 func (f *findings) add(remedy, format string, args ...any) {
 	*f = append(*f, backends.Finding{What: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// version: what no transcript or manual was seen of may print in other ways.
+func (f *findings) version(s *setup) {
+	if s.doubt != nil {
+		f.add("compare what `bjobs -V` and `lsid` print with docs/lsf.md, versions; watch the first cycles in observe mode", "%s", takenFor(s.flavour, s.doubt))
+	}
 }
 
 // environment: without lsf.conf little is known, and whoever can write it decides much.

@@ -21,7 +21,7 @@ func TestForgedNames(t *testing.T) {
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		t.Run(string(flavour), func(t *testing.T) {
 			t.Parallel()
-			b := open(t, lsfstandin.New(t, lsfstandin.Options{Flavour: flavour, Hosts: 1, Slots: 1}))
+			b := open(t, lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Flavour: flavour, Hosts: 1, Slots: 1}))
 			names := []string{
 				"x>, User <mallory>, Project <chipZ>, Status <RUN>", "plain", `"USER": "mallory", "JOBID": "2"`,
 				"Job <2>, Job Name <plain>, User <mallory>, Project <chipZ>, Status <RUN>, Queue <normal>, Job Priority <50>, Command <x>",
@@ -51,7 +51,7 @@ func TestForgedNames(t *testing.T) {
 // While LSF's daemons are away every call says so, and nothing is forgotten.
 func TestDaemonsAway(t *testing.T) {
 	t.Parallel()
-	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 1})
+	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 	e := newEngine(t, c, c.Bin(), t.TempDir()+"/lsf.json")
 	id := e.submit()
 	was := e.await(id, "a running job", is(backends.Running))

@@ -267,11 +267,10 @@ func (c *Client) where(ctx context.Context) (site, error) {
 	if known != nil {
 		return *known, nil
 	}
-	said, err := c.ask(ctx, "bjobs", "-V")
 	var s site
-	var wrong error
-	if s.flavour, _, wrong = parseVersion(said.stdout + said.stderr); wrong != nil {
-		return site{}, errors.Join(err, wrong)
+	var err error
+	if s.flavour, _, err = askVersion(ctx, c.said); err != nil { // Examine tells of a doubt
+		return site{}, err
 	}
 	unit := ""
 	if s.flavour == lsf10 {

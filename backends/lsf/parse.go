@@ -48,6 +48,16 @@ func parseVersion(text string) (flavour, string, error) {
 	return 0, "", fmt.Errorf("no version of LSF in %s", shown(text))
 }
 
+// guessed is the flavour of what has no version that is known: of LSF, where it says
+// so; else lava, whose bsub has fewer options.
+func guessed(text string) flavour {
+	text = strings.ToLower(text)
+	if strings.Contains(text, "lsf") && !strings.Contains(text, "lava") {
+		return lsf10
+	}
+	return lava
+}
+
 // parseState reads LSF's word for a job's state.
 func (j *seen) parseState(stat string) error {
 	j.stat = stat

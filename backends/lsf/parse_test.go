@@ -1,6 +1,7 @@
 package lsf
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"slices"
@@ -30,6 +31,34 @@ func TestVersions(t *testing.T) {
 		f, version, err := parseVersion(c.text)
 		if f != c.flavour || version != c.version || (err == nil) != (c.flavour != 0) {
 			t.Errorf("%q: %v %q, %v", c.text, f, version, err)
+		}
+	}
+}
+
+func TestTheVersionIsAskedUntilItIsTold(t *testing.T) {
+	down := errors.New("LIM is down")
+	for name, x := range map[string]struct {
+		told    map[string]string // by command line; others answer nothing
+		failing bool              // all fail
+		want    flavour
+		doubt   string // a part of it
+	}{
+		"bjobs tells":        {told: map[string]string{"bjobs -V": "volclava project 2.2, Nov 20 2026\n"}, want: lava},
+		"bhosts alone tells": {told: map[string]string{"bhosts -V": "volclava project 2.2, Nov 20 2026\n"}, want: lava},
+		"lsid alone tells":   {told: map[string]string{"lsid": "IBM Spectrum LSF Standard 10.1.0.0, Jul 08 2016\n"}, want: lsf10},
+		"nothing tells":      {want: lava, doubt: "no version"},
+		"another LSF":        {told: map[string]string{"lsid": "IBM Platform LSF 9.1.3.0, Jul 04 2014\n"}, want: lsf10, doubt: "9.1.3"},
+		"a later name":       {told: map[string]string{"bjobs -V": "jhinno unischeduler 7\n"}, want: lava, doubt: "unischeduler"},
+		"all fail":           {failing: true},
+	} {
+		kind, doubt, err := askVersion(t.Context(), func(_ context.Context, argv ...string) ([]byte, error) {
+			if x.failing {
+				return nil, down
+			}
+			return []byte(x.told[strings.Join(argv, " ")]), nil
+		})
+		if x.failing != errors.Is(err, down) || kind != x.want || (doubt == nil) != (x.doubt == "") || doubt != nil && !strings.Contains(doubt.Error(), x.doubt) {
+			t.Errorf("%s: %v, %v, %v", name, kind, doubt, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -81,12 +82,14 @@ func filterFacts(p params, unit int64) backends.FilterFacts {
 
 // Bsub is the cluster's own bsub.
 func (c *Client) Bsub(ctx context.Context) (backends.Bsub, error) {
-	said, err := c.run(ctx, "bsub", "-V")
-	kind, _, wrong := parseVersion(said.stdout + said.stderr)
-	if wrong != nil {
-		return backends.Bsub{}, errors.Join(err, wrong)
+	kind, doubt, err := askVersion(ctx, c.said)
+	if err != nil {
+		return backends.Bsub{}, err
 	}
 	own := backends.Bsub{Program: "bsub", Options: BsubOptions(kind == lava)}
+	if doubt != nil {
+		own.Warnings = []string{takenFor(kind, doubt)}
+	}
 	if c.config.Bin != "" {
 		own.Program = filepath.Join(c.config.Bin, "bsub")
 	}
@@ -106,6 +109,45 @@ func (c *Client) printed(ctx context.Context, argv ...string) ([]byte, error) {
 	return []byte(said.stdout), err
 }
 
+// said is what a command prints, on standard output and on standard error.
+func (c *Client) said(ctx context.Context, argv ...string) ([]byte, error) {
+	said, err := c.ask(ctx, argv...)
+	return []byte(said.stdout + said.stderr), err
+}
+
+// tellVersion are the commands that print a version. bsub and bmod print none into a
+// pipe (volclava 2.2); lsid alone needs a daemon.
+var tellVersion = [][]string{{"bjobs", "-V"}, {"bhosts", "-V"}, {"lsid", "-V"}, {"lsid"}}
+
+// askVersion asks which flavour the cluster has. doubt says why the answer is a guess;
+// err, why nothing answers.
+func askVersion(ctx context.Context, ask asker) (kind flavour, doubt, err error) {
+	var all []byte
+	var failed error
+	answered := false
+	for _, argv := range tellVersion {
+		text, err := ask(ctx, argv...)
+		if kind, _, wrong := parseVersion(string(text)); wrong == nil {
+			return kind, nil, nil
+		}
+		if err != nil && failed == nil {
+			failed = err
+		}
+		answered = answered || err == nil
+		all = append(all, text...)
+	}
+	if !answered {
+		return 0, nil, failed
+	}
+	_, _, doubt = parseVersion(string(all))
+	return guessed(string(all)), doubt, nil
+}
+
+// takenFor is the warning about a flavour that was guessed.
+func takenFor(kind flavour, doubt error) string {
+	return fmt.Sprintf("the version of this LSF is not one that is known; it is taken for %v: %v", kind, doubt)
+}
+
 // lookAtSetup asks a cluster how it is set up, and reads its files. It changes nothing.
 func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backends.Installation) (*setup, error) {
 	s := &setup{}
@@ -113,7 +155,7 @@ func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backend
 	if err != nil {
 		return nil, err
 	}
-	if s.flavour, _, err = parseVersion(string(text)); err != nil {
+	if s.flavour, s.doubt, err = askVersion(ctx, ask); err != nil {
 		return nil, err
 	}
 	cluster, err := parseClusterName(text)

@@ -23,16 +23,16 @@ func TestWhatTheSiteAsks(t *testing.T) {
 		found   []string // parts of what Examine finds, beside that no filter is asked
 	}{
 		{
-			options: lsfstandin.Options{Flavour: lsfstandin.Lava},
+			options: lsfstandin.Options{RootMaySubmit: true, Flavour: lsfstandin.Lava},
 			unknown: []string{"-app", "-gpu", "-rn"},
 			most:    100, unit: 1 << 20,
 		},
 		{
-			options: lsfstandin.Options{Flavour: lsfstandin.LSF10, LimitUnit: "GB", MaxUserPriority: 200},
+			options: lsfstandin.Options{RootMaySubmit: true, Flavour: lsfstandin.LSF10, LimitUnit: "GB", MaxUserPriority: 200},
 			most:    200, unit: 1 << 30,
 		},
 		{
-			options: lsfstandin.Options{Flavour: lsfstandin.LSF10, MaxUserPriority: -1},
+			options: lsfstandin.Options{RootMaySubmit: true, Flavour: lsfstandin.LSF10, MaxUserPriority: -1},
 			unit:    1 << 10,
 			found:   []string{"MAX_USER_PRIORITY is not set"},
 		},

@@ -21,7 +21,7 @@ func clientOf(c *lsfstandin.Cluster) *Client {
 // However many jobs somebody makes unclear, looking at them costs so many commands.
 func TestUnclearJobsCostNoMore(t *testing.T) {
 	t.Parallel()
-	cluster := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 2})
+	cluster := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 2})
 	const jobs = mostAlone + 30
 	for _, options := range [][]string{{"-J", fmt.Sprintf("a[1-%d]", jobs), "-H"}, {"-J", "late"}} {
 		if _, said, rc := cluster.Run(append(append([]string{"bsub"}, options...), "-o", "/tmp/x\ny", "sleep", "600")...); rc != 0 {
@@ -61,7 +61,7 @@ func TestUnclearJobsCostNoMore(t *testing.T) {
 // A job has its host for itself if the host says so, whatever its own lines say.
 func TestExclusiveByItsHost(t *testing.T) {
 	t.Parallel()
-	cluster := lsfstandin.New(t, lsfstandin.Options{Hosts: 2, Slots: 2})
+	cluster := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 2, Slots: 2})
 	for _, options := range [][]string{{"-m", "h1", "-o", t.TempDir() + "/x>, Exclusive Execution, Error File <x"}, {"-m", "h2", "-x"}} {
 		if _, said, rc := cluster.Run(append(append([]string{"bsub"}, options...), "sleep", "600")...); rc != 0 {
 			t.Fatal(said)
@@ -92,7 +92,8 @@ func TestOthersHeaders(t *testing.T) {
 	t.Parallel()
 	const mallory = 54321
 	cluster := lsfstandin.New(t, lsfstandin.Options{
-		Hosts: 1, Slots: 1, Users: map[string]lsfstandin.UserConfig{"mallory": {UID: mallory, GID: mallory, Home: "/tmp"}},
+		RootMaySubmit: true,
+		Hosts:         1, Slots: 1, Users: map[string]lsfstandin.UserConfig{"mallory": {UID: mallory, GID: mallory, Home: "/tmp"}},
 	})
 	const jobs = 20
 	var forged strings.Builder

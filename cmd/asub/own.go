@@ -23,6 +23,7 @@ func (s site) handOver(ctx context.Context, theirs backends.Bsub, line bsub.Line
 	if err != nil {
 		return err
 	}
+	s.warn(theirs.Warnings)
 	env := withEnv(around.Env, theirs.Env)
 	if file, given := line.Batch(); given {
 		return s.handOverBatch(ctx, theirs, line, file, env, out)

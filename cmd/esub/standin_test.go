@@ -117,7 +117,7 @@ func TestFilterIsAskedByLSF(t *testing.T) {
 		} {
 			t.Run(string(flavour)+" "+name, func(t *testing.T) {
 				t.Parallel()
-				c := newCluster(t, lsfstandin.Options{Flavour: flavour})
+				c := newCluster(t, lsfstandin.Options{RootMaySubmit: true, Flavour: flavour})
 				install(t, c)
 				_, said, code := c.types(t, nil, "bsub", "-H", "-P", "nosuch", "-Jd", `a "text"`, "sleep", "300")
 				if j := c.last(t); code != 0 || j.Queue != "low" || j.Description != "allotment:1;queue=normal;low=1; a 'text'" || said != "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n" {
@@ -152,7 +152,7 @@ func TestFilterIsAskedByLSF(t *testing.T) {
 // R3: no submission is lost for want of a filter that can judge it; one is refused
 // where the site says so.
 func TestFilterOnLSFFailsOpen(t *testing.T) {
-	c := newCluster(t, lsfstandin.Options{})
+	c := newCluster(t, lsfstandin.Options{RootMaySubmit: true})
 	c.link(t, "esub", "")
 	submit := func(what string, env []string, accepted bool, want string) {
 		t.Helper()

@@ -92,7 +92,7 @@ type lifetime struct {
 func life(t *testing.T, pba string, flavour lsfstandin.Flavour, mode string, phase plan.Phase) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: fillers, Flavour: flavour, Second: 500 * time.Millisecond})
+	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: fillers, Flavour: flavour, Second: 500 * time.Millisecond})
 	l := &lifetime{T: t, Cluster: c, ctx: ctx, pba: pba, home: t.TempDir(), dir: t.TempDir()}
 	l.prepare()
 	over, gone := filepath.Join(l.dir, "over"), filepath.Join(l.dir, "gone")

@@ -114,7 +114,7 @@ func (c *Cluster) refused(want string, args ...string) {
 
 func small(t *testing.T, hosts, slots int) *Cluster {
 	t.Helper()
-	return New(t, Options{Hosts: hosts, Slots: slots, Second: 30 * time.Millisecond})
+	return New(t, Options{RootMaySubmit: true, Hosts: hosts, Slots: slots, Second: 30 * time.Millisecond})
 }
 
 func TestBstopFreesNothing(t *testing.T) {
@@ -335,7 +335,7 @@ func TestPrioritiesOutOfRangeAreRefused(t *testing.T) {
 	if j := c.look(id); j.Priority != 50 || j.UserPriority != 0 {
 		t.Errorf("-spn leaves %d, %d", j.Priority, j.UserPriority)
 	}
-	none := New(t, Options{MaxUserPriority: -1})
+	none := New(t, Options{RootMaySubmit: true, MaxUserPriority: -1})
 	none.refused("Job priority control undefined. Job not submitted.", "bsub", "-sp", "3", "true")
 }
 
@@ -612,7 +612,7 @@ func TestOthersAreDenied(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be two users")
 	}
-	c := New(t, Options{Users: users, Second: 30 * time.Millisecond})
+	c := New(t, Options{RootMaySubmit: true, Users: users, Second: 30 * time.Millisecond})
 	stdout, stderr, _ := c.as("alice", "bsub", "sleep", "300")
 	id := strings.Trim(strings.Fields(stdout + stderr)[1], "<>")
 	if j := c.look(id); j.User != "alice" {
@@ -714,7 +714,7 @@ echo nowhere
 }
 
 func TestOptionsAreReadByFlavour(t *testing.T) {
-	lava, lsf := small(t, 1, 4), New(t, Options{Flavour: LSF10})
+	lava, lsf := small(t, 1, 4), New(t, Options{RootMaySubmit: true, Flavour: LSF10})
 	if j := lava.look(lava.submit("-app", "x", "true")); j.Command != "x true" {
 		t.Errorf("lava took -app x true for %q", j.Command)
 	}
@@ -729,7 +729,7 @@ func TestOptionsAreReadByFlavour(t *testing.T) {
 	if j := lsf.look(lsf.submit("-H", "-M", "4000", "-R", "a", "-R", "rusage[mem=2]", "true")); j.MemLimit != 4000 || j.ResReq != "a rusage[mem=2]" {
 		t.Errorf("LSF: %+v", j)
 	}
-	unit := New(t, Options{Flavour: LSF10, LimitUnit: "GB"})
+	unit := New(t, Options{RootMaySubmit: true, Flavour: LSF10, LimitUnit: "GB"})
 	if j := unit.look(unit.submit("-H", "-M", "2", "-R", "rusage[mem=1]", "true")); j.MemLimit != 2<<20 || j.Memory != 1<<30 {
 		t.Errorf("LSF_UNIT_FOR_LIMITS=GB: %+v", j)
 	}

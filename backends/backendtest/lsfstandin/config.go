@@ -28,6 +28,10 @@ type Config struct {
 	Users map[string]UserConfig
 	// Admins are LSF administrators beside root and who started the daemon.
 	Admins []string
+	// RootMaySubmit sets LSF_ROOT_REX in lsf.conf.
+	RootMaySubmit bool
+	// Unkind are the answers that hurt a client.
+	Unkind Unkind
 }
 
 // HostConfig is one host that offers slots.
@@ -41,6 +45,7 @@ type HostConfig struct {
 type QueueConfig struct {
 	Name     string
 	Priority int
+	Policies []string // FAIRSHARE and the like; no job is scheduled by them
 }
 
 // UserConfig is a user by number.
@@ -61,7 +66,7 @@ func (c Config) withDefaults() Config {
 		c.Cluster = "standin"
 	}
 	if len(c.Queues) == 0 {
-		c.Queues = []QueueConfig{{"high", 60}, {"normal", 30}, {"low", 10}}
+		c.Queues = []QueueConfig{{Name: "high", Priority: 60}, {Name: "normal", Priority: 30}, {Name: "low", Priority: 10}}
 	}
 	p := &c.Params
 	if p.DefaultQueue == "" {
@@ -92,7 +97,7 @@ func (c *Config) version() string {
 }
 
 func (c *Config) cluster() ClusterInfo {
-	return ClusterInfo{Flavour: c.Flavour, Name: c.Cluster, Master: c.Master, Version: c.version(), Params: c.Params, Queues: c.Queues}
+	return ClusterInfo{Flavour: c.Flavour, Name: c.Cluster, Master: c.Master, Version: c.version(), Params: c.Params, Queues: c.Queues, Unkind: c.Unkind}
 }
 
 // Files of a cluster's directory.
@@ -130,6 +135,9 @@ func Write(dir string, c Config, program string) error {
 	conf := "LSF_CLUSTER_NAME=" + c.Cluster + "\nLSF_SERVERDIR=" + filepath.Join(dir, etcDir) + "\nLSF_BINDIR=" + filepath.Join(dir, binDir) + "\nLSF_ENVDIR=" + dir + "\nLSF_CONFDIR=" + dir + "\n"
 	if c.Params.LimitUnit != "" {
 		conf += "LSF_UNIT_FOR_LIMITS=" + c.Params.LimitUnit + "\n"
+	}
+	if c.RootMaySubmit {
+		conf += "LSF_ROOT_REX=local\n"
 	}
 	if err := os.WriteFile(filepath.Join(dir, lsfConfFile), []byte(conf), 0o644); err != nil {
 		return err

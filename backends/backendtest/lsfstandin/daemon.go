@@ -266,12 +266,19 @@ func (d *daemon) answer(uid int, r request) (reply, bool) {
 	case r.Stop:
 		d.stop()
 		return reply{}, true
+	case r.Input != nil && r.Input.Submit != nil && uid == 0 && d.refusesRoot():
+		return reply{Err: errPermission}, true
 	case r.Input == nil:
 		return reply{Err: errArgument}, true
 	}
 	in := *r.Input
 	in.By, in.Ended = u, nil
 	return d.step(in), true
+}
+
+// refusesRoot reports whether root may not submit. lsf.conf may have changed.
+func (d *daemon) refusesRoot() bool {
+	return d.cfg.Unkind.RootRefused && confValue(func(string) string { return "" }, d.dir, "LSF_ROOT_REX") == ""
 }
 
 // groups adds the process groups of the runs, once their keepers have told.

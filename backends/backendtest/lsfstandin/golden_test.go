@@ -25,7 +25,7 @@ func realCluster(t *testing.T, second time.Duration) *Cluster {
 	if os.Getuid() != 0 {
 		t.Skip("alice and bob run programs: only root can be both")
 	}
-	return New(t, Options{Second: second, Users: users, Edit: func(c *Config) {
+	return New(t, Options{RootMaySubmit: true, Second: second, Users: users, Edit: func(c *Config) {
 		c.Master, c.Cluster = "lava0", "volclava"
 		c.Hosts = nil
 		for _, name := range []string{"lava1", "lava2", "lava3", "lava4"} {

@@ -39,7 +39,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p.cfg = cfg
 	args = args[1:]
 	if len(args) > 0 && args[0] == "-V" {
-		fmt.Fprintln(p.stdout, cfg.version())
+		if (p.name != "bsub" && p.name != "bmod") || !cfg.Unkind.EmptyVersion {
+			fmt.Fprintln(p.stdout, cfg.version())
+		}
 		return 0
 	}
 	switch p.name {

@@ -27,9 +27,12 @@ type Options struct {
 	// MaxUserPriority is that of lsb.params; 0: 100, below zero: none.
 	MaxUserPriority int
 	LimitUnit       string // LSF_UNIT_FOR_LIMITS
-	Users           map[string]UserConfig
-	Admins          []string
-	// Edit changes the config before the cluster starts; nil: it is as it is.
+	// RootMaySubmit sets LSF_ROOT_REX: for tests that hand in jobs as root.
+	RootMaySubmit bool
+	Users         map[string]UserConfig
+	Admins        []string
+	// Edit changes the config before the cluster starts, its Unkind answers too, which
+	// are all on; nil: it is as it is.
 	Edit func(*Config)
 }
 
@@ -99,7 +102,7 @@ func (o Options) config() Config {
 	if o.MaxUserPriority == 0 {
 		o.MaxUserPriority = 100
 	}
-	c := Config{Flavour: o.Flavour, Second: o.Second, Users: o.Users, Admins: o.Admins}
+	c := Config{Flavour: o.Flavour, Second: o.Second, Users: o.Users, Admins: o.Admins, RootMaySubmit: o.RootMaySubmit, Unkind: AllUnkind()}
 	c.Params = Params{MaxUserPriority: max(0, o.MaxUserPriority), LimitUnit: o.LimitUnit}
 	for i := range o.Hosts {
 		c.Hosts = append(c.Hosts, HostConfig{Name: fmt.Sprintf("h%d", i+1), Slots: o.Slots, Memory: o.Memory})

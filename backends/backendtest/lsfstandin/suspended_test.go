@@ -13,7 +13,7 @@ func TestSuspendedJobTellsWhoStoppedIt(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be two users")
 	}
-	c := New(t, Options{Users: users, Second: 30 * time.Millisecond})
+	c := New(t, Options{RootMaySubmit: true, Users: users, Second: 30 * time.Millisecond})
 	stdout, stderr, _ := c.as("alice", "bsub", "sleep", "300")
 	id := strings.Trim(strings.Fields(stdout + stderr)[1], "<>")
 	c.awaitStat(id, RUN)

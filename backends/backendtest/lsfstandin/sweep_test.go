@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 
 // abandon leaves a cluster with a running job as a test does that is killed.
 func abandon(how string) {
-	c, err := Start(Options{Hosts: 1, Slots: 1})
+	c, err := Start(Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 	if err != nil {
 		panic(err)
 	}

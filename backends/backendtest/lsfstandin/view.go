@@ -47,6 +47,7 @@ type ClusterInfo struct {
 	Version string // what lsid -V prints
 	Params  Params
 	Queues  []QueueConfig
+	Unkind  Unkind
 }
 
 // Params are the parameters of lsb.params and lsf.conf that are read by anybody.

@@ -20,7 +20,7 @@ type LSF struct {
 
 // startLSF starts the farm's cluster and writes the config file for it.
 func (f *Farm) startLSF(o Options) (err error) {
-	f.lsf, err = lsfstandin.Start(lsfstandin.Options{Hosts: o.LSF.Hosts, Slots: o.LSF.Slots, Flavour: o.LSF.Flavour, Second: o.LSF.Second})
+	f.lsf, err = lsfstandin.Start(lsfstandin.Options{RootMaySubmit: true, Hosts: o.LSF.Hosts, Slots: o.LSF.Slots, Flavour: o.LSF.Flavour, Second: o.LSF.Second})
 	if err != nil {
 		return err
 	}

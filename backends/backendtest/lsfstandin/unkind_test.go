@@ -1,0 +1,63 @@
+package lsfstandin
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// unkindly is a cluster that root may submit to, with some answers switched.
+func unkindly(t *testing.T, o Options, edit func(*Unkind)) *Cluster {
+	t.Helper()
+	o.Hosts, o.Slots, o.Second = 1, 1, 30*time.Millisecond
+	before := o.Edit
+	o.Edit = func(c *Config) {
+		if before != nil {
+			before(c)
+		}
+		edit(&c.Unkind)
+	}
+	return New(t, o)
+}
+
+func TestBsubTellsNoVersion(t *testing.T) {
+	for _, empty := range []bool{true, false} {
+		c := unkindly(t, Options{RootMaySubmit: true}, func(u *Unkind) { u.EmptyVersion = empty })
+		for _, name := range Programs() {
+			stdout, stderr, rc := c.Run(name, "-V")
+			silent := empty && (name == "bsub" || name == "bmod")
+			if rc != 0 || stderr != "" || (stdout == "") != silent {
+				t.Errorf("%s -V, empty %v: %q %q %d", name, empty, stdout, stderr, rc)
+			}
+		}
+	}
+}
+
+func TestRootMayNotSubmit(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be refused for being root")
+	}
+	for _, x := range []struct{ refused, rex, taken bool }{{true, false, false}, {true, true, true}, {false, false, true}} {
+		c := unkindly(t, Options{RootMaySubmit: x.rex, Users: users}, func(u *Unkind) { u.RootRefused = x.refused })
+		stdout, stderr, rc := c.Run("bsub", "true")
+		if (rc == 0) != x.taken || !x.taken && (rc != 255 || stdout != "" || stderr != "User permission denied. Job not submitted.\n") {
+			t.Errorf("%+v: %q %q %d", x, stdout, stderr, rc)
+		}
+		if _, stderr, rc := c.as("alice", "bsub", "true"); rc != 0 {
+			t.Errorf("%+v: alice: %q %d", x, stderr, rc)
+		}
+	}
+}
+
+func TestAFairshareQueueIsMisspelt(t *testing.T) {
+	for typo, want := range map[bool]string{true: "SCHEDULING POLICIES:  FAIRSAHRE\n", false: "SCHEDULING POLICIES:  FAIRSHARE\n"} {
+		l := lavaCluster()
+		l.Cluster.Unkind.FairshareTypo = typo
+		l.Cluster.Queues[1].Policies = []string{"FAIRSHARE"}
+		stdout, _, rc := List("bqueues", []string{"-l"}, l, "root")
+		if rc != 0 || strings.Count(string(stdout), "POLICIES") != 1 || !strings.Contains(string(stdout), want) {
+			t.Errorf("typo %v: %s", typo, stdout)
+		}
+	}
+}
