@@ -278,8 +278,8 @@ func (p *picture) occupy(j *backends.Job, need int64) {
 	}
 }
 
-// unitOf is the unit of a heavy job, nil for every other one. A job that spans hosts is
-// none: it has not all of its memory on one of them.
+// unitOf returns the unit of a heavy job (R28), nil for every other job. A job that
+// spans hosts is not heavy: it does not have all of its memory on one of them.
 func (p *picture) unitOf(j *backends.Job, need int64) *Unit {
 	if need <= p.leastShare*int64(max(j.Slots, 1)) || j.Exclusive || len(j.Hosts) > 1 {
 		return nil

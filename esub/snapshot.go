@@ -58,7 +58,7 @@ func sum(parts ...[]byte) uint64 {
 	return h
 }
 
-// Encode writes a policy as a snapshot. The same policy gives the same bytes, in
+// Encode writes a policy as a snapshot (R2). The same policy gives the same bytes, in
 // whatever order its projects, pools, steps and queues stand.
 func Encode(p Policy) []byte {
 	projects := slices.SortedFunc(slices.Values(p.Projects), func(a, b Project) int { return strings.Compare(a.Name, b.Name) })

@@ -24,7 +24,7 @@ func printSimulation(out io.Writer, format table.Format, r *simulate.Result) err
 		return table.Print(out, format, use, nil)
 	}
 	describeSimulation(out, r)
-	fmt.Fprintf(out, "\nSeconds that jobs waited, from submission and by R14's clock (promised: %s)\n", inSeconds(r.Settings.Promise))
+	fmt.Fprintf(out, "\nSeconds that jobs waited, from submission and by the guarantee's clock (promised: %s)\n", inSeconds(r.Settings.Promise))
 	if err := table.Print(out, format, waits, nil); err != nil {
 		return err
 	}

@@ -485,7 +485,7 @@ func (v *view) pin(b *job, r *Reclaim, at stage) {
 	v.actAt(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Reason: "its slots come free there"})
 }
 
-// take lists the acts on one victim.
+// take lists the acts on one victim, with the notice for its owner (R23).
 func (v *view) take(j, b *job, r *Reclaim) {
 	act := Action{
 		Verb: Requeue, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: names(j.Hosts), Started: j.Started,

@@ -214,7 +214,7 @@ func (s *scene) check() []error {
 		}
 	}
 	fifo, dedicated, ours := &s.Result.Policies[0], &s.Result.Policies[1], &s.Result.Policies[2]
-	want(ours.Within.OverPromise == 0, "%d jobs within the guarantee waited beyond R14's promise (longest by R14's clock: %.0f s; put off by max_victims_per_project: %d)",
+	want(ours.Within.OverPromise == 0, "%d jobs within the guarantee waited beyond the promise (longest by the guarantee's clock: %.0f s; put off by max_victims_per_project: %d)",
 		ours.Within.OverPromise, ours.Within.Clock.Max, ours.Within.PutOff)
 	want(ours.Useful >= fifo.Useful-0.02, "useful utilization is %.1f %%, without a guarantee %.1f %%", 100*ours.Useful, 100*fifo.Useful)
 	want(ours.Checked > 0, "no reclaim was compared with other sets of victims")
@@ -282,7 +282,7 @@ func markdown(out io.Writer, path string, all []scene, sweeps []simulate.Sweep) 
 	s.say("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, its jobs there and nowhere else. **pba**: Allotment with its defaults.")
 	s.say("- All figures are over one window, from the first submission to the last. *Useful* is slot-seconds in the window of runs that came to their end, also after it; *lost* those of runs that were taken back.")
 	s.say("- *Within the guarantee*: jobs that would start at once on a fence of the guarantee's slots that nobody else may use (first come first served there); the same jobs for all policies.")
-	s.say("- *Clock* is R14's: from the first cycle that saw a job within its allocation and eligible, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
+	s.say("- *Clock*: from the first cycle that saw a job within its allocation and eligible, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
 	s.say("- *Evicted ÷ requested*: slots of the jobs that had to go, to slots that the waiting job lacked. Jobs go as a whole: more than 1 where all that could go were wider.")
 	for i := range all {
 		scenery(&s, &all[i])

@@ -111,7 +111,7 @@ func within(r *simulate.Result) table {
 	of := func(o *simulate.Outcome) *simulate.Group { return &o.Within }
 	clock := group{
 		Name: "Wait by the guarantee’s clock, seconds",
-		How:  "from the first cycle that saw the job with room in its pool and eligible, to its start (R14)",
+		How:  "from the first cycle that saw the job with room in its pool and eligible, to its start",
 		Rows: spread(r, func(o *simulate.Outcome) simulate.Spread { return o.Within.Clock }, secondsCell),
 	}
 	promise := human(r.Settings.Promise)

@@ -30,7 +30,7 @@ func waits(id string, r *simulate.Result) ([]figure, error) {
 		promise      bool
 	}{
 		{"Jobs within the guarantee: wait from submission", how + " From submission to the start of the run that came to its end.", func(b simulate.WaitBin) int { return b.Within }, false},
-		{"Jobs within the guarantee: wait by the guarantee’s clock", how + " From the first cycle that saw the job with room in its pool and eligible (R14). Upright: the promise.", func(b simulate.WaitBin) int { return b.Clock }, true},
+		{"Jobs within the guarantee: wait by the guarantee’s clock", how + " From the first cycle that saw the job with room in its pool and eligible. Upright: the promise.", func(b simulate.WaitBin) int { return b.Clock }, true},
 		{"All other jobs: wait from submission", how + " From submission to the start of the run that came to its end.", func(b simulate.WaitBin) int { return b.Rest }, false},
 	}
 	var all []figure
