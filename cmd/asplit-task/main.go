@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/allotment-hpc/allotment/internal/printable"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
-	"github.com/allotment-hpc/allotment/metrics/split"
+	"github.com/allotment-hpc/allotment/split"
 )
 
 // report writes what --report and --json ask for.

@@ -18,8 +18,8 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/metrics"
-	"github.com/allotment-hpc/allotment/metrics/split"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 var (

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/metrics/split"
+	"github.com/allotment-hpc/allotment/split"
 )
 
 // drawEvery is how often the progress line is drawn at most.

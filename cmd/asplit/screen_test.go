@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/metrics"
-	"github.com/allotment-hpc/allotment/metrics/split"
+	"github.com/allotment-hpc/allotment/split"
 )
 
 func progressOf(items, total int64) split.Progress {

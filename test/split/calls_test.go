@@ -20,8 +20,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/metrics"
-	"github.com/allotment-hpc/allotment/metrics/split"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split"
+	"github.com/allotment-hpc/allotment/split/task"
 	"github.com/allotment-hpc/allotment/test/internal/farm"
 	"github.com/allotment-hpc/allotment/test/programs"
 )

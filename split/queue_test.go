@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // queue is a queue in memory that runs tasks in this process.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/metrics"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // teller writes down what it is told.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/metrics"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // Definition is what work is to be split, and how. It does not change.

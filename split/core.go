@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/metrics"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // A range that so many tasks died of is halved, and an item is given up.

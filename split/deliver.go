@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/allotment-hpc/allotment/internal/printable"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // delivery hands results out, beside what else happens: whoever reads them slowly

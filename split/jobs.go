@@ -17,7 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/printable"
-	"github.com/allotment-hpc/allotment/metrics/split/task"
+	"github.com/allotment-hpc/allotment/split/task"
 )
 
 // resultTime is how long the result of a job that ended well is waited for: over NFS it
