@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"path/filepath"
@@ -25,6 +26,23 @@ var ErrNewer = errors.New("it was written by a newer version of Allotment")
 
 // ErrOlder is wrapped when a file that is only read lacks migrations.
 var ErrOlder = errors.New("it was written by an older version of Allotment")
+
+// ErrForeign is wrapped when what is there is no database of the wanted kind: empty,
+// cut off, damaged, or written by another program.
+var ErrForeign = errors.New("it is not a database of Allotment's, or only a part of one")
+
+// ErrLocked is wrapped when another process held a file's lock for all the time
+// that was waited.
+var ErrLocked = errors.New("another process has locked it")
+
+// Locked adds ErrLocked to an error of SQLite's that says so.
+func Locked(err error) error {
+	var e sqlite3.Error
+	if errors.As(err, &e) && (e.Code == sqlite3.ErrBusy || e.Code == sqlite3.ErrLocked) && !errors.Is(err, ErrLocked) {
+		return fmt.Errorf("%w: %w", ErrLocked, err)
+	}
+	return err
+}
 
 // busyTimeout is how long a statement waits for another process's lock.
 const busyTimeout = 5 * time.Second
@@ -54,16 +72,91 @@ func Open(path string, migrations fs.FS) (*sql.DB, error) {
 	}
 	db.SetMaxOpenConns(1)
 	if err := migrate(context.Background(), db, steps); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, Locked(err)), db.Close())
 	}
 	return db, nil
 }
 
+// OpenExisting is Open for a file that must hold a database already, with these
+// tables at least: what even its first version had. Anything else is refused with
+// ErrForeign, and is not changed.
+func OpenExisting(path string, migrations fs.FS, tables ...string) (*sql.DB, error) {
+	f, err := trusted.OpenBy(path, func(uint32) bool { return false })
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	if err := errors.Join(checkHeader(f), f.Close()); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db, err := sql.Open("sqlite3", name(path)+"?"+url.Values{
+		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
+		"mode":          {"rw"},
+	}.Encode())
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	db.SetMaxOpenConns(1)
+	_, err = knownVersion(context.Background(), db, tables)
+	// The last connection that closes removes the WAL file, which readers need.
+	if err = errors.Join(err, KeepWAL(db), db.Close()); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return Open(path, migrations)
+}
+
+// checkHeader refuses a file that does not begin as SQLite's do. SQLite itself takes
+// an empty one for a new database, or reads the old one's WAL file in its place.
+func checkHeader(f io.Reader) error {
+	const magic = "SQLite format 3\x00"
+	head := make([]byte, len(magic))
+	n, err := io.ReadFull(f, head)
+	switch {
+	case n == 0 && errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: it is empty", ErrForeign)
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("read its header: %w", err)
+	case string(head[:n]) != magic:
+		return fmt.Errorf("%w: it does not begin as one", ErrForeign)
+	}
+	return nil
+}
+
+// knownVersion is the schema number of a file that must have these tables.
+func knownVersion(ctx context.Context, db *sql.DB, tables []string) (int, error) {
+	version, err := firstVersion(ctx, db)
+	if err != nil {
+		return 0, foreign(err)
+	}
+	if version == 0 {
+		return 0, fmt.Errorf("%w: it has no schema number", ErrForeign)
+	}
+	for _, table := range tables {
+		n := 0
+		if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?`, table).Scan(&n); err != nil {
+			return 0, foreign(err)
+		}
+		if n == 0 {
+			return 0, fmt.Errorf("%w: it has no table %s", ErrForeign, table)
+		}
+	}
+	return version, nil
+}
+
+// foreign adds ErrForeign to SQLite's errors that mean it.
+func foreign(err error) error {
+	var e sqlite3.Error
+	if errors.As(err, &e) && (e.Code == sqlite3.ErrNotADB || e.Code == sqlite3.ErrCorrupt) {
+		return fmt.Errorf("%w: %w", ErrForeign, err)
+	}
+	return Locked(err)
+}
+
 // OpenToRead opens an SQLite file of somebody else's to read it: nothing is
 // created, changed or migrated. Its owner must be root, the caller or one whom may
-// allows. A file that lacks migrations is an error that wraps ErrOlder. Where its
-// writers keep the WAL file (see KeepWAL) no right to write is needed.
-func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool) (*sql.DB, error) {
+// allows. A file without these tables is refused with ErrForeign; one that lacks
+// migrations is an error that wraps ErrOlder. Where its writers keep the WAL file
+// (see KeepWAL) no right to write is needed.
+func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool, tables ...string) (*sql.DB, error) {
 	steps, err := readMigrations(migrations)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
@@ -72,8 +165,8 @@ func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool) (*sq
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
-	if err := f.Close(); err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+	if err := errors.Join(checkHeader(f), f.Close()); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	db, err := sql.Open("sqlite3", name(path)+"?"+url.Values{
 		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
@@ -83,7 +176,7 @@ func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool) (*sq
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	db.SetMaxOpenConns(1)
-	version, err := firstVersion(context.Background(), db)
+	version, err := knownVersion(context.Background(), db, tables)
 	switch {
 	case err != nil:
 	case version > len(steps):

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
+	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/sqlite"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -37,39 +38,67 @@ type Ledger struct {
 	loaded plan.Memory // what the tables hold, so that only what differs is written
 }
 
-// Create makes a ledger; the file must not exist.
+// ErrForeign is wrapped by Open where a file is there that holds no ledger.
+var ErrForeign = sqlite.ErrForeign
+
+// ErrLocked is wrapped where another process held the file's lock for too long.
+var ErrLocked = sqlite.ErrLocked
+
+// firstTables are those that tell a ledger from another program's database: even
+// the first version had them.
+var firstTables = []string{"meta", "project", "pool", "allocation"}
+
+// Create makes a ledger; the file must not exist. It appears when it is complete: no
+// other function makes one.
 func Create(path string) (*Ledger, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return nil, fmt.Errorf("create the ledger: %w", err)
 	}
+	temp := f.Name()
+	defer func() { _ = os.Remove(temp) }()
 	// Everyone may read it, whom its directory lets in.
 	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
 		return nil, fmt.Errorf("create the ledger: %w", err)
 	}
-	l, err := Open(path)
+	db, err := sqlite.Open(temp, files)
 	if err != nil {
-		os.Remove(path)
-		return nil, err
+		return nil, fmt.Errorf("create the ledger: %w", err)
 	}
-	return l, nil
+	if err := errors.Join(db.Close(), os.Link(temp, path), disk.OS().SyncDir(filepath.Dir(path))); err != nil {
+		return nil, fmt.Errorf("create the ledger: %w", err)
+	}
+	return Open(path)
 }
 
 // Open opens the ledger at path and brings its tables up to date. It refuses a
-// file of another owner, or of a newer version (sqlite.ErrNewer).
+// file of another owner, of a newer version (sqlite.ErrNewer), and one that is no
+// ledger (ErrForeign).
 func Open(path string) (*Ledger, error) {
 	files, err := tables(path)
 	if err != nil {
 		return nil, err
 	}
-	db, err := sqlite.Open(path, files)
+	db, err := sqlite.OpenExisting(path, files, firstTables...)
 	if err != nil {
-		return nil, fmt.Errorf("open the ledger: %w", err)
+		return nil, fmt.Errorf("open the ledger: %w", advise(path, err))
 	}
 	if err := sqlite.KeepWAL(db); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the ledger: %w", err), db.Close())
 	}
 	return &Ledger{db: db, path: path}, nil
+}
+
+// advise says what to do about a file that is no ledger.
+func advise(path string, err error) error {
+	if !errors.Is(err, ErrForeign) {
+		return err
+	}
+	return fmt.Errorf("%w: put a copy that `pba backup` made in place of %s; only where there is none, move that file away and run `pba init`", err, path)
 }
 
 // OpenToRead opens a ledger that the caller may not write. It must belong to
@@ -79,9 +108,9 @@ func OpenToRead(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := sqlite.OpenToRead(path, files, func(owner uint32) bool { return ownsDirectory(owner, path) })
+	db, err := sqlite.OpenToRead(path, files, func(owner uint32) bool { return ownsDirectory(owner, path) }, firstTables...)
 	if err != nil {
-		return nil, fmt.Errorf("open the ledger to read it: %w", err)
+		return nil, fmt.Errorf("open the ledger to read it: %w", advise(path, err))
 	}
 	return &Ledger{db: db, path: path}, nil
 }
@@ -128,7 +157,7 @@ func (l *Ledger) explain(what string, err error) error {
 	if errors.As(err, &e) && (e.Code == sqlite3.ErrFull || e.Code == sqlite3.ErrIoErr) {
 		return fmt.Errorf("%s in %s: %w: nothing of it was recorded; free some space there and try again", what, l.path, err)
 	}
-	return fmt.Errorf("%s in %s: %w", what, l.path, err)
+	return fmt.Errorf("%s in %s: %w", what, l.path, sqlite.Locked(err))
 }
 
 // The keys of the meta table.

@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -475,5 +477,106 @@ func TestGroupsCache(t *testing.T) {
 	got, err := reopen(t, l).Groups(ctx)
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
+	}
+}
+
+// Only Create makes a ledger: what else lies in its place is refused, whoever opens
+// it, is not changed, and its user is told what to do.
+func TestWhatIsNoLedgerIsRefused(t *testing.T) {
+	whole := func(t *testing.T) (path string, content []byte) {
+		l := create(t)
+		addProject(t, l, Project{Name: "chipA"})
+		if _, err := l.db.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(l.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l.path, content
+	}
+	foreign := func(statement string) func(t *testing.T) []byte {
+		return func(t *testing.T) []byte {
+			path := filepath.Join(t.TempDir(), "foreign.db")
+			db, err := sql.Open("sqlite3", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err = db.Exec(statement); errors.Join(err, db.Close()) != nil {
+				t.Fatal(err)
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return content
+		}
+	}
+	cut := func(n int) func(t *testing.T) []byte {
+		return func(t *testing.T) []byte { _, content := whole(t); return content[:n] }
+	}
+	for name, of := range map[string]func(t *testing.T) []byte{
+		"empty":             func(*testing.T) []byte { return nil },
+		"text":              func(*testing.T) []byte { return []byte("12345678") },
+		"much text":         func(*testing.T) []byte { return bytes.Repeat([]byte("a ledger "), 4000) },
+		"cut in the header": cut(16),
+		"cut to a page":     cut(4096),
+		"no schema":         foreign(`CREATE TABLE project (x)`),
+		"foreign":           foreign(`CREATE TABLE bookmark (x); PRAGMA user_version = 2`),
+		"foreign, newer":    foreign(`CREATE TABLE bookmark (x); PRAGMA user_version = 75`),
+	} {
+		for _, leftover := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", name, leftover), func(t *testing.T) {
+				content := of(t)
+				path := filepath.Join(t.TempDir(), "ledger.db")
+				if leftover { // the WAL file of the one that was there
+					l := create(t)
+					addProject(t, l, Project{Name: "chipA"})
+					for _, more := range []string{"-wal", "-shm"} {
+						data, err := os.ReadFile(l.path + more)
+						if err == nil {
+							err = os.WriteFile(path+more, data, 0o600)
+						}
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				for _, open := range []func(string) (*Ledger, error){Open, OpenToRead} {
+					l, err := open(path)
+					if err == nil {
+						_ = l.Close()
+						t.Fatal("it was opened")
+					}
+					if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "`pba init`") {
+						t.Errorf("got %v", err)
+					}
+				}
+				if _, err := Create(path); !errors.Is(err, os.ErrExist) {
+					t.Errorf("made anew: %v", err)
+				}
+				if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, content) && !leftover {
+					t.Errorf("it was changed, to %d bytes, %v", len(now), err)
+				}
+			})
+		}
+	}
+}
+
+// Whoever is killed while a ledger is made leaves none, or a whole one; nothing else
+// is left by one that ends.
+func TestALedgerAppearsWhole(t *testing.T) {
+	l := create(t)
+	found, err := os.ReadDir(filepath.Dir(l.path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range found {
+		if !strings.HasPrefix(e.Name(), "ledger.db") {
+			t.Errorf("left: %s", e.Name())
+		}
 	}
 }
