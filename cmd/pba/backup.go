@@ -17,7 +17,7 @@ func backupCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := p.filesByAdmin("copy the ledger to a file"); err != nil {
+			if err := p.mayName("copy the ledger to a file"); err != nil {
 				return err
 			}
 			return withSite(c.Context, p, p.open, func(s *site) error {

@@ -129,20 +129,6 @@ func (p *process) adminOnly(c shell.Config, what string) error {
 	return onlyAdmin(c, who, what)
 }
 
-// filesByAdmin is an error for who would, through sudo, read or write a file in
-// another one's name. By himself he does with his files what the system lets him.
-func (p *process) filesByAdmin(what string) error {
-	c, err := p.load()
-	if err != nil {
-		return err
-	}
-	who, err := p.identify(c)
-	if err != nil || !who.sudo() {
-		return err
-	}
-	return onlyAdmin(c, who, what)
-}
-
 // project finds a project.
 func (s *site) project(ctx context.Context, name string) (ledger.Project, error) {
 	all, err := s.ledger.Projects(ctx)

@@ -114,6 +114,8 @@ func ledgerRemedy(err error) string {
 		return "run `pba init`"
 	case errors.Is(err, os.ErrPermission):
 		return "run this as the user who owns it"
+	case errors.Is(err, ledger.ErrLocked):
+		return "see who has it open: `fuser ledger.db`"
 	}
 	return "see docs/operate.md, backup and restore"
 }

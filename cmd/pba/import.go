@@ -55,22 +55,17 @@ func importCommand(p process) *cli.Command {
 // maxPlanFile is more than any plan has.
 const maxPlanFile = 64 << 20
 
-// readPlanFile reads the plan. Through sudo it reads no file by name: its errors
-// would show what the caller himself can't read.
+// readPlanFile reads the plan.
 func (s *site) readPlanFile(file string, stdin io.Reader) (string, []byte, error) {
 	if file == "-" {
 		content, err := io.ReadAll(io.LimitReader(stdin, maxPlanFile))
 		return "standard input", content, err
 	}
-	if s.caller.sudo() {
-		return "", nil, fmt.Errorf("read %s: through sudo a plan is read from standard input only: sudo … pba alloc import --yes - <%s", file, file)
+	if err := mayName(s.Config, s.caller, "read the plan"); err != nil {
+		return "", nil, fmt.Errorf("%w; a plan comes by standard input, too: sudo … pba alloc import --yes - <%s", err, file)
 	}
-	f, err := os.Open(file)
-	if err != nil {
-		return "", nil, fmt.Errorf("read the plan: %w", err)
-	}
-	content, err := io.ReadAll(io.LimitReader(f, maxPlanFile))
-	return file, content, errors.Join(err, f.Close())
+	content, err := readNamed(s.Config, s.caller, "read the plan", file, maxPlanFile)
+	return file, content, err
 }
 
 func importPlan(ctx context.Context, s *site, o importOptions, stdin io.Reader, out io.Writer) error {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -36,7 +34,7 @@ func metricsCommand(p process) *cli.Command {
 				return serveMetrics(c.Context, p, address, c.App.Writer)
 			}
 			if c.IsSet("out") {
-				if err := p.filesByAdmin("write metrics to a file"); err != nil {
+				if err := p.mayName("write metrics to a file"); err != nil {
 					return err
 				}
 			}
@@ -189,24 +187,6 @@ func boolean(yes bool) float64 {
 }
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
-
-// replaceFile puts content in a file's place at once, for everybody to read. It
-// replaces nothing but a file: not /dev/null, and not what somebody linked there.
-func replaceFile(name string, content []byte) error {
-	if is, err := os.Lstat(name); err == nil && !is.Mode().IsRegular() {
-		return fmt.Errorf("write the metrics: %s is no regular file, and --out replaces it: name another one, or leave --out away for stdout", shell.OneLine(name))
-	}
-	temp, err := disk.Prepare(name, 0o644, content)
-	if err == nil {
-		if err = os.Rename(temp, name); err != nil {
-			err = errors.Join(err, os.Remove(temp))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("write the metrics: %w", err)
-	}
-	return nil
-}
 
 // loopback refuses every address but this machine's own: who uses what is not
 // everybody's business, and nothing here asks who is asking.

@@ -92,7 +92,7 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 	log := newJournal(c.Log, p.stderr, o)
 	err = schedule.Run(ctx, start, func(ctx context.Context) (bool, error) {
 		err := withSite(ctx, p, p.open, func(s *site) error { return oneCycle(ctx, s, o, log, out) })
-		again := errors.Is(err, backends.ErrUnreachable) || errors.Is(err, pba.ErrBusy)
+		again := errors.Is(err, backends.ErrUnreachable) || errors.Is(err, pba.ErrBusy) || errors.Is(err, ledger.ErrLocked)
 		if err != nil && again && o.repeated {
 			log.failed(err)
 			return true, &shell.ExitError{Code: shell.ExitTryAgain}

@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 //	exits CODE PATTERN PROGRAM ARG...    runs it: that exit code, and one line on stderr that matches
 //	until PATTERN PROGRAM ARG...         runs it again and again until its output matches
 //	sql STATEMENT                        changes the ledger by hand
+//	lockledger, unlockledger             holds the ledger's lock meanwhile
 //	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that he is not in
 //	user NAME                            sets a variable to this user's name
 //	uid USER NAME                        sets a variable to a user's number
@@ -56,6 +57,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("LEDGER_VERSION", strconv.Itoa(len(migrations)))
+			e.Values[holderKey{}] = new(holder)
 			now := time.Now()
 			for name, weeks := range map[string]int{"THIS_WEEK": 0, "NEXT_WEEK": 1, "LAST_WEEK": -1, "WEEK_2": 2, "WEEK_3": 3, "HORIZON": 12, "BEYOND": 13} {
 				e.Setenv(name, calendar.AddWeeks(calendar.WeekOf(now, time.UTC), weeks).String())
@@ -64,7 +66,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "until": until, "sql": changeLedger, "group": groupVariable, "user": userVariable, "uid": uidVariable, "chown": chown, "reachable": reachable,
+			"exits": exits, "until": until, "sql": changeLedger, "lockledger": lockLedger, "unlockledger": unlockLedger, "group": groupVariable, "user": userVariable, "uid": uidVariable, "chown": chown, "reachable": reachable,
 			"metrics": wellFormed, "scrape": scrape,
 		},
 	})
@@ -133,6 +135,24 @@ func changeLedger(ts *testscript.TestScript, neg bool, args []string) {
 	_, err = db.Exec(args[0])
 	ts.Check(errors.Join(err, db.Close()))
 }
+
+// holder is what has the ledger's lock of a script.
+type holder struct{ db *sql.DB }
+
+func lockLedger(ts *testscript.TestScript, _ bool, _ []string) {
+	db, err := sql.Open("sqlite3", filepath.Join(ts.Getenv("ALLOTMENT_HOME"), "ledger.db"))
+	ts.Check(err)
+	db.SetMaxOpenConns(1)
+	_, err = db.Exec("BEGIN IMMEDIATE")
+	ts.Check(err)
+	ts.Value(holderKey{}).(*holder).db = db
+}
+
+func unlockLedger(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(ts.Value(holderKey{}).(*holder).db.Close())
+}
+
+type holderKey struct{}
 
 func groupVariable(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {

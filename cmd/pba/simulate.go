@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -39,6 +38,7 @@ type simulateOptions struct {
 	repeat, first, skipBad        int
 	oneSlot, everyCycle           bool
 	seed                          uint64
+	who                           caller
 	html                          string
 	format                        table.Format
 }
@@ -141,14 +141,20 @@ func (o *simulateOptions) check() error {
 }
 
 func simulateRun(ctx context.Context, p *process, o simulateOptions, out io.Writer) error {
-	if o.html != "" {
-		if err := checkPlace(o.html); err != nil {
-			return err
-		}
-	}
 	c, err := p.load()
 	if err != nil {
 		return err
+	}
+	if o.who, err = p.identify(c); err != nil {
+		return err
+	}
+	if o.html != "" {
+		if err := mayName(c, o.who, "--html"); err != nil {
+			return err
+		}
+		if err := checkPlace(o.html); err != nil {
+			return err
+		}
 	}
 	s, err := o.setup(c)
 	if err != nil {
@@ -160,7 +166,7 @@ func simulateRun(ctx context.Context, p *process, o simulateOptions, out io.Writ
 	if s.Name, s.Format, err = o.read(ctx, c, &store); err != nil {
 		return fmt.Errorf("read the trace %s: %w", o.trace, err)
 	}
-	notes, err := o.promise(&s, c.Timezone.Location())
+	notes, err := o.promise(&s, c)
 	if err != nil {
 		return err
 	}
@@ -173,7 +179,7 @@ func simulateRun(ctx context.Context, p *process, o simulateOptions, out io.Writ
 	}
 	r.Notes = append(notes, r.Notes...)
 	if o.html != "" {
-		if err := writePage(o.html, p.args, r); err != nil {
+		if err := writePage(c, o.who, o.html, p.args, r); err != nil {
 			return err
 		}
 	}
@@ -216,7 +222,7 @@ func (o *simulateOptions) setup(c shell.Config) (simulate.Setup, error) {
 		Filter: esub.Settings{Config: c.Filter, NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
 	}
 	var err error
-	s.Hosts, err = hostsOf(o.farm)
+	s.Hosts, err = o.hosts(c)
 	return s, err
 }
 
@@ -226,17 +232,18 @@ type hostEntry struct {
 	Memory unit.Size `yaml:"memory"`
 }
 
-// hostsOf reads --farm: slots, or a file of hosts.
-func hostsOf(farm string) ([]backends.Host, error) {
+// hosts reads --farm: slots, or a file of hosts.
+func (o *simulateOptions) hosts(c shell.Config) ([]backends.Host, error) {
+	farm := o.farm
 	if n, err := strconv.Atoi(farm); err == nil {
 		if n < 1 || n > 1<<24 {
 			return nil, shell.Usagef("--farm %d: want one slot or more", n)
 		}
 		return []backends.Host{{Name: "farm", Slots: n}}, nil
 	}
-	content, err := os.ReadFile(farm)
+	content, err := readNamed(c, o.who, "--farm is neither a number of slots nor a file", farm, maxPlanFile)
 	if err != nil {
-		return nil, fmt.Errorf("--farm is neither a number of slots nor a file: %w", err)
+		return nil, err
 	}
 	var entries []hostEntry
 	if err := config.Parse(farm, content, map[string]any{"hosts": &entries}); err != nil {
@@ -268,7 +275,7 @@ func (o *simulateOptions) read(ctx context.Context, c shell.Config, store *trace
 		defer func() { _ = l.Close() }() // it was only read
 		return o.trace, "ledger", store.Fill(pastRuns(ctx, l), 0)
 	}
-	f, err := os.Open(o.trace)
+	f, err := openNamed(c, o.who, "open it", o.trace)
 	if err != nil {
 		return "", "", err
 	}
@@ -309,13 +316,14 @@ func pastRuns(ctx context.Context, l *ledger.Ledger) func(func(trace.Record, err
 }
 
 // promise fills in who is promised what, and moves the trace into the plan's weeks.
-func (o *simulateOptions) promise(s *simulate.Setup, zone *time.Location) ([]string, error) {
+func (o *simulateOptions) promise(s *simulate.Setup, c shell.Config) ([]string, error) {
+	zone := c.Timezone.Location()
 	if o.plan == "" {
 		return nil, o.guarantee(s)
 	}
-	content, err := os.ReadFile(o.plan)
+	content, err := readNamed(c, o.who, "read the plan", o.plan, maxPlanFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the plan: %w", err)
+		return nil, err
 	}
 	f, err := pba.ReadPlan(o.plan, content)
 	if err != nil {

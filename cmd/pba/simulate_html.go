@@ -26,16 +26,13 @@ func checkPlace(name string) error {
 }
 
 // writePage writes what a simulation came to into a file of its own.
-func writePage(name string, args []string, r *simulate.Result) error {
+func writePage(c shell.Config, who caller, name string, args []string, r *simulate.Result) error {
 	var content bytes.Buffer
 	p := page.Page{Command: commandLine(args), Version: shell.VersionText(), Runs: []page.Run{{Result: r}}}
 	if err := page.Write(&content, p); err != nil {
 		return err
 	}
-	if err := os.WriteFile(name, content.Bytes(), 0o666); err != nil { // less the umask, like any output
-		return fmt.Errorf("--html: %w", err)
-	}
-	return nil
+	return writeNamed(c, who, "--html", name, content.Bytes())
 }
 
 // commandLine is what to type for the same, without the program's folder.

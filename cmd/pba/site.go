@@ -58,10 +58,10 @@ func (s *site) close() {
 func withSite(ctx context.Context, p process, open opener, do func(*site) error) error {
 	s, err := openSite(ctx, p, open)
 	if err != nil {
-		return err
+		return busy(err)
 	}
 	defer s.close()
-	return do(s)
+	return busy(do(s))
 }
 
 func (s *site) zone() *time.Location { return s.Timezone.Location() }
@@ -177,7 +177,7 @@ func (s *site) farm(ctx context.Context) (slots, down int, err error) {
 
 // busy makes a lock that is held an error that may be gone later.
 func busy(err error) error {
-	if errors.Is(err, pba.ErrBusy) {
+	if errors.Is(err, pba.ErrBusy) || errors.Is(err, ledger.ErrLocked) {
 		return shell.TryAgain(err)
 	}
 	return err
