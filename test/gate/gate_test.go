@@ -2,6 +2,7 @@
 package gate
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -27,7 +28,7 @@ unstable() { # FILE: fails, and passes from the second call on
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	text, err := cmd.CombinedOutput()
-	if _, failed := err.(*exec.ExitError); err != nil && !failed {
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
 	return string(text), err == nil
