@@ -26,7 +26,7 @@ func forEach[T any](m *Manager, by By, batch []T, id func(T) backends.ID, do fun
 	for i, element := range batch {
 		jobs := m.find(id(element))
 		if len(jobs) == 0 {
-			errs[i] = fmt.Errorf("job %s: %w", id(element), backends.ErrUnknownJob)
+			errs[i] = m.unknown(id(element))
 			continue
 		}
 		errs[i] = m.forSome(by, jobs, func(j *job) error { return do(element, j) })

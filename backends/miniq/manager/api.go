@@ -20,6 +20,8 @@ type Config struct {
 	AgeingInterval time.Duration // a waiting job's value grows by one at each multiple of it since the Unix epoch; 0: never
 	AgeingCap      int           // ticks that one job may gain over its life
 	MaxJobs        int           // of one user who is no admin, elements each for itself, that have not ended; 0: any number
+	MaxEnded       int           // ended jobs of one user that are kept, those that ended last; 0: any number
+	MaxEndedBytes  int64         // memory that they may take; 0: any
 	KillGrace      time.Duration // between SIGTERM and SIGKILL of a killed job, or one over its run limit; 0: 10 s
 	Queues         []Queue       // the first one is the default; empty: normal and low
 }

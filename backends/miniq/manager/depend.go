@@ -55,9 +55,22 @@ func (m *Manager) awaitDependencies(j *job) {
 	}
 	c.met = m.evaluate(c)
 	for _, l := range c.leaves {
-		if known := m.waiters[l.Job]; !slices.Contains(known, c) {
-			m.waiters[l.Job] = append(known, c)
+		known := m.waiters[l.Job]
+		if n := len(known); n > 0 && known[n-1] == c {
+			continue
 		}
+		if len(known) == cap(known) { // before there are more, those whose jobs have all ended go
+			known = slices.DeleteFunc(known, func(c *condition) bool { return c.open == 0 })
+			known = slices.Grow(known, len(known)+1)
+		}
+		m.waiters[l.Job] = append(known, c)
+	}
+}
+
+// over frees what is known of a condition when the last job that has it has ended.
+func (c *condition) over() {
+	if c.open--; c.open == 0 {
+		c.root, c.leaves, c.jobs = nil, nil, nil
 	}
 }
 
@@ -321,7 +334,7 @@ func (p *parser) resolve(l *leaf, word string) error {
 				}
 			}
 			if len(p.m.find(id)) == 0 {
-				return fmt.Errorf("job %s: %w", id, backends.ErrUnknownJob)
+				return p.m.unknown(id)
 			}
 			l.Job, l.Index = id.Job, id.Index
 			return nil

@@ -15,6 +15,7 @@ type work struct {
 	tag     string
 	perSlot int64      // memory for one slot, rounded up
 	needs   *condition // nil: none
+	kept    int        // jobs in memory that have it and have ended
 }
 
 func newWork(spec *backends.Spec) *work {
@@ -98,6 +99,7 @@ type job struct {
 	ended    time.Time
 	exitCode int
 	reason   string
+	weight   int64 // of an ended job: see weigh
 
 	place     place
 	admitted  bool // by its array's throttle

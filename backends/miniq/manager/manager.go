@@ -28,7 +28,9 @@ type Manager struct {
 	first *job // those that have not ended, by seq
 	last  *job
 	open  map[string]int // how many of them each user has
-	ended []*job         // by time of end
+
+	ended   endedJobs
+	crowded []string // users of whom a job ended in this step
 
 	hosts  []*host // by name
 	byName map[string]*host
@@ -64,6 +66,7 @@ func New(cfg Config) *Manager {
 		arrays: map[int64]*array{},
 		names:  map[nameKey]int64{},
 		open:   map[string]int{},
+		ended:  endedJobs{of: map[string]*endedOf{}},
 		keys:   map[submissionKey]*remembered{},
 		byName: map[string]*host{},
 		byKey:  map[shapeKey]*shape{},
@@ -99,6 +102,7 @@ func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
 	m.advance(now)
 	result := m.take(e)
 	m.dispatch()
+	m.trim()
 	m.setWake()
 	out := m.out
 	m.out = nil
@@ -176,6 +180,9 @@ func (m *Manager) configure(cfg Config) {
 		m.enter(j)
 	}
 	m.retry = true
+	for user, own := range m.ended.of { // in any order: each is looked at for itself
+		m.crowd(user, own)
+	}
 }
 
 // waiting lists all jobs that could start, by their time of waiting.

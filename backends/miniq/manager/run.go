@@ -103,7 +103,7 @@ func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
 	m.unreserve(j)
 	m.review(j)
 	m.unlink(j)
-	m.ended = append(m.ended, j)
+	m.keepEnded(j)
 	if j.array != nil {
 		j.array.left--
 		if j.state == backends.Exited {
@@ -113,7 +113,7 @@ func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
 		}
 	}
 	if j.work.needs != nil {
-		j.work.needs.open--
+		j.work.needs.over()
 	}
 	m.wakeDependents(j)
 	m.emit(Finished{m.view(j, m.now)})

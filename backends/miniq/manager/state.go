@@ -137,7 +137,10 @@ func (m *Manager) all() []*job {
 	for j := m.first; j != nil; j = j.next {
 		all = append(all, j)
 	}
-	return append(all, m.ended...)
+	for j := m.ended.first; j != nil; j = j.next {
+		all = append(all, j)
+	}
+	return all
 }
 
 // saveWork writes a dependency only where a job that has not ended has the work:
@@ -267,7 +270,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		j.array.elements = append(j.array.elements, j)
 	}
 	if j.state.Ended() {
-		m.ended = append(m.ended, j)
+		m.keepEnded(j)
 		return nil
 	}
 	m.link(j)

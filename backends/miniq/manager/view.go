@@ -3,7 +3,6 @@ package manager
 import (
 	"fmt"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -13,15 +12,14 @@ import (
 // now; all else is as the last step left it, which WakeAt keeps true.
 func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm {
 	now = m.notBefore(now)
-	f := &backends.Farm{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-len(m.ended))}
+	f := &backends.Farm{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-m.ended.count)}
 	for _, h := range m.hosts {
 		f.Hosts = append(f.Hosts, h.view())
 	}
 	for j := m.first; j != nil; j = j.next {
 		f.Jobs = append(f.Jobs, m.view(j, now))
 	}
-	from := sort.Search(len(m.ended), func(i int) bool { return !m.ended[i].ended.Before(endedSince) })
-	for _, j := range m.ended[from:] {
+	for _, j := range m.endedSince(endedSince) {
 		f.Ended = append(f.Ended, m.view(j, now))
 	}
 	return f
@@ -44,10 +42,12 @@ func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
 func (m *Manager) EndedFrom(now, from time.Time, limit int, known func(backends.ID) bool) []backends.Job {
 	now = m.notBefore(now)
 	var jobs []backends.Job
-	i := sort.Search(len(m.ended), func(i int) bool { return !m.ended[i].ended.Before(from) })
-	for ; i < len(m.ended) && len(jobs) < limit; i++ {
-		if !known(m.ended[i].id) {
-			jobs = append(jobs, m.view(m.ended[i], now))
+	for _, j := range m.endedSince(from) {
+		if len(jobs) == limit {
+			break
+		}
+		if !known(j.id) {
+			jobs = append(jobs, m.view(j, now))
 		}
 	}
 	return jobs

@@ -1,0 +1,267 @@
+package manager
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Ended jobs are kept in memory for those who ask what became of them, within
+// bounds: Config.MaxEnded and MaxEndedBytes of each user, and endedShares times as
+// much of all users together. Beyond a bound the jobs that ended first are
+// dropped; beyond that of all users, those of the user who has the most. A
+// dropped job is still known to its state object, until Forget.
+
+// endedShares is how many users can have as many ended jobs in memory as each may.
+const endedShares = 2
+
+// endedJobs are the ended jobs that are kept, in the order of their ends. They are
+// linked by prev and next; those of one user by older and younger as well.
+type endedJobs struct {
+	first, last *job
+	endedSum
+	of map[string]*endedOf // by user
+}
+
+// endedOf are those of one user.
+type endedOf struct {
+	first, last *job
+	endedSum
+	crowded bool // in Manager.crowded
+}
+
+// endedSum is how many they are, and the memory that they take.
+type endedSum struct {
+	count int
+	bytes int64
+}
+
+func (s *endedSum) add(bytes int64) { s.count++; s.bytes += bytes }
+func (s *endedSum) sub(bytes int64) { s.count--; s.bytes -= bytes }
+
+// above tells whether a sum is beyond a bound, whose zeros are none.
+func (s *endedSum) above(most endedSum) bool {
+	return most.count > 0 && s.count > most.count || most.bytes > 0 && s.bytes > most.bytes
+}
+
+// keepEnded puts a job that has ended behind all others.
+func (m *Manager) keepEnded(j *job) {
+	all := &m.ended
+	own := all.of[j.user]
+	if own == nil {
+		own = &endedOf{}
+		all.of[j.user] = own
+	}
+	if j.prev, all.last = all.last, j; j.prev == nil {
+		all.first = j
+	} else {
+		j.prev.next = j
+	}
+	if j.older, own.last = own.last, j; j.older == nil {
+		own.first = j
+	} else {
+		j.older.younger = j
+	}
+	j.weight = j.weigh()
+	all.add(j.weight)
+	own.add(j.weight)
+	m.crowd(j.user, own)
+}
+
+// crowd has a user's ended jobs compared with their bounds at the end of the step.
+func (m *Manager) crowd(user string, own *endedOf) {
+	if !own.crowded {
+		own.crowded = true
+		m.crowded = append(m.crowded, user)
+	}
+}
+
+// dropEnded takes a job out of what the manager knows. Its array is thinned by
+// the caller.
+func (m *Manager) dropEnded(j *job) {
+	all := &m.ended
+	own := all.of[j.user]
+	if j.prev == nil {
+		all.first = j.next
+	} else {
+		j.prev.next = j.next
+	}
+	if j.next == nil {
+		all.last = j.prev
+	} else {
+		j.next.prev = j.prev
+	}
+	if j.older == nil {
+		own.first = j.younger
+	} else {
+		j.older.younger = j.younger
+	}
+	if j.younger == nil {
+		own.last = j.older
+	} else {
+		j.younger.older = j.older
+	}
+	j.prev, j.next, j.older, j.younger = nil, nil, nil, nil
+	all.sub(j.weight)
+	if own.sub(j.weight); own.count == 0 {
+		delete(all.of, j.user)
+	}
+	if j.work.kept--; j.array == nil {
+		m.forgetName(j)
+	}
+	delete(m.jobs, j.id)
+}
+
+// Memory that a job takes, roughly: the job itself, and what it has in common
+// with others that have ended, which is counted for the first of them.
+const (
+	jobBytes  = 512
+	workBytes = 640
+	itemBytes = 32 // of a list
+)
+
+func (j *job) weigh() int64 {
+	n := jobBytes + len(j.reason) + len(j.mark) + itemBytes*(len(j.hosts)+len(j.pinned)+len(j.shares))
+	if j.work.kept++; j.work.kept == 1 {
+		s := j.work.spec
+		n += workBytes + len(s.Name) + len(s.Project) + len(s.Description) + len(s.After) + len(s.Queue)
+		for _, host := range s.Hosts {
+			n += itemBytes + len(host)
+		}
+		if s.Array != nil {
+			n += 8 * len(s.Array.Indices)
+		}
+	}
+	return int64(n)
+}
+
+// trim drops what is beyond the bounds.
+func (m *Manager) trim() {
+	most := endedSum{m.cfg.MaxEnded, m.cfg.MaxEndedBytes}
+	for _, user := range m.crowded {
+		if own := m.ended.of[user]; own != nil {
+			own.crowded = false
+			m.trimTo(own, &own.endedSum, most)
+		}
+	}
+	m.crowded = m.crowded[:0]
+	most.count, most.bytes = endedShares*most.count, endedShares*most.bytes
+	for m.ended.above(most) {
+		m.trimTo(m.largest(m.ended.above(endedSum{count: most.count})), &m.ended.endedSum, most)
+	}
+}
+
+// trimTo drops jobs of a user, the one that ended first first, until a sum is a
+// sixteenth below a bound that it is above: an array's elements are looked
+// through for each time.
+func (m *Manager) trimTo(own *endedOf, sum *endedSum, most endedSum) {
+	if !sum.above(most) {
+		return
+	}
+	most.count, most.bytes = most.count-most.count/16, most.bytes-most.bytes/16
+	var dropped []*job
+	for own.first != nil && sum.above(most) {
+		j := own.first
+		m.dropEnded(j)
+		dropped = append(dropped, j)
+	}
+	m.thinAll(dropped)
+}
+
+// largest is the user with the most ended jobs, or with those that take the most.
+func (m *Manager) largest(byCount bool) *endedOf {
+	size := func(own *endedOf) int64 {
+		if byCount {
+			return int64(own.count)
+		}
+		return own.bytes
+	}
+	var name string
+	for user, own := range m.ended.of { // in any order: of equals the first name is taken
+		most := m.ended.of[name]
+		if most == nil || size(own) > size(most) || size(own) == size(most) && user < name {
+			name = user
+		}
+	}
+	return m.ended.of[name]
+}
+
+// forget drops jobs that ended before a time, wherever in the order they are.
+func (m *Manager) forget(before time.Time) {
+	var ids []backends.ID
+	var dropped []*job
+	for j := m.ended.first; j != nil; {
+		next := j.next
+		if j.ended.Before(before) {
+			m.dropEnded(j)
+			ids, dropped = append(ids, j.id), append(dropped, j)
+		}
+		j = next
+	}
+	m.thinAll(dropped)
+	if len(ids) > 0 {
+		m.emit(Forgotten{ids})
+	}
+}
+
+// thinAll drops jobs from the arrays that they are elements of.
+func (m *Manager) thinAll(dropped []*job) {
+	thinned := map[*array]bool{} // is only looked up in
+	for _, j := range dropped {
+		if j.array != nil && !thinned[j.array] {
+			thinned[j.array] = true
+			m.thin(j)
+		}
+	}
+}
+
+// thin drops the forgotten elements of a job's array.
+func (m *Manager) thin(j *job) {
+	a := j.array
+	a.elements = slices.DeleteFunc(a.elements, func(e *job) bool { return m.jobs[e.id] == nil })
+	if len(a.elements) == 0 {
+		delete(m.arrays, j.id.Job)
+		m.forgetName(j)
+	}
+}
+
+func (m *Manager) forgetName(j *job) {
+	key := nameKey{j.user, j.work.spec.Name}
+	if m.names[key] == j.id.Job {
+		delete(m.names, key)
+	}
+}
+
+// EndedBefore is how many of the ended jobs in memory ended before a time.
+func (m *Manager) EndedBefore(t time.Time) int {
+	n := 0
+	for j := m.ended.first; j != nil; j = j.next {
+		if j.ended.Before(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// endedSince lists those that ended at a time or later, the first one first.
+func (m *Manager) endedSince(t time.Time) []*job {
+	var list []*job
+	for j := m.ended.last; j != nil && !j.ended.Before(t); j = j.prev {
+		list = append(list, j)
+	}
+	slices.Reverse(list)
+	return list
+}
+
+// Gave tells whether a job has had this number, be it in memory or not.
+func (m *Manager) Gave(id backends.ID) bool { return id.Job > 0 && id.Job < m.nextID }
+
+// unknown is the error for a job that is not in memory.
+func (m *Manager) unknown(id backends.ID) error {
+	if m.Gave(id) {
+		return fmt.Errorf("job %s: it ended earlier than the jobs that the queue keeps in memory: %w", id, backends.ErrUnknownJob)
+	}
+	return fmt.Errorf("job %s: %w", id, backends.ErrUnknownJob)
+}
