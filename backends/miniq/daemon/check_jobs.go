@@ -97,7 +97,7 @@ func (x *examination) objects(ctx context.Context) error {
 		case !there:
 		case s.err == nil && !x.Serving && x.lastSeq(s) > x.d.seq:
 			ahead = append(ahead, id)
-		case !known[id] && !x.later.removed[id]:
+		case !known[id] && !x.later.removed[id] && !x.past(id, s):
 			x.find(objectName(id), fmt.Sprintf("the queue knows no job %v", id), setAside, x.aside(objectName(id)))
 		}
 	}
@@ -106,6 +106,20 @@ func (x *examination) objects(ctx context.Context) error {
 		x.find(segmentPrefix+"*", fmt.Sprintf("%d state objects, job %v's first, know of more than the journal, which ends with entry %d: its end is missing", len(ahead), ahead[0], x.d.seq), putBack, nil)
 	}
 	return nil
+}
+
+// past tells whether an object is that of a job that ended and is no longer in memory.
+func (x *examination) past(id backends.ID, s seen) bool {
+	if s.err != nil || !x.d.m.Gave(id) {
+		return false
+	}
+	return slices.ContainsFunc(s.facts.History, func(e jobfile.Event) bool { return endsJob(e.Event) }) ||
+		slices.ContainsFunc(x.later.changes[id], func(c jobfile.Change) bool { return endsJob(c.Event) })
+}
+
+// endsJob tells whether it is the end of a job that a line of its history tells.
+func endsJob(event string) bool {
+	return event == backends.Done.String() || event == backends.Exited.String()
 }
 
 func objectName(id backends.ID) string { return jobfile.Path("jobs", id) }
@@ -238,7 +252,7 @@ func (x *examination) renew(id backends.ID) func() (string, error) {
 func (x *examination) agree(j *backends.Job, facts *jobfile.Facts, later []jobfile.Change) {
 	told := ""
 	tell := func(seq uint64, event string) {
-		if seq <= x.d.seq && (event == backends.Done.String() || event == backends.Exited.String()) {
+		if seq <= x.d.seq && endsJob(event) {
 			told = event
 		}
 	}
@@ -293,7 +307,7 @@ func (x *examination) runs() {
 		case r.End == nil && r.Keeper.PID != 0 && keeper.StartTime(r.Keeper.PID) == r.Keeper.Start:
 			x.find(name, fmt.Sprintf("run %d of job %v goes on under process %d, but the queue knows of no such run", run.Run, run.ID, r.Keeper.PID),
 				"the next miniqd ends it", nil)
-		case len(x.d.m.Jobs(farPast(), []backends.ID{run.ID})) == 0:
+		case x.d.m.Count([]backends.ID{run.ID}) == 0 && !x.d.m.Gave(run.ID):
 			x.find(name, fmt.Sprintf("the queue knows no job %v", run.ID), setAside, x.aside(name))
 		}
 	}

@@ -33,7 +33,7 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 	}
 	cutoff := d.forgetBefore(keep)
 	var old, left int
-	if !d.inLoop(func() { old = d.endedBefore(cutoff) }) {
+	if !d.inLoop(func() { old = d.m.EndedBefore(cutoff) }) {
 		return nil, errOver
 	}
 	if old > 0 {
@@ -41,8 +41,13 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 			return nil, err
 		}
 	}
+	_ = d.objects.Flush(context.Background()) // d.compact tells what is wrong with it
+	past, err := d.collect(cutoff, d.keptInLoop)
+	if err != nil {
+		return nil, fmt.Errorf("compact %s: %w", d.state, err)
+	}
 	saved := make(chan error, 1)
-	if !d.inLoop(func() { left = d.endedBefore(cutoff); d.compact(func(err error) { saved <- err }) }) {
+	if !d.inLoop(func() { left = d.m.EndedBefore(cutoff); d.compact(func(err error) { saved <- err }) }) {
 		return nil, errOver
 	}
 	select {
@@ -53,7 +58,7 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compact %s: %w", d.state, err)
 	}
-	return freed(d.state, before, old-left)
+	return freed(d.state, before, old-left+past.gone)
 }
 
 // forgetBefore is when jobs must have ended that are not kept any more.
@@ -62,16 +67,6 @@ func (d *daemon) forgetBefore(keep *time.Duration) time.Time {
 		return time.Now().Add(-time.Duration(d.Config.KeepFinished))
 	}
 	return time.Now().Add(-*keep)
-}
-
-func (d *daemon) endedBefore(cutoff time.Time) int {
-	n := 0
-	for _, j := range d.m.Farm(time.Now(), time.Time{}).Ended {
-		if j.Ended.Before(cutoff) {
-			n++
-		}
-	}
-	return n
 }
 
 // Compact does to a state that nobody serves what a daemon does when it is asked:
@@ -100,19 +95,21 @@ func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 		return nil, fmt.Errorf("compact %s: %w", state, err)
 	}
 	cutoff := d.forgetBefore(keep)
-	old := d.endedBefore(cutoff)
+	old := d.m.EndedBefore(cutoff)
 	if old > 0 {
 		d.process([]input{{event: manager.Forget{EndedBefore: cutoff}}})
 		if d.failing {
 			return nil, errors.Join(fmt.Errorf("compact %s: the journal can't be written: free some space first", state), d.writeDown())
 		}
 	}
-	left := d.endedBefore(cutoff)
+	left := d.m.EndedBefore(cutoff)
 	err = d.objects.Flush(context.Background()) // however long that takes
+	past, failed := d.collect(cutoff, func(ids []backends.ID) ([]bool, error) { return d.kept(ids), nil })
+	err = errors.Join(err, failed, d.objects.Flush(context.Background()))
 	if err = errors.Join(err, d.writeDown()); err != nil {
 		return nil, fmt.Errorf("compact %s: %w", state, err)
 	}
-	return freed(state, before, old-left)
+	return freed(state, before, old-left+past.gone)
 }
 
 // weight is how much the parts of a state take, in bytes.

@@ -55,6 +55,7 @@ type Options struct {
 	// What the tests set.
 	Disk      disk.Disk // nil: the machine's own
 	Boot      string    // names this boot of the machine; empty: the kernel is asked
+	KeptEnded int       // ended jobs of one user in memory; 0: as maxEnded says
 	CompactAt int64     // bytes of journal, after which the state is written anew; 0: compactSize and as many as the state had last
 }
 
@@ -103,10 +104,11 @@ type daemon struct {
 	users    users
 	objects  objects
 	conns    connections
-	gallery  gallery // pictures of the queue, and room for them
-	listed   *room   // of jobs in long answers
-	awaits   *room   // of jobs in long waits
-	requests *room   // of bytes in long requests
+	gallery  gallery    // pictures of the queue, and room for them
+	listed   *room      // of jobs in long answers
+	awaits   *room      // of jobs in long waits
+	requests *room      // of bytes in long requests
+	reading  sync.Mutex // held by who reads how a past job ended
 
 	inputs    chan input
 	accepting sync.WaitGroup
@@ -136,6 +138,7 @@ type daemon struct {
 
 	compactAgain []func(error) // who asked meanwhile for another one
 	forget       *time.Timer
+	collecting   bool   // objects of past jobs are looked through
 	hooks        *hooks // nil: there is none
 }
 
@@ -190,7 +193,17 @@ func (d *daemon) managerConfig() manager.Config {
 	return manager.Config{
 		SlotsOnly: d.Config.ScheduleBy == miniq.BySlots, ReserveAfter: time.Duration(d.Config.ReserveAfter),
 		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap, MaxJobs: d.Config.MaxJobs,
+		MaxEnded: d.maxEnded(), MaxEndedBytes: keptEndedBytes,
 	}
+}
+
+// maxEnded is how many ended jobs of one user are in memory: an array of as many
+// elements as a user may have stays whole.
+func (d *daemon) maxEnded() int {
+	if d.KeptEnded > 0 {
+		return d.KeptEnded
+	}
+	return max(keptEnded, d.Config.MaxJobs)
 }
 
 // recover brings back the queue as the last acknowledgement left it.

@@ -274,8 +274,10 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	var now backends.Spec
 	var seq uint64
 	var denied error
+	var past bool
 	ok := d.inLoop(func() {
 		now, known = d.m.Spec(req.IDs[0])
+		past = len(d.past(req.IDs)) > 0
 		denied = mayTouch(c.by, d.m.Jobs(time.Now(), req.IDs), "its record is its owner's to see")
 		seq = d.seq
 	})
@@ -285,12 +287,18 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	case denied != nil:
 		return c.answer(miniq.Response{Error: miniq.ToError(denied)})
 	}
-	if !known {
-		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("job %v: %w", req.IDs[0], backends.ErrUnknownJob))})
+	var record *miniq.Record
+	var err error
+	switch {
+	case past:
+		record, err = d.pastRecord(c.by, req.IDs[0])
+	case known:
+		ctx, cancel := context.WithTimeout(context.Background(), answerPause)
+		defer cancel()
+		record, err = d.object(ctx, req.IDs[0], seq)
+	default:
+		err = fmt.Errorf("job %v: %w", req.IDs[0], backends.ErrUnknownJob)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerPause)
-	defer cancel()
-	record, err := d.object(ctx, req.IDs[0], seq)
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
@@ -298,6 +306,9 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	whole := miniq.EscapeSpec(record.Spec)
 	b := part(&whole)
 	b.Env = nil
+	if past {
+		now = whole // as it was handed in
+	}
 	record.Spec = b.join(now)
 	for i := range record.History {
 		record.History[i].Detail = miniq.Escape(record.History[i].Detail)
@@ -311,7 +322,7 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 func (d *daemon) status(c *connection) error {
 	s := miniq.Status{PID: os.Getpid(), Version: d.Version, State: d.state, Socket: miniq.Socket(d.Paths), Since: d.since}
 	var farm *backends.Farm
-	if !d.inLoop(func() { farm = d.m.Farm(time.Now(), time.Time{}) }) {
+	if !d.inLoop(func() { farm, s.Ended = d.m.Farm(time.Now(), time.Now().Add(farFuture)), d.m.Ended() }) {
 		return c.over()
 	}
 	used := make(map[string]int)
@@ -326,7 +337,6 @@ func (d *daemon) status(c *connection) error {
 			s.Pending++
 		}
 	}
-	s.Ended = len(farm.Ended)
 	for _, h := range farm.Hosts {
 		s.Hosts = append(s.Hosts, miniq.HostUse{Host: h, Used: used[h.Name]})
 	}

@@ -178,12 +178,13 @@ func (d *daemon) sendJobs(c *connection, ids []backends.ID, also func()) error {
 	ids = distinct(ids)
 	var jobs []backends.Job
 	var changes uint64
+	var past []backends.ID
 	var many int
 	look := func(limit int) bool {
 		return d.inLoop(func() {
 			if many = d.m.Count(ids); many <= limit {
 				also()
-				jobs, changes = d.m.Jobs(time.Now(), ids), d.changes
+				jobs, changes, past = d.m.Jobs(time.Now(), ids), d.changes, d.past(ids)
 			}
 		})
 	}
@@ -202,10 +203,14 @@ func (d *daemon) sendJobs(c *connection, ids []backends.ID, also func()) error {
 			return c.over()
 		}
 	}
+	d.settled(past)
 	for {
 		resp := miniq.Response{Changes: changes}
-		resp.Jobs, jobs = take(jobs)
-		resp.More = len(jobs) > 0
+		if resp.Jobs, jobs = take(jobs); len(resp.Jobs) == 0 {
+			part := past[:min(len(past), perPart)]
+			resp.Jobs, past = d.finals(part), past[len(part):]
+		}
+		resp.More = len(jobs)+len(past) > 0
 		if err := c.answer(resp); err != nil || !resp.More {
 			return err
 		}

@@ -178,12 +178,20 @@ func (n *notes) decided(effect manager.Effect) {
 	case manager.Notice:
 		n.put(jobfile.Change{ID: e.ID, RunNo: e.Run, Event: "notice", Detail: e.Text})
 	case manager.Finished:
-		n.put(jobfile.Change{ID: e.Job.ID, Event: e.Job.State.String(), Detail: e.Job.Reason})
+		n.finished(&e.Job)
+		if e.Array != nil {
+			n.finished(e.Array)
+		}
 		n.d.dropBody(e.Job.ID.Job)
 	case manager.Forgotten:
 		n.forgotten(e.IDs)
 	case manager.KillRun, manager.WakeAt:
 	}
+}
+
+func (n *notes) finished(j *backends.Job) {
+	final := miniq.ToJob(j)
+	n.put(jobfile.Change{ID: j.ID, Event: j.State.String(), Detail: j.Reason, Final: &final})
 }
 
 // forgotten removes the objects of jobs, and an array's own with its last element.
@@ -196,7 +204,7 @@ func (n *notes) forgotten(ids []backends.ID) {
 		}
 	}
 	for job := range arrays {
-		if array := (backends.ID{Job: job}); len(n.d.m.Jobs(n.at, []backends.ID{array})) == 0 {
+		if array := (backends.ID{Job: job}); n.d.m.Count([]backends.ID{array}) == 0 {
 			n.d.objects.Remove(array)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -80,14 +79,27 @@ func (d *daemon) forgetLater() {
 }
 
 func (d *daemon) forgetOld() {
-	now := time.Now()
-	before := now.Add(-time.Duration(d.Config.KeepFinished))
-	ended := d.m.Farm(now, time.Time{}).Ended
-	old := slices.ContainsFunc(ended, func(j backends.Job) bool { return j.Ended.Before(before) })
-	if old {
+	before := time.Now().Add(-time.Duration(d.Config.KeepFinished))
+	if d.m.EndedBefore(before) > 0 {
 		d.later(input{event: manager.Forget{EndedBefore: before}})
 	}
-	if len(ended) > 0 {
+	if d.m.Ended() > 0 {
 		d.forgetLater()
 	}
+	if d.collecting {
+		return
+	}
+	d.collecting = true
+	d.conns.tasks.Go(func() {
+		c, err := d.collect(before, d.keptInLoop)
+		if err != nil && !errors.Is(err, errOver) {
+			d.log.Warn("state objects of jobs that ended long ago can't be removed", "error", err)
+		}
+		d.post(input{do: func() {
+			d.collecting = false
+			if c.left > 0 || err != nil {
+				d.forgetLater()
+			}
+		}})
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	_ "embed"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -132,6 +133,15 @@ func roomFor(object []byte, changes []Change) []byte {
 	room := fixed
 	for i := range changes {
 		room += perChange + 2*len(changes[i].Detail)
+		if f := changes[i].Final; f != nil {
+			room += perChange + 12*(len(f.Name)+len(f.Project)+len(f.Step)+len(f.Reason)+len(f.Mark)) // as JSON
+			for _, list := range [][]string{f.Asked, f.Pinned} {
+				for _, item := range list {
+					room += 2*perItem + 12*len(item)
+				}
+			}
+			room += 4 * perItem * (len(f.Hosts) + len(f.Shares))
+		}
 		if s := changes[i].Submit; s != nil {
 			room += 2 * (len(s.Spec.Script) + len(s.Spec.Name) + len(s.Spec.Description) + len(s.Spec.After) + len(s.Spec.Dir))
 			room += 2 * (len(s.Spec.Stdin) + len(s.Spec.Stdout) + len(s.Spec.Stderr))
@@ -163,6 +173,15 @@ func (m *memory) apply(c *Change) error {
 			return err
 		}
 	}
+	if c.Final != nil {
+		end, err := json.Marshal(c.Final)
+		if err == nil {
+			err = m.exec("INSERT OR REPLACE INTO spec VALUES (?, 0, ?)", endKey, string(end))
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if c.Begin != nil {
 		err := m.exec("INSERT OR IGNORE INTO results (run, host, started) VALUES (?, ?, ?)", int64(c.RunNo), c.Begin.Host, stamp(c.At))
 		if err != nil {
@@ -189,7 +208,7 @@ func (m *memory) fork(array []byte, index int) ([]byte, error) {
 	if err := m.conn.Deserialize(roomFor(array, nil), "main"); err != nil {
 		return nil, err
 	}
-	for _, step := range []string{"DELETE FROM history", "DELETE FROM results", "DELETE FROM spec WHERE key IN ('index', 'array')"} {
+	for _, step := range []string{"DELETE FROM history", "DELETE FROM results", "DELETE FROM spec WHERE key IN ('index', 'array', 'end')"} {
 		if err := m.exec(step); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@
 //	spec     key, n, value     the job as it was submitted; lists (command, env, hosts) have
 //	                           one row for each n from 0, everything else has n = 0. Durations
 //	                           are nanoseconds, sizes bytes, the umask is decimal, times RFC 3339.
+//	                           "end" is how the job, or the array as a whole, ended (a miniq.Job).
 //	history  seq, n, at, run, event, detail    what happened, in order; seq is the place in the
 //	                           queue's journal, run is 0 where it concerns none
 //	results  run, host, started, ended, exit_code, user_us, system_us, max_rss, why    one row a run
@@ -44,7 +45,8 @@ type Change struct {
 	RunNo  int // 0: concerns no run
 	Begin  *Begin
 	End    *End
-	Doubt  bool // look whether the object is sound, and set it aside if not
+	Final  *miniq.Job // how it ended, as the queue tells it
+	Doubt  bool       // look whether the object is sound, and set it aside if not
 }
 
 // Submission is what a job is submitted with.

@@ -60,8 +60,11 @@ func (m *memory) putSpec(c *Change) error {
 	return put(sumKey, 0, sum.String())
 }
 
+// endKey is the row that tells how the job ended.
+const endKey = "end"
+
 // sumKey is the row with the checksum of all others but those that tell an
-// array from its element. SQLite finds a damaged page by its structure, not by
+// array from its element, and how it ended. SQLite finds a damaged page by its structure, not by
 // a letter in the middle of a command.
 const sumKey = "sum"
 
@@ -74,7 +77,7 @@ type checksum struct {
 func newChecksum() *checksum { return &checksum{table: crc32.MakeTable(crc32.Castagnoli)} }
 
 func (c *checksum) add(key string, n int, value driver.Value) {
-	if key == sumKey || key == "array" || key == "array_limit" || key == "index" {
+	if key == sumKey || key == "array" || key == "array_limit" || key == "index" || key == endKey {
 		return
 	}
 	row := append(strconv.AppendInt([]byte(key), int64(n), 10), 0)

@@ -298,6 +298,9 @@ func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
 	return nil
 }
 
+// lastAt is when the last of some changes was; zero: that is not known.
+func lastAt(changes []Change) time.Time { return changes[len(changes)-1].At }
+
 func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Change) error {
 	files, dirs := make([]disk.File, 0, len(ids)), map[string]bool{}
 	defer func() {
@@ -315,6 +318,9 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 			return err
 		}
 		files = append(files, f)
+		if at := lastAt(dirty[id]); !at.IsZero() { // Ended goes by it
+			_ = os.Chtimes(f.Name(), at, at)
+		}
 		dirs[filepath.Dir(f.Name())] = true
 	}
 	for _, f := range files {

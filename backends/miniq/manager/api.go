@@ -301,8 +301,13 @@ type Notice struct {
 	Text string
 }
 
-// Finished says that a job ended and how; it comes once in its life.
-type Finished struct{ Job backends.Job }
+// Finished says that a job ended and how; it comes once in its life. Array is the
+// array as a whole, with the last of its elements: Exited if one of them is, with
+// the exit code of the first of those.
+type Finished struct {
+	Job   backends.Job
+	Array *backends.Job
+}
 
 // Forgotten says that nothing is known of these jobs any more.
 type Forgotten struct{ IDs []backends.ID }

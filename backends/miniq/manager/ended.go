@@ -234,6 +234,9 @@ func (m *Manager) forgetName(j *job) {
 	}
 }
 
+// Ended is how many ended jobs are in memory.
+func (m *Manager) Ended() int { return m.ended.count }
+
 // EndedBefore is how many of the ended jobs in memory ended before a time.
 func (m *Manager) EndedBefore(t time.Time) int {
 	n := 0

@@ -116,7 +116,7 @@ func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
 		j.work.needs.over()
 	}
 	m.wakeDependents(j)
-	m.emit(Finished{m.view(j, m.now)})
+	m.emit(Finished{m.view(j, m.now), m.viewArray(j)})
 }
 
 // running finds the job of a run.

@@ -123,6 +123,23 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	return v
 }
 
+// viewArray is a job's array as a whole when all of it has ended; nil: it has not,
+// or there is none.
+func (m *Manager) viewArray(j *job) *backends.Job {
+	a := j.array
+	if a == nil || a.left > 0 {
+		return nil
+	}
+	v := m.view(j, m.now)
+	v.ID.Index, v.State, v.ExitCode, v.Reason = 0, backends.Done, 0, ""
+	v.Hosts, v.Started, v.RanFor = nil, time.Time{}, 0
+	if a.failed > 0 {
+		v.State, v.ExitCode = backends.Exited, a.firstCode
+		v.Reason = fmt.Sprintf("%d of its %d elements failed", a.failed, a.size)
+	}
+	return &v
+}
+
 // why says what a pending job waits for.
 func (m *Manager) why(j *job) (backends.Wait, string) {
 	switch at := j.startAt(); {
