@@ -101,24 +101,33 @@ func (f *findings) environment(s *setup) {
 // lava; for LSF 10.1 it is nobody, unless lsf.conf says LSF_ROOT_USER=Y, which IBM
 // wants to be temporary
 // (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_config_ref/lsf.conf.lsf_root_user.5.html).
+// mbatchd refuses root's submissions unless LSF_ROOT_REX is set, whatever its value
+// (volclava 2.2; IBM: its default allows root no execution).
 func (f *findings) user(s *setup) {
-	switch {
-	case s.user == "root" && s.flavour == lava, slices.Contains(s.admins, s.user):
-	case s.user == "root" && s.flavour == lsf10:
-		if !yes(s.conf["LSF_ROOT_USER"]) {
-			f.add(giveTo(s.admins), "root runs the engine: LSF 10.1 lets root do nothing without LSF_ROOT_USER=Y, which is not meant to last")
+	if s.user != "root" {
+		if s.admins != nil && !slices.Contains(s.admins, s.user) {
+			f.add(giveTo(s.admins)+", or add "+s.user+" to ClusterAdmins in lsf.cluster.NAME, then `lsadmin reconfig` and `badmin mbdrestart`",
+				"%s runs the engine, and is no LSF administrator: LSF lets nobody else rank, hold and requeue others' jobs", s.user)
 		}
-	case s.admins != nil:
-		f.add(giveTo(s.admins)+", or add "+s.user+" to ClusterAdmins in lsf.cluster.NAME, then `lsadmin reconfig` and `badmin mbdrestart`",
-			"%s runs the engine, and is no LSF administrator: LSF lets nobody else rank, hold and requeue others' jobs", s.user)
+		return
+	}
+	_, submits := s.conf["LSF_ROOT_REX"]
+	switch {
+	case s.flavour == lsf10 && !slices.Contains(s.admins, "root") && !yes(s.conf["LSF_ROOT_USER"]):
+		f.add(giveTo(s.admins), "root runs the engine: LSF 10.1 lets root do nothing without LSF_ROOT_USER=Y, which is not meant to last")
+	case !submits:
+		f.add(giveTo(s.admins)+", or set LSF_ROOT_REX=local in lsf.conf, then `badmin mbdrestart`",
+			"root runs the engine: LSF refuses root's submissions without LSF_ROOT_REX, so that no dummy job is placed")
 	}
 }
 
+// giveTo says how an administrator who is not root comes to run the engine.
 func giveTo(admins []string) string {
-	if len(admins) == 0 {
-		return "give state directory and cron line to an LSF administrator (chown)"
+	to := "an LSF administrator"
+	if i := slices.IndexFunc(admins, func(name string) bool { return name != "root" }); i >= 0 {
+		to = "the LSF administrator " + admins[i]
 	}
-	return "give state directory and cron line to the LSF administrator " + admins[0] + " (chown)"
+	return "give state directory (chown -R) and cron line to " + to + " (docs/lsf.md: the engine's user)"
 }
 
 func yes(value string) bool { return value == "y" || value == "Y" }
@@ -243,18 +252,25 @@ func (f *findings) order(used []queue, low string) {
 	}
 }
 
-// policies: what stands before a job's priority in a queue
-// (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/bqueues.1.html).
+// harmless are the policies that leave jobs of one queue in the order of their
+// priorities (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/bqueues.1.html).
+var harmless = []string{"BACKFILL", "EXCLUSIVE", "IGNORE_DEADLINE", "NO_INTERACTIVE", "ONLY_INTERACTIVE"}
+
+// policies: what stands before a job's priority in a queue. One that is not known may.
 func (f *findings) policies(used []queue) {
 	for _, q := range used {
 		for _, policy := range q.policies {
-			switch {
-			case strings.HasPrefix(policy, "FAIRSHARE"):
-				f.add("take FAIRSHARE out of it in lsb.queues, or leave it out of `queues:`", "queue %s has fairshare: LSF orders its jobs by their users' shares, whatever their ranks", q.name)
-			case strings.HasPrefix(policy, "APS_PRIORITY"):
+			switch name := strings.ToUpper(policy); {
+			case slices.Contains(harmless, name):
+			case strings.HasPrefix(name, "FAIRSHARE"), name == "FAIRSAHRE": // so volclava 2.2 spells it
+				f.add("take FAIRSHARE out of it in lsb.queues, or leave it out of `queues:`", "queue %s has fairshare (%s): LSF orders its jobs by their users' shares, whatever their ranks", q.name, policy)
+			case strings.HasPrefix(name, "APS_PRIORITY"):
 				f.add("take APS_PRIORITY out of it in lsb.queues, or leave it out of `queues:`", "queue %s has absolute priorities (APS): LSF orders its jobs by them, and ranks are one factor of many", q.name)
-			case strings.HasPrefix(policy, "PREEMPTIVE"), strings.HasPrefix(policy, "PREEMPTABLE"):
+			case strings.HasPrefix(name, "PREEMPTIVE"), strings.HasPrefix(name, "PREEMPTABLE"):
 				f.add("take PREEMPTION out of it in lsb.queues, unless you want both", "queue %s: LSF preempts there by itself (%s), and knows of no guarantee", q.name, policy)
+			default:
+				f.add("look it up in the manual of lsb.queues: if its jobs are no longer ordered by their priorities, take it out, or leave the queue out of `queues:`",
+					"queue %s has the scheduling policy %s, which is not known to keep the order of priorities", q.name, shown(policy))
 			}
 		}
 	}
@@ -262,9 +278,23 @@ func (f *findings) policies(used []queue) {
 
 func (f *findings) hosts(noSlots []string) {
 	if len(noSlots) > 0 {
-		f.add("set MXJ for it in lsb.hosts (! is the number of its processors), then `badmin reconfig`",
-			"host %s has no number of slots (MAX is -): none is counted there", noSlots[0])
+		f.add("set MXJ for each in lsb.hosts (! is the number of its processors), then `badmin reconfig`",
+			"no number of slots (MAX is -), so that none is counted: %s", few("host", noSlots))
 	}
+}
+
+// few names things, most of them by their number if there are many.
+func few(kind string, names []string) string {
+	const most = 10
+	more := ""
+	switch {
+	case len(names) > most:
+		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
+		fallthrough
+	case len(names) > 1:
+		kind += "s"
+	}
+	return kind + " " + strings.Join(names, ", ") + more
 }
 
 func (f *findings) times(s *setup) {
@@ -331,7 +361,7 @@ func addPolicies(queues []queue, text []byte) {
 		if at == nil {
 			continue
 		}
-		if words, ok := strings.CutPrefix(line, "SCHEDULING POLICIES:"); ok {
+		if title, words, ok := strings.Cut(line, ":"); ok && strings.EqualFold(title, "SCHEDULING POLICIES") {
 			at.policies = append(at.policies, strings.Fields(words)...)
 		}
 	}

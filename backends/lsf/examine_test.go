@@ -47,12 +47,21 @@ func TestExamine(t *testing.T) {
 		"unclear jobs": {spoil: func(s *setup) {
 			s.vague = []*seen{{Job: backends.Job{ID: backends.ID{Job: 12, Index: 3}, User: "mallory"}, why: unclear("a line that lava does not print", "x\ny")}, {}}
 		}, want: []string{`job 12[3] of mallory, and of 1 more, can't be told apart from its owner's texts, so that it gets no slots of a pool: bjobs -UF is unclear: a line that lava does not print: "x\ny"`}, remedy: "bjobs -UF 12[3]"},
-		"another user":       {spoil: func(s *setup) { s.user = "bob" }, want: []string{"bob runs the engine"}, remedy: "the LSF administrator lsfadmin"},
-		"nobody knows":       {spoil: func(s *setup) { s.user, s.admins = "bob", nil }},
-		"root, lava":         {spoil: func(s *setup) { s.user = "root" }},
-		"root, LSF 10.1":     {spoil: func(s *setup) { s.user, s.flavour = "root", lsf10 }, want: []string{"lets root do nothing"}, remedy: "LSF administrator lsfadmin"},
-		"root, allowed":      {spoil: func(s *setup) { s.user, s.flavour, s.conf["LSF_ROOT_USER"] = "root", lsf10, "Y" }},
-		"root, administers":  {spoil: func(s *setup) { s.user, s.flavour, s.admins = "root", lsf10, []string{"root"} }},
+		"another user":   {spoil: func(s *setup) { s.user = "bob" }, want: []string{"bob runs the engine"}, remedy: "the LSF administrator lsfadmin"},
+		"nobody knows":   {spoil: func(s *setup) { s.user, s.admins = "bob", nil }},
+		"root, lava":     {spoil: func(s *setup) { s.user = "root" }, want: []string{"refuses root's submissions without LSF_ROOT_REX"}, remedy: "the LSF administrator lsfadmin (docs/lsf.md: the engine's user), or set LSF_ROOT_REX=local"},
+		"root, submits":  {spoil: func(s *setup) { s.user, s.conf["LSF_ROOT_REX"] = "root", "all" }},
+		"root, unknown":  {spoil: func(s *setup) { s.user, s.conf, s.admins = "root", nil, nil }, want: []string{"lsf.conf is not to be found", "refuses root's submissions"}, remedy: "envdir"},
+		"root alone":     {spoil: func(s *setup) { s.user, s.admins = "root", []string{"root"} }, want: []string{"refuses root's submissions"}, remedy: "cron line to an LSF administrator"},
+		"root, LSF 10.1": {spoil: func(s *setup) { s.user, s.flavour = "root", lsf10 }, want: []string{"lets root do nothing"}, remedy: "LSF administrator lsfadmin"},
+		"root, allowed": {spoil: func(s *setup) {
+			s.user, s.flavour, s.conf["LSF_ROOT_USER"], s.conf["LSF_ROOT_REX"] = "root", lsf10, "Y", "local"
+		}},
+		"root, half allowed": {spoil: func(s *setup) { s.user, s.flavour, s.conf["LSF_ROOT_USER"] = "root", lsf10, "Y" }, want: []string{"refuses root's submissions"}},
+		"root, administers": {spoil: func(s *setup) {
+			s.user, s.flavour, s.admins, s.conf["LSF_ROOT_REX"] = "root", lsf10, []string{"root"}, ""
+		}},
+		"an unknown LSF":     {spoil: func(s *setup) { s.doubt = errors.New("no version") }, want: []string{"it is taken for lava: no version"}},
 		"no filter":          {spoil: func(s *setup) { s.esubs = nil }, want: []string{"does not ask our filter"}, remedy: "ln -s /opt/esub /lsf/etc/esub"},
 		"another filter":     {spoil: func(s *setup) { s.esubs = []program{plain(program{})} }, want: []string{"but /lsf/etc/esub"}, remedy: `ln -s /opt/esub /lsf/etc/esub.allotment, then set LSB_ESUB_METHOD="allotment"`},
 		"by way of theirs":   {spoil: func(s *setup) { s.esubs = []program{plain(program{calls: true})} }},
@@ -70,9 +79,16 @@ func TestExamine(t *testing.T) {
 		"not managed":        {spoil: func(s *setup) { s.queues = append(s.queues, queue{name: "high", priority: 60}) }, by: backends.Installation{Queues: []string{"normal"}}},
 		"no lower":           {spoil: func(s *setup) { s.queues[1].priority = 30 }, want: []string{"it is no lower"}, remedy: "PRIORITY=29"},
 		"fairshare":          {spoil: func(s *setup) { s.queues[0].policies = []string{"FAIRSHARE", "BACKFILL"} }, want: []string{"queue normal has fairshare"}},
+		"fairshare, typo":    {spoil: func(s *setup) { s.queues[0].policies = []string{"FAIRSAHRE"} }, want: []string{"queue normal has fairshare (FAIRSAHRE)"}, remedy: "take FAIRSHARE out"},
+		"a new policy":       {spoil: func(s *setup) { s.queues[0].policies = []string{"backfill", "Exclusive", "LUCKY\x1b[2J"} }, want: []string{`queue normal has the scheduling policy "LUCKY\x1b[2J", which is not known`}},
+		"harmless policies": {spoil: func(s *setup) {
+			s.queues[0].policies = []string{"BACKFILL", "IGNORE_DEADLINE", "EXCLUSIVE", "NO_INTERACTIVE", "ONLY_INTERACTIVE"}
+		}},
 		"APS":                {spoil: func(s *setup) { s.queues[0].policies = []string{"APS_PRIORITY"} }, want: []string{"queue normal has absolute priorities"}},
 		"preempts":           {spoil: func(s *setup) { s.queues[0].policies = []string{"PREEMPTIVE"} }, want: []string{"LSF preempts there by itself"}},
-		"a host without MXJ": {spoil: func(s *setup) { s.noSlots = []string{"h9"} }, want: []string{"host h9 has no number of slots"}},
+		"a host without MXJ": {spoil: func(s *setup) { s.noSlots = []string{"h9"} }, want: []string{"is counted: host h9"}, remedy: "MXJ for each"},
+		"hosts without MXJ":  {spoil: func(s *setup) { s.noSlots = []string{"h1", "h2", "h3"} }, want: []string{"is counted: hosts h1, h2, h3"}},
+		"many without MXJ":   {spoil: func(s *setup) { s.noSlots = slices.Repeat([]string{"h"}, 13) }, want: []string{"h, h and 3 more"}},
 		"clock":              {spoil: func(s *setup) { s.ahead = 3 * time.Minute }, want: []string{"3m0s ahead"}},
 		"clock, hardly":      {spoil: func(s *setup) { s.ahead = time.Minute }},
 	} {
@@ -177,7 +193,7 @@ func newCluster(t *testing.T) *aCluster {
 	t.Helper()
 	c := &aCluster{dir: t.TempDir()}
 	c.filter = c.write(t, "bin/esub", "\x7fELF of ours", 0o755)
-	c.write(t, "lsf.conf", fmt.Sprintf("# a comment\nLSF_CONFDIR=%s\nLSF_SERVERDIR=\"%s/etc\"\n", c.dir, c.dir), 0o644)
+	c.write(t, "lsf.conf", fmt.Sprintf("# a comment\nLSF_CONFDIR=%s\nLSF_SERVERDIR=\"%s/etc\"\nLSF_ROOT_REX=all\n", c.dir, c.dir), 0o644)
 	c.write(t, "lsf.cluster.volclava", "Begin ClusterAdmins\nAdministrators = "+nameOf(os.Getuid())+"\nEnd ClusterAdmins\n", 0o644)
 	c.write(t, "etc/.keep", "", 0o644)
 	c.answer = map[string][]byte{
@@ -224,6 +240,14 @@ func (c *aCluster) found(t *testing.T) []string {
 	return what
 }
 
+// ofRoot is what is found where root runs the test.
+func ofRoot(what string) []string {
+	if os.Getuid() == 0 {
+		return []string{what}
+	}
+	return nil
+}
+
 func TestLookAtSetup(t *testing.T) {
 	const notAsked = "LSF does not ask our filter at submission: jobs are neither tested nor tagged"
 	for name, x := range map[string]struct {
@@ -244,19 +268,23 @@ func TestLookAtSetup(t *testing.T) {
 			[]string{"DIR/etc/esub can't be run by everybody: LSF submits jobs without it"},
 		},
 		"chained": {func(t *testing.T, c *aCluster) error {
-			c.write(t, "lsf.conf", fmt.Sprintf("LSF_SERVERDIR=%s/etc\nLSB_ESUB_METHOD=\"dce allotment(x)\"\n", c.dir), 0o644)
+			c.write(t, "lsf.conf", fmt.Sprintf("LSF_ROOT_REX=all\nLSF_SERVERDIR=%s/etc\nLSB_ESUB_METHOD=\"dce allotment(x)\"\n", c.dir), 0o644)
 			return os.Symlink(c.filter, c.dir+"/etc/esub.allotment")
 		}, nil},
 		"open": {func(_ *testing.T, c *aCluster) error {
 			return errors.Join(os.Symlink(c.filter, c.dir+"/etc/esub"), os.Chmod(c.dir+"/lsf.conf", 0o666))
 		}, []string{"DIR/lsf.conf can be written by others: they decide which filter is asked"}},
+		"root": {func(t *testing.T, c *aCluster) error {
+			c.write(t, "lsf.conf", fmt.Sprintf("LSF_SERVERDIR=%s/etc\n", c.dir), 0o644)
+			return os.Symlink(c.filter, c.dir+"/etc/esub")
+		}, ofRoot("root runs the engine: LSF refuses root's submissions without LSF_ROOT_REX, so that no dummy job is placed")},
 		"fairshare": {func(t *testing.T, c *aCluster) error {
 			c.answer["bqueues"] = printedBy(t, "hosts.txt", "bqueues")
 			c.answer["bqueues -l"] = []byte("QUEUE: low\nSCHEDULING POLICIES:  FAIRSHARE\n")
 			return os.Symlink(c.filter, c.dir+"/etc/esub")
 		}, []string{
 			"queues high (PRIORITY 60) and low (10): jobs of the first go before all of the second, those of pools too",
-			"queue low has fairshare: LSF orders its jobs by their users' shares, whatever their ranks",
+			"queue low has fairshare (FAIRSHARE): LSF orders its jobs by their users' shares, whatever their ranks",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

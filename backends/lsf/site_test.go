@@ -13,6 +13,14 @@ import (
 	"github.com/allotment-hpc/allotment/backends/lsf"
 )
 
+// ofRoot is what is found where root runs the test.
+func ofRoot(what string) []string {
+	if os.Getuid() == 0 {
+		return []string{what}
+	}
+	return nil
+}
+
 // What sysadmins, filter and asub ask for, of the stand-in in both flavours.
 func TestWhatTheSiteAsks(t *testing.T) {
 	for _, x := range []struct {
@@ -30,6 +38,14 @@ func TestWhatTheSiteAsks(t *testing.T) {
 		{
 			options: lsfstandin.Options{RootMaySubmit: true, Flavour: lsfstandin.LSF10, LimitUnit: "GB", MaxUserPriority: 200},
 			most:    200, unit: 1 << 30,
+		},
+		{
+			options: lsfstandin.Options{Flavour: lsfstandin.Lava, Edit: func(c *lsfstandin.Config) {
+				c.Queues = []lsfstandin.QueueConfig{{Name: "normal", Priority: 30, Policies: []string{"FAIRSHARE"}}, {Name: "low", Priority: 10}}
+			}},
+			unknown: []string{"-app", "-gpu", "-rn"},
+			most:    100, unit: 1 << 20,
+			found: append(ofRoot("refuses root's submissions"), "normal has fairshare (FAIRSAHRE)"),
 		},
 		{
 			options: lsfstandin.Options{RootMaySubmit: true, Flavour: lsfstandin.LSF10, MaxUserPriority: -1},

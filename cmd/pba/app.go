@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/user"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -37,9 +38,18 @@ type lookup struct {
 }
 
 func thisProcess() process {
+	uid := os.Getuid() // before it becomes another one's
 	return process{
-		args: os.Args, stdout: os.Stdout, stderr: os.Stderr, now: time.Now, identify: identify,
-		load: shell.Load, open: shell.Open, openAndStart: shell.OpenToSubmit,
+		args: os.Args, stdout: os.Stdout, stderr: os.Stderr, now: time.Now,
+		identify: func(c shell.Config) (caller, error) { return identify(c, uid) },
+		load: sync.OnceValues(func() (shell.Config, error) {
+			c, err := shell.Load()
+			if err == nil {
+				err = becomeOwner(c)
+			}
+			return c, err
+		}),
+		open: shell.Open, openAndStart: shell.OpenToSubmit,
 		executable: os.Executable, editWait: editWait,
 		lookup: lookup{
 			user:  func(name string) error { _, err := user.Lookup(name); return err },

@@ -38,15 +38,14 @@ func (c caller) String() string {
 
 func (c caller) sudo() bool { return c.uid != c.as }
 
-// identify says who runs this process.
+// identify says who runs this process, which uid started.
 //
 // SUDO_UID is a variable that anybody may set. It counts only where the process
 // runs as root or as the ledger's owner, who may do everything anyway: nobody
 // gains by setting it, and whom the sudoers file allows nothing but pba can't
 // take it away, since sudo sets it after everything else.
-func identify(c shell.Config) (caller, error) {
-	uid := os.Getuid()
-	if uid != os.Geteuid() {
+func identify(c shell.Config, uid int) (caller, error) {
+	if os.Getuid() != os.Geteuid() {
 		return caller{}, errors.New("find out who runs it: pba must not be setuid: chmod u-s it, and see roles in docs/operate.md")
 	}
 	owner := ledgerOwner(c, uid)

@@ -204,6 +204,9 @@ func writeConfig(path, content string) (bool, error) {
 	if errors.Is(err, os.ErrExist) {
 		return false, nil
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return false, fmt.Errorf("%w: write it first: its backend is enough, as in `backend: lsf`", err)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -28,7 +28,10 @@ func (p *page) bqueues(args []string) int {
 		queues = named
 	}
 	if isLong {
-		for _, q := range queues {
+		for i, q := range queues {
+			if i > 0 {
+				p.printf("-------------------------------------------------------------------------------\n")
+			}
 			p.longQueue(q)
 		}
 		return exitOK

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+)
+
+// becomeOwner makes root's process one of the user to whom root gave the state
+// directory, such as an LSF administrator: what it writes is that user's, so that both
+// can keep it, and the queue takes its commands for that user's. Root's files are out
+// of reach from then on.
+func becomeOwner(c shell.Config) error {
+	if os.Getuid() != 0 || os.Geteuid() != 0 {
+		return nil
+	}
+	owner := serviceUser(c)
+	if owner == 0 {
+		return nil
+	}
+	gid, groups, err := groupsOf(owner)
+	if err == nil {
+		err = syscall.Setgroups(groups)
+	}
+	if err == nil {
+		err = syscall.Setgid(gid)
+	}
+	if err == nil {
+		err = syscall.Setuid(owner)
+	}
+	if err != nil {
+		return fmt.Errorf("become user ID %d, who owns the ledger in %s: %w", owner, c.Paths.State, err)
+	}
+	return nil
+}
+
+// serviceUser is who owns the state directory, and the ledger where there is one; 0:
+// root, or nobody owns both.
+func serviceUser(c shell.Config) int {
+	owner, ok := ownerOf(c.Paths.State)
+	if !ok {
+		return 0
+	}
+	if of, ok := ownerOf(ledgerPath(c)); ok && of != owner {
+		return 0
+	}
+	return owner
+}
+
+// ownerOf is a file's owner; what a symbolic link leads to does not count.
+func ownerOf(path string) (uid int, ok bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, false
+	}
+	return int(stat.Uid), true
+}
+
+// groupsOf are the primary group of a user and all of his groups. One whom the system
+// does not know has a group of his own number, and no other.
+func groupsOf(uid int) (primary int, all []int, err error) {
+	u, err := user.LookupId(strconv.Itoa(uid))
+	if err != nil {
+		return uid, nil, nil
+	}
+	if primary, err = strconv.Atoi(u.Gid); err != nil {
+		return 0, nil, err
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, id := range ids {
+		n, err := strconv.Atoi(id)
+		if err != nil {
+			return 0, nil, err
+		}
+		all = append(all, n)
+	}
+	return primary, all, nil
+}
