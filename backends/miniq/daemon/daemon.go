@@ -32,6 +32,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/backends/miniq/node"
 	"github.com/allotment-hpc/allotment/internal/account"
+	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/home"
 )
@@ -53,10 +54,11 @@ type Options struct {
 	Next  func(account.Account, *backends.Spec) bool // whose job the policy lets be next in line; nil: nobody's
 
 	// What the tests set.
-	Disk      disk.Disk // nil: the machine's own
-	Boot      string    // names this boot of the machine; empty: the kernel is asked
-	KeptEnded int       // ended jobs of one user in memory; 0: as maxEnded says
-	CompactAt int64     // bytes of journal, after which the state is written anew; 0: compactSize and as many as the state had last
+	Disk      disk.Disk                     // nil: the machine's own
+	Boot      string                        // names this boot of the machine; empty: the kernel is asked
+	ReadClock func() (clock.Reading, error) // nil: clock.Read
+	KeptEnded int                           // ended jobs of one user in memory; 0: as maxEnded says
+	CompactAt int64                         // bytes of journal, after which the state is written anew; 0: compactSize and as many as the state had last
 }
 
 // Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
@@ -117,6 +119,7 @@ type daemon struct {
 	m        *manager.Manager
 	journal  *journal
 	seq      uint64
+	clock    clock.Reading         // of the last batch
 	bodies   map[int64]*storedBody // by job number; an array's stands for its elements'
 	held     int                   // bytes of bodies, were each alone
 	young    []int64               // jobs whose bodies may not be in their state objects yet, the oldest first
@@ -153,6 +156,9 @@ func recovered(o Options, state string) (*daemon, error) {
 	d := newDaemon(o, state)
 	if d.Disk == nil {
 		d.Disk = disk.OS()
+	}
+	if d.ReadClock == nil {
+		d.ReadClock = clock.Read
 	}
 	writer, err := jobfile.NewWriter(d.Disk, d.objectDir(), o.Log)
 	if err != nil {

@@ -123,6 +123,9 @@ func (d *daemon) beginHooks() {
 	data, err := os.ReadFile(path)
 	if err == nil {
 		if h.marks, err = decodeHookMarks(data); err == nil {
+			if now := d.m.Now(); h.marks.From.After(now.Add(clockPause)) {
+				h.marks.putBack(now, nil) // the clock was, and that daemon ended before this was written
+			}
 			d.startHooks()
 			return
 		}

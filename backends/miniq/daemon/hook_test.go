@@ -24,7 +24,7 @@ func TestHookMarksLeaveNothingOut(t *testing.T) {
 		ended, had := map[backends.ID]time.Time{}, map[backends.ID]bool{}
 		var open []backends.ID
 		for n := range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 3).Draw(t, "step") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
 			case 0, 1: // many end at one instant
 				at = at.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "later")) * time.Second)
 				j := backends.Job{ID: backends.ID{Job: int64(n + 1)}, Ended: at}
@@ -65,6 +65,16 @@ func TestHookMarksLeaveNothingOut(t *testing.T) {
 					}
 					slices.SortFunc(open, backends.ID.Compare)
 				}
+			case 4: // the clock is put back
+				at = at.Add(-time.Duration(rapid.IntRange(1, 3).Draw(t, "back")) * time.Second)
+				var ahead []backends.Job
+				for id, was := range ended {
+					if !was.Before(at) {
+						ahead = append(ahead, backends.Job{ID: id, Ended: was})
+						ended[id] = at
+					}
+				}
+				h.putBack(at, ahead)
 			}
 		}
 	})

@@ -418,6 +418,6 @@ func (d *daemon) tell(id backends.ID, run int, w node.Want) {
 
 // killOf is a kill that was decided earlier, with what is left of its grace.
 func (d *daemon) killOf(r *manager.Run) node.Want {
-	left := r.Grace - time.Since(r.KilledAt)
-	return node.Want{Run: node.RunID{ID: r.ID, Run: r.Run}, Verb: keeper.Kill, Grace: max(left, 0)}
+	left := r.Grace - d.m.Now().Sub(r.KilledAt)
+	return node.Want{Run: node.RunID{ID: r.ID, Run: r.Run}, Verb: keeper.Kill, Grace: min(max(left, 0), r.Grace)}
 }

@@ -96,11 +96,15 @@ func (d *daemon) next(ctx context.Context) (input, bool) {
 
 // process writes the events of a batch with one sync, then steps through it.
 func (d *daemon) process(batch []input) {
-	work := append(d.unsaved, batch...)
+	work := d.unsaved
+	if read, news := d.readClocks(); news {
+		work = append(work, read)
+	}
+	work = append(work, batch...)
 	d.unsaved = nil
 	entries := make([]*entry, len(work))
 	var lines []byte
-	seq, now := d.seq, time.Now()
+	seq, now := d.seq, d.clock.Wall
 	for i := range work {
 		if work[i].event == nil {
 			continue
@@ -177,6 +181,9 @@ func (d *daemon) failed(work []input, err error) {
 // step applies one event that is on disk.
 func (d *daemon) step(in *input, e *entry) {
 	d.seq = e.Seq
+	if read, ok := in.event.(manager.ClockRead); ok {
+		d.beforeClock(read)
+	}
 	effects, result := d.m.Step(time.Unix(0, e.At), in.event)
 	d.note(e, in.event, effects, result)
 	for _, effect := range effects {
@@ -207,7 +214,7 @@ func (d *daemon) setAlarm() {
 		d.timer.Stop()
 		return
 	}
-	d.timer.Reset(min(time.Until(at), farFuture))
+	d.timer.Reset(min(time.Until(at), clockPause))
 }
 
 // carryOut does what the manager decided.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // Config is the policy of the queue.
@@ -235,6 +236,14 @@ type Forget struct{ EndedBefore time.Time }
 // Configure replaces the policy.
 type Configure struct{ Config Config }
 
+// ClockRead says what the clocks show when a daemon begins, and again when the wall
+// clock was set. All that counts elapsed time goes on as if it had not been; a job's
+// begin time is its owner's, and stays.
+type ClockRead struct {
+	Now  clock.Reading
+	Jump time.Duration // by which the wall clock was set since the last one; 0: it was not
+}
+
 func (Submit) event()      {}
 func (Kill) event()        {}
 func (Requeue) event()     {}
@@ -257,6 +266,7 @@ func (RunLost) event()     {}
 func (Tick) event()        {}
 func (Forget) event()      {}
 func (Configure) event()   {}
+func (ClockRead) event()   {}
 
 // Effect is something to do, after the event is on disk and in the order given.
 type Effect interface{ effect() }

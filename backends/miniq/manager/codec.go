@@ -106,6 +106,8 @@ func eventName(e Event) string {
 		return "forget"
 	case Configure:
 		return "configure"
+	case ClockRead:
+		return "clock_read"
 	}
 	return ""
 }
@@ -165,6 +167,8 @@ func decode(name string, text []byte) (Event, error) {
 		return decodeAs[Forget](text)
 	case "configure":
 		return decodeAs[Configure](text)
+	case "clock_read":
+		return decodeAs[ClockRead](text)
 	}
 	return nil, errors.New("not known; a newer version may have written it")
 }

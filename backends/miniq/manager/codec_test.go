@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // TestEventsComeBack: what the journal gives back is what was written, also text
@@ -46,6 +47,7 @@ func TestEventsComeBack(t *testing.T) {
 		RunLost{id, 2, "why"},
 		Tick{},
 		Forget{at},
+		ClockRead{clock.Reading{Wall: at, Boot: 1 << 63, Up: time.Hour}, -2 * time.Hour},
 		Configure{Config{SlotsOnly: true, ReserveAfter: 1, Queues: []Queue{{"low", backends.LevelLow}}}},
 	} {
 		line, err := EncodeEvent(e)

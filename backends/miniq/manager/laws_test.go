@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // world drives a Manager by random events and keeps, from events and effects
@@ -645,6 +646,11 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"pass":    in(pass),
 		"pass2":   in(pass),
 		"restore": in(func() { w.twin = w.clone(w.twin) }),
+		"clock": in(func() {
+			by := time.Duration(rapid.SampledFrom([]int{-315360000, -7207, -30, 0, 30, 7207, 315360000}).Draw(w.T, "jump")) * time.Second
+			w.now = w.now.Add(by)
+			w.step(ClockRead{clock.Reading{Wall: w.now, Boot: 1}, by})
+		}),
 		"same": in(func() {
 			w.twin.Step(w.now, Tick{})
 			a, _ := w.m.State()

@@ -8,12 +8,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // Manager is the queue. Its methods must not be called concurrently.
 type Manager struct {
 	cfg    Config
 	now    time.Time // of the last step
+	clock  clock.Reading
 	nextID int64
 	seq    int64
 
@@ -96,10 +98,15 @@ func (m *Manager) setConfig(cfg Config) {
 	m.cfg.Queues = slices.Clone(cfg.Queues)
 }
 
-// Step takes one event. A time before the previous step's counts as that one.
+// Step takes one event. A time before the previous step's counts as that one, until a
+// ClockRead says that the clock was put back.
 func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
 	m.out = nil
-	m.advance(now)
+	if read, ok := e.(ClockRead); ok {
+		m.readClock(read)
+	} else {
+		m.advance(now)
+	}
 	result := m.take(e)
 	m.dispatch()
 	m.trim()
@@ -157,7 +164,7 @@ func (m *Manager) take(e Event) Result {
 		m.forget(e.EndedBefore)
 	case Configure:
 		m.configure(e.Config)
-	case Tick:
+	case Tick, ClockRead:
 	default:
 		return single(fmt.Errorf("event %T is not known", e))
 	}

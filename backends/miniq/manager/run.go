@@ -39,12 +39,12 @@ func (m *Manager) startRun(j *job) StartRun {
 }
 
 // begin counts run time from now. No two runs of a job have the same start, so
-// that an Act can tell them apart.
+// that an Act can tell them apart. One that is further ahead is of a wrong clock.
 func (m *Manager) begin(j *job) {
-	if at := m.now; at.After(j.started) {
-		j.started = at
-	} else {
+	if ahead := j.started.Sub(m.now); ahead >= 0 && ahead < time.Millisecond {
 		j.started = j.started.Add(1)
+	} else {
+		j.started = m.now
 	}
 	m.occupy(j)
 	if j.work.spec.RunLimit > 0 {
@@ -58,7 +58,7 @@ func (m *Manager) pause(j *job) {
 	if j.work.spec.RunLimit > 0 {
 		m.limited.remove(j)
 	}
-	j.ranBefore += max(0, m.now.Sub(j.started))
+	j.ranBefore = max(0, j.ranBefore+m.now.Sub(j.started))
 }
 
 // goOn resumes a suspended job, whose slots are free.

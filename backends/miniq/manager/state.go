@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // stateVersion is written into every state; another one is not read.
@@ -17,6 +18,7 @@ type savedState struct {
 	Version int
 	Config  Config
 	Now     time.Time
+	Clock   clock.Reading `json:",omitzero"`
 	NextID  int64
 	Seq     int64
 	Hosts   []savedHost
@@ -98,7 +100,7 @@ type savedJob struct {
 
 // State is the whole queue as bytes: the same queue gives the same bytes.
 func (m *Manager) State() ([]byte, error) {
-	s := savedState{Version: stateVersion, Config: m.cfg, Now: m.now, NextID: m.nextID, Seq: m.seq, Wake: m.wake}
+	s := savedState{Version: stateVersion, Config: m.cfg, Now: m.now, Clock: m.clock, NextID: m.nextID, Seq: m.seq, Wake: m.wake}
 	for _, h := range m.hosts {
 		s.Hosts = append(s.Hosts, savedHost{h.name, h.slots, h.memory, h.closed, h.down})
 	}
@@ -178,7 +180,7 @@ func Restore(state []byte) (*Manager, error) {
 		return nil, fmt.Errorf("state of the queue: version %d, this program reads version %d", s.Version, stateVersion)
 	}
 	m := New(s.Config)
-	m.now, m.nextID, m.seq, m.wake = s.Now, s.NextID, s.Seq, s.Wake
+	m.now, m.clock, m.nextID, m.seq, m.wake = s.Now, s.Clock, s.NextID, s.Seq, s.Wake
 	for i, h := range s.Hosts {
 		m.hosts = append(m.hosts, &host{name: h.Name, index: i, slots: h.Slots, memory: h.Memory, closed: h.Closed, down: h.Down})
 		m.byName[h.Name] = m.hosts[i]

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // clean gives a time that is the same after a journey through JSON.
@@ -24,6 +25,60 @@ func (m *Manager) advance(now time.Time) {
 		}
 	}
 }
+
+// readClock takes a new reading of the clocks. Where the wall clock was set, every
+// stamp that elapsed time is counted from goes with it: waits, holds, reservations,
+// retries, kills. The start of a run is what names the run to those who act upon it, so
+// it stays, and what the run has taken is kept right instead.
+func (m *Manager) readClock(e ClockRead) {
+	is := clean(e.Now.Wall)
+	m.clock = e.Now
+	if e.Jump == 0 {
+		m.advance(is)
+		return
+	}
+	m.advance(is.Add(-e.Jump)) // what came due before
+	by := is.Sub(m.now)
+	waiting := m.waiting()
+	for _, j := range waiting {
+		m.leave(j) // with what it gained by waiting
+	}
+	m.now = is
+	move := func(t *time.Time) {
+		if !t.IsZero() {
+			*t = t.Add(by)
+		}
+	}
+	for j := m.first; j != nil; j = j.next {
+		for _, t := range []*time.Time{&j.heldUntil, &j.retryAt, &j.killedAt, &j.waitSince} {
+			move(t)
+		}
+		if j.reserve != nil {
+			move(&j.reserve.until)
+		}
+		if j.state == backends.Running {
+			j.ranBefore -= by
+		}
+	}
+	for j := m.ended.first; j != nil; j = j.next {
+		if j.ended.After(m.now) {
+			j.ended = m.now
+		}
+	}
+	for _, j := range waiting {
+		if m.review(j); j.place == nowhere { // its begin time is ahead again
+			j.waitSince = time.Time{}
+		}
+	}
+	for j := m.first; j != nil; j = j.next {
+		m.review(j)
+	}
+	m.retry = true
+}
+
+// Clock is the reading of the last ClockRead, and Now the time of the last step.
+func (m *Manager) Clock() clock.Reading { return m.clock }
+func (m *Manager) Now() time.Time       { return m.now }
 
 // expire does what was due for a job.
 func (m *Manager) expire(j *job) {

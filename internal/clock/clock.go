@@ -1,0 +1,99 @@
+// Package clock finds out when a wall clock was set. The clock since boot runs on
+// whatever is done to the wall clock: what one shows beyond the other is a jump.
+package clock
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reading is what both clocks say at one instant. The zero Reading says nothing.
+type Reading struct {
+	Wall time.Time     `json:"wall,omitzero"`
+	Boot uint64        `json:"boot,omitempty"` // names the boot that Up counts from; 0: not known
+	Up   time.Duration `json:"up,omitempty"`   // since then, with the time that the machine slept
+}
+
+// A difference that is no jump. Daemons that keep the time put small errors right
+// by running the clock up to 500 ppm fast or slow; they set it for larger ones.
+const (
+	slack = 5 * time.Second
+	drift = 1000 // of the time between two readings: one part in so many
+)
+
+// Jump is by how much the wall clock was set between two readings, ahead if it is
+// positive; 0: it was not. Across boots only a clock that went back shows it: any time
+// may have passed meanwhile.
+func (was Reading) Jump(is Reading) time.Duration {
+	if was.Wall.IsZero() || is.Wall.IsZero() {
+		return 0
+	}
+	by, most := is.Wall.Sub(was.Wall), slack
+	if was.Boot == is.Boot && is.Boot != 0 && is.Up >= was.Up {
+		by -= is.Up - was.Up
+		most += (is.Up - was.Up) / drift
+	} else if by > 0 {
+		return 0
+	}
+	if by.Abs() <= most {
+		return 0
+	}
+	return by
+}
+
+// Read reads both clocks.
+func Read() (Reading, error) {
+	boot, err := bootID()
+	if err != nil {
+		return Reading{}, err
+	}
+	return At(boot)
+}
+
+// At is Read for a boot that is known.
+func At(boot uint64) (Reading, error) {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return Reading{}, fmt.Errorf("read the clock since boot: %w", err)
+	}
+	return Reading{Wall: time.Now().Round(0).UTC(), Boot: boot, Up: time.Duration(up.Nano())}, nil
+}
+
+// bootID is the first half of the kernel's identifier of this boot.
+func bootID() (uint64, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0, fmt.Errorf("tell one boot of the machine from another: %w", err)
+	}
+	const digits = 16
+	hex := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
+	id, err := strconv.ParseUint(hex[:min(len(hex), digits)], 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("tell one boot of the machine from another: %w", err)
+	}
+	return id, nil
+}
+
+// Said tells people of a jump: both dates, and by how much.
+func Said(is time.Time, by time.Duration) string {
+	way, far := "ahead", by
+	if by < 0 {
+		way, far = "back", -by
+	}
+	const format = "2006-01-02 15:04:05"
+	return fmt.Sprintf("was put %s by %s, from %s to %s", way, Long(far), is.Add(-by).Local().Format(format), is.Local().Format(format))
+}
+
+// Long is a time as people say it, in days where it is that long.
+func Long(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d >= 2*day {
+		return fmt.Sprintf("%d days", d/day)
+	}
+	return d.Round(time.Second).String()
+}
