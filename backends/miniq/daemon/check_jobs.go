@@ -212,7 +212,7 @@ func (x *examination) object(j *backends.Job, all map[backends.ID]seen, array bo
 			remedy += ", nor what it is to run: akill it and submit it again, or " + putBack
 		}
 		x.find(name, "it is damaged: "+reason(s.err), remedy, x.renew(j.ID))
-	case there && open && !s.facts.Specified && !submitted:
+	case there && open && !submitted && !x.specified(j.ID, all):
 		x.find(name, fmt.Sprintf("what job %v is to run is not in it", j.ID), "akill the job and submit it again", nil)
 	case there && !array:
 		x.agree(j, s.facts, later)
@@ -225,6 +225,16 @@ func (x *examination) object(j *backends.Job, all map[backends.ID]seen, array bo
 		}
 		x.find(name, fmt.Sprintf("job %v has no state object", j.ID), remedy, x.renew(j.ID))
 	}
+}
+
+// specified tells whether a sound object, or an element's array's, says what is to be run.
+func (x *examination) specified(id backends.ID, all map[backends.ID]seen) bool {
+	if f := all[id].facts; f != nil && f.Specified || id.Index == 0 {
+		return f != nil && f.Specified
+	}
+	array := backends.ID{Job: id.Job}
+	f := all[array].facts
+	return f != nil && f.Specified || slices.ContainsFunc(x.later.changes[array], func(c jobfile.Change) bool { return c.Submit != nil })
 }
 
 // renew is the repair of an object that is damaged or missing: what is there is

@@ -46,6 +46,7 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compact %s: %w", d.state, err)
 	}
+	_ = d.objects.Flush(context.Background()) // a new segment of the journal may need the room
 	saved := make(chan error, 1)
 	if !d.inLoop(func() { left = d.m.EndedBefore(cutoff); d.compact(func(err error) { saved <- err }) }) {
 		return nil, errOver

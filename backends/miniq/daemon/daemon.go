@@ -86,6 +86,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer func() { _ = lock.Close() }()
 	d, err := recovered(o, state)
+	if err == nil {
+		err = d.lookForReboot()
+	}
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
@@ -231,7 +234,7 @@ func (d *daemon) recover() error {
 		d.log.Info("recovered", "events", n, "took", time.Since(began))
 	}
 	d.objects.Mark(d.seq)
-	return d.lookForReboot()
+	return nil
 }
 
 // replayed applies an entry of the journal. What it had to do has been done, or

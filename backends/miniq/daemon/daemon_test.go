@@ -364,7 +364,7 @@ func TestStateOfAnotherVersionOrDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, content := range map[string]string{
-		"newer version": strings.Replace(string(good), "allotment-miniq 3 ", "allotment-miniq 4 ", 1),
+		"newer version": strings.Replace(string(good), "allotment-miniq 4 ", "allotment-miniq 5 ", 1),
 		"damaged":       string(good[:len(good)-1]) + "x",
 		"is damaged":    "",
 	} {

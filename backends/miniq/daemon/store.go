@@ -34,8 +34,10 @@ const (
 //	   objects have a checksum
 //	3  dummy jobs, which a program of format 2 would take for jobs like others; jobs
 //	   that the submit filter holds, which it would start
+//	4  elements' state objects without what is in their array's, which a program of
+//	   format 3 would take for damaged
 const (
-	format       = 3
+	format       = 4
 	oldestFormat = 1
 )
 

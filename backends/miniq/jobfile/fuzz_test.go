@@ -19,7 +19,7 @@ func FuzzObject(f *testing.F) {
 		{ID: backends.ID{Job: 1}, Seq: 2, At: time.Unix(2, 0), RunNo: 1, Event: "start", Begin: &Begin{Host: "n1"}},
 		{ID: backends.ID{Job: 1}, Seq: 3, At: time.Unix(3, 0), RunNo: 1, Event: "run ended", End: &End{ExitCode: 3, MaxRSS: 5}},
 	}
-	object, err := m.build(nil, changes)
+	object, err := m.build(backends.ID{Job: 1}, nil, changes)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -42,10 +42,10 @@ func FuzzObject(f *testing.F) {
 		if err := m.renew(); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = m.build(damaged, changes)
+		_, _ = m.build(backends.ID{Job: 1}, damaged, changes)
 		if err := m.renew(); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = m.fork(damaged, 2)
+		_, _ = m.verify(damaged, backends.ID{Job: 1})
 	})
 }

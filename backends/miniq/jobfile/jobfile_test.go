@@ -3,12 +3,14 @@ package jobfile
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,34 +134,90 @@ func TestAnElementBeginsAsItsArray(t *testing.T) {
 	}
 }
 
-// The page that an element's index belongs in may be full.
-func TestAnElementBeginsAsAnArrayOfAnySize(t *testing.T) {
-	m, err := newMemory()
+// What elements have in common is in their array's object alone.
+func TestElementsDoNotRepeatTheirArray(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, dir, new(bytes.Buffer))
+	defer w.Close()
+	spec := hostile()
+	spec.Command, spec.Script = nil, bytes.Repeat([]byte("x"), 1<<20)
+	spec.Array = &backends.Array{Indices: []int{1, 2, 3}, Limit: 2}
+	w.Put(Change{ID: backends.ID{Job: 5}, Seq: 1, At: time.Now(), Submit: &Submission{Owner: Owner{User: "alice", UID: "7"}, Spec: spec}, Event: "submitted"})
+	for _, index := range spec.Array.Indices {
+		w.Put(Change{ID: backends.ID{Job: 5, Index: index}, Seq: 2, At: time.Now(), RunNo: 1, Event: "start", Begin: &Begin{Host: "n1"}})
+	}
+	flush(t, w)
+	want := spec
+	want.Array = nil
+	for _, index := range spec.Array.Indices {
+		id := backends.ID{Job: 5, Index: index}
+		if info, err := os.Stat(Path(dir, id)); err != nil || info.Size() > 8<<10 {
+			t.Errorf("element %v takes %d bytes, %v; want a few KiB", id, info.Size(), err)
+		}
+		r := read(t, dir, id)
+		if diff := cmp.Diff(want, r.Spec); diff != "" || len(r.History) != 1 || len(r.Runs) != 1 {
+			t.Errorf("element %v has the history %+v, the runs %+v and the specification\n%s", id, r.History, r.Runs, diff)
+		}
+		if owner, err := ReadOwner(dir, id); err != nil || owner.User != "alice" || owner.UID != "7" {
+			t.Errorf("element %v belongs to %+v, %v", id, owner, err)
+		}
+	}
+	if err := os.Remove(Path(dir, backends.ID{Job: 5})); err != nil {
+		t.Fatal(err)
+	}
+	if r := read(t, dir, backends.ID{Job: 5, Index: 2}); r.Spec.Script != nil || len(r.Runs) != 1 {
+		t.Errorf("without its array's object an element reads %d bytes of script and %d runs, want 0 and 1", len(r.Spec.Script), len(r.Runs))
+	}
+}
+
+// crowded is a disk that has room for a new file after one was removed.
+type crowded struct {
+	disk.Disk
+	room atomic.Bool
+}
+
+func (d *crowded) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	if flag&os.O_CREATE != 0 && !d.room.Load() {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}
+	}
+	return d.Disk.OpenFile(path, flag, mode)
+}
+
+func (d *crowded) Remove(path string) error {
+	err := d.Disk.Remove(path)
+	if err == nil {
+		d.room.Store(true)
+	}
+	return err
+}
+
+// On a disk without an inode left objects are removed before others are written.
+func TestRemovalGoesFirst(t *testing.T) {
+	dir, log := t.TempDir(), new(bytes.Buffer)
+	d := &crowded{Disk: disk.OS()}
+	d.room.Store(true)
+	w, err := NewWriter(d, dir, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.close()
-	id := backends.ID{Job: 5, Index: 3}
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
-		spec := hostile()
-		spec.Array = &backends.Array{Indices: []int{1, 3, 9}}
-		for range random.IntN(40) {
-			spec.Env = append(spec.Env, "A="+strings.Repeat("x", random.IntN(120)))
-		}
-		submitted := Change{ID: backends.ID{Job: id.Job}, Seq: 1, At: time.Now(), Submit: &Submission{Spec: spec}, Event: "submitted"}
-		array, err := m.build(nil, []Change{submitted})
-		if err != nil {
-			t.Fatal(err)
-		}
-		element, err := m.fork(array, id.Index)
-		if err != nil {
-			t.Fatalf("with the environment %q: %v", spec.Env, err)
-		}
-		if facts, err := m.verify(element, id); err != nil || !facts.Specified {
-			t.Fatalf("with the environment %q: %+v, %v", spec.Env, facts, err)
-		}
+	w.pause = 0
+	w.Start()
+	defer w.Close()
+	old, late := backends.ID{Job: 1}, backends.ID{Job: 2}
+	w.Put(Change{ID: old, Seq: 1, At: time.Now(), Submit: &Submission{Spec: backends.Spec{Command: []string{"true"}}}})
+	flush(t, w)
+	d.room.Store(false)
+	w.Put(Change{ID: old, Seq: 2, At: time.Now(), Event: "kill"})
+	w.Put(Change{ID: late, Seq: 3, At: time.Now(), Submit: &Submission{Spec: backends.Spec{Command: []string{"true"}}}})
+	if err := w.Flush(t.Context()); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("without room: %v", err)
 	}
+	w.Remove(old)
+	flush(t, w)
+	if _, err := os.Stat(Path(dir, old)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a removed object: %v, want none", err)
+	}
+	read(t, dir, late)
 }
 
 // Whoever stops a daemon does not wait until thousands of objects are written:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mattn/go-sqlite3"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/sqlite"
 )
@@ -76,9 +77,10 @@ func (m *memory) query(query string, each func(row []driver.Value) error) error 
 	}
 }
 
-// build applies changes to an object (nil: a new one) and returns it.
-func (m *memory) build(object []byte, changes []Change) ([]byte, error) {
-	if object == nil {
+// build applies changes to a job's object (nil: a new one) and returns it.
+func (m *memory) build(id backends.ID, object []byte, changes []Change) ([]byte, error) {
+	begun := object != nil
+	if !begun {
 		object = m.empty
 	}
 	if err := m.conn.Deserialize(roomFor(object, changes), "main"); err != nil {
@@ -87,10 +89,17 @@ func (m *memory) build(object []byte, changes []Change) ([]byte, error) {
 	if err := m.exec("BEGIN"); err != nil {
 		return nil, err
 	}
+	var err error
+	if !begun && id.Index > 0 {
+		err = m.putElement(id)
+	}
 	for i := range changes {
-		if err := m.apply(&changes[i]); err != nil {
-			return nil, errors.Join(err, m.exec("ROLLBACK"))
+		if err == nil {
+			err = m.apply(&changes[i])
 		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.exec("ROLLBACK"))
 	}
 	if err := m.exec("COMMIT"); err != nil {
 		return nil, err
@@ -201,24 +210,6 @@ func (m *memory) apply(c *Change) error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// fork makes of an array's object one for an element.
-func (m *memory) fork(array []byte, index int) ([]byte, error) {
-	// With room: the row that is put in may find its page full, whatever was
-	// deleted from others.
-	if err := m.conn.Deserialize(roomFor(array, nil), "main"); err != nil {
-		return nil, err
-	}
-	for _, step := range []string{"DELETE FROM history", "DELETE FROM results", "DELETE FROM spec WHERE key IN ('index', 'array', 'end')"} {
-		if err := m.exec(step); err != nil {
-			return nil, err
-		}
-	}
-	if err := m.exec("INSERT INTO spec VALUES ('index', 0, ?)", int64(index)); err != nil {
-		return nil, err
-	}
-	return m.serialize()
-}
-
 // open makes an object the one that is looked at.
 func (m *memory) open(object []byte) error {
 	if len(object) < pageSize {
@@ -266,18 +257,15 @@ func (m *memory) rows() (specRows, error) {
 	return rows, rows.check()
 }
 
-func (m *memory) read(object []byte) (*miniq.Record, error) {
-	if err := m.open(object); err != nil {
+func (m *memory) read(data []byte) (*object, error) {
+	if err := m.open(data); err != nil {
 		return nil, err
 	}
-	r := new(miniq.Record)
 	rows, err := m.rows()
 	if err != nil {
 		return nil, err
 	}
-	if r.Spec, err = rows.spec(); err != nil {
-		return nil, err
-	}
+	r := new(miniq.Record)
 	err = m.query("SELECT at, run, event, detail FROM history ORDER BY seq, n", func(row []driver.Value) error {
 		at, err := time.Parse(time.RFC3339Nano, text(row[0]))
 		r.History = append(r.History, miniq.HistoryLine{At: at, Run: int(number(row[1])), Event: text(row[2]), Detail: text(row[3])})
@@ -291,7 +279,7 @@ func (m *memory) read(object []byte) (*miniq.Record, error) {
 		r.Runs = append(r.Runs, run)
 		return err
 	})
-	return r, err
+	return &object{rows, r}, err
 }
 
 func readRun(row []driver.Value) (miniq.RunRecord, error) {

@@ -15,13 +15,15 @@
 // serialized, synced and renamed. It is never the only place of something that
 // was acknowledged until its Writer says so.
 //
-// An array's own object (JOB.db) holds the specification of all its elements;
-// an element has one of its own (JOB.INDEX.db) as soon as something happens to it.
+// An array's own object (JOB.db) holds the specification of all its elements.
+// An element has one of its own (JOB.INDEX.db) as soon as something happens to it;
+// of the specification that one has the rows job and index alone.
 package jobfile
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -96,32 +98,67 @@ func IDOf(path string) (backends.ID, bool) {
 	return id, ok && err[0] == nil && err[1] == nil && filepath.Base(Path("", id)) == filepath.Base(path)
 }
 
-// Read reads a job's object; an element that has none yet is read from its
-// array's.
+// Read reads a job's object. An element's specification is its array's, and so is
+// its history before it has an object of its own.
 func Read(dir string, id backends.ID) (*miniq.Record, error) {
-	data, err := load(dir, id)
+	o, err := readObject(dir, id)
 	if err != nil {
 		return nil, err
 	}
+	if o.record.Spec, err = o.rows.spec(); err != nil {
+		return nil, damaged(id, err)
+	}
+	return o.record, nil
+}
+
+// object is what stands in a job's object.
+type object struct {
+	rows   specRows      // of an element: its array's, but for what tells one from the other
+	record *miniq.Record // without the specification
+}
+
+func readObject(dir string, id backends.ID) (*object, error) {
 	m, err := newMemory()
 	if err != nil {
 		return nil, err
 	}
 	defer m.close()
-	record, err := m.read(data)
-	if err != nil {
-		return nil, fmt.Errorf("read the state object of job %v: %w: %w", id, ErrCorrupt, err)
+	own, err := m.readFile(dir, id)
+	array := backends.ID{Job: id.Job}
+	switch {
+	case id.Index == 0, err != nil && !errors.Is(err, fs.ErrNotExist), err == nil && own.rows.specified():
+		return own, err
+	case err != nil:
+		own, err = m.readFile(dir, array)
+		if err == nil {
+			own.rows = own.rows.ofElement()
+		}
+		return own, err
 	}
-	return record, nil
+	common, err := m.readFile(dir, array)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // what is left is told, and that no command is
+	case err != nil:
+		return nil, err
+	default:
+		own.rows = common.rows.ofElement()
+	}
+	return own, nil
 }
 
-func load(dir string, id backends.ID) ([]byte, error) {
+// readFile reads one file.
+func (m *memory) readFile(dir string, id backends.ID) (*object, error) {
 	data, err := os.ReadFile(Path(dir, id))
-	if errors.Is(err, os.ErrNotExist) && id.Index > 0 {
-		data, err = os.ReadFile(Path(dir, backends.ID{Job: id.Job}))
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read the state object of job %v: %w", id, err)
 	}
-	return data, nil
+	o, err := m.read(data)
+	if err != nil {
+		return nil, damaged(id, err)
+	}
+	return o, nil
+}
+
+func damaged(id backends.ID, why error) error {
+	return fmt.Errorf("read the state object of job %v: %w: %w", id, ErrCorrupt, why)
 }

@@ -63,6 +63,18 @@ func (m *memory) putSpec(c *Change) error {
 // endKey is the row that tells how the job ended.
 const endKey = "end"
 
+// putElement writes what an element's object has of its specification.
+func (m *memory) putElement(id backends.ID) error {
+	sum := newChecksum()
+	sum.add("job", 0, id.Job)
+	for key, value := range map[string]driver.Value{"job": id.Job, "index": int64(id.Index), sumKey: sum.String()} {
+		if err := m.exec("INSERT INTO spec VALUES (?, 0, ?)", key, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // sumKey is the row with the checksum of all others but those that tell an
 // array from its element, and how it ended. SQLite finds a damaged page by its structure, not by
 // a letter in the middle of a command.
@@ -154,6 +166,17 @@ func (r *specRows) add(row []driver.Value) {
 		value = append([]byte{}, b...)
 	}
 	(*r)[key] = append((*r)[key], value)
+}
+
+// specified tells whether they say what is to be run.
+func (r specRows) specified() bool { return len(r["command"]) > 0 || len(r["script"]) > 0 }
+
+// ofElement takes away what only an array has.
+func (r specRows) ofElement() specRows {
+	delete(r, "array")
+	delete(r, "array_limit")
+	delete(r, endKey)
+	return r
 }
 
 func (r specRows) text(key string) string {

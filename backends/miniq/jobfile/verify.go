@@ -11,7 +11,7 @@ import (
 
 // Facts are what an object says of its job.
 type Facts struct {
-	Specified bool    // it holds what is to be run
+	Specified bool    // it says what is to be run; an element's array does for it
 	History   []Event // in order
 }
 
@@ -48,8 +48,8 @@ func (i *Inspector) Verify(object []byte, id backends.ID) (*Facts, error) {
 
 // verify looks at all of an object: the file's structure, the checksum of its
 // specification, whose it is, and that every row can be read.
-func (m *memory) verify(object []byte, id backends.ID) (*Facts, error) {
-	if err := m.open(object); err != nil {
+func (m *memory) verify(data []byte, id backends.ID) (*Facts, error) {
+	if err := m.open(data); err != nil {
 		return nil, err
 	}
 	err := m.query("PRAGMA integrity_check(1)", func(row []driver.Value) error {
@@ -61,15 +61,16 @@ func (m *memory) verify(object []byte, id backends.ID) (*Facts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := m.read(object); err != nil {
-		return nil, err
-	}
-	rows, err := m.rows()
+	o, err := m.read(data)
 	if err != nil {
 		return nil, err
 	}
-	facts := &Facts{Specified: len(rows["command"]) > 0 || len(rows["script"]) > 0}
-	if job := rows.number("job"); facts.Specified && (job != id.Job || int(rows.number("index")) != id.Index) {
+	rows := o.rows
+	if _, err := rows.spec(); err != nil {
+		return nil, err
+	}
+	facts := &Facts{Specified: rows.specified()}
+	if job := rows.number("job"); job != 0 && (job != id.Job || int(rows.number("index")) != id.Index) {
 		return nil, fmt.Errorf("it belongs to job %v", backends.ID{Job: job, Index: int(rows.number("index"))})
 	}
 	err = m.query("SELECT seq, event FROM history ORDER BY seq, n", func(row []driver.Value) error {

@@ -1,7 +1,6 @@
 package jobfile
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,12 +90,20 @@ func (w *Writer) Mark(seq uint64) {
 	}
 }
 
-// Remove removes a job's object in its turn.
+// Remove removes jobs' objects. No change of these jobs follows.
 func (w *Writer) Remove(ids ...backends.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.removed = append(w.removed, ids...)
+	w.undirty(ids)
 	w.poke()
+}
+
+// undirty drops changes of objects that are about to be removed.
+func (w *Writer) undirty(ids []backends.ID) {
+	for _, id := range ids {
+		delete(w.dirty, id)
+	}
 }
 
 func (w *Writer) poke() {
@@ -218,10 +225,8 @@ func (w *Writer) batch(m *memory) error {
 	w.dirty, w.waiting, w.removed = map[backends.ID][]Change{}, nil, nil
 	w.busy = true
 	w.mu.Unlock()
+	w.remove(removed) // first: what is written may need the room
 	err := w.write(m, dirty)
-	if err == nil {
-		w.remove(removed)
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = false
@@ -234,7 +239,8 @@ func (w *Writer) batch(m *memory) error {
 		for id, later := range w.dirty {
 			dirty[id] = append(dirty[id], later...)
 		}
-		w.dirty, w.removed = dirty, append(removed, w.removed...)
+		w.dirty = dirty
+		w.undirty(w.removed)
 	} else {
 		if len(w.dirty) == 0 && len(w.removed) == 0 {
 			seq = w.seq // what came meanwhile changed nothing
@@ -269,30 +275,19 @@ func (w *Writer) remove(ids []backends.ID) {
 }
 
 // write writes objects in groups: each is written beside the old one, all are
-// synced, then renamed. Arrays come before their elements, which begin as copies.
+// synced, then renamed.
 func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
 	ids := make([]backends.ID, 0, len(dirty))
 	for id := range dirty {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, func(a, b backends.ID) int {
-		if c := cmp.Compare(min(a.Index, 1), min(b.Index, 1)); c != 0 {
-			return c
+	slices.SortFunc(ids, backends.ID.Compare)
+	for group := range slices.Chunk(ids, maxBatch) {
+		if w.late() {
+			return errLate
 		}
-		return a.Compare(b)
-	})
-	arrays := 0
-	for arrays < len(ids) && ids[arrays].Index == 0 {
-		arrays++
-	}
-	for _, part := range [][]backends.ID{ids[:arrays], ids[arrays:]} {
-		for group := range slices.Chunk(part, maxBatch) {
-			if w.late() {
-				return errLate
-			}
-			if err := w.group(m, group, dirty); err != nil {
-				return err
-			}
+		if err := w.group(m, group, dirty); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -356,7 +351,7 @@ func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, er
 		}
 		if err == nil {
 			var changed []byte
-			if changed, err = m.build(object, changes); err == nil {
+			if changed, err = m.build(id, object, changes); err == nil {
 				return changed, nil
 			}
 		}
@@ -367,33 +362,7 @@ func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, er
 			return nil, err
 		}
 	}
-	if array := w.origin(m, id); array != nil {
-		object, err := m.build(array, changes)
-		if err == nil {
-			return object, nil
-		}
-		w.log.Warn("an element's object is begun without its array's, which is damaged", "job", id, "error", err)
-		if err := m.renew(); err != nil {
-			return nil, err
-		}
-	}
-	return m.build(nil, changes)
-}
-
-// origin is what a new object begins with: an element's as its array's.
-func (w *Writer) origin(m *memory, id backends.ID) []byte {
-	if id.Index == 0 {
-		return nil
-	}
-	array, err := os.ReadFile(Path(w.dir, backends.ID{Job: id.Job}))
-	if err == nil {
-		if array, err = m.fork(array, id.Index); err == nil {
-			return array
-		}
-		err = errors.Join(err, m.renew())
-	}
-	w.log.Warn("an element's object is begun without its array's", "job", id, "error", err)
-	return nil
+	return m.build(id, nil, changes)
 }
 
 // setAside keeps a damaged object where nobody takes it for one, and notes that

@@ -116,7 +116,8 @@ func (k *keep) run(order *Order) int {
 		return k.end(End{Code: err.status, Text: err.Error()})
 	}
 	if err := k.write("j " + strconv.Itoa(pid) + " " + strconv.FormatUint(k.began, 10) + " " + strconv.FormatInt(time.Now().UnixNano(), 10) + "\n"); err != nil {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // a run that can't be written down must not go on
+		k.why = "its record can't be written: " + cause(err) // Reserve found room, so it is the disk that fails
+		_ = syscall.Kill(pid, syscall.SIGKILL)               // a run that can't be written down must not go on
 	}
 	k.output = output
 	if screen == nil && endsSoon(pidfd) {

@@ -64,8 +64,17 @@ func (n *node) claim(id RunID) (*run, error) {
 	}
 	r := &run{id: id, record: f, pidfd: -1}
 	n.runs[id] = r
-	_, err := r.flock()
-	return r, err
+	if _, err := r.flock(); err != nil {
+		return r, err
+	}
+	return r, r.reserve()
+}
+
+func (r *run) reserve() error {
+	if err := keeper.Reserve(r.record); err != nil {
+		return fmt.Errorf("find room for the run's record: %w", err)
+	}
+	return nil
 }
 
 // claimLine is the first line of a record that counts: it says whose it is.
@@ -91,9 +100,11 @@ func (n *node) reclaim(id RunID) (*run, error) {
 	// Who claimed it may have been killed before it wrote this: without it the lines of
 	// an earlier run are the last that count, and the file never becomes this run's.
 	if r.job.Run == "" {
-		_, err = r.record.WriteString(claimLine(id))
+		if _, err = r.record.WriteString(claimLine(id)); err != nil {
+			return r, err
+		}
 	}
-	return r, err
+	return r, r.reserve()
 }
 
 // begun tells whether a keeper wrote its first line: before that it executes nothing.
