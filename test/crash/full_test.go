@@ -30,11 +30,15 @@ func (d tmpfs) fill() error {
 	if err != nil {
 		return err
 	}
-	for block := make([]byte, 4096); err == nil; {
-		_, err = f.Write(block)
-	}
-	if errors.Is(err, syscall.ENOSPC) {
-		err = nil
+	for written := 1; written > 0 && err == nil; { // ext4 sets blocks aside for what it has not allocated yet
+		for written = 0; err == nil; {
+			var n int
+			n, err = f.Write(make([]byte, 512))
+			written += n
+		}
+		if errors.Is(err, syscall.ENOSPC) {
+			err = f.Sync()
+		}
 	}
 	return errors.Join(err, f.Close())
 }
