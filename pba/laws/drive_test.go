@@ -159,7 +159,7 @@ func (d *drive) schedule() {
 		if j.Raised > 0 {
 			add(j.At+j.Raised, i, func(d *drive, i int) {
 				d.raised[d.ids[i]] = true
-				d.world.As(manager.By{User: userName(j.User), Admin: true}).Rank(d.ctx, []backends.Ranking{{ID: d.ids[i], Priority: backends.At(backends.LevelNormal, 500)}})
+				d.world.As(manager.By{User: userName(j.User), Admin: true}).Rank(d.ctx, []backends.Ranking{{ID: d.ids[i], Priority: d.Jobs[i].Claim}})
 			})
 		}
 		if j.Stopped > 0 {
@@ -178,7 +178,11 @@ func (d *drive) submit(i int) {
 	work := simulate.Work{Takes: seconds(j.Takes), KillDelay: seconds(j.KillDelay)}
 	spec := j.spec()
 	d.held(&spec, d.world.Now())
-	id, err := d.world.SubmitWork(manager.By{User: userName(j.User)}, spec, work)
+	by := manager.By{User: userName(j.User)}
+	if j.Claimed { // miniq lets administrators alone; LSF lets its owner
+		spec.Priority, by.Admin = j.Claim, true
+	}
+	id, err := d.world.SubmitWork(by, spec, work)
 	if err != nil {
 		panic(fmt.Sprintf("submit job %d: %v\n%v", i+1, err, d.farm))
 	}

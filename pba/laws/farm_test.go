@@ -44,11 +44,13 @@ type jobCase struct {
 	At, Takes, KillDelay int
 	User, Project        int // Project -1: none
 	Step                 string
-	Slots, Memory        int // GiB in all
-	Host                 int // the one that it asks for; -1: any
-	Killed               int // by its owner, so long after At; 0: not
-	Raised               int // its priority by its owner, so long after At; 0: not
-	Stopped              int // by its owner, so long after At, for 100 s; 0: not
+	Slots, Memory        int               // GiB in all
+	Host                 int               // the one that it asks for; -1: any
+	Killed               int               // by its owner, so long after At; 0: not
+	Raised               int               // its priority by its owner, so long after At; 0: not
+	Claimed              bool              // its owner submits it with Claim
+	Claim                backends.Priority // that its owner gives it, then or when it is Raised
+	Stopped              int               // by its owner, so long after At, for 100 s; 0: not
 	RunLimit             int
 	OneHost, Suspend, NoRequeue, Interactive,
 	Exclusive, Hold bool
@@ -85,6 +87,8 @@ func (f farm) String() string {
 			{"host", j.Host >= 0, j.Host + 1},
 			{"killed", j.Killed != 0, j.Killed},
 			{"raised", j.Raised != 0, j.Raised},
+			{"claimed at submission", j.Claimed, ""},
+			{"claim", j.Claim != 0, j.Claim},
 			{"stopped", j.Stopped != 0, j.Stopped},
 			{"limit", j.RunLimit != 0, j.RunLimit},
 			{"kill delay", j.KillDelay != 0, j.KillDelay},
@@ -117,6 +121,7 @@ func trues(flags []bool) (at []int) {
 type dice struct {
 	hosts, slots, memory, projects, pools, guarantee, user, load, cycles,
 	takes, early, late, width, gigs, project, host, fate, delay, percent, shrinks *rapid.Generator[int]
+	claim *rapid.Generator[backends.Priority]
 }
 
 func newDice() dice {
@@ -129,6 +134,17 @@ func newDice() dice {
 		width: among(1, 1, 1, 2, 1, 1, 3, 4, 1, 8), gigs: among(0, 0, 0, 1, 0, 2, 4, 0, 6, 12),
 		project: rapid.IntRange(0, 4), host: rapid.IntRange(0, 41), fate: rapid.IntRange(0, 63),
 		delay: among(0, 0, 0, 0, 5, 0, 30, 0, 0, 90), percent: rapid.IntRange(0, 99), shrinks: among(0, 1, 2, 0),
+		claim: rapid.SampledFrom(claims()),
+	}
+}
+
+// claims are priorities that a job's owner may give it where the queue lets him (LSF): the
+// next value, what age may come to, what no job has, and what we give at each level.
+func claims() []backends.Priority {
+	return []backends.Priority{
+		backends.At(backends.LevelNormal, 21), backends.At(backends.LevelNormal, 89), backends.At(backends.LevelNormal, 500),
+		backends.At(backends.LevelVictim, 50), backends.At(backends.LevelNext, backends.DefaultValue), backends.At(backends.LevelNext, 60),
+		backends.At(backends.LevelPBA, 120), backends.At(backends.LevelHandOver, 227), backends.At(backends.LevelHandOver, 999),
 	}
 }
 
@@ -217,8 +233,10 @@ func (f *farm) drawJob(t *rapid.T, d dice, early bool, cycles int) jobCase {
 		j.Killed = 1 + 5*d.percent.Draw(t, "killed after")
 	case fate >= 54:
 		j.RunLimit = max(10, j.Takes-30)
-	case fate == 18:
-		j.Raised = 1 + 3*d.percent.Draw(t, "raised after")
+	case fate == 18, fate == 16:
+		j.Raised, j.Claim = 1+3*d.percent.Draw(t, "raised after"), d.claim.Draw(t, "claim")
+	case fate == 15:
+		j.Claimed, j.Claim = true, d.claim.Draw(t, "claim")
 	case fate == 17:
 		j.Stopped = 1 + 3*d.percent.Draw(t, "stopped after")
 	case fate >= 53:

@@ -464,6 +464,8 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 			beneficiary[r.Beneficiary] = true
 		}
 	}
+	policy := d.policy(d.at)
+	pools := charge(&plan.State{Farm: &backends.Farm{}, Groups: d.groups}, &policy, nil)
 	d.queue = d.queue[:0]
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
@@ -472,7 +474,7 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 		}
 		m, level := p.Memory.Jobs[j.ID], j.Priority.Level()
 		taken := min(m.Requeues, d.MaxRequeues)
-		want := []backends.Level{backends.LevelLow, backends.LevelNormal, backends.LevelNext}
+		want := []backends.Level{backends.LevelLow, backends.LevelNormal}
 		band := 0
 		switch {
 		case beneficiary[j.ID]:
@@ -480,15 +482,15 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 		case m.Pool != 0 && m.Kept == 0:
 			want, band = []backends.Level{backends.LevelPBA}, 100
 		case m.Requeues > 0:
-			want = []backends.Level{backends.LevelVictim, backends.LevelNext}
+			want = []backends.Level{backends.LevelVictim}
+		}
+		if band == 0 && len(pools.pools(j)) > 0 {
+			want = append(want, backends.LevelNext)
 		}
 		if !slices.Contains(want, level) {
 			d.breach(lawOrder, "job %v stands at level %v (%d), want %v; remembered: %+v", j.ID, level, j.Priority, want, m)
 		}
 		aged := min(69, int(farm.At.Sub(j.Submitted)/cycle)+1)
-		if d.everRaised(j.ID) {
-			aged++ // what it was put down to may be one tick too much: the queue and the engine don't count at one instant
-		}
 		low := backends.DefaultValue + requeueBonus*taken
 		if n := j.Priority.Value() - band; n < low-requeueBonus || n > low+aged {
 			d.breach(lawOrder, "job %v shows %d: want %d…%d for %d reclaims and %d ticks at most", j.ID, j.Priority.Value(), low+band, low+band+aged, taken, aged)
@@ -498,11 +500,6 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 		}
 	}
 	slices.SortStableFunc(d.queue, func(a, b backends.Job) int { return int(b.Priority - a.Priority) })
-}
-
-func (d *drive) everRaised(id backends.ID) bool {
-	i := slices.Index(d.ids, id)
-	return i >= 0 && d.Jobs[i].Raised > 0
 }
 
 // requeueBonus is R10's.

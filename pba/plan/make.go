@@ -27,6 +27,7 @@ func decide(state State, policy Policy, now time.Time) *view {
 	v.plan.Memory.Reclaims = slices.Clone(state.Memory.Reclaims)
 
 	v.observe()   // what became of earlier acts
+	v.believe()   // what of their places they were given
 	v.charge()    // who has a place in a pool
 	v.clock()     // how long those waited
 	v.advance()   // the open reclaims

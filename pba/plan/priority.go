@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -12,36 +13,87 @@ import (
 const (
 	pbaBonus     = 100
 	requeueBonus = 10
-	// maxNormalAge is where age alone stops: PBA floor − 1 − requeue × max_requeues
-	// for the default of 3 requeues.
-	maxNormalAge = backends.DefaultValue + pbaBonus - 1 - requeueBonus*3
 	keptHistory  = 20
 )
+
+// maxPutBack is how many jobs a cycle puts back that others than we raised: a write takes
+// 7.6 ms on LSF (lava), so that these take a fifth of a cycle of 20 s.
+const maxPutBack = 500
 
 // ageCap is how much age may add to a priority (R11).
 func (p *Policy) ageCap() int {
 	return max(0, pbaBonus-1-requeueBonus*p.MaxRequeues)
 }
 
+// bonus is what a job's value has gained by our reclaims.
+func (v *view) bonus(j *job) int { return requeueBonus * min(j.mem.Requeues, v.policy.MaxRequeues) }
+
 // value is a job's priority within the normal band, whatever band it is in now:
 // default, age and its bonuses. The +100 of a band is never part of it (R10).
 func (v *view) value(j *job) int {
-	p, _ := v.untampered(j, j.Priority.Level()) // what somebody else wrote buys nothing in another band, either
-	bonus := requeueBonus * min(j.mem.Requeues, v.policy.MaxRequeues)
-	return min(ownValue(p), backends.DefaultValue+v.policy.ageCap()+bonus)
+	return min(ownValue(j.Priority), backends.DefaultValue+v.policy.ageCap()+v.bonus(j))
 }
 
 // ownValue is a priority's value without what its band adds.
-func ownValue(p backends.Priority) int {
-	value := p.Value()
-	switch p.Level() {
+func ownValue(p backends.Priority) int { return max(p.Value()-bandBonus(p.Level()), 0) }
+
+// bandBonus is what a level's band adds to a value.
+func bandBonus(l backends.Level) int {
+	switch l {
 	case backends.LevelPBA:
-		value -= pbaBonus
+		return pbaBonus
 	case backends.LevelHandOver:
-		value -= 2 * pbaBonus
+		return 2 * pbaBonus
 	case backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPlaceholder, backends.LevelNext:
 	}
-	return max(value, 0)
+	return 0
+}
+
+// believe lowers the priorities of this picture to what the rules account for. On some
+// queues a job's owner may give it any number, at any time: what is beyond was his wish,
+// and counts for nothing, neither in the queue nor in a pool.
+func (v *view) believe() {
+	for _, j := range v.jobs {
+		if earned := v.earned(j); earned < j.Priority {
+			j.claimed, j.Priority = j.Priority, earned
+		}
+	}
+}
+
+// earned is a job's priority as far as we wrote it, or the queue aged it: at no higher
+// level than we wrote last, and with no more than the default, its bonus and its age since.
+// A lower one is its owner's right.
+func (v *view) earned(j *job) backends.Priority {
+	least, most := v.aged(j.Submitted)
+	base := backends.DefaultValue + v.bonus(j)
+	least, most = base+least, base+most
+	top := backends.LevelNormal
+	if !j.mem.WrittenAt.IsZero() {
+		top = max(top, j.mem.Written.Level())
+		base = max(backends.DefaultValue, ownValue(j.mem.Written))
+		sinceLeast, sinceMost := v.aged(j.mem.WrittenAt)
+		least, most = min(least, base+sinceLeast), min(most, base+sinceMost)
+	}
+	value := ownValue(j.Priority)
+	if value > most {
+		value = least
+	}
+	level := min(j.Priority.Level(), top)
+	return backends.At(level, value+bandBonus(level))
+}
+
+// aged is how much a priority may have aged by itself since a time, at least and at most:
+// the queue and we don't count at the same instant.
+func (v *view) aged(since time.Time) (least, most int) {
+	interval, most := v.state.Abilities.Ages, min(v.policy.ageCap(), v.state.Abilities.AgeCap)
+	switch {
+	case interval <= 0:
+		return 0, 0
+	case since.After(v.now): // a clock was set back
+		return 0, most
+	}
+	ticks := int(v.now.Sub(since) / interval)
+	return min(ticks, most), min(ticks+1, most)
 }
 
 // level is where a pending job belongs (R11).
@@ -63,26 +115,58 @@ func (v *view) level(j *job) backends.Level {
 	return backends.LevelNormal
 }
 
+// stands is a job's priority as the queue has it, earned or not.
+func (j *job) stands() backends.Priority { return max(j.claimed, j.Priority) }
+
 // rank writes what changes the order in the queue, and nothing else (R13): a job
-// of another level, a bonus that is not there yet, a value that its owner moved.
+// of another level, a bonus that is not there yet, a value that its owner raised.
 func (v *view) rank() {
+	var raised []*job
 	for _, j := range v.resting {
 		if !j.managed {
 			continue
 		}
 		want, why := v.wanted(j)
 		j.computed = want
-		if want == j.Priority {
+		if want == j.stands() {
 			continue
 		}
 		if v.moves(j) {
 			v.act(Action{Verb: Move, Job: j.ID, Queue: j.ownQueue(), Reason: "it is entitled now"})
 		}
-		if len(j.mem.Reserved) > 0 && want.Level() < j.Priority.Level() {
+		switch {
+		case len(j.mem.Reserved) > 0 && want.Level() < j.Priority.Level():
 			j.lowered = why
 			v.lowered = append(v.lowered, j)
-			continue
+		case want < j.claimed:
+			raised = append(raised, j)
+		default:
+			v.act(Action{Verb: Rank, Job: j.ID, Priority: want, Reason: why})
+			v.write(j, want, why)
 		}
+	}
+	v.putBack(raised)
+}
+
+// putBack lowers jobs that stand higher than they may, in this order: those that wait for
+// slots alone, as they could start next; by their place in the queue. What a cycle has no
+// time for is left to the next ones.
+func (v *view) putBack(raised []*job) {
+	slices.SortFunc(raised, func(a, b *job) int {
+		if ready := a.Eligible(); ready != b.Eligible() {
+			if ready {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(b.claimed, a.claimed), cmp.Compare(a.seq, b.seq))
+	})
+	if more := len(raised) - maxPutBack; more > 0 {
+		v.warn("%d jobs stand higher than they may, by numbers that pba did not give them: %d are put back now, %d in the next cycles", len(raised), maxPutBack, more)
+		raised = raised[:maxPutBack]
+	}
+	for _, j := range raised {
+		want, why := v.wanted(j)
 		v.act(Action{Verb: Rank, Job: j.ID, Priority: want, Reason: why})
 		v.write(j, want, why)
 	}
@@ -112,20 +196,18 @@ func (v *view) moves(j *job) bool {
 // wanted is a job's computed priority, and why it differs from the queue's.
 func (v *view) wanted(j *job) (backends.Priority, string) {
 	level, now := v.level(j), j.Priority.Level()
-	value := v.value(j)
 	if level == now {
-		return v.untampered(j, level)
+		return v.unlowered(j)
 	}
+	value := v.value(j)
 	why := "it is a normal job"
 	switch level {
 	case backends.LevelHandOver:
-		value += 2 * pbaBonus
 		why = "slots are taken back for it"
 	case backends.LevelPBA:
 		if now < backends.LevelPBA {
 			value = v.unaged(j, value)
 		}
-		value += pbaBonus
 		why = "it entered " + describe(j.pool.Allocation)
 		if now == backends.LevelHandOver {
 			why = "its reclaim ended"
@@ -144,46 +226,30 @@ func (v *view) wanted(j *job) (backends.Priority, string) {
 			why = "it is not next in line for its pool"
 		}
 	}
-	return backends.At(level, value), why
+	return backends.At(level, value+bandBonus(level)), why
+}
+
+// unlowered is the priority of a job at its own level: as it stands, unless we gave it
+// more there. Among normal jobs lower is its owner's right.
+func (v *view) unlowered(j *job) (backends.Priority, string) {
+	switch level := j.Priority.Level(); {
+	case level > backends.LevelNormal && j.mem.Written.Level() == level && j.Priority < j.mem.Written:
+		return j.mem.Written, fmt.Sprintf("it stands at %d, lower than it should", j.Priority.Value())
+	case j.claimed == 0:
+		return j.Priority, ""
+	case j.claimed.Level() == backends.LevelNext && j.entitled: // the submit filter's rank
+		return j.Priority, "it is not next in line for its pool"
+	}
+	return j.Priority, fmt.Sprintf("somebody else than pba raised it to %d (%s): a job's owner can lower it only", j.claimed.Value(), j.claimed.Level())
 }
 
 // unaged takes the age of this cycle off again: the cycle in which a job enters
 // its allocation adds none (R10).
 func (v *view) unaged(j *job, value int) int {
-	base := backends.DefaultValue + requeueBonus*min(j.mem.Requeues, v.policy.MaxRequeues)
-	if v.state.Abilities.Ages > 0 && value > base {
+	if v.state.Abilities.Ages > 0 && value > backends.DefaultValue+v.bonus(j) {
 		return value - 1
 	}
 	return value
-}
-
-// untampered compares a job's place with what we wrote, or with what it was
-// submitted with: it may have aged since, nothing else.
-func (v *view) untampered(j *job, level backends.Level) (backends.Priority, string) {
-	from, at := backends.At(level, backends.DefaultValue), j.Submitted
-	if !j.mem.WrittenAt.IsZero() && j.mem.Written.Level() == level {
-		from, at = j.mem.Written, j.mem.WrittenAt
-	} else if level > backends.LevelNormal {
-		return j.Priority, ""
-	}
-	most := from + backends.Priority(v.ticks(at))
-	switch {
-	case j.Priority > most:
-		return most, fmt.Sprintf("it was raised to %d by somebody else", j.Priority.Value())
-	case j.Priority < from && !j.mem.WrittenAt.IsZero():
-		return from, fmt.Sprintf("it stands at %d, lower than it should", j.Priority.Value())
-	}
-	return j.Priority, ""
-}
-
-// ticks is how much a priority may have aged by itself since a time; one more
-// than counted, since the queue and we don't count at the same instant.
-func (v *view) ticks(at time.Time) int {
-	ages := v.state.Abilities.Ages
-	if ages <= 0 || at.IsZero() {
-		return 0
-	}
-	return min(int(max(0, v.now.Sub(at))/ages)+1, v.policy.ageCap())
 }
 
 func (v *view) write(j *job, p backends.Priority, why string) {

@@ -37,7 +37,8 @@ type job struct {
 	computed backends.Priority
 	choices  *choices // see choicesFor
 
-	Priority  backends.Priority // the Job's
+	Priority  backends.Priority // the Job's, as far as it was earned; see believe
+	claimed   backends.Priority // the Job's, where that is more
 	State     backends.State    // the Job's
 	waits     bool              // see waiting
 	managed   bool
@@ -245,7 +246,7 @@ func (v *view) seeJobs() {
 			entitle.count(bj, verdict.entitled)
 		}
 		mayBeTouched := touched.mayHave(bj.ID)
-		if bj.State == backends.Pending && !verdict.entitled && untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || v.remembers(bj.ID))) && v.dummies.Unit(bj.ID) == nil {
+		if bj.State == backends.Pending && !verdict.entitled && v.untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || v.remembers(bj.ID))) && v.dummies.Unit(bj.ID) == nil {
 			continue
 		}
 		if len(batch) == 0 {
@@ -293,12 +294,17 @@ func (v *view) remembers(id backends.ID) bool {
 	return ok
 }
 
-// untouched tells whether a pending job of no pool stands as the filter or its
-// queue put it, so that there is nothing to decide about it.
-func untouched(j *backends.Job) bool {
-	level := j.Priority.Level()
-	return (level == backends.LevelNormal && j.Priority.Value() <= maxNormalAge || level == backends.LevelLow) &&
-		len(j.Pinned) == 0 && j.HeldUntil.IsZero()
+// untouched tells whether a pending job of no pool stands no higher than the filter or
+// its queue put it, so that there is nothing to decide about it.
+func (v *view) untouched(j *backends.Job) bool {
+	if j.Priority.Level() > backends.LevelNormal || len(j.Pinned) > 0 || !j.HeldUntil.IsZero() {
+		return false
+	}
+	if more := j.Priority.Value() - backends.DefaultValue; more > 0 {
+		_, most := v.aged(j.Submitted)
+		return more <= most
+	}
+	return true
 }
 
 // occupy takes a job's slots and memory off its hosts. Suspension frees slots
