@@ -24,8 +24,9 @@ import (
 // pba gives the orders by which a victim goes through links to this test binary: once
 // one is obeyed, LSF's daemons are away.
 const (
-	envPhase = "ALLOTMENT_TEST_PHASE"
-	envBin   = "ALLOTMENT_TEST_BIN" // of the stand-in
+	envPhase  = "ALLOTMENT_TEST_PHASE"
+	envBin    = "ALLOTMENT_TEST_BIN"    // of the stand-in
+	envObeyed = "ALLOTMENT_TEST_OBEYED" // a file: the order was obeyed
 )
 
 var orders = []string{"brequeue", "bstop"}
@@ -37,14 +38,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func obeyed(dir string) string { return filepath.Join(dir, "obeyed") }
+func (l *lifetime) obeyed() string { return filepath.Join(l.dir, "obeyed") }
 
 func order(name, dir string) int {
 	cmd := exec.Command(filepath.Join(os.Getenv(envBin), name), os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	_ = cmd.Run() // its exit code tells
-	if _, err := os.Stat(obeyed(dir)); err != nil && os.Getenv(envPhase) == string(plan.Acted) {
-		if err := errors.Join(lsfstandin.Away(dir, outage), os.WriteFile(obeyed(dir), nil, 0o600)); err != nil {
+	obeyed := os.Getenv(envObeyed)
+	if _, err := os.Stat(obeyed); err != nil && os.Getenv(envPhase) == string(plan.Acted) {
+		if err := errors.Join(lsfstandin.Away(dir, outage), os.WriteFile(obeyed, nil, 0o600)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -64,7 +66,12 @@ const beneficiary = "beneficiary"
 // In each phase of a reclaim LSF's commands fail for a while, as they do while mbatchd
 // starts anew (R8, R18, R19): nothing is forgotten, and nobody else is taken for it.
 func TestAwayInEachPhase(t *testing.T) {
-	bin := programs.Build(t, "pba")
+	bin := public(t)
+	if err := programs.Make(t.Context(), bin, "pba"); err != nil {
+		t.Fatal(err)
+	}
+	orderer := copied(t, bin)
+	p := somePeople(t)
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		for mode, phases := range map[string][]plan.Phase{
 			"requeue": {plan.Planned, plan.Acted, plan.HandedOver}, // what is freed is the beneficiary's at once
@@ -73,7 +80,7 @@ func TestAwayInEachPhase(t *testing.T) {
 			for _, phase := range phases {
 				t.Run(fmt.Sprintf("%s, %s, %s", flavour, mode, phase), func(t *testing.T) {
 					t.Parallel()
-					life(t, filepath.Join(bin, "pba"), flavour, mode, phase)
+					life(t, p, filepath.Join(bin, "pba"), orderer, flavour, mode, phase)
 				})
 			}
 		}
@@ -84,16 +91,18 @@ func TestAwayInEachPhase(t *testing.T) {
 type lifetime struct {
 	*testing.T
 	*lsfstandin.Cluster
+	people
 	ctx            context.Context
 	pba, home, dir string
+	orderer        string // this test binary, where everybody can run it
 }
 
 // life is the life of one reclaim, in one phase of which the daemons are away.
-func life(t *testing.T, pba string, flavour lsfstandin.Flavour, mode string, phase plan.Phase) {
+func life(t *testing.T, p people, pba, orderer string, flavour lsfstandin.Flavour, mode string, phase plan.Phase) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: fillers, Flavour: flavour, Second: 500 * time.Millisecond})
-	l := &lifetime{T: t, Cluster: c, ctx: ctx, pba: pba, home: t.TempDir(), dir: t.TempDir()}
+	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: fillers, Flavour: flavour, Second: 500 * time.Millisecond, Admins: p.admins()})
+	l := &lifetime{T: t, Cluster: c, people: p, ctx: ctx, pba: pba, orderer: orderer, home: public(t), dir: public(t)}
 	l.prepare()
 	over, gone := filepath.Join(l.dir, "over"), filepath.Join(l.dir, "gone")
 	for i := range fillers {
@@ -104,7 +113,7 @@ func life(t *testing.T, pba string, flavour lsfstandin.Flavour, mode string, pha
 
 	stop := l.rebalance(phase)
 	if phase == plan.Acted {
-		l.await("the order to go", func() bool { _, err := os.Stat(obeyed(c.EnvDir())); return err == nil })
+		l.await("the order to go", func() bool { _, err := os.Stat(l.obeyed()); return err == nil })
 	} else {
 		l.await("the phase", func() bool {
 			return slices.ContainsFunc(l.remembered().Reclaims, func(r plan.Reclaim) bool { return r.Phase == phase })
@@ -124,28 +133,23 @@ func life(t *testing.T, pba string, flavour lsfstandin.Flavour, mode string, pha
 // prepare does what an administrator and a resource manager do.
 func (l *lifetime) prepare() {
 	l.Helper()
-	self, err := os.Executable()
-	if err != nil {
+	if err := errors.Join(os.Chmod(l.dir, 0o777), l.admin.give(l.home)); err != nil {
 		l.Fatal(err)
 	}
 	for _, name := range lsfstandin.Programs() {
 		of := filepath.Join(l.Bin(), name)
 		if slices.Contains(orders, name) {
-			of = self
+			of = l.orderer
 		}
 		if err := os.Symlink(of, filepath.Join(l.dir, name)); err != nil {
 			l.Fatal(err)
 		}
 	}
 	config := fmt.Sprintf("backend: lsf\nfilter: {low_queue: \"\"}\npba: {every: 1s, pending_threshold: 1s, min_runtime: 1s}\nlsf: {bin: %q, envdir: %q}\n", l.dir, l.EnvDir())
-	if err := os.WriteFile(filepath.Join(l.home, "config.yaml"), []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(l.home, "config.yaml"), []byte(config), 0o644); err != nil {
 		l.Fatal(err)
 	}
-	group, err := exec.CommandContext(l.ctx, "id", "-gn").Output()
-	if err != nil {
-		l.Fatal(err)
-	}
-	for _, args := range [][]string{{"init"}, {"project", "add", "chipa", "--group", strings.TrimSpace(string(group))}, {"alloc", "set", "chipa", "1", "--weeks", "2"}} {
+	for _, args := range [][]string{{"init"}, {"project", "add", "chipa", "--group", l.engineer.group}, {"alloc", "set", "chipa", "1", "--weeks", "2"}} {
 		if out, err := l.command(args...).CombinedOutput(); err != nil {
 			l.Fatalf("pba %s: %v: %s", args, err, out)
 		}
@@ -155,6 +159,7 @@ func (l *lifetime) prepare() {
 func (l *lifetime) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(l.ctx, l.pba, args...)
 	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+l.home)
+	l.admin.run(cmd)
 	return cmd
 }
 
@@ -162,7 +167,7 @@ func (l *lifetime) command(args ...string) *exec.Cmd {
 func (l *lifetime) rebalance(phase plan.Phase) (stop func()) {
 	l.Helper()
 	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
-	cmd.Env = append(cmd.Env, envPhase+"="+string(phase), envBin+"="+l.Bin())
+	cmd.Env = append(cmd.Env, envPhase+"="+string(phase), envBin+"="+l.Bin(), envObeyed+"="+l.obeyed())
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
@@ -198,7 +203,7 @@ func (l *lifetime) submit(name, project, mode, until string) {
 	}
 	diary := filepath.Join(l.dir, name)
 	script := fmt.Sprintf("echo start >>%[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo end >>%[1]s", diary, until)
-	if out, said, rc := l.Cluster.Run(append(args, script)...); rc != 0 {
+	if out, said, rc := l.RunAs(l.engineer.uid, l.engineer.gid, append(args, script)...); rc != 0 {
 		l.Fatalf("bsub %s: %d: %s%s", name, rc, out, said)
 	}
 }

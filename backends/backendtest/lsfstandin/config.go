@@ -142,8 +142,12 @@ func Write(dir string, c Config, program string) error {
 	if err := os.WriteFile(filepath.Join(dir, lsfConfFile), []byte(conf), 0o644); err != nil {
 		return err
 	}
-	admins := "Begin ClusterAdmins\nAdministrators = " + strings.Join(append([]string{"root"}, c.Admins...), " ") + "\nEnd ClusterAdmins\n"
-	if err := os.WriteFile(filepath.Join(dir, "lsf.cluster."+c.Cluster), []byte(admins), 0o644); err != nil {
+	admins := c.Admins
+	if len(admins) == 0 {
+		admins = []string{"root"}
+	}
+	clusterAdmins := "Begin ClusterAdmins\nAdministrators = " + strings.Join(admins, " ") + "\nEnd ClusterAdmins\n"
+	if err := os.WriteFile(filepath.Join(dir, "lsf.cluster."+c.Cluster), []byte(clusterAdmins), 0o644); err != nil {
 		return err
 	}
 	for _, name := range Programs() {

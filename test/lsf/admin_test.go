@@ -1,0 +1,166 @@
+package lsf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/programs"
+)
+
+// LSF refuses root's submissions. Root gives the state directory to an LSF
+// administrator: then dummy jobs are placed, whichever of the two types pba, and both
+// keep the ledger.
+func TestAnAdministratorRunsTheEngine(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, who gives the state directory to an LSF administrator")
+	}
+	bin, p := public(t), somePeople(t)
+	if err := programs.Make(t.Context(), bin, "pba"); err != nil {
+		t.Fatal(err)
+	}
+	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
+		for _, owner := range []account{p.admin, {name: "root"}} {
+			t.Run(fmt.Sprintf("%s, %s", flavour, owner.name), func(t *testing.T) {
+				t.Parallel()
+				newOffice(t, p, filepath.Join(bin, "pba"), flavour, owner).work()
+			})
+		}
+	}
+}
+
+// office is a site whose state directory is an administrator's, or root's.
+type office struct {
+	*testing.T
+	*lsfstandin.Cluster
+	people
+	owner     account
+	pba, home string
+	ctx       context.Context
+}
+
+func newOffice(t *testing.T, p people, pba string, flavour lsfstandin.Flavour, owner account) *office {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 4, Flavour: flavour, Admins: p.admins()})
+	o := &office{T: t, Cluster: c, people: p, owner: owner, pba: pba, home: public(t), ctx: ctx}
+	config := fmt.Sprintf("backend: lsf\ntimezone: UTC\nfilter: {low_queue: \"\"}\nqueues: [normal]\ndummies: {mode: surround}\nlsf: {bin: %q, envdir: %q}\n", c.Bin(), c.EnvDir())
+	err := errors.Join(os.WriteFile(filepath.Join(o.home, "config.yaml"), []byte(config), 0o644),
+		os.Symlink(filepath.Join(filepath.Dir(pba), "esub"), filepath.Join(c.ServerDir(), "esub")))
+	if owner.uid != 0 {
+		err = errors.Join(err, owner.give(o.home))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// types runs pba as somebody.
+func (o *office) types(as account, args ...string) (string, error) {
+	cmd := exec.CommandContext(o.ctx, o.pba, args...)
+	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+o.home)
+	as.run(cmd)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (o *office) must(as account, args ...string) string {
+	o.Helper()
+	out, err := o.types(as, args...)
+	if err != nil {
+		o.Fatalf("%s: pba %s: %v: %s", as.name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// dummies counts dummy jobs by whose they are.
+func (o *office) dummies() map[string]int {
+	o.Helper()
+	picture, err := o.Picture()
+	if err != nil {
+		o.Fatal(err)
+	}
+	n := map[string]int{}
+	for _, j := range picture.Jobs {
+		if j.Name == "allotment-dummy" && j.Stat != lsfstandin.EXIT && j.Stat != lsfstandin.DONE {
+			n[j.User]++
+		}
+	}
+	return n
+}
+
+// heavy hands in a job that needs the memory of three slots, and awaits its start.
+func (o *office) heavy(name string) {
+	o.Helper()
+	if out, said, rc := o.RunAs(o.engineer.uid, o.engineer.gid, "bsub", "-J", name, "-R", "rusage[mem=3000]", "sleep", "600"); rc != 0 {
+		o.Fatalf("bsub: %d: %s%s", rc, out, said)
+	}
+	for {
+		picture, err := o.Picture()
+		if err != nil {
+			o.Fatal(err)
+		}
+		for _, j := range picture.Jobs {
+			if j.Name == name && j.Stat == lsfstandin.RUN {
+				return
+			}
+		}
+		if o.ctx.Err() != nil {
+			o.Fatalf("%s does not start: %+v", name, picture.Jobs)
+		}
+		time.Sleep(20 * time.Millisecond) // another process has no event
+	}
+}
+
+func (o *office) work() {
+	root := account{name: "root"}
+	o.must(root, "init")
+	o.must(root, "project", "add", "chipa", "--group", o.engineer.group)
+	o.must(root, "alloc", "set", "chipa", "1", "--weeks", "2")
+	o.heavy("heavy")
+	_, failed := o.types(root, "rebalance")
+	doctor, _ := o.types(root, "doctor")
+	if o.owner.uid == 0 {
+		if n := o.dummies(); failed == nil || len(n) > 0 || !strings.Contains(doctor, "root runs the engine") {
+			o.Errorf("root's engine: %v, dummy jobs %v, doctor says %s", failed, n, doctor)
+		}
+		return
+	}
+	if n := o.dummies()[o.admin.name]; failed != nil || n == 0 || len(o.dummies()) != 1 || doctor != "Nothing is wrong.\n" {
+		o.Errorf("%v, dummy jobs %v, doctor says %s", failed, o.dummies(), doctor)
+	}
+	o.must(o.admin, "alloc", "set", "chipa", "2", "--weeks", "2")
+	o.must(o.admin, "rebalance")
+	o.must(root, "alloc", "set", "chipa", "1", "--weeks", "2")
+	o.must(root, "rebalance")
+	o.must(o.admin, "restore")
+	if n := o.dummies(); len(n) > 0 {
+		o.Errorf("restore left dummy jobs: %v", n)
+	}
+	err := filepath.WalkDir(o.home, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() == "config.yaml" {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != o.admin.uid {
+			o.Errorf("%s is not the administrator's: %+v", path, info.Sys())
+		}
+		return nil
+	})
+	if err != nil {
+		o.Error(err)
+	}
+}

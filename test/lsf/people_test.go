@@ -1,0 +1,123 @@
+package lsf
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+)
+
+// account is a user; uid 0 stands for who runs the test.
+type account struct {
+	name, group string
+	uid, gid    int
+}
+
+// people are who does what: as root, users that every machine has; else it is all the
+// same one, who started the cluster and so administers it.
+type people struct{ admin, engineer account }
+
+func somePeople(t *testing.T) people {
+	t.Helper()
+	if os.Getuid() != 0 {
+		u, err := user.Current()
+		if err != nil {
+			t.Fatal(err)
+		}
+		me := named(t, u)
+		me.uid, me.gid = 0, 0
+		return people{me, me}
+	}
+	find := func(name string) account {
+		u, err := user.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return named(t, u)
+	}
+	return people{admin: find("daemon"), engineer: find("nobody")}
+}
+
+func named(t *testing.T, u *user.User) account {
+	t.Helper()
+	g, err := user.LookupGroupId(u.Gid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gid, err := strconv.Atoi(u.Gid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return account{name: u.Username, group: g.Name, uid: uid, gid: gid}
+}
+
+// admins are LSF's administrators, beside who started the cluster.
+func (p people) admins() []string {
+	if p.admin.uid == 0 {
+		return nil
+	}
+	return []string{p.admin.name}
+}
+
+// run makes a command one of the user's.
+func (a account) run(cmd *exec.Cmd) {
+	if a.uid != 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}}
+	}
+}
+
+// give makes a file the user's.
+func (a account) give(path string) error {
+	if a.uid == 0 {
+		return nil
+	}
+	return os.Chown(path, a.uid, a.gid)
+}
+
+// public is a directory that everybody can look into.
+func public(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lsf-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// copied is this test binary in another directory.
+func copied(t *testing.T, dir string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	to := filepath.Join(dir, "orderer")
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
