@@ -160,7 +160,7 @@ type Error struct {
 
 // ErrBusy says that a client was not let in, or was put out, and that nothing of
 // what it asked was read. Client asks again.
-var ErrBusy = errors.New("miniqd has too many clients")
+var ErrBusy = errors.New("miniqd is busy")
 
 // sentinels are the errors that survive the wire.
 func sentinels() map[string]error {

@@ -303,13 +303,15 @@ func (x *examination) runs() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(x.files.records)) {
 		run := x.files.records[name]
-		data, err := os.ReadFile(filepath.Join(x.State, name))
+		r, err := keeper.ReadRecord(filepath.Join(x.State, name))
 		if errors.Is(err, fs.ErrNotExist) || alive[run] {
 			continue
 		}
-		r := keeper.ParseRecord(data)
+		if err != nil {
+			r = &keeper.Record{}
+		}
 		if r.Run != "" && r.Run != run.String() { // its lines are of the run that had the file before
-			r = keeper.Record{}
+			r = &keeper.Record{}
 		}
 		switch {
 		case err != nil:

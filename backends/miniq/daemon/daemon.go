@@ -114,6 +114,7 @@ type daemon struct {
 	awaits   *room      // of jobs in long waits
 	requests *room      // of bytes in long requests
 	reading  sync.Mutex // held by who reads how a past job ended
+	rates    rates      // of changes that users ask for
 
 	inputs    chan input
 	accepting sync.WaitGroup

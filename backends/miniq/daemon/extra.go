@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,45 +25,57 @@ func (d *daemon) queues(c *connection) error {
 // signal passes a signal on to the keepers of running jobs. It changes nothing
 // of what the queue knows, so that nothing is written down.
 func (d *daemon) signal(c *connection, req *miniq.Request) error {
-	errs := make([]*miniq.Error, len(req.IDs))
-	ok := d.inLoop(func() {
-		for i, id := range req.IDs {
-			errs[i] = miniq.ToError(d.signalJob(c.by, id, req.Signal))
+	const realTime = 64
+	err := checkRepeats(req)
+	if err == nil && (req.Signal < 1 || req.Signal > realTime) {
+		err = fmt.Errorf("there is no signal %d", req.Signal)
+	}
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	errs, told := make([]*miniq.Error, 0, len(req.IDs)), make(map[backends.ID]error)
+	for part := range slices.Chunk(req.IDs, perPart) { // the loop does other things between two parts
+		signalled := 0
+		ok := d.inLoop(func() {
+			for _, id := range part {
+				err, again := told[id]
+				if !again {
+					var n int
+					n, err = d.signalJob(c.by, id, syscall.Signal(req.Signal))
+					told[id] = err
+					signalled += n
+				}
+				errs = append(errs, miniq.ToError(err))
+			}
+		})
+		if !ok {
+			return c.over()
 		}
-	})
-	if !ok {
-		return c.over()
+		if !c.by.Admin {
+			d.rates.owe(time.Now(), c.uid, signalled)
+		}
 	}
 	return c.answer(miniq.Response{Errors: errs})
 }
 
-// signalJob signals a job, or all elements of an array that run.
-func (d *daemon) signalJob(by manager.By, id backends.ID, signal int) error {
-	const realTime = 64
-	if signal < 1 || signal > realTime {
-		return fmt.Errorf("there is no signal %d", signal)
-	}
-	jobs := d.m.Jobs(time.Now(), []backends.ID{id})
-	if len(jobs) == 0 {
-		return fmt.Errorf("job %v: %w", id, backends.ErrUnknownJob)
-	}
-	if err := mayTouch(by, jobs, "it is another user's"); err != nil {
-		return err
-	}
-	err := fmt.Errorf("job %v does not run: %w", id, backends.ErrWrongState)
-	for _, r := range d.m.Runs() {
-		if r.ID != id && (id.Index > 0 || r.ID.Job != id.Job) {
-			continue
-		}
+// signalJob signals a job, or all elements of an array that run, and gives how
+// many runs that were.
+func (d *daemon) signalJob(by manager.By, id backends.ID, signal syscall.Signal) (int, error) {
+	runs, err := d.m.Signalled(by, id)
+	n := 0
+	for _, r := range runs {
 		h := d.hosts[r.Hosts[0].Host]
 		if h == nil || h.link == nil {
 			err = fmt.Errorf("job %v: its node can't be reached now: %w", r.ID, backends.ErrUnreachable)
 			continue
 		}
-		h.link.send(node.Command{Want: &node.Want{Run: node.RunID{ID: r.ID, Run: r.Run}, Verb: keeper.Signal, Signal: syscall.Signal(signal)}})
+		h.link.out.want(node.RunID{ID: r.ID, Run: r.Run}, keeper.Want{Verb: keeper.Signal, Signal: signal})
+		n++
+	}
+	if n > 0 {
 		err = nil
 	}
-	return err
+	return n, err
 }
 
 // changes says what a change is about, for a job's history.

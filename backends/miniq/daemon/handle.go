@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,13 @@ var errOver = fmt.Errorf("%w: miniqd is stopping", backends.ErrUnreachable)
 
 // handle answers one request. An error means that the client is lost.
 func (d *daemon) handle(c *connection, req *miniq.Request) error {
+	switch req.Op {
+	case miniq.OpFarm, miniq.OpJobs, miniq.OpWait, miniq.OpRecord, miniq.OpQueues, miniq.OpStatus, miniq.OpStop, miniq.OpCompact:
+	default:
+		if err := d.limited(c, req); err != nil {
+			return c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
+	}
 	switch req.Op {
 	case miniq.OpFarm:
 		return d.farm(c, req)
@@ -198,6 +206,7 @@ const (
 	maxName = 64 << 10
 	maxBody = 8 << 20
 	maxKey  = 256
+	maxPath = 4 << 10 // the kernel takes no longer one
 )
 
 func checkSpec(s *backends.Spec, b *body) error {
@@ -208,6 +217,8 @@ func checkSpec(s *backends.Spec, b *body) error {
 		return fmt.Errorf("a job's command, script and environment are longer than %d bytes", maxBody)
 	case len(b.Command) == 0 && b.Script == nil:
 		return errors.New("a job without a command")
+	case slices.ContainsFunc([]string{b.Dir, b.Stdin, b.Stdout, b.Stderr, b.Terminal}, func(path string) bool { return len(miniq.Unescape(path)) > maxPath }):
+		return fmt.Errorf("a job's directory or a file that it names has a path of more than %d bytes", maxPath)
 	case b.Umask > 0o777:
 		return fmt.Errorf("umask %#o is none", b.Umask)
 	}

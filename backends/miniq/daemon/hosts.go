@@ -28,51 +28,72 @@ type host struct {
 	quick   int // starts in a row that did not last
 }
 
-// link is the connection to a node process. What it is to be told has no bound,
-// since the loop must never wait for a node.
+// link is the connection to a node process. The loop never waits for a node: what
+// that does not take yet stays in the outbox, but for the frames that are on their
+// way.
 type link struct {
 	conn  net.Conn
 	raw   syscall.RawConn
 	cmd   *exec.Cmd
 	began time.Time
-	gone  chan struct{}  // closed when the process has ended
-	queue []node.Command // the loop's
+	gone  chan struct{} // closed when the process has ended
+	out   outbox        // the loop's
 
 	mu      sync.Mutex
-	left    []byte // what the socket had no room for, or write is writing
+	left    []byte // what the socket had no room for, and write is writing
 	waiting chan struct{}
 }
 
-// send has something be told by the next flush.
-func (l *link) send(c node.Command) { l.queue = append(l.queue, c) }
+// window is how many bytes of frames are made at a time, and one frame more.
+const window = 128 << 10
 
-// flush tells what was sent. It leaves to write what the socket has no room for.
-func (l *link) flush() {
-	if len(l.queue) == 0 {
-		return
-	}
-	var frames []byte
-	var err error
-	for _, c := range l.queue {
-		if frames, err = c.Append(frames); err != nil {
+// flush sends a node what it takes. What the socket has no room for is left to
+// write, which wakes the loop for the rest.
+func (d *daemon) flush(l *link) {
+	for !l.out.empty() && !l.full() {
+		frames, err := d.frames(l)
+		if err != nil {
 			_ = l.conn.Close() // the reader sees it, and another node is started
 			return
 		}
+		l.write(frames)
 	}
-	l.queue = l.queue[:0]
+}
+
+// full tells whether the node has yet to take what it was sent.
+func (l *link) full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.left) == 0 {
-		frames = frames[l.writeNow(frames):]
+	return len(l.left) > 0
+}
+
+// frames are those of what the outbox holds, of a window's length.
+func (d *daemon) frames(l *link) ([]byte, error) {
+	var frames []byte
+	for len(frames) < window && !l.out.empty() {
+		next := l.out.next()
+		if next.start != nil {
+			frames = d.startFrame(frames, next.start)
+		}
+		for _, c := range next.commands {
+			var err error
+			if frames, err = c.Append(frames); err != nil {
+				return nil, err
+			}
+		}
 	}
+	return frames, nil
+}
+
+func (l *link) write(frames []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames = frames[l.writeNow(frames):]
 	if len(frames) == 0 {
 		return
 	}
-	l.left = append(l.left, frames...)
-	select {
-	case l.waiting <- struct{}{}:
-	default:
-	}
+	l.left = frames
+	l.waiting <- struct{}{} // it has room: nothing is left but these
 }
 
 // writeNow writes what the socket has room for, and says how much that was. An
@@ -88,31 +109,25 @@ func (l *link) writeNow(b []byte) int {
 	return written
 }
 
-// write writes what flush left, until the node is gone.
-func (l *link) write() {
+// writeOn writes what flush left, until the node is gone. Each time more is called.
+func (l *link) writeOn(more func()) {
 	for {
 		select {
 		case <-l.waiting:
 		case <-l.gone:
 			return
 		}
-		for {
-			l.mu.Lock()
-			part := l.left
-			l.mu.Unlock()
-			if len(part) == 0 {
-				break
-			}
-			if _, err := l.conn.Write(part); err != nil {
-				_ = l.conn.Close() // as above
-				return
-			}
-			l.mu.Lock()
-			if l.left = l.left[len(part):]; len(l.left) == 0 {
-				l.left = nil
-			}
-			l.mu.Unlock()
+		l.mu.Lock()
+		left := l.left
+		l.mu.Unlock()
+		if _, err := l.conn.Write(left); err != nil {
+			_ = l.conn.Close() // as above
+			return
 		}
+		l.mu.Lock()
+		l.left = nil
+		l.mu.Unlock()
+		more()
 	}
 }
 
@@ -168,7 +183,6 @@ func (d *daemon) attach(h *host) {
 	}
 	h.link = l
 	all := node.Attach{Doubtful: d.rebooted}
-	var kills []node.Want
 	for _, r := range d.m.Runs() {
 		if r.Hosts[0].Host != h.Name {
 			continue
@@ -176,15 +190,12 @@ func (d *daemon) attach(h *host) {
 		run := node.RunID{ID: r.ID, Run: r.Run}
 		all.Runs = append(all.Runs, node.Expected{Run: run, Confirmed: r.Confirmed, Stopped: r.Stopped, Doubtful: d.doubtful[run]})
 		if r.Killing {
-			kills = append(kills, d.killOf(&r))
+			l.out.want(run, d.killOf(&r))
 		}
 	}
-	l.send(node.Command{Attach: &all})
-	for i := range kills {
-		l.send(node.Command{Want: &kills[i]})
-	}
-	l.flush()
-	go l.write()
+	l.out.attach = &all
+	d.flush(l)
+	go l.writeOn(func() { d.post(input{do: func() {}}) })
 	go d.listenTo(h, l)
 }
 
@@ -236,7 +247,7 @@ func (d *daemon) spawn(name string) (*link, error) {
 	}
 	cmd := exec.Command(d.Program, "node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper, "--scripts", d.scriptDir()) //nolint:noctx // it ends with its connection
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", os.Stderr, []*os.File{theirs}
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // it does one thing at a time
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GOMEMLIMIT=96MiB") // it does one thing at a time
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -265,7 +276,7 @@ func (d *daemon) listenTo(h *host, l *link) {
 func (d *daemon) reported(h *host, l *link, r node.Report) input {
 	id, run := r.Run.ID, r.Run.Run
 	forget := func() {
-		l.send(node.Command{Forget: &r.Run})
+		l.out.forget(r.Run)
 		delete(d.doubtful, r.Run)
 		d.retire(h)
 	}
@@ -314,7 +325,7 @@ func (d *daemon) absent(id node.RunID) {
 		const terminated = 128 + int(syscall.SIGTERM)
 		forget := func() {
 			if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil { // it may have been claimed
-				h.link.send(node.Command{Forget: &id})
+				h.link.out.forget(id)
 			}
 		}
 		d.later(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}, after: forget})
@@ -371,9 +382,18 @@ func (d *daemon) detachAll() {
 
 // order has a run started, where its node is attached; else attach will.
 func (d *daemon) order(s *manager.StartRun) {
-	h := d.hosts[s.Hosts[0].Host]
-	if h == nil || h.link == nil {
-		return
+	if h := d.hosts[s.Hosts[0].Host]; h != nil && h.link != nil {
+		h.link.out.begin(*s)
+	}
+}
+
+// startFrame appends the order to start a run, if it is to be started still and
+// nothing has to be found out before.
+func (d *daemon) startFrame(frames []byte, s *manager.StartRun) []byte {
+	run := node.RunID{ID: s.ID, Run: s.Run}
+	if r, ok := d.run(run); !ok || r.Killing {
+		d.absent(run)
+		return frames
 	}
 	b, err := d.bodyOf(s.ID)
 	var u *acquaintance
@@ -381,16 +401,22 @@ func (d *daemon) order(s *manager.StartRun) {
 	if err == nil {
 		u, later, err = d.runner(s, b)
 	}
+	if later {
+		return frames
+	}
 	var start *node.Start
-	if err == nil && !later {
+	if err == nil {
 		start, err = startOf(s, b, u)
 	}
-	switch {
-	case err != nil:
-		d.cannotRun(s.ID, s.Run, err)
-	case !later:
-		h.link.send(node.Command{Start: start})
+	var longer []byte
+	if err == nil {
+		longer, err = node.Command{Start: start}.Append(frames)
 	}
+	if err != nil {
+		d.cannotRun(s.ID, s.Run, err)
+		return frames
+	}
+	return longer
 }
 
 // cannotRun ends a job that can't be started, now or later.
@@ -405,19 +431,18 @@ func (d *daemon) cannotRun(id backends.ID, run int, why error) {
 func (d *daemon) later(in input) { d.soon = append(d.soon, in) }
 
 // tell passes a wish on to the run's keeper.
-func (d *daemon) tell(id backends.ID, run int, w node.Want) {
-	w.Run = node.RunID{ID: id, Run: run}
-	r, ok := d.run(w.Run)
+func (d *daemon) tell(id backends.ID, run int, w keeper.Want) {
+	r, ok := d.run(node.RunID{ID: id, Run: run})
 	if !ok {
 		return
 	}
 	if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil {
-		h.link.send(node.Command{Want: &w})
+		h.link.out.want(node.RunID{ID: id, Run: run}, w)
 	}
 }
 
 // killOf is a kill that was decided earlier, with what is left of its grace.
-func (d *daemon) killOf(r *manager.Run) node.Want {
+func (d *daemon) killOf(r *manager.Run) keeper.Want {
 	left := r.Grace - d.m.Now().Sub(r.KilledAt)
-	return node.Want{Run: node.RunID{ID: r.ID, Run: r.Run}, Verb: keeper.Kill, Grace: min(max(left, 0), r.Grace)}
+	return keeper.Want{Verb: keeper.Kill, Grace: min(max(left, 0), r.Grace)}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
-	"github.com/allotment-hpc/allotment/backends/miniq/node"
 )
 
 // input is one thing for the loop: an event, or something to do between events.
@@ -53,7 +52,7 @@ func (d *daemon) loop(ctx context.Context) *connection {
 		d.process(d.gather(batch))
 		for _, h := range d.hosts {
 			if h.link != nil {
-				h.link.flush()
+				d.flush(h.link)
 			}
 		}
 		d.setAlarm()
@@ -223,14 +222,14 @@ func (d *daemon) carryOut(effect manager.Effect) {
 	case manager.StartRun:
 		d.order(&e)
 	case manager.KillRun:
-		d.tell(e.ID, e.Run, node.Want{Verb: keeper.Kill, Grace: e.Grace})
+		d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Kill, Grace: e.Grace})
 	case manager.StopRun:
-		d.tell(e.ID, e.Run, node.Want{Verb: keeper.Stop})
+		d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Stop})
 	case manager.ContinueRun:
-		d.tell(e.ID, e.Run, node.Want{Verb: keeper.Continue})
+		d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Continue})
 	case manager.Notice:
 		if e.Run > 0 {
-			d.tell(e.ID, e.Run, node.Want{Verb: keeper.Note, Text: e.Text})
+			d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Note, Text: e.Text})
 		}
 	case manager.Finished:
 		d.finished(e.Job.ID)

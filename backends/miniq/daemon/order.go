@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,6 +33,9 @@ func startOf(s *manager.StartRun, b *body, u *acquaintance) (*node.Start, error)
 		}
 	}
 	encoded, err := order.Encode()
+	if err == nil && len(encoded) > keeper.MaxOrder {
+		err = fmt.Errorf("its command, environment and paths are %d bytes, at most %d can be run", len(encoded), keeper.MaxOrder)
+	}
 	return &node.Start{Run: node.RunID{ID: s.ID, Run: s.Run}, Order: encoded, Script: b.Script}, err
 }
 

@@ -2,7 +2,6 @@ package keeper
 
 import (
 	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -80,14 +79,5 @@ func awaitWriter(fd int, killed func() bool) error {
 // killed tells whether the record says that the job is to be killed, before
 // anything obeys it.
 func (k *keep) killed() bool {
-	data, err := io.ReadAll(io.NewSectionReader(k.record, k.read, 1<<40))
-	if err != nil {
-		return false
-	}
-	for _, w := range ParseRecord(data).Wants {
-		if w.Verb == Kill {
-			return true
-		}
-	}
-	return false
+	return k.log.Read(k.record) == nil && k.log.Wanted.Has(Kill)
 }

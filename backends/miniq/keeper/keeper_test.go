@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 )
@@ -52,9 +53,14 @@ func TestRecord(t *testing.T) {
 		text += w.Line()
 	}
 	got := ParseRecord([]byte(text + "w stop")) // the last line is not whole
-	want := Record{Keeper: Process{100, 2000}, User: 1234, Job: Process{101, 2001}, Wants: wants}
+	wanted := got.Wanted.Take()
+	got.Wanted = Wishes{}
+	want := Record{Keeper: Process{100, 2000}, User: 1234, Job: Process{101, 2001}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if want := []Want{wants[4], wants[0], wants[2], wants[3]}; !slices.Equal(wanted, want) { // the kill first, the last of stop and cont
+		t.Errorf("wanted is %+v, want %+v", wanted, want)
 	}
 	for _, end.Self = range []bool{false, true} {
 		got = ParseRecord([]byte(text + "half a li\n" + end.line()))

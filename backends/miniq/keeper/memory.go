@@ -57,7 +57,7 @@ func (k *keep) whileBelow(limit int64) {
 		k.mu.Lock()
 		k.why = why
 		k.mu.Unlock()
-		k.do(Want{Verb: Note, Text: "killed: " + why})
+		k.note("killed: " + why)
 		k.kill(memoryGrace)
 		return
 	}

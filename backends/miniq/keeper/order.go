@@ -58,6 +58,10 @@ const (
 	NextFD   = 5 // where further orders come from, if the order says that there may be some
 )
 
+// MaxOrder is the longest order in bytes that a keeper takes. A job's command and
+// environment are shorter.
+const MaxOrder = 16 << 20
+
 // Order is what a keeper is to run. No string in it may hold a NUL byte.
 type Order struct {
 	Argv   []string // Argv[0] is looked up in Env's PATH

@@ -3,6 +3,7 @@ package keeper
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -83,47 +84,118 @@ type Record struct {
 	Before Use     // processor time of the keeper's runs before this one
 	User   int     // whom the job runs as
 	Job    Process
-	Wants  []Want
+	Wanted Wishes
 	End    *End
 }
 
+func newRecord() Record { return Record{User: os.Getuid()} }
+
 // Stopped tells whether the last that was wanted of the run is that it stands still.
-func (r *Record) Stopped() bool {
-	for i := len(r.Wants) - 1; i >= 0; i-- {
-		switch r.Wants[i].Verb {
-		case Stop:
-			return true
-		case Continue:
-			return false
-		case Kill, Note, Signal:
-		}
-	}
-	return false
-}
+func (r *Record) Stopped() bool { return r.Wanted.Has(Stop) }
 
 // ParseRecord reads a record. Lines that it does not understand, and a last one
 // without a newline, are passed over: the file belongs to a process that may
 // have been killed while it wrote.
 func ParseRecord(data []byte) Record {
-	r := Record{User: os.Getuid()}
-	if last := bytes.LastIndex(data, []byte("\nr ")); last >= 0 { // what stands before it is another run's
-		data = data[last+1:]
-	}
+	r := newRecord()
+	r.take(data)
+	return r
+}
+
+// take reads whole lines and gives how many bytes they are.
+func (r *Record) take(data []byte) int {
+	taken := 0
 	for {
-		line, rest, whole := bytes.Cut(data, []byte{'\n'})
-		if !whole {
-			return r
+		n := bytes.IndexByte(data[taken:], '\n')
+		if n < 0 {
+			return taken
 		}
-		r.add(string(line))
-		data = rest
+		r.add(string(data[taken : taken+n]))
+		taken += n + 1
 	}
+}
+
+// Bounds of a record, in bytes. A node passes on nothing but kills, stops and
+// continuations when a record has become so long (MaxRecord); of one that is longer still, such as a
+// damaged one, its beginning and its end count. No line that is written is
+// longer than maxLine.
+const (
+	MaxRecord = 16 << 20
+	lastPart  = 64 << 10
+	firstPart = 4 << 10
+	maxLine   = 16 << 10
+)
+
+// Follower reads a record as it grows, each line once. Its memory is bounded
+// whatever the file holds.
+type Follower struct {
+	Record
+	at   int64 // what stands before this was read
+	skip bool  // the line at that place is too long: what is left of it is passed over
+}
+
+// Size is how many bytes were read.
+func (f *Follower) Size() int64 { return f.at }
+
+// Read reads what has been appended, whatever the file's position is.
+func (f *Follower) Read(file *os.File) error {
+	if f.at == 0 && !f.skip {
+		f.Record = newRecord()
+	}
+	part := make([]byte, firstPart)
+	for {
+		if err := f.jump(file); err != nil {
+			return err
+		}
+		n, err := file.ReadAt(part, f.at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		taken := f.read(part[:n])
+		f.at += int64(taken)
+		switch {
+		case err != nil:
+			return nil
+		case taken > 0:
+		case len(part) < maxLine:
+			part = make([]byte, 2*len(part))
+		default:
+			f.skip = true
+		}
+	}
+}
+
+// read takes lines and gives how many bytes are done with.
+func (f *Follower) read(data []byte) int {
+	if !f.skip {
+		return f.take(data)
+	}
+	end := bytes.IndexByte(data, '\n')
+	if end < 0 {
+		return len(data)
+	}
+	f.skip = false
+	return end + 1 + f.take(data[end+1:])
+}
+
+// jump passes over the middle of a file that is too long.
+func (f *Follower) jump(file *os.File) error {
+	if f.at < MaxRecord {
+		return nil
+	}
+	info, err := file.Stat()
+	if err == nil && info.Size()-f.at > lastPart {
+		f.at, f.skip = info.Size()-lastPart, true
+	}
+	return err
 }
 
 func (r *Record) add(line string) {
 	kind, rest, _ := strings.Cut(line, " ")
 	fields := strings.SplitN(rest, " ", 6)
 	switch {
-	case kind == "r":
+	case kind == "r": // what stands before it is another run's
+		*r = newRecord()
 		r.Run = rest
 	case kind == "k" && len(fields) == 2:
 		r.Keeper = parseProcess(fields)
@@ -171,7 +243,7 @@ func (r *Record) want(rest string) {
 		return
 	}
 	if err == nil {
-		r.Wants = append(r.Wants, w)
+		r.Wanted.Add(w)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,9 +62,12 @@ func readOrder() (*Order, error) {
 	if f == nil {
 		return nil, errOrder
 	}
-	data, err := readFile(f)
+	data, err := readFile(io.LimitReader(f, MaxOrder+1))
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
+	}
+	if len(data) > MaxOrder {
+		return nil, errOrder
 	}
 	return whole(data)
 }
@@ -74,9 +78,9 @@ type keep struct {
 	used    Use    // of this run, when it is over
 	clean   bool   // nothing but the record, its output and what each run sets is left of it
 	record  *os.File
-	read    int64  // how far the record has been read
-	group   *group // with the job's memory limit; nil: there is none
-	grouped bool   // the job is in it
+	log     Follower // of the record: what is wanted
+	group   *group   // with the job's memory limit; nil: there is none
+	grouped bool     // the job is in it
 	noting  sync.Mutex
 	output  *os.File // the job's standard output
 	began   uint64   // start time of its first process
@@ -244,46 +248,60 @@ func (k *keep) beingKilled() bool {
 	return k.killing
 }
 
-// obey carries out what the node appends to the record.
+// A keeper that has carried out what was wanted rests for four times as long as
+// that took, so that whoever sends signals all the time takes a fifth of a core.
+const (
+	restTimes   = 4
+	longestRest = time.Second
+)
+
+// obey carries out what the node appends to the record. A kill waits for nothing.
 func (k *keep) obey(told, end <-chan os.Signal) {
+	var rested <-chan time.Time
 	for {
-		k.look()
+		_ = k.log.Read(k.record)
+		if kill, ok := k.log.Wanted.TakeKill(); ok {
+			k.kill(kill.Grace)
+		}
+		if rested == nil && !k.log.Wanted.Empty() {
+			began := time.Now()
+			k.do(k.log.Wanted.Take())
+			rested = time.After(min(restTimes*time.Since(began), longestRest))
+			continue
+		}
 		select {
 		case <-told:
+		case <-rested:
+			rested = nil
 		case <-end: // somebody wants the keeper gone: then the job goes first
 			k.kill(0)
 		}
 	}
 }
 
-func (k *keep) look() {
-	data, err := io.ReadAll(io.NewSectionReader(k.record, k.read, 1<<40))
-	if err != nil {
+// do carries out what is wanted: all signals with one look at the job's processes.
+func (k *keep) do(wants []Want) {
+	var signals []syscall.Signal
+	for _, w := range wants {
+		switch w.Verb {
+		case Stop:
+			signals = append(signals, syscall.SIGSTOP)
+		case Continue:
+			signals = append(signals, syscall.SIGCONT)
+		case Signal:
+			signals = append(signals, w.Signal)
+		case Note:
+			k.note(w.Text)
+		case Kill: // taken out before
+		}
+	}
+	if k.beingKilled() { // what stands still would not heed it
+		signals = slices.DeleteFunc(signals, func(s syscall.Signal) bool { return s == syscall.SIGSTOP })
+	}
+	if len(signals) == 0 {
 		return
 	}
-	if i := strings.LastIndexByte(string(data), '\n'); i >= 0 {
-		k.read += int64(i + 1)
-		for _, w := range ParseRecord(data).Wants {
-			k.do(w)
-		}
-	}
-}
-
-func (k *keep) do(w Want) {
-	switch w.Verb {
-	case Stop:
-		if !k.beingKilled() {
-			signalTree(os.Getpid(), syscall.SIGSTOP)
-		}
-	case Continue:
-		signalTree(os.Getpid(), syscall.SIGCONT)
-	case Kill:
-		k.kill(w.Grace)
-	case Signal:
-		signalTree(os.Getpid(), w.Signal)
-	case Note:
-		k.note(w.Text)
-	}
+	signalTree(os.Getpid(), signals...)
 }
 
 // kill sends SIGTERM now and SIGKILL after the grace; the sooner of two kills holds.
@@ -299,11 +317,10 @@ func (k *keep) kill(grace time.Duration) {
 	if k.timer != nil {
 		k.timer.Stop()
 	}
+	k.timer = time.AfterFunc(grace, k.killAll) // first of all: a job that forks without end is signalled for long
 	if grace > 0 && first {
-		signalTree(os.Getpid(), syscall.SIGTERM)
-		signalTree(os.Getpid(), syscall.SIGCONT)
+		signalTree(os.Getpid(), syscall.SIGTERM, syscall.SIGCONT)
 	}
-	k.timer = time.AfterFunc(grace, k.killAll)
 }
 
 func (k *keep) killAll() {
@@ -464,7 +481,7 @@ func OpenFile(path string, flags int) (*os.File, error) {
 }
 
 // readFile reads what is there of a small file.
-func readFile(f *os.File) ([]byte, error) {
+func readFile(f io.Reader) ([]byte, error) {
 	var data []byte
 	part := make([]byte, 4096)
 	for {

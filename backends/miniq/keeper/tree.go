@@ -10,6 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// mostRounds bounds how often signalTree looks again: a job that forks all the
+// time must not keep its keeper from what else is wanted.
+const mostRounds = 10
+
 // processes are all processes of the machine, by their ID.
 func processes() map[int]stat {
 	dir, err := os.Open("/proc")
@@ -51,11 +55,28 @@ func descendants(all map[int]stat, root int) []int {
 	return found
 }
 
-// signalTree sends a signal to everything below root, again for what was forked
-// meanwhile, until nobody new is found.
-func signalTree(root int, sig syscall.Signal) {
+// Families are the living children of a process, each with what lives below it.
+func Families(root int) map[Process][]Process {
+	all := processes()
+	families := make(map[Process][]Process)
+	for pid, s := range all {
+		if s.parent != root || s.state == 'Z' {
+			continue
+		}
+		child := Process{PID: pid, Start: s.start}
+		families[child] = nil
+		for _, below := range descendants(all, pid) {
+			families[child] = append(families[child], Process{PID: below, Start: all[below].start})
+		}
+	}
+	return families
+}
+
+// signalTree sends signals, in this order, to everything below root, again for
+// what was forked meanwhile, until nobody new is found.
+func signalTree(root int, signals ...syscall.Signal) {
 	told := make(map[Process]bool)
-	for {
+	for range mostRounds {
 		anew := false
 		all := processes()
 		for _, pid := range descendants(all, root) {
@@ -64,7 +85,7 @@ func signalTree(root int, sig syscall.Signal) {
 				continue
 			}
 			told[p], anew = true, true
-			p.signal(sig)
+			p.Signal(signals...)
 		}
 		if !anew {
 			return
@@ -72,19 +93,24 @@ func signalTree(root int, sig syscall.Signal) {
 	}
 }
 
-// signal sends a signal to this very process: root's keeper must not hit another
+// Signal sends signals to this very process: root's keeper must not hit another
 // user's that was given its number since somebody looked.
-func (p Process) signal(sig syscall.Signal) {
+func (p Process) Signal(signals ...syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3
-		_ = syscall.Kill(p.PID, sig)
+		for _, sig := range signals {
+			_ = syscall.Kill(p.PID, sig)
+		}
 		return
 	}
 	if err != nil {
 		return
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if StartTime(p.PID) == p.Start {
+	if StartTime(p.PID) != p.Start {
+		return
+	}
+	for _, sig := range signals {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 	}
 }
@@ -99,7 +125,7 @@ func KillLeft(job Process, user int, mark string) {
 			return
 		}
 		for _, p := range left {
-			p.signal(syscall.SIGKILL)
+			p.Signal(syscall.SIGKILL)
 		}
 		pause() // until the kernel has taken them away; nothing tells that of others' children
 	}

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"time"
@@ -46,12 +47,16 @@ func parseBefore(fields []string) Use {
 
 // ReadRecord reads the record of a run.
 func ReadRecord(path string) (*Record, error) {
-	data, err := os.ReadFile(path)
+	file, err := OpenFile(path, os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	r := ParseRecord(data)
-	return &r, nil
+	var f Follower
+	err = f.Read(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, err
+	}
+	return &f.Record, nil
 }
 
 // ticks reads a time in clock ticks, of which there are 100 in a second on every

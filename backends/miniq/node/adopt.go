@@ -2,7 +2,6 @@ package node
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -48,9 +47,9 @@ func (n *node) adopt(e Expected) error {
 	}
 	switch {
 	case e.Stopped:
-		n.pass(r, keeper.Want{Verb: keeper.Stop})
+		n.wish(r, keeper.Want{Verb: keeper.Stop})
 	case r.job.Stopped(): // it was resumed, but nobody was left to tell its keeper
-		n.pass(r, keeper.Want{Verb: keeper.Continue})
+		n.wish(r, keeper.Want{Verb: keeper.Continue})
 	}
 	if e.Confirmed {
 		return nil
@@ -68,30 +67,13 @@ func (n *node) openRun(id RunID) (*run, error) {
 }
 
 func (r *run) reread() error {
-	data, err := readRecord(r.record)
-	if err != nil {
+	if err := r.log.Read(r.record); err != nil {
 		return err
 	}
-	if r.job = keeper.ParseRecord(data); r.job.Run != "" && r.job.Run != r.id.String() {
+	if r.job = r.log.Record; r.job.Run != "" && r.job.Run != r.id.String() {
 		r.job = keeper.Record{} // the machine went down when the file had got its name, and not yet lost its lines
 	}
 	return nil
-}
-
-// readRecord reads what is there, whatever the file's position is.
-func readRecord(f *os.File) ([]byte, error) {
-	data := make([]byte, 2*longSpare)
-	for n := 0; ; {
-		more, err := f.ReadAt(data[n:], int64(n))
-		n += more
-		switch {
-		case errors.Is(err, io.EOF):
-			return data[:n], nil
-		case err != nil:
-			return nil, err
-		}
-		data = append(data, make([]byte, len(data))...)
-	}
 }
 
 // lock tells whether the record could be locked, so that no keeper is alive
@@ -221,7 +203,8 @@ func (n *node) finish(r *run) error {
 	return nil
 }
 
-// clear ends what a killed keeper left, then reports the run as lost.
+// clear ends what a killed keeper left, then reports the run as lost: its slots
+// are not given out while processes live that are known to be of it.
 func (n *node) clear(r *run) {
 	job := r.job.Job
 	if r.before { // whoever has that number now is somebody else
@@ -230,6 +213,9 @@ func (n *node) clear(r *run) {
 	keeper.KillLeft(job, r.job.User, mark(n.path(r.id, recordSuffix)))
 	if !r.before {
 		keeper.ClearGroup(r.job.Keeper.PID)
+	}
+	if n.alone {
+		n.killOrphans()
 	}
 	select {
 	case n.cleared <- r:
@@ -258,6 +244,6 @@ func (n *node) drop(id RunID, before bool) error {
 	if err := n.watch(r); err != nil {
 		return err
 	}
-	n.pass(r, keeper.Want{Verb: keeper.Kill})
+	n.wish(r, keeper.Want{Verb: keeper.Kill})
 	return nil
 }

@@ -87,6 +87,13 @@ func ReadCommand(r io.Reader) (Command, error) {
 	return c, nil
 }
 
+// large tells whether a command takes so much memory that a node keeps one such
+// at a time, beside the one that it reads. Of others it may keep some dozens.
+func (c Command) large() bool {
+	const much = 64 << 10
+	return c.Start != nil && len(c.Start.Order)+len(c.Start.Script) > much
+}
+
 var errOrder = errors.New("an order that starts nothing")
 
 // Attach lists the runs that the daemon believes alive on this node.

@@ -41,15 +41,21 @@ func Main(o Options) error {
 	syscall.CloseOnExec(ConnFD)
 	conn, err := net.FileConn(f)
 	_ = f.Close()
+	if err == nil {
+		err = adoptOrphans()
+	}
 	if err != nil {
 		return fmt.Errorf("serve as a node: %w", err)
 	}
-	return Serve(conn, o)
+	return serve(conn, o, true)
 }
 
 // Serve is a node on a connection. It returns when the daemon hangs up; no run
 // is touched by that.
-func Serve(conn net.Conn, o Options) error {
+func Serve(conn net.Conn, o Options) error { return serve(conn, o, false) }
+
+// serve is Serve; alone says that this process has no children but the node's.
+func serve(conn net.Conn, o Options, alone bool) error {
 	defer func() { _ = conn.Close() }()
 	lock, err := lockDir(o.Dir)
 	if err != nil {
@@ -62,9 +68,9 @@ func Serve(conn net.Conn, o Options) error {
 		}
 	}
 	n := &node{
-		Options: o, runs: map[RunID]*run{}, children: map[int]*hired{},
-		tired: time.NewTimer(0), soon: time.NewTimer(0), armed: true, rested: make(chan *hired),
-		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), quit: make(chan struct{}),
+		Options: o, alone: alone, runs: map[RunID]*run{}, children: map[int]*hired{},
+		tired: time.NewTimer(0), soon: time.NewTimer(0), armed: true, rested: make(chan *hired), wished: time.NewTimer(0), large: make(chan struct{}, 1),
+		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), orphans: make(chan orphans), quit: make(chan struct{}),
 	}
 	defer close(n.quit)
 	defer n.letAllGo()
@@ -99,6 +105,7 @@ func lockDir(dir string) (*os.File, error) {
 
 type node struct {
 	Options
+	alone    bool // this process does nothing else, and is a subreaper
 	null     *os.File
 	runs     map[RunID]*run
 	children map[int]*hired // by process ID
@@ -112,6 +119,10 @@ type node struct {
 	armed    bool        // it runs
 	done     chan *run   // adopted runs whose keeper is gone
 	cleared  chan *run   // lost runs of which nothing is left
+	orphans  chan orphans
+	wished   *time.Timer   // when wishes have to be looked at
+	wishedAt time.Time     // when that will be; zero: they don't
+	large    chan struct{} // holds an element while an order is in memory that is large
 	quit     chan struct{}
 }
 
@@ -119,10 +130,12 @@ type node struct {
 type run struct {
 	id     RunID
 	record *os.File
-	keeper int           // process ID
-	pidfd  int           // of the keeper, -1: none
+	keeper int // process ID
+	pidfd  int // of the keeper, -1: none
+	log    keeper.Follower
 	job    keeper.Record // as far as it was read
 	over   bool
+	wishes wishes
 	// A script was written for it, or may have been by an earlier node.
 	scripted bool
 	before   bool // it may be of an earlier boot: its processes' numbers mean nothing
@@ -150,6 +163,11 @@ func (n *node) serve(conn net.Conn) error {
 			err = n.reap()
 		case r := <-n.done:
 			err = n.finish(r)
+		case <-n.wished.C:
+			n.wishedAt = time.Time{}
+			n.passAll()
+		case o := <-n.orphans:
+			n.kill(o)
 		case r := <-n.cleared:
 			err = n.report(Report{Kind: Lost, Run: r.id, Text: "its keeper was killed: how it ended is not known"})
 		case err = <-failed:
@@ -177,6 +195,13 @@ func (n *node) read(conn net.Conn, commands chan<- Command, failed chan<- error)
 		if err != nil {
 			failed <- err
 			return
+		}
+		if c.large() {
+			select {
+			case n.large <- struct{}{}:
+			case <-n.quit:
+				return
+			}
 		}
 		select {
 		case commands <- c:
@@ -216,7 +241,11 @@ func (n *node) obey(c Command) error {
 	case c.Attach != nil:
 		return n.attach(c.Attach)
 	case c.Start != nil:
-		return n.start(c.Start)
+		err := n.start(c.Start)
+		if c.large() {
+			<-n.large
+		}
+		return err
 	case c.Want != nil:
 		return n.want(c.Want)
 	case c.Forget != nil:

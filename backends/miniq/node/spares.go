@@ -28,6 +28,7 @@ const (
 	sparePrefix = "spare."
 	maxSpares   = 64
 	longSpare   = 2 << 10 // bytes, from which on old lines are cut off
+	maxSpare    = 1 << 20 // bytes of a record that is removed instead
 )
 
 // find looks for those of an earlier node.

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 )
 
@@ -81,8 +80,10 @@ func (r *run) reserve() error {
 func claimLine(id RunID) string { return "\nr " + id.String() + "\n" }
 
 // KeeperEnv is a keeper's own environment: it has next to nothing to do, and nothing
-// to collect.
-func KeeperEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"} }
+// to collect, unless its job lives for long and is signalled or looked at all the time.
+func KeeperEnv() []string {
+	return []string{"GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"}
+}
 
 // reclaim takes the record of a run that was claimed and never got a keeper; nil:
 // it got one. The record stays from the first claim on: a run that the daemon knows
@@ -205,40 +206,11 @@ func inMemory(data []byte) (*os.File, error) {
 	return f, nil
 }
 
-// want passes a wish on to the keeper of a run.
-func (n *node) want(w *Want) error {
-	r := n.runs[w.Run]
-	if r == nil || r.over {
-		return nil // its end is on the way to the daemon
-	}
-	n.pass(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: miniq.Unescape(w.Text), Signal: w.Signal})
-	return nil
-}
-
-// pass appends the wish to the record and wakes the keeper. A keeper that has
-// not written its first line reads the record when it has.
-func (n *node) pass(r *run, w keeper.Want) {
-	if _, err := r.record.WriteString("\n" + w.Line()); err != nil {
-		n.Log.Error("tell a keeper", "run", r.id, "verb", w.Verb, "error", err)
-		return
-	}
-	if err := r.reread(); err != nil || r.job.Keeper.PID == 0 {
-		return
-	}
-	if h := n.children[r.keeper]; h != nil && h.run == r { // not reaped yet, so its ID is its own
-		_ = syscall.Kill(r.keeper, syscall.SIGUSR1)
-		return
-	}
-	if r.pidfd >= 0 {
-		_ = unix.PidfdSendSignal(r.pidfd, unix.SIGUSR1, nil, 0)
-	}
-}
-
 // forget removes what is left of a run.
 func (n *node) forget(id RunID) {
 	named, scripted := false, true
 	if r := n.runs[id]; r != nil {
-		named, scripted = r.job.Run != "", r.scripted
+		named, scripted = r.job.Run != "" && r.log.Size() < maxSpare, r.scripted
 		_ = r.record.Close()
 		delete(n.runs, id)
 	}
