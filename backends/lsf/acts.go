@@ -191,7 +191,7 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 		e.Mark, e.Until = acts[i].Mark, acts[i].Until
 		e.Run, e.Acted, e.Requeuing, e.Returns = j.listed.Started, now, true, acts[i].Until.After(now) || p.flavour == lsf10
 		e.Suspended, e.Resuming, e.Ran = false, false, 0
-		e.Begin, e.Ours = time.Time{}, time.Time{}
+		e.Begin, e.Ours, e.Was, e.Freed = time.Time{}, time.Time{}, time.Time{}, false
 		if !before[i].Run.Equal(e.Run) {
 			e.Resumed = time.Time{}
 		}
@@ -267,7 +267,7 @@ func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) 
 	}
 	errs := make(backends.Errors, len(back))
 	c.rerank(ctx, p, back, errs)
-	c.begin(ctx, back, errs)
+	c.begin(ctx, p, back, errs)
 	held := slices.Clone(errs)
 	for i, j := range back {
 		if !j.entry.Returns || j.listed.State != backends.Held {
@@ -523,7 +523,7 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 			done[i] = errNothing
 		}
 	}
-	c.begin(ctx, jobs, done)
+	c.begin(ctx, p, jobs, done)
 	for i := range errs {
 		if !errors.Is(done[i], errNothing) {
 			errs[i] = done[i]
@@ -541,55 +541,6 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 		errs[of[k]] = err
 	}
 	return errs
-}
-
-// begin gives jobs that wait the begin time that they should have: the end of the
-// engine's hold, or what their owner wants, if that is later. What is noted before it
-// tells whose the one is that LSF shows.
-func (c *Client) begin(ctx context.Context, jobs []*job, errs backends.Errors) {
-	now := time.Now()
-	want := make([]time.Time, len(jobs))
-	todo := slices.Clone(errs)
-	for i, j := range jobs {
-		if errs[i] != nil {
-			continue
-		}
-		owners := after(j.BeginTime, now)
-		if want[i] = beginAt(j.entry.Until, now); !want[i].After(owners) {
-			want[i] = beginAt(owners, now)
-		}
-		if !j.waits() || j.listed.BeginTime.Equal(want[i]) || want[i].IsZero() && !j.listed.BeginTime.After(now) {
-			todo[i] = errNothing
-		}
-	}
-	c.note(jobs, todo, func(i int, j *job, e *entry) {
-		if !e.Until.IsZero() { // else what is noted tells, until it is gone from the queue, that it is ours
-			e.Begin, e.Ours = after(j.BeginTime, now), want[i]
-		}
-	})
-	ids := make([]backends.ID, len(jobs))
-	for i, j := range jobs {
-		if todo[i] != nil {
-			continue
-		}
-		ids[i] = j.ID
-		if want[i].IsZero() {
-			todo[i] = c.bmod(ctx, j.ID, "-bn")
-		} else {
-			todo[i] = c.bmod(ctx, j.ID, "-b", clock(want[i]))
-		}
-	}
-	c.until(ctx, ids, todo, showing, func(i int, j *job) error {
-		if j.waits() && !j.listed.BeginTime.Equal(want[i]) && !(want[i].IsZero() && !j.listed.BeginTime.After(now)) {
-			return fmt.Errorf("job %v: it begins at %v after bmod -b %v", j.ID, j.listed.BeginTime, want[i])
-		}
-		return nil
-	})
-	for i := range errs {
-		if !errors.Is(todo[i], errNothing) {
-			errs[i] = todo[i]
-		}
-	}
 }
 
 // move puts pending jobs into another queue. It may be repeated.

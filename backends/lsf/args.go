@@ -275,9 +275,9 @@ func minutes(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Minute-1)/time.Minute), 10)
 }
 
-// soon is how much of a minute must be left for a begin time in it: when it is over
-// as LSF reads it, LSF takes it for next year's.
-const soon = 10 * time.Second
+// soon is how far ahead a begin time must be at least: when it is over as LSF reads it,
+// LSF takes it for next year's. A command that takes longer is ended (DefaultTimeout).
+const soon = 30 * time.Second
 
 // beginAt is the begin time that LSF can be given for t, in whole minutes; zero: none
 // is needed. A part of a minute is a whole one.

@@ -46,7 +46,8 @@ func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	}
 }
 
-// modify changes pending jobs, all of a change in one bmod. It may be repeated.
+// modify changes pending jobs, all of a change in one bmod, but for a begin time that is
+// taken back (see begin). It may be repeated.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
 	p, jobs, errs := c.looked(ctx, ids, waiting)
 	if p == nil {
@@ -55,6 +56,10 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 	c.mu.Lock()
 	unit := c.site.limitUnit
 	c.mu.Unlock()
+	noBegin := change.BeginTime != nil && !change.BeginTime.After(time.Now())
+	if noBegin {
+		change.BeginTime = nil
+	}
 	for i, j := range jobs {
 		if errs[i] != nil {
 			continue
@@ -70,6 +75,14 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 		}
 		return nil
 	})
+	if noBegin {
+		for i, j := range jobs {
+			if errs[i] == nil {
+				j.BeginTime = time.Time{}
+			}
+		}
+		c.begin(ctx, p, jobs, errs)
+	}
 	return errs
 }
 

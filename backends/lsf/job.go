@@ -14,6 +14,7 @@ type job struct {
 	listed *seen // by LSF alone
 	entry  entry // the zero entry: nothing is remembered
 	number int64 // -sp, its own or ours; 0: not told
+	stuck  bool  // its begin time is never
 }
 
 // What LSF takes for a requeue (lava): the job shows RUN for about a second, and its
@@ -86,16 +87,22 @@ func (j *job) pend(p *picture, held int64) {
 	if j.State == backends.Held && e.Requeuing && e.Returns {
 		j.State, j.Wait = backends.Pending, backends.WaitTime // by us, on its way back
 	}
-	until := e.Until
-	if !e.Ours.IsZero() && j.BeginTime.Equal(e.Ours) {
+	until, hold := e.Until, asListed(time.Unix(held, 0).UTC(), p.flavour)
+	switch shown := j.BeginTime; {
+	case shown.IsZero():
+	case e.Freed && shown.Equal(e.Ours):
 		j.BeginTime = e.Begin
-		if until.IsZero() {
-			until = e.Ours // a release that LSF did not hear of
+	case shown.Equal(e.Ours), shown.Equal(e.Was):
+		if j.BeginTime = e.Begin; until.IsZero() {
+			until = shown // a release that LSF did not hear of
 		}
-	} else if hold := time.Unix(held, 0).UTC(); held > 0 && j.BeginTime.Equal(asListed(hold, p.flavour)) {
-		j.BeginTime = time.Time{}
-		if until.IsZero() {
-			until = hold
+	case j.neverBegins(p.flavour, !e.Ours.IsZero() || held > 0):
+		if j.BeginTime, j.stuck = e.Begin, true; !until.After(at) {
+			until = never
+		}
+	case held > 0 && shown.Equal(hold):
+		if j.BeginTime = (time.Time{}); until.IsZero() {
+			until = time.Unix(held, 0).UTC()
 		}
 	}
 	if j.HeldUntil = after(until, at); !j.HeldUntil.IsZero() && j.State == backends.Pending {

@@ -31,7 +31,8 @@ type Client struct {
 	lowQueue string
 	record   record
 
-	asked atomic.Uint64 // how many commands were run
+	asked      atomic.Uint64 // how many commands were run
+	keepsBegin atomic.Bool   // bmod -bn takes no begin time back here
 
 	mu    sync.Mutex
 	site  *site    // nil: not asked yet

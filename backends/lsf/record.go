@@ -30,6 +30,8 @@ type entry struct {
 	// What stands in the queue in place of the owner's own.
 	Begin  time.Time         `json:"begin,omitzero"`   // the owner's begin time
 	Ours   time.Time         `json:"ours,omitzero"`    // the one that we set; zero: none
+	Was    time.Time         `json:"was,omitzero"`     // the one of ours before it, which stands until LSF has heard of Ours
+	Freed  bool              `json:"freed,omitempty"`  // Ours is no hold: it ends one
 	Asked  []string          `json:"asked,omitempty"`  // the owner's hosts
 	Pinned []string          `json:"pinned,omitempty"` // the ones that we set; none: it is not pinned
 	Ranked bool              `json:"ranked,omitempty"` // Priority and Number are ours
