@@ -127,6 +127,8 @@ func (v *view) ending(r *Reclaim, b *job) (Phase, string) {
 		return HandedOver, "its beneficiary runs"
 	case b.State == backends.Held:
 		return Cancelled, "its beneficiary was held"
+	case v.downAmong(r.Hosts) != "":
+		return Cancelled, "host " + v.downAmong(r.Hosts) + " went down"
 	case b.State == backends.Pending && b.Wait == backends.WaitOther:
 		// Too little to begin a reclaim, and to give one up: so a queue says of who is
 		// bound to a host that is away for a moment. The timeouts bound it.
@@ -137,6 +139,18 @@ func (v *view) ending(r *Reclaim, b *job) (Phase, string) {
 		return Cancelled, "its beneficiary lost its place in its pool"
 	}
 	return "", ""
+}
+
+// downAmong is one of these hosts that is down, or unknown by now; "": none is. Jobs on a
+// closed one run on, and it may be full of load for a moment: the timeouts bound that.
+func (v *view) downAmong(hosts []backends.Placement) string {
+	for _, p := range hosts {
+		closed := func(h backends.Host) bool { return h.Name == p.Host && h.State == backends.HostClosed }
+		if v.byName[p.Host] == nil && !slices.ContainsFunc(v.state.Farm.Hosts, closed) {
+			return p.Host
+		}
+	}
+	return ""
 }
 
 func (v *view) endedJob(id backends.ID) *backends.Job {

@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,5 +107,38 @@ func TestOneSlotIsGivenOnce(t *testing.T) { // R19
 	s.job("cat", "", "n1", time.Second)
 	if got := started(s.cycle()); got != "3 in [n1] [1];" {
 		t.Errorf("started %q, want one of them", got)
+	}
+}
+
+// What is planned on a host that goes down ends in the next cycle: its beneficiary is
+// bound to it no longer, and slots are taken back elsewhere (R18).
+func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
+	for name, state := range map[string]backends.HostState{"down": backends.HostDown, "closed": backends.HostClosed} {
+		s := newScene(t, 2, 1).pool("chipA", 1)
+		for _, host := range []string{"n1", "n2"} {
+			s.job("bob", "", host, time.Hour)
+		}
+		b := s.job("ann", "chipA", "", 0)
+		p := s.ripen()
+		if taken(p) != "requeue 2" || len(p.Memory.Reclaims) != 1 {
+			t.Fatalf("%s: taken %q", name, taken(p))
+		}
+		victim := s.at(backends.ID{Job: 2})
+		victim.Mark, victim.Ending = p.Memory.Reclaims[0].Mark(), true // it can't tell that it is gone
+		s.at(b).Pinned, s.at(b).Wait = []string{"n2"}, backends.WaitOther
+		s.state.Farm.Hosts[1].State = state
+		p = s.cycle()
+		unpinned := slices.ContainsFunc(p.Actions, func(a Action) bool { return a.Verb == Unpin && a.Job == b })
+		if r := p.Memory.Reclaims[0]; (r.Phase == Cancelled) != (name == "down") || unpinned != (name == "down") || taken(p) != "" {
+			t.Fatalf("%s: unpinned %v, taken %q, %+v", name, unpinned, taken(p), r)
+		}
+		if name == "closed" {
+			continue
+		}
+		s.rank(p)
+		s.at(b).Pinned, s.at(b).Wait = nil, backends.WaitResources
+		if p = s.cycle(); taken(p) != "requeue 1" {
+			t.Errorf("in the next cycle: taken %q, %+v", taken(p), p.Skipped)
+		}
 	}
 }
