@@ -148,6 +148,22 @@ func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, err
 	return r, e.publish(ctx, &r, now)
 }
 
+// Left is what a Restore did not put back, by a new picture of the queue: what it would
+// do again to jobs that it saw.
+func (e *Engine) Left(ctx context.Context, restored *Result, now func() time.Time) ([]plan.Action, error) {
+	r, err := e.observe(ctx, now, false)
+	if err == nil && r.State.Farm == nil {
+		err = e.look(ctx, &r, now)
+	}
+	if err != nil {
+		return nil, err
+	}
+	left := plan.Restore(r.State, r.State.Farm.At).Actions
+	return slices.DeleteFunc(left, func(a plan.Action) bool {
+		return !slices.ContainsFunc(restored.Plan.Actions, func(b plan.Action) bool { return a.Job == b.Job })
+	}), nil
+}
+
 // Prune ends the dummy jobs that nobody needs (R31). The filter is told nothing: how
 // pools stand was not looked at.
 func (e *Engine) Prune(ctx context.Context, now func() time.Time) (Result, error) {

@@ -406,3 +406,33 @@ func TestEndedJobsAreRecorded(t *testing.T) {
 		t.Errorf("killing it again: %v", err)
 	}
 }
+
+// What a queue says that it did is looked at before restore claims it.
+func TestRestoreIsCheckedAgainstTheQueue(t *testing.T) { // R7
+	l := newLife(t)
+	id := l.submit("bob", "B", backends.Spec{HeldUntil: start.Add(time.Hour)}, simulate.Work{Takes: time.Hour})
+	l.engine.Backend = liar{l.world}
+	r, err := l.engine.Restore(t.Context(), l.world.Now)
+	if err != nil || r.Failed() != nil || len(r.Plan.Actions) != 1 {
+		t.Fatalf("%v, %v, %v", err, r.Failed(), r.Plan.Actions)
+	}
+	if left, err := l.engine.Left(t.Context(), &r, l.world.Now); err != nil || len(left) != 1 || left[0].Job != id || left[0].Verb != plan.Release {
+		t.Errorf("left: %v, %v; want the release of job %v", left, err, id)
+	}
+	l.engine.Backend = l.world
+	if r, err = l.engine.Restore(t.Context(), l.world.Now); err != nil || r.Failed() != nil {
+		t.Fatal(err, r.Failed())
+	}
+	if left, err := l.engine.Left(t.Context(), &r, l.world.Now); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v; want nothing", left, err)
+	}
+}
+
+// liar says that it released jobs.
+type liar struct{ backends.Backend }
+
+func (l liar) Abilities() backends.Abilities {
+	able := l.Backend.Abilities()
+	able.HoldUntil = func(_ context.Context, holds []backends.HoldUntil) backends.Errors { return make(backends.Errors, len(holds)) }
+	return able
+}

@@ -118,6 +118,9 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 			if err := next.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: id}}).First(); err != nil {
 				t.Fatal(err)
 			}
+			if next.released(c, id); at == "bmod" {
+				return // one wait for a minute's end is enough
+			}
 			if j := next.await(id, "its second run", is(backends.Running)); j.Requeues != 1 || j.Started.Equal(was.Started) {
 				t.Errorf("%+v", j)
 			}

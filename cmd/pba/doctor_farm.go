@@ -20,6 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub/filter"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
 // checkFilter reads what the submit filter reads.
@@ -141,6 +142,10 @@ func (s *site) checkQueue(ctx context.Context, all *findings) error {
 	}
 	if err := s.checkDummies(ctx, &r, all); err != nil {
 		return err
+	}
+	if stuck := plan.Stuck(r.State.Farm, time.Duration(s.PBA.HoldLimit), r.State.Farm.At); len(stuck) > 0 {
+		all.add("queue", "let a cycle run, which frees them (`pba rebalance -v`; `pba restore` where there shall be none); what it says of a job that stays is the queue's own word",
+			"pba held %s, and the queue did not release what was to start again", plan.Some(stuck))
 	}
 	f := r.Plan.Farm
 	if f.LowerThem {

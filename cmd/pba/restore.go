@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -56,6 +57,9 @@ func restore(ctx context.Context, s *site, verbose bool, out io.Writer) error {
 	if err := r.Failed(); err != nil {
 		return fmt.Errorf("put everything back: %w (cycles are paused; try again)", err)
 	}
+	if err := s.checkRestored(ctx, &r); err != nil {
+		return err
+	}
 	waiting, err := s.resuming(ctx)
 	if err != nil {
 		return fmt.Errorf("put everything back: %w (cycles are paused; try again)", err)
@@ -66,6 +70,32 @@ func restore(ctx context.Context, s *site, verbose bool, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "Everything is put back. Cycles are paused: `pba resume` lets them go on.")
 	return nil
+}
+
+// shownAfter is how long a queue may take to show all that was put back: dummy jobs end
+// by signals.
+const shownAfter = 30 * time.Second
+
+// checkRestored looks at the queue again, until nothing is left that was to be put back.
+func (s *site) checkRestored(ctx context.Context, r *pba.Result) error {
+	for deadline := time.Now().Add(shownAfter); ; {
+		left, err := s.engine(false).Left(ctx, r, s.now)
+		if err != nil {
+			return fmt.Errorf("put everything back: look whether all of it is: %w (cycles are paused; try again)", err)
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return shell.TryAgain(fmt.Errorf("put everything back: %s: it was told, and does not show it: %s of job %v is still to be done (cycles are paused; try again)",
+				counted(len(left), "one thing is left at the queue", "things are left at the queue"), left[0].Verb, left[0].Job))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // resuming is how many suspended jobs go on once they fit, on a queue that must be

@@ -19,6 +19,7 @@ func Make(state State, policy Policy, now time.Time) Plan {
 
 // decide is the whole story of a cycle's decisions, in order.
 func decide(state State, policy Policy, now time.Time) *view {
+	stuck := Stuck(state.Farm, policy.HoldLimit, now) // heavy ones too, whose holds the next step hides
 	dummies := dummiesOf(state, policy, now)
 	state.Farm = dummies.Farm
 	v := newView(state, policy, dummies, now)
@@ -41,6 +42,7 @@ func decide(state State, policy Policy, now time.Time) *view {
 	v.plan.Actions = v.withDummies(slices.Concat(slices.Concat(v.acts[:]...)...))
 
 	v.status()
+	v.warnOfStuck(stuck)
 	v.plan.Heavy = v.heavy()
 	v.remember()
 	return v

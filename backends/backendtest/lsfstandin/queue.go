@@ -544,11 +544,19 @@ func (q *queue) take(j *Job, p param) (subject, sentence string) {
 			}
 			j.Asked = append(j.Asked, name)
 		}
+	case "LSB_SUB_BEGIN_TIME":
+		if reset && q.cfg.Unkind.BeginNeverClears {
+			value = strconv.FormatInt(neverClears, 10)
+		}
+		return "", q.takeNumber(j, p.Key, value)
 	default:
 		return "", q.takeNumber(j, p.Key, value)
 	}
 	return "", ""
 }
+
+// neverClears is the begin time that bmod -bn leaves (Unkind.BeginNeverClears).
+const neverClears = 1<<32 - 2
 
 // takePriority is -sp.
 func (q *queue) takePriority(j *Job, value string, reset bool) string {

@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// overdueHold is how far beyond hold_limit no hold of ours ends, even if the limit was
+// lowered since.
+const overdueHold = 24 * time.Hour
+
+// Stuck lists the jobs that the engine's hold keeps for longer than any hold may last:
+// the queue did not release them, and they would not run in the end (R21).
+func Stuck(farm *backends.Farm, holdLimit time.Duration, now time.Time) []backends.ID {
+	var stuck []backends.ID
+	latest := now.Add(holdLimit + overdueHold)
+	for i := range farm.Jobs {
+		if j := &farm.Jobs[i]; j.HeldUntil.After(latest) && !j.State.Ended() {
+			stuck = append(stuck, j.ID)
+		}
+	}
+	return stuck
+}
+
+// warnOfStuck says which jobs the queue did not release.
+func (v *view) warnOfStuck(stuck []backends.ID) {
+	if len(stuck) > 0 {
+		v.warn("the queue did not release %s: they would not start by themselves; each cycle tries again", Some(stuck))
+	}
+}
+
+// Some names some of many jobs.
+func Some(ids []backends.ID) string {
+	const most = 8
+	var names []string
+	for _, id := range ids[:min(len(ids), most)] {
+		names = append(names, id.String())
+	}
+	text := strings.Join(names, ", ")
+	switch {
+	case len(ids) == 1:
+		return "job " + text
+	case len(ids) > most:
+		text += fmt.Sprintf(" and %d more", len(ids)-most)
+	}
+	return "jobs " + text
+}

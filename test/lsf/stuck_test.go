@@ -1,0 +1,61 @@
+package lsf
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/programs"
+)
+
+// A job that the queue does not release is told of by each program that looks (R21),
+// and restore claims nothing before it has looked.
+func TestWhatIsNotReleasedIsSaid(t *testing.T) {
+	t.Parallel()
+	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 2})
+	l := &lifetime{T: t, Cluster: c, ctx: t.Context(), pba: filepath.Join(programs.Build(t, "pba"), "pba"), home: t.TempDir(), dir: t.TempDir()}
+	l.prepare()
+	for _, name := range []string{"filler1", "filler2", "stuck"} {
+		l.submit(name, "", "requeue", filepath.Join(l.dir, "over"))
+	}
+	l.await("the host to be full", func() bool { return l.count(lsfstandin.RUN) == 2 })
+	if _, said, rc := c.Run("bmod", "-bn", "3"); rc != 0 {
+		t.Fatal(said)
+	}
+	says := func(want string, args ...string) {
+		t.Helper()
+		out, _ := l.command(args...).CombinedOutput()
+		word, not := strings.CutPrefix(want, "!")
+		if strings.Contains(string(out), word) == not {
+			t.Errorf("pba %s: want %q in\n%s", args, want, out)
+		}
+	}
+	bmod := filepath.Join(l.dir, "bmod")
+	if err := os.Remove(bmod); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bmod, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil { // it lies
+		t.Fatal(err)
+	}
+	const word = "not release job 3"
+	says(word, "rebalance", "-v")
+	says(word, "status")
+	says("release what was to start again", "doctor")
+	says("!Everything is put back", "restore")
+	if err := os.Remove(bmod); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(c.Bin(), "bmod"), bmod); err != nil {
+		t.Fatal(err)
+	}
+	says("Everything is put back", "restore")
+	says("!release what was to start again", "doctor")
+	picture, err := c.Picture()
+	if err != nil || picture.Jobs[2].Begin.After(time.Now().Add(2*time.Minute)) {
+		t.Errorf("%v: it begins at %v", err, picture.Jobs[2].Begin)
+	}
+	l.write(filepath.Join(l.dir, "over"))
+}
