@@ -53,10 +53,11 @@ func (e engine) submit(hosts ...string) backends.ID {
 	return r[0].ID
 }
 
-// await tends, and looks at a job, until it is so.
+// await tends, and looks at a job, until it is so. What is released starts within two
+// minutes.
 func (e engine) await(id backends.ID, what string, so func(backends.Job) bool) backends.Job {
 	e.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if err := e.Abilities().Tend(e.t.Context()); err != nil {
 			e.t.Fatal(err)
 		}

@@ -599,11 +599,13 @@ func TestModifyChangesPendingJobsOnly(t *testing.T) {
 		j.Name != "new" || j.Description != "a text" || j.MemLimit != 10<<10 || j.Begin.IsZero() || j.Command != "echo hi" {
 		t.Errorf("%+v", j)
 	}
-	c.ok("bmod", "-mn", "-bn", "-Wn", "-Jdn", "-nn", "-Pn", "-qn", id)
-	if j := c.look(id); j.Asked != nil || !j.Begin.IsZero() || j.RunLimit != 0 || j.Description != "" || j.Slots != 1 || j.Project != "default" || j.Queue != "normal" {
+	c.ok("bmod", "-mn", "-Wn", "-Jdn", "-nn", "-Pn", "-qn", id)
+	c.ok("bmod", "-bn", id)
+	if j := c.look(id); j.Asked != nil || j.Begin.Year() != 2106 || j.RunLimit != 0 || j.Description != "" || j.Slots != 1 || j.Project != "default" || j.Queue != "normal" {
 		t.Errorf("taken back: %+v", j)
 	}
 	c.ok("bresume", id)
+	c.ok("brun", "-m", "h1", id) // nothing else starts it now
 	c.awaitStat(id, DONE)
 	c.refused("Job has already finished. Job not modified.", "bmod", "-sp", "3", id)
 }

@@ -61,3 +61,27 @@ func TestAFairshareQueueIsMisspelt(t *testing.T) {
 		}
 	}
 }
+
+func TestABeginTimeIsNotTakenBack(t *testing.T) {
+	t.Setenv("TZ", "UTC")
+	for _, never := range []bool{true, false} {
+		c := unkindly(t, Options{RootMaySubmit: true}, func(u *Unkind) { u.BeginNeverClears = never })
+		if _, said, rc := c.Run("bsub", "-b", time.Now().Add(time.Hour).Format("15:04"), "true"); rc != 0 {
+			t.Fatal(said)
+		}
+		if _, said, rc := c.Run("bmod", "-bn", "1"); rc != 0 {
+			t.Fatal(said)
+		}
+		p, err := c.Picture()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if begin := p.Jobs[0].Begin; never && begin.Unix() != 1<<32-2 || !never && !begin.IsZero() {
+			t.Errorf("never %v: it begins at %v", never, begin)
+		}
+		stdout, _, _ := c.Run("bjobs", "-UF", "1")
+		if shown := strings.Contains(stdout, "Specified Start Time <Sun Feb  7 06:28:14>"); shown != never {
+			t.Errorf("never %v: %s", never, stdout)
+		}
+	}
+}
