@@ -433,6 +433,8 @@ type liar struct{ backends.Backend }
 
 func (l liar) Abilities() backends.Abilities {
 	able := l.Backend.Abilities()
-	able.HoldUntil = func(_ context.Context, holds []backends.HoldUntil) backends.Errors { return make(backends.Errors, len(holds)) }
+	able.HoldUntil = func(_ context.Context, holds []backends.HoldUntil) backends.Errors {
+		return make(backends.Errors, len(holds))
+	}
 	return able
 }
