@@ -29,7 +29,6 @@ func (v *view) observe() {
 			case victim.Fate == Intended && j.Mark == r.Mark():
 				victim.Fate = Taken
 				j.mem.Requeues++
-				j.mem.Written, j.mem.WrittenAt = victim.Rank, r.Planned
 			case victim.Fate == Intended && (j.State != backends.Running || !j.Started.Equal(victim.Started)):
 				victim.Fate = Gone
 			}

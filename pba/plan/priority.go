@@ -68,7 +68,10 @@ func (v *view) earned(j *job) backends.Priority {
 	base := backends.DefaultValue + v.bonus(j)
 	least, most = base+least, base+most
 	top := backends.LevelNormal
-	if !j.mem.WrittenAt.IsZero() {
+	if j.mem.Requeues > 0 {
+		top = backends.LevelVictim
+	}
+	if j.mem.Written != 0 { // of victims, earlier versions lost it
 		top = max(top, j.mem.Written.Level())
 		base = max(backends.DefaultValue, ownValue(j.mem.Written))
 		sinceLeast, sinceMost := v.aged(j.mem.WrittenAt)

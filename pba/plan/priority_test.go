@@ -162,3 +162,30 @@ func TestExplainSaysWhyANumberWasPutBack(t *testing.T) {
 		t.Errorf("explained by %+v, want %q", e.History, want)
 	}
 }
+
+// R10, R11: a victim keeps its bonus, also where an earlier version did not remember that it
+// wrote it, and is given it where the write was lost; nobody gets more by claiming it.
+func TestVictimsBonusIsEarned(t *testing.T) {
+	bonus := backends.At(backends.LevelVictim, 30)
+	written := JobMemory{Requeues: 1, Written: bonus, WrittenAt: noon.Add(-time.Minute)}
+	for _, c := range []struct {
+		what   string
+		mem    JobMemory
+		stands backends.Priority
+		want   backends.Priority
+	}{
+		{"written", written, bonus, bonus},
+		{"by an earlier version", JobMemory{Requeues: 1, WrittenAt: noon.Add(-time.Minute)}, bonus, bonus},
+		{"lost", written, 20, bonus},
+		{"raised", written, backends.At(backends.LevelHandOver, 999), bonus},
+		{"by another's number", JobMemory{Written: 20, WrittenAt: noon.Add(-time.Minute)}, bonus, 20},
+	} {
+		s := owned(t)
+		id := s.job("bob", "", "", time.Hour, claiming(c.stands))
+		s.state.Memory.Jobs = map[backends.ID]JobMemory{id: c.mem}
+		s.rank(s.cycle())
+		if got := s.at(id).Priority; got != c.want {
+			t.Errorf("%s: it stands at %d, want %d", c.what, got, c.want)
+		}
+	}
+}

@@ -404,7 +404,7 @@ func (v *view) open(b *job, set *candidate) {
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), v.policy.PendingThreshold, describe(b.pool.Allocation))
 	for _, j := range set.victims {
 		who := j.party()
-		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(v.now), Rank: v.afterTaking(j)})
+		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(v.now)})
 		v.lost[who]++
 	}
 	v.lead(b, &r, reason)
@@ -499,7 +499,8 @@ func (v *view) take(j, b *job, r *Reclaim) {
 	act.Notice = fmt.Sprintf("%s for %s by pba at %s: pba explain %s", done, backends.JoinProject(b.Project, b.Step), v.now.Format("15:04"), j.ID)
 	v.act(act)
 	v.dropDummies(j, b, r)
-	v.act(Action{Verb: Rank, Job: j.ID, For: b.ID, Reclaim: r.ID, Priority: v.afterTaking(j), Reason: "it goes before other normal jobs when it may start again"})
+	j.mem.Written, j.mem.WrittenAt = v.afterTaking(j), v.now
+	v.act(Action{Verb: Rank, Job: j.ID, For: b.ID, Reclaim: r.ID, Priority: j.mem.Written, Reason: "it goes before other normal jobs when it may start again"})
 }
 
 // afterTaking is a victim's priority once it is back in the queue: its bonus for

@@ -176,8 +176,7 @@ type Victim struct {
 	Started  time.Time // the run that is meant
 	Slots    int
 	Mode     backends.Mode
-	RanFor   time.Duration     // lost, if it is requeued
-	Rank     backends.Priority // its place once it is back in the queue
+	RanFor   time.Duration // lost, if it is requeued
 	Fate     Fate
 	Released bool // free of our hold, or never held
 }
