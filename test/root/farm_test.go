@@ -58,6 +58,18 @@ func (m *machine) does(p *person, argv ...string) string {
 
 func (m *machine) run(p *person, dir string, more []string, argv ...string) result {
 	m.Helper()
+	cmd := m.command(p, dir, more, argv...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if cmd.ProcessState == nil {
+		m.Fatalf("run %q: %v", argv, err)
+	}
+	return result{out.String(), cmd.ProcessState.ExitCode()}
+}
+
+// command is root's, or a user's (p), in a directory.
+func (m *machine) command(p *person, dir string, more []string, argv ...string) *exec.Cmd {
 	program := argv[0]
 	if !strings.Contains(program, "/") {
 		if path := filepath.Join(m.bin, program); exists(path) {
@@ -74,14 +86,8 @@ func (m *machine) run(p *person, dir string, more []string, argv ...string) resu
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: p.uid, Gid: p.gid, Groups: p.groups}}
 	}
 	cmd.Env = append(cmd.Env, more...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = 10 * time.Second
-	err := cmd.Run()
-	if cmd.ProcessState == nil {
-		m.Fatalf("run %q: %v", argv, err)
-	}
-	return result{out.String(), cmd.ProcessState.ExitCode()}
+	return cmd
 }
 
 func exists(path string) bool {

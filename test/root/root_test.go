@@ -43,6 +43,7 @@ func TestManyUsers(t *testing.T) {
 		{"whole trees are killed", wholeTreesAreKilled},
 		{"a restart changes nothing", aRestartChangesNothing},
 		{"pipes hold nobody up", pipesHoldNobodyUp},
+		{"a flood of signals", aFloodOfSignals},
 	} {
 		ok := t.Run(c.name, func(t *testing.T) {
 			of := *m

@@ -1,0 +1,176 @@
+package root
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends/miniq"
+)
+
+// flood sends a request over many connections, as fast as it is answered on each,
+// until its standard input ends. It prints a line when so many were answered that
+// it is a flood, and in the end how many were, and how many refused.
+func flood(socket, text string) error {
+	const clients = 16
+	var answered, refused atomic.Int64
+	var failed error
+	var once sync.Once
+	over := make(chan struct{})
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(over) }()
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			err := again(socket, text, over, func(no bool) {
+				if answered.Add(1) == leastFlood {
+					fmt.Println("a flood")
+				}
+				if no {
+					refused.Add(1)
+				}
+			})
+			if err != nil {
+				once.Do(func() { failed = err })
+			}
+		})
+	}
+	all.Wait()
+	fmt.Printf("%d requests, %d refused\n", answered.Load(), refused.Load())
+	return failed
+}
+
+// again sends a request on one connection until it is over.
+func again(socket, text string, over <-chan struct{}, answered func(refused bool)) error {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	for {
+		select {
+		case <-over:
+			return nil
+		default:
+		}
+		if err := miniq.WriteFrame(conn, json.RawMessage(text)); err != nil {
+			return err
+		}
+		var answer json.RawMessage
+		if err := miniq.ReadFrame(conn, &answer); err != nil {
+			return err
+		}
+		answered(bytes.Contains(answer, []byte(`"busy"`)))
+	}
+}
+
+// Bounds of what others notice of a flood, beside what they notice without one:
+// the machine may be busy with other things, too.
+const (
+	noticed    = time.Second
+	timesSlow  = 20
+	mostMemory = 200 // MiB of any process of the queue's
+	leastFlood = 4600
+)
+
+func took(do func()) time.Duration {
+	began := time.Now()
+	do()
+	return time.Since(began)
+}
+
+// A user who sends signals to a job of his own as fast as he can keeps nobody from
+// starting jobs, nor root from ending that one, and makes no process of the
+// queue's grow.
+func aFloodOfSignals(m *machine) {
+	traps := "trap : USR1; while :; do sleep 0.05; done"
+	trueJob := func() { m.does(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
+	killed := func(id string) func() { return func() { m.root("akill", id); m.is(id, "exited") } }
+	var before, during []time.Duration
+	for range 10 {
+		before = append(before, took(trueJob))
+	}
+	slices.Sort(before)
+	one := m.submit(m.alice, "-o", "/dev/null", traps)
+	m.is(one, "running")
+	killBefore := took(killed(one))
+
+	id := m.submit(m.alice, "-o", "/dev/null", traps)
+	m.is(id, "running")
+	request := `{"v":2,"op":"signal","signal":10,"ids":["` + id + strings.Repeat(`","`+id, 49) + `"]}`
+	sender := m.command(m.alice, m.alice.home, nil, "client", "flood", m.socket, request)
+	stop, err := sender.StdinPipe()
+	m.must(err)
+	sender.Stderr = os.Stderr
+	out, err := sender.StdoutPipe()
+	m.must(err)
+	m.must(sender.Start())
+	for range 10 {
+		during = append(during, took(trueJob))
+	}
+	said := bufio.NewReader(out)
+	_, err = said.ReadString('\n')
+	m.must(err)
+	for range 10 {
+		during = append(during, took(trueJob))
+	}
+	killDuring := took(killed(id))
+	m.must(stop.Close())
+	count, err := said.ReadString('\n')
+	m.must(err)
+	if err := sender.Wait(); err != nil {
+		m.Errorf("the flood: %v", err)
+	}
+	m.Logf("%s", strings.TrimSpace(count))
+	m.Logf("asub -K true: before it %v to %v, in it %v to %v", before[0], before[9], slices.Min(during), slices.Max(during))
+	m.Logf("akill until the job has ended: before it %v, in it %v", killBefore, killDuring)
+	if slow, limit := slices.Max(during), max(noticed, timesSlow*before[len(before)/2]); slow > limit {
+		m.Errorf("asub -K true took %v, at most %v is bearable", slow, limit)
+	}
+	if limit := max(noticed, timesSlow*killBefore); killDuring > limit {
+		m.Errorf("root's akill took %v, at most %v is bearable", killDuring, limit)
+	}
+	for name, mib := range m.peaks() {
+		m.Logf("%s: at most %d MiB", name, mib)
+		if mib > mostMemory {
+			m.Errorf("a %s took %d MiB", name, mib)
+		}
+	}
+}
+
+// peaks is the most that a process of each of the queue's programs had in memory, in MiB.
+func (m *machine) peaks() map[string]int {
+	peaks := make(map[string]int)
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range all {
+		exe, err := os.Readlink(process + "/exe")
+		if err != nil || filepath.Dir(exe) != m.bin {
+			continue
+		}
+		status, err := os.ReadFile(process + "/status")
+		found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+		if err != nil || found == nil {
+			continue
+		}
+		kib, err := strconv.Atoi(string(found[1]))
+		m.must(err)
+		name := filepath.Base(exe)
+		line, _ := os.ReadFile(process + "/cmdline")
+		if bytes.Contains(line, []byte("\x00node\x00")) {
+			name += " node"
+		}
+		peaks[name] = max(peaks[name], kib>>10)
+	}
+	return peaks
+}
