@@ -103,7 +103,9 @@ func (p *picture) keepOut(u *Unit) {
 	if p.released(u) {
 		return
 	}
-	if j.HeldUntil.Sub(p.now) < max(p.policy.HoldLimit/2, 4*p.policy.Cycle) { // cycles may fail
+	left := j.HeldUntil.Sub(p.now)
+	tooLong := left > 2*p.policy.HoldLimit                             // it was set while the clock was ahead
+	if left < max(p.policy.HoldLimit/2, 4*p.policy.Cycle) || tooLong { // cycles may fail
 		p.first(Step{Do: Hold, Job: u.Job, Until: p.now.Add(p.policy.HoldLimit), Reason: "it waits until its dummies are in place"})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -52,6 +53,8 @@ type Engine struct {
 	Who     string                                                                 // the identity that the system gives
 	Zone    *time.Location                                                         // by whose hours use is recorded; nil: UTC's
 	Keep    time.Duration                                                          // for how long history is kept; 0: for ever
+
+	ReadClock func() (clock.Reading, error) // this machine's; nil: a clock that is put ahead is not noticed
 }
 
 // Result is what a cycle saw, decided and did.
@@ -61,6 +64,8 @@ type Result struct {
 	Plan     plan.Plan
 	Outcomes []ledger.Outcome // one for each action that was tried or left out, in the plan's order
 	Note     string           // why nothing was planned, or what stopped the cycle
+
+	ClockSet string // what was noticed of a clock that was set; "": nothing
 
 	seen  time.Time // when the picture came, by this machine's clock
 	names names
@@ -75,6 +80,13 @@ func (r *Result) Failed() error {
 		}
 	}
 	return nil
+}
+
+// warn adds to the plan's warnings what was noticed before it was made.
+func (r *Result) warn() {
+	if r.ClockSet != "" {
+		r.Plan.Warnings = append([]string{r.ClockSet}, r.Plan.Warnings...)
+	}
 }
 
 // readTimeout is how long the queue may take to give a picture of itself, and
@@ -110,6 +122,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 
 	// 2. Plan.
 	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
+	r.warn()
 
 	// 3. Apply, what is intended being on disk.
 	cycle := e.record(&r, ledger.Live, started)
@@ -136,6 +149,7 @@ func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, err
 		return r, err
 	}
 	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
+	r.warn()
 	return r, nil
 }
 
@@ -192,6 +206,7 @@ func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(
 	}
 	r.Note = ""
 	r.Plan = decide(&r)
+	r.warn()
 	return r, e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now)
 }
 
@@ -223,12 +238,12 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time, mayTend bool
 	}
 	if r.stale() {
 		r.Note = fmt.Sprintf("the queue's picture of %s is older than the last action (%s): nothing is done on it",
-			clock(r.State.Farm.At), clock(r.State.Memory.LastAction))
+			timeOfDay(r.State.Farm.At), timeOfDay(r.State.Memory.LastAction))
 	}
 	return r, nil
 }
 
-func clock(t time.Time) string { return t.Local().Format("15:04:05.000") }
+func timeOfDay(t time.Time) string { return t.Local().Format("15:04:05.000") }
 
 // stale tells whether the picture may not show the last action yet (R8).
 func (r *Result) stale() bool { return r.State.Farm.At.Before(r.State.Memory.LastAction) }
@@ -237,11 +252,24 @@ func (r *Result) stale() bool { return r.State.Farm.At.Before(r.State.Memory.Las
 func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) error {
 	timed, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	before := e.readClock()
 	farm, err := e.Backend.Farm(timed, r.State.Memory.EndedSince)
+	r.seen = now()
+	if err == nil {
+		was := r.State.Memory
+		r.State.Memory = plan.Settle(was, farm.At, before, e.readClock())
+		if set := r.State.Memory.ClockSet; set != was.ClockSet {
+			r.ClockSet = "the queue's clock " + clock.Said(set.At, set.By) + ": what is remembered is moved with it"
+		}
+		if r.State.Memory.EndedSince.Before(was.EndedSince) { // who ended since is not in that picture
+			farm, err = e.Backend.Farm(timed, r.State.Memory.EndedSince)
+			r.seen = now()
+		}
+	}
 	if err != nil {
 		return unreachable(ctx, fmt.Errorf("look at the queue: %w", err))
 	}
-	r.seen = now()
+	farm.Ended = plan.WithoutAhead(farm.Ended, farm.At)
 	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities()
 	r.names = namesOf(r.State.Abilities, r.Rules.Policy.Projects)
 	r.names.give(farm.Jobs)
@@ -251,6 +279,18 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 	}
 	r.State.Groups, err = e.Groups(ctx, askedFor(farm, r.Rules.Policy.Projects))
 	return err
+}
+
+// readClock reads this machine's clocks, if they can be.
+func (e *Engine) readClock() clock.Reading {
+	if e.ReadClock == nil {
+		return clock.Reading{}
+	}
+	reading, err := e.ReadClock()
+	if err != nil {
+		return clock.Reading{}
+	}
+	return reading
 }
 
 func (e *Engine) tend(ctx context.Context, tend func(context.Context) error) error {
@@ -302,9 +342,9 @@ func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.C
 		if j.IsDummy() {
 			continue // it did nothing that anybody wants to read of
 		}
-		end := ledger.Ended{Job: j, Waited: j.Started.Sub(j.Submitted)}
+		end := ledger.Ended{Job: j, Waited: max(0, j.Started.Sub(j.Submitted))}
 		if j.Started.IsZero() {
-			end.Waited = j.Ended.Sub(j.Submitted)
+			end.Waited = max(0, j.Ended.Sub(j.Submitted))
 		}
 		if m, ok := r.State.Memory.Jobs[j.ID]; ok {
 			end.Memory, end.PBA = &m, m.Pool != 0

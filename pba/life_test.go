@@ -36,6 +36,7 @@ type life struct {
 	engine *pba.Engine
 	ledger *ledger.Ledger
 	rules  pba.Rules
+	now    func() time.Time // by this machine's wall clock
 	text   bytes.Buffer
 	shown  map[int64]plan.Phase
 
@@ -64,6 +65,7 @@ func newLife(t *testing.T) *life {
 		Manager: manager.Config{AgeingInterval: 20 * time.Second, AgeingCap: 69},
 		Hosts:   []backends.Host{{Name: "n1", Slots: 4, Memory: 16 << 30}},
 	})
+	l.now = func() time.Time { return l.world.Now() }
 	var err error
 	if l.ledger, err = ledger.Create(filepath.Join(t.TempDir(), "ledger.db")); err != nil {
 		t.Fatal(err)
@@ -100,7 +102,7 @@ func (l *life) note(format string, args ...any) {
 // cycle runs one cycle and writes what it did.
 func (l *life) cycle() pba.Result {
 	l.Helper()
-	r, err := l.engine.Cycle(context.Background(), l.world.Now)
+	r, err := l.engine.Cycle(context.Background(), l.now)
 	if err != nil {
 		l.Fatal(err)
 	}

@@ -132,6 +132,7 @@ func (s *site) checkQueue(ctx context.Context, all *findings) error {
 	if err != nil {
 		return err
 	}
+	s.checkClock(&r, all)
 	s.checkAbilities(r.State.Abilities, all)
 	s.checkHosts(r.State.Farm, all)
 	if err := s.checkQueues(ctx, r.State.Abilities, all); err != nil {

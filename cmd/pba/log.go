@@ -45,7 +45,10 @@ func (j *journal) cycle(r *pba.Result, took time.Duration) {
 	warned := map[string]bool{}
 	for _, w := range shown.Warnings {
 		warned[w] = true
-		if !j.warned[w] {
+		switch {
+		case w == r.ClockSet:
+			j.Warn("clock", "warning", w)
+		case !j.warned[w]:
 			j.Info("farm", "warning", w) // it may pass: pba doctor and pba metrics tell what lasts
 		}
 	}

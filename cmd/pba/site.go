@@ -9,6 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -92,7 +93,7 @@ func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 // engine is the engine of this site; one that only looks changes nothing.
 func (s *site) engine(lookOnly bool) *pba.Engine {
 	groups := &pba.Directory{Cache: s.ledger, ReadOnly: lookOnly}
-	e := &pba.Engine{Backend: s.backend, Ledger: s.ledger, Rules: s.rules, Groups: groups.Of, Who: s.caller.String(), Zone: s.zone(), Keep: time.Duration(s.PBA.KeepHistory)}
+	e := &pba.Engine{Backend: s.backend, Ledger: s.ledger, Rules: s.rules, Groups: groups.Of, Who: s.caller.String(), Zone: s.zone(), Keep: time.Duration(s.PBA.KeepHistory), ReadClock: clock.Read}
 	if !lookOnly {
 		e.Publish = s.publish
 	}

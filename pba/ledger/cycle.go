@@ -91,7 +91,7 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 		if id, err = res.LastInsertId(); err != nil {
 			return err
 		}
-		if err := storeIntents(ctx, tx, id, c.Mode, p.Actions); err != nil || c.Keep <= 0 || id%forgetEvery != 0 {
+		if err := storeIntents(ctx, tx, id, c.Mode, p.Actions); err != nil || c.Keep <= 0 || id%forgetEvery != 0 || inDoubt(p.Memory.ClockSet, c.Snapshot) {
 			return err
 		}
 		return forget(ctx, tx, c.Snapshot.Add(-c.Keep))

@@ -16,6 +16,14 @@ const (
 	forgetAtMost = 5000
 )
 
+// doubted is for how long nothing is forgotten after the clock was put ahead: it may be
+// wrong, and what was forgotten does not come back.
+const doubted = 7 * 24 * time.Hour
+
+func inDoubt(set plan.ClockSet, now time.Time) bool {
+	return set.By > 0 && now.Sub(set.At) < doubted
+}
+
 // forget removes history from before a time. Edits of the plan are kept for ever.
 func forget(ctx context.Context, tx *sql.Tx, before time.Time) error {
 	old := unixtime.Of(before)

@@ -168,6 +168,11 @@ const (
 	metaNextReclaim = "next_reclaim"
 	metaEndedSince  = "ended_since"
 	metaPlaced      = "dummies_placed"
+	metaClockWall   = "clock_wall"
+	metaClockBoot   = "clock_boot"
+	metaClockUp     = "clock_up"
+	metaClockSetAt  = "clock_set_at"
+	metaClockSetBy  = "clock_set_by"
 )
 
 type querier interface {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/dummy"
+	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/internal/sqlite"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
@@ -54,6 +55,7 @@ func job(n int) backends.ID { return backends.ID{Job: int64(n)} }
 func fullMemory() plan.Memory {
 	return plan.Memory{
 		LastCycle: at(20), LastAction: at(21), NextID: 8, EndedSince: at(19),
+		Clock: clock.Reading{Wall: at(22), Boot: 1<<63 + 5, Up: 6}, ClockSet: plan.ClockSet{At: at(23), By: -2 * time.Hour},
 		Jobs: map[backends.ID]plan.JobMemory{
 			job(1): {
 				Pool: 3, Entered: at(1), Kept: 2, Clock: 61 * time.Second, ClockSeen: at(2),

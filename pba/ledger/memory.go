@@ -38,6 +38,11 @@ func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
 		metaLastAction:  func(n int64) { m.LastAction = unixtime.Time(n) },
 		metaEndedSince:  func(n int64) { m.EndedSince = unixtime.Time(n) },
 		metaNextReclaim: func(n int64) { m.NextID = n },
+		metaClockWall:   func(n int64) { m.Clock.Wall = unixtime.Time(n) },
+		metaClockBoot:   func(n int64) { m.Clock.Boot = uint64(n) },
+		metaClockUp:     func(n int64) { m.Clock.Up = time.Duration(n) },
+		metaClockSetAt:  func(n int64) { m.ClockSet.At = unixtime.Time(n) },
+		metaClockSetBy:  func(n int64) { m.ClockSet.By = time.Duration(n) },
 	} {
 		n, err := getMeta(ctx, q, key)
 		if err != nil {
@@ -199,22 +204,50 @@ func storeMemory(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 	if err := storeDummies(ctx, tx, was.Dummies, is.Dummies); err != nil {
 		return err
 	}
+	if err := moveReclaims(ctx, tx, was, is); err != nil {
+		return err
+	}
 	if err := storeReclaims(ctx, tx, was.Reclaims, is.Reclaims, is.Jobs); err != nil {
 		return err
 	}
-	if err := raiseMeta(ctx, tx, metaLastAction, unixtime.Of(is.LastAction)); err != nil {
-		return err
-	}
-	for key, n := range map[string]int64{
-		metaLastCycle:   unixtime.Of(is.LastCycle),
-		metaEndedSince:  unixtime.Of(is.EndedSince),
-		metaNextReclaim: is.NextID,
-	} {
+	before := metaOf(was)
+	for key, n := range metaOf(is) {
+		if n == before[key] && key != metaLastAction { // which Outcome raises
+			continue
+		}
 		if err := setMeta(ctx, tx, key, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// metaOf is what the meta table keeps of a memory.
+func metaOf(m plan.Memory) map[string]int64 {
+	return map[string]int64{
+		metaLastCycle:   unixtime.Of(m.LastCycle),
+		metaLastAction:  unixtime.Of(m.LastAction),
+		metaEndedSince:  unixtime.Of(m.EndedSince),
+		metaNextReclaim: m.NextID,
+		metaClockWall:   unixtime.Of(m.Clock.Wall),
+		metaClockBoot:   int64(m.Clock.Boot),
+		metaClockUp:     int64(m.Clock.Up),
+		metaClockSetAt:  unixtime.Of(m.ClockSet.At),
+		metaClockSetBy:  int64(m.ClockSet.By),
+	}
+}
+
+// moveReclaims dates the closed reclaims anew that are ahead of a clock that was put
+// back: Load would give them again and again, however long ago they are.
+func moveReclaims(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
+	by := int64(is.ClockSet.By)
+	if is.ClockSet == was.ClockSet || by >= 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE reclaim SET planned = planned + ?1, ended = ended + ?1,
+		acted = CASE acted WHEN 0 THEN 0 ELSE acted + ?1 END, freed = CASE freed WHEN 0 THEN 0 ELSE freed + ?1 END
+		WHERE ended > ?2`, by, unixtime.Of(is.ClockSet.At))
+	return err
 }
 
 func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.JobMemory) error {

@@ -201,7 +201,8 @@ func (v *view) release() {
 // renew prolongs the engine's hold on a victim while its reclaim is open.
 func (v *view) renew(r *Reclaim, j *job) {
 	until := v.now.Add(v.policy.HoldLimit)
-	if v.state.Abilities.HoldUntil == nil || !until.After(j.HeldUntil) {
+	tooLong := j.HeldUntil.Sub(until) > v.policy.HoldLimit // it was set while the clock was ahead
+	if v.state.Abilities.HoldUntil == nil || !until.After(j.HeldUntil) && !tooLong {
 		return
 	}
 	v.act(Action{Verb: Hold, Job: j.ID, For: r.Beneficiary, Reclaim: r.ID, Until: until, Reason: "held until " + r.Beneficiary.String() + " runs"})

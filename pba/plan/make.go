@@ -123,7 +123,8 @@ func (v *view) rememberEnds() {
 	entitle := newEntitler(v)
 	for i := range ended {
 		j := &ended[i]
-		if j.Started.IsZero() || j.Ended.Before(j.Started) {
+		ran := j.RanFor + j.Ended.Sub(j.Started)
+		if j.Started.IsZero() || ran < 0 {
 			continue
 		}
 		pools := entitle.verdict(j).pools
@@ -132,7 +133,7 @@ func (v *view) rememberEnds() {
 			if slices.ContainsFunc(ends, func(e RunEnd) bool { return e.ID == j.ID }) {
 				continue
 			}
-			ends = append(slices.Clone(ends), RunEnd{ID: j.ID, Ran: j.RanFor + j.Ended.Sub(j.Started)})
+			ends = append(slices.Clone(ends), RunEnd{ID: j.ID, Ran: ran})
 			memory.RunTimes[p.Key()] = ends[max(0, len(ends)-kept):]
 			if own := v.state.Memory.Jobs[j.ID].Pool; own == p.ID || own == 0 && p == pools[0] {
 				v.finish(p, j)

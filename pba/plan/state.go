@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/dummy"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // State is all that Make looks at besides the policy and the time.
@@ -99,6 +100,8 @@ type Memory struct {
 	Throughput map[int64]ThroughputMemory // by allocation, of those with that SLA
 	EndedSince time.Time                  // jobs that ended before have been looked at
 	Dummies    dummy.Memory
+	Clock      clock.Reading // the queue's clock at the last cycle, beside the clock since boot of the machine that it ran on
+	ClockSet   ClockSet      // the last setting of it that was noticed
 }
 
 // RunEnd is an ended job, for the mean run time of R12.

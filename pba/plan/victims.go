@@ -71,7 +71,7 @@ func (v *view) whySpared(j *job, exempt exemption) string {
 		return "its owner forbids to requeue it"
 	case j.preempt == backends.PreemptSuspend && !v.state.Abilities.SuspendFrees:
 		return "its owner chose suspend, which frees nothing on this queue"
-	case ran < v.policy.MinRuntime:
+	case ran < v.policy.MinRuntime && !startedAhead(j.Job, v.now):
 		return fmt.Sprintf("it has run for less than min_runtime (%s)", v.policy.MinRuntime)
 	case j.RunLimit > 0 && j.RunLimit-j.ran(v.now) < v.policy.GracePeriod+v.policy.Cycle:
 		return "its run limit ends it sooner than a reclaim would"

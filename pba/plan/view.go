@@ -111,7 +111,7 @@ func (j *job) ran(now time.Time) time.Duration {
 	if j.State == backends.Suspended || j.Started.IsZero() {
 		return j.RanFor
 	}
-	return j.RanFor + max(0, now.Sub(j.Started))
+	return max(0, j.RanFor+now.Sub(j.Started))
 }
 
 // perSlot is the memory that goes with each slot of a job, rounded up.

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+const (
+	clockTold   = 24 * time.Hour  // a clock that was set is told of for so long
+	clocksApart = 5 * time.Minute // more than a slow queue takes to tell the time
+	keepClock   = "keep the clocks by one source (NTP: `chronyc tracking`, `timedatectl`)"
+	stamp       = "2006-01-02 15:04:05"
+)
+
+// checkClock looks for a clock that was set, and for what was dated by it before.
+func (s *site) checkClock(r *pba.Result, all *findings) {
+	at := r.State.Farm.At
+	switch set := r.State.Memory.ClockSet; {
+	case r.ClockSet != "":
+		all.add("clock", keepClock+"; the next cycle goes on by the clock as it is now", "the queue's clock %s", clock.Said(set.At, set.By))
+	case !set.At.IsZero() && at.Sub(set.At) < clockTold:
+		all.add("clock", keepClock+"; pba went on, and there is nothing to mend", "the queue's clock %s", clock.Said(set.At, set.By))
+	}
+	if apart := at.Sub(s.now()); apart.Abs() > clocksApart {
+		all.add("clock", keepClock, "the queue's clock shows %s, this host's %s", at.Local().Format(stamp), s.now().Local().Format(stamp))
+	}
+	if n, first := startedAhead(r.State.Farm); n > 0 {
+		all.add("clock", "nothing is to be done: pba takes them for jobs that have run for long",
+			"%s started while the clock was ahead: job %v at %s, and it is %s", count(n, "running job"), first.ID, first.Started.Local().Format(stamp), at.Local().Format(stamp))
+	}
+}
+
+// startedAhead counts the running jobs whose start lies ahead, and gives the first.
+func startedAhead(farm *backends.Farm) (n int, first *backends.Job) {
+	for i := range farm.Jobs {
+		if j := &farm.Jobs[i]; j.State == backends.Running && j.Started.Sub(farm.At) > plan.MaxStale {
+			if n++; first == nil {
+				first = j
+			}
+		}
+	}
+	return n, first
+}

@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
+)
+
+// ClockSet is a setting of the queue's clock that a cycle noticed.
+type ClockSet struct {
+	At time.Time     // what it shows since; zero: there was none
+	By time.Duration // ahead if it is positive
+}
+
+// MaxStale is more than the age of any picture that a queue gives. What is ahead of a
+// picture by more is of a clock that was ahead.
+const MaxStale = time.Minute
+
+// Settle makes a memory follow the queue's clock. at is the picture's time by that
+// clock; before and after are readings of this machine's clocks when the picture was
+// asked for and when it came. Elapsed time is that of the clock since boot: where the
+// queue's clock shows another one, it was set, and all that was remembered by it is
+// moved with it, so that nothing expires, and nothing is put off, for that alone. Where
+// no such reading is remembered, only a clock that went back is seen.
+func Settle(m Memory, at time.Time, before, after clock.Reading) Memory {
+	if by := jump(m, at, before, after); by != 0 {
+		m = m.moved(by)
+		m.ClockSet = ClockSet{At: at, By: by}
+	}
+	m.Clock = clock.Reading{Wall: at, Boot: before.Boot, Up: before.Up}
+	return m
+}
+
+func jump(m Memory, at time.Time, before, after clock.Reading) time.Duration {
+	var by time.Duration
+	if boot := m.Clock.Boot; boot != 0 && boot == before.Boot && boot == after.Boot {
+		early := m.Clock.Jump(clock.Reading{Wall: at, Boot: boot, Up: before.Up})
+		late := m.Clock.Jump(clock.Reading{Wall: at, Boot: boot, Up: after.Up})
+		if by = early; late.Abs() < early.Abs() {
+			by = late
+		}
+		if early > 0 && late < 0 {
+			by = 0 // the picture took longer than that
+		}
+	}
+	newest := m.LastCycle
+	if m.LastAction.After(newest) {
+		newest = m.LastAction
+	}
+	if ahead := newest.Add(by).Sub(at); !newest.IsZero() && ahead > MaxStale {
+		by -= ahead
+	}
+	return by
+}
+
+// moved is the memory as it would be had the clock been set before all of it.
+func (m Memory) moved(by time.Duration) Memory {
+	move := func(all ...*time.Time) {
+		for _, t := range all {
+			if !t.IsZero() {
+				*t = t.Add(by)
+			}
+		}
+	}
+	move(&m.LastCycle, &m.LastAction)
+	if by < 0 { // else jobs that ended since would not be asked for
+		move(&m.EndedSince)
+	}
+	m.Jobs = maps.Clone(m.Jobs)
+	for id, j := range m.Jobs {
+		move(&j.Entered, &j.ClockSeen, &j.Backoff, &j.WrittenAt, &j.ReservedUntil)
+		m.Jobs[id] = j
+	}
+	m.Reclaims = slices.Clone(m.Reclaims)
+	for i := range m.Reclaims {
+		r := &m.Reclaims[i]
+		move(&r.Planned, &r.Acted, &r.Freed, &r.Ended)
+	}
+	m.Throughput = maps.Clone(m.Throughput)
+	for id, t := range m.Throughput {
+		move(&t.Fell)
+		m.Throughput[id] = t
+	}
+	m.Dummies.Gathers = maps.Clone(m.Dummies.Gathers)
+	for id, g := range m.Dummies.Gathers {
+		move(&g.Since, &g.Backoff)
+		m.Dummies.Gathers[id] = g
+	}
+	m.Dummies.Lights = maps.Clone(m.Dummies.Lights)
+	for id, l := range m.Dummies.Lights {
+		move(&l.At)
+		m.Dummies.Lights[id] = l
+	}
+	return m
+}
+
+// WithoutAhead are the ended jobs of a picture but for those whose end lies ahead of
+// it: they ended while the clock was ahead, and cycles saw them then.
+func WithoutAhead(ended []backends.Job, at time.Time) []backends.Job {
+	return slices.DeleteFunc(ended, func(j backends.Job) bool { return j.Ended.Sub(at) > MaxStale })
+}
+
+// startedAhead tells whether a run began by a clock that was ahead: when it did is not
+// known.
+func startedAhead(j *backends.Job, now time.Time) bool { return j.Started.Sub(now) > MaxStale }
