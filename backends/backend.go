@@ -238,6 +238,9 @@ type Abilities struct {
 	// another way than package bsub says; nil: none.
 	Options func() map[string]OptionMeaning
 
+	// CountsPriorities: a user's priorities (-sp) are numbers of the queue's own.
+	CountsPriorities bool
+
 	Queues func(ctx context.Context) ([]Queue, error)
 	Modify func(ctx context.Context, ids []ID, change Change) Errors // of pending jobs: all of it or nothing
 	Record func(ctx context.Context, id ID) (*Record, error)

@@ -20,9 +20,6 @@ type Finding struct{ What, Remedy string }
 type Examination struct {
 	Findings []Finding
 	Hook     *Hook // nil: submissions don't pass through a script of the queue's
-	// Queues are the names of the queue's own queues, where Abilities.Queues is not
-	// there to tell them; nil: not told.
-	Queues []string
 	// Settings are values for the queue's section of the config file, by key, that are
 	// known from this process's environment alone: a program that has another one, as
 	// those that cron starts, would not find the queue.

@@ -7,23 +7,36 @@ type Queue struct {
 	Name    string `json:"name"`
 	Level   Level  `json:"level"`   // that its jobs begin at
 	Default bool   `json:"default"` // for jobs that name none
+	// Told is what the queue's own bqueues prints of it; nil: it has none.
+	Told *ToldQueue `json:"told,omitempty"`
+}
+
+// ToldQueue are the columns of bqueues. Jobs are counted in slots.
+type ToldQueue struct {
+	Priority                            int
+	Status                              string // Open:Active
+	Max, PerUser, PerProcessor, PerHost string // limits, "-" for none
+	Jobs, Pending, Running, Suspended   int
 }
 
 // Change is what is to be different about a pending job; what is nil stays.
 type Change struct {
-	Name        *string        `json:"name,omitempty"`
-	Project     *string        `json:"project,omitempty"` // with its step
-	Queue       *string        `json:"queue,omitempty"`
-	Description *string        `json:"description,omitempty"` // whole: the filter's tag, then the user's text
-	Priority    *Priority      `json:"priority,omitempty"`
-	Slots       *int           `json:"slots,omitempty"`
-	Memory      *int64         `json:"memory,omitempty"` // bytes over all slots; 0: none
-	MemoryLimit *int64         `json:"memory_limit,omitempty"`
-	OneHost     *bool          `json:"one_host,omitempty"`
-	Hosts       *[]string      `json:"hosts,omitempty"`      // empty: any
-	RunLimit    *time.Duration `json:"run_limit,omitempty"`  // 0: none
-	BeginTime   *time.Time     `json:"begin_time,omitempty"` // zero: at once
-	After       *string        `json:"after,omitempty"`      // "": nothing
+	Name        *string   `json:"name,omitempty"`
+	Project     *string   `json:"project,omitempty"` // with its step
+	Queue       *string   `json:"queue,omitempty"`
+	Description *string   `json:"description,omitempty"` // whole: the filter's tag, then the user's text
+	Priority    *Priority `json:"priority,omitempty"`
+	// QueuePriority is a priority in the queue's own count, as its owner gave it to
+	// -sp: instead of Priority, where Abilities.CountsPriorities.
+	QueuePriority *int64         `json:"queue_priority,omitempty"`
+	Slots         *int           `json:"slots,omitempty"`
+	Memory        *int64         `json:"memory,omitempty"` // bytes over all slots; 0: none
+	MemoryLimit   *int64         `json:"memory_limit,omitempty"`
+	OneHost       *bool          `json:"one_host,omitempty"`
+	Hosts         *[]string      `json:"hosts,omitempty"`      // empty: any
+	RunLimit      *time.Duration `json:"run_limit,omitempty"`  // 0: none
+	BeginTime     *time.Time     `json:"begin_time,omitempty"` // zero: at once
+	After         *string        `json:"after,omitempty"`      // "": nothing
 }
 
 // Record is all that a queue has kept of a job.

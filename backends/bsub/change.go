@@ -110,7 +110,8 @@ func (b *builder) change(given map[string]use) backends.Change {
 	if s.Priority == 0 {
 		s.Priority = backends.At(backends.LevelNormal, backends.DefaultValue)
 	}
-	put(&c.Priority, is("-sp"), s.Priority)
+	put(&c.QueuePriority, b.own > 0, b.own)
+	put(&c.Priority, is("-sp") && b.own == 0, s.Priority)
 	return c
 }
 

@@ -56,6 +56,22 @@ func TestChangesOfAPendingJob(t *testing.T) {
 			t.Errorf("%s where -sp is ignored: %q, %v\n%s", line, warnings, err, diff)
 		}
 	}
+	// Where the queue's own numbers are meant, asub's and amod's are the same.
+	own := here
+	own.QueuePriorities = true
+	for line, want := range map[string]backends.Change{
+		"-sp 77 12":      {QueuePriority: ptr(int64(77))},
+		"-sp 77 -spn 12": {Priority: ptr(backends.Priority(20))},
+	} {
+		l, err := bsub.ScanChange(strings.Fields(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := l.Change(own, &backends.Job{Slots: 2})
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s in the queue's own count: %v\n%s", line, err, diff)
+		}
+	}
 	for line, want := range map[string]string{
 		"-o x 12": "can't be changed", "-n x 12": "is no number", "-J a[1-2] 12": "indices of an array", "-n": "needs an argument", "-rn 12": "can't be changed",
 	} {

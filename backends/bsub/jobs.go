@@ -107,6 +107,15 @@ func JobName(j *backends.Job) string {
 	return j.Name + suffix
 }
 
+// ArrayName is the name that an array was given, of an element; else the job's own. Some
+// queues give elements names of their own, as LSF does: arr[3].
+func ArrayName(j *backends.Job) string {
+	if j.ID.Index == 0 {
+		return j.Name
+	}
+	return strings.TrimSuffix(j.Name, "["+strconv.Itoa(max(j.ID.Index, 0))+"]")
+}
+
 // Stat is LSF's word for a job's state. Suspended by its owner is USUSP, by the
 // allocation engine SSUSP.
 func Stat(j *backends.Job) string {

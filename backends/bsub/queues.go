@@ -16,8 +16,17 @@ type QueueUse struct {
 	Suspended int // stopped ones, and held ones
 }
 
-// Jobs is all slots that the queue's unfinished jobs have or ask for.
-func (q QueueUse) Jobs() int { return q.Pending + q.Running + q.Suspended }
+// Row are the columns in which bqueues prints it: the queue's own words, where it has
+// such.
+func (q QueueUse) Row() backends.ToldQueue {
+	if q.Told != nil {
+		return *q.Told
+	}
+	return backends.ToldQueue{
+		Priority: int(q.Level), Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-",
+		Jobs: q.Pending + q.Running + q.Suspended, Pending: q.Pending, Running: q.Running, Suspended: q.Suspended,
+	}
+}
 
 // UseQueues counts the slots of the farm's jobs in each queue. A queue that is
 // known by its jobs alone comes last.
@@ -57,8 +66,10 @@ func WriteQueues(w io.Writer, queues []QueueUse, wide bool) error {
 		if !wide {
 			name = cutLeft(name, 15)
 		}
+		r := q.Row()
 		fmt.Fprintf(&b, "%-15s %4d %-15s %3s %4s %4s %4s %5d %5d %5d %5d \n",
-			name, q.Level, "Open:Active", "-", "-", "-", "-", q.Jobs(), q.Pending, q.Running, q.Suspended)
+			name, r.Priority, Visible(r.Status), Visible(r.Max), Visible(r.PerUser), Visible(r.PerProcessor), Visible(r.PerHost),
+			r.Jobs, r.Pending, r.Running, r.Suspended)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -3,6 +3,7 @@ package bsub
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ type Context struct {
 	Umask uint32
 	// Options are those that the queue treats in a way of its own, by name.
 	Options map[string]backends.OptionMeaning
+	// QueuePriorities: -sp takes what the queue itself does.
+	QueuePriorities bool
 }
 
 // Request is a submission as its user wrote it.
@@ -83,6 +86,7 @@ type builder struct {
 	warnings []string
 	slots    int
 	limit    int64 // -M
+	own      int64 // -sp, in the queue's own count; 0: none
 	usage    usage // -R
 	wait     bool  // -K
 	screen   Screen
@@ -386,6 +390,11 @@ func setQueue(b *builder, v string) error {
 }
 
 func setPriority(b *builder, v string) error {
+	if b.QueuePriorities {
+		n, err := parseNumber(v, 1, math.MaxInt32)
+		b.own = int64(n)
+		return err
+	}
 	n, err := parseNumber(v, 1, backends.DefaultValue)
 	if err != nil {
 		return fmt.Errorf("%w (an allotment decides what goes before others)", err)

@@ -209,3 +209,28 @@ func TestSubmittedHeld(t *testing.T) {
 		e.released(c, r[0].ID)
 	})
 }
+
+// amod -sp counts as asub -sp does, in LSF's own numbers.
+func TestAPriorityOfItsOwnersOwnCount(t *testing.T) {
+	bothFlavours(t, func(t *testing.T, c *lsfstandin.Cluster, e engine) {
+		submitted := e.Submit(t.Context(), []backends.Spec{{Command: []string{"sleep", "60"}, Hold: true, Slots: 1, Dir: "/tmp"}})[0]
+		if submitted.Err != nil {
+			t.Fatal(submitted.Err)
+		}
+		able := e.Abilities()
+		if !able.CountsPriorities {
+			t.Error("its priorities are not its own")
+		}
+		number := int64(37)
+		if err := able.Modify(t.Context(), []backends.ID{submitted.ID}, backends.Change{QueuePriority: &number}).First(); err != nil {
+			t.Fatal(err)
+		}
+		if got := listed(t, c, submitted.ID); got.UserPriority != 37 && got.Priority != 37 {
+			t.Errorf("%+v", got)
+		}
+		number = 101
+		if err := able.Modify(t.Context(), []backends.ID{submitted.ID}, backends.Change{QueuePriority: &number}).First(); err == nil {
+			t.Error("more than MAX_USER_PRIORITY is taken")
+		}
+	})
+}

@@ -36,6 +36,7 @@ type queue struct {
 	name     string
 	priority int // of the queue: its jobs go before those of a lower one
 	policies []string
+	told     backends.ToldQueue
 }
 
 // program is one that bsub would run at each submission.
@@ -63,11 +64,9 @@ func examine(s *setup, by backends.Installation) []backends.Finding {
 	f.user(s)
 	f.priorities(s)
 	f.filter(s, by)
-	if s.queues != nil {
-		used := f.named(s.queues, by)
-		f.order(used, by.Low)
-		f.policies(used)
-	}
+	matter := used(s.queues, by)
+	f.order(matter, by.Low)
+	f.policies(matter)
 	f.hosts(s.noSlots)
 	f.times(s)
 	f.unclear(s.vague)
@@ -204,22 +203,8 @@ func listMethod(methods string) string {
 	return fmt.Sprintf("set %s=%q in lsf.conf", methodKey, strings.TrimSpace(methods+" "+chainName))
 }
 
-// named looks for the queues that the config file names, and gives those that matter.
-// A job that the filter sends to a queue that is not there is refused.
-func (f *findings) named(queues []queue, by backends.Installation) []queue {
-	var names []string
-	for _, q := range queues {
-		names = append(names, q.name)
-	}
-	for _, name := range by.Queues {
-		if !slices.Contains(names, name) {
-			f.add("correct `queues:` in the config file", "there is no queue %q (there are %s)", name, strings.Join(names, ", "))
-		}
-	}
-	if by.Low != "" && !slices.Contains(names, by.Low) {
-		f.add("make it in lsb.queues with a PRIORITY below the others', then `badmin reconfig`; or set filter.low_queue to one that there is, or to \"\"",
-			"there is no queue %q, where lowered jobs go: LSF refuses them", by.Low)
-	}
+// used are the queues that matter.
+func used(queues []queue, by backends.Installation) []queue {
 	if len(by.Queues) == 0 {
 		return queues
 	}
@@ -320,26 +305,44 @@ func (f *findings) unclear(vague []*seen) {
 		"what LSF prints of job %v of %s%s can't be told apart from its owner's texts, so that it gets no slots of a pool: %v", j.ID, j.User, many, j.why)
 }
 
-// parseQueues reads `bqueues`: names and priorities.
+// parseQueues reads `bqueues -w`. What a version has no column for is "-" or 0.
 func parseQueues(text []byte) ([]queue, error) {
 	header, lines, err := table(text, "QUEUE_NAME")
 	if err != nil {
 		return nil, fmt.Errorf("bqueues: %w", err)
 	}
-	column := header["PRIO"]
-	if column == 0 {
+	if header["PRIO"] == 0 {
 		return nil, errors.New("bqueues: no column PRIO")
 	}
-	var all []queue
+	all := make([]queue, 0, len(lines))
 	for _, fields := range lines {
-		if column >= len(fields) {
-			return nil, fmt.Errorf("bqueues: %s", shown(strings.Join(fields, " ")))
+		var wrong error
+		word := func(name string) string {
+			at := header[name]
+			if at == 0 || at >= len(fields) {
+				return "-"
+			}
+			return fields[at]
 		}
-		priority, err := strconv.Atoi(fields[column])
-		if err != nil {
-			return nil, fmt.Errorf("bqueues: %s", shown(strings.Join(fields, " ")))
+		number := func(name string) int {
+			text := word(name)
+			if text == "-" && name != "PRIO" {
+				return 0
+			}
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				wrong = fmt.Errorf("bqueues: %s is no number, in the line %s", name, shown(strings.Join(fields, " ")))
+			}
+			return n
 		}
-		all = append(all, queue{name: fields[0], priority: priority})
+		told := backends.ToldQueue{
+			Priority: number("PRIO"), Status: word("STATUS"), Max: word("MAX"), PerUser: word("JL/U"), PerProcessor: word("JL/P"), PerHost: word("JL/H"),
+			Jobs: number("NJOBS"), Pending: number("PEND"), Running: number("RUN"), Suspended: number("SUSP"),
+		}
+		if wrong != nil {
+			return nil, wrong
+		}
+		all = append(all, queue{name: fields[0], priority: told.Priority, told: told})
 	}
 	return all, nil
 }

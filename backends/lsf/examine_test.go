@@ -73,8 +73,8 @@ func TestExamine(t *testing.T) {
 		"no place for one":   {spoil: func(s *setup) { delete(s.conf, "LSF_SERVERDIR") }, want: []string{"LSF_SERVERDIR is not in lsf.conf"}},
 		"no lsf.conf":        {spoil: func(s *setup) { s.conf = nil }, want: []string{"lsf.conf is not to be found"}, remedy: "envdir"},
 		"open lsf.conf":      {spoil: func(s *setup) { s.confOpen, s.confPath = true, "/lsf/lsf.conf" }, want: []string{"/lsf/lsf.conf can be written by others"}},
-		"no such queues":     {spoil: func(*setup) {}, by: backends.Installation{Queues: []string{"normal", "nosuch"}, Low: "lowest"}, want: []string{`no queue "nosuch" (there are normal, low)`, `no queue "lowest", where lowered jobs go`}},
 		"queues not told":    {spoil: func(s *setup) { s.queues = nil }, by: backends.Installation{Queues: []string{"nosuch"}, Low: "lowest"}},
+		"not there":          {spoil: func(*setup) {}, by: backends.Installation{Queues: []string{"normal", "nosuch"}, Low: "lowest"}}, // doctor says so of every queue
 		"queues apart":       {spoil: func(s *setup) { s.queues = append(s.queues, queue{name: "high", priority: 60}) }, want: []string{"queues high (PRIORITY 60) and normal (30)"}},
 		"not managed":        {spoil: func(s *setup) { s.queues = append(s.queues, queue{name: "high", priority: 60}) }, by: backends.Installation{Queues: []string{"normal"}}},
 		"no lower":           {spoil: func(s *setup) { s.queues[1].priority = 30 }, want: []string{"it is no lower"}, remedy: "PRIORITY=29"},
@@ -135,7 +135,16 @@ func printedBy(t *testing.T, file, command string) []byte {
 
 func TestParseQueues(t *testing.T) {
 	got, err := parseQueues(printedBy(t, "hosts.txt", "bqueues"))
-	want := []queue{{name: "high", priority: 60}, {name: "normal", priority: 30}, {name: "low", priority: 10}}
+	told := func(priority, jobs, pending, running int) backends.ToldQueue {
+		return backends.ToldQueue{
+			Priority: priority, Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-", Jobs: jobs, Pending: pending, Running: running,
+		}
+	}
+	want := []queue{
+		{name: "high", priority: 60, told: told(60, 0, 0, 0)},
+		{name: "normal", priority: 30, told: told(30, 18, 2, 16)},
+		{name: "low", priority: 10, told: told(10, 0, 0, 0)},
+	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(queue{})); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
@@ -148,7 +157,7 @@ func TestParseQueues(t *testing.T) {
 	if want := []string{"FAIRSHARE", "BACKFILL"}; !slices.Equal(got[2].policies, want) || got[0].policies != nil {
 		t.Errorf("%+v", got)
 	}
-	for _, text := range []string{"", "No queue\n", "QUEUE_NAME STATUS\n", "QUEUE_NAME PRIO\nnormal\n", "QUEUE_NAME PRIO\nnormal high\n"} {
+	for _, text := range []string{"", "No queue\n", "QUEUE_NAME STATUS\n", "QUEUE_NAME PRIO\nnormal\n", "QUEUE_NAME PRIO\nnormal high\n", "QUEUE_NAME PRIO RUN\nnormal 30 many\n"} {
 		if got, err := parseQueues([]byte(text)); err == nil {
 			t.Errorf("%q gives %+v", text, got)
 		}
@@ -279,7 +288,7 @@ func TestLookAtSetup(t *testing.T) {
 			return os.Symlink(c.filter, c.dir+"/etc/esub")
 		}, ofRoot("root runs the engine: LSF refuses root's submissions without LSF_ROOT_REX, so that no dummy job is placed")},
 		"fairshare": {func(t *testing.T, c *aCluster) error {
-			c.answer["bqueues"] = printedBy(t, "hosts.txt", "bqueues")
+			c.answer["bqueues -w"] = printedBy(t, "hosts.txt", "bqueues")
 			c.answer["bqueues -l"] = []byte("QUEUE: low\nSCHEDULING POLICIES:  FAIRSHARE\n")
 			return os.Symlink(c.filter, c.dir+"/etc/esub")
 		}, []string{

@@ -129,6 +129,9 @@ func changes(change *backends.Change, s scale, limitUnit int64, now time.Time) (
 		}
 		o.add("-sp", strconv.FormatInt(s.number(*change.Priority), 10))
 	}
+	if change.QueuePriority != nil {
+		o.add("-sp", strconv.FormatInt(*change.QueuePriority, 10))
+	}
 	if change.Slots != nil {
 		if *change.Slots < 1 {
 			return nil, fmt.Errorf("%d slots", *change.Slots)

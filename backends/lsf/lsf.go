@@ -67,7 +67,7 @@ func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		SuspendFrees: true, ResumesFirst: true,
 		Pin: c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Start: c.startOn, Place: c.place,
-		Modify: c.modify, Wait: c.wait, Signal: c.signal,
+		CountsPriorities: true, Queues: c.queues, Modify: c.modify, Wait: c.wait, Signal: c.signal,
 		Examine: c.Examine, FilterFacts: c.FilterFacts, Bsub: c.Bsub, Filters: true,
 	}
 }

@@ -48,11 +48,7 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 			s.ahead = max(s.ahead, j.Submitted.Sub(p.at), j.Started.Sub(p.at))
 		}
 	}
-	e := backends.Examination{Findings: examine(s, by), Settings: around.settings()}
-	for _, q := range s.queues {
-		e.Queues = append(e.Queues, q.name)
-	}
-	return e, nil
+	return backends.Examination{Findings: examine(s, by), Settings: around.settings()}, nil
 }
 
 // FilterFacts asks bparams each time: its answer may be another one after a badmin
@@ -187,19 +183,48 @@ func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backend
 	return s, nil
 }
 
-// askForQueues gives nil where there is no bqueues.
-func askForQueues(ctx context.Context, ask asker) ([]queue, error) {
-	text, err := ask(ctx, "bqueues")
+// queues are those of the cluster, as its bqueues prints them; without one there are
+// none that are known.
+func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
+	found, err := listQueues(ctx, c.printed)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	p, err := c.lookAtParams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]backends.Queue, 0, len(found))
+	for _, q := range found {
+		level := backends.LevelNormal
+		if q.name == c.lowQueue {
+			level = backends.LevelLow
+		}
+		told := q.told
+		all = append(all, backends.Queue{Name: q.name, Level: level, Default: slices.Contains(p.defaultQueues, q.name), Told: &told})
+	}
+	return all, nil
+}
+
+// listQueues gives nil where there is no bqueues.
+func listQueues(ctx context.Context, ask asker) ([]queue, error) {
+	text, err := ask(ctx, "bqueues", "-w")
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	queues, err := parseQueues(text)
-	if err != nil {
+	return parseQueues(text)
+}
+
+// askForQueues gives nil where there is no bqueues.
+func askForQueues(ctx context.Context, ask asker) ([]queue, error) {
+	queues, err := listQueues(ctx, ask)
+	if err != nil || queues == nil {
 		return nil, err
 	}
+	var text []byte
 	if text, err = ask(ctx, "bqueues", "-l"); err == nil { // it may be more than a stand-in tells
 		addPolicies(queues, text)
 	}

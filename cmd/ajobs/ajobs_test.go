@@ -336,3 +336,37 @@ func TestAChangeOnAQueueThatFiltersByItself(t *testing.T) {
 		}
 	}
 }
+
+// LSF names an array's elements arr[1] and arr[2]: they are found by the array's name.
+func TestElementsWithNamesOfTheirOwn(t *testing.T) {
+	for line, want := range map[string]int{"ajobs -J arr": 2, "ajobs -J arr[2]": 1, "ajobs -J a*r": 2, "ajobs -J ar": 0, "ajobs -J [2]": 0} {
+		q := fake.NewQueue()
+		for i := range q.Has.Jobs {
+			if j := &q.Has.Jobs[i]; j.ID.Index > 0 {
+				j.Name += fmt.Sprintf("[%d]", j.ID.Index)
+			}
+		}
+		if got := bob(t, q, strings.Fields(line)...); max(strings.Count(got.stdout, "\n")-1, 0) != want {
+			t.Errorf("%s: %+v, want %d", line, got, want)
+		}
+	}
+}
+
+// What the queue's own bqueues prints is printed: queues without jobs too, and no
+// number that nobody told.
+func TestQueuesThatTheQueueItselfPrints(t *testing.T) {
+	q := fake.NewQueue()
+	q.Can.Queues = func(context.Context) ([]backends.Queue, error) {
+		return []backends.Queue{
+			{Name: "night", Told: &backends.ToldQueue{Priority: 70, Status: "Closed:Inact_Win", Max: "10", PerUser: "2", PerProcessor: "1.0", PerHost: "-"}},
+			{Name: "normal", Default: true, Told: &backends.ToldQueue{Priority: 30, Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-", Jobs: 18, Pending: 2, Running: 16}},
+		}, nil
+	}
+	got := bob(t, q, "aqueues")
+	want := "QUEUE_NAME      PRIO STATUS          MAX JL/U JL/P JL/H NJOBS  PEND   RUN  SUSP \n" +
+		"night             70 Closed:Inact_Win  10    2  1.0    -     0     0     0     0 \n" +
+		"normal            30 Open:Active       -    -    -    -    18     2    16     0 \n"
+	if got.stdout != want || got.code != 0 {
+		t.Errorf("%+v, want\n%s", got, want)
+	}
+}

@@ -108,6 +108,7 @@ func (m *modification) change(ctx context.Context, t *target) error {
 	if own := m.queue.Abilities().Options; own != nil {
 		around.Options = own()
 	}
+	around.QueuePriorities = m.queue.Abilities().CountsPriorities
 	c, warnings, err := m.line.Change(around, now)
 	if err != nil {
 		return shell.Usagef("%w", err)

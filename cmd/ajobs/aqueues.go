@@ -18,7 +18,7 @@ func queuesApp(s site) *cli.App {
 	return listApp(s, runQueues, "cut nothing short", &cli.App{
 		Name: "aqueues", Usage: "list queues and what their jobs do", ArgsUsage: "[QUEUE...]",
 		Description: "The figures are slots: of all unfinished jobs, of pending, running, and stopped or held ones.\n" +
-			"PRIO orders the queues; an allocation puts jobs of any queue before others.",
+			"PRIO orders the queues; on LSF all figures are its bqueues' own. An allocation puts jobs of any queue before others.",
 		Metadata: map[string]any{commands.Examples: []grammar.Example{
 			{Line: "aqueues", Does: "all queues"},
 		}},
@@ -57,6 +57,8 @@ type queueJSON struct {
 	Name      string `json:"name"`
 	Default   bool   `json:"default"`
 	Level     string `json:"level"`
+	Priority  int    `json:"priority"`
+	Status    string `json:"status"`
 	Pending   int    `json:"pending_slots"`
 	Running   int    `json:"running_slots"`
 	Suspended int    `json:"suspended_slots"`
@@ -65,7 +67,8 @@ type queueJSON struct {
 func queuesJSON(queues []bsub.QueueUse) []queueJSON {
 	all := make([]queueJSON, len(queues))
 	for i, q := range queues {
-		all[i] = queueJSON{q.Name, q.Default, q.Level.String(), q.Pending, q.Running, q.Suspended}
+		r := q.Row()
+		all[i] = queueJSON{q.Name, q.Default, q.Level.String(), r.Priority, r.Status, r.Pending, r.Running, r.Suspended}
 	}
 	return all
 }

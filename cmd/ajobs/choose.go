@@ -67,7 +67,7 @@ func (c choice) has(j *backends.Job) bool {
 		(c.queue == "" || j.Queue == c.queue) &&
 		(c.project == "" || j.Project == c.project || backends.JoinProject(j.Project, j.Step) == c.project) &&
 		(c.host == "" || runsOn(j, c.host)) &&
-		(c.name == "" || matches(c.name, j.Name) || matches(c.name, bsub.JobName(j)))
+		(c.name == "" || matches(c.name, j.Name) || matches(c.name, bsub.JobName(j)) || matches(c.name, bsub.ArrayName(j)))
 }
 
 func runsOn(j *backends.Job, host string) bool {

@@ -59,7 +59,7 @@ func printFindings(out io.Writer, all findings, asJSON bool) error {
 		}{append([]finding{}, all...)})
 	}
 	for _, f := range all {
-		fmt.Fprintf(out, "%s: %s\n    %s\n", f.Check, shell.Printable(f.What), shell.Printable(f.Remedy))
+		fmt.Fprintf(out, "%s: %s\n    %s\n", f.Check, shell.OneLine(f.What), shell.Printable(f.Remedy))
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(out, "Nothing is wrong.")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -203,7 +204,11 @@ func newStory(id backends.ID, e *plan.Explanation) *story {
 }
 
 func printStory(out io.Writer, t *story) {
-	line := func(format string, args ...any) { fmt.Fprintln(out, shell.Printable(fmt.Sprintf(format, args...))) }
+	line := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		rest := strings.TrimLeft(text, " ")
+		fmt.Fprintln(out, text[:len(text)-len(rest)]+shell.OneLine(rest)) // an error may have several
+	}
 	line("Job %s of %s, project %s, %s: %s%s", t.ID, t.User, dash(backends.JoinProject(t.Project, t.Step)), count(t.Slots, "slot"), t.State, since(t))
 	if t.Reason != "" && !t.ended {
 		line("The queue says: %s", t.Reason)

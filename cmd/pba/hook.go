@@ -76,6 +76,6 @@ func printSetup(out io.Writer, c shell.Config, e backends.Examination) {
 	}
 	fmt.Fprintln(out, "\nThe queue is left as it is. What it needs (`pba doctor` tells again):")
 	for _, f := range all {
-		fmt.Fprintf(out, "  - %s\n      %s\n", shell.Printable(f.What), shell.Printable(f.Remedy))
+		fmt.Fprintf(out, "  - %s\n      %s\n", shell.OneLine(f.What), shell.Printable(f.Remedy))
 	}
 }

@@ -58,7 +58,7 @@ func initialize(ctx context.Context, p process, c shell.Config, out io.Writer) e
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("init: %s is there already; nothing was changed", path)
 	}
-	setup, open, err := lookAt(ctx, p, c)
+	setup, queues, open, err := lookAt(ctx, p, c)
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
@@ -75,7 +75,7 @@ func initialize(ctx context.Context, p process, c shell.Config, out io.Writer) e
 	}
 	written := false
 	if err == nil {
-		written, err = writeConfig(c.Paths.Config, firstConfig(c.Backend, setup.Queues, setup.Settings))
+		written, err = writeConfig(c.Paths.Config, firstConfig(c.Backend, queues, setup.Settings))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("init: %w", err), os.Remove(path))
@@ -106,34 +106,31 @@ Next:
 // lookAt asks a queue that has a set-up of its own how it is set up, and for the
 // names of its queues; open: others than the user who runs pba read what it writes
 // there. Other queues are not asked.
-func lookAt(ctx context.Context, p process, c shell.Config) (setup backends.Examination, open bool, err error) {
+func lookAt(ctx context.Context, p process, c shell.Config) (setup backends.Examination, queues []string, open bool, err error) {
 	b, err := p.open(ctx, c)
 	if err != nil {
-		return setup, false, err
+		return setup, nil, false, err
 	}
 	defer func() { _ = b.Close() }()
 	a := b.Abilities()
 	if a.Examine == nil {
-		return setup, false, nil
+		return setup, nil, false, nil
+	}
+	if a.Queues != nil {
+		known, err := a.Queues(ctx)
+		if err != nil {
+			return setup, nil, false, err
+		}
+		for _, q := range known {
+			queues = append(queues, q.Name)
+		}
 	}
 	by := installation(p, c, os.Getuid())
-	setup, err = a.Examine(ctx, by)
-	if err == nil && setup.Queues != nil && !slices.Contains(setup.Queues, by.Low) && !exists(c.Paths.Config) {
+	if len(queues) > 0 && !slices.Contains(queues, by.Low) && !exists(c.Paths.Config) {
 		by.Low = "" // nobody has asked for it, and firstConfig won't
-		setup, err = a.Examine(ctx, by)
 	}
-	if err != nil {
-		return setup, false, err
-	}
-	open = setup.Hook != nil || a.FilterFacts != nil
-	if a.Queues == nil {
-		return setup, open, nil
-	}
-	queues, err := a.Queues(ctx)
-	for _, q := range queues {
-		setup.Queues = append(setup.Queues, q.Name)
-	}
-	return setup, open, err
+	setup, err = a.Examine(ctx, by)
+	return setup, queues, setup.Hook != nil || a.FilterFacts != nil, err
 }
 
 // installation is what a queue is told of who will use it.

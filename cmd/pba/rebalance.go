@@ -256,10 +256,10 @@ func printCycle(out io.Writer, r *pba.Result, o rebalanceOptions) error {
 		}
 	}
 	for _, s := range shown.Skipped {
-		fmt.Fprintf(out, "Left out: job %s: %s\n", s.Job, shell.Printable(s.Reason))
+		fmt.Fprintf(out, "Left out: job %s: %s\n", s.Job, shell.OneLine(s.Reason))
 	}
 	for _, w := range shown.Warnings {
-		fmt.Fprintf(out, "Warning: %s\n", shell.Printable(w))
+		fmt.Fprintf(out, "Warning: %s\n", shell.OneLine(w))
 	}
 	return nil
 }
@@ -280,7 +280,7 @@ func headline(p *planJSON) string {
 	text := at.Local().Format("15:04:05") + " "
 	switch {
 	case p.Note != "" && len(p.Actions) == 0:
-		return text + shell.Printable(p.Note)
+		return text + shell.OneLine(p.Note)
 	case p.Mode == "dry-run":
 		text += "would do "
 	case p.Mode == string(ledger.Observe):
@@ -290,7 +290,7 @@ func headline(p *planJSON) string {
 	}
 	text += fmt.Sprintf("%s, %d left out", count(len(p.Actions), "action"), len(p.Skipped))
 	if p.Note != "" {
-		text += "; " + shell.Printable(p.Note)
+		text += "; " + shell.OneLine(p.Note)
 	}
 	return text
 }

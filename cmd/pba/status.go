@@ -213,11 +213,11 @@ func printStatus(out io.Writer, s *statusJSON) error {
 		}
 	}
 	for _, r := range s.Reclaims {
-		fmt.Fprintf(out, "Reclaim %d: %s\n", r.ID, shell.Printable(reclaimLine(r)))
+		fmt.Fprintf(out, "Reclaim %d: %s\n", r.ID, shell.OneLine(reclaimLine(r)))
 	}
 	printHeavy(out, s)
 	for _, w := range s.Warnings {
-		fmt.Fprintf(out, "Warning: %s\n", shell.Printable(w))
+		fmt.Fprintf(out, "Warning: %s\n", shell.OneLine(w))
 	}
 	return nil
 }

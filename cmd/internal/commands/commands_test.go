@@ -68,7 +68,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		"unreachable":          {"dead", 75, "farm: list jobs: the queue can't be reached"},
 		"lock":                 {"locked", 75, "farm: take the lock: held by process 7"},
 		"all has been said":    {"silent", 1, ""},
-		"urfave's exit code":   {"own", 9, "farm: its own code"},
+		"another exit code":    {"own", 1, "farm: its own code"},
 		"no command":           {"", 2, "farm: no command given (known: alloc, status, broken, dead, locked, silent, own): see farm --help"},
 		"unknown command":      {"stauts", 2, `farm: unknown command "stauts" (known: alloc, status, broken, dead, locked, silent, own)`},
 		"unknown subcommand":   {"alloc sit set", 2, `farm: unknown command "sit" (known: set)`},

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/command"
 )
 
 func TestAFullDiskIsAFailure(t *testing.T) {
@@ -41,6 +42,19 @@ func TestSignalsEndTheContext(t *testing.T) {
 		})
 		if code != 1 || stderr.String() != "farm: interrupted: wait for the job: context canceled\n" {
 			t.Errorf("%v: got %d, %q", signal, code, stderr.String())
+		}
+	}
+}
+
+// A program that fails lends its exit code to nobody.
+func TestExitCodesOfProgramsThatAreRun(t *testing.T) {
+	for _, script := range []string{"exit 255", "exit 75", "kill -SEGV $$"} {
+		code := shell.Run("farm", io.Discard, io.Discard, func(ctx context.Context, _ io.Writer) error {
+			_, err := command.Run(ctx, command.Command{Argv: []string{"sh", "-c", script}})
+			return fmt.Errorf("list jobs: %w", err)
+		})
+		if code != shell.ExitFailure {
+			t.Errorf("%s: exit code %d", script, code)
 		}
 	}
 }

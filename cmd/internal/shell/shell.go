@@ -93,16 +93,15 @@ func Run(program string, stdout, stderr io.Writer, f func(ctx context.Context, o
 	return exitCode(err)
 }
 
+// exitCode is one of the table's, or what an ExitError says: never that of a program
+// that was run and failed.
 func exitCode(err error) int {
 	var exit *ExitError
-	var coder interface{ ExitCode() int } // the command-line library's
 	switch {
 	case errors.As(err, &exit):
 		return exit.Code
 	case errors.Is(err, backends.ErrUnreachable):
 		return ExitTryAgain
-	case errors.As(err, &coder):
-		return coder.ExitCode()
 	default:
 		return ExitFailure
 	}

@@ -138,7 +138,7 @@ func (t *Table) text(w io.Writer) error {
 		})))
 	out.Header(mapped(t.columns, func(name string) string { return strings.ToUpper(strings.ReplaceAll(name, "_", " ")) }))
 	for _, row := range t.rows {
-		if err := out.Append(mapped(row, shell.Printable)); err != nil {
+		if err := out.Append(mapped(row, shell.OneLine)); err != nil {
 			return fmt.Errorf("write a table: %w", err)
 		}
 	}
