@@ -200,7 +200,7 @@ func TestOwnerMeddles(t *testing.T) {
 	if _, said, rc := c.Run("bmod", "-sp", "60", id.String()); rc != 0 {
 		t.Fatal(said)
 	}
-	if j := e.look(id); j.Priority != backends.At(backends.LevelVictim, 22) {
+	if j := e.look(id); j.Priority != backends.At(backends.LevelVictim, 83) {
 		t.Errorf("its owner made it 60, and it shows %v %d", j.Priority.Level(), j.Priority.Value())
 	}
 }

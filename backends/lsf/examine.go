@@ -135,11 +135,14 @@ func yes(value string) bool { return value == "y" || value == "Y" }
 // beyond it even to administrators.
 func (f *findings) priorities(s *setup) {
 	set := fmt.Sprintf("set MAX_USER_PRIORITY=%d in lsb.params, then `badmin reconfig`", goodMost)
-	switch most := s.params.maxPriority; {
-	case most == 0:
+	scale := newScale(s.params)
+	switch lost := scale.lost(); {
+	case scale.most == 0:
 		f.add(set, "MAX_USER_PRIORITY is not set: no job can be ranked, so that nothing is guaranteed")
-	case most < goodMost:
-		f.add(set, "MAX_USER_PRIORITY is %d: in its upper half there is too little room for the ranks", most)
+	case scale.unable() != nil:
+		f.add(set, "MAX_USER_PRIORITY is %d: above the default of %d there is no room for the ranks, so that nothing is guaranteed", scale.most, scale.normal)
+	case lost != "":
+		f.add(set, "MAX_USER_PRIORITY is %d, %d of it above the default: %s", scale.most, scale.most-scale.normal, lost)
 	}
 	if s.params.overTime {
 		f.add("take it out of lsb.params, then `badmin reconfig`", "JOB_PRIORITY_OVER_TIME is set: waiting jobs grow into the ranks of others by themselves")

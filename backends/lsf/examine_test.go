@@ -40,7 +40,10 @@ func TestExamine(t *testing.T) {
 	}{
 		"all is well":     {spoil: func(*setup) {}},
 		"no priorities":   {spoil: func(s *setup) { s.params.maxPriority = 0 }, want: []string{"no job can be ranked"}, remedy: "MAX_USER_PRIORITY=100 in lsb.params"},
-		"few priorities":  {spoil: func(s *setup) { s.params.maxPriority = 40 }, want: []string{"MAX_USER_PRIORITY is 40"}, remedy: "MAX_USER_PRIORITY=100"},
+		"few priorities":  {spoil: func(s *setup) { s.params.maxPriority = 14 }, want: []string{"MAX_USER_PRIORITY is 14, 7 of it above the default: jobs that were taken back 2 times or more go in the order of their submission"}, remedy: "MAX_USER_PRIORITY=100"},
+		"too few":         {spoil: func(s *setup) { s.params.maxPriority = 8 }, want: []string{"MAX_USER_PRIORITY is 8: above the default of 4 there is no room"}, remedy: "MAX_USER_PRIORITY=100"},
+		"a high default":  {spoil: func(s *setup) { s.params.defaultPriority = 85 }, want: []string{"15 of it above the default: jobs of pools"}, remedy: "MAX_USER_PRIORITY=100"},
+		"enough":          {spoil: func(s *setup) { s.params.maxPriority = 40 }},
 		"they age":        {spoil: func(s *setup) { s.params.overTime = true }, want: []string{"JOB_PRIORITY_OVER_TIME"}},
 		"forgets at once": {spoil: func(s *setup) { s.params.cleanPeriod = 30 * time.Second }, want: []string{"CLEAN_PERIOD is 30s"}, remedy: "CLEAN_PERIOD=3600"},
 		"forgets in time": {spoil: func(s *setup) { s.params.cleanPeriod = time.Minute }},

@@ -71,12 +71,25 @@ func (j *job) rank(p *picture, lowQueue string) {
 		j.number = j.listed.priority
 	}
 	j.Priority = p.scale.priority(j.number)
-	if e.Ranked && (e.Number == j.number || e.Number == 0 || j.listed.State != backends.Pending && j.listed.State != backends.Held) {
+	if e.Ranked && j.ranked(p) {
 		j.Priority = e.Rank
 	}
 	if j.Priority.Level() == backends.LevelNormal && lowQueue != "" && j.Queue == lowQueue {
 		j.Priority = backends.At(backends.LevelLow, j.Priority.Value())
 	}
+}
+
+// ranked tells whether LSF has the priority that is remembered: the number that the scale
+// of now gives it, or none that counts before the job is back in the queue.
+func (j *job) ranked(p *picture) bool {
+	e := &j.entry
+	switch {
+	case j.listed.State != backends.Pending && j.listed.State != backends.Held:
+		return true
+	case e.Number == 0:
+		return e.Requeuing
+	}
+	return e.Number == j.number && e.Number == p.scale.number(e.Rank)
 }
 
 // pend is what is remembered of a job that has not started: the engine's hold, and the

@@ -9,9 +9,51 @@ import (
 // scale turns priorities into what bmod -sp takes, 1 to MAX_USER_PRIORITY, and
 // back. LSF refuses more to everybody, an administrator included, and a job's owner
 // may set any of it (lava): what he raises reads as the level that he claims.
+//
+// From the top: the levels above normal jobs, each with a part of the range of its own, so
+// that the highest number is a hand-over's; then numbers that nobody has; then the normal
+// jobs that name no number; below, those whose owners lowered them.
 type scale struct {
 	most   int64 // MAX_USER_PRIORITY; 0: jobs have no priority of their own
 	normal int64 // that of a job which names none
+	bands  []band
+}
+
+// band is the part of the range that a level has. Values are spread over it in equal
+// steps, and the highest number stands for all values beyond.
+type band struct {
+	level backends.Level
+	base  int // the least value that R10 gives a job of the level
+	first int64
+	width int64 // 0: no room
+}
+
+// values is how many values R11 has for a level: 20 to 99.
+const values = 80
+
+// step is how many values have one number: one reclaim's bonus (R10) at most, so that each
+// bonus counts.
+func (b band) step() int64 { return min(max((values+b.width-1)/max(b.width, 1), 1), bonusStep) }
+
+const bonusStep = 10
+
+func (b band) number(value int) int64 {
+	return b.first + min(max(int64(value-b.base), 0)/b.step(), b.width-1)
+}
+
+// need is what a level needs of the range: at least a number; enough for each of three
+// bonuses, and where dummy jobs go before all others one more; and good for all of R11's
+// bonuses. In the order in which they are given it where there is too little for all.
+var needs = [...]struct {
+	level        backends.Level
+	base         int
+	enough, good int64
+}{
+	{backends.LevelVictim, backends.DefaultValue, 4, 8},
+	{backends.LevelPBA, 100 + backends.DefaultValue, 5, 8},
+	{backends.LevelHandOver, 200 + backends.DefaultValue, 5, 8},
+	{backends.LevelNext, backends.DefaultValue, 4, 8},
+	{backends.LevelPlaceholder, backends.DefaultValue, 2, 2},
 }
 
 // newScale reads the scale from what bparams tells.
@@ -20,61 +62,102 @@ func newScale(p params) scale {
 	if s.normal < 1 || s.normal > s.most {
 		s.normal = s.most / 2 // lava: "The default job priority is: 50" of 100
 	}
+	s.bands = bandsOf(s.most - s.normal)
+	next := s.most + 1
+	for i := len(s.bands) - 1; i >= 0; i-- {
+		next -= s.bands[i].width
+		s.bands[i].first = next
+	}
 	return s
 }
 
-// steps are the levels above what owners give themselves, in their order, each with
-// the least value that R10 gives a job of it. Each has as many numbers as the others,
-// and the highest of them stands for all values beyond.
-var steps = [...]struct {
-	level backends.Level
-	base  int
-}{
-	{backends.LevelNormal, backends.DefaultValue},
-	{backends.LevelVictim, backends.DefaultValue},
-	{backends.LevelPlaceholder, backends.DefaultValue},
-	{backends.LevelNext, backends.DefaultValue},
-	{backends.LevelPBA, 100 + backends.DefaultValue},
-	{backends.LevelHandOver, 200 + backends.DefaultValue},
+// bandsOf parts so many numbers among the levels, and returns them lowest first.
+func bandsOf(room int64) []band {
+	widths := map[backends.Level]int64{}
+	give := func(level backends.Level, upTo int64) {
+		n := min(max(upTo-widths[level], 0), max(room, 0))
+		widths[level] += n
+		room -= n
+	}
+	for _, n := range needs {
+		give(n.level, 1)
+	}
+	for _, n := range needs {
+		give(n.level, n.enough)
+	}
+	for _, n := range needs {
+		give(n.level, n.good)
+	}
+	share := max(room, 0) / int64(len(needs)-1)
+	for _, n := range needs[:len(needs)-1] { // a placeholder needs no more
+		give(n.level, min(n.good+share, values))
+	}
+	bands := make([]band, 0, len(needs))
+	for level := backends.LevelVictim; level <= backends.LevelHandOver; level++ {
+		for _, n := range needs {
+			if n.level == level {
+				bands = append(bands, band{level: level, base: n.base, width: widths[level]})
+			}
+		}
+	}
+	return bands
 }
 
-// goodMost is a MAX_USER_PRIORITY that gives each level some numbers.
+// goodMost is a MAX_USER_PRIORITY that gives each level good room.
 const goodMost = 100
-
-// width is how many numbers a level has.
-func (s scale) width() int64 { return (s.most - s.normal) / int64(len(steps)) }
 
 // unable says why jobs can't be ranked, or nothing.
 func (s scale) unable() error {
 	switch {
 	case s.most < 1:
 		return fmt.Errorf("%w: MAX_USER_PRIORITY is not set in lsb.params: set it to %d or more", backends.ErrUnable, goodMost)
-	case s.width() < 1:
+	case s.most-s.normal < int64(len(needs)):
 		return fmt.Errorf("%w: MAX_USER_PRIORITY is %d in lsb.params: set it to %d or more", backends.ErrUnable, s.most, goodMost)
 	}
 	return nil
 }
 
+// lost says what of the order of priorities a range that is too small does not keep; ""
+// if nothing that matters.
+func (s scale) lost() string {
+	for _, n := range needs {
+		for _, b := range s.bands {
+			if b.level != n.level || b.width >= n.enough {
+				continue
+			}
+			switch n.level {
+			case backends.LevelVictim:
+				if b.width == 1 {
+					return "how often jobs were taken back makes no difference to their order"
+				}
+				return fmt.Sprintf("jobs that were taken back %d times or more go in the order of their submission", b.width-1)
+			case backends.LevelLow, backends.LevelNormal, backends.LevelPlaceholder, backends.LevelNext, backends.LevelPBA, backends.LevelHandOver:
+				return "jobs of pools that were taken back before they got their place there go no sooner than others, or dummy jobs no sooner than the jobs that they are for"
+			}
+		}
+	}
+	return ""
+}
+
 // number is what -sp is given for a priority. A normal job's at the default value is
 // that of a job which names none; LevelLow has none of its own either: it is a queue.
 func (s scale) number(p backends.Priority) int64 {
-	level := min(max(p.Level(), backends.LevelNormal), backends.LevelHandOver)
-	if level == backends.LevelNormal && p.Value() < backends.DefaultValue {
-		return max((int64(p.Value())*s.normal+backends.DefaultValue-1)/backends.DefaultValue, 1)
+	if p.Level() > backends.LevelHandOver {
+		return s.most
 	}
-	for k, step := range steps {
-		if step.level == level {
-			value := int64(p.Value() - step.base)
-			if p.Level() > backends.LevelHandOver {
-				value = s.width()
-			}
-			return s.normal + int64(k)*s.width() + min(max(value, 0), s.width()-1)
+	for _, b := range s.bands {
+		if b.level == p.Level() {
+			return b.number(p.Value())
 		}
+	}
+	if p.Value() < backends.DefaultValue {
+		return max((int64(p.Value())*s.normal+backends.DefaultValue-1)/backends.DefaultValue, 1)
 	}
 	return s.normal
 }
 
-// priority is what a number stands for; 0, which is none, for the default.
+// priority is what a number stands for; 0, which is none, for the default. One that we give
+// nobody is a normal job's of more than the default.
 func (s scale) priority(number int64) backends.Priority {
 	switch {
 	case number < 1 || s.unable() != nil:
@@ -82,7 +165,10 @@ func (s scale) priority(number int64) backends.Priority {
 	case number < s.normal:
 		return backends.At(backends.LevelNormal, int(number*backends.DefaultValue/s.normal))
 	}
-	above := number - s.normal
-	k := min(above/s.width(), int64(len(steps))-1)
-	return backends.At(steps[k].level, steps[k].base+int(min(above-k*s.width(), s.width()-1)))
+	for _, b := range s.bands {
+		if at := number - b.first; at >= 0 && (at < b.width || b.level == backends.LevelHandOver) {
+			return backends.At(b.level, b.base+int(min(at, b.width-1)*b.step()))
+		}
+	}
+	return backends.At(backends.LevelNormal, backends.DefaultValue+int(min(number-s.normal, values)))
 }
