@@ -3,6 +3,7 @@ package keeper
 import (
 	"bytes"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -139,10 +140,11 @@ func write(dir, name, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// newGroup makes a group with a limit in bytes, of memory and swap together.
+// newGroup makes a group with a limit in bytes, of memory and swap together; 0:
+// none.
 func (h hierarchy) newGroup(limit int64, name string) (*group, error) {
 	g := &group{hierarchy: h, limit: limit, dir: h.path(name)}
-	clearGroup(g.dir) // a keeper that was killed had the same process ID
+	clearGroup(g.dir, clearTries) // a keeper that was killed had the same process ID
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -154,6 +156,9 @@ func (h hierarchy) newGroup(limit int64, name string) (*group, error) {
 
 // set writes the limit down.
 func (g *group) set() error {
+	if g.limit == 0 {
+		return nil
+	}
 	bytes := strconv.FormatInt(g.limit, 10)
 	if g.v2 {
 		return errors.Join(write(g.dir, "memory.max", bytes), ifThere(write(g.dir, "memory.swap.max", "0")), ifThere(write(g.dir, "memory.oom.group", "1")))
@@ -178,9 +183,6 @@ func ifThere(err error) error {
 
 // groupFor gives the job of this keeper a group, where that can be done; nil: not.
 func groupFor(limit int64) *group {
-	if limit <= 0 {
-		return nil
-	}
 	h, ok := findHierarchy()
 	if !ok || h.v2 && filepath.Base(h.own) != queueGroup {
 		return nil
@@ -269,21 +271,60 @@ func (g *group) remove() error {
 	return err
 }
 
-// ClearGroup ends what a keeper that was killed left in its group.
-func ClearGroup(keeper int) {
-	if h, ok := findHierarchy(); ok && keeper > 1 {
-		clearGroup(h.path(strconv.Itoa(keeper)))
+// gather moves the job's processes into the group, and what they have started
+// meanwhile: what they start from then on is in it.
+func (g *group) gather() {
+	moved := make(map[Process]bool)
+	for range mostRounds {
+		anew := false
+		all := processes()
+		for _, pid := range descendants(all, os.Getpid()) {
+			p := Process{PID: pid, Start: all[pid].start}
+			if moved[p] || StartTime(pid) != p.Start {
+				continue
+			}
+			moved[p], anew = true, true
+			_ = write(g.dir, "cgroup.procs", strconv.Itoa(pid))
+		}
+		if !anew {
+			return
+		}
 	}
 }
 
-func clearGroup(dir string) {
-	for {
+// contained is a group for a job that has run for a moment; nil: there is none.
+func contained() *group {
+	g := groupFor(0)
+	if g != nil {
+		g.gather()
+	}
+	return g
+}
+
+// ClearGroup ends what a keeper that was killed left in its group.
+func ClearGroup(keeper int) {
+	if h, ok := findHierarchy(); ok && keeper > 1 {
+		clearGroup(h.path(strconv.Itoa(keeper)), math.MaxInt)
+	}
+}
+
+// clearTries is how often a group is looked at that may hold something by accident,
+// and any group without processes that can't be removed: a job of root's may have
+// made groups in it.
+const clearTries = 20
+
+// clearGroup kills what is in a group, and removes that.
+func clearGroup(dir string, tries int) {
+	for empty := 0; tries > 0 && empty < clearTries; tries-- {
 		pids, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		if err != nil {
 			return
 		}
-		if len(pids) == 0 && !errors.Is(unix.Rmdir(dir), unix.EBUSY) {
-			return
+		if len(pids) == 0 {
+			if !errors.Is(unix.Rmdir(dir), unix.EBUSY) {
+				return
+			}
+			empty++
 		}
 		for text := range strings.FieldsSeq(string(pids)) {
 			if pid, err := strconv.Atoi(text); err == nil && pid > 1 {

@@ -114,7 +114,9 @@ func (k *keep) run(order *Order) int {
 			return k.end(End{Code: statusCannotRun, Text: "whoever waited for the job at a terminal is gone: " + err.Error()})
 		}
 	}
-	k.group = groupFor(order.MemoryLimit)
+	if order.MemoryLimit > 0 {
+		k.group = groupFor(order.MemoryLimit)
+	}
 	pid, pidfd, output, err := k.start(order, screen)
 	if err != nil {
 		return k.end(End{Code: err.status, Text: err.Error()})
@@ -142,6 +144,8 @@ func (k *keep) run(order *Order) int {
 	}
 	if order.MemoryLimit > 0 {
 		go k.whileBelow(order.MemoryLimit)
+	} else {
+		k.group = contained()
 	}
 	return k.end(k.wait(pid))
 }

@@ -15,7 +15,8 @@ import (
 // The node has no children but these and its keepers.
 //
 // A keeper that an earlier node started is no descendant of this one. What such a
-// keeper leaves is found by session, environment and control group alone.
+// keeper leaves is found by its control group, or where there is none by session
+// and environment alone.
 
 // adoptOrphans makes this process a subreaper.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

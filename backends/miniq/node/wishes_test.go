@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -188,53 +188,104 @@ func TestWhenAKeeperIsTold(t *testing.T) {
 	check("and it is killed", told(1<<50), "kill 0,")
 }
 
-// What left session and environment behind is found when its keeper was killed:
-// the run is not reported as lost, so that its slots are not free, while it lives.
-func TestWhatLeftItsSessionIsFound(t *testing.T) {
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("skipped: no setsid here")
-	}
-	n := startNode(t, t.TempDir())
-	n.start(1, `env -i setsid sh -c 'setsid sleep 1000 & echo $! >child; setsid sleep 1001 & echo $! >other; exec sleep 1002' & echo $! >hidden; echo up >up; wait`, 0o22)
-	r := n.up(1)
-	var hidden []int
+// hides is a job of which three processes leave session and environment behind.
+const hides = `env -i setsid sh -c 'setsid sleep 1000 & echo $! >child; setsid sleep 1001 & echo $! >other; exec sleep 1002' & echo $! >hidden; echo up >up; wait`
+
+// hidden are these, once they have.
+func (n *aNode) hidden() []int {
+	n.t.Helper()
+	var pids []int
 	for _, name := range []string{"hidden", "child", "other"} {
-		eventually(t, "it is there", func() bool {
+		eventually(n.t, "it is there", func() bool {
 			text, err := os.ReadFile(filepath.Join(n.work, name))
 			pid, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
 			if err != nil || err2 != nil {
 				return false
 			}
-			hidden = append(hidden, pid)
+			pids = append(pids, pid)
 			return true
 		})
 	}
-	eventually(t, "their sessions are their own", func() bool {
-		for _, pid := range hidden {
-			if session, err := syscall.Getpgid(pid); err != nil || session != pid {
-				return false
-			}
-			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || bytes.Contains(text, []byte(MarkVariable)) {
-				return false
-			}
-		}
-		return true
+	eventually(n.t, "their sessions are their own", func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool {
+			group, err := syscall.Getpgid(pid)
+			env, err2 := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+			return err != nil || group != pid || err2 != nil || bytes.Contains(env, []byte(MarkVariable))
+		})
 	})
-	n.start(2, waits+` # another's`, 0o22)
-	n.up(2)
-	_ = syscall.Kill(r.Keeper.PID, syscall.SIGKILL)
-	if got := n.hear(); got.Kind != Lost || got.Run != id(1) {
-		t.Errorf("reported was %+v, want that run 1 is lost", got)
+	return pids
+}
+
+// lost awaits that a run is reported as lost, and looks whether something of it lives.
+func (n *aNode) lost(job int, pids []int) {
+	n.t.Helper()
+	if r := n.hear(); r.Kind != Lost || r.Run != id(job) {
+		n.t.Errorf("reported was %+v, want that run %d is lost", r, job)
 	}
-	for _, pid := range hidden {
+	for _, pid := range pids {
 		if !gone(pid) {
-			t.Errorf("process %d lives while its run is lost", pid)
+			n.t.Errorf("process %d lives while its run is lost", pid)
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	if gone(n.record(2).Job.PID) {
+}
+
+// What left session and environment behind is found when its keeper was killed:
+// the run is not reported as lost, so that its slots are not free, while it lives.
+func TestWhatLeftItsSessionIsFound(t *testing.T) {
+	n := startNode(t, t.TempDir())
+	n.start(1, hides, 0o22)
+	r := n.up(1)
+	pids := n.hidden()
+	n.start(2, waits, 0o22) // another's
+	other := n.begun(2)
+	_ = syscall.Kill(r.Keeper.PID, syscall.SIGKILL)
+	n.lost(1, pids)
+	if gone(other.Job.PID) {
 		t.Error("another job's process was killed")
 	}
 	n.tell(Command{Want: &Want{Run: id(2), Verb: keeper.Kill}})
 	n.ends(2, 128+int(syscall.SIGKILL))
+}
+
+// So it is by another node than that which started the keeper, where jobs have
+// control groups.
+func TestWhatLeftItsSessionIsFoundByItsGroup(t *testing.T) {
+	if _, err := keeper.PrepareGroups(); err != nil {
+		t.Skipf("skipped: control groups can't be made here: %v", err)
+	}
+	dir := t.TempDir()
+	n := startNode(t, dir)
+	n.start(1, hides, 0o22)
+	r := n.up(1)
+	pids := n.hidden()
+	group := fmt.Sprintf("allotment-%d\n", r.Keeper.PID)
+	eventually(t, "they are in their group", func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool {
+			groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+			return err != nil || !bytes.Contains(groups, []byte(group))
+		})
+	})
+	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
+	n = startNode(t, dir, id(1))
+	_ = syscall.Kill(r.Keeper.PID, syscall.SIGKILL)
+	n.lost(1, pids)
+}
+
+// A job's group goes with it.
+func TestGroupsGo(t *testing.T) {
+	dir, err := keeper.PrepareGroups()
+	if err != nil {
+		t.Skipf("skipped: control groups can't be made here: %v", err)
+	}
+	n := startNode(t, t.TempDir())
+	n.start(1, waits, 0o22)
+	group := filepath.Join(dir, fmt.Sprintf("allotment-%d", n.up(1).Keeper.PID))
+	there := func() bool { _, err := os.Stat(group); return err == nil }
+	eventually(t, "it has a group", there)
+	n.tell(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
+	n.ends(1, 128+int(syscall.SIGKILL))
+	if there() {
+		t.Error("its group is there when it has ended")
+	}
 }
