@@ -122,6 +122,7 @@ type Job struct {
 	Interactive bool
 	Exclusive   bool // has its hosts for itself
 	Ending      bool // runs, but was told to end: its processes are not gone yet
+	Lost        bool // ended in the midst of a requeue of the engine's, which the queue did not finish
 	Resuming    bool // suspended, and the queue will resume it as soon as it fits
 }
 

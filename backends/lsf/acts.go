@@ -190,7 +190,7 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 		now := time.Now()
 		e.Mark, e.Until = acts[i].Mark, acts[i].Until
 		e.Run, e.Acted, e.Requeuing, e.Returns = j.listed.Started, now, true, acts[i].Until.After(now) || p.flavour == lsf10
-		e.Suspended, e.Resuming, e.Ran = false, false, 0
+		e.Suspended, e.Resuming, e.Ran, e.Down = false, false, 0, time.Time{}
 		e.Begin, e.Ours, e.Was, e.Freed = time.Time{}, time.Time{}, time.Time{}, false
 		if !before[i].Run.Equal(e.Run) {
 			e.Resumed = time.Time{}
@@ -287,7 +287,7 @@ func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) 
 		}
 	}
 	c.note(back, errs, func(_ int, _ *job, e *entry) {
-		e.Requeuing, e.Returns, e.Run, e.Acted, e.Resumed = false, false, time.Time{}, time.Time{}, time.Time{}
+		e.Requeuing, e.Returns, e.Run, e.Acted, e.Down, e.Resumed = false, false, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 		e.Requeues++
 	})
 	for i, err := range errs {

@@ -58,6 +58,7 @@ func newJob(listed *seen, e entry, p *picture, lowQueue string) *job {
 	case j.State == backends.Running && j.sameRun():
 		j.Started, j.RanFor = j.began(), e.Ran
 	}
+	j.Lost = e.Requeuing && j.sameRun() && j.State.Ended()
 	if e.Requeuing && !j.Ending && !j.State.Ended() && (j.listed.Started.IsZero() || !j.sameRun()) {
 		j.Requeues++ // it is there, and nobody has noted it yet
 	}
@@ -164,9 +165,9 @@ func (j *job) leavesRun(at time.Time) bool {
 	}
 	switch j.listed.State {
 	case backends.Running, backends.Suspended:
-		return at.Sub(e.Acted) < leaving
+		return at.Sub(latest(e.Acted, e.Down)) < leaving
 	case backends.Done, backends.Exited:
-		return at.Sub(e.Acted) < gap || at.Sub(j.listed.Ended) < gap
+		return at.Before(j.left())
 	case backends.Pending, backends.Held:
 	}
 	return false

@@ -92,7 +92,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 		switch {
 		case !j.State.Ended():
 			farm.Jobs = append(farm.Jobs, j.Job)
-		case !j.Ended.Before(endedSince):
+		case !j.left().Before(endedSince):
 			farm.Ended = append(farm.Ended, j.Job)
 		}
 	}

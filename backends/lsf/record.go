@@ -21,6 +21,7 @@ type entry struct {
 	Run       time.Time     `json:"run,omitzero"`        // which run it is about: its start, as LSF tells it
 	Acted     time.Time     `json:"acted,omitzero"`      // written just before it
 	Requeuing bool          `json:"requeuing,omitempty"` // that run goes back into the queue, and is not known to be there
+	Down      time.Time     `json:"down,omitzero"`       // its host was last seen down meanwhile
 	Returns   bool          `json:"returns,omitempty"`   // it comes back held (brequeue -H), to be let go by us
 	Suspended bool          `json:"suspended,omitempty"` // that run is stopped by us
 	Resuming  bool          `json:"resuming,omitempty"`  // and goes on as soon as it fits

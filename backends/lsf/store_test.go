@@ -29,7 +29,7 @@ func stateDir(t *testing.T) string {
 
 var full = entry{
 	Submitted: noon, Mark: "r7", Until: noon.Add(time.Hour), Requeues: 2, Run: noon.Add(1), Acted: noon.Add(2), Requeuing: true, Returns: true, Suspended: true,
-	Resuming: true, Resumed: noon.Add(3), Ran: 4, Begin: noon.Add(5), Ours: noon.Add(6), Was: noon.Add(8), Freed: true, Asked: []string{"h1"}, Pinned: []string{"h2", "h3"}, Ranked: true, Number: 74,
+	Resuming: true, Resumed: noon.Add(3), Ran: 4, Begin: noon.Add(5), Ours: noon.Add(6), Was: noon.Add(8), Down: noon.Add(9), Freed: true, Asked: []string{"h1"}, Pinned: []string{"h2", "h3"}, Ranked: true, Number: 74,
 	Rank: backends.At(backends.LevelHandOver, 220), Gone: noon.Add(7),
 }
 

@@ -8,13 +8,16 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// tend does what LSF can't finish by itself, and what its owner undid: requeued jobs
-// that are back in the queue are let go, holds that somebody lifted are set again, jobs
+// tend does what LSF can't finish by itself, and what its owner undid: jobs that a requeue
+// ended are put back, those that are back in the queue are let go, holds that somebody lifted are set again, jobs
 // that somebody resumed are stopped again, and those go on whose time or whose room has
 // come. It begins nothing.
 func (c *Client) tend(ctx context.Context) error {
 	p, err := c.lookAtAll(ctx)
 	if err != nil {
+		return err
+	}
+	if err := c.mend(ctx, p); err != nil {
 		return err
 	}
 	c.comeBack(ctx, p)

@@ -246,6 +246,9 @@ func printVictims(line func(string, ...any), t *story) {
 			if v.ID.String() == t.ID {
 				line("It lost its slots (%s) at %s to job %v of project %s, reclaim %d: %s%s.", v.Mode, latestOf(r.Acted, r.Planned).Local().Format("2006-01-02 15:04:05"),
 					r.Beneficiary, r.Project, r.ID, r.Phase, ifTrue(r.Why != "", ", "+r.Why))
+				if v.Fate == plan.Lost {
+					line("Its host went down in the midst of that: the queue ended it and did not put it back. Submit it again.")
+				}
 			}
 		}
 	}

@@ -197,9 +197,9 @@ func reportVictims(ctx context.Context, s *site, o reportOptions, out io.Writer)
 	if err := s.concerns(ctx, o, len(ends) > 0); err != nil {
 		return err
 	}
-	t := table.New("project", "user", "to", "requeued", "suspended", "slots", "lost_slot_hours")
+	t := table.New("project", "user", "to", "requeued", "suspended", "slots", "lost_slot_hours", "ended")
 	for _, l := range losses {
-		t.Row(dash(l.Project), l.User, l.To, l.Requeued, l.Suspended, l.Slots, decimal(l.Lost))
+		t.Row(dash(l.Project), l.User, l.To, l.Requeued, l.Suspended, l.Slots, decimal(l.Lost), l.Ended)
 	}
 	if o.format != table.Text {
 		return table.Print(out, o.format, t, struct {

@@ -17,13 +17,22 @@ func (r *Reclaim) Mark() string { return fmt.Sprintf("r%d", r.ID) }
 // done (R18).
 func (v *view) observe() {
 	memory := &v.plan.Memory
+	lost := map[backends.ID]*backends.Job{}
+	for i := range v.state.Farm.Ended {
+		if j := &v.state.Farm.Ended[i]; j.Lost {
+			lost[j.ID] = j
+		}
+	}
 	for i := range memory.Reclaims {
 		r := &memory.Reclaims[i]
 		r.Victims = slices.Clone(r.Victims)
 		for k := range r.Victims {
 			victim := &r.Victims[k]
 			j := v.byID[victim.ID]
-			switch {
+			switch ended := lost[victim.ID]; {
+			case ended != nil && ended.Mark == r.Mark() && (victim.Fate == Intended || victim.Fate == Taken):
+				victim.Fate = Lost
+				v.warn("the requeue of job %s of %s ended it, and the queue did not put it back: it must be submitted again", victim.ID, victim.User)
 			case victim.Fate == Intended && j == nil:
 				victim.Fate = Gone
 			case victim.Fate == Intended && j.Mark == r.Mark():
@@ -74,7 +83,7 @@ func (v *view) step(r *Reclaim) {
 	taken, intended, busy := 0, 0, 0
 	for _, victim := range r.Victims {
 		switch victim.Fate {
-		case Taken:
+		case Taken, Lost:
 			taken++
 		case Intended:
 			intended++

@@ -142,3 +142,22 @@ func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
 		}
 	}
 }
+
+// A victim that its requeue ended for good is told of, and counted as taken.
+func TestALostVictimIsToldOf(t *testing.T) { // R18
+	s := newScene(t, 1, 1).pool("chipA", 1)
+	victim := s.job("bob", "", "n1", time.Hour)
+	s.job("ann", "chipA", "", 0)
+	s.ripen()
+	ended := *s.at(victim)
+	s.state.Farm.Jobs = s.state.Farm.Jobs[1:]
+	ended.State, ended.Ended, ended.Mark, ended.Lost = backends.Exited, s.now, "r1", true
+	s.state.Farm.Ended = []backends.Job{ended}
+	p := s.cycle()
+	if r := p.Memory.Reclaims[0]; r.Victims[0].Fate != Lost || len(p.Warnings) != 1 {
+		t.Errorf("%+v, warnings %q", r, p.Warnings)
+	}
+	if p = s.cycle(); p.Memory.Reclaims[0].Victims[0].Fate != Lost || len(p.Warnings) != 0 {
+		t.Errorf("told again: %+v, warnings %q", p.Memory.Reclaims[0], p.Warnings)
+	}
+}

@@ -191,6 +191,7 @@ type Fate string
 const (
 	Intended Fate = ""       // still in the run that is meant
 	Taken    Fate = "taken"  // requeued or suspended by us
+	Lost     Fate = "lost"   // ended by our own requeue, which the queue did not finish
 	Gone     Fate = "gone"   // ended, or left that run, without us
 	Spared   Fate = "spared" // the reclaim ended before its turn came
 )

@@ -112,7 +112,7 @@ func (v *view) countLost() {
 			continue
 		}
 		for _, victim := range r.Victims {
-			if victim.Fate == Taken || victim.Fate == Intended && r.Phase.Open() {
+			if victim.Fate == Taken || victim.Fate == Lost || victim.Fate == Intended && r.Phase.Open() {
 				v.lost[victim.party()]++
 			}
 		}

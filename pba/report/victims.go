@@ -16,6 +16,7 @@ type Loss struct {
 	To        string  `json:"to"` // project
 	Requeued  int     `json:"requeued"`
 	Suspended int     `json:"suspended"`
+	Ended     int     `json:"ended"` // of Requeued: not put back by the queue
 	Slots     int     `json:"slots"`
 	Lost      float64 `json:"lost_slot_hours"` // of work; a suspended job loses none
 }
@@ -41,7 +42,7 @@ func Victims(reclaims []ledger.PastReclaim, project string) ([]Loss, []End) {
 		concerned := project == "" || r.Project == project
 		evicted := 0
 		for _, v := range r.Victims {
-			if v.Fate != plan.Taken {
+			if v.Fate != plan.Taken && v.Fate != plan.Lost {
 				continue
 			}
 			evicted += v.Slots
@@ -69,6 +70,9 @@ func (l *Loss) add(v plan.Victim) {
 		return
 	}
 	l.Requeued++
+	if v.Fate == plan.Lost {
+		l.Ended++
+	}
 	l.Lost += float64(v.Slots) * v.RanFor.Hours()
 }
 

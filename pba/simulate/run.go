@@ -326,7 +326,7 @@ func (d *driver) learnReclaims(p *plan.Plan) bool {
 func (m *meter) account(r *plan.Reclaim, seen *reclaimed) {
 	evicted, taken := 0, 0
 	for _, v := range r.Victims {
-		if v.Fate == plan.Taken {
+		if v.Fate == plan.Taken || v.Fate == plan.Lost {
 			evicted += v.Slots
 			taken++
 		}

@@ -108,7 +108,7 @@ func (q *queue) actOne(b who, a *act, j *job) string {
 	case verbResume:
 		return q.resume(j)
 	case verbRequeue:
-		return q.requeue(j, a.Hold)
+		return q.requeue(j, a)
 	case verbRun:
 		return q.brun(j, a.Hosts)
 	case verbTop:
@@ -188,9 +188,28 @@ const requeueCode = 130
 // never is later than all that happens.
 const never = 100 * 365 * 24 * time.Hour
 
+// unreachable is how long mbatchd tries to reach a dead host, in seconds of the daemons,
+// before it ends a job that it is to requeue there.
+const unreachable = 11
+
+// onDeadHost tells whether a host of a job's run is down.
+func (q *queue) onDeadHost(j *job) bool {
+	return slices.ContainsFunc(j.ExecHosts, func(h string) bool { return q.down[h] })
+}
+
+// cutOff has a job end whose host is down while it is leaving.
+func (q *queue) cutOff(j *job) {
+	if q.cfg.Unkind.RequeueLosesJobOnDeadHost && j.gap == leaving && q.onDeadHost(j) {
+		j.cut, j.gapAt = true, q.now.Add(unreachable*q.cfg.Second)
+	}
+}
+
 // requeue is brequeue. To the manager the job is held until the gap is over.
-func (q *queue) requeue(j *job, hold bool) string {
+func (q *queue) requeue(j *job, a *act) string {
 	switch {
+	case j.gap == lost && a.Exited && !q.cfg.Unkind.ExitedStayEnded:
+		j.gap, j.gapAt, j.hold, j.Ended = gone, q.now.Add(q.cfg.Second), a.Hold, time.Time{}
+		return ""
 	case j.over():
 		return errFinished
 	case !j.live():
@@ -198,11 +217,12 @@ func (q *queue) requeue(j *job, hold bool) string {
 	case j.gap == leaving:
 		return ""
 	}
-	j.gap, j.gapAt, j.left, j.hold, j.Stat = leaving, q.now.Add(q.cfg.Second), false, hold, RUN
+	j.gap, j.gapAt, j.left, j.cut, j.hold, j.Stat = leaving, q.now.Add(q.cfg.Second), false, false, a.Hold, RUN
 	result := q.feed(manager.Requeue{By: by(j.User), Acts: []backends.Act{{ID: j.id, Until: q.now.Add(never), Grace: time.Hour}}})
 	if result.Errors.First() != nil {
 		j.gap, j.gapAt = noGap, time.Time{} // it was told to end before
 	}
+	q.cutOff(j)
 	return ""
 }
 
@@ -216,7 +236,7 @@ func (q *queue) runEnded(e *ended) {
 		if j.left = true; j.gapAt.IsZero() {
 			q.gapStep(j)
 		}
-		return
+		return // of one that is cut off nobody hears
 	}
 	q.feed(manager.Ended{ID: e.ID, Run: e.Run, ExitCode: e.Code, Self: !j.killed})
 }
@@ -224,6 +244,9 @@ func (q *queue) runEnded(e *ended) {
 // gapStep takes a requeued job one step on: RUN, EXIT, PEND.
 func (q *queue) gapStep(j *job) {
 	switch {
+	case j.gap == leaving && j.cut:
+		j.gap, j.gapAt, j.Stat, j.ExitCode, j.Ended = lost, time.Time{}, EXIT, requeueCode, q.now
+		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
 	case j.gap == leaving && !j.left:
 		j.gapAt = time.Time{}
 	case j.gap == leaving:
@@ -391,6 +414,9 @@ func (q *queue) changeHost(c *hostChange) string {
 	}
 	q.closed[h.Name], q.down[h.Name] = c.Closed, c.Down
 	q.offer(h, h.Slots, h.Memory)
+	for _, j := range q.order {
+		q.cutOff(j)
+	}
 	return ""
 }
 

@@ -44,6 +44,8 @@ func (q *queue) listing(now time.Time) *Listing {
 		v.ExecHosts, v.Asked, v.PIDs = slices.Clone(j.ExecHosts), slices.Clone(j.Asked), slices.Clone(j.PIDs)
 		v.Submitted, v.Begin, v.Started, v.Ended = whole(v.Submitted), whole(v.Begin), whole(v.Started), whole(v.Ended)
 		switch {
+		case j.live() && q.onDeadHost(j):
+			v.Stat = UNKWN
 		case j.Stat == PEND || j.Stat == PSUSP:
 			v.Reasons = q.reasons(j, waits[j.id], l.Hosts, rooms)
 		case j.Stat == USUSP && j.adminHas:

@@ -70,6 +70,7 @@ type act struct {
 	Verb   verb
 	Jobs   []string
 	Hold   bool   // brequeue -H
+	Exited bool   // brequeue -e: jobs that have ended as EXIT
 	Hosts  string // brun -m
 	Signal int    // bkill -s
 	Queue  string // with job 0: of this queue only
@@ -152,6 +153,7 @@ type job struct {
 	gapAt    time.Time // when its next part begins; zero: when its processes have ended
 	left     bool      // a requeued run's processes have ended
 	hold     bool      // brequeue -H
+	cut      bool      // its host went down while it was leaving
 	killed   bool
 	adminHas bool // an administrator stopped it
 
@@ -178,6 +180,7 @@ const (
 	leaving      // shows RUN
 	gone         // shows EXIT
 	settling     // shows PEND, and nobody has looked at it yet
+	lost         // shows EXIT, for good: its host was down
 )
 
 // LSF's sentences. Those that no transcript shows are the batch library's.

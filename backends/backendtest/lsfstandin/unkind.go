@@ -18,6 +18,9 @@ type Unkind struct {
 	// RequeueLosesJobOnDeadHost: a job whose host goes down in the midst of
 	// brequeue ends as EXIT (lsf-facts.md, live volclava 2.2).
 	RequeueLosesJobOnDeadHost bool
+	// ExitedStayEnded: `brequeue -e` refuses what brequeue itself has ended so. IBM
+	// documents the option, and lsf-facts.md doesn't know what lava does with it.
+	ExitedStayEnded bool
 }
 
 // AllUnkind is every unkind answer: what a test's cluster gives unless Options.Edit
@@ -29,5 +32,6 @@ func AllUnkind() Unkind {
 		FairshareTypo:             true,
 		BeginNeverClears:          true,
 		RequeueLosesJobOnDeadHost: true,
+		ExitedStayEnded:           true,
 	}
 }

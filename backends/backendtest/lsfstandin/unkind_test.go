@@ -85,3 +85,57 @@ func TestABeginTimeIsNotTakenBack(t *testing.T) {
 		}
 	}
 }
+
+// The host of two jobs dies while one of them is requeued: that one ends, the other one
+// lives through it.
+func TestRequeueOnADeadHost(t *testing.T) {
+	for _, x := range []struct{ loses, stays bool }{{true, true}, {true, false}, {false, false}} {
+		c := unkindly(t, Options{RootMaySubmit: true, Edit: func(c *Config) { c.Hosts[0].Slots = 2 }}, func(u *Unkind) {
+			u.RequeueLosesJobOnDeadHost, u.ExitedStayEnded = x.loses, x.stays
+		})
+		stats := func() (stats [2]Stat) {
+			p, err := c.Picture()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, j := range p.Jobs {
+				stats[i] = j.Stat
+			}
+			return stats
+		}
+		await := func(want ...Stat) {
+			t.Helper()
+			for deadline := time.Now().Add(patience); [2]Stat(want) != stats(); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%+v: %v, want %v", x, stats(), want)
+				}
+			}
+		}
+		for range 2 {
+			if _, said, rc := c.Run("bsub", "sleep", "300"); rc != 0 {
+				t.Fatal(said)
+			}
+		}
+		await(RUN, RUN)
+		c.SetHost("h1", false, true)
+		await(UNKWN, UNKWN)
+		if _, said, rc := c.Run("brequeue", "-H", "1"); rc != 0 {
+			t.Fatal(said)
+		}
+		if !x.loses {
+			await(PSUSP, UNKWN)
+			continue
+		}
+		await(EXIT, UNKWN)
+		_, said, rc := c.Run("brequeue", "-e", "-H", "1")
+		if (rc == 0) == x.stays {
+			t.Errorf("%+v: brequeue -e: %d %s", x, rc, said)
+		}
+		c.SetHost("h1", false, false)
+		if x.stays {
+			await(EXIT, RUN)
+		} else {
+			await(PSUSP, RUN)
+		}
+	}
+}
