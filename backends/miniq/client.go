@@ -257,8 +257,13 @@ func wrapDial(err error) error {
 }
 
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
+	name, release, err := ShortName(path)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", path)
+	conn, err := d.DialContext(ctx, "unix", name)
 	if err != nil {
 		return nil, err
 	}

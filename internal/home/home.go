@@ -5,7 +5,6 @@ package home
 import (
 	"errors"
 	"fmt"
-	"hash/fnv" // not crypto/sha256: its start-up is a tenth of the submit filter's run
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,14 +23,6 @@ const (
 	systemConfig  = "/etc/allotment/config.yaml"
 	systemState   = "/var/lib/allotment"
 	systemRuntime = "/run/allotment"
-)
-
-// socketName is the longest name that is put into Runtime, and maxSocket the
-// longest path that a socket may have (Linux ends them after 107 bytes; a
-// temporary name may be longer than the final one).
-const (
-	socketName = "miniq.sock"
-	maxSocket  = 100
 )
 
 // Find tells where the files are, for an environment and a user.
@@ -59,13 +50,6 @@ func find(env func(string) string, uid int, exists func(string) bool) (Paths, er
 		if paths.Config, err = filepath.Abs(config); err != nil {
 			return Paths{}, fmt.Errorf("find ALLOTMENT_CONFIG %q: %w", config, err)
 		}
-	}
-	if len(filepath.Join(paths.Runtime, socketName)) > maxSocket {
-		// Always below /tmp, not TMPDIR, which may differ between a job and the
-		// shell that it came from: all must meet at the same socket.
-		hash := fnv.New64a()
-		_, _ = hash.Write([]byte(paths.Runtime))
-		paths.Runtime = fmt.Sprintf("/tmp/allotment-%d-%016x", uid, hash.Sum64())
 	}
 	return paths, nil
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
 	"github.com/allotment-hpc/allotment/internal/disk"
@@ -57,12 +55,13 @@ func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("check the queue's state: %s is no directory", state)
 	}
-	lock, serving, err := holdStill(state)
-	if err != nil {
-		return nil, err
-	}
-	if lock != nil {
-		defer func() { _ = lock.Close() }()
+	lock, err := lockState(state, os.O_RDONLY) // no daemon begins to serve meanwhile
+	serving := errors.Is(err, errHeld)
+	switch {
+	case err == nil:
+		defer lock.close()
+	case !serving:
+		return nil, fmt.Errorf("check the queue's state: %w", err)
 	}
 	if serving && repair {
 		return nil, fmt.Errorf("repair %s: %w", state, ErrServing)
@@ -85,26 +84,6 @@ func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 		err = first.mend()
 	}
 	return first, err
-}
-
-// holdStill keeps daemons from serving a state; true: one does.
-func holdStill(state string) (*os.File, bool, error) {
-	lock, err := os.Open(filepath.Join(state, "lock"))
-	if errors.Is(err, fs.ErrNotExist) { // a copy without it, or no daemon ever came so far
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("check the queue's state: %w", err)
-	}
-	err = flock(lock, syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil {
-		return lock, false, nil
-	}
-	_ = lock.Close()
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, true, nil
-	}
-	return nil, false, fmt.Errorf("lock %s: %w", lock.Name(), err)
 }
 
 // mend does what can be done about the findings.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -75,18 +75,14 @@ func (d *daemon) forgetBefore(keep *time.Duration) time.Time {
 // shortens the journal. ErrServing: ask the daemon.
 func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 	state := miniq.StateDir(o.Paths)
-	lock, err := openLock(filepath.Join(state, "lock"))
-	if err != nil {
-		return nil, fmt.Errorf("compact the queue's state: %w", err)
-	}
-	defer func() { _ = lock.Close() }()
-	err = flock(lock, syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
+	lock, err := lockState(state, os.O_RDWR|os.O_CREATE)
+	if errors.Is(err, errHeld) {
 		return nil, fmt.Errorf("compact %s: %w", state, ErrServing)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
+		return nil, fmt.Errorf("compact the queue's state: %w", err)
 	}
+	defer lock.close()
 	before, err := weigh(state)
 	if err != nil {
 		return nil, err

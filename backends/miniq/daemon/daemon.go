@@ -16,13 +16,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -80,20 +79,30 @@ func Run(ctx context.Context, o Options) error {
 	if err := disk.MkdirAll(o.Disk, state, 0o700); err != nil {
 		return err
 	}
-	lock, listener, err := claim(state, miniq.Socket(o.Paths))
+	lock, err := claim(ctx, state, miniq.Socket(o.Paths), o.Log)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }()
+	defer lock.close()
+	o.Disk = guarded{o.Disk, lock}
+	w := &door{paths: o.Paths, lock: lock, log: o.Log}
+	if err := w.listen(); err != nil { // whoever asks by now waits
+		return err
+	}
+	defer w.close()
 	d, err := recovered(o, state)
 	if err == nil {
 		err = d.lookForReboot()
 	}
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return err
 	}
-	d.log.Info("serving", "socket", listener.Addr(), "state", state, "nodes", o.Config.Nodes, "pid", os.Getpid())
-	return d.serve(ctx, listener)
+	d.lock, d.door, w.accept = lock, w, d.accept
+	if err := lock.sign(miniq.Socket(o.Paths)); err != nil {
+		d.log.Warn("the lock file does not say who serves", "error", err)
+	}
+	d.log.Info("serving", "socket", miniq.Socket(o.Paths), "state", state, "nodes", o.Config.Nodes, "pid", os.Getpid())
+	return d.serve(ctx)
 }
 
 // Running tells whether an error of Run means that another daemon serves.
@@ -116,8 +125,10 @@ type daemon struct {
 	reading  sync.Mutex // held by who reads how a past job ended
 	rates    rates      // of changes that users ask for
 
-	inputs    chan input
-	accepting sync.WaitGroup
+	lock *stateLock // nil: nobody is served
+	door *door
+
+	inputs chan input
 
 	// What follows belongs to the loop.
 	m        *manager.Manager
@@ -135,7 +146,7 @@ type daemon struct {
 	waiters  map[*waiter]bool
 	hosts    map[string]*host
 	awaited  map[string]bool     // nodes that were not heard of yet; nobody is let in before
-	open     func()              // lets clients in
+	opened   bool                // clients are let in
 	doubtful map[node.RunID]bool // ordered before the machine went down last
 	rebooted bool                // the machine went down since the queue was last served
 	stopping *stopping
@@ -289,7 +300,9 @@ func (d *daemon) resolved() error {
 }
 
 // serve runs until ctx ends or a client stops it, then gives everything back.
-func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
+func (d *daemon) serve(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
 	if groups, err := keeper.PrepareGroups(); err != nil {
@@ -298,13 +311,20 @@ func (d *daemon) serve(ctx context.Context, listener *net.UnixListener) error {
 		d.log.Info("the kernel limits jobs' memory", "control_groups", groups)
 	}
 	d.beginHooks()
-	d.begin(listener)
+	watcher, err := watch(d.door, func(err error) { end(err) })
+	if err != nil {
+		return err
+	}
+	d.begin()
 	asked := d.loop(ctx)
-	_ = listener.Close()
-	d.accepting.Wait()
+	watcher.stop()
+	d.door.close()
 	d.conns.ended()
 	d.conns.hangUp(asked)
-	err := d.end()
+	err = d.end()
+	if cause := context.Cause(ctx); errors.Is(cause, errNoPlace) {
+		err = cause
+	}
 	d.log.Info("stopped")
 	if d.stopping != nil {
 		close(d.stopping.left)
@@ -323,9 +343,28 @@ func (d *daemon) end() error {
 	return d.writeDown()
 }
 
+// lost is an error where the state directory, or the journal in it, is gone: what is
+// written now nobody finds again.
+func (d *daemon) lost() error {
+	if d.lock == nil {
+		return nil
+	}
+	if err := d.lock.lost(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(d.state, d.journal.name)); errors.Is(err, fs.ErrNotExist) {
+		return &lostError{filepath.Join(d.state, d.journal.name)}
+	}
+	return nil
+}
+
 // writeDown leaves a state whose journal is empty, if it can.
 func (d *daemon) writeDown() error {
 	d.objects.Close()
+	if err := d.lost(); err != nil { // nothing of ours belongs into what is there now
+		d.log.Error("the queue's state is not written", "error", err)
+		return errors.Join(err, d.journal.f.Close())
+	}
 	if len(d.unsaved) > 0 {
 		d.log.Error("events could not be written; the nodes will report them again", "events", len(d.unsaved))
 	}

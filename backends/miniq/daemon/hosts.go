@@ -134,13 +134,7 @@ func (l *link) writeOn(more func()) {
 // begin starts the nodes of the config, and those that are no longer in it but
 // have runs. Clients wait until each has been heard of: without hosts every job
 // would be too large for the farm.
-func (d *daemon) begin(listener *net.UnixListener) {
-	d.open = func() {
-		d.accepting.Go(func() { d.accept(listener) })
-		if d.Ready != nil {
-			d.Ready()
-		}
-	}
+func (d *daemon) begin() {
 	for _, n := range d.Config.Nodes {
 		d.hosts[n.Name] = &host{Node: n}
 	}
@@ -208,9 +202,13 @@ func (d *daemon) heardOf(h *host) {
 }
 
 func (d *daemon) letIn() {
-	if d.open != nil {
-		d.open()
-		d.open = nil
+	if d.opened {
+		return
+	}
+	d.opened = true
+	d.door.open()
+	if d.Ready != nil {
+		d.Ready()
 	}
 }
 

@@ -1,90 +1,208 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
 // errRunning says that another daemon serves already.
 var errRunning = errors.New("another miniqd is running")
 
-// claim takes the state directory and the socket. It holds start.lock
-// meanwhile, so that whoever finds the lock taken knows that its owner listens,
-// or is on its way out.
-func claim(state, socket string) (lock *os.File, listener *net.UnixListener, err error) {
-	start, err := openLock(filepath.Join(state, "start.lock"))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = start.Close() }()
-	if err := flock(start, syscall.LOCK_EX); err != nil {
-		return nil, nil, err
-	}
-	lock, err = openLock(filepath.Join(state, "lock"))
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = lock.Close()
-		}
-	}()
-	err = flock(lock, syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		if serves(socket) {
-			return nil, nil, errRunning
-		}
-		err = flock(lock, syscall.LOCK_EX) // it has closed its socket and is about to end
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	listener, err = listen(socket)
-	return lock, listener, err
+// errHeld says that another process has locked a state directory.
+var errHeld = errors.New("another process has locked it")
+
+// stateLock is the right to change a state directory. The directory itself is locked:
+// no other one can take its place unnoticed, and no file must stay in it for that. The
+// file named lock is locked too, since miniqd locked that alone until version 0.1.
+type stateLock struct {
+	path string
+	dir  *os.File
+	info fs.FileInfo // of dir
+	file *os.File    // nil: there is none
 }
 
-func openLock(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// lockState locks a state directory; flag opens the file named lock. errHeld: another
+// process has.
+func lockState(path string, flag int) (*stateLock, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	l := &stateLock{path: path, dir: dir}
+	if err := l.take(flag); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
 }
 
-func flock(f *os.File, how int) error {
+func (l *stateLock) take(flag int) error {
+	err := flock(l.dir)
+	if err != nil && !unlockable(err) {
+		return fmt.Errorf("lock %s: %w", l.path, err)
+	}
+	if l.info, err = l.dir.Stat(); err != nil {
+		return err
+	}
+	l.file, err = os.OpenFile(filepath.Join(l.path, "lock"), flag, 0o600)
+	if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE == 0 {
+		return l.lost()
+	}
+	if err != nil {
+		return err
+	}
+	if err := flock(l.file); err != nil {
+		return fmt.Errorf("lock %s: %w", l.file.Name(), err)
+	}
+	return l.lost()
+}
+
+// unlockable tells whether a file system locks no directories, as NFS does: the lock
+// file has to do there.
+func unlockable(err error) bool {
+	return errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP)
+}
+
+func (l *stateLock) close() {
+	_ = l.dir.Close()
+	if l.file != nil {
+		_ = l.file.Close()
+	}
+}
+
+// lost is an error where the directory's path does not lead to it any more.
+func (l *stateLock) lost() error {
+	now, err := os.Stat(l.path)
+	if err == nil && os.SameFile(now, l.info) {
+		return nil
+	}
+	return &lostError{l.path}
+}
+
+// lostError says that the state directory was removed, moved or replaced while it was
+// in use, or what is in it was.
+type lostError struct{ path string }
+
+func (e *lostError) Error() string { return e.path + " was removed or replaced while miniqd served it" }
+
+// guarded is a disk on which nothing is made, renamed or removed any more once the state
+// directory is lost: what has its name then is not ours.
+type guarded struct {
+	disk.Disk
+	lock *stateLock
+}
+
+func (g guarded) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	if err := g.lock.lost(); err != nil {
+		return nil, err
+	}
+	return g.Disk.OpenFile(path, flag, mode)
+}
+
+func (g guarded) Mkdir(path string, mode fs.FileMode) error {
+	if err := g.lock.lost(); err != nil {
+		return err
+	}
+	return g.Disk.Mkdir(path, mode)
+}
+
+func (g guarded) Rename(from, to string) error {
+	if err := g.lock.lost(); err != nil {
+		return err
+	}
+	return g.Disk.Rename(from, to)
+}
+
+func (g guarded) Remove(path string) error {
+	if err := g.lock.lost(); err != nil {
+		return err
+	}
+	return g.Disk.Remove(path)
+}
+
+// sign writes into the lock file who holds the lock, for others' error messages.
+func (l *stateLock) sign(socket string) error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.file.WriteAt(fmt.Appendf(nil, "%d %s\n", os.Getpid(), socket), 0)
+	return err
+}
+
+// heldBy says who has locked a state directory, as far as its lock file tells.
+func heldBy(path string) string {
+	const most = 4 << 10
+	text, err := os.ReadFile(filepath.Join(path, "lock"))
+	pid, socket, ok := strings.Cut(strings.TrimSuffix(string(text), "\n"), " ")
+	if err != nil || !ok || len(text) > most {
+		return "another process (fuser " + path + " tells which)"
+	}
+	return fmt.Sprintf("process %s, which was to listen at %s", pid, socket)
+}
+
+func flock(f *os.File) error {
 	for {
-		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return errHeld
+		case !errors.Is(err, syscall.EINTR):
 			return err
 		}
 	}
 }
 
-func serves(socket string) bool {
-	conn, err := net.DialTimeout("unix", socket, time.Second) //nolint:noctx // local, bounded
-	if err != nil {
-		return false
+const (
+	claimTime  = 30 * time.Second // that a daemon waits for another one to serve or to end
+	tellAfter  = time.Second
+	firstPause = 5 * time.Millisecond
+	mostPause  = 200 * time.Millisecond
+)
+
+// claim takes a state directory. Where another process has it, claim waits until that
+// one listens (errRunning) or has ended, but not for ever.
+func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateLock, error) {
+	began := time.Now()
+	told := false
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		lock, err := lockState(state, os.O_RDWR|os.O_CREATE)
+		if err == nil {
+			return lock, nil
+		}
+		if !errors.Is(err, errHeld) {
+			return nil, err
+		}
+		if serves(socket) {
+			return nil, errRunning
+		}
+		if time.Since(began) > claimTime {
+			return nil, fmt.Errorf("%s is held by %s; nobody listens at %s, also after %v: jobs run on if that process is killed", state, heldBy(state), socket, claimTime)
+		}
+		if !told && time.Since(began) > tellAfter {
+			told = true
+			log.Warn("waiting for another miniqd", "state", state, "held_by", heldBy(state))
+		}
+		knock(state)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	_ = conn.Close()
-	return true
 }
 
-// listen makes the socket: for the daemon's own user alone from the first moment,
-// or, where root listens, for all.
-func listen(path string) (*net.UnixListener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("remove the socket of an earlier miniqd: %w", err)
-	}
-	mask := 0o177
-	if os.Getuid() == 0 {
-		mask = 0o111
-	}
-	old := syscall.Umask(mask)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	syscall.Umask(old)
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	l.SetUnlinkOnClose(true)
-	return l, nil
+// knock has the daemon of a state directory look whether its socket is still there.
+func knock(state string) {
+	now := time.Now()
+	_ = os.Chtimes(state, now, now) // not ours: the daemon finds out by itself
 }

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 
@@ -121,7 +123,11 @@ func (d *daemon) process(batch []input) {
 		work[i].event = nil
 	}
 	if len(lines) > 0 {
-		if err := d.journal.write(lines); err != nil {
+		err := d.lost()
+		if err == nil {
+			err = d.journal.write(lines)
+		}
+		if err != nil {
 			d.failed(work, err)
 			return
 		}
@@ -156,7 +162,11 @@ func (d *daemon) failed(work []input, err error) {
 	if d.journal.torn {
 		done = "nor take it back: if miniqd ends before it can, the request may be done after all"
 	}
-	err = fmt.Errorf("miniqd can't write the request down, %s: %w: free some space in %s and try again", done, err, d.state)
+	remedy := fmt.Sprintf("free some space in %s and try again", d.state)
+	if errors.As(err, new(*lostError)) {
+		remedy = fmt.Sprintf("put it back or, to begin anew with what is there, stop this daemon (miniqd stop, process %d)", os.Getpid())
+	}
+	err = fmt.Errorf("miniqd can't write the request down, %s: %w: %s", done, err, remedy)
 	if !d.failing {
 		d.log.Error("the journal can't be written", "error", err)
 	}

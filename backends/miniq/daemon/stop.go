@@ -8,7 +8,9 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/backends/miniq/node"
 )
 
 // stopping is a stop that was asked for.
@@ -21,7 +23,7 @@ type stopping struct {
 
 // ready tells whether the daemon may end now.
 func (s *stopping) ready(d *daemon) bool {
-	s.over = !s.kill || len(d.m.Runs()) == 0 && len(d.soon) == 0 && len(d.unsaved) == 0
+	s.over = !s.kill || len(d.m.Runs()) == 0 && len(d.soon) == 0 && len(d.unsaved) == 0 || d.lost() != nil
 	return s.over
 }
 
@@ -51,6 +53,12 @@ func (d *daemon) stop(c *connection, req *miniq.Request) error {
 }
 
 func (d *daemon) killAll() {
+	if d.lost() != nil { // nothing can be written down, nor awaited
+		for _, r := range d.m.Runs() {
+			d.tell(r.ID, r.Run, node.Want{Verb: keeper.Kill})
+		}
+		return
+	}
 	for _, h := range d.hosts {
 		d.later(input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: true}})
 	}
