@@ -41,7 +41,8 @@ func (s *server) until(what string, done func() bool) {
 // second starts another daemon for the same state and returns what becomes of it.
 func (s *server) second() error {
 	o := s.o
-	ctx, cancel := context.WithCancel(context.Background())
+	// One that has taken the state waits for its nodes, which the other one's keep out.
+	ctx, cancel := context.WithTimeoutCause(context.Background(), claimTime, errors.New("it took the state"))
 	defer cancel()
 	served := false
 	o.Ready = func() { served = true; cancel() }
@@ -49,7 +50,7 @@ func (s *server) second() error {
 	if served {
 		return errors.New("it served")
 	}
-	return err
+	return errors.Join(err, context.Cause(ctx))
 }
 
 // The socket, or its directory, is removed: the daemon listens anew, who is there
