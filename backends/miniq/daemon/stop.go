@@ -10,7 +10,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
-	"github.com/allotment-hpc/allotment/backends/miniq/node"
 )
 
 // stopping is a stop that was asked for.
@@ -55,7 +54,7 @@ func (d *daemon) stop(c *connection, req *miniq.Request) error {
 func (d *daemon) killAll() {
 	if d.lost() != nil { // nothing can be written down, nor awaited
 		for _, r := range d.m.Runs() {
-			d.tell(r.ID, r.Run, node.Want{Verb: keeper.Kill})
+			d.tell(r.ID, r.Run, keeper.Want{Verb: keeper.Kill})
 		}
 		return
 	}
