@@ -160,6 +160,11 @@ type Dummy struct {
 // queue's own command: our filter lets it through as it is, if it is the engine's user.
 const DummyVariable = "ALLOTMENT_DUMMY"
 
+// RankVariable stands in the environment of a queue's own command by which the engine
+// ranks a job: our filter leaves the number as it is. Anybody can set it, which gains him
+// what it gains him to walk around the filter: the next cycle puts his job back.
+const RankVariable = "ALLOTMENT_RANK"
+
 // Backend is a queuing system. Every method may be called concurrently, honours
 // its context, and returns an error that wraps ErrUnreachable when the queue
 // can't be asked. Batch calls never stop at the first failure: each element has

@@ -40,7 +40,10 @@ type Hook struct {
 type FilterFacts struct {
 	// NextInLine is the number, in the queue's own count of priorities, that a job
 	// next in line is submitted with (R12); 0: there is no such place.
-	NextInLine   int64
+	NextInLine int64
+	// MostRank is the highest number that is not above that of other normal jobs, on a
+	// queue whose users give their jobs any; 0: on this one they can't.
+	MostRank     int64
 	DefaultQueue string // of jobs that name none; "": not known
 	MemoryUnit   int64  // bytes that a plain number of -M stands for
 	// TagNoRequeue: the queue tells nobody that a job's owner forbids to requeue it, so

@@ -25,7 +25,9 @@ type Request struct {
 	Interactive bool
 	Exclusive   bool
 	NoRequeue   bool
-	Delayed     bool // its owner gave it a begin time
+	Delayed     bool  // its owner gave it a begin time
+	Rank        int64 // its priority (-sp), in the queue's own count; 0: not said
+	ByEngine    bool  // pba ranks a job
 
 	Modify     bool // a pending job is changed (bmod): only what is given counts
 	HasProject bool // of a Modify: the project is given, or taken away
@@ -95,6 +97,7 @@ func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, erro
 
 // decideNew tests a new job for a managed queue, and marks it.
 func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s Settings) error {
+	d.clip(req, s)
 	_, d.Tag.Step = backends.SplitProject(req.Project)
 	d.Tag.Memory = req.Memory
 	d.Tag.NoRequeue = s.TagNoRequeue && req.NoRequeue
@@ -134,6 +137,15 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	return nil
 }
 
+// clip lowers a priority that its owner chose to the default, where the queue takes any
+// number of him: above that are the ranks that pba gives (R13).
+func (d *Decision) clip(req Request, s Settings) {
+	if most := s.MostRank; most > 0 && req.Rank > most && !req.ByEngine && !s.Observe {
+		d.Priority = backends.Priority(most)
+		d.Messages = append(d.Messages, fmt.Sprintf("-sp %d: more than %d, the default, is pba's to give: %d is taken", req.Rank, most, most))
+	}
+}
+
 // lower sends a job to the lowest queue and says where it went.
 func lower(d *Decision, own, low string) string {
 	d.Tag.Low = true
@@ -152,6 +164,7 @@ func lower(d *Decision, own, low string) string {
 func decideChange(req Request, r *Reader, s Settings) (Decision, error) {
 	d := Decision{Text: withoutTag(req.Description)}
 	d.Describe = d.Text != req.Description
+	d.clip(req, s)
 	if !req.HasProject || s.Observe || r.Projects() == 0 {
 		return d, nil
 	}

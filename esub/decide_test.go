@@ -3,6 +3,7 @@ package esub
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -24,6 +25,40 @@ func TestDescriptionIsReadBack(t *testing.T) {
 	gotTag, text, err := backends.ParseTag(d.Description())
 	if err != nil || gotTag != tag || text != d.Text {
 		t.Errorf("%q gives %+v, %q, %v", d.Description(), gotTag, text, err)
+	}
+}
+
+// R13: an owner may lower his job, and raise it no further than the default.
+func TestOwnersRankIsClipped(t *testing.T) {
+	const told = "-sp 51: more than 50, the default, is pba's to give: 50 is taken"
+	for _, c := range []struct {
+		what    string
+		req     Request
+		change  func(*Policy)
+		want    backends.Priority
+		message string
+	}{
+		{"at submission", Request{Rank: 51}, nil, 50, told},
+		{"nothing is planned", Request{Rank: 51}, func(p *Policy) { p.Projects = nil }, 50, told},
+		{"by bmod", Request{Rank: 51, Modify: true}, nil, 50, told},
+		{"the default", Request{Rank: 50}, nil, 0, ""},
+		{"lower", Request{Rank: 1, Modify: true}, nil, 0, ""},
+		{"not said", Request{Modify: true}, nil, 0, ""},
+		{"by the engine", Request{Rank: 51, Modify: true, ByEngine: true}, nil, 0, ""},
+		{"a queue that is not managed", Request{Rank: 51, Queue: "night"}, func(p *Policy) { p.Queues = []string{"normal"} }, 0, ""},
+		{"only observed", Request{Rank: 51}, func(p *Policy) { p.Observe = true }, 0, ""},
+		{"a queue that sees to it itself", Request{Rank: 51}, func(p *Policy) { p.MostRank = 0 }, 0, ""},
+	} {
+		p := somePolicy()
+		p.Queues, p.Observe, p.MostRank, p.OnUntagged, p.DefaultQueue = nil, false, 50, Pass, "normal"
+		if c.change != nil {
+			c.change(&p)
+		}
+		snapshot := Encode(p)
+		d, err := Decide(c.req, open(t, snapshot), generation(t, snapshot, Standing{At: someTime}), someTime)
+		if err != nil || d.Priority != c.want || strings.Join(d.Messages, "\n") != c.message || d.Reject {
+			t.Errorf("%s: %+v, %v, want %d and %q", c.what, d, err, c.want, c.message)
+		}
 	}
 }
 

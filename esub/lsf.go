@@ -239,6 +239,9 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	req.Description, _ = ps.Get(lsfDescription)
 	begin, _ := ps.Get(lsfBegin)
 	req.Delayed = begin != "" && begin != "0"
+	rank, _ := ps.Get(lsfPriority)
+	req.Rank, _ = strconv.ParseInt(rank, 10, 64)
+	req.ByEngine = env(backends.RankVariable) != ""
 	slots, _ := ps.Get(lsfSlots)
 	req.Slots, _ = strconv.Atoi(slots)
 	rerunnable, _ := ps.Get(lsfRerunnable)

@@ -79,6 +79,7 @@ type Settings struct {
 	Config
 	Observe      bool              // only tag: lower, reject and raise nobody, say nothing
 	NextInLine   backends.Priority // what a job next in line is submitted with (R12), in the queue's own count; 0: the queue has no such place
+	MostRank     int64             // what a job's owner may submit it with, in the queue's own count; 0: the queue itself sees to that
 	DefaultQueue string            // of jobs that name none
 	MemoryUnit   int64             // bytes that one unit of -M stands for; 0: 1024
 	SuspendFrees bool              // a suspended job's slots are free for others there

@@ -124,7 +124,8 @@ func appendSettings(b []byte, s Settings) []byte {
 	b = appendString(b, s.LowQueue)
 	b = appendString(b, s.DefaultQueue)
 	b = appendStrings(b, s.Queues)
-	return appendHeavy(b, s.Heavy)
+	b = appendHeavy(b, s.Heavy)
+	return append64(b, s.MostRank)
 }
 
 func appendHeavy(b []byte, h Heavy) []byte {
@@ -348,6 +349,9 @@ func (r *Reader) decodeSettings(b []byte) error {
 	s.LowQueue, s.DefaultQueue, s.Queues = c.string(), c.string(), c.strings()
 	if len(c.b) > 0 { // older snapshots end here: nobody is held then
 		s.Heavy = c.heavy()
+	}
+	if len(c.b) > 0 { // or here
+		s.MostRank = c.int64()
 	}
 	if c.bad {
 		return corrupt("the settings make no sense")

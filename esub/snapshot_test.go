@@ -24,7 +24,7 @@ var someTime = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
 func somePolicy() Policy {
 	return Policy{
-		Settings: Settings{Config: DefaultConfig(), NextInLine: 3020, DefaultQueue: "normal", Queues: []string{"normal", "low"}, Heavy: Heavy{Hold: time.Minute, Share: 4 << 30, Rules: []dummy.Rule{{Project: "chipA", Queue: "normal", Memory: 5 << 30}}}},
+		Settings: Settings{Config: DefaultConfig(), NextInLine: 3020, MostRank: 50, DefaultQueue: "normal", Queues: []string{"normal", "low"}, Heavy: Heavy{Hold: time.Minute, Share: 4 << 30, Rules: []dummy.Rule{{Project: "chipA", Queue: "normal", Memory: 5 << 30}}}},
 		Projects: []Project{
 			{Name: "chipB", Group: "chipb", GID: 501, Steps: []string{"logic", "mask"}},
 			{Name: "chipA", Group: "chipa", GID: 500, Pools: []Pool{{ID: 7, Slots: 6, UID: Unknown}, {ID: 2, User: "bob", UID: 1002, Slots: 2}}},
@@ -265,22 +265,26 @@ func mustGeneration(t *testing.T, data []byte) Generation {
 	return g
 }
 
-// A snapshot from before there were heavy jobs is read, and holds nobody.
-func TestOldSnapshotHoldsNobody(t *testing.T) {
-	want := somePolicy().Settings
-	want.Heavy = Heavy{}
-	old := Encode(Policy{Settings: want})
-	old = old[:len(old)-len(appendHeavy(nil, Heavy{}))]
-	put32(old[12:], uint32(len(old)))
-	put64(old[16:], uint64(len(old)))
-	put64(old[24:], sum(old[40:]))
-	put64(old[32:], headerSum(old))
-	r, err := Open(bytes.NewReader(old), int64(len(old)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, r.Settings(), cmpopts.SortSlices(strings.Compare)); diff != "" {
-		t.Error(diff)
+// A snapshot from before there were heavy jobs, or ranks were clipped, is read, and holds
+// or clips nobody.
+func TestOldSnapshotsAreRead(t *testing.T) {
+	const rank = 8
+	for what, cut := range map[string]int{"before ranks were clipped": rank, "before heavy jobs": rank + len(appendHeavy(nil, Heavy{}))} {
+		want := somePolicy().Settings
+		want.Heavy, want.MostRank = Heavy{}, 0
+		old := Encode(Policy{Settings: want})
+		old = old[:len(old)-cut]
+		put32(old[12:], uint32(len(old)))
+		put64(old[16:], uint64(len(old)))
+		put64(old[24:], sum(old[40:]))
+		put64(old[32:], headerSum(old))
+		r, err := Open(bytes.NewReader(old), int64(len(old)))
+		if err != nil {
+			t.Fatal(what, err)
+		}
+		if diff := cmp.Diff(want, r.Settings(), cmpopts.SortSlices(strings.Compare)); diff != "" {
+			t.Error(what, diff)
+		}
 	}
 }
 

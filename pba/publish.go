@@ -137,7 +137,7 @@ func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s Stan
 		if err != nil {
 			return esub.Policy{}, err
 		}
-		settings.NextInLine = backends.Priority(facts.NextInLine)
+		settings.NextInLine, settings.MostRank = backends.Priority(facts.NextInLine), facts.MostRank
 		settings.DefaultQueue, settings.MemoryUnit, settings.TagNoRequeue = facts.DefaultQueue, facts.MemoryUnit, facts.TagNoRequeue
 	}
 	return FilterPolicy(policy, settings, gids), nil

@@ -127,7 +127,7 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 // and a filter that knew nothing of it would have jobs refused.
 func TestPublishWhatTheQueueSays(t *testing.T) {
 	dir := t.TempDir()
-	facts := backends.FilterFacts{NextInLine: 70, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true}
+	facts := backends.FilterFacts{NextInLine: 70, MostRank: 50, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true}
 	var failure error
 	p := &Publisher{
 		Dir: dir, Groups: &Directory{Cache: groupCache{}},
@@ -143,7 +143,7 @@ func TestPublishWhatTheQueueSays(t *testing.T) {
 	if err := publish(); err != nil {
 		t.Fatal(err)
 	}
-	if s := settings(); s.NextInLine != 70 || s.DefaultQueue != "normal" || s.MemoryUnit != 1<<20 || !s.TagNoRequeue {
+	if s := settings(); s.NextInLine != 70 || s.MostRank != 50 || s.DefaultQueue != "normal" || s.MemoryUnit != 1<<20 || !s.TagNoRequeue {
 		t.Errorf("%+v", s)
 	}
 	facts.NextInLine = 0 // MAX_USER_PRIORITY was taken away

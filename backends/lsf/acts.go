@@ -428,7 +428,7 @@ func (c *Client) rerank(ctx context.Context, p *picture, jobs []*job, errs backe
 	for i, j := range jobs {
 		if todo[i] == nil {
 			ids[i] = j.ID
-			todo[i] = c.bmod(ctx, j.ID, "-sp", strconv.FormatInt(number(j), 10))
+			todo[i] = c.tellWith(ctx, []string{backends.RankVariable + "=1"}, ids[i:i+1], "bmod", "-sp", strconv.FormatInt(number(j), 10))[0]
 		}
 	}
 	c.until(ctx, ids, todo, showing, func(i int, j *job) error {

@@ -358,7 +358,7 @@ func TestFilterFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := backends.FilterFacts{NextInLine: newScale(p).number(backends.At(backends.LevelNext, 20)), DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true}
+	want := backends.FilterFacts{NextInLine: newScale(p).number(backends.At(backends.LevelNext, 20)), MostRank: 50, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true}
 	if got := filterFacts(p, 1<<20); got != want || got.NextInLine <= 50 || got.NextInLine > 100 {
 		t.Errorf("%+v, want %+v, between the default and MAX_USER_PRIORITY", got, want)
 	}

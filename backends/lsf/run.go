@@ -23,7 +23,12 @@ type answer struct{ stdout, stderr string }
 // run runs one of LSF's commands. What it says on failure becomes an error that
 // callers know; what it printed until then comes with it.
 func (c *Client) run(ctx context.Context, argv ...string) (answer, error) {
-	return c.start(ctx, command.Command{Argv: argv, Env: c.environment(os.Environ())})
+	return c.runWith(ctx, nil, argv...)
+}
+
+// runWith is run with variables beside ours.
+func (c *Client) runWith(ctx context.Context, env []string, argv ...string) (answer, error) {
+	return c.start(ctx, command.Command{Argv: argv, Env: append(c.environment(os.Environ()), env...)})
 }
 
 // patience is how often a command that only lists is asked again whose output did not
@@ -126,9 +131,13 @@ const atOnce = 500
 // tell has one command act on jobs, many at a time, and gives each job's error, as far
 // as the command told one: what became of the others has to be looked up.
 func (c *Client) tell(ctx context.Context, ids []backends.ID, argv ...string) backends.Errors {
+	return c.tellWith(ctx, nil, ids, argv...)
+}
+
+func (c *Client) tellWith(ctx context.Context, env []string, ids []backends.ID, argv ...string) backends.Errors {
 	errs := make(backends.Errors, 0, len(ids))
 	for some := range slices.Chunk(ids, atOnce) {
-		said, err := c.run(ctx, append(slices.Clone(argv), names(some)...)...)
+		said, err := c.runWith(ctx, env, append(slices.Clone(argv), names(some)...)...)
 		_, of := parseAnswers(said.stdout, said.stderr, some)
 		for i := range of {
 			if of[i] == nil && (errors.Is(err, backends.ErrUnreachable) || neverRan(err)) {

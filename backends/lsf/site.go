@@ -69,6 +69,7 @@ func filterFacts(p params, unit int64) backends.FilterFacts {
 	facts := backends.FilterFacts{MemoryUnit: unit, TagNoRequeue: true}
 	if scale := newScale(p); scale.unable() == nil {
 		facts.NextInLine = scale.number(backends.At(backends.LevelNext, backends.DefaultValue))
+		facts.MostRank = scale.normal
 	}
 	if len(p.defaultQueues) > 0 {
 		facts.DefaultQueue = p.defaultQueues[0]

@@ -40,7 +40,7 @@ func newCluster(t *testing.T, o lsfstandin.Options) *cluster {
 func (c *cluster) publishFor(t *testing.T, config esub.Config, next int64) {
 	t.Helper()
 	snapshot := esub.Encode(esub.Policy{
-		Settings: esub.Settings{Config: config, NextInLine: backends.Priority(next), DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true},
+		Settings: esub.Settings{Config: config, NextInLine: backends.Priority(next), MostRank: 50, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true},
 		Projects: []esub.Project{{Name: "mine", Group: "mine", GID: int64(os.Getgid()), Pools: []esub.Pool{{ID: 1, Slots: 4}}}},
 	})
 	generation, err := esub.EncodeGeneration(snapshot, esub.Standing{At: time.Now(), Below: map[int64]bool{1: true}})
@@ -140,6 +140,21 @@ func TestFilterIsAskedByLSF(t *testing.T) {
 				}
 				if _, said, code = c.types(t, nil, append(append([]string{"bsub", "-H", "-P", "mine"}, spared...), "true")...); code != 0 || said != "" || c.last(t).Description != "allotment:1;norequeue=1;" {
 					t.Errorf("not to be requeued: %d, %q, %+v", code, said, c.last(t))
+				}
+				const clipped = "esub: -sp 100: more than 50, the default, is pba's to give: 50 is taken\n"
+				if _, said, code = c.types(t, nil, "bsub", "-H", "-q", "low", "-P", "nosuch", "-sp", "100", "true"); code != 0 || !strings.HasPrefix(said, clipped) || c.last(t).UserPriority != 50 {
+					t.Errorf("a raised job: %d, %q, %+v", code, said, c.last(t))
+				}
+				raised := fmt.Sprint(c.last(t).ID)
+				for _, change := range []struct {
+					env  []string
+					to   string
+					said string
+					want int64
+				}{{nil, "100", clipped, 50}, {nil, "30", "", 30}, {nil, "100", clipped, 50}, {[]string{backends.RankVariable + "=1"}, "100", "", 100}} {
+					if _, said, code := c.types(t, change.env, "bmod", "-sp", change.to, raised); code != 0 || said != change.said || int64(c.last(t).UserPriority) != change.want {
+						t.Errorf("bmod -sp %s: %d, %q, %+v, want %d", change.to, code, said, c.last(t), change.want)
+					}
 				}
 				if _, said, code = c.types(t, nil, "bmod", "-P", "nosuch", id); code != 0 || said != "esub: -P nosuch: no project of that name: correct it\n" {
 					t.Errorf("bmod -P: %d, %q", code, said)
