@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -219,6 +220,33 @@ func TestNobodyReadsALongList(t *testing.T) {
 	if grown > 4*before { // without bounds seven times, or more
 		t.Errorf("the daemon took %d MiB more for lists that nobody reads, of %d", grown>>20, before>>20)
 	}
+}
+
+// A short request may stand for much: {} is a whole job, with an answer of its
+// own. What many of them are worth at the same time is bounded.
+func TestNobodyReadsLongAnswers(t *testing.T) {
+	q := newQueue(t, setup{Env: []string{"GOGC=20"}})
+	q.good(1)
+	jobs := frame(`{"v":2,"op":"submit","specs":[` + strings.Repeat("{},", 16_000) + `{}]}`)
+	names := frame(`{"v":2,"op":"kill","ids":["` + strings.Join(numbers(9000), `","`) + `"]}`)
+	for range 400 {
+		q.send(jobs, 1)
+		q.send(names, 1)
+	}
+	q.good(5)
+	if mib := q.memory() >> 20; mib > 300 { // without bounds 2,300
+		t.Errorf("the daemon took %d MiB", mib)
+	} else {
+		t.Logf("the daemon took %d MiB", mib)
+	}
+}
+
+func numbers(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strconv.Itoa(1000 + i)
+	}
+	return all
 }
 
 // memory is the most that the daemon ever had in memory, in bytes.

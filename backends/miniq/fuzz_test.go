@@ -33,7 +33,7 @@ func FuzzDecodeRequest(f *testing.F) {
 		if err != nil {
 			t.Skip() // a year that JSON can't write
 		}
-		back, err := ReadRequest(bytes.NewReader(again))
+		back, err := ReadRequest(bytes.NewReader(again), nil)
 		if err != nil {
 			t.Fatalf("%s became %s: %v", body, again, err)
 		}

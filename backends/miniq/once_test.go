@@ -26,7 +26,7 @@ func TestWhoHearsNothingAsksAgain(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if req, err := miniq.ReadRequest(conn); err == nil {
+			if req, err := miniq.ReadRequest(conn, nil); err == nil {
 				keys <- req.Key
 				if n%2 == 1 {
 					_ = miniq.WriteFrame(conn, miniq.Response{Version: miniq.Version, Submitted: []miniq.Submission{{ID: backends.ID{Job: 7}}}})

@@ -19,13 +19,25 @@ const (
 )
 
 // ReadRequest reads one request from a client that may be anybody. io.EOF means
-// that none follows.
-func ReadRequest(r io.Reader) (*Request, error) {
+// that none follows. Before it is decoded room is asked for as much as it is
+// worth; nil: nobody is asked.
+func ReadRequest(r io.Reader, room func(worth int64) error) (*Request, error) {
 	body, err := readBody(r)
+	if err == nil && room != nil {
+		err = room(worth(body))
+	}
 	if err != nil {
 		return nil, err
 	}
 	return DecodeRequest(body)
+}
+
+// worth is about how many bytes a request takes when it is decoded and while it
+// is answered, beside its text: much more than that, where {} is a job.
+func worth(body []byte) int64 {
+	const object, element = 1 << 10, 128
+	body, _, _ = bytes.Cut(body, []byte{0})
+	return int64(object*bytes.Count(body, []byte{'{'}) + element*bytes.Count(body, []byte{','}))
 }
 
 // DecodeRequest reads a request.

@@ -33,7 +33,7 @@ func TestEnvironmentsStandBehindARequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ReadRequest(bytes.NewReader(frame))
+	got, err := ReadRequest(bytes.NewReader(frame), nil)
 	if err != nil || len(got.Specs) != len(envs) {
 		t.Fatalf("%q is read as %+v, %v", frame, got, err)
 	}

@@ -32,6 +32,8 @@ type connection struct {
 	by   manager.By
 	idle *list.Element // among its user's idle ones; nil: a request is at work, or it is out
 	pace pace
+
+	writing pace // of the answer that is being written
 }
 
 // crowd is what one user has.

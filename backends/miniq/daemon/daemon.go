@@ -124,6 +124,7 @@ type daemon struct {
 	awaits   *room      // of jobs in long waits
 	requests *room      // of bytes in long requests
 	reading  sync.Mutex // held by who reads how a past job ended
+	worths   *room      // of bytes that requests are worth
 	rates    rates      // of changes that users ask for
 
 	lock *stateLock // nil: nobody is served
@@ -196,7 +197,7 @@ func newDaemon(o Options, state string) *daemon {
 		changes: uint64(time.Now().UnixMicro()), // past what a daemon before this one counted to: who waits for more would wait for ever
 		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
 		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
-		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom),
+		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), worths: newRoom(worthRoom),
 	}
 	if len(d.Config.Nodes) == 0 {
 		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}

@@ -13,6 +13,7 @@ import (
 const (
 	largeRequest = 64 << 10 // bytes
 	requestRoom  = 64 << 20 // bytes
+	worthRoom    = 96 << 20 // bytes that requests are worth when they are decoded (miniq.Worth)
 	listRoom     = 200_000  // jobs, about half a kilobyte each
 	waitRoom     = 1 << 20  // IDs
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends/miniq"
@@ -92,8 +93,9 @@ func (d *daemon) serveOne(c *connection) error {
 	}
 	var req *miniq.Request
 	if err == nil {
-		req, err = miniq.ReadRequest(c.pace.reader(c.in))
-		c.pace.stop()
+		var give func()
+		req, give, err = d.decode(c)
+		defer give()
 	}
 	if err != nil {
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
@@ -109,7 +111,37 @@ func (d *daemon) serveOne(c *connection) error {
 	return d.handle(c, req)
 }
 
+// decode reads a request, and holds room for what it is worth until give is
+// called.
+func (d *daemon) decode(c *connection) (req *miniq.Request, give func(), err error) {
+	give = func() {}
+	req, err = miniq.ReadRequest(c.pace.reader(c.in), func(worth int64) error {
+		c.pace.stop()
+		if worth <= largeRequest {
+			return nil
+		}
+		h := &holder{uid: c.uid, n: worth, cutLate: c.cutDeaf}
+		if !d.worths.take(h, d.conns.closed()) {
+			return errOver
+		}
+		give = sync.OnceFunc(func() { d.worths.give(h) })
+		return nil
+	})
+	c.pace.stop()
+	if err == nil && req.Op == miniq.OpWait { // which may last, and has room of its own
+		give()
+	}
+	return req, give, err
+}
+
 var errVersion = errors.New("another version of the protocol")
+
+// cutDeaf throws a client out that does not take its answer.
+func (c *connection) cutDeaf(now time.Time) {
+	if c.writing.late(now) {
+		_ = c.conn.Close()
+	}
+}
 
 func (c *connection) answer(r miniq.Response) error {
 	r.Version = miniq.Version
@@ -118,7 +150,10 @@ func (c *connection) answer(r miniq.Response) error {
 		return err
 	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(answerPause))
+	c.writing.start()
+	c.writing.moved.Store(int64(len(frame))) // it has the time for all of it
 	_, err = c.conn.Write(frame)
+	c.writing.stop()
 	c.pace.moved.Add(int64(len(frame)))
 	return err
 }
