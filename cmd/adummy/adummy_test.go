@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,15 @@ func TestItDoesNothing(t *testing.T) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build it: %v\n%s", err, text)
+	}
+	for arg, status := range map[string]int{"--help": 0, "-h": 0, "--version": 2, "x": 2} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, program, arg)
+		text, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != status || !strings.Contains(string(text), "adummy") {
+			t.Errorf("adummy %s: status %d, %q", arg, cmd.ProcessState.ExitCode(), text)
+		}
+		cancel()
 	}
 	var said bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `trap "" TERM; exec "$0"`, program)

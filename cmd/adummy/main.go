@@ -4,11 +4,29 @@ package main
 
 import (
 	"math"
+	"os"
 	"time"
 )
 
+const usage = `NAME:
+   adummy - what a dummy job runs: it holds a slot and does nothing until it is ended
+
+USAGE:
+   adummy
+
+It takes no arguments. pba places dummy jobs and ends them: see pba(1).
+`
+
 // SIGTERM is left to do what it does by itself.
 func main() {
+	if len(os.Args) > 1 {
+		if arg := os.Args[1]; arg == "--help" || arg == "-h" {
+			_, _ = os.Stdout.WriteString(usage)
+			os.Exit(0)
+		}
+		_, _ = os.Stderr.WriteString("adummy: it takes no arguments; see adummy --help\n")
+		os.Exit(2)
+	}
 	for {
 		time.Sleep(math.MaxInt64)
 	}

@@ -457,6 +457,18 @@ func TestFilterIsSilentWhereNothingIsInstalled(t *testing.T) {
 	}
 }
 
+// esub --help tells what it is; before a submission it filters, whatever its arguments.
+func TestHelp(t *testing.T) {
+	for _, parm := range []string{"", "/nowhere"} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "--help")
+		cmd.Env = append(os.Environ(), asFilter+"=1", "ALLOTMENT_HOME="+t.TempDir(), "LSB_SUB_PARM_FILE="+parm)
+		out, err := cmd.Output()
+		if err != nil || strings.Contains(string(out), "esub(8)") != (parm == "") {
+			t.Errorf("with parameter file %q: %v, %q", parm, err, out)
+		}
+	}
+}
+
 // R3: a filter that ends by a signal rejects the job, so that nobody's closed
 // pipe may end it.
 func TestFilterSurvivesAClosedPipe(t *testing.T) {

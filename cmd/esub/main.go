@@ -17,7 +17,28 @@ import (
 // answer.
 const patience = 5 * time.Second
 
+const usage = `NAME:
+   esub - Allotment's submit filter
+
+USAGE:
+   esub
+
+The queuing system runs it before each submission, by LSF's esub protocol: it reads the
+file that LSB_SUB_PARM_FILE names, writes the one that LSB_SUB_MODIFY_FILE names, and
+its exit status says whether the job is submitted. Without LSB_SUB_PARM_FILE it does
+nothing. See esub(8).
+
+EXIT CODES:
+   0   the job is submitted
+   97  it is not (or LSB_SUB_ABORT_VALUE); the reason is on stderr
+`
+
 func main() {
+	// Before a submission nothing is ever written to stdout.
+	if len(os.Args) > 1 && (os.Args[1] == "--help" || os.Args[1] == "-h") && os.Getenv("LSB_SUB_PARM_FILE") == "" {
+		_, _ = os.Stdout.WriteString(usage)
+		return
+	}
 	time.AfterFunc(patience, func() {
 		time.AfterFunc(time.Second, func() { os.Exit(0) }) // nobody reads stderr either
 		say("esub: no answer from the file system in 5 seconds: the job goes through as it is\n")

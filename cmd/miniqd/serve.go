@@ -125,8 +125,9 @@ func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
 	}
 	return daemon.Run(c.Context, daemon.Options{
 		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper, Dummy: dummy,
-		Version: shell.VersionText(), Log: slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)), Ready: ready,
-		Admin: isAdmin(config), Next: mayBeNext(config),
+		Version: shell.VersionText(), Log: config.Log.Logger(c.App.ErrWriter, slog.LevelInfo), Ready: ready,
+		NodeOptions: []string{"--log-format", string(config.Log.Format), "--log-level", string(config.Log.Level)},
+		Admin:       isAdmin(config), Next: mayBeNext(config),
 	})
 }
 
@@ -151,10 +152,11 @@ const nodeGrowth = 400
 func nodeCommand() *cli.Command {
 	return &cli.Command{
 		Name: "node", Usage: "offer one host; started by the daemon", Hidden: true,
-		Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringFlag{Name: "dir"}, &cli.StringFlag{Name: "keeper"}, &cli.StringFlag{Name: "scripts"}},
+		Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringFlag{Name: "dir"}, &cli.StringFlag{Name: "keeper"}, &cli.StringFlag{Name: "scripts"}, &cli.StringFlag{Name: "log-format"}, &cli.StringFlag{Name: "log-level"}},
 		Action: func(c *cli.Context) error {
 			debug.SetGCPercent(nodeGrowth)
-			log := slog.New(slog.NewTextHandler(c.App.ErrWriter, nil)).With("node", c.String("name"))
+			config := shell.Log{Format: shell.LogFormat(c.String("log-format")), Level: shell.LogLevel(c.String("log-level"))}
+			log := config.Logger(c.App.ErrWriter, slog.LevelInfo).With("node", c.String("name"))
 			err := node.Main(node.Options{Dir: c.String("dir"), Keeper: c.String("keeper"), Scripts: c.String("scripts"), Log: log})
 			if err != nil {
 				return fmt.Errorf("node %s: %w", strconv.Quote(c.String("name")), err)

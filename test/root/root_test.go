@@ -173,6 +173,7 @@ func filesAreOpenedAsTheUser(m *machine) {
 			m.Errorf("%s holds %q now", path, got)
 		}
 	}
+	attempt("-i of the keeper's own", "-i", "/proc/self/maps", "-o", "got", "cat") // the keeper's, which is root's
 	attempt("-o into the queue", "-o", filepath.Join(m.home, "miniq", "x"), "true")
 	request := `{"v":2,"op":"submit","specs":[{"Slots":1,"Name":"cwd","Command":["/bin/cat","precious"],"Dir":"` + filepath.Join(m.home, "miniq") + `"}]}`
 	out := m.does(m.alice, "client", "say", m.socket, request)

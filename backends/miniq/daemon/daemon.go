@@ -46,7 +46,10 @@ type Options struct {
 	Dummy   string // adummy; "": it is not installed, and there are no dummy jobs
 	Version string
 	Log     *slog.Logger
-	Ready   func() // called when requests are answered
+
+	NodeOptions []string // of Program's command node, besides its own
+
+	Ready func() // called when requests are answered
 
 	// Of root's daemon, which serves every user. Both are asked in a client's
 	// turn and may take a moment.

@@ -243,7 +243,8 @@ func (d *daemon) spawn(name string) (*link, error) {
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	cmd := exec.Command(d.Program, "node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper, "--scripts", d.scriptDir()) //nolint:noctx // it ends with its connection
+	args := append([]string{"node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper, "--scripts", d.scriptDir()}, d.NodeOptions...)
+	cmd := exec.Command(d.Program, args...) //nolint:noctx // it ends with its connection
 	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", os.Stderr, []*os.File{theirs}
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GOMEMLIMIT=96MiB") // it does one thing at a time
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -31,7 +31,7 @@ func openUserFile(path string, flags int, killed func() bool) (*os.File, error) 
 	if err != nil {
 		return nil, err
 	}
-	if flags&unix.O_ACCMODE == unix.O_RDONLY {
+	if err = ofTheJob(fd); err == nil && flags&unix.O_ACCMODE == unix.O_RDONLY {
 		err = awaitWriter(fd, killed)
 	}
 	if err == nil { // before an os.File is made of it, which would poll it
@@ -41,6 +41,18 @@ func openUserFile(path string, flags int, killed func() bool) (*os.File, error) 
 		return nil, errors.Join(err, unix.Close(fd))
 	}
 	return os.NewFile(uintptr(fd), path), nil
+}
+
+// ofTheJob refuses a file of /proc: it would tell of the keeper, which opens it, in the
+// name of whoever wrote "self", and not of the job. /proc/self/maps of root's keeper
+// may be read by all whom it opens it for.
+func ofTheJob(fd int) error {
+	var fs unix.Statfs_t
+	err := unix.Fstatfs(fd, &fs)
+	if err == nil && fs.Type == unix.PROC_SUPER_MAGIC {
+		return errors.New("it is a file of /proc: the job's command may open it, for the queue's process it means another one")
+	}
+	return err
 }
 
 func openNow(path string, flags int) (int, error) {

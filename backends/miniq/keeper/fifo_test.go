@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -48,5 +49,30 @@ func TestNamedPipes(t *testing.T) {
 		if flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
 			t.Errorf("flags %#x, %v", flags, err)
 		}
+	}
+}
+
+// A file of /proc is no job's input or output: it would be the keeper's own.
+func TestFilesOfProcAreRefused(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("/proc/self/maps", link); err != nil {
+		t.Fatal(err)
+	}
+	for path, flags := range map[string]int{"/proc/self/maps": os.O_RDONLY, link: os.O_RDONLY, "/proc/self/environ": os.O_RDONLY, "/proc/self/comm": os.O_WRONLY | os.O_APPEND, "/proc/thread-self/comm": os.O_WRONLY | os.O_TRUNC} {
+		f, err := openUserFile(path, flags, func() bool { return true })
+		if err == nil {
+			f.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "/proc") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/dev/null", "/etc/passwd"} {
+		f, err := openUserFile(path, os.O_RDONLY, func() bool { return true })
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		f.Close()
 	}
 }
