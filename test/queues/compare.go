@@ -81,6 +81,7 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 		{"list", b.lists},
 		{"run", b.runs},
 		{"scale", b.scale},
+		{"pause", b.pauses},
 	} {
 		if !o.wants(part.name) {
 			continue
@@ -115,6 +116,7 @@ type bench struct {
 	out     io.Writer
 	queues  []queue
 	figures map[figure][]float64
+	pause   []time.Duration // longest answers while the journal was shortened
 }
 
 // figure names what was measured of whom.

@@ -51,8 +51,11 @@ func startMiniq(ctx context.Context, o *options) (*miniqQueue, error) {
 	return q, nil
 }
 
-func (q *miniqQueue) open() *miniq.Client {
-	return miniq.Open(miniq.Options{Paths: q.paths, Config: miniq.DefaultConfig(), Timeout: time.Minute})
+func (q *miniqQueue) open() *miniq.Client { return q.openFor(time.Minute) }
+
+// openFor is a client whose requests may take so long.
+func (q *miniqQueue) openFor(timeout time.Duration) *miniq.Client {
+	return miniq.Open(miniq.Options{Paths: q.paths, Config: miniq.DefaultConfig(), Timeout: timeout})
 }
 
 func (q *miniqQueue) name() string { return miniqName }

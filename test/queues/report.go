@@ -90,5 +90,5 @@ func (b *bench) judge() bool {
 		}
 		b.say("  %-10s  %s: it is %.2f", verdict, text, ratio)
 	}
-	return kept
+	return b.judgePause() && kept
 }

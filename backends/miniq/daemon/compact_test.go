@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 )
 
 // What ended longer ago than it is kept goes, with its state object; the journal
@@ -95,5 +96,44 @@ func TestCompactAt(t *testing.T) {
 	}
 	if at := d.compactAt(); at <= compactSize || at > compactSize+info.Size() {
 		t.Errorf("it is shortened at %d bytes, with a state of about %d", at, info.Size())
+	}
+}
+
+// What is asked for in the midst of a batch is done when the batch is over: the journal's
+// segment that goes may hold the rest of it.
+func TestShorteningKeepsTheRestOfTheBatch(t *testing.T) {
+	dir := t.TempDir()
+	o := options(t, dir)
+	state := miniq.StateDir(o.Paths)
+	d, err := recovered(o, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := input{
+		event:  manager.Submit{By: manager.By{User: "ann"}, Specs: []backends.Spec{{Slots: 1}}},
+		bodies: []body{{Command: []string{"true"}}},
+	}
+	saved := make(chan error, 1)
+	d.process([]input{submit, {do: func() { d.compact(func(err error) { saved <- err }) }}, submit})
+	for waits := true; waits; {
+		select {
+		case err := <-saved:
+			if err != nil {
+				t.Fatal(err)
+			}
+			waits = false
+		case in := <-d.inputs:
+			d.process([]input{in})
+		}
+	}
+	d.objects.Close()
+	_ = d.journal.f.Close()
+	again, err := recovered(o, state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.objects.Close()
+	if n := len(again.m.Farm(time.Now(), time.Time{}).Jobs); n != 2 {
+		t.Errorf("%d jobs are left, want 2", n)
 	}
 }

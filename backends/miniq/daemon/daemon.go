@@ -159,10 +159,11 @@ type daemon struct {
 	saving   bool // a snapshot is being written
 	saved    int  // bytes of the last one
 
-	compactAgain []func(error) // who asked meanwhile for another one
-	forget       *time.Timer
-	collecting   bool   // objects of past jobs are looked through
-	hooks        *hooks // nil: there is none
+	saves      sync.WaitGroup
+	wanted     []func(error) // who asked for the next one
+	forget     *time.Timer
+	collecting bool   // objects of past jobs are looked through
+	hooks      *hooks // nil: there is none
 }
 
 // storedBody is a body in memory, and since when it is in the journal.
@@ -366,6 +367,7 @@ func (d *daemon) lost() error {
 // writeDown leaves a state whose journal is empty, if it can.
 func (d *daemon) writeDown() error {
 	d.objects.Close()
+	d.saves.Wait()                   // an older state must not replace the one that is written here
 	if err := d.lost(); err != nil { // nothing of ours belongs into what is there now
 		d.log.Error("the queue's state is not written", "error", err)
 		return errors.Join(err, d.journal.f.Close())

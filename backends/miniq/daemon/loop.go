@@ -95,8 +95,14 @@ func (d *daemon) next(ctx context.Context) (input, bool) {
 	}
 }
 
-// process writes the events of a batch with one sync, then steps through it.
+// process works through a batch.
 func (d *daemon) process(batch []input) {
+	d.stepThrough(batch)
+	d.shorten()
+}
+
+// stepThrough writes the events of a batch with one sync, then takes one after the other.
+func (d *daemon) stepThrough(batch []input) {
 	work := d.unsaved
 	if read, news := d.readClocks(); news {
 		work = append(work, read)
@@ -142,9 +148,6 @@ func (d *daemon) process(batch []input) {
 		} else if work[i].do != nil {
 			work[i].do()
 		}
-	}
-	if d.journal.total > d.compactAt() {
-		d.compact(nil)
 	}
 }
 
@@ -247,71 +250,6 @@ func (d *daemon) carryOut(effect manager.Effect) {
 		d.hookLater()
 	case manager.Forgotten, manager.WakeAt:
 	}
-}
-
-// compactAt is how long the journal may become. Nothing else is done while the state is
-// encoded: the larger it is, the rarer.
-func (d *daemon) compactAt() int64 {
-	if d.CompactAt > 0 {
-		return d.CompactAt
-	}
-	return compactSize + int64(d.saved)
-}
-
-// compact writes the state down in the background and drops the journal before
-// it, once the state objects hold what it says of jobs' specifications. Who asks
-// for it (nil: nobody) is told in the loop how it went.
-func (d *daemon) compact(asked func(error)) {
-	if d.saving { // what was asked for meanwhile is not in that snapshot
-		if asked != nil {
-			d.compactAgain = append(d.compactAgain, asked)
-		}
-		return
-	}
-	over := func(err error) {
-		if err != nil {
-			d.log.Error("the journal can't be shortened", "error", err)
-		}
-		if asked != nil {
-			asked(err)
-		}
-	}
-	seq := d.seq
-	state, err := d.m.State()
-	if err == nil {
-		err = d.journal.rotate(seq + 1)
-	}
-	if err != nil {
-		d.journal.total = 0 // try again after as much again
-		over(err)
-		return
-	}
-	d.saving, d.saved, d.journal.total = true, len(state), 0
-	go func() {
-		err := d.save(seq, state)
-		d.post(input{do: func() {
-			d.saving = false
-			over(err)
-			again := d.compactAgain
-			d.compactAgain = nil
-			for _, asked := range again {
-				d.compact(asked)
-			}
-		}})
-	}()
-}
-
-func (d *daemon) save(seq uint64, state []byte) error {
-	if err := d.objects.Flush(context.Background()); err != nil {
-		return err
-	}
-	if d.objects.Durable() < seq {
-		return fmt.Errorf("state objects are behind: %d of %d", d.objects.Durable(), seq)
-	}
-	if err := writeSnapshot(d.Disk, d.state, seq, state); err != nil {
-		return err
-	}
-	return dropSegments(d.Disk, d.state, seq)
 }
 
 // post hands something to the loop; it is dropped when the loop has ended.

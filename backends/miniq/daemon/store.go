@@ -64,9 +64,13 @@ func errSnapshot(why error) error {
 }
 
 // writeSnapshot puts the state up to seq on disk.
-func writeSnapshot(on disk.Disk, dir string, seq uint64, state []byte) error {
-	head := fmt.Appendf(nil, snapshotHeader, format, seq, crc32.Checksum(state, castagnoli()))
-	return disk.Replace(on, filepath.Join(dir, snapshotName), 0o600, head, state)
+func writeSnapshot(on disk.Disk, dir string, seq uint64, state ...[]byte) error {
+	sum := uint32(0)
+	for _, part := range state {
+		sum = crc32.Update(sum, castagnoli(), part)
+	}
+	head := fmt.Appendf(nil, snapshotHeader, format, seq, sum)
+	return disk.Replace(on, filepath.Join(dir, snapshotName), 0o600, append([][]byte{head}, state...)...)
 }
 
 // snapshot is the queue up to an entry of the journal.

@@ -110,6 +110,7 @@ func mayAct(by By, a backends.Act, j *job) error {
 
 // accept records what an act says about the job.
 func (m *Manager) accept(a backends.Act, j *job) {
+	m.changes(j)
 	if a.Mark != "" {
 		j.mark = strings.ToValidUTF8(a.Mark, "\uFFFD")
 	}
@@ -171,6 +172,7 @@ func (m *Manager) resume(by By, j *job) error {
 	case j.state == backends.Running:
 		return nil
 	}
+	m.changes(j)
 	j.parked = false
 	if by.Admin {
 		j.heldUntil = time.Time{}
@@ -189,6 +191,7 @@ func (m *Manager) hold(j *job, held bool) error {
 	case !held && !j.ownerHold:
 		return wrong(j, "is not held by its owner")
 	}
+	m.changes(j)
 	j.ownerHold = held
 	m.review(j)
 	return nil
@@ -239,6 +242,7 @@ func (m *Manager) mayMove(by By, j *job, to *Queue) error {
 
 // setRank writes a priority: it shows exactly so until the next tick.
 func (m *Manager) setRank(j *job, p backends.Priority) {
+	m.changes(j)
 	if j.place == inShape {
 		m.unline(j)
 		j.base = p
@@ -297,6 +301,7 @@ func (m *Manager) pin(e Pin) Result {
 		if err := checkShares(j, pinned, p); err != nil {
 			return err
 		}
+		m.changes(j)
 		j.pinned, j.shares = pinned, slices.Clone(p.Slots)
 		m.review(j)
 		m.retry = true
@@ -330,6 +335,7 @@ func (m *Manager) holdUntil(e HoldUntil) Result {
 		if !queued(j) {
 			return wrong(j, "runs")
 		}
+		m.changes(j)
 		j.heldUntil = clean(h.Until)
 		m.review(j)
 		return nil
@@ -348,6 +354,7 @@ func (m *Manager) reserve(e Reserve) Result {
 		if err := m.knownHosts(r.Hosts); err != nil {
 			return fmt.Errorf("job %s: %w", j.id, err)
 		}
+		m.changes(j)
 		m.unreserve(j)
 		if until := clean(r.Until); until.After(m.now) && len(r.Hosts) > 0 {
 			j.reserve = &reservation{unique(r.Hosts), until}
@@ -363,6 +370,7 @@ func (m *Manager) unreserve(j *job) {
 	if j.reserve == nil {
 		return
 	}
+	m.changes(j)
 	j.reserve = nil
 	i := slices.Index(m.reservers, j)
 	m.reservers = slices.Delete(m.reservers, i, i+1)
@@ -389,6 +397,7 @@ func (m *Manager) move(e Move) Result {
 // moveTo puts a job into another queue. A rank that is nobody's queue's own,
 // such as PBA's, outlives the move.
 func (m *Manager) moveTo(j *job, to *Queue) {
+	m.changes(j)
 	from := m.queueNamed(j.queue)
 	j.queue = to.Name
 	if from == nil || j.base.Level() == from.Level {

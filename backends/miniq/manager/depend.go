@@ -102,6 +102,9 @@ func (m *Manager) satisfied(j *job) bool { return j.work.needs == nil || j.work.
 
 // evaluate looks at every leaf, so that each that has become final is recorded.
 func (m *Manager) evaluate(c *condition) bool {
+	if m.freezing != nil {
+		m.freezing.addLeaves(c)
+	}
 	for _, l := range c.leaves {
 		if !l.Final {
 			m.observe(l)

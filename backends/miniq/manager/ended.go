@@ -48,6 +48,8 @@ func (s *endedSum) above(most endedSum) bool {
 
 // keepEnded puts a job that has ended behind all others.
 func (m *Manager) keepEnded(j *job) {
+	m.endSeq++
+	j.endSeq = m.endSeq
 	all := &m.ended
 	own := all.of[j.user]
 	if own == nil {
@@ -81,6 +83,8 @@ func (m *Manager) crowd(user string, own *endedOf) {
 // dropEnded takes a job out of what the manager knows. Its array is thinned by
 // the caller.
 func (m *Manager) dropEnded(j *job) {
+	m.changes(j)
+	m.passes(j)
 	all := &m.ended
 	own := all.of[j.user]
 	if j.prev == nil {
@@ -230,6 +234,7 @@ func (m *Manager) thin(j *job) {
 func (m *Manager) forgetName(j *job) {
 	key := nameKey{j.user, j.work.spec.Name}
 	if m.names[key] == j.id.Job {
+		m.renames(key)
 		delete(m.names, key)
 	}
 }

@@ -99,7 +99,9 @@ type job struct {
 	ended    time.Time
 	exitCode int
 	reason   string
-	weight   int64 // of an ended job: see weigh
+	endSeq   int64  // place among all that ever ended
+	frozen   uint64 // the last Freeze that copied it
+	weight   int64  // of an ended job: see weigh
 
 	place     place
 	admitted  bool // by its array's throttle

@@ -32,6 +32,7 @@ type Manager struct {
 	open  map[string]int // how many of them each user has
 
 	ended   endedJobs
+	endSeq  int64    // of the job that ended last
 	crowded []string // users of whom a job ended in this step
 
 	hosts  []*host // by name
@@ -46,6 +47,9 @@ type Manager struct {
 	reservers []*job                 // that have the engine's reservation
 	kept      *overdueJob            // the reservation of reserve_after
 	waiters   map[int64][]*condition // by number of the job that they depend on
+
+	freezing     *Frozen // nil: none that is not whole
+	frozenNumber uint64
 
 	retry   bool     // something was freed: all shapes get another try
 	touched []*shape // or only these
@@ -268,6 +272,7 @@ func (m *Manager) restart(s *shape) {
 		m.kept = nil
 	}
 	for j := s.oldest; j != nil; j = j.younger {
+		m.changes(j)
 		m.unline(j)
 		m.line(j)
 		j.waitSince = m.now
@@ -286,6 +291,7 @@ func (m *Manager) link(j *job) {
 }
 
 func (m *Manager) unlink(j *job) {
+	m.passes(j)
 	if j.prev == nil {
 		m.first = j.next
 	} else {

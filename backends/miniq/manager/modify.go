@@ -118,16 +118,20 @@ func (m *Manager) mayRank(j *job, c *backends.Change) error {
 
 // rework gives a job its new work, and takes the old one's dependency back.
 func (m *Manager) rework(j *job, w *work) {
+	m.changes(j)
 	old := j.work
 	if m.kept != nil && m.kept.job == j {
 		m.kept = nil
 	}
 	if key := (nameKey{j.user, old.spec.Name}); old.spec.Name != w.spec.Name {
 		if m.names[key] == j.id.Job {
+			m.renames(key)
 			delete(m.names, key)
 		}
 		if w.spec.Name != "" {
-			m.names[nameKey{j.user, w.spec.Name}] = j.id.Job
+			key.name = w.spec.Name
+			m.renames(key)
+			m.names[key] = j.id.Job
 		}
 	}
 	j.work = w

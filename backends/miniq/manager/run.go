@@ -20,6 +20,7 @@ const retryStart = 10 * time.Second
 
 // start begins a run.
 func (m *Manager) start(j *job, placed []backends.Placement) {
+	m.changes(j)
 	j.state, j.hosts, j.ranBefore = backends.Running, placed, 0
 	if j.run++; j.run == 1 && j.array != nil {
 		j.array.begun++
@@ -41,6 +42,7 @@ func (m *Manager) startRun(j *job) StartRun {
 // begin counts run time from now. No two runs of a job have the same start, so
 // that an Act can tell them apart. One that is further ahead is of a wrong clock.
 func (m *Manager) begin(j *job) {
+	m.changes(j)
 	if ahead := j.started.Sub(m.now); ahead >= 0 && ahead < time.Millisecond {
 		j.started = j.started.Add(1)
 	} else {
@@ -54,6 +56,7 @@ func (m *Manager) begin(j *job) {
 
 // pause is the inverse of begin.
 func (m *Manager) pause(j *job) {
+	m.changes(j)
 	m.vacate(j)
 	if j.work.spec.RunLimit > 0 {
 		m.limited.remove(j)
@@ -63,6 +66,7 @@ func (m *Manager) pause(j *job) {
 
 // goOn resumes a suspended job, whose slots are free.
 func (m *Manager) goOn(j *job) {
+	m.changes(j)
 	j.state, j.heldUntil = backends.Running, time.Time{}
 	m.begin(j)
 	m.review(j)
@@ -71,6 +75,7 @@ func (m *Manager) goOn(j *job) {
 
 // end has a run's processes ended. Its slots are taken until they are gone.
 func (m *Manager) end(j *job, why ending, grace time.Duration) {
+	m.changes(j)
 	j.ending, j.grace, j.killedAt = why, grace, m.now
 	m.emit(KillRun{j.id, j.run, grace})
 	m.review(j)
@@ -78,6 +83,7 @@ func (m *Manager) end(j *job, why ending, grace time.Duration) {
 
 // over gives back all that a run held.
 func (m *Manager) over(j *job) {
+	m.changes(j)
 	if j.state == backends.Running {
 		m.pause(j)
 	}
@@ -95,6 +101,7 @@ func (m *Manager) putBack(j *job) {
 
 // finish ends a job's life.
 func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
+	m.changes(j)
 	j.state = backends.Exited
 	if exitCode == 0 && self {
 		j.state = backends.Done
@@ -134,6 +141,7 @@ func (m *Manager) running(id backends.ID, run int) (*job, error) {
 func (m *Manager) runStarted(e Started) error {
 	j, err := m.running(e.ID, e.Run)
 	if err == nil {
+		m.changes(j)
 		j.confirmed, j.failures = true, 0
 	}
 	return err
@@ -144,6 +152,7 @@ func (m *Manager) startFailed(e StartFailed) error {
 	if err != nil {
 		return err
 	}
+	m.changes(j)
 	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
 	if !e.Again {
 		j.failures++
@@ -178,6 +187,7 @@ func (m *Manager) runEnded(e Ended) error {
 		m.over(j)
 		m.finish(j, e.ExitCode, true, strings.ToValidUTF8(e.Reason, "\uFFFD"))
 	case why == requeued:
+		m.changes(j)
 		j.requeues++
 		m.putBack(j)
 	default:
@@ -207,6 +217,7 @@ func (m *Manager) runLost(e RunLost) error {
 		m.over(j)
 		m.finish(j, killedExit, false, "killed; how it ended was not seen: "+e.Reason)
 	case why == requeued || j.work.spec.Rerunnable:
+		m.changes(j)
 		j.requeues++
 		m.emit(Notice{j.id, 0, "run again: " + e.Reason})
 		m.putBack(j)

@@ -120,6 +120,7 @@ func (m *Manager) enter(j *job) {
 	s := m.shapeOf(j)
 	j.place, j.shape = inShape, s
 	if j.waitSince.IsZero() {
+		m.changes(j)
 		j.waitSince = m.now
 	}
 	s.append(j)

@@ -22,9 +22,9 @@ type savedState struct {
 	NextID  int64
 	Seq     int64
 	Hosts   []savedHost
-	Works   []savedWork
+	Works   []savedWork `json:",omitempty"`
 	Arrays  []savedArray
-	Jobs    []savedJob // those that have not ended, by Seq; then the ended ones, by their end
+	Jobs    []savedJob `json:",omitempty"` // those that have not ended, by Seq; then the ended ones, by their end
 	Names   []savedName
 	Kept    *savedKept `json:",omitempty"`
 	Wake    time.Time
@@ -96,78 +96,6 @@ type savedJob struct {
 	Reason    string               `json:",omitempty"`
 	Admitted  bool                 `json:",omitempty"`
 	WaitSince time.Time            `json:",omitzero"`
-}
-
-// State is the whole queue as bytes: the same queue gives the same bytes.
-func (m *Manager) State() ([]byte, error) {
-	s := savedState{Version: stateVersion, Config: m.cfg, Now: m.now, Clock: m.clock, NextID: m.nextID, Seq: m.seq, Wake: m.wake}
-	for _, h := range m.hosts {
-		s.Hosts = append(s.Hosts, savedHost{h.name, h.slots, h.memory, h.closed, h.down})
-	}
-	works, arrays := map[*work]int{}, map[*array]bool{} // are only looked up in
-	for _, j := range m.all() {
-		n, known := works[j.work]
-		if !known {
-			n = len(s.Works)
-			works[j.work] = n
-			s.Works = append(s.Works, saveWork(j.work, !j.state.Ended()))
-		}
-		if a := j.array; a != nil && !arrays[a] {
-			arrays[a] = true
-			s.Arrays = append(s.Arrays, savedArray{j.id.Job, a.limit, a.size, a.left, a.begun, a.failed, a.firstCode})
-		}
-		key := nameKey{j.user, j.work.spec.Name}
-		if !known && m.names[key] == j.id.Job {
-			s.Names = append(s.Names, savedName{key.user, armour(key.name), j.id.Job})
-		}
-		s.Jobs = append(s.Jobs, saveJob(j, n))
-	}
-	if m.kept != nil {
-		s.Kept = &savedKept{m.kept.job.id, m.kept.placed}
-	}
-	s.Keys = m.saveKeys()
-	text, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("state of the queue: %w", err)
-	}
-	return text, nil
-}
-
-// all lists every job, ended ones last.
-func (m *Manager) all() []*job {
-	var all []*job
-	for j := m.first; j != nil; j = j.next {
-		all = append(all, j)
-	}
-	for j := m.ended.first; j != nil; j = j.next {
-		all = append(all, j)
-	}
-	return all
-}
-
-// saveWork writes a dependency only where a job that has not ended has the work:
-// elements that were changed share their dependency with those that were not.
-func saveWork(w *work, open bool) savedWork {
-	s := savedWork{Spec: w.spec.MapTexts(armour)}
-	if w.needs != nil && open {
-		s.Leaves = w.needs.leaves
-	}
-	return s
-}
-
-func saveJob(j *job, work int) savedJob {
-	s := savedJob{
-		ID: j.id, Seq: j.seq, User: j.user, Work: work, Queue: j.queue, DummyFor: j.dummyFor, State: j.state, Submitted: j.submitted,
-		Base: j.base, Aged: j.aged, Ageing: j.ageing, AgeFrom: j.ageFrom,
-		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned, Shares: j.shares,
-		Mark: j.mark, Requeues: j.requeues, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
-		Confirmed: j.confirmed, Parked: j.parked, Ending: j.ending, Grace: j.grace, KilledAt: j.killedAt,
-		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince,
-	}
-	if j.reserve != nil {
-		s.Reserve, s.Until = j.reserve.hosts, j.reserve.until
-	}
-	return s
 }
 
 // Restore gives the queue that State wrote. It needs no Config: it is part of the state.

@@ -68,7 +68,9 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 		}
 	}
 	if spec.Name != "" {
-		m.names[nameKey{by.User, spec.Name}] = id.Job
+		key := nameKey{by.User, spec.Name}
+		m.renames(key)
+		m.names[key] = id.Job
 	}
 	return id, nil
 }

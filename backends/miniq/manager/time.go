@@ -50,6 +50,7 @@ func (m *Manager) readClock(e ClockRead) {
 		}
 	}
 	for j := m.first; j != nil; j = j.next {
+		m.changes(j)
 		for _, t := range []*time.Time{&j.heldUntil, &j.retryAt, &j.killedAt, &j.waitSince} {
 			move(t)
 		}
@@ -62,11 +63,13 @@ func (m *Manager) readClock(e ClockRead) {
 	}
 	for j := m.ended.first; j != nil; j = j.next {
 		if j.ended.After(m.now) {
+			m.changes(j)
 			j.ended = m.now
 		}
 	}
 	for _, j := range waiting {
 		if m.review(j); j.place == nowhere { // its begin time is ahead again
+			m.changes(j)
 			j.waitSince = time.Time{}
 		}
 	}
@@ -162,7 +165,8 @@ func (m *Manager) Wake() time.Time { return m.wake }
 
 // review puts a job where it belongs after anything about it changed.
 func (m *Manager) review(j *job) {
-	if !j.heldUntil.After(m.now) {
+	if !j.heldUntil.IsZero() && !j.heldUntil.After(m.now) {
+		m.changes(j)
 		j.heldUntil = time.Time{}
 	}
 	m.reviewWait(j)
@@ -178,6 +182,7 @@ func (m *Manager) reviewWait(j *job) {
 	}
 	if limited(j) {
 		if j.admitted && !startable {
+			m.changes(j)
 			j.admitted = false
 			j.array.admitted--
 		}
@@ -216,7 +221,10 @@ func (m *Manager) putAt(j *job, want place) {
 	case inThrottle:
 		j.array.waiting.push(j)
 	case nowhere:
-		j.waitSince = time.Time{}
+		if !j.waitSince.IsZero() {
+			m.changes(j)
+			j.waitSince = time.Time{}
+		}
 	}
 }
 
@@ -224,6 +232,7 @@ func (m *Manager) putAt(j *job, want place) {
 func (m *Manager) admit(a *array) {
 	for a.active+a.admitted < a.limit && a.waiting.len() > 0 {
 		j := a.waiting.top()
+		m.changes(j)
 		j.admitted = true
 		a.admitted++
 		m.putAt(j, inShape)

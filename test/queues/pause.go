@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Shortening the journal of a full queue.
+const (
+	pausePending = 100_000
+	pauseBudget  = 50 * time.Millisecond
+	pauseRounds  = 3
+)
+
+// pauses is how long a small request waits for its answer while the journal is
+// shortened: one that only reads, so that what the disk takes is not in it, and, beside
+// it, one that is written down.
+func (b *bench) pauses(ctx context.Context) (err error) {
+	q, err := startMiniq(ctx, &b.options)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, q.close()) }()
+	if err := q.block(ctx); err != nil {
+		return err
+	}
+	if err := q.submitPacked(ctx, clientsAtOnce, pausePending, 100); err != nil {
+		return err
+	}
+	if err := q.settle(ctx); err != nil {
+		return err
+	}
+	ids := []backends.ID{q.one}
+	b.say("\nthe longest of all answers to a small request, ms, with %d pending jobs", pausePending)
+	b.say("  %-18s %14s %34s", "request", "undisturbed", "while the journal is shortened")
+	for _, request := range []struct {
+		name string
+		ask  func() error
+	}{
+		{"a job is listed", func() error { _, err := q.client.Jobs(ctx, ids); return err }},
+		{"a job is ranked", func() error {
+			return q.client.Rank(ctx, []backends.Ranking{{ID: ids[0], Priority: backends.At(backends.LevelNormal, 10)}}).First()
+		}},
+	} {
+		var quiet, during []time.Duration
+		for range pauseRounds {
+			longest, err := longestAnswer(request.ask, func() error { time.Sleep(time.Second); return nil })
+			quiet = append(quiet, longest)
+			if err != nil {
+				return err
+			}
+			longest, err = longestAnswer(request.ask, func() error {
+				c := q.openFor(10 * time.Minute) // all state objects are written before
+				_, err := c.Compact(ctx, nil)
+				return errors.Join(err, c.Close())
+			})
+			during = append(during, longest)
+			if err != nil {
+				return err
+			}
+		}
+		b.say("  %-18s %14s %34s", request.name, milliseconds(quiet), milliseconds(during))
+		if b.pause == nil {
+			b.pause = during
+		}
+	}
+	return nil
+}
+
+// longestAnswer asks one thing after the other while something is done.
+func longestAnswer(ask, do func() error) (time.Duration, error) {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	var longest time.Duration
+	for {
+		began := time.Now()
+		if err := ask(); err != nil {
+			return longest, errors.Join(err, <-done)
+		}
+		longest = max(longest, time.Since(began))
+		select {
+		case err := <-done:
+			return longest, err
+		default:
+		}
+	}
+}
+
+func milliseconds(all []time.Duration) string {
+	text := ""
+	for _, d := range slices.Sorted(slices.Values(all)) {
+		text += fmt.Sprintf(" %.1f", d.Seconds()*1e3)
+	}
+	return text
+}
+
+// judgePause prints the verdict on the median of the longest answers.
+func (b *bench) judgePause() bool {
+	if b.pause == nil {
+		b.say("  not judged  the longest answer while the journal is shortened: not measured")
+		return true
+	}
+	longest := slices.Sorted(slices.Values(b.pause))[len(b.pause)/2]
+	kept := longest <= pauseBudget
+	verdict := "met"
+	if !kept {
+		verdict = "missed"
+	}
+	b.say("  %-10s  the longest answer while the journal is shortened ≤ %v: it is %v", verdict, pauseBudget, longest.Round(100*time.Microsecond))
+	return kept
+}
