@@ -20,6 +20,7 @@ type setup struct {
 	params  params
 	queues  []queue  // nil: not told
 	noSlots []string // hosts without a number of slots
+	strange []string // hosts of a status that is not known, with it
 
 	conf     map[string]string // lsf.conf; nil: it was not found
 	confOpen bool              // somebody else than root or an administrator can write it
@@ -67,7 +68,7 @@ func examine(s *setup, by backends.Installation) []backends.Finding {
 	matter := used(s.queues, by)
 	f.order(matter, by.Low)
 	f.policies(matter)
-	f.hosts(s.noSlots)
+	f.hosts(s.noSlots, s.strange)
 	f.times(s)
 	f.unclear(s.vague)
 	return f
@@ -264,10 +265,13 @@ func (f *findings) policies(used []queue) {
 	}
 }
 
-func (f *findings) hosts(noSlots []string) {
+func (f *findings) hosts(noSlots, strange []string) {
 	if len(noSlots) > 0 {
 		f.add("set MXJ for each in lsb.hosts (! is the number of its processors), then `badmin reconfig`",
 			"no number of slots (MAX is -), so that none is counted: %s", few("host", noSlots))
+	}
+	if len(strange) > 0 {
+		f.add("see `bhosts -l` and LSF's manual for what it means; it is taken for closed: nothing is started there", "bhosts' STATUS is not known: %s", few("host", strange))
 	}
 }
 
@@ -408,17 +412,22 @@ func parseClusterName(text []byte) (string, error) {
 	return "", fmt.Errorf("lsid: no name of a cluster in %s", shown(string(text)))
 }
 
-// withoutSlots are the hosts whose MAX `bhosts -w` shows as "-".
-func withoutSlots(text []byte) ([]string, error) {
+// lookAtHosts reads `bhosts -w` for what is odd about hosts: noSlots have "-" as MAX,
+// strange a STATUS that is not known.
+func lookAtHosts(text []byte) (noSlots, strange []string, err error) {
 	header, lines, err := table(text, "HOST_NAME")
 	if err != nil {
-		return nil, fmt.Errorf("bhosts: %w", err)
+		return nil, nil, fmt.Errorf("bhosts: %w", err)
 	}
-	var names []string
 	for _, fields := range lines {
 		if at := header["MAX"]; at > 0 && at < len(fields) && fields[at] == "-" {
-			names = append(names, fields[0])
+			noSlots = append(noSlots, fields[0])
+		}
+		if at := header["STATUS"]; at > 0 && at < len(fields) {
+			if _, known := parseHostState(fields[at]); !known {
+				strange = append(strange, fields[0]+" "+shown(fields[at]))
+			}
 		}
 	}
-	return names, nil
+	return noSlots, strange, nil
 }

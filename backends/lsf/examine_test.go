@@ -91,6 +91,7 @@ func TestExamine(t *testing.T) {
 		"preempts":           {spoil: func(s *setup) { s.queues[0].policies = []string{"PREEMPTIVE"} }, want: []string{"LSF preempts there by itself"}},
 		"a host without MXJ": {spoil: func(s *setup) { s.noSlots = []string{"h9"} }, want: []string{"is counted: host h9"}, remedy: "MXJ for each"},
 		"hosts without MXJ":  {spoil: func(s *setup) { s.noSlots = []string{"h1", "h2", "h3"} }, want: []string{"is counted: hosts h1, h2, h3"}},
+		"a strange host":     {spoil: func(s *setup) { s.strange = []string{`h2 "unknown"`} }, want: []string{`STATUS is not known: host h2 "unknown"`}, remedy: "bhosts -l"},
 		"many without MXJ":   {spoil: func(s *setup) { s.noSlots = slices.Repeat([]string{"h"}, 13) }, want: []string{"h, h and 3 more"}},
 		"clock":              {spoil: func(s *setup) { s.ahead = 3 * time.Minute }, want: []string{"3m0s ahead"}},
 		"clock, hardly":      {spoil: func(s *setup) { s.ahead = time.Minute }},
@@ -183,14 +184,14 @@ func TestParseAdmins(t *testing.T) {
 	}
 }
 
-func TestWithoutSlots(t *testing.T) {
-	got, err := withoutSlots(printedBy(t, "hosts.txt", "bhosts | -w"))
-	if err != nil || got != nil {
-		t.Errorf("%q, %v", got, err)
+func TestLookAtHosts(t *testing.T) {
+	noSlots, strange, err := lookAtHosts(printedBy(t, "hosts.txt", "bhosts | -w"))
+	if err != nil || noSlots != nil || strange != nil {
+		t.Errorf("%q, %q, %v", noSlots, strange, err)
 	}
-	got, err = withoutSlots([]byte("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh1 ok - - 0 0 0 0 0\nh2 ok - 4 0 0 0 0 0\n"))
-	if err != nil || !slices.Equal(got, []string{"h1"}) {
-		t.Errorf("%q, %v", got, err)
+	noSlots, strange, err = lookAtHosts([]byte("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh1 ok - - 0 0 0 0 0\nh2 unknown - 4 0 0 0 0 0\n"))
+	if err != nil || !slices.Equal(noSlots, []string{"h1"}) || !slices.Equal(strange, []string{`h2 "unknown"`}) {
+		t.Errorf("%q, %q, %v", noSlots, strange, err)
 	}
 }
 

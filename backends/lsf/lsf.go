@@ -312,6 +312,7 @@ func (c *Client) unitForLimits() (string, error) {
 type listing struct {
 	records string // bjobs -json
 	details string // lava: bjobs -UF
+	crashed bool   // that command did, and told nothing
 }
 
 // list asks for jobs; no names: for all. Ended ones are with them as long as the queue
@@ -328,9 +329,48 @@ func (c *Client) list(ctx context.Context, f flavour, some []string) (listing, e
 		return err
 	}, func(ctx context.Context) (err error) {
 		l.details, err = c.bjobs(ctx, some, "-UF")
+		if l.crashed = crashed(err); l.crashed {
+			return nil
+		}
 		return err
 	})
 	return l, err
+}
+
+// crashed tells of a command's error whether a signal ended it, ours excepted. lava's
+// bjobs -UF dies of a text that is longer than its buffer, which any user can write.
+func crashed(err error) bool {
+	const signalled, last = 128, 128 + 31
+	var failed *command.Error
+	return errors.As(err, &failed) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) &&
+		(failed.Killed || failed.Status > signalled && failed.Status <= last)
+}
+
+// anchored parses both halves of lava's listing. Where the second one crashed it is
+// asked for again, each owner's jobs by themselves: nobody's texts hide another one's
+// jobs, and the jobs of who wrote them are missing.
+func (c *Client) anchored(ctx context.Context, told listing, counts *cluster) (*details, error) {
+	anchors, err := parseAnchors([]byte(told.records))
+	if err != nil {
+		return nil, err
+	}
+	if told.crashed {
+		of := map[string][]backends.ID{}
+		for _, a := range anchors {
+			of[a.user] = append(of[a.user], backends.ID{Job: a.id.Job})
+		}
+		for _, user := range slices.Sorted(maps.Keys(of)) {
+			slices.SortFunc(of[user], backends.ID.Compare)
+			for some := range slices.Chunk(slices.Compact(of[user]), atOnce) {
+				out, err := c.bjobs(ctx, names(some), "-UF")
+				if err != nil && !crashed(err) {
+					return nil, err
+				}
+				told.details += out
+			}
+		}
+	}
+	return parseDetails(anchors, []byte(told.details), counts)
 }
 
 func (c *Client) bjobs(ctx context.Context, some []string, options ...string) (string, error) {
@@ -389,11 +429,7 @@ func (c *Client) readJobs(ctx context.Context, f flavour, told listing, counts *
 	if f == lsf10 {
 		return parseJobs([]byte(told.records), counts)
 	}
-	anchors, err := parseAnchors([]byte(told.records))
-	if err != nil {
-		return nil, err
-	}
-	d, err := parseDetails(anchors, []byte(told.details), counts)
+	d, err := c.anchored(ctx, told, counts)
 	if err != nil {
 		return nil, err
 	}
@@ -483,11 +519,7 @@ func (c *Client) askAgain(ctx context.Context, missing []anchor, counts *cluster
 		if strings.TrimSpace(told.records) == "" {
 			continue // they are forgotten
 		}
-		anchors, err := parseAnchors([]byte(told.records))
-		if err != nil {
-			return nil, nil, err
-		}
-		d, err := parseDetails(anchors, []byte(told.details), counts)
+		d, err := c.anchored(ctx, told, counts)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -504,6 +536,10 @@ func (c *Client) askAgain(ctx context.Context, missing []anchor, counts *cluster
 func (c *Client) lookAlone(ctx context.Context, a anchor, why error, counts *cluster) (*seen, error) {
 	for _, id := range a.ids() {
 		out, err := c.bjobs(ctx, []string{id.String()}, "-UF")
+		if crashed(err) {
+			why = fmt.Errorf("%w: bjobs -UF dies of one of its texts", errUnclear)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -522,7 +558,7 @@ func (c *Client) lookAlone(ctx context.Context, a anchor, why error, counts *clu
 // asked for nothing.
 func (c *Client) glance(ctx context.Context, a anchor, why error, counts *cluster) (*seen, error) {
 	switch a.stat {
-	case "PEND", "PSUSP", "DONE", "EXIT", "WAIT":
+	case "PEND", "PSUSP", "DONE", "EXIT", "ERROR", "WAIT":
 		j, err := certain(a, a.stat, a.queue, nil, counts)
 		if j != nil {
 			j.why = why

@@ -76,7 +76,7 @@ func (j *seen) parseState(stat string) error {
 		j.State = backends.Suspended
 	case "DONE":
 		j.State = backends.Done
-	case "EXIT":
+	case "EXIT", "ERROR": // ERROR: lava's word for EXIT after a queue's POST_EXEC; a job that goes on has a word of its own
 		j.State = backends.Exited
 	default:
 		return &backends.UnknownStateError{Text: stat}

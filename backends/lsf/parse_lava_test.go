@@ -328,15 +328,16 @@ func TestHowJobsEnd(t *testing.T) {
 		"ZOMBI": func(j *seen) bool { return j.State == backends.Running && j.zombie && j.Ending },
 		"WAIT":  func(j *seen) bool { return j.State == backends.Pending },
 		"SSUSP": func(j *seen) bool { return j.State == backends.Suspended && j.stat == "SSUSP" },
+		"ERROR": func(j *seen) bool { return j.State == backends.Exited }, // lsbatch/cmd/cmd.job.c: EXIT after POST_EXEC
 	} {
 		var j seen
 		if err := j.parseState(stat); err != nil || !want(&j) {
 			t.Errorf("%s: %+v, %v", stat, j, err)
 		}
 	}
-	p := printed{status: "ERROR"}
+	p := printed{status: "ODD"}
 	var unknown *backends.UnknownStateError
-	if d, err := parseDetails([]anchor{p.anchor()}, []byte(p.String()), lavaCluster()); !errors.As(err, &unknown) || unknown.Text != "ERROR" {
+	if d, err := parseDetails([]anchor{p.anchor()}, []byte(p.String()), lavaCluster()); !errors.As(err, &unknown) || unknown.Text != "ODD" {
 		t.Errorf("%+v, %v", d, err)
 	}
 	zombie := printed{status: "RUN", started: "Fri Nov 20 22:54:20: Started 1 Task(s) on Host(s) <h>, Allocated 1 Slot(s) on Host(s) <h>;\nFri Nov 20 22:55:20: Termination request issued; the job will be killed once the host is ok;"}

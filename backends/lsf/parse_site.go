@@ -74,7 +74,7 @@ func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
 		h.taken, h.running, h.suspended, h.reserved = number("NJOBS"), number("RUN"), number("SSUSP")+number("USUSP"), number("RSV")
 		if failed == nil {
 			h.status = fields[header["STATUS"]]
-			h.State, failed = parseHostState(h.status)
+			h.State, _ = parseHostState(h.status)
 		}
 		if failed != nil {
 			return nil, fmt.Errorf("bhosts: %w, in the line %s", failed, shown(strings.Join(fields, " ")))
@@ -85,18 +85,17 @@ func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
 }
 
 // parseHostState reads bhosts' STATUS. A full host takes jobs as soon as it can; any
-// other closed one waits for somebody, or for its load.
-func parseHostState(status string) (backends.HostState, error) {
+// other closed one waits for somebody, or for its load. So does one of a status that
+// is not known: bhosts prints "unknown" where it has no word for what closes a host
+// (volclava's sources, lsbatch/cmd/bhosts.c), and one host must not hide all others.
+func parseHostState(status string) (state backends.HostState, known bool) {
 	switch status {
 	case "ok", "closed_Full", "closed_Cu_Full":
-		return backends.HostUp, nil
+		return backends.HostUp, true
 	case "unavail", "unreach", "unlicensed":
-		return backends.HostDown, nil
+		return backends.HostDown, true
 	}
-	if strings.HasPrefix(status, "closed_") || status == "closed" {
-		return backends.HostClosed, nil
-	}
-	return 0, fmt.Errorf("unknown state of a host %q", status)
+	return backends.HostClosed, strings.HasPrefix(status, "closed_") || status == "closed"
 }
 
 // parseMemories reads each host's maxmem, in bytes, from `lshosts -w`.

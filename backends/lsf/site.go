@@ -168,7 +168,7 @@ func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backend
 	if text, err = ask(ctx, "bhosts", "-w"); err != nil {
 		return nil, err
 	}
-	if s.noSlots, err = withoutSlots(text); err != nil {
+	if s.noSlots, s.strange, err = lookAtHosts(text); err != nil {
 		return nil, err
 	}
 	if s.queues, err = askForQueues(ctx, ask); err != nil {

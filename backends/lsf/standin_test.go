@@ -27,7 +27,7 @@ func standInJob(stat lsfstandin.Stat) lsfstandin.Job {
 		return j
 	case lsfstandin.USUSP, lsfstandin.SSUSP:
 		j.Reasons = []lsfstandin.Reason{{Text: "The job was suspended by LSF admin or root"}}
-	case lsfstandin.DONE, lsfstandin.EXIT, lsfstandin.ZOMBI:
+	case lsfstandin.DONE, lsfstandin.EXIT, lsfstandin.ERROR, lsfstandin.ZOMBI:
 		j.Ended = listedAt.Add(-time.Minute)
 	}
 	j.ExecHosts, j.Started = []string{"h1", "h1", "h2"}, listedAt.Add(-10*time.Minute)
@@ -43,7 +43,8 @@ func bjobs(l *lsfstandin.Listing, args ...string) []byte {
 
 func standIn(flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) *lsfstandin.Listing {
 	l := &lsfstandin.Listing{Now: listedAt, Jobs: jobs}
-	l.Cluster.Flavour = flavour
+	l.Cluster.Flavour, l.Cluster.Unkind = flavour, lsfstandin.AllUnkind()
+	l.Cluster.Queues = []lsfstandin.QueueConfig{{Name: "normal", Priority: 30, Policies: []string{"FAIRSHARE"}}}
 	return l
 }
 
@@ -90,7 +91,7 @@ func TestWhatTheStandInListsIsReadBack(t *testing.T) {
 	states := map[lsfstandin.Stat]backends.State{
 		lsfstandin.PEND: backends.Pending, lsfstandin.PSUSP: backends.Held, lsfstandin.RUN: backends.Running, lsfstandin.USUSP: backends.Suspended,
 		lsfstandin.SSUSP: backends.Suspended, lsfstandin.DONE: backends.Done, lsfstandin.EXIT: backends.Exited, lsfstandin.UNKWN: backends.Running,
-		lsfstandin.ZOMBI: backends.Running,
+		lsfstandin.ZOMBI: backends.Running, lsfstandin.ERROR: backends.Exited,
 	}
 	kinds := map[string]func(*lsfstandin.Job){
 		"plain":      func(*lsfstandin.Job) {},
@@ -112,7 +113,7 @@ func TestWhatTheStandInListsIsReadBack(t *testing.T) {
 			for kind, change := range kinds {
 				j := standInJob(stat)
 				j.Submitted, j.Started, j.Ended = j.Submitted.Truncate(exact), j.Started.Truncate(exact), j.Ended.Truncate(exact)
-				if change(&j); stat == lsfstandin.EXIT {
+				if change(&j); stat == lsfstandin.EXIT || stat == lsfstandin.ERROR {
 					j.ExitCode = 3
 				}
 				all := readBack(t, flavour, j)

@@ -119,3 +119,42 @@ func TestOthersHeaders(t *testing.T) {
 		}
 	}
 }
+
+// bjobs -UF dies of a text that is too long for it: the jobs of who wrote it are
+// unclear, and nobody else's.
+func TestATextThatKillsBjobsHidesNobodyElse(t *testing.T) {
+	t.Parallel()
+	const alice, mallory = 61_001, 61_002
+	if os.Getuid() != 0 {
+		t.Skip("two users submit: only root can be both")
+	}
+	cluster := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 4, Users: map[string]lsfstandin.UserConfig{
+		"alice": {UID: alice, GID: alice, Home: "/tmp"}, "mallory": {UID: mallory, GID: mallory, Home: "/tmp"},
+	}})
+	long := strings.Repeat("x", 3000)
+	for _, x := range []struct {
+		uid  int
+		args []string
+	}{{alice, []string{"-J", "hers"}}, {mallory, []string{"-J", "his", "-Jd", long}}, {mallory, []string{"-J", "short"}}, {alice, []string{"-J", "other"}}} {
+		if _, said, rc := cluster.RunAs(x.uid, x.uid, append(append([]string{"bsub", "-H"}, x.args...), "sleep", "600")...); rc != 0 {
+			t.Fatal(said)
+		}
+	}
+	if _, _, rc := cluster.Run("bjobs", "-u", "all", "-UF"); rc != 139 {
+		t.Fatalf("bjobs -UF ends with %d", rc)
+	}
+	c := clientOf(cluster)
+	p, err := c.lookAtAll(t.Context())
+	if err != nil || len(p.jobs) != 4 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for _, j := range p.jobs {
+		if vague := j.Name == "his"; j.listed.vague != vague || j.State != backends.Held {
+			t.Errorf("%s is read as %+v", j.Name, j.listed)
+		}
+	}
+	e, err := c.Examine(t.Context(), backends.Installation{UID: os.Getuid()})
+	if err != nil || !slices.ContainsFunc(e.Findings, func(f backends.Finding) bool { return strings.Contains(f.What, "dies of one of its texts") }) {
+		t.Errorf("nothing of it is told: %+v, %v", e.Findings, err)
+	}
+}

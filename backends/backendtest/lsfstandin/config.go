@@ -46,6 +46,7 @@ type QueueConfig struct {
 	Name     string
 	Priority int
 	Policies []string // FAIRSHARE and the like; no job is scheduled by them
+	PostExec bool     // it has a POST_EXEC, which does nothing
 }
 
 // UserConfig is a user by number.

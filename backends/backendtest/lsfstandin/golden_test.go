@@ -27,6 +27,7 @@ func realCluster(t *testing.T, second time.Duration) *Cluster {
 	}
 	return New(t, Options{RootMaySubmit: true, Second: second, Users: users, Edit: func(c *Config) {
 		c.Master, c.Cluster = "lava0", "volclava"
+		c.Unkind.ShortHostList = false // that cluster had no LSB_SHORT_HOSTLIST
 		c.Hosts = nil
 		for _, name := range []string{"lava1", "lava2", "lava3", "lava4"} {
 			c.Hosts = append(c.Hosts, HostConfig{Name: name, Slots: 4, Memory: 24105 << 20})

@@ -14,6 +14,7 @@ const (
 	exitFailed  = 255 // usage, an unknown ID
 	exitNoJobs  = 254 // lava: nothing to list
 	exitNoField = 99  // lava: -o names a field that it has not
+	exitCrashed = 139 // 128 + SIGSEGV
 )
 
 // List is what a listing program (bjobs, bhosts, bqueues, lshosts, lsid, bparams) answers

@@ -24,7 +24,7 @@ func (p *page) details(jobs []*Job, how layout) {
 }
 
 func (p *page) detail(j *Job, how layout) {
-	p.printf("\n%s\n", p.folded(head(j), how))
+	p.printf("\n%s\n", p.folded(p.head(j), how))
 	p.printf("%s\n", p.folded(p.stamp(j.Submitted)+": "+p.submission(j, how), how))
 	if how == long {
 		p.limits(j)
@@ -52,7 +52,7 @@ func (p *page) detail(j *Job, how layout) {
 // head is the first paragraph. Users' text stands in it as it was typed, between
 // the same < and > as everything else: that is how a name forges fields. A job
 // without a name has no Job Name.
-func head(j *Job) string {
+func (p *page) head(j *Job) string {
 	var b strings.Builder
 	field := func(what, value string) { b.WriteString(", " + what + " <" + value + ">") }
 	b.WriteString("Job <" + j.listedID() + ">")
@@ -70,6 +70,9 @@ func head(j *Job) string {
 		field("Job Priority", strconv.Itoa(j.Priority))
 	}
 	field("Command", j.Command)
+	if p.Cluster.Unkind.ChargedShare && slices.ContainsFunc(p.Cluster.Queues, func(q QueueConfig) bool { return q.Name == j.Queue && slices.Contains(q.Policies, "FAIRSHARE") }) {
+		field("Share group charged", "/"+j.User)
+	}
 	if j.Description != "" {
 		field("Job Description", j.Description)
 	}
@@ -154,7 +157,7 @@ func (p *page) start(j *Job, how layout) string {
 			element = " " + element
 		}
 	}
-	hosts := bracketed(j.ExecHosts, " ")
+	hosts := bracketed(p.hostList(j), " ")
 	n := len(j.ExecHosts)
 	var where string
 	switch {
@@ -180,6 +183,18 @@ func (p *page) start(j *Job, how layout) string {
 	return line + ";"
 }
 
+// hostList is where a job runs, a host for each slot, or a host with its slots.
+func (p *page) hostList(j *Job) []string {
+	if !p.Cluster.Unkind.ShortHostList || len(j.ExecHosts) < 2 || !p.lava() {
+		return j.ExecHosts
+	}
+	names, counts := slotsByHost(j.ExecHosts)
+	for i, n := range counts {
+		names[i] = fmt.Sprintf("%d*%s", n, names[i])
+	}
+	return names
+}
+
 // now prints what became of the job.
 func (p *page) now(j *Job, how layout) {
 	switch j.Stat {
@@ -194,7 +209,7 @@ func (p *page) now(j *Job, how layout) {
 		p.reasons(j)
 	case DONE:
 		p.printf("%s: Done successfully.%s\n", p.stamp(j.Ended), j.cpu())
-	case EXIT:
+	case EXIT, ERROR:
 		said := "Exited"
 		if j.ExitCode > 0 {
 			said = fmt.Sprintf("Exited with exit code %d.", j.ExitCode)

@@ -76,6 +76,9 @@ func (p *page) bjobs(args []string) int {
 func (p *page) write(jobs []*Job, q *query) int {
 	switch q.layout {
 	case long, unformatted:
+		if p.crashes(jobs) {
+			return exitCrashed
+		}
 		p.details(jobs, q.layout)
 	case custom:
 		return p.columns(jobs, q)
@@ -83,6 +86,13 @@ func (p *page) write(jobs []*Job, q *query) int {
 		p.table(jobs, q)
 	}
 	return exitOK
+}
+
+// crashes tells whether one of the jobs has a text that is too long to print.
+func (p *page) crashes(jobs []*Job) bool {
+	const most = 2560
+	return p.Cluster.Unkind.LongTextsCrash && p.lava() &&
+		slices.ContainsFunc(jobs, func(j *Job) bool { return len(j.Command) > most || len(j.Description) > most })
 }
 
 // inOrder gives the jobs as lava lists them: started ones, pending ones, ended ones.
@@ -105,7 +115,9 @@ func (p *page) inOrder() []*Job {
 // waits is lava's IS_PEND, ended its IS_FINISH but for a requeued job in its gap.
 func (j *Job) waits() bool { return j.Stat == PEND || j.Stat == PSUSP }
 
-func (j *Job) ended() bool { return (j.Stat == DONE || j.Stat == EXIT || j.Stat == ZOMBI) && !j.Gone }
+func (j *Job) ended() bool {
+	return (j.Stat == DONE || j.Stat == EXIT || j.Stat == ERROR || j.Stat == ZOMBI) && !j.Gone
+}
 
 // listed tells whether the query asks for the job. Who names jobs by their IDs
 // sees them in any state, whosever they are.

@@ -46,6 +46,8 @@ func (q *queue) listing(now time.Time) *Listing {
 		switch {
 		case j.live() && q.onDeadHost(j):
 			v.Stat = UNKWN
+		case j.Stat == EXIT && !j.Gone && q.cfg.Unkind.PostExecError && q.postExec(j.Queue):
+			v.Stat = ERROR
 		case j.Stat == PEND || j.Stat == PSUSP:
 			v.Reasons = q.reasons(j, waits[j.id], l.Hosts, rooms)
 		case j.Stat == USUSP && j.adminHas:
@@ -56,6 +58,10 @@ func (q *queue) listing(now time.Time) *Listing {
 		l.Jobs = append(l.Jobs, v)
 	}
 	return l
+}
+
+func (q *queue) postExec(name string) bool {
+	return slices.ContainsFunc(q.cfg.Queues, func(c QueueConfig) bool { return c.Name == name && c.PostExec })
 }
 
 // whole cuts a time to the seconds that LSF knows.

@@ -326,7 +326,7 @@ func (p *program) await(id int64) int {
 					started = true
 					fmt.Fprintf(p.stdout, "<<Starting on %s>>\n", j.ExecHosts[0])
 				}
-				if (j.Stat == DONE || j.Stat == EXIT) && !j.Gone {
+				if (j.Stat == DONE || j.Stat == EXIT || j.Stat == ERROR) && !j.Gone {
 					fmt.Fprintln(p.stdout, "<<Job is finished>>")
 					return j.ExitCode
 				}

@@ -21,6 +21,20 @@ type Unkind struct {
 	// ExitedStayEnded: `brequeue -e` refuses what brequeue itself has ended so. IBM
 	// documents the option, and lsf-facts.md doesn't know what lava does with it.
 	ExitedStayEnded bool
+	// ShortHostList: `bjobs -UF` counts the slots of a host, <4*h1>, as where lsf.conf
+	// has LSB_SHORT_HOSTLIST=1 (volclava's sources, lsbatch/cmd/cmd.job.c).
+	ShortHostList bool
+	// ChargedShare: `bjobs -UF` names the share of a fairshare queue's job behind its
+	// command: Share group charged </bob> (volclava's sources, lsbatch/cmd/cmd.job.c).
+	ChargedShare bool
+	// PostExecError: the state of a job that failed in a queue with a POST_EXEC is
+	// printed as ERROR (volclava's sources, lsbatch/cmd/cmd.job.c: get_status has no
+	// word for JOB_STAT_EXIT with JOB_STAT_PDONE).
+	PostExecError bool
+	// LongTextsCrash: `bjobs -UF` of a job whose command or description has more than
+	// 2560 bytes dies of a signal, and what it had printed is lost: its buffer is as
+	// small (volclava's sources, lsbatch/cmd/cmd.job.c, prline).
+	LongTextsCrash bool
 }
 
 // AllUnkind is every unkind answer: what a test's cluster gives unless Options.Edit
@@ -33,5 +47,9 @@ func AllUnkind() Unkind {
 		BeginNeverClears:          true,
 		RequeueLosesJobOnDeadHost: true,
 		ExitedStayEnded:           true,
+		ShortHostList:             true,
+		ChargedShare:              true,
+		PostExecError:             true,
+		LongTextsCrash:            true,
 	}
 }

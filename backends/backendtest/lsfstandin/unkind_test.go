@@ -139,3 +139,48 @@ func TestRequeueOnADeadHost(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatTheDetailsOfAJobMaySay(t *testing.T) {
+	detail := func(unkind func(*Unkind)) (string, int) {
+		l := lavaCluster()
+		unkind(&l.Cluster.Unkind)
+		l.Cluster.Queues[1].Policies = []string{"FAIRSHARE"}
+		stdout, _, rc := List("bjobs", []string{"-u", "all", "-UF"}, l, "root")
+		return string(stdout), rc
+	}
+	for text, switched := range map[string]func(*Unkind){
+		"Started 2 Task(s) on Host(s) <2*lava4>, Allocated 2 Slot(s) on Host(s) <2*lava4>,": func(u *Unkind) { u.ShortHostList = true },
+		"Command <sleep 300>, Share group charged </alice>, Job Description <":              func(u *Unkind) { u.ChargedShare = true },
+	} {
+		if said, rc := detail(switched); rc != 0 || !strings.Contains(said, text) {
+			t.Errorf("no %q in %s", text, said)
+		}
+		if said, rc := detail(func(*Unkind) {}); rc != 0 || strings.Contains(said, text) {
+			t.Errorf("%q is said unasked", text)
+		}
+	}
+	for _, crash := range []bool{true, false} {
+		l := lavaCluster()
+		l.Cluster.Unkind.LongTextsCrash = crash
+		l.find(t, 790).Description = strings.Repeat("x", 2561)
+		stdout, _, rc := List("bjobs", []string{"-u", "all", "-UF"}, l, "root")
+		if (rc == exitCrashed && len(stdout) == 0) != crash {
+			t.Errorf("crash %v: %d, %d bytes", crash, rc, len(stdout))
+		}
+	}
+}
+
+func TestAFailedJobOfAQueueWithAPostExec(t *testing.T) {
+	for unkind, want := range map[bool]Stat{true: ERROR, false: EXIT} {
+		c := unkindly(t, Options{RootMaySubmit: true, Edit: func(c *Config) {
+			c.Queues = []QueueConfig{{Name: "normal", Priority: 30, PostExec: true}}
+		}}, func(u *Unkind) { u.PostExecError = unkind })
+		if stdout, stderr, rc := c.Run("bsub", "-K", "exit 3"); rc != 3 {
+			t.Fatalf("%q %q %d", stdout, stderr, rc)
+		}
+		l, err := c.Picture()
+		if err != nil || len(l.Jobs) != 1 || l.Jobs[0].Stat != want {
+			t.Errorf("%+v, %v", l.Jobs, err)
+		}
+	}
+}

@@ -25,6 +25,7 @@ const (
 	SSUSP Stat = "SSUSP"
 	DONE  Stat = "DONE"
 	EXIT  Stat = "EXIT"
+	ERROR Stat = "ERROR" // see Unkind.PostExecError
 	UNKWN Stat = "UNKWN"
 	ZOMBI Stat = "ZOMBI"
 	WAIT  Stat = "WAIT"
