@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -287,5 +288,40 @@ func TestGroupsGo(t *testing.T) {
 	n.ends(1, 128+int(syscall.SIGKILL))
 	if there() {
 		t.Error("its group is there when it has ended")
+	}
+}
+
+// What could not be written into a record, since the disk is full for instance,
+// is told when it can be.
+func TestWishesWaitForSpace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	if err := os.WriteFile(path, []byte("\nr "+id(1).String()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{Options: Options{Log: slog.New(slog.DiscardHandler)}, runs: map[RunID]*run{}, wished: time.NewTimer(time.Hour)}
+	r := &run{id: id(1), pidfd: -1}
+	n.runs[r.id] = r
+	var err error
+	if r.record, err = os.Open(path); err != nil { // nothing can be written
+		t.Fatal(err)
+	}
+	n.wish(r, keeper.Want{Verb: keeper.Signal, Signal: 10})
+	n.wish(r, keeper.Want{Verb: keeper.Kill, Grace: time.Second})
+	if n.wishedAt.IsZero() {
+		t.Fatal("nobody will look again")
+	}
+	_ = r.record.Close()
+	if r.record, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer r.record.Close()
+	n.passAll()
+	record, err := keeper.ReadRecord(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []keeper.Want{{Verb: keeper.Kill, Grace: time.Second}, {Verb: keeper.Signal, Signal: 10}}
+	if got := record.Wanted.Take(); !slices.Equal(got, want) {
+		t.Errorf("told was %v, want %v", got, want)
 	}
 }
