@@ -44,6 +44,7 @@ func TestManyUsers(t *testing.T) {
 		{"a restart changes nothing", aRestartChangesNothing},
 		{"pipes hold nobody up", pipesHoldNobodyUp},
 		{"a flood of signals", aFloodOfSignals},
+		{"the runtime directory is removed", theRuntimeDirectoryIsRemoved},
 	} {
 		ok := t.Run(c.name, func(t *testing.T) {
 			of := *m
