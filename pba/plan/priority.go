@@ -16,9 +16,14 @@ const (
 	keptHistory  = 20
 )
 
-// maxPutBack is how many jobs a cycle puts back that others than we raised: a write takes
-// 7.6 ms on LSF (lava), so that these take a fifth of a cycle of 20 s.
-const maxPutBack = 500
+// What a cycle puts back that others than we raised: as much as half of its time allows,
+// and of it the first before slots are taken back, which must not wait for thousands.
+const (
+	putBackTime  = 10 * time.Millisecond // of one write; 7.6 ms on LSF (lava)
+	putBackFirst = 100                   // more than a large farm starts in a cycle; also the least of a cycle
+)
+
+func (p *Policy) maxPutBack() int { return max(putBackFirst, int(p.Cycle/2/putBackTime)) }
 
 // ageCap is how much age may add to a priority (R11).
 func (p *Policy) ageCap() int {
@@ -164,13 +169,17 @@ func (v *view) putBack(raised []*job) {
 		}
 		return cmp.Or(cmp.Compare(b.claimed, a.claimed), cmp.Compare(a.seq, b.seq))
 	})
-	if more := len(raised) - maxPutBack; more > 0 {
-		v.warn("%d jobs stand higher than they may, by numbers that pba did not give them: %d are put back now, %d in the next cycles", len(raised), maxPutBack, more)
-		raised = raised[:maxPutBack]
+	if now := v.policy.maxPutBack(); len(raised) > now {
+		v.warn("%d jobs stand higher than they may, by numbers that pba did not give them: %d are put back now, %d in the next cycles", len(raised), now, len(raised)-now)
+		raised = raised[:now]
 	}
-	for _, j := range raised {
+	for i, j := range raised {
+		at := stageRank
+		if i >= putBackFirst {
+			at = stageLast
+		}
 		want, why := v.wanted(j)
-		v.act(Action{Verb: Rank, Job: j.ID, Priority: want, Reason: why})
+		v.actAt(at, Action{Verb: Rank, Job: j.ID, Priority: want, Reason: why})
 		v.write(j, want, why)
 	}
 }

@@ -104,7 +104,8 @@ func TestOwnersNumberBuysNoRoom(t *testing.T) {
 func TestManyOwnersNumbersTakeSomeCycles(t *testing.T) {
 	s := owned(t)
 	var held, mild, steep []backends.ID
-	for range maxPutBack {
+	s.policy.Cycle = 2 * time.Second // as many as are put back first
+	for range s.policy.maxPutBack() {
 		held = append(held, s.job("bob", "", "", time.Hour, claiming(backends.At(backends.LevelHandOver, 999)), func(j *backends.Job) { j.State = backends.Held }))
 		mild = append(mild, s.job("bob", "", "", time.Hour, claiming(25)))
 		steep = append(steep, s.job("bob", "", "", time.Hour, claiming(30)))
@@ -149,6 +150,28 @@ func TestAgeIsNoClaim(t *testing.T) {
 		if got := s.at(id).Priority; got != c.want {
 			t.Errorf("%d after %v: it stands at %d, want %d", c.value, c.waited, got, c.want)
 		}
+	}
+}
+
+// Slots are taken back before the many are put back, but after the first of them: these
+// could start in what comes free.
+func TestManyOwnersNumbersHoldUpNoReclaim(t *testing.T) {
+	s := owned(t).pool("chipA", 1)
+	s.job("bob", "", "n1*2", time.Hour)
+	s.job("bob", "", "n2", time.Hour)
+	s.job("bob", "", "n2", time.Hour)
+	s.job("ann", "chipA", "", time.Hour)
+	s.ripen()
+	var raised []backends.ID
+	for range 2 * s.policy.maxPutBack() {
+		raised = append(raised, s.job("bob", "", "", time.Minute, claiming(30)))
+	}
+	p := s.cycle()
+	taken := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Verb == Requeue })
+	first := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Job == raised[0] })
+	last := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Job == raised[s.policy.maxPutBack()-1] })
+	if first < 0 || taken < first || last < taken {
+		t.Errorf("of %d actions the first put back is %d, the reclaim %d, the last put back %d", len(p.Actions), first, taken, last)
 	}
 }
 
