@@ -165,9 +165,10 @@ func (j *job) leavesRun(at time.Time) bool {
 	}
 	switch j.listed.State {
 	case backends.Running, backends.Suspended:
-		return at.Sub(latest(e.Acted, e.Down)) < leaving
+		return at.Sub(latest(e.Acted, e.Down)).Abs() < leaving // further ahead: by a clock that was ahead
 	case backends.Done, backends.Exited:
-		return at.Before(j.left())
+		left := j.left().Sub(at)
+		return left > 0 && left <= max(gap, mending)
 	case backends.Pending, backends.Held:
 	}
 	return false

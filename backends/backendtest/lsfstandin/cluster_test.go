@@ -777,3 +777,26 @@ func TestScriptOnStandardInput(t *testing.T) {
 		t.Errorf("without a command: %d %q", rc, stderr.String())
 	}
 }
+
+// A clock that was ahead is put back: what was written down stays so dated, and the queue
+// goes on by the clock, as mbatchd does.
+func TestTheClockIsPutBack(t *testing.T) {
+	m := newMachine(t)
+	const years = 87600 * time.Hour
+	m.now = m.now.Add(years)
+	j, other := m.submit(), m.submit()
+	m.step(time.Minute, acting(verbRequeue, "1"))
+	m.step(time.Second, input{Ended: &ended{ID: j.id, Run: 1}})
+	m.step(-years, input{})
+	if !m.queue.now.Equal(m.now) || other.Stat != RUN || other.Started.Before(m.now.Add(years/2)) {
+		t.Errorf("the queue's time is %v, the clock's %v; the other job is %s since %v", m.queue.now, m.now, other.Stat, other.Started)
+	}
+	if at := m.wake(); at.Sub(m.now) > time.Minute {
+		t.Errorf("the requeue goes on at %v", at)
+	}
+	m.step(2*time.Second, input{})
+	m.step(time.Second, input{Ended: &ended{ID: other.id, Run: 1}})
+	if third := m.submit(); j.Stat == EXIT || other.Stat != DONE || other.Ended.After(m.now) || third.Submitted.After(m.now) {
+		t.Errorf("%s, %s since %v; submitted at %v", j.Stat, other.Stat, other.Ended, third.Submitted)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // queue is the cluster as a state machine: step takes an input and says what is to
@@ -238,6 +239,7 @@ func (q *queue) offer(h HostConfig, slots int, memory int64) {
 // step takes an input.
 func (q *queue) step(in input) (reply, []effect) {
 	q.effects = nil
+	q.putBack(in.At)
 	q.advance(in.At)
 	var r reply
 	switch {
@@ -253,6 +255,22 @@ func (q *queue) step(in input) (reply, []effect) {
 		r.Err = q.changeHost(in.Host)
 	}
 	return r, q.effects
+}
+
+// putBack follows a clock that was: mbatchd knows the wall clock alone, and what it
+// wrote down before stays as it was dated. Its own pauses are no dates.
+func (q *queue) putBack(now time.Time) {
+	by := now.Sub(q.now)
+	if by > -5*time.Second {
+		return
+	}
+	for _, j := range q.order {
+		if !j.gapAt.IsZero() {
+			j.gapAt = j.gapAt.Add(by)
+		}
+	}
+	q.now = now
+	q.feed(manager.ClockRead{Now: clock.Reading{Wall: now}, Jump: by})
 }
 
 // advance lets time pass: what was due happens, in its order.
