@@ -51,7 +51,7 @@ FUZZTIME ?= 30s
 # The kill, crash and Slurm tests take a while and have targets of their own.
 TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm|lsf)$$')
 # These tests only run programs: the race detector would see nothing of those.
-PROGRAM_TESTS := '/test/(completion|days|docs|idle|install)$$'
+PROGRAM_TESTS := '/test/(clock|completion|days|docs|idle|install)$$'
 RACED = $$(printf '%s\n' $(TESTED) | grep -vE $(PROGRAM_TESTS))
 # Tests write files that are trusted only if nobody else can write them.
 UMASK := umask 022;
