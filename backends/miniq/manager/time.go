@@ -79,9 +79,11 @@ func (m *Manager) readClock(e ClockRead) {
 	m.retry = true
 }
 
-// Clock is the reading of the last ClockRead, and Now the time of the last step.
+// Clock is the reading of the last ClockRead.
 func (m *Manager) Clock() clock.Reading { return m.clock }
-func (m *Manager) Now() time.Time       { return m.now }
+
+// Now is the time of the last step.
+func (m *Manager) Now() time.Time { return m.now }
 
 // expire does what was due for a job.
 func (m *Manager) expire(j *job) {
