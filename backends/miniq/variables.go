@@ -49,16 +49,23 @@ func (r *Request) frame() ([]byte, error) {
 
 // takeVariables puts what stands behind the JSON of a request where it belongs.
 func (r *Request) takeVariables(behind []byte) error {
+	var text []byte // most jobs of a request have the environment of the one before
+	var env []string
 	for i := range r.Specs {
 		s := &r.Specs[i]
 		if s.Variables < 0 || s.Variables > len(behind) {
 			return errVariables
 		}
-		if s.Variables > 0 {
+		switch own := behind[:s.Variables]; {
+		case len(own) == 0:
+		case bytes.Equal(own, text):
+			s.Env = env
+		default:
 			var err error
-			if s.Env, err = variables(behind[:s.Variables]); err != nil {
+			if env, err = variables(own); err != nil {
 				return err
 			}
+			s.Env, text = env, own
 		}
 		behind, s.Variables = behind[s.Variables:], 0
 	}

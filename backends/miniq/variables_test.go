@@ -24,7 +24,7 @@ func TestVariablesAreOneText(t *testing.T) {
 // Each job gets its own environment back, whether it stands in the JSON or
 // behind it; a request that leaves some of it over, or lacks some, is none.
 func TestEnvironmentsStandBehindARequest(t *testing.T) {
-	envs := [][]string{{"A=1", "B=\"2\""}, nil, {"C=\\"}}
+	envs := [][]string{{"A=1", "B=\"2\""}, nil, {"A=1", "B=\"2\""}, {"C=\\"}, {"C=\\"}}
 	req := &Request{Version: Version, Op: OpSubmit, Key: "k"}
 	for _, env := range envs {
 		req.Specs = append(req.Specs, Spec{Spec: backends.Spec{Env: env}})

@@ -110,6 +110,10 @@ func foreground(c *cli.Context, config *shell.Config) error {
 	return err
 }
 
+// daemonGrowth is by how many percent the daemon's memory may grow beyond what a full
+// queue needs: that is large and changes little.
+const daemonGrowth = 50
+
 func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -123,6 +127,7 @@ func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
 	if err != nil { // there are jobs without it, and who places a dummy job is told
 		dummy = ""
 	}
+	debug.SetGCPercent(daemonGrowth)
 	return daemon.Run(c.Context, daemon.Options{
 		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper, Dummy: dummy,
 		Version: shell.VersionText(), Log: config.Log.Logger(c.App.ErrWriter, slog.LevelInfo), Ready: ready,

@@ -47,10 +47,13 @@ func (g *gathered) Remove(ids ...backends.ID) {
 	}
 }
 
+func (g *gathered) Expire(time.Time)            {}
 func (g *gathered) Mark(uint64)                 {}
 func (g *gathered) Durable() uint64             { return 0 }
 func (g *gathered) Flush(context.Context) error { return nil }
 func (g *gathered) Close()                      {}
+
+func (g *gathered) Room(context.Context, string, int) (func(), error) { return func() {}, nil }
 
 // seen is what was found of a job's object.
 type seen struct {

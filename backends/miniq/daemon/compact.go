@@ -41,6 +41,7 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 			return nil, err
 		}
 	}
+	d.objects.Expire(cutoff)
 	_ = d.objects.Flush(context.Background()) // d.compact tells what is wrong with it
 	past, err := d.collect(cutoff, d.keptInLoop)
 	if err != nil {
@@ -99,6 +100,7 @@ func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 			return nil, errors.Join(fmt.Errorf("compact %s: the journal can't be written: free some space first", state), d.writeDown())
 		}
 	}
+	d.objects.Expire(cutoff)
 	left := d.m.EndedBefore(cutoff)
 	err = d.objects.Flush(context.Background()) // however long that takes
 	past, failed := d.collect(cutoff, func(ids []backends.ID) ([]bool, error) { return d.kept(ids), nil })

@@ -136,28 +136,30 @@ type daemon struct {
 	inputs chan input
 
 	// What follows belongs to the loop.
-	m        *manager.Manager
-	journal  *journal
-	seq      uint64
-	clock    clock.Reading         // of the last batch
-	bodies   map[int64]*storedBody // by job number; an array's stands for its elements'
-	held     int                   // bytes of bodies, were each alone
-	young    []int64               // jobs whose bodies may not be in their state objects yet, the oldest first
-	soon     []input               // what the loop has for itself to do next
-	unsaved  []input               // events that could not be written yet; they can't be refused
-	changes  uint64
-	alarm    time.Time // when the timer is due
-	timer    *time.Timer
-	waiters  map[*waiter]bool
-	hosts    map[string]*host
-	awaited  map[string]bool     // nodes that were not heard of yet; nobody is let in before
-	opened   bool                // clients are let in
-	doubtful map[node.RunID]bool // ordered before the machine went down last
-	rebooted bool                // the machine went down since the queue was last served
-	stopping *stopping
-	failing  bool // the journal could not be written last
-	saving   bool // a snapshot is being written
-	saved    int  // bytes of the last one
+	m            *manager.Manager
+	journal      *journal
+	seq          uint64
+	clock        clock.Reading                 // of the last batch
+	bodies       map[int64]*storedBody         // by job number; an array's stands for its elements'
+	environments map[string]*sharedEnvironment // of each user the last one of his bodies
+	held         int                           // bytes of bodies
+	submission   *jobfile.Submission           // the last one
+	young        []int64                       // jobs whose bodies may not be in their state objects yet, the oldest first
+	soon         []input                       // what the loop has for itself to do next
+	unsaved      []input                       // events that could not be written yet; they can't be refused
+	changes      uint64
+	alarm        time.Time // when the timer is due
+	timer        *time.Timer
+	waiters      map[*waiter]bool
+	hosts        map[string]*host
+	awaited      map[string]bool     // nodes that were not heard of yet; nobody is let in before
+	opened       bool                // clients are let in
+	doubtful     map[node.RunID]bool // ordered before the machine went down last
+	rebooted     bool                // the machine went down since the queue was last served
+	stopping     *stopping
+	failing      bool // the journal could not be written last
+	saving       bool // a snapshot is being written
+	saved        int  // bytes of the last one
 
 	saves      sync.WaitGroup
 	wanted     []func(error) // who asked for the next one
@@ -169,6 +171,7 @@ type daemon struct {
 // storedBody is a body in memory, and since when it is in the journal.
 type storedBody struct {
 	body
+	env  *sharedEnvironment
 	seq  uint64
 	left int // jobs that have not ended
 }
@@ -199,7 +202,7 @@ func newDaemon(o Options, state string) *daemon {
 	d := &daemon{
 		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
 		changes: uint64(time.Now().UnixMicro()), // past what a daemon before this one counted to: who waits for more would wait for ever
-		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, waiters: map[*waiter]bool{},
+		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, environments: map[string]*sharedEnvironment{}, waiters: map[*waiter]bool{},
 		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
 		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), worths: newRoom(worthRoom),
 	}

@@ -265,6 +265,11 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 		specs, bodies, places = append(specs, spec), append(bodies, b), append(places, i)
 	}
 	if len(specs) > 0 {
+		over, err := d.roomFor(c, len(specs))
+		if err != nil {
+			return c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
+		defer over()
 		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies)}
 		result, err := d.ask(input{event: event, bodies: bodies})
 		if err != nil {
@@ -275,6 +280,21 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 		}
 	}
 	return c.answer(miniq.Response{Submitted: results})
+}
+
+// behindPause is how long a submission waits until earlier ones are written. Its
+// client tries again for as long as it likes.
+const behindPause = 10 * time.Second
+
+// roomFor waits until there is memory for a user's new jobs.
+func (d *daemon) roomFor(c *connection, jobs int) (over func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), behindPause)
+	defer cancel()
+	over, err = d.objects.Room(ctx, c.by.User, jobs)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", miniq.ErrBusy, err)
+	}
+	return over, nil
 }
 
 func (d *daemon) record(c *connection, req *miniq.Request) error {
@@ -332,24 +352,25 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 
 func (d *daemon) status(c *connection) error {
 	s := miniq.Status{PID: os.Getpid(), Version: d.Version, State: d.state, Socket: miniq.Socket(d.Paths), Since: d.since}
-	var farm *backends.Farm
-	if !d.inLoop(func() { farm, s.Ended = d.m.Farm(time.Now(), time.Now().Add(farFuture)), d.m.Ended() }) {
-		return c.over()
-	}
 	used := make(map[string]int)
-	for i := range farm.Jobs {
-		switch j := &farm.Jobs[i]; j.State {
-		case backends.Running:
+	count := func() {
+		s.Pending, s.Ended = d.m.Open(), d.m.Ended()
+		for _, r := range d.m.Runs() {
+			if r.Stopped {
+				continue
+			}
 			s.Running++
-			for _, p := range j.Hosts {
+			for _, p := range r.Hosts {
 				used[p.Host] += p.Slots
 			}
-		default:
-			s.Pending++
+		}
+		s.Pending -= s.Running
+		for _, h := range d.m.Hosts() {
+			s.Hosts = append(s.Hosts, miniq.HostUse{Host: h, Used: used[h.Name]})
 		}
 	}
-	for _, h := range farm.Hosts {
-		s.Hosts = append(s.Hosts, miniq.HostUse{Host: h, Used: used[h.Name]})
+	if !d.inLoop(count) {
+		return c.over()
 	}
 	return c.answer(miniq.Response{Status: &s})
 }

@@ -144,7 +144,7 @@ func (d *daemon) begin() {
 	}
 	var batch []input
 	batch = append(batch, input{event: manager.Configure{Config: d.managerConfig()}})
-	for _, h := range d.m.Farm(time.Now(), time.Now()).Hosts {
+	for _, h := range d.m.Hosts() {
 		if d.hosts[h.Name] != nil {
 			continue
 		}

@@ -31,7 +31,7 @@ const (
 	retryPause  = time.Second   // after a failed write, while something must be written
 	compactSize = 32 << 20      // bytes of journal beyond those of the state, after which that is written anew
 	forgetPause = 1 * time.Hour // how often ended jobs are looked through, while there are any
-	bodyMemory  = 64 << 20      // bytes of bodies in memory; older ones are in their state objects
+	bodyMemory  = 40 << 20      // bytes of bodies in memory; older ones are in their state objects
 	farFuture   = 365 * 24 * time.Hour
 )
 

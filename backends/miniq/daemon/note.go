@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unique"
@@ -56,13 +58,17 @@ func (n *notes) put(c jobfile.Change) {
 }
 
 func (n *notes) submitted(e *entry, ev manager.Submit, result manager.Result) {
+	detail := "by " + ev.By.User
 	for i, s := range result.Submitted {
 		if s.Err != nil || i >= len(e.Bodies) || i < len(result.Again) && result.Again[i] {
 			continue
 		}
-		n.d.keepBody(s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
-		whole := miniq.UnescapeSpec(e.Bodies[i].join(ev.Specs[i]))
-		n.put(jobfile.Change{ID: s.ID, Submit: &jobfile.Submission{Owner: e.Bodies[i].As.owner(ev.By.User), Spec: whole}, Event: "submitted", Detail: "by " + ev.By.User})
+		n.d.keepBody(ev.By.User, s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
+		whole := jobfile.Submission{Owner: e.Bodies[i].As.owner(ev.By.User), Spec: miniq.UnescapeSpec(e.Bodies[i].join(ev.Specs[i]))}
+		if last := n.d.submission; last == nil || !reflect.DeepEqual(*last, whole) { // of many jobs in a row it is the same
+			n.d.submission = &whole
+		}
+		n.put(jobfile.Change{ID: s.ID, Submit: n.d.submission, Event: "submitted", Detail: detail})
 	}
 }
 
@@ -220,16 +226,14 @@ func placements(list []backends.Placement) string {
 
 // keepBody keeps a body in memory until its jobs have ended, or memory is short
 // and it is in the state object.
-func (d *daemon) keepBody(job int64, b *body, seq uint64, array *backends.Array) {
-	for i, e := range b.Env { // all of a user's jobs have nearly the same
-		b.Env[i] = unique.Make(e).Value()
-	}
+func (d *daemon) keepBody(user string, job int64, b *body, seq uint64, array *backends.Array) {
+	env := d.shareEnvironment(user, b)
 	left := 1
 	if array != nil {
 		left = len(array.Indices)
 	}
-	d.bodies[job] = &storedBody{body: *b, seq: seq, left: left}
-	d.held += b.size()
+	d.bodies[job] = &storedBody{body: *b, env: env, seq: seq, left: left}
+	d.held += b.memory()
 	d.young = append(d.young, job)
 	for durable := d.objects.Durable(); len(d.young) > 0; d.young = d.young[1:] {
 		old := d.bodies[d.young[0]]
@@ -240,8 +244,7 @@ func (d *daemon) keepBody(job int64, b *body, seq uint64, array *backends.Array)
 			return
 		}
 		if d.held > bodyMemory { // who has waited for longer will rather be the next to run
-			d.held -= old.size()
-			delete(d.bodies, d.young[0])
+			d.deleteBody(d.young[0], old)
 		}
 	}
 }
@@ -252,9 +255,62 @@ func (d *daemon) dropBody(job int64) {
 		return
 	}
 	if b.left--; b.left == 0 {
-		d.held -= b.size()
-		delete(d.bodies, job)
+		d.deleteBody(job, b)
 	}
+}
+
+func (d *daemon) deleteBody(job int64, b *storedBody) {
+	delete(d.bodies, job)
+	d.held -= b.memory()
+	if b.env.bodies--; b.env.bodies == 0 {
+		d.held -= b.env.size
+		if d.environments[b.env.user] == b.env {
+			delete(d.environments, b.env.user)
+		}
+	}
+}
+
+// sharedEnvironment is one that bodies share: nearly all of a user's jobs have the one
+// of the job before.
+type sharedEnvironment struct {
+	user   string
+	list   []string
+	size   int
+	bodies int
+}
+
+// shareEnvironment gives a body the environment of its user's body before, if it is
+// the same.
+func (d *daemon) shareEnvironment(user string, b *body) *sharedEnvironment {
+	env := d.environments[user]
+	if env == nil || !slices.Equal(env.list, b.Env) {
+		for i, e := range b.Env {
+			b.Env[i] = unique.Make(e).Value()
+		}
+		env = &sharedEnvironment{user: user, list: b.Env}
+		for _, e := range b.Env {
+			env.size += len(e) + stringHead
+		}
+		d.environments[user] = env
+		d.held += env.size
+	}
+	b.Env = env.list
+	env.bodies++
+	return env
+}
+
+const (
+	stringHead = 16
+	bodyHead   = 320 // a storedBody, and its places in maps
+)
+
+// memory is what a body takes besides its environment.
+func (b *body) memory() int {
+	n := bodyHead + len(b.Script) + len(b.Dir)
+	for _, s := range b.Command {
+		n += len(s) + stringHead
+	}
+	return n
 }
 
 func (b *body) size() int {

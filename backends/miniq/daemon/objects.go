@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
@@ -15,6 +16,8 @@ import (
 type objects interface {
 	Put(c jobfile.Change)
 	Remove(ids ...backends.ID)
+	Expire(before time.Time)
+	Room(ctx context.Context, user string, jobs int) (over func(), err error)
 	Mark(seq uint64)
 	Durable() uint64
 	Flush(ctx context.Context) error

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends/miniq/manager"
@@ -49,6 +50,7 @@ func (d *daemon) shorten() {
 	d.copyOn(d.m.Freeze(), func(f *manager.Frozen) {
 		d.saves.Go(func() {
 			size, err := d.save(seq, f)
+			debug.FreeOSMemory() // it took several times as much as the queue does
 			d.post(input{do: func() {
 				d.saving = false
 				if err == nil {
@@ -84,15 +86,15 @@ func (d *daemon) shortened(err error, asked []func(error)) {
 // save puts a state on disk and drops the journal before it, once the state objects hold
 // what it says of jobs' specifications.
 func (d *daemon) save(seq uint64, f *manager.Frozen) (int, error) {
+	state, err := f.Encode() // first: it takes less than the copy, and objects may take long
+	if err != nil {
+		return 0, err
+	}
 	if err := d.objects.Flush(context.Background()); err != nil {
 		return 0, err
 	}
 	if d.objects.Durable() < seq {
 		return 0, fmt.Errorf("state objects are behind: %d of %d", d.objects.Durable(), seq)
-	}
-	state, err := f.Encode()
-	if err != nil {
-		return 0, err
 	}
 	size := 0
 	for _, part := range state {

@@ -30,6 +30,7 @@ type Writer struct {
 
 	mu      sync.Mutex
 	dirty   map[backends.ID][]Change
+	backlog backlog
 	seq     uint64 // of the last Mark
 	durable uint64
 	busy    bool // a batch is being written
@@ -63,7 +64,7 @@ func NewWriter(on disk.Disk, dir string, log *slog.Logger) (*Writer, error) {
 		return nil, err
 	}
 	w := &Writer{
-		disk: on, dir: dir, log: log, pause: batchPause, patience: closeTime, dirty: map[backends.ID][]Change{},
+		disk: on, dir: dir, log: log, pause: batchPause, patience: closeTime, dirty: map[backends.ID][]Change{}, backlog: newBacklog(),
 		wake: make(chan struct{}, 1), begun: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	go w.loop(m)
@@ -77,6 +78,7 @@ func (w *Writer) Put(c Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dirty[c.ID] = append(w.dirty[c.ID], c)
+	w.backlog.put(&c)
 	w.poke()
 }
 
@@ -224,12 +226,14 @@ func (w *Writer) batch(m *memory) error {
 	dirty, seq, waiting, removed := w.dirty, w.seq, w.waiting, w.removed
 	w.dirty, w.waiting, w.removed = map[backends.ID][]Change{}, nil, nil
 	w.busy = true
+	w.backlog.begin()
 	w.mu.Unlock()
 	w.remove(removed) // first: what is written may need the room
 	err := w.write(m, dirty)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy = false
+	w.backlog.end(err == nil)
 	if err != nil {
 		if errors.Is(err, errLate) {
 			w.log.Info("state objects are left to the next start, from the journal", "jobs", len(dirty))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -56,8 +57,7 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 	}
 	id := backends.ID{Job: m.nextID}
 	m.nextID++
-	w := newWork(spec)
-	w.needs = needs
+	w := m.newWork(by.User, spec, needs)
 	if spec.Array == nil {
 		m.add(id, e, w, nil)
 	} else {
@@ -73,6 +73,29 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 		m.names[key] = id.Job
 	}
 	return id, nil
+}
+
+// alike is among how many jobs that were handed in last one is looked for that is
+// like a new one.
+const alike = 8
+
+// newWork is the work of a new job: that of one like it, of the same user, if such
+// a one was handed in just before.
+func (m *Manager) newWork(user string, spec *backends.Spec, needs *condition) *work {
+	shares := func(s *backends.Spec) bool { return s.Name == "" && s.After == "" && s.Array == nil }
+	j := m.last
+	for range alike {
+		if j == nil || !shares(spec) {
+			break
+		}
+		if w := j.work; j.user == user && shares(w.spec) && reflect.DeepEqual(w.spec, spec) {
+			return w
+		}
+		j = j.prev
+	}
+	w := newWork(spec)
+	w.needs = needs
+	return w
 }
 
 // hasRoom refuses a user more jobs than one may have.

@@ -13,9 +13,7 @@ import (
 func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm {
 	now = m.notBefore(now)
 	f := &backends.Farm{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-m.ended.count)}
-	for _, h := range m.hosts {
-		f.Hosts = append(f.Hosts, h.view())
-	}
+	f.Hosts = m.Hosts()
 	for j := m.first; j != nil; j = j.next {
 		f.Jobs = append(f.Jobs, m.view(j, now))
 	}
@@ -24,6 +22,18 @@ func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm {
 	}
 	return f
 }
+
+// Hosts lists the hosts, by name.
+func (m *Manager) Hosts() []backends.Host {
+	var hosts []backends.Host
+	for _, h := range m.hosts {
+		hosts = append(hosts, h.view())
+	}
+	return hosts
+}
+
+// Open is how many jobs have not ended.
+func (m *Manager) Open() int { return len(m.jobs) - m.ended.count }
 
 // Jobs is what backends.Backend.Jobs gives.
 func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
