@@ -233,7 +233,7 @@ func alive(conn net.Conn) bool {
 // that is killed before it serves is followed by another, a few times.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	for try := 1; ; try++ {
-		conn, err := dialSocket(ctx, c.socket)
+		conn, err := c.dialAny(ctx)
 		if errors.Is(err, syscall.EAGAIN) { // more than the kernel lets wait are at the door
 			return nil, fmt.Errorf("connect to miniqd: %w", ErrBusy)
 		}
@@ -247,6 +247,23 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 			return nil, unreachable("start miniqd", err)
 		}
 	}
+}
+
+// dialAny dials the socket of these paths or, where nobody listens there, the one that
+// the daemon of the same state has.
+func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
+	conn, err := dialSocket(ctx, c.socket)
+	if err == nil || !nobodyListens(err) {
+		return conn, err
+	}
+	_, other := Signed(StateDir(c.options.Paths))
+	if other == "" || other == c.socket {
+		return nil, err
+	}
+	if conn, otherErr := dialSocket(ctx, other); otherErr == nil {
+		return conn, nil
+	}
+	return nil, err
 }
 
 func wrapDial(err error) error {

@@ -2,7 +2,10 @@ package miniq
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,4 +25,23 @@ func ShortName(path string) (name string, release func(), err error) {
 		return "", nil, fmt.Errorf("open %s: %w", filepath.Dir(path), err)
 	}
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)), func() { _ = unix.Close(dir) }, nil
+}
+
+// LockName is the file in a state directory that names who serves it.
+const LockName = "lock"
+
+// Sign is the text of that file: who serves, and where.
+func Sign(pid int, socket string) []byte { return fmt.Appendf(nil, "%d %s\n", pid, socket) }
+
+// Signed is who was the last to serve a state directory, and where he listened: at
+// another socket than this process's, perhaps, since XDG_RUNTIME_DIR was another one.
+// 0, "": it is not known.
+func Signed(state string) (pid int, socket string) {
+	text, err := os.ReadFile(filepath.Join(state, LockName))
+	number, socket, ok := strings.Cut(strings.TrimSuffix(string(text), "\n"), " ")
+	pid, bad := strconv.Atoi(number)
+	if err != nil || !ok || bad != nil || !filepath.IsAbs(socket) {
+		return 0, ""
+	}
+	return pid, socket
 }

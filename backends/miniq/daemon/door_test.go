@@ -288,3 +288,23 @@ func TestALongHome(t *testing.T) {
 		t.Errorf("a second daemon: %v", err)
 	}
 }
+
+// Whoever has another runtime directory, such as a user's cron, finds the daemon of the
+// same state.
+func TestAnotherRuntimeDirectory(t *testing.T) {
+	_, change := apart(t)
+	s := serve(t, t.TempDir(), change)
+	id := s.submit(s.held())[0]
+	paths := s.o.Paths
+	paths.Runtime = paths.State
+	other := miniq.Open(miniq.Options{Paths: paths, Config: s.o.Config})
+	defer other.Close()
+	farm, err := other.Farm(t.Context(), time.Time{})
+	if err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id {
+		t.Errorf("jobs %v, %v", farm, err)
+	}
+	s.stop()
+	if _, err := other.Status(t.Context()); !errors.Is(err, backends.ErrUnreachable) {
+		t.Errorf("stopped: %v", err)
+	}
+}

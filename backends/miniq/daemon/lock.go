@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
@@ -54,7 +54,7 @@ func (l *stateLock) take(flag int) error {
 	if l.info, err = l.dir.Stat(); err != nil {
 		return err
 	}
-	l.file, err = os.OpenFile(filepath.Join(l.path, "lock"), flag, 0o600)
+	l.file, err = os.OpenFile(filepath.Join(l.path, miniq.LockName), flag, 0o600)
 	if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE == 0 {
 		return l.lost()
 	}
@@ -135,19 +135,17 @@ func (l *stateLock) sign(socket string) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
-	_, err := l.file.WriteAt(fmt.Appendf(nil, "%d %s\n", os.Getpid(), socket), 0)
+	_, err := l.file.WriteAt(miniq.Sign(os.Getpid(), socket), 0)
 	return err
 }
 
 // heldBy says who has locked a state directory, as far as its lock file tells.
 func heldBy(path string) string {
-	const most = 4 << 10
-	text, err := os.ReadFile(filepath.Join(path, "lock"))
-	pid, socket, ok := strings.Cut(strings.TrimSuffix(string(text), "\n"), " ")
-	if err != nil || !ok || len(text) > most {
+	pid, socket := miniq.Signed(path)
+	if pid == 0 {
 		return "another process (fuser " + path + " tells which)"
 	}
-	return fmt.Sprintf("process %s, which was to listen at %s", pid, socket)
+	return fmt.Sprintf("process %d, which was to listen at %s", pid, socket)
 }
 
 func flock(f *os.File) error {
@@ -182,7 +180,7 @@ func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateL
 		if !errors.Is(err, errHeld) {
 			return nil, err
 		}
-		if serves(socket) {
+		if _, other := miniq.Signed(state); serves(socket) || other != "" && serves(other) {
 			return nil, errRunning
 		}
 		if time.Since(began) > claimTime {
