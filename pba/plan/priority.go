@@ -59,6 +59,9 @@ func bandBonus(l backends.Level) int {
 // and counts for nothing, neither in the queue nor in a pool.
 func (v *view) believe() {
 	for _, j := range v.jobs {
+		if j.Priority.Level() <= backends.LevelNormal && j.Priority.Value() <= backends.DefaultValue {
+			continue // nobody's claim
+		}
 		if earned := v.earned(j); earned < j.Priority {
 			j.claimed, j.Priority = j.Priority, earned
 		}
