@@ -22,6 +22,7 @@ type Config struct {
 	ReserveAfter unit.Duration `yaml:"reserve_after"` // a job that waited so long reserves what it needs; 0: never
 	Ageing       Ageing        `yaml:"ageing"`
 	MaxJobs      int           `yaml:"max_jobs"`      // of a user that have not ended, elements each for itself; 0: any number
+	MaxBytes     unit.Size     `yaml:"max_bytes"`     // of commands, scripts and environments of such jobs; 0: any
 	KeepFinished unit.Duration `yaml:"keep_finished"` // how long an ended job is remembered
 	EndHook      []string      `yaml:"end_hook"`      // a program and its arguments, run when a job has ended; empty: none
 }
@@ -38,6 +39,7 @@ const (
 	DefaultAgeCap       = 69
 	DefaultReserveAfter = 10 * time.Minute
 	DefaultMaxJobs      = 100_000
+	DefaultMaxBytes     = 1 << 30
 	DefaultKeepFinished = 7 * 24 * time.Hour
 )
 
@@ -48,6 +50,7 @@ func DefaultConfig() Config {
 		ReserveAfter: unit.Duration(DefaultReserveAfter),
 		Ageing:       Ageing{Cap: DefaultAgeCap},
 		MaxJobs:      DefaultMaxJobs,
+		MaxBytes:     DefaultMaxBytes,
 		KeepFinished: unit.Duration(DefaultKeepFinished),
 	}
 }

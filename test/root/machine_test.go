@@ -78,7 +78,7 @@ func newMachine(t *testing.T) *machine {
 	command(t, "cp", "-a", programs.Build(t, "pba"), m.bin)
 	m.must(os.Chmod(m.bin, 0o755))
 	m.must(copyFile("/proc/self/exe", filepath.Join(m.bin, "client")))
-	config := fmt.Sprintf("mode: live\npba: {every: 1s, roles: {admins: {users: [%s]}}}\nminiq: {nodes: [\"n1:4\"], ageing: {cap: 0}}\n", m.carol.name)
+	config := fmt.Sprintf("mode: live\npba: {every: 1s, roles: {admins: {users: [%s]}}}\nminiq: {nodes: [\"n1:4\"], ageing: {cap: 0}, max_bytes: 20M}\n", m.carol.name)
 	m.must(os.WriteFile(filepath.Join(m.home, "config.yaml"), []byte(config), 0o644))
 	m.root("sh", "-c", "exec 7</etc/passwd 9>>/dev/null; miniqd") // what its caller has open is no job's
 	return m

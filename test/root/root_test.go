@@ -43,6 +43,7 @@ func TestManyUsers(t *testing.T) {
 		{"whole trees are killed", wholeTreesAreKilled},
 		{"a restart changes nothing", aRestartChangesNothing},
 		{"pipes hold nobody up", pipesHoldNobodyUp},
+		{"large arrays are stored once", largeArrays},
 		{"a flood of signals", aFloodOfSignals},
 		{"the runtime directory is removed", theRuntimeDirectoryIsRemoved},
 	} {

@@ -222,7 +222,7 @@ func (d *daemon) objectDir() string { return filepath.Join(d.state, "jobs") }
 func (d *daemon) managerConfig() manager.Config {
 	return manager.Config{
 		SlotsOnly: d.Config.ScheduleBy == miniq.BySlots, ReserveAfter: time.Duration(d.Config.ReserveAfter),
-		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap, MaxJobs: d.Config.MaxJobs,
+		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap, MaxJobs: d.Config.MaxJobs, MaxBytes: int64(d.Config.MaxBytes),
 		MaxEnded: d.maxEnded(), MaxEndedBytes: keptEndedBytes,
 	}
 }

@@ -247,6 +247,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 	var specs []backends.Spec
 	var bodies []body
 	var places []int
+	var sizes []int64
 	as, err := d.runsAs(c)
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
@@ -262,7 +263,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 			continue
 		}
 		b.As = as
-		specs, bodies, places = append(specs, spec), append(bodies, b), append(places, i)
+		specs, bodies, places, sizes = append(specs, spec), append(bodies, b), append(places, i), append(sizes, int64(b.size()))
 	}
 	if len(specs) > 0 {
 		over, err := d.roomFor(c, len(specs))
@@ -270,7 +271,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}
 		defer over()
-		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies)}
+		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies), Bytes: sizes}
 		result, err := d.ask(input{event: event, bodies: bodies})
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})

@@ -314,7 +314,7 @@ func (b *body) memory() int {
 }
 
 func (b *body) size() int {
-	n := len(b.Script) + len(b.Dir)
+	n := len(b.Script) + len(b.Dir) + len(b.Stdin) + len(b.Stdout) + len(b.Stderr)
 	for _, list := range [][]string{b.Command, b.Env} {
 		for _, s := range list {
 			n += len(s)

@@ -21,6 +21,7 @@ type Config struct {
 	AgeingInterval time.Duration // a waiting job's value grows by one at each multiple of it since the Unix epoch; 0: never
 	AgeingCap      int           // ticks that one job may gain over its life
 	MaxJobs        int           // of one user who is no admin, elements each for itself, that have not ended; 0: any number
+	MaxBytes       int64         // of what the jobs of one such user that have not ended were submitted with; 0: any
 	MaxEnded       int           // ended jobs of one user that are kept, those that ended last; 0: any number
 	MaxEndedBytes  int64         // memory that they may take; 0: any
 	KillGrace      time.Duration // between SIGTERM and SIGKILL of a killed job, or one over its run limit; 0: 10 s
@@ -74,6 +75,7 @@ type Submit struct {
 	Specs []backends.Spec
 	Next  []bool        `json:",omitempty"`
 	For   []backends.ID `json:",omitempty"`
+	Bytes []int64       `json:",omitempty"` // what each is submitted with besides its Spec
 }
 
 // newcomer is one job of a Submit.
@@ -83,6 +85,7 @@ type newcomer struct {
 	next  bool
 	dummy bool
 	heavy backends.ID // of a dummy job: whom it is for
+	bytes int64
 }
 
 // newcomer copies the Spec: what is left open in it is filled in on its way in.
@@ -91,6 +94,10 @@ func (e *Submit) newcomer(i int) newcomer {
 	one := newcomer{by: e.By, spec: &spec, next: i < len(e.Next) && e.Next[i], dummy: len(e.For) > 0}
 	if i < len(e.For) {
 		one.heavy = e.For[i]
+	}
+	one.bytes = specBytes(&spec)
+	if i < len(e.Bytes) {
+		one.bytes += e.Bytes[i]
 	}
 	return one
 }

@@ -257,7 +257,7 @@ func saveWork(w *work, leaves []*leaf) savedWork {
 
 func saveJob(j *job) savedJob {
 	s := savedJob{
-		ID: j.id, Seq: j.seq, User: j.user, Queue: j.queue, DummyFor: j.dummyFor, State: j.state, Submitted: j.submitted,
+		ID: j.id, Seq: j.seq, User: j.user, Queue: j.queue, DummyFor: j.dummyFor, State: j.state, Submitted: j.submitted, Bytes: j.bytes,
 		Base: j.base, Aged: j.aged, Ageing: j.ageing, AgeFrom: j.ageFrom,
 		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned, Shares: j.shares,
 		Mark: j.mark, Requeues: j.requeues, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,

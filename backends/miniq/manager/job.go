@@ -70,6 +70,7 @@ type job struct {
 	dummyFor  backends.ID // zero: it is no dummy job
 	state     backends.State
 	submitted time.Time
+	bytes     int64 // that it was submitted with; an element: its part
 
 	base    backends.Priority // as last written, and what it gained before it last waited
 	aged    int               // ticks gained over its life, up to when it last waited

@@ -29,7 +29,8 @@ type Manager struct {
 
 	first *job // those that have not ended, by seq
 	last  *job
-	open  map[string]int // how many of them each user has
+	open  map[string]int   // how many of them each user has
+	held  map[string]int64 // bytes that they were submitted with
 
 	ended   endedJobs
 	endSeq  int64    // of the job that ended last
@@ -72,6 +73,7 @@ func New(cfg Config) *Manager {
 		arrays: map[int64]*array{},
 		names:  map[nameKey]int64{},
 		open:   map[string]int{},
+		held:   map[string]int64{},
 		ended:  endedJobs{of: map[string]*endedOf{}},
 		keys:   map[submissionKey]*remembered{},
 		byName: map[string]*host{},
@@ -288,6 +290,7 @@ func (m *Manager) link(j *job) {
 		j.prev.next = j
 	}
 	m.open[j.user]++
+	m.held[j.user] += j.bytes
 }
 
 func (m *Manager) unlink(j *job) {
@@ -303,6 +306,9 @@ func (m *Manager) unlink(j *job) {
 		j.next.prev = j.prev
 	}
 	j.prev, j.next = nil, nil
+	if m.held[j.user] -= j.bytes; m.held[j.user] == 0 {
+		delete(m.held, j.user)
+	}
 	if m.open[j.user]--; m.open[j.user] == 0 {
 		delete(m.open, j.user)
 	}

@@ -28,10 +28,14 @@ func (m *Manager) modify(e Modify) Result {
 		if err := m.mayChange(by, j, &e.Change); err != nil {
 			return err
 		}
-		w := changed[j.work]
+		w, more := changed[j.work], int64(0)
 		if w == nil {
 			var err error
 			if w, err = m.changedWork(j, &e.Change); err != nil {
+				return fmt.Errorf("job %s: %w", j.id, err)
+			}
+			more = max(0, specBytes(w.spec)-specBytes(j.work.spec))
+			if err := m.mayHold(by, j.user, more); err != nil {
 				return fmt.Errorf("job %s: %w", j.id, err)
 			}
 		}
@@ -40,6 +44,8 @@ func (m *Manager) modify(e Modify) Result {
 		}
 		changed[j.work] = w
 		m.rework(j, w)
+		j.bytes += more
+		m.held[j.user] += more
 		m.replace(j, &e.Change)
 		m.review(j)
 		m.retry = true

@@ -68,6 +68,7 @@ type savedJob struct {
 	DummyFor  backends.ID `json:",omitzero"`
 	State     backends.State
 	Submitted time.Time
+	Bytes     int64 `json:",omitempty"`
 	Base      backends.Priority
 	Aged      int                  `json:",omitempty"`
 	Ageing    bool                 `json:",omitempty"`
@@ -185,7 +186,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		return fmt.Errorf("job %s: %w", s.ID, err)
 	}
 	j := &job{
-		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, dummyFor: s.DummyFor, state: s.State, submitted: s.Submitted,
+		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, dummyFor: s.DummyFor, state: s.State, submitted: s.Submitted, bytes: s.Bytes,
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
 		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares,
 		mark: s.Mark, requeues: s.Requeues, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,

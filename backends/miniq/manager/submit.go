@@ -51,6 +51,9 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 	if err := m.hasRoom(by, spec.Array); err != nil {
 		return backends.ID{}, err
 	}
+	if err := m.mayHold(by, by.User, e.bytes); err != nil {
+		return backends.ID{}, err
+	}
 	needs, err := m.parseCondition(by.User, spec.After)
 	if err != nil {
 		return backends.ID{}, fmt.Errorf("dependency %q: %w", spec.After, err)
@@ -119,7 +122,10 @@ func (m *Manager) add(id backends.ID, e newcomer, w *work, a *array) {
 	if e.dummy {
 		j.base = w.spec.Priority
 	}
-	j.submitted = m.now
+	j.submitted, j.bytes = m.now, e.bytes
+	if a != nil {
+		j.bytes = (e.bytes + int64(a.size) - 1) / int64(a.size)
+	}
 	m.jobs[id] = j
 	if a != nil {
 		a.elements = append(a.elements, j)

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,5 +149,54 @@ func TestMaxJobs(t *testing.T) {
 		if got := m.last.Submitted; got[0].Err != nil || !errors.Is(got[1].Err, backends.ErrDenied) {
 			t.Errorf("%d, after one was killed: %v, %v: want room for one", n, got[0].Err, got[1].Err)
 		}
+	}
+}
+
+// What a user's jobs were submitted with is bounded while they have not ended: an array's
+// once. A change counts, too; administrators, and others, have room.
+func TestMaxBytes(t *testing.T) {
+	b := newBench(t, Config{MaxBytes: 1000}, 1)
+	other := By{User: "other"}
+	submit := func(by By, bytes int64, indices ...int) error {
+		s := backends.Spec{Slots: 1, Hold: true, Name: "ten letter"}
+		if len(indices) > 0 {
+			s.Array = &backends.Array{Indices: indices}
+		}
+		b.do(Submit{By: by, Specs: []backends.Spec{s}, Bytes: []int64{bytes}})
+		return b.last.Submitted[0].Err
+	}
+	refused := func(what string, err error, want bool) {
+		t.Helper()
+		if (err != nil) != want || want && (!errors.Is(err, backends.ErrDenied) || !strings.Contains(err.Error(), "max_bytes")) {
+			t.Errorf("%s: %v, want it refused: %v", what, err, want)
+		}
+	}
+	refused("more than all", submit(user, 1000), true)
+	refused("an array", submit(user, 500, 1, 2, 3), false) // 534, in parts of 178
+	refused("too much beside it", submit(user, 500), true)
+	refused("what fits", submit(user, 400), false)
+	refused("another's", submit(other, 990), false)
+	refused("an administrator's", submit(admin, 5000), false)
+	long := strings.Repeat("x", 100)
+	change := func(name string) error {
+		b.do(Modify{user, []backends.ID{{Job: 2}}, backends.Change{Name: &name}})
+		return b.last.Errors.First()
+	}
+	refused("a long name", change(long), true)
+	refused("a longer name", change(long[:30]), false)
+	state, err := b.m.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &bench{T: t, now: b.now}
+	if again.m, err = Restore(state); err != nil {
+		t.Fatal(err)
+	}
+	for _, b = range []*bench{b, again} {
+		refused("no more", submit(user, 100), true)
+		b.do(Kill{By: user, IDs: []backends.ID{{Job: 1, Index: 2}}})
+		refused("an element's part", submit(user, 150), false)
+		b.do(Kill{By: user, IDs: []backends.ID{{Job: 1}, {Job: 2}, {Job: 5}}})
+		refused("all, when the rest has ended", submit(user, 990), false)
 	}
 }

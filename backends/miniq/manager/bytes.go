@@ -1,0 +1,37 @@
+package manager
+
+import (
+	"fmt"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// What jobs are submitted with is kept until they are forgotten, on disk and in part in
+// memory. That of jobs which have not ended is bounded for each user (Config.MaxBytes);
+// an array's is counted once, in equal parts for its elements.
+
+// specBytes is what a Spec takes without its body.
+func specBytes(s *backends.Spec) int64 {
+	const number = 8
+	n := len(s.Name) + len(s.Project) + len(s.Description) + len(s.After)
+	for _, host := range s.Hosts {
+		n += len(host)
+	}
+	if s.Array != nil {
+		n += number * len(s.Array.Indices)
+	}
+	return int64(n)
+}
+
+// mayHold refuses a user more bytes than one may have.
+func (m *Manager) mayHold(by By, user string, more int64) error {
+	held, most := m.held[user], m.cfg.MaxBytes
+	if by.Admin || most == 0 || more <= 0 || held+more <= most {
+		return nil
+	}
+	return fmt.Errorf("%s more of commands, scripts and environments: those of your jobs that have not ended hold %s, and a user may have %s here (miniq: max_bytes): "+
+		"hand in jobs that have them in common as one array, or wait until some have ended: %w", mebibytes(more), mebibytes(held), mebibytes(most), backends.ErrDenied)
+}
+
+// mebibytes is a size as people say it, rounded up.
+func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }
