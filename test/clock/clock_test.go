@@ -164,6 +164,7 @@ func kept(t *testing.T, queue string, ahead time.Duration) {
 	s.run("pba", "init")
 	s.run("pba", "project", "add", "chipa", "--group", group)
 	s.run("pba", "alloc", "set", "chipa", "2", "--weeks", "2")
+	s.run("pba", "rebalance") // a clock that goes ahead is noticed from the second cycle on
 	s.rebalance()
 	for range slots {
 		s.run("asub", "-J", "filler", "sleep", "600")

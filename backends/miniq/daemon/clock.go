@@ -41,6 +41,17 @@ func (d *daemon) readClocks() (input, bool) {
 	return input{event: manager.ClockRead{Now: is, Jump: by}}, first || by != 0
 }
 
+// forgottenBefore is when jobs must have ended that are not kept any more. Those that
+// ended before the clock was put ahead are kept as long as without: it may be wrong, and
+// what was forgotten does not come back.
+func forgottenBefore(now time.Time, keep time.Duration, ahead manager.Ahead) time.Time {
+	before := now.Add(-keep)
+	if since := now.Sub(ahead.At); since >= 0 && since < keep {
+		before = before.Add(-ahead.By)
+	}
+	return before
+}
+
 // beforeClock has the end hook's marks follow a clock that is put back: ended jobs are
 // dated anew with it.
 func (d *daemon) beforeClock(e manager.ClockRead) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
@@ -33,6 +34,24 @@ func TestJumped(t *testing.T) {
 	} {
 		if got := jumped(c.was, noon.Add(c.queue), c.is); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestForgottenBefore(t *testing.T) {
+	noon := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	const day, years = 24 * time.Hour, 87600 * time.Hour
+	for name, c := range map[string]struct {
+		ahead manager.Ahead
+		want  time.Duration // before noon
+	}{
+		"never set":             {manager.Ahead{}, 7 * day},
+		"ahead, an hour ago":    {manager.Ahead{At: noon.Add(-time.Hour), By: years}, 7*day + years},
+		"ahead, eight days ago": {manager.Ahead{At: noon.Add(-8 * day), By: years}, 7 * day},
+		"ahead, and back again": {manager.Ahead{At: noon.Add(years), By: years}, 7 * day},
+	} {
+		if got := noon.Sub(forgottenBefore(noon, 7*day, c.ahead)); got != c.want {
+			t.Errorf("%s: those that ended %v ago, want %v", name, got, c.want)
 		}
 	}
 }

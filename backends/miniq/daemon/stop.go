@@ -86,7 +86,7 @@ func (d *daemon) forgetLater() {
 }
 
 func (d *daemon) forgetOld() {
-	before := time.Now().Add(-time.Duration(d.Config.KeepFinished))
+	before := forgottenBefore(time.Now(), time.Duration(d.Config.KeepFinished), d.m.Ahead())
 	if d.m.EndedBefore(before) > 0 {
 		d.later(input{event: manager.Forget{EndedBefore: before}})
 	}

@@ -251,6 +251,13 @@ type ClockRead struct {
 	Jump time.Duration // by which the wall clock was set since the last one; 0: it was not
 }
 
+// Ahead is when the wall clock was last put ahead, and by how much. The zero Ahead:
+// never.
+type Ahead struct {
+	At time.Time
+	By time.Duration
+}
+
 func (Submit) event()      {}
 func (Kill) event()        {}
 func (Requeue) event()     {}

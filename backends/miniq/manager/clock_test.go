@@ -170,6 +170,10 @@ func TestStateWithClock(t *testing.T) {
 	b.submit(backends.Spec{Slots: 1, RunLimit: time.Hour})
 	b.submit(backends.Spec{Slots: 1})
 	b.after(time.Minute)
+	b.set(10 * year)
+	if want := (Ahead{b.now, 10 * year}); b.m.Ahead() != want {
+		t.Errorf("put ahead %+v, want %+v", b.m.Ahead(), want)
+	}
 	b.set(-10 * year)
 	state, err := b.m.State()
 	if err != nil {
@@ -179,7 +183,7 @@ func TestStateWithClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.Clock() != b.m.Clock() || !again.Now().Equal(b.now) {
+	if again.Ahead() != b.m.Ahead() || again.Clock() != b.m.Clock() || !again.Now().Equal(b.now) {
 		t.Errorf("restored with %+v at %v, want %+v at %v", again.Clock(), again.Now(), b.m.Clock(), b.now)
 	}
 }

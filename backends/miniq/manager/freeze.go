@@ -51,7 +51,7 @@ func (m *Manager) Freeze() *Frozen {
 func (m *Manager) frozen() *Frozen {
 	f := &Frozen{
 		m: m, last: m.seq, open: m.first, ended: m.ended.first,
-		state:  savedState{Version: stateVersion, Config: m.cfg, Now: m.now, Clock: m.clock, NextID: m.nextID, Seq: m.seq, Wake: m.wake, Keys: m.saveKeys()},
+		state:  savedState{Version: stateVersion, Config: m.cfg, Now: m.now, Clock: m.clock, Ahead: m.ahead, NextID: m.nextID, Seq: m.seq, Wake: m.wake, Keys: m.saveKeys()},
 		arrays: map[*array]savedArray{}, leaves: map[*condition][]*leaf{}, names: map[nameKey]int64{},
 	}
 	for _, h := range m.hosts {

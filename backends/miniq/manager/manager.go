@@ -16,6 +16,7 @@ type Manager struct {
 	cfg    Config
 	now    time.Time // of the last step
 	clock  clock.Reading
+	ahead  Ahead
 	nextID int64
 	seq    int64
 

@@ -19,6 +19,7 @@ type savedState struct {
 	Config  Config
 	Now     time.Time
 	Clock   clock.Reading `json:",omitzero"`
+	Ahead   Ahead         `json:",omitzero"`
 	NextID  int64
 	Seq     int64
 	Hosts   []savedHost
@@ -109,7 +110,7 @@ func Restore(state []byte) (*Manager, error) {
 		return nil, fmt.Errorf("state of the queue: version %d, this program reads version %d", s.Version, stateVersion)
 	}
 	m := New(s.Config)
-	m.now, m.clock, m.nextID, m.seq, m.wake = s.Now, s.Clock, s.NextID, s.Seq, s.Wake
+	m.now, m.clock, m.ahead, m.nextID, m.seq, m.wake = s.Now, s.Clock, s.Ahead, s.NextID, s.Seq, s.Wake
 	for i, h := range s.Hosts {
 		m.hosts = append(m.hosts, &host{name: h.Name, index: i, slots: h.Slots, memory: h.Memory, closed: h.Closed, down: h.Down})
 		m.byName[h.Name] = m.hosts[i]

@@ -37,6 +37,9 @@ func (m *Manager) readClock(e ClockRead) {
 		m.advance(is)
 		return
 	}
+	if e.Jump > 0 {
+		m.ahead = Ahead{is, e.Jump}
+	}
 	m.advance(is.Add(-e.Jump)) // what came due before
 	by := is.Sub(m.now)
 	waiting := m.waiting()
@@ -81,6 +84,9 @@ func (m *Manager) readClock(e ClockRead) {
 
 // Clock is the reading of the last ClockRead.
 func (m *Manager) Clock() clock.Reading { return m.clock }
+
+// Ahead is when the wall clock was last put ahead.
+func (m *Manager) Ahead() Ahead { return m.ahead }
 
 // Now is the time of the last step.
 func (m *Manager) Now() time.Time { return m.now }
