@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // LSF refuses root's submissions. Root gives the state directory to an LSF
@@ -24,10 +23,7 @@ func TestAnAdministratorRunsTheEngine(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, who gives the state directory to an LSF administrator")
 	}
-	bin, p := public(t), somePeople(t)
-	if err := programs.Make(t.Context(), bin, "pba"); err != nil {
-		t.Fatal(err)
-	}
+	bin, p := everybodys(t), somePeople(t)
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		for _, owner := range []account{p.admin, {name: "root"}} {
 			t.Run(fmt.Sprintf("%s, %s", flavour, owner.name), func(t *testing.T) {

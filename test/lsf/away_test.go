@@ -18,7 +18,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // pba gives the orders by which a victim goes through links to this test binary: once
@@ -66,10 +65,7 @@ const beneficiary = "beneficiary"
 // In each phase of a reclaim LSF's commands fail for a while, as they do while mbatchd
 // starts anew (R8, R18, R19): nothing is forgotten, and nobody else is taken for it.
 func TestAwayInEachPhase(t *testing.T) {
-	bin := public(t)
-	if err := programs.Make(t.Context(), bin, "pba"); err != nil {
-		t.Fatal(err)
-	}
+	bin := everybodys(t)
 	orderer := copied(t, bin)
 	p := somePeople(t)
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
@@ -230,7 +226,8 @@ func (l *lifetime) count(state lsfstandin.Stat) int {
 	}
 	n := 0
 	for _, j := range picture.Jobs {
-		if ended := j.Stat == lsfstandin.DONE || j.Stat == lsfstandin.EXIT; j.Stat == state || state == "" && !ended {
+		ended := j.Stat == lsfstandin.DONE || j.Stat == lsfstandin.EXIT && !j.Gone // not on its way back
+		if j.Stat == state || state == "" && !ended {
 			n++
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // account is a user; uid 0 stands for who runs the test.
@@ -91,6 +93,16 @@ func public(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// everybodys is a directory with the programs that everybody can run.
+func everybodys(t *testing.T) string {
+	t.Helper()
+	dir := public(t)
+	if err := programs.Make(t.Context(), dir, "pba"); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // A job that the queue does not release is told of by each program that looks (R21),
 // and restore claims nothing before it has looked.
 func TestWhatIsNotReleasedIsSaid(t *testing.T) {
 	t.Parallel()
-	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 2})
-	l := &lifetime{T: t, Cluster: c, ctx: t.Context(), pba: filepath.Join(programs.Build(t, "pba"), "pba"), home: t.TempDir(), dir: t.TempDir()}
+	p, bin := somePeople(t), everybodys(t)
+	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 2, Admins: p.admins()})
+	l := &lifetime{T: t, Cluster: c, people: p, ctx: t.Context(), pba: filepath.Join(bin, "pba"), orderer: copied(t, bin), home: public(t), dir: public(t)}
 	l.prepare()
 	for _, name := range []string{"filler1", "filler2", "stuck"} {
 		l.submit(name, "", "requeue", filepath.Join(l.dir, "over"))

@@ -13,7 +13,7 @@ import (
 
 // live tells whether a run of the job has slots.
 func (j *job) live() bool {
-	return j.Stat == RUN || j.Stat == USUSP
+	return j.Stat == RUN || j.Stat == USUSP || j.Stat == SSUSP
 }
 
 // over tells whether a job is one that LSF takes for finished. One that is being
@@ -160,7 +160,8 @@ func (q *queue) stop(b who, j *job) string {
 	case j.Stat == PEND:
 		q.feed(manager.Hold{By: by(b.Name), IDs: []backends.ID{j.id}})
 		j.Stat, j.adminHas, j.Held = PSUSP, b.Name != j.User, false
-	case j.Stat == RUN && j.gap == noGap:
+	case j.Stat == RUN && j.gap == noGap, j.gap == waking:
+		j.gap, j.gapAt = noGap, time.Time{}
 		j.Stat, j.stoppedAt, j.adminHas = USUSP, q.now, b.Name != j.User
 		q.effects = append(q.effects, effect{id: j.id, run: j.run, do: doStop})
 	}
@@ -177,6 +178,9 @@ func (q *queue) resume(j *job) string {
 		q.feed(manager.Release{By: by(j.User), IDs: []backends.ID{j.id}})
 	case j.Stat == USUSP:
 		j.Stat, j.stoppedFor = RUN, j.stoppedFor+q.now.Sub(j.stoppedAt)
+		if q.cfg.Unkind.ResumedBySSUSP {
+			j.Stat, j.gap, j.gapAt = SSUSP, waking, q.now.Add(q.cfg.Second)
+		}
 		q.effects = append(q.effects, effect{id: j.id, run: j.run, do: doContinue})
 	}
 	return ""
@@ -247,6 +251,8 @@ func (q *queue) gapStep(j *job) {
 	case j.gap == leaving && j.cut:
 		j.gap, j.gapAt, j.Stat, j.ExitCode, j.Ended = lost, time.Time{}, EXIT, requeueCode, q.now
 		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
+	case j.gap == waking:
+		j.gap, j.gapAt, j.Stat = noGap, time.Time{}, RUN
 	case j.gap == leaving && !j.left:
 		j.gapAt = time.Time{}
 	case j.gap == leaving:

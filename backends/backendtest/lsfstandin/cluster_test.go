@@ -517,6 +517,7 @@ func TestRequeueGapInSeconds(t *testing.T) {
 
 func TestRunLimitCountsRunningTimeOnly(t *testing.T) {
 	m := newMachine(t)
+	m.cfg.Unkind.ResumedBySSUSP = false // it would run a second later
 	j := m.submit(param{"LSB_SUB_RLIMIT_RUN", "60", true})
 	m.step(40*time.Second, acting(verbStop, "1"))
 	if at := m.wake(); !at.IsZero() {

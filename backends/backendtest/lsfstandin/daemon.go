@@ -285,7 +285,7 @@ func (d *daemon) refusesRoot() bool {
 func (d *daemon) groups(l *Listing) {
 	for i := range l.Jobs {
 		j := &l.Jobs[i]
-		if j.Stat != RUN && j.Stat != USUSP {
+		if j.Stat != RUN && j.Stat != USUSP && j.Stat != SSUSP {
 			continue
 		}
 		r := d.runs[runName(backends.ID{Job: j.ID, Index: j.Index}, d.q.jobs[backends.ID{Job: j.ID, Index: j.Index}].run)]

@@ -23,9 +23,12 @@ func (q *queue) listing(now time.Time) *Listing {
 		for i, name := range j.ExecHosts {
 			at := slices.IndexFunc(l.Hosts, func(h Host) bool { return h.Name == name })
 			l.Hosts[at].NJobs++
-			if j.Stat == USUSP {
+			switch j.Stat {
+			case USUSP:
 				l.Hosts[at].USUSP++
-			} else {
+			case SSUSP:
+				l.Hosts[at].SSUSP++
+			default:
 				l.Hosts[at].Run++
 			}
 			l.Hosts[at].Excl = l.Hosts[at].Excl || j.Exclusive
@@ -52,6 +55,8 @@ func (q *queue) listing(now time.Time) *Listing {
 			v.Reasons = q.reasons(j, waits[j.id], l.Hosts, rooms)
 		case j.Stat == USUSP && j.adminHas:
 			v.Reasons = []Reason{{Text: "The job was suspended by LSF admin or root"}}
+		case j.Stat == SSUSP:
+			v.Reasons = []Reason{{Text: "Waiting for re-scheduling after being resumed by user"}}
 		case j.Stat == USUSP:
 			v.Reasons = []Reason{{Text: "The job was suspended by user"}}
 		}

@@ -181,6 +181,7 @@ const (
 	leaving      // shows RUN
 	gone         // shows EXIT
 	settling     // shows PEND, and nobody has looked at it yet
+	waking       // no requeue: a resumed run shows SSUSP
 	lost         // shows EXIT, for good: its host was down
 )
 

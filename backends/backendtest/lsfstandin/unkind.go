@@ -35,6 +35,9 @@ type Unkind struct {
 	// 2560 bytes dies of a signal, and what it had printed is lost: its buffer is as
 	// small (volclava's sources, lsbatch/cmd/cmd.job.c, prline).
 	LongTextsCrash bool
+	// ResumedBySSUSP: a stopped run that is resumed shows SSUSP first, here for a
+	// second (lsb.events, job 798: 16, 8, 4).
+	ResumedBySSUSP bool
 }
 
 // AllUnkind is every unkind answer: what a test's cluster gives unless Options.Edit
@@ -51,5 +54,6 @@ func AllUnkind() Unkind {
 		ChargedShare:              true,
 		PostExecError:             true,
 		LongTextsCrash:            true,
+		ResumedBySSUSP:            true,
 	}
 }

@@ -184,3 +184,24 @@ func TestAFailedJobOfAQueueWithAPostExec(t *testing.T) {
 		}
 	}
 }
+
+func TestAResumedRunShowsSSUSPFirst(t *testing.T) {
+	for _, unkind := range []bool{true, false} {
+		c := unkindly(t, Options{RootMaySubmit: true, Edit: func(c *Config) { c.Second = 5 * time.Second }},
+			func(u *Unkind) { u.ResumedBySSUSP = unkind })
+		id := c.submit("sleep", "300")
+		c.awaitStat(id, RUN)
+		c.ok("bstop", id)
+		c.awaitStat(id, USUSP)
+		c.ok("bresume", id)
+		want := RUN
+		if unkind {
+			want = SSUSP
+		}
+		l, err := c.Picture()
+		if err != nil || l.Jobs[0].Stat != want {
+			t.Errorf("unkind %v: %+v, %v", unkind, l.Jobs, err)
+		}
+		c.awaitStat(id, RUN)
+	}
+}
