@@ -90,11 +90,25 @@ func took(do func()) time.Duration {
 	return time.Since(began)
 }
 
+// waitsForever is a job that heeds a signal and does nothing else.
+const waitsForever = "trap : USR1; while :; do sleep 0.05; done"
+
 // A user who sends signals to a job of his own as fast as he can keeps nobody from
 // starting jobs, nor root from ending that one, and makes no process of the
 // queue's grow.
 func aFloodOfSignals(m *machine) {
-	traps := "trap : USR1; while :; do sleep 0.05; done"
+	id := m.submit(m.alice, "-o", "/dev/null", waitsForever)
+	m.is(id, "running")
+	m.floods(id, `"op":"signal","signal":10`)
+}
+
+// Nor does one who changes it.
+func aFloodOfChanges(m *machine) {
+	m.floods(m.submit(m.alice, "-H", "true"), `"op":"modify","change":{"name":"x"}`)
+}
+
+// floods has alice send requests about a job of hers that each name it often.
+func (m *machine) floods(id, what string) {
 	trueJob := func() { m.does(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
 	killed := func(id string) func() { return func() { m.root("akill", id); m.is(id, "exited") } }
 	var before, during []time.Duration
@@ -102,13 +116,11 @@ func aFloodOfSignals(m *machine) {
 		before = append(before, took(trueJob))
 	}
 	slices.Sort(before)
-	one := m.submit(m.alice, "-o", "/dev/null", traps)
+	one := m.submit(m.alice, "-o", "/dev/null", waitsForever)
 	m.is(one, "running")
 	killBefore := took(killed(one))
 
-	id := m.submit(m.alice, "-o", "/dev/null", traps)
-	m.is(id, "running")
-	request := `{"v":2,"op":"signal","signal":10,"ids":["` + id + strings.Repeat(`","`+id, 49) + `"]}`
+	request := `{"v":2,` + what + `,"ids":["` + id + strings.Repeat(`","`+id, 49) + `"]}`
 	sender := m.command(m.alice, m.alice.home, nil, "client", "flood", m.socket, request)
 	stop, err := sender.StdinPipe()
 	m.must(err)
@@ -141,6 +153,7 @@ func aFloodOfSignals(m *machine) {
 	if limit := max(noticed, timesSlow*killBefore); killDuring > limit {
 		m.Errorf("root's akill took %v, at most %v is bearable", killDuring, limit)
 	}
+	m.root("ajobs", "-l", id) // once all of it is written
 	for name, mib := range m.peaks() {
 		m.Logf("%s: at most %d MiB", name, mib)
 		if mib > mostMemory {

@@ -45,6 +45,7 @@ func TestManyUsers(t *testing.T) {
 		{"pipes hold nobody up", pipesHoldNobodyUp},
 		{"large arrays are stored once", largeArrays},
 		{"a flood of signals", aFloodOfSignals},
+		{"a flood of changes", aFloodOfChanges},
 		{"the runtime directory is removed", theRuntimeDirectoryIsRemoved},
 	} {
 		ok := t.Run(c.name, func(t *testing.T) {

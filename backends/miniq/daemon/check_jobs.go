@@ -49,6 +49,7 @@ func (g *gathered) Remove(ids ...backends.ID) {
 
 func (g *gathered) Expire(time.Time)            {}
 func (g *gathered) Mark(uint64)                 {}
+func (g *gathered) Marked() uint64              { return 0 }
 func (g *gathered) Durable() uint64             { return 0 }
 func (g *gathered) Flush(context.Context) error { return nil }
 func (g *gathered) Close()                      {}

@@ -51,7 +51,7 @@ func (d *daemon) signal(c *connection, req *miniq.Request) error {
 		if !ok {
 			return c.over()
 		}
-		if !c.by.Admin {
+		if d.limits(c) {
 			d.rates.owe(time.Now(), c.uid, signalled)
 		}
 	}

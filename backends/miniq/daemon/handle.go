@@ -67,6 +67,9 @@ func (d *daemon) act(c *connection, req *miniq.Request) error {
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
+	if d.limits(c) {
+		d.rates.asked(time.Now(), c.uid, len(result.Errors))
+	}
 	errs := make([]*miniq.Error, len(result.Errors))
 	for i, err := range result.Errors {
 		errs[i] = miniq.ToError(err)
@@ -76,13 +79,22 @@ func (d *daemon) act(c *connection, req *miniq.Request) error {
 
 // maxRepeats is how often a request may name one job, or an array, which stands
 // for all its elements.
-const maxRepeats = 100
+const (
+	maxRepeats = 100
+	allRepeats = 10_000 // of all jobs that it names again
+)
 
 func checkRepeats(req *miniq.Request) error {
-	named := make(map[backends.ID]int)
+	named, again := make(map[backends.ID]int), 0
 	for id := range req.Named() {
-		if named[id]++; named[id] > maxRepeats {
+		if named[id]++; named[id] > 1 {
+			again++
+		}
+		if named[id] > maxRepeats {
 			return fmt.Errorf("the request names job %v more than %d times", id, maxRepeats)
+		}
+		if again > allRepeats {
+			return fmt.Errorf("the request names jobs again more than %d times", allRepeats)
 		}
 	}
 	return nil

@@ -19,6 +19,7 @@ type objects interface {
 	Expire(before time.Time)
 	Room(ctx context.Context, user string, jobs int) (over func(), err error)
 	Mark(seq uint64)
+	Marked() uint64
 	Durable() uint64
 	Flush(ctx context.Context) error
 	Close()

@@ -53,7 +53,7 @@ func TestRates(t *testing.T) {
 // user's own queue have no such limit.
 func TestWhoIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &daemon{}
+		d := &daemon{objects: newGathered()}
 		client, _ := net.Pipe()
 		defer client.Close()
 		c := &connection{conn: client, uid: 7, by: manager.By{User: "alice"}}
@@ -78,4 +78,32 @@ func TestWhoIsLimited(t *testing.T) {
 			t.Errorf("one's own queue: %v", err)
 		}
 	})
+}
+
+// What a user changed and what is not written yet is counted, until it is.
+func TestChangesThatAreNotWritten(t *testing.T) {
+	var r rates
+	now := time.Unix(1000, 0)
+	for i, c := range []struct {
+		asked           int
+		durable, marked uint64
+		want            int
+	}{
+		{0, 5, 10, 0},
+		{100, 5, 20, 100}, // up to 20 at most
+		{50, 9, 30, 150},
+		{0, 10, 30, 150}, // all were asked for until 30
+		{7, 29, 40, 157},
+		{0, 30, 40, 7},
+		{0, 40, 40, 0},
+	} {
+		r.asked(now, 1, c.asked)
+		if got := r.behind(now, 1, c.durable, c.marked); got != c.want {
+			t.Errorf("look %d: %d changes are behind, want %d", i, got, c.want)
+		}
+	}
+	r.asked(now, 1, 9)
+	if got := r.behind(now, 2, 40, 40); got != 0 {
+		t.Errorf("another user has %d", got)
+	}
 }

@@ -98,6 +98,9 @@ func (m *memory) build(id backends.ID, object []byte, changes []Change) ([]byte,
 			err = m.apply(&changes[i])
 		}
 	}
+	if err == nil {
+		err = m.shorten(object, changes)
+	}
 	if err != nil {
 		return nil, errors.Join(err, m.exec("ROLLBACK"))
 	}

@@ -77,7 +77,7 @@ func NewWriter(on disk.Disk, dir string, log *slog.Logger) (*Writer, error) {
 func (w *Writer) Put(c Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dirty[c.ID] = append(w.dirty[c.ID], c)
+	w.dirty[c.ID] = thin(append(w.dirty[c.ID], c))
 	w.backlog.put(&c)
 	w.poke()
 }
@@ -90,6 +90,13 @@ func (w *Writer) Mark(seq uint64) {
 	if !w.busy && len(w.dirty) == 0 && len(w.removed) == 0 {
 		w.durable = max(w.durable, w.seq)
 	}
+}
+
+// Marked is what Mark said last.
+func (w *Writer) Marked() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seq
 }
 
 // Remove removes jobs' objects. No change of these jobs follows.
