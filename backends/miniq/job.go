@@ -44,6 +44,7 @@ type Job struct {
 	Interactive bool                 `json:"i,omitempty"`
 	Exclusive   bool                 `json:"ex,omitempty"`
 	Ending      bool                 `json:"en,omitempty"`
+	Lost        bool                 `json:"lo,omitempty"`
 	Resuming    bool                 `json:"rs,omitempty"`
 }
 
@@ -55,7 +56,7 @@ func ToJob(j *backends.Job) Job {
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, Keeps: j.Keeps,
 		Submitted: unixtime.Of(j.Submitted), Started: unixtime.Of(j.Started), Ended: unixtime.Of(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: unixtime.Of(j.BeginTime), HeldUntil: unixtime.Of(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
-		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
 	}
 }
 
@@ -67,7 +68,7 @@ func (j *Job) Backend() backends.Job {
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape), Shares: j.Shares, Keeps: mapAll(j.Keeps, Unescape),
 		Submitted: unixtime.Time(j.Submitted), Started: unixtime.Time(j.Started), Ended: unixtime.Time(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: unixtime.Time(j.BeginTime), HeldUntil: unixtime.Time(j.HeldUntil), Requeues: j.Requeues, Mark: Unescape(j.Mark), DummyFor: j.DummyFor, ExitCode: j.ExitCode,
-		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Resuming: j.Resuming,
+		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
 	}
 }
 
