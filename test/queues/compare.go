@@ -117,6 +117,7 @@ type bench struct {
 	queues  []queue
 	figures map[figure][]float64
 	pause   []time.Duration // longest answers while the journal was shortened
+	memory  int             // MiB, of the daemon of a full queue; 0: not measured
 }
 
 // figure names what was measured of whom.

@@ -35,6 +35,9 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 	if err := q.settle(ctx); err != nil {
 		return err
 	}
+	if err := b.takeMemory(ctx, q); err != nil {
+		return err
+	}
 	ids := []backends.ID{q.one}
 	b.say("\nthe longest of all answers to a small request, ms, with %d pending jobs", pausePending)
 	b.say("  %-18s %14s %34s", "request", "undisturbed", "while the journal is shortened")

@@ -90,5 +90,6 @@ func (b *bench) judge() bool {
 		}
 		b.say("  %-10s  %s: it is %.2f", verdict, text, ratio)
 	}
+	kept = b.judgeMemory() && kept
 	return b.judgePause() && kept
 }
