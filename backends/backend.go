@@ -130,6 +130,8 @@ type Pin struct {
 	// Slots, where there are any, are how many it takes of each of Hosts; only
 	// where Abilities.PinShares.
 	Slots []int `json:",omitempty"`
+	// Until, where it is set, ends the pin; only where Abilities.PinEnds.
+	Until time.Time `json:",omitzero"`
 }
 
 // HoldUntil keeps a pending job from starting (a suspended one from being
@@ -210,6 +212,7 @@ type Abilities struct {
 	Ages         time.Duration // a pending job's priority grows by one each such interval, up to AgeCap; 0: it does not
 	AgeCap       int
 	PinShares    bool // Pin heeds Slots
+	PinEnds      bool // Pin heeds Until: the queue itself takes the pin back then
 	// ManagesMemory: the queue itself never has jobs on a host that ask for more memory
 	// than that has. Dummy jobs are of no use then.
 	ManagesMemory bool

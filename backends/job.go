@@ -101,10 +101,11 @@ type Job struct {
 	Memory   int64 // bytes that the job asks for, over all its slots; 0 if it asked for none
 	OneHost  bool  // its slots must be on one host; true for one-slot jobs
 	Hosts    []Placement
-	Asked    []string // its owner's own host list; empty: any host
-	Pinned   []string // the engine's host list, in force instead of Asked; empty: none
-	Shares   []int    // slots on each host of Pinned; empty: as they come
-	Keeps    []string // of a pending job: hosts where the queue by itself keeps what is free for it from those who rank below it
+	Asked    []string  // its owner's own host list; empty: any host
+	Pinned   []string  // the engine's host list, in force instead of Asked; empty: none
+	Shares   []int     // slots on each host of Pinned; empty: as they come
+	PinEnds  time.Time // the queue takes the pin back then; zero: it does not
+	Keeps    []string  // of a pending job: hosts where the queue by itself keeps what is free for it from those who rank below it
 
 	Submitted time.Time
 	Started   time.Time // of this run; a resumed job: of its resume

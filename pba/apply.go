@@ -304,7 +304,7 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 				if x.Verb == plan.Unpin {
 					return backends.Pin{ID: x.Job}
 				}
-				return backends.Pin{ID: x.Job, Hosts: x.Hosts, Slots: x.Slots}
+				return backends.Pin{ID: x.Job, Hosts: x.Hosts, Slots: x.Slots, Until: x.Until}
 			}))
 		}
 	case plan.Reserve, plan.Unreserve:

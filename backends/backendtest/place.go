@@ -14,6 +14,7 @@ var placeCases = []testCase{
 	{"the owner's host list", testAsked},
 	{"pin", testPin},
 	{"pin by shares", testPinShares},
+	{"a pin ends", testPinEnds},
 	{"reserve", testReserve},
 	{"a resuming job goes before normal jobs", testResumesFirst},
 	{"straight into a slot", testStart},
@@ -110,6 +111,25 @@ func testPin(s *suite) {
 	}
 	if err := s.able.Pin(s.ctx, []backends.Pin{{ID: free, Hosts: hosts[1:]}}).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("pin of an ended job: %v, want %v", err, backends.ErrWrongState)
+	}
+}
+
+// testPinEnds: with its engine gone a pinned job runs all the same (R21).
+func testPinEnds(s *suite) {
+	s.need(s.able.PinEnds, "pin a job until a time")
+	hosts := s.hostNames()
+	s.running(s.onHost(s.newGate(), slotsPerHost, hosts[1]))
+	first := s.newGate()
+	s.running(s.onHost(first, slotsPerHost, hosts[0]))
+	id := s.submitOne(s.short(1))
+	ends := s.now().Add(2 * s.Shortest)
+	s.do("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: id, Hosts: hosts[1:], Until: ends}}))
+	if j := s.look(id); s.now().Before(ends) && (!slices.Equal(j.Pinned, hosts[1:]) || j.PinEnds.Sub(ends).Abs() > time.Second) {
+		s.Errorf("job %v is pinned to %v until %v, want %v until %v", id, j.Pinned, j.PinEnds, hosts[1:], ends)
+	}
+	s.open(first)
+	if j := s.awaitState(id, backends.Done); !slices.Equal(hostsOf(j), hosts[:1]) || j.Started.Before(ends.Truncate(time.Second)) {
+		s.Errorf("job %+v, want it on %v not before %v", j, hosts[:1], ends)
 	}
 }
 

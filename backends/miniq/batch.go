@@ -14,7 +14,7 @@ import (
 // Abilities are all but one: miniq puts no job straight into a full slot.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true, PinShares: true,
+		SuspendFrees: true, ResumesFirst: true, PinShares: true, PinEnds: true,
 		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != BySlots,
 		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.place,
 		Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal, Terminals: true,
@@ -180,7 +180,7 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	out := make([]backends.Pin, len(pins))
 	for i, p := range pins {
-		out[i] = backends.Pin{ID: p.ID, Hosts: mapAll(p.Hosts, Escape), Slots: p.Slots}
+		out[i] = backends.Pin{ID: p.ID, Hosts: mapAll(p.Hosts, Escape), Slots: p.Slots, Until: p.Until}
 	}
 	return c.batch(ctx, len(pins), &Request{Op: OpPin, Pins: out})
 }

@@ -28,6 +28,7 @@ type Job struct {
 	Asked       []string             `json:"a,omitempty"`
 	Pinned      []string             `json:"pi,omitempty"`
 	Shares      []int                `json:"ps,omitempty"`
+	PinEnds     int64                `json:"pe,omitempty"`
 	Keeps       []string             `json:"kp,omitempty"`
 	Submitted   int64                `json:"ts,omitempty"`
 	Started     int64                `json:"tr,omitempty"`
@@ -53,7 +54,7 @@ func ToJob(j *backends.Job) Job {
 	return Job{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
 		State: j.State, Wait: j.Wait, Reason: j.Reason, Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
-		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, Keeps: j.Keeps,
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: unixtime.Of(j.PinEnds), Keeps: j.Keeps,
 		Submitted: unixtime.Of(j.Submitted), Started: unixtime.Of(j.Started), Ended: unixtime.Of(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: unixtime.Of(j.BeginTime), HeldUntil: unixtime.Of(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
@@ -65,7 +66,7 @@ func (j *Job) Backend() backends.Job {
 	return backends.Job{
 		ID: j.ID, Name: Unescape(j.Name), User: j.User, Project: Unescape(j.Project), Step: Unescape(j.Step), Queue: Unescape(j.Queue), Tag: Unescape(j.Tag),
 		State: j.State, Wait: j.Wait, Reason: Unescape(j.Reason), Priority: j.Priority, Slots: j.Slots, Memory: j.Memory,
-		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape), Shares: j.Shares, Keeps: mapAll(j.Keeps, Unescape),
+		OneHost: j.OneHost, Hosts: j.Hosts, Asked: mapAll(j.Asked, Unescape), Pinned: mapAll(j.Pinned, Unescape), Shares: j.Shares, PinEnds: unixtime.Time(j.PinEnds), Keeps: mapAll(j.Keeps, Unescape),
 		Submitted: unixtime.Time(j.Submitted), Started: unixtime.Time(j.Started), Ended: unixtime.Time(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: unixtime.Time(j.BeginTime), HeldUntil: unixtime.Time(j.HeldUntil), Requeues: j.Requeues, Mark: Unescape(j.Mark), DummyFor: j.DummyFor, ExitCode: j.ExitCode,
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,

@@ -458,6 +458,7 @@ func differing(a, b []byte) []byte {
 // pending job stands in the level of its class, and its value is what R10 allows.
 func (d *drive) judgeQueue(p *plan.Plan) {
 	farm := d.snapshot()
+	d.pinnedTooLong(farm)
 	beneficiary := map[backends.ID]bool{}
 	for i := range p.Memory.Reclaims {
 		if r := &p.Memory.Reclaims[i]; r.Phase.Open() {
@@ -558,6 +559,17 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 // and is young enough to gain by it.
 func (d *drive) ages(farm *backends.Farm, was, is *backends.Job) bool {
 	return !d.raised[is.ID] && is.Eligible() && is.Requeues == was.Requeues && is.Started.Equal(was.Started) && farm.At.Sub(is.Submitted) < 69*cycle
+}
+
+// pinnedTooLong looks at what an engine that dies after a cycle leaves behind: a
+// beneficiary's pin ends by itself within hold_limit (R21).
+func (d *drive) pinnedTooLong(farm *backends.Farm) {
+	for i := range farm.Jobs {
+		j := &farm.Jobs[i]
+		if j.State == backends.Pending && len(j.Pinned) > 0 && (j.PinEnds.IsZero() || j.PinEnds.After(farm.At.Add(seconds(d.HoldLimit)))) {
+			d.breach(lawReleased, "job %v is pinned to %v until %v, longer than hold_limit", j.ID, j.Pinned, sinceStart(j.PinEnds))
+		}
+	}
 }
 
 // heldTooLong looks at what an engine that dies now leaves behind: a hold of ours

@@ -12,7 +12,7 @@ import (
 func fullAbilities() backends.Abilities {
 	return backends.Abilities{
 		ManagesMemory: true,
-		SuspendFrees:  true, ResumesFirst: true, PinShares: true, Ages: 20 * time.Second, AgeCap: 69,
+		SuspendFrees:  true, ResumesFirst: true, PinShares: true, PinEnds: true, Ages: 20 * time.Second, AgeCap: 69,
 		Pin:       func(context.Context, []backends.Pin) backends.Errors { panic("plan acts") },
 		HoldUntil: func(context.Context, []backends.HoldUntil) backends.Errors { panic("plan acts") },
 		Reserve:   func(context.Context, []backends.Reservation) backends.Errors { panic("plan acts") },

@@ -161,3 +161,46 @@ func TestALostVictimIsToldOf(t *testing.T) { // R18
 		t.Errorf("told again: %+v, warnings %q", p.Memory.Reclaims[0], p.Warnings)
 	}
 }
+
+// A beneficiary's pin ends by itself, and is renewed before that; where it can't end
+// there is none if the queue puts the beneficiary straight into its slots.
+func TestAPinEnds(t *testing.T) { // R21
+	pins := func(p Plan) (pins []Action) {
+		for _, a := range p.Actions {
+			if a.Verb == PinTo {
+				pins = append(pins, a)
+			}
+		}
+		return pins
+	}
+	for name, x := range map[string]struct{ ends, straight, want bool }{
+		"it can end":             {ends: true, want: true},
+		"it can, and straight":   {ends: true, straight: true, want: true},
+		"it can't":               {want: true}, // Slurm's: docs/slurm.md
+		"it can't, and straight": {straight: true},
+	} {
+		s := newScene(t, 1, 1).pool("chipA", 1)
+		s.state.Abilities.PinEnds = x.ends
+		if x.straight {
+			s.state.Abilities.Start = func(context.Context, backends.ID, []backends.Placement) error { panic("plan acts") }
+		}
+		s.job("bob", "", "n1", time.Hour)
+		b := s.job("ann", "chipA", "", 0)
+		p := s.ripen()
+		if got := pins(p); (len(got) == 1) != x.want || x.want && got[0].Until.IsZero() == x.ends {
+			t.Fatalf("%s: %+v", name, got)
+		}
+		if !x.ends {
+			continue
+		}
+		j := s.at(b)
+		j.Pinned, j.PinEnds = []string{"n1"}, pins(p)[0].Until
+		if got := pins(s.cycle()); len(got) != 0 {
+			t.Errorf("%s: pinned again at once: %+v", name, got)
+		}
+		j.PinEnds = s.now.Add(s.policy.HoldLimit/2 - time.Second)
+		if got := pins(s.cycle()); len(got) != 1 || !got[0].Until.After(j.PinEnds) {
+			t.Errorf("%s: not renewed: %+v", name, got)
+		}
+	}
+}

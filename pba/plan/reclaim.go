@@ -468,10 +468,18 @@ func (v *view) keepFor(b *job, r *Reclaim, at stage) {
 	})
 }
 
-// pin binds the beneficiary to where its slots come free, where the queue can.
+// pin binds the beneficiary to where its slots come free, where the queue can. With the
+// engine gone for good it must run all the same, whatever becomes of that host (R21):
+// the pin ends by itself, and is renewed, where the queue can do that; else there is
+// none where the beneficiary is put straight into its slots.
 func (v *view) pin(b *job, r *Reclaim, at stage) {
-	if v.state.Abilities.Pin == nil || b.State == backends.Suspended {
+	able := &v.state.Abilities
+	if able.Pin == nil || b.State == backends.Suspended || able.Start != nil && !able.PinEnds && v.dummies.Unit(b.ID) == nil {
 		return
+	}
+	ends := time.Time{}
+	if able.PinEnds {
+		ends = v.now.Add(v.policy.HoldLimit)
 	}
 	var shares []int // more on one host and less on another would be somebody else's
 	if len(r.Hosts) > 1 && v.state.Abilities.PinShares {
@@ -479,10 +487,11 @@ func (v *view) pin(b *job, r *Reclaim, at stage) {
 			shares = append(shares, p.Slots)
 		}
 	}
-	if slices.Equal(b.Pinned, names(r.Hosts)) && slices.Equal(b.Shares, shares) {
+	lasts := b.PinEnds.IsZero() == ends.IsZero() && !b.PinEnds.Before(ends.Add(-v.policy.HoldLimit/2))
+	if slices.Equal(b.Pinned, names(r.Hosts)) && slices.Equal(b.Shares, shares) && lasts {
 		return
 	}
-	v.actAt(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Reason: "its slots come free there"})
+	v.actAt(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Until: ends, Reason: "its slots come free there"})
 }
 
 // take lists the acts on one victim, with the notice for its owner (R23).

@@ -112,7 +112,7 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 // Abilities implements backends.Backend: miniq's.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true, PinShares: true, Ages: c.world.ages, AgeCap: c.world.ageCap, ManagesMemory: c.world.managesMemory,
+		SuspendFrees: true, ResumesFirst: true, PinShares: true, PinEnds: true, Ages: c.world.ages, AgeCap: c.world.ageCap, ManagesMemory: c.world.managesMemory,
 		Pin: func(ctx context.Context, pins []backends.Pin) backends.Errors {
 			return c.batch(ctx, len(pins), manager.Pin{By: c.by, Pins: pins})
 		},

@@ -302,7 +302,7 @@ func (m *Manager) pin(e Pin) Result {
 			return err
 		}
 		m.changes(j)
-		j.pinned, j.shares = pinned, slices.Clone(p.Slots)
+		j.pinned, j.shares, j.pinEnds = pinned, slices.Clone(p.Slots), clean(p.Until)
 		m.review(j)
 		m.retry = true
 		return nil

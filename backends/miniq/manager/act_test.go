@@ -285,6 +285,28 @@ func TestPin(t *testing.T) {
 	}
 }
 
+// TestPinEnds: a pin with an end is taken back by itself, whatever became of its host.
+func TestPinEnds(t *testing.T) { // R21
+	b := newBench(t, Config{}, 1, 1)
+	b.submit(backends.Spec{Hosts: []string{"n1"}})
+	b.submit(backends.Spec{Hosts: []string{"n2"}})
+	id := b.submit(backends.Spec{})
+	ends := b.m.Now().Add(10 * time.Minute)
+	b.must(Pin{admin, []backends.Pin{{ID: id, Hosts: []string{"n2"}, Until: ends}}})
+	if j := b.job(id); !j.PinEnds.Equal(ends) || len(j.Pinned) != 1 {
+		t.Errorf("%+v", j)
+	}
+	b.must(NodeDown{Name: "n2"})
+	b.ends(backends.ID{Job: 1}, 0)
+	if j := b.job(id); j.State != backends.Pending {
+		t.Errorf("it is pinned to n2, and %v on %v", j.State, j.Hosts)
+	}
+	b.after(10 * time.Minute)
+	if j := b.job(id); j.State != backends.Running || j.Hosts[0].Host != "n1" || len(j.Pinned) != 0 || !j.PinEnds.IsZero() {
+		t.Errorf("its pin is over: %+v", j)
+	}
+}
+
 // TestArrays: elements are jobs; the limit holds; the array's ID means all
 // elements that have not ended.
 func TestArrays(t *testing.T) {

@@ -83,6 +83,7 @@ type job struct {
 	failures  int       // starts that failed in a row
 	pinned    []string
 	shares    []int // slots on each host of pinned; empty: as they come
+	pinEnds   time.Time
 	reserve   *reservation
 	mark      string
 	requeues  int

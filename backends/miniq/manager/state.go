@@ -80,6 +80,7 @@ type savedJob struct {
 	Failures  int                  `json:",omitempty"`
 	Pinned    []string             `json:",omitempty"`
 	Shares    []int                `json:",omitempty"`
+	PinEnds   time.Time            `json:",omitzero"`
 	Reserve   []string             `json:",omitempty"`
 	Until     time.Time            `json:",omitzero"`
 	Mark      string               `json:",omitempty"`
@@ -189,7 +190,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 	j := &job{
 		id: s.ID, seq: s.Seq, user: s.User, work: works[s.Work], queue: s.Queue, dummyFor: s.DummyFor, state: s.State, submitted: s.Submitted, bytes: s.Bytes,
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
-		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares,
+		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares, pinEnds: s.PinEnds,
 		mark: s.Mark, requeues: s.Requeues, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,
 		confirmed: s.Confirmed, parked: s.Parked, ending: s.Ending, grace: s.Grace, killedAt: s.KilledAt,
 		ended: s.Ended, exitCode: s.ExitCode, reason: s.Reason, admitted: s.Admitted, waitSince: s.WaitSince,

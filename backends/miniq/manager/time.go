@@ -54,7 +54,7 @@ func (m *Manager) readClock(e ClockRead) {
 	}
 	for j := m.first; j != nil; j = j.next {
 		m.changes(j)
-		for _, t := range []*time.Time{&j.heldUntil, &j.retryAt, &j.killedAt, &j.waitSince} {
+		for _, t := range []*time.Time{&j.heldUntil, &j.retryAt, &j.pinEnds, &j.killedAt, &j.waitSince} {
 			move(t)
 		}
 		if j.reserve != nil {
@@ -114,6 +114,7 @@ func (m *Manager) retime(j *job) {
 	switch j.state {
 	case backends.Pending:
 		sooner(j.startAt())
+		sooner(j.pinEnds)
 		if j.reserve != nil {
 			sooner(j.reserve.until)
 		}
@@ -176,6 +177,10 @@ func (m *Manager) review(j *job) {
 	if !j.heldUntil.IsZero() && !j.heldUntil.After(m.now) {
 		m.changes(j)
 		j.heldUntil = time.Time{}
+	}
+	if !j.pinEnds.IsZero() && !j.pinEnds.After(m.now) && j.state == backends.Pending {
+		m.changes(j)
+		j.pinned, j.shares, j.pinEnds, m.retry = nil, nil, time.Time{}, true
 	}
 	m.reviewWait(j)
 	m.reviewResuming(j)

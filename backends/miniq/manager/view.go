@@ -108,7 +108,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	v := backends.Job{
 		ID: j.id, Name: s.Name, User: j.user, Project: j.work.project, Step: j.work.step, Queue: j.queue, Tag: j.work.tag,
 		State: j.state, Priority: m.priority(j, now), Slots: s.Slots, Memory: s.Memory, OneHost: j.work.oneHost(),
-		Hosts: slices.Clone(j.hosts), Asked: slices.Clone(s.Hosts), Pinned: slices.Clone(j.pinned), Shares: slices.Clone(j.shares),
+		Hosts: slices.Clone(j.hosts), Asked: slices.Clone(s.Hosts), Pinned: slices.Clone(j.pinned), Shares: slices.Clone(j.shares), PinEnds: j.pinEnds,
 		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
 		HeldUntil: j.heldUntil, Requeues: j.requeues, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
 		DummyFor: j.dummyFor, NoRequeue: s.NoRequeue, Interactive: s.Interactive, Exclusive: s.Exclusive, Resuming: j.resuming(m.now),
