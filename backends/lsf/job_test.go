@@ -48,7 +48,7 @@ func TestJobs(t *testing.T) {
 		}},
 		"killed in the gap": {
 			at(backends.Exited, func(j *seen) { j.Ended = now.Add(-time.Minute) }), func() entry { e := requeued; e.Acted = now.Add(-time.Minute); return e }(),
-			func(j *backends.Job) { j.Mark, j.Requeues = "r1", 1 },
+			func(j *backends.Job) { j.Mark, j.Requeues, j.Lost = "r1", 1, true },
 		},
 		"never told to go": {at(backends.Running, nil), func() entry { e := requeued; e.Acted = now.Add(-time.Minute); return e }(), func(j *backends.Job) { j.Mark, j.Requeues = "r1", 1 }},
 		"back, and held by us": {at(backends.Held, nil), requeued, func(j *backends.Job) {
