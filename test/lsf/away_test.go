@@ -95,7 +95,7 @@ type lifetime struct {
 
 // life is the life of one reclaim, in one phase of which the daemons are away.
 func life(t *testing.T, p people, pba, orderer string, flavour lsfstandin.Flavour, mode string, phase plan.Phase) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: fillers, Flavour: flavour, Second: 500 * time.Millisecond, Admins: p.admins()})
 	l := &lifetime{T: t, Cluster: c, people: p, ctx: ctx, pba: pba, orderer: orderer, home: public(t), dir: public(t)}
