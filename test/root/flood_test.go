@@ -107,8 +107,11 @@ func aFloodOfChanges(m *machine) {
 	m.floods(m.submit(m.alice, "-H", "true"), `"op":"modify","change":{"name":"x"}`)
 }
 
-// floods has alice send requests about a job of hers that each name it often.
+// floods has alice send requests about a job of hers that each name it often. What
+// processes took in memory for earlier tests is no matter.
 func (m *machine) floods(id, what string) {
+	m.root("miniqd", "stop")
+	m.root("miniqd")
 	trueJob := func() { m.does(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
 	killed := func(id string) func() { return func() { m.root("akill", id); m.is(id, "exited") } }
 	var before, during []time.Duration
