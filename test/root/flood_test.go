@@ -190,3 +190,142 @@ func (m *machine) peaks() map[string]int {
 	}
 	return peaks
 }
+
+// leastEnded is how many jobs are ended at least in a flood of them.
+const leastEnded = 40_000
+
+// endedFlood hands jobs in that are held and kills them, as fast as it is let, until
+// its standard input ends; it prints a line when so many have ended that it is a flood.
+func endedFlood(socket string) error {
+	const clients, pack = 8, 200
+	var ended atomic.Int64
+	over := make(chan struct{})
+	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(over) }()
+	request := `{"v":2,"op":"submit","specs":[` + strings.TrimSuffix(strings.Repeat(`{"Slots":1,"Hold":true,"Command":["true"],"Dir":"/"},`, pack), ",") + `]}`
+	failed := make(chan error, clients)
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				n, err := submitAndKill(socket, request)
+				if err != nil {
+					failed <- err
+					return
+				}
+				if sum := ended.Add(int64(n)); sum >= leastEnded && sum-int64(n) < leastEnded {
+					fmt.Println("a flood")
+				}
+			}
+		})
+	}
+	all.Wait()
+	fmt.Printf("%d jobs ended\n", ended.Load())
+	close(failed)
+	return <-failed
+}
+
+// submitAndKill hands jobs in and kills them, on a connection of its own: one that is
+// told to come again is closed.
+func submitAndKill(socket, request string) (int, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	ask := func(text string) (*miniq.Response, error) {
+		if err := miniq.WriteFrame(conn, json.RawMessage(text)); err != nil {
+			return nil, err
+		}
+		answer := new(miniq.Response)
+		return answer, miniq.ReadFrame(conn, answer)
+	}
+	taken, err := ask(request)
+	if err != nil || taken.Error != nil {
+		return 0, refusedOr(err, taken)
+	}
+	ids := make([]string, 0, len(taken.Submitted))
+	for _, s := range taken.Submitted {
+		if s.Error == nil {
+			ids = append(ids, strconv.Quote(s.ID.String()))
+		}
+	}
+	kill := `{"v":2,"op":"kill","ids":[` + strings.Join(ids, ",") + `]}`
+	for {
+		killed, err := ask(kill)
+		if err == nil && killed.Error == nil {
+			return len(ids), nil
+		}
+		if err := refusedOr(err, killed); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// refusedOr is an error unless the queue is busy.
+func refusedOr(err error, answer *miniq.Response) error {
+	if err == nil && answer.Error.Code != "busy" {
+		return answer.Error.Err()
+	}
+	return err
+}
+
+// A user who hands jobs in and kills them as fast as he can keeps nobody from
+// starting jobs, makes the queue forget no other's ended job, and does not fill its
+// memory.
+func aFloodOfEndedJobs(m *machine) {
+	var before, during []time.Duration
+	trueJob := func() { m.does(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
+	mine := m.submit(m.bob, "-o", "/dev/null", "sh", "-c", "exit 3")
+	m.is(mine, "exited")
+	for range 10 {
+		before = append(before, took(trueJob))
+	}
+	slices.Sort(before)
+	first := m.submit(m.alice, "-H", "-o", "/dev/null", "true")
+	m.does(m.alice, "akill", first)
+	sender := m.command(m.alice, m.alice.home, nil, "client", "ended", m.socket)
+	stop, err := sender.StdinPipe()
+	m.must(err)
+	sender.Stderr = os.Stderr
+	out, err := sender.StdoutPipe()
+	m.must(err)
+	m.must(sender.Start())
+	said := bufio.NewReader(out)
+	flooded := make(chan error, 1)
+	go func() { _, err := said.ReadString('\n'); flooded <- err }()
+	for is := false; !is || len(during) < 10; {
+		during = append(during, took(trueJob))
+		select {
+		case err := <-flooded:
+			m.must(err)
+			is = true
+		default:
+		}
+	}
+	m.must(stop.Close())
+	count, err := said.ReadString('\n')
+	m.must(err)
+	if err := sender.Wait(); err != nil {
+		m.Errorf("the flood: %v", err)
+	}
+	m.Logf("%s; asub -K true: before it %v to %v, in it %v to %v", strings.TrimSpace(count), before[0], before[9], slices.Min(during), slices.Max(during))
+	if slow, limit := slices.Max(during), max(noticed, timesSlow*before[len(before)/2]); slow > limit {
+		m.Errorf("asub -K true took %v, at most %v is bearable", slow, limit)
+	}
+	if j := m.look(mine); j.State != "exited" || j.ExitCode != 3 {
+		m.Errorf("another user's ended job: %+v; want status 3", j)
+	}
+	if j := m.look(first); j.State != "exited" {
+		m.Errorf("the flooding user's first job: %+v; want it exited", j)
+	}
+	mib := m.peaks()["miniqd"]
+	m.Logf("miniqd: at most %d MiB", mib)
+	if mib > mostMemory {
+		m.Errorf("miniqd took %d MiB, at most %d are bearable", mib, mostMemory)
+	}
+}

@@ -46,6 +46,7 @@ func TestManyUsers(t *testing.T) {
 		{"large arrays are stored once", largeArrays},
 		{"a flood of signals", aFloodOfSignals},
 		{"a flood of changes", aFloodOfChanges},
+		{"a flood of ended jobs", aFloodOfEndedJobs},
 		{"the runtime directory is removed", theRuntimeDirectoryIsRemoved},
 	} {
 		ok := t.Run(c.name, func(t *testing.T) {
