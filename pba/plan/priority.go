@@ -276,42 +276,46 @@ func (v *view) write(j *job, p backends.Priority, why string) {
 	}
 }
 
-// reserve keeps what frees on a beneficiary's best host from lower-ranked jobs,
+// reserve keeps what frees on a beneficiary's best hosts from lower-ranked jobs,
 // since nobody can be taken back for it now (R15): else short jobs under
 // min_runtime keep a wide one out for ever.
-func (v *view) reserve(b *job) {
-	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || v.small(b) {
-		return
-	}
-	hosts := v.reservable(b)
+func (v *view) reserve(b *job, hosts []string) {
 	if len(hosts) == 0 {
 		return
 	}
-	v.outbid(b, hosts)
 	v.setAside(b, hosts)
 	v.reserveOn(b, hosts, "nobody can be taken back for it now: what comes free there is kept for it")
 }
 
-// outbid takes back what was promised on hosts to jobs that rank below the one that
-// reserves them: the queue would keep it from them.
-func (v *view) outbid(b *job, hosts []string) {
-	for _, w := range v.jobs {
-		below := w.computed < b.computed || w.computed == b.computed && w.seq > b.seq
-		if w == b || w.promised == nil || !below || !onAny(w.promised, hosts) {
+// outbid takes back what was promised or set aside, on hosts that a job is about to
+// reserve, for jobs that rank below it: the queue would keep it from them. It reports
+// whether there was anything.
+func (v *view) outbid(b *job, hosts []string) bool {
+	if len(hosts) == 0 {
+		return false
+	}
+	moved := v.moved
+	for _, w := range v.resting {
+		switch {
+		case w == b, w.promised == nil && w.aside == nil:
+			continue
+		case beforeInQueue(w, b) < 0, !onAny(w.promised, hosts) && !onAny(w.aside, hosts):
 			continue
 		}
+		v.giveBack(w)
 		v.unpromise(w, w.promised)
-		w.promised = nil
-		if w.turn {
+		if w.promised != nil && w.turn && !slices.Contains(v.outbids, w) {
 			v.outbids = append(v.outbids, w)
 		}
+		w.promised = nil
 	}
+	return v.moved != moved
 }
 
 // reserveOn reserves hosts for a beneficiary, unless it does so already: what it needs
 // does not come free at one instant, and a queue passes over what does not fit.
 func (v *view) reserveOn(b *job, hosts []string, why string) {
-	if v.state.Abilities.Reserve == nil || b.State == backends.Suspended || v.small(b) {
+	if !v.reserves(b) {
 		return
 	}
 	b.reserving = true
@@ -320,6 +324,11 @@ func (v *view) reserveOn(b *job, hosts []string, why string) {
 	}
 	b.mem.Reserved, b.mem.ReservedUntil = hosts, v.now.Add(v.policy.HoldLimit)
 	v.act(Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: b.mem.ReservedUntil, Reason: why})
+}
+
+// reserves tells whether a reservation would do anything for a beneficiary.
+func (v *view) reserves(b *job) bool {
+	return v.state.Abilities.Reserve != nil && b.State != backends.Suspended && !v.small(b)
 }
 
 // small tells whether a job takes whatever slot comes free: nothing that ranks
@@ -358,7 +367,7 @@ func (v *view) countAside(b *job, sign int) {
 			continue
 		}
 		h.soft += sign * p.Slots
-		h.softMem += int64(sign) * b.perSlot * int64(p.Slots)
+		h.softMem += int64(sign) * b.memoryFor(p)
 	}
 }
 
@@ -389,6 +398,9 @@ func (v *view) giveBack(b *job) {
 // reserves already, else those that lack least; then by name. A host whose memory
 // suspended jobs hold is none of them: they could wait for each other for ever.
 func (v *view) reservable(b *job) []string {
+	if !v.reserves(b) {
+		return nil
+	}
 	var hosts []*host
 	for _, h := range v.suitable(b) {
 		if n := h.couldOffer(b); n >= b.Slots || n > 0 && !b.oneHost() {

@@ -34,7 +34,7 @@ func (v *view) takeBack() {
 				continue
 			}
 			if v.serve(b, &served) {
-				waiting.promiseFree() // what its victims leave beyond its need
+				waiting.promiseFree()
 			}
 		}
 		turns = v.outbidden() // by who ranks above them: it comes to an end
@@ -110,10 +110,17 @@ func (v *view) promise(j *job, hosts []backends.Placement) {
 			h.free = min(h.free, 0)
 		}
 		v.touch(h)
-		if j.State != backends.Suspended {
-			h.freeMem -= j.perSlot * int64(p.Slots)
-		}
+		h.freeMem -= j.memoryFor(p)
 	}
+}
+
+// memoryFor is what a job takes of a host's free memory with these slots. A suspended
+// one holds its own all the time.
+func (j *job) memoryFor(p backends.Placement) int64 {
+	if j.State == backends.Suspended {
+		return 0
+	}
+	return j.perSlot * int64(p.Slots)
 }
 
 // unpromise undoes promise.
@@ -121,7 +128,7 @@ func (v *view) unpromise(j *job, hosts []backends.Placement) {
 	for _, p := range hosts {
 		h := v.byName[p.Host]
 		h.free += p.Slots
-		h.freeMem += j.perSlot * int64(p.Slots)
+		h.freeMem += j.memoryFor(p)
 		v.give(h)
 	}
 	if len(hosts) > 0 {
@@ -176,7 +183,8 @@ func (v *view) suitable(j *job) []*host {
 }
 
 // serve opens a reclaim for one beneficiary if that is due, allowed and possible
-// in full. It reports whether it did.
+// in full. It reports whether free slots are to be given out anew: what its victims
+// leave beyond its need, or what it took from those who rank below it.
 func (v *view) serve(b *job, sofar *served) bool {
 	switch {
 	case b.mem.Expired >= maxExpired:
@@ -199,14 +207,21 @@ func (v *view) serve(b *job, sofar *served) bool {
 	}
 	set := v.withinCaps(b)
 	if set == nil {
+		hosts := v.reservable(b)
+		if v.outbid(b, hosts) {
+			v.serve(b, sofar) // the next plan, which sees its reservation, would begin with that
+			return true
+		}
 		v.skip(b.ID, v.whyNone(b))
-		v.reserve(b)
+		v.reserve(b, hosts)
 		return false
 	}
 	if limit := v.cycleCap(); sofar.first && sofar.victims+len(set.victims) > limit {
 		v.skip(b.ID, fmt.Sprintf("put off to the next cycle: %d + %d jobs would be more than max_victims (%d)", sofar.victims, len(set.victims), limit))
-		v.reserve(b)
-		return false
+		hosts := v.reservable(b)
+		outbid := v.outbid(b, hosts)
+		v.reserve(b, hosts)
+		return outbid
 	}
 	sofar.add(len(set.victims))
 	v.open(b, set)

@@ -298,6 +298,54 @@ func TestSlotsThatTheQueueKeepsServeTheirKeeper(t *testing.T) { // R15
 	}
 }
 
+// A reservation keeps slots from lower jobs only, from the plan on that makes it: the
+// next plan, which sees it, finds nothing more to take back.
+func TestReservationsGoByRank(t *testing.T) { // R15
+	for name, c := range map[string]struct {
+		slots  [2]int           // that the higher and the lower job need, of three that can be had
+		waited [2]time.Duration // the longer one has its turn first
+		keeper bool             // the queue itself keeps the host for the lower one
+		want   string
+	}{
+		"the lower one reserves first":             {slots: [2]int{3, 4}, waited: [2]time.Duration{time.Minute, 2 * time.Minute}, want: "requeue 1"},
+		"free slots are promised to the lower one": {slots: [2]int{3, 2}, waited: [2]time.Duration{time.Minute, 0}, want: "requeue 1"},
+		"the queue keeps slots for the lower one":  {slots: [2]int{4, 3}, waited: [2]time.Duration{time.Minute, time.Minute}, keeper: true, want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 1, 6).pool("chipA", 7)
+			s.job("bob", "", "n1", time.Hour)
+			s.job("bob", "", "n1*3", time.Hour, func(j *backends.Job) { j.Interactive = true })
+			higher, lower := s.job("ann", "chipA", "", 0, slots(c.slots[0])), s.job("ann", "chipA", "", 0, slots(c.slots[1]))
+			if c.keeper {
+				s.at(lower).Keeps = []string{"n1"}
+			}
+			s.rank(s.cycle())
+			for k, id := range []backends.ID{higher, lower} {
+				m := s.state.Memory.Jobs[id]
+				m.Clock = c.waited[k] - s.policy.Cycle
+				s.state.Memory.Jobs[id] = m
+			}
+			if p := s.cycle(); taken(p) != c.want {
+				t.Errorf("taken %q, want %q; %v", taken(p), c.want, p.Skipped)
+			}
+		})
+	}
+}
+
+// Memory that a suspended job holds stays its own, whoever has the slots next to it.
+func TestOutbidSuspendedJobKeepsItsMemory(t *testing.T) { // R20
+	s := newScene(t, 1, 6).pool("chipA", 7)
+	s.state.Farm.Hosts[0].Memory = 16 << 30
+	s.job("bob", "", "n1", time.Hour)
+	s.job("bob", "", "n1*3", time.Hour, memory(4), func(j *backends.Job) { j.Interactive = true })
+	b := s.job("ann", "chipA", "", 0, slots(3), memory(6)) // 4 GiB are free
+	s.job("ann", "chipA", "n1*2", 0, memory(8), func(j *backends.Job) { j.State, j.Resuming = backends.Suspended, true })
+	p := s.ripen()
+	if taken(p) != "" || len(p.Memory.Jobs[b].Reserved) == 0 {
+		t.Errorf("taken %q, reserved %v: the memory is not there", taken(p), p.Memory.Jobs[b].Reserved)
+	}
+}
+
 func TestSamePlanTwiceTakesNobodyTwice(t *testing.T) { // R18
 	s := newScene(t, 1, 2).pool("chipA", 1)
 	s.job("bob", "", "n1", time.Hour)
