@@ -519,7 +519,8 @@ func shapeOf(j *backends.Job) shape {
 }
 
 // judgeStarts checks that since the last cycle no job started before another of
-// its own shape that stood before it in the queue (law 5, the manager's half).
+// its own shape that stood before it in the queue (law 5, the manager's half). Where
+// jobs stand whose owners raised them since, d.queue does not tell.
 func (d *drive) judgeStarts(farm *backends.Farm) {
 	now := make(map[backends.ID]*backends.Job, len(farm.Jobs)+len(farm.Ended))
 	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
@@ -549,7 +550,7 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 		switch {
 		case is.Eligible() && is.Started.IsZero() && first == nil && is.Priority >= was.Priority && farm.At.Sub(is.Submitted) < 69*cycle: // an older one may have stopped ageing
 			waits[s] = is
-		case !is.Started.IsZero() && first != nil && !d.raised[first.ID] && first.Priority >= is.Priority && is.Started.After(was.Started):
+		case !is.Started.IsZero() && first != nil && !d.raised[first.ID] && !d.raised[is.ID] && first.Priority >= is.Priority && is.Started.After(was.Started):
 			d.breach(lawOrder, "job %v started at %v before job %v, which needs the same and stands before it in the queue", is.ID, is.Started.Sub(start()), first.ID)
 		}
 	}
