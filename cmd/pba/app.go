@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/user"
-	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -42,13 +41,13 @@ func thisProcess() process {
 	return process{
 		args: os.Args, stdout: os.Stdout, stderr: os.Stderr, now: time.Now,
 		identify: func(c shell.Config) (caller, error) { return identify(c, uid) },
-		load: sync.OnceValues(func() (shell.Config, error) {
-			c, err := shell.Load()
+		load: func() (shell.Config, error) { // each cycle reads it anew
+			c, err := shell.LoadFor(uid)
 			if err == nil {
 				err = becomeOwner(c)
 			}
 			return c, err
-		}),
+		},
 		open: shell.Open, openAndStart: shell.OpenToSubmit,
 		executable: os.Executable, editWait: editWait,
 		lookup: lookup{

@@ -24,19 +24,29 @@ func ReadFinal(dir string, id backends.ID) (*miniq.Job, error) {
 		return nil, err
 	}
 	defer m.close()
-	j := new(miniq.Job)
-	var rows specRows
-	if err = m.open(data); err == nil {
-		rows, err = m.rows()
-	}
-	if err == nil && rows.text(endKey) == "" {
-		return nil, fmt.Errorf("read the state object of job %v: how it ended: %w", id, fs.ErrNotExist)
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(rows.text(endKey)), j)
-	}
+	j, err := m.final(data)
 	if err != nil {
-		return nil, fmt.Errorf("read the state object of job %v: %w: %w", id, ErrCorrupt, err)
+		return nil, fmt.Errorf("read the state object of job %v: how it ended: %w", id, err)
+	}
+	return j, nil
+}
+
+// final reads the last word on a job from its object.
+func (m *memory) final(object []byte) (*miniq.Job, error) {
+	if err := m.open(object); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	rows, err := m.rows()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	text := rows.text(endKey)
+	if text == "" {
+		return nil, fs.ErrNotExist
+	}
+	j := new(miniq.Job)
+	if err := json.Unmarshal([]byte(text), j); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return j, nil
 }

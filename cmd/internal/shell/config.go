@@ -83,8 +83,11 @@ func (z Zone) Location() *time.Location {
 func (z Zone) OfSystem() bool { return z.location == nil }
 
 // Load reads the config of this process's environment and user.
-func Load() (Config, error) {
-	paths, err := config.Find(os.Getenv, os.Getuid())
+func Load() (Config, error) { return LoadFor(os.Getuid()) }
+
+// LoadFor is Load for the user who started the process, whichever it runs as by now.
+func LoadFor(uid int) (Config, error) {
+	paths, err := config.Find(os.Getenv, uid)
 	if err != nil {
 		return Config{}, err
 	}
