@@ -81,8 +81,8 @@ func (o *outbox) next() send {
 		run := o.killed[0]
 		o.killed = o.killed[1:]
 		if wishes := o.wanted[run]; wishes != nil {
-			if kill, ok := wishes.TakeKill(); ok {
-				return send{commands: commands(run, kill)}
+			if kill := wishes.TakeKill(); kill != nil {
+				return send{commands: commands(run, kill...)}
 			}
 		}
 	}

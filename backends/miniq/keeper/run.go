@@ -259,13 +259,16 @@ const (
 	longestRest = time.Second
 )
 
-// obey carries out what the node appends to the record. A kill waits for nothing.
+// obey carries out what the node appends to the record. A kill waits for the notes
+// before it alone.
 func (k *keep) obey(told, end <-chan os.Signal) {
 	var rested <-chan time.Time
 	for {
 		_ = k.log.Read(k.record)
-		if kill, ok := k.log.Wanted.TakeKill(); ok {
-			k.kill(kill.Grace)
+		if wants := k.log.Wanted.TakeKill(); wants != nil {
+			kill := len(wants) - 1
+			k.do(wants[:kill])
+			k.kill(wants[kill].Grace)
 		}
 		if rested == nil && !k.log.Wanted.Empty() {
 			began := time.Now()

@@ -67,14 +67,23 @@ func (w *Wishes) count(verb Verb) int {
 // Has tells whether a kill, for instance, is among them.
 func (w *Wishes) Has(verb Verb) bool { return w.count(verb) > 0 }
 
-// TakeKill takes the kill out; false: there is none.
-func (w *Wishes) TakeKill() (Want, bool) {
-	if len(w.list) == 0 || w.list[0].Verb != Kill {
-		return Want{}, false
+// TakeKill takes out the kill, last, behind the notes that wait: they say why, and the
+// job's output may be closed a moment after it. Without a kill it takes nothing.
+func (w *Wishes) TakeKill() []Want {
+	if !w.Has(Kill) {
+		return nil
+	}
+	var taken, rest []Want
+	for _, want := range w.list[1:] {
+		if want.Verb == Note {
+			taken = append(taken, want)
+		} else {
+			rest = append(rest, want)
+		}
 	}
 	kill := w.list[0]
-	w.list = w.list[1:]
-	return kill, true
+	w.list = rest
+	return append(taken, kill)
 }
 
 // Take takes all of them out: a kill first, the rest as they came.

@@ -97,13 +97,23 @@ func (n *node) passLater(at time.Time) {
 // take is what may be told of a run whose record is so long. What would make it
 // longer for ever is dropped.
 func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped bool) {
-	if kill, ok := w.TakeKill(); ok && (w.killBy.IsZero() || now.Add(kill.Grace).Before(w.killBy)) {
-		wants = append(wants, kill)
-		w.killBy = now.Add(kill.Grace)
-		w.next = now // what explains it is told at once
+	if first := w.TakeKill(); first != nil {
+		notes, kill := first[:len(first)-1], first[len(first)-1]
+		if size >= keeper.MaxRecord {
+			dropped, notes = len(notes) > 0, nil
+		}
+		if by := now.Add(kill.Grace); w.killBy.IsZero() || by.Before(w.killBy) {
+			wants = append(notes, kill)
+			w.killBy = by
+			w.next = now // what came with it is told at once
+		} else {
+			for _, note := range notes {
+				w.Add(note)
+			}
+		}
 	}
 	if w.Empty() || now.Before(w.next) {
-		return wants, false
+		return wants, dropped
 	}
 	for _, want := range w.Take() {
 		if size >= keeper.MaxRecord && want.Verb != keeper.Stop && want.Verb != keeper.Continue {
