@@ -1,0 +1,5 @@
+//go:build !race
+
+package miniq_test
+
+const memoryFactor = 1
