@@ -6,9 +6,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -218,6 +220,48 @@ func TestRemovalGoesFirst(t *testing.T) {
 		t.Errorf("a removed object: %v, want none", err)
 	}
 	read(t, dir, late)
+}
+
+// syncing is a disk that counts how often each directory is synced.
+type syncing struct {
+	disk.Disk
+	mu    sync.Mutex
+	syncs map[string]int
+}
+
+func (d *syncing) SyncDir(path string) error {
+	d.mu.Lock()
+	d.syncs[path]++
+	d.mu.Unlock()
+	return d.Disk.SyncDir(path)
+}
+
+// The removal of many objects syncs the directory of those that they left empty once.
+func TestRemovalSyncsOnce(t *testing.T) {
+	dir := t.TempDir()
+	d := &syncing{Disk: disk.OS(), syncs: map[string]int{}}
+	w, err := NewWriter(d, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []backends.ID
+	for n := range int64(20) {
+		id := backends.ID{Job: n * perDir}
+		ids = append(ids, id)
+		if err := os.MkdirAll(filepath.Dir(Path(dir, id)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(Path(dir, id), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Remove(ids...)
+	w.Start()
+	defer w.Close()
+	flush(t, w)
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 || d.syncs[dir] != 1 {
+		t.Errorf("%d directories are left, %v, after %d syncs; want none after one", len(left), err, d.syncs[dir])
+	}
 }
 
 // Whoever stops a daemon does not wait until thousands of objects are written:

@@ -265,7 +265,8 @@ func (w *Writer) batch(m *memory) error {
 	return err
 }
 
-// remove removes objects, and directories that hold none any more.
+// remove removes objects, and directories that hold none any more. A directory is synced
+// once: there may be thousands, and a sync takes as long as a hundred removals.
 func (w *Writer) remove(ids []backends.ID) {
 	dirs := make(map[string]bool)
 	for _, id := range ids {
@@ -275,10 +276,14 @@ func (w *Writer) remove(ids []backends.ID) {
 			w.log.Warn("remove a state object", "job", id, "error", err)
 		}
 	}
+	changed := make(map[string]bool)
 	for dir := range dirs {
 		if w.disk.Remove(dir) == nil { // only an empty one goes
 			dir = w.dir
 		}
+		changed[dir] = true
+	}
+	for dir := range changed {
 		if err := w.disk.SyncDir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			w.log.Warn("remove state objects", "directory", dir, "error", err)
 		}
