@@ -88,7 +88,12 @@ func (d *daemon) pastRecord(by manager.By, id backends.ID) (*miniq.Record, error
 type collected struct {
 	gone int // removed: they ended before the time that was asked for
 	left int
+	open int // of gone those that may not be removed yet
 }
+
+// removedAtOnce is how many objects are removed before the writer of state objects goes
+// on with what else it has to write.
+const removedAtOnce = 4000
 
 // collect removes the objects of past jobs that ended before a time. known tells
 // which jobs are in memory, or have never been.
@@ -132,6 +137,10 @@ func (d *daemon) collectSome(c *collected, ids []backends.ID, keep []bool, befor
 	}
 	c.gone += len(old)
 	d.objects.Remove(old...)
+	if c.open += len(old); c.open >= removedAtOnce {
+		c.open = 0
+		_ = d.objects.Flush(context.Background()) // the writer says what is wrong
+	}
 }
 
 // kept tells which jobs' objects are not those of past jobs. It belongs to the loop.

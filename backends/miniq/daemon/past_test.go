@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -121,5 +122,44 @@ func TestPastJobsAreForgotten(t *testing.T) {
 	}
 	if jobs, err := s.client.Jobs(t.Context(), append(ids, open)); err != nil || len(jobs) != 1 || jobs[0].ID != open {
 		t.Errorf("what is left: %+v, %v; want the open job", jobs, err)
+	}
+}
+
+// remover counts the objects that it is to remove before it is waited for.
+type remover struct {
+	objects
+	open, most, all int
+}
+
+func (r *remover) Remove(ids ...backends.ID) {
+	r.open, r.all = r.open+len(ids), r.all+len(ids)
+	r.most = max(r.most, r.open)
+}
+
+func (r *remover) Flush(context.Context) error {
+	r.open = 0
+	return nil
+}
+
+// However many objects go, what else is to be written waits for a bounded number only.
+func TestPastJobsAreForgottenInParts(t *testing.T) {
+	const folders, inEach = 5, 1000
+	d := newDaemon(options(t, t.TempDir()), t.TempDir())
+	for n := range folders * inEach {
+		path := jobfile.Path(d.objectDir(), backends.ID{Job: int64(n)})
+		if n%inEach == 0 {
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &remover{}
+	d.objects = r
+	c, err := d.collect(time.Now().Add(time.Hour), func(ids []backends.ID) ([]bool, error) { return make([]bool, len(ids)), nil })
+	if err != nil || c.gone != folders*inEach || r.all != c.gone || r.most > removedAtOnce {
+		t.Errorf("%d are gone, %d were to be removed, %d at a time, %v; want %d, at most %d at a time", c.gone, r.all, r.most, err, folders*inEach, removedAtOnce)
 	}
 }
