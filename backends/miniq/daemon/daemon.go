@@ -157,9 +157,10 @@ type daemon struct {
 	doubtful     map[node.RunID]bool // ordered before the machine went down last
 	rebooted     bool                // the machine went down since the queue was last served
 	stopping     *stopping
-	failing      bool // the journal could not be written last
-	saving       bool // a snapshot is being written
-	saved        int  // bytes of the last one
+	failing      bool  // the journal could not be written last
+	saving       bool  // a snapshot is being written
+	saved        int   // bytes of the last one
+	noted        int64 // changes to state objects since
 
 	saves      sync.WaitGroup
 	wanted     []func(error) // who asked for the next one

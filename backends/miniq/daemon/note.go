@@ -54,6 +54,7 @@ func (n *notes) put(c jobfile.Change) {
 	c.Seq, c.N, c.At = n.seq, n.n, n.at
 	c.Detail = miniq.Unescape(c.Detail)
 	n.n++
+	n.d.noted++
 	n.d.objects.Put(c)
 }
 

@@ -25,18 +25,25 @@ func (d *daemon) compactAt() int64 {
 	return compactSize + int64(d.saved)
 }
 
+// noteSize is the part of the journal, in bytes, that takes as long to replay, and as much
+// memory, as one change to a state object: one short entry may end 100,000 jobs.
+const noteSize = 512
+
+// due tells whether the journal is so long, or what it says is so much, that it is shortened.
+func (d *daemon) due() bool { return max(d.journal.total, d.noted*noteSize) > d.compactAt() }
+
 // compact has the journal shortened. Who asks for it is told in the loop how it went.
 func (d *daemon) compact(asked func(error)) { d.wanted = append(d.wanted, asked) }
 
 // shorten begins to shorten the journal where that is due or was asked for. It is called
 // between batches: all that the journal holds is in the state then.
 func (d *daemon) shorten() {
-	if d.saving || len(d.wanted) == 0 && d.journal.total <= d.compactAt() { // what is asked for meanwhile needs a later state
+	if d.saving || len(d.wanted) == 0 && !d.due() { // what is asked for meanwhile needs a later state
 		return
 	}
 	asked := d.wanted
 	d.wanted = nil
-	d.journal.total = 0 // after an error it is tried again after as much again
+	d.journal.total, d.noted = 0, 0 // after an error it is tried again after as much again
 	seq := d.seq
 	err := d.lost()
 	if err == nil {
