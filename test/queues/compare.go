@@ -82,6 +82,7 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 		{"run", b.runs},
 		{"scale", b.scale},
 		{"pause", b.pauses},
+		{"ended", b.ended},
 	} {
 		if !o.wants(part.name) {
 			continue
@@ -118,6 +119,8 @@ type bench struct {
 	figures map[figure][]float64
 	pause   []time.Duration // longest answers while the journal was shortened
 	memory  int             // MiB, of the daemon of a full queue; 0: not measured
+
+	restarts []restart
 }
 
 // figure names what was measured of whom.

@@ -25,7 +25,7 @@ func main() {
 	flags.IntVar(&o.jobs, "jobs", 2000, "so many jobs from the first submission to the last end")
 	flags.IntVar(&o.pending, "pending", 10000, "so many pending jobs are listed")
 	flags.IntVar(&o.rounds, "rounds", 5, "each figure is the median of so many, taken in turn")
-	flags.StringVar(&o.only, "only", "", "take this part alone: submit, run, list, asub, scale, pause")
+	flags.StringVar(&o.only, "only", "", "take this part alone: submit, run, list, asub, scale, pause, ended")
 	flags.BoolVar(&o.alone, "alone", false, "leave the others out")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	if flags.NArg() > 0 || o.jobs < 1 || o.pending < 1 || o.rounds < 1 {

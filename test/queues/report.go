@@ -91,5 +91,6 @@ func (b *bench) judge() bool {
 		b.say("  %-10s  %s: it is %.2f", verdict, text, ratio)
 	}
 	kept = b.judgeMemory() && kept
+	kept = b.judgeEnded() && kept
 	return b.judgePause() && kept
 }
