@@ -187,3 +187,43 @@ func TestStateWithClock(t *testing.T) {
 		t.Errorf("restored with %+v at %v, want %+v at %v", again.Clock(), again.Now(), b.m.Clock(), b.now)
 	}
 }
+
+// TestAgeingBefore1970: a wall clock may be set to before the Unix epoch. A job gains
+// one at each multiple of the interval there too, and one at the epoch. The laws count
+// the same.
+func TestAgeingBefore1970(t *testing.T) {
+	epoch := time.Unix(0, 0).UTC()
+	for _, c := range []struct {
+		from, to time.Duration // since the epoch
+		want     int
+	}{
+		{-39 * time.Second, -21 * time.Second, 0},
+		{-39 * time.Second, -20 * time.Second, 1},
+		{-21 * time.Second, -19 * time.Second, 1},
+		{-20 * time.Second, -1, 0},
+		{-20 * time.Second, 0, 1},
+		{-15 * time.Second, -1, 0},
+		{-15 * time.Second, 0, 1},
+		{-15 * time.Second, 15 * time.Second, 1},
+		{-45 * time.Second, 55 * time.Second, 5},
+		{0, 19 * time.Second, 0},
+		{5 * time.Second, 20 * time.Second, 1},
+		{-3*year - 19*time.Second, -3*year - time.Second, 0},
+		{-3*year - 19*time.Second, -3 * year, 1},
+	} {
+		t.Run(c.from.String()+" to "+c.to.String(), func(t *testing.T) {
+			b := newBench(t, Config{AgeingInterval: lawTick, AgeingCap: lawCap}, 1)
+			b.submit(spec(1))
+			id := b.submit(spec(1))
+			b.set(epoch.Add(c.from).Sub(b.now))
+			before := b.job(id).Priority
+			b.after(c.to - c.from)
+			if got := int(b.job(id).Priority - before); got != c.want {
+				t.Errorf("the job gained %d, want %d", got, c.want)
+			}
+			if got := lawTicks(epoch.Add(c.from), epoch.Add(c.to)); got != c.want {
+				t.Errorf("the laws count %d, want %d", got, c.want)
+			}
+		})
+	}
+}

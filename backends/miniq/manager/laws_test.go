@@ -375,6 +375,13 @@ func (w *world) written(e Event, result Result, _ map[backends.ID]bool) {
 	}
 }
 
+// lawTicks is how many multiples of lawTick lie after one instant and up to another.
+// Truncate rounds down at all times; a quotient of UnixNano rounds up before 1970, where
+// several jumps of -10 years lead.
+func lawTicks(from, to time.Time) int {
+	return int(to.Truncate(lawTick).Sub(from.Truncate(lawTick)) / lawTick)
+}
+
 // pass lets time go on to an instant, with the ticks that the queue asked for,
 // and proves first that no earlier one would have changed anything.
 func (w *world) pass(to time.Time) {
@@ -388,7 +395,7 @@ func (w *world) pass(to time.Time) {
 			w.quiet(w.now.Add(time.Duration(rapid.Int64Range(1, int64(next.Sub(w.now))-1).Draw(w.T, "quiet"))))
 		}
 		eligible := w.eligible()
-		ticks := int(next.UnixNano()/int64(lawTick) - w.now.UnixNano()/int64(lawTick))
+		ticks := lawTicks(w.now, next)
 		for id, ages := range eligible {
 			if n := min(ticks, lawCap-w.aged[id]); ages && n > 0 {
 				w.aged[id] += n
