@@ -100,15 +100,15 @@ scenario-dummy: build ## memory-hungry jobs never meet on a host, whatever becom
 # As root with what test/slurm-cluster.sh deps names.
 .PHONY: test-slurm test-lsf bench-slurm
 test-slurm: build ## all that needs a real Slurm, on clusters of its own (as root)
-	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -p 1 -parallel 4 -timeout=60m -v ./test/slurm ./test/cluster ./test/internal/farm ./backends/slurm
+	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -p 1 -parallel 4 -timeout=60m -v ./test/slurm ./test/cluster ./test/farm ./backends/slurm
 	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -v -run Slurm ./test/docs
 
 test-lsf: build ## all of LSF, at the stand-in for it, what takes minutes too
-	$(UMASK) ALLOTMENT_TEST_LSF=1 $(GO) test -count=1 -p 1 -parallel 8 -timeout=30m -v ./test/lsf ./backends/lsf ./backends/backendtest/lsfstandin
+	$(UMASK) ALLOTMENT_TEST_LSF=1 $(GO) test -count=1 -p 1 -parallel 8 -timeout=30m -v ./test/lsf ./backends/lsf ./test/lsfstandin
 	$(UMASK) $(GO) test -count=1 -v -run LSF ./test/docs ./cmd/esub
 
 bench-slurm: build ## a whole cycle against squeue, sbatch with our filter against sbatch without, and their budgets (as root)
-	$(UMASK) $(GO) run ./test/slurmbench -programs $(BIN) $(BENCH)
+	$(UMASK) $(GO) run ./bench/slurm -programs $(BIN) $(BENCH)
 
 .PHONY: split-small
 split-small: build ## asplit on a small farm of which one host becomes slow halfway: miniq's and, as root, Slurm's
@@ -126,11 +126,11 @@ figures: ## what guaranteed slots are worth, simulated: make figures TRACE=FILE.
 ifeq ($(TRACE),)
 	@echo 'skip: no TRACE given (make figures TRACE=FILE.swf.gz)'
 else
-	$(GO) run ./test/figures '$(TRACE)'
+	$(GO) run ./bench/figures '$(TRACE)'
 endif
 
 bench-plan: ## plan.Make at 10,000, 100,000 and 1,000,000 jobs (budget: 1 s and 1 GiB on one core, 12 times the time for 100,000)
-	$(GO) run ./test/benchplan
+	$(GO) run ./bench/plan
 
 laws: ## the laws on LAWS_CHECKS random farms
 	@packages="$$(grep -rlE '^func Test(Heavy)?Law' --include='*_test.go' . | xargs -r dirname | sort -u)"; \
@@ -146,12 +146,12 @@ test-kill: build ## kill pba between any two of its calls
 # As root with munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins lua5.1 and
 # task-spooler it compares all; what is missing is left out, and said to be.
 bench-queue: build ## the bundled queue against Slurm and task-spooler, and its budgets
-	$(UMASK) $(GO) run ./test/queues -programs $(BIN) $(BENCH)
+	$(UMASK) $(GO) run ./bench/queues -programs $(BIN) $(BENCH)
 
 # As root: it makes cgroups. With parallel it compares GNU's too.
 .PHONY: bench-split
 bench-split: build ## asplit on hosts of speed 1:2:4:8 against the ideal and against GNU parallel, and its budgets (as root, 9 minutes)
-	$(UMASK) $(GO) run ./test/splitbench -programs $(BIN) $(BENCH)
+	$(UMASK) $(GO) run ./bench/split -programs $(BIN) $(BENCH)
 
 .PHONY: test-crash
 test-root: ## real users try to get at each other on root's queue (as root: it makes and removes them)

@@ -8,9 +8,10 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/lsf"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/slurm"
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // Options are what the backends need of the config file and of this run.
@@ -28,7 +29,7 @@ type Options struct {
 func Open(name string, o Options) (backends.Backend, error) {
 	switch name {
 	case "miniq":
-		return miniq.Open(miniq.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start}), nil
+		return client.Open(client.Options{Paths: o.Paths, Config: o.Miniq, Start: o.Start}), nil
 	case "slurm":
 		return slurm.Open(slurm.Options{Config: o.Slurm}), nil
 	case "lsf":

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // released checks LSF's own record of a job: it starts within two minutes, by itself.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends/backendtest"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
 	"github.com/allotment-hpc/allotment/backends/lsf"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 func TestConformance(t *testing.T) {

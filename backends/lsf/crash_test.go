@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
 	"github.com/allotment-hpc/allotment/backends/lsf"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // engine is the backend of a cluster with a record, as one process after the other has

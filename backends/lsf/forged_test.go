@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // A job whose texts look like what bjobs prints of jobs is listed as whose it is, and

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
 	"github.com/allotment-hpc/allotment/backends/lsf"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // ofRoot is what is found where root runs the test.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 func clientOf(c *lsfstandin.Cluster) *Client {

@@ -9,13 +9,14 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/unixtime"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // Abilities are all but one: miniq puts no job straight into a full slot.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		SuspendFrees: true, ResumesFirst: true, PinShares: true, PinEnds: true,
-		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != BySlots,
+		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
 		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.place,
 		Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal, Terminals: true,
 	}
@@ -24,15 +25,15 @@ func (c *Client) Abilities() backends.Abilities {
 // Farm takes a picture of the queue.
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
 	var farm *backends.Farm
-	err := c.callAgain(ctx, &Request{Op: OpFarm, EndedSince: endedSince}, func(r *Response) error {
+	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpFarm, EndedSince: endedSince}, func(r *miniq.Response) error {
 		if r.Farm != nil {
 			farm = &backends.Farm{At: unixtime.Time(r.Farm.At), Hosts: r.Farm.Hosts}
 		}
 		if farm == nil {
 			return errors.New("an answer without its beginning")
 		}
-		farm.Jobs = append(farm.Jobs, toBackend(r.Jobs)...)
-		farm.Ended = append(farm.Ended, toBackend(r.Ended)...)
+		farm.Jobs = append(farm.Jobs, miniq.BackendJobs(r.Jobs)...)
+		farm.Ended = append(farm.Ended, miniq.BackendJobs(r.Ended)...)
 		return nil
 	})
 	if err != nil {
@@ -44,8 +45,8 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 // Jobs looks at some jobs.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	var jobs []backends.Job
-	err := c.callAgain(ctx, &Request{Op: OpJobs, IDs: ids}, func(r *Response) error {
-		jobs = append(jobs, toBackend(r.Jobs)...)
+	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpJobs, IDs: ids}, func(r *miniq.Response) error {
+		jobs = append(jobs, miniq.BackendJobs(r.Jobs)...)
 		return nil
 	})
 	return jobs, err
@@ -75,32 +76,32 @@ func specSize(s *backends.Spec) int {
 	return size
 }
 
-func (c *Client) submit(ctx context.Context, key string, specs []Spec) []backends.Submitted {
-	return c.handIn(ctx, len(specs), &Request{Op: OpSubmit, Key: key, Specs: specs})
+func (c *Client) submit(ctx context.Context, key string, specs []miniq.Spec) []backends.Submitted {
+	return c.handIn(ctx, len(specs), &miniq.Request{Op: miniq.OpSubmit, Key: key, Specs: specs})
 }
 
 // place hands in dummy jobs, in as few requests as they fit into.
 func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	var results []backends.Submitted
-	for part := range slices.Chunk(dummies, MaxSpecs) {
+	for part := range slices.Chunk(dummies, miniq.MaxSpecs) {
 		escaped := slices.Clone(part)
 		for i := range escaped {
-			escaped[i].Host = Escape(escaped[i].Host)
+			escaped[i].Host = miniq.Escape(escaped[i].Host)
 		}
-		results = append(results, c.handIn(ctx, len(part), &Request{Op: OpPlace, Key: newKey(), Dummies: escaped})...)
+		results = append(results, c.handIn(ctx, len(part), &miniq.Request{Op: miniq.OpPlace, Key: newKey(), Dummies: escaped})...)
 	}
 	return results
 }
 
 // handIn makes a request that hands in n jobs under a key.
-func (c *Client) handIn(ctx context.Context, n int, req *Request) []backends.Submitted {
+func (c *Client) handIn(ctx context.Context, n int, req *miniq.Request) []backends.Submitted {
 	results := make([]backends.Submitted, n)
-	err := c.callAgain(ctx, req, func(r *Response) error {
+	err := c.callAgain(ctx, req, func(r *miniq.Response) error {
 		if len(r.Submitted) != n {
 			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), n)
 		}
 		for i, s := range r.Submitted {
-			results[i] = backends.Submitted{ID: s.ID, Queue: Unescape(s.Queue), Err: s.Error.Err()}
+			results[i] = backends.Submitted{ID: s.ID, Queue: miniq.Unescape(s.Queue), Err: s.Error.Err()}
 		}
 		return nil
 	})
@@ -113,12 +114,12 @@ func (c *Client) handIn(ctx context.Context, n int, req *Request) []backends.Sub
 }
 
 // batch makes a request on n elements.
-func (c *Client) batch(ctx context.Context, n int, req *Request) backends.Errors {
+func (c *Client) batch(ctx context.Context, n int, req *miniq.Request) backends.Errors {
 	if n == 0 {
 		return nil
 	}
 	errs := make(backends.Errors, n)
-	err := c.call(ctx, req, func(r *Response) error {
+	err := c.call(ctx, req, func(r *miniq.Response) error {
 		if len(r.Errors) != n {
 			return fmt.Errorf("%d results for %d jobs", len(r.Errors), n)
 		}
@@ -135,23 +136,23 @@ func (c *Client) batch(ctx context.Context, n int, req *Request) backends.Errors
 
 // Kill ends jobs.
 func (c *Client) Kill(ctx context.Context, ids []backends.ID) backends.Errors {
-	return c.batch(ctx, len(ids), &Request{Op: OpKill, IDs: ids})
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpKill, IDs: ids})
 }
 
 // Requeue puts running jobs back into the queue.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
-	return c.batch(ctx, len(acts), &Request{Op: OpRequeue, Acts: escapeActs(acts)})
+	return c.batch(ctx, len(acts), &miniq.Request{Op: miniq.OpRequeue, Acts: escapeActs(acts)})
 }
 
 // Suspend stops running jobs.
 func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
-	return c.batch(ctx, len(acts), &Request{Op: OpSuspend, Acts: escapeActs(acts)})
+	return c.batch(ctx, len(acts), &miniq.Request{Op: miniq.OpSuspend, Acts: escapeActs(acts)})
 }
 
 func escapeActs(acts []backends.Act) []backends.Act {
 	out := make([]backends.Act, len(acts))
 	for i, a := range acts {
-		a.Mark, a.Notice = Escape(a.Mark), Escape(a.Notice)
+		a.Mark, a.Notice = miniq.Escape(a.Mark), miniq.Escape(a.Notice)
 		out[i] = a
 	}
 	return out
@@ -159,52 +160,52 @@ func escapeActs(acts []backends.Act) []backends.Act {
 
 // Resume lets suspended jobs go on.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
-	return c.batch(ctx, len(ids), &Request{Op: OpResume, IDs: ids})
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpResume, IDs: ids})
 }
 
 // Hold keeps pending jobs from starting.
 func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
-	return c.batch(ctx, len(ids), &Request{Op: OpHold, IDs: ids})
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpHold, IDs: ids})
 }
 
 // Release undoes Hold.
 func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors {
-	return c.batch(ctx, len(ids), &Request{Op: OpRelease, IDs: ids})
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpRelease, IDs: ids})
 }
 
 // Rank gives jobs their place in the queue.
 func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
-	return c.batch(ctx, len(rankings), &Request{Op: OpRank, Rankings: rankings})
+	return c.batch(ctx, len(rankings), &miniq.Request{Op: miniq.OpRank, Rankings: rankings})
 }
 
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	out := make([]backends.Pin, len(pins))
 	for i, p := range pins {
-		out[i] = backends.Pin{ID: p.ID, Hosts: mapAll(p.Hosts, Escape), Slots: p.Slots, Until: p.Until}
+		out[i] = backends.Pin{ID: p.ID, Hosts: miniq.EscapeAll(p.Hosts), Slots: p.Slots, Until: p.Until}
 	}
-	return c.batch(ctx, len(pins), &Request{Op: OpPin, Pins: out})
+	return c.batch(ctx, len(pins), &miniq.Request{Op: miniq.OpPin, Pins: out})
 }
 
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
-	return c.batch(ctx, len(holds), &Request{Op: OpHoldUntil, Holds: holds})
+	return c.batch(ctx, len(holds), &miniq.Request{Op: miniq.OpHoldUntil, Holds: holds})
 }
 
 func (c *Client) reserve(ctx context.Context, reservations []backends.Reservation) backends.Errors {
 	out := make([]backends.Reservation, len(reservations))
 	for i, r := range reservations {
-		out[i] = backends.Reservation{ID: r.ID, Hosts: mapAll(r.Hosts, Escape), Until: r.Until}
+		out[i] = backends.Reservation{ID: r.ID, Hosts: miniq.EscapeAll(r.Hosts), Until: r.Until}
 	}
-	return c.batch(ctx, len(reservations), &Request{Op: OpReserve, Reservations: out})
+	return c.batch(ctx, len(reservations), &miniq.Request{Op: miniq.OpReserve, Reservations: out})
 }
 
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
-	return c.batch(ctx, len(ids), &Request{Op: OpMove, IDs: ids, Queue: Escape(queue)})
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpMove, IDs: ids, Queue: miniq.Escape(queue)})
 }
 
 // Status asks the daemon about itself.
-func (c *Client) Status(ctx context.Context) (*Status, error) {
-	var status *Status
-	err := c.callAgain(ctx, &Request{Op: OpStatus}, func(r *Response) error {
+func (c *Client) Status(ctx context.Context) (*miniq.Status, error) {
+	var status *miniq.Status
+	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpStatus}, func(r *miniq.Response) error {
 		status = r.Status
 		return present(status != nil)
 	})
@@ -213,9 +214,9 @@ func (c *Client) Status(ctx context.Context) (*Status, error) {
 
 // Compact has the daemon forget jobs that ended longer ago than keep (nil: than
 // its config says) and shorten its journal.
-func (c *Client) Compact(ctx context.Context, keep *time.Duration) (*Compacted, error) {
-	var compacted *Compacted
-	err := c.call(ctx, &Request{Op: OpCompact, Keep: keep}, func(r *Response) error {
+func (c *Client) Compact(ctx context.Context, keep *time.Duration) (*miniq.Compacted, error) {
+	var compacted *miniq.Compacted
+	err := c.call(ctx, &miniq.Request{Op: miniq.OpCompact, Keep: keep}, func(r *miniq.Response) error {
 		compacted = r.Compacted
 		return present(compacted != nil)
 	})
@@ -230,21 +231,21 @@ func present(there bool) error {
 }
 
 // Record reads a job's state object.
-func (c *Client) Record(ctx context.Context, id backends.ID) (*Record, error) {
-	var record *Record
-	err := c.callAgain(ctx, &Request{Op: OpRecord, IDs: []backends.ID{id}}, func(r *Response) error {
+func (c *Client) Record(ctx context.Context, id backends.ID) (*miniq.Record, error) {
+	var record *miniq.Record
+	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpRecord, IDs: []backends.ID{id}}, func(r *miniq.Response) error {
 		record = r.Record
 		return present(record != nil)
 	})
 	if err != nil {
 		return nil, err
 	}
-	record.Spec = UnescapeSpec(record.Spec)
+	record.Spec = miniq.UnescapeSpec(record.Spec)
 	for i := range record.History {
-		record.History[i].Detail = Unescape(record.History[i].Detail)
+		record.History[i].Detail = miniq.Unescape(record.History[i].Detail)
 	}
 	for i := range record.Runs {
-		record.Runs[i].Why = Unescape(record.Runs[i].Why)
+		record.Runs[i].Why = miniq.Unescape(record.Runs[i].Why)
 	}
 	return record, nil
 }
@@ -258,8 +259,8 @@ const waitPart = 30 * time.Second
 func (c *Client) WaitEnded(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	for {
 		var jobs []backends.Job
-		err := c.wait(ctx, &Request{Op: OpWait, IDs: ids, Timeout: waitPart}, func(r *Response) error {
-			jobs = append(jobs, toBackend(r.Jobs)...)
+		err := c.wait(ctx, &miniq.Request{Op: miniq.OpWait, IDs: ids, Timeout: waitPart}, func(r *miniq.Response) error {
+			jobs = append(jobs, miniq.BackendJobs(r.Jobs)...)
 			return nil
 		})
 		if err != nil {
@@ -285,7 +286,7 @@ func allEnded(jobs []backends.Job) bool {
 func (c *Client) WaitChange(ctx context.Context, after uint64) (uint64, error) {
 	for {
 		var changes uint64
-		err := c.wait(ctx, &Request{Op: OpWait, After: after, Timeout: waitPart}, func(r *Response) error {
+		err := c.wait(ctx, &miniq.Request{Op: miniq.OpWait, After: after, Timeout: waitPart}, func(r *miniq.Response) error {
 			changes = r.Changes
 			return nil
 		})
@@ -297,7 +298,7 @@ func (c *Client) WaitChange(ctx context.Context, after uint64) (uint64, error) {
 
 // wait is call with a deadline of its own for each request: the daemon answers
 // after waitPart at the latest.
-func (c *Client) wait(ctx context.Context, req *Request, part func(*Response) error) error {
+func (c *Client) wait(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitPart+c.options.Timeout)
 	defer cancel()
 	return c.callAgain(ctx, req, part)

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -16,24 +15,19 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // Options say which queue is meant, and how.
 type Options struct {
 	Paths   home.Paths
-	Config  Config
+	Config  miniq.Config
 	Start   bool          // start the daemon when none is running
 	Timeout time.Duration // of a call whose context has no deadline; 0: DefaultTimeout
 }
 
 // DefaultTimeout bounds a call.
 const DefaultTimeout = 10 * time.Second
-
-// Socket is where the daemon of these paths listens.
-func Socket(p home.Paths) string { return filepath.Join(p.Runtime, "miniq.sock") }
-
-// StateDir is where the daemon of these paths keeps its state.
-func StateDir(p home.Paths) string { return filepath.Join(p.State, "miniq") }
 
 // Client is the bundled queue as a backends.Backend. It dials when it is first
 // asked, and again whenever the daemon was restarted.
@@ -56,7 +50,7 @@ func Open(o Options) *Client {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
 	}
-	return &Client{options: o, socket: Socket(o.Paths)}
+	return &Client{options: o, socket: miniq.Socket(o.Paths)}
 }
 
 // Close closes the idle connections. No job is touched.
@@ -76,21 +70,21 @@ func unreachable(what string, err error) error {
 }
 
 // call sends one request and hands each part of the answer to part.
-func (c *Client) call(ctx context.Context, req *Request, part func(*Response) error) error {
+func (c *Client) call(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)
 		defer cancel()
 	}
-	req.Version = Version
+	req.Version = miniq.Version
 	what := asking(req.Op)
-	frame, err := req.frame()
+	frame, err := req.Frame()
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := c.try(ctx, req.Op, frame, part)
-		if !errors.Is(err, ErrBusy) {
+		if !errors.Is(err, miniq.ErrBusy) {
 			return err
 		}
 		select {
@@ -108,7 +102,7 @@ const (
 )
 
 // try is call, once. ErrBusy says that nothing of the request was read.
-func (c *Client) try(ctx context.Context, op Op, frame []byte, part func(*Response) error) error {
+func (c *Client) try(ctx context.Context, op miniq.Op, frame []byte, part func(*miniq.Response) error) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
@@ -123,7 +117,7 @@ func (c *Client) try(ctx context.Context, op Op, frame []byte, part func(*Respon
 	case err == nil:
 		c.keep(conn)
 		return nil
-	case errors.As(err, &refused) && !errors.Is(refused.error, ErrBusy):
+	case errors.As(err, &refused) && !errors.Is(refused.error, miniq.ErrBusy):
 		c.keep(conn)
 		return refused.error
 	}
@@ -140,18 +134,18 @@ func (c *Client) try(ctx context.Context, op Op, frame []byte, part func(*Respon
 	return unreachable(asking(op), err)
 }
 
-func asking(op Op) string { return "ask miniqd to " + string(op) }
+func asking(op miniq.Op) string { return "ask miniqd to " + string(op) }
 
 // refusedError is an answer that says no to a request as a whole.
 type refusedError struct{ error }
 
-func exchange(conn net.Conn, op Op, frame []byte, part func(*Response) error) error {
+func exchange(conn net.Conn, op miniq.Op, frame []byte, part func(*miniq.Response) error) error {
 	_, failed := conn.Write(frame)
 	if failed != nil && !errors.Is(failed, syscall.EPIPE) { // it may have said why it hung up
 		return failed
 	}
 	for {
-		resp, err := readResponse(conn, op)
+		resp, err := miniq.ReadResponse(conn, op)
 		if err != nil {
 			if failed != nil {
 				return failed
@@ -162,8 +156,8 @@ func exchange(conn net.Conn, op Op, frame []byte, part func(*Response) error) er
 			return err
 		}
 		switch {
-		case resp.Version != Version:
-			return fmt.Errorf("miniqd speaks version %d of the protocol, this program %d: restart it with miniqd stop", resp.Version, Version)
+		case resp.Version != miniq.Version:
+			return fmt.Errorf("miniqd speaks version %d of the protocol, this program %d: restart it with miniqd stop", resp.Version, miniq.Version)
 		case resp.Error != nil:
 			return &refusedError{resp.Error.Err()}
 		}
@@ -235,15 +229,15 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	for try := 1; ; try++ {
 		conn, err := c.dialAny(ctx)
 		if errors.Is(err, syscall.EAGAIN) { // more than the kernel lets wait are at the door
-			return nil, fmt.Errorf("connect to miniqd: %w", ErrBusy)
+			return nil, fmt.Errorf("connect to miniqd: %w", miniq.ErrBusy)
 		}
 		if err == nil || !nobodyListens(err) || try > maxTries {
 			return conn, wrapDial(err)
 		}
 		if !c.options.Start {
-			return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", StateDir(c.options.Paths)))
+			return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", miniq.StateDir(c.options.Paths)))
 		}
-		if err := startDaemon(ctx, c.options.Paths); err != nil && (!errors.Is(err, errEnded) || try == maxTries) {
+		if err := miniq.Start(ctx, c.options.Paths); err != nil && (!errors.Is(err, miniq.ErrEnded) || try == maxTries) {
 			return nil, unreachable("start miniqd", err)
 		}
 	}
@@ -256,7 +250,7 @@ func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
 	if err == nil || !nobodyListens(err) {
 		return conn, err
 	}
-	_, other := Signed(StateDir(c.options.Paths))
+	_, other := miniq.Signed(miniq.StateDir(c.options.Paths))
 	if other == "" || other == c.socket {
 		return nil, err
 	}
@@ -274,7 +268,7 @@ func wrapDial(err error) error {
 }
 
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
-	name, release, err := ShortName(path)
+	name, release, err := miniq.ShortName(path)
 	if err != nil {
 		return nil, err
 	}

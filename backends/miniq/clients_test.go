@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 func (q *queue) dial() net.Conn {
@@ -64,7 +65,7 @@ func (q *queue) refused(data []byte, want string) {
 // good is a client that comes anew, submits and lists.
 func (q *queue) good(rounds int) {
 	q.t.Helper()
-	c := miniq.Open(miniq.Options{Paths: q.paths(), Config: q.config(), Timeout: 3 * time.Minute})
+	c := client.Open(client.Options{Paths: q.paths(), Config: q.config(), Timeout: 3 * time.Minute})
 	defer c.Close()
 	held := q.run("true")
 	held.Hold = true

@@ -4,28 +4,29 @@ import (
 	"context"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // queues lists the names under which jobs are submitted.
 func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 	var queues []backends.Queue
-	err := c.callAgain(ctx, &Request{Op: OpQueues}, func(r *Response) error {
+	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpQueues}, func(r *miniq.Response) error {
 		queues = r.Queues
 		return nil
 	})
 	for i := range queues {
-		queues[i].Name = Unescape(queues[i].Name)
+		queues[i].Name = miniq.Unescape(queues[i].Name)
 	}
 	return queues, err
 }
 
 // modify changes pending jobs.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	change = change.MapTexts(Escape)
-	return c.batch(ctx, len(ids), &Request{Op: OpModify, IDs: ids, Change: &change})
+	change = change.MapTexts(miniq.Escape)
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpModify, IDs: ids, Change: &change})
 }
 
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
-	return c.batch(ctx, len(ids), &Request{Op: OpSignal, IDs: ids, Signal: signal})
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpSignal, IDs: ids, Signal: signal})
 }

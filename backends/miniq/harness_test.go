@@ -19,12 +19,13 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/daemon"
-	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
-	"github.com/allotment-hpc/allotment/backends/miniq/node"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/daemon"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/node"
 )
 
 // TestMain makes the test binary be every program of the queue: daemon, node
@@ -138,7 +139,7 @@ func daemonMain(arg string) error {
 type queue struct {
 	t testing.TB
 	setup
-	*miniq.Client
+	*client.Client
 	cmd *exec.Cmd
 	log string
 }
@@ -156,7 +157,7 @@ func newQueue(t testing.TB, s setup) *queue {
 	}
 	q := &queue{t: t, setup: s, log: filepath.Join(t.TempDir(), "log")}
 	// No test is about how fast this machine is: the default bounds a person's patience.
-	q.Client = miniq.Open(miniq.Options{Paths: s.paths(), Config: s.config(), Timeout: time.Minute})
+	q.Client = client.Open(client.Options{Paths: s.paths(), Config: s.config(), Timeout: time.Minute})
 	q.start()
 	t.Cleanup(q.tidy)
 	return q

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // hookScript writes one line for each call, and keeps the environment of the last

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
 // A job over a limit ends, all of it, and its record says over which one.

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // SubmitOnce is Submit for a caller that has to know. Without an answer, since
@@ -20,10 +21,10 @@ import (
 func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Spec) []backends.Submitted {
 	results := make([]backends.Submitted, len(specs))
 	for from, part := 0, 0; from < len(specs); part++ {
-		batch, size := []Spec(nil), 0
+		batch, size := []miniq.Spec(nil), 0
 		for to := from; to < len(specs) && size < batchBytes; to++ {
-			spec := EscapeSpec(specs[to])
-			batch = append(batch, Spec{Spec: spec})
+			spec := miniq.EscapeSpec(specs[to])
+			batch = append(batch, miniq.Spec{Spec: spec})
 			size += specSize(&spec)
 		}
 		copy(results[from:], c.submit(ctx, key+"/"+strconv.Itoa(part), batch))
@@ -46,7 +47,7 @@ const maxTries = 4
 
 // callAgain is call for a request that may be made twice: where the daemon dies
 // over it, the next one is asked.
-func (c *Client) callAgain(ctx context.Context, req *Request, part func(*Response) error) error {
+func (c *Client) callAgain(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)
@@ -54,7 +55,7 @@ func (c *Client) callAgain(ctx context.Context, req *Request, part func(*Respons
 	}
 	for try := 1; ; try++ {
 		answered := false
-		err := c.call(ctx, req, func(r *Response) error {
+		err := c.call(ctx, req, func(r *miniq.Response) error {
 			answered = true
 			return part(r)
 		})

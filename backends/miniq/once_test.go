@@ -6,8 +6,9 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // TestWhoHearsNothingAsksAgain: a client whose daemon dies over a submission makes
@@ -35,7 +36,7 @@ func TestWhoHearsNothingAsksAgain(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	client := miniq.Open(miniq.Options{Paths: home.Paths{State: dir, Runtime: dir}})
+	client := client.Open(client.Options{Paths: home.Paths{State: dir, Runtime: dir}})
 	defer client.Close()
 	place := client.Abilities().Place
 	var seen []string

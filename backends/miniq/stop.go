@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/allotment-hpc/allotment/miniq"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,7 +24,7 @@ func (c *Client) Stop(ctx context.Context, killJobs bool) error {
 		return fmt.Errorf("watch miniqd's process %d: %w", s.PID, err)
 	}
 	defer func() { _ = unix.Close(process) }()
-	if err := c.call(ctx, &Request{Op: OpStop, KillJobs: killJobs}, func(*Response) error { return nil }); err != nil {
+	if err := c.call(ctx, &miniq.Request{Op: miniq.OpStop, KillJobs: killJobs}, func(*miniq.Response) error { return nil }); err != nil {
 		return err
 	}
 	if s.PID == os.Getpid() { // a daemon in its caller's process

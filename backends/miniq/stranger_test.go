@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
+
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 const envStranger = "ALLOTMENT_TEST_STRANGER"
@@ -81,7 +83,7 @@ func TestNothingIsSentToAStranger(t *testing.T) {
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "listening" {
 	}
-	client := miniq.Open(miniq.Options{Paths: paths, Timeout: 5 * time.Second})
+	client := client.Open(client.Options{Paths: paths, Timeout: 5 * time.Second})
 	defer client.Close()
 	if _, err := client.Farm(ctx, time.Now()); err == nil || !strings.Contains(err.Error(), "user 65534 listens there") {
 		t.Errorf("got %v", err)

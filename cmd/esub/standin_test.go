@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // cluster is the stand-in for LSF, which calls the filter as LSF does.

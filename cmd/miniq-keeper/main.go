@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
 func main() { os.Exit(keeper.Run()) }

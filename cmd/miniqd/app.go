@@ -7,9 +7,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
+
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 func newApp() *cli.App {
@@ -29,13 +31,13 @@ func newApp() *cli.App {
 	}
 }
 
-// client opens this run's queue, which is not started.
-func client() (*miniq.Client, error) {
+// openQueue opens this run's queue, which is not started.
+func openQueue() (*client.Client, error) {
 	c, err := shell.Load()
 	if err != nil {
 		return nil, err
 	}
-	return miniq.Open(miniq.Options{Paths: c.Paths, Config: c.Miniq}), nil
+	return client.Open(client.Options{Paths: c.Paths, Config: c.Miniq}), nil
 }
 
 func statusCommand() *cli.Command {
@@ -48,7 +50,7 @@ func statusCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			q, err := client()
+			q, err := openQueue()
 			if err != nil {
 				return err
 			}
@@ -102,7 +104,7 @@ func stopCommand() *cli.Command {
 		Usage: "stop the daemon; jobs run on and are found again by the next one",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "kill", Usage: "kill the running jobs first", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
-			q, err := client()
+			q, err := openQueue()
 			if err != nil {
 				return err
 			}

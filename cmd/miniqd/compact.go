@@ -9,10 +9,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/daemon"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
+
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/daemon"
 )
 
 func compactCommand() *cli.Command {
@@ -55,7 +57,7 @@ func compact(c *cli.Context) (*miniq.Compacted, error) {
 	if !errors.Is(err, daemon.ErrServing) {
 		return compacted, err
 	}
-	q := miniq.Open(miniq.Options{Paths: config.Paths, Config: config.Miniq, Timeout: compactTime})
+	q := client.Open(client.Options{Paths: config.Paths, Config: config.Miniq, Timeout: compactTime})
 	defer func() { _ = q.Close() }()
 	return q.Compact(c.Context, keep)
 }

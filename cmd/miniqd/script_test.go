@@ -16,9 +16,9 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/keeper"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
 // TestMain makes the test binary be the programs, by the name that they are

@@ -11,11 +11,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/daemon"
-	"github.com/allotment-hpc/allotment/backends/miniq/node"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
+
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/daemon"
+	"github.com/allotment-hpc/allotment/miniq/node"
 )
 
 func serveFlags() []cli.Flag {
@@ -64,7 +66,7 @@ func parseNodes(names []string) ([]miniq.Node, error) {
 }
 
 func background(c *cli.Context, config *shell.Config, nodes []string) error {
-	q := miniq.Open(miniq.Options{Paths: config.Paths, Config: config.Miniq})
+	q := client.Open(client.Options{Paths: config.Paths, Config: config.Miniq})
 	defer func() { _ = q.Close() }()
 	if s, err := q.Status(c.Context); err == nil {
 		return fmt.Errorf("serve %s: %w with process ID %d: stop it first with miniqd stop", s.State, errRunning, s.PID)

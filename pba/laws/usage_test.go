@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
 // usage counts what runs use of each host from the effects alone (law 9).

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
 // Client is a World as one user's backends.Backend. It may be used concurrently.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
 // metered is a job that is in the system.

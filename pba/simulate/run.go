@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq/manager"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
 // Work is what a job does, seen from outside. A requeued job starts over; a

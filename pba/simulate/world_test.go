@@ -7,7 +7,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/backendtest"
-	"github.com/allotment-hpc/allotment/backends/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 

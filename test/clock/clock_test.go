@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 

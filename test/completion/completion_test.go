@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/test/internal/farm"
-	"github.com/allotment-hpc/allotment/test/internal/terminal"
+	"github.com/allotment-hpc/allotment/test/farm"
 	"github.com/allotment-hpc/allotment/test/programs"
+	"github.com/allotment-hpc/allotment/test/terminal"
 )
 
 const patience = 20 * time.Second

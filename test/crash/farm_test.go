@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	backend "github.com/allotment-hpc/allotment/backends/miniq"
+
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 const module = "github.com/allotment-hpc/allotment"
@@ -48,7 +50,7 @@ type farm struct {
 	bin  string // the programs
 	home string
 	jobs string // the directory of the jobs' files
-	*miniq.Client
+	*backend.Client
 }
 
 func (f *farm) paths() home.Paths {
@@ -69,8 +71,8 @@ func newFarm(bin, dir string) (*farm, error) {
 	return f, nil
 }
 
-func (f *farm) client() *miniq.Client {
-	return miniq.Open(miniq.Options{Paths: f.paths(), Config: miniq.DefaultConfig(), Start: true, Timeout: time.Minute})
+func (f *farm) client() *backend.Client {
+	return backend.Open(backend.Options{Paths: f.paths(), Config: miniq.DefaultConfig(), Start: true, Timeout: time.Minute})
 }
 
 // stop ends the daemon, and every job that still runs.

@@ -16,8 +16,8 @@ import (
 	_ "github.com/mattn/go-sqlite3" // the library that state objects must open in
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/jobfile"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/state"
 )
 
 // written is what a run wrote down about itself.
@@ -220,7 +220,7 @@ type object struct {
 
 // open reads a state object as anybody would who has SQLite and its schema.
 func open(dir string, id backends.ID) (*object, error) {
-	path := jobfile.Path(dir, id)
+	path := state.Path(dir, id)
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}

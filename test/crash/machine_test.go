@@ -16,9 +16,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
-	"github.com/allotment-hpc/allotment/backends/miniq/daemon"
 	"github.com/allotment-hpc/allotment/internal/disk/power"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/daemon"
 )
 
 // envMachine makes the test binary be a daemon on a disk that loses its power.

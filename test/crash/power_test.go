@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	backend "github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // fact is what was acknowledged of a job, beside that it is there.
@@ -60,7 +61,7 @@ func (o outage) run(ctx context.Context, f *farm, bin string) (report string, pr
 	b := newBook(0)
 	all := make([]*witness, witnesses)
 	for i := range all {
-		q := miniq.Open(miniq.Options{Paths: f.paths(), Config: miniq.DefaultConfig()})
+		q := backend.Open(backend.Options{Paths: f.paths(), Config: miniq.DefaultConfig()})
 		all[i] = &witness{client: client{name: fmt.Sprintf("w%d", i), f: f, q: q, book: b, dice: newDice(o.seed, i+1)}}
 		defer q.Close()
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/diary"
 )
 
 // asPlanned is a demo as it should go, in milliseconds: what each job writes when

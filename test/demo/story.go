@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/allotment-hpc/allotment/test/internal/diary"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/diary"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 // What is played.

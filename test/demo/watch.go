@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/allotment-hpc/allotment/test/internal/diary"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/diary"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 // tell tells what a cycle did and why: taking and giving back job by job, of the

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 

@@ -22,8 +22,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/test/cluster"
-	"github.com/allotment-hpc/allotment/test/internal/diary"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/diary"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 const usage = "usage: [ALLOTMENT_BACKEND=miniq|slurm] [RUN=without|with|killed|gone] [SEED=NUMBER] dummies"

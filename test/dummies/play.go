@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/test/internal/diary"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/diary"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 const (

@@ -18,8 +18,9 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -74,7 +75,7 @@ func fill(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := miniq.Open(miniq.Options{Paths: paths, Config: miniq.DefaultConfig()})
+	q := client.Open(client.Options{Paths: paths, Config: miniq.DefaultConfig()})
 	defer q.Close()
 	job := backends.Spec{Name: "x", Slots: 1, Command: []string{"/bin/sleep", "1000"}, Dir: "/", Stdout: os.DevNull}
 	specs := make([]backends.Spec, 0, pending+running+2)

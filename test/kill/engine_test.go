@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -60,7 +61,7 @@ func engine() error {
 		return err
 	}
 	defer l.Close()
-	client := miniq.Open(miniq.Options{Paths: p, Config: miniqConfig()})
+	client := client.Open(client.Options{Paths: p, Config: miniqConfig()})
 	defer client.Close()
 	g := guardFromEnv()
 	e := &pba.Engine{

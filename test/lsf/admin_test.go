@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // LSF refuses root's submissions. Root gives the state directory to an LSF

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // pba gives the orders by which a victim goes through links to this test binary: once

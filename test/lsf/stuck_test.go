@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // A job that the queue does not release is told of by each program that looks (R21),

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 // compare plays the trace on two farms side by side, so that what else the

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/allotment-hpc/allotment/test/internal/diary"
+	"github.com/allotment-hpc/allotment/test/diary"
 )
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/allotment-hpc/allotment/test/internal/diary"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/diary"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 // defaultRest makes the others press hard enough on user 4 of the NASA iPSC trace.

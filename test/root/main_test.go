@@ -9,7 +9,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // TestMain makes the test binary be a user's own client, too: one that says what

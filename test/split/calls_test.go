@@ -17,12 +17,13 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/backends/miniq"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/metrics"
+	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/split"
 	"github.com/allotment-hpc/allotment/split/task"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/farm"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -55,7 +56,7 @@ func child() error {
 		return err
 	}
 	paths := home.Paths{State: os.Getenv(envHome), Runtime: os.Getenv(envHome)}
-	q := miniq.Open(miniq.Options{Paths: paths, Config: miniq.DefaultConfig()})
+	q := client.Open(client.Options{Paths: paths, Config: miniq.DefaultConfig()})
 	defer q.Close()
 	g := &guard{Backend: q, dies: call, after: os.Getenv(envAfter) != ""}
 	o := split.Options{

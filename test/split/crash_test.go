@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/farm"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 

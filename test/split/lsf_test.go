@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends/backendtest/lsfstandin"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
 // On LSF, as far as its stand-in is one: it tells of no changes.

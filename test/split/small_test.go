@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/test/cluster"
-	"github.com/allotment-hpc/allotment/test/internal/farm"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 // On a farm of three equal hosts one becomes slow halfway: all results are there, in

@@ -9,10 +9,10 @@ import (
 	_ "time/tzdata" // the farm's time zone must be known on a bare machine too
 
 	"github.com/allotment-hpc/allotment/backends/lsf"
-	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/backends/slurm"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 

@@ -1,0 +1,48 @@
+// Command queues compares the bundled queue with a real Slurm and with
+// task-spooler, on this machine, with the same number of slots, in one run, and
+// says whether the bundled queue keeps its budgets. `make bench-queue` runs it.
+//
+// What is not installed is skipped, with a line that says so; what was to be
+// compared with it is then not judged.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/allotment-hpc/allotment/test/farm"
+)
+
+func main() {
+	var o options
+	flags := flag.NewFlagSet("queues", flag.ExitOnError)
+	flags.StringVar(&o.programs, "programs", "bin", "directory of Allotment's programs")
+	flags.StringVar(&o.cluster, "cluster", "test/slurm-cluster.sh", "the script that starts a Slurm cluster")
+	flags.IntVar(&o.jobs, "jobs", 2000, "so many jobs from the first submission to the last end")
+	flags.IntVar(&o.pending, "pending", 10000, "so many pending jobs are listed")
+	flags.IntVar(&o.rounds, "rounds", 5, "each figure is the median of so many, taken in turn")
+	flags.StringVar(&o.only, "only", "", "take this part alone: submit, run, list, asub, scale, pause, ended")
+	flags.BoolVar(&o.alone, "alone", false, "leave the others out")
+	_ = flags.Parse(os.Args[1:]) // it exits
+	if flags.NArg() > 0 || o.jobs < 1 || o.pending < 1 || o.rounds < 1 {
+		flags.Usage()
+		os.Exit(2)
+	}
+	if o.below = os.Getenv("TMPDIR"); o.below == "" { // /tmp is in memory on some machines, and on a busy one full of what others deleted
+		o.below = "/var/tmp"
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	kept, err := compare(farm.WithParent(ctx), os.Stdout, o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "queues:", err)
+	}
+	if err != nil || !kept {
+		stop()
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,90 @@
+// Command slurmbench measures what pba costs on a real Slurm, and says whether the
+// budgets are kept: a whole cycle against squeue's own time for the same list, and
+// sbatch with our submit filter against sbatch without. Both sides are taken in
+// turn, in one run, on throw-away clusters. `make bench-slurm` runs it, as root.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/allotment-hpc/allotment/test/cluster"
+	"github.com/allotment-hpc/allotment/test/farm"
+)
+
+func main() {
+	if is, err := standIn(); is { // what it became does not come back
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	var o options
+	flags := flag.NewFlagSet("slurmbench", flag.ExitOnError)
+	flags.StringVar(&o.programs, "programs", "bin", "directory of Allotment's programs")
+	flags.IntVar(&o.pending, "pending", 10000, "so many jobs are pending, a fifth of them entitled")
+	flags.IntVar(&o.projects, "projects", 200, "in so many projects")
+	flags.IntVar(&o.rounds, "rounds", 9, "each figure is the median of so many")
+	flags.IntVar(&o.submissions, "submissions", 200, "so many of each kind are measured")
+	_ = flags.Parse(os.Args[1:]) // it exits
+	if flags.NArg() > 0 || o.projects < changes || o.pending < 5*o.projects*2 || o.rounds < 1 || o.submissions < 1 {
+		flags.Usage()
+		os.Exit(2)
+	}
+	if missing := cluster.Missing(); missing != "" {
+		fmt.Println("skip:", missing)
+		if os.Getenv(cluster.Required) == "1" {
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	kept, err := bench(farm.WithParent(ctx), o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "slurmbench:", err)
+	}
+	if err != nil || !kept {
+		stop()
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	programs            string
+	pending, projects   int
+	rounds, submissions int
+}
+
+// bench takes both measures in a directory of its own, of which nothing is left.
+func bench(ctx context.Context, o options) (kept bool, err error) {
+	if o.programs, err = filepath.Abs(o.programs); err != nil {
+		return false, err
+	}
+	dir, err := os.MkdirTemp("", "allotment-bench-")
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Chmod(dir, 0o755); err != nil { // Slurm's own user reads the filter
+		return false, err
+	}
+	if err := machine(o); err != nil {
+		return false, err
+	}
+	s := &site{options: o, dir: dir, home: filepath.Join(dir, "allotment")}
+	cycles, err := s.cycles(ctx)
+	if err != nil {
+		return false, fmt.Errorf("a whole cycle: %w", err)
+	}
+	submissions, err := s.submitters(ctx)
+	if err != nil {
+		return false, fmt.Errorf("submissions: %w", err)
+	}
+	fmt.Println("\nbudgets")
+	return judge(cycles, submissions), nil
+}

@@ -1,0 +1,59 @@
+// Command splitbench measures asplit on four hosts whose speeds are 1:2:4:8: nodes of
+// a throw-away queue on this machine, each in a cgroup with a quota of processor time.
+// It cuts the same work with equal shares, by both rules of adjustment, and has GNU
+// parallel dispatch it into the same cgroups; it halves a host's quota half-way; and
+// it says whether the budgets are kept. `make bench-split` runs it, as root.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/farm"
+)
+
+func main() {
+	var o options
+	flags := flag.NewFlagSet("splitbench", flag.ExitOnError)
+	flags.StringVar(&o.programs, "programs", "bin", "directory of Allotment's programs")
+	flags.IntVar(&o.items, "items", 20000, "so many items are cut")
+	flags.IntVar(&o.single, "single", 5000, "so many are dispatched one by one, which costs so much each")
+	flags.IntVar(&o.halved, "halved", 6000, "so many are cut where a host is halved half-way")
+	flags.DurationVar(&o.round, "round", 5*time.Second, "asplit's rounds")
+	flags.StringVar(&o.only, "only", "", "take this part alone: qualify, equal, step, rate, parallel, halved")
+	flags.StringVar(&o.reports, "reports", "", "leave asplit's reports in this directory")
+	_ = flags.Parse(os.Args[1:]) // it exits
+	if flags.NArg() > 0 || o.items < 1 || o.single < 1 || o.halved < 1 || o.round <= 0 {
+		flags.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	kept, err := measure(farm.WithParent(ctx), o)
+	if errors.Is(err, errNoCgroup) {
+		fmt.Println("skip:", err)
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "splitbench:", err)
+	}
+	if err != nil || !kept {
+		stop()
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	programs              string
+	items, single, halved int
+	round                 time.Duration
+	only, reports         string
+}
+
+func (o *options) wants(part string) bool { return o.only == "" || o.only == part }

@@ -1,0 +1,330 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/node"
+	"github.com/allotment-hpc/allotment/state"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// farPast is before every job's end.
+func farPast() time.Time { return time.Time{} }
+
+func asPath(err error, p **fs.PathError) bool { return errors.As(err, p) }
+
+// gathered keeps what would be written into state objects.
+type gathered struct {
+	changes map[backends.ID][]state.Change
+	removed map[backends.ID]bool
+}
+
+func newGathered() *gathered {
+	return &gathered{changes: map[backends.ID][]state.Change{}, removed: map[backends.ID]bool{}}
+}
+
+func (g *gathered) Put(c state.Change) { g.changes[c.ID] = append(g.changes[c.ID], c) }
+
+func (g *gathered) Remove(ids ...backends.ID) {
+	for _, id := range ids {
+		g.removed[id] = true
+	}
+}
+
+func (g *gathered) Expire(time.Time)            {}
+func (g *gathered) Mark(uint64)                 {}
+func (g *gathered) Marked() uint64              { return 0 }
+func (g *gathered) Durable() uint64             { return 0 }
+func (g *gathered) Flush(context.Context) error { return nil }
+func (g *gathered) Close()                      {}
+
+func (g *gathered) Room(context.Context, string, int) (func(), error) { return func() {}, nil }
+
+// seen is what was found of a job's object.
+type seen struct {
+	facts *state.Facts
+	err   error // it is damaged
+}
+
+// objects compares each state object with the queue.
+func (x *examination) objects(ctx context.Context) error {
+	ids := slices.SortedFunc(maps.Keys(x.files.objects), backends.ID.Compare)
+	x.Objects = len(ids)
+	all, err := x.inspect(ctx, ids)
+	if err != nil {
+		return err
+	}
+	if x.d == nil { // nobody can tell which jobs there are
+		for _, id := range ids {
+			if s := all[id]; s.err != nil {
+				x.find(objectName(id), "it is damaged: "+reason(s.err), "first the queue itself must be readable", nil)
+			}
+		}
+		return nil
+	}
+	farm := x.d.m.Farm(farPast(), farPast())
+	known := make(map[backends.ID]bool, x.Jobs)
+	arrays := make(map[int64]bool)
+	var ahead []backends.ID
+	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
+		for i := range jobs {
+			j := &jobs[i]
+			known[j.ID] = true
+			if j.ID.Index > 0 && !arrays[j.ID.Job] {
+				arrays[j.ID.Job] = true
+				array := backends.Job{ID: backends.ID{Job: j.ID.Job}, State: j.State}
+				known[array.ID] = true
+				x.object(&array, all, true)
+			}
+			x.object(j, all, false)
+		}
+	}
+	for _, id := range ids {
+		s, there := all[id]
+		switch {
+		case !there:
+		case s.err == nil && !x.Serving && x.lastSeq(s) > x.d.seq:
+			ahead = append(ahead, id)
+		case !known[id] && !x.later.removed[id] && !x.past(id, s):
+			x.find(objectName(id), fmt.Sprintf("the queue knows no job %v", id), setAside, x.aside(objectName(id)))
+		}
+	}
+	if len(ahead) > 0 && !x.short {
+		x.short = true
+		x.find(segmentPrefix+"*", fmt.Sprintf("%d state objects, job %v's first, know of more than the journal, which ends with entry %d: its end is missing", len(ahead), ahead[0], x.d.seq), putBack, nil)
+	}
+	return nil
+}
+
+// past tells whether an object is that of a job that ended and is no longer in memory.
+func (x *examination) past(id backends.ID, s seen) bool {
+	if s.err != nil || !x.d.m.Gave(id) {
+		return false
+	}
+	return slices.ContainsFunc(s.facts.History, func(e state.Event) bool { return endsJob(e.Event) }) ||
+		slices.ContainsFunc(x.later.changes[id], func(c state.Change) bool { return endsJob(c.Event) })
+}
+
+// endsJob tells whether it is the end of a job that a line of its history tells.
+func endsJob(event string) bool {
+	return event == backends.Done.String() || event == backends.Exited.String()
+}
+
+func objectName(id backends.ID) string { return state.Path("jobs", id) }
+
+func reason(err error) string {
+	return strings.TrimPrefix(err.Error(), state.ErrCorrupt.Error()+": ")
+}
+
+func (x *examination) lastSeq(s seen) uint64 {
+	last := uint64(0)
+	for _, e := range s.facts.History {
+		last = max(last, e.Seq)
+	}
+	return last
+}
+
+// inspect verifies objects, on all processors.
+func (x *examination) inspect(ctx context.Context, ids []backends.ID) (map[backends.ID]seen, error) {
+	const share = 64
+	var mu sync.Mutex
+	var failed error
+	all := make(map[backends.ID]seen, len(ids))
+	parts := make(chan []backends.ID)
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			inspector, err := state.NewInspector()
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = err
+			}
+			for part := range parts {
+				for _, id := range part {
+					if err != nil {
+						continue
+					}
+					s, there := x.inspectOne(inspector, id)
+					mu.Lock()
+					if there {
+						all[id] = s
+					} else {
+						delete(x.files.objects, id)
+					}
+					mu.Unlock()
+				}
+			}
+			if err == nil {
+				inspector.Close()
+			}
+		})
+	}
+	for part := range slices.Chunk(ids, share) {
+		if ctx.Err() != nil {
+			break
+		}
+		parts <- part
+	}
+	close(parts)
+	workers.Wait()
+	return all, errors.Join(failed, context.Cause(ctx))
+}
+
+func (x *examination) inspectOne(inspector *state.Inspector, id backends.ID) (seen, bool) {
+	data, err := os.ReadFile(filepath.Join(x.State, objectName(id)))
+	if errors.Is(err, fs.ErrNotExist) { // removed while we looked
+		return seen{}, false
+	}
+	var s seen
+	if err != nil {
+		s.err = fmt.Errorf("it can't be read: %s", cause(err))
+	} else {
+		s.facts, s.err = inspector.Verify(data, id)
+	}
+	return s, true
+}
+
+// object compares a job's object with what the queue knows. An array's own
+// object is all its elements', which begin as copies of it.
+func (x *examination) object(j *backends.Job, all map[backends.ID]seen, array bool) {
+	name := objectName(j.ID)
+	later := x.later.changes[j.ID]
+	submitted := slices.ContainsFunc(later, func(c state.Change) bool { return c.Submit != nil })
+	s, there := all[j.ID]
+	open := !j.State.Ended()
+	switch {
+	case there && s.err != nil:
+		remedy := setAside + "; what its job did before is not known any more"
+		if open && !submitted {
+			remedy += ", nor what it is to run: akill it and submit it again, or " + putBack
+		}
+		x.find(name, "it is damaged: "+reason(s.err), remedy, x.renew(j.ID))
+	case there && open && !submitted && !x.specified(j.ID, all):
+		x.find(name, fmt.Sprintf("what job %v is to run is not in it", j.ID), "akill the job and submit it again", nil)
+	case there && !array:
+		x.agree(j, s.facts, later)
+	case there || submitted || j.ID.Index > 0 && len(later) == 0 && (open || all[backends.ID{Job: j.ID.Job}].facts != nil):
+	case j.ID.Index > 0 && all[backends.ID{Job: j.ID.Job}].facts != nil:
+	default:
+		remedy := "its history is gone; miniqd check --repair begins it anew"
+		if open {
+			remedy = "what its job is to run is not known any more: akill it and submit it again, or " + putBack
+		}
+		x.find(name, fmt.Sprintf("job %v has no state object", j.ID), remedy, x.renew(j.ID))
+	}
+}
+
+// specified tells whether a sound object, or an element's array's, says what is to be run.
+func (x *examination) specified(id backends.ID, all map[backends.ID]seen) bool {
+	if f := all[id].facts; f != nil && f.Specified || id.Index == 0 {
+		return f != nil && f.Specified
+	}
+	array := backends.ID{Job: id.Job}
+	f := all[array].facts
+	return f != nil && f.Specified || slices.ContainsFunc(x.later.changes[array], func(c state.Change) bool { return c.Submit != nil })
+}
+
+// renew is the repair of an object that is damaged or missing: what is there is
+// set aside, and one begun that says so.
+func (x *examination) renew(id backends.ID) func() (string, error) {
+	return func() (string, error) {
+		w, err := state.NewWriter(disk.OS(), filepath.Join(x.State, "jobs"), quiet())
+		if err != nil {
+			return "", err
+		}
+		w.Start()
+		defer w.Close()
+		done := "begun anew, what was there is kept in " + state.AsideDir
+		change := state.Change{ID: id, Seq: x.d.seq, N: lookedAt, At: time.Now(), Doubt: true}
+		if !x.files.objects[id] {
+			change.Event, change.Detail = "missing", "its state object was missing: what stood there is gone"
+			done = "begun anew"
+		}
+		w.Put(change)
+		return done, w.Flush(context.Background())
+	}
+}
+
+// agree compares the end of a job here and there.
+func (x *examination) agree(j *backends.Job, facts *state.Facts, later []state.Change) {
+	told := ""
+	tell := func(seq uint64, event string) {
+		if seq <= x.d.seq && endsJob(event) {
+			told = event
+		}
+	}
+	anew := false
+	for _, e := range facts.History {
+		tell(e.Seq, e.Event)
+		anew = anew || e.Event == "damaged" || e.Event == "missing"
+	}
+	for _, c := range later {
+		tell(c.Seq, c.Event)
+	}
+	is := ""
+	if j.State.Ended() {
+		is = j.State.String()
+	}
+	if told == is || anew && told == "" {
+		return
+	}
+	say := func(state string) string {
+		if state == "" {
+			return "not ended"
+		}
+		return "ended as " + state
+	}
+	x.find(objectName(j.ID), fmt.Sprintf("by it job %v has %s, by the queue it has %s", j.ID, say(told), say(is)),
+		"the queue's word holds; if parts of two backups were mixed, "+putBack, nil)
+}
+
+// runs looks at the records of keepers.
+func (x *examination) runs() {
+	x.Records = len(x.files.records)
+	if x.d == nil || x.short {
+		return
+	}
+	alive := make(map[node.RunID]bool)
+	for _, r := range x.d.m.Runs() {
+		alive[node.RunID{ID: r.ID, Run: r.Run}] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(x.files.records)) {
+		run := x.files.records[name]
+		r, err := keeper.ReadRecord(filepath.Join(x.State, name))
+		if errors.Is(err, fs.ErrNotExist) || alive[run] {
+			continue
+		}
+		if err != nil {
+			r = &keeper.Record{}
+		}
+		if r.Run != "" && r.Run != run.String() { // its lines are of the run that had the file before
+			r = &keeper.Record{}
+		}
+		switch {
+		case err != nil:
+			x.find(name, "it can't be read: "+cause(err), "look at the disk's health", nil)
+		case r.End == nil && r.Keeper.PID != 0 && keeper.StartTime(r.Keeper.PID) == r.Keeper.Start:
+			x.find(name, fmt.Sprintf("run %d of job %v goes on under process %d, but the queue knows of no such run", run.Run, run.ID, r.Keeper.PID),
+				"the next miniqd ends it", nil)
+		case x.d.m.Count([]backends.ID{run.ID}) == 0 && !x.d.m.Gave(run.ID):
+			x.find(name, fmt.Sprintf("the queue knows no job %v", run.ID), setAside, x.aside(name))
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package daemon
+
+import (
+	"bufio"
+	"container/list"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+)
+
+// Limits that keep one client from harming others. Those that count
+// connections are lower where the process may open fewer files.
+const (
+	maxConnections = 4096
+	perUser        = maxConnections / 4
+	requestPause   = 10 * time.Second // for the rest of a request that has begun
+	answerPause    = 30 * time.Second // for a client to take a part of its answer
+)
+
+// connection is a client that was let in.
+type connection struct {
+	conn net.Conn
+	in   *bufio.Reader
+	uid  int
+	by   manager.By
+	idle *list.Element // among its user's idle ones; nil: a request is at work, or it is out
+	pace pace
+
+	writing pace // of the answer that is being written
+}
+
+// crowd is what one user has.
+type crowd struct {
+	uid  int
+	all  int
+	idle *list.List // of *connection, the one that is idle longest first
+}
+
+// connections are the clients that are there. A user has a quarter of them at
+// most. When there is no room, the connection that has been idle longest makes
+// place, of the same user where it is his limit, else of the user with the most:
+// what it asks for next it asks again on another one (Client does). Nobody is
+// put out in the midst of a request.
+type connections struct {
+	mu    sync.Mutex
+	limit int // of all; 0: not reckoned yet
+	all   map[*connection]bool
+	users map[int]*crowd
+	over  chan struct{} // closed when the loop has ended
+	done  bool
+	tasks sync.WaitGroup
+}
+
+func (c *connections) closed() chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over == nil {
+		c.over = make(chan struct{})
+	}
+	return c.over
+}
+
+// most is how many connections this process can hold beside its other files.
+func most() int {
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
+		return maxConnections
+	}
+	return int(min(maxConnections, max(files.Cur/2, 8)))
+}
+
+// add lets a client in; it is idle until its first request begins.
+func (c *connections) add(conn *connection) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done {
+		return errOver
+	}
+	if c.all == nil {
+		c.all, c.users = make(map[*connection]bool), make(map[int]*crowd)
+	}
+	if c.limit == 0 {
+		c.limit = most()
+	}
+	if err := c.makePlace(conn.uid); err != nil {
+		return err
+	}
+	u := c.users[conn.uid]
+	if u == nil {
+		u = &crowd{uid: conn.uid, idle: list.New()}
+		c.users[conn.uid] = u
+	}
+	c.all[conn] = true
+	u.all++
+	conn.idle = u.idle.PushBack(conn)
+	c.tasks.Add(1)
+	return nil
+}
+
+func (c *connections) makePlace(uid int) error {
+	u := c.users[uid]
+	if most := max(c.limit/4, 1); u != nil && u.all >= most {
+		if !c.putOut(u) {
+			return fmt.Errorf("%w: you have %d requests at work here already", miniq.ErrBusy, most)
+		}
+		return nil
+	}
+	if len(c.all) < c.limit || c.putOut(c.largest()) {
+		return nil
+	}
+	return fmt.Errorf("%w: %d requests are at work already", miniq.ErrBusy, c.limit)
+}
+
+// largest is the user with the most connections among those who have an idle one.
+func (c *connections) largest() *crowd {
+	var most *crowd
+	for _, u := range c.users {
+		if u.idle.Len() > 0 && (most == nil || u.all > most.all || u.all == most.all && u.uid < most.uid) {
+			most = u
+		}
+	}
+	return most
+}
+
+// putOut closes the connection of a user that has been idle longest. Its client
+// is told that nothing of what it may just be sending was read.
+func (c *connections) putOut(u *crowd) bool {
+	if u == nil || u.idle.Len() == 0 {
+		return false
+	}
+	conn := u.idle.Front().Value.(*connection)
+	c.leave(conn)
+	farewell(conn.conn, fmt.Errorf("%w: others needed this connection, which was idle", miniq.ErrBusy))
+	_ = conn.conn.Close()
+	return true
+}
+
+// farewell tells a client why its connection ends, if there is room for that: an idle
+// one has it, unless its client does not read, and nobody waits for that one.
+func farewell(conn net.Conn, why error) {
+	frame, err := miniq.AppendFrame(nil, miniq.Response{Version: miniq.Version, Error: miniq.ToError(why)})
+	if err != nil {
+		return
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
+		_, _ = conn.Write(frame)
+		return
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Write(func(fd uintptr) bool {
+		_, _ = unix.SendmsgN(int(fd), frame, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+}
+
+// leave takes a connection out of the books.
+func (c *connections) leave(conn *connection) {
+	if !c.all[conn] {
+		return
+	}
+	delete(c.all, conn)
+	u := c.users[conn.uid]
+	if conn.idle != nil {
+		u.idle.Remove(conn.idle)
+		conn.idle = nil
+	}
+	if u.all--; u.all == 0 {
+		delete(c.users, conn.uid)
+	}
+}
+
+// begin says that a request has arrived; false: too late, the client was put out.
+func (c *connections) begin(conn *connection) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.all[conn] {
+		return false
+	}
+	c.users[conn.uid].idle.Remove(conn.idle)
+	conn.idle = nil
+	return true
+}
+
+// end says that it was answered.
+func (c *connections) end(conn *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all[conn] {
+		conn.idle = c.users[conn.uid].idle.PushBack(conn)
+	}
+}
+
+func (c *connections) remove(conn *connection) {
+	_ = conn.conn.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leave(conn)
+	c.tasks.Done()
+}
+
+// relieve closes one idle connection, whosever it is, since files are short.
+func (c *connections) relieve() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.putOut(c.largest())
+}
+
+// ended lets nobody in any more, and what is posted to the loop be dropped.
+func (c *connections) ended() {
+	over := c.closed()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.done {
+		c.done = true
+		close(over)
+	}
+}
+
+// hangUp closes every connection but one.
+func (c *connections) hangUp(but *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.all {
+		if conn != but {
+			_ = conn.conn.Close()
+		}
+	}
+}

@@ -1,0 +1,400 @@
+// Package daemon is the bundled queue at work: it takes requests, lets the
+// manager decide, writes every event to the journal before anybody hears of it,
+// and has the nodes carry out what was decided.
+//
+// One goroutine, the loop, owns the manager and everything that changes with
+// it. It takes whatever has come in since it looked last, writes all of it with
+// one sync, then steps through it, answers and acts.
+//
+// A client harms nobody else, whatever it does. The loop never waits for one, nor
+// for a node. What one can hold is bounded: connections of a user (connections),
+// what a request may name (miniq.DecodeRequest), and memory for what is large on
+// its way in or out (room), which those lose who are slow while others wait.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/account"
+	"github.com/allotment-hpc/allotment/internal/clock"
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/node"
+	"github.com/allotment-hpc/allotment/state"
+)
+
+// Options of a daemon.
+type Options struct {
+	Paths   home.Paths
+	Config  miniq.Config
+	Program string // miniqd itself, for the nodes
+	Keeper  string // miniq-keeper
+	Dummy   string // adummy; "": it is not installed, and there are no dummy jobs
+	Version string
+	Log     *slog.Logger
+
+	NodeOptions []string // of Program's command node, besides its own
+
+	Ready func() // called when requests are answered
+
+	// Of root's daemon, which serves every user. Both are asked in a client's
+	// turn and may take a moment.
+	Admin func(account.Account) bool                 // who may do everything, besides root; nil: nobody
+	Next  func(account.Account, *backends.Spec) bool // whose job the policy lets be next in line; nil: nobody's
+
+	// What the tests set.
+	Disk      disk.Disk                     // nil: the machine's own
+	Boot      string                        // names this boot of the machine; empty: the kernel is asked
+	ReadClock func() (clock.Reading, error) // nil: clock.Read
+	KeptEnded int                           // ended jobs of one user in memory; 0: as maxEnded says
+	CompactAt int64                         // bytes of journal, after which the state is written anew; 0: compactSize and as many as the state had last
+}
+
+// Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
+func Run(ctx context.Context, o Options) error {
+	const firstOther = 3
+	keeper.KeepFromChildren(firstOther)
+	state := miniq.StateDir(o.Paths)
+	if err := o.Paths.Prepare(); err != nil {
+		return err
+	}
+	if os.Getuid() == 0 {
+		if err := o.Paths.OwnedByMe(); err != nil {
+			return err
+		}
+	}
+	if o.Disk == nil {
+		o.Disk = disk.OS()
+	}
+	if err := disk.MkdirAll(o.Disk, state, 0o700); err != nil {
+		return err
+	}
+	lock, err := claim(ctx, state, miniq.Socket(o.Paths), o.Log)
+	if err != nil {
+		return err
+	}
+	defer lock.close()
+	o.Disk = guarded{o.Disk, lock}
+	w := &door{paths: o.Paths, lock: lock, log: o.Log}
+	if err := w.listen(); err != nil { // whoever asks by now waits
+		return err
+	}
+	defer w.close()
+	d, err := recovered(o, state)
+	if err == nil {
+		err = d.lookForReboot()
+	}
+	if err != nil {
+		return err
+	}
+	d.lock, d.door, w.accept = lock, w, d.accept
+	if err := lock.sign(miniq.Socket(o.Paths)); err != nil {
+		d.log.Warn("the lock file does not say who serves", "error", err)
+	}
+	d.log.Info("serving", "socket", miniq.Socket(o.Paths), "state", state, "nodes", o.Config.Nodes, "pid", os.Getpid())
+	return d.serve(ctx)
+}
+
+// Running tells whether an error of Run means that another daemon serves.
+func Running(err error) bool { return errors.Is(err, errRunning) }
+
+type daemon struct {
+	Options
+	log      *slog.Logger
+	state    string
+	since    time.Time
+	uid      int
+	user     string
+	users    users
+	objects  objects
+	conns    connections
+	gallery  gallery    // pictures of the queue, and room for them
+	listed   *room      // of jobs in long answers
+	awaits   *room      // of jobs in long waits
+	requests *room      // of bytes in long requests
+	reading  sync.Mutex // held by who reads how a past job ended
+	worths   *room      // of bytes that requests are worth
+	rates    rates      // of changes that users ask for
+
+	lock *stateLock // nil: nobody is served
+	door *door
+
+	inputs chan input
+
+	// What follows belongs to the loop.
+	m            *manager.Manager
+	journal      *journal
+	seq          uint64
+	clock        clock.Reading                 // of the last batch
+	bodies       map[int64]*storedBody         // by job number; an array's stands for its elements'
+	environments map[string]*sharedEnvironment // of each user the last one of his bodies
+	held         int                           // bytes of bodies
+	submission   *state.Submission             // the last one
+	young        []int64                       // jobs whose bodies may not be in their state objects yet, the oldest first
+	soon         []input                       // what the loop has for itself to do next
+	unsaved      []input                       // events that could not be written yet; they can't be refused
+	changes      uint64
+	alarm        time.Time // when the timer is due
+	timer        *time.Timer
+	waiters      map[*waiter]bool
+	hosts        map[string]*host
+	awaited      map[string]bool     // nodes that were not heard of yet; nobody is let in before
+	opened       bool                // clients are let in
+	doubtful     map[node.RunID]bool // ordered before the machine went down last
+	rebooted     bool                // the machine went down since the queue was last served
+	stopping     *stopping
+	failing      bool  // the journal could not be written last
+	saving       bool  // a snapshot is being written
+	saved        int   // bytes of the last one
+	noted        int64 // changes to state objects since
+
+	saves      sync.WaitGroup
+	wanted     []func(error) // who asked for the next one
+	forget     *time.Timer
+	collecting bool   // objects of past jobs are looked through
+	hooks      *hooks // nil: there is none
+}
+
+// storedBody is a body in memory, and since when it is in the journal.
+type storedBody struct {
+	body
+	env  *sharedEnvironment
+	seq  uint64
+	left int // jobs that have not ended
+}
+
+func recovered(o Options, dir string) (*daemon, error) {
+	d := newDaemon(o, dir)
+	if d.Disk == nil {
+		d.Disk = disk.OS()
+	}
+	if d.ReadClock == nil {
+		d.ReadClock = clock.Read
+	}
+	writer, err := state.NewWriter(d.Disk, d.objectDir(), o.Log)
+	if err != nil {
+		return nil, err
+	}
+	d.objects = writer
+	if err := d.recover(); err != nil {
+		d.objects.Close()
+		return nil, err
+	}
+	writer.Start()
+	return d, nil
+}
+
+// newDaemon is one that knows of no job yet.
+func newDaemon(o Options, state string) *daemon {
+	d := &daemon{
+		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
+		changes: uint64(time.Now().UnixMicro()), // past what a daemon before this one counted to: who waits for more would wait for ever
+		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, environments: map[string]*sharedEnvironment{}, waiters: map[*waiter]bool{},
+		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
+		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), worths: newRoom(worthRoom),
+	}
+	if len(d.Config.Nodes) == 0 {
+		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}
+	}
+	d.users.lookup, d.users.admin = account.Lookup, o.Admin
+	d.user = strconv.Itoa(d.uid)
+	if u, err := user.LookupId(d.user); err == nil {
+		d.user = u.Username
+	}
+	return d
+}
+
+func (d *daemon) objectDir() string { return filepath.Join(d.state, "jobs") }
+
+func (d *daemon) managerConfig() manager.Config {
+	return manager.Config{
+		SlotsOnly: d.Config.ScheduleBy == miniq.BySlots, ReserveAfter: time.Duration(d.Config.ReserveAfter),
+		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap, MaxJobs: d.Config.MaxJobs, MaxBytes: int64(d.Config.MaxBytes),
+		MaxEnded: d.maxEnded(), MaxEndedBytes: keptEndedBytes,
+	}
+}
+
+// maxEnded is how many ended jobs of one user are in memory: an array of as many
+// elements as a user may have stays whole.
+func (d *daemon) maxEnded() int {
+	if d.KeptEnded > 0 {
+		return d.KeptEnded
+	}
+	return max(keptEnded, d.Config.MaxJobs)
+}
+
+// recover brings back the queue as the last acknowledgement left it.
+func (d *daemon) recover() error {
+	s, err := readSnapshot(d.state, d.managerConfig())
+	if err != nil {
+		return err
+	}
+	d.m, d.seq, d.saved = s.m, s.seq, len(s.state)
+	began, from := time.Now(), d.seq
+	d.journal, d.seq, err = replay(d.Disk, d.state, d.seq, d.log, d.replayed)
+	if err != nil {
+		return err
+	}
+	if err := s.upgrade(d.Disk, d.state); err != nil {
+		return fmt.Errorf("bring %s up to date: %w", d.state, err)
+	}
+	if n := d.seq - from; n > 0 {
+		d.log.Info("recovered", "events", n, "took", time.Since(began))
+	}
+	d.objects.Mark(d.seq)
+	return nil
+}
+
+// replayed applies an entry of the journal. What it had to do has been done, or
+// is found undone when the nodes are attached.
+func (d *daemon) replayed(e *entry) error {
+	event, err := manager.DecodeEvent(e.Event)
+	if err != nil {
+		return &trouble{fmt.Sprintf("entry %d can't be read (%v)", e.Seq, err), "use the newer version of Allotment that wrote it, else " + putBack}
+	}
+	effects, result := d.m.Step(time.Unix(0, e.At), event)
+	d.note(e, event, effects, result)
+	return nil
+}
+
+// lookForReboot finds the runs that were ordered before the machine went down.
+func (d *daemon) lookForReboot() error {
+	if d.Boot == "" {
+		now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return fmt.Errorf("tell one boot of the machine from another: %w", err)
+		}
+		d.Boot = string(now)
+	}
+	if d.bootNoted() {
+		return nil
+	}
+	d.rebooted = true
+	for _, r := range d.m.Runs() {
+		d.doubtful[node.RunID{ID: r.ID, Run: r.Run}] = true
+	}
+	if len(d.doubtful) > 0 {
+		d.log.Warn("the machine went down while jobs ran", "runs", len(d.doubtful))
+	}
+	return d.resolved()
+}
+
+func (d *daemon) bootFile() string { return filepath.Join(d.state, "boot") }
+
+// bootNoted tells whether this is the boot of the machine that was noted last.
+func (d *daemon) bootNoted() bool {
+	noted, err := os.ReadFile(d.bootFile())
+	return err == nil && string(noted) == d.Boot
+}
+
+// resolved notes this boot once nothing of an earlier one is open.
+func (d *daemon) resolved() error {
+	if len(d.doubtful) > 0 || d.bootNoted() {
+		return nil
+	}
+	return disk.Replace(d.Disk, d.bootFile(), 0o600, []byte(d.Boot))
+}
+
+// serve runs until ctx ends or a client stops it, then gives everything back.
+func (d *daemon) serve(ctx context.Context) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	d.timer = time.NewTimer(time.Hour)
+	d.timer.Stop()
+	if groups, err := keeper.PrepareGroups(); err != nil {
+		d.log.Info("jobs' memory is watched, since the kernel can't limit it for us", "why", err)
+	} else {
+		d.log.Info("the kernel limits jobs' memory", "control_groups", groups)
+	}
+	d.beginHooks()
+	watcher, err := watch(d.door, func(err error) { end(err) })
+	if err != nil {
+		return err
+	}
+	d.begin()
+	asked := d.loop(ctx)
+	watcher.stop()
+	d.door.close()
+	d.conns.ended()
+	d.conns.hangUp(asked)
+	err = d.end()
+	if cause := context.Cause(ctx); errors.Is(cause, errNoPlace) {
+		err = cause
+	}
+	d.log.Info("stopped")
+	if d.stopping != nil {
+		close(d.stopping.left)
+	}
+	d.conns.tasks.Wait()
+	return err
+}
+
+// end writes the queue down and lets the nodes go.
+func (d *daemon) end() error {
+	d.endHooks()
+	d.detachAll()
+	if d.forget != nil {
+		d.forget.Stop()
+	}
+	return d.writeDown()
+}
+
+// lost is an error where the state directory, or the journal in it, is gone: what is
+// written now nobody finds again.
+func (d *daemon) lost() error {
+	if d.lock == nil {
+		return nil
+	}
+	if err := d.lock.lost(); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(filepath.Join(d.state, d.journal.name)); errors.Is(err, fs.ErrNotExist) {
+		return &lostError{filepath.Join(d.state, d.journal.name)}
+	}
+	return nil
+}
+
+// writeDown leaves a state whose journal is empty, if it can.
+func (d *daemon) writeDown() error {
+	d.objects.Close()
+	d.saves.Wait()                   // an older state must not replace the one that is written here
+	if err := d.lost(); err != nil { // nothing of ours belongs into what is there now
+		d.log.Error("the queue's state is not written", "error", err)
+		return errors.Join(err, d.journal.f.Close())
+	}
+	if len(d.unsaved) > 0 {
+		d.log.Error("events could not be written; the nodes will report them again", "events", len(d.unsaved))
+	}
+	if d.journal.torn {
+		if err := d.journal.repair(); err != nil {
+			d.log.Error("what was refused may come back", "error", err)
+		}
+	}
+	if d.objects.Durable() < d.seq {
+		return d.journal.f.Close() // the journal keeps what the objects lack
+	}
+	state, err := d.m.State()
+	if err == nil {
+		err = writeSnapshot(d.Disk, d.state, d.seq, state)
+	}
+	if err != nil {
+		d.log.Warn("the journal is kept since the queue's state could not be written", "error", err)
+	} else if err := d.journal.rotate(d.seq + 1); err == nil {
+		_ = dropSegments(d.Disk, d.state, d.seq)
+	}
+	return d.journal.f.Close()
+}

@@ -1,0 +1,313 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
+)
+
+// door is where clients come in: a socket in the runtime directory, which may be
+// removed while the daemon runs. systemd-logind removes a user's when he logs out.
+type door struct {
+	paths  home.Paths
+	lock   *stateLock
+	log    *slog.Logger
+	accept func(*net.UnixListener) // returns when the listener is closed
+
+	accepting sync.WaitGroup
+	mu        sync.Mutex
+	listener  *net.UnixListener // nil: nobody listens
+	made      fs.FileInfo       // of the socket
+	opened    bool              // clients are let in
+	closed    bool
+}
+
+// listen makes the socket, in the place of whatever has its name.
+func (w *door) listen() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.listenLocked()
+}
+
+func (w *door) listenLocked() error {
+	listener, made, err := listen(miniq.Socket(w.paths))
+	if err != nil {
+		return err
+	}
+	if w.listener != nil {
+		_ = w.listener.Close()
+	}
+	w.listener, w.made = listener, made
+	if w.opened {
+		w.accepting.Go(func() { w.accept(listener) })
+	}
+	return nil
+}
+
+// open lets clients in.
+func (w *door) open() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.opened || w.closed {
+		return
+	}
+	w.opened = true
+	if l := w.listener; l != nil {
+		w.accepting.Go(func() { w.accept(l) })
+	}
+}
+
+// close lets nobody in any more, and returns when nobody is being let in.
+func (w *door) close() {
+	w.mu.Lock()
+	if !w.closed && w.there() {
+		_ = os.Remove(miniq.Socket(w.paths))
+	}
+	w.closed = true
+	if w.listener != nil {
+		_ = w.listener.Close()
+	}
+	w.mu.Unlock()
+	w.accepting.Wait()
+}
+
+// there tells whether the socket's path leads to this daemon.
+func (w *door) there() bool {
+	now, err := os.Lstat(miniq.Socket(w.paths))
+	return err == nil && w.made != nil && os.SameFile(now, w.made)
+}
+
+// restore makes the socket again if it has been removed. Without the state directory
+// there is nothing to serve: errNoPlace.
+func (w *door) restore() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.there() {
+		return nil
+	}
+	if err := w.lock.lost(); err != nil {
+		return fmt.Errorf("%w: %w", errNoPlace, err)
+	}
+	if err := w.paths.Prepare(); err != nil {
+		return err
+	}
+	if os.Getuid() == 0 {
+		if err := w.paths.OwnedByMe(); err != nil {
+			return err
+		}
+	}
+	if err := w.listenLocked(); err != nil {
+		return err
+	}
+	w.log.Warn("the socket was removed: listening anew", "socket", miniq.Socket(w.paths))
+	return nil
+}
+
+// errNoPlace says that neither the state directory nor the socket is there any more.
+var errNoPlace = errors.New("the socket was removed")
+
+// listen makes a socket: for the daemon's own user alone from the first moment or,
+// where root listens, for all.
+func listen(path string) (*net.UnixListener, fs.FileInfo, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, fmt.Errorf("remove the socket of an earlier miniqd: %w", err)
+	}
+	name, release, err := miniq.ShortName(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen at %s: %w", path, err)
+	}
+	defer release()
+	// A mask of the process would hold for files that others make meanwhile. The mode of
+	// the descriptor becomes the file's (Linux: unix_bind).
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var denied error
+		err := raw.Control(func(fd uintptr) { denied = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, denied)
+	}}
+	l, err := config.Listen(context.Background(), "unix", name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen at %s: %w", path, err)
+	}
+	listener := l.(*net.UnixListener)
+	listener.SetUnlinkOnClose(false) // another one's socket may have the name by then
+	if os.Getuid() == 0 {
+		err = os.Chmod(path, 0o666)
+	}
+	info, statErr := os.Lstat(path)
+	if err = errors.Join(err, statErr); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("listen at %s: %w", path, err), listener.Close())
+	}
+	return listener, info, nil
+}
+
+// serves tells whether somebody listens at a socket, even if more wait there than the
+// kernel lets.
+func serves(socket string) bool {
+	name, release, err := miniq.ShortName(socket)
+	if err != nil {
+		return false
+	}
+	defer release()
+	conn, err := net.DialTimeout("unix", name, time.Second) //nolint:noctx // local, bounded
+	if err != nil {
+		return errors.Is(err, syscall.EAGAIN)
+	}
+	_ = conn.Close()
+	return true
+}
+
+// watcher has the socket made again when it is removed. It wakes for that alone: when
+// something is removed from the runtime directory, when somebody knocks (knock), and,
+// while there is no place for the socket, when something changes where that was.
+type watcher struct {
+	door   *door
+	lost   func(error) // called when the state directory has gone, too
+	events int         // inotify; -1: there is none
+	above  int         // the watch of a directory above the runtime directory; -1: there is none
+	wake   *os.File    // closed to end it
+	woken  *os.File
+	told   string // the error that was logged last
+	over   chan struct{}
+}
+
+const (
+	// lookPause is how often a watcher looks that the kernel tells nothing.
+	lookPause = 10 * time.Second
+	// settlePause lets whoever removes a directory come to its end, and bounds how often
+	// the socket is made again.
+	settlePause = 100 * time.Millisecond
+)
+
+func watch(d *door, lost func(error)) (*watcher, error) {
+	woken, wake, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	w := &watcher{door: d, lost: lost, above: -1, wake: wake, woken: woken, over: make(chan struct{})}
+	if w.events, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
+		d.log.Warn("the kernel does not tell of a socket that is removed: it is looked for", "every", lookPause, "why", err)
+		w.events = -1
+	}
+	go w.run()
+	return w, nil
+}
+
+func (w *watcher) stop() {
+	_ = w.wake.Close()
+	<-w.over
+	_ = w.woken.Close()
+	if w.events >= 0 {
+		_ = unix.Close(w.events)
+	}
+}
+
+func (w *watcher) run() {
+	defer close(w.over)
+	for here := true; ; {
+		w.arm(here) // before it looks: what changes later is told
+		err := w.door.restore()
+		here = err == nil
+		if errors.Is(err, errNoPlace) {
+			w.lost(err)
+			return
+		}
+		w.tell(err)
+		if !w.await(here) || !w.settle() {
+			return
+		}
+	}
+}
+
+// tell logs what keeps the socket from being made, once.
+func (w *watcher) tell(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != w.told {
+		w.door.log.Error("the socket was removed and can't be made again: nobody can reach this daemon; tried again when its directory changes", "error", err)
+	}
+	w.told = text
+}
+
+// arm asks for the events that matter.
+func (w *watcher) arm(here bool) {
+	if w.events < 0 {
+		return
+	}
+	const gone = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
+	_, _ = unix.InotifyAddWatch(w.events, w.door.lock.path, gone|unix.IN_ATTRIB|unix.IN_ONLYDIR)
+	mask := uint32(gone | unix.IN_DELETE | unix.IN_MOVED_FROM)
+	if !here {
+		mask |= unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ATTRIB
+	}
+	was := w.above
+	w.above = -1
+	for dir := w.door.paths.Runtime; ; dir = filepath.Dir(dir) { // the nearest one that is there
+		watch, err := unix.InotifyAddWatch(w.events, dir, mask|unix.IN_ONLYDIR)
+		if err == nil && dir != w.door.paths.Runtime {
+			w.above = watch
+		}
+		if err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		mask |= unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ATTRIB
+	}
+	if was >= 0 && was != w.above {
+		_, _ = unix.InotifyRmWatch(w.events, uint32(was))
+	}
+}
+
+// await waits for an event; false: the daemon ends.
+func (w *watcher) await(here bool) bool {
+	fds := []unix.PollFd{{Fd: int32(w.woken.Fd())}}
+	timeout := -1
+	if w.events >= 0 {
+		fds = append(fds, unix.PollFd{Fd: int32(w.events), Events: unix.POLLIN})
+	} else {
+		timeout = int(lookPause.Milliseconds())
+	}
+	if !here { // a file system that is mounted there is no event of the directory
+		if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
+			defer func() { _ = mounts.Close() }()
+			fds = append(fds, unix.PollFd{Fd: int32(mounts.Fd()), Events: unix.POLLPRI})
+		}
+	}
+	for {
+		_, err := unix.Poll(fds, timeout)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	return fds[0].Revents == 0
+}
+
+// settle waits a moment and takes in all events until then; false: the daemon ends.
+func (w *watcher) settle() bool {
+	fds := []unix.PollFd{{Fd: int32(w.woken.Fd())}}
+	if n, _ := unix.Poll(fds, int(settlePause.Milliseconds())); n > 0 {
+		return false
+	}
+	if w.events < 0 {
+		return true
+	}
+	buffer := make([]byte, 4<<10)
+	for {
+		if n, err := unix.Read(w.events, buffer); n <= 0 || err != nil {
+			return true
+		}
+	}
+}

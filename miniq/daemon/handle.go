@@ -1,0 +1,389 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+)
+
+// errOver is what a request gets that the daemon no longer takes.
+var errOver = fmt.Errorf("%w: miniqd is stopping", backends.ErrUnreachable)
+
+// handle answers one request. An error means that the client is lost.
+func (d *daemon) handle(c *connection, req *miniq.Request) error {
+	switch req.Op {
+	case miniq.OpFarm, miniq.OpJobs, miniq.OpWait, miniq.OpRecord, miniq.OpQueues, miniq.OpStatus, miniq.OpStop, miniq.OpCompact:
+	default:
+		if err := d.limited(c, req); err != nil {
+			return c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
+	}
+	switch req.Op {
+	case miniq.OpFarm:
+		return d.farm(c, req)
+	case miniq.OpJobs:
+		return d.jobs(c, req)
+	case miniq.OpWait:
+		return d.wait(c, req)
+	case miniq.OpRecord:
+		return d.record(c, req)
+	case miniq.OpQueues:
+		return d.queues(c)
+	case miniq.OpSignal:
+		return d.signal(c, req)
+	case miniq.OpStatus:
+		return d.status(c)
+	case miniq.OpStop:
+		return d.stop(c, req)
+	case miniq.OpCompact:
+		return d.compactNow(c, req)
+	case miniq.OpSubmit:
+		return d.submit(c, req)
+	case miniq.OpPlace:
+		return d.place(c, req)
+	default:
+		return d.act(c, req)
+	}
+}
+
+// act answers a request that does one thing to each of a list of jobs.
+func (d *daemon) act(c *connection, req *miniq.Request) error {
+	event, err := eventOf(c.by, req)
+	if err == nil {
+		err = checkRepeats(req)
+	}
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	result, err := d.ask(input{event: event})
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	if d.limits(c) {
+		d.rates.asked(time.Now(), c.uid, len(result.Errors))
+	}
+	errs := make([]*miniq.Error, len(result.Errors))
+	for i, err := range result.Errors {
+		errs[i] = miniq.ToError(err)
+	}
+	return c.answer(miniq.Response{Errors: errs})
+}
+
+// maxRepeats is how often a request may name one job, or an array, which stands
+// for all its elements.
+const (
+	maxRepeats = 100
+	allRepeats = 10_000 // of all jobs that it names again
+)
+
+func checkRepeats(req *miniq.Request) error {
+	named, again := make(map[backends.ID]int), 0
+	for id := range req.Named() {
+		if named[id]++; named[id] > 1 {
+			again++
+		}
+		if named[id] > maxRepeats {
+			return fmt.Errorf("the request names job %v more than %d times", id, maxRepeats)
+		}
+		if again > allRepeats {
+			return fmt.Errorf("the request names jobs again more than %d times", allRepeats)
+		}
+	}
+	return nil
+}
+
+// eventOf is what a request on jobs means to the manager.
+func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
+	switch req.Op {
+	case miniq.OpKill:
+		return manager.Kill{By: by, IDs: req.IDs}, nil
+	case miniq.OpRequeue:
+		return manager.Requeue{By: by, Acts: req.Acts}, nil
+	case miniq.OpSuspend:
+		return manager.Suspend{By: by, Acts: req.Acts}, nil
+	case miniq.OpResume:
+		return manager.Resume{By: by, IDs: req.IDs}, nil
+	case miniq.OpHold:
+		return manager.Hold{By: by, IDs: req.IDs}, nil
+	case miniq.OpRelease:
+		return manager.Release{By: by, IDs: req.IDs}, nil
+	case miniq.OpRank:
+		return manager.Rank{By: by, Rankings: req.Rankings}, nil
+	case miniq.OpPin:
+		return manager.Pin{By: by, Pins: req.Pins}, nil
+	case miniq.OpHoldUntil:
+		return manager.HoldUntil{By: by, Holds: req.Holds}, nil
+	case miniq.OpReserve:
+		return manager.Reserve{By: by, Reservations: req.Reservations}, nil
+	case miniq.OpMove:
+		return manager.Move{By: by, IDs: req.IDs, Queue: req.Queue}, nil
+	case miniq.OpModify:
+		if req.Change == nil {
+			return nil, errors.New("a change of nothing")
+		}
+		return manager.Modify{By: by, IDs: req.IDs, Change: *req.Change}, nil
+	default:
+		return nil, fmt.Errorf("%w: request %q is not known here", backends.ErrUnable, req.Op)
+	}
+}
+
+// ask hands an event to the loop and waits for its result.
+func (d *daemon) ask(in input) (manager.Result, error) {
+	type outcome struct {
+		result manager.Result
+		err    error
+	}
+	got := make(chan outcome, 1)
+	in.reply = func(r manager.Result, err error) { got <- outcome{r, err} }
+	d.post(in)
+	select {
+	case o := <-got:
+		return o.result, o.err
+	case <-d.conns.closed():
+		select {
+		case o := <-got: // it was in time
+			return o.result, o.err
+		default:
+			return manager.Result{}, errOver
+		}
+	}
+}
+
+// inLoop runs something in the loop and waits for it; false: there is no loop any more.
+func (d *daemon) inLoop(do func()) bool {
+	done := make(chan struct{})
+	d.post(input{do: func() { do(); close(done) }})
+	select {
+	case <-done:
+		return true
+	case <-d.conns.closed():
+		select {
+		case <-done: // it was in time: what it did may have been the last thing
+			return true
+		default:
+			return false
+		}
+	}
+}
+
+func (c *connection) over() error {
+	return c.answer(miniq.Response{Error: miniq.ToError(errOver)})
+}
+
+// longestWait bounds a wait; clients ask again.
+const longestWait = time.Minute
+
+func (d *daemon) wait(c *connection, req *miniq.Request) error {
+	if len(req.IDs) > perPart {
+		h := &holder{uid: c.uid, n: int64(len(req.IDs)), cutLate: func(time.Time) {}}
+		if !d.awaits.take(h, d.conns.closed()) {
+			return c.over()
+		}
+		defer d.awaits.give(h)
+	}
+	told := make(chan struct{})
+	w := &waiter{after: req.After, reply: func() { close(told) }}
+	ok := d.inLoop(func() {
+		if len(req.IDs) > 0 {
+			w.pending = d.unended(req.IDs)
+		}
+		if !d.tellIfOver(w) {
+			d.waiters[w] = true
+		}
+	})
+	if !ok {
+		return c.over()
+	}
+	timer := time.NewTimer(min(max(req.Timeout, 0), longestWait))
+	defer timer.Stop()
+	select {
+	case <-told:
+	case <-timer.C:
+	case <-d.conns.closed():
+		return c.over()
+	}
+	return d.sendJobs(c, req.IDs, func() { delete(d.waiters, w) })
+}
+
+// Limits of one job's Spec, in bytes.
+const (
+	maxName = 64 << 10
+	maxBody = 8 << 20
+	maxKey  = 256
+	maxPath = 4 << 10 // the kernel takes no longer one
+)
+
+func checkSpec(s *backends.Spec, b *body) error {
+	switch {
+	case len(s.Name) > maxName || len(s.Description) > maxName || len(s.Project) > maxName || len(s.After) > maxName:
+		return fmt.Errorf("a job's name, project, description or dependency is longer than %d bytes", maxName)
+	case b.size() > maxBody:
+		return fmt.Errorf("a job's command, script and environment are longer than %d bytes", maxBody)
+	case len(b.Command) == 0 && b.Script == nil:
+		return errors.New("a job without a command")
+	case slices.ContainsFunc([]string{b.Dir, b.Stdin, b.Stdout, b.Stderr, b.Terminal}, func(path string) bool { return len(miniq.Unescape(path)) > maxPath }):
+		return fmt.Errorf("a job's directory or a file that it names has a path of more than %d bytes", maxPath)
+	case b.Umask > 0o777:
+		return fmt.Errorf("umask %#o is none", b.Umask)
+	}
+	for _, list := range [][]string{b.Command, b.Env, {b.Dir, b.Stdin, b.Stdout, b.Stderr}} {
+		for _, text := range list {
+			if strings.ContainsRune(text, 0) {
+				return errors.New("a job's command, environment or paths hold a NUL byte")
+			}
+		}
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	if len(key) > maxKey {
+		return fmt.Errorf("a submission's key is longer than %d bytes", maxKey)
+	}
+	return nil
+}
+
+func (d *daemon) submit(c *connection, req *miniq.Request) error {
+	if err := checkKey(req.Key); err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	results := make([]miniq.Submission, len(req.Specs))
+	var specs []backends.Spec
+	var bodies []body
+	var places []int
+	var sizes []int64
+	as, err := d.runsAs(c)
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	for i := range req.Specs {
+		spec := req.Specs[i].Spec
+		b := part(&spec)
+		if b.Dir == "" {
+			b.Dir = "/"
+		}
+		if err := checkSpec(&spec, &b); err != nil {
+			results[i].Error = miniq.ToError(err)
+			continue
+		}
+		b.As = as
+		specs, bodies, places, sizes = append(specs, spec), append(bodies, b), append(places, i), append(sizes, int64(b.size()))
+	}
+	if len(specs) > 0 {
+		over, err := d.roomFor(c, len(specs))
+		if err != nil {
+			return c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
+		defer over()
+		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies), Bytes: sizes}
+		result, err := d.ask(input{event: event, bodies: bodies})
+		if err != nil {
+			return c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
+		for i, s := range result.Submitted {
+			results[places[i]] = miniq.Submission{ID: s.ID, Queue: s.Queue, Error: miniq.ToError(s.Err)}
+		}
+	}
+	return c.answer(miniq.Response{Submitted: results})
+}
+
+// behindPause is how long a submission waits until earlier ones are written. Its
+// client tries again for as long as it likes.
+const behindPause = 10 * time.Second
+
+// roomFor waits until there is memory for a user's new jobs.
+func (d *daemon) roomFor(c *connection, jobs int) (over func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), behindPause)
+	defer cancel()
+	over, err = d.objects.Room(ctx, c.by.User, jobs)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", miniq.ErrBusy, err)
+	}
+	return over, nil
+}
+
+func (d *daemon) record(c *connection, req *miniq.Request) error {
+	if len(req.IDs) != 1 {
+		return c.answer(miniq.Response{Error: miniq.ToError(errors.New("want one job"))})
+	}
+	var known bool
+	var now backends.Spec
+	var seq uint64
+	var denied error
+	var past bool
+	ok := d.inLoop(func() {
+		now, known = d.m.Spec(req.IDs[0])
+		past = len(d.past(req.IDs)) > 0
+		denied = mayTouch(c.by, d.m.Jobs(time.Now(), req.IDs), "its record is its owner's to see")
+		seq = d.seq
+	})
+	switch {
+	case !ok:
+		return c.over()
+	case denied != nil:
+		return c.answer(miniq.Response{Error: miniq.ToError(denied)})
+	}
+	var record *miniq.Record
+	var err error
+	switch {
+	case past:
+		record, err = d.pastRecord(c.by, req.IDs[0])
+	case known:
+		ctx, cancel := context.WithTimeout(context.Background(), answerPause)
+		defer cancel()
+		record, err = d.object(ctx, req.IDs[0], seq)
+	default:
+		err = fmt.Errorf("job %v: %w", req.IDs[0], backends.ErrUnknownJob)
+	}
+	if err != nil {
+		return c.answer(miniq.Response{Error: miniq.ToError(err)})
+	}
+	d.addUse(req.IDs[0], record)
+	whole := miniq.EscapeSpec(record.Spec)
+	b := part(&whole)
+	b.Env = nil
+	if past {
+		now = whole // as it was handed in
+	}
+	record.Spec = b.join(now)
+	for i := range record.History {
+		record.History[i].Detail = miniq.Escape(record.History[i].Detail)
+	}
+	for i := range record.Runs {
+		record.Runs[i].Why = miniq.Escape(record.Runs[i].Why)
+	}
+	return c.answer(miniq.Response{Record: record})
+}
+
+func (d *daemon) status(c *connection) error {
+	s := miniq.Status{PID: os.Getpid(), Version: d.Version, State: d.state, Socket: miniq.Socket(d.Paths), Since: d.since}
+	used := make(map[string]int)
+	count := func() {
+		s.Pending, s.Ended = d.m.Open(), d.m.Ended()
+		for _, r := range d.m.Runs() {
+			if r.Stopped {
+				continue
+			}
+			s.Running++
+			for _, p := range r.Hosts {
+				used[p.Host] += p.Slots
+			}
+		}
+		s.Pending -= s.Running
+		for _, h := range d.m.Hosts() {
+			s.Hosts = append(s.Hosts, miniq.HostUse{Host: h, Used: used[h.Name]})
+		}
+	}
+	if !d.inLoop(count) {
+		return c.over()
+	}
+	return c.answer(miniq.Response{Status: &s})
+}

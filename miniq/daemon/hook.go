@@ -1,0 +1,288 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/miniq"
+)
+
+// The end hook is a command of the sysadmin's that is run after the end of each
+// job, by the daemon's own user, once the end is on disk: at least once for each
+// job, after a crash it may be run again. It never keeps the queue waiting: so
+// many run at a time, others wait for them, in the order of their ends.
+const (
+	hooksAtATime = 4
+	hookTime     = time.Minute     // then it is killed
+	hookGrace    = 5 * time.Second // for those that run when the daemon stops; then they are run again
+	hookBatch    = 500             // ends that are looked up at a time
+	hookPause    = time.Second     // between two notes of how far they are
+	hookFile     = "hooked"
+)
+
+// hooks runs the end hook. It belongs to the loop.
+type hooks struct {
+	argv    []string
+	marks   hookMarks
+	queue   []backends.Job
+	running int
+	more    bool // the manager may know ended jobs that are not in queue
+	noting  bool
+	over    chan hookEnd // room for all that run
+	stop    context.CancelFunc
+	ctx     context.Context //nolint:containedctx // it lasts as long as the daemon
+	tasks   sync.WaitGroup
+}
+
+type hookEnd struct {
+	id  backends.ID
+	err error
+}
+
+// hookMarks is which ends have had their hook: those before From but Open, and Taken
+// but Open. It is what the file holds.
+type hookMarks struct {
+	From  time.Time                 `json:"from"`
+	Taken map[backends.ID]time.Time `json:"taken,omitempty"` // ended at From or, as far as something open is older, since that
+	Open  map[backends.ID]time.Time `json:"-"`               // in the queue or running
+}
+
+// take notes an end; false: it is noted already.
+func (h *hookMarks) take(j *backends.Job) bool {
+	if _, known := h.Taken[j.ID]; known {
+		return false
+	}
+	if j.Ended.After(h.From) {
+		h.From = j.Ended
+	}
+	h.Taken[j.ID], h.Open[j.ID] = j.Ended, j.Ended
+	return true
+}
+
+// saved is what a daemon has to know that comes after this one.
+func (h *hookMarks) saved() hookMarks {
+	s := hookMarks{From: h.From, Taken: map[backends.ID]time.Time{}}
+	for _, at := range h.Open {
+		if at.Before(s.From) {
+			s.From = at
+		}
+	}
+	for id, at := range h.Taken {
+		_, open := h.Open[id]
+		switch {
+		case at.Before(s.From):
+			delete(h.Taken, id) // nobody will ask for it again
+		case !open:
+			s.Taken[id] = at
+		}
+	}
+	return s
+}
+
+func decodeHookMarks(data []byte) (hookMarks, error) {
+	h := hookMarks{}
+	if err := json.Unmarshal(data, &h); err != nil {
+		return h, err
+	}
+	if h.From.IsZero() {
+		return h, errors.New("it names no time")
+	}
+	if h.Taken == nil {
+		h.Taken = map[backends.ID]time.Time{}
+	}
+	h.Open = map[backends.ID]time.Time{}
+	return h, nil
+}
+
+// beginHooks finds the ends that have not had their hook. Where there was no hook
+// before, those from now on get it.
+func (d *daemon) beginHooks() {
+	path := filepath.Join(d.state, hookFile)
+	if len(d.Config.EndHook) == 0 {
+		_ = os.Remove(path)
+		return
+	}
+	h := &hooks{argv: d.Config.EndHook, more: true, over: make(chan hookEnd, hooksAtATime)}
+	h.ctx, h.stop = context.WithCancel(context.Background())
+	d.hooks = h
+	data, err := os.ReadFile(path)
+	if err == nil {
+		if h.marks, err = decodeHookMarks(data); err == nil {
+			if now := d.m.Now(); h.marks.From.After(now.Add(clockPause)) {
+				h.marks.putBack(now, nil) // the clock was, and that daemon ended before this was written
+			}
+			d.startHooks()
+			return
+		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		d.log.Error("which jobs have had their end hook can't be told: those that end from now on get it", "file", path, "error", err)
+	}
+	h.marks = hookMarks{From: d.m.Farm(time.Now(), time.Now()).At, Taken: map[backends.ID]time.Time{}, Open: map[backends.ID]time.Time{}}
+	d.noteHooks()
+}
+
+// hookLater says that a job has ended.
+func (d *daemon) hookLater() {
+	if d.hooks == nil {
+		return
+	}
+	d.hooks.more = true
+	d.startHooks()
+}
+
+// startHooks starts as many as may run.
+func (d *daemon) startHooks() {
+	h := d.hooks
+	for h.running < hooksAtATime && h.ctx.Err() == nil {
+		if len(h.queue) == 0 {
+			h.refill(d)
+		}
+		if len(h.queue) == 0 {
+			return
+		}
+		j := h.queue[0]
+		h.queue = h.queue[1:]
+		h.running++
+		h.tasks.Go(func() {
+			err := runHook(h.ctx, h.argv, &j)
+			if h.ctx.Err() == nil { // else it was cut short: the next daemon runs it again
+				h.over <- hookEnd{j.ID, err}
+				d.post(input{do: d.hooked})
+			}
+		})
+	}
+}
+
+// refill looks up ends that have not been looked up yet.
+func (h *hooks) refill(d *daemon) {
+	if !h.more {
+		return
+	}
+	known := func(id backends.ID) bool { _, known := h.marks.Taken[id]; return known }
+	ended := d.m.EndedFrom(time.Now(), h.marks.From, hookBatch, known)
+	h.more = len(ended) == hookBatch
+	for i := range ended {
+		if h.marks.take(&ended[i]) {
+			h.queue = append(h.queue, ended[i])
+		}
+	}
+}
+
+// hooked takes note of hooks that are over.
+func (d *daemon) hooked() {
+	h := d.hooks
+	h.note(d.log)
+	if !h.noting {
+		h.noting = true
+		time.AfterFunc(hookPause, func() { d.post(input{do: d.noteHooks}) })
+	}
+	d.startHooks()
+}
+
+func (h *hooks) note(log *slog.Logger) {
+	for {
+		select {
+		case end := <-h.over:
+			h.running--
+			delete(h.marks.Open, end.id)
+			if end.err != nil {
+				log.Warn("the end hook failed", "job", end.id, "error", end.err)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// noteHooks writes down how far they are.
+func (d *daemon) noteHooks() {
+	d.hooks.noting = false
+	data, err := json.Marshal(d.hooks.marks.saved())
+	if err == nil {
+		err = disk.Replace(d.Disk, filepath.Join(d.state, hookFile), 0o600, data)
+	}
+	if err != nil {
+		d.log.Error("which jobs have had their end hook can't be written down: some may get it twice", "error", err)
+	}
+}
+
+// endHooks waits for those that run. What is left is run by the next daemon.
+func (d *daemon) endHooks() {
+	h := d.hooks
+	if h == nil {
+		return
+	}
+	late := time.AfterFunc(hookGrace, h.stop)
+	h.tasks.Wait()
+	late.Stop()
+	h.stop()
+	h.note(d.log)
+	d.noteHooks()
+}
+
+// runHook runs the hook for one job.
+func runHook(ctx context.Context, argv []string, j *backends.Job) error {
+	if err := trusted.File(argv[0]); err != nil {
+		return err
+	}
+	_, err := command.Run(ctx, command.Command{Argv: argv, Env: hookEnvironment(j), Dir: "/", Stdout: io.Discard, Timeout: hookTime})
+	return err
+}
+
+// hookEnvironment is what a hook is told of a job, besides a PATH.
+func hookEnvironment(j *backends.Job) []string {
+	var hosts []string
+	for _, p := range j.Hosts {
+		hosts = append(hosts, slices.Repeat([]string{p.Host}, p.Slots)...)
+	}
+	stamp := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339)
+	}
+	dummyFor := ""
+	if j.IsDummy() {
+		dummyFor = j.DummyFor.String()
+	}
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}
+	for _, v := range [][2]string{
+		{"JOBID", j.ID.String()},
+		{"USER", j.User},
+		{"NAME", j.Name},
+		{"PROJECT", j.Project},
+		{"STEP", j.Step},
+		{"QUEUE", j.Queue},
+		{"TAG", j.Tag},
+		{"STATE", j.State.String()},
+		{"EXIT_STATUS", strconv.Itoa(j.ExitCode)},
+		{"REASON", j.Reason},
+		{"SLOTS", strconv.Itoa(j.Slots)},
+		{"HOSTS", strings.Join(hosts, " ")},
+		{"REQUEUES", strconv.Itoa(j.Requeues)},
+		{"SUBMITTED", stamp(j.Submitted)},
+		{"STARTED", stamp(j.Started)},
+		{"ENDED", stamp(j.Ended)},
+		{"DUMMY_FOR", dummyFor},
+	} {
+		value := strings.ReplaceAll(miniq.Unescape(v[1]), "\x00", "")
+		env = append(env, "ALLOTMENT_"+v[0]+"="+value)
+	}
+	return env
+}

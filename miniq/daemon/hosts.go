@@ -1,0 +1,447 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/node"
+)
+
+// host is a node as the loop knows it.
+type host struct {
+	miniq.Node
+	retired bool // no longer in the config: it takes no jobs and goes with its last run
+	link    *link
+	quick   int // starts in a row that did not last
+}
+
+// link is the connection to a node process. The loop never waits for a node: what
+// that does not take yet stays in the outbox, but for the frames that are on their
+// way.
+type link struct {
+	conn  net.Conn
+	raw   syscall.RawConn
+	cmd   *exec.Cmd
+	began time.Time
+	gone  chan struct{} // closed when the process has ended
+	out   outbox        // the loop's
+
+	mu      sync.Mutex
+	left    []byte // what the socket had no room for, and write is writing
+	waiting chan struct{}
+}
+
+// window is how many bytes of frames are made at a time, and one frame more.
+const window = 128 << 10
+
+// flush sends a node what it takes. What the socket has no room for is left to
+// write, which wakes the loop for the rest.
+func (d *daemon) flush(l *link) {
+	for !l.out.empty() && !l.full() {
+		frames, err := d.frames(l)
+		if err != nil {
+			_ = l.conn.Close() // the reader sees it, and another node is started
+			return
+		}
+		l.write(frames)
+	}
+}
+
+// full tells whether the node has yet to take what it was sent.
+func (l *link) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.left) > 0
+}
+
+// frames are those of what the outbox holds, of a window's length.
+func (d *daemon) frames(l *link) ([]byte, error) {
+	var frames []byte
+	for len(frames) < window && !l.out.empty() {
+		next := l.out.next()
+		if next.start != nil {
+			frames = d.startFrame(frames, next.start)
+		}
+		for _, c := range next.commands {
+			var err error
+			if frames, err = c.Append(frames); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return frames, nil
+}
+
+func (l *link) write(frames []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	frames = frames[l.writeNow(frames):]
+	if len(frames) == 0 {
+		return
+	}
+	l.left = frames
+	l.waiting <- struct{}{} // it has room: nothing is left but these
+}
+
+// writeNow writes what the socket has room for, and says how much that was. An
+// error is left to write.
+func (l *link) writeNow(b []byte) int {
+	written := 0
+	_ = l.raw.Write(func(fd uintptr) bool {
+		if n, err := syscall.Write(int(fd), b); err == nil {
+			written = n
+		}
+		return true
+	})
+	return written
+}
+
+// writeOn writes what flush left, until the node is gone. Each time more is called.
+func (l *link) writeOn(more func()) {
+	for {
+		select {
+		case <-l.waiting:
+		case <-l.gone:
+			return
+		}
+		l.mu.Lock()
+		left := l.left
+		l.mu.Unlock()
+		if _, err := l.conn.Write(left); err != nil {
+			_ = l.conn.Close() // as above
+			return
+		}
+		l.mu.Lock()
+		l.left = nil
+		l.mu.Unlock()
+		more()
+	}
+}
+
+// begin starts the nodes of the config, and those that are no longer in it but
+// have runs. Clients wait until each has been heard of: without hosts every job
+// would be too large for the farm.
+func (d *daemon) begin() {
+	for _, n := range d.Config.Nodes {
+		d.hosts[n.Name] = &host{Node: n}
+	}
+	busy := make(map[string]bool)
+	for _, r := range d.m.Runs() {
+		busy[r.Hosts[0].Host] = true
+	}
+	var batch []input
+	batch = append(batch, input{event: manager.Configure{Config: d.managerConfig()}})
+	for _, h := range d.m.Hosts() {
+		if d.hosts[h.Name] != nil {
+			continue
+		}
+		if busy[h.Name] {
+			d.log.Warn("a node is no longer in the config: it is closed and goes with its last job", "node", h.Name)
+			d.hosts[h.Name] = &host{Node: miniq.Node{Name: h.Name, Slots: h.Slots, Memory: h.Memory}, retired: true}
+		} else {
+			batch = append(batch, input{event: manager.NodeDown{Name: h.Name}}, input{event: manager.NodeGone{Name: h.Name}})
+		}
+	}
+	d.process(batch)
+	for _, h := range d.hosts {
+		d.awaited[h.Name] = true
+	}
+	for _, h := range d.hosts {
+		d.attach(h)
+	}
+	d.forgetOld()
+	d.setAlarm()
+}
+
+// attach starts a node process and tells it what is believed to run there. What
+// was ordered while none was attached is in that belief.
+func (d *daemon) attach(h *host) {
+	l, err := d.spawn(h.Name)
+	if err != nil {
+		d.log.Error("a node can't be started", "node", h.Name, "error", err)
+		d.again(h)
+		return
+	}
+	h.link = l
+	all := node.Attach{Doubtful: d.rebooted}
+	for _, r := range d.m.Runs() {
+		if r.Hosts[0].Host != h.Name {
+			continue
+		}
+		run := node.RunID{ID: r.ID, Run: r.Run}
+		all.Runs = append(all.Runs, node.Expected{Run: run, Confirmed: r.Confirmed, Stopped: r.Stopped, Doubtful: d.doubtful[run]})
+		if r.Killing {
+			l.out.want(run, d.killOf(&r))
+		}
+	}
+	l.out.attach = &all
+	d.flush(l)
+	go l.writeOn(func() { d.post(input{do: func() {}}) })
+	go d.listenTo(h, l)
+}
+
+// heardOf lets clients in when every node has been.
+func (d *daemon) heardOf(h *host) {
+	delete(d.awaited, h.Name)
+	if len(d.awaited) == 0 {
+		d.letIn()
+	}
+}
+
+func (d *daemon) letIn() {
+	if d.opened {
+		return
+	}
+	d.opened = true
+	d.door.open()
+	if d.Ready != nil {
+		d.Ready()
+	}
+}
+
+// again starts a node once more, the later the more often it failed.
+func (d *daemon) again(h *host) {
+	const first, longest = 20 * time.Millisecond, 30 * time.Second
+	d.heardOf(h)
+	pause := min(first<<min(h.quick, 20), longest)
+	h.quick++
+	time.AfterFunc(pause, func() {
+		d.post(input{do: func() {
+			if d.hosts[h.Name] == h && h.link == nil && (d.stopping == nil || !d.stopping.over) {
+				d.attach(h)
+			}
+		}})
+	})
+}
+
+func (d *daemon) spawn(name string) (*link, error) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "node"), os.NewFile(uintptr(pair[1]), "daemon")
+	defer func() { _ = theirs.Close() }()
+	conn, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		return nil, err
+	}
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	args := append([]string{"node", "--name", name, "--dir", filepath.Join(d.state, "nodes", name), "--keeper", d.Keeper, "--scripts", d.scriptDir()}, d.NodeOptions...)
+	cmd := exec.Command(d.Program, args...) //nolint:noctx // it ends with its connection
+	cmd.Dir, cmd.Stderr, cmd.ExtraFiles = "/", os.Stderr, []*os.File{theirs}
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GOMEMLIMIT=96MiB") // it does one thing at a time
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &link{conn: conn, raw: raw, cmd: cmd, began: time.Now(), gone: make(chan struct{}), waiting: make(chan struct{}, 1)}, nil
+}
+
+// listenTo turns what a node reports into events, until it is gone.
+func (d *daemon) listenTo(h *host, l *link) {
+	in := bufio.NewReader(l.conn)
+	var why error
+	for {
+		var r node.Report
+		if why = miniq.ReadFrame(in, &r); why != nil {
+			break
+		}
+		d.post(d.reported(h, l, r))
+	}
+	_ = l.conn.Close()
+	err := l.cmd.Wait()
+	close(l.gone)
+	d.post(input{do: func() { d.detached(h, l, fmt.Errorf("%w (%w)", why, err)) }})
+}
+
+// reported is what a report means.
+func (d *daemon) reported(h *host, l *link, r node.Report) input {
+	id, run := r.Run.ID, r.Run.Run
+	forget := func() {
+		l.out.forget(r.Run)
+		delete(d.doubtful, r.Run)
+		d.retire(h)
+	}
+	switch r.Kind {
+	case node.Started:
+		return input{event: manager.Started{ID: id, Run: run}}
+	case node.Failed:
+		return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.Text, Again: r.Again}, after: forget}
+	case node.Ended:
+		return input{event: manager.Ended{ID: id, Run: run, ExitCode: r.End.Code, Reason: r.End.Text, Self: r.End.Self}, end: r.End, after: forget}
+	case node.Lost:
+		return input{event: manager.RunLost{ID: id, Run: run, Reason: r.Text}, after: forget}
+	case node.Absent:
+		return input{do: func() { d.absent(r.Run) }}
+	case node.Attached:
+		return input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.retired || d.stopping != nil}, after: func() { d.attached(h) }}
+	}
+	return input{do: func() { d.log.Error("a node reports what is not known", "node", h.Name, "kind", r.Kind) }}
+}
+
+func (d *daemon) attached(h *host) {
+	h.quick = 0
+	d.heardOf(h)
+	for run := range d.doubtful { // adopted ones are doubtful no more, lost ones are reported by now
+		if r, ok := d.run(run); !ok || r.Hosts[0].Host == h.Name {
+			delete(d.doubtful, run)
+		}
+	}
+	if err := d.resolved(); err != nil {
+		d.log.Error("this boot of the machine can't be noted", "error", err)
+	}
+	d.retire(h)
+}
+
+func (d *daemon) run(id node.RunID) (manager.Run, bool) {
+	return d.m.Run(id.ID, id.Run)
+}
+
+// absent deals with a run that was decided and never begun.
+func (d *daemon) absent(id node.RunID) {
+	r, ok := d.run(id)
+	switch {
+	case !ok:
+		return
+	case r.Killing: // it must not begin any more
+		const terminated = 128 + int(syscall.SIGTERM)
+		forget := func() {
+			if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil { // it may have been claimed
+				h.link.out.forget(id)
+			}
+		}
+		d.later(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}, after: forget})
+		return
+	}
+	d.order(&r.StartRun)
+	if r.Stopped {
+		d.carryOut(manager.StopRun{ID: r.ID, Run: r.Run})
+	}
+}
+
+func (d *daemon) detached(h *host, l *link, why error) {
+	if h.link != l {
+		return
+	}
+	h.link = nil
+	if d.stopping != nil && d.stopping.over || d.hosts[h.Name] != h {
+		return
+	}
+	d.log.Warn("a node ended; its jobs run on, another one takes its place", "node", h.Name, "why", why)
+	d.later(input{event: manager.NodeDown{Name: h.Name}})
+	if time.Since(l.began) > time.Minute {
+		h.quick = 0
+	}
+	d.again(h)
+}
+
+// retire lets a node go that is no longer wanted, with its last run.
+func (d *daemon) retire(h *host) {
+	if !h.retired || slices.ContainsFunc(d.m.Runs(), func(r manager.Run) bool { return r.Hosts[0].Host == h.Name }) {
+		return
+	}
+	delete(d.hosts, h.Name)
+	if h.link != nil {
+		_ = h.link.conn.Close()
+	}
+	d.later(input{event: manager.NodeDown{Name: h.Name}})
+	d.later(input{event: manager.NodeGone{Name: h.Name}})
+}
+
+// detachAll hangs up on the nodes and waits until they are gone. Keepers stay.
+func (d *daemon) detachAll() {
+	for _, h := range d.hosts {
+		if h.link != nil {
+			_ = h.link.conn.Close()
+		}
+	}
+	for _, h := range d.hosts {
+		if h.link != nil {
+			<-h.link.gone
+		}
+	}
+}
+
+// order has a run started, where its node is attached; else attach will.
+func (d *daemon) order(s *manager.StartRun) {
+	if h := d.hosts[s.Hosts[0].Host]; h != nil && h.link != nil {
+		h.link.out.begin(*s)
+	}
+}
+
+// startFrame appends the order to start a run, if it is to be started still and
+// nothing has to be found out before.
+func (d *daemon) startFrame(frames []byte, s *manager.StartRun) []byte {
+	run := node.RunID{ID: s.ID, Run: s.Run}
+	if r, ok := d.run(run); !ok || r.Killing {
+		d.absent(run)
+		return frames
+	}
+	b, err := d.bodyOf(s.ID)
+	var u *acquaintance
+	var later bool
+	if err == nil {
+		u, later, err = d.runner(s, b)
+	}
+	if later {
+		return frames
+	}
+	var start *node.Start
+	if err == nil {
+		start, err = startOf(s, b, u)
+	}
+	var longer []byte
+	if err == nil {
+		longer, err = node.Command{Start: start}.Append(frames)
+	}
+	if err != nil {
+		d.cannotRun(s.ID, s.Run, err)
+		return frames
+	}
+	return longer
+}
+
+// cannotRun ends a job that can't be started, now or later.
+func (d *daemon) cannotRun(id backends.ID, run int, why error) {
+	const cannotRun = 126
+	d.log.Error("a job can't be started, now or later: it ends", "job", id, "error", why)
+	end := &keeper.End{Code: cannotRun, At: time.Now(), Text: why.Error()}
+	d.later(input{event: manager.Ended{ID: id, Run: run, ExitCode: cannotRun, Reason: why.Error()}, end: end})
+}
+
+// later hands the loop something from within the loop: it comes next.
+func (d *daemon) later(in input) { d.soon = append(d.soon, in) }
+
+// tell passes a wish on to the run's keeper.
+func (d *daemon) tell(id backends.ID, run int, w keeper.Want) {
+	r, ok := d.run(node.RunID{ID: id, Run: run})
+	if !ok {
+		return
+	}
+	if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil {
+		h.link.out.want(node.RunID{ID: id, Run: run}, w)
+	}
+}
+
+// killOf is a kill that was decided earlier, with what is left of its grace.
+func (d *daemon) killOf(r *manager.Run) keeper.Want {
+	left := r.Grace - d.m.Now().Sub(r.KilledAt)
+	return keeper.Want{Verb: keeper.Kill, Grace: min(max(left, 0), r.Grace)}
+}

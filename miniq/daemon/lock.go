@@ -1,0 +1,206 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/miniq"
+)
+
+// errRunning says that another daemon serves already.
+var errRunning = errors.New("another miniqd is running")
+
+// errHeld says that another process has locked a state directory.
+var errHeld = errors.New("another process has locked it")
+
+// stateLock is the right to change a state directory. The directory itself is locked:
+// no other one can take its place unnoticed, and no file must stay in it for that. The
+// file named lock is locked too, since miniqd locked that alone until version 0.1.
+type stateLock struct {
+	path string
+	dir  *os.File
+	info fs.FileInfo // of dir
+	file *os.File    // nil: there is none
+}
+
+// lockState locks a state directory; flag opens the file named lock. errHeld: another
+// process has.
+func lockState(path string, flag int) (*stateLock, error) {
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	l := &stateLock{path: path, dir: dir}
+	if err := l.take(flag); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *stateLock) take(flag int) error {
+	err := flock(l.dir)
+	if err != nil && !unlockable(err) {
+		return fmt.Errorf("lock %s: %w", l.path, err)
+	}
+	if l.info, err = l.dir.Stat(); err != nil {
+		return err
+	}
+	l.file, err = os.OpenFile(filepath.Join(l.path, miniq.LockName), flag, 0o600)
+	if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE == 0 {
+		return l.lost()
+	}
+	if err != nil {
+		return err
+	}
+	if err := flock(l.file); err != nil {
+		return fmt.Errorf("lock %s: %w", l.file.Name(), err)
+	}
+	return l.lost()
+}
+
+// unlockable tells whether a file system locks no directories, as NFS does: the lock
+// file has to do there.
+func unlockable(err error) bool {
+	return errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP)
+}
+
+func (l *stateLock) close() {
+	_ = l.dir.Close()
+	if l.file != nil {
+		_ = l.file.Close()
+	}
+}
+
+// lost is an error where the directory's path does not lead to it any more.
+func (l *stateLock) lost() error {
+	now, err := os.Stat(l.path)
+	if err == nil && os.SameFile(now, l.info) {
+		return nil
+	}
+	return &lostError{l.path}
+}
+
+// lostError says that the state directory was removed, moved or replaced while it was
+// in use, or what is in it was.
+type lostError struct{ path string }
+
+func (e *lostError) Error() string { return e.path + " was removed or replaced while miniqd served it" }
+
+// guarded is a disk on which nothing is made, renamed or removed any more once the state
+// directory is lost: what has its name then is not ours.
+type guarded struct {
+	disk.Disk
+	lock *stateLock
+}
+
+func (g guarded) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+	if err := g.lock.lost(); err != nil {
+		return nil, err
+	}
+	return g.Disk.OpenFile(path, flag, mode)
+}
+
+func (g guarded) Mkdir(path string, mode fs.FileMode) error {
+	if err := g.lock.lost(); err != nil {
+		return err
+	}
+	return g.Disk.Mkdir(path, mode)
+}
+
+func (g guarded) Rename(from, to string) error {
+	if err := g.lock.lost(); err != nil {
+		return err
+	}
+	return g.Disk.Rename(from, to)
+}
+
+func (g guarded) Remove(path string) error {
+	if err := g.lock.lost(); err != nil {
+		return err
+	}
+	return g.Disk.Remove(path)
+}
+
+// sign writes into the lock file who holds the lock, for others' error messages.
+func (l *stateLock) sign(socket string) error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.file.WriteAt(miniq.Sign(os.Getpid(), socket), 0)
+	return err
+}
+
+// heldBy says who has locked a state directory, as far as its lock file tells.
+func heldBy(path string) string {
+	pid, socket := miniq.Signed(path)
+	if pid == 0 {
+		return "another process (fuser " + path + " tells which)"
+	}
+	return fmt.Sprintf("process %d, which was to listen at %s", pid, socket)
+}
+
+func flock(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return errHeld
+		case !errors.Is(err, syscall.EINTR):
+			return err
+		}
+	}
+}
+
+const (
+	claimTime  = 30 * time.Second // that a daemon waits for another one to serve or to end
+	tellAfter  = time.Second
+	firstPause = 5 * time.Millisecond
+	mostPause  = 200 * time.Millisecond
+)
+
+// claim takes a state directory. Where another process has it, claim waits until that
+// one listens (errRunning) or has ended, but not for ever.
+func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateLock, error) {
+	began := time.Now()
+	told := false
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		lock, err := lockState(state, os.O_RDWR|os.O_CREATE)
+		if err == nil {
+			return lock, nil
+		}
+		if !errors.Is(err, errHeld) {
+			return nil, err
+		}
+		if _, other := miniq.Signed(state); serves(socket) || other != "" && serves(other) {
+			return nil, errRunning
+		}
+		if time.Since(began) > claimTime {
+			return nil, fmt.Errorf("%s is held by %s; nobody listens at %s, also after %v: jobs run on if that process is killed", state, heldBy(state), socket, claimTime)
+		}
+		if !told && time.Since(began) > tellAfter {
+			told = true
+			log.Warn("waiting for another miniqd", "state", state, "held_by", heldBy(state))
+		}
+		knock(state)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// knock has the daemon of a state directory look whether its socket is still there.
+func knock(state string) {
+	now := time.Now()
+	_ = os.Chtimes(state, now, now) // not ours: the daemon finds out by itself
+}

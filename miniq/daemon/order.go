@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/node"
+)
+
+// startOf is the order to start a run.
+func startOf(s *manager.StartRun, b *body, u *acquaintance) (*node.Start, error) {
+	out := b.Stdout
+	if out == "" && b.Terminal == "" || strings.HasSuffix(out, "/") {
+		out = filepath.Join(out, defaultOutput(s.ID))
+	}
+	plain := miniq.Unescape
+	order := keeper.Order{
+		Argv: slices.Clone(b.Command), Env: environment(s, u.environ(b.Env)), Dir: plain(b.Dir), Umask: b.Umask,
+		Stdin: plain(expand(b.Stdin, s.ID)), Stdout: plain(expand(out, s.ID)), Stderr: plain(expand(b.Stderr, s.ID)),
+		Terminal: plain(b.Terminal), MemoryLimit: s.Spec.MemoryLimit, As: u.keeperUser(b.As),
+		TruncateStdout: b.Truncate.Stdout, TruncateStderr: b.Truncate.Stderr,
+	}
+	for _, list := range [][]string{order.Argv, order.Env} {
+		for i, text := range list {
+			list[i] = plain(text)
+		}
+	}
+	encoded, err := order.Encode()
+	if err == nil && len(encoded) > keeper.MaxOrder {
+		err = fmt.Errorf("its command, environment and paths are %d bytes, at most %d can be run", len(encoded), keeper.MaxOrder)
+	}
+	return &node.Start{Run: node.RunID{ID: s.ID, Run: s.Run}, Order: encoded, Script: b.Script}, err
+}
+
+// defaultOutput is where a job writes that names no file: JOB.out, or
+// JOB.INDEX.out, in its directory. (LSF would send mail.)
+func defaultOutput(id backends.ID) string {
+	if id.Index > 0 {
+		return "%J.%I.out"
+	}
+	return "%J.out"
+}
+
+// expand replaces %J by the job's number and %I by its index.
+func expand(path string, id backends.ID) string {
+	return strings.NewReplacer("%J", strconv.FormatInt(id.Job, 10), "%I", strconv.Itoa(id.Index)).Replace(path)
+}
+
+// environment is the user's with what a job is told about itself.
+func environment(s *manager.StartRun, own []string) []string {
+	var hosts []string
+	for _, p := range s.Hosts {
+		hosts = append(hosts, slices.Repeat([]string{p.Host}, p.Slots)...)
+	}
+	told := [][2]string{
+		{"LSB_JOBID", strconv.FormatInt(s.ID.Job, 10)},
+		{"LSB_JOBINDEX", strconv.Itoa(s.ID.Index)},
+		{"LSB_QUEUE", s.Queue},
+		{"LSB_HOSTS", strings.Join(hosts, " ")},
+		{"ALLOTMENT_JOBID", s.ID.String()},
+		{"ALLOTMENT_REQUEUES", strconv.Itoa(s.Requeues)},
+	}
+	env := make([]string, 0, len(own)+len(told))
+	for _, e := range own {
+		name, _, _ := strings.Cut(e, "=")
+		if name == node.MarkVariable || slices.ContainsFunc(told, func(t [2]string) bool { return t[0] == name }) {
+			continue
+		}
+		env = append(env, e)
+	}
+	for _, t := range told {
+		env = append(env, t[0]+"="+t[1])
+	}
+	return env
+}

@@ -1,0 +1,161 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+	"github.com/allotment-hpc/allotment/state"
+)
+
+// Past jobs have ended and are no longer in memory (manager.Config.MaxEnded). What
+// is asked of them is read from their state objects, never in the loop.
+
+// Bounds of the ended jobs in memory, of one user.
+const (
+	keptEnded      = miniq.DefaultMaxJobs // or max_jobs, see maxEnded
+	keptEndedBytes = 64 << 20
+)
+
+// past lists those of some jobs that are past. It belongs to the loop.
+func (d *daemon) past(ids []backends.ID) []backends.ID {
+	var past []backends.ID
+	for _, id := range ids {
+		if d.m.Gave(id) && d.m.Count([]backends.ID{id}) == 0 {
+			past = append(past, id)
+		}
+	}
+	return past
+}
+
+// final reads how a past job ended. fs.ErrNotExist: nothing says so any more.
+func (d *daemon) final(id backends.ID) (*miniq.Job, error) {
+	d.reading.Lock() // one at a time: many would take all processors from the queue
+	defer d.reading.Unlock()
+	return state.ReadFinal(d.objectDir(), id)
+}
+
+// finals reads how past jobs ended, of which nothing may be known.
+func (d *daemon) finals(ids []backends.ID) []miniq.Job {
+	var jobs []miniq.Job
+	for _, id := range ids {
+		j, err := d.final(id)
+		switch {
+		case err == nil:
+			jobs = append(jobs, *j)
+		case !errors.Is(err, fs.ErrNotExist):
+			d.log.Warn("how a job ended can't be read", "job", id, "error", err)
+		}
+	}
+	return jobs
+}
+
+// settled has the objects of past jobs hold what happened to them.
+func (d *daemon) settled(past []backends.ID) {
+	if len(past) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), answerPause)
+	defer cancel()
+	if err := d.objects.Flush(ctx); err != nil {
+		d.log.Warn("a state object may be behind", "error", err)
+	}
+}
+
+// pastRecord is the state object of a past job.
+func (d *daemon) pastRecord(by manager.By, id backends.ID) (*miniq.Record, error) {
+	d.settled([]backends.ID{id})
+	j, err := d.final(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("job %v: %w", id, backends.ErrUnknownJob)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !by.Admin && by.User != j.User {
+		return nil, fmt.Errorf("job %v: its record is its owner's to see: %w", id, backends.ErrDenied)
+	}
+	return state.Read(d.objectDir(), id)
+}
+
+// collected is what came of looking for objects of past jobs.
+type collected struct {
+	gone int // removed: they ended before the time that was asked for
+	left int
+	open int // of gone those that may not be removed yet
+}
+
+// removedAtOnce is how many objects are removed before the writer of state objects goes
+// on with what else it has to write.
+const removedAtOnce = 4000
+
+// collect removes the objects of past jobs that ended before a time. known tells
+// which jobs are in memory, or have never been.
+func (d *daemon) collect(before time.Time, known func([]backends.ID) ([]bool, error)) (collected, error) {
+	const atOnce = 1000
+	var c collected
+	folders, err := state.Folders(d.objectDir())
+	if err != nil {
+		return c, err
+	}
+	for _, folder := range folders {
+		all, err := state.In(folder)
+		if errors.Is(err, fs.ErrNotExist) { // its last one has gone
+			continue
+		}
+		if err != nil {
+			return c, err
+		}
+		for ids := range slices.Chunk(all, atOnce) {
+			keep, err := known(ids)
+			if err != nil {
+				return c, err
+			}
+			d.collectSome(&c, ids, keep, before)
+		}
+	}
+	return c, nil
+}
+
+func (d *daemon) collectSome(c *collected, ids []backends.ID, keep []bool, before time.Time) {
+	var old []backends.ID
+	for i, id := range ids {
+		if keep[i] {
+			continue
+		}
+		if at, err := state.Last(d.objectDir(), id); err == nil && at.Before(before) {
+			old = append(old, id)
+		} else {
+			c.left++
+		}
+	}
+	c.gone += len(old)
+	d.objects.Remove(old...)
+	if c.open += len(old); c.open >= removedAtOnce {
+		c.open = 0
+		_ = d.objects.Flush(context.Background()) // the writer says what is wrong
+	}
+}
+
+// kept tells which jobs' objects are not those of past jobs. It belongs to the loop.
+func (d *daemon) kept(ids []backends.ID) []bool {
+	kept := make([]bool, len(ids))
+	for i, id := range ids {
+		kept[i] = !d.m.Gave(id) || d.m.Count([]backends.ID{id}) > 0
+	}
+	return kept
+}
+
+// keptInLoop is kept for who is not the loop.
+func (d *daemon) keptInLoop(ids []backends.ID) (kept []bool, err error) {
+	if !d.inLoop(func() { kept = d.kept(ids) }) {
+		return nil, errOver
+	}
+	return kept, nil
+}

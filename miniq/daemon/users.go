@@ -1,0 +1,286 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/account"
+	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+	"github.com/allotment-hpc/allotment/miniq/node"
+	"github.com/allotment-hpc/allotment/state"
+)
+
+// A daemon of root's serves every user of the machine. Who a client is, the
+// kernel says (the user ID at the socket), and the name service says his name and
+// groups; nothing of that is taken from a request. His jobs run as him. A daemon
+// of anybody else's serves its own user, and root.
+
+// users are those that root's daemon has met. What the name service says holds
+// for a while, and longer while it can't be asked.
+type users struct {
+	lookup func(ctx context.Context, uid uint32) (account.Account, error)
+	admin  func(account.Account) bool
+	mu     sync.Mutex
+	known  map[uint32]*acquaintance
+}
+
+// acquaintance is what was last said of a user.
+type acquaintance struct {
+	account.Account
+	admin  bool
+	mayRun error // why no jobs are run for him
+	err    error // nothing is known
+	at     time.Time
+	asking chan struct{} // closed when the question that is open is answered; nil: there is none
+}
+
+// remembered is how long an answer holds.
+const remembered = time.Minute
+
+func (a *acquaintance) fresh() bool {
+	return a != nil && a.err == nil && time.Since(a.at) < remembered
+}
+
+// met gives what is known of a user without a question.
+func (u *users) met(uid uint32) (acquaintance, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if a := u.known[uid]; a.fresh() {
+		return *a, true
+	}
+	return acquaintance{}, false
+}
+
+// of asks for a user where the last answer is too old. It may take as long as
+// the name service does, or a file server with his home: never call it in the loop.
+func (u *users) of(uid uint32) acquaintance {
+	u.mu.Lock()
+	a := u.known[uid]
+	if a.fresh() {
+		defer u.mu.Unlock()
+		return *a
+	}
+	if a == nil {
+		a = &acquaintance{}
+		if u.known == nil {
+			u.known = make(map[uint32]*acquaintance)
+		}
+		u.known[uid] = a
+	}
+	if a.asking == nil {
+		a.asking = make(chan struct{})
+		go u.ask(uid, a)
+	}
+	asking := a.asking
+	u.mu.Unlock()
+	<-asking
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return *a
+}
+
+func (u *users) ask(uid uint32, a *acquaintance) {
+	found, err := u.lookup(context.Background(), uid)
+	mayRun, admin := err, false
+	if err == nil {
+		mayRun = found.MayRun()
+		admin = u.admin != nil && u.admin(found)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	stale := !a.at.IsZero() && err != nil && !errors.Is(err, account.ErrUnknown)
+	if !stale {
+		a.Account, a.mayRun, a.admin, a.err = found, mayRun, admin, err
+	}
+	if err == nil || stale {
+		a.at = time.Now()
+	}
+	if errors.Is(err, account.ErrUnknown) {
+		delete(u.known, uid) // those who wait have it
+	}
+	close(a.asking)
+	a.asking = nil
+}
+
+// servesAll tells whether this daemon serves every user.
+func (d *daemon) servesAll() bool { return d.uid == 0 }
+
+// identify says who a client is whom the kernel gives this user ID.
+func (d *daemon) identify(uid int) (manager.By, error) {
+	switch {
+	case uid == d.uid || uid == 0: // also while the name service can't be asked
+		return manager.By{User: d.user, Admin: true}, nil
+	case !d.servesAll():
+		return manager.By{}, fmt.Errorf("%w: this miniqd belongs to %s", backends.ErrDenied, d.user)
+	}
+	a := d.users.of(uint32(uid))
+	switch {
+	case errors.Is(a.err, account.ErrUnknown):
+		return manager.By{}, fmt.Errorf("%w: %w", backends.ErrDenied, a.err)
+	case a.err != nil:
+		return manager.By{}, fmt.Errorf("%w: who you are can't be found out: %w", backends.ErrUnreachable, a.err)
+	}
+	return manager.By{User: a.Name, Admin: a.admin}, nil
+}
+
+// runsAs says whom the jobs of a client will run as, and within which limits; nil
+// is the daemon's own user.
+func (d *daemon) runsAs(c *connection) (*runAs, error) {
+	if !d.servesAll() || c.uid == 0 {
+		return nil, nil
+	}
+	if a := d.users.of(uint32(c.uid)); a.mayRun != nil {
+		return nil, fmt.Errorf("%w: %w", backends.ErrDenied, a.mayRun)
+	}
+	conn, ok := c.conn.(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("not a socket of this machine")
+	}
+	pid, err := peer.PID(conn)
+	if err != nil {
+		return nil, fmt.Errorf("ask who is there: %w", err)
+	}
+	as := &runAs{UID: uint32(c.uid)}
+	if pid == 0 { // in another PID namespace, from where nobody comes by himself
+		return as, nil
+	}
+	as.Limits, err = keeper.LimitsOf(pid)
+	if err == nil && keeper.RealUser(pid) != c.uid { // another's process has the number of the one that connected
+		err = errors.New("it has ended")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find out the limits of the process that connected: %w: submit from one that stays", err)
+	}
+	return as, nil
+}
+
+// owner is whom the state object says a job belongs to.
+func (as *runAs) owner(user string) state.Owner {
+	if as == nil {
+		return state.Owner{User: user}
+	}
+	return state.Owner{User: user, UID: strconv.FormatUint(uint64(as.UID), 10), Limits: string(as.Limits)}
+}
+
+// runAsOf is the inverse of owner.
+func runAsOf(o state.Owner) (*runAs, error) {
+	if o.UID == "" {
+		return nil, nil
+	}
+	uid, err := strconv.ParseUint(o.UID, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user ID %q: %w", o.UID, state.ErrCorrupt)
+	}
+	return &runAs{UID: uint32(uid), Limits: keeper.Limits(o.Limits)}, nil
+}
+
+// scriptDir is where the scripts of jobs are that run as others than the daemon:
+// these may pass through it, see nothing of it, and read their own.
+func (d *daemon) scriptDir() string {
+	if !d.servesAll() {
+		return ""
+	}
+	return filepath.Join(d.Paths.State, "scripts")
+}
+
+// nextInLine asks the site's policy for each job that wants to be next in line.
+func (d *daemon) nextInLine(c *connection, specs []backends.Spec, bodies []body) []bool {
+	if c.by.Admin || d.Next == nil {
+		return nil
+	}
+	var next []bool
+	for i := range specs {
+		if specs[i].Priority.Level() <= backends.LevelNormal {
+			continue
+		}
+		if next == nil {
+			next = make([]bool, len(specs))
+		}
+		spec := miniq.UnescapeSpec(bodies[i].join(specs[i]))
+		next[i] = d.Next(d.users.of(uint32(c.uid)).Account, &spec)
+	}
+	return next
+}
+
+// errStranger is a job whose record does not say whose it is.
+var errStranger = errors.New("whom it should run as is not on record; submit it again")
+
+// runner is whom a run is started as, nil for the daemon's own user. later says
+// that the name service is asked first: the run is ordered when it has answered.
+func (d *daemon) runner(s *manager.StartRun, b *body) (u *acquaintance, later bool, err error) {
+	switch {
+	case !d.servesAll():
+		return nil, false, nil
+	case b.As == nil && s.User == d.user:
+		return nil, false, nil
+	case b.As == nil || b.As.UID == 0:
+		return nil, false, errStranger
+	}
+	if a, ok := d.users.met(b.As.UID); ok {
+		return &a, false, a.mayRunAs(s.User)
+	}
+	run, uid := node.RunID{ID: s.ID, Run: s.Run}, b.As.UID
+	go func() {
+		a := d.users.of(uid)
+		d.post(input{do: func() {
+			switch {
+			case a.err == nil:
+				d.absent(run)
+			case errors.Is(a.err, account.ErrUnknown):
+				d.cannotRun(run.ID, run.Run, a.err)
+			default:
+				d.later(input{event: manager.StartFailed{ID: run.ID, Run: run.Run, Reason: a.err.Error()}})
+			}
+		}})
+	}()
+	return nil, true, nil
+}
+
+// mayRunAs tells what forbids to run a job of a user of that name. A number that
+// was given to somebody else since runs nobody's jobs.
+func (a *acquaintance) mayRunAs(name string) error {
+	if a.Name != name {
+		return fmt.Errorf("user ID %d is %s by now, not %s, who submitted it", a.UID, a.Name, name)
+	}
+	return a.mayRun
+}
+
+// keeperUser is what a keeper is told of whom it runs a job as.
+func (a *acquaintance) keeperUser(as *runAs) *keeper.User {
+	if a == nil {
+		return nil
+	}
+	return &keeper.User{UID: a.UID, GID: a.GID, Groups: a.Groups, Limits: as.Limits}
+}
+
+// environ is a job's environment with the user that it runs as.
+func (a *acquaintance) environ(env []string) []string {
+	if a == nil {
+		return env
+	}
+	escaped := a.Account
+	for _, text := range []*string{&escaped.Name, &escaped.Home, &escaped.Shell} {
+		*text = miniq.Escape(*text)
+	}
+	return escaped.Environ(env)
+}
+
+// mayTouch is an error where one of the jobs is another's than who asks.
+func mayTouch(by manager.By, jobs []backends.Job, why string) error {
+	for i := range jobs {
+		if !by.Admin && jobs[i].User != by.User {
+			return fmt.Errorf("job %v: %s: %w", jobs[i].ID, why, backends.ErrDenied)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+)
+
+// hired is a keeper that this node started and that has not been reaped.
+type hired struct {
+	pid  int
+	next *os.File // where it asks for orders; nil: it keeps one run only
+	as   *keeper.User
+	run  *run // nil: it is idle, or was let go
+
+	since time.Time // when it became idle
+}
+
+// Keepers without a run wait for another one of the same user, but not for long:
+// they are there for floods of short jobs.
+const (
+	maxIdle  = 16
+	idleTime = time.Second
+)
+
+// hire gives a run to an idle keeper, or to a new one. The lock of the record
+// that it gets is its own when this returns.
+func (n *node) hire(r *run, order *keeper.Order) error {
+	order.More = order.Terminal == "" && order.MemoryLimit == 0
+	data, err := order.Encode()
+	if err != nil {
+		return err
+	}
+	if order.More && len(data) <= keeper.MaxNext {
+		for {
+			h := n.takeIdle(order.As)
+			if h == nil {
+				break
+			}
+			if err := keeper.Send(h.next, r.record, data); err == nil {
+				h.run, r.keeper = r, h.pid
+				return nil
+			}
+			h.letGo() // it was killed
+		}
+	}
+	h, err := n.startKeeper(r, order, data)
+	if err != nil {
+		return err
+	}
+	h.run, r.keeper = r, h.pid
+	n.children[h.pid] = h
+	return nil
+}
+
+func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*hired, error) {
+	memory, err := inMemory(data)
+	if err != nil {
+		return nil, fmt.Errorf("write the order: %w", err)
+	}
+	defer func() { _ = memory.Close() }()
+	null := n.null.Fd()
+	files := []uintptr{null, null, null, r.record.Fd(), memory.Fd()}
+	h := &hired{as: order.As}
+	if order.More {
+		ours, theirs, err := keeper.Next()
+		if err != nil {
+			return nil, fmt.Errorf("make a keeper's socket: %w", err)
+		}
+		defer func() { _ = theirs.Close() }()
+		h.next, files = ours, append(files, theirs.Fd())
+	}
+	h.pid, err = syscall.ForkExec(n.Keeper, []string{"miniq-keeper", r.id.String()}, &syscall.ProcAttr{
+		Dir: "/", Env: KeeperEnv(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		h.letGo()
+		return nil, fmt.Errorf("start %s: %w", n.Keeper, err)
+	}
+	if h.next != nil {
+		go n.listen(h, h.next)
+	}
+	return h, nil
+}
+
+// listen tells the loop each time that a keeper has ended a run, until it is gone
+// or let go.
+func (n *node) listen(h *hired, next *os.File) {
+	for keeper.AwaitIdle(next) == nil {
+		select {
+		case n.rested <- h:
+		case <-n.quit:
+			return
+		}
+	}
+}
+
+// letGo hangs up on a keeper, which ends if it is idle, or with its run.
+func (h *hired) letGo() {
+	if h.next != nil {
+		_ = h.next.Close()
+		h.next = nil
+	}
+}
+
+// rest takes note that a keeper has ended its run and is idle.
+func (n *node) rest(h *hired) error {
+	r := h.run
+	if n.children[h.pid] != h || r == nil { // it has been reaped since
+		return nil
+	}
+	h.run, h.since = nil, time.Now()
+	if n.idle = append(n.idle, h); len(n.idle) > maxIdle {
+		n.idle[0].letGo()
+		n.idle = n.idle[1:]
+	}
+	if len(n.idle) == 1 {
+		n.tired.Reset(idleTime)
+	}
+	return n.finish(r)
+}
+
+// takeIdle finds the keeper of a user that has been idle for the shortest time;
+// nil: there is none.
+func (n *node) takeIdle(as *keeper.User) *hired {
+	for i := len(n.idle) - 1; i >= 0; i-- {
+		if h := n.idle[i]; h.as.Same(as) {
+			n.idle = slices.Delete(n.idle, i, i+1)
+			return h
+		}
+	}
+	return nil
+}
+
+// retire lets keepers go that nobody needed for a while.
+func (n *node) retire() {
+	for len(n.idle) > 0 && time.Since(n.idle[0].since) >= idleTime {
+		n.idle[0].letGo()
+		n.idle = n.idle[1:]
+	}
+	if len(n.idle) > 0 {
+		n.tired.Reset(max(idleTime-time.Since(n.idle[0].since), 0))
+	}
+}
+
+// letAllGo is what a node does last: keepers that are idle end, others when their
+// runs do. So they would if the node were killed.
+func (n *node) letAllGo() {
+	for _, h := range n.children {
+		h.letGo()
+	}
+}
+
+// reap takes note of keepers that ended.
+func (n *node) reap() error {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return nil
+		}
+		h := n.children[pid]
+		if h == nil {
+			continue
+		}
+		delete(n.children, pid)
+		h.letGo()
+		n.idle = slices.DeleteFunc(n.idle, func(other *hired) bool { return other == h })
+		if h.run != nil {
+			if err := n.finish(h.run); err != nil {
+				return err
+			}
+		}
+	}
+}

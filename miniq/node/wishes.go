@@ -1,0 +1,150 @@
+package node
+
+import (
+	"io"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/miniq/keeper"
+)
+
+// wishes are those of one run that its keeper was not told yet, and when they may
+// be. Each telling is some lines in the record, and costs its keeper a look at the
+// machine's processes: so they are gathered for a moment, which is the longer the
+// longer the record has become. A kill waits for nothing.
+type wishes struct {
+	keeper.Wishes
+	next   time.Time // when others than kills may be told
+	killBy time.Time // when the soonest kill that was told is to be over; zero: none was
+	full   bool      // the record is too long for signals, which was said
+}
+
+const (
+	wishPause = 100 * time.Millisecond // between two tellings, of a short record
+	longWish  = 1 << 20                // bytes of a record that are worth such a pause more
+	againWish = time.Second            // after the record could not be written
+)
+
+// want notes what is wanted of a run.
+func (n *node) want(w *Want) error {
+	r := n.runs[w.Run]
+	if r == nil || r.over {
+		return nil // its end is on the way to the daemon
+	}
+	n.wish(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: miniq.Unescape(w.Text), Signal: w.Signal})
+	return nil
+}
+
+func (n *node) wish(r *run, w keeper.Want) {
+	r.wishes.Add(w)
+	n.pass(r)
+}
+
+// passAll looks whom something may be told now.
+func (n *node) passAll() {
+	for _, r := range n.runs {
+		if !r.over && !r.wishes.Empty() {
+			n.pass(r)
+		}
+	}
+}
+
+// pass tells a keeper what may be told now: it stands in the record, and the
+// keeper is woken. One that has not written its first line reads the record when
+// it has.
+func (n *node) pass(r *run) {
+	now := time.Now()
+	size, err := r.record.Seek(0, io.SeekEnd)
+	wants, dropped := r.wishes.take(now, size)
+	if !r.wishes.Empty() {
+		n.passLater(r.wishes.next)
+	}
+	if dropped && !r.wishes.full {
+		r.wishes.full = true
+		n.Log.Warn("a run was sent so many signals that it gets no more; it can be killed, stopped and continued", "run", r.id, "record_bytes", size)
+	}
+	if len(wants) == 0 {
+		return
+	}
+	var lines strings.Builder
+	lines.WriteByte('\n')
+	for _, w := range wants {
+		lines.WriteString(w.Line())
+	}
+	if err == nil {
+		_, err = r.record.WriteString(lines.String())
+	}
+	if err != nil { // no space, perhaps: they are told when there is some
+		n.Log.Error("tell a keeper", "run", r.id, "verb", wants[0].Verb, "error", err)
+		r.wishes.putBack(wants, now)
+		n.passLater(r.wishes.next)
+		return
+	}
+	n.wake(r)
+}
+
+func (n *node) passLater(at time.Time) {
+	if n.wishedAt.IsZero() || at.Before(n.wishedAt) {
+		n.wishedAt = at
+		n.wished.Reset(time.Until(at))
+	}
+}
+
+// take is what may be told of a run whose record is so long. What would make it
+// longer for ever is dropped.
+func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped bool) {
+	if first := w.TakeKill(); first != nil {
+		notes, kill := first[:len(first)-1], first[len(first)-1]
+		if size >= keeper.MaxRecord {
+			dropped, notes = len(notes) > 0, nil
+		}
+		if by := now.Add(kill.Grace); w.killBy.IsZero() || by.Before(w.killBy) {
+			wants = append(notes, kill)
+			w.killBy = by
+			w.next = now // what came with it is told at once
+		} else {
+			for _, note := range notes {
+				w.Add(note)
+			}
+		}
+	}
+	if w.Empty() || now.Before(w.next) {
+		return wants, dropped
+	}
+	for _, want := range w.Take() {
+		if size >= keeper.MaxRecord && want.Verb != keeper.Stop && want.Verb != keeper.Continue {
+			dropped = true
+			continue
+		}
+		wants = append(wants, want)
+	}
+	w.next = now.Add(wishPause + time.Duration(min(size, keeper.MaxRecord))*wishPause/longWish)
+	return wants, dropped
+}
+
+// putBack takes note that nobody was told.
+func (w *wishes) putBack(wants []keeper.Want, now time.Time) {
+	later := w.Take()
+	for _, want := range append(wants, later...) {
+		w.Add(want)
+	}
+	w.next, w.killBy = now.Add(againWish), time.Time{}
+}
+
+// wake has a keeper read its record.
+func (n *node) wake(r *run) {
+	if r.job.Keeper.PID == 0 && (r.reread() != nil || r.job.Keeper.PID == 0) {
+		return
+	}
+	if h := n.children[r.keeper]; h != nil && h.run == r { // not reaped yet, so its ID is its own
+		_ = syscall.Kill(r.keeper, syscall.SIGUSR1)
+		return
+	}
+	if r.pidfd >= 0 {
+		_ = unix.PidfdSendSignal(r.pidfd, unix.SIGUSR1, nil, 0)
+	}
+}

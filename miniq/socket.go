@@ -1,0 +1,54 @@
+package miniq
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/internal/home"
+	"golang.org/x/sys/unix"
+)
+
+// longestSocket is the longest path that the kernel takes for a socket, in bytes
+// (unix(7): 108 with the NUL byte that ends it).
+const longestSocket = 107
+
+// ShortName gives a socket's path a name that the kernel takes, however long the path
+// is: a name below this process's own descriptor of the directory. Release ends it.
+func ShortName(path string) (name string, release func(), err error) {
+	if len(path) <= longestSocket {
+		return path, func() {}, nil
+	}
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, fmt.Errorf("open %s: %w", filepath.Dir(path), err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)), func() { _ = unix.Close(dir) }, nil
+}
+
+// LockName is the file in a state directory that names who serves it.
+const LockName = "lock"
+
+// Sign is the text of that file: who serves, and where.
+func Sign(pid int, socket string) []byte { return fmt.Appendf(nil, "%d %s\n", pid, socket) }
+
+// Signed is who was the last to serve a state directory, and where he listened: at
+// another socket than this process's, perhaps, since XDG_RUNTIME_DIR was another one.
+// 0, "": it is not known.
+func Signed(state string) (pid int, socket string) {
+	text, err := os.ReadFile(filepath.Join(state, LockName))
+	number, socket, ok := strings.Cut(strings.TrimSuffix(string(text), "\n"), " ")
+	pid, bad := strconv.Atoi(number)
+	if err != nil || !ok || bad != nil || !filepath.IsAbs(socket) {
+		return 0, ""
+	}
+	return pid, socket
+}
+
+// Socket is where the daemon of these paths listens.
+func Socket(p home.Paths) string { return filepath.Join(p.Runtime, "miniq.sock") }
+
+// StateDir is where the daemon of these paths keeps its state.
+func StateDir(p home.Paths) string { return filepath.Join(p.State, "miniq") }

@@ -1,0 +1,200 @@
+package miniq
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Version is the protocol's. A daemon refuses another one.
+const Version = 2
+
+// Op is what a request asks for.
+type Op string
+
+// The requests.
+const (
+	OpSubmit    Op = "submit"
+	OpKill      Op = "kill"
+	OpRequeue   Op = "requeue"
+	OpSuspend   Op = "suspend"
+	OpResume    Op = "resume"
+	OpHold      Op = "hold"
+	OpRelease   Op = "release"
+	OpRank      Op = "rank"
+	OpPin       Op = "pin"
+	OpHoldUntil Op = "hold_until"
+	OpReserve   Op = "reserve"
+	OpPlace     Op = "place" // Dummies, under Key as OpSubmit
+	OpMove      Op = "move"
+	OpFarm      Op = "farm"
+	OpJobs      Op = "jobs"
+	OpWait      Op = "wait"   // for all of IDs to end, or for the state to change after After
+	OpRecord    Op = "record" // the state object of IDs[0]
+	OpQueues    Op = "queues"
+	OpModify    Op = "modify"
+	OpSignal    Op = "signal" // number Signal, to the running IDs
+	OpStatus    Op = "status"
+	OpStop      Op = "stop"
+	OpCompact   Op = "compact" // forget what ended longer ago than Keep, and shorten the journal
+)
+
+// Request is one question or command. All text in it is escaped (Escape).
+type Request struct {
+	Version      int                    `json:"v"`
+	Op           Op                     `json:"op"`
+	Specs        []Spec                 `json:"specs,omitempty"`
+	Key          string                 `json:"key,omitempty"` // OpSubmit, OpPlace: the same jobs under the same key are taken once
+	IDs          []backends.ID          `json:"ids,omitempty"`
+	Acts         []backends.Act         `json:"acts,omitempty"`
+	Rankings     []backends.Ranking     `json:"rankings,omitempty"`
+	Pins         []backends.Pin         `json:"pins,omitempty"`
+	Holds        []backends.HoldUntil   `json:"holds,omitempty"`
+	Reservations []backends.Reservation `json:"reservations,omitempty"`
+	Dummies      []backends.Dummy       `json:"dummies,omitempty"`
+	Queue        string                 `json:"queue,omitempty"`
+	EndedSince   time.Time              `json:"ended_since,omitzero"`
+	After        uint64                 `json:"after,omitempty"`   // OpWait
+	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer by then all the same
+	KillJobs     bool                   `json:"kill_jobs,omitempty"`
+	Change       *backends.Change       `json:"change,omitempty"` // OpModify
+	Signal       int                    `json:"signal,omitempty"`
+	Keep         *time.Duration         `json:"keep,omitempty"` // OpCompact; nil: as the config says
+}
+
+// submitted is a Response without what the answer to a submission never has; see
+// submission.
+type submitted struct {
+	Version   int          `json:"v"`
+	More      bool         `json:"more,omitempty"`
+	Error     *Error       `json:"error,omitempty"`
+	Submitted []Submission `json:"submitted,omitempty"`
+}
+
+// ReadResponse reads a part of the answer to a request.
+func ReadResponse(from io.Reader, op Op) (*Response, error) {
+	resp := new(Response)
+	if op != OpSubmit {
+		return resp, ReadFrame(from, resp)
+	}
+	var s submitted
+	err := ReadFrame(from, &s)
+	resp.Version, resp.More, resp.Error, resp.Submitted = s.Version, s.More, s.Error, s.Submitted
+	return resp, err
+}
+
+// Response is one part of an answer; More says that another follows.
+type Response struct {
+	Version   int          `json:"v"`
+	More      bool         `json:"more,omitempty"`
+	Error     *Error       `json:"error,omitempty"` // the request as a whole failed
+	Submitted []Submission `json:"submitted,omitempty"`
+	Errors    []*Error     `json:"errors,omitempty"` // null: succeeded
+	Farm      *FarmHead    `json:"farm,omitempty"`   // in the first part
+	Jobs      []Job        `json:"jobs,omitempty"`
+	Ended     []Job        `json:"ended,omitempty"`
+	Changes   uint64       `json:"changes,omitempty"` // how often the state has changed
+	Status    *Status      `json:"status,omitempty"`
+	Record    *Record      `json:"record,omitempty"`
+	Compacted *Compacted   `json:"compacted,omitempty"`
+
+	Queues []backends.Queue `json:"queues,omitempty"`
+}
+
+// Record is backends.Record, with its texts escaped.
+type Record = backends.Record
+
+// RunRecord is a run of a Record.
+type RunRecord = backends.RunRecord
+
+// HistoryLine is a line of a Record's history.
+type HistoryLine = backends.HistoryLine
+
+// Submission is backends.Submitted.
+type Submission struct {
+	ID    backends.ID `json:"id"`
+	Queue string      `json:"queue,omitempty"`
+	Error *Error      `json:"error,omitempty"`
+}
+
+// FarmHead is a backends.Farm without its jobs.
+type FarmHead struct {
+	At    int64           `json:"at"`
+	Hosts []backends.Host `json:"hosts"`
+}
+
+// Compacted is what came of a compaction, in bytes of files.
+type Compacted struct {
+	Forgotten int   `json:"forgotten"`     // jobs that ended long ago
+	Objects   int64 `json:"objects_bytes"` // that were freed by that
+	Journal   int64 `json:"journal_bytes"` // and of the journal
+	Left      int64 `json:"left_bytes"`    // that the state takes now
+}
+
+// Status is what a daemon tells of itself.
+type Status struct {
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	State   string    `json:"state"` // directory
+	Socket  string    `json:"socket"`
+	Since   time.Time `json:"since"`
+	Pending int       `json:"pending"`
+	Running int       `json:"running"`
+	Ended   int       `json:"ended"`
+	Hosts   []HostUse `json:"hosts"`
+}
+
+// HostUse is a host and how much of it is used.
+type HostUse struct {
+	backends.Host
+	Used int // slots
+}
+
+// Error is an error on the wire. Code names the sentinel that it wraps.
+type Error struct {
+	Code string `json:"code,omitempty"`
+	Text string `json:"text"`
+}
+
+// ErrBusy says that a client was not let in, or was put out, and that nothing of
+// what it asked was read. Client asks again.
+var ErrBusy = errors.New("miniqd is busy")
+
+// sentinels are the errors that survive the wire.
+func sentinels() map[string]error {
+	return map[string]error{
+		"unreachable": backends.ErrUnreachable, "unknown_job": backends.ErrUnknownJob, "wrong_state": backends.ErrWrongState,
+		"denied": backends.ErrDenied, "unable": backends.ErrUnable, "busy": ErrBusy,
+	}
+}
+
+// ToError makes an error ready for the wire; nil stays nil.
+func ToError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	for code, sentinel := range sentinels() {
+		if errors.Is(err, sentinel) {
+			return &Error{Code: code, Text: Escape(err.Error())}
+		}
+	}
+	return &Error{Text: Escape(err.Error())}
+}
+
+// Err is the error that ToError was given, as far as its text and sentinel go.
+func (e *Error) Err() error {
+	if e == nil {
+		return nil
+	}
+	return &remoteError{text: Unescape(e.Text), is: sentinels()[e.Code]}
+}
+
+type remoteError struct {
+	text string
+	is   error
+}
+
+func (e *remoteError) Error() string { return e.text }
+func (e *remoteError) Unwrap() error { return e.is }

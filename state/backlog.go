@@ -1,0 +1,138 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Jobs can be handed in faster than their objects are written, and what is not
+// written is in memory. So who hands jobs in waits while what was handed in for
+// the same user takes too much, or all of it does and his part is not small.
+const (
+	userBacklog  = 64 << 20
+	wholeBacklog = 4 * userBacklog
+	smallBacklog = userBacklog / 16
+	jobBacklog   = 512     // of a job besides its specification
+	specBacklog  = 768     // of a specification besides its texts
+	endBacklog   = 1 << 10 // of a job that has ended
+)
+
+// ErrBehind says that objects are not written as fast as jobs are handed in.
+var ErrBehind = errors.New("state objects are not written as fast as jobs are handed in")
+
+// backlog is the memory that jobs take which were handed in and not written, by user.
+type backlog struct {
+	coming  map[string]int64 // there is room for them, but they are not in dirty yet
+	dirty   map[string]int64
+	writing map[string]int64
+	last    *Submission   // the one that was counted last
+	env     *string       // the first of its environment
+	written chan struct{} // closed after a batch
+}
+
+func newBacklog() backlog {
+	return backlog{coming: map[string]int64{}, dirty: map[string]int64{}, written: make(chan struct{})}
+}
+
+func (b *backlog) full(user string) bool {
+	own := b.coming[user] + b.dirty[user] + b.writing[user]
+	if own <= smallBacklog {
+		return false
+	}
+	whole := int64(0)
+	for _, part := range []map[string]int64{b.coming, b.dirty, b.writing} {
+		for _, n := range part {
+			whole += n
+		}
+	}
+	return own > userBacklog || whole > wholeBacklog
+}
+
+// put counts what a change takes: a job that was handed in, or that has ended.
+func (b *backlog) put(c *Change) {
+	if c.Final != nil {
+		b.dirty[c.Final.User] += endBacklog
+	}
+	s := c.Submit
+	if s == nil {
+		return
+	}
+	b.dirty[s.User] += jobBacklog
+	if s == b.last { // they share it
+		return
+	}
+	b.last = s
+	n := specBacklog + len(s.Spec.Script) + len(s.Spec.Name) + len(s.Spec.Description) + len(s.Spec.After)
+	for _, text := range s.Spec.Command {
+		n += len(text)
+	}
+	if env := s.Spec.Env; len(env) > 0 && &env[0] != b.env { // most have that of the job before
+		b.env = &env[0]
+		for _, text := range env {
+			n += len(text)
+		}
+	}
+	b.dirty[s.User] += int64(n)
+}
+
+// begin takes note of a batch, end of whether it was written.
+func (b *backlog) begin() { b.writing, b.dirty = b.dirty, map[string]int64{} }
+
+func (b *backlog) end(written bool) {
+	if !written {
+		for user, n := range b.writing {
+			b.dirty[user] += n
+		}
+	}
+	b.writing = nil
+	close(b.written)
+	b.written = make(chan struct{})
+}
+
+// Room waits until a user may hand in so many jobs. They count until over is
+// called, after they were Put. ErrBehind: there is no room, by the end of ctx.
+func (w *Writer) Room(ctx context.Context, user string, jobs int) (over func(), err error) {
+	w.mu.Lock()
+	for w.backlog.full(user) {
+		written := w.backlog.written
+		w.poke()
+		w.mu.Unlock()
+		select {
+		case <-written:
+		case <-w.done:
+			return nil, ErrBehind
+		case <-ctx.Done():
+			return nil, ErrBehind
+		}
+		w.mu.Lock()
+	}
+	n := int64(jobs) * jobBacklog
+	w.backlog.coming[user] += n
+	w.mu.Unlock()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.backlog.coming[user] -= n; w.backlog.coming[user] == 0 {
+			delete(w.backlog.coming, user)
+		}
+	}, nil
+}
+
+// Expire removes the objects of jobs that ended before a time and were not written
+// yet.
+func (w *Writer) Expire(before time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var ids []backends.ID
+	for id, changes := range w.dirty {
+		if last := &changes[len(changes)-1]; last.Final != nil && last.Final.Ended < before.UnixNano() {
+			ids = append(ids, id)
+		}
+	}
+	w.removed = append(w.removed, ids...)
+	w.undirty(ids)
+	w.poke()
+}

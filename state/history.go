@@ -1,0 +1,46 @@
+package state
+
+// A job's history is bounded: who changes, stops or continues a job without end
+// makes neither its object nor what waits to be written grow. The line of its
+// submission and the last ones are kept.
+const maxHistory = 1000 // lines
+
+// told tells whether a change is a line of history and nothing else.
+func (c *Change) told() bool {
+	return c.Submit == nil && c.Begin == nil && c.End == nil && c.Final == nil && !c.Doubt
+}
+
+// thin drops the first lines of a job's changes that would not stay in its object.
+// It looks at every so many changes only.
+func thin(changes []Change) []Change {
+	if len(changes)%maxHistory != 0 {
+		return changes
+	}
+	lines := 0
+	for i := range changes {
+		if changes[i].told() {
+			lines++
+		}
+	}
+	kept := changes[:0]
+	for i := range changes {
+		if changes[i].told() {
+			if lines--; lines >= maxHistory {
+				continue
+			}
+		}
+		kept = append(kept, changes[i])
+	}
+	clear(changes[len(kept):])
+	return kept
+}
+
+// shorten drops lines of the history in the database. It is not asked for each
+// object: a thousand lines take more than this.
+func (m *memory) shorten(object []byte, changes []Change) error {
+	const longObject = 32 << 10
+	if len(object) < longObject && len(changes) <= maxHistory {
+		return nil
+	}
+	return m.exec("DELETE FROM history WHERE event <> 'submitted' AND (seq, n) <= (SELECT seq, n FROM history ORDER BY seq DESC, n DESC LIMIT 1 OFFSET ?)", int64(maxHistory))
+}

@@ -1,0 +1,317 @@
+package state
+
+import (
+	"database/sql/driver"
+	_ "embed"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/mattn/go-sqlite3"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/sqlite"
+	"github.com/allotment-hpc/allotment/miniq"
+)
+
+//go:embed schema.sql
+var schema string
+
+// As the schema says.
+const (
+	pageSize      = 1024
+	applicationID = 1634495599 // "allo"
+	schemaVersion = 1
+)
+
+// memory is a database in memory in which objects are built and read, one at a
+// time. It is not safe for concurrent use.
+type memory struct {
+	conn  *sqlite3.SQLiteConn
+	empty []byte // an object with the schema alone
+}
+
+func newMemory() (*memory, error) {
+	conn, err := sqlite.Memory()
+	if err != nil {
+		return nil, err
+	}
+	m := &memory{conn: conn}
+	if err := m.exec(schema); err != nil {
+		return nil, errors.Join(err, m.conn.Close())
+	}
+	if m.empty, err = m.conn.Serialize("main"); err != nil {
+		return nil, errors.Join(err, m.conn.Close())
+	}
+	return m, nil
+}
+
+func (m *memory) close() { _ = m.conn.Close() }
+
+func (m *memory) exec(query string, args ...driver.Value) error {
+	_, err := m.conn.Exec(query, args)
+	return err
+}
+
+// query hands each row to each; values are valid during the call only.
+func (m *memory) query(query string, each func(row []driver.Value) error) error {
+	rows, err := m.conn.Query(query, nil)
+	if err != nil {
+		return err
+	}
+	row := make([]driver.Value, len(rows.Columns()))
+	for {
+		err := rows.Next(row)
+		if errors.Is(err, io.EOF) {
+			return rows.Close()
+		}
+		if err == nil {
+			err = each(row)
+		}
+		if err != nil {
+			return errors.Join(err, rows.Close())
+		}
+	}
+}
+
+// build applies changes to a job's object (nil: a new one) and returns it.
+func (m *memory) build(id backends.ID, object []byte, changes []Change) ([]byte, error) {
+	begun := object != nil
+	if !begun {
+		object = m.empty
+	}
+	if err := m.conn.Deserialize(roomFor(object, changes), "main"); err != nil {
+		return nil, err
+	}
+	if err := m.exec("BEGIN"); err != nil {
+		return nil, err
+	}
+	var err error
+	if !begun && id.Index > 0 {
+		err = m.putElement(id)
+	}
+	for i := range changes {
+		if err == nil {
+			err = m.apply(&changes[i])
+		}
+	}
+	if err == nil {
+		err = m.shorten(object, changes)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.exec("ROLLBACK"))
+	}
+	if err := m.exec("COMMIT"); err != nil {
+		return nil, err
+	}
+	return m.serialize()
+}
+
+// serialize is the object without the room behind its last page.
+func (m *memory) serialize() ([]byte, error) {
+	const pageCount = 28 // where the header tells it
+	object, err := m.conn.Serialize("main")
+	if err != nil {
+		return nil, err
+	}
+	if len(object) < pageSize {
+		return nil, errTooShort
+	}
+	pages := int(binary.BigEndian.Uint32(object[pageCount:]))
+	return object[:min(pages*pageSize, len(object))], nil
+}
+
+var errTooShort = errors.New("an object without a page")
+
+// renew opens another database: one that had to take damaged data takes no other.
+func (m *memory) renew() error {
+	fresh, err := newMemory()
+	if err != nil {
+		return err
+	}
+	m.close()
+	m.conn = fresh.conn
+	return nil
+}
+
+// roomFor is an object with as much behind it as changes could need: the driver
+// deserializes into a buffer that does not grow. SQLite goes by the page count
+// in the header, and takes what is behind those pages when it needs more.
+func roomFor(object []byte, changes []Change) []byte {
+	const fixed, perChange, perItem = 16 << 10, 1 << 10, 64 // several times what the rows take
+	room := fixed
+	for i := range changes {
+		room += perChange + 2*len(changes[i].Detail)
+		if f := changes[i].Final; f != nil {
+			room += perChange + 12*(len(f.Name)+len(f.Project)+len(f.Step)+len(f.Reason)+len(f.Mark)) // as JSON
+			for _, list := range [][]string{f.Asked, f.Pinned} {
+				for _, item := range list {
+					room += 2*perItem + 12*len(item)
+				}
+			}
+			room += 4 * perItem * (len(f.Hosts) + len(f.Shares))
+		}
+		if s := changes[i].Submit; s != nil {
+			room += 2 * (len(s.Spec.Script) + len(s.Spec.Name) + len(s.Spec.Description) + len(s.Spec.After) + len(s.Spec.Dir))
+			room += 2 * (len(s.Spec.Stdin) + len(s.Spec.Stdout) + len(s.Spec.Stderr))
+			for _, list := range [][]string{s.Spec.Command, s.Spec.Env, s.Spec.Hosts} {
+				for _, item := range list {
+					room += 2 * (perItem + len(item))
+				}
+			}
+			if s.Spec.Array != nil {
+				room += 2 * len(indices(s.Spec.Array.Indices))
+			}
+		}
+	}
+	whole := make([]byte, (len(object)+room+pageSize-1)/pageSize*pageSize)
+	copy(whole, object)
+	return whole
+}
+
+func (m *memory) apply(c *Change) error {
+	if c.Submit != nil {
+		if err := m.putSpec(c); err != nil {
+			return err
+		}
+	}
+	if c.Event != "" {
+		err := m.exec("INSERT OR IGNORE INTO history VALUES (?, ?, ?, ?, ?, ?)",
+			int64(c.Seq), int64(c.N), stamp(c.At), int64(c.RunNo), c.Event, c.Detail)
+		if err != nil {
+			return err
+		}
+	}
+	if c.Final != nil {
+		end, err := json.Marshal(c.Final)
+		if err == nil {
+			err = m.exec("INSERT OR REPLACE INTO spec VALUES (?, 0, ?)", endKey, string(end))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.Begin != nil {
+		err := m.exec("INSERT OR IGNORE INTO results (run, host, started) VALUES (?, ?, ?)", int64(c.RunNo), c.Begin.Host, stamp(c.At))
+		if err != nil {
+			return err
+		}
+	}
+	if e := c.End; e != nil {
+		at := e.At
+		if at.IsZero() {
+			at = c.At
+		}
+		return m.exec("UPDATE results SET ended = ?, exit_code = ?, user_us = ?, system_us = ?, max_rss = ?, why = ? WHERE run = ?",
+			stamp(at), int64(e.ExitCode), e.User.Microseconds(), e.System.Microseconds(), e.MaxRSS, e.Why, int64(c.RunNo))
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// open makes an object the one that is looked at.
+func (m *memory) open(object []byte) error {
+	if len(object) < pageSize {
+		return errTooShort
+	}
+	if err := m.conn.Deserialize(object, "main"); err != nil {
+		return err
+	}
+	// Never by SQLite's pragma_… tables: they point into the schema of the object
+	// before this one, which is freed.
+	id, err := m.number("PRAGMA application_id")
+	if err != nil {
+		return err
+	}
+	version, err := m.number("PRAGMA user_version")
+	switch {
+	case err != nil:
+		return err
+	case id != applicationID:
+		return errors.New("it is no state object")
+	case version > schemaVersion:
+		return fmt.Errorf("a newer version of Allotment wrote it (schema %d, this program's is %d)", version, schemaVersion)
+	}
+	return nil
+}
+
+func (m *memory) number(query string) (n int64, err error) {
+	err = m.query(query, func(row []driver.Value) error {
+		n = number(row[0])
+		return nil
+	})
+	return n, err
+}
+
+// rows are the specification's, which are what was written.
+func (m *memory) rows() (specRows, error) {
+	var rows specRows
+	err := m.query("SELECT key, value FROM spec ORDER BY key, n", func(row []driver.Value) error {
+		rows.add(row)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, rows.check()
+}
+
+func (m *memory) read(data []byte) (*object, error) {
+	if err := m.open(data); err != nil {
+		return nil, err
+	}
+	rows, err := m.rows()
+	if err != nil {
+		return nil, err
+	}
+	r := new(miniq.Record)
+	err = m.query("SELECT at, run, event, detail FROM history ORDER BY seq, n", func(row []driver.Value) error {
+		at, err := time.Parse(time.RFC3339Nano, text(row[0]))
+		r.History = append(r.History, miniq.HistoryLine{At: at, Run: int(number(row[1])), Event: text(row[2]), Detail: text(row[3])})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = m.query("SELECT run, host, started, ended, exit_code, user_us, system_us, max_rss, why FROM results ORDER BY run", func(row []driver.Value) error {
+		run, err := readRun(row)
+		r.Runs = append(r.Runs, run)
+		return err
+	})
+	return &object{rows, r}, err
+}
+
+func readRun(row []driver.Value) (miniq.RunRecord, error) {
+	run := miniq.RunRecord{
+		Run: int(number(row[0])), Host: text(row[1]), ExitCode: int(number(row[4])),
+		User: time.Duration(number(row[5])) * time.Microsecond, System: time.Duration(number(row[6])) * time.Microsecond,
+		MaxRSS: number(row[7]), Why: text(row[8]),
+	}
+	var err error
+	if run.Started, err = time.Parse(time.RFC3339Nano, text(row[2])); err != nil {
+		return run, err
+	}
+	if row[3] != nil {
+		run.Ended, err = time.Parse(time.RFC3339Nano, text(row[3]))
+	}
+	return run, err
+}
+
+func text(v driver.Value) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	}
+	return ""
+}
+
+func number(v driver.Value) int64 {
+	n, _ := v.(int64)
+	return n
+}

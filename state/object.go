@@ -1,0 +1,164 @@
+// Package state is a job's state object: one SQLite file that holds its
+// specification, what happened to it, and its results, and that may travel with
+// the job. The sqlite3 shell opens it:
+//
+//	spec     key, n, value     the job as it was submitted; lists (command, env, hosts) have
+//	                           one row for each n from 0, everything else has n = 0. Durations
+//	                           are nanoseconds, sizes bytes, the umask is decimal, times RFC 3339.
+//	                           "end" is how the job, or the array as a whole, ended (a miniq.Job).
+//	history  seq, n, at, run, event, detail    what happened, in order; seq is the place in the
+//	                           queue's journal, run is 0 where it concerns none
+//	results  run, host, started, ended, exit_code, user_us, system_us, max_rss, why    one row a run
+//
+// user_version is the schema's number, application_id is 'allo'. Texts are the
+// user's own bytes. An object is written as a whole: built in memory,
+// serialized, synced and renamed. It is never the only place of something that
+// was acknowledged until its Writer says so.
+//
+// An array's own object (JOB.db) holds the specification of all its elements.
+// An element has one of its own (JOB.INDEX.db) as soon as something happens to it;
+// of the specification that one has the rows job and index alone.
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/miniq"
+)
+
+// Change is one thing to be written into a job's object. Writing it twice is
+// writing it once.
+type Change struct {
+	ID     backends.ID
+	Seq    uint64 // place in the journal, and
+	N      int    // among the changes of that place
+	At     time.Time
+	Submit *Submission // makes the object
+	Event  string      // "": no line of history
+	Detail string
+	RunNo  int // 0: concerns no run
+	Begin  *Begin
+	End    *End
+	Final  *miniq.Job // how it ended, as the queue tells it
+	Doubt  bool       // look whether the object is sound, and set it aside if not
+}
+
+// Submission is what a job is submitted with.
+type Submission struct {
+	Owner
+	Spec backends.Spec // not escaped
+}
+
+// Begin is the beginning of a run.
+type Begin struct{ Host string }
+
+// End is the end of a run.
+type End struct {
+	ExitCode int
+	At       time.Time // by the keeper; zero: not known
+	User     time.Duration
+	System   time.Duration
+	MaxRSS   int64
+	Why      string // "": it ended by itself
+}
+
+// ErrCorrupt is wrapped where an object can't be read.
+var ErrCorrupt = errors.New("the job's state object is damaged")
+
+// perDir keeps directories short.
+const perDir = 1000
+
+// Path is where a job's object is, below a directory of objects.
+func Path(dir string, id backends.ID) string {
+	name := strconv.FormatInt(id.Job, 10)
+	if id.Index > 0 {
+		name += "." + strconv.Itoa(id.Index)
+	}
+	return filepath.Join(dir, strconv.FormatInt(id.Job/perDir, 10), name+".db")
+}
+
+// IDOf is the job of an object, by the name of its file; false: it is none's.
+func IDOf(path string) (backends.ID, bool) {
+	name, ok := strings.CutSuffix(filepath.Base(path), ".db")
+	job, index, element := strings.Cut(name, ".")
+	var id backends.ID
+	var err [2]error
+	id.Job, err[0] = strconv.ParseInt(job, 10, 64)
+	if element {
+		id.Index, err[1] = strconv.Atoi(index)
+	}
+	return id, ok && err[0] == nil && err[1] == nil && filepath.Base(Path("", id)) == filepath.Base(path)
+}
+
+// Read reads a job's object. An element's specification is its array's, and so is
+// its history before it has an object of its own.
+func Read(dir string, id backends.ID) (*miniq.Record, error) {
+	o, err := readObject(dir, id)
+	if err != nil {
+		return nil, err
+	}
+	if o.record.Spec, err = o.rows.spec(); err != nil {
+		return nil, damaged(id, err)
+	}
+	return o.record, nil
+}
+
+// object is what stands in a job's object.
+type object struct {
+	rows   specRows      // of an element: its array's, but for what tells one from the other
+	record *miniq.Record // without the specification
+}
+
+func readObject(dir string, id backends.ID) (*object, error) {
+	m, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	own, err := m.readFile(dir, id)
+	array := backends.ID{Job: id.Job}
+	switch {
+	case id.Index == 0, err != nil && !errors.Is(err, fs.ErrNotExist), err == nil && own.rows.specified():
+		return own, err
+	case err != nil:
+		own, err = m.readFile(dir, array)
+		if err == nil {
+			own.rows = own.rows.ofElement()
+		}
+		return own, err
+	}
+	common, err := m.readFile(dir, array)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // what is left is told, and that no command is
+	case err != nil:
+		return nil, err
+	default:
+		own.rows = common.rows.ofElement()
+	}
+	return own, nil
+}
+
+// readFile reads one file.
+func (m *memory) readFile(dir string, id backends.ID) (*object, error) {
+	data, err := os.ReadFile(Path(dir, id))
+	if err != nil {
+		return nil, fmt.Errorf("read the state object of job %v: %w", id, err)
+	}
+	o, err := m.read(data)
+	if err != nil {
+		return nil, damaged(id, err)
+	}
+	return o, nil
+}
+
+func damaged(id backends.ID, why error) error {
+	return fmt.Errorf("read the state object of job %v: %w: %w", id, ErrCorrupt, why)
+}

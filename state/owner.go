@@ -1,0 +1,21 @@
+package state
+
+import (
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Owner is whom a job's runs belong to.
+type Owner struct {
+	User   string
+	UID    string // decimal; "": whoever the daemon is
+	Limits string // keeper.Limits; "": the daemon's own
+}
+
+// ReadOwner reads whom a job's runs belong to.
+func ReadOwner(dir string, id backends.ID) (Owner, error) {
+	o, err := readObject(dir, id)
+	if err != nil {
+		return Owner{}, err
+	}
+	return Owner{User: o.rows.text("user"), UID: o.rows.text("uid"), Limits: o.rows.text("limits")}, nil
+}

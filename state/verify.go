@@ -1,0 +1,81 @@
+package state
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Facts are what an object says of its job.
+type Facts struct {
+	Specified bool    // it says what is to be run; an element's array does for it
+	History   []Event // in order
+}
+
+// Event is a line of an object's history.
+type Event struct {
+	Seq   uint64
+	Event string
+}
+
+// Inspector looks at objects one after the other. It is not safe for concurrent
+// use.
+type Inspector struct{ m *memory }
+
+// NewInspector makes one; Close it.
+func NewInspector() (*Inspector, error) {
+	m, err := newMemory()
+	if err != nil {
+		return nil, err
+	}
+	return &Inspector{m}, nil
+}
+
+// Close ends it.
+func (i *Inspector) Close() { i.m.close() }
+
+// Verify tells what an object says, or why it is none of this job's (ErrCorrupt).
+func (i *Inspector) Verify(object []byte, id backends.ID) (*Facts, error) {
+	facts, err := i.m.verify(object, id)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", ErrCorrupt, err), i.m.renew())
+	}
+	return facts, nil
+}
+
+// verify looks at all of an object: the file's structure, the checksum of its
+// specification, whose it is, and that every row can be read.
+func (m *memory) verify(data []byte, id backends.ID) (*Facts, error) {
+	if err := m.open(data); err != nil {
+		return nil, err
+	}
+	err := m.query("PRAGMA integrity_check(1)", func(row []driver.Value) error {
+		if said := text(row[0]); said != "ok" {
+			return errors.New(said[strings.LastIndexByte(said, '\n')+1:])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	o, err := m.read(data)
+	if err != nil {
+		return nil, err
+	}
+	rows := o.rows
+	if _, err := rows.spec(); err != nil {
+		return nil, err
+	}
+	facts := &Facts{Specified: rows.specified()}
+	if job := rows.number("job"); job != 0 && (job != id.Job || int(rows.number("index")) != id.Index) {
+		return nil, fmt.Errorf("it belongs to job %v", backends.ID{Job: job, Index: int(rows.number("index"))})
+	}
+	err = m.query("SELECT seq, event FROM history ORDER BY seq, n", func(row []driver.Value) error {
+		facts.History = append(facts.History, Event{uint64(number(row[0])), text(row[1])})
+		return nil
+	})
+	return facts, err
+}

@@ -1,0 +1,282 @@
+// Package farm is a throw-away farm for the programs that check the whole: the
+// real programs on a bundled queue, a Slurm cluster or a stand-in for LSF, of their
+// own, in a directory of their own, of which nothing is left in the end.
+package farm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/lsf"
+	client "github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/backends/slurm"
+	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/home"
+	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/test/cluster"
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
+)
+
+// Options of a farm.
+type Options struct {
+	Programs string // the directory that `make build` fills
+	Config   string // the config file
+	Below    string // where its directory is made; "": where temporary files are
+	Slurm    *Slurm // a cluster instead of the bundled queue
+	LSF      *LSF   // a stand-in's instead of it
+}
+
+// Slurm is the cluster that a farm is to be. Its section of the config file and
+// the name of the backend are added to Options.Config.
+type Slurm struct {
+	Nodes, Slots int      // so many nodes of so many slots, and 16 GB each
+	Conf         []string // more lines of slurm.conf
+}
+
+// Farm is a running queue with its directory.
+type Farm struct {
+	Home     string // ALLOTMENT_HOME
+	Config   string // what is in its config.yaml
+	programs string
+	env      []string
+	cluster  *cluster.Cluster    // nil: it is none of Slurm's
+	lsf      *lsfstandin.Cluster // nil: it is none of LSF's
+}
+
+// commandTime is how long one command may take. None needs a tenth of it, even
+// on a machine that is busy with something else.
+const commandTime = 30 * time.Second
+
+// maxHome is the longest directory in which the queue's socket still is one.
+const maxHome = 80
+
+// Start makes the directory and the config file and starts miniqd. The caller
+// closes the farm, however things go.
+func Start(ctx context.Context, o Options) (*Farm, error) {
+	programs, err := filepath.Abs(o.Programs)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(programs, "miniqd")); err != nil {
+		return nil, fmt.Errorf("find the programs: %w: run make build first", err)
+	}
+	dir, err := os.MkdirTemp(o.Below, "allotment-")
+	if err == nil && len(dir) > maxHome {
+		_ = os.Remove(dir)
+		dir, err = os.MkdirTemp("/tmp", "allotment-")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for the farm: %w", err)
+	}
+	f := &Farm{Home: dir, programs: programs, env: environment(dir, programs)}
+	switch {
+	case o.Slurm != nil:
+		err = f.startSlurm(ctx, o)
+	case o.LSF != nil:
+		err = f.startLSF(o)
+	default:
+		if err = f.writeConfig(o.Config); err == nil {
+			_, err = f.Run(ctx, "miniqd")
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (f *Farm) writeConfig(text string) error {
+	f.Config = text
+	return os.WriteFile(filepath.Join(f.Home, "config.yaml"), []byte(text), 0o600)
+}
+
+// OwnGroup is a UNIX group of ours: the primary one, if it has a name.
+func OwnGroup() (string, error) {
+	ids, err := os.Getgroups()
+	if err != nil {
+		return "", err
+	}
+	for _, id := range append([]int{os.Getegid()}, ids...) {
+		if g, err := user.LookupGroupId(strconv.Itoa(id)); err == nil {
+			return g.Name, nil
+		}
+	}
+	return "", fmt.Errorf("none of this user's groups has a name: projects belong to UNIX groups: add one to /etc/group")
+}
+
+// environment is ours, with nothing in it that means another farm.
+func environment(home, programs string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		foreign := slices.ContainsFunc([]string{"ALLOTMENT_", "LSB_", "LSF_", "SLURM_", "PATH="}, func(p string) bool { return strings.HasPrefix(e, p) })
+		if !foreign {
+			env = append(env, e)
+		}
+	}
+	return append(env, "ALLOTMENT_HOME="+home, "PATH="+programs+":"+os.Getenv("PATH"))
+}
+
+// Run runs one of the programs and returns what it wrote on stdout.
+func (f *Farm) Run(ctx context.Context, program string, args ...string) (string, error) {
+	return f.RunWith(ctx, nil, program, args...)
+}
+
+// RunWith is Run with more in the environment, KEY=value.
+func (f *Farm) RunWith(ctx context.Context, env []string, program string, args ...string) (string, error) {
+	return f.run(ctx, env, append([]string{filepath.Join(f.programs, program)}, args...))
+}
+
+func (f *Farm) run(ctx context.Context, env, argv []string) (string, error) {
+	out, err := command.Run(ctx, command.Command{
+		Argv: argv, Env: append(f.env[:len(f.env):len(f.env)], env...), Dir: f.Home, Timeout: commandTime,
+	})
+	return string(out), err
+}
+
+// Background is one of the programs, to be started beside what else happens. It
+// is asked to end when the context does, and killed if it doesn't.
+func (f *Farm) Background(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, program), args...)
+	cmd.Env, cmd.Dir = append(f.env[:len(f.env):len(f.env)], "LC_ALL=C"), f.Home
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who then end it
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// Queue asks the farm's queue itself, beside the programs.
+func (f *Farm) Queue() backends.Backend {
+	switch {
+	case f.cluster != nil:
+		c := slurm.DefaultConfig()
+		c.Conf = f.cluster.Conf()
+		return slurm.Open(slurm.Options{Config: c})
+	case f.lsf != nil:
+		c := lsf.DefaultConfig()
+		c.Bin, c.EnvDir = f.lsf.Bin(), f.lsf.EnvDir()
+		return lsf.Open(lsf.Options{Config: c, Record: filepath.Join(f.Home, "lsf-jobs.json")})
+	}
+	return client.Open(client.Options{Paths: home.Paths{State: f.Home, Runtime: f.Home}, Config: miniq.DefaultConfig()})
+}
+
+// Submitted reads the number of the job from what asub printed.
+func Submitted(line string) (int64, error) {
+	_, rest, ok := strings.Cut(line, "Job <")
+	number, _, end := strings.Cut(rest, ">")
+	id, err := strconv.ParseInt(number, 10, 64)
+	if !ok || !end || err != nil {
+		return 0, fmt.Errorf("read what asub printed: no job number in %q", line)
+	}
+	return id, nil
+}
+
+// Log is the end of what the queue's daemon said, for when things went wrong.
+func (f *Farm) Log() string {
+	const most = 2000
+	if f.cluster != nil {
+		return f.cluster.Log()
+	}
+	if f.lsf != nil {
+		return f.lsf.Log()
+	}
+	data, err := os.ReadFile(filepath.Join(f.Home, "miniq", "miniqd.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-most):])
+}
+
+// Close kills the jobs, stops the queue and removes the directory. Processes that
+// are left after that are killed too; that there were any is an error.
+func (f *Farm) Close() error {
+	err := f.stopQueue()
+	left := f.left()
+	for deadline := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = f.left() {
+		time.Sleep(20 * time.Millisecond) // who is not our child tells nobody of its end
+	}
+	if len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("left behind, and killed now: %s", strings.Join(left, "; ")), f.killAll())
+	}
+	return errors.Join(err, os.RemoveAll(f.Home))
+}
+
+func (f *Farm) stopQueue() error {
+	if f.cluster != nil {
+		return f.cluster.Stop(context.Background())
+	}
+	if f.lsf != nil {
+		return f.lsf.Stop()
+	}
+	_, err := f.Run(context.Background(), "miniqd", "stop", "--kill")
+	return err
+}
+
+func (f *Farm) killAll() error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		pids := f.processes()
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v can't be killed", pids)
+		}
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// left are the farm's processes with their command lines.
+func (f *Farm) left() []string {
+	var all []string
+	for _, pid := range f.processes() {
+		line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+		if err == nil && len(line) > 0 {
+			all = append(all, fmt.Sprintf("%d %s", pid, bytes.TrimSpace(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))))
+		}
+	}
+	return all
+}
+
+// processes finds all that were started with this farm's directory in their
+// environment, or with that of its cluster: the daemons, nodes and keepers, the jobs.
+func (f *Farm) processes() []int {
+	mine := []string{"ALLOTMENT_HOME=" + f.Home}
+	if f.cluster != nil {
+		mine = append(mine, "SLURM_CONF="+f.cluster.Conf())
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
+		if err != nil {
+			continue // another user's, or gone
+		}
+		for entry := range bytes.SplitSeq(env, []byte{0}) {
+			if slices.Contains(mine, string(entry)) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids
+}

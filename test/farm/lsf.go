@@ -1,0 +1,37 @@
+package farm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/lsfstandin"
+)
+
+// LSF is the cluster that a farm is to be: the stand-in, for lack of a real one. Its
+// section of the config file and the name of the backend are added to Options.Config.
+type LSF struct {
+	Hosts, Slots int // so many hosts of so many slots
+	Flavour      lsfstandin.Flavour
+	Second       time.Duration // what takes LSF's daemons a second takes so long
+}
+
+// startLSF starts the farm's cluster and writes the config file for it.
+func (f *Farm) startLSF(o Options) (err error) {
+	f.lsf, err = lsfstandin.Start(lsfstandin.Options{RootMaySubmit: true, Hosts: o.LSF.Hosts, Slots: o.LSF.Slots, Flavour: o.LSF.Flavour, Second: o.LSF.Second})
+	if err != nil {
+		return err
+	}
+	f.env = append(f.env, "LSF_ENVDIR="+f.lsf.EnvDir())
+	return f.writeConfig(o.Config + "backend: lsf\nlsf:\n  bin: " + f.lsf.Bin() + "\n  envdir: " + f.lsf.EnvDir() + "\n")
+}
+
+// InstallESUB lets bsub ask Allotment's filter: what an administrator types, and what
+// it does.
+func (f *Farm) InstallESUB() (typed string, err error) {
+	ours, link := filepath.Join(f.programs, "esub"), filepath.Join(f.lsf.ServerDir(), "esub")
+	_, err = os.Stat(ours)
+	return strings.Join([]string{"ln -s", ours, link}, " "), errors.Join(err, os.Symlink(ours, link))
+}

@@ -1,0 +1,496 @@
+package lsfstandin
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+	"github.com/allotment-hpc/allotment/miniq/manager"
+)
+
+// live tells whether a run of the job has slots.
+func (j *job) live() bool {
+	return j.Stat == RUN || j.Stat == USUSP || j.Stat == SSUSP
+}
+
+// over tells whether a job is one that LSF takes for finished. One that is being
+// requeued is, for a moment.
+func (j *job) over() bool { return j.Stat == DONE || j.Stat == EXIT }
+
+// mayTouch tells whether somebody may act upon a job.
+func (b who) mayTouch(j *job) bool { return b.Admin || b.Name == j.User }
+
+// named gives the jobs of an argument: one, or an array's elements.
+func (q *queue) named(arg string) (found []*job, whole bool, err string) {
+	a, bad := bsub.ParseJobArg(arg)
+	if bad != nil || a.All {
+		return nil, false, errJobID
+	}
+	for _, j := range q.order {
+		if j.ID == a.Job && (a.Indices == nil || slices.Contains(a.Indices, j.Index)) {
+			found = append(found, j)
+		}
+	}
+	if len(found) == 0 {
+		return nil, false, errNoJob
+	}
+	return found, a.Indices == nil && found[0].Index != 0, ""
+}
+
+// act does a verb to each of its jobs.
+func (q *queue) act(b who, a *act) reply {
+	var r reply
+	for _, arg := range a.Jobs {
+		if arg == "0" {
+			r.Results = append(r.Results, q.actAll(b, a)...)
+			continue
+		}
+		jobs, whole, err := q.named(arg)
+		if err == "" {
+			err = q.actOn(b, a, jobs)
+		}
+		if err == "" && whole && a.Verb == verbKill {
+			err = errProgress // and it is done all the same
+		}
+		r.Results = append(r.Results, result{Job: arg, Err: err})
+	}
+	return r
+}
+
+// actAll is job 0: all that the user has, narrowed down by the act.
+func (q *queue) actAll(b who, a *act) []result {
+	var results []result
+	for _, j := range slices.Clone(q.order) {
+		mine := j.User == b.Name || a.All && b.Admin
+		if j.over() && j.gap == noGap || !mine || a.Queue != "" && a.Queue != j.Queue || a.Name != "" && a.Name != j.base && a.Name != j.Name {
+			continue
+		}
+		results = append(results, result{Job: j.id.String(), Err: q.actOn(b, a, []*job{j})})
+	}
+	if len(results) == 0 {
+		return []result{{Job: "0", Err: errNoJob}}
+	}
+	return results
+}
+
+// actOn succeeds if it did for one of the jobs; else it is the first one's error.
+func (q *queue) actOn(b who, a *act, jobs []*job) string {
+	first, done := "", false
+	for _, j := range jobs {
+		err := errPermission
+		if b.mayTouch(j) && (b.Admin || a.Verb != verbRun) {
+			err = q.actOne(b, a, j)
+		}
+		if err == "" {
+			done = true
+		} else if first == "" {
+			first = err
+		}
+	}
+	if done {
+		return ""
+	}
+	return first
+}
+
+func (q *queue) actOne(b who, a *act, j *job) string {
+	switch a.Verb {
+	case verbKill:
+		if a.Signal != 0 {
+			return q.signal(j, a.Signal)
+		}
+		return q.kill(b, j)
+	case verbStop:
+		return q.stop(b, j)
+	case verbResume:
+		return q.resume(j)
+	case verbRequeue:
+		return q.requeue(j, a)
+	case verbRun:
+		return q.brun(j, a.Hosts)
+	case verbTop:
+		if j.live() {
+			return errStarted
+		}
+		if j.over() {
+			return errFinished
+		}
+		return "" // nothing moves: that is what the real one did
+	}
+	return errArgument
+}
+
+func (q *queue) kill(b who, j *job) string {
+	if j.over() && j.gap != gone {
+		return errFinished
+	}
+	left := j.left
+	j.gap, j.gapAt, j.left, j.Gone = noGap, time.Time{}, false, false
+	j.killed = true
+	j.Termed = "TERM_OWNER"
+	if b.Name != j.User {
+		j.Termed = "TERM_ADMIN"
+	}
+	q.feed(manager.Kill{By: by(b.Name), IDs: []backends.ID{j.id}})
+	if left {
+		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
+	}
+	return ""
+}
+
+func (q *queue) signal(j *job, sig int) string {
+	switch {
+	case j.over():
+		return errFinished
+	case !j.live():
+		return errNotStarted
+	}
+	q.effects = append(q.effects, effect{id: j.id, run: j.run, do: doSignal, sig: sig})
+	return ""
+}
+
+// stop is bstop. A stopped run keeps its slots: the manager is not told of it.
+func (q *queue) stop(b who, j *job) string {
+	switch {
+	case j.over():
+		return errFinished
+	case j.Stat == PEND:
+		q.feed(manager.Hold{By: by(b.Name), IDs: []backends.ID{j.id}})
+		j.Stat, j.adminHas, j.Held = PSUSP, b.Name != j.User, false
+	case j.Stat == RUN && j.gap == noGap, j.gap == waking:
+		j.gap, j.gapAt = noGap, time.Time{}
+		j.Stat, j.stoppedAt, j.adminHas = USUSP, q.now, b.Name != j.User
+		q.effects = append(q.effects, effect{id: j.id, run: j.run, do: doStop})
+	}
+	return ""
+}
+
+// resume is bresume. Nobody looks whether others run in the job's slots by now.
+func (q *queue) resume(j *job) string {
+	switch {
+	case j.over():
+		return errFinished
+	case j.Stat == PSUSP:
+		j.Stat, j.Held = PEND, false
+		q.feed(manager.Release{By: by(j.User), IDs: []backends.ID{j.id}})
+	case j.Stat == USUSP:
+		j.Stat, j.stoppedFor = RUN, j.stoppedFor+q.now.Sub(j.stoppedAt)
+		if q.cfg.Unkind.ResumedBySSUSP {
+			j.Stat, j.gap, j.gapAt = SSUSP, waking, q.now.Add(q.cfg.Second)
+		}
+		q.effects = append(q.effects, effect{id: j.id, run: j.run, do: doContinue})
+	}
+	return ""
+}
+
+// requeueCode is what a requeued job shows as it leaves: SIGINT's.
+const requeueCode = 130
+
+// never is later than all that happens.
+const never = 100 * 365 * 24 * time.Hour
+
+// unreachable is how long mbatchd tries to reach a dead host, in seconds of the daemons,
+// before it ends a job that it is to requeue there.
+const unreachable = 11
+
+// onDeadHost tells whether a host of a job's run is down.
+func (q *queue) onDeadHost(j *job) bool {
+	return slices.ContainsFunc(j.ExecHosts, func(h string) bool { return q.down[h] })
+}
+
+// cutOff has a job end whose host is down while it is leaving.
+func (q *queue) cutOff(j *job) {
+	if q.cfg.Unkind.RequeueLosesJobOnDeadHost && j.gap == leaving && q.onDeadHost(j) {
+		j.cut, j.gapAt = true, q.now.Add(unreachable*q.cfg.Second)
+	}
+}
+
+// requeue is brequeue. To the manager the job is held until the gap is over.
+func (q *queue) requeue(j *job, a *act) string {
+	switch {
+	case j.gap == lost && a.Exited && !q.cfg.Unkind.ExitedStayEnded:
+		j.gap, j.gapAt, j.hold, j.Ended = gone, q.now.Add(q.cfg.Second), a.Hold, time.Time{}
+		return ""
+	case j.over():
+		return errFinished
+	case !j.live():
+		return errNotStarted
+	case j.gap == leaving:
+		return ""
+	}
+	j.gap, j.gapAt, j.left, j.cut, j.hold, j.Stat = leaving, q.now.Add(q.cfg.Second), false, false, a.Hold, RUN
+	result := q.feed(manager.Requeue{By: by(j.User), Acts: []backends.Act{{ID: j.id, Until: q.now.Add(never), Grace: time.Hour}}})
+	if result.Errors.First() != nil {
+		j.gap, j.gapAt = noGap, time.Time{} // it was told to end before
+	}
+	q.cutOff(j)
+	return ""
+}
+
+// runEnded takes the end of a run's processes.
+func (q *queue) runEnded(e *ended) {
+	j := q.jobs[e.ID]
+	if j == nil || j.run != e.Run || !j.live() {
+		return
+	}
+	if j.gap == leaving {
+		if j.left = true; j.gapAt.IsZero() {
+			q.gapStep(j)
+		}
+		return // of one that is cut off nobody hears
+	}
+	q.feed(manager.Ended{ID: e.ID, Run: e.Run, ExitCode: e.Code, Self: !j.killed})
+}
+
+// gapStep takes a requeued job one step on: RUN, EXIT, PEND.
+func (q *queue) gapStep(j *job) {
+	switch {
+	case j.gap == leaving && j.cut:
+		j.gap, j.gapAt, j.Stat, j.ExitCode, j.Ended = lost, time.Time{}, EXIT, requeueCode, q.now
+		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
+	case j.gap == waking:
+		j.gap, j.gapAt, j.Stat = noGap, time.Time{}, RUN
+	case j.gap == leaving && !j.left:
+		j.gapAt = time.Time{}
+	case j.gap == leaving:
+		j.gap, j.Stat, j.ExitCode, j.Gone, j.gapAt = gone, EXIT, requeueCode, true, q.now.Add(2*q.cfg.Second)
+		q.feed(manager.Ended{ID: j.id, Run: j.run, ExitCode: requeueCode})
+	case j.gap == gone:
+		j.Stat, j.Gone, j.left, j.killed = PEND, false, false, false
+		j.ExecHosts, j.Started, j.ExitCode, j.PGID, j.PIDs = nil, time.Time{}, 0, 0, nil
+		j.Requeued++
+		q.refit(j)
+		if j.hold {
+			j.Stat, j.adminHas = PSUSP, false
+			q.feed(manager.Hold{By: by(j.User), IDs: []backends.ID{j.id}})
+		}
+		j.gap, j.gapAt = settling, q.now.Add(q.cfg.Second)
+	case j.gap == settling:
+		j.gap, j.gapAt = noGap, time.Time{}
+		q.feed(manager.HoldUntil{By: by(j.User), Holds: []backends.HoldUntil{{ID: j.id}}})
+	}
+}
+
+// refit tells the manager all that it schedules a pending job by: a brun, or a
+// bmod while it ran, has left it otherwise.
+func (q *queue) refit(j *job) {
+	b := by(j.User)
+	spec := q.spec(&j.Job)
+	q.feed(manager.Rank{By: b, Rankings: []backends.Ranking{{ID: j.id, Priority: q.priority(j.Queue, j.Priority)}}})
+	q.feed(manager.Modify{By: b, IDs: []backends.ID{j.id}, Change: backends.Change{
+		Queue: &spec.Queue, Memory: &spec.Memory, OneHost: &spec.OneHost, Hosts: &spec.Hosts, BeginTime: &spec.BeginTime,
+	}})
+	q.feed(manager.Pin{By: b, Pins: []backends.Pin{{ID: j.id}}})
+}
+
+// used is how many slots of a host are taken, by stopped jobs too.
+func (q *queue) used(host string) int {
+	n := 0
+	for _, j := range q.order {
+		if j.live() {
+			for _, h := range j.ExecHosts {
+				if h == host {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// placement reads brun -m: hosts, each with #slots, or as often as it gives slots.
+// One host without a number gives all that the job needs.
+func (q *queue) placement(list string, slots int) ([]backends.Placement, string) {
+	var placed []backends.Placement
+	left, told := slots, false
+	for _, word := range strings.Fields(list) {
+		name, number, counted := strings.Cut(strings.ReplaceAll(word, "*", "#"), "#")
+		n := 1
+		if counted {
+			var err error
+			if n, err = strconv.Atoi(number); err != nil || n < 1 {
+				return nil, errArgument
+			}
+		}
+		if !slices.ContainsFunc(q.cfg.Hosts, func(h HostConfig) bool { return h.Name == name }) {
+			return nil, errHost
+		}
+		told = told || counted
+		n = min(n, left)
+		left -= n
+		if i := slices.IndexFunc(placed, func(p backends.Placement) bool { return p.Host == name }); i >= 0 {
+			placed[i].Slots += n
+		} else if n > 0 {
+			placed = append(placed, backends.Placement{Host: name, Slots: n})
+		}
+	}
+	if len(placed) == 1 && !told {
+		placed[0].Slots += left
+		left = 0
+	}
+	if len(placed) == 0 || left > 0 {
+		return nil, "Not enough host(s) currently eligible"
+	}
+	return placed, ""
+}
+
+// brun starts a job where it is told, full or closed or not, whatever else keeps it.
+// The reservation keeps others out of what the host seems to have for this one step.
+func (q *queue) brun(j *job, hosts string) string {
+	switch {
+	case j.over():
+		return errFinished
+	case j.live():
+		return errStarted
+	}
+	placed, err := q.placement(hosts, j.Slots)
+	if err != "" {
+		return err
+	}
+	if slices.ContainsFunc(placed, func(p backends.Placement) bool { return q.down[p.Host] }) {
+		return "Unable to contact execution host"
+	}
+	held := j.Stat == PSUSP
+	pin := backends.Pin{ID: j.id}
+	for _, p := range placed {
+		pin.Hosts, pin.Slots = append(pin.Hosts, p.Host), append(pin.Slots, p.Slots)
+	}
+	b, ids := by(j.User), []backends.ID{j.id}
+	none, at := "", time.Time{}
+	free := backends.Change{BeginTime: &at}
+	if j.Depend != "" {
+		free.After = &none
+	}
+	events := []manager.Event{
+		manager.Pin{By: b, Pins: []backends.Pin{pin}},
+		manager.Rank{By: b, Rankings: []backends.Ranking{{ID: j.id, Priority: backends.At(backends.LevelHandOver, 999)}}},
+		manager.Reserve{By: b, Reservations: []backends.Reservation{{ID: j.id, Hosts: pin.Hosts, Until: q.now.Add(time.Hour)}}},
+		manager.Modify{By: b, IDs: ids, Change: free},
+		manager.HoldUntil{By: b, Holds: []backends.HoldUntil{{ID: j.id}}},
+	}
+	if j.gap == settling {
+		j.gap, j.gapAt = noGap, time.Time{}
+	}
+	if held {
+		events = append(events, manager.Release{By: b, IDs: ids})
+	}
+	for _, e := range events {
+		if !j.live() {
+			q.feed(e)
+		}
+	}
+	for _, p := range placed {
+		if h, ok := q.host(p.Host); ok && !j.live() {
+			q.feed(manager.NodeUp{Name: h.Name, Slots: q.used(h.Name) + p.Slots, Memory: 1 << 60})
+		}
+	}
+	for _, p := range placed {
+		if h, ok := q.host(p.Host); ok {
+			q.offer(h, h.Slots, h.Memory)
+		}
+	}
+	if j.live() {
+		j.Held = false
+		return ""
+	}
+	q.feed(manager.Reserve{By: b, Reservations: []backends.Reservation{{ID: j.id}}})
+	if held {
+		q.feed(manager.Hold{By: b, IDs: ids})
+	}
+	q.refit(j)
+	return "Not enough host(s) currently eligible"
+}
+
+func (q *queue) host(name string) (HostConfig, bool) {
+	for _, h := range q.cfg.Hosts {
+		if h.Name == name {
+			return h, true
+		}
+	}
+	return HostConfig{}, false
+}
+
+func (q *queue) changeHost(c *hostChange) string {
+	h, ok := q.host(c.Name)
+	if !ok {
+		return errHost
+	}
+	q.closed[h.Name], q.down[h.Name] = c.Closed, c.Down
+	q.offer(h, h.Slots, h.Memory)
+	for _, j := range q.order {
+		q.cutOff(j)
+	}
+	return ""
+}
+
+// modify is bmod.
+func (q *queue) modify(b who, m *modification) reply {
+	jobs, _, err := q.named(m.Job)
+	if err != "" {
+		return reply{Subject: m.Job, Err: err}
+	}
+	for _, j := range jobs {
+		if r := q.modifyOne(b, m, j); r.Err != "" {
+			return r
+		}
+	}
+	return reply{}
+}
+
+func (q *queue) modifyOne(b who, m *modification, j *job) reply {
+	switch {
+	case !b.mayTouch(j):
+		return reply{Err: errPermission}
+	case j.over():
+		return reply{Err: errFinished}
+	}
+	want := j.Job
+	for _, option := range m.Params {
+		if option.Key == "LSB_SUB_JOB_NAME" && j.Index != 0 {
+			return reply{Err: "Change job name is not allowed for job array"}
+		}
+		if subject, sentence := q.take(&want, option); sentence != "" {
+			return reply{Subject: subject, Err: sentence}
+		}
+		if j.live() && option.Key != "LSB_SUB_RES_REQ" && option.Key != "LSB_SUB_MODIFY" {
+			return reply{Err: errRunning}
+		}
+	}
+	if m.Command != "" {
+		want.Command = m.Command
+	}
+	if j.live() {
+		j.Job = want
+		return reply{}
+	}
+	before, spec := j.Job, q.spec(&want)
+	change := backends.Change{
+		Project: &spec.Project, Queue: &spec.Queue, Slots: &spec.Slots, Memory: &spec.Memory, OneHost: &spec.OneHost,
+		Hosts: &spec.Hosts, BeginTime: &spec.BeginTime,
+	}
+	if want.Depend != before.Depend {
+		change.After = &spec.After
+	}
+	j.Job = want // before the step that may start it
+	q.feed(manager.Rank{By: by(b.Name), Rankings: []backends.Ranking{{ID: j.id, Priority: q.priority(want.Queue, want.Priority)}}})
+	if !j.live() {
+		result := q.feed(manager.Modify{By: by(b.Name), IDs: []backends.ID{j.id}, Change: change})
+		if err := result.Errors.First(); err != nil && !j.live() {
+			j.Job = before
+			q.feed(manager.Rank{By: by(b.Name), Rankings: []backends.Ranking{{ID: j.id, Priority: q.priority(before.Queue, before.Priority)}}})
+			return q.refusal(&want, err)
+		}
+	}
+	if m.Command != "" {
+		w := *j.work
+		w.command, w.script = m.Command, false
+		j.work = &w
+	}
+	if j.Index == 0 {
+		j.base = j.Name
+	}
+	return reply{}
+}
