@@ -33,15 +33,6 @@ type Rules struct {
 	Paused  bool // begin nothing at all
 }
 
-// Standing is what the submit filter is told after each cycle.
-type Standing struct {
-	At      time.Time
-	Observe bool
-	Pools   []plan.PoolStatus
-	Farm    plan.FarmStatus
-	Heavy   *esub.Heavy // who waits for dummy jobs; nil: as it was told before
-}
-
 // Engine runs cycles over one queue. Only one at a time may run on a queue and
 // ledger; see Lock.
 type Engine struct {
@@ -49,7 +40,7 @@ type Engine struct {
 	Ledger  Ledger
 	Rules   func(ctx context.Context, now time.Time) (Rules, error)
 	Groups  func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups; nil: nobody is in any
-	Publish func(ctx context.Context, s Standing) error                            // to the submit filter; nil: nobody
+	Publish func(ctx context.Context, s ledger.Standing) error                     // to the submit filter; nil: nobody
 	Who     string                                                                 // the identity that the system gives
 	Zone    *time.Location                                                         // by whose hours use is recorded; nil: UTC's
 	Keep    time.Duration                                                          // for how long history is kept; 0: for ever
@@ -141,16 +132,12 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 // Preview changes nothing at all: it is what Cycle would do now, or, where the
 // result has a note, would do but for that.
 func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, error) {
-	r, err := e.observe(ctx, now, false)
-	if err == nil && r.State.Farm == nil {
-		err = e.look(ctx, &r, now)
+	r, err := e.Observe(ctx, now)
+	if err == nil {
+		r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
+		r.warn()
 	}
-	if err != nil {
-		return r, err
-	}
-	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
-	r.warn()
-	return r, nil
+	return r, err
 }
 
 // Restore puts everything back that the engine did to the queue (R7).
@@ -165,10 +152,7 @@ func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, err
 // Left is what a Restore did not put back, by a new picture of the queue: what it would
 // do again to jobs that it saw.
 func (e *Engine) Left(ctx context.Context, restored *Result, now func() time.Time) ([]plan.Action, error) {
-	r, err := e.observe(ctx, now, false)
-	if err == nil && r.State.Farm == nil {
-		err = e.look(ctx, &r, now)
-	}
+	r, err := e.Observe(ctx, now)
 	if err != nil {
 		return nil, err
 	}
@@ -192,14 +176,9 @@ func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(
 			return Result{}, err
 		}
 	}
-	r, err := e.observe(ctx, now, false)
+	r, err := e.Observe(ctx, now)
 	if err != nil {
 		return r, err
-	}
-	if r.State.Farm == nil {
-		if err := e.look(ctx, &r, now); err != nil {
-			return r, err
-		}
 	}
 	if r.stale() {
 		return r, fmt.Errorf("%s: %w", r.Note, backends.ErrUnreachable)
@@ -208,6 +187,16 @@ func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(
 	r.Plan = decide(&r)
 	r.warn()
 	return r, e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now)
+}
+
+// Observe reads what a plan is made from, and changes nothing: an engine that is
+// paused looks at the queue, too.
+func (e *Engine) Observe(ctx context.Context, now func() time.Time) (Result, error) {
+	r, err := e.observe(ctx, now, false)
+	if err == nil && r.State.Farm == nil {
+		err = e.look(ctx, &r, now)
+	}
+	return r, err
 }
 
 // observe reads rules, memory and the queue, which is tended before if that may be.
@@ -397,7 +386,14 @@ func (e *Engine) publish(ctx context.Context, r *Result, now func() time.Time) e
 	if e.Publish == nil {
 		return nil
 	}
-	s := Standing{At: now(), Observe: r.Rules.Observe || r.Rules.Paused, Pools: r.Plan.Pools, Farm: r.Plan.Farm}
+	s := ledger.Standing{Standing: esub.Standing{
+		At: now(), Observe: r.Rules.Observe || r.Rules.Paused, LowerUnpreemptable: r.Plan.Farm.LowerThem, Below: map[int64]bool{},
+	}}
+	for i := range r.Plan.Pools {
+		if pool := &r.Plan.Pools[i]; pool.Below {
+			s.Below[pool.ID] = true
+		}
+	}
 	if r.State.Farm != nil {
 		heavy := HeavyOf(r.Rules.Policy, r.State.Abilities, r.State.Farm.Hosts)
 		s.Heavy = &heavy

@@ -192,8 +192,8 @@ func TestNothingIsDoneOnAnOldPicture(t *testing.T) { // R8
 func TestObserveModeActsOnNothing(t *testing.T) { // R7
 	l, f, b := due(t)
 	l.rules.Observe = true
-	var told pba.Standing
-	l.engine.Publish = func(_ context.Context, s pba.Standing) error { told = s; return nil }
+	var told ledger.Standing
+	l.engine.Publish = func(_ context.Context, s ledger.Standing) error { told = s; return nil }
 	r, err := l.engine.Cycle(context.Background(), l.world.Now)
 	if err != nil || len(r.Plan.Actions) < 3 {
 		t.Fatalf("%v, actions %v", err, r.Plan.Actions)
@@ -240,7 +240,7 @@ func TestPausedTends(t *testing.T) { // R7
 	for _, fails := range []error{nil, backends.ErrUnreachable} {
 		l, f, _ := due(t)
 		told := 0
-		l.engine.Publish = func(context.Context, pba.Standing) error { told++; return nil }
+		l.engine.Publish = func(context.Context, ledger.Standing) error { told++; return nil }
 		f.fail = func(string, int) error { return fails }
 		f.tends = true
 		l.rules.Paused = true

@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -39,23 +40,20 @@ type Script struct {
 }
 
 // Publish writes the plan in force and how its pools stand.
-func (p *Publisher) Publish(ctx context.Context, policy plan.Policy, s Standing) error {
+func (p *Publisher) Publish(ctx context.Context, policy plan.Policy, s ledger.Standing) error {
 	if err := p.publish(ctx, policy, s); err != nil {
 		return fmt.Errorf("write the filter's snapshot: %w", err)
 	}
 	return nil
 }
 
-func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s Standing) error {
-	if s.Heavy == nil {
-		s.Heavy = p.LastStanding(policy).Heavy
-	}
+func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.Standing) error {
 	filter, err := p.filterPolicy(ctx, policy, s)
 	if err != nil {
 		return err
 	}
 	snapshot := esub.Encode(filter)
-	generation, err := esub.EncodeGeneration(snapshot, FilterStanding(s))
+	generation, err := esub.EncodeGeneration(snapshot, s.Standing)
 	if err != nil {
 		return err
 	}
@@ -67,7 +65,7 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s Standing)
 		return err
 	}
 	snapshot = esub.EncodeLua(filter, script)
-	if generation, err = esub.EncodeLuaGeneration(snapshot, FilterStanding(s)); err != nil {
+	if generation, err = esub.EncodeLuaGeneration(snapshot, s.Standing); err != nil {
 		return err
 	}
 	return p.put(file{esub.LuaPolicyName, snapshot}, file{esub.LuaGenerationName, generation})
@@ -118,7 +116,7 @@ func (p *Publisher) script(ctx context.Context, filter *esub.Policy) (esub.Slurm
 	return s, nil
 }
 
-func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s Standing) (esub.Policy, error) {
+func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s ledger.Standing) (esub.Policy, error) {
 	groups := make([]string, 0, len(policy.Projects))
 	for _, project := range policy.Projects {
 		groups = append(groups, project.Group)
@@ -159,17 +157,6 @@ func HeavyOf(policy plan.Policy, able backends.Abilities, hosts []backends.Host)
 		}
 	}
 	return h
-}
-
-// FilterStanding is how the pools stand, in the submit filter's words.
-func FilterStanding(s Standing) esub.Standing {
-	standing := esub.Standing{At: s.At, Observe: s.Observe, LowerUnpreemptable: s.Farm.LowerThem, Below: map[int64]bool{}}
-	for _, pool := range s.Pools {
-		if pool.Below {
-			standing.Below[pool.ID] = true
-		}
-	}
-	return standing
 }
 
 // FilterPolicy is the plan in force, in the submit filter's words. Groups without
@@ -228,41 +215,6 @@ func (p *Publisher) put(snapshot, generation file) error {
 		return err
 	}
 	return disk.OS().SyncDir(p.Dir)
-}
-
-// LastStanding is how the last cycle left things for the filter: for an edit,
-// which knows of neither the pools' standing nor the engine's life.
-func (p *Publisher) LastStanding(policy plan.Policy) Standing {
-	var s Standing
-	snapshot, err := readOwn(filepath.Join(p.Dir, esub.SnapshotName))
-	if err != nil {
-		return s
-	}
-	content, err := readOwn(filepath.Join(p.Dir, esub.GenerationName))
-	if err != nil {
-		return s
-	}
-	reader, err := esub.Open(bytes.NewReader(snapshot), int64(len(snapshot)))
-	if err != nil {
-		return s
-	}
-	g, err := esub.OpenGeneration(content)
-	if err != nil || g.Snapshot != reader.Identity() {
-		return s
-	}
-	s.At, s.Observe, s.Farm.LowerThem = g.At, g.Observe, g.LowerUnpreemptable
-	heavy := reader.Settings().Heavy
-	s.Heavy = &heavy
-	for _, project := range policy.Projects {
-		was, first, ok, err := reader.Find(project.Name)
-		if err != nil || !ok {
-			continue
-		}
-		for i, pool := range was.Pools {
-			s.Pools = append(s.Pools, plan.PoolStatus{Allocation: plan.Allocation{ID: pool.ID}, Below: g.Below(first + i)})
-		}
-	}
-	return s
 }
 
 func readOwn(name string) ([]byte, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -47,6 +48,15 @@ func published(t *testing.T, dir string) (*esub.Reader, esub.Generation, os.File
 	return r, g, info
 }
 
+// standingAt is how things stand with these pools below their guarantee.
+func standingAt(at time.Time, below ...int64) ledger.Standing {
+	s := ledger.Standing{Standing: esub.Standing{At: at, Below: map[int64]bool{}}}
+	for _, pool := range below {
+		s.Below[pool] = true
+	}
+	return s
+}
+
 func TestPublish(t *testing.T) { // R2, R12, R22
 	dir := t.TempDir()
 	p := &Publisher{
@@ -64,10 +74,8 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 		Allocations: []plan.Allocation{{ID: 4, Project: "A", Guarantee: 6}, {ID: 3, Project: "A", User: "bob", Guarantee: 2}, {ID: 9, Project: "gone", Guarantee: 1}},
 	}
 	at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	standing := Standing{At: at, Pools: []plan.PoolStatus{
-		{Allocation: policy.Allocations[0], Below: true}, {Allocation: policy.Allocations[1]},
-	}}
-	standing.Farm.LowerThem = true
+	standing := standingAt(at, 4)
+	standing.LowerUnpreemptable = true
 	put := func() {
 		t.Helper()
 		if err := p.Publish(context.Background(), policy, standing); err != nil {
@@ -98,16 +106,6 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 	if !os.SameFile(first, second) || !g.At.Equal(standing.At) {
 		t.Errorf("R2: the same policy: the snapshot was written again, or the heartbeat was not: %v", g.At)
 	}
-	last := p.LastStanding(policy)
-	if !last.At.Equal(standing.At) || !last.Farm.LowerThem || len(last.Pools) != 2 {
-		t.Errorf("last standing %+v", last)
-	}
-	for _, pool := range last.Pools {
-		if pool.Below != (pool.ID == 4) {
-			t.Errorf("last standing of pool %d: %v", pool.ID, pool.Below)
-		}
-	}
-
 	policy.Allocations[0].Guarantee, standing.Observe = 7, true
 	put()
 	r, g, third := published(t, dir)
@@ -134,7 +132,7 @@ func TestPublishWhatTheQueueSays(t *testing.T) {
 		Settings: esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, 20)},
 		Facts:    func(context.Context) (backends.FilterFacts, error) { return facts, failure },
 	}
-	publish := func() error { return p.Publish(t.Context(), plan.Policy{}, Standing{At: time.Now()}) }
+	publish := func() error { return p.Publish(t.Context(), plan.Policy{}, standingAt(time.Now())) }
 	settings := func() esub.Settings {
 		t.Helper()
 		r, _, _ := published(t, dir)
@@ -194,29 +192,20 @@ func TestHeavyOf(t *testing.T) {
 	}
 }
 
-// Who is heavy is told by cycles, which see the hosts; an edit leaves it.
+// Who is heavy is told by cycles, which see the hosts.
 func TestPublishWhoIsHeavy(t *testing.T) { // R29
 	dir := t.TempDir()
 	p := &Publisher{Dir: dir, Groups: &Directory{Cache: groupCache{}}, Settings: esub.Settings{Config: esub.DefaultConfig()}}
-	want := esub.Heavy{Hold: time.Minute, Share: 8, Rules: []dummy.Rule{{Queue: "big", Memory: 8}}}
-	for _, x := range []struct {
-		told *esub.Heavy
-		want esub.Heavy
-	}{{nil, esub.Heavy{}}, {&want, want}, {nil, want}, {&esub.Heavy{}, esub.Heavy{}}} {
-		if err := p.Publish(t.Context(), plan.Policy{}, Standing{At: time.Now(), Heavy: x.told}); err != nil {
+	for _, want := range []esub.Heavy{{}, {Hold: time.Minute, Share: 8, Rules: []dummy.Rule{{Queue: "big", Memory: 8}}}} {
+		standing := standingAt(time.Now())
+		standing.Heavy = &want
+		if err := p.Publish(t.Context(), plan.Policy{}, standing); err != nil {
 			t.Fatal(err)
 		}
 		r, _, _ := published(t, dir)
-		if diff := cmp.Diff(x.want, r.Settings().Heavy); diff != "" {
+		if diff := cmp.Diff(want, r.Settings().Heavy); diff != "" {
 			t.Error(diff)
 		}
-	}
-}
-
-func TestLastStandingOfNothing(t *testing.T) {
-	p := &Publisher{Dir: t.TempDir()}
-	if s := p.LastStanding(plan.Policy{}); !s.At.IsZero() || len(s.Pools) != 0 {
-		t.Errorf("%+v", s)
 	}
 }
 
@@ -251,7 +240,7 @@ func TestPublishForAScript(t *testing.T) {
 		Projects:    []plan.Project{{Name: "A", Group: "chip"}},
 		Allocations: []plan.Allocation{{ID: 4, Project: "A", Guarantee: 6}, {ID: 3, Project: "A", User: "dave", Guarantee: 2}, {ID: 5, Project: "A", User: "eve", Guarantee: 1}},
 	}
-	standing := Standing{At: now, Pools: []plan.PoolStatus{{Allocation: policy.Allocations[0], Below: true}}}
+	standing := standingAt(now, 4)
 	put := func() (policyFile, generationFile string, info os.FileInfo) {
 		t.Helper()
 		if err := p.Publish(context.Background(), policy, standing); err != nil {

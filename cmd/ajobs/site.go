@@ -17,6 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // site is all that the commands take from the process that they run in.
@@ -35,7 +36,7 @@ func thisProcess() site {
 	return site{
 		stdout: os.Stdout, stderr: os.Stderr,
 		user: userName, host: hostName, now: time.Now, around: submit.Around,
-		open: shell.OpenConfigured, filter: changeThroughFilter,
+		open: configfile.OpenConfigured, filter: changeThroughFilter,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // process is all that asplit takes from the process that it runs in.
@@ -23,15 +24,15 @@ type process struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	around         func() (bsub.Context, error)
-	load           func() (shell.Config, error)
-	open           func(context.Context, shell.Config) (backends.Backend, error)
+	load           func() (configfile.Config, error)
+	open           func(context.Context, configfile.Config) (backends.Backend, error)
 	executable     func() (string, error)
 }
 
 func thisProcess() process {
 	return process{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		around: submit.Around, load: shell.Load, open: shell.OpenToSubmit, executable: os.Executable,
+		around: submit.Around, load: configfile.Load, open: configfile.OpenToSubmit, executable: os.Executable,
 	}
 }
 

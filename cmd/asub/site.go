@@ -13,6 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // site is all that asub takes from the process that it runs in.
@@ -33,7 +34,7 @@ func thisProcess() site {
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		stdinTerminal: term.IsTerminal(int(os.Stdin.Fd())),
 		now:           time.Now, around: submit.Around,
-		open: shell.OpenConfigured, submit: submitThroughFilter, become: command.Become,
+		open: configfile.OpenConfigured, submit: submitThroughFilter, become: command.Become,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 func newApp() *cli.App {
@@ -33,7 +34,7 @@ func newApp() *cli.App {
 
 // openQueue opens this run's queue, which is not started.
 func openQueue() (*client.Client, error) {
-	c, err := shell.Load()
+	c, err := configfile.Load()
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/daemon"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 func checkCommand() *cli.Command {
@@ -45,7 +46,7 @@ func checkCommand() *cli.Command {
 func stateDir(c *cli.Context) (string, error) {
 	switch c.NArg() {
 	case 0:
-		config, err := shell.Load()
+		config, err := configfile.Load()
 		return miniq.StateDir(config.Paths), err
 	case 1:
 		return c.Args().First(), nil

@@ -15,6 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/daemon"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 func compactCommand() *cli.Command {
@@ -39,7 +40,7 @@ func compactCommand() *cli.Command {
 }
 
 func compact(c *cli.Context) (*miniq.Compacted, error) {
-	config, err := shell.Load()
+	config, err := configfile.Load()
 	if err != nil {
 		return nil, err
 	}

@@ -11,16 +11,16 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // isAdmin tells whether the config names a user, or one of his groups, as an
 // administrator of the queue: the engine's administrators are.
-func isAdmin(c *shell.Config) func(account.Account) bool {
+func isAdmin(c *configfile.Config) func(account.Account) bool {
 	return func(a account.Account) bool {
 		who := settings.Caller{User: a.Name}
 		if len(c.PBA.Roles.Admins.Groups) > 0 {
@@ -32,7 +32,7 @@ func isAdmin(c *shell.Config) func(account.Account) bool {
 
 // mayBeNext asks the policy snapshot what the submit filter asked it in the
 // user's own process, where he could have said what he likes.
-func mayBeNext(c *shell.Config) func(account.Account, *backends.Spec) bool {
+func mayBeNext(c *configfile.Config) func(account.Account, *backends.Spec) bool {
 	return func(a account.Account, s *backends.Spec) bool {
 		// A mismatch is a moment between two renames of pba's.
 		const tries = 5

@@ -19,6 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // TestMain makes the test binary be the programs, by the name that they are
@@ -48,7 +49,7 @@ func firstUse() {
 // oneJob hands in a job, which runs its arguments, and waits for its end.
 func oneJob() {
 	os.Exit(shell.Run("one-job", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
-		config, err := shell.Load()
+		config, err := configfile.Load()
 		if err != nil {
 			return err
 		}
@@ -67,7 +68,7 @@ func oneJob() {
 // oneDummy places a dummy job for a job that waits, and shows what it runs.
 func oneDummy() {
 	os.Exit(shell.Run("one-dummy", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
-		config, err := shell.Load()
+		config, err := configfile.Load()
 		if err != nil {
 			return err
 		}
@@ -95,11 +96,11 @@ func oneDummy() {
 }
 
 func use(ctx context.Context, out io.Writer) error {
-	config, err := shell.Load()
+	config, err := configfile.Load()
 	if err != nil {
 		return err
 	}
-	q, err := shell.OpenToSubmit(ctx, config)
+	q, err := configfile.OpenToSubmit(ctx, config)
 	if err != nil {
 		return err
 	}

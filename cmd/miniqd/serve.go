@@ -18,6 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/daemon"
 	"github.com/allotment-hpc/allotment/miniq/node"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 func serveFlags() []cli.Flag {
@@ -33,7 +34,7 @@ func serve(c *cli.Context) error {
 	if c.Args().Present() {
 		return shell.Usagef("unknown command %q (known: status, stop, check, compact)", c.Args().First())
 	}
-	config, err := shell.Load()
+	config, err := configfile.Load()
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func parseNodes(names []string) ([]miniq.Node, error) {
 	return nodes, nil
 }
 
-func background(c *cli.Context, config *shell.Config, nodes []string) error {
+func background(c *cli.Context, config *configfile.Config, nodes []string) error {
 	q := client.Open(client.Options{Paths: config.Paths, Config: config.Miniq})
 	defer func() { _ = q.Close() }()
 	if s, err := q.Status(c.Context); err == nil {
@@ -96,7 +97,7 @@ func background(c *cli.Context, config *shell.Config, nodes []string) error {
 
 var errRunning = errors.New("miniqd is running already")
 
-func foreground(c *cli.Context, config *shell.Config) error {
+func foreground(c *cli.Context, config *configfile.Config) error {
 	tell := func(string) {}
 	if fd := c.Int("ready-fd"); fd > 0 {
 		tell = readyTo(os.NewFile(uintptr(fd), "ready"))
@@ -116,7 +117,7 @@ func foreground(c *cli.Context, config *shell.Config) error {
 // queue needs: that is large and changes little.
 const daemonGrowth = 50
 
-func runDaemon(c *cli.Context, config *shell.Config, ready func()) error {
+func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -162,7 +163,7 @@ func nodeCommand() *cli.Command {
 		Flags: []cli.Flag{&cli.StringFlag{Name: "name"}, &cli.StringFlag{Name: "dir"}, &cli.StringFlag{Name: "keeper"}, &cli.StringFlag{Name: "scripts"}, &cli.StringFlag{Name: "log-format"}, &cli.StringFlag{Name: "log-level"}},
 		Action: func(c *cli.Context) error {
 			debug.SetGCPercent(nodeGrowth)
-			config := shell.Log{Format: shell.LogFormat(c.String("log-format")), Level: shell.LogLevel(c.String("log-level"))}
+			config := configfile.Log{Format: configfile.LogFormat(c.String("log-format")), Level: configfile.LogLevel(c.String("log-level"))}
 			log := config.Logger(c.App.ErrWriter, slog.LevelInfo).With("node", c.String("name"))
 			err := node.Main(node.Options{Dir: c.String("dir"), Keeper: c.String("keeper"), Scripts: c.String("scripts"), Log: log})
 			if err != nil {

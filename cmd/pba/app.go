@@ -11,9 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // process is all that the commands take from the process that they run in.
@@ -21,10 +21,10 @@ type process struct {
 	args           []string
 	stdout, stderr io.Writer
 	now            func() time.Time
-	identify       func(shell.Config) (caller, error) // by the system's word
-	load           func() (shell.Config, error)
-	open           func(context.Context, shell.Config) (backends.Backend, error)
-	openAndStart   func(context.Context, shell.Config) (backends.Backend, error)
+	identify       func(configfile.Config) (caller, error) // by the system's word
+	load           func() (configfile.Config, error)
+	open           func(context.Context, configfile.Config) (backends.Backend, error)
+	openAndStart   func(context.Context, configfile.Config) (backends.Backend, error)
 	lookup         lookup
 	executable     func() (string, error)
 	editWait       time.Duration
@@ -40,15 +40,15 @@ func thisProcess() process {
 	uid := os.Getuid() // before it becomes another one's
 	return process{
 		args: os.Args, stdout: os.Stdout, stderr: os.Stderr, now: time.Now,
-		identify: func(c shell.Config) (caller, error) { return identify(c, uid) },
-		load: func() (shell.Config, error) { // each cycle reads it anew
-			c, err := shell.LoadFor(uid)
+		identify: func(c configfile.Config) (caller, error) { return identify(c, uid) },
+		load: func() (configfile.Config, error) { // each cycle reads it anew
+			c, err := configfile.LoadFor(uid)
 			if err == nil {
 				err = becomeOwner(c)
 			}
 			return c, err
 		},
-		open: shell.Open, openAndStart: shell.OpenToSubmit,
+		open: configfile.Open, openAndStart: configfile.OpenToSubmit,
 		executable: os.Executable, editWait: editWait,
 		lookup: lookup{
 			user:  func(name string) error { _, err := user.Lookup(name); return err },

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/account"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
@@ -44,7 +44,7 @@ func (c caller) sudo() bool { return c.uid != c.as }
 // runs as root or as the ledger's owner, who may do everything anyway: nobody
 // gains by setting it, and whom the sudoers file allows nothing but pba can't
 // take it away, since sudo sets it after everything else.
-func identify(c shell.Config, uid int) (caller, error) {
+func identify(c configfile.Config, uid int) (caller, error) {
 	if os.Getuid() != os.Geteuid() {
 		return caller{}, errors.New("find out who runs it: pba must not be setuid: chmod u-s it, and see roles in docs/operate.md")
 	}
@@ -71,7 +71,7 @@ func identify(c shell.Config, uid int) (caller, error) {
 }
 
 // ledgerOwner is whose the ledger is, or will be once there is one.
-func ledgerOwner(c shell.Config, uid int) int {
+func ledgerOwner(c configfile.Config, uid int) int {
 	for _, path := range []string{ledgerPath(c), c.Paths.State} {
 		if info, err := os.Stat(path); err == nil {
 			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -112,7 +112,7 @@ func (s *site) mustBeAdmin(what string) error {
 	return s.mayWrite()
 }
 
-func onlyAdmin(c shell.Config, who caller, what string) error {
+func onlyAdmin(c configfile.Config, who caller, what string) error {
 	if c.PBA.Roles.Admin(who.Caller) {
 		return nil
 	}
@@ -120,7 +120,7 @@ func onlyAdmin(c shell.Config, who caller, what string) error {
 }
 
 // adminOnly is onlyAdmin for commands that do more than open a site.
-func (p *process) adminOnly(c shell.Config, what string) error {
+func (p *process) adminOnly(c configfile.Config, what string) error {
 	who, err := p.identify(c)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -146,7 +147,7 @@ func checkPrograms(p process, all *findings) {
 
 // checkZone: weeks must begin at the same instant for cron and for everybody who
 // types pba.
-func checkZone(c shell.Config, tz string, all *findings) {
+func checkZone(c configfile.Config, tz string, all *findings) {
 	if c.Timezone.OfSystem() && tz != "" {
 		all.add("time zone", "write `timezone: Europe/Berlin`, or whichever it is, into "+c.Paths.Config,
 			"weeks begin by the zone of whoever runs pba, here TZ=%s; cron's may be another", tz)

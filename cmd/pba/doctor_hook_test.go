@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -79,7 +79,7 @@ func TestDoctorOnTheHook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			s := quietSite()
-			s.Config = shell.Config{PBA: s.PBA, Paths: config.Paths{State: filepath.Join(top, "state")}}
+			s.Config = configfile.Config{PBA: s.PBA, Paths: config.Paths{State: filepath.Join(top, "state")}}
 			x.hook.File = filepath.Join(top, "job_submit.lua")
 			for _, err := range []error{os.Chmod(filepath.Dir(top), 0o755), os.Chmod(top, 0o755), os.Mkdir(s.Paths.State, 0o755), os.Chmod(s.Paths.State, 0o755), writeHook(s.Config)} {
 				if err != nil {
@@ -123,7 +123,7 @@ func TestDoctorOnNamesThatAreTheSame(t *testing.T) {
 // TestHookFollowsTheVersion: what another version wrote is replaced, and what is up
 // to date stays as it is.
 func TestHookFollowsTheVersion(t *testing.T) {
-	c := shell.Config{Paths: config.Paths{State: t.TempDir()}}
+	c := configfile.Config{Paths: config.Paths{State: t.TempDir()}}
 	if err := os.WriteFile(hookPath(c), []byte("-- an old one"), 0o600); err != nil {
 		t.Fatal(err)
 	}

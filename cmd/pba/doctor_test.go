@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // quietSite has nothing wrong with it.
 func quietSite() *site {
-	return &site{Config: shell.Config{PBA: settings.Default()}, process: process{executable: func() (string, error) { return "/usr/bin/pba", nil }}}
+	return &site{Config: configfile.Config{PBA: settings.Default()}, process: process{executable: func() (string, error) { return "/usr/bin/pba", nil }}}
 }
 
 // expect checks that exactly these texts are found, each by one finding that also
@@ -89,13 +89,13 @@ func TestDoctorOnHosts(t *testing.T) {
 
 func TestDoctorOnTheZone(t *testing.T) {
 	var got findings
-	checkZone(shell.Config{}, "Europe/Berlin", &got)
-	checkZone(shell.Config{}, "", &got)
-	var zone shell.Zone
+	checkZone(configfile.Config{}, "Europe/Berlin", &got)
+	checkZone(configfile.Config{}, "", &got)
+	var zone configfile.Zone
 	if err := zone.UnmarshalText([]byte("UTC")); err != nil {
 		t.Fatal(err)
 	}
-	checkZone(shell.Config{Timezone: zone}, "Europe/Berlin", &got)
+	checkZone(configfile.Config{Timezone: zone}, "Europe/Berlin", &got)
 	expect(t, "zones", got, "TZ=Europe/Berlin")
 }
 

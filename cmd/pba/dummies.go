@@ -32,7 +32,7 @@ func dummiesCommand(p process) *cli.Command {
 // prune is pba dummies prune.
 func prune(ctx context.Context, s *site, dryRun bool, out io.Writer) error {
 	if dryRun {
-		r, err := s.engine(true).Preview(ctx, s.now)
+		r, err := s.engine(true).Observe(ctx, s.now)
 		if err != nil {
 			return err
 		}

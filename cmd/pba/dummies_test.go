@@ -12,9 +12,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -23,7 +23,7 @@ import (
 // typist types command lines at a queue in memory and a ledger of its own.
 type typist struct {
 	process
-	config shell.Config
+	config configfile.Config
 	out    bytes.Buffer
 	errs   bytes.Buffer
 }
@@ -31,7 +31,7 @@ type typist struct {
 func newTypist(t *testing.T, q *fake.Queue) *typist {
 	t.Helper()
 	dir := t.TempDir()
-	c, err := shell.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
+	c, err := configfile.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +42,11 @@ func newTypist(t *testing.T, q *fake.Queue) *typist {
 	y := &typist{config: c}
 	y.process = process{
 		stdout: &y.out, stderr: &y.errs, now: fake.Now, editWait: time.Second,
-		identify: func(shell.Config) (caller, error) {
+		identify: func(configfile.Config) (caller, error) {
 			return caller{writes: true, Caller: settings.Caller{Owner: true}}, nil
 		},
-		load:       func() (shell.Config, error) { return y.config, nil },
-		open:       func(context.Context, shell.Config) (backends.Backend, error) { return q, nil },
+		load:       func() (configfile.Config, error) { return y.config, nil },
+		open:       func(context.Context, configfile.Config) (backends.Backend, error) { return q, nil },
 		executable: func() (string, error) { return "/usr/bin/pba", nil },
 	}
 	return y
@@ -103,7 +103,7 @@ func TestDummiesPrune(t *testing.T) { // R31
 	if code, out, _ := y.types("dummies prune"); code != 0 || out != "There is no dummy job that nobody needs.\n" {
 		t.Errorf("nothing to prune: %d, %q", code, out)
 	}
-	y.identify = func(shell.Config) (caller, error) { return caller{writes: true, uid: 7, as: 7}, nil }
+	y.identify = func(configfile.Config) (caller, error) { return caller{writes: true, uid: 7, as: 7}, nil }
 	if code, _, errs := y.types("dummies prune"); code != 1 || !strings.Contains(errs, "end dummy jobs") {
 		t.Errorf("by somebody: %d, %q", code, errs)
 	}

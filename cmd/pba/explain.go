@@ -128,7 +128,7 @@ func (s *site) explain(ctx context.Context, id backends.ID) (*story, error) {
 // explainNow is what the planner says, or the ledger where the queue shows no
 // such job, or can't be reached.
 func (s *site) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {
-	r, err := s.engine(true).Preview(ctx, s.now)
+	r, err := s.engine(true).Observe(ctx, s.now)
 	if err != nil {
 		if e, known := s.remembered(ctx, id); known == nil {
 			return e, nil

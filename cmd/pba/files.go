@@ -8,6 +8,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // Files that the caller names are opened here alone. Through sudo it would be done in
@@ -15,7 +16,7 @@ import (
 // read, and an output would replace one that he can't write. So only admins may.
 
 // mayName is an error for a caller who may not name files. What says what for.
-func mayName(c shell.Config, who caller, what string) error {
+func mayName(c configfile.Config, who caller, what string) error {
 	if !who.sudo() || c.PBA.Roles.Admin(who.Caller) {
 		return nil
 	}
@@ -36,7 +37,7 @@ func (p *process) mayName(what string) error {
 }
 
 // readNamed reads a file that the caller names, at most so many bytes of it.
-func readNamed(c shell.Config, who caller, what, file string, most int64) ([]byte, error) {
+func readNamed(c configfile.Config, who caller, what, file string, most int64) ([]byte, error) {
 	f, err := openNamed(c, who, what, file)
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func readNamed(c shell.Config, who caller, what, file string, most int64) ([]byt
 }
 
 // openNamed opens a file that the caller names to read it.
-func openNamed(c shell.Config, who caller, what, file string) (*os.File, error) {
+func openNamed(c configfile.Config, who caller, what, file string) (*os.File, error) {
 	if err := mayName(c, who, what); err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func openNamed(c shell.Config, who caller, what, file string) (*os.File, error) 
 }
 
 // writeNamed writes a file that the caller names, with the mode of any output.
-func writeNamed(c shell.Config, who caller, what, file string, content []byte) error {
+func writeNamed(c configfile.Config, who caller, what, file string, content []byte) error {
 	if err := mayName(c, who, what); err != nil {
 		return err
 	}

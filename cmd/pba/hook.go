@@ -15,15 +15,16 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/trusted"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // hookPath is the submit filter for a queue that asks it by itself: a script that
 // knows where this run's snapshot is.
-func hookPath(c shell.Config) string { return filepath.Join(c.Paths.State, "job_submit.lua") }
+func hookPath(c configfile.Config) string { return filepath.Join(c.Paths.State, "job_submit.lua") }
 
 // writeHook brings the script up to date with this program: a new version of that
 // brings a new one.
-func writeHook(c shell.Config) error {
+func writeHook(c configfile.Config) error {
 	if old, err := readHook(hookPath(c)); err == nil && bytes.Equal(old, esub.JobSubmit(c.Paths.State)) {
 		return nil
 	}
@@ -48,7 +49,7 @@ func readHook(path string) ([]byte, error) {
 }
 
 // hookRemedy says how the queue comes to ask our script.
-func hookRemedy(c shell.Config, h *backends.Hook) string {
+func hookRemedy(c configfile.Config, h *backends.Hook) string {
 	ours := shell.Printable(hookPath(c))
 	content, err := os.ReadFile(h.File)
 	switch {
@@ -61,7 +62,7 @@ func hookRemedy(c shell.Config, h *backends.Hook) string {
 }
 
 // printSetup tells a queue's administrator what is his to do.
-func printSetup(out io.Writer, c shell.Config, e backends.Examination) {
+func printSetup(out io.Writer, c configfile.Config, e backends.Examination) {
 	all := slices.Clone(e.Findings)
 	if h := e.Hook; h != nil {
 		if h.Answer == "" {

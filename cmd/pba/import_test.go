@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/settings"
 	"github.com/allotment-hpc/allotment/pba/simulate"
@@ -42,7 +42,7 @@ func (a answering) Read(p []byte) (int, error) {
 func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
-	c, err := shell.LoadFrom(config.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir})
+	c, err := configfile.LoadFrom(config.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

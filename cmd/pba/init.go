@@ -20,6 +20,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -53,7 +54,7 @@ func initCommand(p process) *cli.Command {
 
 // initialize makes the ledger, the config file unless somebody wrote one, and the
 // submit filter for a queue that asks it by itself.
-func initialize(ctx context.Context, p process, c shell.Config, out io.Writer) error {
+func initialize(ctx context.Context, p process, c configfile.Config, out io.Writer) error {
 	path := ledgerPath(c)
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("init: %s is there already; nothing was changed", path)
@@ -106,7 +107,7 @@ Next:
 // lookAt asks a queue that has a set-up of its own how it is set up, and for the
 // names of its queues; open: others than the user who runs pba read what it writes
 // there. Other queues are not asked.
-func lookAt(ctx context.Context, p process, c shell.Config) (setup backends.Examination, queues []string, open bool, err error) {
+func lookAt(ctx context.Context, p process, c configfile.Config) (setup backends.Examination, queues []string, open bool, err error) {
 	b, err := p.open(ctx, c)
 	if err != nil {
 		return setup, nil, false, err
@@ -134,7 +135,7 @@ func lookAt(ctx context.Context, p process, c shell.Config) (setup backends.Exam
 }
 
 // installation is what a queue is told of who will use it.
-func installation(p process, c shell.Config, uid int) backends.Installation {
+func installation(p process, c configfile.Config, uid int) backends.Installation {
 	by := backends.Installation{UID: uid, Queues: c.Queues, Low: c.Filter.LowQueue, FreeTimeout: time.Duration(c.PBA.FreeTimeout)}
 	if self, err := p.executable(); err == nil {
 		if target, err := filepath.EvalSymlinks(self); err == nil {
@@ -152,7 +153,7 @@ func exists(path string) bool {
 
 // settingsMissing says what the config file should say, since this process knows it
 // from its environment alone.
-func settingsMissing(c shell.Config, settings map[string]string) []backends.Finding {
+func settingsMissing(c configfile.Config, settings map[string]string) []backends.Finding {
 	var all []backends.Finding
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		all = append(all, backends.Finding{
@@ -165,7 +166,7 @@ func settingsMissing(c shell.Config, settings map[string]string) []backends.Find
 
 // prepare makes the directories of a run; those that the queue's own user reads
 // in are open.
-func prepare(c shell.Config, open bool) error {
+func prepare(c configfile.Config, open bool) error {
 	_, err := os.Stat(c.Paths.State)
 	missing := errors.Is(err, fs.ErrNotExist)
 	if err := c.Paths.Prepare(); err != nil || !open || !missing {
@@ -215,7 +216,7 @@ func writeConfig(path, content string) (bool, error) {
 }
 
 // cronLine is what an operator adds to cron.
-func cronLine(p process, c shell.Config) string {
+func cronLine(p process, c configfile.Config) string {
 	program, err := p.executable()
 	if err != nil {
 		program = "pba"

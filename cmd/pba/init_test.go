@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // TestTemplateHoldsTheDefaults compares the config file that pba init writes with
@@ -25,18 +25,18 @@ import (
 func TestTemplateHoldsTheDefaults(t *testing.T) {
 	dir := t.TempDir()
 	paths := config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir}
-	without, err := shell.LoadFrom(paths)
+	without, err := configfile.LoadFrom(paths)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if written, err := writeConfig(paths.Config, firstConfig("miniq", nil, nil)); err != nil || !written {
 		t.Fatal(written, err)
 	}
-	with, err := shell.LoadFrom(paths)
+	with, err := configfile.LoadFrom(paths)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(without, with, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(shell.Zone{})); d != "" {
+	if d := cmp.Diff(without, with, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(configfile.Zone{})); d != "" {
 		t.Errorf("(-without a file +with the template):\n%s", d)
 	}
 	if written, err := writeConfig(paths.Config, firstConfig("miniq", nil, nil)); err != nil || written {
@@ -59,7 +59,7 @@ func TestFirstConfig(t *testing.T) {
 		if _, err := writeConfig(dir+"/config.yaml", firstConfig("slurm", x.queues, nil)); err != nil {
 			t.Fatal(err)
 		}
-		c, err := shell.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
+		c, err := configfile.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
 		if err != nil || c.Backend != "slurm" || c.Filter.LowQueue != x.low {
 			t.Errorf("%s: backend %q, low_queue %q, %v", name, c.Backend, c.Filter.LowQueue, err)
 		}
@@ -74,7 +74,7 @@ func TestFirstConfigHasSettings(t *testing.T) {
 	if _, err := writeConfig(dir+"/config.yaml", firstConfig("lsf", []string{"normal", "low"}, settings)); err != nil {
 		t.Fatal(err)
 	}
-	c, err := shell.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
+	c, err := configfile.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
 	if err != nil || c.Backend != "lsf" || c.LSF.Bin != settings["bin"] || c.LSF.EnvDir != "/opt/lsf/conf" || c.Slurm.Bin != "" {
 		t.Errorf("%+v, %+v, %v", c.LSF, c.Slurm, err)
 	}
@@ -113,10 +113,10 @@ func TestInitOnAQueueThatRunsTheFilter(t *testing.T) {
 	state := filepath.Join(dir, "state")
 	q := &setUp{}
 	p := process{
-		open:       func(context.Context, shell.Config) (backends.Backend, error) { return q, nil },
+		open:       func(context.Context, configfile.Config) (backends.Backend, error) { return q, nil },
 		executable: func() (string, error) { return "/usr/bin/pba", nil },
 	}
-	c := shell.Config{Backend: "lsf", Paths: config.Paths{Config: filepath.Join(dir, "config.yaml"), State: state, Runtime: state}}
+	c := configfile.Config{Backend: "lsf", Paths: config.Paths{Config: filepath.Join(dir, "config.yaml"), State: state, Runtime: state}}
 	c.Filter.LowQueue = "low"
 	var out bytes.Buffer
 	if err := initialize(t.Context(), p, c, &out); err != nil {
@@ -129,7 +129,7 @@ func TestInitOnAQueueThatRunsTheFilter(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("users' filters can't read in %v, %v", info, err)
 	}
-	if got, err := shell.LoadFrom(c.Paths); err != nil || got.LSF.Bin != "/lsf/bin" || got.Filter.LowQueue != "" {
+	if got, err := configfile.LoadFrom(c.Paths); err != nil || got.LSF.Bin != "/lsf/bin" || got.Filter.LowQueue != "" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if err := os.Remove(ledgerPath(c)); err != nil {

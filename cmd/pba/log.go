@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -21,7 +21,7 @@ type journal struct {
 
 // newJournal is quiet under --for unless something is wrong, since cron mails
 // every line.
-func newJournal(l shell.Log, w io.Writer, o rebalanceOptions) *journal {
+func newJournal(l configfile.Log, w io.Writer, o rebalanceOptions) *journal {
 	level := slog.LevelInfo
 	if o.runFor > 0 {
 		level = slog.LevelWarn

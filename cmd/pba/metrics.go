@@ -15,6 +15,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -82,7 +83,7 @@ func (s *site) metrics(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	m.gauge("allotment_paused", "Whether cycles do nothing (pba pause).").add(boolean(paused))
-	m.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(s.Mode == shell.Observe))
+	m.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(s.Mode == configfile.Observe))
 	if err := s.addHistory(ctx, &m); err != nil {
 		return nil, err
 	}

@@ -7,14 +7,14 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // becomeOwner makes root's process one of the user to whom root gave the state
 // directory, such as an LSF administrator: what it writes is that user's, so that both
 // can keep it, and the queue takes its commands for that user's. Root's files are out
 // of reach from then on.
-func becomeOwner(c shell.Config) error {
+func becomeOwner(c configfile.Config) error {
 	if os.Getuid() != 0 || os.Geteuid() != 0 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func becomeOwner(c shell.Config) error {
 
 // serviceUser is who owns the state directory, and the ledger where there is one; 0:
 // root, or nobody owns both.
-func serviceUser(c shell.Config) int {
+func serviceUser(c configfile.Config) int {
 	owner, ok := ownerOf(c.Paths.State)
 	if !ok {
 		return 0

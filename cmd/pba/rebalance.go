@@ -14,6 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -106,7 +107,7 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 }
 
 // missingDirectory says what to do where nobody has run pba init.
-func missingDirectory(c shell.Config, err error) error {
+func missingDirectory(c configfile.Config, err error) error {
 	if l, openErr := ledger.Open(ledgerPath(c)); openErr != nil {
 		return openErr
 	} else if err := l.Close(); err != nil {

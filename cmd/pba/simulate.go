@@ -22,6 +22,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/simulate"
@@ -199,7 +200,7 @@ func leftOut(s *trace.Store) string {
 }
 
 // setup is all but the trace and the plan.
-func (o *simulateOptions) setup(c shell.Config) (simulate.Setup, error) {
+func (o *simulateOptions) setup(c configfile.Config) (simulate.Setup, error) {
 	const buckets = 240
 	settings := c.PBA
 	for _, t := range []struct {
@@ -233,7 +234,7 @@ type hostEntry struct {
 }
 
 // hosts reads --farm: slots, or a file of hosts.
-func (o *simulateOptions) hosts(c shell.Config) ([]backends.Host, error) {
+func (o *simulateOptions) hosts(c configfile.Config) ([]backends.Host, error) {
 	farm := o.farm
 	if n, err := strconv.Atoi(farm); err == nil {
 		if n < 1 || n > 1<<24 {
@@ -266,7 +267,7 @@ func (o *simulateOptions) hosts(c shell.Config) ([]backends.Host, error) {
 }
 
 // read fills the store and gives the trace's name and format.
-func (o *simulateOptions) read(ctx context.Context, c shell.Config, store *trace.Store) (string, trace.Format, error) {
+func (o *simulateOptions) read(ctx context.Context, c configfile.Config, store *trace.Store) (string, trace.Format, error) {
 	if o.trace == "ledger" {
 		l, err := ledger.OpenToRead(ledgerPath(c))
 		if err != nil {
@@ -316,7 +317,7 @@ func pastRuns(ctx context.Context, l *ledger.Ledger) func(func(trace.Record, err
 }
 
 // promise fills in who is promised what, and moves the trace into the plan's weeks.
-func (o *simulateOptions) promise(s *simulate.Setup, c shell.Config) ([]string, error) {
+func (o *simulateOptions) promise(s *simulate.Setup, c configfile.Config) ([]string, error) {
 	zone := c.Timezone.Location()
 	if o.plan == "" {
 		return nil, o.guarantee(s)

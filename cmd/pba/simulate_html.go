@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 	"github.com/allotment-hpc/allotment/pba/simulate/page"
 )
@@ -26,7 +27,7 @@ func checkPlace(name string) error {
 }
 
 // writePage writes what a simulation came to into a file of its own.
-func writePage(c shell.Config, who caller, name string, args []string, r *simulate.Result) error {
+func writePage(c configfile.Config, who caller, name string, args []string, r *simulate.Result) error {
 	var content bytes.Buffer
 	p := page.Page{Command: commandLine(args), Version: shell.VersionText(), Runs: []page.Run{{Result: r}}}
 	if err := page.Write(&content, p); err != nil {

@@ -12,22 +12,23 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
 // site is an opened run: its config, ledger and queue.
 type site struct {
-	shell.Config
+	configfile.Config
 	process
 	ledger  *ledger.Ledger
 	backend backends.Backend
 	caller  caller
 }
 
-func ledgerPath(c shell.Config) string { return filepath.Join(c.Paths.State, "ledger.db") }
+func ledgerPath(c configfile.Config) string { return filepath.Join(c.Paths.State, "ledger.db") }
 
-type opener func(context.Context, shell.Config) (backends.Backend, error)
+type opener func(context.Context, configfile.Config) (backends.Backend, error)
 
 // openSite reads the config and opens the ledger and the queue.
 func openSite(ctx context.Context, p process, open opener) (*site, error) {
@@ -87,7 +88,7 @@ func (s *site) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 	policy.Projects, policy.Allocations = projects, pools
 	policy.Queues, policy.Hosts, policy.LowQueue = s.Queues, s.Hosts, s.Filter.LowQueue
 	policy.Dummies = s.Dummies.Policy()
-	return pba.Rules{Policy: policy, Observe: s.Mode == shell.Observe, Paused: paused}, nil
+	return pba.Rules{Policy: policy, Observe: s.Mode == configfile.Observe, Paused: paused}, nil
 }
 
 // engine is the engine of this site; one that only looks changes nothing.
@@ -101,9 +102,12 @@ func (s *site) engine(lookOnly bool) *pba.Engine {
 }
 
 // publish tells the submit filter the plan in force and how its pools stand.
-func (s *site) publish(ctx context.Context, standing pba.Standing) error {
+func (s *site) publish(ctx context.Context, standing ledger.Standing) error {
 	rules, err := s.rules(ctx, standing.At)
 	if err != nil {
+		return err
+	}
+	if standing, err = s.ledger.SetStanding(ctx, standing); err != nil {
 		return err
 	}
 	if s.backend.Abilities().HookRank != nil { // it asks a script
@@ -144,13 +148,18 @@ func (s *site) republish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := s.publisher()
-	standing := p.LastStanding(rules.Policy)
+	standing, err := s.ledger.Standing(ctx)
+	if err != nil {
+		return err
+	}
 	if standing.At.IsZero() {
 		standing.At = s.now() // nobody was told anything before
 	}
 	standing.Observe = rules.Observe || rules.Paused
-	return p.Publish(ctx, rules.Policy, standing)
+	if _, err := s.ledger.SetStanding(ctx, standing); err != nil {
+		return err
+	}
+	return s.publisher().Publish(ctx, rules.Policy, standing)
 }
 
 // edit changes the plan: while no cycle goes on, and told to the filter at once.
@@ -172,8 +181,8 @@ func (s *site) farm(ctx context.Context) (slots, down int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	status := plan.Make(plan.State{Farm: farm, Abilities: s.backend.Abilities()}, plan.Policy{Queues: s.Queues, Hosts: s.Hosts}, farm.At).Farm
-	return status.Slots, status.Down, nil
+	slots, down = plan.Slots(farm, s.Hosts)
+	return slots, down, nil
 }
 
 // busy makes a lock that is held an error that may be gone later.

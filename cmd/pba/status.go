@@ -13,6 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -39,7 +40,7 @@ func statusCommand(p process) *cli.Command {
 type statusJSON struct {
 	At        time.Time           `json:"at"`
 	Week      calendar.Week       `json:"week"`
-	Mode      shell.Mode          `json:"mode"`
+	Mode      configfile.Mode     `json:"mode"`
 	Paused    bool                `json:"paused"`
 	LastCycle *ledger.CycleRecord `json:"last_cycle"` // null: there was none
 	Pools     []poolJSON          `json:"pools"`

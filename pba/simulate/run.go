@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -384,7 +386,7 @@ func (d *driver) watch(at time.Time, e manager.Effect) {
 }
 
 // publish tells the submit filter how the pools stand.
-func (d *driver) publish(_ context.Context, s pba.Standing) error {
+func (d *driver) publish(_ context.Context, s ledger.Standing) error {
 	if d.policy != PBA {
 		return nil
 	}
@@ -402,7 +404,7 @@ type filter struct {
 }
 
 // update writes snapshot and generation anew where they changed.
-func (f *filter) update(d *driver, allocations []plan.Allocation, s pba.Standing) error {
+func (f *filter) update(d *driver, allocations []plan.Allocation, s ledger.Standing) error {
 	changed := f.reader == nil || !slices.Equal(allocations, f.allocations)
 	if changed {
 		rules, err := d.rules(d.ctx, s.At)
@@ -415,14 +417,10 @@ func (f *filter) update(d *driver, allocations []plan.Allocation, s pba.Standing
 			return err
 		}
 	}
-	same := !changed && f.standing.LowerUnpreemptable == s.Farm.LowerThem
-	for i := range s.Pools {
-		same = same && f.standing.Below[s.Pools[i].ID] == s.Pools[i].Below
-	}
-	if same {
+	if !changed && f.standing.LowerUnpreemptable == s.LowerUnpreemptable && maps.Equal(f.standing.Below, s.Below) {
 		return nil
 	}
-	f.standing = pba.FilterStanding(s)
+	f.standing = s.Standing
 	encoded, err := esub.EncodeGeneration(f.snapshot, f.standing)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
 // patience is how long somebody who pressed the tab key waits for what only the
@@ -98,7 +99,7 @@ func valuesInTime(w grammar.Wanted, everyones bool) []grammar.Candidate {
 }
 
 func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Candidate {
-	c, err := Load()
+	c, err := configfile.Load()
 	if err != nil {
 		return nil
 	}
@@ -130,8 +131,8 @@ func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Can
 // is not offered.
 const safeName = `^[A-Za-z0-9_][A-Za-z0-9_.+@:-]*(\[[0-9]+\])?$`
 
-func farmOf(ctx context.Context, c Config) *backends.Farm {
-	queue, err := Open(ctx, c)
+func farmOf(ctx context.Context, c configfile.Config) *backends.Farm {
+	queue, err := configfile.Open(ctx, c)
 	if err != nil {
 		return nil
 	}
@@ -146,7 +147,7 @@ func farmOf(ctx context.Context, c Config) *backends.Farm {
 // jobValues are one's own unfinished jobs, the latest first; everybody's for root
 // and for who has none that fits. An array's elements show where its ID is
 // followed by a bracket.
-func jobValues(ctx context.Context, c Config, typed string, everyones bool) []grammar.Candidate {
+func jobValues(ctx context.Context, c configfile.Config, typed string, everyones bool) []grammar.Candidate {
 	farm := farmOf(ctx, c)
 	if farm == nil {
 		return nil
@@ -188,7 +189,7 @@ func userName() string {
 	return u.Username
 }
 
-func hostValues(ctx context.Context, c Config) []grammar.Candidate {
+func hostValues(ctx context.Context, c configfile.Config) []grammar.Candidate {
 	farm := farmOf(ctx, c)
 	if farm == nil {
 		return nil
@@ -202,9 +203,9 @@ func hostValues(ctx context.Context, c Config) []grammar.Candidate {
 
 // queueValues are the queue's own where it can list them, and those that the
 // config names.
-func queueValues(ctx context.Context, c Config) []grammar.Candidate {
+func queueValues(ctx context.Context, c configfile.Config) []grammar.Candidate {
 	names := append(slices.Clone(c.Queues), c.Filter.LowQueue)
-	if backend, err := Open(ctx, c); err == nil {
+	if backend, err := configfile.Open(ctx, c); err == nil {
 		defer func() { _ = backend.Close() }()
 		if list := backend.Abilities().Queues; list != nil {
 			queues, _ := list(ctx)
@@ -223,7 +224,7 @@ func queueValues(ctx context.Context, c Config) []grammar.Candidate {
 
 // projectValues are the projects of the snapshot that the submit filter reads,
 // those that one may submit for if own; behind a colon the project's steps.
-func projectValues(c Config, typed string, own bool) []grammar.Candidate {
+func projectValues(c configfile.Config, typed string, own bool) []grammar.Candidate {
 	r := snapshot(c)
 	if r == nil {
 		return nil
@@ -250,7 +251,7 @@ func projectValues(c Config, typed string, own bool) []grammar.Candidate {
 }
 
 // stepValues are the steps of all projects.
-func stepValues(c Config) []grammar.Candidate {
+func stepValues(c configfile.Config) []grammar.Candidate {
 	r := snapshot(c)
 	if r == nil {
 		return nil
@@ -271,7 +272,7 @@ func stepValues(c Config) []grammar.Candidate {
 }
 
 // snapshot reads the snapshot as a whole: all of it is looked at.
-func snapshot(c Config) *esub.Reader {
+func snapshot(c configfile.Config) *esub.Reader {
 	state, err := os.Stat(c.Paths.State)
 	if err != nil {
 		return nil
@@ -295,7 +296,7 @@ func snapshot(c Config) *esub.Reader {
 }
 
 // weekValues are the weeks that may be planned.
-func weekValues(c Config, now time.Time) []grammar.Candidate {
+func weekValues(c configfile.Config, now time.Time) []grammar.Candidate {
 	var found []grammar.Candidate
 	for i := range c.PBA.Horizon + 1 {
 		found = append(found, grammar.Candidate{Text: calendar.WeekOf(now.In(c.Timezone.Location()).AddDate(0, 0, 7*i), c.Timezone.Location()).String()})

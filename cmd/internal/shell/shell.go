@@ -1,6 +1,5 @@
 // Package shell is the one frame around every command line: its exit codes, how
-// errors and help look, signals, the config file, and which queue is
-// meant.
+// errors and help look, signals, and completion.
 package shell
 
 import (

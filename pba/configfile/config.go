@@ -1,4 +1,6 @@
-package shell
+// Package configfile reads the config file as a whole, and opens the queue that it
+// names: this is the one place that decides which.
+package configfile
 
 import (
 	"fmt"

@@ -1,0 +1,61 @@
+package ledger
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+
+	"github.com/allotment-hpc/allotment/esub"
+)
+
+// Standing is what the submit filter is told after each cycle.
+type Standing struct {
+	esub.Standing
+	Heavy *esub.Heavy // who waits for dummy jobs; nil: as it was told before
+}
+
+// SetStanding records what the filter is about to be told, and returns it with what
+// it was told before of heavy jobs, if s says nothing of them.
+func (l *Ledger) SetStanding(ctx context.Context, s Standing) (Standing, error) {
+	err := l.tx(ctx, "record how the pools stand", func(tx *sql.Tx) error {
+		if s.Heavy == nil {
+			last, err := standing(ctx, tx)
+			if err != nil {
+				return err
+			}
+			s.Heavy = last.Heavy
+		}
+		told, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO standing (id, told) VALUES (1, ?)`, string(told))
+		return err
+	})
+	return s, err
+}
+
+// Standing returns what the filter was told last: the zero Standing if nothing.
+func (l *Ledger) Standing(ctx context.Context) (s Standing, err error) {
+	err = l.tx(ctx, "read how the pools stand", func(tx *sql.Tx) (err error) {
+		s, err = standing(ctx, tx)
+		return err
+	})
+	return s, err
+}
+
+func standing(ctx context.Context, q querier) (Standing, error) {
+	var (
+		s    Standing
+		told []byte
+	)
+	err := q.QueryRowContext(ctx, `SELECT told FROM standing`).Scan(&told)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(told, &s)
+}
