@@ -190,7 +190,8 @@ type Backend interface {
 	Suspend(ctx context.Context, acts []Act) Errors
 	// Resume lets suspended jobs go on, never beyond what their hosts offer:
 	// where a job does not fit now it is resumed when it does. On a job that
-	// is Resuming or running it does nothing and succeeds.
+	// is Resuming or running it does nothing and succeeds. What comes free on the
+	// hosts of a Resuming job is kept for it from every job below LevelPBA (R20).
 	Resume(ctx context.Context, ids []ID) Errors
 	// Hold keeps pending jobs from starting until Release, as their owner would.
 	Hold(ctx context.Context, ids []ID) Errors
@@ -202,90 +203,4 @@ type Backend interface {
 	Abilities() Abilities
 	// Close gives back what Open took. No job is touched.
 	Close() error
-}
-
-// Abilities are what one queue can do and another can't. Callers ask them, never
-// for a backend's name. A nil function means that the ability is absent.
-type Abilities struct {
-	SuspendFrees bool          // a suspended job's slots are free for others
-	ResumesFirst bool          // what frees on a Resuming job's hosts is kept for it from every job below LevelPBA (R20)
-	Ages         time.Duration // a pending job's priority grows by one each such interval, up to AgeCap; 0: it does not
-	AgeCap       int
-	PinShares    bool // Pin heeds Slots
-	PinEnds      bool // Pin heeds Until: the queue itself takes the pin back then
-	// ManagesMemory: the queue itself never has jobs on a host that ask for more memory
-	// than that has. Dummy jobs are of no use then.
-	ManagesMemory bool
-	// FoldsProjects: jobs have the names of their projects in lower case, however
-	// their users typed them.
-	FoldsProjects bool
-
-	Pin       func(ctx context.Context, pins []Pin) Errors
-	HoldUntil func(ctx context.Context, holds []HoldUntil) Errors
-	Reserve   func(ctx context.Context, reservations []Reservation) Errors
-	// Tend does what the queue can't finish by itself, such as a resume that waits
-	// for its slots. The engine calls it at the start of each cycle that may act, and
-	// while it is paused: nothing is begun by it.
-	Tend  func(ctx context.Context) error
-	Move  func(ctx context.Context, ids []ID, queue string) Errors  // to another queue
-	Start func(ctx context.Context, id ID, hosts []Placement) error // straight into these slots, full or not as the queue counts them
-
-	// Place hands in dummy jobs. The queue shows them with Job.DummyFor, which nobody
-	// but the engine's own user can bring about; Kill ends them. What it acknowledged
-	// starts by its priority as any other job. nil: there are none on this queue.
-	Place func(ctx context.Context, dummies []Dummy) []Submitted
-
-	// What the wrappers ask for beyond that.
-
-	// Filters: the queue itself asks the site's submit filter about each new job and
-	// each change by its owner, whoever hands it in and however. What the filter must
-	// know of a job beside what the queue has stands in its environment:
-	// ALLOTMENT_STEP and ALLOTMENT_PREEMPT.
-	Filters bool
-	// Options gives those of bsub's options, by name (-I), that this queue treats in
-	// another way than package bsub says; nil: none.
-	Options func() map[string]OptionMeaning
-
-	// CountsPriorities: a user's priorities (-sp) are numbers of the queue's own.
-	CountsPriorities bool
-
-	Queues func(ctx context.Context) ([]Queue, error)
-	Modify func(ctx context.Context, ids []ID, change Change) Errors // of pending jobs: all of it or nothing
-	Record func(ctx context.Context, id ID) (*Record, error)
-	// Wait waits as long as ctx until all of these jobs have ended and returns
-	// them. A job that the queue does not know counts as ended and is left out.
-	Wait func(ctx context.Context, ids []ID) ([]Job, error)
-	// Changed waits until the queue has changed since it gave after, and returns a
-	// higher number, for the next call; 0, with which to begin, waits for nothing.
-	Changed func(ctx context.Context, after uint64) (uint64, error)
-	// Signal sends a signal to all processes of running jobs.
-	Signal func(ctx context.Context, ids []ID, signal int) Errors
-	// Terminals: whoever starts a job with Spec.Terminal connects to that Unix
-	// socket (SOCK_STREAM) and receives one message: the job's standard input,
-	// output and error as descriptors (SCM_RIGHTS), with one byte of data, '0',
-	// '1' or '2' for the one of them that becomes its controlling terminal, '-'
-	// for none. Spec.Stdin, Stdout and Stderr replace them. When the other end
-	// closes the connection while the job runs, the job is hung up on and killed.
-	Terminals bool
-
-	// HookRank is the number by which the script that the queue itself runs at
-	// submission (the submit filter in the queue's own language) gives a new job a
-	// priority; nil: the queue runs none. ErrUnable: it can't give it any.
-	HookRank func(ctx context.Context, p Priority) (int64, error)
-
-	// FilterFacts are what our submit filter must know of a queue that runs it by
-	// LSF's protocol; nil: it does not.
-	FilterFacts func(ctx context.Context) (FilterFacts, error)
-	// Bsub is the queue's own command of that name: what a user types at asub is
-	// handed to it. nil: there is none, or it is not LSF's.
-	Bsub func(ctx context.Context) (Bsub, error)
-
-	// What sysadmins ask for.
-
-	// Examine looks for what is wrong with the queue's own set-up. It changes nothing.
-	Examine func(ctx context.Context, by Installation) (Examination, error)
-	// Forget takes all that is ours out of the queue's jobs, what the submit filter
-	// wrote into them included, and returns from how many: nothing of it can be
-	// known again. It may be repeated after an error.
-	Forget func(ctx context.Context) (jobs int, err error)
 }

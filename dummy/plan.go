@@ -14,7 +14,7 @@ import (
 // Input is what Plan looks at.
 type Input struct {
 	Farm   *backends.Farm
-	Able   backends.Abilities     // its booleans, and which functions are there
+	Able   backends.ForEngine     // its booleans, and which functions are there
 	Memory Memory                 // as the previous cycle left it
 	Leads  map[backends.ID]string // beneficiaries of open reclaims, and the host that each will run on
 	Barred map[backends.ID]bool   // victims that an open reclaim keeps from starting

@@ -22,7 +22,7 @@ type placing struct {
 }
 
 func (q *placing) Abilities() backends.Abilities {
-	return backends.Abilities{
+	return backends.Abilities{ForEngine: backends.ForEngine{
 		Place: func(_ context.Context, dummies []backends.Dummy) []backends.Submitted {
 			all := make([]backends.Submitted, len(dummies))
 			for i, d := range dummies {
@@ -41,7 +41,7 @@ func (q *placing) Abilities() backends.Abilities {
 			}
 			return make(backends.Errors, len(holds))
 		},
-	}
+	}}
 }
 
 func (q *placing) Kill(_ context.Context, ids []backends.ID) backends.Errors {

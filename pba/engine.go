@@ -259,7 +259,7 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 		return unreachable(ctx, fmt.Errorf("look at the queue: %w", err))
 	}
 	farm.Ended = plan.WithoutAhead(farm.Ended, farm.At)
-	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities()
+	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities().ForEngine
 	r.names = namesOf(r.State.Abilities, r.Rules.Policy.Projects)
 	r.names.give(farm.Jobs)
 	r.names.give(farm.Ended)

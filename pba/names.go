@@ -11,7 +11,7 @@ import (
 // case: what a queue keeps that folds them. nil: jobs have them as they are.
 type names map[string]string
 
-func namesOf(a backends.Abilities, projects []plan.Project) names {
+func namesOf(a backends.ForEngine, projects []plan.Project) names {
 	if !a.FoldsProjects {
 		return nil
 	}

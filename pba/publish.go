@@ -143,7 +143,7 @@ func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s ledg
 
 // HeavyOf is whom the submit filter holds until the engine has dummy jobs for them
 // (R29): nobody where it would not hold them itself.
-func HeavyOf(policy plan.Policy, able backends.Abilities, hosts []backends.Host) esub.Heavy {
+func HeavyOf(policy plan.Policy, able backends.ForEngine, hosts []backends.Host) esub.Heavy {
 	if policy.Dummies.Mode != dummy.Reserve || able.Place == nil || able.ManagesMemory || able.Pin == nil || able.HoldUntil == nil {
 		return esub.Heavy{}
 	}

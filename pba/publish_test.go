@@ -167,7 +167,7 @@ func TestHeavyOf(t *testing.T) {
 		{Name: "n4", Memory: 4},
 		{Name: "other", Slots: 4, Memory: 4},
 	}
-	able := backends.Abilities{
+	able := backends.ForEngine{
 		Place:     func(context.Context, []backends.Dummy) []backends.Submitted { return nil },
 		Pin:       func(context.Context, []backends.Pin) backends.Errors { return nil },
 		HoldUntil: func(context.Context, []backends.HoldUntil) backends.Errors { return nil },
@@ -176,13 +176,13 @@ func TestHeavyOf(t *testing.T) {
 	if diff := cmp.Diff(want, HeavyOf(policy, able, hosts)); diff != "" {
 		t.Error(diff)
 	}
-	for name, change := range map[string]func(*plan.Policy, *backends.Abilities){
-		"off":                   func(p *plan.Policy, _ *backends.Abilities) { p.Dummies.Mode = dummy.Off },
-		"surround":              func(p *plan.Policy, _ *backends.Abilities) { p.Dummies.Mode = dummy.Surround },
-		"it manages memory":     func(_ *plan.Policy, a *backends.Abilities) { a.ManagesMemory = true },
-		"it places none":        func(_ *plan.Policy, a *backends.Abilities) { a.Place = nil },
-		"it can't pin":          func(_ *plan.Policy, a *backends.Abilities) { a.Pin = nil },
-		"it has no begin times": func(_ *plan.Policy, a *backends.Abilities) { a.HoldUntil = nil },
+	for name, change := range map[string]func(*plan.Policy, *backends.ForEngine){
+		"off":                   func(p *plan.Policy, _ *backends.ForEngine) { p.Dummies.Mode = dummy.Off },
+		"surround":              func(p *plan.Policy, _ *backends.ForEngine) { p.Dummies.Mode = dummy.Surround },
+		"it manages memory":     func(_ *plan.Policy, a *backends.ForEngine) { a.ManagesMemory = true },
+		"it places none":        func(_ *plan.Policy, a *backends.ForEngine) { a.Place = nil },
+		"it can't pin":          func(_ *plan.Policy, a *backends.ForEngine) { a.Pin = nil },
+		"it has no begin times": func(_ *plan.Policy, a *backends.ForEngine) { a.HoldUntil = nil },
 	} {
 		p, a := policy, able
 		change(&p, &a)

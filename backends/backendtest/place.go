@@ -197,7 +197,7 @@ func testReserve(s *suite) {
 }
 
 func testResumesFirst(s *suite) {
-	s.need(s.able.ResumesFirst && s.able.SuspendFrees, "resume jobs before normal ones")
+	s.need(s.able.SuspendFrees, "resume jobs before normal ones")
 	hosts := s.hostNames()
 	s.running(s.onHost(s.newGate(), slotsPerHost, hosts[1]))
 	stopped := s.running(s.onHost(s.newGate(), slotsPerHost, hosts[0]))

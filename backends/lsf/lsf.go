@@ -65,10 +65,16 @@ func (c *Client) Close() error { return nil }
 // for those who are put there, and is kept for its owner from everybody else.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true,
-		Pin: c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Start: c.startOn, Place: c.place,
-		CountsPriorities: true, Queues: c.queues, Modify: c.modify, Wait: c.wait, Signal: c.signal,
-		Examine: c.Examine, FilterFacts: c.FilterFacts, Bsub: c.Bsub, Filters: true,
+		ForEngine: backends.ForEngine{
+			SuspendFrees: true,
+			Pin:          c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Start: c.startOn, Place: c.place,
+		},
+		ForWrappers: backends.ForWrappers{
+			CountsPriorities: true, Filters: true,
+			Queues: c.queues, Modify: c.modify, Wait: c.wait, Signal: c.signal, Bsub: c.Bsub,
+		},
+		ForFilter: backends.ForFilter{FilterFacts: c.FilterFacts},
+		ForDoctor: backends.ForDoctor{Examine: c.Examine},
 	}
 }
 

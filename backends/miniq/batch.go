@@ -12,13 +12,18 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// Abilities are all but one: miniq puts no job straight into a full slot.
+// Abilities of the engine's are all but one: miniq puts no job straight into a full slot.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true, PinShares: true, PinEnds: true,
-		Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
-		Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.place,
-		Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal, Terminals: true,
+		ForEngine: backends.ForEngine{
+			SuspendFrees: true, PinShares: true, PinEnds: true,
+			Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
+			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.place,
+		},
+		ForWrappers: backends.ForWrappers{
+			Terminals: true,
+			Queues:    c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
+		},
 	}
 }
 

@@ -60,11 +60,17 @@ func (c *Client) Close() error { return nil }
 // hosts of the highest job that waits by itself.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true, ManagesMemory: c.memory(),
-		FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
-		Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Place: c.placeDummies,
-		Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
-		Examine: c.Examine, Forget: c.Forget, Filters: true, Options: options, HookRank: c.HookRank,
+		ForEngine: backends.ForEngine{
+			SuspendFrees: true, ManagesMemory: c.memory(),
+			FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
+			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Place: c.placeDummies,
+		},
+		ForWrappers: backends.ForWrappers{
+			Filters: true, Options: options,
+			Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
+		},
+		ForFilter: backends.ForFilter{HookRank: c.HookRank},
+		ForDoctor: backends.ForDoctor{Examine: c.Examine, Forget: c.Forget},
 	}
 }
 

@@ -311,7 +311,7 @@ func TestAChangeOnAQueueThatFiltersByItself(t *testing.T) {
 		q := fake.NewQueue()
 		q.Has.Jobs[7].Tag = "allotment:1;step=a;"
 		var changed backends.Change
-		q.Can = backends.Abilities{
+		q.Can.ForWrappers = backends.ForWrappers{
 			Filters: true,
 			Options: func() map[string]backends.OptionMeaning {
 				return map[string]backends.OptionMeaning{"-sp": {Treatment: backends.Ignored, Note: "here"}, "-m": {Treatment: backends.Refused, Note: "here"}}

@@ -25,16 +25,16 @@ func TestDoctorOnDummyJobs(t *testing.T) { // R28, R31
 	place := func(context.Context, []backends.Dummy) []backends.Submitted { return nil }
 	for name, x := range map[string]struct {
 		mode dummy.Mode
-		able backends.Abilities
+		able backends.ForEngine
 		of   []string
 		want []string
 	}{
-		"as it should be":             {mode: dummy.Reserve, able: backends.Abilities{Place: place}},
-		"the queue looks at memory":   {able: backends.Abilities{Place: place, ManagesMemory: true}},
-		"and dummy jobs do, too":      {mode: dummy.Surround, able: backends.Abilities{Place: place, ManagesMemory: true}, want: []string{"mode is surround, and the queue itself"}},
+		"as it should be":             {mode: dummy.Reserve, able: backends.ForEngine{Place: place}},
+		"the queue looks at memory":   {able: backends.ForEngine{Place: place, ManagesMemory: true}},
+		"and dummy jobs do, too":      {mode: dummy.Surround, able: backends.ForEngine{Place: place, ManagesMemory: true}, want: []string{"mode is surround, and the queue itself"}},
 		"none can be placed":          {mode: dummy.Reserve, want: []string{"can't be placed"}},
-		"nobody looks at memory":      {able: backends.Abilities{Place: place}, want: []string{"(job 2, job 6), and the queue"}},
-		"in the managed queues alone": {able: backends.Abilities{}, of: []string{"other"}, want: []string{"(job 6), and the queue"}},
+		"nobody looks at memory":      {able: backends.ForEngine{Place: place}, want: []string{"(job 2, job 6), and the queue"}},
+		"in the managed queues alone": {able: backends.ForEngine{}, of: []string{"other"}, want: []string{"(job 6), and the queue"}},
 	} {
 		var got findings
 		checkDummyMode("config.yaml", plan.Policy{Dummies: dummy.Policy{Mode: x.mode}, Queues: x.of}, plan.State{Farm: farm, Abilities: x.able}, &got)

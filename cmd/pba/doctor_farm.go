@@ -135,7 +135,7 @@ func (s *site) checkQueue(ctx context.Context, all *findings) error {
 	s.checkClock(&r, all)
 	s.checkAbilities(r.State.Abilities, all)
 	s.checkHosts(r.State.Farm, all)
-	if err := s.checkQueues(ctx, r.State.Abilities, all); err != nil {
+	if err := s.checkQueues(ctx, s.backend.Abilities().Queues, all); err != nil {
 		return err
 	}
 	if err := s.checkUsers(ctx, r.State.Farm, all); err != nil {
@@ -162,7 +162,7 @@ func (s *site) checkQueue(ctx context.Context, all *findings) error {
 }
 
 // checkAbilities compares how the queue ages jobs with what R10 and R11 count on.
-func (s *site) checkAbilities(a backends.Abilities, all *findings) {
+func (s *site) checkAbilities(a backends.ForEngine, all *findings) {
 	if a.Ages > 0 && a.Ages != time.Duration(s.PBA.Every) {
 		all.add("priorities", "leave miniq.ageing.interval out of "+s.Paths.Config+": it then follows pba.every",
 			"the queue ages waiting jobs each %v and a cycle comes each %v: priorities grow at another pace than is shown", a.Ages, s.PBA.Every)
@@ -205,11 +205,11 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (s *site) checkQueues(ctx context.Context, a backends.Abilities, all *findings) error {
-	if a.Queues == nil {
+func (s *site) checkQueues(ctx context.Context, list func(context.Context) ([]backends.Queue, error), all *findings) error {
+	if list == nil {
 		return nil
 	}
-	queues, err := a.Queues(ctx)
+	queues, err := list(ctx)
 	if err != nil {
 		return err
 	}

@@ -65,13 +65,13 @@ func TestDoctorOnTheLastCycle(t *testing.T) {
 
 func TestDoctorOnPriorities(t *testing.T) { // R10, R11
 	for name, x := range map[string]struct {
-		a    backends.Abilities
+		a    backends.ForEngine
 		want []string
 	}{
-		"as pba counts":         {a: backends.Abilities{Ages: 20 * time.Second, AgeCap: 69}},
-		"ages not at all":       {a: backends.Abilities{}},
-		"at another pace":       {a: backends.Abilities{Ages: time.Minute, AgeCap: 69}, want: []string{"ages waiting jobs each 1m"}},
-		"up to the pools' jobs": {a: backends.Abilities{Ages: 20 * time.Second, AgeCap: 70}, want: []string{"may age to 120"}},
+		"as pba counts":         {a: backends.ForEngine{Ages: 20 * time.Second, AgeCap: 69}},
+		"ages not at all":       {a: backends.ForEngine{}},
+		"at another pace":       {a: backends.ForEngine{Ages: time.Minute, AgeCap: 69}, want: []string{"ages waiting jobs each 1m"}},
+		"up to the pools' jobs": {a: backends.ForEngine{Ages: 20 * time.Second, AgeCap: 70}, want: []string{"may age to 120"}},
 	} {
 		var got findings
 		quietSite().checkAbilities(x.a, &got)

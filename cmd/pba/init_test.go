@@ -90,9 +90,9 @@ func (q *setUp) Close() error { return nil }
 
 func (q *setUp) Abilities() backends.Abilities {
 	return backends.Abilities{
-		Queues:      func(context.Context) ([]backends.Queue, error) { return []backends.Queue{{Name: "normal"}}, nil },
-		FilterFacts: func(context.Context) (backends.FilterFacts, error) { return backends.FilterFacts{}, nil },
-		Examine: func(_ context.Context, by backends.Installation) (backends.Examination, error) {
+		ForWrappers: backends.ForWrappers{Queues: func(context.Context) ([]backends.Queue, error) { return []backends.Queue{{Name: "normal"}}, nil }},
+		ForFilter:   backends.ForFilter{FilterFacts: func(context.Context) (backends.FilterFacts, error) { return backends.FilterFacts{}, nil }},
+		ForDoctor: backends.ForDoctor{Examine: func(_ context.Context, by backends.Installation) (backends.Examination, error) {
 			q.lows = append(q.lows, by.Low)
 			e := backends.Examination{Settings: map[string]string{"bin": "/lsf/bin"}}
 			if by.Low != "" {
@@ -102,7 +102,7 @@ func (q *setUp) Abilities() backends.Abilities {
 				e.Findings = append(e.Findings, backends.Finding{What: "where the filter is was not told", Remedy: "-"})
 			}
 			return e, nil
-		},
+		}},
 	}
 }
 

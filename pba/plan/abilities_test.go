@@ -9,10 +9,10 @@ import (
 
 // fullAbilities are those of miniq. Plan asks which functions are there and calls
 // none.
-func fullAbilities() backends.Abilities {
-	return backends.Abilities{
+func fullAbilities() backends.ForEngine {
+	return backends.ForEngine{
 		ManagesMemory: true,
-		SuspendFrees:  true, ResumesFirst: true, PinShares: true, PinEnds: true, Ages: 20 * time.Second, AgeCap: 69,
+		SuspendFrees:  true, PinShares: true, PinEnds: true, Ages: 20 * time.Second, AgeCap: 69,
 		Pin:       func(context.Context, []backends.Pin) backends.Errors { panic("plan acts") },
 		HoldUntil: func(context.Context, []backends.HoldUntil) backends.Errors { panic("plan acts") },
 		Reserve:   func(context.Context, []backends.Reservation) backends.Errors { panic("plan acts") },

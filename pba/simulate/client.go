@@ -111,8 +111,8 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 
 // Abilities implements backends.Backend: miniq's.
 func (c *Client) Abilities() backends.Abilities {
-	return backends.Abilities{
-		SuspendFrees: true, ResumesFirst: true, PinShares: true, PinEnds: true, Ages: c.world.ages, AgeCap: c.world.ageCap, ManagesMemory: c.world.managesMemory,
+	return backends.Abilities{ForEngine: backends.ForEngine{
+		SuspendFrees: true, PinShares: true, PinEnds: true, Ages: c.world.ages, AgeCap: c.world.ageCap, ManagesMemory: c.world.managesMemory,
 		Pin: func(ctx context.Context, pins []backends.Pin) backends.Errors {
 			return c.batch(ctx, len(pins), manager.Pin{By: c.by, Pins: pins})
 		},
@@ -128,7 +128,7 @@ func (c *Client) Abilities() backends.Abilities {
 		Place: func(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 			return c.submit(ctx, manager.Dummies(c.by, "", dummies))
 		},
-	}
+	}}
 }
 
 // Close implements backends.Backend; there is nothing to give back.

@@ -1,0 +1,126 @@
+package backends
+
+import (
+	"context"
+	"time"
+)
+
+// Abilities are what one queue can do and another can't, by who asks. Callers ask
+// them, never for a backend's name. A nil function means that the ability is absent.
+type Abilities struct {
+	ForEngine
+	ForWrappers
+	ForFilter
+	ForDoctor
+}
+
+// ForEngine is what the cycle asks (pba, pba/plan, dummy). The planner looks at which
+// functions there are and calls none.
+type ForEngine struct {
+	// SuspendFrees: a suspended job's slots are free for others. If not, suspending a
+	// victim gains nothing (R16); the submit filter and ahosts ask for it, too.
+	SuspendFrees bool
+	// Ages: a pending job's priority grows by one each such interval, up to AgeCap; 0:
+	// it does not.
+	Ages   time.Duration
+	AgeCap int
+	// ManagesMemory: the queue itself never has jobs on a host that ask for more memory
+	// than that has. Dummy jobs are of no use then.
+	ManagesMemory bool
+	// FoldsProjects: jobs have the names of their projects in lower case, however
+	// their users typed them.
+	FoldsProjects bool
+
+	// Pin binds pending jobs to hosts. nil: a beneficiary starts where the queue lets
+	// it, and there are no dummy jobs.
+	Pin func(ctx context.Context, pins []Pin) Errors
+	// PinShares: Pin heeds Slots. If not, the queue divides a job over its hosts.
+	PinShares bool
+	// PinEnds: Pin heeds Until, the queue itself takes the pin back then. If not, it
+	// stays until the engine takes it back.
+	PinEnds bool
+	// HoldUntil keeps jobs from starting. nil: a requeued victim may start at once, and
+	// there are no dummy jobs.
+	HoldUntil func(ctx context.Context, holds []HoldUntil) Errors
+	// Reserve keeps hosts for jobs. nil: the queue's own scheduler does, or nothing does.
+	Reserve func(ctx context.Context, reservations []Reservation) Errors
+	// Move puts pending jobs into another queue. nil: they stay where the filter sent them.
+	Move func(ctx context.Context, ids []ID, queue string) Errors
+	// Start starts a pending job in these slots, full or not as the queue counts them.
+	// nil: the queue starts a beneficiary by its priority.
+	Start func(ctx context.Context, id ID, hosts []Placement) error
+	// Place hands in dummy jobs. The queue shows them with Job.DummyFor, which nobody
+	// but the engine's own user can bring about; Kill ends them. What it acknowledged
+	// starts by its priority as any other job. nil: there are none on this queue.
+	Place func(ctx context.Context, dummies []Dummy) []Submitted
+	// Tend does what the queue can't finish by itself, such as a resume that waits
+	// for its slots. The engine calls it at the start of each cycle that may act, and
+	// while it is paused: nothing is begun by it. nil: there is nothing to do.
+	Tend func(ctx context.Context) error
+}
+
+// ForWrappers is what the users' commands ask (asub, ajobs and the like, asplit).
+type ForWrappers struct {
+	// Filters: the queue itself asks the site's submit filter about each new job and
+	// each change by its owner, whoever hands it in and however. What the filter must
+	// know of a job beside what the queue has stands in its environment:
+	// ALLOTMENT_STEP and ALLOTMENT_PREEMPT. If not, the wrappers ask it.
+	Filters bool
+	// CountsPriorities: a user's priorities (-sp) are numbers of the queue's own. If
+	// not, they are values of at most DefaultValue.
+	CountsPriorities bool
+	// Terminals: whoever starts a job with Spec.Terminal connects to that Unix
+	// socket (SOCK_STREAM) and receives one message: the job's standard input,
+	// output and error as descriptors (SCM_RIGHTS), with one byte of data, '0',
+	// '1' or '2' for the one of them that becomes its controlling terminal, '-'
+	// for none. Spec.Stdin, Stdout and Stderr replace them. When the other end
+	// closes the connection while the job runs, the job is hung up on and killed.
+	// If not, asub refuses interactive jobs.
+	Terminals bool
+
+	// Bsub is the queue's own command of that name: what a user types at asub is
+	// handed to it. nil: there is none, or it is not LSF's.
+	Bsub func(ctx context.Context) (Bsub, error)
+	// Options gives those of bsub's options, by name (-I), that this queue treats in
+	// another way than package bsub says; nil: none.
+	Options func() map[string]OptionMeaning
+	// Queues lists the queues; pba init and pba doctor ask for it, too. nil: those of
+	// the jobs are all that is known.
+	Queues func(ctx context.Context) ([]Queue, error)
+	// Modify changes pending jobs: each as a whole or not at all. nil: amod can't.
+	Modify func(ctx context.Context, ids []ID, change Change) Errors
+	// Record is all that the queue has kept of a job. nil: nothing beside Jobs.
+	Record func(ctx context.Context, id ID) (*Record, error)
+	// Wait waits as long as ctx until all of these jobs have ended and returns
+	// them. A job that the queue does not know counts as ended and is left out.
+	// nil: asub asks Jobs again and again.
+	Wait func(ctx context.Context, ids []ID) ([]Job, error)
+	// Changed waits until the queue has changed since it gave after, and returns a
+	// higher number, for the next call; 0, with which to begin, waits for nothing.
+	// nil: ajobs --follow looks at intervals.
+	Changed func(ctx context.Context, after uint64) (uint64, error)
+	// Signal sends a signal to all processes of running jobs. nil: akill -s can't.
+	Signal func(ctx context.Context, ids []ID, signal int) Errors
+}
+
+// ForFilter is what the publisher asks to write down what the submit filter reads.
+type ForFilter struct {
+	// FilterFacts are what the filter must know of a queue that runs it by LSF's
+	// protocol; nil: it does not.
+	FilterFacts func(ctx context.Context) (FilterFacts, error)
+	// HookRank is the number by which the script that the queue itself runs at
+	// submission (the submit filter in the queue's own language) gives a new job a
+	// priority; nil: the queue runs none. ErrUnable: it can't give it any.
+	HookRank func(ctx context.Context, p Priority) (int64, error)
+}
+
+// ForDoctor is what sysadmins ask (pba init, doctor and restore).
+type ForDoctor struct {
+	// Examine looks for what is wrong with the queue's own set-up. It changes nothing.
+	// nil: the queue has none that could be wrong.
+	Examine func(ctx context.Context, by Installation) (Examination, error)
+	// Forget takes all that is ours out of the queue's jobs, what the submit filter
+	// wrote into them included, and returns from how many: nothing of it can be
+	// known again. It may be repeated after an error. nil: pba restore --forget can't.
+	Forget func(ctx context.Context) (jobs int, err error)
+}
