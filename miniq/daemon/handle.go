@@ -60,6 +60,10 @@ func (d *daemon) act(c *connection, req *miniq.Request) error {
 	if err == nil {
 		err = checkRepeats(req)
 	}
+	if modify, ok := event.(manager.Modify); ok && err == nil && modify.Change.After != nil {
+		modify.Past, err = d.pastEnds(c, []string{*modify.Change.After})
+		event = modify
+	}
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
@@ -260,6 +264,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 	var bodies []body
 	var places []int
 	var sizes []int64
+	var conditions []string
 	as, err := d.runsAs(c)
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
@@ -276,14 +281,21 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 		}
 		b.As = as
 		specs, bodies, places, sizes = append(specs, spec), append(bodies, b), append(places, i), append(sizes, int64(b.size()))
+		if spec.After != "" {
+			conditions = append(conditions, spec.After)
+		}
 	}
 	if len(specs) > 0 {
+		past, err := d.pastEnds(c, conditions)
+		if err != nil {
+			return c.answer(miniq.Response{Error: miniq.ToError(err)})
+		}
 		over, err := d.roomFor(c, len(specs))
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}
 		defer over()
-		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies), Bytes: sizes}
+		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies), Bytes: sizes, Past: past}
 		result, err := d.ask(input{event: event, bodies: bodies})
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})

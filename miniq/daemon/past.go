@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"time"
 
@@ -54,6 +56,65 @@ func (d *daemon) finals(ids []backends.ID) []miniq.Job {
 		}
 	}
 	return jobs
+}
+
+// Bounds of what the dependencies of one request may have read.
+const (
+	maxPastEnds = 1000
+	pastPause   = 10 * time.Second
+)
+
+// pastEnds reads how the past jobs ended that conditions name.
+func (d *daemon) pastEnds(c *connection, conditions []string) ([]manager.PastEnd, error) {
+	past, err := d.pastNamed(conditions)
+	if len(past) == 0 || err != nil {
+		return nil, err
+	}
+	if d.limits(c) {
+		d.rates.owe(time.Now(), c.uid, len(past))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pastPause)
+	defer cancel()
+	err = d.objects.Flush(ctx)
+	var ends []manager.PastEnd
+	for _, id := range past {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
+			return nil, fmt.Errorf("%w: look up how the jobs ended that the request depends on: %w", miniq.ErrBusy, err)
+		}
+		for _, j := range d.finals([]backends.ID{id}) {
+			ends = append(ends, manager.PastEnd{ID: id, Exited: j.State == backends.Exited, ExitCode: j.ExitCode})
+		}
+	}
+	return ends, nil
+}
+
+// pastNamed lists the past jobs that conditions name, by ID.
+func (d *daemon) pastNamed(conditions []string) ([]backends.ID, error) {
+	all := make(map[backends.ID]bool)
+	var named []backends.ID
+	for i, after := range conditions {
+		if i == 0 || after != conditions[i-1] {
+			named = append(named, manager.Mentions(after)...)
+		}
+		if len(named) < maxPastEnds && i < len(conditions)-1 {
+			continue
+		}
+		for ids := range slices.Chunk(distinct(named), maxPastEnds) { // a turn of the loop is short
+			ok := d.inLoop(func() {
+				for _, id := range d.past(ids) {
+					all[id] = true
+				}
+			})
+			if !ok {
+				return nil, errOver
+			}
+		}
+		named = named[:0]
+		if len(all) > maxPastEnds {
+			return nil, fmt.Errorf("the dependencies name more than %d jobs that ended long ago: leave out those that you know to be done", maxPastEnds)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), backends.ID.Compare), nil
 }
 
 // settled has the objects of past jobs hold what happened to them.

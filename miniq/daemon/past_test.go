@@ -3,8 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +85,83 @@ func TestPastJobs(t *testing.T) {
 		}
 		s.stop()
 		s = serve(t, s.o.Paths.State, keepsTwo)
+	}
+}
+
+// A new job, and a changed one, may depend on jobs that ended and are no longer in
+// memory. That holds after a kill -9 too, when these jobs' state objects are gone.
+func TestDependenciesOnPastJobs(t *testing.T) {
+	s := serve(t, t.TempDir(), keepsTwo)
+	array := s.spec("exit $LSB_JOBINDEX")
+	array.Array = &backends.Array{Indices: []int{1, 2}}
+	ids := s.submit(s.spec("exit 0"), s.spec("exit 7"), array)
+	if _, err := s.client.WaitEnded(t.Context(), ids); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := s.client.Kill(t.Context(), s.submit(s.held())).First(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := func(text string) backends.Spec {
+		spec := s.held()
+		spec.After = fmt.Sprintf(text, ids[0], ids[1], ids[2])
+		return spec
+	}
+	good := s.submit(after("done(%[1]v) && exit(%[2]v, 7) && ended(%[3]v) && exit(%[3]v[2], 2)"), s.held())
+	never := s.submit(after("done(%[2]v)"))[0]
+	change := after("ended(%[2]v)").After
+	if err := s.client.Abilities().Modify(t.Context(), good[1:], backends.Change{After: &change}).First(); err != nil {
+		t.Fatal(err)
+	}
+	unknown := s.held()
+	unknown.After = fmt.Sprintf("done(%v[9])", ids[2])
+	if r := s.client.Submit(t.Context(), []backends.Spec{unknown})[0]; !errors.Is(r.Err, backends.ErrUnknownJob) {
+		t.Errorf("a dependency on what was never there: %v", r.Err)
+	}
+	for _, id := range append(ids, backends.ID{Job: ids[2].Job, Index: 2}) {
+		if err := os.Remove(state.Path(filepath.Join(miniq.StateDir(s.o.Paths), "jobs"), id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range append(good, never) {
+		found := slices.ContainsFunc(s.known(), func(j backends.Job) bool { return j.ID == id })
+		if !found {
+			t.Errorf("job %v is not in the journal", id)
+		}
+	}
+	if err := s.client.Release(t.Context(), append(good, never)).First(); err != nil {
+		t.Fatal(err)
+	}
+	jobs, err := s.client.WaitEnded(t.Context(), good)
+	if err != nil || len(jobs) != 2 || jobs[0].State != backends.Done || jobs[1].State != backends.Done {
+		t.Errorf("they ended as %+v, %v; want both done", jobs, err)
+	}
+	if j := s.job(t, never); j.State != backends.Pending || j.Wait != backends.WaitDependency {
+		t.Errorf("what can't come true: %+v; want it pending", j)
+	}
+}
+
+// What one request may have looked up is bounded.
+func TestManyDependenciesOnPastJobs(t *testing.T) {
+	s := serve(t, t.TempDir(), keepsTwo)
+	array := s.held()
+	array.Array = &backends.Array{}
+	var terms []string
+	for i := 1; i <= maxPastEnds+1; i++ {
+		array.Array.Indices = append(array.Array.Indices, i)
+		terms = append(terms, fmt.Sprintf("1[%d]", i))
+	}
+	if err := s.client.Kill(t.Context(), s.submit(array)).First(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.client.Kill(t.Context(), s.submit(s.held(), s.held(), s.held())).First(); err != nil {
+		t.Fatal(err)
+	}
+	spec := s.held()
+	spec.After = strings.Join(terms, " || ")
+	if r := s.client.Submit(t.Context(), []backends.Spec{spec})[0]; r.Err == nil || !strings.Contains(r.Err.Error(), "more than 1000") {
+		t.Errorf("a dependency on %d past jobs: %v", len(terms), r.Err)
 	}
 }
 

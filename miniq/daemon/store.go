@@ -35,7 +35,8 @@ const (
 //	3  dummy jobs, which a program of format 2 would take for jobs like others; jobs
 //	   that the submit filter holds, which it would start
 //	4  elements' state objects without what is in their array's, which a program of
-//	   format 3 would take for damaged
+//	   format 3 would take for damaged; ends of past jobs in submissions and changes,
+//	   which it would refuse
 const (
 	format       = 4
 	oldestFormat = 1

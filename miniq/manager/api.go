@@ -76,6 +76,7 @@ type Submit struct {
 	Next  []bool        `json:",omitempty"`
 	For   []backends.ID `json:",omitempty"`
 	Bytes []int64       `json:",omitempty"` // what each is submitted with besides its Spec
+	Past  []PastEnd     `json:",omitempty"` // by ID: those that conditions of Specs name
 }
 
 // newcomer is one job of a Submit.
@@ -86,12 +87,13 @@ type newcomer struct {
 	dummy bool
 	heavy backends.ID // of a dummy job: whom it is for
 	bytes int64
+	past  []PastEnd
 }
 
 // newcomer copies the Spec: what is left open in it is filled in on its way in.
 func (e *Submit) newcomer(i int) newcomer {
 	spec := e.Specs[i]
-	one := newcomer{by: e.By, spec: &spec, next: i < len(e.Next) && e.Next[i], dummy: len(e.For) > 0}
+	one := newcomer{by: e.By, spec: &spec, next: i < len(e.Next) && e.Next[i], dummy: len(e.For) > 0, past: e.Past}
 	if i < len(e.For) {
 		one.heavy = e.For[i]
 	}

@@ -24,7 +24,7 @@ func TestEventsComeBack(t *testing.T) {
 		Umask: 0o22, Stdout: latin, RunLimit: time.Second, BeginTime: at, HeldUntil: at, Array: &backends.Array{Indices: []int{1, 4}, Limit: 1}, After: "done(1)",
 	}
 	for _, e := range []Event{
-		Submit{By: user, Key: "key\xff", Specs: []backends.Spec{full, {}}, Next: []bool{true, false}},
+		Submit{By: user, Key: "key\xff", Specs: []backends.Spec{full, {}}, Next: []bool{true, false}, Past: []PastEnd{{ID: id}}},
 		Dummies(admin, "key", []backends.Dummy{{For: id, Host: "n1", Priority: 89, Limit: time.Hour}}),
 		Kill{user, []backends.ID{id}},
 		Requeue{admin, []backends.Act{{ID: id, Started: at, Until: at, Grace: time.Second, Mark: "r1", Notice: "n"}}},
@@ -37,7 +37,7 @@ func TestEventsComeBack(t *testing.T) {
 		HoldUntil{admin, []backends.HoldUntil{{ID: id, Until: at}}},
 		Reserve{admin, []backends.Reservation{{ID: id, Hosts: []string{"n1"}, Until: at}}},
 		Move{user, []backends.ID{id}, "low"},
-		Modify{user, []backends.ID{id}, backends.Change{Name: &latin, Hosts: &[]string{latin}, Slots: new(int), BeginTime: &at, RunLimit: new(time.Duration)}},
+		Modify{user, []backends.ID{id}, backends.Change{Name: &latin, Hosts: &[]string{latin}, Slots: new(int), BeginTime: &at, RunLimit: new(time.Duration)}, []PastEnd{{id, true, 7}}},
 		NodeUp{"n1", 4, 16, true},
 		NodeDown{"n1"},
 		NodeGone{"n1"},

@@ -55,6 +55,9 @@ func (m *Manager) awaitDependencies(j *job) {
 	}
 	c.met = m.evaluate(c)
 	for _, l := range c.leaves {
+		if l.Final { // nothing will happen to its jobs
+			continue
+		}
 		known := m.waiters[l.Job]
 		if n := len(known); n > 0 && known[n-1] == c {
 			continue
@@ -141,6 +144,11 @@ func (m *Manager) observe(l *leaf) {
 	} else {
 		return
 	}
+	l.learn(ended, begun, failed, code)
+}
+
+// learn says what has become of the leaf's jobs.
+func (l *leaf) learn(ended, begun, failed bool, code int) {
 	switch l.Kind {
 	case "done":
 		l.True = ended && !failed
@@ -170,40 +178,131 @@ func compare(a int, op string, b int) bool {
 	return a == b
 }
 
-// parser reads a condition. depth guards against hostile nesting.
+// PastEnd is how a job, or an array as a whole, ended that the manager has dropped
+// from memory since (see ended.go). Who writes a Submit or a Modify whose conditions
+// name such jobs looks their ends up and puts them into the event, by ID, so that a
+// journal gives the same queue again when nothing else tells them any more.
+type PastEnd struct {
+	ID       backends.ID
+	Exited   bool `json:",omitempty"` // false: it is done
+	ExitCode int  `json:",omitempty"`
+}
+
+// Mentions lists the jobs, arrays and elements that a condition names by number. One
+// that can't be read names none.
+func Mentions(after string) []backends.ID {
+	_, words, err := parse(after)
+	if err != nil {
+		return nil
+	}
+	var ids []backends.ID
+	for _, word := range words {
+		if id, ok, err := numbered(word); ok && err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// parseCondition reads Spec.After; no condition gives nil.
+func (m *Manager) parseCondition(user, text string, past []PastEnd) (*condition, error) {
+	c, words, err := parse(text)
+	if c == nil || err != nil {
+		return nil, err
+	}
+	for i, l := range c.leaves {
+		if err := m.resolve(l, user, words[i], past); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// parseAgain reads a condition whose jobs have been found before.
+func parseAgain(text string, leaves []*leaf) (*condition, error) {
+	c, _, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil || len(c.leaves) != len(leaves) {
+		return nil, fmt.Errorf("dependency %q: not all of its jobs are known", text)
+	}
+	for i, l := range c.leaves {
+		*l = *leaves[i]
+	}
+	return c, nil
+}
+
+// resolve finds the job that a word means.
+func (m *Manager) resolve(l *leaf, user, word string, past []PastEnd) error {
+	id, isNumber, err := numbered(word)
+	if err != nil {
+		return err
+	}
+	if !isNumber {
+		name := strings.TrimPrefix(word, `"`)
+		if l.Job = m.names[nameKey{user, name}]; l.Job == 0 {
+			return fmt.Errorf("you have no job named %q: %w", name, backends.ErrUnknownJob)
+		}
+		return nil
+	}
+	l.Job, l.Index = id.Job, id.Index
+	if len(m.find(id)) > 0 {
+		return nil
+	}
+	i, isPast := slices.BinarySearchFunc(past, id, func(p PastEnd, id backends.ID) int { return p.ID.Compare(id) })
+	switch {
+	case isPast:
+		l.learn(true, true, past[i].Exited, past[i].ExitCode)
+		return nil
+	case m.Gave(id):
+		return fmt.Errorf("job %s: nothing tells any more how it ended: %w", id, backends.ErrUnknownJob)
+	}
+	return fmt.Errorf("job %s: %w", id, backends.ErrUnknownJob)
+}
+
+// numbered reads a word that is a job's number, not its name.
+func numbered(word string) (id backends.ID, ok bool, err error) {
+	text, element, isElement := strings.Cut(word, "[")
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return id, false, nil
+	}
+	if !isElement {
+		return backends.ID{Job: n}, true, nil
+	}
+	if id, err = backends.ParseID(word); err != nil {
+		return id, true, fmt.Errorf("%q: element by element is not supported: %q", element, word)
+	}
+	return id, true, nil
+}
+
+// parser reads a condition, and the word that stands for the job of each leaf: its
+// number, or its name with a quotation mark before it if it had one. depth guards
+// against hostile nesting.
 type parser struct {
-	m      *Manager
-	user   string
 	rest   string
 	leaves []*leaf
+	words  []string
 	depth  int
-	known  []*leaf // instead of asking which jobs are meant
 }
 
 const maxDepth = 100
 
-// parseCondition reads Spec.After; no condition gives nil.
-func (m *Manager) parseCondition(user, text string) (*condition, error) {
+// parse reads a condition, and the word of each of its leaves.
+func parse(text string) (*condition, []string, error) {
 	if strings.TrimSpace(text) == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
-	return (&parser{m: m, user: user, rest: text}).parse()
-}
-
-// parseAgain reads a condition whose jobs have been found before.
-func (m *Manager) parseAgain(text string, leaves []*leaf) (*condition, error) {
-	return (&parser{m: m, rest: text, known: leaves}).parse()
-}
-
-func (p *parser) parse() (*condition, error) {
+	p := &parser{rest: text}
 	root, err := p.or()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if p.space(); p.rest != "" {
-		return nil, fmt.Errorf("can't read %q: join conditions by && or ||", p.rest)
+		return nil, nil, fmt.Errorf("can't read %q: join conditions by && or ||", p.rest)
 	}
-	return &condition{root: root, leaves: p.leaves}, nil
+	return &condition{root: root, leaves: p.leaves}, p.words, nil
 }
 
 func (p *parser) space() { p.rest = strings.TrimLeft(p.rest, " \t\n") }
@@ -271,12 +370,7 @@ func (p *parser) leaf() (*term, error) {
 			return nil, errors.New("a closing parenthesis is missing")
 		}
 	}
-	if n := len(p.leaves); n < len(p.known) {
-		l = p.known[n]
-	} else if err := p.resolve(l, word); err != nil {
-		return nil, err
-	}
-	p.leaves = append(p.leaves, l)
+	p.leaves, p.words = append(p.leaves, l), append(p.words, word)
 	return &term{leaf: l}, nil
 }
 
@@ -320,32 +414,6 @@ func (p *parser) exitCode(l *leaf) error {
 	}
 	if l.Code, err = strconv.Atoi(word); err != nil {
 		return fmt.Errorf("%q is not an exit code", word)
-	}
-	return nil
-}
-
-// resolve finds the job that a word means.
-func (p *parser) resolve(l *leaf, word string) error {
-	name, quoted := strings.CutPrefix(word, `"`)
-	if !quoted {
-		text, element, isElement := strings.Cut(name, "[")
-		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-			id := backends.ID{Job: n}
-			if isElement {
-				if id, err = backends.ParseID(name); err != nil {
-					return fmt.Errorf("%q: element by element is not supported: %q", element, name)
-				}
-			}
-			if len(p.m.find(id)) == 0 {
-				return p.m.unknown(id)
-			}
-			l.Job, l.Index = id.Job, id.Index
-			return nil
-		}
-	}
-	l.Job = p.m.names[nameKey{p.user, name}]
-	if l.Job == 0 {
-		return fmt.Errorf("you have no job named %q: %w", name, backends.ErrUnknownJob)
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func TestHeldFromTheStart(t *testing.T) {
 	if err := b.last.Errors[0]; !errors.Is(err, backends.ErrDenied) {
 		t.Errorf("its owner's change: %v", err)
 	}
-	b.must(Modify{user, []backends.ID{id}, backends.Change{Name: ptr("mine")}})
+	b.must(Modify{By: user, IDs: []backends.ID{id}, Change: backends.Change{Name: ptr("mine")}})
 	b.waits(id, backends.WaitTime)
 	if j := b.job(id); !j.HeldUntil.Equal(until) || !j.BeginTime.IsZero() {
 		t.Errorf("held until %v, begins %v; want %v and no begin time", j.HeldUntil, j.BeginTime, until)

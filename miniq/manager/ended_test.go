@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,6 +138,117 @@ func TestEndedDependency(t *testing.T) {
 	}
 	b.must(Release{user, []backends.ID{waiting}})
 	b.starts(waiting)
+}
+
+// TestNewDependencyOnThePast: a new dependency on a job that was dropped is as one on
+// a job that has ended and is in memory, if the event tells how it ended.
+func TestNewDependencyOnThePast(t *testing.T) {
+	const done, failed, array = 1, 2, 3 // job 3 is an array whose second element failed
+	for _, c := range []struct {
+		after string
+		runs  bool
+	}{
+		{"done(1)", true},
+		{"1", true},
+		{"ended(1)", true},
+		{"started(1)", true},
+		{"exit(1)", false},
+		{"done(2)", false},
+		{"!done(2)", true},
+		{"ended(2)", true},
+		{"exit(2)", true},
+		{"exit(2, 7)", true},
+		{"exit(2, < 7)", false},
+		{"done(3)", false},
+		{"ended(3)", true},
+		{"exit(3, 4)", true},
+		{"done(3[1])", true},
+		{"exit(3[2])", true},
+		{"(done(1) || done(2)) && ended(3[2])", true},
+		{"done(1) && done(2)", false},
+	} {
+		past := []PastEnd{
+			{ID: backends.ID{Job: done}},
+			{ID: backends.ID{Job: failed}, Exited: true, ExitCode: 7},
+			{ID: backends.ID{Job: array}, Exited: true, ExitCode: 4},
+			{ID: backends.ID{Job: array, Index: 1}},
+			{ID: backends.ID{Job: array, Index: 2}, Exited: true, ExitCode: 4},
+		}
+		b := newBench(t, Config{MaxEnded: 2}, 2)
+		for _, code := range []int{0, 7} {
+			b.ends(b.submit(spec(1)), code)
+		}
+		s := spec(1)
+		s.Array = &backends.Array{Indices: []int{1, 2}}
+		id := b.submit(s)
+		b.ends(backends.ID{Job: id.Job, Index: 1}, 0)
+		b.ends(backends.ID{Job: id.Job, Index: 2}, 4)
+		for range 4 {
+			b.over(user, spec(1))
+		}
+		if n := b.knows(backends.ID{Job: done}, backends.ID{Job: failed}, backends.ID{Job: array}); n != 0 {
+			t.Fatalf("%d of the jobs are in memory", n)
+		}
+		other := b.submit(held(spec(1)))
+		check := func(what string, id backends.ID) {
+			t.Helper()
+			b.m = restored(b)
+			if runs := b.job(id).State == backends.Running; runs != c.runs {
+				t.Errorf("%s: %s: runs: %v (%s), want %v", c.after, what, runs, b.job(id).Reason, c.runs)
+			}
+			if hopeless := strings.Contains(b.job(id).Reason, "can't come true"); hopeless == c.runs {
+				t.Errorf("%s: %s: %q", c.after, what, b.job(id).Reason)
+			}
+			if len(b.m.waiters) != 0 {
+				t.Errorf("%s: %s: what is final is waited for", c.after, what)
+			}
+		}
+		s = spec(1)
+		s.After = c.after
+		b.do(written(t, Submit{By: user, Specs: []backends.Spec{s}, Past: past}))
+		if err := b.last.Submitted[0].Err; err != nil {
+			t.Errorf("%s: %v", c.after, err)
+			continue
+		}
+		check("a new job", b.last.Submitted[0].ID)
+		b.must(written(t, Modify{By: user, IDs: []backends.ID{other}, Change: backends.Change{After: &c.after}, Past: past}))
+		b.must(Release{user, []backends.ID{other}})
+		check("a changed job", other)
+
+		b.do(Submit{By: user, Specs: []backends.Spec{s}})
+		if err := b.last.Submitted[0].Err; !errors.Is(err, backends.ErrUnknownJob) {
+			t.Errorf("%s: without the ends: %v", c.after, err)
+		}
+	}
+}
+
+func held(s backends.Spec) backends.Spec {
+	s.Hold = true
+	return s
+}
+
+// written is an event as a journal gives it back.
+func written(t *testing.T, e Event) Event {
+	t.Helper()
+	line, err := EncodeEvent(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err = DecodeEvent(line); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestMentions: jobs by number only, of what can be read.
+func TestMentions(t *testing.T) {
+	ids := Mentions(`done(1) && (ended("2") || exit(3[4], > 5)) && started(name) && !7`)
+	if want := []backends.ID{{Job: 1}, {Job: 3, Index: 4}, {Job: 7}}; !slices.Equal(ids, want) {
+		t.Errorf("%v, want %v", ids, want)
+	}
+	if ids := Mentions("done(1) &&"); ids != nil {
+		t.Errorf("%v of what can't be read", ids)
+	}
 }
 
 // TestEndedArray: the elements of an array are dropped, those first that ended

@@ -120,7 +120,7 @@ func anyEvent(t *rapid.T, m *Manager, now time.Time) Event {
 			text = after()
 			change.After = &text
 		}
-		return Modify{user, ids, change}
+		return Modify{By: user, IDs: ids, Change: change}
 	case 12:
 		if number("down", 2) == 0 {
 			return NodeDown{"n0"}

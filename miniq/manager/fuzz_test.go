@@ -147,7 +147,7 @@ func FuzzDependency(f *testing.F) {
 	}
 	m := farmOf(f)
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := m.parseCondition("ann", text)
+		c, err := m.parseCondition("ann", text, nil)
 		if err != nil || c == nil {
 			if (c == nil) == (strings.TrimSpace(text) != "") && err == nil {
 				t.Errorf("%q is no condition", text)
@@ -155,7 +155,7 @@ func FuzzDependency(f *testing.F) {
 			return
 		}
 		met := m.evaluate(c)
-		again, err := m.parseAgain(text, c.leaves)
+		again, err := parseAgain(text, c.leaves)
 		if err != nil || m.evaluate(again) != met || len(again.leaves) != len(c.leaves) {
 			t.Errorf("%q: read again it is another one: %v", text, err)
 		}

@@ -577,7 +577,7 @@ func (w *world) modify() {
 		}
 		c.After = &after
 	}
-	w.step(Modify{user, []backends.ID{id}, c})
+	w.step(Modify{By: user, IDs: []backends.ID{id}, Change: c})
 }
 
 func (w *world) runOver(r *liveRun, e Event) {

@@ -14,6 +14,7 @@ type Modify struct {
 	By     By
 	IDs    []backends.ID
 	Change backends.Change
+	Past   []PastEnd `json:",omitempty"` // by ID: those that Change's condition names
 }
 
 func (Modify) event() {}
@@ -31,7 +32,7 @@ func (m *Manager) modify(e Modify) Result {
 		w, more := changed[j.work], int64(0)
 		if w == nil {
 			var err error
-			if w, err = m.changedWork(j, &e.Change); err != nil {
+			if w, err = m.changedWork(j, &e.Change, e.Past); err != nil {
 				return fmt.Errorf("job %s: %w", j.id, err)
 			}
 			more = max(0, specBytes(w.spec)-specBytes(j.work.spec))
@@ -54,7 +55,7 @@ func (m *Manager) modify(e Modify) Result {
 }
 
 // changedWork is what a job will have in common with its runs.
-func (m *Manager) changedWork(j *job, c *backends.Change) (*work, error) {
+func (m *Manager) changedWork(j *job, c *backends.Change, past []PastEnd) (*work, error) {
 	spec := *j.work.spec
 	spec.Queue = j.queue // that it was submitted to may be gone
 	set(&spec.Name, c.Name)
@@ -82,7 +83,7 @@ func (m *Manager) changedWork(j *job, c *backends.Change) (*work, error) {
 	if c.After == nil {
 		return w, nil
 	}
-	needs, err := m.parseCondition(j.user, spec.After)
+	needs, err := m.parseCondition(j.user, spec.After, past)
 	if err != nil {
 		return nil, fmt.Errorf("dependency %q: %w", spec.After, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 func (b *bench) modify(c backends.Change, ids ...backends.ID) error {
 	b.Helper()
-	b.do(Modify{user, ids, c})
+	b.do(Modify{By: user, IDs: ids, Change: c})
 	return b.last.Errors.First()
 }
 
@@ -74,7 +74,7 @@ func TestWhatCannotBeModified(t *testing.T) {
 		{user, id, backends.Change{Priority: ptr(backends.At(backends.LevelPBA, 1))}, backends.ErrDenied, "administrator"},
 		{user, ranked, backends.Change{Priority: ptr(backends.Priority(5)), Name: ptr("x")}, backends.ErrWrongState, "allocation"},
 	} {
-		b.do(Modify{c.by, []backends.ID{c.id}, c.change})
+		b.do(Modify{By: c.by, IDs: []backends.ID{c.id}, Change: c.change})
 		err := b.last.Errors.First()
 		if err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v, want %v and %q", c.change, err, c.is, c.says)

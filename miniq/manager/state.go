@@ -169,7 +169,7 @@ func (m *Manager) restoreWorks(saved []savedWork) ([]*work, error) {
 		}
 		w := newWork(&spec)
 		if len(saved[i].Leaves) > 0 {
-			c, err := m.parseAgain(spec.After, saved[i].Leaves)
+			c, err := parseAgain(spec.After, saved[i].Leaves)
 			if err != nil {
 				return nil, err
 			}

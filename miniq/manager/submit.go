@@ -54,7 +54,7 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 	if err := m.mayHold(by, by.User, e.bytes); err != nil {
 		return backends.ID{}, err
 	}
-	needs, err := m.parseCondition(by.User, spec.After)
+	needs, err := m.parseCondition(by.User, spec.After, e.past)
 	if err != nil {
 		return backends.ID{}, fmt.Errorf("dependency %q: %w", spec.After, err)
 	}

@@ -179,7 +179,7 @@ func TestMaxBytes(t *testing.T) {
 	refused("an administrator's", submit(admin, 5000), false)
 	long := strings.Repeat("x", 100)
 	change := func(name string) error {
-		b.do(Modify{user, []backends.ID{{Job: 2}}, backends.Change{Name: &name}})
+		b.do(Modify{By: user, IDs: []backends.ID{{Job: 2}}, Change: backends.Change{Name: &name}})
 		return b.last.Errors.First()
 	}
 	refused("a long name", change(long), true)
