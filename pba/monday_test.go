@@ -10,6 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
@@ -58,7 +59,7 @@ func (l *life) allot(project string, w calendar.Week, slots int) {
 	now := l.world.Now()
 	c := ledger.Change{Pool: ledger.Pool{Project: project}, Week: w}
 	if slots > 0 {
-		c.Terms = ledger.VelocityOf(slots)
+		c.Terms = ledger.Terms{Slots: slots, SLA: plan.Velocity}
 	}
 	e := ledger.Edit{Editor: ledger.Editor{At: now}, ThisWeek: w, Grace: l.rules.Policy.LoweredGrace}
 	if err := l.ledger.ChangeAllocations(context.Background(), e, []ledger.Change{c}); err != nil {

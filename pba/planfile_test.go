@@ -28,23 +28,23 @@ func TestPlanFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []ledger.Change{
-		{Pool: ledger.Pool{Project: "chipA"}, Week: w48, Terms: ledger.VelocityOf(100)},
+		{Pool: ledger.Pool{Project: "chipA"}, Week: w48, Terms: ledger.Terms{Slots: 100, SLA: plan.Velocity}},
 		{Pool: ledger.Pool{Project: "chipA", User: "bob", Step: "synthesis"}, Week: w48, Terms: ledger.Terms{Slots: 5, SLA: plan.Throughput, Jobs: 5000}},
-		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.VelocityOf(1)},
+		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.Terms{Slots: 1, SLA: plan.Velocity}},
 	}
 	if d := cmp.Diff(want, f.Allocations); d != "" || f.From != w48 || f.To != w53 || f.Lines[want[1]] != 8 || f.ProjectLines[2] != 5 {
 		t.Errorf("%+v\n%s", f, d)
 	}
 	planned := []ledger.Allocation{
-		{Pool: ledger.Pool{Project: "chipA"}, Week: w48, Terms: ledger.VelocityOf(90)},
-		{Pool: ledger.Pool{Project: "010"}, Week: w48, Terms: ledger.VelocityOf(3)},
-		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.VelocityOf(1)},
-		{Pool: ledger.Pool{Project: "chipB"}, Week: w48, Terms: ledger.VelocityOf(8)},                                 // not the plan's
-		{Pool: ledger.Pool{Project: "chipA"}, Week: calendar.Week{Year: 2026, Week: 47}, Terms: ledger.VelocityOf(8)}, // nor that week
+		{Pool: ledger.Pool{Project: "chipA"}, Week: w48, Terms: ledger.Terms{Slots: 90, SLA: plan.Velocity}},
+		{Pool: ledger.Pool{Project: "010"}, Week: w48, Terms: ledger.Terms{Slots: 3, SLA: plan.Velocity}},
+		{Pool: ledger.Pool{Project: "on"}, Week: w53, Terms: ledger.Terms{Slots: 1, SLA: plan.Velocity}},
+		{Pool: ledger.Pool{Project: "chipB"}, Week: w48, Terms: ledger.Terms{Slots: 8, SLA: plan.Velocity}},                                 // not the plan's
+		{Pool: ledger.Pool{Project: "chipA"}, Week: calendar.Week{Year: 2026, Week: 47}, Terms: ledger.Terms{Slots: 8, SLA: plan.Velocity}}, // nor that week
 	}
 	differences := []Difference{
-		{ledger.Change{Pool: ledger.Pool{Project: "010"}, Week: w48}, ledger.VelocityOf(3)},
-		{want[0], ledger.VelocityOf(90)},
+		{ledger.Change{Pool: ledger.Pool{Project: "010"}, Week: w48}, ledger.Terms{Slots: 3, SLA: plan.Velocity}},
+		{want[0], ledger.Terms{Slots: 90, SLA: plan.Velocity}},
 		{want[1], ledger.Terms{}},
 	}
 	if d := cmp.Diff(differences, f.Compare(planned)); d != "" {
@@ -103,7 +103,7 @@ func TestPlanFileIsStable(t *testing.T) {
 				c := ledger.Change{
 					Pool:  ledger.Pool{Project: rapid.SampledFrom(f.Projects).Draw(t, "project")},
 					Week:  calendar.AddWeeks(f.From, rapid.IntRange(0, 4).Draw(t, "week")),
-					Terms: ledger.VelocityOf(rapid.IntRange(1, 1000).Draw(t, "slots")),
+					Terms: ledger.Terms{Slots: rapid.IntRange(1, 1000).Draw(t, "slots"), SLA: plan.Velocity},
 				}
 				if rapid.Bool().Draw(t, "for a user") {
 					c.User = name.Draw(t, "user")

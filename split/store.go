@@ -202,12 +202,11 @@ func (s *store) Core(ctx context.Context, o metrics.Options) (*Core, error) {
 func (s *store) Tasks(ctx context.Context, do func(row) error) error {
 	return s.each(ctx, "read the tasks", func(rows *sql.Rows) error {
 		var t row
-		var submitted, began, ended, seen int64
-		err := rows.Scan(&t.N, &t.Round, &t.First, &t.Count, &t.Kills, &t.Host, &t.State, &t.Took, &t.Job, &submitted, &began, &ended, &seen)
+		err := rows.Scan(&t.N, &t.Round, &t.First, &t.Count, &t.Kills, &t.Host, &t.State, &t.Took, &t.Job,
+			unixtime.Into{Time: &t.Submitted}, unixtime.Into{Time: &t.Began}, unixtime.Into{Time: &t.Ended}, unixtime.Into{Time: &t.Seen})
 		if err != nil {
 			return err
 		}
-		t.Submitted, t.Began, t.Ended, t.Seen = unixtime.Time(submitted), unixtime.Time(began), unixtime.Time(ended), unixtime.Time(seen)
 		return do(t)
 	}, `SELECT n, round, first, count, kills, host, state, took, job, submitted, began, ended, seen FROM task ORDER BY n`)
 }
@@ -216,11 +215,10 @@ func (s *store) Tasks(ctx context.Context, do func(row) error) error {
 func (s *store) Rounds(ctx context.Context, do func(endedRound) error) error {
 	return s.each(ctx, "read the rounds", func(rows *sql.Rows) error {
 		var r endedRound
-		var began, ended int64
-		if err := rows.Scan(&r.N, &began, &ended, &r.Gap, &r.First, &r.Last, &r.Under); err != nil {
+		err := rows.Scan(&r.N, unixtime.Into{Time: &r.Began}, unixtime.Into{Time: &r.Ended}, &r.Gap, &r.First, &r.Last, &r.Under)
+		if err != nil {
 			return err
 		}
-		r.Began, r.Ended = unixtime.Time(began), unixtime.Time(ended)
 		return do(r)
 	}, `SELECT n, began, ended, gap, first, last, under FROM round ORDER BY n`)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
@@ -136,7 +137,7 @@ func (s *site) prepare(ctx context.Context) error {
 			return errors.Join(err, l.Close())
 		}
 		for next := range 2 {
-			all = append(all, ledger.Change{Pool: ledger.Pool{Project: project(i)}, Week: calendar.AddWeeks(week, next), Terms: ledger.VelocityOf(1)})
+			all = append(all, ledger.Change{Pool: ledger.Pool{Project: project(i)}, Week: calendar.AddWeeks(week, next), Terms: ledger.Terms{Slots: 1, SLA: plan.Velocity}})
 		}
 	}
 	return errors.Join(l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, all), l.Close())

@@ -13,6 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/settings"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
@@ -67,7 +68,7 @@ func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := func(slots int) {
-		err := l.ChangeAllocations(context.Background(), ledger.Edit{}, []ledger.Change{{Pool: ledger.Pool{Project: "chipA"}, Week: this, Terms: ledger.VelocityOf(slots)}})
+		err := l.ChangeAllocations(context.Background(), ledger.Edit{}, []ledger.Change{{Pool: ledger.Pool{Project: "chipA"}, Week: this, Terms: ledger.Terms{Slots: slots, SLA: plan.Velocity}}})
 		if err != nil {
 			t.Fatal(err)
 		}

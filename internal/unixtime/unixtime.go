@@ -1,7 +1,10 @@
 // Package unixtime holds times as numbers, for files, columns and messages.
 package unixtime
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Of is a time in nanoseconds since 1970, and 0 for the zero time.
 func Of(t time.Time) int64 {
@@ -17,4 +20,17 @@ func Time(nanoseconds int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, nanoseconds).UTC()
+}
+
+// Into scans a column that Of wrote, as an sql.Scanner.
+type Into struct{ *time.Time }
+
+// Scan reads the column's value.
+func (i Into) Scan(value any) error {
+	nanoseconds, ok := value.(int64)
+	if !ok {
+		return fmt.Errorf("%v is no time in nanoseconds", value)
+	}
+	*i.Time = Time(nanoseconds)
+	return nil
 }

@@ -39,9 +39,6 @@ type Terms struct {
 	Jobs  int      `json:"jobs,omitempty"` // to be done in the week, for a throughput
 }
 
-// VelocityOf is so many slots at any time.
-func VelocityOf(slots int) Terms { return Terms{Slots: slots, SLA: plan.Velocity} }
-
 func (t Terms) String() string {
 	switch {
 	case t.Slots == 0:
@@ -63,26 +60,16 @@ type Allocation struct {
 // Allocations lists what is planned from one week to another, both included, by
 // week, project, user and step.
 func (l *Ledger) Allocations(ctx context.Context, from, to calendar.Week) ([]Allocation, error) {
-	var all []Allocation
-	err := l.tx(ctx, "list the allocations", func(tx *sql.Tx) error {
-		var err error
-		all, err = allocations(ctx, tx, `p.removed = 0 AND (a.year, a.week) BETWEEN (?, ?) AND (?, ?)`, from.Year, from.Week, to.Year, to.Week)
-		return err
-	})
-	return all, err
+	all, err := allocations(ctx, l.db, `p.removed = 0 AND (a.year, a.week) BETWEEN (?, ?) AND (?, ?)`, from.Year, from.Week, to.Year, to.Week)
+	return all, l.explain("list the allocations", err)
 }
 
 func allocations(ctx context.Context, q querier, where string, args ...any) ([]Allocation, error) {
-	var all []Allocation
-	err := each(ctx, q, func(rows *sql.Rows) error {
-		var a Allocation
-		err := rows.Scan(&a.ID, &a.Project, &a.User, &a.Step, &a.Week.Year, &a.Week.Week, &a.Slots, &a.SLA, &a.Jobs)
-		all = append(all, a)
-		return err
+	return list(ctx, q, func(a *Allocation) []any {
+		return []any{&a.ID, &a.Project, &a.User, &a.Step, &a.Week.Year, &a.Week.Week, &a.Slots, &a.SLA, &a.Jobs}
 	}, `SELECT o.id, p.name, o.user, o.step, a.year, a.week, a.slots, a.sla, a.jobs
 		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
 		WHERE a.slots > 0 AND `+where+` ORDER BY a.year, a.week, p.name, o.user, o.step`, args...)
-	return all, err
 }
 
 // Change gives a pool new terms in one week. Zero Terms take its slots back.
@@ -176,10 +163,9 @@ func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
 	var (
 		was     Terms
 		lowered lowering
-		at      int64
 	)
 	err = tx.QueryRowContext(ctx, `SELECT slots, sla, jobs, lowered, lowered_at FROM allocation WHERE pool = ? AND year = ? AND week = ?`,
-		pool, c.Week.Year, c.Week.Week).Scan(&was.Slots, &was.SLA, &was.Jobs, &lowered.slots, &at)
+		pool, c.Week.Year, c.Week.Week).Scan(&was.Slots, &was.SLA, &was.Jobs, &lowered.slots, when(&lowered.at))
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}
@@ -191,7 +177,6 @@ func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
 		is.SLA = plan.Velocity
 	}
 	if c.Week == e.ThisWeek {
-		lowered.at = unixtime.Time(at)
 		lowered = lowered.changed(was.Slots, is.Slots, e)
 	}
 	if is.Slots == 0 && lowered.slots == 0 {
@@ -260,16 +245,10 @@ func (l *Ledger) InForce(ctx context.Context, w calendar.Period, spared time.Tim
 }
 
 func inForce(ctx context.Context, q querier, w calendar.Period, spared time.Time) ([]plan.Allocation, error) {
-	var all []plan.Allocation
-	err := each(ctx, q, func(rows *sql.Rows) error {
-		a := plan.Allocation{Begin: w.Begin, End: w.End}
-		var at int64
-		err := rows.Scan(&a.ID, &a.Project, &a.User, &a.Step, &a.Guarantee, &a.SLA, &a.Jobs, &a.Lowered, &at)
-		a.LoweredAt = unixtime.Time(at)
-		all = append(all, a)
-		return err
+	return list(ctx, q, func(a *plan.Allocation) []any {
+		a.Begin, a.End = w.Begin, w.End
+		return []any{&a.ID, &a.Project, &a.User, &a.Step, &a.Guarantee, &a.SLA, &a.Jobs, &a.Lowered, when(&a.LoweredAt)}
 	}, `SELECT o.id, p.name, o.user, o.step, a.slots, a.sla, a.jobs, a.lowered, a.lowered_at
 		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
 		WHERE p.removed = 0 AND a.year = ? AND a.week = ? AND (a.slots > 0 OR a.lowered_at > ?)`, w.Year, w.Week.Week, unixtime.Of(spared))
-	return all, err
 }

@@ -65,7 +65,7 @@ func TestLowering(t *testing.T) { // R25
 			e := Edit{Editor: Editor{At: noon.Add(time.Duration(s.minute) * time.Minute)}, ThisWeek: w48, Grace: time.Hour}
 			change := Change{Pool: Pool{Project: "chipA"}, Week: s.week}
 			if s.slots > 0 {
-				change.Terms = VelocityOf(s.slots)
+				change.Terms = Terms{Slots: s.slots, SLA: plan.Velocity}
 			}
 			changeAll(t, l, e, change)
 		}
@@ -94,7 +94,7 @@ func TestTakenBackInMidWeek(t *testing.T) { // R25
 	week := calendar.Week{Year: 2026, Week: 48}
 	e := Edit{Editor: Editor{At: at(10)}, ThisWeek: week, Grace: time.Hour}
 	chipA := Pool{Project: "chipA"}
-	changeAll(t, l, e, Change{chipA, week, VelocityOf(5)})
+	changeAll(t, l, e, Change{chipA, week, Terms{Slots: 5, SLA: plan.Velocity}})
 	changeAll(t, l, e, Change{Pool: chipA, Week: week})
 	if all, err := l.Allocations(ctx, week, week); err != nil || len(all) != 0 {
 		t.Errorf("it is listed: %v %v", all, err)
@@ -166,9 +166,9 @@ func TestManyChangesAreOne(t *testing.T) {
 		}
 		return nil
 	}}
-	changeAll(t, l, full, Change{a, week, VelocityOf(8)}, Change{b, week, VelocityOf(2)})
-	changeAll(t, l, full, Change{b, week, VelocityOf(7)}, Change{a, week, VelocityOf(3)})
-	if err := l.ChangeAllocations(ctx, full, []Change{{a, week, VelocityOf(2)}, {b, week, VelocityOf(9)}}); err == nil {
+	changeAll(t, l, full, Change{a, week, Terms{Slots: 8, SLA: plan.Velocity}}, Change{b, week, Terms{Slots: 2, SLA: plan.Velocity}})
+	changeAll(t, l, full, Change{b, week, Terms{Slots: 7, SLA: plan.Velocity}}, Change{a, week, Terms{Slots: 3, SLA: plan.Velocity}})
+	if err := l.ChangeAllocations(ctx, full, []Change{{a, week, Terms{Slots: 2, SLA: plan.Velocity}}, {b, week, Terms{Slots: 9, SLA: plan.Velocity}}}); err == nil {
 		t.Error("11 of 10 slots were given")
 	}
 	all, err := l.Allocations(ctx, week, week)
@@ -206,7 +206,7 @@ func TestFlows(t *testing.T) {
 	if d := cmp.Diff([]plan.Project{{Name: "chipA", Group: "a", Steps: []string{"logic", "synthesis", "mask"}}}, projects); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	changeAll(t, l, Edit{}, Change{Pool{Project: "chipA", Step: "mask"}, week, VelocityOf(3)})
+	changeAll(t, l, Edit{}, Change{Pool{Project: "chipA", Step: "mask"}, week, Terms{Slots: 3, SLA: plan.Velocity}})
 	refused(l.SetFlow(ctx, by, "rtl2gds", []string{"logic"}, week), `chipA has 3 slots for step "mask" in 2026-W48`)
 	must(l.SetFlow(ctx, by, "rtl2gds", []string{"mask", "ret"}, week))
 	refused(l.RemoveFlow(ctx, by, "rtl2gds"), "is used by chipA")
@@ -251,7 +251,7 @@ func TestOldLedgerIsBroughtUpToDate(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	got, err := l.Allocations(context.Background(), calendar.Week{Year: 2026, Week: 1}, calendar.Week{Year: 2027, Week: 1})
-	want := []Allocation{{ID: 1, Pool: Pool{"chipA", "bob", "mask"}, Week: calendar.Week{Year: 2026, Week: 53}, Terms: VelocityOf(7)}}
+	want := []Allocation{{ID: 1, Pool: Pool{"chipA", "bob", "mask"}, Week: calendar.Week{Year: 2026, Week: 53}, Terms: Terms{Slots: 7, SLA: plan.Velocity}}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}

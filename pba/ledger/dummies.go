@@ -10,38 +10,22 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-func loadDummies(ctx context.Context, q querier) (dummy.Memory, error) {
-	m := dummy.Memory{Gathers: map[backends.ID]dummy.Gather{}, Lights: map[backends.ID]dummy.Light{}}
+func loadDummies(ctx context.Context, q querier) (m dummy.Memory, err error) {
 	placed, err := getMeta(ctx, q, metaPlaced)
 	if err != nil {
 		return m, err
 	}
 	m.Placed = placed != 0
-	err = each(ctx, q, func(rows *sql.Rows) error {
-		var (
-			id             backends.ID
-			g              dummy.Gather
-			since, backoff int64
-		)
-		err := rows.Scan(&id.Job, &id.Index, &g.Host, &since, &backoff)
-		g.Since, g.Backoff = unixtime.Time(since), unixtime.Time(backoff)
-		m.Gathers[id] = g
-		return err
+	m.Gathers, err = table(ctx, q, func(id *backends.ID, g *dummy.Gather) []any {
+		return []any{&id.Job, &id.Index, &g.Host, when(&g.Since), when(&g.Backoff)}
 	}, `SELECT job, idx, host, since, backoff FROM gather`)
 	if err != nil {
 		return m, err
 	}
-	return m, each(ctx, q, func(rows *sql.Rows) error {
-		var (
-			id backends.ID
-			l  dummy.Light
-			at int64
-		)
-		err := rows.Scan(&id.Job, &id.Index, &l.For.Job, &l.For.Index, &l.Host, &at)
-		l.At = unixtime.Time(at)
-		m.Lights[id] = l
-		return err
+	m.Lights, err = table(ctx, q, func(id *backends.ID, l *dummy.Light) []any {
+		return []any{&id.Job, &id.Index, &l.For.Job, &l.For.Index, &l.Host, when(&l.At)}
 	}, `SELECT job, idx, for_job, for_idx, host, at FROM light`)
+	return m, err
 }
 
 func storeDummies(ctx context.Context, tx *sql.Tx, was, is dummy.Memory) error {
@@ -54,43 +38,23 @@ func storeDummies(ctx context.Context, tx *sql.Tx, was, is dummy.Memory) error {
 			return err
 		}
 	}
-	for id, g := range is.Gathers {
-		if old, ok := was.Gathers[id]; ok && old.Host == g.Host && old.Since.Equal(g.Since) && old.Backoff.Equal(g.Backoff) {
-			continue
-		}
+	err := storeTable(was.Gathers, is.Gathers, func(a, b dummy.Gather) bool {
+		return a.Host == b.Host && a.Since.Equal(b.Since) && a.Backoff.Equal(b.Backoff)
+	}, func(id backends.ID, g dummy.Gather) error {
 		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO gather (job, idx, host, since, backoff) VALUES `+places(5),
 			id.Job, id.Index, g.Host, unixtime.Of(g.Since), unixtime.Of(g.Backoff))
-		if err != nil {
-			return err
-		}
-	}
-	for id, l := range is.Lights {
-		if old, ok := was.Lights[id]; ok && old.For == l.For && old.Host == l.Host && old.At.Equal(l.At) {
-			continue
-		}
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO light (job, idx, for_job, for_idx, host, at) VALUES `+places(6),
-			id.Job, id.Index, l.For.Job, l.For.Index, l.Host, unixtime.Of(l.At))
-		if err != nil {
-			return err
-		}
-	}
-	if err := forgetJobs(ctx, tx, `DELETE FROM gather WHERE job = ? AND idx = ?`, was.Gathers, is.Gathers); err != nil {
+		return err
+	}, forgetJob(ctx, tx, "gather"))
+	if err != nil {
 		return err
 	}
-	return forgetJobs(ctx, tx, `DELETE FROM light WHERE job = ? AND idx = ?`, was.Lights, is.Lights)
-}
-
-// forgetJobs deletes what is remembered no more.
-func forgetJobs[T any](ctx context.Context, tx *sql.Tx, statement string, was, is map[backends.ID]T) error {
-	for id := range was {
-		if _, ok := is[id]; ok {
-			continue
-		}
-		if _, err := tx.ExecContext(ctx, statement, id.Job, id.Index); err != nil {
-			return err
-		}
-	}
-	return nil
+	return storeTable(was.Lights, is.Lights, func(a, b dummy.Light) bool {
+		return a.For == b.For && a.Host == b.Host && a.At.Equal(b.At)
+	}, func(id backends.ID, l dummy.Light) error {
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO light (job, idx, for_job, for_idx, host, at) VALUES `+places(6),
+			id.Job, id.Index, l.For.Job, l.For.Index, l.Host, unixtime.Of(l.At))
+		return err
+	}, forgetJob(ctx, tx, "light"))
 }
 
 // dummiesOf is how many dummy jobs an action is about.

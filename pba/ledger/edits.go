@@ -42,10 +42,8 @@ func (p Project) String() string {
 }
 
 // Projects lists the projects by name.
-func (l *Ledger) Projects(ctx context.Context) ([]Project, error) {
-	var all []Project
-	err := l.tx(ctx, "list the projects", func(tx *sql.Tx) error {
-		var err error
+func (l *Ledger) Projects(ctx context.Context) (all []Project, err error) {
+	err = l.tx(ctx, "list the projects", func(tx *sql.Tx) error {
 		all, err = projects(ctx, tx, `p.removed = 0`)
 		return err
 	})

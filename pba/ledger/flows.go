@@ -25,10 +25,8 @@ type Flow struct {
 }
 
 // Flows lists the flows by name.
-func (l *Ledger) Flows(ctx context.Context) ([]Flow, error) {
-	var all []Flow
-	err := l.tx(ctx, "list the flows", func(tx *sql.Tx) error {
-		var err error
+func (l *Ledger) Flows(ctx context.Context) (all []Flow, err error) {
+	err = l.tx(ctx, "list the flows", func(tx *sql.Tx) error {
 		all, err = flows(ctx, tx)
 		return err
 	})
@@ -66,13 +64,10 @@ func stepsOf(ctx context.Context, q querier, flow string) ([]string, error) {
 
 // column is a query's only column of texts; never nil.
 func column(ctx context.Context, q querier, query string, args ...any) ([]string, error) {
-	all := []string{}
-	err := each(ctx, q, func(rows *sql.Rows) error {
-		var text string
-		err := rows.Scan(&text)
-		all = append(all, text)
-		return err
-	}, query, args...)
+	all, err := list(ctx, q, func(text *string) []any { return []any{text} }, query, args...)
+	if all == nil {
+		all = []string{}
+	}
 	return all, err
 }
 

@@ -59,16 +59,8 @@ type ReclaimCount struct {
 
 // ReclaimCounts sums up all reclaims by phase.
 func (l *Ledger) ReclaimCounts(ctx context.Context) ([]ReclaimCount, error) {
-	var all []ReclaimCount
-	err := each(ctx, l.db, func(rows *sql.Rows) error {
-		var (
-			c     ReclaimCount
-			phase string
-		)
-		err := rows.Scan(&phase, &c.Reclaims, &c.Need, &c.Taken)
-		c.Phase = plan.Phase(phase)
-		all = append(all, c)
-		return err
+	all, err := list(ctx, l.db, func(c *ReclaimCount) []any {
+		return []any{&c.Phase, &c.Reclaims, &c.Need, &c.Taken}
 	}, `SELECT phase, SUM(n), SUM(need), SUM(taken) FROM (
 			SELECT phase, reclaims AS n, need, taken FROM forgotten
 			UNION ALL

@@ -175,11 +175,6 @@ const (
 	metaClockSetBy  = "clock_set_by"
 )
 
-type querier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 func getMeta(ctx context.Context, q querier, key string) (int64, error) {
 	var n int64
 	err := q.QueryRowContext(ctx, `SELECT value FROM meta WHERE key = ?`, key).Scan(&n)
@@ -200,21 +195,6 @@ func raiseMeta(ctx context.Context, tx *sql.Tx, key string, value int64) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO meta (key, value) VALUES (?, ?)
 		ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE excluded.value > value`, key, value)
 	return err
-}
-
-// each calls scan for every row of a query.
-func each(ctx context.Context, q querier, scan func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // places is "(?, ?, …)" for n values.

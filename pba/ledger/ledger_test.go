@@ -385,7 +385,7 @@ func TestPlanEdits(t *testing.T) {
 	w48, w49 := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
 	chipA, bobs := Pool{Project: "chipA"}, Pool{Project: "chipA", User: "bob", Step: "syn"}
 	edit := Edit{Editor: by}
-	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, VelocityOf(5)}}); !errors.Is(err, ErrUnknownProject) {
+	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, Terms{Slots: 5, SLA: plan.Velocity}}}); !errors.Is(err, ErrUnknownProject) {
 		t.Errorf("unknown project: %v", err)
 	}
 	if err := l.AddProject(ctx, by, Project{Name: "chipA", Group: "chip", Managers: []string{"bob", "alice"}}); err != nil {
@@ -398,10 +398,10 @@ func TestPlanEdits(t *testing.T) {
 	if d := cmp.Diff([]Project{{Name: "chipA", Group: "chip", Managers: []string{"alice", "bob"}}}, all); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, VelocityOf(5)}, {chipA, w49, VelocityOf(5)}}); err != nil {
+	if err := l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, Terms{Slots: 5, SLA: plan.Velocity}}, {chipA, w49, Terms{Slots: 5, SLA: plan.Velocity}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.ChangeAllocations(ctx, edit, []Change{{bobs, w48, VelocityOf(2)}}); err != nil {
+	if err := l.ChangeAllocations(ctx, edit, []Change{{bobs, w48, Terms{Slots: 2, SLA: plan.Velocity}}}); err != nil {
 		t.Fatal(err)
 	}
 	refuse := errors.New("too much")
@@ -413,7 +413,7 @@ func TestPlanEdits(t *testing.T) {
 		}
 		return nil
 	}
-	err = l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, VelocityOf(50)}, {chipA, w49, VelocityOf(50)}})
+	err = l.ChangeAllocations(ctx, edit, []Change{{chipA, w48, Terms{Slots: 50, SLA: plan.Velocity}}, {chipA, w49, Terms{Slots: 50, SLA: plan.Velocity}}})
 	if !errors.Is(err, refuse) || fmt.Sprint(seen) != "[2026-W48 {7 52} 2026-W49 {5 50}]" {
 		t.Errorf("refusal %v after %v", err, seen)
 	}

@@ -17,10 +17,8 @@ import (
 const remembered = 2 * time.Hour
 
 // Load reads what the previous cycle left. A new ledger gives the zero Memory.
-func (l *Ledger) Load(ctx context.Context) (plan.Memory, error) {
-	var m plan.Memory
-	err := l.tx(ctx, "read the engine's memory", func(tx *sql.Tx) error {
-		var err error
+func (l *Ledger) Load(ctx context.Context) (m plan.Memory, err error) {
+	err = l.tx(ctx, "read the engine's memory", func(tx *sql.Tx) error {
 		m, err = loadMemory(ctx, tx)
 		return err
 	})
@@ -31,8 +29,7 @@ func (l *Ledger) Load(ctx context.Context) (plan.Memory, error) {
 	return m, nil
 }
 
-func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
-	m := plan.Memory{Jobs: map[backends.ID]plan.JobMemory{}, RunTimes: map[string][]plan.RunEnd{}}
+func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 	for key, to := range map[string]func(int64){
 		metaLastCycle:   func(n int64) { m.LastCycle = unixtime.Time(n) },
 		metaLastAction:  func(n int64) { m.LastAction = unixtime.Time(n) },
@@ -50,13 +47,16 @@ func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
 		}
 		to(n)
 	}
-	if err := loadJobs(ctx, q, m.Jobs); err != nil {
+	m.Jobs, err = table(ctx, q, func(id *backends.ID, j *plan.JobMemory) []any {
+		return []any{&id.Job, &id.Index, &j.Pool, when(&j.Entered), &j.Kept, &j.Clock, when(&j.ClockSeen), &j.Requeues, &j.Expired, when(&j.Backoff),
+			&j.Written, when(&j.WrittenAt), fromJSON{&j.Reserved}, when(&j.ReservedUntil), fromJSON{&j.History}}
+	}, `SELECT `+jobColumns+` FROM job_memory`)
+	if err != nil {
 		return m, err
 	}
-	if err := loadRunTimes(ctx, q, m.RunTimes); err != nil {
+	if m.RunTimes, err = loadRunTimes(ctx, q); err != nil {
 		return m, err
 	}
-	var err error
 	if m.Throughput, err = loadThroughput(ctx, q); err != nil {
 		return m, err
 	}
@@ -74,120 +74,38 @@ func loadMemory(ctx context.Context, q querier) (plan.Memory, error) {
 const jobColumns = `job, idx, pool, entered, kept, clock, clock_seen, requeues, expired, backoff,
 	written, written_at, reserved, reserved_until, history`
 
-func loadJobs(ctx context.Context, q querier, into map[backends.ID]plan.JobMemory) error {
-	return each(ctx, q, func(rows *sql.Rows) error {
-		var (
-			id                                       backends.ID
-			j                                        plan.JobMemory
-			entered, seen, backoff, writtenAt, until int64
-			clock, written                           int64
-			reserved, history                        string
-		)
-		err := rows.Scan(&id.Job, &id.Index, &j.Pool, &entered, &j.Kept, &clock, &seen, &j.Requeues, &j.Expired, &backoff,
-			&written, &writtenAt, &reserved, &until, &history)
-		if err != nil {
-			return err
-		}
-		j.Entered, j.ClockSeen, j.Backoff = unixtime.Time(entered), unixtime.Time(seen), unixtime.Time(backoff)
-		j.Clock, j.Written, j.WrittenAt = time.Duration(clock), backends.Priority(written), unixtime.Time(writtenAt)
-		j.ReservedUntil = unixtime.Time(until)
-		if err := fromJSON(reserved, &j.Reserved); err != nil {
-			return err
-		}
-		if err := fromJSON(history, &j.History); err != nil {
-			return err
-		}
-		into[id] = j
-		return nil
-	}, `SELECT `+jobColumns+` FROM job_memory`)
-}
-
-// toJSON writes a list, an empty one as no text.
-func toJSON[T any](list []T) (string, error) {
-	if len(list) == 0 {
-		return "", nil
-	}
-	text, err := json.Marshal(list)
-	return string(text), err
-}
-
-func fromJSON[T any](text string, list *[]T) error {
-	if text == "" {
-		return nil
-	}
-	return json.Unmarshal([]byte(text), list)
-}
-
-func loadRunTimes(ctx context.Context, q querier, into map[string][]plan.RunEnd) error {
-	return each(ctx, q, func(rows *sql.Rows) error {
+func loadRunTimes(ctx context.Context, q querier) (map[string][]plan.RunEnd, error) {
+	all := map[string][]plan.RunEnd{}
+	return all, each(ctx, q, func(rows *sql.Rows) error {
 		var (
 			pool []byte
 			end  plan.RunEnd
-			ran  int64
 		)
-		if err := rows.Scan(&pool, &end.ID.Job, &end.ID.Index, &ran); err != nil {
-			return err
-		}
-		end.Ran = time.Duration(ran)
-		into[string(pool)] = append(into[string(pool)], end)
-		return nil
+		err := rows.Scan(&pool, &end.ID.Job, &end.ID.Index, &end.Ran)
+		all[string(pool)] = append(all[string(pool)], end)
+		return err
 	}, `SELECT pool, job, idx, ran FROM run_time ORDER BY pool, ord`)
 }
 
 func loadReclaims(ctx context.Context, q querier, where string, args ...any) ([]plan.Reclaim, error) {
-	var all []plan.Reclaim
-	err := each(ctx, q, func(rows *sql.Rows) error {
-		var (
-			r                            plan.Reclaim
-			hosts, phase                 string
-			planned, acted, freed, ended int64
-		)
-		err := rows.Scan(&r.ID, &r.Beneficiary.Job, &r.Beneficiary.Index, &r.Project, &r.User, &r.Need,
-			&hosts, &phase, &r.Why, &planned, &acted, &freed, &ended)
-		if err != nil {
-			return err
-		}
-		if err := json.Unmarshal([]byte(hosts), &r.Hosts); err != nil {
-			return err
-		}
-		r.Phase = plan.Phase(phase)
-		r.Planned, r.Acted, r.Freed, r.Ended = unixtime.Time(planned), unixtime.Time(acted), unixtime.Time(freed), unixtime.Time(ended)
-		all = append(all, r)
-		return nil
+	all, err := list(ctx, q, func(r *plan.Reclaim) []any {
+		return []any{&r.ID, &r.Beneficiary.Job, &r.Beneficiary.Index, &r.Project, &r.User, &r.Need,
+			fromJSON{&r.Hosts}, &r.Phase, &r.Why, when(&r.Planned), when(&r.Acted), when(&r.Freed), when(&r.Ended)}
 	}, `SELECT id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended
 		FROM reclaim `+where+` ORDER BY id`, args...)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all {
-		if all[i].Victims, err = loadVictims(ctx, q, all[i].ID); err != nil {
+		all[i].Victims, err = list(ctx, q, func(v *plan.Victim) []any {
+			return []any{&v.ID.Job, &v.ID.Index, &v.Project, &v.User, when(&v.Started), &v.Slots, suspends{&v.Mode}, &v.RanFor, &v.Fate, &v.Released}
+		}, `SELECT job, idx, project, user, started, slots, mode, ran_for, fate, released
+			FROM victim WHERE reclaim = ? ORDER BY ord`, all[i].ID)
+		if err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
-}
-
-func loadVictims(ctx context.Context, q querier, reclaim int64) ([]plan.Victim, error) {
-	var all []plan.Victim
-	err := each(ctx, q, func(rows *sql.Rows) error {
-		var (
-			v            plan.Victim
-			started, ran int64
-			mode, fate   string
-		)
-		err := rows.Scan(&v.ID.Job, &v.ID.Index, &v.Project, &v.User, &started, &v.Slots, &mode, &ran, &fate, &v.Released)
-		if err != nil {
-			return err
-		}
-		if mode == backends.PreemptSuspend.String() {
-			v.Mode = backends.PreemptSuspend
-		}
-		v.Started, v.RanFor, v.Fate = unixtime.Time(started), time.Duration(ran), plan.Fate(fate)
-		all = append(all, v)
-		return nil
-	}, `SELECT job, idx, project, user, started, slots, mode, ran_for, fate, released
-		FROM victim WHERE reclaim = ? ORDER BY ord`, reclaim)
-	return all, err
 }
 
 // storeMemory writes what differs between two memories.
@@ -251,15 +169,12 @@ func moveReclaims(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 }
 
 func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.JobMemory) error {
-	put, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+places(15))
+	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+places(15))
 	if err != nil {
 		return err
 	}
-	defer put.Close()
-	for id, j := range is {
-		if old, ok := was[id]; ok && sameJob(old, j) {
-			continue
-		}
+	defer row.Close()
+	return storeTable(was, is, sameJob, func(id backends.ID, j plan.JobMemory) error {
 		reserved, err := toJSON(j.Reserved)
 		if err != nil {
 			return err
@@ -268,13 +183,10 @@ func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.Job
 		if err != nil {
 			return err
 		}
-		_, err = put.ExecContext(ctx, id.Job, id.Index, j.Pool, unixtime.Of(j.Entered), j.Kept, int64(j.Clock), unixtime.Of(j.ClockSeen),
-			j.Requeues, j.Expired, unixtime.Of(j.Backoff), int64(j.Written), unixtime.Of(j.WrittenAt), reserved, unixtime.Of(j.ReservedUntil), history)
-		if err != nil {
-			return err
-		}
-	}
-	return forgetJobs(ctx, tx, `DELETE FROM job_memory WHERE job = ? AND idx = ?`, was, is)
+		_, err = row.ExecContext(ctx, id.Job, id.Index, j.Pool, unixtime.Of(j.Entered), j.Kept, j.Clock, unixtime.Of(j.ClockSeen),
+			j.Requeues, j.Expired, unixtime.Of(j.Backoff), j.Written, unixtime.Of(j.WrittenAt), reserved, unixtime.Of(j.ReservedUntil), history)
+		return err
+	}, forgetJob(ctx, tx, "job_memory"))
 }
 
 func sameJob(a, b plan.JobMemory) bool {
@@ -289,30 +201,23 @@ func sameJob(a, b plan.JobMemory) bool {
 }
 
 func storeRunTimes(ctx context.Context, tx *sql.Tx, was, is map[string][]plan.RunEnd) error {
-	for pool, ends := range is {
-		if slices.Equal(was[pool], ends) {
-			continue
-		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM run_time WHERE pool = ?`, []byte(pool)); err != nil {
+	drop := func(pool string) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM run_time WHERE pool = ?`, []byte(pool))
+		return err
+	}
+	return storeTable(was, is, slices.Equal, func(pool string, ends []plan.RunEnd) error {
+		if err := drop(pool); err != nil {
 			return err
 		}
 		for i, end := range ends {
 			_, err := tx.ExecContext(ctx, `INSERT INTO run_time (pool, ord, job, idx, ran) VALUES (?, ?, ?, ?, ?)`,
-				[]byte(pool), i, end.ID.Job, end.ID.Index, int64(end.Ran))
+				[]byte(pool), i, end.ID.Job, end.ID.Index, end.Ran)
 			if err != nil {
 				return err
 			}
 		}
-	}
-	for pool := range was {
-		if _, ok := is[pool]; ok {
-			continue
-		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM run_time WHERE pool = ?`, []byte(pool)); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	}, drop)
 }
 
 // storeReclaims never deletes: a reclaim that Make has forgotten stays for explain.

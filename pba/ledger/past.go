@@ -25,16 +25,8 @@ type PastJob struct {
 
 // PastJobs lists the jobs that ended from one time up to, and without, another.
 func (l *Ledger) PastJobs(ctx context.Context, from, to time.Time) ([]PastJob, error) {
-	var all []PastJob
-	err := each(ctx, l.db, func(rows *sql.Rows) error {
-		var (
-			j                      PastJob
-			started, ended, waited int64
-		)
-		err := rows.Scan(&j.ID.Job, &j.ID.Index, &j.User, &j.Project, &j.Slots, &started, &ended, &waited, &j.PBA, &j.Requeues)
-		j.Started, j.Ended, j.Waited = unixtime.Time(started), unixtime.Time(ended), time.Duration(waited)
-		all = append(all, j)
-		return err
+	all, err := list(ctx, l.db, func(j *PastJob) []any {
+		return []any{&j.ID.Job, &j.ID.Index, &j.User, &j.Project, &j.Slots, when(&j.Started), when(&j.Ended), &j.Waited, &j.PBA, &j.Requeues}
 	}, `SELECT job, idx, user, project, slots, started, ended, waited, class = 'pba', requeues
 		FROM ended_job WHERE ended >= ? AND ended < ? ORDER BY ended, job, idx`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read the jobs that ended", err)
@@ -70,11 +62,9 @@ func (l *Ledger) PastReclaims(ctx context.Context, from, to time.Time) ([]PastRe
 }
 
 func loadBeneficiary(ctx context.Context, tx *sql.Tx, r *PastReclaim) error {
-	var entered, clock, started int64
 	err := tx.QueryRowContext(ctx, `SELECT entered, clock, COALESCE((SELECT MAX(e.started) FROM ended_job e
 			WHERE e.job = reclaim.job AND e.idx = reclaim.idx AND e.started BETWEEN reclaim.planned AND reclaim.ended), 0)
-		FROM reclaim WHERE id = ?`, r.ID).Scan(&entered, &clock, &started)
-	r.Entered, r.Clock, r.Started = unixtime.Time(entered), time.Duration(clock), unixtime.Time(started)
+		FROM reclaim WHERE id = ?`, r.ID).Scan(when(&r.Entered), &r.Clock, when(&r.Started))
 	if r.Phase != plan.HandedOver {
 		r.Started = time.Time{}
 	} else if r.Started.IsZero() {
@@ -98,21 +88,36 @@ type DummyAct struct {
 
 // DummyActs lists what was done from one time up to, and without, another.
 func (l *Ledger) DummyActs(ctx context.Context, from, to time.Time) ([]DummyAct, error) {
-	var all []DummyAct
-	err := each(ctx, l.db, func(rows *sql.Rows) error {
-		var (
-			a                  DummyAct
-			verb               string
-			at, started, ended int64
-		)
-		err := rows.Scan(&at, &verb, &a.Job.Job, &a.Job.Index, &a.Dummies, &a.User, &a.Project, &started, &ended)
-		a.At, a.Verb, a.Started, a.Ended = unixtime.Time(at), plan.Verb(verb), unixtime.Time(started), unixtime.Time(ended)
-		all = append(all, a)
-		return err
+	all, err := list(ctx, l.db, func(a *DummyAct) []any {
+		return []any{when(&a.At), &a.Verb, &a.Job.Job, &a.Job.Index, &a.Dummies, &a.User, &a.Project, when(&a.Started), when(&a.Ended)}
 	}, `SELECT a.at, a.verb, a.job, a.idx, a.dummies, COALESCE(e.user, ''), COALESCE(e.project, ''), COALESCE(e.started, 0), COALESCE(e.ended, 0)
 		FROM action a LEFT JOIN ended_job e ON e.job = a.job AND e.idx = a.idx AND e.submitted =
 			(SELECT MAX(x.submitted) FROM ended_job x WHERE x.job = a.job AND x.idx = a.idx AND x.submitted <= a.at
 				AND (a.verb = 'drop' OR x.ended >= a.at)) -- there are queues that use their numbers again
 		WHERE a.verb IN ('place', 'drop') AND a.outcome = 'done' AND a.at >= ? AND a.at < ? ORDER BY a.at, a.id`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was done with dummy jobs", err)
+}
+
+// PastRun is an ended job as it was handed in, and how long its last run took.
+type PastRun struct {
+	ID        backends.ID
+	User      string
+	Project   string
+	Step      string
+	Slots     int
+	Submitted time.Time
+	Started   time.Time // of its last run; zero: it never ran
+	Ended     time.Time
+}
+
+// PastRuns gives the jobs whose ends were recorded to do, by submission, until it fails.
+func (l *Ledger) PastRuns(ctx context.Context, do func(PastRun) error) error {
+	return l.explain("read the jobs that ended", each(ctx, l.db, func(rows *sql.Rows) error {
+		var r PastRun
+		err := rows.Scan(&r.ID.Job, &r.ID.Index, &r.User, &r.Project, &r.Step, &r.Slots, when(&r.Submitted), when(&r.Started), when(&r.Ended))
+		if err != nil {
+			return err
+		}
+		return do(r)
+	}, `SELECT job, idx, user, project, step, slots, submitted, started, ended FROM ended_job ORDER BY submitted, job, idx`))
 }

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/unixtime"
@@ -100,39 +101,31 @@ type SlotTime time.Duration
 // Hours is the amount in slot-hours.
 func (s SlotTime) Hours() float64 { return time.Duration(s).Hours() }
 
-func milliseconds(n int64) SlotTime { return SlotTime(n) * SlotTime(time.Millisecond) }
+// slotTime scans a SlotTime in milliseconds.
+type slotTime struct{ *SlotTime }
+
+// Scan reads the column's value.
+func (c slotTime) Scan(value any) error {
+	n, ok := value.(int64)
+	if !ok {
+		return fmt.Errorf("%v is no time in milliseconds", value)
+	}
+	*c.SlotTime = SlotTime(n) * SlotTime(time.Millisecond)
+	return nil
+}
 
 // FarmHours lists the hours from one time up to, and without, another.
 func (l *Ledger) FarmHours(ctx context.Context, from, to time.Time) ([]FarmHour, error) {
-	var all []FarmHour
-	err := each(ctx, l.db, func(rows *sql.Rows) error {
-		var hour, seen, slots, down, pba, normal, suspended int64
-		if err := rows.Scan(&hour, &seen, &slots, &down, &pba, &normal, &suspended); err != nil {
-			return err
-		}
-		all = append(all, FarmHour{
-			Hour: unixtime.Time(hour), Seen: time.Duration(milliseconds(seen)), Slots: milliseconds(slots), Down: milliseconds(down),
-			PBA: milliseconds(pba), Normal: milliseconds(normal), Suspended: milliseconds(suspended),
-		})
-		return nil
+	all, err := list(ctx, l.db, func(h *FarmHour) []any {
+		return []any{when(&h.Hour), slotTime{(*SlotTime)(&h.Seen)}, slotTime{&h.Slots}, slotTime{&h.Down}, slotTime{&h.PBA}, slotTime{&h.Normal}, slotTime{&h.Suspended}}
 	}, `SELECT hour, seen, slots, down, pba, normal, suspended FROM farm_hour WHERE hour >= ? AND hour < ? ORDER BY hour`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was used", err)
 }
 
 // UseHours lists the use of those hours, by hour, project, user and step.
 func (l *Ledger) UseHours(ctx context.Context, from, to time.Time) ([]UseHour, error) {
-	var all []UseHour
-	err := each(ctx, l.db, func(rows *sql.Rows) error {
-		var (
-			u                               UseHour
-			hour, guaranteed, used, waiting int64
-		)
-		if err := rows.Scan(&hour, &u.PoolID, &u.Project, &u.User, &u.Step, &guaranteed, &used, &waiting); err != nil {
-			return err
-		}
-		u.Hour, u.Guaranteed, u.Used, u.Waiting = unixtime.Time(hour), milliseconds(guaranteed), milliseconds(used), milliseconds(waiting)
-		all = append(all, u)
-		return nil
+	all, err := list(ctx, l.db, func(u *UseHour) []any {
+		return []any{when(&u.Hour), &u.PoolID, &u.Project, &u.User, &u.Step, slotTime{&u.Guaranteed}, slotTime{&u.Used}, slotTime{&u.Waiting}}
 	}, `SELECT hour, pool, project, user, step, guaranteed, used, waiting FROM use_hour WHERE hour >= ? AND hour < ?
 		ORDER BY hour, project, user, step, pool DESC`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was used", err)
