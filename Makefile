@@ -57,7 +57,7 @@ RACED = $$(printf '%s\n' $(TESTED) | grep -vE $(PROGRAM_TESTS))
 UMASK := umask 022;
 
 .DEFAULT_GOAL := build
-.PHONY: help build test check lint race demo replay figures bench-plan laws breaks generate test-kill test-root bench bench-queue fuzz clean
+.PHONY: help build test check lint race demo replay figures bench-plan laws breaks same-plans generate test-kill test-root bench bench-queue fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -139,6 +139,9 @@ laws: ## the laws on LAWS_CHECKS random farms
 
 breaks: ## break each law by a small patch: exactly that law must fail
 	$(GO) run ./test/breaks
+
+same-plans: ## plan.Make decides as it did in an older tree: make same-plans OLD=REVISION [FARMS=20000] [TRACE=FILE.swf.gz]
+	$(GO) run ./test/sameplans -old '$(OLD)' -farms '$(or $(FARMS),20000)' -trace '$(TRACE)'
 
 test-kill: build ## kill pba between any two of its calls
 	$(UMASK) $(GO) test -count=1 -timeout=60m -v ./test/kill

@@ -101,20 +101,9 @@ func run(f farm) outcome { return tell(f, nil) }
 
 // tell runs a farm and writes down what its engine planned.
 func tell(f farm, story *strings.Builder) (out outcome) {
-	u := newUsage(f.hosts())
-	u.apart = f.Heavy
-	d := &drive{farm: f, ctx: context.Background(), groups: f.groups(), ids: make([]backends.ID, len(f.Jobs)), usage: u, story: story, raised: map[backends.ID]bool{}}
-	d.world = simulate.New(simulate.Config{
-		Manager: manager.Config{AgeingInterval: cycle, AgeingCap: 69, ReserveAfter: 10 * time.Minute, SlotsOnly: f.Heavy},
-		Hosts:   f.hosts(), Start: start(), Watch: u.watch, WatchEnd: u.ended,
-	})
-	d.engine = pba.Engine{
-		Backend: d.world, Ledger: &d.ledger,
-		Rules: func(context.Context, time.Time) (pba.Rules, error) {
-			return pba.Rules{Policy: d.policy(d.at)}, nil
-		},
-		Groups: func(context.Context, []string) (map[string][]string, error) { return d.groups, nil },
-	}
+	d := newDrive(f)
+	d.story = story
+	u := d.usage
 	defer func() {
 		out = d.outcome
 		if why := recover(); why != nil {
