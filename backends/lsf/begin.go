@@ -2,12 +2,10 @@ package lsf
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // A begin time can't be taken back everywhere: lava's `bmod -bn` sets it to the
@@ -34,99 +32,96 @@ func (j *job) neverBegins(f flavour, ours bool) bool {
 	return same("01-02 15:04") && !shown.Equal(j.entry.Begin) && (ours || shown.Year() == never.Year())
 }
 
-// starting is the begin time that a job that waits should have: the end of the
-// engine's hold, or what its owner wants, if that is later; zero: none.
-func (j *job) starting(now time.Time) (at time.Time, hold bool) {
-	owners := after(j.BeginTime, now)
+// start is when a job that waits may start, as far as the engine and its owner go.
+type start struct {
+	at    time.Time
+	hold  bool // it is the engine's hold, and not the owner's begin time
+	freed bool // neither: it ends a hold of ours
+	set   bool // LSF has it already, or the job needs none
+}
+
+// starting decides the begin time of a job: the end of the engine's hold, or what its
+// owner wants, if that is later. Where there is neither it is one shortly ahead.
+func (j *job) starting(now time.Time) start {
+	owners, listed := after(j.BeginTime, now), j.listed.BeginTime
+	s := start{at: beginAt(owners, now)}
 	if until := beginAt(j.entry.Until, now); until.After(owners) {
-		return until, true
+		s.at, s.hold = until, true
 	}
-	return beginAt(owners, now), false
+	if s.at.IsZero() {
+		s.freed, s.at = true, beginAt(now.Add(1), now)
+		if listed.After(now) && listed.Before(s.at) {
+			s.at = listed
+		}
+		s.set = !listed.After(now) || j.entry.Freed && listed.Equal(j.entry.Ours)
+	} else {
+		s.set = listed.Equal(s.at)
+	}
+	s.set = s.set || !j.waits()
+	return s
 }
 
 // begin gives jobs that wait the begin time that they should have, and reads it back.
 // What is noted before tells whose the one is that LSF shows: the one that it shows
 // now, and the one that it will show.
-func (c *Client) begin(ctx context.Context, p *picture, jobs []*job, errs backends.Errors) {
+func (c *Client) begin(ctx context.Context, p *picture, b batch) {
 	now := time.Now()
-	want, holds, freed := make([]time.Time, len(jobs)), make([]bool, len(jobs)), make([]bool, len(jobs))
-	todo := slices.Clone(errs)
-	for i, j := range jobs {
-		if errs[i] != nil {
-			continue
-		}
-		if want[i], holds[i] = j.starting(now); want[i].IsZero() {
-			freed[i], want[i] = true, beginAt(now.Add(1), now)
-			if listed := j.listed.BeginTime; listed.After(now) && listed.Before(want[i]) {
-				want[i] = listed
-			}
-		}
-		switch listed := j.listed.BeginTime; {
-		case !j.waits(), freed[i] && !listed.After(now), !freed[i] && listed.Equal(want[i]), freed[i] && j.entry.Freed && listed.Equal(j.entry.Ours):
-			todo[i] = errNothing
-		}
-	}
-	c.note(jobs, todo, func(i int, j *job, e *entry) {
-		switch listed := j.listed.BeginTime; {
+	want := map[*item]start{}
+	b = b.Where(func(it *item) bool {
+		want[it] = it.Job.starting(now)
+		return !want[it].set
+	})
+	c.note(b, func(it *item, e *entry) {
+		switch listed := it.Job.listed.BeginTime; {
 		case listed.Equal(e.Ours):
 			e.Was = e.Ours
 		case !listed.Equal(e.Was):
 			e.Was = time.Time{}
 		}
-		e.Begin, e.Ours, e.Freed = after(j.BeginTime, now), want[i], !holds[i]
+		e.Begin, e.Ours, e.Freed = after(it.Job.BeginTime, now), want[it].at, !want[it].hold
 	})
 	if p.flavour == lsf10 {
-		c.clear(ctx, jobs, freed, want, todo)
+		b = c.clear(ctx, b, func(it *item) bool { return want[it].freed })
 	}
-	ids := make([]backends.ID, len(jobs))
-	for i, j := range jobs {
-		if todo[i] != nil {
-			continue
-		}
-		ids[i] = j.ID
-		switch {
-		case j.listed.BeginTime.Equal(want[i]):
-		case time.Until(want[i]) < soon/2:
-			todo[i] = fmt.Errorf("job %v: %v is too near for bmod -b: LSF would take it for next year's", j.ID, want[i])
+	b.Each(func(it *item) error {
+		switch at := want[it].at; {
+		case it.Job.listed.BeginTime.Equal(at):
+			return nil
+		case time.Until(at) < soon/2:
+			return fmt.Errorf("job %v: %v is too near for bmod -b: LSF would take it for next year's", it.ID, at)
 		default:
-			todo[i] = c.bmod(ctx, j.ID, "-b", clock(want[i]))
+			return c.bmod(ctx, it.ID, "-b", clock(at))
 		}
-	}
-	c.until(ctx, ids, todo, showing, func(i int, j *job) error {
-		if j.waits() && !j.listed.BeginTime.Equal(want[i]) && !(freed[i] && !j.listed.BeginTime.After(want[i])) {
-			return fmt.Errorf("job %v: it begins at %v after bmod -b %v", j.ID, j.listed.BeginTime, want[i])
+	})
+	c.until(ctx, b, func(it *item, now *job) error {
+		s := want[it]
+		if now.waits() && !now.listed.BeginTime.Equal(s.at) && !(s.freed && !now.listed.BeginTime.After(s.at)) {
+			return fmt.Errorf("job %v: it begins at %v after bmod -b %v", it.ID, now.listed.BeginTime, s.at)
 		}
 		return nil
 	})
-	for i := range errs {
-		if !errors.Is(todo[i], errNothing) {
-			errs[i] = todo[i]
-		}
-	}
 }
 
-// clear takes begin times back by bmod -bn, which LSF 10.1 documents. It is done with
-// those whose time is gone when it is read back; the others get another one. What LSF
-// does with -bn is found out once.
-func (c *Client) clear(ctx context.Context, jobs []*job, freed []bool, want []time.Time, todo backends.Errors) {
+// clear takes begin times back by bmod -bn, which LSF 10.1 documents. The jobs whose time
+// is gone when it is read back are done with; the others, which are returned, get another
+// one. What LSF does with -bn is found out once.
+func (c *Client) clear(ctx context.Context, b batch, freed func(*item) bool) (left batch) {
 	if c.keepsBegin.Load() {
-		return
+		return b
 	}
-	tried, ids := make(backends.Errors, len(jobs)), make([]backends.ID, len(jobs))
-	for i, j := range jobs {
-		if tried[i] = errNothing; todo[i] == nil && freed[i] {
-			ids[i], tried[i] = j.ID, c.bmod(ctx, j.ID, "-bn")
-		}
-	}
-	c.until(ctx, ids, tried, showing, func(i int, j *job) error {
-		switch listed := j.listed.BeginTime; {
-		case j.waits() && j.neverBegins(lsf10, true):
+	tried := reconcile.Of(b.Where(freed).Jobs())
+	tried.Each(func(it *item) error { return c.bmod(ctx, it.ID, "-bn") })
+	gone := map[*job]bool{}
+	c.until(ctx, tried, func(it *item, now *job) error {
+		switch listed := now.listed.BeginTime; {
+		case now.waits() && now.neverBegins(lsf10, true):
 			c.keepsBegin.Store(true)
-		case j.waits() && listed.After(time.Now()):
-			return fmt.Errorf("job %v: it begins at %v after bmod -bn", j.ID, listed)
+		case now.waits() && listed.After(time.Now()):
+			return fmt.Errorf("job %v: it begins at %v after bmod -bn", it.ID, listed)
 		default:
-			todo[i] = errNothing
+			gone[it.Job] = true
 		}
 		return nil
 	})
+	return b.Where(func(it *item) bool { return !gone[it.Job] })
 }

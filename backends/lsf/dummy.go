@@ -2,7 +2,6 @@ package lsf
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
@@ -58,36 +58,16 @@ func (c *Client) engines() []string {
 // the host. It does nothing but sleep, by a program that every host has. A crash leaves
 // a dummy job that is there, and seen in the next picture, or none.
 func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
-	results := make([]backends.Submitted, len(dummies))
-	ids := idsOf(dummies, func(d backends.Dummy) backends.ID { return d.For })
-	p, jobs, errs := c.looked(ctx, ids, func(_ int, j *job) error {
-		if j.State.Ended() {
-			return errNot(j)
+	p, b := c.looked(ctx, reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For }), reconcile.NotEnded)
+	if err := p.scale.unable(); err != nil {
+		b.Fail(fmt.Errorf("place a dummy job: %w", err))
+	}
+	return reconcile.InTurn(len(dummies), func(i int) backends.Submitted {
+		if b[i].Err != nil {
+			return backends.Submitted{Err: b[i].Err}
 		}
-		return nil
+		return c.placeOne(ctx, p, b[i].Job, &dummies[i])
 	})
-	var unable error
-	if p != nil {
-		unable = p.scale.unable()
-	}
-	for i := range dummies {
-		switch {
-		case errs[i] != nil:
-			results[i].Err = errs[i]
-			continue
-		case unable != nil:
-			results[i].Err = fmt.Errorf("place a dummy job: %w", unable)
-			continue
-		}
-		results[i] = c.placeOne(ctx, p, jobs[i], &dummies[i])
-		if errors.Is(results[i].Err, backends.ErrUnreachable) {
-			for k := i + 1; k < len(dummies); k++ {
-				results[k].Err = results[i].Err
-			}
-			break
-		}
-	}
-	return results
 }
 
 func (c *Client) placeOne(ctx context.Context, p *picture, j *job, d *backends.Dummy) backends.Submitted {
@@ -95,8 +75,7 @@ func (c *Client) placeOne(ctx context.Context, p *picture, j *job, d *backends.D
 	if err != nil {
 		return backends.Submitted{Err: err}
 	}
-	id, queue, said, err := c.bsub(ctx, command.Command{Argv: argv, Env: c.environment(append(os.Environ(), backends.DummyVariable+"="+d.For.String())), Dir: "/"})
-	return backends.Submitted{ID: id, Queue: queue, Said: said, Err: err}
+	return c.bsub(ctx, command.Command{Argv: argv, Env: c.environment(append(os.Environ(), backends.DummyVariable+"="+d.For.String())), Dir: "/"})
 }
 
 // dummyCommand is the bsub of a dummy job. It asks for no memory: what its slot stands

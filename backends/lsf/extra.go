@@ -9,81 +9,50 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
-	p, jobs, errs := c.looked(ctx, ids, func(_ int, j *job) error {
-		if j.State != backends.Running || j.Ending {
-			return errNot(j)
-		}
-		return nil
-	})
-	if p == nil {
-		return errs
-	}
-	c.order(ctx, jobs, errs, "bkill", "-s", strconv.Itoa(signal))
-	return errs
+	_, b := c.looked(ctx, ids, reconcile.InRun[*job](make([]backends.Act, len(ids))))
+	c.order(ctx, b, "bkill", "-s", strconv.Itoa(signal))
+	return b.Errors()
 }
 
-// wait waits until jobs have ended. Nothing tells: it looks, less and less often.
+// wait waits until jobs have ended. Nothing tells.
 func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		jobs, err := c.Jobs(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		ended := true
-		for i := range jobs {
-			ended = ended && jobs[i].State.Ended()
-		}
-		if ended {
-			return jobs, nil
-		}
-		if !rest(ctx, pause) {
-			return nil, fmt.Errorf("wait for jobs: %w", context.Cause(ctx))
-		}
-	}
+	return reconcile.Wait(ctx, ids, c.Jobs)
 }
 
 // modify changes pending jobs, all of a change in one bmod, but for a begin time that is
 // taken back (see begin). It may be repeated.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	p, jobs, errs := c.looked(ctx, ids, waiting)
-	if p == nil {
-		return errs
-	}
-	c.mu.Lock()
-	unit := c.site.limitUnit
-	c.mu.Unlock()
+	p, b := c.looked(ctx, ids, reconcile.Waiting)
 	noBegin := change.BeginTime != nil && !change.BeginTime.After(time.Now())
 	if noBegin {
 		change.BeginTime = nil
 	}
-	for i, j := range jobs {
-		if errs[i] != nil {
-			continue
+	b.Each(func(it *item) error {
+		options, err := changes(&change, p.scale, p.limitUnit, time.Now())
+		if err == nil && len(options) > 0 {
+			err = c.bmod(ctx, it.ID, options...)
 		}
-		var options []string
-		if options, errs[i] = changes(&change, p.scale, unit, time.Now()); errs[i] == nil && len(options) > 0 {
-			errs[i] = c.bmod(ctx, j.ID, options...)
-		}
-	}
-	c.until(ctx, ids, errs, showing, func(_ int, j *job) error {
-		if j.waits() && !is(j, &change) {
-			return fmt.Errorf("job %v is not what bmod was told to make of it", j.ID)
+		return err
+	})
+	c.until(ctx, b, func(it *item, now *job) error {
+		if now.waits() && !is(now, &change) {
+			return fmt.Errorf("job %v is not what bmod was told to make of it", it.ID)
 		}
 		return nil
 	})
 	if noBegin {
-		for i, j := range jobs {
-			if errs[i] == nil {
-				j.BeginTime = time.Time{}
-			}
-		}
-		c.begin(ctx, p, jobs, errs)
+		b.Each(func(it *item) error {
+			it.Job.BeginTime = time.Time{}
+			return nil
+		})
+		c.begin(ctx, p, b)
 	}
-	return errs
+	return b.Errors()
 }
 
 // is tells of what bjobs shows without a doubt whether it is as a change has it.

@@ -284,31 +284,3 @@ func FuzzTexts(f *testing.F) {
 		}
 	})
 }
-
-// The queue's journal: as a whole and in parts it is the same.
-func FuzzEvents(f *testing.F) {
-	f.Add(captured(f, "transcripts/lsb.events"), "name", 100)
-	f.Add(captured(f, "lsf10/lsb.events"), "x\"\n\"JOB_SIGNAL\" \"22\" 1 798 0 1 \"STOP\" 0 \"root\"\n", 7)
-	f.Fuzz(func(t *testing.T, out []byte, name string, at int) {
-		whole, rest, err := parseEvents(out)
-		if rest < 0 || rest > len(out) || err == nil && rest > 0 && len(whole) > len(out) {
-			t.Errorf("%d events, rest %d of %d", len(whole), rest, len(out))
-		}
-		if err == nil && len(out) > 0 {
-			cut := int(uint(at) % uint(len(out)))
-			first, left, err := parseEvents(out[:cut])
-			if err != nil {
-				t.Fatal(err)
-			}
-			second, _, err := parseEvents(out[cut-left:])
-			if err != nil || !reflect.DeepEqual(append(slices.Clone(first), second...), append([]event(nil), whole...)) {
-				t.Errorf("cut at %d: %d and %d events of %d, %v", cut, len(first), len(second), len(whole), err)
-			}
-		}
-		record := `"JOB_NEW" "22" 1 789 1001 33554451 2 1795215258 0 0 -65535 0 0 "alice" "` + strings.ReplaceAll(name, `"`, `""`) + "\" 0\n"
-		events, rest, err := parseEvents([]byte(record))
-		if err != nil || rest != 0 || len(events) != 1 || events[0].kind != jobNew || events[0].user != "alice" {
-			t.Errorf("%q: %+v, %d, %v", name, events, rest, err)
-		}
-	})
-}

@@ -1,11 +1,11 @@
 package lsf
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // job is a job as callers are shown it: as LSF lists it, and what is remembered of it.
@@ -182,18 +182,11 @@ func after(t, at time.Time) time.Time {
 	return time.Time{}
 }
 
-// errNot says what a job is instead of what an act needs.
-func errNot(j *job) error {
-	if j.Ending {
-		return fmt.Errorf("job %v: %w: it is ending", j.ID, backends.ErrWrongState)
-	}
-	return fmt.Errorf("job %v: %w: it is %v", j.ID, backends.ErrWrongState, j.State)
-}
+// Shown is the job as callers see it.
+func (j *job) Shown() *backends.Job { return &j.Job }
 
 // waits tells whether the job has not started.
-func (j *job) waits() bool {
-	return (j.State == backends.Pending || j.State == backends.Held) && !j.Ending
-}
+func (j *job) waits() bool { return reconcile.Waits(&j.Job) }
 
 // returns tells whether a job is on its way back into the queue, or stands there and
 // is still to be let go by us.

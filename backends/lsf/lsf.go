@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
@@ -31,12 +32,11 @@ type Client struct {
 	lowQueue string
 	record   record
 
-	asked      atomic.Uint64 // how many commands were run
-	keepsBegin atomic.Bool   // bmod -bn takes no begin time back here
+	latest     reconcile.Latest[picture]
+	keepsBegin atomic.Bool // bmod -bn takes no begin time back here
 
-	mu    sync.Mutex
-	site  *site    // nil: not asked yet
-	fresh *picture // that Tend took, with nothing to do about it; for a Farm that comes right after
+	mu   sync.Mutex
+	site *site // nil: not asked yet
 }
 
 // site is what hardly ever changes of a cluster.
@@ -81,7 +81,7 @@ func (c *Client) Abilities() backends.Abilities {
 // Farm takes a picture of the queue: the clock first, so that nothing in it is older
 // than it says (R8).
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
-	p := c.tended()
+	p := c.latest.Take()
 	if p == nil {
 		var err error
 		if p, err = c.lookAtAll(ctx); err != nil {
@@ -105,22 +105,6 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 	return farm, nil
 }
 
-// freshness is for how long a picture that Tend took serves for Farm, too, if nothing
-// was asked or told since.
-const freshness = 2 * time.Second
-
-// tended is the picture that Tend has just taken, once; nil: there is none.
-func (c *Client) tended() *picture {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.fresh
-	c.fresh = nil
-	if p == nil || p.asked != c.asked.Load() || time.Since(p.at) > freshness {
-		return nil
-	}
-	return p
-}
-
 // Jobs looks at some jobs.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	if len(ids) == 0 {
@@ -130,49 +114,20 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	if err != nil {
 		return nil, err
 	}
-	var jobs []backends.Job
-	for _, id := range ids {
-		for _, j := range p.of(id) {
-			jobs = append(jobs, j.Job)
-		}
-	}
-	return jobs, nil
+	return reconcile.Shown(p.jobs, ids), nil
 }
 
 // picture is what one look gave.
 type picture struct {
-	at      time.Time // by our clock, before anything was asked; LSF tells none
-	flavour flavour
-	params  params
-	scale   scale
-	engines []string   // users whose dummy jobs are ones
-	asked   uint64     // commands that were run until it was complete
-	hosts   []hostSeen // of a look at all of it
-	jobs    []*job     // in order of their IDs, which is that of submission
-}
-
-// of is the job of an ID, or the elements of an array.
-func (p *picture) of(id backends.ID) []*job {
-	i, _ := slices.BinarySearchFunc(p.jobs, backends.ID{Job: id.Job}, func(j *job, id backends.ID) int { return j.ID.Compare(id) })
-	var found []*job
-	for ; i < len(p.jobs) && p.jobs[i].ID.Job == id.Job; i++ {
-		if id.Index == 0 || p.jobs[i].ID == id {
-			found = append(found, p.jobs[i])
-		}
-	}
-	return found
-}
-
-// one is the job of an ID that is no array, or why there is none.
-func (p *picture) one(id backends.ID) (*job, error) {
-	switch found := p.of(id); {
-	case len(found) == 0:
-		return nil, fmt.Errorf("job %v: %w", id, backends.ErrUnknownJob)
-	case found[0].ID != id:
-		return nil, fmt.Errorf("job %v: %w: it is an array", id, backends.ErrWrongState)
-	default:
-		return found[0], nil
-	}
+	at        time.Time // by our clock, before anything was asked; LSF tells none
+	flavour   flavour
+	params    params
+	limitUnit int64 // bytes; what a plain number of -M counts in
+	scale     scale
+	engines   []string   // users whose dummy jobs are ones
+	asked     uint64     // commands that were run until it was complete
+	hosts     []hostSeen // of a look at all of it
+	jobs      []*job     // in order of their IDs, which is that of submission
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
@@ -211,7 +166,7 @@ func (c *Client) lookAtAll(ctx context.Context) (*picture, error) {
 	}
 	err = c.fill(ctx, p, &s, told)
 	p.doubtExclusive()
-	p.asked = c.asked.Load()
+	p.asked = c.latest.Asked()
 	return p, err
 }
 
@@ -390,8 +345,7 @@ func (c *Client) bjobs(ctx context.Context, some []string, options ...string) (s
 // nobody tells of a bjobs that failed whether all that is wrong is that there are no
 // such jobs; it prints the others. With -json it says so in what it prints.
 func nobody(said answer, err error) bool {
-	var failed *command.Error
-	if !errors.As(err, &failed) || failed.Status < 1 || failed.Killed || said.stderr+said.stdout == "" {
+	if _, no := reconcile.SaidNo(err); !no || said == (answer{}) {
 		return false
 	}
 	for line := range strings.Lines(said.stderr) {
@@ -406,7 +360,7 @@ func nobody(said answer, err error) bool {
 
 // fill reads a listing, and adds what is remembered of its jobs.
 func (c *Client) fill(ctx context.Context, p *picture, s *site, told listing) error {
-	p.params, p.scale = s.params, newScale(s.params)
+	p.params, p.limitUnit, p.scale = s.params, s.limitUnit, newScale(s.params)
 	counts := cluster{at: time.Now(), limitUnit: s.limitUnit, usageUnit: s.usageUnit, perTask: s.params.perTask}
 	seen, err := c.readJobs(ctx, s.flavour, told, &counts)
 	if err != nil {
@@ -516,7 +470,7 @@ func (c *Client) lookAtUnclear(ctx context.Context, d *details, counts *cluster)
 func (c *Client) askAgain(ctx context.Context, missing []anchor, counts *cluster) (late *details, still []anchor, err error) {
 	late = &details{unclear: map[backends.ID]error{}, anchors: map[backends.ID]anchor{}}
 	for some := range slices.Chunk(missing, atOnce) {
-		ids := idsOf(some, func(a anchor) backends.ID { return backends.ID{Job: a.id.Job} })
+		ids := reconcile.IDs(some, func(a anchor) backends.ID { return backends.ID{Job: a.id.Job} })
 		slices.SortFunc(ids, backends.ID.Compare)
 		told, err := c.list(ctx, lava, names(slices.Compact(ids)))
 		if err != nil {
@@ -591,12 +545,4 @@ func (c *Client) whereIs(ctx context.Context, a anchor, why error, counts *clust
 		}
 	}
 	return nil, nil
-}
-
-func idsOf[T any](list []T, id func(T) backends.ID) []backends.ID {
-	ids := make([]backends.ID, len(list))
-	for i, x := range list {
-		ids[i] = id(x)
-	}
-	return ids
 }

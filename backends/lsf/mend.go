@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // mending is for how long a job that a requeue of ours has ended is put back from its
@@ -34,24 +35,12 @@ func (c *Client) mend(ctx context.Context, p *picture) error {
 			ended = append(ended, j)
 		}
 	}
-	errs := make(backends.Errors, len(seen))
-	c.note(seen, errs, func(_ int, _ *job, e *entry) { e.Down = p.at })
-	if err := errs.First(); err != nil {
+	b := reconcile.Of(seen)
+	c.note(b, func(_ *item, e *entry) { e.Down = p.at })
+	if err := b.Errors().First(); err != nil {
 		return err
 	}
-	for _, returns := range []bool{true, false} {
-		var some []*job
-		for _, j := range ended {
-			if j.entry.Returns == returns {
-				some = append(some, j)
-			}
-		}
-		argv := []string{"brequeue", "-e"}
-		if returns {
-			argv = append(argv, "-H")
-		}
-		c.order(ctx, some, make(backends.Errors, len(some)), argv...) // Tend looks what came of it
-	}
+	c.brequeue(ctx, reconcile.Of(ended), "-e") // Tend looks what came of it
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
@@ -47,7 +47,7 @@ func (c *Client) ask(ctx context.Context, argv ...string) (said answer, err erro
 
 // start runs a command whose name alone is set, and tells all that it said.
 func (c *Client) start(ctx context.Context, cmd command.Command) (answer, error) {
-	c.asked.Add(1)
+	c.latest.Ask()
 	argv := cmd.Argv
 	if c.config.Bin != "" {
 		cmd.Argv = append([]string{filepath.Join(c.config.Bin, argv[0])}, argv[1:]...)
@@ -60,7 +60,7 @@ func (c *Client) start(ctx context.Context, cmd command.Command) (answer, error)
 	if err != nil && said == (answer{}) { // it would say why it fails, were it heard
 		return said, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
 	}
-	return said, known(err)
+	return said, reconcile.Known(err, failure)
 }
 
 // environment is ours or a job's without what would change what LSF's commands print:
@@ -85,27 +85,6 @@ func (c *Client) environment(of []string) []string {
 		env = append(env, "LSF_ENVDIR="+c.config.EnvDir)
 	}
 	return env
-}
-
-// known makes of a command's error one that callers know.
-func known(err error) error {
-	var failed *command.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist),
-		errors.Is(err, exec.ErrWaitDelay): // on a machine too busy to give all of its output in time
-		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
-	case !errors.As(err, &failed):
-		return err
-	}
-	said := failure(failed.Stderr)
-	for _, sentinel := range []error{backends.ErrUnreachable, backends.ErrDenied, backends.ErrUnknownJob, backends.ErrWrongState, backends.ErrUnable} {
-		if errors.Is(said, sentinel) {
-			return fmt.Errorf("%w: %w", sentinel, err)
-		}
-	}
-	return err
 }
 
 // names are jobs as LSF's commands take them: 12, and 12[3] for an element.

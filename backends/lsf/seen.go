@@ -86,31 +86,3 @@ type params struct {
 	perTask         bool          // RESOURCE_RESERVE_PER_TASK
 	sleep           time.Duration // MBD_SLEEP_TIME; 0: not told
 }
-
-// event is a line of lsb.events.
-type event struct {
-	kind   eventKind
-	at     time.Time
-	id     backends.ID
-	stat   string // jobStatus: LSF's word
-	admin  bool   // jobStatus of a suspended job: an administrator stopped it
-	exit   int    // jobStatus of an ended job: its wait status
-	hosts  []backends.Placement
-	signal string // jobSignalled: what was asked for: STOP, REQUEUE_PEND
-	user   string // who asked for it; of jobNew its owner
-}
-
-// eventKind is what an event tells.
-type eventKind uint8
-
-// The events that are read; parseEvent passes over the others.
-const (
-	jobNew eventKind = iota + 1
-	jobStarted
-	jobStatus
-	jobSignalled // somebody asked for a signal or an act: STOP, RESUME, REQUEUE, KILL
-	jobModified
-	jobRequeued
-	jobMoved
-	jobCleaned // forgotten
-)

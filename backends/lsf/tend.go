@@ -3,9 +3,11 @@ package lsf
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // tend does what LSF can't finish by itself, and what its owner undid: jobs that a requeue
@@ -40,11 +42,7 @@ func (c *Client) tend(ctx context.Context) error {
 	if err := c.prune(p); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fresh = nil; p.asked == c.asked.Load() {
-		c.fresh = p
-	}
+	c.latest.Keep(p, p.at, p.asked)
 	return nil
 }
 
@@ -77,20 +75,19 @@ func (c *Client) keepHolds(ctx context.Context, p *picture) (changed bool, err e
 			lifted = append(lifted, j)
 		}
 	}
-	errs := make(backends.Errors, len(over))
-	c.note(over, errs, func(_ int, j *job, e *entry) {
+	b := reconcile.Of(over)
+	c.note(b, func(it *item, e *entry) {
 		e.Until = time.Time{}
-		if e.Requeuing && j.State == backends.Running {
+		if e.Requeuing && it.Job.State == backends.Running {
 			e.Requeuing, e.Returns, e.Run, e.Mark = false, false, time.Time{}, ""
 		}
 	})
-	if err := errs.First(); err != nil {
+	if err := b.Errors().First(); err != nil {
 		return false, err
 	}
-	lifted = append(lifted, stuck[:min(len(stuck), mostFreed)]...)
-	errs = make(backends.Errors, len(lifted))
-	c.begin(ctx, p, lifted, errs)
-	return len(over)+len(lifted) > 0, unreachable(errs.First())
+	b = reconcile.Of(append(lifted, stuck[:min(len(stuck), mostFreed)]...))
+	c.begin(ctx, p, b)
+	return len(over)+len(b) > 0, unreachable(b.Errors().First())
 }
 
 // keepStopped stops jobs again that run though they are noted as stopped, unless their
@@ -103,10 +100,7 @@ func (c *Client) keepStopped(ctx context.Context, p *picture) (changed bool, err
 		if !e.Suspended || !j.sameRun() || j.Ending {
 			continue
 		}
-		fits := true
-		for _, at := range j.Hosts {
-			fits = fits && free[at.Host] >= 0
-		}
+		fits := !slices.ContainsFunc(j.Hosts, func(at backends.Placement) bool { return free[at.Host] < 0 })
 		switch {
 		case j.State == backends.Running && !e.Until.After(p.at) && fits:
 			run = append(run, j)
@@ -115,33 +109,33 @@ func (c *Client) keepStopped(ctx context.Context, p *picture) (changed bool, err
 			for _, at := range j.Hosts {
 				free[at.Host] += at.Slots
 			}
-		case j.State == backends.Suspended && !e.Resuming && !e.Until.IsZero() && !e.Until.After(p.at):
+		case reconcile.Due(&j.Job, e.Until, p.at):
 			due = append(due, j)
 		}
 	}
 	if len(run)+len(due)+len(again) == 0 {
 		return false, nil
 	}
-	errs := make(backends.Errors, len(run))
-	c.note(run, errs, wentOn)
-	if err := errs.First(); err != nil {
+	b := reconcile.Of(run)
+	c.note(b, wentOn)
+	if err := b.Errors().First(); err != nil {
 		return false, err
 	}
-	errs = make(backends.Errors, len(due))
-	c.note(due, errs, func(_ int, _ *job, e *entry) { e.Resuming, e.Until = true, time.Time{} })
-	if err := errs.First(); err != nil {
+	b = reconcile.Of(due)
+	c.note(b, func(_ *item, e *entry) { e.Resuming, e.Until = true, time.Time{} })
+	if err := b.Errors().First(); err != nil {
 		return false, err
 	}
-	errs = make(backends.Errors, len(again))
-	c.order(ctx, again, errs, "bstop")
-	return true, unreachable(errs.First())
+	b = reconcile.Of(again)
+	c.order(ctx, b, "bstop")
+	return true, unreachable(b.Errors().First())
 }
 
 // prune forgets what was remembered of jobs that have ended long ago. It writes only
 // where there is something to be forgotten, or a job has ended since.
 func (c *Client) prune(p *picture) error {
 	alive := func(id backends.ID, e entry) bool {
-		j, err := p.one(id)
+		j, err := reconcile.One(p.jobs, id)
 		return err == nil && e.about(j.listed) && !j.State.Ended()
 	}
 	remembered, err := c.record.read()

@@ -30,13 +30,13 @@ func TestUnclearJobsCostNoMore(t *testing.T) {
 	}
 	c := clientOf(cluster)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		before := c.asked.Load()
+		before := c.latest.Asked()
 		p, err := c.lookAtAll(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		// Params, hosts, both lists, both again of one owner; three for each that is looked at alone.
-		if asked := c.asked.Load() - before; len(p.jobs) != jobs+1 || asked > 10+3*mostAlone+2 {
+		if asked := c.latest.Asked() - before; len(p.jobs) != jobs+1 || asked > 10+3*mostAlone+2 {
 			t.Fatalf("%d commands for %d jobs", asked, len(p.jobs))
 		}
 		for _, j := range p.jobs {
@@ -110,8 +110,8 @@ func TestOthersHeaders(t *testing.T) {
 	}
 	c := clientOf(cluster)
 	p, err := c.lookAtAll(t.Context())
-	if err != nil || len(p.jobs) != jobs+1 || c.asked.Load() > 15 {
-		t.Fatalf("%d jobs for %d commands, %v", len(p.jobs), c.asked.Load(), err)
+	if err != nil || len(p.jobs) != jobs+1 || c.latest.Asked() > 15 {
+		t.Fatalf("%d jobs for %d commands, %v", len(p.jobs), c.latest.Asked(), err)
 	}
 	for _, j := range p.jobs[1:] {
 		if j.listed.vague || j.User != "root" || j.State != backends.Held {

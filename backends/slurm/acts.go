@@ -10,62 +10,45 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// errNot says what a job is instead of what an act needs.
-func errNot(j *seen) error {
-	if j.Ending {
-		return fmt.Errorf("job %v: %w: it is ending", j.ID, backends.ErrWrongState)
-	}
-	return fmt.Errorf("job %v: %w: it is %v", j.ID, backends.ErrWrongState, j.State)
-}
+type (
+	item  = reconcile.Item[*seen]
+	batch = reconcile.Batch[*seen]
+)
 
-// looked takes a picture of jobs, and checks each. Where it fails there is no job.
-func (c *Client) looked(ctx context.Context, ids []backends.ID, check func(i int, j *seen) error) (*picture, []*seen, backends.Errors) {
+// looked takes a picture of jobs, and checks each.
+func (c *Client) looked(ctx context.Context, ids []backends.ID, check func(*item) error) (*picture, batch) {
 	if len(ids) == 0 {
-		return nil, nil, nil
+		return &picture{}, nil
 	}
 	p, err := c.look(ctx, ids)
 	if err != nil {
-		return nil, nil, backends.Fail(len(ids), err)
+		return &picture{}, reconcile.Failed[*seen](ids, err)
 	}
-	jobs, errs := make([]*seen, len(ids)), make(backends.Errors, len(ids))
-	for i, id := range ids {
-		if jobs[i], errs[i] = p.one(id); errs[i] == nil {
-			errs[i] = check(i, jobs[i])
-		}
-	}
-	return p, jobs, errs
+	return p, reconcile.Begin(ids, p.jobs, check)
 }
 
 // detailed reads the records of jobs about to be changed, which looking at them
 // left out where nothing seemed to be recorded.
-func (c *Client) detailed(ctx context.Context, p *picture, jobs []*seen, errs backends.Errors) {
-	var ids []backends.ID
-	var of []int
-	for i, j := range jobs {
-		if errs[i] == nil && !j.detailed {
-			ids, of = append(ids, j.ID), append(of, i)
-		}
-	}
-	if len(ids) == 0 {
+func (c *Client) detailed(ctx context.Context, p *picture, b batch) {
+	b = b.Where(func(it *item) bool { return !it.Job.detailed })
+	if len(b) == 0 {
 		return
 	}
-	details, unclear, err := c.details(ctx, ids)
-	if unclear && err == nil {
-		details, err = c.allDetails(ctx)
-	}
-	for k, i := range of {
-		d, ok := details[ids[k]]
+	details, err := c.details(ctx, b.IDs())
+	b.Each(func(it *item) error {
+		d, known := details[it.ID]
 		switch {
 		case err != nil:
-			errs[i] = err
-		case !ok:
-			errs[i] = fmt.Errorf("job %v: %w", ids[k], backends.ErrUnknownJob)
-		default:
-			jobs[i].take(d, p.at)
+			return err
+		case !known:
+			return fmt.Errorf("job %v: %w", it.ID, backends.ErrUnknownJob)
 		}
-	}
+		it.Job.take(d, p.at)
+		return nil
+	})
 }
 
 // keep is the part of an update that writes a job's record.
@@ -79,35 +62,32 @@ func (j *seen) update(changes ...string) string {
 
 // write puts updates of jobs to scontrol, and those that hold spaces to one of its
 // own each.
-func (c *Client) write(ctx context.Context, jobs []*seen, errs backends.Errors, changes func(i int, j *seen) []string) {
-	spaced := map[int][]string{}
-	c.orderSome(ctx, errs, func(i int) string {
-		all := changes(i, jobs[i])
+func (c *Client) write(ctx context.Context, b batch, changes func(*item) []string) {
+	spaced := map[*item][]string{}
+	c.orderSome(ctx, b, func(it *item) string {
+		all := changes(it)
 		if len(all) == 0 {
 			return ""
 		}
 		if slices.ContainsFunc(all, func(s string) bool { return strings.ContainsAny(s, " \t\n\"'") }) {
-			spaced[i] = all
+			spaced[it] = all
 			return ""
 		}
-		return jobs[i].update(all...)
+		return it.Job.update(all...)
 	})
-	for i, all := range spaced {
-		_, errs[i] = c.run(ctx, nil, append([]string{"scontrol", "update", "JobId=" + name(jobs[i].ID)}, all...)...)
+	for it, all := range spaced {
+		_, it.Err = c.run(ctx, nil, append([]string{"scontrol", "update", "JobId=" + name(it.ID)}, all...)...)
 	}
 }
 
-func idsOf[T any](list []T, id func(T) backends.ID) []backends.ID {
-	ids := make([]backends.ID, len(list))
-	for i, x := range list {
-		ids[i] = id(x)
-	}
-	return ids
+// keepAll writes the records of jobs as they are now.
+func (c *Client) keepAll(ctx context.Context, jobs []*seen) backends.Errors {
+	b := reconcile.Of(jobs)
+	c.write(ctx, b, func(it *item) []string { return []string{it.Job.keep()} })
+	return b.Errors()
 }
 
 func idOfAct(a backends.Act) backends.ID { return a.ID }
-
-func idOfSeen(j *seen) backends.ID { return j.ID }
 
 // whole is a time in the queue's seconds, the next one if it is between two.
 func whole(t time.Time) time.Time {
@@ -120,50 +100,25 @@ func whole(t time.Time) time.Time {
 // clock is a time as Slurm's commands read it; the zone is UTC.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
 
-// running checks that a job is in the run that is meant.
-func running(j *seen, act *backends.Act) error {
-	if j.State != backends.Running || j.Ending {
-		return errNot(j)
-	}
-	if !act.Started.IsZero() && !j.Started.Equal(act.Started) {
-		return fmt.Errorf("job %v: %w: it started anew at %v", j.ID, backends.ErrWrongState, j.Started)
-	}
-	return nil
-}
-
 // Requeue puts running jobs back. Slurm itself sends SIGTERM and, KillWait later,
 // SIGKILL: an Act's Grace is that. What it delays a requeued job by (121 s, 22.05)
 // is taken off as soon as its processes are gone, here or by Tend.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
-	p, jobs, errs := c.looked(ctx, idsOf(acts, idOfAct), func(i int, j *seen) error {
-		if j.NoRequeue {
-			return fmt.Errorf("job %v: %w: it can't be requeued", j.ID, backends.ErrWrongState)
-		}
-		return running(j, &acts[i])
-	})
-	if p == nil {
-		return errs
-	}
-	c.detailed(ctx, p, jobs, errs)
+	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*seen](acts))
+	c.detailed(ctx, p, b)
 	// The record first: it holds from the next requeue on, should we die in between.
-	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
-		r := &j.record
-		r.run, r.mark, r.until, r.started, r.delayed = j.Requeues+1, acts[i].Mark, whole(acts[i].Until), j.Started, true
+	c.write(ctx, b, func(it *item) []string {
+		r, j, act := &it.Job.record, it.Job, &acts[it.Index]
+		r.run, r.mark, r.until, r.started, r.delayed = j.Requeues+1, act.Mark, whole(act.Until), j.Started, true
 		r.stop, r.resumed, r.ranked, r.rest = false, time.Time{}, false, time.Time{}
 		if r.submitted.IsZero() {
 			r.submitted = j.Submitted
 		}
 		return []string{j.keep()}
 	})
-	c.orderSome(ctx, errs, func(i int) string { return "requeue " + name(jobs[i].ID) })
-	var requeued []*seen
-	for i, err := range errs {
-		if err == nil {
-			requeued = append(requeued, jobs[i])
-		}
-	}
-	c.settle(ctx, requeued)
-	return errs
+	c.orderSome(ctx, b, func(it *item) string { return "requeue " + name(it.ID) })
+	c.settle(ctx, b.Open().Jobs())
+	return b.Errors()
 }
 
 // settling is how long Requeue waits for jobs that may start again at once; what
@@ -172,22 +127,18 @@ const settling = rest + 3*time.Second
 
 // settle takes Slurm's delay off requeued jobs as they leave their hosts.
 func (c *Client) settle(ctx context.Context, requeued []*seen) {
-	ctx, cancel := context.WithTimeout(ctx, settling)
-	defer cancel()
-	ids := idsOf(requeued, idOfSeen)
-	for pause := 20 * time.Millisecond; len(ids) > 0; pause = min(2*pause, 200*time.Millisecond) {
-		p, err := c.look(ctx, ids)
-		if err != nil {
-			return
-		}
-		c.remind(ctx, p, requeued)
-		ids = c.undelay(ctx, p)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
+	if len(requeued) == 0 {
+		return
 	}
+	ids := reconcile.Of(requeued).IDs()
+	reconcile.Pace{First: 20 * time.Millisecond, Most: 200 * time.Millisecond, Limit: settling}.Poll(ctx, func() bool {
+		p, err := c.look(ctx, ids)
+		if err == nil {
+			c.remind(ctx, p, requeued)
+			ids = c.undelay(ctx, p)
+		}
+		return err != nil || len(ids) == 0
+	})
 }
 
 // remind writes the records of requeued and suspended jobs again where they are lost:
@@ -196,7 +147,7 @@ func (c *Client) settle(ctx context.Context, requeued []*seen) {
 func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
 	var lost []*seen
 	for _, was := range acted {
-		j, err := p.one(was.ID)
+		j, err := reconcile.One(p.jobs, was.ID)
 		if err != nil {
 			continue
 		}
@@ -207,7 +158,7 @@ func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
 			lost = append(lost, j)
 		}
 	}
-	c.write(ctx, lost, make(backends.Errors, len(lost)), func(_ int, j *seen) []string { return []string{j.keep()} })
+	c.keepAll(ctx, lost)
 }
 
 // undelay gives the requeued jobs of a picture the begin time that they should
@@ -227,8 +178,9 @@ func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 			left = append(left, j.ID)
 		}
 	}
-	errs := make(backends.Errors, len(jobs))
-	c.write(ctx, jobs, errs, func(_ int, j *seen) []string {
+	b := reconcile.Of(jobs)
+	c.write(ctx, b, func(it *item) []string {
+		j := it.Job
 		fresh := j.record.rest.IsZero()
 		if fresh {
 			j.record.rest = whole(p.at.Add(rest))
@@ -241,9 +193,9 @@ func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 		j.record.delayed, j.record.started = false, time.Time{}
 		return []string{"StartTime=" + start, j.keep()}
 	})
-	for i, err := range errs {
-		if err != nil {
-			left = append(left, jobs[i].ID)
+	for _, it := range b {
+		if it.Err != nil {
+			left = append(left, it.ID)
 		}
 	}
 	return left
@@ -272,252 +224,182 @@ func (j *seen) startTime(at time.Time) string {
 
 // Suspend stops running jobs.
 func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
-	p, jobs, errs := c.looked(ctx, idsOf(acts, idOfAct), func(i int, j *seen) error { return running(j, &acts[i]) })
-	if p == nil {
-		return errs
-	}
-	c.detailed(ctx, p, jobs, errs)
-	before := make([]record, len(jobs))
+	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.InRun[*seen](acts))
+	c.detailed(ctx, p, b)
+	before := make([]record, len(b))
 	// The record first: it holds while the job is suspended, should we die in between.
-	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
-		r := &j.record
-		before[i] = *r
-		r.run, r.stop, r.mark, r.until, r.resumed = 0, true, acts[i].Mark, whole(acts[i].Until), time.Time{}
-		r.ranked, r.priority = true, j.Priority
-		return []string{j.keep()}
+	c.write(ctx, b, func(it *item) []string {
+		r, act := &it.Job.record, &acts[it.Index]
+		before[it.Index] = *r
+		r.run, r.stop, r.mark, r.until, r.resumed = 0, true, act.Mark, whole(act.Until), time.Time{}
+		r.ranked, r.priority = true, it.Job.Priority
+		return []string{it.Job.keep()}
 	})
-	written := slices.Clone(errs)
-	c.orderSome(ctx, errs, func(i int) string { return "suspend " + name(jobs[i].ID) })
-	var refused, suspended []*seen
-	for i, err := range errs {
-		switch {
-		case err == nil:
-			suspended = append(suspended, jobs[i])
-		case written[i] == nil && (errors.Is(err, backends.ErrWrongState) || errors.Is(err, backends.ErrDenied)):
-			jobs[i].record = before[i]
-			refused = append(refused, jobs[i])
+	written := b.Open()
+	c.orderSome(ctx, b, func(it *item) string { return "suspend " + name(it.ID) })
+	var refused []*seen
+	for _, it := range written {
+		if errors.Is(it.Err, backends.ErrWrongState) || errors.Is(it.Err, backends.ErrDenied) {
+			it.Job.record = before[it.Index]
+			refused = append(refused, it.Job)
 		}
 	}
-	if len(suspended) > 0 {
-		if p, err := c.look(ctx, idsOf(suspended, idOfSeen)); err == nil {
-			c.remind(ctx, p, suspended)
+	if suspended := b.Open(); len(suspended) > 0 {
+		if p, err := c.look(ctx, suspended.IDs()); err == nil {
+			c.remind(ctx, p, suspended.Jobs())
 		}
 	}
-	c.write(ctx, refused, make(backends.Errors, len(refused)), func(_ int, j *seen) []string { return []string{j.keep()} })
-	return errs
+	c.keepAll(ctx, refused)
+	return b.Errors()
 }
 
 // Hold keeps pending jobs from starting, as their owner would: he can release them.
 func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
-	_, jobs, errs := c.looked(ctx, ids, func(_ int, j *seen) error {
-		if j.State != backends.Pending && j.State != backends.Held {
-			return errNot(j)
-		}
-		return nil
-	})
-	c.orderSome(ctx, errs, func(i int) string {
-		if jobs[i].State == backends.Held {
-			return ""
-		}
-		return "uhold " + name(jobs[i].ID)
-	})
-	return errs
+	_, b := c.looked(ctx, ids, reconcile.Waiting)
+	free := b.Where(func(it *item) bool { return it.Job.State != backends.Held })
+	c.orderSome(ctx, free, func(it *item) string { return "uhold " + name(it.ID) })
+	return b.Errors()
 }
 
 // Release undoes an owner's hold.
 func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors {
-	_, _, errs := c.looked(ctx, ids, func(_ int, j *seen) error {
-		if j.State != backends.Held {
-			return errNot(j)
-		}
-		if j.Reason == "JobHeldAdmin" {
-			return fmt.Errorf("job %v: %w: an administrator holds it", j.ID, backends.ErrDenied)
+	_, b := c.looked(ctx, ids, reconcile.Held)
+	b.Each(func(it *item) error {
+		if it.Job.Reason == "JobHeldAdmin" {
+			return fmt.Errorf("job %v: %w: an administrator holds it", it.ID, backends.ErrDenied)
 		}
 		return nil
 	})
-	c.orderSome(ctx, errs, func(i int) string { return "release " + name(ids[i]) })
-	return errs
+	c.orderSome(ctx, b, func(it *item) string { return "release " + name(it.ID) })
+	return b.Errors()
 }
+
+func idOfRanking(r backends.Ranking) backends.ID { return r.ID }
 
 // Rank gives jobs their site factors. A priority that an owner set outright
 // (Priority=5) hides them: root's release takes it off (22.05).
 func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
-	errs := make(backends.Errors, len(rankings))
-	var rest []backends.Ranking
-	var of []int
-	for i, err := range c.rankPending(ctx, rankings) {
-		if errs[i] = err; errors.Is(err, errLook) {
-			rest, of = append(rest, rankings[i]), append(of, i)
-		}
+	b := reconcile.Failed[*seen](reconcile.IDs(rankings, idOfRanking), nil)
+	rest := c.rankPending(ctx, b, rankings)
+	some := make([]backends.Ranking, len(rest))
+	for i, it := range rest {
+		some[i] = rankings[it.Index]
 	}
-	for k, err := range c.rankLooking(ctx, rest) {
-		errs[of[k]] = err
-	}
-	return errs
+	rest.Do(func([]backends.ID) backends.Errors { return c.rankLooking(ctx, some) })
+	return b.Errors()
 }
 
-var errLook = errors.New("the job must be looked at first")
-
 // rankPending ranks jobs that were pending when Farm showed them, without a look at
-// all jobs; each has errLook that needs one, before or since.
-func (c *Client) rankPending(ctx context.Context, rankings []backends.Ranking) backends.Errors {
-	errs := backends.Fail(len(rankings), errLook)
+// all jobs. It returns those that need one, before or since.
+func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.Ranking) (rest batch) {
 	c.mu.Lock()
 	p := c.last
 	c.mu.Unlock()
 	if p == nil || p.unranked != nil {
-		return errs
+		return b
 	}
-	var ids []backends.ID
-	var of []int
+	factor := func(it *item) int64 { return p.scale.SiteFactor(rankings[it.Index].Priority) }
+	pending := b.Where(func(it *item) bool {
+		j, err := reconcile.One(p.jobs, it.ID)
+		return err == nil && j.State == backends.Pending
+	})
 	var orders []string
-	for i, r := range rankings {
-		if j, err := p.one(r.ID); err == nil && j.State == backends.Pending {
-			ids, of = append(ids, r.ID), append(of, i)
-			orders = append(orders, fmt.Sprintf("update JobId=%s SiteFactor=%d", name(r.ID), p.scale.SiteFactor(r.Priority)))
-		}
+	for _, it := range pending {
+		orders = append(orders, fmt.Sprintf("update JobId=%s SiteFactor=%d", name(it.ID), factor(it)))
 	}
-	done, answers := c.orderAndShow(ctx, orders, ids)
-	for k, i := range of {
+	done, answers := c.orderAndShow(ctx, orders, pending.IDs())
+	ranked := map[*item]bool{}
+	for i, it := range pending {
 		// Of one that waits no more, and of one whose texts make the answer unclear,
 		// none is told.
-		switch q, told := parsePriority(answers[ids[k]]); {
-		case done[k] != nil:
-			errs[i] = done[k]
-		case !told || q < p.scale.SiteFactor(rankings[i].Priority):
-		default:
-			errs[i] = nil
-		}
+		q, told := parsePriority(answers[it.ID])
+		it.Err, ranked[it] = done[i], told && q >= factor(it)
 	}
-	return errs
+	return b.Where(func(it *item) bool { return !ranked[it] })
 }
 
 // rankLooking ranks jobs that may be in any state.
 func (c *Client) rankLooking(ctx context.Context, rankings []backends.Ranking) backends.Errors {
-	ids := idsOf(rankings, func(r backends.Ranking) backends.ID { return r.ID })
-	p, jobs, errs := c.looked(ctx, ids, func(_ int, j *seen) error {
-		if j.State.Ended() {
-			return errNot(j)
-		}
-		return nil
-	})
-	if p == nil {
-		return errs
-	}
+	p, b := c.looked(ctx, reconcile.IDs(rankings, idOfRanking), reconcile.NotEnded)
 	if p.unranked != nil {
-		return backends.Fail(len(rankings), fmt.Errorf("rank jobs: %w", p.unranked))
+		b.Fail(fmt.Errorf("rank jobs: %w", p.unranked))
 	}
-	c.detailedIf(ctx, p, jobs, errs, func(j *seen) bool { return j.State == backends.Suspended })
-	rank := func(i int, j *seen) []string {
-		changes := []string{"SiteFactor=" + strconv.FormatInt(p.scale.SiteFactor(rankings[i].Priority), 10)}
-		if j.State == backends.Suspended {
-			j.record.ranked, j.record.priority = true, rankings[i].Priority
-			changes = append(changes, j.keep())
+	c.detailed(ctx, p, b.Where(func(it *item) bool { return it.Job.State == backends.Suspended }))
+	rank := func(it *item) []string {
+		changes := []string{"SiteFactor=" + strconv.FormatInt(p.scale.SiteFactor(rankings[it.Index].Priority), 10)}
+		if it.Job.State == backends.Suspended {
+			it.Job.record.ranked, it.Job.record.priority = true, rankings[it.Index].Priority
+			changes = append(changes, it.Job.keep())
 		}
 		return changes
 	}
-	c.write(ctx, jobs, errs, rank)
-	c.insist(ctx, ids, errs, func(i int, j *seen, q *picture) bool {
-		return j.State == backends.Pending && j.factor < q.scale.SiteFactor(rankings[i].Priority)
-	}, rank)
-	return errs
-}
-
-// insist looks at ranked jobs again: who has too little all the same has a
-// priority of its owner's, which is released.
-func (c *Client) insist(ctx context.Context, ids []backends.ID, errs backends.Errors, short func(int, *seen, *picture) bool, rank func(int, *seen) []string) {
-	p, err := c.look(ctx, ids)
+	c.write(ctx, b, rank)
+	// They are looked at again: if the priority is still too low, its owner has set it.
+	open := b.Open()
+	if len(open) == 0 {
+		return b.Errors()
+	}
+	now, err := c.look(ctx, open.IDs())
 	if err != nil {
-		for i := range errs {
-			if errs[i] == nil {
-				errs[i] = err
-			}
+		open.Fail(err)
+		return b.Errors()
+	}
+	short := open.Where(func(it *item) bool {
+		j, err := reconcile.One(now.jobs, it.ID)
+		if err != nil {
+			return false
 		}
-		return
-	}
-	var jobs []*seen
-	var of []int
-	for i, id := range ids {
-		if j, err := p.one(id); errs[i] == nil && err == nil && short(i, j, p) {
-			jobs, of = append(jobs, j), append(of, i)
-		}
-	}
-	again := make(backends.Errors, len(jobs))
-	c.orderSome(ctx, again, func(k int) string { return "release " + name(jobs[k].ID) })
-	c.write(ctx, jobs, again, func(k int, j *seen) []string { return rank(of[k], j) })
-	for k, i := range of {
-		errs[i] = again[k]
-	}
-}
-
-// detailedIf is detailed for those jobs that need it.
-func (c *Client) detailedIf(ctx context.Context, p *picture, jobs []*seen, errs backends.Errors, need func(*seen) bool) {
-	some, failed := []*seen{}, backends.Errors{}
-	var of []int
-	for i, j := range jobs {
-		if errs[i] == nil && need(j) {
-			some, failed, of = append(some, j), append(failed, nil), append(of, i)
-		}
-	}
-	c.detailed(ctx, p, some, failed)
-	for k, i := range of {
-		errs[i] = failed[k]
-	}
-}
-
-func waiting(_ int, j *seen) error {
-	if j.State != backends.Pending && j.State != backends.Held {
-		return errNot(j)
-	}
-	return nil
+		it.Job = j
+		return j.State == backends.Pending && j.factor < now.scale.SiteFactor(rankings[it.Index].Priority)
+	})
+	c.orderSome(ctx, short, func(it *item) string { return "release " + name(it.ID) })
+	c.write(ctx, short, rank)
+	return b.Errors()
 }
 
 // pin binds jobs to hosts: all of them, as Slurm has it.
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
-	p, jobs, errs := c.looked(ctx, idsOf(pins, func(p backends.Pin) backends.ID { return p.ID }), waiting)
-	if p == nil {
-		return errs
-	}
-	for i := range pins {
-		if errs[i] == nil && slices.ContainsFunc(pins[i].Hosts, func(h string) bool { return p.slots[h] == 0 }) {
-			errs[i] = fmt.Errorf("job %v: pin to %s: no such host", pins[i].ID, strings.Join(pins[i].Hosts, " "))
+	p, b := c.looked(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
+	b.Each(func(it *item) error {
+		hosts := pins[it.Index].Hosts
+		if slices.ContainsFunc(hosts, func(h string) bool { return p.slots[h] == 0 }) {
+			return fmt.Errorf("job %v: pin to %s: no such host", it.ID, strings.Join(hosts, " "))
 		}
-	}
-	c.detailed(ctx, p, jobs, errs)
-	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
-		r := &j.record
-		if !r.pinned || len(j.Pinned) == 0 {
-			r.asked = j.Asked
+		return nil
+	})
+	c.detailed(ctx, p, b)
+	c.write(ctx, b, func(it *item) []string {
+		r := &it.Job.record
+		if !r.pinned || len(it.Job.Pinned) == 0 {
+			r.asked = it.Job.Asked
 		}
-		hosts := pins[i].Hosts
+		hosts := pins[it.Index].Hosts
 		if r.pinned = len(hosts) > 0; !r.pinned {
 			hosts, r.asked = r.asked, nil
 		}
-		return []string{"ReqNodeList=" + strings.Join(hosts, ","), j.keep()}
+		return []string{"ReqNodeList=" + strings.Join(hosts, ","), it.Job.keep()}
 	})
-	return errs
+	return b.Errors()
 }
 
 // holdUntil sets begin times that are the engine's. The owner's own one comes back
 // with the end of the hold.
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
-	p, jobs, errs := c.looked(ctx, idsOf(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(_ int, j *seen) error {
+	p, b := c.looked(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
+		j := it.Job
 		requeued := j.Ending && j.record.delayed // on its way back into the queue
-		if j.State != backends.Pending && j.State != backends.Held && j.State != backends.Suspended && !requeued {
-			return errNot(j)
+		if !reconcile.Waits(&j.Job) && j.State != backends.Suspended && !requeued {
+			return reconcile.WrongState(&j.Job)
 		}
 		return nil
 	})
-	if p == nil {
-		return errs
-	}
-	c.detailed(ctx, p, jobs, errs)
-	c.write(ctx, jobs, errs, func(i int, j *seen) []string {
-		r := &j.record
+	c.detailed(ctx, p, b)
+	c.write(ctx, b, func(it *item) []string {
+		j, r := it.Job, &it.Job.record
 		if r.until.IsZero() && !r.delayed && r.begin.IsZero() {
 			r.begin = j.BeginTime
 		}
-		r.until = whole(holds[i].Until)
+		r.until = whole(holds[it.Index].Until)
 		if r.delayed && r.rest.IsZero() && !j.Ending {
 			r.rest = whole(p.at.Add(rest))
 		}
@@ -531,30 +413,19 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 		r.delayed = false
 		return []string{"StartTime=" + start, j.keep()}
 	})
-	var released []backends.ID
-	var of []int
-	for i := range holds {
-		if errs[i] == nil && jobs[i].State == backends.Suspended && !holds[i].Until.After(p.at) {
-			released, of = append(released, holds[i].ID), append(of, i)
-		}
-	}
-	for k, err := range c.Resume(ctx, released) {
-		errs[of[k]] = err
-	}
-	return errs
+	b.Where(func(it *item) bool { return it.Job.State == backends.Suspended && !holds[it.Index].Until.After(p.at) }).
+		Do(func(ids []backends.ID) backends.Errors { return c.Resume(ctx, ids) })
+	return b.Errors()
 }
 
 // move puts pending jobs into another partition.
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
-	p, jobs, errs := c.looked(ctx, ids, waiting)
-	if p == nil {
-		return errs
-	}
+	p, b := c.looked(ctx, ids, reconcile.Waiting)
 	if !slices.ContainsFunc(p.queues, func(q backends.Queue) bool { return q.Name == queue }) {
-		return backends.Fail(len(ids), fmt.Errorf("move to partition %q: there is none of this name", queue))
+		b.Fail(fmt.Errorf("move to partition %q: there is none of this name", queue))
 	}
-	c.write(ctx, jobs, errs, func(int, *seen) []string { return []string{"Partition=" + queue} })
-	return errs
+	c.write(ctx, b, func(*item) []string { return []string{"Partition=" + queue} })
+	return b.Errors()
 }
 
 // Kill ends jobs.
@@ -566,31 +437,16 @@ func (c *Client) Kill(ctx context.Context, ids []backends.ID) backends.Errors {
 	if err != nil {
 		return backends.Fail(len(ids), err)
 	}
-	errs := make(backends.Errors, len(ids))
-	var alive []backends.ID
-	for i, id := range ids {
-		jobs := p.of(id)
-		if len(jobs) == 0 {
-			errs[i] = fmt.Errorf("job %v: %w", id, backends.ErrUnknownJob)
-		} else if !slices.ContainsFunc(jobs, func(j *seen) bool { return !j.State.Ended() }) {
-			errs[i] = errNot(jobs[0])
-		} else {
-			alive = append(alive, id)
-		}
-	}
+	b := reconcile.Alive(ids, p.jobs)
+	alive := b.Open().IDs()
 	var failed error
 	for some := range slices.Chunk(names(alive), mostAtOnce) {
 		if _, err := c.run(ctx, nil, append([]string{"scancel", "--quiet"}, some...)...); err != nil {
 			failed = err
 		}
 	}
-	if failed == nil || errors.Is(failed, backends.ErrWrongState) && len(alive) > 1 {
-		return errs
+	if failed != nil && (!errors.Is(failed, backends.ErrWrongState) || len(alive) == 1) {
+		b.Fail(failed)
 	}
-	for i := range errs {
-		if errs[i] == nil {
-			errs[i] = failed
-		}
-	}
-	return errs
+	return b.Errors()
 }

@@ -9,14 +9,15 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // dummyName is for people who list jobs; what makes a job a dummy job is its comment,
 // and that it is root's or SlurmUser's.
 const dummyName = "allotment-dummy"
 
-// batch are dummy jobs that are alike: one array.
-type batch struct {
+// alike are dummy jobs of the same kind: one array.
+type alike struct {
 	backends.Dummy
 	of    []int // which of those that were asked for
 	first backends.ID
@@ -24,7 +25,7 @@ type batch struct {
 }
 
 // id is the i-th one's.
-func (b *batch) id(i int) backends.ID {
+func (b *alike) id(i int) backends.ID {
 	if len(b.of) == 1 {
 		return b.first
 	}
@@ -36,14 +37,14 @@ func (b *batch) id(i int) backends.ID {
 const mostAlike = 20
 
 // batches puts together what is alike, no more than an array has room for.
-func batches(dummies []backends.Dummy, array int) []*batch {
+func batches(dummies []backends.Dummy, array int) []*alike {
 	most := min(max(array-1, 1), mostAlike) // their indexes begin with 1
-	var all []*batch
-	open := map[backends.Dummy]*batch{}
+	var all []*alike
+	open := map[backends.Dummy]*alike{}
 	for i, d := range dummies {
 		b := open[d]
 		if b == nil || len(b.of) == most {
-			b = &batch{Dummy: d}
+			b = &alike{Dummy: d}
 			open[d] = b
 			all = append(all, b)
 		}
@@ -71,13 +72,11 @@ func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []b
 		return results
 	}
 	all := batches(dummies, p.array)
-	for i, b := range all {
-		if b.first, b.err = c.submitDummies(ctx, p, b); errors.Is(b.err, backends.ErrUnreachable) {
-			for _, later := range all[i+1:] {
-				later.err = b.err
-			}
-			break
-		}
+	for i, sent := range reconcile.InTurn(len(all), func(i int) (s backends.Submitted) {
+		s.ID, s.Err = c.submitDummies(ctx, p, all[i])
+		return s
+	}) {
+		all[i].first, all[i].err = sent.ID, sent.Err
 	}
 	c.letGoBatches(ctx, p, all)
 	for _, b := range all {
@@ -92,22 +91,22 @@ func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []b
 
 // heavy are the jobs that dummy jobs are for, each once.
 func heavy(dummies []backends.Dummy) []backends.ID {
-	ids := idsOf(dummies, func(d backends.Dummy) backends.ID { return d.For })
+	ids := reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For })
 	slices.SortFunc(ids, backends.ID.Compare)
 	return slices.Compact(ids)
 }
 
 // submitDummies submits a batch, held.
-func (c *Client) submitDummies(ctx context.Context, p *picture, b *batch) (backends.ID, error) {
+func (c *Client) submitDummies(ctx context.Context, p *picture, b *alike) (backends.ID, error) {
 	failed := func(err error) (backends.ID, error) {
 		return backends.ID{}, fmt.Errorf("place a dummy job for job %v on %s: %w", b.For, b.Host, err)
 	}
-	j, err := p.one(b.For)
+	j, err := reconcile.One(p.jobs, b.For)
 	switch {
 	case err != nil:
 		return failed(err)
 	case j.State.Ended():
-		return failed(errNot(j))
+		return failed(reconcile.WrongState(&j.Job))
 	case b.Limit <= 0:
 		return failed(errors.New("it has no run limit"))
 	}
@@ -147,9 +146,9 @@ func (p *picture) partition(queues, host string) (string, error) {
 
 // letGoBatches gives batches their priorities, and lets them wait for slots. Those for
 // which that failed are ended.
-func (c *Client) letGoBatches(ctx context.Context, p *picture, all []*batch) {
+func (c *Client) letGoBatches(ctx context.Context, p *picture, all []*alike) {
 	var requests []string
-	var of []*batch
+	var of []*alike
 	for _, b := range all {
 		if b.err == nil {
 			for _, r := range p.letGo(b.first, b.Priority) {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // queues lists the partitions.
@@ -19,60 +19,35 @@ func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
-	p, _, errs := c.looked(ctx, ids, func(_ int, j *seen) error {
-		if j.State != backends.Running {
-			return errNot(j)
+	_, b := c.looked(ctx, ids, func(it *item) error {
+		if it.Job.State != backends.Running {
+			return reconcile.WrongState(&it.Job.Job)
 		}
 		return nil
 	})
-	if p == nil {
-		return errs
-	}
-	for i, id := range ids {
-		if errs[i] == nil {
-			_, errs[i] = c.run(ctx, nil, "scancel", "--quiet", "--full", "--signal="+strconv.Itoa(signal), name(id))
-		}
-	}
-	return errs
+	b.Each(func(it *item) error {
+		_, err := c.run(ctx, nil, "scancel", "--quiet", "--full", "--signal="+strconv.Itoa(signal), name(it.ID))
+		return err
+	})
+	return b.Errors()
 }
 
-// wait waits until jobs have ended. Nothing tells: it looks, less and less often.
+// wait waits until jobs have ended. Nothing tells.
 func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		jobs, err := c.Jobs(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		ended := true
-		for i := range jobs {
-			ended = ended && jobs[i].State.Ended()
-		}
-		if ended {
-			return jobs, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for jobs: %w", context.Cause(ctx))
-		case <-time.After(pause):
-		}
-	}
+	return reconcile.Wait(ctx, ids, c.Jobs)
 }
 
 // modify changes pending jobs, all of a change in one request of Slurm's.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	p, jobs, errs := c.looked(ctx, ids, waiting)
-	if p == nil {
-		return errs
-	}
-	c.detailed(ctx, p, jobs, errs)
-	updates := make([][]string, len(jobs))
-	for i, j := range jobs {
-		if errs[i] == nil {
-			updates[i], errs[i] = c.changes(j, &change, p)
-		}
-	}
-	c.write(ctx, jobs, errs, func(i int, _ *seen) []string { return updates[i] })
-	return errs
+	p, b := c.looked(ctx, ids, reconcile.Waiting)
+	c.detailed(ctx, p, b)
+	updates := make([][]string, len(b))
+	b.Each(func(it *item) (err error) {
+		updates[it.Index], err = c.changes(it.Job, &change, p)
+		return err
+	})
+	c.write(ctx, b, func(it *item) []string { return updates[it.Index] })
+	return b.Errors()
 }
 
 // changes is a Change in scontrol's terms.
@@ -174,7 +149,7 @@ func (c *Client) record(ctx context.Context, id backends.ID) (*backends.Record, 
 	if err != nil {
 		return nil, err
 	}
-	j, err := p.one(id)
+	j, err := reconcile.One(p.jobs, id)
 	if err != nil {
 		return nil, err
 	}

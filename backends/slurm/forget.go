@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // jobTexts is what `squeue --json` tells of a job that matters here. It shows what
@@ -193,16 +193,11 @@ func (c *Client) unrank(ctx context.Context, config []byte, jobs []jobTexts) (ra
 // gone tells whether all that scontrol says is that jobs have ended meanwhile; it
 // goes on with the others then.
 func gone(err error) bool {
-	var failed *command.Error
-	if !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {
-		return false
+	said, no := reconcile.SaidNo(err)
+	for line := range strings.Lines(said) {
+		no = no && (strings.Contains(line, "Invalid job id") || strings.Contains(line, "already finished"))
 	}
-	for line := range strings.Lines(failed.Stderr) {
-		if !strings.Contains(line, "Invalid job id") && !strings.Contains(line, "already finished") {
-			return false
-		}
-	}
-	return true
+	return no
 }
 
 func (c *Client) texts(ctx context.Context) ([]jobTexts, error) {

@@ -175,6 +175,9 @@ type seen struct {
 	before, after string // what stands around the record in its AdminComment
 }
 
+// Shown is the job as callers see it.
+func (j *seen) Shown() *backends.Job { return &j.Job }
+
 // jobLines parts what squeue prints into jobs of a cluster.
 func jobLines(nonce string, c *cluster, jobs *[]*seen) *lines {
 	return &lines{nonce: []byte(nonce), n: int(fieldCount), take: func(fields []string) error {

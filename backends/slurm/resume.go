@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // Slurm resumes a job onto full hosts, and one whose very cores another has got
@@ -32,49 +34,31 @@ const (
 // Resume lets suspended jobs go on: at once where their slots are free, else when
 // they are.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
-	p, jobs, errs := c.looked(ctx, ids, func(_ int, j *seen) error {
-		if j.State != backends.Suspended && j.State != backends.Running {
-			return errNot(j)
+	p, b := c.looked(ctx, ids, func(it *item) error {
+		if j := it.Job; j.State != backends.Suspended && j.State != backends.Running {
+			return reconcile.WrongState(&j.Job)
 		}
 		return nil
 	})
-	if p == nil {
-		return errs
-	}
-	c.write(ctx, jobs, errs, func(_ int, j *seen) []string {
-		if j.State == backends.Running || j.Resuming {
+	suspended := b.Where(func(it *item) bool { return it.Job.State == backends.Suspended })
+	c.write(ctx, suspended, func(it *item) []string {
+		if it.Job.Resuming {
 			return nil
 		}
-		j.record.resumed, j.record.until = p.at, time.Time{}
-		return []string{j.keep()}
+		it.Job.record.resumed, it.Job.record.until = p.at, time.Time{}
+		return []string{it.Job.keep()}
 	})
-	waits := false
-	for i, j := range jobs {
-		waits = waits || errs[i] == nil && j.State == backends.Suspended
+	if suspended = suspended.Open(); len(suspended) == 0 {
+		return b.Errors()
 	}
-	if !waits {
-		return errs
-	}
-	deadline := time.Now().Add(resuming)
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 300*time.Millisecond) {
+	reconcile.Pace{First: 50 * time.Millisecond, Most: 300 * time.Millisecond, Limit: resuming}.Poll(ctx, func() bool { // Tend goes on with it
 		left, err := c.resume(ctx)
 		if err != nil {
-			for i := range errs {
-				if errs[i] == nil && jobs[i].State == backends.Suspended {
-					errs[i] = err
-				}
-			}
-			return errs
+			suspended.Fail(err)
 		}
-		if left == 0 || time.Now().Add(pause).After(deadline) {
-			return errs
-		}
-		select {
-		case <-ctx.Done():
-			return errs // Tend goes on with it
-		case <-time.After(pause):
-		}
-	}
+		return err != nil || left == 0
+	})
+	return b.Errors()
 }
 
 // tend does what is due by itself: requeued jobs get their begin times, suspended
@@ -85,21 +69,19 @@ func (c *Client) tend(ctx context.Context) error {
 		return err
 	}
 	if p.quiet() {
-		c.mu.Lock()
-		c.fresh = p
-		c.mu.Unlock()
+		c.latest.Keep(p, p.taken, p.asked)
 		return nil
 	}
 	c.undelay(ctx, p)
 	c.letGoDummies(ctx, p)
 	var due []*seen
 	for _, j := range p.jobs {
-		if j.State == backends.Suspended && !j.Resuming && !j.record.until.IsZero() && !j.record.until.After(p.at) {
+		if reconcile.Due(&j.Job, j.record.until, p.at) {
 			j.record.resumed = p.at
 			due = append(due, j)
 		}
 	}
-	c.write(ctx, due, make(backends.Errors, len(due)), func(_ int, j *seen) []string { return []string{j.keep()} })
+	c.keepAll(ctx, due)
 	_, err = c.resume(ctx)
 	return err
 }
@@ -127,7 +109,7 @@ func (c *Client) resume(ctx context.Context) (left int, err error) {
 			resuming = append(resuming, j)
 		case j.holdsFor == (backends.ID{}) || j.State.Ended() || j.Ending:
 		default:
-			keptFor, err := p.one(j.holdsFor)
+			keptFor, err := reconcile.One(p.jobs, j.holdsFor)
 			if err != nil || keptFor.State != backends.Suspended || !keptFor.Resuming {
 				useless = append(useless, j.ID)
 				continue
@@ -148,7 +130,7 @@ func (c *Client) resume(ctx context.Context) (left int, err error) {
 		return 0, err
 	}
 	for _, j := range resuming {
-		if err := j.fits(details, places[j.ID]); err == nil {
+		if j.fits(details, places[j.ID]) {
 			if err := c.goOn(ctx, j, places[j.ID]); err != nil {
 				left++ // in the next step: its placeholders keep its place
 			}
@@ -177,27 +159,20 @@ func (c *Client) allDetails(ctx context.Context) (map[backends.ID]detail, error)
 	return parseJSON(out)
 }
 
-// fits tells whether all of a suspended job's cores are free, or placeholders'.
-func (j *seen) fits(details map[backends.ID]detail, places []*seen) error {
-	mine := details[j.ID].cores
-	if len(mine) == 0 {
-		return fmt.Errorf("job %v: squeue --json tells no cores", j.ID)
-	}
-	ours := map[backends.ID]bool{}
-	for _, place := range places {
-		ours[place.ID] = true
+// fits tells whether all of a suspended job's cores are free, or its placeholders'.
+func (j *seen) fits(details map[backends.ID]detail, places []*seen) bool {
+	needs, free := map[core]int{}, map[core]int{}
+	for c := range details[j.ID].cores {
+		needs[c], free[c] = 1, 1
 	}
 	for id, d := range details {
-		if !d.holds || ours[id] || id == j.ID {
-			continue
-		}
-		for taken := range d.cores {
-			if mine[taken] {
-				return fmt.Errorf("job %v: job %v is on its cores", j.ID, id)
+		if d.holds && id != j.ID && !slices.ContainsFunc(places, func(place *seen) bool { return place.ID == id }) {
+			for c := range d.cores {
+				free[c]--
 			}
 		}
 	}
-	return nil
+	return len(needs) > 0 && reconcile.Fits(needs, free)
 }
 
 // missing is how many slots of a host placeholders are still to be asked for: those
@@ -252,36 +227,22 @@ func (c *Client) goOn(ctx context.Context, j *seen, places []*seen) (err error) 
 		defer cancel()
 		_, _ = c.run(ctx, nil, "scontrol", "delete", "ReservationName="+reservation) // else it ends by itself
 	}()
-	var gone []backends.ID
-	for _, place := range places {
-		gone = append(gone, place.ID)
-	}
-	c.cancel(ctx, gone)
-	deadline := time.Now().Add(leaving)
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		details, err := c.allDetails(ctx)
-		if err != nil {
-			return err
-		}
-		if err = j.fits(details, nil); err == nil {
-			break
-		}
-		if len(gone) == 0 || time.Now().Add(pause).After(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-		}
+	c.cancel(ctx, reconcile.Of(places).IDs())
+	fits := false
+	reconcile.Pace{First: 10 * time.Millisecond, Most: 100 * time.Millisecond, Limit: leaving}.Poll(ctx, func() bool {
+		var details map[backends.ID]detail
+		details, err = c.allDetails(ctx)
+		fits = err == nil && j.fits(details, nil)
+		return fits || err != nil || len(places) == 0
+	})
+	if !fits {
+		return cmp.Or(err, fmt.Errorf("job %v: others are on its cores", j.ID))
 	}
 	if err := c.order(ctx, []string{"resume " + name(j.ID)}).First(); err != nil {
 		return err
 	}
 	j.record.resumed, j.record.ranked, j.record.stop = time.Time{}, false, false
-	one := backends.Errors{nil}
-	c.write(ctx, []*seen{j}, one, func(int, *seen) []string { return []string{j.keep()} })
-	return one[0]
+	return c.keepAll(ctx, []*seen{j}).First()
 }
 
 // keepPlace submits a placeholder. What fails is tried again in the next cycle.

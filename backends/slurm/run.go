@@ -8,15 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
@@ -24,15 +23,13 @@ import (
 // callers know.
 func (c *Client) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
 	out, err := command.Run(ctx, c.command(stdin, argv))
-	return out, known(err)
+	return out, reconcile.Known(err, failure)
 }
 
 // command is one of Slurm's. What is asked from now on may be answered by newer
 // news than what Tend saw.
 func (c *Client) command(stdin io.Reader, argv []string) command.Command {
-	c.mu.Lock()
-	c.fresh = nil
-	c.mu.Unlock()
+	c.latest.Ask()
 	if c.config.Bin != "" {
 		argv = append([]string{filepath.Join(c.config.Bin, argv[0])}, argv[1:]...)
 	}
@@ -60,25 +57,6 @@ func (c *Client) environment() []string {
 		env = append(env, "SLURM_CONF="+c.config.Conf)
 	}
 	return env
-}
-
-func known(err error) error {
-	var failed *command.Error
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
-	case !errors.As(err, &failed):
-		return err
-	}
-	said := failure(failed.Stderr)
-	for _, sentinel := range []error{backends.ErrUnreachable, backends.ErrUnknownJob, backends.ErrDenied, backends.ErrWrongState} {
-		if errors.Is(said, sentinel) {
-			return fmt.Errorf("%w: %w", sentinel, err)
-		}
-	}
-	return err
 }
 
 // newNonce is a word that nobody could have typed.
@@ -136,22 +114,17 @@ func (c *Client) show(ctx context.Context, ids []backends.ID) (map[backends.ID]s
 	return parseShown(out, nonce, ids)
 }
 
-// orderSome is order for those of n elements that request has one for; the others'
-// errors stay as they are in errs.
-func (c *Client) orderSome(ctx context.Context, errs backends.Errors, request func(i int) string) {
+// orderSome is order for those jobs for which there is a request.
+func (c *Client) orderSome(ctx context.Context, b batch, request func(*item) string) {
 	var requests []string
-	var of []int
-	for i := range errs {
-		if errs[i] != nil {
-			continue
+	asked := b.Where(func(it *item) bool {
+		r := request(it)
+		if r != "" {
+			requests = append(requests, r)
 		}
-		if r := request(i); r != "" {
-			requests, of = append(requests, r), append(of, i)
-		}
-	}
-	for k, err := range c.order(ctx, requests) {
-		errs[of[k]] = err
-	}
+		return r != ""
+	})
+	asked.Do(func([]backends.ID) backends.Errors { return c.order(ctx, requests) })
 }
 
 // name is how Slurm's commands write an ID.

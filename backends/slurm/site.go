@@ -2,11 +2,10 @@ package slurm
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // Examine asks slurmctld how it is set up, and its submission script, by a test
@@ -44,12 +43,12 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 // through, whoever asks. sbatch --test-only asks it, and makes no job (22.05).
 func (c *Client) probe(ctx context.Context) (string, error) {
 	_, err := c.run(ctx, nil, "sbatch", "--test-only", "--job-name=\a", "--wrap=true")
-	var failed *command.Error
-	if err == nil || !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {
+	words, no := reconcile.SaidNo(err)
+	if !no {
 		return "", err
 	}
 	var said []string
-	for line := range strings.Lines(failed.Stderr) {
+	for line := range strings.Lines(words) {
 		if text, ok := strings.CutPrefix(line, "sbatch: error: "); ok {
 			said = append(said, strings.TrimSpace(text))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
@@ -25,19 +27,25 @@ type Options struct {
 type Client struct {
 	config Config
 
+	latest        reconcile.Latest[picture]
 	managesMemory atomic.Pointer[bool] // as it was told last; nil: not yet
 
-	mu     sync.Mutex
-	placed map[run][]backends.Placement // of running jobs on several hosts, which squeue doesn't tell
-	sized  map[run]int64                // memory of those of which it does not tell that either
-	fresh  *picture                     // that Tend took, with nothing to do about it; for a Farm that comes right after
-	last   *picture                     // that Farm gave
+	mu    sync.Mutex
+	known map[run]known
+	last  *picture // that Farm gave
 }
 
 // run is one run of a job.
 type run struct {
 	id      backends.ID
 	started time.Time
+}
+
+// known is what squeue does not tell of a run, once it was found out.
+type known struct {
+	hosts  []backends.Placement // of a job on several hosts
+	memory int64                // that it asks for
+	sized  bool                 // memory is known
 }
 
 var _ backends.Backend = (*Client)(nil)
@@ -50,7 +58,7 @@ func Open(o Options) *Client {
 	if o.Config.ProjectFrom == "" {
 		o.Config.ProjectFrom = DefaultConfig().ProjectFrom
 	}
-	return &Client{config: o.Config, placed: map[run][]backends.Placement{}, sized: map[run]int64{}}
+	return &Client{config: o.Config, known: map[run]known{}}
 }
 
 // Close has nothing to give back.
@@ -89,7 +97,7 @@ func managesMemory(settings map[string]string) bool {
 // Farm takes a picture of the queue: the clock first, so that nothing in it is
 // older than it says (R8).
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
-	p := c.tended()
+	p := c.latest.Take()
 	if p == nil {
 		var err error
 		if p, err = c.look(ctx, nil); err != nil {
@@ -106,26 +114,11 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 			farm.Ended = append(farm.Ended, j.Job)
 		}
 	}
-	c.forgetPlaces(p)
+	c.forgetRuns(p)
 	c.mu.Lock()
 	c.last = p
 	c.mu.Unlock()
 	return farm, nil
-}
-
-// freshness is for how long a picture that Tend took serves for Farm, too.
-const freshness = 2 * time.Second
-
-// tended is the picture that Tend has just taken, once; nil: there is none.
-func (c *Client) tended() *picture {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p := c.fresh
-	c.fresh = nil
-	if p == nil || time.Since(p.taken) > freshness {
-		return nil
-	}
-	return p
 }
 
 // Jobs looks at some jobs.
@@ -137,47 +130,18 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	if err != nil {
 		return nil, err
 	}
-	var jobs []backends.Job
-	for _, id := range ids {
-		for _, j := range p.of(id) {
-			jobs = append(jobs, j.Job)
-		}
-	}
-	return jobs, nil
+	return reconcile.Shown(p.jobs, ids), nil
 }
 
 // picture is what one look gave.
 type picture struct {
 	cluster
 	taken time.Time // began to be, by our clock
+	asked uint64    // commands that were run until it was complete
 	layout
 	unranked error   // why jobs can't be ranked
 	array    int     // no array has an index so high
 	jobs     []*seen // in order of their IDs
-}
-
-// of is the job of an ID, or the elements of an array.
-func (p *picture) of(id backends.ID) []*seen {
-	i, _ := slices.BinarySearchFunc(p.jobs, backends.ID{Job: id.Job, Index: backends.ZeroIndex}, func(j *seen, id backends.ID) int { return j.ID.Compare(id) })
-	var found []*seen
-	for ; i < len(p.jobs) && p.jobs[i].ID.Job == id.Job; i++ {
-		if id.Index == 0 || p.jobs[i].ID == id {
-			found = append(found, p.jobs[i])
-		}
-	}
-	return found
-}
-
-// one is the job of an ID that is no array, or why there is none.
-func (p *picture) one(id backends.ID) (*seen, error) {
-	switch found := p.of(id); {
-	case len(found) == 0:
-		return nil, fmt.Errorf("job %v: %w", id, backends.ErrUnknownJob)
-	case found[0].ID != id:
-		return nil, fmt.Errorf("job %v: %w: it is an array", id, backends.ErrWrongState)
-	default:
-		return found[0], nil
-	}
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
@@ -204,7 +168,9 @@ func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) 
 		return nil, err
 	}
 	slices.SortFunc(p.jobs, func(a, b *seen) int { return a.ID.Compare(b.ID) })
-	return &p, c.complete(ctx, &p)
+	err = c.complete(ctx, &p)
+	p.asked = c.latest.Asked()
+	return &p, err
 }
 
 // lookAtJobs asks for jobs; no names: for all. They are read while squeue prints
@@ -219,7 +185,7 @@ func (c *Client) lookAtJobs(ctx context.Context, some []string, p *picture, clus
 	cmd := c.command(nil, argv)
 	cmd.Stdout = &r
 	_, err := command.Run(ctx, cmd)
-	if err = known(err); errors.Is(err, backends.ErrUnknownJob) {
+	if err = reconcile.Known(err, failure); errors.Is(err, backends.ErrUnknownJob) {
 		err = nil // the one that was asked for; squeue says nothing of one among several
 	}
 	if err != nil {
@@ -337,14 +303,11 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 	if len(unclear) == 0 && !all {
 		return nil
 	}
-	var details map[backends.ID]detail
-	var err error
-	if !all {
-		details, all, err = c.details(ctx, unclear)
+	look := func(ctx context.Context) (map[backends.ID]detail, error) { return c.details(ctx, unclear) }
+	if all {
+		look = c.allDetails
 	}
-	if all && err == nil {
-		details, err = c.allDetails(ctx)
-	}
+	details, err := look(ctx)
 	if err != nil {
 		return err
 	}
@@ -355,14 +318,14 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 		}
 		if len(j.Hosts) == 0 && len(d.hosts) > 1 && !j.State.Ended() {
 			j.Hosts = d.hosts
-			c.mu.Lock()
-			c.placed[run{j.ID, j.start}] = d.hosts
-			c.mu.Unlock()
+			c.learn(j, func(k *known) { k.hosts = d.hosts })
 		}
 		if j.each > 0 && d.perSlot {
 			j.Memory = j.each * int64(j.Slots)
 		}
-		c.size(j)
+		if j.each > 0 && !j.State.Ended() {
+			c.learn(j, func(k *known) { k.memory, k.sized = j.Memory, true })
+		}
 		j.take(d, p.at)
 	}
 	for _, j := range p.jobs {
@@ -382,9 +345,7 @@ func (c *Client) place(j *seen, slots map[string]int) (unclear bool) {
 	for _, h := range j.nodes {
 		whole += slots[h]
 	}
-	c.mu.Lock()
-	before := c.placed[run{j.ID, j.start}]
-	c.mu.Unlock()
+	before := c.learnt(j).hosts
 	switch {
 	case len(j.nodes) == 1:
 		j.Hosts = []backends.Placement{{Host: j.nodes[0], Slots: j.Slots}}
@@ -404,61 +365,54 @@ func (c *Client) unsized(j *seen) bool {
 	if j.each == 0 || j.State.Ended() {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	memory, known := c.sized[run{j.ID, j.start}]
-	if known {
-		j.Memory, j.each = memory, 0
+	before := c.learnt(j)
+	if before.sized {
+		j.Memory, j.each = before.memory, 0
 	}
-	return !known
+	return !before.sized
 }
 
-// size remembers what memory a job asks for, if squeue does not tell.
-func (c *Client) size(j *seen) {
-	if j.each > 0 && !j.State.Ended() {
-		c.mu.Lock()
-		c.sized[run{j.ID, j.start}] = j.Memory
-		c.mu.Unlock()
-	}
-}
-
-// forgetPlaces drops the runs that a picture of all jobs doesn't show any more.
-func (c *Client) forgetPlaces(p *picture) {
+// learnt is what is known of a job's run.
+func (c *Client) learnt(j *seen) known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.placed)+len(c.sized) == 0 {
-		return
-	}
+	return c.known[run{j.ID, j.start}]
+}
+
+// learn adds to that.
+func (c *Client) learn(j *seen, f func(*known)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.known[run{j.ID, j.start}]
+	f(&k)
+	c.known[run{j.ID, j.start}] = k
+}
+
+// forgetRuns drops the runs that a picture of all jobs doesn't show any more.
+func (c *Client) forgetRuns(p *picture) {
 	there := map[run]bool{}
 	for _, j := range p.jobs {
 		there[run{j.ID, j.start}] = true
 	}
-	for r := range c.placed {
-		if !there[r] {
-			delete(c.placed, r)
-		}
-	}
-	for r := range c.sized {
-		if !there[r] {
-			delete(c.sized, r)
-		}
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.known, func(r run, _ known) bool { return !there[r] })
 }
 
-// details asks for jobs one by one, in one scontrol. It tells where a user's text
-// makes an answer unclear.
-func (c *Client) details(ctx context.Context, ids []backends.ID) (found map[backends.ID]detail, unclear bool, err error) {
+// details asks for jobs one by one, in one scontrol; where a user's text makes an answer
+// unclear, for all jobs.
+func (c *Client) details(ctx context.Context, ids []backends.ID) (map[backends.ID]detail, error) {
 	answers, err := c.show(ctx, ids)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	found = make(map[backends.ID]detail, len(answers))
+	found := make(map[backends.ID]detail, len(answers))
 	for id, answer := range answers {
 		d, ok := parseDetail(answer)
 		if !ok {
-			return nil, true, nil
+			return c.allDetails(ctx)
 		}
 		found[id] = d
 	}
-	return found, false, nil
+	return found, nil
 }

@@ -9,28 +9,22 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
 // Submit hands jobs in, one sbatch each.
 func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
-	results := make([]backends.Submitted, len(specs))
-	p := picture{}
-	for i := range specs {
-		if needsCluster(&specs[i]) && p.at.IsZero() && results[i].Err == nil {
-			results[i].Err = c.lookAtCluster(ctx, &p)
+	var p picture
+	return reconcile.InTurn(len(specs), func(i int) (s backends.Submitted) {
+		if needsCluster(&specs[i]) && p.at.IsZero() {
+			s.Err = c.lookAtCluster(ctx, &p)
 		}
-		if results[i].Err == nil {
-			results[i].ID, results[i].Said, results[i].Err = c.submit(ctx, &specs[i], &p)
+		if s.Err == nil {
+			s.ID, s.Said, s.Err = c.submit(ctx, &specs[i], &p)
 		}
-		if errors.Is(results[i].Err, backends.ErrUnreachable) {
-			for k := i + 1; k < len(specs); k++ {
-				results[k].Err = results[i].Err
-			}
-			return results
-		}
-	}
-	return results
+		return s
+	})
 }
 
 // needsCluster tells whether something must be known of the cluster first.
@@ -93,9 +87,8 @@ func (c *Client) sbatch(ctx context.Context, sub *submission) (out []byte, said 
 	cmd := c.command(bytes.NewReader(sub.script), append([]string{sub.argv[0], "--export-file=" + env.Name()}, sub.argv[1:]...))
 	cmd.Stderr = &stderr
 	out, err = command.Run(ctx, cmd)
-	var failed *command.Error
-	if errors.As(err, &failed) && failed.Status > 0 && !failed.Killed {
-		return nil, "", refusal(failed.Stderr)
+	if words, no := reconcile.SaidNo(err); no {
+		return nil, "", refusal(words)
 	}
-	return out, strings.Join(parseWords(stderr.String()), "\n"), known(err)
+	return out, strings.Join(parseWords(stderr.String()), "\n"), reconcile.Known(err, failure)
 }

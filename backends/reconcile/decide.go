@@ -1,0 +1,106 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// WrongState says what a job is instead of what an act needs.
+func WrongState(j *backends.Job) error {
+	if j.Ending {
+		return fmt.Errorf("job %v: %w: it is ending", j.ID, backends.ErrWrongState)
+	}
+	return fmt.Errorf("job %v: %w: it is %v", j.ID, backends.ErrWrongState, j.State)
+}
+
+// Waits tells whether a job has not started.
+func Waits(j *backends.Job) bool {
+	return (j.State == backends.Pending || j.State == backends.Held) && !j.Ending
+}
+
+// Waiting is a check: the job has not started.
+func Waiting[J Job](it *Item[J]) error {
+	if j := it.Job.Shown(); !Waits(j) {
+		return WrongState(j)
+	}
+	return nil
+}
+
+// Held is a check: somebody must release the job.
+func Held[J Job](it *Item[J]) error {
+	if j := it.Job.Shown(); j.State != backends.Held {
+		return WrongState(j)
+	}
+	return nil
+}
+
+// NotEnded is a check.
+func NotEnded[J Job](it *Item[J]) error {
+	if j := it.Job.Shown(); j.State.Ended() {
+		return WrongState(j)
+	}
+	return nil
+}
+
+// InRun is a check: the job is in the run that an act means.
+func InRun[J Job](acts []backends.Act) func(*Item[J]) error {
+	return func(it *Item[J]) error {
+		j, act := it.Job.Shown(), &acts[it.Index]
+		if j.State != backends.Running || j.Ending {
+			return WrongState(j)
+		}
+		if !act.Started.IsZero() && !j.Started.Equal(act.Started) {
+			return fmt.Errorf("job %v: %w: it started anew at %v", j.ID, backends.ErrWrongState, j.Started)
+		}
+		return nil
+	}
+}
+
+// Requeueable is a check: the job is in the run that an act means, and may be requeued.
+func Requeueable[J Job](acts []backends.Act) func(*Item[J]) error {
+	return func(it *Item[J]) error {
+		if it.Job.Shown().NoRequeue {
+			return fmt.Errorf("job %v: %w: it can't be requeued", it.ID, backends.ErrWrongState)
+		}
+		return InRun[J](acts)(it)
+	}
+}
+
+// Due tells whether a suspended job is to go on: the hold that was noted for it is over.
+func Due(j *backends.Job, until, at time.Time) bool {
+	return j.State == backends.Suspended && !j.Resuming && !until.IsZero() && !until.After(at)
+}
+
+// Fits decides whether a suspended job that is to go on can do so now (R20): all that it
+// needs of each place is free. A place is a host with its slots, or a core. What the job
+// needs is taken then from what is free.
+func Fits[K comparable](needs, free map[K]int) bool {
+	for place, n := range needs {
+		if free[place] < n {
+			return false
+		}
+	}
+	for place, n := range needs {
+		free[place] -= n
+	}
+	return true
+}
+
+// InTurn submits n jobs one after the other. Once the queue can't be reached the rest is
+// not tried.
+func InTurn(n int, submit func(i int) backends.Submitted) []backends.Submitted {
+	results := make([]backends.Submitted, n)
+	var away error
+	for i := range results {
+		if results[i].Err = away; away == nil {
+			results[i] = submit(i)
+		}
+		if err := results[i].Err; errors.Is(err, backends.ErrUnreachable) {
+			away = err
+		}
+	}
+	return results
+}

@@ -1,0 +1,136 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// Pace is how often a queue is asked for something that it does not announce: pauses
+// double from First to Most, and no pause ends later than Limit after the beginning.
+type Pace struct{ First, Most, Limit time.Duration }
+
+// Poll calls done until it is true. It is false if that takes too long, or ctx ends.
+func (p Pace) Poll(ctx context.Context, done func() bool) bool {
+	began := time.Now()
+	for pause := p.First; ; pause = min(2*pause, p.Most) {
+		if done() {
+			return true
+		}
+		if p.Limit > 0 && time.Since(began)+pause > p.Limit {
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Wait waits until jobs have ended, by looking at them less and less often.
+func Wait(ctx context.Context, ids []backends.ID, look func(context.Context, []backends.ID) ([]backends.Job, error)) (jobs []backends.Job, err error) {
+	over := Pace{First: 100 * time.Millisecond, Most: 5 * time.Second}.Poll(ctx, func() bool {
+		if jobs, err = look(ctx, ids); err != nil {
+			return true
+		}
+		for i := range jobs {
+			if !jobs[i].State.Ended() {
+				return false
+			}
+		}
+		return true
+	})
+	switch {
+	case !over:
+		return nil, fmt.Errorf("wait for jobs: %w", context.Cause(ctx))
+	case err != nil:
+		return nil, err
+	}
+	return jobs, nil
+}
+
+// Latest is the picture of all jobs that Tend took, for a Farm that comes right after.
+type Latest[P any] struct {
+	mu      sync.Mutex
+	asked   uint64
+	picture *P
+	taken   time.Time
+}
+
+// freshness is how long such a picture serves.
+const freshness = 2 * time.Second
+
+// Ask is called for each command that is run: what it changes, or what is answered from
+// now on, may be newer than the picture.
+func (l *Latest[P]) Ask() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked++
+	l.picture = nil
+}
+
+// Asked is how many commands were run.
+func (l *Latest[P]) Asked() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.asked
+}
+
+// Keep keeps a picture, unless a command was run since asked.
+func (l *Latest[P]) Keep(picture *P, taken time.Time, asked uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked == asked {
+		l.picture, l.taken = picture, taken
+	}
+}
+
+// Take gives the picture, once; nil: there is none that is fresh.
+func (l *Latest[P]) Take() *P {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.picture
+	if l.picture = nil; time.Since(l.taken) > freshness {
+		return nil
+	}
+	return p
+}
+
+// Known makes of a command's error one that callers branch on. means tells what a
+// queue's words on stderr mean.
+func Known(err error, means func(stderr string) error) error {
+	var failed *command.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist),
+		errors.Is(err, exec.ErrWaitDelay): // on a machine too busy to give all of its output in time
+		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	case !errors.As(err, &failed):
+		return err
+	}
+	said := means(failed.Stderr)
+	for _, sentinel := range []error{backends.ErrUnreachable, backends.ErrDenied, backends.ErrUnknownJob, backends.ErrWrongState, backends.ErrUnable} {
+		if errors.Is(said, sentinel) {
+			return fmt.Errorf("%w: %w", sentinel, err)
+		}
+	}
+	return err
+}
+
+// SaidNo tells whether a command ran, and refused by its exit status; said is its words.
+func SaidNo(err error) (said string, no bool) {
+	var failed *command.Error
+	if !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {
+		return "", false
+	}
+	return failed.Stderr, true
+}
