@@ -38,8 +38,8 @@ type endedSum struct {
 	bytes int64
 }
 
-func (s *endedSum) add(bytes int64) { s.count++; s.bytes += bytes }
-func (s *endedSum) sub(bytes int64) { s.count--; s.bytes -= bytes }
+func (s *endedSum) add(more endedSum) { s.count += more.count; s.bytes += more.bytes }
+func (s *endedSum) sub(less endedSum) { s.count -= less.count; s.bytes -= less.bytes }
 
 // above tells whether a sum is beyond a bound, whose zeros are none.
 func (s *endedSum) above(most endedSum) bool {
@@ -67,8 +67,12 @@ func (m *Manager) keepEnded(j *job) {
 		j.older.younger = j
 	}
 	j.weight = j.weigh()
-	all.add(j.weight)
-	own.add(j.weight)
+	more := endedSum{1, j.weight}
+	if j.work.kept++; j.work.kept == 1 {
+		more.bytes += j.work.weigh()
+	}
+	all.add(more)
+	own.add(more)
 	m.crowd(j.user, own)
 }
 
@@ -108,18 +112,22 @@ func (m *Manager) dropEnded(j *job) {
 		j.younger.older = j.older
 	}
 	j.prev, j.next, j.older, j.younger = nil, nil, nil, nil
-	all.sub(j.weight)
-	if own.sub(j.weight); own.count == 0 {
+	less := endedSum{1, j.weight}
+	if j.work.kept--; j.work.kept == 0 {
+		less.bytes += j.work.weigh()
+	}
+	all.sub(less)
+	if own.sub(less); own.count == 0 {
 		delete(all.of, j.user)
 	}
-	if j.work.kept--; j.array == nil {
+	if j.array == nil {
 		m.forgetName(j)
 	}
 	delete(m.jobs, j.id)
 }
 
-// Memory that a job takes, roughly: the job itself, and what it has in common
-// with others that have ended, which is counted for the first of them.
+// Memory that jobs take, roughly. What one has in common with others is counted once,
+// for as long as one of those that have ended is kept.
 const (
 	jobBytes  = 512
 	workBytes = 640
@@ -127,16 +135,17 @@ const (
 )
 
 func (j *job) weigh() int64 {
-	n := jobBytes + len(j.reason) + len(j.mark) + itemBytes*(len(j.hosts)+len(j.pinned)+len(j.shares))
-	if j.work.kept++; j.work.kept == 1 {
-		s := j.work.spec
-		n += workBytes + len(s.Name) + len(s.Project) + len(s.Description) + len(s.After) + len(s.Queue)
-		for _, host := range s.Hosts {
-			n += itemBytes + len(host)
-		}
-		if s.Array != nil {
-			n += 8 * len(s.Array.Indices)
-		}
+	return int64(jobBytes + len(j.reason) + len(j.mark) + itemBytes*(len(j.hosts)+len(j.pinned)+len(j.shares)))
+}
+
+func (w *work) weigh() int64 {
+	s := w.spec
+	n := workBytes + len(s.Name) + len(s.Project) + len(s.Description) + len(s.After) + len(s.Queue)
+	for _, host := range s.Hosts {
+		n += itemBytes + len(host)
+	}
+	if s.Array != nil {
+		n += 16 * len(s.Array.Indices) // the index, and the element's place in its array
 	}
 	return int64(n)
 }

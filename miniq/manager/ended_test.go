@@ -83,13 +83,53 @@ func TestEndedBytes(t *testing.T) {
 	if n := b.m.ended.count; n > most>>16 || n < most>>17 {
 		t.Errorf("%d ended jobs of 64 KiB are kept, want at most %d", n, most>>16)
 	}
+	b.weighs()
+}
+
+// weighs compares what ended jobs take with what is noted.
+func (b *bench) weighs() {
+	b.Helper()
 	var left int64
+	works := map[*work]bool{}
 	for j := b.m.ended.first; j != nil; j = j.next {
-		left += j.weight
+		if left += j.weight; !works[j.work] {
+			works[j.work] = true
+			left += j.work.weigh()
+		}
 	}
-	if left != b.m.ended.bytes || left != b.m.ended.of["ann"].bytes {
-		t.Errorf("they weigh %d, noted are %d and %d", left, b.m.ended.bytes, b.m.ended.of["ann"].bytes)
+	if left != b.m.ended.bytes || left != b.m.ended.of[user.User].bytes {
+		b.Errorf("they weigh %d, noted are %d and %d", left, b.m.ended.bytes, b.m.ended.of[user.User].bytes)
 	}
+}
+
+// TestEndedBytesInCommon: what the elements of an array have in common is counted for
+// as long as one that has ended is kept, in whatever order they end.
+func TestEndedBytesInCommon(t *testing.T) {
+	const most, each = 1 << 20, 64 << 10
+	const lag = most / each / 2
+	b := newBench(t, Config{MaxEndedBytes: most}, 4)
+	var last []backends.ID
+	for n := range 10 * most / each { // an array's second element ends while its first one is kept
+		s := held(spec(1))
+		s.Description = fmt.Sprint(n, string(bytes.Repeat([]byte("x"), each)))
+		s.Array = &backends.Array{Indices: []int{1, 2}}
+		id := b.submit(s).Job
+		last = append(last, backends.ID{Job: id, Index: 2})
+		b.must(Kill{user, []backends.ID{{Job: id, Index: 1}}})
+		if n >= lag {
+			b.must(Kill{user, last[n-lag : n-lag+1]})
+		}
+		descriptions := map[*work]bool{}
+		for j := b.m.ended.first; j != nil; j = j.next {
+			descriptions[j.work] = true
+		}
+		if len(descriptions)*each > most {
+			t.Fatalf("after %d arrays ended jobs keep %d KiB of descriptions, want %d at most", n+1, len(descriptions)*each>>10, most>>10)
+		}
+		b.weighs()
+	}
+	b.m = restored(b)
+	b.weighs()
 }
 
 // TestEndedConfigured: another bound holds at once, and one state of the queue
