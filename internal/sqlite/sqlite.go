@@ -81,7 +81,22 @@ func Open(path string, migrations fs.FS) (*sql.DB, error) {
 // tables at least: what even its first version had. Anything else is refused with
 // ErrForeign, and is not changed.
 func OpenExisting(path string, migrations fs.FS, tables ...string) (*sql.DB, error) {
-	f, err := trusted.OpenBy(path, func(uint32) bool { return false })
+	db, err := openAs(path, "rw", func(uint32) bool { return false })
+	if err != nil {
+		return nil, err
+	}
+	_, err = knownVersion(context.Background(), db, tables)
+	// The last connection that closes removes the WAL file, which readers need.
+	if err = errors.Join(err, KeepWAL(db), db.Close()); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return Open(path, migrations)
+}
+
+// openAs opens a file that is there, in one of SQLite's modes, and changes nothing.
+// Its owner must be root, the caller or one whom may allows.
+func openAs(path, mode string, may func(owner uint32) bool) (*sql.DB, error) {
+	f, err := trusted.OpenBy(path, may)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
@@ -90,18 +105,13 @@ func OpenExisting(path string, migrations fs.FS, tables ...string) (*sql.DB, err
 	}
 	db, err := sql.Open("sqlite3", name(path)+"?"+url.Values{
 		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
-		"mode":          {"rw"},
+		"mode":          {mode},
 	}.Encode())
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	db.SetMaxOpenConns(1)
-	_, err = knownVersion(context.Background(), db, tables)
-	// The last connection that closes removes the WAL file, which readers need.
-	if err = errors.Join(err, KeepWAL(db), db.Close()); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	return Open(path, migrations)
+	return db, nil
 }
 
 // checkHeader refuses a file that does not begin as SQLite's do. SQLite itself takes
@@ -161,21 +171,10 @@ func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool, tabl
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	f, err := trusted.OpenBy(path, may)
+	db, err := openAs(path, "ro", may)
 	if err != nil {
-		return nil, fmt.Errorf("open the database: %w", err)
+		return nil, err
 	}
-	if err := errors.Join(checkHeader(f), f.Close()); err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	db, err := sql.Open("sqlite3", name(path)+"?"+url.Values{
-		"_busy_timeout": {strconv.FormatInt(busyTimeout.Milliseconds(), 10)},
-		"mode":          {"ro"},
-	}.Encode())
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	db.SetMaxOpenConns(1)
 	version, err := knownVersion(context.Background(), db, tables)
 	switch {
 	case err != nil:
