@@ -137,7 +137,7 @@ laws: ## the laws on LAWS_CHECKS random farms
 	if [ -z "$$packages" ]; then echo 'skip: no laws yet'; exit 0; fi; \
 	set -x; $(GO) test $$packages -count=1 -timeout=120m -run '^Test(Heavy)?Law' -rapid.checks=$(LAWS_CHECKS) -v
 
-breaks: ## break each law by a small patch: exactly that law must fail
+breaks: ## break each law by a small patch: exactly that law must fail (those of the crash tests: make test-crash)
 	$(GO) run ./test/breaks
 
 same-plans: ## plan.Make decides as it did in an older tree: make same-plans OLD=REVISION [FARMS=20000] [TRACE=FILE.swf.gz]
@@ -162,6 +162,7 @@ test-root: ## real users try to get at each other on root's queue (as root: it m
 
 test-crash: ## kill the queue, cut its power, fill its disk: nothing may be lost
 	$(UMASK) $(GO) test -count=1 -timeout=20m -v ./test/crash
+	$(UMASK) $(GO) run ./test/breaks -of crash
 
 bench: ## the submit filter against a /bin/sh that does nothing (budget: 3 times)
 	$(GO) test ./cmd/esub -run '^$$' -bench . -benchtime 500x

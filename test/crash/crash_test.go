@@ -42,7 +42,7 @@ func newDice(seed uint64, who int) *rand.Rand { return rand.New(rand.NewPCG(seed
 // killed, also in the midst of submissions, and keep what was acknowledged to them.
 // At the end each of those jobs has ended exactly once.
 func TestKilledProcesses(t *testing.T) {
-	bin := programs(t)
+	bin := build(t)
 	seed := seedOf(t)
 	t.Logf("CRASH_SEED=%d", seed)
 	f, err := inFarm(t, bin)

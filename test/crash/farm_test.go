@@ -3,45 +3,21 @@ package crash
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	backend "github.com/allotment-hpc/allotment/backends/miniq"
-
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-const module = "github.com/allotment-hpc/allotment"
-
-// build makes the programs, the job's among them, in a directory of their own. An
-// overlay (see go help build) puts other files in the place of the source's.
-func build(ctx context.Context, dir, overlay string) error {
-	args := []string{"build", "-overlay=" + overlay, "-o", dir + "/", module + "/test/crash/worker"}
-	for _, name := range []string{"asub", "esub", "miniqd", "miniq-keeper"} {
-		args = append(args, module+"/cmd/"+name)
-	}
-	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, text)
-	}
-	return nil
-}
-
-// programs builds the programs, unless somebody did who broke them.
-func programs(t *testing.T) string {
+// build makes the programs, the jobs' among them.
+func build(t *testing.T) string {
 	t.Helper()
-	if bin := os.Getenv("CRASH_BIN"); bin != "" {
-		return bin
-	}
-	bin := t.TempDir()
-	if err := build(t.Context(), bin, ""); err != nil {
-		t.Fatal(err)
-	}
-	return bin
+	return programs.Build(t, "test/crash/worker")
 }
 
 // farm is a queue with two nodes in a directory of its own, which its clients

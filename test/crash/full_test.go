@@ -52,7 +52,7 @@ func (d told) free() error { return os.Remove(d.path) }
 // daemon that was started on it; nothing is half done; with space again all goes
 // on, and what was acknowledged ends.
 func TestFullDisk(t *testing.T) {
-	bin := programs(t)
+	bin := build(t)
 	t.Run("told", func(t *testing.T) {
 		f, err := inFarm(t, bin)
 		if err != nil {

@@ -304,7 +304,7 @@ func (f *fact) judge(now *backends.Job, runs map[int]*written, round int) error 
 // synced with it, in rounds on the same state. Every other round writes and syncs
 // fail besides. Whatever was acknowledged is there afterwards.
 func TestPowerFailures(t *testing.T) {
-	bin := programs(t)
+	bin := build(t)
 	seed := seedOf(t)
 	t.Logf("CRASH_SEED=%d", seed)
 	f, err := inFarm(t, bin)

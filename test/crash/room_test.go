@@ -74,7 +74,7 @@ func plain() backends.Spec {
 // TestRecordRoom: a run whose record has no room waits until there is some; nothing is
 // executed before. The lines of a run would begin a new block in the midst.
 func TestRecordRoom(t *testing.T) {
-	bin := programs(t)
+	bin := build(t)
 	dir := smallBlocks(t)
 	f := on(t, bin, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -126,7 +126,7 @@ func TestRecordRoom(t *testing.T) {
 // TestNoInodes: where no file can be made any more, forgetting ended jobs makes room, by
 // a daemon and without one.
 func TestNoInodes(t *testing.T) {
-	bin := programs(t)
+	bin := build(t)
 	for name, serving := range map[string]bool{"served": true, "stopped": false} {
 		t.Run(name, func(t *testing.T) {
 			dir := mountPoint(t)

@@ -9,13 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // Build makes the bundled queue's programs, what its dummy jobs run, the filter, asub, ajobs under all its
-// names and the programs that are named besides, in a directory of their own.
+// names and the programs that are named besides, in a directory of their own: NAME is cmd/NAME, and a
+// path is that of a package.
 func Build(t testing.TB, besides ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -29,7 +31,10 @@ func Build(t testing.TB, besides ...string) (dir string) {
 func Make(ctx context.Context, dir string, besides ...string) error {
 	args := []string{"build", "-o", dir + "/"}
 	for _, name := range append([]string{"asub", "ajobs", "esub", "adummy", "miniqd", "miniq-keeper"}, besides...) {
-		args = append(args, "github.com/allotment-hpc/allotment/cmd/"+name)
+		if !strings.Contains(name, "/") {
+			name = "cmd/" + name
+		}
+		args = append(args, "github.com/allotment-hpc/allotment/"+name)
 	}
 	if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, text)

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	failedLaw = regexp.MustCompile(`(?m)^--- FAIL: (Test(?:Heavy)?Law\w+)`)
+	ranLaw    = regexp.MustCompile(`(?m)^--- (?:PASS|FAIL): Test(?:Heavy)?Law\w+`)
+	farmsOf   = regexp.MustCompile(`(?m)(\d+ of \d+ farms) break it`)
+)
+
+// laws runs all laws that the break might make fail.
+func (b *breaker) laws(ctx context.Context, d *deliberate, list string) (got outcome, err error) {
+	which, checks := "^Test(Heavy)?Law", b.checks
+	switch {
+	case strings.HasPrefix(d.test, "TestHeavyLaw"): // the others' farms have no heavy jobs
+		which, checks = "^TestHeavyLaw", b.checks/3 // which such a break shows on most of
+	case d.test != "":
+		which = "^TestLaw"
+	}
+	text, _, err := b.test(ctx, list, nil, "./pba/laws", which,
+		"-rapid.checks="+strconv.Itoa(checks), "-rapid.seed="+strconv.FormatUint(b.seed, 10), "-rapid.shrinktime=0s")
+	if err != nil || !ranLaw.Match(text) {
+		return got, fmt.Errorf("run the laws: %w\n%s", err, text)
+	}
+	got.output = text
+	for _, m := range failedLaw.FindAllSubmatch(text, -1) {
+		got.failed = append(got.failed, string(m[1]))
+	}
+	if d.test == "" {
+		return got, nil
+	}
+	// A break may well keep farms from what they should meet: that test judges
+	// the farms, not the program.
+	got.failed = slices.DeleteFunc(got.failed, func(name string) bool { return strings.HasSuffix(name, "WerePutToTheTest") })
+	if i := bytes.Index(text, []byte("=== RUN   "+d.test+"\n")); i >= 0 && slices.Contains(got.failed, d.test) {
+		if m := farmsOf.FindSubmatch(text[i:]); m != nil {
+			got.noticed = string(m[1])
+		}
+	}
+	return got, nil
+}
+
+// judged is what a crash test says where it fails for what became of jobs, or of the daemon.
+var judged = regexp.MustCompile(`(?m)^    \w+_test\.go:\d+: (.*\b(?:job|daemon)\b.*)$`)
+
+// crash runs the test that must fail, a few times: chance may spare it.
+func (b *breaker) crash(ctx context.Context, d *deliberate, list string) (got outcome, err error) {
+	const tries = 4
+	for try := range uint64(tries) {
+		env := []string{fmt.Sprintf("CRASH_SEED=%d", b.seed+try), "CRASH_ROUNDS=8", "CRASH_JOBS=500", "CRASH_KILLS=16"}
+		text, failed, err := b.test(ctx, list, env, "./test/crash", "^"+d.test+"$")
+		if err != nil {
+			return got, err
+		}
+		if got.output = text; !failed {
+			continue
+		}
+		found := judged.FindSubmatch(text)
+		if found == nil {
+			return got, fmt.Errorf("%s fails, and not for what is wrong:\n%s", d.test, text)
+		}
+		got.failed, got.noticed = []string{d.test}, fmt.Sprintf("in try %d: %.80s", try+1, found[1])
+		break
+	}
+	return got, nil
+}
