@@ -3,7 +3,6 @@
 package days
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // patience is how long a script waits for something to happen.
@@ -33,7 +34,7 @@ const patience = 45 * time.Second
 //	idle FILE                       runs that line once: there must be nothing to do, and nothing to say
 func TestDays(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
-	built, supply := build(t), choose(t)
+	built, supply := programs.Build(t, "pba"), choose(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
@@ -51,7 +52,7 @@ func TestDays(t *testing.T) {
 			e.Setenv("HOME", os.Getenv("HOME")) // where go keeps what it has built
 			e.Setenv("ALLOTMENT_HOME", home)
 			e.Values["cron"] = &cron{}
-			e.Defer(func() { e.Values["cron"].(*cron).stop(); stopQueue(t, built, e.Vars) })
+			e.Defer(func() { e.Values["cron"].(*cron).stop(); programs.StopQueue(t, built, e.Vars) })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -61,30 +62,6 @@ func TestDays(t *testing.T) {
 		},
 		Condition: supply.condition,
 	})
-}
-
-// build makes the programs as make build does, in a directory of its own.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/asub", "../../cmd/ajobs", "../../cmd/esub", "../../cmd/adummy", "../../cmd/miniqd", "../../cmd/miniq-keeper", "../../cmd/pba")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, text)
-	}
-	for _, name := range []string{"ahosts", "aqueues", "akill", "astop", "aresume", "arequeue", "amod"} {
-		if err := os.Symlink("ajobs", filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-func stopQueue(t *testing.T, built string, env []string) {
-	cmd := exec.Command(filepath.Join(built, "miniqd"), "stop", "--kill")
-	cmd.Env = env
-	if text, err := cmd.CombinedOutput(); err != nil && !bytes.Contains(text, []byte("none is running")) {
-		t.Logf("miniqd stop --kill: %v: %s", err, text)
-	}
 }
 
 func until(ts *testscript.TestScript, neg bool, args []string) {
