@@ -15,7 +15,7 @@ import (
 
 func start(t *testing.T) *Farm {
 	t.Helper()
-	const programs = "../../../bin"
+	const programs = "../../bin"
 	if _, err := os.Stat(filepath.Join(programs, "miniqd")); err != nil {
 		t.Skip("skip: there is no bin/miniqd; make test builds it")
 	}
@@ -89,7 +89,7 @@ func TestCloseOfWhatIsLeftBehind(t *testing.T) {
 // Of a farm on Slurm nothing is left either, jobs that would run on included.
 func TestCloseOfACluster(t *testing.T) {
 	cluster.Needed(t)
-	f, err := Start(t.Context(), Options{Programs: "../../../bin", Slurm: &Slurm{Nodes: 2, Slots: 2}})
+	f, err := Start(t.Context(), Options{Programs: "../../bin", Slurm: &Slurm{Nodes: 2, Slots: 2}})
 	if err != nil {
 		t.Fatal(err)
 	}
