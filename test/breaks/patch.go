@@ -69,7 +69,7 @@ func (d *deliberate) overlay(ctx context.Context, root, dir string) (string, err
 		}
 		replace[from] = to
 	}
-	cmd := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", "-p1", "-")
+	cmd := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", "--allow-empty", "-p1", "-")
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(d.patch)
 	// The copy may lie below another repository, which is none of its business.
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
