@@ -26,6 +26,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/daemon"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/miniq/node"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // TestMain makes the test binary be every program of the queue: daemon, node
@@ -210,22 +211,9 @@ func (q *queue) kill() {
 // hang stops the daemon as it is, and waits until each of its threads is.
 func (q *queue) hang() {
 	q.t.Helper()
-	if err := q.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := errors.Join(q.cmd.Process.Signal(syscall.SIGSTOP), await.Stopped(q.cmd.Process.Pid)); err != nil {
 		q.t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", q.cmd.Process.Pid))
-		stopped := 0
-		for _, t := range threads {
-			if status, _ := os.ReadFile(t); strings.Contains(string(status), "State:\tT") {
-				stopped++
-			}
-		}
-		if stopped == len(threads) {
-			return
-		}
-	}
-	q.t.Fatal("the daemon does not stop")
 }
 
 func (q *queue) restart() {
@@ -292,24 +280,21 @@ func (q *queue) submit(specs ...backends.Spec) []backends.ID {
 	return ids
 }
 
-// await waits for the queue to come into a state, by its own word of each change.
+// soon bounds what takes less than a second on an idle machine.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// await waits for a job to come into a state, by the queue's own word of each change.
 func (q *queue) await(id backends.ID, what string, cond func(*backends.Job) bool) backends.Job {
 	q.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	var changes uint64
-	for {
-		jobs, err := q.Jobs(ctx, []backends.ID{id})
-		if err != nil || len(jobs) != 1 {
-			q.t.Fatalf("job %v: %d found, %v", id, len(jobs), err)
-		}
-		if cond(&jobs[0]) {
-			return jobs[0]
-		}
-		if changes, err = q.WaitChange(ctx, changes); err != nil {
-			q.t.Fatalf("job %v never was %s; at last %+v: %v", id, what, jobs[0], err)
-		}
+	jobs, err := await.Jobs(soon(q.t), q.Client, []backends.ID{id}, func(jobs []backends.Job) bool { return cond(&jobs[0]) })
+	if err != nil {
+		q.t.Fatalf("job %v never was %s: %v", id, what, err)
 	}
+	return jobs[0]
 }
 
 func (q *queue) awaitState(id backends.ID, s backends.State) backends.Job {
@@ -320,24 +305,30 @@ func (q *queue) awaitState(id backends.ID, s backends.State) backends.Job {
 // awaitFile waits until a file holds a text; jobs write there what they do.
 func (q *queue) awaitFile(path, want string) {
 	q.t.Helper()
-	var got []byte
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if got, _ = os.ReadFile(path); string(got) == want {
-			return
-		}
+	if err := await.File(soon(q.t), path, func(text string) bool { return text == want }); err != nil {
+		q.t.Fatalf("want %q: %v", want, err)
 	}
-	q.t.Fatalf("%s holds %q, want %q", filepath.Base(path), got, want)
 }
 
 // awaitLog waits for a text in the daemon's log.
 func (q *queue) awaitLog(want string) {
 	q.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if strings.Contains(q.logText(), want) {
-			return
-		}
+	if err := await.File(soon(q.t), q.log, func(text string) bool { return strings.Contains(text, want) }); err != nil {
+		q.t.Fatalf("the log does not say %q: %v", want, err)
 	}
-	q.t.Fatalf("the log does not say %q", want)
+}
+
+// awaitFiles waits until a directory has so many files of a pattern.
+func (q *queue) awaitFiles(dir, pattern string, n int) (files []string) {
+	q.t.Helper()
+	err := await.Dir(soon(q.t), dir, func() bool {
+		files, _ = filepath.Glob(filepath.Join(dir, pattern))
+		return len(files) == n
+	})
+	if err != nil {
+		q.t.Fatalf("files %q, want %d: %v", files, n, err)
+	}
+	return files
 }
 
 // killText kills the process whose ID a job has written down.

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // hookScript writes one line for each call, and keeps the environment of the last
@@ -28,15 +28,14 @@ func hookScript(t *testing.T, more string) (script, dir string) {
 func (q *queue) awaitCalls(dir string, want ...string) {
 	q.t.Helper()
 	slices.Sort(want)
-	var got []string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		text, _ := os.ReadFile(filepath.Join(dir, "calls"))
-		got = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-		if slices.Sort(got); slices.Equal(got, want) {
-			return
-		}
+	err := await.File(soon(q.t), filepath.Join(dir, "calls"), func(text string) bool {
+		got := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		slices.Sort(got)
+		return slices.Equal(got, want)
+	})
+	if err != nil {
+		q.t.Fatalf("calls of the hook, want %q: %v", want, err)
 	}
-	q.t.Fatalf("calls of the hook %q, want %q", got, want)
 }
 
 func TestEndHookIsRunOnceForEachJob(t *testing.T) {
@@ -112,14 +111,8 @@ func TestEndHookOutlivesTheDaemon(t *testing.T) {
 // killWithHooks kills the daemon in the midst of four hooks, and them.
 func (q *queue) killWithHooks(dir string) {
 	q.t.Helper()
-	var files []string
-	for deadline := time.Now().Add(30 * time.Second); len(files) < 4 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		files, _ = filepath.Glob(filepath.Join(dir, "pid.*"))
-	}
+	files := q.awaitFiles(dir, "pid.*", 4) // at a time
 	q.kill()
-	if len(files) != 4 {
-		q.t.Fatalf("hooks %q; want 4 at a time", files)
-	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {

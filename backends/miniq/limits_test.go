@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // A job over a limit ends, all of it, and its record says over which one.
@@ -73,13 +74,16 @@ func TestTheKernelHoldsMemoryLimits(t *testing.T) {
 	spec.MemoryLimit, spec.Stdout = 64<<20, filepath.Join(t.TempDir(), "out")
 	id = q.submit(spec)[0]
 	group := ""
-	for deadline := time.Now().Add(20 * time.Second); group == "" && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		out, _ := os.ReadFile(spec.Stdout)
-		for line := range strings.Lines(string(out)) {
+	err = await.File(soon(t), spec.Stdout, func(text string) bool {
+		for line := range strings.Lines(text) {
 			if _, name, ok := strings.Cut(strings.TrimSpace(line), "/allotment-"); ok && strings.HasSuffix(line, "\n") {
 				group = filepath.Join(groups, "allotment-"+name)
 			}
 		}
+		return group != ""
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(group), "allotment-"))
 	if err != nil {
@@ -107,13 +111,7 @@ func TestKillFindsWhoHides(t *testing.T) {
 		( setsid sh -c 'echo $$ >pid.stopped; mv pid.stopped up.stopped; kill -STOP $$' & )
 		wait; exec sleep 1000`, dir)
 	id := q.submit(spec)[0]
-	var pids []string
-	for deadline := time.Now().Add(20 * time.Second); len(pids) < 4 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		pids, _ = filepath.Glob(dir + "/up.*")
-	}
-	if len(pids) != 4 {
-		t.Fatalf("processes %q, want 4", pids)
-	}
+	pids := q.awaitFiles(dir, "up.*", 4)
 	if err := q.Kill(t.Context(), []backends.ID{id}).First(); err != nil {
 		t.Fatal(err)
 	}

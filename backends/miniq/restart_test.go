@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // gated is a job that says in FILE that it runs, and ends with a status when
@@ -105,37 +107,36 @@ func TestRunningJobsAreReadopted(t *testing.T) {
 	}
 }
 
+// processesOf lists what /proc has of the processes with a job's file among their arguments.
+func processesOf(file string) (dirs []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range all {
+		if line, _ := os.ReadFile(dir + "/cmdline"); strings.Contains(string(line), "\x00"+file+"\x00") {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
 // awaitStopped waits until a job's processes are stopped.
 func (q *queue) awaitStopped(file string) {
 	q.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		dirs, _ := filepath.Glob("/proc/[0-9]*")
-		for _, dir := range dirs {
-			line, _ := os.ReadFile(dir + "/cmdline")
+	if !await.Until(soon(q.t), func() bool {
+		return slices.ContainsFunc(processesOf(file), func(dir string) bool {
 			status, _ := os.ReadFile(dir + "/status")
-			if strings.Contains(string(line), "\x00"+file+"\x00") && strings.Contains(string(status), "State:\tT") {
-				return
-			}
-		}
+			return strings.Contains(string(status), "State:\tT")
+		})
+	}) {
+		q.t.Fatalf("the job of %s is not stopped", file)
 	}
-	q.t.Fatalf("the job of %s is not stopped", file)
 }
 
 // awaitGone waits until no process has a job's file among its arguments.
 func (q *queue) awaitGone(file string) {
 	q.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		found := false
-		dirs, _ := filepath.Glob("/proc/[0-9]*")
-		for _, dir := range dirs {
-			line, _ := os.ReadFile(dir + "/cmdline")
-			found = found || strings.Contains(string(line), "\x00"+file+"\x00")
-		}
-		if !found {
-			return
-		}
+	if !await.Until(soon(q.t), func() bool { return len(processesOf(file)) == 0 }) {
+		q.t.Fatalf("the job of %s does not end", file)
 	}
-	q.t.Fatalf("the job of %s does not end", file)
 }
 
 func TestANodeThatDiesIsReplaced(t *testing.T) {

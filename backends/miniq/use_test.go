@@ -3,9 +3,9 @@ package miniq_test
 import (
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // What a job uses is told while it runs, of all its processes, and when it has ended.
@@ -16,15 +16,14 @@ func TestWhatAJobUses(t *testing.T) {
 	id := q.submit(spec)[0]
 	q.awaitFile(file, "up\n")
 	var run backends.RunRecord
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	await.Until(soon(t), func() bool {
 		r, err := q.Record(t.Context(), id)
 		if err != nil || len(r.Runs) != 1 {
 			t.Fatalf("record %+v, %v", r, err)
 		}
-		if run = r.Runs[0]; run.User > 0 && run.MaxRSS > 1<<20 {
-			break
-		}
-	}
+		run = r.Runs[0]
+		return run.User > 0 && run.MaxRSS > 1<<20
+	})
 	if run.User == 0 || run.MaxRSS <= 1<<20 || !run.Ended.IsZero() {
 		t.Errorf("while it runs: %+v", run)
 	}

@@ -1,0 +1,133 @@
+// Package await waits in tests: for a file's content and for the end of a process by
+// the kernel's word, and for what nothing tells of by looking again and again.
+package await
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// Until looks every 20 ms until something is so; false: the context ended first. It is
+// for what has no event: other processes' state, other queues than the bundled one.
+func Until(ctx context.Context, is func() bool) bool {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for !is() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// Soon is Until for at most a minute, which is far more than anything takes that it waits for.
+func Soon(is func() bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return Until(ctx, is)
+}
+
+// Dir waits until something is so that comes with a change in a directory.
+func Dir(ctx context.Context, dir string, is func() bool) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	events := os.NewFile(uintptr(fd), "inotify")
+	defer func() { _ = events.Close() }()
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CREATE|unix.IN_MODIFY|unix.IN_MOVED_TO|unix.IN_DELETE); err != nil {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = events.SetReadDeadline(time.Now()) })
+	defer stop()
+	for buffer := make([]byte, 4096); !is(); {
+		if _, err := events.Read(buffer); err != nil {
+			return fmt.Errorf("wait for a change in %s: %w", dir, errors.Join(err, context.Cause(ctx)))
+		}
+	}
+	return nil
+}
+
+// File waits until a file, which need not be there yet, has a content. Its directory
+// must be there.
+func File(ctx context.Context, path string, is func(text string) bool) error {
+	var text []byte
+	err := Dir(ctx, filepath.Dir(path), func() (so bool) {
+		var err error
+		text, err = os.ReadFile(path)
+		return err == nil && is(string(text))
+	})
+	if err != nil {
+		return fmt.Errorf("%s holds %q: %w", path, text, err)
+	}
+	return nil
+}
+
+// There waits for a file.
+func There(ctx context.Context, path string) error {
+	return File(ctx, path, func(string) bool { return true })
+}
+
+// End waits until a process has ended, whoever's child it is; false: the context ended first.
+func End(ctx context.Context, pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return true // it is gone
+	}
+	defer func() { _ = unix.Close(fd) }()
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for ctx.Err() == nil {
+		const look = 100 // ms: at the context
+		if n, err := unix.Poll(fds, look); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+	}
+	return false
+}
+
+// Stopped waits until a child of ours stands still after SIGSTOP, each thread of it.
+func Stopped(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Queue is the bundled one: it tells of each change.
+type Queue interface {
+	Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error)
+	WaitChange(ctx context.Context, seen uint64) (uint64, error)
+}
+
+// Jobs waits until jobs, in the order of their IDs, are as they should be.
+func Jobs(ctx context.Context, q Queue, ids []backends.ID, are func([]backends.Job) bool) ([]backends.Job, error) {
+	for seen := uint64(0); ; {
+		jobs, err := q.Jobs(ctx, ids)
+		if err != nil || len(jobs) == len(ids) && are(jobs) {
+			return jobs, err
+		}
+		if seen, err = q.WaitChange(ctx, seen); err != nil {
+			return jobs, fmt.Errorf("wait for jobs: %w: at last %+v", err, jobs)
+		}
+	}
+}
+
+// In reports, for Jobs, whether all are in a state.
+func In(s backends.State) func([]backends.Job) bool {
+	return func(jobs []backends.Job) bool {
+		return !slices.ContainsFunc(jobs, func(j backends.Job) bool { return j.State != s })
+	}
+}
