@@ -17,7 +17,7 @@ const (
 )
 
 type options struct {
-	programs, cluster     string
+	programs              string
 	below                 string // where directories are made
 	jobs, pending, rounds int
 	only                  string

@@ -14,6 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/state"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // A queue that was flooded with jobs that have ended.
@@ -240,13 +241,8 @@ func (q *miniqQueue) killDaemon(ctx context.Context) error {
 	if err := syscall.Kill(status.PID, syscall.SIGKILL); err != nil {
 		return err
 	}
-	for syscall.Kill(status.PID, 0) == nil { // who is not our child tells nobody of its end
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return nil
+	await.End(ctx, status.PID)
+	return ctx.Err()
 }
 
 func journalSize(state string) int64 {

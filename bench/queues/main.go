@@ -21,7 +21,6 @@ func main() {
 	var o options
 	flags := flag.NewFlagSet("queues", flag.ExitOnError)
 	flags.StringVar(&o.programs, "programs", "bin", "directory of Allotment's programs")
-	flags.StringVar(&o.cluster, "cluster", "test/slurm-cluster.sh", "the script that starts a Slurm cluster")
 	flags.IntVar(&o.jobs, "jobs", 2000, "so many jobs from the first submission to the last end")
 	flags.IntVar(&o.pending, "pending", 10000, "so many pending jobs are listed")
 	flags.IntVar(&o.rounds, "rounds", 5, "each figure is the median of so many, taken in turn")

@@ -1,25 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
 // slurmQueue is a real Slurm in a directory of its own.
-type slurmQueue struct {
-	script, dir string
-	env         []string
-}
+type slurmQueue struct{ *cluster.Cluster }
 
 // hook is a submit hook of the kind that a site has: it looks the project up in
 // a table that it has read.
@@ -29,50 +24,37 @@ var hook string
 
 // startSlurm gives a cluster, or says what is missing.
 func startSlurm(ctx context.Context, o options) (queue, string, error) {
-	if os.Getuid() != 0 {
-		return nil, "Slurm: only root can run its daemons", nil
-	}
-	for _, program := range []string{"munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return nil, "Slurm: " + program + " is not installed: " + o.cluster + " deps names its packages", nil
-		}
+	if missing := cluster.Missing(); missing != "" {
+		return nil, "Slurm: " + missing, nil
 	}
 	dir, err := os.MkdirTemp(o.below, "allotment-slurm-")
 	if err != nil {
 		return nil, "", err
 	}
-	s := &slurmQueue{script: o.cluster, dir: dir, env: append(os.Environ(), "SLURM_CONF="+filepath.Join(dir, "slurm.conf"))}
 	lua := filepath.Join(dir, "hook.lua")
-	err = errors.Join(os.Chmod(dir, 0o755), os.WriteFile(lua, []byte(hook), 0o644), os.WriteFile(s.file("true.sh"), []byte("#!/bin/sh\ntrue\n"), 0o755),
-		os.WriteFile(s.file("sleep.sh"), []byte("#!/bin/sh\nexec sleep 86400\n"), 0o755))
+	err = errors.Join(os.WriteFile(lua, []byte(hook), 0o644), os.WriteFile(filepath.Join(dir, "true.sh"), []byte("#!/bin/sh\ntrue\n"), 0o755),
+		os.WriteFile(filepath.Join(dir, "sleep.sh"), []byte("#!/bin/sh\nexec sleep 86400\n"), 0o755))
 	if err != nil {
 		return nil, "", errors.Join(err, os.RemoveAll(dir))
 	}
-	_, err = command.Run(ctx, command.Command{
-		Argv: []string{o.cluster, "up", dir}, Timeout: 2 * time.Minute, Stdout: os.Stderr, // its daemons keep the descriptor
-		Env: append(os.Environ(), fmt.Sprintf("NODES=%d", nodes), fmt.Sprintf("CPUS=%d", perNode), "JOB_SUBMIT_LUA="+lua),
-	})
+	c, err := cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: nodes, CPUs: perNode, JobSubmit: lua})
+	s := &slurmQueue{c}
 	if err != nil {
 		return nil, "", errors.Join(fmt.Errorf("start Slurm: %w", err), s.close())
 	}
 	return s, "", nil
 }
 
-func (s *slurmQueue) file(name string) string { return filepath.Join(s.dir, name) }
+func (s *slurmQueue) file(name string) string { return filepath.Join(s.Dir, name) }
 
 func (s *slurmQueue) name() string { return slurmName }
 
 func (s *slurmQueue) close() error {
-	_, err := command.Run(context.Background(), command.Command{Argv: []string{s.script, "down", s.dir}, Timeout: 3 * time.Minute})
-	return errors.Join(err, os.RemoveAll(s.dir))
-}
-
-func (s *slurmQueue) do(ctx context.Context, argv ...string) ([]byte, error) {
-	return command.Run(ctx, command.Command{Argv: argv, Env: s.env, Dir: s.dir, Timeout: 5 * time.Minute})
+	return errors.Join(s.Stop(context.Background()), os.RemoveAll(s.Dir))
 }
 
 func (s *slurmQueue) batch(ctx context.Context, options ...string) error {
-	_, err := s.do(ctx, append(append([]string{"sbatch", "--quiet", "--output=/dev/null"}, options...), s.file("true.sh"))...)
+	_, err := s.Run(ctx, append(append([]string{"sbatch", "--quiet", "--output=/dev/null"}, options...), s.file("true.sh"))...)
 	return err
 }
 
@@ -96,57 +78,47 @@ func (s *slurmQueue) run(ctx context.Context, jobs int) error {
 	return s.awaitEmpty(ctx)
 }
 
-// awaitEmpty waits until nothing is left, looking ten times a second: nothing
-// tells.
+// slurmPause is how often Slurm is asked: seldom, since each time costs it.
+const slurmPause = 100 * time.Millisecond
+
+// awaitEmpty waits until nothing is left.
 func (s *slurmQueue) awaitEmpty(ctx context.Context) error {
-	for {
-		out, err := s.do(ctx, "squeue", "--noheader", "--format=%A")
-		if err != nil {
-			return err
-		}
-		if len(bytes.TrimSpace(out)) == 0 {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	return awaitList(ctx, slurmPause, func() (bool, error) {
+		out, err := s.Run(ctx, "squeue", "--noheader", "--format=%A")
+		return len(strings.TrimSpace(out)) == 0, err
+	})
 }
 
 func (s *slurmQueue) list(ctx context.Context, pending int) (int, time.Duration, error) {
-	out, err := s.do(ctx, "squeue", "--noheader", "--states=PENDING", "--format=%A")
+	out, err := s.Run(ctx, "squeue", "--noheader", "--states=PENDING", "--format=%A")
 	if err != nil {
 		return 0, 0, err
 	}
-	if missing := pending - bytes.Count(out, []byte{'\n'}); missing > 0 {
+	if missing := pending - strings.Count(out, "\n"); missing > 0 {
 		if err := s.submit(ctx, clientsAtOnce, missing); err != nil {
 			return 0, 0, err
 		}
 	}
 	began := time.Now()
-	out, err = s.do(ctx, "squeue", "--states=PENDING", "--format=%A %u %t %P %N %j %V %Q %C %m %r")
+	out, err = s.Run(ctx, "squeue", "--states=PENDING", "--format=%A %u %t %P %N %j %V %Q %C %m %r")
 	return len(out), time.Since(began), err
 }
 
 func (s *slurmQueue) block(ctx context.Context) error {
-	if _, err := s.do(ctx, "sbatch", "--quiet", "--output=/dev/null", fmt.Sprintf("--array=1-%d", slots), s.file("sleep.sh")); err != nil {
+	if _, err := s.Run(ctx, "sbatch", "--quiet", "--output=/dev/null", fmt.Sprintf("--array=1-%d", slots), s.file("sleep.sh")); err != nil {
 		return err
 	}
-	for {
-		out, err := s.do(ctx, "squeue", "--noheader", "--states=RUNNING", "--array", "--format=%A")
-		if err != nil {
-			return err
-		}
-		if strings.Count(string(out), "\n") >= slots {
-			return nil
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	return awaitList(ctx, slurmPause, func() (bool, error) {
+		out, err := s.Run(ctx, "squeue", "--noheader", "--states=RUNNING", "--array", "--format=%A")
+		return strings.Count(out, "\n") >= slots, err
+	})
 }
 
 func (s *slurmQueue) clear(ctx context.Context) error {
-	if _, err := s.do(ctx, "scancel", "--quiet", "--state=PENDING", "--partition=main"); err != nil {
+	if _, err := s.Run(ctx, "scancel", "--quiet", "--state=PENDING", "--partition=main"); err != nil {
 		return err
 	}
-	if _, err := s.do(ctx, "scancel", "--quiet", "--partition=main"); err != nil {
+	if _, err := s.Run(ctx, "scancel", "--quiet", "--partition=main"); err != nil {
 		return err
 	}
 	return s.awaitEmpty(ctx)

@@ -1,20 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/farm"
 )
 
 // spoolerQueue is task-spooler with a server of its own.
@@ -111,7 +109,7 @@ func (s *spoolerQueue) run(ctx context.Context, jobs int) error {
 
 // await waits until every line of the list passes.
 func (s *spoolerQueue) await(ctx context.Context, passes func(line string) bool) error {
-	for {
+	return awaitList(ctx, 20*time.Millisecond, func() (over bool, err error) {
 		out, err := s.do(ctx, "-l")
 		for range spoolerTries {
 			if err == nil {
@@ -119,18 +117,23 @@ func (s *spoolerQueue) await(ctx context.Context, passes func(line string) bool)
 			}
 			out, err = s.do(ctx, "-l")
 		}
-		if err != nil {
-			return err
-		}
-		over := true
+		over = true
 		for line := range strings.Lines(string(out)) {
 			over = over && passes(line)
 		}
-		if over {
-			return nil
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return over, err
+	})
+}
+
+// awaitList lists again and again, since these queues tell nothing, until all is as it
+// should be.
+func awaitList(ctx context.Context, pause time.Duration, look func() (over bool, err error)) error {
+	var err error
+	await.Every(ctx, pause, func() (over bool) {
+		over, err = look()
+		return over || err != nil
+	})
+	return errors.Join(err, ctx.Err())
 }
 
 func (s *spoolerQueue) list(ctx context.Context, pending int) (int, time.Duration, error) {
@@ -169,32 +172,11 @@ func (s *spoolerQueue) clear(ctx context.Context) error {
 // end kills whatever has our socket in its environment: server, waiting clients,
 // jobs. The server may answer nobody any more.
 func (s *spoolerQueue) end() error {
-	mine := []byte("TS_SOCKET=" + s.socket())
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		entries, err := os.ReadDir("/proc")
-		if err != nil {
-			return err
-		}
-		left := false
-		for _, e := range entries {
-			pid, err := strconv.Atoi(e.Name())
-			if err != nil || pid == os.Getpid() {
-				continue
-			}
-			env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-			if err == nil && slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return bytes.Equal(v, mine) }) {
-				left = true
-				_ = syscall.Kill(pid, syscall.SIGKILL)
-			}
-		}
-		if !left {
-			_ = os.Remove(s.socket())
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return errors.New("task-spooler can't be ended")
-		}
+	if err := farm.KillAll(func() []int { return farm.Processes("TS_SOCKET=" + s.socket()) }); err != nil {
+		return fmt.Errorf("end task-spooler: %w", err)
 	}
+	_ = os.Remove(s.socket())
+	return nil
 }
 
 func (s *spoolerQueue) socket() string { return filepath.Join(s.dir, "socket") }

@@ -17,6 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
@@ -202,15 +203,14 @@ func (s *site) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	for {
-		out, err := s.Run(ctx, "squeue", "--noheader", "--states=RUNNING", "--format=%i")
-		if err != nil {
-			return err
-		}
-		if strings.Count(out, "\n") == nodes {
-			break
-		}
-		time.Sleep(100 * time.Millisecond) // nothing tells
+	var failed error
+	await.Every(ctx, 100*time.Millisecond, func() bool {
+		var out string
+		out, failed = s.Run(ctx, "squeue", "--noheader", "--states=RUNNING", "--format=%i")
+		return failed != nil || strings.Count(out, "\n") == nodes
+	})
+	if err := errors.Join(failed, ctx.Err()); err != nil {
+		return err
 	}
 	each := s.pending / 5 / s.projects
 	s.first = make([][]string, s.projects)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // controller is where the kernel has groups of processes share processor time.
@@ -114,15 +116,17 @@ func (g group) door() string {
 // close removes the group, if it was made, as soon as its processes, which were killed,
 // are gone.
 func (g group) close(ctx context.Context) error {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) { // nothing tells
-		err := os.Remove(g.dir)
-		if g.dir == "" || errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) || ctx.Err() != nil {
-			return err
-		}
+	if g.dir == "" {
+		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var err error
+	await.Until(ctx, func() bool { err = os.Remove(g.dir); return !errors.Is(err, syscall.EBUSY) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // write writes to a file of the kernel's.

@@ -18,8 +18,11 @@ import (
 
 // Until looks every 20 ms until something is so; false: the context ended first. It is
 // for what has no event: other processes' state, other queues than the bundled one.
-func Until(ctx context.Context, is func() bool) bool {
-	ticker := time.NewTicker(20 * time.Millisecond)
+func Until(ctx context.Context, is func() bool) bool { return Every(ctx, 20*time.Millisecond, is) }
+
+// Every is Until with a pause that spares who is asked.
+func Every(ctx context.Context, pause time.Duration, is func() bool) bool {
+	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for !is() {
 		select {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // Required is the variable that has the tests run that boot a cluster; they fail then
@@ -212,12 +213,10 @@ func (c *Cluster) Kill() error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill slurmctld: %w", err)
 	}
-	deadline := time.Now().Add(patience)
-	for c.pid() == pid {
-		if time.Now().After(deadline) {
-			return errors.New("kill slurmctld: it is still there")
-		}
-		time.Sleep(5 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if !await.End(ctx, pid) {
+		return errors.New("kill slurmctld: it is still there")
 	}
 	return nil
 }
@@ -226,14 +225,15 @@ func (c *Cluster) Kill() error {
 // does so at most 5 s later (22.05) unless the machine is busy, and Kill before that
 // makes it forget.
 func (c *Cluster) Saved() {
-	const most = 20 * time.Second
+	const most = 20 * time.Second // nothing is written where nothing is new
 	called := time.Now()
-	for time.Since(called) < most { // nothing is written where nothing is new
-		if info, err := os.Stat(filepath.Join(c.Dir, "state", "job_state")); err == nil && info.ModTime().After(called) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	state := filepath.Join(c.Dir, "state")
+	_ = await.Dir(ctx, state, func() bool {
+		info, err := os.Stat(filepath.Join(state, "job_state"))
+		return err == nil && info.ModTime().After(called)
+	})
 }
 
 // Hang makes slurmctld take requests and answer none.
@@ -261,16 +261,12 @@ func (c *Cluster) Restart(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("restart slurmctld: %w", err)
 	}
-	deadline := time.Now().Add(patience)
-	for {
-		if err = c.ping(ctx); err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("restart slurmctld: %w", err)
-		}
-		time.Sleep(20 * time.Millisecond)
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if !await.Until(waiting, func() bool { err = c.ping(ctx); return err == nil }) {
+		return fmt.Errorf("restart slurmctld: %w", err)
 	}
+	return nil
 }
 
 // ping asks for all nodes: they are known when slurmctld has read its state.

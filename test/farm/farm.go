@@ -25,6 +25,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/cluster"
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
@@ -51,6 +52,7 @@ type Farm struct {
 	Config   string // what is in its config.yaml
 	programs string
 	env      []string
+	patience time.Duration       // with processes that are to end by themselves
 	cluster  *cluster.Cluster    // nil: it is none of Slurm's
 	lsf      *lsfstandin.Cluster // nil: it is none of LSF's
 }
@@ -80,7 +82,7 @@ func Start(ctx context.Context, o Options) (*Farm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the farm: %w", err)
 	}
-	f := &Farm{Home: dir, programs: programs, env: environment(dir, programs)}
+	f := &Farm{Home: dir, programs: programs, env: environment(dir, programs), patience: 30 * time.Second}
 	switch {
 	case o.Slurm != nil:
 		err = f.startSlurm(ctx, o)
@@ -202,11 +204,8 @@ func (f *Farm) Log() string {
 // are left after that are killed too; that there were any is an error.
 func (f *Farm) Close() error {
 	err := f.stopQueue()
-	left := f.left()
-	for deadline := time.Now().Add(30 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = f.left() {
-		time.Sleep(20 * time.Millisecond) // who is not our child tells nobody of its end
-	}
-	if len(left) > 0 {
+	awaitEnds(f.patience, f.processes)
+	if left := f.left(); len(left) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind, and killed now: %s", strings.Join(left, "; ")), f.killAll())
 	}
 	return errors.Join(err, os.RemoveAll(f.Home))
@@ -223,19 +222,35 @@ func (f *Farm) stopQueue() error {
 	return err
 }
 
+// awaitEnds waits until there are no processes any more, new ones included.
+func awaitEnds(limit time.Duration, processes func() []int) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for pids := processes(); len(pids) > 0 && ctx.Err() == nil; pids = processes() {
+		for _, pid := range pids {
+			await.End(ctx, pid)
+		}
+	}
+}
+
 func (f *Farm) killAll() error {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		pids := f.processes()
-		if len(pids) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v can't be killed", pids)
-		}
+	return KillAll(f.processes)
+}
+
+// KillAll kills processes, and those that they start meanwhile, until there are none.
+func KillAll(processes func() []int) error {
+	const limit = 10 * time.Second
+	awaitEnds(limit, func() []int {
+		pids := processes()
 		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
+		return pids
+	})
+	if pids := processes(); len(pids) > 0 {
+		return fmt.Errorf("processes %v can't be killed", pids)
 	}
+	return nil
 }
 
 // left are the farm's processes with their command lines.
@@ -257,6 +272,11 @@ func (f *Farm) processes() []int {
 	if f.cluster != nil {
 		mine = append(mine, "SLURM_CONF="+f.cluster.Conf())
 	}
+	return Processes(mine...)
+}
+
+// Processes finds those that have one of these entries, KEY=value, in their environment.
+func Processes(entry ...string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
@@ -271,11 +291,8 @@ func (f *Farm) processes() []int {
 		if err != nil {
 			continue // another user's, or gone
 		}
-		for entry := range bytes.SplitSeq(env, []byte{0}) {
-			if slices.Contains(mine, string(entry)) {
-				pids = append(pids, pid)
-				break
-			}
+		if slices.ContainsFunc(strings.Split(string(env), "\x00"), func(e string) bool { return slices.Contains(entry, e) }) {
+			pids = append(pids, pid)
 		}
 	}
 	return pids

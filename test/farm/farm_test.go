@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
@@ -39,13 +40,10 @@ func submit(t *testing.T, f *Farm) {
 	if id, err := Submitted(line); err != nil || id != 1 {
 		t.Fatalf("job %d, %v", id, err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(running); err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the job does not run: %s", f.Log())
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := await.There(ctx, running); err != nil {
+		t.Fatalf("the job does not run: %v: %s", err, f.Log())
 	}
 }
 
@@ -75,6 +73,7 @@ func TestClose(t *testing.T) {
 // What the queue itself does not take away is killed, and that is an error.
 func TestCloseOfWhatIsLeftBehind(t *testing.T) {
 	f := start(t)
+	f.patience = time.Second // it is known not to end
 	submit(t, f)
 	if _, err := f.Run(context.Background(), "miniqd", "stop"); err != nil {
 		t.Fatal(err)
