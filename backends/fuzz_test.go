@@ -1,7 +1,9 @@
 package backends_test
 
 import (
+	"encoding/json"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -22,6 +24,24 @@ func FuzzID(f *testing.F) {
 		}
 		if got := again.UnmarshalText([]byte(s)); (got == nil) != (err == nil) || got == nil && again != id {
 			t.Errorf("%q: %v as text, %v as a word", s, got, err)
+		}
+	})
+}
+
+// Any text comes back as it was, also after a journey through JSON.
+func FuzzEscape(f *testing.F) {
+	for _, s := range []string{"", "plain", "\xff", "\U0010ff41\xfe", "\ufffd", "a\x00b\n", "\U0010ffff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		e := backends.Escape(s)
+		if !utf8.ValidString(e) || backends.Unescape(e) != s {
+			t.Errorf("%q became %q, and that %q", s, e, backends.Unescape(e))
+		}
+		data, err := json.Marshal(e)
+		var back string
+		if err != nil || json.Unmarshal(data, &back) != nil || backends.Unescape(back) != s {
+			t.Errorf("%q does not survive JSON", s)
 		}
 	})
 }

@@ -1,6 +1,61 @@
 package backends
 
-import "slices"
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Names, paths and environments are bytes; JSON is UTF-8. On the wire and on
+// disk a byte that is not UTF-8 stands as the private-use character
+// U+10FF00 + byte, and so do the bytes of such a character itself: any text
+// survives, and ordinary text stays as it is.
+const escapes = 0x10FF00
+
+// Escape makes any text valid UTF-8.
+func Escape(s string) string {
+	if plain(s) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 || r >= escapes {
+			for i := range n {
+				b.WriteRune(escapes + rune(s[i]))
+			}
+		} else {
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+func plain(s string) bool {
+	for _, r := range s {
+		if r == utf8.RuneError || r >= escapes {
+			return false // U+FFFD itself passes through Escape unchanged
+		}
+	}
+	return true
+}
+
+// Unescape is the inverse of Escape.
+func Unescape(s string) string {
+	if plain(s) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if r >= escapes {
+			b.WriteByte(byte(r))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
 
 // MapTexts is the Spec with f applied to each of its texts. A list that f does
 // not change is shared with s.
@@ -27,6 +82,28 @@ func (c Change) MapTexts(f func(string) string) Change {
 		c.Hosts = &hosts
 	}
 	return c
+}
+
+// MapTexts is the Job with f applied to each of its texts.
+func (j Job) MapTexts(f func(string) string) Job {
+	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Tag, &j.Reason, &j.Mark} {
+		*p = f(*p)
+	}
+	for _, p := range []*[]string{&j.Asked, &j.Pinned, &j.Keeps} {
+		*p = mapTexts(*p, f)
+	}
+	return j
+}
+
+// MapTexts is the Record with f applied to each of its texts, in place but for its Spec.
+func (r *Record) MapTexts(f func(string) string) {
+	r.Spec = r.Spec.MapTexts(f)
+	for i := range r.History {
+		r.History[i].Detail = f(r.History[i].Detail)
+	}
+	for i := range r.Runs {
+		r.Runs[i].Why = f(r.Runs[i].Why)
+	}
 }
 
 // mapTexts copies no list that f leaves as it is: environments are long, and few

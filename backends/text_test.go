@@ -44,7 +44,7 @@ func texts(v reflect.Value) map[string]string {
 	return all
 }
 
-// No text of a submission or of a change is forgotten where all are escaped, and
+// No text of a submission, a job or a change is forgotten where all are escaped, and
 // the original stays as it is.
 func TestMapTextsReachesEveryText(t *testing.T) {
 	check := func(original, mapped any, before map[string]string) {
@@ -63,6 +63,10 @@ func TestMapTextsReachesEveryText(t *testing.T) {
 	fill(reflect.ValueOf(&s).Elem())
 	before := texts(reflect.ValueOf(s))
 	check(s, s.MapTexts(strings.ToUpper), before)
+	var j Job
+	fill(reflect.ValueOf(&j).Elem())
+	before = texts(reflect.ValueOf(j))
+	check(j, j.MapTexts(strings.ToUpper), before)
 	var c Change
 	fill(reflect.ValueOf(&c).Elem())
 	before = texts(reflect.ValueOf(c))

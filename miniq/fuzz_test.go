@@ -73,7 +73,7 @@ func FuzzResponse(f *testing.F) {
 		if ReadFrame(bytes.NewReader(frame), &r) != nil {
 			return
 		}
-		BackendJobs(r.Jobs)
+		Jobs(r.Jobs)
 		for _, e := range append(r.Errors, r.Error) {
 			if err := e.Err(); err != nil {
 				_ = err.Error()

@@ -41,7 +41,7 @@ const (
 	OpCompact   Op = "compact" // forget what ended longer ago than Keep, and shorten the journal
 )
 
-// Request is one question or command. All text in it is escaped (Escape).
+// Request is one question or command. All text in it is escaped (backends.Escape).
 type Request struct {
 	Version      int                    `json:"v"`
 	Op           Op                     `json:"op"`
@@ -85,32 +85,33 @@ func ReadResponse(from io.Reader, op Op) (*Response, error) {
 	return resp, err
 }
 
-// Response is one part of an answer; More says that another follows.
+// Response is one part of an answer; More says that another follows. All text in it
+// is escaped.
 type Response struct {
-	Version   int          `json:"v"`
-	More      bool         `json:"more,omitempty"`
-	Error     *Error       `json:"error,omitempty"` // the request as a whole failed
-	Submitted []Submission `json:"submitted,omitempty"`
-	Errors    []*Error     `json:"errors,omitempty"` // null: succeeded
-	Farm      *FarmHead    `json:"farm,omitempty"`   // in the first part
-	Jobs      []Job        `json:"jobs,omitempty"`
-	Ended     []Job        `json:"ended,omitempty"`
-	Changes   uint64       `json:"changes,omitempty"` // how often the state has changed
-	Status    *Status      `json:"status,omitempty"`
-	Record    *Record      `json:"record,omitempty"`
-	Compacted *Compacted   `json:"compacted,omitempty"`
+	Version   int                   `json:"v"`
+	More      bool                  `json:"more,omitempty"`
+	Error     *Error                `json:"error,omitempty"` // the request as a whole failed
+	Submitted []Submission          `json:"submitted,omitempty"`
+	Errors    []*Error              `json:"errors,omitempty"` // null: succeeded
+	Farm      *FarmHead             `json:"farm,omitempty"`   // in the first part
+	Jobs      []backends.CompactJob `json:"jobs,omitempty"`
+	Ended     []backends.CompactJob `json:"ended,omitempty"`
+	Changes   uint64                `json:"changes,omitempty"` // how often the state has changed
+	Status    *Status               `json:"status,omitempty"`
+	Record    *backends.Record      `json:"record,omitempty"`
+	Compacted *Compacted            `json:"compacted,omitempty"`
 
 	Queues []backends.Queue `json:"queues,omitempty"`
 }
 
-// Record is backends.Record, with its texts escaped.
-type Record = backends.Record
-
-// RunRecord is a run of a Record.
-type RunRecord = backends.RunRecord
-
-// HistoryLine is a line of a Record's history.
-type HistoryLine = backends.HistoryLine
+// Jobs are the jobs of an answer as callers of the client see them.
+func Jobs(list []backends.CompactJob) []backends.Job {
+	out := make([]backends.Job, len(list))
+	for i := range list {
+		out[i] = list[i].Job().MapTexts(backends.Unescape)
+	}
+	return out
+}
 
 // Submission is backends.Submitted.
 type Submission struct {
@@ -177,10 +178,10 @@ func ToError(err error) *Error {
 	}
 	for code, sentinel := range sentinels() {
 		if errors.Is(err, sentinel) {
-			return &Error{Code: code, Text: Escape(err.Error())}
+			return &Error{Code: code, Text: backends.Escape(err.Error())}
 		}
 	}
-	return &Error{Text: Escape(err.Error())}
+	return &Error{Text: backends.Escape(err.Error())}
 }
 
 // Err is the error that ToError was given, as far as its text and sentinel go.
@@ -188,7 +189,7 @@ func (e *Error) Err() error {
 	if e == nil {
 		return nil
 	}
-	return &remoteError{text: Unescape(e.Text), is: sentinels()[e.Code]}
+	return &remoteError{text: backends.Unescape(e.Text), is: sentinels()[e.Code]}
 }
 
 type remoteError struct {

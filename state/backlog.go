@@ -128,7 +128,7 @@ func (w *Writer) Expire(before time.Time) {
 	defer w.mu.Unlock()
 	var ids []backends.ID
 	for id, changes := range w.dirty {
-		if last := &changes[len(changes)-1]; last.Final != nil && last.Final.Ended < before.UnixNano() {
+		if last := &changes[len(changes)-1]; last.Final != nil && last.Final.Ended.Before(before) {
 			ids = append(ids, id)
 		}
 	}

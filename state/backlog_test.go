@@ -11,7 +11,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/disk"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // Who hands jobs in faster than their objects are written waits; others don't.
@@ -90,7 +89,7 @@ func TestExpire(t *testing.T) {
 		id := backends.ID{Job: int64(i + 1)}
 		w.Put(Change{ID: id, Seq: 1, N: 2 * i, At: now, Submit: &Submission{Spec: backends.Spec{Command: []string{"true"}}}})
 		if !ended.IsZero() {
-			w.Put(Change{ID: id, Seq: 1, N: 2*i + 1, At: now, Final: &miniq.Job{ID: id, Ended: ended.UnixNano()}})
+			w.Put(Change{ID: id, Seq: 1, N: 2*i + 1, At: now, Final: &backends.Job{ID: id, Ended: ended}})
 		}
 	}
 	w.Expire(now.Add(-time.Minute))

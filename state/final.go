@@ -9,12 +9,11 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // ReadFinal reads how a job ended, or an array as a whole. fs.ErrNotExist: nothing
 // says so.
-func ReadFinal(dir string, id backends.ID) (*miniq.Job, error) {
+func ReadFinal(dir string, id backends.ID) (*backends.Job, error) {
 	data, err := os.ReadFile(Path(dir, id))
 	if err != nil {
 		return nil, fmt.Errorf("read the state object of job %v: %w", id, err)
@@ -32,7 +31,7 @@ func ReadFinal(dir string, id backends.ID) (*miniq.Job, error) {
 }
 
 // final reads the last word on a job from its object.
-func (m *memory) final(object []byte) (*miniq.Job, error) {
+func (m *memory) final(object []byte) (*backends.Job, error) {
 	if err := m.open(object); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
@@ -44,11 +43,12 @@ func (m *memory) final(object []byte) (*miniq.Job, error) {
 	if text == "" {
 		return nil, fs.ErrNotExist
 	}
-	j := new(miniq.Job)
-	if err := json.Unmarshal([]byte(text), j); err != nil {
+	var compact backends.CompactJob
+	if err := json.Unmarshal([]byte(text), &compact); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	return j, nil
+	j := compact.Job().MapTexts(backends.Unescape)
+	return &j, nil
 }
 
 // Folders lists the directories below one of objects.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // A state object that somebody has written into is an error or a job, for those
@@ -18,7 +17,7 @@ func FuzzObject(f *testing.F) {
 	changes := []Change{
 		{ID: backends.ID{Job: 1}, Seq: 1, At: time.Unix(1, 0), Event: "submitted", Submit: &Submission{Spec: backends.Spec{Name: "a", Command: []string{"true"}, Slots: 1}}},
 		{ID: backends.ID{Job: 1}, Seq: 2, At: time.Unix(2, 0), RunNo: 1, Event: "start", Begin: &Begin{Host: "n1"}},
-		{ID: backends.ID{Job: 1}, Seq: 3, At: time.Unix(3, 0), RunNo: 1, Event: "run ended", End: &End{ExitCode: 3, MaxRSS: 5}, Final: &miniq.Job{ID: backends.ID{Job: 1}, User: "alice"}},
+		{ID: backends.ID{Job: 1}, Seq: 3, At: time.Unix(3, 0), RunNo: 1, Event: "run ended", End: &End{ExitCode: 3, MaxRSS: 5}, Final: &backends.Job{ID: backends.ID{Job: 1}, User: "alice"}},
 	}
 	object, err := m.build(backends.ID{Job: 1}, nil, changes)
 	if err != nil {

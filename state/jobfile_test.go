@@ -20,7 +20,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/disk"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 func open(t *testing.T, dir string, log *bytes.Buffer) *Writer {
@@ -41,7 +40,7 @@ func flush(t *testing.T, w *Writer) {
 	}
 }
 
-func read(t *testing.T, dir string, id backends.ID) *miniq.Record {
+func read(t *testing.T, dir string, id backends.ID) *backends.Record {
 	t.Helper()
 	r, err := Read(dir, id)
 	if err != nil {
@@ -83,7 +82,7 @@ func TestAnObjectGivesBackWhatWasSubmitted(t *testing.T) {
 	if got := read(t, dir, script).Spec.Script; string(got) != "#!/bin/sh\n\x00\xff" {
 		t.Errorf("script %q", got)
 	}
-	runs := []miniq.RunRecord{{Run: 1, Host: "n1", Started: at, Ended: at, ExitCode: 3, User: time.Second, MaxRSS: 4096}}
+	runs := []backends.RunRecord{{Run: 1, Host: "n1", Started: at, Ended: at, ExitCode: 3, User: time.Second, MaxRSS: 4096}}
 	if diff := cmp.Diff(runs, r.Runs); diff != "" {
 		t.Errorf("results:\n%s", diff)
 	}

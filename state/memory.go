@@ -14,7 +14,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/sqlite"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 //go:embed schema.sql
@@ -186,7 +185,8 @@ func (m *memory) apply(c *Change) error {
 		}
 	}
 	if c.Final != nil {
-		end, err := json.Marshal(c.Final)
+		final := c.Final.MapTexts(backends.Escape)
+		end, err := json.Marshal(final.Compact())
 		if err == nil {
 			err = m.exec("INSERT OR REPLACE INTO spec VALUES (?, 0, ?)", endKey, string(end))
 		}
@@ -268,10 +268,10 @@ func (m *memory) read(data []byte) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := new(miniq.Record)
+	r := new(backends.Record)
 	err = m.query("SELECT at, run, event, detail FROM history ORDER BY seq, n", func(row []driver.Value) error {
 		at, err := time.Parse(time.RFC3339Nano, text(row[0]))
-		r.History = append(r.History, miniq.HistoryLine{At: at, Run: int(number(row[1])), Event: text(row[2]), Detail: text(row[3])})
+		r.History = append(r.History, backends.HistoryLine{At: at, Run: int(number(row[1])), Event: text(row[2]), Detail: text(row[3])})
 		return err
 	})
 	if err != nil {
@@ -285,8 +285,8 @@ func (m *memory) read(data []byte) (*object, error) {
 	return &object{rows, r}, err
 }
 
-func readRun(row []driver.Value) (miniq.RunRecord, error) {
-	run := miniq.RunRecord{
+func readRun(row []driver.Value) (backends.RunRecord, error) {
+	run := backends.RunRecord{
 		Run: int(number(row[0])), Host: text(row[1]), ExitCode: int(number(row[4])),
 		User: time.Duration(number(row[5])) * time.Microsecond, System: time.Duration(number(row[6])) * time.Microsecond,
 		MaxRSS: number(row[7]), Why: text(row[8]),

@@ -1,19 +1,29 @@
-// Package state is a job's state object: one SQLite file that holds its
-// specification, what happened to it, and its results, and that may travel with
-// the job. The sqlite3 shell opens it:
+// Package state keeps state objects. A job's state object is one SQLite file that holds
+// its specification, what happened to it, and its results, and that may travel with
+// the job. The package knows jobs by package backends alone, so that the jobs of any
+// queue can have one; who calls it says what happened, in which order, and reads it back.
+//
+// The sqlite3 shell opens an object:
 //
 //	spec     key, n, value     the job as it was submitted; lists (command, env, hosts) have
 //	                           one row for each n from 0, everything else has n = 0. Durations
 //	                           are nanoseconds, sizes bytes, the umask is decimal, times RFC 3339.
-//	                           "end" is how the job, or the array as a whole, ended (a miniq.Job).
+//	                           "end" is how the job, or the array as a whole, ended: a
+//	                           backends.CompactJob, its texts escaped (backends.Escape).
 //	history  seq, n, at, run, event, detail    what happened, in order; seq is the place in the
 //	                           queue's journal, run is 0 where it concerns none
 //	results  run, host, started, ended, exit_code, user_us, system_us, max_rss, why    one row a run
 //
-// user_version is the schema's number, application_id is 'allo'. Texts are the
-// user's own bytes. An object is written as a whole: built in memory,
-// serialized, synced and renamed. It is never the only place of something that
-// was acknowledged until its Writer says so.
+// user_version is the schema's number, application_id is 'allo'. Other texts are the
+// user's own bytes.
+//
+// The queue's journal is the record; objects follow it. Put hands a Writer a Change, which
+// gathers in memory (backlog.go bounds how much) and is written with others of its job: the
+// object is built in memory (memory.go), serialized, synced and renamed (writer.go). Until
+// Durable has passed a change, the caller keeps it elsewhere and puts it again after a
+// crash; a change that is put twice counts once. Read and ReadFinal read an object back, an
+// Inspector looks whether it is sound (verify.go). A damaged object is set aside and begun
+// anew, with a line in its history that says so.
 //
 // An array's own object (JOB.db) holds the specification of all its elements.
 // An element has one of its own (JOB.INDEX.db) as soon as something happens to it;
@@ -31,7 +41,6 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // Change is one thing to be written into a job's object. Writing it twice is
@@ -47,8 +56,8 @@ type Change struct {
 	RunNo  int // 0: concerns no run
 	Begin  *Begin
 	End    *End
-	Final  *miniq.Job // how it ended, as the queue tells it
-	Doubt  bool       // look whether the object is sound, and set it aside if not
+	Final  *backends.Job // how it ended, as the queue tells it
+	Doubt  bool          // look whether the object is sound, and set it aside if not
 }
 
 // Submission is what a job is submitted with.
@@ -100,7 +109,7 @@ func IDOf(path string) (backends.ID, bool) {
 
 // Read reads a job's object. An element's specification is its array's, and so is
 // its history before it has an object of its own.
-func Read(dir string, id backends.ID) (*miniq.Record, error) {
+func Read(dir string, id backends.ID) (*backends.Record, error) {
 	o, err := readObject(dir, id)
 	if err != nil {
 		return nil, err
@@ -113,8 +122,8 @@ func Read(dir string, id backends.ID) (*miniq.Record, error) {
 
 // object is what stands in a job's object.
 type object struct {
-	rows   specRows      // of an element: its array's, but for what tells one from the other
-	record *miniq.Record // without the specification
+	rows   specRows         // of an element: its array's, but for what tells one from the other
+	record *backends.Record // without the specification
 }
 
 func readObject(dir string, id backends.ID) (*object, error) {

@@ -8,7 +8,7 @@ import (
 type Owner struct {
 	User   string
 	UID    string // decimal; "": whoever the daemon is
-	Limits string // keeper.Limits; "": the daemon's own
+	Limits string // resource limits of its runs, as its queue writes them; "": the daemon's own
 }
 
 // ReadOwner reads whom a job's runs belong to.

@@ -37,8 +37,8 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 		if farm == nil {
 			return errors.New("an answer without its beginning")
 		}
-		farm.Jobs = append(farm.Jobs, miniq.BackendJobs(r.Jobs)...)
-		farm.Ended = append(farm.Ended, miniq.BackendJobs(r.Ended)...)
+		farm.Jobs = append(farm.Jobs, miniq.Jobs(r.Jobs)...)
+		farm.Ended = append(farm.Ended, miniq.Jobs(r.Ended)...)
 		return nil
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	var jobs []backends.Job
 	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpJobs, IDs: ids}, func(r *miniq.Response) error {
-		jobs = append(jobs, miniq.BackendJobs(r.Jobs)...)
+		jobs = append(jobs, miniq.Jobs(r.Jobs)...)
 		return nil
 	})
 	return jobs, err
@@ -89,11 +89,7 @@ func (c *Client) submit(ctx context.Context, key string, specs []miniq.Spec) []b
 func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	var results []backends.Submitted
 	for part := range slices.Chunk(dummies, miniq.MaxSpecs) {
-		escaped := slices.Clone(part)
-		for i := range escaped {
-			escaped[i].Host = miniq.Escape(escaped[i].Host)
-		}
-		results = append(results, c.handIn(ctx, len(part), &miniq.Request{Op: miniq.OpPlace, Key: newKey(), Dummies: escaped})...)
+		results = append(results, c.handIn(ctx, len(part), &miniq.Request{Op: miniq.OpPlace, Key: newKey(), Dummies: part})...)
 	}
 	return results
 }
@@ -106,7 +102,7 @@ func (c *Client) handIn(ctx context.Context, n int, req *miniq.Request) []backen
 			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), n)
 		}
 		for i, s := range r.Submitted {
-			results[i] = backends.Submitted{ID: s.ID, Queue: miniq.Unescape(s.Queue), Err: s.Error.Err()}
+			results[i] = backends.Submitted{ID: s.ID, Queue: backends.Unescape(s.Queue), Err: s.Error.Err()}
 		}
 		return nil
 	})
@@ -157,7 +153,7 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 func escapeActs(acts []backends.Act) []backends.Act {
 	out := make([]backends.Act, len(acts))
 	for i, a := range acts {
-		a.Mark, a.Notice = miniq.Escape(a.Mark), miniq.Escape(a.Notice)
+		a.Mark, a.Notice = backends.Escape(a.Mark), backends.Escape(a.Notice)
 		out[i] = a
 	}
 	return out
@@ -184,11 +180,7 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 }
 
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
-	out := make([]backends.Pin, len(pins))
-	for i, p := range pins {
-		out[i] = backends.Pin{ID: p.ID, Hosts: miniq.EscapeAll(p.Hosts), Slots: p.Slots, Until: p.Until}
-	}
-	return c.batch(ctx, len(pins), &miniq.Request{Op: miniq.OpPin, Pins: out})
+	return c.batch(ctx, len(pins), &miniq.Request{Op: miniq.OpPin, Pins: pins})
 }
 
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
@@ -196,15 +188,11 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 }
 
 func (c *Client) reserve(ctx context.Context, reservations []backends.Reservation) backends.Errors {
-	out := make([]backends.Reservation, len(reservations))
-	for i, r := range reservations {
-		out[i] = backends.Reservation{ID: r.ID, Hosts: miniq.EscapeAll(r.Hosts), Until: r.Until}
-	}
-	return c.batch(ctx, len(reservations), &miniq.Request{Op: miniq.OpReserve, Reservations: out})
+	return c.batch(ctx, len(reservations), &miniq.Request{Op: miniq.OpReserve, Reservations: reservations})
 }
 
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
-	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpMove, IDs: ids, Queue: miniq.Escape(queue)})
+	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpMove, IDs: ids, Queue: backends.Escape(queue)})
 }
 
 // Status asks the daemon about itself.
@@ -236,8 +224,8 @@ func present(there bool) error {
 }
 
 // Record reads a job's state object.
-func (c *Client) Record(ctx context.Context, id backends.ID) (*miniq.Record, error) {
-	var record *miniq.Record
+func (c *Client) Record(ctx context.Context, id backends.ID) (*backends.Record, error) {
+	var record *backends.Record
 	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpRecord, IDs: []backends.ID{id}}, func(r *miniq.Response) error {
 		record = r.Record
 		return present(record != nil)
@@ -245,13 +233,7 @@ func (c *Client) Record(ctx context.Context, id backends.ID) (*miniq.Record, err
 	if err != nil {
 		return nil, err
 	}
-	record.Spec = miniq.UnescapeSpec(record.Spec)
-	for i := range record.History {
-		record.History[i].Detail = miniq.Unescape(record.History[i].Detail)
-	}
-	for i := range record.Runs {
-		record.Runs[i].Why = miniq.Unescape(record.Runs[i].Why)
-	}
+	record.MapTexts(backends.Unescape)
 	return record, nil
 }
 
@@ -265,7 +247,7 @@ func (c *Client) WaitEnded(ctx context.Context, ids []backends.ID) ([]backends.J
 	for {
 		var jobs []backends.Job
 		err := c.wait(ctx, &miniq.Request{Op: miniq.OpWait, IDs: ids, Timeout: waitPart}, func(r *miniq.Response) error {
-			jobs = append(jobs, miniq.BackendJobs(r.Jobs)...)
+			jobs = append(jobs, miniq.Jobs(r.Jobs)...)
 			return nil
 		})
 		if err != nil {

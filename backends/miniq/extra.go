@@ -15,14 +15,14 @@ func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 		return nil
 	})
 	for i := range queues {
-		queues[i].Name = miniq.Unescape(queues[i].Name)
+		queues[i].Name = backends.Unescape(queues[i].Name)
 	}
 	return queues, err
 }
 
 // modify changes pending jobs.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	change = change.MapTexts(miniq.Escape)
+	change = change.MapTexts(backends.Escape)
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpModify, IDs: ids, Change: &change})
 }
 

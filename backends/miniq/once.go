@@ -23,7 +23,7 @@ func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Sp
 	for from, part := 0, 0; from < len(specs); part++ {
 		batch, size := []miniq.Spec(nil), 0
 		for to := from; to < len(specs) && size < batchBytes; to++ {
-			spec := miniq.EscapeSpec(specs[to])
+			spec := specs[to].MapTexts(backends.Escape)
 			batch = append(batch, miniq.Spec{Spec: spec})
 			size += specSize(&spec)
 		}

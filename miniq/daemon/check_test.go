@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/state"
 )
 
@@ -258,7 +257,7 @@ func TestNothingVanishesWithADamagedByte(t *testing.T) {
 				if !about(file) {
 					t.Errorf("seed %d, %s: %v, and check found %+v", seed, file, err, found.Findings)
 				}
-			case err != nil || !cmp.Equal(spec, r.Spec) && !slices.ContainsFunc(r.History, func(h miniq.HistoryLine) bool { return h.Event == "damaged" }):
+			case err != nil || !cmp.Equal(spec, r.Spec) && !slices.ContainsFunc(r.History, func(h backends.HistoryLine) bool { return h.Event == "damaged" }):
 				t.Errorf("seed %d, %s: job %v: %v, %s", seed, file, id, err, cmp.Diff(spec, r.Spec))
 			}
 		}

@@ -233,7 +233,7 @@ func checkSpec(s *backends.Spec, b *body) error {
 		return fmt.Errorf("a job's command, script and environment are longer than %d bytes", maxBody)
 	case len(b.Command) == 0 && b.Script == nil:
 		return errors.New("a job without a command")
-	case slices.ContainsFunc([]string{b.Dir, b.Stdin, b.Stdout, b.Stderr, b.Terminal}, func(path string) bool { return len(miniq.Unescape(path)) > maxPath }):
+	case slices.ContainsFunc([]string{b.Dir, b.Stdin, b.Stdout, b.Stderr, b.Terminal}, func(path string) bool { return len(backends.Unescape(path)) > maxPath }):
 		return fmt.Errorf("a job's directory or a file that it names has a path of more than %d bytes", maxPath)
 	case b.Umask > 0o777:
 		return fmt.Errorf("umask %#o is none", b.Umask)
@@ -343,7 +343,7 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	case denied != nil:
 		return c.answer(miniq.Response{Error: miniq.ToError(denied)})
 	}
-	var record *miniq.Record
+	var record *backends.Record
 	var err error
 	switch {
 	case past:
@@ -359,19 +359,14 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
 	d.addUse(req.IDs[0], record)
-	whole := miniq.EscapeSpec(record.Spec)
+	record.MapTexts(backends.Escape)
+	whole := record.Spec
 	b := part(&whole)
 	b.Env = nil
 	if past {
 		now = whole // as it was handed in
 	}
 	record.Spec = b.join(now)
-	for i := range record.History {
-		record.History[i].Detail = miniq.Escape(record.History[i].Detail)
-	}
-	for i := range record.Runs {
-		record.Runs[i].Why = miniq.Escape(record.Runs[i].Why)
-	}
 	return c.answer(miniq.Response{Record: record})
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/trusted"
-	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // The end hook is a command of the sysadmin's that is run after the end of each
@@ -281,7 +280,7 @@ func hookEnvironment(j *backends.Job) []string {
 		{"ENDED", stamp(j.Ended)},
 		{"DUMMY_FOR", dummyFor},
 	} {
-		value := strings.ReplaceAll(miniq.Unescape(v[1]), "\x00", "")
+		value := strings.ReplaceAll(backends.Unescape(v[1]), "\x00", "")
 		env = append(env, "ALLOTMENT_"+v[0]+"="+value)
 	}
 	return env

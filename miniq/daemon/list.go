@@ -156,14 +156,14 @@ func (d *daemon) farm(c *connection, req *miniq.Request) error {
 	}
 }
 
-func take(jobs []backends.Job) ([]miniq.Job, []backends.Job) {
+func take(jobs []backends.Job) ([]backends.CompactJob, []backends.Job) {
 	n := min(len(jobs), perPart)
 	if n == 0 {
 		return nil, nil
 	}
-	out := make([]miniq.Job, n)
+	out := make([]backends.CompactJob, n)
 	for i := range out {
-		out[i] = miniq.ToJob(&jobs[i])
+		out[i] = jobs[i].Compact()
 	}
 	return out, jobs[n:]
 }

@@ -9,7 +9,6 @@ import (
 	"unique"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/state"
 )
@@ -52,7 +51,7 @@ type notes struct {
 
 func (n *notes) put(c state.Change) {
 	c.Seq, c.N, c.At = n.seq, n.n, n.at
-	c.Detail = miniq.Unescape(c.Detail)
+	c.Detail = backends.Unescape(c.Detail)
 	n.n++
 	n.d.noted++
 	n.d.objects.Put(c)
@@ -65,7 +64,7 @@ func (n *notes) submitted(e *entry, ev manager.Submit, result manager.Result) {
 			continue
 		}
 		n.d.keepBody(ev.By.User, s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
-		whole := state.Submission{Owner: e.Bodies[i].As.owner(ev.By.User), Spec: miniq.UnescapeSpec(e.Bodies[i].join(ev.Specs[i]))}
+		whole := state.Submission{Owner: e.Bodies[i].As.owner(ev.By.User), Spec: e.Bodies[i].join(ev.Specs[i]).MapTexts(backends.Unescape)}
 		if last := n.d.submission; last == nil || !reflect.DeepEqual(*last, whole) { // of many jobs in a row it is the same
 			n.d.submission = &whole
 		}
@@ -197,7 +196,7 @@ func (n *notes) decided(effect manager.Effect) {
 }
 
 func (n *notes) finished(j *backends.Job) {
-	final := miniq.ToJob(j)
+	final := j.MapTexts(backends.Unescape)
 	n.put(state.Change{ID: j.ID, Event: j.State.String(), Detail: j.Reason, Final: &final})
 }
 
@@ -333,7 +332,7 @@ func (d *daemon) bodyOf(id backends.ID) (*body, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec := miniq.EscapeSpec(record.Spec)
+	spec := record.Spec.MapTexts(backends.Escape)
 	b := part(&spec)
 	if len(b.Command) == 0 && b.Script == nil {
 		return nil, fmt.Errorf("read the state object of job %v: %w: its command is gone", id, state.ErrCorrupt)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/state"
 )
 
@@ -31,7 +30,7 @@ const lookedAt = 1 << 20
 
 // object reads a job's state object as it is now. A damaged one is set aside; what
 // takes its place says so, and so does one in the place of none.
-func (d *daemon) object(ctx context.Context, id backends.ID, seq uint64) (*miniq.Record, error) {
+func (d *daemon) object(ctx context.Context, id backends.ID, seq uint64) (*backends.Record, error) {
 	if err := d.objects.Flush(ctx); err != nil {
 		d.log.Warn("a state object may be behind", "error", err)
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/miniq/node"
@@ -20,7 +19,7 @@ func startOf(s *manager.StartRun, b *body, u *acquaintance) (*node.Start, error)
 	if out == "" && b.Terminal == "" || strings.HasSuffix(out, "/") {
 		out = filepath.Join(out, defaultOutput(s.ID))
 	}
-	plain := miniq.Unescape
+	plain := backends.Unescape
 	order := keeper.Order{
 		Argv: slices.Clone(b.Command), Env: environment(s, u.environ(b.Env)), Dir: plain(b.Dir), Umask: b.Umask,
 		Stdin: plain(expand(b.Stdin, s.ID)), Stdout: plain(expand(out, s.ID)), Stderr: plain(expand(b.Stderr, s.ID)),

@@ -37,20 +37,21 @@ func (d *daemon) past(ids []backends.ID) []backends.ID {
 }
 
 // final reads how a past job ended. fs.ErrNotExist: nothing says so any more.
-func (d *daemon) final(id backends.ID) (*miniq.Job, error) {
+func (d *daemon) final(id backends.ID) (*backends.Job, error) {
 	d.reading.Lock() // one at a time: many would take all processors from the queue
 	defer d.reading.Unlock()
 	return state.ReadFinal(d.objectDir(), id)
 }
 
 // finals reads how past jobs ended, of which nothing may be known.
-func (d *daemon) finals(ids []backends.ID) []miniq.Job {
-	var jobs []miniq.Job
+func (d *daemon) finals(ids []backends.ID) []backends.CompactJob {
+	var jobs []backends.CompactJob
 	for _, id := range ids {
 		j, err := d.final(id)
 		switch {
 		case err == nil:
-			jobs = append(jobs, *j)
+			escaped := j.MapTexts(backends.Escape)
+			jobs = append(jobs, escaped.Compact())
 		case !errors.Is(err, fs.ErrNotExist):
 			d.log.Warn("how a job ended can't be read", "job", id, "error", err)
 		}
@@ -130,7 +131,7 @@ func (d *daemon) settled(past []backends.ID) {
 }
 
 // pastRecord is the state object of a past job.
-func (d *daemon) pastRecord(by manager.By, id backends.ID) (*miniq.Record, error) {
+func (d *daemon) pastRecord(by manager.By, id backends.ID) (*backends.Record, error) {
 	d.settled([]backends.ID{id})
 	j, err := d.final(id)
 	if errors.Is(err, fs.ErrNotExist) {

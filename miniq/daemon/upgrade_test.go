@@ -118,7 +118,7 @@ func TestAStateOfFormat1IsRead(t *testing.T) {
 		if id.Index > 0 { // its object is its own, or its array's
 			spec.Array, got.Spec.Array = nil, nil
 		}
-		if diff := cmp.Diff(spec, miniq.EscapeSpec(got.Spec)); diff != "" {
+		if diff := cmp.Diff(spec, got.Spec.MapTexts(backends.Escape)); diff != "" {
 			t.Errorf("job %s as it was submitted:\n%s", text, diff)
 		}
 		if diff := cmp.Diff(want.Runs, got.Runs) + cmp.Diff(want.History, got.History); diff != "" {

@@ -13,7 +13,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/peer"
-	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/miniq/node"
@@ -206,7 +205,7 @@ func (d *daemon) nextInLine(c *connection, specs []backends.Spec, bodies []body)
 		if next == nil {
 			next = make([]bool, len(specs))
 		}
-		spec := miniq.UnescapeSpec(bodies[i].join(specs[i]))
+		spec := bodies[i].join(specs[i]).MapTexts(backends.Unescape)
 		next[i] = d.Next(d.users.of(uint32(c.uid)).Account, &spec)
 	}
 	return next
@@ -270,7 +269,7 @@ func (a *acquaintance) environ(env []string) []string {
 	}
 	escaped := a.Account
 	for _, text := range []*string{&escaped.Name, &escaped.Home, &escaped.Shell} {
-		*text = miniq.Escape(*text)
+		*text = backends.Escape(*text)
 	}
 	return escaped.Environ(env)
 }

@@ -1,34 +1,17 @@
 package manager
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
-
-	"github.com/allotment-hpc/allotment/backends"
 )
 
-// EncodeEvent writes an event as one line of JSON: {"kill":{…}}. Users' text
-// comes back byte for byte, also where it is no UTF-8.
+// EncodeEvent writes an event as one line of JSON: {"kill":{…}}. Texts must be
+// valid UTF-8 (see backends.Escape), as all are that came over the socket.
 func EncodeEvent(e Event) ([]byte, error) {
 	name := eventName(e)
 	if name == "" {
 		return nil, fmt.Errorf("event %T is not known", e)
-	}
-	if submit, ok := e.(Submit); ok {
-		specs := make([]backends.Spec, len(submit.Specs))
-		for i := range specs {
-			specs[i] = submit.Specs[i].MapTexts(armour)
-		}
-		submit.Specs, submit.Key = specs, armour(submit.Key)
-		e = submit
-	}
-	if modify, ok := e.(Modify); ok {
-		modify.Change = mapChange(modify.Change, armour)
-		e = modify
 	}
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -115,12 +98,7 @@ func eventName(e Event) string {
 func decode(name string, text []byte) (Event, error) {
 	switch name {
 	case "submit":
-		e, err := decodeAs[Submit](text)
-		for i := range e.Specs {
-			e.Specs[i] = e.Specs[i].MapTexts(unarmour)
-		}
-		e.Key = unarmour(e.Key)
-		return e, err
+		return decodeAs[Submit](text)
 	case "kill":
 		return decodeAs[Kill](text)
 	case "requeue":
@@ -144,9 +122,7 @@ func decode(name string, text []byte) (Event, error) {
 	case "move":
 		return decodeAs[Move](text)
 	case "modify":
-		e, err := decodeAs[Modify](text)
-		e.Change = mapChange(e.Change, unarmour)
-		return e, err
+		return decodeAs[Modify](text)
 	case "node_up":
 		return decodeAs[NodeUp](text)
 	case "node_down":
@@ -177,27 +153,4 @@ func decodeAs[T any](text []byte) (T, error) {
 	var e T
 	err := json.Unmarshal(text, &e)
 	return e, err
-}
-
-// armourMark begins a text that JSON would not give back byte for byte. JSON
-// replaces what is no UTF-8, and a file's name may be anything.
-const armourMark = "\x00base64:"
-
-func armour(s string) string {
-	if utf8.ValidString(s) && !strings.HasPrefix(s, armourMark) {
-		return s
-	}
-	return armourMark + base64.StdEncoding.EncodeToString([]byte(s))
-}
-
-func unarmour(s string) string {
-	encoded, ok := strings.CutPrefix(s, armourMark)
-	if !ok {
-		return s
-	}
-	text, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return s
-	}
-	return string(text)
 }

@@ -13,18 +13,18 @@ import (
 )
 
 // TestEventsComeBack: what the journal gives back is what was written, also text
-// that is no UTF-8: a path may be anything.
+// that was no UTF-8: a path may be anything.
 func TestEventsComeBack(t *testing.T) {
 	at := time.Date(2026, 11, 23, 12, 0, 0, 123456789, time.UTC)
 	id := backends.ID{Job: 12, Index: 3}
-	latin := "caf\xe9"
+	latin := backends.Escape("caf\xe9")
 	full := backends.Spec{
 		Name: latin, Project: latin, Description: latin, Priority: -980, Slots: 2, Memory: 5, OneHost: true, Hosts: []string{"n1"},
-		Command: []string{"cat", latin, armourMark + "QQ=="}, Script: []byte("\xff\x00"), Dir: "/" + latin, Env: []string{"A=" + latin, "B=1"},
+		Command: []string{"cat", latin, "\x00"}, Script: []byte("\xff\x00"), Dir: "/" + latin, Env: []string{"A=" + latin, "B=1"},
 		Umask: 0o22, Stdout: latin, RunLimit: time.Second, BeginTime: at, HeldUntil: at, Array: &backends.Array{Indices: []int{1, 4}, Limit: 1}, After: "done(1)",
 	}
 	for _, e := range []Event{
-		Submit{By: user, Key: "key\xff", Specs: []backends.Spec{full, {}}, Next: []bool{true, false}, Past: []PastEnd{{ID: id}}},
+		Submit{By: user, Key: "key", Specs: []backends.Spec{full, {}}, Next: []bool{true, false}, Past: []PastEnd{{ID: id}}},
 		Dummies(admin, "key", []backends.Dummy{{For: id, Host: "n1", Priority: 89, Limit: time.Hour}}),
 		Kill{user, []backends.ID{id}},
 		Requeue{admin, []backends.Act{{ID: id, Started: at, Until: at, Grace: time.Second, Mark: "r1", Notice: "n"}}},
@@ -80,19 +80,20 @@ func TestEventsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestStateComesBack with text that is no UTF-8; TestLaws has the rest.
+// TestStateComesBack with text that was no UTF-8; TestLaws has the rest.
 func TestStateComesBack(t *testing.T) {
+	latin, bad := backends.Escape("caf\xe9"), backends.Escape("\xff")
 	b := newBench(t, Config{}, 1)
-	id := b.submit(backends.Spec{Name: "caf\xe9", Command: []string{"\xff"}})
-	waits := b.submit(backends.Spec{Name: "caf\xe9"})
+	id := b.submit(backends.Spec{Name: latin, Command: []string{bad}})
+	waits := b.submit(backends.Spec{Name: latin})
 	b.m = restored(b)
-	if name := b.job(id).Name; name != "caf\xe9" {
+	if name := b.job(id).Name; name != latin {
 		t.Errorf("name %q", name)
 	}
-	if c := b.m.Runs()[0].Spec.Command[0]; c != "\xff" {
+	if c := b.m.Runs()[0].Spec.Command[0]; c != bad {
 		t.Errorf("command %q", c)
 	}
-	after := b.submit(backends.Spec{After: "ended(\"caf\xe9\")"})
+	after := b.submit(backends.Spec{After: "ended(\"" + latin + "\")"})
 	b.must(Kill{user, []backends.ID{waits}})
 	b.waits(after, backends.WaitResources)
 }

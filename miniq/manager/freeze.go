@@ -190,7 +190,7 @@ func (f *Frozen) Encode() ([][]byte, error) {
 			works[j.work] = n
 			specs = append(specs, j)
 			if j.named {
-				s.Names = append(s.Names, savedName{j.User, armour(j.work.spec.Name), j.ID.Job})
+				s.Names = append(s.Names, savedName{j.User, j.work.spec.Name, j.ID.Job})
 			}
 		}
 		j.Work = n
@@ -252,7 +252,7 @@ func (m *Manager) State() ([]byte, error) {
 }
 
 func saveWork(w *work, leaves []*leaf) savedWork {
-	return savedWork{Spec: w.spec.MapTexts(armour), Leaves: leaves}
+	return savedWork{Spec: *w.spec, Leaves: leaves}
 }
 
 func saveJob(j *job) savedJob {

@@ -181,14 +181,3 @@ func (m *Manager) Queues() []backends.Queue {
 	}
 	return all
 }
-
-// mapChange is a change as it is after a journey through JSON, with f applied to
-// its texts.
-func mapChange(c backends.Change, f func(string) string) backends.Change {
-	c = c.MapTexts(f)
-	if c.BeginTime != nil {
-		at := clean(*c.BeginTime)
-		c.BeginTime = &at
-	}
-	return c
-}

@@ -91,7 +91,7 @@ type savedKey struct {
 func (m *Manager) saveKeys() []savedKey {
 	var all []savedKey
 	for _, r := range m.keyed {
-		all = append(all, savedKey{r.user, armour(r.key), slices.Clone(r.jobs)})
+		all = append(all, savedKey{r.user, r.key, slices.Clone(r.jobs)})
 	}
 	return all
 }

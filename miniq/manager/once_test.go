@@ -17,7 +17,7 @@ func TestUnderOneKeyNothingIsTakenTwice(t *testing.T) {
 		return b.last.Submitted
 	}
 	hosts := backends.Spec{Hosts: []string{"n2"}} // is refused, as long as there is no n2
-	first := submit(user, "k\xff", spec(1), hosts, spec(1))
+	first := submit(user, "k", spec(1), hosts, spec(1))
 	if first[0].Err != nil || first[1].Err == nil || first[2].Err != nil || b.last.Again != nil {
 		t.Fatalf("at first: %+v", b.last)
 	}
@@ -29,20 +29,20 @@ func TestUnderOneKeyNothingIsTakenTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.must(NodeUp{Name: "n2", Slots: 1})
-	again := submit(user, "k\xff", spec(1), hosts, spec(1))
+	again := submit(user, "k", spec(1), hosts, spec(1))
 	if again[0] != first[0] || again[1].Err != nil || again[1].ID.Job != 3 || again[2] != first[2] {
 		t.Errorf("again: %+v, want %+v, and what was refused taken", again, first)
 	}
 	if a := b.last.Again; !a[0] || a[1] || !a[2] {
 		t.Errorf("again: %v", a)
 	}
-	if once := submit(user, "k\xff", spec(1), hosts, spec(1)); once[1] != again[1] {
+	if once := submit(user, "k", spec(1), hosts, spec(1)); once[1] != again[1] {
 		t.Errorf("a third time: %+v, want %+v", once, again)
 	}
-	if s := submit(user, "k\xff", spec(1))[0]; !errors.Is(s.Err, errKey) {
+	if s := submit(user, "k", spec(1))[0]; !errors.Is(s.Err, errKey) {
 		t.Errorf("other jobs under the same key: %+v", s)
 	}
-	if s := submit(other, "k\xff", spec(1), spec(1), spec(1)); s[0].ID.Job != 4 {
+	if s := submit(other, "k", spec(1), spec(1), spec(1)); s[0].ID.Job != 4 {
 		t.Errorf("another user's key of the same name: %+v, want new jobs", s)
 	}
 	if s := submit(user, "", spec(1)); submit(user, "", spec(1))[0] == s[0] {

@@ -134,10 +134,10 @@ func (m *Manager) restoreJobs(s *savedState) error {
 		r.left, r.begun, r.failed, r.firstCode = a.Left, a.Begun, a.Failed, a.FirstCode
 	}
 	for _, n := range s.Names {
-		m.names[nameKey{n.User, unarmour(n.Name)}] = n.Job
+		m.names[nameKey{n.User, n.Name}] = n.Job
 	}
 	for _, k := range s.Keys {
-		m.remember(&remembered{submissionKey{k.User, unarmour(k.Key)}, k.Jobs})
+		m.remember(&remembered{submissionKey{k.User, k.Key}, k.Jobs})
 	}
 	for i := range s.Jobs {
 		if err := m.restoreJob(&s.Jobs[i], works); err != nil {
@@ -163,7 +163,7 @@ func (m *Manager) restoreJobs(s *savedState) error {
 func (m *Manager) restoreWorks(saved []savedWork) ([]*work, error) {
 	var works []*work
 	for i := range saved {
-		spec := saved[i].Spec.MapTexts(unarmour)
+		spec := saved[i].Spec
 		if spec.Slots < 1 {
 			return nil, fmt.Errorf("a job of %d slots", spec.Slots)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
@@ -37,7 +38,7 @@ func FuzzCommand(f *testing.F) {
 		if c.Want == nil {
 			return
 		}
-		line := keeper.Want{Verb: c.Want.Verb, Grace: c.Want.Grace, Text: miniq.Unescape(c.Want.Text), Signal: c.Want.Signal}.Line()
+		line := keeper.Want{Verb: c.Want.Verb, Grace: c.Want.Grace, Text: backends.Unescape(c.Want.Text), Signal: c.Want.Signal}.Line()
 		switch c.Want.Verb {
 		case keeper.Stop, keeper.Continue, keeper.Kill, keeper.Note, keeper.Signal:
 			wanted := keeper.ParseRecord([]byte(line)).Wanted

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
@@ -232,7 +233,7 @@ func (n *node) tell() error {
 
 func (n *node) report(r Report) error {
 	n.urgent = n.urgent || r.Kind != Started
-	r.Text = miniq.Escape(r.Text)
+	r.Text = backends.Escape(r.Text)
 	return miniq.WriteFrame(n.out, r)
 }
 

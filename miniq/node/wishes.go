@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
@@ -35,7 +35,7 @@ func (n *node) want(w *Want) error {
 	if r == nil || r.over {
 		return nil // its end is on the way to the daemon
 	}
-	n.wish(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: miniq.Unescape(w.Text), Signal: w.Signal})
+	n.wish(r, keeper.Want{Verb: w.Verb, Grace: w.Grace, Text: backends.Unescape(w.Text), Signal: w.Signal})
 	return nil
 }
 
