@@ -2,59 +2,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/user"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/cmd/internal/table"
 	"github.com/allotment-hpc/allotment/internal/unit"
-	"github.com/allotment-hpc/allotment/pba"
-	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 // process is all that the commands take from the process that they run in.
 type process struct {
+	desk.System
 	args           []string
 	stdout, stderr io.Writer
-	now            func() time.Time
-	identify       func(configfile.Config) (caller, error) // by the system's word
-	load           func() (configfile.Config, error)
-	open           func(context.Context, configfile.Config) (backends.Backend, error)
-	openAndStart   func(context.Context, configfile.Config) (backends.Backend, error)
-	lookup         lookup
-	executable     func() (string, error)
-	editWait       time.Duration
-}
-
-// lookup asks the system for users and groups.
-type lookup struct {
-	user  func(name string) error
-	group func(name string) error
 }
 
 func thisProcess() process {
-	uid := os.Getuid() // before it becomes another one's
-	return process{
-		args: os.Args, stdout: os.Stdout, stderr: os.Stderr, now: time.Now,
-		identify: func(c configfile.Config) (caller, error) { return identify(c, uid) },
-		load: func() (configfile.Config, error) { // each cycle reads it anew
-			c, err := configfile.LoadFor(uid)
-			if err == nil {
-				err = becomeOwner(c)
-			}
-			return c, err
-		},
-		open: configfile.Open, openAndStart: configfile.OpenToSubmit,
-		executable: os.Executable, editWait: editWait,
-		lookup: lookup{
-			user:  func(name string) error { _, err := user.Lookup(name); return err },
-			group: func(name string) error { _, err := user.LookupGroup(name); return err },
-		},
-	}
+	return process{desk.ThisSystem(), os.Args, os.Stdout, os.Stderr}
 }
 
 func newApp(p process) *cli.App {
@@ -71,17 +40,51 @@ func newApp(p process) *cli.App {
 	}
 }
 
-// editWait is how long a command waits for a cycle, or another edit, to end.
-const editWait = 10 * time.Second
+// with opens a desk for one command.
+func (p process) with(c *cli.Context, do func(context.Context, *desk.Desk) error) error {
+	return p.open(c.Context, false, do)
+}
 
-// locked does something while no cycle and no other edit goes on.
-func (p *process) locked(ctx context.Context, dir string, do func() error) error {
-	unlock, err := pba.Lock(ctx, dir, pba.EditLock, p.editWait)
+// withQueue is with, and starts the bundled queue where it does not run.
+func (p process) withQueue(c *cli.Context, do func(context.Context, *desk.Desk) error) error {
+	return p.open(c.Context, true, do)
+}
+
+func (p process) open(ctx context.Context, start bool, do func(context.Context, *desk.Desk) error) error {
+	d, err := desk.Open(ctx, p.System, start)
 	if err != nil {
-		return busy(err)
+		return exit(err)
 	}
-	defer unlock()
-	return do()
+	defer d.Close()
+	return exit(do(ctx, d))
+}
+
+// prints is the action of a command that prints a table, which list makes.
+func (p process) prints(list func(context.Context, *desk.Desk, *cli.Context) (*table.Table, any, error)) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		format, err := table.FormatOf(c)
+		if err != nil {
+			return err
+		}
+		return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+			t, all, err := list(ctx, d, c)
+			if err != nil {
+				return err
+			}
+			return table.Print(c.App.Writer, format, t, all)
+		})
+	}
+}
+
+// exit gives an error of the desk its exit code.
+func exit(err error) error {
+	switch {
+	case errors.Is(err, desk.ErrInvalid):
+		return &shell.ExitError{Code: shell.ExitUsage, Err: err}
+	case desk.Temporary(err):
+		return shell.TryAgain(err)
+	}
+	return err
 }
 
 // duration is the option of a time above zero.

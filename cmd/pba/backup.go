@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 func backupCommand(p process) *cli.Command {
@@ -17,14 +19,11 @@ func backupCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := p.mayName("copy the ledger to a file"); err != nil {
-				return err
-			}
-			return withSite(c.Context, p, p.open, func(s *site) error {
-				if err := s.ledger.Backup(c.Context, args[0]); err != nil {
+			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+				if err := d.Backup(ctx, args[0]); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(c.App.Writer, "Copied %s to %s.\n", shell.Printable(ledgerPath(s.Config)), shell.Printable(args[0]))
+				_, err := fmt.Fprintf(c.App.Writer, "Copied %s to %s.\n", shell.Printable(d.LedgerPath()), shell.Printable(args[0]))
 				return err
 			})
 		},

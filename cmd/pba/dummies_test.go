@@ -15,6 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/dummy"
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -35,20 +36,20 @@ func newTypist(t *testing.T, q *fake.Queue) *typist {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := ledger.Create(ledgerPath(c))
+	l, err := ledger.Create(dir + "/ledger.db")
 	if err := errors.Join(err, l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	y := &typist{config: c}
-	y.process = process{
-		stdout: &y.out, stderr: &y.errs, now: fake.Now, editWait: time.Second,
-		identify: func(configfile.Config) (caller, error) {
-			return caller{writes: true, Caller: settings.Caller{Owner: true}}, nil
+	y.process = process{stdout: &y.out, stderr: &y.errs, System: desk.System{
+		Now: fake.Now, EditWait: time.Second,
+		Identify: func(configfile.Config) (desk.Caller, error) {
+			return desk.Caller{Writes: true, Caller: settings.Caller{Owner: true}}, nil
 		},
-		load:       func() (configfile.Config, error) { return y.config, nil },
-		open:       func(context.Context, configfile.Config) (backends.Backend, error) { return q, nil },
-		executable: func() (string, error) { return "/usr/bin/pba", nil },
-	}
+		Load:       func() (configfile.Config, error) { return y.config, nil },
+		Open:       func(context.Context, configfile.Config) (backends.Backend, error) { return q, nil },
+		Executable: func() (string, error) { return "/usr/bin/pba", nil },
+	}}
 	return y
 }
 
@@ -103,7 +104,7 @@ func TestDummiesPrune(t *testing.T) { // R31
 	if code, out, _ := y.types("dummies prune"); code != 0 || out != "There is no dummy job that nobody needs.\n" {
 		t.Errorf("nothing to prune: %d, %q", code, out)
 	}
-	y.identify = func(configfile.Config) (caller, error) { return caller{writes: true, uid: 7, as: 7}, nil }
+	y.Identify = func(configfile.Config) (desk.Caller, error) { return desk.Caller{Writes: true, UID: 7, As: 7}, nil }
 	if code, _, errs := y.types("dummies prune"); code != 1 || !strings.Contains(errs, "end dummy jobs") {
 		t.Errorf("by somebody: %d, %q", code, errs)
 	}
@@ -123,12 +124,11 @@ func TestDummiesThatFailToEnd(t *testing.T) {
 }
 
 func TestStatusOfWhoGathers(t *testing.T) {
-	farm := &backends.Farm{Jobs: []backends.Job{{ID: backends.ID{Job: 5}, User: "ann", Project: "chipA"}}}
-	s := &statusJSON{Heavy: showHeavy([]plan.HeavyStatus{
-		{Job: backends.ID{Job: 5}, Host: "h3", Need: 3, Dummies: 2, Gathers: true},
-		{Job: backends.ID{Job: 6}, Need: 2, Gathers: true},
-		{Job: backends.ID{Job: 7}, Host: "h1", Need: 2, Dummies: 1},
-	}, farm)}
+	s := &desk.Status{Heavy: []desk.HeavyStatus{
+		{Job: "5", User: "ann", Project: "chipA", Host: "h3", Slots: 3, Dummies: 2, Gathers: true},
+		{Job: "6", Slots: 2, Gathers: true},
+		{Job: "7", Host: "h1", Slots: 2, Dummies: 1},
+	}}
 	s.Farm.Dummies = 3
 	var out bytes.Buffer
 	printHeavy(&out, s)
@@ -145,7 +145,7 @@ func TestReportDummies(t *testing.T) {
 		t.Errorf("of nothing: %d, %q", code, out)
 	}
 	ctx := context.Background()
-	l, err := ledger.Open(ledgerPath(y.config))
+	l, err := ledger.Open(y.config.Paths.State + "/ledger.db")
 	if err != nil {
 		t.Fatal(err)
 	}

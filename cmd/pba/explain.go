@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -13,8 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/pba/ledger"
-	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 func explainCommand(p process) *cli.Command {
@@ -30,8 +28,8 @@ func explainCommand(p process) *cli.Command {
 			if err != nil {
 				return shell.Usagef("%w", err)
 			}
-			return withSite(c.Context, p, p.open, func(s *site) error {
-				story, err := s.explain(c.Context, id)
+			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+				story, err := d.Explain(ctx, id)
 				if err != nil {
 					return err
 				}
@@ -45,172 +43,14 @@ func explainCommand(p process) *cli.Command {
 	}
 }
 
-// shownActs is how many of the last acts upon a job are shown.
-const shownActs = 30
-
-// story is all that is known of one job.
-type story struct {
-	ID         string           `json:"id"`
-	User       string           `json:"user"`
-	Project    string           `json:"project"`
-	Step       string           `json:"step,omitempty"`
-	State      backends.State   `json:"state"`
-	Slots      int              `json:"slots"`
-	Submitted  time.Time        `json:"submitted"`
-	Started    time.Time        `json:"started,omitzero"`
-	Finished   time.Time        `json:"finished,omitzero"`
-	ExitCode   int              `json:"exit_code"`
-	Class      string           `json:"class"`
-	Pool       string           `json:"pool,omitempty"`
-	Place      string           `json:"place,omitempty"`
-	Dummies    string           `json:"dummies,omitempty"` // of a heavy job
-	Reason     string           `json:"reason,omitempty"`  // the queue's words
-	Priority   int              `json:"priority"`
-	Band       string           `json:"band"`
-	Waited     float64          `json:"clock_seconds"`
-	Threshold  float64          `json:"pending_threshold_seconds"`
-	Spared     string           `json:"spared,omitempty"`
-	Tests      []testJSON       `json:"tests"`
-	History    []pointJSON      `json:"priority_history"`
-	Reclaims   []reclaimJSON    `json:"reclaims"`
-	Skipped    []string         `json:"skipped"`
-	Considered []consideredJSON `json:"considered"`
-	Acts       []ledger.Act     `json:"acts"`
-	victimOf   []plan.Reclaim
-	ended      bool
-}
-
-type pointJSON struct {
-	At       time.Time `json:"at"`
-	Priority int       `json:"priority"`
-	Band     string    `json:"band"`
-	Why      string    `json:"why"`
-}
-
-type testJSON struct {
-	Name   string `json:"name"`
-	Passed bool   `json:"passed"`
-	Detail string `json:"detail,omitempty"`
-}
-
-type consideredJSON struct {
-	Job    string `json:"job"`
-	Host   string `json:"host"`
-	Slots  int    `json:"slots"`
-	Spared string `json:"spared,omitempty"` // why it can't be taken back; "": it can
-}
-
-// explain asks the planner of a job that the queue shows, and the ledger and the
-// queue of one that has ended.
-func (s *site) explain(ctx context.Context, id backends.ID) (*story, error) {
-	e, err := s.explainNow(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	t := newStory(id, &e)
-	if t.Acts, err = s.ledger.Acts(ctx, id, shownActs); err != nil {
-		return nil, err
-	}
-	reclaims, err := s.ledger.ReclaimsOf(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	for i := range reclaims {
-		t.Reclaims = append(t.Reclaims, showReclaim(&reclaims[i]))
-	}
-	t.victimOf = reclaims
-	if t.Acts == nil {
-		t.Acts = []ledger.Act{}
-	}
-	return t, nil
-}
-
-// explainNow is what the planner says, or the ledger where the queue shows no
-// such job, or can't be reached.
-func (s *site) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {
-	r, err := s.engine(true).Observe(ctx, s.now)
-	if err != nil {
-		if e, known := s.remembered(ctx, id); known == nil {
-			return e, nil
-		}
-		return plan.Explanation{}, err
-	}
-	if e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id); ok {
-		e.History = r.State.Memory.Jobs[id].History // without what the next cycle would write
-		return e, nil
-	}
-	return s.remembered(ctx, id)
-}
-
-var errNobodyKnows = errors.New("neither the queue nor the ledger knows it")
-
-// remembered tells of a job that the picture does not show.
-func (s *site) remembered(ctx context.Context, id backends.ID) (plan.Explanation, error) {
-	e := plan.Explanation{Threshold: time.Duration(s.PBA.PendingThreshold)}
-	ended, err := s.ledger.EndedJob(ctx, id)
-	if err != nil {
-		return e, err
-	}
-	jobs, err := s.backend.Jobs(ctx, []backends.ID{id})
-	if err != nil && ended == nil {
-		return e, err
-	}
-	switch {
-	case len(jobs) > 0:
-		e.Job = jobs[0]
-	case ended != nil:
-		e.Job = ended.Job
-	default:
-		return e, fmt.Errorf("explain job %v: %w: see `ajobs`", id, errNobodyKnows)
-	}
-	if ended == nil {
-		return e, nil
-	}
-	e.Class = "normal"
-	if ended.PBA {
-		e.Class = "pba"
-	}
-	if m := ended.Memory; m != nil {
-		e.History, e.Clock, e.Requeues = m.History, m.Clock, m.Requeues
-	}
-	return e, nil
-}
-
-func newStory(id backends.ID, e *plan.Explanation) *story {
-	j := &e.Job
-	priority := e.Priority
-	if priority == 0 {
-		priority = j.Priority
-	}
-	t := &story{
-		ID: id.String(), User: j.User, Project: j.Project, Step: j.Step, State: j.State, Slots: j.Slots,
-		Submitted: j.Submitted, Started: j.Started, Finished: j.Ended, ExitCode: j.ExitCode,
-		Class: e.Class, Pool: e.Pool, Place: e.Place, Dummies: e.Dummies, Reason: j.Reason,
-		Priority: priority.Value(), Band: priority.Level().String(),
-		Waited: e.Clock.Seconds(), Threshold: e.Threshold.Seconds(), Spared: e.Spared,
-		Tests: []testJSON{}, History: []pointJSON{}, Reclaims: []reclaimJSON{},
-		Skipped: append([]string{}, e.Skipped...), Considered: []consideredJSON{}, ended: j.State.Ended(),
-	}
-	for _, p := range e.History {
-		t.History = append(t.History, pointJSON{p.At, p.Priority.Value(), p.Priority.Level().String(), p.Why})
-	}
-	for _, x := range e.Tests {
-		t.Tests = append(t.Tests, testJSON(x))
-	}
-	for _, x := range e.Considered {
-		t.Considered = append(t.Considered, consideredJSON{Job: x.ID.String(), Host: x.Host, Slots: x.Slots, Spared: x.Spared})
-	}
-	return t
-}
-
-func printStory(out io.Writer, t *story) {
+func printStory(out io.Writer, t *desk.Story) {
 	line := func(format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
 		rest := strings.TrimLeft(text, " ")
 		fmt.Fprintln(out, text[:len(text)-len(rest)]+shell.OneLine(rest)) // an error may have several
 	}
 	line("Job %s of %s, project %s, %s: %s%s", t.ID, t.User, dash(backends.JoinProject(t.Project, t.Step)), count(t.Slots, "slot"), t.State, since(t))
-	if t.Reason != "" && !t.ended {
+	if t.Reason != "" && !t.State.Ended() {
 		line("The queue says: %s", t.Reason)
 	}
 	for _, x := range t.Tests {
@@ -222,7 +62,7 @@ func printStory(out io.Writer, t *story) {
 	if t.Dummies != "" {
 		line("Memory: it %s.", t.Dummies)
 	}
-	if !t.ended && t.State != backends.Running {
+	if !t.State.Ended() && t.State != backends.Running {
 		line("Priority %d in the band %s.", t.Priority, t.Band)
 	}
 	for _, p := range t.History {
@@ -235,18 +75,17 @@ func printStory(out io.Writer, t *story) {
 	printActs(line, t)
 }
 
-func printVictims(line func(string, ...any), t *story) {
-	for i := range t.victimOf {
-		r := &t.victimOf[i]
-		if r.Beneficiary.String() == t.ID {
-			line("Reclaim %d: %s", r.ID, reclaimLine(showReclaim(r)))
+func printVictims(line func(string, ...any), t *desk.Story) {
+	for _, r := range t.Reclaims {
+		if r.Beneficiary == t.ID {
+			line("Reclaim %d: %s", r.ID, reclaimLine(r))
 			continue
 		}
 		for _, v := range r.Victims {
-			if v.ID.String() == t.ID {
-				line("It lost its slots (%s) at %s to job %v of project %s, reclaim %d: %s%s.", v.Mode, latestOf(r.Acted, r.Planned).Local().Format("2006-01-02 15:04:05"),
+			if v.Job == t.ID {
+				line("It lost its slots (%s) at %s to job %s of project %s, reclaim %d: %s%s.", v.Mode, latestOf(r.Acted, r.Planned).Local().Format("2006-01-02 15:04:05"),
 					r.Beneficiary, r.Project, r.ID, r.Phase, ifTrue(r.Why != "", ", "+r.Why))
-				if v.Fate == plan.Lost {
+				if v.Fate == desk.Lost {
 					line("Its host went down in the midst of that: the queue ended it and did not put it back. Submit it again.")
 				}
 			}
@@ -270,7 +109,7 @@ func printVictims(line func(string, ...any), t *story) {
 	}
 }
 
-func printActs(line func(string, ...any), t *story) {
+func printActs(line func(string, ...any), t *desk.Story) {
 	if len(t.Acts) > 0 {
 		line("What pba did to it:")
 	}
@@ -287,10 +126,10 @@ func printActs(line func(string, ...any), t *story) {
 	}
 }
 
-func since(t *story) string {
+func since(t *desk.Story) string {
 	at := t.Submitted
 	switch {
-	case t.ended:
+	case t.State.Ended():
 		text := ""
 		if t.ExitCode != 0 {
 			text = fmt.Sprintf(" with %d", t.ExitCode)

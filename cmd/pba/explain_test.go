@@ -6,13 +6,14 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
 // What a queue says in several lines is told in one, on a line that keeps its indent.
 func TestAStoryHasNoLineBreaksInItsLines(t *testing.T) {
 	var out bytes.Buffer
-	printStory(&out, &story{
+	printStory(&out, &desk.Story{
 		ID: "1", User: "bob", Slots: 1, State: backends.Pending, Reason: "first\nsecond", Class: "normal",
 		Acts: []ledger.Act{{Verb: "pin", Outcome: "failed", Reason: "r", Error: "bmod 1: exit status 255: Bad host\nJob not modified.\x1b", Who: "root"}},
 	})

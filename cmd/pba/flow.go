@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -12,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
-	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 func flowCommand(p process) *cli.Command {
@@ -24,105 +22,56 @@ func flowCommand(p process) *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "add", Usage: "add a flow", ArgsUsage: "NAME --steps STEP,STEP…", Flags: steps(),
-				Action: func(c *cli.Context) error { return withFlow(c, p, addFlow) },
+				Action: func(c *cli.Context) error {
+					return withFlow(c, p, (*desk.Desk).AddFlow, "Flow %s is added. Next: pba project set PROJECT --flow %[1]s\n")
+				},
 			},
 			{
 				Name: "set", Usage: "replace a flow's steps", ArgsUsage: "NAME --steps STEP,STEP…", Flags: steps(),
-				Action: func(c *cli.Context) error { return withFlow(c, p, setFlow) },
+				Action: func(c *cli.Context) error { return withFlow(c, p, (*desk.Desk).SetFlow, "Flow %s is changed.\n") },
 			},
 			{
 				Name: "remove", Usage: "remove a flow that no project uses", ArgsUsage: "NAME",
-				Action: func(c *cli.Context) error { return withFlow(c, p, removeFlow) },
+				Action: func(c *cli.Context) error {
+					remove := func(d *desk.Desk, ctx context.Context, name string, _ []string) error { return d.RemoveFlow(ctx, name) }
+					return withFlow(c, p, remove, "Flow %s is removed.\n")
+				},
 			},
 			{
 				Name: "list", Usage: "list the flows", Flags: table.Flags(),
-				Action: func(c *cli.Context) error {
-					format, err := table.FormatOf(c)
-					if err != nil {
-						return err
-					}
-					return withSite(c.Context, p, p.open, func(s *site) error { return listFlows(c.Context, s, format, c.App.Writer) })
-				},
+				Action: p.prints(listFlows),
 			},
 		},
 	}
 }
 
-// withFlow reads what the commands that change a flow have in common.
-func withFlow(c *cli.Context, p process, run func(context.Context, *site, string, []string, io.Writer) error) error {
+// withFlow changes a flow, and says so.
+func withFlow(c *cli.Context, p process, change func(*desk.Desk, context.Context, string, []string) error, done string) error {
 	args, err := commands.Args(c, 1, 1)
 	if err != nil {
 		return err
 	}
 	var steps []string
 	if c.Command.Name != "remove" {
-		if steps, err = readSteps(c.String("steps")); err != nil {
-			return err
+		if c.String("steps") == "" {
+			return shell.Usagef("a flow needs steps: add --steps STEP,STEP…")
 		}
+		steps = strings.Split(c.String("steps"), ",")
 	}
-	return withSite(c.Context, p, p.open, func(s *site) error {
-		if err := s.mustBeAdmin("change a flow"); err != nil {
+	return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+		if err := change(d, ctx, args[0], steps); err != nil {
 			return err
 		}
-		return run(c.Context, s, args[0], steps, c.App.Writer)
+		fmt.Fprintf(c.App.Writer, done, shell.Printable(args[0]))
+		return nil
 	})
 }
 
-func readSteps(text string) ([]string, error) {
-	if text == "" {
-		return nil, shell.Usagef("a flow needs steps: add --steps STEP,STEP…")
-	}
-	steps := strings.Split(text, ",")
-	for i, step := range steps {
-		if err := checkName("step", step); err != nil {
-			return nil, err
-		}
-		if slices.Contains(steps[:i], step) {
-			return nil, shell.Usagef("--steps: %s is given twice", step)
-		}
-	}
-	return steps, nil
-}
-
-func addFlow(ctx context.Context, s *site, name string, steps []string, out io.Writer) error {
-	if err := checkName("flow", name); err != nil {
-		return err
-	}
-	if err := s.edit(ctx, func() error { return s.ledger.AddFlow(ctx, s.editor(), name, steps) }); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "Flow %s is added. Next: pba project set PROJECT --flow %s\n", name, name)
-	return nil
-}
-
-func setFlow(ctx context.Context, s *site, name string, steps []string, out io.Writer) error {
-	err := s.edit(ctx, func() error { return s.ledger.SetFlow(ctx, s.editor(), name, steps, s.thisWeek()) })
-	if err != nil {
-		return knownFlows(err)
-	}
-	fmt.Fprintf(out, "Flow %s is changed.\n", shell.Printable(name))
-	return nil
-}
-
-func removeFlow(ctx context.Context, s *site, name string, _ []string, out io.Writer) error {
-	if err := s.edit(ctx, func() error { return s.ledger.RemoveFlow(ctx, s.editor(), name) }); err != nil {
-		return knownFlows(err)
-	}
-	fmt.Fprintf(out, "Flow %s is removed.\n", shell.Printable(name))
-	return nil
-}
-
-func listFlows(ctx context.Context, s *site, format table.Format, out io.Writer) error {
-	all, err := s.ledger.Flows(ctx)
-	if err != nil {
-		return err
-	}
+func listFlows(ctx context.Context, d *desk.Desk, _ *cli.Context) (*table.Table, any, error) {
+	all, err := d.Flows(ctx)
 	t := table.New("name", "steps", "projects")
 	for _, f := range all {
 		t.Row(f.Name, strings.Join(f.Steps, ","), strings.Join(f.Projects, " "))
 	}
-	if all == nil {
-		all = []ledger.Flow{}
-	}
-	return table.Print(out, format, t, all)
+	return t, all, err
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -47,21 +49,30 @@ func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := ledger.Create(ledgerPath(c))
+	l, err := ledger.Create(filepath.Join(dir, "ledger.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	p := thisProcess()
-	p.now = func() time.Time { return now }
-	s := &site{
-		Config: c, process: p, ledger: l, caller: caller{Caller: settings.Caller{Owner: true}, writes: true},
-		backend: simulate.New(simulate.Config{Start: now, Hosts: []backends.Host{{Name: "n1", Slots: 100}}}),
-	}
-	if err := l.AddProject(context.Background(), s.editor(), ledger.Project{Name: "chipA", Group: "a"}); err != nil {
+	d, err := desk.Open(t.Context(), desk.System{
+		Now:  func() time.Time { return now },
+		Load: func() (configfile.Config, error) { return c, nil },
+		Identify: func(configfile.Config) (desk.Caller, error) {
+			return desk.Caller{Writes: true, Caller: settings.Caller{Owner: true}}, nil
+		},
+		Open: func(context.Context, configfile.Config) (backends.Backend, error) {
+			return simulate.New(simulate.Config{Start: now, Hosts: []backends.Host{{Name: "n1", Slots: 100}}}), nil
+		},
+		EditWait: 10 * time.Second,
+	}, false)
+	if err != nil {
 		t.Fatal(err)
 	}
-	this := s.thisWeek()
+	t.Cleanup(d.Close)
+	if err := l.AddProject(context.Background(), ledger.Editor{At: now}, ledger.Project{Name: "chipA", Group: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	this := calendar.WeekOf(now, c.Timezone.Location())
 	file := filepath.Join(dir, "plan.yaml")
 	text := "from: W\nto: W\nprojects: [chipA]\nallocations: [{week: W, project: chipA, slots: 5}]\n"
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "W", this.String())), 0o600); err != nil {
@@ -74,7 +85,7 @@ func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
 		}
 	}
 	apply := func(meanwhile func()) (int, error) {
-		err := importPlan(context.Background(), s, importOptions{file: file}, answering(meanwhile), io.Discard)
+		err := importPlan(context.Background(), d, importOptions{file: file}, answering(meanwhile), io.Discard)
 		all, listErr := l.Allocations(context.Background(), this, this)
 		if listErr != nil || len(all) != 1 {
 			t.Fatal(all, listErr)

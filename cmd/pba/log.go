@@ -6,9 +6,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/configfile"
-	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 // journal is what a repeated rebalance tells of its cycles: one that nobody
@@ -36,17 +35,16 @@ func (j *journal) failed(err error) {
 
 // cycle tells what a cycle did: each act and what the planner warns of at the level
 // info, what the queue refused as a warning.
-func (j *journal) cycle(r *pba.Result, took time.Duration) {
-	if r.Note != "" && r.Note != j.note {
-		j.Info("cycle", "note", r.Note)
+func (j *journal) cycle(shown *desk.Cycle) {
+	if shown.Note != "" && shown.Note != j.note {
+		j.Info("cycle", "note", shown.Note)
 	}
-	j.note = r.Note
-	shown := toJSON(r, false)
+	j.note = shown.Note
 	warned := map[string]bool{}
 	for _, w := range shown.Warnings {
 		warned[w] = true
 		switch {
-		case w == r.ClockSet:
+		case w == shown.ClockSet:
 			j.Warn("clock", "warning", w)
 		case !j.warned[w]:
 			j.Info("farm", "warning", w) // it may pass: pba doctor and pba metrics tell what lasts
@@ -56,10 +54,10 @@ func (j *journal) cycle(r *pba.Result, took time.Duration) {
 	acts := 0
 	for _, a := range shown.Actions {
 		level := slog.LevelInfo
-		switch ledger.Result(a.Outcome) {
-		case "":
+		switch {
+		case a.Outcome == "":
 			level = slog.LevelDebug // observe mode
-		case ledger.Failed:
+		case a.Failed():
 			level = slog.LevelWarn
 			acts++
 		default:
@@ -73,5 +71,5 @@ func (j *journal) cycle(r *pba.Result, took time.Duration) {
 		}
 		j.LogAttrs(context.Background(), level, "act", attributes...)
 	}
-	j.Debug("cycle", "mode", shown.Mode, "actions", len(shown.Actions), "acts", acts, "skipped", len(shown.Skipped), "took", took.Round(time.Millisecond))
+	j.Debug("cycle", "mode", shown.Mode, "actions", len(shown.Actions), "acts", acts, "skipped", len(shown.Skipped), "took", shown.Took.Round(time.Millisecond))
 }

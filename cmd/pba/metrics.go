@@ -13,10 +13,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/pba/configfile"
-	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 func metricsCommand(p process) *cli.Command {
@@ -34,64 +33,39 @@ func metricsCommand(p process) *cli.Command {
 			case c.IsSet("listen"):
 				return serveMetrics(c.Context, p, address, c.App.Writer)
 			}
-			if c.IsSet("out") {
-				if err := p.mayName("write metrics to a file"); err != nil {
+			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+				m, err := d.Metrics(ctx)
+				if err != nil {
 					return err
 				}
-			}
-			text, err := collect(c.Context, p)
-			if err != nil {
+				if c.IsSet("out") {
+					return d.ReplaceNamed("write metrics to a file", out, exposed(m))
+				}
+				_, err = c.App.Writer.Write(exposed(m))
 				return err
-			}
-			if c.IsSet("out") {
-				return replaceFile(out, text)
-			}
-			_, err = c.App.Writer.Write(text)
-			return err
+			})
 		},
 	}
 }
 
-// collect opens the site anew, as each cycle does: the config may have changed.
-func collect(ctx context.Context, p process) ([]byte, error) {
-	var text []byte
-	err := withSite(ctx, p, p.open, func(s *site) (err error) {
-		text, err = s.metrics(ctx)
-		return err
-	})
-	return text, err
+// exposed is the metrics as text.
+func exposed(m *desk.Metrics) []byte {
+	var e exposition
+	e.gauge("allotment_queue_up", "Whether the queue could be asked.").add(boolean(m.Now != nil))
+	e.gauge("allotment_info", "Version and mode; always 1.").add(1, "version", shell.Version, "mode", string(m.Mode))
+	if m.Now != nil {
+		e.pools(m.Now.Pools)
+		e.beyond(m)
+		e.farm(&m.Now.Farm)
+	}
+	e.gauge("allotment_paused", "Whether cycles do nothing (pba pause).").add(boolean(m.Paused))
+	e.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(m.Mode == configfile.Observe))
+	e.history(m)
+	return e.text()
 }
 
-// metrics are taken from the queue as it is now and from the ledger. Where the
-// queue is away, what it alone knows is left out.
-func (s *site) metrics(ctx context.Context) ([]byte, error) {
-	var m exposition
-	r, err := s.engine(true).Preview(ctx, s.now)
-	up := err == nil
-	if err != nil && !errors.Is(err, backends.ErrUnreachable) {
-		return nil, err
-	}
-	m.gauge("allotment_queue_up", "Whether the queue could be asked.").add(boolean(up))
-	m.gauge("allotment_info", "Version and mode; always 1.").add(1, "version", shell.Version, "mode", string(s.Mode))
-	if up {
-		m.pools(r.Plan.Pools)
-		m.beyond(r.Plan.Beyond)
-		m.farm(&r.Plan.Farm, r.State.Farm)
-	}
-	paused, err := s.ledger.Paused(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m.gauge("allotment_paused", "Whether cycles do nothing (pba pause).").add(boolean(paused))
-	m.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(s.Mode == configfile.Observe))
-	if err := s.addHistory(ctx, &m); err != nil {
-		return nil, err
-	}
-	return m.text(), nil
-}
-
-func (e *exposition) pools(pools []plan.PoolStatus) {
-	labels := func(p *plan.PoolStatus) []string {
+func (e *exposition) pools(pools []desk.PoolStatus) {
+	labels := func(p *desk.PoolStatus) []string {
 		return []string{"project", p.Project, "step", p.Step, "user", p.User}
 	}
 	guarantee := e.gauge("allotment_pool_guarantee_slots", "Slots that the pool is promised now.")
@@ -107,15 +81,14 @@ func (e *exposition) pools(pools []plan.PoolStatus) {
 	}
 }
 
-func (e *exposition) beyond(all []plan.Beyond) {
+func (e *exposition) beyond(m *desk.Metrics) {
 	used := e.gauge("allotment_beyond_pools_slots", "Running slots that no pool is charged for, by project, or by user for jobs that are not entitled.")
-	for _, b := range all {
+	for _, b := range m.Beyond {
 		used.add(float64(b.Slots), "project", b.Project, "user", b.User)
 	}
 }
 
-func (e *exposition) farm(f *plan.FarmStatus, seen *backends.Farm) {
-	dummies, _ := dummySlots(seen)
+func (e *exposition) farm(f *desk.FarmStatus) {
 	farm := e.gauge("allotment_farm_slots", "Slots of the managed farm by what they are.")
 	for _, x := range []struct {
 		of string
@@ -131,53 +104,34 @@ func (e *exposition) farm(f *plan.FarmStatus, seen *backends.Farm) {
 		{"take_back", f.TakeBack},
 		{"unmet", f.Unmet},
 		{"unpreemptable", f.Unpreemptable},
-		{"dummy", dummies},
+		{"dummy", f.Dummies},
 	} {
 		farm.add(float64(x.n), "of", x.of)
 	}
 }
 
-// addHistory adds what the ledger knows of cycles and reclaims.
-func (s *site) addHistory(ctx context.Context, m *exposition) error {
-	counts, err := s.ledger.ReclaimCounts(ctx)
-	if err != nil {
-		return err
+// history adds what the ledger knows of cycles and reclaims.
+func (e *exposition) history(m *desk.Metrics) {
+	ended := e.counter("allotment_reclaims_total", "Reclaims by how they ended.")
+	requested := e.counter("allotment_reclaimed_requested_slots_total", "Slots that ended reclaims asked for.")
+	evicted := e.counter("allotment_reclaimed_evicted_slots_total", "Slots of victims that ended reclaims took.")
+	for _, x := range m.Ended {
+		ended.add(float64(x.Reclaims), "end", string(x.End))
+		requested.add(float64(x.Requested), "end", string(x.End))
+		evicted.add(float64(x.Lost), "end", string(x.End))
 	}
-	ended := m.counter("allotment_reclaims_total", "Reclaims by how they ended.")
-	requested := m.counter("allotment_reclaimed_requested_slots_total", "Slots that ended reclaims asked for.")
-	evicted := m.counter("allotment_reclaimed_evicted_slots_total", "Slots of victims that ended reclaims took.")
-	open := int64(0)
-	byPhase := map[plan.Phase][3]int64{plan.HandedOver: {}, plan.Expired: {}, plan.Cancelled: {}}
-	for _, c := range counts {
-		if c.Phase.Open() {
-			open += c.Reclaims
-			continue
-		}
-		byPhase[c.Phase] = [3]int64{c.Reclaims, c.Need, c.Taken}
+	e.gauge("allotment_reclaims_open", "Reclaims that have not ended yet.").add(float64(m.Open))
+	last := m.LastCycle
+	if last == nil {
+		return
 	}
-	for _, phase := range []plan.Phase{plan.HandedOver, plan.Expired, plan.Cancelled} {
-		c := byPhase[phase]
-		ended.add(float64(c[0]), "end", string(phase))
-		requested.add(float64(c[1]), "end", string(phase))
-		evicted.add(float64(c[2]), "end", string(phase))
-	}
-	m.gauge("allotment_reclaims_open", "Reclaims that have not ended yet.").add(float64(open))
-
-	last, ok, err := s.ledger.LastCycle(ctx)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return nil
-	}
-	m.counter("allotment_cycles_total", "Cycles that were recorded.").add(float64(last.ID))
-	m.gauge("allotment_last_cycle_timestamp_seconds", "When the last recorded cycle began.").add(unixSeconds(last.Started))
-	m.gauge("allotment_last_cycle_actions", "Actions that the last recorded cycle planned.").add(float64(last.Actions))
-	m.gauge("allotment_last_cycle_skipped", "What the last recorded cycle left out.").add(float64(last.Skipped))
+	e.counter("allotment_cycles_total", "Cycles that were recorded.").add(float64(last.ID))
+	e.gauge("allotment_last_cycle_timestamp_seconds", "When the last recorded cycle began.").add(unixSeconds(last.Started))
+	e.gauge("allotment_last_cycle_actions", "Actions that the last recorded cycle planned.").add(float64(last.Actions))
+	e.gauge("allotment_last_cycle_skipped", "What the last recorded cycle left out.").add(float64(last.Skipped))
 	if !last.Finished.IsZero() {
-		m.gauge("allotment_last_cycle_duration_seconds", "How long the last recorded cycle took.").add(last.Finished.Sub(last.Started).Seconds())
+		e.gauge("allotment_last_cycle_duration_seconds", "How long the last recorded cycle took.").add(last.Finished.Sub(last.Started).Seconds())
 	}
-	return nil
 }
 
 func boolean(yes bool) float64 {
@@ -233,7 +187,14 @@ func metricsHandler(p process) http.Handler {
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		one.Lock()
 		defer one.Unlock()
-		text, err := collect(r.Context(), p)
+		var text []byte
+		err := p.open(r.Context(), false, func(ctx context.Context, d *desk.Desk) error {
+			m, err := d.Metrics(ctx)
+			if err == nil {
+				text = exposed(m)
+			}
+			return err
+		})
 		if err != nil {
 			fmt.Fprintf(p.stderr, "pba: %s\n", shell.OneLine(err.Error()))
 			http.Error(w, "the metrics can't be collected: see the log of pba metrics", http.StatusServiceUnavailable)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/desk"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -80,13 +80,13 @@ func checkExposition(text string) (map[string]float64, error) {
 func TestExpositionIsWellFormedWhateverNamesHold(t *testing.T) {
 	var m exposition
 	hostile := "a\"b\\c\nallotment_farm_slots 99\n\xff\x1b[31m{}"
-	m.pools([]plan.PoolStatus{
-		{Allocation: plan.Allocation{Project: "A", Guarantee: 6}, Charged: 4, Held: 2},
-		{Allocation: plan.Allocation{Project: "A", Step: "s", User: hostile, Guarantee: 1}, Waiting: 3},
+	m.pools([]desk.PoolStatus{
+		{Project: "A", Guarantee: 6, Charged: 4, Held: 2},
+		{Project: "A", Step: "s", User: hostile, Guarantee: 1, Waiting: 3},
 	})
-	m.beyond([]plan.Beyond{{User: hostile, Slots: 2}, {Project: "A", Slots: 1}})
-	m.beyond(nil) // no sample: left out, or its help would stand twice
-	m.farm(&plan.FarmStatus{Slots: 16}, &backends.Farm{Jobs: []backends.Job{{DummyFor: backends.ID{Job: 1}, State: backends.Running, Slots: 2}, {DummyFor: backends.ID{Job: 1}, Slots: 1}}})
+	m.beyond(&desk.Metrics{Beyond: []plan.Beyond{{User: hostile, Slots: 2}, {Project: "A", Slots: 1}}})
+	m.beyond(&desk.Metrics{}) // no sample: left out, or its help would stand twice
+	m.farm(&desk.FarmStatus{Slots: 16, Dummies: 2, DummiesWait: 1})
 	text := string(m.text())
 	samples, err := checkExposition(text)
 	if err != nil {

@@ -12,20 +12,18 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
-	"github.com/allotment-hpc/allotment/pba/calendar"
-	"github.com/allotment-hpc/allotment/pba/ledger"
-	"github.com/allotment-hpc/allotment/pba/report"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 // reportOptions are those of every report.
 type reportOptions struct {
-	project  string
-	from, to time.Time
-	format   table.Format
+	desk.Period
+	format table.Format
+	stderr io.Writer
 }
 
 func reportCommand(p process) *cli.Command {
-	kind := func(name, usage string, run func(context.Context, *site, reportOptions, io.Writer) error) *cli.Command {
+	kind := func(name, usage string, run func(context.Context, *desk.Desk, reportOptions, io.Writer) error) *cli.Command {
 		since := &ago{7 * 24 * time.Hour}
 		return &cli.Command{
 			Name: name, Usage: usage,
@@ -38,9 +36,9 @@ func reportCommand(p process) *cli.Command {
 				if err != nil {
 					return err
 				}
-				now := p.now()
-				o := reportOptions{project: c.String("project"), from: now.Add(-since.value), to: now, format: format}
-				return withSite(c.Context, p, p.open, func(s *site) error { return run(c.Context, s, o, c.App.Writer) })
+				now := p.Now()
+				o := reportOptions{desk.Period{Project: c.String("project"), From: now.Add(-since.value), To: now}, format, p.stderr}
+				return p.with(c, func(ctx context.Context, d *desk.Desk) error { return run(ctx, d, o, c.App.Writer) })
 			},
 		}
 	}
@@ -91,92 +89,48 @@ func (s *ago) String() string {
 	return s.value.String()
 }
 
-// period is what a report covers, in JSON.
-type period struct {
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-}
-
-// hours reads the use of a report's time.
-func (s *site) hours(ctx context.Context, from, to time.Time) ([]ledger.FarmHour, []ledger.UseHour, error) {
-	farm, err := s.ledger.FarmHours(ctx, from, to)
-	if err != nil {
-		return nil, nil, err
-	}
-	use, err := s.ledger.UseHours(ctx, from, to)
-	return farm, use, err
-}
-
-// concerns checks that there is, or was, a project of that name.
-func (s *site) concerns(ctx context.Context, o reportOptions, known bool) error {
-	if o.project == "" || known {
-		return nil
-	}
-	return s.checkProject(ctx, o.project)
-}
-
-func reportUsage(ctx context.Context, s *site, o reportOptions, out io.Writer) error {
-	farm, use, err := s.hours(ctx, o.from, o.to)
+func reportUsage(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	r, err := d.Usage(ctx, o.Period)
 	if err != nil {
 		return err
 	}
-	rows := report.Usages(farm, use, s.zone(), o.project)
-	if err := s.concerns(ctx, o, len(rows) > 0); err != nil {
-		return err
-	}
-	if len(rows) == 0 && o.format == table.Text {
+	if len(r.Usage) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
 	t := table.New("day", "project", "step", "user", "guaranteed_slot_hours", "used_slot_hours", "borrowed_slot_hours", "waiting_slot_hours", "seen_hours")
-	for _, r := range rows {
+	for _, r := range r.Usage {
 		t.Row(r.Day, dash(r.Project), dash(r.Step), dash(r.User), decimal(r.Guaranteed), decimal(r.Used), decimal(r.Borrowed), decimal(r.Waiting), decimal(r.Seen))
 	}
-	return table.Print(out, o.format, t, struct {
-		period
-		Usage []report.Usage `json:"usage"`
-	}{o.period(), rows})
+	return table.Print(out, o.format, t, r)
 }
 
-func (o reportOptions) period() period { return period{o.from, o.to} }
+func (o reportOptions) since() string { return o.From.Local().Format("2006-01-02 15:04") }
 
 func nothingYet(out io.Writer, o reportOptions) error {
-	_, err := fmt.Fprintf(out, "Nothing is recorded since %s. Cycles record it: pba rebalance\n", o.from.Local().Format("2006-01-02 15:04"))
+	_, err := fmt.Fprintf(out, "Nothing is recorded since %s. Cycles record it: pba rebalance\n", o.since())
 	return err
 }
 
 func decimal(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
 
-func reportWaits(ctx context.Context, s *site, o reportOptions, out io.Writer) error {
-	jobs, err := s.ledger.PastJobs(ctx, o.from, o.to)
+func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	r, err := d.Waits(ctx, o.Period)
 	if err != nil {
 		return err
 	}
-	reclaims, err := s.ledger.PastReclaims(ctx, o.from, o.to)
-	if err != nil {
-		return err
-	}
-	rates := report.Rates{Threshold: time.Duration(s.PBA.PendingThreshold), Cycle: time.Duration(s.PBA.Every)}
-	rows, promise := report.Waits(jobs, reclaims, rates, o.project)
-	if err := s.concerns(ctx, o, len(rows) > 0); err != nil {
-		return err
-	}
-	if len(rows) == 0 && o.format == table.Text {
+	if len(r.Waits) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
 	t := table.New("project", "kind", "of", "count", "median_seconds", "p95_seconds", "max_seconds")
-	for _, r := range rows {
+	for _, r := range r.Waits {
 		t.Row(orAll(r.Project, o), r.Kind, r.Of, r.Count, decimal(r.Median), decimal(r.P95), decimal(r.Max))
 	}
-	err = table.Print(out, o.format, t, struct {
-		period
-		Waits   []report.Wait  `json:"waits"`
-		Promise report.Promise `json:"promise"`
-	}{o.period(), rows, promise})
-	if err != nil || o.format != table.Text || promise.Reclaims == 0 {
+	err = table.Print(out, o.format, t, r)
+	if err != nil || o.format != table.Text || r.Promise.Reclaims == 0 {
 		return err
 	}
 	fmt.Fprintf(out, "%d of %s took at most the threshold (%v), two cycles (%v each) and the time to free the slots.\n",
-		promise.Kept, count(promise.Reclaims, "reclaim"), s.PBA.PendingThreshold, s.PBA.Every)
+		r.Promise.Kept, count(r.Promise.Reclaims, "reclaim"), d.PBA.PendingThreshold, d.PBA.Every)
 	return nil
 }
 
@@ -188,91 +142,72 @@ func orAll(project string, o reportOptions) string {
 	return project
 }
 
-func reportVictims(ctx context.Context, s *site, o reportOptions, out io.Writer) error {
-	reclaims, err := s.ledger.PastReclaims(ctx, o.from, o.to)
+func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	r, err := d.Victims(ctx, o.Period)
 	if err != nil {
 		return err
 	}
-	losses, ends := report.Victims(reclaims, o.project)
-	if err := s.concerns(ctx, o, len(ends) > 0); err != nil {
-		return err
-	}
 	t := table.New("project", "user", "to", "requeued", "suspended", "slots", "lost_slot_hours", "ended")
-	for _, l := range losses {
+	for _, l := range r.Victims {
 		t.Row(dash(l.Project), l.User, l.To, l.Requeued, l.Suspended, l.Slots, decimal(l.Lost), l.Ended)
 	}
 	if o.format != table.Text {
-		return table.Print(out, o.format, t, struct {
-			period
-			Victims []report.Loss `json:"victims"`
-			Ends    []report.End  `json:"ends"`
-		}{o.period(), losses, ends})
+		return table.Print(out, o.format, t, r)
 	}
-	if len(ends) == 0 {
-		fmt.Fprintf(out, "No slots were taken back since %s.\n", o.from.Local().Format("2006-01-02 15:04"))
+	if len(r.Ends) == 0 {
+		fmt.Fprintf(out, "No slots were taken back since %s.\n", o.since())
 		return nil
 	}
-	if len(losses) > 0 {
+	if len(r.Victims) > 0 {
 		if err := table.Print(out, o.format, t, nil); err != nil {
 			return err
 		}
 		fmt.Fprintln(out)
 	}
 	t = table.New("reclaims", "end", "requested_slots", "evicted_slots", "evicted_per_requested")
-	for _, e := range ends {
+	for _, e := range r.Ends {
 		t.Row(e.Reclaims, e.End, e.Requested, e.Evicted, decimal(e.Ratio))
 	}
 	return table.Print(out, o.format, t, nil)
 }
 
-func reportForecast(ctx context.Context, s *site, o reportOptions, out io.Writer) error {
-	p := report.Plans{This: calendar.WeekOf(s.now(), s.zone()), Horizon: s.PBA.Horizon}
-	var err error
-	if p.Allocations, err = s.ledger.Allocations(ctx, p.This, calendar.AddWeeks(p.This, p.Horizon)); err != nil {
-		return err
+func reportDummies(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	r, err := d.DummyUse(ctx, o.Period)
+	if r != nil && r.Away != nil {
+		fmt.Fprintf(o.stderr, "pba: warning: whose the jobs are that have not ended is not known: %s\n", shell.OneLine(r.Away.Error()))
 	}
-	farm, use, err := s.hours(ctx, s.now().AddDate(0, 0, -7*(report.LookBack+1)), s.now())
 	if err != nil {
 		return err
 	}
-	p.Limit = s.allocatable(ctx, farm)
-	rows, trends := report.Forecast(p, farm, use, s.zone(), o.project)
-	if err := s.concerns(ctx, o, len(trends) > 0); err != nil {
+	if len(r.Dummies) == 0 && o.format == table.Text {
+		_, err := fmt.Fprintf(out, "No dummy jobs were placed since %s.\n", o.since())
+		return err
+	}
+	t := table.New("project", "user", "heavy_jobs", "dummies", "median_gather_seconds", "max_gather_seconds", "held_slot_hours")
+	for _, r := range r.Dummies {
+		t.Row(dash(r.Project), dash(r.User), r.Jobs, r.Dummies, decimal(r.Median), decimal(r.Max), decimal(r.Held))
+	}
+	return table.Print(out, o.format, t, r)
+}
+
+func reportForecast(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
+	f, err := d.Forecast(ctx, o.Project)
+	if err != nil {
 		return err
 	}
 	t := table.New("week", "project", "allocated", "expected_use", "max_allocated", "free")
-	for _, r := range rows {
+	for _, r := range f.Weeks {
 		t.Row(r.Week, orAll(r.Project, o), r.Allocated, orDash(r.Expected, decimal), orDash(r.MaxAllocated, strconv.Itoa), orDash(r.Free, strconv.Itoa))
 	}
-	err = table.Print(out, o.format, t, struct {
-		Weeks  []report.Outlook `json:"weeks"`
-		Trends []report.Trend   `json:"trends"`
-	}{rows, trends})
+	err = table.Print(out, o.format, t, f)
 	if err != nil || o.format != table.Text {
 		return err
 	}
-	for _, t := range trends {
+	for _, t := range f.Trends {
 		fmt.Fprintf(out, "%s: %s slots in the last week seen, %+.2f a week over %s.\n", shell.Printable(t.Project), decimal(t.Last), t.Slope, count(t.Weeks, "week"))
 	}
 	return nil
 }
-
-// allocatable is max_allocated in slots of the farm as it is now, or, where the
-// queue is away, as cycles saw it last; -1 if nobody ever saw it.
-func (s *site) allocatable(ctx context.Context, farm []ledger.FarmHour) int {
-	slots, _, err := s.farm(ctx)
-	if err != nil {
-		if len(farm) == 0 || farm[len(farm)-1].Seen == 0 {
-			return -1
-		}
-		last := farm[len(farm)-1]
-		slots = int(math.Round(last.Slots.Hours() / last.Seen.Hours()))
-	}
-	return s.limitOf(slots)
-}
-
-// limitOf is max_allocated of a farm in slots.
-func (s *site) limitOf(farm int) int { return int(float64(farm)*float64(s.PBA.MaxAllocated) + 1e-9) }
 
 func orDash[T any](x *T, show func(T) string) string {
 	if x == nil {

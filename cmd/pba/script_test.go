@@ -12,6 +12,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,8 +21,6 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
@@ -215,25 +214,27 @@ func reachable(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// TestEditWaitsForTheLockAndGivesUp: a cycle that hangs keeps nobody for ever.
-func TestEditWaitsForTheLockAndGivesUp(t *testing.T) {
-	p := thisProcess()
-	p.editWait = 20 * time.Millisecond
-	dir := t.TempDir()
-	unlock, err := pba.Lock(context.Background(), dir, pba.EditLock, 0)
+// someGroups are a group that this user is in, and one that he is not in.
+func someGroups() (mine, other string, err error) {
+	u, err := user.Current()
 	if err != nil {
-		t.Fatal(err)
+		return "", "", err
 	}
-	done := false
-	do := func() error { done = true; return nil }
-	var exit *shell.ExitError
-	if err := p.locked(context.Background(), dir, do); !errors.As(err, &exit) || exit.Code != shell.ExitTryAgain || done {
-		t.Errorf("a lock that is held: %v, done %v", err, done)
+	ids, err := u.GroupIds()
+	if err != nil {
+		return "", "", err
 	}
-	unlock()
-	if err := p.locked(context.Background(), dir, do); err != nil || !done {
-		t.Errorf("a lock that is free: %v, done %v", err, done)
+	g, err := user.LookupGroupId(u.Gid)
+	if err != nil {
+		return "", "", err
 	}
+	for gid := 1; gid < 1000; gid++ {
+		id := strconv.Itoa(gid)
+		if o, err := user.LookupGroupId(id); err == nil && !slices.Contains(ids, id) {
+			return g.Name, o.Name, nil
+		}
+	}
+	return "", "", errors.New("this user is in every group")
 }
 
 func wellFormed(ts *testscript.TestScript, neg bool, args []string) {

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
-	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 	"github.com/allotment-hpc/allotment/pba/simulate/page"
 )
@@ -26,14 +25,11 @@ func checkPlace(name string) error {
 	return nil
 }
 
-// writePage writes what a simulation came to into a file of its own.
-func writePage(c configfile.Config, who caller, name string, args []string, r *simulate.Result) error {
+// pageOf is what a simulation came to as a page.
+func pageOf(args []string, r *simulate.Result) ([]byte, error) {
 	var content bytes.Buffer
-	p := page.Page{Command: commandLine(args), Version: shell.VersionText(), Runs: []page.Run{{Result: r}}}
-	if err := page.Write(&content, p); err != nil {
-		return err
-	}
-	return writeNamed(c, who, "--html", name, content.Bytes())
+	err := page.Write(&content, page.Page{Command: commandLine(args), Version: shell.VersionText(), Runs: []page.Run{{Result: r}}})
+	return content.Bytes(), err
 }
 
 // commandLine is what to type for the same, without the program's folder.

@@ -124,7 +124,7 @@ func citations(tree fs.FS, files []string, rules []rule) (faults []string, err e
 		known[r.name] = true
 	}
 	for _, name := range files {
-		users := name == "README.md" || name == "CHANGELOG.md" || name == "cmd/pba/config.yaml" || strings.HasPrefix(name, "docs/") && name != designPage
+		users := name == "README.md" || name == "CHANGELOG.md" || name == "pba/configfile/config.yaml" || strings.HasPrefix(name, "docs/") && name != designPage
 		source := path.Ext(name) == ".go" || path.Ext(name) == ".lua"
 		if !users && !source || strings.HasPrefix(name, "test/rules/") {
 			continue

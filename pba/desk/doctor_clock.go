@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"time"
@@ -17,7 +17,7 @@ const (
 )
 
 // checkClock looks for a clock that was set, and for what was dated by it before.
-func (s *site) checkClock(r *pba.Result, all *findings) {
+func (d *Desk) checkClock(r *pba.Result, all *findings) {
 	at := r.State.Farm.At
 	switch set := r.State.Memory.ClockSet; {
 	case r.ClockSet != "":
@@ -25,8 +25,8 @@ func (s *site) checkClock(r *pba.Result, all *findings) {
 	case !set.At.IsZero() && at.Sub(set.At) < clockTold:
 		all.add("clock", keepClock+"; pba went on, and there is nothing to mend", "the queue's clock %s", clock.Said(set.At, set.By))
 	}
-	if apart := at.Sub(s.now()); apart.Abs() > clocksApart {
-		all.add("clock", keepClock, "the queue's clock shows %s, this host's %s", at.Local().Format(stamp), s.now().Local().Format(stamp))
+	if apart := at.Sub(d.Now()); apart.Abs() > clocksApart {
+		all.add("clock", keepClock, "the queue's clock shows %s, this host's %s", at.Local().Format(stamp), d.Now().Local().Format(stamp))
 	}
 	if n, first := startedAhead(r.State.Farm); n > 0 {
 		all.add("clock", "nothing is to be done: pba takes them for jobs that have run for long",

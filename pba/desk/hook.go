@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"bytes"
@@ -8,12 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
@@ -50,7 +49,7 @@ func readHook(path string) ([]byte, error) {
 
 // hookRemedy says how the queue comes to ask our script.
 func hookRemedy(c configfile.Config, h *backends.Hook) string {
-	ours := shell.Printable(hookPath(c))
+	ours := printable.Text(hookPath(c))
 	content, err := os.ReadFile(h.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -59,24 +58,4 @@ func hookRemedy(c configfile.Config, h *backends.Hook) string {
 		return "see why slurmctld could not load " + h.File + " in its log"
 	}
 	return fmt.Sprintf("let %s call %s (docs/slurm.md: a script of your own)", h.File, ours)
-}
-
-// printSetup tells a queue's administrator what is his to do.
-func printSetup(out io.Writer, c configfile.Config, e backends.Examination) {
-	all := slices.Clone(e.Findings)
-	if h := e.Hook; h != nil {
-		if h.Answer == "" {
-			all = append(all, backends.Finding{What: "it does not ask our filter at submission", Remedy: hookRemedy(c, h)})
-		}
-		if !h.Named {
-			all = append(all, backends.Finding{What: "it asks no script at all", Remedy: h.Remedy})
-		}
-	}
-	if len(all) == 0 {
-		return
-	}
-	fmt.Fprintln(out, "\nThe queue is left as it is. What it needs (`pba doctor` tells again):")
-	for _, f := range all {
-		fmt.Fprintf(out, "  - %s\n      %s\n", shell.OneLine(f.What), shell.Printable(f.Remedy))
-	}
 }

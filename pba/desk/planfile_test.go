@@ -1,4 +1,4 @@
-package pba
+package desk
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"context"
@@ -12,14 +12,14 @@ import (
 
 // checkDummies looks whether what the site says of heavy jobs suits its queue, and
 // whether dummy jobs were left behind.
-func (s *site) checkDummies(ctx context.Context, r *pba.Result, all *findings) error {
-	checkDummyMode(s.Paths.Config, r.Rules.Policy, r.State, all)
-	last, ran, err := s.ledger.LastCycle(ctx)
-	if err != nil || !r.Rules.Paused && ran && s.now().Sub(last.Started) <= s.late() {
+func (d *Desk) checkDummies(ctx context.Context, r *pba.Result, all *findings) error {
+	checkDummyMode(d.Paths.Config, r.Rules.Policy, r.State, all)
+	last, ran, err := d.ledger.LastCycle(ctx)
+	if err != nil || !r.Rules.Paused && ran && d.Now().Sub(last.Started) <= d.late() {
 		return err // the next cycle ends them
 	}
 	left := 0
-	for _, a := range plan.Prune(r.State, r.Rules.Policy, r.State.Farm.At).Actions {
+	for _, a := range unneeded(r) {
 		left += len(a.Dummies)
 	}
 	if left > 0 {

@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"context"
@@ -10,31 +10,42 @@ import (
 
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// planner checks changes of allocations: whoever makes them, by whatever command.
+// planner checks changes of allocations: whoever makes them, and however.
 type planner struct {
-	s          *site
-	farm, down int // slots
-	users      map[string]error
+	*Desk
+	slots, down int // of the farm
+	users       map[string]error
 }
 
 // planner looks up what the checks of some changes need and a lock should not
 // wait for.
-func (s *site) planner(ctx context.Context, changes []ledger.Change) (*planner, error) {
-	p := &planner{s: s, users: map[string]error{}}
+func (d *Desk) planner(ctx context.Context, changes []ledger.Change) (*planner, error) {
+	p := &planner{Desk: d, users: map[string]error{}}
 	if slices.ContainsFunc(changes, func(c ledger.Change) bool { return c.Slots > 0 }) {
 		var err error
-		if p.farm, p.down, err = s.farm(ctx); err != nil {
+		if p.slots, p.down, err = d.farm(ctx); err != nil {
 			return nil, fmt.Errorf("look up the farm's size: %w", err)
 		}
 	}
 	return p, nil
 }
 
-// edit is how the ledger makes the changes.
-func (p *planner) edit() ledger.Edit {
-	return ledger.Edit{Editor: p.s.editor(), ThisWeek: p.s.thisWeek(), Grace: time.Duration(p.s.PBA.LoweredGrace), Check: p.fits}
+// apply makes all of the changes, or none. While nobody else changes anything, it asks
+// first whether they are still what is meant.
+func (p *planner) apply(ctx context.Context, changes []ledger.Change, meant func() error) error {
+	how := ledger.Edit{Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace), Check: p.fits}
+	return p.edit(ctx, func() error {
+		if err := meant(); err != nil {
+			return err
+		}
+		if err := p.checkAll(ctx, changes); err != nil {
+			return err
+		}
+		return p.ledger.ChangeAllocations(ctx, how, changes)
+	})
 }
 
 // changeError is what is wrong with a change.
@@ -48,11 +59,11 @@ func (e *changeError) Unwrap() error { return e.err }
 
 // checkAll checks all that concerns each change alone; fits the rest.
 func (p *planner) checkAll(ctx context.Context, changes []ledger.Change) error {
-	projects, err := p.s.ledger.Projects(ctx)
+	projects, err := p.ledger.Projects(ctx)
 	if err != nil {
 		return err
 	}
-	flows, err := p.s.ledger.Flows(ctx)
+	flows, err := p.ledger.Flows(ctx)
 	if err != nil {
 		return err
 	}
@@ -65,20 +76,15 @@ func (p *planner) checkAll(ctx context.Context, changes []ledger.Change) error {
 }
 
 func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledger.Flow) error {
-	i := slices.IndexFunc(projects, func(q ledger.Project) bool { return q.Name == c.Project })
-	if i < 0 {
-		return fmt.Errorf("%w %q: see `pba project list`, or add it: pba project add NAME --group GROUP", ledger.ErrUnknownProject, c.Project)
+	project, err := named(projects, c.Project)
+	if err != nil {
+		return err
 	}
-	project := projects[i]
-	if !p.s.PBA.Roles.MayPlan(p.s.caller.Caller, project.Managers) {
-		return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", project.Name, p.s.caller)
+	if err := p.mayPlan(project); err != nil {
+		return err
 	}
-	this := p.s.thisWeek()
-	if c.Week.Compare(this) < 0 {
-		return over(c.Week, this)
-	}
-	if horizon := calendar.AddWeeks(this, p.s.PBA.Horizon); c.Week.Compare(horizon) > 0 {
-		return fmt.Errorf("week %s: the last week that may be planned is %s (pba.horizon: %d weeks ahead)", c.Week, horizon, p.s.PBA.Horizon)
+	if err := p.mayBePlanned(c.Week, c.Week, "week "+c.Week.String()); err != nil {
+		return err
 	}
 	if c.Slots == 0 {
 		return nil // what is taken back needs no valid step or user any more
@@ -86,7 +92,7 @@ func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledg
 	if err := p.checkStep(c.Step, project, flows); err != nil {
 		return err
 	}
-	return p.checkUser(c.User)
+	return p.knows(c.User)
 }
 
 func (p *planner) checkStep(step string, project ledger.Project, flows []ledger.Flow) error {
@@ -104,28 +110,56 @@ func (p *planner) checkStep(step string, project ledger.Project, flows []ledger.
 	return fmt.Errorf("%s has no step %q: its flow %s has %s", project.Name, step, project.Flow, steps)
 }
 
-func (p *planner) checkUser(name string) error {
+func (p *planner) knows(name string) error {
 	if name == "" {
 		return nil
 	}
 	err, known := p.users[name]
 	if !known {
-		err = p.s.checkUser(name)
+		err = p.checkUser(name)
 		p.users[name] = err
 	}
 	return err
 }
 
+// mayBePlanned is an error for weeks in the past, or beyond the horizon (R24). What names
+// them.
+func (d *Desk) mayBePlanned(first, last calendar.Week, what string) error {
+	this, horizon := d.thisWeek(), d.horizon()
+	if first.Compare(this) < 0 {
+		return fmt.Errorf("week %s is over: this week is %s", first, this)
+	}
+	if last.Compare(horizon) > 0 {
+		return fmt.Errorf("%s: the last week that may be planned is %s (pba.horizon: %d weeks ahead)", what, horizon, d.PBA.Horizon)
+	}
+	return nil
+}
+
+// farm is how many slots the managed farm offers now, and how many of it are down.
+func (d *Desk) farm(ctx context.Context) (slots, down int, err error) {
+	farm, err := d.queue.Farm(ctx, d.Now())
+	if err != nil {
+		return 0, 0, err
+	}
+	slots, down = plan.Slots(farm, d.Hosts)
+	return slots, down, nil
+}
+
+// allocatable is max_allocated of a farm in slots (R24).
+func (d *Desk) allocatable(farm int) int {
+	return int(float64(farm)*float64(d.PBA.MaxAllocated) + 1e-9)
+}
+
 // fits checks a week's sum against max_allocated. What makes the sum no larger
 // is always possible.
 func (p *planner) fits(c ledger.Change, week ledger.Sums) error {
-	limit := int(float64(p.farm)*float64(p.s.PBA.MaxAllocated) + 1e-9)
+	limit := p.allocatable(p.slots)
 	if c.Slots == 0 || week.After <= week.Before || week.After <= limit {
 		return nil
 	}
 	others := week.After - c.Slots
 	text := fmt.Sprintf("%d slots don't fit into %s: %d are free there (max_allocated is %v of the farm's %d slots, that is %d; others hold %d)",
-		c.Slots, c.Week, max(0, limit-others), p.s.PBA.MaxAllocated, p.farm, limit, others)
+		c.Slots, c.Week, max(0, limit-others), p.PBA.MaxAllocated, p.slots, limit, others)
 	if p.down > 0 {
 		text += fmt.Sprintf("; %d more slots are on hosts that are down", p.down)
 	}

@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"bytes"
@@ -20,28 +20,28 @@ import (
 )
 
 // checkSetup asks the queue how it is set up, where that is known to matter.
-func (s *site) checkSetup(ctx context.Context, all *findings) error {
-	examine := s.backend.Abilities().Examine
+func (d *Desk) checkSetup(ctx context.Context, all *findings) error {
+	examine := d.queue.Abilities().Examine
 	if examine == nil {
 		return nil
 	}
-	e, err := examine(ctx, installation(s.process, s.Config, ledgerOwner(s.Config, s.caller.as)))
+	e, err := examine(ctx, d.installation(ledgerOwner(d.Config, d.Caller.As)))
 	if errors.Is(err, backends.ErrUnreachable) {
 		return nil // checkQueue says so
 	}
 	if err != nil {
 		return err
 	}
-	for _, f := range append(settingsMissing(s.Config, e.Settings), e.Findings...) {
+	for _, f := range append(settingsMissing(d.Config, e.Settings), e.Findings...) {
 		all.add("queue", f.Remedy, "%s", f.What)
 	}
 	if e.Hook != nil {
-		s.checkHook(e.Hook, all)
+		d.checkHook(e.Hook, all)
 	}
-	if !s.backend.Abilities().FoldsProjects {
+	if !d.queue.Abilities().FoldsProjects {
 		return nil
 	}
-	projects, err := s.ledger.Projects(ctx)
+	projects, err := d.ledger.Projects(ctx)
 	checkNames(projects, all)
 	return err
 }
@@ -63,25 +63,25 @@ func checkNames(projects []ledger.Project, all *findings) {
 
 // checkHook looks whether the queue asks our filter at each submission, and whether
 // that can read what it decides by.
-func (s *site) checkHook(h *backends.Hook, all *findings) {
+func (d *Desk) checkHook(h *backends.Hook, all *findings) {
 	switch {
 	case !h.Named:
 		all.add("filter", h.Remedy, "the queue asks no script at submission: jobs are neither tested nor tagged")
 	case !strings.Contains(h.Answer, controlCharacters):
-		all.add("filter", hookRemedy(s.Config, h), "the queue does not ask our filter at submission: jobs are neither tested nor tagged")
+		all.add("filter", hookRemedy(d.Config, h), "the queue does not ask our filter at submission: jobs are neither tested nor tagged")
 	}
-	script, err := readHook(hookPath(s.Config))
+	script, err := readHook(hookPath(d.Config))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		all.add("filter", "the next `pba rebalance` writes it", "%s is missing: the queue can't ask it", hookPath(s.Config))
+		all.add("filter", "the next `pba rebalance` writes it", "%s is missing: the queue can't ask it", hookPath(d.Config))
 	case err != nil:
 		all.add("filter", "give the file back to the user who runs pba (chown, chmod 644), or remove it: the next `pba rebalance` writes it", "%v", err)
-	case !bytes.Equal(script, esub.JobSubmit(s.Paths.State)):
-		all.add("filter", "the next `pba rebalance` writes it anew", "%s is of another version", hookPath(s.Config))
+	case !bytes.Equal(script, esub.JobSubmit(d.Paths.State)):
+		all.add("filter", "the next `pba rebalance` writes it anew", "%s is of another version", hookPath(d.Config))
 	}
-	reads := []string{h.File, hookPath(s.Config)}
+	reads := []string{h.File, hookPath(d.Config)}
 	for _, name := range []string{esub.LuaPolicyName, esub.LuaGenerationName} {
-		reads = append(reads, filepath.Join(s.Paths.State, name))
+		reads = append(reads, filepath.Join(d.Paths.State, name))
 	}
 	who := newReader(h.UID)
 	for _, name := range reads {

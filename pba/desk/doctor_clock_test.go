@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"testing"
@@ -27,8 +27,8 @@ func TestDoctorOnTheClock(t *testing.T) {
 		"a slow queue":             {queue: -2 * time.Minute},
 		"a job of a clock ahead":   {started: years, want: []string{"1 running job started while the clock was ahead: job 7 at 2036-11-20 12:00:00, and it is 2026-11-23 12:00:00"}},
 	} {
-		s := quietSite()
-		s.now = func() time.Time { return noon }
+		d := quietDesk()
+		d.sys.Now = func() time.Time { return noon }
 		r := pba.Result{State: plan.State{Memory: plan.Memory{ClockSet: x.set}, Farm: &backends.Farm{
 			At:   noon.Add(x.queue),
 			Jobs: []backends.Job{{ID: backends.ID{Job: 7}, State: backends.Running, Started: noon.Add(x.queue + x.started)}},
@@ -37,7 +37,7 @@ func TestDoctorOnTheClock(t *testing.T) {
 			r.ClockSet = "yes"
 		}
 		var got findings
-		s.checkClock(&r, &got)
+		d.checkClock(&r, &got)
 		expect(t, name, got, x.want...)
 	}
 }

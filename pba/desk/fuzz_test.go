@@ -1,4 +1,4 @@
-package pba_test
+package desk_test
 
 import (
 	"bytes"
@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
 // A plan's file is read, or its error names the file; what is read is written and
@@ -17,7 +17,7 @@ func FuzzReadPlan(f *testing.F) {
 	f.Add([]byte("from: 2026-W54\n"))
 	f.Add([]byte("allocations: &a [*a]\n"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		plan, err := pba.ReadPlan("plan.yaml", content)
+		plan, err := desk.ReadPlan("plan.yaml", content)
 		if err != nil {
 			if plan != nil || !bytes.Contains([]byte(err.Error()), []byte("plan.yaml")) {
 				t.Errorf("%q: %+v, %v", content, plan, err)
@@ -28,11 +28,11 @@ func FuzzReadPlan(f *testing.F) {
 		if err := plan.Write(&out); err != nil {
 			t.Fatalf("%q can't be written: %v", content, err)
 		}
-		again, err := pba.ReadPlan("plan.yaml", out.Bytes())
+		again, err := desk.ReadPlan("plan.yaml", out.Bytes())
 		if err != nil {
 			t.Fatalf("%q was written as %q: %v", content, out.Bytes(), err)
 		}
-		if diff := cmp.Diff(plan, again, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(pba.PlanFile{}, "Lines", "ProjectLines")); diff != "" {
+		if diff := cmp.Diff(plan, again, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(desk.PlanFile{}, "Lines", "ProjectLines")); diff != "" {
 			t.Errorf("%q was written as %q:\n%s", content, out.Bytes(), diff)
 		}
 	})

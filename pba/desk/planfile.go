@@ -1,4 +1,4 @@
-package pba
+package desk
 
 import (
 	"cmp"
@@ -170,7 +170,7 @@ func (f *PlanFile) entry(e planEntry) (ledger.Change, error) {
 	case !f.Covers(c.Project, c.Week):
 		return c, fmt.Errorf("week %s is not in the plan's weeks, %s to %s", c.Week, f.From, f.To)
 	}
-	return c, CheckTerms(c.Terms)
+	return c, checkTerms(c.Terms)
 }
 
 // linesOf are the lines of each top-level key, and after it those of the items

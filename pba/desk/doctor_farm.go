@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"bytes"
@@ -24,14 +24,14 @@ import (
 )
 
 // checkFilter reads what the submit filter reads.
-func (s *site) checkFilter(_ context.Context, all *findings) error {
+func (d *Desk) checkFilter(_ context.Context, all *findings) error {
 	rebalance := "the next `pba rebalance` writes it"
-	snapshot, err := readTrusted(filepath.Join(s.Paths.State, esub.SnapshotName), s.Paths.OfTheSystem())
+	snapshot, err := readTrusted(filepath.Join(d.Paths.State, esub.SnapshotName), d.Paths.OfTheSystem())
 	if errors.Is(err, fs.ErrNotExist) {
-		all.add("filter", rebalance, "there is no policy snapshot in %s yet: the filter lets every job through", s.Paths.State)
+		all.add("filter", rebalance, "there is no policy snapshot in %s yet: the filter lets every job through", d.Paths.State)
 		return nil
 	}
-	generation, genErr := readTrusted(filepath.Join(s.Paths.State, esub.GenerationName), s.Paths.OfTheSystem())
+	generation, genErr := readTrusted(filepath.Join(d.Paths.State, esub.GenerationName), d.Paths.OfTheSystem())
 	if err = errors.Join(err, genErr); err != nil {
 		all.add("filter", "give the file back to the user who runs pba (chown, chmod 644), or remove it: "+rebalance, "%v", err)
 		return nil
@@ -46,12 +46,12 @@ func (s *site) checkFilter(_ context.Context, all *findings) error {
 	}
 	switch {
 	case err != nil:
-		all.add("filter", "remove the file: "+rebalance, "the policy snapshot in %s: %v", s.Paths.State, err)
+		all.add("filter", "remove the file: "+rebalance, "the policy snapshot in %s: %v", d.Paths.State, err)
 	case g.Snapshot != reader.Identity():
 		all.add("filter", rebalance, "the policy snapshot and its generation file don't belong together")
-	case s.now().Sub(g.At) > time.Duration(s.Filter.StaleAfter):
-		all.add("filter", s.runCycles(),
-			"the policy snapshot is %v old (filter.stale_after: %v): the filter lets every job through", s.now().Sub(g.At).Round(time.Second), s.Filter.StaleAfter)
+	case d.Now().Sub(g.At) > time.Duration(d.Filter.StaleAfter):
+		all.add("filter", d.runCycles(),
+			"the policy snapshot is %v old (filter.stale_after: %v): the filter lets every job through", d.Now().Sub(g.At).Round(time.Second), d.Filter.StaleAfter)
 	}
 	return nil
 }
@@ -78,31 +78,31 @@ func readTrusted(name string, system bool) ([]byte, error) {
 }
 
 // checkPeople asks the system whether those whom the plan names exist.
-func (s *site) checkPeople(ctx context.Context, all *findings) error {
-	projects, err := s.ledger.Projects(ctx)
+func (d *Desk) checkPeople(ctx context.Context, all *findings) error {
+	projects, err := d.ledger.Projects(ctx)
 	if err != nil {
 		return err
 	}
 	for _, p := range projects {
-		if err := s.lookup.group(p.Group); err != nil {
+		if err := d.sys.Group(p.Group); err != nil {
 			all.add("projects", fmt.Sprintf("make the group, or name another: pba project set %s --group GROUP", p.Name),
 				"project %s: the system knows no group %q: none of its jobs is entitled", p.Name, p.Group)
 		}
 		for _, user := range p.Managers {
-			if err := s.lookup.user(user); err != nil {
+			if err := d.sys.User(user); err != nil {
 				all.add("projects", fmt.Sprintf("name who plans it now: pba project set %s --manager USER", p.Name),
 					"project %s: the system knows no user %q, its manager", p.Name, user)
 			}
 		}
 	}
-	return s.checkWeeks(ctx, all)
+	return d.checkWeeks(ctx, all)
 }
 
 // checkWeeks looks for projects that lose their slots next week.
-func (s *site) checkWeeks(ctx context.Context, all *findings) error {
-	this := calendar.WeekOf(s.now(), s.zone())
+func (d *Desk) checkWeeks(ctx context.Context, all *findings) error {
+	this := d.thisWeek()
 	next := calendar.AddWeeks(this, 1)
-	planned, err := s.ledger.Allocations(ctx, this, next)
+	planned, err := d.ledger.Allocations(ctx, this, next)
 	if err != nil {
 		return err
 	}
@@ -123,8 +123,8 @@ func (s *site) checkWeeks(ctx context.Context, all *findings) error {
 }
 
 // checkQueue asks the queue, and the planner what it makes of it.
-func (s *site) checkQueue(ctx context.Context, all *findings) error {
-	r, err := s.engine(true).Preview(ctx, s.now)
+func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
+	r, err := d.preview(ctx)
 	if errors.Is(err, backends.ErrUnreachable) {
 		all.add("queue", "see why it is away (the bundled one: `miniqd status`; it is started by `miniqd`, or asub's first use)", "%v", err)
 		return nil
@@ -132,19 +132,19 @@ func (s *site) checkQueue(ctx context.Context, all *findings) error {
 	if err != nil {
 		return err
 	}
-	s.checkClock(&r, all)
-	s.checkAbilities(r.State.Abilities, all)
-	s.checkHosts(r.State.Farm, all)
-	if err := s.checkQueues(ctx, s.backend.Abilities().Queues, all); err != nil {
+	d.checkClock(&r, all)
+	d.checkAbilities(r.State.Abilities, all)
+	d.checkHosts(r.State.Farm, all)
+	if err := d.checkQueues(ctx, d.queue.Abilities().Queues, all); err != nil {
 		return err
 	}
-	if err := s.checkUsers(ctx, r.State.Farm, all); err != nil {
+	if err := d.checkUsers(ctx, r.State.Farm, all); err != nil {
 		return err
 	}
-	if err := s.checkDummies(ctx, &r, all); err != nil {
+	if err := d.checkDummies(ctx, &r, all); err != nil {
 		return err
 	}
-	if stuck := plan.Stuck(r.State.Farm, time.Duration(s.PBA.HoldLimit), r.State.Farm.At); len(stuck) > 0 {
+	if stuck := plan.Stuck(r.State.Farm, time.Duration(d.PBA.HoldLimit), r.State.Farm.At); len(stuck) > 0 {
 		all.add("queue", "let a cycle run, which frees them (`pba rebalance -v`; `pba restore` where there shall be none); what it says of a job that stays is the queue's own word",
 			"pba held %s, and the queue did not release what was to start again", plan.Some(stuck))
 	}
@@ -152,24 +152,24 @@ func (s *site) checkQueue(ctx context.Context, all *findings) error {
 	if f.LowerThem {
 		all.add("farm", "see whose they are (`ajobs -u all -r`); raise pba.unpreemptable.max_share if that is meant",
 			"jobs that can't be taken back hold %d of %d slots, more than pba.unpreemptable.max_share (%v): the filter lowers further ones",
-			f.Unpreemptable, f.Slots, s.PBA.Unpreemptable.MaxShare)
+			f.Unpreemptable, f.Slots, d.PBA.Unpreemptable.MaxShare)
 	}
 	if f.TakeBack+f.Slots-f.Running < f.Unmet {
 		all.add("farm", "`pba explain JOB` of a waiting job says why nobody can be taken back",
 			"guaranteed slots for %d are waited for, and %d can be taken back now", f.Unmet, f.TakeBack)
 	}
-	return s.checkAllocated(ctx, f.Slots, f.Down, all)
+	return d.checkAllocated(ctx, f.Slots, f.Down, all)
 }
 
 // checkAbilities compares how the queue ages jobs with what R10 and R11 count on.
-func (s *site) checkAbilities(a backends.ForEngine, all *findings) {
-	if a.Ages > 0 && a.Ages != time.Duration(s.PBA.Every) {
-		all.add("priorities", "leave miniq.ageing.interval out of "+s.Paths.Config+": it then follows pba.every",
-			"the queue ages waiting jobs each %v and a cycle comes each %v: priorities grow at another pace than is shown", a.Ages, s.PBA.Every)
+func (d *Desk) checkAbilities(a backends.ForEngine, all *findings) {
+	if a.Ages > 0 && a.Ages != time.Duration(d.PBA.Every) {
+		all.add("priorities", "leave miniq.ageing.interval out of "+d.Paths.Config+": it then follows pba.every",
+			"the queue ages waiting jobs each %v and a cycle comes each %v: priorities grow at another pace than is shown", a.Ages, d.PBA.Every)
 	}
 	// What a normal job may reach: its default, its age, a bonus for each reclaim.
-	if top := backends.DefaultValue + a.AgeCap + requeueBonus*s.PBA.MaxRequeues; a.Ages > 0 && top >= pbaValue {
-		all.add("priorities", fmt.Sprintf("set miniq.ageing.cap to %d or less", pbaValue-1-backends.DefaultValue-requeueBonus*s.PBA.MaxRequeues),
+	if top := backends.DefaultValue + a.AgeCap + requeueBonus*d.PBA.MaxRequeues; a.Ages > 0 && top >= pbaValue {
+		all.add("priorities", fmt.Sprintf("set miniq.ageing.cap to %d or less", pbaValue-1-backends.DefaultValue-requeueBonus*d.PBA.MaxRequeues),
 			"a normal job may age to %d, and jobs of pools begin at %d: the numbers that people see would mislead", top, pbaValue)
 	}
 }
@@ -181,14 +181,14 @@ const (
 )
 
 // checkHosts looks for names in the config that the queue does not know.
-func (s *site) checkHosts(farm *backends.Farm, all *findings) {
+func (d *Desk) checkHosts(farm *backends.Farm, all *findings) {
 	var known []string
 	for _, h := range farm.Hosts {
 		known = append(known, h.Name)
 	}
-	for _, name := range s.Hosts {
+	for _, name := range d.Hosts {
 		if !slices.Contains(known, name) {
-			all.add("config", "correct `hosts:` in "+s.Paths.Config, "the queue has no host %q (it has %s)", name, few(known))
+			all.add("config", "correct `hosts:` in "+d.Paths.Config, "the queue has no host %q (it has %s)", name, few(known))
 		}
 	}
 }
@@ -205,7 +205,7 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func (s *site) checkQueues(ctx context.Context, list func(context.Context) ([]backends.Queue, error), all *findings) error {
+func (d *Desk) checkQueues(ctx context.Context, list func(context.Context) ([]backends.Queue, error), all *findings) error {
 	if list == nil {
 		return nil
 	}
@@ -218,18 +218,18 @@ func (s *site) checkQueues(ctx context.Context, list func(context.Context) ([]ba
 		known = append(known, q.Name)
 	}
 	named := map[string]string{}
-	for _, name := range s.Queues {
+	for _, name := range d.Queues {
 		named[name] = "queues"
 	}
-	for _, name := range s.PBA.NeverVictims.Queues {
+	for _, name := range d.PBA.NeverVictims.Queues {
 		named[name] = "pba.never_victims.queues"
 	}
-	if s.Filter.LowQueue != "" {
-		named[s.Filter.LowQueue] = "filter.low_queue"
+	if d.Filter.LowQueue != "" {
+		named[d.Filter.LowQueue] = "filter.low_queue"
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		if !slices.Contains(known, name) {
-			all.add("config", "correct `"+named[name]+"` in "+s.Paths.Config, "there is no queue %q (there are %s)", name, few(known))
+			all.add("config", "correct `"+named[name]+"` in "+d.Paths.Config, "there is no queue %q (there are %s)", name, few(known))
 		}
 	}
 	return nil
@@ -237,12 +237,12 @@ func (s *site) checkQueues(ctx context.Context, list func(context.Context) ([]ba
 
 // checkUsers looks for users of projects whose groups were never known: a
 // directory service that is away.
-func (s *site) checkUsers(ctx context.Context, farm *backends.Farm, all *findings) error {
-	projects, err := s.ledger.Projects(ctx)
+func (d *Desk) checkUsers(ctx context.Context, farm *backends.Farm, all *findings) error {
+	projects, err := d.ledger.Projects(ctx)
 	if err != nil {
 		return err
 	}
-	known, err := s.ledger.Groups(ctx)
+	known, err := d.ledger.Groups(ctx)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (s *site) checkUsers(ctx context.Context, farm *backends.Farm, all *finding
 	}
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
-		if _, ok := known[j.User]; !ok && missing[j.Project] != nil && s.lookup.user(j.User) != nil {
+		if _, ok := known[j.User]; !ok && missing[j.Project] != nil && d.sys.User(j.User) != nil {
 			missing[j.Project][j.User] = true
 		}
 	}
@@ -266,9 +266,9 @@ func (s *site) checkUsers(ctx context.Context, farm *backends.Farm, all *finding
 }
 
 // checkAllocated: a farm may have shrunk since its weeks were planned.
-func (s *site) checkAllocated(ctx context.Context, slots, down int, all *findings) error {
-	limit := s.limitOf(slots)
-	planned, err := s.ledger.Allocations(ctx, calendar.WeekOf(s.now(), s.zone()), calendar.Week{Year: math.MaxInt32, Week: 53})
+func (d *Desk) checkAllocated(ctx context.Context, slots, down int, all *findings) error {
+	limit := d.allocatable(slots)
+	planned, err := d.ledger.Allocations(ctx, d.thisWeek(), calendar.Week{Year: math.MaxInt32, Week: 53})
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (s *site) checkAllocated(ctx context.Context, slots, down int, all *finding
 		if down > 0 {
 			remedy = fmt.Sprintf("%d slots are on hosts that are down or closed: bring them back; else %s", down, remedy)
 		}
-		all.add("plan", remedy, "%d slots are allocated in %s, and max_allocated (%v) of the farm's %d slots is %d", sums[w], w, s.PBA.MaxAllocated, slots, limit)
+		all.add("plan", remedy, "%d slots are allocated in %s, and max_allocated (%v) of the farm's %d slots is %d", sums[w], w, d.PBA.MaxAllocated, slots, limit)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"errors"
@@ -16,9 +16,9 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// quietSite has nothing wrong with it.
-func quietSite() *site {
-	return &site{Config: configfile.Config{PBA: settings.Default()}, process: process{executable: func() (string, error) { return "/usr/bin/pba", nil }}}
+// quietDesk has nothing wrong with it.
+func quietDesk() *Desk {
+	return &Desk{Config: configfile.Config{PBA: settings.Default()}, sys: System{Executable: func() (string, error) { return "/usr/bin/pba", nil }}}
 }
 
 // expect checks that exactly these texts are found, each by one finding that also
@@ -51,14 +51,14 @@ func TestDoctorOnTheLastCycle(t *testing.T) {
 		"holds end too soon": {took: time.Second, hold: 50 * time.Second, want: []string{"pba.hold_limit (50s) is less than three cycles"}},
 		"slow, short holds":  {took: 25 * time.Second, hold: time.Minute, want: []string{"longer than", "less than three"}},
 	} {
-		s := quietSite()
-		s.PBA.HoldLimit = unit.Duration(x.hold)
+		d := quietDesk()
+		d.PBA.HoldLimit = unit.Duration(x.hold)
 		last := ledger.CycleRecord{Started: start}
 		if x.took > 0 {
 			last.Finished = start.Add(x.took)
 		}
 		var got findings
-		s.checkLast(last, x.age, &got)
+		d.checkLast(last, x.age, &got)
 		expect(t, name, got, x.want...)
 	}
 }
@@ -74,16 +74,16 @@ func TestDoctorOnPriorities(t *testing.T) { // R10, R11
 		"up to the pools' jobs": {a: backends.ForEngine{Ages: 20 * time.Second, AgeCap: 70}, want: []string{"may age to 120"}},
 	} {
 		var got findings
-		quietSite().checkAbilities(x.a, &got)
+		quietDesk().checkAbilities(x.a, &got)
 		expect(t, name, got, x.want...)
 	}
 }
 
 func TestDoctorOnHosts(t *testing.T) {
-	s := quietSite()
-	s.Hosts = []string{"n1", "n9"}
+	d := quietDesk()
+	d.Hosts = []string{"n1", "n9"}
 	var got findings
-	s.checkHosts(&backends.Farm{Hosts: []backends.Host{{Name: "n1"}, {Name: "n2", State: backends.HostDown}}}, &got)
+	d.checkHosts(&backends.Farm{Hosts: []backends.Host{{Name: "n1"}, {Name: "n2", State: backends.HostDown}}}, &got)
 	expect(t, "hosts", got, `no host "n9" (it has n1, n2)`)
 }
 
@@ -101,7 +101,7 @@ func TestDoctorOnTheZone(t *testing.T) {
 
 func TestDoctorOnPrograms(t *testing.T) {
 	var got findings
-	checkPrograms(process{executable: func() (string, error) { return t.TempDir() + "/pba", nil }}, &got)
+	checkPrograms(System{Executable: func() (string, error) { return t.TempDir() + "/pba", nil }}, &got)
 	expect(t, "an empty directory", got, "adummy", "ajobs", "asub", "esub", "miniq-keeper", "miniqd")
 }
 

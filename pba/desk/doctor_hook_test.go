@@ -1,4 +1,4 @@
-package main
+package desk
 
 import (
 	"io/fs"
@@ -78,10 +78,10 @@ func TestDoctorOnTheHook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
-			s := quietSite()
-			s.Config = configfile.Config{PBA: s.PBA, Paths: config.Paths{State: filepath.Join(top, "state")}}
+			d := quietDesk()
+			d.Config = configfile.Config{PBA: d.PBA, Paths: config.Paths{State: filepath.Join(top, "state")}}
 			x.hook.File = filepath.Join(top, "job_submit.lua")
-			for _, err := range []error{os.Chmod(filepath.Dir(top), 0o755), os.Chmod(top, 0o755), os.Mkdir(s.Paths.State, 0o755), os.Chmod(s.Paths.State, 0o755), writeHook(s.Config)} {
+			for _, err := range []error{os.Chmod(filepath.Dir(top), 0o755), os.Chmod(top, 0o755), os.Mkdir(d.Paths.State, 0o755), os.Chmod(d.Paths.State, 0o755), writeHook(d.Config)} {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -90,13 +90,13 @@ func TestDoctorOnTheHook(t *testing.T) {
 			switch x.file {
 			case "":
 			case "ours":
-				err = os.Symlink(hookPath(s.Config), x.hook.File)
+				err = os.Symlink(hookPath(d.Config), x.hook.File)
 			case "open":
-				err = os.Chmod(hookPath(s.Config), 0o666)
+				err = os.Chmod(hookPath(d.Config), 0o666)
 			case "old":
-				err = os.WriteFile(hookPath(s.Config), []byte("-- an old one"), 0o644)
+				err = os.WriteFile(hookPath(d.Config), []byte("-- an old one"), 0o644)
 			case "gone":
-				err = os.Remove(hookPath(s.Config))
+				err = os.Remove(hookPath(d.Config))
 			default:
 				err = os.WriteFile(x.hook.File, []byte(x.file), 0o644)
 			}
@@ -105,7 +105,7 @@ func TestDoctorOnTheHook(t *testing.T) {
 			}
 			x.hook.UID = 1 << 30
 			var got findings
-			s.checkHook(&x.hook, &got)
+			d.checkHook(&x.hook, &got)
 			if x.file == "open" && len(got) == 2 { // the filter's user is told, too
 				got = got[:1]
 			}

@@ -1,0 +1,244 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// Pool names slots of a project, or of one of its users, steps, or both.
+type Pool = ledger.Pool
+
+// Allocations lists what is planned from this week on: for a project, or for all.
+func (d *Desk) Allocations(ctx context.Context, project string) ([]ledger.Allocation, error) {
+	if err := d.concerns(ctx, project, false); err != nil {
+		return nil, err
+	}
+	all, err := d.ledger.Allocations(ctx, d.thisWeek(), forever)
+	if project != "" {
+		all = slices.DeleteFunc(all, func(a ledger.Allocation) bool { return a.Project != project })
+	}
+	return append([]ledger.Allocation{}, all...), err
+}
+
+// forever is a week after all that can be planned.
+var forever = calendar.Week{Year: math.MaxInt32, Week: 53}
+
+// SetAllocation gives a pool terms in so many weeks, which it returns. Zero terms take
+// its slots back. The first week is this one where none is named.
+func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, first string, weeks int) ([]calendar.Week, error) {
+	if pool.Step != "" {
+		if err := checkName("step", pool.Step); err != nil {
+			return nil, err
+		}
+	}
+	all, err := d.weeks(first, weeks)
+	if err != nil {
+		return nil, err
+	}
+	project, err := d.project(ctx, pool.Project)
+	if err == nil {
+		err = d.mayPlan(project)
+	}
+	if err == nil {
+		err = d.MayWrite()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var changes []ledger.Change
+	for _, w := range all {
+		changes = append(changes, ledger.Change{Pool: pool, Week: w, Terms: terms})
+	}
+	p, err := d.planner(ctx, changes)
+	if err != nil {
+		return nil, err
+	}
+	return all, p.apply(ctx, changes, func() error { return nil })
+}
+
+// weeks are so many weeks that may be planned.
+func (d *Desk) weeks(first string, n int) ([]calendar.Week, error) {
+	if n < 1 {
+		return nil, invalidf("--weeks %d: want one week or more", n)
+	}
+	from, err := d.week(first)
+	if err != nil {
+		return nil, err
+	}
+	last := calendar.AddWeeks(from, min(n-1, math.MaxInt16))
+	if err := d.mayBePlanned(from, last, fmt.Sprintf("%s from %s on", count(n, "week"), from)); err != nil {
+		return nil, err
+	}
+	var all []calendar.Week
+	for i := range n {
+		all = append(all, calendar.AddWeeks(from, i))
+	}
+	return all, nil
+}
+
+// week is the week of that name; this week without one.
+func (d *Desk) week(name string) (calendar.Week, error) {
+	if name == "" {
+		return d.thisWeek(), nil
+	}
+	w, err := calendar.ParseWeek(name)
+	if err != nil {
+		return w, invalidf("--week: %w", err)
+	}
+	return w, nil
+}
+
+// Export is what some projects have in some weeks. No projects: all that have slots
+// there. 0 weeks: up to the last that may be planned.
+func (d *Desk) Export(ctx context.Context, projects []string, first string, weeks int) (*PlanFile, error) {
+	for _, name := range projects {
+		if _, err := d.project(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	from, err := d.week(first)
+	if err != nil {
+		return nil, err
+	}
+	to := d.horizon()
+	if weeks > 0 {
+		to = calendar.AddWeeks(from, weeks-1)
+	}
+	if to.Compare(from) < 0 {
+		to = from
+	}
+	planned, err := d.ledger.Allocations(ctx, from, to)
+	if err != nil {
+		return nil, err
+	}
+	f := &PlanFile{From: from, To: to, Projects: projects}
+	for _, a := range planned {
+		if len(projects) > 0 && !slices.Contains(projects, a.Project) {
+			continue
+		}
+		f.Allocations = append(f.Allocations, ledger.Change{Pool: a.Pool, Week: a.Week, Terms: a.Terms})
+		if !slices.Contains(f.Projects, a.Project) {
+			f.Projects = append(f.Projects, a.Project)
+		}
+	}
+	return f, nil
+}
+
+// Import is a plan's file beside what is planned.
+type Import struct {
+	Differences []Difference
+
+	planner *planner
+	name    string
+	file    *PlanFile
+	changes []ledger.Change
+}
+
+// maxPlanFile is more bytes than any plan has.
+const maxPlanFile = 64 << 20
+
+// Import reads a plan's file, stdin for -, and checks all that it would change. It
+// changes nothing.
+func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader) (*Import, error) {
+	i := &Import{name: file}
+	var content []byte
+	var err error
+	if file == "-" {
+		i.name = "standard input"
+		content, err = io.ReadAll(io.LimitReader(stdin, maxPlanFile))
+	} else {
+		if err := d.MayName("read the plan"); err != nil {
+			return nil, fmt.Errorf("%w; a plan comes by standard input, too: sudo … pba alloc import --yes - <%s", err, file)
+		}
+		content, err = d.readNamed("read the plan", file, maxPlanFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if i.file, err = ReadPlan(i.name, content); err != nil {
+		return nil, err
+	}
+	for k, project := range i.file.Projects {
+		if _, err := d.project(ctx, project); errors.Is(err, ledger.ErrUnknownProject) {
+			return nil, &config.Error{File: i.name, Line: i.file.ProjectLines[k], Why: err.Error()}
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if i.Differences, err = d.differences(ctx, i.file); err != nil || len(i.Differences) == 0 {
+		return i, err
+	}
+	for _, x := range i.Differences {
+		i.changes = append(i.changes, x.Change)
+	}
+	if i.planner, err = d.planner(ctx, i.changes); err == nil {
+		err = i.planner.rehearse(ctx, i.changes, i.Differences)
+	}
+	return i, i.inFile(err)
+}
+
+// Apply changes the plan as was shown, or nothing.
+func (i *Import) Apply(ctx context.Context) error {
+	return i.inFile(i.planner.apply(ctx, i.changes, func() error {
+		again, err := i.planner.differences(ctx, i.file)
+		if err == nil && !slices.Equal(again, i.Differences) {
+			err = errors.New("import: the plan was changed by somebody else meanwhile: nothing is applied; look at it again")
+		}
+		return err
+	}))
+}
+
+// inFile adds to an error of one change where the file says it.
+func (i *Import) inFile(err error) error {
+	var e *changeError
+	if !errors.As(err, &e) {
+		return err
+	}
+	if line, ok := i.file.Lines[e.change]; ok {
+		return &config.Error{File: i.name, Line: line, Why: err.Error()}
+	}
+	return &config.Error{File: i.name, Why: fmt.Sprintf("it takes back %s in %s: %v", e.change.Pool, e.change.Week, err)}
+}
+
+// differences are what a plan would change now.
+func (d *Desk) differences(ctx context.Context, f *PlanFile) ([]Difference, error) {
+	planned, err := d.ledger.Allocations(ctx, f.From, f.To)
+	return f.Compare(planned), err
+}
+
+// rehearse is all that would be checked, without changing anything.
+func (p *planner) rehearse(ctx context.Context, changes []ledger.Change, differences []Difference) error {
+	if err := p.checkAll(ctx, changes); err != nil {
+		return err
+	}
+	sums := map[calendar.Week]ledger.Sums{}
+	for _, d := range differences {
+		week, ok := sums[d.Week]
+		if !ok {
+			planned, err := p.ledger.Allocations(ctx, d.Week, d.Week)
+			if err != nil {
+				return err
+			}
+			for _, a := range planned {
+				week.Before += a.Slots
+			}
+			week.After = week.Before
+		}
+		week.After += d.Slots - d.Was.Slots
+		sums[d.Week] = week
+	}
+	for _, c := range changes {
+		if err := p.fits(c, sums[c.Week]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

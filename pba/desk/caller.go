@@ -1,0 +1,137 @@
+package desk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+
+	"github.com/allotment-hpc/allotment/internal/account"
+	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/settings"
+)
+
+// Caller is who asks. The name is looked up from the number that the kernel, or
+// sudo, gives; no option and no USER has a say in it.
+type Caller struct {
+	settings.Caller
+	UID    int
+	As     int  // the process's own user: another one's through sudo
+	Writes bool // the process may write the ledger
+}
+
+// String is the caller for audit rows.
+func (c Caller) String() string {
+	text := "uid " + strconv.Itoa(c.UID)
+	if c.User != "" {
+		text = c.User + " (" + text + ")"
+	}
+	if c.sudo() {
+		text += " by sudo"
+	}
+	return text
+}
+
+func (c Caller) sudo() bool { return c.UID != c.As }
+
+// identify says who runs this process, which uid started.
+//
+// SUDO_UID is a variable that anybody may set. It counts only where the process
+// runs as root or as the ledger's owner, who may do everything anyway: nobody
+// gains by setting it, and whom the sudoers file allows nothing but pba can't
+// take it away, since sudo sets it after everything else.
+func identify(c configfile.Config, uid int) (Caller, error) {
+	if os.Getuid() != os.Geteuid() {
+		return Caller{}, errors.New("find out who runs it: pba must not be setuid: chmod u-s it, and see roles in docs/operate.md")
+	}
+	owner := ledgerOwner(c, uid)
+	who := Caller{UID: uid, As: uid, Writes: uid == 0 || uid == owner}
+	if text, ok := os.LookupEnv("SUDO_UID"); ok && c.PBA.Roles.TrustSudo && who.Writes {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			return Caller{}, fmt.Errorf("find out who runs it: SUDO_UID is %q, which is no user ID", text)
+		}
+		who.UID = int(n)
+	}
+	who.Owner = who.UID == 0 || who.UID == owner
+	u, err := user.LookupId(strconv.Itoa(who.UID))
+	if err != nil {
+		return who, nil // he is a reader, or known by his number
+	}
+	who.User = u.Username
+	who.Groups, err = account.GroupNames(u.Username)
+	if err != nil && !who.Owner && len(c.PBA.Roles.Admins.Groups) > 0 {
+		return Caller{}, fmt.Errorf("look up the groups of %s: %w", u.Username, err)
+	}
+	return who, nil
+}
+
+// ledgerOwner is whose the ledger is, or will be once there is one.
+func ledgerOwner(c configfile.Config, uid int) int {
+	for _, path := range []string{ledgerPath(c), c.Paths.State} {
+		if info, err := os.Stat(path); err == nil {
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+				return int(stat.Uid)
+			}
+		}
+	}
+	return uid
+}
+
+// openLedger opens the ledger for who may write it, and else for reading.
+func openLedger(path string, who Caller) (*ledger.Ledger, error) {
+	if who.Writes {
+		return ledger.Open(path)
+	}
+	return ledger.OpenToRead(path)
+}
+
+// MayWrite is an error where the process can't write the ledger.
+func (d *Desk) MayWrite() error {
+	if d.Caller.Writes {
+		return nil
+	}
+	owner := strconv.Itoa(ledgerOwner(d.Config, d.Caller.As))
+	if u, err := user.LookupId(owner); err == nil {
+		owner = u.Username
+	} else {
+		owner = "#" + owner
+	}
+	return fmt.Errorf("change the plan: the ledger belongs to %s: run it as `sudo -u %s pba …`, where the site allows it", owner, owner)
+}
+
+// mayDo is an error if the caller is no admin.
+func (d *Desk) mayDo(what string) error {
+	if d.PBA.Roles.Admin(d.Caller.Caller) {
+		return nil
+	}
+	return fmt.Errorf("%s: you are %s: only an admin may (config: pba.roles.admins)", what, d.Caller)
+}
+
+// mayChange is an error if the caller is no admin, or can't write the ledger.
+func (d *Desk) mayChange(what string) error {
+	if err := d.mayDo(what); err != nil {
+		return err
+	}
+	return d.MayWrite()
+}
+
+// mayPlan is an error if the caller may not change a project's allocations.
+func (d *Desk) mayPlan(p ledger.Project) error {
+	if d.PBA.Roles.MayPlan(d.Caller.Caller, p.Managers) {
+		return nil
+	}
+	return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", p.Name, d.Caller)
+}
+
+// MayName is an error for a caller who may not name files: through sudo they are opened
+// in another user's name. What says what for.
+func (d *Desk) MayName(what string) error {
+	if !d.Caller.sudo() || d.PBA.Roles.Admin(d.Caller.Caller) {
+		return nil
+	}
+	return fmt.Errorf("%s: you are %s: through sudo only an admin may name files (config: pba.roles.admins)", what, d.Caller)
+}

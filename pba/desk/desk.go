@@ -1,0 +1,245 @@
+// Package desk is what people ask of Allotment, whichever way they ask: who may do
+// what, edits of the plan, cycles, and answers in the types that --json prints.
+package desk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/user"
+	"path/filepath"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/clock"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+)
+
+// System is what a desk takes of the process and the machine that it runs on.
+type System struct {
+	Now          func() time.Time
+	Load         func() (configfile.Config, error)
+	Identify     func(configfile.Config) (Caller, error) // by the system's word
+	Open         func(context.Context, configfile.Config) (backends.Backend, error)
+	OpenToSubmit func(context.Context, configfile.Config) (backends.Backend, error) // starts the bundled queue
+	User, Group  func(name string) error                                            // whether there is one
+	Executable   func() (string, error)
+	EditWait     time.Duration // how long an edit waits for a cycle, or another edit, to end
+}
+
+// ThisSystem is that of this process. To load the config makes root's process the
+// ledger's owner's.
+func ThisSystem() System {
+	uid := os.Getuid() // before it becomes another one's
+	return System{
+		Now:      time.Now,
+		Identify: func(c configfile.Config) (Caller, error) { return identify(c, uid) },
+		Load: func() (configfile.Config, error) { // each cycle reads it anew
+			c, err := configfile.LoadFor(uid)
+			if err == nil {
+				err = becomeOwner(c)
+			}
+			return c, err
+		},
+		Open: configfile.Open, OpenToSubmit: configfile.OpenToSubmit,
+		User:       func(name string) error { _, err := user.Lookup(name); return err },
+		Group:      func(name string) error { _, err := user.LookupGroup(name); return err },
+		Executable: os.Executable, EditWait: 10 * time.Second,
+	}
+}
+
+// Desk is one question's or edit's: the config as it is now, and who asks. One that is
+// open has the ledger and the queue, too.
+type Desk struct {
+	configfile.Config
+	Caller Caller
+	sys    System
+	ledger *ledger.Ledger
+	queue  backends.Backend
+}
+
+// New returns a desk that is not open.
+func New(sys System) (*Desk, error) {
+	c, err := sys.Load()
+	if err != nil {
+		return nil, err
+	}
+	who, err := sys.Identify(c)
+	return &Desk{Config: c, Caller: who, sys: sys}, err
+}
+
+// Open returns a desk with the ledger and the queue open. Of toSubmit the bundled queue
+// is started where it does not run.
+func Open(ctx context.Context, sys System, toSubmit bool) (*Desk, error) {
+	d, err := New(sys)
+	if err != nil {
+		return nil, err
+	}
+	if d.ledger, err = openLedger(d.LedgerPath(), d.Caller); err != nil {
+		return nil, err
+	}
+	open := sys.Open
+	if toSubmit {
+		open = sys.OpenToSubmit
+	}
+	if d.queue, err = open(ctx, d.Config); err != nil {
+		return nil, errors.Join(err, d.ledger.Close())
+	}
+	return d, nil
+}
+
+// Close closes what Open opened.
+func (d *Desk) Close() {
+	_ = d.queue.Close() // nothing of ours is in them that could be lost
+	_ = d.ledger.Close()
+}
+
+// LedgerPath is where the ledger is.
+func (d *Desk) LedgerPath() string { return ledgerPath(d.Config) }
+
+func ledgerPath(c configfile.Config) string { return filepath.Join(c.Paths.State, "ledger.db") }
+
+// Now is the time at this desk.
+func (d *Desk) Now() time.Time { return d.sys.Now() }
+
+func (d *Desk) zone() *time.Location { return d.Timezone.Location() }
+
+func (d *Desk) thisWeek() calendar.Week { return calendar.WeekOf(d.Now(), d.zone()) }
+
+// horizon is the last week that may be planned.
+func (d *Desk) horizon() calendar.Week { return calendar.AddWeeks(d.thisWeek(), d.PBA.Horizon) }
+
+// editor is who edits, and when.
+func (d *Desk) editor() ledger.Editor {
+	return ledger.Editor{Who: d.Caller.String(), At: d.Now()}
+}
+
+// Backup copies the ledger to a new file.
+func (d *Desk) Backup(ctx context.Context, file string) error {
+	if err := d.MayName("copy the ledger to a file"); err != nil {
+		return err
+	}
+	return d.ledger.Backup(ctx, file)
+}
+
+// rules are what holds for a cycle now.
+func (d *Desk) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
+	week := calendar.PeriodOf(calendar.WeekOf(now, d.zone()), d.zone())
+	projects, pools, err := d.ledger.InForce(ctx, week, now.Add(-time.Duration(d.PBA.LoweredGrace)))
+	if err != nil {
+		return pba.Rules{}, err
+	}
+	paused, err := d.ledger.Paused(ctx)
+	if err != nil {
+		return pba.Rules{}, err
+	}
+	policy := d.PBA.Policy()
+	policy.Projects, policy.Allocations = projects, pools
+	policy.Queues, policy.Hosts, policy.LowQueue = d.Queues, d.Hosts, d.Filter.LowQueue
+	policy.Dummies = d.Dummies.Policy()
+	return pba.Rules{Policy: policy, Observe: d.Mode == configfile.Observe, Paused: paused}, nil
+}
+
+// engine is the engine at this desk; one that only looks changes nothing.
+func (d *Desk) engine(lookOnly bool) *pba.Engine {
+	groups := &pba.Directory{Cache: d.ledger, ReadOnly: lookOnly}
+	e := &pba.Engine{
+		Backend: d.queue, Ledger: d.ledger, Rules: d.rules, Groups: groups.Of, Who: d.Caller.String(),
+		Zone: d.zone(), Keep: time.Duration(d.PBA.KeepHistory), ReadClock: clock.Read,
+	}
+	if !lookOnly {
+		e.Publish = d.publish
+	}
+	return e
+}
+
+// preview is what a cycle would see and do now. It changes nothing.
+func (d *Desk) preview(ctx context.Context) (pba.Result, error) {
+	return d.engine(true).Preview(ctx, d.Now)
+}
+
+// publish tells the submit filter the plan in force and how its pools stand.
+func (d *Desk) publish(ctx context.Context, standing ledger.Standing) error {
+	if d.queue.Abilities().HookRank != nil { // it asks a script
+		if err := writeHook(d.Config); err != nil {
+			return err
+		}
+	}
+	rules, err := d.rules(ctx, standing.At)
+	if err != nil {
+		return err
+	}
+	return d.tell(ctx, rules, standing)
+}
+
+// republish tells the filter of an edit at once. How the pools stand, and when
+// the engine was last alive, it leaves as the last cycle told it.
+func (d *Desk) republish(ctx context.Context) error {
+	rules, err := d.rules(ctx, d.Now())
+	if err != nil {
+		return err
+	}
+	standing, err := d.ledger.Standing(ctx)
+	if err != nil {
+		return err
+	}
+	if standing.At.IsZero() {
+		standing.At = d.Now() // nobody was told anything before
+	}
+	standing.Observe = rules.Observe || rules.Paused
+	return d.tell(ctx, rules, standing)
+}
+
+func (d *Desk) tell(ctx context.Context, rules pba.Rules, standing ledger.Standing) error {
+	standing, err := d.ledger.SetStanding(ctx, standing)
+	if err != nil {
+		return err
+	}
+	next := backends.At(backends.LevelNext, backends.DefaultValue)
+	abilities := d.queue.Abilities()
+	p := &pba.Publisher{
+		Dir:    d.Paths.State,
+		Groups: &pba.Directory{Cache: d.ledger},
+		Facts:  abilities.FilterFacts,
+		Settings: esub.Settings{
+			Config:       d.Filter,
+			NextInLine:   next,
+			SuspendFrees: abilities.SuspendFrees,
+			Queues:       d.Queues,
+		},
+	}
+	if rank := abilities.HookRank; rank != nil {
+		p.Script = &pba.Script{
+			ProjectFrom: string(d.Slurm.ProjectFrom),
+			Rank:        func(ctx context.Context) (int64, error) { return rank(ctx, next) },
+		}
+	}
+	return p.Publish(ctx, rules.Policy, standing)
+}
+
+// edit changes the plan: while no cycle goes on, and told to the filter at once.
+func (d *Desk) edit(ctx context.Context, do func() error) error {
+	if err := d.MayWrite(); err != nil {
+		return err
+	}
+	return d.locked(ctx, func() error {
+		if err := do(); err != nil {
+			return err
+		}
+		return d.republish(ctx)
+	})
+}
+
+// locked does something while no cycle and no other edit goes on.
+func (d *Desk) locked(ctx context.Context, do func() error) error {
+	unlock, err := pba.Lock(ctx, d.Paths.State, pba.EditLock, d.sys.EditWait)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return do()
+}

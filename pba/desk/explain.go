@@ -1,0 +1,171 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// shownActs is how many of the last acts upon a job are shown.
+const shownActs = 30
+
+// Story is all that is known of one job.
+type Story struct {
+	ID         string         `json:"id"`
+	User       string         `json:"user"`
+	Project    string         `json:"project"`
+	Step       string         `json:"step,omitempty"`
+	State      backends.State `json:"state"`
+	Slots      int            `json:"slots"`
+	Submitted  time.Time      `json:"submitted"`
+	Started    time.Time      `json:"started,omitzero"`
+	Finished   time.Time      `json:"finished,omitzero"`
+	ExitCode   int            `json:"exit_code"`
+	Class      string         `json:"class"`
+	Pool       string         `json:"pool,omitempty"`
+	Place      string         `json:"place,omitempty"`
+	Dummies    string         `json:"dummies,omitempty"` // of a heavy job
+	Reason     string         `json:"reason,omitempty"`  // the queue's words
+	Priority   int            `json:"priority"`
+	Band       string         `json:"band"`
+	Waited     float64        `json:"clock_seconds"`
+	Threshold  float64        `json:"pending_threshold_seconds"`
+	Spared     string         `json:"spared,omitempty"`
+	Tests      []Test         `json:"tests"`
+	History    []Point        `json:"priority_history"`
+	Reclaims   []Reclaim      `json:"reclaims"`
+	Skipped    []string       `json:"skipped"`
+	Considered []Considered   `json:"considered"`
+	Acts       []ledger.Act   `json:"acts"`
+}
+
+// Point is one change of a job's priority.
+type Point struct {
+	At       time.Time `json:"at"`
+	Priority int       `json:"priority"`
+	Band     string    `json:"band"`
+	Why      string    `json:"why"`
+}
+
+// Test is one condition of what makes a job entitled.
+type Test struct {
+	Name   string `json:"name"`
+	Passed bool   `json:"passed"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Considered is a running job that could be preempted for the explained one, or why
+// it can't.
+type Considered struct {
+	Job    string `json:"job"`
+	Host   string `json:"host"`
+	Slots  int    `json:"slots"`
+	Spared string `json:"spared,omitempty"` // why it can't be taken back; "": it can
+}
+
+// Explain asks the planner of a job that the queue shows, and the ledger and the
+// queue of one that has ended.
+func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
+	e, err := d.explainNow(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	t := newStory(id, &e)
+	if t.Acts, err = d.ledger.Acts(ctx, id, shownActs); err != nil {
+		return nil, err
+	}
+	reclaims, err := d.ledger.ReclaimsOf(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for i := range reclaims {
+		t.Reclaims = append(t.Reclaims, showReclaim(&reclaims[i]))
+	}
+	if t.Acts == nil {
+		t.Acts = []ledger.Act{}
+	}
+	return t, nil
+}
+
+// explainNow is what the planner says, or the ledger where the queue shows no
+// such job, or can't be reached.
+func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {
+	r, err := d.engine(true).Observe(ctx, d.Now)
+	if err != nil {
+		if e, known := d.remembered(ctx, id); known == nil {
+			return e, nil
+		}
+		return plan.Explanation{}, err
+	}
+	if e, ok := plan.Explain(r.State, r.Rules.Policy, r.State.Farm.At, id); ok {
+		e.History = r.State.Memory.Jobs[id].History // without what the next cycle would write
+		return e, nil
+	}
+	return d.remembered(ctx, id)
+}
+
+var errNobodyKnows = errors.New("neither the queue nor the ledger knows it")
+
+// remembered tells of a job that the picture does not show.
+func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation, error) {
+	e := plan.Explanation{Threshold: time.Duration(d.PBA.PendingThreshold)}
+	ended, err := d.ledger.EndedJob(ctx, id)
+	if err != nil {
+		return e, err
+	}
+	jobs, err := d.queue.Jobs(ctx, []backends.ID{id})
+	if err != nil && ended == nil {
+		return e, err
+	}
+	switch {
+	case len(jobs) > 0:
+		e.Job = jobs[0]
+	case ended != nil:
+		e.Job = ended.Job
+	default:
+		return e, fmt.Errorf("explain job %v: %w: see `ajobs`", id, errNobodyKnows)
+	}
+	if ended == nil {
+		return e, nil
+	}
+	e.Class = "normal"
+	if ended.PBA {
+		e.Class = "pba"
+	}
+	if m := ended.Memory; m != nil {
+		e.History, e.Clock, e.Requeues = m.History, m.Clock, m.Requeues
+	}
+	return e, nil
+}
+
+func newStory(id backends.ID, e *plan.Explanation) *Story {
+	j := &e.Job
+	priority := e.Priority
+	if priority == 0 {
+		priority = j.Priority
+	}
+	t := &Story{
+		ID: id.String(), User: j.User, Project: j.Project, Step: j.Step, State: j.State, Slots: j.Slots,
+		Submitted: j.Submitted, Started: j.Started, Finished: j.Ended, ExitCode: j.ExitCode,
+		Class: e.Class, Pool: e.Pool, Place: e.Place, Dummies: e.Dummies, Reason: j.Reason,
+		Priority: priority.Value(), Band: priority.Level().String(),
+		Waited: e.Clock.Seconds(), Threshold: e.Threshold.Seconds(), Spared: e.Spared,
+		Tests: []Test{}, History: []Point{}, Reclaims: []Reclaim{},
+		Skipped: append([]string{}, e.Skipped...), Considered: []Considered{},
+	}
+	for _, p := range e.History {
+		t.History = append(t.History, Point{p.At, p.Priority.Value(), p.Priority.Level().String(), p.Why})
+	}
+	for _, x := range e.Tests {
+		t.Tests = append(t.Tests, Test(x))
+	}
+	for _, x := range e.Considered {
+		t.Considered = append(t.Considered, Considered{Job: x.ID.String(), Host: x.Host, Slots: x.Slots, Spared: x.Spared})
+	}
+	return t
+}

@@ -1,0 +1,73 @@
+package desk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/printable"
+)
+
+// Files that the caller names are opened here alone. Through sudo it would be done in
+// another user's name: an error would show a line of a file that the caller can't
+// read, and an output would replace one that he can't write. So only admins may.
+
+// readNamed reads a file that the caller names, at most so many bytes of it.
+func (d *Desk) readNamed(what, file string, most int64) ([]byte, error) {
+	f, err := d.openNamed(what, file)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(f, most))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return content, nil
+}
+
+// openNamed opens a file that the caller names to read it.
+func (d *Desk) openNamed(what, file string) (*os.File, error) {
+	if err := d.MayName(what); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return f, nil
+}
+
+// WriteNamed writes a file that the caller names, with the mode of any output.
+func (d *Desk) WriteNamed(what, file string, content []byte) error {
+	if err := d.MayName(what); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, content, 0o666); err != nil { // less the umask
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// ReplaceNamed puts content in the place of a file that the caller names at once, for
+// everybody to read. It replaces nothing but a file: not /dev/null, and not what
+// somebody linked there.
+func (d *Desk) ReplaceNamed(what, name string, content []byte) error {
+	if err := d.MayName(what); err != nil {
+		return err
+	}
+	if is, err := os.Lstat(name); err == nil && !is.Mode().IsRegular() {
+		return fmt.Errorf("write the metrics: %s is no regular file, and --out replaces it: name another one, or leave --out away for stdout", printable.Text(name))
+	}
+	temp, err := disk.Prepare(name, 0o644, content)
+	if err == nil {
+		if err = os.Rename(temp, name); err != nil {
+			err = errors.Join(err, os.Remove(temp))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the metrics: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package desk
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/report"
+)
+
+// Period is what a report covers.
+type Period struct {
+	Project string    `json:"-"` // "": all
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+}
+
+// Usage is slot-hours by day and pool.
+type Usage struct {
+	Period
+	Usage []report.Usage `json:"usage"`
+}
+
+// Waits is how long jobs and reclaims waited.
+type Waits struct {
+	Period
+	Waits   []report.Wait  `json:"waits"`
+	Promise report.Promise `json:"promise"`
+}
+
+// Victims is who lost slots to whom, and how reclaims ended.
+type Victims struct {
+	Period
+	Victims []report.Loss `json:"victims"`
+	Ends    []report.End  `json:"ends"`
+}
+
+// Dummies is what was held for jobs that need much memory.
+type Dummies struct {
+	Period
+	Dummies []report.Heavy `json:"dummies"`
+	Away    error          `json:"-"` // why the queue's unfinished jobs are not known; nil: they are
+}
+
+// Forecast is what comes in the weeks that may be planned.
+type Forecast struct {
+	Weeks  []report.Outlook `json:"weeks"`
+	Trends []report.Trend   `json:"trends"`
+}
+
+// Usage reports slot-hours.
+func (d *Desk) Usage(ctx context.Context, p Period) (*Usage, error) {
+	farm, use, err := d.hours(ctx, p.From, p.To)
+	if err != nil {
+		return nil, err
+	}
+	rows := report.Usages(farm, use, d.zone(), p.Project)
+	return &Usage{p, rows}, d.concerns(ctx, p.Project, len(rows) > 0)
+}
+
+// hours reads the use of a report's time.
+func (d *Desk) hours(ctx context.Context, from, to time.Time) ([]ledger.FarmHour, []ledger.UseHour, error) {
+	farm, err := d.ledger.FarmHours(ctx, from, to)
+	if err != nil {
+		return nil, nil, err
+	}
+	use, err := d.ledger.UseHours(ctx, from, to)
+	return farm, use, err
+}
+
+// Waits reports how long jobs waited.
+func (d *Desk) Waits(ctx context.Context, p Period) (*Waits, error) {
+	jobs, err := d.ledger.PastJobs(ctx, p.From, p.To)
+	if err != nil {
+		return nil, err
+	}
+	reclaims, err := d.ledger.PastReclaims(ctx, p.From, p.To)
+	if err != nil {
+		return nil, err
+	}
+	rates := report.Rates{Threshold: time.Duration(d.PBA.PendingThreshold), Cycle: time.Duration(d.PBA.Every)}
+	rows, promise := report.Waits(jobs, reclaims, rates, p.Project)
+	return &Waits{p, rows, promise}, d.concerns(ctx, p.Project, len(rows) > 0)
+}
+
+// Victims reports who lost slots.
+func (d *Desk) Victims(ctx context.Context, p Period) (*Victims, error) {
+	reclaims, err := d.ledger.PastReclaims(ctx, p.From, p.To)
+	if err != nil {
+		return nil, err
+	}
+	losses, ends := report.Victims(reclaims, p.Project)
+	return &Victims{p, losses, ends}, d.concerns(ctx, p.Project, len(ends) > 0)
+}
+
+// DummyUse reports what dummy jobs held. If the queue is away, what the ledger knows is
+// told all the same.
+func (d *Desk) DummyUse(ctx context.Context, p Period) (*Dummies, error) {
+	acts, err := d.ledger.DummyActs(ctx, p.From, p.To)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := d.rules(ctx, p.To)
+	if err != nil {
+		return nil, err
+	}
+	all := &Dummies{Period: p}
+	var unfinished []backends.Job
+	if len(acts) > 0 {
+		farm, err := d.queue.Farm(ctx, d.Now())
+		if all.Away = err; err == nil {
+			unfinished = farm.Jobs
+		}
+	}
+	all.Dummies = report.Dummies(acts, unfinished, rules.Policy.Dummies.Limit, p.To, p.Project)
+	return all, d.concerns(ctx, p.Project, len(all.Dummies) > 0)
+}
+
+// Forecast reports what comes, for a project or for all.
+func (d *Desk) Forecast(ctx context.Context, project string) (*Forecast, error) {
+	p := report.Plans{This: d.thisWeek(), Horizon: d.PBA.Horizon}
+	var err error
+	if p.Allocations, err = d.ledger.Allocations(ctx, p.This, calendar.AddWeeks(p.This, p.Horizon)); err != nil {
+		return nil, err
+	}
+	farm, use, err := d.hours(ctx, d.Now().AddDate(0, 0, -7*(report.LookBack+1)), d.Now())
+	if err != nil {
+		return nil, err
+	}
+	p.Limit = d.limit(ctx, farm)
+	rows, trends := report.Forecast(p, farm, use, d.zone(), project)
+	return &Forecast{rows, trends}, d.concerns(ctx, project, len(trends) > 0)
+}
+
+// limit is max_allocated in slots of the farm as it is now, or, where the
+// queue is away, as cycles saw it last; -1 if nobody ever saw it.
+func (d *Desk) limit(ctx context.Context, farm []ledger.FarmHour) int {
+	slots, _, err := d.farm(ctx)
+	if err != nil {
+		if len(farm) == 0 || farm[len(farm)-1].Seen == 0 {
+			return -1
+		}
+		last := farm[len(farm)-1]
+		slots = int(math.Round(last.Slots.Hours() / last.Seen.Hours()))
+	}
+	return d.allocatable(slots)
+}

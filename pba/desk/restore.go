@@ -1,0 +1,175 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// SetPaused lets cycles begin nothing, or go on. It tells whether that is a change.
+func (d *Desk) SetPaused(ctx context.Context, paused bool) (changed bool, err error) {
+	if err := d.mayChange("pause or resume the engine"); err != nil {
+		return false, err
+	}
+	err = d.edit(ctx, func() (err error) {
+		changed, err = d.ledger.SetPaused(ctx, d.editor(), paused)
+		return err
+	})
+	return changed, err
+}
+
+// Restore puts everything back that was done to the queue. It pauses first: the next
+// cycle would do it all again. Told is called with what was done, before it is looked
+// whether that is all.
+func (d *Desk) Restore(ctx context.Context, told func(*Cycle) error) error {
+	if err := d.mayChange("put everything back"); err != nil {
+		return err
+	}
+	var r pba.Result
+	err := d.locked(ctx, func() error {
+		if _, err := d.ledger.SetPaused(ctx, d.editor(), true); err != nil {
+			return err
+		}
+		var err error
+		r, err = d.engine(false).Restore(ctx, d.Now)
+		return err
+	})
+	if err != nil {
+		return notBack(err)
+	}
+	if err := told(cycleOf(&r, false)); err != nil {
+		return err
+	}
+	if err := r.Failed(); err != nil {
+		return notBack(err)
+	}
+	if err := d.checkRestored(ctx, &r); err != nil {
+		return err
+	}
+	waiting, err := d.resuming(ctx)
+	if err != nil {
+		return notBack(err)
+	}
+	if waiting > 0 {
+		return againf("put everything back: %s for slots that others hold now: all else is put back and cycles are paused; try again later",
+			counted(waiting, "suspended job waits", "suspended jobs wait"))
+	}
+	return nil
+}
+
+func notBack(err error) error {
+	return fmt.Errorf("put everything back: %w (cycles are paused; try again)", err)
+}
+
+// shownAfter is how long a queue may take to show all that was put back: dummy jobs end
+// by signals.
+const shownAfter = 30 * time.Second
+
+// checkRestored looks at the queue again, until nothing is left that was to be put back.
+func (d *Desk) checkRestored(ctx context.Context, r *pba.Result) error {
+	for deadline := time.Now().Add(shownAfter); ; {
+		left, err := d.engine(false).Left(ctx, r, d.Now)
+		if err != nil {
+			return notBack(fmt.Errorf("look whether all of it is: %w", err))
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return againf("put everything back: %s: it was told, and does not show it: %s of job %v is still to be done (cycles are paused; try again)",
+				counted(len(left), "one thing is left at the queue", "things are left at the queue"), left[0].Verb, left[0].Job)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// resuming is how many suspended jobs go on once they fit, on a queue that must be
+// tended for it.
+func (d *Desk) resuming(ctx context.Context) (int, error) {
+	if d.queue.Abilities().Tend == nil {
+		return 0, nil
+	}
+	farm, err := d.queue.Farm(ctx, d.Now())
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i := range farm.Jobs {
+		if farm.Jobs[i].Resuming {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Forgets tells whether the queue can take what is ours out of its jobs.
+func (d *Desk) Forgets() bool { return d.queue.Abilities().Forget != nil }
+
+// Forget takes the last traces out of the queue's jobs, and says of how many.
+func (d *Desk) Forget(ctx context.Context) (string, error) {
+	n, err := d.queue.Abilities().Forget(ctx)
+	if err != nil {
+		return "", fmt.Errorf("take what is ours out of the jobs: %w (try again)", err)
+	}
+	return counted(n, "job had a tag or a rank, and has nothing", "jobs had a tag or a rank, and have nothing"), nil
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// Pruned is dummy jobs that were ended, or would be, and why.
+type Pruned struct {
+	Dummies int
+	Reason  string
+}
+
+// Prune ends the dummy jobs that nobody needs; in a dry run it only says which.
+func (d *Desk) Prune(ctx context.Context, dryRun bool) ([]Pruned, error) {
+	if dryRun {
+		r, err := d.engine(true).Observe(ctx, d.Now)
+		if err != nil {
+			return nil, err
+		}
+		return pruned(unneeded(&r)), nil
+	}
+	if err := d.mayChange("end dummy jobs"); err != nil {
+		return nil, err
+	}
+	var r pba.Result
+	err := d.locked(ctx, func() (err error) {
+		r, err = d.engine(false).Prune(ctx, d.Now)
+		return err
+	})
+	if err == nil {
+		err = r.Failed()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("end dummy jobs that nobody needs: %w (try again)", err)
+	}
+	return pruned(r.Plan.Actions), nil
+}
+
+// unneeded ends the dummy jobs that nobody needs.
+func unneeded(r *pba.Result) []plan.Action {
+	return plan.Prune(r.State, r.Rules.Policy, r.State.Farm.At).Actions
+}
+
+func pruned(actions []plan.Action) []Pruned {
+	all := make([]Pruned, len(actions))
+	for i := range actions {
+		all[i] = Pruned{len(actions[i].Dummies), actions[i].Reason}
+	}
+	return all
+}

@@ -1,0 +1,244 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/unit"
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/simulate"
+	"github.com/allotment-hpc/allotment/pba/simulate/trace"
+)
+
+// Simulation is what is asked of the simulator. Zero durations leave the config's.
+type Simulation struct {
+	Trace, Farm, Plan             string
+	Guarantees, Policies          []string
+	Cycle, Threshold, MinRuntime  time.Duration
+	Headroom, Arrivals, Suspended float64 // a headroom below zero leaves the config's
+	Kill                          time.Duration
+	Repeat, First, SkipBad        int
+	OneSlot, EveryCycle           bool
+	Seed                          uint64
+}
+
+// Simulate plays a recorded workload on a farm. It needs no open desk.
+func (d *Desk) Simulate(ctx context.Context, o *Simulation) (*simulate.Result, error) {
+	s, err := d.setup(o)
+	if err != nil {
+		return nil, err
+	}
+	var store trace.Store
+	defer func() { _ = store.Close() }() // nothing in it is kept
+	s.Trace = &store
+	if s.Name, s.Format, err = d.read(ctx, o, &store); err != nil {
+		return nil, fmt.Errorf("read the trace %s: %w", o.Trace, err)
+	}
+	notes, err := d.promise(o, &s)
+	if err != nil {
+		return nil, err
+	}
+	r, err := simulate.Run(ctx, s)
+	if errors.Is(err, simulate.ErrNothing) {
+		return nil, fmt.Errorf("%w: %s", err, leftOut(&store))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("simulate: %w", err)
+	}
+	r.Notes = append(notes, r.Notes...)
+	return r, nil
+}
+
+func leftOut(s *trace.Store) string {
+	if len(s.Out) == 0 {
+		return fmt.Sprintf("it has %s; see --farm and --first", count(s.Jobs, "job"))
+	}
+	var why []string
+	for reason, n := range s.Out {
+		why = append(why, fmt.Sprintf("%d: %s", n, reason))
+	}
+	slices.Sort(why)
+	return strings.Join(why, "; ")
+}
+
+// setup is all but the trace and the plan.
+func (d *Desk) setup(o *Simulation) (simulate.Setup, error) {
+	const buckets = 240
+	settings := d.PBA
+	for _, t := range []struct {
+		to   *unit.Duration
+		from time.Duration
+	}{{&settings.Every, o.Cycle}, {&settings.PendingThreshold, o.Threshold}, {&settings.MinRuntime, o.MinRuntime}} {
+		if t.from > 0 {
+			*t.to = unit.Duration(t.from)
+		}
+	}
+	if o.Headroom >= 0 {
+		settings.Headroom = o.Headroom
+	}
+	if err := settings.Validate(); err != nil {
+		return simulate.Setup{}, err
+	}
+	s := simulate.Setup{
+		Policy: settings.Policy(), Reserve: time.Duration(d.Miniq.ReserveAfter), Policies: o.Policies, ScaleArrivals: o.Arrivals, Repeat: o.Repeat,
+		First: o.First, OneSlot: o.OneSlot, Suspend: o.Suspended, Kill: o.Kill, Seed: o.Seed, EveryCycle: o.EveryCycle, Buckets: buckets,
+		Filter: esub.Settings{Config: d.Filter, NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
+	}
+	var err error
+	s.Hosts, err = d.hosts(o.Farm)
+	return s, err
+}
+
+type hostEntry struct {
+	Name   string    `yaml:"name"`
+	Slots  int       `yaml:"slots"`
+	Memory unit.Size `yaml:"memory"`
+}
+
+// hosts reads --farm: slots, or a file of hosts.
+func (d *Desk) hosts(farm string) ([]backends.Host, error) {
+	if n, err := strconv.Atoi(farm); err == nil {
+		if n < 1 || n > 1<<24 {
+			return nil, invalidf("--farm %d: want one slot or more", n)
+		}
+		return []backends.Host{{Name: "farm", Slots: n}}, nil
+	}
+	content, err := d.readNamed("--farm is neither a number of slots nor a file", farm, maxPlanFile)
+	if err != nil {
+		return nil, err
+	}
+	var entries []hostEntry
+	if err := config.Parse(farm, content, map[string]any{"hosts": &entries}); err != nil {
+		return nil, err
+	}
+	var hosts []backends.Host
+	for _, e := range entries {
+		switch {
+		case e.Name == "" || e.Slots < 1 || e.Slots > 1<<20:
+			return nil, fmt.Errorf("%s: host %q with %d slots: want a name and slots", farm, e.Name, e.Slots)
+		case slices.ContainsFunc(hosts, func(h backends.Host) bool { return h.Name == e.Name }):
+			return nil, fmt.Errorf("%s: host %q is given twice", farm, e.Name)
+		}
+		hosts = append(hosts, backends.Host{Name: e.Name, Slots: e.Slots, Memory: int64(e.Memory)})
+	}
+	if len(hosts) == 0 {
+		return nil, fmt.Errorf("%s: no hosts: write hosts: [{name: n1, slots: 8}]", farm)
+	}
+	return hosts, nil
+}
+
+// read fills the store and gives the trace's name and format.
+func (d *Desk) read(ctx context.Context, o *Simulation, store *trace.Store) (string, trace.Format, error) {
+	if o.Trace == "ledger" {
+		l, err := ledger.OpenToRead(d.LedgerPath())
+		if err != nil {
+			return "", "", err
+		}
+		defer func() { _ = l.Close() }() // it was only read
+		return o.Trace, "ledger", store.Fill(pastRuns(ctx, l), 0)
+	}
+	f, err := d.openNamed("open it", o.Trace)
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	format, records, err := trace.Open(f, d.zone())
+	if err != nil {
+		return "", "", err
+	}
+	err = store.Fill(records, o.SkipBad)
+	var bad *trace.LineError
+	if errors.As(err, &bad) {
+		err = fmt.Errorf("%w (--skip-bad N passes over N such lines)", err)
+	}
+	return filepath.Base(o.Trace), format, err
+}
+
+// pastRuns are the ledger's ended jobs as a trace.
+func pastRuns(ctx context.Context, l *ledger.Ledger) func(func(trace.Record, error) bool) {
+	return func(yield func(trace.Record, error) bool) {
+		enough := errors.New("enough")
+		err := l.PastRuns(ctx, func(r ledger.PastRun) error {
+			record := trace.Record{Submitted: r.Submitted, Run: r.Ended.Sub(r.Started), Slots: r.Slots, User: r.User, Project: r.Project, Step: r.Step}
+			switch {
+			case r.Started.IsZero():
+				record.LeftOut = trace.NeverRan
+			case record.Run <= 0:
+				record.Run = time.Millisecond
+			}
+			if !yield(record, nil) {
+				return enough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, enough) {
+			yield(trace.Record{}, err)
+		}
+	}
+}
+
+// promise fills in who is promised what, and moves the trace into the plan's weeks.
+func (d *Desk) promise(o *Simulation, s *simulate.Setup) ([]string, error) {
+	zone := d.zone()
+	if o.Plan == "" {
+		return nil, o.guarantee(s)
+	}
+	content, err := d.readNamed("read the plan", o.Plan, maxPlanFile)
+	if err != nil {
+		return nil, err
+	}
+	f, err := ReadPlan(o.Plan, content)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range f.Allocations {
+		week := calendar.PeriodOf(a.Week, zone)
+		s.Plan = append(s.Plan, simulate.Promise{
+			Allocation: plan.Allocation{Project: a.Project, User: a.User, Step: a.Step, Guarantee: a.Slots, SLA: a.SLA, Jobs: a.Jobs, Begin: week.Begin, End: week.End},
+			From:       week.Begin, To: week.End,
+		})
+	}
+	var notes []string
+	first, last := calendar.WeekOf(s.Trace.First, zone), calendar.WeekOf(s.Trace.Last, zone)
+	if s.Trace.Jobs > 0 && (last.Compare(f.From) < 0 || first.Compare(f.To) > 0) {
+		weeks := calendar.WeeksBetween(first, f.From)
+		s.Shift = s.Trace.First.In(zone).AddDate(0, 0, 7*weeks).Sub(s.Trace.First)
+		notes = append(notes, fmt.Sprintf("The trace begins in %s; it is played as if that were %s, the plan's first week.", first, f.From))
+	}
+	return notes, nil
+}
+
+// guarantee reads --guarantee.
+func (o *Simulation) guarantee(s *simulate.Setup) error {
+	kinds := map[string]bool{}
+	for _, text := range o.Guarantees {
+		who, number, ok := strings.Cut(text, "=")
+		kind, name, ok2 := strings.Cut(who, ":")
+		slots, err := strconv.Atoi(number)
+		if !ok || !ok2 || name == "" || kind != "user" && kind != "project" || err != nil || slots < 1 || slots > math.MaxInt32 {
+			return invalidf("--guarantee %s: write it like user:7=32 or project:chipA=32", text)
+		}
+		if slices.ContainsFunc(s.Plan, func(p simulate.Promise) bool { return p.Project == name }) {
+			return invalidf("--guarantee %s: %s is given twice", text, name)
+		}
+		kinds[kind] = true
+		s.Plan = append(s.Plan, simulate.Promise{Allocation: plan.Allocation{Project: name, Guarantee: slots}})
+	}
+	if len(kinds) > 1 {
+		return invalidf("--guarantee: user: and project: exclude each other")
+	}
+	s.ByUser = kinds["user"]
+	return nil
+}

@@ -1,0 +1,187 @@
+package desk
+
+import (
+	"context"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/pba"
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+)
+
+// Status is how things stand, as a cycle would see them now.
+type Status struct {
+	At        time.Time           `json:"at"`
+	Week      calendar.Week       `json:"week"`
+	Mode      configfile.Mode     `json:"mode"`
+	Paused    bool                `json:"paused"`
+	LastCycle *ledger.CycleRecord `json:"last_cycle"` // null: there was none
+	Pools     []PoolStatus        `json:"pools"`
+	Farm      FarmStatus          `json:"farm"`
+	Reclaims  []Reclaim           `json:"reclaims"` // open ones
+	Heavy     []HeavyStatus       `json:"heavy"`    // jobs that have or wait for dummy jobs
+	Warnings  []string            `json:"warnings"`
+}
+
+// PoolStatus is how a pool stands, in slots.
+type PoolStatus struct {
+	Project   string   `json:"project"`
+	Step      string   `json:"step,omitempty"`
+	User      string   `json:"user,omitempty"`
+	Planned   int      `json:"planned"`   // slots of the allocation
+	Guarantee int      `json:"guarantee"` // now: a throughput SLA may need fewer
+	SLA       plan.SLA `json:"sla"`
+	Jobs      int      `json:"jobs,omitempty"`     // to be done in the week
+	Finished  int      `json:"finished,omitempty"` // of them
+	Charged   int      `json:"charged"`
+	Held      int      `json:"held"`
+	Waiting   int      `json:"waiting"`
+	Below     bool     `json:"below"`
+}
+
+// FarmStatus is the farm in figures, in slots.
+type FarmStatus struct {
+	Slots         int  `json:"slots"`
+	Down          int  `json:"down"`
+	Running       int  `json:"running"`
+	PBA           int  `json:"pba"`
+	Normal        int  `json:"normal"`
+	Suspended     int  `json:"suspended"`
+	Guaranteed    int  `json:"guaranteed"`
+	TakeBack      int  `json:"take_back"`
+	Unmet         int  `json:"unmet"`
+	Unpreemptable int  `json:"unpreemptable"`
+	LowerThem     bool `json:"lower_unpreemptable"`
+	Dummies       int  `json:"dummies"`         // slots of running dummy jobs
+	DummiesWait   int  `json:"waiting_dummies"` // slots
+}
+
+// HeavyStatus is how a job stands that has dummy jobs or waits for some.
+type HeavyStatus struct {
+	Job     string `json:"job"`
+	Project string `json:"project,omitempty"`
+	User    string `json:"user"`
+	Host    string `json:"host,omitempty"`
+	Slots   int    `json:"slots"`   // in all, its own and those of its dummy jobs
+	Dummies int    `json:"dummies"` // that run
+	Gathers bool   `json:"gathers"`
+}
+
+// Reclaim is one preemption, for a beneficiary.
+type Reclaim struct {
+	ID          int64      `json:"id"`
+	Beneficiary string     `json:"beneficiary"`
+	Project     string     `json:"project"`
+	User        string     `json:"user"`
+	Slots       int        `json:"slots"`
+	Phase       plan.Phase `json:"phase"`
+	Why         string     `json:"why,omitempty"`
+	Planned     time.Time  `json:"planned"`
+	Acted       time.Time  `json:"-"` // zero: not yet
+	Victims     []Victim   `json:"victims"`
+}
+
+// Victim is a job that loses its slots to a reclaim.
+type Victim struct {
+	Job     string    `json:"job"`
+	Project string    `json:"project,omitempty"`
+	User    string    `json:"user"`
+	Slots   int       `json:"slots"`
+	Mode    string    `json:"mode"`
+	Fate    plan.Fate `json:"fate,omitempty"`
+}
+
+// Status previews a cycle.
+func (d *Desk) Status(ctx context.Context) (*Status, error) {
+	r, err := d.preview(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d.status(ctx, &r)
+}
+
+func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
+	f := r.Plan.Farm
+	shown := &Status{
+		At: r.State.Farm.At, Week: d.thisWeek(), Mode: d.Mode, Paused: r.Rules.Paused,
+		Pools: []PoolStatus{}, Reclaims: []Reclaim{}, Heavy: showHeavy(r.Plan.Heavy, r.State.Farm), Warnings: append([]string{}, r.Plan.Warnings...),
+		Farm: FarmStatus{
+			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,
+			Guaranteed: f.Guaranteed, TakeBack: f.TakeBack, Unmet: f.Unmet, Unpreemptable: f.Unpreemptable, LowerThem: f.LowerThem,
+		},
+	}
+	shown.Farm.Dummies, shown.Farm.DummiesWait = dummySlots(r.State.Farm)
+	last, ok, err := d.ledger.LastCycle(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		shown.LastCycle = &last
+	}
+	planned := map[int64]int{}
+	for _, a := range r.Rules.Policy.Allocations {
+		planned[a.ID] = a.Guarantee
+	}
+	for _, p := range r.Plan.Pools {
+		shown.Pools = append(shown.Pools, PoolStatus{
+			Project: p.Project, Step: p.Step, User: p.User,
+			Planned: planned[p.ID], Guarantee: p.Guarantee,
+			SLA: p.SLA, Jobs: p.Jobs, Finished: r.Plan.Memory.Throughput[p.ID].Finished,
+			Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below,
+		})
+	}
+	for i := range r.State.Memory.Reclaims { // as the last cycle left them
+		if rc := &r.State.Memory.Reclaims[i]; rc.Phase.Open() {
+			shown.Reclaims = append(shown.Reclaims, showReclaim(rc))
+		}
+	}
+	return shown, nil
+}
+
+// dummySlots are the slots of dummy jobs.
+func dummySlots(farm *backends.Farm) (running, waiting int) {
+	for i := range farm.Jobs {
+		switch j := &farm.Jobs[i]; {
+		case !j.IsDummy():
+		case j.State == backends.Running:
+			running += j.Slots
+		default:
+			waiting += j.Slots
+		}
+	}
+	return running, waiting
+}
+
+func showHeavy(all []plan.HeavyStatus, farm *backends.Farm) []HeavyStatus {
+	shown := make([]HeavyStatus, len(all))
+	at := map[backends.ID]*HeavyStatus{}
+	for i, h := range all {
+		shown[i] = HeavyStatus{Job: h.Job.String(), Host: h.Host, Slots: h.Need, Dummies: h.Dummies, Gathers: h.Gathers}
+		at[h.Job] = &shown[i]
+	}
+	for i := range farm.Jobs {
+		if h := at[farm.Jobs[i].ID]; h != nil {
+			h.Project, h.User = farm.Jobs[i].Project, farm.Jobs[i].User
+		}
+	}
+	return shown
+}
+
+func showReclaim(r *plan.Reclaim) Reclaim {
+	shown := Reclaim{
+		ID: r.ID, Beneficiary: r.Beneficiary.String(), Project: r.Project, User: r.User,
+		Slots: r.Need, Phase: r.Phase, Why: r.Why, Planned: r.Planned, Acted: r.Acted, Victims: []Victim{},
+	}
+	for _, v := range r.Victims {
+		shown.Victims = append(shown.Victims, Victim{
+			Job: v.ID.String(), Project: v.Project, User: v.User, Slots: v.Slots, Mode: v.Mode.String(), Fate: v.Fate,
+		})
+	}
+	return shown
+}
+
+// Lost is the fate of a victim that the queue ended and did not put back.
+const Lost = plan.Lost
