@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // A frame is a length (4 bytes, big endian) and so many bytes of JSON.
@@ -93,7 +94,7 @@ func readBody(r io.Reader) ([]byte, error) {
 	body := make([]byte, 0, min(n, firstRead))
 	for len(body) < n {
 		part := min(n-len(body), max(len(body), firstRead))
-		body = append(body, make([]byte, part)...)
+		body = slices.Grow(body, part)[:len(body)+part]
 		if _, err := io.ReadFull(r, body[len(body)-part:]); err != nil {
 			return nil, fmt.Errorf("read a message: %w", noEOF(err))
 		}

@@ -154,7 +154,8 @@ func roomFor(object []byte, changes []Change) []byte {
 			room += 4 * perItem * (len(f.Hosts) + len(f.Shares))
 		}
 		if s := changes[i].Submit; s != nil {
-			room += 2 * (len(s.Spec.Script) + len(s.Spec.Name) + len(s.Spec.Description) + len(s.Spec.After) + len(s.Spec.Dir))
+			room += len(s.Spec.Script) + len(s.Spec.Script)/16 // of a page 4 bytes are not content
+			room += 2 * (len(s.Spec.Name) + len(s.Spec.Description) + len(s.Spec.After) + len(s.Spec.Dir))
 			room += 2 * (len(s.Spec.Stdin) + len(s.Spec.Stdout) + len(s.Spec.Stderr))
 			for _, list := range [][]string{s.Spec.Command, s.Spec.Env, s.Spec.Hosts} {
 				for _, item := range list {

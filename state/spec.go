@@ -93,13 +93,16 @@ func (c *checksum) add(key string, n int, value driver.Value) {
 		return
 	}
 	row := append(strconv.AppendInt([]byte(key), int64(n), 10), 0)
+	var more []byte
 	switch v := value.(type) {
 	case int64:
 		row = strconv.AppendInt(row, v, 10)
+	case []byte:
+		more = v // a script may be long
 	default:
 		row = append(row, text(v)...)
 	}
-	c.sum += crc32.Checksum(row, c.table)
+	c.sum += crc32.Update(crc32.Checksum(row, c.table), c.table, more)
 }
 
 func (c *checksum) String() string { return fmt.Sprintf("crc32c %08x", c.sum) }

@@ -327,6 +327,7 @@ func advance(ctx context.Context, db *sql.DB, steps []step) (int, error) {
 // are built and read as bytes (Serialize, Deserialize). It is not safe for
 // concurrent use.
 func Memory() (*sqlite3.SQLiteConn, error) {
+	giveBack()
 	conn, err := (&sqlite3.SQLiteDriver{}).Open(":memory:")
 	if err != nil {
 		return nil, fmt.Errorf("open a database in memory: %w", err)

@@ -157,6 +157,12 @@ func (m *machine) floods(id, what string) {
 		m.Errorf("root's akill took %v, at most %v is bearable", killDuring, limit)
 	}
 	m.root("ajobs", "-l", id) // once all of it is written
+	m.isSmall()
+}
+
+// isSmall compares what the queue's processes had in memory with what is bearable.
+func (m *machine) isSmall() {
+	m.Helper()
 	for name, mib := range m.peaks() {
 		m.Logf("%s: at most %d MiB", name, mib)
 		if mib > mostMemory {

@@ -55,6 +55,7 @@ func largeArrays(m *machine) {
 	}
 	ids = append(ids, taken(submit(m.alice, ""))) // the array has ended
 	m.root(append([]string{"akill"}, ids[1:]...)...)
+	m.isSmall()
 }
 
 // onDisk is what the queue's state takes.
