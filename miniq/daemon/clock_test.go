@@ -144,10 +144,10 @@ func (s *server) awaitState(id backends.ID, want backends.State) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	for s.job(s.t, id).State != want {
-		if ctx.Err() != nil {
-			s.t.Fatalf("job %v is not %v within a minute", id, want)
+	for changes := uint64(0); s.job(s.t, id).State != want; {
+		var err error
+		if changes, err = s.client.WaitChange(ctx, changes); err != nil {
+			s.t.Fatalf("await that job %v is %v: %v", id, want, err)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -102,9 +102,9 @@ func TestCompactAt(t *testing.T) {
 // A short journal that ends many jobs is shortened as a long one is: each of them is replayed.
 func TestCompactByNumber(t *testing.T) {
 	const jobs = 1000
-	s := serve(t, t.TempDir(), func(o *Options) { o.CompactAt = jobs * noteSize })
-	state := miniq.StateDir(s.o.Paths)
-	first, err := segments(state)
+	d := newDisk()
+	s := serve(t, t.TempDir(), func(o *Options) { o.CompactAt, o.Disk = jobs*noteSize, d })
+	first, err := segments(miniq.StateDir(s.o.Paths))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,15 +116,7 @@ func TestCompactByNumber(t *testing.T) {
 	if err := s.client.Kill(t.Context(), s.submit(array)).First(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // of a file's removal nobody tells
-		names, err := segments(state)
-		if err == nil && len(names) == 1 && names[0] != first[0] {
-			return
-		}
-		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("the journal's segments are %q, %v; want one later than %q", names, err, first)
-		}
-	}
+	d.awaitRemoval(first[0])
 }
 
 // What is asked for in the midst of a batch is done when the batch is over: the journal's

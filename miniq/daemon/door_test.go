@@ -212,10 +212,7 @@ func TestTheStateIsRemoved(t *testing.T) {
 			s := serve(t, dir, nil)
 			s.submit(s.held())
 			ran := s.submit(s.spec("sleep 1000"))[0]
-			s.until("it runs", func() bool {
-				farm, err := s.client.Farm(t.Context(), time.Time{})
-				return err == nil && len(farm.Jobs) == 2 && (farm.Jobs[0].ID != ran || farm.Jobs[0].State == backends.Running) && (farm.Jobs[1].ID != ran || farm.Jobs[1].State == backends.Running)
-			})
+			s.awaitState(ran, backends.Running)
 			back, err := move(miniq.StateDir(s.o.Paths), filepath.Join(dir, "aside"))
 			if err != nil {
 				t.Fatal(err)
