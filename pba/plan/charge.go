@@ -19,19 +19,28 @@ type pool struct {
 	beyond  int    // slots that its jobs run without a charge
 }
 
-func (v *view) seePools() {
-	for _, a := range v.policy.Allocations {
+func (f *farm) seePools() {
+	for _, a := range f.policy.Allocations {
 		if a.SLA == Throughput {
-			a.Guarantee = v.throughput(a)
+			a.Guarantee = f.throughput(a)
 		}
-		v.pools = append(v.pools, &pool{Allocation: a, room: max(a.Guarantee, 0)})
+		f.pools = append(f.pools, &pool{Allocation: a, room: max(a.Guarantee, 0)})
 	}
-	slices.SortFunc(v.pools, func(a, b *pool) int { return cmp.Compare(a.ID, b.ID) })
-	for _, p := range v.pools {
-		v.projectPools[p.Project] = append(v.projectPools[p.Project], p)
-		v.guaranteed[p.Project] += p.Guarantee
-		v.allGuaranteed += p.Guarantee
+	slices.SortFunc(f.pools, func(a, b *pool) int { return cmp.Compare(a.ID, b.ID) })
+	for _, p := range f.pools {
+		f.projectPools[p.Project] = append(f.projectPools[p.Project], p)
+		f.guaranteed[p.Project] += p.Guarantee
+		f.allGuaranteed += p.Guarantee
 	}
+}
+
+// books say how the running jobs stand towards the pools: whose slots are within them, and
+// whose are beyond and may be taken back.
+type books struct {
+	*farm
+	over   map[party]int    // over-subscription: slots that run without a charge
+	lost   map[party]int    // jobs taken back within the last hour (R22), this plan's included
+	losers map[party][]*job // running jobs that could be taken back when this was made
 }
 
 // charge is R9 and R12's first half: who has a place in a pool. In order:
@@ -41,9 +50,9 @@ func (v *view) seePools() {
 //  3. running jobs without a charge and heads, by start and by when they became
 //     head: what starts after a head is charged after it; each into what room is left
 //  4. the other pending jobs, by priority, then FIFO, as far as there is room
-func (v *view) charge() {
+func charge(f *farm) *books {
 	var charged, entered, later, rest []*job
-	for _, j := range v.jobs {
+	for _, j := range f.jobs {
 		if !j.entitled || j.leaving {
 			continue
 		}
@@ -53,7 +62,7 @@ func (v *view) charge() {
 		case j.State == backends.Running:
 			later = append(later, j)
 		case !j.waiting():
-		case j.mem.Pool != 0 && j.mem.Kept > 0 && v.keep(j):
+		case j.mem.Pool != 0 && j.mem.Kept > 0 && f.keep(j):
 			later = append(later, j)
 		case j.mem.Pool != 0 && j.mem.Kept == 0:
 			entered = append(entered, j)
@@ -71,24 +80,25 @@ func (v *view) charge() {
 	})
 
 	for _, j := range charged {
-		v.place(j)
+		f.place(j)
 	}
 	for _, j := range entered {
-		if !v.place(j) {
+		if !f.place(j) {
 			rest = append(rest, j) // its pool shrank
 		}
 	}
 	for _, j := range later {
 		if j.State == backends.Running {
-			v.place(j)
-		} else if !v.placeHead(j) {
+			f.place(j)
+		} else if !f.placeHead(j) {
 			rest = append(rest, j)
 		}
 	}
 	slices.SortFunc(rest, byQueueOrder)
-	v.countBeyond()
-	v.findVictims()
-	v.placeRest(rest)
+	b := &books{farm: f, over: f.countBeyond(), lost: f.countLost(), losers: map[party][]*job{}}
+	b.findVictims() // the hosts of a suspended job may come free by them: see placeable
+	f.placeRest(rest)
+	return b
 }
 
 // byStart orders running jobs by their start, then ID.
@@ -123,7 +133,7 @@ func since(j *job) time.Time {
 }
 
 // keep sets a remembered head's room aside, if its pool is still one of its own.
-func (v *view) keep(j *job) bool {
+func (f *farm) keep(j *job) bool {
 	for _, p := range j.pools {
 		if p.ID == j.mem.Pool && p.head == nil {
 			p.head = j
@@ -137,10 +147,10 @@ func (v *view) keep(j *job) bool {
 
 // placeHead gives a head its place if there is room by now; else it keeps what
 // there is. Where nothing is left to keep it is a head no more.
-func (v *view) placeHead(j *job) bool {
-	p := v.poolOf(j)
+func (f *farm) placeHead(j *job) bool {
+	p := f.poolOf(j)
 	p.head = nil
-	if v.place(j) {
+	if f.place(j) {
 		return true
 	}
 	if p.room <= 0 {
@@ -153,7 +163,7 @@ func (v *view) placeHead(j *job) bool {
 	return true
 }
 
-func (v *view) poolOf(j *job) *pool {
+func (f *farm) poolOf(j *job) *pool {
 	for _, p := range j.pools {
 		if p.ID == j.mem.Pool {
 			return p
@@ -165,14 +175,14 @@ func (v *view) poolOf(j *job) *pool {
 // place charges a job to the most specific of its pools that has room, or makes
 // room by moving charges to other pools they match: one path, one job moved per
 // pool. It reports whether the job has a place now.
-func (v *view) place(j *job) bool {
+func (f *farm) place(j *job) bool {
 	for _, p := range j.pools {
 		if p.free(j) >= j.Slots {
 			p.admit(j)
 			return true
 		}
 	}
-	return len(j.pools) > 0 && v.makeRoom(j)
+	return len(j.pools) > 0 && f.makeRoom(j)
 }
 
 // free is the pool's room for one job: a head's kept room is for the head alone.
@@ -206,13 +216,13 @@ type step struct {
 // makeRoom looks for a chain of moves, each of one job to another pool that it
 // matches, after which one of j's pools has room for it; breadth first from each
 // of them in turn, and it carries out the first that it finds.
-func (v *view) makeRoom(j *job) bool {
-	if !v.roomFor(j) {
+func (f *farm) makeRoom(j *job) bool {
+	if !f.roomFor(j) {
 		return false
 	}
 	for _, p := range j.pools {
 		if last := findMoves(p, j); last != nil {
-			v.move(last, j)
+			f.move(last, j)
 			return true
 		}
 	}
@@ -258,11 +268,11 @@ func bySize(members []*job) []*job {
 
 // roomFor is a cheap necessary condition of makeRoom: some pool of the job's
 // project has room at all.
-func (v *view) roomFor(j *job) bool {
-	return slices.ContainsFunc(v.projectPools[j.Project], func(p *pool) bool { return p.room > 0 })
+func (f *farm) roomFor(j *job) bool {
+	return slices.ContainsFunc(f.projectPools[j.Project], func(p *pool) bool { return p.room > 0 })
 }
 
-func (v *view) move(last *step, j *job) {
+func (f *farm) move(last *step, j *job) {
 	for at := last; at.from != nil; at = at.from {
 		at.from.pool.dismiss(at.moved)
 		at.pool.admit(at.moved)
@@ -277,16 +287,16 @@ func (v *view) move(last *step, j *job) {
 // placeRest gives the other pending jobs room in their order; the first of a
 // pool that needs more than its room becomes its head and keeps it (R12). What
 // is left is next in line as far as the pool's headroom goes.
-func (v *view) placeRest(rest []*job) {
+func (f *farm) placeRest(rest []*job) {
 	headroom := map[*pool]int{}
-	for _, p := range v.pools {
-		headroom[p] = v.headroom(p) - p.beyond
+	for _, p := range f.pools {
+		headroom[p] = f.headroom(p) - p.beyond
 	}
 	for _, j := range rest {
-		if v.placeable(j) && v.place(j) {
+		if f.placeable(j) && f.place(j) {
 			continue
 		}
-		v.becomeHead(j)
+		f.becomeHead(j)
 		for _, p := range j.pools {
 			if headroom[p] > 0 && j.pool == nil && j.State == backends.Pending {
 				headroom[p] -= j.Slots
@@ -298,7 +308,7 @@ func (v *view) placeRest(rest []*job) {
 	}
 }
 
-func (v *view) becomeHead(j *job) {
+func (f *farm) becomeHead(j *job) {
 	if j.State != backends.Pending {
 		return
 	}
@@ -306,7 +316,7 @@ func (v *view) becomeHead(j *job) {
 		if p.head == nil && p.room > 0 {
 			p.head, j.pool = j, p
 			if j.mem.Pool != p.ID || j.mem.Entered.IsZero() {
-				j.mem.Entered = v.now
+				j.mem.Entered = f.now
 			}
 			j.mem.Kept, p.room = p.room, 0
 			return
@@ -316,12 +326,12 @@ func (v *view) becomeHead(j *job) {
 
 // placeable tells whether it is of use to give a job room now. A suspended job
 // can run on its own hosts only: it takes room when they can serve it (R20).
-func (v *view) placeable(j *job) bool {
+func (f *farm) placeable(j *job) bool {
 	if j.State != backends.Suspended {
 		return true
 	}
 	for _, p := range j.Hosts {
-		h := v.byName[p.Host]
+		h := f.byName[p.Host]
 		if h == nil {
 			return false
 		}
@@ -338,9 +348,9 @@ func (v *view) placeable(j *job) bool {
 
 // headroom is R12's ceil(1.5 × pool × cycle / mean run time), in slots; 0 before
 // the pool's first job ended.
-func (v *view) headroom(p *pool) int {
-	ends := v.state.Memory.RunTimes[p.Key()]
-	if len(ends) == 0 || v.policy.Headroom <= 0 {
+func (f *farm) headroom(p *pool) int {
+	ends := f.state.Memory.RunTimes[p.Key()]
+	if len(ends) == 0 || f.policy.Headroom <= 0 {
 		return 0
 	}
 	var sum time.Duration
@@ -348,21 +358,23 @@ func (v *view) headroom(p *pool) int {
 		sum += e.Ran
 	}
 	mean := max(sum/time.Duration(len(ends)), time.Second/10)
-	want := v.policy.Headroom * float64(p.Guarantee) * float64(v.policy.Cycle) / float64(mean)
-	return int(math.Ceil(min(want, float64(v.slots))))
+	want := f.policy.Headroom * float64(p.Guarantee) * float64(f.policy.Cycle) / float64(mean)
+	return int(math.Ceil(min(want, float64(f.slots))))
 }
 
 // countBeyond adds up over-subscription, and what each pool's jobs run beyond it.
-func (v *view) countBeyond() {
-	for _, j := range v.running {
+func (f *farm) countBeyond() map[party]int {
+	over := map[party]int{}
+	for _, j := range f.running {
 		if j.pool != nil || !j.managed || j.lightFor != (backends.ID{}) {
 			continue
 		}
-		v.over[j.party()] += j.Slots
+		over[j.party()] += j.Slots
 		if len(j.pools) > 0 {
 			j.pools[0].beyond += j.Slots
 		}
 	}
+	return over
 }
 
 func slotsOn(j *job, name string) int {
@@ -373,4 +385,24 @@ func slotsOn(j *job, name string) int {
 		}
 	}
 	return n
+}
+
+// clock counts the time that PBA jobs waited (R14): from the first cycle that saw
+// them so, and not through times without cycles.
+func (b *books) clock() {
+	for _, j := range b.jobs {
+		if !j.pba() || j.State == backends.Running || !j.waiting() {
+			if !j.mem.ClockSeen.IsZero() {
+				j.mem.ClockSeen = time.Time{}
+			}
+			if j.mem.Clock != 0 && (j.State == backends.Running || !j.entitled) {
+				j.mem.Clock = 0
+			}
+			continue
+		}
+		if gap := b.now.Sub(j.mem.ClockSeen); !j.mem.ClockSeen.IsZero() && gap > 0 && gap <= 2*b.policy.Cycle {
+			j.mem.Clock += gap
+		}
+		j.mem.ClockSeen = b.now
+	}
 }

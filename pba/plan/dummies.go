@@ -37,37 +37,37 @@ func dummiesOf(state State, policy Policy, now time.Time) *dummy.Result {
 
 // startsSoon tells whether a heavy job waits for its own slots only: its dummies keep
 // theirs from everybody else meanwhile.
-func (v *view) startsSoon(j *job) bool {
-	u := v.dummies.Unit(j.ID)
+func (f *farm) startsSoon(j *job) bool {
+	u := f.dummies.Unit(j.ID)
 	return u != nil && u.Stage == dummy.Ready
 }
 
 // dropDummies ends a victim's dummies with it: it and they are one. Where it is given
 // time to end, its memory is in use until then, and they follow it.
-func (v *view) dropDummies(j, b *job, r *Reclaim) {
-	u := v.dummies.Unit(j.ID)
-	if u == nil || len(u.All) == 0 || v.policy.GracePeriod > 0 {
+func (f *farm) dropDummies(j, b *job, r *Reclaim) {
+	u := f.dummies.Unit(j.ID)
+	if u == nil || len(u.All) == 0 || f.policy.GracePeriod > 0 {
 		return
 	}
-	v.act(Action{
+	f.acts.add(stageTake, Action{
 		Verb: Drop, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: []string{u.Host}, Dummies: u.All,
 		Reason: "its dummies go with it",
 	})
 }
 
 // withDummies adds what is to be done about dummy jobs to the actions of a plan.
-func (v *view) withDummies(actions []Action) []Action {
-	if len(v.dummies.Units) > 0 {
+func (f *farm) withDummies(actions []Action) []Action {
+	if len(f.dummies.Units) > 0 {
 		pooled := map[backends.ID]bool{}
-		for _, j := range v.resting {
+		for _, j := range f.resting {
 			if j.pool != nil {
 				pooled[j.ID] = true
 			}
 		}
-		v.dummies.GivePlaces(pooled)
+		f.dummies.GivePlaces(pooled)
 	}
-	v.dummies.GiveWay(v.gatheringInTheWay())
-	first, last := v.dummies.First, v.dummies.Last
+	f.dummies.GiveWay(f.gatheringInTheWay())
+	first, last := f.dummies.First, f.dummies.Last
 	if len(first)+len(last) == 0 {
 		return actions
 	}
@@ -79,7 +79,7 @@ func (v *view) withDummies(actions []Action) []Action {
 		}
 	}
 	for _, s := range first {
-		all = append(all, v.stepAction(s))
+		all = append(all, f.stepAction(s))
 	}
 	// What a running heavy job lacks, or a PBA job gathers, comes before somebody else is
 	// let go who could start there.
@@ -87,26 +87,26 @@ func (v *view) withDummies(actions []Action) []Action {
 	last = slices.DeleteFunc(slices.Clone(last), func(s dummy.Step) bool { return taken[s.Job] || taken[s.For] })
 	for _, s := range last {
 		if early(s) {
-			all = append(all, v.stepAction(s))
+			all = append(all, f.stepAction(s))
 		}
 	}
 	all = append(all, actions...)
 	for _, s := range last {
 		if !early(s) {
-			all = append(all, v.stepAction(s))
+			all = append(all, f.stepAction(s))
 		}
 	}
 	return all
 }
 
-func (v *view) stepAction(s dummy.Step) Action {
+func (f *farm) stepAction(s dummy.Step) Action {
 	a := Action{Job: s.Job, Priority: s.Priority, Until: s.Until, Dummies: s.Dummies, Reason: s.Reason}
 	if s.Host != "" {
 		a.Hosts = []string{s.Host}
 	}
 	switch s.Do {
 	case dummy.Place:
-		a.Verb, a.Slots, a.Limit = Place, []int{s.Count}, v.policy.Dummies.Limit
+		a.Verb, a.Slots, a.Limit = Place, []int{s.Count}, f.policy.Dummies.Limit
 	case dummy.Drop:
 		a.Verb = Drop
 	case dummy.Rank:
@@ -124,18 +124,18 @@ func (v *view) stepAction(s dummy.Step) Action {
 // gatheringInTheWay is where PBA jobs are about to start in slots that they find nowhere
 // else, and how many of these are dummies' of heavy jobs that gather. Heavy jobs
 // themselves come into their slots by their own dummies.
-func (v *view) gatheringInTheWay() []dummy.Demand {
-	if !slices.ContainsFunc(v.dummies.Units, gathers) {
+func (f *farm) gatheringInTheWay() []dummy.Demand {
+	if !slices.ContainsFunc(f.dummies.Units, gathers) {
 		return nil
 	}
-	free, heavy := v.reallyFree(), map[backends.ID]*job{}
-	for _, j := range v.resting {
-		if v.dummies.Unit(j.ID) != nil {
+	free, heavy := f.reallyFree(), map[backends.ID]*job{}
+	for _, j := range f.resting {
+		if f.dummies.Unit(j.ID) != nil {
 			heavy[j.ID] = j
 		}
 	}
 	var demands []dummy.Demand
-	for _, j := range v.resting {
+	for _, j := range f.resting {
 		if !j.pba() || !j.waiting() || heavy[j.ID] != nil {
 			continue
 		}
@@ -143,7 +143,7 @@ func (v *view) gatheringInTheWay() []dummy.Demand {
 		if at == nil && j.reclaim != nil && j.reclaim.Phase.Open() {
 			at = j.reclaim.Hosts
 		}
-		if j.reclaim == nil && v.serveFrom(free, j) {
+		if j.reclaim == nil && f.serveFrom(free, j) {
 			continue
 		}
 		before := func(u *dummy.Unit) bool { return u.Normal || beforeInQueue(j, heavy[u.Job]) < 0 }
@@ -161,10 +161,10 @@ func gathers(u *dummy.Unit) bool { return u.Stage == dummy.Gathers || u.Stage ==
 
 // serveFrom takes slots for a job out of those that are free, and reports whether there
 // are enough.
-func (v *view) serveFrom(free map[string]int, j *job) bool {
+func (f *farm) serveFrom(free map[string]int, j *job) bool {
 	left := j.Slots
 	var at []*host
-	for _, h := range v.suitable(j) {
+	for _, h := range f.suitable(j) {
 		n := min(left, free[h.Name])
 		if j.oneHost() && n < j.Slots || n <= 0 {
 			continue
@@ -188,23 +188,23 @@ func (v *view) serveFrom(free map[string]int, j *job) bool {
 
 // reallyFree is what nobody has on each host, dummies that gather included among those
 // who have something; what is about to be left counts as free.
-func (v *view) reallyFree() map[string]int {
-	free := make(map[string]int, len(v.hosts))
-	for _, h := range v.hosts {
+func (f *farm) reallyFree() map[string]int {
+	free := make(map[string]int, len(f.hosts))
+	for _, h := range f.hosts {
 		free[h.Name] = h.Slots
 	}
-	for _, j := range v.jobs {
-		if j.State != backends.Running && (j.State != backends.Suspended || v.state.Abilities.SuspendFrees) {
+	for _, j := range f.jobs {
+		if j.State != backends.Running && (j.State != backends.Suspended || f.state.Abilities.SuspendFrees) {
 			continue
 		}
-		if j.leaving || j.Ending || v.beingTaken(j) {
+		if j.leaving || j.Ending || f.beingTaken(j) {
 			continue
 		}
 		for _, p := range j.Hosts {
 			free[p.Host] -= p.Slots
 		}
 	}
-	for _, u := range v.dummies.Units {
+	for _, u := range f.dummies.Units {
 		if gathers(u) {
 			free[u.Host] -= len(u.Dummies)
 		}
@@ -213,9 +213,9 @@ func (v *view) reallyFree() map[string]int {
 }
 
 // beingTaken tells whether this plan, or an open reclaim, takes a job back.
-func (v *view) beingTaken(j *job) bool {
-	for i := range v.plan.Memory.Reclaims {
-		r := &v.plan.Memory.Reclaims[i]
+func (f *farm) beingTaken(j *job) bool {
+	for i := range f.plan.Memory.Reclaims {
+		r := &f.plan.Memory.Reclaims[i]
 		if r.Phase.Open() && slices.ContainsFunc(r.Victims, func(victim Victim) bool {
 			return victim.ID == j.ID && victim.Fate == Intended
 		}) {

@@ -10,7 +10,7 @@ import (
 // entitler answers whether jobs are entitled (section 2), each question about a
 // project's members once.
 type entitler struct {
-	view     *view
+	farm     *farm
 	projects map[string]*venture
 	users    map[string]*person
 	known    map[question]*verdict
@@ -37,9 +37,9 @@ type verdict struct {
 	whyNot   string
 }
 
-func newEntitler(v *view) *entitler {
-	e := &entitler{view: v, projects: map[string]*venture{}, users: map[string]*person{}, known: map[question]*verdict{}}
-	for _, p := range v.policy.Projects {
+func newEntitler(f *farm) *entitler {
+	e := &entitler{farm: f, projects: map[string]*venture{}, users: map[string]*person{}, known: map[question]*verdict{}}
+	for _, p := range f.policy.Projects {
 		e.projects[p.Name] = &venture{Project: p, outside: verdict{whyNot: "its user is not in the project's group " + p.Group}}
 	}
 	return e
@@ -48,7 +48,7 @@ func newEntitler(v *view) *entitler {
 func (e *entitler) user(name string) *person {
 	u := e.users[name]
 	if u == nil {
-		u = &person{groups: e.view.state.Groups[name]}
+		u = &person{groups: e.farm.state.Groups[name]}
 		e.users[name] = u
 	}
 	return u
@@ -77,7 +77,7 @@ func (e *entitler) verdict(j *backends.Job) *verdict {
 // answer is for members.
 func (e *entitler) answer(q question) *verdict {
 	var pools []*pool
-	for _, p := range e.view.projectPools[q.project] {
+	for _, p := range e.farm.projectPools[q.project] {
 		if (p.User == "" || p.User == q.user) && (p.Step == "" || p.Step == q.step) {
 			pools = append(pools, p)
 		}

@@ -46,37 +46,37 @@ type Considered struct {
 // Explain runs the very decisions of Make and tells what they say of one job. It
 // reports false where the snapshot does not hold the job.
 func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explanation, bool) {
-	v := decide(state, policy, now)
+	f := decide(state, policy, now)
 	e := Explanation{Threshold: policy.PendingThreshold}
-	for i := range v.plan.Memory.Reclaims {
-		if r := &v.plan.Memory.Reclaims[i]; r.concerns(id) {
+	for i := range f.plan.Memory.Reclaims {
+		if r := &f.plan.Memory.Reclaims[i]; r.concerns(id) {
 			e.Reclaims = append(e.Reclaims, *r)
 		}
 	}
-	for _, s := range v.plan.Skipped {
+	for _, s := range f.plan.Skipped {
 		if s.Job == id {
 			e.Skipped = append(e.Skipped, s.Reason)
 		}
 	}
 	found := slices.IndexFunc(state.Farm.Jobs, func(j backends.Job) bool { return j.ID == id })
 	if found < 0 {
-		if j := v.endedJob(id); j != nil {
+		if j := f.endedJob(id); j != nil {
 			e.Job = *j
-			e.Tests = v.tests(j)
+			e.Tests = f.tests(j)
 			return e, true
 		}
 		return e, false
 	}
 	e.Job = state.Farm.Jobs[found]
-	e.Tests = v.tests(&e.Job)
+	e.Tests = f.tests(&e.Job)
 	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
 	if whom := e.Job.DummyFor; whom != (backends.ID{}) {
 		e.Class, e.Place = "dummy", fmt.Sprintf("it holds a slot for job %v, so that the memory that goes with it is left to that job", whom)
 		return e, true
 	}
-	e.Dummies = v.explainDummies(id)
-	if at := slices.IndexFunc(v.jobs, func(j *job) bool { return j.ID == id }); at >= 0 {
-		v.explain(v.jobs[at], &e)
+	e.Dummies = f.explainDummies(id)
+	if at := slices.IndexFunc(f.jobs, func(j *job) bool { return j.ID == id }); at >= 0 {
+		f.explain(f.jobs[at], &e)
 	}
 	return e, true
 }
@@ -85,7 +85,7 @@ func (r *Reclaim) concerns(id backends.ID) bool {
 	return r.Beneficiary == id || slices.ContainsFunc(r.Victims, func(victim Victim) bool { return victim.ID == id })
 }
 
-func (v *view) explain(j *job, e *Explanation) {
+func (f *farm) explain(j *job, e *Explanation) {
 	e.Priority, e.History, e.Clock, e.Requeues = j.computed, j.mem.History, j.mem.Clock, j.mem.Requeues
 	if j.State == backends.Running {
 		e.Spared = j.spared
@@ -97,7 +97,7 @@ func (v *view) explain(j *job, e *Explanation) {
 	case j.pba():
 		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
 		e.Place = "it holds room in " + e.Pool
-		v.consider(j, e)
+		f.consider(j, e)
 	case j.pool != nil:
 		e.Pool = describe(j.pool.Allocation)
 		e.Place = fmt.Sprintf("it waits at the head of %s, which has room for %d of its %d slots and keeps that for it", e.Pool, j.mem.Kept, j.Slots)
@@ -117,8 +117,8 @@ func (v *view) explain(j *job, e *Explanation) {
 }
 
 // consider lists what could be taken back for a job, host by host.
-func (v *view) consider(j *job, e *Explanation) {
-	for _, h := range v.suitable(j) {
+func (f *farm) consider(j *job, e *Explanation) {
+	for _, h := range f.suitable(j) {
 		running := slices.Clone(h.running)
 		slices.SortFunc(running, leastValued)
 		for _, victim := range running {
@@ -129,21 +129,21 @@ func (v *view) consider(j *job, e *Explanation) {
 
 // tests repeats the questions of the entitler one by one, up to the first that
 // fails.
-func (v *view) tests(j *backends.Job) []Test {
+func (f *farm) tests(j *backends.Job) []Test {
 	var tests []Test
 	ask := func(name string, passed bool, detail string) bool {
 		tests = append(tests, Test{Name: name, Passed: passed, Detail: detail})
 		return passed
 	}
-	at := slices.IndexFunc(v.policy.Projects, func(p Project) bool { return p.Name == j.Project })
+	at := slices.IndexFunc(f.policy.Projects, func(p Project) bool { return p.Name == j.Project })
 	if !ask("names a project", j.Project != "", j.Project) || !ask("the project is known", at >= 0, j.Project) {
 		return tests
 	}
-	group := v.policy.Projects[at].Group
-	if !ask("its user is in the project's group", slices.Contains(v.state.Groups[j.User], group), j.User+", "+group) {
+	group := f.policy.Projects[at].Group
+	if !ask("its user is in the project's group", slices.Contains(f.state.Groups[j.User], group), j.User+", "+group) {
 		return tests
 	}
-	answer := newEntitler(v).verdict(j)
+	answer := newEntitler(f).verdict(j)
 	if !ask("an allocation in force matches it", answer.entitled, answer.whyNot) {
 		return tests
 	}
@@ -159,9 +159,9 @@ func (v *view) tests(j *backends.Job) []Test {
 // Priorities are the computed priorities of all pending jobs that the rules speak
 // of; every other pending job keeps the one that its queue gives it.
 func Priorities(state State, policy Policy, now time.Time) map[backends.ID]backends.Priority {
-	v := decide(state, policy, now)
+	f := decide(state, policy, now)
 	all := make(map[backends.ID]backends.Priority)
-	for _, j := range v.resting {
+	for _, j := range f.resting {
 		all[j.ID] = j.computed
 	}
 	return all

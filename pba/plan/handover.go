@@ -7,15 +7,15 @@ import (
 // handOver puts beneficiaries straight into the slots that were freed for them, where
 // the queue can (R19). It would not by itself where it still counts a suspended
 // victim's slots as taken.
-func (v *view) handOver() {
-	if v.state.Abilities.Start == nil {
+func (f *farm) handOver() {
+	if f.state.Abilities.Start == nil {
 		return
 	}
 	given := map[string]int{}
-	for i := range v.plan.Memory.Reclaims {
-		r := &v.plan.Memory.Reclaims[i]
-		b := v.byID[r.Beneficiary]
-		if r.Phase != Freed || b == nil || v.dummies.Unit(b.ID) != nil || !b.Eligible() || !v.haveRoom(r.Hosts, given) {
+	for i := range f.plan.Memory.Reclaims {
+		r := &f.plan.Memory.Reclaims[i]
+		b := f.byID[r.Beneficiary]
+		if r.Phase != Freed || b == nil || f.dummies.Unit(b.ID) != nil || !b.Eligible() || !f.haveRoom(r.Hosts, given) {
 			continue
 		}
 		shares := make([]int, len(r.Hosts))
@@ -23,14 +23,14 @@ func (v *view) handOver() {
 			given[p.Host] += p.Slots
 			shares[k] = p.Slots
 		}
-		v.act(Action{Verb: Start, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Reason: "its slots are free"})
+		f.acts.add(stageTake, Action{Verb: Start, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Reason: "its slots are free"})
 	}
 }
 
 // haveRoom tells whether nobody works in these slots, suspended jobs left aside.
-func (v *view) haveRoom(hosts []backends.Placement, given map[string]int) bool {
+func (f *farm) haveRoom(hosts []backends.Placement, given map[string]int) bool {
 	for _, p := range hosts {
-		h := v.byName[p.Host]
+		h := f.byName[p.Host]
 		if h == nil {
 			return false
 		}

@@ -8,9 +8,9 @@ import (
 )
 
 // heavy tells how the heavy jobs stand.
-func (v *view) heavy() []HeavyStatus {
+func (f *farm) heavy() []HeavyStatus {
 	var all []HeavyStatus
-	for _, u := range v.dummies.Units {
+	for _, u := range f.dummies.Units {
 		gathers := u.Stage == dummy.Gathers || u.Stage == dummy.Ready || u.Host == "" // else it runs, or is suspended
 		all = append(all, HeavyStatus{Job: u.Job, Host: u.Host, Need: u.Slots, Dummies: len(u.Dummies), Gathers: gathers})
 	}
@@ -19,11 +19,11 @@ func (v *view) heavy() []HeavyStatus {
 
 // explainDummies says of a heavy job how its dummies stand, and of a light one whose
 // dummy's slot it has; "" of every other.
-func (v *view) explainDummies(id backends.ID) string {
-	if whose, ok := v.dummies.Lights[id]; ok {
+func (f *farm) explainDummies(id backends.ID) string {
+	if whose, ok := f.dummies.Lights[id]; ok {
 		return fmt.Sprintf("runs on the slot of a dummy job of job %v, which leaves it enough", whose)
 	}
-	u := v.dummies.Unit(id)
+	u := f.dummies.Unit(id)
 	if u == nil {
 		return ""
 	}

@@ -20,52 +20,59 @@ type shape struct {
 	only    backends.ID // of a suspended job: no other one is like it
 }
 
-// choices are the hosts that suit a shape, and the best set of victims on each.
+// choices are the hosts that suit a shape, and what is known of them by now: where free
+// slots for it may be, and the best set of victims on each.
 type choices struct {
 	shape
-	hosts []*host
-	share int64 // the least memory that goes with a slot on any of them
-	from  int   // no free slots for it on the hosts before, but for those of again
-	again []int // places of hosts before, in order, where something came free since
-	full  bool  // no free slots for it anywhere
-	given int   // so many of the view's given are in again
-	heap  offers
-	read  int   // so many of the view's changes are in the offers
-	seen  []int // by place: the state of a host that its newest offer was made in; 0: none
+	hosts []*host // by name
+	share int64   // the least memory that goes with a slot on any of them
+
+	// Free slots, see room. There are none for it on hosts[:from], but for those of again,
+	// nor anywhere if full is set; up to given[:opened] of the occupancy.
+	from   int
+	again  []int // indices of hosts before from, in order, where something came free since
+	full   bool
+	opened int
+
+	// Offers, see best: of each host the newest was made in its version seen; up to
+	// touched[:read] of the occupancy.
+	heap offers
+	seen []int // by index of hosts; nil: no offer was made yet
+	read int
 }
 
 // offer is the best set of one host at one moment; stale once the host changed.
 type offer struct {
 	*candidate
 	host    *host
-	changed int
+	version int
 }
 
-func (v *view) choicesFor(j *job) *choices {
+func (f *farm) choicesFor(j *job) *choices {
 	if j.choices != nil {
 		return j.choices
 	}
-	s := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, asked: strings.Join(j.Asked, "\x00")}
+	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, asked: strings.Join(j.Asked, "\x00")}
 	if j.State == backends.Suspended {
-		s.only = j.ID
+		of.only = j.ID
 	}
-	c := v.choices[s]
+	c := f.shapes[of]
 	if c == nil {
-		c = &choices{shape: s, hosts: v.suitable(j), share: math.MaxInt64, given: len(v.given)}
+		c = &choices{shape: of, hosts: f.suitable(j), share: math.MaxInt64, opened: len(f.given)}
 		for _, h := range c.hosts {
 			if h.Memory > 0 && h.Slots > 0 {
 				c.share = min(c.share, h.Memory/int64(h.Slots))
 			}
 		}
-		v.choices[s] = c
+		f.shapes[of] = c
 	}
 	j.choices = c
 	return c
 }
 
-// place is where a host stands among those that suit.
-func (c *choices) place(v *view, h *host) (int, bool) {
-	if len(c.hosts) == len(v.hosts) {
+// indexIn is where a host stands among those that suit.
+func (o *occupancy) indexIn(c *choices, h *host) (int, bool) {
+	if len(c.hosts) == len(o.hosts) {
 		return h.at, true
 	}
 	return slices.BinarySearchFunc(c.hosts, h.at, func(mine *host, at int) int { return mine.at - at })
@@ -73,9 +80,9 @@ func (c *choices) place(v *view, h *host) (int, bool) {
 
 // reopen looks again at the hosts where something came free since: victims may leave
 // more than one beneficiary needs.
-func (c *choices) reopen(v *view) {
-	for _, h := range v.given[c.given:] {
-		place, mine := c.place(v, h)
+func (o *occupancy) reopen(c *choices) {
+	for _, h := range o.given[c.opened:] {
+		place, mine := o.indexIn(c, h)
 		if !mine {
 			continue
 		}
@@ -84,14 +91,14 @@ func (c *choices) reopen(v *view) {
 			c.again = slices.Insert(c.again, i, place)
 		}
 	}
-	c.given = len(v.given)
+	c.opened = len(o.given)
 }
 
 // room finds free slots for a job on the first of its hosts that have some, nil if
 // there are not enough.
-func (v *view) room(j *job) []backends.Placement {
-	c := v.choicesFor(j)
-	c.reopen(v)
+func (f *farm) room(j *job) []backends.Placement {
+	c := f.choicesFor(j)
+	f.reopen(c)
 	if c.full {
 		return nil
 	}
@@ -122,39 +129,25 @@ func (v *view) room(j *job) []backends.Placement {
 	return hosts
 }
 
-// touch notes that something changed of what could be taken back on a host.
-func (v *view) touch(h *host) {
-	h.changed++
-	v.changes = append(v.changes, h)
-}
-
-// give notes that something came free on a host.
-func (v *view) give(h *host) {
-	v.given = append(v.given, h)
-	v.touch(h)
-}
-
-// best makes offers for the hosts that changed and returns the best of all, or
-// nil.
-func (c *choices) best(v *view, b *job) *candidate {
-	changed := v.changes[c.read:]
-	if c.read == 0 {
-		changed = c.hosts
-		c.seen = make([]int, len(changed))
+// best makes offers for the hosts that were touched and returns the best of all, or nil.
+func (f *farm) best(c *choices, b *job) *candidate {
+	touched := f.touched[c.read:]
+	if c.seen == nil {
+		touched, c.seen = c.hosts, make([]int, len(c.hosts))
 	}
-	c.read = len(v.changes)
-	for _, h := range changed {
-		place, mine := c.place(v, h)
-		if !mine || c.seen[place] == h.changed {
+	c.read = len(f.touched)
+	for _, h := range touched {
+		place, mine := f.indexIn(c, h)
+		if !mine || c.seen[place] == h.version {
 			continue
 		}
-		c.seen[place] = h.changed
-		if set := v.chooseOn(h, b); set != nil {
-			heap.Push(&c.heap, offer{candidate: set, host: h, changed: h.changed})
+		c.seen[place] = h.version
+		if set := chooseOn(h, b); set != nil {
+			heap.Push(&c.heap, offer{candidate: set, host: h, version: h.version})
 		}
 	}
 	for len(c.heap) > 0 {
-		if top := c.heap[0]; top.changed == top.host.changed {
+		if top := c.heap[0]; top.version == top.host.version {
 			return top.candidate
 		}
 		heap.Pop(&c.heap)

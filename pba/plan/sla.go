@@ -37,40 +37,40 @@ const (
 // throughput is a pool's guarantee for now (R26): until 30 jobs have finished all
 // slots; then what the remaining jobs need at the mean of those so far, at most
 // the slots. It rises at once, falls at most hourly, and never below what runs.
-func (v *view) throughput(a Allocation) int {
-	m := v.state.Memory.Throughput[a.ID]
+func (f *farm) throughput(a Allocation) int {
+	m := f.state.Memory.Throughput[a.ID]
 	if !m.Week.Equal(a.Begin) {
 		m = ThroughputMemory{Week: a.Begin, Guarantee: a.Guarantee}
 	}
-	running, elapsed := v.chargedTo(a.ID)
-	need := needed(a, m, running, elapsed, v.now)
+	running, elapsed := f.chargedTo(a.ID)
+	need := needed(a, m, running, elapsed, f.now)
 	next := min(max(need, running.slots), a.Guarantee)
 	if next < m.Guarantee {
-		if v.now.Sub(m.Fell) < throughputStep {
+		if f.now.Sub(m.Fell) < throughputStep {
 			next = min(m.Guarantee, a.Guarantee)
 		} else {
-			m.Fell = v.now
+			m.Fell = f.now
 		}
 	}
 	m.Guarantee = next
-	v.throughputs[a.ID] = m
+	f.throughputs[a.ID] = m
 	return next
 }
 
 type runs struct{ jobs, slots int }
 
 // chargedTo adds up what runs on a pool's charge, and its slot-seconds so far.
-func (v *view) chargedTo(id int64) (runs, float64) {
+func (f *farm) chargedTo(id int64) (runs, float64) {
 	var r runs
 	elapsed := 0.0
-	for i := range v.state.Farm.Jobs {
-		j := &v.state.Farm.Jobs[i]
-		if j.State != backends.Running || v.state.Memory.Jobs[j.ID].Pool != id {
+	for i := range f.state.Farm.Jobs {
+		j := &f.state.Farm.Jobs[i]
+		if j.State != backends.Running || f.state.Memory.Jobs[j.ID].Pool != id {
 			continue
 		}
 		r.jobs++
 		r.slots += j.Slots
-		elapsed += float64(j.Slots) * (j.RanFor + v.now.Sub(j.Started)).Seconds()
+		elapsed += float64(j.Slots) * (j.RanFor + f.now.Sub(j.Started)).Seconds()
 	}
 	return r, elapsed
 }
@@ -97,28 +97,28 @@ func needed(a Allocation, m ThroughputMemory, running runs, elapsed float64, now
 }
 
 // finish counts an ended job into its pool's week.
-func (v *view) finish(p *pool, j *backends.Job) {
-	m, ok := v.throughputs[p.ID]
+func (f *farm) finish(p *pool, j *backends.Job) {
+	m, ok := f.throughputs[p.ID]
 	if !ok || j.Ended.Before(m.Week) {
 		return
 	}
 	m.Finished++
 	m.SlotSeconds += float64(j.Slots) * (j.RanFor + j.Ended.Sub(j.Started)).Seconds()
-	v.throughputs[p.ID] = m
+	f.throughputs[p.ID] = m
 }
 
 // spareLowered spares the surplus of pools that were lowered in mid-week, for
 // lowered_grace (R25): as many slots as were taken off, of the running jobs that
 // they had charged or would have, those that started first.
-func (v *view) spareLowered() map[backends.ID]string {
+func (f *farm) spareLowered() map[backends.ID]string {
 	spared := map[backends.ID]string{}
-	for _, p := range v.pools {
-		age := v.now.Sub(p.LoweredAt)
-		if p.Lowered <= 0 || p.LoweredAt.IsZero() || age < 0 || age >= v.policy.LoweredGrace {
+	for _, p := range f.pools {
+		age := f.now.Sub(p.LoweredAt)
+		if p.Lowered <= 0 || p.LoweredAt.IsZero() || age < 0 || age >= f.policy.LoweredGrace {
 			continue
 		}
 		var surplus []*job
-		for _, j := range v.running {
+		for _, j := range f.running {
 			if j.pool == nil && spared[j.ID] == "" && j.Started.Before(p.LoweredAt) && j.matches(p) {
 				surplus = append(surplus, j)
 			}
@@ -130,7 +130,7 @@ func (v *view) spareLowered() map[backends.ID]string {
 				continue
 			}
 			left -= j.Slots
-			spared[j.ID] = fmt.Sprintf("its pool was lowered %s ago (lowered_grace %s)", age.Round(time.Minute), v.policy.LoweredGrace)
+			spared[j.ID] = fmt.Sprintf("its pool was lowered %s ago (lowered_grace %s)", age.Round(time.Minute), f.policy.LoweredGrace)
 		}
 	}
 	return spared

@@ -10,8 +10,8 @@ import (
 // chooseSpan finds victims for a beneficiary whose slots may lie on several
 // hosts: over the whole farm, a victim's slots counted on every host that it
 // frees (R17).
-func (v *view) chooseSpan(b *job) *candidate {
-	hosts := slices.DeleteFunc(slices.Clone(v.suitable(b)), (*host).contested)
+func (f *farm) chooseSpan(b *job) *candidate {
+	hosts := slices.DeleteFunc(slices.Clone(f.suitable(b)), (*host).contested)
 	usable := map[string]bool{}
 	have := 0
 	var jobs []*job
@@ -39,13 +39,13 @@ func (v *view) chooseSpan(b *job) *candidate {
 		items = append(items, it)
 	}
 	set := choose(leastOfEachSize(items, need), want{slots: need})
-	if placed := v.placeSpan(b, hosts, set); set != nil && placed != nil {
+	if placed := f.placeSpan(b, hosts, set); set != nil && placed != nil {
 		return newCandidate(set, max(need, 0), placed)
 	}
 	if b.perSlot == 0 {
 		return nil
 	}
-	return v.spanByMemory(b, hosts, jobs, need)
+	return f.spanByMemory(b, hosts, jobs, need)
 }
 
 // leastOfEachSize keeps, of the jobs that free alike, only as many as a set could
@@ -68,12 +68,12 @@ func leastOfEachSize(items []item, need int) []item {
 // placeSpan says on which hosts a job would run once the victims are gone; nil
 // if it would not fit. Freed hosts come first, so that what is free elsewhere
 // stays free for others.
-func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Placement {
+func (f *farm) placeSpan(b *job, hosts []*host, victims []*job) []backends.Placement {
 	freed := map[*host]int{}
 	freedMem := map[*host]int64{}
 	for _, j := range victims {
 		for _, p := range j.Hosts {
-			h := v.byName[p.Host]
+			h := f.byName[p.Host]
 			freed[h] += p.Slots
 			if j.preempt != backends.PreemptSuspend {
 				freedMem[h] += j.perSlot * int64(p.Slots)
@@ -103,17 +103,17 @@ func (v *view) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 // spanByMemory is for the rare case that slots alone don't do: memory decides on
 // some host. It takes the shortest prefix of the least valued jobs that will do,
 // then gives back every one that is not needed, the most valued first.
-func (v *view) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candidate {
-	enough := sort.Search(len(jobs)+1, func(n int) bool { return v.placeSpan(b, hosts, jobs[:n]) != nil })
+func (f *farm) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candidate {
+	enough := sort.Search(len(jobs)+1, func(n int) bool { return f.placeSpan(b, hosts, jobs[:n]) != nil })
 	if enough > len(jobs) {
 		return nil
 	}
 	set := slices.Clone(jobs[:enough])
 	for i := len(set) - 1; i >= 0; i-- {
 		without := slices.Delete(slices.Clone(set), i, i+1)
-		if v.placeSpan(b, hosts, without) != nil {
+		if f.placeSpan(b, hosts, without) != nil {
 			set = without
 		}
 	}
-	return newCandidate(set, max(need, 0), v.placeSpan(b, hosts, set))
+	return newCandidate(set, max(need, 0), f.placeSpan(b, hosts, set))
 }

@@ -26,9 +26,9 @@ func Stuck(farm *backends.Farm, holdLimit time.Duration, now time.Time) []backen
 }
 
 // warnOfStuck says which jobs the queue did not release.
-func (v *view) warnOfStuck(stuck []backends.ID) {
-	if len(stuck) > 0 {
-		v.warn("the queue did not release %s: they would not start by themselves; each cycle tries again", Some(stuck))
+func (c *cycle) warnOfStuck() {
+	if len(c.stuck) > 0 {
+		c.warn("the queue did not release %s: they would not start by themselves; each cycle tries again", Some(c.stuck))
 	}
 }
 

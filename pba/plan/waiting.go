@@ -11,20 +11,19 @@ import (
 // given out among them in the order in which the queue will have them once this plan's
 // ranks are written.
 type waiting struct {
-	v     *view
 	jobs  []*job  // in that order
-	lines []*line // nil: to be formed anew
-	freed int     // of the view, when free slots were last given out
-	moved int
+	lines []*line // of those that nothing is promised to
+	stale bool    // a job lost what was promised to it: the lines are to be formed anew
+	more  bool    // slots came free that another job may have
 }
 
 // line is those of one shape: where the first one finds no free slots, no later one
-// does. Who reserves hosts stands in a line of his own.
+// does. Each job with a reservation has a queue of its own.
 type line []*job
 
-func (v *view) unserved() *waiting {
-	w := &waiting{v: v}
-	for _, j := range v.resting {
+func (f *farm) unserved() *waiting {
+	w := &waiting{stale: true}
+	for _, j := range f.resting {
 		if j.pba() && j.waiting() && j.reclaim == nil {
 			w.jobs = append(w.jobs, j)
 		}
@@ -35,14 +34,14 @@ func (v *view) unserved() *waiting {
 
 // beneficiaries are those whose clock has passed the threshold: longest clock first,
 // then priority, then FIFO.
-func (w *waiting) beneficiaries() []*job {
+func (s *serving) beneficiaries() []*job {
 	type turn struct {
 		clock time.Duration
 		place int // in the queue
 	}
 	var turns []turn
-	for i, j := range w.jobs {
-		if w.v.due(j) {
+	for i, j := range s.waiting.jobs {
+		if s.due(j) {
 			turns = append(turns, turn{j.mem.Clock, i})
 		}
 	}
@@ -54,7 +53,7 @@ func (w *waiting) beneficiaries() []*job {
 	})
 	due := make([]*job, len(turns))
 	for i, t := range turns {
-		due[i] = w.jobs[t.place]
+		due[i] = s.waiting.jobs[t.place]
 	}
 	return due
 }
@@ -69,15 +68,15 @@ func beforeInQueue(a, b *job) int {
 
 // promiseFree gives free slots to those that have none yet: to the one that the queue
 // will start in them. Who reserves hosts keeps what is free there.
-func (w *waiting) promiseFree() {
-	v := w.v
+func (s *serving) promiseFree() {
+	w := s.waiting
 	switch {
-	case w.lines == nil || w.moved != v.moved:
-		w.form()
-	case w.freed == v.freed:
+	case w.stale:
+		s.form()
+	case !w.more:
 		return
 	}
-	w.freed, w.moved = v.freed, v.moved
+	w.stale, w.more = false, false
 	var heads heads
 	for _, l := range w.lines {
 		if l.next() != nil {
@@ -91,29 +90,30 @@ func (w *waiting) promiseFree() {
 			heap.Pop(&heads)
 			continue
 		}
-		if j.promised = v.room(j); j.promised != nil {
-			v.promise(j, j.promised)
+		if j.promised = s.room(j); j.promised != nil {
+			s.promise(j, j.promised)
 			heap.Fix(&heads, 0)
 			continue
 		}
-		v.setAside(j, v.keeping(j))
+		s.setAside(j, s.keeping(j))
 		heap.Pop(&heads)
 	}
 }
 
 // form puts those that nothing is promised to in line.
-func (w *waiting) form() {
+func (s *serving) form() {
+	w := s.waiting
 	byShape := map[*choices]*line{}
 	w.lines = []*line{}
 	for _, j := range w.jobs {
 		if j.promised != nil || j.aside != nil {
 			continue
 		}
-		if w.v.keeping(j) != nil {
+		if s.keeping(j) != nil {
 			w.lines = append(w.lines, &line{j})
 			continue
 		}
-		shape := w.v.choicesFor(j)
+		shape := s.choicesFor(j)
 		if byShape[shape] == nil {
 			byShape[shape] = new(line)
 			w.lines = append(w.lines, byShape[shape])
@@ -124,8 +124,8 @@ func (w *waiting) form() {
 
 // keeping are the hosts where what is free is kept for a job: by its reservation, or
 // by the queue itself for one that waits too long.
-func (v *view) keeping(j *job) []string {
-	if v.now.Before(j.mem.ReservedUntil) {
+func (f *farm) keeping(j *job) []string {
+	if f.now.Before(j.mem.ReservedUntil) {
 		return j.mem.Reserved
 	}
 	return j.Keeps

@@ -23,6 +23,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 const driver = "pba/laws/plans_test.go"
@@ -31,7 +32,7 @@ const driver = "pba/laws/plans_test.go"
 var loads = []string{"1", "1.5", "2"}
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	old := flag.String("old", "", "the `REVISION` to compare with")
 	farms := flag.Int("farms", 20000, "so many random farms")
@@ -170,7 +171,12 @@ func compare(ctx context.Context, trees [2]*tree, command func(*tree) *exec.Cmd)
 	}
 	for n := 0; ; n++ {
 		was, is := streams[0].plan(), streams[1].plan()
-		if !bytes.Equal(was, is) {
+		switch {
+		case len(was) == 0 && len(is) > 0:
+			return n, streams[0].end()
+		case len(is) == 0 && len(was) > 0:
+			return n, streams[1].end()
+		case !bytes.Equal(was, is):
 			return n, difference(streams, was, is)
 		}
 		if streams[0].head == nil {

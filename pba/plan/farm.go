@@ -1,0 +1,288 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// job is a job as this plan sees it. What every pass over all jobs asks for comes
+// first, and once more what it asks of the Job: on a large farm the time goes into
+// reaching them, one by one.
+type job struct {
+	*backends.Job
+	pool     *pool    // that it is charged to, or holds room in
+	reclaim  *Reclaim // the open one that it is the beneficiary of
+	seq      int      // place in the queue's FIFO
+	computed backends.Priority
+	choices  *choices // see choicesFor
+
+	Priority  backends.Priority // the Job's, as far as it was earned; see believe
+	claimed   backends.Priority // the Job's, where that is more
+	State     backends.State    // the Job's
+	waits     bool              // see waiting
+	managed   bool
+	entitled  bool
+	next      bool // next in line (R12)
+	leaving   bool // a victim that was told to go and is not gone yet
+	reserving bool // goes on reserving hosts
+	turn      bool // has come, among the beneficiaries
+
+	Slots    int                  // the Job's
+	perSlot  int64                // memory that goes with each of them
+	preempt  backends.Mode        // as its tag says
+	Ending   bool                 // the Job's
+	promised []backends.Placement // slots that this plan expects it to start in
+	aside    []backends.Placement // free slots on hosts that it reserves
+	mem      JobMemory
+	pools    []*pool // those that it matches and fits, most specific first
+
+	lightFor backends.ID // a light job: whose dummy's place it has
+	spared   string      // why it is no victim; "": it may be taken back
+	worth    [3]int64    // by the policy's criteria, least valued lowest; see appraise
+	lost     float64     // slot-seconds that a requeue throws away; see appraise
+	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
+	lowered  string      // why it will rank lower, with what it reserves
+}
+
+// whyNot is why a job is not entitled.
+func (j *job) whyNot() string {
+	switch {
+	case !j.verdict.entitled:
+		return j.verdict.whyNot
+	case !j.managed:
+		return "its queue is not managed"
+	}
+	return "it needs more slots than any pool that it matches has"
+}
+
+// ownQueue is the queue that the filter took a job from, if it did.
+func (j *job) ownQueue() string {
+	tag, _, _ := backends.ParseTag(j.Tag)
+	return tag.Queue
+}
+
+// matches tells whether a pool is for such jobs, whether this one fits it or not.
+func (j *job) matches(p *pool) bool { return j.managed && slices.Contains(j.verdict.pools, p) }
+
+func (j *job) pba() bool { return j.pool != nil && j.mem.Kept == 0 }
+
+// waiting tells whether the job could be a PBA job that is not running yet: a
+// pending one, or one that waits to be resumed (R20).
+func (j *job) waiting() bool { return j.waits }
+
+func waits(j *backends.Job) bool {
+	return j.Eligible() || j.State == backends.Suspended && j.Resuming
+}
+
+// party is whom a job's use counts under: its project where it is entitled, else
+// its user (section 2, over-subscription).
+func (j *job) party() party {
+	if j.entitled {
+		return party{project: j.Project}
+	}
+	return party{user: j.User}
+}
+
+type party struct{ project, user string }
+
+// ran is how much of a job's work a requeue would lose.
+func (j *job) ran(now time.Time) time.Duration {
+	if j.State == backends.Suspended || j.Started.IsZero() {
+		return j.RanFor
+	}
+	return max(0, j.RanFor+now.Sub(j.Started))
+}
+
+// perSlot is the memory that goes with each slot of a job, rounded up.
+func perSlot(j *backends.Job) int64 {
+	if j.Slots <= 0 {
+		return 0
+	}
+	return (j.Memory + int64(j.Slots) - 1) / int64(j.Slots)
+}
+
+// countsFor is the memory that goes with each slot of a job. Where the queue gives out
+// slots and looks at no memory, a slot stands for no more than its share; what a
+// suspended job holds there is in nobody's way but the memory's.
+func (f *farm) countsFor(j *backends.Job) int64 {
+	if f.state.Abilities.ManagesMemory || j.State == backends.Suspended {
+		return perSlot(j)
+	}
+	return min(perSlot(j), f.leastShare)
+}
+
+// memory is what a job takes of one host that it runs on whole.
+func (j *job) memory() int64 { return j.perSlot * int64(j.Slots) }
+
+// farm is what a cycle sees of its queue, in the terms of the rules. The phases after
+// observe write down their decisions on its jobs, pools and hosts.
+type farm struct {
+	*cycle
+	occupancy
+
+	pools         []*pool            // by allocation ID
+	projectPools  map[string][]*pool // the same
+	guaranteed    map[string]int     // slots of pools by project
+	allGuaranteed int                // the sum of guaranteed
+	throughputs   map[int64]ThroughputMemory
+
+	jobs    []*job               // those that any rule may speak of, in FIFO order
+	running []*job               // of jobs
+	resting []*job               // of jobs: the others
+	byID    map[backends.ID]*job // of jobs: those that a reclaim names
+	pending map[party]int        // jobs
+	shapes  map[shape]*choices   // of resting jobs that wait
+}
+
+// observe looks at the farm: its hosts, pools and jobs, what became of the victims of
+// earlier acts, and what of their priorities jobs earned.
+func observe(c *cycle) *farm {
+	f := &farm{
+		cycle: c, occupancy: newOccupancy(c.state.Farm.Hosts, c.policy.Hosts),
+		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{},
+		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{},
+	}
+	f.seePools()
+	f.seeJobs()
+	f.fates()
+	f.believe()
+	return f
+}
+
+// seeJobs keeps the jobs that a rule may act upon: running and suspended ones,
+// entitled ones, and whatever was touched before. Other pending jobs are counted.
+func (f *farm) seeJobs() {
+	queues := set(f.policy.Queues)
+	entitle := newEntitler(f)
+	inReclaim := f.reclaimJobs()
+	known := f.known(inReclaim)
+	var batch []job // made many at a time
+	for i := range f.state.Farm.Jobs {
+		bj := &f.state.Farm.Jobs[i]
+		if bj.State.Ended() {
+			continue
+		}
+		verdict := entitle.verdict(bj)
+		managed := len(queues) == 0 || queues[bj.Queue] || f.policy.LowQueue != "" && bj.Queue == f.policy.LowQueue
+		if managed && bj.State == backends.Pending {
+			entitle.count(bj, verdict.entitled)
+		}
+		mayBeTouched := known.mayHave(bj.ID)
+		if bj.State == backends.Pending && !verdict.entitled && f.untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || f.remembers(bj.ID))) && f.dummies.Unit(bj.ID) == nil {
+			continue
+		}
+		if len(batch) == 0 {
+			batch = make([]job, 128)
+		}
+		j := &batch[0]
+		batch = batch[1:]
+		j.Job, j.seq, j.computed = bj, i, bj.Priority
+		j.Priority, j.State, j.Slots, j.waits, j.managed = bj.Priority, bj.State, bj.Slots, waits(bj), managed
+		j.entitled, j.perSlot = managed && verdict.entitled, f.countsFor(bj)
+		if mayBeTouched {
+			if mem, remembered := f.state.Memory.Jobs[bj.ID]; remembered {
+				j.mem = mem
+			}
+			if inReclaim[bj.ID] {
+				f.byID[bj.ID] = j
+			}
+		}
+		j.verdict = verdict
+		tag, _, _ := backends.ParseTag(bj.Tag)
+		j.preempt, j.Ending = tag.Preempt, bj.Ending
+		if place, light := f.dummies.Lights[bj.ID]; light {
+			j.entitled, j.lightFor = false, place // it is charged to nobody (R16)
+		}
+		if j.entitled {
+			j.pools = fitting(verdict.pools, bj.Slots)
+			j.entitled = len(j.pools) > 0
+		}
+		if j.entitled && j.waits {
+			f.choicesFor(j) // while what it asks for is at hand
+		}
+		f.jobs = append(f.jobs, j)
+		if bj.State == backends.Running {
+			f.running = append(f.running, j)
+		} else {
+			f.resting = append(f.resting, j)
+		}
+		f.occupy(j, f.state.Abilities.SuspendFrees)
+	}
+	f.pending = entitle.counted()
+}
+
+func (f *farm) remembers(id backends.ID) bool {
+	_, ok := f.state.Memory.Jobs[id]
+	return ok
+}
+
+// untouched tells whether a pending job of no pool stands no higher than the filter or
+// its queue put it, so that there is nothing to decide about it.
+func (f *farm) untouched(j *backends.Job) bool {
+	if j.Priority.Level() > backends.LevelNormal || len(j.Pinned) > 0 || !j.HeldUntil.IsZero() {
+		return false
+	}
+	if more := j.Priority.Value() - backends.DefaultValue; more > 0 {
+		_, most := f.aged(j.Submitted)
+		return more <= most
+	}
+	return true
+}
+
+func (f *farm) reclaimJobs() map[backends.ID]bool {
+	ids := map[backends.ID]bool{}
+	for i := range f.state.Memory.Reclaims {
+		r := &f.state.Memory.Reclaims[i]
+		ids[r.Beneficiary] = true
+		for _, victim := range r.Victims {
+			ids[victim.ID] = true
+		}
+	}
+	return ids
+}
+
+// known are the jobs that are remembered or named by a reclaim.
+func (f *farm) known(inReclaim map[backends.ID]bool) sieve {
+	s := newSieve(len(f.state.Memory.Jobs) + len(inReclaim))
+	for id := range f.state.Memory.Jobs {
+		s.add(id)
+	}
+	for id := range inReclaim {
+		s.add(id)
+	}
+	return s
+}
+
+// sieve says of most jobs that they are not in a set, at one glance: the maps that
+// know it are too large to be at hand for every job of a large farm.
+type sieve []uint64
+
+func newSieve(jobs int) sieve { return make(sieve, jobs/4+1) }
+
+func (s sieve) at(id backends.ID) (word, bit uint64) {
+	place := (uint64(id.Job) + 31*uint64(id.Index)) % (64 * uint64(len(s)))
+	return place / 64, 1 << (place % 64)
+}
+
+func (s sieve) add(id backends.ID) {
+	word, bit := s.at(id)
+	s[word] |= bit
+}
+
+func (s sieve) mayHave(id backends.ID) bool {
+	word, bit := s.at(id)
+	return s[word]&bit != 0
+}
+
+func set(names []string) map[string]bool {
+	if len(names) == 0 {
+		return nil
+	}
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}

@@ -1,0 +1,216 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// occupancy is what is free on the managed hosts that are up. The jobs of the farm occupy
+// their hosts once; after that it changes by leave, promise and unpromise alone, as slots
+// are given out in this plan.
+type occupancy struct {
+	hosts      []*host          // by name; a host's at is its index
+	byName     map[string]*host // the same
+	slots      int              // of hosts
+	down       int              // slots of managed hosts that are not up
+	leastShare int64            // bytes that go with a slot, on the host where that is least
+
+	// What happened, in order, for those who keep something for each host (choices). They
+	// read on from where they stopped, so these only grow, and only by touch and give.
+	touched []*host // what could be taken back there, or what is free, is not what it was
+	given   []*host // of touched: where something came free
+}
+
+// host is a managed host that is up. Its slots are, at any time, those of the jobs that
+// occupy it, promised ones, aside, soft and free. Free is negative where more is promised
+// than there is.
+type host struct {
+	backends.Host
+	at      int
+	free    int   // slots
+	freeMem int64 // bytes; only meaningful if Memory > 0
+	stuck   int64 // bytes of suspended jobs, which no reclaim frees; part of what is occupied
+	aside   int   // slots that jobs which reserve this host wait in: for nobody else in this plan
+	soft    int   // slots tentatively reserved; earlier beneficiaries may take them
+	softMem int64 // bytes that go with soft
+	version int   // grows with each entry in touched; from 1 on
+	running []*job
+	victims []item // of running: those that may be taken back now, least valued first
+}
+
+func newOccupancy(hosts []backends.Host, names []string) occupancy {
+	o := occupancy{byName: map[string]*host{}, leastShare: math.MaxInt64}
+	managed := set(names)
+	for _, h := range hosts {
+		if len(managed) > 0 && !managed[h.Name] {
+			continue
+		}
+		if h.State != backends.HostUp {
+			o.down += h.Slots
+			continue
+		}
+		if o.byName[h.Name] != nil {
+			continue
+		}
+		mine := &host{Host: h, free: h.Slots, freeMem: h.Memory, version: 1}
+		if h.Memory > 0 && h.Slots > 0 {
+			o.leastShare = min(o.leastShare, h.Memory/int64(h.Slots))
+		}
+		o.slots += h.Slots
+		o.hosts = append(o.hosts, mine)
+		o.byName[h.Name] = mine
+	}
+	slices.SortFunc(o.hosts, func(a, b *host) int { return strings.Compare(a.Name, b.Name) })
+	for i, h := range o.hosts {
+		h.at = i
+	}
+	return o
+}
+
+// occupy takes a job's slots and memory off its hosts. Suspension frees slots where the
+// queue says so, and never memory.
+func (o *occupancy) occupy(j *job, suspendFrees bool) {
+	slotsToo := j.State == backends.Running || j.State == backends.Suspended && !suspendFrees
+	if !slotsToo && j.State != backends.Suspended {
+		return
+	}
+	for _, p := range j.Hosts {
+		h := o.byName[p.Host]
+		if h == nil {
+			continue
+		}
+		if slotsToo {
+			h.free -= p.Slots
+		}
+		if j.State == backends.Running {
+			h.running = append(h.running, j)
+			if j.Exclusive {
+				h.free = min(h.free, 0)
+			}
+		}
+		h.freeMem -= j.perSlot * int64(p.Slots)
+		if j.State == backends.Suspended {
+			h.stuck += j.perSlot * int64(p.Slots)
+		}
+	}
+}
+
+// leave counts what a job that is about to go leaves as free.
+func (o *occupancy) leave(j *job) {
+	for _, p := range j.Hosts {
+		h := o.byName[p.Host]
+		if h == nil {
+			continue
+		}
+		h.free += p.Slots
+		o.give(h)
+		if j.Ending || j.preempt != backends.PreemptSuspend {
+			h.freeMem += j.perSlot * int64(p.Slots)
+		}
+	}
+}
+
+// promise takes slots out of what is free, for a job that is about to start in them.
+func (o *occupancy) promise(j *job, at []backends.Placement) {
+	for _, p := range at {
+		h := o.byName[p.Host]
+		h.free -= p.Slots
+		if j.Exclusive {
+			h.free = min(h.free, 0)
+		}
+		o.touch(h)
+		h.freeMem -= j.memoryFor(p)
+	}
+}
+
+// unpromise undoes promise.
+func (o *occupancy) unpromise(j *job, at []backends.Placement) {
+	for _, p := range at {
+		h := o.byName[p.Host]
+		h.free += p.Slots
+		h.freeMem += j.memoryFor(p)
+		o.give(h)
+	}
+}
+
+// touch notes that something changed of what could be taken back on a host.
+func (o *occupancy) touch(h *host) {
+	h.version++
+	o.touched = append(o.touched, h)
+}
+
+// give notes that something came free on a host.
+func (o *occupancy) give(h *host) {
+	o.given = append(o.given, h)
+	o.touch(h)
+}
+
+// memoryFor is what a job takes of a host's free memory with these slots. A suspended
+// one holds its own all the time.
+func (j *job) memoryFor(p backends.Placement) int64 {
+	if j.State == backends.Suspended {
+		return 0
+	}
+	return j.perSlot * int64(p.Slots)
+}
+
+// yielding is a host as it would be if those whose turn has not come gave back what
+// is tentatively reserved for them.
+func (h *host) yielding() *host {
+	if h.soft == 0 {
+		return h
+	}
+	after := *h
+	after.free += h.soft
+	after.freeMem += h.softMem
+	return &after
+}
+
+// fits is how many of a job's slots a host has free, memory included.
+func (h *host) fits(j *job) int {
+	n := max(h.free, 0)
+	if j.Exclusive && h.free < h.Slots {
+		return 0
+	}
+	if m := j.perSlot; m > 0 && h.Memory > 0 && j.State != backends.Suspended {
+		n = min(n, int(max(h.freeMem, 0)/m))
+	}
+	return n
+}
+
+// couldOffer is how many of a job's slots a host would have if nobody ran there.
+func (h *host) couldOffer(j *job) int {
+	n := h.Slots
+	if m := j.perSlot; m > 0 && h.Memory > 0 {
+		n = min(n, int(max(h.Memory-h.stuck, 0)/m))
+	}
+	return n
+}
+
+// suitable lists the managed hosts that a job may run on at all, by name. A
+// suspended one runs on its own.
+func (o *occupancy) suitable(j *job) []*host {
+	on := j.Asked
+	if j.State == backends.Suspended {
+		on = names(j.Hosts)
+	}
+	if len(on) == 0 {
+		return o.hosts
+	}
+	var hosts []*host
+	for _, name := range on {
+		if h := o.byName[name]; h != nil {
+			hosts = append(hosts, h)
+		}
+	}
+	slices.SortFunc(hosts, func(a, b *host) int { return a.at - b.at })
+	return slices.Compact(hosts)
+}
+
+// contested reports whether another job could take the slots preempted on a host: one that
+// reserves it starts in what is free there, and one that was promised more than there is
+// comes first.
+func (h *host) contested() bool { return h.aside > 0 || h.free < 0 }

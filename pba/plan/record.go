@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// remember hands on what the next cycle needs, and nothing of jobs that are gone.
+func (f *farm) remember() {
+	memory := &f.plan.Memory
+	memory.LastCycle = f.now
+	memory.Dummies = f.dummies.Memory
+	memory.Jobs = make(map[backends.ID]JobMemory, len(f.state.Memory.Jobs))
+	for _, j := range f.jobs {
+		m := &j.mem
+		switch {
+		case j.pool == nil && m.Pool == 0 && m.Kept == 0 && m.Entered.IsZero():
+		case j.pool == nil:
+			m.Pool, m.Entered, m.Kept = 0, time.Time{}, 0
+		case m.Pool == 0 || m.Entered.IsZero():
+			m.Pool, m.Entered = j.pool.ID, f.now
+		default:
+			m.Pool = j.pool.ID
+		}
+		if j.State == backends.Running && (m.Expired != 0 || !m.Backoff.IsZero()) {
+			m.Expired, m.Backoff = 0, time.Time{}
+		}
+		if !m.empty() {
+			memory.Jobs[j.ID] = *m
+		}
+	}
+	f.rememberEnds()
+	f.forget()
+}
+
+func (m *JobMemory) empty() bool {
+	return m.Pool == 0 && m.Clock == 0 && m.Requeues == 0 && m.Expired == 0 && m.WrittenAt.IsZero() && len(m.Reserved) == 0
+}
+
+// rememberEnds keeps the run times of each pool's last 30 ended jobs (R12).
+func (f *farm) rememberEnds() {
+	const kept = 30
+	memory := &f.plan.Memory
+	memory.Throughput = f.throughputs
+	ended := slices.Clone(f.state.Farm.Ended)
+	slices.SortFunc(ended, func(a, b backends.Job) int {
+		if c := a.Ended.Compare(b.Ended); c != 0 {
+			return c
+		}
+		return a.ID.Compare(b.ID)
+	})
+	if len(ended) == 0 {
+		memory.EndedSince = f.state.Farm.At
+		return
+	}
+	memory.RunTimes = maps.Clone(memory.RunTimes)
+	if memory.RunTimes == nil {
+		memory.RunTimes = map[string][]RunEnd{}
+	}
+	entitle := newEntitler(f)
+	for i := range ended {
+		j := &ended[i]
+		ran := j.RanFor + j.Ended.Sub(j.Started)
+		if j.Started.IsZero() || ran < 0 {
+			continue
+		}
+		pools := entitle.verdict(j).pools
+		for _, p := range pools {
+			ends := memory.RunTimes[p.Key()]
+			if slices.ContainsFunc(ends, func(e RunEnd) bool { return e.ID == j.ID }) {
+				continue
+			}
+			ends = append(slices.Clone(ends), RunEnd{ID: j.ID, Ran: ran})
+			memory.RunTimes[p.Key()] = ends[max(0, len(ends)-kept):]
+			if own := f.state.Memory.Jobs[j.ID].Pool; own == p.ID || own == 0 && p == pools[0] {
+				f.finish(p, j)
+			}
+		}
+	}
+	memory.EndedSince = f.state.Farm.At
+}
+
+// status sums up how the pools and the farm stand (R22).
+func (b *books) status() {
+	f := &b.plan.Farm
+	f.Slots, f.Down = b.slots, b.down
+	for _, j := range b.jobs {
+		b.addToFarm(j, f)
+	}
+	for _, p := range b.pools {
+		s := PoolStatus{Allocation: p.Allocation, Waiting: p.waiting, Below: p.room > 0}
+		for _, j := range p.members {
+			if j.State == backends.Running {
+				s.Charged += j.Slots
+			} else {
+				s.Held += j.Slots
+			}
+		}
+		if p.head != nil {
+			s.Held += p.head.mem.Kept
+		}
+		f.Guaranteed += p.Guarantee
+		f.Unmet += s.Held
+		b.plan.Pools = append(b.plan.Pools, s)
+	}
+	for p, slots := range b.over {
+		b.plan.Beyond = append(b.plan.Beyond, Beyond{Project: p.project, User: p.user, Slots: slots})
+	}
+	slices.SortFunc(b.plan.Beyond, func(x, y Beyond) int {
+		return cmp.Or(cmp.Compare(x.Project, y.Project), cmp.Compare(x.User, y.User))
+	})
+	f.LowerThem = float64(f.Unpreemptable) > b.policy.UnpreemptableShare*float64(b.slots)
+	if f.TakeBack+f.Slots-f.Running < f.Unmet {
+		b.warn("guaranteed %d, can be taken back now %d, but %d are waited for", f.Guaranteed, f.TakeBack, f.Unmet)
+	}
+	if f.LowerThem {
+		b.warn("normal jobs that can't be taken back hold %d slots, more than unpreemptable.max_share of the farm (%.0f %% of %d): the filter lowers further ones",
+			f.Unpreemptable, 100*b.policy.UnpreemptableShare, b.slots)
+	}
+	if b.down > 0 {
+		b.warn("%s of managed hosts are down or closed", slotCount(b.down))
+	}
+	b.warnOfStuck()
+	b.plan.Heavy = b.heavy()
+}
+
+func (b *books) addToFarm(j *job, f *FarmStatus) {
+	if j.State != backends.Running && j.State != backends.Suspended {
+		return
+	}
+	on := 0
+	for _, p := range j.Hosts {
+		if b.byName[p.Host] != nil {
+			on += p.Slots
+		}
+	}
+	switch {
+	case j.State == backends.Suspended:
+		f.Suspended += on
+	case j.pba():
+		f.Running += on
+		f.PBA += on
+	default:
+		f.Running += on
+		f.Normal += on
+		if j.spared == "" {
+			f.TakeBack += on
+		}
+		if j.managed && (j.NoRequeue && j.preempt == backends.PreemptRequeue || j.Interactive || j.Exclusive) {
+			f.Unpreemptable += on
+		}
+	}
+}
+
+// forget drops what no later cycle can need: reclaims that ended over an hour
+// ago (R22 counts that long) and whose victims are free.
+func (f *farm) forget() {
+	f.plan.Memory.Reclaims = slices.DeleteFunc(f.plan.Memory.Reclaims, func(r Reclaim) bool {
+		if r.Phase.Open() || f.now.Sub(r.Planned) < time.Hour {
+			return false
+		}
+		return !slices.ContainsFunc(r.Victims, func(victim Victim) bool { return victim.Fate == Taken && !victim.Released })
+	})
+}
+
+// describe names an allocation as people know it: chipA, chipA:synthesis, chipA
+// (bob).
+func describe(a Allocation) string {
+	name := backends.JoinProject(a.Project, a.Step)
+	if a.User != "" {
+		name += " (" + a.User + ")"
+	}
+	return name
+}

@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"slices"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// reserve keeps what frees on a beneficiary's best hosts from lower-ranked jobs,
+// since nobody can be taken back for it now (R15): else short jobs under
+// min_runtime keep a wide one out for ever.
+func (s *serving) reserve(b *job, hosts []string) {
+	if len(hosts) == 0 {
+		return
+	}
+	s.setAside(b, hosts)
+	s.reserveOn(b, hosts, "nobody can be taken back for it now: what comes free there is kept for it")
+}
+
+// outbid takes back what was promised or set aside, on hosts that a job is about to
+// reserve, for jobs that rank below it: the queue would keep it from them. It reports
+// whether there was anything.
+func (s *serving) outbid(b *job, hosts []string) (some bool) {
+	if len(hosts) == 0 {
+		return false
+	}
+	for _, w := range s.resting {
+		switch {
+		case w == b, w.promised == nil && w.aside == nil:
+			continue
+		case beforeInQueue(w, b) < 0, !onAny(w.promised, hosts) && !onAny(w.aside, hosts):
+			continue
+		}
+		some = true
+		s.giveBack(w)
+		s.unpromise(w, w.promised)
+		s.waiting.stale = true
+		if w.promised != nil && w.turn && !slices.Contains(s.outbids, w) {
+			s.outbids = append(s.outbids, w)
+		}
+		w.promised = nil
+	}
+	return some
+}
+
+// reserveOn reserves hosts for a beneficiary, unless it does so already: what it needs
+// does not come free at one instant, and a queue passes over what does not fit.
+func (s *serving) reserveOn(b *job, hosts []string, why string) {
+	if !s.reserves(b) {
+		return
+	}
+	b.reserving = true
+	if slices.Equal(hosts, b.mem.Reserved) && b.mem.ReservedUntil.Sub(s.now) > s.policy.HoldLimit/2 {
+		return
+	}
+	b.mem.Reserved, b.mem.ReservedUntil = hosts, s.now.Add(s.policy.HoldLimit)
+	s.acts.add(stageKeep, Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: b.mem.ReservedUntil, Reason: why})
+}
+
+// reserves tells whether a reservation would do anything for a beneficiary.
+func (s *serving) reserves(b *job) bool {
+	return s.state.Abilities.Reserve != nil && b.State != backends.Suspended && !s.small(b)
+}
+
+// small tells whether a job takes whatever slot comes free: nothing that ranks
+// below it can keep it out, so it needs no reservation.
+func (s *serving) small(b *job) bool {
+	return b.Slots <= 1 && b.Memory <= s.choicesFor(b).share
+}
+
+// setAside books what is free on hosts where it is kept for a job, so that nobody who
+// ranks below counts on it. Before the job's turn has come, a beneficiary may have it
+// (see yield); after that, slots are taken back there for nobody else (see contested).
+func (s *serving) setAside(b *job, hosts []string) {
+	left := b.Slots
+	for _, name := range hosts {
+		h := s.byName[name]
+		if h == nil {
+			continue
+		}
+		if n := min(left, max(h.free, 0)); n > 0 {
+			b.aside = append(b.aside, backends.Placement{Host: name, Slots: n})
+			left -= n
+		}
+	}
+	s.promise(b, b.aside)
+	s.countAside(b, 1)
+	if !b.turn && len(b.aside) > 0 {
+		s.soft = append(s.soft, b)
+	}
+}
+
+func (s *serving) countAside(b *job, sign int) {
+	for _, p := range b.aside {
+		h := s.byName[p.Host]
+		if b.turn {
+			h.aside += sign * p.Slots
+			continue
+		}
+		h.soft += sign * p.Slots
+		h.softMem += int64(sign) * b.memoryFor(p)
+	}
+}
+
+// yield gives back what is set aside on hosts for those whose turn has not come: it
+// goes to one who stands before them.
+func (s *serving) yield(hosts []backends.Placement) {
+	for _, p := range hosts {
+		for s.byName[p.Host].soft > 0 {
+			i := slices.IndexFunc(s.soft, func(w *job) bool {
+				return slices.ContainsFunc(w.aside, func(q backends.Placement) bool { return q.Host == p.Host })
+			})
+			s.giveBack(s.soft[i])
+		}
+	}
+}
+
+// giveBack undoes setAside, for the job itself to be served.
+func (s *serving) giveBack(b *job) {
+	if len(b.aside) == 0 {
+		return
+	}
+	s.countAside(b, -1)
+	s.unpromise(b, b.aside)
+	s.waiting.stale = true
+	if !b.turn {
+		s.soft = slices.DeleteFunc(s.soft, func(w *job) bool { return w == b })
+	}
+	b.aside = nil
+}
+
+// reservable are the hosts that a beneficiary should wait for: those that it
+// reserves already, else those that lack least; then by name. A host whose memory
+// suspended jobs hold is none of them: they could wait for each other for ever.
+func (s *serving) reservable(b *job) []string {
+	if !s.reserves(b) {
+		return nil
+	}
+	var hosts []*host
+	for _, h := range s.suitable(b) {
+		if n := h.couldOffer(b); n >= b.Slots || n > 0 && !b.oneHost() {
+			hosts = append(hosts, h)
+		}
+	}
+	slices.SortStableFunc(hosts, func(x, y *host) int {
+		if xr, yr := slices.Contains(b.mem.Reserved, x.Name), slices.Contains(b.mem.Reserved, y.Name); xr != yr {
+			if xr {
+				return -1
+			}
+			return 1
+		}
+		return y.free - x.free
+	})
+	left := b.Slots
+	var chosen []string
+	for _, h := range hosts {
+		chosen = append(chosen, h.Name)
+		if left -= h.couldOffer(b); left <= 0 {
+			return chosen
+		}
+	}
+	return nil
+}
+
+// lower ranks those lower that keep hosts from others, unless slots are taken back
+// for them anew.
+func (s *serving) lower() {
+	for _, j := range s.lowered {
+		if j.reclaim == nil {
+			s.acts.add(stageLet, Action{Verb: Rank, Job: j.ID, Priority: j.computed, Reason: j.lowered})
+			s.write(j, j.computed, j.lowered)
+		}
+	}
+}
+
+// unreserve takes back the reservations that nobody needs any more.
+func (f *farm) unreserve() {
+	for _, j := range f.jobs {
+		if len(j.mem.Reserved) == 0 || j.reserving || j.reclaim != nil {
+			continue
+		}
+		if j.State == backends.Pending && f.state.Abilities.Reserve != nil && f.now.Before(j.mem.ReservedUntil) {
+			f.acts.add(stageLast, Action{Verb: Unreserve, Job: j.ID, Hosts: j.mem.Reserved, Reason: "it does not need its reservation any more"})
+		}
+		j.mem.Reserved, j.mem.ReservedUntil = nil, time.Time{}
+	}
+}
