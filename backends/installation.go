@@ -1,6 +1,9 @@
 package backends
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Installation is who will use a queue, and what of it.
 type Installation struct {
@@ -10,6 +13,11 @@ type Installation struct {
 	// FreeTimeout is how long a job may take to go when its slots are taken back.
 	FreeTimeout time.Duration
 	Filter      string // our program esub, which the queue may run at each submission; "": not known
+}
+
+// Uses tells whether jobs of a queue are managed, or lowered ones go there.
+func (i *Installation) Uses(queue string) bool {
+	return len(i.Queues) == 0 || queue == i.Low || slices.Contains(i.Queues, queue)
 }
 
 // Finding is something in a queue's own set-up that keeps it from what will be

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // Line is a bsub command line taken apart into options and the job's command.
@@ -21,6 +23,38 @@ type use struct {
 	opt     *Option
 	value   string
 	revoked bool // bmod -bn
+}
+
+// inForce are the uses that count, in their order: of options that replace each other the
+// last one alone.
+func inForce(uses []use) []use {
+	last := map[string]int{}
+	for i, u := range uses {
+		last[u.opt.group] = i
+	}
+	var count []use
+	for i, u := range uses {
+		if u.opt.many || last[u.opt.group] == i {
+			count = append(count, u)
+		}
+	}
+	return count
+}
+
+// on is what the option means on a queue, with a warning where it is ignored there, or
+// why it can't be used.
+func (u use) on(own map[string]backends.OptionMeaning) (honoured bool, warning string, err error) {
+	if strings.ContainsRune(u.value, 0) {
+		return false, "", fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
+	}
+	switch meaning := u.opt.on(own); meaning.Treatment {
+	case backends.Refused:
+		return false, "", fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, meaning.Note)
+	case backends.Ignored:
+		return false, fmt.Sprintf("option %s is ignored: %s", u.opt.Name, meaning.Note), nil
+	case backends.Honoured:
+	}
+	return true, "", nil
 }
 
 // Scan reads the words that follow bsub's own name. The options end at the

@@ -3,7 +3,6 @@ package bsub
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -57,33 +56,31 @@ func (l ChangeLine) Nothing() bool { return len(l.uses) == 0 }
 // user's own text alone.
 func (l ChangeLine) Change(c Context, now *backends.Job) (backends.Change, []string, error) {
 	b := builder{Context: c, slots: now.Slots}
-	last := map[string]use{}
+	given := map[string]use{}
 	for _, note := range l.notes {
 		b.warn("%s", note)
 	}
-	for _, u := range l.uses {
-		last[u.opt.Name] = u
-	}
-	for _, u := range l.uses {
-		honoured := u.opt.on(c.Options).Treatment == backends.Honoured
-		if u.revoked && honoured || !u.opt.many && last[u.opt.Name] != u {
-			continue
+	for _, u := range inForce(l.uses) {
+		if u.opt.on(c.Options).Treatment == backends.Honoured {
+			given[u.opt.Name] = u
+			if u.revoked {
+				continue
+			}
 		}
 		if err := b.use(u); err != nil {
 			return backends.Change{}, nil, err
 		}
 	}
-	maps.DeleteFunc(last, func(_ string, u use) bool { return u.opt.on(c.Options).Treatment != backends.Honoured })
 	if b.spec.Array != nil {
 		return backends.Change{}, nil, errors.New("option -J: the indices of an array can't be changed; give a name alone")
 	}
-	if last["-J"].opt != nil && b.spec.Name == "" {
+	if given["-J"].opt != nil && b.spec.Name == "" {
 		return backends.Change{}, nil, errors.New("option -J: empty name")
 	}
 	if err := b.finish(); err != nil {
 		return backends.Change{}, nil, err
 	}
-	change := b.change(last)
+	change := b.change(given)
 	if change.Slots != nil && change.OneHost == nil && now.Slots == 1 {
 		change.OneHost = new(bool) // it was on one host for want of more slots
 	}

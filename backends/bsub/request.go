@@ -70,8 +70,10 @@ func (l Line) Request(script []byte, c Context) (Request, error) {
 	for _, note := range l.notes {
 		b.warn("%s", note)
 	}
-	if err := b.apply(l.uses); err != nil {
-		return Request{}, err
+	for _, u := range inForce(l.uses) {
+		if err := b.use(u); err != nil {
+			return Request{}, err
+		}
 	}
 	if err := b.finish(); err != nil {
 		return Request{}, err
@@ -99,35 +101,15 @@ func (b *builder) warn(format string, args ...any) {
 	}
 }
 
-// apply carries the options out in their order, of each group only the last one.
-func (b *builder) apply(uses []use) error {
-	last := map[string]int{}
-	for i, u := range uses {
-		last[u.opt.group] = i
-	}
-	for i, u := range uses {
-		if !u.opt.many && last[u.opt.group] != i {
-			continue
-		}
-		if err := b.use(u); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // use carries one option out, or says why not.
 func (b *builder) use(u use) error {
-	if strings.ContainsRune(u.value, 0) {
-		return fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
-	}
-	meaning := u.opt.on(b.Options)
-	switch meaning.Treatment {
-	case backends.Refused:
-		return fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, meaning.Note)
-	case backends.Ignored:
-		b.warn("option %s is ignored: %s", u.opt.Name, meaning.Note)
-	case backends.Honoured:
+	honoured, warning, err := u.on(b.Options)
+	switch {
+	case err != nil:
+		return err
+	case !honoured:
+		b.warn("%s", warning)
+	default:
 		if err := u.opt.set(b, u.value); err != nil {
 			return fmt.Errorf("option %s: %w", u.opt.Name, err)
 		}
@@ -137,15 +119,8 @@ func (b *builder) use(u use) error {
 
 // command takes the words after the options.
 func (b *builder) command(words []string) error {
-	total := 0
-	for _, word := range words {
-		if strings.ContainsRune(word, 0) {
-			return errors.New("the command holds a NUL character")
-		}
-		total += len(word)
-	}
-	if total == 0 {
-		return errors.New("the command is empty")
+	if err := checkCommand(words); err != nil {
+		return err
 	}
 	if len(words) == 1 && strings.ContainsAny(words[0], " \t\n\r|&;<>()$`\\\"'*?[]#~=%!{}^") {
 		b.spec.Command = []string{"/bin/sh", "-c", words[0]}

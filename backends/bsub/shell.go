@@ -2,7 +2,6 @@ package bsub
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -16,27 +15,17 @@ import (
 // for it: bsub reads a script from its standard input.
 func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []string, err error) {
 	warnings = slices.Clone(l.notes)
-	last := map[string]int{}
-	for i, u := range l.uses {
-		last[u.opt.group] = i
-	}
-	for i, u := range l.uses {
-		if !u.opt.many && last[u.opt.group] != i {
-			continue
-		}
-		if strings.ContainsRune(u.value, 0) {
-			return nil, nil, fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
-		}
-		switch meaning := u.opt.on(own); meaning.Treatment {
-		case backends.Refused:
-			return nil, nil, fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, meaning.Note)
-		case backends.Ignored:
-			warnings = append(warnings, fmt.Sprintf("option %s is ignored: %s", u.opt.Name, meaning.Note))
-		case backends.Honoured:
+	for _, u := range inForce(l.uses) {
+		honoured, warning, err := u.on(own)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case !honoured:
+			warnings = append(warnings, warning)
+		case u.opt.Arg != "":
+			words = append(words, u.opt.Name, u.value)
+		default:
 			words = append(words, u.opt.Name)
-			if u.opt.Arg != "" {
-				words = append(words, u.value)
-			}
 		}
 	}
 	if len(l.Command) == 0 {
@@ -54,15 +43,8 @@ func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []st
 // user's own line of shell; several are quoted where they need it, so that the job
 // gets them as they are.
 func ShellLine(command []string) (string, error) {
-	total := 0
-	for _, word := range command {
-		if strings.ContainsRune(word, 0) {
-			return "", errors.New("the command holds a NUL character")
-		}
-		total += len(word)
-	}
-	if total == 0 {
-		return "", errors.New("the command is empty")
+	if err := checkCommand(command); err != nil {
+		return "", err
 	}
 	if len(command) == 1 {
 		if word := command[0]; strings.HasPrefix(word, "-") {
@@ -77,6 +59,17 @@ func ShellLine(command []string) (string, error) {
 		}
 	}
 	return strings.Join(words, " "), nil
+}
+
+func checkCommand(words []string) error {
+	all := strings.Join(words, "")
+	switch {
+	case strings.ContainsRune(all, 0):
+		return errors.New("the command holds a NUL character")
+	case all == "":
+		return errors.New("the command is empty")
+	}
+	return nil
 }
 
 // plain tells whether a shell leaves a word as it is.

@@ -84,6 +84,11 @@ func parseMinutes(s string) (time.Duration, error) {
 	return time.Duration(h)*time.Hour + time.Duration(m)*time.Minute, nil
 }
 
+// FormatMinutes is a run limit as LSF and Slurm count it, in whole minutes, rounded up.
+func FormatMinutes(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Minute-1)/time.Minute), 10)
+}
+
 // ParseBegin reads LSF's [[[year:]month:]day:]hour:minute in now's zone. Without
 // a year it is the next such time, this very minute included; a year may lie in
 // the past. A day that a month lacks is looked for in the next ones.

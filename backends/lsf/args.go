@@ -145,7 +145,7 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	}
 	o.text("-m", strings.Join(s.Hosts, " "))
 	if s.RunLimit > 0 {
-		o.add("-W", minutes(s.RunLimit))
+		o.add("-W", bsub.FormatMinutes(s.RunLimit))
 	}
 	if !begin.IsZero() {
 		o.add("-b", clock(begin))
@@ -268,11 +268,6 @@ func requirement(memory int64, oneHost bool, f flavour) string {
 		all = append(all, "span[hosts=1]")
 	}
 	return strings.Join(all, " ")
-}
-
-// minutes are what LSF counts run limits in; a part of one is a whole one.
-func minutes(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Minute-1)/time.Minute), 10)
 }
 
 // soon is how far ahead a begin time must be at least: when it is over as LSF reads it,

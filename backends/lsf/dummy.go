@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 	"github.com/allotment-hpc/allotment/internal/command"
 )
@@ -93,7 +94,7 @@ func dummyCommand(d *backends.Dummy, queue string, number int64, f flavour) ([]s
 	o.text("-q", queue)
 	o.add("-m", d.Host)
 	o.add("-sp", strconv.FormatInt(number, 10))
-	o.add("-W", minutes(d.Limit))
+	o.add("-W", bsub.FormatMinutes(d.Limit))
 	o.flag("-rn", f == lsf10) // lava reruns none that does not ask for it
 	o.add("-o", os.DevNull)   // else mail is sent
 	// A minute more than the limit, should nobody enforce that.

@@ -1,9 +1,9 @@
 package lsf
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -65,7 +65,7 @@ func examine(s *setup, by backends.Installation) []backends.Finding {
 	f.user(s)
 	f.priorities(s)
 	f.filter(s, by)
-	matter := used(s.queues, by)
+	matter := slices.DeleteFunc(slices.Clone(s.queues), func(q queue) bool { return !by.Uses(q.name) })
 	f.order(matter, by.Low)
 	f.policies(matter)
 	f.hosts(s.noSlots, s.strange)
@@ -207,34 +207,20 @@ func listMethod(methods string) string {
 	return fmt.Sprintf("set %s=%q in lsf.conf", methodKey, strings.TrimSpace(methods+" "+chainName))
 }
 
-// used are the queues that matter.
-func used(queues []queue, by backends.Installation) []queue {
-	if len(by.Queues) == 0 {
-		return queues
-	}
-	return slices.DeleteFunc(slices.Clone(queues), func(q queue) bool { return q.name != by.Low && !slices.Contains(by.Queues, q.name) })
-}
-
 // order: LSF looks at a queue's priority before any job's.
 func (f *findings) order(used []queue, low string) {
-	least, most := queue{priority: math.MaxInt}, queue{priority: math.MinInt}
-	for _, q := range used {
-		if q.name == low {
-			continue
-		}
-		if q.priority < least.priority {
-			least = q
-		}
-		if q.priority > most.priority {
-			most = q
-		}
+	byPriority := func(a, b queue) int { return cmp.Compare(a.priority, b.priority) }
+	others := slices.DeleteFunc(slices.Clone(used), func(q queue) bool { return q.name == low })
+	if len(others) == 0 {
+		return
 	}
+	least, most := slices.MinFunc(others, byPriority), slices.MaxFunc(others, byPriority)
 	if most.priority > least.priority {
 		f.add("name in `queues:` those alone whose jobs share the farm, with one PRIORITY in lsb.queues",
 			"queues %s (PRIORITY %d) and %s (%d): jobs of the first go before all of the second, those of pools too", most.name, most.priority, least.name, least.priority)
 	}
 	for _, q := range used {
-		if q.name == low && q.priority >= least.priority && least.name != "" {
+		if q.name == low && q.priority >= least.priority {
 			f.add(fmt.Sprintf("set PRIORITY=%d or less for it in lsb.queues, then `badmin reconfig`", least.priority-1),
 				"queue %s, where lowered jobs go, has PRIORITY %d, and %s has %d: it is no lower", q.name, q.priority, least.name, least.priority)
 		}

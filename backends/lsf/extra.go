@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
@@ -118,7 +119,7 @@ func changes(change *backends.Change, s scale, limitUnit int64, now time.Time) (
 		unset(len(spec.Hosts) > 0, "-m", strings.Join(spec.Hosts, " "))
 	}
 	if change.RunLimit != nil {
-		unset(*change.RunLimit > 0, "-W", minutes(*change.RunLimit))
+		unset(*change.RunLimit > 0, "-W", bsub.FormatMinutes(*change.RunLimit))
 	}
 	if change.BeginTime != nil {
 		begin := beginAt(*change.BeginTime, now)

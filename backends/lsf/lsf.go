@@ -255,14 +255,7 @@ func (c *Client) where(ctx context.Context) (site, error) {
 // unitForLimits reads lsf.conf, where the commands find it: in LSF_ENVDIR, else in
 // /etc (IBM Spectrum LSF 10.1, configuration reference, lsf.conf).
 func (c *Client) unitForLimits() (string, error) {
-	dir := c.config.EnvDir
-	if dir == "" {
-		dir = os.Getenv("LSF_ENVDIR")
-	}
-	if dir == "" {
-		dir = "/etc"
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "lsf.conf"))
+	text, err := os.ReadFile(filepath.Join(c.surroundings().directory(), confName))
 	if err != nil {
 		return "", fmt.Errorf("in which unit limits are: %w", err)
 	}

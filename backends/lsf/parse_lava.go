@@ -371,7 +371,6 @@ func (j *seen) parseSubmission(line, fromHost string, c *cluster) error {
 		j.Slots = int(n)
 	}
 	j.Exclusive = strings.Contains(rest, ", Exclusive Execution")
-	j.rerunnable = strings.Contains(rest, ", Re-runnable")
 	rest = strings.TrimSuffix(rest, ";")
 	if m := ufOwnRank().FindStringSubmatch(rest); m != nil {
 		n, err := strconv.ParseInt(m[1], 10, 32)

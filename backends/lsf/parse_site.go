@@ -71,7 +71,7 @@ func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
 			return int(n)
 		}
 		h := hostSeen{Host: backends.Host{Name: fields[0], Slots: number("MAX"), Memory: memory[fields[0]]}}
-		h.taken, h.running, h.suspended, h.reserved = number("NJOBS"), number("RUN"), number("SSUSP")+number("USUSP"), number("RSV")
+		h.taken, h.running, h.suspended = number("NJOBS"), number("RUN"), number("SSUSP")+number("USUSP")
 		if failed == nil {
 			h.status = fields[header["STATUS"]]
 			h.State, _ = parseHostState(h.status)

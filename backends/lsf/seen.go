@@ -57,7 +57,6 @@ type seen struct {
 	description  string // whole: the filter's tag, then its owner's text
 	held         bool   // submitted with -H; lava only
 	byAdmin      bool   // an administrator stopped it; lava only
-	rerunnable   bool   // lava only
 	lost         bool   // UNKWN: its host is not heard
 	zombie       bool   // ZOMBI: it was ended, and its host is not heard
 	// vague: its owner's texts leave open what else is true of it. State, user,
@@ -73,7 +72,6 @@ type hostSeen struct {
 	taken     int    // slots that the queue counts as used: njobs, suspended ones and reservations included
 	running   int    // of these, those of running jobs
 	suspended int    // of these, those of suspended jobs
-	reserved  int
 }
 
 // params is what bparams -l tells of the whole cluster.

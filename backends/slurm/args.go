@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
@@ -77,7 +76,7 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 		return nil, err
 	}
 	if s.RunLimit > 0 {
-		o.add("time", minutes(s.RunLimit))
+		o.add("time", bsub.FormatMinutes(s.RunLimit))
 	}
 	if !s.BeginTime.IsZero() {
 		o.add("begin", clock(s.BeginTime))
@@ -111,11 +110,6 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	sub.script = []byte(launcher)
 	sub.argv = append(append(o.argv, "/dev/stdin", fmt.Sprintf("%04o", s.Umask)), s.Command...)
 	return &sub, nil
-}
-
-// minutes is a limit as Slurm counts it, rounded up.
-func minutes(limit time.Duration) string {
-	return strconv.FormatInt(int64((limit+time.Minute-1)/time.Minute), 10)
 }
 
 type arguments struct{ argv []string }

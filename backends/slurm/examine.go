@@ -1,8 +1,8 @@
 package slurm
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -72,33 +72,16 @@ func parsePartitions(text []byte) ([]partition, error) {
 		if known == 0 {
 			continue
 		}
-		var ok bool
-		if p.longest, ok = parseLimit(limit); ok && p.longest == 0 {
-			p.longest, ok = parseLimit(byDefault)
+		var err error
+		if p.longest, err = parseDuration(limit); err == nil && p.longest == 0 {
+			p.longest, err = parseDuration(byDefault)
 		}
-		if !ok || known < 9 || p.name == "" {
+		if err != nil || known < 9 || p.name == "" {
 			return nil, fmt.Errorf("scontrol show partition: %s", strings.TrimSpace(line))
 		}
 		all = append(all, p)
 	}
 	return all, nil
-}
-
-// parseLimit reads a partition's 1-00:00:00, 00:30:00 and UNLIMITED or NONE, which are 0.
-func parseLimit(text string) (limit time.Duration, ok bool) {
-	if text == "UNLIMITED" || text == "NONE" {
-		return 0, true
-	}
-	var days, hours, minutes, seconds int
-	daily, clock, hasDays := strings.Cut(text, "-")
-	if !hasDays {
-		daily, clock = "0", text
-	}
-	days, err := strconv.Atoi(daily)
-	if n, err2 := fmt.Sscanf(clock, "%d:%d:%d", &hours, &minutes, &seconds); err != nil || err2 != nil || n != 3 {
-		return 0, false
-	}
-	return time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute + time.Duration(seconds)*time.Second, true
 }
 
 // examine judges slurm.conf, as slurmctld has read it, and what pending jobs have
@@ -109,7 +92,7 @@ func examine(settings map[string]string, partitions []partition, pending []int64
 	f.user(settings["SlurmUser"], by.UID)
 	f.priorities(settings, pending)
 	f.preemption(settings, by)
-	used := managed(partitions, by)
+	used := slices.DeleteFunc(slices.Clone(partitions), func(p partition) bool { return !by.Uses(p.name) })
 	window := backfillWindow(settings)
 	for _, p := range used {
 		f.partition(p, settings, by)
@@ -255,17 +238,6 @@ func seconds(value string) (int64, bool) {
 	return n, err == nil
 }
 
-// managed are the partitions that matter, the lowest one among them.
-func managed(partitions []partition, by backends.Installation) []partition {
-	var used []partition
-	for _, p := range partitions {
-		if len(by.Queues) == 0 || p.name == by.Low || slices.Contains(by.Queues, p.name) {
-			used = append(used, p)
-		}
-	}
-	return used
-}
-
 func (f *findings) partition(p partition, settings map[string]string, by backends.Installation) {
 	switch kind, times, _ := strings.Cut(p.share, ":"); {
 	case kind == "FORCE" && times != "1":
@@ -320,24 +292,18 @@ func (f *findings) beyond(p partition, window time.Duration) {
 
 // tiers: Slurm looks at a partition's tier before any job's priority.
 func (f *findings) tiers(used []partition, low string) {
-	least, most := partition{tier: math.MaxInt}, partition{tier: -1}
-	for _, p := range used {
-		if p.name == low {
-			continue
-		}
-		if p.tier < least.tier {
-			least = p
-		}
-		if p.tier > most.tier {
-			most = p
-		}
+	byTier := func(a, b partition) int { return cmp.Compare(a.tier, b.tier) }
+	others := slices.DeleteFunc(slices.Clone(used), func(p partition) bool { return p.name == low })
+	if len(others) == 0 {
+		return
 	}
+	least, most := slices.MinFunc(others, byTier), slices.MaxFunc(others, byTier)
 	if most.tier > least.tier {
 		f.add("give them the same PriorityTier in slurm.conf, or leave one of them out of `queues:`",
 			"partitions %s (PriorityTier %d) and %s (%d): jobs of the first go before all of the second, those of pools too", most.name, most.tier, least.name, least.tier)
 	}
 	for _, p := range used {
-		if p.name == low && p.tier >= least.tier && least.name != "" {
+		if p.name == low && p.tier >= least.tier {
 			f.add(fmt.Sprintf("set PriorityTier=%d for it in slurm.conf, and more for the others", max(0, least.tier-1)),
 				"partition %s, where lowered jobs go, has PriorityTier %d, and %s has %d: it is no lower", p.name, p.tier, least.name, least.tier)
 		}

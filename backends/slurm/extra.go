@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
@@ -119,7 +120,7 @@ func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string
 	if change.RunLimit != nil {
 		limit := "UNLIMITED"
 		if *change.RunLimit > 0 {
-			limit = minutes(*change.RunLimit)
+			limit = bsub.FormatMinutes(*change.RunLimit)
 		}
 		set("TimeLimit", limit)
 	}

@@ -52,9 +52,6 @@ func FuzzTexts(f *testing.F) {
 		if d, err := parseDuration(s); err == nil && d < 0 {
 			t.Errorf("%q: %v", s, d)
 		}
-		if d, err := parsePartitionLimit(s); err == nil && d < 0 {
-			t.Errorf("%q as a partition's limit: %v", s, d)
-		}
 		for _, parse := range []func(string) (int64, error){parseMemory, parseTRES, parseWeight} {
 			if n, err := parse(s); err == nil && n < 0 {
 				t.Errorf("%q: %d", s, n)

@@ -47,7 +47,7 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 		size, err2 := strconv.ParseInt(f[nMemory], 10, 43)
 		tier, err3 := strconv.ParseInt(f[nTier], 10, 64)
 		state, err := parseHostState(f[nState])
-		limit, err4 := parsePartitionLimit(f[nLimit])
+		limit, err4 := parseDuration(f[nLimit])
 		if err = errors.Join(err1, err2, err3, err4, err); err != nil {
 			return nil, fmt.Errorf("sinfo: %w, in the line %s", err, shown(strings.Join(f, "|")))
 		}
@@ -75,14 +75,6 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 		}
 	}
 	return &l, nil
-}
-
-// parsePartitionLimit reads a partition's limit as sinfo shows it; none is 0.
-func parsePartitionLimit(s string) (time.Duration, error) {
-	if s == "infinite" || s == "n/a" {
-		return 0, nil
-	}
-	return parseDuration(s)
 }
 
 // parseHostState reads a node's compact state with its flag.

@@ -32,7 +32,8 @@ func parseTime(s string) (time.Time, error) {
 // parseDuration reads days-hours:minutes:seconds; no limit is 0.
 func parseDuration(s string) (time.Duration, error) {
 	switch s {
-	case "UNLIMITED", "NOT_SET", "Partition_Limit", "INVALID", "N/A", "":
+	case "UNLIMITED", "NOT_SET", "Partition_Limit", "INVALID", "N/A", "", // squeue
+		"NONE", "infinite", "n/a": // scontrol and sinfo, of partitions
 		return 0, nil
 	}
 	days, rest, hasDays := strings.Cut(s, "-")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
@@ -261,7 +262,7 @@ func (c *Client) submitOwn(ctx context.Context, limit time.Duration, options ...
 	seconds := int64((limit + time.Second - 1) / time.Second)
 	out, _, err := c.sbatch(ctx, &submission{
 		argv: append([]string{
-			"sbatch", "--parsable", "--hold", "--nodes=1-1", "--ntasks=1", "--mem=1M", "--time=" + minutes(limit),
+			"sbatch", "--parsable", "--hold", "--nodes=1-1", "--ntasks=1", "--mem=1M", "--time=" + bsub.FormatMinutes(limit),
 			"--no-requeue", "--chdir=/", "--output=/dev/null",
 		}, options...),
 		script: fmt.Appendf(nil, "#!/bin/sh\nexec sleep %d\n", seconds),
