@@ -86,6 +86,18 @@ type Spec struct {
 	Array       *Array
 }
 
+// Output is where its standard output goes: JOB.out, or JOB.INDEX.out of an array, in its
+// directory, where it names no file. (LSF would send mail.)
+func (s *Spec) Output() string {
+	switch {
+	case s.Stdout != "":
+		return s.Stdout
+	case s.Array != nil:
+		return "%J.%I.out"
+	}
+	return "%J.out"
+}
+
 // Truncate says which of a job's output files its runs overwrite (bsub -oo, -eo).
 type Truncate struct{ Stdout, Stderr bool }
 

@@ -329,16 +329,8 @@ func launch(s *backends.Spec) ([]string, error) {
 		stdin = "/dev/null"
 	}
 	put("STDIN", stdin)
-	stdout := s.Stdout
-	switch {
-	case stdout != "":
-	case s.Array != nil:
-		stdout = "%J.%I.out"
-	default:
-		stdout = "%J.out"
-	}
-	put("STDOUT", stdout)
-	if s.Stderr != "" && s.Stderr != stdout {
+	put("STDOUT", s.Output())
+	if s.Stderr != "" && s.Stderr != s.Output() {
 		put("STDERR", s.Stderr)
 	}
 	if s.Truncate.Stdout {

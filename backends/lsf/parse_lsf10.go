@@ -43,39 +43,27 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 		}
 	}
 	var failed error
-	fail := func(name string, err error) {
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	number := func(name string) int64 {
-		value := dash(r[name])
-		if value == "" {
-			return 0
-		}
-		n, err := strconv.ParseUint(value, 10, 31)
-		fail(name, err)
-		return int64(n)
-	}
-	var err error
+	number := func(name string) int64 { return field(r, name, &failed, parseCount) }
+	past := func(s string) (time.Time, error) { return parsePast(s, c.at) }
 	job, index, _ := strings.Cut(r["JOBID"], "[") // 12[3], or 12 with JOBINDEX 3
-	j.ID, err = backends.ParseID(job)
-	fail("JOBID", err)
-	if j.ID.Index = int(number("JOBINDEX")); j.ID.Index == 0 && index != "" {
-		j.ID, err = backends.ParseID(r["JOBID"])
-		fail("JOBID", err)
+	id, err := backends.ParseID(job)
+	if id.Index = int(number("JOBINDEX")); id.Index == 0 && index != "" {
+		id, err = backends.ParseID(r["JOBID"])
 	}
-	j.Name, j.User, j.Queue = r["JOB_NAME"], r["USER"], r["QUEUE"]
+	if err != nil {
+		return fmt.Errorf("JOBID: %w", err)
+	}
+	j.ID, j.Name, j.User, j.Queue = id, r["JOB_NAME"], r["USER"], r["QUEUE"]
 	j.tagged(r["PROJ_NAME"], r["JOB_DESCRIPTION"])
-	fail("STAT", j.parseState(r["STAT"]))
-	j.priority = number("JOB_PRIORITY")
-	j.Hosts, err = parsePlaces(r["ALLOC_SLOT"]) // tasks may have several slots each
-	fail("ALLOC_SLOT", err)
-	if len(j.Hosts) == 0 {
-		j.Hosts, err = parsePlaces(r["EXEC_HOST"])
-		fail("EXEC_HOST", err)
+	if err := j.parseState(r["STAT"]); err != nil {
+		return fmt.Errorf("STAT: %w", err)
 	}
-	if j.Slots = slotsOf(j.Hosts); j.State == backends.Pending || j.State == backends.Held {
+	waits := j.State == backends.Pending || j.State == backends.Held
+	j.priority = number("JOB_PRIORITY")
+	if j.Hosts = field(r, "ALLOC_SLOT", &failed, parsePlaces); len(j.Hosts) == 0 { // tasks may have several slots each
+		j.Hosts = field(r, "EXEC_HOST", &failed, parsePlaces)
+	}
+	if j.Slots = slotsOf(j.Hosts); waits {
 		j.Hosts, j.Slots = nil, int(number("MIN_REQ_PROC"))
 	} else if n := int(number("NALLOC_SLOT")); n > 0 && len(j.Hosts) == 1 {
 		j.Slots, j.Hosts[0].Slots = n, n
@@ -84,17 +72,13 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 		return fmt.Errorf("%d slots", j.Slots)
 	}
 	j.Asked = strings.FieldsFunc(dash(r["ASK_HOSTS"]), func(c rune) bool { return c == ' ' || c == ':' || c == ',' })
-	j.Submitted, err = parsePast(r["SUBMIT_TIME"], c.at)
-	fail("SUBMIT_TIME", err)
-	j.BeginTime, err = parseNear(r["SPECIFIED_START_TIME"], c.at)
-	fail("SPECIFIED_START_TIME", err)
-	if j.State != backends.Pending && j.State != backends.Held {
-		j.Started, err = parsePast(r["START_TIME"], c.at)
-		fail("START_TIME", err)
+	j.Submitted = field(r, "SUBMIT_TIME", &failed, past)
+	j.BeginTime = field(r, "SPECIFIED_START_TIME", &failed, func(s string) (time.Time, error) { return parseNear(s, c.at) })
+	if !waits {
+		j.Started = field(r, "START_TIME", &failed, past)
 	}
 	if j.State.Ended() {
-		j.Ended, err = parseFinish(r["FINISH_TIME"], c.at)
-		fail("FINISH_TIME", err)
+		j.Ended = field(r, "FINISH_TIME", &failed, func(s string) (time.Time, error) { return parseFinish(s, c.at) })
 	}
 	if j.State == backends.Exited {
 		const killed, terminated = 128, 15
@@ -103,20 +87,15 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 		}
 	}
 	if j.State == backends.Suspended {
-		j.RanFor, err = parseSpan(r["RUN_TIME"], time.Second)
-		fail("RUN_TIME", err)
+		j.RanFor = field(r, "RUN_TIME", &failed, func(s string) (time.Duration, error) { return parseSpan(s, time.Second) })
 	}
-	j.RunLimit, err = parseSpan(r["RUNTIMELIMIT"], time.Minute)
-	fail("RUNTIMELIMIT", err)
-	j.Interactive, err = parseYes(r["INTERACTIVE"])
-	fail("INTERACTIVE", err)
+	j.RunLimit = field(r, "RUNTIMELIMIT", &failed, func(s string) (time.Duration, error) { return parseSpan(s, time.Minute) })
+	j.Interactive = field(r, "INTERACTIVE", &failed, parseYes)
 	j.NoRequeue = j.Interactive // brequeue refuses it
-	j.Exclusive, err = parseYes(r["EXCLUSIVE"])
-	fail("EXCLUSIVE", err)
+	j.Exclusive = field(r, "EXCLUSIVE", &failed, parseYes)
 	j.OneHost = j.Slots == 1 || onOneHost(r["COMBINED_RESREQ"])
 	if j.Memory = usageMemory(r["COMBINED_RESREQ"], j.Slots, c); j.Memory == 0 && dash(r["MEMLIMIT"]) != "" {
-		j.Memory, err = parseSize(r["MEMLIMIT"], c.limitUnit)
-		fail("MEMLIMIT", err)
+		j.Memory = field(r, "MEMLIMIT", &failed, func(s string) (int64, error) { return parseSize(s, c.limitUnit) })
 	}
 	j.waits(dash(r["PEND_REASON"]))
 	// TRACK_ELIGIBLE_PENDINFO=Y: LSF itself says that it waits for its turn (EPEND) or
@@ -133,6 +112,24 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 		return fmt.Errorf("PENDSTATE: unknown %q", state)
 	}
 	return failed
+}
+
+// field is what parse reads of a record's field. The first failure of all is kept.
+func field[T any](r map[string]string, name string, failed *error, parse func(string) (T, error)) T {
+	value, err := parse(r[name])
+	if err != nil && *failed == nil {
+		*failed = fmt.Errorf("%s: %w", name, err)
+	}
+	return value
+}
+
+// parseCount reads a number; "" and "-" are 0.
+func parseCount(s string) (int64, error) {
+	if s = dash(s); s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 31)
+	return int64(n), err
 }
 
 // parseFinish reads FINISH_TIME, which says with a letter how it was reckoned: L (it

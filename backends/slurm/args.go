@@ -195,15 +195,7 @@ func (o *arguments) files(s *backends.Spec) error {
 	if s.Array == nil {
 		index = "0" // Slurm would write 4294967294
 	}
-	output := s.Stdout
-	switch {
-	case output != "":
-	case s.Array != nil:
-		output = "%J.%I.out"
-	default:
-		output = "%J.out"
-	}
-	for _, f := range []struct{ key, file string }{{"input", s.Stdin}, {"output", output}, {"error", s.Stderr}} {
+	for _, f := range []struct{ key, file string }{{"input", s.Stdin}, {"output", s.Output()}, {"error", s.Stderr}} {
 		name, err := fileName(f.file, index)
 		if err != nil {
 			return err
@@ -215,7 +207,7 @@ func (o *arguments) files(s *backends.Spec) error {
 	}
 	truncates := s.Truncate.Stdout
 	switch {
-	case s.Stderr == "" || s.Truncate.Stderr == s.Truncate.Stdout || output == s.Stderr:
+	case s.Stderr == "" || s.Truncate.Stderr == s.Truncate.Stdout || s.Output() == s.Stderr:
 	case s.Stdout == "": // nobody has a file of that name yet
 		truncates = s.Truncate.Stderr
 	default:

@@ -193,34 +193,10 @@ func jobLines(nonce string, c *cluster, jobs *[]*seen) *lines {
 // read takes over the fields of one line.
 func (j *seen) read(f []string, c *cluster) error {
 	var failed error
-	number := func(field int) int64 {
-		n, err := strconv.ParseInt(f[field], 10, 64)
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s %q is no number", squeueFields[field], f[field])
-		}
-		return n
-	}
-	at := func(field int) time.Time {
-		t, err := parseTime(f[field])
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s: %w", squeueFields[field], err)
-		}
-		return t
-	}
-	span := func(field int) time.Duration {
-		d, err := parseDuration(f[field])
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s: %w", squeueFields[field], err)
-		}
-		return d
-	}
-	hosts := func(field int) []string {
-		h, err := parseHosts(f[field])
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s: %w", squeueFields[field], err)
-		}
-		return h
-	}
+	number := func(field int) int64 { return parsed(f, field, &failed, parseNumber) }
+	at := func(field int) time.Time { return parsed(f, field, &failed, parseTime) }
+	span := func(field int) time.Duration { return parsed(f, field, &failed, parseDuration) }
+	hosts := func(field int) []string { return parsed(f, field, &failed, parseHosts) }
 	j.ID.Job = number(fArrayJob)
 	if task := f[fArrayTask]; task != "N/A" {
 		if j.ID.Index = int(number(fArrayTask)); j.ID.Index == 0 {
@@ -277,6 +253,23 @@ func (j *seen) read(f []string, c *cluster) error {
 		j.Priority = backends.At(backends.LevelLow, j.Priority.Value())
 	}
 	return nil
+}
+
+// parsed is what parse reads of a field. The first failure of all is kept.
+func parsed[T any](f []string, field int, failed *error, parse func(string) (T, error)) T {
+	value, err := parse(f[field])
+	if err != nil && *failed == nil {
+		*failed = fmt.Errorf("%s: %w", squeueFields[field], err)
+	}
+	return value
+}
+
+func parseNumber(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		err = fmt.Errorf("%q is no number", s)
+	}
+	return n, err
 }
 
 // asks reads what memory a job asks for. Where the cluster doesn't manage memory, squeue

@@ -38,11 +38,52 @@ const recordPrefix = "engine:1;"
 const (
 	keyFor   = "for"   // of a placeholder: the job that it keeps a place for
 	keyDummy = "dummy" // of a dummy job: the job that it holds a slot for
-	keyRank  = "rank"  // of a dummy job: its priority
+	keyRank  = "rank"  // of a dummy job: its priority; of a record that of a suspended job
 )
 
 func (r record) empty() bool {
 	return r.mark == "" && r.until.IsZero() && r.begin.IsZero() && r.submitted.IsZero() && r.resumed.IsZero() && !r.pinned && !r.delayed && !r.ranked
+}
+
+// field is one of a record's, as it stands in a job.
+type field struct {
+	key  string
+	show func() (value string, given bool)
+	read func(value string)
+}
+
+// fields are a record's, in their order.
+func (r *record) fields() []field {
+	at := func(key string, t *time.Time) field {
+		return field{key, func() (string, bool) { return strconv.FormatInt(t.Unix(), 10), !t.IsZero() }, func(value string) { *t = unix(value) }}
+	}
+	flag := func(key string, on *bool) field {
+		return field{key, func() (string, bool) { return "1", *on }, func(value string) { *on = value == "1" }}
+	}
+	return []field{
+		{"mark", func() (string, bool) { return r.mark, r.mark != "" }, func(value string) { r.mark = value }},
+		{"run", func() (string, bool) { return strconv.Itoa(r.run), r.run > 0 }, func(value string) {
+			if n, err := strconv.Atoi(value); err == nil {
+				r.run = n
+			}
+		}},
+		flag("stop", &r.stop),
+		at("until", &r.until),
+		at("begin", &r.begin),
+		at("submitted", &r.submitted),
+		at("started", &r.started),
+		at("resumed", &r.resumed),
+		at("rest", &r.rest),
+		{"asked", func() (string, bool) { return strings.Join(r.asked, ","), r.pinned }, func(value string) {
+			r.pinned, r.asked = true, slices.DeleteFunc(strings.Split(value, ","), func(h string) bool { return h == "" })
+		}},
+		flag("delayed", &r.delayed),
+		{keyRank, func() (string, bool) { return strconv.FormatInt(int64(r.priority), 10), r.ranked }, func(value string) {
+			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				r.ranked, r.priority = true, backends.Priority(n)
+			}
+		}},
+	}
 }
 
 // String is the record as it stands in a job; "" if there is nothing to remember.
@@ -52,35 +93,10 @@ func (r record) String() string {
 	}
 	var b strings.Builder
 	b.WriteString(recordPrefix)
-	field := func(key, value string) { b.WriteString(key + "=" + value + ";") }
-	at := func(key string, t time.Time) {
-		if !t.IsZero() {
-			field(key, strconv.FormatInt(t.Unix(), 10))
+	for _, f := range r.fields() {
+		if value, given := f.show(); given {
+			b.WriteString(f.key + "=" + url.QueryEscape(value) + ";")
 		}
-	}
-	if r.mark != "" {
-		field("mark", url.QueryEscape(r.mark))
-	}
-	if r.run > 0 {
-		field("run", strconv.Itoa(r.run))
-	}
-	if r.stop {
-		field("stop", "1")
-	}
-	at("until", r.until)
-	at("begin", r.begin)
-	at("submitted", r.submitted)
-	at("started", r.started)
-	at("resumed", r.resumed)
-	at("rest", r.rest)
-	if r.pinned {
-		field("asked", url.QueryEscape(strings.Join(r.asked, ",")))
-	}
-	if r.delayed {
-		field("delayed", "1")
-	}
-	if r.ranked {
-		field("rank", strconv.FormatInt(int64(r.priority), 10))
 	}
 	return b.String()
 }
@@ -96,8 +112,13 @@ func splitComment(comment string) (before string, r record, after string) {
 	if at < 0 || at > 0 && head[at-1] != ';' {
 		return head, record{}, after
 	}
+	fields := r.fields()
 	for key, value := range recordFields(head[at+len(recordPrefix):]) {
-		r.set(key, value)
+		for _, f := range fields {
+			if f.key == key {
+				f.read(value)
+			}
+		}
 	}
 	return head[:at], r, after
 }
@@ -111,39 +132,6 @@ func recordFields(text string) func(func(key, value string) bool) {
 			if ok && err == nil && !yield(key, value) {
 				return
 			}
-		}
-	}
-}
-
-func (r *record) set(key, value string) {
-	switch key {
-	case "mark":
-		r.mark = value
-	case "run":
-		if n, err := strconv.Atoi(value); err == nil {
-			r.run = n
-		}
-	case "stop":
-		r.stop = value == "1"
-	case "until":
-		r.until = unix(value)
-	case "begin":
-		r.begin = unix(value)
-	case "submitted":
-		r.submitted = unix(value)
-	case "started":
-		r.started = unix(value)
-	case "rest":
-		r.rest = unix(value)
-	case "resumed":
-		r.resumed = unix(value)
-	case "asked":
-		r.pinned, r.asked = true, slices.DeleteFunc(strings.Split(value, ","), func(h string) bool { return h == "" })
-	case "delayed":
-		r.delayed = value == "1"
-	case "rank":
-		if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-			r.ranked, r.priority = true, backends.Priority(n)
 		}
 	}
 }
