@@ -45,11 +45,7 @@ func (d Detail) Write(w io.Writer, j *backends.Job, record *backends.Record) err
 // head is the first paragraph: what the job is.
 func (d Detail) head(j *backends.Job, record *backends.Record) string {
 	var b strings.Builder
-	field := func(what, value string) {
-		if value != "" {
-			b.WriteString(", " + what + " <" + Visible(value) + ">")
-		}
-	}
+	field := fieldsOf(&b)
 	field("Job Name", JobName(j))
 	field("User", j.User)
 	field("Project", backends.JoinProject(j.Project, j.Step))
@@ -75,14 +71,19 @@ func (d Detail) head(j *backends.Job, record *backends.Record) string {
 	return "Job <" + j.ID.String() + ">" + b.String()
 }
 
-// submission is what was asked for.
-func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
-	var b strings.Builder
-	field := func(what, value string) {
+// fieldsOf writes fields, but those that are empty.
+func fieldsOf(b *strings.Builder) func(what, value string) {
+	return func(what, value string) {
 		if value != "" {
 			b.WriteString(", " + what + " <" + Visible(value) + ">")
 		}
 	}
+}
+
+// submission is what was asked for.
+func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
+	var b strings.Builder
+	field := fieldsOf(&b)
 	is := func(given bool, what string) {
 		if given {
 			b.WriteString(", " + what)

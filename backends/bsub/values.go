@@ -3,10 +3,11 @@ package bsub
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 // Limits on what a command line may ask for: far beyond any use, low enough that
@@ -34,34 +35,20 @@ func parseNumber(s string, least, most int) (int, error) {
 // them, in either case) are powers of 1024; a plain number is MB. Fractions
 // (1.5G) are allowed.
 func ParseSize(s string) (int64, error) {
-	number := strings.TrimRight(s, "kKmMgGtTpPeEbB")
-	unit := strings.ToUpper(s[len(number):])
-	if len(unit) == 2 {
-		unit = strings.TrimSuffix(unit, "B")
+	text := strings.ToUpper(s)
+	if n := len(text); n > 1 && strings.IndexByte("KMGTPE", text[n-2]) >= 0 {
+		text = strings.TrimSuffix(text, "B")
 	}
-	shift := 20
-	if unit != "" {
-		power := strings.Index("KMGTPE", unit)
-		if power < 0 || len(unit) != 1 {
-			return 0, fmt.Errorf("size %q: want a number with a unit, such as 512M or 16G", s)
-		}
-		shift = 10 * (power + 1)
-	}
-	if strings.Trim(number, "0123456789.") != "" {
+	switch bytes, ok := unit.ParseBytes(text, 1<<20); {
+	case !ok || strings.Contains(s, " "):
 		return 0, fmt.Errorf("size %q: want a number with a unit, such as 512M or 16G", s)
-	}
-	value, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return 0, fmt.Errorf("size %q: want a number with a unit, such as 512M or 16G", s)
-	}
-	bytes := math.Ldexp(value, shift)
-	switch {
 	case bytes < 1:
 		return 0, fmt.Errorf("size %q: must be more than 0", s)
 	case bytes >= 1<<60:
 		return 0, fmt.Errorf("size %q: too large", s)
+	default:
+		return int64(bytes), nil
 	}
-	return int64(bytes), nil
 }
 
 // parseMinutes reads LSF's [hour:]minute, more than zero.

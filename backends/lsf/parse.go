@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 // shown is the beginning of a text for an error.
@@ -232,20 +233,14 @@ func slotsOf(places []backends.Placement) int {
 }
 
 // parseSize reads sizes of memory: "24105M", "4096000 K", "5.2 Gbytes", "100.00". A
-// number without a unit counts in unit.
-func parseSize(s string, unit int64) (int64, error) {
+// number without a unit counts in plain bytes.
+func parseSize(s string, plain int64) (int64, error) {
 	text := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(s), "bytes"))
 	if n := len(text); n > 1 && text[n-1] == 'B' {
 		text = text[:n-1]
 	}
-	if n := len(text); n > 0 {
-		if i := strings.IndexByte("KMGTPE", text[n-1]); i >= 0 {
-			unit, text = 1<<(10*(i+1)), strings.TrimSpace(text[:n-1])
-		}
-	}
-	value, err := strconv.ParseFloat(text, 64)
-	bytes := value * float64(unit)
-	if err != nil || strings.Trim(text, "0123456789.") != "" || bytes >= math.MaxInt64/2 {
+	bytes, ok := unit.ParseBytes(text, plain)
+	if !ok || bytes >= math.MaxInt64/2 {
 		return 0, fmt.Errorf("%q is no size of memory", s)
 	}
 	return int64(bytes), nil

@@ -7,16 +7,14 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // words are what LSF's commands say on stderr, and what it means to callers. The
 // texts are those of the batch library and of the one below it, which LSF 10.1 and lava
 // share; they stand at the end of a line, after what was asked. Of several that a line
 // has the first here counts.
-var words = []struct {
-	says string
-	err  error
-}{
+var words = reconcile.Words{
 	{"User permission denied", backends.ErrDenied},
 	{"Permission denied", backends.ErrDenied},
 	{"Request from non-LSF host rejected", backends.ErrDenied},
@@ -77,12 +75,12 @@ func failure(text string) error {
 	var kind error
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	for _, line := range lines {
-		if err := meaning(line); err != nil {
+		if err := words.Meaning(line); err != nil {
 			kind = err
 		}
 		for _, verdict := range verdicts {
 			if strings.HasSuffix(strings.TrimSpace(line), verdict) {
-				kind = meaning(line)
+				kind = words.Meaning(line)
 			}
 		}
 	}
@@ -93,16 +91,6 @@ func failure(text string) error {
 		return fmt.Errorf("%w: %s", kind, text)
 	}
 	return errors.New(text)
-}
-
-// meaning is the error that a line stands for, or nil.
-func meaning(line string) error {
-	for _, w := range words {
-		if strings.Contains(line, w.says) {
-			return w.err
-		}
-	}
-	return nil
 }
 
 // waitsForQueue tells whether a line is what the commands print, again and again, while

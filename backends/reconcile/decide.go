@@ -3,6 +3,7 @@ package reconcile
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -87,6 +88,22 @@ func Fits[K comparable](needs, free map[K]int) bool {
 		free[place] -= n
 	}
 	return true
+}
+
+// Words are texts in what a queue's commands say, each with the error that it stands for.
+type Words []struct {
+	Says string
+	Err  error
+}
+
+// Meaning is the error that a text stands for: that of the first of its words; or nil.
+func (all Words) Meaning(text string) error {
+	for _, w := range all {
+		if strings.Contains(text, w.Says) {
+			return w.Err
+		}
+	}
+	return nil
 }
 
 // InTurn submits n jobs one after the other. Once the queue can't be reached the rest is

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
 // parseWords takes what sbatch says on stderr apart into lines without its own name.
@@ -47,39 +48,37 @@ func refusal(stderr string) error {
 	return &refusedError{strings.Join(words[:len(words)-1], "; "), failure(cause)}
 }
 
+// words are what Slurm's commands say, and what it means to callers.
+var words = reconcile.Words{
+	{"Invalid job id", backends.ErrUnknownJob},
+	{"Invalid Job Id", backends.ErrUnknownJob},
+	{"Unable to contact slurm controller", backends.ErrUnreachable},
+	{"Unexpected message received", backends.ErrUnreachable}, // scontrol update, and no slurmctld (22.05)
+	{"Socket timed out", backends.ErrUnreachable},
+	{"Zero Bytes were transmitted", backends.ErrUnreachable},
+	{"Connection refused", backends.ErrUnreachable},
+	{"Connection reset by peer", backends.ErrUnreachable},            // slurmctld ended before it answered
+	{"Transport endpoint is not connected", backends.ErrUnreachable}, // the same, a moment earlier
+	{"connection failure", backends.ErrUnreachable},
+	{"Protocol authentication error", backends.ErrUnreachable},
+	{"authentication", backends.ErrUnreachable},
+	{"Access/permission denied", backends.ErrDenied},
+	{"Invalid user id", backends.ErrDenied},
+	{"already finished", backends.ErrWrongState},
+	{"already completing or completed", backends.ErrWrongState},
+	{"pending execution", backends.ErrWrongState},
+	{"is not running", backends.ErrWrongState},
+	{"not suspended", backends.ErrWrongState},
+	{"already suspended", backends.ErrWrongState},
+	{"running or has", backends.ErrWrongState},
+	{"presently disabled", backends.ErrWrongState},
+	{"Only batch jobs", backends.ErrWrongState},
+}
+
 // failure is what one of Slurm's commands says, as an error that callers know.
 func failure(text string) error {
-	for _, known := range []struct {
-		says string
-		err  error
-	}{
-		{"Invalid job id", backends.ErrUnknownJob},
-		{"Invalid Job Id", backends.ErrUnknownJob},
-		{"Unable to contact slurm controller", backends.ErrUnreachable},
-		{"Unexpected message received", backends.ErrUnreachable}, // scontrol update, and no slurmctld (22.05)
-		{"Socket timed out", backends.ErrUnreachable},
-		{"Zero Bytes were transmitted", backends.ErrUnreachable},
-		{"Connection refused", backends.ErrUnreachable},
-		{"Connection reset by peer", backends.ErrUnreachable},            // slurmctld ended before it answered
-		{"Transport endpoint is not connected", backends.ErrUnreachable}, // the same, a moment earlier
-		{"connection failure", backends.ErrUnreachable},
-		{"Protocol authentication error", backends.ErrUnreachable},
-		{"authentication", backends.ErrUnreachable},
-		{"Access/permission denied", backends.ErrDenied},
-		{"Invalid user id", backends.ErrDenied},
-		{"already finished", backends.ErrWrongState},
-		{"already completing or completed", backends.ErrWrongState},
-		{"pending execution", backends.ErrWrongState},
-		{"is not running", backends.ErrWrongState},
-		{"not suspended", backends.ErrWrongState},
-		{"already suspended", backends.ErrWrongState},
-		{"running or has", backends.ErrWrongState},
-		{"presently disabled", backends.ErrWrongState},
-		{"Only batch jobs", backends.ErrWrongState},
-	} {
-		if strings.Contains(text, known.says) {
-			return fmt.Errorf("%w: %s", known.err, strings.TrimSpace(text))
-		}
+	if kind := words.Meaning(text); kind != nil {
+		return fmt.Errorf("%w: %s", kind, strings.TrimSpace(text))
 	}
 	return errors.New(strings.TrimSpace(text))
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -27,26 +26,38 @@ type jobTexts struct {
 	Admin   string `json:"admin_comment"`
 }
 
-// name is how scontrol is told of the job; of an array it means the whole.
-func (j *jobTexts) name() string {
-	if j.Array == 0 || j.Task == nil {
-		return strconv.FormatInt(j.ID, 10)
+// id is the job's; of what is left of an array it is the array's.
+func (j *jobTexts) id() backends.ID {
+	switch {
+	case j.Array == 0 || j.Task == nil:
+		return backends.ID{Job: j.ID}
+	case *j.Task == 0:
+		return backends.ID{Job: j.Array, Index: backends.ZeroIndex}
 	}
-	return strconv.FormatInt(j.Array, 10) + "_" + strconv.FormatInt(*j.Task, 10)
+	return backends.ID{Job: j.Array, Index: int(*j.Task)}
 }
+
+// name is how scontrol is told of the job; of an array it means the whole.
+func (j *jobTexts) name() string { return name(j.id()) }
 
 // whole tells whether the name means jobs that have records of their own, too.
 func (j *jobTexts) whole() bool { return j.Array != 0 && j.Task == nil }
 
 // parseTexts reads `squeue --json`: the jobs that are not over.
 func parseTexts(text []byte) ([]jobTexts, error) {
-	var answer struct{ Jobs []jobTexts }
+	jobs, err := parseSqueue[jobTexts](text)
+	return slices.DeleteFunc(jobs, func(j jobTexts) bool {
+		return j.State != "PENDING" && j.State != "RUNNING" && j.State != "SUSPENDED"
+	}), err
+}
+
+// parseSqueue reads what T has room for of the jobs of `squeue --json`.
+func parseSqueue[T any](text []byte) ([]T, error) {
+	var answer struct{ Jobs []T }
 	if err := json.Unmarshal(text, &answer); err != nil {
 		return nil, fmt.Errorf("squeue --json: %w", err)
 	}
-	return slices.DeleteFunc(answer.Jobs, func(j jobTexts) bool {
-		return j.State != "PENDING" && j.State != "RUNNING" && j.State != "SUSPENDED"
-	}), nil
+	return answer.Jobs, nil
 }
 
 // stripping is a new text for jobs.

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -102,35 +101,23 @@ func onlyField(text, key, end string) (string, bool) {
 // parseJSON reads the details of all jobs from `squeue --json`, which no text can
 // deceive.
 func parseJSON(out []byte) (map[backends.ID]detail, error) {
-	var all struct {
-		Jobs []struct {
-			ID           int64  `json:"job_id"`
-			ArrayJob     int64  `json:"array_job_id"`
-			ArrayTask    *int64 `json:"array_task_id"`
-			State        string `json:"job_state"`
-			AdminComment string `json:"admin_comment"`
-			PreSuspend   int64  `json:"pre_sus_time"`
-			Suspended    int64  `json:"suspend_time"`
-			PerSlot      *int64 `json:"memory_per_cpu"`
-			Resources    struct {
-				CPUs  int        `json:"allocated_cpus"`
-				Nodes []nodeJSON `json:"allocated_nodes"`
-			} `json:"job_resources"`
-		} `json:"jobs"`
-	}
-	if err := json.Unmarshal(out, &all); err != nil {
-		return nil, fmt.Errorf("squeue --json: %w", err)
+	jobs, err := parseSqueue[struct {
+		jobTexts
+		PreSuspend int64  `json:"pre_sus_time"`
+		Suspended  int64  `json:"suspend_time"`
+		PerSlot    *int64 `json:"memory_per_cpu"`
+		Resources  struct {
+			CPUs  int        `json:"allocated_cpus"`
+			Nodes []nodeJSON `json:"allocated_nodes"`
+		} `json:"job_resources"`
+	}](out)
+	if err != nil {
+		return nil, err
 	}
 	details := map[backends.ID]detail{}
-	for i := range all.Jobs {
-		j := &all.Jobs[i]
-		id := backends.ID{Job: j.ID}
-		if j.ArrayJob != 0 && j.ArrayTask != nil {
-			if id = (backends.ID{Job: j.ArrayJob, Index: int(*j.ArrayTask)}); id.Index == 0 {
-				id.Index = backends.ZeroIndex
-			}
-		}
-		d := detail{comment: j.AdminComment, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs), perSlot: j.PerSlot != nil}
+	for i := range jobs {
+		j := &jobs[i]
+		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs), perSlot: j.PerSlot != nil}
 		switch j.State {
 		case "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED":
 			d.holds = true
@@ -141,7 +128,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 		if j.Suspended > 0 {
 			d.suspended = time.Unix(j.Suspended, 0).UTC()
 		}
-		details[id] = d
+		details[j.id()] = d
 	}
 	return details, nil
 }

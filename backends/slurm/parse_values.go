@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
 func absent(s string) string {
@@ -76,23 +78,11 @@ func parseTRES(s string) (int64, error) {
 
 // parseMemory reads 128M or 1.50G; without a unit it is MiB, as all of Slurm's.
 func parseMemory(s string) (int64, error) {
-	number, shift := s, 20
-	if i := strings.IndexByte("KMGTP", lastByte(s)); i >= 0 {
-		number, shift = s[:len(s)-1], 10*(i+1)
-	}
-	n, err := strconv.ParseFloat(number, 64)
-	bytes := n * float64(int64(1)<<shift)
-	if err != nil || !(n >= 0) || bytes > math.MaxInt64/2 || strings.ContainsAny(number, "xXpP_eE") {
+	bytes, ok := unit.ParseBytes(s, 1<<20)
+	if !ok || bytes > math.MaxInt64/2 {
 		return 0, fmt.Errorf("%q is no size of memory", s)
 	}
 	return int64(bytes), nil
-}
-
-func lastByte(s string) byte {
-	if s == "" {
-		return 0
-	}
-	return s[len(s)-1]
 }
 
 // maxHosts is the most that one list of hosts may name.

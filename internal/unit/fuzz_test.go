@@ -18,6 +18,9 @@ func FuzzUnits(f *testing.F) {
 				t.Errorf("%q is %d bytes, and that again %d, %v", text, size, again, err)
 			}
 		}
+		if bytes, ok := unit.ParseBytes(text, 1<<20); ok && !(bytes >= 0) {
+			t.Errorf("%q is %v bytes", text, bytes)
+		}
 		var d, again unit.Duration
 		if d.UnmarshalText([]byte(text)) == nil {
 			if err := again.UnmarshalText([]byte(d.String())); err != nil || again != d || d < 0 {

@@ -78,6 +78,19 @@ func ParseSize(s string) (Size, error) {
 	return Size(bytes), nil
 }
 
+// ParseBytes reads a size as a queue's commands write it: 128M, 1.50G, or a plain number,
+// which counts in plain bytes.
+func ParseBytes(s string, plain int64) (bytes float64, ok bool) {
+	each, number := float64(plain), s
+	if n := len(s); n > 0 {
+		if i := strings.IndexByte("KMGTPE", s[n-1]); i >= 0 {
+			each, number = math.Ldexp(1, 10*(i+1)), strings.TrimSpace(s[:n-1])
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	return n * each, err == nil && strings.Trim(number, "0123456789.") == ""
+}
+
 // String writes the size in the largest unit that divides it, as ParseSize reads it.
 func (s Size) String() string {
 	n, name := int64(s), ""
