@@ -1,6 +1,7 @@
 package split
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
@@ -116,25 +116,14 @@ func changed(folder string, e fs.DirEntry) int64 {
 	return info.ModTime().UnixNano()
 }
 
+// lockDir waits for one that was killed just now and may need a moment to be gone.
 func lockDir(path string, wait time.Duration) (*Dir, error) {
-	f, err := os.OpenFile(filepath.Join(path, fileLock), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the split: %w", err)
-	}
-	// One that was killed just now may need a moment to be gone.
-	deadline := time.Now().Add(wait)
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond) // nobody tells of a lock's end who would not wait for it for ever
-	}
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	f, err := flock.Open(context.Background(), filepath.Join(path, fileLock), wait)
+	if errors.Is(err, flock.ErrHeld) {
 		err = ErrBusy
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return &Dir{Path: path, lock: f}, nil
 }

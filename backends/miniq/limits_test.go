@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/test/await"
 )
@@ -127,7 +128,7 @@ func TestKillFindsWhoHides(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if keeper.StartTime(pid) != 0 {
+		if proc.StartTime(pid) != 0 {
 			t.Errorf("%s is still there: process %d", filepath.Base(file), pid)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/miniq/node"
 )
@@ -85,7 +86,7 @@ func (k *bareKeeper) keep(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Flock(int(record.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock.Try(record); err != nil {
 		return err
 	}
 	if k.process == nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
@@ -28,18 +28,12 @@ var errNoController = errors.New("this machine has no cpu controller for cgroups
 // findController reads /proc/self/mountinfo. has tells whether a cgroup v2 hierarchy
 // offers the cpu controller; there can be one without beside a v1 hierarchy with it.
 func findController(mountinfo string, has func(dir string) bool) (controller, error) {
-	for line := range strings.Lines(mountinfo) {
-		before, after, ok := strings.Cut(line, " - ")
-		mount, fs := strings.Fields(before), strings.Fields(after)
-		const point, kind, options = 4, 0, 2
-		if !ok || len(mount) <= point || len(fs) <= options {
-			continue
-		}
+	for _, m := range proc.Mounts(mountinfo) {
 		switch {
-		case fs[kind] == "cgroup" && slices.Contains(strings.Split(fs[options], ","), "cpu"):
-			return controller{mount[point], false}, nil
-		case fs[kind] == "cgroup2" && has(mount[point]):
-			return controller{mount[point], true}, nil
+		case m.Type == "cgroup" && slices.Contains(m.Options, "cpu"):
+			return controller{m.Point, false}, nil
+		case m.Type == "cgroup2" && has(m.Point):
+			return controller{m.Point, true}, nil
 		}
 	}
 	return controller{}, errNoController
@@ -67,7 +61,7 @@ type group struct {
 // have their quotas, whoever is busy here too.
 func (c controller) group(name string) (group, error) {
 	if c.v2 {
-		if err := write(filepath.Join(c.dir, "cgroup.subtree_control"), "+cpu"); err != nil {
+		if err := proc.SetGroup(c.dir, "cgroup.subtree_control", "+cpu"); err != nil {
 			return group{}, err
 		}
 	}
@@ -81,9 +75,9 @@ func (c controller) group(name string) (group, error) {
 // first gives the group the highest weight that there is.
 func (g group) first() error {
 	if g.v2 {
-		return write(filepath.Join(g.dir, "cpu.weight"), "10000")
+		return proc.SetGroup(g.dir, "cpu.weight", "10000")
 	}
-	return write(filepath.Join(g.dir, "cpu.shares"), "262144")
+	return proc.SetGroup(g.dir, "cpu.shares", "262144")
 }
 
 // period is how often a group gets its quota anew. The kernel's own is 100 ms; this is
@@ -95,14 +89,14 @@ func (g group) limit(cores float64) error {
 	quota := strconv.FormatInt(int64(math.Round(cores*float64(period.Microseconds()))), 10)
 	every := strconv.FormatInt(period.Microseconds(), 10)
 	if g.v2 {
-		return write(filepath.Join(g.dir, "cpu.max"), quota+" "+every)
+		return proc.SetGroup(g.dir, "cpu.max", quota+" "+every)
 	}
-	return errors.Join(write(filepath.Join(g.dir, "cpu.cfs_period_us"), every), write(filepath.Join(g.dir, "cpu.cfs_quota_us"), quota))
+	return errors.Join(proc.SetGroup(g.dir, "cpu.cfs_period_us", every), proc.SetGroup(g.dir, "cpu.cfs_quota_us", quota))
 }
 
 // take puts a process into the group, and with it all that it will start.
 func (g group) take(pid int) error {
-	return write(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
+	return proc.SetGroup(g.dir, "cgroup.procs", strconv.Itoa(pid))
 }
 
 // door is the file by which a thread lets itself in.
@@ -127,17 +121,4 @@ func (g group) close(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// write writes to a file of the kernel's.
-func write(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %q: %w", text, err)
-	}
-	return nil
 }

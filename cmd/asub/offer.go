@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/internal/pty"
 )
 
 // offer is what asub -I hands over to the job that it submits: its own standard
@@ -65,7 +65,7 @@ func (o *offer) arrange(own [3]*os.File, forced bool) error {
 	var slave *os.File
 	var err error
 	if forced || o.size != nil {
-		if o.pty, slave, err = openPTY(); err != nil {
+		if o.pty, slave, err = pty.Open(); err != nil {
 			return err
 		}
 		o.resize()
@@ -92,26 +92,6 @@ func (o *offer) arrange(own [3]*os.File, forced bool) error {
 		o.screen = own[1]
 	}
 	return nil
-}
-
-// openPTY makes a pseudo-terminal: our side, and the job's.
-func openPTY() (ours, theirs *os.File, err error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	ours = os.NewFile(uintptr(fd), "terminal") // O_NONBLOCK: reading it can be given up
-	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-		return nil, nil, errors.Join(err, ours.Close())
-	}
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, ours.Close())
-	}
-	return ours, theirs, nil
 }
 
 // onPTY does something to our side of the pseudo-terminal.

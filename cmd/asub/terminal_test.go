@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/internal/pty"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -42,7 +43,7 @@ func newDesk(t *testing.T, built string) *desk {
 		t.Fatal(err)
 	}
 	var err error
-	if d.pty, d.slave, err = openPTY(); err != nil {
+	if d.pty, d.slave, err = pty.Open(); err != nil {
 		t.Fatal(err)
 	}
 	d.resize(33, 101)

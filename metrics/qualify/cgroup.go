@@ -7,60 +7,20 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
-// chain is a control group and those that it is in, the innermost first: a limit of
-// any of them holds for all below it.
-type chain struct {
-	dirs []string
-	v2   bool
-}
-
-// findChain finds this process's groups of a controller: of version 1 if it has one
-// there, else of version 2. Without any there are no limits.
-func findChain(groups []procfs.Cgroup, mounts []*procfs.MountInfo, controller string) chain {
-	for _, v2 := range []bool{false, true} {
-		for _, g := range groups {
-			if v2 != (g.HierarchyID == 0) || !v2 && !slices.Contains(g.Controllers, controller) {
-				continue
-			}
-			for _, m := range mounts {
-				_, mine := m.SuperOptions[controller]
-				if v2 && m.FSType != "cgroup2" || !v2 && (m.FSType != "cgroup" || !mine) {
-					continue
-				}
-				if below, err := filepath.Rel(m.Root, g.Path); err == nil && below != ".." && !strings.HasPrefix(below, "../") {
-					return chain{climb(m.MountPoint, below), v2}
-				}
-			}
-		}
-	}
-	return chain{}
-}
-
-// climb lists the directories from top/below up to top.
-func climb(top, below string) []string {
-	dirs := []string{}
-	for ; below != "."; below = filepath.Dir(below) {
-		dirs = append(dirs, filepath.Join(top, below))
-	}
-	return append(dirs, top)
-}
-
 // cpuQuota is the CPU time, in cores, that this process's groups may have; 0: no limit.
-func cpuQuota(root string, groups []procfs.Cgroup, mounts []*procfs.MountInfo) (float64, error) {
-	c := findChain(groups, mounts, "cpu")
+func cpuQuota(root string, g proc.Group) (float64, error) {
 	least := math.Inf(1)
-	for _, dir := range c.dirs {
+	for _, dir := range g.Chain() {
 		dir = filepath.Join(root, dir)
 		var text string
 		var err error
-		if c.v2 {
+		if g.V2 {
 			text, err = readSetting(dir, "cpu.max")
 		} else {
 			quota, err1 := readSetting(dir, "cpu.cfs_quota_us")
@@ -105,14 +65,13 @@ func parseQuota(text string) (float64, error) {
 
 // memoryLimit is the memory that this process's groups may have, and how much of it is
 // left, in bytes; MaxUint64: no limit.
-func memoryLimit(root string, groups []procfs.Cgroup, mounts []*procfs.MountInfo) (limit, left uint64, err error) {
-	c := findChain(groups, mounts, "memory")
+func memoryLimit(root string, g proc.Group) (limit, left uint64, err error) {
 	most, now := "memory.limit_in_bytes", "memory.usage_in_bytes"
-	if c.v2 {
+	if g.V2 {
 		most, now = "memory.max", "memory.current"
 	}
 	limit, left = math.MaxUint64, math.MaxUint64
-	for _, dir := range c.dirs {
+	for _, dir := range g.Chain() {
 		dir = filepath.Join(root, dir)
 		here, err1 := readBytes(dir, most, math.MaxUint64)
 		used, err2 := readBytes(dir, now, 0)

@@ -11,13 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
@@ -93,37 +92,34 @@ func look(root, dir string) (Machine, error) {
 	if err != nil {
 		return Machine{}, err
 	}
-	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
-	if err != nil {
+	status, err := os.ReadFile(filepath.Join(root, "proc/self/status"))
+	memory, err2 := os.ReadFile(filepath.Join(root, "proc/meminfo"))
+	mountinfo, err3 := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	if err := errors.Join(err, err2, err3); err != nil {
 		return Machine{}, err
 	}
-	self, err := proc.Self()
-	if err != nil {
-		return Machine{}, err
-	}
-	status, err := self.NewStatus()
-	groups, err2 := self.Cgroups()
-	mounts, err3 := self.MountInfo()
-	memory, err4 := proc.Meminfo()
-	if err := errors.Join(err, err2, err3, err4); err != nil {
-		return Machine{}, err
-	}
-	if memory.MemTotalBytes == nil || len(status.CpusAllowedList) == 0 {
-		return Machine{}, errors.New("/proc tells neither this host's memory nor which CPUs may be used")
+	total, told := proc.Bytes(memory, "MemTotal")
+	cpus := proc.Value(status, "Cpus_allowed_list")
+	first, cores := countCPUs(cpus)
+	mounts, groups := proc.Mounts(string(mountinfo)), readText(root, "proc/self/cgroup")
+	if !told || cores == 0 || len(mounts) == 0 {
+		return Machine{}, errors.New("/proc does not tell this host's memory, which CPUs may be used, and what is mounted")
 	}
 	m := Machine{
 		Host: readText(root, "proc/sys/kernel/hostname"), Kernel: readText(root, "proc/sys/kernel/osrelease"),
-		Model: model(proc), CPUs: list(status.CpusAllowedList), Memory: *memory.MemTotalBytes,
-		Storage: storageOf(mounts, dir), Cache: largestCache(root, status.CpusAllowedList[0]),
-		cores: len(status.CpusAllowedList), free: *memory.MemTotalBytes,
+		Model: model(readText(root, "proc/cpuinfo")), CPUs: cpus, Memory: uint64(total),
+		Storage: storageOf(mounts, dir), Cache: largestCache(root, first),
+		cores: cores, free: uint64(total),
 	}
-	if memory.MemAvailableBytes != nil {
-		m.free = *memory.MemAvailableBytes
+	if free, told := proc.Bytes(memory, "MemAvailable"); told {
+		m.free = uint64(free)
 	}
-	if m.Quota, err = cpuQuota(root, groups, mounts); err != nil {
+	cpu, _ := proc.FindGroup(groups, mounts, "cpu")
+	if m.Quota, err = cpuQuota(root, cpu); err != nil {
 		return Machine{}, err
 	}
-	limit, left, err := memoryLimit(root, groups, mounts)
+	ram, _ := proc.FindGroup(groups, mounts, "memory")
+	limit, left, err := memoryLimit(root, ram)
 	if limit < m.Memory {
 		m.Limit = limit
 	}
@@ -140,18 +136,14 @@ func readText(root, path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// model names the CPU as far as the kernel does.
-func model(proc procfs.FS) string {
-	all, err := proc.CPUInfo()
-	if err != nil || len(all) == 0 {
-		return runtime.GOARCH
-	}
-	c := all[0]
-	return cmp.Or(c.ModelName, strings.TrimSpace(strings.Join([]string{c.VendorID, c.CPUFamily, c.Model, c.Stepping}, " ")), runtime.GOARCH)
+// model names the CPU as far as the kernel does: it says of each the same.
+func model(cpuinfo string) string {
+	value := func(name string) string { return proc.Value([]byte(cpuinfo), name) }
+	return cmp.Or(value("model name"), strings.TrimSpace(strings.Join([]string{value("vendor_id"), value("cpu family"), value("model"), value("stepping")}, " ")), runtime.GOARCH)
 }
 
 // largestCache is the size of a CPU's largest cache; 0 if the kernel doesn't tell.
-func largestCache(root string, cpu uint64) uint64 {
+func largestCache(root string, cpu int) uint64 {
 	largest := uint64(0)
 	for index := range 8 {
 		text := readText(root, fmt.Sprintf("sys/devices/system/cpu/cpu%d/cache/index%d/size", cpu, index))
@@ -162,41 +154,42 @@ func largestCache(root string, cpu uint64) uint64 {
 	return largest
 }
 
-// list writes numbers as the kernel does: 0-3,7.
-func list(cpus []uint64) string {
-	cpus = slices.Clone(cpus)
-	slices.Sort(cpus)
-	var b strings.Builder
-	for i := 0; i < len(cpus); {
-		last := i
-		for last+1 < len(cpus) && cpus[last+1] == cpus[last]+1 {
-			last++
+// countCPUs reads a list as the kernel writes it, 0-3,7: its first number, and how many
+// there are; 0: it is none.
+func countCPUs(list string) (first, count int) {
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		low, err := strconv.Atoi(from)
+		high := low
+		if isRange && err == nil {
+			high, err = strconv.Atoi(to)
 		}
-		if i > 0 {
-			b.WriteByte(',')
+		if err != nil || low < 0 || high < low || high > maxCPU {
+			return 0, 0
 		}
-		b.WriteString(strconv.FormatUint(cpus[i], 10))
-		if last > i {
-			b.WriteByte('-')
-			b.WriteString(strconv.FormatUint(cpus[last], 10))
+		if count == 0 {
+			first = low
 		}
-		i = last + 1
+		count += high - low + 1
 	}
-	return b.String()
+	return first, count
 }
 
+// maxCPU is a number that no CPU has.
+const maxCPU = 1 << 16
+
 // storageOf names the file system of a directory: what is mounted, its type and where.
-func storageOf(mounts []*procfs.MountInfo, dir string) string {
-	var found *procfs.MountInfo
+func storageOf(mounts []proc.Mount, dir string) string {
+	found := proc.Mount{}
 	for _, m := range mounts {
-		if under(m.MountPoint, dir) && (found == nil || len(m.MountPoint) >= len(found.MountPoint)) {
+		if under(m.Point, dir) && len(m.Point) >= len(found.Point) {
 			found = m // of two at one place the later one hides the other
 		}
 	}
-	if found == nil {
+	if found.Point == "" {
 		return ""
 	}
-	return found.Source + " " + found.FSType + " " + found.MountPoint
+	return found.Source + " " + found.Type + " " + found.Point
 }
 
 // under tells whether a path is a directory or below it.

@@ -154,10 +154,10 @@ func TestParseQuota(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
-	for want, cpus := range map[string][]uint64{"": {}, "3": {3}, "0-3": {0, 1, 2, 3}, "0-2,5,7-8": {7, 8, 5, 0, 1, 2}} {
-		if got := list(cpus); got != want {
-			t.Errorf("%v: %q, want %q", cpus, got, want)
+func TestCountCPUs(t *testing.T) {
+	for list, want := range map[string][2]int{"": {}, "3": {3, 1}, "0-3": {0, 4}, "1-2,5,7-8": {1, 5}, "3-1": {}, "x": {}, "1,": {}, "0-99999999": {}} {
+		if first, count := countCPUs(list); first != want[0] || count != want[1] {
+			t.Errorf("%q: from %d on, %d of them, want %v", list, first, count, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/state"
 )
 
@@ -56,7 +57,7 @@ func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 		return nil, fmt.Errorf("check the queue's state: %s is no directory", state)
 	}
 	lock, err := lockState(state, os.O_RDONLY) // no daemon begins to serve meanwhile
-	serving := errors.Is(err, errHeld)
+	serving := errors.Is(err, flock.ErrHeld)
 	switch {
 	case err == nil:
 		defer lock.close()

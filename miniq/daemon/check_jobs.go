@@ -17,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/miniq/node"
 	"github.com/allotment-hpc/allotment/state"
@@ -320,7 +321,7 @@ func (x *examination) runs() {
 		switch {
 		case err != nil:
 			x.find(name, "it can't be read: "+cause(err), "look at the disk's health", nil)
-		case r.End == nil && r.Keeper.PID != 0 && keeper.StartTime(r.Keeper.PID) == r.Keeper.Start:
+		case r.End == nil && r.Keeper.PID != 0 && proc.StartTime(r.Keeper.PID) == r.Keeper.Start:
 			x.find(name, fmt.Sprintf("run %d of job %v goes on under process %d, but the queue knows of no such run", run.Run, run.ID, r.Keeper.PID),
 				"the next miniqd ends it", nil)
 		case x.d.m.Count([]backends.ID{run.ID}) == 0 && !x.d.m.Gave(run.ID):

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
@@ -77,7 +78,7 @@ func (d *daemon) forgetBefore(keep *time.Duration) time.Time {
 func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 	state := miniq.StateDir(o.Paths)
 	lock, err := lockState(state, os.O_RDWR|os.O_CREATE)
-	if errors.Is(err, errHeld) {
+	if errors.Is(err, flock.ErrHeld) {
 		return nil, fmt.Errorf("compact %s: %w", state, ErrServing)
 	}
 	if err != nil {

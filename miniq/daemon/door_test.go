@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	client "github.com/allotment-hpc/allotment/backends/miniq"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
@@ -129,7 +129,7 @@ func TestAStateIsLockedByItsDirectoryAndItsFile(t *testing.T) {
 	held := func(t *testing.T, path string) {
 		f, err := os.Open(path)
 		if err == nil {
-			err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+			err = flock.Wait(f)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func TestAStateIsLockedByItsDirectoryAndItsFile(t *testing.T) {
 		}
 		held(t, filepath.Join(dir, by))
 		for _, flag := range []int{os.O_RDONLY, os.O_RDWR | os.O_CREATE} {
-			if l, err := lockState(dir, flag); !errors.Is(err, errHeld) {
+			if l, err := lockState(dir, flag); !errors.Is(err, flock.ErrHeld) {
 				t.Errorf("held by %s: %v, %v", by, l, err)
 			}
 		}
@@ -157,7 +157,7 @@ func TestAStateIsLockedByItsDirectoryAndItsFile(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "lock")); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := lockState(dir, os.O_RDWR|os.O_CREATE); !errors.Is(err, errHeld) {
+	if l, err := lockState(dir, os.O_RDWR|os.O_CREATE); !errors.Is(err, flock.ErrHeld) {
 		t.Errorf("the lock was removed from under its owner: %v, %v", l, err)
 	}
 }

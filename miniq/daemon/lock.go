@@ -12,14 +12,12 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
 // errRunning says that another daemon serves already.
 var errRunning = errors.New("another miniqd is running")
-
-// errHeld says that another process has locked a state directory.
-var errHeld = errors.New("another process has locked it")
 
 // stateLock is the right to change a state directory. The directory itself is locked:
 // no other one can take its place unnoticed, and no file must stay in it for that. The
@@ -31,7 +29,7 @@ type stateLock struct {
 	file *os.File    // nil: there is none
 }
 
-// lockState locks a state directory; flag opens the file named lock. errHeld: another
+// lockState locks a state directory; flag opens the file named lock. flock.ErrHeld: another
 // process has.
 func lockState(path string, flag int) (*stateLock, error) {
 	dir, err := os.Open(path)
@@ -47,7 +45,7 @@ func lockState(path string, flag int) (*stateLock, error) {
 }
 
 func (l *stateLock) take(flag int) error {
-	err := flock(l.dir)
+	err := flock.Try(l.dir)
 	if err != nil && !unlockable(err) {
 		return fmt.Errorf("lock %s: %w", l.path, err)
 	}
@@ -61,7 +59,7 @@ func (l *stateLock) take(flag int) error {
 	if err != nil {
 		return err
 	}
-	if err := flock(l.file); err != nil {
+	if err := flock.Try(l.file); err != nil {
 		return fmt.Errorf("lock %s: %w", l.file.Name(), err)
 	}
 	return l.lost()
@@ -148,18 +146,6 @@ func heldBy(path string) string {
 	return fmt.Sprintf("process %d, which was to listen at %s", pid, socket)
 }
 
-func flock(f *os.File) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return errHeld
-		case !errors.Is(err, syscall.EINTR):
-			return err
-		}
-	}
-}
-
 const (
 	claimTime  = 30 * time.Second // that a daemon waits for another one to serve or to end
 	tellAfter  = time.Second
@@ -177,7 +163,7 @@ func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateL
 		if err == nil {
 			return lock, nil
 		}
-		if !errors.Is(err, errHeld) {
+		if !errors.Is(err, flock.ErrHeld) {
 			return nil, err
 		}
 		if _, other := miniq.Signed(state); serves(socket) || other != "" && serves(other) {

@@ -13,6 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/peer"
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 	"github.com/allotment-hpc/allotment/miniq/node"
@@ -154,7 +155,7 @@ func (d *daemon) runsAs(c *connection) (*runAs, error) {
 		return as, nil
 	}
 	as.Limits, err = keeper.LimitsOf(pid)
-	if err == nil && keeper.RealUser(pid) != c.uid { // another's process has the number of the one that connected
+	if err == nil && proc.RealUser(pid) != c.uid { // another's process has the number of the one that connected
 		err = errors.New("it has ended")
 	}
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 // A job with a memory limit gets a control group (cgroups(7)) of its own where
@@ -33,66 +35,15 @@ type hierarchy struct {
 }
 
 const (
-	procGroups  = "/proc/self/cgroup"
-	procMounts  = "/proc/self/mountinfo"
 	queueGroup  = "queue"
 	groupPrefix = "allotment-"
 )
 
+// findHierarchy finds this process's group that limits memory: of version 1, or else of
+// version 2 (whether memory can be limited there is seen when it is tried).
 func findHierarchy() (hierarchy, bool) {
-	groups, err := os.ReadFile(procGroups)
-	mounts, err2 := os.ReadFile(procMounts)
-	if err != nil || err2 != nil {
-		return hierarchy{}, false
-	}
-	return parseHierarchy(groups, mounts)
-}
-
-// parseHierarchy finds this process's group that limits memory: of version 1, or
-// else of version 2 (whether memory can be limited there is seen when it is tried).
-func parseHierarchy(groups, mounts []byte) (hierarchy, bool) {
-	var h hierarchy
-	found := false
-	for line := range strings.Lines(string(groups)) { // NUMBER:CONTROLLERS:PATH
-		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(fields) != 3 {
-			continue
-		}
-		v1 := false
-		for controller := range strings.SplitSeq(fields[1], ",") {
-			v1 = v1 || controller == "memory"
-		}
-		if !v1 && (fields[0] != "0" || fields[1] != "" || found) {
-			continue
-		}
-		if dir, ok := mountedAt(mounts, fields[2], !v1); ok {
-			h, found = hierarchy{own: dir, v2: !v1}, true
-			if v1 {
-				break
-			}
-		}
-	}
-	return h, found
-}
-
-// mountedAt is the folder in which a group is to be seen (proc(5), mountinfo).
-func mountedAt(mounts []byte, group string, v2 bool) (string, bool) {
-	for line := range strings.Lines(string(mounts)) {
-		head, tail, ok := strings.Cut(line, " - ")
-		at, kind := strings.Fields(head), strings.Fields(tail)
-		if !ok || len(at) < 5 || len(kind) < 3 {
-			continue
-		}
-		if v2 && kind[0] != "cgroup2" || !v2 && (kind[0] != "cgroup" || !strings.Contains(","+kind[2]+",", ",memory,")) {
-			continue
-		}
-		below, err := filepath.Rel(at[3], group)
-		if err != nil || below == ".." || strings.HasPrefix(below, "../") || !filepath.IsAbs(at[4]) || strings.Contains(at[4], `\`) {
-			continue
-		}
-		return filepath.Join(at[4], below), true
-	}
-	return "", false
+	g, ok := proc.OwnGroup("memory")
+	return hierarchy{own: g.Dir(), v2: g.V2}, ok
 }
 
 // PrepareGroups tells whether the jobs of this process's queue are held to their
@@ -120,7 +71,7 @@ func (h hierarchy) prepare() error {
 	if filepath.Base(h.own) != queueGroup {
 		return errors.New("this process is not in a control group " + queueGroup + " of one that was given to it (systemd: Delegate=memory, DelegateSubgroup=" + queueGroup + ")")
 	}
-	return write(filepath.Dir(h.own), "cgroup.subtree_control", "+memory")
+	return proc.SetGroup(filepath.Dir(h.own), "cgroup.subtree_control", "+memory")
 }
 
 // group is a job's.
@@ -128,16 +79,6 @@ type group struct {
 	hierarchy
 	dir   string
 	limit int64
-}
-
-// write writes a value into a group's file, which is there already.
-func write(dir, name, value string) error {
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
 }
 
 // newGroup makes a group with a limit in bytes, of memory and swap together; 0:
@@ -161,9 +102,9 @@ func (g *group) set() error {
 	}
 	bytes := strconv.FormatInt(g.limit, 10)
 	if g.v2 {
-		return errors.Join(write(g.dir, "memory.max", bytes), ifThere(write(g.dir, "memory.swap.max", "0")), ifThere(write(g.dir, "memory.oom.group", "1")))
+		return errors.Join(proc.SetGroup(g.dir, "memory.max", bytes), ifThere(proc.SetGroup(g.dir, "memory.swap.max", "0")), ifThere(proc.SetGroup(g.dir, "memory.oom.group", "1")))
 	}
-	return errors.Join(write(g.dir, "memory.limit_in_bytes", bytes), ifThere(write(g.dir, "memory.memsw.limit_in_bytes", bytes)))
+	return errors.Join(proc.SetGroup(g.dir, "memory.limit_in_bytes", bytes), ifThere(proc.SetGroup(g.dir, "memory.memsw.limit_in_bytes", bytes)))
 }
 
 func (h hierarchy) path(name string) string {
@@ -217,11 +158,11 @@ func (g *group) start(sys *syscall.SysProcAttr, fork func() error) (bool, error)
 	// anything else is done.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if write(g.dir, "tasks", "0") != nil {
+	if proc.SetGroup(g.dir, "tasks", "0") != nil {
 		return false, fork()
 	}
 	err := fork()
-	_ = write(g.own, "tasks", "0") // else this thread counts for the job, too
+	_ = proc.SetGroup(g.own, "tasks", "0") // else this thread counts for the job, too
 	return err == nil, err
 }
 
@@ -274,22 +215,11 @@ func (g *group) remove() error {
 // gather moves the job's processes into the group, and what they have started
 // meanwhile: what they start from then on is in it.
 func (g *group) gather() {
-	moved := make(map[Process]bool)
-	for range mostRounds {
-		anew := false
-		all := processes()
-		for _, pid := range descendants(all, os.Getpid()) {
-			p := Process{PID: pid, Start: all[pid].start}
-			if moved[p] || StartTime(pid) != p.Start {
-				continue
-			}
-			moved[p], anew = true, true
-			_ = write(g.dir, "cgroup.procs", strconv.Itoa(pid))
+	eachBelow(os.Getpid(), func(p proc.Process) {
+		if proc.StartTime(p.PID) == p.Start {
+			_ = proc.SetGroup(g.dir, "cgroup.procs", strconv.Itoa(p.PID))
 		}
-		if !anew {
-			return
-		}
-	}
+	})
 }
 
 // contained is a group for a job that has run for a moment; nil: there is none.

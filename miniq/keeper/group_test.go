@@ -7,53 +7,6 @@ import (
 	"testing"
 )
 
-const (
-	mountsV1 = "23 1 0:20 / / rw - ext4 /dev/root rw\n31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw\n" +
-		"35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
-	mountsV2 = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
-	inside   = "35 24 0:30 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup ro\n"
-)
-
-func TestHierarchy(t *testing.T) {
-	for _, c := range []struct {
-		name, groups, mounts string
-		want                 hierarchy
-		ok                   bool
-	}{
-		{"version 1", "9:cpu:/\n4:memory:/a/b\n0::/x\n", mountsV1, hierarchy{own: "/sys/fs/cgroup/memory/a/b"}, true},
-		{"both", "0::/x\n4:cpuset,memory:/\n", mountsV1, hierarchy{own: "/sys/fs/cgroup/memory"}, true},
-		{"version 2", "0::/system.slice/allotment-miniqd.service\n", mountsV2, hierarchy{own: "/sys/fs/cgroup/system.slice/allotment-miniqd.service", v2: true}, true},
-		{"in a container", "0::/docker/abc/x\n", inside, hierarchy{own: "/sys/fs/cgroup/x", v2: true}, true},
-		{"out of sight", "0::/elsewhere\n", inside, hierarchy{}, false},
-		{"a colon in its name", "0::/a:b\n", mountsV2, hierarchy{own: "/sys/fs/cgroup/a:b", v2: true}, true},
-		{"not mounted", "4:memory:/\n", mountsV2, hierarchy{}, false},
-		{"none", "", mountsV1, hierarchy{}, false},
-	} {
-		if got, ok := parseHierarchy([]byte(c.groups), []byte(c.mounts)); got != c.want || ok != c.ok {
-			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, got, ok, c.want, c.ok)
-		}
-	}
-}
-
-// A group never lies outside of what is mounted.
-func FuzzHierarchy(f *testing.F) {
-	f.Add("4:memory:/a/b\n", mountsV1)
-	f.Add("0::/../x\n", mountsV2)
-	f.Add("0:://0/0/0", "0 0 0 / . - cgroup2 0 0")
-	f.Fuzz(func(t *testing.T, groups, mounts string) {
-		h, ok := parseHierarchy([]byte(groups), []byte(mounts))
-		if !ok {
-			return
-		}
-		for line := range strings.Lines(mounts) {
-			if fields := strings.Fields(line); len(fields) > 4 && (h.own == filepath.Clean(fields[4]) || strings.HasPrefix(h.own, strings.TrimSuffix(filepath.Clean(fields[4]), "/")+"/")) {
-				return
-			}
-		}
-		t.Errorf("%q in %q is at %+v", groups, mounts, h)
-	})
-}
-
 func FuzzKills(f *testing.F) {
 	f.Add([]byte("low 0\nhigh 0\nmax 5\noom 1\noom_kill 2\noom_group_kill 0\n"))
 	f.Add([]byte("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"))

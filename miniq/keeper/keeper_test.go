@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 func FuzzOrder(f *testing.F) {
@@ -55,7 +57,7 @@ func TestRecord(t *testing.T) {
 	got := ParseRecord([]byte(text + "w stop")) // the last line is not whole
 	wanted := got.Wanted.Take()
 	got.Wanted = Wishes{}
-	want := Record{Keeper: Process{100, 2000}, User: 1234, Job: Process{101, 2001}}
+	want := Record{Keeper: proc.Process{PID: 100, Start: 2000}, User: 1234, Job: proc.Process{PID: 101, Start: 2001}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -74,17 +76,4 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte("k 1 2\nb 3 4\nj 3 4 5\nw kill 5\nx 0 1 2 3 4 \"\"\n"))
 	f.Add([]byte("s 0 1 2 3 4 \"\"\n"))
 	f.Fuzz(func(_ *testing.T, data []byte) { ParseRecord(data) })
-}
-
-// A program's name may hold anything, brackets and newlines too.
-func FuzzStat(f *testing.F) {
-	f.Add([]byte("12 (a) b) S 1 12 12 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
-	f.Fuzz(func(_ *testing.T, data []byte) { parseStat(data) })
-}
-
-func TestStat(t *testing.T) {
-	s, ok := parseStat([]byte("12 (a) S 9 (\nb) T 3 12 11 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0"))
-	if want := (stat{state: 'T', parent: 3, session: 11, start: 777}); !ok || s != want {
-		t.Errorf("got %+v, want %+v", s, want)
-	}
 }

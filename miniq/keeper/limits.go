@@ -2,13 +2,14 @@ package keeper
 
 import (
 	"fmt"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 // Limits are resource limits of a process (setrlimit(2)) as text: nofile=1024:4096
@@ -45,7 +46,7 @@ const defaultFiles = 1024
 // soft limit of open files when it starts, to the hard one less one: then that of
 // its parent stands for it, where it is the same user's, else the usual 1024.
 func LimitsOf(pid int) (Limits, error) {
-	limits, err := readLimits(pid)
+	limits, err := parseLimits(proc.Limits(pid))
 	if err != nil {
 		return "", fmt.Errorf("read the resource limits of process %d: %w", pid, err)
 	}
@@ -66,25 +67,15 @@ func LimitsOf(pid int) (Limits, error) {
 }
 
 func filesOfParent(pid int) uint64 {
-	s, ok := readStat(pid)
-	if !ok || s.parent < 2 || RealUser(s.parent) != RealUser(pid) {
+	s, ok := proc.ReadStat(pid)
+	if !ok || s.Parent < 2 || proc.RealUser(s.Parent) != proc.RealUser(pid) {
 		return defaultFiles
 	}
-	limits, err := readLimits(s.parent)
+	limits, err := parseLimits(proc.Limits(s.Parent))
 	if err != nil {
 		return defaultFiles
 	}
 	return limits[unix.RLIMIT_NOFILE].Cur
-}
-
-// readLimits reads proc(5)'s limits, which anybody may; prlimit(2) would need a
-// capability that root in a container does not have.
-func readLimits(pid int) ([]unix.Rlimit, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits")
-	if err != nil {
-		return nil, err
-	}
-	return parseLimits(string(data))
 }
 
 func parseLimits(text string) ([]unix.Rlimit, error) {

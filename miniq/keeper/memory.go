@@ -1,12 +1,12 @@
 package keeper
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 // How often a job with a memory limit is looked at: the sooner the less is left
@@ -36,9 +36,9 @@ func (k *keep) whileBelow(limit int64) {
 		case <-time.After(pause):
 		}
 		// What processes share counts for each of them in what is cheap to read.
-		used := usedMemory(residentMemory)
+		used := usedMemory(proc.Resident)
 		if used > limit {
-			used = usedMemory(proportionalMemory)
+			used = usedMemory(proc.Proportional)
 		}
 		k.mu.Lock()
 		k.peak = max(k.peak, used)
@@ -90,43 +90,8 @@ func (k *keep) explained(e End) End {
 // usedMemory sums up what the job's processes use, in bytes.
 func usedMemory(of func(pid int) int64) int64 {
 	var sum int64
-	for _, pid := range descendants(processes(), os.Getpid()) {
-		sum += of(pid)
+	for _, p := range proc.Below(proc.All(), os.Getpid()) {
+		sum += of(p.PID)
 	}
 	return sum
-}
-
-// residentMemory is what of a process is in memory, shared or not.
-func residentMemory(pid int) int64 {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(data)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return pages * int64(os.Getpagesize())
-}
-
-// proportionalMemory has a process's part of what it shares; where the kernel
-// does not tell that, all of it.
-func proportionalMemory(pid int) int64 {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
-	if err != nil {
-		return residentMemory(pid)
-	}
-	for line := range bytes.Lines(data) {
-		if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
-			number, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte{' '})
-			if n, err := strconv.ParseInt(string(number), 10, 64); err == nil {
-				return n << 10
-			}
-		}
-	}
-	return residentMemory(pid)
 }

@@ -5,9 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/flock"
 )
 
 // A keeper's runs are of one user, with one user's groups and limits.
@@ -54,7 +55,7 @@ func TestAKeeperServesOneUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The lock goes with the record, and ends with it.
-	if err := syscall.Flock(int(record.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock.Try(record); err != nil {
 		t.Fatal(err)
 	}
 	_ = record.Close()
@@ -62,11 +63,11 @@ func TestAKeeperServesOneUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Flock(int(fresh.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+	if err := flock.Try(fresh); !errors.Is(err, flock.ErrHeld) {
 		t.Errorf("its lock is gone with the sender's descriptor: %v", err)
 	}
 	_ = got.Close()
-	if err := syscall.Flock(int(fresh.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := flock.Try(fresh); err != nil {
 		t.Errorf("its lock outlives it: %v", err)
 	}
 }

@@ -11,13 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// Process is a process whose ID is not mistaken for a later one's.
-type Process struct {
-	PID   int
-	Start uint64 // clock ticks since boot
-}
+	"github.com/allotment-hpc/allotment/internal/proc"
+)
 
 // Verb is what a node wants of a keeper.
 type Verb string
@@ -79,11 +75,11 @@ func (e End) line() string {
 
 // Record is what stands in a record.
 type Record struct {
-	Run    string  // whose record it is; "": it does not say
-	Keeper Process // zero: no keeper got as far
-	Before Use     // processor time of the keeper's runs before this one
-	User   int     // whom the job runs as
-	Job    Process
+	Run    string       // whose record it is; "": it does not say
+	Keeper proc.Process // zero: no keeper got as far
+	Before Use          // processor time of the keeper's runs before this one
+	User   int          // whom the job runs as
+	Job    proc.Process
 	Wanted Wishes
 	End    *End
 }
@@ -214,13 +210,13 @@ func (r *Record) add(line string) {
 	}
 }
 
-func parseProcess(fields []string) Process {
+func parseProcess(fields []string) proc.Process {
 	pid, err := strconv.Atoi(fields[0])
 	start, err2 := strconv.ParseUint(fields[1], 10, 64)
 	if err != nil || err2 != nil || pid < 2 {
-		return Process{}
+		return proc.Process{}
 	}
-	return Process{PID: pid, Start: start}
+	return proc.Process{PID: pid, Start: start}
 }
 
 func (r *Record) want(rest string) {
@@ -265,16 +261,6 @@ func (r *Record) end(fields []string, self bool) {
 	}
 }
 
-// StartTime is when a process was started, in clock ticks since boot; 0: it is
-// not there.
-func StartTime(pid int) uint64 {
-	stat, ok := readStat(pid)
-	if !ok {
-		return 0
-	}
-	return stat.start
-}
-
 // timed notes when the process began that is forked before its result is called.
 // Mostly a look at the clock before and after tells; /proc is asked where it does not.
 func (k *keep) timed(pid *int) func() {
@@ -284,7 +270,7 @@ func (k *keep) timed(pid *int) func() {
 			return
 		}
 		if k.began = before; before == 0 || before != bootTicks() {
-			k.began = StartTime(*pid)
+			k.began = proc.StartTime(*pid)
 		}
 	}
 }
@@ -298,50 +284,4 @@ func bootTicks() uint64 {
 		return 0
 	}
 	return uint64(now.Nano() / (time.Second / perSecond).Nanoseconds())
-}
-
-// stat is what is needed of /proc/PID/stat.
-type stat struct {
-	state   byte
-	parent  int
-	session int
-	start   uint64
-
-	user, system             time.Duration // processor time, its own
-	reapedUser, reapedSystem time.Duration // and of the children that it waited for
-}
-
-func readStat(pid int) (stat, bool) {
-	f, err := OpenFile("/proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY)
-	if err != nil {
-		return stat{}, false
-	}
-	data, err := readFile(f)
-	if errors.Join(err, f.Close()) != nil {
-		return stat{}, false
-	}
-	return parseStat(data)
-}
-
-// parseStat reads proc(5)'s stat. The program's name, in brackets, may hold anything.
-func parseStat(data []byte) (stat, bool) {
-	end := bytes.LastIndexByte(data, ')')
-	if end < 0 || end+2 >= len(data) {
-		return stat{}, false
-	}
-	fields := strings.Fields(string(data[end+2:]))
-	if len(fields) < 20 {
-		return stat{}, false
-	}
-	parent, err := strconv.Atoi(fields[1])
-	session, err2 := strconv.Atoi(fields[3])
-	start, err3 := strconv.ParseUint(fields[19], 10, 64)
-	parsed := stat{state: fields[0][0], parent: parent, session: session, start: start}
-	ok := err == nil && err2 == nil && err3 == nil
-	for i, d := range []*time.Duration{&parsed.user, &parsed.system, &parsed.reapedUser, &parsed.reapedSystem} {
-		if *d, err = ticks(fields[11+i]); err != nil { // the kernel writes no such thing
-			*d = 0
-		}
-	}
-	return parsed, ok
 }

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 // Exit statuses of a job that could not be started, as a shell gives them.
@@ -184,7 +186,7 @@ func atOnce(poll []unix.PollFd) (int, error) {
 }
 
 func process(pid int) string {
-	return strconv.Itoa(pid) + " " + strconv.FormatUint(StartTime(pid), 10)
+	return strconv.Itoa(pid) + " " + strconv.FormatUint(proc.StartTime(pid), 10)
 }
 
 func (k *keep) write(line string) error {

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 // A start time that is read off the clock is the one that /proc has.
@@ -20,7 +22,7 @@ func TestTimed(t *testing.T) {
 		}
 		pid = cmd.Process.Pid
 		done()
-		want := StartTime(pid)
+		want := proc.StartTime(pid)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if k.began != want || want == 0 {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 // Use is what the processes of a run have used until now.
@@ -15,18 +17,18 @@ type Use struct {
 
 // Used looks what a run that is alive has used; false: its keeper is not there.
 func Used(r *Record) (Use, bool) {
-	all := processes()
+	all := proc.All()
 	keeper, there := all[r.Keeper.PID]
-	if !there || r.Keeper.PID == 0 || keeper.start != r.Keeper.Start {
+	if !there || r.Keeper.PID == 0 || keeper.Start != r.Keeper.Start {
 		return Use{}, false
 	}
 	// What has ended counts for whom it was reaped by, the keeper at last.
-	u := Use{User: max(keeper.reapedUser-r.Before.User, 0), System: max(keeper.reapedSystem-r.Before.System, 0)}
-	for _, pid := range descendants(all, r.Keeper.PID) {
-		s := all[pid]
-		u.User += s.user + s.reapedUser
-		u.System += s.system + s.reapedSystem
-		u.Memory += residentMemory(pid)
+	u := Use{User: max(keeper.ReapedUser-r.Before.User, 0), System: max(keeper.ReapedSystem-r.Before.System, 0)}
+	for _, p := range proc.Below(all, r.Keeper.PID) {
+		s := all[p.PID]
+		u.User += s.User + s.ReapedUser
+		u.System += s.System + s.ReapedSystem
+		u.Memory += proc.Resident(p.PID)
 	}
 	return u, true
 }
@@ -57,15 +59,4 @@ func ReadRecord(path string) (*Record, error) {
 		return nil, err
 	}
 	return &f.Record, nil
-}
-
-// ticks reads a time in clock ticks, of which there are 100 in a second on every
-// Linux that Go runs on (sysconf(3), _SC_CLK_TCK).
-func ticks(field string) (time.Duration, error) {
-	const tick = time.Second / 100
-	n, err := strconv.ParseInt(field, 10, 64)
-	if err != nil || n < 0 || n > int64(1<<62/tick) {
-		return 0, strconv.ErrRange
-	}
-	return time.Duration(n) * tick, nil
 }

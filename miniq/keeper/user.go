@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -106,24 +105,4 @@ func become(groups []uint32, gid, uid uint32) error {
 		return err
 	}
 	return setEffective(syscall.SYS_SETRESUID, uid)
-}
-
-// RealUser is the real user ID of a process, which a setuid program does not
-// change; -1: it is not there.
-func RealUser(pid int) int {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return -1
-	}
-	for line := range bytes.SplitSeq(data, []byte{'\n'}) {
-		if ids, ok := bytes.CutPrefix(line, []byte("Uid:")); ok {
-			fields := strings.Fields(string(ids))
-			if len(fields) == 4 {
-				if uid, err := strconv.Atoi(fields[0]); err == nil {
-					return uid
-				}
-			}
-		}
-	}
-	return -1
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 func signalled(s syscall.Signal) Want { return Want{Verb: Signal, Signal: s} }
@@ -106,7 +108,7 @@ func TestAHugeRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			runtime.ReadMemStats(&after)
-			if r.Run != "7.0.1" || r.Keeper != (Process{100, 2000}) || r.Job != (Process{101, 2001}) || r.User != 5 || r.End == nil || r.End.Code != 3 {
+			if r.Run != "7.0.1" || r.Keeper != (proc.Process{PID: 100, Start: 2000}) || r.Job != (proc.Process{PID: 101, Start: 2001}) || r.User != 5 || r.End == nil || r.End.Code != 3 {
 				t.Errorf("read was %+v, %+v", r, r.End)
 			}
 			runtime.KeepAlive(r)

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/internal/flock"
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
@@ -87,17 +89,11 @@ func (r *run) lock() (bool, error) {
 }
 
 func (r *run) flock() (bool, error) {
-	for {
-		err := syscall.Flock(int(r.record.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return true, nil
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return false, nil
-		case !errors.Is(err, syscall.EINTR):
-			return false, err
-		}
+	err := flock.Try(r.record)
+	if errors.Is(err, flock.ErrHeld) {
+		return false, nil
 	}
+	return err == nil, err
 }
 
 // watch has the loop told when the keeper of an adopted run is gone.
@@ -119,7 +115,7 @@ func (n *node) watch(r *run) error {
 	}
 	r.keeper = r.job.Keeper.PID
 	fd, err := unix.PidfdOpen(r.keeper, unix.PIDFD_NONBLOCK)
-	if err == nil && keeper.StartTime(r.keeper) != r.job.Keeper.Start {
+	if err == nil && proc.StartTime(r.keeper) != r.job.Keeper.Start {
 		err = errors.Join(unix.ESRCH, unix.Close(fd))
 	}
 	if errors.Is(err, unix.ESRCH) { // gone since we looked
@@ -140,8 +136,7 @@ const firstLine = time.Second
 // awaitLock waits until a keeper is gone of which nothing else is known.
 func (n *node) awaitLock(r *run) {
 	if f, err := os.OpenFile(r.record.Name(), os.O_RDWR, 0); err == nil {
-		for errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX), syscall.EINTR) {
-		}
+		_ = flock.Wait(f)
 		_ = f.Close()
 	}
 	n.over(r)
@@ -208,7 +203,7 @@ func (n *node) finish(r *run) error {
 func (n *node) clear(r *run) {
 	job := r.job.Job
 	if r.before { // whoever has that number now is somebody else
-		job = keeper.Process{}
+		job = proc.Process{}
 	}
 	keeper.KillLeft(job, r.job.User, mark(n.path(r.id, recordSuffix)))
 	if !r.before {

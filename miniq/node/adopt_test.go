@@ -4,10 +4,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/flock"
 )
 
 // A record whose lines can't be read keeps nobody from attaching; its run's end
@@ -22,7 +22,7 @@ func TestADamagedRecordHoldsNobodyUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Flock(int(keeper.Fd()), syscall.LOCK_EX); err != nil {
+	if err := flock.Wait(keeper); err != nil {
 		t.Fatal(err)
 	}
 	record, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/proc"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
@@ -172,7 +173,7 @@ func gone(pid int) bool {
 func TestKeepersAreUsedAgain(t *testing.T) {
 	const runs = 25
 	n := startNode(t, t.TempDir())
-	keepers, held := map[keeper.Process]int{}, map[string]bool{}
+	keepers, held := map[proc.Process]int{}, map[string]bool{}
 	for job := 1; job <= runs; job++ {
 		n.work = t.TempDir()
 		mask, mine := uint32(job%8), fmt.Sprintf("V%d=x", job)

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allotment-hpc/allotment/miniq/keeper"
+	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
 // A keeper is a subreaper: whatever becomes of their parents, its job's processes
@@ -26,7 +26,7 @@ const orphanPause = 20 * time.Millisecond
 
 // orphans asks the loop to kill those of the families that are of no keeper.
 type orphans struct {
-	families map[keeper.Process][]keeper.Process
+	families map[proc.Process][]proc.Process
 	left     chan bool // there were some
 }
 
@@ -34,7 +34,7 @@ type orphans struct {
 // process.
 func (n *node) killOrphans() {
 	for {
-		o := orphans{families: keeper.Families(os.Getpid()), left: make(chan bool, 1)}
+		o := orphans{families: proc.Families(os.Getpid()), left: make(chan bool, 1)}
 		select {
 		case n.orphans <- o:
 		case <-n.quit:

@@ -16,6 +16,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/internal/command"
 	"github.com/allotment-hpc/allotment/internal/disk"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 )
 
@@ -40,7 +41,7 @@ func Run(dir string, n int64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if err := flock(lock); err != nil {
+	if err := flock.Wait(lock); err != nil {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	done, err := OpenResult(File(dir, n, KindResult), order.First, order.Count)
@@ -78,14 +79,6 @@ func CheckDir(dir string) error {
 		return fmt.Errorf("%s: %w: others can write it (mode %#o): chmod go-w it if its contents are right", dir, trusted.ErrNotTrusted, info.Mode().Perm())
 	}
 	return nil
-}
-
-func flock(f *os.File) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
 }
 
 // write has the items executed and their result written: all of it or nothing.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
@@ -124,12 +125,7 @@ func inTurn() (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX); !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
+	if err := flock.Wait(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", f.Name(), err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil

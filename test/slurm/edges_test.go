@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/flock"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/test/cluster"
@@ -162,7 +163,7 @@ func crash(site string) error {
 		return err
 	}
 	defer dir.Close()
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
+	if err := flock.Wait(dir); err != nil {
 		return fmt.Errorf("lock %s: %w", site, err)
 	}
 	if _, err := os.Stat(crashed(site)); err == nil {

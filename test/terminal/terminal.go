@@ -4,15 +4,17 @@ package terminal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/pty"
 )
 
 // Terminal is a program at work, and all that it has shown.
@@ -45,23 +47,12 @@ func Start(cmd *exec.Cmd) (*Terminal, error) {
 }
 
 func open() (keyboard, screen *os.File, err error) {
-	keyboard, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	keyboard, screen, err = pty.Open()
 	if err != nil {
 		return nil, nil, err
 	}
-	fd := int(keyboard.Fd())
-	if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err == nil {
-		var number int
-		if number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN); err == nil {
-			screen, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-		}
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 80})
-	}
-	if err != nil {
-		_ = keyboard.Close()
-		return nil, nil, err
+	if err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 80}); err != nil {
+		return nil, nil, errors.Join(err, keyboard.Close(), screen.Close())
 	}
 	return keyboard, screen, nil
 }

@@ -16,8 +16,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/flock"
 )
 
 func main() {
@@ -60,7 +61,7 @@ func work(args []string) (int, error) {
 		_, err := fmt.Fprintf(f, "%s %s %d %s %d %d\n", what, name[2], os.Getpid(), os.Getenv("ALLOTMENT_JOBID"), status, time.Now().UnixNano())
 		return err
 	}
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+	if flock.Try(f) != nil {
 		if err := say("overlap"); err != nil {
 			return 0, err
 		}
