@@ -2,6 +2,7 @@ package manager
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -13,7 +14,7 @@ import (
 // specBytes is what a Spec takes without its body.
 func specBytes(s *backends.Spec) int64 {
 	const number = 8
-	n := len(s.Name) + len(s.Project) + len(s.Description) + len(s.After)
+	n := len(s.Name) + len(s.Project) + len(s.Description) + len(s.After) + conditionBytes(s.After)
 	for _, host := range s.Hosts {
 		n += len(host)
 	}
@@ -23,13 +24,23 @@ func specBytes(s *backends.Spec) int64 {
 	return int64(n)
 }
 
+// conditionBytes is about what a condition takes in memory, which is up to sixty times
+// its text.
+func conditionBytes(after string) int {
+	const operand, negation = 192, 48
+	if after == "" {
+		return 0
+	}
+	return operand*(1+strings.Count(after, "&&")+strings.Count(after, "||")) + negation*strings.Count(after, "!")
+}
+
 // mayHold refuses a user more bytes than one may have.
 func (m *Manager) mayHold(by By, user string, more int64) error {
 	held, most := m.held[user], m.cfg.MaxBytes
 	if by.Admin || most == 0 || more <= 0 || held+more <= most {
 		return nil
 	}
-	return fmt.Errorf("%s more of commands, scripts and environments: those of your jobs that have not ended hold %s, and a user may have %s here (miniq: max_bytes): "+
+	return fmt.Errorf("%s more of commands, scripts, environments and dependencies: those of your jobs that have not ended hold %s, and a user may have %s here (miniq: max_bytes): "+
 		"hand in jobs that have them in common as one array, or wait until some have ended: %w", mebibytes(more), mebibytes(held), mebibytes(most), backends.ErrDenied)
 }
 

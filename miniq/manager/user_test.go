@@ -152,6 +152,28 @@ func TestMaxJobs(t *testing.T) {
 	}
 }
 
+// TestConditionsCount: a condition takes many times its text in memory, and counts so.
+func TestConditionsCount(t *testing.T) {
+	for _, after := range []string{strings.Repeat("1||", 20_000) + "1", strings.Repeat(strings.Repeat("!", 90)+"1||", 700) + "1"} {
+		b := newBench(t, Config{MaxBytes: 10 << 20}, 1)
+		b.submit(held(spec(1)))
+		n := 0
+		for ; n < 100; n++ {
+			s := held(spec(1))
+			s.After = after
+			b.do(Submit{By: user, Specs: []backends.Spec{s}})
+			if err := b.last.Submitted[0].Err; errors.Is(err, backends.ErrDenied) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n == 0 || n > 3 {
+			t.Errorf("%d jobs with conditions of some 3 MiB in memory are taken, want 2 or 3", n)
+		}
+	}
+}
+
 // What a user's jobs were submitted with is bounded while they have not ended: an array's
 // once. A change counts, too; administrators, and others, have room.
 func TestMaxBytes(t *testing.T) {
