@@ -44,13 +44,13 @@ func (p *picture) gather() {
 			if h = p.byName[u.Host]; h != nil {
 				h.taken = true
 			}
-			p.r.Memory.Gathers[u.Job] = was
+			p.r.steps.Memory.Gathers[u.Job] = was
 			continue
 		}
 		if h == nil {
 			p.dropAll(u, "it does not gather now: "+u.Why)
 			u.Host = ""
-			p.r.Memory.Gathers[u.Job] = g
+			p.r.steps.Memory.Gathers[u.Job] = g
 			continue
 		}
 		if u.Host != h.Name {
@@ -61,7 +61,7 @@ func (p *picture) gather() {
 		if was.Host == h.Name {
 			g.Since = was.Since
 		}
-		p.r.Memory.Gathers[u.Job] = g
+		p.r.steps.Memory.Gathers[u.Job] = g
 		u.Slots = h.slotsFor(u)
 		h.taken = true
 		h.wanted += u.lacks(h)
@@ -280,16 +280,24 @@ func (p *picture) couldBeLight(j *backends.Job, need int64) bool {
 // patience is how long a light job may take to start in its place.
 const patience = 30 * time.Second
 
-// GivePlaces gives dummies' places to light jobs that wait (R30). Jobs of a pool get
+// Finish ends the pass over dummy jobs, once the rest of the cycle is planned: light jobs
+// that are none of a pool get dummies' places, and what gathers gives way to the demands.
+func (r *Result) Finish(pooled map[backends.ID]bool, demands []Demand) Steps {
+	r.givePlaces(pooled)
+	r.giveWay(demands)
+	return r.steps
+}
+
+// givePlaces gives dummies' places to light jobs that wait (R30). Jobs of a pool get
 // none: they start where the allocation's rules have them start.
-func (r *Result) GivePlaces(pooled map[backends.ID]bool) {
+func (r *Result) givePlaces(pooled map[backends.ID]bool) {
 	p := r.picture
 	if p == nil || p.policy.Mode == Off {
 		return
 	}
-	for id := range r.Memory.Lights {
+	for id := range r.steps.Memory.Lights {
 		if _, running := r.Lights[id]; !running && pooled[id] { // it has entered one since
-			delete(r.Memory.Lights, id)
+			delete(r.steps.Memory.Lights, id)
 		}
 	}
 	waiting := slices.DeleteFunc(p.waiting, func(j *backends.Job) bool { return pooled[j.ID] })
@@ -338,7 +346,7 @@ func (p *picture) seeLights() {
 		if !there || !running && !coming {
 			continue
 		}
-		p.r.Memory.Lights[j.ID] = was
+		p.r.steps.Memory.Lights[j.ID] = was
 		u.lights++
 		u.light += p.needs(j)
 		if running {
@@ -357,7 +365,7 @@ func (p *picture) giveTo(j *backends.Job, u *Unit, h *host) {
 	p.last(Step{Do: Rank, Job: j.ID, For: u.Job, Priority: urgent, Reason: why})
 	p.last(Step{Do: Place, Job: u.Job, Host: h.Name, Count: 1, Priority: urgent, Reason: fmt.Sprintf("it comes back after light job %v", j.ID)})
 	p.last(Step{Do: Drop, Job: u.Job, Dummies: []backends.ID{d}, Reason: fmt.Sprintf("light job %v has its place", j.ID)})
-	p.r.Memory.Lights[j.ID] = Light{For: u.Job, Host: h.Name, At: p.now}
+	p.r.steps.Memory.Lights[j.ID] = Light{For: u.Job, Host: h.Name, At: p.now}
 }
 
 // Demand is a PBA job that is about to start on a host, and the slots that it lacks there.
@@ -367,10 +375,10 @@ type Demand struct {
 	Before  func(*Unit) bool // it goes before that one
 }
 
-// GiveWay has what gathers give way to PBA jobs that go before it (R13, R17). On hosts
+// giveWay has what gathers give way to PBA jobs that go before it (R13, R17). On hosts
 // where those are about to start nothing gathers for now; where slots are lacking for
 // them, so many dummies end.
-func (r *Result) GiveWay(demands []Demand) {
+func (r *Result) giveWay(demands []Demand) {
 	const why = "it gives way to PBA jobs"
 	for _, u := range slices.Backward(r.Units) {
 		if u.Stage != Gathers && u.Stage != Ready {
@@ -387,9 +395,9 @@ func (r *Result) GiveWay(demands []Demand) {
 			continue
 		}
 		if u.Stage == Gathers {
-			r.Last = slices.DeleteFunc(r.Last, func(s Step) bool { return s.Job == u.Job && s.Do == Place })
+			r.steps.Last = slices.DeleteFunc(r.steps.Last, func(s Step) bool { return s.Job == u.Job && s.Do == Place })
 			if len(u.Coming) > 0 {
-				r.Last = append(r.Last, Step{Do: Drop, Job: u.Job, Dummies: u.Coming, Reason: why})
+				r.steps.Last = append(r.steps.Last, Step{Do: Drop, Job: u.Job, Dummies: u.Coming, Reason: why})
 				u.Coming = nil
 			}
 		}
@@ -398,17 +406,17 @@ func (r *Result) GiveWay(demands []Demand) {
 		}
 		if u.Stage == Ready && u.job.HeldUntil.IsZero() {
 			// It may start at any moment: its dummies go once it is held again.
-			g := r.Memory.Gathers[u.Job]
+			g := r.steps.Memory.Gathers[u.Job]
 			g.Backoff = r.picture.now.Add(2 * r.picture.policy.Cycle)
-			r.Memory.Gathers[u.Job] = g
-			r.Last = append(r.Last, Step{Do: Hold, Job: u.Job, Until: r.picture.now.Add(r.picture.policy.HoldLimit), Reason: why})
+			r.steps.Memory.Gathers[u.Job] = g
+			r.steps.Last = append(r.steps.Last, Step{Do: Hold, Job: u.Job, Until: r.picture.now.Add(r.picture.policy.HoldLimit), Reason: why})
 			continue
 		}
 		if u.Stage == Ready { // not released yet
-			r.Last = slices.DeleteFunc(r.Last, func(s Step) bool { return s.Job == u.Job })
+			r.steps.Last = slices.DeleteFunc(r.steps.Last, func(s Step) bool { return s.Job == u.Job })
 			u.Stage = Gathers
 		}
-		r.Last = append(r.Last, Step{Do: Drop, Job: u.Job, Dummies: slices.Clone(u.Dummies[len(u.Dummies)-n:]), Reason: why})
+		r.steps.Last = append(r.steps.Last, Step{Do: Drop, Job: u.Job, Dummies: slices.Clone(u.Dummies[len(u.Dummies)-n:]), Reason: why})
 		u.Dummies = u.Dummies[:len(u.Dummies)-n]
 	}
 }
@@ -427,7 +435,7 @@ func (p *picture) fold() {
 		mine := &farm.Jobs[len(farm.Jobs)-1]
 		if u := p.r.byJob[j.ID]; u != nil {
 			p.foldHeavy(u, mine)
-		} else if _, light := p.r.Memory.Lights[j.ID]; light && j.State == backends.Pending {
+		} else if _, light := p.r.steps.Memory.Lights[j.ID]; light && j.State == backends.Pending {
 			mine.Pinned = nil
 			if j.Priority == urgent { // ours, until it starts
 				mine.Priority = backends.At(backends.LevelNormal, backends.DefaultValue)

@@ -1,7 +1,6 @@
 package dummy
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -46,19 +45,25 @@ type Step struct {
 	Reason   string
 }
 
-// Result is what Plan decided.
+// Result is what Plan decided: the rest of the cycle is planned with it, then Finish
+// says what to do.
 type Result struct {
 	// Farm is the picture as the allocation's rules see it: no dummy jobs; a heavy job
 	// is one job with the slots of its dummies, and waits for slots while it gathers.
 	Farm   *backends.Farm
-	First  []Step // before everything else in the cycle
-	Last   []Step // after everything else
-	Memory Memory
 	Units  []*Unit                     // heavy jobs that run, or gather, or would: in order of who gathers first
 	Lights map[backends.ID]backends.ID // running light jobs in a dummy's place, and whose dummy's
 
 	byJob   map[backends.ID]*Unit
+	steps   Steps    // so far; see Finish
 	picture *picture // nil: there is nothing to decide
+}
+
+// Steps are what is to be done about dummy jobs in a cycle, and what is to be remembered.
+type Steps struct {
+	First  []Step // before everything else in the cycle
+	Last   []Step // after everything else
+	Memory Memory
 }
 
 // Stage is how far a unit is.
@@ -149,7 +154,7 @@ type picture struct {
 // Plan decides which dummy jobs should exist. It is pure, and changes nothing that it
 // is given.
 func Plan(in Input, policy Policy, now time.Time) *Result {
-	r := &Result{Farm: in.Farm, Memory: in.Memory, byJob: map[backends.ID]*Unit{}, Lights: map[backends.ID]backends.ID{}}
+	r := &Result{Farm: in.Farm, steps: Steps{Memory: in.Memory}, byJob: map[backends.ID]*Unit{}, Lights: map[backends.ID]backends.ID{}}
 	if in.Able.Place == nil || in.Able.ManagesMemory {
 		policy.Mode = Off
 	}
@@ -163,7 +168,7 @@ func Plan(in Input, policy Policy, now time.Time) *Result {
 	r.picture = p
 	p.seeHosts()
 	p.seeJobs()
-	r.Memory = Memory{Gathers: map[backends.ID]Gather{}, Lights: map[backends.ID]Light{}, Placed: len(p.dummies) > 0}
+	r.steps.Memory = Memory{Gathers: map[backends.ID]Gather{}, Lights: map[backends.ID]Light{}, Placed: len(p.dummies) > 0}
 	p.clean()
 	p.surround()
 	if policy.Mode == Reserve {
@@ -174,23 +179,20 @@ func Plan(in Input, policy Policy, now time.Time) *Result {
 	}
 	p.seeLights()
 	p.fold()
-	for _, s := range r.Last {
-		r.Memory.Placed = r.Memory.Placed || s.Do == Place
+	for _, s := range r.steps.Last {
+		r.steps.Memory.Placed = r.steps.Memory.Placed || s.Do == Place
 	}
 	return r
 }
 
 func (p *picture) seeHosts() {
-	managed := map[string]bool{}
-	for _, name := range p.policy.Hosts {
-		managed[name] = true
-	}
 	p.queues = map[string]bool{}
 	for _, name := range p.policy.Queues {
 		p.queues[name] = true
 	}
-	for _, h := range p.in.Farm.Hosts {
-		if len(managed) > 0 && !managed[h.Name] || h.State != backends.HostUp || h.Slots <= 0 || h.Memory <= 0 || p.byName[h.Name] != nil {
+	hosts, _, _ := p.in.Farm.Managed(p.policy.Hosts)
+	for _, h := range hosts {
+		if h.Slots <= 0 || h.Memory <= 0 {
 			continue
 		}
 		mine := &host{Host: h, free: h.Slots}
@@ -201,7 +203,6 @@ func (p *picture) seeHosts() {
 			p.leastShare = share
 		}
 	}
-	slices.SortFunc(p.hosts, func(a, b *host) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // worth is for how many slots' worth of a host's memory a need stands, rounded up.
@@ -405,8 +406,8 @@ func (p *picture) expires(d *backends.Job) bool {
 	return d.Started.Add(d.RunLimit).Sub(p.now) < max(2*p.policy.Cycle, p.policy.Limit/10)
 }
 
-func (p *picture) first(s Step) { p.r.First = append(p.r.First, s) }
-func (p *picture) last(s Step)  { p.r.Last = append(p.r.Last, s) }
+func (p *picture) first(s Step) { p.r.steps.First = append(p.r.steps.First, s) }
+func (p *picture) last(s Step)  { p.r.steps.Last = append(p.r.steps.Last, s) }
 
 func (p *picture) drop(job backends.ID, dummies []backends.ID, why string) {
 	if len(dummies) > 0 {

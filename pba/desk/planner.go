@@ -10,7 +10,6 @@ import (
 
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
-	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
 // planner checks changes of allocations: whoever makes them, and however.
@@ -141,7 +140,7 @@ func (d *Desk) farm(ctx context.Context) (slots, down int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	slots, down = plan.Slots(farm, d.Hosts)
+	_, slots, down = farm.Managed(d.Hosts)
 	return slots, down, nil
 }
 

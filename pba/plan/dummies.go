@@ -56,18 +56,18 @@ func (f *farm) dropDummies(j, b *job, r *Reclaim) {
 }
 
 // withDummies adds what is to be done about dummy jobs to the actions of a plan.
-func (f *farm) withDummies(actions []Action) []Action {
-	if len(f.dummies.Units) > 0 {
-		pooled := map[backends.ID]bool{}
-		for _, j := range f.resting {
+func (s *serving) withDummies(actions []Action) []Action {
+	pooled := map[backends.ID]bool{}
+	if len(s.dummies.Units) > 0 {
+		for _, j := range s.resting {
 			if j.pool != nil {
 				pooled[j.ID] = true
 			}
 		}
-		f.dummies.GivePlaces(pooled)
 	}
-	f.dummies.GiveWay(f.gatheringInTheWay())
-	first, last := f.dummies.First, f.dummies.Last
+	steps := s.dummies.Finish(pooled, s.gatheringInTheWay())
+	s.plan.Memory.Dummies = steps.Memory
+	first, last := steps.First, steps.Last
 	if len(first)+len(last) == 0 {
 		return actions
 	}
@@ -78,22 +78,22 @@ func (f *farm) withDummies(actions []Action) []Action {
 			taken[actions[i].Job] = true
 		}
 	}
-	for _, s := range first {
-		all = append(all, f.stepAction(s))
+	for _, t := range first {
+		all = append(all, s.stepAction(t))
 	}
 	// What a running heavy job lacks, or a PBA job gathers, comes before somebody else is
 	// let go who could start there.
-	early := func(s dummy.Step) bool { return s.Do == dummy.Place && s.Priority.Level() >= backends.LevelPBA }
-	last = slices.DeleteFunc(slices.Clone(last), func(s dummy.Step) bool { return taken[s.Job] || taken[s.For] })
-	for _, s := range last {
-		if early(s) {
-			all = append(all, f.stepAction(s))
+	early := func(t dummy.Step) bool { return t.Do == dummy.Place && t.Priority.Level() >= backends.LevelPBA }
+	last = slices.DeleteFunc(slices.Clone(last), func(t dummy.Step) bool { return taken[t.Job] || taken[t.For] })
+	for _, t := range last {
+		if early(t) {
+			all = append(all, s.stepAction(t))
 		}
 	}
 	all = append(all, actions...)
-	for _, s := range last {
-		if !early(s) {
-			all = append(all, f.stepAction(s))
+	for _, t := range last {
+		if !early(t) {
+			all = append(all, s.stepAction(t))
 		}
 	}
 	return all

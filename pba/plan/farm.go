@@ -140,7 +140,7 @@ type farm struct {
 // earlier acts, and what of their priorities jobs earned.
 func observe(c *cycle) *farm {
 	f := &farm{
-		cycle: c, occupancy: newOccupancy(c.state.Farm.Hosts, c.policy.Hosts),
+		cycle: c, occupancy: newOccupancy(c.state.Farm, c.policy.Hosts),
 		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{},
 		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{},
 	}

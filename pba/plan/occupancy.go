@@ -3,7 +3,6 @@ package plan
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -41,31 +40,16 @@ type host struct {
 	victims []item // of running: those that may be taken back now, least valued first
 }
 
-func newOccupancy(hosts []backends.Host, names []string) occupancy {
-	o := occupancy{byName: map[string]*host{}, leastShare: math.MaxInt64}
-	managed := set(names)
-	for _, h := range hosts {
-		if len(managed) > 0 && !managed[h.Name] {
-			continue
-		}
-		if h.State != backends.HostUp {
-			o.down += h.Slots
-			continue
-		}
-		if o.byName[h.Name] != nil {
-			continue
-		}
-		mine := &host{Host: h, free: h.Slots, freeMem: h.Memory, version: 1}
+func newOccupancy(farm *backends.Farm, managed []string) occupancy {
+	hosts, slots, down := farm.Managed(managed)
+	o := occupancy{byName: make(map[string]*host, len(hosts)), slots: slots, down: down, leastShare: math.MaxInt64}
+	for i, h := range hosts {
+		mine := &host{Host: h, at: i, free: h.Slots, freeMem: h.Memory, version: 1}
 		if h.Memory > 0 && h.Slots > 0 {
 			o.leastShare = min(o.leastShare, h.Memory/int64(h.Slots))
 		}
-		o.slots += h.Slots
 		o.hosts = append(o.hosts, mine)
 		o.byName[h.Name] = mine
-	}
-	slices.SortFunc(o.hosts, func(a, b *host) int { return strings.Compare(a.Name, b.Name) })
-	for i, h := range o.hosts {
-		h.at = i
 	}
 	return o
 }

@@ -13,7 +13,6 @@ import (
 func (f *farm) remember() {
 	memory := &f.plan.Memory
 	memory.LastCycle = f.now
-	memory.Dummies = f.dummies.Memory
 	memory.Jobs = make(map[backends.ID]JobMemory, len(f.state.Memory.Jobs))
 	for _, j := range f.jobs {
 		m := &j.mem
