@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -194,7 +193,7 @@ type file struct {
 func (p *Publisher) put(snapshot, generation file) error {
 	const forAll = 0o644
 	snapshotFile, generationFile := filepath.Join(p.Dir, snapshot.name), filepath.Join(p.Dir, generation.name)
-	old, err := readOwn(snapshotFile)
+	old, err := trusted.Read(snapshotFile)
 	changed := err != nil || !bytes.Equal(old, snapshot.content)
 	newGeneration, err := disk.Prepare(generationFile, forAll, generation.content)
 	if err != nil {
@@ -215,13 +214,4 @@ func (p *Publisher) put(snapshot, generation file) error {
 		return err
 	}
 	return disk.OS().SyncDir(p.Dir)
-}
-
-func readOwn(name string) ([]byte, error) {
-	f, err := trusted.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	content, err := io.ReadAll(f)
-	return content, errors.Join(err, f.Close())
 }

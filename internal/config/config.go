@@ -58,15 +58,11 @@ func (e *Error) Error() string {
 // method `Validate() error` is asked after it was filled. After an error the
 // sections may be filled in part.
 func Load(path string, sections map[string]any) error {
-	f, err := trusted.Open(path)
+	data, err := trusted.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read the config file: %w", err)
-	}
-	data, err := io.ReadAll(f)
-	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("read the config file: %w", err)
 	}
 	return Parse(path, data, sections)

@@ -123,6 +123,19 @@ func Replace(d Disk, path string, mode fs.FileMode, parts ...[]byte) error {
 	return d.SyncDir(filepath.Dir(path))
 }
 
+// Put is Replace for a directory that others may write in; the mode is the file's,
+// whatever the caller's umask. A power failure may bring the old content back.
+func Put(path string, mode fs.FileMode, content []byte) error {
+	temp, err := Prepare(path, mode, content)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return nil
+}
+
 // Prepare writes what shall become a file into another one beside it, whose name is
 // nobody else's, and returns that name when all of it is safe: for several files that
 // shall change at nearly one instant, and for directories that others may write in. The

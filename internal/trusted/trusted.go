@@ -5,6 +5,7 @@ package trusted
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -36,6 +37,16 @@ func OpenBy(path string, may func(owner uint32) bool) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// Read reads a file that Open opens.
+func Read(path string) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(f)
+	return content, errors.Join(err, f.Close())
 }
 
 // File is Open's judgement alone, for files that a library will open.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/disk"
@@ -133,14 +132,7 @@ func writeFile(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	name, err := disk.Prepare(path, 0o600, append(text, '\n'))
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(name, path); err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return nil
+	return disk.Put(path, 0o600, append(text, '\n'))
 }
 
 // rounded keeps four digits: more are noise.

@@ -61,7 +61,7 @@ func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, first 
 	if err != nil {
 		return nil, err
 	}
-	return all, p.apply(ctx, changes, func() error { return nil })
+	return all, p.apply(ctx, changes, nil)
 }
 
 // weeks are so many weeks that may be planned.
@@ -180,7 +180,7 @@ func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader) (*Impor
 		i.changes = append(i.changes, x.Change)
 	}
 	if i.planner, err = d.planner(ctx, i.changes); err == nil {
-		err = i.planner.rehearse(ctx, i.changes, i.Differences)
+		err = i.planner.checkAll(ctx, i.changes)
 	}
 	return i, i.inFile(err)
 }
@@ -212,33 +212,4 @@ func (i *Import) inFile(err error) error {
 func (d *Desk) differences(ctx context.Context, f *PlanFile) ([]Difference, error) {
 	planned, err := d.ledger.Allocations(ctx, f.From, f.To)
 	return f.Compare(planned), err
-}
-
-// rehearse is all that would be checked, without changing anything.
-func (p *planner) rehearse(ctx context.Context, changes []ledger.Change, differences []Difference) error {
-	if err := p.checkAll(ctx, changes); err != nil {
-		return err
-	}
-	sums := map[calendar.Week]ledger.Sums{}
-	for _, d := range differences {
-		week, ok := sums[d.Week]
-		if !ok {
-			planned, err := p.ledger.Allocations(ctx, d.Week, d.Week)
-			if err != nil {
-				return err
-			}
-			for _, a := range planned {
-				week.Before += a.Slots
-			}
-			week.After = week.Before
-		}
-		week.After += d.Slots - d.Was.Slots
-		sums[d.Week] = week
-	}
-	for _, c := range changes {
-		if err := p.fits(c, sums[c.Week]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

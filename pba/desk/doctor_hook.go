@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
@@ -70,7 +69,7 @@ func (d *Desk) checkHook(h *backends.Hook, all *findings) {
 	case !strings.Contains(h.Answer, controlCharacters):
 		all.add("filter", hookRemedy(d.Config, h), "the queue does not ask our filter at submission: jobs are neither tested nor tagged")
 	}
-	script, err := readHook(hookPath(d.Config))
+	script, err := trusted.Read(hookPath(d.Config))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		all.add("filter", "the next `pba rebalance` writes it", "%s is missing: the queue can't ask it", hookPath(d.Config))
@@ -103,21 +102,8 @@ type reader struct {
 }
 
 func newReader(uid int) reader {
-	r := reader{uid: uid, stat: os.Stat}
-	u, err := user.LookupId(strconv.Itoa(uid))
-	if err != nil {
-		return r // others' rights are his
-	}
-	ids, err := u.GroupIds()
-	if err != nil {
-		return r
-	}
-	for _, id := range ids {
-		if gid, err := strconv.Atoi(id); err == nil {
-			r.gids = append(r.gids, gid)
-		}
-	}
-	return r
+	_, groups, _ := groupsOf(uid) // of nobody: others' rights are his
+	return reader{uid: uid, gids: groups, stat: os.Stat}
 }
 
 // mayRead is an error that tells where modes keep the user from a file, or let

@@ -60,13 +60,7 @@ func (d *Desk) ReplaceNamed(what, name string, content []byte) error {
 	if is, err := os.Lstat(name); err == nil && !is.Mode().IsRegular() {
 		return fmt.Errorf("write the metrics: %s is no regular file, and --out replaces it: name another one, or leave --out away for stdout", printable.Text(name))
 	}
-	temp, err := disk.Prepare(name, 0o644, content)
-	if err == nil {
-		if err = os.Rename(temp, name); err != nil {
-			err = errors.Join(err, os.Remove(temp))
-		}
-	}
-	if err != nil {
+	if err := disk.Put(name, 0o644, content); err != nil {
 		return fmt.Errorf("write the metrics: %w", err)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,27 +23,13 @@ func hookPath(c configfile.Config) string { return filepath.Join(c.Paths.State, 
 // writeHook brings the script up to date with this program: a new version of that
 // brings a new one.
 func writeHook(c configfile.Config) error {
-	if old, err := readHook(hookPath(c)); err == nil && bytes.Equal(old, esub.JobSubmit(c.Paths.State)) {
+	if old, err := trusted.Read(hookPath(c)); err == nil && bytes.Equal(old, esub.JobSubmit(c.Paths.State)) {
 		return nil
 	}
-	const forAll = 0o644
-	name, err := disk.Prepare(hookPath(c), forAll, esub.JobSubmit(c.Paths.State))
-	if err != nil {
+	if err := disk.Put(hookPath(c), 0o644, esub.JobSubmit(c.Paths.State)); err != nil {
 		return fmt.Errorf("write the submit filter: %w", err)
 	}
-	if err := os.Rename(name, hookPath(c)); err != nil {
-		return errors.Join(fmt.Errorf("write the submit filter: %w", err), os.Remove(name))
-	}
 	return nil
-}
-
-func readHook(path string) ([]byte, error) {
-	f, err := trusted.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	content, err := io.ReadAll(f)
-	return content, errors.Join(err, f.Close())
 }
 
 // hookRemedy says how the queue comes to ask our script.

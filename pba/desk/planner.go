@@ -33,12 +33,14 @@ func (d *Desk) planner(ctx context.Context, changes []ledger.Change) (*planner, 
 }
 
 // apply makes all of the changes, or none. While nobody else changes anything, it asks
-// first whether they are still what is meant.
+// first whether they are still what is meant, if that can have changed.
 func (p *planner) apply(ctx context.Context, changes []ledger.Change, meant func() error) error {
-	how := ledger.Edit{Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace), Check: p.fits}
+	how := ledger.Edit{Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace)}
 	return p.edit(ctx, func() error {
-		if err := meant(); err != nil {
-			return err
+		if meant != nil {
+			if err := meant(); err != nil {
+				return err
+			}
 		}
 		if err := p.checkAll(ctx, changes); err != nil {
 			return err
@@ -56,7 +58,7 @@ type changeError struct {
 func (e *changeError) Error() string { return e.err.Error() }
 func (e *changeError) Unwrap() error { return e.err }
 
-// checkAll checks all that concerns each change alone; fits the rest.
+// checkAll checks all of the changes.
 func (p *planner) checkAll(ctx context.Context, changes []ledger.Change) error {
 	projects, err := p.ledger.Projects(ctx)
 	if err != nil {
@@ -71,7 +73,11 @@ func (p *planner) checkAll(ctx context.Context, changes []ledger.Change) error {
 			return &changeError{c, err}
 		}
 	}
-	return nil
+	planned, err := p.ledger.Allocations(ctx, p.thisWeek(), p.horizon())
+	if err != nil {
+		return err
+	}
+	return p.fits(planned, changes)
 }
 
 func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledger.Flow) error {
@@ -149,18 +155,30 @@ func (d *Desk) allocatable(farm int) int {
 	return int(float64(farm)*float64(d.PBA.MaxAllocated) + 1e-9)
 }
 
-// fits checks a week's sum against max_allocated. What makes the sum no larger
-// is always possible.
-func (p *planner) fits(c ledger.Change, week ledger.Sums) error {
+// fits checks each week's sum after all of the changes against max_allocated. What makes
+// it no larger is always possible.
+func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) error {
+	was, before, after := map[ledger.Change]int{}, map[calendar.Week]int{}, map[calendar.Week]int{}
+	for _, a := range planned {
+		was[ledger.Change{Pool: a.Pool, Week: a.Week}] = a.Slots
+		before[a.Week] += a.Slots
+		after[a.Week] += a.Slots
+	}
+	for _, c := range changes {
+		after[c.Week] += c.Slots - was[ledger.Change{Pool: c.Pool, Week: c.Week}]
+	}
 	limit := p.allocatable(p.slots)
-	if c.Slots == 0 || week.After <= week.Before || week.After <= limit {
-		return nil
+	for _, c := range changes {
+		if c.Slots == 0 || after[c.Week] <= before[c.Week] || after[c.Week] <= limit {
+			continue
+		}
+		others := after[c.Week] - c.Slots
+		text := fmt.Sprintf("%d slots don't fit into %s: %d are free there (max_allocated is %v of the farm's %d slots, that is %d; others hold %d)",
+			c.Slots, c.Week, max(0, limit-others), p.PBA.MaxAllocated, p.slots, limit, others)
+		if p.down > 0 {
+			text += fmt.Sprintf("; %d more slots are on hosts that are down", p.down)
+		}
+		return &changeError{c, errors.New(text)}
 	}
-	others := week.After - c.Slots
-	text := fmt.Sprintf("%d slots don't fit into %s: %d are free there (max_allocated is %v of the farm's %d slots, that is %d; others hold %d)",
-		c.Slots, c.Week, max(0, limit-others), p.PBA.MaxAllocated, p.slots, limit, others)
-	if p.down > 0 {
-		text += fmt.Sprintf("; %d more slots are on hosts that are down", p.down)
-	}
-	return &changeError{c, errors.New(text)}
+	return nil
 }

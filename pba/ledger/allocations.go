@@ -79,57 +79,24 @@ type Change struct {
 	Terms
 }
 
-// Sums are the slots of all pools of a week, before an edit and after it.
-type Sums struct{ Before, After int }
-
 // Edit says how changes of allocations are made.
 type Edit struct {
 	Editor
 	ThisWeek calendar.Week // what is taken off in it is remembered (R25) …
 	Grace    time.Duration // … for so long
-	// Check is asked about each change once all are made, in the same
-	// transaction; its error undoes them all. nil allows everything.
-	Check func(c Change, week Sums) error
 }
 
 // ChangeAllocations makes all of the changes, or none. ErrUnknownAllocation if
 // one takes back what is not there.
 func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) error {
 	return l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
-		before := map[calendar.Week]int{}
-		for _, c := range changes {
-			var err error
-			if before[c.Week], err = weekSum(ctx, tx, c.Week); err != nil {
-				return err
-			}
-		}
 		for _, c := range changes {
 			if err := change(ctx, tx, e, c); err != nil {
 				return err
 			}
 		}
-		if e.Check == nil {
-			return nil
-		}
-		for _, c := range changes {
-			after, err := weekSum(ctx, tx, c.Week)
-			if err != nil {
-				return err
-			}
-			if err := e.Check(c, Sums{before[c.Week], after}); err != nil {
-				return err
-			}
-		}
 		return nil
 	})
-}
-
-func weekSum(ctx context.Context, tx *sql.Tx, w calendar.Week) (int, error) {
-	var sum int
-	err := tx.QueryRowContext(ctx, `SELECT COALESCE(SUM(a.slots), 0)
-		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
-		WHERE p.removed = 0 AND a.year = ? AND a.week = ?`, w.Year, w.Week).Scan(&sum)
-	return sum, err
 }
 
 // lowering is what was taken off a pool in mid-week, and when last.

@@ -152,31 +152,6 @@ func TestEachFigureOfAThroughputIsStored(t *testing.T) { // R26
 	}
 }
 
-// TestManyChangesAreOne: all or nothing, and what a change frees another may have,
-// whichever comes first.
-func TestManyChangesAreOne(t *testing.T) {
-	l, ctx := create(t), context.Background()
-	addProject(t, l, Project{Name: "chipA"})
-	addProject(t, l, Project{Name: "chipB"})
-	week := calendar.Week{Year: 2026, Week: 48}
-	a, b := Pool{Project: "chipA"}, Pool{Project: "chipB"}
-	full := Edit{Check: func(_ Change, s Sums) error {
-		if s.After > s.Before && s.After > 10 {
-			return errors.New("too much")
-		}
-		return nil
-	}}
-	changeAll(t, l, full, Change{a, week, Terms{Slots: 8, SLA: plan.Velocity}}, Change{b, week, Terms{Slots: 2, SLA: plan.Velocity}})
-	changeAll(t, l, full, Change{b, week, Terms{Slots: 7, SLA: plan.Velocity}}, Change{a, week, Terms{Slots: 3, SLA: plan.Velocity}})
-	if err := l.ChangeAllocations(ctx, full, []Change{{a, week, Terms{Slots: 2, SLA: plan.Velocity}}, {b, week, Terms{Slots: 9, SLA: plan.Velocity}}}); err == nil {
-		t.Error("11 of 10 slots were given")
-	}
-	all, err := l.Allocations(ctx, week, week)
-	if err != nil || len(all) != 2 || all[0].Slots != 3 || all[1].Slots != 7 {
-		t.Errorf("%v %v", all, err)
-	}
-}
-
 func TestFlows(t *testing.T) {
 	l, ctx := create(t), context.Background()
 	by, week := Editor{}, calendar.Week{Year: 2026, Week: 48}

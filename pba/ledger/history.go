@@ -33,8 +33,10 @@ type Act struct {
 // Acts are the last n actions upon a job, oldest first.
 func (l *Ledger) Acts(ctx context.Context, id backends.ID, n int) ([]Act, error) {
 	all, err := list(ctx, l.db, func(a *Act) []any {
-		return []any{when(&a.At), when(&a.Snapshot), &a.Who, &a.Mode, &a.Verb, &a.Job.Job, &a.Job.Index, &a.For.Job, &a.For.Index,
-			&a.Reclaim, &a.Priority, &a.Reason, &a.Outcome, &a.Error, &a.Dummies}
+		return []any{
+			when(&a.At), when(&a.Snapshot), &a.Who, &a.Mode, &a.Verb, &a.Job.Job, &a.Job.Index, &a.For.Job, &a.For.Index,
+			&a.Reclaim, &a.Priority, &a.Reason, &a.Outcome, &a.Error, &a.Dummies,
+		}
 	}, `SELECT CASE WHEN a.at = 0 THEN c.started ELSE a.at END, c.snapshot, c.who, c.mode, a.verb, a.job, a.idx,
 			a.for_job, a.for_idx, a.reclaim, a.priority, a.reason, a.outcome, a.error, a.dummies
 		FROM action a JOIN cycle c ON c.id = a.cycle WHERE a.job = ? AND a.idx = ? ORDER BY a.id DESC LIMIT ?`,

@@ -48,8 +48,13 @@ func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 		to(n)
 	}
 	m.Jobs, err = table(ctx, q, func(id *backends.ID, j *plan.JobMemory) []any {
-		return []any{&id.Job, &id.Index, &j.Pool, when(&j.Entered), &j.Kept, &j.Clock, when(&j.ClockSeen), &j.Requeues, &j.Expired, when(&j.Backoff),
-			&j.Written, when(&j.WrittenAt), fromJSON{&j.Reserved}, when(&j.ReservedUntil), fromJSON{&j.History}}
+		return []any{
+			&id.Job, &id.Index, &j.Pool, when(&j.Entered), &j.Kept, &j.Clock, when(&j.ClockSeen), &j.Requeues, &j.Expired, when(&j.Backoff),
+			&j.Written, when(&j.WrittenAt),
+			fromJSON{&j.Reserved},
+			when(&j.ReservedUntil),
+			fromJSON{&j.History},
+		}
 	}, `SELECT `+jobColumns+` FROM job_memory`)
 	if err != nil {
 		return m, err
@@ -89,8 +94,11 @@ func loadRunTimes(ctx context.Context, q querier) (map[string][]plan.RunEnd, err
 
 func loadReclaims(ctx context.Context, q querier, where string, args ...any) ([]plan.Reclaim, error) {
 	all, err := list(ctx, q, func(r *plan.Reclaim) []any {
-		return []any{&r.ID, &r.Beneficiary.Job, &r.Beneficiary.Index, &r.Project, &r.User, &r.Need,
-			fromJSON{&r.Hosts}, &r.Phase, &r.Why, when(&r.Planned), when(&r.Acted), when(&r.Freed), when(&r.Ended)}
+		return []any{
+			&r.ID, &r.Beneficiary.Job, &r.Beneficiary.Index, &r.Project, &r.User, &r.Need,
+			fromJSON{&r.Hosts},
+			&r.Phase, &r.Why, when(&r.Planned), when(&r.Acted), when(&r.Freed), when(&r.Ended),
+		}
 	}, `SELECT id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended
 		FROM reclaim `+where+` ORDER BY id`, args...)
 	if err != nil {

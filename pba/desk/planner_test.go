@@ -1,0 +1,43 @@
+package desk
+
+import (
+	"testing"
+
+	"github.com/allotment-hpc/allotment/pba/calendar"
+	"github.com/allotment-hpc/allotment/pba/configfile"
+	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
+)
+
+// TestManyChangesAreOne: what a change frees another may have, whichever comes first.
+// What makes a week's sum no larger is always possible.
+func TestManyChangesAreOne(t *testing.T) { // R24
+	week, later := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
+	give := func(project string, slots int, w calendar.Week) ledger.Change {
+		return ledger.Change{Pool: Pool{Project: project}, Week: w, Terms: Terms{Slots: slots, SLA: plan.Velocity}}
+	}
+	for name, x := range map[string]struct {
+		planned []ledger.Change
+		changes []ledger.Change
+		refused int // the change that is; -1: none
+	}{
+		"the first":                   {nil, []ledger.Change{give("A", 8, week), give("B", 2, week)}, -1},
+		"too much":                    {nil, []ledger.Change{give("A", 8, week), give("B", 3, week)}, 0},
+		"too much in one week":        {nil, []ledger.Change{give("A", 8, week), give("A", 11, later)}, 1},
+		"what another gives back":     {[]ledger.Change{give("A", 8, week), give("B", 2, week)}, []ledger.Change{give("B", 7, week), give("A", 3, week)}, -1},
+		"more than that":              {[]ledger.Change{give("A", 3, week), give("B", 7, week)}, []ledger.Change{give("A", 2, week), give("B", 9, week)}, 0},
+		"less, of a farm that shrank": {[]ledger.Change{give("A", 30, week), give("B", 7, week)}, []ledger.Change{give("A", 29, week), give("B", 8, week)}, -1},
+		"taken back":                  {[]ledger.Change{give("A", 30, week)}, []ledger.Change{{Pool: Pool{Project: "A"}, Week: week}}, -1},
+	} {
+		var planned []ledger.Allocation
+		for _, c := range x.planned {
+			planned = append(planned, ledger.Allocation{Pool: c.Pool, Week: c.Week, Terms: c.Terms})
+		}
+		p := &planner{Desk: &Desk{Config: configfile.Config{PBA: settings.Config{MaxAllocated: 0.5}}}, slots: 20}
+		err := p.fits(planned, x.changes)
+		if e, ok := err.(*changeError); (x.refused >= 0) != (err != nil) || ok && e.change != x.changes[x.refused] {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
