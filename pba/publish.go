@@ -23,19 +23,11 @@ import (
 // its content changed, and the generation file, each time. A queue that runs the
 // filter as a script of its own has them in Lua, too.
 type Publisher struct {
-	Dir      string // the state directory; whoever runs the script must be able to read in it
-	Settings esub.Settings
-	Groups   *Directory
-	Script   *Script // nil: the queue runs none
-	// Facts tells what the filter must know of a queue that runs it as a program; nil:
-	// what Settings say.
-	Facts func(ctx context.Context) (backends.FilterFacts, error)
-}
-
-// Script is what the filter as a script must know besides.
-type Script struct {
-	ProjectFrom string                                   // what of a job names its project
-	Rank        func(ctx context.Context) (int64, error) // the queue's own number for a job next in line; backends.ErrUnable: there is no such place
+	Dir         string // the state directory; whoever runs the script must be able to read in it
+	Settings    esub.Settings
+	Groups      *Directory
+	Queue       backends.ForFilter
+	ProjectFrom string // what of a job names its project, for a script
 }
 
 // Publish writes the plan in force and how its pools stand.
@@ -56,7 +48,7 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.St
 	if err != nil {
 		return err
 	}
-	if err := p.put(file{esub.SnapshotName, snapshot}, file{esub.GenerationName, generation}); err != nil || p.Script == nil {
+	if err := p.put(file{esub.SnapshotName, snapshot}, file{esub.GenerationName, generation}); err != nil || p.Queue.HookRank == nil {
 		return err
 	}
 	script, err := p.script(ctx, &filter)
@@ -73,9 +65,9 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.St
 // script looks up what the filter can't ask for within the queue: who is in which
 // group (R4), and the numbers of the users whom pools are for.
 func (p *Publisher) script(ctx context.Context, filter *esub.Policy) (esub.Slurm, error) {
-	s := esub.Slurm{ProjectFrom: p.Script.ProjectFrom, Members: map[string][]int64{}}
+	s := esub.Slurm{ProjectFrom: p.ProjectFrom, Members: map[string][]int64{}}
 	var err error
-	if s.SiteFactor, err = p.Script.Rank(ctx); err != nil && !errors.Is(err, backends.ErrUnable) {
+	if s.SiteFactor, err = p.Queue.HookRank(ctx, p.Settings.NextInLine); err != nil && !errors.Is(err, backends.ErrUnable) {
 		return s, err
 	}
 	known, err := p.Groups.Known(ctx)
@@ -129,8 +121,8 @@ func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s ledg
 	if s.Heavy != nil {
 		settings.Heavy = *s.Heavy
 	}
-	if p.Facts != nil {
-		facts, err := p.Facts(ctx)
+	if p.Queue.FilterFacts != nil {
+		facts, err := p.Queue.FilterFacts(ctx)
 		if err != nil {
 			return esub.Policy{}, err
 		}

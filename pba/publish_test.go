@@ -130,7 +130,7 @@ func TestPublishWhatTheQueueSays(t *testing.T) {
 	p := &Publisher{
 		Dir: dir, Groups: &Directory{Cache: groupCache{}},
 		Settings: esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, 20)},
-		Facts:    func(context.Context) (backends.FilterFacts, error) { return facts, failure },
+		Queue:    backends.ForFilter{FilterFacts: func(context.Context) (backends.FilterFacts, error) { return facts, failure }},
 	}
 	publish := func() error { return p.Publish(t.Context(), plan.Policy{}, standingAt(time.Now())) }
 	settings := func() esub.Settings {
@@ -234,7 +234,8 @@ func TestPublishForAScript(t *testing.T) {
 				return 0, os.ErrNotExist
 			},
 		},
-		Script: &Script{ProjectFrom: "wckey", Rank: func(context.Context) (int64, error) { return 768, nil }},
+		Queue:       backends.ForFilter{HookRank: func(context.Context, backends.Priority) (int64, error) { return 768, nil }},
+		ProjectFrom: "wckey",
 	}
 	policy := plan.Policy{
 		Projects:    []plan.Project{{Name: "A", Group: "chip"}},
@@ -280,11 +281,13 @@ func TestPublishForAScript(t *testing.T) {
 		t.Error("R2: the same policy: it was written again, or the heartbeat was not")
 	}
 
-	p.Script.Rank = func(context.Context) (int64, error) { return 0, fmt.Errorf("basic: %w", backends.ErrUnable) }
+	p.Queue.HookRank = func(context.Context, backends.Priority) (int64, error) {
+		return 0, fmt.Errorf("basic: %w", backends.ErrUnable)
+	}
 	if text, _, _ := put(); !strings.Contains(text, `["next_in_line"]=0,`) {
 		t.Errorf("a queue without such a place:\n%s", text)
 	}
-	p.Script.Rank = func(context.Context) (int64, error) { return 0, backends.ErrUnreachable }
+	p.Queue.HookRank = func(context.Context, backends.Priority) (int64, error) { return 0, backends.ErrUnreachable }
 	if err := p.Publish(context.Background(), policy, standing); !errors.Is(err, backends.ErrUnreachable) {
 		t.Errorf("error %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -43,6 +44,6 @@ func printFindings(out io.Writer, all []desk.Finding, asJSON bool) error {
 		fmt.Fprintln(out, "Nothing is wrong.")
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "%s.\n", count(len(all), "finding"))
+	_, err := fmt.Fprintf(out, "%s.\n", printable.Count(len(all), "finding"))
 	return err
 }

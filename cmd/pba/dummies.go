@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -37,7 +38,7 @@ func prune(c *cli.Context, p process, dryRun bool) error {
 		n := 0
 		for _, x := range all {
 			n += x.Dummies
-			fmt.Fprintf(c.App.Writer, "%s %s: %s\n", count(x.Dummies, "dummy job"), what, x.Reason)
+			fmt.Fprintf(c.App.Writer, "%s %s: %s\n", printable.Count(x.Dummies, "dummy job"), what, x.Reason)
 		}
 		if n == 0 {
 			fmt.Fprintln(c.App.Writer, "There is no dummy job that nobody needs.")

@@ -12,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -49,7 +50,7 @@ func printStory(out io.Writer, t *desk.Story) {
 		rest := strings.TrimLeft(text, " ")
 		fmt.Fprintln(out, text[:len(text)-len(rest)]+shell.OneLine(rest)) // an error may have several
 	}
-	line("Job %s of %s, project %s, %s: %s%s", t.ID, t.User, dash(backends.JoinProject(t.Project, t.Step)), count(t.Slots, "slot"), t.State, since(t))
+	line("Job %s of %s, project %s, %s: %s%s", t.ID, t.User, dash(backends.JoinProject(t.Project, t.Step)), printable.Count(t.Slots, "slot"), t.State, since(t))
 	if t.Reason != "" && !t.State.Ended() {
 		line("The queue says: %s", t.Reason)
 	}
@@ -105,7 +106,7 @@ func printVictims(line func(string, ...any), t *desk.Story) {
 		line("What could be taken back for it:")
 	}
 	for _, c := range t.Considered {
-		line("  job %s on %s, %s: %s", c.Job, c.Host, count(c.Slots, "slot"), orText(c.Spared, "could be taken back"))
+		line("  job %s on %s, %s: %s", c.Job, c.Host, printable.Count(c.Slots, "slot"), orText(c.Spared, "could be taken back"))
 	}
 }
 

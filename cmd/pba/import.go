@@ -13,6 +13,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -72,7 +73,7 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 	if err := i.Apply(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Applied: %s.\n", count(len(i.Differences), "change"))
+	fmt.Fprintf(out, "Applied: %s.\n", printable.Count(len(i.Differences), "change"))
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -155,16 +156,9 @@ func headline(p *desk.Cycle) string {
 	default:
 		text += "did "
 	}
-	text += fmt.Sprintf("%s, %d left out", count(len(p.Actions), "action"), len(p.Skipped))
+	text += fmt.Sprintf("%s, %d left out", printable.Count(len(p.Actions), "action"), len(p.Skipped))
 	if p.Note != "" {
 		text += "; " + shell.OneLine(p.Note)
 	}
 	return text
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

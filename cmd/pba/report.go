@@ -12,6 +12,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -130,7 +131,7 @@ func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 		return err
 	}
 	fmt.Fprintf(out, "%d of %s took at most the threshold (%v), two cycles (%v each) and the time to free the slots.\n",
-		r.Promise.Kept, count(r.Promise.Reclaims, "reclaim"), d.PBA.PendingThreshold, d.PBA.Every)
+		r.Promise.Kept, printable.Count(r.Promise.Reclaims, "reclaim"), d.PBA.PendingThreshold, d.PBA.Every)
 	return nil
 }
 
@@ -204,7 +205,7 @@ func reportForecast(ctx context.Context, d *desk.Desk, o reportOptions, out io.W
 		return err
 	}
 	for _, t := range f.Trends {
-		fmt.Fprintf(out, "%s: %s slots in the last week seen, %+.2f a week over %s.\n", shell.Printable(t.Project), decimal(t.Last), t.Slope, count(t.Weeks, "week"))
+		fmt.Fprintf(out, "%s: %s slots in the last week seen, %+.2f a week over %s.\n", shell.Printable(t.Project), decimal(t.Last), t.Slope, printable.Count(t.Weeks, "week"))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
@@ -33,22 +34,22 @@ func printSimulation(out io.Writer, format table.Format, r *simulate.Result) err
 }
 
 func describeSimulation(out io.Writer, r *simulate.Result) {
-	fmt.Fprintf(out, "%s of %s", count(r.Trace.Jobs, "job"), shell.Printable(r.Trace.Name))
+	fmt.Fprintf(out, "%s of %s", printable.Count(r.Trace.Jobs, "job"), shell.Printable(r.Trace.Name))
 	if r.Settings.ScaleArrivals != 1 {
 		fmt.Fprintf(out, ", arrivals x %g", r.Settings.ScaleArrivals)
 	}
 	if r.Trace.Repeated > 1 {
 		fmt.Fprintf(out, ", %d times end to end", r.Trace.Repeated)
 	}
-	fmt.Fprintf(out, ", on %s.\nFrom %s to %s, first submission to last.\n", count(r.Farm.Slots, "slot"),
+	fmt.Fprintf(out, ", on %s.\nFrom %s to %s, first submission to last.\n", printable.Count(r.Farm.Slots, "slot"),
 		r.Window.From.Format("2006-01-02 15:04"), r.Window.To.Format("2006-01-02 15:04"))
 	var promised []string
 	for _, g := range r.Guarantees {
 		promised = append(promised, fmt.Sprintf("%s %d", shell.Printable(name(g)), g.Slots))
 	}
-	fmt.Fprintf(out, "Guaranteed: %s. Within the guarantee: %s, the same ones for all policies.\n", strings.Join(promised, ", "), count(r.Within, "job"))
+	fmt.Fprintf(out, "Guaranteed: %s. Within the guarantee: %s, the same ones for all policies.\n", strings.Join(promised, ", "), printable.Count(r.Within, "job"))
 	for _, l := range r.Trace.LeftOut {
-		fmt.Fprintf(out, "Left out for all policies: %s: %s.\n", count(l.Jobs, "job"), shell.Printable(l.Why))
+		fmt.Fprintf(out, "Left out for all policies: %s: %s.\n", printable.Count(l.Jobs, "job"), shell.Printable(l.Why))
 	}
 	for _, bad := range r.Trace.BadLines {
 		fmt.Fprintf(out, "Passed over: %s.\n", shell.Printable(bad))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 	"github.com/allotment-hpc/allotment/cmd/internal/table"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
@@ -63,13 +64,13 @@ func printStatus(out io.Writer, s *desk.Status) error {
 // printHeavy tells of each job that gathers, and sums up those that run.
 func printHeavy(out io.Writer, s *desk.Status) {
 	if s.Farm.Dummies+s.Farm.DummiesWait > 0 {
-		fmt.Fprintf(out, "Dummy jobs: %d running, %d waiting, for %s\n", s.Farm.Dummies, s.Farm.DummiesWait, count(len(s.Heavy), "heavy job"))
+		fmt.Fprintf(out, "Dummy jobs: %d running, %d waiting, for %s\n", s.Farm.Dummies, s.Farm.DummiesWait, printable.Count(len(s.Heavy), "heavy job"))
 	}
 	for _, h := range s.Heavy {
 		if !h.Gathers {
 			continue
 		}
-		text := fmt.Sprintf("job %s of %s (%s) needs %s", h.Job, h.User, dash(h.Project), count(h.Slots, "slot"))
+		text := fmt.Sprintf("job %s of %s (%s) needs %s", h.Job, h.User, dash(h.Project), printable.Count(h.Slots, "slot"))
 		if h.Host != "" {
 			text += fmt.Sprintf(" on %s: %d held for it", h.Host, h.Dummies)
 		}
@@ -82,11 +83,11 @@ func planned(p desk.PoolStatus) string {
 	if p.Jobs == 0 {
 		return strconv.Itoa(p.Planned)
 	}
-	return fmt.Sprintf("%d for %d of %s", p.Planned, p.Finished, count(p.Jobs, "job"))
+	return fmt.Sprintf("%d for %d of %s", p.Planned, p.Finished, printable.Count(p.Jobs, "job"))
 }
 
 func reclaimLine(r desk.Reclaim) string {
-	text := fmt.Sprintf("%s for job %s (%s) since %s: %s", count(r.Slots, "slot"), r.Beneficiary, r.Project, r.Planned.Local().Format("15:04:05"), r.Phase)
+	text := fmt.Sprintf("%s for job %s (%s) since %s: %s", printable.Count(r.Slots, "slot"), r.Beneficiary, r.Project, r.Planned.Local().Format("15:04:05"), r.Phase)
 	if r.Why != "" {
 		text += ", " + r.Why
 	}

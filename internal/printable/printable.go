@@ -34,3 +34,11 @@ func Text(text string) string {
 
 // Hidden tells whether a character is one that a terminal does not show.
 func Hidden(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }
+
+// Count says how many: 1 job, 2 jobs.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
@@ -74,7 +75,7 @@ func (d *Desk) weeks(first string, n int) ([]calendar.Week, error) {
 		return nil, err
 	}
 	last := calendar.AddWeeks(from, min(n-1, math.MaxInt16))
-	if err := d.mayBePlanned(from, last, fmt.Sprintf("%s from %s on", count(n, "week"), from)); err != nil {
+	if err := d.mayBePlanned(from, last, fmt.Sprintf("%s from %s on", printable.Count(n, "week"), from)); err != nil {
 		return nil, err
 	}
 	var all []calendar.Week

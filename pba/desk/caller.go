@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"syscall"
 
 	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -72,10 +71,8 @@ func identify(c configfile.Config, uid int) (Caller, error) {
 // ledgerOwner is whose the ledger is, or will be once there is one.
 func ledgerOwner(c configfile.Config, uid int) int {
 	for _, path := range []string{ledgerPath(c), c.Paths.State} {
-		if info, err := os.Stat(path); err == nil {
-			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-				return int(stat.Uid)
-			}
+		if owner, ok := ownerOf(os.Stat(path)); ok {
+			return owner
 		}
 	}
 	return uid

@@ -5,6 +5,7 @@ package desk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -199,24 +200,18 @@ func (d *Desk) tell(ctx context.Context, rules pba.Rules, standing ledger.Standi
 	if err != nil {
 		return err
 	}
-	next := backends.At(backends.LevelNext, backends.DefaultValue)
-	abilities := d.queue.Abilities()
+	able := d.queue.Abilities()
 	p := &pba.Publisher{
-		Dir:    d.Paths.State,
-		Groups: &pba.Directory{Cache: d.ledger},
-		Facts:  abilities.FilterFacts,
+		Dir:         d.Paths.State,
+		Groups:      &pba.Directory{Cache: d.ledger},
+		Queue:       able.ForFilter,
+		ProjectFrom: string(d.Slurm.ProjectFrom),
 		Settings: esub.Settings{
 			Config:       d.Filter,
-			NextInLine:   next,
-			SuspendFrees: abilities.SuspendFrees,
+			NextInLine:   backends.At(backends.LevelNext, backends.DefaultValue),
+			SuspendFrees: able.SuspendFrees,
 			Queues:       d.Queues,
 		},
-	}
-	if rank := abilities.HookRank; rank != nil {
-		p.Script = &pba.Script{
-			ProjectFrom: string(d.Slurm.ProjectFrom),
-			Rank:        func(ctx context.Context) (int64, error) { return rank(ctx, next) },
-		}
 	}
 	return p.Publish(ctx, rules.Policy, standing)
 }
@@ -242,4 +237,38 @@ func (d *Desk) locked(ctx context.Context, do func() error) error {
 	}
 	defer unlock()
 	return do()
+}
+
+// ErrInvalid is wrapped where what was asked for can't be, whoever asks and whenever.
+var ErrInvalid = errors.New("invalid")
+
+// errAgain is wrapped where the same may be possible later.
+var errAgain = errors.New("try again")
+
+// marked is an error with another one's kind, and not its words.
+type marked struct {
+	error
+	kind error
+}
+
+func (m marked) Is(kind error) bool { return m.kind == kind }
+func (m marked) Unwrap() error      { return m.error }
+
+func invalidf(format string, args ...any) error {
+	return marked{fmt.Errorf(format, args...), ErrInvalid}
+}
+
+func againf(format string, args ...any) error {
+	return marked{fmt.Errorf(format, args...), errAgain}
+}
+
+// Temporary tells whether the same may be possible later: somebody else holds a lock,
+// or the queue can't be reached.
+func Temporary(err error) bool {
+	for _, kind := range []error{errAgain, backends.ErrUnreachable, pba.ErrBusy, ledger.ErrLocked} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/clock"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -30,7 +31,7 @@ func (d *Desk) checkClock(r *pba.Result, all *findings) {
 	}
 	if n, first := startedAhead(r.State.Farm); n > 0 {
 		all.add("clock", "nothing is to be done: pba takes them for jobs that have run for long",
-			"%s started while the clock was ahead: job %v at %s, and it is %s", count(n, "running job"), first.ID, first.Started.Local().Format(stamp), at.Local().Format(stamp))
+			"%s started while the clock was ahead: job %v at %s, and it is %s", printable.Count(n, "running job"), first.ID, first.Started.Local().Format(stamp), at.Local().Format(stamp))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/dummy"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -23,7 +24,7 @@ func (d *Desk) checkDummies(ctx context.Context, r *pba.Result, all *findings) e
 		left += len(a.Dummies)
 	}
 	if left > 0 {
-		all.add("dummies", "`pba dummies prune` ends them", "nobody needs %s, and no cycle ends them", count(left, "dummy job"))
+		all.add("dummies", "`pba dummies prune` ends them", "nobody needs %s, and no cycle ends them", printable.Count(left, "dummy job"))
 	}
 	return nil
 }

@@ -39,21 +39,20 @@ func becomeOwner(c configfile.Config) error {
 }
 
 // serviceUser is who owns the state directory, and the ledger where there is one; 0:
-// root, or nobody owns both.
+// root, or nobody owns both. What a symbolic link leads to does not count.
 func serviceUser(c configfile.Config) int {
-	owner, ok := ownerOf(c.Paths.State)
+	owner, ok := ownerOf(os.Lstat(c.Paths.State))
 	if !ok {
 		return 0
 	}
-	if of, ok := ownerOf(ledgerPath(c)); ok && of != owner {
+	if of, ok := ownerOf(os.Lstat(ledgerPath(c))); ok && of != owner {
 		return 0
 	}
 	return owner
 }
 
-// ownerOf is a file's owner; what a symbolic link leads to does not count.
-func ownerOf(path string) (uid int, ok bool) {
-	info, err := os.Lstat(path)
+// ownerOf is a file's owner.
+func ownerOf(info os.FileInfo, err error) (uid int, ok bool) {
 	if err != nil {
 		return 0, false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/internal/config"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/internal/unit"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
@@ -63,7 +64,7 @@ func (d *Desk) Simulate(ctx context.Context, o *Simulation) (*simulate.Result, e
 
 func leftOut(s *trace.Store) string {
 	if len(s.Out) == 0 {
-		return fmt.Sprintf("it has %s; see --farm and --first", count(s.Jobs, "job"))
+		return fmt.Sprintf("it has %s; see --farm and --first", printable.Count(s.Jobs, "job"))
 	}
 	var why []string
 	for reason, n := range s.Out {
