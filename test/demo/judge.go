@@ -1,21 +1,13 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-)
 
-// check is one thing that had to be so, and what the diaries say.
-type check struct {
-	what  string
-	ok    bool
-	found string
-}
+	"github.com/allotment-hpc/allotment/test/judge"
+)
 
 // stop is a job that was taken off its slot before its end.
 type stop struct {
@@ -52,39 +44,39 @@ func gather(a, b []*actor) *evidence {
 func (e *evidence) all() []*actor { return append(e.a[:len(e.a):len(e.a)], e.b...) }
 
 // judge says whether everything was as promised, by the diaries alone.
-func (e *evidence) judge() []check {
-	return []check{e.inTime(), e.beforeEndsOfB(), e.exactlyTheNeed(), e.suspended(), e.endedOnce(), e.numbered(), e.neverOverfilled()}
+func (e *evidence) judge() []judge.Check {
+	return []judge.Check{e.inTime(), e.beforeEndsOfB(), e.exactlyTheNeed(), e.suspended(), e.endedOnce(), e.numbered(), e.neverOverfilled()}
 }
 
 // inTime: R14's promise. The time to free the slots runs from the moment when the
 // first of those that had to go wrote its last line.
 // On a busy machine a cycle takes longer than pba waits between two.
-func (e *evidence) inTime() check {
+func (e *evidence) inTime() judge.Check {
 	promised := threshold + 2*max(cycle, e.cycle)
-	c := check{what: fmt.Sprintf("A's %d jobs ran within threshold %v + 2 cycles of %v (+ freeing)", len(e.a), threshold, cycle), ok: len(e.stops) > 0}
-	if !c.ok {
-		c.found = "no slot was freed for them"
+	c := judge.Check{What: fmt.Sprintf("A's %d jobs ran within threshold %v + 2 cycles of %v (+ freeing)", len(e.a), threshold, cycle), OK: len(e.stops) > 0}
+	if !c.OK {
+		c.Found = "no slot was freed for them"
 		return c
 	}
 	var longest, freeing time.Duration
 	for _, j := range e.a {
 		if len(j.Runs) == 0 {
-			c.ok = false
-			c.found = j.Name + " never ran"
+			c.OK = false
+			c.Found = j.Name + " never ran"
 			return c
 		}
 		longest = max(longest, e.stops[0].at.Sub(j.submitted))
 		freeing = max(freeing, j.First().Sub(e.stops[0].at))
 	}
-	c.ok = longest <= promised && e.cycle <= longestCycle
-	c.found = fmt.Sprintf("slots were taken after at most %s, free and in use %s later", seconds(longest), seconds(freeing))
+	c.OK = longest <= promised && e.cycle <= longestCycle
+	c.Found = fmt.Sprintf("slots were taken after at most %s, free and in use %s later", seconds(longest), seconds(freeing))
 	if e.cycle > cycle+tick {
-		c.found += fmt.Sprintf("; cycles took up to %s here", seconds(e.cycle))
+		c.Found += fmt.Sprintf("; cycles took up to %s here", seconds(e.cycle))
 	}
 	return c
 }
 
-func (e *evidence) beforeEndsOfB() check {
+func (e *evidence) beforeEndsOfB() judge.Check {
 	var last, end time.Time
 	for _, j := range e.a {
 		if j.First().IsZero() || j.First().After(last) {
@@ -96,10 +88,10 @@ func (e *evidence) beforeEndsOfB() check {
 			end = at
 		}
 	}
-	c := check{what: "they ran before any job of B ended by itself", ok: !last.IsZero() && !end.IsZero() && last.Before(end)}
-	c.found = fmt.Sprintf("A's last start %s before B's first end", seconds(end.Sub(last)))
+	c := judge.Check{What: "they ran before any job of B ended by itself", OK: !last.IsZero() && !end.IsZero() && last.Before(end)}
+	c.Found = fmt.Sprintf("A's last start %s before B's first end", seconds(end.Sub(last)))
 	if last.After(end) {
-		c.found = fmt.Sprintf("A's last start %s after B's first end", seconds(last.Sub(end)))
+		c.Found = fmt.Sprintf("A's last start %s after B's first end", seconds(last.Sub(end)))
 	}
 	return c
 }
@@ -112,7 +104,7 @@ func endOf(j *actor) time.Time {
 }
 
 // exactlyTheNeed: what was free already is not taken back, and nobody goes for nothing.
-func (e *evidence) exactlyTheNeed() check {
+func (e *evidence) exactlyTheNeed() judge.Check {
 	free := nodes * slots
 	if len(e.a) > 0 {
 		for _, j := range e.b {
@@ -133,48 +125,52 @@ func (e *evidence) exactlyTheNeed() check {
 			requeued++
 		}
 	}
-	return check{
-		what:  "evictions = exactly the need, all of B",
-		ok:    requeued+suspended == need && ofA == 0,
-		found: fmt.Sprintf("needed %d (%d free); %d started again, %d were suspended, %d of A", need, free, requeued, suspended, ofA),
+	return judge.Check{
+		What:  "evictions = exactly the need, all of B",
+		OK:    requeued+suspended == need && ofA == 0,
+		Found: fmt.Sprintf("needed %d (%d free); %d started again, %d were suspended, %d of A", need, free, requeued, suspended, ofA),
 	}
 }
 
 // lastStarted is B's job that was started last when the farm was full.
 func (e *evidence) lastStarted() *actor { return e.b[nodes*slots-1] }
 
-func (e *evidence) suspended() check {
+func (e *evidence) suspended() judge.Check {
 	j := e.lastStarted()
-	c := check{
-		what:  fmt.Sprintf("%s, which chose suspend, was a victim, resumed and ended", j.Name),
-		ok:    len(j.Runs) == 1 && j.Suspensions() == 1 && j.Ended(),
-		found: fmt.Sprintf("%d start(s), stopped %d time(s), ended %d time(s)", len(j.Runs), j.Suspensions(), j.Ends),
+	c := judge.Check{
+		What:  fmt.Sprintf("%s, which chose suspend, was a victim, resumed and ended", j.Name),
+		OK:    len(j.Runs) == 1 && j.Suspensions() == 1 && j.Ended(),
+		Found: fmt.Sprintf("%d start(s), stopped %d time(s), ended %d time(s)", len(j.Runs), j.Suspensions(), j.Ends),
 	}
-	if c.ok {
+	if c.OK {
 		r := j.Runs[0]
-		c.found += fmt.Sprintf("; silent for %s", seconds(r.Stretches[1].From.Sub(r.Stretches[0].To)))
+		c.Found += fmt.Sprintf("; silent for %s", seconds(r.Stretches[1].From.Sub(r.Stretches[0].To)))
 	}
 	return c
 }
 
-func (e *evidence) endedOnce() check {
+func (e *evidence) endedOnce() judge.Check {
 	all := e.all()
-	var wrong []string
+	var tallies []judge.Tally
 	for _, j := range all {
-		if j.Ends != 1 || !j.Ended() {
-			wrong = append(wrong, fmt.Sprintf("%s %d times", j.Name, j.Ends))
+		tallies = append(tallies, j.Tally())
+	}
+	wrong := judge.EndedOnce(tallies)
+	for _, j := range all {
+		if j.Ends == 1 && !j.Ended() {
+			wrong = append(wrong, j.Name+" ran on after its end")
 		}
 	}
-	return check{
-		what:  fmt.Sprintf("each of the %d jobs ended exactly once", jobsOfA+jobsOfB),
-		ok:    len(wrong) == 0 && len(all) == jobsOfA+jobsOfB,
-		found: fmt.Sprintf("%d did; %s", len(all)-len(wrong), orNone(wrong)),
+	return judge.Check{
+		What:  fmt.Sprintf("each of the %d jobs ended exactly once", jobsOfA+jobsOfB),
+		OK:    len(wrong) == 0 && len(all) == jobsOfA+jobsOfB,
+		Found: fmt.Sprintf("%d did; %s", len(all)-len(wrong), judge.But(wrong, "none was different")),
 	}
 }
 
-func (e *evidence) numbered() check {
+func (e *evidence) numbered() judge.Check {
 	if e.mute {
-		return check{what: "each run was told how often it was requeued", ok: true, found: "not here: LSF tells a run nothing of those before it (docs/lsf.md)"}
+		return judge.Check{What: "each run was told how often it was requeued", OK: true, Found: "not here: LSF tells a run nothing of those before it (docs/lsf.md)"}
 	}
 	var wrong []string
 	for _, j := range e.all() {
@@ -184,36 +180,28 @@ func (e *evidence) numbered() check {
 			}
 		}
 	}
-	return check{what: "each run was told how often it was requeued", ok: len(wrong) == 0, found: orNone(wrong)}
+	return judge.Check{What: "each run was told how often it was requeued", OK: len(wrong) == 0, Found: judge.But(wrong, "none was different")}
 }
 
 // neverOverfilled counts who worked on a host at the same time.
-func (e *evidence) neverOverfilled() check {
-	type edge struct {
-		at   time.Time
-		step int
-	}
-	edges := map[string][]edge{}
+func (e *evidence) neverOverfilled() judge.Check {
+	var spans []judge.Span[*actor]
 	for _, j := range e.all() {
 		for _, r := range j.Runs {
 			for _, s := range r.Stretches {
-				edges[r.Host] = append(edges[r.Host], edge{s.From, 1}, edge{s.To, -1})
+				spans = append(spans, judge.Span[*actor]{Host: r.Host, From: s.From, To: s.To, Job: j})
 			}
 		}
 	}
-	c := check{what: fmt.Sprintf("no host ever had more than %d jobs at work", slots), ok: true}
-	most := 0
-	for _, all := range edges {
-		slices.SortFunc(all, func(x, y edge) int { return cmp.Or(x.at.Compare(y.at), x.step-y.step) })
-		n := 0
-		for _, x := range all {
-			n += x.step
-			most = max(most, n)
-		}
+	most, hosts := 0, map[string]bool{}
+	for _, m := range judge.Moments(spans) {
+		most, hosts[m.Host] = max(most, len(m.Running)), true
 	}
-	c.ok = most <= slots
-	c.found = fmt.Sprintf("at most %d on %d hosts", most, len(edges))
-	return c
+	return judge.Check{
+		What:  fmt.Sprintf("no host ever had more than %d jobs at work", slots),
+		OK:    most <= slots,
+		Found: fmt.Sprintf("at most %d on %d hosts", most, len(hosts)),
+	}
 }
 
 // usage is what was worked, and what of it was lost with requeued runs, in
@@ -256,7 +244,7 @@ func (s *story) longestCycle() (longest time.Duration) {
 
 // parts are the parts of each of A's waits.
 func (s *story) parts(e *evidence) {
-	s.say("how long A's jobs waited, and for what:")
+	s.say("how long A's jobs waited, and for What:")
 	freed := slices.Clone(e.stops)
 	for _, j := range e.a {
 		if len(j.Runs) == 0 {
@@ -275,9 +263,6 @@ func (s *story) parts(e *evidence) {
 	}
 }
 
-// errFailed is a demo of which a check failed.
-var errFailed = errors.New("not everything was as promised")
-
 // judge prints what was found and says whether all of it is as promised.
 func (s *story) judge() error {
 	for _, j := range s.all() {
@@ -293,26 +278,8 @@ func (s *story) judge() error {
 	worked, lost, available := e.usage()
 	s.say("utilization: %.0f of %.0f slot-seconds worked, %.0f %%; %.0f of them are lost with the runs that were requeued",
 		worked.Seconds(), available.Seconds(), 100*worked.Seconds()/available.Seconds(), lost.Seconds())
-	failed := false
 	s.title("Checks")
-	for _, c := range e.judge() {
-		result := "ok"
-		if !c.ok {
-			result, failed = "FAILED", true
-		}
-		fmt.Fprintf(s.out, "%-6s  %s\n        %s\n", result, c.what, c.found)
-	}
-	if failed {
-		return errFailed
-	}
-	return nil
+	return judge.Print(s.out, e.judge())
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-
-func orNone(list []string) string {
-	if len(list) == 0 {
-		return "none was different"
-	}
-	return "but " + strings.Join(list, ", ")
-}

@@ -144,10 +144,10 @@ func TestJudge(t *testing.T) {
 			for _, got := range e.judge() {
 				want := true
 				for _, f := range c.fails {
-					want = want && !strings.HasPrefix(got.what, f)
+					want = want && !strings.HasPrefix(got.What, f)
 				}
-				if got.ok != want {
-					t.Errorf("%s: %v, want %v: %s", got.what, got.ok, want, got.found)
+				if got.OK != want {
+					t.Errorf("%s: %v, want %v: %s", got.What, got.OK, want, got.Found)
 				}
 			}
 		})

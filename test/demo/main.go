@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
-	"time"
 
 	"github.com/allotment-hpc/allotment/test/diary"
 	"github.com/allotment-hpc/allotment/test/farm"
@@ -18,7 +17,7 @@ import (
 
 func main() {
 	if len(os.Args) == 4 && os.Args[1] == "job" {
-		os.Exit(job(os.Args[2], os.Args[3]))
+		os.Exit(diary.Main(os.Args[2], os.Args[3], true)) // the demo's jobs run this program itself
 	}
 	broken, backend := os.Getenv("BREAK"), os.Getenv("ALLOTMENT_BACKEND")
 	if len(os.Args) > 1 || broken != "" && broken != "norebalance" || !slices.Contains([]string{"", "miniq", "slurm", "lsf"}, backend) {
@@ -39,17 +38,4 @@ func main() {
 		stop()
 		os.Exit(1)
 	}
-}
-
-// job is what the demo's jobs run: this program itself.
-func job(path, duration string) int {
-	d, err := time.ParseDuration(duration)
-	if err == nil {
-		err = diary.Keep(path, d, true)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo job:", err)
-		return 1
-	}
-	return 0
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 // Run is one start of a job and what came of it.
@@ -76,6 +78,11 @@ func (d *Diary) Suspensions() int {
 		n += len(r.Stretches) - 1
 	}
 	return n
+}
+
+// Tally is how often it started and came to its end.
+func (d *Diary) Tally() judge.Tally {
+	return judge.Tally{Name: d.Name, Starts: len(d.Runs), Ends: d.Ends}
 }
 
 // Update reads what was written since. A file that is not there yet is empty.

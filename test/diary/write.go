@@ -83,6 +83,19 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 	return err
 }
 
+// Main is Keep as a program that is nothing else; it returns what that ends with.
+func Main(path, duration string, work bool) int {
+	d, err := time.ParseDuration(duration)
+	if err == nil {
+		err = Keep(path, d, work)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "job:", err)
+		return 1
+	}
+	return 0
+}
+
 // told is whether the job was told to go on. After a silence it waits for that: the
 // word may come a moment after the job itself went on, and then the job may be at its end.
 func told(goOn <-chan os.Signal, last time.Time) bool {

@@ -3,12 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 // What is judged: what the jobs wrote, and what the queue showed of dummy jobs after
@@ -52,13 +52,6 @@ type evidence struct {
 	kills []time.Time // of the engine
 }
 
-// check is one thing that had to be so, and what was found.
-type check struct {
-	what  string
-	ok    bool
-	found string
-}
-
 // notice is how long a queue may take to see that a job has ended.
 const notice = 2 * time.Second
 
@@ -67,33 +60,33 @@ const leastKills = 3
 
 // without judges the run without dummy jobs: it must go wrong, or the load proves
 // nothing.
-func (e *evidence) without() []check {
+func (e *evidence) without() []judge.Check {
 	fits := e.fits()
-	over := slices.ContainsFunc(e.moments(), func(a at) bool { return a.memory() > hostMemory })
-	return []check{e.once(), {"without dummy jobs the memory asked for on some host is over its own", over, fits.found}}
+	over := slices.ContainsFunc(e.moments(), func(a at) bool { return memoryAt(&a) > hostMemory })
+	return []judge.Check{e.once(), {What: "without dummy jobs the memory asked for on some host is over its own", OK: over, Found: fits.Found}}
 }
 
 // with judges a run with dummy jobs and an engine.
-func (e *evidence) with() []check {
-	return []check{e.once(), e.fits(), e.apart(), e.slots(), e.onDummies(), e.outlived(), e.covered(), e.noneLeft()}
+func (e *evidence) with() []judge.Check {
+	return []judge.Check{e.once(), e.fits(), e.apart(), e.slots(), e.onDummies(), e.outlived(), e.covered(), e.noneLeft()}
 }
 
 // killed judges such a run whose engine was killed now and then.
-func (e *evidence) killed() []check {
+func (e *evidence) killed() []judge.Check {
 	back := 0
 	for _, l := range e.looks {
 		if l.back {
 			back++
 		}
 	}
-	c := check{fmt.Sprintf("the engine was killed %d times or more, and came back each time", leastKills), len(e.kills) >= leastKills && back == len(e.kills), ""}
-	c.found = fmt.Sprintf("killed %d times, back %d times", len(e.kills), back)
-	return append([]check{c}, e.with()...)
+	c := judge.Check{What: fmt.Sprintf("the engine was killed %d times or more, and came back each time", leastKills), OK: len(e.kills) >= leastKills && back == len(e.kills)}
+	c.Found = fmt.Sprintf("killed %d times, back %d times", len(e.kills), back)
+	return append([]judge.Check{c}, e.with()...)
 }
 
 // gone judges a run whose engine was killed for good.
-func (e *evidence) gone() []check {
-	c := check{what: "when the engine went for good there were dummy jobs, and heavy jobs that waited"}
+func (e *evidence) gone() []judge.Check {
+	c := judge.Check{What: "when the engine went for good there were dummy jobs, and heavy jobs that waited"}
 	if len(e.kills) == 1 && len(e.looks) > 0 {
 		waiting := 0
 		for _, j := range e.jobs {
@@ -102,40 +95,39 @@ func (e *evidence) gone() []check {
 			}
 		}
 		n := len(e.looks[len(e.looks)-1].dummies)
-		c.ok, c.found = n > 0 && waiting > 0, fmt.Sprintf("%d dummy jobs, %d heavy jobs", n, waiting)
+		c.OK, c.Found = n > 0 && waiting > 0, fmt.Sprintf("%d dummy jobs, %d heavy jobs", n, waiting)
 	} else {
-		c.found = fmt.Sprintf("it was killed %d times", len(e.kills))
+		c.Found = fmt.Sprintf("it was killed %d times", len(e.kills))
 	}
-	return []check{c, e.once(), e.slots(), e.noneLeft()}
+	return []judge.Check{c, e.once(), e.slots(), e.noneLeft()}
 }
 
-func (e *evidence) once() check {
-	var wrong []string
+func (e *evidence) once() judge.Check {
+	var tallies []judge.Tally
 	for _, j := range e.jobs {
-		if len(j.runs) != 1 || j.ends != 1 {
-			wrong = append(wrong, fmt.Sprintf("%s (%d runs, %d ends)", j.name, len(j.runs), j.ends))
+		tallies = append(tallies, judge.Tally{Name: j.name, Starts: len(j.runs), Ends: j.ends})
+	}
+	wrong := judge.EndedOnce(tallies)
+	for _, t := range tallies {
+		if t.Ends == 1 && t.Starts != 1 {
+			wrong = append(wrong, fmt.Sprintf("%s ran %d times", t.Name, t.Starts))
 		}
 	}
-	return check{fmt.Sprintf("each of the %d jobs ran once, to its end", len(e.jobs)), len(wrong) == 0, orAll(wrong)}
+	return judge.Check{What: fmt.Sprintf("each of the %d jobs ran once, to its end", len(e.jobs)), OK: len(wrong) == 0, Found: orAll(wrong)}
 }
 
 // at is who ran on a host when one of them had just started.
-type at struct {
-	host    string
-	time    time.Time
-	started *job
-	running []*job // started among them
-}
+type at = judge.Moment[*job]
 
-func (a *at) memory() (sum int) {
-	for _, j := range a.running {
+func memoryAt(a *at) (sum int) {
+	for _, j := range a.Running {
 		sum += j.memory
 	}
 	return sum
 }
 
-func (a *at) heavy() (n int) {
-	for _, j := range a.running {
+func heavyAt(a *at) (n int) {
+	for _, j := range a.Running {
 		if j.memory == heavy {
 			n++
 		}
@@ -143,35 +135,16 @@ func (a *at) heavy() (n int) {
 	return n
 }
 
-// moments are all starts, in order of time: nothing is ever more than at one of them.
+// moments are all starts, in order of time.
 func (e *evidence) moments() []at {
-	type edge struct {
-		time  time.Time
-		start bool
-		job   *job
-	}
-	edges := map[string][]edge{}
+	var spans []judge.Span[*job]
 	for i := range e.jobs {
 		j := &e.jobs[i]
 		for _, r := range j.runs {
-			edges[r.host] = append(edges[r.host], edge{r.from, true, j}, edge{r.to, false, j})
+			spans = append(spans, judge.Span[*job]{Host: r.host, From: r.from, To: r.to, Job: j})
 		}
 	}
-	var all []at
-	for _, host := range slices.Sorted(maps.Keys(edges)) {
-		list, running := edges[host], []*job(nil)
-		slices.SortStableFunc(list, func(x, y edge) int { return x.time.Compare(y.time) })
-		for _, x := range list {
-			if x.start {
-				running = append(slices.Clone(running), x.job)
-				all = append(all, at{host, x.time, x.job, running})
-			} else if i := slices.Index(running, x.job); i >= 0 {
-				running = slices.Delete(slices.Clone(running), i, i+1)
-			}
-		}
-	}
-	slices.SortStableFunc(all, func(x, y at) int { return x.time.Compare(y.time) })
-	return all
+	return judge.Moments(spans)
 }
 
 // most is where something is most, in words, and how often it is over a limit.
@@ -180,9 +153,9 @@ func (e *evidence) most(limit int, unit string, of func(*at) int) (ok bool, foun
 	for _, a := range e.moments() {
 		n := of(&a)
 		if n > best {
-			best, where = n, fmt.Sprintf("on %s at %.1f s", a.host, a.time.Sub(e.began()).Seconds())
+			best, where = n, fmt.Sprintf("on %s at %.1f s", a.Host, a.Time.Sub(e.began()).Seconds())
 			if n > limit {
-				where += ": " + names(a.running)
+				where += ": " + names(a.Running)
 			}
 		}
 		if n > limit {
@@ -196,37 +169,37 @@ func (e *evidence) most(limit int, unit string, of func(*at) int) (ok bool, foun
 	return best <= limit && best > 0, found
 }
 
-func (e *evidence) fits() check {
-	ok, found := e.most(hostMemory, "GB", (*at).memory)
-	return check{fmt.Sprintf("the memory asked for on a host is never over %d GB", hostMemory), ok, found}
+func (e *evidence) fits() judge.Check {
+	ok, found := e.most(hostMemory, "GB", memoryAt)
+	return judge.Check{What: fmt.Sprintf("the memory asked for on a host is never over %d GB", hostMemory), OK: ok, Found: found}
 }
 
-func (e *evidence) apart() check {
-	ok, found := e.most(1, "heavy", (*at).heavy)
-	return check{"two heavy jobs never run on one host", ok, found}
+func (e *evidence) apart() judge.Check {
+	ok, found := e.most(1, "heavy", heavyAt)
+	return judge.Check{What: "two heavy jobs never run on one host", OK: ok, Found: found}
 }
 
-func (e *evidence) slots() check {
-	ok, found := e.most(slots, "jobs", func(a *at) int { return len(a.running) })
-	return check{fmt.Sprintf("a host never runs more than %d jobs", slots), ok, found}
+func (e *evidence) slots() judge.Check {
+	ok, found := e.most(slots, "jobs", func(a *at) int { return len(a.Running) })
+	return judge.Check{What: fmt.Sprintf("a host never runs more than %d jobs", slots), OK: ok, Found: found}
 }
 
 // onDummies: beside a heavy job and its dummies one slot of the host is left. Who
 // starts there as a second one has a dummy's.
-func (e *evidence) onDummies() check {
+func (e *evidence) onDummies() judge.Check {
 	const left = slots - 1 - dummiesOfHeavy
 	n := 0
 	for _, a := range e.moments() {
-		if a.started.memory == light && a.heavy() > 0 && len(a.running)-1 > left {
+		if a.Started.memory == light && heavyAt(&a) > 0 && len(a.Running)-1 > left {
 			n++
 		}
 	}
-	return check{"light jobs ran in slots of dummy jobs", n > 0, fmt.Sprintf("%d of them started there", n)}
+	return judge.Check{What: "light jobs ran in slots of dummy jobs", OK: n > 0, Found: fmt.Sprintf("%d of them started there", n)}
 }
 
 // outlived: R31's cycle. A job that the queue knew to have ended before a cycle has no
 // dummy jobs after it.
-func (e *evidence) outlived() check {
+func (e *evidence) outlived() judge.Check {
 	jobs := map[backends.ID]*job{}
 	for i := range e.jobs {
 		jobs[e.jobs[i].id] = &e.jobs[i]
@@ -243,12 +216,12 @@ func (e *evidence) outlived() check {
 			}
 		}
 	}
-	return check{"no dummy job outlived its job by more than a cycle", len(wrong) == 0, orAll(wrong)}
+	return judge.Check{What: "no dummy job outlived its job by more than a cycle", OK: len(wrong) == 0, Found: orAll(wrong)}
 }
 
 // covered: after each cycle, an engine's first included, a heavy job that runs has its
 // dummies or light jobs in their slots, and no heavy job has more dummies than that.
-func (e *evidence) covered() check {
+func (e *evidence) covered() judge.Check {
 	var wrong []string
 	seen, back := 0, 0
 	for k, l := range e.looks {
@@ -277,15 +250,15 @@ func (e *evidence) covered() check {
 			}
 		}
 	}
-	c := check{what: fmt.Sprintf("after each cycle a running heavy job has %d dummies, or light jobs in their slots; none has more", dummiesOfHeavy)}
-	c.ok, c.found = len(wrong) == 0 && seen > 0, orAll(wrong)
+	c := judge.Check{What: fmt.Sprintf("after each cycle a running heavy job has %d dummies, or light jobs in their slots; none has more", dummiesOfHeavy)}
+	c.OK, c.Found = len(wrong) == 0 && seen > 0, orAll(wrong)
 	if seen == 0 {
-		c.found = "no heavy job ran through the time from a cycle to the look after it"
+		c.Found = "no heavy job ran through the time from a cycle to the look after it"
 	}
-	if c.ok {
-		c.found = fmt.Sprintf("seen %d times in %d cycles", seen, len(e.looks))
+	if c.OK {
+		c.Found = fmt.Sprintf("seen %d times in %d cycles", seen, len(e.looks))
 		if back > 0 {
-			c.found += fmt.Sprintf(", of which %d were the first of an engine", back)
+			c.Found += fmt.Sprintf(", of which %d were the first of an engine", back)
 		}
 	}
 	return c
@@ -308,8 +281,8 @@ func (e *evidence) lightsOn(host string, k int) (n int) {
 	return n
 }
 
-func (e *evidence) noneLeft() check {
-	return check{"nothing is left in the queue, no dummy job either", len(e.left) == 0, cmp.Or(strings.Join(e.left, ", "), "nothing is")}
+func (e *evidence) noneLeft() judge.Check {
+	return judge.Check{What: "nothing is left in the queue, no dummy job either", OK: len(e.left) == 0, Found: cmp.Or(strings.Join(e.left, ", "), "nothing is")}
 }
 
 // began is the first start of all.
@@ -345,14 +318,4 @@ func names(jobs []*job) string {
 	return strings.Join(all, ", ")
 }
 
-// orAll is what is wrong, the first of it, or that nothing is.
-func orAll(wrong []string) string {
-	const most = 5
-	if len(wrong) > most {
-		return fmt.Sprintf("but %s and %d more", strings.Join(wrong[:most], ", "), len(wrong)-most)
-	}
-	if len(wrong) > 0 {
-		return "but " + strings.Join(wrong, ", ")
-	}
-	return "as it should be"
-}
+func orAll(wrong []string) string { return judge.But(wrong, "as it should be") }

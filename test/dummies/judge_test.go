@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 // second is a time of a made-up play.
@@ -80,7 +81,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(e *evidence)
-		judge  func(*evidence) []check
+		judge  func(*evidence) []judge.Check
 		fails  []string
 	}{
 		"as it should":      {func(*evidence) {}, (*evidence).with, nil},
@@ -221,17 +222,17 @@ func TestJudgeGone(t *testing.T) {
 }
 
 // compare wants those checks to fail whose words begin so, and no others.
-func compare(t *testing.T, checks []check, fails []string) {
+func compare(t *testing.T, checks []judge.Check, fails []string) {
 	t.Helper()
 	for _, f := range fails {
-		if !slices.ContainsFunc(checks, func(c check) bool { return strings.HasPrefix(c.what, f) }) {
+		if !slices.ContainsFunc(checks, func(c judge.Check) bool { return strings.HasPrefix(c.What, f) }) {
 			t.Errorf("there is no check %q", f)
 		}
 	}
 	for _, c := range checks {
-		want := !slices.ContainsFunc(fails, func(f string) bool { return strings.HasPrefix(c.what, f) })
-		if c.ok != want {
-			t.Errorf("%s: %v, want %v: %s", c.what, c.ok, want, c.found)
+		want := !slices.ContainsFunc(fails, func(f string) bool { return strings.HasPrefix(c.What, f) })
+		if c.OK != want {
+			t.Errorf("%s: %v, want %v: %s", c.What, c.OK, want, c.Found)
 		}
 	}
 }

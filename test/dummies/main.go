@@ -19,18 +19,18 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/allotment-hpc/allotment/test/cluster"
 	"github.com/allotment-hpc/allotment/test/diary"
 	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 const usage = "usage: [ALLOTMENT_BACKEND=miniq|slurm] [RUN=without|with|killed|gone] [SEED=NUMBER] dummies"
 
 func main() {
 	if len(os.Args) == 4 && os.Args[1] == "job" {
-		os.Exit(work(os.Args[2], os.Args[3]))
+		os.Exit(diary.Main(os.Args[2], os.Args[3], false))
 	}
 	on, plays, seed, err := wanted(os.Getenv)
 	if err != nil || len(os.Args) > 1 {
@@ -72,22 +72,6 @@ func wanted(env func(string) string) (on []stage, plays []play, seed uint64, err
 	return on, plays, seed, err
 }
 
-// work is what the scenario's jobs run: this program itself.
-func work(path, duration string) int {
-	d, err := time.ParseDuration(duration)
-	if err == nil {
-		err = diary.Keep(path, d, false)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "dummies job:", err)
-		return 1
-	}
-	return 0
-}
-
-// errFailed is a scenario of which a check failed.
-var errFailed = errors.New("not everything was as promised")
-
 // scenario plays everything on every farm and says whether all was as promised.
 func scenario(ctx context.Context, out io.Writer, on []stage, plays []play, seed uint64) error {
 	fmt.Fprintf(out, "The seed is %d: SEED=%d make scenario-dummy has the same load and the same chance.\n", seed, seed)
@@ -108,7 +92,7 @@ func scenario(ctx context.Context, out io.Writer, on []stage, plays []play, seed
 
 // tell plays everything on one farm.
 func (on stage) tell(ctx context.Context, out io.Writer, plays []play, seed uint64) error {
-	failed := false
+	var failed error
 	if missing := cluster.Missing(); on.options.Slurm != nil && missing != "" {
 		if os.Getenv(cluster.Required) == "1" {
 			return fmt.Errorf("%s=1 and %s", cluster.Required, missing)
@@ -124,16 +108,9 @@ func (on stage) tell(ctx context.Context, out io.Writer, plays []play, seed uint
 		}
 		worked, took := e.usage()
 		fmt.Fprintf(out, "utilization: %.0f %% of %d slots for %.1f s\n", 100*worked.Seconds()/(took.Seconds()*hosts*slots), hosts*slots, took.Seconds())
-		for _, c := range p.judge(e) {
-			result := "ok"
-			if !c.ok {
-				result, failed = "FAILED", true
-			}
-			fmt.Fprintf(out, "%-6s  %s\n        %s\n", result, c.what, c.found)
+		if err := judge.Print(out, p.judge(e)); err != nil {
+			failed = err
 		}
 	}
-	if failed {
-		return errFailed
-	}
-	return nil
+	return failed
 }

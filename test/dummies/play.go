@@ -16,6 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/test/diary"
 	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 const (
@@ -86,7 +87,7 @@ type play struct {
 	kills       bool // the engine is killed now and then
 	forGood     bool // it is killed once and does not come back
 	most        int  // cycles until it is killed
-	judge       func(*evidence) []check
+	judge       func(*evidence) []judge.Check
 }
 
 const reserve = "dummies:\n  mode: reserve\n  max_gathering: 100%\n"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 // compare plays the trace on two farms side by side, so that what else the
@@ -206,10 +207,14 @@ func report(out io.Writer, o options, without, with *play) error {
 		return errors.New("jobs were requeued without pba")
 	}
 	for _, p := range []*play{without, with} {
+		var tallies []judge.Tally
 		for i := range p.jobs {
-			if j := &p.jobs[i]; j.Ends != 1 {
-				return fmt.Errorf("%s: job %d ended %d times", p.name, j.number, j.Ends)
-			}
+			tally := p.jobs[i].Tally()
+			tally.Name = fmt.Sprintf("job %d", p.jobs[i].number)
+			tallies = append(tallies, tally)
+		}
+		if wrong := judge.EndedOnce(tallies); len(wrong) > 0 {
+			return fmt.Errorf("%s: %s", p.name, strings.Join(wrong, ", "))
 		}
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/allotment-hpc/allotment/test/diary"
 	"github.com/allotment-hpc/allotment/test/farm"
@@ -61,13 +60,5 @@ func job(path, duration string) int {
 	if index := os.Getenv("LSB_JOBINDEX"); index != "" && index != "0" {
 		path += "." + index
 	}
-	d, err := time.ParseDuration(duration)
-	if err == nil {
-		err = diary.Keep(path, d, false)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "replay job:", err)
-		return 1
-	}
-	return 0
+	return diary.Main(path, duration, false)
 }
