@@ -11,11 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/farm"
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 	"github.com/allotment-hpc/allotment/test/programs"
@@ -215,28 +215,7 @@ func (s *site) run(program string, args ...string) string {
 // rebalance starts the engine.
 func (s *site) rebalance() {
 	s.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := s.Background(ctx, "pba", "rebalance", "--every", "1s", "--verbose")
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		cancel()
-		s.Fatal(err)
-	}
-	over := false
-	s.stop = func() {
-		if over {
-			return
-		}
-		over = true
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		cancel()
-		if s.Failed() {
-			s.Logf("pba rebalance said:\n%s", said.String())
-		}
-	}
-	s.Cleanup(s.stop)
+	s.stop = farm.Beside(s.T, s.Background(context.Background(), "pba", "rebalance", "--every", "1s", "--verbose"))
 }
 
 // running is how many jobs of a name run.
@@ -259,11 +238,11 @@ func (s *site) running(name string) int {
 
 func (s *site) await(what string, is func() bool) {
 	s.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) { // the queue's own word is asked for
-		if time.Now().After(end) {
-			status, _ := s.Farm.Run(s.Context(), "pba", "status")
-			s.Fatalf("no %s within %v:\n%s\n%s", what, patience, status, s.Log())
-		}
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	if !await.Every(ctx, 50*time.Millisecond, is) { // the queue's own word is asked for
+		status, _ := s.Farm.Run(s.Context(), "pba", "status")
+		s.Fatalf("no %s within %v:\n%s\n%s", what, patience, status, s.Log())
 	}
 }
 

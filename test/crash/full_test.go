@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // disk is what fills up: a small file system of its own where this may be mounted,
@@ -170,11 +171,7 @@ func fullDisk(t *testing.T, f *farm, d disk, restart func()) {
 	restart()
 	refuses("from a daemon that was started on a full disk")
 	must(d.free())
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if _, err = submit(nil); err == nil || time.Now().After(deadline) {
-			break
-		}
-	}
+	await.Soon(func() bool { _, err = submit(nil); return err == nil })
 	must(err)
 	for id, j := range c.book.jobs {
 		if j.spec.Hold && (id != held || !released) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // smallBlocks mounts a file system of 16 MB with blocks of 1 KiB.
@@ -104,15 +105,11 @@ func TestRecordRoom(t *testing.T) {
 	if err := f.Release(ctx, ids).First(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline, waits := time.Now().Add(30*time.Second), false; !waits; time.Sleep(10 * time.Millisecond) {
-		jobs, err := f.Jobs(ctx, ids)
-		if err != nil || len(jobs) != 1 {
-			t.Fatalf("the job: %+v, %v", jobs, err)
-		}
-		if waits = strings.Contains(jobs[0].Reason, "could not be started"); jobs[0].State.Ended() || time.Now().After(deadline) {
-			t.Errorf("on a full disk the job does not wait: %v, %q", jobs[0].State, jobs[0].Reason)
-			break
-		}
+	waits := func(jobs []backends.Job) bool {
+		return strings.Contains(jobs[0].Reason, "could not be started") || jobs[0].State.Ended()
+	}
+	if jobs, err := await.Jobs(ctx, f.Client, ids, waits); err != nil || jobs[0].State.Ended() {
+		t.Errorf("on a full disk the job does not wait: %+v, %v", jobs, err)
 	}
 	if err := d.free(); err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	client "github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/miniq"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -107,26 +108,11 @@ func fill(t *testing.T, dir string) {
 	if _, err := q.WaitEnded(t.Context(), ids[:1]); err != nil {
 		t.Fatal(err)
 	}
-	for changes := uint64(0); ; {
-		farm, err := q.Farm(t.Context(), time.Time{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for i := range farm.Jobs {
-			if farm.Jobs[i].State == backends.Running {
-				n++
-			}
-		}
-		if n == running+1 {
-			if _, err := q.Record(t.Context(), ids[0]); err != nil { // what is written behind its back is written
-				t.Fatal(err)
-			}
-			return
-		}
-		if changes, err = q.WaitChange(t.Context(), changes); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := await.Jobs(t.Context(), q, ids[1:running+2], await.In(backends.Running)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Record(t.Context(), ids[0]); err != nil { // what is written behind its back is written
+		t.Fatal(err)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/settings"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 const (
@@ -101,19 +102,10 @@ func settled(r *pba.Result) bool {
 	if r.Note != "" || len(r.Plan.Actions) > 0 || r.State.Farm == nil {
 		return false
 	}
-	for i := range r.Plan.Memory.Reclaims {
-		if open(&r.Plan.Memory.Reclaims[i]) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(r.State.Farm.Jobs, func(j backends.Job) bool {
-		return j.Project == "chipA" && j.State != backends.Running
-	})
-}
-
-// open tells whether a reclaim, or one of its victims, still waits for an end.
-func open(r *plan.Reclaim) bool {
-	return r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released })
+	return len(judge.Open(&r.Plan.Memory)) == 0 &&
+		!slices.ContainsFunc(r.State.Farm.Jobs, func(j backends.Job) bool {
+			return j.Project == "chipA" && j.State != backends.Running
+		})
 }
 
 // job works for some time of its own, in short steps: a time in which it is

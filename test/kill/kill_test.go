@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,7 +17,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/miniq"
 	"github.com/allotment-hpc/allotment/internal/home"
-	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 func TestMain(m *testing.M) {
@@ -62,11 +63,8 @@ const fewest = 20
 // run ends unkilled (R18, R21). Nothing may be forgotten, held for ever, or taken
 // twice, whether an engine comes back or not.
 func TestKill(t *testing.T) {
-	miniqd, err := filepath.Abs("../../bin/miniqd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(miniqd); err != nil {
+	const programs = "../../bin"
+	if _, err := os.Stat(filepath.Join(programs, "miniqd")); err != nil {
 		t.Skip("skip: there is no bin/miniqd; make test-kill builds it")
 	}
 	const workers = 6
@@ -88,7 +86,7 @@ func TestKill(t *testing.T) {
 					return
 				}
 				for _, p := range []point{{call, false, true}, {call, true, true}, {call, false, false}, {call, true, false}} {
-					died, err := scenario(t, miniqd, p)
+					died, err := scenario(t, programs, p)
 					mu.Lock()
 					if err != nil {
 						t.Errorf("%s: %v", p, err)
@@ -113,23 +111,19 @@ func TestKill(t *testing.T) {
 // scenario fills two slots with jobs of nobody, one to be requeued and one to be
 // suspended, lets a job of chipA need both, and kills the engine at the point. It
 // reports whether the engine died there.
-func scenario(t *testing.T, miniqd string, p point) (died bool, err error) {
-	dir, err := os.MkdirTemp("", "kill") // short: a socket is in it
+func scenario(t *testing.T, programs string, p point) (died bool, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	f, err := farm.Start(ctx, farm.Options{Programs: programs, Config: fmt.Sprintf("miniq: {nodes: [\"n1:2:4G\"], ageing: {interval: %s}}\n", cycle)})
 	if err != nil {
 		return false, err
 	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	defer func() { err = errors.Join(err, f.Close()) }()
+	dir := f.Home
 	place := home.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}
 	if err := prepare(ctx, place); err != nil {
 		return false, err
 	}
-	stop, err := startQueue(ctx, miniqd, dir)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
 	client := miniq.Open(miniq.Options{Paths: place, Config: miniqConfig()})
 	defer client.Close()
 
@@ -148,27 +142,7 @@ func scenario(t *testing.T, miniqd string, p point) (died bool, err error) {
 	if err != nil {
 		return died, errors.Join(fmt.Errorf("the jobs don't end: %w", err), describe(client))
 	}
-	return died, errors.Join(judge(ctx, client, dir, jobs), judgeLedger(ctx, place, p, died))
-}
-
-func startQueue(ctx context.Context, miniqd, dir string) (stop func() error, err error) {
-	config := fmt.Sprintf("miniq: {nodes: [\"n1:2:4G\"], ageing: {interval: %s}}\n", cycle)
-	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600); err != nil {
-		return nil, err
-	}
-	env := append(os.Environ(), "ALLOTMENT_HOME="+dir)
-	run := func(args ...string) error {
-		cmd := exec.CommandContext(ctx, miniqd, args...)
-		cmd.Env = env
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("miniqd %s: %w: %s", strings.Join(args, " "), err, out)
-		}
-		return nil
-	}
-	return func() error {
-		ctx = context.WithoutCancel(ctx)
-		return run("stop", "--kill")
-	}, run()
+	return died, errors.Join(check(ctx, client, dir, jobs), checkLedger(ctx, place, p, died))
 }
 
 // submit hands in the two that fill the farm, waits until they run, then the one
@@ -199,17 +173,8 @@ func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.I
 		spec("suspend", "", 1, 1200*time.Millisecond, backends.Tag{Preempt: backends.PreemptSuspend})); err != nil {
 		return nil, err
 	}
-	for seen := uint64(0); ; {
-		jobs, err := client.Jobs(ctx, ids)
-		if err != nil {
-			return nil, err
-		}
-		if jobs[0].State == backends.Running && jobs[1].State == backends.Running {
-			break
-		}
-		if seen, err = client.WaitChange(ctx, max(seen, 1)); err != nil {
-			return nil, err
-		}
+	if _, err := await.Jobs(ctx, client, ids, await.In(backends.Running)); err != nil {
+		return nil, err
 	}
 	return ids, hand(spec("beneficiary", "chipA", 2, 200*time.Millisecond, backends.Tag{}))
 }
@@ -235,21 +200,17 @@ func runEngine(ctx context.Context, dir string, p point) (died bool, err error) 
 	return false, err
 }
 
-// judge reads what the jobs wrote themselves: each ended once, the requeued one
+// check reads what the jobs wrote themselves: each ended once, the requeued one
 // started once more at most, the suspended one never again.
-func judge(ctx context.Context, client *miniq.Client, dir string, jobs []backends.Job) error {
+func check(ctx context.Context, client *miniq.Client, dir string, jobs []backends.Job) error {
 	var errs []error
 	for name, starts := range map[string]int{"requeue": 2, "suspend": 1, "beneficiary": 1} {
-		wrote, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s never ran: %w", name, err))
-			continue
+		tally, err := judge.Read(name, filepath.Join(dir, name))
+		if errs = append(errs, err); tally.Starts > starts {
+			errs = append(errs, fmt.Errorf("%s was taken twice: %d starts", name, tally.Starts))
 		}
-		if n := strings.Count(string(wrote), "start"); n > starts {
-			errs = append(errs, fmt.Errorf("%s was taken twice: %d starts", name, n))
-		}
-		if n := strings.Count(string(wrote), "end"); n != 1 {
-			errs = append(errs, fmt.Errorf("%s ended %d times", name, n))
+		for _, wrong := range judge.EndedOnce([]judge.Tally{tally}) {
+			errs = append(errs, errors.New(wrong))
 		}
 	}
 	for i := range jobs {
@@ -264,25 +225,18 @@ func judge(ctx context.Context, client *miniq.Client, dir string, jobs []backend
 	return errors.Join(append(errs, err)...)
 }
 
-// judgeLedger looks for what is left open where an engine saw the end of it.
-func judgeLedger(ctx context.Context, place home.Paths, p point, died bool) error {
+// checkLedger looks for what is left open where an engine saw the end of it.
+func checkLedger(ctx context.Context, place home.Paths, p point, died bool) error {
 	if died && !p.back {
 		return nil
 	}
-	l, err := ledger.Open(ledgerPath(place))
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	memory, err := l.Load(ctx)
+	memory, err := judge.Memory(ctx, ledgerPath(place))
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for i := range memory.Reclaims {
-		if r := &memory.Reclaims[i]; open(r) {
-			errs = append(errs, fmt.Errorf("reclaim %d is left %s: %+v", r.ID, r.Phase, r.Victims))
-		}
+	for _, r := range judge.Open(&memory) {
+		errs = append(errs, fmt.Errorf("reclaim %d is left %s: %+v", r.ID, r.Phase, r.Victims))
 	}
 	if len(memory.Reclaims) == 0 {
 		errs = append(errs, errors.New("the ledger knows no reclaim"))

@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
@@ -101,20 +103,15 @@ func (o *office) heavy(name string) {
 	if out, said, rc := o.RunAs(o.engineer.uid, o.engineer.gid, "bsub", "-J", name, "-R", "rusage[mem=3000]", "sleep", "600"); rc != 0 {
 		o.Fatalf("bsub: %d: %s%s", rc, out, said)
 	}
-	for {
+	runs := func() bool {
 		picture, err := o.Picture()
 		if err != nil {
 			o.Fatal(err)
 		}
-		for _, j := range picture.Jobs {
-			if j.Name == name && j.Stat == lsfstandin.RUN {
-				return
-			}
-		}
-		if o.ctx.Err() != nil {
-			o.Fatalf("%s does not start: %+v", name, picture.Jobs)
-		}
-		time.Sleep(20 * time.Millisecond) // another process has no event
+		return slices.ContainsFunc(picture.Jobs, func(j lsfstandin.Job) bool { return j.Name == name && j.Stat == lsfstandin.RUN })
+	}
+	if !await.Until(o.ctx, runs) {
+		o.Fatalf("%s does not start", name)
 	}
 }
 

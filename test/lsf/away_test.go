@@ -1,7 +1,6 @@
 package lsf
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,14 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/judge"
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
@@ -109,7 +108,7 @@ func life(t *testing.T, p people, pba, orderer string, flavour lsfstandin.Flavou
 
 	stop := l.rebalance(phase)
 	if phase == plan.Acted {
-		l.await("the order to go", func() bool { _, err := os.Stat(l.obeyed()); return err == nil })
+		l.there("the order to go", l.obeyed())
 	} else {
 		l.await("the phase", func() bool {
 			return slices.ContainsFunc(l.remembered().Reclaims, func(r plan.Reclaim) bool { return r.Phase == phase })
@@ -118,10 +117,10 @@ func life(t *testing.T, p people, pba, orderer string, flavour lsfstandin.Flavou
 	}
 	t.Logf("%s: the reclaim is %s, and LSF is away for %v", flavour, phase, outage)
 	l.write(gone) // it may end
-	l.await("the beneficiary's start", func() bool { return l.diary(beneficiary) != "" })
+	l.there("the beneficiary's start", filepath.Join(l.dir, beneficiary))
 	l.write(over)
 	l.await("every job to end", func() bool { return l.count("") == 0 })
-	l.await("the ledger to be settled", l.settled)
+	l.await("the ledger to be settled", func() bool { return len(judge.Open(l.remembered())) == 0 })
 	stop()
 	l.judge(mode)
 }
@@ -164,26 +163,7 @@ func (l *lifetime) rebalance(phase plan.Phase) (stop func()) {
 	l.Helper()
 	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
 	cmd.Env = append(cmd.Env, envPhase+"="+string(phase), envBin+"="+l.Bin(), envObeyed+"="+l.obeyed())
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		l.Fatal(err)
-	}
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			_ = cmd.Process.Signal(syscall.SIGTERM)
-			_ = cmd.Wait()
-		}
-	}
-	l.Cleanup(func() {
-		stop()
-		if l.Failed() {
-			l.Logf("pba rebalance said:\n%s", said.String())
-		}
-	})
-	return stop
+	return farm.Beside(l.T, cmd)
 }
 
 // submit hands in a job of one slot that writes down when it starts and ends, which is
@@ -202,14 +182,6 @@ func (l *lifetime) submit(name, project, mode, until string) {
 	if out, said, rc := l.RunAs(l.engineer.uid, l.engineer.gid, append(args, script)...); rc != 0 {
 		l.Fatalf("bsub %s: %d: %s%s", name, rc, out, said)
 	}
-}
-
-func (l *lifetime) diary(name string) string {
-	text, err := os.ReadFile(filepath.Join(l.dir, name))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		l.Fatal(err)
-	}
-	return string(text)
 }
 
 func (l *lifetime) write(file string) {
@@ -236,61 +208,49 @@ func (l *lifetime) count(state lsfstandin.Stat) int {
 
 func (l *lifetime) await(what string, is func() bool) {
 	l.Helper()
-	for ; !is(); time.Sleep(20 * time.Millisecond) { // files and daemons of others have no event
-		if l.ctx.Err() != nil {
-			out, _, _ := l.Cluster.Run("bjobs", "-u", "all", "-a", "-w")
-			l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
-		}
+	if !await.Until(l.ctx, is) {
+		l.never(what)
 	}
 }
 
-func (l *lifetime) remembered() plan.Memory {
-	book, err := ledger.OpenToRead(filepath.Join(l.home, "ledger.db"))
+// there waits for a file.
+func (l *lifetime) there(what, path string) {
+	l.Helper()
+	if await.There(l.ctx, path) != nil {
+		l.never(what)
+	}
+}
+
+func (l *lifetime) never(what string) {
+	l.Helper()
+	out, _, _ := l.Cluster.Run("bjobs", "-u", "all", "-a", "-w")
+	l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
+}
+
+func (l *lifetime) remembered() *plan.Memory {
+	memory, err := judge.Memory(l.ctx, filepath.Join(l.home, "ledger.db"))
 	if err != nil {
 		l.Fatal(err)
 	}
-	memory, err := book.Load(l.ctx)
-	if err = errors.Join(err, book.Close()); err != nil {
-		l.Fatal(err)
-	}
-	return memory
-}
-
-// settled: no reclaim waits for anything.
-func (l *lifetime) settled() bool {
-	return !slices.ContainsFunc(l.remembered().Reclaims, func(r plan.Reclaim) bool {
-		return r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released })
-	})
+	return &memory
 }
 
 // judge reads what the jobs wrote and what the ledger says of them.
 func (l *lifetime) judge(mode string) {
 	l.Helper()
-	again := 0
+	var all []judge.Tally
 	for i := range fillers + 1 {
 		name := beneficiary
 		if i < fillers {
 			name = fmt.Sprintf("filler%d", i+1)
 		}
-		text := l.diary(name)
-		if n := strings.Count(text, "end"); n != 1 {
-			l.Errorf("%s ended %d times:\n%s", name, n, text)
+		tally, err := judge.Read(name, filepath.Join(l.dir, name))
+		if err != nil {
+			l.Fatal(err)
 		}
-		again += strings.Count(text, "start") - 1
+		all = append(all, tally)
 	}
-	if want := map[string]int{"requeue": 1}[mode]; again != want {
-		l.Errorf("jobs started again: %d, want %d", again, want)
-	}
-	victims := map[string]bool{}
-	reclaims := l.remembered().Reclaims
-	for _, r := range reclaims {
-		for _, v := range r.Victims {
-			if v.Fate != plan.Spared {
-				victims[v.ID.String()] = true
-			}
-		}
-	}
-	if len(victims) != 1 {
-		l.Errorf("victims: %v, want one: %+v", victims, reclaims)
+	if err := judge.OneVictim(all, l.remembered(), mode == "requeue"); err != nil {
+		l.Error(err)
 	}
 }

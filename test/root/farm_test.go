@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // result is how a command went.
@@ -129,10 +131,8 @@ func (m *machine) look(id string) job {
 // until waits for something that is on its way.
 func (m *machine) until(what string, is func() bool) {
 	m.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			m.Fatalf("still not: %s", what)
-		}
+	if !await.Soon(is) {
+		m.Fatalf("still not: %s", what)
 	}
 }
 

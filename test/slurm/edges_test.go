@@ -12,15 +12,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/flock"
-	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/cluster"
+	"github.com/allotment-hpc/allotment/test/farm"
+	"github.com/allotment-hpc/allotment/test/judge"
 )
 
 // pba runs Slurm's commands by links to this test binary: at one edge of a reclaim
@@ -118,21 +119,14 @@ func (e *edge) reached(site string, input []byte) (bool, error) {
 	if _, err := os.Stat(crashed(site)); err == nil || e.act && !acts.Match(input) {
 		return false, nil
 	}
-	memory, err := remembered(site)
+	memory, err := judge.Memory(context.Background(), ledgerOf(site))
 	if err != nil {
 		return false, err
 	}
 	return slices.ContainsFunc(memory.Reclaims, func(r plan.Reclaim) bool { return r.Phase == e.phase }), nil
 }
 
-func remembered(site string) (plan.Memory, error) {
-	l, err := ledger.OpenToRead(filepath.Join(site, "allotment", "ledger.db"))
-	if err != nil {
-		return plan.Memory{}, err
-	}
-	memory, err := l.Load(context.Background())
-	return memory, errors.Join(err, l.Close())
-}
+func ledgerOf(site string) string { return filepath.Join(site, "allotment", "ledger.db") }
 
 // save waits until slurmctld has on disk what it was told. It writes that down every
 // five seconds at most (22.05); what it took since is lost with it: jobs, changes,
@@ -141,17 +135,14 @@ func remembered(site string) (plan.Memory, error) {
 // be nothing new to save.
 func save(site string, told, obeyed time.Time) error {
 	const interval = 8 * time.Second
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	saved := func() bool {
 		info, err := os.Stat(filepath.Join(site, "state", "job_state"))
-		switch {
-		case err != nil:
-		case info.ModTime().After(obeyed), info.ModTime().After(told) && time.Since(obeyed) > interval:
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return errors.New("slurmctld does not save its state")
-		}
+		return err == nil && (info.ModTime().After(obeyed) || info.ModTime().After(told) && time.Since(obeyed) > interval)
 	}
+	if !await.Soon(saved) {
+		return errors.New("slurmctld does not save its state")
+	}
+	return nil
 }
 
 // crash kills slurmctld. The test, which waits for it, starts it anew. pba has commands
@@ -237,18 +228,18 @@ func life(t *testing.T, pba, mode string, e edge) {
 		t.Fatal(err)
 	}
 	stop := l.rebalance(e)
-	l.await("slurmctld's end at the edge", func() bool { _, err := os.Stat(crashed(c.Dir)); return err == nil })
+	l.there("slurmctld's end at the edge", crashed(c.Dir))
 	back := time.Now().Add(e.away)
 	l.await("a while", func() bool { return time.Now().After(back) })
 	if err := c.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	l.await("the beneficiary's start", func() bool { _, err := os.Stat(l.diary(beneficiary)); return err == nil })
+	l.there("the beneficiary's start", l.diary(beneficiary))
 	if err := os.WriteFile(over, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l.await("every job to end", func() bool { return l.count("") == 0 })
-	l.await("the ledger to be settled", func() bool { return len(l.open()) == 0 })
+	l.await("the ledger to be settled", func() bool { return len(judge.Open(l.remembered())) == 0 })
 	stop()
 	l.judge(mode)
 }
@@ -296,26 +287,7 @@ func (l *lifetime) rebalance(e edge) (stop func()) {
 	l.Helper()
 	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
 	cmd.Env = append(cmd.Env, envEdge+"="+e.name)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	if err := cmd.Start(); err != nil {
-		l.Fatal(err)
-	}
-	stopped := false
-	stop = func() {
-		if !stopped {
-			stopped = true
-			_ = cmd.Process.Signal(syscall.SIGTERM)
-			_ = cmd.Wait()
-		}
-	}
-	l.Cleanup(func() {
-		stop()
-		if l.Failed() {
-			l.Logf("pba rebalance said:\n%s", said.String())
-		}
-	})
-	return stop
+	return farm.Beside(l.T, cmd)
 }
 
 // submit hands in a job of one slot, as a script on sbatch's standard input.
@@ -350,63 +322,49 @@ func (l *lifetime) count(state string) int {
 
 func (l *lifetime) await(what string, is func() bool) {
 	l.Helper()
-	for ; !is(); time.Sleep(100 * time.Millisecond) {
-		if l.ctx.Err() != nil {
-			out, _ := l.Cluster.Run(context.Background(), "squeue", "--all", "-O", "JobID:|,Name:|,StateCompact:|,Reason:|,RestartCnt:|,PriorityLong:|,StartTime:|,ReqNodes")
-			l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
-		}
+	if !await.Every(l.ctx, 100*time.Millisecond, is) {
+		l.never(what)
 	}
 }
 
-// open are the reclaims that wait for something.
-func (l *lifetime) open() (all []plan.Reclaim) {
-	memory, err := remembered(l.Dir)
+// there waits for a file.
+func (l *lifetime) there(what, path string) {
+	l.Helper()
+	if await.There(l.ctx, path) != nil {
+		l.never(what)
+	}
+}
+
+func (l *lifetime) never(what string) {
+	l.Helper()
+	out, _ := l.Cluster.Run(context.Background(), "squeue", "--all", "-O", "JobID:|,Name:|,StateCompact:|,Reason:|,RestartCnt:|,PriorityLong:|,StartTime:|,ReqNodes")
+	l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
+}
+
+func (l *lifetime) remembered() *plan.Memory {
+	memory, err := judge.Memory(context.Background(), ledgerOf(l.Dir))
 	if err != nil {
 		l.Fatal(err)
 	}
-	for _, r := range memory.Reclaims {
-		if r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released }) {
-			all = append(all, r)
-		}
-	}
-	return all
+	return &memory
 }
 
 // judge reads what the jobs wrote and what the ledger says of them.
 func (l *lifetime) judge(mode string) {
 	l.Helper()
-	again := 0
-	names := []string{beneficiary}
-	for i := range fillers {
-		names = append(names, fmt.Sprintf("filler%d", i+1))
-	}
-	for _, name := range names {
-		text, err := os.ReadFile(l.diary(name))
+	var all []judge.Tally
+	for i := range fillers + 1 {
+		name := beneficiary
+		if i < fillers {
+			name = fmt.Sprintf("filler%d", i+1)
+		}
+		tally, err := judge.Read(name, l.diary(name))
 		if err != nil {
-			l.Errorf("%s was forgotten: %v", name, err)
-			continue
+			l.Fatal(err)
 		}
-		if n := strings.Count(string(text), "end"); n != 1 {
-			l.Errorf("%s ended %d times:\n%s", name, n, text)
-		}
-		again += strings.Count(string(text), "start") - 1
+		all = append(all, tally)
 	}
-	if want := map[string]int{"requeue": 1}[mode]; again != want {
-		l.Errorf("jobs started again: %d, want %d", again, want)
-	}
-	memory, err := remembered(l.Dir)
-	if err != nil {
-		l.Fatal(err)
-	}
-	victims := map[string]bool{}
-	for _, r := range memory.Reclaims {
-		for _, v := range r.Victims {
-			if v.Fate != plan.Spared {
-				victims[v.ID.String()] = true
-			}
-		}
-	}
-	if len(victims) != 1 {
-		l.Errorf("victims: %v, want one: %+v", victims, memory.Reclaims)
+	if err := judge.OneVictim(all, l.remembered(), mode == "requeue"); err != nil {
+		l.Error(err)
 	}
 }

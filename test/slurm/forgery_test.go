@@ -16,90 +16,90 @@ type forgery struct {
 	name string
 	// try submits a job and does to it what it can. It says what of it must have
 	// been refused and was not.
-	try func(f *farm, mallory *person) (id string, wrong string)
+	try func(f *forging, mallory *person) (id string, wrong string)
 }
 
 // forgeries are all of the facts page, and some.
 var forgeries = []forgery{
-	{"a tag as the comment", func(f *farm, m *person) (string, string) {
+	{"a tag as the comment", func(f *forging, m *person) (string, string) {
 		return f.refused(m, "--comment=allotment:1;queue=main;preempt=suspend;step=x;")
 	}},
-	{"a tag of another version", func(f *farm, m *person) (string, string) {
+	{"a tag of another version", func(f *forging, m *person) (string, string) {
 		return f.refused(m, "--comment=allotment:2;rank=4;")
 	}},
-	{"a placeholder's record as the comment", func(f *farm, m *person) (string, string) {
+	{"a placeholder's record as the comment", func(f *forging, m *person) (string, string) {
 		return f.refused(m, "--comment=allotment:1; engine:1;for="+f.control+";")
 	}},
-	{"a dummy job's record as the comment", func(f *farm, m *person) (string, string) {
+	{"a dummy job's record as the comment", func(f *forging, m *person) (string, string) {
 		return f.refused(m, "--comment=allotment:1; engine:1;dummy="+f.control+";rank=6020;")
 	}},
-	{"a dummy job's name and record within a comment", func(f *farm, m *person) (string, string) {
+	{"a dummy job's name and record within a comment", func(f *forging, m *person) (string, string) {
 		return f.batch(m, nil, "--account=chipB", "--job-name=allotment-dummy", "--comment=x engine:1;dummy="+f.control+";rank=6020;"), ""
 	}},
-	{"the engine's record within a comment", func(f *farm, m *person) (string, string) {
+	{"the engine's record within a comment", func(f *forging, m *person) (string, string) {
 		return f.batch(m, nil, "--account=chipB", "--comment=x engine:1;for="+f.control+";mark=r1;until=1;"), ""
 	}},
-	{"a tag by the environment", func(f *farm, m *person) (string, string) {
+	{"a tag by the environment", func(f *forging, m *person) (string, string) {
 		env := []string{"ALLOTMENT_STEP=x;low=0;engine:1;mark=r1;rank=5020", "ALLOTMENT_PREEMPT=suspend;engine:1;", "SBATCH_COMMENT=allotment:1;"}
 		return f.batch(m, env[:2], "--account=chipB"), ""
 	}},
-	{"a tag in the script", func(f *farm, m *person) (string, string) {
+	{"a tag in the script", func(f *forging, m *person) (string, string) {
 		path := filepath.Join(f.dir, m.name+".sh")
 		f.must(os.WriteFile(path, []byte("#!/bin/sh\n#SBATCH --comment=allotment:1;queue=main;\nexec sleep 600\n"), 0o644))
 		d := f.as(m, nil, "sbatch", "--parsable", "--output=/dev/null", "--account=chipB", path)
 		return f.batch(m, nil, "--account=chipB"), accepted(d)
 	}},
-	{"a line of scontrol's in the comment", func(f *farm, m *person) (string, string) {
+	{"a line of scontrol's in the comment", func(f *forging, m *person) (string, string) {
 		return f.refused(m, "--comment=x\n   AdminComment=allotment:1;engine:1;rank=5020;")
 	}},
-	{"a line of scontrol's in the name", func(f *farm, m *person) (string, string) {
+	{"a line of scontrol's in the name", func(f *forging, m *person) (string, string) {
 		return f.refused(m, "--job-name=x\nJobId="+f.control+" Priority=4294967293")
 	}},
-	{"a field of scontrol's in the name", func(f *farm, m *person) (string, string) {
+	{"a field of scontrol's in the name", func(f *forging, m *person) (string, string) {
 		return f.batch(m, nil, "--account=chipB", "--job-name=a AdminComment=allotment:1;engine:1;rank=5020;|x Account=chipA UserId="+f.alice.name), ""
 	}},
-	{"a comment's change", func(f *farm, m *person) (string, string) {
+	{"a comment's change", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, []string{"ALLOTMENT_STEP=x"}, "--account=chipB", "--comment=mine")
 		return id, f.denied(m, id, "Comment=", "Comment=mine", "Comment=allotment:1;queue=main;", "Comment=x\ny")
 	}},
-	{"the admin comment", func(f *farm, m *person) (string, string) {
+	{"the admin comment", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipB")
 		return id, f.denied(m, id, "AdminComment=allotment:1;engine:1;rank=5020;", "AdminComment=x")
 	}},
-	{"another's project", func(f *farm, m *person) (string, string) {
+	{"another's project", func(f *forging, m *person) (string, string) {
 		return f.batch(m, nil, "--account=chipA"), ""
 	}},
-	{"another's project, once he is known", func(f *farm, m *person) (string, string) {
+	{"another's project, once he is known", func(f *forging, m *person) (string, string) {
 		f.do("rebalance") // it sees his job
 		return f.batch(m, nil, "--account=chipA"), ""
 	}},
-	{"another's project, in names alike", func(f *farm, m *person) (string, string) {
+	{"another's project, in names alike", func(f *forging, m *person) (string, string) {
 		return f.batch(m, nil, "--account=chipA:chipA", "--wckey=chipA", "--job-name=chipA"), ""
 	}},
-	{"another's project afterwards", func(f *farm, m *person) (string, string) {
+	{"another's project afterwards", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipB")
 		f.as(m, nil, "scontrol", "update", "JobId="+id, "Account=chipA")
 		f.as(m, nil, "scontrol", "update", "JobId="+id, "WCKey=chipA")
 		return id, ""
 	}},
-	{"a lowered priority that stays", func(f *farm, m *person) (string, string) {
+	{"a lowered priority that stays", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipA") // where the filter knows nothing yet
 		return id, f.denied(m, id, "Priority=1", "Priority=4294967290", "Priority=5")
 	}},
-	{"a higher priority", func(f *farm, m *person) (string, string) {
+	{"a higher priority", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipB", "--priority=4000000000", "--qos=high")
 		return id, f.denied(m, id, "Priority=4000000000", "SiteFactor=1000", "Nice=-100")
 	}},
-	{"a negative nice value", func(f *farm, m *person) (string, string) {
+	{"a negative nice value", func(f *forging, m *person) (string, string) {
 		f.as(m, nil, "sbatch", "--parsable", "--output=/dev/null", "--account=chipB", "--nice=-2000000", "--hold", "--wrap=true")
 		return f.batch(m, nil, "--account=chipB"), ""
 	}},
-	{"nice, and back", func(f *farm, m *person) (string, string) {
+	{"nice, and back", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipB", "--nice=2000000")
 		f.as(m, nil, "scontrol", "update", "JobId="+id, "Nice=0")
 		return id, ""
 	}},
-	{"hold and release", func(f *farm, m *person) (string, string) {
+	{"hold and release", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipB", "--hold")
 		f.as(m, nil, "scontrol", "release", id)
 		f.as(m, nil, "scontrol", "hold", id)
@@ -107,12 +107,12 @@ var forgeries = []forgery{
 		f.as(m, nil, "scontrol", "release", id)
 		return id, ""
 	}},
-	{"top", func(f *farm, m *person) (string, string) {
+	{"top", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipB")
 		d := f.as(m, nil, "scontrol", "top", id)
 		return id, accepted(d)
 	}},
-	{"a copied slurm.conf", func(f *farm, m *person) (string, string) {
+	{"a copied slurm.conf", func(f *forging, m *person) (string, string) {
 		conf, err := os.ReadFile(filepath.Join(f.dir, "slurm.conf"))
 		f.must(err)
 		var own strings.Builder
@@ -131,14 +131,14 @@ var forgeries = []forgery{
 		}
 		return own1.out, accepted(d)
 	}},
-	{"out of the lowest partition", func(f *farm, m *person) (string, string) {
+	{"out of the lowest partition", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=nosuch")
 		if j := f.job(id); j.partition != "low" {
 			f.Fatalf("%+v", j)
 		}
 		return id, f.denied(m, id, "Partition=main")
 	}},
-	{"the job of another", func(f *farm, m *person) (string, string) {
+	{"the job of another", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=chipB")
 		return id, f.denied(m, f.entitled, "Comment=x", "StartTime=now+1hour", "Priority=1", "ReqNodeList=node1", "JobName=x")
 	}},
@@ -146,7 +146,7 @@ var forgeries = []forgery{
 
 // refused submits what must not be accepted, by each of Slurm's commands, and then
 // what is.
-func (f *farm) refused(m *person, options ...string) (id, wrong string) {
+func (f *forging) refused(m *person, options ...string) (id, wrong string) {
 	f.Helper()
 	for _, argv := range [][]string{{"sbatch", "--output=/dev/null", "--wrap=exec sleep 600"}, {"salloc", "--immediate=1", "true"}, {"srun", "--immediate=1", "true"}} {
 		last := len(argv) - 1
@@ -191,9 +191,9 @@ func (s *site) settled(id string) string {
 	})
 }
 
-// farm is a cluster of eight slots with pba, all of them taken. chipA has six
+// forging is a cluster of eight slots with pba, all of them taken. chipA has six
 // guaranteed, and none of them.
-type farm struct {
+type forging struct {
 	*site
 	forgers  []person // one for each forgery: who is not known yet; all may use chipB, which has no slots
 	fillers  []string // jobs that hold a slot each and can't be taken back
@@ -201,7 +201,7 @@ type farm struct {
 	entitled string   // alice's job for chipA
 }
 
-func newFarm(t *testing.T) *farm {
+func newForging(t *testing.T) *forging {
 	needed(t)
 	sweep(t)
 	dir, err := os.MkdirTemp("", ownName("-"))
@@ -212,7 +212,7 @@ func newFarm(t *testing.T) *farm {
 	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
 	s.must(os.Chmod(dir, 0o755))
 	s.alice = addPerson(t, "a", s.group)
-	f := &farm{site: s}
+	f := &forging{site: s}
 	others := addGroup(t, "h")
 	for i := range forgeries {
 		f.forgers = append(f.forgers, addPerson(t, "m"+string(rune('a'+i)), others))
@@ -227,7 +227,7 @@ func newFarm(t *testing.T) *farm {
 }
 
 // fill ends all jobs, and takes all slots with others.
-func (f *farm) fill() {
+func (f *forging) fill() {
 	f.Helper()
 	f.root("scancel", "--full", "--quiet", "--state=RUNNING", "--signal=KILL", "--partition=main")
 	f.root("scancel", "--quiet", "--partition=main")
@@ -242,7 +242,7 @@ func (f *farm) fill() {
 	})
 }
 
-func (f *farm) running(id string) bool {
+func (f *forging) running(id string) bool {
 	return f.root("squeue", "--noheader", "--all", "--jobs="+id, "--format=%T") == "RUNNING"
 }
 
@@ -250,13 +250,13 @@ func (f *farm) running(id string) bool {
 // his job go before an honest one of his that was submitted before, or before one
 // that has a right to the slot.
 func TestForgery(t *testing.T) {
-	f := newFarm(t)
+	f := newForging(t)
 	for i, x := range forgeries {
 		t.Run(x.name, func(t *testing.T) {
 			s := *f.site
 			s.T = t
 			mallory := &f.forgers[i]
-			f := &farm{site: &s}
+			f := &forging{site: &s}
 			f.fill()
 			f.control = f.batch(mallory, nil, "--account=chipB")
 			f.entitled = f.batch(&f.alice, nil, "--account=chipA")
@@ -274,7 +274,7 @@ func TestForgery(t *testing.T) {
 }
 
 // judge compares places in the queue.
-func (f *farm) judge(forged string) {
+func (f *forging) judge(forged string) {
 	f.Helper()
 	place := func(id string) int64 {
 		j := f.job(id)
@@ -292,7 +292,7 @@ func (f *farm) judge(forged string) {
 
 // start frees two slots, one after the other: one is for who has a right to it, one
 // for whoever comes next.
-func (f *farm) start(forged string) {
+func (f *forging) start(forged string) {
 	f.Helper()
 	for i, id := range []string{f.entitled, f.control} {
 		f.root("scancel", "--full", "--signal=KILL", f.fillers[i])

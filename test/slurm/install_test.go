@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"context"
 	"maps"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
@@ -32,9 +34,7 @@ func bareSite(t *testing.T) *site {
 	s.group = addGroup(t, "g")
 	s.alice, s.bob = addPerson(t, "a", s.group), addPerson(t, "b")
 	t.Cleanup(func() { // nobody is removed who still has processes
-		for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline) && exec.Command("pgrep", "-U", s.alice.name+","+s.bob.name).Run() == nil; {
-			time.Sleep(50 * time.Millisecond)
-		}
+		await.Soon(func() bool { return exec.Command("pgrep", "-U", s.alice.name+","+s.bob.name).Run() != nil })
 	})
 	cluster.New(t, cluster.Options{Dir: dir, Nodes: 2, CPUs: 4, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0"}})
 	return s
@@ -83,12 +83,12 @@ func (s *site) install() {
 // await waits for something to become so.
 func (s *site) await(what string, is func() bool) {
 	s.Helper()
-	for deadline := time.Now().Add(soon); !is(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			_, planned := s.pba("rebalance", "--dry-run")
-			_, status := s.pba("status")
-			s.Fatalf("%s did not come:\n%s\n%s\n%s", what, s.root("squeue", "--all", "--array", "--format=%i %P %u %t %r %Q %k %R"), planned, status)
-		}
+	ctx, cancel := context.WithTimeout(s.Context(), soon)
+	defer cancel()
+	if !await.Every(ctx, 50*time.Millisecond, is) {
+		_, planned := s.pba("rebalance", "--dry-run")
+		_, status := s.pba("status")
+		s.Fatalf("%s did not come:\n%s\n%s\n%s", what, s.root("squeue", "--all", "--array", "--format=%i %P %u %t %r %Q %k %R"), planned, status)
 	}
 }
 

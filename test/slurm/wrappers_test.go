@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
@@ -163,15 +165,13 @@ func (o *office) slurm(argv ...string) string {
 // await waits until what is looked at is there.
 func (o *office) await(what string, look func() (text string, there bool)) string {
 	o.Helper()
-	for deadline := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
-		text, there := look()
-		if there {
-			return text
-		}
-		if time.Now().After(deadline) {
-			o.Fatalf("%s: not after %v: %s", what, soon, text)
-		}
+	ctx, cancel := context.WithTimeout(o.Context(), soon)
+	defer cancel()
+	text := ""
+	if !await.Until(ctx, func() (there bool) { text, there = look(); return there }) {
+		o.Fatalf("%s: not after %v: %s", what, soon, text)
 	}
+	return text
 }
 
 // ended waits until all of a job has ended, as Slurm itself sees it.
