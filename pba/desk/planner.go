@@ -12,6 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
 // planner checks changes of allocations: whoever makes them, and however.
