@@ -36,7 +36,7 @@ type Queue struct {
 
 // Event is something that happened: one of the types of this file that say so.
 // Events hold plain values only; EncodeEvent and DecodeEvent write and read them.
-type Event interface{ event() }
+type Event interface{ event() string }
 
 // Result is what the one who caused an event is told. Submitted belongs to
 // Submit; Errors to every event on jobs or runs, one for each element of its list (one
@@ -260,29 +260,39 @@ type Ahead struct {
 	By time.Duration
 }
 
-func (Submit) event()      {}
-func (Kill) event()        {}
-func (Requeue) event()     {}
-func (Suspend) event()     {}
-func (Resume) event()      {}
-func (Hold) event()        {}
-func (Release) event()     {}
-func (Rank) event()        {}
-func (Pin) event()         {}
-func (HoldUntil) event()   {}
-func (Reserve) event()     {}
-func (Move) event()        {}
-func (NodeUp) event()      {}
-func (NodeDown) event()    {}
-func (NodeGone) event()    {}
-func (Started) event()     {}
-func (StartFailed) event() {}
-func (Ended) event()       {}
-func (RunLost) event()     {}
-func (Tick) event()        {}
-func (Forget) event()      {}
-func (Configure) event()   {}
-func (ClockRead) event()   {}
+// The events are written under these names.
+func (Submit) event() string      { return "submit" }
+func (Kill) event() string        { return "kill" }
+func (Requeue) event() string     { return "requeue" }
+func (Suspend) event() string     { return "suspend" }
+func (Resume) event() string      { return "resume" }
+func (Hold) event() string        { return "hold" }
+func (Release) event() string     { return "release" }
+func (Rank) event() string        { return "rank" }
+func (Pin) event() string         { return "pin" }
+func (HoldUntil) event() string   { return "hold_until" }
+func (Reserve) event() string     { return "reserve" }
+func (Move) event() string        { return "move" }
+func (Modify) event() string      { return "modify" }
+func (NodeUp) event() string      { return "node_up" }
+func (NodeDown) event() string    { return "node_down" }
+func (NodeGone) event() string    { return "node_gone" }
+func (Started) event() string     { return "started" }
+func (StartFailed) event() string { return "start_failed" }
+func (Ended) event() string       { return "ended" }
+func (RunLost) event() string     { return "run_lost" }
+func (Tick) event() string        { return "tick" }
+func (Forget) event() string      { return "forget" }
+func (Configure) event() string   { return "configure" }
+func (ClockRead) event() string   { return "clock_read" }
+
+// events has one of each.
+func events() []Event {
+	return []Event{
+		Submit{}, Kill{}, Requeue{}, Suspend{}, Resume{}, Hold{}, Release{}, Rank{}, Pin{}, HoldUntil{}, Reserve{}, Move{},
+		Modify{}, NodeUp{}, NodeDown{}, NodeGone{}, Started{}, StartFailed{}, Ended{}, RunLost{}, Tick{}, Forget{}, Configure{}, ClockRead{},
+	}
+}
 
 // Effect is something to do, after the event is on disk and in the order given.
 type Effect interface{ effect() }

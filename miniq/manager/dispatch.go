@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/heap"
 )
 
 // round is one walk down the queue, best rank first. On its way it keeps what
@@ -13,11 +14,11 @@ import (
 type round struct {
 	*Manager
 	rooms   []room
-	total   int // free slots that nobody has a right to yet
-	heads   []entry
-	rights  []right // best rank first
-	whole   bool    // all shapes are looked at
-	decided bool    // who has the one reservation of reserve_after
+	total   int               // free slots that nobody has a right to yet
+	heads   *heap.Heap[entry] // best rank first
+	rights  []right           // best rank first
+	whole   bool              // all shapes are looked at
+	decided bool              // who has the one reservation of reserve_after
 }
 
 // entry is a shape and the rank of its first job.
@@ -50,7 +51,7 @@ func (m *Manager) dispatch() {
 
 func (m *Manager) newRound() *round {
 	m.rooms = slices.Grow(m.rooms[:0], len(m.hosts))[:len(m.hosts)]
-	r := &round{Manager: m, rooms: m.rooms}
+	r := &round{Manager: m, rooms: m.rooms, heads: heap.New(func(a, b entry) bool { return a.before(b.rank) }, nil)}
 	mostSlots, mostMemory := 0, int64(0)
 	for i, h := range m.hosts {
 		r.rooms[i] = m.room(h)
@@ -103,11 +104,11 @@ func (r *round) walk() {
 			return
 		}
 		switch {
-		case len(r.rights) > 0 && (len(r.heads) == 0 || r.rights[0].before(r.heads[0].rank)):
+		case len(r.rights) > 0 && (r.heads.Len() == 0 || r.rights[0].before(r.heads.Top().rank)):
 			keep := r.rights[0].keep
 			r.rights = r.rights[1:]
 			keep(r)
-		case len(r.heads) > 0:
+		case r.heads.Len() > 0:
 			r.try()
 		default:
 			return
@@ -117,7 +118,7 @@ func (r *round) walk() {
 
 // try starts the best head, or passes its shape over.
 func (r *round) try() {
-	e := r.popHead()
+	e := r.heads.Pop()
 	placed := r.fit(e.shape, r.rooms)
 	if placed == nil {
 		if !r.decided && r.overdue(e.shape) {
@@ -221,41 +222,8 @@ func (r *round) keepHosts(j *job) {
 	}
 }
 
-// pushHead and popHead keep heads a binary heap by rank.
+// pushHead has a shape's first job tried in its turn.
 func (r *round) pushHead(s *shape) {
 	j := r.head(s)
-	e := entry{r.rank(j), s, j}
-	r.heads = append(r.heads, e)
-	i := len(r.heads) - 1
-	for i > 0 && e.before(r.heads[(i-1)/2].rank) {
-		r.heads[i] = r.heads[(i-1)/2]
-		i = (i - 1) / 2
-	}
-	r.heads[i] = e
-}
-
-func (r *round) popHead() entry {
-	top, last := r.heads[0], r.heads[len(r.heads)-1]
-	r.heads = r.heads[:len(r.heads)-1]
-	n := len(r.heads)
-	if n == 0 {
-		return top
-	}
-	i := 0
-	for {
-		child := 2*i + 1
-		if child >= n {
-			break
-		}
-		if child+1 < n && r.heads[child+1].before(r.heads[child].rank) {
-			child++
-		}
-		if !r.heads[child].before(last.rank) {
-			break
-		}
-		r.heads[i] = r.heads[child]
-		i = child
-	}
-	r.heads[i] = last
-	return top
+	r.heads.Push(entry{r.rank(j), s, j})
 }

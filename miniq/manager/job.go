@@ -123,13 +123,13 @@ type array struct {
 	limit     int
 	elements  []*job // those not forgotten, by index
 	size      int
-	left      int   // that have not ended
-	begun     int   // that have had a run
-	failed    int   // that ended as Exited
-	firstCode int   // exit code of the first of them
-	active    int   // that have a run
-	admitted  int   // that may start
-	waiting   *heap // that may not yet, by seq
+	left      int      // that have not ended
+	begun     int      // that have had a run
+	failed    int      // that ended as Exited
+	firstCode int      // exit code of the first of them
+	active    int      // that have a run
+	admitted  int      // that may start
+	waiting   *jobHeap // that may not yet, by seq
 }
 
 func newArray(limit, size int) *array {

@@ -42,9 +42,9 @@ type Manager struct {
 
 	shapes []*shape
 	byKey  map[shapeKey]*shape
-	due    *heap // jobs to which something happens at a time
+	due    *jobHeap // jobs to which something happens at a time
 
-	limited   *heap                  // running jobs that have a run limit
+	limited   *jobHeap               // running jobs that have a run limit
 	resuming  []*job                 // suspended ones that shall go on
 	reservers []*job                 // that have the engine's reservation
 	kept      *overdueJob            // the reservation of reserve_after

@@ -17,8 +17,6 @@ type Modify struct {
 	Past   []PastEnd `json:",omitempty"` // by ID: those that Change's condition names
 }
 
-func (Modify) event() {}
-
 // modify gives the changed jobs of an array a common work, as they had before.
 func (m *Manager) modify(e Modify) Result {
 	changed := map[*work]*work{} // is only looked up in

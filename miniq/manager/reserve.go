@@ -80,7 +80,7 @@ func (r *round) whereFirst(s *shape) []backends.Placement {
 
 // endingRuns are those that have a limit, the one that ends first before the others.
 func (m *Manager) endingRuns() []*job {
-	runs := slices.Clone(m.limited.jobs)
+	runs := slices.Clone(m.limited.Items())
 	slices.SortFunc(runs, func(a, b *job) int {
 		return cmp.Or(a.limitAt().Compare(b.limitAt()), cmp.Compare(a.seq, b.seq))
 	})
@@ -218,7 +218,7 @@ func (m *Manager) keepers() []*job {
 func (m *Manager) anyGrows(level backends.Level) bool {
 	for _, s := range m.shapes {
 		m.head(s) // moves what has grown by now out of growing
-		if j := s.growing.top(); j != nil && j.base.Level() >= level {
+		if j := s.growing.Top(); j != nil && j.base.Level() >= level {
 			return true
 		}
 	}

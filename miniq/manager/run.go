@@ -50,7 +50,7 @@ func (m *Manager) begin(j *job) {
 	}
 	m.occupy(j)
 	if j.work.spec.RunLimit > 0 {
-		m.limited.push(j)
+		m.limited.Push(j)
 	}
 }
 

@@ -33,10 +33,10 @@ type shape struct {
 	able    bool    // the hosts that take jobs now could hold it, were they empty
 	touched bool    // jobs came in since the last round
 
-	growing *heap // by rank
-	grown   *heap // by rank
-	capping *heap // the growing ones, by the tick at which they have grown
-	oldest  *job  // by waitSince
+	growing *jobHeap // by rank
+	grown   *jobHeap // by rank
+	capping *jobHeap // the growing ones, by the tick at which they have grown
+	oldest  *job     // by waitSince
 	newest  *job
 }
 
@@ -141,10 +141,10 @@ func (m *Manager) line(j *job) {
 func (m *Manager) arrange(j *job) {
 	s := j.shape
 	if j.ageing && m.mayGain(j) > m.tick(m.now)-j.ageFrom {
-		s.growing.push(j)
-		s.capping.push(j)
+		s.growing.Push(j)
+		s.capping.Push(j)
 	} else {
-		s.grown.push(j)
+		s.grown.Push(j)
 	}
 }
 
@@ -195,12 +195,12 @@ func (m *Manager) touch(s *shape) {
 // head is the shape's first job.
 func (m *Manager) head(s *shape) *job {
 	tick := m.tick(m.now)
-	for j := s.capping.top(); j != nil && j.ageFrom+m.mayGain(j) <= tick; j = s.capping.top() {
+	for j := s.capping.Top(); j != nil && j.ageFrom+m.mayGain(j) <= tick; j = s.capping.Top() {
 		s.capping.remove(j)
 		s.growing.remove(j)
-		s.grown.push(j)
+		s.grown.Push(j)
 	}
-	a, b := s.growing.top(), s.grown.top()
+	a, b := s.growing.Top(), s.grown.Top()
 	switch {
 	case a == nil:
 		return b

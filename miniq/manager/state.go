@@ -222,7 +222,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 	if j.state == backends.Running {
 		m.occupy(j)
 		if j.work.spec.RunLimit > 0 {
-			m.limited.push(j)
+			m.limited.Push(j)
 		}
 	}
 	return nil
@@ -242,7 +242,7 @@ func (m *Manager) arrangeAll() {
 		case !m.startable(j):
 		case limited(j) && !j.admitted:
 			j.place = inThrottle
-			j.array.waiting.push(j)
+			j.array.waiting.Push(j)
 		default:
 			waiting = append(waiting, j)
 		}

@@ -16,7 +16,7 @@ func (m *Manager) advance(now time.Time) {
 	if now = clean(now); now.After(m.now) {
 		m.now = now
 	}
-	for j := m.due.top(); j != nil && !j.due.After(m.now); j = m.due.top() {
+	for j := m.due.Top(); j != nil && !j.due.After(m.now); j = m.due.Top() {
 		m.expire(j)
 	}
 	for _, at := range []time.Time{m.overdueNext, m.tickNext} {
@@ -135,7 +135,7 @@ func (m *Manager) retime(j *job) {
 		m.due.remove(j)
 	}
 	if j.due = due; !due.IsZero() {
-		m.due.push(j)
+		m.due.Push(j)
 	}
 }
 
@@ -143,7 +143,7 @@ func (m *Manager) retime(j *job) {
 func (m *Manager) setWake() {
 	m.foresee()
 	next := time.Time{}
-	if j := m.due.top(); j != nil {
+	if j := m.due.Top(); j != nil {
 		next = j.due
 	}
 	for _, at := range []time.Time{m.overdueNext, m.tickNext} {
@@ -232,7 +232,7 @@ func (m *Manager) putAt(j *job, want place) {
 	case inShape:
 		m.enter(j)
 	case inThrottle:
-		j.array.waiting.push(j)
+		j.array.waiting.Push(j)
 	case nowhere:
 		if !j.waitSince.IsZero() {
 			m.changes(j)
@@ -243,8 +243,8 @@ func (m *Manager) putAt(j *job, want place) {
 
 // admit lets as many elements of an array wait for slots as its limit leaves.
 func (m *Manager) admit(a *array) {
-	for a.active+a.admitted < a.limit && a.waiting.len() > 0 {
-		j := a.waiting.top()
+	for a.active+a.admitted < a.limit && a.waiting.Len() > 0 {
+		j := a.waiting.Top()
 		m.changes(j)
 		j.admitted = true
 		a.admitted++

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/heap"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -125,8 +126,12 @@ func (c *calendar) throughput() bool {
 type fence struct {
 	project string
 	used    int
-	ends    []fenceEnd // heap by time
+	ends    *heap.Heap[fenceEnd] // by time
 	queue   []fenced
+}
+
+func newFence(project string) fence {
+	return fence{project: project, ends: heap.New(func(a, b fenceEnd) bool { return a.at.Before(b.at) }, nil)}
 }
 
 type fenced struct {
@@ -151,8 +156,8 @@ func (f *fence) take(c *calendar, t time.Time, slots int, takes time.Duration) b
 }
 
 func (f *fence) advance(c *calendar, t time.Time) {
-	for len(f.ends) > 0 && !f.ends[0].at.After(t) {
-		e := f.pop()
+	for f.ends.Len() > 0 && !f.ends.Top().at.After(t) {
+		e := f.ends.Pop()
 		f.used -= e.slots
 		f.serve(c, e.at)
 	}
@@ -180,33 +185,5 @@ func (f *fence) serve(c *calendar, t time.Time) {
 
 func (f *fence) start(t time.Time, j fenced) {
 	f.used += j.slots
-	f.ends = append(f.ends, fenceEnd{t.Add(j.takes), j.slots})
-	for i := len(f.ends) - 1; i > 0; {
-		up := (i - 1) / 2
-		if !f.ends[i].at.Before(f.ends[up].at) {
-			break
-		}
-		f.ends[i], f.ends[up] = f.ends[up], f.ends[i]
-		i = up
-	}
-}
-
-func (f *fence) pop() fenceEnd {
-	first, last := f.ends[0], len(f.ends)-1
-	f.ends[0] = f.ends[last]
-	f.ends = f.ends[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			return first
-		}
-		if child+1 < last && f.ends[child+1].at.Before(f.ends[child].at) {
-			child++
-		}
-		if !f.ends[child].at.Before(f.ends[i].at) {
-			return first
-		}
-		f.ends[i], f.ends[child] = f.ends[child], f.ends[i]
-		i = child
-	}
+	f.ends.Push(fenceEnd{t.Add(j.takes), j.slots})
 }

@@ -118,7 +118,7 @@ func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arr
 	return func(yield func(arrival, error) bool) {
 		fences := make([]fence, len(w.calendar.projects))
 		for i, name := range w.calendar.projects {
-			fences[i].project = name
+			fences[i] = newFence(name)
 		}
 		for round := range max(w.Repeat, 1) {
 			from := w.start.Add(time.Duration(round) * w.period)

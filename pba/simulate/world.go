@@ -4,11 +4,11 @@
 package simulate
 
 import (
-	"container/heap"
 	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/heap"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
@@ -58,7 +58,7 @@ type World struct {
 
 	work  map[backends.ID]Work // by job, or by array for its elements
 	runs  map[backends.ID]*run
-	ends  endHeap
+	ends  *heap.Heap[*ending]
 	order int64
 }
 
@@ -80,7 +80,7 @@ func New(cfg Config) *World {
 	w := &World{
 		manager: manager.New(cfg.Manager), now: cfg.Start, watch: cfg.Watch, onEnd: cfg.WatchEnd,
 		ages: cfg.Manager.AgeingInterval, ageCap: cfg.Manager.AgeingCap, managesMemory: !cfg.Manager.SlotsOnly,
-		work: map[backends.ID]Work{}, runs: map[backends.ID]*run{},
+		work: map[backends.ID]Work{}, runs: map[backends.ID]*run{}, ends: newEnds(),
 	}
 	w.Client = w.As(manager.By{User: "pba", Admin: true})
 	for _, h := range cfg.Hosts {
@@ -173,8 +173,8 @@ func (w *World) Advance(to time.Time) {
 // next is the next thing to happen, and whether it is a wake. A wake that was
 // served is not served again: a manager that asks for it twice would stop time.
 func (w *World) next() (at time.Time, wake, ok bool) {
-	if len(w.ends) > 0 {
-		at, ok = w.ends[0].at, true
+	if w.ends.Len() > 0 {
+		at, ok = w.ends.Top().at, true
 	}
 	if t := w.manager.Wake(); !t.IsZero() && t.After(w.woken) && (!ok || t.Before(at)) {
 		return t, true, true
@@ -183,7 +183,7 @@ func (w *World) next() (at time.Time, wake, ok bool) {
 }
 
 func (w *World) endFirst() {
-	first := w.ends[0]
+	first := w.ends.Top()
 	r := w.runs[first.id]
 	code := r.work.ExitCode
 	if !r.killAt.IsZero() && !r.killAt.After(first.at) {
@@ -292,12 +292,12 @@ func (w *World) settle(id backends.ID, r *run) {
 	}
 	w.order++
 	r.entry = &ending{at: at, order: w.order, id: id}
-	heap.Push(&w.ends, r.entry)
+	w.ends.Push(r.entry)
 }
 
 func (w *World) drop(r *run) {
 	if r.entry != nil {
-		heap.Remove(&w.ends, r.entry.place)
+		w.ends.Remove(r.entry.place)
 		r.entry = nil
 	}
 }
@@ -310,33 +310,10 @@ type ending struct {
 	place int
 }
 
-// endHeap holds the ends to come: by time, then in the order of their settling.
-type endHeap []*ending
-
-func (h endHeap) Len() int { return len(h) }
-
-func (h endHeap) Less(i, j int) bool {
-	if c := h[i].at.Compare(h[j].at); c != 0 {
-		return c < 0
-	}
-	return h[i].order < h[j].order
-}
-
-func (h endHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-func (h *endHeap) Push(x any) {
-	e := x.(*ending)
-	e.place = len(*h)
-	*h = append(*h, e)
-}
-
-func (h *endHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return last
+// newEnds holds the ends to come: by time, then in the order of their settling.
+func newEnds() *heap.Heap[*ending] {
+	return heap.New(func(a, b *ending) bool {
+		c := a.at.Compare(b.at)
+		return c < 0 || c == 0 && a.order < b.order
+	}, func(e *ending, i int) { e.place = i })
 }

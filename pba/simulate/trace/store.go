@@ -3,7 +3,6 @@ package trace
 import (
 	"bufio"
 	"cmp"
-	"container/heap"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/heap"
 )
 
 // Store holds a trace in order of submission, for several readings. Beyond
@@ -126,33 +127,55 @@ func (s *Store) Close() error {
 // order of the trace. An error is the last value. Readings must not overlap.
 func (s *Store) All() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		var merged runs
-		for i, f := range s.files {
+		merged := heap.New(func(a, b *sortedRun) bool {
+			c := a.record.Submitted.Compare(b.record.Submitted)
+			return c < 0 || c == 0 && a.place < b.place
+		}, nil)
+		fail := func(err error) { yield(Record{}, fmt.Errorf("read the sorted trace: %w", err)) }
+		add := func(next func() (Record, error)) error {
+			first, err := next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err == nil {
+				merged.Push(&sortedRun{merged.Len(), first, next})
+			}
+			return err
+		}
+		for _, f := range s.files {
 			decoder := gob.NewDecoder(bufio.NewReader(io.NewSectionReader(f, 0, 1<<62)))
-			merged = append(merged, &sortedRun{place: i, next: func() (r Record, err error) {
+			err := add(func() (r Record, err error) {
 				err = decoder.Decode(&r)
 				return r, err
-			}})
+			})
+			if err != nil {
+				fail(err)
+				return
+			}
 		}
 		at := 0
-		merged = append(merged, &sortedRun{place: len(s.files), next: func() (Record, error) {
+		_ = add(func() (Record, error) { // it is in memory
 			if at == len(s.chunk) {
 				return Record{}, io.EOF
 			}
 			at++
 			return s.chunk[at-1], nil
-		}})
-		if err := merged.start(); err != nil {
-			yield(Record{}, fmt.Errorf("read the sorted trace: %w", err))
-			return
-		}
-		for len(merged) > 0 {
-			if !yield(merged[0].record, nil) {
+		})
+		for merged.Len() > 0 {
+			run := merged.Top()
+			if !yield(run.record, nil) {
 				return
 			}
-			if err := merged.step(); err != nil {
-				yield(Record{}, fmt.Errorf("read the sorted trace: %w", err))
+			next, err := run.next()
+			switch {
+			case errors.Is(err, io.EOF):
+				merged.Pop()
+			case err != nil:
+				fail(err)
 				return
+			default:
+				run.record = next
+				merged.Fix(0)
 			}
 		}
 	}
@@ -163,60 +186,4 @@ type sortedRun struct {
 	place  int
 	record Record
 	next   func() (Record, error)
-}
-
-// runs is a heap of them, by their next record.
-type runs []*sortedRun
-
-// start reads the first record of each.
-func (r *runs) start() error {
-	all := *r
-	*r = nil
-	for _, one := range all {
-		record, err := one.next()
-		if errors.Is(err, io.EOF) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		one.record = record
-		*r = append(*r, one)
-	}
-	heap.Init(r)
-	return nil
-}
-
-// step reads the next record of the first one.
-func (r *runs) step() error {
-	first := (*r)[0]
-	record, err := first.next()
-	switch {
-	case errors.Is(err, io.EOF):
-		heap.Pop(r)
-		return nil
-	case err != nil:
-		return err
-	}
-	first.record = record
-	heap.Fix(r, 0)
-	return nil
-}
-
-func (r runs) Len() int { return len(r) }
-
-func (r runs) Less(i, k int) bool {
-	if c := r[i].record.Submitted.Compare(r[k].record.Submitted); c != 0 {
-		return c < 0
-	}
-	return r[i].place < r[k].place
-}
-
-func (r runs) Swap(i, k int) { r[i], r[k] = r[k], r[i] }
-func (r *runs) Push(x any)   { *r = append(*r, x.(*sortedRun)) }
-func (r *runs) Pop() any {
-	old := *r
-	last := old[len(old)-1]
-	*r = old[:len(old)-1]
-	return last
 }
