@@ -79,17 +79,6 @@ func JL(hosts []Measures, f Factors) []float64 {
 	return percent(jl)
 }
 
-// Rank lists hosts, by their index, from the highest job load metric to the lowest; of
-// equals the lower index is first.
-func Rank(jl []float64) []int {
-	order := make([]int, len(jl))
-	for n := range order {
-		order[n] = n
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(jl[b], jl[a]) })
-	return order
-}
-
 // Sizes shares items out by weight, by largest remainder: they sum to items exactly; of
 // equal remainders the lower index is first. Who has no weight gets nothing; where nobody
 // has, all are equal.

@@ -57,12 +57,6 @@ func TestJL(t *testing.T) {
 	}
 }
 
-func TestRank(t *testing.T) {
-	if got := metrics.Rank([]float64{10, 40, 10, 40, 0}); !slices.Equal(got, []int{1, 3, 0, 2, 4}) {
-		t.Error(got)
-	}
-}
-
 func TestSizes(t *testing.T) {
 	for _, c := range []struct {
 		weights []float64

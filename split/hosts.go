@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/metrics"
 )
@@ -184,7 +185,7 @@ func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-cha
 				return
 			}
 			if err != nil {
-				sleep(ctx, time.Second)
+				_ = clock.Sleep(ctx, time.Second)
 				continue
 			}
 			select {
@@ -195,7 +196,7 @@ func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-cha
 				case <-ctx.Done():
 				}
 			case <-nudge:
-				sleep(ctx, min(every, time.Second))
+				_ = clock.Sleep(ctx, min(every, time.Second))
 			case <-ctx.Done():
 			}
 		}

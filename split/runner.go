@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -264,7 +265,7 @@ func (r *runner) anybody(have int64) error {
 	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.waits() {
 		return nil
 	}
-	if len(r.hosts.out) > 0 && !slices.ContainsFunc(keys(r.hosts.up), func(name string) bool { return !r.hosts.out[name] }) {
+	if len(r.hosts.out) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(r.hosts.up)), func(name string) bool { return !r.hosts.out[name] }) {
 		return errors.New("no host is left that runs its tasks: see what was said above, or the .log files in " + r.dir.Path)
 	}
 	if len(r.hosts.up) == 0 && !r.joined {
@@ -274,14 +275,6 @@ func (r *runner) anybody(have int64) error {
 		return errors.New("the farm has no host that is up: see ahosts")
 	}
 	return nil
-}
-
-func keys[V any](m map[string]V) []string {
-	all := make([]string, 0, len(m))
-	for key := range m {
-		all = append(all, key)
-	}
-	return all
 }
 
 // wait waits until something has happened, and takes it in.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // lookEvery is how often results are looked for where nothing tells of them: on a file
@@ -53,7 +55,7 @@ func watchQueue(ctx context.Context, queue Queue) <-chan struct{} {
 				wait = tryPause // who asks will be told
 			}
 			signal(news)
-			sleep(ctx, wait)
+			_ = clock.Sleep(ctx, wait)
 		}
 	}()
 	return news
@@ -64,14 +66,5 @@ func signal(news chan<- struct{}) {
 	select {
 	case news <- struct{}{}:
 	default:
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

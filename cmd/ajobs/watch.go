@@ -17,6 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/follow"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // What a terminal understands (ECMA-48 and xterm).
@@ -109,7 +110,7 @@ func (o jobsOptions) follow(ctx context.Context, queue backends.Backend, s site,
 		case <-ctx.Done():
 			return
 		}
-		_ = follow.Sleep(ctx, pause)
+		_ = clock.Sleep(ctx, pause)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/cmd/internal/follow"
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // Exit codes of a command that waits for a job, beside the job's own.
@@ -112,7 +113,7 @@ func (s site) look(ctx context.Context, queue backends.Backend, done func() (boo
 		default:
 			pause = follow.TryPause
 		}
-		if err := follow.Sleep(ctx, pause); err != nil {
+		if err := clock.Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}

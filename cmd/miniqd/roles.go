@@ -1,17 +1,15 @@
 package main
 
 import (
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
+	"github.com/allotment-hpc/allotment/esub/filter"
 	"github.com/allotment-hpc/allotment/internal/account"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/configfile"
@@ -34,57 +32,12 @@ func isAdmin(c *configfile.Config) func(account.Account) bool {
 // user's own process, where he could have said what he likes.
 func mayBeNext(c *configfile.Config) func(account.Account, *backends.Spec) bool {
 	return func(a account.Account, s *backends.Spec) bool {
-		// A mismatch is a moment between two renames of pba's.
-		const tries = 5
-		var d esub.Decision
-		err := esub.ErrMismatch
-		for n := 0; n < tries && errors.Is(err, esub.ErrMismatch); n++ {
-			d, err = decide(c.Paths.State, a, s)
+		open := func(name string) (*os.File, error) { // pba's, who may be root or the state directory's owner
+			return trusted.OpenBy(filepath.Join(c.Paths.State, name), trusted.OwnerOf(c.Paths.State))
 		}
+		d, err := filter.Ask(open, func(esub.Settings) (esub.Request, error) { return requestOf(a, s), nil }, time.Now())
 		return err == nil && !d.Reject && d.Queue == "" && d.Priority >= s.Priority
 	}
-}
-
-func decide(state string, a account.Account, s *backends.Spec) (esub.Decision, error) {
-	snapshot, err := openOurs(state, esub.SnapshotName)
-	if err != nil {
-		return esub.Decision{}, err
-	}
-	defer func() { _ = snapshot.Close() }()
-	info, err := snapshot.Stat()
-	if err != nil {
-		return esub.Decision{}, err
-	}
-	reader, err := esub.Open(snapshot, info.Size())
-	if err != nil {
-		return esub.Decision{}, err
-	}
-	standing, err := openOurs(state, esub.GenerationName)
-	if err != nil {
-		return esub.Decision{}, err
-	}
-	defer func() { _ = standing.Close() }()
-	data, err := io.ReadAll(io.LimitReader(standing, esub.MaxGeneration))
-	if err != nil {
-		return esub.Decision{}, err
-	}
-	generation, err := esub.OpenGeneration(data)
-	if err != nil {
-		return esub.Decision{}, err
-	}
-	return esub.Decide(requestOf(a, s), reader, generation, time.Now())
-}
-
-// openOurs opens a file of pba's, who may be root or the state directory's owner.
-func openOurs(state, name string) (*os.File, error) {
-	return trusted.OpenBy(filepath.Join(state, name), func(owner uint32) bool {
-		info, err := os.Lstat(state)
-		if err != nil {
-			return false
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		return ok && stat.Uid == owner
-	})
 }
 
 func requestOf(a account.Account, s *backends.Spec) esub.Request {

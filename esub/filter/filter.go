@@ -100,20 +100,24 @@ func (f *Filter) decide(params func() (esub.Params, error)) (esub.Decision, erro
 	if f.Env(backends.DummyVariable) != "" && (f.UID == 0 || owns(f.UID, paths.State)) {
 		return esub.Decision{}, nil // a dummy job belongs to no project, and is where the engine wants it
 	}
-	// A mismatch is a moment between two renames of pba's.
+	open := func(name string) (*os.File, error) { return openOurs(paths, name) }
+	return Ask(open, func(s esub.Settings) (esub.Request, error) { return f.request(params, s.MemoryUnit) }, f.Now())
+}
+
+// Ask has the policy in the files of a state directory decide on a request, which is made
+// once there is a policy.
+func Ask(open func(name string) (*os.File, error), request func(esub.Settings) (esub.Request, error), now time.Time) (d esub.Decision, err error) {
 	const tries = 5
-	var d esub.Decision
 	for range tries {
-		d, err = f.decideOnce(paths, params)
-		if !errors.Is(err, esub.ErrMismatch) {
+		if d, err = askOnce(open, request, now); !errors.Is(err, esub.ErrMismatch) { // which is a moment between two renames of pba's
 			break
 		}
 	}
 	return d, err
 }
 
-func (f *Filter) decideOnce(paths home.Paths, params func() (esub.Params, error)) (esub.Decision, error) {
-	snapshot, err := openOurs(paths, esub.SnapshotName)
+func askOnce(open func(name string) (*os.File, error), ask func(esub.Settings) (esub.Request, error), now time.Time) (esub.Decision, error) {
+	snapshot, err := open(esub.SnapshotName)
 	if err != nil {
 		return esub.Decision{}, err
 	}
@@ -126,36 +130,28 @@ func (f *Filter) decideOnce(paths home.Paths, params func() (esub.Params, error)
 	if err != nil {
 		return esub.Decision{}, fmt.Errorf("read policy snapshot %s: %w", snapshot.Name(), err)
 	}
-	generation, err := readGeneration(paths)
+	standing, err := open(esub.GenerationName)
 	if err != nil {
 		return esub.Decision{}, err
 	}
-	request, err := f.request(params, reader.Settings().MemoryUnit)
+	defer func() { _ = standing.Close() }()
+	data, err := readAll(standing, esub.MaxGeneration)
+	if err != nil {
+		return esub.Decision{}, fmt.Errorf("read generation file: %w", err)
+	}
+	generation, err := esub.OpenGeneration(data)
+	if err != nil {
+		return esub.Decision{}, fmt.Errorf("read generation file %s: %w", standing.Name(), err)
+	}
+	request, err := ask(reader.Settings())
 	if err != nil {
 		return esub.Decision{}, err
 	}
-	d, err := esub.Decide(request, reader, generation, f.Now())
+	d, err := esub.Decide(request, reader, generation, now)
 	if err != nil {
 		return esub.Decision{}, fmt.Errorf("policy snapshot %s: %w", snapshot.Name(), err)
 	}
 	return d, nil
-}
-
-func readGeneration(paths home.Paths) (esub.Generation, error) {
-	file, err := openOurs(paths, esub.GenerationName)
-	if err != nil {
-		return esub.Generation{}, err
-	}
-	defer func() { _ = file.Close() }()
-	data, err := readAll(file, esub.MaxGeneration)
-	if err != nil {
-		return esub.Generation{}, fmt.Errorf("read generation file: %w", err)
-	}
-	generation, err := esub.OpenGeneration(data)
-	if err != nil {
-		return esub.Generation{}, fmt.Errorf("read generation file %s: %w", file.Name(), err)
-	}
-	return generation, nil
 }
 
 // request is what the options of a job ask for, for this user.

@@ -3,6 +3,7 @@
 package clock
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -96,4 +97,16 @@ func Long(d time.Duration) string {
 		return fmt.Sprintf("%d days", d/day)
 	}
 	return d.Round(time.Second).String()
+}
+
+// Sleep waits, and gives the context's cause where that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

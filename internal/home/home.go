@@ -8,7 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+
+	"github.com/allotment-hpc/allotment/internal/trusted"
 )
 
 // Paths are the places of one run. Two homes never share one.
@@ -124,20 +125,14 @@ func (p Paths) Prepare() error {
 }
 
 func ownDirectory(what, dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return fmt.Errorf("look at the %s: %w", what, err)
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
+	err := trusted.Dir(dir)
 	switch {
-	case !ok || !info.IsDir():
-		return fmt.Errorf("use %s %s: it is no directory", what, dir)
-	case int64(stat.Uid) != int64(os.Geteuid()):
-		return fmt.Errorf("use %s %s: it belongs to user ID %d: set ALLOTMENT_HOME to a directory of your own", what, dir, stat.Uid)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("use %s %s: others can write it (mode %#o): chmod go-w it", what, dir, info.Mode().Perm())
+	case err == nil:
+		return nil
+	case errors.As(err, &trusted.NotYours{}):
+		err = fmt.Errorf("%w: set ALLOTMENT_HOME to a directory of your own", err)
 	}
-	return nil
+	return fmt.Errorf("use %s %s: %w", what, dir, err)
 }
 
 // OwnedByMe is an error where somebody else could put a directory of his own in

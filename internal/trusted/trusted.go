@@ -74,3 +74,40 @@ func judge(path string, info fs.FileInfo, euid int, may func(owner uint32) bool)
 	}
 	return nil
 }
+
+// OwnerOf allows the owner of a directory, for OpenBy.
+func OwnerOf(dir string) (may func(owner uint32) bool) {
+	info, err := os.Stat(dir)
+	return func(owner uint32) bool {
+		if err != nil {
+			return false
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		return ok && stat.Uid == owner
+	}
+}
+
+// NotYours says whose a directory is that is not the caller's.
+type NotYours struct{ UID uint32 }
+
+func (e NotYours) Error() string { return fmt.Sprintf("it belongs to user ID %d", e.UID) }
+
+// Dir is an error for what is no directory of the caller's own, or one that others can
+// write: somebody else could put files there. Its text does not name the path, unless
+// the path can't be looked at.
+func Dir(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || !info.IsDir():
+		return errors.New("it is no directory")
+	case int64(stat.Uid) != int64(os.Geteuid()):
+		return NotYours{stat.Uid}
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("others can write it (mode %#o): chmod go-w it if its contents are right", info.Mode().Perm())
+	}
+	return nil
+}

@@ -153,10 +153,10 @@ func (w *worker) hash() {
 }
 
 // threadTime is the CPU time of the calling thread, processTime that of all threads.
-func threadTime() time.Duration  { return clock(unix.CLOCK_THREAD_CPUTIME_ID) }
-func processTime() time.Duration { return clock(unix.CLOCK_PROCESS_CPUTIME_ID) }
+func threadTime() time.Duration  { return cpuTime(unix.CLOCK_THREAD_CPUTIME_ID) }
+func processTime() time.Duration { return cpuTime(unix.CLOCK_PROCESS_CPUTIME_ID) }
 
-func clock(id int32) time.Duration {
+func cpuTime(id int32) time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(id, &t) != nil {
 		return 0 // Linux always has both

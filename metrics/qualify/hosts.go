@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
@@ -84,7 +85,7 @@ func (h *Hosts) Measure(ctx context.Context, asks []Ask, tell func(Answer)) {
 			return
 		}
 		waiting = h.collect(ctx, waiting, tell)
-		sleep(ctx, h.quiet(ctx, waiting, changed))
+		_ = clock.Sleep(ctx, h.quiet(ctx, waiting, changed))
 	}
 }
 
@@ -189,14 +190,5 @@ func (h *Hosts) giveUp(ctx context.Context, waiting []open, tell func(Answer)) {
 	_ = h.Queue.Kill(kill, ids) // those that have ended meanwhile can't be
 	for _, o := range waiting {
 		tell(Answer{Ask: o.ask, Err: context.Cause(ctx)})
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // farm is a queue whose jobs do what a function says, at once.
@@ -66,7 +67,7 @@ func (f *farm) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 
 func (f *farm) Changes() func(context.Context) error {
 	return func(ctx context.Context) error {
-		sleep(ctx, 10*time.Millisecond)
+		_ = clock.Sleep(ctx, 10*time.Millisecond)
 		return context.Cause(ctx)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+
+	"github.com/allotment-hpc/allotment/internal/trusted"
 )
 
 // A qualification of several hosts has a directory that they all see. Its owner serves
@@ -23,8 +25,8 @@ func ResultFile(dir string, number int) string {
 // Run is a job's whole work: it measures this host, unless the cache knows it and fresh
 // is not asked for, and leaves the result, or why there is none.
 func Run(ctx context.Context, dir string, number int, cache Cache, fresh bool) error {
-	if err := owned(dir); err != nil {
-		return fmt.Errorf("qualify this host: %w", err)
+	if err := trusted.Dir(dir); err != nil {
+		return fmt.Errorf("qualify this host: %s: %w", dir, err)
 	}
 	r, err := once(ctx, Options{Dir: dir, Link: LinkFile(dir)}, cache, fresh)
 	if err != nil {

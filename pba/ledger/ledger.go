@@ -15,12 +15,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/mattn/go-sqlite3"
 
 	"github.com/allotment-hpc/allotment/internal/disk"
 	"github.com/allotment-hpc/allotment/internal/sqlite"
+	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
@@ -108,7 +108,7 @@ func OpenToRead(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, err := sqlite.OpenToRead(path, files, func(owner uint32) bool { return ownsDirectory(owner, path) }, firstTables...)
+	db, err := sqlite.OpenToRead(path, files, trusted.OwnerOf(filepath.Dir(path)), firstTables...)
 	if err != nil {
 		return nil, fmt.Errorf("open the ledger to read it: %w", advise(path, err))
 	}
@@ -121,15 +121,6 @@ func tables(path string) (fs.FS, error) {
 		return nil, fmt.Errorf("%w at %s: run `pba init` first", ErrMissing, path)
 	}
 	return fs.Sub(migrations, "migrations")
-}
-
-func ownsDirectory(owner uint32, path string) bool {
-	info, err := os.Stat(filepath.Dir(path))
-	if err != nil {
-		return false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && stat.Uid == owner
 }
 
 // Close closes the file.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -63,7 +64,7 @@ func Forecast(p Plans, farm []ledger.FarmHour, use []ledger.UseHour, zone *time.
 	for i := range p.Horizon + 1 {
 		w := calendar.AddWeeks(p.This, i)
 		all = append(all, total(p, w, allocated[w][""], i, trends))
-		for _, name := range sortedNames(names) {
+		for _, name := range slices.Sorted(maps.Keys(names)) {
 			t, known := byProject[name]
 			if !known && allocated[w][name] == 0 {
 				continue
@@ -162,13 +163,4 @@ func line(points []point) (slope, at0 float64) {
 		slope = (n*sxy - sx*sy) / d
 	}
 	return slope, (sy - slope*sx) / n
-}
-
-func sortedNames(names map[string]bool) []string {
-	all := make([]string, 0, len(names))
-	for name := range names {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
 }

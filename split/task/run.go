@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,20 +64,14 @@ func Run(dir string, n int64) error {
 // CheckDir is an error for a directory that somebody else could have made, or can
 // write: what stands in it is executed.
 func CheckDir(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
+	err := trusted.Dir(dir)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("look at the split's directory: %w", err)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !info.IsDir():
-		return fmt.Errorf("%s: %w: it is no directory", dir, trusted.ErrNotTrusted)
-	case !ok || int64(stat.Uid) != int64(os.Geteuid()):
-		return fmt.Errorf("%s: %w: it is not yours", dir, trusted.ErrNotTrusted)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s: %w: others can write it (mode %#o): chmod go-w it if its contents are right", dir, trusted.ErrNotTrusted, info.Mode().Perm())
-	}
-	return nil
+	return fmt.Errorf("%s: %w: %w", dir, trusted.ErrNotTrusted, err)
 }
 
 // write has the items executed and their result written: all of it or nothing.

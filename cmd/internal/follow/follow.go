@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
 // Pauses of those who wait.
@@ -21,7 +22,7 @@ const (
 func Changes(queue backends.Backend) func(context.Context) error {
 	changed := queue.Abilities().Changed
 	if changed == nil {
-		return func(ctx context.Context) error { return Sleep(ctx, pollPause-LookPause) }
+		return func(ctx context.Context) error { return clock.Sleep(ctx, pollPause-LookPause) }
 	}
 	var seen uint64
 	return func(ctx context.Context) (err error) {
@@ -32,17 +33,5 @@ func Changes(queue backends.Backend) func(context.Context) error {
 			seen = 0 // a daemon that comes back counts anew
 		}
 		return err
-	}
-}
-
-// Sleep waits, and gives the context's cause where that ends first.
-func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -273,14 +272,7 @@ func stepValues(c configfile.Config) []grammar.Candidate {
 
 // snapshot reads the snapshot as a whole: all of it is looked at.
 func snapshot(c configfile.Config) *esub.Reader {
-	state, err := os.Stat(c.Paths.State)
-	if err != nil {
-		return nil
-	}
-	file, err := trusted.OpenBy(filepath.Join(c.Paths.State, esub.SnapshotName), func(owner uint32) bool {
-		stat, ok := state.Sys().(*syscall.Stat_t)
-		return ok && stat.Uid == owner
-	})
+	file, err := trusted.OpenBy(filepath.Join(c.Paths.State, esub.SnapshotName), trusted.OwnerOf(c.Paths.State))
 	if err != nil {
 		return nil
 	}

@@ -75,20 +75,20 @@ func percentAxis(p *plot.Plot) {
 // slotAxis starts at 0, and is of use also where nothing ever ran.
 func slotAxis(p *plot.Plot, most float64) {
 	p.Y.Min, p.Y.Max = 0, max(1, most*1.05)
-	p.Y.Tick.Marker = plot.TickerFunc(func(_, most float64) []plot.Tick { return evenTicks(most) })
+	p.Y.Tick.Marker = plot.TickerFunc(func(_, most float64) []plot.Tick { return evenTicks(0, most) })
 }
 
 // evenTicks has at most five labels, at multiples of 1, 2 or 5 × a power of ten.
-func evenTicks(most float64) []plot.Tick {
-	step := math.Pow(10, math.Floor(math.Log10(most/2)))
+func evenTicks(low, high float64) []plot.Tick {
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/2)))
 	for _, by := range []float64{2, 2.5, 2} {
-		if most/step <= 4 {
+		if (high-low)/step <= 4 {
 			break
 		}
 		step *= by
 	}
 	var ticks []plot.Tick
-	for v := 0.0; v <= most; v += step {
+	for v := math.Ceil(low/step) * step; v <= high; v += step {
 		ticks = append(ticks, plot.Tick{Value: v, Label: number(v)})
 	}
 	return ticks

@@ -237,11 +237,11 @@ func TestTimeTicks(t *testing.T) {
 // Axes have some labels, and few enough not to overlap.
 func TestFewTicks(t *testing.T) {
 	for _, high := range []float64{1, 1.05, 7, 33.6, 113, 999, 4032, 123456} {
-		if n := len(evenTicks(high)); n < 2 || n > 6 {
+		if n := len(evenTicks(0, high)); n < 2 || n > 6 {
 			t.Errorf("up to %v: %d ticks", high, n)
 		}
 		for _, low := range []float64{0, high * 0.9} {
-			if n := len(fewTicks(low, high)); n < 1 || n > 6 {
+			if n := len(evenTicks(low, high)); n < 1 || n > 6 {
 				t.Errorf("%v to %v: %d ticks", low, high, n)
 			}
 		}

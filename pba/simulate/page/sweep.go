@@ -174,7 +174,7 @@ func addSweep(p *plot.Plot, s *simulate.Sweep, m sweepMeasure, labels bool) erro
 	pad := max((high-low)*0.04, 1e-3)
 	p.X.Min, p.X.Max = low-pad, high+pad
 	p.X.Tick.Marker = sweepTicks(s, labels)
-	p.Y.Tick.Marker = plot.TickerFunc(fewTicks)
+	p.Y.Tick.Marker = plot.TickerFunc(evenTicks)
 	return nil
 }
 
@@ -190,22 +190,6 @@ func sweepTicks(s *simulate.Sweep, labels bool) plot.ConstantTicks {
 			last = t.Value
 		}
 		ticks = append(ticks, t)
-	}
-	return ticks
-}
-
-// fewTicks labels at most four round values.
-func fewTicks(low, high float64) []plot.Tick {
-	step := math.Pow(10, math.Floor(math.Log10((high-low)/2)))
-	for _, by := range []float64{2, 2.5, 2} {
-		if (high-low)/step <= 4 {
-			break
-		}
-		step *= by
-	}
-	var ticks []plot.Tick
-	for v := math.Ceil(low/step) * step; v <= high; v += step {
-		ticks = append(ticks, plot.Tick{Value: v, Label: number(v)})
 	}
 	return ticks
 }

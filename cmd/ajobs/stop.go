@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/bsub"
+)
+
+// on is a deed for jobs in some states; why is what is wrong with the other ones that
+// have not ended.
+func on(verb bsub.Verb, does map[backends.State]operation, why error) deed {
+	return deed{verb: verb, how: func(state backends.State) (operation, error) {
+		op, suits := does[state]
+		switch {
+		case suits:
+			return op, nil
+		case state.Ended():
+			return 0, errFinished
+		}
+		return 0, why
+	}}
+}
+
+func stopApp(s site) *cli.App {
+	return actApp(s, "astop", "suspend running jobs, hold pending ones", runStop)
+}
+
+// runStop is astop.
+func runStop(ctx context.Context, s site, o actOptions, out io.Writer) error {
+	return on(bsub.Stop, map[backends.State]operation{backends.Running: suspend, backends.Pending: hold}, errStopped).run(ctx, s, o, out)
+}
+
+func resumeApp(s site) *cli.App {
+	return actApp(s, "aresume", "let suspended and held jobs go on", runResume)
+}
+
+// runResume is aresume.
+func runResume(ctx context.Context, s site, o actOptions, out io.Writer) error {
+	return on(bsub.Resume, map[backends.State]operation{backends.Suspended: resume, backends.Held: release}, errNotStopped).run(ctx, s, o, out)
+}
+
+func requeueApp(s site) *cli.App {
+	return actApp(s, "arequeue", "put running jobs back into the queue, to start anew", runRequeue)
+}
+
+// runRequeue is arequeue.
+func runRequeue(ctx context.Context, s site, o actOptions, out io.Writer) error {
+	return on(bsub.Requeue, map[backends.State]operation{backends.Running: requeue, backends.Suspended: requeue}, errNotStarted).run(ctx, s, o, out)
+}
