@@ -15,7 +15,7 @@ import (
 
 // Every act is three steps: what must be remembered of it is written, LSF is told, and
 // the queue is read back, since what its commands print proves nothing. Its comment
-// says what is left when we die between two of them, and what heals it.
+// says what a crash between two of them leaves, and what repairs it.
 
 type (
 	item  = reconcile.Item[*job]
@@ -122,9 +122,9 @@ func idOfAct(a backends.Act) backends.ID { return a.ID }
 
 // Requeue puts running jobs back, by brequeue -H where they must not start at once:
 // they come back held, are given their begin time, and are let go then, so that they
-// run in the end with nobody's help (R21). On LSF 10.1 it is -H in any case: bjobs tells
-// minutes alone there, so that a run and the next one may look the same. LSF itself sends SIGINT, SIGTERM and
-// SIGKILL (JOB_TERMINATE_INTERVAL): an Act's Grace is that.
+// run in the end without the engine (R21). On LSF 10.1 it is -H in any case: bjobs tells
+// minutes alone there, so that a run and the next one may look the same. LSF itself sends
+// SIGINT, SIGTERM and SIGKILL (JOB_TERMINATE_INTERVAL): an Act's Grace is that.
 //
 // Dying before brequeue leaves a job that shows as Ending until Tend finds, after a
 // while, that it was never told; dying after it, one that comes back held, and Tend
@@ -297,7 +297,7 @@ func (c *Client) rerank(ctx context.Context, p *picture, b batch) {
 }
 
 // pin binds jobs to hosts: each to any of them. Dying before bmod leaves a note of a
-// pin that is not there, which tells nobody anything.
+// pin that is not there, which has no effect.
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	_, b := c.looked(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
 	c.note(b, func(it *item, e *entry) {

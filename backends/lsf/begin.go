@@ -37,7 +37,7 @@ type start struct {
 	at    time.Time
 	hold  bool // it is the engine's hold, and not the owner's begin time
 	freed bool // neither: it ends a hold of ours
-	set   bool // LSF has it already, or the job needs none
+	set   bool // LSF has it already, or the job does not wait
 }
 
 // starting decides the begin time of a job: the end of the engine's hold, or what its

@@ -20,7 +20,7 @@ func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) back
 	return b.Errors()
 }
 
-// wait waits until jobs have ended. Nothing tells.
+// wait waits until jobs have ended.
 func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	return reconcile.Wait(ctx, ids, c.Jobs)
 }

@@ -76,8 +76,7 @@ func unclear(why, text string) error { return fmt.Errorf("%w: %s: %s", errUnclea
 type details struct {
 	jobs    []*seen                // in the order of the anchors; those that stand in both listings and are clear
 	missing []anchor               // not in the other listing: they are on their way, or were forgotten meanwhile
-	unclear map[backends.ID]error  // look at each of these alone, with parseDetail
-	anchors map[backends.ID]anchor // of the unclear ones
+	unclear map[backends.ID]anchor // look at each of these alone, with parseDetail
 }
 
 // parseDetails reads what `bjobs -UF` prints of the jobs that the anchors name.
@@ -93,8 +92,7 @@ type details struct {
 func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 	text := string(out)
 	headers := headersIn(text)
-	d := &details{unclear: map[backends.ID]error{}, anchors: map[backends.ID]anchor{}}
-	doubt := func(a anchor, err error) { d.unclear[a.id], d.anchors[a.id] = err, a }
+	d := &details{unclear: map[backends.ID]anchor{}}
 	starts := map[int]bool{} // of all headers; true: of a job that has one alone
 	var blocks []block
 	for _, a := range anchors {
@@ -117,7 +115,7 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 		case 1:
 			blocks = append(blocks, found[0])
 		default:
-			doubt(a, unclear("its header stands more than once", text[found[0].start:]))
+			d.doubt(a, unclear("its header stands more than once", text[found[0].start:]))
 		}
 	}
 	ends := slices.Sorted(maps.Keys(starts))
@@ -127,7 +125,7 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 			lines, certain = text[b.start:ends[next]], starts[ends[next]]
 		}
 		if !certain {
-			doubt(b.anchor, unclear("a header that stands more than once ends it", lines))
+			d.doubt(b.anchor, unclear("a header that stands more than once ends it", lines))
 			continue
 		}
 		j, err := parseDetail(b.anchor, []byte(lines), c)
@@ -136,12 +134,18 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 		case errors.As(err, &unknown):
 			return nil, err
 		case err != nil:
-			doubt(b.anchor, err)
+			d.doubt(b.anchor, err)
 		default:
 			d.jobs = append(d.jobs, j)
 		}
 	}
 	return d, nil
+}
+
+// doubt notes that a job's lines are unclear.
+func (d *details) doubt(a anchor, why error) {
+	a.why = why
+	d.unclear[a.id] = a
 }
 
 // block is where a job's lines begin.
@@ -585,7 +589,7 @@ func vagueJob(a anchor, wide []byte, c *cluster) (*seen, error) {
 
 // certain is a job of which no more is known than that.
 func certain(a anchor, stat, queue string, places []backends.Placement, c *cluster) (*seen, error) {
-	j := &seen{vague: true}
+	j := &seen{vague: true, why: a.why}
 	j.ID, j.Name, j.User = a.id, a.name, a.user
 	j.tagged(a.project, "")
 	j.Queue, j.Hosts, j.Slots = queue, places, max(slotsOf(places), 1)

@@ -230,7 +230,7 @@ func TestForgedLinesAreUnclear(t *testing.T) {
 		"another's job in a name":    {name: "x>\n" + forged.String()},
 	} {
 		d, err := parseDetails([]anchor{p.anchor(), other.anchor()}, []byte(p.String()+uf80+other.String()), lavaCluster())
-		if err != nil || d.unclear[other.anchor().id] == nil || len(d.missing) != 0 {
+		if err != nil || d.unclear[other.anchor().id].why == nil || len(d.missing) != 0 {
 			t.Errorf("%s: %+v, %v", what, d, err)
 		}
 	}

@@ -36,6 +36,7 @@ type anchor struct {
 	submitted string // Nov 20 22:54
 	started   string // 11/20-22:54:20; "": not yet
 	finished  string
+	why       error // its lines in that listing are unclear
 }
 
 // cluster is what is known of the cluster when its jobs are read.

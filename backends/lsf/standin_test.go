@@ -74,9 +74,9 @@ func readBack(t *testing.T, flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) 
 	}
 	all := found.jobs
 	for id := range found.unclear {
-		j, err := parseDetail(found.anchors[id], bjobs(l, "-UF", id.String()), c)
+		j, err := parseDetail(found.unclear[id], bjobs(l, "-UF", id.String()), c)
 		if err != nil {
-			j, err = vagueJob(found.anchors[id], bjobs(l, "-a", "-w", id.String()), c)
+			j, err = vagueJob(found.unclear[id], bjobs(l, "-a", "-w", id.String()), c)
 		}
 		if err != nil {
 			t.Fatal(err)

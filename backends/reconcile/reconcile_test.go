@@ -75,7 +75,7 @@ func TestInTurnStopsWhereTheQueueIsAway(t *testing.T) {
 		tried++
 		return backends.Submitted{Err: []error{nil, backends.ErrDenied, backends.ErrUnreachable}[i]}
 	})
-	if tried != 3 || results[0].Err != nil || results[1].Err != backends.ErrDenied || results[3].Err != backends.ErrUnreachable {
+	if tried != 3 || results[0].Err != nil || !errors.Is(results[1].Err, backends.ErrDenied) || !errors.Is(results[3].Err, backends.ErrUnreachable) {
 		t.Errorf("%d tried: %+v", tried, results)
 	}
 }

@@ -163,8 +163,8 @@ func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
 
 // undelay gives the requeued jobs of a picture the begin time that they should
 // have, and returns those whose time for that is still to come. A begin time that
-// passes wakes no scheduler up, which may look only once a minute: who may start
-// is told to by StartTime=now.
+// passes wakes no scheduler up, which may look only once a minute: a job that may start
+// gets StartTime=now.
 func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 	var jobs []*seen
 	for _, j := range p.jobs {

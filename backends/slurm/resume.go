@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -138,8 +139,8 @@ func (c *Client) resume(ctx context.Context) (left int, err error) {
 			continue
 		}
 		for _, at := range j.Hosts {
-			if n := missing(details, j, places[j.ID], at.Host); n > 0 {
-				c.keepPlace(ctx, p, j, backends.Placement{Host: at.Host, Slots: min(n, at.Slots)})
+			if n := missing(details, j, places[j.ID], at); n > 0 {
+				c.keepPlace(ctx, p, j, backends.Placement{Host: at.Host, Slots: n})
 			}
 		}
 	}
@@ -178,37 +179,28 @@ func (j *seen) fits(details map[backends.ID]detail, places []*seen) bool {
 
 // missing is how many slots of a host placeholders are still to be asked for: those
 // of the job that none of ours has, less what is asked for already.
-func missing(details map[backends.ID]detail, j *seen, places []*seen, host string) int {
-	cores, kept := 0, map[core]bool{}
-	asked := 0
+func missing(details map[backends.ID]detail, j *seen, places []*seen, at backends.Placement) int {
+	kept, asked := map[core]bool{}, 0
 	for _, place := range places {
 		if place.State == backends.Running {
-			for c := range details[place.ID].cores {
-				kept[c] = true
-			}
-		} else if slices.Contains(place.hosts(), host) {
+			maps.Copy(kept, details[place.ID].cores)
+		} else if slices.Contains(place.hosts(), at.Host) {
 			asked += place.Slots
 		}
 	}
-	all := 0
+	all, left := 0, 0
 	for c := range details[j.ID].cores {
-		if c.host == host {
+		if c.host == at.Host {
 			all++
 			if !kept[c] {
-				cores++
+				left++
 			}
 		}
 	}
 	if all == 0 {
 		return 0
 	}
-	slots := 0
-	for _, at := range j.Hosts {
-		if at.Host == host {
-			slots = at.Slots
-		}
-	}
-	return (cores*slots+all-1)/all - asked
+	return min((left*at.Slots+all-1)/all-asked, at.Slots)
 }
 
 // goOn resumes a job, under a reservation of its hosts, if it still fits.

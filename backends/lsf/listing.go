@@ -1,0 +1,281 @@
+package lsf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/backends/reconcile"
+	"github.com/allotment-hpc/allotment/internal/command"
+)
+
+// listing is what was printed of jobs; both empty: there are none.
+type listing struct {
+	records string // bjobs -json
+	details string // lava: bjobs -UF
+	crashed bool   // that command did, and told nothing
+}
+
+// list asks for jobs; no names: for all. Ended ones are with them as long as the queue
+// knows them (CLEAN_PERIOD).
+func (c *Client) list(ctx context.Context, f flavour, some []string) (listing, error) {
+	var l listing
+	if f == lsf10 {
+		var err error
+		l.records, err = c.bjobs(ctx, some, "-json", "-o", lsf10Fields)
+		return l, err
+	}
+	err := command.Together(ctx, func(ctx context.Context) (err error) {
+		l.records, err = c.bjobs(ctx, some, "-json", "-o", lavaFields)
+		return err
+	}, func(ctx context.Context) (err error) {
+		l.details, err = c.bjobs(ctx, some, "-UF")
+		if l.crashed = crashed(err); l.crashed {
+			return nil
+		}
+		return err
+	})
+	return l, err
+}
+
+// crashed tells of a command's error whether a signal ended it, ours excepted. lava's
+// bjobs -UF dies of a text that is longer than its buffer, which any user can write.
+func crashed(err error) bool {
+	const signalled, last = 128, 128 + 31
+	var failed *command.Error
+	return errors.As(err, &failed) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) &&
+		(failed.Killed || failed.Status > signalled && failed.Status <= last)
+}
+
+// anchored parses both halves of lava's listing. Where the second one crashed it is
+// asked for again, each owner's jobs by themselves: nobody's texts hide another one's
+// jobs, and the jobs of who wrote them are missing.
+func (c *Client) anchored(ctx context.Context, told listing, counts *cluster) (*details, error) {
+	anchors, err := parseAnchors([]byte(told.records))
+	if err != nil {
+		return nil, err
+	}
+	if told.crashed {
+		of := map[string][]backends.ID{}
+		for _, a := range anchors {
+			of[a.user] = append(of[a.user], backends.ID{Job: a.id.Job})
+		}
+		for _, user := range slices.Sorted(maps.Keys(of)) {
+			slices.SortFunc(of[user], backends.ID.Compare)
+			for some := range slices.Chunk(slices.Compact(of[user]), atOnce) {
+				out, err := c.bjobs(ctx, names(some), "-UF")
+				if err != nil && !crashed(err) {
+					return nil, err
+				}
+				told.details += out
+			}
+		}
+	}
+	return parseDetails(anchors, []byte(told.details), counts)
+}
+
+func (c *Client) bjobs(ctx context.Context, some []string, options ...string) (string, error) {
+	said, err := c.ask(ctx, slices.Concat([]string{"bjobs", "-u", "all", "-a"}, options, some)...)
+	if err != nil && !nobody(said, err) {
+		return "", err
+	}
+	return said.stdout, nil
+}
+
+// nobody tells of a bjobs that failed whether all that is wrong is that there are no
+// such jobs; it prints the others. With -json it says so in what it prints.
+func nobody(said answer, err error) bool {
+	if _, no := reconcile.SaidNo(err); !no || said == (answer{}) {
+		return false
+	}
+	for line := range strings.Lines(said.stderr) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.Contains(line, "is not found") && !strings.Contains(line, "No matching job found") &&
+			(!strings.HasPrefix(line, "No ") || !strings.HasSuffix(line, "job found")) {
+			return false
+		}
+	}
+	return true
+}
+
+// fill reads a listing, and adds what is remembered of its jobs.
+func (c *Client) fill(ctx context.Context, p *picture, s *site, told listing) error {
+	p.params, p.limitUnit, p.scale = s.params, s.limitUnit, newScale(s.params)
+	counts := cluster{at: time.Now(), limitUnit: s.limitUnit, usageUnit: s.usageUnit, perTask: s.params.perTask}
+	seen, err := c.readJobs(ctx, s.flavour, told, &counts)
+	if err != nil {
+		return err
+	}
+	remembered, err := c.record.read()
+	if err != nil {
+		return err
+	}
+	p.engines = c.engines()
+	p.jobs = make([]*job, 0, len(seen))
+	for _, j := range seen {
+		p.jobs = append(p.jobs, newJob(j, remembered[j.ID], p, c.lowQueue))
+	}
+	slices.SortFunc(p.jobs, func(a, b *job) int { return a.ID.Compare(b.ID) })
+	p.jobs = slices.CompactFunc(p.jobs, func(a, b *job) bool { return a.ID == b.ID })
+	return nil
+}
+
+// readJobs reads a listing. Of jobs that are in one half of it only, or unclear there,
+// it asks again.
+func (c *Client) readJobs(ctx context.Context, f flavour, told listing, counts *cluster) ([]*seen, error) {
+	if strings.TrimSpace(told.records) == "" {
+		return nil, nil
+	}
+	if f == lsf10 {
+		return parseJobs([]byte(told.records), counts)
+	}
+	d, err := c.anchored(ctx, told, counts)
+	if err != nil {
+		return nil, err
+	}
+	jobs := d.jobs
+	again := func(some []anchor) error {
+		late, err := c.askAgain(ctx, some, counts)
+		if err != nil {
+			return err
+		}
+		jobs = append(jobs, late.jobs...)
+		maps.Copy(d.unclear, late.unclear)
+		return nil
+	}
+	if err := again(d.missing); err != nil {
+		return nil, err
+	}
+	for _, own := range owners(d.unclear) {
+		for _, a := range own {
+			delete(d.unclear, a.id)
+		}
+		if err := again(own); err != nil {
+			return nil, err
+		}
+	}
+	doubtful, err := c.lookAtUnclear(ctx, d, counts)
+	return append(jobs, doubtful...), err
+}
+
+// owners sorts unclear jobs by their owners, of whom each has several: asked for by
+// themselves, no text of anybody else is among their lines, and one command does for
+// all of them. So nobody makes another one's jobs dear to look at.
+func owners(unclear map[backends.ID]anchor) [][]anchor {
+	of := map[string][]anchor{}
+	for _, a := range unclear {
+		of[a.user] = append(of[a.user], a)
+	}
+	var several [][]anchor
+	for _, user := range slices.Sorted(maps.Keys(of)) {
+		if len(of[user]) > 1 {
+			several = append(several, of[user])
+		}
+	}
+	return several
+}
+
+// mostAlone is how many jobs of a picture are looked at alone. Those that come to that
+// are unclear by their own texts, and may be as many as their owner likes.
+const mostAlone = 20
+
+// lookAtUnclear looks at jobs alone whose lines are unclear, the oldest first. Of those
+// beyond mostAlone only what they hold is asked for, if they hold anything.
+func (c *Client) lookAtUnclear(ctx context.Context, d *details, counts *cluster) ([]*seen, error) {
+	var jobs []*seen
+	for i, id := range slices.SortedFunc(maps.Keys(d.unclear), backends.ID.Compare) {
+		look := c.lookAlone
+		if i >= mostAlone {
+			look = c.glance
+		}
+		j, err := look(ctx, d.unclear[id], counts)
+		if err != nil {
+			return nil, err
+		}
+		if j != nil {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}
+
+// askAgain asks once more for jobs that were in one half of a listing only: somebody
+// changed them between the two commands, or they were forgotten. Those that are so again
+// are unclear: a user's text may do that for ever.
+func (c *Client) askAgain(ctx context.Context, missing []anchor, counts *cluster) (*details, error) {
+	late := &details{unclear: map[backends.ID]anchor{}}
+	for some := range slices.Chunk(missing, atOnce) {
+		ids := reconcile.IDs(some, func(a anchor) backends.ID { return backends.ID{Job: a.id.Job} })
+		slices.SortFunc(ids, backends.ID.Compare)
+		told, err := c.list(ctx, lava, names(slices.Compact(ids)))
+		if err != nil {
+			return nil, err
+		}
+		if strings.TrimSpace(told.records) == "" {
+			continue // they are forgotten
+		}
+		d, err := c.anchored(ctx, told, counts)
+		if err != nil {
+			return nil, err
+		}
+		late.jobs = append(late.jobs, d.jobs...)
+		maps.Copy(late.unclear, d.unclear)
+		for _, a := range d.missing {
+			late.doubt(a, errUnclear)
+		}
+	}
+	return late, nil
+}
+
+// lookAlone asks for a job whose lines are unclear by itself, so that no other job's
+// text is in them. nil: it is forgotten.
+func (c *Client) lookAlone(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
+	for _, id := range a.ids() {
+		out, err := c.bjobs(ctx, []string{id.String()}, "-UF")
+		if crashed(err) {
+			a.why = fmt.Errorf("%w: bjobs -UF dies of one of its texts", errUnclear)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		j, err := parseDetail(a, []byte(out), counts)
+		if err == nil {
+			return j, nil
+		}
+		if strings.TrimSpace(out) != "" {
+			a.why = err
+		}
+	}
+	return c.whereIs(ctx, a, counts)
+}
+
+// glance is what is certain of a job whose lines are unclear. One that has no slots is
+// asked for nothing.
+func (c *Client) glance(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
+	switch a.stat {
+	case "PEND", "PSUSP", "DONE", "EXIT", "ERROR", "WAIT":
+		return certain(a, a.stat, a.queue, nil, counts)
+	}
+	return c.whereIs(ctx, a, counts)
+}
+
+// whereIs asks for a job's hosts, and leaves the rest vague. nil: it is forgotten.
+func (c *Client) whereIs(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
+	for _, id := range a.ids() {
+		out, err := c.bjobs(ctx, []string{id.String()}, "-w")
+		if err != nil {
+			return nil, err
+		}
+		if strings.TrimSpace(out) != "" {
+			a.id = id
+			return vagueJob(a, []byte(out), counts)
+		}
+	}
+	return nil, nil
+}
