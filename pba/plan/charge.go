@@ -9,12 +9,14 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// pool is an allocation in force with what is charged to it.
+// pool is an allocation in force with what is charged to it. Once all
+// jobs are charged, its members' slots, what the head keeps and room add up to the
+// guarantee, and room is never negative.
 type pool struct {
 	Allocation
 	room    int    // slots that nothing is charged to and nobody holds
 	members []*job // running jobs charged to it, and pending ones that hold room
-	head    *job   // waits for more than the room, and keeps that (R12)
+	head    *job   // waits for more than the room, and keeps that (R12): Kept slots; nil: none
 	waiting int    // slots of entitled jobs that wait beyond the room
 	beyond  int    // slots that its jobs run without a charge
 }
@@ -73,10 +75,7 @@ func charge(f *farm) *books {
 	slices.SortFunc(charged, byStart)
 	slices.SortFunc(entered, byEntry)
 	slices.SortFunc(later, func(a, b *job) int {
-		if c := since(a).Compare(since(b)); c != 0 {
-			return c
-		}
-		return a.ID.Compare(b.ID)
+		return cmp.Or(since(a).Compare(since(b)), a.ID.Compare(b.ID))
 	})
 
 	for _, j := range charged {
@@ -103,26 +102,17 @@ func charge(f *farm) *books {
 
 // byStart orders running jobs by their start, then ID.
 func byStart(a, b *job) int {
-	if c := a.Started.Compare(b.Started); c != 0 {
-		return c
-	}
-	return a.ID.Compare(b.ID)
+	return cmp.Or(a.Started.Compare(b.Started), a.ID.Compare(b.ID))
 }
 
 // byEntry orders jobs that hold room by when they entered, then FIFO.
 func byEntry(a, b *job) int {
-	if c := a.mem.Entered.Compare(b.mem.Entered); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.seq, b.seq)
+	return cmp.Or(a.mem.Entered.Compare(b.mem.Entered), cmp.Compare(a.seq, b.seq))
 }
 
 // byQueueOrder orders pending jobs by priority, highest first, then FIFO.
 func byQueueOrder(a, b *job) int {
-	if c := cmp.Compare(b.Priority, a.Priority); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.seq, b.seq)
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.seq, b.seq))
 }
 
 func since(j *job) time.Time {
@@ -259,10 +249,7 @@ func findMoves(start *pool, j *job) *step {
 // bySize orders jobs by slots, then ID: the smallest that will do moves.
 func bySize(members []*job) []*job {
 	return slices.SortedFunc(slices.Values(members), func(a, b *job) int {
-		if c := cmp.Compare(a.Slots, b.Slots); c != 0 {
-			return c
-		}
-		return a.ID.Compare(b.ID)
+		return cmp.Or(cmp.Compare(a.Slots, b.Slots), a.ID.Compare(b.ID))
 	})
 }
 

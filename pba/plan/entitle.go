@@ -128,10 +128,7 @@ func bySpecificity(a, b *pool) int {
 		}
 		return 3
 	}
-	if c := cmp.Compare(rank(a), rank(b)); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.ID, b.ID)
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID))
 }
 
 // fitting leaves out the pools whose whole guarantee a job would exceed.

@@ -7,43 +7,44 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// job is a job as this plan sees it. What every pass over all jobs asks for comes
-// first, and once more what it asks of the Job: on a large farm the time goes into
-// reaching them, one by one.
+// job is a job as this plan sees it. Each field is written by one phase, which its
+// comment names, and by observe where it names none. The order is for speed: what every
+// pass over all jobs asks for comes first, and repeats what it asks of the Job, since on a
+// large farm the time goes into reaching them, one by one.
 type job struct {
 	*backends.Job
-	pool     *pool    // that it is charged to, or holds room in
-	reclaim  *Reclaim // the open one that it is the beneficiary of
-	seq      int      // place in the queue's FIFO
-	computed backends.Priority
-	choices  *choices // see choicesFor
+	pool     *pool             // charge: that it is charged to, or holds room in; a head's too, see pba
+	reclaim  *Reclaim          // the open one that it is the beneficiary of; advance and takeBack end and open them
+	seq      int               // place in the queue's FIFO
+	computed backends.Priority // rank, takeBack: that it has in the queue once the plan is done
+	choices  *choices          // see choicesFor
 
 	Priority  backends.Priority // the Job's, as far as it was earned; see believe
 	claimed   backends.Priority // the Job's, where that is more
 	State     backends.State    // the Job's
 	waits     bool              // see waiting
-	managed   bool
-	entitled  bool
-	next      bool // next in line (R12)
-	leaving   bool // a victim that was told to go and is not gone yet
-	reserving bool // goes on reserving hosts
-	turn      bool // has come, among the beneficiaries
+	managed   bool              // its queue is
+	entitled  bool              // and it fits a pool: pools is not empty
+	next      bool              // charge: next in line (R12)
+	leaving   bool              // a victim that was told to go and is not gone yet
+	reserving bool              // takeBack: goes on reserving hosts
+	turn      bool              // takeBack: it was served as a beneficiary, or found slots promised to it
 
 	Slots    int                  // the Job's
-	perSlot  int64                // memory that goes with each of them
+	perSlot  int64                // bytes that go with each of them
 	preempt  backends.Mode        // as its tag says
 	Ending   bool                 // the Job's
-	promised []backends.Placement // slots that this plan expects it to start in
-	aside    []backends.Placement // free slots on hosts that it reserves
-	mem      JobMemory
-	pools    []*pool // those that it matches and fits, most specific first
+	promised []backends.Placement // takeBack: slots that it is expected to start in; none of them are free any more
+	aside    []backends.Placement // takeBack: slots set aside on hosts that it reserves; see setAside
+	mem      JobMemory            // as remembered; each phase writes what it decides
+	pools    []*pool              // those that it matches and fits, most specific first
 
 	lightFor backends.ID // a light job: whose dummy's place it has
-	spared   string      // why it is no victim; "": it may be taken back
-	worth    [3]int64    // by the policy's criteria, least valued lowest; see appraise
-	lost     float64     // slot-seconds that a requeue throws away; see appraise
+	spared   string      // findVictims, takeBack: why it is no victim; "": it may be taken back
+	worth    [3]int64    // findVictims: by the policy's criteria, least valued lowest; see appraise
+	lost     float64     // findVictims: slot-seconds that a requeue throws away; see appraise
 	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
-	lowered  string      // why it will rank lower, with what it reserves
+	lowered  string      // rank: why it will rank lower, with what it reserves
 }
 
 // whyNot is why a job is not entitled.

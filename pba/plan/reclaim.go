@@ -1,326 +1,12 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
-
-// maxExpired is after how many expired reclaims a beneficiary only reports why
-// (R19).
-const maxExpired = 2
-
-// serving is how free slots, and what is taken back, are given out among the PBA jobs that
-// wait.
-type serving struct {
-	*books
-	waiting *waiting
-	lowered []*job            // that will rank lower, and reserve hosts until then
-	quota   quota             // of this cycle
-	soft    []*job            // those with slots tentatively reserved, which host.soft adds up
-	outbids []*job            // that lost what was promised to them after their turn: they have another
-	reasons map[string]string // why nobody can be taken back, by asked hosts
-}
-
-// takeBack serves those whose clock has passed the threshold: by what is free or
-// on its way, else by taking back exactly the need (R14, R15).
-func takeBack(b *books, lowered []*job) *serving {
-	s := &serving{books: b, lowered: lowered, reasons: map[string]string{}}
-	s.promiseOpen()
-	s.again()
-	s.waiting = b.unserved()
-	s.quota = b.servedJustNow()
-	s.promiseFree()
-	turns := s.beneficiaries()
-	for len(turns) > 0 {
-		for _, b := range turns {
-			if b.promised != nil {
-				b.turn = true
-				s.reserveOn(b, names(b.promised), "what is free there, or on its way, is kept for it until all of it is")
-				s.skip(b.ID, "slots that are free, or on their way, suit it; the queue will start it")
-				continue
-			}
-			if s.serve(b) {
-				s.promiseFree()
-			}
-		}
-		turns = s.outbidden() // by who ranks above them: it comes to an end
-	}
-	return s
-}
-
-// outbidden are those who lost, after their turn, what was promised to them. They have
-// another one.
-func (s *serving) outbidden() []*job {
-	lost := slices.DeleteFunc(s.outbids, func(b *job) bool { return b.promised != nil })
-	s.outbids = nil
-	for _, b := range lost {
-		s.plan.Skipped = slices.DeleteFunc(s.plan.Skipped, func(s Skipped) bool { return s.Job == b.ID })
-	}
-	return lost
-}
-
-// due allows a twentieth of a cycle: cycles don't come to the millisecond, and a
-// beneficiary must not wait a whole one for a rounding.
-func (f *farm) due(j *job) bool {
-	return j.mem.Clock+f.policy.Cycle/20 >= f.policy.PendingThreshold
-}
-
-// promiseOpen counts what is on its way as free, and sets aside what open
-// reclaims have freed, or are about to, for their beneficiaries. Victims that a
-// closed reclaim left on their way out leave their slots to whom they suit, and
-// so do jobs that somebody else told to end.
-func (s *serving) promiseOpen() {
-	for _, j := range s.jobs {
-		if j.leaving || j.Ending {
-			s.leave(j)
-		}
-	}
-	for i := range s.plan.Memory.Reclaims {
-		r := &s.plan.Memory.Reclaims[i]
-		b := s.byID[r.Beneficiary]
-		if !r.Phase.Open() || b == nil {
-			continue
-		}
-		for _, victim := range r.Victims {
-			if j := s.byID[victim.ID]; j != nil && victim.Fate == Intended && !j.leaving && !j.Ending {
-				s.leave(j)
-			}
-		}
-		for _, p := range r.Hosts {
-			if h := s.byName[p.Host]; h != nil {
-				s.promise(b, []backends.Placement{p})
-			}
-		}
-	}
-}
-
-func (j *job) oneHost() bool { return j.OneHost || j.Slots == 1 }
-
-// serve opens a reclaim for one beneficiary if that is due, allowed and possible
-// in full. It reports whether free slots are to be given out anew: what its victims
-// leave beyond its need, or what it took from those who rank below it.
-func (s *serving) serve(b *job) bool {
-	switch {
-	case b.mem.Expired >= maxExpired:
-		s.skip(b.ID, fmt.Sprintf("%d reclaims for it expired; see why with pba explain %s", b.mem.Expired, b.ID))
-		return false
-	case s.now.Before(b.mem.Backoff):
-		s.skip(b.ID, "its last reclaim expired; the next not before "+b.mem.Backoff.Format("15:04:05"))
-		return false
-	case s.choicesFor(b).alone:
-		s.skip(b.ID, "it wants hosts for itself: none is emptied for it")
-		return false
-	}
-	s.giveBack(b)
-	b.turn = true
-	if b.promised = s.room(b); b.promised != nil {
-		s.promise(b, b.promised)
-		s.reserveOn(b, names(b.promised), "what others leave there is kept for it until all of it is free")
-		s.skip(b.ID, "slots that come free for others suit it too")
-		return false
-	}
-	set := s.withinCaps(b)
-	if set == nil {
-		hosts := s.reservable(b)
-		if s.outbid(b, hosts) {
-			s.serve(b) // the next plan, which sees its reservation, would begin with that
-			return true
-		}
-		s.skip(b.ID, s.whyNone(b))
-		s.reserve(b, hosts)
-		return false
-	}
-	if limit := s.cycleCap(); s.quota.first && s.quota.victims+len(set.victims) > limit {
-		s.skip(b.ID, fmt.Sprintf("put off to the next cycle: %d + %d jobs would be more than max_victims (%d)", s.quota.victims, len(set.victims), limit))
-		hosts := s.reservable(b)
-		outbid := s.outbid(b, hosts)
-		s.reserve(b, hosts)
-		return outbid
-	}
-	s.quota.add(len(set.victims))
-	s.open(b, set)
-	return true
-}
-
-// quota is what one cycle has taken back so far (R22).
-type quota struct {
-	first   bool // the first beneficiary had its slots: its victims don't count
-	victims int  // of those after it
-}
-
-func (q *quota) add(victims int) {
-	if q.first {
-		q.victims += victims
-	}
-	q.first = true
-}
-
-// withinCaps chooses a set whose members' parties lose no more jobs than R22 allows
-// them together. Where the best set takes too much from one, the most valued
-// member of it is left out, and the choice made anew.
-func (s *serving) withinCaps(b *job) *candidate {
-	for {
-		set := s.chooseSet(b)
-		if set == nil {
-			return nil
-		}
-		over := s.overCap(set)
-		if over == nil {
-			return set
-		}
-		s.spare(over, fmt.Sprintf("%s would lose more than max_victims_per_project within an hour", over.party()))
-	}
-}
-
-func (s *serving) overCap(set *candidate) *job {
-	taken := make(map[party]int, 1)
-	for _, j := range set.victims {
-		who := j.party()
-		if taken[who]++; s.lost[who]+taken[who] > s.hourlyCap(who) {
-			return j
-		}
-	}
-	return nil
-}
-
-// spare takes a job out of the choice for the rest of this plan.
-func (s *serving) spare(j *job, why string) {
-	j.spared = why
-	for _, p := range j.Hosts {
-		if h := s.byName[p.Host]; h != nil {
-			h.victims = slices.DeleteFunc(h.victims, func(it item) bool { return it.job == j })
-			s.touch(h)
-		}
-	}
-}
-
-// servedJustNow is what cycles that ran within the last three quarters of a period
-// took back already: caps count by time, however often somebody runs a cycle.
-func (f *farm) servedJustNow() quota {
-	var sofar quota
-	for i := range f.state.Memory.Reclaims {
-		if r := &f.state.Memory.Reclaims[i]; f.now.Sub(r.Planned) < f.policy.Cycle*3/4 {
-			sofar.add(len(r.Victims))
-		}
-	}
-	return sofar
-}
-
-// again lists once more what open reclaims still have to do: acts that a cycle
-// intended and could not do, and pins that are not there.
-func (s *serving) again() {
-	for i := range s.plan.Memory.Reclaims {
-		r := &s.plan.Memory.Reclaims[i]
-		b := s.byID[r.Beneficiary]
-		if !r.Phase.Open() || b == nil {
-			continue
-		}
-		s.pin(b, r, stageTake)
-		for k := range r.Victims {
-			victim := &r.Victims[k]
-			j := s.byID[victim.ID]
-			if victim.Fate != Intended || j == nil {
-				continue
-			}
-			if j.spared != "" {
-				victim.Fate = Spared
-				s.end(r, Cancelled, fmt.Sprintf("%s can't be taken back any more: %s", j.ID, j.spared))
-				b.reclaim = nil
-				break
-			}
-			s.take(j, b, r)
-			s.spare(j, "it is being taken back already")
-		}
-	}
-}
-
-// cycleCap is how many jobs one cycle may take back after its first beneficiary
-// (R22).
-func (s *serving) cycleCap() int {
-	return max(s.policy.MaxVictims, int(math.Ceil(0.05*float64(s.slots))))
-}
-
-// chooseSet finds the best set of victims for a beneficiary on one host, or over
-// the whole farm for one that may span hosts.
-func (s *serving) chooseSet(b *job) *candidate {
-	at := s.choicesFor(b)
-	if !at.oneHost && b.State != backends.Suspended {
-		return s.chooseSpan(b)
-	}
-	if b.State == backends.Suspended && len(b.Hosts) != 1 {
-		return nil
-	}
-	return s.best(at, b)
-}
-
-func chooseOn(h *host, b *job) *candidate {
-	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
-		return nil
-	}
-	w := want{slots: b.Slots - h.free - h.soft}
-	if b.State != backends.Suspended && h.Memory > 0 && b.Memory > 0 {
-		w.memory = b.memory() - h.freeMem - h.softMem
-	}
-	set := choose(h.victims, w)
-	if set == nil {
-		return nil
-	}
-	return newCandidate(set, max(w.slots, 0), []backends.Placement{{Host: h.Name, Slots: b.Slots}})
-}
-
-func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
-	c := &candidate{victims: set, hosts: hosts, need: need, excess: -need}
-	for _, j := range set {
-		c.excess += j.Slots
-		c.lost += j.lost
-	}
-	return c
-}
-
-// whyNone says why nobody can be taken back for a beneficiary.
-func (s *serving) whyNone(b *job) string {
-	key := strings.Join(b.Asked, " ")
-	if b.State == backends.Suspended {
-		key = b.ID.String()
-	}
-	why, ok := s.reasons[key]
-	if !ok {
-		why = s.whyNobody(b)
-		s.reasons[key] = why
-	}
-	return fmt.Sprintf("its need of %s can't be met in full, so nobody is touched%s", slotCount(b.Slots), why)
-}
-
-// whyNobody sums up what spares the running jobs of the hosts that suit a
-// beneficiary: the three reasons that spare most.
-func (s *serving) whyNobody(b *job) string {
-	spared := map[string]int{}
-	for _, h := range s.suitable(b) {
-		for _, j := range h.running {
-			if j.spared != "" {
-				spared[j.spared] += slotsOn(j, h.Name)
-			}
-		}
-	}
-	reasons := slices.SortedFunc(maps.Keys(spared), func(a, b string) int {
-		if c := cmp.Compare(spared[b], spared[a]); c != 0 {
-			return c
-		}
-		return cmp.Compare(a, b)
-	})
-	var text strings.Builder
-	for _, why := range reasons[:min(len(reasons), 3)] {
-		fmt.Fprintf(&text, "; %s: %s", slotCount(spared[why]), why)
-	}
-	return text.String()
-}
 
 // open records a reclaim and lists its acts: the beneficiary first, so that
 // nobody else takes what its victims leave (R19).
@@ -423,6 +109,34 @@ func (s *serving) pin(b *job, r *Reclaim, at stage) {
 		return
 	}
 	s.acts.add(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Until: ends, Reason: "its slots come free there"})
+}
+
+// again lists once more what open reclaims still have to do: acts that a cycle
+// intended and could not do, and pins that are not there.
+func (s *serving) again() {
+	for i := range s.plan.Memory.Reclaims {
+		r := &s.plan.Memory.Reclaims[i]
+		b := s.byID[r.Beneficiary]
+		if !r.Phase.Open() || b == nil {
+			continue
+		}
+		s.pin(b, r, stageTake)
+		for k := range r.Victims {
+			victim := &r.Victims[k]
+			j := s.byID[victim.ID]
+			if victim.Fate != Intended || j == nil {
+				continue
+			}
+			if j.spared != "" {
+				victim.Fate = Spared
+				s.end(r, Cancelled, fmt.Sprintf("%s can't be taken back any more: %s", j.ID, j.spared))
+				b.reclaim = nil
+				break
+			}
+			s.take(j, b, r)
+			s.spare(j, "it is being taken back already")
+		}
+	}
 }
 
 // take lists the acts on one victim, with the notice for its owner (R23).

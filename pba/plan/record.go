@@ -47,10 +47,7 @@ func (f *farm) rememberEnds() {
 	memory.Throughput = f.throughputs
 	ended := slices.Clone(f.state.Farm.Ended)
 	slices.SortFunc(ended, func(a, b backends.Job) int {
-		if c := a.Ended.Compare(b.Ended); c != 0 {
-			return c
-		}
-		return a.ID.Compare(b.ID)
+		return cmp.Or(a.Ended.Compare(b.Ended), a.ID.Compare(b.ID))
 	})
 	if len(ended) == 0 {
 		memory.EndedSince = f.state.Farm.At

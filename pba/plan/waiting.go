@@ -46,10 +46,7 @@ func (s *serving) beneficiaries() []*job {
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
-		if c := cmp.Compare(b.clock, a.clock); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.place, b.place)
+		return cmp.Or(cmp.Compare(b.clock, a.clock), cmp.Compare(a.place, b.place))
 	})
 	due := make([]*job, len(turns))
 	for i, t := range turns {
@@ -60,10 +57,7 @@ func (s *serving) beneficiaries() []*job {
 
 // beforeInQueue orders jobs as the queue will: by computed priority, then FIFO.
 func beforeInQueue(a, b *job) int {
-	if c := cmp.Compare(b.computed, a.computed); c != 0 {
-		return c
-	}
-	return cmp.Compare(a.seq, b.seq)
+	return cmp.Or(cmp.Compare(b.computed, a.computed), cmp.Compare(a.seq, b.seq))
 }
 
 // promiseFree gives free slots to those that have none yet: to the one that the queue
