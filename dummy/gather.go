@@ -243,29 +243,20 @@ func heldByFilter(j *backends.Job) bool {
 	return err == nil && tag.Held != 0 && tag.Held == j.HeldUntil.Unix()
 }
 
-// needless releases what the submit filter held, not knowing the hosts, and what needs no
-// dummies.
-func (p *picture) needless() {
-	for i := range p.in.Farm.Jobs {
-		j := &p.in.Farm.Jobs[i]
-		if j.State != backends.Pending || j.HeldUntil.IsZero() || p.in.Barred[j.ID] || p.r.byJob[j.ID] != nil {
-			continue
-		}
-		if heldByFilter(j) {
-			p.first(Step{Do: Release, Job: j.ID, Reason: "it needs no dummies"})
-		}
-	}
-}
-
-// letGo releases jobs that were held for dummies, now that nobody gathers.
+// letGo releases what the submit filter held, not knowing the hosts, and what needs no
+// dummies; where no job gathers, all jobs that were held for dummies.
 func (p *picture) letGo() {
 	for i := range p.in.Farm.Jobs {
 		j := &p.in.Farm.Jobs[i]
 		if j.State != backends.Pending || j.HeldUntil.IsZero() || p.in.Barred[j.ID] {
 			continue
 		}
-		if _, ours := p.in.Memory.Gathers[j.ID]; ours || heldByFilter(j) {
+		_, gathered := p.in.Memory.Gathers[j.ID]
+		switch {
+		case p.policy.Mode != Reserve && (gathered || heldByFilter(j)):
 			p.first(Step{Do: Release, Job: j.ID, Reason: "nobody gathers dummies any more"})
+		case p.policy.Mode == Reserve && p.r.byJob[j.ID] == nil && heldByFilter(j):
+			p.first(Step{Do: Release, Job: j.ID, Reason: "it needs no dummies"})
 		}
 	}
 }

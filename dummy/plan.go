@@ -22,7 +22,7 @@ type Input struct {
 // Verb is what a step does.
 type Verb string
 
-// The verbs.
+// The verbs, which are also those of an action of a plan.
 const (
 	Place   Verb = "place"   // Count dummy jobs for Job on Host
 	Drop    Verb = "drop"    // Dummies of Job
@@ -173,10 +173,8 @@ func Plan(in Input, policy Policy, now time.Time) *Result {
 	p.surround()
 	if policy.Mode == Reserve {
 		p.gather()
-		p.needless()
-	} else {
-		p.letGo()
 	}
+	p.letGo()
 	p.seeLights()
 	p.fold()
 	for _, s := range r.steps.Last {
@@ -312,7 +310,12 @@ func (p *picture) unitOf(j *backends.Job, need int64) *Unit {
 		if !slices.ContainsFunc(allowed, func(h *host) bool { return h.worth(need) > u.Own }) {
 			return nil
 		}
-		u.least = max(p.fewest(u, p.suitable(u)), u.Own)
+		for _, h := range p.suitable(u) {
+			if n := h.slotsFor(u); u.least == 0 || n < u.least {
+				u.least = n
+			}
+		}
+		u.least = max(u.least, u.Own)
 		u.Slots = u.least
 		return u
 	case backends.Done, backends.Exited:
@@ -341,16 +344,6 @@ func (p *picture) suitable(u *Unit) []*host {
 
 // slotsFor is how many slots a unit has on a host.
 func (h *host) slotsFor(u *Unit) int { return max(h.worth(u.need), u.Own) }
-
-func (p *picture) fewest(u *Unit, hosts []*host) int {
-	n := 0
-	for _, h := range hosts {
-		if k := h.slotsFor(u); n == 0 || k < n {
-			n = k
-		}
-	}
-	return n
-}
 
 // count sorts a unit's dummies by what they do for it.
 func (p *picture) count(u *Unit) {
