@@ -12,10 +12,10 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"slices"
 	"strconv"
 
 	"github.com/allotment-hpc/allotment/internal/command"
+	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
 const (
@@ -60,9 +60,9 @@ func run(ctx context.Context) error {
 	}
 	fmt.Printf("%9s  %11s  %12s\n", "jobs", "CPU time", "allocated")
 	for i, jobs := range [sizes]int{10_000, 100_000, 1_000_000} {
-		fmt.Printf("%9d  %8.1f ms  %8.1f MiB\n", jobs, 1e3*median(seconds[i]), median(bytes[i])/(1<<20))
+		fmt.Printf("%9d  %8.1f ms  %8.1f MiB\n", jobs, 1e3*quantile.Median(seconds[i]), quantile.Median(bytes[i])/(1<<20))
 	}
-	large, memory, ratio := median(seconds[million]), median(bytes[million]), median(ratios)
+	large, memory, ratio := quantile.Median(seconds[million]), quantile.Median(bytes[million]), quantile.Median(ratios)
 	fmt.Printf("1,000,000 jobs: %.2f s (budget %.0f s), %.0f MiB (budget %d), %.1f times the time for 100,000 (budget %.0f)\n",
 		large, mostSeconds, memory/(1<<20), mostBytes>>20, ratio, mostRatio)
 	if large > mostSeconds || memory > mostBytes || ratio > mostRatio {
@@ -97,9 +97,4 @@ func read(text string) (of [sizes]plan, err error) {
 		of[i].seconds = nanos / 1e9
 	}
 	return of, nil
-}
-
-func median(of []float64) float64 {
-	slices.Sort(of)
-	return of[len(of)/2]
 }

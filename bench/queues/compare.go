@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
 // slots is what every queue has: nodes of so many slots.
@@ -142,7 +143,7 @@ func median(values []float64) (float64, bool) {
 	if len(values) == 0 {
 		return 0, false
 	}
-	return slices.Sorted(slices.Values(values))[len(values)/2], true
+	return quantile.Median(values), true
 }
 
 // ratio is miniq's figure by another's: the median of those of each round, where both

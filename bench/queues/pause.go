@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
 // Shortening the journal of a full queue.
@@ -108,7 +109,7 @@ func (b *bench) judgePause() bool {
 		b.say("  not judged  the longest answer while the journal is shortened: not measured")
 		return true
 	}
-	longest := slices.Sorted(slices.Values(b.pause))[len(b.pause)/2]
+	longest := quantile.Median(b.pause)
 	kept := longest <= pauseBudget
 	verdict := "met"
 	if !kept {

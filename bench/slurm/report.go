@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
 // The figures, in milliseconds.
@@ -32,10 +34,7 @@ func (f figures) take(name string, do func() error) error {
 	return nil
 }
 
-func (f figures) median(name string) time.Duration {
-	values := slices.Sorted(slices.Values(f[name]))
-	return values[len(values)/2]
-}
+func (f figures) median(name string) time.Duration { return quantile.Median(f[name]) }
 
 func (f figures) table(names ...string) {
 	fmt.Println()

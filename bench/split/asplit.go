@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
+
+	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
 // way is how asplit cuts the work in one run.
@@ -117,7 +118,7 @@ func (b *bench) qualify(ctx context.Context) error {
 		}
 	}
 	for i := range cores {
-		b.found = append(b.found, slices.Sorted(slices.Values(shares[i]))[times/2])
+		b.found = append(b.found, quantile.Median(shares[i]))
 	}
 	return nil
 }

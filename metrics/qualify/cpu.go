@@ -5,11 +5,12 @@ import (
 	"crypto/sha256"
 	"math"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
 // CPU is what the cores do.
@@ -111,11 +112,8 @@ func (w *worker) run(ctx context.Context, d time.Duration) {
 	}
 }
 
-// median is the middle one, at least 1 ns; it sorts.
-func median(all []time.Duration) time.Duration {
-	slices.Sort(all)
-	return max(all[len(all)/2], 1)
-}
+// median is at least 1 ns.
+func median(all []time.Duration) time.Duration { return max(quantile.Median(all), 1) }
 
 // integer is a chain of shifts and multiplications, as random numbers, hash tables and
 // compressors have it.

@@ -67,8 +67,7 @@ func Dummies(acts []ledger.DummyAct, jobs []backends.Job, limit time.Duration, t
 	all := make([]Heavy, 0, len(rows))
 	for k, row := range rows {
 		if all := times[k]; len(all) > 0 {
-			slices.Sort(all)
-			row.Median, row.Max = quantile(all, 50), quantile(all, 100)
+			row.Median, row.Max = rank(all, 50), rank(all, 100)
 		}
 		row.Held = round(row.Held)
 		all = append(all, *row)

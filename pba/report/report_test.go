@@ -60,7 +60,7 @@ func TestQuantiles(t *testing.T) {
 		for i := range n {
 			times = append(times, time.Duration(i+1)*time.Second)
 		}
-		if got := [3]float64{quantile(times, 50), quantile(times, 95), quantile(times, 100)}; got != want {
+		if got := [3]float64{rank(times, 50), rank(times, 95), rank(times, 100)}; got != want {
 			t.Errorf("1 to %d s: %v, want %v", n, got, want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/quantile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -113,9 +114,8 @@ func partsOf(r *ledger.PastReclaim, rates Rates) parts {
 func summed(samples map[Wait][]time.Duration) []Wait {
 	all := make([]Wait, 0, len(samples))
 	for w, times := range samples {
-		slices.Sort(times)
 		w.Count = len(times)
-		w.Median, w.P95, w.Max = quantile(times, 50), quantile(times, 95), quantile(times, 100)
+		w.Median, w.P95, w.Max = rank(times, 50), rank(times, 95), rank(times, 100)
 		all = append(all, w)
 	}
 	order := []string{Within, Beyond, Threshold, Cycles, Freeing, Total}
@@ -125,9 +125,7 @@ func summed(samples map[Wait][]time.Duration) []Wait {
 	return all
 }
 
-// quantile is the smallest of the sorted times that so many percent of them do
-// not exceed, in seconds.
-func quantile(times []time.Duration, percent int) float64 {
-	i := (len(times)*percent+99)/100 - 1
-	return round(times[max(i, 0)].Seconds())
+// rank is a quantile of times, in seconds.
+func rank(times []time.Duration, percent int) float64 {
+	return round(quantile.Of(times, percent).Seconds())
 }

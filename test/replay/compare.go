@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/allotment-hpc/allotment/internal/quantile"
 	"github.com/allotment-hpc/allotment/test/farm"
 	"github.com/allotment-hpc/allotment/test/judge"
 )
@@ -157,8 +158,7 @@ func rowOf(who string, all []fate, of func(*fate) bool, waitOf func(*fate) time.
 	if len(waits) == 0 {
 		return r
 	}
-	slices.Sort(waits)
-	r.median, r.p95, r.max = waits[(len(waits)-1)/2], waits[(len(waits)*95+99)/100-1], waits[len(waits)-1]
+	r.median, r.p95, r.max = quantile.Median(waits), quantile.Of(waits, 95), slices.Max(waits)
 	return r
 }
 
