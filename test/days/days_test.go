@@ -3,6 +3,7 @@
 package days
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -70,15 +72,18 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	want := regexp.MustCompile("(?m)" + args[0])
 	var last string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	so := await.Every(ctx, 50*time.Millisecond, func() bool {
 		cmd := exec.Command(program(ts, args[1]), args[2:]...)
 		cmd.Dir, cmd.Env = ts.Getenv("WORK"), []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "ALLOTMENT_HOME=" + ts.Getenv("ALLOTMENT_HOME")}
 		text, _ := cmd.CombinedOutput() // a program that fails may succeed later
-		if last = string(text); want.MatchString(last) {
-			return
-		}
+		last = string(text)
+		return want.MatchString(last)
+	})
+	if !so {
+		ts.Fatalf("%q did not come within %v: %s", args[0], patience, last)
 	}
-	ts.Fatalf("%q did not come within %v: %s", args[0], patience, last)
 }
 
 // program finds a program as the script's shell would.

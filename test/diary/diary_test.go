@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // What a job writes is what is read, also while it is being written.
@@ -172,16 +174,9 @@ func start(t *testing.T, name string, duration time.Duration) *stoppable {
 
 func (s *stoppable) await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if err := s.Update(); err != nil {
-			t.Fatal(err)
-		}
-		if is() {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s of %s: not after a minute: %+v", what, s.Name, s.Runs)
-		}
+	var err error
+	if !await.Soon(func() bool { err = s.Update(); return err != nil || is() }) || err != nil {
+		t.Fatalf("%s of %s: not after a minute: %v: %+v", what, s.Name, err, s.Runs)
 	}
 }
 

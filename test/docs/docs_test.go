@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -153,12 +154,12 @@ func (d *desk) do(t *testing.T, page string, s step) {
 	at := fmt.Sprintf("%s:%d: $ %s", page, s.line, s.command)
 	if s.until != nil {
 		last := ""
-		for deadline := time.Now().Add(untilTime); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-			if last, _, _ = d.run(s.command); s.until.MatchString(last) {
-				return
-			}
+		ctx, cancel := context.WithTimeout(t.Context(), untilTime)
+		defer cancel()
+		if !await.Every(ctx, 50*time.Millisecond, func() bool { last, _, _ = d.run(s.command); return s.until.MatchString(last) }) {
+			t.Fatalf("%s\n%q did not come within %v:\n%s", at, s.until, untilTime, last)
 		}
-		t.Fatalf("%s\n%q did not come within %v:\n%s", at, s.until, untilTime, last)
+		return
 	}
 	text, exit, err := d.run(s.command)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/diary"
 	"github.com/allotment-hpc/allotment/test/farm"
 	"github.com/allotment-hpc/allotment/test/judge"
@@ -390,10 +391,10 @@ func (s *scene) left(ctx context.Context) []string {
 
 // gather is what is to be judged.
 func (s *scene) gather(ctx context.Context) (*evidence, error) {
-	e := &evidence{looks: s.looks, kills: s.kills, left: s.left(ctx)}
-	for over := time.Now().Add(patience); len(e.left) > 0 && time.Now().Before(over); e.left = s.left(ctx) {
-		time.Sleep(tick)
-	}
+	e := &evidence{looks: s.looks, kills: s.kills}
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	await.Every(waiting, tick, func() bool { e.left = s.left(ctx); return len(e.left) == 0 })
 	for _, a := range s.actors {
 		if err := a.Update(); err != nil {
 			return nil, err

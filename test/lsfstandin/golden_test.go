@@ -263,7 +263,7 @@ func TestEsubIsCalledAsItWas(t *testing.T) {
 	if err := os.Chmod(said, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile("../../lsf/testdata/transcripts/esub.txt")
+	text, err := os.ReadFile("../../backends/lsf/testdata/transcripts/esub.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type answer struct {
 // transcript reads the answers in a file of the LSF client's fixtures.
 func transcript(t *testing.T, file string) []answer {
 	t.Helper()
-	text, err := os.ReadFile("../../lsf/testdata/transcripts/" + file)
+	text, err := os.ReadFile("../../backends/lsf/testdata/transcripts/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/allotment-hpc/allotment/test/await"
 )
 
 // Options is the cluster that a test wants.
@@ -230,19 +231,7 @@ func (c *Cluster) Kill() error {
 func (c *Cluster) Hang() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.daemon.Process.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	status := filepath.Join("/proc", strconv.Itoa(c.daemon.Process.Pid), "stat")
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		text, err := os.ReadFile(status)
-		if _, state, _ := bytes.Cut(text, []byte(") ")); err != nil || bytes.HasPrefix(state, []byte("T")) {
-			return err
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("it does not stop: %s", text)
-		}
-	}
+	return errors.Join(c.daemon.Process.Signal(syscall.SIGSTOP), await.Stopped(c.daemon.Process.Pid))
 }
 
 // Restart brings the daemon back after Kill or Hang.
