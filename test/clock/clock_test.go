@@ -148,15 +148,7 @@ func kept(t *testing.T, queue string, ahead time.Duration) {
 	} else {
 		o.Config += fmt.Sprintf("miniq: {nodes: [\"n1:%d:4G\"]}\n", slots)
 	}
-	var err error
-	if s.Farm, err = farm.Start(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s.Farm = farm.New(t, o)
 	group, err := farm.OwnGroup()
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/test/farm"
-	"github.com/allotment-hpc/allotment/test/programs"
 	"github.com/allotment-hpc/allotment/test/terminal"
 )
 
@@ -160,15 +159,7 @@ func plain(shown []byte) string { return escapes.ReplaceAllString(string(shown),
 
 func newFarm(t *testing.T) (*farm.Farm, []string) {
 	t.Helper()
-	f, err := farm.Start(t.Context(), farm.Options{Programs: programs.Build(t, "pba"), Config: "miniq:\n  nodes: [\"n1:2:8G\", \"n2:2:8G\"]\n"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	f := farm.New(t, farm.Options{Config: "miniq:\n  nodes: [\"n1:2:8G\", \"n2:2:8G\"]\n"}, "pba")
 	return f, f.Background(context.Background(), "pba").Env
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/home"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/test/await"
+	"github.com/allotment-hpc/allotment/test/farm"
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
@@ -47,14 +48,7 @@ func TestNothingWakes(t *testing.T) {
 		t.Skipf("skipped: strace may not trace here: %v", err)
 	}
 	dir := programs.Build(t)
-	home := filepath.Join(t.TempDir(), "home")
-	env := append(os.Environ(), "ALLOTMENT_HOME="+home)
-	t.Cleanup(func() { programs.StopQueue(t, dir, env) })
-	daemon := exec.CommandContext(t.Context(), filepath.Join(dir, "miniqd"), "--node", fmt.Sprintf("n1:%d:4G", running), "--node", "n2:1:1G")
-	daemon.Env = env
-	if text, err := daemon.CombinedOutput(); err != nil {
-		t.Fatalf("miniqd: %v\n%s", err, text)
-	}
+	home := farm.New(t, farm.Options{Programs: dir, Config: fmt.Sprintf("miniq: {nodes: [\"n1:%d:4G\", \"n2:1:1G\"]}\n", running)}).Home
 	fill(t, home)
 	settle(t, func() []int { return processes(home, dir) })
 	pids := processes(home, dir)

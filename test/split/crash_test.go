@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/test/farm"
-	"github.com/allotment-hpc/allotment/test/programs"
 )
 
 // item is what an item does: it complains if it already runs, notes that it ran, and
@@ -123,22 +122,7 @@ func ranOnce(dir string, count int) error {
 // start starts a farm with asplit that ends with the test.
 func start(t *testing.T, o farm.Options) *farm.Farm {
 	t.Helper()
-	if o.Programs == "" {
-		o.Programs = programs.Build(t, "asplit", "asplit-task")
-	}
-	f, err := farm.Start(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(f.Log())
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return f
+	return farm.New(t, o, "asplit", "asplit-task")
 }
 
 // asplit runs it, and kills it after some time.

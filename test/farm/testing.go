@@ -6,7 +6,30 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/allotment-hpc/allotment/test/programs"
 )
+
+// New starts a farm that ends with the test. Where no programs are named they are built.
+func New(t testing.TB, o Options, besides ...string) *Farm {
+	t.Helper()
+	if o.Programs == "" {
+		o.Programs = programs.Build(t, besides...)
+	}
+	f, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(f.Log())
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
 
 // Beside starts a command that works beside a test, such as pba rebalance. It is asked
 // to end by stop, or at the test's end. What it said is shown if the test failed.
