@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/allotment-hpc/allotment/pba/calendar"
@@ -36,7 +37,8 @@ func TestManyChangesAreOne(t *testing.T) { // R24
 		}
 		p := &planner{Desk: &Desk{Config: configfile.Config{PBA: settings.Config{MaxAllocated: 0.5}}}, slots: 20}
 		err := p.fits(planned, x.changes)
-		if e, ok := err.(*changeError); (x.refused >= 0) != (err != nil) || ok && e.change != x.changes[x.refused] {
+		var e *changeError
+		if refused := errors.As(err, &e); refused != (x.refused >= 0) || refused && e.change != x.changes[x.refused] {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
