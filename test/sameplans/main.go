@@ -57,7 +57,9 @@ func run(ctx context.Context, old string, farms int, trace string) error {
 	if err := show(exec.CommandContext(ctx, "git", "worktree", "add", "-q", "--detach", before, old)); err != nil {
 		return err
 	}
-	defer func() { _ = show(exec.Command("git", "worktree", "remove", "--force", before)) }()
+	defer func() {
+		_ = show(exec.CommandContext(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", before))
+	}()
 	trees := [2]*tree{{dir: before}, {dir: "."}}
 	for i, t := range trees {
 		t.programs = filepath.Join(tmp, fmt.Sprint("programs", i))
@@ -76,10 +78,6 @@ func run(ctx context.Context, old string, farms int, trace string) error {
 	fmt.Printf("%d random farms: %d plans, all equal\n", farms, n)
 	if trace == "" {
 		return nil
-	}
-	hosts := filepath.Join(tmp, "hosts.yaml")
-	if err := os.WriteFile(hosts, []byte("hosts:\n"+strings.Repeat("  - {name: n%, slots: 8}\n", 16)), 0o600); err != nil {
-		return err
 	}
 	for _, load := range loads {
 		n, err := compare(ctx, trees, func(t *tree) *exec.Cmd {
