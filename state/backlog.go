@@ -1,7 +1,6 @@
 package state
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -92,11 +91,15 @@ func (b *backlog) end(written bool) {
 	b.written = make(chan struct{})
 }
 
-// Room waits until a user may hand in so many jobs. They count until over is
-// called, after they were Put. ErrBehind: there is no room, by the end of ctx.
-func (w *Writer) Room(ctx context.Context, user string, jobs int) (over func(), err error) {
+// Room waits until a user may hand in so many jobs, but not longer than it may. They
+// count until over is called, after they were Put. ErrBehind: there is no room.
+func (w *Writer) Room(longest time.Duration, user string, jobs int) (over func(), err error) {
 	w.mu.Lock()
+	var late <-chan time.Time
 	for w.backlog.full(user) {
+		if late == nil {
+			late = time.After(longest)
+		}
 		written := w.backlog.written
 		w.poke()
 		w.mu.Unlock()
@@ -104,7 +107,7 @@ func (w *Writer) Room(ctx context.Context, user string, jobs int) (over func(), 
 		case <-written:
 		case <-w.done:
 			return nil, ErrBehind
-		case <-ctx.Done():
+		case <-late:
 			return nil, ErrBehind
 		}
 		w.mu.Lock()

@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -22,11 +21,9 @@ func TestBacklog(t *testing.T) {
 	w.pause = 0
 	defer w.Close()
 	script := bytes.Repeat([]byte("x"), 1<<20)
-	late, cancel := context.WithCancel(t.Context())
-	cancel()
 	n := 0
 	for ; n < 1000; n++ {
-		over, err := w.Room(late, "ann", 1)
+		over, err := w.Room(0, "ann", 1)
 		if errors.Is(err, ErrBehind) {
 			break
 		}
@@ -40,12 +37,12 @@ func TestBacklog(t *testing.T) {
 		t.Errorf("%d jobs of 1 MiB were taken that are not written", n)
 	}
 	for _, user := range []string{"bob", "cid"} {
-		if _, err := w.Room(late, user, 10); err != nil {
+		if _, err := w.Room(0, user, 10); err != nil {
 			t.Errorf("another user: %v", err)
 		}
 	}
 	w.Start()
-	if _, err := w.Room(t.Context(), "ann", 1); err != nil {
+	if _, err := w.Room(time.Hour, "ann", 1); err != nil {
 		t.Errorf("when they are written: %v", err)
 	}
 	if len(w.backlog.dirty)+len(w.backlog.writing) != 0 {
@@ -60,17 +57,15 @@ func TestBacklogOfRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	late, cancel := context.WithCancel(t.Context())
-	cancel()
-	over, err := w.Room(late, "ann", 2*userBacklog/jobBacklog)
+	over, err := w.Room(0, "ann", 2*userBacklog/jobBacklog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Room(late, "ann", 1); !errors.Is(err, ErrBehind) {
+	if _, err := w.Room(0, "ann", 1); !errors.Is(err, ErrBehind) {
 		t.Errorf("beside a large request: %v, want %v", err, ErrBehind)
 	}
 	over()
-	if _, err := w.Room(late, "ann", 1); err != nil {
+	if _, err := w.Room(0, "ann", 1); err != nil {
 		t.Errorf("after it: %v", err)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
@@ -113,9 +115,27 @@ func foreground(c *cli.Context, config *configfile.Config) error {
 	return err
 }
 
-// daemonGrowth is by how many percent the daemon's memory may grow beyond what a full
-// queue needs: that is large and changes little.
-const daemonGrowth = 50
+// daemonGrowth is by how many percent the daemon's memory may grow between two
+// collections beyond what the queue needs. What a full queue needs is large and changes
+// little; a small one may always grow by leastGrowth bytes, since each submission leaves
+// some KiB behind.
+const (
+	daemonGrowth = 50
+	leastGrowth  = 48 << 20
+)
+
+// collectSeldom has memory collected as daemonGrowth and leastGrowth say. It looks after
+// each collection how much memory is in use, and sets the next one by that.
+func collectSeldom() {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	var look func(*[32]byte)
+	look = func(mark *[32]byte) {
+		metrics.Read(live)
+		debug.SetGCPercent(int(max(daemonGrowth, 100*leastGrowth/max(live[0].Value.Uint64(), 1<<20))))
+		runtime.SetFinalizer(mark, look)
+	}
+	look(new([32]byte)) // large enough not to share its memory with what lives on
+}
 
 func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 	program, err := os.Executable()
@@ -130,7 +150,7 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 	if err != nil { // there are jobs without it, and who places a dummy job is told
 		dummy = ""
 	}
-	debug.SetGCPercent(daemonGrowth)
+	collectSeldom()
 	return daemon.Run(c.Context, daemon.Options{
 		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper, Dummy: dummy,
 		Version: shell.VersionText(), Log: config.Log.Logger(c.App.ErrWriter, slog.LevelInfo), Ready: ready,

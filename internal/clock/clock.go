@@ -56,6 +56,20 @@ func Read() (Reading, error) {
 	return At(boot)
 }
 
+// Reader is Read for a process that reads often: no process outlives the boot that it
+// was started in, which is looked up once.
+func Reader() func() (Reading, error) {
+	boot := uint64(0)
+	return func() (r Reading, err error) {
+		if boot == 0 {
+			if boot, err = bootID(); err != nil {
+				return Reading{}, err
+			}
+		}
+		return At(boot)
+	}
+}
+
 // At is Read for a boot that is known.
 func At(boot uint64) (Reading, error) {
 	var up unix.Timespec

@@ -55,7 +55,7 @@ func (g *gathered) Durable() uint64             { return 0 }
 func (g *gathered) Flush(context.Context) error { return nil }
 func (g *gathered) Close()                      {}
 
-func (g *gathered) Room(context.Context, string, int) (func(), error) { return func() {}, nil }
+func (g *gathered) Room(time.Duration, string, int) (func(), error) { return func() {}, nil }
 
 // seen is what was found of a job's object.
 type seen struct {

@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
@@ -26,7 +24,7 @@ const (
 
 // connection is a client that was let in.
 type connection struct {
-	conn net.Conn
+	conn *net.UnixConn
 	in   *bufio.Reader
 	uid  int
 	by   manager.By
@@ -144,25 +142,12 @@ func (c *connections) putOut(u *crowd) bool {
 
 // farewell tells a client why its connection ends, if there is room for that: an idle
 // one has it, unless its client does not read, and nobody waits for that one.
-func farewell(conn net.Conn, why error) {
+func farewell(conn *net.UnixConn, why error) {
 	frame, err := miniq.AppendFrame(nil, miniq.Response{Version: miniq.Version, Error: miniq.ToError(why)})
 	if err != nil {
 		return
 	}
-	socket, ok := conn.(syscall.Conn)
-	if !ok {
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Millisecond))
-		_, _ = conn.Write(frame)
-		return
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Write(func(fd uintptr) bool {
-		_, _ = unix.SendmsgN(int(fd), frame, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-		return true
-	})
+	_ = sendNow(conn, frame)
 }
 
 // leave takes a connection out of the books.

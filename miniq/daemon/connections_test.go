@@ -16,8 +16,7 @@ import (
 // newcomer is a user's connection, and the client's end of it.
 func newcomer(t *testing.T, uid int) (*connection, net.Conn) {
 	t.Helper()
-	ours, theirs := net.Pipe()
-	t.Cleanup(func() { _ = ours.Close(); _ = theirs.Close() })
+	ours, theirs := socketPair(t)
 	return &connection{conn: ours, in: bufio.NewReader(ours), uid: uid}, theirs
 }
 

@@ -59,7 +59,7 @@ type Options struct {
 	// What the tests set.
 	Disk      disk.Disk                     // nil: the machine's own
 	Boot      string                        // names this boot of the machine; empty: the kernel is asked
-	ReadClock func() (clock.Reading, error) // nil: clock.Read
+	ReadClock func() (clock.Reading, error) // nil: clock.Reader
 	KeptEnded int                           // ended jobs of one user in memory; 0: as maxEnded says
 	CompactAt int64                         // bytes of journal, after which the state is written anew; 0: compactSize and as many as the state had last
 }
@@ -136,6 +136,7 @@ type daemon struct {
 	inputs chan input
 
 	// What follows belongs to the loop.
+	lines        []byte // of the journal, of the last batch
 	m            *manager.Manager
 	journal      *journal
 	seq          uint64
@@ -183,7 +184,7 @@ func recovered(o Options, dir string) (*daemon, error) {
 		d.Disk = disk.OS()
 	}
 	if d.ReadClock == nil {
-		d.ReadClock = clock.Read
+		d.ReadClock = clock.Reader()
 	}
 	writer, err := state.NewWriter(d.Disk, d.objectDir(), o.Log)
 	if err != nil {

@@ -27,7 +27,7 @@ func FuzzJournalLine(f *testing.F) {
 		if e.Event == nil {
 			return
 		}
-		first, err := appendLine(nil, e)
+		first, err := appendEntry(nil, e)
 		if err != nil {
 			return // a year that JSON can't write
 		}
@@ -35,7 +35,7 @@ func FuzzJournalLine(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", first, err)
 		}
-		if second, err := appendLine(nil, again); err != nil || !bytes.Equal(first, second) {
+		if second, err := appendEntry(nil, again); err != nil || !bytes.Equal(first, second) {
 			t.Errorf("%q became %q, %v", first, second, err)
 		}
 	})

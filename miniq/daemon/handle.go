@@ -139,11 +139,16 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 	}
 }
 
-// ask hands an event to the loop and waits for its result.
+// ask hands an event to the loop and waits for its result. What the journal says of it
+// is made here: the loop does nothing that others can do.
 func (d *daemon) ask(in input) (manager.Result, error) {
 	type outcome struct {
 		result manager.Result
 		err    error
+	}
+	var err error
+	if in.content, err = in.encode(); err != nil {
+		return manager.Result{}, err
 	}
 	got := make(chan outcome, 1)
 	in.reply = func(r manager.Result, err error) { got <- outcome{r, err} }
@@ -313,9 +318,7 @@ const behindPause = 10 * time.Second
 
 // roomFor waits until there is memory for a user's new jobs.
 func (d *daemon) roomFor(c *connection, jobs int) (over func(), err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), behindPause)
-	defer cancel()
-	over, err = d.objects.Room(ctx, c.by.User, jobs)
+	over, err = d.objects.Room(behindPause, c.by.User, jobs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", miniq.ErrBusy, err)
 	}

@@ -3,6 +3,8 @@ package daemon
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,39 +84,49 @@ type journal struct {
 	dir   string
 	f     disk.File
 	name  string
-	size  int64 // up to where it is good
-	room  int64 // how long the file is
-	torn  bool  // something may stand behind size that must not count
-	total int64 // of all segments since the last snapshot, about
+	size  int64  // up to where it is good
+	room  int64  // how long the file is
+	torn  bool   // something may stand behind size that must not count
+	total int64  // of all segments since the last snapshot, about
+	ahead []byte // NUL bytes: written behind the last line where the file has to be longer
 }
 
-// appendLine appends an entry as a line of the journal. It writes what
-// json.Marshal would; that would look through the event again, and copy it.
-func appendLine(b []byte, e *entry) ([]byte, error) {
-	bodies, err := json.Marshal(e.Bodies)
-	if err != nil {
-		return b, fmt.Errorf("encode an event: %w", err)
+// content is what a line of the journal says of an entry besides its number and time.
+// It is what json.Marshal would write; that would look through the event again, and
+// copy it.
+func (e *entry) content() ([]byte, error) {
+	b := make([]byte, 0, len(e.Event)+contentRoom)
+	b = append(append(b, `,"e":`...), e.Event...)
+	for _, part := range []struct {
+		name  string
+		value any
+		there bool
+	}{{`,"b":`, e.Bodies, len(e.Bodies) > 0}, {`,"x":`, e.End, e.End != nil}} {
+		if !part.there {
+			continue
+		}
+		text, err := json.Marshal(part.value)
+		if err != nil {
+			return nil, fmt.Errorf("encode an event: %w", err)
+		}
+		b = append(append(b, part.name...), text...)
 	}
-	end, err := json.Marshal(e.End)
-	if err != nil {
-		return b, fmt.Errorf("encode an event: %w", err)
-	}
+	return append(b, '}'), nil
+}
+
+const contentRoom = 2 << 10 // bytes of a body, mostly
+
+// appendLine appends a line of the journal.
+func appendLine(b []byte, seq uint64, at int64, content []byte) []byte {
 	const sum = "00000000 "
 	from := len(b)
 	b = append(b, sum+`{"q":`...)
-	b = strconv.AppendUint(b, e.Seq, 10)
+	b = strconv.AppendUint(b, seq, 10)
 	b = append(b, `,"t":`...)
-	b = strconv.AppendInt(b, e.At, 10)
-	b = append(append(b, `,"e":`...), e.Event...)
-	if len(e.Bodies) > 0 {
-		b = append(append(b, `,"b":`...), bodies...)
-	}
-	if e.End != nil {
-		b = append(append(b, `,"x":`...), end...)
-	}
-	b = append(b, '}')
-	copy(b[from:], fmt.Sprintf("%08x", crc32.Checksum(b[from+len(sum):], castagnoli())))
-	return append(b, '\n'), nil
+	b = strconv.AppendInt(b, at, 10)
+	b = append(b, content...)
+	hex.Encode(b[from:], binary.BigEndian.AppendUint32(nil, crc32.Checksum(b[from+len(sum):], castagnoli())))
+	return append(b, '\n')
 }
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
@@ -141,10 +153,13 @@ func (j *journal) write(lines []byte) error {
 			return err
 		}
 	}
-	err := j.put(lines, roomAhead)
+	if j.ahead == nil {
+		j.ahead = make([]byte, roomAhead)
+	}
+	err := j.put(lines, j.ahead)
 	if full(err) { // there may be place for what matters
 		if err = j.repair(); err == nil {
-			err = j.put(lines, 0)
+			err = j.put(lines, nil)
 		}
 	}
 	if err != nil {
@@ -164,13 +179,13 @@ const roomAhead = 1 << 20
 
 // put writes and syncs lines behind the good ones and, where the file is too short
 // for them, as many NUL bytes as are wanted behind them.
-func (j *journal) put(lines []byte, ahead int64) error {
+func (j *journal) put(lines, ahead []byte) error {
 	end := j.size + int64(len(lines))
-	if end > j.room {
-		lines = append(lines[:len(lines):len(lines)], make([]byte, ahead)...)
-		j.room = end + ahead
-	}
 	_, err := j.f.WriteAt(lines, j.size)
+	if err == nil && end > j.room {
+		j.room = end + int64(len(ahead))
+		_, err = j.f.WriteAt(ahead, end)
+	}
 	if err == nil {
 		err = j.f.Sync()
 	}

@@ -26,7 +26,7 @@ func TestLineIsJSON(t *testing.T) {
 		{Seq: 1<<64 - 1, At: -1, Event: json.RawMessage(`{"tick":{}}`)},
 		{Event: json.RawMessage(`{}`), Bodies: []body{}, End: &keeper.End{Code: 3, At: time.Now(), Text: "&"}},
 	} {
-		line, err := appendLine([]byte("before\n"), &e)
+		line, err := appendEntry([]byte("before\n"), &e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestLineIsJSON(t *testing.T) {
 // damage to what was acknowledged never is.
 func TestTorn(t *testing.T) {
 	line := func(at int64, filling int) string {
-		b, err := appendLine(nil, &entry{Seq: 1, At: at, Event: json.RawMessage(`{"tick":{}}`), Bodies: []body{{Dir: strings.Repeat("d", filling)}}})
+		b, err := appendEntry(nil, &entry{Seq: 1, At: at, Event: json.RawMessage(`{"tick":{}}`), Bodies: []body{{Dir: strings.Repeat("d", filling)}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestRoomAhead(t *testing.T) {
 	}
 	write := func(seq uint64) {
 		t.Helper()
-		line, err := appendLine(nil, &entry{Seq: seq, Event: json.RawMessage(`{"tick":{}}`)})
+		line, err := appendEntry(nil, &entry{Seq: seq, Event: json.RawMessage(`{"tick":{}}`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,4 +140,13 @@ func TestRoomAhead(t *testing.T) {
 	if err := j.f.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// appendEntry appends an entry as a line of the journal.
+func appendEntry(b []byte, e *entry) ([]byte, error) {
+	content, err := e.content()
+	if err != nil {
+		return b, err
+	}
+	return appendLine(b, e.Seq, e.At, content), nil
 }

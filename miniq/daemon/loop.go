@@ -15,9 +15,10 @@ import (
 
 // input is one thing for the loop: an event, or something to do between events.
 type input struct {
-	event  manager.Event
-	bodies []body // of a Submit
-	end    *keeper.End
+	event   manager.Event
+	bodies  []body // of a Submit
+	end     *keeper.End
+	content []byte // of the entry; nil: the loop makes it
 	// reply is called in the loop when the event is on disk and stepped, or when
 	// it could not be written. Without one the event can't be refused: it is
 	// written when that is possible again.
@@ -28,6 +29,7 @@ type input struct {
 
 const (
 	maxBatch    = 1024          // inputs that share one sync
+	keptLines   = 1 << 20       // bytes of a batch whose memory the next one uses
 	retryPause  = time.Second   // after a failed write, while something must be written
 	compactSize = 32 << 20      // bytes of journal beyond those of the state, after which that is written anew
 	forgetPause = 1 * time.Hour // how often ended jobs are looked through, while there are any
@@ -101,6 +103,15 @@ func (d *daemon) process(batch []input) {
 	d.shorten()
 }
 
+// encode is the event as the journal says it.
+func (in *input) encode() ([]byte, error) {
+	event, err := manager.EncodeEvent(in.event)
+	if err != nil {
+		return nil, err
+	}
+	return (&entry{Event: event, Bodies: in.bodies, End: in.end}).content()
+}
+
 // stepThrough writes the events of a batch with one sync, then takes one after the other.
 func (d *daemon) stepThrough(batch []input) {
 	work := d.unsaved
@@ -110,23 +121,27 @@ func (d *daemon) stepThrough(batch []input) {
 	work = append(work, batch...)
 	d.unsaved = nil
 	entries := make([]*entry, len(work))
-	var lines []byte
+	lines := d.lines[:0]
 	seq, now := d.seq, d.clock.Wall
 	for i := range work {
 		if work[i].event == nil {
 			continue
 		}
-		event, err := manager.EncodeEvent(work[i].event)
-		if err == nil {
-			e := &entry{Seq: seq + 1, At: now.UnixNano(), Event: event, Bodies: work[i].bodies, End: work[i].end}
-			if lines, err = appendLine(lines, e); err == nil {
-				entries[i] = e
-				seq++
-				continue
-			}
+		content, err := work[i].content, error(nil)
+		if content == nil {
+			content, err = work[i].encode()
 		}
-		d.refuse(&work[i], err)
-		work[i].event = nil
+		if err != nil {
+			d.refuse(&work[i], err)
+			work[i].event = nil
+			continue
+		}
+		seq++
+		entries[i] = &entry{Seq: seq, At: now.UnixNano(), Bodies: work[i].bodies, End: work[i].end}
+		lines = appendLine(lines, seq, now.UnixNano(), content)
+	}
+	if cap(lines) <= keptLines {
+		d.lines = lines
 	}
 	if len(lines) > 0 {
 		err := d.lost()

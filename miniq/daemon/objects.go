@@ -16,7 +16,7 @@ type objects interface {
 	Put(c state.Change)
 	Remove(ids ...backends.ID)
 	Expire(before time.Time)
-	Room(ctx context.Context, user string, jobs int) (over func(), err error)
+	Room(longest time.Duration, user string, jobs int) (over func(), err error)
 	Mark(seq uint64)
 	Marked() uint64
 	Durable() uint64

@@ -74,27 +74,36 @@ func TestOutboxOrder(t *testing.T) {
 	}
 }
 
-// aLink is one to a node that takes nothing, and the node's end of it.
-func aLink(t *testing.T) (*link, net.Conn) {
+// socketPair is both ends of a connection.
+func socketPair(t *testing.T) (ours, theirs *net.UnixConn) {
 	t.Helper()
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ends [2]net.Conn
+	var ends [2]*net.UnixConn
 	for i, fd := range pair {
-		f := os.NewFile(uintptr(fd), "node")
-		if ends[i], err = net.FileConn(f); err != nil {
+		f := os.NewFile(uintptr(fd), "end")
+		conn, err := net.FileConn(f)
+		if err != nil {
 			t.Fatal(err)
 		}
 		_ = f.Close()
-		t.Cleanup(func() { _ = ends[i].Close() })
+		t.Cleanup(func() { _ = conn.Close() })
+		ends[i] = conn.(*net.UnixConn)
 	}
-	raw, err := ends[0].(*net.UnixConn).SyscallConn()
+	return ends[0], ends[1]
+}
+
+// aLink is one to a node that takes nothing, and the node's end of it.
+func aLink(t *testing.T) (*link, net.Conn) {
+	t.Helper()
+	ours, theirs := socketPair(t)
+	raw, err := ours.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &link{conn: ends[0], raw: raw, gone: make(chan struct{}), waiting: make(chan struct{}, 1)}, ends[1]
+	return &link{conn: ours, raw: raw, gone: make(chan struct{}), waiting: make(chan struct{}, 1)}, theirs
 }
 
 // What waits for a node that takes nothing is bounded, however much is wanted of

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allotment-hpc/allotment/internal/peer"
 	"github.com/allotment-hpc/allotment/miniq"
 )
@@ -50,7 +52,7 @@ func (d *daemon) welcome(conn *net.UnixConn) {
 	go d.attend(c)
 }
 
-func refuse(conn net.Conn, err error) {
+func refuse(conn *net.UnixConn, err error) {
 	_ = conn.SetDeadline(time.Now().Add(requestPause))
 	_ = miniq.WriteFrame(conn, miniq.Response{Version: miniq.Version, Error: miniq.ToError(err)})
 	_ = conn.Close()
@@ -80,7 +82,10 @@ func (d *daemon) attend(c *connection) {
 
 // serveOne reads a request and answers it. An error means that the client is lost.
 func (d *daemon) serveOne(c *connection) error {
-	_ = c.conn.SetReadDeadline(time.Now().Add(requestPause))
+	all := c.hasAll()
+	if !all {
+		_ = c.conn.SetReadDeadline(time.Now().Add(requestPause))
+	}
 	n, err := miniq.PeekLength(c.in)
 	if err == nil && n > largeRequest {
 		h := &holder{uid: c.uid, n: int64(n), cutLate: c.cutLate}
@@ -103,12 +108,25 @@ func (d *daemon) serveOne(c *connection) error {
 		}
 		return err
 	}
-	_ = c.conn.SetReadDeadline(time.Time{})
+	if !all {
+		_ = c.conn.SetReadDeadline(time.Time{})
+	}
 	if req.Version != miniq.Version {
 		_ = c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("this miniqd speaks version %d of the protocol, not %d: restart it with miniqd stop", miniq.Version, req.Version))})
 		return errVersion
 	}
 	return d.handle(c, req)
+}
+
+// hasAll tells whether all of the next request has been read, as of nearly every one:
+// then nothing is waited for, and no deadline has to be set.
+func (c *connection) hasAll() bool {
+	const head = 4
+	if c.in.Buffered() < head {
+		return false
+	}
+	n, err := miniq.PeekLength(c.in)
+	return err == nil && c.in.Buffered()-head >= n
 }
 
 // decode reads a request, and holds room for what it is worth until give is
@@ -149,11 +167,28 @@ func (c *connection) answer(r miniq.Response) error {
 	if err != nil {
 		return err
 	}
+	c.pace.moved.Add(int64(len(frame)))
+	if frame = frame[sendNow(c.conn, frame):]; len(frame) == 0 {
+		return nil
+	}
 	_ = c.conn.SetWriteDeadline(time.Now().Add(answerPause))
+	defer func() { _ = c.conn.SetWriteDeadline(time.Time{}) }()
 	c.writing.start()
 	c.writing.moved.Store(int64(len(frame))) // it has the time for all of it
 	_, err = c.conn.Write(frame)
 	c.writing.stop()
-	c.pace.moved.Add(int64(len(frame)))
 	return err
+}
+
+// sendNow sends what the kernel takes at once.
+func sendNow(conn *net.UnixConn, text []byte) (n int) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Write(func(fd uintptr) bool {
+		n, _ = unix.SendmsgN(int(fd), text, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+	return max(n, 0)
 }

@@ -15,7 +15,7 @@ import (
 // line is an entry that says who wrote it.
 func line(t *testing.T, seq uint64, who string) string {
 	t.Helper()
-	b, err := appendLine(nil, &entry{Seq: seq, At: 1, Event: fmt.Appendf(nil, "%q", who)})
+	b, err := appendEntry(nil, &entry{Seq: seq, At: 1, Event: fmt.Appendf(nil, "%q", who)})
 	if err != nil {
 		t.Fatal(err)
 	}

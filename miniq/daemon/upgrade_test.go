@@ -241,7 +241,7 @@ func TestANewerStateIsLeftAlone(t *testing.T) {
 					t.Fatal(err)
 				}
 				e.Event = json.RawMessage(`{"teleport":{}}`)
-				if lines[2], err = appendLine(nil, e); err != nil {
+				if lines[2], err = appendEntry(nil, e); err != nil {
 					t.Fatal(err)
 				}
 				return bytes.Join(lines, nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -142,11 +141,7 @@ func (d *daemon) runsAs(c *connection) (*runAs, error) {
 	if a := d.users.of(uint32(c.uid)); a.mayRun != nil {
 		return nil, fmt.Errorf("%w: %w", backends.ErrDenied, a.mayRun)
 	}
-	conn, ok := c.conn.(*net.UnixConn)
-	if !ok {
-		return nil, errors.New("not a socket of this machine")
-	}
-	pid, err := peer.PID(conn)
+	pid, err := peer.PID(c.conn)
 	if err != nil {
 		return nil, fmt.Errorf("ask who is there: %w", err)
 	}
