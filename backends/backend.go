@@ -51,39 +51,40 @@ func Fail(n int, err error) Errors {
 	return all
 }
 
-// Spec is a job to be submitted.
+// Spec is a job to be submitted. Its JSON leaves out what is zero, most of it: a
+// submission is encoded and decoded several times.
 type Spec struct {
-	Name        string
-	Project     string // with its step, as the user typed it: chipA:synthesis
-	Queue       string // "": the queue's default
-	Description string // the filter's tag, if any, then the user's text
-	Priority    Priority
-	Slots       int
-	Memory      int64 // bytes over all slots
-	MemoryLimit int64 // a run that uses more is ended; 0: none
-	OneHost     bool
-	Hosts       []string // run on one of these; empty: any
+	Name        string   `json:",omitzero"`
+	Project     string   `json:",omitzero"` // with its step, as the user typed it: chipA:synthesis
+	Queue       string   `json:",omitzero"` // "": the queue's default
+	Description string   `json:",omitzero"` // the filter's tag, if any, then the user's text
+	Priority    Priority `json:",omitzero"`
+	Slots       int      `json:",omitzero"`
+	Memory      int64    `json:",omitzero"` // bytes over all slots
+	MemoryLimit int64    `json:",omitzero"` // a run that uses more is ended; 0: none
+	OneHost     bool     `json:",omitzero"`
+	Hosts       []string `json:",omitzero"` // run on one of these; empty: any
 
-	Command     []string // argv; never joined, never given to a shell by us
-	Script      []byte   // instead of Command: a script for its own #! line, or /bin/sh
-	Dir         string
-	Env         []string // the whole environment, KEY=value
-	Umask       uint32
-	Stdin       string // files; %J and %I stand for the job's number and index
-	Stdout      string
-	Stderr      string
-	Truncate    Truncate // files that a run empties first; otherwise it appends
-	RunLimit    time.Duration
-	BeginTime   time.Time
-	HeldUntil   time.Time `json:",omitzero"` // the engine's hold (see Job.HeldUntil), from the submit filter
-	Hold        bool
-	NoRequeue   bool
-	Rerunnable  bool   // run it again if its host or keeper is lost
-	Interactive bool   // its owner waits at a terminal
-	Terminal    string // of an interactive job: the socket at which it is given its standard files (see Abilities.Terminals)
-	Exclusive   bool
-	After       string // a dependency in LSF's grammar
-	Array       *Array
+	Command     []string      `json:",omitzero"` // argv; never joined, never given to a shell by us
+	Script      []byte        `json:",omitzero"` // instead of Command: a script for its own #! line, or /bin/sh
+	Dir         string        `json:",omitzero"`
+	Env         []string      `json:",omitzero"` // the whole environment, KEY=value
+	Umask       uint32        `json:",omitzero"`
+	Stdin       string        `json:",omitzero"` // files; %J and %I stand for the job's number and index
+	Stdout      string        `json:",omitzero"`
+	Stderr      string        `json:",omitzero"`
+	Truncate    Truncate      `json:",omitzero"` // files that a run empties first; otherwise it appends
+	RunLimit    time.Duration `json:",omitzero"`
+	BeginTime   time.Time     `json:",omitzero"`
+	HeldUntil   time.Time     `json:",omitzero"` // the engine's hold (see Job.HeldUntil), from the submit filter
+	Hold        bool          `json:",omitzero"`
+	NoRequeue   bool          `json:",omitzero"`
+	Rerunnable  bool          `json:",omitzero"` // run it again if its host or keeper is lost
+	Interactive bool          `json:",omitzero"` // its owner waits at a terminal
+	Terminal    string        `json:",omitzero"` // of an interactive job: the socket at which it is given its standard files (see Abilities.Terminals)
+	Exclusive   bool          `json:",omitzero"`
+	After       string        `json:",omitzero"` // a dependency in LSF's grammar
+	Array       *Array        `json:",omitzero"`
 }
 
 // Output is where its standard output goes: JOB.out, or JOB.INDEX.out of an array, in its

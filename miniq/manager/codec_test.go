@@ -110,7 +110,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{`"Work":0`, `"Work":1`, "incomplete"},
 		{`"Hosts":[{"Name":"n1"`, `"Hosts":[{"Name":"n2"`, "no host"},
 		{`"Arrays":[{"Job":1`, `"Arrays":[{"Job":2`, "no array"},
-		{`"Slots":1,"Memory":0`, `"Slots":0,"Memory":0`, "0 slots"},
+		{`{"Slots":1,`, `{"Slots":0,`, "0 slots"},
 		{`{"Version"`, `{"Version`, "invalid"},
 	} {
 		broken := strings.Replace(string(state), c.from, c.to, 1)
