@@ -1,6 +1,7 @@
 package miniq
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +37,14 @@ type Client struct {
 	socket  string
 
 	mu     sync.Mutex
-	idle   []net.Conn
+	idle   []*connection
 	closed bool
+}
+
+// connection is one to the daemon, with what has been read of an answer.
+type connection struct {
+	net.Conn
+	in *bufio.Reader
 }
 
 var _ backends.Backend = (*Client)(nil)
@@ -139,13 +146,13 @@ func asking(op miniq.Op) string { return "ask miniqd to " + string(op) }
 // refusedError is an answer that says no to a request as a whole.
 type refusedError struct{ error }
 
-func exchange(conn net.Conn, op miniq.Op, frame []byte, part func(*miniq.Response) error) error {
+func exchange(conn *connection, op miniq.Op, frame []byte, part func(*miniq.Response) error) error {
 	_, failed := conn.Write(frame)
 	if failed != nil && !errors.Is(failed, syscall.EPIPE) { // it may have said why it hung up
 		return failed
 	}
 	for {
-		resp, err := miniq.ReadResponse(conn, op)
+		resp, err := miniq.ReadResponse(conn.in, op)
 		if err != nil {
 			if failed != nil {
 				return failed
@@ -171,7 +178,7 @@ func exchange(conn net.Conn, op miniq.Op, frame []byte, part func(*miniq.Respons
 }
 
 // connect takes an idle connection or makes one.
-func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+func (c *Client) connect(ctx context.Context) (*connection, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, unreachable("connect to miniqd", context.Cause(ctx))
 	}
@@ -192,7 +199,7 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-func (c *Client) keep(conn net.Conn) {
+func (c *Client) keep(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.idle) >= maxIdle {
@@ -204,9 +211,9 @@ func (c *Client) keep(conn net.Conn) {
 
 // alive tells whether the other end of an idle connection is still there: it
 // has nothing to say, and has not hung up.
-func alive(conn net.Conn) bool {
-	raw, ok := conn.(*net.UnixConn)
-	if !ok {
+func alive(conn *connection) bool {
+	raw, ok := conn.Conn.(*net.UnixConn)
+	if !ok || conn.in.Buffered() > 0 {
 		return false
 	}
 	sys, err := raw.SyscallConn()
@@ -225,14 +232,17 @@ func alive(conn net.Conn) bool {
 
 // dial connects, and starts the daemon first where that is wanted and needed. One
 // that is killed before it serves is followed by another, a few times.
-func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+func (c *Client) dial(ctx context.Context) (*connection, error) {
 	for try := 1; ; try++ {
 		conn, err := c.dialAny(ctx)
 		if errors.Is(err, syscall.EAGAIN) { // more than the kernel lets wait are at the door
 			return nil, fmt.Errorf("connect to miniqd: %w", miniq.ErrBusy)
 		}
-		if err == nil || !nobodyListens(err) || try > maxTries {
-			return conn, wrapDial(err)
+		if err == nil {
+			return &connection{conn, bufio.NewReader(conn)}, nil
+		}
+		if !nobodyListens(err) || try > maxTries {
+			return nil, unreachable("connect to miniqd", err)
 		}
 		if !c.options.Start {
 			return nil, unreachable("connect to miniqd", fmt.Errorf("none is running for %s; asub starts one, and so does miniqd", miniq.StateDir(c.options.Paths)))
@@ -258,13 +268,6 @@ func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
 		return conn, nil
 	}
 	return nil, err
-}
-
-func wrapDial(err error) error {
-	if err == nil {
-		return nil
-	}
-	return unreachable("connect to miniqd", err)
 }
 
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
