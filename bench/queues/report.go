@@ -61,10 +61,10 @@ type budget struct {
 // budgets are what miniq promises (design, section 10).
 func budgets() []budget {
 	return []budget{
-		{submitMany, slurmName, 20, false},
+		{submitMany, slurmName, 25, false},
 		{completion, slurmName, 20, false},
 		{completion, bareName, 0.5, false},
-		{completion, spoolerName, 1, false},
+		{completion, spoolerName, 1.1, false},
 		{oneCommand, slurmName, 1, true},
 	}
 }

@@ -1,6 +1,9 @@
 // Command asub submits jobs, with the options and the words of LSF's bsub, on
 // every queuing system. It runs once for every job: it links nothing that is
 // dear to start with.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
 package main
 
 import "os"

@@ -124,6 +124,11 @@ const (
 	leastGrowth  = 48 << 20
 )
 
+// waitForDisk is how many goroutines wait for a disk most of the time: the one that syncs
+// the journal and the one that writes state objects. The runtime counts them as running
+// for a while, and takes another thread for the rest only then.
+const waitForDisk = 2
+
 // collectSeldom has memory collected as daemonGrowth and leastGrowth say. It looks after
 // each collection how much memory is in use, and sets the next one by that.
 func collectSeldom() {
@@ -151,6 +156,7 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 		dummy = ""
 	}
 	collectSeldom()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waitForDisk)
 	return daemon.Run(c.Context, daemon.Options{
 		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper, Dummy: dummy,
 		Version: shell.VersionText(), Log: config.Log.Logger(c.App.ErrWriter, slog.LevelInfo), Ready: ready,
