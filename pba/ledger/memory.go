@@ -177,7 +177,7 @@ func moveReclaims(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 }
 
 func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.JobMemory) error {
-	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+places(15))
+	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+places(15)) //nolint:sqlclosecheck // it is closed below; the check does not look into the closure that uses it
 	if err != nil {
 		return err
 	}
