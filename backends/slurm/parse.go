@@ -193,10 +193,10 @@ func jobLines(nonce string, c *cluster, jobs *[]*seen) *lines {
 // read takes over the fields of one line.
 func (j *seen) read(f []string, c *cluster) error {
 	var failed error
-	number := func(field int) int64 { return parsed(f, field, &failed, parseNumber) }
-	at := func(field int) time.Time { return parsed(f, field, &failed, parseTime) }
-	span := func(field int) time.Duration { return parsed(f, field, &failed, parseDuration) }
-	hosts := func(field int) []string { return parsed(f, field, &failed, parseHosts) }
+	number := func(field int) int64 { return valueOf(f, field, &failed, parseNumber) }
+	at := func(field int) time.Time { return valueOf(f, field, &failed, parseTime) }
+	span := func(field int) time.Duration { return valueOf(f, field, &failed, parseDuration) }
+	hosts := func(field int) []string { return valueOf(f, field, &failed, parseHosts) }
 	j.ID.Job = number(fArrayJob)
 	if task := f[fArrayTask]; task != "N/A" {
 		if j.ID.Index = int(number(fArrayTask)); j.ID.Index == 0 {
@@ -255,8 +255,8 @@ func (j *seen) read(f []string, c *cluster) error {
 	return nil
 }
 
-// parsed is what parse reads of a field. The first failure of all is kept.
-func parsed[T any](f []string, field int, failed *error, parse func(string) (T, error)) T {
+// valueOf is what parse reads of a field. The first failure of all is kept.
+func valueOf[T any](f []string, field int, failed *error, parse func(string) (T, error)) T {
 	value, err := parse(f[field])
 	if err != nil && *failed == nil {
 		*failed = fmt.Errorf("%s: %w", squeueFields[field], err)
