@@ -39,6 +39,29 @@ type Change struct {
 	After         *string        `json:"after,omitempty"`      // "": nothing
 }
 
+// Apply makes the change in a Spec. QueuePriority is for the queue to heed.
+func (c *Change) Apply(s *Spec) {
+	set(&s.Name, c.Name)
+	set(&s.Project, c.Project)
+	set(&s.Queue, c.Queue)
+	set(&s.Description, c.Description)
+	set(&s.Priority, c.Priority)
+	set(&s.Slots, c.Slots)
+	set(&s.Memory, c.Memory)
+	set(&s.MemoryLimit, c.MemoryLimit)
+	set(&s.OneHost, c.OneHost)
+	set(&s.Hosts, c.Hosts)
+	set(&s.RunLimit, c.RunLimit)
+	set(&s.BeginTime, c.BeginTime)
+	set(&s.After, c.After)
+}
+
+func set[T any](field, to *T) {
+	if to != nil {
+		*field = *to
+	}
+}
+
 // Record is all that a queue has kept of a job.
 type Record struct {
 	Spec    Spec          `json:"spec"` // as it is now; its environment is left out

@@ -69,6 +69,17 @@ func (s Spec) MapTexts(f func(string) string) Spec {
 	return s
 }
 
+// Size is about how many bytes the Spec takes: its texts, script and array indices.
+func (s *Spec) Size() int {
+	const number = 8
+	n := len(s.Script)
+	s.MapTexts(func(text string) string { n += len(text); return text })
+	if s.Array != nil {
+		n += number * len(s.Array.Indices)
+	}
+	return n
+}
+
 // MapTexts is the Change with f applied to each of its texts.
 func (c Change) MapTexts(f func(string) string) Change {
 	for _, p := range []**string{&c.Name, &c.Project, &c.Queue, &c.Description, &c.After} {

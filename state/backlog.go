@@ -64,17 +64,14 @@ func (b *backlog) put(c *Change) {
 		return
 	}
 	b.last = s
-	n := specBacklog + len(s.Spec.Script) + len(s.Spec.Name) + len(s.Spec.Description) + len(s.Spec.After)
-	for _, text := range s.Spec.Command {
-		n += len(text)
-	}
-	if env := s.Spec.Env; len(env) > 0 && &env[0] != b.env { // most have that of the job before
-		b.env = &env[0]
-		for _, text := range env {
-			n += len(text)
+	spec := s.Spec
+	if env := spec.Env; len(env) > 0 {
+		if &env[0] == b.env { // most have that of the job before
+			spec.Env = nil
 		}
+		b.env = &env[0]
 	}
-	b.dirty[s.User] += int64(n)
+	b.dirty[s.User] += int64(specBacklog + spec.Size())
 }
 
 // begin takes note of a batch, end of whether it was written.

@@ -154,14 +154,9 @@ func roomFor(object []byte, changes []Change) []byte {
 			room += 4 * perItem * (len(f.Hosts) + len(f.Shares))
 		}
 		if s := changes[i].Submit; s != nil {
-			room += len(s.Spec.Script) + len(s.Spec.Script)/16 // of a page 4 bytes are not content
-			room += 2 * (len(s.Spec.Name) + len(s.Spec.Description) + len(s.Spec.After) + len(s.Spec.Dir))
-			room += 2 * (len(s.Spec.Stdin) + len(s.Spec.Stdout) + len(s.Spec.Stderr))
-			for _, list := range [][]string{s.Spec.Command, s.Spec.Env, s.Spec.Hosts} {
-				for _, item := range list {
-					room += 2 * (perItem + len(item))
-				}
-			}
+			script, lists := len(s.Spec.Script), len(s.Spec.Command)+len(s.Spec.Env)+len(s.Spec.Hosts)
+			room += script + script/16 // of a page 4 bytes are not content
+			room += 2 * (s.Spec.Size() - script + perItem*lists)
 			if s.Spec.Array != nil {
 				room += 2 * len(indices(s.Spec.Array.Indices))
 			}

@@ -68,17 +68,8 @@ func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.S
 
 // specSize is about how long a Spec is on the wire.
 func specSize(s *backends.Spec) int {
-	const perArg, perSpec, perIndex = 4, 1024, 8
-	size := perSpec + len(s.Script)*4/3 + len(s.Name) + len(s.Description)
-	for _, list := range [][]string{s.Command, s.Env} {
-		for _, arg := range list {
-			size += len(arg) + perArg
-		}
-	}
-	if s.Array != nil {
-		size += perIndex * len(s.Array.Indices)
-	}
-	return size
+	const perArg, perSpec = 4, 1024
+	return perSpec + s.Size() + len(s.Script)/3 + perArg*(len(s.Command)+len(s.Env))
 }
 
 func (c *Client) submit(ctx context.Context, key string, specs []miniq.Spec) []backends.Submitted {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,14 +17,6 @@ import (
 
 // maxScript is the longest script that is taken from standard input, in bytes.
 const maxScript = 16 << 20
-
-// submission is what became of a job that was handed in.
-type submission struct {
-	ID        backends.ID
-	Queue     string
-	ByDefault bool // nobody named the queue
-	Err       error
-}
 
 // runSubmit is asub.
 func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error {
@@ -152,7 +145,7 @@ func (s site) handIn(ctx context.Context, queue backends.Backend, requests []bsu
 			continue
 		}
 		ids = append(ids, submitted.ID)
-		fmt.Fprintln(out, bsub.SubmittedLine(submitted.ID.Job, submitted.Queue, submitted.ByDefault))
+		fmt.Fprintln(out, bsub.SubmittedLine(submitted.ID.Job, cmp.Or(submitted.Queue, "default"), submitted.ByDefault))
 	}
 	return ids, failed
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/bsub"
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
+	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
 
 // answer is what asub printed.
@@ -31,10 +32,10 @@ func bob(t *testing.T, q *fake.Queue, stdin string, words ...string) answer {
 			return bsub.Context{Now: fake.Now(), Dir: "/work", Env: []string{"A=1"}, Umask: 0o27}, nil
 		},
 		open: func(context.Context, bool) (backends.Backend, error) { return q, nil },
-		submit: func(ctx context.Context, b backends.Backend, specs []backends.Spec, _ io.Writer) []submission {
-			var all []submission
+		submit: func(ctx context.Context, b backends.Backend, specs []backends.Spec, _ io.Writer) []submit.Result {
+			var all []submit.Result
 			for i, r := range b.Submit(ctx, specs) {
-				all = append(all, submission{r.ID, "normal", specs[i].Queue == "", r.Err})
+				all = append(all, submit.Result{Submitted: backends.Submitted{ID: r.ID, Queue: "normal", Err: r.Err}, ByDefault: specs[i].Queue == ""})
 			}
 			return all
 		},

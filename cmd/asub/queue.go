@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"io"
 
@@ -12,13 +11,6 @@ import (
 // submitThroughFilter hands jobs in, by way of the submit filter, and says in
 // which queue each landed. Of a queue that does not tell with its answer nothing
 // more is asked: who waits for asub waits for one answer.
-func submitThroughFilter(ctx context.Context, queue backends.Backend, specs []backends.Spec, stderr io.Writer) []submission {
-	accepted := make([]submission, len(specs))
-	for i, result := range submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr, ByQueue: queue.Abilities().Filters}) {
-		accepted[i] = submission{ID: result.ID, Queue: result.Queue, Err: result.Err}
-		if result.Err == nil && result.Queue == "" {
-			accepted[i].Queue, accepted[i].ByDefault = cmp.Or(result.Submitted.Queue, "default"), true
-		}
-	}
-	return accepted
+func submitThroughFilter(ctx context.Context, queue backends.Backend, specs []backends.Spec, stderr io.Writer) []submit.Result {
+	return submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr, ByQueue: queue.Abilities().Filters})
 }

@@ -25,7 +25,7 @@ type site struct {
 	now           func() time.Time
 	around        func() (bsub.Context, error)
 	open          func(ctx context.Context, toSubmit bool) (backends.Backend, error)
-	submit        func(context.Context, backends.Backend, []backends.Spec, io.Writer) []submission
+	submit        func(context.Context, backends.Backend, []backends.Spec, io.Writer) []submit.Result
 	become        func(argv, env []string) error // another program; returns if it can't
 }
 

@@ -11,17 +11,9 @@ import (
 // memory. That of jobs which have not ended is bounded for each user (Config.MaxBytes);
 // an array's is counted once, in equal parts for its elements.
 
-// specBytes is what a Spec takes without its body.
+// specBytes is what a Spec takes without its body. Its queue's name was never counted.
 func specBytes(s *backends.Spec) int64 {
-	const number = 8
-	n := len(s.Name) + len(s.Project) + len(s.Description) + len(s.After) + conditionBytes(s.After)
-	for _, host := range s.Hosts {
-		n += len(host)
-	}
-	if s.Array != nil {
-		n += number * len(s.Array.Indices)
-	}
-	return int64(n)
+	return int64(s.Size() - len(s.Queue) + conditionBytes(s.After))
 }
 
 // conditionBytes is about what a condition takes in memory, which is up to sixty times

@@ -56,19 +56,7 @@ func (m *Manager) modify(e Modify) Result {
 func (m *Manager) changedWork(j *job, c *backends.Change, past []PastEnd) (*work, error) {
 	spec := *j.work.spec
 	spec.Queue = j.queue // that it was submitted to may be gone
-	set(&spec.Name, c.Name)
-	set(&spec.Project, c.Project)
-	set(&spec.Queue, c.Queue)
-	set(&spec.Description, c.Description)
-	set(&spec.Priority, c.Priority)
-	set(&spec.Slots, c.Slots)
-	set(&spec.Memory, c.Memory)
-	set(&spec.MemoryLimit, c.MemoryLimit)
-	set(&spec.OneHost, c.OneHost)
-	set(&spec.Hosts, c.Hosts)
-	set(&spec.RunLimit, c.RunLimit)
-	set(&spec.BeginTime, c.BeginTime)
-	set(&spec.After, c.After)
+	c.Apply(&spec)
 	spec.BeginTime, spec.Hosts = clean(spec.BeginTime), unique(spec.Hosts)
 	if spec.Slots == 0 {
 		return nil, fmt.Errorf("%d slots: ask for 1 or more", spec.Slots)
@@ -90,12 +78,6 @@ func (m *Manager) changedWork(j *job, c *backends.Change, past []PastEnd) (*work
 	}
 	w.needs = needs
 	return w, nil
-}
-
-func set[T any](field, to *T) {
-	if to != nil {
-		*field = *to
-	}
 }
 
 // mayChange tells what forbids a change of a job's place to who is no admin.

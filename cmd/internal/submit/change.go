@@ -6,31 +6,6 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// changed is a job of which nothing is said but what a change is about.
-func changed(c backends.Change) backends.Spec {
-	var s backends.Spec
-	take(&s.Name, c.Name)
-	take(&s.Project, c.Project)
-	take(&s.Queue, c.Queue)
-	take(&s.Description, c.Description)
-	take(&s.Priority, c.Priority)
-	take(&s.Slots, c.Slots)
-	take(&s.Memory, c.Memory)
-	take(&s.MemoryLimit, c.MemoryLimit)
-	take(&s.OneHost, c.OneHost)
-	take(&s.Hosts, c.Hosts)
-	take(&s.RunLimit, c.RunLimit)
-	take(&s.BeginTime, c.BeginTime)
-	take(&s.After, c.After)
-	return s
-}
-
-func take[T any](field, value *T) {
-	if value != nil {
-		*field = *value
-	}
-}
-
 // difference is a change with what the filter made different.
 func difference(c backends.Change, before, after backends.Spec) backends.Change {
 	differ(&c.Name, before.Name, after.Name)

@@ -128,9 +128,8 @@ func oneLine(value string) string {
 
 // change gives the job as a filter that saw params changed it, and a line for
 // each change that can't be made.
-func change(s backends.Spec, params esub.Params, modify, env []byte) (backends.Spec, []string) {
+func change(s backends.Spec, params, changes esub.Params) (_ backends.Spec, ignored []string) {
 	known := options()
-	changes, ignored := esub.ParseModify(modify)
 	for _, c := range changes {
 		value := c.Value
 		if c.Bare && value == "SUB_RESET" {
@@ -154,11 +153,7 @@ func change(s backends.Spec, params esub.Params, modify, env []byte) (backends.S
 		}
 	}
 	holdBegin(&s, params)
-	changes, bad := esub.ParseModify(env)
-	for _, c := range changes {
-		s.Env = setEnv(s.Env, c.Key, c.Value)
-	}
-	return s, append(ignored, bad...)
+	return s, ignored
 }
 
 // holdBegin takes the begin time that the filter holds a heavy job by for the engine's

@@ -6,6 +6,7 @@ package submit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,11 +53,11 @@ type Queue interface {
 	Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted
 }
 
-// Result is what became of a job, and the queue that it was handed to ("": the
-// default).
+// Result is what became of a job. Its Queue is where it was sent, where anyone named
+// one.
 type Result struct {
 	backends.Submitted
-	Queue string
+	ByDefault bool // nobody named the queue
 }
 
 // Submit runs the filter for each job, in the current directory, and hands those
@@ -78,7 +79,6 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 			results[i].Err = spec.err
 			continue
 		}
-		results[i].Queue = spec.Queue
 		accepted = append(accepted, spec.Spec)
 		places = append(places, i)
 	}
@@ -86,8 +86,10 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 		return results
 	}
 	for k, result := range queue.Submit(ctx, accepted) {
-		results[places[k]].Submitted = result
 		f.words.Text(result.Said)
+		named := accepted[k].Queue
+		result.Queue = cmp.Or(named, result.Queue)
+		results[places[k]] = Result{result, named == ""}
 	}
 	return results
 }
@@ -151,7 +153,8 @@ func Change(ctx context.Context, c backends.Change, opts Options) (backends.Chan
 	opts.Env = append(slices.Clip(environment(opts)), "LSB_SUB_MODIFY=Y")
 	f := newFilter(opts)
 	f.command = "bmod"
-	before := changed(c)
+	var before backends.Spec // of which nothing is said but what the change is about
+	c.Apply(&before)
 	after, err := f.apply(ctx, before)
 	f.words.Flush()
 	if err != nil {
@@ -215,7 +218,7 @@ func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Sp
 	ours := own.OfThisProcess(f.variable)
 	verdicts := make(chan own.Verdict, 1)
 	go func() {
-		// As another program would read them.
+		// As another program would read them, with its limits.
 		verdicts <- ours.Judge(func() (esub.Params, error) { return esub.ParseParams(esub.EncodeParams(params)) })
 	}()
 	timeout := time.NewTimer(f.timeout)
@@ -226,7 +229,9 @@ func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Sp
 		if v.Reject {
 			return backends.Spec{}, ErrRejected
 		}
-		return f.changed(spec, params, esub.EncodeParams(v.Changes), nil), nil
+		changed, ignored := change(spec, params, v.Changes)
+		f.ignored(ignored)
+		return changed, nil
 	case <-ctx.Done():
 		return backends.Spec{}, fmt.Errorf("run submit filter: %w", context.Cause(ctx))
 	case <-timeout.C:
@@ -235,13 +240,11 @@ func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Sp
 	}
 }
 
-// changed is a job with what the filter wrote, as far as it can be had.
-func (f *filter) changed(spec backends.Spec, params esub.Params, modify, env []byte) backends.Spec {
-	changed, ignored := change(spec, params, modify, env)
-	for _, line := range ignored {
+// ignored says what of the filter's wishes can't be had.
+func (f *filter) ignored(lists ...[]string) {
+	for _, line := range slices.Concat(lists...) {
 		f.words.Line("esub: " + line)
 	}
-	return changed
 }
 
 // applyProgram runs a filter by the protocol.
@@ -274,7 +277,14 @@ func (f *filter) applyProgram(ctx context.Context, spec backends.Spec) (backends
 		return spec, nil
 	case accepted:
 	}
-	return f.changed(spec, params, read(modify), read(env)), nil
+	changes, badLines := esub.ParseModify(read(modify))
+	changed, ignored := change(spec, params, changes)
+	variables, badVariables := esub.ParseModify(read(env))
+	for _, v := range variables {
+		changed.Env = setEnv(changed.Env, v.Key, v.Value)
+	}
+	f.ignored(badLines, ignored, badVariables)
+	return changed, nil
 }
 
 // scratch makes a private directory for what filter and caller tell each other: in

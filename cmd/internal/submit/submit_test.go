@@ -169,7 +169,9 @@ func TestChange(t *testing.T) {
 		"LSB_SUB_QUEUE=\"\x1b\"":            {ignored: "a control character"},
 	} {
 		spec := full()
-		got, ignored := change(spec, encode(&spec), []byte(line+"\n"), nil)
+		changes, bad := esub.ParseModify([]byte(line + "\n"))
+		got, ignored := change(spec, encode(&spec), changes)
+		ignored = append(bad, ignored...)
 		want := full()
 		if test.set != nil {
 			test.set(&want)
@@ -413,7 +415,7 @@ func TestControlCharactersSurvive(t *testing.T) {
 	if err != nil || !cmp.Equal(back, params) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	got, ignored := change(spec, params, esub.EncodeParams(esub.Params{{Key: "LSB_SUB_JOB_DESCRIPTION", Value: "d  "}}), nil)
+	got, ignored := change(spec, params, esub.Params{{Key: "LSB_SUB_JOB_DESCRIPTION", Value: "d  "}})
 	if !cmp.Equal(got, spec) || ignored != nil {
 		t.Errorf("%+v, %q", got, ignored)
 	}
