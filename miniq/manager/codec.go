@@ -14,6 +14,10 @@ func EncodeEvent(e Event) ([]byte, error) {
 		return nil, errors.New("no event to be written")
 	}
 	name := e.event()
+	if modify, ok := e.(Modify); ok && modify.Change.Hosts != nil && *modify.Change.Hosts == nil {
+		modify.Change.Hosts = &[]string{} // JSON's null would be no change
+		e = modify
+	}
 	text, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("event %s: %w", name, err)

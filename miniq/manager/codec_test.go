@@ -64,6 +64,17 @@ func TestEventsComeBack(t *testing.T) {
 	}
 }
 
+// A change to any host stays one.
+func TestAChangeToAnyHostComesBack(t *testing.T) {
+	line, err := EncodeEvent(Modify{Change: backends.Change{Hosts: new([]string)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if back, err := DecodeEvent(line); err != nil || back.(Modify).Change.Hosts == nil {
+		t.Errorf("%s: %+v, %v", line, back, err)
+	}
+}
+
 func TestEventsThatAreNone(t *testing.T) {
 	if _, err := EncodeEvent(nil); err == nil {
 		t.Error("encoded no event")
