@@ -39,7 +39,7 @@ func scan(root string) (*tree, error) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || path == filepath.Join(root, "test")):
+		case entry.IsDir() && path != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || path == filepath.Join(root, "test") || path == filepath.Join(root, "bench")):
 			return filepath.SkipDir
 		case entry.IsDir() || !strings.HasSuffix(path, ".go"):
 			return nil
