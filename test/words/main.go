@@ -1,0 +1,125 @@
+// Command words checks that comments and pages are in plain technical English: it
+// counts words that name no subject (nobody, whoever) or hide what happens (told), and
+// fails above a bound for each 1,000 comment lines. Users' pages have none of them.
+// CONTRIBUTING.md has the word list. `make lint` runs it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"strings"
+)
+
+func main() {
+	list := flag.Bool("list", false, "print each place, not only those above the bound")
+	flag.Parse()
+	out, err := exec.CommandContext(context.Background(), "git", "ls-files", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "words: git ls-files:", err)
+		os.Exit(1)
+	}
+	if !check(os.DirFS("."), strings.Fields(string(out)), *list, os.Stdout) {
+		os.Exit(1)
+	}
+}
+
+// family is a group of words that comments should not need.
+type family struct {
+	name  string
+	words *regexp.Regexp
+	bound int // of 1,000 comment lines
+}
+
+func families() []family {
+	return []family{
+		{"nobody, somebody, anybody, everybody, whoever, whom", regexp.MustCompile(`(?i)\b(nobody|somebody|anybody|everybody|whoever|whom)\b`), 5},
+		{"tell, tells, told", regexp.MustCompile(`(?i)\b(tell|tells|telling|told)\b`), 5},
+		{"phrases that need a second reading", regexp.MustCompile(`(?i)\b(all the same|in earnest|no more than that|is content|lets? go|of ours|of its own accord)\b`), 10},
+		{"he, his, him", regexp.MustCompile(`(?i)\b(he|his|him|himself)\b`), 2},
+	}
+}
+
+// place is a line of a file.
+type place struct {
+	file string
+	line int
+	text string
+}
+
+// check reports whether no family is above its bound. It prints the counts, and the
+// places of families that are above it.
+func check(tree fs.FS, files []string, list bool, out io.Writer) bool {
+	var comments, pages []place
+	for _, name := range files {
+		text, err := fs.ReadFile(tree, name)
+		switch {
+		case err != nil: // removed, and still in the index
+		case strings.HasPrefix(name, "test/words/"):
+		case path.Ext(name) == ".go":
+			comments = append(comments, commentLines(name, text)...)
+		case isPage(name):
+			for i, line := range strings.Split(string(text), "\n") {
+				pages = append(pages, place{name, i + 1, line})
+			}
+		}
+	}
+	good := true
+	for _, f := range families() {
+		inComments, inPages := f.find(comments), f.find(pages)
+		rate := 1000 * float64(len(inComments)) / float64(max(len(comments), 1))
+		above := rate > float64(f.bound) || len(inPages) > 0
+		fmt.Fprintf(out, "words: %.1f of 1,000 comment lines (at most %d) and %d lines of pages (none): %s\n", rate, f.bound, len(inPages), f.name)
+		if above || list {
+			for _, p := range append(inPages, inComments...) {
+				fmt.Fprintf(out, "  %s:%d: %s\n", p.file, p.line, strings.TrimSpace(p.text))
+			}
+		}
+		good = good && !above
+	}
+	return good
+}
+
+// isPage reports whether a file is a page for users, a man page, or the config file
+// that `pba init` writes.
+func isPage(name string) bool {
+	return name == "README.md" || name == "CHANGELOG.md" || name == "CONTRIBUTING.md" || name == "cmd/pba/config.yaml" || strings.HasPrefix(name, "docs/")
+}
+
+func (f *family) find(lines []place) (found []place) {
+	for _, p := range lines {
+		if f.words.MatchString(p.text) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// commentLines returns each line of a Go file's comments.
+func commentLines(name string, text []byte) (lines []place) {
+	files := token.NewFileSet()
+	file := files.AddFile(name, files.Base(), len(text))
+	var s scanner.Scanner
+	s.Init(file, text, nil, scanner.ScanComments)
+	for {
+		pos, tok, literal := s.Scan()
+		if tok == token.EOF {
+			return lines
+		}
+		if tok != token.COMMENT {
+			continue
+		}
+		first := file.Line(pos)
+		for i, line := range strings.Split(literal, "\n") {
+			lines = append(lines, place{name, first + i, line})
+		}
+	}
+}

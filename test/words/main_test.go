@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestCheck(t *testing.T) {
+	plain := strings.Repeat("// A plain line.\n", 999)
+	tests := map[string]struct {
+		files fstest.MapFS
+		good  bool
+		want  string
+	}{
+		"plain":              {fstest.MapFS{"a.go": {Data: []byte(plain + "package a\n")}}, true, "words: 0.0 of 1,000"},
+		"below the bound":    {fstest.MapFS{"a.go": {Data: []byte(plain + "package a // whoever reads it\n")}}, true, "words: 1.0 of 1,000"},
+		"above it":           {fstest.MapFS{"a.go": {Data: []byte("package a\n\n// It is told.\n")}}, false, "a.go:3: // It is told."},
+		"code is no comment": {fstest.MapFS{"a.go": {Data: []byte(plain + "package told\n\nvar nobody = `whom`\n")}}, true, "words: 0.0 of"},
+		"a page":             {fstest.MapFS{"docs/use.md": {Data: []byte("Fine.\nNobody waits.\n")}}, false, "docs/use.md:2: Nobody waits."},
+		"a block":            {fstest.MapFS{"a.go": {Data: []byte("/* One\nwhom\n*/\npackage a\n")}}, false, "a.go:2: whom"},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			var names []string
+			for name := range c.files {
+				names = append(names, name)
+			}
+			var out bytes.Buffer
+			if good := check(c.files, names, false, &out); good != c.good || !strings.Contains(out.String(), c.want) {
+				t.Errorf("%v, want %v; it printed\n%s", good, c.good, &out)
+			}
+		})
+	}
+}
