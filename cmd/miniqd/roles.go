@@ -35,7 +35,7 @@ func mayBeNext(c *configfile.Config) func(account.Account, *backends.Spec) bool 
 		open := func(name string) (*os.File, error) { // pba's, who may be root or the state directory's owner
 			return trusted.OpenBy(filepath.Join(c.Paths.State, name), trusted.OwnerOf(c.Paths.State))
 		}
-		d, err := filter.Ask(open, func(esub.Settings) (esub.Request, error) { return requestOf(a, s), nil }, time.Now())
+		d, err := filter.Ask(open, func(esub.Settings) (esub.Request, error) { return requestOf(a, s), nil }, time.Now)
 		return err == nil && !d.Reject && d.Queue == "" && d.Priority >= s.Priority
 	}
 }

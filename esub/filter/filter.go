@@ -101,12 +101,12 @@ func (f *Filter) decide(params func() (esub.Params, error)) (esub.Decision, erro
 		return esub.Decision{}, nil // a dummy job belongs to no project, and is where the engine wants it
 	}
 	open := func(name string) (*os.File, error) { return openOurs(paths, name) }
-	return Ask(open, func(s esub.Settings) (esub.Request, error) { return f.request(params, s.MemoryUnit) }, f.Now())
+	return Ask(open, func(s esub.Settings) (esub.Request, error) { return f.request(params, s.MemoryUnit) }, f.Now)
 }
 
 // Ask has the policy in the files of a state directory decide on a request, which is made
 // once there is a policy.
-func Ask(open func(name string) (*os.File, error), request func(esub.Settings) (esub.Request, error), now time.Time) (d esub.Decision, err error) {
+func Ask(open func(name string) (*os.File, error), request func(esub.Settings) (esub.Request, error), now func() time.Time) (d esub.Decision, err error) {
 	const tries = 5
 	for range tries {
 		if d, err = askOnce(open, request, now); !errors.Is(err, esub.ErrMismatch) { // which is a moment between two renames of pba's
@@ -116,7 +116,7 @@ func Ask(open func(name string) (*os.File, error), request func(esub.Settings) (
 	return d, err
 }
 
-func askOnce(open func(name string) (*os.File, error), ask func(esub.Settings) (esub.Request, error), now time.Time) (esub.Decision, error) {
+func askOnce(open func(name string) (*os.File, error), ask func(esub.Settings) (esub.Request, error), now func() time.Time) (esub.Decision, error) {
 	snapshot, err := open(esub.SnapshotName)
 	if err != nil {
 		return esub.Decision{}, err
@@ -147,7 +147,7 @@ func askOnce(open func(name string) (*os.File, error), ask func(esub.Settings) (
 	if err != nil {
 		return esub.Decision{}, err
 	}
-	d, err := esub.Decide(request, reader, generation, now)
+	d, err := esub.Decide(request, reader, generation, now())
 	if err != nil {
 		return esub.Decision{}, fmt.Errorf("policy snapshot %s: %w", snapshot.Name(), err)
 	}
