@@ -289,8 +289,30 @@ func (ClockRead) event() string   { return "clock_read" }
 // events has one of each.
 func events() []Event {
 	return []Event{
-		Submit{}, Kill{}, Requeue{}, Suspend{}, Resume{}, Hold{}, Release{}, Rank{}, Pin{}, HoldUntil{}, Reserve{}, Move{},
-		Modify{}, NodeUp{}, NodeDown{}, NodeGone{}, Started{}, StartFailed{}, Ended{}, RunLost{}, Tick{}, Forget{}, Configure{}, ClockRead{},
+		Submit{},
+		Kill{},
+		Requeue{},
+		Suspend{},
+		Resume{},
+		Hold{},
+		Release{},
+		Rank{},
+		Pin{},
+		HoldUntil{},
+		Reserve{},
+		Move{},
+		Modify{},
+		NodeUp{},
+		NodeDown{},
+		NodeGone{},
+		Started{},
+		StartFailed{},
+		Ended{},
+		RunLost{},
+		Tick{},
+		Forget{},
+		Configure{},
+		ClockRead{},
 	}
 }
 
