@@ -13,16 +13,16 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// Every act is three steps: what must be remembered of it is written, LSF is told, and
-// the queue is read back, since what its commands print proves nothing. Its comment
-// says what a crash between two of them leaves, and what repairs it.
+// Each act has three steps: write what must be remembered of it, order LSF, and read the
+// queue back, since the output of LSF's commands proves nothing. The act's comment says
+// what a crash between two steps leaves, and what repairs it.
 
 type (
 	item  = reconcile.Item[*job]
 	batch = reconcile.Batch[*job]
 )
 
-// looked takes a picture of jobs, and checks each.
+// looked takes a snapshot of jobs and checks each.
 func (c *Client) looked(ctx context.Context, ids []backends.ID, check func(*item) error) (*picture, batch) {
 	if len(ids) == 0 {
 		return &picture{}, nil
@@ -55,7 +55,7 @@ func (c *Client) note(b batch, f func(it *item, e *entry)) {
 	}
 }
 
-// unnote puts back what was remembered before of the jobs of which the queue said no.
+// unnote restores what was remembered of jobs before, where the queue refused the order.
 func (c *Client) unnote(b batch, before []entry) {
 	var undone batch
 	for _, it := range b {
@@ -66,7 +66,7 @@ func (c *Client) unnote(b batch, before []entry) {
 	c.note(undone, func(it *item, e *entry) { *e = before[it.Index] })
 }
 
-// order tells LSF of jobs.
+// order runs a command on the jobs of a batch and takes each one's error.
 func (c *Client) order(ctx context.Context, b batch, argv ...string) {
 	b.Do(func(ids []backends.ID) backends.Errors { return c.tell(ctx, ids, argv...) })
 }
@@ -76,7 +76,7 @@ func (c *Client) bmod(ctx context.Context, id backends.ID, options ...string) er
 	return c.tell(ctx, []backends.ID{id}, append([]string{"bmod"}, options...)...)[0]
 }
 
-// brequeue puts jobs back, with -H those that must be let go by us.
+// brequeue puts jobs back into the queue, with -H those that must come back held.
 func (c *Client) brequeue(ctx context.Context, b batch, options ...string) {
 	argv := append([]string{"brequeue"}, options...)
 	returns := func(it *item) bool { return it.Job.entry.Returns }
@@ -85,15 +85,15 @@ func (c *Client) brequeue(ctx context.Context, b batch, options ...string) {
 	c.order(ctx, stays, argv...)
 }
 
-// refused tells of an error whether the queue said no; otherwise nothing is known of
-// what it did.
+// refused reports whether err is the queue's refusal. After any other error it is not
+// known what the queue did.
 func refused(err error) bool {
 	return err != nil && !errors.Is(err, backends.ErrUnreachable) && !neverRan(err)
 }
 
-// showing is how long the queue may take to show what it was told: its daemons tick once
-// a second. settling is how long Requeue waits for jobs to be back in the queue; what
-// takes longer is left to Tend.
+// showing is the pace of polling until the queue shows an order's effect: its daemons
+// tick once a second. settling is that of Requeue until jobs are back in the queue; Tend
+// finishes what takes longer.
 func showing() reconcile.Pace {
 	return reconcile.Pace{First: 20 * time.Millisecond, Most: 300 * time.Millisecond, Limit: 8 * time.Second}
 }
@@ -102,8 +102,8 @@ func settling() reconcile.Pace {
 	return reconcile.Pace{First: 50 * time.Millisecond, Most: 300 * time.Millisecond, Limit: 10 * time.Second}
 }
 
-// until reads jobs back until wrong finds nothing about any. A job of which it does to
-// the end has that error.
+// until reads jobs back until wrong returns no error for any of them. A job that is still
+// wrong at the end gets that error.
 func (c *Client) until(ctx context.Context, b batch, wrong func(it *item, now *job) error) {
 	if b = b.Open(); len(b) == 0 {
 		return
@@ -120,15 +120,16 @@ func (c *Client) until(ctx context.Context, b batch, wrong func(it *item, now *j
 
 func idOfAct(a backends.Act) backends.ID { return a.ID }
 
-// Requeue puts running jobs back, by brequeue -H where they must not start at once:
-// they come back held, are given their begin time, and are let go then, so that they
-// run in the end without the engine (R21). On LSF 10.1 it is -H in any case: bjobs tells
-// minutes alone there, so that a run and the next one may look the same. LSF itself sends
-// SIGINT, SIGTERM and SIGKILL (JOB_TERMINATE_INTERVAL): an Act's Grace is that.
+// Requeue puts running jobs back into the queue, with brequeue -H where they must not
+// start at once: they come back held, get their begin time, and are then released, so
+// that they run in the end even without the engine (R21). LSF 10.1 always gets -H: bjobs
+// shows only minutes there, so that a run and the next one may look the same. An Act's
+// Grace has no effect: LSF itself sends SIGINT, SIGTERM and SIGKILL
+// (JOB_TERMINATE_INTERVAL).
 //
-// Dying before brequeue leaves a job that shows as Ending until Tend finds, after a
-// while, that it was never told; dying after it, one that comes back held, and Tend
-// lets it go.
+// A crash before brequeue leaves a job that shows as Ending until Tend finds, after a
+// while, that the order was never given. A crash after it leaves a job that comes back
+// held, and Tend releases it.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*job](acts))
 	before := make([]entry, len(b))
@@ -149,7 +150,7 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	return b.Errors()
 }
 
-// settle waits for requeued jobs, and lets them go as they come back.
+// settle waits for requeued jobs, and completes each as it comes back.
 func (c *Client) settle(ctx context.Context, ids []backends.ID) {
 	if len(ids) == 0 {
 		return
@@ -159,14 +160,13 @@ func (c *Client) settle(ctx context.Context, ids []backends.ID) {
 		if err == nil {
 			ids = c.comeBack(ctx, p)
 		}
-		return err != nil || len(ids) == 0 // Tend goes on with it
+		return err != nil || len(ids) == 0 // Tend does the rest
 	})
 }
 
-// comeBack lets the requeued jobs of a picture go that are back in the queue, and
-// returns those that are still to come back. The order is such that each step can be
-// done again: their rank and begin time, then the end of LSF's hold, then the note
-// that all is done.
+// comeBack completes the requeue of jobs that are back in the queue, and returns those
+// that are not complete. Its order allows each step to be repeated: priority and begin
+// time, then the end of LSF's hold, then the note that all is done.
 func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) {
 	var back []*job
 	for _, j := range p.jobs {
@@ -194,7 +194,7 @@ func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) 
 	return left
 }
 
-// Suspend stops running jobs. Dying before bstop leaves a job that runs though it is
+// Suspend stops running jobs. A crash before bstop leaves a job that runs though it is
 // noted as stopped: Tend stops it, as it does one that its owner resumed.
 func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
 	_, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.InRun[*job](acts))
@@ -221,8 +221,8 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 	return b.Errors()
 }
 
-// Hold keeps pending jobs from starting, as their owner would: he can release them. It
-// may be repeated.
+// Hold keeps pending jobs from starting, as their owner's bstop would: the owner can
+// release them. It may be repeated.
 func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
 	_, b := c.looked(ctx, ids, reconcile.Waiting)
 	free := b.Where(func(it *item) bool { return it.Job.listed.State != backends.Held })
@@ -243,7 +243,7 @@ func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors
 	return b.Errors()
 }
 
-// bresume ends the holds of jobs that wait.
+// bresume ends the holds of waiting jobs.
 func (c *Client) bresume(ctx context.Context, b batch) {
 	c.order(ctx, b, "bresume")
 	c.until(ctx, b, func(_ *item, now *job) error {
@@ -254,9 +254,9 @@ func (c *Client) bresume(ctx context.Context, b batch) {
 	})
 }
 
-// Rank gives jobs their priorities. LSF takes it of jobs that wait alone (lava): that
-// of others is remembered, and given when they are back in the queue. Dying in between
-// leaves a number that is not the noted one, and reads as what it is.
+// Rank gives jobs their priorities. LSF changes those of waiting jobs only (lava): for
+// others the priority is remembered, and set when they are back in the queue. A crash in
+// between leaves a number other than the noted one, which is read as what it stands for.
 func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(rankings, func(r backends.Ranking) backends.ID { return r.ID }), func(it *item) error {
 		if j := it.Job; j.State.Ended() || j.State == backends.Running && !j.Ending {
@@ -277,7 +277,7 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 	return b.Errors()
 }
 
-// rerank gives jobs that wait the priorities that are remembered for them.
+// rerank gives waiting jobs the priorities that are remembered for them.
 func (c *Client) rerank(ctx context.Context, p *picture, b batch) {
 	number := func(it *item) int64 { return p.scale.number(it.Job.entry.Rank) }
 	b = b.Where(func(it *item) bool {
@@ -296,8 +296,8 @@ func (c *Client) rerank(ctx context.Context, p *picture, b batch) {
 	})
 }
 
-// pin binds jobs to hosts: each to any of them. Dying before bmod leaves a note of a
-// pin that is not there, which has no effect.
+// pin binds each job to its hosts: it may run on any of them. A crash before bmod leaves
+// a note of a pin that is not there, which has no effect.
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	_, b := c.looked(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
 	c.note(b, func(it *item, e *entry) {
@@ -338,10 +338,10 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	return b.Errors()
 }
 
-// holdUntil sets begin times that are the engine's, in whole minutes: a job that waits
-// starts not before, and with the engine gone it starts then. The owner's own one
-// comes back with the end of the hold. A suspended job is resumed by Tend. Dying before
-// bmod leaves a hold that is noted: Tend sets it.
+// holdUntil sets the engine's begin times, in whole minutes: a waiting job does not start
+// before, and starts then even without the engine. At the end of the hold the owner's
+// begin time is restored. Tend resumes a suspended job. A crash before bmod leaves a hold
+// that is noted: Tend sets it.
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
 		if j := it.Job; !j.waits() && !j.returns() && j.State != backends.Suspended {
@@ -384,9 +384,9 @@ func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) back
 	return b.Errors()
 }
 
-// startOn puts a job straight into slots, full or not, by brun: administrators alone may
-// do that. LSF counts it beside what is there, and starts nobody else meanwhile. Dying
-// leaves a job that runs, or waits as before.
+// startOn starts a job in the given slots, full or not, by brun, which only
+// administrators may run. LSF counts the job on top of those that run there, and starts
+// no other there meanwhile. A crash leaves a job that runs, or waits as before.
 func (c *Client) startOn(ctx context.Context, id backends.ID, hosts []backends.Placement) error {
 	p, b := c.looked(ctx, []backends.ID{id}, reconcile.Waiting)
 	if len(hosts) == 0 {

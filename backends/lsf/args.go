@@ -13,20 +13,20 @@ import (
 )
 
 // LSF gives a job's command to a shell, appends a report to its output, and runs it in
-// the environment in which bsub was run, which is not quite the job's. So the command
-// is always the same text, and what a user chose stands in the environment, where no
-// shell reads it: a launcher takes it from there.
+// the environment of bsub, which is not quite the job's. So the command is always the
+// same text, and what a user chose is in the environment, where no shell reads it: a
+// launcher takes it from there.
 //
-// Each text is there escaped for printf's %b, in printable ASCII: LSF parts the
-// environment that it keeps by lines.
+// Each text there is escaped for printf's %b, in printable ASCII: LSF splits the
+// environment that it keeps into lines.
 const (
 	jobCommand = `exec /bin/sh -c "$(printf %b "$ALLOTMENT_LAUNCH")"`
 	launchVar  = "ALLOTMENT_LAUNCH"
-	textVar    = "ALLOTMENT_TEXT_" // and what it is
+	textVar    = "ALLOTMENT_TEXT_" // and the text's name
 )
 
-// launcher sets a job's own environment, umask and files, and becomes its command.
-// text gives one of the texts, file the name of one with LSF's numbers for %J and %I.
+// launcher sets a job's own environment, umask and files, and becomes its command. text()
+// gets one of the texts, file() the name of one with LSF's numbers for %J and %I.
 const launcher = `text() {
 	eval "t=\${ALLOTMENT_TEXT_$1-}"
 	t=$(printf %bx "$t")
@@ -90,18 +90,18 @@ fi
 exec "$@"
 `
 
-// longest is how long one of the texts may be: Linux takes 128 KiB in one variable.
+// longest is the limit of an escaped text, in bytes: Linux takes 128 KiB in one variable.
 const longest = 120 << 10
 
-// submission is how a job is handed to bsub.
+// submission is a job as bsub gets it.
 type submission struct {
 	argv []string // bsub, its options and the command
-	env  []string // of bsub, but for what every command is given
+	env  []string // the job's; environment adds what every command gets
 	dir  string
 }
 
-// newSubmission turns a Spec into bsub's terms, or says what of it this queue can't
-// do. number is the job's -sp; 0: none.
+// newSubmission turns a Spec into bsub's terms. Its error says what this queue can't do.
+// number is the job's -sp; 0: none.
 func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueue string, now time.Time) (*submission, error) {
 	unable := func(what string) (*submission, error) {
 		return nil, fmt.Errorf("%w: %s", backends.ErrUnable, what)
@@ -129,7 +129,7 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	o.text("-P", s.Project)
 	begin := beginAt(s.BeginTime, now)
 	hold := time.Time{}
-	if begin.IsZero() { // an owner's own begin time is no hold of ours
+	if begin.IsZero() { // a begin time of the owner's is not the engine's hold
 		hold = beginAt(s.HeldUntil, now)
 	}
 	o.text("-Jd", description(s, hold))
@@ -156,7 +156,7 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	o.text("-w", s.After)
 	o.flag("-H", s.Hold)
 	o.flag("-r", s.Rerunnable)
-	o.flag("-rn", s.NoRequeue && f == lsf10) // lava has none: see description
+	o.flag("-rn", s.NoRequeue && f == lsf10) // lava has no such option: see description
 	o.flag("-x", s.Exclusive)
 	o.add("-o", "/dev/null") // else mail is sent; the launcher writes the job's own file
 	texts, err := launch(s)
@@ -182,7 +182,7 @@ func (o *arguments) flag(option string, on bool) {
 	}
 }
 
-// checkTexts refuses what LSF would keep as something else, or take for something else.
+// checkTexts rejects what LSF would change, or take for something else.
 func checkTexts(s *backends.Spec) error {
 	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.After}, s.Hosts...) {
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
@@ -211,7 +211,7 @@ func checkTexts(s *backends.Spec) error {
 	return nil
 }
 
-// maxDescription is what LSF keeps of -Jd, less the tag that may be added to it.
+// maxDescription is how many bytes LSF keeps of -Jd, less a tag that may be added.
 const maxDescription = 4000
 
 func jobName(s *backends.Spec) string {
@@ -233,8 +233,8 @@ func jobName(s *backends.Spec) string {
 	return name
 }
 
-// description is the job's, with a tag that says what LSF keeps nowhere: hold is the
-// begin time that is not its owner's.
+// description returns the job's, with a tag that says what LSF keeps nowhere else: hold
+// is the begin time that is the engine's.
 func description(s *backends.Spec, hold time.Time) string {
 	if !s.NoRequeue && hold.IsZero() {
 		return s.Description
@@ -250,10 +250,10 @@ func description(s *backends.Spec, hold time.Time) string {
 	return strings.TrimRight(tag.String()+" "+text, " ")
 }
 
-// requirement is a resource requirement: memory over all slots, which LSF reserves on
-// each of a job's hosts, and whether it must be on one. lava takes plain numbers only,
-// of MB; LSF 10.1 takes units (IBM Spectrum LSF 10.1, administer, resource requirement
-// strings, rusage section).
+// requirement returns a resource requirement: memory over all slots, which LSF reserves
+// on each of a job's hosts, and whether the job must be on one host. lava takes plain
+// numbers only, of MB; LSF 10.1 takes units (IBM Spectrum LSF 10.1, administer, resource
+// requirement strings, rusage section).
 func requirement(memory int64, oneHost bool, f flavour) string {
 	var all []string
 	if memory > 0 {
@@ -270,12 +270,12 @@ func requirement(memory int64, oneHost bool, f flavour) string {
 	return strings.Join(all, " ")
 }
 
-// soon is how far ahead a begin time must be at least: when it is over as LSF reads it,
-// LSF takes it for next year's. A command that takes longer is ended (DefaultTimeout).
+// soon is how far ahead a begin time must be at least: LSF takes one that is over when it
+// reads it for next year's. A command that takes longer is ended (DefaultTimeout).
 const soon = 30 * time.Second
 
-// beginAt is the begin time that LSF can be given for t, in whole minutes; zero: none
-// is needed. A part of a minute is a whole one.
+// beginAt returns the begin time that LSF can be given for t, rounded up to a whole
+// minute; zero: t is over, and none is needed.
 func beginAt(t, now time.Time) time.Time {
 	if !t.After(now) {
 		return time.Time{}
@@ -287,11 +287,11 @@ func beginAt(t, now time.Time) time.Time {
 	return begin
 }
 
-// clock is a begin time as LSF reads it, in the zone of its command, which is UTC:
+// clock returns a begin time as LSF reads it, in the zone of its command, which is UTC:
 // month:day:hour:minute.
 func clock(t time.Time) string { return t.UTC().Format("1:2:15:04") }
 
-// launch are the variables that the launcher reads.
+// launch returns the variables that the launcher reads, and the job's own.
 func launch(s *backends.Spec) ([]string, error) {
 	var env []string
 	var long error
@@ -342,7 +342,7 @@ func launch(s *backends.Spec) ([]string, error) {
 	return append(env, launchVar+"="+escape(launcher)), long
 }
 
-// interpreter is what a script is read by: the words of its first line, or a shell.
+// interpreter returns what reads a script: the words of its first line, or a shell.
 func interpreter(script []byte) []string {
 	line, _, _ := strings.Cut(string(script), "\n")
 	if words := strings.SplitN(strings.TrimSpace(strings.TrimPrefix(line, "#!")), " ", 2); strings.HasPrefix(line, "#!") && words[0] != "" {
@@ -369,9 +369,9 @@ func escape(text string) string {
 	return b.String()
 }
 
-// places are hosts as brun takes them, each as often as the job gets slots there: LSF
-// 10.1 counts them (IBM Spectrum LSF 10.1, command reference, brun: host_name
-// [#num_cpus]), lava is given a name for each slot.
+// places returns hosts as brun takes them: for LSF 10.1 each with its number of slots
+// (IBM Spectrum LSF 10.1, command reference, brun: host_name [#num_cpus]), for lava a
+// name for each slot.
 func places(hosts []backends.Placement, f flavour) string {
 	var all []string
 	for _, p := range hosts {

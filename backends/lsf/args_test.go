@@ -101,7 +101,7 @@ func TestWhatLSFCantDo(t *testing.T) {
 	}
 }
 
-// A begin time is never over when LSF reads it: that would be next year's.
+// A begin time is never over when LSF reads it: LSF would take it for next year's.
 func TestBeginAt(t *testing.T) {
 	for in, want := range map[time.Duration]time.Duration{
 		-time.Hour: -1, 0: -1, time.Second: time.Minute, 49 * time.Second: time.Minute, time.Minute: time.Minute, time.Minute + 1: 2 * time.Minute, time.Hour: time.Hour,
@@ -153,7 +153,7 @@ func launched(t interface {
 	return string(out)
 }
 
-// Whatever a user's arguments are, his program gets them, and no shell has read them.
+// A program gets its arguments as its user gave them, and no shell has read them.
 func TestLauncherGivesArguments(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {

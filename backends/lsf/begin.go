@@ -8,18 +8,19 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// A begin time can't be taken back everywhere: lava's `bmod -bn` sets it to the
-// greatest number that it can hold (volclava 2.2: DELETE_NUMBER, 2³²−2, is stored in 64
-// bits and taken for a time), so that the job never starts. Where that is so a job is
-// released by a begin time shortly ahead. lava gets no -bn at all: whoever dies between
-// it and the next bmod would leave a job that starts in 2106.
+// A begin time can't be cleared everywhere: lava's `bmod -bn` sets it to the greatest
+// number that it can hold (volclava 2.2: DELETE_NUMBER, 2³²−2, is stored in 64 bits and
+// taken for a time), so that the job never starts. There a job is released by a begin
+// time shortly ahead. lava gets no -bn at all: a crash between it and the next bmod would
+// leave a job that starts in 2106.
 
-// never is the begin time that a job has after such a -bn.
+// never is the begin time that such a -bn leaves.
 var never = time.Unix(1<<32-2, 0).UTC()
 
-// neverBegins tells whether a begin time is never. lava shows it without its year, but
-// with its seconds, which no -b can set; LSF 10.1 shows minutes alone, so that there it
-// must be a job whose begin time we set, and not the one that its owner wants.
+// neverBegins reports whether a begin time is never. lava shows it without its year, but
+// with its seconds, which no -b can set. LSF 10.1 shows only minutes: there the year must
+// be shown, or a begin time have been set by the engine (ours), and it must not be the
+// owner's.
 func (j *job) neverBegins(f flavour, ours bool) bool {
 	shown := j.listed.BeginTime
 	same := func(layout string) bool { return shown.Format(layout) == never.Format(layout) }
@@ -32,16 +33,16 @@ func (j *job) neverBegins(f flavour, ours bool) bool {
 	return same("01-02 15:04") && !shown.Equal(j.entry.Begin) && (ours || shown.Year() == never.Year())
 }
 
-// start is when a job that waits may start, as far as the engine and its owner go.
+// start is when a waiting job may start, as far as the engine and its owner decide.
 type start struct {
 	at    time.Time
-	hold  bool // it is the engine's hold, and not the owner's begin time
-	freed bool // neither: it ends a hold of ours
+	hold  bool // it is the engine's hold, not the owner's begin time
+	freed bool // neither: it ends a hold of the engine's
 	set   bool // LSF has it already, or the job does not wait
 }
 
-// starting decides the begin time of a job: the end of the engine's hold, or what its
-// owner wants, if that is later. Where there is neither it is one shortly ahead.
+// starting returns the begin time that a job should have: the end of the engine's hold,
+// or what its owner wants, if that is later. Without either it is one shortly ahead.
 func (j *job) starting(now time.Time) start {
 	owners, listed := after(j.BeginTime, now), j.listed.BeginTime
 	s := start{at: beginAt(owners, now)}
@@ -61,9 +62,9 @@ func (j *job) starting(now time.Time) start {
 	return s
 }
 
-// begin gives jobs that wait the begin time that they should have, and reads it back.
-// What is noted before tells whose the one is that LSF shows: the one that it shows
-// now, and the one that it will show.
+// begin gives waiting jobs the begin time that they should have, and reads it back. It
+// first notes which of the begin times that LSF shows, now and afterwards, are the
+// engine's.
 func (c *Client) begin(ctx context.Context, p *picture, b batch) {
 	now := time.Now()
 	want := map[*item]start{}
@@ -102,9 +103,8 @@ func (c *Client) begin(ctx context.Context, p *picture, b batch) {
 	})
 }
 
-// clear takes begin times back by bmod -bn, which LSF 10.1 documents. The jobs whose time
-// is gone when it is read back are done with; the others, which are returned, get another
-// one. What LSF does with -bn is found out once.
+// clear clears begin times by bmod -bn, which LSF 10.1 documents. It returns the jobs
+// that still need another begin time. What LSF does with -bn is found out once.
 func (c *Client) clear(ctx context.Context, b batch, freed func(*item) bool) (left batch) {
 	if c.keepsBegin.Load() {
 		return b

@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// released checks LSF's own record of a job: it starts within two minutes, by itself.
+// released checks in LSF's own record that a job starts by itself within two minutes.
 func (e engine) released(c *lsfstandin.Cluster, id backends.ID) {
 	e.t.Helper()
 	in := listed(e.t, c, id)
@@ -25,7 +25,7 @@ func (e engine) released(c *lsfstandin.Cluster, id backends.ID) {
 	}
 }
 
-// farmWith has one slot, which a job runs in: others wait.
+// farmWith returns a cluster with one slot, in which a job runs: others wait.
 func farmWith(t *testing.T, flavour lsfstandin.Flavour, clears bool) (*lsfstandin.Cluster, engine, string) {
 	t.Helper()
 	c := lsfstandin.New(t, lsfstandin.Options{
@@ -38,8 +38,8 @@ func farmWith(t *testing.T, flavour lsfstandin.Flavour, clears bool) (*lsfstandi
 	return c, e, record
 }
 
-// A release is read back: where bmod -bn leaves a begin time in 2106 the job has one
-// shortly ahead, and the owner's own comes back.
+// A release is read back: where bmod -bn leaves a begin time in 2106, the job gets one
+// shortly ahead, and the owner's own is restored.
 func TestReleaseIsReadBack(t *testing.T) {
 	t.Parallel()
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
@@ -106,8 +106,8 @@ func TestReleaseIsRefused(t *testing.T) {
 	e.released(c, id)
 }
 
-// Jobs that the version before left with a begin time in 2106 are freed, those of a
-// user's own bmod -bn too where they can be told. An owner's begin time stays.
+// Jobs that an earlier version left with a begin time in 2106 are freed, and on lava
+// those of a user's own bmod -bn, too. An owner's begin time stays.
 func TestStuckJobsAreFreed(t *testing.T) {
 	t.Parallel()
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
@@ -119,7 +119,7 @@ func TestStuckJobsAreFreed(t *testing.T) {
 			if err := e.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: ours, Until: until}}).First(); err != nil {
 				t.Fatal(err)
 			}
-			// As that version leaves it: the hold is over, by its note.
+			// As that version leaves it: by its note the hold is over.
 			text, err := os.ReadFile(record)
 			if err != nil {
 				t.Fatal(err)
@@ -150,7 +150,7 @@ func TestStuckJobsAreFreed(t *testing.T) {
 	}
 }
 
-// amod -bn takes a begin time back.
+// amod -bn clears a begin time.
 func TestModifyTakesABeginTimeBack(t *testing.T) {
 	t.Parallel()
 	c, e, _ := farmWith(t, lsfstandin.Lava, false)

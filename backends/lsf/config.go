@@ -13,9 +13,9 @@ type Config struct {
 	Timeout unit.Duration `yaml:"timeout"` // of one command
 }
 
-// DefaultTimeout bounds one of LSF's commands: while its daemons are away they wait,
-// and say so now and then.
+// DefaultTimeout bounds one of LSF's commands: while LSF's daemons are away it waits, and
+// says so now and then.
 const DefaultTimeout = 30 * time.Second
 
-// DefaultConfig is what holds where the file says nothing.
+// DefaultConfig returns the values that hold where the file has none.
 func DefaultConfig() Config { return Config{Timeout: unit.Duration(DefaultTimeout)} }

@@ -27,20 +27,20 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// takesMinutes tells of a case by its name.
+// takesMinutes reports whether the case of this name takes minutes.
 func takesMinutes(name string, flavour lsfstandin.Flavour) bool {
 	name = name[strings.LastIndexByte(name, '/')+1:]
 	switch name {
 	case "run_limit", "held_from_the_start", "dummy_jobs_end_by_their_limit", "begin_time", "the_engine's_hold", "a_requeued_job_is_held_until_its_time", "a_suspended_job_is_held_until_its_time":
 		return true
 	case "an_act_on_another_run_is_refused", "requeue_keeps_ID_and_place,_and_counts":
-		return flavour == lsfstandin.LSF10 // which tells minutes alone
+		return flavour == lsfstandin.LSF10 // bjobs shows only minutes
 	}
 	return false
 }
 
-// second is how long the stand-in takes for one of LSF's daemons': long enough that
-// the two runs of a requeued job begin in different ones of the clock.
+// second is how long a second of LSF's daemons takes in the stand-in: long enough that
+// the two runs of a requeued job begin in different seconds of the clock.
 const second = 500 * time.Millisecond
 
 func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
@@ -58,7 +58,7 @@ func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
 	}
 	coarse := time.Second
 	if o.Flavour == lsfstandin.LSF10 {
-		coarse = time.Minute // bjobs -o tells "Nov 22 12:04"
+		coarse = time.Minute // bjobs -o shows "Nov 22 12:04"
 	}
 	return backendtest.Harness{
 		Backend: open(t, c), Dir: t.TempDir(), OtherQueue: "high", LowQueue: "low",
@@ -70,7 +70,7 @@ func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
 	}
 }
 
-// open is the backend of a cluster.
+// open returns the backend of a cluster.
 func open(t *testing.T, c *lsfstandin.Cluster) *lsf.Client {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "state")

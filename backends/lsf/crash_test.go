@@ -12,8 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// engine is the backend of a cluster with a record, as one process after the other has
-// it.
+// engine is the backend of a cluster in one of the processes that share a record.
 type engine struct {
 	*lsf.Client
 	t *testing.T
@@ -25,7 +24,7 @@ func newEngine(t *testing.T, c *lsfstandin.Cluster, bin, record string) engine {
 	return engine{lsf.Open(lsf.Options{Config: config, Record: record, LowQueue: "low"}), t}
 }
 
-// dying is a directory of LSF's commands, of which one does nothing, and says so.
+// dying returns a directory of LSF's commands, of which one only fails with a message.
 func dying(t *testing.T, c *lsfstandin.Cluster, at string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,8 +52,7 @@ func (e engine) submit(hosts ...string) backends.ID {
 	return r[0].ID
 }
 
-// await tends, and looks at a job, until it is so. What is released starts within two
-// minutes.
+// await tends until so holds of a job. A released job starts within two minutes.
 func (e engine) await(id backends.ID, what string, so func(backends.Job) bool) backends.Job {
 	e.t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -84,8 +82,8 @@ func is(state backends.State) func(backends.Job) bool {
 	return func(j backends.Job) bool { return j.State == state && !j.Ending }
 }
 
-// Whoever dies in the middle of a requeue leaves a job that comes back held by LSF. The
-// next engine lets it go, with the hold that was meant.
+// A crash in the middle of a requeue leaves a job that comes back held by LSF. The next
+// engine ends that hold, and sets the one that was meant.
 func TestEngineDiesWhileItRequeues(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"bmod", "bresume"} {
@@ -120,7 +118,7 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 				t.Fatal(err)
 			}
 			if next.released(c, id); at == "bmod" {
-				return // one wait for a minute's end is enough
+				return // one wait for the end of a minute is enough
 			}
 			if j := next.await(id, "its second run", is(backends.Running)); j.Requeues != 1 || j.Started.Equal(was.Started) {
 				t.Errorf("%+v", j)
@@ -129,8 +127,8 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 	}
 }
 
-// An owner resumes his job that the engine stopped: it is stopped again as long as it is
-// held, and goes on when it is not and fits.
+// A job that the engine stopped and its owner resumed is stopped again while it is held,
+// and resumed when it is not and fits.
 func TestOwnerResumes(t *testing.T) {
 	t.Parallel()
 	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
@@ -166,7 +164,7 @@ func TestOwnerResumes(t *testing.T) {
 	}
 }
 
-// A hold that its owner lifts, and a priority that he raises, are seen.
+// The engine sees that an owner lifted a hold or changed a priority.
 func TestOwnerMeddles(t *testing.T) {
 	t.Parallel()
 	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})

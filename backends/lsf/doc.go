@@ -1,3 +1,3 @@
-// Package lsf is IBM Spectrum LSF 10.1, or a queue of the Lava line that speaks
-// its language, as a backends.Backend, by way of the queue's own commands.
+// Package lsf is a backends.Backend for IBM Spectrum LSF 10.1, and for queues of the Lava
+// line, which speak its language. It uses the queue's own commands.
 package lsf

@@ -16,14 +16,14 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// A dummy job is a job of the engine's own user whose description says for whom it is.
-// Others can write the same, but not as that user.
+// A dummy job is a job of the engine's own user whose description names the job that it
+// is for. Others can write the same, but not as that user.
 const (
 	dummyName = "allotment-dummy"
 	dummyText = "allotment-dummy for job "
 )
 
-// dummyFor is whom a description holds a slot for; zero: it does not.
+// dummyFor returns the job that a description holds a slot for; zero: none.
 func dummyFor(description string) backends.ID {
 	if text, ok := strings.CutPrefix(description, dummyText); ok {
 		if id, err := backends.ParseID(text); err == nil {
@@ -33,9 +33,9 @@ func dummyFor(description string) backends.ID {
 	return backends.ID{}
 }
 
-// engines are the names of the users whose dummy jobs are ones: the owner of the state
-// directory, to whom root gave it, and root, who may run the engine in his place. Where
-// there is none it is our own user.
+// engines returns the users whose dummy jobs count: the owner of the state directory, who
+// may have got it from root, and root, who may run the engine as well. Without a record
+// it is our own user.
 func (c *Client) engines() []string {
 	if c.record.path == "" {
 		return []string{nameOf(os.Geteuid())}
@@ -54,10 +54,10 @@ func (c *Client) engines() []string {
 	return nil
 }
 
-// place hands in dummy jobs, each by a bsub that names its host, its priority and its
-// run limit, in the queue of the job that it is for: whoever may run there may be on
-// the host. It does nothing but sleep, by a program that every host has. A crash leaves
-// a dummy job that is there, and seen in the next picture, or none.
+// place submits dummy jobs, each by a bsub that names its host, its priority and its run
+// limit, in the queue of the job that it is for: jobs there may use the host. A dummy job
+// only sleeps, by a program that every host has. A crash leaves a dummy job that the next
+// snapshot shows, or none.
 func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	p, b := c.looked(ctx, reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For }), reconcile.NotEnded)
 	if err := p.scale.unable(); err != nil {
@@ -79,8 +79,8 @@ func (c *Client) placeOne(ctx context.Context, p *picture, j *job, d *backends.D
 	return c.bsub(ctx, command.Command{Argv: argv, Env: c.environment(append(os.Environ(), backends.DummyVariable+"="+d.For.String())), Dir: "/"})
 }
 
-// dummyCommand is the bsub of a dummy job. It asks for no memory: what its slot stands
-// for is the other one's.
+// dummyCommand returns the bsub of a dummy job. It asks for no memory: that of its slot
+// is for the other job.
 func dummyCommand(d *backends.Dummy, queue string, number int64, f flavour) ([]string, error) {
 	if d.Host == "" || strings.ContainsAny(d.Host, " \t\n+!@#") || d.Host[0] == '-' {
 		return nil, fmt.Errorf("a dummy job on %q: that is no host", d.Host)
@@ -95,8 +95,8 @@ func dummyCommand(d *backends.Dummy, queue string, number int64, f flavour) ([]s
 	o.add("-m", d.Host)
 	o.add("-sp", strconv.FormatInt(number, 10))
 	o.add("-W", bsub.FormatMinutes(d.Limit))
-	o.flag("-rn", f == lsf10) // lava reruns none that does not ask for it
+	o.flag("-rn", f == lsf10) // lava reruns only jobs that ask for it
 	o.add("-o", os.DevNull)   // else mail is sent
-	// A minute more than the limit, should nobody enforce that.
+	// One minute more than the limit, in case LSF does not enforce that.
 	return append(o.argv, fmt.Sprintf("exec sleep %d", int64((d.Limit+time.Minute+time.Second-1)/time.Second))), nil
 }

@@ -15,7 +15,7 @@ import (
 
 const mallory = 54321
 
-// bothFlavours runs a test at a cluster of each.
+// bothFlavours runs a test on a cluster of each flavour.
 func bothFlavours(t *testing.T, test func(t *testing.T, c *lsfstandin.Cluster, e engine)) {
 	t.Parallel()
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
@@ -30,7 +30,7 @@ func bothFlavours(t *testing.T, test func(t *testing.T, c *lsfstandin.Cluster, e
 	}
 }
 
-// listed is a job as LSF itself has it.
+// listed returns a job as LSF itself has it.
 func listed(t *testing.T, c *lsfstandin.Cluster, id backends.ID) lsfstandin.Job {
 	t.Helper()
 	p, err := c.Picture()
@@ -54,7 +54,7 @@ func TestDummyJobs(t *testing.T) {
 		if r[0].Err != nil {
 			t.Fatal(r[0].Err)
 		}
-		// Our filter knows them by this.
+		// Our filter recognises dummy jobs by this.
 		filter := fmt.Sprintf("#!/bin/sh\n[ \"$%s\" = %v ] || exit \"$LSB_SUB_ABORT_VALUE\"\n", backends.DummyVariable, heavy)
 		if err := os.WriteFile(filepath.Join(c.ServerDir(), "esub"), []byte(filter), 0o755); err != nil {
 			t.Fatal(err)
@@ -112,7 +112,8 @@ func TestDummyJobs(t *testing.T) {
 	})
 }
 
-// Whoever names his job as a dummy is none; whoever looks sees which are.
+// A job that another user describes as a dummy job is none. A dummy job of root's is one
+// for the owner of a state directory, too.
 func TestForgedDummy(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root can be two users")
@@ -137,14 +138,14 @@ func TestForgedDummy(t *testing.T) {
 		if j := ours.look(forged); j.IsDummy() || j.User != "mallory" {
 			t.Errorf("another user's passes for one: %+v", j)
 		}
-		// Where the state directory is his he is the engine.
+		// mallory owns the state directory, and so is the engine.
 		if j := his.look(placed[0].ID); j.DummyFor != heavy {
 			t.Errorf("root's: %+v", j)
 		}
 	})
 }
 
-// What the filter held is held by the engine: no begin time of its owner's.
+// A hold that the filter set is the engine's, not a begin time of the owner's.
 func TestHeldByTheFilter(t *testing.T) {
 	bothFlavours(t, func(t *testing.T, c *lsfstandin.Cluster, e engine) {
 		until := time.Now().Add(time.Hour).Truncate(time.Minute).Add(37 * time.Second)
@@ -184,8 +185,8 @@ func TestHeldByTheFilter(t *testing.T) {
 	})
 }
 
-// A job that we submit held is as one that the filter held; without the engine it runs
-// in the end.
+// A job submitted with a hold is like one that the filter held; it runs in the end even
+// without the engine.
 func TestSubmittedHeld(t *testing.T) {
 	bothFlavours(t, func(t *testing.T, c *lsfstandin.Cluster, e engine) {
 		until := time.Now().Add(time.Hour)

@@ -13,51 +13,51 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// setup is what a cluster's commands and files say of how it is set up.
+// setup is how a cluster is set up, as its commands and files say.
 type setup struct {
 	flavour flavour
 	doubt   error // why the flavour is a guess; nil: it is known
 	params  params
-	queues  []queue  // nil: not told
+	queues  []queue  // nil: unknown
 	noSlots []string // hosts without a number of slots
-	strange []string // hosts of a status that is not known, with it
+	strange []string // hosts of an unknown status, with it
 
 	conf     map[string]string // lsf.conf; nil: it was not found
-	confOpen bool              // somebody else than root or an administrator can write it
+	confOpen bool              // others than root and administrators can write it
 	confPath string
-	admins   []string // users, of ClusterAdmins in lsf.cluster.NAME; nil: not told
-	user     string   // who runs the engine
+	admins   []string // users, of ClusterAdmins in lsf.cluster.NAME; nil: unknown
+	user     string   // the user that runs the engine
 	esubs    []program
-	ahead    time.Duration // by so much the newest job is later than now
+	ahead    time.Duration // how far the newest job is ahead of now
 	vague    []*seen       // jobs that have not ended and stay unclear
 }
 
-// queue is what matters of a queue of the cluster's.
+// queue is what matters of one of the cluster's queues.
 type queue struct {
 	name     string
-	priority int // of the queue: its jobs go before those of a lower one
+	priority int // its jobs go before those of a queue with a lower one
 	policies []string
 	told     backends.ToldQueue
 }
 
-// program is one that bsub would run at each submission.
+// program is a submit filter that bsub would run at each submission.
 type program struct {
 	name   string // esub, esub.NAME
 	file   string
 	ours   bool // it is our filter
-	calls  bool // it is another one, with our name in it
-	broken bool // users can't run it, or it leads nowhere
-	listed bool // LSB_ESUB_METHOD names it, or it is the plain one
+	calls  bool // it is another filter, with our name in it
+	broken bool // users can't run it, or it is a broken link
+	listed bool // LSB_ESUB_METHOD names it, or it is the plain esub
 }
 
 const (
 	// keepEnded is three cycles of the default period.
 	keepEnded = time.Minute
-	// clockTolerance is more than what listings without seconds leave open.
+	// clockTolerance is more than listings without seconds leave uncertain.
 	clockTolerance = 2 * time.Minute
 )
 
-// examine judges what is known of a cluster.
+// examine returns what is wrong with a cluster.
 func examine(s *setup, by backends.Installation) []backends.Finding {
 	var f findings
 	f.version(s)
@@ -80,14 +80,14 @@ func (f *findings) add(remedy, format string, args ...any) {
 	*f = append(*f, backends.Finding{What: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// version: what no transcript or manual was seen of may print in other ways.
+// version reports an unknown version: its output may be in no transcript or manual.
 func (f *findings) version(s *setup) {
 	if s.doubt != nil {
 		f.add("compare what `bjobs -V` and `lsid` print with docs/lsf.md, versions; watch the first cycles in observe mode", "%s", takenFor(s.flavour, s.doubt))
 	}
 }
 
-// environment: without lsf.conf little is known, and whoever can write it decides much.
+// environment checks lsf.conf: little is known without it, and much is decided by it.
 func (f *findings) environment(s *setup) {
 	switch {
 	case s.conf == nil:
@@ -97,9 +97,9 @@ func (f *findings) environment(s *setup) {
 	}
 }
 
-// user: only administrators may rank, hold and requeue others' jobs. Root is one for
-// lava; for LSF 10.1 it is nobody, unless lsf.conf says LSF_ROOT_USER=Y, which IBM
-// wants to be temporary
+// user checks the engine's user: only administrators may rank, hold and requeue others'
+// jobs. On lava root is one; on LSF 10.1 it is not, unless lsf.conf says LSF_ROOT_USER=Y,
+// which IBM wants to be temporary
 // (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_config_ref/lsf.conf.lsf_root_user.5.html).
 // mbatchd refuses root's submissions unless LSF_ROOT_REX is set, whatever its value
 // (volclava 2.2; IBM: its default allows root no execution).
@@ -121,7 +121,7 @@ func (f *findings) user(s *setup) {
 	}
 }
 
-// giveTo says how an administrator who is not root comes to run the engine.
+// giveTo returns the remedy by which an administrator other than root runs the engine.
 func giveTo(admins []string) string {
 	to := "an LSF administrator"
 	if i := slices.IndexFunc(admins, func(name string) bool { return name != "root" }); i >= 0 {
@@ -132,8 +132,8 @@ func giveTo(admins []string) string {
 
 func yes(value string) bool { return value == "y" || value == "Y" }
 
-// priorities: all ranks are within the users' own range, since LSF refuses what is
-// beyond it even to administrators.
+// priorities checks the range of priorities: all ranks are within the users' own range,
+// since LSF refuses what is beyond it even from administrators.
 func (f *findings) priorities(s *setup) {
 	set := fmt.Sprintf("set MAX_USER_PRIORITY=%d in lsb.params, then `badmin reconfig`", goodMost)
 	scale := newScale(s.params)
@@ -150,8 +150,8 @@ func (f *findings) priorities(s *setup) {
 	}
 }
 
-// filter: bsub runs LSF_SERVERDIR/esub and the esub.NAME of each NAME in
-// LSB_ESUB_METHOD.
+// filter checks that bsub runs our filter once: it runs LSF_SERVERDIR/esub and the
+// esub.NAME of each NAME in LSB_ESUB_METHOD.
 func (f *findings) filter(s *setup, by backends.Installation) {
 	if s.conf == nil {
 		return
@@ -207,7 +207,7 @@ func listMethod(methods string) string {
 	return fmt.Sprintf("set %s=%q in lsf.conf", methodKey, strings.TrimSpace(methods+" "+chainName))
 }
 
-// order: LSF looks at a queue's priority before any job's.
+// order checks the queues' priorities: LSF looks at them before any job's.
 func (f *findings) order(used []queue, low string) {
 	byPriority := func(a, b queue) int { return cmp.Compare(a.priority, b.priority) }
 	others := slices.DeleteFunc(slices.Clone(used), func(q queue) bool { return q.name == low })
@@ -231,7 +231,7 @@ func (f *findings) order(used []queue, low string) {
 // priorities (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/bqueues.1.html).
 var harmless = []string{"BACKFILL", "EXCLUSIVE", "IGNORE_DEADLINE", "NO_INTERACTIVE", "ONLY_INTERACTIVE"}
 
-// policies: what stands before a job's priority in a queue. One that is not known may.
+// policies reports scheduling policies that may come before a job's priority in a queue.
 func (f *findings) policies(used []queue) {
 	for _, q := range used {
 		for _, policy := range q.policies {
@@ -261,7 +261,7 @@ func (f *findings) hosts(noSlots, strange []string) {
 	}
 }
 
-// few names things, most of them by their number if there are many.
+// few lists ten names at most, and counts the rest.
 func few(kind string, names []string) string {
 	const most = 10
 	more := ""
@@ -284,8 +284,8 @@ func (f *findings) times(s *setup) {
 	}
 }
 
-// unclear: most likely one of their owners' texts has a line of its own; but it may be
-// that this LSF prints lines which nobody has seen yet.
+// unclear reports jobs that stay unclear. Most likely a text of their owners' has a line
+// of its own; but this LSF may also print lines that are not known yet.
 func (f *findings) unclear(vague []*seen) {
 	if len(vague) == 0 {
 		return
@@ -341,7 +341,7 @@ func parseQueues(text []byte) ([]queue, error) {
 }
 
 // addPolicies adds to queues what `bqueues -l` says of how their jobs are ordered: the
-// words after SCHEDULING POLICIES:. Only administrators have written it; a line of a
+// words after SCHEDULING POLICIES:. Only administrators write there; a line of a
 // description begins with blanks.
 func addPolicies(queues []queue, text []byte) {
 	var at *queue
@@ -366,7 +366,7 @@ func addPolicies(queues []queue, text []byte) {
 // parseAdmins reads the administrators of a lsf.cluster.NAME: the words after
 // ADMINISTRATORS, or MANAGER as it once was, within ClusterAdmins
 // (https://www.ibm.com/support/knowledgecenter/SSWRJV_10.1.0/lsf_admin/cluster_admins_configure_lsf.html).
-// Without such a section root is the one.
+// Without such a section it is root.
 func parseAdmins(text string) []string {
 	inside := false
 	for line := range strings.Lines(text) {
@@ -388,7 +388,7 @@ func parseAdmins(text string) []string {
 	return []string{"root"}
 }
 
-// parseClusterName reads it from `lsid`.
+// parseClusterName reads the cluster's name from `lsid`.
 func parseClusterName(text []byte) (string, error) {
 	for line := range strings.Lines(string(text)) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "My cluster name is "); ok && name != "" && !strings.ContainsAny(name, "/ ") {
@@ -398,8 +398,8 @@ func parseClusterName(text []byte) (string, error) {
 	return "", fmt.Errorf("lsid: no name of a cluster in %s", shown(string(text)))
 }
 
-// lookAtHosts reads `bhosts -w` for what is odd about hosts: noSlots have "-" as MAX,
-// strange a STATUS that is not known.
+// lookAtHosts reads from `bhosts -w` what is odd about hosts: noSlots have "-" as MAX,
+// strange an unknown STATUS.
 func lookAtHosts(text []byte) (noSlots, strange []string, err error) {
 	header, lines, err := table(text, "HOST_NAME")
 	if err != nil {

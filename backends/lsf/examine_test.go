@@ -119,7 +119,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// printedBy is what a real cluster printed for a command.
+// printedBy returns what a real cluster printed for a command.
 func printedBy(t *testing.T, file, command string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata/transcripts", file))
@@ -195,7 +195,7 @@ func TestLookAtHosts(t *testing.T) {
 	}
 }
 
-// aCluster is a directory with the files of one, and its commands' answers.
+// aCluster is a directory with a cluster's files, and the answers of its commands.
 type aCluster struct {
 	dir    string
 	filter string
@@ -243,7 +243,7 @@ func (c *aCluster) look(t *testing.T) *setup {
 	return s
 }
 
-// found is what examine says of a cluster.
+// found returns what examine says of a cluster.
 func (c *aCluster) found(t *testing.T) []string {
 	t.Helper()
 	var what []string
@@ -253,7 +253,7 @@ func (c *aCluster) found(t *testing.T) []string {
 	return what
 }
 
-// ofRoot is what is found where root runs the test.
+// ofRoot returns what is found if root runs the test.
 func ofRoot(what string) []string {
 	if os.Getuid() == 0 {
 		return []string{what}
@@ -316,7 +316,7 @@ func TestLookAtSetup(t *testing.T) {
 	}
 }
 
-// What a shell's profile knows, cron's does not.
+// A setting of a shell's profile is missing from cron's environment.
 func TestSettingsOfTheEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	bsub := filepath.Join(dir, "bsub")

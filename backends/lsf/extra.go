@@ -25,8 +25,8 @@ func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	return reconcile.Wait(ctx, ids, c.Jobs)
 }
 
-// modify changes pending jobs, all of a change in one bmod, but for a begin time that is
-// taken back (see begin). It may be repeated.
+// modify changes pending jobs, each by one bmod, but for a begin time that is cleared
+// (see begin). It may be repeated.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
 	p, b := c.looked(ctx, ids, reconcile.Waiting)
 	noBegin := change.BeginTime != nil && !change.BeginTime.After(time.Now())
@@ -56,14 +56,14 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 	return b.Errors()
 }
 
-// is tells of what bjobs shows without a doubt whether it is as a change has it.
+// is reports whether a job is as a change has it, by what bjobs shows without doubt.
 func is(j *job, change *backends.Change) bool {
 	project := backends.JoinProject(j.Project, j.Step)
 	return (change.Queue == nil || j.Queue == *change.Queue) && (change.Slots == nil || j.Slots == *change.Slots) &&
 		(change.Project == nil || project == *change.Project) && (change.Name == nil || j.ID.Index != 0 || j.Name == *change.Name)
 }
 
-// changes is a Change as bmod's options.
+// changes returns a Change as bmod's options.
 func changes(change *backends.Change, s scale, limitUnit int64, now time.Time) ([]string, error) {
 	var o arguments
 	unset := func(set bool, option, value string) {

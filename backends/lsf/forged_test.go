@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// A job whose texts look like what bjobs prints of jobs is listed as whose it is, and
-// so are those beside it.
+// A job whose texts look like bjobs' output is listed under its real owner, and so are
+// the jobs beside it.
 func TestForgedNames(t *testing.T) {
 	t.Parallel()
 	me, err := user.Current()

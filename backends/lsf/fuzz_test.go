@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// asJSON is a text as lava's JSON has it: bytes as they are but for control
+// asJSON returns a text as lava's JSON has it: bytes as they are but for control
 // characters, quotes and backslashes.
 func asJSON(s string) string {
 	var b strings.Builder
@@ -48,8 +48,8 @@ func (p printed) json() string {
 	return "{" + strings.Join(fields, ",\n\t") + "}"
 }
 
-// Whatever a job's owner puts into its texts, it is listed as it is or is unclear, and
-// another job is what it is when it is looked at alone.
+// Whatever a job's owner puts into its texts, the job is listed correctly or is unclear,
+// and another job is correct when it is looked at alone.
 func FuzzForgedJob(f *testing.F) {
 	const (
 		submits = ">\nFri Nov 20 22:54:18: Submitted from host <lava0>, CWD </x>;\n"
@@ -74,11 +74,12 @@ func FuzzForgedJob(f *testing.F) {
 	})
 }
 
-// notForged lists a job with such texts beside another's, and looks at both alone.
+// notForged lists a job with such texts beside another user's, and looks at both alone.
+// certain reports whether the job is clear then.
 func notForged(t testing.TB, name, command, description, cwd, mail, file string, runs bool) (certain bool) {
 	t.Helper()
 	if strings.Contains(name+command+description+cwd+mail+file, "\x00") || command == "" || cwd == "" {
-		return false // no C string; printed puts another one there
+		return false // not a C string; printed replaces an empty one
 	}
 	other := printed{id: "6", name: "n", user: "bob", project: "chipA", status: "RUN", command: "sleep"}
 	p := printed{name: name, project: "own:" + strings.ReplaceAll(name, ":", ""), command: command, description: description, cwd: cwd, mail: mail}

@@ -8,31 +8,31 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// job is a job as callers are shown it: as LSF lists it, and what is remembered of it.
+// job is a job as callers see it: as LSF lists it, with what is remembered of it.
 type job struct {
 	backends.Job
-	listed *seen // by LSF alone
+	listed *seen // as LSF lists it
 	entry  entry // the zero entry: nothing is remembered
-	number int64 // -sp, its own or ours; 0: not told
+	number int64 // -sp, its own or ours; 0: unknown
 	stuck  bool  // its begin time is never
 }
 
-// What LSF takes for a requeue (lava): the job shows RUN for about a second, and its
-// processes have JOB_TERMINATE_INTERVAL (10 s) after each of SIGINT and SIGTERM to go;
+// How long LSF takes for a requeue (lava): the job shows RUN for about a second, and its
+// processes have JOB_TERMINATE_INTERVAL (10 s) after each of SIGINT and SIGTERM to end;
 // then EXIT for about two seconds; then PEND, or PSUSP with -H.
 const (
-	// leaving is how long a requeued run may still show RUN. Beyond that it was never
-	// told: whoever wrote so died before brequeue.
+	// leaving is how long a requeued run may still show RUN. After that the requeue was only
+	// noted: the engine died before brequeue.
 	leaving = 45 * time.Second
-	// gap is how long a requeued job may show EXIT. Beyond that it has ended: somebody
-	// killed it in that very moment.
+	// gap is how long a requeued job may show EXIT. After that it has ended: it was killed
+	// during the requeue.
 	gap = 20 * time.Second
 )
 
-// newJob adds what is remembered of a job to what LSF lists of it.
+// newJob combines what LSF lists of a job with what is remembered of it.
 func newJob(listed *seen, e entry, p *picture, lowQueue string) *job {
 	if !e.about(listed) {
-		e = entry{} // of an older job of this number
+		e = entry{} // an older job's with the same number
 	}
 	j := &job{Job: listed.Job, listed: listed, entry: e}
 	tag, _, err := backends.ParseTag(listed.Tag)
@@ -60,12 +60,12 @@ func newJob(listed *seen, e entry, p *picture, lowQueue string) *job {
 	}
 	j.Lost = e.Requeuing && j.sameRun() && j.State.Ended()
 	if e.Requeuing && !j.Ending && !j.State.Ended() && (j.listed.Started.IsZero() || !j.sameRun()) {
-		j.Requeues++ // it is there, and nobody has noted it yet
+		j.Requeues++ // it is back, and comeBack has not noted it yet
 	}
 	return j
 }
 
-// rank is the job's priority.
+// rank sets the job's priority.
 func (j *job) rank(p *picture, lowQueue string) {
 	e := &j.entry
 	if j.number = j.listed.userPriority; j.number == 0 {
@@ -80,8 +80,8 @@ func (j *job) rank(p *picture, lowQueue string) {
 	}
 }
 
-// ranked tells whether LSF has the priority that is remembered: the number that the scale
-// of now gives it, or none that counts before the job is back in the queue.
+// ranked reports whether LSF has the priority that is remembered: the number that the
+// current scale gives it, or none that counts before the job is back in the queue.
 func (j *job) ranked(p *picture) bool {
 	e := &j.entry
 	switch {
@@ -93,13 +93,13 @@ func (j *job) ranked(p *picture) bool {
 	return e.Number == j.number && e.Number == p.scale.number(e.Rank)
 }
 
-// pend is what is remembered of a job that has not started: the engine's hold, and the
-// owner's own hosts and begin time where ours stand. held is until when the submit
-// filter held it (UNIX seconds; 0: it did not): that begin time is the engine's, too.
+// pend applies what is remembered of a job that has not started: the engine's hold, and
+// the owner's hosts and begin time where the queue has the engine's. held is the end of
+// the submit filter's hold (UNIX seconds; 0: none): that begin time is the engine's, too.
 func (j *job) pend(p *picture, held int64) {
 	e, at := &j.entry, p.at
 	if j.State == backends.Held && e.Requeuing && e.Returns {
-		j.State, j.Wait = backends.Pending, backends.WaitTime // by us, on its way back
+		j.State, j.Wait = backends.Pending, backends.WaitTime // held by the engine, on its way back
 	}
 	until, hold := e.Until, asListed(time.Unix(held, 0).UTC(), p.flavour)
 	switch shown := j.BeginTime; {
@@ -108,7 +108,7 @@ func (j *job) pend(p *picture, held int64) {
 		j.BeginTime = e.Begin
 	case shown.Equal(e.Ours), shown.Equal(e.Was):
 		if j.BeginTime = e.Begin; until.IsZero() {
-			until = shown // a release that LSF did not hear of
+			until = shown // a release that did not reach LSF
 		}
 	case j.neverBegins(p.flavour, !e.Ours.IsZero() || held > 0):
 		if j.BeginTime, j.stuck = e.Begin, true; !until.After(at) {
@@ -127,7 +127,7 @@ func (j *job) pend(p *picture, held int64) {
 	}
 }
 
-// asListed is a begin time as bjobs tells it: LSF 10.1 leaves out the seconds.
+// asListed returns a begin time as bjobs shows it: LSF 10.1 leaves out the seconds.
 func asListed(t time.Time, f flavour) time.Time {
 	if f == lsf10 {
 		return t.Truncate(time.Minute)
@@ -135,7 +135,7 @@ func asListed(t time.Time, f flavour) time.Time {
 	return t.Truncate(time.Second)
 }
 
-// pinnedByUs tells whether the hosts that LSF has are those that we set.
+// pinnedByUs reports whether LSF has the hosts that the engine set.
 func (j *job) pinnedByUs() bool {
 	return len(j.entry.Pinned) > 0 && sameHosts(j.listed.Asked, j.entry.Pinned)
 }
@@ -144,12 +144,12 @@ func sameHosts(a, b []string) bool {
 	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
 }
 
-// sameRun tells whether what is remembered is about the run that LSF lists.
+// sameRun reports whether what is remembered is about the run that LSF lists.
 func (j *job) sameRun() bool {
 	return !j.entry.Run.IsZero() && j.entry.Run.Equal(j.listed.Started)
 }
 
-// began is when the run began that LSF lists, or went on.
+// began returns when the listed run began, or was resumed.
 func (j *job) began() time.Time {
 	if j.sameRun() && !j.entry.Resumed.IsZero() {
 		return j.entry.Resumed
@@ -157,7 +157,7 @@ func (j *job) began() time.Time {
 	return j.listed.Started
 }
 
-// leavesRun tells whether a requeue of ours has not brought the job back yet.
+// leavesRun reports whether the engine requeued the run and the job is not back yet.
 func (j *job) leavesRun(at time.Time) bool {
 	e := &j.entry
 	if !e.Requeuing || !j.sameRun() {
@@ -165,7 +165,7 @@ func (j *job) leavesRun(at time.Time) bool {
 	}
 	switch j.listed.State {
 	case backends.Running, backends.Suspended:
-		return at.Sub(latest(e.Acted, e.Down)).Abs() < leaving // further ahead: by a clock that was ahead
+		return at.Sub(latest(e.Acted, e.Down)).Abs() < leaving // further ahead: written by a clock that was ahead
 	case backends.Done, backends.Exited:
 		left := j.left().Sub(at)
 		return left > 0 && left <= max(gap, mending)
@@ -174,7 +174,7 @@ func (j *job) leavesRun(at time.Time) bool {
 	return false
 }
 
-// after is t if it is still to come, else none.
+// after returns t if it is still to come, else zero.
 func after(t, at time.Time) time.Time {
 	if t.After(at) {
 		return t
@@ -182,12 +182,12 @@ func after(t, at time.Time) time.Time {
 	return time.Time{}
 }
 
-// Shown is the job as callers see it.
+// Shown returns the job as callers see it.
 func (j *job) Shown() *backends.Job { return &j.Job }
 
-// waits tells whether the job has not started.
+// waits reports whether the job has not started.
 func (j *job) waits() bool { return reconcile.Waits(&j.Job) }
 
-// returns tells whether a job is on its way back into the queue, or stands there and
-// is still to be let go by us.
+// returns reports whether a requeued job is on its way back into the queue, or is there
+// and still to be released.
 func (j *job) returns() bool { return j.entry.Requeuing && (j.Ending || j.waits()) }

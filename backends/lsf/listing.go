@@ -14,15 +14,15 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// listing is what was printed of jobs; both empty: there are none.
+// listing is what bjobs printed; both empty: there are no jobs.
 type listing struct {
 	records string // bjobs -json
 	details string // lava: bjobs -UF
-	crashed bool   // that command did, and told nothing
+	crashed bool   // bjobs -UF crashed: details is empty
 }
 
-// list asks for jobs; no names: for all. Ended ones are with them as long as the queue
-// knows them (CLEAN_PERIOD).
+// list asks for jobs; without names, for all. Ended jobs are included as long as the
+// queue knows them (CLEAN_PERIOD).
 func (c *Client) list(ctx context.Context, f flavour, some []string) (listing, error) {
 	var l listing
 	if f == lsf10 {
@@ -43,8 +43,8 @@ func (c *Client) list(ctx context.Context, f flavour, some []string) (listing, e
 	return l, err
 }
 
-// crashed tells of a command's error whether a signal ended it, ours excepted. lava's
-// bjobs -UF dies of a text that is longer than its buffer, which any user can write.
+// crashed reports whether a signal that is not ours ended a command. lava's bjobs -UF
+// dies of a text that is longer than its buffer, which any user can write.
 func crashed(err error) bool {
 	const signalled, last = 128, 128 + 31
 	var failed *command.Error
@@ -52,9 +52,9 @@ func crashed(err error) bool {
 		(failed.Killed || failed.Status > signalled && failed.Status <= last)
 }
 
-// anchored parses both halves of lava's listing. Where the second one crashed it is
-// asked for again, each owner's jobs by themselves: nobody's texts hide another one's
-// jobs, and the jobs of who wrote them are missing.
+// anchored parses both halves of lava's listing. If the second one crashed, it is asked
+// for again, for each owner's jobs alone: a text that crashes it again hides only its
+// owner's jobs, which are then missing.
 func (c *Client) anchored(ctx context.Context, told listing, counts *cluster) (*details, error) {
 	anchors, err := parseAnchors([]byte(told.records))
 	if err != nil {
@@ -87,8 +87,8 @@ func (c *Client) bjobs(ctx context.Context, some []string, options ...string) (s
 	return said.stdout, nil
 }
 
-// nobody tells of a bjobs that failed whether all that is wrong is that there are no
-// such jobs; it prints the others. With -json it says so in what it prints.
+// nobody reports whether a bjobs failed only because some of the jobs do not exist; it
+// prints the others. With -json it says so on standard output.
 func nobody(said answer, err error) bool {
 	if _, no := reconcile.SaidNo(err); !no || said == (answer{}) {
 		return false
@@ -103,7 +103,7 @@ func nobody(said answer, err error) bool {
 	return true
 }
 
-// fill reads a listing, and adds what is remembered of its jobs.
+// fill reads a listing into a snapshot, with what is remembered of the jobs.
 func (c *Client) fill(ctx context.Context, p *picture, s *site, told listing) error {
 	p.params, p.limitUnit, p.scale = s.params, s.limitUnit, newScale(s.params)
 	counts := cluster{at: time.Now(), limitUnit: s.limitUnit, usageUnit: s.usageUnit, perTask: s.params.perTask}
@@ -125,8 +125,8 @@ func (c *Client) fill(ctx context.Context, p *picture, s *site, told listing) er
 	return nil
 }
 
-// readJobs reads a listing. Of jobs that are in one half of it only, or unclear there,
-// it asks again.
+// readJobs reads a listing. It asks again for jobs that are in one half of it only, or
+// unclear there.
 func (c *Client) readJobs(ctx context.Context, f flavour, told listing, counts *cluster) ([]*seen, error) {
 	if strings.TrimSpace(told.records) == "" {
 		return nil, nil
@@ -163,9 +163,9 @@ func (c *Client) readJobs(ctx context.Context, f flavour, told listing, counts *
 	return append(jobs, doubtful...), err
 }
 
-// owners sorts unclear jobs by their owners, of whom each has several: asked for by
-// themselves, no text of anybody else is among their lines, and one command does for
-// all of them. So nobody makes another one's jobs dear to look at.
+// owners groups unclear jobs by owner, and returns the groups of more than one. One
+// command asks for a group: no other user's text is among its lines. So one user cannot
+// slow queries for others.
 func owners(unclear map[backends.ID]anchor) [][]anchor {
 	of := map[string][]anchor{}
 	for _, a := range unclear {
@@ -180,12 +180,12 @@ func owners(unclear map[backends.ID]anchor) [][]anchor {
 	return several
 }
 
-// mostAlone is how many jobs of a picture are looked at alone. Those that come to that
-// are unclear by their own texts, and may be as many as their owner likes.
+// mostAlone is how many jobs of a snapshot are looked at alone. Those left by then are
+// unclear by their own texts, and may be as many as their owner likes.
 const mostAlone = 20
 
-// lookAtUnclear looks at jobs alone whose lines are unclear, the oldest first. Of those
-// beyond mostAlone only what they hold is asked for, if they hold anything.
+// lookAtUnclear looks at each unclear job alone, the oldest first. Of those beyond
+// mostAlone it asks only for the slots, if they hold any.
 func (c *Client) lookAtUnclear(ctx context.Context, d *details, counts *cluster) ([]*seen, error) {
 	var jobs []*seen
 	for i, id := range slices.SortedFunc(maps.Keys(d.unclear), backends.ID.Compare) {
@@ -204,9 +204,9 @@ func (c *Client) lookAtUnclear(ctx context.Context, d *details, counts *cluster)
 	return jobs, nil
 }
 
-// askAgain asks once more for jobs that were in one half of a listing only: somebody
-// changed them between the two commands, or they were forgotten. Those that are so again
-// are unclear: a user's text may do that for ever.
+// askAgain asks once more for jobs that were in one half of a listing only: they changed
+// between the two commands, or were forgotten. Those that are missing again are unclear:
+// a user's text may cause that each time.
 func (c *Client) askAgain(ctx context.Context, missing []anchor, counts *cluster) (*details, error) {
 	late := &details{unclear: map[backends.ID]anchor{}}
 	for some := range slices.Chunk(missing, atOnce) {
@@ -232,8 +232,8 @@ func (c *Client) askAgain(ctx context.Context, missing []anchor, counts *cluster
 	return late, nil
 }
 
-// lookAlone asks for a job whose lines are unclear by itself, so that no other job's
-// text is in them. nil: it is forgotten.
+// lookAlone asks for one unclear job by itself, so that no other job's text is in its
+// lines. nil: it is forgotten.
 func (c *Client) lookAlone(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
 	for _, id := range a.ids() {
 		out, err := c.bjobs(ctx, []string{id.String()}, "-UF")
@@ -255,8 +255,8 @@ func (c *Client) lookAlone(ctx context.Context, a anchor, counts *cluster) (*see
 	return c.whereIs(ctx, a, counts)
 }
 
-// glance is what is certain of a job whose lines are unclear. One that has no slots is
-// asked for nothing.
+// glance returns what is certain of an unclear job. It runs no command for one without
+// slots.
 func (c *Client) glance(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
 	switch a.stat {
 	case "PEND", "PSUSP", "DONE", "EXIT", "ERROR", "WAIT":

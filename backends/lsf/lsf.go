@@ -15,22 +15,21 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// Options say which cluster is meant.
+// Options say which cluster is used.
 type Options struct {
 	Config   Config
-	Record   string // file of what must be remembered of jobs (see record); "": it is forgotten with the process
+	Record   string // file of what must be remembered of jobs (see record); "": only the process remembers it
 	LowQueue string // queue of the jobs at LevelLow; "": there is none
 }
 
-// Client is an LSF cluster as a backends.Backend. It keeps nothing open between two
-// calls.
+// Client is an LSF cluster as a backends.Backend. It keeps nothing open between calls.
 type Client struct {
 	config   Config
 	lowQueue string
 	record   record
 
 	latest     reconcile.Latest[picture]
-	keepsBegin atomic.Bool // bmod -bn takes no begin time back here
+	keepsBegin atomic.Bool // bmod -bn does not clear a begin time here
 
 	mu   sync.Mutex
 	site *site // nil: not asked yet
@@ -40,12 +39,12 @@ type Client struct {
 type site struct {
 	flavour              flavour
 	limitUnit, usageUnit int64
-	params               params // of the last look at all of it
+	params               params // of the last snapshot of all
 }
 
 var _ backends.Backend = (*Client)(nil)
 
-// Open gives a client. Nothing is asked of the cluster yet.
+// Open returns a client. It asks nothing of the cluster yet.
 func Open(o Options) *Client {
 	if o.Config.Timeout == 0 {
 		o.Config.Timeout = DefaultConfig().Timeout
@@ -53,13 +52,13 @@ func Open(o Options) *Client {
 	return &Client{config: o.Config, lowQueue: o.LowQueue, record: record{path: o.Record}}
 }
 
-// Close has nothing to give back.
+// Close does nothing: no call leaves anything open.
 func (c *Client) Close() error { return nil }
 
-// Abilities is what LSF can do. A suspended job keeps its slots in LSF's own count
-// (lava; LSF 10.1 without preemptive scheduling): nobody gets in there but by brun
-// (Start), which heeds no count at all, so that what is suspended is as good as free
-// for those who are put there, and is kept for its owner from everybody else.
+// Abilities returns what LSF can do. A suspended job keeps its slots in LSF's own count
+// (lava; LSF 10.1 without preemptive scheduling): only brun (Start), which ignores that
+// count, starts jobs there. So its slots are free for jobs that the engine starts, and
+// kept for it from all others.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
@@ -75,8 +74,8 @@ func (c *Client) Abilities() backends.Abilities {
 	}
 }
 
-// Farm takes a picture of the queue: the clock first, so that nothing in it is older
-// than it says (R8).
+// Farm takes a snapshot of the queue. It reads the clock first, so that nothing in the
+// snapshot is older than it says (R8).
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
 	p := c.latest.Take()
 	if p == nil {
@@ -102,7 +101,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 	return farm, nil
 }
 
-// Jobs looks at some jobs.
+// Jobs looks up jobs by their IDs.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -114,23 +113,23 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	return reconcile.Shown(p.jobs, ids), nil
 }
 
-// picture is what one look gave.
+// picture is a snapshot of the cluster, or of some jobs.
 type picture struct {
-	at        time.Time // by our clock, before anything was asked; LSF tells none
+	at        time.Time // by our clock, before the first command; LSF shows none
 	flavour   flavour
 	params    params
 	limitUnit int64 // bytes; what a plain number of -M counts in
 	scale     scale
-	engines   []string   // users whose dummy jobs are ones
+	engines   []string   // users whose dummy jobs count
 	asked     uint64     // commands that were run until it was complete
-	hosts     []hostSeen // of a look at all of it
+	hosts     []hostSeen // in a snapshot of all
 	jobs      []*job     // in order of their IDs, which is that of submission
 }
 
-// mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
+// mostAtOnce is how many jobs are asked for by their IDs; for more, all are listed.
 const mostAtOnce = 1000
 
-// lookAtAll takes a picture of hosts and jobs.
+// lookAtAll takes a snapshot of hosts and jobs.
 func (c *Client) lookAtAll(ctx context.Context) (*picture, error) {
 	s, err := c.where(ctx)
 	if err != nil {
@@ -167,9 +166,9 @@ func (c *Client) lookAtAll(ctx context.Context) (*picture, error) {
 	return p, err
 }
 
-// doubtExclusive takes running jobs of lava for what they are by their hosts: the word
-// in their lines can be their owners' own, and would spare them for ever. bhosts says
-// closed_Excl rather than ok or closed_Full of a host that a job has for itself.
+// doubtExclusive corrects Exclusive of lava's running jobs by their hosts: the word in a
+// job's lines may be its owner's own, and would spare the job for ever. Of a host that a
+// job has for itself bhosts says closed_Excl, and neither ok nor closed_Full.
 func (p *picture) doubtExclusive() {
 	if p.flavour != lava {
 		return
@@ -185,7 +184,7 @@ func (p *picture) doubtExclusive() {
 	}
 }
 
-// look takes a picture of some jobs. It says nothing of hosts.
+// look takes a snapshot of some jobs, mostly without hosts.
 func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) {
 	if len(ids) > mostAtOnce {
 		return c.lookAtAll(ctx)
@@ -197,8 +196,7 @@ func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) 
 	p := &picture{at: time.Now(), flavour: s.flavour}
 	some := names(ids)
 	if len(some) == 0 {
-		// Commands know no such jobs, and would list all; the queue is asked all the
-		// same whether it is there.
+		// Without names bjobs would list all jobs; bparams shows whether the queue is there.
 		p.params, err = c.lookAtParams(ctx)
 		p.scale = newScale(p.params)
 		return p, err
@@ -218,7 +216,7 @@ func (c *Client) lookAtParams(ctx context.Context) (params, error) {
 	return parseParams([]byte(said.stdout))
 }
 
-// where asks once which queue it is, and how it counts.
+// where returns which queue it is, and how it counts. It asks once.
 func (c *Client) where(ctx context.Context) (site, error) {
 	c.mu.Lock()
 	known := c.site
@@ -228,7 +226,7 @@ func (c *Client) where(ctx context.Context) (site, error) {
 	}
 	var s site
 	var err error
-	if s.flavour, _, err = askVersion(ctx, c.said); err != nil { // Examine tells of a doubt
+	if s.flavour, _, err = askVersion(ctx, c.said); err != nil { // Examine reports a doubt
 		return site{}, err
 	}
 	unit := ""
@@ -249,8 +247,8 @@ func (c *Client) where(ctx context.Context) (site, error) {
 	return s, nil
 }
 
-// unitForLimits reads lsf.conf, where the commands find it: in LSF_ENVDIR, else in
-// /etc (IBM Spectrum LSF 10.1, configuration reference, lsf.conf).
+// unitForLimits reads lsf.conf where the commands find it: in LSF_ENVDIR, else in /etc
+// (IBM Spectrum LSF 10.1, configuration reference, lsf.conf).
 func (c *Client) unitForLimits() (string, error) {
 	text, err := os.ReadFile(filepath.Join(c.surroundings().directory(), confName))
 	if err != nil {

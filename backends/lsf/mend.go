@@ -8,16 +8,15 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// mending is for how long a job that a requeue of ours has ended is put back from its
-// end, each time that it is tended; it shows as on its way meanwhile. Beyond that it is
-// lost.
+// mending is how long after its end a job that the engine's requeue ended is put back, at
+// each Tend; meanwhile it shows as on its way. After that it is lost.
 const mending = time.Minute
 
-// mend puts jobs back that our own requeue ended. LSF ends a job whose host dies in the
-// midst of it (volclava 2.2: after 11 s, `Termination request issued; but unable to reach
-// the execution host`); one that nobody touched lives through the outage. `brequeue -e`
-// puts such a job back where LSF does it, with the same ID. A job that ended while its
-// host was seen all the time was ended by somebody.
+// mend puts back jobs that the engine's requeue ended. LSF ends a job whose host dies
+// during its requeue (volclava 2.2: after 11 s, `Termination request issued; but unable
+// to reach the execution host`); a job that is left alone lives through the outage.
+// `brequeue -e` puts such a job back, with the same ID, where LSF can do that. A job that
+// ended while its host stayed up was killed, and stays ended.
 func (c *Client) mend(ctx context.Context, p *picture) error {
 	down := map[string]bool{}
 	for _, h := range p.hosts {
@@ -40,7 +39,7 @@ func (c *Client) mend(ctx context.Context, p *picture) error {
 	if err := b.Errors().First(); err != nil {
 		return err
 	}
-	c.brequeue(ctx, reconcile.Of(ended), "-e") // Tend looks what came of it
+	c.brequeue(ctx, reconcile.Of(ended), "-e") // the next Tend sees the result
 	return nil
 }
 
@@ -53,10 +52,10 @@ func onAny(j *job, hosts map[string]bool) bool {
 	return false
 }
 
-// mendable tells whether a job that has ended may still be put back.
+// mendable reports whether a job that has ended may still be put back.
 func (j *job) mendable(at time.Time) bool { return at.Sub(j.listed.Ended) < mending }
 
-// left is when a job that has ended stopped being on its way back.
+// left returns when a job that has ended was no longer on its way back.
 func (j *job) left() time.Time {
 	e := &j.entry
 	switch {

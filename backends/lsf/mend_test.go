@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// A job whose host dies in the midst of its requeue is put back from its end, where the
-// queue does that; else it is told of as lost, once. Nobody else's job is touched.
+// A job whose host dies during its requeue is put back after its end if the queue can do
+// that, else reported as lost, once. Other jobs are not touched.
 func TestRequeueOnADeadHost(t *testing.T) {
 	t.Parallel()
 	for name, stays := range map[string]bool{"brequeue -e puts it back": false, "brequeue -e refuses": true} {

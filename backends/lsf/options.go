@@ -14,9 +14,9 @@ const (
 	UnknownToLava = "lava's bsub does not know it"
 )
 
-// BsubOptions are all options of bsub's, as the queue's own bsub means them: that of
-// LSF 10.1 knows all of them. Lava's knows those of its manual page (volclava 2.2);
-// what it does not know it would misread, so that these never reach it.
+// BsubOptions returns all of bsub's options as the queue's own bsub means them. LSF
+// 10.1's knows all of them, lava's those of its manual page (volclava 2.2). It would
+// misread the others: they are refused, or ignored where that makes no difference.
 func BsubOptions(onLava bool) map[string]backends.OptionMeaning {
 	all := map[string]backends.OptionMeaning{}
 	for _, o := range bsub.Options() {

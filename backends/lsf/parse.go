@@ -13,14 +13,14 @@ import (
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
-// shown is the beginning of a text for an error.
+// shown returns the beginning of a text, quoted, for an error.
 func shown(s string) string {
 	const most = 300
 	return strconv.Quote(s[:min(len(s), most)])
 }
 
-// parseVersion tells which queue it is by the first line that `lsid`, `lsid -V` or
-// `bjobs -V` prints (LSF and lava print it on stdout or on stderr):
+// parseVersion returns which queue it is, and its version, by the first line that `lsid`,
+// `lsid -V` or `bjobs -V` prints (LSF and lava print it on stdout or on stderr):
 //
 //	volclava project 2.2, Nov 20 2026
 //	IBM Spectrum LSF Standard 10.1.0.0, Jul 08 2016   (IBM's lsid reference page)
@@ -49,8 +49,8 @@ func parseVersion(text string) (flavour, string, error) {
 	return 0, "", fmt.Errorf("no version of LSF in %s", shown(text))
 }
 
-// guessed is the flavour of what has no version that is known: of LSF, where it says
-// so; else lava, whose bsub has fewer options.
+// guessed returns the flavour of an unknown version: LSF's if it says so, else lava,
+// whose bsub has fewer options.
 func guessed(text string) flavour {
 	text = strings.ToLower(text)
 	if strings.Contains(text, "lsf") && !strings.Contains(text, "lava") {
@@ -63,7 +63,7 @@ func guessed(text string) flavour {
 func (j *seen) parseState(stat string) error {
 	j.stat = stat
 	switch stat {
-	case "PEND", "WAIT": // WAIT: member of a chunk that another one of runs
+	case "PEND", "WAIT": // WAIT: in a chunk of which another member runs
 		j.State = backends.Pending
 	case "PSUSP":
 		j.State = backends.Held
@@ -91,16 +91,16 @@ type reasonKind uint8
 const (
 	ofJob      reasonKind = iota // unknown, or nothing that slots would help
 	ofResource                   // it would start if slots were free or its priority higher
-	ofHost                       // why some hosts are none for it; says nothing by itself
+	ofHost                       // why it can't use some hosts; says nothing by itself
 	ofTime
 	ofDependency
 	ofThrottle
 )
 
-// reasons are the pending reasons whose meaning is known (R14): a job waits for
-// slots if one of its reasons says so and every other one is about hosts that are
-// none for it. The texts are those that the batch library prints for its PEND_ codes,
-// the same in LSF 10.1 and in lava but where noted.
+// reasons are the pending reasons whose meaning is known (R14): a job waits for slots if
+// one of its reasons says so and every other one is about hosts that it can't use. The
+// texts are those that the batch library prints for its PEND_ codes, the same in LSF 10.1
+// and in lava unless noted.
 var reasons = map[string]reasonKind{
 	"New job is waiting for scheduling":                             ofResource,
 	"Job slot limit reached":                                        ofResource, // of the host
@@ -143,8 +143,8 @@ var reasons = map[string]reasonKind{
 	"The job array has reached its job slot limit":                  ofThrottle, // LSF 10.1
 }
 
-// parseWait tells what a pending job waits for by its reasons: lines or sentences
-// that end in ";", each with the number of its hosts or their names behind a colon.
+// parseWait returns what a pending job waits for, by its reasons: lines or sentences that
+// end in ";", each with the number of its hosts or their names behind a colon.
 func parseWait(text string) backends.Wait {
 	found := map[reasonKind]bool{}
 	for reason := range strings.SplitSeq(strings.ReplaceAll(text, "\n", ";"), ";") {
@@ -175,11 +175,11 @@ func parseWait(text string) backends.Wait {
 
 var errClock = errors.New("no time of day")
 
-// stampYears is how far from now the year of a time is looked for: a date has the
-// same weekday again after twelve years at most, and the 29th of February after forty.
+// stampYears is how far from now the year of a time is searched: a date has the same
+// weekday again after twelve years at most, and the 29th of February after forty.
 const stampYears = 40
 
-// Limits on what may be read: beyond them it is nothing that LSF printed.
+// Limits on what is read: LSF prints nothing beyond them.
 const (
 	maxSlots = 1 << 20
 	maxHosts = 1 << 16
@@ -246,9 +246,9 @@ func parseSize(s string, plain int64) (int64, error) {
 	return int64(bytes), nil
 }
 
-// usageMemory is the largest mem of the rusage sections of a resource requirement in
+// usageMemory returns the largest mem of the rusage sections of a resource requirement in
 // bytes over all of a job's slots, as the submit filter reads it; 0: none that can be
-// told.
+// read.
 func usageMemory(requirement string, slots int, c *cluster) int64 {
 	var most int64
 	for rest := requirement; ; {
@@ -275,7 +275,7 @@ func usageMemory(requirement string, slots int, c *cluster) int64 {
 	}
 }
 
-// onOneHost tells whether a resource requirement keeps a job on one host.
+// onOneHost reports whether a resource requirement keeps a job on one host.
 func onOneHost(requirement string) bool {
 	_, section, _ := strings.Cut(requirement, "span[")
 	section, _, _ = strings.Cut(section, "]")
@@ -295,8 +295,7 @@ func (j *seen) tagged(project, description string) {
 }
 
 // parseRecords reads what `bjobs -json -o …` prints: the fields of each job by their
-// names in capitals. A job that is not found stands there with an ERROR, and is left
-// out.
+// names in capitals. A job that is not found has an ERROR there, and is left out.
 func parseRecords(out []byte) ([]map[string]string, error) {
 	// lava prints a text's bytes as they are: those that are no UTF-8 must still be
 	// found again in its other listing.

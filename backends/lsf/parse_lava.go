@@ -18,9 +18,9 @@ import (
 // job is found in `bjobs -UF`, which has the rest.
 const lavaFields = "jobid user stat queue from_host exec_host job_name submit_time proj_name start_time finish_time"
 
-// parseAnchors reads what `bjobs -json -o` prints with lavaFields. An element of an
-// array has the array's ID there, and its index at the end of its name only; since
-// a job that is none may be named so, parseDetails has the last word.
+// parseAnchors reads what `bjobs -json -o` prints with lavaFields. An element of an array
+// has the array's ID there, and its index only at the end of its name; since any job may
+// have such a name, parseDetails has the last word.
 func parseAnchors(out []byte) ([]anchor, error) {
 	records, err := parseRecords(out)
 	if err != nil {
@@ -59,7 +59,7 @@ func parseAnchor(r map[string]string) (anchor, error) {
 	return a, nil
 }
 
-// dash is a field that may be absent.
+// dash returns a field's text; "-" stands for an absent one.
 func dash(s string) string {
 	if s = strings.TrimSpace(s); s == "-" {
 		return ""
@@ -67,33 +67,32 @@ func dash(s string) string {
 	return s
 }
 
-// errUnclear: a user's text can pass for what is read, or it is nothing that is known.
+// errUnclear means that a user's text may pass for LSF's, or that a line is unknown.
 var errUnclear = errors.New("bjobs -UF is unclear")
 
 func unclear(why, text string) error { return fmt.Errorf("%w: %s: %s", errUnclear, why, shown(text)) }
 
 // details is what parseDetails made of a listing.
 type details struct {
-	jobs    []*seen                // in the order of the anchors; those that stand in both listings and are clear
-	missing []anchor               // not in the other listing: they are on their way, or were forgotten meanwhile
+	jobs    []*seen                // in both listings and clear; in the order of the anchors
+	missing []anchor               // not in the other listing: changed or forgotten meanwhile
 	unclear map[backends.ID]anchor // look at each of these alone, with parseDetail
 }
 
 // parseDetails reads what `bjobs -UF` prints of the jobs that the anchors name.
 //
-// lava prints users' texts there as they are, so that anybody's job may hold lines
-// that look like those of another one. A job's lines begin where the header that
-// its anchor makes stands literally: nothing that a user chose is parsed for who
-// and whose it is. Where that header stands more than once, someone has forged it;
-// the job is unclear, and so is each one whose lines one of these headers ends: it may
-// be the forger, and the rest of its lines be behind it. Where a job's lines are not
-// exactly what lava prints (see parseDetail) it is unclear too. Such jobs must be
-// looked at alone, so that no other job's text is in it.
+// lava prints users' texts there as they are, so that any job may hold lines that look
+// like another's. A job's lines begin where the header that its anchor makes stands
+// literally: no text of a user's decides which job it is and whose. A header that stands
+// more than once is forged: its job is unclear, and so is each job whose lines end at one
+// of these headers, since it may be the forger's, with the rest of its lines behind. A
+// job whose lines are not exactly what lava prints (see parseDetail) is unclear, too.
+// Unclear jobs must be looked at alone, so that no other job's text is in their lines.
 func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 	text := string(out)
 	headers := headersIn(text)
 	d := &details{unclear: map[backends.ID]anchor{}}
-	starts := map[int]bool{} // of all headers; true: of a job that has one alone
+	starts := map[int]bool{} // of all headers; true: the only one of its job
 	var blocks []block
 	for _, a := range anchors {
 		var found []block
@@ -154,7 +153,7 @@ type block struct {
 	start int
 }
 
-// headersIn finds the beginnings of all that may be a job's header, by the ID in it.
+// headersIn returns where jobs' headers may begin, by the ID in them.
 func headersIn(text string) map[string][]int {
 	const begins = "\nJob <"
 	found := map[string][]int{}
@@ -171,8 +170,8 @@ func headersIn(text string) map[string][]int {
 	}
 }
 
-// ids are what a job may be called in the other listing: an element of an array, or
-// a job with such a name.
+// ids returns the IDs that the other listing may have for a job: an element's of an
+// array, or a job's with such a name.
 func (a *anchor) ids() []backends.ID {
 	if a.id.Index == 0 {
 		return []backends.ID{a.id}
@@ -180,8 +179,8 @@ func (a *anchor) ids() []backends.ID {
 	return []backends.ID{a.id, {Job: a.id.Job}}
 }
 
-// heads is the length of the literal header of a job that a text begins with; 0: it
-// does not. A job that was given no name has none there.
+// heads returns the length of the literal header of a job that a text begins with; 0: it
+// does not. A job without a name has none there.
 func (a *anchor) heads(id backends.ID, text string) int {
 	rest := ", User <" + a.user + ">, Project <" + a.project + ">,"
 	for _, header := range []string{"\nJob <" + id.String() + ">, Job Name <" + a.name + ">" + rest, "\nJob <" + id.String() + ">" + rest} {
@@ -192,8 +191,8 @@ func (a *anchor) heads(id backends.ID, text string) int {
 	return 0
 }
 
-// pattern is an expression that is compiled when it is first needed: every asub
-// links this package, whatever its queue is.
+// pattern returns an expression that is compiled on first use: every asub links this
+// package, whatever its queue is.
 func pattern(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }
@@ -245,16 +244,16 @@ const (
 //	…
 //
 // Its owner chose what stands for …, and may have put anything there. What that can't
-// forge is read without a doubt: status, queue and priority stand before the first of
-// these texts (but for a mail address: see status), hosts and slots in a line of their
-// own. Such a line, and every other one, must be just as lava prints it, and stand in
-// lava's order, once: a text that goes on in a new line either leaves a rest behind
-// that is no such line, or makes one of them stand twice. Both is errUnclear. Only the
-// command and the description may have lines of their own, since the one line that
-// ends them must stand there once. What the line of submission says (slots of a
-// pending job, exclusive, hosts, own priority) can be forged by the job's owner, for
-// this job alone: he could have asked for it just as well, but for exclusive, which
-// holds only on a host that bhosts calls closed_Excl (see doubtExclusive).
+// forge is read without doubt: status, queue and priority stand before the first of these
+// texts (but for a mail address: see parseHeader), hosts and slots in a line of their
+// own. Such a line, and every other one, must be exactly as lava prints it, once, in
+// lava's order: a text that continues on a new line either leaves a rest that is no such
+// line, or makes one of them stand twice. Both are errUnclear. Only the command and the
+// description may have lines of their own, since the one line that ends them must stand
+// there once. What the line of submission says (slots of a pending job, exclusive, hosts,
+// own priority) can be forged by the job's owner, for this job alone. The owner could
+// have asked for the same, but for exclusive, which holds only on a host that bhosts
+// calls closed_Excl (see doubtExclusive).
 func parseDetail(a anchor, out []byte, c *cluster) (*seen, error) {
 	text := string(out)
 	var j seen
@@ -309,7 +308,7 @@ func (j *seen) parseHeader(header, project string) error {
 	switch {
 	case at != nil && at[0] == 0:
 	case at != nil && strings.HasPrefix(header, " Mail <") && header[at[0]-2:at[0]] == ">," && len(ufStatus().FindAllStringIndex(header, 2)) == 1:
-		// Who is sent mail is the owner's text, and the only one before the status.
+		// The mail address is the owner's text, and the only one before the status.
 	default:
 		return unclear("no status", header)
 	}
@@ -461,7 +460,7 @@ func (j *seen) parseLines(lines []string, c *cluster) (limit int64, err error) {
 	return j.parseLimits(lines)
 }
 
-// waits takes over why a job is pending, held or suspended.
+// waits sets why a job is pending, held or suspended.
 func (j *seen) waits(why string) {
 	j.Reason = why
 	j.byAdmin = strings.Contains(why, "suspended by LSF admin or root")
@@ -560,8 +559,8 @@ func (j *seen) parseLimits(lines []string) (memory int64, err error) {
 // maxMinutes is more than any run limit; far more would overflow.
 const maxMinutes = 100 * 366 * 24 * 60
 
-// parseWide reads from `bjobs -a -w JOB`, asked for one job alone, where it is: the
-// first of its fields, which its name follows.
+// parseWide reads from `bjobs -a -w JOB`, asked for one job alone, where the job is: from
+// the first fields, which its name follows.
 func parseWide(out []byte) (stat, queue string, places []backends.Placement, err error) {
 	header, rest, _ := strings.Cut(string(out), "\n")
 	line, _, _ := strings.Cut(rest, "\n")
@@ -576,9 +575,9 @@ func parseWide(out []byte) (stat, queue string, places []backends.Placement, err
 	return stat, queue, places, nil
 }
 
-// vagueJob is what is certain of a job that stays unclear when it is looked at alone:
-// what its anchor says, and what parseWide read. Nothing that would spare it from
-// being taken back is believed, and nobody else has to wait for it: it is not eligible.
+// vagueJob returns what is certain of a job that stays unclear when looked at alone: what
+// its anchor says, and what parseWide read. Nothing that would spare it from preemption
+// is believed, and no other job has to wait for it: it is not eligible.
 func vagueJob(a anchor, wide []byte, c *cluster) (*seen, error) {
 	stat, queue, places, err := parseWide(wide)
 	if err != nil {
@@ -587,7 +586,7 @@ func vagueJob(a anchor, wide []byte, c *cluster) (*seen, error) {
 	return certain(a, stat, queue, places, c)
 }
 
-// certain is a job of which no more is known than that.
+// certain returns a job of which only its anchor and place are known.
 func certain(a anchor, stat, queue string, places []backends.Placement, c *cluster) (*seen, error) {
 	j := &seen{vague: true, why: a.why}
 	j.ID, j.Name, j.User = a.id, a.name, a.user

@@ -14,7 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// listed are the jobs of the transcript's two listings.
+// listed returns the jobs of the transcript's two listings.
 func listed(t testing.TB) []*seen {
 	t.Helper()
 	anchors, err := parseAnchors([]byte(answered(t, "list.txt", listJSON).stdout))
@@ -87,7 +87,7 @@ func TestLavasListings(t *testing.T) {
 	}
 }
 
-// What an engine did to jobs is read back from what bjobs -UF prints of one.
+// What the engine did to a job is read back from its bjobs -UF.
 func TestLavasDetails(t *testing.T) {
 	bob := func(id int64, name string) anchor {
 		return anchor{id: backends.ID{Job: id}, name: name, user: "bob", project: "chipB", queue: "normal", fromHost: "lava0"}
@@ -182,8 +182,8 @@ func (p printed) anchor() anchor {
 
 const uf80 = "------------------------------------------------------------------------------\n"
 
-// Show 2 of the issue, and what else a name, a project, a command, a description, a
-// file or a mail address may hold: the job is listed under its real user and project.
+// Whatever a name, a project, a command, a description, a file or a mail address holds,
+// the job is listed under its real user and project.
 func TestNoTextForgesAnother(t *testing.T) {
 	other := printed{id: "6", name: "n", user: "bob", project: "chipA", status: "RUN", command: "sleep"}
 	for what, p := range map[string]printed{
@@ -214,7 +214,7 @@ func TestNoTextForgesAnother(t *testing.T) {
 }
 
 // A text that holds another job's lines, or forges its own, makes jobs unclear in the
-// list of all; looked at alone, the other one is clear, and its forger is not.
+// list of all. When looked at alone, the other job is clear, and the forger's is not.
 func TestForgedLinesAreUnclear(t *testing.T) {
 	other := printed{id: "6", name: "n", user: "bob", project: "chipA", status: "RUN", command: "sleep"}
 	forged := other
@@ -271,7 +271,7 @@ func TestForgedLinesAreUnclear(t *testing.T) {
 	if err != nil || len(d.jobs) != 0 || len(d.unclear) != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	// Nothing of this kind, only unusual.
+	// These are not forged, only unusual.
 	for what, p := range map[string]printed{
 		"mail":                   {mail: "m@x"},
 		"an own start time":      {submission: ", 4-8 Task(s), Requested Resources <select[mem>1 && swp<2]>, Dependency Condition <done(1)>, Pre-execute Command <test -d /x > /y>, Specified Hosts <a>, <b>, Signal Value <2>, User Priority <7>"},
@@ -377,7 +377,7 @@ func TestWhatIsCertainOfAVagueJob(t *testing.T) {
 	}
 }
 
-// Texts put together from what lava itself prints.
+// No mix of lines that lava itself prints forges a job.
 func TestNoMixOfLinesForges(t *testing.T) {
 	own := printed{status: "RUN"}.String()
 	parts := []string{
@@ -401,7 +401,7 @@ func TestNoMixOfLinesForges(t *testing.T) {
 			certain++
 		}
 	}
-	const rounds = 10 // of a hundred
+	const rounds = 10 // of a hundred checks
 	for range rounds {
 		rapid.Check(t, forge)
 	}
@@ -410,7 +410,7 @@ func TestNoMixOfLinesForges(t *testing.T) {
 	}
 }
 
-// fatal is a test that tells its failures to rapid.
+// fatal is a test that reports its failures to rapid.
 type fatal struct {
 	testing.TB
 	r *rapid.T

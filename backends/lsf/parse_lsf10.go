@@ -98,8 +98,8 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 		j.Memory = field(r, "MEMLIMIT", &failed, func(s string) (int64, error) { return parseSize(s, c.limitUnit) })
 	}
 	j.waits(dash(r["PEND_REASON"]))
-	// TRACK_ELIGIBLE_PENDINFO=Y: LSF itself says that it waits for its turn (EPEND) or
-	// that it must not start (IPEND). The reason says more of the latter.
+	// TRACK_ELIGIBLE_PENDINFO=Y: LSF itself says that the job waits for its turn (EPEND) or
+	// must not start (IPEND). The reason says more of the latter.
 	switch state := dash(r["PENDSTATE"]); {
 	case j.State != backends.Pending, state == "", state == "NOTPEND":
 	case state == "EPEND":
@@ -114,7 +114,7 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 	return failed
 }
 
-// field is what parse reads of a record's field. The first failure of all is kept.
+// field returns what parse reads of a record's field. failed keeps the first error.
 func field[T any](r map[string]string, name string, failed *error, parse func(string) (T, error)) T {
 	value, err := parse(r[name])
 	if err != nil && *failed == nil {
@@ -132,8 +132,8 @@ func parseCount(s string) (int64, error) {
 	return int64(n), err
 }
 
-// parseFinish reads FINISH_TIME, which says with a letter how it was reckoned: L (it
-// has ended), E and X (an estimate).
+// parseFinish reads FINISH_TIME, which may end with a letter for how it was reckoned: L,
+// E or X.
 func parseFinish(s string, at time.Time) (time.Time, error) {
 	for _, letter := range []string{" L", " E", " X"} {
 		if text, ok := strings.CutSuffix(strings.TrimSpace(s), letter); ok {
@@ -143,9 +143,8 @@ func parseFinish(s string, at time.Time) (time.Time, error) {
 	return parsePast(s, at)
 }
 
-// parseSpan reads a time that something takes: "00:10:00" (-hms), "35 second(s)",
-// "10.0 min", "10.0/host1" (a limit scaled to that host's speed); a plain number
-// counts in unit.
+// parseSpan reads a duration: "00:10:00" (-hms), "35 second(s)", "10.0 min", "10.0/host1"
+// (a limit scaled to that host's speed); a plain number counts in unit.
 func parseSpan(s string, unit time.Duration) (time.Duration, error) {
 	text, _, _ := strings.Cut(dash(s), "/")
 	if text = strings.TrimSpace(text); text == "" {

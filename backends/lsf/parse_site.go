@@ -10,9 +10,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// table parts what bhosts -w or lshosts -w prints into lines of fields by the names
-// in its header; the first of these must be column. No field of these tables is empty
-// or has a blank in it but the last one.
+// table splits the output of bhosts, lshosts or bqueues -w into lines of fields, and
+// returns the position of each name in its header, of which the first must be column. No
+// field of these tables but the last is empty or has a blank in it.
 func table(out []byte, column string) (header map[string]int, lines [][]string, err error) {
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
@@ -37,8 +37,8 @@ func table(out []byte, column string) (header map[string]int, lines [][]string, 
 }
 
 // parseHosts reads the hosts that run jobs from `bhosts -w`, and their memory from
-// `lshosts -w`. A host without a number of slots (MAX "-") offers none: how many are
-// in use would say nothing.
+// `lshosts -w`. A host without a number of slots (MAX "-") offers none: the number in use
+// would say nothing.
 func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
 	memory, err := parseMemories(lshosts)
 	if err != nil {
@@ -85,9 +85,9 @@ func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
 }
 
 // parseHostState reads bhosts' STATUS. A full host takes jobs as soon as it can; any
-// other closed one waits for somebody, or for its load. So does one of a status that
-// is not known: bhosts prints "unknown" where it has no word for what closes a host
-// (volclava's sources, lsbatch/cmd/bhosts.c), and one host must not hide all others.
+// other closed one waits for an administrator, or for its load. So does one of an unknown
+// status: bhosts prints "unknown" where it has no word for what closes a host (volclava's
+// sources, lsbatch/cmd/bhosts.c), and one host must not hide all others.
 func parseHostState(status string) (state backends.HostState, known bool) {
 	switch status {
 	case "ok", "closed_Full", "closed_Cu_Full":
@@ -205,9 +205,9 @@ func parseConf(text string) map[string]string {
 	return all
 }
 
-// units are what plain numbers of memory count in: limits (-M), and mem in rusage[].
-// LSF 10.1: KB and MB, or both what LSF_UNIT_FOR_LIMITS says (IBM Spectrum LSF 10.1,
-// configuration reference, lsf.conf, LSF_UNIT_FOR_LIMITS; lsb.resources, MEM). lava
+// units returns what plain numbers of memory count in, in bytes: limits (-M), and mem in
+// rusage[]. LSF 10.1: KB and MB, or both what LSF_UNIT_FOR_LIMITS says (IBM Spectrum LSF
+// 10.1, configuration reference, lsf.conf, LSF_UNIT_FOR_LIMITS; lsb.resources, MEM). lava
 // counts both in MB.
 func units(f flavour, unit string) (limit, usage int64, err error) {
 	limit, usage = 1<<20, 1<<20

@@ -96,7 +96,7 @@ func TestHosts(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	// One host of a status that nobody knows hides no other one: it is closed.
+	// A host of an unknown status is closed, and hides no other host.
 	hosts, err = parseHosts([]byte("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh1 unknown - 4 0 0 0 0 0\nh2 ok - 4 0 0 0 0 0\n"),
 		[]byte("HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\n"))
 	if err != nil || len(hosts) != 2 || hosts[0].State != backends.HostClosed || hosts[1].State != backends.HostUp {
@@ -131,7 +131,7 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// Dates have no year: it is the latest in which they have their weekday, and are over.
+// A date without a year is the latest past one that has its weekday.
 func TestYears(t *testing.T) {
 	day := func(s string) time.Time {
 		at, err := time.Parse(time.DateTime, s)
@@ -165,7 +165,7 @@ func TestYears(t *testing.T) {
 			t.Errorf("%q at %s: %v, %v; want %s", c.stamp, c.now, got, err, c.want)
 		}
 	}
-	// A begin time is to come, most of the time.
+	// A begin time is usually in the future.
 	for _, c := range []struct{ stamp, now, want string }{
 		{"Fri Jan  1 08:00:00", "2026-12-31 23:59:58", "2027-01-01 08:00:00"},
 		{"Sat Nov 28 08:00:00", "2026-11-20 22:56:00", "2026-11-28 08:00:00"},

@@ -84,15 +84,15 @@ func parseClock(s string) (time.Duration, error) {
 	return total, nil
 }
 
-// in is the stamp in a year, and whether it can be of that one.
+// in returns the stamp in a year, and whether it can be of that year.
 func (t stamp) in(year int) (time.Time, bool) {
 	day := time.Date(year, t.month, t.day, 0, 0, 0, 0, time.UTC)
 	ok := day.Day() == t.day && (t.weekday < 0 || day.Weekday() == t.weekday)
 	return day.Add(t.clock), ok
 }
 
-// before is the latest time that the stamp can be, up to a day after at: clocks differ.
-// Where it says its year, it is that one.
+// before returns the latest time that the stamp can be, up to a day after at: clocks
+// differ. A stamp with a year is of that year.
 func (t stamp) before(at time.Time) (time.Time, bool) {
 	if t.year != 0 {
 		return t.in(t.year)
@@ -105,7 +105,7 @@ func (t stamp) before(at time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// near is the time that is nearest to at: a begin time may be to come, or over.
+// near returns the time that is nearest to at: a begin time may be past or future.
 func (t stamp) near(at time.Time) (best time.Time, found bool) {
 	if t.year != 0 {
 		return t.in(t.year)
@@ -119,12 +119,12 @@ func (t stamp) near(at time.Time) (best time.Time, found bool) {
 	return best, found
 }
 
-// parsePast reads a time that is over; "" and "-" are none.
+// parsePast reads a past time; "" and "-" are zero.
 func parsePast(s string, at time.Time) (time.Time, error) {
 	return parseTime(s, func(t stamp) (time.Time, bool) { return t.before(at) })
 }
 
-// parseNear reads a time that is near at.
+// parseNear reads a time near at; "" and "-" are zero.
 func parseNear(s string, at time.Time) (time.Time, error) {
 	return parseTime(s, func(t stamp) (time.Time, bool) { return t.near(at) })
 }

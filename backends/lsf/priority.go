@@ -6,13 +6,13 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// scale turns priorities into what bmod -sp takes, 1 to MAX_USER_PRIORITY, and
-// back. LSF refuses more to everybody, an administrator included, and a job's owner
-// may set any of it (lava): what he raises reads as the level that he claims.
+// scale turns priorities into numbers for bmod -sp, 1 to MAX_USER_PRIORITY, and back. LSF
+// refuses higher ones even from administrators. A job's owner may set any number (lava):
+// a raised one reads as the level that it claims.
 //
-// From the top: the levels above normal jobs, each with a part of the range of its own, so
-// that the highest number is a hand-over's; then numbers that nobody has; then the normal
-// jobs that name no number; below, those whose owners lowered them.
+// From the top: the levels above normal jobs, each with its own part of the range, so
+// that the highest number is a hand-over's; then unused numbers; then the normal jobs
+// that name no number; below, those whose owners lowered them.
 type scale struct {
 	most   int64 // MAX_USER_PRIORITY; 0: jobs have no priority of their own
 	normal int64 // that of a job which names none
@@ -31,8 +31,8 @@ type band struct {
 // values is how many values R11 has for a level: 20 to 99.
 const values = 80
 
-// step is how many values have one number: one reclaim's bonus (R10) at most, so that each
-// bonus counts.
+// step returns how many values share a number: one reclaim's bonus (R10) at most, so that
+// each bonus counts.
 func (b band) step() int64 { return min(max((values+b.width-1)/max(b.width, 1), 1), bonusStep) }
 
 const bonusStep = 10
@@ -42,8 +42,8 @@ func (b band) number(value int) int64 {
 }
 
 // need is what a level needs of the range: at least a number; enough for each of three
-// bonuses, and where dummy jobs go before all others one more; and good for all of R11's
-// bonuses. In the order in which they are given it where there is too little for all.
+// bonuses, and one more where dummy jobs go before all others; and good for all of R11's
+// bonuses. A range that is too small is given out in the order of needs.
 var needs = [...]struct {
 	level        backends.Level
 	base         int
@@ -56,7 +56,7 @@ var needs = [...]struct {
 	{backends.LevelPlaceholder, backends.DefaultValue, 2, 2},
 }
 
-// newScale reads the scale from what bparams tells.
+// newScale returns the scale for a cluster's parameters.
 func newScale(p params) scale {
 	s := scale{most: p.maxPriority, normal: p.defaultPriority}
 	if s.normal < 1 || s.normal > s.most {
@@ -71,7 +71,7 @@ func newScale(p params) scale {
 	return s
 }
 
-// bandsOf parts so many numbers among the levels, and returns them lowest first.
+// bandsOf divides room numbers among the levels, and returns their bands lowest first.
 func bandsOf(room int64) []band {
 	widths := map[backends.Level]int64{}
 	give := func(level backends.Level, upTo int64) {
@@ -106,7 +106,7 @@ func bandsOf(room int64) []band {
 // goodMost is a MAX_USER_PRIORITY that gives each level good room.
 const goodMost = 100
 
-// unable says why jobs can't be ranked, or nothing.
+// unable returns why jobs can't be ranked, or nil.
 func (s scale) unable() error {
 	switch {
 	case s.most < 1:
@@ -117,8 +117,8 @@ func (s scale) unable() error {
 	return nil
 }
 
-// lost says what of the order of priorities a range that is too small does not keep; ""
-// if nothing that matters.
+// lost returns what a range that is too small does not keep of the order of priorities;
+// "" if nothing that matters.
 func (s scale) lost() string {
 	for _, n := range needs {
 		for _, b := range s.bands {
@@ -139,8 +139,9 @@ func (s scale) lost() string {
 	return ""
 }
 
-// number is what -sp is given for a priority. A normal job's at the default value is
-// that of a job which names none; LevelLow has none of its own either: it is a queue.
+// number returns the number that -sp gets for a priority. A normal job's at the default
+// value is that of a job which names none; LevelLow has no numbers of its own: it is a
+// queue.
 func (s scale) number(p backends.Priority) int64 {
 	if p.Level() > backends.LevelHandOver {
 		return s.most
@@ -156,8 +157,8 @@ func (s scale) number(p backends.Priority) int64 {
 	return s.normal
 }
 
-// priority is what a number stands for; 0, which is none, for the default. One that we give
-// nobody is a normal job's of more than the default.
+// priority returns what a number stands for; 0, which is none, for the default. An unused
+// number is a normal job's above the default.
 func (s scale) priority(number int64) backends.Priority {
 	switch {
 	case number < 1 || s.unable() != nil:

@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// order is all that R10 and R11 tell apart on a queue that does not age jobs, with the
-// default of three bonuses: lowest first. Dummy jobs have the highest value of a level.
+// order returns what R10 and R11 distinguish on a queue that does not age jobs, with the
+// default of three bonuses, lowest first. Dummy jobs have the highest value of a level.
 func order() []backends.Priority {
 	all := []backends.Priority{backends.At(backends.LevelNormal, 10), backends.At(backends.LevelNormal, 20)}
 	for _, l := range []struct {
@@ -31,8 +31,8 @@ func order() []backends.Priority {
 	return all
 }
 
-// R10–R12: from MAX_USER_PRIORITY=40 on nothing of the order is lost, and nobody can stand
-// before a hand-over.
+// R10–R12: from MAX_USER_PRIORITY=40 on nothing of the order is lost, and no owner's job
+// can stand before a hand-over.
 func TestScaleKeepsTheOrder(t *testing.T) {
 	for _, most := range []int64{40, 50, 100, 255, 1000} {
 		s := newScale(params{maxPriority: most})
@@ -123,7 +123,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// What an owner gives himself: up to the default it is his; beyond, what it claims.
+// An owner's number reads as its value up to the default, and as what it claims beyond.
 func TestPriorityOfAnOwner(t *testing.T) {
 	s := newScale(params{maxPriority: 1000})
 	for number, want := range map[int64]backends.Priority{
@@ -131,7 +131,7 @@ func TestPriorityOfAnOwner(t *testing.T) {
 		1:    backends.At(backends.LevelNormal, 0),
 		250:  backends.At(backends.LevelNormal, 10),
 		500:  backends.At(backends.LevelNormal, 20),
-		501:  backends.At(backends.LevelNormal, 21), // that we give nobody
+		501:  backends.At(backends.LevelNormal, 21), // unused
 		600:  backends.At(backends.LevelNormal, 100),
 		679:  backends.At(backends.LevelVictim, 20),
 		1000: backends.At(backends.LevelHandOver, 299),
@@ -143,9 +143,9 @@ func TestPriorityOfAnOwner(t *testing.T) {
 	}
 }
 
-// R11: whoever is at a higher level has the higher number, within a level nobody of a
-// higher value has a lower one, and LSF takes them all. Every number above the default
-// reads as more than a normal job may have.
+// R11: a higher level has a higher number; within a level a higher value has no lower
+// number; LSF accepts them all. Every number above the default reads as more than a
+// normal job may have.
 func TestLawNumbersKeepTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScale(params{maxPriority: rapid.Int64Range(10, 1<<31-1).Draw(t, "most")})

@@ -8,47 +8,47 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// entry is what must be remembered of a job that the engine touched. It stands in a
-// file of our own: of what LSF keeps with a job, a description is its owner's to
-// change, and bmod changes none of a running job's (lava).
+// entry is what must be remembered of a job that the engine acted on. It is kept in a
+// file of our own: of what LSF keeps with a job, the description is its owner's to
+// change, and bmod can't change that of a running job (lava).
 type entry struct {
-	Submitted time.Time `json:"submitted,omitzero"` // of the job; LSF gives numbers again, and one submitted at another time is another job
+	Submitted time.Time `json:"submitted,omitzero"` // of the job; LSF reuses IDs: one submitted at another time is another job
 	Mark      string    `json:"mark,omitempty"`
 	Until     time.Time `json:"until,omitzero"` // the engine's hold
 	Requeues  int       `json:"requeues,omitempty"`
 
 	// Of the last forceful act.
-	Run       time.Time     `json:"run,omitzero"`        // which run it is about: its start, as LSF tells it
-	Acted     time.Time     `json:"acted,omitzero"`      // written just before it
+	Run       time.Time     `json:"run,omitzero"`        // which run it is about: its start, as LSF shows it
+	Acted     time.Time     `json:"acted,omitzero"`      // when; written just before the act
 	Requeuing bool          `json:"requeuing,omitempty"` // that run goes back into the queue, and is not known to be there
-	Down      time.Time     `json:"down,omitzero"`       // its host was last seen down meanwhile
-	Returns   bool          `json:"returns,omitempty"`   // it comes back held (brequeue -H), to be let go by us
-	Suspended bool          `json:"suspended,omitempty"` // that run is stopped by us
-	Resuming  bool          `json:"resuming,omitempty"`  // and goes on as soon as it fits
-	Resumed   time.Time     `json:"resumed,omitzero"`    // that run went on then
-	Ran       time.Duration `json:"ran,omitempty"`       // nanoseconds; what it had run when it was stopped last
+	Down      time.Time     `json:"down,omitzero"`       // when its host was last seen down meanwhile
+	Returns   bool          `json:"returns,omitempty"`   // it comes back held (brequeue -H), and the engine releases it
+	Suspended bool          `json:"suspended,omitempty"` // the engine stopped that run
+	Resuming  bool          `json:"resuming,omitempty"`  // and resumes it as soon as it fits
+	Resumed   time.Time     `json:"resumed,omitzero"`    // when that run was resumed
+	Ran       time.Duration `json:"ran,omitempty"`       // nanoseconds; how long it had run when it was last stopped
 
-	// What stands in the queue in place of the owner's own.
+	// What the queue has in place of the owner's own.
 	Begin  time.Time         `json:"begin,omitzero"`   // the owner's begin time
-	Ours   time.Time         `json:"ours,omitzero"`    // the one that we set; zero: none
-	Was    time.Time         `json:"was,omitzero"`     // the one of ours before it, which stands until LSF has heard of Ours
-	Freed  bool              `json:"freed,omitempty"`  // Ours is no hold: it ends one
+	Ours   time.Time         `json:"ours,omitzero"`    // the one that the engine set; zero: none
+	Was    time.Time         `json:"was,omitzero"`     // the engine's before it, which stands until LSF has Ours
+	Freed  bool              `json:"freed,omitempty"`  // Ours ends a hold, and is none
 	Asked  []string          `json:"asked,omitempty"`  // the owner's hosts
-	Pinned []string          `json:"pinned,omitempty"` // the ones that we set; none: it is not pinned
-	Ranked bool              `json:"ranked,omitempty"` // Priority and Number are ours
-	Number int64             `json:"number,omitempty"` // as which LSF has the priority (-sp); 0: it could not be told yet
-	Rank   backends.Priority `json:"rank,omitempty"`   // which -sp has too few numbers for
+	Pinned []string          `json:"pinned,omitempty"` // the ones that the engine set; none: it is not pinned
+	Ranked bool              `json:"ranked,omitempty"` // Rank and Number are set
+	Number int64             `json:"number,omitempty"` // Rank as LSF has it (-sp); 0: not given to LSF yet
+	Rank   backends.Priority `json:"rank,omitempty"`   // exact: -sp has too few numbers
 
 	Gone time.Time `json:"gone,omitzero"` // since when the job has ended or is unknown
 }
 
-// empty tells whether there is nothing to remember.
+// empty reports whether there is nothing to remember.
 func (e entry) empty() bool {
 	return e.Mark == "" && e.Until.IsZero() && e.Requeues == 0 && e.Run.IsZero() && e.Ours.IsZero() && len(e.Pinned) == 0 && !e.Ranked
 }
 
-// about tells whether this is remembered of that job. Of a vague one bjobs tells the
-// minute alone.
+// about reports whether the entry is about that job. Of a vague job bjobs shows the
+// minute only.
 func (e entry) about(listed *seen) bool {
 	if listed.vague {
 		return e.Submitted.Truncate(time.Minute).Equal(listed.Submitted.Truncate(time.Minute))
@@ -56,11 +56,11 @@ func (e entry) about(listed *seen) bool {
 	return e.Submitted.Equal(listed.Submitted)
 }
 
-// keepGone is for how long a job is remembered that has ended, or that the queue
-// does not know: it may only be away.
+// keepGone is how long a job is remembered that has ended, or that the queue does not
+// know: it may only be away.
 const keepGone = 24 * time.Hour
 
-// entries are those of all jobs.
+// entries are those of all jobs, by ID.
 type entries map[backends.ID]entry
 
 // recordFile is the content of the file.
@@ -86,13 +86,13 @@ func parseRecord(text []byte) (entries, error) {
 	return file.Jobs, nil
 }
 
-// text is the file's.
+// text returns the file's text.
 func (all entries) text() ([]byte, error) {
 	return json.Marshal(recordFile{Version: recordVersion, Jobs: all})
 }
 
-// prune forgets jobs that have been gone for long. alive tells of a job whether it
-// is there and has not ended.
+// prune removes jobs that have been gone for long. alive reports whether a job is there
+// and has not ended.
 func (all entries) prune(at time.Time, alive func(backends.ID, entry) bool) {
 	for id, e := range all {
 		switch {

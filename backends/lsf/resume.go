@@ -8,10 +8,10 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// Resume lets suspended jobs go on: at once where what runs on their hosts leaves room,
-// else when it does. A suspended job's slots are counted as taken by LSF, so that nobody
-// gets in there but by Start. Dying leaves a job that is noted as resuming: Tend resumes
-// it.
+// Resume resumes suspended jobs: at once where the jobs that run on their hosts leave
+// room, else as soon as they do. LSF counts a suspended job's slots as taken, so that no
+// other job gets in there but by Start. A crash leaves a job that is noted as resuming:
+// Tend resumes it.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
 	_, b := c.looked(ctx, ids, func(it *item) error {
 		if j := it.Job; j.State != backends.Suspended && (j.State != backends.Running || j.Ending) {
@@ -39,7 +39,7 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 	return b.Errors()
 }
 
-// rooms is how many slots of each host nobody runs on.
+// rooms returns how many slots of each host no job runs in.
 func (p *picture) rooms() map[string]int {
 	free := map[string]int{}
 	for _, h := range p.hosts {
@@ -55,7 +55,7 @@ func (p *picture) rooms() map[string]int {
 	return free
 }
 
-// slots is what a job has of each host.
+// slots returns how many slots a job has on each host.
 func (j *job) slots() map[string]int {
 	on := map[string]int{}
 	for _, at := range j.Hosts {
@@ -64,7 +64,7 @@ func (j *job) slots() map[string]int {
 	return on
 }
 
-// goOn resumes the jobs of a picture of all that are to go on, and fit.
+// goOn resumes the jobs of a snapshot of all that are noted as resuming and fit.
 func (c *Client) goOn(ctx context.Context, p *picture) error {
 	free := p.rooms()
 	b := reconcile.Of(p.jobs).Where(func(it *item) bool {
@@ -81,7 +81,7 @@ func (c *Client) goOn(ctx context.Context, p *picture) error {
 	return b.Errors().First()
 }
 
-// wentOn notes that a job runs again.
+// wentOn notes that a job was resumed.
 func wentOn(_ *item, e *entry) {
 	e.Suspended, e.Resuming, e.Until, e.Resumed = false, false, time.Time{}, time.Now().UTC()
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// answer is what one of LSF's commands printed. Its exit status says little: bmig
-// prints an error with 0, and bkill of an array 255 though it goes on with it (lava).
+// answer is what one of LSF's commands printed. Its exit status says little: bmig prints
+// an error with 0, and bkill of an array exits with 255 and succeeds (lava).
 type answer struct{ stdout, stderr string }
 
-// run runs one of LSF's commands. What it says on failure becomes an error that
-// callers know; what it printed until then comes with it.
+// run runs one of LSF's commands. What the command says on failure becomes an error that
+// callers know; what it printed until then is returned with it.
 func (c *Client) run(ctx context.Context, argv ...string) (answer, error) {
 	return c.runWith(ctx, nil, argv...)
 }
 
-// runWith is run with variables beside ours.
+// runWith is run with more variables.
 func (c *Client) runWith(ctx context.Context, env []string, argv ...string) (answer, error) {
 	return c.start(ctx, command.Command{Argv: argv, Env: append(c.environment(os.Environ()), env...)})
 }
 
-// patience is how often a command that only lists is asked again whose output did not
-// come whole, on a machine too busy for it.
+// patience is how often a listing command is run if its output does not come whole, on a
+// machine too busy for it.
 const patience = 3
 
 // ask is run for a command that changes nothing.
@@ -45,7 +45,7 @@ func (c *Client) ask(ctx context.Context, argv ...string) (said answer, err erro
 	return said, err
 }
 
-// start runs a command whose name alone is set, and tells all that it said.
+// start runs a command, found in Config.Bin by its name, and returns all that it printed.
 func (c *Client) start(ctx context.Context, cmd command.Command) (answer, error) {
 	c.latest.Ask()
 	argv := cmd.Argv
@@ -57,15 +57,15 @@ func (c *Client) start(ctx context.Context, cmd command.Command) (answer, error)
 	cmd.Stderr = &stderr
 	out, err := command.Run(ctx, cmd)
 	said := answer{string(out), stderr.String()}
-	if err != nil && said == (answer{}) { // it would say why it fails, were it heard
+	if err != nil && said == (answer{}) { // a command that fails says why: the output was lost
 		return said, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
 	}
 	return said, reconcile.Known(err, failure)
 }
 
-// environment is ours or a job's without what would change what LSF's commands print:
-// formats of one's own, and the zone of one's times. What the commands need to find
-// their cluster is ours in any case.
+// environment returns the engine's or a job's, without what changes the output of LSF's
+// commands: formats and time zones. Variables by which the commands find their cluster
+// are added if they are missing; Config.EnvDir replaces LSF_ENVDIR.
 func (c *Client) environment(of []string) []string {
 	env := []string{"TZ=UTC"}
 	for _, variable := range of {
@@ -87,7 +87,7 @@ func (c *Client) environment(of []string) []string {
 	return env
 }
 
-// names are jobs as LSF's commands take them: 12, and 12[3] for an element.
+// names returns IDs as LSF's commands take them: 12, and 12[3] for an element.
 func names(ids []backends.ID) []string {
 	var all []string
 	for _, id := range ids {
@@ -99,16 +99,16 @@ func names(ids []backends.ID) []string {
 }
 
 // maxID is the highest number that LSF may give to a job (IBM Spectrum LSF 10.1,
-// lsb.params, MAX_JOBID). Commands call what is above no ID at all.
+// lsb.params, MAX_JOBID). Commands take no higher one for an ID.
 const maxID = 1<<31 - 1
 
 func possible(id backends.ID) bool { return id.Job > 0 && id.Job <= maxID && id.Index >= 0 }
 
-// atOnce is how many jobs one command is given.
+// atOnce is how many jobs one command gets at most.
 const atOnce = 500
 
-// tell has one command act on jobs, many at a time, and gives each job's error, as far
-// as the command told one: what became of the others has to be looked up.
+// tell runs a command on jobs, many at a time, and returns each job's error, as far as
+// the command printed one: what became of the others has to be looked up.
 func (c *Client) tell(ctx context.Context, ids []backends.ID, argv ...string) backends.Errors {
 	return c.tellWith(ctx, nil, ids, argv...)
 }
@@ -130,7 +130,7 @@ func (c *Client) tellWith(ctx context.Context, env []string, ids []backends.ID, 
 	return errs
 }
 
-// neverRan tells of a command's error whether nothing was asked of the queue.
+// neverRan reports whether err means that a command never ran, or that a signal ended it.
 func neverRan(err error) bool {
 	var failed *command.Error
 	return errors.As(err, &failed) && (failed.Status < 0 || failed.Killed)

@@ -6,10 +6,10 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// flavour is which of the two queues it is that speak LSF's language.
+// flavour is one of the two kinds of queue that speak LSF's language.
 type flavour uint8
 
-// The flavours; parseVersion tells them apart.
+// The flavours; parseVersion distinguishes them.
 const (
 	lava  flavour = iota + 1 // of the OpenLava line
 	lsf10                    // IBM Spectrum LSF 10.1
@@ -22,8 +22,8 @@ func (f flavour) String() string {
 	return "lava"
 }
 
-// anchor is a job as lava's JSON tells it, every text of which is quoted: by it the
-// job is looked for in the listing that has the rest of it (see parseDetails).
+// anchor is a job as lava's JSON shows it, where every text is quoted: by it the job is
+// found in the listing that has the rest of it (see parseDetails).
 type anchor struct {
 	id        backends.ID
 	name      string // as it is printed, with the index of an array's element
@@ -36,37 +36,37 @@ type anchor struct {
 	submitted string // Nov 20 22:54
 	started   string // 11/20-22:54:20; "": not yet
 	finished  string
-	why       error // its lines in that listing are unclear
+	why       error // why its lines in that listing are unclear
 }
 
 // cluster is what is known of the cluster when its jobs are read.
 type cluster struct {
-	at        time.Time // the latest that a time in what is read may be, but for begin times
+	at        time.Time // the latest time that may be read, but for begin times
 	limitUnit int64     // bytes; what a memory limit without a unit counts in (LSF 10.1)
 	usageUnit int64     // bytes; what mem in rusage[] counts in
 	perTask   bool      // rusage[mem=] is of each slot (RESOURCE_RESERVE_PER_TASK)
 }
 
-// seen is a job as bjobs tells it, with what is no business of callers. Its Priority,
+// seen is a job as bjobs shows it, with fields that callers do not see. Its Priority,
 // Mark, HeldUntil, Pinned, Requeues and Resuming are not in the listing; Asked and
-// BeginTime are what stands in the queue now, which may be the engine's.
+// BeginTime are what the queue has now, which may be the engine's.
 type seen struct {
 	backends.Job
 	stat         string // LSF's word for its state: USUSP
 	priority     int64  // by which the queue orders; 0: the queue gives none
-	userPriority int64  // what its owner, or the engine, gave it with -sp; 0: none. Told by lava only
+	userPriority int64  // -sp, its owner's or the engine's; 0: none. lava only
 	description  string // whole: the filter's tag, then its owner's text
 	held         bool   // submitted with -H; lava only
 	byAdmin      bool   // an administrator stopped it; lava only
-	lost         bool   // UNKWN: its host is not heard
-	zombie       bool   // ZOMBI: it was ended, and its host is not heard
-	// vague: its owner's texts leave open what else is true of it. State, user,
-	// project, places and slots of a run are right; it is not eligible.
+	lost         bool   // UNKWN: its host does not respond
+	zombie       bool   // ZOMBI: it was ended, and its host does not respond
+	// vague: its owner's texts leave the rest uncertain. State, user, project, places and
+	// slots of a run are right; it is not eligible.
 	vague bool
-	why   error // it is vague
+	why   error // why it is vague
 }
 
-// hostSeen is a host as bhosts and lshosts tell it.
+// hostSeen is a host as bhosts and lshosts show it.
 type hostSeen struct {
 	backends.Host
 	status    string // closed_Excl
@@ -75,13 +75,13 @@ type hostSeen struct {
 	suspended int    // of these, those of suspended jobs
 }
 
-// params is what bparams -l tells of the whole cluster.
+// params is what bparams -l shows of the whole cluster.
 type params struct {
 	defaultQueues   []string
 	maxPriority     int64         // MAX_USER_PRIORITY; 0: jobs have no priority of their own
-	defaultPriority int64         // of a job that names none; 0: not told
+	defaultPriority int64         // of a job that names none; 0: unknown
 	overTime        bool          // JOB_PRIORITY_OVER_TIME: priorities grow by themselves
-	cleanPeriod     time.Duration // for which ended jobs are listed; 0: not told
+	cleanPeriod     time.Duration // how long ended jobs are listed; 0: unknown
 	perTask         bool          // RESOURCE_RESERVE_PER_TASK
-	sleep           time.Duration // MBD_SLEEP_TIME; 0: not told
+	sleep           time.Duration // MBD_SLEEP_TIME; 0: unknown
 }

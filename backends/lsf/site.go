@@ -18,7 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// asker runs one of the cluster's commands and gives what it prints.
+// asker runs one of the cluster's commands and returns what it prints.
 type asker func(ctx context.Context, argv ...string) ([]byte, error)
 
 // surroundings are what this process knows of the cluster before it asks.
@@ -29,15 +29,14 @@ type surroundings struct {
 	system string
 }
 
-// Examine asks a cluster how it is set up, and looks whether it asks our filter at
-// submission.
+// Examine examines how a cluster is set up, and whether it runs our filter at submission.
 func (c *Client) Examine(ctx context.Context, by backends.Installation) (backends.Examination, error) {
 	around := c.surroundings()
 	s, err := lookAtSetup(ctx, c.printed, around, by)
 	if err != nil {
 		return backends.Examination{}, err
 	}
-	if p, err := c.lookAtAll(ctx); err == nil { // what keeps it from being read, whoever asks for it is told
+	if p, err := c.lookAtAll(ctx); err == nil { // an error here is reported by every call that needs the jobs
 		for _, j := range p.jobs {
 			switch {
 			case j.State.Ended():
@@ -51,8 +50,8 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 	return backends.Examination{Findings: examine(s, by), Settings: around.settings()}, nil
 }
 
-// FilterFacts asks bparams each time: its answer may be another one after a badmin
-// reconfig, and LSF refuses a job with a number that is too high.
+// FilterFacts asks bparams each time: a badmin reconfig may change the answer, and LSF
+// refuses a job with a number that is too high.
 func (c *Client) FilterFacts(ctx context.Context) (backends.FilterFacts, error) {
 	p, err := c.lookAtParams(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ func filterFacts(p params, unit int64) backends.FilterFacts {
 	return facts
 }
 
-// Bsub is the cluster's own bsub.
+// Bsub returns the cluster's own bsub.
 func (c *Client) Bsub(ctx context.Context) (backends.Bsub, error) {
 	kind, doubt, err := askVersion(ctx, c.said)
 	if err != nil {
@@ -100,13 +99,13 @@ func (c *Client) surroundings() surroundings {
 	return surroundings{config: c.config, env: os.Getenv, system: "/etc"}
 }
 
-// printed is what a command prints on its standard output.
+// printed returns what a command prints on its standard output.
 func (c *Client) printed(ctx context.Context, argv ...string) ([]byte, error) {
 	said, err := c.ask(ctx, argv...)
 	return []byte(said.stdout), err
 }
 
-// said is what a command prints, on standard output and on standard error.
+// said returns what a command prints, on standard output and on standard error.
 func (c *Client) said(ctx context.Context, argv ...string) ([]byte, error) {
 	said, err := c.ask(ctx, argv...)
 	return []byte(said.stdout + said.stderr), err
@@ -116,8 +115,8 @@ func (c *Client) said(ctx context.Context, argv ...string) ([]byte, error) {
 // pipe (volclava 2.2); lsid alone needs a daemon.
 var tellVersion = [][]string{{"bjobs", "-V"}, {"bhosts", "-V"}, {"lsid", "-V"}, {"lsid"}}
 
-// askVersion asks which flavour the cluster has. doubt says why the answer is a guess;
-// err, why nothing answers.
+// askVersion returns the cluster's flavour. doubt says why it is a guess; err, why there
+// is no answer.
 func askVersion(ctx context.Context, ask asker) (kind flavour, doubt, err error) {
 	var all []byte
 	var failed error
@@ -140,12 +139,12 @@ func askVersion(ctx context.Context, ask asker) (kind flavour, doubt, err error)
 	return guessed(string(all)), doubt, nil
 }
 
-// takenFor is the warning about a flavour that was guessed.
+// takenFor returns the warning about a flavour that was guessed.
 func takenFor(kind flavour, doubt error) string {
 	return fmt.Sprintf("the version of this LSF is not one that is known; it is taken for %v: %v", kind, doubt)
 }
 
-// lookAtSetup asks a cluster how it is set up, and reads its files. It changes nothing.
+// lookAtSetup reads a cluster's set-up from its commands and files. It changes nothing.
 func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backends.Installation) (*setup, error) {
 	s := &setup{}
 	text, err := ask(ctx, "lsid")
@@ -184,8 +183,7 @@ func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backend
 	return s, nil
 }
 
-// queues are those of the cluster, as its bqueues prints them; without one there are
-// none that are known.
+// queues returns the cluster's queues as bqueues prints them; nil: there is none.
 func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 	found, err := listQueues(ctx, c.printed)
 	if err != nil || found == nil {
@@ -207,7 +205,7 @@ func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 	return all, nil
 }
 
-// listQueues gives nil where there is no bqueues.
+// listQueues returns nil if there is no bqueues.
 func listQueues(ctx context.Context, ask asker) ([]queue, error) {
 	text, err := ask(ctx, "bqueues", "-w")
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -219,20 +217,20 @@ func listQueues(ctx context.Context, ask asker) ([]queue, error) {
 	return parseQueues(text)
 }
 
-// askForQueues gives nil where there is no bqueues.
+// askForQueues returns the queues with their policies; nil: there is no bqueues.
 func askForQueues(ctx context.Context, ask asker) ([]queue, error) {
 	queues, err := listQueues(ctx, ask)
 	if err != nil || queues == nil {
 		return nil, err
 	}
 	var text []byte
-	if text, err = ask(ctx, "bqueues", "-l"); err == nil { // it may be more than a stand-in tells
+	if text, err = ask(ctx, "bqueues", "-l"); err == nil { // a stand-in may have no -l
 		addPolicies(queues, text)
 	}
 	return queues, nil
 }
 
-// directory is where lsf.conf is looked for.
+// directory returns where lsf.conf is looked for.
 func (a surroundings) directory() string {
 	for _, dir := range []string{a.config.EnvDir, a.env("LSF_ENVDIR")} {
 		if dir != "" {
@@ -242,8 +240,8 @@ func (a surroundings) directory() string {
 	return a.system
 }
 
-// settings are what the config file should say, since this process's environment may
-// not be that of the next one.
+// settings returns what the config file should say, since the next process may run in
+// another environment.
 func (a surroundings) settings() map[string]string {
 	found := map[string]string{}
 	if dir := a.env("LSF_ENVDIR"); a.config.EnvDir == "" && filepath.IsAbs(dir) {
@@ -272,7 +270,7 @@ func (s *setup) readConf(a surroundings) {
 	s.conf = parseConf(string(text))
 }
 
-// readAdmins reads lsf.cluster.NAME, and whether none but administrators and root can
+// readAdmins reads lsf.cluster.NAME, and checks that only administrators and root can
 // write lsf.conf.
 func (s *setup) readAdmins(a surroundings, cluster string) {
 	for _, dir := range []string{s.conf["LSF_CONFDIR"], a.directory()} {
@@ -318,7 +316,7 @@ func (s *setup) readEsubs(ours string) {
 	}
 }
 
-// read tells whose program it is.
+// read finds out whose program it is.
 func (p *program) read(ours string) {
 	info, err := os.Stat(p.file)
 	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o001 == 0 {
@@ -348,7 +346,7 @@ func nameOf(uid int) string {
 	return u.Username
 }
 
-// groupsOf are the names of a user's groups, as far as they can be told.
+// groupsOf returns the names of a user's groups, as far as they are known.
 func groupsOf(uid int) []string {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {

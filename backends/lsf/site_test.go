@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// ofRoot is what is found where root runs the test.
+// ofRoot returns what is found if root runs the test.
 func ofRoot(what string) []string {
 	if os.Getuid() == 0 {
 		return []string{what}
@@ -21,7 +21,7 @@ func ofRoot(what string) []string {
 	return nil
 }
 
-// What sysadmins, filter and asub ask for, of the stand-in in both flavours.
+// What sysadmins, filter and asub ask of the stand-in, in both flavours.
 func TestWhatTheSiteAsks(t *testing.T) {
 	for _, x := range []struct {
 		options lsfstandin.Options
@@ -59,7 +59,7 @@ func TestWhatTheSiteAsks(t *testing.T) {
 		client := lsf.Open(lsf.Options{Config: lsf.Config{Bin: cluster.Bin()}})
 		able := client.Abilities()
 
-		// Next in line: above what a job has that names no priority.
+		// Next in line is above a job that names no priority.
 		facts, err := able.FilterFacts(t.Context())
 		if next := facts.NextInLine; err != nil || facts.DefaultQueue != "normal" || facts.MemoryUnit != x.unit || next > x.most || (next > x.most/2) != (x.most > 0) {
 			t.Errorf("%+v, %v", facts, err)

@@ -14,7 +14,7 @@ import (
 // listedAt is when the stand-in's jobs are listed: early in a year.
 var listedAt = time.Date(2026, 1, 2, 3, 4, 35, 0, time.UTC)
 
-// standInJob is a job of bob's in the stand-in, in a state.
+// standInJob returns a job of bob's in the stand-in, in a state.
 func standInJob(stat lsfstandin.Stat) lsfstandin.Job {
 	j := lsfstandin.Job{
 		ID: 12, Name: "n", User: "bob", Project: "chipB:layout", Queue: "normal", Stat: stat, Command: "c", Description: "allotment:1:suspend mine", FromHost: "h0", CWD: "$HOME",
@@ -35,7 +35,7 @@ func standInJob(stat lsfstandin.Stat) lsfstandin.Job {
 	return j
 }
 
-// bjobs is what the stand-in's bjobs prints.
+// bjobs returns what the stand-in's bjobs prints.
 func bjobs(l *lsfstandin.Listing, args ...string) []byte {
 	stdout, _, _ := lsfstandin.List("bjobs", args, l, "root")
 	return stdout
@@ -48,8 +48,8 @@ func standIn(flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) *lsfstandin.Lis
 	return l
 }
 
-// readBack reads what the stand-in lists of its jobs, lava's as its client does: a
-// job that is unclear among others is looked at alone.
+// readBack reads what the stand-in lists of its jobs; lava's as its client does: a job
+// that is unclear among others is looked at alone.
 func readBack(t *testing.T, flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) []*seen {
 	t.Helper()
 	l := standIn(flavour, jobs...)
@@ -104,7 +104,7 @@ func TestWhatTheStandInListsIsReadBack(t *testing.T) {
 		"dispatched": func(j *lsfstandin.Job) { j.PGID, j.MemUsed = 0, 0 },
 	}
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
-		// LSF 10.1 tells minutes.
+		// LSF 10.1 shows only minutes.
 		exact := time.Second
 		if flavour == lsfstandin.LSF10 {
 			exact = time.Minute
@@ -147,9 +147,9 @@ func TestWhatTheStandInListsIsReadBack(t *testing.T) {
 	}
 }
 
-// FuzzOwnersTexts: whatever a job's owner writes into his own texts, no job is read
-// as somebody else's, nor in another state, project or place than its own; and who
-// stands beside it in the listing is read whole.
+// FuzzOwnersTexts: whatever an owner writes into a job's texts, no job is read as another
+// user's, nor in another state, project or place than its own, and the job beside it in
+// the listing is read whole.
 func FuzzOwnersTexts(f *testing.F) {
 	line := "\nJob <13>, Job Name <honest>, User <bob>, Project <chipB:layout>, Status <RUN>, Queue <normal>, Job Priority <60>, Command <c>\n"
 	f.Add("x>, User <root>, Project <chipA>, Status <RUN>", "c", "d", "o")
@@ -168,7 +168,7 @@ func FuzzOwnersTexts(f *testing.F) {
 			hostile.User, hostile.Project, hostile.ExecHosts = "mallory", "chipM", []string{"h3"}
 			hostile.Name, hostile.Command, hostile.Description, hostile.Output = name, command, description, output
 			if strings.ContainsRune(name+command+description+output, 0) {
-				continue // no text of C's
+				continue // not a C string
 			}
 			honest := standInJob(lsfstandin.RUN)
 			honest.ID, honest.Name = 13, "honest"

@@ -20,16 +20,16 @@ import (
 	"github.com/allotment-hpc/allotment/internal/trusted"
 )
 
-// record is where entries are kept. For who may not write the file, or has none,
-// they last as long as the process.
+// record is where entries are kept. Without a file, or the permission to write it, they
+// last as long as the process.
 type record struct {
 	path string
 
 	mu  sync.Mutex
-	own entries // where there is no file
+	own entries // the process's, where the file can't be used
 }
 
-// read gives the entries. Who may not read the file sees none but his own.
+// read returns the entries; without permission to read the file, the process's own.
 func (r *record) read() (entries, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +37,7 @@ func (r *record) read() (entries, error) {
 	return all, err
 }
 
-// load reads the file, or says that it is not for us.
+// load reads the file. ours is false if the process may not use it.
 func (r *record) load() (all entries, ours bool, err error) {
 	if r.path == "" {
 		return maps.Clone(r.own), false, nil
@@ -63,8 +63,8 @@ func (r *record) load() (all entries, ours bool, err error) {
 	return file, true, nil
 }
 
-// change lets f change the entries, and keeps them: when it returns without an error
-// they are on disk. Nobody else changes them meanwhile.
+// change lets f change the entries, and keeps them: when it returns nil they are on disk,
+// if there is a file. It excludes other changes meanwhile.
 func (r *record) change(f func(entries)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *record) change(f func(entries)) error {
 
 var errNoFile = errors.New("no file")
 
-// lock keeps others out until what it returns is called.
+// lock excludes other processes until unlock is called.
 func (r *record) lock() (unlock func(), err error) {
 	if r.path == "" {
 		return nil, errNoFile
@@ -135,7 +135,7 @@ func (r *record) write(text []byte) error {
 	return disk.OS().SyncDir(filepath.Dir(r.path))
 }
 
-// give makes a file that root wrote the engine's: the directory is that user's.
+// give gives a file that root wrote to the engine's user, who owns the directory.
 func give(f *os.File) {
 	if os.Geteuid() == 0 {
 		_ = f.Chown(int(ownerOf(filepath.Dir(f.Name()))), -1)

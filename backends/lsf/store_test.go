@@ -33,7 +33,7 @@ var full = entry{
 	Rank: backends.At(backends.LevelHandOver, 220), Gone: noon.Add(7),
 }
 
-// What was written is there for the next process, all of it.
+// The next process reads all that was written.
 func TestRecordIsKept(t *testing.T) {
 	path := filepath.Join(stateDir(t), "lsf.json")
 	want := entries{{Job: 12}: full, {Job: 13, Index: 4}: {Submitted: noon, Mark: "r8"}}
@@ -114,7 +114,7 @@ func TestRecordThatCantBeTrusted(t *testing.T) {
 	}
 }
 
-// Who has no file remembers as long as he lives.
+// Without a file entries last as long as the process.
 func TestRecordWithoutAFile(t *testing.T) {
 	var r record
 	for _, mark := range []string{"r1", "r2"} {

@@ -11,8 +11,8 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// Submit hands jobs in, one bsub each. A crash leaves a job that is in, or is not:
-// nothing follows its bsub.
+// Submit submits jobs, by one bsub each. A crash leaves a job that is in the queue, or is
+// not: nothing follows its bsub.
 func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
 	return reconcile.InTurn(len(specs), func(i int) backends.Submitted { return c.submit(ctx, &specs[i]) })
 }
@@ -37,7 +37,7 @@ func (c *Client) submit(ctx context.Context, spec *backends.Spec) backends.Submi
 	return c.bsub(ctx, command.Command{Argv: sub.argv, Env: c.environment(sub.env), Dir: sub.dir})
 }
 
-// bsub runs one, and tells which job it made and what else was told the submitter.
+// bsub runs a bsub, and returns which job it made and what else it said to the submitter.
 func (c *Client) bsub(ctx context.Context, cmd command.Command) (made backends.Submitted) {
 	said, err := c.start(ctx, cmd)
 	if words, no := reconcile.SaidNo(err); no {

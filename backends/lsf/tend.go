@@ -10,10 +10,10 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// tend does what LSF can't finish by itself, and what its owner undid: jobs that a requeue
-// ended are put back, those that are back in the queue are let go, holds that somebody lifted are set again, jobs
-// that somebody resumed are stopped again, and those go on whose time or whose room has
-// come. It begins nothing.
+// tend does what LSF can't finish by itself, and restores what owners undid. It puts back
+// jobs that a requeue ended, completes those that are back in the queue, sets lifted
+// holds again, stops resumed jobs again, and resumes jobs whose hold is over or whose
+// slots are free. It starts no new act.
 func (c *Client) tend(ctx context.Context) error {
 	p, err := c.lookAtAll(ctx)
 	if err != nil {
@@ -46,8 +46,8 @@ func (c *Client) tend(ctx context.Context) error {
 	return nil
 }
 
-// unreachable is err if it is that the queue can't be reached: any other one of a job
-// is found again in the next cycle.
+// unreachable returns err if it means that the queue can't be reached, else nil: any
+// other error of a job shows again in the next cycle.
 func unreachable(err error) error {
 	if errors.Is(err, backends.ErrUnreachable) {
 		return err
@@ -55,12 +55,11 @@ func unreachable(err error) error {
 	return nil
 }
 
-// mostFreed is how many jobs that would never start a cycle frees: a bmod takes 8 ms.
+// mostFreed is how many stuck jobs one cycle frees: a bmod takes 8 ms.
 const mostFreed = 500
 
-// keepHolds sets holds again that somebody lifted, ends those whose time is over, frees
-// jobs whose begin time is never, and takes back the note of a requeue that never was
-// told.
+// keepHolds sets lifted holds again, ends those whose time is over, frees jobs whose
+// begin time is never, and clears the note of a requeue that was never ordered.
 func (c *Client) keepHolds(ctx context.Context, p *picture) (changed bool, err error) {
 	var lifted, stuck, over []*job
 	for _, j := range p.jobs {
@@ -91,7 +90,7 @@ func (c *Client) keepHolds(ctx context.Context, p *picture) (changed bool, err e
 }
 
 // keepStopped stops jobs again that run though they are noted as stopped, unless their
-// hold is over and they fit, and lets those go on whose hold is over.
+// hold is over and they fit. It notes as resuming those whose hold is over.
 func (c *Client) keepStopped(ctx context.Context, p *picture) (changed bool, err error) {
 	free := p.rooms()
 	var run, due, again []*job
@@ -131,8 +130,8 @@ func (c *Client) keepStopped(ctx context.Context, p *picture) (changed bool, err
 	return true, unreachable(b.Errors().First())
 }
 
-// prune forgets what was remembered of jobs that have ended long ago. It writes only
-// where there is something to be forgotten, or a job has ended since.
+// prune removes what is remembered of jobs that ended long ago. It writes only if there
+// is something to remove, or if a job has ended or come back since.
 func (c *Client) prune(p *picture) error {
 	alive := func(id backends.ID, e entry) bool {
 		j, err := reconcile.One(p.jobs, id)

@@ -14,7 +14,7 @@ type recorded struct {
 	stdout, stderr string
 }
 
-// captured is a file of testdata.
+// captured returns a file of testdata.
 func captured(t testing.TB, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -40,7 +40,7 @@ func transcript(t testing.TB, file string) []recorded {
 	return all
 }
 
-// answered is the one answer to a command line.
+// answered returns the one answer to a command line.
 func answered(t testing.TB, file, command string) recorded {
 	t.Helper()
 	for _, a := range transcript(t, file) {

@@ -18,7 +18,7 @@ func clientOf(c *lsfstandin.Cluster) *Client {
 	return Open(Options{Config: config})
 }
 
-// However many jobs somebody makes unclear, looking at them costs so many commands.
+// However many jobs a user makes unclear, the number of commands is bounded.
 func TestUnclearJobsCostNoMore(t *testing.T) {
 	t.Parallel()
 	cluster := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 2})
@@ -83,8 +83,7 @@ func TestExclusiveByItsHost(t *testing.T) {
 	t.Error("they do not start")
 }
 
-// Whoever writes others' headers into his texts makes their jobs no more unclear than
-// his own.
+// A text that holds the headers of another user's jobs does not make these unclear.
 func TestOthersHeaders(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root can be two users")
@@ -120,8 +119,8 @@ func TestOthersHeaders(t *testing.T) {
 	}
 }
 
-// bjobs -UF dies of a text that is too long for it: the jobs of who wrote it are
-// unclear, and nobody else's.
+// bjobs -UF dies of a text that is too long for it: only the job with that text is
+// unclear.
 func TestATextThatKillsBjobsHidesNobodyElse(t *testing.T) {
 	t.Parallel()
 	const alice, mallory = 61_001, 61_002

@@ -10,10 +10,10 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// words are what LSF's commands say on stderr, and what it means to callers. The
-// texts are those of the batch library and of the one below it, which LSF 10.1 and lava
-// share; they stand at the end of a line, after what was asked. Of several that a line
-// has the first here counts.
+// words are what LSF's commands say on stderr, with what it means to callers. The texts
+// are those of the batch library and of the one below it, which LSF 10.1 and lava share;
+// they stand at the end of a line, after what was asked. If a line has several, the first
+// here counts.
 var words = reconcile.Words{
 	{"User permission denied", backends.ErrDenied},
 	{"Permission denied", backends.ErrDenied},
@@ -69,7 +69,7 @@ var words = reconcile.Words{
 // before it are the words of the site's submit filters, and may be a user's.
 var verdicts = []string{"Job not submitted.", "Job not modified."}
 
-// failure is what one of LSF's commands says, as an error that callers know: by its
+// failure returns what one of LSF's commands says as an error that callers know: by its
 // verdict, else by the last line that is known.
 func failure(text string) error {
 	var kind error
@@ -93,18 +93,17 @@ func failure(text string) error {
 	return errors.New(text)
 }
 
-// waitsForQueue tells whether a line is what the commands print, again and again, while
-// they wait for a queue that is away.
+// waitsForQueue reports whether a line is one that the commands repeat while they wait
+// for a queue that is away.
 func waitsForQueue(line string) bool {
 	return strings.Contains(line, "Please wait") || strings.Contains(line, "still trying")
 }
 
-// parseAnswers gives each of the jobs that one command was asked to act on what it
-// said of it: lines that name the job, on stdout where it was done, on stderr where it
-// was not. What is said there of no job (a refused connection, bmod's "Bad user
-// priority. Job not modified.") is of all that were not answered. done is no proof
-// (bmig and btop lie), and where it is false without an error the command said nothing:
-// the queue has to be asked either way.
+// parseAnswers returns for each job what a command said of it: lines that name the job,
+// on stdout if it was done, on stderr if it was not. A line on stderr that names no job
+// (a refused connection, bmod's "Bad user priority. Job not modified.") is about all jobs
+// without an answer. done is no proof (bmig and btop lie), and where it is false without
+// an error the command said nothing: the queue has to be asked either way.
 func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs backends.Errors) {
 	done, errs = make([]bool, len(ids)), make(backends.Errors, len(ids))
 	said, refused := linesOf(stdout), linesOf(stderr)
@@ -116,7 +115,7 @@ func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs b
 		lines := refused[id.String()]
 		done[i] = len(said[id.String()]) > 0
 		for _, line := range lines {
-			// bkill of an array says so, with exit code 255, and goes on with it.
+			// For an array bkill says so, with exit code 255, and succeeds.
 			if !strings.Contains(line, "Operation is in progress") {
 				errs[i], done[i] = failure(line), false
 			}
@@ -130,7 +129,7 @@ func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs b
 
 var namesJob = pattern(`\b[Jj]ob <(\d+(?:\[\d+\])?)>`)
 
-// linesOf sorts lines by the job that they name, "" for none: "Job <12[3]>: No matching
+// linesOf groups lines by the job that they name, "" for none: "Job <12[3]>: No matching
 // job found", "Parameters of job <12> are being changed".
 func linesOf(text string) map[string][]string {
 	lines := map[string][]string{}
