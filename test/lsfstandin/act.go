@@ -11,19 +11,19 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// live tells whether a run of the job has slots.
+// live reports whether a run of the job has slots.
 func (j *job) live() bool {
 	return j.Stat == RUN || j.Stat == USUSP || j.Stat == SSUSP
 }
 
-// over tells whether a job is one that LSF takes for finished. One that is being
-// requeued is, for a moment.
+// over reports whether LSF takes a job for finished: for a moment one being requeued,
+// too.
 func (j *job) over() bool { return j.Stat == DONE || j.Stat == EXIT }
 
-// mayTouch tells whether somebody may act upon a job.
+// mayTouch reports whether a user may act on a job.
 func (b who) mayTouch(j *job) bool { return b.Admin || b.Name == j.User }
 
-// named gives the jobs of an argument: one, or an array's elements.
+// named returns the jobs of an argument: one, or an array's elements.
 func (q *queue) named(arg string) (found []*job, whole bool, err string) {
 	a, bad := bsub.ParseJobArg(arg)
 	if bad != nil || a.All {
@@ -40,7 +40,7 @@ func (q *queue) named(arg string) (found []*job, whole bool, err string) {
 	return found, a.Indices == nil && found[0].Index != 0, ""
 }
 
-// act does a verb to each of its jobs.
+// act applies an act to each of its jobs.
 func (q *queue) act(b who, a *act) reply {
 	var r reply
 	for _, arg := range a.Jobs {
@@ -53,14 +53,14 @@ func (q *queue) act(b who, a *act) reply {
 			err = q.actOn(b, a, jobs)
 		}
 		if err == "" && whole && a.Verb == verbKill {
-			err = errProgress // and it is done all the same
+			err = errProgress // though it is done
 		}
 		r.Results = append(r.Results, result{Job: arg, Err: err})
 	}
 	return r
 }
 
-// actAll is job 0: all that the user has, narrowed down by the act.
+// actAll is an act on job 0: all jobs of the user that the act's options select.
 func (q *queue) actAll(b who, a *act) []result {
 	var results []result
 	for _, j := range slices.Clone(q.order) {
@@ -76,7 +76,7 @@ func (q *queue) actAll(b who, a *act) []result {
 	return results
 }
 
-// actOn succeeds if it did for one of the jobs; else it is the first one's error.
+// actOn succeeds if the act does for one of the jobs; else it returns the first error.
 func (q *queue) actOn(b who, a *act, jobs []*job) string {
 	first, done := "", false
 	for _, j := range jobs {
@@ -118,7 +118,7 @@ func (q *queue) actOne(b who, a *act, j *job) string {
 		if j.over() {
 			return errFinished
 		}
-		return "" // nothing moves: that is what the real one did
+		return "" // nothing moves, as on the real cluster
 	}
 	return errArgument
 }
@@ -152,7 +152,7 @@ func (q *queue) signal(j *job, sig int) string {
 	return ""
 }
 
-// stop is bstop. A stopped run keeps its slots: the manager is not told of it.
+// stop is bstop. A stopped run keeps its slots: the manager does not learn of it.
 func (q *queue) stop(b who, j *job) string {
 	switch {
 	case j.over():
@@ -168,7 +168,7 @@ func (q *queue) stop(b who, j *job) string {
 	return ""
 }
 
-// resume is bresume. Nobody looks whether others run in the job's slots by now.
+// resume is bresume. It does not check whether other jobs run in the job's slots by now.
 func (q *queue) resume(j *job) string {
 	switch {
 	case j.over():
@@ -186,7 +186,7 @@ func (q *queue) resume(j *job) string {
 	return ""
 }
 
-// requeueCode is what a requeued job shows as it leaves: SIGINT's.
+// requeueCode is the exit code that a requeued job shows as it leaves: SIGINT's.
 const requeueCode = 130
 
 // never is later than all that happens.
@@ -196,19 +196,19 @@ const never = 100 * 365 * 24 * time.Hour
 // before it ends a job that it is to requeue there.
 const unreachable = 11
 
-// onDeadHost tells whether a host of a job's run is down.
+// onDeadHost reports whether a host of a job's run is down.
 func (q *queue) onDeadHost(j *job) bool {
 	return slices.ContainsFunc(j.ExecHosts, func(h string) bool { return q.down[h] })
 }
 
-// cutOff has a job end whose host is down while it is leaving.
+// cutOff makes a job end that is being requeued on a host that is down.
 func (q *queue) cutOff(j *job) {
 	if q.cfg.Unkind.RequeueLosesJobOnDeadHost && j.gap == leaving && q.onDeadHost(j) {
 		j.cut, j.gapAt = true, q.now.Add(unreachable*q.cfg.Second)
 	}
 }
 
-// requeue is brequeue. To the manager the job is held until the gap is over.
+// requeue is brequeue. For the manager the job is held until the gap is over.
 func (q *queue) requeue(j *job, a *act) string {
 	switch {
 	case j.gap == lost && a.Exited && !q.cfg.Unkind.ExitedStayEnded:
@@ -224,7 +224,7 @@ func (q *queue) requeue(j *job, a *act) string {
 	j.gap, j.gapAt, j.left, j.cut, j.hold, j.Stat = leaving, q.now.Add(q.cfg.Second), false, false, a.Hold, RUN
 	result := q.feed(manager.Requeue{By: by(j.User), Acts: []backends.Act{{ID: j.id, Until: q.now.Add(never), Grace: time.Hour}}})
 	if result.Errors.First() != nil {
-		j.gap, j.gapAt = noGap, time.Time{} // it was told to end before
+		j.gap, j.gapAt = noGap, time.Time{} // its end was ordered before
 	}
 	q.cutOff(j)
 	return ""
@@ -240,12 +240,12 @@ func (q *queue) runEnded(e *ended) {
 		if j.left = true; j.gapAt.IsZero() {
 			q.gapStep(j)
 		}
-		return // of one that is cut off nobody hears
+		return // gapStep reports it to the manager
 	}
 	q.feed(manager.Ended{ID: e.ID, Run: e.Run, ExitCode: e.Code, Self: !j.killed})
 }
 
-// gapStep takes a requeued job one step on: RUN, EXIT, PEND.
+// gapStep takes a requeued job one step further: RUN, EXIT, PEND.
 func (q *queue) gapStep(j *job) {
 	switch {
 	case j.gap == leaving && j.cut:
@@ -274,8 +274,8 @@ func (q *queue) gapStep(j *job) {
 	}
 }
 
-// refit tells the manager all that it schedules a pending job by: a brun, or a
-// bmod while it ran, has left it otherwise.
+// refit gives the manager all that it schedules a pending job by: a brun, or a bmod
+// during its run, has changed that.
 func (q *queue) refit(j *job) {
 	b := by(j.User)
 	spec := q.spec(&j.Job)
@@ -286,7 +286,7 @@ func (q *queue) refit(j *job) {
 	q.feed(manager.Pin{By: b, Pins: []backends.Pin{{ID: j.id}}})
 }
 
-// used is how many slots of a host are taken, by stopped jobs too.
+// used returns how many slots of a host are taken, by stopped jobs too.
 func (q *queue) used(host string) int {
 	n := 0
 	for _, j := range q.order {
@@ -301,8 +301,8 @@ func (q *queue) used(host string) int {
 	return n
 }
 
-// placement reads brun -m: hosts, each with #slots, or as often as it gives slots.
-// One host without a number gives all that the job needs.
+// placement reads brun -m: hosts, each with #slots or named once for each slot. A single
+// host without a number gives all the slots that the job needs.
 func (q *queue) placement(list string, slots int) ([]backends.Placement, string) {
 	var placed []backends.Placement
 	left, told := slots, false
@@ -337,8 +337,8 @@ func (q *queue) placement(list string, slots int) ([]backends.Placement, string)
 	return placed, ""
 }
 
-// brun starts a job where it is told, full or closed or not, whatever else keeps it.
-// The reservation keeps others out of what the host seems to have for this one step.
+// brun starts a job on the hosts named, full or closed or not, whatever else keeps it.
+// The reservation keeps other jobs out of what the host seems to have for this one step.
 func (q *queue) brun(j *job, hosts string) string {
 	switch {
 	case j.over():

@@ -22,7 +22,7 @@ func (c *Cluster) ok(args ...string) string {
 	return stdout
 }
 
-// submit gives the new job's number.
+// submit returns the new job's number.
 func (c *Cluster) submit(args ...string) string {
 	c.t.Helper()
 	_, rest, _ := strings.Cut(c.ok(append([]string{"bsub"}, args...)...), "Job <")
@@ -30,7 +30,7 @@ func (c *Cluster) submit(args ...string) string {
 	return id
 }
 
-// look is a job or an element, 12 or 12[3].
+// look returns a job or an element, 12 or 12[3].
 func (c *Cluster) look(id string) Job {
 	c.t.Helper()
 	l, err := c.Picture()
@@ -69,7 +69,7 @@ func (c *Cluster) awaitStat(id string, stat Stat) Job {
 }
 
 // awaitAsleep waits until a job's shell has become its sleep: dash may miss a SIGINT
-// while it starts that, and is not to be stopped meanwhile.
+// while it starts that, and must not be stopped meanwhile.
 func (c *Cluster) awaitAsleep(id string) (group int) {
 	c.t.Helper()
 	return c.await(id, "asleep", func(j Job) bool {
@@ -141,7 +141,7 @@ func TestBstopFreesNothing(t *testing.T) {
 	}
 }
 
-// stopped tells whether a process is stopped, or comes to be so within a time.
+// stopped reports whether a process is stopped; it waits up to 5 s for want.
 func stopped(t *testing.T, pid int, want bool) bool {
 	t.Helper()
 	is := !want
@@ -156,8 +156,7 @@ func stopped(t *testing.T, pid int, want bool) bool {
 	return is
 }
 
-// What brun puts on a full host is over the host's slots, for nobody else: the host
-// takes no job until it is below them again.
+// A host that brun filled beyond its slots takes no job until it is below them again.
 func TestBrunFillsAHostBeyondItsSlots(t *testing.T) {
 	c := small(t, 2, 2)
 	var running []string
@@ -188,7 +187,7 @@ func TestBrunFillsAHostBeyondItsSlots(t *testing.T) {
 	c.ok("bkill", on1[1])
 	c.awaitStat(on1[1], EXIT)
 	c.awaitStat(first, RUN)
-	// What brun did holds for the one run.
+	// The effect of brun lasts for one run.
 	c.ok("brequeue", forced)
 	j := c.awaitStat(forced, PEND)
 	if j.Reasons[0].Text == "" || j.Requeued != 1 {
@@ -504,7 +503,7 @@ func TestRequeueGapInSeconds(t *testing.T) {
 		t.Errorf("run %d, requeued %d", j.run, j.Requeued)
 	}
 
-	// In the midst of it, it can be killed.
+	// A job can be killed during its requeue.
 	m.step(0, acting(verbRequeue, "1"))
 	m.step(0, input{Ended: &ended{ID: j.id, Run: 2, Code: 130}})
 	want(RUN, false, time.Second)
@@ -779,8 +778,8 @@ func TestScriptOnStandardInput(t *testing.T) {
 	}
 }
 
-// A clock that was ahead is put back: what was written down stays so dated, and the queue
-// goes on by the clock, as mbatchd does.
+// A clock that was ahead is put back: what was written stays dated as it was, and the
+// queue follows the new clock, as mbatchd does.
 func TestTheClockIsPutBack(t *testing.T) {
 	m := newMachine(t)
 	const years = 87600 * time.Hour

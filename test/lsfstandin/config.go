@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Config is what a cluster is made of. It stands in the cluster's directory, which
-// is what LSF_ENVDIR names.
+// Config describes a cluster. It is kept in the cluster's directory, which is what
+// LSF_ENVDIR names.
 type Config struct {
 	Flavour Flavour
 	Hosts   []HostConfig
@@ -20,13 +20,13 @@ type Config struct {
 	Cluster string // its name
 	Queues  []QueueConfig
 	Params  Params
-	// Second is how long a second of LSF's daemons takes: they look once in it, a
-	// requeued job shows RUN for one and EXIT for two, and ten pass between the
-	// signals of a kill. Zero: a second.
+	// Second is how long a second of LSF's daemons takes: they look once in it, a requeued
+	// job shows RUN for one and EXIT for two, and ten pass between the signals of a kill.
+	// Zero: a second.
 	Second time.Duration
-	// Users names users that this machine does not know. Others are who they are.
+	// Users are users that this machine does not know. It looks up all others.
 	Users map[string]UserConfig
-	// Admins are LSF administrators beside root and who started the daemon.
+	// Admins are LSF administrators beside root and the user who started the daemon.
 	Admins []string
 	// RootMaySubmit sets LSF_ROOT_REX in lsf.conf.
 	RootMaySubmit bool
@@ -181,7 +181,7 @@ func ReadConfig(dir string) (Config, error) {
 	return c.withDefaults(), nil
 }
 
-// confValue is a parameter as LSF's programs take it: from the environment, which
+// confValue returns a parameter as LSF's programs take it: from the environment, which
 // wins, or from lsf.conf in LSF_ENVDIR.
 func confValue(env func(string) string, dir, key string) string {
 	if value := env(key); value != "" {

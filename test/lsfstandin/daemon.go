@@ -40,9 +40,9 @@ type daemon struct {
 	ending   bool
 }
 
-// Serve runs a cluster's daemon until ctx is done; then it ends all jobs. Its queue
-// is what its journal says: killed (jobs outlive that) and started again, it goes on
-// where it was.
+// Serve runs a cluster's daemon until ctx is done; then it ends all jobs. Its queue is
+// what its journal says: a daemon that is started again after a kill, which jobs outlive,
+// continues there.
 func Serve(ctx context.Context, dir string) error {
 	cfg, err := ReadConfig(dir)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *daemon) replay(journal io.Reader) error {
 		var in input
 		err := decoder.Decode(&in)
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil // nobody was told of what is not whole
+			return nil // an incomplete input was never answered
 		}
 		if err != nil {
 			return err
@@ -168,7 +168,7 @@ func (d *daemon) step(in input) reply {
 	return answer
 }
 
-// arm wakes the daemon when something happens by itself.
+// arm wakes the daemon when the next thing happens by itself.
 func (d *daemon) arm() {
 	wait := time.Hour
 	if at := d.q.wake(); !at.IsZero() {
@@ -245,7 +245,7 @@ func (d *daemon) serve(conn *net.UnixConn) {
 	}
 }
 
-// answer is what a request gets; false: nothing, the daemon is away.
+// answer returns the reply to a request; false: none, the daemon is away.
 func (d *daemon) answer(uid int, r request) (reply, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -281,7 +281,7 @@ func (d *daemon) refusesRoot() bool {
 	return d.cfg.Unkind.RootRefused && confValue(func(string) string { return "" }, d.dir, "LSF_ROOT_REX") == ""
 }
 
-// groups adds the process groups of the runs, once their keepers have told.
+// groups adds the process groups of the runs, once their keepers have written them.
 func (d *daemon) groups(l *Listing) {
 	for i := range l.Jobs {
 		j := &l.Jobs[i]
@@ -301,7 +301,7 @@ func (d *daemon) groups(l *Listing) {
 	}
 }
 
-// leave sends the daemon away for a time.
+// leave makes the daemon unreachable for a time.
 func (d *daemon) leave(t time.Duration) {
 	d.away = true
 	_ = d.listener.Close()
@@ -325,7 +325,7 @@ func (d *daemon) leave(t time.Duration) {
 	})
 }
 
-// user is who a user ID is.
+// user returns the user of a user ID.
 func (d *daemon) user(uid int) who {
 	if u, known := d.users[uid]; known {
 		return u
@@ -349,7 +349,7 @@ func (d *daemon) user(uid int) who {
 	return u
 }
 
-// runName names a run's files.
+// runName returns the name of a run's files.
 func runName(id backends.ID, run int) string {
 	return fmt.Sprintf("%d.%d.%d", id.Job, id.Index, run)
 }

@@ -7,9 +7,9 @@
 //
 //   - A requeued job shows RUN for a moment, then EXIT (130), missing from
 //     `bjobs -u all`, then PEND.
-//   - bstop frees no slot. (The manager is never told of it: to it the job runs.)
+//   - bstop frees no slot. (The manager does not learn of it: for it the job runs.)
 //   - brun puts a job onto a full host. (Its slots are added to the host for the
-//     one step that starts it, while a reservation keeps everyone else out.)
+//     one step that starts it, while a reservation keeps other jobs out.)
 //   - Priorities beyond MAX_USER_PRIORITY are refused, and bmod on running jobs.
 //   - btop says that it moved what it did not move; bkill of an array says
 //     `Operation is in progress`, exits with 255 and does it.
@@ -17,5 +17,5 @@
 //     it runs `x true`.
 //   - `lsfstandin away DIR 5s` makes all of them fail for that time.
 //   - The filter is called by bsub and bmod in the user's process, as esub is, and
-//     can be walked around.
+//     can be bypassed.
 package lsfstandin

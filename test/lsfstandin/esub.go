@@ -16,11 +16,11 @@ import (
 // abortValue is the exit code by which an esub refuses a submission.
 const abortValue = 97
 
-// esubs runs the submit filters as LSF's library does: in the user's process and
-// directory, esub, then those of LSB_ESUB_METHOD, then those of -a. They are files
-// that the user's own LSF_SERVERDIR may name. Only the exit code 97 and death by a
-// signal refuse; a filter that can't be run at all accepts. env is the submission's,
-// and what it is after them.
+// esubs runs the submit filters as LSF's library does, in the user's process and
+// directory: esub, then those of LSB_ESUB_METHOD, then those of -a. They are files that
+// the user's own LSF_SERVERDIR may name. Only the exit code 97 and death by a signal
+// refuse; a filter that can't be run accepts. env is the submission's environment after
+// all filters.
 func esubs(p *program, w *wanted) (env []string, accepted bool) {
 	env = os.Environ()
 	dir := confValue(os.Getenv, p.dir, "LSF_SERVERDIR")
@@ -36,7 +36,7 @@ func esubs(p *program, w *wanted) (env []string, accepted bool) {
 		}
 		if open := strings.IndexByte(name, '('); open >= 0 {
 			if p.cfg.Flavour == Lava {
-				continue // passed over without a word
+				continue // skipped without a message
 			}
 			// IBM: lsf_command_ref, bsub -a: esub_application[([argument[,argument...]])]
 			args = strings.Split(strings.TrimSuffix(name[open+1:], ")"), ",")
@@ -75,7 +75,7 @@ func (p *program) esub(path string, args []string, w *wanted, env []string) ([]s
 	if err = errors.Join(err, f.Close()); err != nil {
 		return env, true
 	}
-	cmd := exec.Command(path, args...) //nolint:noctx // it takes as long as it takes, as in LSF
+	cmd := exec.Command(path, args...) //nolint:noctx // it has no time limit, as in LSF
 	cmd.Env = append(env[:len(env):len(env)], "LSB_SUB_ABORT_VALUE="+strconv.Itoa(abortValue), "LSB_SUB_MODIFY_ENVFILE="+deltaEnv,
 		"LSB_SUB_MODIFY_FILE="+delta, "LSB_SUB_PARM_FILE="+parm)
 	if group, err := user.LookupGroupId(strconv.Itoa(os.Getgid())); err == nil {

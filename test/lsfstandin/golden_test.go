@@ -64,8 +64,8 @@ var (
 	workDir   = regexp.MustCompile(`(CWD|Execution CWD|Execution Home) <[^>]*>`)
 )
 
-// masked takes out of an output what no two clusters have in common: dates, what
-// jobs use, directories, since users of tests have no homes, and how wide job IDs are.
+// masked removes from an output what differs between clusters: dates, what jobs use,
+// directories, since users of tests have no homes, and the width of job IDs.
 func masked(s string) string {
 	s = longDate.ReplaceAllString(s, "DATE")
 	s = shortDate.ReplaceAllString(s, "DATE")
@@ -74,7 +74,7 @@ func masked(s string) string {
 	return workDir.ReplaceAllString(s, "$1 <DIR>")
 }
 
-// submission of a transcript's jobs by users' command lines, in order.
+// submitAll submits a transcript's jobs by users' command lines, in order.
 func submitAll(t *testing.T, c *Cluster, lines []answer) numbers {
 	t.Helper()
 	ids := numbers{}
@@ -108,7 +108,7 @@ func TestSubmissionsAreAnsweredAsTheClusterDid(t *testing.T) {
 	}
 }
 
-// fillers are the jobs of the event log that submit.txt has not.
+// fillers returns the jobs of the event log that submit.txt lacks.
 func fillers() []answer {
 	var all []answer
 	for i := range 6 {
@@ -121,7 +121,7 @@ func fillers() []answer {
 	return all
 }
 
-// where the jobs of list.txt ran.
+// placements are where the jobs of list.txt ran.
 var placements = [][2]string{
 	{"789", "lava4#2"},
 	{"798", "lava4"},
@@ -137,7 +137,7 @@ var placements = [][2]string{
 	{"801", "lava2"},
 }
 
-// crowd is the real cluster as it was when acts were tried on it.
+// crowd returns the real cluster as it was when acts were tried on it.
 func crowd(t *testing.T, second time.Duration) (*Cluster, numbers) {
 	t.Helper()
 	c := realCluster(t, second)
@@ -199,8 +199,8 @@ func TestActsAreAnsweredAsTheClusterDid(t *testing.T) {
 	}
 }
 
-// What bjobs shows of a requeued job, one answer after the other, is what it showed
-// of the real one.
+// bjobs shows of a requeued job, one answer after the other, what it showed on the real
+// cluster.
 func TestRequeueLooksAsItDid(t *testing.T) {
 	c, ids := crowd(t, time.Second) // EXIT is shown for three of these: a busy machine must see it
 	distinct := func(outputs []string) []string { return slices.Compact(outputs) }
@@ -271,7 +271,7 @@ func TestEsubIsCalledAsItWas(t *testing.T) {
 	mask := func(s string) string {
 		s = regexp.MustCompile(`/tmp/\.lsbsub(\w+)\.[\d.]+`).ReplaceAllString(s, "/tmp/.lsbsub$1.N")
 		s = regexp.MustCompile(`LSB_SUB_BEGIN_TIME=\d+`).ReplaceAllString(s, "LSB_SUB_BEGIN_TIME=N")
-		return regexp.MustCompile(`LSB_UNIXGROUP=\S+\n`).ReplaceAllString(s, "") // nobody here is in their groups
+		return regexp.MustCompile(`LSB_UNIXGROUP=\S+\n`).ReplaceAllString(s, "") // users here are not in their groups
 	}
 	c.as("alice", "bsub", "sleep", "1")
 	if err := os.Truncate(said, 0); err != nil {

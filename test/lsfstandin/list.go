@@ -17,10 +17,10 @@ const (
 	exitCrashed = 139 // 128 + SIGSEGV
 )
 
-// List is what a listing program (bjobs, bhosts, bqueues, lshosts, lsid, bparams) answers
-// to args, its words without its own name, when user runs it; and what every
-// program answers to -V. It reads nothing but the picture: times are printed in
-// the zone of l.Now.
+// List returns what a listing program (bjobs, bhosts, bqueues, lshosts, lsid, bparams)
+// answers to args, its words without its own name, when user runs it; and what every
+// program answers to -V. It reads only the snapshot l: times are printed in the zone of
+// l.Now.
 //
 // What the real programs do wrong is done here too: users' text is printed as it
 // is, so that a job's name can forge a line; times have no year.

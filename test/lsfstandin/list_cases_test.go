@@ -265,8 +265,7 @@ US Government Users Restricted Rights - Use, duplication or disclosure restricte
 	expect(t, lavaCluster(), "bparams: invalid option -- 'a'\nUsage: bparams [-h] [-V] [-l]\n", 255, "bparams -a")
 }
 
-// A job that was put back is in no list of unfinished jobs for a while, and in
-// those that name it.
+// For a while a requeued job is in no list of unfinished jobs, but in those that name it.
 func TestRequeuedJobIsMissingForAWhile(t *testing.T) {
 	for _, l := range []*Listing{lavaCluster(), lsfCluster()} {
 		j := &l.Jobs[0]
@@ -420,8 +419,8 @@ func forged(flavour Flavour) *Listing {
 	return l
 }
 
-// The long formats of both flavours print the name as it is: whoever reads the
-// first User < of the line reads root. JSON tells the name from the rest.
+// The long formats of both flavours print the name as it is: a reader of the first User <
+// of the line reads root. JSON separates the name from the rest.
 func TestNameForgesTheLongFormatsAndNotJSON(t *testing.T) {
 	for _, flavour := range []Flavour{Lava, LSF10} {
 		l := forged(flavour)

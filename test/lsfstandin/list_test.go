@@ -108,7 +108,7 @@ func lavaCluster() *Listing {
 	return l
 }
 
-// find is a job of the picture, for a test to change.
+// find returns a job of the snapshot, for a test to change.
 func (l *Listing) find(t *testing.T, id int64) *Job {
 	t.Helper()
 	i := slices.IndexFunc(l.Jobs, func(j Job) bool { return j.ID == id })
@@ -118,12 +118,12 @@ func (l *Listing) find(t *testing.T, id int64) *Job {
 	return &l.Jobs[i]
 }
 
-// golden compares every answer of a transcript to a listing program, but for
-// those of absent, with what the stand-in prints of the picture that at gives for
-// its place in the file. Unread columns are masked.
+// golden compares every answer of a transcript to a listing program, but for those of
+// absent, with what the stand-in prints of the snapshot that picture returns for its
+// place in the file. Swap is masked.
 func golden(t *testing.T, file string, absent []string, picture func(place int, command string) *Listing) int {
 	t.Helper()
-	// The picture has no swap.
+	// The snapshot has no swap.
 	swap := regexp.MustCompile(`SWAP: \d+ Mbytes`)
 	programs := []string{"bjobs", "bhosts", "bqueues", "lshosts", "lsid", "bparams"}
 	compared := 0

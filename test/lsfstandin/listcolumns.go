@@ -113,8 +113,8 @@ func (c chosen) fit(value string) string {
 	return cell(value, c.width, c.width)
 }
 
-// jobsAsJSON prints jobs as -o with -json does. Lava goes on without a word
-// where it finds none, and says so by its exit code alone.
+// jobsAsJSON prints jobs as -o with -json does. If lava finds none, only its exit code
+// says so.
 func (p *page) jobsAsJSON(jobs []*Job, missing []string, q *query) int {
 	type member struct{ name, value string }
 	var records [][]member

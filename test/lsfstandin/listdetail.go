@@ -127,8 +127,8 @@ func (p *page) submission(j *Job, how layout) string {
 	return b.String() + ";"
 }
 
-// plain tells whether this is lava's -l, which says in words of its own what its
-// -UF and LSF 10.1 say.
+// plain reports whether this is lava's -l, which words some things unlike its -UF and LSF
+// 10.1.
 func (p *page) plain(how layout) bool { return how == long && p.lava() }
 
 func bracketed(texts []string, between string) string {
@@ -231,8 +231,8 @@ func (j *Job) cpu() string {
 	return " The CPU time used is 0.0 seconds."
 }
 
-// usage is what the job's processes use, once that was measured. The picture has
-// no swap: it is printed as large as the memory.
+// usage is what the job's processes use, once that was measured. The snapshot has no
+// swap: it is printed as large as the memory.
 func (p *page) usage(j *Job, how layout) {
 	if j.MemUsed == 0 {
 		return

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// bhosts lists batch hosts. -w tells why a host is closed. (LSF 10.1: the columns
-// are those of ibm.com/docs/SSWRJV_10.1.0/lsf_admin/host_status_lsf.html.)
+// bhosts lists batch hosts. -w shows why a host is closed. (LSF 10.1: the columns are
+// those of ibm.com/docs/SSWRJV_10.1.0/lsf_admin/host_status_lsf.html.)
 func (p *page) bhosts(args []string) int {
 	hosts, isWide, rc := p.hosts(args)
 	if rc != exitOK {
@@ -29,8 +29,8 @@ func (p *page) bhosts(args []string) int {
 	return exitOK
 }
 
-// lshosts lists hosts' static resources; what the picture does not know of them
-// is that of the transcripts' cluster.
+// lshosts lists hosts' static resources; what the snapshot lacks is that of the
+// transcripts' cluster.
 func (p *page) lshosts(args []string) int {
 	hosts, isWide, rc := p.hosts(args)
 	if rc != exitOK {
@@ -94,7 +94,7 @@ func (p *page) hosts(args []string) (hosts []*Host, isWide bool, rc int) {
 	return hosts, isWide, exitOK
 }
 
-// lsid tells version, cluster and master. (LSF 10.1:
+// lsid prints version, cluster and master. (LSF 10.1:
 // ibm.com/support/knowledgecenter/SSWRJV_10.1.0/lsf_admin/cluster_info_viewing_lsf.html)
 func (p *page) lsid() int {
 	version := p.Cluster.Version
@@ -105,7 +105,7 @@ func (p *page) lsid() int {
 	return exitOK
 }
 
-// bparams tells the parameters. LSF 10.1 has -a, which lava does not know
+// bparams prints the parameters. LSF 10.1 has -a, which lava does not know
 // (ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/bparams.1.html); IBM shows no
 // output of it: a line NAME = value is assumed.
 func (p *page) bparams(args []string) int {

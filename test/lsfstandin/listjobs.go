@@ -88,14 +88,14 @@ func (p *page) write(jobs []*Job, q *query) int {
 	return exitOK
 }
 
-// crashes tells whether one of the jobs has a text that is too long to print.
+// crashes reports whether one of the jobs has a text that is too long to print.
 func (p *page) crashes(jobs []*Job) bool {
 	const most = 2560
 	return p.Cluster.Unkind.LongTextsCrash && p.lava() &&
 		slices.ContainsFunc(jobs, func(j *Job) bool { return len(j.Command) > most || len(j.Description) > most })
 }
 
-// inOrder gives the jobs as lava lists them: started ones, pending ones, ended ones.
+// inOrder returns the jobs as lava lists them: started ones, pending ones, ended ones.
 func (p *page) inOrder() []*Job {
 	var started, pending, ended []*Job
 	for i := range p.Jobs {
@@ -119,8 +119,8 @@ func (j *Job) ended() bool {
 	return (j.Stat == DONE || j.Stat == EXIT || j.Stat == ERROR || j.Stat == ZOMBI) && !j.Gone
 }
 
-// listed tells whether the query asks for the job. Who names jobs by their IDs
-// sees them in any state, whosever they are.
+// listed reports whether the query asks for the job. A query by job IDs lists jobs in any
+// state, of any owner.
 func (p *page) listed(j *Job, q *query) bool {
 	if len(q.ids) > 0 {
 		return slices.ContainsFunc(q.ids, func(id bsub.JobArg) bool { return names(id, j) })
@@ -147,8 +147,8 @@ func (p *page) listed(j *Job, q *query) bool {
 		q.running && j.Stat == RUN
 }
 
-// names tells whether a job ID of the command line is this job's, its array's, or
-// names its element.
+// names reports whether a job ID of the command line is this job's, its array's, or names
+// its element.
 func names(id bsub.JobArg, j *Job) bool {
 	return id.Job == j.ID && (id.Indices == nil || slices.Contains(id.Indices, j.Index))
 }
@@ -178,7 +178,7 @@ func (p *page) missing(jobs []*Job, q *query) []string {
 func notFound(id string) string { return "Job <" + id + "> is not found" }
 
 // noJobs says that nothing was found: on standard error, with 255 for IDs and
-// 254 else. LSF 10.1 returns 0 for the latter unless it is told
+// 254 else. LSF 10.1 returns 0 for the latter unless it has
 // LSB_BJOBS_CONSISTENT_EXIT_CODE=Y
 // (ibm.com/docs/en/SSWRJV_10.1.0/lsf_config_ref/lsf.conf.lsb_bjobs_consistent_exit_code.5.html).
 func (p *page) noJobs(missing []string, q *query) int {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// lsfColumns are the fields of LSF 10.1's bjobs -o that the picture knows, their
+// lsfColumns are the fields of LSF 10.1's bjobs -o that the snapshot has, their
 // recommended widths and aliases as IBM lists them
 // (ibm.com/docs/en/SSWRJV_10.1.0/lsf_command_ref/bjobs.o.1.html). "" is a value
 // that is not there: - in a table.
@@ -29,7 +29,7 @@ func lsfColumns() []column {
 		{"JOB_PRIORITY", 12, func(_ *page, j *Job) string { return count(j.Priority) }},
 		{"DEPENDENCY", 15, func(_ *page, j *Job) string { return j.Depend }},
 		{"PEND_REASON", 11, func(_ *page, j *Job) string { return j.keyReason(j.waits()) }},
-		// Told only with TRACK_ELIGIBLE_PENDINFO=Y in lsb.params, which is not set.
+		// Shown only with TRACK_ELIGIBLE_PENDINFO=Y in lsb.params, which is not set.
 		{"PENDSTATE", 9, nothing},
 		{"SUSPEND_REASON", 50, func(_ *page, j *Job) string { return j.keyReason(j.Stat == USUSP || j.Stat == SSUSP) }},
 		{"COMMAND", 15, func(_ *page, j *Job) string { return j.Command }},
@@ -136,8 +136,8 @@ func (p *page) minuteOf(t time.Time) string {
 	return p.minute(t)
 }
 
-// keyReason is the one reason that -o shows: the job's own, or where hosts have
-// different ones, that.
+// keyReason returns the one reason that -o shows: the job's own, or that hosts have
+// different ones.
 func (j *Job) keyReason(asked bool) string {
 	if !asked || len(j.Reasons) == 0 {
 		return ""
@@ -148,8 +148,8 @@ func (j *Job) keyReason(asked bool) string {
 	return j.Reasons[0].line()
 }
 
-// finish is a job's end; of a job with a run limit that runs, when it will end at
-// the latest, with an L behind it.
+// finish returns a job's end, or for a running job with a run limit its latest end. With
+// a run limit an L follows.
 func finish(p *page, j *Job) string {
 	switch {
 	case j.ended() && j.RunLimit > 0 && !j.Started.IsZero():

@@ -123,14 +123,14 @@ var resets = map[string][]string{
 	"L": {"LSB_SUB_LOGIN_SHELL"},
 }
 
-// strings that go into a parameter as they are.
+// texts are the options that go into a parameter as they are.
 var texts = map[string]string{
 	"J": "LSB_SUB_JOB_NAME", "q": "LSB_SUB_QUEUE", "i": "LSB_SUB_IN_FILE", "o": "LSB_SUB_OUT_FILE", "e": "LSB_SUB_ERR_FILE",
 	"w": "LSB_SUB_DEPEND_COND", "L": "LSB_SUB_LOGIN_SHELL", "u": "LSB_SUB_MAIL_USER", "P": "LSB_SUB_PROJECT_NAME",
 	"Jd": "LSB_SUB_JOB_DESCRIPTION", "cwd": "LSB_SUB3_CWD",
 }
 
-// options that are set to Y.
+// marks are the options that are set to Y.
 var marks = map[string]string{
 	"x": "LSB_SUB_EXCLUSIVE", "N": "LSB_SUB_NOTIFY_END", "B": "LSB_SUB_NOTIFY_BEGIN", "r": "LSB_SUB_RERUNNABLE", "H": "LSB_SUB_HOLD",
 }

@@ -39,7 +39,7 @@ func knownParam(key string) bool {
 	return false
 }
 
-// get is a parameter's value; ok: it is there, SUB_RESET included.
+// get returns a parameter's value; ok: it is there, SUB_RESET included.
 func (ps params) get(key string) (value string, ok bool) {
 	for _, p := range ps {
 		if p.Key == key {
@@ -78,8 +78,8 @@ func (ps params) file() []byte {
 	return []byte(b.String())
 }
 
-// modified applies what an esub wrote into the modify file. said are the lines
-// about what was not taken, for the user's terminal.
+// modified applies what an esub wrote into the modify file. said are the lines about what
+// was ignored, for the user's terminal.
 func (ps *params) modified(text string) (said []string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

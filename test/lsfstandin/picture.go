@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// listing is the picture of now.
+// listing returns a snapshot of the queue.
 func (q *queue) listing(now time.Time) *Listing {
 	l := &Listing{Cluster: q.cfg.cluster(), Now: now, Hosts: []Host{{Name: q.cfg.Master, NCPUs: 2, MaxMem: q.memory()}}}
 	rooms := map[string]*room{}
@@ -92,7 +92,7 @@ type room struct {
 	exclusive bool
 }
 
-// perSlot is what of a job's memory slot i takes.
+// perSlot returns the part of a job's memory that slot i takes.
 func perSlot(j *Job, i int) int64 {
 	n := int64(max(1, j.Slots))
 	share := j.Memory / n
@@ -102,7 +102,7 @@ func perSlot(j *Job, i int) int64 {
 	return share
 }
 
-// reasons says why a job pends, in the words of LSF's batch library.
+// reasons returns why a job pends, in the words of LSF's batch library.
 func (q *queue) reasons(j *job, m backends.Job, hosts []Host, rooms map[string]*room) []Reason {
 	switch {
 	case j.gap == settling && j.Stat == PEND:
@@ -140,7 +140,7 @@ func (q *queue) reasons(j *job, m backends.Job, hosts []Host, rooms map[string]*
 	return all
 }
 
-// whyNot says why a job does not start on a host; "": it could.
+// whyNot returns why a job does not start on a host; "": it could.
 func whyNot(j *job, h *Host, r *room) string {
 	switch {
 	case len(j.Asked) > 0 && !slices.Contains(j.Asked, h.Name):

@@ -63,7 +63,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return p.say("lsfstandin: it has no program %s", p.name)
 }
 
-// say prints a line on standard error and is what a program that fails returns.
+// say prints a line on standard error and returns the exit code of a program that fails.
 func (p *program) say(format string, args ...any) int {
 	fmt.Fprintf(p.stderr, format+"\n", args...)
 	return 255
@@ -80,7 +80,7 @@ func (p *program) manage(args []string) int {
 	case len(args) >= 2 && args[0] == "serve":
 		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 		defer cancel()
-		if len(args) > 2 { // its standard input closes when who needs it has ended
+		if len(args) > 2 { // its standard input closes when the process that needs it has ended
 			go func() {
 				_, _ = io.Copy(io.Discard, p.stdin)
 				cancel()
@@ -133,9 +133,9 @@ func initialize(dir string, flavour []string) error {
 	return Write(dir, c, program)
 }
 
-// sweep waits until whoever ran clusters has ended, then removes the program's
-// directory and what clusters were left: lines of daemons name them. A daemon ends
-// by itself then, but for one that hangs; keepers end when their cluster is gone.
+// sweep waits until the process that ran clusters has ended, then removes the program's
+// directory and the clusters that are left, which lines name with their daemons. A daemon
+// ends by itself then, unless it hangs; keepers end when their cluster is gone.
 func sweep(lines io.Reader, program string) error {
 	var pids []int
 	var dirs []string
@@ -171,7 +171,7 @@ func failed(r reply, err error) error {
 	return err
 }
 
-// ask asks the daemon; the sentence is why there is no answer.
+// ask asks the daemon; the sentence says why there is no answer.
 func (p *program) ask(r request) (reply, string) {
 	answer, err := ask(p.dir, r)
 	switch {
@@ -184,8 +184,8 @@ func (p *program) ask(r request) (reply, string) {
 	return answer, ""
 }
 
-// waiting is what LSF's programs say when mbatchd does not answer. The real ones
-// try again for a long time; these fail at once, as those do whose tries are over.
+// waiting returns what LSF's programs say when mbatchd does not answer. The real ones try
+// again for a long time; these fail at once, as the real ones do after their tries.
 func (p *program) waiting() string {
 	if p.cfg.Flavour == LSF10 {
 		return "LSF is down. Please wait ..." // IBM: lsf_admin, troubleshooting: common errors

@@ -14,9 +14,9 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// queue is the cluster as a state machine: step takes an input and says what is to
-// be done to processes. The same inputs always give the same queue, so that a
-// journal of them is all that a daemon has to keep.
+// queue is the cluster as a state machine: step takes an input and returns what is to be
+// done to processes. The same inputs always give the same queue, so that a journal of
+// them is all that a daemon has to keep.
 type queue struct {
 	cfg     Config
 	m       *manager.Manager
@@ -28,7 +28,7 @@ type queue struct {
 	effects []effect
 }
 
-// input is one thing that happens. One without anything says that time passed.
+// input is one thing that happens. An empty one says that time passed.
 type input struct {
 	At     time.Time
 	By     who           `json:",omitzero"`
@@ -39,7 +39,7 @@ type input struct {
 	Host   *hostChange   `json:",omitempty"`
 }
 
-// who asks, by the kernel's word.
+// who is the user who asks, as the kernel says.
 type who struct {
 	Name     string
 	UID, GID int
@@ -103,7 +103,7 @@ type hostChange struct {
 	Closed, Down bool
 }
 
-// reply is what an input's cause is told.
+// reply is the answer to an input.
 type reply struct {
 	Job     int64    `json:",omitempty"`
 	Queue   string   `json:",omitempty"`
@@ -180,7 +180,7 @@ const (
 	noGap    gap = iota
 	leaving      // shows RUN
 	gone         // shows EXIT
-	settling     // shows PEND, and nobody has looked at it yet
+	settling     // shows PEND, and is not scheduled yet
 	waking       // no requeue: a resumed run shows SSUSP
 	lost         // shows EXIT, for good: its host was down
 )
@@ -220,7 +220,7 @@ func newQueue(cfg Config) *queue {
 	return q
 }
 
-// start offers the hosts; the first input of a journal.
+// start offers the hosts, at the first input of a journal.
 func (q *queue) start(now time.Time) {
 	q.now = now
 	for _, h := range q.cfg.Hosts {
@@ -228,7 +228,7 @@ func (q *queue) start(now time.Time) {
 	}
 }
 
-// offer tells the manager what a host has.
+// offer gives the manager what a host has.
 func (q *queue) offer(h HostConfig, slots int, memory int64) {
 	if q.down[h.Name] {
 		q.feed(manager.NodeDown{Name: h.Name})
@@ -258,8 +258,8 @@ func (q *queue) step(in input) (reply, []effect) {
 	return r, q.effects
 }
 
-// putBack follows a clock that was: mbatchd knows the wall clock alone, and what it
-// wrote down before stays as it was dated. Its own pauses are no dates.
+// putBack follows a clock that was put back: mbatchd knows only the wall clock, and what
+// it wrote before stays dated as it was. Its own pauses move with the clock.
 func (q *queue) putBack(now time.Time) {
 	by := now.Sub(q.now)
 	if by > -5*time.Second {
@@ -303,7 +303,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// wake is when something happens by itself; zero: nothing will.
+// wake returns when the next thing happens by itself; zero: nothing will.
 func (q *queue) wake() time.Time {
 	next := q.m.Wake()
 	for _, j := range q.order {
@@ -314,7 +314,7 @@ func (q *queue) wake() time.Time {
 	return next
 }
 
-// due is when something happens to a job by itself that the manager does not know
+// due returns when something happens to a job by itself that the manager does not know
 // of; zero: nothing will.
 func (j *job) due() time.Time {
 	if j.Stat == RUN && j.gap == noGap && !j.killed && j.RunLimit > 0 {
@@ -384,10 +384,10 @@ func (q *queue) forget(ids []backends.ID) {
 	q.order = slices.DeleteFunc(q.order, func(j *job) bool { return q.jobs[j.id] == nil })
 }
 
-// by is how the manager is asked: who may do what is decided here.
+// by returns how the manager is asked: permissions are checked here.
 func by(name string) manager.By { return manager.By{User: name, Admin: true} }
 
-// priority is a job's place for the manager: its queue's, then its own.
+// priority returns a job's place for the manager: its queue's, then its own.
 func (q *queue) priority(queue string, own int) backends.Priority {
 	for _, c := range q.m.Queues() {
 		if c.Name == queue {
@@ -434,7 +434,7 @@ func (q *queue) submit(b who, s *submission) reply {
 		spec.Hold = true
 	}
 	w := &work{command: s.Command, script: s.Script, dir: want.RunCWD, env: s.Env, umask: s.Umask, truncate: s.Truncate, screen: s.Screen}
-	spec.Hold = true // until it is here, too: the step that starts it looks for it
+	spec.Hold = true // until it is in q.jobs, too: the step that starts it looks for it
 	submitted := q.feed(manager.Submit{By: by(b.Name), Specs: []backends.Spec{spec}}).Submitted[0]
 	if submitted.Err != nil {
 		return q.refusal(&want, submitted.Err)
@@ -459,12 +459,12 @@ func (q *queue) submit(b who, s *submission) reply {
 	return reply{Job: submitted.ID.Job, Queue: want.Queue, Default: !named}
 }
 
-// scriptLine is how a job whose script came on standard input is listed.
+// scriptLine returns how a job whose script came on standard input is listed.
 func scriptLine(script string) string {
 	return strings.Join(strings.Split(strings.TrimSpace(script), "\n"), ";")
 }
 
-// listedDir is how LSF lists a directory: below the home as $HOME.
+// listedDir returns how LSF lists a directory: below the home as $HOME.
 func listedDir(dir, home string) string {
 	rest, below := strings.CutPrefix(dir, home)
 	if home != "" && home != "/" && below && (rest == "" || rest[0] == '/') {
@@ -473,7 +473,7 @@ func listedDir(dir, home string) string {
 	return dir
 }
 
-// spec is what the manager schedules a job by.
+// spec returns what the manager schedules a job by.
 func (q *queue) spec(j *Job) backends.Spec {
 	return backends.Spec{
 		Project: j.Project, Queue: j.Queue, Priority: backends.At(backends.LevelNormal, j.Priority), Slots: j.Slots,
@@ -482,7 +482,7 @@ func (q *queue) spec(j *Job) backends.Spec {
 	}
 }
 
-// refusal is LSF's sentence for what the manager does not take.
+// refusal returns LSF's sentence for what the manager does not take.
 func (q *queue) refusal(j *Job, err error) reply {
 	switch {
 	case errors.Is(err, backends.ErrUnknownJob):

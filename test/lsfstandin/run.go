@@ -33,7 +33,7 @@ type order struct {
 	Truncate [2]bool
 }
 
-// liveRun is a run whose keeper is told what to do.
+// liveRun is a run with the lines for its keeper.
 type liveRun struct {
 	name  string // of its files
 	lines chan string
@@ -93,12 +93,12 @@ func (d *daemon) startRun(name string, e effect) {
 	go func() {
 		_ = cmd.Wait()
 		d.runEnded(ended{ID: e.id, Run: e.run, Code: exitCode(path)})
-		close(r.lines) // nobody sends any more
+		close(r.lines) // no more lines are sent
 	}()
 	go r.tell(path)
 }
 
-// groups are the groups of a user that this machine knows.
+// groups returns the groups of a user that this machine knows.
 func groups(w who) []uint32 {
 	all := []uint32{uint32(w.GID)}
 	u, err := user.LookupId(strconv.Itoa(w.UID))
@@ -122,7 +122,7 @@ func (d *daemon) adopt(j *job, e effect, killing bool) {
 	name := runName(e.id, e.run)
 	path := filepath.Join(d.dir, runDir, name)
 	if _, err := os.Stat(path + ".order"); err != nil {
-		d.startRun(name, e) // it was decided, and never begun
+		d.startRun(name, e) // it was decided, but never begun
 		return
 	}
 	r := &liveRun{name: name, lines: make(chan string, 100)}
@@ -145,7 +145,7 @@ func (d *daemon) adopt(j *job, e effect, killing bool) {
 	go r.tell(path)
 }
 
-// tell hands lines to the keeper, in their order.
+// tell sends lines to the keeper, in their order.
 func (r *liveRun) tell(path string) {
 	var conn net.Conn
 	for line := range r.lines {
@@ -183,7 +183,7 @@ func dialKeeper(path string, over <-chan struct{}) net.Conn {
 	return nil
 }
 
-// exitCode is what a run's keeper left; 255 if it left nothing.
+// exitCode returns what a run's keeper left; 255 if it left nothing.
 func exitCode(path string) int {
 	if code := readNumber(path + ".status"); code >= 0 {
 		return code
@@ -191,7 +191,7 @@ func exitCode(path string) int {
 	return 255
 }
 
-// readNumber is what a small file says; -1: nothing.
+// readNumber returns what a small file says; -1: nothing.
 func readNumber(path string) int {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -245,9 +245,9 @@ func (d *daemon) order(j *job, e effect) order {
 	return o
 }
 
-// Keep runs one job to its end, as sbatchd's child does: in a session of its own,
-// and what is left of that is killed after it. It obeys the lines that come in on
-// its socket, and writes the exit code.
+// Keep runs one job to its end, as sbatchd's child does, in a session of its own; then it
+// kills what is left of that. It obeys the lines that come in on its socket, and writes
+// the exit code.
 func Keep(path string) error {
 	text, err := os.ReadFile(path + ".order")
 	if err != nil {
@@ -297,7 +297,7 @@ func keep(o *order, path string, l *net.UnixListener) int {
 	return status.ExitStatus()
 }
 
-// command is the job's process: a shell that reads its line, as LSF has it, or the
+// command returns the job's process: a shell that reads its line, as LSF has it, or the
 // script that came on standard input.
 func (o *order) command(path string) (*exec.Cmd, error) {
 	syscall.Umask(o.Umask)
@@ -314,7 +314,7 @@ func (o *order) command(path string) (*exec.Cmd, error) {
 			argv = argv[1:]
 		}
 	}
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it ends when it ends
+	cmd := exec.Command(argv[0], argv[1:]...) //nolint:noctx // it has no time limit
 	cmd.Dir, cmd.Env = o.Dir, o.Env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if o.Stdin != "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
-// Options is the cluster that a test wants.
+// Options describe the cluster that a test wants.
 type Options struct {
 	Hosts   int     // h1, h2 …; 0: 2
 	Slots   int     // of each; 0: 4
@@ -32,14 +32,14 @@ type Options struct {
 	RootMaySubmit bool
 	Users         map[string]UserConfig
 	Admins        []string
-	// Edit changes the config before the cluster starts, its Unkind answers too, which
-	// are all on; nil: it is as it is.
+	// Edit changes the config before the cluster starts, and its Unkind answers, which are
+	// all on; nil: it is as it is.
 	Edit func(*Config)
 }
 
 // Cluster is a running cluster.
 type Cluster struct {
-	t       testing.TB // nil: it is no test's
+	t       testing.TB // nil: not started by a test
 	dir     string
 	program string
 
@@ -49,7 +49,7 @@ type Cluster struct {
 
 const patience = 30 * time.Second
 
-// New starts a cluster for a test; with the test it ends, and all its jobs.
+// New starts a cluster for a test; it ends with the test, and all its jobs.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	t.TempDir() // is removed after the jobs, which may write there, are gone
@@ -66,8 +66,8 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Start starts a cluster for whoever is no test. If its process ends without Stop,
-// the cluster ends all the same.
+// Start starts a cluster outside of a test. It ends with Stop, or with the process that
+// started it.
 func Start(o Options) (*Cluster, error) {
 	program, err := build()
 	if err != nil {
@@ -118,11 +118,11 @@ var built struct {
 	sync.Once
 	program string
 	err     error
-	sweep   io.WriteCloser // is told of each daemon, and sweeps when it closes
+	sweep   io.WriteCloser // gets a line for each daemon; the sweep begins when it closes
 }
 
-// build makes the programs' binary, once a test process. What is left behind it
-// sweeps when the process ends, however it does.
+// build makes the programs' binary, once in a test process. What that leaves behind is
+// swept when the process ends, however it does.
 func build() (string, error) {
 	built.Do(func() { built.program, built.err = buildAndSweep() })
 	return built.program, built.err
@@ -291,7 +291,7 @@ func (c *Cluster) RunAs(uid, gid int, args ...string) (stdout, stderr string, rc
 	return out.String(), said.String(), cmd.ProcessState.ExitCode()
 }
 
-// Picture is what the listings print from, now.
+// Picture returns the snapshot that the listings print from now.
 func (c *Cluster) Picture() (*Listing, error) {
 	answer, err := ask(c.dir, request{List: true})
 	if err != nil {
@@ -300,7 +300,7 @@ func (c *Cluster) Picture() (*Listing, error) {
 	return answer.Listing, nil
 }
 
-// Log is what the daemon has said.
+// Log returns what the daemon has said.
 func (c *Cluster) Log() string {
 	text, err := os.ReadFile(filepath.Join(c.dir, logFile))
 	if err != nil {

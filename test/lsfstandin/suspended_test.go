@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A stopped run tells whether its owner or an administrator stopped it, the last
-// one of them.
+// A stopped run shows whether its owner or an administrator stopped it last.
 func TestSuspendedJobTellsWhoStoppedIt(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be two users")

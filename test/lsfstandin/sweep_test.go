@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// abandon leaves a cluster with a running job as a test does that is killed.
+// abandon leaves a cluster with a running job, as a test that is killed does.
 func abandon(how string) {
 	c, err := Start(Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 	if err != nil {

@@ -3,8 +3,8 @@ package lsfstandin
 // Unkind says which of the answers that hurt a client the programs give: all of real
 // clusters, each by itself. The zero value gives none of them.
 type Unkind struct {
-	// EmptyVersion: `bsub -V` and `bmod -V` print nothing into a pipe. The other
-	// programs tell their version (lsf-facts.md, live volclava 2.2).
+	// EmptyVersion: `bsub -V` and `bmod -V` print nothing into a pipe. The other programs
+	// print their version (lsf-facts.md, live volclava 2.2).
 	EmptyVersion bool
 	// RootRefused: root's submissions end with `User permission denied. Job not
 	// submitted.`, unless lsf.conf sets LSF_ROOT_REX (lsf-facts.md, live volclava 2.2).

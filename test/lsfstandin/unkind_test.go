@@ -86,8 +86,8 @@ func TestABeginTimeIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// The host of two jobs dies while one of them is requeued: that one ends, the other one
-// lives through it.
+// The host of two jobs dies while one of them is requeued: that one ends, the other lives
+// through it.
 func TestRequeueOnADeadHost(t *testing.T) {
 	for _, x := range []struct{ loses, stays bool }{{true, true}, {true, false}, {false, false}} {
 		c := unkindly(t, Options{RootMaySubmit: true, Edit: func(c *Config) { c.Hosts[0].Slots = 2 }}, func(u *Unkind) {

@@ -15,8 +15,7 @@ const (
 // Stat is a job's state in LSF's own word.
 type Stat string
 
-// The states. PSUSP is a pending job that somebody stopped, USUSP a running one
-// that somebody stopped.
+// The states. PSUSP is a stopped pending job, USUSP a stopped running one.
 const (
 	PEND  Stat = "PEND"
 	PSUSP Stat = "PSUSP"
@@ -31,8 +30,8 @@ const (
 	WAIT  Stat = "WAIT"
 )
 
-// Listing is all that bjobs, bhosts, bqueues, lshosts, lsid and bparams print from: one
-// picture of the cluster. It travels from the daemon to the program as JSON.
+// Listing is a snapshot of the cluster, all that bjobs, bhosts, bqueues, lshosts, lsid
+// and bparams print from. It travels from the daemon to the program as JSON.
 type Listing struct {
 	Cluster ClusterInfo
 	Hosts   []Host // by name; the master host first, which offers no slots
@@ -51,7 +50,7 @@ type ClusterInfo struct {
 	Unkind  Unkind
 }
 
-// Params are the parameters of lsb.params and lsf.conf that are read by anybody.
+// Params are the parameters of lsb.params and lsf.conf that are used here.
 type Params struct {
 	MaxUserPriority int // 0: not set, -sp is refused
 	DefaultQueue    string

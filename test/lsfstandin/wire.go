@@ -42,8 +42,8 @@ func ask(dir string, r request) (reply, error) {
 	return answer, nil
 }
 
-// Away makes a cluster's programs fail for a time: its daemon answers nobody and
-// sees nothing, while jobs run on.
+// Away makes a cluster's programs fail for a time: its daemon answers no request and sees
+// nothing, while jobs run on.
 func Away(dir string, d time.Duration) error {
 	r, err := ask(dir, request{Away: d})
 	if err == nil && r.Err != "" {
