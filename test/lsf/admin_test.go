@@ -18,9 +18,9 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// LSF refuses root's submissions. Root gives the state directory to an LSF
-// administrator: then dummy jobs are placed, whichever of the two types pba, and both
-// keep the ledger.
+// LSF refuses root's submissions. If root gives the state directory to an LSF
+// administrator, dummy jobs are placed, whichever of the two runs pba, and both keep the
+// ledger.
 func TestAnAdministratorRunsTheEngine(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, who gives the state directory to an LSF administrator")
@@ -63,7 +63,7 @@ func newOffice(t *testing.T, p people, pba string, flavour lsfstandin.Flavour, o
 	return o
 }
 
-// types runs pba as somebody.
+// types runs pba as a user, and returns its output.
 func (o *office) types(as account, args ...string) (string, error) {
 	cmd := exec.CommandContext(o.ctx, o.pba, args...)
 	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+o.home)
@@ -81,7 +81,7 @@ func (o *office) must(as account, args ...string) string {
 	return out
 }
 
-// dummies counts dummy jobs by whose they are.
+// dummies counts dummy jobs by their owners.
 func (o *office) dummies() map[string]int {
 	o.Helper()
 	picture, err := o.Picture()
@@ -97,7 +97,7 @@ func (o *office) dummies() map[string]int {
 	return n
 }
 
-// heavy hands in a job that needs the memory of three slots, and awaits its start.
+// heavy submits a job that needs the memory of three slots, and awaits its start.
 func (o *office) heavy(name string) {
 	o.Helper()
 	if out, said, rc := o.RunAs(o.engineer.uid, o.engineer.gid, "bsub", "-J", name, "-R", "rusage[mem=3000]", "sleep", "600"); rc != 0 {

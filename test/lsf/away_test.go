@@ -19,8 +19,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// pba gives the orders by which a victim goes through links to this test binary: once
-// one is obeyed, LSF's daemons are away.
+// pba runs the commands that make victims go by links to this test binary. In the phase
+// Acted LSF's daemons go away once one is obeyed.
 const (
 	envPhase  = "ALLOTMENT_TEST_PHASE"
 	envBin    = "ALLOTMENT_TEST_BIN"    // of the stand-in
@@ -41,7 +41,7 @@ func (l *lifetime) obeyed() string { return filepath.Join(l.dir, "obeyed") }
 func order(name, dir string) int {
 	cmd := exec.Command(filepath.Join(os.Getenv(envBin), name), os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	_ = cmd.Run() // its exit code tells
+	_ = cmd.Run() // its exit code is returned
 	obeyed := os.Getenv(envObeyed)
 	if _, err := os.Stat(obeyed); err != nil && os.Getenv(envPhase) == string(plan.Acted) {
 		if err := errors.Join(lsfstandin.Away(dir, outage), os.WriteFile(obeyed, nil, 0o600)); err != nil {
@@ -55,21 +55,21 @@ func order(name, dir string) int {
 // outage is how long LSF's daemons are away.
 const outage = 5 * time.Second
 
-// fillers are the jobs of nobody that fill the host, slots of which one is needed.
+// fillers is how many jobs without a guarantee fill the host. One slot of it is needed.
 const fillers = 4
 
-// beneficiary is the name of the job that a slot is taken back for, and of its diary.
+// beneficiary is the name of the job that a slot is reclaimed for, and of its diary.
 const beneficiary = "beneficiary"
 
 // In each phase of a reclaim LSF's commands fail for a while, as they do while mbatchd
-// starts anew (R8, R18, R19): nothing is forgotten, and nobody else is taken for it.
+// restarts (R8, R18, R19): nothing is forgotten, and no second victim is taken.
 func TestAwayInEachPhase(t *testing.T) {
 	bin := everybodys(t)
 	orderer := copied(t, bin)
 	p := somePeople(t)
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		for mode, phases := range map[string][]plan.Phase{
-			"requeue": {plan.Planned, plan.Acted, plan.HandedOver}, // what is freed is the beneficiary's at once
+			"requeue": {plan.Planned, plan.Acted, plan.HandedOver}, // freed slots are the beneficiary's at once
 			"suspend": {plan.Planned, plan.Acted, plan.Freed, plan.HandedOver},
 		} {
 			for _, phase := range phases {
@@ -89,7 +89,7 @@ type lifetime struct {
 	people
 	ctx            context.Context
 	pba, home, dir string
-	orderer        string // this test binary, where everybody can run it
+	orderer        string // this test binary, where every user can run it
 }
 
 // life is the life of one reclaim, in one phase of which the daemons are away.
@@ -166,8 +166,8 @@ func (l *lifetime) rebalance(phase plan.Phase) (stop func()) {
 	return farm.Beside(l.T, cmd)
 }
 
-// submit hands in a job of one slot that writes down when it starts and ends, which is
-// not before there is a file.
+// submit submits a job of one slot that writes down when it starts and ends; it does not
+// end before a file exists.
 func (l *lifetime) submit(name, project, mode, until string) {
 	l.Helper()
 	args := []string{"bsub", "-J", name}
@@ -190,7 +190,7 @@ func (l *lifetime) write(file string) {
 	}
 }
 
-// count is how many jobs there are in a state, "" for all that have not ended.
+// count returns the number of jobs in a state, "" for all that have not ended.
 func (l *lifetime) count(state lsfstandin.Stat) int {
 	picture, err := l.Picture()
 	if err != nil {

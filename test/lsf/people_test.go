@@ -13,14 +13,14 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// account is a user; uid 0 stands for who runs the test.
+// account is a user; uid 0 stands for the user who runs the test.
 type account struct {
 	name, group string
 	uid, gid    int
 }
 
-// people are who does what: as root, users that every machine has; else it is all the
-// same one, who started the cluster and so administers it.
+// people are the users of a test: for root, users that every machine has; else both are
+// the user who started the cluster and so administers it.
 type people struct{ admin, engineer account }
 
 func somePeople(t *testing.T) people {
@@ -61,7 +61,7 @@ func named(t *testing.T, u *user.User) account {
 	return account{name: u.Username, group: g.Name, uid: uid, gid: gid}
 }
 
-// admins are LSF's administrators, beside who started the cluster.
+// admins returns LSF's administrators, beside the user who started the cluster.
 func (p people) admins() []string {
 	if p.admin.uid == 0 {
 		return nil
@@ -69,14 +69,14 @@ func (p people) admins() []string {
 	return []string{p.admin.name}
 }
 
-// run makes a command one of the user's.
+// run makes a command run as the user.
 func (a account) run(cmd *exec.Cmd) {
 	if a.uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}}
 	}
 }
 
-// give makes a file the user's.
+// give gives a file to the user.
 func (a account) give(path string) error {
 	if a.uid == 0 {
 		return nil
@@ -84,7 +84,7 @@ func (a account) give(path string) error {
 	return os.Chown(path, a.uid, a.gid)
 }
 
-// public is a directory that everybody can look into.
+// public returns a directory that every user can look into.
 func public(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lsf-")
@@ -98,7 +98,7 @@ func public(t *testing.T) string {
 	return dir
 }
 
-// everybodys is a directory with the programs that everybody can run.
+// everybodys returns a directory with the programs, which every user can run.
 func everybodys(t *testing.T) string {
 	t.Helper()
 	dir := public(t)
@@ -108,7 +108,7 @@ func everybodys(t *testing.T) string {
 	return dir
 }
 
-// copied is this test binary in another directory.
+// copied returns a copy of this test binary in another directory.
 func copied(t *testing.T, dir string) string {
 	t.Helper()
 	self, err := os.Executable()

@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// A job that the queue does not release is told of by each program that looks (R21),
-// and restore claims nothing before it has looked.
+// Each program that looks reports a job that the queue does not release (R21), and
+// restore claims nothing before it has looked.
 func TestWhatIsNotReleasedIsSaid(t *testing.T) {
 	t.Parallel()
 	p, bin := somePeople(t), everybodys(t)
@@ -37,7 +37,7 @@ func TestWhatIsNotReleasedIsSaid(t *testing.T) {
 	if err := os.Remove(bmod); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(bmod, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil { // it lies
+	if err := os.WriteFile(bmod, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil { // it claims success and does nothing
 		t.Fatal(err)
 	}
 	const word = "not release job 3"
