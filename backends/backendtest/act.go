@@ -101,7 +101,7 @@ func testHoldUntil(s *suite) {
 	s.open(g)
 	s.awaitState(ids[2], backends.Done)
 	for _, err := range s.Backend.Release(s.ctx, ids[:2]) {
-		if err != nil && !errors.Is(err, backends.ErrWrongState) { // nothing of its owner's to release
+		if err != nil && !errors.Is(err, backends.ErrWrongState) { // no hold of its owner's to release
 			s.Errorf("release of a job that the engine holds: %v", err)
 		}
 	}

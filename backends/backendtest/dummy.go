@@ -42,7 +42,7 @@ func testHeldFromTheStart(s *suite) {
 	}
 }
 
-// place hands in dummy jobs; every one must be taken.
+// place submits dummy jobs; every one must be accepted.
 func (s *suite) place(dummies ...backends.Dummy) []backends.ID {
 	s.Helper()
 	results := s.able.Place(s.ctx, dummies)
@@ -59,7 +59,7 @@ func (s *suite) place(dummies ...backends.Dummy) []backends.ID {
 	return ids
 }
 
-// wantDummies looks at dummy jobs in each way that there is.
+// wantDummies checks how Farm and Jobs show dummy jobs.
 func (s *suite) wantDummies(heavy backends.ID, ids ...backends.ID) {
 	s.Helper()
 	farm := s.farm()
@@ -81,7 +81,7 @@ func (s *suite) wantDummies(heavy backends.ID, ids ...backends.ID) {
 	}
 }
 
-// testDummies: jobs of a host whose slots are all taken; the other one is free.
+// testDummies places dummy jobs on a host whose slots are all taken; the other is free.
 func testDummies(s *suite) {
 	s.need(s.able.Place != nil, "place dummy jobs")
 	hosts := s.hostNames()
@@ -124,7 +124,7 @@ func testDummies(s *suite) {
 	for _, id := range both {
 		s.awaitState(id, backends.Exited)
 	}
-	s.wantDummies(heavy, ids...) // what has ended, too: it is in nobody's statistics
+	s.wantDummies(heavy, ids...) // ended ones too
 	s.awaitState(waits, backends.Running)
 	if err := s.Backend.Kill(s.ctx, both[:1]).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("killing an ended dummy job: %v, want %v", err, backends.ErrWrongState)
@@ -148,7 +148,7 @@ func testDummyLimit(s *suite) {
 	}
 }
 
-// testLooksLikeADummy hands in a job that looks just like a dummy job.
+// testLooksLikeADummy submits a job that looks just like a dummy job.
 func testLooksLikeADummy(s *suite) {
 	s.need(s.able.Place != nil, "place dummy jobs")
 	heavy := s.running(s.job(s.newGate(), 1))
@@ -161,7 +161,7 @@ func testLooksLikeADummy(s *suite) {
 		if err != nil {
 			s.Fatalf("record of dummy job %v: %v", id, err)
 		}
-		if len(record.Spec.Command) > 0 { // not told where it runs a script of the backend's own
+		if len(record.Spec.Command) > 0 { // empty where it runs a script of the backend's own
 			looks.Command = record.Spec.Command
 		}
 		looks.Env = append(looks.Env, record.Spec.Env...)

@@ -38,7 +38,7 @@ func testCapacity(s *suite) {
 	waits := s.submitOne(func() backends.Spec { h := heavy; h.Memory = memory / 2; return h }())
 	light := s.newGate()
 	soon := s.job(light, 1)
-	soon.RunLimit = time.Hour // a queue that plans ahead lets it pass who waits for memory
+	soon.RunLimit = time.Hour // a queue that plans ahead lets it pass a job that waits for memory
 	for range hostCount * (slotsPerHost - 1) {
 		s.running(soon)
 	}
@@ -114,7 +114,8 @@ func testPin(s *suite) {
 	}
 }
 
-// testPinEnds: with its engine gone a pinned job runs all the same (R21).
+// testPinEnds: the pin ends by itself, so that the job runs though its engine is gone
+// (R21).
 func testPinEnds(s *suite) {
 	s.need(s.able.PinEnds, "pin a job until a time")
 	hosts := s.hostNames()
@@ -133,7 +134,7 @@ func testPinEnds(s *suite) {
 	}
 }
 
-// testPinShares: a job that may span hosts would go to one of them as it comes.
+// testPinShares: without the pin the job would start on one host.
 func testPinShares(s *suite) {
 	s.need(s.able.PinShares, "pin jobs to so many slots of each host")
 	hosts := s.hostNames()

@@ -32,7 +32,7 @@ func (s *suite) wantOrder(ids []backends.ID, want ...backends.ID) {
 	for _, id := range ids {
 		s.awaitState(id, backends.Done)
 	}
-	if got := s.order(want); !slices.Equal(got, want) { // a queue that tells whole seconds may show two at once
+	if got := s.order(want); !slices.Equal(got, want) { // a queue of whole seconds may show equal start times
 		s.Errorf("jobs started in the order %v, want %v", got, want)
 	}
 }
@@ -131,7 +131,7 @@ func testSuspend(s *suite) {
 	if err := s.Backend.Suspend(s.ctx, act).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("suspending a suspended job: %v, want %v", err, backends.ErrWrongState)
 	}
-	if was.Started.Nanosecond() == 0 { // a queue of whole seconds does not tell a shorter pause
+	if was.Started.Nanosecond() == 0 { // a queue of whole seconds does not show a shorter pause
 		stopped := s.now()
 		s.await("the clock to go on", func() (bool, string) { now := s.now(); return now.Sub(stopped) > 3*time.Second, now.String() })
 	}

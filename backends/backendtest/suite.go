@@ -36,13 +36,13 @@ type Harness struct {
 	// Project is what the suite's project is called in the queue; empty: chipA, as
 	// it is submitted. Slurm writes accounts in small letters.
 	Project string
-	// LosesTurn says that a requeued job has its place again only a moment after it
-	// has left its slots: one behind it may have got them then.
+	// LosesTurn says that a requeued job has its place again only a moment after it has
+	// left its slots: a job behind it may get them first.
 	LosesTurn bool
-	// Uncounted says that a run is not told how often its job was put back: the queue
-	// tells it nothing of earlier ones, and ALLOTMENT_REQUEUES is unset.
+	// Uncounted says that the queue does not pass the number of requeues to a run:
+	// ALLOTMENT_REQUEUES is unset.
 	Uncounted bool
-	// Coarse is how exactly the queue tells when a job started; zero: one second or less.
+	// Coarse is the resolution of the queue's start times; zero: one second or less.
 	Coarse time.Duration
 	// PlainNames says that a name with a control character is refused.
 	PlainNames bool
@@ -192,7 +192,7 @@ func (s *suite) short(slots int) backends.Spec {
 	return s.job(g, slots)
 }
 
-// submit hands jobs in; every one must be taken.
+// submit submits jobs; every one must be accepted.
 func (s *suite) submit(specs ...backends.Spec) []backends.ID {
 	s.Helper()
 	results := s.Backend.Submit(s.ctx, specs)
@@ -303,8 +303,8 @@ func (s *suite) awaitState(id backends.ID, state backends.State) backends.Job {
 	return s.awaitJob(id, state.String(), func(j backends.Job) bool { return j.State == state })
 }
 
-// runs is what so many runs behind a gate tell of themselves: their
-// ALLOTMENT_REQUEUES, one on a line.
+// runs returns what n runs behind a gate have written: their ALLOTMENT_REQUEUES, one a
+// line.
 func (s *suite) runs(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -317,7 +317,7 @@ func (s *suite) runs(n int) string {
 	return b.String()
 }
 
-// awaitRuns waits until so many runs behind a gate have told which ones they are.
+// awaitRuns waits until n runs behind a gate have written what runs returns.
 func (s *suite) awaitRuns(g gate, n int) {
 	s.Helper()
 	if s.NoProcesses {
@@ -333,7 +333,7 @@ func (s *suite) awaitRuns(g gate, n int) {
 	})
 }
 
-// tellable waits until a run that begins now can be told from an earlier one.
+// tellable waits until a run that begins now has another start time than the job had.
 func (s *suite) tellable(was backends.Job) {
 	s.Helper()
 	if s.Coarse > time.Second {
@@ -344,8 +344,8 @@ func (s *suite) tellable(was backends.Job) {
 	}
 }
 
-// beside runs a job on a host some of whose slots a suspended one holds. Where jobs can
-// be put straight into slots the queue itself leaves those to nobody.
+// beside runs a job on a host where a suspended job holds slots. A queue whose backend
+// has Start gives these slots to no job by itself.
 func (s *suite) beside(spec backends.Spec, host string) backends.ID {
 	s.Helper()
 	id := s.submitOne(spec)
