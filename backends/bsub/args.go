@@ -104,7 +104,7 @@ func scan(args, revocable []string) (Line, error) {
 	return line, nil
 }
 
-// option reads the option at the head of args and tells how many words it took.
+// option reads the option at the head of args and returns how many words it took.
 func (l *Line) option(options map[string]*Option, args []string) (int, error) {
 	word := args[0]
 	switch file, joined := strings.CutPrefix(word, batchOption+"="); {

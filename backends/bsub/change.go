@@ -49,7 +49,7 @@ func ScanChange(args []string) (ChangeLine, error) {
 	return all, nil
 }
 
-// Nothing tells whether no option is given.
+// Nothing reports whether no option is given.
 func (l ChangeLine) Nothing() bool { return len(l.uses) == 0 }
 
 // Change is what the line asks of a job as it is now. The Description is the
@@ -87,7 +87,7 @@ func (l ChangeLine) Change(c Context, now *backends.Job) (backends.Change, []str
 	return change, b.warnings, nil
 }
 
-// change takes from what the options made of a job those things that they are about.
+// change returns the parts of the job that the given options set.
 func (b *builder) change(given map[string]use) backends.Change {
 	var c backends.Change
 	s := &b.spec

@@ -16,7 +16,7 @@ type HostUse struct {
 	UserSuspended   int // slots of jobs that their owners suspended
 }
 
-// Taken is the number of slots that nobody else can have now.
+// Taken is the number of slots that other jobs can't have now.
 func (h HostUse) Taken(suspendFrees bool) int {
 	if suspendFrees {
 		return h.Running

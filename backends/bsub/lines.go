@@ -6,7 +6,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
-// SubmittedLine tells of an accepted job, in the words that scripts look for.
+// SubmittedLine is the line for an accepted job, in the words that scripts look for.
 func SubmittedLine(job int64, queue string, byDefault bool) string {
 	which := ""
 	if byDefault {
@@ -27,7 +27,7 @@ const (
 	Signal
 )
 
-// Line tells that it is being done to job, an ID or an array's list of IDs.
+// Line says what is being done to job, an ID or an array's list of IDs.
 func (v Verb) Line(job string) string {
 	doing := [...]string{Kill: "terminated", Stop: "stopped", Resume: "resumed", Requeue: "requeued", Signal: "signaled"}
 	return fmt.Sprintf("Job <%s> is being %s", job, doing[v])

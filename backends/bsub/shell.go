@@ -8,11 +8,11 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Words are the options and the command for a bsub of the queue's own, which treats
-// some options in a way of its own, by name: as they were typed, but each option a
-// word by itself, of those that replace each other the last one alone, and none that
-// is ignored there. The command is one word (see ShellLine); no command gives no word
-// for it: bsub reads a script from its standard input.
+// Words returns the options and the command for the queue's own bsub. own are the
+// options that it treats in its own way, by name. Each option is a word by itself; of
+// options that replace each other the last one stays, and those ignored there are left
+// out. The command is one word (see ShellLine). Without a command bsub reads a script
+// from its standard input.
 func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []string, err error) {
 	warnings = slices.Clone(l.notes)
 	for _, u := range inForce(l.uses) {
@@ -72,7 +72,7 @@ func checkCommand(words []string) error {
 	return nil
 }
 
-// plain tells whether a shell leaves a word as it is.
+// plain reports whether a shell leaves a word as it is.
 func plain(word string) bool {
 	return word != "" && strings.IndexFunc(word, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-+./:,=@%", r))

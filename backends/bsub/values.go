@@ -17,7 +17,7 @@ const (
 	maxMinutes = 10 * 366 * 24 * 60
 )
 
-// parseNumber reads a decimal number of min or more.
+// parseNumber reads a decimal number from least to most.
 func parseNumber(s string, least, most int) (int, error) {
 	n, err := strconv.Atoi(s)
 	switch {
