@@ -1,7 +1,7 @@
 // Package reconcile brings a queue's jobs to the state that the engine asks for, where
-// the queue itself has only commands for the single steps (LSF, Slurm). An adapter takes
-// a picture of the jobs, this package decides which of them a step is about and keeps
-// each one's error, and the adapter says it in the queue's words.
+// the queue itself has only commands for the single steps (LSF, Slurm). An adapter
+// takes a snapshot of the jobs, this package decides which of them a step concerns and
+// keeps the error of each, and the adapter runs the queue's commands.
 package reconcile
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Job is a job in a picture: an adapter's own type around the job that callers see.
+// Job is a job in a snapshot: an adapter's own type around the job that callers see.
 type Job interface {
 	comparable
 	Shown() *backends.Job
@@ -21,7 +21,7 @@ type Job interface {
 type Item[J Job] struct {
 	Index int // in the call's argument
 	ID    backends.ID
-	Job   J     // in the picture that the call began with; the zero J where there is none
+	Job   J     // in the snapshot that the call began with; the zero J where there is none
 	Err   error // why it is not done
 }
 
@@ -51,7 +51,7 @@ func Failed[J Job](ids []backends.ID, err error) Batch[J] {
 	return b
 }
 
-// Of is a batch of a picture's jobs.
+// Of is a batch of a snapshot's jobs.
 func Of[J Job](jobs []J) Batch[J] {
 	b := make(Batch[J], len(jobs))
 	for i, j := range jobs {

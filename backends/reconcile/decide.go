@@ -17,7 +17,7 @@ func WrongState(j *backends.Job) error {
 	return fmt.Errorf("job %v: %w: it is %v", j.ID, backends.ErrWrongState, j.State)
 }
 
-// Waits tells whether a job has not started.
+// Waits reports whether a job has not started.
 func Waits(j *backends.Job) bool {
 	return (j.State == backends.Pending || j.State == backends.Held) && !j.Ending
 }
@@ -30,7 +30,7 @@ func Waiting[J Job](it *Item[J]) error {
 	return nil
 }
 
-// Held is a check: somebody must release the job.
+// Held is a check: the job is held.
 func Held[J Job](it *Item[J]) error {
 	if j := it.Job.Shown(); j.State != backends.Held {
 		return WrongState(j)
@@ -38,7 +38,7 @@ func Held[J Job](it *Item[J]) error {
 	return nil
 }
 
-// NotEnded is a check.
+// NotEnded is a check: the job has not ended.
 func NotEnded[J Job](it *Item[J]) error {
 	if j := it.Job.Shown(); j.State.Ended() {
 		return WrongState(j)
@@ -70,14 +70,15 @@ func Requeueable[J Job](acts []backends.Act) func(*Item[J]) error {
 	}
 }
 
-// Due tells whether a suspended job is to go on: the hold that was noted for it is over.
+// Due reports whether a suspended job is to be resumed: the hold that was noted for it
+// is over.
 func Due(j *backends.Job, until, at time.Time) bool {
 	return j.State == backends.Suspended && !j.Resuming && !until.IsZero() && !until.After(at)
 }
 
-// Fits decides whether a suspended job that is to go on can do so now (R20): all that it
-// needs of each place is free. A place is a host with its slots, or a core. What the job
-// needs is taken then from what is free.
+// Fits reports whether a suspended job that is to be resumed can be resumed now (R20):
+// all that it needs of each place is free. If so, Fits subtracts it from free. A place
+// is a host with its slots, or a core.
 func Fits[K comparable](needs, free map[K]int) bool {
 	for place, n := range needs {
 		if free[place] < n {

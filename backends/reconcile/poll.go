@@ -57,7 +57,7 @@ func Wait(ctx context.Context, ids []backends.ID, look func(context.Context, []b
 	return jobs, nil
 }
 
-// Latest is the picture of all jobs that Tend took, for a Farm that comes right after.
+// Latest is the snapshot of all jobs that Tend took, for a Farm that comes right after.
 type Latest[P any] struct {
 	mu      sync.Mutex
 	asked   uint64
@@ -65,11 +65,11 @@ type Latest[P any] struct {
 	taken   time.Time
 }
 
-// freshness is how long such a picture serves.
+// freshness is how long such a snapshot serves.
 const freshness = 2 * time.Second
 
-// Ask is called for each command that is run: what it changes, or what is answered from
-// now on, may be newer than the picture.
+// Ask drops the snapshot. It is called for each command: the command's effect or its
+// answer may be newer.
 func (l *Latest[P]) Ask() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,14 +77,14 @@ func (l *Latest[P]) Ask() {
 	l.picture = nil
 }
 
-// Asked is how many commands were run.
+// Asked returns how many commands were run.
 func (l *Latest[P]) Asked() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.asked
 }
 
-// Keep keeps a picture, unless a command was run since asked.
+// Keep stores a snapshot if asked is still the number of commands that were run.
 func (l *Latest[P]) Keep(picture *P, taken time.Time, asked uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +93,7 @@ func (l *Latest[P]) Keep(picture *P, taken time.Time, asked uint64) {
 	}
 }
 
-// Take gives the picture, once; nil: there is none that is fresh.
+// Take returns the snapshot, once; nil: there is no fresh one.
 func (l *Latest[P]) Take() *P {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *Latest[P]) Take() *P {
 	return p
 }
 
-// Known makes of a command's error one that callers branch on. means tells what a
+// Known wraps a command's error in one that callers branch on. means returns what a
 // queue's words on stderr mean.
 func Known(err error, means func(stderr string) error) error {
 	var failed *command.Error
@@ -126,7 +126,8 @@ func Known(err error, means func(stderr string) error) error {
 	return err
 }
 
-// SaidNo tells whether a command ran, and refused by its exit status; said is its words.
+// SaidNo reports whether a command ran and failed by its exit status; said is its
+// stderr.
 func SaidNo(err error) (said string, no bool) {
 	var failed *command.Error
 	if !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {

@@ -105,7 +105,7 @@ func TestPollAndWait(t *testing.T) {
 	})
 }
 
-// A picture serves once, while it is fresh, and not after another command.
+// A snapshot serves once, while it is fresh, and not after another command.
 func TestLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Latest[int]
