@@ -18,7 +18,7 @@ type (
 	batch = reconcile.Batch[*seen]
 )
 
-// looked takes a picture of jobs, and checks each.
+// looked takes a snapshot of jobs, and checks each.
 func (c *Client) looked(ctx context.Context, ids []backends.ID, check func(*item) error) (*picture, batch) {
 	if len(ids) == 0 {
 		return &picture{}, nil
@@ -30,8 +30,8 @@ func (c *Client) looked(ctx context.Context, ids []backends.ID, check func(*item
 	return p, reconcile.Begin(ids, p.jobs, check)
 }
 
-// detailed reads the records of jobs about to be changed, which looking at them
-// left out where nothing seemed to be recorded.
+// detailed reads the records of jobs about to be changed. look leaves them out where
+// nothing seems to be recorded.
 func (c *Client) detailed(ctx context.Context, p *picture, b batch) {
 	b = b.Where(func(it *item) bool { return !it.Job.detailed })
 	if len(b) == 0 {
@@ -54,8 +54,8 @@ func (c *Client) detailed(ctx context.Context, p *picture, b batch) {
 // keep is the part of an update that writes a job's record.
 func (j *seen) keep() string { return "AdminComment=" + j.record.comment(j.before, j.after) }
 
-// update is a request to change a job. A record beside a site's own text, which
-// has spaces, can't be written by it: see plain.
+// update is a request to change a job. A record beside a site's own text, which has
+// spaces, can't be written by it: see write.
 func (j *seen) update(changes ...string) string {
 	return "update JobId=" + name(j.ID) + " " + strings.Join(changes, " ")
 }
@@ -101,8 +101,8 @@ func whole(t time.Time) time.Time {
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
 
 // Requeue puts running jobs back. Slurm itself sends SIGTERM and, KillWait later,
-// SIGKILL: an Act's Grace is that. What it delays a requeued job by (121 s, 22.05)
-// is taken off as soon as its processes are gone, here or by Tend.
+// SIGKILL: that replaces an Act's Grace. Slurm's delay of a requeued job (121 s, 22.05)
+// is removed as soon as its processes are gone, here or by Tend.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*seen](acts))
 	c.detailed(ctx, p, b)
@@ -121,11 +121,11 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	return b.Errors()
 }
 
-// settling is how long Requeue waits for jobs that may start again at once; what
-// takes longer is left to Tend.
+// settling is how long Requeue waits for jobs that may start again at once; Tend
+// handles those that take longer.
 const settling = rest + 3*time.Second
 
-// settle takes Slurm's delay off requeued jobs as they leave their hosts.
+// settle removes Slurm's delay from requeued jobs as they leave their hosts.
 func (c *Client) settle(ctx context.Context, requeued []*seen) {
 	if len(requeued) == 0 {
 		return
@@ -142,8 +142,8 @@ func (c *Client) settle(ctx context.Context, requeued []*seen) {
 }
 
 // remind writes the records of requeued and suspended jobs again where they are lost:
-// slurmctld saves what it was told every five seconds (22.05), and may have died between
-// the record and the act, which waits until it is back.
+// slurmctld saves its state every five seconds (22.05), and may have died between the
+// record and the act, which waits until it is back.
 func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
 	var lost []*seen
 	for _, was := range acted {
@@ -161,10 +161,9 @@ func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
 	c.keepAll(ctx, lost)
 }
 
-// undelay gives the requeued jobs of a picture the begin time that they should
-// have, and returns those whose time for that is still to come. A begin time that
-// passes wakes no scheduler up, which may look only once a minute: a job that may start
-// gets StartTime=now.
+// undelay gives the requeued jobs of a snapshot their begin times, and returns those
+// for which it is too early. The scheduler does not wake up when a begin time passes,
+// and may look only once a minute: a job that may start gets StartTime=now.
 func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 	var jobs []*seen
 	for _, j := range p.jobs {
@@ -207,8 +206,7 @@ func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 // job has failed (22.05). Slurm's own delay is there for that, and is longer.
 const rest = 3 * time.Second
 
-// startTime is when a job that waits may start, as far as the engine and its owner
-// go.
+// startTime is when a pending job may start, by what the engine and its owner set.
 func (j *seen) startTime(at time.Time) string {
 	begin := j.record.until
 	for _, t := range []time.Time{j.record.begin, j.record.rest} {
@@ -253,7 +251,7 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 	return b.Errors()
 }
 
-// Hold keeps pending jobs from starting, as their owner would: he can release them.
+// Hold sets an owner's hold on pending jobs: the owner can release them.
 func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
 	_, b := c.looked(ctx, ids, reconcile.Waiting)
 	free := b.Where(func(it *item) bool { return it.Job.State != backends.Held })
@@ -277,7 +275,7 @@ func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors
 func idOfRanking(r backends.Ranking) backends.ID { return r.ID }
 
 // Rank gives jobs their site factors. A priority that an owner set outright
-// (Priority=5) hides them: root's release takes it off (22.05).
+// (Priority=5) overrides them: root's release clears it (22.05).
 func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
 	b := reconcile.Failed[*seen](reconcile.IDs(rankings, idOfRanking), nil)
 	rest := c.rankPending(ctx, b, rankings)
@@ -289,8 +287,8 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 	return b.Errors()
 }
 
-// rankPending ranks jobs that were pending when Farm showed them, without a look at
-// all jobs. It returns those that need one, before or since.
+// rankPending ranks jobs that were pending in Farm's last snapshot, without a look at
+// all jobs. It returns the others, and those whose rank is not confirmed.
 func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.Ranking) (rest batch) {
 	c.mu.Lock()
 	p := c.last
@@ -310,8 +308,8 @@ func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.R
 	done, answers := c.orderAndShow(ctx, orders, pending.IDs())
 	ranked := map[*item]bool{}
 	for i, it := range pending {
-		// Of one that waits no more, and of one whose texts make the answer unclear,
-		// none is told.
+		// A job that is no longer pending, or whose texts make the answer unclear, has no
+		// priority here.
 		q, told := parsePriority(answers[it.ID])
 		it.Err, ranked[it] = done[i], told && q >= factor(it)
 	}
@@ -334,7 +332,7 @@ func (c *Client) rankLooking(ctx context.Context, rankings []backends.Ranking) b
 		return changes
 	}
 	c.write(ctx, b, rank)
-	// They are looked at again: if the priority is still too low, its owner has set it.
+	// Look again: if the priority is still too low, its owner has set it.
 	open := b.Open()
 	if len(open) == 0 {
 		return b.Errors()

@@ -22,7 +22,8 @@ func parseWords(stderr string) []string {
 	return words
 }
 
-// refusedError is a submission that was refused, in the words of who refused it.
+// refusedError is a submission that was refused, in the words of the filter or of
+// Slurm.
 type refusedError struct {
 	text string
 	kind error
@@ -32,8 +33,8 @@ func (e *refusedError) Error() string { return e.text }
 
 func (e *refusedError) Unwrap() error { return e.kind }
 
-// refusal is why sbatch failed. Its last line is Slurm's own; what stands before it
-// are the words of the submit filter, where there are any, and may be a user's.
+// refusal is why sbatch failed. Its last line is Slurm's own; any lines before it are
+// the submit filter's, and may hold a user's text.
 func refusal(stderr string) error {
 	const head = "Batch job submission failed: "
 	words := parseWords(stderr)

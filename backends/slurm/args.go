@@ -17,8 +17,8 @@ import (
 // script's arguments, which no shell reads. The first is the umask.
 const launcher = "#!/bin/sh\n" + exports + "umask \"$1\" && shift && exec \"$@\"\n"
 
-// exports tells a run what jobs are told of themselves on every queue, and how often
-// its job was put back (R23).
+// exports sets the variables that runs have on every queue, the number of requeues
+// among them (R23).
 const exports = "LSB_JOBID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} LSB_JOBINDEX=${SLURM_ARRAY_TASK_ID:-0} LSB_QUEUE=$SLURM_JOB_PARTITION" +
 	" ALLOTMENT_REQUEUES=${SLURM_RESTART_COUNT:-0}" +
 	" ALLOTMENT_JOBID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+[$SLURM_ARRAY_TASK_ID]}; " +
@@ -52,7 +52,7 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 		return nil, errors.New("nothing to run")
 	}
 	o := arguments{argv: []string{"sbatch", "--parsable"}}
-	// Slurm takes no NUL and keeps no other control characters from those who list jobs.
+	// Slurm takes no NUL, and shows other control characters to users who list jobs.
 	for _, text := range append([]string{s.Name, s.Project, s.Queue, s.Description, s.Dir, s.Stdin, s.Stdout, s.Stderr}, s.Hosts...) {
 		if strings.ContainsRune(text, 0) {
 			return nil, fmt.Errorf("a NUL in %q", text)
@@ -128,8 +128,9 @@ func (o *arguments) flag(key string, on bool) {
 	}
 }
 
-// project says whose job it is, where the cluster looks for it. The step goes into
-// the job's environment: accounts are names that the cluster may have to know.
+// project adds the job's project in the field where the cluster looks for it. The step
+// goes into the job's environment: accounts are names that the cluster may have to
+// know.
 func (o *arguments) project(s *backends.Spec, from ProjectFrom) (step string) {
 	comment := s.Description
 	project, step := backends.SplitProject(s.Project)
@@ -147,8 +148,8 @@ func (o *arguments) project(s *backends.Spec, from ProjectFrom) (step string) {
 	return step
 }
 
-// size asks for slots and memory. Slurm ends a job that uses more than it asks for:
-// a limit is asked for.
+// size asks for slots and memory. Slurm ends a job that uses more memory than it asks
+// for: a limit is asked for, too.
 func (o *arguments) size(s *backends.Spec) {
 	slots := max(s.Slots, 1)
 	if s.OneHost || slots == 1 {
@@ -170,8 +171,8 @@ func (o *arguments) size(s *backends.Spec) {
 	}
 }
 
-// place names hosts: Slurm's list is of hosts that are all taken, so that one of
-// several is asked for by naming those it is not.
+// place names hosts. Slurm gives a job all hosts of its list, so that one of several is
+// asked for by excluding the others.
 func (o *arguments) place(s *backends.Spec, hosts []string) error {
 	for _, h := range s.Hosts {
 		if !slices.Contains(hosts, h) {
@@ -188,7 +189,7 @@ func (o *arguments) place(s *backends.Spec, hosts []string) error {
 	return nil
 }
 
-// files names the job's files. A %J and %I of ours are %A and %a of Slurm's.
+// files names the job's files. %J and %I become Slurm's %A and %a.
 func (o *arguments) files(s *backends.Spec) error {
 	o.text("chdir", s.Dir)
 	index := "%a"
@@ -208,7 +209,7 @@ func (o *arguments) files(s *backends.Spec) error {
 	truncates := s.Truncate.Stdout
 	switch {
 	case s.Stderr == "" || s.Truncate.Stderr == s.Truncate.Stdout || s.Output() == s.Stderr:
-	case s.Stdout == "": // nobody has a file of that name yet
+	case s.Stdout == "": // the default output file is new
 		truncates = s.Truncate.Stderr
 	default:
 		return fmt.Errorf("%w: Slurm overwrites both output and error file or appends to both", backends.ErrUnable)
@@ -259,8 +260,8 @@ func (o *arguments) array(a *backends.Array) error {
 // stepVariable is where the submit filter finds a job's step.
 const stepVariable = "ALLOTMENT_STEP"
 
-// environment is the job's, for sbatch's --export-file. Whoever submits from
-// within a job submits to a step of his own, or to none.
+// environment is the job's, for sbatch's --export-file. A submission from within a job
+// does not inherit that job's step.
 func environment(env []string, step string) []byte {
 	var b bytes.Buffer
 	put := func(variable string) {
@@ -278,10 +279,11 @@ func environment(env []string, step string) []byte {
 	return b.Bytes()
 }
 
-// script is a user's script with a line for us behind its #! line, if a shell of
-// the sh family runs it. Others find Slurm's own variables in their environment.
-// sbatch obeys #SBATCH and #PBS lines up to the first one that is no comment: to
-// our line, or in another language to who knows where.
+// script is a user's script with a line for exports and umask behind its #! line, if a
+// shell of the sh family runs it. Others find Slurm's own variables in their
+// environment. sbatch obeys #SBATCH and #PBS lines up to the first line that is no
+// comment, which is that line. In other languages that may be any line: they are
+// refused.
 func script(text []byte, umask uint32) ([]byte, error) {
 	line := fmt.Appendf(nil, "%sumask %04o\n", exports, umask)
 	if !bytes.HasPrefix(text, []byte("#!")) {

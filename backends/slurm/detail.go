@@ -10,8 +10,8 @@ import (
 // slack is by how much squeue's times of one job may differ, in whole seconds each.
 const slack = 2 * time.Second
 
-// touched tells whether the engine, or an administrator, may have done something
-// to the job that squeue doesn't show.
+// touched reports whether the engine, or an administrator, may have done something to
+// the job that squeue doesn't show.
 func (j *seen) touched(at time.Time) bool {
 	if j.State.Ended() || j.Interactive || j.IsDummy() {
 		return false
@@ -30,7 +30,7 @@ func (j *seen) touched(at time.Time) bool {
 	return len(j.Asked) > 0 || j.eligible.After(at)
 }
 
-// take adds to the job what its details tell.
+// take adds a job's details to it.
 func (j *seen) take(d detail, at time.Time) {
 	if j.State.Ended() {
 		return
@@ -41,7 +41,7 @@ func (j *seen) take(d detail, at time.Time) {
 	if j.Requeues < r.run { // the requeue was announced and not made
 		r.mark, r.until, r.started, r.delayed, r.run = "", time.Time{}, time.Time{}, false, 0
 	}
-	if r.stop && j.State != backends.Suspended { // so was its being suspended
+	if r.stop && j.State != backends.Suspended { // it is not suspended, or not any more
 		r.mark, r.until, r.ranked, r.stop = "", time.Time{}, false, false
 	}
 	j.Mark = r.mark

@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// dummyName is for people who list jobs; what makes a job a dummy job is its comment,
+// dummyName is for users who list jobs. What makes a job a dummy job is its comment,
 // and that it is root's or SlurmUser's.
 const dummyName = "allotment-dummy"
 
@@ -32,11 +32,11 @@ func (b *alike) id(i int) backends.ID {
 	return backends.ID{Job: b.first.Job, Index: i + 1}
 }
 
-// mostAlike is how many dummy jobs are one array: for more elements of one that wait,
-// backfill by default keeps no slots from those below (bf_max_job_array_resv).
+// mostAlike is the most dummy jobs in one array: of an array's pending elements,
+// backfill by default reserves slots for no more (bf_max_job_array_resv).
 const mostAlike = 20
 
-// batches puts together what is alike, no more than an array has room for.
+// batches groups dummy jobs that are alike, up to the size of an array.
 func batches(dummies []backends.Dummy, array int) []*alike {
 	most := min(max(array-1, 1), mostAlike) // their indexes begin with 1
 	var all []*alike
@@ -53,9 +53,9 @@ func batches(dummies []backends.Dummy, array int) []*alike {
 	return all
 }
 
-// placeDummies hands in dummy jobs: an sbatch for those that are alike, and one scontrol
-// that gives all of them their priorities and lets them wait for slots. One that is left
-// held in between is Tend's.
+// placeDummies submits dummy jobs: an sbatch for those that are alike, and one scontrol
+// that ranks and releases all of them. Tend does so for one that is left held in
+// between.
 func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	if len(dummies) == 0 {
 		return nil
@@ -129,8 +129,8 @@ func (c *Client) submitDummies(ctx context.Context, p *picture, b *alike) (backe
 	return id, nil
 }
 
-// partition is where a dummy job on a host is to wait: in a partition of the job that it
-// is for, whose tier it has then, or in any that has the host.
+// partition returns the partition for a dummy job on a host: one of the job that it is
+// for, whose tier it has then, or any that has the host.
 func (p *picture) partition(queues, host string) (string, error) {
 	there := p.within[host]
 	for queue := range strings.SplitSeq(queues, ",") {
@@ -144,8 +144,7 @@ func (p *picture) partition(queues, host string) (string, error) {
 	return there[0], nil
 }
 
-// letGoBatches gives batches their priorities, and lets them wait for slots. Those for
-// which that failed are ended.
+// letGoBatches ranks and releases batches. It ends those for which that fails.
 func (c *Client) letGoBatches(ctx context.Context, p *picture, all []*alike) {
 	var requests []string
 	var of []*alike
@@ -166,11 +165,11 @@ func (c *Client) letGoBatches(ctx context.Context, p *picture, all []*alike) {
 	c.cancel(ctx, useless)
 }
 
-// unranked tells of a dummy job that whoever submitted it did not get as far as to rank
-// and release it.
+// unranked reports whether it is a dummy job that was submitted, and not yet ranked and
+// released.
 func (j *seen) unranked() bool { return j.State == backends.Held && j.IsDummy() }
 
-// letGoDummies does for such dummy jobs what is left to do.
+// letGoDummies ranks and releases such dummy jobs.
 func (c *Client) letGoDummies(ctx context.Context, p *picture) {
 	if p.unranked != nil {
 		return

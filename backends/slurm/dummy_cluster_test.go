@@ -99,8 +99,8 @@ func (f *unmanaged) await(what string, is func() bool) {
 	await(f.T, f.cluster, what, is)
 }
 
-// R29, R31: dummy jobs take the slots of their host as those come free, before whoever
-// ranks below them, and end by Kill or by their limit.
+// R29, R31: dummy jobs take the slots of their host as those come free, before jobs
+// that rank below them, and end by Kill or by their limit.
 func TestDummyJobs(t *testing.T) {
 	t.Parallel()
 	f := newUnmanaged(t, cluster.Options{Nodes: 2, CPUs: 4, Conf: []string{"PartitionName=short Nodes=ALL MaxTime=2"}})
@@ -184,14 +184,14 @@ func TestDummyJobs(t *testing.T) {
 		}
 	}
 
-	// With the engine's memory its own jobs go.
+	// Forget ends the engine's own jobs.
 	if _, err := f.queue.Abilities().Forget(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.await("no dummy job", func() bool { return f.job(placed[1]).State.Ended() })
 }
 
-// What another calls a dummy job is none, whatever its name and comment.
+// Another user's job is no dummy job, whatever its name and comment.
 func TestForgedDummyJobs(t *testing.T) {
 	t.Parallel()
 	f := newUnmanaged(t, cluster.Options{Nodes: 1})
@@ -252,7 +252,7 @@ func TestDummyJobsOfADeadEngine(t *testing.T) {
 	if slices.Sort(ranks); !slices.Equal(ranks, []backends.Priority{other.Priority, d.Priority, d.Priority}) {
 		t.Errorf("they wait with the priorities %v: %+v", ranks, f.dummies(heavy))
 	}
-	// One that could not be released, and was not left alone, is gone.
+	// One that could not be released is cancelled.
 	for _, s := range open(f.cluster, mortal(t)).Abilities().Place(t.Context(), []backends.Dummy{d}) {
 		if s.Err == nil {
 			t.Errorf("%v was acknowledged", s.ID)
@@ -263,7 +263,7 @@ func TestDummyJobsOfADeadEngine(t *testing.T) {
 	}
 }
 
-// What jobs ask for is known where nobody manages memory.
+// The memory that jobs ask for is known where the cluster does not manage it.
 func TestUnmanagedMemory(t *testing.T) {
 	t.Parallel()
 	f := newUnmanaged(t, cluster.Options{Nodes: 2, CPUs: 8, Memory: 16384})

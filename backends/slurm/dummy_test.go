@@ -81,7 +81,7 @@ func TestPartitionOfADummyJob(t *testing.T) {
 	}
 }
 
-// The filter's hold is a begin time that is not its owner's, as long as nobody moved it.
+// A begin time counts as the filter's hold as long as it is the one in the tag.
 func TestTheFiltersHold(t *testing.T) {
 	at := time.Unix(1795307972, 0).UTC()
 	until := at.Add(10 * time.Minute)
@@ -105,7 +105,7 @@ func TestTheFiltersHold(t *testing.T) {
 	}
 }
 
-// What a job asks for is known where the cluster doesn't manage memory, too.
+// The memory that a job asks for is known where the cluster doesn't manage it, too.
 func TestMemoryThatIsNotManaged(t *testing.T) {
 	c := farm()
 	c.memory = false
@@ -136,7 +136,7 @@ func TestMemoryThatIsNotManaged(t *testing.T) {
 	}
 }
 
-// With its memory forgotten, nobody would end what is the engine's own.
+// Forget must end the engine's own jobs: without its records they would stay.
 func TestPartOwn(t *testing.T) {
 	one := int64(1)
 	jobs := []jobTexts{
@@ -151,7 +151,7 @@ func TestPartOwn(t *testing.T) {
 	}
 }
 
-// What slurmctld says of itself tells whether memory is managed.
+// slurmctld's config says whether memory is managed.
 func TestManagesMemory(t *testing.T) {
 	config, err := os.ReadFile("testdata/show_config.txt")
 	if err != nil {

@@ -130,7 +130,8 @@ func parseVersion(text string) (int, bool) {
 	return year*100 + month, true
 }
 
-// user: requeuing and ranking others' jobs takes root or SlurmUser.
+// user checks that the engine's user is root or SlurmUser: only they may requeue and
+// rank others' jobs.
 func (f *findings) user(slurmUser string, uid int) {
 	if _, owner, err := parseUser(slurmUser); uid != 0 && (err != nil || uid != owner) {
 		f.add("give ledger and cron line to root (chown), or to "+slurmUser, "user ID %d runs the engine: Slurm lets only root and SlurmUser rank, hold and requeue others' jobs", uid)
@@ -151,8 +152,8 @@ func parseUser(text string) (name string, uid int, err error) {
 // priorities, and priority/multifactor none.
 const basicPriorities = 1 << 31
 
-// ranksInForce: what scontrol shows is what slurm.conf said at the last reconfigure.
-// Which plugin works, is settled when slurmctld starts (22.05).
+// ranksInForce checks which priority plugin runs. slurmctld chooses it when it starts,
+// while scontrol shows what slurm.conf said at the last reconfigure (22.05).
 func (f *findings) ranksInForce(pending []int64) {
 	for _, priority := range pending {
 		if priority > 0 && priority < basicPriorities {
@@ -272,8 +273,9 @@ func backfillWindow(settings map[string]string) time.Duration {
 // longestWindow is as far as bf_window goes (slurm.conf, SchedulerParameters).
 const longestWindow = 30 * 24 * time.Hour
 
-// beyond: for a job that ends beyond the window no start is planned, and whoever
-// ranks below it may pass it again and again, placeholders too (22.05).
+// beyond checks that no job may end beyond bf_window: Slurm plans no start for such a
+// job, and jobs that rank below it, placeholders too, may pass it again and again
+// (22.05).
 func (f *findings) beyond(p partition, window time.Duration) {
 	switch {
 	case window == 0:
@@ -290,7 +292,7 @@ func (f *findings) beyond(p partition, window time.Duration) {
 	}
 }
 
-// tiers: Slurm looks at a partition's tier before any job's priority.
+// tiers checks the partitions' tiers: they count before any job's priority.
 func (f *findings) tiers(used []partition, low string) {
 	byTier := func(a, b partition) int { return cmp.Compare(a.tier, b.tier) }
 	others := slices.DeleteFunc(slices.Clone(used), func(p partition) bool { return p.name == low })
@@ -310,7 +312,7 @@ func (f *findings) tiers(used []partition, low string) {
 	}
 }
 
-// hook is where slurmctld reads its submission script, and as whom.
+// hook returns where slurmctld reads its submission script, and as which user.
 func hook(settings map[string]string) (*backends.Hook, error) {
 	user, uid, err := parseUser(settings["SlurmUser"])
 	if err != nil {

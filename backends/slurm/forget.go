@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// jobTexts is what `squeue --json` tells of a job that matters here. It shows what
-// -O has no field for, and nobody's text can be taken for another field.
+// jobTexts are the fields of `squeue --json` that matter here. Some of them -O lacks,
+// and no user's text can be taken for another field.
 type jobTexts struct {
 	ID      int64  `json:"job_id"`
 	Array   int64  `json:"array_job_id"`  // 0: none
@@ -37,10 +37,10 @@ func (j *jobTexts) id() backends.ID {
 	return backends.ID{Job: j.Array, Index: int(*j.Task)}
 }
 
-// name is how scontrol is told of the job; of an array it means the whole.
+// name is what scontrol calls the job; an array's name means the whole.
 func (j *jobTexts) name() string { return name(j.id()) }
 
-// whole tells whether the name means jobs that have records of their own, too.
+// whole reports whether the name also means jobs that have records of their own.
 func (j *jobTexts) whole() bool { return j.Array != 0 && j.Task == nil }
 
 // parseTexts reads `squeue --json`: the jobs that are not over.
@@ -63,8 +63,8 @@ func parseSqueue[T any](text []byte) ([]T, error) {
 // stripping is a new text for jobs.
 type stripping struct{ comment, admin string }
 
-// strip decides what the jobs' texts are without what is ours. Those of whole arrays
-// come first: what elements have of their own is written over them.
+// strip returns the jobs' texts without Allotment's part, and the jobs that get each.
+// Whole arrays come first: elements' own texts are written over theirs.
 func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 	names = map[stripping][]string{}
 	for _, whole := range []bool{true, false} {
@@ -83,7 +83,7 @@ func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 	return order, names
 }
 
-// partOwn takes out the jobs that are the engine's own, by their names.
+// partOwn splits off the engine's own jobs, by their names.
 func partOwn(jobs []jobTexts, trusted map[string]bool) (own []string, others []jobTexts) {
 	for i := range jobs {
 		j := &jobs[i]
@@ -120,9 +120,9 @@ const (
 	forgetRounds = 3   // arrays may split, and jobs come, meanwhile
 )
 
-// Forget takes tags, records and site factors out of all jobs that are not over, and
-// ends those of the engine's own, which nobody would know any more. The
-// list of nodes of a job that runs can't be changed any more (22.05).
+// Forget removes tags, records and site factors from all jobs that have not ended, and
+// ends the engine's own jobs, which would be unknown then. The node list of a running
+// job can't be changed any more (22.05).
 func (c *Client) Forget(ctx context.Context) (int, error) {
 	jobs, err := c.texts(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 		for _, s := range order {
 			for some := range slices.Chunk(names[s], atOnce) {
 				if _, err := c.run(ctx, nil, "scontrol", "update", "JobId="+strings.Join(some, ","), "AdminComment="+s.admin, "Comment="+s.comment); err != nil && failed == nil {
-					failed = err // the next look tells whether it matters: a job may have ended
+					failed = err // the next look shows whether it matters: a job may have ended
 				}
 			}
 		}
@@ -176,7 +176,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 }
 
 // unrank sets the site factors of all jobs to 0 that have, or may have, one, and
-// returns which have.
+// returns those that have one.
 func (c *Client) unrank(ctx context.Context, config []byte, jobs []jobTexts) (ranked []int64, err error) {
 	scale, err := NewScale(config)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *Client) unrank(ctx context.Context, config []byte, jobs []jobTexts) (ra
 		if has {
 			ranked = append(ranked, jobs[i].ID)
 		}
-		if has || jobs[i].Rank == 0 { // of who is held or suspended it does not show
+		if has || jobs[i].Rank == 0 { // squeue shows 0 for held and suspended jobs
 			names = append(names, jobs[i].name())
 		}
 	}
@@ -201,8 +201,8 @@ func (c *Client) unrank(ctx context.Context, config []byte, jobs []jobTexts) (ra
 	return ranked, nil
 }
 
-// gone tells whether all that scontrol says is that jobs have ended meanwhile; it
-// goes on with the others then.
+// gone reports whether scontrol failed only for jobs that have ended meanwhile; it goes
+// on with the others then.
 func gone(err error) bool {
 	said, no := reconcile.SaidNo(err)
 	for line := range strings.Lines(said) {

@@ -11,7 +11,7 @@ func (c *Client) HookRank(ctx context.Context, p backends.Priority) (int64, erro
 	c.mu.Lock()
 	last := c.last
 	c.mu.Unlock()
-	if last != nil { // the picture that this cycle was planned on
+	if last != nil { // the snapshot that this cycle was planned on
 		return last.scale.SiteFactor(p), last.unranked
 	}
 	config, err := c.run(ctx, nil, "scontrol", "show", "config")

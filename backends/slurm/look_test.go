@@ -2,8 +2,8 @@ package slurm
 
 import "testing"
 
-// What squeue prints before its cluster is known is read then, all the same and in
-// order.
+// Lines that squeue prints before the cluster is known are read afterwards, all of them
+// and in order.
 func TestLinesThatComeEarly(t *testing.T) {
 	out := captured(t, "squeue.txt")
 	want, err := parseJobs(out, len(out))
@@ -26,7 +26,7 @@ func TestLinesThatComeEarly(t *testing.T) {
 	}
 }
 
-// A wrong line is heard of at the end; who writes is listened to until then.
+// A wrong line is an error at the end; all that squeue writes until then is taken.
 func TestAWrongLineStopsNobody(t *testing.T) {
 	var jobs []*seen
 	known := make(chan struct{})

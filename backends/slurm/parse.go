@@ -150,13 +150,13 @@ type cluster struct {
 	at      time.Time
 	scale   Scale
 	from    ProjectFrom
-	trusted map[string]bool // users whose word on placeholders and dummy jobs counts
+	trusted map[string]bool // users whose jobs can be placeholders and dummy jobs
 	slots   map[string]int  // of each host
 	low     map[string]bool // partitions whose jobs go after those of the default one
 	memory  bool            // the cluster manages memory
 }
 
-// seen is a job as squeue tells it, with what is no business of callers.
+// seen is a job as squeue shows it, with fields that callers don't see.
 type seen struct {
 	backends.Job
 	nodes    []string
@@ -167,9 +167,9 @@ type seen struct {
 	nice     int64
 	holdsFor backends.ID       // a placeholder's job
 	rank     backends.Priority // that a dummy job is to have once it is released
-	each     int64             // bytes asked for each slot or each node of several: its details tell which
+	each     int64             // bytes asked for each slot or each node of several: its details say which
 
-	// Of its details, if they were asked for.
+	// From its details, if they were asked for.
 	detailed      bool
 	record        record
 	before, after string // what stands around the record in its AdminComment
@@ -205,7 +205,7 @@ func (j *seen) read(f []string, c *cluster) error {
 	}
 	j.Name, j.User, j.Queue = f[fName], f[fUser], f[fQueue]
 	j.nice = number(fNice)
-	if j.factor = number(fPriority); j.factor > least { // else who knows how much of Nice is in it
+	if j.factor = number(fPriority); j.factor > least { // else an unknown part of Nice is in it
 		j.factor += j.nice
 	}
 	j.Slots = int(number(fCPUs))
@@ -226,8 +226,8 @@ func (j *seen) read(f []string, c *cluster) error {
 	if err := j.asks(f[fTRES], f[fMinMemory], c); err != nil {
 		return err
 	}
-	// squeue shows a limit of one node and none alike: a job that one host can hold
-	// is taken to need that.
+	// squeue shows a limit of one node and no limit alike: a job that fits on one host
+	// counts as limited to one.
 	j.OneHost = len(j.nodes) < 2 && nodes < 2 && most < 2 && (j.Slots == 1 || c.holds(j.Slots))
 	j.tagged(f, c)
 	if err := j.state(f[fState], f[fReason], c); err != nil {
@@ -272,9 +272,9 @@ func parseNumber(s string) (int64, error) {
 	return n, err
 }
 
-// asks reads what memory a job asks for. Where the cluster doesn't manage memory, squeue
-// shows the default, all of a host, where nothing was asked for, and of jobs that were
-// started only what goes with each CPU or node, and not with which (22.05).
+// asks reads what memory a job asks for. Where the cluster doesn't manage memory,
+// squeue shows the default, all of a host, for jobs that ask for none, and for jobs
+// that were started only an amount for each CPU or node, without saying which (22.05).
 func (j *seen) asks(tres, least string, c *cluster) (err error) {
 	if j.Memory, err = parseTRES(tres); err != nil || c.memory {
 		return err
@@ -293,7 +293,7 @@ func (j *seen) asks(tres, least string, c *cluster) (err error) {
 	return nil
 }
 
-// holds tells whether some host has so many slots.
+// holds reports whether some host has so many slots.
 func (c *cluster) holds(slots int) bool {
 	for _, n := range c.slots {
 		if n >= slots {
@@ -315,7 +315,7 @@ func (j *seen) tagged(f []string, c *cluster) {
 	}
 	if j.IsDummy() {
 		if !c.memory {
-			j.Memory = 0 // what sbatch had to be told
+			j.Memory = 0 // only what submitOwn must ask for
 		}
 		return // it belongs to no project
 	}
@@ -357,7 +357,7 @@ func (j *seen) state(state, reason string, c *cluster) error {
 		}
 		return nil
 	}
-	// Reasons lag behind: what can be told by the times is.
+	// Reasons lag behind: the times decide where they can.
 	switch {
 	case strings.HasPrefix(reason, "JobHeld") || state == "RH" || state == "SE":
 		j.State = backends.Held
@@ -381,8 +381,8 @@ var waits = map[string]backends.Wait{
 	"JobArrayTaskLimit":        backends.WaitThrottle,
 }
 
-// exitCode reads a wait status; who was ended from outside was killed, whatever
-// status its script left behind.
+// exitCode reads a wait status. A job that did not complete, though its script's status
+// is 0, counts as killed.
 func exitCode(state string, status int) int {
 	const killed, terminated = 128, 15
 	switch code := status >> 8 & 0xff; {

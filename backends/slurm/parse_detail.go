@@ -14,16 +14,16 @@ type detail struct {
 	comment   string    // its AdminComment
 	suspended time.Time // when it was last suspended or resumed
 	before    time.Duration
-	hosts     []backends.Placement // where it is; empty: not told
+	hosts     []backends.Placement // where it is; empty: not known
 	cores     map[core]bool        // that it has, or had before it was suspended
-	holds     bool                 // cores, against others: it runs or is completing
+	holds     bool                 // it occupies its cores: it runs or is completing
 	perSlot   bool                 // it asks for its memory by slot, not by node
 }
 
-// core is one of a host's.
+// core is one core of a host.
 type core struct{ host, socket, core string }
 
-// showLines asks scontrol for jobs, and for a word of its own after each.
+// showLines asks scontrol for jobs, and for the nonce after each.
 func showLines(ids []backends.ID, nonce string) string {
 	var b strings.Builder
 	for i, id := range ids {
@@ -98,8 +98,8 @@ func onlyField(text, key, end string) (string, bool) {
 	return value, ended
 }
 
-// parseJSON reads the details of all jobs from `squeue --json`, which no text can
-// deceive.
+// parseJSON reads the details of all jobs from `squeue --json`, where no user's text
+// can pass for a field.
 func parseJSON(out []byte) (map[backends.ID]detail, error) {
 	jobs, err := parseSqueue[struct {
 		jobTexts
@@ -172,8 +172,8 @@ func placed(nodes []nodeJSON, slots int) []backends.Placement {
 	return all
 }
 
-// spread is where a job's slots may have been, where nothing tells any more: one
-// on each host at least, the rest from the first host on.
+// spread puts one of a job's slots on each host and the rest on the first hosts that
+// have room: exact for whole hosts, or for one slot on each, and else a guess.
 func spread(hosts []string, slots int, of map[string]int) []backends.Placement {
 	all := make([]backends.Placement, len(hosts))
 	rest := slots - len(hosts)

@@ -25,10 +25,10 @@ const (
 
 var sinfoFields = [nodeFieldCount]string{nName: "NodeList", nCPUs: "CPUs", nMemory: "Memory", nState: "StateCompact", nQueue: "Partition", nTier: "PriorityTier", nLimit: "Time"}
 
-// layout is what sinfo tells: the hosts, and the partitions.
+// layout is what sinfo shows: the hosts, and the partitions.
 type layout struct {
 	hosts  []backends.Host
-	queues []backends.Queue // with which of them come after the default one
+	queues []backends.Queue // LevelLow: its jobs go after those of the default one
 	within map[string][]string
 	limits map[string]time.Duration // of a partition's jobs; missing: none
 }
@@ -113,9 +113,9 @@ func parseAt(config []byte) (time.Time, error) {
 	return t, nil
 }
 
-// clockAt is the queue's clock at the instant, by ours, at which it was asked for its
-// time, which took so long: it was no later when the answer was made. It tells whole
-// seconds. Where its clock may be ours, ours is finer.
+// clockAt returns the queue's clock at the moment when it was asked for its time, from
+// its answer, in whole seconds, and how long that took. Where this machine's clock
+// agrees with the answer it returns that clock's time, which is finer.
 func clockAt(asked time.Time, took time.Duration, told time.Time) time.Time {
 	at, latest := told.Add(-took), told.Add(time.Second-1)
 	switch {

@@ -245,7 +245,7 @@ func TestAnnouncedRequeue(t *testing.T) {
 	}
 }
 
-// That a job was to be suspended, and was not, leaves no mark.
+// A suspension that was announced and not made leaves no mark.
 func TestAnnouncedSuspension(t *testing.T) {
 	at := time.Unix(1795307972, 0)
 	d := detail{comment: record{mark: "r3", stop: true, until: at.Add(time.Hour), ranked: true, priority: 1030}.comment("", "")}
@@ -261,11 +261,11 @@ func TestAnnouncedSuspension(t *testing.T) {
 	}
 }
 
-// R8: nothing in a picture is older than it says, whosever clock is ahead.
+// R8: nothing in a snapshot is older than its time, whichever clock is ahead.
 func TestTheClockIsNotAheadOfThePicture(t *testing.T) {
 	told := time.Unix(1795307972, 0)
 	const took = 300 * time.Millisecond
-	for asked, want := range map[time.Duration]time.Duration{ // after what the queue told
+	for asked, want := range map[time.Duration]time.Duration{ // after the queue's answer
 		-time.Hour: -took, time.Hour: time.Second - 1, // another machine's
 		-100 * time.Millisecond: -100 * time.Millisecond, 400 * time.Millisecond: 400 * time.Millisecond, // this one's
 	} {

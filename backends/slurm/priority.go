@@ -37,8 +37,8 @@ var ranks = [...]struct {
 	{backends.LevelHandOver, 200},
 }
 
-// SiteFactor is the site factor of a priority. A normal job's at the default
-// value is 0: who was never touched needs none. LevelLow has none either: it is a
+// SiteFactor is the site factor of a priority. A normal job's at the default value is
+// 0: a job that was never ranked needs none. LevelLow has none either: it is a
 // partition. A value outside its level's 128 is taken for the nearest.
 func (s Scale) SiteFactor(p backends.Priority) int64 {
 	for rank, r := range ranks {

@@ -19,10 +19,10 @@ type record struct {
 	run       int       // mark, until and delayed hold from this requeue on: they were written before it
 	stop      bool      // mark and until hold while the job is suspended: they were written before it was
 	until     time.Time // the engine's hold
-	begin     time.Time // its owner's begin time, while a hold of ours stands in its place
+	begin     time.Time // its owner's begin time, while the engine's hold stands in its place
 	submitted time.Time // Slurm counts a requeued job's anew
-	started   time.Time // the run that was requeued: while that leaves its hosts Slurm tells the present instead
-	resumed   time.Time // asked to go on then
+	started   time.Time // the run that was requeued: while that leaves its hosts Slurm shows the present instead
+	resumed   time.Time // when its resume was asked for
 	asked     []string  // its owner's host list, while it is pinned
 	pinned    bool
 	delayed   bool      // requeued: Slurm's own delay is still to be taken off
@@ -101,7 +101,7 @@ func (r record) String() string {
 	return b.String()
 }
 
-// splitComment parts an AdminComment into what is not ours and the record. What
+// splitComment splits an AdminComment into the record and what stands around it. What
 // follows a space is the site's own text. A record that can't be read is none.
 func splitComment(comment string) (before string, r record, after string) {
 	head, after, spaced := strings.Cut(comment, " ")
@@ -145,8 +145,9 @@ func unix(s string) time.Time {
 	return time.Unix(n, 0).UTC()
 }
 
-// ownJob reads the comment of a job of the engine's own: whom it keeps a place for, or
-// holds a slot for and with what priority. Of any other job there is nothing.
+// ownJob reads the comment of a job of the engine's own: the job that it keeps a place
+// for, or holds a slot for and with what priority. For any other comment it returns
+// zero values.
 func ownJob(comment string) (holdsFor, dummyFor backends.ID, rank backends.Priority) {
 	text, ok := strings.CutPrefix(comment, backends.TagPrefix+" "+recordPrefix)
 	if !ok {
@@ -183,7 +184,7 @@ func (r record) comment(before, after string) string {
 }
 
 // placeholderComment is the comment of a placeholder, for ownJob. The submit filter
-// lets nobody else's begin so.
+// refuses other users' comments that begin so.
 func placeholderComment(id backends.ID) string {
 	return backends.TagPrefix + " " + recordPrefix + keyFor + "=" + url.QueryEscape(id.String()) + ";"
 }

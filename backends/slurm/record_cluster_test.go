@@ -11,8 +11,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
-// TestRecordFiles: what a job executes and writes is told as Slurm does it, of an
-// element of an array, too, whose default files squeue names wrongly (22.05).
+// TestRecordFiles: a record names what a job executes and writes as Slurm does it, for
+// an element of an array, too, whose default files squeue names wrongly (22.05).
 func TestRecordFiles(t *testing.T) {
 	t.Parallel()
 	cluster.Needed(t)

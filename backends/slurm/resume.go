@@ -15,26 +15,26 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// Slurm resumes a job onto full hosts, and one whose very cores another has got
-// since is not even counted there any more: "job overflow" says slurmctld's log, and
-// others are started beside it (22.05). So a job is resumed when all of its cores
-// are free, and while a reservation keeps everybody else from starting on its hosts.
-// What frees there until then is kept for it by placeholders: jobs of ours that
-// hold what they can get of its hosts, and end before it is resumed.
+// Slurm resumes a job onto full hosts. If another job has got its cores since, Slurm no
+// longer counts it there: slurmctld logs "job overflow" and starts others beside it
+// (22.05). So a job is resumed when all of its cores are free, and while a reservation
+// keeps other jobs from starting on its hosts. Until then placeholders keep what comes
+// free: jobs of the engine's that hold what they can get of its hosts, and end before
+// it is resumed.
 const (
 	placeholderName  = "allotment-placeholder"
-	placeholderLimit = 5 * time.Minute // should nobody end it
-	// guard is the name of the reservations; they end by themselves after a minute,
-	// the least that there is, should we not end them.
+	placeholderLimit = 5 * time.Minute // if the engine does not end it
+	// guard begins the names of the reservations. They end by themselves after a minute,
+	// the shortest time that there is.
 	guard = "allotment-resume-"
-	// resuming is how long Resume waits for free slots; the rest is left to Tend.
+	// resuming is how long Resume waits for free slots; Tend handles the rest.
 	resuming = 3 * time.Second
 	// leaving is how long placeholders may take to be gone.
 	leaving = 10 * time.Second
 )
 
-// Resume lets suspended jobs go on: at once where their slots are free, else when
-// they are.
+// Resume resumes suspended jobs: at once where their slots are free, else when they
+// are.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
 	p, b := c.looked(ctx, ids, func(it *item) error {
 		if j := it.Job; j.State != backends.Suspended && j.State != backends.Running {
@@ -88,14 +88,14 @@ func (c *Client) tend(ctx context.Context) error {
 	return err
 }
 
-// quiet tells whether there is nothing to tend.
+// quiet reports whether there is nothing to tend.
 func (p *picture) quiet() bool {
 	return !slices.ContainsFunc(p.jobs, func(j *seen) bool {
 		return !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}) || j.unranked())
 	})
 }
 
-// resume takes every suspended job that is to go on one step further, and returns
+// resume takes each suspended job that is to be resumed one step further, and returns
 // how many wait for slots that may be free.
 func (c *Client) resume(ctx context.Context) (left int, err error) {
 	p, err := c.look(ctx, nil)
@@ -124,9 +124,9 @@ func (c *Client) resume(ctx context.Context) (left int, err error) {
 	}
 	c.cancel(ctx, useless) // one that is left is found again
 	if len(resuming) == 0 || p.unranked != nil {
-		return 0, nil // without ranks a placeholder would keep nothing from anybody
+		return 0, nil // without ranks a placeholder would keep slots from no job
 	}
-	c.letWait(ctx, p, held) // whoever submitted them did not get that far
+	c.letWait(ctx, p, held) // submitted, and not released yet
 	details, err := c.allDetails(ctx)
 	if err != nil {
 		return 0, err
@@ -161,7 +161,7 @@ func (c *Client) allDetails(ctx context.Context) (map[backends.ID]detail, error)
 	return parseJSON(out)
 }
 
-// fits tells whether all of a suspended job's cores are free, or its placeholders'.
+// fits reports whether all of a suspended job's cores are free, or its placeholders'.
 func (j *seen) fits(details map[backends.ID]detail, places []*seen) bool {
 	needs, free := map[core]int{}, map[core]int{}
 	for c := range details[j.ID].cores {
@@ -177,8 +177,8 @@ func (j *seen) fits(details map[backends.ID]detail, places []*seen) bool {
 	return len(needs) > 0 && reconcile.Fits(needs, free)
 }
 
-// missing is how many slots of a host placeholders are still to be asked for: those
-// of the job that none of ours has, less what is asked for already.
+// missing returns how many slots of a host still need placeholders: those of the job
+// that no placeholder has, less what is asked for already.
 func missing(details map[backends.ID]detail, j *seen, places []*seen, at backends.Placement) int {
 	kept, asked := map[core]bool{}, 0
 	for _, place := range places {
@@ -266,7 +266,7 @@ func (c *Client) submitOwn(ctx context.Context, limit time.Duration, options ...
 	return parseSubmitted(out)
 }
 
-// letWait ranks placeholders, which are held until then, and lets them wait for slots.
+// letWait ranks and releases placeholders, which are held until then.
 func (c *Client) letWait(ctx context.Context, p *picture, ids []backends.ID) {
 	var requests []string
 	for _, id := range ids {
@@ -275,7 +275,7 @@ func (c *Client) letWait(ctx context.Context, p *picture, ids []backends.ID) {
 	c.order(ctx, requests)
 }
 
-// letGo has a job of the engine's own ranked, and then wait for slots.
+// letGo returns the requests that rank and release a job of the engine's own.
 func (p *picture) letGo(id backends.ID, rank backends.Priority) []string {
 	return []string{fmt.Sprintf("update JobId=%s SiteFactor=%d", name(id), p.scale.SiteFactor(rank)), "release " + name(id)}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // An engine that dies between the submission of a placeholder and its release leaves
-// one that is held. The next one lets it wait for its slots.
+// one that is held. The next one releases it.
 func TestPlaceholderOfADeadEngine(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Nodes: 1, CPUs: 1})

@@ -26,8 +26,8 @@ func (c *Client) run(ctx context.Context, stdin io.Reader, argv ...string) ([]by
 	return out, reconcile.Known(err, failure)
 }
 
-// command is one of Slurm's. What is asked from now on may be answered by newer
-// news than what Tend saw.
+// command returns one of Slurm's commands. It drops Tend's snapshot: the answer may be
+// newer.
 func (c *Client) command(stdin io.Reader, argv []string) command.Command {
 	c.latest.Ask()
 	if c.config.Bin != "" {
@@ -36,8 +36,8 @@ func (c *Client) command(stdin io.Reader, argv []string) command.Command {
 	return command.Command{Argv: argv, Stdin: stdin, Env: c.environment(), Timeout: time.Duration(c.config.Timeout)}
 }
 
-// environment is ours without what would change what Slurm's commands do: options
-// of their own, and the job in which we may run ourselves. Times are seconds.
+// environment is this process's without what would change what Slurm's commands do:
+// options of their own, and the job in which this process may run. Times are seconds.
 func (c *Client) environment() []string {
 	env := []string{"TZ=UTC", "SLURM_TIME_FORMAT=%s"}
 	for _, variable := range os.Environ() {
@@ -59,14 +59,14 @@ func (c *Client) environment() []string {
 	return env
 }
 
-// newNonce is a word that nobody could have typed.
+// newNonce is a word that no user can have typed.
 func newNonce() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // it does not fail
 	return "x" + hex.EncodeToString(b[:])
 }
 
-// order puts requests to one scontrol, a line each, and tells what became of each.
+// order puts requests to one scontrol, a line each, and returns the result of each.
 // There may be nothing in a line that a user typed, nor a space within a value.
 func (c *Client) order(ctx context.Context, requests []string) backends.Errors {
 	errs, _ := c.orderAndShow(ctx, requests, nil)

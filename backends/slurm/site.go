@@ -8,8 +8,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// Examine asks slurmctld how it is set up, and its submission script, by a test
-// that submits nothing, whether it is one of ours.
+// Examine asks slurmctld how it is set up, and tests its submission script without
+// submitting a job.
 func (c *Client) Examine(ctx context.Context, by backends.Installation) (backends.Examination, error) {
 	config, err := c.run(ctx, nil, "scontrol", "show", "config")
 	if err != nil {
@@ -39,8 +39,8 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 	return e, err
 }
 
-// probe is what the submission script answers to what no filter of ours lets
-// through, whoever asks. sbatch --test-only asks it, and makes no job (22.05).
+// probe returns the submission script's answer to a job that Allotment's filter refuses
+// from every user. sbatch --test-only asks it, and makes no job (22.05).
 func (c *Client) probe(ctx context.Context) (string, error) {
 	_, err := c.run(ctx, nil, "sbatch", "--test-only", "--job-name=\a", "--wrap=true")
 	words, no := reconcile.SaidNo(err)

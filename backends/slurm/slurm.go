@@ -28,7 +28,7 @@ type Client struct {
 	config Config
 
 	latest        reconcile.Latest[picture]
-	managesMemory atomic.Pointer[bool] // as it was told last; nil: not yet
+	managesMemory atomic.Pointer[bool] // at the last look; nil: none yet
 
 	mu    sync.Mutex
 	known map[run]known
@@ -41,7 +41,7 @@ type run struct {
 	started time.Time
 }
 
-// known is what squeue does not tell of a run, once it was found out.
+// known is what squeue does not show of a run, once it was found out.
 type known struct {
 	hosts  []backends.Placement // of a job on several hosts
 	memory int64                // that it asks for
@@ -64,8 +64,8 @@ func Open(o Options) *Client {
 // Close has nothing to give back.
 func (c *Client) Close() error { return nil }
 
-// Abilities is what Slurm can do. It reserves nothing: its scheduler keeps the
-// hosts of the highest job that waits by itself.
+// Abilities is what Slurm can do. Nothing is reserved: Slurm's scheduler by itself
+// keeps the hosts of the highest pending job.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
@@ -82,20 +82,20 @@ func (c *Client) Abilities() backends.Abilities {
 	}
 }
 
-// memory tells whether the cluster manages memory, as the last look told. Nothing is
-// asked for it: asub runs one command. Before the first look it counts as managed.
+// memory reports whether the cluster managed memory at the last look. It runs no
+// command: asub runs one alone. Before the first look memory counts as managed.
 func (c *Client) memory() bool {
 	manages := c.managesMemory.Load()
 	return manages == nil || *manages
 }
 
-// managesMemory tells whether jobs are given memory as well as CPUs.
+// managesMemory reports whether jobs are given memory as well as CPUs.
 func managesMemory(settings map[string]string) bool {
 	return strings.Contains(strings.ToUpper(settings["SelectTypeParameters"]), "MEMORY")
 }
 
-// Farm takes a picture of the queue: the clock first, so that nothing in it is
-// older than it says (R8).
+// Farm takes a snapshot of the queue: the clock first, so that nothing in it is older
+// than its time (R8).
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
 	p := c.latest.Take()
 	if p == nil {
@@ -133,10 +133,10 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	return reconcile.Shown(p.jobs, ids), nil
 }
 
-// picture is what one look gave.
+// picture is the snapshot that one look gave.
 type picture struct {
 	cluster
-	taken time.Time // began to be, by our clock
+	taken time.Time // when the look began, by our clock
 	asked uint64    // commands that were run until it was complete
 	layout
 	unranked error   // why jobs can't be ranked
@@ -147,7 +147,7 @@ type picture struct {
 // mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
 const mostAtOnce = 1000
 
-// look takes a picture of all jobs, or of some.
+// look takes a snapshot of all jobs, or of some.
 func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) {
 	var p picture
 	some := names(ids)
@@ -173,8 +173,8 @@ func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) 
 	return &p, err
 }
 
-// lookAtJobs asks for jobs; no names: for all. They are read while squeue prints
-// them, once it is known of what cluster they are.
+// lookAtJobs asks for jobs; no names: for all. They are read while squeue prints them,
+// once the cluster is known.
 func (c *Client) lookAtJobs(ctx context.Context, some []string, p *picture, cluster <-chan struct{}) error {
 	nonce := newNonce()
 	argv := []string{"squeue", "--noheader", "--all", "--array", "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
@@ -206,7 +206,7 @@ type reader struct {
 	err   error  // the first
 }
 
-// Write never fails: squeue is heard to its end.
+// Write never fails: squeue's output is read to its end.
 func (r *reader) Write(text []byte) (int, error) {
 	select {
 	case <-r.known:
@@ -264,7 +264,7 @@ func (c *Client) lookAtCluster(ctx context.Context, p *picture) error {
 	p.trusted = trusted(settings)
 	p.from = c.config.ProjectFrom
 	c.managesMemory.Store(&p.memory)
-	p.array, _ = strconv.Atoi(settings["MaxArraySize"]) // not told: no arrays
+	p.array, _ = strconv.Atoi(settings["MaxArraySize"]) // missing: no arrays
 	l, err := parseNodes(nodes, nonce)
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func (c *Client) lookAtCluster(ctx context.Context, p *picture) error {
 	return nil
 }
 
-// trusted are the users whose word on placeholders and dummy jobs counts.
+// trusted are the users whose jobs can be placeholders and dummy jobs.
 func trusted(settings map[string]string) map[string]bool {
 	slurmUser, _, _ := strings.Cut(settings["SlurmUser"], "(")
 	return map[string]bool{"root": true, slurmUser: true}
@@ -336,7 +336,7 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 	return nil
 }
 
-// place tells where a job runs, or that squeue does not tell.
+// place sets where a job runs. unclear: squeue does not show it.
 func (c *Client) place(j *seen, slots map[string]int) (unclear bool) {
 	if len(j.nodes) == 0 || j.State == backends.Pending || j.State == backends.Held {
 		return false
@@ -359,8 +359,8 @@ func (c *Client) place(j *seen, slots map[string]int) (unclear bool) {
 	return false
 }
 
-// unsized gives a job the memory that it was seen to ask for before, or tells that it
-// is still to be looked for.
+// unsized sets the memory that a job was seen to ask for before, or reports that it
+// must still be looked up.
 func (c *Client) unsized(j *seen) bool {
 	if j.each == 0 || j.State.Ended() {
 		return false
@@ -388,7 +388,7 @@ func (c *Client) learn(j *seen, f func(*known)) {
 	c.known[run{j.ID, j.start}] = k
 }
 
-// forgetRuns drops the runs that a picture of all jobs doesn't show any more.
+// forgetRuns drops the runs that a snapshot of all jobs doesn't show any more.
 func (c *Client) forgetRuns(p *picture) {
 	there := map[run]bool{}
 	for _, j := range p.jobs {

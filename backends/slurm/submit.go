@@ -27,15 +27,15 @@ func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.S
 	})
 }
 
-// needsCluster tells whether something must be known of the cluster first.
+// needsCluster reports whether a submission needs facts about the cluster.
 func needsCluster(s *backends.Spec) bool { return len(s.Hosts) > 0 || ranked(s) }
 
-// ranked tells whether a job begins elsewhere than others.
+// ranked reports whether a job's priority is above that of other new jobs.
 func ranked(s *backends.Spec) bool {
 	return s.Priority.Level() > backends.LevelNormal || s.Priority.Level() == backends.LevelNormal && s.Priority.Value() > backends.DefaultValue
 }
 
-// submit hands a job in, and tells what was said of it.
+// submit submits a job; said is what sbatch printed besides its ID.
 func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (id backends.ID, said string, err error) {
 	var hosts []string
 	for _, h := range p.hosts {
@@ -70,7 +70,7 @@ func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (id b
 	return id, said, nil
 }
 
-// sbatch runs it, and gives what it said on stderr though it took the job.
+// sbatch runs it; said is what it printed on stderr though it took the job.
 func (c *Client) sbatch(ctx context.Context, sub *submission) (out []byte, said string, err error) {
 	env, err := os.CreateTemp("", "allotment-env-") // 0600; sbatch alone reads it
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// A refusal is told in the filter's words, and judged by Slurm's alone: the
-// filter's may be a user's.
+// A refusal has the filter's words, and Slurm's alone decide its kind: the filter's may
+// be a user's.
 func TestRefusal(t *testing.T) {
 	const head = "sbatch: error: Batch job submission failed: "
 	for stderr, want := range map[string]struct {
@@ -33,7 +33,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// The step of a project goes by the environment; what is there of another job's goes.
+// The step of a project is passed in the environment; another job's step there is
+// removed.
 func TestTheStepGoesByTheEnvironment(t *testing.T) {
 	for project, want := range map[string]string{"chipA:synthesis": "B=1\x00ALLOTMENT_STEP=synthesis\x00", "chipA": "B=1\x00"} {
 		spec := backends.Spec{Project: project, Command: []string{"true"}, Env: []string{"ALLOTMENT_STEP=other", "B=1"}}
