@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Request is what somebody submits, in any queuing system's words.
+// Request is a submission, whatever the queuing system.
 type Request struct {
 	User        string
 	UID         int64
@@ -62,9 +62,9 @@ var (
 	ErrMismatch = errors.New("snapshot and generation do not belong together")
 )
 
-// Decide runs the tests of R1 in their order and settles what becomes of a job.
-// An error means that the snapshot can't be relied upon: the job goes through as
-// it is (R3). ErrMismatch may be a moment between two renames: look again.
+// Decide runs the tests of R1 in their order and decides what becomes of a job. An
+// error means that the snapshot can't be relied upon: the job goes through as it is
+// (R3). ErrMismatch may be a moment between two renames: read again.
 func Decide(req Request, r *Reader, g Generation, now time.Time) (Decision, error) {
 	s := r.Settings()
 	if g.Snapshot != r.Identity() {
@@ -104,7 +104,7 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	mode, warning := preemptMode(req.Preempt)
 	d.Tag.Preempt = mode
 	if s.Observe || r.Projects() == 0 {
-		return nil // nothing is planned yet, or nobody is to notice anything
+		return nil // nothing is planned yet, or the filter only observes
 	}
 	if warning != "" {
 		d.Messages = append(d.Messages, warning)
@@ -137,8 +137,8 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 	return nil
 }
 
-// clip lowers a priority that its owner chose to the default, where the queue takes any
-// number of him: above that are the ranks that pba gives (R13).
+// clip lowers a priority that an owner chose to the default, where the queue takes any
+// number: above that are the ranks that pba gives (R13).
 func (d *Decision) clip(req Request, s Settings) {
 	if most := s.MostRank; most > 0 && req.Rank > most && !req.ByEngine && !s.Observe {
 		d.Priority = backends.Priority(most)
@@ -238,8 +238,8 @@ func managed(s Settings, queue string) bool {
 	return len(s.Queues) == 0 || queue == "" || queue == s.LowQueue || slices.Contains(s.Queues, queue)
 }
 
-// unpreemptable says why a job that can't be taken back once it runs goes to the
-// lowest queue, and what its user can do; "" for a job that can (R22).
+// unpreemptable says why a job that can't be preempted once it runs goes to the lowest
+// queue, and what its user can do; "" for a job that can (R22).
 func unpreemptable(req Request, mode backends.Mode, s Settings) string {
 	const full = " can't be taken back, and such jobs hold all that they may of the farm: "
 	switch {
@@ -265,7 +265,7 @@ func preemptMode(word string) (mode backends.Mode, warning string) {
 	return backends.PreemptRequeue, "ALLOTMENT_PREEMPT=" + printable(word) + ": want requeue or suspend; requeue is taken"
 }
 
-// withoutTag is a user's own text without what would pass for a tag of ours at
+// withoutTag returns a user's own text without what would pass for Allotment's tag at
 // its beginning: a forged one, or one copied from another job.
 func withoutTag(text string) string {
 	for {

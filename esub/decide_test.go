@@ -28,7 +28,7 @@ func TestDescriptionIsReadBack(t *testing.T) {
 	}
 }
 
-// R13: an owner may lower his job, and raise it no further than the default.
+// R13: an owner may lower a job, and raise it no further than the default.
 func TestOwnersRankIsClipped(t *testing.T) {
 	const told = "-sp 51: more than 50, the default, is pba's to give: 50 is taken"
 	for _, c := range []struct {

@@ -17,7 +17,7 @@ const GenerationName = "policy.generation"
 type Standing struct {
 	At                 time.Time      // now, by the engine's clock; zero: it has never run
 	Observe            bool           // observe mode, or the engine is paused
-	LowerUnpreemptable bool           // normal jobs that can't be taken back hold their share of the farm (R22)
+	LowerUnpreemptable bool           // normal jobs that can't be preempted hold their share of the farm (R22)
 	Below              map[int64]bool // pools below their guarantee, by allocation ID (R12)
 }
 
@@ -32,9 +32,9 @@ const (
 	MaxGeneration = 1 << 20
 )
 
-// EncodeGeneration writes the generation file of a snapshot. To put both in
-// place, prepare both as temporary files, then rename the snapshot and at once
-// the generation: a filter that sees one without the other looks again.
+// EncodeGeneration writes the generation file of a snapshot. To put both in place,
+// prepare both as temporary files, then rename the snapshot and at once the generation:
+// a filter that sees one without the other reads again.
 func EncodeGeneration(snapshot []byte, s Standing) ([]byte, error) {
 	r, err := Open(bytes.NewReader(snapshot), int64(len(snapshot)))
 	if err != nil {
@@ -110,8 +110,7 @@ func OpenGeneration(b []byte) (Generation, error) {
 	return g, nil
 }
 
-// Below tells whether the pool at a place of the snapshot is below its
-// guarantee.
+// Below reports whether the pool at a place of the snapshot is below its guarantee.
 func (g *Generation) Below(pool int) bool {
 	return pool >= 0 && pool < g.pools && g.below[pool/8]&(1<<(pool%8)) != 0
 }

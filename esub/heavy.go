@@ -7,8 +7,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// hold keeps a heavy job from starting before its dummy jobs are in place (R29): the
-// engine releases it then, and should the engine be gone, it starts in the end. One
+// hold keeps a heavy job from starting before its dummy jobs are in place (R29). The
+// engine releases it then; if the engine is gone, it starts when the hold ends. A job
 // that its owner starts later is left to the engine; an exclusive one has its host's
 // memory to itself.
 func (d *Decision) hold(req Request, own string, s Settings, now time.Time) {

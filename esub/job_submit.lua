@@ -1,12 +1,12 @@
 -- Allotment's submit filter for Slurm: job_submit.lua as slurmctld runs it (Lua 5.1).
 --
--- It reads two small files that pba writes, and nothing else; it executes nothing,
--- asks nobody and never waits. Whatever goes wrong, the job goes through as it is,
--- with one line of warning to its user. What it decides is what esub/decide.go
--- decides: one table of cases runs through both.
+-- It reads two small files that pba writes, and once the status of its own process; it
+-- executes nothing, asks no other process and never waits. Whatever goes wrong, the job
+-- goes through as it is, a new one with one line of warning to its user. What it
+-- decides is what esub/decide.go decides: one table of cases runs through both.
 --
--- Alone, put it beside slurm.conf and set JobSubmitPlugins=lua. A site that has a
--- job_submit.lua of its own lets that call it:
+-- Alone, put it beside slurm.conf and set JobSubmitPlugins=lua. A site's own
+-- job_submit.lua can call it:
 --
 --     local allotment = dofile("/etc/slurm/allotment.lua")
 --     function slurm_job_submit(job, partitions, uid)
@@ -18,15 +18,15 @@
 --        return allotment.modify(job, record, partitions, uid)
 --     end
 --
--- Slurm gives Lua no way to ask for a file's owner. That nobody but pba can have
--- written these files is settled by their directory, whose owner and mode `pba
--- doctor` looks at; nothing in them is run either way (see read below).
+-- Slurm gives Lua no way to ask for a file's owner. The directory of these files
+-- ensures that only pba can have written them: `pba doctor` checks its owner and mode.
+-- Nothing in them is run either way (see read below).
 
 local directory = "/var/lib/allotment" -- pba's state directory
 
 local allotment = {directory = directory, now = os.time}
 
-local MOST_BYTES = 64 * 1024 * 1024 -- of a file; more is none of ours
+local MOST_BYTES = 64 * 1024 * 1024 -- of a file; a larger one is not pba's
 local MOST_COMMENT = 1024           -- bytes that Slurm takes; more, and it refuses the job
 local MOST_TAG = 900
 local NOTHING = {}
@@ -86,10 +86,10 @@ end
 
 -- The policy ------------------------------------------------------------------
 
--- read reads a file of pba's. What it holds is one constructor of a table of
--- strings and numbers, and it is looked at before Lua is given it: without its
--- strings not one letter may be left in it but "return". So it can name nothing,
--- call nothing, loop over nothing, whoever wrote it; and byte code it is not.
+-- read reads a file of pba's: one constructor of a table of strings and numbers. It is
+-- checked before Lua loads it: without its strings not one letter may be left in it but
+-- "return". So it can name nothing, call nothing, loop over nothing; and byte code it
+-- is not.
 local function read(name)
    local path = allotment.directory .. "/" .. name
    local file, why = io.open(path, "rb")
@@ -155,7 +155,7 @@ local function check_age(p, standing)
    end
 end
 
--- holds tells whether a list of numbers, each between spaces, has one of them.
+-- holds reports whether a list of numbers, each between spaces, has one of them.
 local function holds(list, id)
    return id ~= nil and list:find(" " .. string.format("%.0f", id) .. " ", 1, true) ~= nil
 end
@@ -182,7 +182,7 @@ local function has(list, wanted)
    return false
 end
 
--- managed tells whether one of a job's partitions is managed.
+-- managed reports whether one of a job's partitions is managed.
 local function managed(p, queue)
    if #p.queues == 0 or queue == "" then
       return true
@@ -209,8 +209,8 @@ local function matches(pool, request)
    return user == request.user()
 end
 
--- find_project finds a project. Slurm keeps accounts and wckeys in lower case, so
--- that the engine can't tell chipA from chipa either.
+-- find_project finds a project. Slurm keeps accounts and wckeys in lower case, so that
+-- chipA and chipa are one to the engine, too.
 local function find_project(p, name)
    if p.projects[name] or p.project_from == "comment" then
       return p.projects[name]
@@ -256,7 +256,7 @@ local function judge(request, p, standing)
    for _, pool in ipairs(pools) do
       if matches(pool, request) then
          matched = true
-         -- Of whom nothing is known might be anybody: he passes, but gets nothing.
+         -- A user who is not known to be a member passes, but is not next in line.
          following = following or (member and request.slots <= pool[5] and holds(standing.below, pool[1]))
       end
    end
@@ -266,8 +266,8 @@ local function judge(request, p, standing)
    return {following = following}
 end
 
--- unpreemptable says why a job that can't be taken back once it runs goes to the
--- lowest partition, and what its user can do; nil for a job that can (R22).
+-- unpreemptable says why a job that can't be preempted once it runs goes to the lowest
+-- partition, and what its user can do; nil for a job that can (R22).
 local function unpreemptable(request, p)
    local full = " can't be taken back, and such jobs hold all that they may of the farm: "
    if request.interactive then
@@ -282,7 +282,7 @@ local function unpreemptable(request, p)
    return nil
 end
 
--- hold is until when a heavy job is held, unless pba lets it go before: it waits for
+-- hold is until when a heavy job is held, unless pba releases it before: it waits for
 -- its dummy jobs; nil: it is not held.
 local function hold(request, p, standing, d)
    if p.observe == 1 or standing.observe == 1 or d.reject or request.delayed or request.exclusive or not p.hold then
@@ -320,7 +320,7 @@ end
 local function decide(request, p, standing, low)
    local d = {messages = {}, tag = {suspend = request.suspend, step = request.step}}
    if p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
-      return d -- nothing is planned yet, or nobody is to notice anything
+      return d -- nothing is planned yet, or the filter only observes
    end
    local function say(line) table.insert(d.messages, line) end
    if request.warning then
@@ -359,8 +359,7 @@ end
 
 -- Slurm -----------------------------------------------------------------------
 
--- Whose word is the administrator's: root's, and that of the user who runs
--- slurmctld.
+-- The user who runs slurmctld: an administrator, as root is.
 local slurm_user
 do
    local file = io.open("/proc/self/status", "rb")
@@ -548,8 +547,8 @@ local function submit(job, partitions, uid)
    return slurm.SUCCESS
 end
 
--- forbidden says why an owner may not change what he asks to be changed in a job;
--- nil: he may. Without a policy it still holds.
+-- forbidden says why an owner may not make a change of a job; nil: the owner may. It
+-- holds without a policy, too.
 local function forbidden(job, record)
    local admin, comment = text(record.admin_comment), text(record.comment)
    if job.admin_comment ~= nil and (tagged(admin) or tagged(job.admin_comment)) then
@@ -621,8 +620,8 @@ local function modify(job, record, uid)
    return slurm.SUCCESS
 end
 
--- submit is slurm_job_submit: slurm.SUCCESS, or the error by which Slurm refuses
--- the job; its user has been told then.
+-- submit is slurm_job_submit: slurm.SUCCESS, or the error by which Slurm refuses the
+-- job; its user has been shown the reason then.
 function allotment.submit(job, partitions, uid)
    local ok, answer = pcall(submit, job, partitions, uid)
    if ok then
@@ -632,7 +631,7 @@ function allotment.submit(job, partitions, uid)
    return slurm.SUCCESS
 end
 
--- modify is slurm_job_modify. Slurm shows no message to who is refused.
+-- modify is slurm_job_modify. Slurm shows a refused user no message.
 function allotment.modify(job, record, _, uid)
    local ok, answer = pcall(modify, job, record, uid)
    if ok then

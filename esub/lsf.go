@@ -26,7 +26,7 @@ const (
 	lsfRerunnable  = "LSB_SUB_RERUNNABLE" // N: bsub -rn
 	lsfModify      = "LSB_SUB_MODIFY"     // Y: bmod
 	lsfReset       = "SUB_RESET"          // bmod takes the option away
-	lsfCommand     = "LSF_INVOKE_CMD"     // of the environment: who asks; lava does not say it
+	lsfCommand     = "LSF_INVOKE_CMD"     // of the environment: the command that asks; lava does not set it
 )
 
 // Limits of a parameter file. Beyond them it is none that LSF wrote.
@@ -57,7 +57,7 @@ func (ps Params) Get(key string) (value string, ok bool) {
 	return ps[i].Value, true
 }
 
-// has tells whether a parameter is there at all, SUB_RESET included.
+// has reports whether a parameter is there at all, SUB_RESET included.
 func (ps Params) has(key string) bool { return ps.index(key) >= 0 }
 
 func (ps Params) yes(key string) bool {
@@ -168,8 +168,8 @@ func parseBare(p Param, data []byte, at int) (Param, int, error) {
 	return p, at, nil
 }
 
-// endsString tells whether the quote that b begins with is the last of its
-// string: the end of the file follows, or a new line that begins a parameter.
+// endsString reports whether the quote that b begins with is the last of its string:
+// the end of the file follows, or a new line that begins a parameter.
 func endsString(b []byte) bool {
 	rest := b[1:]
 	if len(rest) == 0 {
@@ -216,8 +216,8 @@ func EncodeParams(params Params) []byte {
 	return b
 }
 
-// Request is what a parameter file asks for. env is the submission's environment
-// and memoryUnit what a plain -M counts in; who submits is for the caller to add.
+// Request is what a parameter file asks for. env is the submission's environment and
+// memoryUnit what a plain -M counts in; the caller adds the user.
 func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	req := Request{
 		Preempt:     env("ALLOTMENT_PREEMPT"),
@@ -247,14 +247,14 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	rerunnable, _ := ps.Get(lsfRerunnable)
 	req.NoRequeue = rerunnable == "N" || rerunnable == "n"
 	if tag, _, err := backends.ParseTag(req.Description); err == nil && tag.NoRequeue {
-		req.NoRequeue = true // lava's bsub has no -rn; to be spared is everybody's right
+		req.NoRequeue = true // lava's bsub has no -rn; every owner may forbid a requeue
 	}
 	return req
 }
 
-// changes tells whether a job that is there already is changed, or started again
-// from a checkpoint: then only what is given is in the file. Lava says it in the
-// file, LSF 10.1 by the name of the command
+// changes reports whether an existing job is changed, or started again from a
+// checkpoint: then only what is given is in the file. Lava says it in the file, LSF
+// 10.1 by the name of the command
 // (https://www.ibm.com/docs/SSWRJV_10.1.0/lsf_admin/sub_exec_controls_enable.html).
 func (ps Params) changes(env func(string) string) bool {
 	command := env(lsfCommand)
@@ -278,7 +278,7 @@ func (ps Params) memory(unit int64) int64 {
 // requirement, in bytes. unit is what a plain -M counts in: LSF_UNIT_FOR_LIMITS
 // holds for both, and where it is not set a plain rusage is MB and a plain -M KB
 // (https://www.ibm.com/docs/en/SSWRJV_10.1.0/lsf_config_ref/lsf.conf.lsf_unit_for_limits.5.html).
-// 0: none that can be told.
+// 0: none that can be read.
 func RusageMemory(resources string, unit int64) int64 {
 	var most int64
 	unit = max(unit, 1<<20)

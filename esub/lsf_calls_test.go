@@ -11,8 +11,8 @@ import (
 	"github.com/allotment-hpc/allotment/esub/esubtest"
 )
 
-// Every call of an esub by a real cluster is understood. What the cluster says of
-// itself has no LSF_INVOKE_CMD, and none of them is a bmod.
+// Every call of an esub by a real cluster is understood. The cluster itself sets no
+// LSF_INVOKE_CMD, and none of the calls is a bmod.
 func TestParamsOfTranscripts(t *testing.T) {
 	text, err := os.ReadFile("../backends/lsf/testdata/transcripts/esub.txt")
 	if err != nil {

@@ -150,8 +150,8 @@ func TestParseParamsBackslashAtTheEnd(t *testing.T) {
 
 func TestParamsRoundTrip(t *testing.T) {
 	key := rapid.StringMatching(`LSB_SUB[0-9]?_[A-Z]{1,8}`)
-	// A newline and KEY= behind a quote can't be told from a new line (see
-	// ParseParams), so that no = is drawn.
+	// A newline and KEY= behind a quote look like a new line (see ParseParams), so that no
+	// = is drawn.
 	value := rapid.OneOf(rapid.StringMatching(`[ -<>-~\n\t]{0,20}`), rapid.StringMatching(`["\\\n a]{0,8}`), rapid.Just("grüße"))
 	rapid.Check(t, func(t *rapid.T) {
 		params := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) Param {

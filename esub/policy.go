@@ -1,7 +1,7 @@
-// Package esub is the submit filter's mind: from what a user submits and the
-// site's policy snapshot to what becomes of the job. It is pure; cmd/esub reads
-// the files and asks the kernel. Codecs of the queuing systems' file formats
-// stand beside it (lsf.go).
+// Package esub decides for the submit filter: from what a user submits and the site's
+// policy snapshot it derives what becomes of the job. It is pure; cmd/esub reads the
+// files and asks the kernel. Codecs of the queuing systems' file formats stand beside
+// it (lsf.go).
 package esub
 
 import (
@@ -58,7 +58,7 @@ type Config struct {
 	StaleAfter unit.Duration `yaml:"stale_after"` // a snapshot whose engine has been silent for so long is not trusted
 }
 
-// DefaultConfig is the section as it is when nobody wrote one.
+// DefaultConfig is the section of a config file that has none.
 func DefaultConfig() Config {
 	return Config{OnFailure: Low, OnUntagged: Low, OnNoPool: Pass, LowQueue: "low", StaleAfter: unit.Duration(10 * time.Minute)}
 }
@@ -77,20 +77,20 @@ func (c Config) Validate() error {
 // Settings is the part of a Policy that holds for every job.
 type Settings struct {
 	Config
-	Observe      bool              // only tag: lower, reject and raise nobody, say nothing
+	Observe      bool              // only tag: lower, reject and raise no job, print nothing
 	NextInLine   backends.Priority // what a job next in line is submitted with (R12), in the queue's own count; 0: the queue has no such place
-	MostRank     int64             // what a job's owner may submit it with, in the queue's own count; 0: the queue itself sees to that
+	MostRank     int64             // what a job's owner may submit it with, in the queue's own count; 0: the queue itself limits that
 	DefaultQueue string            // of jobs that name none
 	MemoryUnit   int64             // bytes that one unit of -M stands for; 0: 1024
 	SuspendFrees bool              // a suspended job's slots are free for others there
-	TagNoRequeue bool              // the queue keeps no word of a job that must not be requeued: its tag does
+	TagNoRequeue bool              // the queue does not record that a job must not be requeued: its tag does
 	Queues       []string          // managed queues; empty: every queue
 	Heavy        Heavy
 }
 
 // Heavy says which jobs wait for dummy jobs (R28): they are held from the start.
 type Heavy struct {
-	Hold  time.Duration // for so long, should the engine never see them; 0: nobody is held
+	Hold  time.Duration // for so long, should the engine never see them; 0: no job is held
 	Share int64         // bytes that go with a slot where it has least
 	Rules []dummy.Rule
 }

@@ -35,9 +35,9 @@ type Slurm struct {
 	ProjectFrom string // what of a job names its project: account, wckey or comment
 	SiteFactor  int64  // of a job next in line (R12); 0: it is submitted as any other
 
-	// Lua can't ask for a user's groups (R4). Known are the numbers of the users
-	// whose groups are known, and Members who of them is in a UNIX group. Everybody
-	// else passes, as a normal job: the engine decides.
+	// Lua can't ask for a user's groups (R4). Known are the numbers of the users whose
+	// groups are known, and Members those of them in each UNIX group. A job of another
+	// user passes as a normal job: the engine decides.
 	Known   []int64
 	Members map[string][]int64
 }
@@ -91,8 +91,8 @@ const luaFormat = 1
 
 var errNoLuaPolicy = errors.New("it is no policy.lua")
 
-// EncodeLuaGeneration writes the generation.lua of a policy.lua. Bring the policy
-// in place first: whoever reads one without the other looks again.
+// EncodeLuaGeneration writes the generation.lua of a policy.lua. Put the policy in
+// place first: a filter that reads one without the other reads again.
 func EncodeLuaGeneration(policy []byte, s Standing) ([]byte, error) {
 	_, rest, ok := bytes.Cut(policy, []byte(`["identity"]="`))
 	identity, _, ok2 := bytes.Cut(rest, []byte(`"`))
@@ -159,8 +159,8 @@ func (w *luaWriter) list(set []string) {
 	w.text("}")
 }
 
-// heavy writes who is held: for how many seconds, beyond how many bytes a slot, and
-// {{project,step,queue,bytes},…}.
+// heavy writes which jobs are held: for how many seconds, beyond how many bytes a slot,
+// and {{project,step,queue,bytes},…}.
 func (w *luaWriter) heavy(h Heavy) {
 	if h.Hold <= 0 || h.Share <= 0 {
 		return
@@ -176,7 +176,7 @@ func (w *luaWriter) heavy(h Heavy) {
 }
 
 // project writes [name]={group,{step,…},{{id,user,uid,step,slots},…}}. A group that
-// nobody could look up has no members either.
+// could not be looked up is written as none.
 func (w *luaWriter) project(p Project) {
 	group := p.Group
 	if p.GID == Unknown {

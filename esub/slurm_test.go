@@ -453,8 +453,8 @@ func TestJobSubmitProjectFrom(t *testing.T) {
 	}
 }
 
-// Names that differ by case alone are one to Slurm: the first of them, as for the
-// engine, but where somebody writes another just so.
+// Names that differ by case alone are one to Slurm: the first of them counts, as for
+// the engine, unless the job names another exactly.
 func TestJobSubmitFoldsNames(t *testing.T) {
 	p, standing, now := somewhere()
 	p.Projects = append(p.Projects, esub.Project{Name: "CHIPA", GID: esub.Unknown, Steps: []string{"x"}}, esub.Project{Name: "chipa", GID: esub.Unknown, Steps: []string{"y"}})
@@ -618,7 +618,7 @@ func TestJobModify(t *testing.T) {
 	}
 }
 
-// A site's own script calls it; it takes no function of theirs.
+// A site's own script calls it; it replaces no function of the site's.
 func TestJobSubmitAsAModule(t *testing.T) {
 	p, standing, now := somewhere()
 	p.OnFailure = esub.Reject

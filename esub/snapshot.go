@@ -32,14 +32,14 @@ const SnapshotName = "policy.snapshot"
 //	    u32 offset, u32 length and u64 sum of its pools
 //	    pools: i64 id, user, i64 uid, step, i64 slots; by user, step, ID
 //
-// Whoever searches it reads a few records and checks the sum of each that it
-// reads: nothing is decoded or summed as a whole.
+// A search reads a few records and checks the sum of each that it reads: nothing is
+// decoded or summed as a whole.
 const (
 	snapshotMagic   = "allotsnp"
 	snapshotVersion = 1
 	headerSize      = 48
 	indexSize       = 16
-	maxRecord       = 16 << 20 // bytes; more is no snapshot of ours
+	maxRecord       = 16 << 20 // bytes; a larger one is not pba's
 )
 
 // ErrCorrupt is a snapshot or generation file that is not as it was written.
@@ -214,8 +214,8 @@ func Open(src io.ReaderAt, size int64) (*Reader, error) {
 // Settings are those of the snapshot's policy.
 func (r *Reader) Settings() Settings { return r.settings }
 
-// Identity tells snapshots of different content apart; a generation file names
-// the one that it belongs to.
+// Identity differs between snapshots of different content; a generation file names the
+// one that it belongs to.
 func (r *Reader) Identity() uint64 { return r.identity }
 
 // Projects is how many projects there are.
@@ -347,7 +347,7 @@ func (r *Reader) decodeSettings(b []byte) error {
 	s.StaleAfter = unit.Duration(c.int64())
 	s.MemoryUnit = c.int64()
 	s.LowQueue, s.DefaultQueue, s.Queues = c.string(), c.string(), c.strings()
-	if len(c.b) > 0 { // older snapshots end here: nobody is held then
+	if len(c.b) > 0 { // older snapshots end here: no job is held then
 		s.Heavy = c.heavy()
 	}
 	if len(c.b) > 0 { // or here

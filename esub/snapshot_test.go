@@ -265,8 +265,8 @@ func mustGeneration(t *testing.T, data []byte) Generation {
 	return g
 }
 
-// A snapshot from before there were heavy jobs, or ranks were clipped, is read, and holds
-// or clips nobody.
+// A snapshot from before heavy jobs were held, or ranks clipped, is read: no job is
+// held or clipped.
 func TestOldSnapshotsAreRead(t *testing.T) {
 	const rank = 8
 	for what, cut := range map[string]int{"before ranks were clipped": rank, "before heavy jobs": rank + len(appendHeavy(nil, Heavy{}))} {

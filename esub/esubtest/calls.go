@@ -7,7 +7,7 @@ import (
 
 // Call is one call of an esub by a real cluster.
 type Call struct {
-	Env  []string // KEY=value: what the cluster tells it
+	Env  []string // KEY=value: set by the cluster
 	Parm []byte   // the parameter file
 }
 

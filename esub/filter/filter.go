@@ -29,7 +29,7 @@ type Filter struct {
 	Now    func() time.Time
 }
 
-// OfThisProcess is the filter for whoever runs this process, in an environment.
+// OfThisProcess is the filter for the user of this process, in an environment.
 func OfThisProcess(env func(string) string) Filter {
 	return Filter{Env: env, UID: os.Getuid(), Groups: groups, Now: time.Now}
 }
@@ -55,7 +55,7 @@ type Verdict struct {
 // ledgerName is where pba keeps its ledger; pba init makes it.
 const ledgerName = "ledger.db"
 
-// errNotInitialised: nobody has ever run Allotment here. Not a word then.
+// errNotInitialised: Allotment is not set up here. The filter prints nothing then.
 var errNotInitialised = errors.New("not initialised")
 
 // Judge says what becomes of a job; params are its options, which are asked for
@@ -171,8 +171,8 @@ func (f *Filter) request(options func() (esub.Params, error), memoryUnit int64) 
 	return request, nil
 }
 
-// openOurs opens a file of pba's in the state directory. Its owner may be root,
-// the user, or whom root gave that directory to.
+// openOurs opens a file of pba's in the state directory. Its owner may be root, the
+// user, or the service user to which root gave that directory.
 func openOurs(paths home.Paths, name string) (*os.File, error) {
 	file, err := trusted.OpenBy(filepath.Join(paths.State, name), func(owner uint32) bool { return ServiceUser(paths.State, owner) })
 	switch {
@@ -189,8 +189,8 @@ func openOurs(paths home.Paths, name string) (*os.File, error) {
 	return file, nil
 }
 
-// ServiceUser tells whether root made owner the owner of the state directory: it
-// is theirs, and lies where root alone can put a directory.
+// ServiceUser reports whether root made owner the owner of the state directory: the
+// directory is owner's, and only root can create one beside it.
 func ServiceUser(state string, owner uint32) bool {
 	dir, ok := stat(state)
 	if !ok || dir.Uid != owner {
@@ -200,7 +200,7 @@ func ServiceUser(state string, owner uint32) bool {
 	return ok && parent.Uid == 0 && parent.Mode&0o022 == 0
 }
 
-// owns tells whether a user is the one who runs the engine.
+// owns reports whether a user owns the state directory, as the engine's user does.
 func owns(uid int, state string) bool {
 	dir, ok := stat(state)
 	return ok && int64(dir.Uid) == int64(uid)
