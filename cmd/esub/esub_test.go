@@ -191,9 +191,9 @@ func TestFilterDecides(t *testing.T) {
 	}
 }
 
-// As a real cluster calls it: as esub.allotment with -r, by a bmod with what is
-// changed alone, with no word of who asks. What it says back is what the cluster
-// takes: lines, no \" in them.
+// As a real cluster calls it: as esub.allotment with -r, by a bmod with what is changed
+// alone, without the name of the command that asks. What it says back is what the
+// cluster takes: lines, no \" in them.
 func TestFilterOnCallsOfARealCluster(t *testing.T) {
 	text, err := os.ReadFile("../../backends/lsf/testdata/transcripts/esub.txt")
 	if err != nil {
@@ -227,8 +227,8 @@ func TestFilterOnCallsOfARealCluster(t *testing.T) {
 	}
 }
 
-// bmod gives what is changed alone, and no job: nobody's queue or priority is
-// changed by it.
+// bmod gives what is changed alone, and no job: the filter changes no queue and no
+// priority.
 func TestFilterOnBmod(t *testing.T) {
 	for name, test := range map[string]struct {
 		parm string
@@ -256,7 +256,7 @@ func TestFilterOnBmod(t *testing.T) {
 	}
 }
 
-// An esub that the site runs before ours has had its say: it is heard, and kept.
+// The changes of an esub that the site runs before ours count, and are kept.
 func TestFilterComesAfterAnother(t *testing.T) {
 	s := newSite(t)
 	s.write(t, "modify", []byte("LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_QUEUE=\"night\""))
@@ -367,8 +367,8 @@ func TestFilterFailsOpenWhereverAFileIsCutOff(t *testing.T) {
 	}
 }
 
-// R3: files of somebody else are not trusted; a service user's are, where root
-// gave them the directory.
+// R3: files of another user are not trusted; a service user's are, where root gave it
+// the directory.
 func TestFilterAndOwners(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to give files away")
@@ -439,7 +439,7 @@ func publicDirectory(t *testing.T, s *site) {
 	s.dir, s.parm, s.modify = dir, filepath.Join(dir, "parm"), filepath.Join(dir, "modify")
 }
 
-// Where nobody ran pba init, nobody is told anything.
+// Without pba init the filter prints nothing.
 func TestFilterIsSilentWhereNothingIsInstalled(t *testing.T) {
 	s := newSite(t)
 	for _, name := range []string{esub.SnapshotName, esub.GenerationName} {
@@ -457,7 +457,8 @@ func TestFilterIsSilentWhereNothingIsInstalled(t *testing.T) {
 	}
 }
 
-// esub --help tells what it is; before a submission it filters, whatever its arguments.
+// esub --help prints what it is; before a submission it filters, whatever its
+// arguments.
 func TestHelp(t *testing.T) {
 	for _, parm := range []string{"", "/nowhere"} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "--help")
@@ -469,8 +470,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// R3: a filter that ends by a signal rejects the job, so that nobody's closed
-// pipe may end it.
+// R3: a filter that ends by a signal rejects the job: a closed pipe must not end it.
 func TestFilterSurvivesAClosedPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -501,8 +501,8 @@ func TestFilterSurvivesAPanic(t *testing.T) {
 	}
 }
 
-// pba renames two files one after the other; whoever looks between sees two that
-// don't belong together, and looks again.
+// pba renames two files one after the other; a filter that reads between the renames
+// sees two that don't belong together, and reads again.
 func TestFilterLooksAgain(t *testing.T) {
 	s := newSite(t)
 	generation, err := os.ReadFile(filepath.Join(s.dir, esub.GenerationName))

@@ -195,8 +195,8 @@ func TestFilterOnLSFFailsOpen(t *testing.T) {
 	remove(t, c.dir, esub.SnapshotName)
 	submit("no snapshot", nil, true, "the job goes through as it is")
 
-	// A cluster whose MAX_USER_PRIORITY is less than the snapshot knows refuses jobs
-	// that are next in line: why pba asks it in each cycle.
+	// A cluster whose MAX_USER_PRIORITY is less than the snapshot says refuses jobs that
+	// are next in line: that is why pba asks it in each cycle.
 	c.publishFor(t, esub.DefaultConfig(), 3020)
 	if _, said, code := c.types(t, nil, "bsub", "-H", "-P", "mine", "true"); code != 255 || said != "Bad user priority. Job not submitted.\n" {
 		t.Errorf("%d, %q", code, said)
