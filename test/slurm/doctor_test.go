@@ -42,15 +42,16 @@ func zombie(pid int) bool {
 	return err == nil && strings.Contains(string(text), ") Z ")
 }
 
-// TestDoctor breaks an installation in one way after the other: each is found, with
-// what to do, and gone again when that was done.
+// TestDoctor breaks an installation in one way after the other: doctor finds each, says
+// what to do, and finds it no more when that was done.
 func TestDoctor(t *testing.T) {
 	s := bareSite(t)
 	s.install()
 	s.do("project", "add", "chipA", "--group", s.group)
 	s.do("alloc", "set", "chipA", "2", "--weeks", "2")
 	config := filepath.Join(s.state, "config.yaml")
-	// A cycle that takes longer than its period is a finding: not so on a busy machine.
+	// A cycle that takes longer than its period is a finding: a busy machine must not
+	// cause it.
 	if out, err := exec.Command("sed", "-i", "s/every: 1s/every: 20s/", config).CombinedOutput(); err != nil {
 		t.Fatalf("sed: %v: %s", err, out)
 	}

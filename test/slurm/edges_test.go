@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 type edge struct {
 	name  string
 	phase plan.Phase // in the ledger
-	act   bool       // at the order to take the slot; false: at whatever command comes first
-	after bool       // that was obeyed
+	act   bool       // at the order to preempt a job; false: at whatever command comes first
+	after bool       // after that order was obeyed
 	away  time.Duration
 }
 
@@ -63,8 +63,8 @@ func edges() []edge {
 	}
 }
 
-// standIn gives a command of pba's to Slurm. The first that comes at the edge is
-// the last that slurmctld hears, or the first that it does not.
+// standIn passes a command of pba's on to Slurm. The first one at the edge is the last
+// that slurmctld executes, or the first that it does not.
 func standIn(site, name string) int {
 	input, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -109,12 +109,12 @@ func failed(err error) int {
 	return 1
 }
 
-// acts finds the order to take a slot among those to scontrol.
+// acts finds the order to preempt a job among those to scontrol.
 var acts = regexp.MustCompile(`(?m)^(requeue|suspend) `)
 
 func crashed(site string) string { return filepath.Join(site, "crashed") }
 
-// reached tells whether this is the moment, which comes once.
+// reached reports whether this is the moment, which comes once.
 func (e *edge) reached(site string, input []byte) (bool, error) {
 	if _, err := os.Stat(crashed(site)); err == nil || e.act && !acts.Match(input) {
 		return false, nil
@@ -128,11 +128,11 @@ func (e *edge) reached(site string, input []byte) (bool, error) {
 
 func ledgerOf(site string) string { return filepath.Join(site, "allotment", "ledger.db") }
 
-// save waits until slurmctld has on disk what it was told. It writes that down every
-// five seconds at most (22.05); what it took since is lost with it: jobs, changes,
-// and that a job was to be requeued, which then counts as failed. Between told and
-// obeyed it was told; what was saved then may have it or not, and if it has there may
-// be nothing new to save.
+// save waits until slurmctld has saved an order that it executed between the two times.
+// It saves every five seconds at most (22.05), and a crash loses what it took since:
+// jobs, changes, and that a job was to be requeued, which then counts as failed. A file
+// saved between the two times may have the order or not; if it has, there may be
+// nothing new to save.
 func save(site string, told, obeyed time.Time) error {
 	const interval = 8 * time.Second
 	saved := func() bool {
@@ -145,9 +145,9 @@ func save(site string, told, obeyed time.Time) error {
 	return nil
 }
 
-// crash kills slurmctld. The test, which waits for it, starts it anew. pba has commands
-// run at the same time, and ends the others when one fails: the first of those at the
-// edge kills, the others wait for it.
+// crash kills slurmctld. The test waits for it and starts it anew. pba runs commands at
+// the same time, and ends the others when one fails: the first of those at the edge
+// kills, the others wait for it.
 func crash(site string) error {
 	dir, err := os.Open(site)
 	if err != nil {
@@ -170,7 +170,7 @@ func crash(site string) error {
 const outage = 2 * time.Second
 
 // TestCrashAtEachEdge kills slurmctld at each edge of a reclaim and starts it anew
-// (R18, R19): nothing is forgotten, and nobody else is taken for it.
+// (R18, R19): nothing is forgotten, and no other job is preempted for it.
 func TestCrashAtEachEdge(t *testing.T) {
 	needed(t)
 	pba := filepath.Join(builtPrograms(t), "pba")
@@ -187,8 +187,8 @@ func TestCrashAtEachEdge(t *testing.T) {
 	}
 }
 
-// work is one job: it writes down when it starts and ends, which is not before there
-// is a file.
+// work is the script of a job: it writes down when it starts and ends, and ends once
+// the file until is there.
 func work(diary, until string, stubborn bool) string {
 	script := "#!/bin/sh\n"
 	if stubborn {
@@ -197,14 +197,15 @@ func work(diary, until string, stubborn bool) string {
 	return script + fmt.Sprintf("echo start >>%[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo end >>%[1]s\n", diary, until)
 }
 
-// stubbornness is how long Slurm lets live those who don't mind SIGTERM: longer
-// than it takes to save its state, so that a slot is not free as soon as its job was told to go.
+// stubbornness is how long Slurm lets a job live that ignores SIGTERM: longer than it
+// takes to save its state, so that a slot is not free as soon as its job is to end.
 const stubbornness = 10 * time.Second
 
-// beneficiary is the name of the job that a slot is taken back for, and of its diary.
+// beneficiary is the name of the job that a slot is reclaimed for, and of its diary.
 const beneficiary = "beneficiary"
 
-// fillers are the jobs of nobody that fill the host, slots of which one is needed.
+// fillers is how many jobs without a project fill the host; one of their slots is
+// needed.
 const fillers = 4
 
 // life is the life of one reclaim, in which slurmctld dies once.
@@ -290,7 +291,7 @@ func (l *lifetime) rebalance(e edge) (stop func()) {
 	return farm.Beside(l.T, cmd)
 }
 
-// submit hands in a job of one slot, as a script on sbatch's standard input.
+// submit submits a job of one slot, as a script on sbatch's standard input.
 func (l *lifetime) submit(name, account, mode, script string) {
 	l.Helper()
 	args := []string{"--job-name=" + name, "--output=/dev/null", "--ntasks=1"}

@@ -55,7 +55,7 @@ func TestFilterTheTableOfCases(t *testing.T) {
 	s.noLuaErrors()
 }
 
-// person is who submits a case.
+// person returns the user that submits a case.
 func (s *site) person(uid int64) *person {
 	switch uid {
 	case 1001:
@@ -117,7 +117,7 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 	r := c.Request
 	program := "sbatch"
 	argv := []string{"sbatch", "--parsable", "--output=/dev/null"}
-	if c.Rule != "R29" || r.Delayed { // who is held shows by the begin time
+	if c.Rule != "R29" || r.Delayed { // a hold shows in the begin time
 		argv = append(argv, "--begin=now+1hour")
 	}
 	if r.Interactive {
@@ -214,7 +214,7 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 
 var heldUntil = regexp.MustCompile(`^allotment:1;(?:[^ ]*;)?held=([0-9]+);`)
 
-// waiting is what salloc says while the job before is still on its way out.
+// waiting is what salloc says while the job before is still ending.
 var waiting = regexp.MustCompile(`^(Pending job allocation|job) [0-9]+( queued and waiting for resources| has been allocated resources)?$`)
 
 // change makes a case's change of a pending job, as its owner.
@@ -247,8 +247,8 @@ func (s *site) change(c *esubtest.Case) {
 	}
 }
 
-// R3: whatever is wrong with its files, a real sbatch goes through as it is, with
-// one line of warning; and what sbatch answers is just this.
+// R3: whatever is wrong with its files, a real sbatch goes through as it is, with one
+// line of warning, and sbatch answers nothing else.
 func TestFilterFailsOpen(t *testing.T) {
 	s := newSite(t, "")
 	p, slurm, standing := s.policy()
@@ -306,8 +306,8 @@ func TestFilterFailsOpen(t *testing.T) {
 	s.noLuaErrors()
 }
 
-// R4: a user whom the policy does not know passes, next in line for nothing; one
-// whom it knows not to be in the group does not pass.
+// R4: a job of a user that the policy does not know passes, and is not next in line;
+// one of a user that it knows not to be in the group does not pass.
 func TestFilterGroups(t *testing.T) {
 	s := newSite(t, "")
 	s.put(s.policy())
@@ -321,7 +321,7 @@ func TestFilterGroups(t *testing.T) {
 			t.Errorf("%s: %+v, told %q", x.who.name, j, told)
 		}
 	}
-	// What root submits for somebody is somebody's.
+	// A job that root submits for a user is that user's.
 	id := s.root("sbatch", "--parsable", "--output=/dev/null", "--begin=now+1hour", "--uid="+s.bob.name, "--account=chipA", "--wrap=true")
 	if j := s.job(id); j.partition != "low" {
 		t.Errorf("root for bob: %+v", j)

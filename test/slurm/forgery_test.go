@@ -14,12 +14,12 @@ import (
 // forgery is what an unprivileged user tries.
 type forgery struct {
 	name string
-	// try submits a job and does to it what it can. It says what of it must have
-	// been refused and was not.
+	// try submits a job and tries to change it. It says what should have been refused and
+	// was not.
 	try func(f *forging, mallory *person) (id string, wrong string)
 }
 
-// forgeries are all of the facts page, and some.
+// forgeries are all of the facts page, and more.
 var forgeries = []forgery{
 	{"a tag as the comment", func(f *forging, m *person) (string, string) {
 		return f.refused(m, "--comment=allotment:1;queue=main;preempt=suspend;step=x;")
@@ -70,7 +70,7 @@ var forgeries = []forgery{
 		return f.batch(m, nil, "--account=chipA"), ""
 	}},
 	{"another's project, once he is known", func(f *forging, m *person) (string, string) {
-		f.do("rebalance") // it sees his job
+		f.do("rebalance") // it sees the forger's job
 		return f.batch(m, nil, "--account=chipA"), ""
 	}},
 	{"another's project, in names alike", func(f *forging, m *person) (string, string) {
@@ -83,7 +83,7 @@ var forgeries = []forgery{
 		return id, ""
 	}},
 	{"a lowered priority that stays", func(f *forging, m *person) (string, string) {
-		id := f.batch(m, nil, "--account=chipA") // where the filter knows nothing yet
+		id := f.batch(m, nil, "--account=chipA") // where the filter does not know the user yet
 		return id, f.denied(m, id, "Priority=1", "Priority=4294967290", "Priority=5")
 	}},
 	{"a higher priority", func(f *forging, m *person) (string, string) {
@@ -144,8 +144,8 @@ var forgeries = []forgery{
 	}},
 }
 
-// refused submits what must not be accepted, by each of Slurm's commands, and then
-// what is.
+// refused submits a job that must be refused, by each of Slurm's commands, and then one
+// that is accepted.
 func (f *forging) refused(m *person, options ...string) (id, wrong string) {
 	f.Helper()
 	for _, argv := range [][]string{{"sbatch", "--output=/dev/null", "--wrap=exec sleep 600"}, {"salloc", "--immediate=1", "true"}, {"srun", "--immediate=1", "true"}} {
@@ -181,7 +181,7 @@ func (s *site) denied(m *person, id string, changes ...string) (wrong string) {
 	return ""
 }
 
-// settled is what of a job does not change by itself.
+// settled is the part of a job that does not change by itself.
 func (s *site) settled(id string) string {
 	s.Helper()
 	j := s.job(id)
@@ -191,13 +191,13 @@ func (s *site) settled(id string) string {
 	})
 }
 
-// forging is a cluster of eight slots with pba, all of them taken. chipA has six
-// guaranteed, and none of them.
+// forging is a cluster of eight slots with pba, all of them taken. chipA is guaranteed
+// six, and has none.
 type forging struct {
 	*site
-	forgers  []person // one for each forgery: who is not known yet; all may use chipB, which has no slots
-	fillers  []string // jobs that hold a slot each and can't be taken back
-	control  string   // an honest job of who forges
+	forgers  []person // one for each forgery, not yet known to the filter; all may use chipB, which has no slots
+	fillers  []string // jobs that hold a slot each and can't be preempted
+	control  string   // an honest job of the forger
 	entitled string   // alice's job for chipA
 }
 
@@ -246,9 +246,9 @@ func (f *forging) running(id string) bool {
 	return f.root("squeue", "--noheader", "--all", "--jobs="+id, "--format=%T") == "RUNNING"
 }
 
-// TestForgery: an unprivileged user tries every forgery that we know of. None makes
-// his job go before an honest one of his that was submitted before, or before one
-// that has a right to the slot.
+// TestForgery: an unprivileged user tries every forgery that we know of. None makes the
+// forged job go before an honest one that the user submitted before, or before one that
+// has a right to the slot.
 func TestForgery(t *testing.T) {
 	f := newForging(t)
 	for i, x := range forgeries {
@@ -290,8 +290,8 @@ func (f *forging) judge(forged string) {
 	}
 }
 
-// start frees two slots, one after the other: one is for who has a right to it, one
-// for whoever comes next.
+// start frees two slots, one after the other: the first is for the job that has a right
+// to it, the second for the next job.
 func (f *forging) start(forged string) {
 	f.Helper()
 	for i, id := range []string{f.entitled, f.control} {
@@ -308,8 +308,8 @@ func (f *forging) start(forged string) {
 	}
 }
 
-// A job that the engine has taken back, or pinned: its owner moves neither its begin
-// time nor its nodes, and holding or releasing it starts it no sooner.
+// A job that the engine has requeued, or pinned: its owner moves neither its begin time
+// nor its nodes, and holding or releasing it starts it no sooner.
 func TestForgeryOfTheEnginesHold(t *testing.T) {
 	s := newSite(t, "")
 	s.put(s.policy())

@@ -19,8 +19,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
-// bareSite starts a cluster of two hosts of four slots that has never heard of us,
-// and a home for pba. Its partitions are main, the default, and low.
+// bareSite starts a cluster of two hosts of four slots without Allotment, and a home
+// for pba. Its partitions are main, the default, and low.
 func bareSite(t *testing.T) *site {
 	t.Helper()
 	needed(t)
@@ -33,7 +33,7 @@ func bareSite(t *testing.T) *site {
 	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
 	s.group = addGroup(t, "g")
 	s.alice, s.bob = addPerson(t, "a", s.group), addPerson(t, "b")
-	t.Cleanup(func() { // nobody is removed who still has processes
+	t.Cleanup(func() { // no user is removed while it has processes
 		await.Soon(func() bool { return exec.Command("pgrep", "-U", s.alice.name+","+s.bob.name).Run() != nil })
 	})
 	cluster.New(t, cluster.Options{Dir: dir, Nodes: 2, CPUs: 4, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0"}})
@@ -103,12 +103,12 @@ func (s *site) batch(p *person, env []string, options ...string) string {
 	return d.out
 }
 
-// standing is what of a job is its owner's, or could be ours. Its site factor is in
-// its priority, which is 1 without: there are no weights here.
+// standing is what a job has from its owner, or could have from the engine. Its site
+// factor is in its priority, which is 1 without: there are no weights here.
 type standing struct{ Partition, Priority, Nodes, Comment, Admin, Begins string }
 
 // beginsSoon is more than a requeued job rests before Slurm may start it again, and
-// less than any hold of ours, and than the delay of Slurm's own.
+// less than any hold of the engine's and than Slurm's own delay.
 const beginsSoon = 30 * time.Second
 
 var fieldOf = regexp.MustCompile(`(?m)(?:^| )(Partition|Priority|ReqNodeList|EligibleTime)=(\S*)`)
@@ -142,8 +142,8 @@ func (s *site) jobs() map[string]standing {
 	return all
 }
 
-// TestInstallAndRemove: what docs/slurm.md says, from a bare cluster and back. While
-// it was there slots were taken back; afterwards the queue is as its users left it.
+// TestInstallAndRemove: what docs/slurm.md says, from a bare cluster and back. Slots
+// are preempted in between; afterwards the queue is as its users left it.
 func TestInstallAndRemove(t *testing.T) {
 	s := bareSite(t)
 	farm := s.batch(&s.bob, nil, "--array=1-8", "--comment=his own", "--account=chipB")
@@ -198,7 +198,7 @@ func TestInstallAndRemove(t *testing.T) {
 			t.Errorf("job %s keeps %q, %q", id, j.Comment, j.Admin)
 		}
 		if ours := id == last || slices.Contains(mine, id); ours && j.Nodes != "(null)" {
-			// Nobody can change the nodes of a job that runs.
+			// The nodes of a running job can't be changed.
 			t.Logf("job %s runs on %s, to which it was bound", id, j.Nodes)
 			j.Nodes = before[id].Nodes
 			after[id] = j

@@ -15,19 +15,19 @@ import (
 	"testing"
 )
 
-// person is a user of the machine whom a test made, to submit as anybody does.
+// person is a user of the machine that a test made, to submit as any user does.
 type person struct {
 	name     string
 	uid, gid int
 }
 
 // nameOfOurs begins the names of all that these tests make on the machine: users,
-// groups, directories. What follows is the process that made them.
+// groups, directories. The ID of the process that made them follows.
 const nameOfOurs = "alms"
 
 func ownName(what string) string { return nameOfOurs + strconv.Itoa(os.Getpid()) + what }
 
-// names counts the names of people and groups, whom tests make at the same time.
+// names counts the names of users and groups, which tests make at the same time.
 var names atomic.Int32
 
 func nextName(what string) string {
@@ -54,7 +54,7 @@ func addPerson(t *testing.T, what string, groups ...string) person {
 	return p
 }
 
-// removePerson ends what a user of ours still runs, and takes the user away.
+// removePerson ends the processes of a user that a test made, and removes the user.
 func removePerson(t *testing.T, name string) {
 	t.Helper()
 	u, err := user.Lookup(name)
@@ -85,7 +85,7 @@ func addGroup(t *testing.T, what string) string {
 	return name
 }
 
-// accounts is held by who changes the machine's users and groups: useradd and the
+// accounts is held while the machine's users and groups are changed: useradd and the
 // like don't wait for one another.
 var accounts sync.Mutex
 
@@ -100,7 +100,7 @@ func machine(t *testing.T, name string, args ...string) {
 
 var swept sync.Once
 
-// sweep removes what earlier runs left that were killed: clusters, users, groups.
+// sweep removes what killed runs left: clusters, users, groups.
 func sweep(t *testing.T) {
 	t.Helper()
 	swept.Do(func() { sweepNow(t) })
@@ -131,7 +131,7 @@ func sweepNow(t *testing.T) {
 	}
 }
 
-// gone tells whether the process is gone that a name of ours was made by.
+// gone reports whether the process that made a name no longer exists.
 func gone(found []string) bool {
 	if len(found) < 2 {
 		return false

@@ -58,8 +58,8 @@ func newSite(t *testing.T, hook string) *site {
 	return s
 }
 
-// needed leaves a test out that is not to run here. Others run beside it: mostly
-// they wait for Slurm's clock.
+// needed skips a test that is not to run here. Others run beside it: mostly they wait
+// for Slurm's clock.
 func needed(t *testing.T) {
 	t.Helper()
 	cluster.Needed(t)
@@ -69,13 +69,13 @@ func needed(t *testing.T) {
 	}
 }
 
-// programsHere are built once, by whoever needs them first.
+// programsHere are built once, by the first test that needs them.
 var programsHere struct {
 	sync.Mutex
 	dir string
 }
 
-// builtPrograms is where all programs are, for everybody to run.
+// builtPrograms returns the directory of all programs, which every user can run.
 func builtPrograms(t *testing.T) string {
 	t.Helper()
 	programsHere.Lock()
@@ -147,8 +147,8 @@ func (s *site) root(argv ...string) string {
 	return d.out
 }
 
-// submit submits a job that begins in an hour, as a user; it must be accepted.
-// Its ID is returned, and what the user was told.
+// submit submits a job that begins in an hour, as a user; it must be accepted. It
+// returns the job's ID and sbatch's messages.
 func (s *site) submit(p *person, env []string, options ...string) (id, told string) {
 	s.Helper()
 	d := s.sbatch(p, env, options...)

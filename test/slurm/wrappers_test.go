@@ -66,8 +66,8 @@ func (o *office) configure(more string) {
 	o.must(os.WriteFile(filepath.Join(o.home, "config.yaml"), []byte("backend: slurm\n"+more), 0o644))
 }
 
-// publish writes a policy: alice is in the group of chipA, bob is not, and who is
-// not goes to the lowest partition.
+// publish writes a policy: alice is in the group of chipA, bob is not, so that bob's
+// jobs for chipA go to the lowest partition.
 func (o *office) publish() {
 	o.Helper()
 	config := esub.DefaultConfig()
@@ -351,7 +351,7 @@ func (o *office) begin(name string, test trial) begunTrial {
 	return begunTrial{test, name, found[1], dir, said}
 }
 
-// finish gives what is said of a trial's job, and what it wrote.
+// finish returns what is said of a trial's job, and what it wrote.
 func (o *office) finish(b begunTrial) string {
 	o.Helper()
 	if !b.waits {
@@ -448,8 +448,8 @@ func (o *office) oneCommand() {
 	}
 }
 
-// words: the filter decides on Slurm's side. What it says reaches its user, and
-// what it must know reaches it.
+// words: the filter decides on Slurm's side. Its messages reach the user, and what it
+// must know reaches it.
 func (o *office) words() {
 	dir := o.desk(nil)
 	d := o.types(&o.bob, dir, "asub", "-P", "chipA", "-H", "true")
@@ -549,7 +549,7 @@ func (o *office) waiting() {
 	}
 }
 
-// lists: ajobs, ahosts and aqueues tell what Slurm has, and nothing of it raw.
+// lists: ajobs, ahosts and aqueues show what Slurm has, and nothing of it raw.
 func (o *office) lists() {
 	dir := o.desk(&o.alice)
 	hostile := "x\x1b[31m|JOBID\t\u202e" // root's, which the filter lets through
@@ -622,7 +622,7 @@ func (o *office) lists() {
 	o.types(nil, dir, "akill", "-u", "all", "0")
 }
 
-// acts: akill, astop, aresume and arequeue, by who may and by who may not.
+// acts: akill, astop, aresume and arequeue, by users who may and by users who may not.
 func (o *office) acts() {
 	dir := o.desk(&o.alice)
 	runs := o.submit(&o.alice, dir, "-m", "node1", `trap "echo got it" USR1; echo ready; while :; do sleep 0.1; done`)
