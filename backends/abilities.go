@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Abilities are what one queue can do and another can't, by who asks. Callers ask
-// them, never for a backend's name. A nil function means that the ability is absent.
+// Abilities are what one queue can do and another can't, grouped by caller. Callers
+// test them, never a backend's name. A nil function means that the ability is absent.
 type Abilities struct {
 	ForEngine
 	ForWrappers
@@ -49,33 +49,32 @@ type ForEngine struct {
 	// Start starts a pending job in these slots, full or not as the queue counts them.
 	// nil: the queue starts a beneficiary by its priority.
 	Start func(ctx context.Context, id ID, hosts []Placement) error
-	// Place hands in dummy jobs. The queue shows them with Job.DummyFor, which nobody
-	// but the engine's own user can bring about; Kill ends them. What it acknowledged
-	// starts by its priority as any other job. nil: there are none on this queue.
+	// Place submits dummy jobs. The queue shows them with Job.DummyFor, which only the
+	// engine's own user can bring about; Kill ends them. An acknowledged one starts by its
+	// priority as any other job. nil: there are none on this queue.
 	Place func(ctx context.Context, dummies []Dummy) []Submitted
-	// Tend does what the queue can't finish by itself, such as a resume that waits
-	// for its slots. The engine calls it at the start of each cycle that may act, and
-	// while it is paused: nothing is begun by it. nil: there is nothing to do.
+	// Tend does what the queue can't finish by itself, such as a resume that waits for its
+	// slots. The engine calls it at the start of each cycle that may act, and while it is
+	// paused: it begins nothing new. nil: there is nothing to do.
 	Tend func(ctx context.Context) error
 }
 
 // ForWrappers is what the users' commands ask (asub, ajobs and the like, asplit).
 type ForWrappers struct {
-	// Filters: the queue itself asks the site's submit filter about each new job and
-	// each change by its owner, whoever hands it in and however. What the filter must
-	// know of a job beside what the queue has stands in its environment:
-	// ALLOTMENT_STEP and ALLOTMENT_PREEMPT. If not, the wrappers ask it.
+	// Filters: the queue itself asks the site's submit filter about each new job and each
+	// change by its owner, from any user and by any command. What the filter must know of
+	// a job beside what the queue has stands in its environment: ALLOTMENT_STEP and
+	// ALLOTMENT_PREEMPT. If not, the wrappers ask it.
 	Filters bool
 	// CountsPriorities: a user's priorities (-sp) are numbers of the queue's own. If
 	// not, they are values of at most DefaultValue.
 	CountsPriorities bool
-	// Terminals: whoever starts a job with Spec.Terminal connects to that Unix
-	// socket (SOCK_STREAM) and receives one message: the job's standard input,
-	// output and error as descriptors (SCM_RIGHTS), with one byte of data, '0',
-	// '1' or '2' for the one of them that becomes its controlling terminal, '-'
-	// for none. Spec.Stdin, Stdout and Stderr replace them. When the other end
-	// closes the connection while the job runs, the job is hung up on and killed.
-	// If not, asub refuses interactive jobs.
+	// Terminals: the process that starts a job with Spec.Terminal connects to that Unix
+	// socket (SOCK_STREAM) and receives one message: the job's standard input, output and
+	// error as descriptors (SCM_RIGHTS), with one byte of data, '0', '1' or '2' for the
+	// one of them that becomes its controlling terminal, '-' for none. Spec.Stdin, Stdout
+	// and Stderr replace them. When the other end closes the connection while the job
+	// runs, the job is hung up on and killed. If not, asub refuses interactive jobs.
 	Terminals bool
 
 	// Bsub is the queue's own command of that name: what a user types at asub is
@@ -119,8 +118,8 @@ type ForDoctor struct {
 	// Examine looks for what is wrong with the queue's own set-up. It changes nothing.
 	// nil: the queue has none that could be wrong.
 	Examine func(ctx context.Context, by Installation) (Examination, error)
-	// Forget takes all that is ours out of the queue's jobs, what the submit filter
-	// wrote into them included, and returns from how many: nothing of it can be
-	// known again. It may be repeated after an error. nil: pba restore --forget can't.
+	// Forget removes all that Allotment wrote into the queue's jobs, the submit filter's
+	// part included, and returns from how many. It can't be undone. It may be repeated
+	// after an error. nil: pba restore --forget can't.
 	Forget func(ctx context.Context) (jobs int, err error)
 }

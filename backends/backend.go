@@ -112,14 +112,14 @@ type Array struct {
 // Index 0, for an array), or why it was refused.
 type Submitted struct {
 	ID    ID
-	Queue string // where it landed; "": not told
-	Said  string // what the queue told the submitter of it, in lines; hostile
+	Queue string // where it landed; "": not known
+	Said  string // the queue's messages to the submitter, in lines; hostile
 	Err   error
 }
 
-// Act is one forceful act upon a running job. It is conditional: a backend that
-// can compare Started does so in one step and fails with ErrWrongState if the
-// job is in another run by now, so that nobody's new run is hit.
+// Act is one forceful act upon a running job. It is conditional: a backend that can
+// compare Started does so in one step and fails with ErrWrongState if the job is in
+// another run by now, so that the new run is spared.
 type Act struct {
 	ID      ID
 	Started time.Time     // the run that is meant; zero: whichever
@@ -165,7 +165,7 @@ type Reservation struct {
 // Dummy is a dummy job: a job of the engine's own that holds one slot of a host and
 // does nothing, so that the memory that goes with the slot is left to another job.
 type Dummy struct {
-	For      ID // whom it leaves the memory to
+	For      ID // the job that it leaves the memory to
 	Host     string
 	Priority Priority
 	Limit    time.Duration // it ends by itself after so long
@@ -176,8 +176,8 @@ type Dummy struct {
 const DummyVariable = "ALLOTMENT_DUMMY"
 
 // RankVariable stands in the environment of a queue's own command by which the engine
-// ranks a job: our filter leaves the number as it is. Anybody can set it, which gains him
-// what it gains him to walk around the filter: the next cycle puts his job back.
+// ranks a job: our filter leaves the number as it is. Any user can set it, to no more
+// gain than by bypassing the filter: the next cycle ranks the job again.
 const RankVariable = "ALLOTMENT_RANK"
 
 // Backend is a queuing system. Every method may be called concurrently, honours
@@ -185,14 +185,14 @@ const RankVariable = "ALLOTMENT_RANK"
 // can't be asked. Batch calls never stop at the first failure: each element has
 // its own error; after ErrUnreachable nothing is known of that element.
 type Backend interface {
-	// Farm takes one consistent picture. Jobs that ended before endedSince, or
+	// Farm takes one consistent snapshot. Jobs that ended before endedSince, or
 	// that the queue has forgotten, are left out of Ended.
 	Farm(ctx context.Context, endedSince time.Time) (*Farm, error)
 	// Jobs looks at some jobs again, ended ones too while the queue still knows
 	// them. Unknown IDs are left out; the order is that of the argument. The ID
 	// of an array stands for its elements.
 	Jobs(ctx context.Context, ids []ID) ([]Job, error)
-	// Submit hands jobs in. What it acknowledged is never lost.
+	// Submit submits jobs. A job that it acknowledged is never lost.
 	Submit(ctx context.Context, specs []Spec) []Submitted
 	// Kill ends jobs; pending ones too. Killing an ended job is ErrWrongState.
 	Kill(ctx context.Context, ids []ID) Errors
@@ -201,7 +201,7 @@ type Backend interface {
 	Requeue(ctx context.Context, acts []Act) Errors
 	// Suspend stops running jobs. Doing it twice is ErrWrongState.
 	Suspend(ctx context.Context, acts []Act) Errors
-	// Resume lets suspended jobs go on, never beyond what their hosts offer:
+	// Resume resumes suspended jobs, never beyond what their hosts offer:
 	// where a job does not fit now it is resumed when it does. On a job that
 	// is Resuming or running it does nothing and succeeds. What comes free on the
 	// hosts of a Resuming job is kept for it from every job below LevelPBA (R20).
@@ -214,6 +214,6 @@ type Backend interface {
 	Rank(ctx context.Context, rankings []Ranking) Errors
 	// Abilities says what this system can do; constant for an open backend.
 	Abilities() Abilities
-	// Close gives back what Open took. No job is touched.
+	// Close releases what Open acquired. No job is touched.
 	Close() error
 }

@@ -1,6 +1,6 @@
-// Package backends is Allotment's vocabulary: what a job, a host and a farm
-// are, and what a queuing system must be able to do for us. It imports the
-// standard library only; everyone may import it and it imports no one.
+// Package backends is Allotment's vocabulary: what a job, a host and a farm are, and
+// what a queuing system must be able to do for us. It imports the standard library
+// only, and every package may import it.
 package backends
 
 import (

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Installation is who will use a queue, and what of it.
+// Installation says which user will use a queue, and which parts of it.
 type Installation struct {
 	UID    int      // of the user who runs the engine
 	Queues []string // the managed ones; empty: all
 	Low    string   // the lowest one; "": none
-	// FreeTimeout is how long a job may take to go when its slots are taken back.
+	// FreeTimeout is how long a job may take to leave its slots when they are reclaimed.
 	FreeTimeout time.Duration
 	Filter      string // our program esub, which the queue may run at each submission; "": not known
 }
 
-// Uses tells whether jobs of a queue are managed, or lowered ones go there.
+// Uses reports whether jobs of a queue are managed, or lowered ones go there.
 func (i *Installation) Uses(queue string) bool {
 	return len(i.Queues) == 0 || queue == i.Low || slices.Contains(i.Queues, queue)
 }
@@ -37,7 +37,7 @@ type Examination struct {
 // Hook is the script that the queue itself asks at each submission.
 type Hook struct {
 	File   string // where the queue reads it
-	User   string // who reads it, and what it needs
+	User   string // the user who reads it, and the files that it needs
 	UID    int    // of that user
 	Named  bool   // the queue's config turns it on
 	Remedy string // how to turn it on
@@ -54,7 +54,7 @@ type FilterFacts struct {
 	MostRank     int64
 	DefaultQueue string // of jobs that name none; "": not known
 	MemoryUnit   int64  // bytes that a plain number of -M stands for
-	// TagNoRequeue: the queue tells nobody that a job's owner forbids to requeue it, so
+	// TagNoRequeue: the queue does not show that a job's owner forbids to requeue it, so
 	// that the filter records it.
 	TagNoRequeue bool
 }

@@ -8,9 +8,8 @@ import (
 // State is where a job is in its life.
 type State uint8
 
-// The states. A held job is one that somebody must release before it can start
-// (its owner, or an administrator); a job that waits for a time or for another
-// job is pending.
+// The states. A held job must be released, by its owner or an administrator, before it
+// can start; a job that waits for a time or for another job is pending.
 const (
 	Pending State = iota + 1
 	Running
@@ -29,7 +28,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Ended tells whether a job in this state will never run again by itself.
+// Ended reports whether a job in this state will never run again by itself.
 func (s State) Ended() bool { return s == Done || s == Exited }
 
 // MarshalText writes the state's name.
@@ -82,8 +81,8 @@ type Placement struct {
 	Slots int    `json:"slots"`
 }
 
-// Job is what a queue tells of one job. Array elements are jobs of their own.
-// Times are the queue's clock; a zero time means "not yet" or "none".
+// Job is what a queue shows of one job. Array elements are jobs of their own. Times are
+// the queue's clock; a zero time means "not yet" or "none".
 type Job struct {
 	ID      ID
 	Name    string // the user's text: hostile
@@ -105,7 +104,7 @@ type Job struct {
 	Pinned   []string  // the engine's host list, in force instead of Asked; empty: none
 	Shares   []int     // slots on each host of Pinned; empty: as they come
 	PinEnds  time.Time // the queue takes the pin back then; zero: it does not
-	Keeps    []string  // of a pending job: hosts where the queue by itself keeps what is free for it from those who rank below it
+	Keeps    []string  // of a pending job: hosts where the queue by itself keeps what is free for it from jobs that rank below it
 
 	Submitted time.Time
 	Started   time.Time // of this run; a resumed job: of its resume
@@ -114,23 +113,23 @@ type Job struct {
 	RanFor    time.Duration // run time that would be lost now: of this run up to its last suspension or resume
 	BeginTime time.Time     // its owner's; it does not start before
 	HeldUntil time.Time     // the engine's hold: it does not start, or is not resumed, before
-	Requeues  int           // how often the queue put it back, whoever asked
+	Requeues  int           // how often the queue requeued it, by any user's request
 	Mark      string        // the engine's mark from its last Requeue or Suspend (see Act)
-	DummyFor  ID            // of a dummy job: whom it holds a slot for; zero: it is none (see Dummy)
+	DummyFor  ID            // of a dummy job: the job that it holds a slot for; zero: it is none (see Dummy)
 	ExitCode  int           // of an ended job; 128 + signal for a killed one
 
 	NoRequeue   bool // its owner forbids to requeue it
 	Interactive bool
 	Exclusive   bool // has its hosts for itself
-	Ending      bool // runs, but was told to end: its processes are not gone yet
+	Ending      bool // runs, but is being ended: its processes are not gone yet
 	Lost        bool // ended in the midst of a requeue of the engine's, which the queue did not finish
 	Resuming    bool // suspended, and the queue will resume it as soon as it fits
 }
 
-// Eligible tells whether a job would start if there were slots for it (R14).
+// Eligible reports whether a job would start if there were slots for it (R14).
 func (j *Job) Eligible() bool { return j.State == Pending && j.Wait == WaitResources }
 
-// IsDummy tells whether it is a dummy job, which holds a slot and does nothing.
+// IsDummy reports whether it is a dummy job, which holds a slot and does nothing.
 func (j *Job) IsDummy() bool { return j.DummyFor != (ID{}) }
 
 // SplitProject parts what follows -P into a project and a step: "chipA:synthesis"
@@ -177,7 +176,7 @@ type Host struct {
 	State  HostState
 }
 
-// Farm is one consistent picture of a queue.
+// Farm is one consistent snapshot of a queue.
 type Farm struct {
 	At    time.Time // by the queue's clock
 	Hosts []Host

@@ -7,7 +7,7 @@ type Treatment uint8
 const (
 	// Honoured: the option does what LSF documents, or what its note says.
 	Honoured Treatment = iota
-	// Ignored: the job is submitted without it, and its user is told.
+	// Ignored: the job is submitted without it, and its user is warned.
 	Ignored
 	// Refused: without it the job would do something else than its user
 	// meant, so it is not submitted.

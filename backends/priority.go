@@ -15,7 +15,7 @@ const (
 	LevelPlaceholder                  // keeps a slot for a suspended victim (R20)
 	LevelNext                         // next in line for its pool (R12)
 	LevelPBA                          // given room in a pool
-	LevelHandOver                     // slots are being taken back for it (R19)
+	LevelHandOver                     // slots are being reclaimed for it (R19)
 )
 
 func (l Level) String() string {
@@ -41,12 +41,12 @@ func (l Level) String() string {
 // levelStep parts the levels; a value never reaches it (R11 caps it far below).
 const levelStep = 1000
 
-// DefaultValue is the value of a job that nobody gave another (R10).
+// DefaultValue is the value of a job that was given no other (R10).
 const DefaultValue = 20
 
-// Priority is a job's place in its queue as one number: higher goes first,
-// equal ones go in order of submission. It joins a Level and a value in 0…999;
-// the value is what people are shown, and what ageing adds to.
+// Priority is a job's place in its queue as one number: higher goes first, equal ones
+// go in order of submission. It joins a Level and a value in 0…999; users are shown the
+// value, and ageing adds to it.
 type Priority int64
 
 // At is the priority of a value within a level. Values outside 0…999 are

@@ -7,7 +7,7 @@ type Queue struct {
 	Name    string `json:"name"`
 	Level   Level  `json:"level"`   // that its jobs begin at
 	Default bool   `json:"default"` // for jobs that name none
-	// Told is what the queue's own bqueues prints of it; nil: it has none.
+	// The row that the queue's own bqueues prints; nil: it has none.
 	Told *ToldQueue `json:"told,omitempty"`
 }
 

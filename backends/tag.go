@@ -9,20 +9,20 @@ import (
 // TagPrefix begins every tag in a job's description or comment.
 const TagPrefix = "allotment:1;"
 
-// Tag is what the submit filter records in a job since it can't be read back
-// later (R5). It is written before the user's own text. Whoever reads it must
-// treat it as the user's word.
+// Tag is what the submit filter records in a job since it can't be read back later
+// (R5). It is written before the user's own text. A reader must treat it as the user's
+// claim.
 type Tag struct {
 	Preempt Mode
 	Memory  int64  // bytes that the job needs; 0: not said
 	Step    string // step of its project
 	Queue   string // the queue it came from, if the filter sent it to another
 	Low     bool   // the filter lowered it
-	// NoRequeue: its owner forbids to requeue it, where the queue itself keeps no
-	// such word (bsub -rn on LSF).
+	// NoRequeue: its owner forbids to requeue it, where the queue itself does not record
+	// that (bsub -rn on LSF).
 	NoRequeue bool
-	// Held is until when the filter held it by a begin time (UNIX seconds; 0: it did
-	// not), where the queue keeps no such word: that time is not its owner's.
+	// Held is the end of the filter's hold by a begin time (UNIX seconds; 0: none), where
+	// the queue does not record that this time is not its owner's.
 	Held int64
 }
 
