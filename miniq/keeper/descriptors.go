@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepFromChildren has no descriptor from first on outlive an exec: whatever
-// whoever started this process, or the daemon, had left open is not a job's.
+// KeepFromChildren marks every descriptor from first on close-on-exec: a job does not
+// inherit what the daemon, or the program that started this process, had left open.
 func KeepFromChildren(first int) {
 	if unix.CloseRange(uint(first), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return

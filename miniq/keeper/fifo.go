@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A job's files may be named pipes, and to open one takes until somebody opens
-// its other end, perhaps for ever. So nothing is opened that way: a keeper that
-// waits there must hear that its job is to be killed.
+// A job's files may be named pipes: open(2) of one blocks until its other end is
+// opened, perhaps for ever. So files are opened without blocking: a keeper that waits
+// for the other end must notice that its job is to be killed.
 
-// fifoPause is how often a keeper that waits for the other end of a named pipe
-// looks, and looks for what is wanted of it.
+// fifoPause is the interval at which a keeper that waits for the other end of a named
+// pipe tries again, and checks for a kill.
 const fifoPause = 50 * time.Millisecond
 
 var errKilled = errors.New("it was killed before the other end was opened")
 
-// openUserFile opens a file that the user names, as open(2) would but for that.
+// openUserFile opens a file that the user names like open(2), but a kill ends the wait.
 func openUserFile(path string, flags int, killed func() bool) (*os.File, error) {
 	fd, err := openNow(path, flags)
-	for errors.Is(err, unix.ENXIO) && isFIFO(path) || errors.Is(err, unix.EAGAIN) { // nobody reads there yet, or somebody has a lease
+	for errors.Is(err, unix.ENXIO) && isFIFO(path) || errors.Is(err, unix.EAGAIN) { // no reader yet, or another process has a lease
 		if killed() {
 			return nil, errKilled
 		}
@@ -43,9 +43,9 @@ func openUserFile(path string, flags int, killed func() bool) (*os.File, error) 
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// ofTheJob refuses a file of /proc: it would tell of the keeper, which opens it, in the
-// name of whoever wrote "self", and not of the job. /proc/self/maps of root's keeper
-// may be read by all whom it opens it for.
+// ofTheJob returns an error for a file of /proc: the keeper opens it, so "self" would
+// mean the keeper and not the job, and the job could read /proc/self/maps of root's
+// keeper.
 func ofTheJob(fd int) error {
 	var fs unix.Statfs_t
 	err := unix.Fstatfs(fd, &fs)
@@ -69,8 +69,8 @@ func isFIFO(path string) bool {
 	return unix.Stat(path, &s) == nil && s.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
-// awaitWriter waits until somebody has opened a named pipe to write: from then on
-// it has data or is hung up on.
+// awaitWriter waits until a named pipe was opened to write: from then on it has data
+// or has hung up. It returns nil at once for any other file.
 func awaitWriter(fd int, killed func() bool) error {
 	var s unix.Stat_t
 	if unix.Fstat(fd, &s) != nil || s.Mode&unix.S_IFMT != unix.S_IFIFO {
@@ -88,8 +88,7 @@ func awaitWriter(fd int, killed func() bool) error {
 	}
 }
 
-// killed tells whether the record says that the job is to be killed, before
-// anything obeys it.
+// killed reports whether the record asks for a kill. It is for the time before obey.
 func (k *keep) killed() bool {
 	return k.log.Read(k.record) == nil && k.log.Wanted.Has(Kill)
 }

@@ -19,14 +19,14 @@ import (
 
 // A job with a memory limit gets a control group (cgroups(7)) of its own where
 // its keeper may make one: then the kernel itself holds it to its limit, for all
-// its processes together, whatever they do. Elsewhere the keeper looks what they
+// its processes together, whatever they do. Elsewhere the keeper measures what they
 // use (whileBelow).
 //
 // Of version 1 a keeper makes it below its own memory group. Of version 2 a group
 // has either processes or groups with limits below it: so the queue has to be in
-// a group "queue", and jobs get theirs beside that. systemd does so if it is told
-// (DelegateSubgroup=queue). To move there by ourselves would keep systemd from
-// starting the service a second time while jobs run on.
+// a group "queue", and jobs get theirs beside that. systemd puts it there with
+// DelegateSubgroup=queue. If the daemon moved itself there, systemd could not start
+// the service a second time while jobs run on.
 
 // hierarchy is where groups can be made.
 type hierarchy struct {
@@ -46,8 +46,8 @@ func findHierarchy() (hierarchy, bool) {
 	return hierarchy{own: g.Dir(), v2: g.V2}, ok
 }
 
-// PrepareGroups tells whether the jobs of this process's queue are held to their
-// memory limits by the kernel, and in which folder their groups are; else why not.
+// PrepareGroups lets the kernel hold the jobs of this process's queue to their memory
+// limits, and returns the folder of their groups. The error says why it can't.
 func PrepareGroups() (string, error) {
 	h, ok := findHierarchy()
 	if !ok {
@@ -63,7 +63,7 @@ func PrepareGroups() (string, error) {
 	return filepath.Dir(g.dir), g.remove()
 }
 
-// prepare lets groups beside the own one have limits.
+// prepare lets the groups beside this process's own one have limits.
 func (h hierarchy) prepare() error {
 	if !h.v2 {
 		return nil
@@ -74,7 +74,7 @@ func (h hierarchy) prepare() error {
 	return proc.SetGroup(filepath.Dir(h.own), "cgroup.subtree_control", "+memory")
 }
 
-// group is a job's.
+// group is the control group of a job.
 type group struct {
 	hierarchy
 	dir   string
@@ -95,7 +95,7 @@ func (h hierarchy) newGroup(limit int64, name string) (*group, error) {
 	return g, nil
 }
 
-// set writes the limit down.
+// set writes the limit into the group's files.
 func (g *group) set() error {
 	if g.limit == 0 {
 		return nil
@@ -122,7 +122,7 @@ func ifThere(err error) error {
 	return err
 }
 
-// groupFor gives the job of this keeper a group, where that can be done; nil: not.
+// groupFor makes a group for this keeper's job; nil: it can't.
 func groupFor(limit int64) *group {
 	h, ok := findHierarchy()
 	if !ok || h.v2 && filepath.Base(h.own) != queueGroup {
@@ -135,8 +135,8 @@ func groupFor(limit int64) *group {
 	return g
 }
 
-// start has a process forked into the group; where that fails, without it. It
-// tells whether the process is in the group.
+// start forks a process into the group or, where that fails, without it. It reports
+// whether the process is in the group.
 func (g *group) start(sys *syscall.SysProcAttr, fork func() error) (bool, error) {
 	switch {
 	case g == nil:
@@ -166,8 +166,8 @@ func (g *group) start(sys *syscall.SysProcAttr, fork func() error) (bool, error)
 	return err == nil, err
 }
 
-// overLimit is how often the kernel killed a process of the group since no more
-// memory was to be had.
+// overLimit returns how often the kernel killed a process of the group for lack of
+// memory.
 func (g *group) overLimit() int {
 	if g == nil {
 		return 0
@@ -222,7 +222,7 @@ func (g *group) gather() {
 	})
 }
 
-// contained is a group for a job that has run for a moment; nil: there is none.
+// contained makes a group for a job that runs already; nil: it can't.
 func contained() *group {
 	g := groupFor(0)
 	if g != nil {
@@ -231,15 +231,15 @@ func contained() *group {
 	return g
 }
 
-// ClearGroup ends what a keeper that was killed left in its group.
+// ClearGroup kills what a keeper that was killed left in its group.
 func ClearGroup(keeper int) {
 	if h, ok := findHierarchy(); ok && keeper > 1 {
 		clearGroup(h.path(strconv.Itoa(keeper)), math.MaxInt)
 	}
 }
 
-// clearTries is how often a group is looked at that may hold something by accident,
-// and any group without processes that can't be removed: a job of root's may have
+// clearTries bounds the passes over a group that may hold processes by accident, and
+// over any group without processes that can't be removed: a job of root's may have
 // made groups in it.
 const clearTries = 20
 

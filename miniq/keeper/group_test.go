@@ -61,7 +61,7 @@ func TestGroupOfVersion2(t *testing.T) {
 	if end := k.explained(End{}); end.Code != 143 || end.Text != "over its memory limit: it needed more than 64 MiB" {
 		t.Errorf("ended as %+v", end)
 	}
-	// Whoever reads the output is told, although nobody had looked before the end.
+	// The output has the reason, although whileBelow saw nothing before the end.
 	if got, err := os.ReadFile(output.Name()); string(got) != "allotment: killed: over its memory limit: it needed more than 64 MiB\n" {
 		t.Errorf("its output is %q, %v", got, err)
 	}

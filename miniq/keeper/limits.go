@@ -42,9 +42,9 @@ func limitNames() [][2]string {
 // defaultFiles is the soft limit of open files that every Linux begins with.
 const defaultFiles = 1024
 
-// LimitsOf gives the limits of a running process. A program in Go raises its own
-// soft limit of open files when it starts, to the hard one less one: then that of
-// its parent stands for it, where it is the same user's, else the usual 1024.
+// LimitsOf returns the limits of a running process. A program in Go raises its own
+// soft limit of open files when it starts, to the hard one less one: then its parent's
+// is returned instead, if that is the same user's, else the usual 1024.
 func LimitsOf(pid int) (Limits, error) {
 	limits, err := parseLimits(proc.Limits(pid))
 	if err != nil {
@@ -108,8 +108,8 @@ func limitText(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// parse gives all resources' limits; what the text leaves out is unlimited. What
-// it doesn't understand is an error: no job runs with less limits than it should.
+// parse returns all resources' limits; what the text leaves out is unlimited. A
+// malformed field is an error: no job runs with fewer limits than it should.
 func (l Limits) parse() ([]unix.Rlimit, error) {
 	names := limitNames()
 	all := make([]unix.Rlimit, len(names))
@@ -149,11 +149,11 @@ func maySetLimits() bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<capSysResource) != 0
 }
 
-// during has the keeper itself live under limits while it does something: what
-// is forked then inherits them. Nothing else can give a process its limits before
-// it runs. A keeper that may not take hard limits back (root in most containers)
-// leaves them alone: soft ones alone are the job's. It tells whether the keeper
-// has its own limits again.
+// during calls do while the keeper itself is under these limits: a process forked
+// then inherits them. Nothing else can give a process its limits before it runs. A
+// keeper that may not raise its hard limits again (root in most containers) keeps
+// those, and sets the soft ones only. It reports whether the keeper has its own limits
+// again.
 func (l Limits) during(do func() error) (bool, error) {
 	if l == "" {
 		return true, do()
@@ -183,8 +183,8 @@ func (l Limits) during(do func() error) (bool, error) {
 	return takeBack(own), err
 }
 
-// takeBack goes from the last to the first. What it sets was the keeper's own a
-// moment ago.
+// takeBack restores the keeper's own limits, the last first, and reports whether it
+// could.
 func takeBack(own []unix.Rlimit) bool {
 	all := true
 	for i := len(own) - 1; i >= 0; i-- {
@@ -193,8 +193,8 @@ func takeBack(own []unix.Rlimit) bool {
 	return all
 }
 
-// haveMemory sees to it that nothing has to be asked of the kernel to start a
-// process: with the job's limit of address space it might say no.
+// haveMemory gets the memory that starting a process takes from the kernel beforehand:
+// under the job's limit of address space the kernel might refuse it.
 func haveMemory() {
 	const plenty = 16 << 20
 	b := make([]byte, plenty)

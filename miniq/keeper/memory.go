@@ -9,9 +9,9 @@ import (
 	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
-// How often a job with a memory limit is looked at: the sooner the less is left
-// of its limit, as if it grew by quickest. And how long it may take to end once it
-// is over it: not long, others need that memory.
+// The memory of a job with a limit is measured again after a pause: the less is left
+// of the limit, the shorter, as if the job grew by memoryQuickest. A job above it may
+// take memoryGrace to end: not long, others need that memory.
 const (
 	memoryPause    = time.Second
 	memoryLeast    = 50 * time.Millisecond
@@ -19,7 +19,7 @@ const (
 	memoryGrace    = 2 * time.Second
 )
 
-// nextLook is when to look again at a job that uses so much.
+// nextLook returns the pause before the next measurement.
 func nextLook(used, limit int64) time.Duration {
 	left := time.Duration(float64(max(limit-used, 0)) / memoryQuickest * float64(time.Second))
 	return min(max(left, memoryLeast), memoryPause)
@@ -35,7 +35,7 @@ func (k *keep) whileBelow(limit int64) {
 			return
 		case <-time.After(pause):
 		}
-		// What processes share counts for each of them in what is cheap to read.
+		// The cheap figure counts shared memory for each process that shares it.
 		used := usedMemory(proc.Resident)
 		if used > limit {
 			used = usedMemory(proc.Proportional)
@@ -43,7 +43,7 @@ func (k *keep) whileBelow(limit int64) {
 		k.mu.Lock()
 		k.peak = max(k.peak, used)
 		k.mu.Unlock()
-		pause = memoryPause // the kernel looks by itself
+		pause = memoryPause // the kernel enforces the limit
 		if !k.grouped {
 			pause = nextLook(used, limit)
 		}
@@ -71,12 +71,12 @@ func (k *keep) killedByKernel() string {
 	return fmt.Sprintf("over its memory limit: it needed more than %d MiB", k.group.limit>>20)
 }
 
-// explained is the end of a job that its keeper, or the kernel, may have ended.
+// explained adds to an end why the keeper, or the kernel, ended the job, if one did.
 func (k *keep) explained(e End) End {
 	why := k.killedByKernel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.why == "" && why != "" { // before anybody had a look
+	if k.why == "" && why != "" { // whileBelow has not seen it
 		k.why = why
 		k.note("killed: " + why)
 	}

@@ -18,10 +18,9 @@ import (
 // resource limits for good) it sets in the job's process alone. All its runs are
 // of one user.
 //
-// What is said at NextFD are messages (SOCK_SEQPACKET): "idle" of one byte by the
-// keeper; an order, with the record as the only descriptor, by the node. The lock
-// goes with the record, as it belongs to the open file. Hanging up ends an idle
-// keeper.
+// NextFD carries messages (SOCK_SEQPACKET): the keeper sends "idle", of one byte; the
+// node sends an order, with the record as the only descriptor. The lock goes with the
+// record, as it belongs to the open file. An idle keeper ends when the node hangs up.
 
 // mostRuns bounds what a keeper may gather: it collects no garbage.
 const mostRuns = 400
@@ -31,16 +30,16 @@ const MaxNext = 32 << 10
 
 var errNext = errors.New("malformed order for the next run")
 
-// next is how a run that is over makes room for another, of the same user, whose
-// order is read into data.
+// next finishes a run that is over, and waits for the next one's record and order,
+// which it reads into data. An order for another user is an error.
 func (k *keep) next(as *User, data []byte) (*os.File, *Order, error) {
-	if err := os.Chdir("/"); err != nil { // nobody's file system is held busy
+	if err := os.Chdir("/"); err != nil { // no file system is kept busy
 		return nil, nil, err
 	}
 	if k.output != nil {
 		_ = k.output.Close()
 	}
-	if err := k.record.Close(); err != nil { // before anybody is told
+	if err := k.record.Close(); err != nil { // releases the lock before the node hears of it
 		return nil, nil, err
 	}
 	if err := eventually(func() error { return unix.Sendmsg(NextFD, []byte{1}, nil, nil, unix.MSG_NOSIGNAL) }); err != nil {
@@ -50,7 +49,7 @@ func (k *keep) next(as *User, data []byte) (*os.File, *Order, error) {
 	return receiveNext(NextFD, as, data)
 }
 
-// eventually does something again that a signal interrupted.
+// eventually calls do again as long as a signal interrupts it.
 func eventually(do func() error) error {
 	for {
 		if err := do(); !errors.Is(err, unix.EINTR) {
@@ -87,7 +86,7 @@ func receiveNext(fd int, as *User, data []byte) (*os.File, *Order, error) {
 	return os.NewFile(uintptr(fds[0]), "record"), order, nil
 }
 
-// Same tells whether a keeper of the one may be the other's, too.
+// Same reports whether a keeper of one user may run the other's jobs, too.
 func (u *User) Same(v *User) bool {
 	if u == nil || v == nil {
 		return u == v
@@ -95,8 +94,8 @@ func (u *User) Same(v *User) bool {
 	return u.UID == v.UID && u.GID == v.GID && u.Limits == v.Limits && slices.Equal(u.Groups, v.Groups)
 }
 
-// Next makes the two ends of what a keeper asks at for orders: whoever starts it
-// keeps the first, which does not block, and gives it the second as NextFD.
+// Next returns the two ends of the socket that further orders go through. The node
+// keeps the first, which does not block, and the keeper gets the second as NextFD.
 func Next() (ours, theirs *os.File, err error) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// notePause is how long a note may take. Its way into a pipe that nobody reads
-// would take for ever, and what else is wanted of the keeper with it.
+// notePause is how long writing a note may take. A write into a full pipe without a
+// reader would block for ever, and with it all else that is wanted of the keeper.
 const notePause = time.Second
 
-// note writes a line into the job's output. After one that got stuck there are
-// no more.
+// note writes a line into the job's output. After a write that blocked there are no
+// more.
 func (k *keep) note(text string) {
 	k.noting.Lock()
 	defer k.noting.Unlock()
-	if k.output == nil { // its owner sees for himself
+	if k.output == nil { // the job is at a terminal, or a write blocked
 		return
 	}
 	written := make(chan struct{})

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// A user whose job writes into a pipe that nobody reads keeps no keeper from
-// what else is wanted of it.
+// A job whose output is a pipe that is not read does not block its keeper.
 func TestNoteIntoAFullPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -1,47 +1,46 @@
 // Package keeper watches over one run of one job: a small process that outlives
-// daemon and node, starts the job, ends, stops and continues it when told, and
+// daemon and node, starts the job, ends, stops and continues it on request, and
 // writes down how it ended.
 //
 // Keeper and node share one file a run, its record. The node creates it (O_EXCL),
-// locks it (flock), and hands it to the keeper as file descriptor 3; the lock
-// lives exactly as long as the keeper. So whoever gets the lock knows that no
-// keeper is alive, whatever became of process IDs. Both append lines to it:
+// locks it (flock), and hands it to the keeper as file descriptor 3; the keeper holds
+// the lock until it ends or closes the record. So a process that gets the lock knows
+// that no keeper has the run, whatever became of process IDs. Both append lines to it:
 //
-//	r RUN                  node: whose record this is from here on (files are used again)
+//	r RUN                  node: the run of the lines from here on (files are used again)
 //	k PID START            keeper: I am there (before the job is executed)
 //	b USER SYSTEM          keeper: processor time of the runs that it kept before; where it is missing, it kept none
-//	u UID                  keeper: whom the job runs as; where it is missing, the keeper's own user
+//	u UID                  keeper: the user that the job runs as; where it is missing, the keeper's own user
 //	j PID START TIME       keeper: the job's first process
 //	w stop|cont|kill MS|sig N|note TEXT   node: what is wanted; followed by SIGUSR1 to the keeper
-//	x CODE TIME USER SYSTEM MAXRSS TEXT   keeper: the end
+//	x CODE TIME USER SYSTEM MAXRSS TEXT   keeper: the end ("s" for "x": End.Self)
 //
-// START is the process's start time in clock ticks since boot, as /proc tells it;
+// START is the process's start time in clock ticks since boot, as /proc has it;
 // TIME is Unix time in nanoseconds, USER and SYSTEM are microseconds, MAXRSS is in
 // KiB. A line counts when its newline is there. The record is not synced: a kill
-// -9 does not lose the page cache, and after the machine itself went down (told by
+// -9 does not lose the page cache, and after the machine itself went down (seen by
 // the boot ID) the daemon takes a run without a record for one that may have begun.
 //
 // A keeper whose job was short is used again (next.go): it closes the record, so
 // that the lock is gone, says so to its node, and is sent the next run's record
-// and order. So a node hears of a run's end from its keeper, or by the keeper's
-// own end; the record tells how it was, either way. A keeper without a node ends.
+// and order. So a node learns of a run's end from its keeper, or by the keeper's
+// own end; the record says how it ended, either way. A keeper without a node ends.
 //
-// A keeper is its daemon's user, also where that is root and the job somebody
-// else's (Order.As). As the job's user it could be killed or traced by him, and
-// would write down what he likes: an exit status that was none, a run without an
-// end. Root's he can't touch, nor read its record. What that costs is care, since
-// root may do everything everywhere:
+// A keeper runs as its daemon's user, also where that is root and the job is another
+// user's (Order.As). If it ran as the job's user, that user could kill or trace it, and
+// have it record a false exit status, or a run without an end. The user can't touch
+// root's keeper, nor read its record. The price is care, since root may do everything
+// everywhere:
 //
-//   - What the user names (directory, files, terminal, program) is opened with
-//     his rights and groups alone, in one thread for a moment (User.as).
+//   - What the user names (directory, files, terminal, program) is opened with that
+//     user's rights and groups alone, in one thread for a moment (User.as).
 //   - The process of the job becomes the user's for good, groups and limits
 //     included, between fork and exec.
 //   - A signal goes to a process that was found below the keeper, by a pidfd and
-//     its start time: never to who has its number now. Setuid programs that the
-//     job runs end like the others.
+//     its start time: never to another one that has its number now. Setuid programs
+//     that the job runs end like the others.
 //   - Of processes marked in their environment only the user's own are killed.
-//   - What the user could block, such as a write into his pipe, holds nobody up
-//     but that job.
+//   - What the user could block, such as a write into a pipe, delays that job alone.
 package keeper
 
 import (
@@ -55,7 +54,7 @@ import (
 const (
 	RecordFD = 3 // the record, open for reading and appending, locked
 	OrderFD  = 4 // the order, at its beginning
-	NextFD   = 5 // where further orders come from, if the order says that there may be some
+	NextFD   = 5 // where further orders come from, if Order.More
 )
 
 // MaxOrder is the longest order in bytes that a keeper takes. A job's command and
@@ -72,14 +71,14 @@ type Order struct {
 	Stdout string
 	Stderr string // empty: where Stdout goes
 
-	// Terminal is the socket at which somebody hands over what takes the place
-	// of empty Stdin, Stdout and Stderr (backends.Abilities.Terminals); empty:
-	// there is none.
+	// Terminal is the socket at which a client hands over the files that replace
+	// empty Stdin, Stdout and Stderr (backends.Abilities.Terminals); empty: there is
+	// none.
 	Terminal string
 
 	MemoryLimit int64 // bytes, of all processes of the job; 0: none
 
-	As *User // nil: whoever the keeper is
+	As *User // nil: the keeper's own user
 
 	TruncateStdout bool
 	TruncateStderr bool

@@ -75,10 +75,10 @@ func (e End) line() string {
 
 // Record is what stands in a record.
 type Record struct {
-	Run    string       // whose record it is; "": it does not say
+	Run    string       // the run that it is of; "": it does not say
 	Keeper proc.Process // zero: no keeper got as far
 	Before Use          // processor time of the keeper's runs before this one
-	User   int          // whom the job runs as
+	User   int          // the user ID that the job runs as
 	Job    proc.Process
 	Wanted Wishes
 	End    *End
@@ -86,7 +86,7 @@ type Record struct {
 
 func newRecord() Record { return Record{User: os.Getuid()} }
 
-// Stopped tells whether the last that was wanted of the run is that it stands still.
+// Stopped reports whether the run is to be stopped: no continuation followed a stop.
 func (r *Record) Stopped() bool { return r.Wanted.Has(Stop) }
 
 // ParseRecord reads a record. Lines that it does not understand, and a last one
@@ -98,7 +98,7 @@ func ParseRecord(data []byte) Record {
 	return r
 }
 
-// take reads whole lines and gives how many bytes they are.
+// take reads whole lines and returns their length in bytes.
 func (r *Record) take(data []byte) int {
 	taken := 0
 	for {
@@ -130,7 +130,7 @@ type Follower struct {
 	skip bool  // the line at that place is too long: what is left of it is passed over
 }
 
-// Size is how many bytes were read.
+// Size returns how many bytes were read, those passed over included.
 func (f *Follower) Size() int64 { return f.at }
 
 // Read reads what has been appended, whatever the file's position is.
@@ -161,7 +161,7 @@ func (f *Follower) Read(file *os.File) error {
 	}
 }
 
-// read takes lines and gives how many bytes are done with.
+// read takes lines and returns how many bytes are done with.
 func (f *Follower) read(data []byte) int {
 	if !f.skip {
 		return f.take(data)
@@ -261,8 +261,9 @@ func (r *Record) end(fields []string, self bool) {
 	}
 }
 
-// timed notes when the process began that is forked before its result is called.
-// Mostly a look at the clock before and after tells; /proc is asked where it does not.
+// timed notes the start time of the process that is forked before the returned function
+// is called. If the clock's tick is the same before and after, it is that tick; else
+// /proc has it.
 func (k *keep) timed(pid *int) func() {
 	before := bootTicks()
 	return func() {

@@ -14,8 +14,8 @@ import (
 const recordRoom = 3 << 10
 
 // Reserve makes sure that a run's own lines can be appended to its record, whatever
-// becomes of the disk meanwhile: a job must not be executed of which nothing could be
-// written down. Lines of wishes take of that room, too; then the end waits for more.
+// becomes of the disk meanwhile: a job must not be executed if its end could not be
+// recorded. Lines of wishes take of that room, too; then the end waits for more.
 func Reserve(record *os.File) error {
 	size, err := record.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -33,7 +33,7 @@ func Reserve(record *os.File) error {
 	return os.NewSyscallError("fallocate", err)
 }
 
-// reserved tells whether a file has the blocks already, as one has that was a record before.
+// reserved reports whether a file has the blocks already, like one that was a record before.
 func reserved(f *os.File, size int64) bool {
 	const unit = 512 // of st_blocks (stat(2))
 	var info unix.Stat_t

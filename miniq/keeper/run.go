@@ -26,8 +26,8 @@ const (
 	statusNotFound  = 127
 )
 
-// Run is the whole life of a keeper. Its result is an exit status for main;
-// what matters stands in the record.
+// Run is the whole life of a keeper. It returns an exit status for main; what matters
+// is in the record.
 //
 // Most jobs are short: nothing is set up before it is needed. Each thread of the
 // Go runtime costs as much as a tenth of the job `true`.
@@ -134,8 +134,8 @@ func (k *keep) run(order *Order) int {
 		k.clean = k.restored && k.group == nil
 		return k.end(end)
 	}
-	// The record says what is wanted, so one signal waiting is enough. Those that
-	// are of no meaning here are caught and not ignored: the job would inherit that.
+	// The record says what is wanted, so one signal waiting is enough. Signals without
+	// a meaning here are caught, too: they must not end the keeper.
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
 	end := make(chan os.Signal, 1)
@@ -172,10 +172,9 @@ func endsSoon(pidfd int) bool {
 	return err == nil && n > 0
 }
 
-// atOnce polls for a moment, in a way that the Go runtime does not notice: for
-// each wait that it knows of it wakes a thread that looks after the one that waits,
-// fifty times and more. It would signal who takes 10 ms, but for the keeper's
-// environment.
+// atOnce polls for up to 50 ms by a raw system call, which the Go runtime does not
+// notice: a wait that it knows of wakes its sysmon thread fifty times and more. GODEBUG
+// in the keeper's environment keeps sysmon from signalling a thread that takes 10 ms.
 func atOnce(poll []unix.PollFd) (int, error) {
 	limit := unix.Timespec{Nsec: (50 * time.Millisecond).Nanoseconds()}
 	n, _, err := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll[0])), uintptr(len(poll)), uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
@@ -194,8 +193,8 @@ func (k *keep) write(line string) error {
 	return err
 }
 
-// end writes the end down. Where the disk is full it tries again as long as it
-// takes: nobody else knows the status.
+// end writes the end down. On a full disk it tries again as long as it takes: no other
+// process knows the status.
 func (k *keep) end(e End) int {
 	e.At = time.Now()
 	_ = k.group.remove()
@@ -225,7 +224,7 @@ func (k *keep) wait(first int) End {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
-		case err != nil: // ECHILD: nobody is left
+		case err != nil: // ECHILD: no process is left
 			return k.explained(end)
 		case pid == 0:
 			signalTree(os.Getpid(), syscall.SIGKILL)
@@ -254,15 +253,15 @@ func (k *keep) beingKilled() bool {
 	return k.killing
 }
 
-// A keeper that has carried out what was wanted rests for four times as long as
-// that took, so that whoever sends signals all the time takes a fifth of a core.
+// A keeper that has carried out what was wanted rests for four times as long as that
+// took, so that endless signals cost a fifth of a core.
 const (
 	restTimes   = 4
 	longestRest = time.Second
 )
 
-// obey carries out what the node appends to the record. A kill waits for the notes
-// before it alone.
+// obey carries out what the node appends to the record. A kill waits only for the notes
+// before it.
 func (k *keep) obey(told, end <-chan os.Signal) {
 	var rested <-chan time.Time
 	for {
@@ -282,7 +281,7 @@ func (k *keep) obey(told, end <-chan os.Signal) {
 		case <-told:
 		case <-rested:
 			rested = nil
-		case <-end: // somebody wants the keeper gone: then the job goes first
+		case <-end: // SIGTERM to the keeper: the job ends first
 			k.kill(0)
 		}
 	}
@@ -304,7 +303,7 @@ func (k *keep) do(wants []Want) {
 		case Kill: // taken out before
 		}
 	}
-	if k.beingKilled() { // what stands still would not heed it
+	if k.beingKilled() { // a stopped process would not act on SIGTERM
 		signals = slices.DeleteFunc(signals, func(s syscall.Signal) bool { return s == syscall.SIGSTOP })
 	}
 	if len(signals) == 0 {
@@ -354,9 +353,9 @@ func (e *startError) Error() string { return e.text }
 // start makes the job's surroundings and executes it in a session of its own. It
 // returns its process ID, a descriptor of it (-1: none), and its standard output.
 //
-// The job dies with the thread that forked it (PDEATHSIG). That is the main one
-// or another one that the runtime keeps: it ends no thread but those that
-// somebody locked to a goroutine, and here nobody does.
+// The job dies with the thread that forked it (PDEATHSIG). That is the main one or
+// another one that the runtime keeps: it ends a thread only with a goroutine that exits
+// while locked to it, and none does here.
 func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startError) {
 	fail := func(status int, what string, err error) (int, int, *os.File, *startError) {
 		return 0, -1, nil, &startError{status: status, text: what + ": " + cause(err)}
@@ -475,8 +474,8 @@ func openOutput(path string, truncate bool, killed func() bool) (*os.File, error
 	return openUserFile(path, flags, killed)
 }
 
-// OpenFile is os.OpenFile of a file that is there, without a look at whether it can
-// be polled, which would set up what polls.
+// OpenFile is os.OpenFile for a file that exists, but does not try to poll the file,
+// which would start the runtime's poller.
 func OpenFile(path string, flags int) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)

@@ -10,14 +10,14 @@ import (
 	"github.com/allotment-hpc/allotment/internal/peer"
 )
 
-// terminal is what somebody who waits for the job at a terminal handed over.
+// terminal is what a client that waits for the job at a terminal handed over.
 type terminal struct {
-	conn   int         // closed by the other end when nobody waits any more
-	files  [3]*os.File // for the job alone: whoever has them keeps a terminal open
+	conn   int         // closed by the client when it stops waiting
+	files  [3]*os.File // for the job alone: an open copy keeps a terminal open
 	master int         // index of the controlling terminal among them; -1: none
 }
 
-// hangUpGrace is how long a job may take that its owner hung up on.
+// hangUpGrace is how long a job may take to end after its client hung up.
 const hangUpGrace = 10e9 // nanoseconds
 
 var errTerminal = errors.New("malformed message")
@@ -85,8 +85,8 @@ func newTerminal(fd int, control byte, rights []byte) (*terminal, error) {
 	return t, nil
 }
 
-// openFiles gives the job's standard files; those that it wants elsewhere are
-// opened, those of the terminal that it does not want are closed.
+// openFiles returns the job's standard files: those that the order names are opened, and
+// replace the terminal's, which are closed.
 func (t *terminal) openFiles(o *Order, killed func() bool) (files [3]*os.File, path string, err error) {
 	files = t.files
 	take := func(i int, path string, open func() (*os.File, error)) error {
@@ -115,7 +115,7 @@ func (t *terminal) openFiles(o *Order, killed func() bool) (files [3]*os.File, p
 	return files, o.Stderr, err
 }
 
-// control is which of a job's standard files becomes its controlling terminal;
+// control returns which of a job's standard files becomes its controlling terminal;
 // -1: none.
 func (t *terminal) control(files [3]*os.File) int {
 	if t == nil || t.master < 0 || files[t.master] != t.files[t.master] {
@@ -124,7 +124,7 @@ func (t *terminal) control(files [3]*os.File) int {
 	return t.master
 }
 
-// whileThere ends the job when nobody waits for it any more.
+// whileThere ends the job when its client hangs up.
 func (k *keep) whileThere(t *terminal) {
 	var b [1]byte
 	for {

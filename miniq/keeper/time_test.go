@@ -32,5 +32,5 @@ func TestTimed(t *testing.T) {
 	for range 100 {
 		slow(0)
 	}
-	slow(20 * time.Millisecond) // the clock alone can't tell
+	slow(20 * time.Millisecond) // the clock alone is not enough
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
-// mostRounds bounds how often eachBelow looks again: a job that forks all the
-// time must not keep its keeper from what else is wanted.
+// mostRounds bounds the passes of eachBelow: a job that forks all the time must not
+// keep its keeper from what else is wanted.
 const mostRounds = 10
 
-// eachBelow does something to every process below root, again for what was forked
-// meanwhile, until nobody new is found.
+// eachBelow calls do once for every process below root. It looks again for those forked
+// meanwhile until it finds no new one.
 func eachBelow(root int, do func(proc.Process)) {
 	done := make(map[proc.Process]bool)
 	for range mostRounds {
@@ -46,7 +46,7 @@ func KillLeft(job proc.Process, user int, mark string) {
 		for _, p := range left {
 			p.Signal(syscall.SIGKILL)
 		}
-		pause() // until the kernel has taken them away; nothing tells that of others' children
+		pause() // until the kernel has taken them away; only their parents get a signal
 	}
 }
 

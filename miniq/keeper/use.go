@@ -15,14 +15,14 @@ type Use struct {
 	Memory       int64 // bytes, of all that are there
 }
 
-// Used looks what a run that is alive has used; false: its keeper is not there.
+// Used returns what a run that is alive has used; false: its keeper is not there.
 func Used(r *Record) (Use, bool) {
 	all := proc.All()
 	keeper, there := all[r.Keeper.PID]
 	if !there || r.Keeper.PID == 0 || keeper.Start != r.Keeper.Start {
 		return Use{}, false
 	}
-	// What has ended counts for whom it was reaped by, the keeper at last.
+	// An ended process counts for the one that reaped it, in the end the keeper.
 	u := Use{User: max(keeper.ReapedUser-r.Before.User, 0), System: max(keeper.ReapedSystem-r.Before.System, 0)}
 	for _, p := range proc.Below(all, r.Keeper.PID) {
 		s := all[p.PID]
@@ -33,7 +33,7 @@ func Used(r *Record) (Use, bool) {
 	return u, true
 }
 
-// before is the line that tells what a keeper's runs before this one have used.
+// before returns the line of what a keeper's runs before this one have used.
 func (u Use) before() string {
 	return "b " + strconv.FormatInt(u.User.Microseconds(), 10) + " " + strconv.FormatInt(u.System.Microseconds(), 10) + "\n"
 }

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// User is whom a job runs as, where its keeper is root's.
+// User is the user that a job runs as, where its keeper is root's.
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
@@ -63,8 +63,8 @@ func (u *User) limits() Limits {
 	return u.Limits
 }
 
-// as does something with the rights of the job's user and no others: directories,
-// files and sockets that the user names are opened so, whatever they are by then.
+// as calls do with the rights of the job's user and no others: directories, files and
+// sockets that the user names are opened so, whatever they are by then.
 // The real and saved user IDs of the thread stay root's, so that the user can
 // neither trace nor signal it meanwhile, and so do other threads altogether. The
 // runtime makes no new thread from one that is locked.

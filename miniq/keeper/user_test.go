@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// What the user may not open isn't opened for him, and root is root again after it.
+// What the user may not open is not opened, and root is root again afterwards.
 func TestFilesAreOpenedAsTheUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skip: only root becomes somebody else")

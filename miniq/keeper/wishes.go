@@ -19,7 +19,7 @@ const (
 // four. Daemon, node and keeper all keep wishes so.
 type Wishes struct{ list []Want }
 
-// Empty tells whether nothing is wanted.
+// Empty reports whether nothing is wanted.
 func (w *Wishes) Empty() bool { return len(w.list) == 0 }
 
 // Add adds a wish.
@@ -64,7 +64,7 @@ func (w *Wishes) count(verb Verb) int {
 	return n
 }
 
-// Has tells whether a kill, for instance, is among them.
+// Has reports whether a wish of this verb is among them.
 func (w *Wishes) Has(verb Verb) bool { return w.count(verb) > 0 }
 
 // TakeKill takes out the kill, last, behind the notes that wait: they say why, and the
@@ -93,7 +93,7 @@ func (w *Wishes) Take() []Want {
 	return all
 }
 
-// moves tells whether a wish stops processes or continues them.
+// moves reports whether a wish stops processes or continues them.
 func (w Want) moves() bool { return w.stops() || w.continues() }
 
 func (w Want) stops() bool {
@@ -104,7 +104,7 @@ func (w Want) continues() bool {
 	return w.Verb == Continue || w.Verb == Signal && w.Signal == syscall.SIGCONT
 }
 
-// undoneBy tells whether nothing is left of a wish when the next one is carried
+// undoneBy reports whether nothing is left of a wish when the next one is carried
 // out after it: a signal that continues takes back those that stop (signal(7)).
 func (w Want) undoneBy(next Want) bool {
 	if w.Verb == Signal && w == next {
