@@ -14,7 +14,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
-// adopt looks at one run that the daemon believes alive and reports what is true.
+// adopt compares one run that the daemon believes alive with its record, and reports
+// what is true.
 func (n *node) adopt(e Expected) error {
 	r, err := n.openRun(e.Run)
 	switch {
@@ -50,7 +51,7 @@ func (n *node) adopt(e Expected) error {
 	switch {
 	case e.Stopped:
 		n.wish(r, keeper.Want{Verb: keeper.Stop})
-	case r.job.Stopped(): // it was resumed, but nobody was left to tell its keeper
+	case r.job.Stopped(): // it was resumed, but no node passed that on
 		n.wish(r, keeper.Want{Verb: keeper.Continue})
 	}
 	if e.Confirmed {
@@ -78,8 +79,8 @@ func (r *run) reread() error {
 	return nil
 }
 
-// lock tells whether the record could be locked, so that no keeper is alive
-// nor ever will be; then it is read anew.
+// lock reports whether the record could be locked, so that no keeper is alive nor ever
+// will be; then it is read anew.
 func (r *run) lock() (bool, error) {
 	free, err := r.flock()
 	if free {
@@ -96,7 +97,7 @@ func (r *run) flock() (bool, error) {
 	return err == nil, err
 }
 
-// watch has the loop told when the keeper of an adopted run is gone.
+// watch reports to the loop, by over, when the keeper of an adopted run is gone.
 func (n *node) watch(r *run) error {
 	for began := time.Now(); r.job.Keeper.PID == 0; { // its keeper is about to write its first line, or to die
 		if time.Since(began) > firstLine {
@@ -130,10 +131,10 @@ func (n *node) watch(r *run) error {
 	return nil
 }
 
-// firstLine is how long a keeper that lives may take to its first line.
+// firstLine is how long a keeper that lives may take to write its first line.
 const firstLine = time.Second
 
-// awaitLock waits until a keeper is gone of which nothing else is known.
+// awaitLock waits for the end of a keeper of which nothing but its lock is known.
 func (n *node) awaitLock(r *run) {
 	if f, err := os.OpenFile(r.record.Name(), os.O_RDWR, 0); err == nil {
 		_ = flock.Wait(f)
@@ -198,11 +199,11 @@ func (n *node) finish(r *run) error {
 	return nil
 }
 
-// clear ends what a killed keeper left, then reports the run as lost: its slots
-// are not given out while processes live that are known to be of it.
+// clear kills what a killed keeper left; then the loop reports the run as lost. Its
+// slots are not given out while processes live that are known to be of it.
 func (n *node) clear(r *run) {
 	job := r.job.Job
-	if r.before { // whoever has that number now is somebody else
+	if r.before { // that number is another process's by now
 		job = proc.Process{}
 	}
 	keeper.KillLeft(job, r.job.User, mark(n.path(r.id, recordSuffix)))
@@ -218,8 +219,8 @@ func (n *node) clear(r *run) {
 	}
 }
 
-// drop ends a run that the daemon knows nothing of, or no longer. Its end is
-// reported like any other; the daemon answers with Forget.
+// drop kills a run that the daemon does not know, or no longer. Its end is reported like
+// any other; the daemon answers with Forget.
 func (n *node) drop(id RunID, before bool) error {
 	r, err := n.openRun(id)
 	if err != nil {

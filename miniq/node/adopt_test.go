@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/internal/flock"
 )
 
-// A record whose lines can't be read keeps nobody from attaching; its run's end
-// is noted when its keeper is gone.
+// A record whose lines can't be read does not keep the node from attaching; its run's
+// end is noted when its keeper is gone.
 func TestADamagedRecordHoldsNobodyUp(t *testing.T) {
 	id := RunID{ID: backends.ID{Job: 3}, Run: 1}
 	path := filepath.Join(t.TempDir(), id.String()+recordSuffix)

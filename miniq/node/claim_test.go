@@ -13,8 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
-// talk tells a new node something and returns what it reports until it was asked
-// whether it is there, or has reported so often.
+// talk sends commands to a new node and returns its first reports, most of them.
 func talk(t *testing.T, dir string, most int, commands ...Command) []Report {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -15,8 +15,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
-// What a daemon and a node tell each other is the same when it is written and
-// read again, and a wish is still one line of a record.
+// A command is the same when it is written and read again, and a wish is still one line
+// of a record.
 func FuzzCommand(f *testing.F) {
 	f.Add([]byte(`{"attach":{"runs":[{"run":"1.0.1","confirmed":true}]}}`))
 	f.Add([]byte(`{"start":{"run":"1.2.3","script":"YQ=="}}` + "\x00atrue\x00eA=1\x00"))

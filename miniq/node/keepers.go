@@ -14,9 +14,9 @@ import (
 // hired is a keeper that this node started and that has not been reaped.
 type hired struct {
 	pid  int
-	next *os.File // where it asks for orders; nil: it keeps one run only
+	next *os.File // the socket for further orders; nil: it takes none
 	as   *keeper.User
-	run  *run // nil: it is idle, or was let go
+	run  *run // nil: it is idle, or was dismissed
 
 	since time.Time // when it became idle
 }
@@ -28,8 +28,8 @@ const (
 	idleTime = time.Second
 )
 
-// hire gives a run to an idle keeper, or to a new one. The lock of the record
-// that it gets is its own when this returns.
+// hire gives a run to an idle keeper, or to a new one. When it returns the keeper holds
+// the lock of the record.
 func (n *node) hire(r *run, order *keeper.Order) error {
 	order.More = order.Terminal == "" && order.MemoryLimit == 0
 	data, err := order.Encode()
@@ -88,8 +88,8 @@ func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*hired, er
 	return h, nil
 }
 
-// listen tells the loop each time that a keeper has ended a run, until it is gone
-// or let go.
+// listen reports to the loop each time that a keeper has ended a run, until the keeper
+// is gone or dismissed.
 func (n *node) listen(h *hired, next *os.File) {
 	for keeper.AwaitIdle(next) == nil {
 		select {
@@ -100,7 +100,8 @@ func (n *node) listen(h *hired, next *os.File) {
 	}
 }
 
-// letGo hangs up on a keeper, which ends if it is idle, or with its run.
+// letGo dismisses a keeper: it hangs up, and the keeper ends at once if it is idle, else
+// with its run.
 func (h *hired) letGo() {
 	if h.next != nil {
 		_ = h.next.Close()
@@ -108,7 +109,7 @@ func (h *hired) letGo() {
 	}
 }
 
-// rest takes note that a keeper has ended its run and is idle.
+// rest notes that a keeper has ended its run and is idle, and reports the run's end.
 func (n *node) rest(h *hired) error {
 	r := h.run
 	if n.children[h.pid] != h || r == nil { // it has been reaped since
@@ -125,8 +126,8 @@ func (n *node) rest(h *hired) error {
 	return n.finish(r)
 }
 
-// takeIdle finds the keeper of a user that has been idle for the shortest time;
-// nil: there is none.
+// takeIdle takes the keeper of a user that has been idle for the shortest time; nil:
+// there is none.
 func (n *node) takeIdle(as *keeper.User) *hired {
 	for i := len(n.idle) - 1; i >= 0; i-- {
 		if h := n.idle[i]; h.as.Same(as) {
@@ -137,7 +138,7 @@ func (n *node) takeIdle(as *keeper.User) *hired {
 	return nil
 }
 
-// retire lets keepers go that nobody needed for a while.
+// retire dismisses keepers that have been idle for idleTime.
 func (n *node) retire() {
 	for len(n.idle) > 0 && time.Since(n.idle[0].since) >= idleTime {
 		n.idle[0].letGo()
@@ -148,15 +149,15 @@ func (n *node) retire() {
 	}
 }
 
-// letAllGo is what a node does last: keepers that are idle end, others when their
-// runs do. So they would if the node were killed.
+// letAllGo dismisses all keepers, which is the last thing that a node does. Idle ones
+// end, others when their runs do. So they would if the node were killed.
 func (n *node) letAllGo() {
 	for _, h := range n.children {
 		h.letGo()
 	}
 }
 
-// reap takes note of keepers that ended.
+// reap reaps keepers that ended, and reports the ends of their runs.
 func (n *node) reap() error {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	keeper.KeepFromChildren(3) // as the daemon does: whoever runs the tests may have left some open
+	keeper.KeepFromChildren(3) // as the daemon does: what runs the tests may have left some open
 	os.Exit(m.Run())
 }
 
@@ -88,7 +88,7 @@ func (n *aNode) tell(c Command) {
 	}
 }
 
-// hear gives the next report of a run that is not that it started.
+// hear returns the next report of a run other than Started.
 func (n *aNode) hear() Report {
 	n.t.Helper()
 	for {
@@ -104,7 +104,7 @@ func (n *aNode) hear() Report {
 
 func id(job int) RunID { return RunID{ID: backends.ID{Job: int64(job)}, Run: 1} }
 
-// start has a script run in n.work; the mask is its umask.
+// start orders a run of a script in n.work; the mask is its umask.
 func (n *aNode) start(job int, script string, mask uint32, env ...string) {
 	n.t.Helper()
 	n.tell(Command{Start: &Start{Run: id(job), Order: encoded(n.t, keeper.Order{
@@ -139,7 +139,7 @@ func (n *aNode) record(job int) *keeper.Record {
 	return r
 }
 
-// begun awaits that a run has a process and gives its record.
+// begun waits until a run has a process and returns its record.
 func (n *aNode) begun(job int) *keeper.Record {
 	n.t.Helper()
 	var r *keeper.Record
@@ -162,7 +162,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Fatalf("not so: %s", what)
 }
 
-// gone tells whether a process has ended.
+// gone reports whether a process has ended.
 func gone(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err != nil || len(text) == 0
@@ -207,8 +207,8 @@ func TestKeepersAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A keeper that is killed while it is idle costs nobody anything, or a start that
-// is no fault of the job's.
+// A keeper that is killed while it is idle costs nothing but, at most, a start that is
+// tried again.
 func TestAnIdleKeeperIsKilled(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	for job := 1; job < 21; job += 2 {
@@ -318,7 +318,7 @@ func TestKeepersOutliveNoNodeWithoutARun(t *testing.T) {
 	eventually(t, "the keeper ends with its run", func() bool { return gone(busy) })
 }
 
-// Keepers that nobody needs end.
+// Idle keepers end.
 func TestIdleKeepersEnd(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	for job := 1; job <= 4; job++ {

@@ -56,7 +56,7 @@ func (r *RunID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Command is what a daemon tells a node; one of its fields is set.
+// Command is a message from the daemon to a node; one of its fields is set.
 type Command struct {
 	Attach *Attach `json:"attach,omitempty"` // the first one
 	Start  *Start  `json:"start,omitempty"`
@@ -87,8 +87,8 @@ func ReadCommand(r io.Reader) (Command, error) {
 	return c, nil
 }
 
-// large tells whether a command takes so much memory that a node keeps one such
-// at a time, beside the one that it reads. Of others it may keep some dozens.
+// large reports whether a command takes so much memory that a node keeps one such at a
+// time, beside the one that it reads. Of others it may keep some dozens.
 func (c Command) large() bool {
 	const much = 64 << 10
 	return c.Start != nil && len(c.Start.Order)+len(c.Start.Script) > much
@@ -131,7 +131,7 @@ type Want struct {
 	Signal syscall.Signal `json:"signal,omitempty"`
 }
 
-// Kind is what a report tells.
+// Kind is the kind of a report.
 type Kind string
 
 // The reports.
@@ -141,10 +141,10 @@ const (
 	Started  Kind = "started"
 	Failed   Kind = "failed" // could not be begun, has no process
 	Ended    Kind = "ended"
-	Lost     Kind = "lost" // nobody knows how it ended; nothing of it is left
+	Lost     Kind = "lost" // how it ended is not known; nothing of it is left
 )
 
-// Report is what a node tells its daemon.
+// Report is a message from a node to its daemon.
 type Report struct {
 	Kind Kind        `json:"kind"`
 	Run  RunID       `json:"run,omitzero"`

@@ -27,8 +27,8 @@ const ConnFD = 3
 type Options struct {
 	Dir    string // its directory; made if it is missing
 	Keeper string // path of miniq-keeper
-	// Scripts is where the scripts of jobs are that run as other users than the
-	// node, who have no way into Dir; made if it is missing. Empty: there are none.
+	// Scripts is the directory of the scripts of jobs that run as other users than the
+	// node: those can't enter Dir. Made if it is missing. Empty: there are none.
 	Scripts string
 	Log     *slog.Logger
 }
@@ -84,8 +84,8 @@ func serve(conn net.Conn, o Options, alone bool) error {
 	return n.serve(conn)
 }
 
-// lockDir makes a node's directory and waits until the node before this one,
-// which is on its way out, is gone.
+// lockDir makes and locks a node's directory. It waits until the node before this one
+// has ended.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "runs"), 0o700); err != nil {
 		return nil, err
@@ -208,11 +208,11 @@ func (n *node) read(conn net.Conn, commands chan<- Command, failed chan<- error)
 	}
 }
 
-// startPause is how long a start may wait to be told together with what comes next:
-// with its own end, if the job is short.
+// startPause is how long the report of a start may wait to be sent together with what
+// comes next: with its own end, if the job is short.
 const startPause = 3 * time.Millisecond
 
-// tell sends what there is to report.
+// tell sends the reports that wait; starts alone wait for a timer.
 func (n *node) tell() error {
 	switch {
 	case n.out.Buffered() == 0:

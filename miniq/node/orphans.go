@@ -21,7 +21,8 @@ import (
 // adoptOrphans makes this process a subreaper.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// orphanPause is how long killed processes may take before somebody looks again.
+// orphanPause is the pause between two searches for orphans: killed processes take a
+// moment to end.
 const orphanPause = 20 * time.Millisecond
 
 // orphans asks the loop to kill those of the families that are of no keeper.
@@ -30,8 +31,8 @@ type orphans struct {
 	left     chan bool // there were some
 }
 
-// killOrphans returns when nothing is left of what killed keepers left to this
-// process.
+// killOrphans kills what killed keepers left to this process, and returns when all of
+// it is gone.
 func (n *node) killOrphans() {
 	for {
 		o := orphans{families: proc.Families(os.Getpid()), left: make(chan bool, 1)}
@@ -47,7 +48,7 @@ func (n *node) killOrphans() {
 	}
 }
 
-// kill is the loop's: no keeper is being started meanwhile, so each is known.
+// kill runs in the loop: no keeper is being started meanwhile, so each is known.
 func (n *node) kill(o orphans) {
 	left := false
 	for child, below := range o.families {

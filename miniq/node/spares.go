@@ -16,8 +16,8 @@ import (
 // what was just removed (ext4 without a journal looks at all of it). They aren't
 // emptied either: ext4 writes a file that was, when it is closed.
 //
-// A record says whose it is in the first line that counts. So what the machine's
-// going down leaves, a new name on old lines, is nobody's.
+// The first line that counts in a record names its run. So a new name on old lines,
+// which a crash of the machine may leave, is no run's record.
 type spares struct {
 	dir   string
 	names []string
@@ -59,8 +59,8 @@ func (s *spares) keep(record string) {
 	s.names = append(s.names, path)
 }
 
-// rename gives a spare a record's name, which nothing may have yet. The lines of
-// earlier runs stand in it still. nil: it was none, or can't be had that way.
+// rename gives a spare a record's name, which no file may have yet. It still holds the
+// lines of earlier runs. nil: there is no spare, or it can't be used.
 func (s *spares) rename(record string) *os.File {
 	if len(s.names) == 0 {
 		return nil

@@ -112,8 +112,8 @@ func TestAnothersLinesAreNoRecord(t *testing.T) {
 	}
 }
 
-// A node that is killed when it has given a spare file a run's name, and not yet
-// written whose it is, leaves an earlier run's lines. The run is executed once.
+// A node that is killed when it has given a spare file a run's name, and not yet written
+// the run into it, leaves an earlier run's lines. The run is executed once.
 func TestAClaimThatWasCutOff(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)

@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
-// MarkVariable is in the environment of every process of a run that did not
-// take it out; by its value, the record's path, what a killed keeper left is found.
+// MarkVariable is in the environment of every process of a run that did not remove it.
+// Its value, the record's path, identifies what a killed keeper left.
 const MarkVariable = "ALLOTMENT_RUN"
 
 func mark(record string) string { return MarkVariable + "=" + record }
@@ -39,7 +39,7 @@ func (n *node) start(s *Start) error {
 	return n.report(Report{Kind: Started, Run: s.Run})
 }
 
-// noRoom tells an error that is the host's trouble, no job's, and passes.
+// noRoom reports whether an error is the host's and passes: no fault of the job's.
 func noRoom(err error) bool {
 	for _, e := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN} {
 		if errors.Is(err, e) {
@@ -49,7 +49,7 @@ func noRoom(err error) bool {
 	return false
 }
 
-// claim makes the record, which nobody else can, and locks it.
+// claim makes the record, which must not exist yet, locks it and reserves its room.
 func (n *node) claim(id RunID) (*run, error) {
 	f := n.spares.rename(n.path(id, recordSuffix))
 	if f == nil {
@@ -76,7 +76,7 @@ func (r *run) reserve() error {
 	return nil
 }
 
-// claimLine is the first line of a record that counts: it says whose it is.
+// claimLine is the first line of a record that counts: it names the run.
 func claimLine(id RunID) string { return "\nr " + id.String() + "\n" }
 
 // KeeperEnv is a keeper's own environment: it has next to nothing to do, and nothing
@@ -85,9 +85,9 @@ func KeeperEnv() []string {
 	return []string{"GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"}
 }
 
-// reclaim takes the record of a run that was claimed and never got a keeper; nil:
-// it got one. The record stays from the first claim on: a run that the daemon knows
-// to have begun and that has no record is lost, whoever is killed meanwhile.
+// reclaim takes the record of a run that was claimed and never got a keeper; nil: it got
+// one. The record stays from the first claim on, whatever is killed meanwhile: a run that
+// the daemon knows to have begun and that has no record is lost.
 func (n *node) reclaim(id RunID) (*run, error) {
 	r, err := n.openRun(id)
 	if err != nil {
@@ -98,8 +98,8 @@ func (n *node) reclaim(id RunID) (*run, error) {
 		return nil, errors.Join(err, r.record.Close())
 	}
 	n.runs[id] = r
-	// Who claimed it may have been killed before it wrote this: without it the lines of
-	// an earlier run are the last that count, and the file never becomes this run's.
+	// The node that claimed it may have been killed before it wrote this line. Without it
+	// the lines of an earlier run count, and the file never becomes this run's.
 	if r.job.Run == "" {
 		if _, err = r.record.WriteString(claimLine(id)); err != nil {
 			return r, err
@@ -108,11 +108,11 @@ func (n *node) reclaim(id RunID) (*run, error) {
 	return r, r.reserve()
 }
 
-// begun tells whether a keeper wrote its first line: before that it executes nothing.
+// begun reports whether a keeper wrote its first line: before that it executes nothing.
 func (r *run) begun() bool { return r.job.Keeper.PID != 0 || r.job.End != nil }
 
-// launch has a keeper start the run. The node's own descriptor of the record is
-// replaced by a fresh one: the lock is to live and die with the keeper's.
+// launch gives the run to a keeper. The node's own descriptor of the record is replaced
+// by a fresh one: the lock must go with the keeper's.
 func (n *node) launch(r *run, s *Start) error {
 	r.scripted = r.scripted || s.Script != nil
 	order, err := n.order(s)
@@ -131,7 +131,7 @@ func (n *node) launch(r *run, s *Start) error {
 	return nil
 }
 
-// order completes what the daemon ordered with what only a node knows.
+// order adds to the daemon's order what only the node knows: mark and script file.
 func (n *node) order(s *Start) (*keeper.Order, error) {
 	o, err := keeper.Decode(s.Order)
 	if err != nil {
@@ -190,7 +190,7 @@ func makeScripts(dir string) error {
 
 func (n *node) othersScript(id RunID) string { return filepath.Join(n.Scripts, id.String()) }
 
-// inMemory is a file of no file system, positioned at its beginning.
+// inMemory returns a file in memory with the data, positioned at its beginning.
 func inMemory(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("order", unix.MFD_CLOEXEC)
 	if err != nil {

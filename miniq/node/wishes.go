@@ -12,20 +12,20 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
-// wishes are those of one run that its keeper was not told yet, and when they may
-// be. Each telling is some lines in the record, and costs its keeper a look at the
-// machine's processes: so they are gathered for a moment, which is the longer the
-// longer the record has become. A kill waits for nothing.
+// wishes are those of one run that were not passed to its keeper yet, and when they may
+// be. To pass some writes lines into the record, and costs the keeper a search of the
+// machine's processes: so they are gathered for a moment, which is the longer the longer
+// the record has become. A kill waits for nothing.
 type wishes struct {
 	keeper.Wishes
-	next   time.Time // when others than kills may be told
-	killBy time.Time // when the soonest kill that was told is to be over; zero: none was
-	full   bool      // the record is too long for signals, which was said
+	next   time.Time // when others than kills may be passed
+	killBy time.Time // when the grace of the soonest kill that was passed ends; zero: none was
+	full   bool      // the record is too long for signals, which was logged
 }
 
 const (
-	wishPause = 100 * time.Millisecond // between two tellings, of a short record
-	longWish  = 1 << 20                // bytes of a record that are worth such a pause more
+	wishPause = 100 * time.Millisecond // between two writes, of a short record
+	longWish  = 1 << 20                // bytes of a record that add another such pause
 	againWish = time.Second            // after the record could not be written
 )
 
@@ -44,7 +44,7 @@ func (n *node) wish(r *run, w keeper.Want) {
 	n.pass(r)
 }
 
-// passAll looks whom something may be told now.
+// passAll passes the wishes of every run that may be passed now.
 func (n *node) passAll() {
 	for _, r := range n.runs {
 		if !r.over && !r.wishes.Empty() {
@@ -53,9 +53,8 @@ func (n *node) passAll() {
 	}
 }
 
-// pass tells a keeper what may be told now: it stands in the record, and the
-// keeper is woken. One that has not written its first line reads the record when
-// it has.
+// pass writes the wishes that may be passed now into the record, and wakes the keeper.
+// One that has not written its first line reads the record when it has.
 func (n *node) pass(r *run) {
 	now := time.Now()
 	size, err := r.record.Seek(0, io.SeekEnd)
@@ -78,7 +77,7 @@ func (n *node) pass(r *run) {
 	if err == nil {
 		_, err = r.record.WriteString(lines.String())
 	}
-	if err != nil { // no space, perhaps: they are told when there is some
+	if err != nil { // no space, perhaps: it is tried again later
 		n.Log.Error("tell a keeper", "run", r.id, "verb", wants[0].Verb, "error", err)
 		r.wishes.putBack(wants, now)
 		n.passLater(r.wishes.next)
@@ -94,8 +93,8 @@ func (n *node) passLater(at time.Time) {
 	}
 }
 
-// take is what may be told of a run whose record is so long. What would make it
-// longer for ever is dropped.
+// take takes out the wishes that may be passed now, for a record of size bytes. Past
+// MaxRecord it drops those that could make the record longer for ever.
 func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped bool) {
 	if first := w.TakeKill(); first != nil {
 		notes, kill := first[:len(first)-1], first[len(first)-1]
@@ -105,7 +104,7 @@ func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped b
 		if by := now.Add(kill.Grace); w.killBy.IsZero() || by.Before(w.killBy) {
 			wants = append(notes, kill)
 			w.killBy = by
-			w.next = now // what came with it is told at once
+			w.next = now // what came with it is passed at once
 		} else {
 			for _, note := range notes {
 				w.Add(note)
@@ -126,7 +125,7 @@ func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped b
 	return wants, dropped
 }
 
-// putBack takes note that nobody was told.
+// putBack puts back wishes that could not be written into the record.
 func (w *wishes) putBack(wants []keeper.Want, now time.Time) {
 	later := w.Take()
 	for _, want := range append(wants, later...) {
@@ -135,7 +134,7 @@ func (w *wishes) putBack(wants []keeper.Want, now time.Time) {
 	w.next, w.killBy = now.Add(againWish), time.Time{}
 }
 
-// wake has a keeper read its record.
+// wake makes a keeper read its record, by SIGUSR1.
 func (n *node) wake(r *run) {
 	if r.job.Keeper.PID == 0 && (r.reread() != nil || r.job.Keeper.PID == 0) {
 		return

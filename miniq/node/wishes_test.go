@@ -140,8 +140,8 @@ func TestARunWithAHugeRecord(t *testing.T) {
 	}
 }
 
-// Kills are told at once, others after a pause that grows with the record; past
-// its bound signals are dropped, and the queue's own stops are not.
+// Kills are passed at once, others after a pause that grows with the record; past its
+// bound signals are dropped, and the queue's own stops are not.
 func TestWhenAKeeperIsTold(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var w wishes
@@ -192,7 +192,7 @@ func TestWhenAKeeperIsTold(t *testing.T) {
 // hides is a job of which three processes leave session and environment behind.
 const hides = `env -i setsid sh -c 'setsid sleep 1000 & echo $! >child; setsid sleep 1001 & echo $! >other; exec sleep 1002' & echo $! >hidden; echo up >up; wait`
 
-// hidden are these, once they have.
+// hidden waits until they have, and returns their process IDs.
 func (n *aNode) hidden() []int {
 	n.t.Helper()
 	var pids []int
@@ -217,7 +217,8 @@ func (n *aNode) hidden() []int {
 	return pids
 }
 
-// lost awaits that a run is reported as lost, and looks whether something of it lives.
+// lost waits until a run is reported as lost, and checks that none of its processes
+// lives.
 func (n *aNode) lost(job int, pids []int) {
 	n.t.Helper()
 	if r := n.hear(); r.Kind != Lost || r.Run != id(job) {
@@ -249,8 +250,8 @@ func TestWhatLeftItsSessionIsFound(t *testing.T) {
 	n.ends(2, 128+int(syscall.SIGKILL))
 }
 
-// So it is by another node than that which started the keeper, where jobs have
-// control groups.
+// Where jobs have control groups, a later node than that which started the keeper finds
+// it, too.
 func TestWhatLeftItsSessionIsFoundByItsGroup(t *testing.T) {
 	if _, err := keeper.PrepareGroups(); err != nil {
 		t.Skipf("skipped: control groups can't be made here: %v", err)
@@ -291,8 +292,8 @@ func TestGroupsGo(t *testing.T) {
 	}
 }
 
-// What could not be written into a record, since the disk is full for instance,
-// is told when it can be.
+// Wishes that could not be written into a record, on a full disk for instance, are
+// written when there is space.
 func TestWishesWaitForSpace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	if err := os.WriteFile(path, []byte("\nr "+id(1).String()+"\n"), 0o600); err != nil {
