@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// wrong is the refusal of what a job's state does not allow.
+// wrong returns the error for what a job's state does not allow.
 func wrong(j *job, why string) error {
 	return fmt.Errorf("job %s %s: %w", j.id, why, backends.ErrWrongState)
 }
@@ -18,9 +18,8 @@ func denied(j *job, why string) error {
 	return fmt.Errorf("job %s: %s: %w", j.id, why, backends.ErrDenied)
 }
 
-// forEach does something to the jobs of each element of a batch. The ID of an
-// array stands for those of its elements that have not ended; it succeeds if it
-// did for one of them.
+// forEach calls do for the jobs of each element of a batch. The ID of an array stands
+// for those of its elements that have not ended; it succeeds if do did for one of them.
 func forEach[T any](m *Manager, by By, batch []T, id func(T) backends.ID, do func(T, *job) error) Result {
 	errs := make(backends.Errors, len(batch))
 	for i, element := range batch {
@@ -65,7 +64,7 @@ func forIDs(m *Manager, by By, ids []backends.ID, do func(By, *job) error) Resul
 	return forEach(m, by, ids, same, func(_ backends.ID, j *job) error { return do(by, j) })
 }
 
-// find gives the job of an ID, or an array's elements.
+// find returns the job of an ID, or an array's elements; nil: there is none.
 func (m *Manager) find(id backends.ID) []*job {
 	if j := m.jobs[id]; j != nil {
 		return []*job{j}
@@ -91,7 +90,7 @@ func (m *Manager) kill(by By, j *job) error {
 
 func actID(a backends.Act) backends.ID { return a.ID }
 
-// mayAct tells what forbids an act upon the run that it means.
+// mayAct returns an error if an act is not allowed upon the run that it means.
 func mayAct(by By, a backends.Act, j *job) error {
 	switch {
 	case !by.Admin && (a.Mark != "" || !a.Until.IsZero()):
@@ -197,7 +196,7 @@ func (m *Manager) hold(j *job, held bool) error {
 	return nil
 }
 
-// queued tells whether a job has a place in the queue: all but one that runs on.
+// queued reports whether a job has a place in the queue: all but one that runs on.
 func queued(j *job) bool { return j.state != backends.Running || j.ending == requeued }
 
 func (m *Manager) rankJobs(e Rank) Result {
@@ -218,8 +217,7 @@ func (m *Manager) rankJobs(e Rank) Result {
 	})
 }
 
-// mayBecome is an error where a priority would put a job before others on the
-// word of who is no admin.
+// mayBecome returns an error if a priority would raise a job, unless by an admin.
 func (m *Manager) mayBecome(by By, j *job, p backends.Priority) error {
 	if now := m.priority(j, m.now); !by.Admin && p > now {
 		return denied(j, fmt.Sprintf("only an administrator can raise its priority, which is %s %d", now.Level(), now.Value()))
@@ -227,8 +225,8 @@ func (m *Manager) mayBecome(by By, j *job, p backends.Priority) error {
 	return nil
 }
 
-// mayMove is an error where a queue would do so. A queue that is no longer in
-// the config had the level that its jobs have.
+// mayMove returns an error if a queue would raise a job, unless by an admin. A queue
+// that is no longer in the config had the level that its jobs have.
 func (m *Manager) mayMove(by By, j *job, to *Queue) error {
 	level := j.base.Level()
 	if from := m.queueNamed(j.queue); from != nil {
@@ -262,7 +260,7 @@ func (m *Manager) knownHosts(names []string) error {
 	return nil
 }
 
-// hostNames is a short list for an error.
+// hostNames returns a short list for an error.
 func (m *Manager) hostNames() string {
 	var names []string
 	for _, h := range m.hosts[:min(len(m.hosts), 10)] {
@@ -274,7 +272,7 @@ func (m *Manager) hostNames() string {
 	return strings.Join(names, " ")
 }
 
-// unique is a host list without repetitions, in its own order.
+// unique returns a host list without repetitions, in its own order.
 func unique(names []string) []string {
 	var all []string
 	for _, name := range names {
@@ -394,8 +392,8 @@ func (m *Manager) move(e Move) Result {
 	})
 }
 
-// moveTo puts a job into another queue. A rank that is nobody's queue's own,
-// such as PBA's, outlives the move.
+// moveTo puts a job into another queue. A priority of another level than that of the
+// job's queue, such as PBA's, outlives the move.
 func (m *Manager) moveTo(j *job, to *Queue) {
 	m.changes(j)
 	from := m.queueNamed(j.queue)
@@ -405,7 +403,7 @@ func (m *Manager) moveTo(j *job, to *Queue) {
 	}
 }
 
-// queueNamed finds a queue; the empty name is the default's.
+// queueNamed returns a queue, nil if there is none; the empty name is the default's.
 func (m *Manager) queueNamed(name string) *Queue {
 	for i := range m.cfg.Queues {
 		if q := &m.cfg.Queues[i]; q.Name == name || name == "" {

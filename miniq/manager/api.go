@@ -1,7 +1,7 @@
 // Package manager is the scheduler of the bundled queue, as a pure state
 // machine: Step takes an event and its time and returns what is to be done. It
 // knows jobs, nodes and reservations; it knows no process, no file and no
-// clock. The daemon runs it in earnest, the simulator under virtual time.
+// clock. The daemon runs it in real time, the simulator in virtual time.
 //
 // The same events at the same times always give the same state and effects, so
 // that a journal of events is a journal of the queue.
@@ -34,20 +34,20 @@ type Queue struct {
 	Level backends.Level
 }
 
-// Event is something that happened: one of the types of this file that say so.
+// Event is something that happened: one of the types of this package that say so.
 // Events hold plain values only; EncodeEvent and DecodeEvent write and read them.
 type Event interface{ event() string }
 
-// Result is what the one who caused an event is told. Submitted belongs to
-// Submit; Errors to every event on jobs or runs, one for each element of its list (one
-// for an event on a single job, run or node); both are nil for the others.
+// Result is the answer to an event. Submitted belongs to Submit; Errors to every event
+// on jobs or runs, one for each element of its list (one for an event on a single job,
+// run or node); both are nil for the others.
 type Result struct {
 	Submitted []backends.Submitted
 	Again     []bool // which of Submitted had come before under their key; nil: none
 	Errors    backends.Errors
 }
 
-// By is who asks. Permission is decided here: everyone may act upon their own
+// By is the user that asks. Permission is decided here: users may act upon their own
 // jobs where no other job loses by it, an admin on all jobs in all ways.
 type By struct {
 	User  string
@@ -56,16 +56,16 @@ type By struct {
 
 // Submit hands jobs in. A Spec is kept as it is given and comes back in
 // StartRun; the manager looks at what it schedules by and never at Command,
-// Script, Dir, Env, Umask, Stdin, Stdout, Stderr: whoever keeps those elsewhere
+// Script, Dir, Env, Umask, Stdin, Stdout, Stderr: a caller that keeps those elsewhere
 // leaves them out. A zero Priority means the queue's default.
 //
 // Jobs that come once more under the same Key are not taken twice: they get the
 // IDs that they got, but for those that were refused, which are tried again. An
 // empty Key is none.
 //
-// Next says of which Specs the site's policy, as whoever writes the event knows
-// it, lets them be next in line; what they ask for themselves is nothing to go
-// by. Without it a user's job begins at its queue's level.
+// Next marks the Specs that may be next in line by the site's policy, which the writer
+// of the event knows. Without it a user's job begins no higher than at its queue's
+// level, whatever its Spec asks for.
 //
 // For, which is an admin's, makes each of Specs a dummy job for the job of the same
 // place in it; see Dummies.
@@ -85,7 +85,7 @@ type newcomer struct {
 	spec  *backends.Spec
 	next  bool
 	dummy bool
-	heavy backends.ID // of a dummy job: whom it is for
+	heavy backends.ID // of a dummy job: the job that it is for
 	bytes int64
 	past  []PastEnd
 }
@@ -111,9 +111,9 @@ type Kill struct {
 }
 
 // Requeue puts running (or suspended) jobs back into the queue. Mark and Until
-// are an admin's, and so is a grace beyond Config.KillGrace: a job that was told
-// to end is nobody's victim. Who asks twice gets ErrWrongState. See Ended for a run that
-// ends by itself meanwhile.
+// are an admin's, and so is a grace beyond Config.KillGrace: a job that is being ended
+// is not chosen as a victim. A second Requeue gets ErrWrongState. See Ended for a run
+// that ends by itself meanwhile.
 type Requeue struct {
 	By   By
 	Acts []backends.Act
@@ -145,7 +145,7 @@ type Release struct {
 	IDs []backends.ID
 }
 
-// Rank gives jobs their place in the queue. Who is no admin can only lower it.
+// Rank gives jobs their place in the queue. Only an admin can raise it.
 type Rank struct {
 	By       By
 	Rankings []backends.Ranking
@@ -216,10 +216,9 @@ const MaxStarts = 3
 // job's own is passed over with ErrWrongState.
 //
 // A run that is being requeued puts its job back into the queue however it
-// ends, but for one case: it ended by itself with status 0 before any signal
-// of ours reached it. Then the job is done: the night's work is finished, to
-// do it again would be the loss. After the signal a 0 means nothing: programs
-// that save their state on SIGTERM exit with it.
+// ends, but for one case: it ended by itself with status 0 before a signal of the
+// queue reached it. Then the job is done: another run would waste its work. After the
+// signal a 0 means nothing: programs that save their state on SIGTERM exit with it.
 type Ended struct {
 	ID       backends.ID
 	Run      int
@@ -228,8 +227,9 @@ type Ended struct {
 	Reason   string `json:",omitempty"` // why it could not be executed, if so
 }
 
-// RunLost says that nobody knows how a run ended and that nothing of it runs
-// any more. A rerunnable job is pending again, another one ends as Exited.
+// RunLost says that it is not known how a run ended and that nothing of it runs any
+// more. A job that was being requeued, or that is rerunnable and was not being killed,
+// is pending again; another one ends as Exited.
 type RunLost struct {
 	ID     backends.ID
 	Run    int

@@ -78,7 +78,7 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkFarm is one picture of a queue with many pending jobs.
+// BenchmarkFarm is one snapshot of a queue with many pending jobs.
 func BenchmarkFarm(b *testing.B) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	m := New(Config{AgeingInterval: 20 * time.Second, AgeingCap: 69})

@@ -36,5 +36,5 @@ func (m *Manager) mayHold(by By, user string, more int64) error {
 		"hand in jobs that have them in common as one array, or wait until some have ended: %w", mebibytes(more), mebibytes(held), mebibytes(most), backends.ErrDenied)
 }
 
-// mebibytes is a size as people say it, rounded up.
+// mebibytes returns a size in MiB as text, rounded up.
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<20-1)>>20) }

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// set puts the bench's clock ahead, or back, and tells the queue.
+// set puts the bench's clock ahead, or back, with the ClockRead for it.
 func (b *bench) set(by time.Duration) {
 	b.Helper()
 	b.now = b.now.Add(by)
@@ -116,7 +116,7 @@ func TestBeginTimesAreByTheWallClock(t *testing.T) {
 	}
 }
 
-// Who waits keeps what it gained by waiting, and gains on; who waited longest reserves
+// A waiting job keeps what it gained, and gains on; the one that waited longest reserves
 // when its time has come, and no sooner.
 func TestWaitingGoesOnWhenTheClockIsSet(t *testing.T) {
 	for _, by := range jumps {

@@ -42,7 +42,8 @@ type leaf struct {
 	True  bool   `json:"true,omitempty"`
 }
 
-// awaitDependencies has a job reviewed when its condition comes or ceases to be true.
+// awaitDependencies registers a job to be reviewed when its condition becomes true or
+// false.
 func (m *Manager) awaitDependencies(j *job) {
 	c := j.work.needs
 	if c == nil {
@@ -62,7 +63,7 @@ func (m *Manager) awaitDependencies(j *job) {
 		if n := len(known); n > 0 && known[n-1] == c {
 			continue
 		}
-		if len(known) == cap(known) { // before there are more, those whose jobs have all ended go
+		if len(known) == cap(known) { // before it grows, conditions whose jobs have all ended are removed
 			known = slices.DeleteFunc(known, func(c *condition) bool { return c.open == 0 })
 			known = slices.Grow(known, len(known)+1)
 		}
@@ -116,7 +117,7 @@ func (m *Manager) evaluate(c *condition) bool {
 	return c.root.value()
 }
 
-// decided tells whether the condition can't change any more.
+// decided reports whether the condition can't change any more.
 func (c *condition) decided() bool {
 	return !slices.ContainsFunc(c.leaves, func(l *leaf) bool { return !l.Final })
 }
@@ -133,7 +134,7 @@ func (t *term) value() bool {
 	return t.leaf.True
 }
 
-// observe finds out about the jobs of a leaf.
+// observe updates a leaf from the state of its jobs.
 func (m *Manager) observe(l *leaf) {
 	var ended, begun, failed bool
 	code := 0
@@ -147,7 +148,7 @@ func (m *Manager) observe(l *leaf) {
 	l.learn(ended, begun, failed, code)
 }
 
-// learn says what has become of the leaf's jobs.
+// learn updates a leaf from what has become of its jobs.
 func (l *leaf) learn(ended, begun, failed bool, code int) {
 	switch l.Kind {
 	case "done":
@@ -178,10 +179,10 @@ func compare(a int, op string, b int) bool {
 	return a == b
 }
 
-// PastEnd is how a job, or an array as a whole, ended that the manager has dropped
-// from memory since (see ended.go). Who writes a Submit or a Modify whose conditions
-// name such jobs looks their ends up and puts them into the event, by ID, so that a
-// journal gives the same queue again when nothing else tells them any more.
+// PastEnd is the end of a job, or of an array as a whole, that the manager has dropped
+// from memory (see ended.go). The writer of a Submit or a Modify whose conditions name
+// such jobs looks their ends up and puts them into the event, by ID: so a journal gives
+// the same queue again when those ends are kept nowhere else any more.
 type PastEnd struct {
 	ID       backends.ID
 	Exited   bool `json:",omitempty"` // false: it is done

@@ -8,17 +8,16 @@ import (
 	"github.com/allotment-hpc/allotment/internal/heap"
 )
 
-// round is one walk down the queue, best rank first. On its way it keeps what
-// those who rank above the rest have a right to, so that rooms is always what
-// is left for the next.
+// round is one walk down the queue, best rank first. On its way it keeps what jobs have
+// a right to, so that rooms is always what is left for the next rank.
 type round struct {
 	*Manager
 	rooms   []room
-	total   int               // free slots that nobody has a right to yet
+	total   int               // free slots that no job has a right to yet
 	heads   *heap.Heap[entry] // best rank first
 	rights  []right           // best rank first
 	whole   bool              // all shapes are looked at
-	decided bool              // who has the one reservation of reserve_after
+	decided bool              // the reservation of reserve_after is settled
 }
 
 // entry is a shape and the rank of its first job.
@@ -28,7 +27,7 @@ type entry struct {
 	job   *job
 }
 
-// right is what a job that does not run keeps from those who rank below it.
+// right is what a job that does not run keeps from lower-ranked ones.
 type right struct {
 	rank
 	keep func(*round)
@@ -99,7 +98,7 @@ func (m *Manager) newRound() *round {
 // right. A job goes before its own right.
 func (r *round) walk() {
 	for r.total > 0 {
-		if len(r.woken) > 0 { // who may start since another started has his rank among the rest
+		if len(r.woken) > 0 { // jobs that the last start let start: a new round ranks them among the rest
 			r.retry = true
 			return
 		}
@@ -155,8 +154,8 @@ func (r *round) keep(p backends.Placement, k *shapeKey) {
 	}
 }
 
-// claims are those of suspended jobs that shall go on: below every job at
-// LevelPBA and above, whatever their own rank, and before all others.
+// claims adds a right for each suspended job that is to go on: at its own rank from
+// LevelPBA up, else below every job at LevelPBA and before all others.
 func (r *round) claims() {
 	resuming := slices.Clone(r.resuming)
 	slices.SortFunc(resuming, func(a, b *job) int {
@@ -174,7 +173,7 @@ func (r *round) claims() {
 	}
 }
 
-// resumeOrKeep lets a suspended job go on, or keeps for it what there is on its hosts.
+// resumeOrKeep resumes a suspended job, or keeps for it what is free on its hosts.
 func (r *round) resumeOrKeep(j *job) {
 	fits := true
 	for _, p := range j.hosts {
@@ -192,8 +191,8 @@ func (r *round) resumeOrKeep(j *job) {
 	}
 }
 
-// reservations are the engine's. One holds while its job could start but for
-// the slots: hosts don't stand idle for a job that is held.
+// reservations adds the engine's reservations as rights. One holds while its job could
+// start but for the slots: hosts don't stand idle for a job that is held.
 func (r *round) reservations() {
 	for _, j := range r.reservers {
 		if j.place != inShape {
@@ -222,7 +221,7 @@ func (r *round) keepHosts(j *job) {
 	}
 }
 
-// pushHead has a shape's first job tried in its turn.
+// pushHead adds a shape's first job to those that are tried in the order of ranks.
 func (r *round) pushHead(s *shape) {
 	j := r.head(s)
 	r.heads.Push(entry{r.rank(j), s, j})

@@ -7,8 +7,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Dummies is the submission of dummy jobs (see backends.Abilities.Place). Whoever
-// runs it adds what they run.
+// Dummies returns the submission of dummy jobs (see backends.Abilities.Place). What they
+// run is not in it.
 func Dummies(by By, key string, dummies []backends.Dummy) Submit {
 	e := Submit{By: by, Key: key, Specs: make([]backends.Spec, len(dummies)), For: make([]backends.ID, len(dummies))}
 	for i, d := range dummies {
@@ -21,8 +21,8 @@ func Dummies(by By, key string, dummies []backends.Dummy) Submit {
 	return e
 }
 
-// checkDummy tells what forbids a dummy job, and puts it into the queue of the job
-// that it is for: who manages that queue sees it.
+// checkDummy returns an error if a dummy job is not allowed. It puts the dummy job into
+// the queue of the job that it is for: the engine that manages that queue sees it.
 func (m *Manager) checkDummy(e newcomer) error {
 	heavy := m.jobs[e.heavy]
 	switch {

@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// place hands in one dummy job.
+// place submits one dummy job.
 func (b *bench) place(by By, d backends.Dummy) (backends.ID, error) {
 	b.do(Dummies(by, "", []backends.Dummy{d}))
 	return b.last.Submitted[0].ID, b.last.Submitted[0].Err

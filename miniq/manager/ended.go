@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Ended jobs are kept in memory for those who ask what became of them, within
+// Ended jobs are kept in memory for queries about them, within
 // bounds: Config.MaxEnded and MaxEndedBytes of each user, and endedShares times as
 // much of all users together. Beyond a bound the jobs that ended first are
 // dropped; beyond that of all users, those of the user who has the most. A
@@ -41,7 +41,7 @@ type endedSum struct {
 func (s *endedSum) add(more endedSum) { s.count += more.count; s.bytes += more.bytes }
 func (s *endedSum) sub(less endedSum) { s.count -= less.count; s.bytes -= less.bytes }
 
-// above tells whether a sum is beyond a bound, whose zeros are none.
+// above reports whether a sum is beyond a bound; a zero in the bound is no bound.
 func (s *endedSum) above(most endedSum) bool {
 	return most.count > 0 && s.count > most.count || most.bytes > 0 && s.bytes > most.bytes
 }
@@ -76,7 +76,7 @@ func (m *Manager) keepEnded(j *job) {
 	m.crowd(j.user, own)
 }
 
-// crowd has a user's ended jobs compared with their bounds at the end of the step.
+// crowd makes trim compare a user's ended jobs with their bounds at the end of the step.
 func (m *Manager) crowd(user string, own *endedOf) {
 	if !own.crowded {
 		own.crowded = true
@@ -166,9 +166,8 @@ func (m *Manager) trim() {
 	}
 }
 
-// trimTo drops jobs of a user, the one that ended first first, until a sum is a
-// sixteenth below a bound that it is above: an array's elements are looked
-// through for each time.
+// trimTo drops jobs of a user if a sum is above a bound, the one that ended first first,
+// until the sum is a sixteenth below it: each call searches the elements of arrays.
 func (m *Manager) trimTo(own *endedOf, sum *endedSum, most endedSum) {
 	if !sum.above(most) {
 		return
@@ -183,7 +182,8 @@ func (m *Manager) trimTo(own *endedOf, sum *endedSum, most endedSum) {
 	m.thinAll(dropped)
 }
 
-// largest is the user with the most ended jobs, or with those that take the most.
+// largest returns the jobs of the user with the most ended jobs, or with those that take
+// the most memory.
 func (m *Manager) largest(byCount bool) *endedOf {
 	size := func(own *endedOf) int64 {
 		if byCount {
@@ -272,7 +272,7 @@ func (m *Manager) endedSince(t time.Time) []*job {
 	return list
 }
 
-// Gave tells whether a job has had this number, be it in memory or not.
+// Gave reports whether a job has had this number, be it in memory or not.
 func (m *Manager) Gave(id backends.ID) bool { return id.Job > 0 && id.Job < m.nextID }
 
 // unknown is the error for a job that is not in memory.

@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// over hands a job in that is held, and ends it.
+// over submits a job that is held, and ends it.
 func (b *bench) over(by By, s backends.Spec) backends.ID {
 	b.Helper()
 	s.Hold = true
@@ -52,7 +52,7 @@ func TestEndedBound(t *testing.T) {
 	}
 }
 
-// TestEndedOfAll: many users together keep so many; who has the most loses first.
+// TestEndedOfAll: many users together keep so many; the user with the most loses first.
 func TestEndedOfAll(t *testing.T) {
 	const most = 8
 	b := newBench(t, Config{MaxEnded: most}, 4)
@@ -181,7 +181,7 @@ func TestEndedDependency(t *testing.T) {
 }
 
 // TestNewDependencyOnThePast: a new dependency on a job that was dropped is as one on
-// a job that has ended and is in memory, if the event tells how it ended.
+// a job that has ended and is in memory, if the event has its end.
 func TestNewDependencyOnThePast(t *testing.T) {
 	const done, failed, array = 1, 2, 3 // job 3 is an array whose second element failed
 	for _, c := range []struct {

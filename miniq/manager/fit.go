@@ -45,7 +45,7 @@ func (m *Manager) room(h *host) room {
 
 func (m *Manager) managed(h *host) bool { return !m.cfg.SlotsOnly && h.memory > 0 }
 
-// capacity is how many slots of a host a job of this shape could have.
+// capacity returns how many slots of a host a job of this shape could have.
 func (k *shapeKey) capacity(r *room) int {
 	if !r.open || r.slots <= 0 || k.exclusive && !r.whole {
 		return 0
@@ -56,7 +56,7 @@ func (k *shapeKey) capacity(r *room) int {
 	return r.slots
 }
 
-// empty is what a host would offer if nothing were there.
+// empty returns what a host would offer if nothing were there.
 func (m *Manager) empty(h *host) room {
 	r := room{slots: h.slots, open: true, whole: true, memory: math.MaxInt64}
 	if m.managed(h) {
@@ -65,9 +65,9 @@ func (m *Manager) empty(h *host) room {
 	return r
 }
 
-// emptied is what a host would offer if all that runs there were gone. What is
-// suspended there keeps its memory, and may be waiting for the very slots that
-// somebody reserves.
+// emptied returns what a host would offer if all that runs there were gone. What is
+// suspended there keeps its memory, and may be waiting for the very slots that a job
+// reserves.
 func (m *Manager) emptied(h *host) room {
 	r := m.empty(h)
 	if m.managed(h) {
@@ -76,7 +76,7 @@ func (m *Manager) emptied(h *host) room {
 	return r
 }
 
-// couldHold tells whether the hosts that pass could hold a shape, were they empty.
+// couldHold reports whether the hosts that pass could hold a shape, were they empty.
 func (m *Manager) couldHold(k shapeKey, allowed []*host, pass func(*host) bool) bool {
 	if allowed == nil {
 		allowed = m.hosts

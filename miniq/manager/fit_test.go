@@ -106,7 +106,7 @@ func TestReserveWithoutLimits(t *testing.T) {
 	if b.job(small[0]).Hosts[0].Host != "n1" || b.job(small[1]).State != backends.Pending {
 		t.Fatalf("%v, %v", b.job(small[0]).Hosts, b.job(small[1]).Hosts)
 	}
-	if keeps := b.job(wide).Keeps; len(keeps) != 1 || keeps[0] != "n2" || b.job(small[1]).Keeps != nil { // who plans must know of it
+	if keeps := b.job(wide).Keeps; len(keeps) != 1 || keeps[0] != "n2" || b.job(small[1]).Keeps != nil { // a planner must know of it
 		t.Errorf("it is said to keep %v, and the other one %v", keeps, b.job(small[1]).Keeps)
 	}
 	b.ends(second, 0)
@@ -332,7 +332,7 @@ func TestNodes(t *testing.T) {
 	if len(f.Hosts) != 2 || f.Hosts[0].Name != "n0" || f.Hosts[1].State != backends.HostDown {
 		t.Errorf("%+v", f.Hosts)
 	}
-	b.must(NodeUp{Name: "n0", Slots: 0}) // it shrank: nothing is taken from who runs
+	b.must(NodeUp{Name: "n0", Slots: 0}) // it shrank: running jobs keep their slots
 	b.state(waits, backends.Running)
 	b.ends(waits, 0)
 	b.starts()

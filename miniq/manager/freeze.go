@@ -9,7 +9,7 @@ import (
 
 // Frozen is the queue as it was when Freeze was called. Its jobs are copied a few
 // at a time, between steps; a step copies those that it changes before (see
-// Manager.changes). So nobody waits for all of them.
+// Manager.changes). So no step waits for the whole copy.
 type Frozen struct {
 	m      *Manager
 	number uint64 // of this Freeze; 0: State's, whose jobs are copied at once
@@ -38,8 +38,8 @@ type frozenJob struct {
 // perSlab is how many jobs are made at a time.
 const perSlab = 1024
 
-// Freeze begins a copy of the queue as it is now. One before that is not whole yet
-// will never be.
+// Freeze begins a copy of the queue as it is now. An earlier copy that is not whole yet
+// can't be completed any more.
 func (m *Manager) Freeze() *Frozen {
 	f := m.frozen()
 	m.frozenNumber++
@@ -63,8 +63,8 @@ func (m *Manager) frozen() *Frozen {
 	return f
 }
 
-// More copies a number of jobs at most; false: none is left. It belongs to the
-// manager's goroutine.
+// More copies limit jobs at most; false: none is left. It must not run concurrently with
+// the manager's methods.
 func (f *Frozen) More(limit int) bool {
 	for ; limit > 0; limit-- {
 		switch {
@@ -91,14 +91,14 @@ func (f *Frozen) Drop() {
 	}
 }
 
-// changes is called before anything of a job changes that State writes, also of its array.
+// changes must be called before a change to what State writes of a job, or of its array.
 func (m *Manager) changes(j *job) {
 	if m.freezing != nil {
 		m.freezing.add(j)
 	}
 }
 
-// passes is called before a job that was copied goes from its list.
+// passes must be called before a job that was copied is removed from its list.
 func (m *Manager) passes(j *job) {
 	f := m.freezing
 	if f == nil {
@@ -112,7 +112,7 @@ func (m *Manager) passes(j *job) {
 	}
 }
 
-// renames is called before the last job of a name becomes another one.
+// renames must be called before the last job of a name becomes another one.
 func (m *Manager) renames(key nameKey) {
 	if f := m.freezing; f != nil {
 		if _, known := f.names[key]; !known {
@@ -167,8 +167,8 @@ func (f *Frozen) addLeaves(c *condition) {
 	f.leaves[c] = leaves
 }
 
-// Encode is what State gives, in parts, once More has copied all. It may run beside
-// the manager.
+// Encode returns what State returns, in parts, once More has copied all. It may run
+// concurrently with the manager.
 func (f *Frozen) Encode() ([][]byte, error) {
 	slices.SortFunc(f.jobs, func(a, b frozenJob) int {
 		if x, y := a.State.Ended(), b.State.Ended(); x != y {
@@ -242,7 +242,7 @@ func (e *encoding) list(name string, n int, item func(i int) any) {
 	e.part = append(e.part, ']')
 }
 
-// State is the whole queue as bytes: the same queue gives the same bytes.
+// State returns the whole queue as bytes: the same queue gives the same bytes.
 func (m *Manager) State() ([]byte, error) {
 	f := m.frozen()
 	for f.More(perSlab) {

@@ -49,7 +49,7 @@ func (b *bench) must(e Event) []Effect {
 	return b.effects
 }
 
-// lets is the user, who is an administrator where he wants a priority.
+// lets returns the user, as an administrator where the Spec has a priority.
 func lets(spec backends.Spec) By { return By{User: user.User, Admin: spec.Priority != 0} }
 
 func (b *bench) submit(spec backends.Spec) backends.ID {

@@ -36,7 +36,7 @@ type ending uint8
 const (
 	goesOn    ending = iota
 	requeued         // and its job will be pending again
-	killed           // on somebody's word
+	killed           // by a Kill
 	overLimit        // of its run time
 )
 
@@ -44,7 +44,7 @@ const (
 type place uint8
 
 const (
-	nowhere    place = iota // it runs, has ended, or something else than resources keeps it
+	nowhere    place = iota // it runs, has ended, or waits for something else than resources
 	inThrottle              // of its array
 	inShape                 // it could start
 )
@@ -93,7 +93,7 @@ type job struct {
 	started   time.Time // of the last run or resume
 	ranBefore time.Duration
 	confirmed bool
-	parked    bool // suspended until somebody resumes it
+	parked    bool // suspended until a Resume
 	ending    ending
 	grace     time.Duration
 	killedAt  time.Time
@@ -142,15 +142,16 @@ type reservation struct {
 	until time.Time
 }
 
-// live tells whether a run of the job has processes, stopped ones too.
+// live reports whether a run of the job has processes, stopped ones too.
 func (j *job) live() bool { return j.state == backends.Running || j.state == backends.Suspended }
 
-// resuming tells whether the job waits to be resumed by the queue.
+// resuming reports whether the job waits to be resumed by the queue.
 func (j *job) resuming(now time.Time) bool {
 	return j.state == backends.Suspended && !j.parked && j.ending == goesOn && !j.heldUntil.After(now)
 }
 
-// startAt is when no time keeps a pending job any more.
+// startAt returns the time from which a pending job may start: after its begin time, its
+// hold and the pause after a failed start.
 func (j *job) startAt() time.Time {
 	at := j.work.spec.BeginTime
 	for _, t := range []time.Time{j.heldUntil, j.retryAt} {
@@ -161,7 +162,7 @@ func (j *job) startAt() time.Time {
 	return at
 }
 
-// allowed is the list of hosts in force; empty: any.
+// allowed returns the list of hosts in force; empty: any.
 func (j *job) allowed() []string {
 	if len(j.pinned) > 0 {
 		return j.pinned
@@ -169,7 +170,7 @@ func (j *job) allowed() []string {
 	return j.work.spec.Hosts
 }
 
-// limitAt is when the run will have taken its limit; zero: never.
+// limitAt returns when the run reaches its run limit; zero: never.
 func (j *job) limitAt() time.Time {
 	if j.work.spec.RunLimit <= 0 || j.state != backends.Running {
 		return time.Time{}

@@ -191,8 +191,8 @@ func (w *world) checkStart(s StartRun) {
 	}
 }
 
-// waitedFor tells whether a job waited for a start of this very step, which is what
-// made it eligible.
+// waitedFor reports whether a job waited for a start of this very step, which made it
+// eligible.
 func (w *world) waitedFor(j *job) bool {
 	return slices.ContainsFunc(w.starts, func(id backends.ID) bool {
 		whole := backends.ID{Job: id.Job}

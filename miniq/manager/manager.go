@@ -35,7 +35,7 @@ type Manager struct {
 
 	ended   endedJobs
 	endSeq  int64    // of the job that ended last
-	crowded []string // users of whom a job ended in this step
+	crowded []string // users whose ended jobs trim compares with their bounds
 
 	hosts  []*host // by name
 	byName map[string]*host
@@ -53,7 +53,7 @@ type Manager struct {
 	freezing     *Frozen // nil: none that is not whole
 	frozenNumber uint64
 
-	retry   bool     // something was freed: all shapes get another try
+	retry   bool     // something was freed: all shapes are tried again
 	touched []*shape // or only these
 	woken   []*job   // to be reviewed: what they depend on changed
 
@@ -66,7 +66,7 @@ type Manager struct {
 
 type nameKey struct{ user, name string }
 
-// New gives an empty queue without nodes.
+// New returns an empty queue without nodes.
 func New(cfg Config) *Manager {
 	m := &Manager{
 		nextID: 1,
@@ -105,8 +105,8 @@ func (m *Manager) setConfig(cfg Config) {
 	m.cfg.Queues = slices.Clone(cfg.Queues)
 }
 
-// Step takes one event. A time before the previous step's counts as that one, until a
-// ClockRead says that the clock was put back.
+// Step takes one event, and returns what is to be done and the answer. A time before the
+// previous step's counts as that one, until a ClockRead says that the clock was put back.
 func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
 	m.out = nil
 	if read, ok := e.(ClockRead); ok {
@@ -123,7 +123,7 @@ func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
 	return out, result
 }
 
-// take hands an event to what knows about it.
+// take calls the method for an event.
 func (m *Manager) take(e Event) Result {
 	switch e := e.(type) {
 	case Submit:
@@ -183,7 +183,7 @@ func single(err error) Result { return Result{Errors: backends.Errors{err}} }
 func (m *Manager) emit(e Effect) { m.out = append(m.out, e) }
 
 // configure takes a new policy: every shape is built anew, as its key and its
-// order may depend on it. Nobody's clock restarts.
+// order may depend on it. The jobs' times of waiting stay.
 func (m *Manager) configure(cfg Config) {
 	waiting := m.waiting()
 	for _, j := range waiting {

@@ -52,7 +52,7 @@ func (m *Manager) modify(e Modify) Result {
 	})
 }
 
-// changedWork is what a job will have in common with its runs.
+// changedWork returns the work of a changed job.
 func (m *Manager) changedWork(j *job, c *backends.Change, past []PastEnd) (*work, error) {
 	spec := *j.work.spec
 	spec.Queue = j.queue // that it was submitted to may be gone
@@ -80,7 +80,7 @@ func (m *Manager) changedWork(j *job, c *backends.Change, past []PastEnd) (*work
 	return w, nil
 }
 
-// mayChange tells what forbids a change of a job's place to who is no admin.
+// mayChange returns an error if a change would raise a job, unless by an admin.
 func (m *Manager) mayChange(by By, j *job, c *backends.Change) error {
 	to := m.queueNamed(j.queue)
 	if c.Queue != nil {
@@ -95,7 +95,8 @@ func (m *Manager) mayChange(by By, j *job, c *backends.Change) error {
 	return nil
 }
 
-// mayRank tells what forbids the priority that its owner wants for a job.
+// mayRank returns an error if a change would replace a priority above the level of the
+// job's queue, which an allocation gave it.
 func (m *Manager) mayRank(j *job, c *backends.Change) error {
 	if q := m.queueNamed(j.queue); c.Priority != nil && q != nil && j.base.Level() > q.Level {
 		return wrong(j, "has a place in the queue that its project's allocation gave it")
@@ -103,7 +104,7 @@ func (m *Manager) mayRank(j *job, c *backends.Change) error {
 	return nil
 }
 
-// rework gives a job its new work, and takes the old one's dependency back.
+// rework gives a job its new work, and removes it from the old one's dependency.
 func (m *Manager) rework(j *job, w *work) {
 	m.changes(j)
 	old := j.work
@@ -142,7 +143,7 @@ func (m *Manager) replace(j *job, c *backends.Change) {
 	}
 }
 
-// Spec is what the manager knows of a job's submission now.
+// Spec returns what the manager knows of a job's submission now.
 func (m *Manager) Spec(id backends.ID) (spec backends.Spec, known bool) {
 	jobs := m.find(id)
 	if len(jobs) == 0 {

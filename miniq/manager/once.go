@@ -8,13 +8,13 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Whoever hands jobs in and hears nothing back does not know whether they were
-// taken. Under a key they can be handed in again: what was taken the first time
-// is not taken twice. A key is its user's own.
+// A client that submits jobs and gets no answer does not know whether they were taken.
+// Under a key it can submit them again: what was taken the first time is not taken
+// twice. Each user has keys of their own.
 
-// maxRemembered is how many jobs and arrays the keys that are remembered may have
-// brought; the newest submission is remembered however large it is. Who asks
-// again does so within seconds.
+// maxRemembered bounds the jobs and arrays of the submissions that are remembered by
+// their keys; the newest submission is remembered however large it is. A client tries
+// again within seconds.
 const maxRemembered = 100_000
 
 type submissionKey struct{ user, key string }
@@ -28,8 +28,8 @@ type remembered struct {
 
 var errKey = errors.New("this key belongs to a submission of other jobs: use a new one for each submission")
 
-// submitOnce is submit for a submission that may have come before. again tells
-// which of its jobs had.
+// submitOnce is submit for a submission that may have come before. again has a true for
+// each of its jobs that had; nil: none.
 func (m *Manager) submitOnce(e Submit) (results []backends.Submitted, again []bool) {
 	if e.Key == "" {
 		return m.submit(e), nil

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// TestUnderOneKeyNothingIsTakenTwice: who heard nothing hands the same in again,
+// TestUnderOneKeyNothingIsTakenTwice: a client that got no answer submits the same again,
 // also after the queue was restored.
 func TestUnderOneKeyNothingIsTakenTwice(t *testing.T) {
 	b := newBench(t, Config{}, 4)

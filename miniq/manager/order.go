@@ -24,7 +24,7 @@ func (r rank) before(other rank) bool {
 	return r.seq < other.seq
 }
 
-// tick is the number of the last multiple of the ageing interval.
+// tick returns the number of the last multiple of the ageing interval.
 func (m *Manager) tick(t time.Time) int64 {
 	interval := int64(m.cfg.AgeingInterval)
 	if interval <= 0 {
@@ -37,12 +37,12 @@ func (m *Manager) tick(t time.Time) int64 {
 	return n / interval
 }
 
-// timeOf is when a tick is.
+// timeOf returns the time of a tick.
 func (m *Manager) timeOf(tick int64) time.Time {
 	return time.Unix(0, tick*int64(m.cfg.AgeingInterval)).UTC()
 }
 
-// mayGain is how many more ticks a job can gain.
+// mayGain returns how many more ticks a job can gain.
 func (m *Manager) mayGain(j *job) int64 {
 	if m.cfg.AgeingInterval <= 0 {
 		return 0
@@ -50,7 +50,7 @@ func (m *Manager) mayGain(j *job) int64 {
 	return int64(max(0, min(m.cfg.AgeingCap-j.aged, maxValue()-j.base.Value())))
 }
 
-// gained is what a job gained since it last began to wait.
+// gained returns the ticks that a job gained since it last began to wait.
 func (m *Manager) gained(j *job, t time.Time) int64 {
 	if !j.ageing {
 		return 0

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// overdueJob is the one job that reserves since it waited for reserve_after: the
+// overdueJob is the one job that reserves by reserve_after: the
 // highest-ranked one of those shapes that have a job which waited so long.
 // (What a job of the same shape takes it would have been given as well.)
 type overdueJob struct {
@@ -29,7 +29,7 @@ func (k *overdueJob) hosts() []string {
 func (r *round) decide(e entry) {
 	r.decided = true
 	if r.kept == nil || r.kept.job != e.job || !r.stillGood(e.shape) {
-		r.retry = r.retry || r.kept != nil && !r.whole // what was kept until now is for all
+		r.retry = r.retry || r.kept != nil && !r.whole // what was kept until now is free for all
 		r.kept = &overdueJob{e.job, r.whereFirst(e.shape)}
 	}
 	r.hold()
@@ -160,7 +160,8 @@ func (r *round) mostFree(s *shape) []backends.Placement {
 	return placed
 }
 
-// nextOverdue is the next instant at which a shape gets the right to reserve.
+// nextOverdue returns the next instant at which a shape gets the right to reserve; zero:
+// none will.
 func (m *Manager) nextOverdue() time.Time {
 	var next time.Time
 	if m.cfg.ReserveAfter <= 0 {
@@ -174,9 +175,9 @@ func (m *Manager) nextOverdue() time.Time {
 	return next
 }
 
-// nextOvertaking is the next tick at which a waiting job could by ageing come to
-// rank above one that keeps something from it: as long as the keeper gains too
-// it keeps its lead.
+// nextOvertaking returns the next tick at which a waiting job could by ageing come to
+// rank above one that keeps something from it: as long as that one gains too it keeps
+// its lead.
 func (m *Manager) nextOvertaking() time.Time {
 	var next time.Time
 	for _, k := range m.keepers() {
@@ -194,8 +195,8 @@ func (m *Manager) nextOvertaking() time.Time {
 	return next
 }
 
-// keepers are the jobs that keep something from those who rank below them, but
-// for claims that no ageing leads past.
+// keepers returns the jobs that keep something from lower-ranked ones, but for claims
+// that can't be overtaken by ageing.
 func (m *Manager) keepers() []*job {
 	var all []*job
 	for _, j := range m.reservers {
@@ -214,7 +215,7 @@ func (m *Manager) keepers() []*job {
 	return all
 }
 
-// anyGrows tells whether jobs of a level, or at least of a higher one, still gain.
+// anyGrows reports whether a job of a level or a higher one still gains.
 func (m *Manager) anyGrows(level backends.Level) bool {
 	for _, s := range m.shapes {
 		m.head(s) // moves what has grown by now out of growing

@@ -39,8 +39,8 @@ func (m *Manager) startRun(j *job) StartRun {
 	return StartRun{ID: j.id, Run: j.run, User: j.user, Hosts: j.hosts, Requeues: j.requeues, Queue: j.queue, At: j.started, Spec: j.work.spec}
 }
 
-// begin counts run time from now. No two runs of a job have the same start, so
-// that an Act can tell them apart. One that is further ahead is of a wrong clock.
+// begin counts run time from now. No two runs of a job have the same start: an Act names
+// a run by it. A last start that is further ahead is of a wrong clock.
 func (m *Manager) begin(j *job) {
 	m.changes(j)
 	if ahead := j.started.Sub(m.now); ahead >= 0 && ahead < time.Millisecond {
@@ -73,7 +73,7 @@ func (m *Manager) goOn(j *job) {
 	m.emit(ContinueRun{j.id, j.run})
 }
 
-// end has a run's processes ended. Its slots are taken until they are gone.
+// end asks for the end of a run's processes. Its slots are taken until they are gone.
 func (m *Manager) end(j *job, why ending, grace time.Duration) {
 	m.changes(j)
 	j.ending, j.grace, j.killedAt = why, grace, m.now
@@ -126,7 +126,7 @@ func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
 	m.emit(Finished{m.view(j, m.now), m.viewArray(j)})
 }
 
-// running finds the job of a run.
+// running returns the job of a run that is alive.
 func (m *Manager) running(id backends.ID, run int) (*job, error) {
 	j := m.jobs[id]
 	if j == nil {
@@ -239,7 +239,7 @@ func (m *Manager) Runs() []Run {
 	return runs
 }
 
-// Run is a run that is alive; false: there is none such.
+// Run returns a run that is alive; false: it is not.
 func (m *Manager) Run(id backends.ID, run int) (Run, bool) {
 	j, err := m.running(id, run)
 	if err != nil {

@@ -107,7 +107,7 @@ func growsBefore(a, b *job) bool {
 	return x > y || x == y && a.seq < b.seq
 }
 
-// final is the priority that a job has once it gains no more.
+// final returns the rank that a job has once it gains no more.
 func (m *Manager) final(j *job) rank {
 	if !j.ageing {
 		return rank{j.base, j.seq}
@@ -192,7 +192,7 @@ func (m *Manager) touch(s *shape) {
 	}
 }
 
-// head is the shape's first job.
+// head returns the shape's first job.
 func (m *Manager) head(s *shape) *job {
 	tick := m.tick(m.now)
 	for j := s.capping.Top(); j != nil && j.ageFrom+m.mayGain(j) <= tick; j = s.capping.Top() {
@@ -243,7 +243,7 @@ func (s *shape) unlink(j *job) {
 	j.older, j.younger = nil, nil
 }
 
-// overdueAt is when the shape's oldest job may reserve what it needs.
+// overdueAt returns when the shape's oldest job may reserve what it needs.
 func (m *Manager) overdueAt(s *shape) time.Time {
 	return s.oldest.waitSince.Add(m.cfg.ReserveAfter)
 }

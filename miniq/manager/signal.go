@@ -6,8 +6,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Signalled are the runs to which somebody's signal to a job goes, or to an
-// array's elements: those that are alive.
+// Signalled returns the runs that a signal to a job, or to an array's elements, goes to:
+// those that are alive. It is an error if there is none, or if a user who is no admin
+// does not own the job.
 func (m *Manager) Signalled(by By, id backends.ID) ([]Run, error) {
 	jobs := m.find(id)
 	if len(jobs) == 0 {

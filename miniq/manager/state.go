@@ -101,7 +101,7 @@ type savedJob struct {
 	WaitSince time.Time            `json:",omitzero"`
 }
 
-// Restore gives the queue that State wrote. It needs no Config: it is part of the state.
+// Restore returns the queue that State wrote. Its Config is part of the state.
 func Restore(state []byte) (*Manager, error) {
 	var s savedState
 	if err := json.Unmarshal(state, &s); err != nil {

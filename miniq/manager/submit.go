@@ -23,7 +23,7 @@ func (m *Manager) submit(e Submit) []backends.Submitted {
 	return results
 }
 
-// queueOf is where a job or an array is; "": it is not known.
+// queueOf returns the queue of a job or an array; "": it is not known.
 func (m *Manager) queueOf(id backends.ID) string {
 	if jobs := m.find(id); len(jobs) > 0 {
 		return jobs[0].queue
@@ -78,12 +78,11 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 	return id, nil
 }
 
-// alike is among how many jobs that were handed in last one is looked for that is
-// like a new one.
+// alike is how many of the jobs submitted last a new one is compared with.
 const alike = 8
 
-// newWork is the work of a new job: that of one like it, of the same user, if such
-// a one was handed in just before.
+// newWork returns the work of a new job: that of a job like it, of the same user, if one
+// was submitted just before.
 func (m *Manager) newWork(user string, spec *backends.Spec, needs *condition) *work {
 	shares := func(s *backends.Spec) bool { return s.Name == "" && s.After == "" && s.Array == nil }
 	j := m.last
@@ -101,7 +100,7 @@ func (m *Manager) newWork(user string, spec *backends.Spec, needs *condition) *w
 	return w
 }
 
-// hasRoom refuses a user more jobs than one may have.
+// hasRoom returns an error if a user would have more jobs than one may have.
 func (m *Manager) hasRoom(by By, a *backends.Array) error {
 	n, most := 1, m.cfg.MaxJobs
 	if a != nil {
@@ -135,8 +134,8 @@ func (m *Manager) add(id backends.ID, e newcomer, w *work, a *array) {
 	m.review(j)
 }
 
-// firstPriority is what a job begins with: its own value at its queue's level,
-// unless it asks for a level beside that of normal jobs.
+// firstPriority returns what a job begins with: its own value at its queue's level,
+// unless it asks for another level than that of normal jobs.
 func firstPriority(q *Queue, p backends.Priority) backends.Priority {
 	switch {
 	case p == 0:
@@ -147,10 +146,10 @@ func firstPriority(q *Queue, p backends.Priority) backends.Priority {
 	return p
 }
 
-// mayAsk tells what forbids the priority that a job is handed in with. A user
-// may make his jobs less urgent than others'. A level above his queue's is the
-// submit filter's wish, which runs in his own process: it counts where the
-// policy says so itself, and else the job begins like any other.
+// mayAsk returns an error for a priority that a job must not be submitted with. Users
+// may make their jobs less urgent than others'. A level above that of normal jobs is a
+// wish of the submit filter, which runs in the user's own process: it counts where the
+// policy says so itself (next), else the job begins like any other.
 func mayAsk(by By, s *backends.Spec, next bool) error {
 	level := s.Priority.Level()
 	switch {
@@ -165,7 +164,7 @@ func mayAsk(by By, s *backends.Spec, next bool) error {
 	return nil
 }
 
-// check refuses what could never run.
+// check returns an error for a job that could never run.
 func (m *Manager) check(s *backends.Spec) error {
 	level := s.Priority.Level()
 	switch {
@@ -190,7 +189,7 @@ func (m *Manager) check(s *backends.Spec) error {
 	return m.checkSize(s)
 }
 
-// writable tells whether JSON can carry a time.
+// writable reports whether JSON can carry a time.
 func writable(t time.Time) bool { return t.Year() >= 0 && t.Year() < 9999 }
 
 func checkArray(a *backends.Array) error {
@@ -211,8 +210,8 @@ func checkArray(a *backends.Array) error {
 	return nil
 }
 
-// checkSize compares with all the hosts that are known, down ones too. Before
-// the first node is there nothing can be told.
+// checkSize returns an error if all the known hosts, down ones too, could not hold a
+// job. Without hosts it is no error.
 func (m *Manager) checkSize(s *backends.Spec) error {
 	if len(m.hosts) == 0 {
 		return nil
@@ -246,7 +245,7 @@ func demand(s *backends.Spec) string {
 	return text
 }
 
-// offer says the most that could be had.
+// offer returns text that says the most that could be had.
 func (m *Manager) offer(k shapeKey, allowed []*host) string {
 	if allowed == nil {
 		allowed = m.hosts

@@ -81,7 +81,7 @@ func TestBeginTime(t *testing.T) {
 	}
 }
 
-// TestFullFarmSleeps: time alone starts nobody where no slot is free.
+// TestFullFarmSleeps: time alone starts no job where no slot is free.
 func TestFullFarmSleeps(t *testing.T) {
 	b := newBench(t, Config{AgeingInterval: time.Second, AgeingCap: 69, ReserveAfter: time.Minute}, 1)
 	b.submit(spec(1))

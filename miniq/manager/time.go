@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// clean gives a time that is the same after a journey through JSON.
+// clean returns a time that is the same after it was written as JSON and read.
 func clean(t time.Time) time.Time { return t.Round(0).UTC() }
 
 // advance lets time pass: all that was due by now happens.
@@ -28,8 +28,8 @@ func (m *Manager) advance(now time.Time) {
 
 // readClock takes a new reading of the clocks. Where the wall clock was set, every
 // stamp that elapsed time is counted from goes with it: waits, holds, reservations,
-// retries, kills. The start of a run is what names the run to those who act upon it, so
-// it stays, and what the run has taken is kept right instead.
+// retries, kills. The start of a run stays, since an Act names the run by it: the time
+// that the run has taken is corrected instead.
 func (m *Manager) readClock(e ClockRead) {
 	is := clean(e.Now.Wall)
 	m.clock = e.Now
@@ -82,13 +82,13 @@ func (m *Manager) readClock(e ClockRead) {
 	m.retry = true
 }
 
-// Clock is the reading of the last ClockRead.
+// Clock returns the reading of the last ClockRead.
 func (m *Manager) Clock() clock.Reading { return m.clock }
 
-// Ahead is when the wall clock was last put ahead.
+// Ahead returns when the wall clock was last put ahead.
 func (m *Manager) Ahead() Ahead { return m.ahead }
 
-// Now is the time of the last step.
+// Now returns the time of the last step.
 func (m *Manager) Now() time.Time { return m.now }
 
 // expire does what was due for a job.
@@ -169,7 +169,7 @@ func (m *Manager) foresee() {
 	}
 }
 
-// Wake is the last WakeAt.
+// Wake returns the time of the last WakeAt.
 func (m *Manager) Wake() time.Time { return m.wake }
 
 // review puts a job where it belongs after anything about it changed.
@@ -211,7 +211,7 @@ func (m *Manager) reviewWait(j *job) {
 	}
 }
 
-// startable tells whether nothing but resources or its array keeps a job.
+// startable reports whether a pending job waits for nothing but resources or its array.
 func (m *Manager) startable(j *job) bool {
 	return j.state == backends.Pending && !j.ownerHold && !j.startAt().After(m.now) && m.satisfied(j)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// What a user asks for when he hands a job in puts it before nobody else's.
+// What a user asks for at submission puts a job before no other user's.
 func TestUsersSubmitInLine(t *testing.T) {
 	const denied = backends.Priority(1 << 20)
 	next := backends.At(backends.LevelNext, 20)
@@ -53,7 +53,7 @@ func TestUsersSubmitInLine(t *testing.T) {
 	}
 }
 
-// A user's change lowers his job or leaves it where it is.
+// A user's change lowers a job or leaves it where it is.
 func TestUsersOnlyLower(t *testing.T) {
 	b := newBench(t, Config{}, 1)
 	b.submit(spec(1))
@@ -88,7 +88,7 @@ func TestUsersOnlyLower(t *testing.T) {
 	}
 }
 
-// A job that its owner told to end for hours is nobody's victim meanwhile.
+// A user's grace is bounded: a job that is being ended is not chosen as a victim.
 func TestUsersGraceIsShort(t *testing.T) {
 	b := newBench(t, Config{KillGrace: 7 * time.Second}, 1)
 	for _, c := range []struct {

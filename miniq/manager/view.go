@@ -8,8 +8,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Farm is the picture that backends.Backend.Farm gives. Priorities are those of
-// now; all else is as the last step left it, which WakeAt keeps true.
+// Farm returns the snapshot for backends.Backend.Farm. Priorities are those of now; all
+// else is as the last step left it, which WakeAt keeps true.
 func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm {
 	now = m.notBefore(now)
 	f := &backends.Farm{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-m.ended.count)}
@@ -32,10 +32,10 @@ func (m *Manager) Hosts() []backends.Host {
 	return hosts
 }
 
-// Open is how many jobs have not ended.
+// Open returns how many jobs have not ended.
 func (m *Manager) Open() int { return len(m.jobs) - m.ended.count }
 
-// Jobs is what backends.Backend.Jobs gives.
+// Jobs returns the jobs for backends.Backend.Jobs.
 func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
 	now = m.notBefore(now)
 	var jobs []backends.Job
@@ -47,8 +47,8 @@ func (m *Manager) Jobs(now time.Time, ids []backends.ID) []backends.Job {
 	return jobs
 }
 
-// EndedFrom gives jobs that ended at a time or later, in the order of their ends,
-// as many as limit at most, but for those that are known.
+// EndedFrom returns at most limit jobs that ended at a time or later, in the order of
+// their ends, without those that are known.
 func (m *Manager) EndedFrom(now, from time.Time, limit int, known func(backends.ID) bool) []backends.Job {
 	now = m.notBefore(now)
 	var jobs []backends.Job
@@ -63,7 +63,7 @@ func (m *Manager) EndedFrom(now, from time.Time, limit int, known func(backends.
 	return jobs
 }
 
-// Count is how many jobs Jobs would give.
+// Count returns how many jobs Jobs would return.
 func (m *Manager) Count(ids []backends.ID) int {
 	n := 0
 	for _, id := range ids {
@@ -72,7 +72,8 @@ func (m *Manager) Count(ids []backends.ID) int {
 	return n
 }
 
-// Unended is how many jobs of an ID, an array's stands for its elements, have not ended.
+// Unended returns how many jobs of an ID have not ended; an array's ID stands for its
+// elements.
 func (m *Manager) Unended(id backends.ID) int {
 	if j := m.jobs[id]; j == nil {
 		if a := m.arrays[id.Job]; a != nil && id.Index == 0 {
@@ -102,7 +103,7 @@ func (h *host) view() backends.Host {
 	return v
 }
 
-// view is what is told of a job.
+// view returns a job as clients see it.
 func (m *Manager) view(j *job, now time.Time) backends.Job {
 	s := j.work.spec
 	v := backends.Job{
@@ -133,7 +134,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	return v
 }
 
-// viewArray is a job's array as a whole when all of it has ended; nil: it has not,
+// viewArray returns a job's array as a whole when all of it has ended; nil: it has not,
 // or there is none.
 func (m *Manager) viewArray(j *job) *backends.Job {
 	a := j.array
