@@ -22,7 +22,7 @@ import (
 type Account struct {
 	Name     string
 	UID, GID uint32
-	Groups   []uint32 // all of his groups' numbers, GID among them
+	Groups   []uint32 // the IDs of all the user's groups, GID among them
 	Home     string
 	Shell    string // "": the system's, /bin/sh
 }
@@ -30,14 +30,14 @@ type Account struct {
 // ErrUnknown says that the machine has no such user.
 var ErrUnknown = errors.New("this machine knows no such user")
 
-// lookupTime bounds a question to the name service.
+// lookupTime bounds a query to the name service.
 const lookupTime = 10 * time.Second
 
 // noEntry is getent's exit status where the name service has answered no.
 const noEntry = 2
 
-// Lookup asks for a user by his number. It takes as long as the name service
-// does, 10 s at most. An error that is not ErrUnknown means that nothing is known.
+// Lookup returns the user of an ID. It takes as long as the name service does, 10 s at
+// most. An error that does not wrap ErrUnknown means that nothing is known.
 func Lookup(ctx context.Context, uid uint32) (Account, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTime)
 	defer cancel()
@@ -102,8 +102,8 @@ func groupsOf(ctx context.Context, a Account) ([]uint32, error) {
 	}
 }
 
-// GroupNames asks the name service for the names of a user's groups. It takes as
-// long as that does.
+// GroupNames returns the names of a user's groups, sorted. It takes as long as the name
+// service does.
 func GroupNames(name string) ([]string, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -135,8 +135,8 @@ func numbers(ids []string) ([]uint32, error) {
 	return all, nil
 }
 
-// MayRun tells why programs are not to be run for a user: those without a shell
-// are not to run any here, and those without a home would run them anywhere. A
+// MayRun returns an error if programs are not to be run for a user: those without a
+// shell are not to run any here, and those without a home would run them anywhere. A
 // home that can't be looked at (root may not, on some file servers) is there.
 func (a Account) MayRun() error {
 	shell := a.Shell
@@ -156,8 +156,8 @@ func (a Account) MayRun() error {
 	return nil
 }
 
-// Environ is env with what a login would say of the user: no one else's name or
-// home is believed.
+// Environ returns env with the variables that a login would set for the user (USER,
+// LOGNAME, HOME, SHELL) in place of its own.
 func (a Account) Environ(env []string) []string {
 	shell := a.Shell
 	if shell == "" {

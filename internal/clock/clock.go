@@ -1,4 +1,4 @@
-// Package clock finds out when a wall clock was set. The clock since boot runs on
+// Package clock detects that a wall clock was set. The clock since boot runs on
 // whatever is done to the wall clock: what one shows beyond the other is a jump.
 package clock
 
@@ -27,7 +27,7 @@ const (
 	drift = 1000 // of the time between two readings: one part in so many
 )
 
-// Jump is by how much the wall clock was set between two readings, ahead if it is
+// Jump returns by how much the wall clock was set between two readings, ahead if it is
 // positive; 0: it was not. Across boots only a clock that went back shows it: any time
 // may have passed meanwhile.
 func (was Reading) Jump(is Reading) time.Duration {
@@ -94,7 +94,7 @@ func bootID() (uint64, error) {
 	return id, nil
 }
 
-// Said tells people of a jump: both dates, and by how much.
+// Said returns text about a jump: both dates, and by how much.
 func Said(is time.Time, by time.Duration) string {
 	way, far := "ahead", by
 	if by < 0 {
@@ -104,7 +104,8 @@ func Said(is time.Time, by time.Duration) string {
 	return fmt.Sprintf("was put %s by %s, from %s to %s", way, Long(far), is.Add(-by).Local().Format(format), is.Local().Format(format))
 }
 
-// Long is a time as people say it, in days where it is that long.
+// Long returns a duration as text for people: from two days on in days, else rounded to
+// seconds.
 func Long(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= 2*day {
@@ -113,7 +114,7 @@ func Long(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// Sleep waits, and gives the context's cause where that ends first.
+// Sleep waits, and returns the context's cause if that ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -7,8 +7,8 @@ import (
 
 // Attached runs a program on files of the caller's, in its directory and process group:
 // nothing is copied, limited or kept. Path is the program, looked up already; argv its
-// arguments, its name first. It ends with whoever runs it. The status is as in Error;
-// err says why it never ran.
+// arguments, its name first. It is killed when this process ends. The status is as in
+// Error; err says why it never ran.
 func Attached(path string, argv, env []string, stdin, stdout, stderr *os.File) (exit int, err error) {
 	process, err := os.StartProcess(path, argv, &os.ProcAttr{
 		Env: env, Files: []*os.File{stdin, stdout, stderr},

@@ -21,8 +21,8 @@ import (
 type Command struct {
 	Argv    []string // the program, looked up in PATH if it has no slash, and its arguments
 	Stdin   io.Reader
-	Stdout  io.Writer     // nil: what it writes is returned
-	Stderr  io.Writer     // gets what it says as it says it, besides the error; nil: the error alone
+	Stdout  io.Writer     // nil: its output is returned
+	Stderr  io.Writer     // gets its stderr at once, besides the error; nil: the error alone
 	Env     []string      // the whole environment, KEY=value; nil: ours. LC_ALL=C is added, unless HandsOn
 	Dir     string        // working directory; "": ours
 	Timeout time.Duration // 0: none but the context's
@@ -55,7 +55,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap is the cause: context.DeadlineExceeded after the time limit,
+// Unwrap returns the cause: context.DeadlineExceeded after the time limit,
 // exec.ErrNotFound for a program that is not there, an *exec.ExitError.
 func (e *Error) Unwrap() error { return e.Err }
 
@@ -70,7 +70,7 @@ func quoted(arg string) string {
 const (
 	maxStderr = 64 << 10
 	// drainTime is how long output is awaited after a program's end: of what it left
-	// behind, or its own, on a machine so busy that nobody came to read it.
+	// behind, or its own, if a busy machine has not read it yet.
 	drainTime = 10 * time.Second
 )
 

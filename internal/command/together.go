@@ -2,8 +2,8 @@ package command
 
 import "context"
 
-// Together does things at the same time. It returns the error that came first, by
-// which the others are called off.
+// Together calls functions concurrently, and returns when all have. It returns the first
+// error, which cancels the context of the others.
 func Together(ctx context.Context, things ...func(context.Context) error) (first error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -48,7 +48,7 @@ func (system) OpenFile(path string, flag int, mode fs.FileMode) (File, error) {
 	return file{f}, nil
 }
 
-// file is synced without what nobody needs who reads it again: its times.
+// file is synced by fdatasync(2): its times are not needed.
 type file struct{ *os.File }
 
 func (f file) Sync() error {
@@ -75,8 +75,8 @@ func (system) SyncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// MkdirAll makes a directory and those above it that are missing, and makes sure
-// that each new one is found again.
+// MkdirAll makes a directory and those above it that are missing, and syncs the name of
+// each new one.
 func MkdirAll(d Disk, path string, mode fs.FileMode) error {
 	err := d.Mkdir(path, mode)
 	above := filepath.Dir(path)
@@ -99,8 +99,8 @@ func MkdirAll(d Disk, path string, mode fs.FileMode) error {
 	return d.SyncDir(above)
 }
 
-// Replace gives a file a new content, all of it or, where it fails or the power
-// does, nothing.
+// Replace replaces a file's content: all of it or, after an error or a power failure,
+// nothing.
 func Replace(d Disk, path string, mode fs.FileMode, parts ...[]byte) error {
 	f, err := d.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
@@ -136,10 +136,10 @@ func Put(path string, mode fs.FileMode, content []byte) error {
 	return nil
 }
 
-// Prepare writes what shall become a file into another one beside it, whose name is
-// nobody else's, and returns that name when all of it is safe: for several files that
-// shall change at nearly one instant, and for directories that others may write in. The
-// mode is the file's, whatever the caller's umask. Who does not rename it removes it.
+// Prepare writes the content of a file into a new one beside it, and returns its name
+// when all of it is synced: for several files that must change at nearly one instant,
+// and for directories that others may write in. The mode is the file's, whatever the
+// caller's umask. The caller must rename or remove the new file.
 func Prepare(path string, mode fs.FileMode, content []byte) (string, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -9,7 +9,8 @@ type Heap[T any] struct {
 	moved  func(T, int)
 }
 
-// New is an empty heap. moved, unless it is nil, is told each place that an element gets.
+// New returns an empty heap. moved, unless it is nil, is called with each place that an
+// element gets.
 func New[T any](before func(a, b T) bool, moved func(T, int)) *Heap[T] {
 	if moved == nil {
 		moved = func(T, int) {}
@@ -17,14 +18,14 @@ func New[T any](before func(a, b T) bool, moved func(T, int)) *Heap[T] {
 	return &Heap[T]{before: before, moved: moved}
 }
 
-// Len is how many elements there are.
+// Len returns the number of elements.
 func (h *Heap[T]) Len() int { return len(h.items) }
 
-// Items are the elements, in no order but that the first one is the top. The caller
+// Items returns the elements, in no order but that the first one is the top. The caller
 // must not change them.
 func (h *Heap[T]) Items() []T { return h.items }
 
-// Top is the first element; the zero T if there is none.
+// Top returns the first element; the zero T if there is none.
 func (h *Heap[T]) Top() (top T) {
 	if len(h.items) > 0 {
 		top = h.items[0]

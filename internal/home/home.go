@@ -19,16 +19,16 @@ type Paths struct {
 	Runtime string // directory of sockets and locks
 }
 
-// Directories of a run by root, and of users who have none of their own.
+// Directories of a run by root, and of users without their own.
 const (
 	systemConfig  = "/etc/allotment/config.yaml"
 	systemState   = "/var/lib/allotment"
 	systemRuntime = "/run/allotment"
 )
 
-// Find tells where the files are, for an environment and a user.
+// Find returns where the files are, for an environment and a user.
 //
-//   - ALLOTMENT_HOME names the one directory of a run, whoever runs it.
+//   - ALLOTMENT_HOME names the one directory of a run, for any user.
 //   - Root has /etc/allotment, /var/lib/allotment and /run/allotment.
 //   - A user has the XDG directories, unless only the system has a config file:
 //     then the site's farm is meant.
@@ -97,13 +97,13 @@ func xdg(env func(string) string, name, below string) (string, error) {
 	return "", fmt.Errorf("neither HOME nor %s names a directory: set ALLOTMENT_HOME", name)
 }
 
-// OfTheSystem tells whether the run is that of the whole machine, which root
+// OfTheSystem reports whether the run is that of the whole machine, which root
 // alone starts.
 func (p Paths) OfTheSystem() bool { return p.State == systemState }
 
 // Prepare makes the directories that are missing: the system's are open to read
-// for everyone, a user's are private. A runtime directory that belongs to
-// somebody else, or that others can write, is refused.
+// for everyone, a user's are private. A runtime directory that belongs to another user,
+// or that others can write, is an error.
 func (p Paths) Prepare() error {
 	mode := os.FileMode(0o700)
 	if p.OfTheSystem() {
@@ -135,9 +135,8 @@ func ownDirectory(what, dir string) error {
 	return fmt.Errorf("use %s %s: %w", what, dir, err)
 }
 
-// OwnedByMe is an error where somebody else could put a directory of his own in
-// the place of one of these: root's daemon, which everyone may ask, must not
-// follow him there.
+// OwnedByMe returns an error if one of these directories is another user's, or others can
+// write it: root's daemon, which serves every user, must not use it.
 func (p Paths) OwnedByMe() error {
 	if err := ownDirectory("state directory", p.State); err != nil {
 		return err

@@ -86,7 +86,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// Root's daemon must not follow somebody else into a directory that he can exchange.
+// Root's daemon must not use a directory that another user can exchange.
 func TestOwnedByMe(t *testing.T) {
 	dir := t.TempDir()
 	p := Paths{State: filepath.Join(dir, "state"), Runtime: filepath.Join(dir, "run")}

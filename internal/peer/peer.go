@@ -1,6 +1,6 @@
-// Package peer tells who is at the other end of a socket of this machine, by the
-// kernel's word. It imports no package net: miniq's keeper, which has to start
-// within a millisecond, uses it too.
+// Package peer asks the kernel for the user and process at the other end of a socket of
+// this machine. It does not import net: miniq's keeper, which has to start within a
+// millisecond, uses it too.
 package peer
 
 import (
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UID is the effective user ID of the process at the other end of a connected
+// UID returns the effective user ID of the process at the other end of a connected
 // unix socket, such as a *net.UnixConn. It is the one that the process had when
-// it called connect or listen: a listener that changes its user later, or hands
-// its socket on, is still who it was (unix(7), SO_PEERCRED).
+// it called connect or listen: it stays if a listener changes its user later, or hands
+// its socket on (unix(7), SO_PEERCRED).
 func UID(conn syscall.Conn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -27,8 +27,8 @@ func UID(conn syscall.Conn) (int, error) {
 	return uid, denied
 }
 
-// UIDOf is UID of a bare descriptor. A socket that is not connected has nobody at
-// its other end, which is an error here: the kernel's own answer is user -1.
+// UIDOf is UID for a bare descriptor. For a socket that is not connected it returns
+// ENOTCONN: the kernel's own answer is user -1.
 func UIDOf(fd int) (int, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -40,9 +40,9 @@ func UIDOf(fd int) (int, error) {
 	return int(cred.Uid), nil
 }
 
-// PID is the process that called connect or listen, as this process's namespace
-// numbers it; 0: it is in none that this one knows. It may have ended since, and
-// its number been given away.
+// PID returns the ID of the process that called connect or listen, as this process's
+// namespace numbers it; 0: it has none here. The process may have ended since, and its
+// ID be another's.
 func PID(conn syscall.Conn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -27,7 +27,7 @@ func listen(t *testing.T) *net.UnixListener {
 	return l
 }
 
-// dial connects to a listener and gives both ends.
+// dial connects to a listener and returns both ends.
 func dial(t *testing.T, l *net.UnixListener, as func(do func())) (caller, called *net.UnixConn) {
 	t.Helper()
 	var err error
@@ -43,10 +43,10 @@ func dial(t *testing.T, l *net.UnixListener, as func(do func())) (caller, called
 	return caller, called
 }
 
-// myself does something as the user who runs the test.
+// myself calls do as the user of the test.
 func myself(do func()) { do() }
 
-// another does something as another user, in a thread that ends with it.
+// another calls do as another user, in a thread that ends with it.
 func another(t *testing.T) func(do func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -78,7 +78,7 @@ func TestEachEndOfAConnectionSeesTheOther(t *testing.T) {
 	}
 }
 
-// Not who asks counts, and not who owns the socket: who is at the other end.
+// UID is that of the process at the other end, not the caller's or the socket's owner's.
 func TestAnotherUserIsSeenAsSuch(t *testing.T) {
 	caller, called := dial(t, listen(t), another(t))
 	if uid, err := peer.UID(called); err != nil || uid != stranger {

@@ -32,10 +32,10 @@ func Text(text string) string {
 	return b.String()
 }
 
-// Hidden tells whether a character is one that a terminal does not show.
+// Hidden reports whether a character is one that a terminal does not show.
 func Hidden(r rune) bool { return r == utf8.RuneError || !strconv.IsPrint(r) }
 
-// Count says how many: 1 job, 2 jobs.
+// Count returns a number with its noun: 1 job, 2 jobs.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -21,8 +21,8 @@ type Process struct {
 	Start uint64 // clock ticks since boot
 }
 
-// Signal sends signals to this very process: root's keeper must not hit another
-// user's that was given its number since somebody looked.
+// Signal sends signals to this very process, by a pidfd where the kernel has them: root's
+// keeper must not hit another user's process that got the number since.
 func (p Process) Signal(signals ...syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3
@@ -57,7 +57,7 @@ type Stat struct {
 // ReadStat reads a process's stat; false: the process is not there.
 func ReadStat(pid int) (Stat, bool) { return parseStat(read(pid, "stat")) }
 
-// StartTime is when a process was started, in clock ticks since boot; 0: it is
+// StartTime returns when a process was started, in clock ticks since boot; 0: it is
 // not there.
 func StartTime(pid int) uint64 {
 	s, _ := ReadStat(pid)
@@ -97,7 +97,7 @@ func ticks(field string) time.Duration {
 	return time.Duration(n) * tick
 }
 
-// All are the processes of the machine, by their ID.
+// All returns the processes of the machine, by their ID.
 func All() map[int]Stat {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -121,7 +121,7 @@ func All() map[int]Stat {
 	return all
 }
 
-// Below are the living processes below root.
+// Below returns the living processes below root.
 func Below(all map[int]Stat, root int) []Process {
 	children := make(map[int][]int, len(all))
 	for pid, s := range all {
@@ -138,7 +138,7 @@ func Below(all map[int]Stat, root int) []Process {
 	return found
 }
 
-// Families are the living children of a process, each with what lives below it.
+// Families returns the living children of a process, each with what lives below it.
 func Families(root int) map[Process][]Process {
 	all := All()
 	families := make(map[Process][]Process)
@@ -150,7 +150,7 @@ func Families(root int) map[Process][]Process {
 	return families
 }
 
-// Resident is what of a process is in memory, shared or not, in bytes.
+// Resident returns what of a process is in memory, shared or not, in bytes.
 func Resident(pid int) int64 {
 	fields := bytes.Fields(read(pid, "statm"))
 	if len(fields) < 2 {
@@ -163,8 +163,8 @@ func Resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Proportional has a process's part of what it shares; where the kernel does not tell
-// that, all of it.
+// Proportional is Resident with only the process's part of what it shares; where the
+// kernel does not show that, with all of it.
 func Proportional(pid int) int64 {
 	if bytes, ok := Bytes(read(pid, "smaps_rollup"), "Pss"); ok {
 		return bytes
@@ -172,7 +172,7 @@ func Proportional(pid int) int64 {
 	return Resident(pid)
 }
 
-// RealUser is the real user ID of a process, which a setuid program does not
+// RealUser returns the real user ID of a process, which a setuid program does not
 // change; -1: it is not there.
 func RealUser(pid int) int {
 	fields := strings.Fields(Value(read(pid, "status"), "Uid"))
@@ -184,7 +184,7 @@ func RealUser(pid int) int {
 	return -1
 }
 
-// Marked tells whether a process was started with a variable in its environment.
+// Marked reports whether a process was started with a variable in its environment.
 func Marked(pid int, variable string) bool {
 	for entry := range bytes.SplitSeq(read(pid, "environ"), []byte{0}) {
 		if string(entry) == variable {
@@ -194,12 +194,12 @@ func Marked(pid int, variable string) bool {
 	return false
 }
 
-// Limits is what stands in /proc/PID/limits. Anybody may read it; prlimit(2) would need a
-// capability that root in a container does not have.
+// Limits returns the text of /proc/PID/limits. Any user may read it; prlimit(2) would
+// need a capability that root in a container does not have.
 func Limits(pid int) string { return string(read(pid, "limits")) }
 
-// Value is what follows a name and a colon in lines such as those of /proc/PID/status;
-// "": no line has the name.
+// Value returns what follows a name and a colon in lines such as those of
+// /proc/PID/status; "": no line has the name.
 func Value(text []byte, name string) string {
 	for line := range bytes.Lines(text) {
 		if key, value, ok := bytes.Cut(line, []byte{':'}); ok && string(bytes.TrimSpace(key)) == name {
@@ -209,7 +209,7 @@ func Value(text []byte, name string) string {
 	return ""
 }
 
-// Bytes is a Value in kB, as the kernel says KiB.
+// Bytes returns a Value in kB, which is KiB here, in bytes; false: it is none.
 func Bytes(text []byte, name string) (int64, bool) {
 	number, ok := strings.CutSuffix(Value(text, name), " kB")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -217,7 +217,7 @@ func Bytes(text []byte, name string) (int64, bool) {
 }
 
 // read reads a file of a process; nil: it can't be read. It uses no os.File, which would
-// start what polls.
+// start the runtime's poller.
 func read(pid int, name string) []byte {
 	fd, err := again(func() (int, error) {
 		return unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -31,8 +31,7 @@ var ErrOlder = errors.New("it was written by an older version of Allotment")
 // cut off, damaged, or written by another program.
 var ErrForeign = errors.New("it is not a database of Allotment's, or only a part of one")
 
-// ErrLocked is wrapped when another process held a file's lock for all the time
-// that was waited.
+// ErrLocked is wrapped when another process held a file's lock for all of the wait.
 var ErrLocked = errors.New("another process has locked it")
 
 // Locked adds ErrLocked to an error of SQLite's that says so.
@@ -56,7 +55,7 @@ const busyTimeout = 5 * time.Second
 //
 // What is committed is on the disk (WAL, synchronous=FULL), foreign keys hold,
 // transactions take the write lock when they begin. The pool has one connection,
-// so a caller must close its rows before it asks again. A file that anybody but
+// so a caller must close its rows before its next query. A file that users other than
 // root and the caller can write is refused (trusted.ErrNotTrusted).
 func Open(path string, migrations fs.FS) (*sql.DB, error) {
 	steps, err := readMigrations(migrations)
@@ -94,7 +93,7 @@ func OpenExisting(path string, migrations fs.FS, tables ...string) (*sql.DB, err
 }
 
 // openAs opens a file that is there, in one of SQLite's modes, and changes nothing.
-// Its owner must be root, the caller or one whom may allows.
+// Its owner must be root, the caller or a user that may allows.
 func openAs(path, mode string, may func(owner uint32) bool) (*sql.DB, error) {
 	f, err := trusted.OpenBy(path, may)
 	if err != nil {
@@ -161,8 +160,8 @@ func foreign(err error) error {
 	return Locked(err)
 }
 
-// OpenToRead opens an SQLite file of somebody else's to read it: nothing is
-// created, changed or migrated. Its owner must be root, the caller or one whom may
+// OpenToRead opens another user's SQLite file to read it: nothing is
+// created, changed or migrated. Its owner must be root, the caller or a user that may
 // allows. A file without these tables is refused with ErrForeign; one that lacks
 // migrations is an error that wraps ErrOlder. Where its writers keep the WAL file
 // (see KeepWAL) no right to write is needed.
@@ -190,7 +189,7 @@ func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool, tabl
 }
 
 // KeepWAL leaves the WAL file and its index beside the database when the last
-// process closes it. Who may read but not write needs them.
+// process closes it. A reader without the right to write needs them.
 func KeepWAL(db *sql.DB) error {
 	conn, err := db.Conn(context.Background())
 	if err != nil {
@@ -323,9 +322,8 @@ func advance(ctx context.Context, db *sql.DB, steps []step) (int, error) {
 	return version, nil
 }
 
-// Memory gives a connection to a database in memory of its own, for objects that
-// are built and read as bytes (Serialize, Deserialize). It is not safe for
-// concurrent use.
+// Memory returns a connection to a new database in memory, for objects that are built
+// and read as bytes (Serialize, Deserialize). It is not safe for concurrent use.
 func Memory() (*sqlite3.SQLiteConn, error) {
 	giveBack()
 	conn, err := (&sqlite3.SQLiteDriver{}).Open(":memory:")

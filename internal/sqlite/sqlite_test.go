@@ -134,7 +134,7 @@ func TestOpenRefusesGapsBetweenMigrations(t *testing.T) {
 	}
 }
 
-// SQLite itself does not wait for the one who makes a new file a WAL file.
+// SQLite itself does not wait for the process that makes a new file a WAL file.
 func TestManyOpenTheSameNewFile(t *testing.T) {
 	for range 10 {
 		path := filepath.Join(t.TempDir(), "db")

@@ -1,5 +1,5 @@
-// Package trusted opens files that somebody else could have planted or changed,
-// and refuses those that anyone but root or the caller may write.
+// Package trusted opens files that another user could have planted or changed,
+// and refuses those that users other than root and the caller may write.
 package trusted
 
 import (
@@ -15,15 +15,15 @@ import (
 var ErrNotTrusted = errors.New("not trusted")
 
 // Open opens a file for reading if it may be trusted: a regular file, owned by
-// root or by the calling user, writable by nobody else. What is checked is the
-// open file itself, so that no one can exchange it in between, and a named pipe
-// does not block. A file that is missing gives fs.ErrNotExist.
+// root or by the calling user, writable by its owner alone. It checks the open file
+// itself, which can't be exchanged in between, and a named pipe does not block. For a
+// file that is missing it returns fs.ErrNotExist.
 func Open(path string) (*os.File, error) {
 	return OpenBy(path, func(uint32) bool { return false })
 }
 
-// OpenBy is Open for a file that some other user may own too. may is asked only
-// about a user who is neither root nor the caller.
+// OpenBy is Open for a file that some other user may own too. may is called only for an
+// owner other than root and the caller.
 func OpenBy(path string, may func(owner uint32) bool) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -49,7 +49,7 @@ func Read(path string) ([]byte, error) {
 	return content, errors.Join(err, f.Close())
 }
 
-// File is Open's judgement alone, for files that a library will open.
+// File is Open's check alone, for files that a library will open.
 func File(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -87,14 +87,14 @@ func OwnerOf(dir string) (may func(owner uint32) bool) {
 	}
 }
 
-// NotYours says whose a directory is that is not the caller's.
+// NotYours is the error for a directory that belongs to another user.
 type NotYours struct{ UID uint32 }
 
 func (e NotYours) Error() string { return fmt.Sprintf("it belongs to user ID %d", e.UID) }
 
-// Dir is an error for what is no directory of the caller's own, or one that others can
-// write: somebody else could put files there. Its text does not name the path, unless
-// the path can't be looked at.
+// Dir returns an error if a path is no directory of the caller's own, or one that others
+// can write: they could put files there. Its text does not name the path, unless the
+// path can't be looked at.
 func Dir(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestOtherOwnersMustBeAllowed(t *testing.T) {
 	}
 }
 
-// foreign is a file that belongs to somebody else.
+// foreign is a file that belongs to another user.
 type foreign struct {
 	fs.FileInfo
 	owner uint32

@@ -50,8 +50,7 @@ const sizeUnits = "KMGT"
 var errSize = errors.New("no size; write it like 512M or 16G (K, M, G, T)")
 
 // ParseSize reads 16G, 1.5T, 512MiB, 2048K, 1000B (the letters in either case). A
-// number without a unit is an error, but for 0, since nobody agrees what it
-// would count.
+// number without a unit is an error, but for 0: programs differ in what it counts.
 func ParseSize(s string) (Size, error) {
 	number := strings.ToUpper(strings.TrimSpace(s))
 	if digits, ok := strings.CutSuffix(number, "B"); ok {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Of is a time in nanoseconds since 1970, and 0 for the zero time.
+// Of returns a time in nanoseconds since 1970, and 0 for the zero time.
 func Of(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -14,7 +14,7 @@ func Of(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Time is what Of was given, in UTC.
+// Time returns the time that Of was given, in UTC.
 func Time(nanoseconds int64) time.Time {
 	if nanoseconds == 0 {
 		return time.Time{}

@@ -67,7 +67,7 @@ type inode struct {
 	dirty map[int]bool // sectors that the next sync writes
 }
 
-// New gives the disk of a directory, in which everything that is there is safe. The
+// New returns the disk of a directory, in which everything that is there is safe. The
 // hook is called before each operation, with the disk locked; its error is the
 // operation's.
 func New(root string, dice *rand.Rand, hook func(Op) error) (*Disk, error) {
@@ -183,8 +183,8 @@ func (d *Disk) SyncDir(path string) error {
 	return nil
 }
 
-// Image writes what is left after a power failure now into a new directory. A hook
-// may call it; nobody else is at the disk then.
+// Image writes what is left after a power failure now into a new directory. A hook may
+// call it: the disk is locked then. Else no operation may run meanwhile.
 func (d *Disk) Image(to string) error {
 	files, dirs := maps.Clone(d.safe), maps.Clone(d.dirs)
 	left := make(map[string]int) // changes of each directory that happened
@@ -265,7 +265,7 @@ func (n *inode) sync() {
 	clear(n.dirty)
 }
 
-// after is what is found of a file after a power failure.
+// after returns what is left of a file after a power failure.
 func (n *inode) after(mood int, dice *rand.Rand) []byte {
 	size := []int{len(n.safe), len(n.live), len(n.safe)}[min(mood, 2)]
 	if low, high := min(len(n.safe), len(n.live)), max(len(n.safe), len(n.live)); mood >= 2 && len(n.dirty) > 0 {
@@ -295,7 +295,7 @@ type file struct {
 func (f *file) Name() string { return f.f.Name() }
 func (f *file) Close() error { return f.f.Close() }
 
-// Write writes; where the hook forbids it, a part of it is written before that.
+// Write writes p, or a part of it if the hook returns an error.
 func (f *file) Write(p []byte) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
@@ -341,8 +341,8 @@ func (f *file) Truncate(size int64) error {
 	return err
 }
 
-// Sync makes the file's content safe. A failed one leaves any part of it written,
-// and the rest for clean.
+// Sync makes the file's content safe. A failed one leaves any part of it written, and
+// the rest marked as clean.
 func (f *file) Sync() error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
