@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// Caller is who asks. The name is looked up from the number that the kernel, or
-// sudo, gives; no option and no USER has a say in it.
+// Caller is the user that pba serves. The name is looked up from the user ID that the
+// kernel, or sudo, gives; no option and no USER variable changes it.
 type Caller struct {
 	settings.Caller
 	UID    int
@@ -36,12 +36,12 @@ func (c Caller) String() string {
 
 func (c Caller) sudo() bool { return c.UID != c.As }
 
-// identify says who runs this process, which uid started.
+// identify returns the user who runs this process, which uid started.
 //
-// SUDO_UID is a variable that anybody may set. It counts only where the process
-// runs as root or as the ledger's owner, who may do everything anyway: nobody
-// gains by setting it, and whom the sudoers file allows nothing but pba can't
-// take it away, since sudo sets it after everything else.
+// SUDO_UID is a variable that any user may set. It counts only where the process
+// runs as root or as the ledger's owner, who may do everything anyway: setting it
+// gains nothing. A user who may run only pba through sudo can't unset it, since sudo
+// sets it last.
 func identify(c configfile.Config, uid int) (Caller, error) {
 	if os.Getuid() != os.Geteuid() {
 		return Caller{}, errors.New("find out who runs it: pba must not be setuid: chmod u-s it, and see roles in docs/operate.md")
@@ -58,7 +58,7 @@ func identify(c configfile.Config, uid int) (Caller, error) {
 	who.Owner = who.UID == 0 || who.UID == owner
 	u, err := user.LookupId(strconv.Itoa(who.UID))
 	if err != nil {
-		return who, nil // he is a reader, or known by his number
+		return who, nil // without a name: a reader, or known by user ID
 	}
 	who.User = u.Username
 	who.Groups, err = account.GroupNames(u.Username)
@@ -68,7 +68,7 @@ func identify(c configfile.Config, uid int) (Caller, error) {
 	return who, nil
 }
 
-// ledgerOwner is whose the ledger is, or will be once there is one.
+// ledgerOwner returns the user ID that owns the ledger, or will own a new one.
 func ledgerOwner(c configfile.Config, uid int) int {
 	for _, path := range []string{ledgerPath(c), c.Paths.State} {
 		if owner, ok := ownerOf(os.Stat(path)); ok {
@@ -78,7 +78,7 @@ func ledgerOwner(c configfile.Config, uid int) int {
 	return uid
 }
 
-// openLedger opens the ledger for who may write it, and else for reading.
+// openLedger opens the ledger for writing if the caller may, and else for reading.
 func openLedger(path string, who Caller) (*ledger.Ledger, error) {
 	if who.Writes {
 		return ledger.Open(path)
@@ -124,8 +124,8 @@ func (d *Desk) mayPlan(p ledger.Project) error {
 	return fmt.Errorf("plan for %s: you are %s: only its managers (`pba project list`) and admins may", p.Name, d.Caller)
 }
 
-// MayName is an error for a caller who may not name files: through sudo they are opened
-// in another user's name. What says what for.
+// MayName returns an error if the caller may not name files: through sudo they are
+// opened with another user's rights. What is the purpose, for the error.
 func (d *Desk) MayName(what string) error {
 	if !d.Caller.sudo() || d.PBA.Roles.Admin(d.Caller.Caller) {
 		return nil

@@ -43,7 +43,7 @@ type Skipped struct {
 	Reason string `json:"reason"`
 }
 
-// Failed tells whether the queue refused the action.
+// Failed reports whether the queue refused the action, or did not answer.
 func (a Action) Failed() bool { return ledger.Result(a.Outcome) == ledger.Failed }
 
 // The modes of a cycle that does nothing.
@@ -119,13 +119,13 @@ func (d *Desk) Preview(ctx context.Context) (*Cycle, error) {
 	return cycleOf(&r, true), nil
 }
 
-// ErrRunning is returned where somebody else runs cycles.
+// ErrRunning is returned where another process runs cycles.
 var ErrRunning = errors.New("another pba rebalance is at work")
 
 // Rebalance runs a cycle, or one each every for as long as runFor says; runFor alone
-// takes pba.every. Each opens a desk of its own, since the config may have changed. Told
-// is called after each with what it did, which is nil where the desk did not open, and
-// its error. It returns the error; a temporary one ends nothing where there are several.
+// takes pba.every. Each opens a desk of its own, since the config may have changed. After
+// each, the callback gets what it did, nil where the desk did not open, and its error.
+// The callback returns the error; a temporary one does not end repeated cycles.
 func (d *Desk) Rebalance(ctx context.Context, every, runFor time.Duration, told func(*Cycle, error) error) error {
 	start, repeated := d.Now(), every > 0 || runFor > 0
 	if err := d.mayDo("rebalance"); err != nil {
@@ -145,7 +145,7 @@ func (d *Desk) Rebalance(ctx context.Context, every, runFor time.Duration, told 
 	if errors.Is(err, pba.ErrBusy) {
 		return ErrRunning
 	}
-	if err != nil { // where nobody ran pba init, the ledger says so
+	if err != nil { // if pba init was never run, the ledger's error says so
 		l, openErr := ledger.Open(d.LedgerPath())
 		if openErr != nil {
 			return openErr
@@ -158,7 +158,7 @@ func (d *Desk) Rebalance(ctx context.Context, every, runFor time.Duration, told 
 		return err == nil || repeated && Temporary(err), err
 	})
 	if repeated && errors.Is(ctx.Err(), context.Canceled) {
-		return nil // who runs it asked it to end, and between two actions it did
+		return nil // it was asked to end, and ended between two actions
 	}
 	return err
 }

@@ -1,5 +1,5 @@
-// Package desk is what people ask of Allotment, whichever way they ask: who may do
-// what, edits of the plan, cycles, and answers in the types that --json prints.
+// Package desk is what users ask of Allotment, by any command: their permissions,
+// edits of the plan, cycles, and answers in the types that --json prints.
 package desk
 
 import (
@@ -53,8 +53,8 @@ func ThisSystem() System {
 	}
 }
 
-// Desk is one question's or edit's: the config as it is now, and who asks. One that is
-// open has the ledger and the queue, too.
+// Desk serves one question or edit: it has the config as it is now, and the caller. One
+// that is open has the ledger and the queue, too.
 type Desk struct {
 	configfile.Config
 	Caller Caller
@@ -95,7 +95,7 @@ func Open(ctx context.Context, sys System, toSubmit bool) (*Desk, error) {
 
 // Close closes what Open opened.
 func (d *Desk) Close() {
-	_ = d.queue.Close() // nothing of ours is in them that could be lost
+	_ = d.queue.Close() // neither buffers writes that could be lost
 	_ = d.ledger.Close()
 }
 
@@ -114,7 +114,7 @@ func (d *Desk) thisWeek() calendar.Week { return calendar.WeekOf(d.Now(), d.zone
 // horizon is the last week that may be planned.
 func (d *Desk) horizon() calendar.Week { return calendar.AddWeeks(d.thisWeek(), d.PBA.Horizon) }
 
-// editor is who edits, and when.
+// editor returns the caller and the time, for audit rows.
 func (d *Desk) editor() ledger.Editor {
 	return ledger.Editor{Who: d.Caller.String(), At: d.Now()}
 }
@@ -163,7 +163,7 @@ func (d *Desk) preview(ctx context.Context) (pba.Result, error) {
 	return d.engine(true).Preview(ctx, d.Now)
 }
 
-// publish tells the submit filter the plan in force and how its pools stand.
+// publish gives the submit filter the plan in force and how its pools stand.
 func (d *Desk) publish(ctx context.Context, standing ledger.Standing) error {
 	if d.queue.Abilities().HookRank != nil { // it asks a script
 		if err := writeHook(d.Config); err != nil {
@@ -177,8 +177,8 @@ func (d *Desk) publish(ctx context.Context, standing ledger.Standing) error {
 	return d.tell(ctx, rules, standing)
 }
 
-// republish tells the filter of an edit at once. How the pools stand, and when
-// the engine was last alive, it leaves as the last cycle told it.
+// republish publishes an edit at once. How the pools stand, and when the engine was
+// last alive, it leaves as the last cycle published it.
 func (d *Desk) republish(ctx context.Context) error {
 	rules, err := d.rules(ctx, d.Now())
 	if err != nil {
@@ -189,7 +189,7 @@ func (d *Desk) republish(ctx context.Context) error {
 		return err
 	}
 	if standing.At.IsZero() {
-		standing.At = d.Now() // nobody was told anything before
+		standing.At = d.Now() // nothing was published before
 	}
 	standing.Observe = rules.Observe || rules.Paused
 	return d.tell(ctx, rules, standing)
@@ -216,7 +216,7 @@ func (d *Desk) tell(ctx context.Context, rules pba.Rules, standing ledger.Standi
 	return p.Publish(ctx, rules.Policy, standing)
 }
 
-// edit changes the plan: while no cycle goes on, and told to the filter at once.
+// edit changes the plan while no cycle goes on, and publishes it at once.
 func (d *Desk) edit(ctx context.Context, do func() error) error {
 	if err := d.MayWrite(); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (d *Desk) locked(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// ErrInvalid is wrapped where what was asked for can't be, whoever asks and whenever.
+// ErrInvalid is wrapped where a request can't succeed for any caller at any time.
 var ErrInvalid = errors.New("invalid")
 
 // errAgain is wrapped where the same may be possible later.
@@ -262,8 +262,8 @@ func againf(format string, args ...any) error {
 	return marked{fmt.Errorf(format, args...), errAgain}
 }
 
-// Temporary tells whether the same may be possible later: somebody else holds a lock,
-// or the queue can't be reached.
+// Temporary reports whether the same may be possible later: another process holds a
+// lock, or the queue can't be reached.
 func Temporary(err error) bool {
 	for _, kind := range []error{errAgain, backends.ErrUnreachable, pba.ErrBusy, ledger.ErrLocked} {
 		if errors.Is(err, kind) {

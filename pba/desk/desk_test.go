@@ -14,7 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// TestEditWaitsForTheLockAndGivesUp: a cycle that hangs keeps nobody for ever.
+// TestEditWaitsForTheLockAndGivesUp: a cycle that hangs does not block edits for ever.
 func TestEditWaitsForTheLockAndGivesUp(t *testing.T) {
 	dir := t.TempDir()
 	d := &Desk{Config: configfile.Config{Paths: config.Paths{State: dir}}, sys: System{EditWait: 20 * time.Millisecond}}

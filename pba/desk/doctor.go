@@ -104,8 +104,7 @@ func checkPrograms(sys System, all *findings) {
 	slices.SortFunc(*all, func(a, b Finding) int { return strings.Compare(a.What, b.What) })
 }
 
-// checkZone: weeks must begin at the same instant for cron and for everybody who
-// types pba.
+// checkZone: weeks must begin at the same instant for cron and for each user of pba.
 func checkZone(c configfile.Config, tz string, all *findings) {
 	if c.Timezone.OfSystem() && tz != "" {
 		all.add("time zone", "write `timezone: Europe/Berlin`, or whichever it is, into "+c.Paths.Config,
@@ -133,7 +132,7 @@ func (d *Desk) runCycles() string {
 // late is how old the last cycle may be.
 func (d *Desk) late() time.Duration { return max(time.Minute, 3*time.Duration(d.PBA.Every)) }
 
-// checkCycles looks whether somebody runs cycles, and how they go.
+// checkCycles checks that cycles run, and how they go.
 func (d *Desk) checkCycles(ctx context.Context, all *findings) error {
 	paused, err := d.ledger.Paused(ctx)
 	if err != nil {
@@ -165,7 +164,7 @@ func (d *Desk) checkCycles(ctx context.Context, all *findings) error {
 	return nil
 }
 
-// holds tells whether a lock stays held for as long as an edit waits for it.
+// holds reports whether a lock stays held for as long as an edit waits for it.
 func (d *Desk) holds(ctx context.Context, name string) bool {
 	unlock, err := pba.Lock(ctx, d.Paths.State, name, d.sys.EditWait)
 	if err != nil {

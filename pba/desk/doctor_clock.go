@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	clockTold   = 24 * time.Hour  // a clock that was set is told of for so long
-	clocksApart = 5 * time.Minute // more than a slow queue takes to tell the time
+	clockTold   = 24 * time.Hour  // a clock that was set is reported for so long
+	clocksApart = 5 * time.Minute // more than a slow queue takes to answer
 	keepClock   = "keep the clocks by one source (NTP: `chronyc tracking`, `timedatectl`)"
 	stamp       = "2006-01-02 15:04:05"
 )

@@ -18,7 +18,7 @@ func TestDoctorOnDummyJobs(t *testing.T) { // R28, R31
 			{ID: backends.ID{Job: 2}, State: backends.Running, Memory: 5 * gib, Hosts: []backends.Placement{{Host: "n1", Slots: 1}}},
 			{ID: backends.ID{Job: 3}, State: backends.Pending, Memory: 9 * gib},
 			{ID: backends.ID{Job: 4}, State: backends.Running, Memory: 10 * gib, Hosts: []backends.Placement{{Host: "n1", Slots: 2}, {Host: "n2", Slots: 1}}},
-			{ID: backends.ID{Job: 5}, State: backends.Running, Memory: 9 * gib, Hosts: []backends.Placement{{Host: "n3", Slots: 1}}}, // nobody knows
+			{ID: backends.ID{Job: 5}, State: backends.Running, Memory: 9 * gib, Hosts: []backends.Placement{{Host: "n3", Slots: 1}}}, // the host's memory is unknown
 			{ID: backends.ID{Job: 6}, State: backends.Running, Memory: 3 * gib, Hosts: []backends.Placement{{Host: "n2", Slots: 1}}, Queue: "other"},
 		},
 	}

@@ -56,7 +56,7 @@ func (d *Desk) checkFilter(_ context.Context, all *findings) error {
 	return nil
 }
 
-// readTrusted reads a file that everybody's filter must be able to read.
+// readTrusted reads a file that each user's filter must be able to read.
 func readTrusted(name string, system bool) ([]byte, error) {
 	service := func(owner uint32) bool { return filter.ServiceUser(filepath.Dir(name), owner) }
 	f, err := trusted.OpenBy(name, service)
@@ -77,7 +77,7 @@ func readTrusted(name string, system bool) ([]byte, error) {
 	return content, nil
 }
 
-// checkPeople asks the system whether those whom the plan names exist.
+// checkPeople checks that the groups and users in the plan exist on the system.
 func (d *Desk) checkPeople(ctx context.Context, all *findings) error {
 	projects, err := d.ledger.Projects(ctx)
 	if err != nil {

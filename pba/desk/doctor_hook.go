@@ -45,8 +45,7 @@ func (d *Desk) checkSetup(ctx context.Context, all *findings) error {
 	return err
 }
 
-// checkNames looks for projects that a queue which folds their names can't tell
-// from each other.
+// checkNames looks for projects that are the same for a queue that folds their names.
 func checkNames(projects []ledger.Project, all *findings) {
 	first := map[string]string{}
 	for _, p := range projects {
@@ -102,12 +101,12 @@ type reader struct {
 }
 
 func newReader(uid int) reader {
-	_, groups, _ := groupsOf(uid) // of nobody: others' rights are his
+	_, groups, _ := groupsOf(uid) // an unknown user has none
 	return reader{uid: uid, gids: groups, stat: os.Stat}
 }
 
-// mayRead is an error that tells where modes keep the user from a file, or let
-// somebody else exchange it. Access control lists are not looked at.
+// mayRead returns an error where modes keep the user from a file, or let another user
+// exchange it. It does not look at access control lists.
 func (r reader) mayRead(path string) error {
 	const read, search = 4, 1
 	info, err := r.stat(path)
@@ -136,7 +135,7 @@ func (r reader) mayRead(path string) error {
 	}
 }
 
-// has tells whether a right, of read, write and search, is the user's.
+// has reports whether the user has a right: read, write or search.
 func (r reader) has(info fs.FileInfo, right fs.FileMode) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	mode := info.Mode().Perm()

@@ -106,7 +106,7 @@ func TestDoctorOnTheHook(t *testing.T) {
 			x.hook.UID = 1 << 30
 			var got findings
 			d.checkHook(&x.hook, &got)
-			if x.file == "open" && len(got) == 2 { // the filter's user is told, too
+			if x.file == "open" && len(got) == 2 { // a finding names the filter's user, too
 				got = got[:1]
 			}
 			expect(t, name, got, x.want...)

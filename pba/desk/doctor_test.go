@@ -112,8 +112,8 @@ func TestFew(t *testing.T) {
 	}
 }
 
-// A service user's files are trusted where root made him the owner of the state
-// directory, as every user's filter trusts them; others' are not.
+// A service user's files are trusted where that user owns the state directory, as
+// every user's filter trusts them; others' are not.
 func TestDoctorOnAServiceUsersFiles(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root to give files away")

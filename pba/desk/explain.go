@@ -111,7 +111,7 @@ func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation
 
 var errNobodyKnows = errors.New("neither the queue nor the ledger knows it")
 
-// remembered tells of a job that the picture does not show.
+// remembered explains a job that the snapshot does not show.
 func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation, error) {
 	e := plan.Explanation{Threshold: time.Duration(d.PBA.PendingThreshold)}
 	ended, err := d.ledger.EndedJob(ctx, id)

@@ -10,9 +10,10 @@ import (
 	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
-// Files that the caller names are opened here alone. Through sudo it would be done in
-// another user's name: an error would show a line of a file that the caller can't
-// read, and an output would replace one that he can't write. So only admins may.
+// Files that the caller names are opened here alone. Through sudo they are opened with
+// another user's rights: an error would show a line of a file that the caller can't
+// read, and an output would replace a file that the caller can't write. So only admins
+// may.
 
 // readNamed reads a file that the caller names, at most so many bytes of it.
 func (d *Desk) readNamed(what, file string, most int64) ([]byte, error) {
@@ -50,9 +51,8 @@ func (d *Desk) WriteNamed(what, file string, content []byte) error {
 	return nil
 }
 
-// ReplaceNamed puts content in the place of a file that the caller names at once, for
-// everybody to read. It replaces nothing but a file: not /dev/null, and not what
-// somebody linked there.
+// ReplaceNamed atomically replaces a file that the caller names; all users may read it.
+// It replaces only a regular file: not /dev/null, and not a link.
 func (d *Desk) ReplaceNamed(what, name string, content []byte) error {
 	if err := d.MayName(what); err != nil {
 		return err

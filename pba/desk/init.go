@@ -26,8 +26,8 @@ type Made struct {
 	Cron           string // what an operator adds to cron
 }
 
-// Init makes the ledger, the config file unless somebody wrote one, and the submit
-// filter for a queue that asks it by itself. Backend names the queue; "": the config does.
+// Init makes the ledger, the config file unless there is one, and the submit filter for
+// a queue that asks it by itself. Backend names the queue; "": the config does.
 func (d *Desk) Init(ctx context.Context, backend string) (*Made, error) {
 	if err := d.mayDo("init"); err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func (d *Desk) init(ctx context.Context) (*Made, error) {
 }
 
 // lookAt asks a queue that has a set-up of its own how it is set up, and for the
-// names of its queues; open: others than the user who runs pba read what it writes
-// there. Other queues are not asked.
+// names of its queues; open: other users than pba's read what it writes there. Other
+// queues are not asked.
 func (d *Desk) lookAt(ctx context.Context) (setup backends.Examination, queues []string, open bool, err error) {
 	b, err := d.sys.Open(ctx, d.Config)
 	if err != nil {
@@ -111,13 +111,13 @@ func (d *Desk) lookAt(ctx context.Context) (setup backends.Examination, queues [
 	}
 	by := d.installation(os.Getuid())
 	if len(queues) > 0 && !slices.Contains(queues, by.Low) && !exists(d.Paths.Config) {
-		by.Low = "" // nobody has asked for it, and the first config file won't
+		by.Low = "" // not configured, and not in the first config file
 	}
 	setup, err = a.Examine(ctx, by)
 	return setup, queues, setup.Hook != nil || a.FilterFacts != nil, err
 }
 
-// installation is what a queue is told of who will use it.
+// installation is what a queue's examination needs to know of this installation.
 func (d *Desk) installation(uid int) backends.Installation {
 	by := backends.Installation{UID: uid, Queues: d.Queues, Low: d.Filter.LowQueue, FreeTimeout: time.Duration(d.PBA.FreeTimeout)}
 	if self, err := d.sys.Executable(); err == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// becomeOwner makes root's process one of the user to whom root gave the state
-// directory, such as an LSF administrator: what it writes is that user's, so that both
-// can keep it, and the queue takes its commands for that user's. Root's files are out
-// of reach from then on.
+// becomeOwner makes root's process one of the user who owns the state directory, such
+// as an LSF administrator: what it writes is that user's, so that both can keep it, and
+// the queue takes its commands for that user's. Root's files are out of reach from then
+// on.
 func becomeOwner(c configfile.Config) error {
 	if os.Getuid() != 0 || os.Geteuid() != 0 {
 		return nil
@@ -38,8 +38,9 @@ func becomeOwner(c configfile.Config) error {
 	return nil
 }
 
-// serviceUser is who owns the state directory, and the ledger where there is one; 0:
-// root, or nobody owns both. What a symbolic link leads to does not count.
+// serviceUser returns the ID of the user who owns the state directory, and the ledger
+// where there is one; 0: root, or two owners. What a symbolic link leads to does not
+// count.
 func serviceUser(c configfile.Config) int {
 	owner, ok := ownerOf(os.Lstat(c.Paths.State))
 	if !ok {
@@ -63,8 +64,8 @@ func ownerOf(info os.FileInfo, err error) (uid int, ok bool) {
 	return int(stat.Uid), true
 }
 
-// groupsOf are the primary group of a user and all of his groups. One whom the system
-// does not know has a group of his own number, and no other.
+// groupsOf returns a user's primary group and all of the user's groups. A user unknown
+// to the system has a primary group of the same ID, and no others.
 func groupsOf(uid int) (primary int, all []int, err error) {
 	u, err := user.LookupId(strconv.Itoa(uid))
 	if err != nil {

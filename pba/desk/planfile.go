@@ -16,7 +16,7 @@ import (
 )
 
 // PlanFile is a plan as a file: all allocations of some projects in some weeks.
-// Who applies it takes back what those projects have in those weeks beside it.
+// Applying it takes back what else those projects have in those weeks.
 type PlanFile struct {
 	From, To    calendar.Week // both included
 	Projects    []string
@@ -26,12 +26,12 @@ type PlanFile struct {
 	ProjectLines []int                 // of the projects
 }
 
-// Covers tells whether a plan decides about a project's week.
+// Covers reports whether a plan decides about a project's week.
 func (f *PlanFile) Covers(project string, w calendar.Week) bool {
 	return w.Compare(f.From) >= 0 && w.Compare(f.To) <= 0 && slices.Contains(f.Projects, project)
 }
 
-// planHead explains the file to whoever finds it.
+// planHead explains the file to its readers.
 const planHead = `# A plan of Allotment: all that these projects have in these weeks. Apply it with
 # ` + "`pba alloc import FILE`" + `, which first shows what would change.
 `
@@ -108,8 +108,8 @@ type planEntry struct {
 	Jobs    int      `yaml:"jobs"`
 }
 
-// ReadPlan reads what Write writes, and what people made of it; name is the
-// file's in errors, which tell the line.
+// ReadPlan reads what Write writes, and what users made of it; name is the file's in
+// errors, which name the line.
 func ReadPlan(name string, content []byte) (*PlanFile, error) {
 	var (
 		from, to weekText

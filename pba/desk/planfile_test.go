@@ -52,7 +52,7 @@ func TestPlanFile(t *testing.T) {
 	}
 }
 
-// TestPlanFileIsStrict: each mistake is told with its line.
+// TestPlanFileIsStrict: each mistake is reported with its line.
 func TestPlanFileIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"unknown key":        {"slots: 100", "slot: 100", `p:7: unknown key "allocations[0].slot"`},

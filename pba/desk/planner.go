@@ -15,7 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// planner checks changes of allocations: whoever makes them, and however.
+// planner checks changes of allocations by any user and any command.
 type planner struct {
 	*Desk
 	slots, down int // of the farm
@@ -35,8 +35,8 @@ func (d *Desk) planner(ctx context.Context, changes []ledger.Change) (*planner, 
 	return p, nil
 }
 
-// apply makes all of the changes, or none. While nobody else changes anything, it asks
-// first whether they are still what is meant, if that can have changed.
+// apply makes all of the changes, or none. Under the edit lock it first calls meant,
+// unless nil, which returns an error if they are no longer what is meant.
 func (p *planner) apply(ctx context.Context, changes []ledger.Change, meant func() error) error {
 	how := ledger.Edit{Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace)}
 	return p.edit(ctx, func() error {

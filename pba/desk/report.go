@@ -31,7 +31,7 @@ type Waits struct {
 	Promise report.Promise `json:"promise"`
 }
 
-// Victims is who lost slots to whom, and how reclaims ended.
+// Victims is which users lost slots to which projects, and how reclaims ended.
 type Victims struct {
 	Period
 	Victims []report.Loss `json:"victims"`
@@ -86,7 +86,7 @@ func (d *Desk) Waits(ctx context.Context, p Period) (*Waits, error) {
 	return &Waits{p, rows, promise}, d.concerns(ctx, p.Project, len(rows) > 0)
 }
 
-// Victims reports who lost slots.
+// Victims reports which users lost slots to which projects, and how reclaims ended.
 func (d *Desk) Victims(ctx context.Context, p Period) (*Victims, error) {
 	reclaims, err := d.ledger.PastReclaims(ctx, p.From, p.To)
 	if err != nil {
@@ -96,8 +96,7 @@ func (d *Desk) Victims(ctx context.Context, p Period) (*Victims, error) {
 	return &Victims{p, losses, ends}, d.concerns(ctx, p.Project, len(ends) > 0)
 }
 
-// DummyUse reports what dummy jobs held. If the queue is away, what the ledger knows is
-// told all the same.
+// DummyUse reports what dummy jobs held; from the ledger alone if the queue is away.
 func (d *Desk) DummyUse(ctx context.Context, p Period) (*Dummies, error) {
 	acts, err := d.ledger.DummyActs(ctx, p.From, p.To)
 	if err != nil {
@@ -136,7 +135,7 @@ func (d *Desk) Forecast(ctx context.Context, project string) (*Forecast, error) 
 }
 
 // limit is max_allocated in slots of the farm as it is now, or, where the
-// queue is away, as cycles saw it last; -1 if nobody ever saw it.
+// queue is away, as cycles saw it last; -1 if no cycle saw it.
 func (d *Desk) limit(ctx context.Context, farm []ledger.FarmHour) int {
 	slots, _, err := d.farm(ctx)
 	if err != nil {

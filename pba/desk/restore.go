@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// SetPaused lets cycles begin nothing, or go on. It tells whether that is a change.
+// SetPaused makes cycles begin nothing, or resume. It reports whether that is a change.
 func (d *Desk) SetPaused(ctx context.Context, paused bool) (changed bool, err error) {
 	if err := d.mayChange("pause or resume the engine"); err != nil {
 		return false, err
@@ -23,8 +23,8 @@ func (d *Desk) SetPaused(ctx context.Context, paused bool) (changed bool, err er
 }
 
 // Restore puts everything back that was done to the queue. It pauses first: the next
-// cycle would do it all again. Told is called with what was done, before it is looked
-// whether that is all.
+// cycle would do it all again. The callback gets what was done, before Restore checks
+// that nothing is left.
 func (d *Desk) Restore(ctx context.Context, told func(*Cycle) error) error {
 	if err := d.mayChange("put everything back"); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (d *Desk) resuming(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// Forgets tells whether the queue can take what is ours out of its jobs.
+// Forgets reports whether the queue can remove Allotment's traces from its jobs.
 func (d *Desk) Forgets() bool { return d.queue.Abilities().Forget != nil }
 
 // Forget takes the last traces out of the queue's jobs, and says of how many.
@@ -135,7 +135,7 @@ type Pruned struct {
 	Reason  string
 }
 
-// Prune ends the dummy jobs that nobody needs; in a dry run it only says which.
+// Prune ends the dummy jobs that no job needs; a dry run only returns them.
 func (d *Desk) Prune(ctx context.Context, dryRun bool) ([]Pruned, error) {
 	if dryRun {
 		r, err := d.engine(true).Observe(ctx, d.Now)
@@ -161,7 +161,7 @@ func (d *Desk) Prune(ctx context.Context, dryRun bool) ([]Pruned, error) {
 	return pruned(r.Plan.Actions), nil
 }
 
-// unneeded ends the dummy jobs that nobody needs.
+// unneeded returns the actions that end dummy jobs that no job needs.
 func unneeded(r *pba.Result) []plan.Action {
 	return plan.Prune(r.State, r.Rules.Policy, r.State.Farm.At).Actions
 }

@@ -190,7 +190,7 @@ func pastRuns(ctx context.Context, l *ledger.Ledger) func(func(trace.Record, err
 	}
 }
 
-// promise fills in who is promised what, and moves the trace into the plan's weeks.
+// promise fills in the guarantees, and moves the trace into the plan's weeks.
 func (d *Desk) promise(o *Simulation, s *simulate.Setup) ([]string, error) {
 	zone := d.zone()
 	if o.Plan == "" {
