@@ -87,7 +87,7 @@ func TestLowering(t *testing.T) { // R25
 }
 
 // TestTakenBackInMidWeek: such a pool is in force without slots while its jobs
-// are spared, and nobody else sees it.
+// are spared, and is listed nowhere else.
 func TestTakenBackInMidWeek(t *testing.T) { // R25
 	l, ctx := create(t), context.Background()
 	addProject(t, l, Project{Name: "chipA"})
@@ -232,8 +232,8 @@ func TestOldLedgerIsBroughtUpToDate(t *testing.T) {
 	}
 }
 
-// TestReadersChangeNothing: who opens it to read sees everything, also while
-// somebody writes, and can write nothing.
+// TestReadersChangeNothing: a ledger opened to read shows everything, also while
+// another process writes, and can't be written.
 func TestReadersChangeNothing(t *testing.T) {
 	l, ctx := create(t), context.Background()
 	addProject(t, l, Project{Name: "chipA"})

@@ -46,7 +46,7 @@ type Ended struct {
 // Result is what became of an action.
 type Result string
 
-// The results. Intended stays where the engine died before it could tell.
+// The results. Intended stays where the engine died before it recorded another.
 const (
 	Intended Result = "intended"
 	Would    Result = "would"    // observe mode
@@ -64,7 +64,7 @@ type Outcome struct {
 	At     time.Time // by the queue's clock
 }
 
-// Acted tells whether the action may have reached the queue.
+// Acted reports whether the action may have reached the queue.
 func (o Outcome) Acted() bool { return o.Result == Done || o.Result == Failed }
 
 // Intend records a cycle before its first act, in one transaction: what it
@@ -143,7 +143,7 @@ type wouldDo struct {
 	whom backends.ID // its beneficiary
 }
 
-// say tells which actions observe mode has recorded already, and remembers those
+// say returns the actions that observe mode has recorded already, and records those
 // of this cycle instead.
 func say(ctx context.Context, tx *sql.Tx, mode Mode, actions []plan.Action) (map[wouldDo]bool, error) {
 	said := map[wouldDo]bool{}

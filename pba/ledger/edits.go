@@ -19,7 +19,7 @@ var (
 	ErrUnknownAllocation = errors.New("there is no such allocation")
 )
 
-// Editor says who edits, and when; every edit leaves an audit row of it.
+// Editor is the user who edits, and the time; every edit leaves an audit row of it.
 type Editor struct {
 	Who string // the identity that the system gave
 	At  time.Time
@@ -186,13 +186,13 @@ func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, this
 	})
 }
 
-// Paused tells whether cycles are to do nothing.
+// Paused reports whether cycles are to do nothing.
 func (l *Ledger) Paused(ctx context.Context) (bool, error) {
 	n, err := getMeta(ctx, l.db, metaPaused)
 	return n != 0, l.explain("read whether the engine is paused", err)
 }
 
-// SetPaused pauses the engine, or lets it go on; it tells whether that changed
+// SetPaused pauses the engine, or resumes it; it reports whether that changed
 // anything.
 func (l *Ledger) SetPaused(ctx context.Context, by Editor, paused bool) (bool, error) {
 	changed := false

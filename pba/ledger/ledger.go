@@ -44,8 +44,8 @@ var ErrForeign = sqlite.ErrForeign
 // ErrLocked is wrapped where another process held the file's lock for too long.
 var ErrLocked = sqlite.ErrLocked
 
-// firstTables are those that tell a ledger from another program's database: even
-// the first version had them.
+// firstTables distinguish a ledger from another program's database: even the first
+// version had them.
 var firstTables = []string{"meta", "project", "pool", "allocation"}
 
 // Create makes a ledger; the file must not exist. It appears when it is complete: no
@@ -61,7 +61,7 @@ func Create(path string) (*Ledger, error) {
 	}
 	temp := f.Name()
 	defer func() { _ = os.Remove(temp) }()
-	// Everyone may read it, whom its directory lets in.
+	// Any user who can enter its directory may read it.
 	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
 		return nil, fmt.Errorf("create the ledger: %w", err)
 	}
@@ -139,7 +139,7 @@ func (l *Ledger) tx(ctx context.Context, what string, f func(*sql.Tx) error) err
 	return l.explain(what, tx.Commit())
 }
 
-// explain says what a database error means for whoever has to deal with it.
+// explain adds to a database error the attempt, the path and the remedy.
 func (l *Ledger) explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -193,7 +193,7 @@ func places(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?, ", n), ", ") + ")"
 }
 
-// isDatabase tells a failure of the database from a refusal.
+// isDatabase reports whether an error is a failure of the database, not a refusal.
 func isDatabase(err error) bool {
 	var e sqlite3.Error
 	return errors.As(err, &e) || errors.Is(err, sql.ErrConnDone) || errors.Is(err, sql.ErrTxDone) ||

@@ -468,8 +468,8 @@ func TestGroupsCache(t *testing.T) {
 	}
 }
 
-// Only Create makes a ledger: what else lies in its place is refused, whoever opens
-// it, is not changed, and its user is told what to do.
+// Only Create makes a ledger: any other file in its place is refused, by writers and
+// readers, and not changed; the error says what to do.
 func TestWhatIsNoLedgerIsRefused(t *testing.T) {
 	whole := func(t *testing.T) (path string, content []byte) {
 		l := create(t)
@@ -554,8 +554,7 @@ func TestWhatIsNoLedgerIsRefused(t *testing.T) {
 	}
 }
 
-// Whoever is killed while a ledger is made leaves none, or a whole one; nothing else
-// is left by one that ends.
+// Create leaves a whole ledger, and no temporary file.
 func TestALedgerAppearsWhole(t *testing.T) {
 	l := create(t)
 	found, err := os.ReadDir(filepath.Dir(l.path))

@@ -9,14 +9,14 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 )
 
-// Standing is what the submit filter is told after each cycle.
+// Standing is what each cycle publishes for the submit filter.
 type Standing struct {
 	esub.Standing
-	Heavy *esub.Heavy // who waits for dummy jobs; nil: as it was told before
+	Heavy *esub.Heavy // which jobs wait for dummy jobs; nil: as published before
 }
 
-// SetStanding records what the filter is about to be told, and returns it with what
-// it was told before of heavy jobs, if s says nothing of them.
+// SetStanding records what is about to be published, and returns it. Where s says
+// nothing of heavy jobs, it keeps what was published of them before.
 func (l *Ledger) SetStanding(ctx context.Context, s Standing) (Standing, error) {
 	err := l.tx(ctx, "record how the pools stand", func(tx *sql.Tx) error {
 		if s.Heavy == nil {
@@ -36,7 +36,7 @@ func (l *Ledger) SetStanding(ctx context.Context, s Standing) (Standing, error) 
 	return s, err
 }
 
-// Standing returns what the filter was told last: the zero Standing if nothing.
+// Standing returns what was published last: the zero Standing if nothing.
 func (l *Ledger) Standing(ctx context.Context) (s Standing, err error) {
 	err = l.tx(ctx, "read how the pools stand", func(tx *sql.Tx) (err error) {
 		s, err = standing(ctx, tx)

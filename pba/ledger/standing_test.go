@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/esub"
 )
 
-// An edit tells the filter again what the last cycle told it. Who is heavy is told by
-// cycles that see the hosts; a paused one leaves it.
+// An edit publishes again what the last cycle published. Cycles that see the hosts
+// publish which jobs are heavy; a paused one leaves it.
 func TestStandingIsKept(t *testing.T) { // R2, R29
 	l := create(t)
 	if s, err := l.Standing(t.Context()); err != nil || !s.At.IsZero() || len(s.Below) != 0 || s.Heavy != nil {

@@ -41,7 +41,7 @@ func TestUseIsAddedUpPerHour(t *testing.T) {
 	cycleAt(t, l, c, noon.Add(-40*time.Second)) // nothing is known of the time before it
 	cycleAt(t, l, c, noon.Add(20*time.Second))  // 40 s before noon, 20 s after
 	cycleAt(t, l, c, noon.Add(30*time.Second))
-	cycleAt(t, l, c, noon.Add(2*time.Minute)) // 90 s without a cycle: nobody knows
+	cycleAt(t, l, c, noon.Add(2*time.Minute)) // 90 s without a cycle: the use is unknown
 	farm, err := l.FarmHours(ctx, noon.Add(-time.Hour), noon.Add(time.Hour))
 	if err != nil {
 		t.Fatal(err)
