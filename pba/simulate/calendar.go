@@ -115,14 +115,14 @@ func (c *calendar) guarantees() []Guarantee {
 	return all
 }
 
-// throughput tells whether a pool's guarantee follows its jobs, and so the time.
+// throughput reports whether a pool's guarantee follows its jobs, and so the time.
 func (c *calendar) throughput() bool {
 	return slices.ContainsFunc(c.promises, func(p Promise) bool { return p.SLA == plan.Throughput })
 }
 
-// fence is an ideal one of a project: as many slots as it is promised, which
-// nobody else may use, first come first served. A job that starts there at once
-// is within the guarantee.
+// fence is an ideal one of a project: as many slots as it is promised, for its jobs
+// only, first come first served. A job that starts there at once is within the
+// guarantee.
 type fence struct {
 	project string
 	used    int
@@ -144,7 +144,7 @@ type fenceEnd struct {
 	slots int
 }
 
-// take hands a job in and tells whether it starts at once.
+// take submits a job and reports whether it starts at once.
 func (f *fence) take(c *calendar, t time.Time, slots int, takes time.Duration) bool {
 	f.advance(c, t)
 	if len(f.queue) == 0 && f.used+slots <= c.slots(f.project, t) {
@@ -164,8 +164,8 @@ func (f *fence) advance(c *calendar, t time.Time) {
 	f.serve(c, t)
 }
 
-// serve starts those who wait as far as they fit, strictly in their order. What
-// no week has room for any more leaves.
+// serve starts the waiting jobs that fit, strictly in their order. A job that no week
+// has room for any more leaves.
 func (f *fence) serve(c *calendar, t time.Time) {
 	if len(f.queue) == 0 {
 		return

@@ -11,8 +11,8 @@ import (
 
 // checker looks, for each new reclaim on a farm of one host, at every set of jobs
 // that could have been taken back, for one that frees fewer slots beyond what the
-// beneficiary lacked when its first victim was told to go. Whom the rules spare
-// they say themselves (plan.Explain); how the planner chooses is not asked.
+// beneficiary lacked when its first victim was preempted. plan.Explain says which jobs
+// are spared; how the planner chooses is not asked.
 type checker struct {
 	lacked map[int64]int // by reclaim of this cycle
 }

@@ -17,7 +17,7 @@ type Client struct {
 
 var _ backends.Backend = (*World)(nil)
 
-// As is the world as somebody sees and commands it.
+// As returns a client that reads and commands the world with by's rights.
 func (w *World) As(by manager.By) *Client { return &Client{world: w, by: by} }
 
 // reached fails as a queue does that did not answer in time.

@@ -37,7 +37,7 @@ type meter struct {
 	perCycle  int // jobs: what max_victims comes to
 
 	jobs      map[backends.ID]*metered
-	arriving  *metered // handed in right now; the world has not told its ID yet
+	arriving  *metered // being submitted; its ID is not known yet
 	clocks    map[backends.ID]ticking
 	starved   []time.Time // by party: its starving is counted up to then
 	busy      map[string]int
@@ -106,7 +106,7 @@ func (m *meter) promised(j *metered) time.Duration {
 	return m.promise + time.Duration((j.slots+m.perCycle-1)/m.perCycle-1)*m.cycle
 }
 
-// watch is told what the world does.
+// watch counts an effect in the world.
 func (m *meter) watch(at time.Time, e manager.Effect) {
 	switch e := e.(type) {
 	case manager.StartRun:
@@ -227,7 +227,7 @@ func (w *Window) clip(from, to time.Time) time.Duration {
 	return max(0, to.Sub(from))
 }
 
-// runEnded is told that a run's processes are gone, before the queue is.
+// runEnded counts a run whose processes are gone, before the queue learns of it.
 func (m *meter) runEnded(at time.Time, id backends.ID, _ int) {
 	j := m.jobs[id]
 	if j.state == backends.Running {

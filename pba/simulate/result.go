@@ -88,7 +88,7 @@ type Outcome struct {
 
 	Within   Group   `json:"within"`   // jobs within the guarantee
 	Rest     Group   `json:"rest"`     // all other jobs
-	Projects []Group `json:"projects"` // the jobs of each project with a guarantee, and last of everybody else ("")
+	Projects []Group `json:"projects"` // the jobs of each project with a guarantee; the last, "": all others
 
 	Utilization float64 `json:"utilization"` // 0…1 of the farm's slots over the window
 	Useful      float64 `json:"useful"`      // the same, of runs that came to their end, also after the window
@@ -143,7 +143,7 @@ type Series struct {
 	Bucket      float64   `json:"bucket_seconds"` // of each
 	Utilization []float64 `json:"utilization"`    // 0…1, mean of each bucket
 	Waiting     []float64 `json:"waiting_slots"`  // slots of jobs that waited, mean of each bucket
-	Pools       []Pool    `json:"pools"`          // by project; the last one, "", is everybody else
+	Pools       []Pool    `json:"pools"`          // by project; the last one, "": all others
 	Waits       []WaitBin `json:"waits"`
 }
 

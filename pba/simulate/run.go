@@ -72,8 +72,8 @@ func settingsOf(s *Setup) Settings {
 }
 
 // driver is one policy's run. Under fifo and dedicated the engine only observes:
-// so R14's clock, and who is under his guarantee, are told by the very same
-// rules for every policy.
+// so R14's clock, and which pools are below their guarantee, follow the very same
+// rules under every policy.
 type driver struct {
 	*workload
 	ctx    context.Context
@@ -116,7 +116,7 @@ func newDriver(ctx context.Context, w *workload, policy string, window Window, f
 	everyGroup := slices.Clone(w.calendar.projects)
 	d.engine = pba.Engine{
 		Backend: &eyewitness{World: d.world, d: d}, Ledger: &d.ledger, Rules: d.rules, Publish: d.publish,
-		// Whoever had jobs of a project was in its group.
+		// A user who had jobs of a project was in its group.
 		Groups: func(_ context.Context, users []string) (map[string][]string, error) {
 			for _, user := range users {
 				groups[user] = everyGroup
@@ -226,7 +226,7 @@ func (d *driver) nextCycle() time.Time {
 	return next
 }
 
-// settled tells whether nothing is left for further cycles to account for.
+// settled reports whether nothing is left for further cycles to account for.
 func (d *driver) settled() bool { return len(d.meter.reclaims) == 0 }
 
 const manyEnded = 4096
@@ -263,7 +263,7 @@ func (d *driver) cycle(at time.Time) error {
 // A plan is a function of the farm, of what is remembered and of the time. Time
 // alone moves only: the clocks of PBA jobs that wait; reclaims, holds,
 // reservations and suspended jobs; backing off, min_runtime, run limits and caps,
-// which concern none but beneficiaries, who wait; and throughput pools. Where
+// which concern only waiting beneficiaries; and throughput pools. Where
 // there is none of these, and a plan had nothing to do, it has nothing to do
 // until a job of some project with a pool comes, starts or ends.
 func (d *driver) learn(r *pba.Result) {
@@ -385,7 +385,7 @@ func (d *driver) watch(at time.Time, e manager.Effect) {
 	d.meter.watch(at, e)
 }
 
-// publish tells the submit filter how the pools stand.
+// publish gives the submit filter the pools and how they stand.
 func (d *driver) publish(_ context.Context, s ledger.Standing) error {
 	if d.policy != PBA {
 		return nil

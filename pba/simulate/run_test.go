@@ -125,7 +125,7 @@ func TestRequestedSlots(t *testing.T) {
 	}
 }
 
-// What dedicated could never run is given to nobody, and counted.
+// What dedicated could never run is left out under every policy, and counted.
 func TestLeftOut(t *testing.T) {
 	s := setup(stored(t, job{0, 10, 3, "ann"}, job{1, 10, 4, "bob"}, job{2, 10, 9, "ann"}, job{3, 10, 1, "bob"}), 4, promise("bob", 2))
 	r := simulated(t, s)
@@ -255,7 +255,7 @@ func TestSkippedCyclesChangeNothingOfABusyFarm(t *testing.T) {
 	}
 }
 
-// A throughput pool's guarantee follows the time: no cycle is skipped, and it ends all the same.
+// A throughput pool's guarantee follows the time: no cycle is skipped, and yet it ends.
 func TestThroughput(t *testing.T) {
 	p := promise("bob", 2)
 	p.SLA, p.Jobs, p.Begin, p.End = plan.Throughput, 100, start(), start().Add(7*24*time.Hour)

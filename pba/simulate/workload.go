@@ -54,7 +54,7 @@ type arrival struct {
 	user    string
 	project string
 	step    string
-	party   int // index of its project among those that are promised anything; their number: everybody else
+	party   int // index of its project among those that are promised anything; their number: any other
 	within  bool
 	suspend bool
 	kill    time.Duration // that it takes to go
@@ -172,7 +172,7 @@ func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arriv
 	return a
 }
 
-// promised tells whether some pool in force is for such a job, and wide enough.
+// promised reports whether some pool in force is for such a job, and wide enough.
 func (w *workload) promised(a *arrival) bool {
 	now, _ := w.calendar.at(a.at)
 	return slices.ContainsFunc(now, func(p plan.Allocation) bool {
@@ -180,7 +180,7 @@ func (w *workload) promised(a *arrival) bool {
 	})
 }
 
-// survey is what a first reading of the workload tells.
+// survey is the result of a first reading of the workload.
 type survey struct {
 	jobs   int
 	within int

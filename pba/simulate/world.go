@@ -31,11 +31,11 @@ type Config struct {
 	Manager manager.Config
 	Hosts   []backends.Host
 	Start   time.Time // the first instant
-	// Watch, where it is not nil, is told every effect in order. It must not
+	// Watch, unless nil, is called with every effect in order. It must not
 	// call the World.
 	Watch func(at time.Time, e manager.Effect)
-	// WatchEnd, where it is not nil, is told of every run whose processes are
-	// gone, before the manager is. It must not call the World.
+	// WatchEnd, unless nil, is called for every run whose processes are gone,
+	// before the manager learns of it. It must not call the World.
 	WatchEnd func(at time.Time, id backends.ID, run int)
 }
 
@@ -70,7 +70,7 @@ type run struct {
 	left    time.Duration // what was left of its work at since
 	since   time.Time
 	stopped bool
-	killAt  time.Time // zero: nobody kills it
+	killAt  time.Time // zero: it is not being killed
 	killed  int       // exit status then
 	entry   *ending   // its place among the ends; nil: it has no end in sight
 }
@@ -106,8 +106,8 @@ func (w *World) Step(e manager.Event) manager.Result {
 	return w.step(e)
 }
 
-// SubmitWork hands a job in for somebody, and says what it will do. Elements of an
-// array all do the same.
+// SubmitWork submits a job as a user; work is what it will do. Elements of an array
+// all do the same.
 func (w *World) SubmitWork(by manager.By, spec backends.Spec, work Work) (backends.ID, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -227,7 +227,7 @@ func (w *World) carryOut(effects []manager.Effect) {
 			for _, id := range e.IDs {
 				delete(w.work, id)
 			}
-		case manager.Notice, manager.WakeAt: // nobody reads the one; Wake tells the other
+		case manager.Notice, manager.WakeAt: // a Notice has no reader; next asks Wake
 		}
 	}
 }

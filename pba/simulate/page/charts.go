@@ -32,8 +32,8 @@ func face(size float64) font.Font {
 
 func grey(shade uint8) color.Color { return color.Gray{Y: shade} }
 
-// styleOf tells policies apart by colour (of Okabe and Ito's set, which the
-// colour-blind can tell apart), and without any by dashes and marks.
+// styleOf returns a policy's colour (of Okabe and Ito's set, which the colour-blind can
+// distinguish), and its dashes and marks for print without colour.
 func styleOf(i int, policy string) (draw.LineStyle, draw.GlyphDrawer) {
 	switch policy {
 	case simulate.FIFO:
@@ -166,7 +166,7 @@ func area(line *plotter.Line, style draw.LineStyle) {
 
 // overTime draws the farm's utilization, and each project's slots against its
 // allocation. Of more projects than there is room for it draws those with the
-// largest guarantees, and tells how many it left out.
+// largest guarantees, and returns how many it left out.
 func overTime(id string, r *simulate.Result) ([]figure, int, error) {
 	if len(r.Policies) == 0 || len(r.Policies[0].Series.Utilization) == 0 {
 		return nil, 0, nil

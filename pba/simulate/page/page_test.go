@@ -72,7 +72,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Whoever can't see a chart is told what it is; and it is sound XML.
+// Each chart has a title and text for readers who can't see it; and is sound XML.
 func TestChartsAreSound(t *testing.T) {
 	html := written(t, fixturePage())
 	charts := regexp.MustCompile(`(?s)<svg .*?</svg>`).FindAllString(html, -1)

@@ -27,7 +27,7 @@ type figure struct {
 // drawing is plots in rows below a legend, in pixels.
 type drawing struct {
 	id          string // of the element; "": it is a file of its own
-	title, text string // what those hear who can't see it
+	title, text string // for readers who can't see it
 	legend      []entry
 	rows        [][]*plot.Plot // all of one length
 	width       float64
@@ -86,7 +86,7 @@ func (d *drawing) svg() (template.HTML, error) {
 	return d.element(out.String(), height)
 }
 
-// element gives a drawing a size that follows its place, and texts for those who
+// element gives a drawing a size that follows its place, and texts for readers who
 // can't see it.
 func (d *drawing) element(document string, height float64) (template.HTML, error) {
 	_, inner, ok := strings.Cut(document, "xlink\">\n")

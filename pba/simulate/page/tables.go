@@ -67,7 +67,7 @@ func numberCell(x float64) cell { return cell{Text: number(x)} }
 
 func countCell(n int) cell { return cell{Text: count(n)} }
 
-// some tells whether a thing is true of one of the policies.
+// some reports whether of is true of any policy.
 func some(r *simulate.Result, of func(*simulate.Outcome) bool) bool {
 	return slices.ContainsFunc(r.Policies, func(o simulate.Outcome) bool { return of(&o) })
 }

@@ -21,7 +21,7 @@ type Record struct {
 	Step      string
 	Memory    int64         // bytes over all slots that it asked for; 0: not said
 	RunLimit  time.Duration // that it asked for; 0: none
-	LeftOut   string        // why nobody can simulate it; "": it can be
+	LeftOut   string        // why it can't be simulated; "": it can be
 }
 
 // LineError is what is wrong with one line of a trace. The lines after it can
@@ -44,7 +44,7 @@ const (
 	LSBAcc Format = "lsb.acct" // LSF's accounting file
 )
 
-// ErrFormat is wrapped by Open where it can't tell what it reads.
+// ErrFormat is wrapped by Open for an unknown format.
 var ErrFormat = errors.New("it is neither SWF, nor the output of sacct --parsable2, nor an lsb.acct")
 
 // Why a job can't be simulated.
@@ -55,7 +55,7 @@ const (
 	NoSlots  = "its slots are not known"
 )
 
-// Open tells a trace's format, packed by gzip or not, and reads its records as
+// Open finds out a trace's format, packed by gzip or not, and reads its records as
 // they are asked for, in the order of the file. A *LineError is yielded in place
 // of a record; any other error is the last value. Times without a zone are in zone.
 func Open(r io.Reader, zone *time.Location) (Format, iter.Seq2[Record, error], error) {

@@ -173,7 +173,7 @@ const (
 	maxRun   = 10 * 366 * 24 * time.Hour
 )
 
-// time reads 2026-11-20T12:34:56, in the zone of who ran sacct, or seconds since
+// time reads 2026-11-20T12:34:56, in the zone that sacct ran in, or seconds since
 // 1970 (SLURM_TIME_FORMAT=%s).
 func (s *sacctReader) time(name string) (time.Time, error) {
 	text := s.get(name)

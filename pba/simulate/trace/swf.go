@@ -44,8 +44,8 @@ const maxLine = 1 << 20
 
 // ReadSWF reads a trace in the Standard Workload Format (version 2.2, Parallel
 // Workloads Archive: 18 numbers a line, -1 where unknown, comments after ;). It
-// reads as it is asked for jobs. An error names its line; whoever goes on gets
-// the lines after it.
+// reads as it is asked for jobs. A *LineError is yielded in place of a job; any other
+// error is the last value.
 func ReadSWF(r io.Reader) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for text, at := range lines(r) {

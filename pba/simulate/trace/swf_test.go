@@ -85,7 +85,7 @@ type failing struct{ err error }
 
 func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 
-// Who wants only the first jobs reads no further.
+// A reader that stops after the first jobs reads no further.
 func TestReadSWFStops(t *testing.T) {
 	for _, err := range ReadSWF(io.MultiReader(strings.NewReader(small), &failing{errors.New("read on")})) {
 		if err != nil {
