@@ -55,8 +55,8 @@ func (r HeavyRule) Validate() error {
 	return nil
 }
 
-// DefaultDummies is the section as it is when nobody wrote one: jobs are held for
-// their memory only where a site asks for it.
+// DefaultDummies returns the section's defaults: jobs are held for their memory only
+// where a site configures it.
 func DefaultDummies() Dummies {
 	return Dummies{
 		MaxGathering:  0.05,

@@ -6,24 +6,24 @@ import "slices"
 type Roles struct {
 	Admins Admins `yaml:"admins"`
 	// TrustSudo lets managers and admins run pba through sudo as the ledger's
-	// owner: what they may do is decided by who they are, not by the owner.
+	// owner, with their own permissions and not the owner's.
 	TrustSudo bool `yaml:"trust_sudo"`
 }
 
-// Admins names who may do everything, besides root and the ledger's owner.
+// Admins names the users who may do everything, besides root and the ledger's owner.
 type Admins struct {
 	Users  []string `yaml:"users"`
 	Groups []string `yaml:"groups"`
 }
 
-// Caller is somebody by the system's word.
+// Caller is a user as the system identifies it.
 type Caller struct {
 	Owner  bool // root, or the ledger's owner
 	User   string
 	Groups []string
 }
 
-// Admin tells whether somebody may change everything.
+// Admin reports whether the caller may change everything.
 func (r Roles) Admin(c Caller) bool {
 	if c.Owner || c.User != "" && slices.Contains(r.Admins.Users, c.User) {
 		return true
@@ -31,7 +31,7 @@ func (r Roles) Admin(c Caller) bool {
 	return slices.ContainsFunc(r.Admins.Groups, func(group string) bool { return slices.Contains(c.Groups, group) })
 }
 
-// MayPlan tells whether somebody may change the allocations of a project with
+// MayPlan reports whether the caller may change the allocations of a project with
 // these managers.
 func (r Roles) MayPlan(c Caller, managers []string) bool {
 	return r.Admin(c) || c.User != "" && slices.Contains(managers, c.User)

@@ -1,5 +1,5 @@
-// Package settings is the config file's section pba: what the engine is told by its
-// site. Every program that reads the config file knows it; the ledger is not needed.
+// Package settings is the config file's section pba: the engine's configuration. Every
+// program that reads the config file knows it; the ledger is not needed.
 package settings
 
 import (
@@ -16,10 +16,10 @@ import (
 type Config struct {
 	Every            unit.Duration `yaml:"every"`             // from one cycle to the next
 	PendingThreshold unit.Duration `yaml:"pending_threshold"` // a job waits so long within its pool before slots are taken back for it
-	MinRuntime       unit.Duration `yaml:"min_runtime"`       // nobody is taken back who runs shorter
+	MinRuntime       unit.Duration `yaml:"min_runtime"`       // a job that runs shorter is never preempted
 	FreeTimeout      unit.Duration `yaml:"free_timeout"`      // victims may take so long to go
 	HandOverTimeout  unit.Duration `yaml:"hand_over_timeout"` // the beneficiary may take so long to start in freed slots
-	HoldLimit        unit.Duration `yaml:"hold_limit"`        // a hold of ours ends by itself after that, should the engine be gone
+	HoldLimit        unit.Duration `yaml:"hold_limit"`        // a hold by the engine ends after that, should the engine be gone
 	GracePeriod      unit.Duration `yaml:"grace_period"`      // between SIGTERM and the end of a requeued job
 	LoweredGrace     unit.Duration `yaml:"lowered_grace"`     // what a pool lost by an edit in mid-week is spared for so long (R25)
 	StartBucket      unit.Duration `yaml:"start_bucket"`      // jobs that started within so long count as started together
@@ -62,7 +62,7 @@ func (c *Criterion) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Default is the section as it is when nobody wrote one.
+// Default returns the section's defaults.
 func Default() Config {
 	return Config{
 		Every:            unit.Duration(20 * time.Second),
@@ -136,8 +136,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Policy is the section in the planner's words; who is planned for is still
-// missing in it.
+// Policy returns the section as the planner's policy, still without projects and
+// allocations.
 func (c Config) Policy() plan.Policy {
 	p := plan.Policy{
 		NeverVictims:         plan.Exempt{Users: c.NeverVictims.Users, Projects: c.NeverVictims.Projects, Queues: c.NeverVictims.Queues},
