@@ -80,14 +80,13 @@ func (z Zone) Location() *time.Location {
 	return z.location
 }
 
-// OfSystem tells whether no zone is configured: then it is that of whoever runs
-// the program.
+// OfSystem reports whether no zone is configured: then it is that of the process.
 func (z Zone) OfSystem() bool { return z.location == nil }
 
 // Load reads the config of this process's environment and user.
 func Load() (Config, error) { return LoadFor(os.Getuid()) }
 
-// LoadFor is Load for the user who started the process, whichever it runs as by now.
+// LoadFor is Load for the user who started the process, which may run as another by now.
 func LoadFor(uid int) (Config, error) {
 	paths, err := config.Find(os.Getenv, uid)
 	if err != nil {

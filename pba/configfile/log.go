@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// Log is the config file's section log: how services tell what they do.
+// Log is the config file's section log: how services log what they do.
 type Log struct {
 	Format LogFormat `yaml:"format"`
 	Level  LogLevel  `yaml:"level"`

@@ -9,12 +9,12 @@ import (
 	"github.com/allotment-hpc/allotment/backends/all"
 )
 
-// Open gives the queue that the config names. It may be out of reach: the first
-// call tells.
+// Open returns the queue that the config names. It may be out of reach: then the first
+// call fails.
 func Open(ctx context.Context, c Config) (backends.Backend, error) { return open(ctx, c, false) }
 
-// OpenToSubmit is Open for who hands jobs in: the bundled queue is started at the
-// first call if it does not run. That of the whole machine is left to root.
+// OpenToSubmit is Open for programs that submit jobs: the bundled queue is started at
+// the first call if it does not run. That of the whole machine is left to root.
 func OpenToSubmit(ctx context.Context, c Config) (backends.Backend, error) { return open(ctx, c, true) }
 
 func open(ctx context.Context, c Config, start bool) (backends.Backend, error) {
