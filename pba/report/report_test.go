@@ -182,7 +182,7 @@ func TestDummies(t *testing.T) {
 		place(10, 2, 2),
 		{At: at(30), Verb: plan.Drop, Job: id(2), Dummies: 2},
 		place(50, 2, 2),
-		// Nobody knows it any more.
+		// The queue has forgotten it.
 		place(100, 3, 1),
 		// It ran for 6 min before it had any.
 		place(110, 4, 1),

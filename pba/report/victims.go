@@ -32,8 +32,9 @@ type End struct {
 
 const open plan.Phase = "open"
 
-// Victims sums up who lost what to whom, most work lost first, and how the
-// reclaims ended. Project means those that lost and those that it was for.
+// Victims sums up what each project's users lost to each project, most work lost first,
+// and how the reclaims ended. Project, unless "", limits both to what was taken from it
+// or for it.
 func Victims(reclaims []ledger.PastReclaim, project string) ([]Loss, []End) {
 	type key struct{ project, user, to string }
 	losses, ends := map[key]*Loss{}, map[plan.Phase]*End{}
