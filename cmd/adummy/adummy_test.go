@@ -15,7 +15,7 @@ import (
 )
 
 // R31: it takes less than 2 MiB of anonymous memory and no processor time, and ends
-// at SIGTERM, also where whoever started it ignores that.
+// at SIGTERM, also where its parent ignores that.
 func TestItDoesNothing(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "adummy")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, ".")

@@ -220,7 +220,7 @@ func (d deed) operate(ctx context.Context, queue backends.Backend, op operation,
 	}
 }
 
-// report prints one line for each target and tells whether all succeeded.
+// report prints one line for each target and returns an error unless all succeeded.
 func (d deed) report(s site, targets []*target, out io.Writer) error {
 	var failed, unreachable error
 	for _, t := range targets {

@@ -157,7 +157,7 @@ func byID(jobs []backends.Job) map[backends.ID][]backends.Job {
 	return found
 }
 
-// wants tells whether jobs in this state are asked for.
+// wants reports whether jobs in this state are asked for.
 func (o jobsOptions) wants(state backends.State) bool {
 	if o.all || !o.running && !o.pending && !o.stopped && !o.ended {
 		return true

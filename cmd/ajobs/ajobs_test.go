@@ -17,7 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 )
 
-// answer is what a command line of ours printed.
+// answer is what a command line printed, and its exit code.
 type answer struct {
 	code           int
 	stdout, stderr string
@@ -72,8 +72,8 @@ func TestJobsAreListedAsTheyWereAskedFor(t *testing.T) {
 	}
 }
 
-// Dummy jobs belong to whoever runs the engine: on a user's own queue to him. They
-// are nothing of his that he submitted.
+// Dummy jobs belong to the user who runs the engine: on a user's own queue, to that
+// user, who did not submit them.
 func TestDummyJobsStandApart(t *testing.T) {
 	withDummies := func() *fake.Queue {
 		q := fake.NewQueue()
@@ -353,7 +353,7 @@ func TestElementsWithNamesOfTheirOwn(t *testing.T) {
 }
 
 // What the queue's own bqueues prints is printed: queues without jobs too, and no
-// number that nobody told.
+// number that it does not give.
 func TestQueuesThatTheQueueItselfPrints(t *testing.T) {
 	q := fake.NewQueue()
 	q.Can.Queues = func(context.Context) ([]backends.Queue, error) {

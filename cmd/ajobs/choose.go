@@ -59,8 +59,7 @@ func choiceOf(c *cli.Context, own string) (choice, error) {
 	return chosen, nil
 }
 
-// Nobody submitted a dummy job: where its user's jobs are meant without naming him, it
-// is not.
+// Dummy jobs are chosen only where -u names a user or all: users did not submit them.
 func (c choice) has(j *backends.Job) bool {
 	return (c.dummies || !j.IsDummy()) &&
 		(c.user == "" || j.User == c.user) &&
@@ -79,7 +78,7 @@ func runsOn(j *backends.Job, host string) bool {
 	return false
 }
 
-// matches tells whether a text is what a pattern with * for any text says.
+// matches reports whether a text matches a pattern, in which * is any text.
 func matches(pattern, text string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	if !star {

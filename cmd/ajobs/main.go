@@ -1,6 +1,6 @@
 // Command ajobs looks after jobs, with the options and the words of LSF's
-// commands, on every queuing system. It is several commands in one binary, told
-// apart by the name that it is called by: ajobs, ahosts, aqueues, akill, astop,
+// commands, on every queuing system. It is several commands in one binary, chosen
+// by the name that it is called by: ajobs, ahosts, aqueues, akill, astop,
 // aresume, arequeue, amod.
 package main
 

@@ -93,7 +93,7 @@ func (o jobsOptions) picture(ctx context.Context, queue backends.Backend, s site
 	return picture{jobs: jobs, at: s.now(), err: err}, err
 }
 
-// follow takes a picture after each change.
+// follow takes a snapshot after each change.
 func (o jobsOptions) follow(ctx context.Context, queue backends.Backend, s site, to chan<- picture) {
 	next := follow.Changes(queue)
 	for ctx.Err() == nil {
@@ -114,7 +114,7 @@ func (o jobsOptions) follow(ctx context.Context, queue backends.Backend, s site,
 	}
 }
 
-// draw is a picture as it is written to a terminal of its present size.
+// draw returns a snapshot as it is written to a terminal of its present size.
 func (o jobsOptions) draw(p picture, s site, screen *os.File) []byte {
 	const someHeight = 24
 	_, height, err := term.GetSize(int(screen.Fd()))

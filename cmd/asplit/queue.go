@@ -28,7 +28,7 @@ func (f filtered) Submit(ctx context.Context, specs []backends.Spec) []backends.
 	return all
 }
 
-// Changes tells when to look again.
+// Changes returns a function that waits until the queue may have changed.
 func (f filtered) Changes() func(context.Context) error { return follow.Changes(f.Backend) }
 
 // onceEach passes each line on once: the filter says the same of each job. Jobs are

@@ -87,8 +87,8 @@ func (p process) with(c *cli.Context, d *split.Definition, do func(context.Conte
 		return err
 	}
 	defer func() { _ = backend.Close() }()
-	// Whoever does not read the results to their end gets an error written, and no
-	// jobs are left.
+	// SIGPIPE is caught: where a reader closes the results early, asplit gets a write
+	// error and leaves no jobs.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	s := newScreen(p.stderr, c.Bool("quiet"))
 	jobs := queueOf(backend, &onceEach{to: s, seen: map[string]bool{}})

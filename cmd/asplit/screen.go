@@ -53,7 +53,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Note is a line of ours.
+// Note prints a line by asplit.
 func (s *screen) Note(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

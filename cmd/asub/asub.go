@@ -68,7 +68,7 @@ func (s site) submitJoined(ctx context.Context, queue backends.Backend, requests
 	if err != nil {
 		return err
 	}
-	quiet, err := s.open(ctx, false) // whoever stops a queue's daemon doesn't want it to be back at once
+	quiet, err := s.open(ctx, false) // does not restart a daemon that is stopped meanwhile
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func worse(so, err error) error {
 	return &shell.ExitError{Code: shell.ExitFailure}
 }
 
-// usage is a fault of who typed the line, in the words that LSF ends it with.
+// usage returns a usage error that ends in LSF's words.
 func usage(err error) error { return shell.Usagef("%w. Job not submitted.", err) }
 
 // readScript reads the job from standard input, unless the line has a command.

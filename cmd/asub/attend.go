@@ -21,7 +21,7 @@ import (
 const lastWords = 5 * time.Second
 
 // attend waits for an interactive job at its owner's terminal, and exits with
-// its exit code. Whoever interrupts asub ends the job.
+// its exit code. An interrupt of asub ends the job.
 func (s site) attend(ctx context.Context, queue backends.Backend, id backends.ID, o *offer) error {
 	fmt.Fprintln(s.stderr, "<<Waiting for dispatch ...>>")
 	watching, cancel := context.WithCancel(ctx)
@@ -68,7 +68,7 @@ func (e ending) exit(id backends.ID) error {
 	return outcome([]backends.ID{id}, e.jobs)
 }
 
-// ran tells whether the job ever began.
+// ran reports whether the job ever began.
 func (e ending) ran() bool { return e.err == nil && len(e.jobs) > 0 && !e.jobs[0].Started.IsZero() }
 
 func returned(e ending) <-chan ending {
@@ -138,12 +138,12 @@ func (o *offer) pass() (shown <-chan struct{}) {
 	}()
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(o.screen, o.pty) // EIO: nobody has its other side any more
+		_, _ = io.Copy(o.screen, o.pty) // EIO: the other side is closed
 	}()
 	return done
 }
 
-// giveUp ends the job of somebody who does not want to wait any more.
+// giveUp ends the job after an interrupt.
 func (s site) giveUp(queue backends.Backend, id backends.ID) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()

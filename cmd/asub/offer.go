@@ -17,7 +17,7 @@ import (
 
 // offer is what asub -I hands over to the job that it submits: its own standard
 // files, with a pseudo-terminal in the place of those that are a terminal. It
-// does so at a socket that nobody else can reach; see backends.Abilities.
+// does so at a socket that other users can't reach; see backends.Abilities.
 type offer struct {
 	dir      string
 	path     string
@@ -101,11 +101,11 @@ func (o *offer) onPTY(do func(fd int) error) {
 	}
 	raw, err := o.pty.SyscallConn()
 	if err == nil {
-		_ = raw.Control(func(fd uintptr) { err = do(int(fd)) }) // a terminal of another size, or with other keys, is one all the same
+		_ = raw.Control(func(fd uintptr) { err = do(int(fd)) }) // a terminal of another size, or with other keys, is usable, too
 	}
 }
 
-// resize gives the job's terminal the size of ours; the kernel tells the job.
+// resize gives the job's terminal the size of asub's; the kernel signals the job.
 func (o *offer) resize() {
 	o.onPTY(func(fd int) error {
 		size, err := unix.IoctlGetWinsize(int(o.size.Fd()), unix.TIOCGWINSZ)
@@ -116,7 +116,7 @@ func (o *offer) resize() {
 	})
 }
 
-// likeOurs gives the job's terminal the settings of ours: its keys to erase and
+// likeOurs gives the job's terminal the settings of asub's: its keys to erase and
 // to interrupt, its character set.
 func (o *offer) likeOurs() {
 	o.onPTY(func(fd int) error {
@@ -139,7 +139,7 @@ func (o *offer) listen() (err error) {
 }
 
 // accept waits for the job and hands the files over. The connection lasts as
-// long as somebody is here.
+// long as asub.
 func (o *offer) accept() (*net.UnixConn, error) {
 	for {
 		conn, err := o.listener.AcceptUnix()

@@ -8,9 +8,9 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
 
-// submitThroughFilter hands jobs in, by way of the submit filter, and says in
-// which queue each landed. Of a queue that does not tell with its answer nothing
-// more is asked: who waits for asub waits for one answer.
+// submitThroughFilter submits jobs by way of the submit filter, and returns in which
+// queue each landed. Where the queue's answer does not say, the queue is not asked
+// again: asub waits for one answer.
 func submitThroughFilter(ctx context.Context, queue backends.Backend, specs []backends.Spec, stderr io.Writer) []submit.Result {
 	return submit.Submit(ctx, queue, specs, submit.Options{Stderr: stderr, ByQueue: queue.Abilities().Filters})
 }

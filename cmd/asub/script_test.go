@@ -21,7 +21,7 @@ import (
 //	await STATE JOB [REQUEUES]    waits until the job is in that state, so often requeued
 //	farm NODE...                  gives the queue these nodes, before its first use
 func TestScripts(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/script",

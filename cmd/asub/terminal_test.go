@@ -20,7 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// desk is somebody at a terminal, with a queue of his own.
+// desk is a user's terminal, with a private queue.
 type desk struct {
 	*testing.T
 	built string

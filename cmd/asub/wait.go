@@ -22,10 +22,10 @@ const (
 // tryLongest is for how long a queue that can't be reached is asked again.
 const tryLongest = 10 * time.Minute
 
-// waitFor waits until all of these jobs have ended, telling on stderr when the
-// first one starts, and gives their exit code: that of the first one that failed.
+// waitFor waits until all of these jobs have ended, with a line on stderr when the
+// first one starts, and returns their exit code: that of the first one that failed.
 func (s site) waitFor(ctx context.Context, ids []backends.ID) error {
-	queue, err := s.open(ctx, false) // whoever stops a queue's daemon doesn't want it to be back at once
+	queue, err := s.open(ctx, false) // does not restart a daemon that is stopped meanwhile
 	if err != nil {
 		return err
 	}

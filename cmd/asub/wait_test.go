@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 )
 
-// A job that was forgotten while somebody waited for it is no success.
+// A job that was forgotten while asub waited for it is no success.
 func TestWaitingForAForgottenJobFails(t *testing.T) {
 	got := bob(t, fake.NewQueue(), "", "asub", "-K", "true")
 	if got.code != 1 || !strings.Contains(got.stderr, "asub: job 99 is not known to the queue any more") {

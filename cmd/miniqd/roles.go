@@ -16,23 +16,23 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// isAdmin tells whether the config names a user, or one of his groups, as an
+// isAdmin reports whether the config names a user, or one of the user's groups, as an
 // administrator of the queue: the engine's administrators are.
 func isAdmin(c *configfile.Config) func(account.Account) bool {
 	return func(a account.Account) bool {
 		who := settings.Caller{User: a.Name}
 		if len(c.PBA.Roles.Admins.Groups) > 0 {
-			who.Groups, _ = account.GroupNames(a.Name) // those that can't be looked up make nobody an administrator
+			who.Groups, _ = account.GroupNames(a.Name) // groups that can't be looked up grant nothing
 		}
 		return c.PBA.Roles.Admin(who)
 	}
 }
 
-// mayBeNext asks the policy snapshot what the submit filter asked it in the
-// user's own process, where he could have said what he likes.
+// mayBeNext asks the policy snapshot what the submit filter asked it in the user's own
+// process, where the user could have forged the answer.
 func mayBeNext(c *configfile.Config) func(account.Account, *backends.Spec) bool {
 	return func(a account.Account, s *backends.Spec) bool {
-		open := func(name string) (*os.File, error) { // pba's, who may be root or the state directory's owner
+		open := func(name string) (*os.File, error) { // written by pba, as root or the state directory's owner
 			return trusted.OpenBy(filepath.Join(c.Paths.State, name), trusted.OwnerOf(c.Paths.State))
 		}
 		d, err := filter.Ask(open, func(esub.Settings) (esub.Request, error) { return requestOf(a, s), nil }, time.Now)

@@ -152,7 +152,7 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 		return err
 	}
 	dummy, err := miniq.Sibling("adummy")
-	if err != nil { // there are jobs without it, and who places a dummy job is told
+	if err != nil { // jobs run without it; placing a dummy job fails, with the reason
 		dummy = ""
 	}
 	collectSeldom()
@@ -173,7 +173,7 @@ func readyTo(w io.WriteCloser) func(string) {
 			return
 		}
 		said = true
-		_, _ = io.WriteString(w, line+"\n") // whoever asked may be gone
+		_, _ = io.WriteString(w, line+"\n") // the process that asked may be gone
 		_ = w.Close()
 	}
 }

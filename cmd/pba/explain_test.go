@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/ledger"
 )
 
-// What a queue says in several lines is told in one, on a line that keeps its indent.
+// What a queue says in several lines is printed in one, on a line that keeps its indent.
 func TestAStoryHasNoLineBreaksInItsLines(t *testing.T) {
 	var out bytes.Buffer
 	printStory(&out, &desk.Story{

@@ -43,8 +43,8 @@ func (q *setUp) Abilities() backends.Abilities {
 	}
 }
 
-// A queue that runs the filter as a program has no script; nobody is told of a low
-// queue that init does not name; what users' filters read is open.
+// A queue that runs the filter as a program has no script; init does not examine a low
+// queue that its config file won't name; what users' filters read is open.
 func TestInitOnAQueueThatRunsTheFilter(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")

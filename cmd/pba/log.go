@@ -10,11 +10,10 @@ import (
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
-// journal is what a repeated rebalance tells of its cycles: one that nobody
-// types is read in a log.
+// journal is the log of a repeated rebalance, which a service or cron runs.
 type journal struct {
 	*slog.Logger
-	warned map[string]bool // warnings of the last cycle: each is told once, while it lasts
+	warned map[string]bool // warnings of the last cycle: each is logged once, while it lasts
 	note   string          // of the last cycle
 }
 
@@ -28,12 +27,12 @@ func newJournal(l configfile.Log, w io.Writer, o rebalanceOptions) *journal {
 	return &journal{Logger: l.Logger(w, level)}
 }
 
-// failed tells of a cycle that could not be done, and will be tried again.
+// failed logs a cycle that could not be done, and will be tried again.
 func (j *journal) failed(err error) {
 	j.Warn("no cycle", "error", err.Error())
 }
 
-// cycle tells what a cycle did: each act and what the planner warns of at the level
+// cycle logs what a cycle did: each act and what the planner warns of at the level
 // info, what the queue refused as a warning.
 func (j *journal) cycle(shown *desk.Cycle) {
 	if shown.Note != "" && shown.Note != j.note {
@@ -47,7 +46,7 @@ func (j *journal) cycle(shown *desk.Cycle) {
 		case w == shown.ClockSet:
 			j.Warn("clock", "warning", w)
 		case !j.warned[w]:
-			j.Info("farm", "warning", w) // it may pass: pba doctor and pba metrics tell what lasts
+			j.Info("farm", "warning", w) // it may pass: pba doctor and pba metrics show what lasts
 		}
 	}
 	j.warned = warned

@@ -143,8 +143,8 @@ func boolean(yes bool) float64 {
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// loopback refuses every address but this machine's own: who uses what is not
-// everybody's business, and nothing here asks who is asking.
+// loopback refuses every address but this machine's own: users' data is not public,
+// and there is no authentication here.
 func loopback(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
@@ -201,7 +201,7 @@ func metricsHandler(p process) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = io.Copy(w, bytes.NewReader(text)) // whoever asked may be gone
+		_, _ = io.Copy(w, bytes.NewReader(text)) // the client may be gone
 	})
 	return mux
 }

@@ -95,7 +95,8 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 	return err
 }
 
-// printCycle prints what a cycle did. One that nobody watches says nothing.
+// printCycle prints what a cycle did. Without --json or --verbose a repeated one prints
+// nothing.
 func printCycle(out io.Writer, shown *desk.Cycle, o rebalanceOptions) error {
 	if o.json {
 		return shell.PrintJSON(out, shown)

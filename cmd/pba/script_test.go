@@ -35,15 +35,15 @@ func TestMain(m *testing.M) {
 //	until PATTERN PROGRAM ARG...         runs it again and again until its output matches
 //	sql STATEMENT                        changes the ledger by hand
 //	lockledger, unlockledger             holds the ledger's lock meanwhile
-//	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that he is not in
+//	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that the user is not in
 //	user NAME                            sets a variable to this user's name
 //	uid USER NAME                        sets a variable to a user's number
-//	chown UID FILE                       gives a file to somebody else (root only)
+//	chown UID FILE                       gives a file to another user (root only)
 //	reachable                            lets other users reach the script's directory and the programs (root only)
 //	metrics FILE                         checks that it is in Prometheus' format
 //	scrape                               asks a pba metrics --listen
 func TestScripts(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -192,7 +192,7 @@ func chown(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Chown(ts.MkAbs(args[1]), uid, -1))
 }
 
-// reachable opens the directories above to whom their own modes allow it.
+// reachable makes the directories above readable and searchable for all users.
 func reachable(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: reachable")
@@ -214,7 +214,7 @@ func reachable(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// someGroups are a group that this user is in, and one that he is not in.
+// someGroups returns a group that this user is in, and one that the user is not in.
 func someGroups() (mine, other string, err error) {
 	u, err := user.Current()
 	if err != nil {

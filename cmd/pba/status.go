@@ -61,7 +61,7 @@ func printStatus(out io.Writer, s *desk.Status) error {
 	return nil
 }
 
-// printHeavy tells of each job that gathers, and sums up those that run.
+// printHeavy prints the number of dummy jobs, and each job that gathers.
 func printHeavy(out io.Writer, s *desk.Status) {
 	if s.Farm.Dummies+s.Farm.DummiesWait > 0 {
 		fmt.Fprintf(out, "Dummy jobs: %d running, %d waiting, for %s\n", s.Farm.Dummies, s.Farm.DummiesWait, printable.Count(len(s.Heavy), "heavy job"))

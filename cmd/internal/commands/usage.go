@@ -106,7 +106,7 @@ func fullName(c *cli.Context) string {
 	return c.App.Name
 }
 
-// usageError says what the flag package found wrong in one line of ours.
+// usageError rewrites an error of the flag package as one line in our style.
 func usageError(c *cli.Context, err error, _ bool) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {

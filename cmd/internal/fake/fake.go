@@ -13,7 +13,7 @@ import (
 // Now is the time in this queue.
 func Now() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-// Queue is a queue in memory that does what it is told and writes it down.
+// Queue is a queue in memory that does as it is asked and records it.
 type Queue struct {
 	backends.Backend // what is not used here panics
 	Has              backends.Farm

@@ -1,4 +1,4 @@
-// Package follow tells those who look at a queue when to look again.
+// Package follow waits for changes of a queue.
 package follow
 
 import (
@@ -9,15 +9,15 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// Pauses of those who wait.
+// Pauses of a program that follows a queue.
 const (
 	LookPause = 100 * time.Millisecond // at least, between two looks
 	TryPause  = time.Second            // before a queue that can't be reached is asked again
 
-	pollPause = 2 * time.Second // between two looks at a queue that does not tell of changes
+	pollPause = 2 * time.Second // between two looks at a queue that does not report changes
 )
 
-// Changes gives a function that returns when the queue has changed since its
+// Changes returns a function that returns when the queue has changed since its
 // last call, or may have.
 func Changes(queue backends.Backend) func(context.Context) error {
 	changed := queue.Abilities().Changed

@@ -22,11 +22,11 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// patience is how long somebody who pressed the tab key waits for what only the
-// queue knows. After that the answer is without it.
+// patience is how long a user who pressed the tab key waits for what only the queue
+// knows. After that the answer is without it.
 const patience = 80 * time.Millisecond
 
-// mostValues is how many values are offered: more is of no use to anybody.
+// mostValues is how many values are offered: more are of no use.
 const mostValues = 500
 
 // complete prints what can stand in the last word's place, a line for each: the
@@ -82,8 +82,8 @@ func rejoined(words []string) (joined []string, strip string, place func(int) in
 	return joined, strip, func(i int) int { return places[i-1] }
 }
 
-// valuesInTime asks for values and does not wait for who is slow: a queue, a
-// file system, a directory of users.
+// valuesInTime returns values, or nil if their source is slow: a queue, a file system,
+// a directory of users.
 func valuesInTime(w grammar.Wanted, everyones bool) []grammar.Candidate {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -143,15 +143,15 @@ func farmOf(ctx context.Context, c configfile.Config) *backends.Farm {
 	return farm
 }
 
-// jobValues are one's own unfinished jobs, the latest first; everybody's for root
-// and for who has none that fits. An array's elements show where its ID is
-// followed by a bracket.
+// jobValues returns the user's own unfinished jobs, the latest first; all users' for
+// root, or if no own job fits. An array's elements show where its ID is followed by a
+// bracket.
 func jobValues(ctx context.Context, c configfile.Config, typed string, everyones bool) []grammar.Candidate {
 	farm := farmOf(ctx, c)
 	if farm == nil {
 		return nil
 	}
-	// Nobody does anything to dummy jobs by hand.
+	// Dummy jobs are not acted on by hand.
 	wanted := func(j *backends.Job) bool { return !j.IsDummy() }
 	if own := userName(); !everyones && own != "" && os.Geteuid() != 0 {
 		if found := jobIDs(farm, typed, func(j *backends.Job) bool { return wanted(j) && j.User == own }); len(found) > 0 {

@@ -61,8 +61,7 @@ func TestOnlySafeNamesAreOffered(t *testing.T) {
 	}
 }
 
-// TestSilentWithoutAnything: a config that can't be read is nobody's business
-// who pressed the tab key.
+// TestSilentWithoutAnything: a config that can't be read is no error at the tab key.
 func TestSilentWithoutAnything(t *testing.T) {
 	t.Setenv("ALLOTMENT_HOME", "/nonexistent")
 	t.Setenv("ALLOTMENT_CONFIG", "/proc/self/mem")

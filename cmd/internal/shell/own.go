@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/manual"
 )
 
-// The words by which a program is asked about itself; nobody types them.
+// The words by which scripts ask a program about itself; users don't type them.
 const (
 	wordComplete = "__complete" // SHELL WORD…: what can stand in the last word's place
 	wordMan      = "__man"      // SECTION PAGE…: the man page; PAGEs are the others
@@ -20,8 +20,8 @@ const (
 //go:embed completion
 var scripts embed.FS
 
-// Own answers what our own scripts and our own make ask a program, and tells
-// whether that is what was asked. args[0] is the program, which has that grammar.
+// Own answers what the completion scripts and make ask a program, and reports whether
+// args is such a question. args[0] is the program, which has that grammar.
 func Own(of func() *grammar.Command, args []string, out io.Writer) (bool, error) {
 	if len(args) < 3 {
 		return false, nil

@@ -62,7 +62,7 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Usagef is an error of the person who typed the command: exit code 2.
+// Usagef returns a usage error: exit code 2.
 func Usagef(format string, args ...any) error {
 	return &ExitError{Code: ExitUsage, Err: fmt.Errorf(format, args...)}
 }

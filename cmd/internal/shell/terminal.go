@@ -12,7 +12,7 @@ import (
 // Printable is printable.Text.
 func Printable(text string) string { return printable.Text(text) }
 
-// Terminal tells whether a writer ends at a terminal.
+// Terminal reports whether a writer ends at a terminal.
 func Terminal(w io.Writer) bool {
 	for {
 		switch to := w.(type) {

@@ -28,8 +28,8 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// ErrRejected is a job that the filter refused; why, it has told the user
-// itself. The words are bsub's.
+// ErrRejected is the error of a job that the filter refused; the filter has printed
+// why. The words are bsub's.
 var ErrRejected = errors.New("Request aborted by esub. Job not submitted.") //nolint:staticcheck,revive // the very words that scripts look for
 
 // abortValue is the exit status by which a filter rejects a job.
@@ -53,11 +53,10 @@ type Queue interface {
 	Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted
 }
 
-// Result is what became of a job. Its Queue is where it was sent, where anyone named
-// one.
+// Result is what became of a job. Its Queue is where it was sent, if that is known.
 type Result struct {
 	backends.Submitted
-	ByDefault bool // nobody named the queue
+	ByDefault bool // neither the user nor the filter named the queue
 }
 
 // Submit runs the filter for each job, in the current directory, and hands those
@@ -139,7 +138,7 @@ func (f *filter) applyAll(ctx context.Context, specs []backends.Spec) []filtered
 	for at := 0; at < len(specs); {
 		done[<-told] = true
 		for ; at < len(specs) && done[at]; at++ {
-			_, _ = f.words.to.Write(words[at].Bytes()) // that nobody can read it stops no submission
+			_, _ = f.words.to.Write(words[at].Bytes()) // a closed stderr stops no submission
 		}
 	}
 	workers.Wait()
@@ -287,7 +286,7 @@ func (f *filter) applyProgram(ctx context.Context, spec backends.Spec) (backends
 	return changed, nil
 }
 
-// scratch makes a private directory for what filter and caller tell each other: in
+// scratch makes a private directory for the files between filter and caller: in
 // memory, unless the user has a place for temporary files.
 func scratch(env []string) (string, error) {
 	const name = "allotment-submit-"
@@ -389,7 +388,7 @@ func (p *printableLines) Flush() {
 	}
 }
 
-// Line passes one line on; that nobody can read it stops no submission.
+// Line passes one line on; a closed stderr stops no submission.
 func (p *printableLines) Line(line string) {
 	line = strings.ReplaceAll(strings.TrimSuffix(line, "\r"), "\t", "        ")
 	_, _ = io.WriteString(p.to, shell.Printable(line)+"\n")

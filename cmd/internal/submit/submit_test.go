@@ -253,7 +253,7 @@ func TestSomeAreRejected(t *testing.T) {
 	}
 }
 
-// Who presses ^C while the filter runs submits nothing.
+// ^C while the filter runs submits nothing.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	started := filepath.Join(t.TempDir(), "started")
@@ -358,7 +358,7 @@ func TestOursIsTheProgramEsub(t *testing.T) {
 }
 
 // R29: a begin time that the filter holds a job by is the engine's hold; one that its
-// owner gave is his.
+// owner gave stays the owner's.
 func TestHeavyJobsAreHeld(t *testing.T) {
 	later := time.Unix(1795219140, 0)
 	held := `LSB_SUB_BEGIN_TIME=1795219140\nLSB_SUB_JOB_DESCRIPTION="allotment:1;held=1795219140; text"\n`

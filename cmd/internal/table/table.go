@@ -1,5 +1,5 @@
-// Package table prints answers in rows: for people, and for programs. Who has no
-// tables does without it: the library behind it takes its time to start.
+// Package table prints answers in rows: for people, and for programs. A program
+// without tables does not import it: the library behind it is slow to start.
 package table
 
 import (
