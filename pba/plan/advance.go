@@ -8,12 +8,12 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Mark is what a reclaim leaves on its victims: by it a later cycle knows whose
-// work an act was, whatever happened to the process that did it.
+// Mark returns what a reclaim writes on its victims. From it a later cycle knows
+// which reclaim acted, even if the engine died before it recorded the act.
 func (r *Reclaim) Mark() string { return fmt.Sprintf("r%d", r.ID) }
 
-// fates notes what became of the victims of each reclaim since the last cycle.
-// It trusts the farm alone: an act that was intended may or may not have been
+// fates records what became of the victims of each reclaim since the last cycle.
+// It trusts the snapshot alone: an act that was intended may or may not have been
 // done (R18).
 func (f *farm) fates() {
 	memory := &f.plan.Memory
@@ -55,7 +55,7 @@ func (f *farm) fates() {
 	}
 }
 
-// advance moves each open reclaim along its life (R18, R19).
+// advance moves each open reclaim to the phase that it has reached (R18, R19).
 func (f *farm) advance() {
 	memory := &f.plan.Memory
 	for i := range memory.Reclaims {
@@ -115,7 +115,7 @@ func (f *farm) step(r *Reclaim) {
 	}
 }
 
-// lastCycle is when the acts that this cycle sees done were done at the latest.
+// lastCycle returns when, at the latest, the acts that this cycle sees were done.
 func (f *farm) lastCycle(r *Reclaim) time.Time {
 	if f.state.Memory.LastCycle.After(r.Planned) {
 		return f.state.Memory.LastCycle
@@ -123,7 +123,8 @@ func (f *farm) lastCycle(r *Reclaim) time.Time {
 	return r.Planned
 }
 
-// ending tells whether a reclaim's beneficiary needs it no more.
+// ending returns the last phase of a reclaim that its beneficiary does not need
+// any more, and why; "" if the reclaim goes on.
 func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 	switch {
 	case b == nil:
@@ -138,8 +139,8 @@ func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 	case f.downAmong(r.Hosts) != "":
 		return Cancelled, "host " + f.downAmong(r.Hosts) + " went down"
 	case b.State == backends.Pending && b.Wait == backends.WaitOther:
-		// Too little to begin a reclaim, and to give one up: so a queue says of who is
-		// bound to a host that is away for a moment. The timeouts bound it.
+		// Insufficient to start or cancel a reclaim: a queue also gives this reason to a
+		// job that is pinned to a host that is briefly unavailable. The timeouts bound it.
 		return "", ""
 	case !b.waiting():
 		return Cancelled, "its beneficiary does not wait for slots any more"
@@ -149,8 +150,8 @@ func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 	return "", ""
 }
 
-// downAmong is one of these hosts that is down, or unknown by now; "": none is. Jobs on a
-// closed one run on, and it may be full of load for a moment: the timeouts bound that.
+// downAmong returns one of these hosts that is down or unknown; "" if none is. Jobs on a
+// closed host run on, and load may close it for a moment only: the timeouts bound that.
 func (f *farm) downAmong(hosts []backends.Placement) string {
 	for _, p := range hosts {
 		closed := func(h backends.Host) bool { return h.Name == p.Host && h.State == backends.HostClosed }
@@ -179,8 +180,8 @@ func (f *farm) end(r *Reclaim, phase Phase, why string) {
 	}
 }
 
-// release undoes what reclaims did to their victims, once they ended, and renews
-// the holds of those still open (R19, R21).
+// release undoes what ended reclaims did to their victims, and renews the holds of
+// open ones (R19, R21).
 func (f *farm) release() {
 	for i := range f.plan.Memory.Reclaims {
 		r := &f.plan.Memory.Reclaims[i]
@@ -217,7 +218,7 @@ func (f *farm) renew(r *Reclaim, j *job) {
 	f.acts.add(stageRank, Action{Verb: Hold, Job: j.ID, For: r.Beneficiary, Reclaim: r.ID, Until: until, Reason: "held until " + r.Beneficiary.String() + " runs"})
 }
 
-// let sets a victim free again; it reports whether nothing is left to be done.
+// let resumes or releases a victim. It reports whether nothing is left to be done.
 func (f *farm) let(r *Reclaim, j *job) bool {
 	reason := fmt.Sprintf("reclaim %d ended: %s", r.ID, r.Why)
 	switch {
@@ -235,11 +236,11 @@ func (f *farm) let(r *Reclaim, j *job) bool {
 	return true
 }
 
-// unpin takes back pins that no open reclaim needs: nobody but us pins.
+// unpin removes pins that no open reclaim needs: only the engine pins jobs.
 func (f *farm) unpin() {
 	for _, j := range f.resting {
 		if f.startsSoon(j) {
-			continue // where its dummies are
+			continue // it is pinned to its dummies' host
 		}
 		if (j.State == backends.Pending || j.State == backends.Held) && j.reclaim == nil && len(j.Pinned) > 0 {
 			f.acts.add(stageLet, Action{Verb: Unpin, Job: j.ID, Reason: "no reclaim needs its pin any more"})

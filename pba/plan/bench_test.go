@@ -11,8 +11,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// BenchmarkMake is section 10's budget: jobs of which a tenth run, 500 projects,
-// 5 % entitled, 100 open reclaims.
+// BenchmarkMake measures plan.Make's budget (docs/design.md, Budgets): jobs of which a
+// tenth run, 500 projects, 5 % entitled, 100 open reclaims.
 func BenchmarkMake(b *testing.B) {
 	for _, jobs := range []int{10_000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint(jobs), func(b *testing.B) {
@@ -30,7 +30,7 @@ func BenchmarkMake(b *testing.B) {
 }
 
 // usedCPU is the processor time of this process so far, the collector's included:
-// it says the same on a busy machine.
+// it is the same on a busy machine.
 func usedCPU(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

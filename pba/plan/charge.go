@@ -14,9 +14,9 @@ import (
 // guarantee, and room is never negative.
 type pool struct {
 	Allocation
-	room    int    // slots that nothing is charged to and nobody holds
+	room    int    // slots that are neither charged nor held
 	members []*job // running jobs charged to it, and pending ones that hold room
-	head    *job   // waits for more than the room, and keeps that (R12): Kept slots; nil: none
+	head    *job   // needs more than the room, and keeps that (R12): Kept slots; nil: none
 	waiting int    // slots of entitled jobs that wait beyond the room
 	beyond  int    // slots that its jobs run without a charge
 }
@@ -36,16 +36,16 @@ func (f *farm) seePools() {
 	}
 }
 
-// books say how the running jobs stand towards the pools: whose slots are within them, and
-// whose are beyond and may be taken back.
+// books are the running jobs by account: how many slots each runs beyond its pools, and
+// which jobs may be preempted.
 type books struct {
 	*farm
 	over   map[party]int    // over-subscription: slots that run without a charge
-	lost   map[party]int    // jobs taken back within the last hour (R22), this plan's included
-	losers map[party][]*job // running jobs that could be taken back when this was made
+	lost   map[party]int    // jobs preempted within the last hour (R22), this plan's included
+	losers map[party][]*job // running jobs that could be preempted when this was made
 }
 
-// charge is R9 and R12's first half: who has a place in a pool. In order:
+// charge decides which jobs have a place in a pool (R9, and R12's first half). In order:
 //
 //  1. running jobs that had a charge, by start (a resumed job: of its resume), then ID
 //  2. pending jobs that entered the allocation, by when they did, then FIFO
@@ -122,7 +122,8 @@ func since(j *job) time.Time {
 	return j.mem.Entered
 }
 
-// keep sets a remembered head's room aside, if its pool is still one of its own.
+// keep sets a remembered head's room aside, if the job still matches the pool and the
+// pool has no other head. It reports whether it did.
 func (f *farm) keep(j *job) bool {
 	for _, p := range j.pools {
 		if p.ID == j.mem.Pool && p.head == nil {
@@ -135,8 +136,8 @@ func (f *farm) keep(j *job) bool {
 	return false
 }
 
-// placeHead gives a head its place if there is room by now; else it keeps what
-// there is. Where nothing is left to keep it is a head no more.
+// placeHead gives a head its place if there is room by now; else the head keeps what
+// there is. It reports false if there is none: then the job is no head any more.
 func (f *farm) placeHead(j *job) bool {
 	p := f.poolOf(j)
 	p.head = nil
@@ -311,8 +312,8 @@ func (f *farm) becomeHead(j *job) {
 	}
 }
 
-// placeable tells whether it is of use to give a job room now. A suspended job
-// can run on its own hosts only: it takes room when they can serve it (R20).
+// placeable reports whether a job could use room now. A suspended job can run on
+// its own hosts only: it takes room when they can serve it (R20).
 func (f *farm) placeable(j *job) bool {
 	if j.State != backends.Suspended {
 		return true

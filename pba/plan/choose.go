@@ -24,7 +24,7 @@ type want struct {
 	memory int64
 }
 
-// item is one job that may be taken back, with what that would free.
+// item is one job that may be preempted, with what that would free.
 type item struct {
 	job    *job
 	slots  int   // in all
@@ -63,7 +63,7 @@ func compareMostValued(a, b []*job) int {
 
 // choose finds the best set among items, which stand least valued first: the
 // fewest slots freed in all that free what is wanted, then the order of better.
-// It returns nil if all of them together don't do.
+// It returns nil if all of them together are not enough.
 //
 // It is a subset sum over the slots freed; where memory or jobs over several
 // hosts matter, each sum keeps the sets that no other one beats in everything.
@@ -72,8 +72,8 @@ func choose(items []item, w want) []*job {
 	if total < 0 || len(items) == 0 {
 		return nil
 	}
-	// The shortest prefix that still reaches that total has the least valued
-	// most valued member.
+	// The shortest prefix that still reaches that total keeps the value of the most
+	// valued member least.
 	few, many := 1, len(items)
 	for few < many {
 		middle := (few + many) / 2
@@ -86,8 +86,8 @@ func choose(items []item, w want) []*job {
 	return best(items[:few], w, total)
 }
 
-// frontier is what one total of freed slots can do: partial sets, none better
-// than another in gain, memory, count and work lost alike.
+// partial is a set of victims: last, and those of rest. Of one total of freed slots
+// only the sets are kept that no other one covers.
 type partial struct {
 	gain   int
 	memory int64
@@ -97,7 +97,7 @@ type partial struct {
 	rest   *partial
 }
 
-// smallest is the least number of slots whose freeing gives what is wanted, or −1.
+// smallest returns the least number of slots whose freeing gives what is wanted, or −1.
 func smallest(items []item, w want) int {
 	table := fill(items, w, false)
 	for total, sets := range table {
@@ -177,7 +177,7 @@ func fill(items []item, w want, detailed bool) [][]*partial {
 	return table
 }
 
-// bound is a total that no set without a superfluous member exceeds.
+// bound returns a total that no set without a superfluous member exceeds.
 func bound(items []item, w want) int {
 	sum, largest := 0, 0
 	plain := w.memory <= 0
@@ -192,7 +192,7 @@ func bound(items []item, w want) int {
 	return sum
 }
 
-// covers tells whether a partial set does all that another does, at no more cost.
+// covers reports whether a partial set does all that another does, at no more cost.
 func (s *partial) covers(b *partial, detailed bool) bool {
 	return s.gain >= b.gain && s.memory >= b.memory &&
 		(!detailed || s.count < b.count || s.count == b.count && s.lost <= b.lost)
@@ -210,9 +210,9 @@ func add(sets []*partial, next *partial, detailed bool) []*partial {
 	return append(kept, &own)
 }
 
-// workLost is a job's slot-seconds that a requeue throws away; a suspension
-// loses nothing. The preempt mode plays no part in the choice (R17), so the same
-// is counted for both.
+// workLost returns the slot-seconds that a requeue of a job would lose. A suspension
+// loses nothing, but the preempt mode plays no part in the choice (R17): the same is
+// counted for both.
 func workLost(j *job, now time.Time) float64 {
 	return float64(j.Slots) * j.ran(now).Seconds()
 }

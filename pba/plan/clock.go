@@ -11,20 +11,20 @@ import (
 
 // ClockSet is a setting of the queue's clock that a cycle noticed.
 type ClockSet struct {
-	At time.Time     // what it shows since; zero: there was none
+	At time.Time     // of the first snapshot after it, by the clock as set; zero: there was none
 	By time.Duration // ahead if it is positive
 }
 
-// MaxStale is more than the age of any picture that a queue gives. What is ahead of a
-// picture by more is of a clock that was ahead.
+// MaxStale is more than the age of any snapshot that a queue gives. A time that is
+// further ahead of a snapshot was read while the clock was ahead.
 const MaxStale = time.Minute
 
-// Settle makes a memory follow the queue's clock. at is the picture's time by that
-// clock; before and after are readings of this machine's clocks when the picture was
+// Settle makes a memory follow the queue's clock. at is the snapshot's time by that
+// clock; before and after are readings of this machine's clocks when the snapshot was
 // asked for and when it came. Elapsed time is that of the clock since boot: where the
-// queue's clock shows another one, it was set, and all that was remembered by it is
-// moved with it, so that nothing expires, and nothing is put off, for that alone. Where
-// no such reading is remembered, only a clock that went back is seen.
+// queue's clock shows another one, it was set, and the times in the memory are moved
+// with it, so that nothing expires, and nothing is put off, for that alone. Where no
+// such reading is remembered, only a clock that went back is noticed.
 func Settle(m Memory, at time.Time, before, after clock.Reading) Memory {
 	if by := jump(m, at, before, after); by != 0 {
 		m = m.moved(by)
@@ -43,7 +43,7 @@ func jump(m Memory, at time.Time, before, after clock.Reading) time.Duration {
 			by = late
 		}
 		if early > 0 && late < 0 {
-			by = 0 // the picture took longer than that
+			by = 0 // the snapshot took longer than that
 		}
 	}
 	newest := m.LastCycle
@@ -56,7 +56,7 @@ func jump(m Memory, at time.Time, before, after clock.Reading) time.Duration {
 	return by
 }
 
-// moved is the memory as it would be had the clock been set before all of it.
+// moved returns the memory as if the clock had been set before all of it.
 func (m Memory) moved(by time.Duration) Memory {
 	move := func(all ...*time.Time) {
 		for _, t := range all {
@@ -97,12 +97,12 @@ func (m Memory) moved(by time.Duration) Memory {
 	return m
 }
 
-// WithoutAhead are the ended jobs of a picture but for those whose end lies ahead of
-// it: they ended while the clock was ahead, and cycles saw them then.
+// WithoutAhead returns the ended jobs of a snapshot without those whose end lies ahead
+// of it: they ended while the clock was ahead, and cycles saw them then.
 func WithoutAhead(ended []backends.Job, at time.Time) []backends.Job {
 	return slices.DeleteFunc(ended, func(j backends.Job) bool { return j.Ended.Sub(at) > MaxStale })
 }
 
-// startedAhead tells whether a run began by a clock that was ahead: when it did is not
-// known.
+// startedAhead reports whether a run began while the clock was ahead: the time of its
+// start is not known.
 func startedAhead(j *backends.Job, now time.Time) bool { return j.Started.Sub(now) > MaxStale }

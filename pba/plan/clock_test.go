@@ -21,7 +21,7 @@ func TestSettle(t *testing.T) {
 	for name, c := range map[string]struct {
 		was           clock.Reading
 		cycle, action time.Duration // the last ones, after noon
-		at            time.Duration // of the picture, after noon
+		at            time.Duration // of the snapshot, after noon
 		before, after clock.Reading
 		want          time.Duration
 	}{
@@ -81,7 +81,7 @@ func TestSettleMovesEverything(t *testing.T) {
 		was.Clock = clock.Reading{Wall: noon, Boot: 1, Up: time.Hour}
 		now := clock.Reading{Boot: 1, Up: time.Hour + 20*time.Second}
 		got := Settle(was, noon.Add(by+20*time.Second), now, now)
-		want := memory(at(by), noon.Add(min(by, 0))) // who ended before the clock was put ahead is asked for
+		want := memory(at(by), noon.Add(min(by, 0))) // jobs that ended before the clock was put ahead are asked for
 		want.Clock = clock.Reading{Wall: noon.Add(by + 20*time.Second), Boot: 1, Up: now.Up}
 		want.ClockSet = ClockSet{At: want.Clock.Wall, By: by}
 		if d := cmp.Diff(want, got); d != "" {
@@ -95,8 +95,8 @@ func TestSettleMovesEverything(t *testing.T) {
 	}
 }
 
-// A job whose start lies ahead, by a clock that was, is a victim like others; one that
-// started just now, or by a clock a few seconds ahead of ours, has its first minute.
+// A job whose start lies far ahead, by a clock that was ahead, is a victim like others; one
+// that started just now, or by a clock a few seconds ahead, is spared for its first minute.
 func TestStartsAheadSpareNobody(t *testing.T) { // R16
 	for ago, want := range map[time.Duration]bool{
 		time.Hour: true, time.Second: false, -5 * time.Second: false, -2 * time.Hour: true, -years: true,

@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/dummy"
 )
 
-// dummiesOf asks first which dummy jobs should exist (R28–R31): every other rule sees
-// a heavy job and its dummies as one.
+// dummiesOf decides, before all other rules, which dummy jobs should exist (R28–R31):
+// the others see a heavy job and its dummies as one.
 func dummiesOf(state State, policy Policy, now time.Time) *dummy.Result {
 	rules := policy.Dummies
 	rules.Cycle, rules.HoldLimit, rules.Queues, rules.Hosts = policy.Cycle, policy.HoldLimit, policy.Queues, policy.Hosts
@@ -36,15 +36,15 @@ func dummiesOf(state State, policy Policy, now time.Time) *dummy.Result {
 	return dummy.Plan(in, rules, now)
 }
 
-// startsSoon tells whether a heavy job waits for its own slots only: its dummies keep
-// theirs from everybody else meanwhile.
+// startsSoon reports whether a heavy job waits for its own slots only. Its dummies
+// keep theirs meanwhile.
 func (f *farm) startsSoon(j *job) bool {
 	u := f.dummies.Unit(j.ID)
 	return u != nil && u.Stage == dummy.Ready
 }
 
-// dropDummies ends a victim's dummies with it: it and they are one. Where it is given
-// time to end, its memory is in use until then, and they follow it.
+// dropDummies ends a victim's dummies together with it. With a grace period the victim
+// uses its memory until it ends: then a later cycle ends the dummies.
 func (f *farm) dropDummies(j, b *job, r *Reclaim) {
 	u := f.dummies.Unit(j.ID)
 	if u == nil || len(u.All) == 0 || f.policy.GracePeriod > 0 {
@@ -73,7 +73,7 @@ func (s *serving) withDummies(actions []Action) []Action {
 		return actions
 	}
 	all := make([]Action, 0, len(first)+len(actions)+len(last))
-	taken := map[backends.ID]bool{} // their dummies go with them
+	taken := map[backends.ID]bool{} // victims whose dummies go with them
 	for i := range actions {
 		if actions[i].Verb == Drop {
 			taken[actions[i].Job] = true
@@ -82,8 +82,8 @@ func (s *serving) withDummies(actions []Action) []Action {
 	for _, t := range first {
 		all = append(all, s.stepAction(t))
 	}
-	// What a running heavy job lacks, or a PBA job gathers, comes before somebody else is
-	// let go who could start there.
+	// Dummies that a running heavy job lacks, or a PBA job gathers, are placed before
+	// another job is released that could start there.
 	early := func(t dummy.Step) bool { return t.Do == dummy.Place && t.Priority.Level() >= backends.LevelPBA }
 	last = slices.DeleteFunc(slices.Clone(last), func(t dummy.Step) bool { return taken[t.Job] || taken[t.For] })
 	for _, t := range last {
@@ -111,9 +111,9 @@ func (f *farm) stepAction(s dummy.Step) Action {
 	return a
 }
 
-// gatheringInTheWay is where PBA jobs are about to start in slots that they find nowhere
-// else, and how many of these are dummies' of heavy jobs that gather. Heavy jobs
-// themselves come into their slots by their own dummies.
+// gatheringInTheWay returns the hosts where PBA jobs are about to start in slots that they
+// find nowhere else, and how many slots each job lacks there: dummies that gather may hold
+// them. Heavy jobs are left out: their own dummies hold their slots.
 func (f *farm) gatheringInTheWay() []dummy.Demand {
 	if !slices.ContainsFunc(f.dummies.Units, gathers) {
 		return nil
@@ -146,7 +146,7 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 	return demands
 }
 
-// gathers tells whether a heavy job has, or waits for, dummies before it starts.
+// gathers reports whether a heavy job has, or waits for, dummies before it starts.
 func gathers(u *dummy.Unit) bool { return u.Stage == dummy.Gathers || u.Stage == dummy.Ready }
 
 // serveFrom takes slots for a job out of those that are free, and reports whether there
@@ -176,8 +176,8 @@ func (f *farm) serveFrom(free map[string]int, j *job) bool {
 	return true
 }
 
-// reallyFree is what nobody has on each host, dummies that gather included among those
-// who have something; what is about to be left counts as free.
+// reallyFree returns each host's slots that no job has. Dummies that gather have theirs;
+// slots that a job is about to leave count as free.
 func (f *farm) reallyFree() map[string]int {
 	free := make(map[string]int, len(f.hosts))
 	for _, h := range f.hosts {
@@ -202,7 +202,7 @@ func (f *farm) reallyFree() map[string]int {
 	return free
 }
 
-// beingTaken tells whether this plan, or an open reclaim, takes a job back.
+// beingTaken reports whether this plan, or an open reclaim, intends to preempt a job.
 func (f *farm) beingTaken(j *job) bool {
 	for i := range f.plan.Memory.Reclaims {
 		r := &f.plan.Memory.Reclaims[i]
@@ -215,7 +215,7 @@ func (f *farm) beingTaken(j *job) bool {
 	return false
 }
 
-// heavy tells how the heavy jobs stand.
+// heavy returns the status of each heavy job.
 func (f *farm) heavy() []HeavyStatus {
 	var all []HeavyStatus
 	for _, u := range f.dummies.Units {
@@ -225,8 +225,8 @@ func (f *farm) heavy() []HeavyStatus {
 	return all
 }
 
-// explainDummies says of a heavy job how its dummies stand, and of a light one whose
-// dummy's slot it has; "" of every other.
+// explainDummies describes the dummies of a heavy job, and for a light job whose
+// dummy's slot it has; "" for every other.
 func (f *farm) explainDummies(id backends.ID) string {
 	if whose, ok := f.dummies.Lights[id]; ok {
 		return fmt.Sprintf("runs on the slot of a dummy job of job %v, which leaves it enough", whose)

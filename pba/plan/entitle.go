@@ -7,8 +7,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// entitler answers whether jobs are entitled (section 2), each question about a
-// project's members once.
+// entitler decides whether jobs are entitled (docs/design.md, Words), each question
+// about a project's members once.
 type entitler struct {
 	farm     *farm
 	projects map[string]*venture
@@ -16,13 +16,13 @@ type entitler struct {
 	known    map[question]*verdict
 }
 
-// person is a user with his groups.
+// person is a user.
 type person struct {
 	groups  []string
-	pending int // jobs that count under him
+	pending int // jobs that count under the user
 }
 
-// venture is a project, and what is told those who are none of its members.
+// venture is a project, with the verdict on users who are not its members.
 type venture struct {
 	Project
 	outside verdict
@@ -74,7 +74,7 @@ func (e *entitler) verdict(j *backends.Job) *verdict {
 	return answer
 }
 
-// answer is for members.
+// answer returns the verdict on a question about a member.
 func (e *entitler) answer(q question) *verdict {
 	var pools []*pool
 	for _, p := range e.farm.projectPools[q.project] {
@@ -98,7 +98,7 @@ func (e *entitler) count(j *backends.Job, entitled bool) {
 	}
 }
 
-// counted is how many were counted under each party.
+// counted returns the number of pending jobs of each party.
 func (e *entitler) counted() map[party]int {
 	pending := map[party]int{}
 	for name, u := range e.users {

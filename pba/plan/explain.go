@@ -22,20 +22,20 @@ type Explanation struct {
 	Requeues   int       // reclaims that it was a victim of
 	Reclaims   []Reclaim // that it is the beneficiary or a victim of, oldest first
 	Skipped    []string  // why nothing was done for it
-	Spared     string    // of a running job: why it can't be taken back; "": it can
+	Spared     string    // of a running job: why it can't be preempted; "": it can
 	Considered []Considered
 	Dummies    string // what follows "it": gathers 3 slots on h3: 2 held; "": it has no dummies and needs none
 }
 
-// Test is one condition of R1 and section 2's "entitled", with its outcome.
+// Test is one condition of R1 or of an entitled job (docs/design.md, Words), with its outcome.
 type Test struct {
 	Name   string
 	Passed bool
 	Detail string
 }
 
-// Considered is a running job that a reclaim for the explained one could take
-// back, or why it can't.
+// Considered is a running job that a reclaim for the explained one could preempt,
+// or why it can't.
 type Considered struct {
 	ID     backends.ID
 	Host   string
@@ -43,8 +43,8 @@ type Considered struct {
 	Spared string
 }
 
-// Explain runs the very decisions of Make and tells what they say of one job. It
-// reports false where the snapshot does not hold the job.
+// Explain decides as Make does and returns what concerns one job. It reports false
+// where the snapshot does not hold the job.
 func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explanation, bool) {
 	f := decide(state, policy, now)
 	e := Explanation{Threshold: policy.PendingThreshold}
@@ -116,7 +116,7 @@ func (f *farm) explain(j *job, e *Explanation) {
 	}
 }
 
-// consider lists what could be taken back for a job, host by host.
+// consider lists what could be preempted for a job, host by host.
 func (f *farm) consider(j *job, e *Explanation) {
 	for _, h := range f.suitable(j) {
 		running := slices.Clone(h.running)
@@ -156,8 +156,8 @@ func (f *farm) tests(j *backends.Job) []Test {
 	return tests
 }
 
-// Priorities are the computed priorities of all pending jobs that the rules speak
-// of; every other pending job keeps the one that its queue gives it.
+// Priorities returns the computed priority of each job that does not run and that a
+// rule may act upon; every other one keeps what its queue gives it.
 func Priorities(state State, policy Policy, now time.Time) map[backends.ID]backends.Priority {
 	f := decide(state, policy, now)
 	all := make(map[backends.ID]backends.Priority)

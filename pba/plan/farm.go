@@ -8,9 +8,9 @@ import (
 )
 
 // job is a job as this plan sees it. Each field is written by one phase, which its
-// comment names, and by observe where it names none. The order is for speed: what every
-// pass over all jobs asks for comes first, and repeats what it asks of the Job, since on a
-// large farm the time goes into reaching them, one by one.
+// comment names, and by observe where it names none. The order is for speed: the fields
+// that every pass over all jobs reads come first, copies of the Job's among them, since on
+// a large farm most time is spent fetching jobs from memory.
 type job struct {
 	*backends.Job
 	pool     *pool             // charge: that it is charged to, or holds room in; a head's too, see pba
@@ -26,7 +26,7 @@ type job struct {
 	managed   bool              // its queue is
 	entitled  bool              // and it fits a pool: pools is not empty
 	next      bool              // charge: next in line (R12)
-	leaving   bool              // a victim that was told to go and is not gone yet
+	leaving   bool              // a victim that was requeued or suspended and still runs
 	reserving bool              // takeBack: goes on reserving hosts
 	turn      bool              // takeBack: it was served as a beneficiary, or found slots promised to it
 
@@ -39,15 +39,15 @@ type job struct {
 	mem      JobMemory            // as remembered; each phase writes what it decides
 	pools    []*pool              // those that it matches and fits, most specific first
 
-	lightFor backends.ID // a light job: whose dummy's place it has
-	spared   string      // findVictims, takeBack: why it is no victim; "": it may be taken back
+	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
+	spared   string      // findVictims, takeBack: why it is no victim; "": it may be preempted
 	worth    [3]int64    // findVictims: by the policy's criteria, least valued lowest; see appraise
 	lost     float64     // findVictims: slot-seconds that a requeue throws away; see appraise
 	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
 	lowered  string      // rank: why it will rank lower, with what it reserves
 }
 
-// whyNot is why a job is not entitled.
+// whyNot returns why a job is not entitled.
 func (j *job) whyNot() string {
 	switch {
 	case !j.verdict.entitled:
@@ -64,12 +64,12 @@ func (j *job) ownQueue() string {
 	return tag.Queue
 }
 
-// matches tells whether a pool is for such jobs, whether this one fits it or not.
+// matches reports whether a pool is for such jobs, whether this one fits it or not.
 func (j *job) matches(p *pool) bool { return j.managed && slices.Contains(j.verdict.pools, p) }
 
 func (j *job) pba() bool { return j.pool != nil && j.mem.Kept == 0 }
 
-// waiting tells whether the job could be a PBA job that is not running yet: a
+// waiting reports whether the job could be a PBA job that does not run yet: a
 // pending one, or one that waits to be resumed (R20).
 func (j *job) waiting() bool { return j.waits }
 
@@ -77,8 +77,8 @@ func waits(j *backends.Job) bool {
 	return j.Eligible() || j.State == backends.Suspended && j.Resuming
 }
 
-// party is whom a job's use counts under: its project where it is entitled, else
-// its user (section 2, over-subscription).
+// party returns the account that a job's use counts under: its project if it is
+// entitled, else its user (docs/design.md, Words: over-subscription).
 func (j *job) party() party {
 	if j.entitled {
 		return party{project: j.Project}
@@ -88,7 +88,7 @@ func (j *job) party() party {
 
 type party struct{ project, user string }
 
-// ran is how much of a job's work a requeue would lose.
+// ran returns for how long a job has run: the time that a requeue would lose.
 func (j *job) ran(now time.Time) time.Duration {
 	if j.State == backends.Suspended || j.Started.IsZero() {
 		return j.RanFor
@@ -96,7 +96,7 @@ func (j *job) ran(now time.Time) time.Duration {
 	return max(0, j.RanFor+now.Sub(j.Started))
 }
 
-// perSlot is the memory that goes with each slot of a job, rounded up.
+// perSlot returns the memory, in bytes, that goes with each slot of a job, rounded up.
 func perSlot(j *backends.Job) int64 {
 	if j.Slots <= 0 {
 		return 0
@@ -104,9 +104,9 @@ func perSlot(j *backends.Job) int64 {
 	return (j.Memory + int64(j.Slots) - 1) / int64(j.Slots)
 }
 
-// countsFor is the memory that goes with each slot of a job. Where the queue gives out
-// slots and looks at no memory, a slot stands for no more than its share; what a
-// suspended job holds there is in nobody's way but the memory's.
+// countsFor returns the memory, in bytes, that each slot of a job counts for. Where the
+// queue does not manage memory, this is at most a slot's share; a suspended job, which
+// may hold memory and no slots, counts in full.
 func (f *farm) countsFor(j *backends.Job) int64 {
 	if f.state.Abilities.ManagesMemory || j.State == backends.Suspended {
 		return perSlot(j)
@@ -114,7 +114,7 @@ func (f *farm) countsFor(j *backends.Job) int64 {
 	return min(perSlot(j), f.leastShare)
 }
 
-// memory is what a job takes of one host that it runs on whole.
+// memory returns the bytes that a job takes of one host that it runs on whole.
 func (j *job) memory() int64 { return j.perSlot * int64(j.Slots) }
 
 // farm is what a cycle sees of its queue, in the terms of the rules. The phases after
@@ -137,8 +137,8 @@ type farm struct {
 	shapes  map[shape]*choices   // of resting jobs that wait
 }
 
-// observe looks at the farm: its hosts, pools and jobs, what became of the victims of
-// earlier acts, and what of their priorities jobs earned.
+// observe returns the farm of a cycle: its hosts, pools and jobs, what became of the
+// victims of earlier acts, and how much of their priorities jobs earned.
 func observe(c *cycle) *farm {
 	f := &farm{
 		cycle: c, occupancy: newOccupancy(c.state.Farm, c.policy.Hosts),
@@ -194,14 +194,14 @@ func (f *farm) seeJobs() {
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
 		if place, light := f.dummies.Lights[bj.ID]; light {
-			j.entitled, j.lightFor = false, place // it is charged to nobody (R16)
+			j.entitled, j.lightFor = false, place // no pool is charged for it (R16)
 		}
 		if j.entitled {
 			j.pools = fitting(verdict.pools, bj.Slots)
 			j.entitled = len(j.pools) > 0
 		}
 		if j.entitled && j.waits {
-			f.choicesFor(j) // while what it asks for is at hand
+			f.choicesFor(j) // while what it asks for is in the processor's cache
 		}
 		f.jobs = append(f.jobs, j)
 		if bj.State == backends.Running {
@@ -219,7 +219,7 @@ func (f *farm) remembers(id backends.ID) bool {
 	return ok
 }
 
-// untouched tells whether a pending job of no pool stands no higher than the filter or
+// untouched reports whether a pending job of no pool ranks no higher than the filter or
 // its queue put it, so that there is nothing to decide about it.
 func (f *farm) untouched(j *backends.Job) bool {
 	if j.Priority.Level() > backends.LevelNormal || len(j.Pinned) > 0 || !j.HeldUntil.IsZero() {
@@ -244,7 +244,7 @@ func (f *farm) reclaimJobs() map[backends.ID]bool {
 	return ids
 }
 
-// known are the jobs that are remembered or named by a reclaim.
+// known returns a sieve of the jobs that are remembered or named by a reclaim.
 func (f *farm) known(inReclaim map[backends.ID]bool) sieve {
 	s := newSieve(len(f.state.Memory.Jobs) + len(inReclaim))
 	for id := range f.state.Memory.Jobs {
@@ -256,8 +256,8 @@ func (f *farm) known(inReclaim map[backends.ID]bool) sieve {
 	return s
 }
 
-// sieve says of most jobs that they are not in a set, at one glance: the maps that
-// know it are too large to be at hand for every job of a large farm.
+// sieve is a Bloom filter with one hash function. The maps that hold the set are too
+// large for the processor's cache to look up every job of a large farm there.
 type sieve []uint64
 
 func newSieve(jobs int) sieve { return make(sieve, jobs/4+1) }

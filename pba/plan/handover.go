@@ -5,8 +5,7 @@ import (
 )
 
 // handOver puts beneficiaries straight into the slots that were freed for them, where
-// the queue can (R19). It would not by itself where it still counts a suspended
-// victim's slots as taken.
+// the queue can (R19): one that counts a suspended victim's slots as taken would not.
 func (f *farm) handOver() {
 	if f.state.Abilities.Start == nil {
 		return
@@ -27,7 +26,8 @@ func (f *farm) handOver() {
 	}
 }
 
-// haveRoom tells whether nobody works in these slots, suspended jobs left aside.
+// haveRoom reports whether these slots are free of running jobs and not given to
+// another beneficiary. Suspended jobs don't count.
 func (f *farm) haveRoom(hosts []backends.Placement, given map[string]int) bool {
 	for _, p := range hosts {
 		h := f.byName[p.Host]

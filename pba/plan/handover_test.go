@@ -59,8 +59,8 @@ func TestStraightIntoFreedSlots(t *testing.T) { // R19
 	}
 }
 
-// What a queue says of a job whose host is away for a moment gives no reclaim up, or
-// another job would be next to go.
+// What a queue says of a job whose host is briefly unavailable cancels no reclaim, or
+// another job would be preempted next.
 func TestAPassingReasonCostsNobody(t *testing.T) { // R18
 	s := newScene(t, 1, 2).pool("chipA", 1)
 	victim := s.job("bob", "", "n1", time.Hour, suspendable)
@@ -110,8 +110,8 @@ func TestOneSlotIsGivenOnce(t *testing.T) { // R19
 	}
 }
 
-// What is planned on a host that goes down ends in the next cycle: its beneficiary is
-// bound to it no longer, and slots are taken back elsewhere (R18).
+// A reclaim on a host that goes down ends in the next cycle: its beneficiary is
+// unpinned, and slots are preempted elsewhere (R18).
 func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
 	for name, state := range map[string]backends.HostState{"down": backends.HostDown, "closed": backends.HostClosed} {
 		s := newScene(t, 2, 1).pool("chipA", 1)
@@ -124,7 +124,7 @@ func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
 			t.Fatalf("%s: taken %q", name, taken(p))
 		}
 		victim := s.at(backends.ID{Job: 2})
-		victim.Mark, victim.Ending = p.Memory.Reclaims[0].Mark(), true // it can't tell that it is gone
+		victim.Mark, victim.Ending = p.Memory.Reclaims[0].Mark(), true // its host can't report its end
 		s.at(b).Pinned, s.at(b).Wait = []string{"n2"}, backends.WaitOther
 		s.state.Farm.Hosts[1].State = state
 		p = s.cycle()
@@ -143,7 +143,7 @@ func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
 	}
 }
 
-// A victim that its requeue ended for good is told of, and counted as taken.
+// A victim that its requeue ended for good is reported once, and counted as taken.
 func TestALostVictimIsToldOf(t *testing.T) { // R18
 	s := newScene(t, 1, 1).pool("chipA", 1)
 	victim := s.job("bob", "", "n1", time.Hour)

@@ -15,19 +15,19 @@ func Make(state State, policy Policy, now time.Time) Plan {
 	return decide(state, policy, now).plan
 }
 
-// decide is the whole story of a cycle's decisions. Each phase takes what the phase
-// before returned.
+// decide makes all decisions of a cycle. Each phase takes what the phase before
+// returned.
 func decide(state State, policy Policy, now time.Time) *serving {
 	c := newCycle(state, policy, now)
 	farm := observe(c)                 // hosts, jobs, pools; what became of earlier acts
-	books := charge(farm)              // who has a place in a pool, and who may be taken back
-	books.clock()                      // how long those waited that have one
+	books := charge(farm)              // which jobs have a place in a pool, and which may be preempted
+	books.clock()                      // how long PBA jobs have waited
 	books.advance()                    // the open reclaims
 	lowered := books.rank()            // the order in the queue
 	served := takeBack(books, lowered) // what is free, then the new reclaims
-	served.lower()                     // what they leave of the hosts that they reserved
-	books.handOver()                   // what open reclaims have freed
-	books.unpin()                      // what ended ones leave
+	served.lower()                     // jobs that reserved hosts and rank lower now
+	books.handOver()                   // beneficiaries, into slots that were freed
+	books.unpin()                      // what ended reclaims leave
 	books.release()
 	books.unreserve()
 	c.plan.Actions = served.withDummies(c.acts.all())
@@ -69,20 +69,20 @@ func (c *cycle) skip(id backends.ID, reason string) {
 }
 
 // stage is when, within a cycle, an act is done. Reservations are made before others are
-// released, or the queue would give the hosts to the next best job.
+// released, or the queue would give the hosts to the next job in its order.
 type stage int
 
 const (
 	stageRank stage = iota // the order in the queue
-	stageKeep              // reservations of what others let go
+	stageKeep              // reservations of what others release
 	stageLet               // what ended reclaims leave
 	stageTake              // reclaims, one after the other
 	stageLast              // reservations that are not needed any more
 	stages
 )
 
-// agenda are a plan's actions by stage, in parts: a long list that grows is copied again
-// and again.
+// agenda holds a plan's actions by stage, in parts: a long slice that grows is copied
+// again and again.
 type agenda [stages][][]Action
 
 func (g *agenda) add(at stage, a Action) {
@@ -95,5 +95,5 @@ func (g *agenda) add(at stage, a Action) {
 	g[at] = parts
 }
 
-// all are the actions in the order in which they are done.
+// all returns the actions in the order in which they are done.
 func (g *agenda) all() []Action { return slices.Concat(slices.Concat(g[:]...)...) }

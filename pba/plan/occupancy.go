@@ -17,9 +17,9 @@ type occupancy struct {
 	down       int              // slots of managed hosts that are not up
 	leastShare int64            // bytes that go with a slot, on the host where that is least
 
-	// What happened, in order, for those who keep something for each host (choices). They
-	// read on from where they stopped, so these only grow, and only by touch and give.
-	touched []*host // what could be taken back there, or what is free, is not what it was
+	// Changes in order, for choices, which keep data for each host. They read on from
+	// where they stopped, so these only grow, and only by touch and give.
+	touched []*host // what could be preempted there, or what is free, changed
 	given   []*host // of touched: where something came free
 }
 
@@ -32,12 +32,12 @@ type host struct {
 	free    int   // slots
 	freeMem int64 // bytes; only meaningful if Memory > 0
 	stuck   int64 // bytes of suspended jobs, which no reclaim frees; part of what is occupied
-	aside   int   // slots that jobs which reserve this host wait in: for nobody else in this plan
+	aside   int   // slots set aside for jobs that reserve this host: for no other job in this plan
 	soft    int   // slots tentatively reserved; earlier beneficiaries may take them
 	softMem int64 // bytes that go with soft
 	version int   // grows with each entry in touched; from 1 on
 	running []*job
-	victims []item // of running: those that may be taken back now, least valued first
+	victims []item // of running: those that may be preempted now, least valued first
 }
 
 func newOccupancy(farm *backends.Farm, managed []string) occupancy {
@@ -54,8 +54,8 @@ func newOccupancy(farm *backends.Farm, managed []string) occupancy {
 	return o
 }
 
-// occupy takes a job's slots and memory off its hosts. Suspension frees slots where the
-// queue says so, and never memory.
+// occupy subtracts a job's slots and memory from its hosts' free ones. Suspension frees
+// slots where the queue says so, and never memory.
 func (o *occupancy) occupy(j *job, suspendFrees bool) {
 	slotsToo := j.State == backends.Running || j.State == backends.Suspended && !suspendFrees
 	if !slotsToo && j.State != backends.Suspended {
@@ -82,7 +82,7 @@ func (o *occupancy) occupy(j *job, suspendFrees bool) {
 	}
 }
 
-// leave counts what a job that is about to go leaves as free.
+// leave counts as free what a job that is about to leave its hosts gives up.
 func (o *occupancy) leave(j *job) {
 	for _, p := range j.Hosts {
 		h := o.byName[p.Host]
@@ -120,20 +120,20 @@ func (o *occupancy) unpromise(j *job, at []backends.Placement) {
 	}
 }
 
-// touch notes that something changed of what could be taken back on a host.
+// touch records that what is free, or could be preempted, changed on a host.
 func (o *occupancy) touch(h *host) {
 	h.version++
 	o.touched = append(o.touched, h)
 }
 
-// give notes that something came free on a host.
+// give records that something came free on a host.
 func (o *occupancy) give(h *host) {
 	o.given = append(o.given, h)
 	o.touch(h)
 }
 
-// memoryFor is what a job takes of a host's free memory with these slots. A suspended
-// one holds its own all the time.
+// memoryFor returns the bytes that a job takes of a host's free memory with these slots.
+// A suspended job holds its memory already.
 func (j *job) memoryFor(p backends.Placement) int64 {
 	if j.State == backends.Suspended {
 		return 0
@@ -141,8 +141,8 @@ func (j *job) memoryFor(p backends.Placement) int64 {
 	return j.perSlot * int64(p.Slots)
 }
 
-// yielding is a host as it would be if those whose turn has not come gave back what
-// is tentatively reserved for them.
+// yielding returns the host as it would be without the slots that are tentatively
+// reserved.
 func (h *host) yielding() *host {
 	if h.soft == 0 {
 		return h
@@ -153,7 +153,7 @@ func (h *host) yielding() *host {
 	return &after
 }
 
-// fits is how many of a job's slots a host has free, memory included.
+// fits returns how many of a job's slots a host has free, memory included.
 func (h *host) fits(j *job) int {
 	n := max(h.free, 0)
 	if j.Exclusive && h.free < h.Slots {
@@ -165,7 +165,7 @@ func (h *host) fits(j *job) int {
 	return n
 }
 
-// couldOffer is how many of a job's slots a host would have if nobody ran there.
+// couldOffer returns how many of a job's slots a host would have if no job ran there.
 func (h *host) couldOffer(j *job) int {
 	n := h.Slots
 	if m := j.perSlot; m > 0 && h.Memory > 0 {
@@ -175,7 +175,7 @@ func (h *host) couldOffer(j *job) int {
 }
 
 // suitable lists the managed hosts that a job may run on at all, by name. A
-// suspended one runs on its own.
+// suspended job may run on its own hosts only.
 func (o *occupancy) suitable(j *job) []*host {
 	on := j.Asked
 	if j.State == backends.Suspended {
@@ -194,7 +194,7 @@ func (o *occupancy) suitable(j *job) []*host {
 	return slices.Compact(hosts)
 }
 
-// contested reports whether another job could take the slots preempted on a host: one that
-// reserves it starts in what is free there, and one that was promised more than there is
-// comes first.
+// contested reports whether another job could take the slots preempted on a host: a job
+// that reserves the host starts in what is free there, and jobs that were promised more
+// than is free come first.
 func (h *host) contested() bool { return h.aside > 0 || h.free < 0 }

@@ -16,8 +16,8 @@ const (
 	keptHistory  = 20
 )
 
-// What a cycle puts back that others than we raised: as much as half of its time allows,
-// and of it the first before slots are taken back, which must not wait for thousands.
+// A cycle puts back as many priorities that users raised as half of its time allows. Only
+// the first come before the reclaims, which must not wait for thousands.
 const (
 	putBackTime  = 10 * time.Millisecond // of one write; 7.6 ms on LSF (lava)
 	putBackFirst = 100                   // more than a large farm starts in a cycle; also the least of a cycle
@@ -25,24 +25,24 @@ const (
 
 func (p *Policy) maxPutBack() int { return max(putBackFirst, int(p.Cycle/2/putBackTime)) }
 
-// ageCap is how much age may add to a priority (R11).
+// ageCap returns how much age may add to a priority (R11).
 func (p *Policy) ageCap() int {
 	return max(0, pbaBonus-1-requeueBonus*p.MaxRequeues)
 }
 
-// bonus is what a job's value has gained by our reclaims.
+// bonus returns what a job's value has gained by losing its slots to reclaims.
 func (f *farm) bonus(j *job) int { return requeueBonus * min(j.mem.Requeues, f.policy.MaxRequeues) }
 
-// value is a job's priority within the normal band, whatever band it is in now:
+// value returns a job's priority within the normal band, whatever band it is in now:
 // default, age and its bonuses. The +100 of a band is never part of it (R10).
 func (f *farm) value(j *job) int {
 	return min(ownValue(j.Priority), backends.DefaultValue+f.policy.ageCap()+f.bonus(j))
 }
 
-// ownValue is a priority's value without what its band adds.
+// ownValue returns a priority's value without what its band adds.
 func ownValue(p backends.Priority) int { return max(p.Value()-bandBonus(p.Level()), 0) }
 
-// bandBonus is what a level's band adds to a value.
+// bandBonus returns what a level's band adds to a value.
 func bandBonus(l backends.Level) int {
 	switch l {
 	case backends.LevelPBA:
@@ -54,13 +54,13 @@ func bandBonus(l backends.Level) int {
 	return 0
 }
 
-// believe lowers the priorities of this picture to what the rules account for. On some
-// queues a job's owner may give it any number, at any time: what is beyond was his wish,
-// and counts for nothing, neither in the queue nor in a pool.
+// believe lowers the priorities of this snapshot to what the rules account for. On some
+// queues a job's owner may give it any number, at any time: what exceeds the rules does
+// not count, neither in the queue nor in a pool.
 func (f *farm) believe() {
 	for _, j := range f.jobs {
 		if j.Priority.Level() <= backends.LevelNormal && j.Priority.Value() <= backends.DefaultValue {
-			continue // nobody's claim
+			continue // it claims nothing
 		}
 		if earned := f.earned(j); earned < j.Priority {
 			j.claimed, j.Priority = j.Priority, earned
@@ -68,9 +68,9 @@ func (f *farm) believe() {
 	}
 }
 
-// earned is a job's priority as far as we wrote it, or the queue aged it: at no higher
-// level than we wrote last, and with no more than the default, its bonus and its age since.
-// A lower one is its owner's right.
+// earned returns a job's priority as far as the engine wrote it or the queue aged it: at no
+// higher level than was written last, and with no more than the default, its bonus and its
+// age since. The owner may lower it.
 func (f *farm) earned(j *job) backends.Priority {
 	least, most := f.aged(j.Submitted)
 	base := backends.DefaultValue + f.bonus(j)
@@ -79,7 +79,7 @@ func (f *farm) earned(j *job) backends.Priority {
 	if j.mem.Requeues > 0 {
 		top = backends.LevelVictim
 	}
-	if j.mem.Written != 0 { // of victims, earlier versions lost it
+	if j.mem.Written != 0 { // earlier versions did not remember it for victims
 		top = max(top, j.mem.Written.Level())
 		base = max(backends.DefaultValue, ownValue(j.mem.Written))
 		sinceLeast, sinceMost := f.aged(j.mem.WrittenAt)
@@ -93,8 +93,8 @@ func (f *farm) earned(j *job) backends.Priority {
 	return backends.At(level, value+bandBonus(level))
 }
 
-// aged is how much a priority may have aged by itself since a time, at least and at most:
-// the queue and we don't count at the same instant.
+// aged returns how much the queue may have aged a priority since a time, at least and at
+// most: the queue and the engine don't count at the same instant.
 func (f *farm) aged(since time.Time) (least, most int) {
 	interval, most := f.state.Abilities.Ages, min(f.policy.ageCap(), f.state.Abilities.AgeCap)
 	switch {
@@ -107,7 +107,7 @@ func (f *farm) aged(since time.Time) (least, most int) {
 	return min(ticks, most), min(ticks+1, most)
 }
 
-// level is where a pending job belongs (R11).
+// level returns the level that a pending job belongs to (R11).
 func (f *farm) level(j *job) backends.Level {
 	switch {
 	case j.reclaim != nil && j.reclaim.Phase.Open():
@@ -126,12 +126,12 @@ func (f *farm) level(j *job) backends.Level {
 	return backends.LevelNormal
 }
 
-// stands is a job's priority as the queue has it, earned or not.
+// stands returns a job's priority as the queue has it, earned or not.
 func (j *job) stands() backends.Priority { return max(j.claimed, j.Priority) }
 
-// rank writes what changes the order in the queue, and nothing else (R13): a job
-// of another level, a bonus that is not there yet, a value that its owner raised. It
-// returns the jobs that keep hosts and will rank lower: see lower.
+// rank writes the priorities that change the order in the queue, and no others (R13):
+// another level, a bonus that is not there yet, a value that the owner raised. It
+// returns the jobs that reserve hosts and will rank lower: see lower.
 func (b *books) rank() (lowered []*job) {
 	var raised []*job
 	for _, j := range b.resting {
@@ -161,7 +161,7 @@ func (b *books) rank() (lowered []*job) {
 	return lowered
 }
 
-// putBack lowers jobs that stand higher than they may, in this order: those that wait for
+// putBack lowers jobs that rank higher than they may, in this order: those that wait for
 // slots alone, as they could start next; by their place in the queue. What a cycle has no
 // time for is left to the next ones.
 func (f *farm) putBack(raised []*job) {
@@ -189,8 +189,8 @@ func (f *farm) putBack(raised []*job) {
 	}
 }
 
-// moves tells whether an entitled job has to be put back into the queue that the
-// filter took it from (R1).
+// moves reports whether an entitled job has to go back to the queue that the filter
+// took it from (R1).
 func (f *farm) moves(j *job) bool {
 	if !j.entitled || f.policy.LowQueue == "" || j.Queue != f.policy.LowQueue || f.state.Abilities.Move == nil {
 		return false
@@ -199,7 +199,7 @@ func (f *farm) moves(j *job) bool {
 	return own != "" && own != j.Queue && (len(f.policy.Queues) == 0 || slices.Contains(f.policy.Queues, own))
 }
 
-// wanted is a job's computed priority, and why it differs from the queue's.
+// wanted returns a job's computed priority, and why it differs from the queue's.
 func (f *farm) wanted(j *job) (backends.Priority, string) {
 	level, now := f.level(j), j.Priority.Level()
 	if level == now {
@@ -235,8 +235,8 @@ func (f *farm) wanted(j *job) (backends.Priority, string) {
 	return backends.At(level, value+bandBonus(level)), why
 }
 
-// unlowered is the priority of a job at its own level: as it stands, unless we gave it
-// more there. Among normal jobs lower is its owner's right.
+// unlowered returns the priority of a job that keeps its level: as it is, or what the
+// engine wrote there if that is more. The owner of a normal job may lower it.
 func (f *farm) unlowered(j *job) (backends.Priority, string) {
 	switch level := j.Priority.Level(); {
 	case level > backends.LevelNormal && j.mem.Written.Level() == level && j.Priority < j.mem.Written:
@@ -249,8 +249,8 @@ func (f *farm) unlowered(j *job) (backends.Priority, string) {
 	return j.Priority, fmt.Sprintf("somebody else than pba raised it to %d (%s): a job's owner can lower it only", j.claimed.Value(), j.claimed.Level())
 }
 
-// unaged takes the age of this cycle off again: the cycle in which a job enters
-// its allocation adds none (R10).
+// unaged subtracts the age of this cycle: the cycle in which a job enters its
+// allocation adds none (R10).
 func (f *farm) unaged(j *job, value int) int {
 	if f.state.Abilities.Ages > 0 && value > backends.DefaultValue+f.bonus(j) {
 		return value - 1

@@ -51,7 +51,7 @@ func TestOwnersNumbersArePutBack(t *testing.T) {
 	}
 }
 
-// What an earlier version took for ours is none of ours: it wrote what owners claimed.
+// What an earlier version remembered as written need not be earned: owners claimed it.
 func TestOwnersNumberThatWasWrittenDown(t *testing.T) {
 	s := owned(t)
 	id := s.job("bob", "", "", time.Hour, claiming(27))
@@ -62,7 +62,7 @@ func TestOwnersNumberThatWasWrittenDown(t *testing.T) {
 	}
 }
 
-// Lower is an owner's right: before and after he was put back, and back again to the default.
+// An owner may lower a job, before and after it was put back, and raise it to the default.
 func TestOwnersMayLowerTheirJobs(t *testing.T) {
 	s := owned(t).pool("chipA", 1)
 	s.job("ann", "chipA", "n1", time.Hour)
@@ -78,7 +78,7 @@ func TestOwnersMayLowerTheirJobs(t *testing.T) {
 	}
 }
 
-// R12: within a pool a claim goes before nobody, either, and our own ranks are no claims.
+// R12: within a pool a claim gains no place, either, and the engine's ranks are no claims.
 func TestOwnersNumberBuysNoRoom(t *testing.T) {
 	s := owned(t).pool("chipA", 1)
 	honest := s.job("ann", "chipA", "", time.Hour)
@@ -91,7 +91,7 @@ func TestOwnersNumberBuysNoRoom(t *testing.T) {
 	if got := s.at(honest).Priority; got != backends.At(backends.LevelPBA, 120) {
 		t.Errorf("the older job stands at %d, want 120 of its pool", got)
 	}
-	// A PBA job's owner raises it further: it has what we wrote, no more.
+	// A PBA job's owner raises it further: it has what the engine wrote, no more.
 	s.at(honest).Priority = backends.At(backends.LevelHandOver, 999)
 	s.rank(s.cycle())
 	if got := s.at(honest).Priority; got != backends.At(backends.LevelPBA, 120) {
@@ -133,13 +133,13 @@ func TestAgeIsNoClaim(t *testing.T) {
 		value  int
 		want   backends.Priority
 	}{
-		{0, 21, 21},                                      // a tick that we have not counted yet
+		{0, 21, 21},                                      // a tick that the engine has not counted yet
 		{0, 22, 20},                                      //
 		{time.Minute, 24, 24},                            //
 		{time.Minute, 25, 23},                            //
 		{24 * time.Hour, 89, 89},                         // where age stops
 		{24 * time.Hour, 90, 89},                         //
-		{-time.Hour, 60, 60},                             // the clock was set back: nobody is put back for that
+		{-time.Hour, 60, 60},                             // the clock was set back: the job keeps its value
 		{24 * time.Hour, 15, 15},                         // lowered
 		{-10 * 365 * 24 * time.Hour, 500, 20},            //
 		{time.Hour, int(backends.DefaultValue) + 69, 89}, //
@@ -153,7 +153,7 @@ func TestAgeIsNoClaim(t *testing.T) {
 	}
 }
 
-// Slots are taken back before the many are put back, but after the first of them: these
+// Slots are preempted before the many are put back, but after the first of them: these
 // could start in what comes free.
 func TestManyOwnersNumbersHoldUpNoReclaim(t *testing.T) {
 	s := owned(t).pool("chipA", 1)
@@ -175,7 +175,7 @@ func TestManyOwnersNumbersHoldUpNoReclaim(t *testing.T) {
 	}
 }
 
-// R27: its owner learns why his number is gone.
+// R27: explain says why the owner's number is gone.
 func TestExplainSaysWhyANumberWasPutBack(t *testing.T) {
 	s := owned(t)
 	id := s.job("bob", "", "", time.Hour, claiming(backends.At(backends.LevelVictim, 25)))
@@ -187,7 +187,7 @@ func TestExplainSaysWhyANumberWasPutBack(t *testing.T) {
 }
 
 // R10, R11: a victim keeps its bonus, also where an earlier version did not remember that it
-// wrote it, and is given it where the write was lost; nobody gets more by claiming it.
+// wrote it, and is given it where the write was lost; a claim adds nothing.
 func TestVictimsBonusIsEarned(t *testing.T) {
 	bonus := backends.At(backends.LevelVictim, 30)
 	written := JobMemory{Requeues: 1, Written: bonus, WrittenAt: noon.Add(-time.Minute)}

@@ -8,8 +8,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Prune decides which dummy jobs nobody needs, and drops them (R31): theirs is
-// gone, or Make knows it for a heavy one no more. It remembers nothing new.
+// Prune returns a plan that drops the dummy jobs that are not needed (R31): their heavy
+// job is gone, or is not heavy to Make any more. It leaves the memory as it is.
 func Prune(state State, policy Policy, now time.Time) Plan {
 	p := Plan{At: now, Memory: state.Memory}
 	if slices.ContainsFunc(state.Farm.Jobs, func(j backends.Job) bool { return j.IsDummy() }) {
@@ -18,7 +18,7 @@ func Prune(state State, policy Policy, now time.Time) Plan {
 	return p
 }
 
-// drops ends the dummy jobs of all others than these heavy jobs.
+// drops returns actions that end all dummy jobs but those of these heavy jobs.
 func drops(farm *backends.Farm, heavy []HeavyStatus) []Action {
 	needed, there := map[backends.ID]bool{}, map[backends.ID]bool{}
 	for _, h := range heavy {

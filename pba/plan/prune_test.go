@@ -26,7 +26,7 @@ func TestDummiesThatNobodyNeeds(t *testing.T) { // R31
 		t.Errorf("(-want +got):\n%s", d)
 	}
 
-	// With the mode off nobody needs any, and nothing of what is remembered changes.
+	// With the mode off none is needed, and the memory does not change.
 	s := newScene(t, 1, 4)
 	s.job("ann", "chipA", "n1", 0)
 	dummy := s.job("root", "", "n1", 0, func(j *backends.Job) { j.DummyFor = s.state.Farm.Jobs[0].ID })

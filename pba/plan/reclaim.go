@@ -8,8 +8,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// open records a reclaim and lists its acts: the beneficiary first, so that
-// nobody else takes what its victims leave (R19).
+// open records a reclaim and lists its acts: the beneficiary first, so that no
+// other job takes what its victims leave (R19).
 func (s *serving) open(b *job, set *candidate) {
 	memory := &s.plan.Memory
 	memory.NextID = max(memory.NextID, 1)
@@ -39,11 +39,11 @@ func (s *serving) open(b *job, set *candidate) {
 	memory.Reclaims = append(memory.Reclaims, r)
 }
 
-// lead puts the beneficiary at the head of the queue and where its slots will be.
+// lead raises the beneficiary to the head of the queue and binds it to its slots' hosts.
 func (s *serving) lead(b *job, r *Reclaim, reason string) {
 	at := s.raiseStage(b, r)
-	s.keepFor(b, r, at) // first: at each of the next steps the queue gives away what is free and nobody keeps
-	s.pin(b, r, at)     // next: at its new level it may go where it likes, past what others reserve
+	s.keepFor(b, r, at) // first: at each of the next steps the queue gives away free slots that are not reserved
+	s.pin(b, r, at)     // next: at its new level it may start anywhere, in slots that others reserve, too
 	level := backends.At(backends.LevelHandOver, s.value(b)+2*pbaBonus)
 	now := b.computed // not b.Priority: rank may have changed it in this very plan
 	if b.lowered != "" {
@@ -55,9 +55,9 @@ func (s *serving) lead(b *job, r *Reclaim, reason string) {
 	}
 }
 
-// raiseStage returns the stage in which the beneficiary is raised: before its victims go,
-// and, if it counts on what is free where it will run, before jobs that reserve that are
-// lowered. If it does not, it must not start in what is promised to others.
+// raiseStage returns the stage in which the beneficiary's priority is raised: before its
+// victims' acts; if it needs free slots as well, before jobs that reserve them are lowered.
+// If it needs none it is not raised so early: it could start in slots promised to others.
 func (s *serving) raiseStage(b *job, r *Reclaim) stage {
 	if r.Need >= b.Slots {
 		return stageTake
@@ -71,7 +71,7 @@ func (s *serving) raiseStage(b *job, r *Reclaim) stage {
 }
 
 // keepFor reserves a reclaim's hosts for its beneficiary, for as long as the
-// reclaim may take. Its victims don't go at one instant, and a queue passes over
+// reclaim may take. Its victims don't leave at one instant, and a queue passes over
 // what does not fit: else a lower job takes what the first one leaves (R19).
 func (s *serving) keepFor(b *job, r *Reclaim, at stage) {
 	if s.state.Abilities.Reserve == nil || b.State == backends.Suspended || s.small(b) && len(r.Victims) == 1 {
@@ -85,10 +85,10 @@ func (s *serving) keepFor(b *job, r *Reclaim, at stage) {
 	})
 }
 
-// pin binds the beneficiary to where its slots come free, where the queue can. With the
-// engine gone for good it must run all the same, whatever becomes of that host (R21):
-// the pin ends by itself, and is renewed, where the queue can do that; else there is
-// none where the beneficiary is put straight into its slots.
+// pin binds the beneficiary to where its slots come free, if the queue can. The job must
+// run even if the engine is gone for good, whatever becomes of that host (R21): the pin
+// ends by itself, and is renewed, if the queue can do that; else there is none if the
+// beneficiary is put straight into its slots.
 func (s *serving) pin(b *job, r *Reclaim, at stage) {
 	able := &s.state.Abilities
 	if able.Pin == nil || b.State == backends.Suspended || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
@@ -98,7 +98,7 @@ func (s *serving) pin(b *job, r *Reclaim, at stage) {
 	if able.PinEnds {
 		ends = s.now.Add(s.policy.HoldLimit)
 	}
-	var shares []int // more on one host and less on another would be somebody else's
+	var shares []int // more on one host and less on another would take another job's slots
 	if len(r.Hosts) > 1 && s.state.Abilities.PinShares {
 		for _, p := range r.Hosts {
 			shares = append(shares, p.Slots)
@@ -112,7 +112,7 @@ func (s *serving) pin(b *job, r *Reclaim, at stage) {
 }
 
 // again lists once more what open reclaims still have to do: acts that a cycle
-// intended and could not do, and pins that are not there.
+// intended and could not do, and pins that are missing or about to end.
 func (s *serving) again() {
 	for i := range s.plan.Memory.Reclaims {
 		r := &s.plan.Memory.Reclaims[i]
@@ -157,8 +157,8 @@ func (s *serving) take(j, b *job, r *Reclaim) {
 	s.acts.add(stageTake, Action{Verb: Rank, Job: j.ID, For: b.ID, Reclaim: r.ID, Priority: j.mem.Written, Reason: "it goes before other normal jobs when it may start again"})
 }
 
-// afterTaking is a victim's priority once it is back in the queue: its bonus for
-// one more reclaim, up to max_requeues of them (R10, R11).
+// afterTaking returns a victim's priority once it is back in the queue: with its bonus
+// for one more reclaim, up to max_requeues of them (R10, R11).
 func (s *serving) afterTaking(j *job) backends.Priority {
 	value := s.value(j)
 	if j.mem.Requeues < s.policy.MaxRequeues {
@@ -167,7 +167,7 @@ func (s *serving) afterTaking(j *job) backends.Priority {
 	return backends.At(backends.LevelVictim, value)
 }
 
-// why says in a few words what made a job the least valued.
+// why returns in a few words what made a job the least valued.
 func (s *serving) why(j *job) string {
 	return fmt.Sprintf("least valued: started %s ago, %s runs %s beyond its guarantee",
 		s.now.Sub(j.Started).Round(time.Second), j.party(), slotCount(s.over[j.party()]))
@@ -192,8 +192,8 @@ func onAny(placed []backends.Placement, hosts []string) bool {
 	return slices.ContainsFunc(placed, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) })
 }
 
-// dropVictims keeps jobs that are being taken back out of later choices, and
-// those whose party has lost all that it may by now.
+// dropVictims keeps jobs that are being preempted out of later choices, and the jobs
+// of accounts that may lose no more.
 func (s *serving) dropVictims(victims []*job) {
 	for _, j := range victims {
 		s.spare(j, "it is being taken back already")
@@ -209,7 +209,8 @@ func (s *serving) dropVictims(victims []*job) {
 	}
 }
 
-// promiseTaken books what the victims will leave and the beneficiary will take.
+// promiseTaken counts as free what the victims will leave, and as promised what the
+// beneficiary will take.
 func (s *serving) promiseTaken(b *job, set *candidate) {
 	for _, j := range set.victims {
 		s.leave(j)

@@ -242,8 +242,8 @@ func TestProjectCapCountsJobs(t *testing.T) { // R22
 	}
 }
 
-// What is free is kept for the beneficiary before any other step is taken for it:
-// at each step the queue gives away what nobody keeps (R19).
+// What is free is reserved for the beneficiary before any other step is taken for it:
+// at each step the queue gives away what is not reserved (R19).
 func TestBeneficiaryKeepsItsHostsFirst(t *testing.T) {
 	s := newScene(t, 1, 8).pool("chipA", 4)
 	s.job("bob", "", "n1*2", time.Hour)
@@ -282,7 +282,7 @@ func TestFreeSlotsServeFirst(t *testing.T) { // R15
 	}
 }
 
-// What the queue by itself keeps for a job that waits too long goes to nobody who
+// What the queue by itself keeps for a job that waits too long goes to no job that
 // ranks below it.
 func TestSlotsThatTheQueueKeepsServeTheirKeeper(t *testing.T) { // R15
 	s := newScene(t, 1, 8).pool("chipA", 6)
@@ -299,7 +299,7 @@ func TestSlotsThatTheQueueKeepsServeTheirKeeper(t *testing.T) { // R15
 }
 
 // A reservation keeps slots from lower jobs only, from the plan on that makes it: the
-// next plan, which sees it, finds nothing more to take back.
+// next plan, which sees it, finds nothing more to preempt.
 func TestReservationsGoByRank(t *testing.T) { // R15
 	for name, c := range map[string]struct {
 		slots  [2]int           // that the higher and the lower job need, of three that can be had
@@ -332,7 +332,7 @@ func TestReservationsGoByRank(t *testing.T) { // R15
 	}
 }
 
-// Memory that a suspended job holds stays its own, whoever has the slots next to it.
+// A suspended job keeps its memory, whichever job has the slots next to it.
 func TestOutbidSuspendedJobKeepsItsMemory(t *testing.T) { // R20
 	s := newScene(t, 1, 6).pool("chipA", 7)
 	s.state.Farm.Hosts[0].Memory = 16 << 30
@@ -354,7 +354,7 @@ func TestSamePlanTwiceTakesNobodyTwice(t *testing.T) { // R18
 	if got := taken(s.ripen()); got != "requeue 1" {
 		t.Fatalf("taken %q", got)
 	}
-	s.at(backends.ID{Job: 1}).Mark = "r1" // told to go, still running
+	s.at(backends.ID{Job: 1}).Mark = "r1" // its requeue was accepted, and it still runs
 	for range 2 {
 		if got := taken(s.cycle()); got != "" {
 			t.Errorf("taken again: %q", got)
@@ -400,7 +400,7 @@ func TestBackOffDoublesThenGivesUp(t *testing.T) { // R19
 			switch a.Verb {
 			case Requeue:
 				v.Mark, v.State, v.Wait, v.HeldUntil = a.Mark, backends.Pending, backends.WaitTime, a.Until
-			case Release: // and the queue gives the slot to somebody else again
+			case Release: // and the queue starts the victim again, not the beneficiary
 				v.State, v.HeldUntil, v.Started, v.Wait = backends.Running, time.Time{}, s.now.Add(-time.Hour), 0
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// remember hands on what the next cycle needs, and nothing of jobs that are gone.
+// remember stores what the next cycle needs, and nothing of jobs that are gone.
 func (f *farm) remember() {
 	memory := &f.plan.Memory
 	memory.LastCycle = f.now
@@ -80,7 +80,7 @@ func (f *farm) rememberEnds() {
 	memory.EndedSince = f.state.Farm.At
 }
 
-// status sums up how the pools and the farm stand (R22).
+// status sums up the state of the pools and the farm (R22).
 func (b *books) status() {
 	f := &b.plan.Farm
 	f.Slots, f.Down = b.slots, b.down
@@ -163,8 +163,8 @@ func (f *farm) forget() {
 	})
 }
 
-// describe names an allocation as people know it: chipA, chipA:synthesis, chipA
-// (bob).
+// describe returns the name of an allocation as users write it: chipA,
+// chipA:synthesis, chipA (bob).
 func describe(a Allocation) string {
 	name := backends.JoinProject(a.Project, a.Step)
 	if a.User != "" {

@@ -7,9 +7,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// reserve keeps what frees on a beneficiary's best hosts from lower-ranked jobs,
-// since nobody can be taken back for it now (R15): else short jobs under
-// min_runtime keep a wide one out for ever.
+// reserve keeps what comes free on a beneficiary's best hosts from lower-ranked jobs,
+// as no job can be preempted for it now (R15): else short jobs under min_runtime keep
+// a wide one out for ever.
 func (s *serving) reserve(b *job, hosts []string) {
 	if len(hosts) == 0 {
 		return
@@ -18,9 +18,9 @@ func (s *serving) reserve(b *job, hosts []string) {
 	s.reserveOn(b, hosts, "nobody can be taken back for it now: what comes free there is kept for it")
 }
 
-// outbid takes back what was promised or set aside, on hosts that a job is about to
-// reserve, for jobs that rank below it: the queue would keep it from them. It reports
-// whether there was anything.
+// outbid withdraws what was promised or set aside, on hosts that a job is about to
+// reserve, for jobs that rank below it: the queue would not start them there. It
+// reports whether there was anything.
 func (s *serving) outbid(b *job, hosts []string) (some bool) {
 	if len(hosts) == 0 {
 		return false
@@ -58,20 +58,20 @@ func (s *serving) reserveOn(b *job, hosts []string, why string) {
 	s.acts.add(stageKeep, Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: b.mem.ReservedUntil, Reason: why})
 }
 
-// reserves tells whether a reservation would do anything for a beneficiary.
+// reserves reports whether a reservation would have an effect for a beneficiary.
 func (s *serving) reserves(b *job) bool {
 	return s.state.Abilities.Reserve != nil && b.State != backends.Suspended && !s.small(b)
 }
 
-// small tells whether a job takes whatever slot comes free: nothing that ranks
-// below it can keep it out, so it needs no reservation.
+// small reports whether a job fits any slot that comes free: no job that ranks below
+// it can keep it out, so it needs no reservation.
 func (s *serving) small(b *job) bool {
 	return b.Slots <= 1 && b.Memory <= s.choicesFor(b).share
 }
 
-// setAside books what is free on hosts where it is kept for a job, so that nobody who
-// ranks below counts on it. Before the job's turn has come, a beneficiary may have it
-// (see yield); after that, slots are taken back there for nobody else (see contested).
+// setAside promises a job what is free on hosts where that is kept for it, so that no
+// lower-ranked job counts on it. Before the job's turn, an earlier beneficiary may have it
+// (see yield); after it, no slots are preempted there for another job (see contested).
 func (s *serving) setAside(b *job, hosts []string) {
 	left := b.Slots
 	for _, name := range hosts {
@@ -103,8 +103,8 @@ func (s *serving) countAside(b *job, sign int) {
 	}
 }
 
-// yield gives back what is set aside on hosts for those whose turn has not come: it
-// goes to one who stands before them.
+// yield gives back what is set aside on hosts for jobs whose turn has not come: an
+// earlier beneficiary takes it.
 func (s *serving) yield(hosts []backends.Placement) {
 	for _, p := range hosts {
 		for s.byName[p.Host].soft > 0 {
@@ -116,7 +116,7 @@ func (s *serving) yield(hosts []backends.Placement) {
 	}
 }
 
-// giveBack undoes setAside, for the job itself to be served.
+// giveBack undoes setAside.
 func (s *serving) giveBack(b *job) {
 	if len(b.aside) == 0 {
 		return
@@ -130,9 +130,9 @@ func (s *serving) giveBack(b *job) {
 	b.aside = nil
 }
 
-// reservable are the hosts that a beneficiary should wait for: those that it
-// reserves already, else those that lack least; then by name. A host whose memory
-// suspended jobs hold is none of them: they could wait for each other for ever.
+// reservable returns the hosts that a beneficiary should wait for: those that it
+// reserves already, then those that lack least, then by name. Memory that suspended
+// jobs hold does not count: the jobs could wait for each other for ever.
 func (s *serving) reservable(b *job) []string {
 	if !s.reserves(b) {
 		return nil
@@ -163,7 +163,7 @@ func (s *serving) reservable(b *job) []string {
 	return nil
 }
 
-// lower ranks those lower that keep hosts from others, unless slots are taken back
+// lower writes the lower ranks of jobs that reserved hosts, unless slots are preempted
 // for them anew.
 func (s *serving) lower() {
 	for _, j := range s.lowered {
@@ -174,7 +174,7 @@ func (s *serving) lower() {
 	}
 }
 
-// unreserve takes back the reservations that nobody needs any more.
+// unreserve removes the reservations that are not needed any more.
 func (f *farm) unreserve() {
 	for _, j := range f.jobs {
 		if len(j.mem.Reserved) == 0 || j.reserving || j.reclaim != nil {

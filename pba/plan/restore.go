@@ -9,13 +9,12 @@ import (
 	"github.com/allotment-hpc/allotment/dummy"
 )
 
-// Restore decides what puts everything back that the engine did to a queue (R7):
-// holds, pins, reservations, priorities, suspended jobs, dummy jobs; open reclaims
-// are cancelled. It looks at the queue itself rather than at what is remembered, so
-// that it may be repeated after it failed half-way.
+// Restore returns the plan that undoes what the engine did to a queue (R7): holds, pins,
+// reservations, priorities, suspensions, dummy jobs; open reclaims are cancelled. It reads
+// most of that from the snapshot, not the memory: it may be repeated after a failure.
 func Restore(state State, now time.Time) Plan {
 	p := Plan{At: now, Memory: state.Memory}
-	taken := map[backends.ID]bool{} // suspended by us and not let go on
+	taken := map[backends.ID]bool{} // preempted by the engine and not released
 	p.Memory.Reclaims = slices.Clone(state.Memory.Reclaims)
 	for i := range p.Memory.Reclaims {
 		r := &p.Memory.Reclaims[i]
@@ -47,7 +46,7 @@ func Restore(state State, now time.Time) Plan {
 	for _, id := range slices.SortedFunc(maps.Keys(dummies), backends.ID.Compare) {
 		p.Actions = append(p.Actions, Action{Verb: Drop, Job: id, Dummies: dummies[id], Reason: putBack})
 	}
-	// What is to be ended may not end: whoever plans next looks for it.
+	// A dummy job may fail to end: the next plan looks for it.
 	p.Memory.Dummies = dummy.Memory{Placed: state.Memory.Dummies.Placed || len(dummies) > 0}
 	for id, m := range p.Memory.Jobs {
 		p.Memory.Jobs[id] = JobMemory{Requeues: m.Requeues, History: m.History}
@@ -57,7 +56,7 @@ func Restore(state State, now time.Time) Plan {
 
 const putBack = "everything is put back"
 
-// restoreJob frees one job of what was done to it.
+// restoreJob returns the actions that undo what was done to one job.
 func restoreJob(j *backends.Job, state State, now time.Time, taken bool) []Action {
 	var actions []Action
 	if len(state.Memory.Jobs[j.ID].Reserved) > 0 && state.Abilities.Reserve != nil && j.State == backends.Pending {

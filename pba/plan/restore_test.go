@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/dummy"
 )
 
-// R7, R31: dummy jobs end, and who waited for them may start anywhere.
+// R7, R31: dummy jobs end, and jobs that waited for them may start anywhere.
 func TestRestoreEndsDummyJobs(t *testing.T) {
 	id := func(n int64) backends.ID { return backends.ID{Job: n} }
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)

@@ -11,11 +11,11 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// maxExpired is after how many expired reclaims a beneficiary only reports why
-// (R19).
+// maxExpired is the number of expired reclaims after which a beneficiary is only
+// reported (R19).
 const maxExpired = 2
 
-// serving is how free slots, and what is taken back, are given out among the PBA jobs that
+// serving gives out free slots, and those that are preempted, among the PBA jobs that
 // wait.
 type serving struct {
 	*books
@@ -23,12 +23,12 @@ type serving struct {
 	lowered []*job            // that will rank lower, and reserve hosts until then
 	quota   quota             // of this cycle
 	soft    []*job            // those with slots tentatively reserved, which host.soft adds up
-	outbids []*job            // that lost what was promised to them after their turn: they have another
-	reasons map[string]string // why nobody can be taken back, by asked hosts
+	outbids []*job            // that lost what was promised to them after their turn: they get another turn
+	reasons map[string]string // why no job can be preempted, by asked hosts
 }
 
-// takeBack serves those whose clock has passed the threshold: by what is free or
-// on its way, else by taking back exactly the need (R14, R15).
+// takeBack serves the jobs whose clock has passed the threshold: with slots that are
+// free or about to be, else by preempting exactly the need (R14, R15).
 func takeBack(b *books, lowered []*job) *serving {
 	s := &serving{books: b, lowered: lowered, reasons: map[string]string{}}
 	s.promiseOpen()
@@ -49,13 +49,13 @@ func takeBack(b *books, lowered []*job) *serving {
 				s.promiseFree()
 			}
 		}
-		turns = s.outbidden() // by who ranks above them: it comes to an end
+		turns = s.outbidden() // each by a job that ranks above it: so this ends
 	}
 	return s
 }
 
-// outbidden are those who lost, after their turn, what was promised to them. They have
-// another one.
+// outbidden returns the jobs that lost, after their turn, what was promised to them.
+// They get another turn.
 func (s *serving) outbidden() []*job {
 	lost := slices.DeleteFunc(s.outbids, func(b *job) bool { return b.promised != nil })
 	s.outbids = nil
@@ -65,16 +65,15 @@ func (s *serving) outbidden() []*job {
 	return lost
 }
 
-// due allows a twentieth of a cycle: cycles don't come to the millisecond, and a
-// beneficiary must not wait a whole one for a rounding.
+// due reports whether a job's clock has passed the threshold, less a twentieth of a
+// cycle: cycles don't come to the millisecond, and none must be lost to rounding.
 func (f *farm) due(j *job) bool {
 	return j.mem.Clock+f.policy.Cycle/20 >= f.policy.PendingThreshold
 }
 
-// promiseOpen counts what is on its way as free, and sets aside what open
-// reclaims have freed, or are about to, for their beneficiaries. Victims that a
-// closed reclaim left on their way out leave their slots to whom they suit, and
-// so do jobs that somebody else told to end.
+// promiseOpen counts slots that are about to be left as free, and promises what open
+// reclaims have freed, or are about to, to their beneficiaries. Slots left by victims
+// of closed reclaims, and by jobs that a user or the queue ends, suit any job.
 func (s *serving) promiseOpen() {
 	for _, j := range s.jobs {
 		if j.leaving || j.Ending {
@@ -104,7 +103,7 @@ func (j *job) oneHost() bool { return j.OneHost || j.Slots == 1 }
 
 // serve opens a reclaim for one beneficiary if that is due, allowed and possible
 // in full. It reports whether free slots are to be given out anew: what its victims
-// leave beyond its need, or what it took from those who rank below it.
+// leave beyond its need, or what it took from jobs that rank below it.
 func (s *serving) serve(b *job) bool {
 	switch {
 	case b.mem.Expired >= maxExpired:
@@ -148,7 +147,7 @@ func (s *serving) serve(b *job) bool {
 	return true
 }
 
-// quota is what one cycle has taken back so far (R22).
+// quota counts the victims of one cycle so far (R22).
 type quota struct {
 	first   bool // the first beneficiary had its slots: its victims don't count
 	victims int  // of those after it
@@ -161,9 +160,9 @@ func (q *quota) add(victims int) {
 	q.first = true
 }
 
-// withinCaps chooses a set whose members' parties lose no more jobs than R22 allows
-// them together. Where the best set takes too much from one, the most valued
-// member of it is left out, and the choice made anew.
+// withinCaps chooses a set whose members' accounts lose no more jobs than R22 allows
+// them together. Where the best set takes too many from one, the first member that
+// exceeds the cap is left out, and the choice made anew.
 func (s *serving) withinCaps(b *job) *candidate {
 	for {
 		set := s.chooseSet(b)
@@ -200,8 +199,8 @@ func (s *serving) spare(j *job, why string) {
 	}
 }
 
-// servedJustNow is what cycles that ran within the last three quarters of a period
-// took back already: caps count by time, however often somebody runs a cycle.
+// servedJustNow returns what cycles within the last three quarters of a period
+// preempted: caps count by time, however often a user runs a cycle.
 func (f *farm) servedJustNow() quota {
 	var sofar quota
 	for i := range f.state.Memory.Reclaims {
@@ -255,7 +254,7 @@ func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
 	return c
 }
 
-// whyNone says why nobody can be taken back for a beneficiary.
+// whyNone returns why no job can be preempted for a beneficiary.
 func (s *serving) whyNone(b *job) string {
 	key := strings.Join(b.Asked, " ")
 	if b.State == backends.Suspended {
@@ -269,8 +268,8 @@ func (s *serving) whyNone(b *job) string {
 	return fmt.Sprintf("its need of %s can't be met in full, so nobody is touched%s", slotCount(b.Slots), why)
 }
 
-// whyNobody sums up what spares the running jobs of the hosts that suit a
-// beneficiary: the three reasons that spare most.
+// whyNobody returns the three reasons that spare most slots on the hosts that suit a
+// beneficiary.
 func (s *serving) whyNobody(b *job) string {
 	spared := map[string]int{}
 	for _, h := range s.suitable(b) {

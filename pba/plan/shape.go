@@ -27,14 +27,14 @@ type choices struct {
 	hosts []*host // by name
 	share int64   // the least memory that goes with a slot on any of them
 
-	// Free slots, see room. There are none for it on hosts[:from], but for those of again,
-	// nor anywhere if full is set; up to given[:opened] of the occupancy.
+	// Free slots, see room. There are none for it on hosts[:from], except on those of again,
+	// nor anywhere if full is set; true as of given[:opened] of the occupancy.
 	from   int
 	again  []int // indices of hosts before from, in order, where something came free since
 	full   bool
 	opened int
 
-	// Offers, see best: of each host the newest was made in its version seen; up to
+	// Offers, see best. Each host's newest was made at its version seen; true as of
 	// touched[:read] of the occupancy.
 	heap offers
 	seen []int // by index of hosts; nil: no offer was made yet
@@ -70,7 +70,7 @@ func (f *farm) choicesFor(j *job) *choices {
 	return c
 }
 
-// indexIn is where a host stands among those that suit.
+// indexIn returns a host's index among those that suit, and whether it does.
 func (o *occupancy) indexIn(c *choices, h *host) (int, bool) {
 	if len(c.hosts) == len(o.hosts) {
 		return h.at, true
@@ -119,7 +119,7 @@ func (f *farm) room(j *job) []backends.Placement {
 			break
 		}
 		if !take(h) && len(hosts) == 0 {
-			c.from++ // free slots only get fewer but where something comes free: nobody of this shape fits there later
+			c.from++ // free slots only get fewer: no job of this shape fits there later, unless something comes free
 		}
 	}
 	if left > 0 || len(hosts) == 0 {
@@ -155,7 +155,7 @@ func (f *farm) best(c *choices, b *job) *candidate {
 	return nil
 }
 
-// offers is a heap of them, the best on top.
+// offers is a heap with the best offer on top.
 type offers []offer
 
 func (o offers) Len() int           { return len(o) }

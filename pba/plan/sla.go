@@ -34,7 +34,7 @@ const (
 	throughputStep   = time.Hour
 )
 
-// throughput is a pool's guarantee for now (R26): until 30 jobs have finished all
+// throughput returns a pool's guarantee for now (R26): until 30 jobs have finished all
 // slots; then what the remaining jobs need at the mean of those so far, at most
 // the slots. It rises at once, falls at most hourly, and never below what runs.
 func (f *farm) throughput(a Allocation) int {
@@ -75,10 +75,9 @@ func (f *farm) chargedTo(id int64) (runs, float64) {
 	return r, elapsed
 }
 
-// needed is the slots that a throughput pool's remaining jobs need: remaining jobs
-// × mean slot-seconds / 95 % of the remaining time. Running jobs count into the
-// mean as soon as they have taken longer than the ended ones did: else long jobs,
-// which end last, would be left out of it.
+// needed returns the slots that a throughput pool's remaining jobs need: remaining
+// jobs × mean slot-seconds / 95 % of the remaining time. Running jobs count into the
+// mean where they raise it: else long jobs, which end last, would be left out of it.
 func needed(a Allocation, m ThroughputMemory, running runs, elapsed float64, now time.Time) int {
 	left := a.Jobs - m.Finished
 	switch {

@@ -65,9 +65,9 @@ func leastOfEachSize(items []item, need int) []item {
 	return kept
 }
 
-// placeSpan says on which hosts a job would run once the victims are gone; nil
-// if it would not fit. Freed hosts come first, so that what is free elsewhere
-// stays free for others.
+// placeSpan returns the hosts on which a job would run once the victims are gone; nil
+// if it would not fit. Freed hosts come first, so that what is free elsewhere stays
+// free for others.
 func (f *farm) placeSpan(b *job, hosts []*host, victims []*job) []backends.Placement {
 	freed := map[*host]int{}
 	freedMem := map[*host]int64{}
@@ -100,9 +100,9 @@ func (f *farm) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 	return nil
 }
 
-// spanByMemory is for the rare case that slots alone don't do: memory decides on
-// some host. It takes the shortest prefix of the least valued jobs that will do,
-// then gives back every one that is not needed, the most valued first.
+// spanByMemory is for the rare case that memory, not slots, decides on some host. It
+// takes the shortest prefix of the least valued jobs that is enough, then gives back
+// every job that is not needed, the most valued first.
 func (f *farm) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candidate {
 	enough := sort.Search(len(jobs)+1, func(n int) bool { return f.placeSpan(b, hosts, jobs[:n]) != nil })
 	if enough > len(jobs) {

@@ -1,7 +1,7 @@
-// Package plan decides. Make is a pure function from what was seen of the farm
-// and remembered of earlier cycles to actions, each with its reason, and to what
-// is to be remembered next. Production, --dry-run, explain, the simulator and
-// the tests run it; nobody else knows a rule.
+// Package plan decides what a cycle does. Make is a pure function from a snapshot of
+// the farm and the memory of earlier cycles to actions, each with its reason, and to
+// the next cycle's memory. Production, --dry-run, explain, the simulator and the tests
+// run the same function.
 package plan
 
 import (
@@ -20,7 +20,7 @@ type State struct {
 	Groups    map[string][]string // UNIX groups by user; a user who is missing is in none
 }
 
-// Policy is what people decided: the config file's pba section and the plan in
+// Policy is what a site decided: the config file's pba section and the plan in
 // the ledger.
 type Policy struct {
 	Projects    []Project
@@ -52,7 +52,7 @@ type Policy struct {
 // Exempt names whose jobs are never victims (R16).
 type Exempt struct{ Users, Projects, Queues []string }
 
-// Criterion is one key of the order in which jobs are taken back from (R17).
+// Criterion is one key of the order in which jobs are preempted (R17).
 type Criterion string
 
 // The criteria; the highest job ID always decides last.
@@ -62,7 +62,7 @@ const (
 	ByPending        Criterion = "most_pending"
 )
 
-// Project may name steps; whoever is in its group may submit for it.
+// Project may name steps; the members of its group may submit for it.
 type Project struct {
 	Name  string
 	Group string
@@ -111,7 +111,7 @@ type RunEnd struct {
 }
 
 // JobMemory is what is remembered of a job that is, or was, more than an
-// ordinary one. What the queue itself tells (pins, holds) is not repeated here.
+// ordinary one. What the queue itself reports (pins, holds) is not repeated here.
 type JobMemory struct {
 	Pool    int64     // allocation that it is charged to or holds room in; 0: none
 	Entered time.Time // since when it holds that room
@@ -120,11 +120,11 @@ type JobMemory struct {
 	Clock     time.Duration // waited within the allocation and eligible, as R14 counts
 	ClockSeen time.Time     // the cycle that counted last; zero: the clock stands still
 
-	Requeues int       // our reclaims that it was a victim of, either way
+	Requeues int       // reclaims that it was a victim of, requeued or suspended
 	Expired  int       // reclaims for it that expired (R19)
 	Backoff  time.Time // no reclaim for it before
 
-	Written       backends.Priority // what we wrote last
+	Written       backends.Priority // what the engine wrote last
 	WrittenAt     time.Time         // zero: never
 	Reserved      []string          // hosts that it reserves (R15)
 	ReservedUntil time.Time
@@ -144,17 +144,17 @@ type Phase string
 // The phases. The last three are ends.
 const (
 	Planned    Phase = "planned"     // intended; nothing is known to be done
-	Acted      Phase = "acted"       // its victims were told to go
+	Acted      Phase = "acted"       // its acts were done; its victims may still run
 	Freed      Phase = "freed"       // their slots are free
 	HandedOver Phase = "handed over" // its beneficiary runs
 	Expired    Phase = "expired"     // it took too long
 	Cancelled  Phase = "cancelled"   // its beneficiary needs it no more, or it could not be done
 )
 
-// Open tells whether a reclaim in this phase still has something to do.
+// Open reports whether a reclaim in this phase still has something to do.
 func (p Phase) Open() bool { return p == Planned || p == Acted || p == Freed }
 
-// Reclaim is one taking back of slots: durable from before its first act.
+// Reclaim is the record of one preemption, durable from before its first act.
 type Reclaim struct {
 	ID          int64
 	Beneficiary backends.ID
@@ -181,7 +181,7 @@ type Victim struct {
 	Mode     backends.Mode
 	RanFor   time.Duration // lost, if it is requeued
 	Fate     Fate
-	Released bool // free of our hold, or never held
+	Released bool // free of the engine's hold, or never held
 }
 
 // Fate is what became of a victim.
@@ -190,9 +190,9 @@ type Fate string
 // The fates.
 const (
 	Intended Fate = ""       // still in the run that is meant
-	Taken    Fate = "taken"  // requeued or suspended by us
-	Lost     Fate = "lost"   // ended by our own requeue, which the queue did not finish
-	Gone     Fate = "gone"   // ended, or left that run, without us
+	Taken    Fate = "taken"  // requeued or suspended by the engine
+	Lost     Fate = "lost"   // ended by the engine's requeue, which the queue did not finish
+	Gone     Fate = "gone"   // ended, or left that run, for another reason
 	Spared   Fate = "spared" // the reclaim ended before its turn came
 )
 
@@ -258,8 +258,8 @@ type Plan struct {
 	Heavy    []HeavyStatus
 }
 
-// HeavyStatus is how a heavy job stands that has dummies or waits for some: every
-// dummy job is one of these jobs', or needed by nobody.
+// HeavyStatus is the status of a heavy job that has dummies or waits for some. A
+// dummy job that belongs to none of these is not needed.
 type HeavyStatus struct {
 	Job     backends.ID
 	Host    string // "": none was chosen yet
@@ -268,21 +268,21 @@ type HeavyStatus struct {
 	Gathers bool   // it is held until they are in place
 }
 
-// Beyond is a party's over-subscription: what it runs that no pool is charged for.
+// Beyond is an account's over-subscription: what it runs that no pool is charged for.
 type Beyond struct {
 	Project string // "": the jobs count under their user, being not entitled
 	User    string
 	Slots   int
 }
 
-// PoolStatus is how a pool stands.
+// PoolStatus is the status of a pool.
 type PoolStatus struct {
 	Allocation
 	Charged   int  // slots of running jobs
 	Held      int  // slots of pending jobs that were given room
 	Waiting   int  // slots of entitled pending jobs beyond the room
 	Below     bool // it has room: the filter submits its jobs next in line (R12)
-	Reachable int  // of its unmet slots, how many could be taken back now
+	Reachable int  // of its unmet slots, how many could be preempted now
 }
 
 // FarmStatus is the farm in figures, all in slots of managed hosts that are up.
@@ -294,8 +294,8 @@ type FarmStatus struct {
 	Normal        int
 	Suspended     int
 	Guaranteed    int
-	TakeBack      int  // could be taken back now
+	TakeBack      int  // could be preempted now
 	Unmet         int  // of guarantees, with jobs waiting for them
-	Unpreemptable int  // held by normal jobs that can't be taken back
+	Unpreemptable int  // held by normal jobs that can't be preempted
 	LowerThem     bool // beyond unpreemptable.max_share: the filter lowers such jobs (R22)
 }

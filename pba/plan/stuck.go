@@ -8,8 +8,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// overdueHold is how far beyond hold_limit no hold of ours ends, even if the limit was
-// lowered since.
+// overdueHold is a margin: no hold of the engine ends later than hold_limit and this,
+// even if the limit was lowered since.
 const overdueHold = 24 * time.Hour
 
 // Stuck lists the jobs that the engine's hold keeps for longer than any hold may last:
@@ -25,14 +25,14 @@ func Stuck(farm *backends.Farm, holdLimit time.Duration, now time.Time) []backen
 	return stuck
 }
 
-// warnOfStuck says which jobs the queue did not release.
+// warnOfStuck warns of the jobs that the queue did not release.
 func (c *cycle) warnOfStuck() {
 	if len(c.stuck) > 0 {
 		c.warn("the queue did not release %s: they would not start by themselves; each cycle tries again", Some(c.stuck))
 	}
 }
 
-// Some names some of many jobs.
+// Some names the first 8 jobs, and says how many more there are.
 func Some(ids []backends.ID) string {
 	const most = 8
 	var names []string

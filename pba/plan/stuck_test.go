@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// R21: a job that was not released, and would not run in the end, is told of.
+// R21: a warning names a job that was not released, and would not run in the end.
 func TestStuckJobsAreWarnedOf(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	job := func(n int64, until time.Time) backends.Job {

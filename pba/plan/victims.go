@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// findVictims applies R16 to every running job: what may be taken back now, and
-// of the rest, why not.
+// findVictims applies R16 to every running job: which may be preempted now, and why
+// the others may not.
 func (b *books) findVictims() {
 	exempt := exemption{users: set(b.policy.NeverVictims.Users), projects: set(b.policy.NeverVictims.Projects), queues: set(b.policy.NeverVictims.Queues)}
 	immune, lowered := b.immune(), b.spareLowered()
@@ -38,7 +38,7 @@ func (b *books) findVictims() {
 	}
 }
 
-// itemOn is what taking a job back would free on one host.
+// itemOn returns what preempting a job would free on one host.
 func (b *books) itemOn(h *host, j *job) item {
 	it := item{job: j, slots: j.Slots, gain: slotsOn(j, h.Name), lost: j.lost}
 	if j.preempt != backends.PreemptSuspend {
@@ -82,7 +82,7 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 	return b.cappedByParty(j)
 }
 
-// cappedByParty holds the jobs that one project loses within an hour to R22's cap.
+// cappedByParty returns why R22's cap of an hour spares a job; "" if it does not.
 func (b *books) cappedByParty(j *job) string {
 	if lost := b.lost[j.party()]; lost >= b.hourlyCap(j.party()) {
 		return fmt.Sprintf("%s lost %d jobs within an hour (max_victims_per_project)", j.party(), lost)
@@ -90,8 +90,8 @@ func (b *books) cappedByParty(j *job) string {
 	return ""
 }
 
-// hourlyCap is how many jobs one party may lose within an hour: at least as many as
-// the others are guaranteed slots, so that all of these can be taken back from it.
+// hourlyCap returns how many jobs one account may lose within an hour: at least as many
+// as the others are guaranteed slots, so that it can lose all of these.
 func (b *books) hourlyCap(p party) int {
 	return max(b.policy.MaxVictimsPerProject, b.allGuaranteed-b.guaranteed[p.project])
 }
@@ -103,7 +103,7 @@ func (p party) String() string {
 	return "user " + p.user
 }
 
-// countLost counts the jobs that each party lost within the last hour.
+// countLost counts the jobs that each account lost within the last hour.
 func (f *farm) countLost() map[party]int {
 	lost := map[party]int{}
 	for i := range f.state.Memory.Reclaims {
@@ -131,7 +131,7 @@ func (b *books) offManaged(j *job) bool {
 	return len(j.Hosts) == 0 || slices.ContainsFunc(j.Hosts, func(p backends.Placement) bool { return b.byName[p.Host] == nil })
 }
 
-// immune are the jobs that were taken back max_requeues times already, the
+// immune returns the jobs that were preempted max_requeues times already, the
 // longest-running first, as long as together they hold no more than
 // unpreemptable.max_share of the farm (R16).
 func (b *books) immune() map[backends.ID]bool {
@@ -154,8 +154,8 @@ func (b *books) immune() map[backends.ID]bool {
 	return immune
 }
 
-// leastValued is the order in which jobs are taken back from, least valued first
-// (R17): the policy's criteria in turn, then the highest job ID.
+// leastValued orders jobs as they are preempted, least valued first (R17): by the
+// policy's criteria in turn, then the highest job ID.
 func leastValued(a, b *job) int {
 	for i := range a.worth {
 		if c := cmp.Compare(a.worth[i], b.worth[i]); c != 0 {

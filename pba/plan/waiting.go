@@ -8,8 +8,8 @@ import (
 )
 
 // waiting are the PBA jobs that wait and that no reclaim is open for. Free slots are
-// given out among them in the order in which the queue will have them once this plan's
-// ranks are written.
+// given out among them in the order that the queue will have once this plan's ranks are
+// written.
 type waiting struct {
 	jobs  []*job  // in that order
 	lines []*line // of those that nothing is promised to
@@ -17,8 +17,8 @@ type waiting struct {
 	more  bool    // slots came free that another job may have
 }
 
-// line is those of one shape: where the first one finds no free slots, no later one
-// does. Each job with a reservation has a queue of its own.
+// line holds the jobs of one shape: where the first one finds no free slots, no later
+// one does. Each job with a reservation has a line of its own.
 type line []*job
 
 func (f *farm) unserved() *waiting {
@@ -32,8 +32,8 @@ func (f *farm) unserved() *waiting {
 	return w
 }
 
-// beneficiaries are those whose clock has passed the threshold: longest clock first,
-// then priority, then FIFO.
+// beneficiaries returns the jobs whose clock has passed the threshold: longest clock
+// first, then priority, then FIFO.
 func (s *serving) beneficiaries() []*job {
 	type turn struct {
 		clock time.Duration
@@ -60,8 +60,8 @@ func beforeInQueue(a, b *job) int {
 	return cmp.Or(cmp.Compare(b.computed, a.computed), cmp.Compare(a.seq, b.seq))
 }
 
-// promiseFree gives free slots to those that have none yet: to the one that the queue
-// will start in them. Who reserves hosts keeps what is free there.
+// promiseFree promises free slots to the jobs that have none yet, each to the one that the
+// queue will start in them. A job that reserves hosts keeps what is free there.
 func (s *serving) promiseFree() {
 	w := s.waiting
 	switch {
@@ -94,7 +94,7 @@ func (s *serving) promiseFree() {
 	}
 }
 
-// form puts those that nothing is promised to in line.
+// form puts the jobs that nothing is promised to in lines.
 func (s *serving) form() {
 	w := s.waiting
 	byShape := map[*choices]*line{}
@@ -116,8 +116,8 @@ func (s *serving) form() {
 	}
 }
 
-// keeping are the hosts where what is free is kept for a job: by its reservation, or
-// by the queue itself for one that waits too long.
+// keeping returns the hosts where what is free is kept for a job: by its reservation, or
+// by the queue itself if the job waits too long.
 func (f *farm) keeping(j *job) []string {
 	if f.now.Before(j.mem.ReservedUntil) {
 		return j.mem.Reserved
@@ -125,7 +125,7 @@ func (f *farm) keeping(j *job) []string {
 	return j.Keeps
 }
 
-// next is the first one that nothing is promised to, or nil.
+// next returns the first job that nothing is promised to, or nil.
 func (l *line) next() *job {
 	for len(*l) > 0 && ((*l)[0].promised != nil || (*l)[0].aside != nil) {
 		*l = (*l)[1:]
