@@ -16,7 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
-// law names one of the laws of design section 4.
+// law names a law of docs/design.md (Laws), of the caps (R22) or of dummy jobs (R28–R31).
 type law int
 
 const (
@@ -35,11 +35,11 @@ const (
 	lawStray
 	lawWay
 	lawUnit
-	crash // no law of the design: nothing panics
+	crash // in no document: nothing panics
 	laws
 )
 
-// share is something that enough farms must have met for the laws to mean much.
+// share is an event that enough farms must have seen for the laws to mean much.
 type share int
 
 const (
@@ -63,7 +63,7 @@ func (s share) String() string {
 	}[s]
 }
 
-// outcome is what one farm came to.
+// outcome is the result of one farm.
 type outcome struct {
 	broken [laws]string // the first breach of each law; "": none
 	met    [shares]bool
@@ -83,14 +83,14 @@ type drive struct {
 	ids     []backends.ID // by index of Jobs; zero: not submitted
 	events  []happening
 	usage   *usage
-	took    bool                 // the last plan's acts took slots back
+	took    bool                 // the last plan's acts preempted jobs
 	raised  map[backends.ID]bool // by their owners since the last cycle
 	orphans map[backends.ID]bool // dummies whose jobs were gone in the last cycle
 	queue   []backends.Job       // pending jobs in the queue's order after the last cycle
-	story   *strings.Builder     // nil: nobody listens
+	story   *strings.Builder     // nil: none is written
 }
 
-// happening is what users do.
+// happening is an act of a user.
 type happening struct {
 	at   time.Time
 	job  int
@@ -99,7 +99,7 @@ type happening struct {
 
 func run(f farm) outcome { return tell(f, nil) }
 
-// tell runs a farm and writes down what its engine planned.
+// tell runs a farm and writes what its engine planned into the story.
 func tell(f farm, story *strings.Builder) (out outcome) {
 	d := newDrive(f)
 	d.story = story
@@ -127,7 +127,7 @@ func tell(f farm, story *strings.Builder) (out outcome) {
 	return out
 }
 
-// breach notes that a law is broken; the first time counts.
+// breach records that a law is broken; only the first breach of a law is kept.
 func (d *drive) breach(l law, format string, args ...any) {
 	if d.broken[l] == "" {
 		at := d.world.Now().Sub(start())
@@ -168,7 +168,7 @@ func (d *drive) submit(i int) {
 	spec := j.spec()
 	d.held(&spec, d.world.Now())
 	by := manager.By{User: userName(j.User)}
-	if j.Claimed { // miniq lets administrators alone; LSF lets its owner
+	if j.Claimed { // miniq allows it to administrators only, LSF to the job's owner
 		spec.Priority, by.Admin = j.Claim, true
 	}
 	id, err := d.world.SubmitWork(by, spec, work)
@@ -178,7 +178,7 @@ func (d *drive) submit(i int) {
 	d.ids[i] = id
 }
 
-// advance lets time pass, and users do what they do.
+// advance moves the clock to a time, and does what users do until then.
 func (d *drive) advance(to time.Time) {
 	for len(d.events) > 0 && !d.events[0].at.After(to) {
 		e := d.events[0]
@@ -206,13 +206,13 @@ func (d *drive) cycle(c int) {
 	}
 	enough := 5
 	if d.Heavy {
-		enough += 4 * len(d.Jobs) // one after the other gathers and starts
+		enough += 4 * len(d.Jobs) // they gather and start one after the other
 	}
 	putOff := slices.ContainsFunc(first.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, "max_victims") })
 	for n := 1; ; n++ {
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
-		if d.took && !putOff && !d.Heavy { // a heavy job starts by two plans: others come and go between
+		if d.took && !putOff && !d.Heavy { // a heavy job starts by two plans: other jobs start and end in between
 			d.breach(lawSettled, "plan %d in the same settled instant takes back again: %+v", n+1, next.Actions)
 		}
 		switch {
@@ -300,7 +300,7 @@ func skipped(p *plan.Plan, reason string) bool {
 	return slices.ContainsFunc(p.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, reason) })
 }
 
-// noteShrinking notes a pool that falls below what is charged to it.
+// noteShrinking records that a pool falls below what is charged to it.
 func (d *drive) noteShrinking(c int) {
 	if c == 0 || d.met[crossed] || !slices.ContainsFunc(d.Shrinks, func(s shrinkCase) bool { return s.Cycle == c }) {
 		return
@@ -327,9 +327,9 @@ func (d *drive) noteShrinking(c int) {
 	}
 }
 
-// finish lets everything come to its end, with the engine or without it, and
-// looks for what was left behind (law 8). After a while an engine that is alive
-// runs only when something happens, which saves most of the cycles.
+// finish runs the farm until nothing happens any more, with the engine or without
+// it, and checks that nothing is left behind (lawReleased). After a while an engine
+// that is alive runs only when something happens, which saves most of the cycles.
 func (d *drive) finish() {
 	const (
 		limit  = 5000
@@ -338,7 +338,7 @@ func (d *drive) finish() {
 	last := len(d.Missed) - 1
 	if d.EngineDies {
 		d.heldTooLong(d.snapshot())
-		d.usage.apart, d.usage.alone = false, d.Heavy // nobody looks after memory any more
+		d.usage.apart, d.usage.alone = false, d.Heavy // memory is not managed any more
 	}
 	for n := range limit {
 		at, ok := d.world.Next()

@@ -16,19 +16,19 @@ import (
 // from its start. It is plain data, so that a failure prints as one.
 type farm struct {
 	Hosts   []hostCase
-	Members [][]bool // by project, then user: who is in its group
+	Members [][]bool // by project, then user: the user is in its group
 	Pools   []poolCase
 	Jobs    []jobCase
 	Shrinks []shrinkCase
 	Missed  []bool // by cycle: the engine did not run
-	Again   []bool // by cycle: it runs until it has nothing to do (law 7)
+	Again   []bool // by cycle: it runs until it has nothing to do (lawSettled)
 	Threshold, MinRuntime,
 	HoldLimit, Grace, MaxVictims, MaxPerProject int
 	MaxRequeues int
 	Headroom    float64
 	EngineDies  bool // after the last cycle; else it runs on until all is over
 
-	Heavy                bool // its queue looks at no memory; dummy jobs do
+	Heavy                bool // its queue does not manage memory; dummy jobs do
 	Gather, MaxGathering int  // gather_timeout; % of the farm
 }
 
@@ -138,8 +138,8 @@ func newDice() dice {
 	}
 }
 
-// claims are priorities that a job's owner may give it where the queue lets him (LSF): the
-// next value, what age may come to, what no job has, and what we give at each level.
+// claims returns priorities that a job's owner may give it where the queue allows it (LSF):
+// the next value, the most that age gives, what no job has, and what the engine gives.
 func claims() []backends.Priority {
 	return []backends.Priority{
 		backends.At(backends.LevelNormal, 21), backends.At(backends.LevelNormal, 89), backends.At(backends.LevelNormal, 500),
@@ -182,7 +182,7 @@ func (f *farm) drawPools(t *rapid.T, d dice, total int) {
 		}
 		f.Members = append(f.Members, members)
 		if p == 0 && d.percent.Draw(t, "no pool") < 70 {
-			continue // who fills the farm has often no guarantee
+			continue // the project that fills the farm often has no guarantee
 		}
 		for range d.pools.Draw(t, "pools") {
 			g := min(left, d.guarantee.Draw(t, "guarantee"))

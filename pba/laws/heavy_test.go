@@ -13,10 +13,10 @@ import (
 )
 
 // The laws of dummy jobs (R28–R31), on farms of their own: their queue gives out slots
-// and looks at no memory.
+// and does not manage memory.
 
-// What jobs that run on a host ask for fits its memory, at every moment: so no two heavy
-// ones share one that can't hold both.
+// The memory that a host's running jobs ask for fits it at every moment: so no two heavy
+// jobs share a host that can't hold both.
 func TestHeavyLawMemoryFits(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms(), lawMemory) }
 
 // Every heavy job runs in the end, engine alive or not.
@@ -25,22 +25,22 @@ func TestHeavyLawHeavyJobsRun(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms
 // A dummy job is gone a cycle after its job, and none is left at the end.
 func TestHeavyLawNoDummyOutlivesItsJob(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms(), lawStray) }
 
-// Nobody is taken back where dummies that gather for a normal job could go instead.
+// No job is preempted where dummies that gather for a normal job could end instead.
 func TestHeavyLawGatheringGivesWay(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms(), lawWay) }
 
-// A heavy job and its dummies are charged as one, and go as one.
+// A heavy job and its dummies are charged as one, and preempted as one.
 func TestHeavyLawOneWithItsDummies(t *testing.T) {
 	obeyedBy(t, allHeavy(), heavyFarms(), lawUnit)
 }
 
-// What holds of every farm holds of these.
+// Laws of every farm hold on these farms, too.
 func TestHeavyLawsOfEveryFarm(t *testing.T) {
 	for _, l := range []law{lawSame, lawSettled, lawReleased, lawCapacity, crash} {
 		obeyedBy(t, allHeavy(), heavyFarms(), l)
 	}
 }
 
-// TestHeavyLawsWerePutToTheTest: laws that nothing put to the test mean nothing.
+// TestHeavyLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestHeavyLawsWerePutToTheTest(t *testing.T) {
 	putToTheTest(t, allHeavy(), map[share]float64{gathered: 60, lightened: 15, heavyPBA: 15, heavyTaken: 5, gaveWay: 1})
 }
@@ -71,8 +71,8 @@ func heavyFarms() *rapid.Generator[farm] {
 	})
 }
 
-// drawHeavy draws a job that is heavy, light or neither. It never stops without leaving
-// its host: what a stopped job keeps of the memory nobody manages there.
+// drawHeavy draws a job that is heavy, light or neither. It is never suspended: the
+// memory that a suspended job keeps is not managed on these farms.
 func (f *farm) drawHeavy(t *rapid.T, d dice, early bool, cycles int) jobCase {
 	j := f.drawJob(t, d, early, cycles)
 	j.Suspend, j.Exclusive, j.Stopped, j.OneHost = false, false, 0, true
@@ -123,14 +123,14 @@ func (f *farm) leastShare() int64 {
 	return least
 }
 
-// held is the submit filter's hold of a heavy job.
+// held sets the submit filter's hold of a heavy job.
 func (f *farm) held(s *backends.Spec, now time.Time) {
 	if f.Heavy && s.Memory > f.leastShare()*int64(s.Slots) {
 		s.HeldUntil = now.Add(seconds(f.HoldLimit))
 	}
 }
 
-// worth is how many slots a job stands for on a host with its dummies.
+// worth returns how many slots a job stands for on a host, its dummies included.
 func (d *drive) worth(j *backends.Job, host string) int {
 	for i, h := range d.Hosts {
 		if hostName(i) == host {
@@ -145,7 +145,7 @@ func (d *drive) heavy(j *backends.Job) bool {
 	return d.Heavy && !j.IsDummy() && len(j.Hosts) == 1 && d.worth(j, j.Hosts[0].Host) > j.Slots
 }
 
-// judgeHeavy holds one cycle against the laws of dummy jobs.
+// judgeHeavy checks one cycle against the laws of dummy jobs.
 func (d *drive) judgeHeavy(farm *backends.Farm, p *plan.Plan) {
 	jobs := map[backends.ID]*backends.Job{}
 	for i := range farm.Jobs {
@@ -198,7 +198,7 @@ func (d *drive) judgeUnits(jobs map[backends.ID]*backends.Job, p *plan.Plan) {
 		}
 		d.met[heavyTaken] = true
 		if d.Grace > 0 {
-			continue // they follow it
+			continue // a later cycle ends its dummies
 		}
 		for _, other := range jobs {
 			if other.DummyFor != a.Job || other.Ending {
@@ -221,7 +221,7 @@ func (d *drive) judgeUnits(jobs map[backends.ID]*backends.Job, p *plan.Plan) {
 	}
 }
 
-// judgeWay looks at plans with one PBA job only: what others are promised is not told.
+// judgeWay checks plans with one PBA job only: a plan does not show what others are promised.
 func (d *drive) judgeWay(jobs map[backends.ID]*backends.Job, p *plan.Plan, gathering map[string]int) {
 	waiting := 0
 	for id, m := range p.Memory.Jobs {
@@ -247,7 +247,7 @@ func (d *drive) judgeWay(jobs map[backends.ID]*backends.Job, p *plan.Plan, gathe
 	}
 }
 
-// leftHeavy says which heavy jobs never ran, and which dummies are left (R31).
+// leftHeavy reports the heavy jobs that never ran, and the dummies that are left (R31).
 func (d *drive) leftHeavy(farm *backends.Farm) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]

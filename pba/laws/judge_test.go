@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// judge holds one plan against the laws, before it is carried out. It believes
-// the farm, the policy and what earlier cycles remembered, not the plan's sums.
+// judge checks one plan against the laws. It trusts the snapshot, the policy and the
+// memory that the plan was made from, not the plan's sums.
 type judge struct {
 	d      *drive
 	state  *plan.State
@@ -22,7 +22,7 @@ type judge struct {
 	p      *plan.Plan
 	jobs   map[backends.ID]*backends.Job
 	books  *books
-	acts   []plan.Action        // that take slots back
+	acts   []plan.Action        // that preempt jobs
 	gone   map[backends.ID]bool // their victims
 	served map[backends.ID]bool // beneficiaries of the reclaims that are open after this plan
 	fresh  []*plan.Reclaim      // that this plan opens
@@ -147,9 +147,9 @@ func (g *judge) lawTrigger() {
 	}
 }
 
-// feasible tells whether the running jobs of a project that were charged before
-// and the beneficiaries that slots are taken back for fit into its pools
-// together, in whatever way.
+// feasible reports whether the running jobs of a project that were charged before,
+// and its beneficiaries of open reclaims, fit into its pools together in any way. It
+// reports true if it finds none within 20,000 tries.
 func (g *judge) feasible(project string) bool {
 	var jobs []*backends.Job
 	for id, j := range g.jobs {
@@ -188,7 +188,7 @@ func (g *judge) feasible(project string) bool {
 	return fit(0)
 }
 
-// lawBeyond: nobody loses more slots than they run without a charge.
+// lawBeyond: no account loses more slots than it runs without a charge.
 func (g *judge) lawBeyond() {
 	beyond, taken := map[string]int{}, map[string]int{}
 	for _, j := range g.jobs {
@@ -209,7 +209,7 @@ func (g *judge) lawBeyond() {
 }
 
 // lawCaps: the victims of one cycle's time, but for those of its first beneficiary,
-// and the jobs that one party loses within an hour, are no more than R22 allows. The
+// and the jobs that one account loses within an hour, are no more than R22 allows. The
 // farm counts by its slots that are up.
 func (g *judge) lawCaps() {
 	slots := 0
@@ -256,7 +256,7 @@ func (g *judge) lawCaps() {
 	}
 }
 
-// loser is whom a victim counted under, in the words of books.party.
+// loser returns what a victim counted under, in the words of books.party.
 func loser(v *plan.Victim) string {
 	if v.Project != "" {
 		return "project " + v.Project
@@ -264,15 +264,15 @@ func loser(v *plan.Victim) string {
 	return "user " + v.User
 }
 
-// offer is what a host has for somebody.
+// offer is what a host has free.
 type offer struct {
 	slots  int
 	memory int64
 	counts bool // its memory is managed
 }
 
-// offers is what the hosts have free once those who were told to go are gone,
-// less what is promised to the beneficiaries of earlier reclaims.
+// offers returns what the hosts have free once jobs that are leaving are gone, less
+// what is promised to the beneficiaries of earlier reclaims.
 func (g *judge) offers() map[string]*offer {
 	all := map[string]*offer{}
 	for _, h := range g.state.Farm.Hosts {
@@ -355,7 +355,7 @@ func (g *judge) lawUse() {
 	}
 }
 
-// useful is how many of a victim's slots lie where its beneficiary may run.
+// useful returns how many of a victim's slots lie where its beneficiary may run.
 func useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) int {
 	n := 0
 	for _, p := range victim.Hosts {
@@ -445,7 +445,7 @@ func encoded(p *plan.Plan) []byte {
 	return data
 }
 
-// differing is a's text around the first place where b is another.
+// differing returns a's text around the first place where b differs.
 func differing(a, b []byte) []byte {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
@@ -454,8 +454,8 @@ func differing(a, b []byte) []byte {
 	return a[max(0, i-200):min(len(a), i+200)]
 }
 
-// judgeQueue looks at the queue after the plan was carried out (law 5): every
-// pending job stands in the level of its class, and its value is what R10 allows.
+// judgeQueue checks the queue after the plan was carried out (lawOrder): every
+// pending job has the level of its class, and a value that R10 allows.
 func (d *drive) judgeQueue(p *plan.Plan) {
 	farm := d.snapshot()
 	d.pinnedTooLong(farm)
@@ -503,7 +503,7 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 	slices.SortStableFunc(d.queue, func(a, b backends.Job) int { return int(b.Priority - a.Priority) })
 }
 
-// requeueBonus is R10's.
+// requeueBonus is what R10 adds to a victim's value.
 const requeueBonus = 10
 
 // shape is all that decides where a job fits.
@@ -519,8 +519,8 @@ func shapeOf(j *backends.Job) shape {
 }
 
 // judgeStarts checks that since the last cycle no job started before another of
-// its own shape that stood before it in the queue (law 5, the manager's half). Where
-// jobs stand whose owners raised them since, d.queue does not tell.
+// its own shape that stood before it in the queue (lawOrder, the manager's half).
+// d.queue does not show the places of jobs that were raised since: they are left out.
 func (d *drive) judgeStarts(farm *backends.Farm) {
 	now := make(map[backends.ID]*backends.Job, len(farm.Jobs)+len(farm.Ended))
 	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
@@ -556,14 +556,14 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 	}
 }
 
-// ages tells whether a job waited for slots all the time since the last cycle,
+// ages reports whether a job waited for slots all the time since the last cycle,
 // and is young enough to gain by it.
 func (d *drive) ages(farm *backends.Farm, was, is *backends.Job) bool {
 	return !d.raised[is.ID] && is.Eligible() && is.Requeues == was.Requeues && is.Started.Equal(was.Started) && farm.At.Sub(is.Submitted) < 69*cycle
 }
 
-// pinnedTooLong looks at what an engine that dies after a cycle leaves behind: a
-// beneficiary's pin ends by itself within hold_limit (R21).
+// pinnedTooLong checks that a beneficiary's pin ends by itself within hold_limit, should
+// the engine die after this cycle (R21).
 func (d *drive) pinnedTooLong(farm *backends.Farm) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
@@ -573,8 +573,8 @@ func (d *drive) pinnedTooLong(farm *backends.Farm) {
 	}
 }
 
-// heldTooLong looks at what an engine that dies now leaves behind: a hold of ours
-// ends by itself within hold_limit (R21).
+// heldTooLong checks that the engine, which dies now, leaves no hold that lasts longer
+// than hold_limit, and no suspended job that nothing resumes (R21).
 func (d *drive) heldTooLong(farm *backends.Farm) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
@@ -582,7 +582,7 @@ func (d *drive) heldTooLong(farm *backends.Farm) {
 			d.breach(lawReleased, "job %v is held until %v, longer than hold_limit", j.ID, sinceStart(j.HeldUntil))
 		}
 		if i := slices.Index(d.ids, j.ID); i >= 0 && d.Jobs[i].Stopped > 0 {
-			continue // its owner lets it go on
+			continue // its owner resumes it
 		}
 		if j.State == backends.Suspended && j.Mark != "" && j.HeldUntil.IsZero() && !j.Resuming {
 			d.breach(lawReleased, "job %v was suspended by us and nothing resumes it", j.ID)
@@ -590,8 +590,8 @@ func (d *drive) heldTooLong(farm *backends.Farm) {
 	}
 }
 
-// left says what is still there of what the engine did, once all should be over
-// (law 8).
+// left reports jobs that never ended and what the engine did not undo, once all should
+// be over (lawReleased).
 func (d *drive) left(farm *backends.Farm) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]

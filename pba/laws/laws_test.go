@@ -12,16 +12,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A pool that was promised slots and uses them loses none to our acts.
+// No act of the engine takes slots from a pool that uses them within its guarantee.
 func TestLawNoPoolIsChargedLess(t *testing.T) { obeyed(t, lawCharge) }
 
-// Nobody is touched for a job that its pool has no room for.
+// No job is preempted for one that its pool has no room for.
 func TestLawOnlyAPoolUnderItsGuaranteeTriggers(t *testing.T) { obeyed(t, lawTrigger) }
 
-// What is taken back was used beyond guarantees.
+// Only slots that were used beyond guarantees are preempted.
 func TestLawOnlySlotsBeyondGuaranteesAreTaken(t *testing.T) { obeyed(t, lawBeyond) }
 
-// Whoever loses slots loses them to a job that can run in them, and not one too many.
+// A victim loses its slots to a job that can run in them, and no victim is superfluous.
 func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUse) }
 
 // R11, R13: bands and values, and the order in which the queue starts jobs.
@@ -39,13 +39,13 @@ func TestLawEverythingHeldIsReleased(t *testing.T) { obeyed(t, lawReleased) }
 // Slots and memory of a host are never exceeded.
 func TestLawHostsAreNeverOverfilled(t *testing.T) { obeyed(t, lawCapacity) }
 
-// R22: nobody loses more jobs than the caps of a cycle and of an hour allow.
+// R22: no more jobs are preempted than the caps of a cycle and of an hour allow.
 func TestLawCapsHold(t *testing.T) { obeyed(t, lawCaps) }
 
-// TestLawNothingPanics: no farm brings the planner, the engine or the manager down.
+// TestLawNothingPanics: no farm makes the planner, the engine or the manager panic.
 func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
-// TestLawsWerePutToTheTest: laws that nothing put to the test mean nothing.
+// TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
 	putToTheTest(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5})
 }
@@ -66,7 +66,7 @@ func putToTheTest(t *testing.T, r *result, wanted map[share]float64) {
 	}
 }
 
-// result is what all farms came to.
+// result sums up the outcomes of all farms.
 type result struct {
 	farms  int
 	seed   uint64
@@ -88,7 +88,7 @@ var (
 	allHeavy = sync.OnceValue(func() *result { return runAll(heavyFarms, 2) })
 )
 
-// runAll runs one of so many of them.
+// runAll runs rapid.checks / oneOf farms.
 func runAll(farms func() *rapid.Generator[farm], oneOf int) *result {
 	began := time.Now()
 	r := &result{farms: number[int]("rapid.checks"), seed: number[uint64]("rapid.seed")}

@@ -7,7 +7,7 @@ import (
 
 // reduce makes a farm that breaks a law as small as it can within -rapid.shrinktime:
 // whole runs of jobs first, then cycles, then whatever makes a job unusual. A
-// farm has far too many dice for rapid's own shrinking to get anywhere.
+// farm is drawn with far too many dice for rapid's own shrinking.
 func reduce(f farm, l law) farm {
 	deadline := time.Now().Add(number[time.Duration]("rapid.shrinktime"))
 	broken := func(c farm) bool { return time.Now().Before(deadline) && run(c).broken[l] != "" }
@@ -75,7 +75,7 @@ func reduceRest(f farm, broken func(farm) bool) farm {
 	return f
 }
 
-// reduceJob lists what is left of a job when one unusual thing is taken away.
+// reduceJob lists the job's variants that lack one unusual property each.
 func reduceJob(j jobCase) []jobCase {
 	var all []jobCase
 	add := func(differs bool, change func(*jobCase)) {

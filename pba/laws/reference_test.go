@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// books are a slow and simple account of who is charged to which pool (R9, R12),
+// books are a slow and simple record of which job is charged to which pool (R9, R12),
 // made from the farm, the policy and the engine's memory alone.
 type books struct {
 	policy *plan.Policy
@@ -20,7 +20,7 @@ type books struct {
 	room   []int               // by index of policy.Allocations
 	place  map[backends.ID]int // index of the pool that a job is charged to or holds room in
 	by     map[int][]*backends.Job
-	aside  []int // of room, what a head keeps that has not had its turn yet
+	aside  []int // of room, what is kept for a head whose turn has not come yet
 }
 
 // pools lists the pools that a job matches and fits, most specific first.
@@ -52,7 +52,7 @@ func (b *books) pools(j *backends.Job) []int {
 	return match
 }
 
-// party is whom a job counts under: its project if it is entitled, else its user.
+// party returns what a job counts under: its project if it is entitled, else its user.
 func (b *books) party(j *backends.Job) string {
 	if len(b.pools(j)) > 0 {
 		return "project " + j.Project
@@ -60,7 +60,7 @@ func (b *books) party(j *backends.Job) string {
 	return "user " + j.User
 }
 
-// leaving tells whether a running job was told by us to go.
+// leaving reports whether the engine requeued or suspended a job that still runs.
 func leaving(j *backends.Job, memory *plan.Memory) bool {
 	if j.State != backends.Running {
 		return false
@@ -136,7 +136,7 @@ func (b *books) keep(j *backends.Job, m plan.JobMemory) bool {
 	return true
 }
 
-// left is what a pool has for jobs other than its head.
+// left returns what a pool has for jobs other than its head.
 func (b *books) left(p int) int { return b.room[p] - b.aside[p] }
 
 // admit gives a job its place: directly, or by one path of moves.
@@ -194,7 +194,7 @@ func (b *books) remove(j *backends.Job, p int) {
 	b.by[p] = slices.DeleteFunc(b.by[p], func(other *backends.Job) bool { return other == j })
 }
 
-// String lists who has a place in which pool.
+// String lists the jobs that have a place in each pool.
 func (b *books) String() string {
 	var s strings.Builder
 	for p, a := range b.policy.Allocations {

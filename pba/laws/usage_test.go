@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// usage counts what runs use of each host from the effects alone (law 9).
+// usage counts what runs use of each host from the effects alone (lawCapacity).
 type usage struct {
 	hosts  map[string]backends.Host
 	slots  map[string]int
@@ -17,7 +17,7 @@ type usage struct {
 	broken string
 
 	apart    bool   // memory is for a law of its own
-	alone    bool   // nobody looks after memory
+	alone    bool   // memory is not managed
 	overfull string // the first breach of that law
 }
 
