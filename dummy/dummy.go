@@ -1,11 +1,11 @@
 // Package dummy decides which dummy jobs should exist now (R28–R31). A dummy job
 // holds one slot and does nothing: the memory that goes with it is left to a heavy
-// job, which asks for more than goes with its own slots. Where a queue gives out slots
-// and looks at no memory, two heavy jobs never meet on a host that can't hold both.
+// job, which asks for more than goes with its own slots. So on a queue that does not
+// manage memory two heavy jobs never meet on a host that can't hold both.
 //
 // A heavy job of n slots that needs the memory of k has k − n dummies beside it. Until
-// they are in place it is held: it gathers. Plan reads all of that off the queue;
-// remembered is only what the queue can't tell.
+// they are in place it is held: it gathers. Plan reads all of that from the queue and
+// remembers only what the queue does not record.
 package dummy
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Mode says what is done about heavy jobs.
+// Mode is how heavy jobs get their dummies.
 type Mode string
 
 // The modes.
@@ -24,7 +24,7 @@ const (
 	Surround Mode = "surround" // dummies come beside it after it started
 )
 
-// Policy is what a site says of heavy jobs.
+// Policy is what a site configures for heavy jobs.
 type Policy struct {
 	Mode          Mode
 	Rules         []Rule
@@ -32,7 +32,7 @@ type Policy struct {
 	GatherTimeout time.Duration // a normal job's gathering gives way to others after so long
 	LightFraction float64       // of a slot's share: a job that asks for no more is light
 	Limit         time.Duration // run limit of a dummy job
-	HoldLimit     time.Duration // a hold of ours ends by itself after that
+	HoldLimit     time.Duration // after which the engine's hold ends by itself
 	Cycle         time.Duration
 	Queues        []string // managed queues; empty: every queue
 	Hosts         []string // managed hosts; empty: every host
@@ -58,7 +58,7 @@ type Memory struct {
 type Gather struct {
 	Host    string    // "": none now
 	Since   time.Time // on that host
-	Backoff time.Time // it does not gather before: its time was up
+	Backoff time.Time // it does not gather before: it gave way to others
 }
 
 // Light is a light job that was given the slot of a dummy.

@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// gather is R29's reserve: heavy jobs are held; one on each host gathers dummies there,
-// and starts once they are in place.
+// gather carries out R29's mode reserve: heavy jobs are held, gather dummies on a host
+// and start once these are in place.
 func (p *picture) gather() {
 	slices.SortStableFunc(p.heavy, p.before)
 	held, firstNormal := 0, true
@@ -37,7 +37,7 @@ func (p *picture) gather() {
 			// It may start at any moment: its dummies go once it is held again.
 			p.first(Step{Do: Hold, Job: u.Job, Until: p.now.Add(p.policy.HoldLimit), Reason: "it is not to start on " + u.Host})
 			u.Stage, u.Why = Gathers, ""
-			if h != nil { // where it gathers next is kept for it
+			if h != nil { // the host where it gathers next is kept for it
 				h.taken = true
 				h.wanted += u.lacks(h)
 			}
@@ -69,8 +69,9 @@ func (p *picture) gather() {
 	}
 }
 
-// before is the order in which heavy jobs get their hosts: those whom slots are taken
-// back for, PBA jobs, those that gather already; then by priority and ID.
+// before orders heavy jobs by their turn to get a host: beneficiaries of open reclaims,
+// PBA jobs, jobs that gather already, others; then by priority (but not among those that
+// gather), then by ID.
 func (p *picture) before(a, b *Unit) int {
 	rank := func(u *Unit) int {
 		switch {
@@ -92,13 +93,13 @@ func (p *picture) before(a, b *Unit) int {
 	return a.Job.Compare(b.Job)
 }
 
-// keepOut holds a heavy job, or renews its hold before it ends. One whose dummies are
-// in place has none.
+// keepOut holds a heavy job, or renews its hold before it ends, unless its dummies are
+// in place.
 func (p *picture) keepOut(u *Unit) {
 	j := u.job
 	wouldStart := j.State == backends.Pending && (j.Wait == backends.WaitResources || j.Wait == backends.WaitTime)
 	if !wouldStart && j.HeldUntil.IsZero() {
-		return // something else keeps it, and a hold might hide what
+		return // it waits for another reason, which a hold might hide
 	}
 	if p.released(u) {
 		return
@@ -110,19 +111,18 @@ func (p *picture) keepOut(u *Unit) {
 	}
 }
 
-// loose tells whether nothing but a free slot keeps a heavy job, which has dummies, from
-// starting.
+// loose reports whether a heavy job that has dummies waits for nothing but a free slot.
 func (u *Unit) loose() bool {
 	return u.job.State == backends.Pending && u.job.HeldUntil.IsZero() && len(u.job.Pinned) > 0 && len(u.Dummies) > 0
 }
 
-// released tells whether a heavy job waits for its own slots only.
+// released reports whether a heavy job waits for its own slots only.
 func (p *picture) released(u *Unit) bool {
 	h := p.byName[u.Host]
 	return h != nil && slices.Equal(u.job.Pinned, []string{u.Host}) && u.job.HeldUntil.IsZero() && p.ready(u, h)
 }
 
-// ready tells whether a heavy job may start: its dummies are there, and where it needs
+// ready reports whether a heavy job may start: its dummies are there, and if it needs
 // several slots of its own, these are free or dummies' too.
 func (p *picture) ready(u *Unit, h *host) bool {
 	k, there := h.slotsFor(u), len(u.Dummies)
@@ -176,9 +176,9 @@ func (p *picture) mayGather(u *Unit, g *Gather, was Gather) *host {
 	return best
 }
 
-// better tells whether a heavy job gathers on a rather than on b: where nothing is
+// better reports whether a heavy job gathers on a rather than on b: where nothing is
 // missing; where it gathers already; where it needn't wait for another heavy job's end;
-// where fewest slots are missing; where least memory is left over.
+// where fewest slots are missing; where least memory is left over; by name.
 func (p *picture) better(u *Unit, a, b *host) bool {
 	missing := func(h *host) int { return max(u.lacks(h)-max(h.free-h.wanted, 0), 0) }
 	if (missing(a) == 0) != (missing(b) == 0) {
@@ -200,7 +200,7 @@ func (p *picture) better(u *Unit, a, b *host) bool {
 	return a.Name < b.Name
 }
 
-// lacks is how many slots of a host a heavy job does not have yet.
+// lacks returns how many slots of a host a heavy job does not have yet.
 func (u *Unit) lacks(h *host) int {
 	n := h.slotsFor(u)
 	if h.Name == u.Host {
@@ -209,7 +209,7 @@ func (u *Unit) lacks(h *host) int {
 	return max(n, 0)
 }
 
-// gatherOn has a heavy job's dummies come to its host, or lets it start.
+// gatherOn places a heavy job's dummies on its host, or pins and releases the job.
 func (p *picture) gatherOn(u *Unit, h *host) {
 	rank := gathers
 	switch {
@@ -237,14 +237,14 @@ func (p *picture) gatherOn(u *Unit, h *host) {
 	p.complete(u, want, rank, "it is about to start")
 }
 
-// heldByFilter tells whether a job's hold is still the submit filter's.
+// heldByFilter reports whether a job's hold is still the submit filter's.
 func heldByFilter(j *backends.Job) bool {
 	tag, _, err := backends.ParseTag(j.Tag)
 	return err == nil && tag.Held != 0 && tag.Held == j.HeldUntil.Unix()
 }
 
-// letGo releases what the submit filter held, not knowing the hosts, and what needs no
-// dummies; where no job gathers, all jobs that were held for dummies.
+// letGo releases jobs that the submit filter, which does not know the hosts, held and
+// that need no dummies; in other modes than reserve, all jobs that were held for dummies.
 func (p *picture) letGo() {
 	for i := range p.in.Farm.Jobs {
 		j := &p.in.Farm.Jobs[i]
@@ -261,18 +261,18 @@ func (p *picture) letGo() {
 	}
 }
 
-// couldBeLight tells whether a pending job may have a dummy's place: a normal job of
-// one slot that asks for little memory, and says so.
+// couldBeLight reports whether a pending job may have a dummy's place: a normal job of
+// one slot whose need of memory is known. givePlaces checks that it is small.
 func (p *picture) couldBeLight(j *backends.Job, need int64) bool {
 	return j.Eligible() && max(j.Slots, 1) == 1 && need > 0 && !j.Exclusive && len(j.Pinned) == 0 && j.HeldUntil.IsZero() &&
 		j.Priority.Level() < backends.LevelPBA && (len(p.queues) == 0 || p.queues[j.Queue])
 }
 
-// patience is how long a light job may take to start in its place.
+// patience is the least time that a light job is given to start in its place.
 const patience = 30 * time.Second
 
-// Finish ends the pass over dummy jobs, once the rest of the cycle is planned: light jobs
-// that are none of a pool get dummies' places, and what gathers gives way to the demands.
+// Finish completes the plan for dummy jobs, once the rest of the cycle is planned: light
+// jobs of no pool get dummies' places, and jobs that gather give way to the demands.
 func (r *Result) Finish(pooled map[backends.ID]bool, demands []Demand) Steps {
 	r.givePlaces(pooled)
 	r.giveWay(demands)
@@ -280,7 +280,7 @@ func (r *Result) Finish(pooled map[backends.ID]bool, demands []Demand) Steps {
 }
 
 // givePlaces gives dummies' places to light jobs that wait (R30). Jobs of a pool get
-// none: they start where the allocation's rules have them start.
+// none: the allocation's rules decide where they start.
 func (r *Result) givePlaces(pooled map[backends.ID]bool) {
 	p := r.picture
 	if p == nil || p.policy.Mode == Off {
@@ -319,7 +319,7 @@ func (r *Result) givePlaces(pooled map[backends.ID]bool) {
 	}
 }
 
-// seeLights notes which light jobs have a place, and which could have one.
+// seeLights records which light jobs have a place, and which could have one.
 func (p *picture) seeLights() {
 	if p.policy.Mode == Off {
 		return
@@ -346,8 +346,8 @@ func (p *picture) seeLights() {
 	}
 }
 
-// giveTo ends a dummy for a light job, which takes its slot; another dummy waits there
-// to have the slot back.
+// giveTo ends a dummy for a light job, which takes its slot; another dummy is submitted
+// and takes the slot after it.
 func (p *picture) giveTo(j *backends.Job, u *Unit, h *host) {
 	d := u.Dummies[len(u.Dummies)-1]
 	u.Dummies = u.Dummies[:len(u.Dummies)-1]
@@ -363,12 +363,12 @@ func (p *picture) giveTo(j *backends.Job, u *Unit, h *host) {
 type Demand struct {
 	Host    string
 	Lacking int
-	Before  func(*Unit) bool // it goes before that one
+	Before  func(*Unit) bool // the job goes before the unit
 }
 
-// giveWay has what gathers give way to PBA jobs that go before it (R13, R17). On hosts
-// where those are about to start nothing gathers for now; where slots are lacking for
-// them, so many dummies end.
+// giveWay makes heavy jobs that gather give way to PBA jobs that go before them (R13,
+// R17). On hosts where such a job is about to start no dummies are placed for now; as
+// many dummies end as it lacks slots.
 func (r *Result) giveWay(demands []Demand) {
 	const why = "it gives way to PBA jobs"
 	for _, u := range slices.Backward(r.Units) {
@@ -412,7 +412,7 @@ func (r *Result) giveWay(demands []Demand) {
 	}
 }
 
-// fold makes the picture that the allocation's rules see.
+// fold makes the snapshot that the allocation's rules see.
 func (p *picture) fold() {
 	p.r.Units = p.heavy
 	farm := *p.in.Farm
@@ -428,7 +428,7 @@ func (p *picture) fold() {
 			p.foldHeavy(u, mine)
 		} else if _, light := p.r.steps.Memory.Lights[j.ID]; light && j.State == backends.Pending {
 			mine.Pinned = nil
-			if j.Priority == urgent { // ours, until it starts
+			if j.Priority == urgent { // the engine's, until it starts
 				mine.Priority = backends.At(backends.LevelNormal, backends.DefaultValue)
 			}
 		}
@@ -445,7 +445,7 @@ func (p *picture) foldHeavy(u *Unit, j *backends.Job) {
 		j.Hosts = []backends.Placement{{Host: u.Host, Slots: u.Own + len(u.Dummies)}}
 	case p.policy.Mode != Reserve, j.State != backends.Pending, p.in.Barred[u.Job]:
 	default:
-		// Pools are asked for as many slots as it needs at least: what it is charged must
+		// Pools are asked for the fewest slots that it needs on any host: its charge must
 		// not depend on where it gathers just now.
 		j.Slots, j.Memory, j.OneHost, j.HeldUntil = u.least, u.need, true, time.Time{}
 		if u.Stage != Waits || p.mayWait(u) {
@@ -466,7 +466,7 @@ func (p *picture) foldHeavy(u *Unit, j *backends.Job) {
 	}
 }
 
-// mayWait tells whether a job that does not gather waits for nothing but slots.
+// mayWait reports whether a job that does not gather waits for nothing but slots.
 func (p *picture) mayWait(u *Unit) bool {
 	j := u.job
 	return (j.Wait == backends.WaitResources || j.Wait == backends.WaitTime && !j.HeldUntil.IsZero()) && !j.BeginTime.After(p.now)

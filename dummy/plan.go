@@ -46,13 +46,13 @@ type Step struct {
 }
 
 // Result is what Plan decided: the rest of the cycle is planned with it, then Finish
-// says what to do.
+// returns what to do.
 type Result struct {
-	// Farm is the picture as the allocation's rules see it: no dummy jobs; a heavy job
+	// Farm is the snapshot as the allocation's rules see it: no dummy jobs; a heavy job
 	// is one job with the slots of its dummies, and waits for slots while it gathers.
 	Farm   *backends.Farm
-	Units  []*Unit                     // heavy jobs that run, or gather, or would: in order of who gathers first
-	Lights map[backends.ID]backends.ID // running light jobs in a dummy's place, and whose dummy's
+	Units  []*Unit                     // heavy jobs, in mode reserve in the order in which they gather
+	Lights map[backends.ID]backends.ID // running light jobs in a dummy's place, and the heavy job that it is a dummy of
 
 	byJob   map[backends.ID]*Unit
 	steps   Steps    // so far; see Finish
@@ -99,11 +99,11 @@ type Unit struct {
 	light     int64 // bytes that they need
 }
 
-// Unit is the unit of a heavy job, nil if it is none.
+// Unit returns the unit of a heavy job, nil for every other job.
 func (r *Result) Unit(id backends.ID) *Unit { return r.byJob[id] }
 
-// Holds tells whether a job is kept from starting until its dummies are in place: it
-// is not for anybody else to release.
+// Holds reports whether a job is kept from starting until its dummies are in place: no
+// other rule may release it.
 func (r *Result) Holds(id backends.ID) bool {
 	u := r.byJob[id]
 	return u != nil && (u.Stage == Gathers || u.Stage == Waits)
@@ -112,8 +112,8 @@ func (r *Result) Holds(id backends.ID) bool {
 // top is the highest value of a level.
 const top = 999
 
-// Priorities of dummy jobs. Those that a running heavy job lacks go before everybody:
-// its memory is in use. Those of who gathers go where its job would.
+// Priorities of dummy jobs. Those that a running heavy job lacks go before all jobs: its
+// memory is in use. Those of a job that gathers have the level at which it will start.
 var (
 	urgent     = backends.At(backends.LevelHandOver, top)
 	gathersPBA = backends.At(backends.LevelPBA, top)
@@ -123,13 +123,13 @@ var (
 // host is a managed host that is up.
 type host struct {
 	backends.Host
-	free  int // slots that nobody has
+	free  int // slots that no job has
 	units int // slots of heavy jobs with their dummies that run there
 	stuck int // slots' worth of memory that suspended jobs hold
-	// Where several gather on one host all but the first have what they need at once:
+	// taken: a job gathers there. Others may only if they find all that they need free:
 	// else they would keep each other waiting for ever.
 	taken  bool
-	wanted int // slots that those who gather there lack
+	wanted int // slots that the jobs that gather there lack
 }
 
 // picture is what one call of Plan works on.
@@ -203,7 +203,8 @@ func (p *picture) seeHosts() {
 	}
 }
 
-// worth is for how many slots' worth of a host's memory a need stands, rounded up.
+// worth returns how many slots' worth of a host's memory a need is, rounded up; one more
+// than the host has if it exceeds them.
 func (h *host) worth(need int64) int {
 	high, low := bits.Mul64(uint64(max(need, 0)), uint64(h.Slots))
 	if high >= uint64(h.Memory) {
@@ -216,7 +217,7 @@ func (h *host) worth(need int64) int {
 	return int(min(n, uint64(h.Slots)+1))
 }
 
-// needs is the memory that a job needs: what it asks for, what its tag says, or what
+// needs returns the bytes that a job needs: what it asks for, what its tag says, or what
 // the site says of such jobs, whichever is most.
 func (p *picture) needs(j *backends.Job) int64 {
 	need := j.Memory
@@ -259,7 +260,8 @@ func (p *picture) seeJobs() {
 	}
 }
 
-// occupy takes a job's slots off its hosts, and of a suspended one its memory.
+// occupy subtracts a job's slots from its hosts' free ones. Of a suspended job whose
+// slots the queue frees, it counts the memory instead.
 func (p *picture) occupy(j *backends.Job, need int64) {
 	suspended := j.State == backends.Suspended
 	if j.State != backends.Running && !suspended {
@@ -323,7 +325,7 @@ func (p *picture) unitOf(j *backends.Job, need int64) *Unit {
 	return nil
 }
 
-// allowed are the hosts that a pending job may start on.
+// allowed returns the hosts that a pending job may start on.
 func (p *picture) allowed(u *Unit) []*host {
 	if len(u.job.Asked) == 0 {
 		return p.hosts
@@ -337,15 +339,15 @@ func (p *picture) allowed(u *Unit) []*host {
 	return hosts
 }
 
-// suitable are those of them that it fits on, were nobody else there.
+// suitable returns those of them that it fits on if they are empty.
 func (p *picture) suitable(u *Unit) []*host {
 	return slices.DeleteFunc(slices.Clone(p.allowed(u)), func(h *host) bool { return h.slotsFor(u) > h.Slots })
 }
 
-// slotsFor is how many slots a unit has on a host.
+// slotsFor returns how many slots a unit needs on a host.
 func (h *host) slotsFor(u *Unit) int { return max(h.worth(u.need), u.Own) }
 
-// count sorts a unit's dummies by what they do for it.
+// count sorts a unit's dummies by their state and place.
 func (p *picture) count(u *Unit) {
 	if u.Stage != Runs {
 		u.Host = p.gatheringHost(u)
@@ -378,8 +380,8 @@ func (p *picture) count(u *Unit) {
 	u.All = slices.Concat(u.Coming, u.Dummies)
 }
 
-// gatheringHost is where a pending heavy job's dummies are to be: where slots are taken
-// back for it, else where it is bound to, else where most of them are.
+// gatheringHost returns where a pending heavy job's dummies are to be: on its open
+// reclaim's host, else on the one that is remembered, if that is up; else "".
 func (p *picture) gatheringHost(u *Unit) string {
 	if at := p.in.Leads[u.Job]; at != "" {
 		return at
@@ -390,8 +392,8 @@ func (p *picture) gatheringHost(u *Unit) string {
 	return ""
 }
 
-// expires tells whether a dummy job's run limit ends it before the next cycles could
-// put another one in its place.
+// expires reports whether a dummy job's run limit ends it before the next cycles could
+// replace it.
 func (p *picture) expires(d *backends.Job) bool {
 	if d.RunLimit <= 0 || d.Started.IsZero() {
 		return false
@@ -408,7 +410,7 @@ func (p *picture) drop(job backends.ID, dummies []backends.ID, why string) {
 	}
 }
 
-// clean ends dummies that nobody needs (R31).
+// clean ends dummies that are not needed (R31).
 func (p *picture) clean() {
 	owners := slices.SortedFunc(maps.Keys(p.dummies), backends.ID.Compare)
 	for _, id := range owners {
@@ -447,12 +449,12 @@ func orNowhere(host string) string {
 	return host
 }
 
-// surround puts what is missing beside heavy jobs that run, and ends what is too much.
+// surround places the dummies that running heavy jobs lack, and ends those beyond need.
 func (p *picture) surround() {
 	for _, u := range p.heavy {
 		switch {
 		case p.policy.Mode == Off:
-		case u.Stage == Runs && (u.job.Ending || p.in.Barred[u.Job]): // nobody comes beside it any more
+		case u.Stage == Runs && (u.job.Ending || p.in.Barred[u.Job]): // it gets no more dummies
 		case u.Stage == Runs:
 			p.complete(u, u.Slots-u.Own, urgent, "it runs and has "+slotCount(u.Slots-u.Own)+" worth of memory beyond its own")
 		case u.job.State == backends.Suspended:
@@ -461,7 +463,7 @@ func (p *picture) surround() {
 	}
 }
 
-// complete makes the dummies of a unit so many, the coming ones included.
+// complete brings the number of a unit's dummies, the coming ones included, to want.
 func (p *picture) complete(u *Unit, want int, rank backends.Priority, why string) {
 	have := len(u.Dummies) - u.expiring + len(u.Coming)
 	if have < want {
