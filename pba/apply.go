@@ -16,8 +16,8 @@ import (
 //
 // They are done in their order. Neighbours of one verb that belong to no reclaim
 // go in one call. Where an act that frees slots for a reclaim, or prepares its
-// beneficiary, is not done, the later ones of that reclaim are left out: nobody
-// is told to go for nothing. A job that could not be pinned is not released either:
+// beneficiary, is not done, the later ones of that reclaim are left out: no job
+// is preempted in vain. A job that could not be pinned is not released either:
 // it might start beside another that leaves it no memory. Nothing is tried twice: the
 // next cycle plans anew from what it sees.
 type applier struct {
@@ -30,7 +30,7 @@ type applier struct {
 	queueTime func() time.Time
 
 	outcomes []ledger.Outcome
-	written  int                  // so many outcomes are in the ledger
+	written  int                  // how many of outcomes are in the ledger
 	broken   map[int64]string     // reclaims of which an act failed
 	spared   map[victimRun]string // victims that were gone before the act
 	unpinned map[backends.ID]string
@@ -44,7 +44,7 @@ type victimRun struct {
 // errTimeUp ends a cycle that can't finish in its time (R6).
 var errTimeUp = errors.New("time is up: the rest is left to the next cycle")
 
-// run does all actions. Its error is why it stopped before the end.
+// run does all actions. Its error says why it stopped before the end.
 func (a *applier) run() error {
 	a.broken, a.spared, a.unpinned = map[int64]string{}, map[victimRun]string{}, map[backends.ID]string{}
 	actions := a.plan.Actions
@@ -62,7 +62,7 @@ func (a *applier) run() error {
 	return a.flush()
 }
 
-// firstOf is the error that came first: what follows from it says nothing new.
+// firstOf returns the error that came first: what follows from it says nothing new.
 func firstOf(err, later error) error {
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (a *applier) overdue() error {
 	return nil
 }
 
-// together is how many actions from the first on go in one call.
+// together returns how many actions from the first on go in one call.
 func (a *applier) together(actions []plan.Action) int {
 	first := &actions[0]
 	if first.Reclaim != 0 || forceful(first.Verb) || a.pointless(first) != "" {
@@ -132,7 +132,7 @@ func (a *applier) actContext() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.WithoutCancel(a.ctx), limit)
 }
 
-// pointless says why an action need not be tried any more.
+// pointless returns why an action need not be tried any more; "" if it is to be tried.
 func (a *applier) pointless(act *plan.Action) string {
 	if why, ok := a.unpinned[act.Job]; ok && act.Verb == plan.Release {
 		return why
@@ -149,15 +149,14 @@ func (a *applier) pointless(act *plan.Action) string {
 	return ""
 }
 
-// depends tells whether an action takes part in freeing slots for its
-// beneficiary, so that it is of no use without the others. What is given back
-// is given back all the same.
+// depends reports whether an action takes part in freeing slots for its
+// beneficiary, so that it is of no use without the others. Acts that undo do not.
 func depends(act *plan.Action) bool {
 	switch act.Verb {
 	case plan.Rank, plan.PinTo, plan.Requeue, plan.Suspend, plan.Move, plan.Reserve, plan.Place:
 		return true
 	case plan.Drop:
-		return act.For != (backends.ID{}) // else nobody is to have their slots
+		return act.For != (backends.ID{}) // else their slots are freed for no job
 	case plan.Unpin, plan.Unreserve, plan.Hold, plan.Release, plan.Resume, plan.Start:
 	}
 	return false
@@ -169,9 +168,9 @@ var errGone = errors.New("gone before the act")
 // errNeedless is an act for a beneficiary that needs it no more.
 var errNeedless = errors.New("its beneficiary does not wait any more")
 
-// lookAgain looks at a victim right before the act (R18): it must still be in
-// the run that is meant, and no other user's, project's or band's by now. And at
-// its beneficiary: nobody is told to go for one that has started meanwhile.
+// lookAgain reads a victim right before the act (R18): it must still be in the
+// run that is meant, of the same user and project, and no PBA job by now. And its
+// beneficiary: no job is preempted for one that has started meanwhile; but see owed.
 func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
 	jobs, err := a.e.Backend.Jobs(ctx, []backends.ID{act.Job, act.For})
 	if err != nil {
@@ -199,7 +198,7 @@ func waits(j *backends.Job) bool {
 	return j.State == backends.Pending || j.State == backends.Suspended
 }
 
-// owed tells whether a beneficiary that does not wait any more runs in what another
+// owed reports whether a beneficiary that does not wait any more runs in what another
 // reclaim freed on these hosts: then that one's beneficiary, which waits though all
 // of its victims are gone, needs what this act frees.
 func (a *applier) owed(ctx context.Context, act *plan.Action) (bool, error) {
@@ -330,8 +329,8 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 	return backends.Fail(len(actions), fmt.Errorf("%s: %w", actions[0].Verb, backends.ErrUnable))
 }
 
-// start puts a beneficiary into its slots, full or not as the queue counts them, if
-// nobody works there by now.
+// start puts a beneficiary into its slots, even if the queue counts them as taken, if
+// no job runs there by now.
 func (a *applier) start(ctx context.Context, act *plan.Action) error {
 	farm, err := a.e.Backend.Farm(ctx, a.farm.At)
 	if err != nil {
@@ -347,7 +346,7 @@ func (a *applier) start(ctx context.Context, act *plan.Action) error {
 	return a.e.Backend.Abilities().Start(ctx, act.Job, slots)
 }
 
-// vacant tells whether slots are there and nobody works in them.
+// vacant reports whether hosts that are up have these slots free of running jobs.
 func vacant(farm *backends.Farm, slots []backends.Placement) bool {
 	left := map[string]int{}
 	for _, h := range farm.Hosts {
@@ -378,7 +377,7 @@ func each[T any](actions []plan.Action, f func(*plan.Action) T) []T {
 	return all
 }
 
-// settle notes what became of the actions from the first on. Its error is the
+// settle records what became of the actions from the first on. Its error is the
 // queue's or the ledger's, and ends the cycle.
 func (a *applier) settle(first int, errs backends.Errors) error {
 	var lost error
@@ -431,7 +430,7 @@ func (a *applier) note(action int, result ledger.Result, text string) {
 	a.outcomes = append(a.outcomes, ledger.Outcome{Action: action, Result: result, Error: text, At: a.queueTime()})
 }
 
-// leaveOut notes that the actions from the first on were not tried, and why.
+// leaveOut records that the actions from the first on were not tried, and why.
 func (a *applier) leaveOut(first int, why error) error {
 	for i := first; i < len(a.plan.Actions); i++ {
 		a.note(i, ledger.LeftOut, why.Error())

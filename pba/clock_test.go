@@ -14,8 +14,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
-// dated is a queue that knows the wall clock alone, as LSF and Slurm do: what it wrote
-// down while that was ahead stays so dated, and holds end by it.
+// dated is a queue that knows the wall clock alone, as LSF and Slurm do: times that it
+// recorded while that was ahead stay as they are, and holds end by it.
 type dated struct {
 	backends.Backend
 	world  *simulate.World
@@ -31,7 +31,7 @@ func newDated(w *simulate.World) *dated {
 
 func (d *dated) now() time.Time { return d.world.Now().Add(d.ahead) }
 
-// let releases those whose time has come.
+// let releases the jobs whose holds have ended.
 func (d *dated) let(ctx context.Context) {
 	for id, until := range d.holds {
 		if !until.After(d.now()) {
@@ -41,7 +41,7 @@ func (d *dated) let(ctx context.Context) {
 	}
 }
 
-// date tells of jobs what the queue wrote down.
+// date gives jobs the times that the queue recorded.
 func (d *dated) date(jobs []backends.Job) {
 	for i := range jobs {
 		j := &jobs[i]
@@ -85,7 +85,7 @@ func (d *dated) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, er
 	return jobs, err
 }
 
-// acts has acts mean the runs that the queue means, and holds last by the wall clock.
+// acts translates acts to the world's clock; their holds it keeps itself, by the wall clock.
 func (d *dated) acts(acts []backends.Act) []backends.Act {
 	inner := slices.Clone(acts)
 	for i := range inner {
@@ -127,12 +127,12 @@ func (d *dated) Abilities() backends.Abilities {
 
 // The clock is put ahead, or back, before a reclaim and in each of its phases; what was
 // written under the old one stays in the queue. The beneficiary has its slot as soon as
-// without, nothing expires, the victim runs again, and the cycle says both dates.
+// otherwise, nothing expires, the victim runs again, and the cycle says both dates.
 func TestTheClockIsSet(t *testing.T) { // R8, R14, R19, R21
 	for _, by := range []time.Duration{2 * time.Hour, -2 * time.Hour, 87600 * time.Hour, -87600 * time.Hour} {
 		for _, known := range []bool{true, false} {
 			if !known && by > 0 {
-				continue // time without cycles, as far as anybody can tell
+				continue // it looks like time without cycles
 			}
 			for _, phase := range []plan.Phase{"", plan.Planned, plan.Acted, plan.HandedOver} {
 				t.Run(fmt.Sprintf("%v, %s, boot known %v", by, phase, known), func(t *testing.T) {
@@ -153,7 +153,7 @@ func clockSet(t *testing.T, by time.Duration, phase plan.Phase, known bool) {
 		}
 	}
 	l.rules.Policy.GracePeriod = 30 * time.Second
-	d.ahead = max(0, -by) // what is put back was ahead
+	d.ahead = max(0, -by) // a clock that is put back was ahead
 	victims := l.full(backends.Spec{}, simulate.Work{Takes: 20 * time.Minute, KillDelay: 30 * time.Second})
 	b := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
 	l.run(40 * time.Second)

@@ -9,10 +9,10 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// errNoDummy keeps a wrong plan from ending anybody's work.
+// errNoDummy keeps a wrong plan from ending a user's job.
 var errNoDummy = errors.New("it is no dummy job")
 
-// place hands in the dummy jobs of some actions, all in one call.
+// place submits the dummy jobs of some actions, all in one call.
 func (a *applier) place(ctx context.Context, actions []plan.Action) backends.Errors {
 	var dummies []backends.Dummy
 	var owners []int // the action that each is of

@@ -1,5 +1,5 @@
 // Package pba is the allocation engine's cycle: observe, plan, apply, record.
-// What is decided is decided in package plan.
+// Package plan makes the decisions.
 package pba
 
 import (
@@ -26,7 +26,7 @@ type Ledger interface {
 	Finish(ctx context.Context, cycle int64, at time.Time, note string) error
 }
 
-// Rules are what people decided, as it holds for one cycle.
+// Rules are what a site decided, as it holds for one cycle.
 type Rules struct {
 	Policy  plan.Policy
 	Observe bool // act on nothing (R7)
@@ -39,8 +39,8 @@ type Engine struct {
 	Backend backends.Backend
 	Ledger  Ledger
 	Rules   func(ctx context.Context, now time.Time) (Rules, error)
-	Groups  func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups; nil: nobody is in any
-	Publish func(ctx context.Context, s ledger.Standing) error                     // to the submit filter; nil: nobody
+	Groups  func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups by user; nil: no user is in any
+	Publish func(ctx context.Context, s ledger.Standing) error                     // to the submit filter; nil: not at all
 	Who     string                                                                 // the identity that the system gives
 	Zone    *time.Location                                                         // by whose hours use is recorded; nil: UTC's
 	Keep    time.Duration                                                          // for how long history is kept; 0: for ever
@@ -58,11 +58,11 @@ type Result struct {
 
 	ClockSet string // what was noticed of a clock that was set; "": nothing
 
-	seen  time.Time // when the picture came, by this machine's clock
+	seen  time.Time // when the snapshot came, by this machine's clock
 	names names
 }
 
-// Failed is the first action that the queue refused, as an error; nil if none.
+// Failed returns the first action that the queue refused, as an error; nil if none.
 func (r *Result) Failed() error {
 	for _, o := range r.Outcomes {
 		if o.Result == ledger.Failed {
@@ -80,8 +80,8 @@ func (r *Result) warn() {
 	}
 }
 
-// readTimeout is how long the queue may take to give a picture of itself, and
-// actTimeout to do one thing.
+// readTimeout is how long the queue may take to give a snapshot, and actTimeout to
+// carry out one call.
 const (
 	readTimeout = 2 * time.Minute
 	actTimeout  = 30 * time.Second
@@ -115,7 +115,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	r.Plan = plan.Make(r.State, r.Rules.Policy, r.State.Farm.At)
 	r.warn()
 
-	// 3. Apply, what is intended being on disk.
+	// 3. Apply, once what is intended is on disk.
 	cycle := e.record(&r, ledger.Live, started)
 	if r.Rules.Observe {
 		cycle.Mode = ledger.Observe
@@ -125,12 +125,12 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 		return r, err
 	}
 
-	// 4. Tell the filter.
+	// 4. Publish to the filter.
 	return r, e.publish(ctx, &r, now)
 }
 
-// Preview changes nothing at all: it is what Cycle would do now, or, where the
-// result has a note, would do but for that.
+// Preview returns what Cycle would do now and changes nothing. Where the result has
+// a note, it is what Cycle would do but for that.
 func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, error) {
 	r, err := e.Observe(ctx, now)
 	if err == nil {
@@ -140,7 +140,7 @@ func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, err
 	return r, err
 }
 
-// Restore puts everything back that the engine did to the queue (R7).
+// Restore undoes everything that the engine did to the queue (R7).
 func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, error) {
 	r, err := e.putBack(ctx, now, func(r *Result) plan.Plan { return plan.Restore(r.State, r.State.Farm.At) })
 	if err != nil {
@@ -149,8 +149,8 @@ func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, err
 	return r, e.publish(ctx, &r, now)
 }
 
-// Left is what a Restore did not put back, by a new picture of the queue: what it would
-// do again to jobs that it saw.
+// Left returns what a Restore did not put back, by a new snapshot of the queue: what it
+// would do again to jobs that it acted on.
 func (e *Engine) Left(ctx context.Context, restored *Result, now func() time.Time) ([]plan.Action, error) {
 	r, err := e.Observe(ctx, now)
 	if err != nil {
@@ -162,13 +162,13 @@ func (e *Engine) Left(ctx context.Context, restored *Result, now func() time.Tim
 	}), nil
 }
 
-// Prune ends the dummy jobs that nobody needs (R31). The filter is told nothing: how
-// pools stand was not looked at.
+// Prune ends the dummy jobs that are not needed (R31). It publishes nothing to the
+// filter: its plan has no standing of the pools.
 func (e *Engine) Prune(ctx context.Context, now func() time.Time) (Result, error) {
 	return e.putBack(ctx, now, func(r *Result) plan.Plan { return plan.Prune(r.State, r.Rules.Policy, r.State.Farm.At) })
 }
 
-// putBack carries a plan out that only undoes, paused or not.
+// putBack carries out a plan that only undoes, even if the engine is paused.
 func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(*Result) plan.Plan) (Result, error) {
 	started := now()
 	if tend := e.Backend.Abilities().Tend; tend != nil {
@@ -189,8 +189,8 @@ func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(
 	return r, e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now)
 }
 
-// Observe reads what a plan is made from, and changes nothing: an engine that is
-// paused looks at the queue, too.
+// Observe reads what a plan is made from, and changes nothing. It reads the queue
+// even if the engine is paused.
 func (e *Engine) Observe(ctx context.Context, now func() time.Time) (Result, error) {
 	r, err := e.observe(ctx, now, false)
 	if err == nil && r.State.Farm == nil {
@@ -199,9 +199,9 @@ func (e *Engine) Observe(ctx context.Context, now func() time.Time) (Result, err
 	return r, err
 }
 
-// observe reads rules, memory and the queue, which is tended before if that may be.
+// observe reads rules, memory and the queue, which is tended before if mayTend is set.
 // Where nothing may be planned the result has a note; a paused engine does not even
-// look at the queue.
+// read the queue.
 func (e *Engine) observe(ctx context.Context, now func() time.Time, mayTend bool) (Result, error) {
 	var (
 		r   Result
@@ -234,10 +234,10 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time, mayTend bool
 
 func timeOfDay(t time.Time) string { return t.Local().Format("15:04:05.000") }
 
-// stale tells whether the picture may not show the last action yet (R8).
+// stale reports whether the snapshot may not show the last action yet (R8).
 func (r *Result) stale() bool { return r.State.Farm.At.Before(r.State.Memory.LastAction) }
 
-// look takes the picture of the queue and looks up whom it shows.
+// look takes the snapshot of the queue and looks up its users' groups.
 func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) error {
 	timed, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -250,7 +250,7 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 		if set := r.State.Memory.ClockSet; set != was.ClockSet {
 			r.ClockSet = "the queue's clock " + clock.Said(set.At, set.By) + ": what is remembered is moved with it"
 		}
-		if r.State.Memory.EndedSince.Before(was.EndedSince) { // who ended since is not in that picture
+		if r.State.Memory.EndedSince.Before(was.EndedSince) { // jobs that ended since are not in that snapshot
 			farm, err = e.Backend.Farm(timed, r.State.Memory.EndedSince)
 			r.seen = now()
 		}
@@ -299,7 +299,7 @@ func unreachable(ctx context.Context, err error) error {
 	return err
 }
 
-// askedFor are the users whose jobs name a project that there is, in order.
+// askedFor returns the users whose jobs name a known project, sorted.
 func askedFor(farm *backends.Farm, projects []plan.Project) []string {
 	known := make(map[string]bool, len(projects))
 	for _, p := range projects {
@@ -329,7 +329,7 @@ func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.C
 	}
 	for _, j := range r.State.Farm.Ended {
 		if j.IsDummy() {
-			continue // it did nothing that anybody wants to read of
+			continue // it did no work that a report should show
 		}
 		end := ledger.Ended{Job: j, Waited: max(0, j.Started.Sub(j.Submitted))}
 		if j.Started.IsZero() {
@@ -343,13 +343,13 @@ func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.C
 	return c
 }
 
-// carryOut records what is intended, does it, and records what came of it.
+// carryOut records what is intended, does it, and records the outcomes.
 func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now func() time.Time) error {
 	queueTime := func() time.Time { return r.State.Farm.At.Add(now().Sub(r.seen)) }
 	acts := c.Mode != ledger.Observe
 	if acts && len(r.Plan.Actions) > 0 {
-		// Should we die before an outcome is on disk, the next cycle must not
-		// take an older picture for a newer one (R8).
+		// Should the engine die before an outcome is on disk, the next cycle must
+		// not take an older snapshot for a newer one (R8).
 		r.Plan.Memory.LastAction = latest(r.Plan.Memory.LastAction, queueTime())
 	}
 	id, err := e.Ledger.Intend(ctx, c, r.Plan)
@@ -381,7 +381,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// publish tells the submit filter that the engine lives, and how the pools stand.
+// publish gives the submit filter the engine's sign of life and the pools' standing.
 func (e *Engine) publish(ctx context.Context, r *Result, now func() time.Time) error {
 	if e.Publish == nil {
 		return nil

@@ -83,7 +83,7 @@ func (f *faulty) Abilities() backends.Abilities {
 	return able
 }
 
-// due is a farm on which the next cycle takes a slot back for job 5 of alice.
+// due is a farm on which the next cycle preempts a slot for job 5 of alice.
 func due(t *testing.T) (*life, *faulty, backends.ID) {
 	l := newLife(t)
 	f := &faulty{Backend: l.world}
@@ -111,7 +111,7 @@ func requeues(l *life) int {
 
 // TestQueueDiesBetweenTwoCalls kills the queue before each call of a cycle in
 // turn: what was intended is on disk, nothing else is tried, and once the queue
-// is back the promise is kept with not one victim too many.
+// is back the beneficiary runs, with no victim too many.
 func TestQueueDiesBetweenTwoCalls(t *testing.T) {
 	for n := 1; ; n++ {
 		l, f, b := due(t)
@@ -235,7 +235,7 @@ func TestPausedDoesNotEvenLook(t *testing.T) { // R7
 }
 
 // A paused engine begins nothing, and tends a queue that can't end by itself what was
-// begun. If that is out of reach the filter is told all the same.
+// begun. If the queue is out of reach, the engine still publishes to the filter.
 func TestPausedTends(t *testing.T) { // R7
 	for _, fails := range []error{nil, backends.ErrUnreachable} {
 		l, f, _ := due(t)
@@ -407,7 +407,7 @@ func TestEndedJobsAreRecorded(t *testing.T) {
 	}
 }
 
-// What a queue says that it did is looked at before restore claims it.
+// A queue may report acts that it did not do: Left checks what Restore did.
 func TestRestoreIsCheckedAgainstTheQueue(t *testing.T) { // R7
 	l := newLife(t)
 	id := l.submit("bob", "B", backends.Spec{HeldUntil: start.Add(time.Hour)}, simulate.Work{Takes: time.Hour})
@@ -428,7 +428,7 @@ func TestRestoreIsCheckedAgainstTheQueue(t *testing.T) { // R7
 	}
 }
 
-// liar says that it released jobs.
+// liar says that it released jobs, and releases none.
 type liar struct{ backends.Backend }
 
 func (l liar) Abilities() backends.Abilities {

@@ -21,7 +21,7 @@ type GroupCache interface {
 
 // Directory looks up UNIX groups through NSS, as the system's own login does
 // (R4), and remembers them: a directory service that is away or slow keeps no
-// cycle waiting and takes nobody's groups.
+// cycle waiting and leaves no known user without groups.
 type Directory struct {
 	Cache    GroupCache
 	ReadOnly bool                                    // remember nothing
@@ -37,7 +37,7 @@ const (
 	patience = 2 * time.Second
 )
 
-// Of gives the groups of users. One who can't be looked up keeps the groups that
+// Of returns the groups of users. One who can't be looked up keeps the groups that
 // are cached; one who was never looked up is missing.
 func (d *Directory) Of(ctx context.Context, users []string) (map[string][]string, error) {
 	lookup := d.Lookup
@@ -54,7 +54,7 @@ const (
 	userKey  = "::"
 )
 
-// IDs gives the numbers of groups; one that can't be looked up and never could is
+// IDs returns the numbers of groups; one that can't be looked up and never could is
 // missing.
 func (d *Directory) IDs(ctx context.Context, groups []string) (map[string]int64, error) {
 	lookup := d.GroupID
@@ -64,7 +64,7 @@ func (d *Directory) IDs(ctx context.Context, groups []string) (map[string]int64,
 	return d.numbers(ctx, groupKey, groups, lookup)
 }
 
-// UserIDs gives the numbers of users, as IDs does those of groups.
+// UserIDs returns the numbers of users, as IDs does those of groups.
 func (d *Directory) UserIDs(ctx context.Context, users []string) (map[string]int64, error) {
 	lookup := d.UserID
 	if lookup == nil {
@@ -91,8 +91,8 @@ func (d *Directory) numbers(ctx context.Context, prefix string, names []string, 
 	return ids, err
 }
 
-// Known gives the groups of all users who were looked up of late. Somebody of
-// whom only an old answer is there may have joined a group since.
+// Known returns the groups of all users who were looked up lately. It leaves out
+// users with only an old answer: they may have joined a group since.
 func (d *Directory) Known(ctx context.Context) (map[string][]string, error) {
 	cached, err := d.Cache.Groups(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Holder is the process that holds a lock now; 0 if none does, or it can't be
-// told.
+// Holder returns the ID of the process that holds a lock now; 0 if none does, or it
+// can't be found out.
 func Holder(dir, name string) int {
 	info, err := os.Stat(filepath.Join(dir, name))
 	if err != nil {

@@ -56,8 +56,8 @@ func (h *hooked) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	return h.Backend.Jobs(ctx, ids)
 }
 
-// newLife is a farm of one host of four slots; project A, alice's, was promised
-// two of them. bob's project B has no pool.
+// newLife returns a farm of one host of four slots; project A, alice's, has a pool
+// of two of them. bob's project B has none.
 func newLife(t *testing.T) *life {
 	l := &life{T: t, shown: map[int64]plan.Phase{}}
 	l.world = simulate.New(simulate.Config{
@@ -214,7 +214,7 @@ func (l *life) job(id backends.ID) backends.Job {
 	return jobs[0]
 }
 
-// settle checks that nothing of ours is left on the queue, and writes the jobs.
+// settle checks that no hold or pin is left on the queue, and writes the jobs.
 func (l *life) settle() {
 	l.Helper()
 	farm, err := l.world.Farm(context.Background(), start)
@@ -342,7 +342,7 @@ func TestLifeVictimGoneBeforeTheAct(t *testing.T) { // R18
 	l.golden("gone_before_the_act")
 }
 
-func TestLifeBeneficiaryTakesWhatIsAnothers(t *testing.T) { // R18: then that one's slots are taken back all the same
+func TestLifeBeneficiaryTakesWhatIsAnothers(t *testing.T) { // R18: then its own victim is preempted, too, for the other
 	l := newLife(t)
 	l.rules.Policy.GracePeriod = time.Second
 	l.full(backends.Spec{}, simulate.Work{Takes: time.Hour, KillDelay: time.Second})

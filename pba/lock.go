@@ -18,7 +18,7 @@ const (
 	EditLock = "ledger.lock"
 )
 
-// ErrBusy says that somebody else held a lock for all the time that was waited.
+// ErrBusy says that another process held a lock for all the time that was waited.
 var ErrBusy = errors.New("another pba holds the lock")
 
 // Lock takes the lock of a name in a directory and waits for it at most so

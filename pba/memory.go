@@ -17,7 +17,7 @@ type MemoryLedger struct {
 	Cycles int64
 }
 
-// Load gives what Intend was given last.
+// Load returns the memory that Intend was given last.
 func (m *MemoryLedger) Load(context.Context) (plan.Memory, error) { return m.Memory, nil }
 
 // Intend keeps the plan's memory.
@@ -40,9 +40,9 @@ func (m *MemoryLedger) Outcome(_ context.Context, _ int64, outcomes []ledger.Out
 // Finish does nothing.
 func (m *MemoryLedger) Finish(context.Context, int64, time.Time, string) error { return nil }
 
-// observed is what observe mode remembers of a plan that nobody carries out:
+// observed returns what observe mode remembers of a plan that is not carried out:
 // pools and clocks as planned, so that a site sees what would happen and when;
-// of what would have been written or taken, nothing.
+// nothing of what would have been written or preempted.
 func observed(was, planned plan.Memory) plan.Memory {
 	is := planned
 	is.Reclaims, is.NextID, is.Dummies = was.Reclaims, was.NextID, was.Dummies

@@ -75,7 +75,7 @@ func (l *life) requeued(ids []backends.ID) (n int) {
 }
 
 // TestMondayWithAFullFarm: at a week's end the surplus is normal at once, runs on
-// while nobody needs it, and is taken back when somebody does, one slot for one.
+// while no PBA job needs its slots, and is then preempted, one slot for one.
 func TestMondayWithAFullFarm(t *testing.T) { // R24, R25
 	for _, c := range []struct{ week, zone string }{
 		{"2026-W48", "UTC"},
@@ -113,7 +113,7 @@ func TestMondayWithAFullFarm(t *testing.T) { // R24, R25
 				t.Errorf("%d of hers were taken back, his is %v", n, l.job(his).State)
 			}
 			l.submit("bob", "B", backends.Spec{}, simulate.Work{})
-			l.submit("bob", "B", backends.Spec{}, simulate.Work{}) // beyond his pool
+			l.submit("bob", "B", backends.Spec{}, simulate.Work{}) // beyond B's pool
 			l.run(10 * time.Minute)
 			if n := l.requeued(hers); n != 2 {
 				t.Errorf("%d of hers were taken back for a pool of 2", n)
@@ -123,7 +123,7 @@ func TestMondayWithAFullFarm(t *testing.T) { // R24, R25
 }
 
 // TestLoweredInMidWeek: what an edit takes off, even all of it, is spared for an
-// hour, whoever needs it.
+// hour, even if a PBA job needs it.
 func TestLoweredInMidWeek(t *testing.T) { // R25
 	for _, left := range []int{1, 0} {
 		l, week := planned(t, "2026-W48", "Europe/Berlin", map[string][2]int{"A": {0, 4}, "B": {0, 2}})

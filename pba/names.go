@@ -8,7 +8,7 @@ import (
 )
 
 // names are the projects as they are written in the plan, by their names in lower
-// case: what a queue keeps that folds them. nil: jobs have them as they are.
+// case, which is all that some queues keep. nil: this queue keeps names as they are.
 type names map[string]string
 
 func namesOf(a backends.ForEngine, projects []plan.Project) names {
@@ -24,7 +24,7 @@ func namesOf(a backends.ForEngine, projects []plan.Project) names {
 	return n
 }
 
-// give gives jobs the names of their projects.
+// give sets jobs' projects to their names in the plan.
 func (n names) give(jobs []backends.Job) {
 	if n == nil {
 		return

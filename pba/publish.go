@@ -20,17 +20,17 @@ import (
 )
 
 // Publisher writes what the submit filter reads (R2): the policy snapshot, when
-// its content changed, and the generation file, each time. A queue that runs the
-// filter as a script of its own has them in Lua, too.
+// its content changed, and the generation file, each time. For a queue that runs the
+// filter as a script of its own it writes them in Lua, too.
 type Publisher struct {
-	Dir         string // the state directory; whoever runs the script must be able to read in it
+	Dir         string // the state directory; the user that runs the script must be able to read in it
 	Settings    esub.Settings
 	Groups      *Directory
 	Queue       backends.ForFilter
 	ProjectFrom string // what of a job names its project, for a script
 }
 
-// Publish writes the plan in force and how its pools stand.
+// Publish writes the plan in force and the standing of its pools.
 func (p *Publisher) Publish(ctx context.Context, policy plan.Policy, s ledger.Standing) error {
 	if err := p.publish(ctx, policy, s); err != nil {
 		return fmt.Errorf("write the filter's snapshot: %w", err)
@@ -62,8 +62,8 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.St
 	return p.put(file{esub.LuaPolicyName, snapshot}, file{esub.LuaGenerationName, generation})
 }
 
-// script looks up what the filter can't ask for within the queue: who is in which
-// group (R4), and the numbers of the users whom pools are for.
+// script looks up what the filter can't ask for within the queue: the members of
+// groups (R4), and the numbers of users that have pools.
 func (p *Publisher) script(ctx context.Context, filter *esub.Policy) (esub.Slurm, error) {
 	s := esub.Slurm{ProjectFrom: p.ProjectFrom, Members: map[string][]int64{}}
 	var err error
@@ -132,8 +132,8 @@ func (p *Publisher) filterPolicy(ctx context.Context, policy plan.Policy, s ledg
 	return FilterPolicy(policy, settings, gids), nil
 }
 
-// HeavyOf is whom the submit filter holds until the engine has dummy jobs for them
-// (R29): nobody where it would not hold them itself.
+// HeavyOf returns which jobs the submit filter holds until the engine has dummy jobs
+// for them (R29): none where the engine would not hold them itself.
 func HeavyOf(policy plan.Policy, able backends.ForEngine, hosts []backends.Host) esub.Heavy {
 	if policy.Dummies.Mode != dummy.Reserve || able.Place == nil || able.ManagesMemory || able.Pin == nil || able.HoldUntil == nil {
 		return esub.Heavy{}
@@ -150,7 +150,7 @@ func HeavyOf(policy plan.Policy, able backends.ForEngine, hosts []backends.Host)
 	return h
 }
 
-// FilterPolicy is the plan in force, in the submit filter's words. Groups without
+// FilterPolicy returns the plan in force as the submit filter's policy. Groups without
 // a number in gids are not tested there.
 func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]int64) esub.Policy {
 	snapshot := esub.Policy{Settings: settings}
@@ -165,7 +165,7 @@ func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]in
 	}
 	for _, a := range policy.Allocations {
 		i, ok := place[a.Project]
-		if !ok || a.Guarantee == 0 { // taken back in mid-week
+		if !ok || a.Guarantee == 0 { // withdrawn in mid-week
 			continue
 		}
 		pools := &snapshot.Projects[i].Pools
@@ -180,8 +180,8 @@ type file struct {
 	content []byte
 }
 
-// put brings both files in place, the snapshot first: a filter that sees one
-// without the other looks again.
+// put replaces both files, the snapshot first: a filter that sees one without the
+// other reads again.
 func (p *Publisher) put(snapshot, generation file) error {
 	const forAll = 0o644
 	snapshotFile, generationFile := filepath.Join(p.Dir, snapshot.name), filepath.Join(p.Dir, generation.name)

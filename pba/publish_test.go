@@ -48,7 +48,7 @@ func published(t *testing.T, dir string) (*esub.Reader, esub.Generation, os.File
 	return r, g, info
 }
 
-// standingAt is how things stand with these pools below their guarantee.
+// standingAt returns a standing with these pools below their guarantee.
 func standingAt(at time.Time, below ...int64) ledger.Standing {
 	s := ledger.Standing{Standing: esub.Standing{At: at, Below: map[int64]bool{}}}
 	for _, pool := range below {
@@ -121,8 +121,8 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 	}
 }
 
-// R12: a queue that runs the filter as a program has its own count of priorities,
-// and a filter that knew nothing of it would have jobs refused.
+// R12: a queue that runs the filter as a program has its own scale of priorities,
+// and would refuse jobs of a filter that does not know it.
 func TestPublishWhatTheQueueSays(t *testing.T) {
 	dir := t.TempDir()
 	facts := backends.FilterFacts{NextInLine: 70, MostRank: 50, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true}
@@ -154,7 +154,7 @@ func TestPublishWhatTheQueueSays(t *testing.T) {
 	}
 }
 
-// R29: nobody waits for dummy jobs where the engine would place none.
+// R29: no job is held for dummy jobs where the engine would place none.
 func TestHeavyOf(t *testing.T) {
 	policy := plan.Policy{
 		HoldLimit: time.Minute, Hosts: []string{"n1", "n2", "n3", "n4"},
@@ -192,7 +192,7 @@ func TestHeavyOf(t *testing.T) {
 	}
 }
 
-// Who is heavy is told by cycles, which see the hosts.
+// Which jobs are heavy is published by cycles, which see the hosts.
 func TestPublishWhoIsHeavy(t *testing.T) { // R29
 	dir := t.TempDir()
 	p := &Publisher{Dir: dir, Groups: &Directory{Cache: groupCache{}}, Settings: esub.Settings{Config: esub.DefaultConfig()}}
@@ -210,7 +210,7 @@ func TestPublishWhoIsHeavy(t *testing.T) { // R29
 }
 
 // R2, R4: what a script within the queue reads, with the groups of those users
-// who are known, and the numbers of those whom pools are for.
+// who are known, and the numbers of users that have pools.
 func TestPublishForAScript(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()

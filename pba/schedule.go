@@ -16,7 +16,7 @@ type Schedule struct {
 // the cycles of processes that cron starts one after another keep their beat. A
 // cycle that takes longer makes it skip beats. Under For the last cycle starts
 // no later than For − Every, and its context ends with the process's time. Run
-// ends with cycle's error when it asks to stop, and with the last error else.
+// returns cycle's error when it asks to stop, else the last one.
 func (s Schedule) Run(ctx context.Context, start time.Time, cycle func(ctx context.Context) (goOn bool, err error)) error {
 	if s.For > 0 {
 		timed, cancel := context.WithDeadline(ctx, start.Add(s.For))
