@@ -16,8 +16,8 @@ type Options struct {
 	Queue   Queue         // where its jobs run
 	Spec    backends.Spec // of each job, but its name, host, command and files
 	Program []string      // what a job runs, before the split's directory and the task's number
-	Measure Measure       // nil: all hosts are the same, to begin with
-	Stdin   io.Reader     // where items are read from, if from there
+	Measure Measure       // nil: all hosts count as equal, to begin with
+	Stdin   io.Reader     // its lines are the items, for input of kind Stdin
 	Stdout  io.Writer     // gets the results
 	Stderr  io.Writer     // gets what items write on standard error
 	Teller  Teller
@@ -27,15 +27,15 @@ type Options struct {
 	pace pace // zero: the usual one
 }
 
-// pace is how patient a run is.
+// pace holds how long a run waits for what.
 type pace struct {
-	picture time.Duration // between two looks at the farm, at least, unless something went wrong
-	start   time.Duration // a task that has not begun so long after the rest of its round has ended goes elsewhere
-	measure time.Duration // hosts that are measured so long join later
-	rest    time.Duration // a host that had no room rests so long, the first time
+	picture time.Duration // between two snapshots of the farm, at least, unless a task gave no result
+	start   time.Duration // a task that has not begun this long after the rest of its round has ended moves to another host
+	measure time.Duration // how long the first round waits for hosts that are being measured
+	rest    time.Duration // how long a host that had no room is left out, the first time
 }
 
-// usualPace is that of runs that are no tests.
+// usualPace is the pace outside of tests.
 func usualPace() pace {
 	return pace{picture: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second}
 }
@@ -68,8 +68,8 @@ type Existing struct {
 	store      *store
 }
 
-// Find opens a split that was begun before; an empty name means the last one. It is
-// this process's alone until Resume or Close.
+// Find opens a split that was begun before; an empty name means the last one. The split
+// is locked until Resume or Close returns.
 func Find(ctx context.Context, work, name string) (*Existing, error) {
 	dir, name, err := OpenDir(work, name)
 	if err != nil {
@@ -80,7 +80,7 @@ func Find(ctx context.Context, work, name string) (*Existing, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	d, err := s.Definition(ctx)
-	if errors.Is(err, errUndefined) { // of which nothing can be known
+	if errors.Is(err, errUndefined) { // killed before its definition was stored
 		err = errors.Join(err, dir.Remove())
 	}
 	if err != nil {
@@ -89,11 +89,11 @@ func Find(ctx context.Context, work, name string) (*Existing, error) {
 	return &Existing{Definition: d, dir: dir, store: s}, nil
 }
 
-// Close leaves it alone.
+// Close closes the split and releases its lock.
 func (e *Existing) Close() error { return errors.Join(e.store.Close(), e.dir.Close()) }
 
-// Resume goes on with it to its end, as Start does. All results are handed out, from
-// the first one on; nothing that has ended is run again.
+// Resume runs the split to its end, as Start does. It writes all results, from the
+// first one on, and runs no item again that has one.
 func (e *Existing) Resume(ctx context.Context, o Options) error {
 	return run(ctx, e.Definition, e.dir, e.store, o)
 }

@@ -10,40 +10,41 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// A range that so many tasks died of is halved, and an item is given up.
+// mostKills is how many tasks die at work on a range before it is halved, or given up
+// if it is a single item.
 const mostKills = 3
 
-// A host where so many tasks in a row failed before they did anything is left out.
+// mostStrikes is how many tasks in a row fail on a host before it is left out.
 const mostStrikes = 3
 
-// Piece is a range of items that came back from a task, to be given out again.
+// Piece is a range of items that a task gave back, to be given out again.
 type Piece struct {
 	First, Count int64
 	Kills        int    // how many tasks died at work on it
 	Avoid        string // the host that it came back from
 }
 
-// Task is a range of items on its way to a host, there, or back. It has one job;
-// what comes back of it is given out under another number.
+// Task is a range of items for a host. It is one job. Items that it gives back are
+// given out again in a task of another number.
 type Task struct {
 	N            int64 // from 1
 	Round        int   // from 1
 	First, Count int64 // items, from 0
-	Kills        int   // of tasks that it is what is left of
+	Kills        int   // of the Piece that it was taken from
 	Host         string
 	State        TaskState
-	Took         time.Duration // of one that is done
+	Took         time.Duration // if it is Done
 }
 
-// TaskState is where a task is in its life.
+// TaskState is the state of a task.
 type TaskState int
 
 // The states.
 const (
 	Open   TaskState = iota // no end of it is known
 	Done                    // its result is there
-	Back                    // it ended without; its items were given back
-	Killer                  // it ended without, and so will its only item always
+	Back                    // it ended without a result; its items were given back
+	Killer                  // it ended without a result; its only item is given up
 )
 
 // Outcome is how a task ended.
@@ -54,7 +55,7 @@ const (
 	Whole     Outcome = iota // with a whole result
 	Died                     // at work on its items
 	Failed                   // before, or for a reason that has nothing to do with them
-	Withdrawn                // by us
+	Withdrawn                // asplit killed its job
 )
 
 // Core decides which items go to which host next: state in, tasks out. Items are
@@ -66,7 +67,7 @@ type Core struct {
 	Tasks   int64            // numbers that were given to tasks
 	Round   int              // the last one that began
 	Closed  int              // the last one that was closed
-	Hosts   []string         // that take part, as they joined
+	Hosts   []string         // that take part, in the order in which they joined
 	Front   []Piece          // what came back, in the order of its items
 	Strikes map[string]int   // tasks in a row that failed on a host
 	Balance *metrics.Balance `json:"-"`
@@ -75,20 +76,20 @@ type Core struct {
 	replies []metrics.Response // of this round
 }
 
-// NewCore is a core without hosts that has given nothing out.
+// NewCore returns a core without hosts that has given nothing out.
 func NewCore(o metrics.Options) *Core {
 	return &Core{Strikes: map[string]int{}, Balance: metrics.New(o), open: map[int64]*Task{}}
 }
 
-// Idle tells whether no task is on its way.
+// Idle reports whether no task is open.
 func (c *Core) Idle() bool { return len(c.open) == 0 }
 
-// Open are the tasks that are on their way, by their numbers.
+// Open returns the open tasks, in the order of their numbers.
 func (c *Core) Open() []*Task {
 	return slices.SortedFunc(maps.Values(c.open), func(a, b *Task) int { return cmp.Compare(a.N, b.N) })
 }
 
-// Join adds a host, between rounds; one that is there has new measures.
+// Join adds a host, between rounds. A host that takes part already gets new measures.
 func (c *Core) Join(host string, m metrics.Measures, slots int) {
 	if !slices.Contains(c.Hosts, host) {
 		c.Hosts = append(c.Hosts, host)
@@ -102,7 +103,7 @@ func (c *Core) Leave(host string) {
 	c.Balance.Leave(host)
 }
 
-// Waiting is how many of the first have items are in no task.
+// Waiting returns how many of the first have items wait for a task.
 func (c *Core) Waiting(have int64) int64 {
 	n := max(have-c.Next, 0)
 	for _, p := range c.Front {
@@ -113,22 +114,22 @@ func (c *Core) Waiting(have int64) int64 {
 	return n
 }
 
-// known tells whether all of its items are among the first have: those that were
-// given out before a kill are read again after it.
+// known reports whether all of its items are among the first have. After a kill, items
+// that were given out before are read again.
 func (p *Piece) known(have int64) bool { return p.First+p.Count <= have }
 
-// Finished tells whether all of so many items have ended.
+// Finished reports whether all items have ended.
 func (c *Core) Finished(all int64) bool {
 	return c.Idle() && c.Next >= all && len(c.Front) == 0
 }
 
-// Begin gives out a round. have is how many items are known, more that others may
-// come. No tasks: nothing waits, or there is no host; ask again when that has changed.
+// Begin gives out a round. have is how many items are known, more whether others may
+// come. It returns no tasks while a round is open, nothing waits, or there is no host.
 func (c *Core) Begin(have int64, more bool) []*Task {
 	if !c.Idle() || c.Closed < c.Round {
 		return nil
 	}
-	const most = 1 << 40 // an int anywhere we run
+	const most = 1 << 40 // an int on every platform that we build for
 	sizes := c.Balance.Next(int(min(c.Waiting(have), most)), more)
 	if len(sizes) == 0 {
 		return nil
@@ -157,8 +158,8 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 	return round
 }
 
-// take gives a host up to so many items, in one piece: what came back first, then
-// new ones. What came back from the host itself it gets only if it is the last one.
+// take returns up to count items for a host, in one piece: what came back first, then
+// new ones. Without last it returns nothing that came back from this host.
 func (c *Core) take(host string, count, have int64, last bool) (Piece, bool) {
 	count = min(count, task.MaxItems)
 	i := slices.IndexFunc(c.Front, func(p Piece) bool { return p.Avoid != host && p.known(have) })
@@ -183,8 +184,8 @@ func (c *Core) take(host string, count, have int64, last bool) (Piece, bool) {
 	return Piece{}, false
 }
 
-// End takes how an open task ended. left is true if its host is to be left out for
-// it, from the next round on.
+// End ends an open task; t is nil if there is none of this number. left reports whether
+// its host is to be left out, from the next round on.
 func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, left bool) {
 	t = c.open[n]
 	if t == nil {
@@ -207,7 +208,7 @@ func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, left bool
 			return t, false
 		}
 		if back.Kills >= mostKills {
-			// Each half is on trial: one more death and it is halved again.
+			// One more death halves a half again.
 			half := back
 			half.Count = back.Count / 2
 			half.Kills = mostKills - 1
@@ -235,7 +236,7 @@ func (c *Core) Close() metrics.Verdict {
 	return v
 }
 
-// restore puts back a task of the last round, as it was written down.
+// restore takes in a task as it was stored.
 func (c *Core) restore(t *Task) {
 	switch t.State {
 	case Open:

@@ -44,7 +44,7 @@ func newGame(t *rapid.T) *game {
 
 func (g *game) host() string { return fmt.Sprintf("n%d", rapid.IntRange(1, 4).Draw(g.T, "host")) }
 
-// begin is a round, and what must hold of it.
+// begin begins a round and checks it.
 func (g *game) begin() {
 	hosts := map[string]bool{}
 	for _, t := range g.core.Begin(g.have, g.have < g.all) {
@@ -111,7 +111,7 @@ func (g *game) end(t *Task) {
 	}
 }
 
-// again forgets all but what is written down, as a kill does.
+// again forgets all but what is stored, as a kill does.
 func (g *game) again() {
 	written, err := json.Marshal(g.core)
 	if err != nil {
@@ -144,7 +144,7 @@ func (g *game) again() {
 }
 
 // Whatever fails, is killed, comes or goes: each item's result is given out once, in
-// order; no item is in two tasks at a time; who kills tasks is found, and nobody else.
+// order; no item is in two tasks at a time; exactly the items that kill are given up.
 func TestEachItemOnceInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGame(t)

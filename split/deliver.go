@@ -11,8 +11,8 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// delivery hands results out, beside what else happens: whoever reads them slowly
-// keeps no host waiting.
+// delivery writes results in a goroutine of its own: a slow reader keeps no host
+// waiting.
 type delivery struct {
 	out, errs io.Writer
 	dir       *Dir
@@ -26,7 +26,7 @@ type delivery struct {
 	closed bool
 	done   chan struct{}
 
-	// Of the goroutine alone, until done.
+	// Only work uses these, until done is closed.
 	items, failed, killers int64
 	err                    error
 }
@@ -37,7 +37,7 @@ func startDelivery(d *delivery) *delivery {
 	return d
 }
 
-// add hands tasks on whose turn it is.
+// add queues tasks whose results are next.
 func (d *delivery) add(tasks []*Task) {
 	d.mu.Lock()
 	d.queue = append(d.queue, tasks...)
@@ -45,7 +45,8 @@ func (d *delivery) add(tasks []*Task) {
 	d.wake.Signal()
 }
 
-// finish ends it: when all has been handed out, or at once.
+// finish ends the delivery, once all results are written. With now it does not wait,
+// and writes no more of them.
 func (d *delivery) finish(now bool) error {
 	d.mu.Lock()
 	d.closed = true
@@ -57,7 +58,7 @@ func (d *delivery) finish(now bool) error {
 	if now {
 		select {
 		case <-d.done:
-		default: // nobody reads it, perhaps: it is left behind
+		default: // its write may block for ever
 			return nil
 		}
 	}
@@ -85,7 +86,7 @@ func (d *delivery) work() {
 	}
 }
 
-// deliver hands out the results of one task.
+// deliver writes the results of one task.
 func (d *delivery) deliver(t *Task) error {
 	d.items += t.Count
 	if t.State == Killer {
@@ -106,7 +107,7 @@ func (d *delivery) deliver(t *Task) error {
 		if r.Err == 0 && r.Status == 0 {
 			return nil
 		}
-		if err := to.Flush(); err != nil { // what it said belongs behind it
+		if err := to.Flush(); err != nil { // the item's standard error goes behind its output
 			return err
 		}
 		if _, err := io.Copy(d.errs, result.Errors(r)); err != nil {
@@ -134,5 +135,5 @@ func (d *delivery) failure(item int64, r task.Record) string {
 	return fmt.Sprintf("items %d to %d: exit status %d", d.input.Number(item), d.input.Number(item+r.Count-1), r.Status)
 }
 
-// shown is an item's text as people may see it.
+// shown returns the beginning of an item's text, printable.
 func (d *delivery) shown(item int64) string { return printable.Text(d.source.text(item)) }

@@ -25,17 +25,17 @@ const (
 	fileLock  = "lock"
 )
 
-// lockTime is how long the end of another process is waited for that has the split.
+// lockTime is how long OpenDir waits until another process releases the split.
 const lockTime = 3 * time.Second
 
-// Dir is a split's directory, which this process has for itself.
+// Dir is a split's directory, locked by this process.
 type Dir struct {
 	Path string // absolute
 	lock *os.File
 }
 
-// CreateDir makes the directory of a new split below a working directory. An empty
-// name is given one.
+// CreateDir makes the directory of a new split below a working directory, and returns
+// it with its name: name, or a random one if that is empty.
 func CreateDir(work, name string) (*Dir, string, error) {
 	folder := filepath.Join(work, Folder)
 	if err := os.Mkdir(folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -107,7 +107,7 @@ func latest(folder string) (string, error) {
 	return newest.Name(), nil
 }
 
-// changed is when a split's lock was made, in nanoseconds: when it was begun.
+// changed returns when a split was begun, in UNIX nanoseconds: the time of its lock.
 func changed(folder string, e fs.DirEntry) int64 {
 	info, err := os.Lstat(filepath.Join(folder, e.Name(), fileLock))
 	if err != nil {
@@ -116,7 +116,8 @@ func changed(folder string, e fs.DirEntry) int64 {
 	return info.ModTime().UnixNano()
 }
 
-// lockDir waits for one that was killed just now and may need a moment to be gone.
+// lockDir locks a split's directory. It waits for a process that was killed just now
+// and may need a moment to be gone. The error wraps ErrBusy if one holds the lock.
 func lockDir(path string, wait time.Duration) (*Dir, error) {
 	f, err := flock.Open(context.Background(), filepath.Join(path, fileLock), wait)
 	if errors.Is(err, flock.ErrHeld) {
@@ -128,11 +129,11 @@ func lockDir(path string, wait time.Duration) (*Dir, error) {
 	return &Dir{Path: path, lock: f}, nil
 }
 
-// Close lets others have it.
+// Close releases the lock.
 func (d *Dir) Close() error { return d.lock.Close() }
 
-// Remove removes it with all that is in it. It is gone as a whole: what is left of it
-// after a crash is no split.
+// Remove removes the directory with all that is in it. It is renamed first, so that
+// what a crash leaves behind is no split.
 func (d *Dir) Remove() error {
 	gone := filepath.Join(filepath.Dir(d.Path), "_ended-"+filepath.Base(d.Path)+"-"+token())
 	if err := os.Rename(d.Path, gone); err != nil {
@@ -145,5 +146,5 @@ func (d *Dir) Remove() error {
 	return nil
 }
 
-// file is one of its files.
+// file returns the path of one of its files.
 func (d *Dir) file(name string) string { return filepath.Join(d.Path, name) }

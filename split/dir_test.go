@@ -58,7 +58,7 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// What somebody else could have made is not trusted.
+// A directory that another user could have made is not trusted.
 func TestDirectoriesOfOthers(t *testing.T) {
 	for name, spoil := range map[string]func(work, dir string) error{
 		"others write the folder":    func(work, _ string) error { return os.Chmod(filepath.Join(work, Folder), 0o777) },

@@ -13,9 +13,9 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// Measure says what a host's elements are worth with so many items side by side, by
-// means of a directory that all hosts have. It may take its time. When ctx ends so does
-// all that it has begun, before it returns.
+// Measure returns what a host's elements are worth with an item on each of its slots.
+// dir is a directory that all hosts share. It may take long. When ctx ends, it ends
+// all that it has begun before it returns.
 type Measure func(ctx context.Context, dir, host string, slots int) (metrics.Measures, error)
 
 // hosts knows which hosts may take part.
@@ -23,23 +23,23 @@ type hosts struct {
 	only    []string      // from the command line; none: all
 	slots   int           // of each; 0: all that it has
 	measure Measure       // nil: all are the same
-	dir     string        // for it
+	dir     string        // for measure
 	first   time.Duration // how long a host rests first
 	note    func(string)
 	began   time.Time // of the first measurement
 	going   sync.WaitGroup
 
-	up       map[string]backends.Host // of the last picture
-	free     map[string]int           // slots that nobody had then
+	up       map[string]backends.Host // of the last snapshot
+	free     map[string]int           // slots that no job had then
 	measured map[string]metrics.Measures
 	asked    map[string]bool
 	answers  chan answer
 	out      map[string]bool // for good
-	down     map[string]bool // of the last picture
+	down     map[string]bool // of the last snapshot
 	resting  map[string]rest
 }
 
-// rest is that of a host that had no room for its task.
+// rest is how long a host that had no room for its task is left out.
 type rest struct {
 	until time.Time     // and until there is room
 	next  time.Duration // how long the next one is
@@ -48,7 +48,7 @@ type rest struct {
 // longestRest is how long a host rests at most.
 const longestRest = 30 * time.Minute
 
-// rest keeps a host out for a while.
+// rest leaves a host out for a while, each time for twice as long.
 func (h *hosts) rest(name string, now time.Time) {
 	r := h.resting[name]
 	r.next = min(max(r.next, h.first), longestRest)
@@ -70,7 +70,7 @@ func newHosts(only []string, slots int, measure Measure, dir string, first time.
 	}
 }
 
-// see takes a picture of the farm in, and has hosts measured that are new in it.
+// see takes in a snapshot of the farm, and begins to measure hosts that are new in it.
 func (h *hosts) see(ctx context.Context, farm *backends.Farm) {
 	h.up, h.free, h.down = map[string]backends.Host{}, map[string]int{}, map[string]bool{}
 	for _, host := range farm.Hosts {
@@ -112,8 +112,8 @@ func (h *hosts) see(ctx context.Context, farm *backends.Farm) {
 	}
 }
 
-// take takes in what a host was measured at. One that can't be measured takes part
-// all the same: its rate will tell.
+// take takes in the measures of a host. One that can't be measured takes part with 1
+// for each element: its rate shows what it is worth.
 func (h *hosts) take(a answer) {
 	if a.err != nil {
 		h.note(fmt.Sprintf("%s could not be measured, its rate will tell: %v", printable.Text(a.host), a.err))
@@ -122,7 +122,7 @@ func (h *hosts) take(a answer) {
 	h.measured[a.host] = a.measures
 }
 
-// slotsOf is how many slots a task has on a host.
+// slotsOf returns how many slots a task has on a host.
 func (h *hosts) slotsOf(name string) int {
 	have := max(h.up[name].Slots, 1)
 	if h.slots == 0 {
@@ -131,7 +131,7 @@ func (h *hosts) slotsOf(name string) int {
 	return min(h.slots, have)
 }
 
-// waits tells whether a host is still being measured.
+// waits reports whether a host is still being measured.
 func (h *hosts) waits() bool {
 	for name := range h.up {
 		if _, known := h.measured[name]; !known && !h.out[name] {
@@ -141,7 +141,8 @@ func (h *hosts) waits() bool {
 	return false
 }
 
-// change says who of those that take part must leave, and who may join, by name.
+// change returns which of the hosts that take part must leave, and which others may
+// join, sorted by name.
 func (h *hosts) change(part []string, now time.Time) (leave, join []string) {
 	may := func(name string) bool {
 		_, up := h.up[name]
@@ -166,13 +167,13 @@ func (h *hosts) change(part []string, now time.Time) (leave, join []string) {
 	return leave, join
 }
 
-// missing are hosts that were asked for and that the farm has not, or has not up.
+// missing returns the hosts that the user named and the farm does not have, or not up.
 func (h *hosts) missing() []string {
 	return slices.DeleteFunc(slices.Clone(h.only), func(name string) bool { _, up := h.up[name]; return up })
 }
 
-// pictures takes pictures of the farm: at once, when the queue has changed, but not too
-// often, and when it is nudged.
+// pictures returns a channel of snapshots of the farm: one at once, one when the queue
+// has changed, at most one in every, and one soon after a nudge.
 func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-chan struct{}) <-chan picture {
 	to := make(chan picture)
 	changed := watchQueue(ctx, queue)

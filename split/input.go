@@ -8,16 +8,16 @@ import (
 	"os"
 )
 
-// source tells how many items there are, and gives them.
+// source counts the items and copies them.
 type source interface {
-	// known is how many items there are so far, and whether there will be no more. An
-	// error is why nobody can know.
+	// known returns how many items there are so far, and whether there will be no more.
+	// The error is why they can't be read.
 	known() (items int64, ended bool, err error)
-	// changed tells that known has something new.
+	// changed receives when known has something new; it is nil if that never happens.
 	changed() <-chan struct{}
-	// copy writes items, each with what ends it; nil for a source of numbers.
+	// copy writes items, each with its separator.
 	copy(to io.Writer, first, count int64) error
-	// text is the beginning of an item, for people.
+	// text returns the beginning of an item, for users.
 	text(item int64) string
 	sync() error
 	close() error
@@ -41,7 +41,7 @@ func (n numbers) copy(to io.Writer, first, count int64) error {
 	return nil
 }
 
-// stream is what is read as it arrives, and spooled.
+// stream reads items as they arrive, and spools them.
 type stream struct {
 	spool *spool
 	news  chan struct{}
@@ -54,7 +54,7 @@ type streamState struct {
 	err   error
 }
 
-// mostText is how much of an item is shown to people, in bytes.
+// mostText is how much of an item is shown to users, in bytes.
 const mostText = 200
 
 func (s *stream) known() (int64, bool, error) {
@@ -68,7 +68,7 @@ func (s *stream) set(items int64, ended bool, err error) {
 	s.state <- streamState{items, ended, err}
 	select {
 	case s.news <- struct{}{}:
-	default: // it is known already that there is something new
+	default: // an earlier signal is pending
 	}
 }
 
@@ -79,9 +79,9 @@ func (s *stream) text(item int64) string { return s.spool.text(item, mostText) }
 func (s *stream) sync() error            { return s.spool.sync() }
 func (s *stream) close() error           { return s.spool.close() }
 
-// openStream opens the spool in a file and reads on from in, which begins with what
-// the spool has: a difference is an error. If the input has ended before, in is not
-// read.
+// openStream opens the spool in a file and reads in from its beginning: the stream has
+// an error if in differs from what the spool holds. If the input ended in an earlier
+// run, in is not read.
 func openStream(path string, separator byte, in io.Reader, before inputState) (*stream, error) {
 	sp, err := openSpool(path, separator)
 	if err != nil {
@@ -99,7 +99,7 @@ func openStream(path string, separator byte, in io.Reader, before inputState) (*
 	return s, nil
 }
 
-// reread takes in a spool that is whole.
+// reread takes in a spool that holds the whole input.
 func (s *stream) reread(items int64) error {
 	n := int64(0)
 	buffer := make([]byte, 256<<10)
@@ -170,7 +170,7 @@ func (s *stream) differs() error {
 	return fmt.Errorf("the items differ from those of before, near item %d: give the same input again to resume, or begin anew", s.spool.items+1)
 }
 
-// finish takes the input's end in.
+// finish takes in the input's end. It is an error if the spool holds more.
 func (s *stream) finish() (int64, error) {
 	size := s.spool.size
 	items, err := s.spool.end()
@@ -184,7 +184,7 @@ func (s *stream) finish() (int64, error) {
 	return items, err
 }
 
-// openSource opens what a definition says. in is standard input.
+// openSource opens the definition's input. in is standard input.
 func openSource(d *Definition, dir *Dir, in io.Reader, before inputState) (source, error) {
 	separator := byte('\n')
 	if d.Input.Null {

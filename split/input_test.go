@@ -36,7 +36,7 @@ func TestItemsOfAnInput(t *testing.T) {
 		if items != want || err != nil {
 			t.Errorf("%q: %d items, %v", text, items, err)
 		}
-		// It is read no more once it has ended.
+		// An input that has ended is not read again.
 		s, items, err := readAll(t, path, '\n', strings.NewReader("other"), inputState{Ended: true, Items: items})
 		if items != want || err != nil {
 			t.Errorf("%q again: %d items, %v", text, items, err)
@@ -50,7 +50,7 @@ func TestItemsOfAnInput(t *testing.T) {
 	}
 }
 
-// An input that broke off anywhere is read on, in whatever pieces it comes.
+// An input that broke off anywhere is read on, in pieces of any size.
 func TestAnInputIsReadOn(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		text := rapid.SliceOfN(rapid.SampledFrom([]byte("ab\n")), 0, 5000).Draw(r, "text")
@@ -128,7 +128,7 @@ func TestInputsMemory(t *testing.T) {
 	}
 }
 
-// repeated gives a text so many times.
+// repeated returns a text so many times.
 func repeated(text []byte, times int) io.Reader {
 	const together = 1000
 	var all []io.Reader
@@ -164,8 +164,8 @@ func FuzzParseRange(f *testing.F) {
 	})
 }
 
-// FuzzStream: whatever the spool has from before, what is read on is what was given,
-// or an error.
+// FuzzStream: whatever the spool has from before, the items are those of the input, or
+// there is an error.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte("a\nb\n"), []byte("a\nb\nc"), false)
 	f.Add([]byte("a"), []byte("b"), true)

@@ -20,11 +20,11 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// resultTime is how long the result of a job that ended well is waited for: over NFS it
-// may show up later.
+// resultTime is how long the result of a job that ended well may be missing: over NFS
+// it may show up later.
 const resultTime = time.Minute
 
-// collect takes in which open tasks have ended.
+// collect ends the open tasks that have a result, or whose jobs ended without one.
 func (r *runner) collect(ctx context.Context) error {
 	open := r.core.Open()
 	if len(open) == 0 {
@@ -53,7 +53,7 @@ func (r *runner) collect(ctx context.Context) error {
 	return err
 }
 
-// result ends a task whose result is there.
+// result ends a task if its result is there, and reports whether it is.
 func (r *runner) result(t *Task) (bool, error) {
 	result, err := task.OpenResult(task.File(r.dir.Path, t.N, task.KindResult), r.def.Input.Number(t.First), t.Count)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +70,7 @@ func (r *runner) result(t *Task) (bool, error) {
 	return true, result.Close()
 }
 
-// end ends a task in the core and hands out what has its turn now.
+// end ends a task in the core and queues the results that are next.
 func (r *runner) end(w *row, how Outcome, took time.Duration) {
 	ended, left := r.core.End(w.N, how, took)
 	w.Task, w.Seen = *ended, time.Now()
@@ -91,8 +91,8 @@ func (r *runner) end(w *row, how Outcome, took time.Duration) {
 	}
 }
 
-// lookAtJobs asks the queue how the jobs of open tasks are, and ends those that have
-// ended without a result.
+// lookAtJobs queries the jobs of open tasks, and ends tasks whose jobs have ended
+// without a result.
 func (r *runner) lookAtJobs(ctx context.Context) (ended []*row, err error) {
 	var ids []backends.ID
 	for _, t := range r.core.Open() {
@@ -136,10 +136,10 @@ func (r *runner) lookAtJobs(ctx context.Context) (ended []*row, err error) {
 	return ended, nil
 }
 
-// without ends a task whose job has ended, nil if the queue knows nothing of it any
-// more, and that has no result as it seems.
+// without ends a task that seems to have no result though its job has ended. job is nil
+// if the queue no longer knows it. over reports whether the task has ended.
 func (r *runner) without(t *Task, job *backends.Job) (over bool, err error) {
-	if late, err := r.result(t); late || err != nil { // it came meanwhile
+	if late, err := r.result(t); late || err != nil { // the result came meanwhile
 		return late, err
 	}
 	w := r.tasks[t.N]
@@ -176,7 +176,7 @@ func status(job *backends.Job) string {
 	return fmt.Sprintf(": job %v, exit status %d", job.ID, job.ExitCode)
 }
 
-// said is the last that a task's job said itself.
+// said returns the end of a task's log as one line, after a colon; "" if it is empty.
 func (r *runner) said(n int64) string {
 	const most = 500
 	f, err := os.OpenFile(task.File(r.dir.Path, n, task.KindLog), os.O_RDONLY|unix.O_NOFOLLOW, 0)
@@ -195,11 +195,11 @@ func (r *runner) said(n int64) string {
 	return ": " + oneLine(string(text))
 }
 
-// soon has the jobs looked at again, though the queue may not have changed.
+// soon has the jobs queried again within a second, though the queue may not change.
 func (r *runner) soon() { r.lookAgain = time.Now().Add(min(time.Second, r.pace.start)) }
 
-// draw ends jobs whose items are better off elsewhere: that have not begun when the
-// rest of their round has ended, or whose hosts are down.
+// draw kills jobs whose items should go to another host: those that have not begun when
+// the rest of their round has ended, and those on hosts that are down.
 func (r *runner) draw(ctx context.Context, waiting []*row) {
 	var give []*row
 	if len(waiting) > 0 && len(waiting) == len(r.core.Open()) && len(waiting) < len(r.tasks) {
@@ -233,7 +233,7 @@ func (r *runner) draw(ctx context.Context, waiting []*row) {
 	}
 }
 
-// submit hands in jobs for the open tasks that have none, and whose items are known.
+// submit submits jobs for the open tasks that have none, and whose items are known.
 func (r *runner) submit(ctx context.Context, have int64) error {
 	var need, unsure []*row
 	for _, t := range r.core.Open() {
@@ -253,7 +253,7 @@ func (r *runner) submit(ctx context.Context, have int64) error {
 	var specs []backends.Spec
 	var rows []*row
 	for _, w := range need {
-		if w.Job != 0 { // it was found
+		if w.Job != 0 { // adopt found it
 			continue
 		}
 		if err := r.writeOrder(w); err != nil {
@@ -274,7 +274,7 @@ func (r *runner) submit(ctx context.Context, have int64) error {
 	return r.submitted(ctx, rows, at, r.Queue.Submit(ctx, specs))
 }
 
-// submitted takes in what became of jobs that were handed in.
+// submitted takes in the results of a submission.
 func (r *runner) submitted(ctx context.Context, rows []*row, at time.Time, results []backends.Submitted) (err error) {
 	taken := false
 	for i, w := range rows {
@@ -282,7 +282,7 @@ func (r *runner) submitted(ctx context.Context, rows []*row, at time.Time, resul
 		case result.Err == nil:
 			w.Job, w.Submitted, taken = result.ID.Job, at, true
 		case errors.Is(result.Err, backends.ErrUnreachable) || ctx.Err() != nil:
-			err = result.Err // nothing is known of it: it is looked for
+			err = result.Err // the job may exist: adopt looks for it
 		default:
 			r.refused = fmt.Errorf("no job of the split is taken: %w", result.Err)
 			r.note(fmt.Sprintf("a task for %s is not taken: %s", shown(w.Host), oneLine(result.Err.Error())))
@@ -295,17 +295,17 @@ func (r *runner) submitted(ctx context.Context, rows []*row, at time.Time, resul
 	return errors.Join(err, r.store.Save(ctx, r.core, false, rows...))
 }
 
-// adopt finds the jobs of tasks that may have been handed in already.
+// adopt finds the jobs of tasks that may have been submitted already, by their names.
 func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 	if len(unsure) == 0 {
 		return nil
 	}
-	farm, err := r.Queue.Farm(ctx, r.def.Began.Add(-time.Hour)) // another clock than ours
+	farm, err := r.Queue.Farm(ctx, r.def.Began.Add(-time.Hour)) // the queue's clock may be behind
 	if err != nil {
 		return err
 	}
 	names := map[string]*backends.Job{}
-	for _, jobs := range [][]backends.Job{farm.Ended, farm.Jobs} { // of two, the one that is alive
+	for _, jobs := range [][]backends.Job{farm.Ended, farm.Jobs} { // a job that has not ended replaces one that has
 		for i := range jobs {
 			names[jobs[i].Name] = &jobs[i]
 		}
@@ -319,7 +319,7 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 	return r.store.Save(ctx, r.core, false, unsure...)
 }
 
-// spec is a task's job.
+// spec returns the job of a task.
 func (r *runner) spec(w *row) backends.Spec {
 	s := r.Spec
 	s.Name, s.Hosts = r.def.JobName(w.N), []string{w.Host}
@@ -331,7 +331,7 @@ func (r *runner) spec(w *row) backends.Spec {
 	return s
 }
 
-// writeOrder writes down what a task is told; once: its job may be there already.
+// writeOrder writes a task's order, unless it is there: its job may be running already.
 func (r *runner) writeOrder(w *row) (err error) {
 	path := task.File(r.dir.Path, w.N, task.KindOrder)
 	if _, err := os.Lstat(path); err == nil {

@@ -1,17 +1,15 @@
 package split
 
-// line gives results out in the order of their items, each once, however their tasks
-// end.
+// line puts tasks that have ended into the order of their items.
 type line struct {
-	next int64           // the first item whose result was not given out
+	next int64           // the first item whose result is still to come
 	held map[int64]*Task // that have ended, by their first item
-	any  bool            // as they end instead
+	any  bool            // in the order in which they end instead
 }
 
 func newLine(unordered bool) *line { return &line{held: map[int64]*Task{}, any: unordered} }
 
-// ended takes a task that is done, or an item that is given up, and gives those whose
-// turn it is now.
+// ended takes a task that is Done or Killer, and returns the tasks that are next.
 func (l *line) ended(t *Task) []*Task {
 	if l.any {
 		l.next += t.Count

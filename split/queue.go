@@ -8,26 +8,26 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// Queue is what a split asks of a queuing system, as in backends.Backend. Submit goes
-// through the submit filter.
+// Queue has the methods of backends.Backend that a split needs. Submit goes through the
+// submit filter.
 type Queue interface {
 	Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error)
 	Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error)
 	Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted
 	Kill(ctx context.Context, ids []backends.ID) backends.Errors
-	// Changes gives a function that returns when the queue has changed since its last
+	// Changes returns a function that waits until the queue has changed since its last
 	// call, or may have.
 	Changes() func(context.Context) error
 }
 
-// Teller is told how things go. Its methods are called from several goroutines, one
-// at a time.
+// Teller receives a split's notes and progress. Its methods are called from several
+// goroutines, one at a time.
 type Teller interface {
-	// Note is a line for people: printable.
+	// Note takes a line for users, printable.
 	Note(text string)
-	// Progress is how far it is; it is called often.
+	// Progress takes how far the split is; it is called often.
 	Progress(p Progress)
-	// Round is a round that has ended.
+	// Round takes a round that has ended.
 	Round(r RoundReport)
 }
 
@@ -48,8 +48,8 @@ type Progress struct {
 // RoundReport is a round that has ended. Times are this host's unless said otherwise.
 type RoundReport struct {
 	Round int          `json:"round"`
-	Began time.Time    `json:"began"` // its first job was handed in
-	Ended time.Time    `json:"ended"` // the last result seen
+	Began time.Time    `json:"began"` // its first job was submitted
+	Ended time.Time    `json:"ended"` // its last task's end was seen
 	Gap   float64      `json:"gap"`
 	First string       `json:"first,omitempty"` // host
 	Last  string       `json:"last,omitempty"`
@@ -61,7 +61,7 @@ type RoundReport struct {
 type TaskReport struct {
 	Task      int64       `json:"task"`
 	Host      string      `json:"host"`
-	First     int64       `json:"first"` // its first item's number, as people count
+	First     int64       `json:"first"` // its first item's number, by Input.Number
 	Items     int64       `json:"items"`
 	Took      float64     `json:"took"`  // seconds, on the host
 	State     string      `json:"state"` // done, back, killer
@@ -72,7 +72,7 @@ type TaskReport struct {
 	Seen      *time.Time  `json:"seen,omitempty"`
 }
 
-// Report is the whole of a split that has ended; its times are in UTC.
+// Report describes a split that has ended; its times are in UTC.
 type Report struct {
 	Name    string        `json:"name"`
 	Items   int64         `json:"items"`

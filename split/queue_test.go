@@ -19,12 +19,12 @@ type queue struct {
 	hosts  []backends.Host
 	jobs   []backends.Job
 	news   chan struct{}
-	lost   int                                                      // so many jobs are taken and not acknowledged
+	lost   int                                                      // so many jobs are accepted and not acknowledged
 	refuse func(host string) error                                  // nil: none
 	pend   func(host string) bool                                   // nil: none
 	run    func(ctx context.Context, host, dir string, n int64) int // a task, to its exit status
 	ends   map[int64]context.CancelFunc
-	looks  chan int // gets the number of each look at the farm; nil: nobody counts
+	looks  chan int // gets the number of each look at the farm; nil: not counted
 	looked int
 }
 
@@ -57,7 +57,7 @@ func (q *queue) change(do func()) {
 	q.news = make(chan struct{})
 }
 
-// all are its jobs, ended or not.
+// all returns its jobs, ended or not.
 func (q *queue) all() []backends.Job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +70,7 @@ func (q *queue) Farm(context.Context, time.Time) (*backends.Farm, error) {
 	q.looked++
 	select {
 	case q.looks <- q.looked:
-	default: // nobody listens any more
+	default: // no receiver any more
 	}
 	f := &backends.Farm{Hosts: slices.Clone(q.hosts)}
 	for _, j := range q.jobs {
@@ -172,8 +172,8 @@ func (q *queue) Changes() func(context.Context) error {
 	}
 }
 
-// drained waits until each of its jobs has ended: one whose result is there may be on
-// its way out.
+// drained waits until each of its jobs has ended: one whose result is there may not
+// have.
 func (q *queue) drained(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -25,7 +25,7 @@ func (r *runner) taskReport(w *row) TaskReport {
 	}
 }
 
-// report is the whole split, once it has ended.
+// report returns the Report of the split, once it has ended.
 func (r *runner) report() (*Report, error) {
 	ctx := context.Background()
 	now := time.Now().UTC()
@@ -50,7 +50,7 @@ func (r *runner) report() (*Report, error) {
 	})
 }
 
-// progress tells how far it is.
+// progress reports how far the split is.
 func (r *runner) progress(have int64, ended bool) {
 	p := Progress{
 		Total: -1, Round: r.core.Round, Open: len(r.core.Open()), Gap: r.gap, HasGap: r.hasGap, Shares: r.core.Balance.Shares(), LastSeen: r.lastSeen,

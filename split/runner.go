@@ -27,21 +27,21 @@ type runner struct {
 	delivery *delivery
 
 	tasks     map[int64]*row // of this round and those that are open
-	noted     bool           // that the input has ended
+	noted     bool           // the input's end is stored
 	lost      time.Time      // since when the queue can't be reached; zero: it can
 	fresh     map[int64]bool // tasks that can't have a job yet
-	drawn     map[int64]bool // tasks whose jobs are being ended by us
+	drawn     map[int64]bool // tasks whose jobs asplit kills
 	late      map[int64]time.Time
-	stuck     time.Time // since when the rest of the round only waits
-	refused   error     // why no job was taken lately
-	joined    bool      // somebody took part
-	measuring bool      // and said so
+	stuck     time.Time // since when all open jobs of the round wait to begin; zero: not all do
+	refused   error     // why the last submission failed; nil: it did not
+	joined    bool      // a host took part
+	measuring bool      // the user knows that hosts are measured
 
 	results, changed <-chan struct{}
 	pictures         <-chan picture
 	nudge            chan struct{}
-	looked           bool      // at the queue since it changed
-	lookAgain        time.Time // though nothing changes; zero: no need
+	looked           bool      // the jobs were queried since the queue changed
+	lookAgain        time.Time // when to query them though nothing changes; zero: no need
 	lastSeen         time.Time
 	gap              float64
 	hasGap           bool
@@ -83,7 +83,7 @@ func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err
 	return r.main(ctx)
 }
 
-// restore reads back what was written down.
+// restore takes in the stored state.
 func (r *runner) restore(ctx context.Context) (err error) {
 	if r.core, err = r.store.Core(ctx, r.def.Balance); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (r *runner) restore(ctx context.Context) (err error) {
 	})
 }
 
-// main runs until all is done, or it is called off.
+// main runs until all is done, or ctx ends.
 func (r *runner) main(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); r.hosts.going.Wait() }()
@@ -127,18 +127,18 @@ func (r *runner) main(ctx context.Context) error {
 		return r.explained(err)
 	}
 	cancel()
-	r.hosts.going.Wait() // it writes where finish removes
+	r.hosts.going.Wait() // measurements write into what finish removes
 	return r.finish()
 }
 
-// explained is an error that ended the run, and how to go on.
+// explained adds to an error that ended the run how to resume.
 func (r *runner) explained(err error) error {
 	return fmt.Errorf("%w; nothing is lost: %s goes on", err, r.resumeLine())
 }
 
 func (r *runner) resumeLine() string { return "asplit --resume " + r.def.Name }
 
-// step is one look at everything: what has ended, what is to begin.
+// step ends what has ended and begins what is due. over reports whether all is done.
 func (r *runner) step(ctx context.Context) (over bool, err error) {
 	select {
 	case <-r.delivery.done:
@@ -163,7 +163,7 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 			return over, err
 		}
 	}
-	if r.hosts.up != nil { // somebody has looked
+	if r.hosts.up != nil { // there was a snapshot
 		err = r.reachable(r.submit(ctx, have))
 	}
 	r.progress(have, ended)
@@ -184,11 +184,11 @@ func (r *runner) turn(ctx context.Context, have int64, ended bool) (over bool, e
 		return false, err
 	}
 	if r.core.Round == 0 && r.hosts.waits() && time.Since(r.hosts.began) < r.pace.measure {
-		if !r.measuring && time.Since(r.hosts.began) > time.Second { // else they were known
+		if !r.measuring && time.Since(r.hosts.began) > time.Second { // known measures arrive at once
 			r.measuring = true
 			r.note("measuring the hosts, some seconds; what they are worth is kept for the next time")
 		}
-		return false, nil // the first round is for all of them
+		return false, nil // the first round waits for all hosts
 	}
 	if err := r.changeHosts(ctx); err != nil {
 		return false, err
@@ -217,7 +217,7 @@ func (r *runner) closeRound(ctx context.Context) error {
 			e.Ended = t.Seen
 		}
 	}
-	if e.Began.IsZero() { // no job was taken
+	if e.Began.IsZero() { // no job was accepted
 		e.Began = e.Ended
 	}
 	r.gap, r.hasGap = e.Gap, true
@@ -235,7 +235,7 @@ func (r *runner) closeRound(ctx context.Context) error {
 
 // changeHosts lets hosts leave and join, between rounds.
 func (r *runner) changeHosts(ctx context.Context) error {
-	if r.hosts.up == nil { // nobody has looked yet
+	if r.hosts.up == nil { // no snapshot yet
 		return nil
 	}
 	leave, join := r.hosts.change(r.core.Hosts, time.Now())
@@ -257,10 +257,10 @@ func (r *runner) changeHosts(ctx context.Context) error {
 	if len(leave)+len(join) == 0 {
 		return nil
 	}
-	return r.store.Save(ctx, r.core, true) // at once: it may be long until work waits
+	return r.store.Save(ctx, r.core, true) // now: the next round may be far off
 }
 
-// anybody is an error if work waits and no host will ever do it.
+// anybody returns an error if work waits and no host will ever do it.
 func (r *runner) anybody(have int64) error {
 	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.waits() {
 		return nil
@@ -277,7 +277,7 @@ func (r *runner) anybody(have int64) error {
 	return nil
 }
 
-// wait waits until something has happened, and takes it in.
+// wait waits for the next event and takes it in.
 func (r *runner) wait(ctx context.Context) error {
 	var look <-chan time.Time
 	// Work waits for results, or for hosts: those that rest, and those that are measured.
@@ -308,10 +308,10 @@ func (r *runner) wait(ctx context.Context) error {
 	return nil
 }
 
-// tryLongest is for how long a queue that can't be reached is asked again.
+// tryLongest is how long a run tries again to reach the queue.
 const tryLongest = 10 * time.Minute
 
-// reachable lets a queue that can't be reached be for a while.
+// reachable returns err, or nil if the queue can't be reached, until tryLongest is over.
 func (r *runner) reachable(err error) error {
 	switch {
 	case err == nil:
@@ -327,7 +327,7 @@ func (r *runner) reachable(err error) error {
 	return nil
 }
 
-// finish waits until all has been handed out.
+// finish waits until all results are written, reports, and removes the directory.
 func (r *runner) finish() error {
 	if err := r.delivery.finish(false); err != nil {
 		return r.explained(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// teller writes down what it is told.
+// teller keeps notes and rounds.
 type teller struct {
 	notes  []string
 	rounds []RoundReport
@@ -142,7 +142,7 @@ func TestModesAndInputs(t *testing.T) {
 	}
 }
 
-// What fails is an item, and is reported where its result would stand.
+// An item that fails is reported where its result would stand.
 func TestItemsThatFail(t *testing.T) {
 	x := newTry(t, newQueue("n1", "n2"))
 	d := echo(1, 20, 5)
@@ -156,7 +156,7 @@ func TestItemsThatFail(t *testing.T) {
 	}
 }
 
-// Who kills its tasks is found, and nobody else loses a result by it.
+// An item that kills its tasks is found, and no other item loses its result.
 func TestItemsThatKill(t *testing.T) {
 	q := newQueue("n1", "n2", "n3")
 	var mu sync.Mutex
@@ -231,7 +231,7 @@ func TestNobodyRunsIt(t *testing.T) {
 	}
 }
 
-// A job that was taken, though nobody was told so, is found by its name and not run
+// A job that was accepted, but not acknowledged, is found by its name and not submitted
 // again.
 func TestAnAnswerIsLost(t *testing.T) {
 	x := newTry(t, newQueue("n1", "n2"))
@@ -251,7 +251,7 @@ func TestAnAnswerIsLost(t *testing.T) {
 	}
 }
 
-// Hosts leave and join between rounds; the items of one that is down go elsewhere.
+// Hosts leave and join between rounds; another host gets the items of one that is down.
 func TestHostsComeAndGo(t *testing.T) {
 	q := newQueue("n1", "n2")
 	var once sync.Once
@@ -283,7 +283,7 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 }
 
-// A host that has no room for its task keeps nobody waiting.
+// A host that has no room for its task keeps no other host waiting.
 func TestAHostWithoutRoom(t *testing.T) {
 	q := newQueue("n1", "full")
 	q.pend = func(host string) bool { return host == "full" }
@@ -328,8 +328,8 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-// Called off, a split ends its jobs and can be gone on with: nothing that has ended
-// is run again, and each result is given out once more, in order.
+// An interrupted split ends its jobs and can be resumed: no item that has a result is
+// run again, and each result is written once more, in order.
 func TestInterruptAndResume(t *testing.T) {
 	q := newQueue("n1", "n2")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -441,7 +441,7 @@ func TestResumedInTheFirstRound(t *testing.T) {
 	go func() {
 		defer close(joined)
 		for looks := range q.looks {
-			if looks == 3 { // who takes the second picture has done all that the first one is for
+			if looks == 3 { // the second snapshot was received: the first is dealt with
 				return
 			}
 			q.change(func() {})

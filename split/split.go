@@ -12,10 +12,10 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// Definition is what work is to be split, and how. It does not change.
+// Definition describes the work to split, and how. It does not change.
 type Definition struct {
 	Name      string    // of its directory, and of its jobs
-	Token     string    // tells its jobs from those of others of this name
+	Token     string    // tells apart the jobs of splits of one name
 	Began     time.Time // by this host's clock
 	Argv      []string
 	Mode      task.Mode
@@ -47,8 +47,8 @@ const (
 	Range Kind = "range" // whole numbers
 )
 
-// Number is how an item is called, which counts from 0: by the number itself in a
-// range, else by its line's, which count from 1.
+// Number returns the number that users know an item by: in a range the number itself,
+// else that of its line, from 1. item counts from 0.
 func (i Input) Number(item int64) int64 {
 	if i.Kind == Range {
 		return i.From + item
@@ -71,8 +71,8 @@ func ParseRange(text string) (from, to int64, err error) {
 	return from, to, nil
 }
 
-// CheckName is an error for what is no name of a split: it is one of a directory and
-// stands in those of jobs.
+// CheckName returns an error unless name can be a split's: its directory has that
+// name, and its jobs' names contain it.
 func CheckName(name string) error {
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`).MatchString(name) {
 		return fmt.Errorf("name %q: want letters, digits, dots, dashes and underscores, 64 at most, the first a letter or digit", name)
@@ -80,20 +80,20 @@ func CheckName(name string) error {
 	return nil
 }
 
-// JobName is the name of a task's job: asplit/NAME.TOKEN/N.
+// JobName returns the name of a task's job: asplit/NAME.TOKEN/N.
 func (d *Definition) JobName(n int64) string {
 	return fmt.Sprintf("asplit/%s.%s/%d", d.Name, d.Token, n)
 }
 
-// token is a word that nobody else makes.
+// token returns six random letters and digits.
 func token() string { return strings.ToLower(rand.Text()[:6]) }
 
 // Errors that callers branch on.
 var (
-	// ErrInterrupted: asked to end, it did; Resume goes on.
+	// ErrInterrupted: the run's context ended; Resume continues the split.
 	ErrInterrupted = errors.New("interrupted")
 	// ErrBusy: another process works on the split.
 	ErrBusy = errors.New("another asplit works on it")
-	// ErrItems: all went well but items, which are reported.
+	// ErrItems: the split is done, and some items failed; each was reported.
 	ErrItems = errors.New("items failed")
 )

@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// stride is how many items lie between two that the spool knows the place of.
+// stride is how many items lie between two whose offsets the spool keeps.
 const stride = 1024
 
-// spool keeps items that were read, in a file: each with what ends it, as it came.
+// spool keeps the items that were read in a file, each with its separator, unchanged.
 // One goroutine writes, others read what is there.
 type spool struct {
 	file      *os.File
@@ -25,7 +25,7 @@ type spool struct {
 	places []int64 // of items 0, stride, 2 × stride …
 }
 
-// openSpool opens a spool of which nothing is known yet.
+// openSpool opens a spool, or makes it. None of its items are known yet.
 func openSpool(path string, separator byte) (*spool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -34,7 +34,7 @@ func openSpool(path string, separator byte) (*spool, error) {
 	return &spool{file: f, separator: separator, places: []int64{0}}, nil
 }
 
-// known takes in bytes that stand in the file behind those that are known, and tells
+// known takes in bytes that stand in the file behind those that are known, and returns
 // how many items there are.
 func (s *spool) known(part []byte) int64 {
 	s.mu.Lock()
@@ -56,13 +56,14 @@ func (s *spool) known(part []byte) int64 {
 
 // append writes bytes behind those that are known.
 func (s *spool) append(part []byte) (int64, error) {
-	if _, err := s.file.WriteAt(part, s.size); err != nil { // the only writer reads it
+	if _, err := s.file.WriteAt(part, s.size); err != nil { // without mu: only this goroutine changes size
 		return 0, fmt.Errorf("keep the items that were read: %w", err)
 	}
 	return s.known(part), nil
 }
 
-// end ends the last item, if nothing has ended it.
+// end ends the last item with a separator if it has none, and returns how many there
+// are.
 func (s *spool) end() (int64, error) {
 	var last [1]byte
 	if s.size > 0 {
@@ -78,7 +79,7 @@ func (s *spool) end() (int64, error) {
 
 var errSpool = errors.New("items that were read are not there any more")
 
-// copy writes items as they came.
+// copy writes items with their separators.
 func (s *spool) copy(to io.Writer, first, count int64) error {
 	s.mu.Lock()
 	if first < 0 || first+count > s.items {
@@ -94,7 +95,7 @@ func (s *spool) copy(to io.Writer, first, count int64) error {
 	return pass(to, r, s.separator, count)
 }
 
-// pass passes on so many items.
+// pass copies count items.
 func pass(to io.Writer, r *bufio.Reader, separator byte, count int64) error {
 	for count > 0 {
 		part, err := r.ReadSlice(separator)
@@ -111,7 +112,7 @@ func pass(to io.Writer, r *bufio.Reader, separator byte, count int64) error {
 	return nil
 }
 
-// text is the beginning of an item, at most so many bytes of it.
+// text returns the beginning of an item, at most this many bytes.
 func (s *spool) text(item int64, most int) string {
 	b := &beginning{most: most}
 	if err := s.copy(b, item, 1); err != nil {
@@ -130,7 +131,7 @@ func (b *beginning) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// sync makes what is known safe.
+// sync syncs the file.
 func (s *spool) sync() error {
 	if err := s.file.Sync(); err != nil {
 		return fmt.Errorf("keep the items that were read: %w", err)

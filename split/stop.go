@@ -11,10 +11,10 @@ import (
 	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
-// stopTime is how long the end of jobs is waited for that were killed.
+// stopTime is how long killed jobs may take to end.
 const stopTime = 30 * time.Second
 
-// stop ends the split's jobs, for whoever does not want it to go on now.
+// stop ends an interrupted split's jobs. Its error wraps ErrInterrupted.
 func (r *runner) stop() error {
 	err := r.endJobs()
 	_ = r.delivery.finish(true)
@@ -24,7 +24,7 @@ func (r *runner) stop() error {
 	return fmt.Errorf("%w: its jobs have ended; %s goes on", ErrInterrupted, r.resumeLine())
 }
 
-// endJobs ends all jobs, in some time.
+// endJobs ends all jobs, within stopTime.
 func (r *runner) endJobs() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTime, fmt.Errorf("no end of them after %v", stopTime))
 	defer cancel()
@@ -85,7 +85,7 @@ func (r *runner) killAll(ctx context.Context) error {
 	}
 }
 
-// oneLine is a text of several lines as one, printable.
+// oneLine returns a text of several lines as one, printable.
 func oneLine(text string) string {
 	return printable.Text(strings.Join(strings.FieldsFunc(strings.TrimSpace(text), func(r rune) bool { return r == '\n' }), "; "))
 }

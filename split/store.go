@@ -24,7 +24,7 @@ type store struct {
 	path string
 }
 
-// row is a task as it is written down.
+// row is a task as it is stored.
 type row struct {
 	Task
 	Job       int64 // 0: not known
@@ -34,7 +34,7 @@ type row struct {
 	Seen      time.Time // when its end was noticed
 }
 
-// ended is a round that has ended.
+// endedRound is a round that has ended.
 type endedRound struct {
 	N            int
 	Began, Ended time.Time
@@ -63,7 +63,7 @@ func openStore(path string) (*store, error) {
 func (s *store) Close() error { return s.db.Close() }
 
 func (s *store) tx(ctx context.Context, what string, do func(*sql.Tx) error) error {
-	// What has happened is written down, whoever wants us to end.
+	// What has happened is stored even if the run is interrupted.
 	ctx = context.WithoutCancel(ctx)
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err == nil {
@@ -87,7 +87,7 @@ func put(ctx context.Context, tx *sql.Tx, key string, value any) error {
 	return err
 }
 
-// get reads a value; missing tells whether there is none.
+// get reads a value; missing reports whether there is none.
 func (s *store) get(ctx context.Context, key string, to any) (missing bool, err error) {
 	var text []byte
 	err = s.db.QueryRowContext(ctx, `SELECT value FROM split WHERE key = ?`, key).Scan(&text)
@@ -111,14 +111,14 @@ const (
 	keyInput      = "input"
 )
 
-// Define writes down what a split is, once.
+// Define stores the definition, once.
 func (s *store) Define(ctx context.Context, d *Definition) error {
 	return s.tx(ctx, "write down the split", func(tx *sql.Tx) error { return put(ctx, tx, keyDefinition, d) })
 }
 
 var errUndefined = errors.New("it was interrupted before it had begun: begin it anew")
 
-// Definition is what the split is; errUndefined if it was never written down.
+// Definition returns the definition; the error is errUndefined if there is none.
 func (s *store) Definition(ctx context.Context) (*Definition, error) {
 	d := new(Definition)
 	missing, err := s.get(ctx, keyDefinition, d)
@@ -128,26 +128,26 @@ func (s *store) Definition(ctx context.Context) (*Definition, error) {
 	return d, err
 }
 
-// Input is how far the input was read.
+// Input returns how far the input was read.
 func (s *store) Input(ctx context.Context) (state inputState, err error) {
 	_, err = s.get(ctx, keyInput, &state)
 	return state, err
 }
 
-// InputEnded notes that there are no more items.
+// InputEnded stores that there are no more items.
 func (s *store) InputEnded(ctx context.Context, items int64) error {
 	return s.tx(ctx, "note the input's end", func(tx *sql.Tx) error {
 		return put(ctx, tx, keyInput, inputState{Ended: true, Items: items})
 	})
 }
 
-// Save writes down the core and tasks that changed. The balance is written only if
-// balance says that it may have changed.
+// Save stores the core and the tasks that changed, and the balance if it may have
+// changed.
 func (s *store) Save(ctx context.Context, c *Core, balance bool, tasks ...*row) error {
 	return s.tx(ctx, "save the split's state", func(tx *sql.Tx) error { return saveCore(ctx, tx, c, balance, tasks) })
 }
 
-// Close writes down a round that has ended.
+// CloseRound stores a round that has ended.
 func (s *store) CloseRound(ctx context.Context, c *Core, r endedRound) error {
 	return s.tx(ctx, "save the split's state", func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO round (n, began, ended, gap, first, last, under) VALUES (?, ?, ?, ?, ?, ?, ?)`,
@@ -156,7 +156,7 @@ func (s *store) CloseRound(ctx context.Context, c *Core, r endedRound) error {
 	})
 }
 
-// SaveHost writes down a host that takes part.
+// SaveHost stores a host that takes part.
 func (s *store) SaveHost(ctx context.Context, name string, slots int, m metrics.Measures) error {
 	return s.tx(ctx, "save a host", func(tx *sql.Tx) error {
 		text, err := json.Marshal(m)
@@ -188,7 +188,7 @@ func saveCore(ctx context.Context, tx *sql.Tx, c *Core, balance bool, tasks []*r
 	return nil
 }
 
-// Core reads the core back, with the balance. Its tasks are in Tasks.
+// Core returns the stored core with its balance. Tasks has its tasks.
 func (s *store) Core(ctx context.Context, o metrics.Options) (*Core, error) {
 	c := NewCore(o)
 	if _, err := s.get(ctx, keyCore, c); err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// lookEvery is how often results are looked for where nothing tells of them: on a file
-// system that other hosts write to.
+// lookEvery is how often results are looked for: on a file system that other hosts
+// write to, inotify does not report them.
 const lookEvery = 250 * time.Millisecond
 
-// watchDir gives a channel that tells when a file was renamed in a directory by a
-// process of this host. Where the system can't tell it is silent.
+// watchDir returns a channel that receives when a process of this host has renamed a
+// file in a directory. Without inotify it never receives.
 func watchDir(ctx context.Context, path string) <-chan struct{} {
 	news := make(chan struct{}, 1)
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -40,7 +40,7 @@ func watchDir(ctx context.Context, path string) <-chan struct{} {
 	return news
 }
 
-// watchQueue gives a channel that tells when the queue has changed, or may have.
+// watchQueue returns a channel that receives when the queue has changed, or may have.
 func watchQueue(ctx context.Context, queue Queue) <-chan struct{} {
 	const (
 		pause    = 100 * time.Millisecond
@@ -52,7 +52,7 @@ func watchQueue(ctx context.Context, queue Queue) <-chan struct{} {
 		for ctx.Err() == nil {
 			wait := pause
 			if next(ctx) != nil {
-				wait = tryPause // who asks will be told
+				wait = tryPause // the next query returns the error
 			}
 			signal(news)
 			_ = clock.Sleep(ctx, wait)
@@ -61,7 +61,7 @@ func watchQueue(ctx context.Context, queue Queue) <-chan struct{} {
 	return news
 }
 
-// signal never waits: one that is not heard yet is enough.
+// signal does not block: one pending signal is enough.
 func signal(news chan<- struct{}) {
 	select {
 	case news <- struct{}{}:
