@@ -8,8 +8,7 @@ import (
 
 func timeOf(second int64) time.Time { return time.Unix(second, 0) }
 
-// mended is data with the checksums that would be right, so that a fuzzer gets behind
-// them.
+// mended returns data with correct checksums, so that a fuzzer gets past them.
 func mended(data []byte) []byte {
 	if len(data) < trailerSize {
 		return data

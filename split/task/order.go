@@ -30,7 +30,7 @@ const (
 	placeCount = "{count}"
 )
 
-// ModeOf is the mode that a command's arguments ask for.
+// ModeOf returns the mode that a command's arguments ask for.
 func ModeOf(argv []string) (Mode, error) {
 	has := func(place string) bool {
 		for _, arg := range argv {
@@ -52,8 +52,8 @@ func ModeOf(argv []string) (Mode, error) {
 	return Feed, nil
 }
 
-// Order is what a task is told: the first line of its file. The items' texts follow,
-// each ended by a newline, or by NUL.
+// Order says what a task is to execute. It is the first line of the task's file; the
+// items' texts follow, each ended by a newline, or by NUL.
 type Order struct {
 	Argv    []string `json:"argv"`
 	Mode    Mode     `json:"mode"`
@@ -71,7 +71,7 @@ const MaxItems = 1 << 20
 // maxHead is the longest first line of an order: Linux's limit on a command line.
 const maxHead = 4 << 20
 
-// Separator is what ends an item's text.
+// Separator returns what ends an item's text.
 func (o *Order) Separator() byte {
 	if o.Null {
 		return 0
@@ -79,7 +79,7 @@ func (o *Order) Separator() byte {
 	return '\n'
 }
 
-// Encode is the order's first line.
+// Encode returns the order as the first line of its file.
 func (o *Order) Encode() ([]byte, error) {
 	line, err := json.Marshal(o)
 	if err != nil {
@@ -88,8 +88,7 @@ func (o *Order) Encode() ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// ReadOrder reads what Encode wrote and says how long it is; the items' texts are
-// left.
+// ReadOrder reads what Encode returned; length is its size in bytes.
 func ReadOrder(r io.Reader) (o Order, length int64, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, maxHead)).ReadBytes('\n')
 	if err != nil {
@@ -107,7 +106,7 @@ func ReadOrder(r io.Reader) (o Order, length int64, err error) {
 	return o, int64(len(line)), nil
 }
 
-// Arguments are the command for one item (Each) or for all of them (Whole).
+// Arguments returns the command line for one item (Each) or for all of them.
 func (o *Order) Arguments(item string) []string {
 	var places *strings.Replacer
 	switch o.Mode {
@@ -125,17 +124,17 @@ func (o *Order) Arguments(item string) []string {
 	return argv
 }
 
-// File is the path of a task's file in the split's directory: N.task, N.out …
+// File returns the path of a task's file in the split's directory: N.task, N.out …
 func File(dir string, n int64, kind string) string {
 	return filepath.Join(dir, strconv.FormatInt(n, 10)+"."+kind)
 }
 
 // The kinds of a task's files.
 const (
-	KindOrder  = "task" // what it is told
+	KindOrder  = "task" // its Order and items
 	KindNew    = "new"  // its result while it is at work: it has begun
 	KindResult = "out"  // its result, whole
-	KindLog    = "log"  // what it said itself: why it failed
+	KindLog    = "log"  // its job's output: why it failed
 )
 
 // maxArgument is the longest argument that Linux passes on (MAX_ARG_STRLEN).
@@ -147,21 +146,22 @@ var (
 	errNUL  = errors.New("it holds a NUL byte, which no argument can: with --null items end in one")
 )
 
-// items gives the texts of a task's items one by one.
+// items returns the texts of a task's items one by one.
 type items struct {
 	order *Order
 	next  int64 // of Count
 	text  *bufio.Reader
 }
 
-// item is one of a task's.
+// item is one of a task's items.
 type item struct {
 	at    int64 // from 0
 	text  string
-	wrong error // why it is none for a command line
+	wrong error // why it can't be an argument
 }
 
-// take gives the next item; an error if there are no more, though there should be.
+// take returns the next item. The caller counts them: it is an error if there are no
+// more.
 func (i *items) take() (item, error) {
 	at := i.next
 	i.next++
@@ -181,8 +181,8 @@ func (i *items) take() (item, error) {
 	return item{at: at, text: text}, nil
 }
 
-// readText reads a text up to its end. One that no argument can be is passed over, and
-// is not whole.
+// readText reads a text up to its separator. One too long for an argument is skipped,
+// and is not whole.
 func readText(r *bufio.Reader, separator byte) (text string, whole bool, err error) {
 	var kept []byte
 	whole = true

@@ -57,7 +57,7 @@ type Result struct {
 	close        func() error
 }
 
-// Took is the time that the items took.
+// Took returns the time that the items took.
 func (r *Result) Took() time.Duration { return r.Ended.Sub(r.Began) }
 
 // Close closes its file.
@@ -77,8 +77,8 @@ func (r *Result) trailer(sum uint32) []byte {
 
 var errNotWhole = errors.New("it is not the whole result of a task")
 
-// OpenResult opens the result of a task with these items. A file that is missing
-// gives fs.ErrNotExist.
+// OpenResult opens the result of a task with these items. The error is fs.ErrNotExist
+// if the file is missing.
 func OpenResult(path string, first, count int64) (*Result, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -140,7 +140,7 @@ func (r *Result) check(sum uint32) error {
 	return err
 }
 
-// Each gives the records in the order of the items.
+// Each calls do for each record, in the order of the items.
 func (r *Result) Each(do func(Record) error) error { return r.each(io.Discard, do) }
 
 func (r *Result) each(also io.Writer, do func(Record) error) error {
@@ -158,12 +158,12 @@ func (r *Result) each(also io.Writer, do func(Record) error) error {
 	return nil
 }
 
-// Output is what the execution of a record wrote.
+// Output returns what the execution of a record wrote.
 func (r *Result) Output(record Record) io.Reader {
 	return io.NewSectionReader(r.file, record.At, record.Out)
 }
 
-// Errors is what it wrote on standard error.
+// Errors returns what it wrote on standard error.
 func (r *Result) Errors(record Record) io.Reader {
 	return io.NewSectionReader(r.file, record.At+record.Out, record.Err)
 }
@@ -180,7 +180,7 @@ func newWriter(to io.Writer, first, count int64) *writer {
 	return &writer{result: Result{First: first, Count: count}, to: bufio.NewWriterSize(to, 64<<10)}
 }
 
-// add writes down one execution: what stands in the two files, and words of ours.
+// add records one execution: what the two files hold, and words of asplit itself.
 func (w *writer) add(item, count int64, status int, out, errs *os.File, words string) error {
 	record := Record{Item: item, Count: count, At: w.at, Status: status}
 	var err error

@@ -21,8 +21,8 @@ import (
 
 // Run executes a task: this process is its job. When it returns nil the result is
 // there, whole and on the disk. A job that is run twice, even side by side, executes
-// its items once. N.new is there while it executes items, and left by one that is killed
-// then: what fails for another reason than its items takes it away.
+// its items once. N.new exists while items are executed; it stays if the process is
+// killed then, and an error then removes it.
 func Run(dir string, n int64) error {
 	if err := CheckDir(dir); err != nil {
 		return err
@@ -31,7 +31,7 @@ func Run(dir string, n int64) error {
 	if err := trusted.File(path); err != nil {
 		return fmt.Errorf("read task %d: %w", n, err)
 	}
-	lock, err := os.OpenFile(path, os.O_RDWR, 0) // over NFS one that writes is needed
+	lock, err := os.OpenFile(path, os.O_RDWR, 0) // a lock over NFS needs write access
 	if err != nil {
 		return fmt.Errorf("read task %d: %w", n, err)
 	}
@@ -61,7 +61,7 @@ func Run(dir string, n int64) error {
 	return write(disk.OS(), dir, n, e)
 }
 
-// CheckDir is an error for a directory that somebody else could have made, or can
+// CheckDir returns an error for a directory that another user could have made, or can
 // write: what stands in it is executed.
 func CheckDir(dir string) error {
 	err := trusted.Dir(dir)
@@ -104,7 +104,7 @@ func write(d disk.Disk, dir string, n int64, e *execution) error {
 // execution is the work on one order.
 type execution struct {
 	order   *Order
-	program string // looked up; "": it is another one for each item
+	program string // looked up; "": each item has its own
 	env     []string
 	null    *os.File
 	input   *os.File // behind the order's first line
@@ -112,11 +112,11 @@ type execution struct {
 	mu    sync.Mutex // of what follows
 	items items
 	to    *writer
-	err   error // why there is no point in going on
+	err   error // why no further item is executed
 }
 
-// findProgram looks the command up before anything has begun: a host that has it not
-// is no host for any item.
+// findProgram looks the command up before anything has begun: a host without it can
+// execute no item.
 func (e *execution) findProgram() (err error) {
 	if e.order.Mode == Each && strings.Contains(e.order.Argv[0], placeItem) {
 		return nil
@@ -144,7 +144,7 @@ func (e *execution) close() {
 	_ = e.input.Close()
 }
 
-// all executes everything.
+// all executes all items.
 func (e *execution) all() error {
 	if e.order.Mode != Each {
 		stdin := e.null
@@ -169,7 +169,7 @@ func (e *execution) all() error {
 	return e.err
 }
 
-// take gives a worker its next item.
+// take returns a worker's next item.
 func (e *execution) take() (next item, more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -188,14 +188,13 @@ func (e *execution) fail(err error) {
 	}
 }
 
-// The exit statuses of what could not be executed, as shells have them.
+// The exit statuses of commands that could not be executed, as in shells.
 const (
 	statusCant    = 126
 	statusMissing = 127
 )
 
-// execute runs the command once, for an item or for all from it on, and writes down
-// what came of it.
+// execute runs the command once, for one item or for all, and records the outcome.
 func (e *execution) execute(i item, count int64, stdin *os.File) error {
 	if i.wrong != nil {
 		return e.add(i.at, count, statusCant, nil, nil, "asplit: "+i.wrong.Error()+"\n")
@@ -231,15 +230,15 @@ func (e *execution) add(at, count int64, status int, out, errs *os.File, words s
 	return e.to.add(at, count, status, out, errs, words)
 }
 
-// scratch is a file without a name, of one execution alone: what an item leaves
-// behind writes into no other one's result.
+// scratch returns a file without a name, of one execution alone: a process that an item
+// leaves behind writes into no other item's result.
 func scratch() (*os.File, error) {
 	dir := os.TempDir()
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_APPEND|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		return os.NewFile(uintptr(fd), dir), nil
 	}
-	f, err := os.CreateTemp(dir, "asplit-") // a file system that knows no nameless ones
+	f, err := os.CreateTemp(dir, "asplit-") // a file system without O_TMPFILE
 	if err != nil {
 		return nil, fmt.Errorf("make room for an item's output: %w", err)
 	}

@@ -28,7 +28,7 @@ func directory(t testing.TB, o Order, texts string) string {
 	return dir
 }
 
-// results are a task's results, a line each: items, status, output, errors.
+// results returns a task's results, a line each: items, status, output, errors.
 func results(t testing.TB, dir string, o Order) string {
 	t.Helper()
 	r, err := OpenResult(File(dir, 1, KindResult), o.First, o.Count)
@@ -127,7 +127,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Side by side, the results are in the items' order all the same.
+// The results of items that run side by side are in the items' order.
 func TestItemsSideBySide(t *testing.T) {
 	const count = 40
 	o := Order{Argv: []string{"sh", "-c", "[ $(($1 % 4)) = 0 ] && sleep 0.05; echo $1", "sh", "{}"}, Mode: Each, First: 100, Count: count, Numbers: true, Slots: 4}
