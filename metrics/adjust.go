@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Done takes what came back of a round, one of each host at most, in any order, and
-// adjusts by it. Tasks that failed are left out of it.
+// Done adjusts sizes by the responses of a round, one of each host at most, in any order.
+// Tasks that failed have no response.
 func (b *Balance) Done(round []Response) Verdict {
 	hosts := b.present()
 	probe := b.probes(hosts)
@@ -15,7 +15,7 @@ func (b *Balance) Done(round []Response) Verdict {
 	for _, r := range round {
 		responses[r.Host] = r
 	}
-	took := make([]time.Duration, len(hosts)) // 0: it did not answer
+	took := make([]time.Duration, len(hosts)) // 0: no response
 	first, last := -1, -1
 	for n, h := range hosts {
 		r := responses[h.Name]
@@ -49,8 +49,8 @@ func (b *Balance) Done(round []Response) Verdict {
 	return v
 }
 
-// leastTook is the shortest time that is believed of a task: starting a process takes
-// that, and what a clock makes of less is noise.
+// leastTook is the shortest time that a task counts as: starting a process takes that,
+// and a clock shows less than that as noise.
 const leastTook = time.Millisecond
 
 // How rates are weighted; the simulations in the tests show it.
@@ -60,16 +60,16 @@ const leastTook = time.Millisecond
 // round is followed at a distance of half a round, and to remember more loses there.
 //
 // A rate that is off by 1.4 is no noise: two tasks of ±15 % don't differ as much. The host
-// has changed, and what it did before says nothing. One that halves in the middle of a
-// task is off by 1.5. But a task that is short beside what the rate stands on has not
-// seen enough of the host.
+// has changed, and its earlier tasks no longer count. A rate that halves in the middle of
+// a task is off by 1.5. But a task that is short, compared with what the rate stands on,
+// is too small a sample.
 const (
 	remembered = 0.4
 	change     = 1.4
 	enough     = 0.25 // of all that the rate stands on
 )
 
-// measure takes a task of so many items that took so many seconds.
+// measure adjusts the host's rate by a task of so many items that took so many seconds.
 func (h *host) measure(items, seconds float64) {
 	rate := items / seconds
 	h.Busy += seconds
@@ -77,8 +77,8 @@ func (h *host) measure(items, seconds float64) {
 		h.Rate, h.Weight = rate, seconds
 		return
 	}
-	// A task weighs what it was meant to take: one that was stopped for an hour tells no
-	// more than another.
+	// A task's weight is the time that it was meant to take: one that was stopped for an
+	// hour has no more.
 	seconds = min(seconds, items/h.Rate)
 	h.Weight = remembered*h.Weight + seconds
 	part := seconds / h.Weight
@@ -90,8 +90,8 @@ func (h *host) measure(items, seconds float64) {
 }
 
 // step is the published rule: the last host loses points of CU of the element with the
-// highest influence factor, and the others gain them. What it has not got of that is
-// taken of the next one. Of equal factors the first element is first.
+// highest influence factor, and the others gain them. If it has too few of that element,
+// it loses the rest of the next one. Of equal factors the first element is first.
 func (b *Balance) step(hosts []*host, last int) {
 	all := measures(hosts)
 	factors := b.options.Factors.Over(all)
@@ -109,7 +109,7 @@ func (b *Balance) step(hosts []*host, last int) {
 		}
 		left -= give(column, last, left)
 		for n, h := range hosts {
-			h.Measures[e] = column[n] * total[e] / 100 // whoever joins has measures, not CU
+			h.Measures[e] = column[n] * total[e] / 100 // a host that joins has measures, not CU
 		}
 	}
 }

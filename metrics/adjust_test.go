@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// took are responses of the hosts a, b, c…, a second and item each unless told.
+// took returns responses of the hosts a, b, c…, of one item each that took so long.
 func took(seconds ...float64) []metrics.Response {
 	var round []metrics.Response
 	for n, s := range seconds {
@@ -18,7 +18,7 @@ func took(seconds ...float64) []metrics.Response {
 	return round
 }
 
-// cpus is hosts a, b, c… of such speeds.
+// cpus returns hosts a, b, c… of such speeds.
 func cpus(o metrics.Options, speeds ...float64) *metrics.Balance {
 	if o.Factors == (metrics.Factors{}) {
 		o.Factors = metrics.Factors{metrics.CPU: 100}
@@ -95,7 +95,7 @@ func TestStep(t *testing.T) {
 			metrics.Options{Factors: metrics.Factors{metrics.CPU: 50, metrics.Memory: 50}},
 			[]metrics.Measures{{metrics.CPU: 2, metrics.Memory: 98}, {metrics.CPU: 98, metrics.Memory: 2}},
 			[]float64{1, 10},
-			[]float64{52.5, 47.5}, // memory has but 2 points to give
+			[]float64{52.5, 47.5}, // memory has only 2 points to give
 		},
 		"CU stops at 0, the rest is the next factor's": {
 			metrics.Options{Factors: metrics.Factors{metrics.CPU: 60, metrics.Memory: 40}},
@@ -190,15 +190,15 @@ func TestRate(t *testing.T) {
 	// A little off: the average of what it was, which counts two fifths, and is now.
 	done(110, 10, 22)
 	rates(10+10./14, 5)
-	// Far off: what it is now. It weighs the 9.33 s that the task was meant to take.
+	// Far off: what it is now. Its weight is the 9.33 s that the task was meant to take.
 	done(100, 20, 20)
 	rates(5, 5)
-	// A short task that is far off has not seen enough.
+	// A short task that is far off is too small a sample.
 	done(10, 1, 2)
 	rates(5+5*1/(0.4*28/3+1), 5)
 }
 
-// A host that was stopped for an hour in the middle of a task is soon what it was.
+// A host that was stopped for an hour in the middle of a task soon has its old share.
 func TestAHostThatWasStoppedIsMeasuredAgain(t *testing.T) {
 	b := cpus(metrics.Options{RoundItems: 100}, 1, 1)
 	rounds := 0

@@ -65,14 +65,14 @@ type Share struct {
 	Rate    float64 // items/s as measured; 0: not known yet
 }
 
-// Balance remembers hosts and what they did, and sizes the next round by it. As JSON it
+// Balance keeps the hosts and their rates, and sizes the next round by them. As JSON it
 // loses nothing. It is for one goroutine at a time.
 type Balance struct {
 	options Options
 	hosts   []*host // in the order in which they first joined
 }
 
-// host is what is known of one.
+// host is a host and what is known of it.
 type host struct {
 	Name     string   `json:"host"`
 	Gone     bool     `json:"gone,omitempty"`
@@ -81,10 +81,10 @@ type host struct {
 	Rate     float64  `json:"rate,omitempty"`   // items/s; 0: not known
 	Weight   float64  `json:"weight,omitempty"` // s; how much of the past the rate stands on
 	Busy     float64  `json:"busy,omitempty"`   // s measured in all
-	Idle     float64  `json:"idle,omitempty"`   // s of rounds since it last answered
+	Idle     float64  `json:"idle,omitempty"`   // s of rounds since its last response
 }
 
-// New is a Balance without hosts.
+// New returns a Balance without hosts.
 func New(o Options) *Balance {
 	if o.Rule == "" {
 		o.Rule = Rate
@@ -106,8 +106,8 @@ func New(o Options) *Balance {
 }
 
 // Join adds a host, between rounds. slots is how many items run there side by side (1 if
-// below); m was measured with as many. One that is known, gone or not, has new measures
-// from then on; what is known of its rate is kept.
+// below); m was measured with as many. A known host, gone or not, gets the new measures
+// and keeps its rate.
 func (b *Balance) Join(name string, m Measures, slots int) {
 	h := b.find(name)
 	if h == nil {
@@ -116,17 +116,17 @@ func (b *Balance) Join(name string, m Measures, slots int) {
 	}
 	for e, v := range m {
 		if !(v >= 0) {
-			v = 0 // nothing that a measure could be
+			v = 0 // negative or NaN
 		}
 		h.Measures[e] = min(v, maxMeasure)
 	}
 	h.Slots, h.Gone, h.Idle = min(max(slots, 1), maxSlots), false, 0
 }
 
-// Far above what there is: sums stay in range.
+// Bounds far above all real values, which keep sums in range.
 const (
 	maxMeasure = 1e100
-	maxNumber  = 1e120 // of what is made of them
+	maxNumber  = 1e120 // of figures computed from measures
 	maxSlots   = 1 << 20
 )
 
@@ -159,18 +159,18 @@ func (b *Balance) present() []*host {
 	return slices.DeleteFunc(slices.Clone(b.hosts), func(h *host) bool { return h.Gone })
 }
 
-// weights is what a round is shared out by.
+// weights returns what a round is shared out by.
 func (b *Balance) weights(hosts []*host) []float64 {
 	switch {
 	case b.options.Rule == Equal:
-		return make([]float64, len(hosts)) // Sizes: where nobody has a weight all are equal
+		return make([]float64, len(hosts)) // Sizes makes all equal if no weight is above 0
 	case b.options.Rule == Step, !b.anyRate(hosts):
 		return b.load(hosts)
 	}
 	return b.rates(hosts)
 }
 
-// load is the hosts' job load metric.
+// load returns the hosts' job load metric.
 func (b *Balance) load(hosts []*host) []float64 {
 	return JL(measures(hosts), b.options.Factors)
 }
@@ -187,9 +187,9 @@ func (b *Balance) anyRate(hosts []*host) bool {
 	return slices.ContainsFunc(hosts, func(h *host) bool { return h.Rate > 0 })
 }
 
-// rates is what the hosts are expected to do, in items/s: what was measured where that
-// can be trusted. Another is taken for as fast as its job load metric says by the host
-// that does least for its own: it had better wait than be waited for.
+// rates returns how many items/s each host is expected to do: its measured rate, if that
+// is trusted. The rate of another host is its job load metric times the lowest rate for a
+// point of load: it should rather wait for the others than they for it.
 func (b *Balance) rates(hosts []*host) []float64 {
 	trusted := func(h *host) bool { return h.Rate > 0 && h.Busy >= b.grain() }
 	from := trusted
@@ -213,10 +213,10 @@ func (b *Balance) rates(hosts []*host) []float64 {
 	return rates
 }
 
-// grain is how many seconds a host must have worked before its rate is trusted. A limit
-// on CPU time comes in periods of 0.1 s, so that a short probe finds a slow host as fast
-// as any other; and what runs for the first time is slow. Who chose the size of rounds
-// has chosen what is measured, too.
+// grain returns how many seconds a host must have worked before its rate is trusted. A
+// limit on CPU time comes in periods of 0.1 s, so that a slow host looks as fast as any
+// other in a short probe; and a program's first run is slow. It is 0 if the user chose the
+// size of rounds.
 func (b *Balance) grain() float64 {
 	if b.options.RoundItems > 0 {
 		return 0
@@ -224,5 +224,5 @@ func (b *Balance) grain() float64 {
 	return min(0.25, b.fair())
 }
 
-// fair is how many seconds of work say enough of all hosts for a round of RoundTime.
+// fair returns how many seconds of work are a fair sample for a round of RoundTime.
 func (b *Balance) fair() float64 { return b.options.RoundTime.Seconds() / 20 }

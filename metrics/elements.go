@@ -29,16 +29,16 @@ const (
 // Elements lists the elements in their order.
 func Elements() []Element { return []Element{Interconnect, CPU, GPU, Storage, Memory, Bus} }
 
-// Letter is how an element is written on a command line: I, C, G, S, M or B.
+// Letter returns the element's letter on a command line: I, C, G, S, M or B.
 func (e Element) Letter() string { return letters[e : e+1] }
 
-// String is the element's name.
+// String returns the element's name.
 func (e Element) String() string {
 	return [elements]string{"interconnect", "cpu", "gpu", "storage", "memory", "bus"}[e]
 }
 
-// Measures is what a host's elements were measured at, by Element. Higher is better; an
-// element has the same unit on all hosts; 0: the host has none of it.
+// Measures holds the measured value of each of a host's elements, by Element. Higher is
+// better; an element has the same unit on all hosts; 0: the host has none of it.
 type Measures [elements]float64
 
 // Factors are influence factors by Element: how much each matters to the work. Their
@@ -51,7 +51,7 @@ const maxFactor = 1e6
 // Profiles names the profiles.
 func Profiles() []string { return []string{"balanced", "cpu", "gpu", "io"} }
 
-// Profile is the influence factors of a profile, in percent.
+// Profile returns the influence factors of a profile, in percent.
 func Profile(name string) (Factors, error) {
 	switch name {
 	case "balanced":

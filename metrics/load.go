@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// X is each host's part of each element, 0…1: X(n,e) = measured(n,e) ÷ Σ over hosts. An
-// element that no host has is 0 on all.
+// X returns each host's part of each element, 0…1: X(n,e) = measured(n,e) ÷ Σ over hosts.
+// An element that no host has is 0 on all.
 func X(hosts []Measures) [][elements]float64 {
 	x := make([][elements]float64, len(hosts))
 	for e, sum := range sums(hosts) {
@@ -20,8 +20,8 @@ func X(hosts []Measures) [][elements]float64 {
 	return x
 }
 
-// Over is the influence factors that count among such hosts: an element that none has
-// drops out, and the others are rescaled to sum to 1. All are 0 if none is left.
+// Over returns the influence factors that count among such hosts: an element that none
+// has drops out, and the others are rescaled to sum to 1. All are 0 if none is left.
 func (f Factors) Over(hosts []Measures) Factors {
 	all := 0.0
 	for e, sum := range sums(hosts) {
@@ -38,7 +38,7 @@ func (f Factors) Over(hosts []Measures) Factors {
 	return f
 }
 
-// CM is CM(n,e) = X(n,e) × I(e), of factors that sum to 1.
+// CM returns CM(n,e) = X(n,e) × I(e), of factors that sum to 1.
 func CM(hosts []Measures, f Factors) [][elements]float64 {
 	cm := X(hosts)
 	for e, factor := range f.Over(hosts) {
@@ -49,8 +49,8 @@ func CM(hosts []Measures, f Factors) [][elements]float64 {
 	return cm
 }
 
-// CU is CU(n,e) = CM(n,e) ÷ Σ over hosts of CM, in percent: each element that counts sums
-// to 100.
+// CU returns CU(n,e) = CM(n,e) ÷ Σ over hosts of CM, in percent: each element that counts
+// sums to 100.
 func CU(hosts []Measures, f Factors) [][elements]float64 {
 	cu := CM(hosts, f)
 	for e, sum := range sums(cu) {
@@ -63,8 +63,8 @@ func CU(hosts []Measures, f Factors) [][elements]float64 {
 	return cu
 }
 
-// JL is each host's job load metric in percent: Σ over elements of I(e) × CU(n,e). It sums
-// to 100. Hosts that have nothing of what counts, all of them, are equal.
+// JL returns each host's job load metric in percent: Σ over elements of I(e) × CU(n,e).
+// It sums to 100. If no host has an element that counts, all are equal.
 func JL(hosts []Measures, f Factors) []float64 {
 	jl := make([]float64, len(hosts))
 	f = f.Over(hosts)
@@ -80,8 +80,8 @@ func JL(hosts []Measures, f Factors) []float64 {
 }
 
 // Sizes shares items out by weight, by largest remainder: they sum to items exactly; of
-// equal remainders the lower index is first. Who has no weight gets nothing; where nobody
-// has, all are equal.
+// equal remainders the lower index is first. A weight of 0 gets nothing; if all are 0,
+// they count as equal.
 func Sizes(weights []float64, items int) []int {
 	sizes := make([]int, len(weights))
 	if len(sizes) == 0 || items <= 0 {
@@ -94,7 +94,7 @@ func Sizes(weights []float64, items int) []int {
 			order = append(order, n)
 		}
 	}
-	// The smallest first: what floats round up is at the cost of the largest.
+	// The smallest first, so that a float rounded up is at the cost of the largest.
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(shares[a], shares[b]) })
 	rest := items
 	for _, n := range order {
@@ -114,8 +114,8 @@ func Sizes(weights []float64, items int) []int {
 	return sizes
 }
 
-// percent scales weights to sum to 100. What is no weight is 0; if all are 0 they are
-// equal.
+// percent scales weights to sum to 100. Negative and infinite ones and NaN count as 0; if
+// all are 0 they are equal.
 func percent(weights []float64) []float64 {
 	shares := make([]float64, len(weights))
 	sum := 0.0

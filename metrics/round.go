@@ -6,9 +6,9 @@ import (
 )
 
 // Next sizes the next round, in the order in which the hosts first joined; hosts that get
-// nothing are left out. waiting is how many items are on hand; more: others may come
-// still, so that this is not the end. None: nothing waits, or there is no host.
-// It changes nothing: ask again if a round could not be started.
+// nothing are left out. waiting is how many items are on hand; more says that others may
+// come, so that this is not the end. It returns nil if nothing waits, or there is no host.
+// It changes nothing: if a round could not be started, call it again.
 func (b *Balance) Next(waiting int, more bool) []Task {
 	hosts := b.present()
 	if waiting <= 0 || len(hosts) == 0 {
@@ -35,17 +35,17 @@ func (b *Balance) Next(waiting int, more bool) []Task {
 	return tasks
 }
 
-// probes tells whether the next round is a probe: how long an item takes is not known,
+// probes reports whether the next round is a probe: how long an item takes is not known,
 // and so not how many take RoundTime. Each slot gets one.
 func (b *Balance) probes(hosts []*host) bool {
 	return b.options.RoundItems == 0 && !b.anyRate(hosts)
 }
 
-// full is how many items a round has when there are plenty, and how few are not worth
+// full returns how many items a round has when there are plenty, and how few are not worth
 // more than one round. By RoundTime, the host that takes longest is to end in that time;
-// until one has worked for a fair part of that, rounds grow by ten, from a hundredth of
-// it on: one may take ten times as long as it was meant to. Items that take long make
-// rounds long: the host with the smallest share gets one for each slot, within reason.
+// until a host has worked for a fair part of it, rounds grow tenfold, from a hundredth of
+// it on, since an item may take ten times as long as expected. Items that take long make
+// rounds long: the host with the smallest share gets one for each slot, up to a bound.
 func (b *Balance) full(hosts []*host, weights []float64) (items, few float64) {
 	slots := float64(allSlots(hosts))
 	switch {
@@ -66,7 +66,7 @@ func (b *Balance) full(hosts []*host, weights []float64) (items, few float64) {
 			least = max(least, float64(hosts[n].Slots)/(share/100))
 		}
 	}
-	if math.IsInf(whole, 1) { // none of those that get something was measured
+	if math.IsInf(whole, 1) { // no host that gets items was measured
 		whole = 0
 	}
 	items = whole
@@ -76,10 +76,9 @@ func (b *Balance) full(hosts []*host, weights []float64) (items, few float64) {
 	return max(items, min(least, 16*slots), slots), max(whole/40, 2*slots)
 }
 
-// cut is how many items the next round has. At the end rounds shrink, so that what was
-// wrong with the last full one is made good in shorter ones: while less than two rounds
-// are left, half of it, down to a quarter of a round, which are four rounds for the last
-// two.
+// cut returns how many items the next round has. At the end rounds shrink, so that shorter
+// ones make up for the errors of the last full one: while less than two rounds are left,
+// half of the rest, down to a quarter of a round. The last two rounds so become four.
 func cut(full, few float64, waiting int, more bool) int {
 	rest := float64(waiting)
 	switch {
@@ -91,9 +90,9 @@ func cut(full, few float64, waiting int, more bool) int {
 	return int(math.Ceil(full))
 }
 
-// remember gives an item, of the largest task, to a host that gets none: it is so slow,
-// or was so once, and would never be measured again. It does so once the host would have
-// done 20 in the time that it sat out, so that this costs a twentieth of the time at most.
+// remember moves an item from the largest task to a host that gets none because it is, or
+// was, slow: without it the host would never be measured again. It does so once the host
+// would have done 20 items in its idle time: this costs a twentieth of the time at most.
 func remember(hosts []*host, sizes []int) {
 	for n, h := range hosts {
 		if sizes[n] > 0 || h.Idle*h.Rate < 20 {

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// sizes are those of the next round, of hosts a, b, c…
+// sizes returns the task sizes of the next round, of hosts a, b, c…
 func sizes(b *metrics.Balance, waiting int, more bool) []int {
 	var all []int
 	for _, task := range b.Next(waiting, more) {
@@ -55,7 +55,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// With RoundTime, rounds grow until they say how fast the hosts are.
+// With RoundTime, rounds grow until they show how fast the hosts are.
 func TestRoundsGrow(t *testing.T) {
 	for name, c := range map[string]struct {
 		item float64   // s, on the slower of two, 1:3
@@ -87,7 +87,7 @@ func TestRoundsGrow(t *testing.T) {
 	}
 }
 
-// A probe is as long on all hosts as their items are; that is no reason for a step.
+// A probe has one item on each slot, so its gap is no reason for a step.
 func TestAProbeIsNoReasonForAStep(t *testing.T) {
 	b := cpus(metrics.Options{Rule: metrics.Step}, 1, 3)
 	if v := b.Done(took(3, 1)); v.Under {
@@ -122,7 +122,7 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 	step("first", 100, 200)
 	b.Done([]metrics.Response{{Host: "a", Items: 100, Took: 10 * time.Second}, {Host: "b", Items: 200, Took: 10 * time.Second}})
-	// a does 10 items/s for its load of 1, b 5 for each of 4: c had better wait.
+	// a does 10 items/s for its load of 1, b 5 for each of 4: c counts as slow as b.
 	b.Join("b", metrics.Measures{metrics.CPU: 4}, 1)
 	b.Join("c", metrics.Measures{metrics.CPU: 4}, 1)
 	step("c is as fast as its load and the least of the others say", 60, 120, 120)
@@ -139,7 +139,7 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 }
 
-// With a step, who joins has its part of what the others have by now.
+// With a step, a host that joins gets its part of what the others have by then.
 func TestJoinAfterAStep(t *testing.T) {
 	b := cpus(metrics.Options{Rule: metrics.Step, RoundItems: 100}, 3, 7)
 	b.Done(took(1, 10))

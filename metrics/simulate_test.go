@@ -19,7 +19,7 @@ type farm struct {
 // speeds are in the ratio 1:2:4:8: 150 items/s.
 var speeds = []float64{10, 20, 40, 80}
 
-// task is how long a host takes for so many items from then on, in seconds.
+// task returns how long a host takes for so many items from a time on, in seconds.
 func (f *farm) task(n, items int, at float64) float64 {
 	const tick = 0.05
 	left, t := float64(items), at
@@ -30,7 +30,7 @@ func (f *farm) task(n, items int, at float64) float64 {
 	return (t - at) * (1 + f.noise*(2*f.rng.Float64()-1))
 }
 
-// run has all items done. It tells the makespan in seconds, and of each round when it
+// run has all items done. It returns the makespan in seconds, and of each round when it
 // began and whether it was under the threshold.
 func (f *farm) run(b *metrics.Balance, items int) (makespan float64, began []float64, under []bool) {
 	for items > 0 {
@@ -48,8 +48,8 @@ func (f *farm) run(b *metrics.Balance, items int) (makespan float64, began []flo
 	return makespan, began, under
 }
 
-// until is how many rounds that began from then on were not under the threshold before
-// one was.
+// until returns how many rounds that began from a time on were not under the threshold
+// before one was.
 func until(began []float64, under []bool, from float64) int {
 	rounds := 0
 	for n, ok := range under {
@@ -64,9 +64,9 @@ func until(began []float64, under []bool, from float64) int {
 	return rounds
 }
 
-// On hosts of which the load metric tells but half the truth, rates are under the
-// threshold in fewer rounds than steps are, and never take longer. 1 % is luck: of noise,
-// or where the load metric happens to be right.
+// On hosts whose load metric is only half right, rates are under the threshold in fewer
+// rounds than steps are, and never take longer. 1 % is chance: noise, or a load metric
+// that happens to be right.
 func TestRateBeatsStep(t *testing.T) {
 	for farms, c := range map[string]struct {
 		speed     func(rng *rand.Rand, v float64) func(at float64) float64

@@ -25,7 +25,7 @@ func (b *Balance) MarshalJSON() ([]byte, error) {
 	return json.Marshal(state{o.Rule, o.Factors, o.Threshold, o.Step, o.RoundItems, o.RoundTime, b.hosts})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. After an error b is what it was.
+// UnmarshalJSON reads what MarshalJSON wrote. After an error b is unchanged.
 func (b *Balance) UnmarshalJSON(data []byte) error {
 	var s state
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -41,7 +41,7 @@ func (b *Balance) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// check tells whether a Balance can have been so.
+// check returns an error for a state that no Balance can have.
 func (s *state) check() error {
 	if _, err := ParseRule(string(s.Rule)); err != nil {
 		return err

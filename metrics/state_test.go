@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// again is what becomes of a Balance on disk.
+// again returns the Balance as it is after it was written and read.
 func again(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -34,7 +34,7 @@ func again(t interface {
 	return read
 }
 
-// Whatever comes back, rounds are made of what waits and of hosts that are there, state is
+// With any responses, rounds have waiting items and present hosts only, the state is
 // stored without loss, and an end is reached.
 func TestLawsOfBalance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
