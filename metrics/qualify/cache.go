@@ -13,8 +13,8 @@ import (
 // keeps nothing.
 type Cache string
 
-// CacheOf is below the run's own directory if that is the user's, else where the user's
-// caches are; "" if there is no such place.
+// CacheOf returns a directory below the state directory if that is the user's, else below
+// the user's cache directory; "" if there is none.
 func CacheOf(paths home.Paths) Cache {
 	if trusted.Dir(paths.State) == nil {
 		return Cache(filepath.Join(paths.State, "cache"))
@@ -26,7 +26,8 @@ func CacheOf(paths home.Paths) Cache {
 	return Cache(filepath.Join(dir, "allotment"))
 }
 
-// Load gives a measurement that was kept. One that can't be read or trusted is none.
+// Load returns a measurement that was kept, and whether there is one that can be read and
+// trusted.
 func (c Cache) Load(fingerprint string) (Result, bool) {
 	if c == "" || trusted.Dir(string(c)) != nil {
 		return Result{}, false

@@ -13,7 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/internal/proc"
 )
 
-// cpuQuota is the CPU time, in cores, that this process's groups may have; 0: no limit.
+// cpuQuota returns the CPU time, in cores, that this process's groups may have; 0: no
+// limit.
 func cpuQuota(root string, g proc.Group) (float64, error) {
 	least := math.Inf(1)
 	for _, dir := range g.Chain() {
@@ -63,8 +64,8 @@ func parseQuota(text string) (float64, error) {
 	return float64(q) / float64(p), nil
 }
 
-// memoryLimit is the memory that this process's groups may have, and how much of it is
-// left, in bytes; MaxUint64: no limit.
+// memoryLimit returns the memory that this process's groups may have, and how much of it
+// is left, in bytes; MaxUint64: no limit.
 func memoryLimit(root string, g proc.Group) (limit, left uint64, err error) {
 	most, now := "memory.limit_in_bytes", "memory.usage_in_bytes"
 	if g.V2 {
@@ -104,8 +105,8 @@ func parseBytes(text string) (uint64, error) {
 	return n, nil
 }
 
-// readSetting is a file of a group; "" where it has none, as the topmost group of
-// version 2, or is not to be seen.
+// readSetting returns the content of a group's file; "" if the group has no such file, as
+// the topmost group of version 2, or it may not be read.
 func readSetting(dir, name string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, name))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {

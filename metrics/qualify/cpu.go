@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
-// CPU is what the cores do.
+// CPU is the speed of the cores.
 type CPU struct {
 	Workers int     `json:"workers"` // threads that worked: one for each core that may be used
 	Cores   float64 `json:"cores"`   // how many cores' time they got
@@ -28,7 +28,7 @@ type Speed struct {
 	Hash     float64 `json:"hash_mbytes"`     // million bytes through SHA-256
 }
 
-// For is the speed of work on so many cores; 0: on all.
+// For returns the speed of work on so many cores; 0: on all.
 func (c CPU) For(cores int) float64 {
 	all := mean(c.All.Integer, c.All.Floating, c.All.Hash)
 	if cores <= 0 {
@@ -50,9 +50,9 @@ func measureCPU(ctx context.Context, workers int) CPU {
 	return c
 }
 
-// work lets threads work side by side for a time, and tells what they did in a second
-// of it and how many cores' time they got. What Go's runtime beside them had counts as
-// theirs: of a small quota it is a good part, and a job's own work would have it.
+// work runs threads side by side for a time, and returns what they did in a second of it
+// and how many cores' time they got. The time of Go's runtime counts as theirs: of a small
+// quota it is a good part, and a job's own work would have it.
 func work(ctx context.Context, threads int, d time.Duration) (Speed, float64) {
 	all := make([]worker, threads)
 	began, start := time.Now(), processTime()
@@ -71,8 +71,8 @@ func work(ctx context.Context, threads int, d time.Duration) (Speed, float64) {
 	return Speed{rounded(speeds[0]), rounded(speeds[1]), rounded(speeds[2])}, rounded(cores)
 }
 
-// A turn of each part takes a quarter of a millisecond or so: short beside what a quota
-// gives in one period, long beside looking at a clock.
+// A turn of each part takes about a quarter of a millisecond: much less than a quota gives
+// in one period, much more than reading a clock.
 const (
 	parts         = 3
 	integerRounds = 1 << 15
@@ -83,9 +83,9 @@ const (
 )
 
 // worker is one thread at work. The parts take turns, so that three of them need no more
-// wall time than one. Each one's speed is that of its median turn in CPU time, which no
-// quota that cuts a turn in two can change, nor a neighbour that disturbs a few; times
-// the cores that they all got.
+// wall time than one. A part's speed is that of its median turn in CPU time, times the
+// cores that all threads got: a quota that cuts a turn in two, or a neighbour that disturbs
+// a few, does not change it.
 type worker struct {
 	turns   [parts][]time.Duration // CPU time
 	state   uint64
@@ -112,11 +112,11 @@ func (w *worker) run(ctx context.Context, d time.Duration) {
 	}
 }
 
-// median is at least 1 ns.
+// median returns the median, at least 1 ns.
 func median(all []time.Duration) time.Duration { return max(quantile.Median(all), 1) }
 
-// integer is a chain of shifts and multiplications, as random numbers, hash tables and
-// compressors have it.
+// integer runs a chain of shifts and multiplications, as in random numbers, hash tables
+// and compressors.
 func (w *worker) integer() {
 	x := w.state
 	for range integerRounds {
@@ -150,7 +150,7 @@ func (w *worker) hash() {
 	copy(w.block[:], sum[:])
 }
 
-// threadTime is the CPU time of the calling thread, processTime that of all threads.
+// threadTime returns the CPU time of the calling thread, processTime that of all threads.
 func threadTime() time.Duration  { return cpuTime(unix.CLOCK_THREAD_CPUTIME_ID) }
 func processTime() time.Duration { return cpuTime(unix.CLOCK_PROCESS_CPUTIME_ID) }
 

@@ -15,15 +15,15 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// GPU is what a driver states of one.
+// GPU holds what a driver states of a GPU.
 type GPU struct {
 	Name   string  `json:"name"`
 	ID     string  `json:"id"`         // of the device, as its driver names it
-	Memory float64 `json:"memory_gib"` // 0: not told
-	Clock  float64 `json:"clock_ghz"`  // the highest of its processors; 0: not told
+	Memory float64 `json:"memory_gib"` // 0: not stated
+	Clock  float64 `json:"clock_ghz"`  // the highest of its processors; 0: not stated
 }
 
-// value is the GPU's part of G. What is not told counts as 1.
+// value returns the GPU's part of G. A figure that is not stated counts as 1.
 func (g GPU) value() float64 {
 	told := func(v float64) float64 {
 		if v == 0 {
@@ -81,8 +81,7 @@ func parseGPUs(text string) ([]GPU, error) {
 	return all, nil
 }
 
-// parseFigure reads a number; 0 for what the driver does not know: [N/A],
-// [Not Supported].
+// parseFigure reads a number; 0 if the driver does not know it: [N/A], [Not Supported].
 func parseFigure(text string) (float64, error) {
 	if strings.HasPrefix(text, "[") || text == "N/A" {
 		return 0, nil
@@ -94,8 +93,8 @@ func parseFigure(text string) (float64, error) {
 	return v, nil
 }
 
-// choose takes the GPUs that CUDA would: those of a list of numbers, or of UUIDs or
-// their beginnings, up to the first that there is not.
+// choose returns the GPUs that CUDA would use: those of a list of numbers, or of UUIDs or
+// their beginnings, up to the first that does not exist.
 func choose(all []GPU, visible string) []GPU {
 	var chosen []GPU
 	for name := range strings.SplitSeq(visible, ",") {
@@ -117,9 +116,9 @@ func choose(all []GPU, visible string) []GPU {
 	return chosen
 }
 
-// amdGPUs lists those with memory of their own.
+// amdGPUs lists AMD's GPUs with memory of their own.
 func amdGPUs(root string) []GPU {
-	devices, _ := filepath.Glob(filepath.Join(root, "sys/class/drm/card*/device/mem_info_vram_total")) // the pattern is a good one
+	devices, _ := filepath.Glob(filepath.Join(root, "sys/class/drm/card*/device/mem_info_vram_total")) // only a bad pattern is an error
 	var all []GPU
 	for _, path := range devices {
 		dir := filepath.Dir(path)
@@ -135,8 +134,8 @@ func amdGPUs(root string) []GPU {
 	return all
 }
 
-// parseClocks is the highest of amdgpu's clocks in MHz, lines like "1: 2100Mhz *"; 0 if
-// there is none.
+// parseClocks returns the highest of amdgpu's clocks in MHz, from lines like
+// "1: 2100Mhz *"; 0 if there is none.
 func parseClocks(text string) float64 {
 	highest := 0.0
 	for line := range strings.Lines(text) {

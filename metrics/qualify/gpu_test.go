@@ -74,7 +74,7 @@ func TestAMD(t *testing.T) {
 	}
 }
 
-// nvidia-smi is asked by its name, and one that fails is said to.
+// nvidia-smi is found on PATH, and its failure is an error.
 func TestNvidiaSMI(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+":/bin:/usr/bin")
@@ -95,7 +95,7 @@ func TestNvidiaSMI(t *testing.T) {
 	}
 }
 
-// Whatever is read, figures are in range.
+// Any input gives an error or figures in range.
 func FuzzGPUs(f *testing.F) {
 	f.Add(twoGPUs)
 	f.Add("1: 2100Mhz *")

@@ -18,13 +18,13 @@ import (
 	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
-// Queue is what Hosts asks of a queuing system, as in backends.Backend. Submit goes
-// through the submit filter.
+// Queue has the methods of backends.Backend that Hosts needs. Submit goes through the
+// submit filter.
 type Queue interface {
 	Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error)
 	Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted
 	Kill(ctx context.Context, ids []backends.ID) backends.Errors
-	// Changes gives a function that returns when the queue has changed since its last
+	// Changes returns a function that waits until the queue has changed since its last
 	// call, or may have.
 	Changes() func(context.Context) error
 }
@@ -45,7 +45,7 @@ type Ask struct {
 	Slots int
 }
 
-// Answer is what became of an Ask.
+// Answer is the outcome of an Ask.
 type Answer struct {
 	Ask
 	Result Result
@@ -54,9 +54,9 @@ type Answer struct {
 
 const (
 	jobName = "asplit/qualify"
-	// runLimit ends what hangs; a job waits for nothing but its file systems.
+	// runLimit ends a job that hangs: it waits for nothing but its file systems.
 	runLimit = 5 * time.Minute
-	// lateTime is how long the result of an ended job is awaited: some network file
+	// lateTime is how long the result of an ended job may be missing: some network file
 	// systems show new files after seconds.
 	lateTime  = 5 * time.Second
 	lookPause = 100 * time.Millisecond
@@ -70,12 +70,12 @@ type open struct {
 	ask    Ask
 	number int
 	id     backends.ID
-	ended  time.Time // first seen to have; zero: not yet
+	ended  time.Time // when its end was seen; zero: not yet
 }
 
-// Measure tells what becomes of each host, as it becomes known and from the calling
-// goroutine, and returns when it has told of all. When ctx ends it kills the jobs that
-// are left. It may be called several times at once.
+// Measure measures hosts. It calls tell once for each, as soon as its answer is known and
+// from the calling goroutine, and then returns. When ctx ends it kills the jobs that are
+// left. It may be called several times at once.
 func (h *Hosts) Measure(ctx context.Context, asks []Ask, tell func(Answer)) {
 	waiting := h.submit(ctx, asks, tell)
 	changed := h.Queue.Changes()
@@ -89,7 +89,7 @@ func (h *Hosts) Measure(ctx context.Context, asks []Ask, tell func(Answer)) {
 	}
 }
 
-// quiet waits for a change of the queue, and says how long to wait beyond it.
+// quiet waits for a change of the queue, and returns how long to wait beyond it.
 func (h *Hosts) quiet(ctx context.Context, waiting []open, changed func(context.Context) error) time.Duration {
 	if !slices.ContainsFunc(waiting, func(o open) bool { return o.ended.IsZero() }) {
 		return lookPause
@@ -134,7 +134,8 @@ func (h *Hosts) spec(o open) backends.Spec {
 
 func (h *Hosts) log(o open) string { return filepath.Join(h.Dir, strconv.Itoa(o.number)+".log") }
 
-// collect tells of those whose results are there, or will not come, and gives the others.
+// collect answers for jobs whose results are there, or will not come, and returns the
+// others.
 func (h *Hosts) collect(ctx context.Context, waiting []open, tell func(Answer)) []open {
 	ids := make([]backends.ID, len(waiting))
 	for i, o := range waiting {
@@ -153,7 +154,7 @@ func (h *Hosts) collect(ctx context.Context, waiting []open, tell func(Answer)) 
 		if asked && !live[o.id] && o.ended.IsZero() {
 			o.ended = now
 		}
-		result, err := ReadResult(ResultFile(h.Dir, o.number)) // after the job was looked at
+		result, err := ReadResult(ResultFile(h.Dir, o.number)) // after the job was queried
 		switch {
 		case !errors.Is(err, fs.ErrNotExist):
 			tell(Answer{o.ask, result, err})
@@ -166,7 +167,7 @@ func (h *Hosts) collect(ctx context.Context, waiting []open, tell func(Answer)) 
 	return left
 }
 
-// lastWords is what a job wrote, as the end of a sentence.
+// lastWords returns the beginning of a job's output, to end an error's text.
 func (h *Hosts) lastWords(o open) string {
 	f, err := os.Open(h.log(o))
 	if err != nil {
@@ -187,7 +188,7 @@ func (h *Hosts) giveUp(ctx context.Context, waiting []open, tell func(Answer)) {
 	}
 	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
-	_ = h.Queue.Kill(kill, ids) // those that have ended meanwhile can't be
+	_ = h.Queue.Kill(kill, ids) // jobs that have ended meanwhile give errors
 	for _, o := range waiting {
 		tell(Answer{Ask: o.ask, Err: context.Cause(ctx)})
 	}

@@ -14,16 +14,16 @@ import (
 // the link there, submits a job to each host that is Run with a number of its own, and
 // reads the result by that number when the job has ended.
 
-// LinkFile is for Serve.
+// LinkFile returns the path of the file that Serve writes.
 func LinkFile(dir string) string { return filepath.Join(dir, "link.json") }
 
-// ResultFile is where the job of a number leaves its result.
+// ResultFile returns the path where the job of a number leaves its result.
 func ResultFile(dir string, number int) string {
 	return filepath.Join(dir, strconv.Itoa(number)+".json")
 }
 
-// Run is a job's whole work: it measures this host, unless the cache knows it and fresh
-// is not asked for, and leaves the result, or why there is none.
+// Run is a job's whole work: it measures this host, or without fresh loads a measurement
+// from the cache if there is one, and leaves the result, or the error.
 func Run(ctx context.Context, dir string, number int, cache Cache, fresh bool) error {
 	if err := trusted.Dir(dir); err != nil {
 		return fmt.Errorf("qualify this host: %s: %w", dir, err)

@@ -20,17 +20,17 @@ import (
 	"github.com/allotment-hpc/allotment/internal/trusted"
 )
 
-// Link is the way to the submitting host.
+// Link is the measured network path to the submitting host.
 type Link struct {
 	Latency    float64 `json:"latency_us"`        // of a round trip, the median, in microseconds
 	Throughput float64 `json:"throughput_mbytes"` // million bytes a second that arrive there
 	Address    string  `json:"address"`
 }
 
-// Both sides show that they have the file, and the secret itself is never sent: each
-// proves it by an HMAC over what the other one chose. Then the client sends single
-// bytes, which come back, and, after endOfPings, as much as it can until the server
-// answers how much arrived in how many nanoseconds.
+// Both sides prove that they have the file by an HMAC over a nonce of the other side: the
+// secret itself is never sent. Then the client sends single bytes, which come back, and,
+// after endOfPings, as much as it can until the server answers how much arrived in how
+// many nanoseconds.
 const (
 	nonceSize   = 32
 	endOfPings  = 'd'
@@ -44,7 +44,7 @@ const (
 // offer is the file by which jobs find the server.
 type offer struct {
 	Host      string   `json:"host"`
-	Boot      string   `json:"boot"` // of this kernel: who has the same one is on this host
+	Boot      string   `json:"boot"` // of this kernel: a process with the same one is on this host
 	Addresses []string `json:"addresses"`
 	Secret    []byte   `json:"secret"`
 }
@@ -73,7 +73,8 @@ func greet(conn net.Conn, secret []byte, own, other string) error {
 	return nil
 }
 
-// proof names the side that makes it: sent back to where it came from it proves nothing.
+// proof returns an HMAC that names the side that makes it: sent back to that side it
+// proves nothing.
 func proof(secret []byte, side string, nonce []byte) []byte {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte(side))
@@ -83,7 +84,7 @@ func proof(secret []byte, side string, nonce []byte) []byte {
 
 func bootID() string { return readText("/", "proc/sys/kernel/random/boot_id") }
 
-// readOffer reads what Serve wrote; a file that is missing offers nothing.
+// readOffer reads what Serve wrote; the offer is empty if the file is missing.
 func readOffer(path string) (offer, error) {
 	if path == "" {
 		return offer{}, nil
@@ -124,8 +125,8 @@ func parseOffer(text []byte) (offer, error) {
 	return o, nil
 }
 
-// measure goes to the first address that answers; without any there is no link, and no
-// error.
+// measure measures the link to the first address that answers. An offer without addresses
+// gives no link, and no error.
 func (o offer) measure(ctx context.Context) (*Link, error) {
 	if len(o.Addresses) == 0 {
 		return nil, nil
@@ -142,7 +143,7 @@ func (o offer) measure(ctx context.Context) (*Link, error) {
 			continue
 		}
 		link, err := measureLink(ctx, conn)
-		_ = conn.SetLinger(0) // what is on its way is for nobody
+		_ = conn.SetLinger(0) // unsent bytes are dropped
 		_ = conn.Close()
 		if err != nil {
 			return nil, fmt.Errorf("%s, at %s: %w", o.Host, address, err)

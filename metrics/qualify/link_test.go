@@ -55,8 +55,8 @@ func TestNoLink(t *testing.T) {
 	}
 }
 
-// Who does not know the secret gets nothing, and learns nothing by handing back what it
-// was sent.
+// A client that does not know the secret gets nothing, and learns nothing by sending back
+// what it received.
 func TestStrangers(t *testing.T) {
 	_, o, _ := serve(t)
 	thief := o

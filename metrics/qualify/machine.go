@@ -20,8 +20,8 @@ import (
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
-// Machine is this host, and what of it a job may use. A measurement holds for as long
-// as none of this changes.
+// Machine is this host, and what of it a job may use. A measurement is valid until any of
+// this changes.
 type Machine struct {
 	Host    string  `json:"host"`
 	Kernel  string  `json:"kernel"`
@@ -37,8 +37,8 @@ type Machine struct {
 	free  uint64 // memory that may be taken now
 }
 
-// Fingerprint changes with all that makes a measurement worthless: the machine, its
-// limits, and which host the way leads to ("": none).
+// Fingerprint returns a hash of all that a measurement depends on: the machine, its
+// limits, and the host at the link's other end ("": none).
 func (m Machine) Fingerprint(peer string) string {
 	text, err := json.Marshal(struct {
 		Machine
@@ -52,7 +52,7 @@ func (m Machine) Fingerprint(peer string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// workers is how many threads use all that may be used.
+// workers returns how many threads use all that may be used.
 func (m Machine) workers() int {
 	if m.Quota > 0 {
 		return max(1, min(m.cores, int(math.Ceil(m.Quota))))
@@ -60,7 +60,7 @@ func (m Machine) workers() int {
 	return max(1, m.cores)
 }
 
-// usable is the memory that the job may use, in bytes.
+// usable returns the memory that the job may use, in bytes.
 func (m Machine) usable() uint64 {
 	if m.Limit > 0 {
 		return min(m.Limit, m.Memory)
@@ -127,7 +127,7 @@ func look(root, dir string) (Machine, error) {
 	return m, err
 }
 
-// readText is what a small file says; "" if it can't be read.
+// readText returns the content of a small file, trimmed; "" if it can't be read.
 func readText(root, path string) string {
 	text, err := os.ReadFile(filepath.Join(root, path))
 	if err != nil {
@@ -136,13 +136,14 @@ func readText(root, path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// model names the CPU as far as the kernel does: it says of each the same.
+// model returns the name of the first CPU, as far as the kernel knows it.
 func model(cpuinfo string) string {
 	value := func(name string) string { return proc.Value([]byte(cpuinfo), name) }
 	return cmp.Or(value("model name"), strings.TrimSpace(strings.Join([]string{value("vendor_id"), value("cpu family"), value("model"), value("stepping")}, " ")), runtime.GOARCH)
 }
 
-// largestCache is the size of a CPU's largest cache; 0 if the kernel doesn't tell.
+// largestCache returns the size of a CPU's largest cache, in bytes; 0 if the kernel does
+// not show it.
 func largestCache(root string, cpu int) uint64 {
 	largest := uint64(0)
 	for index := range 8 {
@@ -154,8 +155,8 @@ func largestCache(root string, cpu int) uint64 {
 	return largest
 }
 
-// countCPUs reads a list as the kernel writes it, 0-3,7: its first number, and how many
-// there are; 0: it is none.
+// countCPUs reads a list as the kernel writes it, 0-3,7. It returns the first number, and
+// how many there are; 0 if it is no such list.
 func countCPUs(list string) (first, count int) {
 	for part := range strings.SplitSeq(list, ",") {
 		from, to, isRange := strings.Cut(part, "-")
@@ -183,7 +184,7 @@ func storageOf(mounts []proc.Mount, dir string) string {
 	found := proc.Mount{}
 	for _, m := range mounts {
 		if under(m.Point, dir) && len(m.Point) >= len(found.Point) {
-			found = m // of two at one place the later one hides the other
+			found = m // a later mount hides an earlier one at the same place
 		}
 	}
 	if found.Point == "" {
@@ -192,7 +193,7 @@ func storageOf(mounts []proc.Mount, dir string) string {
 	return found.Source + " " + found.Type + " " + found.Point
 }
 
-// under tells whether a path is a directory or below it.
+// under reports whether a path is a directory or below it.
 func under(dir, path string) bool {
 	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// host is what the kernel shows of one, by path.
+// host holds the kernel's files of a host, by path.
 type host map[string]string
 
 // base is a host of 4 CPUs and 8 GiB without any limit, of which a process sees mounts
@@ -162,8 +162,8 @@ func TestCountCPUs(t *testing.T) {
 	}
 }
 
-// All that makes a measurement worthless changes the fingerprint, and what changes from
-// moment to moment does not.
+// All that a measurement depends on changes the fingerprint; what changes from moment to
+// moment does not.
 func TestFingerprint(t *testing.T) {
 	m, err := look(base(v2Mounts, v2Groups).write(t), "/home")
 	if err != nil {
@@ -189,7 +189,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// What a real control group allows is read, of version 1, where one can be made.
+// The limits of a real control group, of version 1, are read where one can be made.
 func TestRealGroup(t *testing.T) {
 	const cpu = "/sys/fs/cgroup/cpu"
 	dir := filepath.Join(cpu, "allotment-test-"+strconv.Itoa(os.Getpid()))

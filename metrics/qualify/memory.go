@@ -13,7 +13,7 @@ import (
 // Memory is how fast blocks are copied by all cores together.
 type Memory struct {
 	Bandwidth float64 `json:"bandwidth_mbytes"` // million bytes copied a second; each is read once and written once
-	Block     uint64  `json:"block_bytes"`      // in what was copied to and fro
+	Block     uint64  `json:"block_bytes"`      // the memory that was copied from and to
 	Size      uint64  `json:"size_bytes"`       // what the job may use
 }
 
@@ -23,8 +23,8 @@ type Bus struct {
 	Block uint64  `json:"block_bytes"`
 }
 
-// The block is twice as large as the largest cache, if that is within these, and takes
-// no more than an eighth of what is free.
+// The block is twice as large as the largest cache, within these bounds, and at most an
+// eighth of what is free.
 const (
 	minBlock  = 1 << 20
 	baseBlock = 128 << 20
@@ -59,7 +59,7 @@ func (r *Result) measureMemory(ctx context.Context, workers int) error {
 	return nil
 }
 
-// together is the sum of what f gives for each worker, side by side.
+// together runs f for each worker, side by side, and returns the sum.
 func together(workers int, f func(int) uint64) uint64 {
 	counts := make([]uint64, workers)
 	var done sync.WaitGroup
@@ -78,7 +78,7 @@ func together(workers int, f func(int) uint64) uint64 {
 // limit leaves too little.
 type block []byte
 
-// newBlock takes so much memory, or as much as it gets of it.
+// newBlock maps so much memory; it halves the size while the kernel has not enough.
 func newBlock(size uint64) (block, error) {
 	for {
 		b, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -91,17 +91,17 @@ func newBlock(size uint64) (block, error) {
 
 func (b block) free() { _ = unix.Munmap(b) }
 
-// part is what a worker gets of the block.
+// part returns a worker's part of the block.
 func (b block) part(i, workers int) block {
 	size := len(b) / workers
 	return b[i*size : (i+1)*size]
 }
 
-// pair is what is copied, and where to.
+// pair is the source and the destination of a copy.
 type pair struct{ from, to []byte }
 
-// touch makes the kernel hand out the memory, and gives what there is of it when the
-// time is up.
+// touch makes the kernel hand out the memory, and returns as much of it as was touched in
+// time.
 func (b block) touch(ctx context.Context, until time.Time) pair {
 	page := unix.Getpagesize()
 	n := 0

@@ -33,8 +33,8 @@ import (
 const Limit = 10 * time.Second
 
 // The parts of a measurement. A CPU quota is given in periods of 100 ms mostly, at
-// whose beginning a job runs at full speed: what is measured over less than many of
-// them lies.
+// whose beginning a job runs at full speed: a figure is wrong unless it is taken over
+// many of them.
 const (
 	warmTime    = 200 * time.Millisecond // until clocks are up, and a first burst is spent
 	oneTime     = time.Second            // one core, if there are more
@@ -73,7 +73,7 @@ func measure(ctx context.Context, dir string, machine Machine, peer offer) (r Re
 	began := time.Now()
 	r = Result{Version: version, Measured: began.UTC().Truncate(time.Second), Machine: machine, Fingerprint: machine.Fingerprint(peer.Host)}
 	workers := machine.workers()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(workers + 1)) // whatever the environment says
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(workers + 1)) // also if the environment sets it
 	r.CPU = measureCPU(ctx, workers)
 	if err := r.measureMemory(ctx, workers); err != nil {
 		return Result{}, err
@@ -94,13 +94,13 @@ func measure(ctx context.Context, dir string, machine Machine, peer offer) (r Re
 	return r, r.check()
 }
 
-// going tells whether a part's time is not over yet.
+// going reports whether a part's time is not over yet.
 func going(ctx context.Context, until time.Time) bool {
 	return time.Now().Before(until) && ctx.Err() == nil
 }
 
-// mean is the geometric mean of positive numbers: hosts compare alike whatever the
-// units are. It is 0 if one of them is.
+// mean returns the geometric mean of positive numbers, so that the ratio of two hosts does
+// not depend on the units. It is 0 if one of them is.
 func mean(values ...float64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -112,7 +112,7 @@ func mean(values ...float64) float64 {
 	return math.Exp(sum / float64(len(values)))
 }
 
-// perSecond is a rate in millions a second.
+// perSecond returns a rate in millions a second.
 func perSecond(n float64, took time.Duration) float64 {
 	if took <= 0 {
 		return 0

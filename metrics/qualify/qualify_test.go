@@ -18,7 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// A host of round figures.
+// example returns a result with round figures.
 func example() Result {
 	return Result{
 		Version: version, Fingerprint: "f00", Measured: time.Unix(1e9, 0).UTC(), Seconds: 6,
@@ -93,7 +93,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// What is accepted can be reckoned with.
+// The measures of an accepted result are in range.
 func FuzzDecode(f *testing.F) {
 	text, err := json.Marshal(example())
 	if err != nil {
@@ -153,8 +153,8 @@ func TestCopyAll(t *testing.T) {
 	}
 }
 
-// A measurement of this very host: every figure is there and believable, and nothing
-// stays behind. The cache knows it from then on.
+// This host is measured: each figure is there and plausible, nothing stays behind, and
+// the cache has the result.
 func TestRun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skip: it takes 6 s")

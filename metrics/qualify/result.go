@@ -31,11 +31,11 @@ type Result struct {
 	Notes        []string  `json:"notes,omitempty"` // what was left out, and why
 }
 
-// version is that of the file; another one is not read.
+// version is the version of the file; no other one is read.
 const version = 1
 
-// Measures is one number for each element, for work on so many cores at once; 0: on all
-// that there are. The units are in the package's comment.
+// Measures returns one number for each element, for work on so many cores at once; 0: on
+// all that there are. The units are in the package's comment.
 func (r Result) Measures(cores int) metrics.Measures {
 	var gpu float64
 	for _, g := range r.GPUs {
@@ -54,7 +54,7 @@ func (r Result) Measures(cores int) metrics.Measures {
 	return m
 }
 
-// check refuses what no measurement can say.
+// check returns an error for figures that no measurement can have.
 func (r Result) check() error {
 	figures := []float64{
 		r.CPU.One.Integer, r.CPU.One.Floating, r.CPU.One.Hash, r.CPU.All.Integer, r.CPU.All.Floating, r.CPU.All.Hash,
@@ -85,8 +85,8 @@ const largest = 1e15
 // maxResult is more than any result takes, in bytes.
 const maxResult = 1 << 20
 
-// Decode reads a result. One that holds an error, or what no measurement can say, is an
-// error.
+// Decode reads a result. It returns an error if the result holds one, or figures that no
+// measurement can have.
 func Decode(in io.Reader) (Result, error) {
 	text, err := io.ReadAll(io.LimitReader(in, maxResult+1))
 	if err != nil {
@@ -126,7 +126,7 @@ func ReadResult(path string) (Result, error) {
 	return r, nil
 }
 
-// writeFile gives a file its content all at once, for its owner alone.
+// writeFile writes a file at once as a whole, for its owner alone.
 func writeFile(path string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

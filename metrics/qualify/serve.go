@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Server answers jobs that measure the way to this host.
+// Server answers jobs that measure the link to this host.
 type Server struct {
 	listener net.Listener
 	secret   []byte
@@ -62,7 +62,7 @@ func (s *Server) accept(ctx context.Context) {
 		}
 		select {
 		case places <- struct{}{}:
-		default: // strangers, or a farm that does without this figure
+		default: // strangers, or too many jobs: they do without this figure
 			_ = conn.Close()
 			continue
 		}
@@ -121,8 +121,8 @@ func sink(conn net.Conn) error {
 	if _, err = conn.Write(binary.BigEndian.AppendUint64(answer, uint64(time.Since(began)))); err != nil {
 		return err
 	}
-	// What still arrives is read: closed before that, the connection would be reset, and
-	// the answer with it.
+	// What still arrives is read: closing earlier would reset the connection and lose the
+	// answer.
 	if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Storage is what the file system of the work directory does.
+// Storage is the speed of the work directory's file system.
 type Storage struct {
 	Write   float64 `json:"write_mbytes"`  // million bytes written and synced a second, one after the other
 	Read    float64 `json:"read_mbytes"`   // million bytes of them read again a second, past the page cache where that can be
@@ -29,8 +29,8 @@ const (
 	page       = 4 << 10
 )
 
-// measureStorage measures in a file that has no name any more when it is written: it
-// is gone whatever happens. A file system that hangs is left to itself when ctx ends.
+// measureStorage measures in a file whose name is removed before it is written, so that
+// none stays behind. When ctx ends, it does not wait for a file system that hangs.
 func measureStorage(ctx context.Context, dir string) (Storage, error) {
 	type answer struct {
 		storage Storage
@@ -106,7 +106,7 @@ func (s *Storage) write(ctx context.Context, f *os.File) error {
 }
 
 func (s *Storage) read(ctx context.Context, f *os.File) error {
-	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // what is cached is read fast: so it is for jobs
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // best effort: a page cache that stays serves jobs, too
 	buffer := make([]byte, readBlock)
 	began := time.Now()
 	until := began.Add(readTime)

@@ -25,7 +25,7 @@ func TestStorageLeavesNothing(t *testing.T) {
 	}
 }
 
-// A full disk is said to be one: a file of 4 MiB at most stands in for it.
+// A full disk is reported as one: a file system of 4 MiB stands in for it.
 func TestStorageIsFull(t *testing.T) {
 	full := errFrom(t, t.TempDir())
 	if !errors.Is(full, unix.ENOSPC) || !strings.Contains(full.Error(), "free 64 MiB there") {
