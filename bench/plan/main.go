@@ -1,8 +1,8 @@
-// Command benchplan runs plan.Make's benchmark and holds it against section 10's
-// budget: 1,000,000 jobs in 1 s on one core and 1 GiB, and in no more than 12
-// times the time that 100,000 take. `make bench-plan` runs it. Both sizes run as often,
-// so that the collector's share is alike, one after the other in each of a few rounds,
-// so that what else the machine does is alike, too; the medians count.
+// Command benchplan runs plan.Make's benchmark and compares it with the budget in
+// docs/design.md, "Budgets": 1,000,000 jobs in 1 s on one core and 1 GiB, and in no more
+// than 12 times the time that 100,000 take. `make bench-plan` runs it. Each round runs both
+// sizes equally often, one after the other, so that the collector and the machine's other
+// load affect them alike; the medians count.
 package main
 
 import (
@@ -23,7 +23,7 @@ const (
 	mostBytes   = 1 << 30
 	mostRatio   = 12.0
 
-	plans  = "10x" // of each size in a round: long enough for the collector to come by a few times
+	plans  = "10x" // of each size in a round: long enough for a few runs of the collector
 	rounds = 5
 )
 
@@ -77,7 +77,7 @@ const (
 	million = sizes - 1
 )
 
-// plan is what one plan took.
+// plan is the cost of one plan.
 type plan struct{ seconds, bytes float64 }
 
 // read reads what one round of the benchmark printed, by size.
