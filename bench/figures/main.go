@@ -1,5 +1,5 @@
 // Command figures simulates a recorded trace, checks that the engine keeps its
-// word, and writes what guaranteed slots are worth there into docs/figures.md.
+// promises, and writes what guaranteed slots are worth there into docs/figures.md.
 // `make figures TRACE=FILE` runs it.
 package main
 
@@ -155,13 +155,13 @@ func write(path string, content func(io.Writer) error) error {
 	return errors.Join(content(f), f.Close())
 }
 
-// The README's tables stand between these lines.
+// begin and end enclose the README's tables.
 const (
 	begin = "<!-- make figures writes from here -->\n"
 	end   = "<!-- to here -->\n"
 )
 
-// putBetween replaces what stands between the two marks of a page.
+// putBetween replaces the text between the two marks of a page.
 func putBetween(path string, content func(io.Writer) error) error {
 	was, err := os.ReadFile(path)
 	if err != nil {
@@ -184,7 +184,7 @@ func putBetween(path string, content func(io.Writer) error) error {
 	})
 }
 
-// brief are the tables alone, for the README.
+// brief writes the tables alone, for the README.
 func brief(out io.Writer, path string, all []scene) error {
 	s := sayer{out: out}
 	s.say("Trace: `%s` of the [Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/), %d slots. Waits in seconds.", path, slots)
@@ -205,7 +205,7 @@ func brief(out io.Writer, path string, all []scene) error {
 	return s.err
 }
 
-// check compares a scene with what a right engine shows.
+// check returns the properties of a correct engine that the scene breaks.
 func (s *scene) check() []error {
 	var broken []error
 	want := func(ok bool, format string, args ...any) {
@@ -247,7 +247,7 @@ func sweep(ctx context.Context, base simulate.Setup) ([]simulate.Sweep, error) {
 		for _, value := range setting.values {
 			varied := base
 			setting.set(&varied.Policy, value)
-			// Dedicated only says which jobs are left out; it is the same for all values.
+			// Dedicated serves only to choose the jobs that are left out, alike for all values.
 			r, err := simulate.Run(ctx, varied)
 			if err != nil {
 				return nil, err
@@ -261,7 +261,7 @@ func sweep(ctx context.Context, base simulate.Setup) ([]simulate.Sweep, error) {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// sayer writes lines up to the first failure.
+// sayer writes lines up to the first error.
 type sayer struct {
 	out io.Writer
 	err error
