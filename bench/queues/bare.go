@@ -17,9 +17,9 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/node"
 )
 
-// bare is how many runs a second keepers take to their ends on this machine, as
-// many at a time as there are slots, with nothing around them: the order is
-// prepared, there is no queue. They are used again as a node does.
+// bare returns how many runs a second keepers complete on this machine, as many at a time
+// as there are slots, with nothing around them: the order is prepared, there is no queue.
+// Keepers are used again, as a node does.
 func bare(ctx context.Context, o *options) (float64, error) {
 	dir, err := os.MkdirTemp(o.below, "allotment-bare-")
 	if err != nil {
@@ -58,7 +58,7 @@ func bare(ctx context.Context, o *options) (float64, error) {
 	return float64(o.jobs) / time.Since(began).Seconds(), nil
 }
 
-// prepared is an order as a keeper reads it.
+// prepared returns a file with an order, as a keeper reads it.
 func prepared(text []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("order", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -80,7 +80,7 @@ type bareKeeper struct {
 	next    *os.File
 }
 
-// keep has a run taken to its end, which must be that of a job that succeeded.
+// keep has a keeper complete a run. It is an error if the run fails.
 func (k *bareKeeper) keep(path string) error {
 	record, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -98,7 +98,7 @@ func (k *bareKeeper) keep(path string) error {
 	if err != nil {
 		return err
 	}
-	if keeper.AwaitIdle(k.next) != nil { // it has had enough
+	if keeper.AwaitIdle(k.next) != nil { // it takes no more runs
 		k.end()
 	}
 	data, err := os.ReadFile(path)
@@ -133,7 +133,7 @@ func (k *bareKeeper) start(record *os.File) error {
 	return nil
 }
 
-// end hangs up on the keeper and waits until it is gone.
+// end closes the keeper's socket and waits until it is gone.
 func (k *bareKeeper) end() {
 	if k.process != nil {
 		_ = k.next.Close()

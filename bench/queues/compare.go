@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
-// slots is what every queue has: nodes of so many slots.
+// slots is how many slots every queue has, on nodes of perNode each.
 const (
 	nodes   = 4
 	perNode = 4
@@ -27,20 +27,20 @@ type options struct {
 
 func (o *options) wants(part string) bool { return o.only == "" || o.only == part }
 
-// queue is one of those that are compared. A queue is full while jobs are
-// handed in or listed, so that what is measured is nothing else.
+// queue is one of the queues that are compared. A queue is full while jobs are submitted
+// or listed, so that nothing else is measured.
 type queue interface {
 	name() string
-	// submit hands jobs in that wait, one at a time by each of so many clients
-	// at once, and returns when the last one is acknowledged.
+	// submit submits jobs that stay pending, one at a time by each of so many clients at
+	// once, and returns when the last one is acknowledged.
 	submit(ctx context.Context, clients, jobs int) error
-	// run hands in jobs that do nothing, by eight clients at once, and returns
-	// when the last one has ended.
+	// run submits jobs that do nothing, by eight clients at once, and returns when the
+	// last one has ended.
 	run(ctx context.Context, jobs int) error
-	// list lists so many pending jobs as its users would, and says how many
-	// bytes that are.
+	// list lists so many pending jobs as its users would, and returns how many bytes that
+	// are and how long it took.
 	list(ctx context.Context, pending int) (int, time.Duration, error)
-	// block fills all slots; clear ends everything.
+	// block fills all slots; clear ends all jobs.
 	block(ctx context.Context) error
 	clear(ctx context.Context) error
 	close() error
@@ -49,7 +49,7 @@ type queue interface {
 // clientsAtOnce is how many submit at the same time where it is not one.
 const clientsAtOnce = 8
 
-// compare is the whole story; false: a budget is missed.
+// compare runs the whole comparison; false: a budget is missed.
 func compare(ctx context.Context, out io.Writer, o options) (kept bool, err error) {
 	b := &bench{options: o, out: out, figures: map[figure][]float64{}}
 	if err := b.machine(); err != nil {
@@ -95,7 +95,7 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 	return b.judge(), nil
 }
 
-// others are the competitors that are installed.
+// others starts the other queues that are installed.
 func (b *bench) others(ctx context.Context) ([]queue, error) {
 	var all []queue
 	for _, start := range []func(context.Context, options) (queue, string, error){startSlurm, startSpooler} {
@@ -112,7 +112,7 @@ func (b *bench) others(ctx context.Context) ([]queue, error) {
 	return all, nil
 }
 
-// bench is a comparison in the making.
+// bench is a comparison, with its figures so far.
 type bench struct {
 	options
 	out     io.Writer
@@ -124,7 +124,7 @@ type bench struct {
 	restarts []restart
 }
 
-// figure names what was measured of whom.
+// figure names a measured value and the queue that it is of.
 type figure struct{ what, who string }
 
 func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.out, format+"\n", args...) }
@@ -134,7 +134,7 @@ func (b *bench) add(what, who string, value float64) {
 	b.figures[f] = append(b.figures[f], value)
 }
 
-// median is what was measured; false: it was not.
+// median returns the median of what was measured; false: it was not.
 func (b *bench) median(what, who string) (float64, bool) {
 	return median(b.figures[figure{what, who}])
 }
@@ -146,8 +146,8 @@ func median(values []float64) (float64, bool) {
 	return quantile.Median(values), true
 }
 
-// ratio is miniq's figure by another's: the median of those of each round, where both
-// were measured in each, since the machine itself changes from one to the next.
+// ratio returns miniq's figure ÷ another queue's: the median of the rounds' ratios, where
+// both were measured in each, since the machine itself changes from one to the next.
 func (b *bench) ratio(what, who string) (float64, bool) {
 	ours, theirs := b.figures[figure{what, miniqName}], b.figures[figure{what, who}]
 	if len(ours) != len(theirs) {
@@ -181,8 +181,8 @@ const (
 	asArray    = "jobs/s from submission to end, one array"
 )
 
-// enough is how many submissions are measured: of those who take milliseconds
-// for one fewer will do.
+// enough returns how many submissions are measured: fewer of queues that take
+// milliseconds for one.
 func enough(q queue, clients int) int {
 	if q.name() == miniqName {
 		return 1000 * min(clients, 4)
@@ -190,7 +190,7 @@ func enough(q queue, clients int) int {
 	return 100 * min(clients, 4)
 }
 
-// submissions are jobs that stay pending.
+// submissions measures submissions of jobs that stay pending.
 func (b *bench) submissions(ctx context.Context) error {
 	for _, q := range b.queues {
 		if err := q.block(ctx); err != nil {
@@ -220,7 +220,7 @@ func (b *bench) submissions(ctx context.Context) error {
 					return err
 				}
 			}
-			if q.name() == spoolerName { // its server serves a thousand that wait
+			if q.name() == spoolerName { // its server serves a thousand waiting jobs
 				if err := errors.Join(q.clear(ctx), q.block(ctx)); err != nil {
 					return err
 				}
@@ -242,7 +242,7 @@ func (b *bench) submissions(ctx context.Context) error {
 	return b.clearAll(ctx)
 }
 
-// settle has the bundled queue write nothing any more while the next is measured.
+// settle waits until the bundled queue writes nothing while the next one is measured.
 func settle(ctx context.Context, q queue) error {
 	if own, ok := q.(*miniqQueue); ok {
 		return own.settle(ctx)
@@ -262,7 +262,7 @@ func (b *bench) clearAll(ctx context.Context) error {
 	return nil
 }
 
-// commands are one asub after one sbatch, in turn.
+// commands measures one asub and one sbatch in turn.
 func (b *bench) commands(ctx context.Context, own *miniqQueue) error {
 	const times = 50
 	all := []interface {
@@ -290,7 +290,7 @@ func (b *bench) commands(ctx context.Context, own *miniqQueue) error {
 	return b.clearAll(ctx)
 }
 
-// lists are of pending jobs.
+// lists measures listings of pending jobs.
 func (b *bench) lists(ctx context.Context) error {
 	for _, q := range b.queues {
 		if err := q.block(ctx); err != nil {
@@ -318,7 +318,7 @@ func (b *bench) lists(ctx context.Context) error {
 	return nil
 }
 
-// runs are jobs that do nothing, from the first submission to the last end.
+// runs measures jobs that do nothing, from the first submission to the last end.
 func (b *bench) runs(ctx context.Context) error {
 	for i := range b.rounds {
 		rate, err := bare(ctx, &b.options)
@@ -350,8 +350,8 @@ func (b *bench) runs(ctx context.Context) error {
 	return b.clearAll(ctx)
 }
 
-// runOf is how long a queue took for its jobs. Task-spooler's server was seen to
-// die when many come: it is begun anew, and tries again.
+// runOf returns how long a queue took for its jobs. Task-spooler's server was seen to
+// die of many submissions: it is started again, for up to three tries.
 func (b *bench) runOf(ctx context.Context, q queue) (time.Duration, error) {
 	for tries := 1; ; tries++ {
 		began := time.Now()

@@ -20,15 +20,15 @@ import (
 // A queue that was flooded with jobs that have ended.
 const (
 	endedJobs         = 1_000_000
-	endedUsers        = 4      // more than the queue keeps all ended jobs of
-	endedLast         = 20_000 // jobs that are in the journal alone when the daemon is killed,
-	endedElements     = 80_000 // and elements of one array
+	endedUsers        = 4      // more than can each have the most ended jobs in memory
+	endedLast         = 20_000 // jobs that only the journal has when the daemon is killed
+	endedElements     = 80_000 // elements of one array, likewise
 	endedBudget       = 10 * time.Second
 	endedMemoryBudget = 1024 // MiB
 )
 
-// restart is how long a daemon took until it answered, and its memory in MiB by then
-// and a while later.
+// restart is how long a daemon took until it answered, and the most memory that it took
+// until a while later, in MiB.
 type restart struct {
 	after  string
 	took   time.Duration
@@ -95,7 +95,7 @@ func (b *bench) restarted(ctx context.Context, q *miniqQueue, after string) erro
 		return err
 	}
 	took := time.Since(began)
-	time.Sleep(10 * time.Second) // it looks through the state objects behind what it answers
+	time.Sleep(10 * time.Second) // it reads the state objects in the background
 	_, most, err := memoryOf(status.PID)
 	b.say("started after it was %s: it answered after %.1f s and took %d MiB at most; %d ended jobs are in memory", after, took.Seconds(), most, status.Ended)
 	b.restarts = append(b.restarts, restart{after, took, most})
@@ -120,9 +120,9 @@ func (b *bench) judgeEnded() bool {
 	return all
 }
 
-// flooded has a state directory, which nobody serves, hold ended jobs: in the
-// snapshot as many as the queue keeps in memory, and a state object of each. These
-// are not written through the queue, which would take half an hour.
+// flooded fills a state directory with ended jobs while no daemon runs: the snapshot holds
+// as many as the queue keeps in memory, and each job has a state object. The queue itself
+// would take half an hour to write them.
 func flooded(state string) error {
 	const pack = 1000
 	m := manager.New(manager.Config{
@@ -175,8 +175,8 @@ func objects(dir string, ids []backends.ID, at time.Time) error {
 	return nil
 }
 
-// snapshot puts a queue in the place of the one that a daemon wrote, at the same place
-// in the journal and in the same format.
+// snapshot replaces the snapshot that a daemon wrote by m's, at the same place in the
+// journal and in the same format.
 func snapshot(state string, m *manager.Manager) error {
 	const header = "allotment-miniq %d %d %08x\n"
 	path := filepath.Join(state, "queue")
@@ -196,7 +196,7 @@ func snapshot(state string, m *manager.Manager) error {
 	return os.WriteFile(path, append(head, data...), 0o600)
 }
 
-// submitAndKill hands in jobs that never start, and kills them.
+// submitAndKill submits jobs that never start, and kills them.
 func (q *miniqQueue) submitAndKill(ctx context.Context, jobs int) error {
 	const pack = 100
 	specs := make([]backends.Spec, pack)

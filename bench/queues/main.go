@@ -1,9 +1,9 @@
 // Command queues compares the bundled queue with a real Slurm and with
 // task-spooler, on this machine, with the same number of slots, in one run, and
-// says whether the bundled queue keeps its budgets. `make bench-queue` runs it.
+// prints whether the bundled queue meets its budgets. `make bench-queue` runs it.
 //
-// What is not installed is skipped, with a line that says so; what was to be
-// compared with it is then not judged.
+// A queue that is not installed is skipped with a line; budgets that need it are then
+// not judged.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 		flags.Usage()
 		os.Exit(2)
 	}
-	if o.below = os.Getenv("TMPDIR"); o.below == "" { // /tmp is in memory on some machines, and on a busy one full of what others deleted
+	if o.below = os.Getenv("TMPDIR"); o.below == "" { // /tmp is in memory on some machines, and deleted files of others fill it on a busy one
 		o.below = "/var/tmp"
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -27,7 +27,7 @@ func (b *bench) takeMemory(ctx context.Context, q *miniqQueue) error {
 	return nil
 }
 
-// memoryOf is what a process takes and the most that it took, in MiB.
+// memoryOf returns the memory that a process takes and the most that it took, in MiB.
 func memoryOf(pid int) (now, most int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -53,7 +53,7 @@ func (b *bench) judgeMemory() bool {
 	return kept
 }
 
-// kibibytes is a line of /proc/PID/status.
+// kibibytes returns the number in a line of /proc/PID/status.
 func kibibytes(status []byte, name string) (int, error) {
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, name); ok {

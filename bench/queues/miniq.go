@@ -54,7 +54,7 @@ func startMiniq(ctx context.Context, o *options) (*miniqQueue, error) {
 
 func (q *miniqQueue) open() *client.Client { return q.openFor(time.Minute) }
 
-// openFor is a client whose requests may take so long.
+// openFor returns a client whose requests may take so long.
 func (q *miniqQueue) openFor(timeout time.Duration) *client.Client {
 	return client.Open(client.Options{Paths: q.paths, Config: miniq.DefaultConfig(), Timeout: timeout})
 }
@@ -66,7 +66,7 @@ func (q *miniqQueue) close() error {
 	return q.Farm.Close()
 }
 
-// spec is a job as a person's shell would submit it, with all of its environment.
+// spec returns a job as a user's shell would submit it, with all of its environment.
 func (q *miniqQueue) spec(command ...string) backends.Spec {
 	return backends.Spec{Command: command, Dir: q.Home, Env: os.Environ(), Stdout: os.DevNull, Umask: 0o22, Slots: 1}
 }
@@ -81,7 +81,7 @@ func (q *miniqQueue) submitPacked(ctx context.Context, clients, jobs, pack int) 
 	return err
 }
 
-// submitAll hands jobs in from so many clients, so many in each request.
+// submitAll submits jobs from so many clients, so many in each request.
 func (q *miniqQueue) submitAll(ctx context.Context, clients, jobs, pack int) ([]backends.ID, error) {
 	var mu sync.Mutex
 	var ids []backends.ID
@@ -114,7 +114,7 @@ func (q *miniqQueue) submitAll(ctx context.Context, clients, jobs, pack int) ([]
 	return ids, err
 }
 
-// share is what the nth of so many has to do.
+// share returns how many of all are the nth part's.
 func share(all, parts, n int) int { return all*(n+1)/parts - all*n/parts }
 
 // inParallel does something so many times at once.
@@ -164,8 +164,8 @@ func (q *miniqQueue) runArray(ctx context.Context, jobs int) error {
 	return q.await(ctx, []backends.ID{taken[0].ID})
 }
 
-// settle waits until the queue has written what it writes behind what is asked of
-// it: jobs' state objects. The journal, which counts, is written at once.
+// settle waits until the queue has written jobs' state objects, which it writes in the
+// background. The journal, which is measured, is written at once.
 func (q *miniqQueue) settle(ctx context.Context) error {
 	if q.one == (backends.ID{}) {
 		return nil
@@ -213,7 +213,7 @@ func (q *miniqQueue) clear(ctx context.Context) error {
 	for i := range picture.Jobs {
 		ids = append(ids, picture.Jobs[i].ID)
 	}
-	// What waits goes first: nothing of it is to start.
+	// Pending jobs are killed first, so that none starts.
 	for i := len(ids) - 1; i >= 0; i -= 5000 {
 		part := ids[max(0, i-4999) : i+1]
 		if err := q.client.Kill(ctx, part).First(); err != nil && !errors.Is(err, backends.ErrWrongState) {

@@ -18,9 +18,9 @@ const (
 	pauseRounds  = 3
 )
 
-// pauses is how long a small request waits for its answer while the journal is
-// shortened: one that only reads, so that what the disk takes is not in it, and, beside
-// it, one that is written down.
+// pauses measures how long a small request waits for its answer while the journal is
+// shortened: one that only reads, so that the disk plays no part, and one that is written
+// to the journal.
 func (b *bench) pauses(ctx context.Context) (err error) {
 	q, err := startMiniq(ctx, &b.options)
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 	return nil
 }
 
-// longestAnswer asks one thing after the other while something is done.
+// longestAnswer calls ask again and again while do runs, and returns its longest time.
 func longestAnswer(ask, do func() error) (time.Duration, error) {
 	done := make(chan error, 1)
 	go func() { done <- do() }()

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// machine says where the figures come from. On a file system in memory nothing
-// that waits for a disk is measured.
+// machine prints what the figures depend on. A file system in memory is an error: nothing
+// would wait for a disk there.
 func (b *bench) machine() error {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *bench) machine() error {
 	return nil
 }
 
-// table prints figures, a line each, with how miniq's compares.
+// table prints figures, a line each, with miniq's ratio to them.
 func (b *bench) table(whats ...string) {
 	for _, what := range whats {
 		b.say("\n%s", what)
@@ -51,14 +51,14 @@ func (b *bench) table(whats ...string) {
 	}
 }
 
-// budget is one figure of miniq's against another's.
+// budget bounds one figure of miniq by another queue's.
 type budget struct {
 	what, who string
 	times     float64
 	atMost    bool // else at least
 }
 
-// budgets are what miniq promises (design, section 10).
+// budgets returns miniq's budgets (docs/design.md, "Budgets").
 func budgets() []budget {
 	return []budget{
 		{submitMany, slurmName, 25, false},

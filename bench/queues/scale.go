@@ -10,7 +10,7 @@ import (
 )
 
 // scale shows what a job costs the bundled queue with more and more of them
-// pending: to hand it in, to list it, and to decide on it.
+// pending: to submit it, to list it, and to decide on it.
 func (b *bench) scale(ctx context.Context) error {
 	b.say("\nwhat a job costs miniq, µs (processor time of its daemon in brackets)")
 	b.say("  %8s  %18s %18s %22s", "pending", "submitted", "listed", "one ends, one starts")
@@ -65,7 +65,7 @@ func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
 // decisions is how many jobs end and are followed by others.
 const decisions = 500
 
-// dispatched has the first of the pending jobs run, and the rest wait.
+// dispatched has the first of the pending jobs run, and measures that.
 func (q *miniqQueue) dispatched(ctx context.Context, measure func(int, func() error) (string, error)) (string, error) {
 	farm, err := q.client.Farm(ctx, time.Now())
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 // slurmQueue is a real Slurm in a directory of its own.
 type slurmQueue struct{ *cluster.Cluster }
 
-// hook is a submit hook of the kind that a site has: it looks the project up in
-// a table that it has read.
+// hook is a typical submit hook of a site: it looks the project up in a table that it has
+// read.
 //
 //go:embed testdata/job_submit.lua
 var hook string
 
-// startSlurm gives a cluster, or says what is missing.
+// startSlurm starts a cluster, or returns what is missing.
 func startSlurm(ctx context.Context, o options) (queue, string, error) {
 	if missing := cluster.Missing(); missing != "" {
 		return nil, "Slurm: " + missing, nil
@@ -78,7 +78,7 @@ func (s *slurmQueue) run(ctx context.Context, jobs int) error {
 	return s.awaitEmpty(ctx)
 }
 
-// slurmPause is how often Slurm is asked: seldom, since each time costs it.
+// slurmPause is how often Slurm is polled: seldom, since each query costs it time.
 const slurmPause = 100 * time.Millisecond
 
 // awaitEmpty waits until nothing is left.

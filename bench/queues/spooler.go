@@ -21,11 +21,11 @@ type spoolerQueue struct {
 	env          []string
 }
 
-// spoolerPending is how many jobs it is left with: each one that waits is a
-// process, and its server serves a thousand of them.
+// spoolerPending is how many pending jobs it has at most: each one is a process, and its
+// server serves a thousand of them.
 const spoolerPending = 900
 
-// startSpooler gives a server, or says what is missing.
+// startSpooler starts a server, or returns what is missing.
 func startSpooler(ctx context.Context, o options) (queue, string, error) {
 	program, err := exec.LookPath("tsp")
 	if err != nil {
@@ -49,13 +49,13 @@ func (s *spoolerQueue) close() error {
 	return errors.Join(s.end(), os.RemoveAll(s.dir))
 }
 
-// do runs the client. The processes that it leaves behind must not have our pipes.
+// do runs the client.
 func (s *spoolerQueue) do(ctx context.Context, args ...string) ([]byte, error) {
 	return command.Run(ctx, command.Command{Argv: append([]string{s.program}, args...), Env: s.env, Dir: s.dir, Timeout: 5 * time.Minute})
 }
 
-// add hands one job in. The client's other half stays until the job has ended,
-// so that it must not hold our pipes.
+// add submits one job. A process of the client stays until the job has ended, so that it
+// must not hold a pipe of the bench.
 func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
 	said, err := os.OpenFile(filepath.Join(s.dir, "said"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.program, append([]string{"-n"}, job...)...)
 	cmd.Env, cmd.Dir, cmd.Stderr = s.env, s.dir, said
-	for range spoolerTries { // its server hangs up on some when many come
+	for range spoolerTries { // a busy server closes some connections
 		if err = cmd.Run(); err == nil {
 			return nil
 		}
@@ -76,8 +76,8 @@ func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
 	return fmt.Errorf("tsp: %w: %s", err, words)
 }
 
-// How often a submission is tried, and for how long: with hundreds of jobs that
-// wait, its server was seen to answer nobody any more.
+// How often a submission is tried, and for how long: with hundreds of pending jobs, its
+// server was seen to stop answering.
 const (
 	spoolerTries = 20
 	spoolerTime  = 20 * time.Second
@@ -125,8 +125,7 @@ func (s *spoolerQueue) await(ctx context.Context, passes func(line string) bool)
 	})
 }
 
-// awaitList lists again and again, since these queues tell nothing, until all is as it
-// should be.
+// awaitList polls until look returns true: these queues announce no changes.
 func awaitList(ctx context.Context, pause time.Duration, look func() (over bool, err error)) error {
 	var err error
 	await.Every(ctx, pause, func() (over bool) {
@@ -160,7 +159,7 @@ func (s *spoolerQueue) block(ctx context.Context) error {
 	return nil
 }
 
-// clear kills the server with all that waits and all that runs, and begins anew.
+// clear kills the server with all jobs, and starts it again.
 func (s *spoolerQueue) clear(ctx context.Context) error {
 	if err := s.end(); err != nil {
 		return err
@@ -169,8 +168,8 @@ func (s *spoolerQueue) clear(ctx context.Context) error {
 	return err
 }
 
-// end kills whatever has our socket in its environment: server, waiting clients,
-// jobs. The server may answer nobody any more.
+// end kills all processes with the server's socket in their environment: server, waiting
+// clients, jobs. The server itself may have stopped answering.
 func (s *spoolerQueue) end() error {
 	if err := farm.KillAll(func() []int { return farm.Processes("TS_SOCKET=" + s.socket()) }); err != nil {
 		return fmt.Errorf("end task-spooler: %w", err)

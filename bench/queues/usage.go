@@ -17,7 +17,7 @@ type usage struct {
 	runs   time.Duration // keepers, and jobs that have ended
 }
 
-// usage looks into /proc. What can't be read counts as nothing.
+// usage reads /proc. A process that can't be read counts as 0.
 func (q *miniqQueue) usage(ctx context.Context) usage {
 	var u usage
 	status, err := q.client.Status(ctx)
@@ -50,8 +50,8 @@ func (q *miniqQueue) usage(ctx context.Context) usage {
 	return u
 }
 
-// times are a process's own processor time, that of its children that it has
-// waited for, and its parent.
+// times returns a process's own processor time, that of its children that it has waited
+// for, and its parent.
 func times(pid int) (own, children time.Duration, parent int) {
 	const (
 		tick       = 10 * time.Millisecond // USER_HZ, which Linux gives to programs
