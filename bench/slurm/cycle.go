@@ -24,10 +24,10 @@ import (
 const (
 	// changes is how many jobs change their class in a measured cycle.
 	changes = 10
-	// nodes of so many slots, so that the projects can be promised one each.
+	// nodes of perNode slots each, enough for a guarantee of one for each project.
 	nodes   = 4
 	perNode = 64
-	// clients submit at the same time where that is not measured.
+	// clients is how many submit at the same time where that is not measured.
 	clients = 8
 
 	patience = 5 * time.Minute
@@ -43,8 +43,8 @@ type site struct {
 
 func project(i int) string { return fmt.Sprintf("p%03d", i+1) }
 
-// cycles fills a queue, has pba know it, and measures cycles in which ten jobs that
-// were promised a slot have gone, so that those behind them change their class.
+// cycles fills a queue, runs first cycles, and measures later ones, each after the first
+// jobs of ten projects were cancelled, so that the jobs behind them change their class.
 func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 	s.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: s.place("cycles"), Nodes: nodes, CPUs: perNode})
 	defer func() { err = errors.Join(err, s.Stop(context.WithoutCancel(ctx))) }()
@@ -58,7 +58,7 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 	if err := s.fill(ctx); err != nil {
 		return nil, err
 	}
-	// The first cycle gives every project's first job its class, and is listened to.
+	// The first cycle gives every project's first job its class; its commands are recorded.
 	if n, err := s.rebalance(ctx, recording); err != nil || n != s.projects {
 		return nil, fmt.Errorf("the first cycle ranked %d jobs, want %d: %w", n, s.projects, err)
 	}
@@ -90,7 +90,7 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 		for _, id := range ids {
 			fmt.Fprintf(&orders, "update JobId=%s SiteFactor=%d\n", id, 1+round)
 		}
-		// On jobs of which pba takes no notice: it would put the others' right.
+		// On jobs of no project, which pba ignores: it would correct the others.
 		if err := cycles.take(writes, func() error { return s.run(ctx, []byte(orders.String()), "scontrol") }); err != nil {
 			return nil, err
 		}
@@ -99,14 +99,14 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 	return cycles, nil
 }
 
-// place makes a directory.
+// place makes a directory and returns its path.
 func (s *site) place(name string) string {
 	path := filepath.Join(s.dir, name)
-	_ = os.Mkdir(path, 0o755) // whoever works in it tells
+	_ = os.Mkdir(path, 0o755) // its first use reports the error
 	return path
 }
 
-// prepare does what an administrator and a resource manager do.
+// prepare configures pba and gives each project a guarantee.
 func (s *site) prepare(ctx context.Context) error {
 	me, err := user.Current()
 	if err != nil {
@@ -144,8 +144,7 @@ func (s *site) prepare(ctx context.Context) error {
 	return errors.Join(l.ChangeAllocations(ctx, ledger.Edit{Editor: by, ThisWeek: week}, all), l.Close())
 }
 
-// configure writes the config file. bin is where pba finds Slurm's commands; "":
-// where everybody does.
+// configure writes the config file. bin is the directory of Slurm's commands; "": PATH.
 func (s *site) configure(bin string) error {
 	text := fmt.Sprintf(`backend: slurm
 timezone: UTC
@@ -163,10 +162,10 @@ func (s *site) pba(ctx context.Context, args ...string) ([]byte, error) {
 	})
 }
 
-// recording is a cycle of which Slurm's commands are written down.
+// recording is a cycle that records which of Slurm's commands run.
 const recording = "recording"
 
-// rebalance is one cycle: how many jobs it ranked.
+// rebalance runs one cycle and returns how many jobs it ranked.
 func (s *site) rebalance(ctx context.Context, how string) (ranked int, err error) {
 	if how == recording {
 		bin, err := s.standIns()
@@ -196,7 +195,7 @@ func (s *site) rebalance(ctx context.Context, how string) (ranked int, err error
 	return len(report.Actions), nil
 }
 
-// fill takes all slots by jobs that nobody takes back, and lets the others wait.
+// fill fills all slots with jobs that pba does not preempt, and submits the pending ones.
 func (s *site) fill(ctx context.Context) error {
 	for range nodes {
 		if _, err := s.submit(ctx, "#!/bin/sh\nexec sleep 86400\n", "--exclusive"); err != nil {
@@ -253,8 +252,8 @@ func (s *site) run(ctx context.Context, stdin []byte, argv ...string) error {
 	return err
 }
 
-// change takes away the first job of ten projects, and submits ten of none: as many
-// wait as before. It returns ten that are nobody's business.
+// change cancels the first job of ten projects, and submits ten jobs of no project, so
+// that as many wait as before. It returns those ten.
 func (s *site) change(ctx context.Context, round int) (others []string, err error) {
 	argv := []string{"scancel"}
 	for i := range changes {
@@ -275,7 +274,7 @@ func (s *site) change(ctx context.Context, round int) (others []string, err erro
 	return others, nil
 }
 
-// share is the part of client n.
+// share returns how many of the jobs are client n's.
 func share(jobs, clients, n int) int { return (jobs + n) / clients }
 
 func inParallel(n int, do func(n int) error) error {

@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	if is, err := standIn(); is { // what it became does not come back
+	if is, err := standIn(); is { // it returns only after an error
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -60,7 +60,7 @@ type options struct {
 	rounds, submissions int
 }
 
-// bench takes both measures in a directory of its own, of which nothing is left.
+// bench takes both measures in a directory of its own, and removes it.
 func bench(ctx context.Context, o options) (kept bool, err error) {
 	if o.programs, err = filepath.Abs(o.programs); err != nil {
 		return false, err

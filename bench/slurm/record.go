@@ -10,15 +10,16 @@ import (
 	"syscall"
 )
 
-// envRecord is the file in which the commands are written down.
+// envRecord is the variable with the path of the file that records the commands.
 const envRecord = "ALLOTMENT_BENCH_RECORD"
 
-// commands are those of Slurm that pba runs.
+// commands are Slurm's commands that pba runs.
 var commands = []string{"scontrol", "squeue", "sinfo", "sbatch", "scancel"}
 
 func (s *site) record() string { return filepath.Join(s.dir, "record") }
 
-// standIns are links to this program under the names of Slurm's commands.
+// standIns makes links to this program under the names of Slurm's commands, and returns
+// their directory.
 func (s *site) standIns() (bin string, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -31,8 +32,8 @@ func (s *site) standIns() (bin string, err error) {
 	return bin, err
 }
 
-// standIn writes down that it was called, and becomes the command that it stands
-// for. false: this is the bench itself.
+// standIn records its command line, and executes the command that it stands for. false:
+// this is the bench itself.
 func standIn() (bool, error) {
 	name := filepath.Base(os.Args[0])
 	if !slices.Contains(commands, name) {
@@ -61,7 +62,8 @@ func become(name string) error {
 	return syscall.Exec(path, os.Args, os.Environ())
 }
 
-// recorded is how pba had all jobs listed. It tells what else pba ran.
+// recorded returns the command line by which pba listed all jobs. It prints how often pba
+// ran each command.
 func (s *site) recorded() (list []string, err error) {
 	f, err := os.Open(s.record())
 	if err != nil {

@@ -48,7 +48,7 @@ func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
-// machine says where the figures come from.
+// machine prints what the figures depend on.
 func machine(o options) error {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -60,7 +60,8 @@ func machine(o options) error {
 	return nil
 }
 
-// judge prints each budget (design, section 10) with its verdict; false: one is missed.
+// judge prints each budget with its verdict; false: one is missed. The first is in
+// docs/design.md, "Budgets".
 func judge(cycles, submissions figures) bool {
 	const listed, filtered = 1.5, 1.15
 	allowed := time.Duration(listed*float64(cycles.median(squeue))) + cycles.median(writes)
