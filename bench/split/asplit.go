@@ -22,7 +22,7 @@ type way struct {
 	halve  bool   // the fastest host's quota, half-way
 }
 
-// split has asplit do a run.
+// split runs asplit.
 func (b *bench) split(ctx context.Context, w way) (r run, err error) {
 	file := filepath.Join(b.reports, w.name+".json")
 	args := []string{"--quiet", "--profile", "cpu", "--adjust", w.adjust, "--round", w.round, "--range", fmt.Sprintf("1-%d", w.items), "--json", file, "--"}
@@ -48,7 +48,7 @@ func (b *bench) split(ctx context.Context, w way) (r run, err error) {
 	return r, err
 }
 
-// halve takes half of the fastest host's quota after this time, and notes when.
+// halve halves the fastest host's quota after this time, and notes when.
 func (b *bench) halve(after time.Duration, r *run) (restore func() error) {
 	failed := make(chan error, 1)
 	last := len(cores) - 1
@@ -94,8 +94,8 @@ func parseReport(text []byte) ([]round, error) {
 	return rounds, nil
 }
 
-// qualify has asplit measure every host's processor, and takes medians: what else the
-// machine does shows.
+// qualify has asplit measure every host's processor, and takes medians: other load on the
+// machine disturbs single figures.
 func (b *bench) qualify(ctx context.Context) error {
 	if b.only == "parallel" {
 		return nil
@@ -123,7 +123,7 @@ func (b *bench) qualify(ctx context.Context) error {
 	return nil
 }
 
-// parseQualification is each host's C.
+// parseQualification returns each host's C.
 func parseQualification(text []byte) ([]float64, error) {
 	var found struct {
 		Hosts []struct {

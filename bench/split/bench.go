@@ -15,31 +15,31 @@ import (
 	"time"
 )
 
-// run is one way of having the items done.
+// run is the result of one way to have the items done.
 type run struct {
 	name   string
 	items  int
 	began  time.Time
 	took   time.Duration
-	idle   float64 // part of the machine
+	idle   float64 // part of the machine's processor time
 	rounds []round // asplit's alone
 	halved time.Time
 }
 
-// overIdeal is the makespan ÷ the ideal one.
+// overIdeal returns the makespan ÷ the ideal one.
 func (r *run) overIdeal() float64 { return r.took.Seconds() / ideal(r.items).Seconds() }
 
-// bench is a comparison in the making.
+// bench is a comparison, with its results so far.
 type bench struct {
 	options
 	dir    string
 	worker worker
 	hosts  *hosts
 	runs   []run
-	found  []float64 // by asplit qualify: of all hosts' C, each one's part
+	found  []float64 // by asplit qualify: each host's part of all hosts' C
 }
 
-// measure is the whole story; false: a budget is missed.
+// measure runs the whole comparison; false: a budget is missed.
 func measure(ctx context.Context, o options) (kept bool, err error) {
 	b := &bench{options: o}
 	if b.dir, err = os.MkdirTemp("", "allotment-split-"); err != nil {
@@ -65,7 +65,7 @@ func measure(ctx context.Context, o options) (kept bool, err error) {
 	if b.worker, err = buildWorker(ctx, b.dir); err != nil {
 		return false, err
 	}
-	if err := b.qualify(ctx); err != nil { // asplit remembers it
+	if err := b.qualify(ctx); err != nil { // asplit keeps the result
 		return false, err
 	}
 	say("\n%-36s %6s  %8s  %7s  %9s  %s", "", "items", "makespan", "÷ ideal", "from 3rd", "idle")
@@ -101,7 +101,7 @@ func (b *bench) splits(ctx context.Context) error {
 		{"step", way{name: step, adjust: "step", items: b.items, round: round}},
 		{"halved", way{name: halvedRate, adjust: "rate", items: b.halved, round: (b.round / 2).String(), halve: true}},
 		{"halved", way{name: halvedStep, adjust: "step", items: b.halved, round: (b.round / 2).String(), halve: true}},
-		{"equal", way{name: equal, adjust: "equal", items: b.items, round: strconv.Itoa(b.items)}}, // what is never adjusted needs no rounds
+		{"equal", way{name: equal, adjust: "equal", items: b.items, round: strconv.Itoa(b.items)}}, // sizes that are never adjusted need no rounds
 	} {
 		if !b.wants(w.part) {
 			continue
@@ -130,7 +130,7 @@ func (b *bench) parallels(ctx context.Context) error {
 // inLots is how many items GNU parallel dispatches at a time where it is not one.
 const inLots = 50
 
-// do runs a program that hands out a run's items, in our group.
+// do runs a program that hands out a run's items, in the group ours.
 func (b *bench) do(r *run, cmd *exec.Cmd) error {
 	var results, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &results, &words
@@ -178,7 +178,7 @@ func (b *bench) find(name string) *run {
 	return nil
 }
 
-// machine says where the figures come from.
+// machine prints what the figures depend on.
 func machine() error {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
-// controller is where the kernel has groups of processes share processor time.
+// controller is a cgroup hierarchy in which groups share processor time.
 type controller struct {
 	dir string // the top of the hierarchy
 	v2  bool
@@ -25,7 +25,7 @@ type controller struct {
 
 var errNoController = errors.New("this machine has no cpu controller for cgroups")
 
-// findController reads /proc/self/mountinfo. has tells whether a cgroup v2 hierarchy
+// findController reads /proc/self/mountinfo. has reports whether a cgroup v2 hierarchy
 // offers the cpu controller; there can be one without beside a v1 hierarchy with it.
 func findController(mountinfo string, has func(dir string) bool) (controller, error) {
 	for _, m := range proc.Mounts(mountinfo) {
@@ -39,7 +39,7 @@ func findController(mountinfo string, has func(dir string) bool) (controller, er
 	return controller{}, errNoController
 }
 
-// thisController is this machine's.
+// thisController returns this machine's controller.
 func thisController() (controller, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -51,14 +51,14 @@ func thisController() (controller, error) {
 	})
 }
 
-// group is a cgroup of ours.
+// group is a cgroup that the bench made.
 type group struct {
 	dir string
 	v2  bool
 }
 
-// group makes one, without a limit, that goes before all else on this machine: hosts
-// have their quotas, whoever is busy here too.
+// group makes a group without a limit that has priority over everything else on this
+// machine, so that hosts get their quotas on a busy one, too.
 func (c controller) group(name string) (group, error) {
 	if c.v2 {
 		if err := proc.SetGroup(c.dir, "cgroup.subtree_control", "+cpu"); err != nil {
@@ -80,11 +80,11 @@ func (g group) first() error {
 	return proc.SetGroup(g.dir, "cpu.shares", "262144")
 }
 
-// period is how often a group gets its quota anew. The kernel's own is 100 ms; this is
-// half an item on the slowest host, which looks from outside like a slow processor.
+// period is how often a group gets its quota anew. The kernel's default is 100 ms; this is
+// half an item on the slowest host, so that the host behaves like a slow processor.
 const period = 20 * time.Millisecond
 
-// limit lets the group have so many cores' worth of time, from now on.
+// limit gives the group so many cores' worth of time, from now on.
 func (g group) limit(cores float64) error {
 	quota := strconv.FormatInt(int64(math.Round(cores*float64(period.Microseconds()))), 10)
 	every := strconv.FormatInt(period.Microseconds(), 10)
@@ -94,21 +94,20 @@ func (g group) limit(cores float64) error {
 	return errors.Join(proc.SetGroup(g.dir, "cpu.cfs_period_us", every), proc.SetGroup(g.dir, "cpu.cfs_quota_us", quota))
 }
 
-// take puts a process into the group, and with it all that it will start.
+// take moves a process into the group, and with it all that it will start.
 func (g group) take(pid int) error {
 	return proc.SetGroup(g.dir, "cgroup.procs", strconv.Itoa(pid))
 }
 
-// door is the file by which a thread lets itself in.
+// door returns the path of the file by which a thread joins the group.
 func (g group) door() string {
 	if g.v2 {
-		return filepath.Join(g.dir, "cgroup.procs") // threads can't part there
+		return filepath.Join(g.dir, "cgroup.procs") // there, all threads of a process are in one group
 	}
 	return filepath.Join(g.dir, "tasks")
 }
 
-// close removes the group, if it was made, as soon as its processes, which were killed,
-// are gone.
+// close removes the group, if it was made, as soon as its killed processes are gone.
 func (g group) close(ctx context.Context) error {
 	if g.dir == "" {
 		return nil

@@ -20,7 +20,7 @@ import (
 // cores is each host's quota.
 var cores = []float64{0.1, 0.2, 0.4, 0.8}
 
-// total is the cores of all hosts.
+// total returns the cores of all hosts.
 func total() (sum float64) {
 	for _, c := range cores {
 		sum += c
@@ -34,7 +34,7 @@ func hostName(i int) string { return "node" + strconv.Itoa(i+1) }
 type hosts struct {
 	*farm.Farm
 	groups []group // of the nodes
-	ours   group   // of what hands the work out: the queue, asplit, GNU parallel
+	ours   group   // of the programs that hand the work out: the queue, asplit, GNU parallel
 	places []int   // the nodes' processors
 }
 
@@ -94,7 +94,7 @@ func (h *hosts) restore() error {
 	return err
 }
 
-// takeNodes puts the queue and each node into its group. What a node starts from now
+// takeNodes moves the queue and each node into its group. What a node starts from now
 // on is there too.
 func (h *hosts) takeNodes(ctx context.Context) error {
 	q := h.Queue().(*miniq.Client)
@@ -122,8 +122,8 @@ func (h *hosts) takeNodes(ctx context.Context) error {
 	return nil
 }
 
-// places gives each host a processor, so that none is in another one's way: from the
-// largest host on, that which has least to do. nil: they don't fit.
+// places returns a processor for each host, so that hosts do not slow each other: from the
+// largest host on, the processor with the least load. nil: they don't fit.
 func places(cores []float64, processors []int) []int {
 	of := make([]int, len(cores))
 	load := make([]float64, len(processors))
@@ -137,7 +137,7 @@ func places(cores []float64, processors []int) []int {
 	return of
 }
 
-// allowed are the processors that we may use.
+// allowed returns the processors that this process may use.
 func allowed() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -172,13 +172,13 @@ func pin(pid, processor int) error {
 	return nil
 }
 
-// isNode tells whether a process is the node of this name.
+// isNode reports whether a process is the node of this name.
 func isNode(pid int, name string) bool {
 	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	return err == nil && bytes.Contains(line, []byte("\x00node\x00--name\x00"+name+"\x00"))
 }
 
-// children are a process's own.
+// children returns the IDs of a process's children.
 func children(parent int) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -2,7 +2,7 @@
 // a throw-away queue on this machine, each in a cgroup with a quota of processor time.
 // It cuts the same work with equal shares, by both rules of adjustment, and has GNU
 // parallel dispatch it into the same cgroups; it halves a host's quota half-way; and
-// it says whether the budgets are kept. `make bench-split` runs it, as root.
+// it prints whether the budgets are met. `make bench-split` runs it, as root.
 package main
 
 import (

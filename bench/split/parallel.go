@@ -39,7 +39,7 @@ func (b *bench) parallel(ctx context.Context, items, lot int) (run, error) {
 	return r, b.do(&r, cmd)
 }
 
-// noParallel tells why GNU parallel can't be compared; "": it can.
+// noParallel returns why GNU parallel can't be compared; "": it can.
 func noParallel(ctx context.Context) string {
 	text, err := exec.CommandContext(ctx, "parallel", "--version").Output()
 	if err != nil {

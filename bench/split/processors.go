@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ticks is what this machine's processors have spent since it started.
+// ticks is the time that this machine's processors have spent since it started.
 type ticks struct{ idle, all float64 }
 
 // processors reads /proc/stat.
@@ -36,8 +36,8 @@ func processors() (ticks, error) {
 	return t, nil
 }
 
-// idleSince is the part of the processors' time since then that nobody used. If there
-// was none, hosts did not get their quotas.
+// idleSince returns the part of the processors' time since t that was idle. If it is 0,
+// hosts did not get their quotas.
 func (t ticks) idleSince() (float64, error) {
 	now, err := processors()
 	return (now.idle - t.idle) / (now.all - t.all), err

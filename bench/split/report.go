@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ratios prints what was found as multiples of a core's tenth: 1:2:4:8 is right.
+// ratios returns the shares as multiples of a tenth of a core: 1:2:4:8 is right.
 func ratios(found []float64) string {
 	all := make([]string, len(found))
 	for i := range found {
@@ -15,7 +15,7 @@ func ratios(found []float64) string {
 	return strings.Join(all, ":")
 }
 
-// share is host i's part of the whole.
+// share returns host i's part of the sum.
 func share(found []float64, i int) float64 {
 	sum := 0.0
 	for _, f := range found {
@@ -24,8 +24,7 @@ func share(found []float64, i int) float64 {
 	return found[i] / sum
 }
 
-// furthest is how far the host that was found worst is off, 0.15 for 15 %.
-// NaN: nothing was.
+// furthest returns the largest error of a host's share, 0.15 for 15 %. NaN: there are none.
 func furthest(found []float64) (off float64) {
 	if found == nil {
 		return math.NaN()
@@ -62,13 +61,14 @@ func (b *bench) tables() {
 	}
 }
 
-// budget is a figure of the rule rate's, and what it may be.
+// budget is a figure of the rule rate, and its bound.
 type budget struct {
 	what         string
 	value, limit float64
 }
 
-// The budgets (design, section 10; the second and fourth are of this bench).
+// The bounds of budgets. steady is in docs/design.md, "Budgets"; the others are of this
+// bench alone.
 const (
 	steady      = 1.05
 	likeTheBest = 1.03
@@ -104,7 +104,7 @@ func (b *bench) budgets() []budget {
 	}
 }
 
-// verdict is met, missed or not judged.
+// verdict returns met, missed or not judged.
 func (l budget) verdict() string {
 	switch {
 	case math.IsNaN(l.value) || math.IsNaN(l.limit):

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// round is one of asplit's, by the clock of the bench.
+// round is one of asplit's rounds, by the clock of the bench.
 type round struct {
 	began, ended time.Time
 	items        int
@@ -13,7 +13,7 @@ type round struct {
 	under        bool // the threshold
 }
 
-// fromRound is the makespan ÷ the ideal one of the work of rounds n, n+1, …: from the
+// fromRound returns the makespan ÷ the ideal one of the work of rounds n, n+1, …: from the
 // start of round n to the end of the last. false: there were fewer rounds.
 func fromRound(n int, rounds []round) (float64, bool) {
 	if len(rounds) < n {
@@ -31,8 +31,8 @@ func fromRound(n int, rounds []round) (float64, bool) {
 	return end.Sub(rest[0].began).Seconds() / ideal(items).Seconds(), true
 }
 
-// recovery is how many rounds that began after a change it took until the gap was
-// under the threshold, that one counted; of 0 it never was.
+// recovery returns how many rounds that began after a change it took until the gap was
+// under the threshold, that one counted, or 0 if it never was; and how many there were.
 func recovery(rounds []round, change time.Time) (took, of int) {
 	after := slices.DeleteFunc(slices.Clone(rounds), func(r round) bool { return r.began.Before(change) })
 	return 1 + slices.IndexFunc(after, func(r round) bool { return r.under }), len(after)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// at is so many seconds after the start.
+// at returns the time so many seconds after the start.
 func at(seconds float64) time.Time {
 	return time.Unix(0, 0).Add(time.Duration(seconds * float64(time.Second)))
 }

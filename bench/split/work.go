@@ -16,7 +16,7 @@ import (
 // cost is an item's processor time.
 const cost = 4 * time.Millisecond
 
-// ideal is how long all hosts' quotas together take for so many items.
+// ideal returns how long all hosts' quotas together take for so many items.
 func ideal(items int) time.Duration {
 	return time.Duration(float64(items) * float64(cost) / total())
 }
@@ -24,10 +24,10 @@ func ideal(items int) time.Duration {
 // worker is the program that does the items.
 type worker struct {
 	path string
-	tail time.Duration // what the end of its process costs
+	tail time.Duration // processor time of its process's end
 }
 
-// buildWorker makes the program, and measures what it costs beside the items.
+// buildWorker builds the program, and measures what it costs beside the items.
 func buildWorker(ctx context.Context, dir string) (w worker, err error) {
 	w.path = filepath.Join(dir, "worker")
 	build := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", w.path, "./bench/split/worker")
@@ -56,7 +56,7 @@ func buildWorker(ctx context.Context, dir string) (w worker, err error) {
 	return w, nil
 }
 
-// mean is the processor time of a process with one item, fork to exit.
+// mean returns the mean processor time of a process with one item, fork to exit.
 func (w worker) mean(ctx context.Context, times int, cost, tail time.Duration) (time.Duration, error) {
 	var sum time.Duration
 	for range times {
@@ -69,12 +69,12 @@ func (w worker) mean(ctx context.Context, times int, cost, tail time.Duration) (
 	return sum / time.Duration(times), nil
 }
 
-// argv runs the worker; the items are still to be added, or are on stdin.
+// argv returns a command line of the worker, to which items may be added.
 func (w worker) argv(more ...string) []string {
 	return append([]string{w.path, "-cost", cost.String(), "-tail", w.tail.String()}, more...)
 }
 
-// numbers are the items, one a line.
+// numbers returns the items, one a line.
 func numbers(items int) []byte {
 	var b bytes.Buffer
 	for i := range items {

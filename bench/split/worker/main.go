@@ -1,15 +1,16 @@
-// Command worker is the work of the benchmark of asplit. An item costs it so much
-// processor time, by the process's own clock, whatever the host's speed:
+// Command worker is the work of the benchmark of asplit. An item costs it a fixed
+// processor time, by the process's own clock, on a host of any speed:
 //
 //	worker [-cost 4ms] [-tail 0s] [-host FILE] [ITEM…]
 //
-// Without items it reads them from stdin, one a line. For each it prints a line that
-// only its reader could have computed. Its own start belongs to its first item; -tail
-// is what its end will cost, and is taken off the first item too.
+// Without items it reads them from stdin, one a line. For each it prints a line with the
+// item's checksum. The cost of its own start counts for its first item, and so does the
+// cost of its end, -tail.
 //
-// With -host it first goes where FILE says, to a processor and into a cgroup, and begins
-// anew there, so that nothing of an item is done outside. What it cost until then doesn't
-// count. FILE holds the processor's number and the file by which the cgroup is joined.
+// With -host it first moves to the processor and the cgroup that FILE names, and executes
+// itself again there, so that nothing of an item is done outside. What it cost until then
+// doesn't count. FILE holds the processor's number and the file by which the cgroup is
+// joined.
 package main
 
 import (
@@ -77,14 +78,14 @@ func work() error {
 	return out.Flush()
 }
 
-// used is the processor time of this process so far.
+// used returns the processor time of this process so far.
 func used() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
 	return time.Duration(t.Nano()), err
 }
 
-// move moves this thread alone, which then becomes the whole process: moving a process
+// move moves this thread alone, whose exec then replaces the process: to move a process
 // takes a lock for which the kernel may wait for 10 ms.
 func move(file string, cost, tail time.Duration, items []string) error {
 	runtime.LockOSThread()
