@@ -8,11 +8,11 @@ SHELL_PKG := $(MODULE)/cmd/internal/shell
 VERSION ?= $(or $(shell git describe --tags --match 'v[0-9]*' 2>/dev/null),dev)
 COMMIT ?= $(or $(shell git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
 LDFLAGS := -s -w -X $(SHELL_PKG).Version=$(VERSION) -X $(SHELL_PKG).Commit=$(COMMIT)
-# The command-line package's own man pages are not used, and dear to start with.
+# The command-line package's own man pages are not used, and slow down each start.
 GOBUILD := $(GO) build -trimpath -tags urfave_cli_no_docs -ldflags '$(LDFLAGS)'
 
-# Where the programs and the packages are built. A test that must not touch what
-# others use names its own.
+# Where the programs and the packages are built. A test that must not change these
+# names its own.
 BIN ?= bin
 DIST ?= dist
 KINDS ?= deb rpm
@@ -23,7 +23,7 @@ KINDS ?= deb rpm
 PROGRAMS := $(notdir $(patsubst %/main.go,%,$(wildcard cmd/*/main.go)))
 STATIC := $(filter adummy asplit-task asub esub miniq-keeper,$(PROGRAMS))
 DYNAMIC := $(filter-out $(STATIC),$(PROGRAMS))
-# ajobs is all of these, by the name that it is called by.
+# ajobs is each of these when it is called by that name.
 WRAPPERS := ahosts aqueues akill astop aresume arequeue amod
 
 # Tools are pinned here, never in go.mod.
@@ -37,7 +37,7 @@ PREFIX ?= /usr/local
 # A prefix of its own gets all below it; the system's prefixes share /etc.
 SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR := $(PREFIX)/bin
-# The programs find each other here; BINDIR has links to those that people type.
+# The programs find each other here; BINDIR has links to those that users type.
 LIBDIR := $(PREFIX)/lib/allotment
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 MANDIR := $(PREFIX)/share/man
@@ -50,10 +50,10 @@ LAWS_CHECKS ?= 20000
 FUZZTIME ?= 30s
 # The kill, crash and Slurm tests take a while and have targets of their own.
 TESTED = $$($(GO) list ./... | grep -vE '/test/(kill|crash|slurm|lsf)$$')
-# These tests only run programs: the race detector would see nothing of those.
+# These tests only run programs, which the race detector does not see.
 PROGRAM_TESTS := '/test/(clock|completion|days|docs|idle|install)$$'
 RACED = $$(printf '%s\n' $(TESTED) | grep -vE $(PROGRAM_TESTS))
-# Tests write files that are trusted only if nobody else can write them.
+# Tests write files that are trusted only if no other user can write them.
 UMASK := umask 022;
 
 .DEFAULT_GOAL := build
@@ -147,7 +147,7 @@ test-kill: build ## kill pba between any two of its calls
 	$(UMASK) $(GO) test -count=1 -timeout=60m -v ./test/kill
 
 # As root with munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins lua5.1 and
-# task-spooler it compares all; what is missing is left out, and said to be.
+# task-spooler it compares all; it leaves out what is missing, and prints that.
 bench-queue: build ## the bundled queue against Slurm and task-spooler, and its budgets
 	$(UMASK) $(GO) run ./bench/queues -programs $(BIN) $(BENCH)
 
