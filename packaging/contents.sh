@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lists what is staged in a directory as nfpm wants it: packaging/contents.sh DIR
+# Lists a directory's files in nfpm's format: packaging/contents.sh DIR
 set -eu
 echo 'contents:'
 cd "$1"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The packages in dist/ do what they should: the .deb goes into a fresh Debian,
-# runs a job there, its units are right, and purged it leaves no trace; the .rpm
-# has the same files. Needs root, debootstrap and a Debian to ask for its mirror.
+# Tests the packages in dist/: the .deb installs in a fresh Debian, runs a job there, its
+# units are right, and a purge leaves no trace; the .rpm has the same files. Needs root,
+# debootstrap and a Debian, whose mirror it uses.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +12,7 @@ deb=(dist/*.deb)
 rpm=(dist/*.rpm)
 [ -e "${deb[0]}" ] && [ -e "${rpm[0]}" ] || die 'no packages in dist/: run make package'
 
-# The .rpm: the same files, but for where zsh looks.
+# The .rpm has the same files, except that zsh's directory differs.
 if command -v rpm >/dev/null; then
     same() { sed 's|^\./|/|; s|zsh/vendor-completions|zsh/site-functions|' | grep -v '/$' | LC_ALL=C sort; }
     diff <(dpkg-deb --fsys-tarfile "${deb[0]}" | tar -t | same) <(rpm -qpl "${rpm[0]}" 2>/dev/null | same) || die 'the .deb and the .rpm differ in their files'
@@ -52,7 +52,7 @@ mount -t proc proc "$root/proc"
 
 in_root() { env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"; }
 
-# dpkg's own books are no trace of ours.
+# Files of dpkg itself are no trace.
 files() { (cd "$root" && find . -xdev \( -path ./tmp -o -path ./var/log/dpkg.log -o -path './var/lib/dpkg/*-old' -o -path ./run/systemd \) -prune -o -printf '%p %y %m %U:%G %l\n' | LC_ALL=C sort); }
 
 cp "${deb[0]}" "$root/tmp/allotment.deb"

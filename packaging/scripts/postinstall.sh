@@ -1,7 +1,7 @@
 #!/bin/sh
-# Nothing is enabled or started: that is the administrator's to decide. What runs
-# already is brought to the new version; jobs run on meanwhile. Where dpkg says
-# DPKG_ROOT, it installs below that directory: what runs here is somebody else's.
+# Nothing is enabled or started: the administrator decides that. Services that run are
+# restarted with the new version; jobs run on meanwhile. If dpkg sets DPKG_ROOT, it
+# installs below that directory: services that run here are not this installation's.
 set -e
 if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true

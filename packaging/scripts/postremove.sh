@@ -1,12 +1,12 @@
 #!/bin/sh
-# dpkg says remove, purge …; rpm says how many versions are left. State, history
-# and config are removed by dpkg --purge only, below DPKG_ROOT where it says that.
+# $1 is from dpkg remove, purge …; from rpm the number of versions that are left. State,
+# history and config are removed by dpkg --purge only, below DPKG_ROOT if that is set.
 set -e
 if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi
 if [ "$1" = purge ]; then
-    # A Slurm that still asks our filter would not start again without it.
+    # A Slurm whose hook still reads the filter would not start again without it.
     asked=
     for script in "$DPKG_ROOT"/etc/slurm*/job_submit.lua; do
         if grep -qs /var/lib/allotment/job_submit.lua "$script" || [ "$(readlink "$script")" = /var/lib/allotment/job_submit.lua ]; then

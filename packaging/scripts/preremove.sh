@@ -1,6 +1,7 @@
 #!/bin/sh
-# dpkg says remove, upgrade …; rpm says how many versions will be left. Where dpkg
-# says DPKG_ROOT, it removes below that directory: what runs here is somebody else's.
+# $1 is from dpkg remove, upgrade …; from rpm the number of versions that will be left. If
+# dpkg sets DPKG_ROOT, it removes below that directory: services that run here are not
+# that installation's.
 set -e
 case "$1" in
     remove | 0) ;;
