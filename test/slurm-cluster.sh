@@ -7,12 +7,12 @@
 #   slurm-cluster.sh status DIR   a line for each daemon; 1: one is down
 #   slurm-cluster.sh deps         the Debian packages that it needs
 #
-# Whoever wants to use it sets SLURM_CONF=DIR/slurm.conf. From the environment:
+# To use it, set SLURM_CONF=DIR/slurm.conf. From the environment:
 #
 #   NODES=4 CPUS=4 MEM=16384      node1 … of CPUS slots and MEM MiB each
 #   BASEPORT=17000                slurmctld; node i listens at BASEPORT+i
-#   JOB_SUBMIT_LUA=FILE           the site's submit hook; what it reads beside it
-#                                 is its own affair
+#   JOB_SUBMIT_LUA=FILE           the site's submit hook; files that it reads are
+#                                 not copied
 #   SLURM_EXTRA=FILE              more lines for slurm.conf
 set -euo pipefail
 umask 022
@@ -47,7 +47,7 @@ nodes=${NODES:-4} cpus=${CPUS:-4} memory=${MEM:-16384} port=${BASEPORT:-17000}
 run=$dir/run log=$dir/log
 export SLURM_CONF=$dir/slurm.conf
 
-# program_of PIDFILE: what must run under that number; numbers are given away again.
+# program_of PIDFILE: the program that must have this ID; the kernel reuses IDs.
 program_of() {
     local name
     name=$(basename "$1" .pid)
@@ -77,7 +77,7 @@ stop() { # PIDFILE
 }
 
 # Every process that has the cluster in its environment. One grep for all: a busy
-# machine has hundreds of processes, and none is asked twice.
+# machine has hundreds of processes.
 ours() { grep -slzxF "SLURM_CONF=$SLURM_CONF" /proc/[0-9]*/environ 2>/dev/null | cut -d / -f 3; }
 
 steps() {
@@ -89,8 +89,8 @@ steps() {
     done
 }
 
-# The processes of jobs, whoever started them: a slurmctld that was killed has
-# forgotten some, and a step that is killed leaves its own.
+# The processes of all jobs: a slurmctld that was killed has forgotten some, and a
+# step that is killed leaves its own.
 orphans() {
     local pid
     for pid in $(ours); do
@@ -107,7 +107,7 @@ down() {
     if [ -f "$SLURM_CONF" ] && alive "$run/slurmctld.pid"; then
         # By name of user, partition and state at once: one request however many there are.
         timeout "$(left)" scancel --quiet --partition=main --state=PENDING || true
-        # Of a job that is just being requeued it asks again for over a minute.
+        # While a job is being requeued, scancel tries again for over a minute.
         timeout "$(left)" scancel --quiet --partition=main --signal=KILL --full --state=RUNNING || true
         timeout "$(left)" scancel --quiet --partition=main || true
         while [ "$SECONDS" -lt "$deadline" ] && [ -n "$(steps)" ]; do sleep 0.1; done
@@ -140,8 +140,8 @@ status() {
     return $bad
 }
 
-# What backfill plans for is longer than the longest limit of a job (DefaultTime): it
-# keeps nothing for whom it sees no start, and fills that with who stands behind.
+# Backfill's window is longer than a job's longest time limit (DefaultTime): it reserves
+# nothing for a job whose start is beyond the window, and starts later jobs instead.
 config() {
     cat <<EOF
 ClusterName=throwaway
@@ -192,7 +192,7 @@ EOF
     if [ -n "${SLURM_EXTRA:-}" ]; then cat "$SLURM_EXTRA"; fi
 }
 
-# Nothing of our own environment reaches the daemons, nor their jobs.
+# The daemons and their jobs get nothing of this script's environment.
 apart() { env -i PATH="$PATH" SLURM_CONF="$SLURM_CONF" "$@"; }
 
 up() {
@@ -223,7 +223,7 @@ up() {
     done
     deadline=$((SECONDS + 60))
     while [ "$SECONDS" -lt "$deadline" ]; do
-        # slurmctld leaves its terminal before it loads its plugins: a bad hook shows only now.
+        # slurmctld goes into the background before it loads its plugins: a bad hook shows only now.
         if [ -s "$run/slurmctld.pid" ] && ! alive "$run/slurmctld.pid"; then break; fi
         idle=$(timeout 5 sinfo --noheader --all --Node --format='%N %t' 2>/dev/null | sort -u | grep -c ' idle$' || true) # a line for each partition
         if [ "$idle" -ge "$nodes" ]; then
