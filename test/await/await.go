@@ -1,5 +1,5 @@
-// Package await waits in tests: for a file's content and for the end of a process by
-// the kernel's word, and for what nothing tells of by looking again and again.
+// Package await waits in tests: for a file's content and for the end of a process by the
+// kernel's events, and for conditions without events by polling.
 package await
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Until looks every 20 ms until something is so; false: the context ended first. It is
-// for what has no event: other processes' state, other queues than the bundled one.
+// Until polls every 20 ms until is returns true; false: the context ended first. It is
+// for conditions without events: other processes' state, queues other than the bundled.
 func Until(ctx context.Context, is func() bool) bool { return Every(ctx, 20*time.Millisecond, is) }
 
-// Every is Until with a pause that spares who is asked.
+// Every is Until with another pause, for conditions that are costly to check.
 func Every(ctx context.Context, pause time.Duration, is func() bool) bool {
 	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
@@ -34,14 +34,14 @@ func Every(ctx context.Context, pause time.Duration, is func() bool) bool {
 	return true
 }
 
-// Soon is Until for at most a minute, which is far more than anything takes that it waits for.
+// Soon is Until for at most a minute, far longer than its conditions take.
 func Soon(is func() bool) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return Until(ctx, is)
 }
 
-// Dir waits until something is so that comes with a change in a directory.
+// Dir waits until is returns true. It checks again after each change in a directory.
 func Dir(ctx context.Context, dir string, is func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -62,8 +62,8 @@ func Dir(ctx context.Context, dir string, is func() bool) error {
 	return nil
 }
 
-// File waits until a file, which need not be there yet, has a content. Its directory
-// must be there.
+// File waits until is accepts a file's content. The file need not exist yet, but its
+// directory must.
 func File(ctx context.Context, path string, is func(text string) bool) error {
 	var text []byte
 	err := Dir(ctx, filepath.Dir(path), func() (so bool) {
@@ -77,12 +77,12 @@ func File(ctx context.Context, path string, is func(text string) bool) error {
 	return nil
 }
 
-// There waits for a file.
+// There waits until a file exists.
 func There(ctx context.Context, path string) error {
 	return File(ctx, path, func(string) bool { return true })
 }
 
-// End waits until a process has ended, whoever's child it is; false: the context ended first.
+// End waits until a process has ended, a child or not; false: the context ended first.
 func End(ctx context.Context, pid int) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -99,7 +99,7 @@ func End(ctx context.Context, pid int) bool {
 	return false
 }
 
-// Stopped waits until a child of ours stands still after SIGSTOP, each thread of it.
+// Stopped waits until each thread of a child process has stopped after SIGSTOP.
 func Stopped(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
@@ -109,13 +109,13 @@ func Stopped(pid int) error {
 	}
 }
 
-// Queue is the bundled one: it tells of each change.
+// Queue is the bundled queue, which reports each change.
 type Queue interface {
 	Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error)
 	WaitChange(ctx context.Context, seen uint64) (uint64, error)
 }
 
-// Jobs waits until jobs, in the order of their IDs, are as they should be.
+// Jobs waits until are accepts the jobs of these IDs, in their order, and returns them.
 func Jobs(ctx context.Context, q Queue, ids []backends.ID, are func([]backends.Job) bool) ([]backends.Job, error) {
 	for seen := uint64(0); ; {
 		jobs, err := q.Jobs(ctx, ids)
