@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Each break still fits the tree; what it makes fail only `make breaks` and
-// `make test-crash` tell.
+// Each break fits the tree. Only `make breaks` and `make test-crash` show which test it
+// makes fail.
 func TestBreaksFit(t *testing.T) {
 	all, err := readBreaks("testdata")
 	if err != nil || len(all) == 0 {

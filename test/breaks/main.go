@@ -1,6 +1,6 @@
-// Command breaks puts tests themselves to the test: it breaks the program on
-// purpose, in one way after the other, and wants the test to fail that is there for
-// it. A test that no break can make fail proves nothing.
+// Command breaks tests the tests: it breaks the program on purpose, in one way after the
+// other, and requires that the test of that property fails. A test that no break can
+// make fail proves nothing.
 //
 //	make breaks       the laws: exactly the law of the break must fail
 //	make test-crash   the crash tests, after they passed on the whole tree
@@ -47,7 +47,7 @@ type breaker struct {
 	root   string
 }
 
-// outcome is what the tests said of one tree.
+// outcome is the result of the tests of one tree.
 type outcome struct {
 	failed  []string // tests, by name
 	noticed string   // how the test that should fail saw the break
@@ -70,8 +70,8 @@ func (b *breaker) run(ctx context.Context) error {
 	return b.tryAll(ctx, all)
 }
 
-// tryAll tries the whole tree, where its tests are quick, then each break, and prints
-// a line for each.
+// tryAll tries the tree as it is, if its tests are quick, then each break, and prints a
+// line for each.
 func (b *breaker) tryAll(ctx context.Context, all []deliberate) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) {

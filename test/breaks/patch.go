@@ -50,8 +50,8 @@ func readBreaks(dir string) ([]deliberate, error) {
 
 var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(.*)$`)
 
-// overlay writes the changed files into a directory and returns the list for go's
-// -overlay that puts them in the place of the source's, which stays as it is.
+// overlay writes the changed files into a directory and returns the path of the list for
+// go's -overlay that replaces the source's by them. The source stays as it is.
 func (d *deliberate) overlay(ctx context.Context, root, dir string) (string, error) {
 	replace := map[string]string{}
 	for _, m := range changedFile.FindAllSubmatch(d.patch, -1) {
@@ -71,7 +71,7 @@ func (d *deliberate) overlay(ctx context.Context, root, dir string) (string, err
 	}
 	cmd := exec.CommandContext(ctx, "git", "apply", "--whitespace=nowarn", "--allow-empty", "-p1", "-")
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(d.patch)
-	// The copy may lie below another repository, which is none of its business.
+	// The copy may lie below another repository, which git must not find.
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("break %s does not fit the tree any more: %w: %s\nmake it anew: change the code, git diff > test/breaks/testdata/%s.patch, and keep its first two lines",

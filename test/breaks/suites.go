@@ -37,8 +37,8 @@ func (b *breaker) laws(ctx context.Context, d *deliberate, list string) (got out
 	if d.test == "" {
 		return got, nil
 	}
-	// A break may well keep farms from what they should meet: that test judges
-	// the farms, not the program.
+	// A break may keep the farms from what the laws are about: that test judges the farms,
+	// not the program.
 	got.failed = slices.DeleteFunc(got.failed, func(name string) bool { return strings.HasSuffix(name, "WerePutToTheTest") })
 	if i := bytes.Index(text, []byte("=== RUN   "+d.test+"\n")); i >= 0 && slices.Contains(got.failed, d.test) {
 		if m := farmsOf.FindSubmatch(text[i:]); m != nil {
@@ -48,10 +48,10 @@ func (b *breaker) laws(ctx context.Context, d *deliberate, list string) (got out
 	return got, nil
 }
 
-// judged is what a crash test says where it fails for what became of jobs, or of the daemon.
+// judged matches the error of a crash test that found a job or the daemon in a wrong state.
 var judged = regexp.MustCompile(`(?m)^    \w+_test\.go:\d+: (.*\b(?:job|daemon)\b.*)$`)
 
-// crash runs the test that must fail, a few times: chance may spare it.
+// crash runs the test that must fail, a few times: by chance it may pass.
 func (b *breaker) crash(ctx context.Context, d *deliberate, list string) (got outcome, err error) {
 	const tries = 4
 	for try := range uint64(tries) {
