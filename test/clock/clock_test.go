@@ -24,9 +24,9 @@ import (
 // clockFile names the file that holds how many seconds the programs' clock is ahead.
 const clockFile = "TEST_CLOCK_FILE"
 
-// added is what the time package gets. Now reads the file each time, on the system's
-// stack too, where the runtime has timers send the time; what elapsed is taken from the
-// monotonic clock, as ever.
+// added is added to the time package. Now reads the file each time, also on the system
+// stack, where the runtime's timers send the time. Elapsed time still comes from the
+// monotonic clock.
 const added = `package time
 
 import (
@@ -61,7 +61,8 @@ func testAhead() (seconds int64) {
 }
 `
 
-// overlay writes a time package whose clock can be put ahead, for go build.
+// overlay writes a time package whose clock can be put ahead, and returns the list for go
+// build's -overlay.
 func overlay(dir string) (string, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
@@ -83,7 +84,7 @@ func overlay(dir string) (string, error) {
 	return list, errors.Join(err, os.WriteFile(changed, text, 0o644), os.WriteFile(more, []byte(added), 0o644), os.WriteFile(list, replace, 0o644))
 }
 
-// built is where the programs are.
+// built is the directory of the programs.
 var built string
 
 func TestMain(m *testing.M) {
@@ -111,12 +112,12 @@ func prepare(dir string) error {
 	return errors.Join(os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+list)), os.Chmod(dir, 0o755), os.Mkdir(built, 0o755), programs.Make(context.Background(), built, "pba"))
 }
 
-// patience is for what takes seconds, on a machine that is busy with something else.
+// patience bounds what takes seconds, on a machine that may be busy.
 const patience = time.Minute
 
 const config = "pba: {every: 1s, pending_threshold: 2s, min_runtime: 1s, hold_limit: 20s}\n"
 
-// slots of the one host. The project is promised two of them.
+// slots is how many the one host has. The project's guarantee is two of them.
 const slots = 4
 
 // site is a farm and its engine.
@@ -128,8 +129,8 @@ type site struct {
 }
 
 // A clock goes ahead, by hours or by years, and is put right, while jobs run and while
-// the engine works. Each time a project gets the slot that it is promised, and doctor
-// names the clock with both dates.
+// the engine works. Each time the project gets a guaranteed slot, and doctor names the
+// clock with both dates.
 func TestPromisesAreKept(t *testing.T) { // R8, R14
 	for name, ahead := range map[string]time.Duration{"2 h": 2 * time.Hour, "10 years": 3653 * 24 * time.Hour} {
 		for _, queue := range []string{"miniq", "miniq, restarted", "lsf"} {
@@ -210,7 +211,7 @@ func (s *site) rebalance() {
 	s.stop = farm.Beside(s.T, s.Background(context.Background(), "pba", "rebalance", "--every", "1s", "--verbose"))
 }
 
-// running is how many jobs of a name run.
+// running returns how many jobs of a name run.
 func (s *site) running(name string) int {
 	s.Helper()
 	queue := s.Queue()
@@ -232,7 +233,7 @@ func (s *site) await(what string, is func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
-	if !await.Every(ctx, 50*time.Millisecond, is) { // the queue's own word is asked for
+	if !await.Every(ctx, 50*time.Millisecond, is) { // each check queries the queue
 		status, _ := s.Farm.Run(s.Context(), "pba", "status")
 		s.Fatalf("no %s within %v:\n%s\n%s", what, patience, status, s.Log())
 	}
