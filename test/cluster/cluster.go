@@ -21,13 +21,13 @@ import (
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
-// Required is the variable that has the tests run that boot a cluster; they fail then
-// where Slurm is missing. They take minutes: make test leaves them to make test-slurm.
+// Required is the variable that enables the tests that boot a cluster; they fail then
+// if Slurm is missing. They take minutes: make test leaves them to make test-slurm.
 const Required = "ALLOTMENT_TEST_SLURM"
 
-// Options say how the cluster is made; what is zero is as the script has it.
+// Options say how the cluster is made; a zero value means the script's default.
 type Options struct {
-	Dir       string   // where it lives; "": a directory of the test's own
+	Dir       string   // the cluster's directory; "": one of the test's own
 	Nodes     int      // node1 …; 4
 	CPUs      int      // of each; 4
 	Memory    int      // MiB of each; 16384
@@ -45,7 +45,7 @@ type Cluster struct {
 // patience bounds what should take a second.
 const patience = 2 * time.Minute
 
-// Missing is what keeps clusters from being started here; "" for nothing.
+// Missing returns what keeps clusters from being started here; "" for nothing.
 func Missing() string {
 	if os.Getuid() != 0 {
 		return "only root can run Slurm's daemons"
@@ -58,8 +58,8 @@ func Missing() string {
 	return ""
 }
 
-// Needed leaves a test out unless Required is set to 1; then it fails where no
-// cluster can be started.
+// Needed skips a test unless Required is set to 1; then the test fails if no cluster can
+// be started.
 func Needed(t testing.TB) {
 	t.Helper()
 	if os.Getenv(Required) != "1" {
@@ -70,8 +70,8 @@ func Needed(t testing.TB) {
 	}
 }
 
-// New starts a cluster that ends with the test, which is left out unless Required is
-// set to 1. Tests may have theirs at the same time: Env and Conf name one.
+// New starts a cluster that ends with the test, which is skipped unless Required is set
+// to 1. Several tests may have clusters at the same time: Env and Conf name one.
 func New(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	Needed(t)
@@ -95,10 +95,10 @@ func New(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// Start starts a cluster. Whoever calls it stops it, after an error too.
+// Start starts a cluster. The caller must stop it, also after an error.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c := &Cluster{Dir: o.Dir, options: o}
-	if err := os.Chmod(o.Dir, 0o755); err != nil { // SlurmUser is another
+	if err := os.Chmod(o.Dir, 0o755); err != nil { // SlurmUser is another user
 		return c, err
 	}
 	extra := filepath.Join(o.Dir, "extra.conf")
@@ -118,7 +118,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	return c, c.script(ctx, "up", "SLURM_EXTRA="+extra)
 }
 
-// inTurn waits until nobody else on the machine looks for ports for a cluster, or
+// inTurn waits until no other process on the machine looks for ports for a cluster, or
 // starts one that does not listen at them yet.
 func inTurn() (done func(), err error) {
 	f, err := os.OpenFile(filepath.Join(os.TempDir(), "allotment-slurm.lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -131,8 +131,8 @@ func inTurn() (done func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// freePorts finds so many ports in a row that nobody listens at. They lie below
-// those that the kernel gives away.
+// freePorts returns the first of n free ports in a row. They lie below those that the
+// kernel assigns.
 func freePorts(n int) (int, error) {
 	const lowest, highest = 18400, 31000
 	begin := lowest + os.Getpid()*64%(highest-lowest)
@@ -177,13 +177,13 @@ func (c *Cluster) script(ctx context.Context, verb string, env ...string) error 
 // Stop ends the cluster's jobs and its processes; its directory stays.
 func (c *Cluster) Stop(ctx context.Context) error { return c.script(ctx, "down") }
 
-// Conf is its slurm.conf, for SLURM_CONF.
+// Conf returns the path of its slurm.conf, for SLURM_CONF.
 func (c *Cluster) Conf() string { return filepath.Join(c.Dir, "slurm.conf") }
 
-// Env is the environment of a command that is to reach the cluster.
+// Env returns the environment of a command that is to reach the cluster.
 func (c *Cluster) Env() []string { return append(os.Environ(), "SLURM_CONF="+c.Conf()) }
 
-// pid is slurmctld's process, 0 if there is none.
+// pid returns slurmctld's process, 0 if there is none.
 func (c *Cluster) pid() int {
 	text, err := os.ReadFile(filepath.Join(c.Dir, "run", "slurmctld.pid"))
 	if err != nil {
@@ -217,11 +217,10 @@ func (c *Cluster) Kill() error {
 	return nil
 }
 
-// Saved waits until slurmctld has written down what it has acknowledged so far: it
-// does so at most 5 s later (22.05) unless the machine is busy, and Kill before that
-// makes it forget.
+// Saved waits until slurmctld has saved what it has acknowledged so far: it does so at
+// most 5 s later (22.05) unless the machine is busy, and after an earlier Kill it is lost.
 func (c *Cluster) Saved() {
-	const most = 20 * time.Second // nothing is written where nothing is new
+	const most = 20 * time.Second // without changes nothing is written
 	called := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
@@ -232,7 +231,7 @@ func (c *Cluster) Saved() {
 	})
 }
 
-// Hang makes slurmctld take requests and answer none.
+// Hang makes slurmctld accept requests and answer none.
 func (c *Cluster) Hang() error {
 	if err := syscall.Kill(c.pid(), syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop slurmctld: %w", err)
@@ -240,8 +239,8 @@ func (c *Cluster) Hang() error {
 	return nil
 }
 
-// Restart brings slurmctld back after Kill, Hang or by itself, with all that it
-// had saved, and returns when it answers.
+// Restart starts slurmctld after Kill, continues it after Hang, and returns when it
+// answers. It has all that it had saved.
 func (c *Cluster) Restart(ctx context.Context) error {
 	if pid := c.pid(); pid != 0 {
 		_ = syscall.Kill(pid, syscall.SIGCONT)
@@ -249,7 +248,7 @@ func (c *Cluster) Restart(ctx context.Context) error {
 			return nil
 		}
 	}
-	// Nothing of our own environment reaches it, nor its jobs.
+	// It and its jobs get nothing of this process's environment.
 	_, err := command.Run(ctx, command.Command{
 		Argv: []string{"slurmctld"}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "SLURM_CONF=" + c.Conf()},
 		Timeout: patience, Stdout: os.Stderr,
@@ -280,7 +279,7 @@ func (c *Cluster) Run(ctx context.Context, argv ...string) (string, error) {
 	return string(out), err
 }
 
-// Log is the end of slurmctld's log, for a test that failed.
+// Log returns the end of slurmctld's log, for a test that failed.
 func (c *Cluster) Log() string {
 	const most = 4000
 	text, _ := os.ReadFile(filepath.Join(c.Dir, "log", "slurmctld.log"))
