@@ -20,7 +20,7 @@ import (
 
 const patience = 20 * time.Second
 
-// a shell at a terminal, and how it is made ready.
+// shell is a shell at a terminal, with the lines that prepare it.
 type shell struct {
 	name  string
 	argv  []string
@@ -44,7 +44,7 @@ func shells(t *testing.T) []shell {
 	}
 }
 
-// session is a shell that waits to be typed at.
+// session is a running shell to type at.
 type session struct {
 	t   *testing.T
 	at  *terminal.Terminal
@@ -89,8 +89,8 @@ func (s *session) run(line string) {
 // clear empties the command line.
 func (s *session) clear() { s.run("\x15true") }
 
-// tries is how often the tab key is pressed before it counts as without an answer:
-// it waits for the queue 80 ms only, and a busy machine's may take longer.
+// tries is how often the tab key is pressed before it counts as without an answer: the
+// completion waits only 80 ms for the queue, which may be slower on a busy machine.
 const tries = 10
 
 // tab types a line and the tab key, and waits until all of want is shown behind
@@ -112,7 +112,7 @@ func (s *session) tab(line string, want ...string) (time.Duration, string) {
 			s.t.Fatal(err)
 		}
 		shown, err := s.at.Await(mark, func(shown []byte) bool {
-			words := strings.Fields(escapes.ReplaceAllString(string(shown), " ")) // the cursor's moves part words
+			words := strings.Fields(escapes.ReplaceAllString(string(shown), " ")) // cursor movements separate words
 			return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(words, w) })
 		}, patience/tries)
 		if failed = err; err == nil {
@@ -124,7 +124,7 @@ func (s *session) tab(line string, want ...string) (time.Duration, string) {
 	return 0, ""
 }
 
-// becomes types a line and the tab key, and wants the line to be another then.
+// becomes types a line and the tab key, and requires that the line is then want.
 func (s *session) becomes(line, want string) {
 	s.t.Helper()
 	got := ""
@@ -154,7 +154,7 @@ func (s *session) completed(line string) string {
 
 var escapes = regexp.MustCompile("\x1b(\\[[0-9;?]*[a-zA-Z]|[=>]|\\([A-B])|[\x07\r]")
 
-// plain is what was shown without what only moves and colours.
+// plain returns what was shown without cursor movements and colours.
 func plain(shown []byte) string { return escapes.ReplaceAllString(string(shown), "") }
 
 func newFarm(t *testing.T) (*farm.Farm, []string) {
@@ -180,8 +180,8 @@ func group(t *testing.T) string {
 	return g.Name
 }
 
-// TestTab: in bash and zsh the tab key lists live values, within 100 ms, and
-// completes options, subcommands and what there is one of.
+// TestTab: in bash and zsh the tab key lists live values, within 100 ms, and completes
+// options, subcommands and single matches.
 func TestTab(t *testing.T) {
 	f, env := newFarm(t)
 	mustRun(t, f, "pba", "init")
@@ -241,7 +241,7 @@ func TestTab(t *testing.T) {
 	}
 }
 
-// TestFish: the same in fish, which can be asked without a terminal.
+// TestFish: the same in fish, which completes without a terminal.
 func TestFish(t *testing.T) {
 	fish, err := exec.LookPath("fish")
 	if err != nil {
@@ -280,8 +280,8 @@ func TestFish(t *testing.T) {
 // soon is how long the tab key may take.
 const soon = 100 * time.Millisecond
 
-// listsSoon wants the values to be shown within soon in one of a few tries: the
-// machine may be busy with something else in the others.
+// listsSoon requires that the values are shown within soon in one of a few tries: a busy
+// machine may delay the others.
 func (s *session) listsSoon(line string, want ...string) {
 	s.t.Helper()
 	best := patience
@@ -300,6 +300,6 @@ func (s *session) listsSoon(line string, want ...string) {
 }
 
 func TestMain(m *testing.M) {
-	syscall.Umask(0o022) // files that others may write are trusted by nobody
+	syscall.Umask(0o022) // files that others may write are not trusted
 	os.Exit(m.Run())
 }
