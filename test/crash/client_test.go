@@ -17,14 +17,14 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 )
 
-// asked is what clients asked for and may or may not have got: an act without an
+// asked is what a client requested, whether it was done or not: an act without an
 // answer may have been done.
 type asked struct {
 	kill, requeue bool
 	unstarted     bool // a kill was acknowledged while the job was held: it never begins
 }
 
-// job is one that was acknowledged.
+// job is a job whose submission was acknowledged.
 type job struct {
 	id     backends.ID
 	file   string
@@ -33,16 +33,16 @@ type job struct {
 	asked
 }
 
-// book is what the clients know: all that was acknowledged to them.
+// book records all that was acknowledged to the clients.
 type book struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	jobs    map[backends.ID]*job
-	maybe   map[string]bool // names of submissions that asub gave up: there may be one job of each
-	taken   int             // jobs that clients are at or have handed in
-	goal    int             // jobs that may be handed in by now
+	maybe   map[string]bool // names of submissions of which asub failed: there may be one job of each
+	taken   int             // jobs that clients submit or have submitted
+	goal    int             // jobs that may be submitted by now
 	total   int             // that will be
-	calling int             // submissions that are under way
+	calling int             // submissions in progress
 	errs    []error
 	over    bool
 }
@@ -53,7 +53,7 @@ func newBook(total int) *book {
 	return b
 }
 
-// take lets a client hand in n jobs when it is time for that; false: there are enough.
+// take waits until a client may submit n more jobs; false: there are enough.
 func (b *book) take(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,7 @@ func (b *book) take(n int) bool {
 	return true
 }
 
-// allow lets clients hand in so many jobs in all.
+// allow lets clients submit so many jobs in all.
 func (b *book) allow(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *book) allow(n int) {
 	b.changed.Broadcast()
 }
 
-// during calls a submission.
+// during counts a submission while it is in progress.
 func (b *book) during(call func()) {
 	b.count(1)
 	defer b.count(-1)
@@ -104,7 +104,7 @@ func (b *book) failed() error {
 	return errors.Join(b.errs...)
 }
 
-// note enters what was acknowledged.
+// note records a submission that was acknowledged.
 func (b *book) note(id backends.ID, spec *backends.Spec, file string, parent backends.ID) []*job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,7 +121,7 @@ func (b *book) note(id backends.ID, spec *backends.Spec, file string, parent bac
 	return all
 }
 
-// client is one of those that hand jobs in.
+// client is a client that submits jobs.
 type client struct {
 	name  string
 	f     *farm
@@ -129,17 +129,17 @@ type client struct {
 	book  *book
 	dice  *rand.Rand
 	n     int
-	plans []*plan // acts upon jobs that wait for their time
+	plans []*plan // acts that are still to be done
 	last  backends.ID
 }
 
-// plan is what a client will do with a job of its own.
+// plan is an act that a client will do on a job of its own.
 type plan struct {
 	job  *job
 	next func(ctx context.Context, p *plan, now *backends.Job) (done bool)
 }
 
-// run hands jobs in until there are enough, then does what is left to do.
+// run submits jobs until there are enough, then does the acts that are left.
 func (c *client) run(ctx context.Context) error {
 	for {
 		kind := c.dice.IntN(100)
@@ -176,7 +176,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// spec is a job that writes into a file of its own and ends with one of several statuses.
+// spec returns a job that writes into a file of its own and ends with one of several
+// statuses.
 func (c *client) spec(milliseconds int) (spec *backends.Spec, file string) {
 	c.n++
 	name := fmt.Sprintf("%s-%d", c.name, c.n)
@@ -188,7 +189,7 @@ func (c *client) spec(milliseconds int) (spec *backends.Spec, file string) {
 	}, file
 }
 
-// submit hands in one thing of a kind.
+// submit submits a job, a batch or an array, of a kind.
 func (c *client) submit(ctx context.Context, kind, n int) error {
 	quick := c.dice.IntN(120)
 	var specs []*backends.Spec
@@ -255,7 +256,7 @@ func (c *client) submit(ctx context.Context, kind, n int) error {
 	return nil
 }
 
-// insist hands jobs in until that is acknowledged, under one key.
+// insist submits jobs under one key until that is acknowledged.
 func (c *client) insist(ctx context.Context, specs []*backends.Spec) ([]backends.ID, error) {
 	list := make([]backends.Spec, len(specs))
 	for i, s := range specs {
@@ -277,7 +278,7 @@ func (c *client) insist(ctx context.Context, specs []*backends.Spec) ([]backends
 	}
 }
 
-// act goes on with what is planned.
+// act takes the next step of each plan.
 func (c *client) act(ctx context.Context) error {
 	if len(c.plans) == 0 {
 		return ctx.Err()
@@ -311,7 +312,7 @@ func (c *client) act(ctx context.Context) error {
 	return nil
 }
 
-// over tells whether an act is acknowledged, or can't be done any more.
+// over reports whether an act is acknowledged, or can't be done any more.
 func over(err error) bool { return err == nil || !errors.Is(err, backends.ErrUnreachable) }
 
 func (c *client) mark(set func()) {
@@ -322,7 +323,7 @@ func (c *client) mark(set func()) {
 
 func (c *client) suspend(ctx context.Context, p *plan, now *backends.Job) bool {
 	switch {
-	case now.State == backends.Suspended: // by an act that nobody answered
+	case now.State == backends.Suspended: // by an act without an answer
 		p.next = c.resume
 	case now.State == backends.Running && over(c.q.Suspend(ctx, []backends.Act{{ID: now.ID}}).First()):
 		p.next = c.resume

@@ -16,7 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// numberFrom is a number in the environment.
+// numberFrom returns a number from the environment.
 func numberFrom(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -30,7 +30,7 @@ func numberFrom(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// seedOf is the test's seed: that of the environment, else another one each time.
+// seedOf returns the test's seed: that of the environment, else another one each time.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	return uint64(numberFrom(t, "CRASH_SEED", int(time.Now().UnixNano()%1_000_000)))
@@ -38,9 +38,9 @@ func seedOf(t *testing.T) uint64 {
 
 func newDice(seed uint64, who int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(who))) }
 
-// TestKilledProcesses: clients hand jobs in while daemon, nodes and keepers are
-// killed, also in the midst of submissions, and keep what was acknowledged to them.
-// At the end each of those jobs has ended exactly once.
+// TestKilledProcesses: clients submit jobs while daemon, nodes and keepers are killed,
+// also in the middle of submissions, and record what was acknowledged to them. At the
+// end each of those jobs has ended exactly once.
 func TestKilledProcesses(t *testing.T) {
 	bin := build(t)
 	seed := seedOf(t)
@@ -63,14 +63,14 @@ func TestKilledProcesses(t *testing.T) {
 	t.Log(report)
 }
 
-// tail is the end of the daemon's log.
+// tail returns the end of the daemon's log.
 func tail(f *farm) string {
 	const most = 3000
 	data, _ := os.ReadFile(filepath.Join(f.home, "miniq", "miniqd.log"))
 	return string(data[max(0, len(data)-most):])
 }
 
-// onslaught is how a farm is used and ill-treated.
+// onslaught is how many jobs a farm gets and how many kills.
 type onslaught struct {
 	jobs, kills int
 	seed        uint64
@@ -78,8 +78,7 @@ type onslaught struct {
 
 const clients = 8 // of which two call asub
 
-// run does it and judges what became of the jobs. An error says that it did not
-// come to its end.
+// run does it and judges the jobs' ends. An error says that the test did not complete.
 func (o onslaught) run(ctx context.Context, f *farm) (report string, problems []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
 	defer cancel()
@@ -145,8 +144,8 @@ func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, e
 	if err != nil {
 		return nil, err
 	}
-	// A record is read when what came before is in the state objects; a stop waits
-	// for them a short while only, since the journal keeps the rest.
+	// A record is read once all earlier events are in the state objects; a stop waits for
+	// them only a short time, since the journal keeps the rest.
 	for id := range b.jobs {
 		if _, err := f.Record(ctx, id); err != nil {
 			return nil, err
@@ -159,7 +158,7 @@ func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, e
 	return append(farm.Jobs, farm.Ended...), nil
 }
 
-// unended are the jobs that hang.
+// unended lists the jobs that hang.
 func unended(ctx context.Context, f *farm) string {
 	farm, err := f.Farm(ctx, time.Time{})
 	if err != nil {

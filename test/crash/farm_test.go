@@ -14,7 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// build makes the programs, the jobs' among them.
+// build builds the programs, with that of the jobs.
 func build(t *testing.T) string {
 	t.Helper()
 	return programs.Build(t, "test/crash/worker")
@@ -53,7 +53,7 @@ func (f *farm) client() *backend.Client {
 
 // stop ends the daemon, and every job that still runs.
 func (f *farm) stop(ctx context.Context) error {
-	_, err := f.Status(ctx) // started, if need be: its nodes find what runs
+	_, err := f.Status(ctx) // this starts it, if need be: its nodes find what runs
 	if err == nil {
 		err = f.Stop(ctx, true)
 	}

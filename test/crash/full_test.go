@@ -14,8 +14,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
-// disk is what fills up: a small file system of its own where this may be mounted,
-// else one that is told that it is full (every write below the daemon fails).
+// disk is a disk that fills up: a small file system of its own where that can be
+// mounted, or a simulated one (every write below the daemon fails).
 type disk interface {
 	fill() error
 	free() error
@@ -31,7 +31,7 @@ func (d tmpfs) fill() error {
 	if err != nil {
 		return err
 	}
-	for written := 1; written > 0 && err == nil; { // ext4 sets blocks aside for what it has not allocated yet
+	for written := 1; written > 0 && err == nil; { // ext4 reserves blocks for data that it has not allocated yet
 		for written = 0; err == nil; {
 			var n int
 			n, err = f.Write(make([]byte, 512))
@@ -49,9 +49,9 @@ type told struct{ path string }
 func (d told) fill() error { return os.WriteFile(d.path, nil, 0o600) }
 func (d told) free() error { return os.Remove(d.path) }
 
-// TestFullDisk: on a full disk requests are refused with what to do, also by a
-// daemon that was started on it; nothing is half done; with space again all goes
-// on, and what was acknowledged ends.
+// TestFullDisk: on a full disk requests are refused with an error that says what to do,
+// also by a daemon that was started on it; nothing is half done; with space again the
+// daemon continues, and all acknowledged jobs end.
 func TestFullDisk(t *testing.T) {
 	bin := build(t)
 	t.Run("told", func(t *testing.T) {
@@ -158,7 +158,7 @@ func fullDisk(t *testing.T, f *farm, d disk, restart func()) {
 			}
 			break
 		}
-		// There may be room for this: then it is done, and only then.
+		// There may be room for this: it is done if and only if it is acknowledged.
 		err := f.Release(ctx, []backends.ID{held}).First()
 		released = released || err == nil
 		jobs, err := f.Jobs(ctx, []backends.ID{held})

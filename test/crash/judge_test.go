@@ -13,28 +13,28 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/mattn/go-sqlite3" // the library that state objects must open in
+	_ "github.com/mattn/go-sqlite3" // state objects must open in the C library
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// written is what a run wrote down about itself.
+// written is what a run itself wrote.
 type written struct {
 	started, ended time.Time
 	status         int
 }
 
-// judge compares what was acknowledged, what the queue says, what the state
-// objects say and what the jobs wrote.
+// judge compares what was acknowledged, what the queue shows, what the state
+// objects hold and what the jobs wrote.
 type judge struct {
 	f        *farm
 	book     *book
 	keepers  map[string]bool // runs whose keeper was killed
 	problems []string
 	runs     int
-	lost     int // runs of which nobody knows how they ended
+	lost     int // runs whose end is unknown
 }
 
 func (g *judge) wrong(format string, args ...any) {
@@ -79,7 +79,7 @@ func (g *judge) all(known []backends.Job) {
 	g.objects()
 }
 
-// one judges a job and tells when its last run ended, by what it wrote itself.
+// one judges a job and returns when its last run ended, by what the job wrote.
 func (g *judge) one(j *job, now *backends.Job) time.Time {
 	runs, err := read(j)
 	if err != nil {
@@ -126,8 +126,8 @@ func (g *judge) one(j *job, now *backends.Job) time.Time {
 	return last
 }
 
-// run judges one run of a job: what the state object says, what it wrote itself
-// (nil: nothing), and for the last one what the queue says.
+// run judges one run of a job: r is from the state object, w what the run wrote (nil:
+// nothing), and for the last one now what the queue shows.
 func (g *judge) run(j *job, run int, r result, w *written, last bool, now *backends.Job) {
 	keeperKilled := g.keepers[fmt.Sprintf("%d.%d.%d", j.id.Job, j.id.Index, run)]
 	unknown := strings.HasPrefix(r.why, "exit unknown")
@@ -210,7 +210,7 @@ type result struct {
 	ended, why string
 }
 
-// object is what a state object says.
+// object is the content of a state object.
 type object struct {
 	runs         []result
 	events       map[string]int
@@ -218,7 +218,7 @@ type object struct {
 	history      []string
 }
 
-// open reads a state object as anybody would who has SQLite and its schema.
+// open reads a state object as any program can that has SQLite and the schema.
 func open(dir string, id backends.ID) (*object, error) {
 	path := state.Path(dir, id)
 	if _, err := os.Stat(path); err != nil {
@@ -280,7 +280,7 @@ func (o *object) readHistory(ctx context.Context, db *sql.DB) error {
 	return rows.Err()
 }
 
-// objects wants no state object beside those of jobs, and none set aside.
+// objects requires that the directory of the state objects has no other files.
 func (g *judge) objects() {
 	dir := filepath.Join(miniq.StateDir(g.f.paths()), "jobs")
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

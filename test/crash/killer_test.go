@@ -24,10 +24,10 @@ type killer struct {
 	dice    *rand.Rand
 	keepers map[string]bool // runs whose keeper was killed: JOB.INDEX.RUN
 	count   map[string]int  // kills of each kind
-	amid    int             // while a submission was under way
+	amid    int             // while a submission was in progress
 }
 
-// process is one of the farm's.
+// process is one of the farm's processes.
 type process struct {
 	pid  int
 	kind string // daemon, node, keeper, worker
@@ -58,7 +58,7 @@ func (f *farm) killAll() {
 	}
 }
 
-// look tells what a process is to the farm.
+// look returns a process of the farm; false: it is none.
 func (f *farm) look(pid int) (process, bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	line, _ := os.ReadFile(dir + "/cmdline")
@@ -82,14 +82,14 @@ func (f *farm) look(pid int) (process, bool) {
 	return process{}, false
 }
 
-// aboutToBeAJob tells a keeper from the job that it has forked, which looks just
-// like it until it is executed.
+// aboutToBeAJob reports whether a process is a keeper's child, which looks like a keeper
+// until it executes the job.
 func aboutToBeAJob(pid int) bool {
 	parent, _ := os.ReadFile("/proc/" + strconv.Itoa(parentOf(pid)) + "/cmdline")
 	return bytes.HasPrefix(parent, []byte("miniq-keeper\x00"))
 }
 
-// parentOf is a process's parent, by proc(5)'s stat; 0: it is gone.
+// parentOf returns a process's parent, from stat of proc(5); 0: it is gone.
 func parentOf(pid int) int {
 	data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
@@ -100,7 +100,7 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// kill kills a process, if it still is who it was.
+// kill kills a process, if its ID was not used again.
 func (k *killer) kill(p process) bool {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -116,7 +116,7 @@ func (k *killer) kill(p process) bool {
 	return unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// run kills so many times, and lets the clients hand in a part of the jobs after each.
+// run kills so many times, and lets the clients submit a part of the jobs after each.
 func (k *killer) run(ctx context.Context, times int) error {
 	for n := range times {
 		k.book.allow(k.book.total * (n + 1) / (times + 1))
@@ -131,7 +131,7 @@ func (k *killer) run(ctx context.Context, times int) error {
 	return nil
 }
 
-// awaitWork waits until clients have come so far.
+// awaitWork waits until clients have begun to submit so many jobs.
 func (b *book) awaitWork(jobs int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +140,7 @@ func (b *book) awaitWork(jobs int) {
 	}
 }
 
-// awaitCall waits for a submission, unless all that clients may hand in now is.
+// awaitCall waits for a submission, unless clients have submitted all that they may.
 func (b *book) awaitCall() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,7 +149,7 @@ func (b *book) awaitCall() {
 	}
 }
 
-// chance waits for a random moment and kills what chance wants.
+// chance waits for a random moment and kills a random kind of process.
 func (k *killer) chance(ctx context.Context) error {
 	if k.dice.IntN(5) < 3 {
 		k.book.awaitCall()
@@ -181,7 +181,7 @@ func (k *killer) chance(ctx context.Context) error {
 			k.count[what]++
 			return nil
 		}
-		// Nobody may have needed it since the last kill.
+		// No client may have started the daemon since the last kill.
 		if _, err := k.f.Status(ctx); err != nil && ctx.Err() != nil {
 			return fmt.Errorf("start the daemon: %w", err)
 		}
@@ -191,7 +191,7 @@ func (k *killer) chance(ctx context.Context) error {
 	}
 }
 
-// strike kills; false: there was nobody.
+// strike kills; false: there was no such process.
 func (k *killer) strike(what string) bool {
 	one := func(kind string) bool {
 		all := k.f.find(kind)

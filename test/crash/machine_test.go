@@ -21,7 +21,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/daemon"
 )
 
-// envMachine makes the test binary be a daemon on a disk that loses its power.
+// envMachine makes the test binary a daemon on a machine that loses its power.
 const envMachine = "CRASH_MACHINE"
 
 func TestMain(m *testing.M) {
@@ -39,13 +39,13 @@ func TestMain(m *testing.M) {
 type machine struct {
 	Home   string
 	Bin    string
-	After  string // where the disk is written to as the power failure leaves it
+	After  string // the directory for the disk's content after the power failure
 	Boot   string
 	Seed   uint64
 	OffAt  int     // the operation of the disk before which the power is lost; 0: never
-	Faults float64 // how many of the operations fail
+	Faults float64 // the share of operations that fail
 	Fault  syscall.Errno
-	Full   string // while this file is there nothing can be written
+	Full   string // while this file exists, writes fail
 }
 
 func machineMain(text string) error {
@@ -69,11 +69,11 @@ func machineMain(text string) error {
 		Paths: f.paths(), Config: config, Program: filepath.Join(m.Bin, "miniqd"), Keeper: filepath.Join(m.Bin, "miniq-keeper"),
 		Version: "test", Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Ready: func() { _, _ = ready.WriteString(miniq.ReadyLine); _ = ready.Close() },
-		Disk:  d, Boot: m.Boot, CompactAt: 40_000, // short, so that it is written anew often
+		Disk:  d, Boot: m.Boot, CompactAt: 40_000, // short, so that the journal is compacted often
 	})
 }
 
-// disk is the machine's, which brings it down when its time has come.
+// disk returns the machine's disk, which kills the machine at operation OffAt.
 func (m *machine) disk(state string) (d *power.Disk, err error) {
 	faults := rand.New(rand.NewPCG(m.Seed, 2))
 	ops := 0
@@ -93,7 +93,7 @@ func (m *machine) disk(state string) (d *power.Disk, err error) {
 		}
 		chance := m.Faults
 		if strings.HasSuffix(op.Path, ".db") || strings.HasSuffix(op.Path, ".db.new") {
-			chance /= 20 // there are many, and they are written all together or again
+			chance /= 20 // there are many, and if one fails all are written again
 		}
 		if faults.Float64() < chance {
 			return m.Fault
@@ -149,7 +149,7 @@ func (m *machine) on(ctx context.Context) (*running, error) {
 	switch {
 	case r.lostPower():
 		return r, nil
-	case m.Faults > 0: // it may say that it can't read or write; the next one has better luck
+	case m.Faults > 0: // it may fail to read or write: the next one has fewer faults
 		m.Faults /= 2
 		m.Seed += 500
 		return m.on(ctx)
@@ -170,7 +170,7 @@ func (r *running) lostPower() bool {
 	return errors.As(r.err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL //nolint:forcetypeassert // of this system
 }
 
-// off ends everything that the power failure ends, and puts the disk in its place.
+// off kills all that the power failure ends, and puts the disk's content in place.
 func (r *running) off(dice *rand.Rand) error {
 	<-r.gone
 	f := &farm{home: r.Home}
@@ -182,8 +182,8 @@ func (r *running) off(dice *rand.Rand) error {
 	return errors.Join(os.RemoveAll(state), os.Rename(r.After, state))
 }
 
-// loseRecords copies the nodes' records, which nobody syncs, as far as they happen
-// to be on disk.
+// loseRecords copies the nodes' records, which are never synced, as far as chance has
+// them on disk.
 func loseRecords(from, to string, dice *rand.Rand) error {
 	return filepath.WalkDir(from, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -204,5 +204,5 @@ func loseRecords(from, to string, dice *rand.Rand) error {
 	})
 }
 
-// bootName is another one each time.
+// bootName returns the nth boot ID.
 func bootName(n int) string { return "boot " + strconv.Itoa(n) }

@@ -19,13 +19,13 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// fact is what was acknowledged of a job, beside that it is there.
+// fact is a job that was acknowledged, and what else was acknowledged of it.
 type fact struct {
 	job
-	round  int    // it was acknowledged in
-	name   string // that it was given
+	round  int    // of the acknowledgement
+	name   string // its new name; "": not renamed, or unknown
 	killed bool
-	ended  *backends.Job // as it was seen
+	ended  *backends.Job // as the queue showed it; nil: not yet
 }
 
 // request is a submission that was not acknowledged yet.
@@ -35,7 +35,7 @@ type request struct {
 	files []string
 }
 
-// witness is a client of a machine that loses its power, and what it knows.
+// witness is a client of a machine that loses its power, with all that was acknowledged.
 type witness struct {
 	client
 	facts []*fact
@@ -43,8 +43,8 @@ type witness struct {
 	round int
 }
 
-// outage is a queue's life on machines whose power is lost again and again, and
-// whose disk fails.
+// outage runs a queue on machines that lose their power again and again, and whose disks
+// fail.
 type outage struct {
 	rounds int
 	seed   uint64
@@ -53,7 +53,7 @@ type outage struct {
 
 const witnesses = 4
 
-// run gives what is wrong. An error says that it did not come to its end.
+// run returns what is wrong. An error says that the test did not complete.
 func (o outage) run(ctx context.Context, f *farm, bin string) (report string, problems []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
@@ -110,7 +110,7 @@ func (o outage) run(ctx context.Context, f *farm, bin string) (report string, pr
 	return fmt.Sprintf("%d power failures, %d clients, %d jobs acknowledged, %d runs; %v", o.rounds, witnesses, facts, g.runs, time.Since(began).Round(time.Second)), g.problems, nil
 }
 
-// watch looks whether all that was acknowledged is there, then goes on until the
+// watch checks that all that was acknowledged is there, then sends requests until the
 // power is lost.
 func (w *witness) watch(ctx context.Context, r *running) {
 	if len(w.facts) > 0 && w.check(ctx) != nil {
@@ -123,13 +123,13 @@ func (w *witness) watch(ctx context.Context, r *running) {
 		default:
 		}
 		if err := w.ask(ctx); errors.Is(err, backends.ErrUnreachable) {
-			<-r.gone // nobody else is at that socket
+			<-r.gone // no other daemon has that socket
 			return
 		}
 	}
 }
 
-// check compares the facts with what the queue says.
+// check compares the facts with what the queue shows.
 func (w *witness) check(ctx context.Context) error {
 	ids := make([]backends.ID, len(w.facts))
 	for i, fact := range w.facts {
@@ -159,7 +159,7 @@ func (w *witness) check(ctx context.Context) error {
 	return err
 }
 
-// brokenError is a promise that was not kept.
+// brokenError is the loss of something that was acknowledged.
 type brokenError struct{ error }
 
 func (f *fact) compare(now *backends.Job, round int) error {
@@ -176,7 +176,7 @@ func (f *fact) compare(now *backends.Job, round int) error {
 	return nil
 }
 
-// ask asks for one thing, and remembers the answer.
+// ask sends one request, and records the answer.
 func (w *witness) ask(ctx context.Context) error {
 	if w.open != nil || len(w.facts) == 0 {
 		return w.handIn(ctx)
@@ -191,7 +191,7 @@ func (w *witness) ask(ctx context.Context) error {
 		case err == nil:
 			fact.name = name
 		case errors.Is(err, backends.ErrUnreachable), strings.Contains(err.Error(), "may be done after all"):
-			fact.name = "" // it may be either now
+			fact.name = "" // it may have either name now
 		}
 		return err
 	case 1:
@@ -214,7 +214,7 @@ func (w *witness) ask(ctx context.Context) error {
 	return w.handIn(ctx)
 }
 
-// handIn hands in a few jobs, or those that were not acknowledged the last time.
+// handIn submits a few jobs, or those that were not acknowledged the last time.
 func (w *witness) handIn(ctx context.Context) error {
 	if w.open == nil {
 		w.open = &request{}
@@ -261,7 +261,7 @@ func (w *witness) settle(ctx context.Context, g *judge) {
 	for _, fact := range w.facts {
 		ids = append(ids, fact.id)
 		if fact.spec.Hold && !fact.killed {
-			_ = w.q.Release(ctx, []backends.ID{fact.id}) // it may have been killed, without an answer
+			_ = w.q.Release(ctx, []backends.ID{fact.id}) // an unanswered kill may have ended it
 		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)
@@ -279,10 +279,10 @@ func (w *witness) settle(ctx context.Context, g *judge) {
 	}
 }
 
-// judge looks at a job whose power was lost while it ran, perhaps.
+// judge judges a job; the power may have been lost while it ran.
 func (f *fact) judge(now *backends.Job, runs map[int]*written, round int) error {
 	unknown := strings.HasPrefix(now.Reason, "exit unknown")
-	var last *written // of a job that was run again the first run may never have begun
+	var last *written // by number: the first run of a job that was run again may never have begun
 	if len(runs) > 0 {
 		last = runs[slices.Max(slices.Collect(maps.Keys(runs)))]
 	}
@@ -300,9 +300,9 @@ func (f *fact) judge(now *backends.Job, runs map[int]*written, round int) error 
 	return nil
 }
 
-// TestPowerFailures: the power is lost in the midst of everything, what was not
-// synced with it, in rounds on the same state. Every other round writes and syncs
-// fail besides. Whatever was acknowledged is there afterwards.
+// TestPowerFailures: the power is lost at any instant, and with it all that was not
+// synced, in rounds on the same state. In every other round writes and syncs fail, too.
+// All that was acknowledged is there afterwards.
 func TestPowerFailures(t *testing.T) {
 	bin := build(t)
 	seed := seedOf(t)

@@ -37,7 +37,7 @@ func smallBlocks(t *testing.T) string {
 	return dir
 }
 
-// mountPoint has a short name: a socket is in it.
+// mountPoint makes a directory with a short name: a socket is in it.
 func mountPoint(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "crash")
@@ -55,7 +55,7 @@ func unmount(t *testing.T, dir string) {
 	}
 }
 
-// on is a farm with its state on a file system of its own.
+// on returns a farm with its state in dir.
 func on(t *testing.T, bin, dir string) *farm {
 	t.Helper()
 	t.Setenv("ALLOTMENT_HOME", dir)
@@ -67,20 +67,20 @@ func on(t *testing.T, bin, dir string) *farm {
 	return f
 }
 
-// plain is a job that needs no space of its own.
+// plain returns a job that needs no space of its own.
 func plain() backends.Spec {
 	return backends.Spec{Command: []string{"true"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Stdout: os.DevNull, Slots: 1}
 }
 
-// TestRecordRoom: a run whose record has no room waits until there is some; nothing is
-// executed before. The lines of a run would begin a new block in the midst.
+// TestRecordRoom: a run whose record has no room is not executed until there is some.
+// The record's first block has no room for all lines of a run.
 func TestRecordRoom(t *testing.T) {
 	bin := build(t)
 	dir := smallBlocks(t)
 	f := on(t, bin, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	const block, before = 1024, 31 // so many bytes for the lines that come first
+	const block, before = 1024, 31 // bytes that the block has left
 	for _, node := range []string{"n1", "n2"} {
 		runs := filepath.Join(dir, "miniq", "nodes", node, "runs")
 		if err := os.MkdirAll(runs, 0o700); err != nil {
@@ -120,7 +120,7 @@ func TestRecordRoom(t *testing.T) {
 	}
 }
 
-// TestNoInodes: where no file can be made any more, forgetting ended jobs makes room, by
+// TestNoInodes: when no file can be made any more, forgetting ended jobs makes room, with
 // a daemon and without one.
 func TestNoInodes(t *testing.T) {
 	bin := build(t)
@@ -172,7 +172,7 @@ func noInodes(t *testing.T, bin, dir string, serving bool) {
 			t.Fatal(err)
 		}
 	}
-	held := hand(5, true) // only the journal can take them
+	held := hand(5, true) // only the journal has room for them
 	if !serving {
 		if err := f.Stop(ctx, false); err != nil {
 			t.Fatal(err)

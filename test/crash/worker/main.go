@@ -1,12 +1,12 @@
-// Command worker is a job of the crash test. It writes down its beginning and its
-// end in a file of its own:
+// Command worker is a job of the crash test. It records its start and its end in a file
+// of its own:
 //
 //	worker FILE STATUS MILLISECONDS
 //	start RUN PID JOB STATUS TIME
 //	end RUN PID JOB STATUS TIME
 //
 // An array's element adds its index to FILE and STATUS. It holds a lock on the file
-// as long as it runs, and says so if another one does.
+// as long as it runs, and writes a line "overlap" if another process holds it.
 package main
 
 import (
