@@ -12,9 +12,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// jobs writes what their owners submitted and what somebody could have changed:
-// hosts that pending ones are bound to, what holds them, their priority. What a
-// job has for having been taken back is its own (R10), and state passes by itself:
+// jobs writes what their owners submitted and what other users could have changed:
+// hosts that pending ones are bound to, what holds them, their priority. The priority
+// that a job gains by a requeue stays with it (R10), and its state changes by itself:
 // both are left out.
 func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
@@ -32,8 +32,8 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(b.String()), 0o600))
 }
 
-// spared compares two files of jobs: each job of the first is in the second, word
-// for word, unless it is done by now or named as ended by its owner.
+// spared compares two files of jobs: each job of the first is in the second,
+// unchanged, unless it is done by now or named as ended by its owner.
 func spared(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: spared BEFORE AFTER JOB...")
@@ -64,8 +64,8 @@ func spared(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// files writes what is in $ROOT and in the farm's home, but for what dpkg and the
-// queue keep there. Directories are everybody's unless they are named for us.
+// files writes what is in $ROOT and in the farm's home, without what dpkg and the queue
+// keep there, and without directories that other packages may share.
 func files(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: files FILE")

@@ -14,8 +14,8 @@ import (
 )
 
 // cron runs the line of a file of /etc/cron.d as cron does, but each second, and
-// below $ROOT. The line must keep programs apart by itself, as the one of pba does
-// by a lock.
+// below $ROOT. The line's program must exclude a second one by itself, as pba does by a
+// lock.
 type cron struct {
 	cmd *exec.Cmd
 }
@@ -35,8 +35,8 @@ var (
 	absolute = regexp.MustCompile(`(^|[ >])/(usr|var)/`)
 )
 
-// line makes a command for the shell of what a file of cron's says, with the
-// environment that cron gives it and no more.
+// line returns the command of a file of cron's for the shell, with only the environment
+// that cron gives it.
 func line(ctx context.Context, ts *testscript.TestScript, file, prefix, suffix string) *exec.Cmd {
 	env := []string{"HOME=" + ts.Getenv("HOME"), "PATH=/usr/bin:/bin", "SHELL=/bin/sh"}
 	var commands []string
@@ -77,14 +77,14 @@ func crontab(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(mail.Close())
 }
 
-// idle runs the line of a file of cron's once: it must be over at once, and say nothing.
+// idle runs the line of a file of cron's once: it must end at once, and print nothing.
 func idle(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: idle FILE")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	text, _ := line(ctx, ts, args[0], "", "").CombinedOutput() // how it ends is all the same to cron
+	text, _ := line(ctx, ts, args[0], "", "").CombinedOutput() // cron ignores its status
 	if len(text) > 0 || ctx.Err() != nil {
 		ts.Fatalf("%s: cron mails %q (%v)", args[0], text, ctx.Err())
 	}

@@ -1,5 +1,5 @@
-// Package days walks the days of those who use Allotment: the installed
-// programs, a real queue, and nothing else.
+// Package days plays the days of Allotment's users: with the installed programs, a real
+// queue, and nothing else.
 package days
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// patience is how long a script waits for something to happen.
+// patience is how long a script waits for an output.
 const patience = 45 * time.Second
 
 // TestDays runs the scripts. Each begins with the programs in $BUILT, as make
@@ -27,15 +27,15 @@ const patience = 45 * time.Second
 //
 //	until PATTERN PROGRAM ARG...    runs it again and again until its output matches
 //	group NAME                      sets a variable to the name of this user's group
-//	package install|remove|purge    does that below $ROOT, with what choose has found; [dpkg] is whether dpkg does it
+//	package install|remove|purge    does that below $ROOT, with what choose has found; [dpkg]: dpkg does it
 //	jobs FILE                       writes what owners know of their jobs that have not ended
 //	spared BEFORE AFTER JOB...      compares two of these; owners have ended the JOBs
 //	files FILE                      writes what is in $ROOT and $ALLOTMENT_HOME
 //	crontab FILE                    runs the line of a file of /etc/cron.d each second, until the script ends it
 //	nocron                          ends it
-//	idle FILE                       runs that line once: there must be nothing to do, and nothing to say
+//	idle FILE                       runs that line once: it must end at once and print nothing
 func TestDays(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built, supply := programs.Build(t, "pba"), choose(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",

@@ -17,12 +17,12 @@ type supply struct {
 	bin string // without one: what make build left, installed and removed by make
 }
 
-// choose finds out what can be installed here, says so, and downloads nothing:
+// choose returns what can be installed here, logs it, and downloads nothing:
 //
-//   - ALLOTMENT_PACKAGE names a .deb: that one. What hinders it fails the test.
+//   - ALLOTMENT_PACKAGE names a .deb: that one. An obstacle fails the test.
 //   - dpkg is here, on a system of its own kind, and so is the packager, in Go's
 //     module cache: a package that make package makes now.
-//   - Neither: what make install brings, the same files but for zsh's.
+//   - Neither: the files of make install, the same except for zsh's.
 func choose(t *testing.T) supply {
 	t.Helper()
 	if deb := os.Getenv("ALLOTMENT_PACKAGE"); deb != "" {
@@ -56,7 +56,7 @@ func choose(t *testing.T) supply {
 // libc is what the package depends on.
 const libc = "libc6"
 
-// runMake runs make as it does without a network.
+// runMake runs make without a network.
 func runMake(args ...string) ([]byte, error) {
 	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
 	if err != nil {
@@ -74,8 +74,8 @@ func mustMake(t testing.TB, args ...string) {
 	}
 }
 
-// prepare makes the root: what the package expects of a Debian, and dpkg's books,
-// where this machine's libc stands.
+// prepare makes the root: the directories that the package expects of a Debian, and
+// dpkg's database, with this machine's libc.
 func (s supply) prepare(root string) error {
 	for _, dir := range []string{"var/log", books + "/info", books + "/updates"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -92,7 +92,7 @@ func (s supply) prepare(root string) error {
 	return os.WriteFile(filepath.Join(root, books, "status"), status, 0o644)
 }
 
-// books is where dpkg keeps what it knows.
+// books is the directory of dpkg's database.
 const books = "var/lib/dpkg"
 
 // do installs, removes or purges it.
@@ -100,7 +100,7 @@ func (s supply) do(root, what string) ([]byte, error) {
 	if s.deb == "" {
 		target, ok := map[string]string{"install": "install", "remove": "uninstall"}[what]
 		if !ok {
-			return nil, nil // make knows no more than to remove what it has brought
+			return nil, nil // make has no purge
 		}
 		return runMake(target, "BIN="+s.bin, "DESTDIR="+root, "PREFIX=/usr", "SYSCONFDIR=/etc")
 	}
@@ -120,7 +120,7 @@ func (s supply) pack(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// condition is [dpkg], whether dpkg does it.
+// condition evaluates [dpkg]: whether dpkg installs and removes.
 func (s supply) condition(name string) (bool, error) {
 	if name != "dpkg" {
 		return false, os.ErrInvalid
