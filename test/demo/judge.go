@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/judge"
 )
 
-// stop is a job that was taken off its slot before its end.
+// stop is a preemption: a job lost its slot before its end.
 type stop struct {
 	job     *actor
 	host    string
@@ -17,12 +17,12 @@ type stop struct {
 	suspend bool      // it went on later, in the same process
 }
 
-// evidence is what the jobs wrote, put together.
+// evidence is what all jobs wrote.
 type evidence struct {
 	a, b  []*actor
-	mute  bool          // the queue tells a run nothing of those before it
+	mute  bool          // the queue does not give a run the number of its requeues
 	stops []stop        // in order of time
-	cycle time.Duration // the longest from one of pba's looks to the next while A waited
+	cycle time.Duration // the longest between two of pba's snapshots while A waited
 }
 
 func gather(a, b []*actor) *evidence {
@@ -43,13 +43,13 @@ func gather(a, b []*actor) *evidence {
 
 func (e *evidence) all() []*actor { return append(e.a[:len(e.a):len(e.a)], e.b...) }
 
-// judge says whether everything was as promised, by the diaries alone.
+// judge returns the checks of what was promised, by the diaries alone.
 func (e *evidence) judge() []judge.Check {
 	return []judge.Check{e.inTime(), e.beforeEndsOfB(), e.exactlyTheNeed(), e.suspended(), e.endedOnce(), e.numbered(), e.neverOverfilled()}
 }
 
-// inTime: R14's promise. The time to free the slots runs from the moment when the
-// first of those that had to go wrote its last line.
+// inTime checks R14's promise. The time to free the slots runs from the moment when the
+// first victim wrote its last line.
 // On a busy machine a cycle takes longer than pba waits between two.
 func (e *evidence) inTime() judge.Check {
 	promised := threshold + 2*max(cycle, e.cycle)
@@ -103,7 +103,8 @@ func endOf(j *actor) time.Time {
 	return j.Runs[len(j.Runs)-1].End
 }
 
-// exactlyTheNeed: what was free already is not taken back, and nobody goes for nothing.
+// exactlyTheNeed checks that the victims have as many slots as A needed beyond the free
+// ones.
 func (e *evidence) exactlyTheNeed() judge.Check {
 	free := nodes * slots
 	if len(e.a) > 0 {
@@ -132,7 +133,7 @@ func (e *evidence) exactlyTheNeed() judge.Check {
 	}
 }
 
-// lastStarted is B's job that was started last when the farm was full.
+// lastStarted returns B's job that was started last when the farm was full.
 func (e *evidence) lastStarted() *actor { return e.b[nodes*slots-1] }
 
 func (e *evidence) suspended() judge.Check {
@@ -183,7 +184,7 @@ func (e *evidence) numbered() judge.Check {
 	return judge.Check{What: "each run was told how often it was requeued", OK: len(wrong) == 0, Found: judge.But(wrong, "none was different")}
 }
 
-// neverOverfilled counts who worked on a host at the same time.
+// neverOverfilled counts the jobs that worked on a host at the same time.
 func (e *evidence) neverOverfilled() judge.Check {
 	var spans []judge.Span[*actor]
 	for _, j := range e.all() {
@@ -204,8 +205,8 @@ func (e *evidence) neverOverfilled() judge.Check {
 	}
 }
 
-// usage is what was worked, and what of it was lost with requeued runs, in
-// slot-seconds of all that there were from the first start to the last end.
+// usage returns the slot time worked, the part of it that was lost with requeued runs, and
+// the slot time available from the first start to the last end.
 func (e *evidence) usage() (worked, lost, available time.Duration) {
 	var first, last time.Time
 	for _, j := range e.all() {
@@ -225,8 +226,8 @@ func (e *evidence) usage() (worked, lost, available time.Duration) {
 	return worked, lost, last.Sub(first) * nodes * slots
 }
 
-// longestCycle is the longest from one of pba's looks at the queue to the next, from
-// the last before A's first job came to the first after all of them ran.
+// longestCycle returns the longest time between two of pba's snapshots of the queue, from
+// the last before A's first submission to the first after all of A's jobs ran.
 func (s *story) longestCycle() (longest time.Duration) {
 	var running time.Time
 	for _, j := range s.a {
@@ -242,7 +243,7 @@ func (s *story) longestCycle() (longest time.Duration) {
 	return longest
 }
 
-// parts are the parts of each of A's waits.
+// parts prints the parts of each of A's waits.
 func (s *story) parts(e *evidence) {
 	s.say("how long A's jobs waited, and for What:")
 	freed := slices.Clone(e.stops)
@@ -263,7 +264,7 @@ func (s *story) parts(e *evidence) {
 	}
 }
 
-// judge prints what was found and says whether all of it is as promised.
+// judge prints what was found. It returns an error unless all was as promised.
 func (s *story) judge() error {
 	for _, j := range s.all() {
 		if err := j.Update(); err != nil {

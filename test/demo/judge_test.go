@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/diary"
 )
 
-// asPlanned is a demo as it should go, in milliseconds: what each job writes when
-// the slots are taken at a time.
+// asPlanned returns what each job writes in a demo without faults, in milliseconds, when
+// the slots are preempted at a time.
 func asPlanned(taken int) map[string]string {
 	all := map[string]string{}
 	run := func(from, to, host, requeues int) string {
@@ -78,7 +78,7 @@ func actors(t *testing.T, all map[string]string) (a, b []*actor) {
 	return a, b
 }
 
-// TestJudge breaks what was promised, one thing at a time: that check fails.
+// TestJudge breaks one promise at a time: its check fails.
 func TestJudge(t *testing.T) {
 	const inTime, before, need, suspended, once, numbered, filled = "A's 6 jobs ran within", "they ran before", "evictions", "b16", "each of the", "each run", "no host"
 	later := func(text string, by int) string {
@@ -175,7 +175,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// What several sides tell is printed in its order, neighbours of a kind together.
+// Events from several sources are printed in their order, neighbours of a kind together.
 func TestNarrator(t *testing.T) {
 	var out strings.Builder
 	n := &narrator{out: &out, began: time.UnixMilli(0)}

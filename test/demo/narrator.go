@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// narrator prints what happens, each line with the seconds since it began.
-// What is heard of from several sides is put in order first, and so told a
-// moment later.
+// narrator prints what happens, each line with the seconds since it began. Events come
+// from several sources: they are put in order first, and printed a moment later.
 type narrator struct {
 	out    io.Writer
 	began  time.Time
@@ -26,7 +25,7 @@ type event struct {
 }
 
 const (
-	// lag is how long after an event everything is known that came before it.
+	// lag is how long after an event all earlier ones are known.
 	lag = time.Second
 	// together is how far apart events may be that make one line.
 	together = 500 * time.Millisecond

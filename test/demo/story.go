@@ -15,11 +15,11 @@ import (
 	"github.com/allotment-hpc/allotment/test/farm"
 )
 
-// What is played.
+// The story's figures.
 const (
 	nodes, slots = 4, 4
 	jobsOfB      = 24
-	jobsOfA      = 6 // as many as it holds slots
+	jobsOfA      = 6 // as many as its guarantee has slots
 	workOfA      = 8 * time.Second
 
 	cycle      = time.Second
@@ -28,7 +28,7 @@ const (
 	// longestCycle is more than a cycle may take on any machine.
 	longestCycle = 10 * time.Second
 
-	// tick is how often the diaries are looked at.
+	// tick is how often the diaries are read.
 	tick = 50 * time.Millisecond
 )
 
@@ -39,14 +39,14 @@ pba:
   min_runtime: 1s
 `
 
-// stage is what the story is played on.
+// stage is the farm that the story is played on.
 type stage struct {
 	options farm.Options
 	workOfB time.Duration // of each job of project B
 	limit   time.Duration // when the demo gives up
 }
 
-// bundled is the bundled queue. Played on it without a fault the story takes 55 s.
+// bundled returns the bundled queue. Without a fault the story takes 55 s on it.
 func bundled() stage {
 	return stage{
 		options: farm.Options{Programs: "bin", Config: config + `miniq:
@@ -57,20 +57,20 @@ func bundled() stage {
 	}
 }
 
-// onSlurm is a Slurm cluster. There is no partition for what fails a test.
+// onSlurm returns a Slurm cluster. It has no partition for jobs that fail a filter test.
 func onSlurm() stage {
 	return stage{
 		options: farm.Options{
 			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
 			Slurm: &farm.Slurm{Nodes: nodes, Slots: slots},
 		},
-		workOfB: 40 * time.Second, // Slurm takes its time, and none of them may end while A waits
+		workOfB: 40 * time.Second, // Slurm is slower, and none of them may end while A waits
 		limit:   175 * time.Second,
 	}
 }
 
-// onLSF is the stand-in for an LSF cluster. Its daemons look once a second, and a
-// requeued job takes three to wait again.
+// onLSF returns the stand-in for an LSF cluster. Its daemons act once a second, and a
+// requeued job takes three seconds to be pending again.
 func onLSF() stage {
 	return stage{
 		options: farm.Options{
@@ -92,27 +92,27 @@ type story struct {
 	group   string
 	b, a    []*actor
 	told    map[*actor]scene
-	engine  *farm.Rebalance // nil: nobody rebalances
+	engine  *farm.Rebalance // nil: there are no cycles
 	reports <-chan farm.Report
-	cycles  int         // reports of pba that were told
-	warned  []string    // by the last of them
-	looks   []time.Time // of the same, at the queue
+	cycles  int         // reports of pba that were printed
+	warned  []string    // warnings of the last of them
+	looks   []time.Time // when each of them took its snapshot
 }
 
-// actor is one job: what it wrote, and what we know of its submission.
+// actor is one job: what it wrote, and its submission.
 type actor struct {
 	*diary.Diary
 	id        int64
-	submitted time.Time // when asub said so
+	submitted time.Time // when asub returned
 }
 
-// scene is how far an actor's story has been told.
+// scene is how much of an actor's diary has been printed.
 type scene struct {
 	runs, ends, stretches int
 	silent                bool
 }
 
-// demo plays the story and checks it. Whatever happens, nothing is left behind.
+// demo plays the story and checks it. It leaves nothing behind, also after an error.
 func demo(ctx context.Context, out io.Writer, on stage, helped bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, on.limit, fmt.Errorf("not over after %v", on.limit))
 	defer cancel()
@@ -132,7 +132,7 @@ func demo(ctx context.Context, out io.Writer, on stage, helped bool) (err error)
 	return s.judge()
 }
 
-// prepare does what an administrator and a resource manager do.
+// prepare starts the farm, and configures it as an administrator and a resource manager do.
 func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -181,7 +181,7 @@ func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story,
 	return s, nil
 }
 
-// play is the story itself.
+// play plays the story.
 func (s *story) play(ctx context.Context) error {
 	if s.helped {
 		s.say("$ pba rebalance --every %v --for %v &", cycle, 2*s.limit)
@@ -190,7 +190,7 @@ func (s *story) play(ctx context.Context) error {
 			return err
 		}
 		s.engine, s.reports = engine, engine.Reports
-		if err := engine.Began(ctx); err != nil { // until then the filter lets all jobs through as they are
+		if err := engine.Began(ctx); err != nil { // until then the filter changes no job
 			return err
 		}
 	} else {
@@ -251,9 +251,9 @@ func (s *story) play(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until B's jobs may be taken back, and then for the middle between
-// two cycles: R14's promise has no time to spare for a job that comes right after
-// a cycle has looked, while this machine may be busy with something else.
+// settle waits until B's jobs may be preempted, and then for the middle between two
+// cycles: R14's promise has no time to spare for a job that is submitted right after a
+// cycle's snapshot, and this machine may be busy.
 func (s *story) settle(ctx context.Context) error {
 	ready := time.Now().Add(minRuntime)
 	if err := s.await(ctx, "B's jobs to run for min_runtime", func() bool { return time.Now().After(ready) }); err != nil {
@@ -270,7 +270,7 @@ func (s *story) settle(ctx context.Context) error {
 	return s.await(ctx, "half a cycle", func() bool { return time.Now().After(ready) })
 }
 
-// submit types one asub.
+// submit runs one asub.
 func (s *story) submit(ctx context.Context, jobs *[]*actor, project string, i int, work time.Duration, env []string) error {
 	name := fmt.Sprintf("%s%d", strings.ToLower(project), i+1)
 	path := filepath.Join(s.Home, "jobs", name)
@@ -295,7 +295,7 @@ func (s *story) submit(ctx context.Context, jobs *[]*actor, project string, i in
 	return s.look()
 }
 
-// await looks on, telling what happens, until something is so.
+// await prints what happens until so returns true.
 func (s *story) await(ctx context.Context, what string, so func() bool) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -319,7 +319,7 @@ func (s *story) await(ctx context.Context, what string, so func() bool) error {
 	}
 }
 
-// show types a command and prints what it prints.
+// show runs a command and prints its output.
 func (s *story) show(ctx context.Context, program string, args ...string) error {
 	out, err := s.Run(ctx, program, args...)
 	if err != nil {
@@ -330,7 +330,7 @@ func (s *story) show(ctx context.Context, program string, args ...string) error 
 	return nil
 }
 
-// whatHangs prints what is known of a demo that did not come to its end.
+// whatHangs prints what is known of a demo that did not end in time.
 func (s *story) whatHangs() {
 	s.title("Not over: what is known")
 	for _, j := range s.all() {
@@ -352,7 +352,7 @@ func (s *story) whatHangs() {
 	s.quote(s.Log())
 }
 
-// end leaves nothing behind.
+// end stops the engine and removes the farm.
 func (s *story) end() error {
 	if s.engine != nil {
 		s.engine.Stop()
@@ -366,7 +366,7 @@ func (s *story) end() error {
 
 func (s *story) all() []*actor { return append(s.a[:len(s.a):len(s.a)], s.b...) }
 
-// printable keeps what a job printed from steering the terminal.
+// printable replaces what could control the terminal in a job's output.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || strconv.IsPrint(r) {

@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/farm"
 )
 
-// tell tells what a cycle did and why: taking and giving back job by job, of the
-// rest the first.
+// tell prints what a cycle did and why: each requeue, suspension and error, and of every
+// other verb the first action.
 func (s *story) tell(r farm.Report) {
 	s.cycles++
 	s.looks = append(s.looks, r.At)
@@ -51,7 +51,7 @@ func (s *story) tell(r farm.Report) {
 	s.warned = r.Warnings
 }
 
-// name is a job's own name for its ID.
+// name returns the name of the job with an ID.
 func (s *story) name(id string) string {
 	for _, j := range s.all() {
 		if strconv.FormatInt(j.id, 10) == id {
@@ -61,10 +61,10 @@ func (s *story) name(id string) string {
 	return "job " + id
 }
 
-// silence is after how much of it a job is told to have stopped.
+// silence is how long a job may write nothing before it is shown as stopped.
 const silence = 6 * diary.Step
 
-// look reads the diaries and tells what is new in them.
+// look reads the diaries and prints what is new in them.
 func (s *story) look() error {
 	for _, j := range s.all() {
 		if err := j.Update(); err != nil {
