@@ -14,7 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
-// What a job writes is what is read, also while it is being written.
+// What a job wrote is read as it was, also before it has written anything.
 func TestKeep(t *testing.T) {
 	for _, work := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "job")
@@ -44,7 +44,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// The work can be seen: the same job comes to the same sum, another to another.
+// The sum shows the work: equal jobs have equal sums, others another one.
 func TestWorkIsDone(t *testing.T) {
 	var sums []string
 	for _, blocks := range []int{2, 2, 3} {
@@ -88,7 +88,7 @@ func write(t *testing.T, text string) *Diary {
 	return New("job", path)
 }
 
-// A silence is a suspension, a second start is not, and what was lost is not worked.
+// A silence before "on" is a suspension, a second start is not; neither counts as worked.
 func TestRead(t *testing.T) {
 	d := write(t, lines("start 0\nat 100\nat 200\non 5000\nat 5100\nstart 9000\nat 9100\nend 9200\n"))
 	if err := d.Update(); err != nil {
@@ -105,8 +105,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A job is stopped that is told to go on after a silence, also if it writes a line
-// before it hears that; a busy machine stops nobody.
+// A job that is continued after a silence was stopped, also if it writes a line before the
+// signal arrives; the pause of a busy machine is no stop.
 func TestSilence(t *testing.T) {
 	for text, want := range map[string][]Stretch{
 		"start 0\nat 100\non 5000\nend 5100\n":                    {{time.UnixMilli(0), time.UnixMilli(100)}, {time.UnixMilli(5000), time.UnixMilli(5100)}},
@@ -122,7 +122,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// Jobs that are really stopped say so, also where their time is over when they go on.
+// Jobs that are really stopped record it, also if their time is over when they continue.
 func TestStopped(t *testing.T) {
 	if path := os.Getenv("DIARY_TEST_JOB"); path != "" {
 		duration, err := time.ParseDuration(os.Getenv("DIARY_TEST_TIME"))
@@ -187,7 +187,7 @@ func (s *stoppable) signal(t *testing.T, signal syscall.Signal) {
 	}
 }
 
-// A line that is not finished is read when it is.
+// A line is read once it is complete.
 func TestReadHalfALine(t *testing.T) {
 	whole := lines("start 0\nat 100\nend 200\n")
 	for cut := range whole {

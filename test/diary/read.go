@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/judge"
 )
 
-// Run is one start of a job and what came of it.
+// Run is one start of a job and what followed.
 type Run struct {
 	PID      int
 	Host     string
@@ -40,8 +40,8 @@ func (s Stretches) Total() time.Duration {
 	return sum
 }
 
-// Gap is more than a job's silence without a reason. After a longer one it was stopped
-// if it was told to go on, else the machine was busy. The word may come as late again.
+// Gap is longer than a job's usual silence. After a longer one the job was stopped if it
+// got SIGCONT at most Gap later, else the machine was busy.
 const Gap = 2 * time.Second
 
 // Diary is what a job has written so far.
@@ -54,16 +54,16 @@ type Diary struct {
 	lines int
 }
 
-// New is the diary of a job, of which nothing has been read.
+// New returns the diary of a job, of which nothing has been read.
 func New(name, path string) *Diary { return &Diary{Name: name, path: path} }
 
-// Path is its file.
+// Path returns the path of its file.
 func (d *Diary) Path() string { return d.path }
 
-// Ended tells whether the job's last run came to its end.
+// Ended reports whether the job's last run came to its end.
 func (d *Diary) Ended() bool { return len(d.Runs) > 0 && !d.Runs[len(d.Runs)-1].End.IsZero() }
 
-// First is the job's first start, or zero.
+// First returns the job's first start, or zero.
 func (d *Diary) First() time.Time {
 	if len(d.Runs) == 0 {
 		return time.Time{}
@@ -71,7 +71,7 @@ func (d *Diary) First() time.Time {
 	return d.Runs[0].Start
 }
 
-// Suspensions is how often the job was stopped and went on.
+// Suspensions returns how often the job was stopped and continued.
 func (d *Diary) Suspensions() int {
 	n := 0
 	for _, r := range d.Runs {
@@ -80,12 +80,12 @@ func (d *Diary) Suspensions() int {
 	return n
 }
 
-// Tally is how often it started and came to its end.
+// Tally returns how often it started and came to its end.
 func (d *Diary) Tally() judge.Tally {
 	return judge.Tally{Name: d.Name, Starts: len(d.Runs), Ends: d.Ends}
 }
 
-// Update reads what was written since. A file that is not there yet is empty.
+// Update reads what was written since. A missing file counts as empty.
 func (d *Diary) Update() error {
 	f, err := os.Open(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,7 @@ func (d *Diary) Update() error {
 	return nil
 }
 
-// errLine is a line that no job of ours wrote.
+// errLine is the error for a line that Keep does not write.
 var errLine = errors.New("no line of a diary")
 
 func (d *Diary) add(words []string) error {
@@ -160,7 +160,7 @@ func (d *Diary) add(words []string) error {
 	return nil
 }
 
-// goOn ends a stretch where the run was stopped, once it is told to go on.
+// goOn ends the stretch before the last silence, if the run was stopped in that.
 func (r *Run) goOn(at time.Time) {
 	s := r.silence
 	r.silence = Stretch{}

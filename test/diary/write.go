@@ -1,6 +1,6 @@
-// Package diary is a job that works and writes down what it sees, and the reading
-// of it. What happened on a farm is judged by these files and not by the queue's
-// or the engine's own books.
+// Package diary has a job that works and writes a diary, and a reader of diaries. Tests
+// judge what happened on a farm by these files and not by the queue's or the engine's own
+// records.
 package diary
 
 import (
@@ -21,10 +21,9 @@ import (
 // Step is the time between two lines of a job that runs.
 const Step = 100 * time.Millisecond
 
-// Keep is the job: until so much wall time has passed since its own start it
-// works in short bursts, or only waits, and writes a line every Step. It writes down
-// when it was told to go on after it had been stopped, which a busy machine's pauses
-// are not.
+// Keep is the job: until so much wall time has passed since its own start it works in
+// short bursts, or only waits, and writes a line every Step. After SIGCONT that line is
+// "on", which tells a stop apart from a pause of a busy machine.
 func Keep(path string, duration time.Duration, work bool) (err error) {
 	start := time.Now()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -62,7 +61,7 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 			break
 		}
 		now := time.Now()
-		if late := now.Sub(next); late > Step { // it was stopped, or the machine is busy: no line is made up for
+		if late := now.Sub(next); late > Step { // it was stopped, or the machine is busy: missed lines are not written later
 			next = now
 		}
 		time.Sleep(time.Until(next))
@@ -83,7 +82,7 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 	return err
 }
 
-// Main is Keep as a program that is nothing else; it returns what that ends with.
+// Main is Keep as a program; it returns the exit status.
 func Main(path, duration string, work bool) int {
 	d, err := time.ParseDuration(duration)
 	if err == nil {
@@ -96,8 +95,8 @@ func Main(path, duration string, work bool) int {
 	return 0
 }
 
-// told is whether the job was told to go on. After a silence it waits for that: the
-// word may come a moment after the job itself went on, and then the job may be at its end.
+// told reports whether SIGCONT arrived. After a silence it waits for that: the runtime may
+// deliver the signal a moment after the job continued, and then the job may be at its end.
 func told(goOn <-chan os.Signal, last time.Time) bool {
 	select {
 	case <-goOn:
@@ -122,7 +121,7 @@ func orDash(s string) string {
 	return s
 }
 
-// worker compresses and hashes what it makes up, one block after another.
+// worker compresses and hashes random text, one block after another.
 type worker struct {
 	blocks int
 	sum    [sha256.Size]byte
@@ -130,8 +129,8 @@ type worker struct {
 	out    *flate.Writer
 }
 
-// blockSize takes about a fiftieth of a Step on a slow core: sixteen jobs leave
-// two cores time for those who are measured.
+// blockSize takes about a fiftieth of a Step on a slow core: sixteen jobs leave two cores
+// time for the programs that are measured.
 const blockSize = 16 << 10
 
 func newWorker() *worker {
