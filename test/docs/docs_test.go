@@ -1,4 +1,4 @@
-// Package docs types what the documentation shows.
+// Package docs runs the commands that the documentation shows.
 package docs
 
 import (
@@ -34,14 +34,13 @@ var (
 	untilLine = regexp.MustCompile(`^<!-- until /(.*)/ \$ (.*) -->$`)
 )
 
-// steps reads a page. What stands in blocks marked console is typed: a command
-// after "$ ", and its output up to the next one. A command that ends in "# exit N"
-// ends so, every other one with 0. In the output … stands for any text, on a line
-// of its own for any lines; how many blanks there are does not matter. Readers
-// don't see the comments
+// steps reads a page. Blocks marked console hold commands, each after "$ ", and its output
+// up to the next one. A command that ends in "# exit N" has that exit code, every other
+// one 0. In the output … stands for any text, on a line of its own for any lines; the
+// number of blanks does not matter. Readers don't see the comments
 //
-//	<!-- $ COMMAND -->                    types it
-//	<!-- until /PATTERN/ $ COMMAND -->    types it until its output matches
+//	<!-- $ COMMAND -->                    runs it
+//	<!-- until /PATTERN/ $ COMMAND -->    runs it until its output matches
 func steps(page string) ([]step, error) {
 	var all []step
 	inBlock := false
@@ -77,7 +76,7 @@ func steps(page string) ([]step, error) {
 	return all, nil
 }
 
-// pattern is the output that is shown as a regular expression.
+// pattern returns the output that a page shows as a regular expression.
 func pattern(want []string) *regexp.Regexp {
 	var b strings.Builder
 	b.WriteString(`\A`)
@@ -101,7 +100,7 @@ const (
 	untilTime = 45 * time.Second
 )
 
-// desk is where a page is typed.
+// desk is the directory and the environment in which a page's commands run.
 type desk struct {
 	dir string
 	env []string
@@ -134,7 +133,7 @@ func newDesk(t *testing.T, built string) *desk {
 	return d
 }
 
-// run types one command into a shell.
+// run runs one command in a shell.
 func (d *desk) run(command string) (output string, exit int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTime)
 	defer cancel()
@@ -173,10 +172,10 @@ func (d *desk) do(t *testing.T, page string, s step) {
 	}
 }
 
-// TestPagesAreTyped types every command of the three readers' pages, in their
-// order, at a real queue in a home of their own, and compares what it prints.
+// TestPagesAreTyped runs every command of README and the users' pages, in their order, on
+// a real queue in a home of its own for each page, and compares what it prints.
 func TestPagesAreTyped(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are trusted by nobody
+	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t, "pba", "asplit", "asplit-task")
 	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
@@ -186,7 +185,7 @@ func TestPagesAreTyped(t *testing.T) {
 	}
 }
 
-// page types all of a page.
+// page runs all commands of a page.
 func (d *desk) page(t *testing.T, page string) {
 	t.Helper()
 	content, err := os.ReadFile("../../" + page)
@@ -202,7 +201,7 @@ func (d *desk) page(t *testing.T, page string) {
 	}
 }
 
-// TestPagesHaveNoDeadLinks looks for the files that pages refer to.
+// TestPagesHaveNoDeadLinks checks that the files exist that pages refer to.
 func TestPagesHaveNoDeadLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
 	for _, page := range []string{"../../README.md", "../../docs/operate.md", "../../docs/plan.md", "../../docs/use.md", "../../docs/options.md", "../../docs/slurm.md", "../../docs/lsf.md"} {

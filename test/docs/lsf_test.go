@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// TestLSFPageIsTyped types docs/lsf.md at the stand-in for a cluster of one host with
-// four slots, of either flavour.
+// TestLSFPageIsTyped runs docs/lsf.md's commands on the stand-in for a cluster of one host
+// with four slots, of either flavour.
 func TestLSFPageIsTyped(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	built := programs.Build(t, "pba")

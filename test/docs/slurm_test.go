@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// TestSlurmPageIsTyped types docs/slurm.md at a throw-away cluster of one host with
-// four slots, as root.
+// TestSlurmPageIsTyped runs docs/slurm.md's commands on a throw-away cluster of one host
+// with four slots, as root.
 func TestSlurmPageIsTyped(t *testing.T) {
 	cluster.Needed(t)
 	defer syscall.Umask(syscall.Umask(0o022))
