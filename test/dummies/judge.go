@@ -11,10 +11,10 @@ import (
 	"github.com/allotment-hpc/allotment/test/judge"
 )
 
-// What is judged: what the jobs wrote, and what the queue showed of dummy jobs after
-// each cycle of the engine.
+// The judge sees what the jobs wrote, and the dummy jobs that the queue showed after each
+// cycle of the engine.
 
-// job is what a job asked for, and its runs as it wrote them down.
+// job is what a job asked for, and its runs as it recorded them.
 type job struct {
 	name   string
 	id     backends.ID
@@ -28,37 +28,37 @@ type run struct {
 	from, to time.Time
 }
 
-// look is the queue right after a cycle.
+// look is the queue's state right after a cycle.
 type look struct {
-	cycle   time.Time // when that cycle looked
-	listed  time.Time // when the queue had told what follows
-	mixed   bool      // the next cycle was at work by then, or may have been
-	back    bool      // it was the engine's first since it was killed
+	cycle   time.Time // when that cycle took its snapshot
+	listed  time.Time // when the queue had answered
+	mixed   bool      // the next cycle had begun by then, or may have
+	back    bool      // it was the engine's first cycle since it was killed
 	dummies []held
-	ended   map[backends.ID]bool   // jobs of ours that it knows to have ended
-	hosts   map[backends.ID]string // where it has a job of ours, or will have it: it runs or is pinned there
+	ended   map[backends.ID]bool   // jobs of the load that the queue does not list any more
+	hosts   map[backends.ID]string // where a job of the load runs or is pinned
 }
 
 // held is a dummy job that had not ended.
 type held struct {
-	id, job backends.ID // itself and whom it is for
+	id, job backends.ID // its own, and that of the job that it is for
 }
 
-// evidence is all of it.
+// evidence is all that is judged.
 type evidence struct {
 	jobs  []job
 	looks []look
-	left  []string    // who was in the queue when all was over
+	left  []string    // jobs that were in the queue in the end
 	kills []time.Time // of the engine
 }
 
-// notice is how long a queue may take to see that a job has ended.
+// notice is how long a queue may take to notice a job's end.
 const notice = 2 * time.Second
 
-// leastKills is how often the engine must have been killed to prove anything.
+// leastKills is how often the engine must be killed for a valid run.
 const leastKills = 3
 
-// without judges the run without dummy jobs: it must go wrong, or the load proves
+// without judges the run without dummy jobs: memory must be exceeded, or the load proves
 // nothing.
 func (e *evidence) without() []judge.Check {
 	fits := e.fits()
@@ -116,7 +116,7 @@ func (e *evidence) once() judge.Check {
 	return judge.Check{What: fmt.Sprintf("each of the %d jobs ran once, to its end", len(e.jobs)), OK: len(wrong) == 0, Found: orAll(wrong)}
 }
 
-// at is who ran on a host when one of them had just started.
+// at is the jobs on a host when one of them had just started.
 type at = judge.Moment[*job]
 
 func memoryAt(a *at) (sum int) {
@@ -135,7 +135,7 @@ func heavyAt(a *at) (n int) {
 	return n
 }
 
-// moments are all starts, in order of time.
+// moments returns all starts, in order of time.
 func (e *evidence) moments() []at {
 	var spans []judge.Span[*job]
 	for i := range e.jobs {
@@ -147,7 +147,8 @@ func (e *evidence) moments() []at {
 	return judge.Moments(spans)
 }
 
-// most is where something is most, in words, and how often it is over a limit.
+// most describes the moment at which of is largest, and how often it is over a limit. ok
+// reports whether it never is.
 func (e *evidence) most(limit int, unit string, of func(*at) int) (ok bool, found string) {
 	best, over, where := 0, 0, ""
 	for _, a := range e.moments() {
@@ -184,8 +185,8 @@ func (e *evidence) slots() judge.Check {
 	return judge.Check{What: fmt.Sprintf("a host never runs more than %d jobs", slots), OK: ok, Found: found}
 }
 
-// onDummies: beside a heavy job and its dummies one slot of the host is left. Who
-// starts there as a second one has a dummy's.
+// onDummies checks that light jobs ran in slots of dummy jobs. Beside a heavy job and its
+// dummies one slot of the host is left: a second light job there has a dummy's slot.
 func (e *evidence) onDummies() judge.Check {
 	const left = slots - 1 - dummiesOfHeavy
 	n := 0
@@ -197,8 +198,8 @@ func (e *evidence) onDummies() judge.Check {
 	return judge.Check{What: "light jobs ran in slots of dummy jobs", OK: n > 0, Found: fmt.Sprintf("%d of them started there", n)}
 }
 
-// outlived: R31's cycle. A job that the queue knew to have ended before a cycle has no
-// dummy jobs after it.
+// outlived checks R31's cycle: a job whose end the queue knew before a cycle has no dummy
+// jobs after it.
 func (e *evidence) outlived() judge.Check {
 	jobs := map[backends.ID]*job{}
 	for i := range e.jobs {
@@ -219,8 +220,8 @@ func (e *evidence) outlived() judge.Check {
 	return judge.Check{What: "no dummy job outlived its job by more than a cycle", OK: len(wrong) == 0, Found: orAll(wrong)}
 }
 
-// covered: after each cycle, an engine's first included, a heavy job that runs has its
-// dummies or light jobs in their slots, and no heavy job has more dummies than that.
+// covered checks that after each cycle, an engine's first included, a heavy job that runs
+// has its dummies or light jobs in their slots, and no heavy job has more dummies.
 func (e *evidence) covered() judge.Check {
 	var wrong []string
 	seen, back := 0, 0
@@ -264,9 +265,9 @@ func (e *evidence) covered() judge.Check {
 	return c
 }
 
-// lightsOn counts light jobs that had a slot of a host when a cycle looked, or were
-// given it by then. The queue may learn late that one has started or ended, on a busy
-// machine: what it showed after the cycle before counts, too.
+// lightsOn counts the light jobs that had, or were given, a slot of a host when a cycle
+// took its snapshot. On a busy machine the queue may notice late that one has started or
+// ended: what it showed after the cycle before counts, too.
 func (e *evidence) lightsOn(host string, k int) (n int) {
 	l := e.looks[k]
 	for _, j := range e.jobs {
@@ -285,7 +286,7 @@ func (e *evidence) noneLeft() judge.Check {
 	return judge.Check{What: "nothing is left in the queue, no dummy job either", OK: len(e.left) == 0, Found: cmp.Or(strings.Join(e.left, ", "), "nothing is")}
 }
 
-// began is the first start of all.
+// began returns the first start of all.
 func (e *evidence) began() (first time.Time) {
 	for _, j := range e.jobs {
 		for _, r := range j.runs {
@@ -297,8 +298,7 @@ func (e *evidence) began() (first time.Time) {
 	return first
 }
 
-// usage is what was worked, in slot-seconds, and the time from the first start to the
-// last end.
+// usage returns the slot time worked, and the time from the first start to the last end.
 func (e *evidence) usage() (worked, took time.Duration) {
 	first := e.began()
 	for _, j := range e.jobs {

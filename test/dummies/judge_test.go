@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/judge"
 )
 
-// second is a time of a made-up play.
+// second returns a time of an invented play.
 func second(s float64) time.Time {
 	return time.Unix(1000, 0).Add(time.Duration(s * float64(time.Second)))
 }
@@ -20,8 +20,8 @@ func one(number int64, name string, memory int, host string, from, to float64) j
 	return job{name: name, id: backends.ID{Job: number}, memory: memory, runs: []run{{host, second(from), second(to)}}, ends: 1}
 }
 
-// asItShould is a play of few jobs on two hosts: two heavy ones after each other on
-// n1 with light ones in their dummies' slots, another at the same time on n2.
+// asItShould returns a play without faults of few jobs on two hosts: two heavy ones after
+// each other on n1 with light ones in their dummies' slots, another at the same time on n2.
 func asItShould() *evidence {
 	e := &evidence{jobs: []job{
 		one(1, "heavy1", heavy, "n1", 5, 10),
@@ -62,7 +62,7 @@ func asItShould() *evidence {
 	return e
 }
 
-// Each thing that was promised is broken, one at a time: that check fails.
+// Each promise is broken, one at a time: its check fails.
 func TestJudge(t *testing.T) {
 	const once, fits, apart, full, lights, outlived, covered, left, kills = "each of the", "the memory asked", "two heavy", "a host never", "light jobs ran", "no dummy job outlived", "after each cycle", "nothing is left", "the engine was killed"
 	find := func(e *evidence, name string) *job {
@@ -182,7 +182,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Where the memory is never over a host's without dummy jobs, the scenario fails.
+// If the memory never exceeds a host's without dummy jobs, the scenario fails.
 func TestJudgeWithout(t *testing.T) {
 	const overlap = "without dummy jobs the memory"
 	e := asItShould()
@@ -221,7 +221,7 @@ func TestJudgeGone(t *testing.T) {
 	}
 }
 
-// compare wants those checks to fail whose words begin so, and no others.
+// compare requires that the checks whose texts begin with one of fails, and no others, fail.
 func compare(t *testing.T, checks []judge.Check, fails []string) {
 	t.Helper()
 	for _, f := range fails {
@@ -244,7 +244,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A seed names a load, and it is the one that was promised.
+// A seed names a load, with the promised kinds of jobs.
 func TestLoad(t *testing.T) {
 	seven, again, eight := load(7), load(7), load(8)
 	if !slices.Equal(seven, again) || slices.Equal(seven, eight) {

@@ -22,14 +22,14 @@ const (
 	dummiesOfHeavy = 2
 )
 
-// what a job is to do.
+// what is what a job is to do.
 type what struct {
 	name   string
 	memory int // GB
 	work   time.Duration
 }
 
-// load is the jobs in the order in which they are submitted, the same for one seed.
+// load returns the jobs in the order in which they are submitted, the same for one seed.
 func load(seed uint64) []what {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var all []what

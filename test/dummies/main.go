@@ -1,9 +1,8 @@
 // Command dummies shows that memory-hungry jobs never meet on a host whose queue
-// gives out slots and looks at no memory: on throw-away farms of its own, with the
-// real programs, it plays one load without dummy jobs, where they do meet, with them,
-// with an engine that is killed now and then, and with one that is killed for good.
-// What happened is judged by what the jobs themselves wrote. `make scenario-dummy`
-// runs it.
+// schedules slots and no memory: on throw-away farms of its own, with the real programs,
+// it plays one load without dummy jobs, where they do meet, with them, with an engine that
+// is killed now and then, and with one that is killed for good. It judges by what the jobs
+// themselves wrote. `make scenario-dummy` runs it.
 package main
 
 import (
@@ -46,7 +45,7 @@ func main() {
 	}
 }
 
-// wanted reads what the environment asks for: which farms, which plays, which seed.
+// wanted returns the farms, the plays and the seed that the environment asks for.
 func wanted(env func(string) string) (on []stage, plays []play, seed uint64, err error) {
 	switch name := env("ALLOTMENT_BACKEND"); name {
 	case "miniq":
@@ -72,10 +71,10 @@ func wanted(env func(string) string) (on []stage, plays []play, seed uint64, err
 	return on, plays, seed, err
 }
 
-// scenario plays everything on every farm and says whether all was as promised.
+// scenario plays everything on every farm. It returns an error unless all checks pass.
 func scenario(ctx context.Context, out io.Writer, on []stage, plays []play, seed uint64) error {
 	fmt.Fprintf(out, "The seed is %d: SEED=%d make scenario-dummy has the same load and the same chance.\n", seed, seed)
-	// Each farm waits most of the time: they are played at once, and told one after
+	// Each farm waits most of the time: they are played at once, and printed one after
 	// the other.
 	told := make([]bytes.Buffer, len(on))
 	results := make([]error, len(on))
@@ -90,7 +89,7 @@ func scenario(ctx context.Context, out io.Writer, on []stage, plays []play, seed
 	return errors.Join(results...)
 }
 
-// tell plays everything on one farm.
+// tell plays everything on one farm and prints it.
 func (on stage) tell(ctx context.Context, out io.Writer, plays []play, seed uint64) error {
 	var failed error
 	if missing := cluster.Missing(); on.options.Slurm != nil && missing != "" {

@@ -22,16 +22,16 @@ import (
 
 const (
 	cycle = time.Second
-	// tick is how often the diaries are looked at.
+	// tick is how often the diaries are read.
 	tick = 100 * time.Millisecond
-	// settle is how many cycles clear up after the last job, the one that may be on its
-	// way when it ends included.
+	// settle is how many cycles clear up after the last job, with one that may have begun
+	// when it ends.
 	settle = 3
 	// patience is how long the queue may take to forget the last of them.
 	patience = 30 * time.Second
 )
 
-// stage is what is played on.
+// stage is a farm that is played on.
 type stage struct {
 	name    string
 	options farm.Options
@@ -39,7 +39,7 @@ type stage struct {
 	limit   time.Duration // of one play
 }
 
-// bundled is the bundled queue, told to look at no memory.
+// bundled returns the bundled queue, configured to schedule slots and no memory.
 func bundled() stage {
 	return stage{
 		name: "the bundled queue (schedule_by: slots)",
@@ -59,7 +59,7 @@ func bundled() stage {
 	}
 }
 
-// onSlurm is a Slurm cluster that gives out CPUs alone.
+// onSlurm returns a Slurm cluster that schedules CPUs alone.
 func onSlurm() stage {
 	return stage{
 		name: "Slurm (SelectTypeParameters=CR_CPU)",
@@ -75,7 +75,7 @@ func onSlurm() stage {
 			}
 			return strconv.ParseInt(strings.TrimSpace(out), 10, 64)
 		},
-		limit: 5 * time.Minute, // its limits are minutes, and looked at twice in one
+		limit: 5 * time.Minute, // Slurm's time limits are minutes, checked twice in one
 	}
 }
 
@@ -100,20 +100,20 @@ func all() []play {
 		{name: "killed", title: "with dummy jobs and an engine that is killed now and then", config: reserve, kills: true, most: 2, judge: (*evidence).killed},
 		{
 			name: "gone", title: "with dummy jobs and an engine that is killed for good",
-			// Their limit is as short as one may be.
+			// The dummy jobs' limit is the shortest that is allowed.
 			config: reserve + "  limit: 1m\n", forGood: true, most: 10, judge: (*evidence).gone,
 		},
 	}
 }
 
-// actor is one job: what it was told to do, and what it wrote.
+// actor is one job: what it is to do, and what it wrote.
 type actor struct {
 	what
 	*diary.Diary
 	id backends.ID
 }
 
-// scene is a play that goes on.
+// scene is a play in progress.
 type scene struct {
 	*farm.Farm
 	play
@@ -129,11 +129,11 @@ type scene struct {
 	reports <-chan farm.Report // nil: no engine runs
 	back    bool               // its next cycle is the first since it was killed
 	spare   int                // cycles until it is killed
-	next    time.Time          // of a kill, or of its return; zero: neither is on
+	next    time.Time          // of a kill, or of a restart; zero: none is planned
 	did     map[string]int     // actions, by verb
 }
 
-// play plays one run. Whatever happens, nothing is left behind.
+// play plays one run. It leaves nothing behind, also after an error.
 func (on stage) play(ctx context.Context, out io.Writer, p play, seed uint64) (e *evidence, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, on.limit, fmt.Errorf("not over after %v", on.limit))
 	defer cancel()
@@ -163,7 +163,7 @@ func (on stage) play(ctx context.Context, out io.Writer, p play, seed uint64) (e
 	return s.gather(ctx)
 }
 
-// begin does what an administrator, a resource manager and users do.
+// begin configures the farm, starts the engine and submits the load.
 func (s *scene) begin(ctx context.Context, on stage, load []what) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *scene) begin(ctx context.Context, on stage, load []what) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	// Jobs that come before the engine's first cycle meet a filter that knows no policy.
+	// Until the engine's first cycle the filter has no policy.
 	if err := s.await(ctx, "the engine's first cycle", func() bool { return len(s.looks) > 0 }); err != nil {
 		return err
 	}
@@ -218,8 +218,8 @@ func (s *scene) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// over tells that every job has ended and was cleared up after: by the engine's next
-// cycles, or, without one, by the queue itself.
+// over reports whether every job has ended and its dummy jobs are gone: by the engine's
+// next cycles, or, without an engine, by the queue itself.
 func (s *scene) over() bool {
 	var last time.Time
 	for _, a := range s.actors {
@@ -240,7 +240,7 @@ func (s *scene) over() bool {
 	return after >= settle
 }
 
-// await goes on until something is so.
+// await plays on until so returns true.
 func (s *scene) await(ctx context.Context, what string, so func() bool) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -280,7 +280,7 @@ func (s *scene) step(ctx context.Context) error {
 	case s.next.IsZero() || time.Now().Before(s.next):
 	case s.reports != nil:
 		s.kills = append(s.kills, time.Now())
-		s.mix() // by a cycle that nobody will report
+		s.mix() // by a cycle that will have no report
 		s.reports, s.next = nil, time.Time{}
 		if !s.forGood {
 			s.next = time.Now().Add(time.Duration(s.random.Int64N(int64(2 * cycle))))
@@ -293,8 +293,7 @@ func (s *scene) step(ctx context.Context) error {
 	return nil
 }
 
-// look asks the queue what there is after a cycle, and maybe lets it be the engine's
-// last.
+// look takes a snapshot of the queue after a cycle, and may plan the engine's next kill.
 func (s *scene) look(ctx context.Context, r farm.Report) error {
 	for _, a := range r.Actions {
 		s.did[a.Verb]++
@@ -345,14 +344,14 @@ func (s *scene) look(ctx context.Context, r farm.Report) error {
 	return nil
 }
 
-// mix notes that the last look may have seen half of a cycle.
+// mix marks the last look: it may have seen half of a cycle.
 func (s *scene) mix() {
 	if n := len(s.looks); n > 0 {
 		s.looks[n-1].mixed = true
 	}
 }
 
-// mayKill: to be killed only while there is something to do wrong.
+// mayKill reports whether the engine still has work that a kill can disturb.
 func (s *scene) mayKill(l *look) bool {
 	some := func(of func(*actor) bool) bool {
 		return slices.ContainsFunc(s.actors, func(a *actor) bool { return a.memory == heavy && of(a) })
@@ -363,8 +362,8 @@ func (s *scene) mayKill(l *look) bool {
 	return s.play.kills && some(func(a *actor) bool { return !a.Ended() })
 }
 
-// phase is when the engine is killed, from the start of a cycle on: every other time
-// in the midst of that, if it takes as long as the one before, else in the time before.
+// phase returns when the engine is killed, from the start of a cycle on: at random during
+// the cycle, if that takes as long as the one before, or in the pause before it.
 func (s *scene) phase(took time.Duration) time.Duration {
 	if s.random.IntN(2) == 0 {
 		return time.Duration(s.random.Int64N(int64(took)))
@@ -372,7 +371,7 @@ func (s *scene) phase(took time.Duration) time.Duration {
 	return -time.Duration(s.random.Int64N(int64(cycle)))
 }
 
-// left are all who have not ended in the queue.
+// left describes all jobs of the queue that have not ended.
 func (s *scene) left(ctx context.Context) []string {
 	picture, err := s.queue.Farm(ctx, time.Now())
 	if err != nil {
@@ -389,7 +388,7 @@ func (s *scene) left(ctx context.Context) []string {
 	return all
 }
 
-// gather is what is to be judged.
+// gather returns the evidence, once the queue is empty or patience is over.
 func (s *scene) gather(ctx context.Context) (*evidence, error) {
 	e := &evidence{looks: s.looks, kills: s.kills}
 	waiting, cancel := context.WithTimeout(ctx, patience)
@@ -413,7 +412,7 @@ func (s *scene) gather(ctx context.Context) (*evidence, error) {
 	return e, nil
 }
 
-// whatHangs prints what is known of a play that did not come to its end.
+// whatHangs prints what is known of a play that did not end in time.
 func (s *scene) whatHangs() {
 	for _, a := range s.actors {
 		if !a.Ended() {
@@ -430,7 +429,7 @@ func (s *scene) whatHangs() {
 	fmt.Fprintln(s.out, s.Log())
 }
 
-// end leaves nothing behind.
+// end stops the engine and removes the farm.
 func (s *scene) end() error {
 	if s.reports != nil {
 		s.engine.Stop()
