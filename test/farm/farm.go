@@ -1,6 +1,6 @@
-// Package farm is a throw-away farm for the programs that check the whole: the
-// real programs on a bundled queue, a Slurm cluster or a stand-in for LSF, of their
-// own, in a directory of their own, of which nothing is left in the end.
+// Package farm has throw-away farms for tests of the whole: the real programs on a bundled
+// queue, a Slurm cluster or a stand-in for LSF, each in a directory of its own. Close
+// leaves nothing of it.
 package farm
 
 import (
@@ -36,11 +36,11 @@ type Options struct {
 	Config   string // the config file
 	Below    string // where its directory is made; "": where temporary files are
 	Slurm    *Slurm // a cluster instead of the bundled queue
-	LSF      *LSF   // a stand-in's instead of it
+	LSF      *LSF   // a stand-in for LSF instead of it
 }
 
-// Slurm is the cluster that a farm is to be. Its section of the config file and
-// the name of the backend are added to Options.Config.
+// Slurm describes a farm's cluster. Its section of the config file and the name of the
+// backend are added to Options.Config.
 type Slurm struct {
 	Nodes, Slots int      // so many nodes of so many slots, and 16 GB each
 	Conf         []string // more lines of slurm.conf
@@ -53,19 +53,19 @@ type Farm struct {
 	programs string
 	env      []string
 	patience time.Duration       // with processes that are to end by themselves
-	cluster  *cluster.Cluster    // nil: it is none of Slurm's
-	lsf      *lsfstandin.Cluster // nil: it is none of LSF's
+	cluster  *cluster.Cluster    // nil: not on Slurm
+	lsf      *lsfstandin.Cluster // nil: not on LSF
 }
 
-// commandTime is how long one command may take. None needs a tenth of it, even
-// on a machine that is busy with something else.
+// commandTime is how long one command may take. None needs a tenth of it, even on a busy
+// machine.
 const commandTime = 30 * time.Second
 
-// maxHome is the longest directory in which the queue's socket still is one.
+// maxHome is the longest path, in bytes, of a directory that can have the queue's socket.
 const maxHome = 80
 
-// Start makes the directory and the config file and starts miniqd. The caller
-// closes the farm, however things go.
+// Start makes the directory and the config file and starts the queue. The caller must
+// close the farm; after an error there is none.
 func Start(ctx context.Context, o Options) (*Farm, error) {
 	programs, err := filepath.Abs(o.Programs)
 	if err != nil {
@@ -104,7 +104,7 @@ func (f *Farm) writeConfig(text string) error {
 	return os.WriteFile(filepath.Join(f.Home, "config.yaml"), []byte(text), 0o600)
 }
 
-// OwnGroup is a UNIX group of ours: the primary one, if it has a name.
+// OwnGroup returns a UNIX group of this process: the primary one, if it has a name.
 func OwnGroup() (string, error) {
 	ids, err := os.Getgroups()
 	if err != nil {
@@ -118,7 +118,8 @@ func OwnGroup() (string, error) {
 	return "", fmt.Errorf("none of this user's groups has a name: projects belong to UNIX groups: add one to /etc/group")
 }
 
-// environment is ours, with nothing in it that means another farm.
+// environment returns this process's environment, without variables that name another
+// farm.
 func environment(home, programs string) []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -147,18 +148,18 @@ func (f *Farm) run(ctx context.Context, env, argv []string) (string, error) {
 	return string(out), err
 }
 
-// Background is one of the programs, to be started beside what else happens. It
-// is asked to end when the context does, and killed if it doesn't.
+// Background returns a command that runs one of the programs, to be started in the
+// background. It gets SIGTERM when the context ends, and is killed 5 s later.
 func (f *Farm) Background(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(f.programs, program), args...)
 	cmd.Env, cmd.Dir = append(f.env[:len(f.env):len(f.env)], "LC_ALL=C"), f.Home
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who then end it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this process, which then ends it
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
-// Queue asks the farm's queue itself, beside the programs.
+// Queue opens the farm's queue itself, beside the programs.
 func (f *Farm) Queue() backends.Backend {
 	switch {
 	case f.cluster != nil:
@@ -184,7 +185,7 @@ func Submitted(line string) (int64, error) {
 	return id, nil
 }
 
-// Log is the end of what the queue's daemon said, for when things went wrong.
+// Log returns the end of the queue daemon's log, to print after a failure.
 func (f *Farm) Log() string {
 	const most = 2000
 	if f.cluster != nil {
@@ -200,8 +201,8 @@ func (f *Farm) Log() string {
 	return string(data[max(0, len(data)-most):])
 }
 
-// Close kills the jobs, stops the queue and removes the directory. Processes that
-// are left after that are killed too; that there were any is an error.
+// Close kills the jobs, stops the queue and removes the directory. It kills processes that
+// are left after that, and returns an error if there were any.
 func (f *Farm) Close() error {
 	err := f.stopQueue()
 	awaitEnds(f.patience, f.processes)
@@ -253,7 +254,7 @@ func KillAll(processes func() []int) error {
 	return nil
 }
 
-// left are the farm's processes with their command lines.
+// left returns the farm's processes with their command lines.
 func (f *Farm) left() []string {
 	var all []string
 	for _, pid := range f.processes() {

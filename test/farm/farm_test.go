@@ -28,7 +28,7 @@ func start(t *testing.T) *Farm {
 	return f
 }
 
-// submit hands in a job that says that it runs, as two processes, and does not end by
+// submit submits a job that shows that it runs, as two processes, and does not end by
 // itself.
 func submit(t *testing.T, f *Farm) {
 	t.Helper()
@@ -57,7 +57,7 @@ func gone(t *testing.T, f *Farm) {
 	}
 }
 
-// Of a farm with jobs that would run on nothing is left, and that is no error.
+// Close leaves nothing of a farm whose jobs would run on, and that is no error.
 func TestClose(t *testing.T) {
 	f := start(t)
 	submit(t, f)
@@ -70,10 +70,10 @@ func TestClose(t *testing.T) {
 	gone(t, f)
 }
 
-// What the queue itself does not take away is killed, and that is an error.
+// Close kills processes that the queue itself leaves behind, and that is an error.
 func TestCloseOfWhatIsLeftBehind(t *testing.T) {
 	f := start(t)
-	f.patience = time.Second // it is known not to end
+	f.patience = time.Second // the job does not end
 	submit(t, f)
 	if _, err := f.Run(context.Background(), "miniqd", "stop"); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestCloseOfWhatIsLeftBehind(t *testing.T) {
 	gone(t, f)
 }
 
-// Of a farm on Slurm nothing is left either, jobs that would run on included.
+// Close leaves nothing of a farm on Slurm either, also of jobs that would run on.
 func TestCloseOfACluster(t *testing.T) {
 	cluster.Needed(t)
 	f, err := Start(t.Context(), Options{Programs: "../../bin", Slurm: &Slurm{Nodes: 2, Slots: 2}})
@@ -103,7 +103,7 @@ func TestCloseOfACluster(t *testing.T) {
 	gone(t, f)
 }
 
-// Killed, the engine is gone at once and its cycles are over.
+// After Kill the engine is gone at once and has no more cycles.
 func TestKill(t *testing.T) {
 	f := start(t)
 	if _, err := f.Run(t.Context(), "pba", "init"); err != nil {
@@ -122,7 +122,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// The queue itself shows what the programs handed in.
+// The queue itself shows what the programs submitted.
 func TestQueue(t *testing.T) {
 	f := start(t)
 	submit(t, f)

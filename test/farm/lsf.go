@@ -10,12 +10,12 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// LSF is the cluster that a farm is to be: the stand-in, for lack of a real one. Its
-// section of the config file and the name of the backend are added to Options.Config.
+// LSF describes a farm's cluster: the stand-in, for lack of a real one. Its section of the
+// config file and the name of the backend are added to Options.Config.
 type LSF struct {
 	Hosts, Slots int // so many hosts of so many slots
 	Flavour      lsfstandin.Flavour
-	Second       time.Duration // what takes LSF's daemons a second takes so long
+	Second       time.Duration // the stand-in's daemons take this long for a second of LSF's
 }
 
 // startLSF starts the farm's cluster and writes the config file for it.
@@ -28,8 +28,8 @@ func (f *Farm) startLSF(o Options) (err error) {
 	return f.writeConfig(o.Config + "backend: lsf\nlsf:\n  bin: " + f.lsf.Bin() + "\n  envdir: " + f.lsf.EnvDir() + "\n")
 }
 
-// InstallESUB lets bsub ask Allotment's filter: what an administrator types, and what
-// it does.
+// InstallESUB makes bsub run Allotment's filter. It returns the command that an
+// administrator would type.
 func (f *Farm) InstallESUB() (typed string, err error) {
 	ours, link := filepath.Join(f.programs, "esub"), filepath.Join(f.lsf.ServerDir(), "esub")
 	_, err = os.Stat(ours)

@@ -9,8 +9,8 @@ import (
 
 var errOrphaned = errors.New("whoever started this is gone")
 
-// WithParent is a context that also ends when our parent does: `go run` passes
-// no signal on but Ctrl-C's, and somebody must clean up.
+// WithParent returns a context that also ends when the parent process does: `go run`
+// passes on only the signal of Ctrl-C, and this process must clean up.
 func WithParent(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(ctx)
 	parent := os.Getppid()

@@ -32,7 +32,7 @@ type Action struct {
 	Error   string `json:"error"`
 }
 
-// Skipped is something that pba would have liked to do.
+// Skipped is something that pba did not do, and why.
 type Skipped struct {
 	Job    string `json:"job"`
 	Reason string `json:"reason"`
@@ -94,7 +94,7 @@ func (r *Rebalance) Began(ctx context.Context) error {
 	}
 }
 
-// Err is why it ended, after Reports was closed.
+// Err returns why it ended, after Reports was closed.
 func (r *Rebalance) Err() error { return r.err }
 
 // Stop ends it and waits until it is gone.
@@ -104,7 +104,7 @@ func (r *Rebalance) Stop() {
 	}
 }
 
-// Kill ends it as kill -9 does, wherever it is, and waits until it is gone.
+// Kill ends it as kill -9 does, at any point of a cycle, and waits until it is gone.
 func (r *Rebalance) Kill() error {
 	err := r.kill()
 	r.Stop()

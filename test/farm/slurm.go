@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
-// siteHook is a submission script of the kind that a site has before it knows of us.
+// siteHook is a submission script as a site has it before it installs Allotment.
 const siteHook = `function slurm_job_submit() return slurm.SUCCESS end
 function slurm_job_modify() return slurm.SUCCESS end
 `
@@ -35,15 +35,15 @@ func (f *Farm) startSlurm(ctx context.Context, o Options) error {
 	return f.writeConfig(o.Config + "backend: slurm\nslurm:\n  conf: " + f.cluster.Conf() + "\n")
 }
 
-// InstallHook lets Slurm ask Allotment's filter, which `pba init` has written, at
-// each submission from now on: what an administrator types, and what it does.
+// InstallHook makes Slurm run Allotment's filter, which `pba init` has written, at each
+// submission from now on. It returns the command that an administrator would type.
 func (f *Farm) InstallHook() (typed string, err error) {
 	ours, link := filepath.Join(f.Home, "job_submit.lua"), filepath.Join(f.cluster.Dir, "job_submit.lua")
 	if _, err := os.Stat(ours); err != nil {
 		return "", err
 	}
-	// slurmctld has read a script already, and reads another one if that is from a later
-	// second: here they may be from the same.
+	// slurmctld has read a script already, and reads another one only if its time is in a
+	// later second: here both may be from the same.
 	later := time.Now().Add(2 * time.Second)
 	if err := errors.Join(os.Chtimes(ours, later, later), os.Remove(link)); err != nil {
 		return "", err

@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// New starts a farm that ends with the test. Where no programs are named they are built.
+// New starts a farm that ends with the test. It builds the programs unless o names them.
 func New(t testing.TB, o Options, besides ...string) *Farm {
 	t.Helper()
 	if o.Programs == "" {
@@ -31,8 +31,8 @@ func New(t testing.TB, o Options, besides ...string) *Farm {
 	return f
 }
 
-// Beside starts a command that works beside a test, such as pba rebalance. It is asked
-// to end by stop, or at the test's end. What it said is shown if the test failed.
+// Beside starts a command that runs beside a test, such as pba rebalance. stop, or the
+// test's end, terminates it. Its output is logged if the test failed.
 func Beside(t testing.TB, cmd *exec.Cmd) (stop func()) {
 	t.Helper()
 	var said bytes.Buffer
