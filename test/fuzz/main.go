@@ -1,6 +1,6 @@
-// Command fuzz runs every Fuzz test of the repository, one after the other, and
-// sees to it that none is missing: fuzz.txt lists every function that reads
-// bytes from outside its process, with the tests that feed it.
+// Command fuzz runs every Fuzz test of the repository, one after the other, and checks
+// that none is missing: fuzz.txt lists every function that reads bytes from outside its
+// process, with its Fuzz tests.
 //
 //	make fuzz FUZZTIME=60s
 //
@@ -71,8 +71,7 @@ func run(ctx context.Context, pause time.Duration, only string) error {
 	return nil
 }
 
-// check compares the list with what there is; each line of its answer is one
-// thing that is wrong.
+// check compares the list with the tree, and returns a line for each error.
 func check(tree *tree, list string) []string {
 	var wrong []string
 	tell := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }

@@ -22,14 +22,14 @@ func parseFunction(s string) (function, bool) {
 	return function{dir, name}, ok && dir != "" && name != ""
 }
 
-// tree is what the repository has.
+// tree holds the repository's functions and Fuzz tests.
 type tree struct {
 	functions []function
-	decoders  []function // those whose name says that they read
+	decoders  []function // those whose names match decoding
 	targets   []function // Fuzz tests
 }
 
-// Functions with such names decode what their parameters carry.
+// decoding matches the names of functions that decode their parameters.
 const decoding = `^(Parse|parse|Decode|decode|Unmarshal|unmarshal|Scan|scan|Read[A-Z]|Restore)`
 
 func scan(root string) (*tree, error) {
@@ -94,7 +94,7 @@ func receiver(e ast.Expr) string {
 	return "?"
 }
 
-// carries tells whether a parameter is text, bytes or a reader.
+// carries reports whether a parameter is text, bytes or a reader.
 func carries(f *ast.FuncType) bool {
 	for _, p := range f.Params.List {
 		switch t := p.Type.(type) {
