@@ -1,4 +1,4 @@
-// Package gate tests the steps that .ci/run is made of.
+// Package gate tests .ci/steps, of which .ci/run is made.
 package gate
 
 import (
