@@ -1,4 +1,4 @@
-// Package idle looks at the queue while it has nothing to do.
+// Package idle tests that a queue which has nothing to do does nothing.
 package idle
 
 import (
@@ -32,13 +32,13 @@ const (
 	running = 4
 
 	// allowed is how many calls all processes together may make in that time: the
-	// runtime's own, such as its collector's after the work before. A timer that
-	// goes once a second would make more.
+	// runtime's own, such as its collector's after the work before. A timer that fires
+	// once a second would make more.
 	allowed = 8
 )
 
-// An idle queue with a thousand jobs that wait wakes for nothing: neither its
-// daemon nor its nodes nor the keepers of jobs that run.
+// In an idle queue with a thousand pending jobs no process wakes up: neither the daemon
+// nor the nodes nor the keepers of running jobs.
 func TestNothingWakes(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -62,8 +62,8 @@ func TestNothingWakes(t *testing.T) {
 	}
 }
 
-// fill submits what runs for long, what ended, and what waits: for slots, for
-// another job, for its owner and for a time.
+// fill submits jobs that run for long, one that ends, and jobs that wait: for slots, for
+// another job, for their owner and for a time.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	paths, err := home.Find(func(name string) string { return map[string]string{"ALLOTMENT_HOME": dir}[name] }, os.Getuid())
@@ -105,13 +105,13 @@ func fill(t *testing.T, dir string) {
 	if _, err := await.Jobs(t.Context(), q, ids[1:running+2], await.In(backends.Running)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Record(t.Context(), ids[0]); err != nil { // what is written behind its back is written
+	if _, err := q.Record(t.Context(), ids[0]); err != nil { // all that is written in the background is written
 		t.Fatal(err)
 	}
 }
 
-// processes are the queue's programs: those of a directory that have the home in
-// their command line, environment or open files.
+// processes returns the queue's processes: those with a program of a directory that have
+// the home in their command line, environment or open files.
 func processes(home, bin string) []int {
 	var pids []int
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -149,7 +149,7 @@ func settle(t *testing.T, pids func() []int) {
 	}
 }
 
-// switches tells how often the threads of processes have been on a processor.
+// switches returns how often each thread of the processes has been on a processor.
 func switches(pids []int) string {
 	var all strings.Builder
 	counts := regexp.MustCompile(`(?m)^(non)?voluntary_ctxt_switches:.*$`)
@@ -165,7 +165,7 @@ func switches(pids []int) string {
 	return all.String()
 }
 
-// trace lists the system calls that begin while it watches.
+// trace returns the system calls that begin while it watches.
 func trace(t *testing.T, strace string, pids []int) []string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "strace")
@@ -200,8 +200,8 @@ func trace(t *testing.T, strace string, pids []int) []string {
 	return calls(data)
 }
 
-// calls are the lines of strace's output that begin a call, without the first
-// one of each thread: that is the one which it waited in before.
+// calls returns the lines of strace's output that begin a call, without the first one of
+// each thread, in which it was waiting already.
 func calls(data []byte) []string {
 	begins := regexp.MustCompile(`^\d+ +[0-9:.]+ [a-z0-9_]+\(`)
 	waited := make(map[string]bool)
