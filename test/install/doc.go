@@ -1,3 +1,3 @@
-// Package install tries `make install` and `make uninstall`, and the service
-// units that they bring.
+// Package install tests `make install` and `make uninstall`, and the service units that
+// they install.
 package install

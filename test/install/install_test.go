@@ -18,7 +18,7 @@ func makeTarget(t *testing.T, target string, variables ...string) {
 	}
 }
 
-// built skips where there is nothing to install.
+// built skips the test if there is nothing to install.
 func built(t *testing.T) {
 	if _, err := os.Stat("../../bin/pba"); err != nil {
 		t.Skip("skip: nothing is built: make build does it")
@@ -40,8 +40,8 @@ func filesIn(t *testing.T, dir string) []string {
 	return files
 }
 
-// TestInstall: with DESTDIR and PREFIX all is where it belongs, each program
-// runs under its name, and uninstall takes all of it away.
+// TestInstall: with DESTDIR and PREFIX all files are where they belong, no link is broken,
+// and uninstall removes all of them.
 func TestInstall(t *testing.T) {
 	built(t)
 	stage := t.TempDir()
@@ -98,14 +98,14 @@ func TestInstalledTwice(t *testing.T) {
 	}
 }
 
-// TestUnits: systemd finds nothing wrong with the units, as they are installed,
-// and the engine's is as tight as it was made.
+// TestUnits: systemd finds no error in the units, as they are installed, and the engine's
+// unit is exposed by 2.0 at most.
 func TestUnits(t *testing.T) {
 	built(t)
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("skip: no systemd-analyze here: the units are not verified")
 	}
-	prefix := t.TempDir() // a real one: the units' programs must be there
+	prefix := t.TempDir() // not staged: systemd checks that the units' programs exist
 	makeTarget(t, "install", "PREFIX="+prefix, "DESTDIR=")
 	units, err := filepath.Glob(prefix + "/lib/systemd/system/*.service")
 	if err != nil || len(units) != 2 {
@@ -121,7 +121,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestTheCronFileIsAsleep: an installation does nothing before somebody wants it.
+// TestTheCronFileIsAsleep: an installation does nothing until the administrator enables it.
 func TestTheCronFileIsAsleep(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/cron/allotment")
 	if err != nil {
