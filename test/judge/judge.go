@@ -1,6 +1,5 @@
-// Package judge holds what jobs themselves wrote, and what the ledger says, against
-// what they were promised: nothing is lost, nothing runs twice, and no host is ever
-// overfilled.
+// Package judge compares what jobs themselves wrote, and what the ledger holds, with what
+// was promised: nothing is lost, nothing runs twice, and no host is ever overfilled.
 package judge
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Check is one thing that had to be so, and what was found.
+// Check is one requirement, and what was found.
 type Check struct {
 	What  string
 	OK    bool
@@ -41,7 +40,7 @@ func Print(out io.Writer, checks []Check) (err error) {
 	return err
 }
 
-// But is what is wrong, the first of it, or otherwise.
+// But returns the first few errors as text, or otherwise if there are none.
 func But(wrong []string, otherwise string) string {
 	const most = 5
 	switch {
@@ -53,7 +52,7 @@ func But(wrong []string, otherwise string) string {
 	return "but " + strings.Join(wrong, ", ")
 }
 
-// Tally is how often a job started and came to its end, by its own word.
+// Tally is how often a job started and came to its end, by what it wrote itself.
 type Tally struct {
 	Name         string
 	Starts, Ends int
@@ -77,7 +76,7 @@ func Read(name, path string) (Tally, error) {
 	return t, err
 }
 
-// EndedOnce names the jobs that did not come to their end exactly once.
+// EndedOnce returns a text for each job that did not come to its end exactly once.
 func EndedOnce(all []Tally) (wrong []string) {
 	for _, t := range all {
 		if t.Ends != 1 {
@@ -102,7 +101,7 @@ type Span[J comparable] struct {
 	Job      J
 }
 
-// Moment is who worked on a host when one of them had just started.
+// Moment is the jobs that worked on a host when one of them had just started.
 type Moment[J comparable] struct {
 	Host    string
 	Time    time.Time
@@ -110,7 +109,8 @@ type Moment[J comparable] struct {
 	Running []J // Started among them
 }
 
-// Moments are all starts, in order of time: there is never more on a host than at one of them.
+// Moments returns all starts, in order of time: a host never has more jobs than at one of
+// them.
 func Moments[J comparable](spans []Span[J]) (all []Moment[J]) {
 	type edge struct {
 		time time.Time
@@ -137,7 +137,7 @@ func Moments[J comparable](spans []Span[J]) (all []Moment[J]) {
 	return all
 }
 
-// Memory is what a ledger remembers.
+// Memory returns what a ledger holds.
 func Memory(ctx context.Context, path string) (plan.Memory, error) {
 	l, err := ledger.OpenToRead(path)
 	if err != nil {
@@ -147,8 +147,8 @@ func Memory(ctx context.Context, path string) (plan.Memory, error) {
 	return memory, errors.Join(err, l.Close())
 }
 
-// Open are the reclaims that wait for something: each in the end leaves nothing open, and
-// nothing held.
+// Open returns the reclaims that are open, or have a victim that is still held. In the end
+// there must be none.
 func Open(memory *plan.Memory) (all []plan.Reclaim) {
 	for _, r := range memory.Reclaims {
 		if r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released }) {
@@ -158,7 +158,7 @@ func Open(memory *plan.Memory) (all []plan.Reclaim) {
 	return all
 }
 
-// Victims are the jobs that lost their slots, each once.
+// Victims returns the IDs of the jobs that lost their slots, each once.
 func Victims(memory *plan.Memory) (ids []string) {
 	for _, r := range memory.Reclaims {
 		for _, v := range r.Victims {
@@ -170,8 +170,8 @@ func Victims(memory *plan.Memory) (ids []string) {
 	return ids
 }
 
-// OneVictim judges a full farm that had one job more: each job ended once, one of them lost
-// its slot, and started again if it was requeued.
+// OneVictim judges a full farm that got one job more. It returns an error unless each job
+// ended once, and one of them lost its slot and started again if it was requeued.
 func OneVictim(all []Tally, memory *plan.Memory, requeued bool) error {
 	var errs []error
 	for _, wrong := range EndedOnce(all) {

@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Each fault is named, and what is as it should be is not.
+// Each fault is named, and nothing else.
 func TestOneVictim(t *testing.T) {
 	victim := func(id int64) plan.Victim {
 		return plan.Victim{ID: backends.ID{Job: id}, Fate: plan.Taken, Released: true}
