@@ -51,8 +51,8 @@ func paths() home.Paths {
 	return home.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}
 }
 
-// engine is a process that runs cycles until nothing is left to be done: no job
-// waits within its allocation, no reclaim is open, and every victim is free.
+// engine runs cycles until nothing is left to be done: no job waits within its
+// allocation, no reclaim is open, and every victim is released.
 func engine() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -91,7 +91,7 @@ func engine() error {
 	return err
 }
 
-// miniqConfig ages by the cycle, as pba.every would set it.
+// miniqConfig returns a config with ageing by the cycle, as pba.every would set it.
 func miniqConfig() miniq.Config {
 	c := miniq.DefaultConfig()
 	c.Ageing.Interval = unit.Duration(cycle)
@@ -108,8 +108,8 @@ func settled(r *pba.Result) bool {
 		})
 }
 
-// job works for some time of its own, in short steps: a time in which it is
-// suspended does not count. What it does it writes down.
+// job works for some time, in short steps, so that the time in which it is suspended does
+// not count. It records its start and its end.
 func job(file string) error {
 	work, err := time.ParseDuration(os.Getenv(envWork))
 	if err != nil {
@@ -131,7 +131,7 @@ func job(file string) error {
 	return err
 }
 
-// prepare makes the ledger of a scenario: chipA holds both slots this week.
+// prepare makes the ledger of a scenario: chipA's guarantee is both slots.
 func prepare(ctx context.Context, p home.Paths) error {
 	me, err := user.Current()
 	if err != nil {

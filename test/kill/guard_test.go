@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// guard counts the calls that an engine makes of its queue and its ledger, and
-// kills its own process before or after one of them.
+// guard counts the calls that an engine makes to its queue and its ledger, and kills its
+// own process before or after one of them.
 type guard struct {
 	calls int
 	at    int // 0: never
@@ -79,7 +79,7 @@ func (q queue) Rank(ctx context.Context, rankings []backends.Ranking) backends.E
 	return q.Backend.Rank(ctx, rankings)
 }
 
-// Abilities guards the functions among them as well.
+// Abilities returns the queue's abilities, with guarded functions.
 func (q queue) Abilities() backends.Abilities {
 	able := q.Backend.Abilities()
 	able.Pin = guarded(q.g, able.Pin)

@@ -1,5 +1,5 @@
-// Package kill kills the engine at every call that it makes, on a real queue and
-// a real ledger, and looks at what becomes of the jobs.
+// Package kill kills the engine at every call that it makes, on a real queue and a real
+// ledger, and judges the jobs' ends.
 package kill
 
 import (
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 type point struct {
 	call  int
 	after bool
-	back  bool // another engine comes afterwards
+	back  bool // another engine is started afterwards
 }
 
 func (p point) String() string {
@@ -56,7 +56,7 @@ func (p point) String() string {
 	return fmt.Sprintf("killed %s call %d, %s", when, p.call, then)
 }
 
-// fewest is how many kill points there must be for the test to mean something.
+// fewest is how many kill points a valid test has.
 const fewest = 20
 
 // TestKill kills an engine before and after its call N, for N = 1, 2, … until a
@@ -108,9 +108,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// scenario fills two slots with jobs of nobody, one to be requeued and one to be
-// suspended, lets a job of chipA need both, and kills the engine at the point. It
-// reports whether the engine died there.
+// scenario fills two slots with jobs of no project, one to be requeued and one to be
+// suspended, submits a job of chipA that needs both, and kills the engine at the point.
+// It reports whether the engine died there.
 func scenario(t *testing.T, programs string, p point) (died bool, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -145,8 +145,8 @@ func scenario(t *testing.T, programs string, p point) (died bool, err error) {
 	return died, errors.Join(check(ctx, client, dir, jobs), checkLedger(ctx, place, p, died))
 }
 
-// submit hands in the two that fill the farm, waits until they run, then the one
-// that needs their slots.
+// submit submits the two jobs that fill the farm, waits until they run, and submits the
+// one that needs their slots.
 func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.ID, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -200,8 +200,8 @@ func runEngine(ctx context.Context, dir string, p point) (died bool, err error) 
 	return false, err
 }
 
-// check reads what the jobs wrote themselves: each ended once, the requeued one
-// started once more at most, the suspended one never again.
+// check returns an error unless, by what the jobs wrote themselves, each ended once, the
+// requeued one started again once at most, and the suspended one never.
 func check(ctx context.Context, client *miniq.Client, dir string, jobs []backends.Job) error {
 	var errs []error
 	for name, starts := range map[string]int{"requeue": 2, "suspend": 1, "beneficiary": 1} {
@@ -225,7 +225,8 @@ func check(ctx context.Context, client *miniq.Client, dir string, jobs []backend
 	return errors.Join(append(errs, err)...)
 }
 
-// checkLedger looks for what is left open where an engine saw the end of it.
+// checkLedger returns an error if a ledger has open reclaims although an engine ran to the
+// end.
 func checkLedger(ctx context.Context, place home.Paths, p point, died bool) error {
 	if died && !p.back {
 		return nil
@@ -244,7 +245,7 @@ func checkLedger(ctx context.Context, place home.Paths, p point, died bool) erro
 	return errors.Join(errs...)
 }
 
-// describe shows the queue of a scenario that hangs.
+// describe returns the jobs of a scenario that hangs, as an error.
 func describe(client *miniq.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
