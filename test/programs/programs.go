@@ -1,5 +1,5 @@
-// Package programs makes the programs for the tests that run them, and ends
-// what they leave running.
+// Package programs builds the programs for the tests that run them, and ends the queues
+// that they leave running.
 package programs
 
 import (
@@ -15,9 +15,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// Build makes the bundled queue's programs, what its dummy jobs run, the filter, asub, ajobs under all its
-// names and the programs that are named besides, in a directory of their own: NAME is cmd/NAME, and a
-// path is that of a package.
+// Build builds the bundled queue's programs, what its dummy jobs run, the filter, asub,
+// ajobs under all its names and besides, in a directory of their own: NAME is cmd/NAME,
+// and a path is that of a package.
 func Build(t testing.TB, besides ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -47,9 +47,8 @@ func Make(ctx context.Context, dir string, besides ...string) error {
 	return nil
 }
 
-// Script gives a script of a test the programs, and a home of its own, with a
-// configuration if that is not empty. The queue that the script starts there ends with
-// it.
+// Script sets up a test's script with the programs, and a home of its own, with a
+// configuration if that is not empty. A queue that the script starts there ends with it.
 func Script(t testing.TB, e *testscript.Env, dir, config string) error {
 	home := filepath.Join(e.WorkDir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
@@ -58,7 +57,7 @@ func Script(t testing.TB, e *testscript.Env, dir, config string) error {
 	e.Setenv("PATH", e.Getenv("PATH")+":"+dir)
 	e.Setenv("ALLOTMENT_HOME", home)
 	e.Setenv("TZ", "UTC")
-	e.Setenv("GORACE", "atexit_sleep_ms=0") // else each program of the race detector's waits a second at its end
+	e.Setenv("GORACE", "atexit_sleep_ms=0") // else each program built with the race detector waits a second at its end
 	e.Defer(func() { StopQueue(t, dir, e.Vars) })
 	if config == "" {
 		return nil
