@@ -17,8 +17,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/judge"
 )
 
-// compare plays the trace on two farms side by side, so that what else the
-// machine does is the same for both, and prints what became of the jobs.
+// compare plays the trace on two farms side by side, so that the machine's other load is
+// the same for both, and prints how long the jobs waited.
 func compare(ctx context.Context, out io.Writer, o options) error {
 	jobs, err := load(o)
 	if err != nil {
@@ -48,7 +48,7 @@ func compare(ctx context.Context, out io.Writer, o options) error {
 		p.jobs, p.say, p.did = slices.Clone(jobs), say, map[string]int{}
 		wg.Go(func() {
 			if errs[i] = p.run(ctx, o, group, self); errs[i] != nil {
-				cancel() // the other one is of no use without it
+				cancel() // the other one is useless without it
 			}
 		})
 	}
@@ -79,17 +79,17 @@ func describe(out io.Writer, o options, jobs []played) {
 	fmt.Fprintf(out, "\nUser %d's project holds %d slots; threshold %v, cycle %v. Two farms side by side, without pba and with it:\n", o.user, o.guarantee, threshold, cycle)
 }
 
-// fate is what became of a job.
+// fate is the outcome of a job.
 type fate struct {
 	user     int
 	wait     time.Duration // from submission to the start of the run that came to its end
 	within   bool          // the guarantee had room for it before it started
-	due      time.Duration // how long it had by then
+	due      time.Duration // from then to its start
 	requeues int
 	lost     time.Duration // slots × time of the runs that did not come to their end
 }
 
-// fates are read from the diaries.
+// fates returns the jobs' outcomes, by their diaries.
 func fates(o options, jobs []played) []fate {
 	all := make([]fate, len(jobs))
 	for i, j := range jobs {
@@ -106,8 +106,8 @@ func fates(o options, jobs []played) []fate {
 	return all
 }
 
-// roomFor is when, from its submission on, the guarantee first had room for a job:
-// its user's earlier ones that had not ended left so much of it.
+// roomFor returns when, from its submission on, the guarantee first had room for a job
+// beside its user's earlier jobs that had not ended; false: never.
 func roomFor(o options, jobs []played, i int) (time.Time, bool) {
 	j := &jobs[i]
 	if j.user != o.user {
@@ -175,10 +175,10 @@ func table(out io.Writer, o options, title string, all []fate) {
 	}
 }
 
-// waited is how long a job must wait that more than its submission took time.
+// waited is a wait that is longer than a submission takes.
 const waited = time.Second
 
-// report prints both tables, and fails if they show nothing.
+// report prints both tables. It returns an error if they show nothing.
 func report(out io.Writer, o options, without, with *play) error {
 	before, after := fates(o, without.jobs), fates(o, with.jobs)
 	table(out, o, without.name, before)
@@ -220,7 +220,7 @@ func report(out io.Writer, o options, without, with *play) error {
 	return nil
 }
 
-// counted lists how often what was done.
+// counted returns each verb with how often it was done.
 func counted(did map[string]int) string {
 	var list []string
 	for _, verb := range slices.Sorted(maps.Keys(did)) {

@@ -16,7 +16,7 @@ import (
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// job is a played one that was submitted at a time and wrote a diary, in ms.
+// ended returns a job that was submitted at a time and had these runs, in ms.
 func ended(t *testing.T, user, slots, submitted int, runs ...[2]int) played {
 	t.Helper()
 	var text strings.Builder
@@ -74,7 +74,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// A replay that shows nothing fails, and says how to load it more.
+// A replay that shows nothing fails with an error that says how to load it more.
 func TestReport(t *testing.T) {
 	quick, slow, taken := ended(t, 4, 1, 0, [2]int{100, 200}), ended(t, 4, 1, 0, [2]int{5000, 6000}), ended(t, 5, 1, 0, [2]int{0, 100}, [2]int{300, 400})
 	twice := ended(t, 5, 1, 0, [2]int{0, 100})
@@ -102,7 +102,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The first jobs that are not too wide, from the first of them on, scaled.
+// load returns the first jobs that are not too wide, with times scaled and from the first
+// of them on.
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.swf.gz")
 	f, err := os.Create(path)

@@ -15,11 +15,11 @@ import (
 	"github.com/allotment-hpc/allotment/test/farm"
 )
 
-// defaultRest makes the others press hard enough on user 4 of the NASA iPSC trace.
-// As recorded user 4 runs so much beside its 32 slots that what it frees itself
-// serves it, at any density of arrivals (3 to 12 were tried): nothing has to be
-// reclaimed. With 6 copies of the others' jobs (94 % of the slots) one job is taken
-// back, with 8 (121 %) about six are.
+// defaultRest makes the other users' load heavy enough for user 4 of the NASA iPSC trace.
+// As recorded, user 4 runs so much beside its 32 slots that the slots that it frees are
+// enough, at any density of arrivals (3 to 12 were tried): nothing has to be reclaimed.
+// With 6 copies of the others' jobs (94 % of the slots) one job is preempted, with 8
+// (121 %) about six are.
 const defaultRest = 8
 
 func main() {
@@ -54,8 +54,8 @@ func main() {
 	}
 }
 
-// job is what the jobs run: this program itself, which waits. An element of an
-// array has a diary of its own.
+// job is the program of the jobs, which waits. An element of an array has a diary of its
+// own.
 func job(path, duration string) int {
 	if index := os.Getenv("LSB_JOBINDEX"); index != "" && index != "0" {
 		path += "." + index

@@ -26,7 +26,7 @@ type options struct {
 	user, guarantee int
 }
 
-// The farm, and what is too short to be divided by the speed.
+// The farm, and times that are too short to be divided by the speed.
 const (
 	slots     = 128
 	cycle     = time.Second
@@ -34,8 +34,8 @@ const (
 	tick      = 100 * time.Millisecond
 )
 
-// config divides all times but the two above by the speed. A cap for a cycle, or
-// for an hour, is for as much of the trace's time.
+// config returns a config file with all times but cycle and threshold divided by the
+// speed. A cap for a cycle, or for an hour, is for as much of the trace's time.
 func config(o options) string {
 	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) / o.speed) }
 	return fmt.Sprintf(`pba:
@@ -64,7 +64,7 @@ type played struct {
 
 func (j *played) end() time.Time { return j.Runs[len(j.Runs)-1].End }
 
-// load reads the jobs that are played.
+// load returns the jobs to be played.
 func load(o options) ([]played, error) {
 	f, err := os.Open(o.trace)
 	if err != nil {
@@ -127,11 +127,11 @@ type play struct {
 	jobs   []played
 	engine *farm.Rebalance
 	began  time.Time
-	told   time.Time      // when its progress was told last
+	told   time.Time      // when its progress was printed last
 	did    map[string]int // what pba did, by verb
 }
 
-// run plays all jobs and returns when they have ended. Nothing is left behind.
+// run plays all jobs and returns when they have ended. It leaves nothing behind.
 func (p *play) run(ctx context.Context, o options, group, self string) (err error) {
 	p.Farm, err = farm.Start(ctx, farm.Options{Programs: "bin", Config: config(o)})
 	if err != nil {
@@ -190,10 +190,10 @@ func (p *play) prepare(ctx context.Context, o options, group string) error {
 	return err
 }
 
-// project stands for a user of the trace: here all jobs are of one user.
+// project returns the project of a user of the trace: here one user submits all jobs.
 func project(user int) string { return "u" + strconv.Itoa(user) }
 
-// submitAll hands in each job when it is due, copies of one as an array.
+// submitAll submits each job when it is due, copies of one as an array.
 func (p *play) submitAll(ctx context.Context, self string) error {
 	for i := 0; i < len(p.jobs); {
 		j := &p.jobs[i]
@@ -227,7 +227,7 @@ func (p *play) submitAll(ctx context.Context, self string) error {
 	return nil
 }
 
-// until waits for a time and reads meanwhile what is written.
+// until waits for a time and meanwhile reads what is written.
 func (p *play) until(ctx context.Context, at time.Time) error {
 	for {
 		if err := p.look(); err != nil {
@@ -284,7 +284,7 @@ func (p *play) await(ctx context.Context) error {
 	return nil
 }
 
-// progress tells now and then how far it is.
+// progress prints every 20 s how far the play is.
 func (p *play) progress() {
 	const often = 20 * time.Second
 	now := time.Now()
