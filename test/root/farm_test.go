@@ -16,13 +16,13 @@ import (
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
-// result is how a command went.
+// result is the output and the exit status of a command.
 type result struct {
 	out    string
 	status int
 }
 
-// onlyRoot is in the daemon's environment, and in nobody's else.
+// onlyRoot is in the daemon's environment, and in no job's.
 const onlyRoot = "ROOTS_OWN_SECRET"
 
 func (m *machine) rootEnv() []string {
@@ -39,7 +39,7 @@ func (m *machine) root(argv ...string) string {
 	return r.out
 }
 
-// as runs a user's command in his home.
+// as runs a user's command in the user's home.
 func (m *machine) as(p *person, argv ...string) result { return m.with(p, nil, argv...) }
 
 // with is as, with more in the environment.
@@ -48,7 +48,7 @@ func (m *machine) with(p *person, env []string, argv ...string) result {
 	return m.run(p, p.home, env, argv...)
 }
 
-// must runs a user's command that must succeed.
+// does runs a user's command that must succeed, and returns its output.
 func (m *machine) does(p *person, argv ...string) string {
 	m.Helper()
 	r := m.as(p, argv...)
@@ -70,7 +70,7 @@ func (m *machine) run(p *person, dir string, more []string, argv ...string) resu
 	return result{out.String(), cmd.ProcessState.ExitCode()}
 }
 
-// command is root's, or a user's (p), in a directory.
+// command returns a command of root (p is nil) or of a user, in a directory.
 func (m *machine) command(p *person, dir string, more []string, argv ...string) *exec.Cmd {
 	program := argv[0]
 	if !strings.Contains(program, "/") {
@@ -97,7 +97,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// submit hands a user's job in and gives its number.
+// submit submits a user's job and returns its number.
 func (m *machine) submit(p *person, argv ...string) string {
 	m.Helper()
 	out := m.does(p, append([]string{"asub"}, argv...)...)
@@ -108,7 +108,7 @@ func (m *machine) submit(p *person, argv ...string) string {
 	return found[1]
 }
 
-// job is what listing tells of a job.
+// job is a job as ajobs lists it.
 type job struct {
 	User     string
 	State    string
@@ -128,7 +128,7 @@ func (m *machine) look(id string) job {
 	return jobs[0]
 }
 
-// until waits for something that is on its way.
+// until waits until is returns true.
 func (m *machine) until(what string, is func() bool) {
 	m.Helper()
 	if !await.Soon(is) {
@@ -151,7 +151,7 @@ func (m *machine) read(path string) string {
 	return string(data)
 }
 
-// ids is a list of numbers as id prints it.
+// ids returns a list of numbers as id prints it.
 func ids(numbers []uint32) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {
@@ -160,7 +160,7 @@ func ids(numbers []uint32) string {
 	return strings.Join(texts, " ")
 }
 
-// contains wants a text to hold another one.
+// contains requires that a text contains another one.
 func contains(t *testing.T, text, want string) {
 	t.Helper()
 	if !strings.Contains(text, want) {
@@ -168,7 +168,7 @@ func contains(t *testing.T, text, want string) {
 	}
 }
 
-// regexpID is the ID in an answer to a submission.
+// regexpID returns the ID in an answer to a submission.
 func regexpID(answer string) string {
 	found := regexp.MustCompile(`"id":"(\d+)"`).FindStringSubmatch(answer)
 	if found == nil {

@@ -21,8 +21,8 @@ import (
 )
 
 // flood sends a request over many connections, as fast as it is answered on each,
-// until its standard input ends. It prints a line when so many were answered that
-// it is a flood, and in the end how many were, and how many refused.
+// until its standard input ends. It prints a line when leastFlood requests were answered,
+// and in the end how many were, and how many refused.
 func flood(socket, text string) error {
 	const clients = 16
 	var answered, refused atomic.Int64
@@ -75,8 +75,8 @@ func again(socket, text string, over <-chan struct{}, answered func(refused bool
 	}
 }
 
-// Bounds of what others notice of a flood, beside what they notice without one:
-// the machine may be busy with other things, too.
+// Bounds of a flood's effect on others, compared with a time without one: the machine may
+// have other load, too.
 const (
 	noticed    = time.Second
 	timesSlow  = 20
@@ -90,25 +90,24 @@ func took(do func()) time.Duration {
 	return time.Since(began)
 }
 
-// waitsForever is a job that heeds a signal and does nothing else.
+// waitsForever is a job that catches a signal and does nothing else.
 const waitsForever = "trap : USR1; while :; do sleep 0.05; done"
 
-// A user who sends signals to a job of his own as fast as he can keeps nobody from
-// starting jobs, nor root from ending that one, and makes no process of the
-// queue's grow.
+// A user floods an own job with signals: other users' jobs start, root can end the job,
+// and no process of the queue grows.
 func aFloodOfSignals(m *machine) {
 	id := m.submit(m.alice, "-o", "/dev/null", waitsForever)
 	m.is(id, "running")
 	m.floods(id, `"op":"signal","signal":10`)
 }
 
-// Nor does one who changes it.
+// The same for a flood of changes.
 func aFloodOfChanges(m *machine) {
 	m.floods(m.submit(m.alice, "-H", "true"), `"op":"modify","change":{"name":"x"}`)
 }
 
-// floods has alice send requests about a job of hers that each name it often. What
-// processes took in memory for earlier tests is no matter.
+// floods has alice send requests about a job of hers that each name it often. The queue
+// starts afresh, so that its memory is not that of earlier tests.
 func (m *machine) floods(id, what string) {
 	m.root("miniqd", "stop")
 	m.root("miniqd")
@@ -160,7 +159,7 @@ func (m *machine) floods(id, what string) {
 	m.isSmall()
 }
 
-// isSmall compares what the queue's processes had in memory with what is bearable.
+// isSmall requires that no process of the queue had more than mostMemory.
 func (m *machine) isSmall() {
 	m.Helper()
 	for name, mib := range m.peaks() {
@@ -171,7 +170,8 @@ func (m *machine) isSmall() {
 	}
 }
 
-// peaks is the most that a process of each of the queue's programs had in memory, in MiB.
+// peaks returns the most memory that a process of each of the queue's programs had, in
+// MiB.
 func (m *machine) peaks() map[string]int {
 	peaks := make(map[string]int)
 	all, _ := filepath.Glob("/proc/[0-9]*")
@@ -197,11 +197,11 @@ func (m *machine) peaks() map[string]int {
 	return peaks
 }
 
-// leastEnded is how many jobs are ended at least in a flood of them.
+// leastEnded is how many jobs end at least in a flood of them.
 const leastEnded = 40_000
 
-// endedFlood hands jobs in that are held and kills them, as fast as it is let, until
-// its standard input ends; it prints a line when so many have ended that it is a flood.
+// endedFlood submits held jobs and kills them, as fast as it can, until its standard input
+// ends; it prints a line when leastEnded have ended.
 func endedFlood(socket string) error {
 	const clients, pack = 8, 200
 	var ended atomic.Int64
@@ -235,8 +235,8 @@ func endedFlood(socket string) error {
 	return <-failed
 }
 
-// submitAndKill hands jobs in and kills them, on a connection of its own: one that is
-// told to come again is closed.
+// submitAndKill submits jobs and kills them, on a connection of its own, since the daemon
+// may close one with the answer that it is busy.
 func submitAndKill(socket, request string) (int, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -272,7 +272,7 @@ func submitAndKill(socket, request string) (int, error) {
 	}
 }
 
-// refusedOr is an error unless the queue is busy.
+// refusedOr returns an error unless the queue is busy.
 func refusedOr(err error, answer *miniq.Response) error {
 	if err == nil && answer.Error.Code != "busy" {
 		return answer.Error.Err()
@@ -280,9 +280,8 @@ func refusedOr(err error, answer *miniq.Response) error {
 	return err
 }
 
-// A user who hands jobs in and kills them as fast as he can keeps nobody from
-// starting jobs, makes the queue forget no other's ended job, and does not fill its
-// memory.
+// A user submits and kills jobs in a flood: other users' jobs start, the queue forgets no
+// ended job of others, and its memory does not fill up.
 func aFloodOfEndedJobs(m *machine) {
 	var before, during []time.Duration
 	trueJob := func() { m.does(m.bob, "asub", "-K", "-o", "/dev/null", "true") }

@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// largeArrays: what elements have in common is on disk once, whatever happens to them; a
-// user has so much and no more, others have theirs.
+// largeArrays: what elements have in common is on disk once, whatever happens to them. A
+// user has max_bytes and no more, which does not limit other users.
 func largeArrays(m *machine) {
 	const most = 50 << 20
 	script := "#!/bin/sh\nexit 0\n" + strings.Repeat("x", 7<<20) + "\n"
@@ -58,7 +58,7 @@ func largeArrays(m *machine) {
 	m.isSmall()
 }
 
-// onDisk is what the queue's state takes.
+// onDisk returns how many bytes the queue's state takes on disk.
 func (m *machine) onDisk() int64 {
 	m.Helper()
 	const unit = 512 // of st_blocks (stat(2))
@@ -73,7 +73,7 @@ func (m *machine) onDisk() int64 {
 				sum += stat.Blocks * unit
 			}
 		}
-		return nil // it may have gone meanwhile
+		return nil // it may be gone by now
 	})
 	m.must(err)
 	return sum

@@ -19,7 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// person is a user of the machine whom the test made.
+// person is a user of the machine that the test made.
 type person struct {
 	name     string
 	uid, gid uint32
@@ -27,31 +27,31 @@ type person struct {
 	home     string
 }
 
-// machine is root's queue with its users. Everything is below base, which
-// everybody may pass through.
+// machine is root's queue with its users. Everything is below base, which all users may
+// search.
 type machine struct {
 	*testing.T
 	base   string
 	bin    string
 	home   string // ALLOTMENT_HOME, root's
 	socket string
-	group  string // that alice and bob are in, besides their own
+	group  string // of alice and bob, besides their own
 
 	alice, bob *person
-	outsider   *person // is in no group but his own
+	outsider   *person // is in no group but an own one
 	carol      *person // an administrator by the config
 	nologin    *person // has no shell
 	homeless   *person // has no home
 }
 
-// tag begins the names of all users and groups that the tests make; what follows
-// is the process that made them.
+// tag begins the names of all users and groups that the tests make; the ID of the process
+// that made them follows.
 const tag = "almt"
 
 func ownName(what string) string { return tag + strconv.Itoa(os.Getpid()) + what }
 
-// newMachine makes the users and starts the queue, and has all of it removed when
-// the test ends, however it does.
+// newMachine makes the users and starts the queue. All of it is removed when the test
+// ends.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	sweep(t)
@@ -80,7 +80,7 @@ func newMachine(t *testing.T) *machine {
 	m.must(copyFile("/proc/self/exe", filepath.Join(m.bin, "client")))
 	config := fmt.Sprintf("mode: live\npba: {every: 1s, roles: {admins: {users: [%s]}}}\nminiq: {nodes: [\"n1:4\"], ageing: {cap: 0}, max_bytes: 20M}\n", m.carol.name)
 	m.must(os.WriteFile(filepath.Join(m.home, "config.yaml"), []byte(config), 0o644))
-	m.root("sh", "-c", "exec 7</etc/passwd 9>>/dev/null; miniqd") // what its caller has open is no job's
+	m.root("sh", "-c", "exec 7</etc/passwd 9>>/dev/null; miniqd") // no job inherits what the daemon's caller has open
 	return m
 }
 
@@ -135,7 +135,7 @@ func command(t *testing.T, name string, args ...string) {
 	}
 }
 
-// sweep removes what earlier runs left that were killed.
+// sweep removes what earlier runs left behind when they were killed.
 func sweep(t *testing.T) {
 	t.Helper()
 	for _, file := range []string{"/etc/passwd", "/etc/group"} {
@@ -152,7 +152,7 @@ func sweep(t *testing.T) {
 	}
 }
 
-// remove takes away what the test of a process made: processes, users, groups, files.
+// remove removes what the test of a process made: processes, users, groups, files.
 func remove(t *testing.T, pid int) {
 	t.Helper()
 	prefix := tag + strconv.Itoa(pid)

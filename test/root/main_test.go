@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// TestMain makes the test binary be a user's own client, too: one that says what
-// it likes on the socket.
+// TestMain makes the test binary a user's own client, too, which sends any request to the
+// socket.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "flood" {
 		if err := flood(os.Args[2], os.Args[3]); err != nil {

@@ -61,7 +61,7 @@ func TestManyUsers(t *testing.T) {
 	}
 }
 
-// whoAmI prints all that a job can see of what it is.
+// whoAmI prints all that a job can see of its own process.
 const whoAmI = `id -u; id -g; id -G | tr ' ' '\n' | sort -n | tr '\n' ' '; echo
 umask
 ulimit -S -n; ulimit -c; ulimit -S -t; echo hard $(ulimit -H -n)
@@ -115,7 +115,7 @@ func jobsRunAsTheirSubmitters(m *machine) {
 	}
 }
 
-// A job may be a script, which its user must be able to read, and no one else.
+// A job may be a script, which its user can read, and no other user.
 func scripts(m *machine) {
 	m.must(os.WriteFile(filepath.Join(m.alice.home, "job.sh"), []byte("#BSUB -o script.out\n#BSUB -J script\necho I am $(id -u); cat $0; sleep 300\n"), 0o644))
 	r := m.as(m.alice, "sh", "-c", "asub <job.sh")
@@ -177,7 +177,7 @@ func filesAreOpenedAsTheUser(m *machine) {
 			m.Errorf("%s holds %q now", path, got)
 		}
 	}
-	attempt("-i of the keeper's own", "-i", "/proc/self/maps", "-o", "got", "cat") // the keeper's, which is root's
+	attempt("-i of the keeper's own", "-i", "/proc/self/maps", "-o", "got", "cat") // a file of the keeper, which runs as root
 	attempt("-o into the queue", "-o", filepath.Join(m.home, "miniq", "x"), "true")
 	request := `{"v":2,"op":"submit","specs":[{"Slots":1,"Name":"cwd","Command":["/bin/cat","precious"],"Dir":"` + filepath.Join(m.home, "miniq") + `"}]}`
 	out := m.does(m.alice, "client", "say", m.socket, request)
@@ -191,7 +191,7 @@ func filesAreOpenedAsTheUser(m *machine) {
 	}
 }
 
-// acts are all that can be done to a job, by the programs and past them.
+// acts returns all acts on a job, by the programs and by requests of one's own.
 func acts(m *machine, id string) map[string][]string {
 	ids := `"ids":["` + id + `"]`
 	all := map[string][]string{
@@ -271,7 +271,7 @@ func administratorsActOnAll(m *machine) {
 }
 
 func nobodyJumpsTheQueue(m *machine) {
-	// Others' jobs fill the farm, so that what is submitted has a place in the queue.
+	// Another user's job fills the farm, so that what is submitted has a place in the queue.
 	full := m.submit(m.bob, "-n", "4", "sleep 300")
 	m.is(full, "running")
 	defer m.root("akill", full)
@@ -286,7 +286,7 @@ func nobodyJumpsTheQueue(m *machine) {
 		number, _, _ := strings.Cut(rest, ",")
 		return number
 	}
-	for _, priority := range []string{"3020", "1020", "2005"} { // what the filter could say, and more
+	for _, priority := range []string{"3020", "1020", "2005"} { // what the filter could ask for, and more
 		id := regexpID(submit(`,"Priority":` + priority))
 		want := priority[2:]
 		if got := level(id); strings.TrimPrefix(want, "0") != got {
@@ -319,7 +319,7 @@ func nobodyJumpsTheQueue(m *machine) {
 	m.does(m.alice, "akill", id)
 }
 
-// The filter runs in the user's own process: what it says is asked again.
+// The filter runs in the user's own process: the daemon checks its answer again.
 func thePolicyDecides(m *machine) {
 	m.root("pba", "init")
 	m.root("pba", "project", "add", "chipA", "--group", m.group)
@@ -376,7 +376,7 @@ func nobodyReads(m *machine) {
 	contains(m.T, m.does(m.alice, "ajobs", "-l", id), secret)
 	contains(m.T, m.root("ajobs", "-l", id), secret)
 
-	// Files of the queue's, processes of the queue's and of the job.
+	// Files of the queue, processes of the queue and of the job.
 	r = m.as(m.bob, "sh", "-c", "cd "+m.home+"; find . -type f -readable; find . ! -type l ! -type s -writable")
 	for line := range strings.SplitSeq(r.out, "\n") {
 		// Everyone may read the site's config, policy and ledger.
@@ -426,7 +426,7 @@ func nobodySubmitsAsAnother(m *machine) {
 	}
 }
 
-// A job can neither end its keeper, nor stop it, nor write what the keeper writes.
+// A job can neither end its keeper, nor stop it, nor write the keeper's record.
 func theKeeperIsOutOfReach(m *machine) {
 	script := `keeper=$(cut -d' ' -f4 /proc/$$/stat)
 for s in KILL TERM STOP USR1 HUP; do kill -$s $keeper && echo got $s; done
@@ -443,7 +443,7 @@ exit 7`
 		m.Errorf("status %d: %s", r.status, out)
 	}
 	contains(m.T, out, "Uid:\t0\t0\t0\t0\n")
-	// What carries the mark of another's run is not killed with that.
+	// Root's programs still run.
 	m.root("true")
 }
 
@@ -460,7 +460,7 @@ func whoGetsNoJobs(m *machine) {
 	if r := m.as(m.homeless, "asub", "true"); r.status != 1 || !strings.Contains(r.out, "has no home directory") {
 		m.Errorf("a user without a home: status %d: %s", r.status, r.out)
 	}
-	m.does(m.nologin, "ajobs") // looking is for all
+	m.does(m.nologin, "ajobs") // all users may list jobs
 }
 
 func wholeTreesAreKilled(m *machine) {
@@ -484,7 +484,7 @@ func wholeTreesAreKilled(m *machine) {
 	}
 }
 
-// The next daemon knows whose the jobs are, and so does a state object.
+// The next daemon knows the jobs' owners.
 func aRestartChangesNothing(m *machine) {
 	running := m.submit(m.alice, "-o", "restart.out", "sleep 300")
 	m.is(running, "running")
@@ -505,8 +505,8 @@ func aRestartChangesNothing(m *machine) {
 	m.is(running, "exited")
 }
 
-// mayRaiseLimits tells of a process's status whether it has CAP_SYS_RESOURCE,
-// which root does not have in most containers.
+// mayRaiseLimits reports whether a process, by its status, has CAP_SYS_RESOURCE, which
+// root does not have in most containers.
 func mayRaiseLimits(status []byte) bool {
 	const sysResource = 24
 	_, rest, _ := strings.Cut(string(status), "CapEff:\t")
@@ -514,8 +514,8 @@ func mayRaiseLimits(status []byte) bool {
 	return err == nil && effective&(1<<sysResource) != 0
 }
 
-// A job that can't begin since nobody opens the other end of its pipe, and one
-// that fills it, end like any other.
+// A job that can't begin since no process opens the other end of its pipe, and one that
+// fills the pipe, end like any other.
 func pipesHoldNobodyUp(m *machine) {
 	pipe := filepath.Join(m.alice.home, "pipe")
 	m.does(m.alice, "mkfifo", pipe)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// theSystemsQueue runs root's queue where it is on a machine, in /run/allotment and
-// /var/lib/allotment, and removes the one from under it; none of that can be seen
-// outside. Its parameters: the directory of the test, those of alice's and bob's
-// names and homes.
+// theSystemsQueue runs root's queue in its usual places, /run/allotment and
+// /var/lib/allotment, and removes its runtime directory while it runs. A mount namespace
+// hides all of that. Its parameters: the directory of the test, alice's and bob's names,
+// alice's home.
 const theSystemsQueue = `set -e
 base=$1 alice=$2 bob=$3 home=$4
 mount -t tmpfs none /run
@@ -60,8 +60,8 @@ miniqd check || fail "the state is damaged"
 echo all is well
 `
 
-// systemd, or a careless administrator, removes /run/allotment while jobs wait and run:
-// one daemon serves all the time, others' asub works again, no job runs twice.
+// systemd, or an administrator by mistake, removes /run/allotment while jobs wait and run:
+// one daemon serves all the time, users' asub works again, no job runs twice.
 func theRuntimeDirectoryIsRemoved(m *machine) {
 	if out, err := exec.CommandContext(m.Context(), "unshare", "-m", "true").CombinedOutput(); err != nil {
 		m.Skipf("skip: no mounts of its own here: %v: %s", err, out)
