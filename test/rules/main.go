@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-// check returns what is wrong, a line each. The files are those of the tree.
+// check returns the faults, a line each. The files are those of the tree.
 func check(tree fs.FS, files []string) ([]string, error) {
 	text, err := fs.ReadFile(tree, designPage)
 	if err != nil {

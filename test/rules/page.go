@@ -36,7 +36,7 @@ var (
 	citation = regexp.MustCompile(`\bR\d{1,2}\b`)
 )
 
-// parsePage returns the rules of the page, and what is wrong with their form.
+// parsePage returns the rules of the page, and the faults of their form.
 func parsePage(text string) (rules []rule, faults []string) {
 	var r *rule
 	for i, line := range strings.Split(text, "\n") {
@@ -66,7 +66,7 @@ func parsePage(text string) (rules []rule, faults []string) {
 	return rules, faults
 }
 
-// check returns what is wrong with one rule's home and tests.
+// check returns the faults of one rule's home and tests.
 func (r *rule) check(tree fs.FS) (faults []string) {
 	fault := func(line int, format string, args ...any) {
 		faults = append(faults, fmt.Sprintf("%s:%d: %s: ", designPage, line, r.name)+fmt.Sprintf(format, args...))
@@ -117,7 +117,8 @@ func declares(name string, text []byte, function string) bool {
 	return found
 }
 
-// citations returns where a file cites what is no rule, or a user's page cites one.
+// citations returns where a file cites a rule that does not exist, or a user's page cites
+// one.
 func citations(tree fs.FS, files []string, rules []rule) (faults []string, err error) {
 	known := map[string]bool{}
 	for _, r := range rules {

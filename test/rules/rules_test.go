@@ -8,7 +8,7 @@ import (
 	"testing/fstest"
 )
 
-// TestCheck: each way in which page and tree can differ is found, and named by its place.
+// TestCheck: each difference of page and tree is found, and its place named.
 func TestCheck(t *testing.T) {
 	sound := map[string]string{
 		designPage:     "## Rules\n\n### R1 First\n\ntext\n\n- Home: `a/a.go` `decide`\n- Also: `a/a.lua` `judge`: the same on Slurm\n- Tests: `a/a_test.go` `TestDecide`\n",
