@@ -28,7 +28,7 @@ import (
 
 const driver = "pba/laws/plans_test.go"
 
-// loads are how densely a trace's jobs come.
+// loads are the factors by which a trace's jobs arrive faster.
 var loads = []string{"1", "1.5", "2"}
 
 func main() {
@@ -115,7 +115,7 @@ func (t *tree) build(ctx context.Context, simulator bool) error {
 	return nil
 }
 
-// overlay names the files that a build sees in place of the tree's own.
+// overlay returns the path of the list, for -overlay, of files that replace the tree's.
 func (t *tree) overlay() (string, error) {
 	dir, err := filepath.Abs(t.dir)
 	if err != nil {
@@ -234,7 +234,7 @@ func (s *stream) stop() {
 	_ = s.cmd.Wait()
 }
 
-// difference shows where two plans part, and both in full.
+// difference prints two plans in full, and returns an error with their first difference.
 func difference(streams [2]*stream, was, is []byte) error {
 	before, after := strings.Split(string(was), "\n"), strings.Split(string(is), "\n")
 	at := 0
