@@ -27,7 +27,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// What a child is told: that it is one, and where it dies.
+// The environment of a child: it marks the process as one, and says where it dies.
 const (
 	envHome    = "SPLIT_HOME" // of its farm
 	envProgram = "SPLIT_PROGRAM"
@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// child begins a split in the current directory, or goes on with one.
+// child begins a split in the current directory, or resumes one.
 func child() error {
 	work, err := os.Getwd()
 	if err != nil {
@@ -73,11 +73,11 @@ func child() error {
 	return found.Resume(context.Background(), o)
 }
 
-// callItems are the items of each split here: some rounds.
+// callItems is how many items each split has here: enough for some rounds.
 const callItems = 18
 
-// guard counts what is asked of the queue and what people are told, and kills this
-// process at one of it.
+// guard counts the calls to the queue and to the Teller, and kills this process at one of
+// them.
 type guard struct {
 	backends.Backend
 	calls atomic.Int64
@@ -128,11 +128,11 @@ func (g *guard) Note(string)             { g.at(func() {}) }
 func (*guard) Progress(split.Progress)   {}
 func (g *guard) Round(split.RoundReport) { g.at(func() {}) }
 
-// fewest is how many points there must be for the test to mean something.
+// fewest is how many points a valid test has.
 const fewest = 20
 
-// TestKilledAtAnyCall kills whoever runs a split before and after its call N, for
-// N = 1, 2, … until it ends unkilled, and has another one go on.
+// TestKilledAtAnyCall kills the process that runs a split before and after its call N,
+// for N = 1, 2, … until it ends unkilled, and has another one resume the split.
 func TestKilledAtAnyCall(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	built := programs.Build(t, "asplit-task")

@@ -18,20 +18,20 @@ import (
 	"github.com/allotment-hpc/allotment/test/farm"
 )
 
-// item is what an item does: it complains if it already runs, notes that it ran, and
-// says its number.
+// item is the command of an item: it records if it runs already, records that it ran, and
+// prints its number.
 const item = `mkdir run/$1 || echo $1 >>beside; echo $1 >>ran; sleep ${2:-0.01}; rmdir run/$1; echo "result $1"; echo "note $1" >&2`
 
-// twice is a farm on which a task could run twice side by side: each host has room
-// enough.
+// twice configures a farm on which a task could run twice side by side: each host has
+// room enough.
 const twice = "miniq:\n  nodes: [\"n1:8\", \"n2:8\", \"n3:8\"]\n"
 
 // kills is how often asplit is killed.
 const kills = 10
 
-// TestKilledAtAnyPoint kills asplit again and again, at random points, and goes on
-// with its split each time: in the end each item ran once, never side by side with
-// itself, and all results are there once, in order.
+// TestKilledAtAnyPoint kills asplit again and again, at random points, and resumes its
+// split each time: in the end each item ran once, never side by side with itself, and all
+// results are there once, in order.
 func TestKilledAtAnyPoint(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	seed := uint64(time.Now().UnixNano())
@@ -49,7 +49,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 	}
 	const count = 300
 	input := numbered("", count)
-	// No item of a part begins before there were so many kills: all of them come amid work.
+	// An item of part n waits until there were n kills, so that each kill comes amid work.
 	part := fmt.Sprintf("until [ -e allowed/$((($1 - 1) * %d / %d)) ]; do sleep 0.01; done; ", kills+1, count)
 	allow := func(kills int) {
 		if err := os.WriteFile(filepath.Join(f.Home, "allowed", strconv.Itoa(kills)), nil, 0o600); err != nil {
@@ -101,7 +101,8 @@ func TestKilledAtAnyPoint(t *testing.T) {
 	}
 }
 
-// ranOnce judges what items left behind: each ran once, and never beside itself.
+// ranOnce returns an error unless, by the files that the items wrote, each ran once, and
+// never beside itself.
 func ranOnce(dir string, count int) error {
 	beside, err := os.ReadFile(filepath.Join(dir, "beside"))
 	if !errors.Is(err, os.ErrNotExist) {
@@ -125,7 +126,7 @@ func start(t *testing.T, o farm.Options) *farm.Farm {
 	return farm.New(t, o, "asplit", "asplit-task")
 }
 
-// asplit runs it, and kills it after some time.
+// asplit runs asplit, and kills it after some time.
 func asplit(t *testing.T, f *farm.Farm, input string, wait time.Duration, args []string) (out []byte, errs string, died bool) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

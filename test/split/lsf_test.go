@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// On LSF, as far as its stand-in is one: it tells of no changes.
+// On LSF's stand-in, a queue that does not report changes.
 func TestOnLSF(t *testing.T) {
 	f := start(t, farm.Options{LSF: &farm.LSF{Hosts: 2, Slots: 2, Flavour: lsfstandin.LSF10, Second: 100 * time.Millisecond}})
 	out, err := f.Run(t.Context(), "asplit", "--no-qualify", "--range", "1-60", "--round", "20", "sh", "-c", "sleep 0.01; echo result $1", "sh", "{}")

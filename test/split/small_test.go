@@ -15,7 +15,7 @@ import (
 )
 
 // On a farm of three equal hosts one becomes slow halfway: all results are there, in
-// order, and it gets less from then on.
+// order, and that host gets fewer items from then on.
 func TestSmall(t *testing.T) {
 	small(t, farm.Options{Config: "miniq:\n  nodes: [\"node1:1\", \"node2:1\", \"node3:1\"]\n"})
 }
@@ -25,8 +25,8 @@ func TestSmallOnSlurm(t *testing.T) {
 	small(t, farm.Options{Slurm: &farm.Slurm{Nodes: 3, Slots: 1}})
 }
 
-// sometimes is an item of 20 ms, or 200 ms on node2 after the middle one: whatever else
-// the machine does, that is more.
+// sometimes is an item of 20 ms, or 200 ms on node2 after the middle one: much longer, also
+// on a busy machine.
 const sometimes = `[ $1 = %d ] && touch slow
 pause=0.02
 [ -e slow ] && [ "${LSB_HOSTS:-$SLURMD_NODENAME}" = node2 ] && pause=0.2
@@ -43,7 +43,7 @@ type round struct {
 	} `json:"tasks"`
 }
 
-// share is what a host got of a round.
+// share returns a host's part of a round's items.
 func (r round) share(host string) float64 {
 	all, own := 0, 0
 	for _, task := range r.Tasks {
@@ -55,7 +55,7 @@ func (r round) share(host string) float64 {
 	return float64(own) / float64(all)
 }
 
-// last is the round's last item.
+// last returns the round's last item.
 func (r round) last() int {
 	last := 0
 	for _, task := range r.Tasks {
