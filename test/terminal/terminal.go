@@ -1,5 +1,5 @@
-// Package terminal runs a program at a terminal of its own and types at it, as a
-// person would.
+// Package terminal runs a program at a terminal of its own and types at it, as a user
+// does.
 package terminal
 
 import (
@@ -103,7 +103,7 @@ func (t *Terminal) Await(mark int, ok func(shown []byte) bool, atMost time.Durat
 	}
 }
 
-// Close hangs up and waits for the program's end.
+// Close kills the program and waits for its end.
 func (t *Terminal) Close() {
 	_ = t.cmd.Process.Kill()
 	_ = t.cmd.Wait()
