@@ -15,7 +15,7 @@ import (
 // Definition describes the work to split, and how. It does not change.
 type Definition struct {
 	Name      string    // of its directory, and of its jobs
-	Token     string    // tells apart the jobs of splits of one name
+	Token     string    // distinguishes the jobs of splits of one name
 	Began     time.Time // by this host's clock
 	Argv      []string
 	Mode      task.Mode

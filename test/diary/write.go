@@ -23,7 +23,7 @@ const Step = 100 * time.Millisecond
 
 // Keep is the job: until so much wall time has passed since its own start it works in
 // short bursts, or only waits, and writes a line every Step. After SIGCONT that line is
-// "on", which tells a stop apart from a pause of a busy machine.
+// "on", which distinguishes a stop from a pause of a busy machine.
 func Keep(path string, duration time.Duration, work bool) (err error) {
 	start := time.Now()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
