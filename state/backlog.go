@@ -7,9 +7,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Jobs can be handed in faster than their objects are written, and what is not
-// written is in memory. So who hands jobs in waits while what was handed in for
-// the same user takes too much, or all of it does and his part is not small.
+// Jobs can arrive faster than their objects are written; unwritten ones stay in
+// memory. A submission waits while its user's exceed userBacklog, or while all
+// users' exceed wholeBacklog and its user's exceed smallBacklog, in bytes.
 const (
 	userBacklog  = 64 << 20
 	wholeBacklog = 4 * userBacklog
@@ -19,12 +19,12 @@ const (
 	endBacklog   = 1 << 10 // of a job that has ended
 )
 
-// ErrBehind says that objects are not written as fast as jobs are handed in.
+// ErrBehind says that objects are not written as fast as jobs are submitted.
 var ErrBehind = errors.New("state objects are not written as fast as jobs are handed in")
 
-// backlog is the memory that jobs take which were handed in and not written, by user.
+// backlog counts the memory of jobs that are not written yet, in bytes by user.
 type backlog struct {
-	coming  map[string]int64 // there is room for them, but they are not in dirty yet
+	coming  map[string]int64 // admitted by Room, not in dirty yet
 	dirty   map[string]int64
 	writing map[string]int64
 	last    *Submission   // the one that was counted last
@@ -50,7 +50,7 @@ func (b *backlog) full(user string) bool {
 	return own > userBacklog || whole > wholeBacklog
 }
 
-// put counts what a change takes: a job that was handed in, or that has ended.
+// put counts the memory of a change that submits or ends a job.
 func (b *backlog) put(c *Change) {
 	if c.Final != nil {
 		b.dirty[c.Final.User] += endBacklog
@@ -74,7 +74,7 @@ func (b *backlog) put(c *Change) {
 	b.dirty[s.User] += int64(specBacklog + spec.Size())
 }
 
-// begin takes note of a batch, end of whether it was written.
+// begin starts a batch; end counts it as dirty again if it was not written.
 func (b *backlog) begin() { b.writing, b.dirty = b.dirty, map[string]int64{} }
 
 func (b *backlog) end(written bool) {
@@ -88,8 +88,8 @@ func (b *backlog) end(written bool) {
 	b.written = make(chan struct{})
 }
 
-// Room waits until a user may hand in so many jobs, but not longer than it may. They
-// count until over is called, after they were Put. ErrBehind: there is no room.
+// Room waits, at most for longest, until a user may submit so many jobs. They count
+// until over is called, after they were Put. ErrBehind: there is no room.
 func (w *Writer) Room(longest time.Duration, user string, jobs int) (over func(), err error) {
 	w.mu.Lock()
 	var late <-chan time.Time

@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
-// Who hands jobs in faster than their objects are written waits; others don't.
+// A user who submits jobs faster than their objects are written waits; others don't.
 func TestBacklog(t *testing.T) {
 	w, err := NewWriter(disk.OS(), t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {

@@ -30,7 +30,7 @@ func ReadFinal(dir string, id backends.ID) (*backends.Job, error) {
 	return j, nil
 }
 
-// final reads the last word on a job from its object.
+// final reads how a job ended from its object; fs.ErrNotExist: nothing says so.
 func (m *memory) final(object []byte) (*backends.Job, error) {
 	if err := m.open(object); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -86,8 +86,8 @@ func In(folder string) ([]backends.ID, error) {
 	return ids, nil
 }
 
-// Last is when something last happened to a job, by its object's time. It may be
-// later.
+// Last returns when something last happened to a job, by its object's modification
+// time, which may be later.
 func Last(dir string, id backends.ID) (time.Time, error) {
 	info, err := os.Stat(Path(dir, id))
 	if err != nil {

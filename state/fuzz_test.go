@@ -7,8 +7,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// A state object that somebody has written into is an error or a job, for those
-// who read it and for those who write on, and never the daemon's end.
+// A damaged state object gives an error or a job, when it is read and when it is
+// changed. It never brings the daemon down.
 func FuzzObject(f *testing.F) {
 	m, err := newMemory()
 	if err != nil {

@@ -1,17 +1,17 @@
 package state
 
-// A job's history is bounded: who changes, stops or continues a job without end
-// makes neither its object nor what waits to be written grow. The line of its
-// submission and the last ones are kept.
+// A job's history is bounded: endless changes, stops and continues grow neither its
+// object nor what waits to be written. The line of its submission and the last ones
+// are kept.
 const maxHistory = 1000 // lines
 
-// told tells whether a change is a line of history and nothing else.
+// told reports whether a change is a line of history and nothing else.
 func (c *Change) told() bool {
 	return c.Submit == nil && c.Begin == nil && c.End == nil && c.Final == nil && !c.Doubt
 }
 
 // thin drops the first lines of a job's changes that would not stay in its object.
-// It looks at every so many changes only.
+// It acts only when the number of changes is a multiple of maxHistory.
 func thin(changes []Change) []Change {
 	if len(changes)%maxHistory != 0 {
 		return changes
@@ -35,8 +35,8 @@ func thin(changes []Change) []Change {
 	return kept
 }
 
-// shorten drops lines of the history in the database. It is not asked for each
-// object: a thousand lines take more than this.
+// shorten drops the oldest lines of the history in the database. It skips small
+// objects: a thousand lines take more than longObject.
 func (m *memory) shorten(object []byte, changes []Change) error {
 	const longObject = 32 << 10
 	if len(object) < longObject && len(changes) <= maxHistory {

@@ -49,7 +49,7 @@ func read(t *testing.T, dir string, id backends.ID) *backends.Record {
 	return r
 }
 
-// hostile is a Spec whose every text is what nobody would want in a database.
+// hostile returns a Spec whose texts are hard to store: quotes, control bytes, SQL.
 func hostile() backends.Spec {
 	text := "a 'b' \"c\"\n\x1b[31m\x00\xff\xfe; DROP TABLE spec; --"
 	return backends.Spec{
@@ -263,8 +263,8 @@ func TestRemovalSyncsOnce(t *testing.T) {
 	}
 }
 
-// Whoever stops a daemon does not wait until thousands of objects are written:
-// the journal has what they lack.
+// A daemon's stop does not wait until thousands of objects are written: the journal
+// has what they lack.
 func TestCloseLeavesWhatTakesTooLong(t *testing.T) {
 	for patience, durable := range map[time.Duration]uint64{-time.Second: 0, time.Hour: 7} {
 		w := open(t, t.TempDir(), new(bytes.Buffer))
@@ -334,8 +334,8 @@ func BenchmarkWriter(b *testing.B) {
 	}
 }
 
-// An array's damaged object is no reason why its elements', or anybody's, are not
-// written: whatever byte of it is damaged.
+// A damaged byte anywhere in an array's object keeps no other object from being
+// written, its elements' included.
 func TestADamagedArrayTakesNobodyDown(t *testing.T) {
 	dir, log := t.TempDir(), new(bytes.Buffer)
 	w := open(t, dir, log)

@@ -109,9 +109,9 @@ func (m *memory) build(id backends.ID, object []byte, changes []Change) ([]byte,
 	return m.serialize()
 }
 
-// serialize is the object without the room behind its last page.
+// serialize returns the object without the room behind its last page.
 func (m *memory) serialize() ([]byte, error) {
-	const pageCount = 28 // where the header tells it
+	const pageCount = 28 // its offset in the header
 	object, err := m.conn.Serialize("main")
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (m *memory) serialize() ([]byte, error) {
 
 var errTooShort = errors.New("an object without a page")
 
-// renew opens another database: one that had to take damaged data takes no other.
+// renew opens another database: one that was given damaged data can't be used again.
 func (m *memory) renew() error {
 	fresh, err := newMemory()
 	if err != nil {
@@ -136,7 +136,7 @@ func (m *memory) renew() error {
 	return nil
 }
 
-// roomFor is an object with as much behind it as changes could need: the driver
+// roomFor returns an object with as much room as changes could need: the driver
 // deserializes into a buffer that does not grow. SQLite goes by the page count
 // in the header, and takes what is behind those pages when it needs more.
 func roomFor(object []byte, changes []Change) []byte {
@@ -209,7 +209,7 @@ func (m *memory) apply(c *Change) error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// open makes an object the one that is looked at.
+// open loads an object, and checks its application ID and schema version.
 func (m *memory) open(object []byte) error {
 	if len(object) < pageSize {
 		return errTooShort
@@ -243,7 +243,7 @@ func (m *memory) number(query string) (n int64, err error) {
 	return n, err
 }
 
-// rows are the specification's, which are what was written.
+// rows returns the specification's rows, after a check of their checksum.
 func (m *memory) rows() (specRows, error) {
 	var rows specRows
 	err := m.query("SELECT key, value FROM spec ORDER BY key, n", func(row []driver.Value) error {

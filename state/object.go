@@ -1,7 +1,7 @@
 // Package state keeps state objects. A job's state object is one SQLite file that holds
 // its specification, what happened to it, and its results, and that may travel with
 // the job. The package knows jobs by package backends alone, so that the jobs of any
-// queue can have one; who calls it says what happened, in which order, and reads it back.
+// queue can have one; the caller says what happened, in which order, and reads it back.
 //
 // The sqlite3 shell opens an object:
 //
@@ -22,12 +22,12 @@
 // object is built in memory (memory.go), serialized, synced and renamed (writer.go). Until
 // Durable has passed a change, the caller keeps it elsewhere and puts it again after a
 // crash; a change that is put twice counts once. Read and ReadFinal read an object back, an
-// Inspector looks whether it is sound (verify.go). A damaged object is set aside and begun
-// anew, with a line in its history that says so.
+// Inspector verifies it (verify.go). A damaged object is set aside and begun anew, with a
+// line in its history that says so.
 //
 // An array's own object (JOB.db) holds the specification of all its elements.
 // An element has one of its own (JOB.INDEX.db) as soon as something happens to it;
-// of the specification that one has the rows job and index alone.
+// of the specification, that object has the rows job and index alone.
 package state
 
 import (
@@ -56,8 +56,8 @@ type Change struct {
 	RunNo  int // 0: concerns no run
 	Begin  *Begin
 	End    *End
-	Final  *backends.Job // how it ended, as the queue tells it
-	Doubt  bool          // look whether the object is sound, and set it aside if not
+	Final  *backends.Job // how it ended, as the queue shows it
+	Doubt  bool          // verify the object, and set it aside if it is damaged
 }
 
 // Submission is what a job is submitted with.
@@ -85,7 +85,7 @@ var ErrCorrupt = errors.New("the job's state object is damaged")
 // perDir keeps directories short.
 const perDir = 1000
 
-// Path is where a job's object is, below a directory of objects.
+// Path returns the path of a job's object, below a directory of objects.
 func Path(dir string, id backends.ID) string {
 	name := strconv.FormatInt(id.Job, 10)
 	if id.Index > 0 {
@@ -94,7 +94,7 @@ func Path(dir string, id backends.ID) string {
 	return filepath.Join(dir, strconv.FormatInt(id.Job/perDir, 10), name+".db")
 }
 
-// IDOf is the job of an object, by the name of its file; false: it is none's.
+// IDOf returns the job of an object, by the name of its file; false: no object has it.
 func IDOf(path string) (backends.ID, bool) {
 	name, ok := strings.CutSuffix(filepath.Base(path), ".db")
 	job, index, element := strings.Cut(name, ".")
@@ -120,9 +120,9 @@ func Read(dir string, id backends.ID) (*backends.Record, error) {
 	return o.record, nil
 }
 
-// object is what stands in a job's object.
+// object is the content of a job's object.
 type object struct {
-	rows   specRows         // of an element: its array's, but for what tells one from the other
+	rows   specRows         // of an element: its array's, but for what only an array has
 	record *backends.Record // without the specification
 }
 
@@ -146,7 +146,7 @@ func readObject(dir string, id backends.ID) (*object, error) {
 	}
 	common, err := m.readFile(dir, array)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // what is left is told, and that no command is
+	case errors.Is(err, fs.ErrNotExist): // the rest is returned, without a command
 	case err != nil:
 		return nil, err
 	default:

@@ -4,14 +4,14 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Owner is whom a job's runs belong to.
+// Owner is the user that a job's runs belong to.
 type Owner struct {
 	User   string
-	UID    string // decimal; "": whoever the daemon is
+	UID    string // decimal; "": the daemon's own
 	Limits string // resource limits of its runs, as its queue writes them; "": the daemon's own
 }
 
-// ReadOwner reads whom a job's runs belong to.
+// ReadOwner reads the owner of a job from its object.
 func ReadOwner(dir string, id backends.ID) (Owner, error) {
 	o, err := readObject(dir, id)
 	if err != nil {

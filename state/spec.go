@@ -60,7 +60,7 @@ func (m *memory) putSpec(c *Change) error {
 	return put(sumKey, 0, sum.String())
 }
 
-// endKey is the row that tells how the job ended.
+// endKey is the row that says how the job ended.
 const endKey = "end"
 
 // putElement writes what an element's object has of its specification.
@@ -75,12 +75,12 @@ func (m *memory) putElement(id backends.ID) error {
 	return nil
 }
 
-// sumKey is the row with the checksum of all others but those that tell an
-// array from its element, and how it ended. SQLite finds a damaged page by its structure, not by
-// a letter in the middle of a command.
+// sumKey is the row with the checksum of all others, except those that only an array
+// or only an element has, and endKey. SQLite finds a damaged page by its structure,
+// not by a letter in the middle of a command.
 const sumKey = "sum"
 
-// checksum is one of rows in any order.
+// checksum is a checksum of rows that does not depend on their order.
 type checksum struct {
 	sum   uint32
 	table *crc32.Table
@@ -171,10 +171,10 @@ func (r *specRows) add(row []driver.Value) {
 	(*r)[key] = append((*r)[key], value)
 }
 
-// specified tells whether they say what is to be run.
+// specified reports whether the rows hold a command or a script.
 func (r specRows) specified() bool { return len(r["command"]) > 0 || len(r["script"]) > 0 }
 
-// ofElement takes away what only an array has.
+// ofElement removes what only an array has, and how it ended.
 func (r specRows) ofElement() specRows {
 	delete(r, "array")
 	delete(r, "array_limit")
@@ -204,7 +204,7 @@ func (r specRows) texts(key string) []string {
 	return list
 }
 
-// spec is the specification that putSpec wrote; empty in an object that was
+// spec returns the specification that putSpec wrote; empty in an object that was
 // begun anew after damage.
 func (r specRows) spec() (backends.Spec, error) {
 	s := backends.Spec{

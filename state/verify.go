@@ -11,7 +11,7 @@ import (
 
 // Facts are what an object says of its job.
 type Facts struct {
-	Specified bool    // it says what is to be run; an element's array does for it
+	Specified bool    // it holds a command or script; an element's may be in its array's
 	History   []Event // in order
 }
 
@@ -21,11 +21,11 @@ type Event struct {
 	Event string
 }
 
-// Inspector looks at objects one after the other. It is not safe for concurrent
+// Inspector verifies objects one after the other. It is not safe for concurrent
 // use.
 type Inspector struct{ m *memory }
 
-// NewInspector makes one; Close it.
+// NewInspector returns an Inspector. The caller must Close it.
 func NewInspector() (*Inspector, error) {
 	m, err := newMemory()
 	if err != nil {
@@ -34,10 +34,10 @@ func NewInspector() (*Inspector, error) {
 	return &Inspector{m}, nil
 }
 
-// Close ends it.
+// Close frees the Inspector's database.
 func (i *Inspector) Close() { i.m.close() }
 
-// Verify tells what an object says, or why it is none of this job's (ErrCorrupt).
+// Verify returns what an object says. ErrCorrupt: it is damaged, or not this job's.
 func (i *Inspector) Verify(object []byte, id backends.ID) (*Facts, error) {
 	facts, err := i.m.verify(object, id)
 	if err != nil {
@@ -46,8 +46,8 @@ func (i *Inspector) Verify(object []byte, id backends.ID) (*Facts, error) {
 	return facts, nil
 }
 
-// verify looks at all of an object: the file's structure, the checksum of its
-// specification, whose it is, and that every row can be read.
+// verify checks all of an object: the file's structure, the checksum of its
+// specification, its job's ID, and that every row can be read.
 func (m *memory) verify(data []byte, id backends.ID) (*Facts, error) {
 	if err := m.open(data); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
-// Writer writes objects behind the queue's back, many at a time: changes are on
+// Writer writes objects in the background, many at a time: changes are on
 // disk in the journal already, and stay there until Durable has passed them.
 type Writer struct {
 	disk  disk.Disk
@@ -38,7 +38,7 @@ type Writer struct {
 	wake    chan struct{}
 	waiting []chan struct{} // closed after the next batch that began later
 	err     error           // of the last batch
-	over    time.Time       // until when Close waits; zero: nobody closes
+	over    time.Time       // until when Close waits; zero: it was not called
 
 	begun chan struct{}
 	stop  chan struct{}
@@ -92,7 +92,7 @@ func (w *Writer) Mark(seq uint64) {
 	}
 }
 
-// Marked is what Mark said last.
+// Marked returns the highest seq that Mark was given.
 func (w *Writer) Marked() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +122,7 @@ func (w *Writer) poke() {
 	}
 }
 
-// Durable is up to where in the journal everything is in the objects.
+// Durable returns the place in the journal up to which the objects have everything.
 func (w *Writer) Durable() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,9 +158,9 @@ func (w *Writer) Start() { close(w.begun) }
 // errLate ends a batch that Close would wait for too long.
 var errLate = errors.New("the writer is closed")
 
-// Close writes what is left, as far as that takes no longer than a person waits
-// for a daemon to stop, and ends the writer; one that was not started writes
-// nothing. Durable tells whether something was left out.
+// Close writes what it can in closeTime, as long as a user would wait for a daemon to
+// stop, and ends the writer. One that was not started writes nothing. Durable shows
+// whether something was left out.
 func (w *Writer) Close() {
 	w.mu.Lock()
 	w.over = time.Now().Add(w.patience)
@@ -205,7 +205,7 @@ func (w *Writer) loop(m *memory) {
 	}
 }
 
-// gather lets changes come together, unless somebody waits.
+// gather waits for more changes, unless Flush waits or many jobs are dirty.
 func (w *Writer) gather() {
 	timer := time.NewTimer(w.pause)
 	defer timer.Stop()
@@ -309,7 +309,7 @@ func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
 	return nil
 }
 
-// lastAt is when the last of some changes was; zero: that is not known.
+// lastAt returns the time of the last change; zero: not known.
 func lastAt(changes []Change) time.Time { return changes[len(changes)-1].At }
 
 func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Change) error {
@@ -329,7 +329,7 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 			return err
 		}
 		files = append(files, f)
-		if at := lastAt(dirty[id]); !at.IsZero() { // Ended goes by it
+		if at := lastAt(dirty[id]); !at.IsZero() { // Last reads it
 			_ = os.Chtimes(f.Name(), at, at)
 		}
 		dirs[filepath.Dir(f.Name())] = true
@@ -355,7 +355,7 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 	return nil
 }
 
-// object is a job's object with its changes. A damaged one is set aside and
+// object returns a job's object with its changes. A damaged one is set aside and
 // begun anew.
 func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, error) {
 	path := Path(w.dir, id)
@@ -381,8 +381,8 @@ func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, er
 	return m.build(id, nil, changes)
 }
 
-// setAside keeps a damaged object where nobody takes it for one, and notes that
-// in the one that takes its place.
+// setAside moves a damaged object to AsideDir. It returns the changes for the new
+// object, the first of which says so.
 func (w *Writer) setAside(m *memory, id backends.ID, path string, changes []Change, why error) ([]Change, error) {
 	if err := m.renew(); err != nil {
 		return nil, err
@@ -400,8 +400,8 @@ func (w *Writer) setAside(m *memory, id backends.ID, path string, changes []Chan
 	return append([]Change{note}, changes...), nil
 }
 
-// AsideDir is where damaged and left over files are kept that nobody knows what
-// to do with, below the queue's state directory.
+// AsideDir is the directory for damaged and left over files, below the queue's
+// state directory.
 const AsideDir = "aside"
 
 // Aside moves a file out of the way, to AsideDir beside the directory of
