@@ -43,7 +43,7 @@ const (
 	DefaultKeepFinished = 7 * 24 * time.Hour
 )
 
-// DefaultConfig is what holds where the file says nothing.
+// DefaultConfig returns the values of keys that the file does not set.
 func DefaultConfig() Config {
 	return Config{
 		ScheduleBy:   BySlotsAndMemory,
@@ -55,7 +55,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// interval is the ageing interval that is in force.
+// interval returns the ageing interval that is in force.
 func (a Ageing) interval() time.Duration {
 	if a.Interval == 0 {
 		return DefaultAgeing
@@ -63,7 +63,7 @@ func (a Ageing) interval() time.Duration {
 	return time.Duration(a.Interval)
 }
 
-// Every is the interval at which waiting jobs age; 0: they don't.
+// Every returns the interval at which waiting jobs age; 0: they don't.
 func (c Config) Every() time.Duration {
 	if c.Ageing.Cap == 0 {
 		return 0
@@ -146,7 +146,7 @@ func ParseNode(s string) (Node, error) {
 	return n, nil
 }
 
-// CheckNodeName says whether a node may have this name: it is a directory's name too.
+// CheckNodeName returns an error if a name can't be a node's, and so a directory's.
 func CheckNodeName(name string) error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	if name == "" || len(name) > 64 || strings.Trim(name[:1], letters) != "" || strings.Trim(name, letters+"._-") != "" {

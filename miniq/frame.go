@@ -13,8 +13,8 @@ import (
 
 // A frame is a length (4 bytes, big endian) and so many bytes of JSON.
 
-// MaxFrame is the longest frame that anybody accepts, in bytes. Longer
-// requests and answers are parted.
+// MaxFrame is the longest frame that is accepted, in bytes. Longer requests and
+// answers are split.
 const MaxFrame = 32 << 20
 
 // ErrTooLong is wrapped where a frame is longer than MaxFrame.
@@ -38,7 +38,7 @@ func AppendParts(b []byte, v any, data []byte) ([]byte, error) {
 	return appendFrame(b, v, append([]byte{0}, data...))
 }
 
-// appendFrame has something stand behind the JSON.
+// appendFrame appends v as a frame, with behind after its JSON.
 func appendFrame(b []byte, v any, behind []byte) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -79,7 +79,7 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// firstRead is how much is allocated on the word of a length alone.
+// firstRead bounds what a length alone makes readBody allocate, in bytes.
 const firstRead = 64 << 10
 
 func readBody(r io.Reader) ([]byte, error) {
@@ -117,7 +117,7 @@ func noEOF(err error) error {
 	return err
 }
 
-// PeekLength is how long the next frame is, of which nothing is taken yet.
+// PeekLength returns the length of the next frame, and takes nothing of it.
 func PeekLength(r *bufio.Reader) (int, error) {
 	head, err := r.Peek(4)
 	if err != nil {

@@ -46,7 +46,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	})
 }
 
-// counted is what counter makes of a list, against the decoder's own word.
+// FuzzCount compares a counter with the number of elements that the decoder finds.
 func FuzzCount(f *testing.F) {
 	f.Add([]byte(`[1,[2,3],{"a":"\",[","b":[]}]`))
 	f.Fuzz(func(t *testing.T, text []byte) {

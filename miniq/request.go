@@ -18,9 +18,9 @@ const (
 	MaxIDs     = 1 << 20 // jobs that are named
 )
 
-// ReadRequest reads one request from a client that may be anybody. io.EOF means
-// that none follows. Before it is decoded room is asked for as much as it is
-// worth; nil: nobody is asked.
+// ReadRequest reads one request from an untrusted client. io.EOF means that none
+// follows. Before it decodes the request, it asks room for as many bytes as that is
+// worth; nil: no bound.
 func ReadRequest(r io.Reader, room func(worth int64) error) (*Request, error) {
 	body, err := readBody(r)
 	if err == nil && room != nil {
@@ -32,7 +32,7 @@ func ReadRequest(r io.Reader, room func(worth int64) error) (*Request, error) {
 	return DecodeRequest(body)
 }
 
-// worth is about how many bytes a request takes when it is decoded and while it
+// worth estimates how many bytes a request takes when it is decoded and while it
 // is answered, beside its text: much more than that, where {} is a job.
 func worth(body []byte) int64 {
 	const object, element = 1 << 10, 128
@@ -43,7 +43,7 @@ func worth(body []byte) int64 {
 // DecodeRequest reads a request.
 func DecodeRequest(body []byte) (*Request, error) {
 	body, behind, _ := bytes.Cut(body, []byte{0})
-	if n := bytes.Count(body, []byte{'{'}); n > MaxSpecs { // in texts, too: then the next look tells
+	if n := bytes.Count(body, []byte{'{'}); n > MaxSpecs { // counts those in texts, too; checkCounts does not
 		if err := checkCounts(body); err != nil {
 			return nil, err
 		}
@@ -128,7 +128,7 @@ func eachMark(text []byte, each func(c byte, depth int)) {
 	}
 }
 
-// Named are the IDs in a request, each as often as it is named.
+// Named returns the IDs in a request, each as often as it is named.
 func (r *Request) Named() iter.Seq[backends.ID] {
 	return func(yield func(backends.ID) bool) {
 		for _, id := range r.IDs {

@@ -28,15 +28,14 @@ func ShortName(path string) (name string, release func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir, filepath.Base(path)), func() { _ = unix.Close(dir) }, nil
 }
 
-// LockName is the file in a state directory that names who serves it.
+// LockName is the file in a state directory that names the process that serves it.
 const LockName = "lock"
 
-// Sign is the text of that file: who serves, and where.
+// Sign returns the text of that file: the process that serves, and its socket.
 func Sign(pid int, socket string) []byte { return fmt.Appendf(nil, "%d %s\n", pid, socket) }
 
-// Signed is who was the last to serve a state directory, and where he listened: at
-// another socket than this process's, perhaps, since XDG_RUNTIME_DIR was another one.
-// 0, "": it is not known.
+// Signed returns the process that last served a state directory, and its socket, which
+// may not be this process's: XDG_RUNTIME_DIR may differ. 0, "": not known.
 func Signed(state string) (pid int, socket string) {
 	text, err := os.ReadFile(filepath.Join(state, LockName))
 	number, socket, ok := strings.Cut(strings.TrimSuffix(string(text), "\n"), " ")
@@ -47,8 +46,8 @@ func Signed(state string) (pid int, socket string) {
 	return pid, socket
 }
 
-// Socket is where the daemon of these paths listens.
+// Socket returns the path of the socket of these paths' daemon.
 func Socket(p home.Paths) string { return filepath.Join(p.Runtime, "miniq.sock") }
 
-// StateDir is where the daemon of these paths keeps its state.
+// StateDir returns the state directory of these paths' daemon.
 func StateDir(p home.Paths) string { return filepath.Join(p.State, "miniq") }

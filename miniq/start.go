@@ -79,7 +79,7 @@ func Spawn(ctx context.Context, paths home.Paths, program string, args ...string
 	return awaitReady(ctx, ready)
 }
 
-// absolute is an environment that means the same from any directory.
+// absolute returns an environment that means the same from any directory.
 func absolute(env []string, paths home.Paths) []string {
 	if os.Getenv("ALLOTMENT_HOME") != "" {
 		env = append(env, "ALLOTMENT_HOME="+paths.State)

@@ -33,7 +33,7 @@ type submission struct {
 	Key     string `json:"key,omitempty"`
 }
 
-// Frame is what goes over the wire.
+// Frame returns the request as it goes over the wire.
 func (r *Request) Frame() ([]byte, error) {
 	if r.Op != OpSubmit {
 		return AppendFrame(nil, r)

@@ -57,7 +57,7 @@ type Request struct {
 	Queue        string                 `json:"queue,omitempty"`
 	EndedSince   time.Time              `json:"ended_since,omitzero"`
 	After        uint64                 `json:"after,omitempty"`   // OpWait
-	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer by then all the same
+	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer by then in any case
 	KillJobs     bool                   `json:"kill_jobs,omitempty"`
 	Change       *backends.Change       `json:"change,omitempty"` // OpModify
 	Signal       int                    `json:"signal,omitempty"`
@@ -104,7 +104,7 @@ type Response struct {
 	Queues []backends.Queue `json:"queues,omitempty"`
 }
 
-// Jobs are the jobs of an answer as callers of the client see them.
+// Jobs returns the jobs of an answer, with their texts unescaped.
 func Jobs(list []backends.CompactJob) []backends.Job {
 	out := make([]backends.Job, len(list))
 	for i := range list {
@@ -126,7 +126,7 @@ type FarmHead struct {
 	Hosts []backends.Host `json:"hosts"`
 }
 
-// Compacted is what came of a compaction, in bytes of files.
+// Compacted is the result of a compaction, in bytes of files.
 type Compacted struct {
 	Forgotten int   `json:"forgotten"`     // jobs that ended long ago
 	Objects   int64 `json:"objects_bytes"` // that were freed by that
@@ -134,7 +134,7 @@ type Compacted struct {
 	Left      int64 `json:"left_bytes"`    // that the state takes now
 }
 
-// Status is what a daemon tells of itself.
+// Status is what a daemon reports about itself.
 type Status struct {
 	PID     int       `json:"pid"`
 	Version string    `json:"version"`
@@ -159,11 +159,11 @@ type Error struct {
 	Text string `json:"text"`
 }
 
-// ErrBusy says that a client was not let in, or was put out, and that nothing of
-// what it asked was read. Client asks again.
+// ErrBusy says that the daemon has no room for a client or its request, and that
+// nothing of the request was done. Client asks again.
 var ErrBusy = errors.New("miniqd is busy")
 
-// sentinels are the errors that survive the wire.
+// sentinels returns the errors that survive the wire, by code.
 func sentinels() map[string]error {
 	return map[string]error{
 		"unreachable": backends.ErrUnreachable, "unknown_job": backends.ErrUnknownJob, "wrong_state": backends.ErrWrongState,
@@ -184,7 +184,7 @@ func ToError(err error) *Error {
 	return &Error{Text: backends.Escape(err.Error())}
 }
 
-// Err is the error that ToError was given, as far as its text and sentinel go.
+// Err returns the error that ToError was given, as to its text and sentinel.
 func (e *Error) Err() error {
 	if e == nil {
 		return nil
