@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// Finding is one thing that is not as it should be in a state directory.
+// Finding is one fault of a state directory.
 type Finding struct {
 	File     string `json:"file"` // below the state directory
 	Problem  string `json:"problem"`
@@ -39,11 +39,11 @@ type Checked struct {
 // ErrServing says that a state can't be repaired while a daemon serves it.
 var ErrServing = errors.New("miniqd serves it: stop it first with miniqd stop")
 
-// Check looks at all of a state directory: the snapshot, the journal, the state
+// Check examines all of a state directory: the snapshot, the journal, the state
 // objects, the keepers' records, what else lies there, owners and modes. It
-// changes nothing, unless it is told to repair: then it does what nothing can be
-// lost by. No daemon can begin to serve meanwhile; where one does already, Check
-// looks twice and tells what both looks found, since files change as it looks.
+// changes nothing, unless repair is set: then it makes lossless repairs. No daemon
+// can begin to serve meanwhile. If one serves already, Check looks twice and
+// returns what it found both times, since files change as it looks.
 func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 	state, err := filepath.Abs(state)
 	if err != nil {
@@ -87,7 +87,7 @@ func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 	return first, err
 }
 
-// mend does what can be done about the findings.
+// mend makes the repairs that the findings have.
 func (c *Checked) mend() error {
 	for i := range c.Findings {
 		f := &c.Findings[i]
@@ -102,7 +102,7 @@ func (c *Checked) mend() error {
 	return nil
 }
 
-// Left are the findings that nothing was done about.
+// Left returns the number of findings that were not repaired.
 func (c *Checked) Left() int {
 	n := 0
 	for i := range c.Findings {
@@ -119,7 +119,7 @@ type examination struct {
 	files files
 	d     *daemon   // the queue as the next daemon would find it; nil: it can't be read
 	later *gathered // what that one would write into state objects first
-	short bool      // the journal lacks its end, so that the queue knows of less than was acknowledged
+	short bool      // the journal lacks its end: the queue knows less than was acknowledged
 }
 
 func look(ctx context.Context, state string, serving bool) (*Checked, error) {
@@ -139,7 +139,7 @@ func (x *examination) find(file, problem, remedy string, repair func() (string, 
 	x.Findings = append(x.Findings, Finding{File: file, Problem: problem, Remedy: remedy, repair: repair})
 }
 
-// aside is the repair of a file that nobody needs where it is.
+// aside returns the repair that moves a file to state.AsideDir.
 func (x *examination) aside(file string) func() (string, error) {
 	return func() (string, error) {
 		to, err := state.Aside(disk.OS(), filepath.Join(x.State, "jobs"), filepath.Join(x.State, file))
@@ -149,7 +149,7 @@ func (x *examination) aside(file string) func() (string, error) {
 
 const setAside = "miniqd check --repair sets it aside"
 
-// queue reads the snapshot and the journal as a daemon does that starts.
+// queue reads the snapshot and the journal as a starting daemon does.
 func (x *examination) queue() {
 	x.later = newGathered()
 	d := newDaemon(Options{Log: quiet()}, x.State)

@@ -75,7 +75,7 @@ func (x *examination) walk() error {
 			info, err = os.Lstat(path)
 		}
 		switch {
-		case err != nil && os.IsNotExist(err): // it went while we looked
+		case err != nil && os.IsNotExist(err): // it was removed meanwhile
 			return nil
 		case err != nil:
 			x.find(name, "it can't be read: "+cause(err), "look at the disk's health, then "+putBack, nil)
@@ -144,7 +144,8 @@ func (x *examination) file(name string, info fs.FileInfo) {
 	}
 }
 
-// guarded tells whether only its owner can read and write a file.
+// guarded adds findings if a file's owner is not the state directory's, or if others
+// can read or write it.
 func (x *examination) guarded(name string, info fs.FileInfo) {
 	if owner := ownerOf(info); owner != x.files.owner {
 		x.find(name, fmt.Sprintf("it belongs to user ID %d, the directory to %d", owner, x.files.owner), fmt.Sprintf("chown %d it", x.files.owner), nil)

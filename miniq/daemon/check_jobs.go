@@ -25,7 +25,7 @@ import (
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// farPast is before every job's end.
+// farPast returns a time before every job's end.
 func farPast() time.Time { return time.Time{} }
 
 func asPath(err error, p **fs.PathError) bool { return errors.As(err, p) }
@@ -71,7 +71,7 @@ func (x *examination) objects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if x.d == nil { // nobody can tell which jobs there are
+	if x.d == nil { // which jobs there are is not known
 		for _, id := range ids {
 			if s := all[id]; s.err != nil {
 				x.find(objectName(id), "it is damaged: "+reason(s.err), "first the queue itself must be readable", nil)
@@ -113,7 +113,7 @@ func (x *examination) objects(ctx context.Context) error {
 	return nil
 }
 
-// past tells whether an object is that of a job that ended and is no longer in memory.
+// past reports whether an object is that of a job that ended and is no longer in memory.
 func (x *examination) past(id backends.ID, s seen) bool {
 	if s.err != nil || !x.d.m.Gave(id) {
 		return false
@@ -122,7 +122,7 @@ func (x *examination) past(id backends.ID, s seen) bool {
 		slices.ContainsFunc(x.later.changes[id], func(c state.Change) bool { return endsJob(c.Event) })
 }
 
-// endsJob tells whether it is the end of a job that a line of its history tells.
+// endsJob reports whether an event of a job's history is its end.
 func endsJob(event string) bool {
 	return event == backends.Done.String() || event == backends.Exited.String()
 }
@@ -190,7 +190,7 @@ func (x *examination) inspect(ctx context.Context, ids []backends.ID) (map[backe
 
 func (x *examination) inspectOne(inspector *state.Inspector, id backends.ID) (seen, bool) {
 	data, err := os.ReadFile(filepath.Join(x.State, objectName(id)))
-	if errors.Is(err, fs.ErrNotExist) { // removed while we looked
+	if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
 		return seen{}, false
 	}
 	var s seen
@@ -203,7 +203,7 @@ func (x *examination) inspectOne(inspector *state.Inspector, id backends.ID) (se
 }
 
 // object compares a job's object with what the queue knows. An array's own
-// object is all its elements', which begin as copies of it.
+// object holds its elements' specification.
 func (x *examination) object(j *backends.Job, all map[backends.ID]seen, array bool) {
 	name := objectName(j.ID)
 	later := x.later.changes[j.ID]
@@ -232,7 +232,7 @@ func (x *examination) object(j *backends.Job, all map[backends.ID]seen, array bo
 	}
 }
 
-// specified tells whether a sound object, or an element's array's, says what is to be run.
+// specified reports whether a sound object, or an element's array's, holds what to run.
 func (x *examination) specified(id backends.ID, all map[backends.ID]seen) bool {
 	if f := all[id].facts; f != nil && f.Specified || id.Index == 0 {
 		return f != nil && f.Specified
@@ -263,7 +263,7 @@ func (x *examination) renew(id backends.ID) func() (string, error) {
 	}
 }
 
-// agree compares the end of a job here and there.
+// agree compares how a job ended by its object and by the queue.
 func (x *examination) agree(j *backends.Job, facts *state.Facts, later []state.Change) {
 	told := ""
 	tell := func(seq uint64, event string) {
@@ -296,7 +296,7 @@ func (x *examination) agree(j *backends.Job, facts *state.Facts, later []state.C
 		"the queue's word holds; if parts of two backups were mixed, "+putBack, nil)
 }
 
-// runs looks at the records of keepers.
+// runs checks the records of keepers.
 func (x *examination) runs() {
 	x.Records = len(x.files.records)
 	if x.d == nil || x.short {

@@ -20,10 +20,10 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// copied is a copy of a state, in a home of its own.
+// copied returns a copy of a state, in a home of its own.
 func copied(t *testing.T, of string) (dir, served string) {
 	t.Helper()
-	for { // a daemon renames and removes files as it copies: a copy that missed one is no moment's state
+	for { // a daemon may rename and remove files meanwhile: a copy that missed one is inconsistent
 		dir = t.TempDir()
 		served = filepath.Join(dir, "miniq")
 		err := os.CopyFS(served, os.DirFS(of))
@@ -46,7 +46,7 @@ func copied(t *testing.T, of string) (dir, served string) {
 	return dir, served
 }
 
-// used is a state as a kill leaves it: with a snapshot, a journal that goes on
+// used returns a state as a kill leaves it: with a snapshot, a journal that goes on
 // from there, and jobs that ended, wait and run.
 func used(t *testing.T) (served string, s *server) {
 	t.Helper()
@@ -185,7 +185,7 @@ func TestFindingsAndRepairs(t *testing.T) {
 	}
 }
 
-// spoiled is a copy of a state with some bytes of one of its files changed.
+// spoiled returns a copy of a state with some bytes of one of its files changed.
 func spoiled(t *testing.T, of string, random *rand.Rand) (dir, served, file string) {
 	t.Helper()
 	dir, served = copied(t, of)
@@ -209,10 +209,10 @@ func spoiled(t *testing.T, of string, random *rand.Rand) (dir, served, file stri
 	return dir, served, file
 }
 
-// Whatever byte of whatever file is damaged: a daemon finds every job, and of
-// each what it was submitted with or that this is damaged; or it refuses in one
-// line that says what to do. No file vanishes, and what keeps a daemon from
-// starting, or a job from running, check finds.
+// Whatever byte of whatever file is damaged, a daemon finds every job, with its
+// specification or a note that this is damaged, or it refuses in one line that
+// says what to do. No file vanishes, and Check finds what keeps a daemon from
+// starting or a job from running.
 func TestNothingVanishesWithADamagedByte(t *testing.T) {
 	served, s := used(t)
 	_, sound := copied(t, served)
@@ -316,7 +316,7 @@ func TestDamagedObjectsTakeNobodyDown(t *testing.T) {
 			}
 		}
 		s.stop()
-		for _, f := range check(t, served, false).Findings { // what nobody has looked at
+		for _, f := range check(t, served, false).Findings { // of objects that were not read
 			if !strings.Contains(f.Problem, "it is damaged") {
 				t.Errorf("seed %d: afterwards %+v", seed, f)
 			}

@@ -8,11 +8,11 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// clockPause is how soon a clock that was set is noticed while something is due.
+// clockPause bounds how late a clock that was set is noticed while something is due.
 const clockPause = time.Minute
 
-// jumped is by how much the wall clock was set since the queue's last reading of the
-// clocks and its last step.
+// jumped returns by how much the wall clock was set since the queue's last reading of
+// the clocks and its last step.
 func jumped(was clock.Reading, queue time.Time, is clock.Reading) time.Duration {
 	if was.Boot == is.Boot {
 		if by := was.Jump(is); by != 0 {
@@ -41,7 +41,7 @@ func (d *daemon) readClocks() (input, bool) {
 	return input{event: manager.ClockRead{Now: is, Jump: by}}, first || by != 0
 }
 
-// forgottenBefore is when jobs must have ended that are not kept any more. Those that
+// forgottenBefore returns the time before which ended jobs are forgotten. Those that
 // ended before the clock was put ahead are kept as long as without: it may be wrong, and
 // what was forgotten does not come back.
 func forgottenBefore(now time.Time, keep time.Duration, ahead manager.Ahead) time.Time {

@@ -43,7 +43,7 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 		}
 	}
 	d.objects.Expire(cutoff)
-	_ = d.objects.Flush(context.Background()) // d.compact tells what is wrong with it
+	_ = d.objects.Flush(context.Background()) // d.compact reports its error
 	past, err := d.collect(cutoff, d.keptInLoop)
 	if err != nil {
 		return nil, fmt.Errorf("compact %s: %w", d.state, err)
@@ -64,7 +64,7 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 	return freed(d.state, before, old-left+past.gone)
 }
 
-// forgetBefore is when jobs must have ended that are not kept any more.
+// forgetBefore returns the time before which ended jobs are forgotten.
 func (d *daemon) forgetBefore(keep *time.Duration) time.Time {
 	if keep == nil {
 		return time.Now().Add(-time.Duration(d.Config.KeepFinished))
@@ -72,7 +72,7 @@ func (d *daemon) forgetBefore(keep *time.Duration) time.Time {
 	return time.Now().Add(-*keep)
 }
 
-// Compact does to a state that nobody serves what a daemon does when it is asked:
+// Compact does to a state that is not served what a daemon does when it is asked:
 // it forgets jobs that ended longer ago than keep (nil: than the config says) and
 // shortens the journal. ErrServing: ask the daemon.
 func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
@@ -122,7 +122,7 @@ func weigh(state string) (weight, error) {
 		if err == nil {
 			info, err = e.Info()
 		}
-		if errors.Is(err, fs.ErrNotExist) { // it went meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
 			return nil
 		}
 		if err != nil || !info.Mode().IsRegular() {

@@ -66,10 +66,10 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// noRuns waits until the nodes have heard that what ended is known.
+// noRuns waits until the nodes have removed the records of runs that ended.
 func noRuns(t *testing.T, state string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // of a file's removal nobody tells
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) { // no event of the queue reports it
 		left, err := filepath.Glob(filepath.Join(state, "nodes", "*", "runs", "*.run"))
 		if err == nil && len(left) == 0 {
 			return

@@ -28,27 +28,26 @@ type connection struct {
 	in   *bufio.Reader
 	uid  int
 	by   manager.By
-	idle *list.Element // among its user's idle ones; nil: a request is at work, or it is out
+	idle *list.Element // among its user's idle ones; nil: a request is at work, or it was put out
 	pace pace
 
 	writing pace // of the answer that is being written
 }
 
-// crowd is what one user has.
+// crowd is the connections of one user.
 type crowd struct {
 	uid  int
 	all  int
 	idle *list.List // of *connection, the one that is idle longest first
 }
 
-// connections are the clients that are there. A user has a quarter of them at
-// most. When there is no room, the connection that has been idle longest makes
-// place, of the same user where it is his limit, else of the user with the most:
-// what it asks for next it asks again on another one (Client does). Nobody is
-// put out in the midst of a request.
+// connections are the clients that are connected. A user has a quarter of limit at
+// most. Without room, the connection that has been idle longest is put out: the
+// same user's at that user's limit, else that of the user with the most. Its client
+// asks again on another one (Client does). None is put out during a request.
 type connections struct {
 	mu    sync.Mutex
-	limit int // of all; 0: not reckoned yet
+	limit int // of all; 0: not set yet
 	all   map[*connection]bool
 	users map[int]*crowd
 	over  chan struct{} // closed when the loop has ended
@@ -65,7 +64,7 @@ func (c *connections) closed() chan struct{} {
 	return c.over
 }
 
-// most is how many connections this process can hold beside its other files.
+// most returns how many connections this process can hold beside its other files.
 func most() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
@@ -116,7 +115,7 @@ func (c *connections) makePlace(uid int) error {
 	return fmt.Errorf("%w: %d requests are at work already", miniq.ErrBusy, c.limit)
 }
 
-// largest is the user with the most connections among those who have an idle one.
+// largest returns the user with the most connections of those with an idle one.
 func (c *connections) largest() *crowd {
 	var most *crowd
 	for _, u := range c.users {
@@ -128,7 +127,7 @@ func (c *connections) largest() *crowd {
 }
 
 // putOut closes the connection of a user that has been idle longest. Its client
-// is told that nothing of what it may just be sending was read.
+// gets ErrBusy: nothing of a request that it may be sending was read.
 func (c *connections) putOut(u *crowd) bool {
 	if u == nil || u.idle.Len() == 0 {
 		return false
@@ -140,8 +139,8 @@ func (c *connections) putOut(u *crowd) bool {
 	return true
 }
 
-// farewell tells a client why its connection ends, if there is room for that: an idle
-// one has it, unless its client does not read, and nobody waits for that one.
+// farewell sends a client the reason why its connection ends, without waiting: an
+// idle connection has room for that, unless its client does not read.
 func farewell(conn *net.UnixConn, why error) {
 	frame, err := miniq.AppendFrame(nil, miniq.Response{Version: miniq.Version, Error: miniq.ToError(why)})
 	if err != nil {
@@ -150,7 +149,7 @@ func farewell(conn *net.UnixConn, why error) {
 	_ = sendNow(conn, frame)
 }
 
-// leave takes a connection out of the books.
+// leave removes a connection from the counts.
 func (c *connections) leave(conn *connection) {
 	if !c.all[conn] {
 		return
@@ -166,7 +165,7 @@ func (c *connections) leave(conn *connection) {
 	}
 }
 
-// begin says that a request has arrived; false: too late, the client was put out.
+// begin marks a connection as busy with a request; false: it was put out before.
 func (c *connections) begin(conn *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +177,7 @@ func (c *connections) begin(conn *connection) bool {
 	return true
 }
 
-// end says that it was answered.
+// end marks it as idle.
 func (c *connections) end(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,14 +194,14 @@ func (c *connections) remove(conn *connection) {
 	c.tasks.Done()
 }
 
-// relieve closes one idle connection, whosever it is, since files are short.
+// relieve puts out one idle connection of any user, since files are short.
 func (c *connections) relieve() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.putOut(c.largest())
 }
 
-// ended lets nobody in any more, and what is posted to the loop be dropped.
+// ended refuses new clients, and drops what is posted to the loop.
 func (c *connections) ended() {
 	over := c.closed()
 	c.mu.Lock()

@@ -13,14 +13,14 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// newcomer is a user's connection, and the client's end of it.
+// newcomer returns a user's connection, and the client's end of it.
 func newcomer(t *testing.T, uid int) (*connection, net.Conn) {
 	t.Helper()
 	ours, theirs := socketPair(t)
 	return &connection{conn: ours, in: bufio.NewReader(ours), uid: uid}, theirs
 }
 
-// One user's connections leave room for the others', and those at work are let be.
+// One user's connections leave room for the others', and those at work are kept.
 func TestOneUserCantTakeAllConnections(t *testing.T) {
 	c := &connections{limit: 16}
 	let := func(uid int) (*connection, net.Conn, error) {
@@ -78,7 +78,7 @@ func TestOneUserCantTakeAllConnections(t *testing.T) {
 }
 
 // What is large waits for room; a user who has much of it keeps no other from it,
-// and who is too slow with it loses it to those who wait.
+// and a client that is too slow with it loses it to those that wait.
 func TestRoomIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, over := newRoom(100), make(chan struct{})

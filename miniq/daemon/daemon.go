@@ -1,15 +1,15 @@
-// Package daemon is the bundled queue at work: it takes requests, lets the
-// manager decide, writes every event to the journal before anybody hears of it,
-// and has the nodes carry out what was decided.
+// Package daemon runs the bundled queue: it takes requests, writes every event to
+// the journal before it is answered, lets the manager decide, and has the nodes
+// carry out what was decided.
 //
 // One goroutine, the loop, owns the manager and everything that changes with
 // it. It takes whatever has come in since it looked last, writes all of it with
 // one sync, then steps through it, answers and acts.
 //
-// A client harms nobody else, whatever it does. The loop never waits for one, nor
+// A client harms no other, whatever it does. The loop never waits for one, nor
 // for a node. What one can hold is bounded: connections of a user (connections),
 // what a request may name (miniq.DecodeRequest), and memory for what is large on
-// its way in or out (room), which those lose who are slow while others wait.
+// its way in or out (room), which slow clients lose while others wait.
 package daemon
 
 import (
@@ -51,10 +51,10 @@ type Options struct {
 
 	Ready func() // called when requests are answered
 
-	// Of root's daemon, which serves every user. Both are asked in a client's
-	// turn and may take a moment.
-	Admin func(account.Account) bool                 // who may do everything, besides root; nil: nobody
-	Next  func(account.Account, *backends.Spec) bool // whose job the policy lets be next in line; nil: nobody's
+	// Of root's daemon, which serves every user. Both may take a moment: the loop
+	// calls neither.
+	Admin func(account.Account) bool                 // users who may do everything, besides root; nil: none
+	Next  func(account.Account, *backends.Spec) bool // whether the policy lets a user's job be next in line; nil: no job
 
 	// What the tests set.
 	Disk      disk.Disk                     // nil: the machine's own
@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options) error {
 	defer lock.close()
 	o.Disk = guarded{o.Disk, lock}
 	w := &door{paths: o.Paths, lock: lock, log: o.Log}
-	if err := w.listen(); err != nil { // whoever asks by now waits
+	if err := w.listen(); err != nil { // clients that connect by now wait
 		return err
 	}
 	defer w.close()
@@ -109,7 +109,7 @@ func Run(ctx context.Context, o Options) error {
 	return d.serve(ctx)
 }
 
-// Running tells whether an error of Run means that another daemon serves.
+// Running reports whether an error of Run means that another daemon serves.
 func Running(err error) bool { return errors.Is(err, errRunning) }
 
 type daemon struct {
@@ -122,15 +122,15 @@ type daemon struct {
 	users    users
 	objects  objects
 	conns    connections
-	gallery  gallery    // pictures of the queue, and room for them
+	gallery  gallery    // snapshots of the queue, and room for them
 	listed   *room      // of jobs in long answers
 	awaits   *room      // of jobs in long waits
 	requests *room      // of bytes in long requests
-	reading  sync.Mutex // held by who reads how a past job ended
+	reading  sync.Mutex // held while the end of a past job is read
 	worths   *room      // of bytes that requests are worth
 	rates    rates      // of changes that users ask for
 
-	lock *stateLock // nil: nobody is served
+	lock *stateLock // nil: no client is served
 	door *door
 
 	inputs chan input
@@ -142,7 +142,7 @@ type daemon struct {
 	seq          uint64
 	clock        clock.Reading                 // of the last batch
 	bodies       map[int64]*storedBody         // by job number; an array's stands for its elements'
-	environments map[string]*sharedEnvironment // of each user the last one of his bodies
+	environments map[string]*sharedEnvironment // that of each user's last body
 	held         int                           // bytes of bodies
 	submission   *state.Submission             // the last one
 	young        []int64                       // jobs whose bodies may not be in their state objects yet, the oldest first
@@ -153,7 +153,7 @@ type daemon struct {
 	timer        *time.Timer
 	waiters      map[*waiter]bool
 	hosts        map[string]*host
-	awaited      map[string]bool     // nodes that were not heard of yet; nobody is let in before
+	awaited      map[string]bool     // nodes that have neither attached nor failed yet; clients wait for them
 	opened       bool                // clients are let in
 	doubtful     map[node.RunID]bool // ordered before the machine went down last
 	rebooted     bool                // the machine went down since the queue was last served
@@ -164,7 +164,7 @@ type daemon struct {
 	noted        int64 // changes to state objects since
 
 	saves      sync.WaitGroup
-	wanted     []func(error) // who asked for the next one
+	wanted     []func(error) // called after the next one
 	forget     *time.Timer
 	collecting bool   // objects of past jobs are looked through
 	hooks      *hooks // nil: there is none
@@ -199,11 +199,11 @@ func recovered(o Options, dir string) (*daemon, error) {
 	return d, nil
 }
 
-// newDaemon is one that knows of no job yet.
+// newDaemon returns a daemon that knows of no job yet.
 func newDaemon(o Options, state string) *daemon {
 	d := &daemon{
 		Options: o, log: o.Log, state: state, since: time.Now(), uid: os.Getuid(),
-		changes: uint64(time.Now().UnixMicro()), // past what a daemon before this one counted to: who waits for more would wait for ever
+		changes: uint64(time.Now().UnixMicro()), // above any earlier daemon's count: its clients would wait for ever else
 		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, environments: map[string]*sharedEnvironment{}, waiters: map[*waiter]bool{},
 		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
 		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), worths: newRoom(worthRoom),
@@ -229,7 +229,7 @@ func (d *daemon) managerConfig() manager.Config {
 	}
 }
 
-// maxEnded is how many ended jobs of one user are in memory: an array of as many
+// maxEnded returns how many ended jobs of one user are in memory: an array of as many
 // elements as a user may have stays whole.
 func (d *daemon) maxEnded() int {
 	if d.KeptEnded > 0 {
@@ -296,7 +296,7 @@ func (d *daemon) lookForReboot() error {
 
 func (d *daemon) bootFile() string { return filepath.Join(d.state, "boot") }
 
-// bootNoted tells whether this is the boot of the machine that was noted last.
+// bootNoted reports whether this is the boot of the machine that was noted last.
 func (d *daemon) bootNoted() bool {
 	noted, err := os.ReadFile(d.bootFile())
 	return err == nil && string(noted) == d.Boot
@@ -344,7 +344,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	return err
 }
 
-// end writes the queue down and lets the nodes go.
+// end detaches the nodes and writes the queue's state.
 func (d *daemon) end() error {
 	d.endHooks()
 	d.detachAll()
@@ -354,8 +354,8 @@ func (d *daemon) end() error {
 	return d.writeDown()
 }
 
-// lost is an error where the state directory, or the journal in it, is gone: what is
-// written now nobody finds again.
+// lost returns an error if the state directory, or the journal in it, is gone: what is
+// written now would not be found again.
 func (d *daemon) lost() error {
 	if d.lock == nil {
 		return nil
@@ -373,7 +373,7 @@ func (d *daemon) lost() error {
 func (d *daemon) writeDown() error {
 	d.objects.Close()
 	d.saves.Wait()                   // an older state must not replace the one that is written here
-	if err := d.lost(); err != nil { // nothing of ours belongs into what is there now
+	if err := d.lost(); err != nil { // what is there now is not this daemon's
 		d.log.Error("the queue's state is not written", "error", err)
 		return errors.Join(err, d.journal.f.Close())
 	}

@@ -110,7 +110,7 @@ func (d *faulty) awaitFailure(do func()) {
 	}
 }
 
-// fail tells of a failure, under mu.
+// fail counts a failure and wakes those that wait for one, under mu.
 func (d *faulty) fail(why syscall.Errno) error {
 	d.failures++
 	d.changed.Broadcast()
@@ -236,12 +236,12 @@ func (s *server) submit(specs ...backends.Spec) []backends.ID {
 	return ids
 }
 
-// known are the jobs that a daemon finds that recovers from a copy of the state
-// as it is now, as after a kill -9.
+// known returns the jobs that a daemon recovers from a copy of the state as it is
+// now, as after a kill -9.
 func (s *server) known() []backends.Job {
 	s.t.Helper()
 	var dir string
-	for { // the daemon renames and removes files as it copies: a copy that missed one is no moment's state
+	for { // the daemon may rename and remove files meanwhile: a copy that missed one is inconsistent
 		dir = s.t.TempDir()
 		err := os.CopyFS(dir, os.DirFS(miniq.StateDir(s.o.Paths)))
 		if err == nil {

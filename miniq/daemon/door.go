@@ -19,8 +19,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// door is where clients come in: a socket in the runtime directory, which may be
-// removed while the daemon runs. systemd-logind removes a user's when he logs out.
+// door is the socket for clients in the runtime directory, which may be removed while
+// the daemon runs. systemd-logind removes a user's at logout.
 type door struct {
 	paths  home.Paths
 	lock   *stateLock
@@ -29,7 +29,7 @@ type door struct {
 
 	accepting sync.WaitGroup
 	mu        sync.Mutex
-	listener  *net.UnixListener // nil: nobody listens
+	listener  *net.UnixListener // nil: not listening
 	made      fs.FileInfo       // of the socket
 	opened    bool              // clients are let in
 	closed    bool
@@ -70,7 +70,7 @@ func (w *door) open() {
 	}
 }
 
-// close lets nobody in any more, and returns when nobody is being let in.
+// close stops listening, and returns when no client is being let in.
 func (w *door) close() {
 	w.mu.Lock()
 	if !w.closed && w.there() {
@@ -84,7 +84,7 @@ func (w *door) close() {
 	w.accepting.Wait()
 }
 
-// there tells whether the socket's path leads to this daemon.
+// there reports whether the socket's path leads to this daemon.
 func (w *door) there() bool {
 	now, err := os.Lstat(miniq.Socket(w.paths))
 	return err == nil && w.made != nil && os.SameFile(now, w.made)
@@ -130,7 +130,7 @@ func listen(path string) (*net.UnixListener, fs.FileInfo, error) {
 		return nil, nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
 	defer release()
-	// A mask of the process would hold for files that others make meanwhile. The mode of
+	// A umask would hold for files that other goroutines make meanwhile. The mode of
 	// the descriptor becomes the file's (Linux: unix_bind).
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var denied error
@@ -142,7 +142,7 @@ func listen(path string) (*net.UnixListener, fs.FileInfo, error) {
 		return nil, nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
 	listener := l.(*net.UnixListener)
-	listener.SetUnlinkOnClose(false) // another one's socket may have the name by then
+	listener.SetUnlinkOnClose(false) // another daemon's socket may have the name by then
 	if os.Getuid() == 0 {
 		err = os.Chmod(path, 0o666)
 	}
@@ -153,8 +153,7 @@ func listen(path string) (*net.UnixListener, fs.FileInfo, error) {
 	return listener, info, nil
 }
 
-// serves tells whether somebody listens at a socket, even if more wait there than the
-// kernel lets.
+// serves reports whether a process listens at a socket, even if its backlog is full.
 func serves(socket string) bool {
 	name, release, err := miniq.ShortName(socket)
 	if err != nil {
@@ -170,8 +169,8 @@ func serves(socket string) bool {
 }
 
 // watcher has the socket made again when it is removed. It wakes for that alone: when
-// something is removed from the runtime directory, when somebody knocks (knock), and,
-// while there is no place for the socket, when something changes where that was.
+// something is removed from the runtime directory, when another process knocks (knock),
+// and, while there is no place for the socket, when something changes where that was.
 type watcher struct {
 	door   *door
 	lost   func(error) // called when the state directory has gone, too
@@ -184,9 +183,9 @@ type watcher struct {
 }
 
 const (
-	// lookPause is how often a watcher looks that the kernel tells nothing.
+	// lookPause is how often a watcher without inotify looks.
 	lookPause = 10 * time.Second
-	// settlePause lets whoever removes a directory come to its end, and bounds how often
+	// settlePause gives the removal of a directory time to end, and bounds how often
 	// the socket is made again.
 	settlePause = 100 * time.Millisecond
 )
@@ -217,7 +216,7 @@ func (w *watcher) stop() {
 func (w *watcher) run() {
 	defer close(w.over)
 	for here := true; ; {
-		w.arm(here) // before it looks: what changes later is told
+		w.arm(here) // first: what changes later is an event
 		err := w.door.restore()
 		here = err == nil
 		if errors.Is(err, errNoPlace) {
@@ -231,7 +230,7 @@ func (w *watcher) run() {
 	}
 }
 
-// tell logs what keeps the socket from being made, once.
+// tell logs, once, what keeps the socket from being made.
 func (w *watcher) tell(err error) {
 	text := ""
 	if err != nil {
@@ -280,7 +279,7 @@ func (w *watcher) await(here bool) bool {
 	} else {
 		timeout = int(lookPause.Milliseconds())
 	}
-	if !here { // a file system that is mounted there is no event of the directory
+	if !here { // mounting a file system there is no event of the directory
 		if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
 			defer func() { _ = mounts.Close() }()
 			fds = append(fds, unix.PollFd{Fd: int32(mounts.Fd()), Events: unix.POLLPRI})
@@ -295,7 +294,7 @@ func (w *watcher) await(here bool) bool {
 	return fds[0].Revents == 0
 }
 
-// settle waits a moment and takes in all events until then; false: the daemon ends.
+// settle waits a moment and drops all events until then; false: the daemon ends.
 func (w *watcher) settle() bool {
 	fds := []unix.PollFd{{Fd: int32(w.woken.Fd())}}
 	if n, _ := unix.Poll(fds, int(settlePause.Milliseconds())); n > 0 {

@@ -24,7 +24,7 @@ func apart(t *testing.T) (above string, change func(*Options)) {
 	return above, func(o *Options) { o.Paths.Runtime = filepath.Join(above, "1000", "allotment") }
 }
 
-// reached waits until the daemon can be asked.
+// reached waits until the daemon answers.
 func (s *server) reached() {
 	s.t.Helper()
 	s.until("the daemon is reached", func() bool { _, err := s.client.Status(s.t.Context()); return err == nil })
@@ -42,7 +42,7 @@ func (s *server) until(what string, done func() bool) {
 // second starts another daemon for the same state and returns what becomes of it.
 func (s *server) second() error {
 	o := s.o
-	// One that has taken the state waits for its nodes, which the other one's keep out.
+	// If it has taken the state it waits for its nodes, which the first daemon's keep out.
 	ctx, cancel := context.WithTimeoutCause(context.Background(), claimTime, errors.New("it took the state"))
 	defer cancel()
 	served := false
@@ -54,8 +54,8 @@ func (s *server) second() error {
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// The socket, or its directory, is removed: the daemon listens anew, who is there
-// already stays, and a second daemon finds that one serves.
+// The socket, or its directory, is removed: the daemon listens anew, connected
+// clients stay, and a second daemon finds that one serves.
 func TestTheSocketIsRemoved(t *testing.T) {
 	for name, remove := range map[string]func(s *server, above string) error{
 		"socket":               func(s *server, _ string) error { return os.Remove(miniq.Socket(s.o.Paths)) },
@@ -102,7 +102,7 @@ func TestTheSocketIsRemoved(t *testing.T) {
 }
 
 // Where no socket can be made for a while, the daemon makes it when that is possible
-// again: after a user has logged out of everything there is no place until he comes back.
+// again: after a user's last logout there is no place for it until the next login.
 func TestTheSocketHasNoPlaceForAWhile(t *testing.T) {
 	above, change := apart(t)
 	s := serve(t, t.TempDir(), change)
@@ -162,7 +162,7 @@ func TestAStateIsLockedByItsDirectoryAndItsFile(t *testing.T) {
 	}
 }
 
-// Who waits for another daemon does so for a time, and says for which one.
+// A daemon waits for another one for a limited time, and its error names that one.
 func TestNobodyWaitsForTheLockForever(t *testing.T) {
 	dir := t.TempDir()
 	l, err := lockState(dir, os.O_RDWR|os.O_CREATE)
@@ -271,7 +271,7 @@ func TestADaemonEndsThatHasLostAll(t *testing.T) {
 	}
 }
 
-// A home's path may be longer than the kernel lets a socket's be.
+// A home's path may be longer than the kernel takes for a socket.
 func TestALongHome(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 40))
 	s := serve(t, dir, nil)
@@ -287,8 +287,8 @@ func TestALongHome(t *testing.T) {
 	}
 }
 
-// Whoever has another runtime directory, such as a user's cron, finds the daemon of the
-// same state.
+// A client with another runtime directory, such as in a user's cron job, finds the
+// daemon of the same state.
 func TestAnotherRuntimeDirectory(t *testing.T) {
 	_, change := apart(t)
 	s := serve(t, t.TempDir(), change)

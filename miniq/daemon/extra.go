@@ -58,7 +58,7 @@ func (d *daemon) signal(c *connection, req *miniq.Request) error {
 	return c.answer(miniq.Response{Errors: errs})
 }
 
-// signalJob signals a job, or all elements of an array that run, and gives how
+// signalJob signals a job, or all elements of an array that run, and returns how
 // many runs that were.
 func (d *daemon) signalJob(by manager.By, id backends.ID, signal syscall.Signal) (int, error) {
 	runs, err := d.m.Signalled(by, id)
@@ -78,7 +78,7 @@ func (d *daemon) signalJob(by manager.By, id backends.ID, signal syscall.Signal)
 	return n, err
 }
 
-// changes says what a change is about, for a job's history.
+// changes describes a change, for a job's history.
 func changes(c *backends.Change) string {
 	var b strings.Builder
 	tell := func(what string, value any) { fmt.Fprintf(&b, ", %s %v", what, value) }

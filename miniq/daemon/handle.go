@@ -14,7 +14,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// errOver is what a request gets that the daemon no longer takes.
+// errOver refuses a request that comes while the daemon stops.
 var errOver = fmt.Errorf("%w: miniqd is stopping", backends.ErrUnreachable)
 
 // handle answers one request. An error means that the client is lost.
@@ -104,7 +104,7 @@ func checkRepeats(req *miniq.Request) error {
 	return nil
 }
 
-// eventOf is what a request on jobs means to the manager.
+// eventOf returns the manager's event for a request on jobs.
 func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 	switch req.Op {
 	case miniq.OpKill:
@@ -139,8 +139,8 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 	}
 }
 
-// ask hands an event to the loop and waits for its result. What the journal says of it
-// is made here: the loop does nothing that others can do.
+// ask hands an event to the loop and waits for its result. Its journal entry is encoded
+// here: the loop does nothing that other goroutines can do.
 func (d *daemon) ask(in input) (manager.Result, error) {
 	type outcome struct {
 		result manager.Result
@@ -367,7 +367,7 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	b := part(&whole)
 	b.Env = nil
 	if past {
-		now = whole // as it was handed in
+		now = whole // as it was submitted
 	}
 	record.Spec = b.join(now)
 	return c.answer(miniq.Response{Record: record})

@@ -53,11 +53,11 @@ type hookEnd struct {
 	err error
 }
 
-// hookMarks is which ends have had their hook: those before From but Open, and Taken
-// but Open. It is what the file holds.
+// hookMarks says which ends have had their hook: those before From and those in Taken,
+// except those in Open. The file holds it.
 type hookMarks struct {
 	From  time.Time                 `json:"from"`
-	Taken map[backends.ID]time.Time `json:"taken,omitempty"` // ended at From or, as far as something open is older, since that
+	Taken map[backends.ID]time.Time `json:"taken,omitempty"` // ended at From, or since the oldest in Open
 	Open  map[backends.ID]time.Time `json:"-"`               // in the queue or running
 }
 
@@ -73,7 +73,7 @@ func (h *hookMarks) take(j *backends.Job) bool {
 	return true
 }
 
-// saved is what a daemon has to know that comes after this one.
+// saved returns the marks that the next daemon needs.
 func (h *hookMarks) saved() hookMarks {
 	s := hookMarks{From: h.From, Taken: map[backends.ID]time.Time{}}
 	for _, at := range h.Open {
@@ -85,7 +85,7 @@ func (h *hookMarks) saved() hookMarks {
 		_, open := h.Open[id]
 		switch {
 		case at.Before(s.From):
-			delete(h.Taken, id) // nobody will ask for it again
+			delete(h.Taken, id) // it is not looked up again
 		case !open:
 			s.Taken[id] = at
 		}
@@ -123,7 +123,7 @@ func (d *daemon) beginHooks() {
 	if err == nil {
 		if h.marks, err = decodeHookMarks(data); err == nil {
 			if now := d.m.Now(); h.marks.From.After(now.Add(clockPause)) {
-				h.marks.putBack(now, nil) // the clock was, and that daemon ended before this was written
+				h.marks.putBack(now, nil) // the clock was put back, and that daemon ended before it noted this
 			}
 			d.startHooks()
 			return
@@ -136,7 +136,7 @@ func (d *daemon) beginHooks() {
 	d.noteHooks()
 }
 
-// hookLater says that a job has ended.
+// hookLater starts the hook of a job that has ended, or leaves it waiting.
 func (d *daemon) hookLater() {
 	if d.hooks == nil {
 		return
@@ -244,7 +244,7 @@ func runHook(ctx context.Context, argv []string, j *backends.Job) error {
 	return err
 }
 
-// hookEnvironment is what a hook is told of a job, besides a PATH.
+// hookEnvironment returns a hook's environment: a PATH and variables about the job.
 func hookEnvironment(j *backends.Job) []string {
 	var hosts []string
 	for _, p := range j.Hosts {

@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// However hooks end, and whenever that is written down: who reads it later looks
-// up all ends that had none, and none that had one.
+// However hooks end, and whenever that is written down, the next daemon looks up
+// all ends that had none, and none that had one.
 func TestHookMarksLeaveNothingOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, err := decodeHookMarks([]byte(`{"from":"2026-01-01T00:00:00Z"}`))

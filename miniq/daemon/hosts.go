@@ -29,7 +29,7 @@ type host struct {
 }
 
 // link is the connection to a node process. The loop never waits for a node: what
-// that does not take yet stays in the outbox, but for the frames that are on their
+// it does not take yet stays in the outbox, except the frames that are on their
 // way.
 type link struct {
 	conn  net.Conn
@@ -40,7 +40,7 @@ type link struct {
 	out   outbox        // the loop's
 
 	mu      sync.Mutex
-	left    []byte // what the socket had no room for, and write is writing
+	left    []byte // what the socket had no room for, and writeOn is writing
 	waiting chan struct{}
 }
 
@@ -48,7 +48,7 @@ type link struct {
 const window = 128 << 10
 
 // flush sends a node what it takes. What the socket has no room for is left to
-// write, which wakes the loop for the rest.
+// writeOn, which wakes the loop for the rest.
 func (d *daemon) flush(l *link) {
 	for !l.out.empty() && !l.full() {
 		frames, err := d.frames(l)
@@ -60,14 +60,14 @@ func (d *daemon) flush(l *link) {
 	}
 }
 
-// full tells whether the node has yet to take what it was sent.
+// full reports whether the node has yet to take what it was sent.
 func (l *link) full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.left) > 0
 }
 
-// frames are those of what the outbox holds, of a window's length.
+// frames takes frames of about a window's length out of the outbox.
 func (d *daemon) frames(l *link) ([]byte, error) {
 	var frames []byte
 	for len(frames) < window && !l.out.empty() {
@@ -96,8 +96,8 @@ func (l *link) write(frames []byte) {
 	l.waiting <- struct{}{} // it has room: nothing is left but these
 }
 
-// writeNow writes what the socket has room for, and says how much that was. An
-// error is left to write.
+// writeNow writes what the socket has room for, and returns how many bytes that was.
+// An error is left to writeOn.
 func (l *link) writeNow(b []byte) int {
 	written := 0
 	_ = l.raw.Write(func(fd uintptr) bool {
@@ -109,7 +109,7 @@ func (l *link) writeNow(b []byte) int {
 	return written
 }
 
-// writeOn writes what flush left, until the node is gone. Each time more is called.
+// writeOn writes what flush left, until the node is gone. It calls more each time.
 func (l *link) writeOn(more func()) {
 	for {
 		select {
@@ -132,8 +132,8 @@ func (l *link) writeOn(more func()) {
 }
 
 // begin starts the nodes of the config, and those that are no longer in it but
-// have runs. Clients wait until each has been heard of: without hosts every job
-// would be too large for the farm.
+// have runs. Clients wait until each has attached or failed: without hosts every
+// job would be too large for the farm.
 func (d *daemon) begin() {
 	for _, n := range d.Config.Nodes {
 		d.hosts[n.Name] = &host{Node: n}
@@ -166,8 +166,8 @@ func (d *daemon) begin() {
 	d.setAlarm()
 }
 
-// attach starts a node process and tells it what is believed to run there. What
-// was ordered while none was attached is in that belief.
+// attach starts a node process and sends it the runs that the manager has there,
+// with those that were ordered while no node was attached.
 func (d *daemon) attach(h *host) {
 	l, err := d.spawn(h.Name)
 	if err != nil {
@@ -193,7 +193,7 @@ func (d *daemon) attach(h *host) {
 	go d.listenTo(h, l)
 }
 
-// heardOf lets clients in when every node has been.
+// heardOf lets clients in when every node has attached or failed.
 func (d *daemon) heardOf(h *host) {
 	delete(d.awaited, h.Name)
 	if len(d.awaited) == 0 {
@@ -271,7 +271,7 @@ func (d *daemon) listenTo(h *host, l *link) {
 	d.post(input{do: func() { d.detached(h, l, fmt.Errorf("%w (%w)", why, err)) }})
 }
 
-// reported is what a report means.
+// reported returns the input for a report.
 func (d *daemon) reported(h *host, l *link, r node.Report) input {
 	id, run := r.Run.ID, r.Run.Run
 	forget := func() {
@@ -352,7 +352,7 @@ func (d *daemon) detached(h *host, l *link, why error) {
 	d.again(h)
 }
 
-// retire lets a node go that is no longer wanted, with its last run.
+// retire removes a node that is no longer in the config, after its last run.
 func (d *daemon) retire(h *host) {
 	if !h.retired || slices.ContainsFunc(d.m.Runs(), func(r manager.Run) bool { return r.Hosts[0].Host == h.Name }) {
 		return
@@ -379,15 +379,15 @@ func (d *daemon) detachAll() {
 	}
 }
 
-// order has a run started, where its node is attached; else attach will.
+// order has a run started, if its node is attached; else attach will.
 func (d *daemon) order(s *manager.StartRun) {
 	if h := d.hosts[s.Hosts[0].Host]; h != nil && h.link != nil {
 		h.link.out.begin(*s)
 	}
 }
 
-// startFrame appends the order to start a run, if it is to be started still and
-// nothing has to be found out before.
+// startFrame appends the order to start a run, if it is still to be started and
+// the name service need not be asked first.
 func (d *daemon) startFrame(frames []byte, s *manager.StartRun) []byte {
 	run := node.RunID{ID: s.ID, Run: s.Run}
 	if r, ok := d.run(run); !ok || r.Killing {
@@ -426,7 +426,7 @@ func (d *daemon) cannotRun(id backends.ID, run int, why error) {
 	d.later(input{event: manager.Ended{ID: id, Run: run, ExitCode: cannotRun, Reason: why.Error()}, end: end})
 }
 
-// later hands the loop something from within the loop: it comes next.
+// later gives the loop an input from within the loop: it comes next.
 func (d *daemon) later(in input) { d.soon = append(d.soon, in) }
 
 // tell passes a wish on to the run's keeper.
@@ -440,7 +440,7 @@ func (d *daemon) tell(id backends.ID, run int, w keeper.Want) {
 	}
 }
 
-// killOf is a kill that was decided earlier, with what is left of its grace.
+// killOf returns a kill that was decided earlier, with what is left of its grace.
 func (d *daemon) killOf(r *manager.Run) keeper.Want {
 	left := r.Grace - d.m.Now().Sub(r.KilledAt)
 	return keeper.Want{Verb: keeper.Kill, Grace: min(max(left, 0), r.Grace)}

@@ -24,7 +24,7 @@ import (
 )
 
 // The journal is the queue's memory: one line for each event, on disk before
-// anybody is answered and before anything is done. A line is its CRC-32C (eight
+// a client is answered and before anything is done. A line is its CRC-32C (eight
 // hexadecimal digits), a space, and an entry as JSON. It lies in segments named
 // journal.SEQ after the first entry's number; only the last one is written to. Behind
 // its last line a segment may have NUL bytes: place that was written before it is
@@ -55,7 +55,7 @@ type body struct {
 	As *runAs `json:"u,omitempty"` // nil: the daemon's own user
 }
 
-// runAs is whom a job's runs belong to, of a daemon that serves many users.
+// runAs is the user that a job's runs belong to, if the daemon serves many users.
 type runAs struct {
 	UID    uint32        `json:"u"`
 	Limits keeper.Limits `json:"l,omitempty"`
@@ -91,7 +91,7 @@ type journal struct {
 	ahead []byte // NUL bytes: written behind the last line where the file has to be longer
 }
 
-// content is what a line of the journal says of an entry besides its number and time.
+// content returns a line of the journal from behind the entry's number and time.
 // It is what json.Marshal would write; that would look through the event again, and
 // copy it.
 func (e *entry) content() ([]byte, error) {
@@ -192,10 +192,10 @@ func (j *journal) put(lines, ahead []byte) error {
 	return err
 }
 
-// full tells whether there is no space for what was to be written.
+// full reports whether there is no space for what was to be written.
 func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// repair takes away what a failed write may have left.
+// repair removes what a failed write may have left.
 func (j *journal) repair() error {
 	if err := j.f.Truncate(j.size); err != nil {
 		return fmt.Errorf("take back a half-written entry of the journal: %w", err)
@@ -249,8 +249,8 @@ func segments(dir string) ([]string, error) {
 	return names, nil
 }
 
-// firstEntry is the number of the first entry in any of these segments; where
-// there is none, one that no entry has.
+// firstEntry returns the number of the first entry in any of these segments;
+// math.MaxUint64: there is none.
 func firstEntry(dir string, names []string) (uint64, error) {
 	for _, name := range names {
 		f, err := os.Open(filepath.Join(dir, name))
@@ -291,7 +291,7 @@ func (d *damage) trouble() *trouble {
 	}
 }
 
-// torn tells whether the rest of a segment, which begins with a line that can't
+// torn reports whether the rest of a segment, which begins with a line that can't
 // be read, is what a kill or a power failure left of the last batch. All lines
 // before that batch were synced; it alone may be cut off, or have holes where
 // blocks of the disk were not written. Anything else is damage to what was
@@ -319,8 +319,8 @@ func torn(rest []byte, at int64) bool {
 	return true
 }
 
-// hole tells whether a block of a disk is missing, or what was to be added to the
-// first one; none is smaller. No entry has a NUL byte.
+// hole reports whether a disk block was not written, or the part of the first one that
+// was to be added. No disk has smaller blocks, and no entry has a NUL byte.
 func hole(rest []byte, at int64) bool {
 	const block = 512
 	for len(rest) > 0 {
@@ -333,7 +333,7 @@ func hole(rest []byte, at int64) bool {
 	return false
 }
 
-// blank tells whether nothing but NUL bytes is left.
+// blank reports whether nothing but NUL bytes is left.
 func blank(rest []byte) bool { return rest[0] == 0 && len(bytes.TrimLeft(rest, "\x00")) == 0 }
 
 // readSegment hands each entry to each and returns how far the segment is good.

@@ -86,8 +86,8 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// A segment has room behind its last line, where the disk has it. Who reads it, and
-// who goes on in it, is not concerned.
+// A segment has room behind its last line, if the disk has it. Neither reading nor
+// continuing the segment is affected.
 func TestRoomAhead(t *testing.T) {
 	d, dir := newDisk(), t.TempDir()
 	j := &journal{disk: d, dir: dir}

@@ -15,16 +15,16 @@ import (
 // perPart is how many jobs go into one part of an answer.
 const perPart = 500
 
-// gallery gives those who list the queue a picture of it: one and the same for
-// all who have asked before it is taken. So the loop takes one at a time however
-// many ask, and what is in memory is bounded by room and not by who reads slowly.
+// gallery gives clients that list the queue a snapshot of it: the same one to all
+// that have asked before it is taken. So the loop takes one at a time however many
+// ask, and what is in memory is bounded by room and not by slow readers.
 type gallery struct {
 	room *room
 
 	mu      sync.Mutex
 	waiting []*viewer
-	asking  bool  // somebody sees to those who wait
-	last    int64 // jobs of the last picture
+	asking  bool  // show is running
+	last    int64 // jobs of the last snapshot
 }
 
 // viewer is a client that lists the queue.
@@ -34,7 +34,7 @@ type viewer struct {
 	got   chan *picture
 }
 
-// picture is of one instant. Nobody changes it.
+// picture is a snapshot of the queue. Its farm is not changed.
 type picture struct {
 	farm    *backends.Farm
 	changes uint64
@@ -44,7 +44,7 @@ type picture struct {
 	viewers map[*viewer]bool
 }
 
-// look waits for a picture that is taken after the call; nil: the loop has ended.
+// look waits for a snapshot that is taken after the call; nil: the loop has ended.
 func (d *daemon) look(v *viewer) *picture {
 	g := &d.gallery
 	v.got = make(chan *picture, 1)
@@ -64,7 +64,7 @@ func (d *daemon) look(v *viewer) *picture {
 	}
 }
 
-// show takes pictures until nobody waits for one.
+// show takes snapshots until no client waits for one.
 func (d *daemon) show() {
 	g := &d.gallery
 	for {
@@ -93,7 +93,7 @@ func (d *daemon) show() {
 	}
 }
 
-// take takes the picture for all who wait now.
+// take takes the snapshot for all clients that wait now.
 func (d *daemon) take(p *picture) {
 	g := &d.gallery
 	g.mu.Lock()
@@ -120,7 +120,7 @@ func (p *picture) cutLate(now time.Time) {
 	}
 }
 
-// seen says that a viewer is done with a picture.
+// seen removes a viewer from a picture, and gives back its room after the last one.
 func (d *daemon) seen(p *picture, v *viewer) {
 	v.c.pace.stop()
 	p.mu.Lock()
@@ -223,7 +223,7 @@ func (c *connection) cutLate(now time.Time) {
 	}
 }
 
-// distinct names each job once, in the order in which they came.
+// distinct returns each ID once, in the order in which they came.
 func distinct(ids []backends.ID) []backends.ID {
 	seen := make(map[backends.ID]bool, len(ids))
 	return slices.DeleteFunc(slices.Clone(ids), func(id backends.ID) bool {

@@ -30,7 +30,7 @@ type stateLock struct {
 }
 
 // lockState locks a state directory; flag opens the file named lock. flock.ErrHeld: another
-// process has.
+// process holds it.
 func lockState(path string, flag int) (*stateLock, error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -65,8 +65,8 @@ func (l *stateLock) take(flag int) error {
 	return l.lost()
 }
 
-// unlockable tells whether a file system locks no directories, as NFS does: the lock
-// file has to do there.
+// unlockable reports whether an error says that the file system locks no directories,
+// as NFS does: the lock file has to do there.
 func unlockable(err error) bool {
 	return errors.Is(err, syscall.EBADF) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP)
 }
@@ -78,7 +78,7 @@ func (l *stateLock) close() {
 	}
 }
 
-// lost is an error where the directory's path does not lead to it any more.
+// lost returns an error if the directory's path does not lead to it any more.
 func (l *stateLock) lost() error {
 	now, err := os.Stat(l.path)
 	if err == nil && os.SameFile(now, l.info) {
@@ -94,7 +94,7 @@ type lostError struct{ path string }
 func (e *lostError) Error() string { return e.path + " was removed or replaced while miniqd served it" }
 
 // guarded is a disk on which nothing is made, renamed or removed any more once the state
-// directory is lost: what has its name then is not ours.
+// directory is lost: what has its name then is not this daemon's.
 type guarded struct {
 	disk.Disk
 	lock *stateLock
@@ -128,7 +128,7 @@ func (g guarded) Remove(path string) error {
 	return g.Disk.Remove(path)
 }
 
-// sign writes into the lock file who holds the lock, for others' error messages.
+// sign writes this process and its socket into the lock file, for other processes.
 func (l *stateLock) sign(socket string) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (l *stateLock) sign(socket string) error {
 	return err
 }
 
-// heldBy says who has locked a state directory, as far as its lock file tells.
+// heldBy names the process that has locked a state directory, by its lock file.
 func heldBy(path string) string {
 	pid, socket := miniq.Signed(path)
 	if pid == 0 {
@@ -153,8 +153,8 @@ const (
 	mostPause  = 200 * time.Millisecond
 )
 
-// claim takes a state directory. Where another process has it, claim waits until that
-// one listens (errRunning) or has ended, but not for ever.
+// claim locks a state directory. If another process holds it, claim waits until that
+// one listens (errRunning) or has ended, for claimTime at most.
 func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateLock, error) {
 	began := time.Now()
 	told := false
@@ -188,5 +188,5 @@ func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateL
 // knock has the daemon of a state directory look whether its socket is still there.
 func knock(state string) {
 	now := time.Now()
-	_ = os.Chtimes(state, now, now) // not ours: the daemon finds out by itself
+	_ = os.Chtimes(state, now, now) // may fail: the daemon finds out by itself
 }

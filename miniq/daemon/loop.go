@@ -33,11 +33,12 @@ const (
 	retryPause  = time.Second   // after a failed write, while something must be written
 	compactSize = 32 << 20      // bytes of journal beyond those of the state, after which that is written anew
 	forgetPause = 1 * time.Hour // how often ended jobs are looked through, while there are any
-	bodyMemory  = 40 << 20      // bytes of bodies in memory; older ones are in their state objects
+	bodyMemory  = 40 << 20      // bytes of bodies in memory; further ones are read from their state objects
 	farFuture   = 365 * 24 * time.Hour
 )
 
-// loop works until ctx ends or somebody stops the daemon, and returns whom to tell.
+// loop works until ctx ends or a client stops the daemon. It returns that client's
+// connection.
 func (d *daemon) loop(ctx context.Context) *connection {
 	batch := make([]input, 0, maxBatch)
 	for {
@@ -63,8 +64,8 @@ func (d *daemon) loop(ctx context.Context) *connection {
 	}
 }
 
-// gather adds what is there to a batch, and what others who can go on are about to
-// hand in: the more share a sync, the fewer there are.
+// gather adds pending inputs to a batch, and those that runnable goroutines are about
+// to post: it amortizes the sync.
 func (d *daemon) gather(batch []input) []input {
 	for n := 0; n < len(batch); {
 		n = len(batch)
@@ -97,13 +98,13 @@ func (d *daemon) next(ctx context.Context) (input, bool) {
 	}
 }
 
-// process works through a batch.
+// process works through a batch, then shortens the journal if that is due.
 func (d *daemon) process(batch []input) {
 	d.stepThrough(batch)
 	d.shorten()
 }
 
-// encode is the event as the journal says it.
+// encode returns the content of the event's line in the journal.
 func (in *input) encode() ([]byte, error) {
 	event, err := manager.EncodeEvent(in.event)
 	if err != nil {
@@ -112,7 +113,7 @@ func (in *input) encode() ([]byte, error) {
 	return (&entry{Event: event, Bodies: in.bodies, End: in.end}).content()
 }
 
-// stepThrough writes the events of a batch with one sync, then takes one after the other.
+// stepThrough writes the events of a batch with one sync, then applies them in order.
 func (d *daemon) stepThrough(batch []input) {
 	work := d.unsaved
 	if read, news := d.readClocks(); news {
@@ -174,7 +175,7 @@ func (d *daemon) refuse(in *input, err error) {
 	d.log.Error("an event can't be written", "event", fmt.Sprintf("%T", in.event), "error", err)
 }
 
-// failed refuses what can be refused and keeps the rest for later.
+// failed refuses what can be refused and keeps the rest for later, except ticks.
 func (d *daemon) failed(work []input, err error) {
 	done := "so it was not done"
 	if d.journal.torn {
@@ -189,7 +190,7 @@ func (d *daemon) failed(work []input, err error) {
 		d.log.Error("the journal can't be written", "error", err)
 	}
 	d.failing = true
-	d.letIn() // to be told
+	d.letIn() // they get the error
 	for i := range work {
 		switch {
 		case work[i].do != nil:
@@ -275,7 +276,7 @@ func (d *daemon) post(in input) {
 	}
 }
 
-// changed tells those who wait for a change.
+// changed counts a change and answers the waiters whose wait is over.
 func (d *daemon) changed() {
 	d.changes++
 	for w := range d.waiters {
@@ -290,7 +291,7 @@ type waiter struct {
 	reply   func()
 }
 
-// tellIfOver answers if what is waited for has come.
+// tellIfOver answers a waiter whose wait is over, and reports whether it is.
 func (d *daemon) tellIfOver(w *waiter) bool {
 	if w.pending == nil && d.changes <= w.after || len(w.pending) > 0 {
 		return false
@@ -300,7 +301,7 @@ func (d *daemon) tellIfOver(w *waiter) bool {
 	return true
 }
 
-// unended is a waiter's set for these jobs.
+// unended returns a waiter's set for these jobs.
 func (d *daemon) unended(ids []backends.ID) map[backends.ID]int {
 	pending := make(map[backends.ID]int)
 	for _, id := range ids {

@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// note keeps the bodies of a step and hands what happened to the state objects.
+// note keeps the bodies of a step and passes what happened to the state objects.
 // It runs for entries that are replayed too: writing them twice changes nothing.
 func (d *daemon) note(e *entry, event manager.Event, effects []manager.Effect, result manager.Result) {
 	n := &notes{d: d, at: time.Unix(0, e.At), seq: e.Seq}
@@ -84,7 +84,7 @@ func (n *notes) ended(e *entry, ev manager.Ended) {
 	n.put(state.Change{ID: ev.ID, RunNo: ev.Run, Event: "run ended", Detail: detail, End: &end})
 }
 
-// asked notes what somebody asked for and got.
+// asked notes what a user asked for and got.
 func (n *notes) asked(event manager.Event, result manager.Result) {
 	ids, what, by := subjects(event)
 	for i, id := range ids {
@@ -96,7 +96,7 @@ func (n *notes) asked(event manager.Event, result manager.Result) {
 
 type told struct{ event, detail string }
 
-// subjects are the jobs that an event is about and what it does to each.
+// subjects returns the jobs that an event is about and what it does to each.
 func subjects(event manager.Event) (ids []backends.ID, what []told, by manager.By) {
 	add := func(id backends.ID, event, detail string) {
 		ids, what = append(ids, id), append(what, told{event, detail})
@@ -171,7 +171,7 @@ func until(t time.Time) string {
 	return "until " + t.UTC().Format(time.RFC3339)
 }
 
-// decided notes what the manager did.
+// decided notes an effect that the manager decided.
 func (n *notes) decided(effect manager.Effect) {
 	switch e := effect.(type) {
 	case manager.StartRun:
@@ -243,7 +243,7 @@ func (d *daemon) keepBody(user string, job int64, b *body, seq uint64, array *ba
 		if old.seq > durable {
 			return
 		}
-		if d.held > bodyMemory { // who has waited for longer will rather be the next to run
+		if d.held > bodyMemory { // jobs that have waited for longer are likely to run first
 			d.deleteBody(d.young[0], old)
 		}
 	}
@@ -270,8 +270,8 @@ func (d *daemon) deleteBody(job int64, b *storedBody) {
 	}
 }
 
-// sharedEnvironment is one that bodies share: nearly all of a user's jobs have the one
-// of the job before.
+// sharedEnvironment is one that bodies share: nearly all of a user's jobs have the same
+// as the job before.
 type sharedEnvironment struct {
 	user   string
 	list   []string
@@ -304,7 +304,7 @@ const (
 	bodyHead   = 320 // a storedBody, and its places in maps
 )
 
-// memory is what a body takes besides its environment.
+// memory estimates what a body takes besides its environment, in bytes.
 func (b *body) memory() int {
 	n := bodyHead + len(b.Script) + len(b.Dir)
 	for _, s := range b.Command {
@@ -323,7 +323,7 @@ func (b *body) size() int {
 	return n
 }
 
-// bodyOf is a job's body, from memory or from its state object.
+// bodyOf returns a job's body, from memory or from its state object.
 func (d *daemon) bodyOf(id backends.ID) (*body, error) {
 	if b := d.bodies[id.Job]; b != nil {
 		return &b.body, nil

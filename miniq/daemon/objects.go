@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// objects is where changes to state objects go: to a state.Writer, or to who
-// only looks what they would be.
+// objects takes changes to state objects: a state.Writer, or gathered, which only
+// collects them.
 type objects interface {
 	Put(c state.Change)
 	Remove(ids ...backends.ID)
@@ -24,12 +24,12 @@ type objects interface {
 	Close()
 }
 
-// lookedAt is the place among the changes of an entry that no change of the
+// lookedAt is a place among the changes of an entry that no change of the
 // queue's has.
 const lookedAt = 1 << 20
 
-// object reads a job's state object as it is now. A damaged one is set aside; what
-// takes its place says so, and so does one in the place of none.
+// object reads a job's state object as it is now. A damaged one is set aside; it or a
+// missing one is begun anew, with a line that says so.
 func (d *daemon) object(ctx context.Context, id backends.ID, seq uint64) (*backends.Record, error) {
 	if err := d.objects.Flush(ctx); err != nil {
 		d.log.Warn("a state object may be behind", "error", err)

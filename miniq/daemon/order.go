@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/node"
 )
 
-// startOf is the order to start a run.
+// startOf returns the order to start a run.
 func startOf(s *manager.StartRun, b *body, u *acquaintance) (*node.Start, error) {
 	out := b.Stdout
 	if out == "" && b.Terminal == "" || strings.HasSuffix(out, "/") {
@@ -38,7 +38,7 @@ func startOf(s *manager.StartRun, b *body, u *acquaintance) (*node.Start, error)
 	return &node.Start{Run: node.RunID{ID: s.ID, Run: s.Run}, Order: encoded, Script: b.Script}, err
 }
 
-// defaultOutput is where a job writes that names no file: JOB.out, or
+// defaultOutput returns the output file of a job that names none: JOB.out, or
 // JOB.INDEX.out, in its directory. (LSF would send mail.)
 func defaultOutput(id backends.ID) string {
 	if id.Index > 0 {
@@ -52,7 +52,7 @@ func expand(path string, id backends.ID) string {
 	return strings.NewReplacer("%J", strconv.FormatInt(id.Job, 10), "%I", strconv.Itoa(id.Index)).Replace(path)
 }
 
-// environment is the user's with what a job is told about itself.
+// environment returns the user's environment with the variables about the job.
 func environment(s *manager.StartRun, own []string) []string {
 	var hosts []string
 	for _, p := range s.Hosts {

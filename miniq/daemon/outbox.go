@@ -6,10 +6,10 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/node"
 )
 
-// outbox is what a node is to be told and was not sent yet, since it takes no
-// more for now. It holds no more than the host's runs are worth: of each its
-// start, what is wanted of it (keeper.Wishes), and that it can be forgotten. It
-// holds no order either, which may be large: that is made when it is sent.
+// outbox is what is to be sent to a node that takes no more for now. It is bounded
+// by the host's runs: of each it holds its start, what is wanted of it
+// (keeper.Wishes), and that it can be forgotten. It holds no order, which may be
+// large: that is made when it is sent.
 //
 // Kills go before everything else but the start of their own run.
 type outbox struct {

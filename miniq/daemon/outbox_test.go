@@ -18,7 +18,7 @@ import (
 
 func runID(job int) node.RunID { return node.RunID{ID: backends.ID{Job: int64(job)}, Run: 1} }
 
-// said is what an outbox sends, in words.
+// said returns what an outbox sends, in words.
 func said(o *outbox) []string {
 	var all []string
 	for !o.empty() {
@@ -74,7 +74,7 @@ func TestOutboxOrder(t *testing.T) {
 	}
 }
 
-// socketPair is both ends of a connection.
+// socketPair returns both ends of a connection.
 func socketPair(t *testing.T) (ours, theirs *net.UnixConn) {
 	t.Helper()
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -95,7 +95,7 @@ func socketPair(t *testing.T) (ours, theirs *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// aLink is one to a node that takes nothing, and the node's end of it.
+// aLink returns a link to a node that takes nothing, and the node's end of it.
 func aLink(t *testing.T) (*link, net.Conn) {
 	t.Helper()
 	ours, theirs := socketPair(t)

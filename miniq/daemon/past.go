@@ -25,7 +25,7 @@ const (
 	keptEndedBytes = 64 << 20
 )
 
-// past lists those of some jobs that are past. It belongs to the loop.
+// past returns those of some jobs that are past. It belongs to the loop.
 func (d *daemon) past(ids []backends.ID) []backends.ID {
 	var past []backends.ID
 	for _, id := range ids {
@@ -43,7 +43,7 @@ func (d *daemon) final(id backends.ID) (*backends.Job, error) {
 	return state.ReadFinal(d.objectDir(), id)
 }
 
-// finals reads how past jobs ended, of which nothing may be known.
+// finals reads how past jobs ended, and leaves out those of which nothing is known.
 func (d *daemon) finals(ids []backends.ID) []backends.CompactJob {
 	var jobs []backends.CompactJob
 	for _, id := range ids {
@@ -65,7 +65,7 @@ const (
 	pastPause   = 10 * time.Second
 )
 
-// pastEnds reads how the past jobs ended that conditions name.
+// pastEnds reads how the past jobs that conditions name ended.
 func (d *daemon) pastEnds(c *connection, conditions []string) ([]manager.PastEnd, error) {
 	past, err := d.pastNamed(conditions)
 	if len(past) == 0 || err != nil {
@@ -118,7 +118,7 @@ func (d *daemon) pastNamed(conditions []string) ([]backends.ID, error) {
 	return slices.SortedFunc(maps.Keys(all), backends.ID.Compare), nil
 }
 
-// settled has the objects of past jobs hold what happened to them.
+// settled waits until the objects of past jobs hold what happened to them.
 func (d *daemon) settled(past []backends.ID) {
 	if len(past) == 0 {
 		return
@@ -130,7 +130,7 @@ func (d *daemon) settled(past []backends.ID) {
 	}
 }
 
-// pastRecord is the state object of a past job.
+// pastRecord reads the state object of a past job.
 func (d *daemon) pastRecord(by manager.By, id backends.ID) (*backends.Record, error) {
 	d.settled([]backends.ID{id})
 	j, err := d.final(id)
@@ -146,9 +146,9 @@ func (d *daemon) pastRecord(by manager.By, id backends.ID) (*backends.Record, er
 	return state.Read(d.objectDir(), id)
 }
 
-// collected is what came of looking for objects of past jobs.
+// collected counts the objects of past jobs that collect found.
 type collected struct {
-	gone int // removed: they ended before the time that was asked for
+	gone int // removed: their jobs ended before the time that was asked for
 	left int
 	open int // of gone those that may not be removed yet
 }
@@ -157,7 +157,7 @@ type collected struct {
 // on with what else it has to write.
 const removedAtOnce = 4000
 
-// collect removes the objects of past jobs that ended before a time. known tells
+// collect removes the objects of past jobs that ended before a time. known reports
 // which jobs are in memory, or have never been.
 func (d *daemon) collect(before time.Time, known func([]backends.ID) ([]bool, error)) (collected, error) {
 	const atOnce = 1000
@@ -168,7 +168,7 @@ func (d *daemon) collect(before time.Time, known func([]backends.ID) ([]bool, er
 	}
 	for _, folder := range folders {
 		all, err := state.In(folder)
-		if errors.Is(err, fs.ErrNotExist) { // its last one has gone
+		if errors.Is(err, fs.ErrNotExist) { // its last object was removed
 			continue
 		}
 		if err != nil {
@@ -201,11 +201,11 @@ func (d *daemon) collectSome(c *collected, ids []backends.ID, keep []bool, befor
 	d.objects.Remove(old...)
 	if c.open += len(old); c.open >= removedAtOnce {
 		c.open = 0
-		_ = d.objects.Flush(context.Background()) // the writer says what is wrong
+		_ = d.objects.Flush(context.Background()) // the writer logs its error
 	}
 }
 
-// kept tells which jobs' objects are not those of past jobs. It belongs to the loop.
+// kept reports which jobs' objects are not those of past jobs. It belongs to the loop.
 func (d *daemon) kept(ids []backends.ID) []bool {
 	kept := make([]bool, len(ids))
 	for i, id := range ids {
@@ -214,7 +214,7 @@ func (d *daemon) kept(ids []backends.ID) []bool {
 	return kept
 }
 
-// keptInLoop is kept for who is not the loop.
+// keptInLoop is kept for other goroutines.
 func (d *daemon) keptInLoop(ids []backends.ID) (kept []bool, err error) {
 	if !d.inLoop(func() { kept = d.kept(ids) }) {
 		return nil, errOver

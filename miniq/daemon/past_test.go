@@ -16,10 +16,10 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// keepsTwo has two ended jobs of a user in memory.
+// keepsTwo keeps two ended jobs of a user in memory.
 func keepsTwo(o *Options) { o.KeptEnded = 2 }
 
-// memory is how many ended jobs a daemon has in memory.
+// memory returns how many ended jobs a daemon has in memory.
 func (s *server) memory() int {
 	s.t.Helper()
 	status, err := s.client.Status(s.t.Context())
@@ -29,8 +29,8 @@ func (s *server) memory() int {
 	return status.Ended
 }
 
-// Of ended jobs that are no longer in memory all is told that is asked of one, also
-// after a restart; a check takes their state objects for what they are.
+// Ended jobs that are no longer in memory can be looked up like others, also after a
+// restart; a check accepts their state objects.
 func TestPastJobs(t *testing.T) {
 	s := serve(t, t.TempDir(), keepsTwo)
 	array := s.spec("exit $LSB_JOBINDEX")

@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// place hands in dummy jobs. What they run is the daemon's own choice, and that they
-// are dummy jobs nobody can write into a submission.
+// place submits dummy jobs. What they run is the daemon's own choice, and no other
+// submission can make dummy jobs.
 func (d *daemon) place(c *connection, req *miniq.Request) error {
 	results, err := d.placed(c, req)
 	return c.answer(miniq.Response{Submitted: results, Error: miniq.ToError(err)})

@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Without adummy there are jobs, and no dummy jobs, and whoever places one is told why.
+// Without adummy there are jobs, but no dummy jobs: placing one is an error that says why.
 func TestNoDummiesWithoutTheirProgram(t *testing.T) {
 	s := serve(t, t.TempDir(), nil)
 	heavy := s.submit(s.held())[0]

@@ -10,9 +10,9 @@ import (
 )
 
 // On root's queue a user may ask for so many changes in a second, and for so many
-// more at once after a while without any. Whoever asks for more waits; whoever
-// would wait for too long is refused, and his client asks again. Looking costs
-// nothing here (gallery, room), and administrators are free.
+// more at once after a while without any. Further requests wait; one that would
+// wait for too long is refused, and its client asks again. Looking costs nothing
+// here (gallery, room), and administrators are free.
 const (
 	ratePerSecond = 2000
 	rateBurst     = 20_000
@@ -40,7 +40,7 @@ type allowance struct {
 	until        uint64
 }
 
-// take takes n from a user's allowance and tells how long he is to wait first;
+// take takes n from a user's allowance and returns how long to wait first;
 // false: too long, nothing was taken.
 func (r *rates) take(now time.Time, uid, n int) (time.Duration, bool) {
 	r.mu.Lock()
@@ -54,7 +54,7 @@ func (r *rates) take(now time.Time, uid, n int) (time.Duration, bool) {
 	return min(max(due, 0), rateWait), true
 }
 
-// owe takes what was not known before: to how many runs a signal went.
+// owe takes what was not known before, such as how many runs got a signal.
 func (r *rates) owe(now time.Time, uid, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,7 +80,7 @@ func (r *rates) behind(now time.Time, uid int, durable, marked uint64) int {
 	return a.older + a.newer
 }
 
-// of is a user's allowance now. Those that are whole again are not kept.
+// of returns a user's allowance now. If there are many, whole ones are dropped.
 func (r *rates) of(now time.Time, uid int) *allowance {
 	const many = 1000
 	if len(r.users) > many {
@@ -106,7 +106,7 @@ func (a *allowance) grown(now time.Time) float64 {
 	return min(a.left+now.Sub(a.at).Seconds()*ratePerSecond, rateBurst)
 }
 
-// limits tells whether a client has such limits.
+// limits reports whether a client has such limits.
 func (d *daemon) limits(c *connection) bool { return !c.by.Admin && d.servesAll() }
 
 // limited waits until a request that changes something may be served.
@@ -133,7 +133,7 @@ func (d *daemon) limited(c *connection, req *miniq.Request) error {
 	return d.written(c)
 }
 
-// written waits until a user's changes are in the state objects, but for some.
+// written waits until a user's changes are in the state objects, but for mostBehind.
 func (d *daemon) written(c *connection) error {
 	ctx, cancel := context.WithTimeout(context.Background(), rateWait)
 	defer cancel()

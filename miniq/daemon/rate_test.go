@@ -13,7 +13,7 @@ import (
 )
 
 // A user may ask for much at once, then for so much a second. What goes beyond
-// waits, what would wait for long is refused, and nobody else has less for that.
+// waits, what would wait for long is refused, and no other user has less for that.
 func TestRates(t *testing.T) {
 	var r rates
 	now := time.Unix(1000, 0)
@@ -48,8 +48,8 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// Who asks for too much on root's queue is told what to do; administrators and a
-// user's own queue have no such limit.
+// A user who asks for too much on root's queue gets an error with what to do;
+// administrators and a user's own queue have no such limit.
 func TestWhoIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &daemon{objects: newGathered()}

@@ -8,17 +8,17 @@ import (
 )
 
 // Room for what is large: the bytes of long requests while they come in, the
-// jobs of long lists while they go out. What is small needs none, so that
-// nobody who submits or looks at some jobs ever waits for it.
+// jobs of long lists while they go out. What is small needs none, so that a
+// client that submits or looks at some jobs never waits for it.
 const (
 	largeRequest = 64 << 10 // bytes
 	requestRoom  = 64 << 20 // bytes
-	worthRoom    = 96 << 20 // bytes that requests are worth when they are decoded (miniq.Worth)
+	worthRoom    = 96 << 20 // bytes that requests are worth when they are decoded (miniq.ReadRequest)
 	listRoom     = 200_000  // jobs, about half a kilobyte each
 	waitRoom     = 1 << 20  // IDs
 
 	// A client that holds room for which others wait has to take or give so
-	// much in a second, after so long; else it is thrown out.
+	// many bytes in a second, after so long; else it is thrown out.
 	slowest    = 1 << 20
 	slowGrace  = 2 * time.Second
 	slowLookup = 250 * time.Millisecond
@@ -51,7 +51,7 @@ func (r *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// late tells whether a client is slower than it may be where others wait.
+// late reports whether a client is slower than it may be while others wait.
 func (p *pace) late(now time.Time) bool {
 	began := p.began.Load()
 	if began == 0 {
@@ -61,9 +61,9 @@ func (p *pace) late(now time.Time) bool {
 	return now.Sub(time.Unix(0, began)) > slowGrace+due
 }
 
-// room is shared by those who hold some of it. What doesn't fit waits, in order
-// but for users who have half of it already. Whatever its size, something fits
-// into a room that is empty.
+// room is shared by its holders. What doesn't fit waits; what fits is granted in
+// order. A user with some of it gets no more than half of it in all. Whatever its
+// size, something fits into a room that is empty.
 type room struct {
 	size int64
 
@@ -80,7 +80,7 @@ type holder struct {
 	uid     int
 	n       int64
 	granted chan struct{}
-	cutLate func(now time.Time) // throws those out who keep it from being given back
+	cutLate func(now time.Time) // throws out late clients that keep it from being given back
 }
 
 func newRoom(size int64) *room {
@@ -138,7 +138,7 @@ func (r *room) fits(h *holder) bool {
 	return r.held == 0 || r.held+h.n <= r.size && (own == 0 || own+h.n <= r.size/2)
 }
 
-// hurry throws out who is late, as long as anybody waits.
+// hurry throws out late clients, as long as others wait.
 func (r *room) hurry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

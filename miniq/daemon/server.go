@@ -23,7 +23,7 @@ func (d *daemon) accept(listener *net.UnixListener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many files, for instance: an idle client may leave
+		if err != nil { // too many files, for instance: an idle client is put out
 			if !short {
 				d.log.Warn("a client can't be let in; idle ones are put out", "error", err)
 			}
@@ -71,7 +71,7 @@ func (d *daemon) attend(c *connection) {
 			return
 		}
 		if !d.conns.begin(c) {
-			return // it was put out, and told so
+			return // it was put out and answered
 		}
 		if d.serveOne(c) != nil {
 			return
@@ -118,7 +118,7 @@ func (d *daemon) serveOne(c *connection) error {
 	return d.handle(c, req)
 }
 
-// hasAll tells whether all of the next request has been read, as of nearly every one:
+// hasAll reports whether all of the next request has been read, as of nearly every one:
 // then nothing is waited for, and no deadline has to be set.
 func (c *connection) hasAll() bool {
 	const head = 4

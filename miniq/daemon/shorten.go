@@ -9,15 +9,15 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// The journal is shortened behind the queue's back. The state is copied in slices,
-// between what is asked of the loop, then encoded and written beside it; the journal
-// goes on in a new segment from the entry on that the state is of.
+// The journal is shortened in the background. The state is copied in slices, between
+// what is asked of the loop, then encoded and written beside it; the journal goes on
+// in a new segment after the last entry that the state holds.
 
 // sliceTime is how long the loop copies before it looks for requests again.
 const sliceTime = 2 * time.Millisecond
 
-// compactAt is how long the journal may become: the larger the state, the rarer it is
-// written.
+// compactAt returns how long the journal may become, in bytes: the larger the state,
+// the rarer it is written.
 func (d *daemon) compactAt() int64 {
 	if d.CompactAt > 0 {
 		return d.CompactAt
@@ -29,10 +29,10 @@ func (d *daemon) compactAt() int64 {
 // memory, as one change to a state object: one short entry may end 100,000 jobs.
 const noteSize = 512
 
-// due tells whether the journal is so long, or what it says is so much, that it is shortened.
+// due reports whether the journal is so long, or has so many changes, that it is shortened.
 func (d *daemon) due() bool { return max(d.journal.total, d.noted*noteSize) > d.compactAt() }
 
-// compact has the journal shortened. Who asks for it is told in the loop how it went.
+// compact has the journal shortened, and calls asked in the loop with the result.
 func (d *daemon) compact(asked func(error)) { d.wanted = append(d.wanted, asked) }
 
 // shorten begins to shorten the journal where that is due or was asked for. It is called

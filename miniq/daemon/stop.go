@@ -14,13 +14,13 @@ import (
 
 // stopping is a stop that was asked for.
 type stopping struct {
-	asked *connection   // told when everything has been given back
+	asked *connection   // answered when everything has been given back
 	left  chan struct{} // closed then
 	kill  bool
 	over  bool
 }
 
-// ready tells whether the daemon may end now.
+// ready reports whether the daemon may end now.
 func (s *stopping) ready(d *daemon) bool {
 	s.over = !s.kill || len(d.m.Runs()) == 0 && len(d.soon) == 0 && len(d.unsaved) == 0 || d.lost() != nil
 	return s.over

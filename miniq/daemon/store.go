@@ -30,7 +30,7 @@ const (
 // program, which goes by this number alone.
 //
 //	1  the first one
-//	2  jobs belong to users whom a program of format 1 would run as itself; state
+//	2  jobs of users, which a program of format 1 would run as its own user; state
 //	   objects have a checksum
 //	3  dummy jobs, which a program of format 2 would take for jobs like others; jobs
 //	   that the submit filter holds, which it would start
@@ -82,7 +82,7 @@ type snapshot struct {
 	state  []byte
 }
 
-// readSnapshot gives an empty queue where there is none.
+// readSnapshot returns an empty queue if there is no snapshot.
 func readSnapshot(dir string, cfg manager.Config) (*snapshot, error) {
 	path := filepath.Join(dir, snapshotName)
 	data, err := os.ReadFile(path)
@@ -210,7 +210,7 @@ func cutTail(on disk.Disk, path string, bad *damage, log *slog.Logger) error {
 		err = keepAside(on, aside, tail)
 	}
 	if full(err) {
-		aside, err = "", nil // nobody was told of it, and the queue must come up on a full disk
+		aside, err = "", nil // it was not acknowledged, and the queue must come up on a full disk
 	}
 	if err != nil {
 		return err

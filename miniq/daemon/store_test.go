@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/disk"
 )
 
-// line is an entry that says who wrote it.
+// line returns a line of the journal whose event is a name.
 func line(t *testing.T, seq uint64, who string) string {
 	t.Helper()
 	b, err := appendEntry(nil, &entry{Seq: seq, At: 1, Event: fmt.Appendf(nil, "%q", who)})
@@ -23,7 +23,7 @@ func line(t *testing.T, seq uint64, who string) string {
 }
 
 // What failed writes and syncs can leave of a journal is read as it was
-// acknowledged, and what could be a loss is said.
+// acknowledged, and a possible loss is an error.
 func TestWhatFailuresLeaveOfAJournal(t *testing.T) {
 	a, b, c, d := line(t, 1, "a"), line(t, 2, "b"), line(t, 3, "c"), line(t, 4, "d")
 	torn := "0123abcd {\"q\":3,"

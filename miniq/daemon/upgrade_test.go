@@ -32,7 +32,7 @@ type known struct {
 	Specs   map[string]backends.Spec
 }
 
-// unpack gives the home of a daemon of format 1 that was killed, on a machine
+// unpack returns the home of a daemon of format 1 that was killed, on a machine
 // that went down then.
 func unpack(t *testing.T) (dir string, k known) {
 	t.Helper()
@@ -151,8 +151,8 @@ func TestAnOlderStateIsMadeANewOne(t *testing.T) {
 	}
 }
 
-// And the queue goes on with it: what ended while nobody watched has its status,
-// what was lost is said to be, the rest runs when it may.
+// And the queue goes on with it: a job that ended while no daemon served has its
+// status, lost ones are reported so, the rest runs when it may.
 func TestAStateOfFormat1GoesOn(t *testing.T) {
 	dir, k := unpack(t)
 	s := serve(t, dir, asOfOld)
@@ -277,7 +277,7 @@ func edit(path string, change func([]byte) []byte) error {
 	return os.WriteFile(path, change(data), 0o600)
 }
 
-// contents are the checksums of all files below a directory, by their names.
+// contents returns the checksums of all files below a directory, by their names.
 func contents(t *testing.T, dir string) map[string]uint32 {
 	t.Helper()
 	all := make(map[string]uint32)

@@ -20,11 +20,11 @@ import (
 )
 
 // A daemon of root's serves every user of the machine. Who a client is, the
-// kernel says (the user ID at the socket), and the name service says his name and
-// groups; nothing of that is taken from a request. His jobs run as him. A daemon
-// of anybody else's serves its own user, and root.
+// kernel says (the user ID at the socket), and the name service says the user's
+// name and groups; nothing of that is taken from a request. Jobs run as their user.
+// A daemon of another user serves that user, and root.
 
-// users are those that root's daemon has met. What the name service says holds
+// users are those that root's daemon knows. What the name service says holds
 // for a while, and longer while it can't be asked.
 type users struct {
 	lookup func(ctx context.Context, uid uint32) (account.Account, error)
@@ -37,10 +37,10 @@ type users struct {
 type acquaintance struct {
 	account.Account
 	admin  bool
-	mayRun error // why no jobs are run for him
+	mayRun error // why no jobs are run for the user
 	err    error // nothing is known
 	at     time.Time
-	asking chan struct{} // closed when the question that is open is answered; nil: there is none
+	asking chan struct{} // closed when the open question is answered; nil: there is none
 }
 
 // remembered is how long an answer holds.
@@ -50,7 +50,7 @@ func (a *acquaintance) fresh() bool {
 	return a != nil && a.err == nil && time.Since(a.at) < remembered
 }
 
-// met gives what is known of a user without a question.
+// met returns what is known of a user without a question; false: nothing fresh is.
 func (u *users) met(uid uint32) (acquaintance, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,8 +60,8 @@ func (u *users) met(uid uint32) (acquaintance, bool) {
 	return acquaintance{}, false
 }
 
-// of asks for a user where the last answer is too old. It may take as long as
-// the name service does, or a file server with his home: never call it in the loop.
+// of asks for a user if the last answer is too old. It may take as long as the
+// name service, or a file server with the user's home: never call it in the loop.
 func (u *users) of(uid uint32) acquaintance {
 	u.mu.Lock()
 	a := u.known[uid]
@@ -105,16 +105,16 @@ func (u *users) ask(uid uint32, a *acquaintance) {
 		a.at = time.Now()
 	}
 	if errors.Is(err, account.ErrUnknown) {
-		delete(u.known, uid) // those who wait have it
+		delete(u.known, uid) // those that wait have it
 	}
 	close(a.asking)
 	a.asking = nil
 }
 
-// servesAll tells whether this daemon serves every user.
+// servesAll reports whether this daemon serves every user.
 func (d *daemon) servesAll() bool { return d.uid == 0 }
 
-// identify says who a client is whom the kernel gives this user ID.
+// identify returns who a client with this user ID is.
 func (d *daemon) identify(uid int) (manager.By, error) {
 	switch {
 	case uid == d.uid || uid == 0: // also while the name service can't be asked
@@ -132,8 +132,8 @@ func (d *daemon) identify(uid int) (manager.By, error) {
 	return manager.By{User: a.Name, Admin: a.admin}, nil
 }
 
-// runsAs says whom the jobs of a client will run as, and within which limits; nil
-// is the daemon's own user.
+// runsAs returns the user that the jobs of a client run as, and their limits; nil:
+// the daemon's own user.
 func (d *daemon) runsAs(c *connection) (*runAs, error) {
 	if !d.servesAll() || c.uid == 0 {
 		return nil, nil
@@ -146,11 +146,11 @@ func (d *daemon) runsAs(c *connection) (*runAs, error) {
 		return nil, fmt.Errorf("ask who is there: %w", err)
 	}
 	as := &runAs{UID: uint32(c.uid)}
-	if pid == 0 { // in another PID namespace, from where nobody comes by himself
+	if pid == 0 { // in a PID namespace outside this one, which no user can enter unaided
 		return as, nil
 	}
 	as.Limits, err = keeper.LimitsOf(pid)
-	if err == nil && proc.RealUser(pid) != c.uid { // another's process has the number of the one that connected
+	if err == nil && proc.RealUser(pid) != c.uid { // the number was reused for another user's process
 		err = errors.New("it has ended")
 	}
 	if err != nil {
@@ -159,7 +159,7 @@ func (d *daemon) runsAs(c *connection) (*runAs, error) {
 	return as, nil
 }
 
-// owner is whom the state object says a job belongs to.
+// owner returns the job's owner for its state object.
 func (as *runAs) owner(user string) state.Owner {
 	if as == nil {
 		return state.Owner{User: user}
@@ -179,8 +179,8 @@ func runAsOf(o state.Owner) (*runAs, error) {
 	return &runAs{UID: uint32(uid), Limits: keeper.Limits(o.Limits)}, nil
 }
 
-// scriptDir is where the scripts of jobs are that run as others than the daemon:
-// these may pass through it, see nothing of it, and read their own.
+// scriptDir returns the directory for scripts of jobs that run as other users than the
+// daemon's: these may traverse it, but not list it, and read their own script.
 func (d *daemon) scriptDir() string {
 	if !d.servesAll() {
 		return ""
@@ -207,10 +207,10 @@ func (d *daemon) nextInLine(c *connection, specs []backends.Spec, bodies []body)
 	return next
 }
 
-// errStranger is a job whose record does not say whose it is.
+// errStranger refuses a job whose record does not say whose it is.
 var errStranger = errors.New("whom it should run as is not on record; submit it again")
 
-// runner is whom a run is started as, nil for the daemon's own user. later says
+// runner returns the user that a run is started as; nil: the daemon's own. later says
 // that the name service is asked first: the run is ordered when it has answered.
 func (d *daemon) runner(s *manager.StartRun, b *body) (u *acquaintance, later bool, err error) {
 	switch {
@@ -241,8 +241,8 @@ func (d *daemon) runner(s *manager.StartRun, b *body) (u *acquaintance, later bo
 	return nil, true, nil
 }
 
-// mayRunAs tells what forbids to run a job of a user of that name. A number that
-// was given to somebody else since runs nobody's jobs.
+// mayRunAs returns why a job of a user of that name may not run. A user ID that was
+// reassigned runs none of the former user's jobs.
 func (a *acquaintance) mayRunAs(name string) error {
 	if a.Name != name {
 		return fmt.Errorf("user ID %d is %s by now, not %s, who submitted it", a.UID, a.Name, name)
@@ -250,7 +250,7 @@ func (a *acquaintance) mayRunAs(name string) error {
 	return a.mayRun
 }
 
-// keeperUser is what a keeper is told of whom it runs a job as.
+// keeperUser returns the user that a keeper runs a job as; nil: its own.
 func (a *acquaintance) keeperUser(as *runAs) *keeper.User {
 	if a == nil {
 		return nil
@@ -258,7 +258,7 @@ func (a *acquaintance) keeperUser(as *runAs) *keeper.User {
 	return &keeper.User{UID: a.UID, GID: a.GID, Groups: a.Groups, Limits: as.Limits}
 }
 
-// environ is a job's environment with the user that it runs as.
+// environ returns a job's environment with the variables of the user that it runs as.
 func (a *acquaintance) environ(env []string) []string {
 	if a == nil {
 		return env
@@ -270,7 +270,7 @@ func (a *acquaintance) environ(env []string) []string {
 	return escaped.Environ(env)
 }
 
-// mayTouch is an error where one of the jobs is another's than who asks.
+// mayTouch returns an error if a user other than an administrator asks for another's job.
 func mayTouch(by manager.By, jobs []backends.Job, why string) error {
 	for i := range jobs {
 		if !by.Admin && jobs[i].User != by.User {

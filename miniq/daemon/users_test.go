@@ -16,7 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// The name service is asked once a minute for each user, by one at a time; what
+// The name service is asked once a minute for each user, one question at a time; what
 // it said holds while it can't be asked, and no longer once it says no.
 func TestUsersAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestNobodyRunsForWhoTookHisNumber(t *testing.T) {
 	}
 }
 
-// Whom a job runs as comes back from its state object, root too.
+// The user that a job runs as comes back from its state object, root too.
 func TestOwnerOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	w, err := state.NewWriter(disk.OS(), dir, slog.New(slog.DiscardHandler))

@@ -198,7 +198,7 @@ func (m *maker) fill() {
 	m.say()
 	must(m.daemon.Process.Kill())
 	_ = m.daemon.Wait()
-	// One job ends while nobody watches, the others by the machine's going down.
+	// One job ends while no daemon serves, the others as if the machine went down.
 	must(os.WriteFile(file, nil, 0o600))
 	record := filepath.Join(m.dir, "miniq", "nodes")
 	for over := false; !over; time.Sleep(10 * time.Millisecond) {
