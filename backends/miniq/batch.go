@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// Abilities of the engine's are all but one: miniq puts no job straight into a full slot.
+// Abilities returns what miniq can do. Start is nil: it puts no job into a full slot.
 func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
@@ -27,7 +27,7 @@ func (c *Client) Abilities() backends.Abilities {
 	}
 }
 
-// Farm takes a picture of the queue.
+// Farm returns a snapshot of the queue.
 func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
 	var farm *backends.Farm
 	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpFarm, EndedSince: endedSince}, func(r *miniq.Response) error {
@@ -47,7 +47,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 	return farm, nil
 }
 
-// Jobs looks at some jobs.
+// Jobs returns those of some jobs that the queue knows.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	var jobs []backends.Job
 	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpJobs, IDs: ids}, func(r *miniq.Response) error {
@@ -60,13 +60,13 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 // batchBytes is about how much of a list goes into one request.
 const batchBytes = 4 << 20
 
-// Submit hands jobs in, in as few requests as they fit into. Each request is
-// taken as a whole or not at all.
+// Submit submits jobs, in as few requests as they fit into. A crash keeps all jobs
+// of a request or none; single ones may be refused.
 func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
 	return c.SubmitOnce(ctx, newKey(), specs)
 }
 
-// specSize is about how long a Spec is on the wire.
+// specSize estimates how long a Spec is on the wire, in bytes.
 func specSize(s *backends.Spec) int {
 	const perArg, perSpec = 4, 1024
 	return perSpec + s.Size() + len(s.Script)/3 + perArg*(len(s.Command)+len(s.Env))
@@ -76,7 +76,7 @@ func (c *Client) submit(ctx context.Context, key string, specs []miniq.Spec) []b
 	return c.handIn(ctx, len(specs), &miniq.Request{Op: miniq.OpSubmit, Key: key, Specs: specs})
 }
 
-// place hands in dummy jobs, in as few requests as they fit into.
+// place submits dummy jobs, in as few requests as they fit into.
 func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	var results []backends.Submitted
 	for part := range slices.Chunk(dummies, miniq.MaxSpecs) {
@@ -85,7 +85,7 @@ func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends
 	return results
 }
 
-// handIn makes a request that hands in n jobs under a key.
+// handIn makes a request that submits n jobs under a key.
 func (c *Client) handIn(ctx context.Context, n int, req *miniq.Request) []backends.Submitted {
 	results := make([]backends.Submitted, n)
 	err := c.callAgain(ctx, req, func(r *miniq.Response) error {
@@ -150,7 +150,7 @@ func escapeActs(acts []backends.Act) []backends.Act {
 	return out
 }
 
-// Resume lets suspended jobs go on.
+// Resume continues suspended jobs.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpResume, IDs: ids})
 }
@@ -165,7 +165,7 @@ func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpRelease, IDs: ids})
 }
 
-// Rank gives jobs their place in the queue.
+// Rank sets jobs' priorities.
 func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
 	return c.batch(ctx, len(rankings), &miniq.Request{Op: miniq.OpRank, Rankings: rankings})
 }
@@ -259,7 +259,7 @@ func allEnded(jobs []backends.Job) bool {
 	return true
 }
 
-// WaitChange waits until the queue's state has changed since it gave after and
+// WaitChange waits until the queue's state has changed since it returned after, and
 // returns a higher number; begin with 0, which returns at once.
 func (c *Client) WaitChange(ctx context.Context, after uint64) (uint64, error) {
 	for {

@@ -19,7 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// Options say which queue is meant, and how.
+// Options name a queue, and say how to reach it.
 type Options struct {
 	Paths   home.Paths
 	Config  miniq.Config
@@ -52,7 +52,7 @@ var _ backends.Backend = (*Client)(nil)
 // maxIdle is how many connections are kept for the next calls.
 const maxIdle = 8
 
-// Open gives a client. Nothing is asked of the daemon yet.
+// Open returns a client. It does not connect yet.
 func Open(o Options) *Client {
 	if o.Timeout == 0 {
 		o.Timeout = DefaultTimeout
@@ -108,7 +108,7 @@ const (
 	longestPause = 500 * time.Millisecond
 )
 
-// try is call, once. ErrBusy says that nothing of the request was read.
+// try is call, once. ErrBusy says that nothing of the request was done.
 func (c *Client) try(ctx context.Context, op miniq.Op, frame []byte, part func(*miniq.Response) error) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
@@ -209,8 +209,8 @@ func (c *Client) keep(conn *connection) {
 	c.idle = append(c.idle, conn)
 }
 
-// alive tells whether the other end of an idle connection is still there: it
-// has nothing to say, and has not hung up.
+// alive reports whether an idle connection can be used: the daemon has sent nothing
+// and has not hung up.
 func alive(conn *connection) bool {
 	raw, ok := conn.Conn.(*net.UnixConn)
 	if !ok || conn.in.Buffered() > 0 {
@@ -230,12 +230,12 @@ func alive(conn *connection) bool {
 	return err == nil && quiet
 }
 
-// dial connects, and starts the daemon first where that is wanted and needed. One
-// that is killed before it serves is followed by another, a few times.
+// dial connects, and starts the daemon first where that is wanted and needed. If
+// that ends before it serves, dial starts another, a few times.
 func (c *Client) dial(ctx context.Context) (*connection, error) {
 	for try := 1; ; try++ {
 		conn, err := c.dialAny(ctx)
-		if errors.Is(err, syscall.EAGAIN) { // more than the kernel lets wait are at the door
+		if errors.Is(err, syscall.EAGAIN) { // the listener's backlog is full
 			return nil, fmt.Errorf("connect to miniqd: %w", miniq.ErrBusy)
 		}
 		if err == nil {
@@ -253,7 +253,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 	}
 }
 
-// dialAny dials the socket of these paths or, where nobody listens there, the one that
+// dialAny dials the socket of these paths or, if no daemon listens there, the one that
 // the daemon of the same state has.
 func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
 	conn, err := dialSocket(ctx, c.socket)
@@ -287,8 +287,8 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// ours tells whether root or this user listens at the other end. Jobs, with their
-// environments, are handed to nobody else, wherever the socket lies.
+// ours returns an error unless root or this user listens at the other end. Jobs, with
+// their environments, are sent to no other user, wherever the socket lies.
 func ours(conn net.Conn) error {
 	raw, ok := conn.(*net.UnixConn)
 	if !ok {

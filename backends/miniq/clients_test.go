@@ -46,7 +46,7 @@ func (q *queue) send(data []byte, times int) {
 	}()
 }
 
-// refused sends a request and wants to be told why it is none.
+// refused sends a request that must be answered with a text that contains want.
 func (q *queue) refused(data []byte, want string) {
 	q.t.Helper()
 	conn := q.dial()
@@ -62,7 +62,7 @@ func (q *queue) refused(data []byte, want string) {
 	}
 }
 
-// good is a client that comes anew, submits and lists.
+// good has a new client submit and list.
 func (q *queue) good(rounds int) {
 	q.t.Helper()
 	c := client.Open(client.Options{Paths: q.paths(), Config: q.config(), Timeout: 3 * time.Minute})
@@ -84,8 +84,8 @@ func (q *queue) good(rounds int) {
 	}
 }
 
-// Whatever a client does, the others go on: while it is at work another one,
-// which is not connected yet, submits and lists.
+// Whatever a client does, others are served: meanwhile another one, which is not
+// connected yet, submits and lists.
 func TestBadClientsHarmNobody(t *testing.T) {
 	deep := strings.Repeat("[", 1<<20)
 	list := frame(`{"v":2,"op":"farm"}`)
@@ -153,7 +153,7 @@ func TestBadClientsHarmNobody(t *testing.T) {
 }
 
 // One user's connections are bounded. When there are more, the one that has been
-// idle longest makes place.
+// idle longest is closed.
 func TestTenThousandConnections(t *testing.T) {
 	q := newQueue(t, setup{})
 	many := 10_000
@@ -169,7 +169,7 @@ func TestTenThousandConnections(t *testing.T) {
 	var all []net.Conn
 	for len(all) < many {
 		conn, err := net.Dial("unix", miniq.Socket(q.paths()))
-		if errors.Is(err, syscall.EAGAIN) { // the door is full: they come faster than they are let in
+		if errors.Is(err, syscall.EAGAIN) { // the backlog is full: they come faster than they are accepted
 			runtime.Gosched()
 			continue
 		}
@@ -197,8 +197,8 @@ func TestTenThousandConnections(t *testing.T) {
 	}
 }
 
-// A list of 100,000 jobs that is asked for and not read keeps nobody waiting, and
-// costs memory for some of them only.
+// Lists of 100,000 jobs that are asked for and not read keep no other client waiting,
+// and only some of them take memory.
 func TestNobodyReadsALongList(t *testing.T) {
 	q := newQueue(t, setup{Env: []string{"GOGC=20"}}) // what is held counts, not what waits to be collected
 	held := q.run("true")
@@ -211,7 +211,7 @@ func TestNobodyReadsALongList(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := q.memory()
-	for range 24 { // about 50 MB for each of the second kind; those who list share some
+	for range 24 { // about 50 MB for each of the second kind; those of the first share snapshots
 		q.send(frame(`{"v":2,"op":"farm"}`), 10)
 		q.send(frame(fmt.Sprintf(`{"v":2,"op":"jobs","ids":["%v"]}`, id)), 10)
 	}

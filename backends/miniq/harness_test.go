@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	case os.Args[0] == "miniq-keeper":
 		exit(keeper.Run())
 	case filepath.Base(os.Args[0]) == "adummy":
-		time.Sleep(time.Hour) // nobody is to wait for longer
+		time.Sleep(time.Hour) // longer than any test waits
 	case len(os.Args) > 1 && os.Args[1] == "node":
 		err = nodeMain(os.Args)
 	case len(os.Args) > 1 && os.Args[1] == "daemon":
@@ -66,7 +66,7 @@ func nodeMain(args []string) error {
 	return node.Main(node.Options{Dir: option("--dir"), Keeper: option("--keeper"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 }
 
-// setup is what a daemon under test is told.
+// setup is the configuration of a daemon under test.
 type setup struct {
 	Home  string
 	Nodes []string
@@ -157,7 +157,7 @@ func newQueue(t testing.TB, s setup) *queue {
 		s.Every = time.Second
 	}
 	q := &queue{t: t, setup: s, log: filepath.Join(t.TempDir(), "log")}
-	// No test is about how fast this machine is: the default bounds a person's patience.
+	// No test depends on this machine's speed: the default suits a user who waits.
 	q.Client = client.Open(client.Options{Paths: s.paths(), Config: s.config(), Timeout: time.Minute})
 	q.start()
 	t.Cleanup(q.tidy)
@@ -208,7 +208,7 @@ func (q *queue) kill() {
 	_ = q.cmd.Wait()
 }
 
-// hang stops the daemon as it is, and waits until each of its threads is.
+// hang stops the daemon by SIGSTOP, and waits until each of its threads is stopped.
 func (q *queue) hang() {
 	q.t.Helper()
 	if err := errors.Join(q.cmd.Process.Signal(syscall.SIGSTOP), await.Stopped(q.cmd.Process.Pid)); err != nil {
@@ -224,7 +224,7 @@ func (q *queue) restart() {
 	q.start()
 }
 
-// tidy ends every job, the daemon, and checks that nothing is left behind.
+// tidy ends every job and the daemon, and checks that no process is left behind.
 func (q *queue) tidy() {
 	if q.cmd.ProcessState != nil {
 		q.start()
@@ -287,7 +287,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// await waits for a job to come into a state, by the queue's own word of each change.
+// await waits for a job to come into a state, and looks after each change of the queue.
 func (q *queue) await(id backends.ID, what string, cond func(*backends.Job) bool) backends.Job {
 	q.t.Helper()
 	jobs, err := await.Jobs(soon(q.t), q.Client, []backends.ID{id}, func(jobs []backends.Job) bool { return cond(&jobs[0]) })

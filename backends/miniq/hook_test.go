@@ -69,7 +69,7 @@ func TestEndHookIsRunOnceForEachJob(t *testing.T) {
 	if strings.Contains(string(env), "HOME=") {
 		t.Errorf("the daemon's own environment is handed on: %q", env)
 	}
-	q.restart() // a second and more after the last call it is noted which there were
+	q.restart() // calls of the last second may not be noted: they are made again
 	again := q.submit(q.run("true"))
 	q.awaitState(again[0], backends.Done)
 	text, _ := os.ReadFile(filepath.Join(dir, "calls"))
@@ -108,7 +108,7 @@ func TestEndHookOutlivesTheDaemon(t *testing.T) {
 	q.awaitCalls(dir, append(want, last[0].String()+"  done 0")...)
 }
 
-// killWithHooks kills the daemon in the midst of four hooks, and them.
+// killWithHooks kills the daemon while four hooks run, and the hooks.
 func (q *queue) killWithHooks(dir string) {
 	q.t.Helper()
 	files := q.awaitFiles(dir, "pid.*", 4) // at a time
@@ -122,14 +122,14 @@ func (q *queue) killWithHooks(dir string) {
 	}
 }
 
-// What is wrong with a hook is the log's business and no job's.
+// A hook that fails is logged, and affects no job.
 func TestEndHookThatFails(t *testing.T) {
 	script, dir := hookScript(t, "echo no such luck >&2; exit 7\n")
 	q := newQueue(t, setup{Hook: []string{script}})
 	id := q.submit(q.run("true"))
 	q.awaitState(id[0], backends.Done)
 	q.awaitLog("no such luck")
-	if err := os.Chmod(script, 0o777); err != nil { // anybody could change it
+	if err := os.Chmod(script, 0o777); err != nil { // every user can change it
 		t.Fatal(err)
 	}
 	id = q.submit(q.run("true"))

@@ -53,7 +53,7 @@ func TestWhereAJobWrites(t *testing.T) {
 	}
 }
 
-// R23: the engineer is told in the job's record and output.
+// R23: the notice is in the job's record and output.
 func TestR23NoticeIsInOutputAndRecord(t *testing.T) {
 	q := newQueue(t, setup{})
 	out := filepath.Join(t.TempDir(), "out")

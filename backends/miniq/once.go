@@ -10,14 +10,14 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// SubmitOnce is Submit for a caller that has to know. Without an answer, since
-// the daemon was killed, say, a submission may have been taken or not: made again
+// SubmitOnce is Submit for a caller that must know the outcome. Without an answer,
+// since the daemon was killed, say, a submission may have been taken or not: repeated
 // with the same key and the same jobs it gives the same IDs, and no job twice.
 // A key belongs to one submission of one user and is remembered by the queue for
 // its latest 100,000 jobs; it survives restarts of the daemon.
 //
-// Submit makes a key of its own for each call, so that it finds out by itself
-// where the daemon is there again, or where Options.Start lets it start one.
+// Submit makes a key of its own for each call, so that it can ask again once the
+// daemon serves again, or Options.Start lets it start one.
 func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Spec) []backends.Submitted {
 	results := make([]backends.Submitted, len(specs))
 	for from, part := 0, 0; from < len(specs); part++ {
@@ -33,7 +33,7 @@ func (c *Client) SubmitOnce(ctx context.Context, key string, specs []backends.Sp
 	return results
 }
 
-// newKey is a key that nobody else has.
+// newKey returns a unique key.
 func newKey() string { return rand.Text() }
 
 // lostError wraps why a connection ended before the answer had come.
@@ -45,8 +45,8 @@ func (e *lostError) Unwrap() error { return e.error }
 // request that brings every daemon down must not do so for ever.
 const maxTries = 4
 
-// callAgain is call for a request that may be made twice: where the daemon dies
-// over it, the next one is asked.
+// callAgain is call for a request that may be made twice: if the connection is lost
+// before an answer, it asks again.
 func (c *Client) callAgain(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc

@@ -57,7 +57,7 @@ func (q *queue) killNodes() {
 }
 
 // What was acknowledged survives kill -9: every job is there exactly once, and
-// running ones end with their own status, also while nobody watched.
+// running ones end with their own status, also while no daemon served.
 func TestRunningJobsAreReadopted(t *testing.T) {
 	for name, fault := range map[string]func(q *queue){
 		"daemon":         func(q *queue) { q.kill() },
@@ -175,8 +175,7 @@ func TestARequeueInFlightSurvives(t *testing.T) {
 	}
 }
 
-// A job of which nobody knows how it ended is said to be just that, and nothing
-// of it is left.
+// A job whose exit status is lost is reported so, and none of its processes is left.
 func TestAKilledKeeper(t *testing.T) {
 	q := newQueue(t, setup{})
 	dir := filepath.Dir(q.Home)
@@ -224,14 +223,14 @@ func (q *queue) killKeepers() {
 	}
 }
 
-// ownKeeper tells a keeper of this queue by the record that it holds open.
+// ownKeeper reports whether a process has a record of this queue open, as its keepers do.
 func (q *queue) ownKeeper(proc string) bool {
 	record, _ := os.Readlink(proc + "/fd/3")
 	return strings.HasPrefix(record, q.Home+"/")
 }
 
-// Clients keep what they were told; at the end each job has run exactly once,
-// by what the jobs themselves wrote.
+// Each acknowledged job has run exactly once in the end, by what the jobs themselves
+// wrote.
 func TestNothingAcknowledgedIsLost(t *testing.T) {
 	q := newQueue(t, setup{})
 	file := filepath.Join(filepath.Dir(q.Home), "ran")

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/await"
 )
 
-// What a job uses is told while it runs, of all its processes, and when it has ended.
+// A job's record shows what all its processes use, while it runs and when it has ended.
 func TestWhatAJobUses(t *testing.T) {
 	q := newQueue(t, setup{})
 	file := filepath.Join(t.TempDir(), "f")
