@@ -121,7 +121,7 @@ func foreground(c *cli.Context, config *configfile.Config) error {
 // some KiB behind.
 const (
 	daemonGrowth = 50
-	leastGrowth  = 48 << 20
+	leastGrowth  = 16 << 20
 )
 
 // waitForDisk is how many goroutines wait for a disk most of the time: the one that syncs
