@@ -80,12 +80,13 @@ test-programs: build # tests that type commands and wait for real processes
 
 check: lint race generate-is-clean ## everything that a change must pass besides `make test`
 
-lint: ## formatting, go.mod, vet, the linters with the import rules, and the rules' homes in docs/design.md
+lint: ## formatting, go.mod, vet, the linters with the import rules, the rules' homes in docs/design.md, and plain words
 	@diff="$$($(GOFUMPT) -d .)"; if [ -n "$$diff" ]; then printf '%s\n' "$$diff"; echo 'fix it: $(GOFUMPT) -w .' >&2; exit 1; fi
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(GOLANGCI_LINT) run
 	$(GO) run ./test/rules
+	$(GO) run ./test/words
 
 race: build ## run the tests under the race detector
 	$(UMASK) $(GO) test -race $(RACED)

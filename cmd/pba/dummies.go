@@ -15,7 +15,7 @@ func dummiesCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: "dummies", Usage: "dummy jobs, which leave the memory of their slots to jobs that need much",
 		Subcommands: []*cli.Command{{
-			Name: "prune", Usage: "end dummy jobs that nobody needs, now: cycles do it by themselves",
+			Name: "prune", Usage: "end dummy jobs without a heavy job now; cycles do it by themselves",
 			Flags: []cli.Flag{dryRun},
 			Action: func(c *cli.Context) error {
 				return prune(c, p, c.Bool("dry-run"))
@@ -41,7 +41,7 @@ func prune(c *cli.Context, p process, dryRun bool) error {
 			fmt.Fprintf(c.App.Writer, "%s %s: %s\n", printable.Count(x.Dummies, "dummy job"), what, x.Reason)
 		}
 		if n == 0 {
-			fmt.Fprintln(c.App.Writer, "There is no dummy job that nobody needs.")
+			fmt.Fprintln(c.App.Writer, "There is no dummy job without a heavy job.")
 		}
 		return nil
 	})

@@ -101,7 +101,7 @@ func TestDummiesPrune(t *testing.T) { // R31
 		t.Errorf("status: %s", out)
 	}
 	q.Has.Jobs = q.Has.Jobs[:2]
-	if code, out, _ := y.types("dummies prune"); code != 0 || out != "There is no dummy job that nobody needs.\n" {
+	if code, out, _ := y.types("dummies prune"); code != 0 || out != "There is no dummy job without a heavy job.\n" {
 		t.Errorf("nothing to prune: %d, %q", code, out)
 	}
 	y.Identify = func(configfile.Config) (desk.Caller, error) { return desk.Caller{Writes: true, UID: 7, As: 7}, nil }

@@ -32,7 +32,7 @@ func setPaused(c *cli.Context, p process, paused bool) error {
 		text := "It was not paused."
 		switch {
 		case paused && changed:
-			text = "Paused: cycles do nothing until `pba resume`. Holds of ours end by themselves within " + d.PBA.HoldLimit.String() + "; `pba restore` puts everything back at once."
+			text = "Paused: cycles do nothing until `pba resume`. Holds end by themselves within " + d.PBA.HoldLimit.String() + "; `pba restore` puts everything back at once."
 		case paused:
 			text = "It was paused already."
 		case changed:

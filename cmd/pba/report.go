@@ -48,7 +48,7 @@ func reportCommand(p process) *cli.Command {
 		Subcommands: []*cli.Command{
 			kind("usage", "slot-hours by day and pool, against the guarantee and beyond it", reportUsage),
 			kind("waits", "how long jobs and reclaims waited", reportWaits),
-			kind("victims", "who lost slots to whom, and how reclaims ended", reportVictims),
+			kind("victims", "which projects lost slots, to which, and how reclaims ended", reportVictims),
 			kind("dummies", "what was held for jobs that need much memory, and how long they gathered it", reportDummies),
 			kind("forecast", "coming weeks: allocated slots, and use if it goes on as it did", reportForecast),
 		},

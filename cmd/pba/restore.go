@@ -36,7 +36,7 @@ func restoreCommand(p process) *cli.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.App.Writer, "%s of ours any more.\n", forgotten)
+				fmt.Fprintf(c.App.Writer, "%s.\n", forgotten)
 				return nil
 			})
 		},

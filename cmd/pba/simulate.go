@@ -20,15 +20,15 @@ func simulateCommand(p process) *cli.Command {
 	}
 	return &cli.Command{
 		Name: "simulate", Usage: "what would happen to this farm: a recorded workload under a plan, without it, and with hosts fenced off",
-		Description: "Plays jobs that a site had once more, on a farm of your choice, with the very planner and queue that run in earnest, in seconds. " +
+		Description: "Plays jobs that a site had once more, on a farm of your choice, with the same planner and queue that run a farm, in seconds. " +
 			"Traces: SWF, the output of sacct --parsable2, LSF's lsb.acct, each packed by gzip or not; and our own ledger. " +
 			"All figures are over one window, from the first submission to the last, the same for all policies; a job is within the guarantee if it would " +
-			"start at once on a fence of its project's slots that nobody else may use.",
+			"start at once on as many slots fenced off for its project.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "trace", Usage: "the recorded jobs: a `FILE`, or \"ledger\" for what this site's engine has recorded"},
 			&cli.StringFlag{Name: "farm", Usage: "`SLOTS` of one host, or a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G}])"},
 			&cli.StringFlag{Name: "plan", Usage: "`FILE` as pba alloc export writes it; a trace of other weeks is moved into the plan's"},
-			&cli.StringSliceFlag{Name: "guarantee", Usage: "`user:NAME=SLOTS` or project:NAME=SLOTS, all the time; may be given several times; with user: each user's jobs are the project of his name"},
+			&cli.StringSliceFlag{Name: "guarantee", Usage: "`user:NAME=SLOTS` or project:NAME=SLOTS, all the time; may be given several times; with user: each user's jobs are a project of that name"},
 			&cli.StringSliceFlag{Name: "policy", Usage: "`LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: all three)"},
 			option("cycle", "`TIME` from one cycle to the next (default: pba.every)"),
 			option("threshold", "`TIME` that a job waits before slots are taken back (default: pba.pending_threshold)"),

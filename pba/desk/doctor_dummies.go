@@ -24,7 +24,7 @@ func (d *Desk) checkDummies(ctx context.Context, r *pba.Result, all *findings) e
 		left += len(a.Dummies)
 	}
 	if left > 0 {
-		all.add("dummies", "`pba dummies prune` ends them", "nobody needs %s, and no cycle ends them", printable.Count(left, "dummy job"))
+		all.add("dummies", "`pba dummies prune` ends them", "%s without a heavy job, and no cycle ends them", printable.Count(left, "dummy job"))
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func (d *Desk) Forget(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("take what is ours out of the jobs: %w (try again)", err)
 	}
-	return counted(n, "job had a tag or a rank, and has nothing", "jobs had a tag or a rank, and have nothing"), nil
+	return counted(n, "job had a tag or a rank; it has none any more", "jobs had a tag or a rank; they have none any more"), nil
 }
 
 func counted(n int, one, many string) string {
@@ -156,7 +156,7 @@ func (d *Desk) Prune(ctx context.Context, dryRun bool) ([]Pruned, error) {
 		err = r.Failed()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("end dummy jobs that nobody needs: %w (try again)", err)
+		return nil, fmt.Errorf("end dummy jobs without a heavy job: %w (try again)", err)
 	}
 	return pruned(r.Plan.Actions), nil
 }

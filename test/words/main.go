@@ -91,7 +91,7 @@ func check(tree fs.FS, files []string, list bool, out io.Writer) bool {
 // isPage reports whether a file is a page for users, a man page, or the config file
 // that `pba init` writes.
 func isPage(name string) bool {
-	return name == "README.md" || name == "CHANGELOG.md" || name == "CONTRIBUTING.md" || name == "cmd/pba/config.yaml" || strings.HasPrefix(name, "docs/")
+	return name == "README.md" || name == "CHANGELOG.md" || name == "pba/configfile/config.yaml" || strings.HasPrefix(name, "docs/")
 }
 
 func (f *family) find(lines []place) (found []place) {
