@@ -88,9 +88,9 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 		}
 		var orders strings.Builder
 		for _, id := range ids {
-			fmt.Fprintf(&orders, "update JobId=%s SiteFactor=%d\n", id, 1+round)
+			fmt.Fprintf(&orders, "update JobId=%s SiteFactor=-%d\n", id, 1+round)
 		}
-		// On jobs of no project, which pba ignores: it would correct the others.
+		// On jobs of no project, and downwards: pba corrects every other change (R13).
 		if err := cycles.take(writes, func() error { return s.run(ctx, []byte(orders.String()), "scontrol") }); err != nil {
 			return nil, err
 		}
