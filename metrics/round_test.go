@@ -139,7 +139,7 @@ func TestHostsComeAndGo(t *testing.T) {
 	}
 }
 
-// With a step, a host that joins gets its part of what the others have by then.
+// With a step, a host that joins gets its part of the other hosts' current shares.
 func TestJoinAfterAStep(t *testing.T) {
 	b := cpus(metrics.Options{Rule: metrics.Step, RoundItems: 100}, 3, 7)
 	b.Done(took(1, 10))

@@ -57,7 +57,7 @@ type Request struct {
 	Queue        string                 `json:"queue,omitempty"`
 	EndedSince   time.Time              `json:"ended_since,omitzero"`
 	After        uint64                 `json:"after,omitempty"`   // OpWait
-	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer by then in any case
+	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer at the latest after this time
 	KillJobs     bool                   `json:"kill_jobs,omitempty"`
 	Change       *backends.Change       `json:"change,omitempty"` // OpModify
 	Signal       int                    `json:"signal,omitempty"`

@@ -195,7 +195,7 @@ func (r *runner) turn(ctx context.Context, have int64, ended bool) (over bool, e
 	}
 	round := r.core.Begin(have, !ended)
 	if len(round) == 0 {
-		return false, r.anybody(have)
+		return false, r.unserved(have)
 	}
 	rows := make([]*row, len(round))
 	clear(r.tasks)
@@ -260,8 +260,8 @@ func (r *runner) changeHosts(ctx context.Context) error {
 	return r.store.Save(ctx, r.core, true) // now: the next round may be far off
 }
 
-// anybody returns an error if work waits and no host will ever do it.
-func (r *runner) anybody(have int64) error {
+// unserved returns an error if work waits and no host will ever do it.
+func (r *runner) unserved(have int64) error {
 	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.waits() {
 		return nil
 	}

@@ -81,15 +81,15 @@ func (c *Client) anchored(ctx context.Context, told listing, counts *cluster) (*
 
 func (c *Client) bjobs(ctx context.Context, some []string, options ...string) (string, error) {
 	said, err := c.ask(ctx, slices.Concat([]string{"bjobs", "-u", "all", "-a"}, options, some)...)
-	if err != nil && !nobody(said, err) {
+	if err != nil && !onlyUnknown(said, err) {
 		return "", err
 	}
 	return said.stdout, nil
 }
 
-// nobody reports whether a bjobs failed only because some of the jobs do not exist; it
+// onlyUnknown reports whether a bjobs failed only because some of the jobs do not exist; it
 // prints the others. With -json it says so on standard output.
-func nobody(said answer, err error) bool {
+func onlyUnknown(said answer, err error) bool {
 	if _, no := reconcile.SaidNo(err); !no || said == (answer{}) {
 		return false
 	}
@@ -180,7 +180,7 @@ func owners(unclear map[backends.ID]anchor) [][]anchor {
 	return several
 }
 
-// mostAlone is how many jobs of a snapshot are looked at alone. Those left by then are
+// mostAlone is how many jobs of a snapshot are queried one by one. Those beyond it are
 // unclear by their own texts, and may be as many as their owner likes.
 const mostAlone = 20
 

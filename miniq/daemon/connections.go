@@ -17,7 +17,6 @@ import (
 // connections are lower where the process may open fewer files.
 const (
 	maxConnections = 4096
-	perUser        = maxConnections / 4
 	requestPause   = 10 * time.Second // for the rest of a request that has begun
 	answerPause    = 30 * time.Second // for a client to take a part of its answer
 )

@@ -142,7 +142,7 @@ func listen(path string) (*net.UnixListener, fs.FileInfo, error) {
 		return nil, nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
 	listener := l.(*net.UnixListener)
-	listener.SetUnlinkOnClose(false) // another daemon's socket may have the name by then
+	listener.SetUnlinkOnClose(false) // on close the name may belong to another daemon's socket
 	if os.Getuid() == 0 {
 		err = os.Chmod(path, 0o666)
 	}

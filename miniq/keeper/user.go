@@ -64,7 +64,7 @@ func (u *User) limits() Limits {
 }
 
 // as calls do with the rights of the job's user and no others: directories, files and
-// sockets that the user names are opened so, whatever they are by then.
+// sockets that the user names are opened so, as they are at that time.
 // The real and saved user IDs of the thread stay root's, so that the user can
 // neither trace nor signal it meanwhile, and so do other threads altogether. The
 // runtime makes no new thread from one that is locked.

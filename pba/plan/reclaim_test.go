@@ -243,7 +243,7 @@ func TestProjectCapCountsJobs(t *testing.T) { // R22
 }
 
 // What is free is reserved for the beneficiary before any other step is taken for it:
-// at each step the queue gives away what is not reserved (R19).
+// between two steps the queue starts other jobs in slots that are not reserved (R19).
 func TestBeneficiaryKeepsItsHostsFirst(t *testing.T) {
 	s := newScene(t, 1, 8).pool("chipA", 4)
 	s.job("bob", "", "n1*2", time.Hour)

@@ -262,15 +262,15 @@ func (s *serving) whyNone(b *job) string {
 	}
 	why, ok := s.reasons[key]
 	if !ok {
-		why = s.whyNobody(b)
+		why = s.mostSpared(b)
 		s.reasons[key] = why
 	}
 	return fmt.Sprintf("its need of %s can't be met in full, so nobody is touched%s", slotCount(b.Slots), why)
 }
 
-// whyNobody returns the three reasons that spare most slots on the hosts that suit a
+// mostSpared returns the three reasons that spare most slots on the hosts that suit a
 // beneficiary.
-func (s *serving) whyNobody(b *job) string {
+func (s *serving) mostSpared(b *job) string {
 	spared := map[string]int{}
 	for _, h := range s.suitable(b) {
 		for _, j := range h.running {

@@ -32,7 +32,7 @@ type run struct {
 type look struct {
 	cycle   time.Time // when that cycle took its snapshot
 	listed  time.Time // when the queue had answered
-	mixed   bool      // the next cycle had begun by then, or may have
+	mixed   bool      // the next cycle had begun before listed, or may have
 	back    bool      // it was the engine's first cycle since it was killed
 	dummies []held
 	ended   map[backends.ID]bool   // jobs of the load that the queue does not list any more

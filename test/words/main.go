@@ -1,5 +1,5 @@
 // Command words checks that comments and pages are in plain technical English: it
-// counts words that name no subject (nobody, whoever) or hide what happens (told), and
+// counts indefinite pronouns and verbs that hide what happens (see families), and
 // fails above a bound for each 1,000 comment lines. Users' pages have none of them.
 // CONTRIBUTING.md has the word list. `make lint` runs it.
 package main
