@@ -60,7 +60,7 @@ func testRank(s *suite) {
 	for range 4 {
 		ids = append(ids, s.submitOne(s.short(hostCount*slotsPerHost)))
 	}
-	ranks := []backends.Priority{backends.At(backends.LevelVictim, 30), backends.At(backends.LevelHandOver, 220), backends.At(backends.LevelPBA, 120), backends.At(backends.LevelPBA, 121)}
+	ranks := []backends.Priority{backends.At(backends.LevelVictim, 30), backends.At(backends.LevelHandOver, 220), backends.At(backends.LevelPBA, 120), backends.At(backends.LevelPBA, 120+s.Apart)}
 	var rankings []backends.Ranking
 	for i, p := range ranks {
 		rankings = append(rankings, backends.Ranking{ID: ids[i], Priority: p})

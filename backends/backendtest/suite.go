@@ -44,6 +44,9 @@ type Harness struct {
 	Uncounted bool
 	// Coarse is the resolution of the queue's start times; zero: one second or less.
 	Coarse time.Duration
+	// Apart is how far two values of a level must be apart for the queue to order their
+	// jobs by them; 0: 1.
+	Apart int
 	// PlainNames says that a name with a control character is refused.
 	PlainNames bool
 	// HoldsSpecs says that Spec.HeldUntil is kept to. Where the queue itself asks the
@@ -116,6 +119,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 	h.Shortest = max(h.Shortest, time.Second)
 	h.ShortestLimit = max(h.ShortestLimit, h.Shortest)
 	h.Coarse = max(h.Coarse, time.Second)
+	h.Apart = max(h.Apart, 1)
 	if h.Project == "" {
 		h.Project = "chipA"
 	}

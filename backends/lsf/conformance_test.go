@@ -64,6 +64,7 @@ func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
 		Backend: open(t, c), Dir: t.TempDir(), OtherQueue: "high", LowQueue: "low",
 		Shortest: time.Minute, ShortestLimit: time.Minute, Patience: 3 * time.Minute, LosesTurn: true,
 		PlainNames: true, Uncounted: true, Coarse: coarse,
+		Apart:   10, // a bonus: the values between share a number of LSF's
 		Kill:    func(t *testing.T) { must(t, c.Kill()) },
 		Hang:    func(t *testing.T) { must(t, c.Hang()) },
 		Restart: func(t *testing.T) { must(t, c.Restart()) },
