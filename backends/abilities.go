@@ -53,10 +53,10 @@ type ForEngine struct {
 	// engine's own user can bring about; Kill ends them. An acknowledged one starts by its
 	// priority as any other job. nil: there are none on this queue.
 	Place func(ctx context.Context, dummies []Dummy) []Submitted
-	// Tend does what the queue can't finish by itself, such as a resume that waits for its
+	// Reconcile does what the queue can't finish by itself, such as a resume that waits for its
 	// slots. The engine calls it at the start of each cycle that may act, and while it is
 	// paused: it begins nothing new. nil: there is nothing to do.
-	Tend func(ctx context.Context) error
+	Reconcile func(ctx context.Context) error
 }
 
 // ForWrappers is what the users' commands ask (asub, ajobs and the like, asplit).

@@ -129,8 +129,8 @@ type Act struct {
 	Notice  string        // one line for the job's record and output, where the backend can
 }
 
-// Ranking gives a pending job its place in the queue.
-type Ranking struct {
+// PriorityChange gives a pending job its place in the queue.
+type PriorityChange struct {
 	ID       ID
 	Priority Priority
 }
@@ -185,9 +185,9 @@ const RankVariable = "ALLOTMENT_RANK"
 // can't be asked. Batch calls never stop at the first failure: each element has
 // its own error; after ErrUnreachable nothing is known of that element.
 type Backend interface {
-	// Farm takes one consistent snapshot. Jobs that ended before endedSince, or
+	// Snapshot takes one consistent snapshot. Jobs that ended before endedSince, or
 	// that the queue has forgotten, are left out of Ended.
-	Farm(ctx context.Context, endedSince time.Time) (*Farm, error)
+	Snapshot(ctx context.Context, endedSince time.Time) (*Snapshot, error)
 	// Jobs looks at some jobs again, ended ones too while the queue still knows
 	// them. Unknown IDs are left out; the order is that of the argument. The ID
 	// of an array stands for its elements.
@@ -210,8 +210,8 @@ type Backend interface {
 	Hold(ctx context.Context, ids []ID) Errors
 	// Release undoes Hold, and only that.
 	Release(ctx context.Context, ids []ID) Errors
-	// Rank gives pending and suspended jobs their place in the queue.
-	Rank(ctx context.Context, rankings []Ranking) Errors
+	// SetPriority gives pending and suspended jobs their place in the queue.
+	SetPriority(ctx context.Context, rankings []PriorityChange) Errors
 	// Abilities says what this system can do; constant for an open backend.
 	Abilities() Abilities
 	// Close releases what Open acquired. No job is touched.

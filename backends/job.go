@@ -176,8 +176,8 @@ type Host struct {
 	State  HostState
 }
 
-// Farm is one consistent snapshot of a queue.
-type Farm struct {
+// Snapshot is one consistent snapshot of a queue.
+type Snapshot struct {
 	At    time.Time // by the queue's clock
 	Hosts []Host
 	Jobs  []Job // all that have not ended, in order of submission (a total order: the queue's FIFO)

@@ -8,7 +8,7 @@ import (
 // Managed are the hosts of a farm with these names that are up, each once and by name,
 // the sum of their slots, and the slots of those with these names that are not up. No
 // names: every host is managed.
-func (f *Farm) Managed(names []string) (hosts []Host, slots, down int) {
+func (f *Snapshot) Managed(names []string) (hosts []Host, slots, down int) {
 	managed, seen := map[string]bool{}, make(map[string]bool, len(f.Hosts))
 	for _, name := range names {
 		managed[name] = true

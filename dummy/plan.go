@@ -12,7 +12,7 @@ import (
 
 // Input is what Plan looks at.
 type Input struct {
-	Farm   *backends.Farm
+	Farm   *backends.Snapshot
 	Able   backends.ForEngine     // its booleans, and which functions are there
 	Memory Memory                 // as the previous cycle left it
 	Leads  map[backends.ID]string // beneficiaries of open reclaims, and the host that each will run on
@@ -50,7 +50,7 @@ type Step struct {
 type Result struct {
 	// Farm is the snapshot as the allocation's rules see it: no dummy jobs; a heavy job
 	// is one job with the slots of its dummies, and waits for slots while it gathers.
-	Farm   *backends.Farm
+	Farm   *backends.Snapshot
 	Units  []*Unit                     // heavy jobs, in mode reserve in the order in which they gather
 	Lights map[backends.ID]backends.ID // running light jobs in a dummy's place, and the heavy job that it is a dummy of
 

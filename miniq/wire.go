@@ -43,25 +43,25 @@ const (
 
 // Request is one question or command. All text in it is escaped (backends.Escape).
 type Request struct {
-	Version      int                    `json:"v"`
-	Op           Op                     `json:"op"`
-	Specs        []Spec                 `json:"specs,omitempty"`
-	Key          string                 `json:"key,omitempty"` // OpSubmit, OpPlace: the same jobs under the same key are taken once
-	IDs          []backends.ID          `json:"ids,omitempty"`
-	Acts         []backends.Act         `json:"acts,omitempty"`
-	Rankings     []backends.Ranking     `json:"rankings,omitempty"`
-	Pins         []backends.Pin         `json:"pins,omitempty"`
-	Holds        []backends.HoldUntil   `json:"holds,omitempty"`
-	Reservations []backends.Reservation `json:"reservations,omitempty"`
-	Dummies      []backends.Dummy       `json:"dummies,omitempty"`
-	Queue        string                 `json:"queue,omitempty"`
-	EndedSince   time.Time              `json:"ended_since,omitzero"`
-	After        uint64                 `json:"after,omitempty"`   // OpWait
-	Timeout      time.Duration          `json:"timeout,omitempty"` // OpWait: answer at the latest after this time
-	KillJobs     bool                   `json:"kill_jobs,omitempty"`
-	Change       *backends.Change       `json:"change,omitempty"` // OpModify
-	Signal       int                    `json:"signal,omitempty"`
-	Keep         *time.Duration         `json:"keep,omitempty"` // OpCompact; nil: as the config says
+	Version      int                       `json:"v"`
+	Op           Op                        `json:"op"`
+	Specs        []Spec                    `json:"specs,omitempty"`
+	Key          string                    `json:"key,omitempty"` // OpSubmit, OpPlace: the same jobs under the same key are taken once
+	IDs          []backends.ID             `json:"ids,omitempty"`
+	Acts         []backends.Act            `json:"acts,omitempty"`
+	Rankings     []backends.PriorityChange `json:"rankings,omitempty"`
+	Pins         []backends.Pin            `json:"pins,omitempty"`
+	Holds        []backends.HoldUntil      `json:"holds,omitempty"`
+	Reservations []backends.Reservation    `json:"reservations,omitempty"`
+	Dummies      []backends.Dummy          `json:"dummies,omitempty"`
+	Queue        string                    `json:"queue,omitempty"`
+	EndedSince   time.Time                 `json:"ended_since,omitzero"`
+	After        uint64                    `json:"after,omitempty"`   // OpWait
+	Timeout      time.Duration             `json:"timeout,omitempty"` // OpWait: answer at the latest after this time
+	KillJobs     bool                      `json:"kill_jobs,omitempty"`
+	Change       *backends.Change          `json:"change,omitempty"` // OpModify
+	Signal       int                       `json:"signal,omitempty"`
+	Keep         *time.Duration            `json:"keep,omitempty"` // OpCompact; nil: as the config says
 }
 
 // submitted is a Response without what the answer to a submission never has; see
@@ -120,7 +120,7 @@ type Submission struct {
 	Error *Error      `json:"error,omitempty"`
 }
 
-// FarmHead is a backends.Farm without its jobs.
+// FarmHead is a backends.Snapshot without its jobs.
 type FarmHead struct {
 	At    int64           `json:"at"`
 	Hosts []backends.Host `json:"hosts"`

@@ -25,7 +25,7 @@ type applier struct {
 	ctx       context.Context
 	cycle     int64
 	plan      *plan.Plan
-	farm      *backends.Farm
+	farm      *backends.Snapshot
 	names     names
 	queueTime func() time.Time
 
@@ -252,7 +252,7 @@ func sameRun(is, was *backends.Job, started time.Time) error {
 	return nil
 }
 
-func jobOf(farm *backends.Farm, id backends.ID) *backends.Job {
+func jobOf(farm *backends.Snapshot, id backends.ID) *backends.Job {
 	for i := range farm.Jobs {
 		if farm.Jobs[i].ID == id {
 			return &farm.Jobs[i]
@@ -270,8 +270,8 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 	}
 	switch actions[0].Verb {
 	case plan.Rank:
-		return b.Rank(ctx, each(actions, func(x *plan.Action) backends.Ranking {
-			return backends.Ranking{ID: x.Job, Priority: x.Priority}
+		return b.SetPriority(ctx, each(actions, func(x *plan.Action) backends.PriorityChange {
+			return backends.PriorityChange{ID: x.Job, Priority: x.Priority}
 		}))
 	case plan.Requeue:
 		return b.Requeue(ctx, each(actions, forcefulAct))
@@ -332,7 +332,7 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 // start puts a beneficiary into its slots, even if the queue counts them as taken, if
 // no job runs there by now.
 func (a *applier) start(ctx context.Context, act *plan.Action) error {
-	farm, err := a.e.Backend.Farm(ctx, a.farm.At)
+	farm, err := a.e.Backend.Snapshot(ctx, a.farm.At)
 	if err != nil {
 		return err
 	}
@@ -347,7 +347,7 @@ func (a *applier) start(ctx context.Context, act *plan.Action) error {
 }
 
 // vacant reports whether hosts that are up have these slots free of running jobs.
-func vacant(farm *backends.Farm, slots []backends.Placement) bool {
+func vacant(farm *backends.Snapshot, slots []backends.Placement) bool {
 	left := map[string]int{}
 	for _, h := range farm.Hosts {
 		if h.State == backends.HostUp {

@@ -66,9 +66,9 @@ func (d *dated) date(jobs []backends.Job) {
 	}
 }
 
-func (d *dated) Farm(ctx context.Context, since time.Time) (*backends.Farm, error) {
+func (d *dated) Snapshot(ctx context.Context, since time.Time) (*backends.Snapshot, error) {
 	d.let(ctx)
-	farm, err := d.world.Farm(ctx, start)
+	farm, err := d.world.Snapshot(ctx, start)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func (q *placing) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 // carry carries out actions on a farm where jobs 11 to 19 are dummy jobs of job 1.
 func carry(t *testing.T, q *placing, actions ...plan.Action) []ledger.Outcome {
 	t.Helper()
-	farm := &backends.Farm{}
+	farm := &backends.Snapshot{}
 	for n := range int64(9) {
 		farm.Jobs = append(farm.Jobs, backends.Job{ID: id(11 + n), DummyFor: id(1)})
 	}

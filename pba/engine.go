@@ -102,7 +102,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	if r.Rules.Paused {
 		err := e.publish(ctx, &r, now)
 		// What was begun goes on, as it does by itself on other queues.
-		if tend := e.Backend.Abilities().Tend; tend != nil && !r.Rules.Observe {
+		if tend := e.Backend.Abilities().Reconcile; tend != nil && !r.Rules.Observe {
 			err = errors.Join(err, e.tend(ctx, tend))
 		}
 		return r, err
@@ -171,7 +171,7 @@ func (e *Engine) Prune(ctx context.Context, now func() time.Time) (Result, error
 // putBack carries out a plan that only undoes, even if the engine is paused.
 func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(*Result) plan.Plan) (Result, error) {
 	started := now()
-	if tend := e.Backend.Abilities().Tend; tend != nil {
+	if tend := e.Backend.Abilities().Reconcile; tend != nil {
 		if err := e.tend(ctx, tend); err != nil {
 			return Result{}, err
 		}
@@ -217,7 +217,7 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time, mayTend bool
 		r.Note = "paused: `pba resume` lets it go on"
 		return r, nil
 	}
-	if tend := e.Backend.Abilities().Tend; tend != nil && mayTend && !r.Rules.Observe {
+	if tend := e.Backend.Abilities().Reconcile; tend != nil && mayTend && !r.Rules.Observe {
 		if err := e.tend(ctx, tend); err != nil {
 			return r, err
 		}
@@ -242,7 +242,7 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 	timed, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	before := e.readClock()
-	farm, err := e.Backend.Farm(timed, r.State.Memory.EndedSince)
+	farm, err := e.Backend.Snapshot(timed, r.State.Memory.EndedSince)
 	r.seen = now()
 	if err == nil {
 		was := r.State.Memory
@@ -251,7 +251,7 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 			r.ClockSet = "the queue's clock " + clock.Said(set.At, set.By) + ": what is remembered is moved with it"
 		}
 		if r.State.Memory.EndedSince.Before(was.EndedSince) { // jobs that ended since are not in that snapshot
-			farm, err = e.Backend.Farm(timed, r.State.Memory.EndedSince)
+			farm, err = e.Backend.Snapshot(timed, r.State.Memory.EndedSince)
 			r.seen = now()
 		}
 	}
@@ -300,7 +300,7 @@ func unreachable(ctx context.Context, err error) error {
 }
 
 // askedFor returns the users whose jobs name a known project, sorted.
-func askedFor(farm *backends.Farm, projects []plan.Project) []string {
+func askedFor(farm *backends.Snapshot, projects []plan.Project) []string {
 	known := make(map[string]bool, len(projects))
 	for _, p := range projects {
 		known[p.Name] = true

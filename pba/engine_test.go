@@ -36,11 +36,11 @@ func (f *faulty) called(format string, args ...any) error {
 	return f.fail(f.calls[len(f.calls)-1], len(f.calls))
 }
 
-func (f *faulty) Farm(ctx context.Context, since time.Time) (*backends.Farm, error) {
+func (f *faulty) Snapshot(ctx context.Context, since time.Time) (*backends.Snapshot, error) {
 	if err := f.called("farm"); err != nil {
 		return nil, err
 	}
-	return f.Backend.Farm(ctx, since)
+	return f.Backend.Snapshot(ctx, since)
 }
 
 func (f *faulty) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
@@ -57,7 +57,7 @@ func (f *faulty) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	return f.Backend.Requeue(ctx, acts)
 }
 
-func (f *faulty) Rank(ctx context.Context, all []backends.Ranking) backends.Errors {
+func (f *faulty) SetPriority(ctx context.Context, all []backends.PriorityChange) backends.Errors {
 	ids := make([]backends.ID, len(all))
 	for i, r := range all {
 		ids[i] = r.ID
@@ -65,7 +65,7 @@ func (f *faulty) Rank(ctx context.Context, all []backends.Ranking) backends.Erro
 	if err := f.called("rank %v", ids); err != nil {
 		return backends.Fail(len(all), err)
 	}
-	return f.Backend.Rank(ctx, all)
+	return f.Backend.SetPriority(ctx, all)
 }
 
 func (f *faulty) Abilities() backends.Abilities {
@@ -78,7 +78,7 @@ func (f *faulty) Abilities() backends.Abilities {
 		return pin(ctx, pins)
 	}
 	if f.tends {
-		able.Tend = func(context.Context) error { return f.called("tend") }
+		able.Reconcile = func(context.Context) error { return f.called("tend") }
 	}
 	return able
 }
@@ -98,7 +98,7 @@ func due(t *testing.T) (*life, *faulty, backends.ID) {
 
 func requeues(l *life) int {
 	l.Helper()
-	farm, err := l.world.Farm(context.Background(), start)
+	farm, err := l.world.Snapshot(context.Background(), start)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestRestorePutsEverythingBack(t *testing.T) { // R7
 	if err != nil || r.Failed() != nil || len(r.Plan.Actions) == 0 {
 		t.Fatalf("%v, %v, %v", err, r.Failed(), r.Plan.Actions)
 	}
-	farm, err := l.world.Farm(context.Background(), start)
+	farm, err := l.world.Snapshot(context.Background(), start)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -217,7 +217,7 @@ func (l *life) job(id backends.ID) backends.Job {
 // settle checks that no hold or pin is left on the queue, and writes the jobs.
 func (l *life) settle() {
 	l.Helper()
-	farm, err := l.world.Farm(context.Background(), start)
+	farm, err := l.world.Snapshot(context.Background(), start)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func TestLifeBeneficiaryTakesWhatIsAnothers(t *testing.T) { // R18: then its own
 		if looks++; looks != 2 {
 			return
 		}
-		err := l.world.Rank(context.Background(), []backends.Ranking{{ID: second, Priority: backends.At(backends.LevelHandOver, 400)}})
+		err := l.world.SetPriority(context.Background(), []backends.PriorityChange{{ID: second, Priority: backends.At(backends.LevelHandOver, 400)}})
 		if err.First() != nil {
 			t.Error(err)
 		}

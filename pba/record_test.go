@@ -11,7 +11,7 @@ import (
 // Dummy jobs are in no report of jobs, and in no trace of the ledger's.
 func TestEndedDummyJobsAreNoHistory(t *testing.T) {
 	var r Result
-	r.State.Farm = &backends.Farm{Ended: []backends.Job{
+	r.State.Farm = &backends.Snapshot{Ended: []backends.Job{
 		{ID: backends.ID{Job: 1}},
 		{ID: backends.ID{Job: 2}, DummyFor: backends.ID{Job: 1}},
 	}}

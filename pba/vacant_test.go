@@ -8,7 +8,7 @@ import (
 
 // A suspended job's slots are vacant, whatever the queue counts (R19).
 func TestVacant(t *testing.T) {
-	farm := &backends.Farm{
+	farm := &backends.Snapshot{
 		Hosts: []backends.Host{{Name: "n1", Slots: 4}, {Name: "n2", Slots: 4, State: backends.HostDown}, {Name: "n3", Slots: 2}},
 		Jobs: []backends.Job{
 			{State: backends.Running, Hosts: []backends.Placement{{Host: "n1", Slots: 2}, {Host: "n3", Slots: 1}}},

@@ -71,7 +71,7 @@ func newHosts(only []string, slots int, measure Measure, dir string, first time.
 }
 
 // see takes in a snapshot of the farm, and begins to measure hosts that are new in it.
-func (h *hosts) see(ctx context.Context, farm *backends.Farm) {
+func (h *hosts) see(ctx context.Context, farm *backends.Snapshot) {
 	h.up, h.free, h.down = map[string]backends.Host{}, map[string]int{}, map[string]bool{}
 	for _, host := range farm.Hosts {
 		if host.State == backends.HostDown {
@@ -179,7 +179,7 @@ func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-cha
 	changed := watchQueue(ctx, queue)
 	go func() {
 		for ctx.Err() == nil {
-			farm, err := queue.Farm(ctx, time.Now())
+			farm, err := queue.Snapshot(ctx, time.Now())
 			select {
 			case to <- picture{farm, err}:
 			case <-ctx.Done():
@@ -206,6 +206,6 @@ func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-cha
 }
 
 type picture struct {
-	farm *backends.Farm
+	farm *backends.Snapshot
 	err  error
 }

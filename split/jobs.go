@@ -300,7 +300,7 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 	if len(unsure) == 0 {
 		return nil
 	}
-	farm, err := r.Queue.Farm(ctx, r.def.Began.Add(-time.Hour)) // the queue's clock may be behind
+	farm, err := r.Queue.Snapshot(ctx, r.def.Began.Add(-time.Hour)) // the queue's clock may be behind
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 // Queue has the methods of backends.Backend that a split needs. Submit goes through the
 // submit filter.
 type Queue interface {
-	Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error)
+	Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error)
 	Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error)
 	Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted
 	Kill(ctx context.Context, ids []backends.ID) backends.Errors

@@ -64,7 +64,7 @@ func (q *queue) all() []backends.Job {
 	return slices.Clone(q.jobs)
 }
 
-func (q *queue) Farm(context.Context, time.Time) (*backends.Farm, error) {
+func (q *queue) Snapshot(context.Context, time.Time) (*backends.Snapshot, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.looked++
@@ -72,7 +72,7 @@ func (q *queue) Farm(context.Context, time.Time) (*backends.Farm, error) {
 	case q.looks <- q.looked:
 	default: // no receiver any more
 	}
-	f := &backends.Farm{Hosts: slices.Clone(q.hosts)}
+	f := &backends.Snapshot{Hosts: slices.Clone(q.hosts)}
 	for _, j := range q.jobs {
 		if j.State.Ended() {
 			f.Ended = append(f.Ended, j)

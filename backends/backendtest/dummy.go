@@ -98,7 +98,7 @@ func testDummies(s *suite) {
 	if p := s.look(ids[0]).Priority; p.Level() != backends.LevelPBA {
 		s.Errorf("a dummy job of priority %d shows %d", top, p)
 	}
-	s.do("rank", s.Backend.Rank(s.ctx, []backends.Ranking{{ID: raised, Priority: top}}))
+	s.do("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: raised, Priority: top}}))
 	s.awaitState(s.submitOne(s.short(1)), backends.Done) // the other host has room
 	s.wantDummies(heavy, ids...)
 	for _, id := range ids {

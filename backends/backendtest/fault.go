@@ -21,7 +21,7 @@ var faultCases = []testCase{
 func (s *suite) everyCall(ctx context.Context, id backends.ID, each func(call string, err error)) {
 	s.Helper()
 	ids, acts := []backends.ID{id}, []backends.Act{{ID: id, Mark: "fault"}}
-	_, err := s.Backend.Farm(ctx, time.Time{})
+	_, err := s.Backend.Snapshot(ctx, time.Time{})
 	each("Farm", err)
 	_, err = s.Backend.Jobs(ctx, ids)
 	each("Jobs", err)
@@ -43,7 +43,7 @@ func (s *suite) everyCall(ctx context.Context, id backends.ID, each func(call st
 	batch("Resume", s.Backend.Resume(ctx, ids))
 	batch("Hold", s.Backend.Hold(ctx, ids))
 	batch("Release", s.Backend.Release(ctx, ids))
-	batch("Rank", s.Backend.Rank(ctx, []backends.Ranking{{ID: id}}))
+	batch("Rank", s.Backend.SetPriority(ctx, []backends.PriorityChange{{ID: id}}))
 	if s.able.Pin != nil {
 		batch("Pin", s.able.Pin(ctx, []backends.Pin{{ID: id}}))
 	}
@@ -84,7 +84,7 @@ func testHangs(s *suite) {
 	s.Hang(s.T)
 	const deadline, slack = 100 * time.Millisecond, 5 * time.Second
 	for call, do := range map[string]func(context.Context) error{
-		"Farm":   func(ctx context.Context) error { _, err := s.Backend.Farm(ctx, time.Time{}); return err },
+		"Farm":   func(ctx context.Context) error { _, err := s.Backend.Snapshot(ctx, time.Time{}); return err },
 		"Jobs":   func(ctx context.Context) error { _, err := s.Backend.Jobs(ctx, []backends.ID{id}); return err },
 		"Resume": func(ctx context.Context) error { return s.Backend.Resume(ctx, []backends.ID{id}).First() },
 	} {
@@ -110,7 +110,7 @@ func testDiesBetween(s *suite) {
 		waiting.Name = "waits through it"
 	}
 	ids := s.submit(waiting, waiting)
-	s.do("rank", s.Backend.Rank(s.ctx, []backends.Ranking{{ID: ids[1], Priority: backends.At(backends.LevelPBA, 120)}}))
+	s.do("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: ids[1], Priority: backends.At(backends.LevelPBA, 120)}}))
 	s.do("hold", s.Backend.Hold(s.ctx, ids[:1]))
 	was := s.look(first)
 
@@ -145,7 +145,7 @@ func testDiesBetween(s *suite) {
 func testCancelled(s *suite) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	cancel(fmt.Errorf("the test is over"))
-	if _, err := s.Backend.Farm(ctx, time.Time{}); err == nil {
+	if _, err := s.Backend.Snapshot(ctx, time.Time{}); err == nil {
 		s.Error("Farm under a context that is over: no error")
 	}
 	if r := s.Backend.Submit(ctx, []backends.Spec{s.short(1)}); r[0].Err == nil {

@@ -91,7 +91,7 @@ func testSubmit(s *suite) {
 	if len(farm.Jobs) != 0 || len(farm.Ended) != 2 {
 		s.Errorf("after both ended the farm lists %d jobs and %d ended, want 0 and 2", len(farm.Jobs), len(farm.Ended))
 	}
-	later, err := s.Backend.Farm(s.ctx, farm.At.Add(time.Hour))
+	later, err := s.Backend.Snapshot(s.ctx, farm.At.Add(time.Hour))
 	if err != nil || len(later.Ended) != 0 {
 		s.Errorf("jobs that ended in an hour or later: %d, %v; want none", len(later.Ended), err)
 	}
@@ -165,7 +165,7 @@ func testConcurrent(s *suite) {
 				if _, twice := all.LoadOrStore(r[0].ID, true); r[0].Err != nil || twice {
 					s.Errorf("submit: ID %v, %v; want an ID of its own", r[0].ID, r[0].Err)
 				}
-				if _, err := s.Backend.Farm(s.ctx, time.Time{}); err != nil {
+				if _, err := s.Backend.Snapshot(s.ctx, time.Time{}); err != nil {
 					s.Errorf("farm: %v", err)
 				}
 			}
@@ -340,7 +340,7 @@ func testUnknownID(s *suite) {
 	want("Resume", s.Backend.Resume(s.ctx, one))
 	want("Hold", s.Backend.Hold(s.ctx, one))
 	want("Release", s.Backend.Release(s.ctx, one))
-	want("Rank", s.Backend.Rank(s.ctx, []backends.Ranking{{ID: unknown}}))
+	want("Rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: unknown}}))
 	if s.able.Pin != nil {
 		want("Pin", s.able.Pin(s.ctx, []backends.Pin{{ID: unknown}}))
 	}

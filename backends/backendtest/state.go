@@ -61,11 +61,11 @@ func testRank(s *suite) {
 		ids = append(ids, s.submitOne(s.short(hostCount*slotsPerHost)))
 	}
 	ranks := []backends.Priority{backends.At(backends.LevelVictim, 30), backends.At(backends.LevelHandOver, 220), backends.At(backends.LevelPBA, 120), backends.At(backends.LevelPBA, 120+s.Apart)}
-	var rankings []backends.Ranking
+	var rankings []backends.PriorityChange
 	for i, p := range ranks {
-		rankings = append(rankings, backends.Ranking{ID: ids[i], Priority: p})
+		rankings = append(rankings, backends.PriorityChange{ID: ids[i], Priority: p})
 	}
-	s.do("rank", s.Backend.Rank(s.ctx, rankings))
+	s.do("rank", s.Backend.SetPriority(s.ctx, rankings))
 	for i, id := range ids {
 		if got := s.look(id).Priority; got < ranks[i] || got > ranks[i]+2 { // a tick may have passed
 			s.Errorf("job %v was given %d and shows %d", id, ranks[i], got)

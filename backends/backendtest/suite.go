@@ -229,9 +229,9 @@ func (s *suite) running(spec backends.Spec) backends.ID {
 	return id
 }
 
-func (s *suite) farm() *backends.Farm {
+func (s *suite) farm() *backends.Snapshot {
 	s.Helper()
-	farm, err := s.Backend.Farm(s.ctx, time.Time{})
+	farm, err := s.Backend.Snapshot(s.ctx, time.Time{})
 	if err != nil {
 		s.Fatalf("farm: %v", err)
 	}
@@ -273,8 +273,8 @@ func (s *suite) await(what string, cond func() (ok bool, seen string)) {
 	s.Helper()
 	deadline := time.Now().Add(s.Patience)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if s.able.Tend != nil {
-			if err := s.able.Tend(s.ctx); err != nil {
+		if s.able.Reconcile != nil {
+			if err := s.able.Reconcile(s.ctx); err != nil {
 				s.Fatalf("tend: %v", err)
 			}
 		}

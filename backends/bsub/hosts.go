@@ -25,7 +25,7 @@ func (h HostUse) Taken(suspendFrees bool) int {
 }
 
 // UseHosts counts the slots that the farm's jobs hold on each host.
-func UseHosts(f *backends.Farm) []HostUse {
+func UseHosts(f *backends.Snapshot) []HostUse {
 	uses := make([]HostUse, len(f.Hosts))
 	at := map[string]*HostUse{}
 	for i, h := range f.Hosts {

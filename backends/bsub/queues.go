@@ -30,7 +30,7 @@ func (q QueueUse) Row() backends.ToldQueue {
 
 // UseQueues counts the slots of the farm's jobs in each queue. A queue that is
 // known by its jobs alone comes last.
-func UseQueues(queues []backends.Queue, f *backends.Farm) []QueueUse {
+func UseQueues(queues []backends.Queue, f *backends.Snapshot) []QueueUse {
 	uses := make([]QueueUse, len(queues))
 	at := map[string]int{}
 	for i, q := range queues {

@@ -141,7 +141,7 @@ func TestStatesAreLSFs(t *testing.T) {
 	}
 }
 
-func hostTable(t *testing.T, f *backends.Farm, wide, suspendFrees bool) string {
+func hostTable(t *testing.T, f *backends.Snapshot, wide, suspendFrees bool) string {
 	t.Helper()
 	var b strings.Builder
 	if err := bsub.WriteHosts(&b, bsub.UseHosts(f), wide, suspendFrees); err != nil {
@@ -151,7 +151,7 @@ func hostTable(t *testing.T, f *backends.Farm, wide, suspendFrees bool) string {
 }
 
 func TestHostsLookAsBhostsWritesThem(t *testing.T) {
-	f := &backends.Farm{Jobs: cluster(), Hosts: []backends.Host{
+	f := &backends.Snapshot{Jobs: cluster(), Hosts: []backends.Host{
 		{Name: "lava0"}, {Name: "lava1", Slots: 4}, {Name: "lava2", Slots: 4}, {Name: "lava3", Slots: 4}, {Name: "lava4", Slots: 4},
 	}}
 	for command, wide := range map[string]bool{"bhosts": false, "bhosts -w": true} {
@@ -164,7 +164,7 @@ func TestHostsLookAsBhostsWritesThem(t *testing.T) {
 func TestSuspendedJobsCloseAHostOnlyWhereTheyKeepTheirSlots(t *testing.T) {
 	jobs := cluster()
 	jobs[0].State, jobs[1].State, jobs[1].Resuming = backends.Suspended, backends.Suspended, true
-	f := &backends.Farm{Jobs: jobs, Hosts: []backends.Host{{Name: "lava4", Slots: 4}, {Name: "x", Slots: 1, State: backends.HostClosed}, {Name: "y", State: backends.HostDown}}}
+	f := &backends.Snapshot{Jobs: jobs, Hosts: []backends.Host{{Name: "lava4", Slots: 4}, {Name: "x", Slots: 1, State: backends.HostClosed}, {Name: "y", State: backends.HostDown}}}
 	want := `HOST_NAME          STATUS          JL/U    MAX  NJOBS    RUN  SSUSP  USUSP    RSV 
 lava4              ok                 -      4      4      1      1      2      0
 x                  closed_Adm         -      1      0      0      0      0      0

@@ -92,7 +92,7 @@ func refused(err error) bool {
 }
 
 // showing is the pace of polling until the queue shows an order's effect: its daemons
-// tick once a second. settling is that of Requeue until jobs are back in the queue; Tend
+// tick once a second. settling is that of Requeue until jobs are back in the queue; Reconcile
 // finishes what takes longer.
 func showing() reconcile.Pace {
 	return reconcile.Pace{First: 20 * time.Millisecond, Most: 300 * time.Millisecond, Limit: 8 * time.Second}
@@ -127,9 +127,9 @@ func idOfAct(a backends.Act) backends.ID { return a.ID }
 // Grace has no effect: LSF itself sends SIGINT, SIGTERM and SIGKILL
 // (JOB_TERMINATE_INTERVAL).
 //
-// A crash before brequeue leaves a job that shows as Ending until Tend finds, after a
+// A crash before brequeue leaves a job that shows as Ending until Reconcile finds, after a
 // while, that the order was never given. A crash after it leaves a job that comes back
-// held, and Tend releases it.
+// held, and Reconcile releases it.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*job](acts))
 	before := make([]entry, len(b))
@@ -160,7 +160,7 @@ func (c *Client) settle(ctx context.Context, ids []backends.ID) {
 		if err == nil {
 			ids = c.comeBack(ctx, p)
 		}
-		return err != nil || len(ids) == 0 // Tend does the rest
+		return err != nil || len(ids) == 0 // Reconcile does the rest
 	})
 }
 
@@ -195,7 +195,7 @@ func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) 
 }
 
 // Suspend stops running jobs. A crash before bstop leaves a job that runs though it is
-// noted as stopped: Tend stops it, as it does one that its owner resumed.
+// noted as stopped: Reconcile stops it, as it does one that its owner resumed.
 func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
 	_, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.InRun[*job](acts))
 	before := make([]entry, len(b))
@@ -254,11 +254,11 @@ func (c *Client) bresume(ctx context.Context, b batch) {
 	})
 }
 
-// Rank gives jobs their priorities. LSF changes those of waiting jobs only (lava): for
+// SetPriority gives jobs their priorities. LSF changes those of waiting jobs only (lava): for
 // others the priority is remembered, and set when they are back in the queue. A crash in
 // between leaves a number other than the noted one, which is read as what it stands for.
-func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(rankings, func(r backends.Ranking) backends.ID { return r.ID }), func(it *item) error {
+func (c *Client) SetPriority(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
+	p, b := c.looked(ctx, reconcile.IDs(rankings, func(r backends.PriorityChange) backends.ID { return r.ID }), func(it *item) error {
 		if j := it.Job; j.State.Ended() || j.State == backends.Running && !j.Ending {
 			return reconcile.WrongState(&j.Job)
 		}
@@ -340,8 +340,8 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 
 // holdUntil sets the engine's begin times, in whole minutes: a waiting job does not start
 // before, and starts then even without the engine. At the end of the hold the owner's
-// begin time is restored. Tend resumes a suspended job. A crash before bmod leaves a hold
-// that is noted: Tend sets it.
+// begin time is restored. Reconcile resumes a suspended job. A crash before bmod leaves a hold
+// that is noted: Reconcile sets it.
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
 		if j := it.Job; !j.waits() && !j.returns() && j.State != backends.Suspended {

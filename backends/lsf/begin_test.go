@@ -66,7 +66,7 @@ func TestReleaseIsReadBack(t *testing.T) {
 				hold(time.Now().Add(6 * time.Hour))
 				for range 2 { // the second time nothing is to be done
 					hold(time.Time{})
-					if err := e.Abilities().Tend(t.Context()); err != nil {
+					if err := e.Abilities().Reconcile(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					e.released(c, ids[0])
@@ -136,7 +136,7 @@ func TestStuckJobsAreFreed(t *testing.T) {
 			if j := e.look(ours); j.HeldUntil.Year() != 2106 || !j.BeginTime.IsZero() {
 				t.Errorf("stuck by us, and shown is %+v", j)
 			}
-			if err := e.Abilities().Tend(t.Context()); err != nil {
+			if err := e.Abilities().Reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			e.released(c, ours)

@@ -56,7 +56,7 @@ func (e engine) submit(hosts ...string) backends.ID {
 func (e engine) await(id backends.ID, what string, so func(backends.Job) bool) backends.Job {
 	e.t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if err := e.Abilities().Tend(e.t.Context()); err != nil {
+		if err := e.Abilities().Reconcile(e.t.Context()); err != nil {
 			e.t.Fatal(err)
 		}
 		j := e.look(id)
@@ -103,7 +103,7 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 			if j := before.look(id); j.State != backends.Pending || j.Requeues != 1 || j.Mark != "r1" || !j.HeldUntil.Equal(until) {
 				t.Errorf("LSF shows\n%sand we %+v: want it pending, held, put back once", stat, j)
 			}
-			if err := next.Abilities().Tend(t.Context()); err != nil {
+			if err := next.Abilities().Reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			j := next.look(id)
@@ -178,7 +178,7 @@ func TestOwnerMeddles(t *testing.T) {
 	if _, said, rc := c.Run("bmod", "-bn", id.String()); rc != 0 {
 		t.Fatal(said)
 	}
-	if err := e.Abilities().Tend(t.Context()); err != nil {
+	if err := e.Abilities().Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	listing, err := c.Picture()
@@ -189,7 +189,7 @@ func TestOwnerMeddles(t *testing.T) {
 		t.Errorf("it begins at %v, held until %v", in.Begin, until)
 	}
 	want := backends.At(backends.LevelHandOver, 243)
-	if err := e.Rank(t.Context(), []backends.Ranking{{ID: id, Priority: want}}).First(); err != nil {
+	if err := e.SetPriority(t.Context(), []backends.PriorityChange{{ID: id, Priority: want}}).First(); err != nil {
 		t.Fatal(err)
 	}
 	if j := e.look(id); j.Priority != want {

@@ -92,7 +92,7 @@ func TestDummyJobs(t *testing.T) {
 		if err := e.Requeue(t.Context(), []backends.Act{{ID: runs}}).First(); !errors.Is(err, backends.ErrWrongState) {
 			t.Errorf("requeued: %v", err)
 		}
-		if err := e.Rank(t.Context(), []backends.Ranking{{ID: waits, Priority: backends.At(backends.LevelPlaceholder, 20)}}).First(); err != nil {
+		if err := e.SetPriority(t.Context(), []backends.PriorityChange{{ID: waits, Priority: backends.At(backends.LevelPlaceholder, 20)}}).First(); err != nil {
 			t.Error(err)
 		}
 		if err := e.Kill(t.Context(), []backends.ID{waits, runs}).First(); err != nil {

@@ -35,7 +35,7 @@ func TestForgedNames(t *testing.T) {
 					t.Errorf("%q: %v", names[i], r.Err)
 				}
 			}
-			farm, err := b.Farm(t.Context(), time.Time{})
+			farm, err := b.Snapshot(t.Context(), time.Time{})
 			if err != nil || len(farm.Jobs) != len(names) {
 				t.Fatalf("%+v, %v", farm, err)
 			}
@@ -56,20 +56,20 @@ func TestDaemonsAway(t *testing.T) {
 	id := e.submit()
 	was := e.await(id, "a running job", is(backends.Running))
 	c.Away(2 * time.Second)
-	_, err := e.Farm(t.Context(), time.Time{})
+	_, err := e.Snapshot(t.Context(), time.Time{})
 	for what, err := range map[string]error{
-		"Farm":    err,
-		"Tend":    e.Abilities().Tend(t.Context()),
-		"Suspend": e.Suspend(t.Context(), []backends.Act{{ID: id, Started: was.Started, Mark: "r1"}}).First(),
-		"Kill":    e.Kill(t.Context(), []backends.ID{id}).First(),
-		"Submit":  e.Submit(t.Context(), []backends.Spec{{Name: "x", Command: []string{"true"}, Dir: "/"}})[0].Err,
+		"Farm":      err,
+		"Reconcile": e.Abilities().Reconcile(t.Context()),
+		"Suspend":   e.Suspend(t.Context(), []backends.Act{{ID: id, Started: was.Started, Mark: "r1"}}).First(),
+		"Kill":      e.Kill(t.Context(), []backends.ID{id}).First(),
+		"Submit":    e.Submit(t.Context(), []backends.Spec{{Name: "x", Command: []string{"true"}, Dir: "/"}})[0].Err,
 	} {
 		if !errors.Is(err, backends.ErrUnreachable) {
 			t.Errorf("%s: %v, want %v", what, err, backends.ErrUnreachable)
 		}
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		farm, err := e.Farm(t.Context(), time.Time{})
+		farm, err := e.Snapshot(t.Context(), time.Time{})
 		if err == nil {
 			if len(farm.Jobs) != 1 || !farm.Jobs[0].Started.Equal(was.Started) || farm.Jobs[0].State != backends.Running {
 				t.Errorf("%+v, want the job as it was", farm.Jobs)

@@ -63,7 +63,7 @@ func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true,
-			Pin:          c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Start: c.startOn, Place: c.place,
+			Pin:          c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.tend, Start: c.startOn, Place: c.place,
 		},
 		ForWrappers: backends.ForWrappers{
 			CountsPriorities: true, Filters: true,
@@ -74,9 +74,9 @@ func (c *Client) Abilities() backends.Abilities {
 	}
 }
 
-// Farm takes a snapshot of the queue. It reads the clock first, so that nothing in the
+// Snapshot takes a snapshot of the queue. It reads the clock first, so that nothing in the
 // snapshot is older than it says (R8).
-func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
+func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
 	p := c.latest.Take()
 	if p == nil {
 		var err error
@@ -84,7 +84,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 			return nil, err
 		}
 	}
-	farm := &backends.Farm{At: p.at, Jobs: make([]backends.Job, 0, len(p.jobs))}
+	farm := &backends.Snapshot{At: p.at, Jobs: make([]backends.Job, 0, len(p.jobs))}
 	for _, h := range p.hosts {
 		if h.Slots > 0 {
 			farm.Hosts = append(farm.Hosts, h.Host)

@@ -9,7 +9,7 @@ import (
 )
 
 // mending is how long after its end a job that the engine's requeue ended is put back, at
-// each Tend; meanwhile it shows as on its way. After that it is lost.
+// each Reconcile; meanwhile it shows as on its way. After that it is lost.
 const mending = time.Minute
 
 // mend puts back jobs that the engine's requeue ended. LSF ends a job whose host dies
@@ -39,7 +39,7 @@ func (c *Client) mend(ctx context.Context, p *picture) error {
 	if err := b.Errors().First(); err != nil {
 		return err
 	}
-	c.brequeue(ctx, reconcile.Of(ended), "-e") // the next Tend sees the result
+	c.brequeue(ctx, reconcile.Of(ended), "-e") // the next Reconcile sees the result
 	return nil
 }
 

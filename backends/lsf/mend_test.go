@@ -31,7 +31,7 @@ func TestRequeueOnADeadHost(t *testing.T) {
 			}
 			if stays {
 				j := e.await(id, "it to be given up", func(j backends.Job) bool { return j.State.Ended() })
-				farm, err := e.Farm(t.Context(), time.Now().Add(-time.Minute)) // a cycle that began long after its end
+				farm, err := e.Snapshot(t.Context(), time.Now().Add(-time.Minute)) // a cycle that began long after its end
 				if err != nil || !j.Lost || j.Mark != "r1" || !j.Started.Equal(was.Started) || len(farm.Ended) != 1 || farm.Ended[0].ID != id || !farm.Ended[0].Lost {
 					t.Errorf("%v: %+v, ended %+v: want it lost", err, j, farm.Ended)
 				}

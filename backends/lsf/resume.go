@@ -11,7 +11,7 @@ import (
 // Resume resumes suspended jobs: at once where the jobs that run on their hosts leave
 // room, else as soon as they do. LSF counts a suspended job's slots as taken, so that no
 // other job gets in there but by Start. A crash leaves a job that is noted as resuming:
-// Tend resumes it.
+// Reconcile resumes it.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
 	_, b := c.looked(ctx, ids, func(it *item) error {
 		if j := it.Job; j.State != backends.Suspended && (j.State != backends.Running || j.Ending) {

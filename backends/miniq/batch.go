@@ -27,12 +27,12 @@ func (c *Client) Abilities() backends.Abilities {
 	}
 }
 
-// Farm returns a snapshot of the queue.
-func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
-	var farm *backends.Farm
+// Snapshot returns a snapshot of the queue.
+func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
+	var farm *backends.Snapshot
 	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpFarm, EndedSince: endedSince}, func(r *miniq.Response) error {
 		if r.Farm != nil {
-			farm = &backends.Farm{At: unixtime.Time(r.Farm.At), Hosts: r.Farm.Hosts}
+			farm = &backends.Snapshot{At: unixtime.Time(r.Farm.At), Hosts: r.Farm.Hosts}
 		}
 		if farm == nil {
 			return errors.New("an answer without its beginning")
@@ -165,8 +165,8 @@ func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors
 	return c.batch(ctx, len(ids), &miniq.Request{Op: miniq.OpRelease, IDs: ids})
 }
 
-// Rank sets jobs' priorities.
-func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+// SetPriority sets jobs' priorities.
+func (c *Client) SetPriority(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
 	return c.batch(ctx, len(rankings), &miniq.Request{Op: miniq.OpRank, Rankings: rankings})
 }
 

@@ -74,7 +74,7 @@ func (q *queue) good(rounds int) {
 		if s[0].Err != nil {
 			q.t.Fatalf("a good client submits: %v", s[0].Err)
 		}
-		farm, err := c.Farm(q.t.Context(), time.Now())
+		farm, err := c.Snapshot(q.t.Context(), time.Now())
 		if err != nil {
 			q.t.Fatalf("a good client lists: %v", err)
 		}
@@ -162,7 +162,7 @@ func TestTenThousandConnections(t *testing.T) {
 		many = int(files.Cur) - 500
 		t.Logf("%d connections: this process may not open more files", many)
 	}
-	first := q.Farm // its connection is the first to be put out
+	first := q.Snapshot // its connection is the first to be put out
 	if _, err := first(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestNobodyReadsALongList(t *testing.T) {
 		held.Array.Indices = append(held.Array.Indices, i+1)
 	}
 	id := q.submit(held)[0]
-	if _, err := q.Farm(t.Context(), time.Now()); err != nil {
+	if _, err := q.Snapshot(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	before := q.memory()
@@ -270,7 +270,7 @@ func (q *queue) memory() int64 {
 func TestAClientOutlivesTheDaemon(t *testing.T) {
 	q := newQueue(t, setup{})
 	for range 3 {
-		if _, err := q.Farm(t.Context(), time.Time{}); err != nil {
+		if _, err := q.Snapshot(t.Context(), time.Time{}); err != nil {
 			t.Error(err)
 		}
 		q.restart()

@@ -180,7 +180,7 @@ func TestUnreachableSaysWhatToDo(t *testing.T) {
 	s := setup{Home: t.TempDir()}
 	c := miniq.Open(miniq.Options{Paths: s.paths()})
 	defer c.Close()
-	_, err := c.Farm(t.Context(), time.Time{})
+	_, err := c.Snapshot(t.Context(), time.Time{})
 	if !errors.Is(err, backends.ErrUnreachable) || !strings.Contains(err.Error(), "asub starts one") {
 		t.Errorf("error %v", err)
 	}

@@ -334,7 +334,7 @@ func TestANodeThatIsNoLongerNamed(t *testing.T) {
 
 func (q *queue) hosts() string {
 	q.t.Helper()
-	farm, err := q.Farm(context.Background(), time.Time{})
+	farm, err := q.Snapshot(context.Background(), time.Time{})
 	if err != nil {
 		q.t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestNothingIsSentToAStranger(t *testing.T) {
 	}
 	client := client.Open(client.Options{Paths: paths, Timeout: 5 * time.Second})
 	defer client.Close()
-	if _, err := client.Farm(ctx, time.Now()); err == nil || !strings.Contains(err.Error(), "user 65534 listens there") {
+	if _, err := client.Snapshot(ctx, time.Now()); err == nil || !strings.Contains(err.Error(), "user 65534 listens there") {
 		t.Errorf("got %v", err)
 	}
 	for lines.Scan() && lines.Text() != "end" {

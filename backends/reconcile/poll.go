@@ -57,7 +57,7 @@ func Wait(ctx context.Context, ids []backends.ID, look func(context.Context, []b
 	return jobs, nil
 }
 
-// Latest is the snapshot of all jobs that Tend took, for a Farm that comes right after.
+// Latest is the snapshot of all jobs that Reconcile took, for a Snapshot that comes right after.
 type Latest[P any] struct {
 	mu      sync.Mutex
 	asked   uint64

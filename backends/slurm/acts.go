@@ -102,7 +102,7 @@ func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
 
 // Requeue puts running jobs back. Slurm itself sends SIGTERM and, KillWait later,
 // SIGKILL: that replaces an Act's Grace. Slurm's delay of a requeued job (121 s, 22.05)
-// is removed as soon as its processes are gone, here or by Tend.
+// is removed as soon as its processes are gone, here or by Reconcile.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*seen](acts))
 	c.detailed(ctx, p, b)
@@ -121,7 +121,7 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 	return b.Errors()
 }
 
-// settling is how long Requeue waits for jobs that may start again at once; Tend
+// settling is how long Requeue waits for jobs that may start again at once; Reconcile
 // handles those that take longer.
 const settling = rest + 3*time.Second
 
@@ -272,14 +272,14 @@ func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors
 	return b.Errors()
 }
 
-func idOfRanking(r backends.Ranking) backends.ID { return r.ID }
+func idOfRanking(r backends.PriorityChange) backends.ID { return r.ID }
 
-// Rank gives jobs their site factors. A priority that an owner set outright
+// SetPriority gives jobs their site factors. A priority that an owner set outright
 // (Priority=5) overrides them: root's release clears it (22.05).
-func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+func (c *Client) SetPriority(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
 	b := reconcile.Failed[*seen](reconcile.IDs(rankings, idOfRanking), nil)
 	rest := c.rankPending(ctx, b, rankings)
-	some := make([]backends.Ranking, len(rest))
+	some := make([]backends.PriorityChange, len(rest))
 	for i, it := range rest {
 		some[i] = rankings[it.Index]
 	}
@@ -289,7 +289,7 @@ func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends
 
 // rankPending ranks jobs that were pending in Farm's last snapshot, without a look at
 // all jobs. It returns the others, and those whose rank is not confirmed.
-func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.Ranking) (rest batch) {
+func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.PriorityChange) (rest batch) {
 	c.mu.Lock()
 	p := c.last
 	c.mu.Unlock()
@@ -317,7 +317,7 @@ func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.R
 }
 
 // rankLooking ranks jobs that may be in any state.
-func (c *Client) rankLooking(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+func (c *Client) rankLooking(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
 	p, b := c.looked(ctx, reconcile.IDs(rankings, idOfRanking), reconcile.NotEnded)
 	if p.unranked != nil {
 		b.Fail(fmt.Errorf("rank jobs: %w", p.unranked))

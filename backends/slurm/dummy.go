@@ -54,7 +54,7 @@ func batches(dummies []backends.Dummy, array int) []*alike {
 }
 
 // placeDummies submits dummy jobs: an sbatch for those that are alike, and one scontrol
-// that ranks and releases all of them. Tend does so for one that is left held in
+// that ranks and releases all of them. Reconcile does so for one that is left held in
 // between.
 func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	if len(dummies) == 0 {

@@ -45,9 +45,9 @@ func (f *unmanaged) sbatch(options ...string) backends.ID {
 	return id
 }
 
-func (f *unmanaged) farm() *backends.Farm {
+func (f *unmanaged) farm() *backends.Snapshot {
 	f.Helper()
-	farm, err := f.queue.Farm(f.Context(), time.Time{})
+	farm, err := f.queue.Snapshot(f.Context(), time.Time{})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func (f *unmanaged) await(what string, is func() bool) {
 func TestDummyJobs(t *testing.T) {
 	t.Parallel()
 	f := newUnmanaged(t, cluster.Options{Nodes: 2, CPUs: 4, Conf: []string{"PartitionName=short Nodes=ALL MaxTime=2"}})
-	if _, err := f.queue.Farm(t.Context(), time.Now()); err != nil {
+	if _, err := f.queue.Snapshot(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if f.queue.Abilities().ManagesMemory {
@@ -138,7 +138,7 @@ func TestDummyJobs(t *testing.T) {
 	later := f.sbatch("--mem=1G", "--nodelist=node1")
 	rank := func(id backends.ID, p backends.Priority) {
 		t.Helper()
-		if err := f.queue.Rank(t.Context(), []backends.Ranking{{ID: id, Priority: p}}).First(); err != nil {
+		if err := f.queue.SetPriority(t.Context(), []backends.PriorityChange{{ID: id, Priority: p}}).First(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -208,7 +208,7 @@ func TestForgedDummyJobs(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 	}
-	if err := f.queue.Abilities().Tend(t.Context()); err != nil {
+	if err := f.queue.Abilities().Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if j := f.job(held); j.State != backends.Held {
@@ -242,7 +242,7 @@ func TestDummyJobsOfADeadEngine(t *testing.T) {
 	if held := f.dummies(heavy)[backends.Held]; len(held) != 3 {
 		t.Fatalf("it left %+v: want three dummy jobs, held", f.dummies(heavy))
 	}
-	if err := f.queue.Abilities().Tend(t.Context()); err != nil {
+	if err := f.queue.Abilities().Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var ranks []backends.Priority

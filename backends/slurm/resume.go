@@ -27,7 +27,7 @@ const (
 	// guard begins the names of the reservations. They end by themselves after a minute,
 	// the shortest time that there is.
 	guard = "allotment-resume-"
-	// resuming is how long Resume waits for free slots; Tend handles the rest.
+	// resuming is how long Resume waits for free slots; Reconcile handles the rest.
 	resuming = 3 * time.Second
 	// leaving is how long placeholders may take to be gone.
 	leaving = 10 * time.Second
@@ -53,7 +53,7 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 	if suspended = suspended.Open(); len(suspended) == 0 {
 		return b.Errors()
 	}
-	reconcile.Pace{First: 50 * time.Millisecond, Most: 300 * time.Millisecond, Limit: resuming}.Poll(ctx, func() bool { // Tend goes on with it
+	reconcile.Pace{First: 50 * time.Millisecond, Most: 300 * time.Millisecond, Limit: resuming}.Poll(ctx, func() bool { // Reconcile goes on with it
 		left, err := c.resume(ctx)
 		if err != nil {
 			suspended.Fail(err)

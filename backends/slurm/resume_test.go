@@ -61,7 +61,7 @@ func TestPlaceholderOfADeadEngine(t *testing.T) {
 	if left := placeholders(" PD JobHeld"); strings.Count(left, "\n") != 1 {
 		t.Fatalf("it left %q: want one placeholder, held", placeholders(""))
 	}
-	if err := engine.Abilities().Tend(t.Context()); err != nil {
+	if err := engine.Abilities().Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	await(t, c, "a placeholder that waits for slots", func() bool { return placeholders(" PD Resources ")+placeholders(" PD Priority ") != "" })

@@ -26,7 +26,7 @@ func (c *Client) run(ctx context.Context, stdin io.Reader, argv ...string) ([]by
 	return out, reconcile.Known(err, failure)
 }
 
-// command returns one of Slurm's commands. It drops Tend's snapshot: the answer may be
+// command returns one of Slurm's commands. It drops Reconcile's snapshot: the answer may be
 // newer.
 func (c *Client) command(stdin io.Reader, argv []string) command.Command {
 	c.latest.Ask()

@@ -71,7 +71,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, ManagesMemory: c.memory(),
 			FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
-			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Tend: c.tend, Place: c.placeDummies,
+			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.tend, Place: c.placeDummies,
 		},
 		ForWrappers: backends.ForWrappers{
 			Filters: true, Options: options,
@@ -94,9 +94,9 @@ func managesMemory(settings map[string]string) bool {
 	return strings.Contains(strings.ToUpper(settings["SelectTypeParameters"]), "MEMORY")
 }
 
-// Farm takes a snapshot of the queue: the clock first, so that nothing in it is older
+// Snapshot takes a snapshot of the queue: the clock first, so that nothing in it is older
 // than its time (R8).
-func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
+func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
 	p := c.latest.Take()
 	if p == nil {
 		var err error
@@ -104,7 +104,7 @@ func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm
 			return nil, err
 		}
 	}
-	farm := &backends.Farm{At: p.at, Hosts: p.hosts, Jobs: make([]backends.Job, 0, len(p.jobs))}
+	farm := &backends.Snapshot{At: p.at, Hosts: p.hosts, Jobs: make([]backends.Job, 0, len(p.jobs))}
 	for _, j := range p.jobs {
 		switch {
 		case j.holdsFor != (backends.ID{}) && j.State != backends.Running:

@@ -181,7 +181,7 @@ func (q *miniqQueue) command(ctx context.Context) error {
 }
 
 func (q *miniqQueue) list(ctx context.Context, pending int) (int, time.Duration, error) {
-	farm, err := q.client.Farm(ctx, time.Now())
+	farm, err := q.client.Snapshot(ctx, time.Now())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -205,7 +205,7 @@ func (q *miniqQueue) block(ctx context.Context) error {
 }
 
 func (q *miniqQueue) clear(ctx context.Context) error {
-	picture, err := q.client.Farm(ctx, time.Now())
+	picture, err := q.client.Snapshot(ctx, time.Now())
 	if err != nil {
 		return err
 	}

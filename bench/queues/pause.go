@@ -48,7 +48,7 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 	}{
 		{"a job is listed", func() error { _, err := q.client.Jobs(ctx, ids); return err }},
 		{"a job is ranked", func() error {
-			return q.client.Rank(ctx, []backends.Ranking{{ID: ids[0], Priority: backends.At(backends.LevelNormal, 10)}}).First()
+			return q.client.SetPriority(ctx, []backends.PriorityChange{{ID: ids[0], Priority: backends.At(backends.LevelNormal, 10)}}).First()
 		}},
 	} {
 		var quiet, during []time.Duration

@@ -45,7 +45,7 @@ func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
 		return err
 	}
 	listed, err := measure(pending, func() error {
-		farm, err := q.client.Farm(ctx, time.Now())
+		farm, err := q.client.Snapshot(ctx, time.Now())
 		if err == nil && len(farm.Jobs) != pending+slots {
 			err = fmt.Errorf("%d jobs are listed", len(farm.Jobs))
 		}
@@ -67,7 +67,7 @@ const decisions = 500
 
 // dispatched has the first of the pending jobs run, and measures that.
 func (q *miniqQueue) dispatched(ctx context.Context, measure func(int, func() error) (string, error)) (string, error) {
-	farm, err := q.client.Farm(ctx, time.Now())
+	farm, err := q.client.Snapshot(ctx, time.Now())
 	if err != nil {
 		return "", err
 	}

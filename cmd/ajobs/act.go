@@ -123,7 +123,7 @@ func (d deed) run(ctx context.Context, s site, o actOptions, out io.Writer) erro
 func (o actOptions) find(ctx context.Context, queue backends.Backend, s site) ([]*target, error) {
 	var targets []*target
 	if o.args[0].All {
-		farm, err := queue.Farm(ctx, s.now())
+		farm, err := queue.Snapshot(ctx, s.now())
 		if err != nil {
 			return nil, err
 		}

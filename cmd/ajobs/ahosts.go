@@ -25,7 +25,7 @@ func runHosts(ctx context.Context, s site, o listOptions, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	farm, err := queue.Farm(ctx, s.now())
+	farm, err := queue.Snapshot(ctx, s.now())
 	if err != nil {
 		return err
 	}

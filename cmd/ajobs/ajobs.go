@@ -132,7 +132,7 @@ func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.
 		if o.all || o.ended {
 			since = now.Add(-endedFor)
 		}
-		farm, err := queue.Farm(ctx, since)
+		farm, err := queue.Snapshot(ctx, since)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -38,7 +38,7 @@ func runQueues(ctx context.Context, s site, o listOptions, out io.Writer) error 
 			return err
 		}
 	}
-	farm, err := queue.Farm(ctx, s.now())
+	farm, err := queue.Snapshot(ctx, s.now())
 	if err != nil {
 		return err
 	}

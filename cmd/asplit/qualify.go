@@ -112,7 +112,7 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 		return nil, err
 	}
 	defer func() { _ = queue.Close() }()
-	farm, err := queue.Farm(ctx, time.Now())
+	farm, err := queue.Snapshot(ctx, time.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func use(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	farm, err := q.Farm(ctx, time.Time{})
+	farm, err := q.Snapshot(ctx, time.Time{})
 	if err != nil {
 		return err
 	}

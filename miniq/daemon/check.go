@@ -181,7 +181,7 @@ func (x *examination) queue() {
 		break
 	}
 	x.d = d
-	farm := d.m.Farm(farPast(), farPast())
+	farm := d.m.Snapshot(farPast(), farPast())
 	x.Jobs = len(farm.Jobs) + len(farm.Ended)
 }
 

@@ -79,7 +79,7 @@ func (x *examination) objects(ctx context.Context) error {
 		}
 		return nil
 	}
-	farm := x.d.m.Farm(farPast(), farPast())
+	farm := x.d.m.Snapshot(farPast(), farPast())
 	known := make(map[backends.ID]bool, x.Jobs)
 	arrays := make(map[int64]bool)
 	var ahead []backends.ID

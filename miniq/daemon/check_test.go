@@ -216,7 +216,7 @@ func spoiled(t *testing.T, of string, random *rand.Rand) (dir, served, file stri
 func TestNothingVanishesWithADamagedByte(t *testing.T) {
 	served, s := used(t)
 	_, sound := copied(t, served)
-	farm, err := s.client.Farm(t.Context(), time.Time{})
+	farm, err := s.client.Snapshot(t.Context(), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestNothingVanishesWithADamagedByte(t *testing.T) {
 		}
 		d.objects.Close()
 		_ = d.journal.f.Close()
-		if diff := cmp.Diff(farm, d.m.Farm(farm.At, time.Time{})); diff != "" {
+		if diff := cmp.Diff(farm, d.m.Snapshot(farm.At, time.Time{})); diff != "" {
 			t.Errorf("seed %d, %s: the farm (- before, + after):\n%s", seed, file, diff)
 		}
 		for id, spec := range want {
@@ -289,7 +289,7 @@ func TestDamagedObjectsTakeNobodyDown(t *testing.T) {
 			}
 		}
 		s := serve(t, dir, nil)
-		farm, err := s.client.Farm(t.Context(), time.Time{})
+		farm, err := s.client.Snapshot(t.Context(), time.Time{})
 		if err != nil || len(farm.Jobs)+len(farm.Ended) != 8 {
 			t.Fatalf("seed %d: %d and %d jobs, %v", seed, len(farm.Jobs), len(farm.Ended), err)
 		}

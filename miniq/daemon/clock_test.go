@@ -121,9 +121,9 @@ func TestTheClockIsPutRight(t *testing.T) {
 	}
 }
 
-func (s *server) farm(t *testing.T) *backends.Farm {
+func (s *server) farm(t *testing.T) *backends.Snapshot {
 	t.Helper()
-	farm, err := s.client.Farm(t.Context(), time.Time{})
+	farm, err := s.client.Snapshot(t.Context(), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -153,7 +153,7 @@ func TestShorteningKeepsTheRestOfTheBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.objects.Close()
-	if n := len(again.m.Farm(time.Now(), time.Time{}).Jobs); n != 2 {
+	if n := len(again.m.Snapshot(time.Now(), time.Time{}).Jobs); n != 2 {
 		t.Errorf("%d jobs are left, want 2", n)
 	}
 }

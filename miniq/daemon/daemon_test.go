@@ -256,7 +256,7 @@ func (s *server) known() []backends.Job {
 		s.t.Fatal(err)
 	}
 	d.objects.Close()
-	return d.m.Farm(time.Now(), time.Time{}).Jobs
+	return d.m.Snapshot(time.Now(), time.Time{}).Jobs
 }
 
 // A full disk, or one that fails to sync: the request is refused with a clear
@@ -278,7 +278,7 @@ func TestAFullDiskRefusesAndLivesOn(t *testing.T) {
 			if err := s.client.Release(t.Context(), before[:1]).First(); err == nil {
 				t.Error("a release on a full disk was acknowledged")
 			}
-			if farm, err := s.client.Farm(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 2 || farm.Jobs[0].State != backends.Held {
+			if farm, err := s.client.Snapshot(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 2 || farm.Jobs[0].State != backends.Held {
 				t.Errorf("the farm on a full disk: %+v, %v; want the two jobs, the first held", farm, err)
 			}
 			d.awaitFailure(func() { // the job's end can't be written yet

@@ -84,7 +84,7 @@ func TestTheSocketIsRemoved(t *testing.T) {
 				fresh := client.Open(client.Options{Paths: s.o.Paths, Config: s.o.Config})
 				defer fresh.Close()
 				s.until("a new client is served", func() bool { _, err := fresh.Status(t.Context()); return err == nil })
-				if farm, err := fresh.Farm(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id {
+				if farm, err := fresh.Snapshot(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id {
 					t.Errorf("jobs %v, %v", farm, err)
 				}
 				if info, err := os.Stat(miniq.Socket(s.o.Paths)); err != nil || os.Getuid() != 0 && info.Mode().Perm() != 0o600 || os.Getuid() == 0 && info.Mode().Perm() != 0o666 {
@@ -263,7 +263,7 @@ func TestADaemonEndsThatHasLostAll(t *testing.T) {
 	}
 	fresh := client.Open(client.Options{Paths: s.o.Paths, Config: s.o.Config})
 	defer fresh.Close()
-	if farm, err := fresh.Farm(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id[0] {
+	if farm, err := fresh.Snapshot(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id[0] {
 		t.Errorf("the new one has %v, %v", farm, err)
 	}
 	if n := len(s.known()); n != 1 {
@@ -297,7 +297,7 @@ func TestAnotherRuntimeDirectory(t *testing.T) {
 	paths.Runtime = paths.State
 	other := client.Open(client.Options{Paths: paths, Config: s.o.Config})
 	defer other.Close()
-	farm, err := other.Farm(t.Context(), time.Time{})
+	farm, err := other.Snapshot(t.Context(), time.Time{})
 	if err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id {
 		t.Errorf("jobs %v, %v", farm, err)
 	}

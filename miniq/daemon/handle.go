@@ -120,7 +120,7 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 	case miniq.OpRelease:
 		return manager.Release{By: by, IDs: req.IDs}, nil
 	case miniq.OpRank:
-		return manager.Rank{By: by, Rankings: req.Rankings}, nil
+		return manager.SetPriority{By: by, Rankings: req.Rankings}, nil
 	case miniq.OpPin:
 		return manager.Pin{By: by, Pins: req.Pins}, nil
 	case miniq.OpHoldUntil:

@@ -132,7 +132,7 @@ func (d *daemon) beginHooks() {
 	if !errors.Is(err, fs.ErrNotExist) {
 		d.log.Error("which jobs have had their end hook can't be told: those that end from now on get it", "file", path, "error", err)
 	}
-	h.marks = hookMarks{From: d.m.Farm(time.Now(), time.Now()).At, Taken: map[backends.ID]time.Time{}, Open: map[backends.ID]time.Time{}}
+	h.marks = hookMarks{From: d.m.Snapshot(time.Now(), time.Now()).At, Taken: map[backends.ID]time.Time{}, Open: map[backends.ID]time.Time{}}
 	d.noteHooks()
 }
 

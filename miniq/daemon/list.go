@@ -36,7 +36,7 @@ type viewer struct {
 
 // picture is a snapshot of the queue. Its farm is not changed.
 type picture struct {
-	farm    *backends.Farm
+	farm    *backends.Snapshot
 	changes uint64
 	holder  *holder
 
@@ -106,7 +106,7 @@ func (d *daemon) take(p *picture) {
 		}
 	}
 	g.waiting = nil
-	p.farm, p.changes = d.m.Farm(time.Now(), since), d.changes
+	p.farm, p.changes = d.m.Snapshot(time.Now(), since), d.changes
 	g.last = int64(len(p.farm.Jobs) + len(p.farm.Ended))
 }
 

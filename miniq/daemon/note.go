@@ -140,7 +140,7 @@ func subjects(event manager.Event) (ids []backends.ID, what []told, by manager.B
 		for _, id := range ev.IDs {
 			add(id, "modify", changes(&ev.Change))
 		}
-	case manager.Rank:
+	case manager.SetPriority:
 		by = ev.By
 		for _, r := range ev.Rankings {
 			add(r.ID, "rank", fmt.Sprintf("%s %d", r.Priority.Level(), r.Priority.Value()))

@@ -27,7 +27,7 @@ import (
 // known is what the daemon that wrote a state had said of it, with texts
 // escaped; see testdata/state1/make.go.
 type known struct {
-	Farm    *backends.Farm
+	Farm    *backends.Snapshot
 	Records map[string]*backends.Record
 	Specs   map[string]backends.Spec
 }
@@ -98,7 +98,7 @@ func TestAStateOfFormat1IsRead(t *testing.T) {
 	}
 	d.objects.Close()
 	_ = d.journal.f.Close()
-	if diff := cmp.Diff(k.Farm, d.m.Farm(k.Farm.At, time.Time{})); diff != "" {
+	if diff := cmp.Diff(k.Farm, d.m.Snapshot(k.Farm.At, time.Time{})); diff != "" {
 		t.Errorf("the farm (- before, + after):\n%s", diff)
 	}
 	if len(k.Farm.Jobs) < 14 || len(k.Farm.Ended) < 9 {
@@ -212,7 +212,7 @@ func TestAStateOfFormat1GoesOn(t *testing.T) {
 	}
 	last := s.submit(s.spec("exit 0"))[0]
 	must("wait for a new one", second(s.client.WaitEnded(ctx, []backends.ID{last})))
-	farm, err := s.client.Farm(ctx, time.Time{})
+	farm, err := s.client.Snapshot(ctx, time.Time{})
 	must("look at the farm", err)
 	if all := len(k.Farm.Jobs) + len(k.Farm.Ended) + 1; len(farm.Jobs) != 0 || len(farm.Ended) != all || last.Job != 23 {
 		t.Errorf("%d jobs have not ended, %d have, the last one is %v; want 0, %d and 23", len(farm.Jobs), len(farm.Ended), last, all)

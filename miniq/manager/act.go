@@ -199,9 +199,9 @@ func (m *Manager) hold(j *job, held bool) error {
 // queued reports whether a job has a place in the queue: all but one that runs on.
 func queued(j *job) bool { return j.state != backends.Running || j.ending == requeued }
 
-func (m *Manager) rankJobs(e Rank) Result {
-	id := func(r backends.Ranking) backends.ID { return r.ID }
-	return forEach(m, e.By, e.Rankings, id, func(r backends.Ranking, j *job) error {
+func (m *Manager) rankJobs(e SetPriority) Result {
+	id := func(r backends.PriorityChange) backends.ID { return r.ID }
+	return forEach(m, e.By, e.Rankings, id, func(r backends.PriorityChange, j *job) error {
 		level := r.Priority.Level()
 		switch {
 		case level < backends.LevelLow || level > backends.LevelHandOver:

@@ -394,7 +394,7 @@ func TestForget(t *testing.T) {
 	b.after(time.Hour)
 	since := b.now
 	b.ends(backends.ID{Job: id.Job, Index: 2}, 0)
-	if f := b.m.Farm(b.now, since); len(f.Ended) != 1 || len(f.Jobs) != 0 {
+	if f := b.m.Snapshot(b.now, since); len(f.Ended) != 1 || len(f.Jobs) != 0 {
 		t.Errorf("%+v", f)
 	}
 	b.must(Forget{since})

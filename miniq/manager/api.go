@@ -145,10 +145,10 @@ type Release struct {
 	IDs []backends.ID
 }
 
-// Rank gives jobs their place in the queue. Only an admin can raise it.
-type Rank struct {
+// SetPriority gives jobs their place in the queue. Only an admin can raise it.
+type SetPriority struct {
 	By       By
-	Rankings []backends.Ranking
+	Rankings []backends.PriorityChange
 }
 
 // Pin binds pending jobs to hosts; an admin's.
@@ -268,7 +268,7 @@ func (Suspend) event() string     { return "suspend" }
 func (Resume) event() string      { return "resume" }
 func (Hold) event() string        { return "hold" }
 func (Release) event() string     { return "release" }
-func (Rank) event() string        { return "rank" }
+func (SetPriority) event() string { return "rank" }
 func (Pin) event() string         { return "pin" }
 func (HoldUntil) event() string   { return "hold_until" }
 func (Reserve) event() string     { return "reserve" }
@@ -296,7 +296,7 @@ func events() []Event {
 		Resume{},
 		Hold{},
 		Release{},
-		Rank{},
+		SetPriority{},
 		Pin{},
 		HoldUntil{},
 		Reserve{},

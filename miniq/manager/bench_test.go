@@ -86,7 +86,7 @@ func BenchmarkFarm(b *testing.B) {
 	m.Step(now, Submit{By: By{User: "ann"}, Specs: make([]backends.Spec, 100_000)})
 	b.Run("Farm", func(b *testing.B) {
 		for b.Loop() {
-			m.Farm(now, now)
+			m.Snapshot(now, now)
 		}
 	})
 	b.Run("State", func(b *testing.B) {

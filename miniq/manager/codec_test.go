@@ -32,7 +32,7 @@ func TestEventsComeBack(t *testing.T) {
 		Resume{user, []backends.ID{id}},
 		Hold{user, []backends.ID{id}},
 		Release{user, []backends.ID{id}},
-		Rank{admin, []backends.Ranking{{ID: id, Priority: 4120}}},
+		SetPriority{admin, []backends.PriorityChange{{ID: id, Priority: 4120}}},
 		Pin{admin, []backends.Pin{{ID: id, Hosts: []string{"n1"}}}},
 		HoldUntil{admin, []backends.HoldUntil{{ID: id, Until: at}}},
 		Reserve{admin, []backends.Reservation{{ID: id, Hosts: []string{"n1"}, Until: at}}},

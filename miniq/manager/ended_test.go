@@ -43,8 +43,8 @@ func TestEndedBound(t *testing.T) {
 	if b.knows(calm) != 1 {
 		t.Error("another user's ended job was dropped")
 	}
-	if len(b.m.jobs) != b.m.ended.count || b.m.ended.count != len(b.m.Farm(b.now, time.Time{}).Ended) {
-		t.Errorf("%d jobs, %d ended, %d listed", len(b.m.jobs), b.m.ended.count, len(b.m.Farm(b.now, time.Time{}).Ended))
+	if len(b.m.jobs) != b.m.ended.count || b.m.ended.count != len(b.m.Snapshot(b.now, time.Time{}).Ended) {
+		t.Errorf("%d jobs, %d ended, %d listed", len(b.m.jobs), b.m.ended.count, len(b.m.Snapshot(b.now, time.Time{}).Ended))
 	}
 	b.do(Kill{user, ids[:1]})
 	if err := b.last.Errors.First(); !errors.Is(err, backends.ErrUnknownJob) {

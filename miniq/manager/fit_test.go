@@ -193,12 +193,12 @@ func TestReservationEndsWithStart(t *testing.T) {
 	b := newBench(t, Config{}, 2)
 	first := b.submit(spec(1))
 	pba := b.submit(spec(2))
-	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
 	b.must(Reserve{admin, []backends.Reservation{{ID: pba, Hosts: []string{"n1"}, Until: b.now.Add(time.Hour)}}})
 	b.ends(first, 0)
 	b.starts(pba)
 	over := b.submit(spec(1))
-	b.must(Rank{admin, []backends.Ranking{{ID: over, Priority: backends.At(backends.LevelHandOver, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: over, Priority: backends.At(backends.LevelHandOver, 120)}}})
 	small := b.submit(spec(1))
 	b.must(Requeue{admin, []backends.Act{{ID: pba}}})
 	b.ends(pba, 143)
@@ -213,7 +213,7 @@ func TestReserve(t *testing.T) {
 	second := b.submit(backends.Spec{Slots: 1, Hosts: []string{"n1"}})
 	third := b.submit(spec(1))
 	pba := b.submit(backends.Spec{Slots: 2, OneHost: true})
-	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
 	reserve := func(until time.Time) Event {
 		return Reserve{admin, []backends.Reservation{{ID: pba, Hosts: []string{"n1"}, Until: until}}}
 	}
@@ -232,7 +232,7 @@ func TestReserve(t *testing.T) {
 	b.ends(pba, 0) // it is gone with its start
 	b.starts(last)
 	wide := b.submit(backends.Spec{Slots: 2, OneHost: true})
-	b.must(Rank{admin, []backends.Ranking{{ID: wide, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: wide, Priority: backends.At(backends.LevelPBA, 120)}}})
 	b.must(Reserve{admin, []backends.Reservation{{ID: wide, Hosts: []string{"n1"}, Until: b.now.Add(time.Minute)}}})
 	b.must(Kill{user, []backends.ID{small}})
 	next := []backends.ID{b.submit(spec(1)), b.submit(spec(1))}
@@ -246,7 +246,7 @@ func TestReserveExpires(t *testing.T) {
 	b := newBench(t, Config{}, 2)
 	b.submit(spec(1))
 	pba := b.submit(backends.Spec{Slots: 2})
-	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
 	reserve := func(d time.Duration) Event {
 		return Reserve{admin, []backends.Reservation{{ID: pba, Hosts: []string{"n1"}, Until: b.now.Add(d)}}}
 	}
@@ -284,9 +284,9 @@ func TestR20Claim(t *testing.T) {
 	b.ends(third, 0)
 	b.starts(next) // elsewhere
 	wide := b.submit(backends.Spec{Slots: 2, OneHost: true})
-	b.must(Rank{admin, []backends.Ranking{{ID: wide, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: wide, Priority: backends.At(backends.LevelPBA, 120)}}})
 	pba := b.submit(spec(1))
-	b.must(Rank{admin, []backends.Ranking{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: pba, Priority: backends.At(backends.LevelPBA, 120)}}})
 	b.starts(pba)
 	b.ends(second, 0)
 	b.state(victim, backends.Suspended)
@@ -303,7 +303,7 @@ func TestClaimsAmongEachOther(t *testing.T) {
 	b.must(Suspend{admin, []backends.Act{{ID: wide}}})
 	narrow, blocks := b.submit(spec(1)), b.submit(spec(1))
 	b.must(Suspend{admin, []backends.Act{{ID: narrow}}})
-	b.must(Rank{admin, []backends.Ranking{{ID: wide, Priority: backends.At(backends.LevelPlaceholder, 20)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: wide, Priority: backends.At(backends.LevelPlaceholder, 20)}}})
 	b.must(Resume{admin, []backends.ID{wide}})
 	b.must(Resume{admin, []backends.ID{narrow}})
 	b.state(narrow, backends.Suspended)
@@ -328,7 +328,7 @@ func TestNodes(t *testing.T) {
 	b.must(NodeGone{"n1"})
 	b.must(NodeUp{Name: "n0", Slots: 3})
 	b.starts(waits)
-	f := b.m.Farm(b.now, b.now)
+	f := b.m.Snapshot(b.now, b.now)
 	if len(f.Hosts) != 2 || f.Hosts[0].Name != "n0" || f.Hosts[1].State != backends.HostDown {
 		t.Errorf("%+v", f.Hosts)
 	}

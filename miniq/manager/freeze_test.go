@@ -103,7 +103,7 @@ func anyEvent(t *rapid.T, m *Manager, now time.Time) Event {
 	case 5:
 		return Release{user, ids}
 	case 6:
-		return Rank{admin, []backends.Ranking{{ID: id, Priority: backends.At(backends.LevelNormal, 15+number("value", 20))}}}
+		return SetPriority{admin, []backends.PriorityChange{{ID: id, Priority: backends.At(backends.LevelNormal, 15+number("value", 20))}}}
 	case 7:
 		return Pin{admin, []backends.Pin{{ID: id, Hosts: []string{"n0"}}}}
 	case 8:

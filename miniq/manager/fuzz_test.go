@@ -43,7 +43,7 @@ func exercise(t *testing.T, m *Manager) {
 	t.Helper()
 	at := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
 	m.Step(at, Tick{})
-	f := m.Farm(at, time.Time{})
+	f := m.Snapshot(at, time.Time{})
 	var ids []backends.ID
 	for i := range f.Jobs {
 		ids = append(ids, f.Jobs[i].ID)
@@ -97,7 +97,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		Kill{By: user, IDs: []backends.ID{{Job: 2}}},
 		Requeue{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}, Until: time.Unix(2e9, 0).UTC()}}},
 		Suspend{By: admin, Acts: []backends.Act{{ID: backends.ID{Job: 1}}}},
-		Rank{By: admin, Rankings: []backends.Ranking{{ID: backends.ID{Job: 3}, Priority: 3020}}},
+		SetPriority{By: admin, Rankings: []backends.PriorityChange{{ID: backends.ID{Job: 3}, Priority: 3020}}},
 		Pin{By: admin, Pins: []backends.Pin{{ID: backends.ID{Job: 3}, Hosts: []string{"n1"}}}},
 		Ended{ID: backends.ID{Job: 1}, Run: 1},
 		RunLost{ID: backends.ID{Job: 1}, Run: 1},

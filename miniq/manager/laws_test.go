@@ -124,7 +124,7 @@ func (w *world) count() {
 // eligible is which jobs age between this step and the next.
 func (w *world) eligible() map[backends.ID]bool {
 	all := map[backends.ID]bool{}
-	for _, j := range w.m.Farm(w.now, w.now).Jobs {
+	for _, j := range w.m.Snapshot(w.now, w.now).Jobs {
 		all[j.ID] = j.Eligible()
 	}
 	return all
@@ -267,7 +267,7 @@ func (w *world) checkQueue() {
 			w.Fatalf("array %d of limit %d: %d active, %d admitted; counted %d and %d", id, a.limit, active, admitted, a.active, a.admitted)
 		}
 	}
-	for _, j := range w.m.Farm(w.now, w.now).Jobs {
+	for _, j := range w.m.Snapshot(w.now, w.now).Jobs {
 		if j.Priority != w.shown[j.ID] {
 			w.Fatalf("job %s (%v, waits for %d) shows %d, want %d", j.ID, j.State, j.Wait, j.Priority, w.shown[j.ID])
 		}
@@ -366,7 +366,7 @@ func (w *world) written(e Event, result Result, _ map[backends.ID]bool) {
 				}
 			}
 		}
-	case Rank:
+	case SetPriority:
 		for i, r := range e.Rankings {
 			if result.Errors[i] == nil {
 				w.shown[r.ID] = r.Priority
@@ -416,7 +416,7 @@ func (w *world) quiet(at time.Time) {
 	if effects, _ := copied.Step(at, Tick{}); len(effects) > 0 {
 		w.Fatalf("at %v, before the wake at %v: %v", at, w.m.Wake(), effects)
 	}
-	want, got := w.m.Farm(at, at), copied.Farm(at, at)
+	want, got := w.m.Snapshot(at, at), copied.Snapshot(at, at)
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.Fatalf("at %v, before the wake at %v, the farm changed:\n%s", at, w.m.Wake(), diff)
 	}
@@ -621,7 +621,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"release": in(func() { w.step(Release{user, ids()}) }),
 		"rank": in(func() {
 			level := rapid.SampledFrom([]backends.Level{backends.LevelLow, backends.LevelNormal, backends.LevelVictim, backends.LevelPBA, backends.LevelHandOver}).Draw(w.T, "level")
-			w.step(Rank{admin, []backends.Ranking{{ID: w.anyID(), Priority: backends.At(level, rapid.IntRange(18, 30).Draw(w.T, "value"))}}})
+			w.step(SetPriority{admin, []backends.PriorityChange{{ID: w.anyID(), Priority: backends.At(level, rapid.IntRange(18, 30).Draw(w.T, "value"))}}})
 		}),
 		"modify":     in(w.modify),
 		"pin":        in(func() { w.step(Pin{admin, []backends.Pin{{ID: w.anyID(), Hosts: w.someHosts()}}}) }),

@@ -141,7 +141,7 @@ func (m *Manager) take(e Event) Result {
 		return forIDs(m, e.By, e.IDs, func(_ By, j *job) error { return m.hold(j, true) })
 	case Release:
 		return forIDs(m, e.By, e.IDs, func(_ By, j *job) error { return m.hold(j, false) })
-	case Rank:
+	case SetPriority:
 		return m.rankJobs(e)
 	case Pin:
 		return m.pin(e)

@@ -54,7 +54,7 @@ func TestWhatCannotBeModified(t *testing.T) {
 	running := b.submit(spec(2))
 	id := b.submit(spec(1))
 	ranked := b.submit(spec(1))
-	b.must(Rank{admin, []backends.Ranking{{ID: ranked, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: ranked, Priority: backends.At(backends.LevelPBA, 120)}}})
 	for _, c := range []struct {
 		by     By
 		id     backends.ID

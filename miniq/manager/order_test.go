@@ -17,7 +17,7 @@ func TestR10PBANumbers(t *testing.T) {
 	b.submit(spec(1))
 	id := b.submit(spec(1))
 	b.shows(id, 20)
-	b.must(Rank{admin, []backends.Ranking{{ID: id, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: id, Priority: backends.At(backends.LevelPBA, 120)}}})
 	for _, want := range []int{120, 121, 122} {
 		b.shows(id, want)
 		b.after(20 * time.Second)
@@ -40,7 +40,7 @@ func TestR10VictimNumbers(t *testing.T) {
 	// The engine holds the victim, then lets another job have the slot.
 	takeBack := func(shows int) {
 		b.must(Requeue{admin, []backends.Act{{ID: id, Until: b.now.Add(time.Second), Mark: "r1"}}})
-		b.must(Rank{admin, []backends.Ranking{{ID: id, Priority: backends.At(backends.LevelVictim, b.job(id).Priority.Value()+10)}}})
+		b.must(SetPriority{admin, []backends.PriorityChange{{ID: id, Priority: backends.At(backends.LevelVictim, b.job(id).Priority.Value()+10)}}})
 		b.shows(id, shows)
 		high := b.submit(backends.Spec{Slots: 1, Priority: backends.At(backends.LevelNext, 20)})
 		b.ends(id, 143)
@@ -71,7 +71,7 @@ func TestR11AgeStops(t *testing.T) {
 	b.waits(id, backends.WaitResources)
 	b.after(100 * 20 * time.Second)
 	b.shows(id, 89)
-	b.must(Rank{admin, []backends.Ranking{{ID: id, Priority: backends.At(backends.LevelNormal, 30)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: id, Priority: backends.At(backends.LevelNormal, 30)}}})
 	b.after(100 * 20 * time.Second)
 	b.shows(id, 30)
 }
@@ -168,7 +168,7 @@ func TestRankPermission(t *testing.T) {
 		{user, backends.LevelNormal, backends.ErrDenied},
 		{admin, backends.LevelHandOver, nil},
 	} {
-		b.do(Rank{c.by, []backends.Ranking{{ID: id, Priority: backends.At(c.level, 20)}}})
+		b.do(SetPriority{c.by, []backends.PriorityChange{{ID: id, Priority: backends.At(c.level, 20)}}})
 		if err := b.last.Errors[0]; !errors.Is(err, c.want) {
 			t.Errorf("%s ranks to %v: %v, want %v", c.by.User, c.level, err, c.want)
 		}
@@ -191,7 +191,7 @@ func TestMove(t *testing.T) {
 	if j := b.job(id); j.Priority != backends.At(backends.LevelNormal, 30) || j.Queue != "normal" {
 		t.Fatalf("moved: %d in %s", j.Priority, j.Queue)
 	}
-	b.must(Rank{admin, []backends.Ranking{{ID: id, Priority: backends.At(backends.LevelPBA, 120)}}})
+	b.must(SetPriority{admin, []backends.PriorityChange{{ID: id, Priority: backends.At(backends.LevelPBA, 120)}}})
 	b.must(Move{admin, []backends.ID{id}, "low"})
 	if j := b.job(id); j.Priority != backends.At(backends.LevelPBA, 120) || j.Queue != "low" {
 		t.Fatalf("a PBA job moved: %d in %s", j.Priority, j.Queue)

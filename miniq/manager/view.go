@@ -8,11 +8,11 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Farm returns the snapshot for backends.Backend.Farm. Priorities are those of now; all
+// Snapshot returns the snapshot for backends.Backend.Snapshot. Priorities are those of now; all
 // else is as the last step left it, which WakeAt keeps true.
-func (m *Manager) Farm(now, endedSince time.Time) *backends.Farm {
+func (m *Manager) Snapshot(now, endedSince time.Time) *backends.Snapshot {
 	now = m.notBefore(now)
-	f := &backends.Farm{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-m.ended.count)}
+	f := &backends.Snapshot{At: now, Jobs: make([]backends.Job, 0, len(m.jobs)-m.ended.count)}
 	f.Hosts = m.Hosts()
 	for j := m.first; j != nil; j = j.next {
 		f.Jobs = append(f.Jobs, m.view(j, now))

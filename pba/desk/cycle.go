@@ -93,7 +93,7 @@ func beneficiary(a *plan.Action) string {
 }
 
 // hostOf names the hosts that an action is about, else those that its job is on.
-func hostOf(a *plan.Action, farm *backends.Farm) string {
+func hostOf(a *plan.Action, farm *backends.Snapshot) string {
 	if len(a.Hosts) > 0 {
 		return strings.Join(a.Hosts, " ")
 	}

@@ -46,7 +46,7 @@ func TestCronQuoting(t *testing.T) {
 }
 
 func TestHeavyJobsHaveTheirOwners(t *testing.T) {
-	farm := &backends.Farm{Jobs: []backends.Job{{ID: backends.ID{Job: 5}, User: "ann", Project: "chipA"}}}
+	farm := &backends.Snapshot{Jobs: []backends.Job{{ID: backends.ID{Job: 5}, User: "ann", Project: "chipA"}}}
 	got := showHeavy([]plan.HeavyStatus{
 		{Job: backends.ID{Job: 5}, Host: "h3", Need: 3, Dummies: 2, Gathers: true},
 		{Job: backends.ID{Job: 6}, Need: 2, Gathers: true},

@@ -36,7 +36,7 @@ func (d *Desk) checkClock(r *pba.Result, all *findings) {
 }
 
 // startedAhead counts the running jobs whose start lies ahead, and gives the first.
-func startedAhead(farm *backends.Farm) (n int, first *backends.Job) {
+func startedAhead(farm *backends.Snapshot) (n int, first *backends.Job) {
 	for i := range farm.Jobs {
 		if j := &farm.Jobs[i]; j.State == backends.Running && j.Started.Sub(farm.At) > plan.MaxStale {
 			if n++; first == nil {

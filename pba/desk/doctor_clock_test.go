@@ -29,7 +29,7 @@ func TestDoctorOnTheClock(t *testing.T) {
 	} {
 		d := quietDesk()
 		d.sys.Now = func() time.Time { return noon }
-		r := pba.Result{State: plan.State{Memory: plan.Memory{ClockSet: x.set}, Farm: &backends.Farm{
+		r := pba.Result{State: plan.State{Memory: plan.Memory{ClockSet: x.set}, Farm: &backends.Snapshot{
 			At:   noon.Add(x.queue),
 			Jobs: []backends.Job{{ID: backends.ID{Job: 7}, State: backends.Running, Started: noon.Add(x.queue + x.started)}},
 		}}}

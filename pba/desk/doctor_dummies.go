@@ -54,7 +54,7 @@ func checkDummyMode(config string, p plan.Policy, state plan.State, all *finding
 
 // heavyJobs are the running jobs that need more memory than goes with their slots
 // (R28), by what they asked for.
-func heavyJobs(farm *backends.Farm, p plan.Policy) []string {
+func heavyJobs(farm *backends.Snapshot, p plan.Policy) []string {
 	hosts := map[string]*backends.Host{}
 	for i := range farm.Hosts {
 		if h := &farm.Hosts[i]; h.Slots > 0 && h.Memory > 0 {

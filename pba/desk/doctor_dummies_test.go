@@ -11,7 +11,7 @@ import (
 
 func TestDoctorOnDummyJobs(t *testing.T) { // R28, R31
 	const gib = 1 << 30
-	farm := &backends.Farm{
+	farm := &backends.Snapshot{
 		Hosts: []backends.Host{{Name: "n1", Slots: 4, Memory: 16 * gib}, {Name: "n2", Slots: 2, Memory: 4 * gib}, {Name: "n3", Slots: 2}},
 		Jobs: []backends.Job{
 			{ID: backends.ID{Job: 1}, State: backends.Running, Memory: 4 * gib, Hosts: []backends.Placement{{Host: "n1", Slots: 1}}},

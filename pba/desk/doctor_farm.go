@@ -181,7 +181,7 @@ const (
 )
 
 // checkHosts looks for names in the config that the queue does not know.
-func (d *Desk) checkHosts(farm *backends.Farm, all *findings) {
+func (d *Desk) checkHosts(farm *backends.Snapshot, all *findings) {
 	var known []string
 	for _, h := range farm.Hosts {
 		known = append(known, h.Name)
@@ -237,7 +237,7 @@ func (d *Desk) checkQueues(ctx context.Context, list func(context.Context) ([]ba
 
 // checkUsers looks for users of projects whose groups were never known: a
 // directory service that is away.
-func (d *Desk) checkUsers(ctx context.Context, farm *backends.Farm, all *findings) error {
+func (d *Desk) checkUsers(ctx context.Context, farm *backends.Snapshot, all *findings) error {
 	projects, err := d.ledger.Projects(ctx)
 	if err != nil {
 		return err

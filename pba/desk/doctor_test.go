@@ -83,7 +83,7 @@ func TestDoctorOnHosts(t *testing.T) {
 	d := quietDesk()
 	d.Hosts = []string{"n1", "n9"}
 	var got findings
-	d.checkHosts(&backends.Farm{Hosts: []backends.Host{{Name: "n1"}, {Name: "n2", State: backends.HostDown}}}, &got)
+	d.checkHosts(&backends.Snapshot{Hosts: []backends.Host{{Name: "n1"}, {Name: "n2", State: backends.HostDown}}}, &got)
 	expect(t, "hosts", got, `no host "n9" (it has n1, n2)`)
 }
 

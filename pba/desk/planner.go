@@ -145,7 +145,7 @@ func (d *Desk) mayBePlanned(first, last calendar.Week, what string) error {
 
 // farm is how many slots the managed farm offers now, and how many of it are down.
 func (d *Desk) farm(ctx context.Context) (slots, down int, err error) {
-	farm, err := d.queue.Farm(ctx, d.Now())
+	farm, err := d.queue.Snapshot(ctx, d.Now())
 	if err != nil {
 		return 0, 0, err
 	}

@@ -109,7 +109,7 @@ func (d *Desk) DummyUse(ctx context.Context, p Period) (*Dummies, error) {
 	all := &Dummies{Period: p}
 	var unfinished []backends.Job
 	if len(acts) > 0 {
-		farm, err := d.queue.Farm(ctx, d.Now())
+		farm, err := d.queue.Snapshot(ctx, d.Now())
 		if all.Away = err; err == nil {
 			unfinished = farm.Jobs
 		}

@@ -94,10 +94,10 @@ func (d *Desk) checkRestored(ctx context.Context, r *pba.Result) error {
 // resuming is how many suspended jobs go on once they fit, on a queue that must be
 // tended for it.
 func (d *Desk) resuming(ctx context.Context) (int, error) {
-	if d.queue.Abilities().Tend == nil {
+	if d.queue.Abilities().Reconcile == nil {
 		return 0, nil
 	}
-	farm, err := d.queue.Farm(ctx, d.Now())
+	farm, err := d.queue.Snapshot(ctx, d.Now())
 	if err != nil {
 		return 0, err
 	}

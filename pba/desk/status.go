@@ -143,7 +143,7 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 }
 
 // dummySlots are the slots of dummy jobs.
-func dummySlots(farm *backends.Farm) (running, waiting int) {
+func dummySlots(farm *backends.Snapshot) (running, waiting int) {
 	for i := range farm.Jobs {
 		switch j := &farm.Jobs[i]; {
 		case !j.IsDummy():
@@ -156,7 +156,7 @@ func dummySlots(farm *backends.Farm) (running, waiting int) {
 	return running, waiting
 }
 
-func showHeavy(all []plan.HeavyStatus, farm *backends.Farm) []HeavyStatus {
+func showHeavy(all []plan.HeavyStatus, farm *backends.Snapshot) []HeavyStatus {
 	shown := make([]HeavyStatus, len(all))
 	at := map[backends.ID]*HeavyStatus{}
 	for i, h := range all {

@@ -148,7 +148,7 @@ func (d *drive) schedule() {
 		if j.Raised > 0 {
 			add(j.At+j.Raised, i, func(d *drive, i int) {
 				d.raised[d.ids[i]] = true
-				d.world.As(manager.By{User: userName(j.User), Admin: true}).Rank(d.ctx, []backends.Ranking{{ID: d.ids[i], Priority: d.Jobs[i].Claim}})
+				d.world.As(manager.By{User: userName(j.User), Admin: true}).SetPriority(d.ctx, []backends.PriorityChange{{ID: d.ids[i], Priority: d.Jobs[i].Claim}})
 			})
 		}
 		if j.Stopped > 0 {
@@ -189,8 +189,8 @@ func (d *drive) advance(to time.Time) {
 	d.world.Advance(to)
 }
 
-func (d *drive) snapshot() *backends.Farm {
-	farm, err := d.world.Farm(d.ctx, d.ledger.Memory.EndedSince)
+func (d *drive) snapshot() *backends.Snapshot {
+	farm, err := d.world.Snapshot(d.ctx, d.ledger.Memory.EndedSince)
 	if err != nil {
 		panic(err)
 	}

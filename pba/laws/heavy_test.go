@@ -146,7 +146,7 @@ func (d *drive) heavy(j *backends.Job) bool {
 }
 
 // judgeHeavy checks one cycle against the laws of dummy jobs.
-func (d *drive) judgeHeavy(farm *backends.Farm, p *plan.Plan) {
+func (d *drive) judgeHeavy(farm *backends.Snapshot, p *plan.Plan) {
 	jobs := map[backends.ID]*backends.Job{}
 	for i := range farm.Jobs {
 		jobs[farm.Jobs[i].ID] = &farm.Jobs[i]
@@ -248,7 +248,7 @@ func (d *drive) judgeWay(jobs map[backends.ID]*backends.Job, p *plan.Plan, gathe
 }
 
 // leftHeavy reports the heavy jobs that never ran, and the dummies that are left (R31).
-func (d *drive) leftHeavy(farm *backends.Farm) {
+func (d *drive) leftHeavy(farm *backends.Snapshot) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
 		switch {

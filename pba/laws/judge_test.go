@@ -75,7 +75,7 @@ func (g *judge) plan(n int) {
 // only if they are right: nothing in them but running jobs, those that held room
 // before, and heads; no pool beyond its guarantee.
 func (g *judge) excuse() {
-	b := charge(&plan.State{Farm: &backends.Farm{}, Groups: g.state.Groups}, g.policy, nil)
+	b := charge(&plan.State{Farm: &backends.Snapshot{}, Groups: g.state.Groups}, g.policy, nil)
 	for id, j := range g.jobs {
 		was, is := g.state.Memory.Jobs[id], g.p.Memory.Jobs[id]
 		p := b.index(is.Pool)
@@ -466,7 +466,7 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 		}
 	}
 	policy := d.policy(d.at)
-	pools := charge(&plan.State{Farm: &backends.Farm{}, Groups: d.groups}, &policy, nil)
+	pools := charge(&plan.State{Farm: &backends.Snapshot{}, Groups: d.groups}, &policy, nil)
 	d.queue = d.queue[:0]
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
@@ -521,7 +521,7 @@ func shapeOf(j *backends.Job) shape {
 // judgeStarts checks that since the last cycle no job started before another of
 // its own shape that stood before it in the queue (lawOrder, the manager's half).
 // d.queue does not show the places of jobs that were raised since: they are left out.
-func (d *drive) judgeStarts(farm *backends.Farm) {
+func (d *drive) judgeStarts(farm *backends.Snapshot) {
 	now := make(map[backends.ID]*backends.Job, len(farm.Jobs)+len(farm.Ended))
 	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
 		for i := range jobs {
@@ -558,13 +558,13 @@ func (d *drive) judgeStarts(farm *backends.Farm) {
 
 // ages reports whether a job waited for slots all the time since the last cycle,
 // and is young enough to gain by it.
-func (d *drive) ages(farm *backends.Farm, was, is *backends.Job) bool {
+func (d *drive) ages(farm *backends.Snapshot, was, is *backends.Job) bool {
 	return !d.raised[is.ID] && is.Eligible() && is.Requeues == was.Requeues && is.Started.Equal(was.Started) && farm.At.Sub(is.Submitted) < 69*cycle
 }
 
 // pinnedTooLong checks that a beneficiary's pin ends by itself within hold_limit, should
 // the engine die after this cycle (R21).
-func (d *drive) pinnedTooLong(farm *backends.Farm) {
+func (d *drive) pinnedTooLong(farm *backends.Snapshot) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
 		if j.State == backends.Pending && len(j.Pinned) > 0 && (j.PinEnds.IsZero() || j.PinEnds.After(farm.At.Add(seconds(d.HoldLimit)))) {
@@ -575,7 +575,7 @@ func (d *drive) pinnedTooLong(farm *backends.Farm) {
 
 // heldTooLong checks that the engine, which dies now, leaves no hold that lasts longer
 // than hold_limit, and no suspended job that nothing resumes (R21).
-func (d *drive) heldTooLong(farm *backends.Farm) {
+func (d *drive) heldTooLong(farm *backends.Snapshot) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
 		if j.HeldUntil.After(farm.At.Add(seconds(d.HoldLimit))) {
@@ -592,7 +592,7 @@ func (d *drive) heldTooLong(farm *backends.Farm) {
 
 // left reports jobs that never ended and what the engine did not undo, once all should
 // be over (lawReleased).
-func (d *drive) left(farm *backends.Farm) {
+func (d *drive) left(farm *backends.Snapshot) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
 		d.breach(lawReleased, "job %v never ends: %v, %s; held until %v, pinned to %v, resuming %v, mark %q", j.ID, j.State, j.Reason, sinceStart(j.HeldUntil), j.Pinned, j.Resuming, j.Mark)

@@ -42,7 +42,7 @@ func usedCPU(b *testing.B) time.Duration {
 func bigFarm(jobs int) (State, Policy) {
 	r := rand.New(rand.NewPCG(1, 2))
 	running := jobs / 10
-	farm := &backends.Farm{At: noon, Jobs: make([]backends.Job, 0, jobs)}
+	farm := &backends.Snapshot{At: noon, Jobs: make([]backends.Job, 0, jobs)}
 	for i := range (running + 31) / 32 {
 		farm.Hosts = append(farm.Hosts, backends.Host{Name: fmt.Sprintf("n%05d", i), Slots: 32, Memory: 128 << 30})
 	}

@@ -23,7 +23,7 @@ type scene struct {
 func newScene(t *testing.T, hosts int, slots int) *scene {
 	t.Helper()
 	s := &scene{t: t, now: noon, next: 1}
-	s.state.Farm = &backends.Farm{At: noon}
+	s.state.Farm = &backends.Snapshot{At: noon}
 	for i := range hosts {
 		s.state.Farm.Hosts = append(s.state.Farm.Hosts, backends.Host{Name: fmt.Sprintf("n%d", i+1), Slots: slots})
 	}

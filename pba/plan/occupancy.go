@@ -40,7 +40,7 @@ type host struct {
 	victims []item // of running: those that may be preempted now, least valued first
 }
 
-func newOccupancy(farm *backends.Farm, managed []string) occupancy {
+func newOccupancy(farm *backends.Snapshot, managed []string) occupancy {
 	hosts, slots, down := farm.Managed(managed)
 	o := occupancy{byName: make(map[string]*host, len(hosts)), slots: slots, down: down, leastShare: math.MaxInt64}
 	for i, h := range hosts {

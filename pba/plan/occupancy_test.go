@@ -8,7 +8,7 @@ import (
 
 // TestManaged: what an edit counts is what a cycle counts.
 func TestManaged(t *testing.T) {
-	farm := &backends.Farm{Hosts: []backends.Host{
+	farm := &backends.Snapshot{Hosts: []backends.Host{
 		{Name: "n1", Slots: 4}, {Name: "n2", Slots: 8, State: backends.HostDown}, {Name: "n3", Slots: 16}, {Name: "n1", Slots: 4}, {Name: "n4", Slots: 32},
 	}}
 	for _, managed := range [][]string{nil, {"n1", "n2", "n3"}, {"none"}} {

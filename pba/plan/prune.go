@@ -19,7 +19,7 @@ func Prune(state State, policy Policy, now time.Time) Plan {
 }
 
 // drops returns actions that end all dummy jobs but those of these heavy jobs.
-func drops(farm *backends.Farm, heavy []HeavyStatus) []Action {
+func drops(farm *backends.Snapshot, heavy []HeavyStatus) []Action {
 	needed, there := map[backends.ID]bool{}, map[backends.ID]bool{}
 	for _, h := range heavy {
 		needed[h.Job] = h.Host != ""

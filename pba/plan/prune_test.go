@@ -13,7 +13,7 @@ import (
 
 func TestDummiesThatNobodyNeeds(t *testing.T) { // R31
 	id := func(n int64) backends.ID { return backends.ID{Job: n} }
-	farm := &backends.Farm{}
+	farm := &backends.Snapshot{}
 	for n, whom := range []int64{0, 0, 1, 2, 1, 9, 2, 9} {
 		farm.Jobs = append(farm.Jobs, backends.Job{ID: id(int64(n + 1)), DummyFor: id(whom)})
 	}

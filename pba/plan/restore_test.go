@@ -14,7 +14,7 @@ import (
 func TestRestoreEndsDummyJobs(t *testing.T) {
 	id := func(n int64) backends.ID { return backends.ID{Job: n} }
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	farm := &backends.Farm{At: now, Jobs: []backends.Job{
+	farm := &backends.Snapshot{At: now, Jobs: []backends.Job{
 		{ID: id(9), State: backends.Running, DummyFor: id(2), Priority: backends.At(backends.LevelPBA, 20)},
 		{ID: id(1), State: backends.Pending, HeldUntil: now.Add(time.Minute)},
 		{ID: id(2), State: backends.Running},

@@ -14,7 +14,7 @@ import (
 
 // State is all that Make looks at besides the policy and the time.
 type State struct {
-	Farm      *backends.Farm
+	Farm      *backends.Snapshot
 	Abilities backends.ForEngine  // its booleans, and which functions are there; none is called
 	Memory    Memory              // as the previous cycle left it
 	Groups    map[string][]string // UNIX groups by user; a user who is missing is in none

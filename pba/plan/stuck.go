@@ -14,7 +14,7 @@ const overdueHold = 24 * time.Hour
 
 // Stuck lists the jobs that the engine's hold keeps for longer than any hold may last:
 // the queue did not release them, and they would not run in the end (R21).
-func Stuck(farm *backends.Farm, holdLimit time.Duration, now time.Time) []backends.ID {
+func Stuck(farm *backends.Snapshot, holdLimit time.Duration, now time.Time) []backends.ID {
 	var stuck []backends.ID
 	latest := now.Add(holdLimit + overdueHold)
 	for i := range farm.Jobs {

@@ -15,7 +15,7 @@ func TestStuckJobsAreWarnedOf(t *testing.T) {
 	job := func(n int64, until time.Time) backends.Job {
 		return backends.Job{ID: backends.ID{Job: n}, State: backends.Pending, Slots: 1, HeldUntil: until}
 	}
-	farm := &backends.Farm{At: now, Jobs: []backends.Job{
+	farm := &backends.Snapshot{At: now, Jobs: []backends.Job{
 		job(1, time.Time{}), job(2, now.Add(10*time.Minute)), job(3, time.Unix(1<<32-2, 0)), job(4, now.Add(2*time.Hour)),
 	}}
 	p := Make(State{Farm: farm}, Policy{HoldLimit: 10 * time.Minute, Cycle: 20 * time.Second}, now)

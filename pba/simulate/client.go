@@ -28,14 +28,14 @@ func reached(ctx context.Context) error {
 	return nil
 }
 
-// Farm implements backends.Backend.
-func (c *Client) Farm(ctx context.Context, endedSince time.Time) (*backends.Farm, error) {
+// Snapshot implements backends.Backend.
+func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
 	if err := reached(ctx); err != nil {
 		return nil, err
 	}
 	c.world.mu.Lock()
 	defer c.world.mu.Unlock()
-	return c.world.manager.Farm(c.world.now, endedSince), nil
+	return c.world.manager.Snapshot(c.world.now, endedSince), nil
 }
 
 // Jobs implements backends.Backend.
@@ -104,9 +104,9 @@ func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors
 	return c.batch(ctx, len(ids), manager.Release{By: c.by, IDs: ids})
 }
 
-// Rank implements backends.Backend.
-func (c *Client) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
-	return c.batch(ctx, len(rankings), manager.Rank{By: c.by, Rankings: rankings})
+// SetPriority implements backends.Backend.
+func (c *Client) SetPriority(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
+	return c.batch(ctx, len(rankings), manager.SetPriority{By: c.by, Rankings: rankings})
 }
 
 // Abilities implements backends.Backend: miniq's.

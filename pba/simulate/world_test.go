@@ -148,7 +148,7 @@ func TestDeterministic(t *testing.T) {
 			f.advance(time.Duration(i%2) * time.Second)
 		}
 		f.advance(time.Hour)
-		farm, err := f.world.Farm(t.Context(), time.Time{})
+		farm, err := f.world.Snapshot(t.Context(), time.Time{})
 		if err != nil || len(farm.Ended) != 40 {
 			t.Fatalf("%d of 40 jobs ended, %v", len(farm.Ended), err)
 		}

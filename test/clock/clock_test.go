@@ -216,7 +216,7 @@ func (s *site) running(name string) int {
 	s.Helper()
 	queue := s.Queue()
 	defer func() { _ = queue.Close() }()
-	f, err := queue.Farm(s.Context(), time.Now())
+	f, err := queue.Snapshot(s.Context(), time.Now())
 	if err != nil {
 		return -1
 	}

@@ -140,7 +140,7 @@ func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, e
 		_ = jobs
 		ids = ids[n:]
 	}
-	farm, err := f.Farm(ctx, time.Unix(0, 0))
+	farm, err := f.Snapshot(ctx, time.Unix(0, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, e
 
 // unended lists the jobs that hang.
 func unended(ctx context.Context, f *farm) string {
-	farm, err := f.Farm(ctx, time.Time{})
+	farm, err := f.Snapshot(ctx, time.Time{})
 	if err != nil {
 		return err.Error()
 	}

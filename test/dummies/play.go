@@ -314,7 +314,7 @@ func (s *scene) look(ctx context.Context, r farm.Report) error {
 	}
 	l := look{cycle: r.At, back: s.back}
 	s.back = false
-	picture, err := s.queue.Farm(ctx, time.Now())
+	picture, err := s.queue.Snapshot(ctx, time.Now())
 	if err != nil {
 		return err
 	}
@@ -373,7 +373,7 @@ func (s *scene) phase(took time.Duration) time.Duration {
 
 // left describes all jobs of the queue that have not ended.
 func (s *scene) left(ctx context.Context) []string {
-	picture, err := s.queue.Farm(ctx, time.Now())
+	picture, err := s.queue.Snapshot(ctx, time.Now())
 	if err != nil {
 		return []string{err.Error()}
 	}

@@ -128,7 +128,7 @@ func TestQueue(t *testing.T) {
 	submit(t, f)
 	q := f.Queue()
 	defer q.Close()
-	picture, err := q.Farm(t.Context(), time.Now())
+	picture, err := q.Snapshot(t.Context(), time.Now())
 	if err != nil || len(picture.Jobs) != 1 || picture.Jobs[0].ID.Job != 1 {
 		t.Errorf("%+v, %v", picture, err)
 	}

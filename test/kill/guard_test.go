@@ -49,9 +49,9 @@ type queue struct {
 	g *guard
 }
 
-func (q queue) Farm(ctx context.Context, since time.Time) (*backends.Farm, error) {
+func (q queue) Snapshot(ctx context.Context, since time.Time) (*backends.Snapshot, error) {
 	defer q.g.call()()
-	return q.Backend.Farm(ctx, since)
+	return q.Backend.Snapshot(ctx, since)
 }
 
 func (q queue) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
@@ -74,9 +74,9 @@ func (q queue) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
 	return q.Backend.Resume(ctx, ids)
 }
 
-func (q queue) Rank(ctx context.Context, rankings []backends.Ranking) backends.Errors {
+func (q queue) SetPriority(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
 	defer q.g.call()()
-	return q.Backend.Rank(ctx, rankings)
+	return q.Backend.SetPriority(ctx, rankings)
 }
 
 // Abilities returns the queue's abilities, with guarded functions.

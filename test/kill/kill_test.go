@@ -218,7 +218,7 @@ func check(ctx context.Context, client *miniq.Client, dir string, jobs []backend
 			errs = append(errs, fmt.Errorf("job %s is %s (exit %d)", jobs[i].ID, jobs[i].State, jobs[i].ExitCode))
 		}
 	}
-	farm, err := client.Farm(ctx, time.Now())
+	farm, err := client.Snapshot(ctx, time.Now())
 	if err == nil && len(farm.Jobs) != 0 {
 		err = fmt.Errorf("%d jobs are left in the queue", len(farm.Jobs))
 	}
@@ -249,7 +249,7 @@ func checkLedger(ctx context.Context, place home.Paths, p point, died bool) erro
 func describe(client *miniq.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	farm, err := client.Farm(ctx, time.Time{})
+	farm, err := client.Snapshot(ctx, time.Time{})
 	if err != nil {
 		return err
 	}

@@ -279,7 +279,7 @@ func (q *queue) gapStep(j *job) {
 func (q *queue) refit(j *job) {
 	b := by(j.User)
 	spec := q.spec(&j.Job)
-	q.feed(manager.Rank{By: b, Rankings: []backends.Ranking{{ID: j.id, Priority: q.priority(j.Queue, j.Priority)}}})
+	q.feed(manager.SetPriority{By: b, Rankings: []backends.PriorityChange{{ID: j.id, Priority: q.priority(j.Queue, j.Priority)}}})
 	q.feed(manager.Modify{By: b, IDs: []backends.ID{j.id}, Change: backends.Change{
 		Queue: &spec.Queue, Memory: &spec.Memory, OneHost: &spec.OneHost, Hosts: &spec.Hosts, BeginTime: &spec.BeginTime,
 	}})
@@ -366,7 +366,7 @@ func (q *queue) brun(j *job, hosts string) string {
 	}
 	events := []manager.Event{
 		manager.Pin{By: b, Pins: []backends.Pin{pin}},
-		manager.Rank{By: b, Rankings: []backends.Ranking{{ID: j.id, Priority: backends.At(backends.LevelHandOver, 999)}}},
+		manager.SetPriority{By: b, Rankings: []backends.PriorityChange{{ID: j.id, Priority: backends.At(backends.LevelHandOver, 999)}}},
 		manager.Reserve{By: b, Reservations: []backends.Reservation{{ID: j.id, Hosts: pin.Hosts, Until: q.now.Add(time.Hour)}}},
 		manager.Modify{By: b, IDs: ids, Change: free},
 		manager.HoldUntil{By: b, Holds: []backends.HoldUntil{{ID: j.id}}},
@@ -475,12 +475,12 @@ func (q *queue) modifyOne(b who, m *modification, j *job) reply {
 		change.After = &spec.After
 	}
 	j.Job = want // before the step that may start it
-	q.feed(manager.Rank{By: by(b.Name), Rankings: []backends.Ranking{{ID: j.id, Priority: q.priority(want.Queue, want.Priority)}}})
+	q.feed(manager.SetPriority{By: by(b.Name), Rankings: []backends.PriorityChange{{ID: j.id, Priority: q.priority(want.Queue, want.Priority)}}})
 	if !j.live() {
 		result := q.feed(manager.Modify{By: by(b.Name), IDs: []backends.ID{j.id}, Change: change})
 		if err := result.Errors.First(); err != nil && !j.live() {
 			j.Job = before
-			q.feed(manager.Rank{By: by(b.Name), Rankings: []backends.Ranking{{ID: j.id, Priority: q.priority(before.Queue, before.Priority)}}})
+			q.feed(manager.SetPriority{By: by(b.Name), Rankings: []backends.PriorityChange{{ID: j.id, Priority: q.priority(before.Queue, before.Priority)}}})
 			return q.refusal(&want, err)
 		}
 	}

@@ -39,7 +39,7 @@ func (q *queue) listing(now time.Time) *Listing {
 		}
 	}
 	waits := map[backends.ID]backends.Job{}
-	for _, j := range q.m.Farm(now, now).Jobs {
+	for _, j := range q.m.Snapshot(now, now).Jobs {
 		waits[j.ID] = j
 	}
 	for _, j := range q.order {

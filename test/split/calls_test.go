@@ -101,8 +101,8 @@ func die() {
 	select {}
 }
 
-func (g *guard) Farm(ctx context.Context, since time.Time) (farm *backends.Farm, err error) {
-	g.at(func() { farm, err = g.Backend.Farm(ctx, since) })
+func (g *guard) Snapshot(ctx context.Context, since time.Time) (farm *backends.Snapshot, err error) {
+	g.at(func() { farm, err = g.Backend.Snapshot(ctx, since) })
 	return farm, err
 }
 

@@ -16,7 +16,7 @@ func Now() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 // Queue is a queue in memory that does as it is asked and records it.
 type Queue struct {
 	backends.Backend // what is not used here panics
-	Has              backends.Farm
+	Has              backends.Snapshot
 	Can              backends.Abilities    // beside those that it always has
 	Fail             map[backends.ID]error // what is done to a job
 	Down             error                 // everything
@@ -34,9 +34,9 @@ func (q *Queue) Abilities() backends.Abilities {
 	return can
 }
 
-// Farm is what the queue has.
-func (q *Queue) Farm(_ context.Context, since time.Time) (*backends.Farm, error) {
-	f := backends.Farm{At: Now(), Hosts: q.Has.Hosts, Jobs: slices.Clone(q.Has.Jobs)}
+// Snapshot is what the queue has.
+func (q *Queue) Snapshot(_ context.Context, since time.Time) (*backends.Snapshot, error) {
+	f := backends.Snapshot{At: Now(), Hosts: q.Has.Hosts, Jobs: slices.Clone(q.Has.Jobs)}
 	for _, j := range q.Has.Ended {
 		if !j.Ended.Before(since) {
 			f.Ended = append(f.Ended, j)

@@ -130,13 +130,13 @@ func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Can
 // is not offered.
 const safeName = `^[A-Za-z0-9_][A-Za-z0-9_.+@:-]*(\[[0-9]+\])?$`
 
-func farmOf(ctx context.Context, c configfile.Config) *backends.Farm {
+func farmOf(ctx context.Context, c configfile.Config) *backends.Snapshot {
 	queue, err := configfile.Open(ctx, c)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = queue.Close() }()
-	farm, err := queue.Farm(ctx, time.Now())
+	farm, err := queue.Snapshot(ctx, time.Now())
 	if err != nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func jobValues(ctx context.Context, c configfile.Config, typed string, everyones
 	return jobIDs(farm, typed, wanted)
 }
 
-func jobIDs(farm *backends.Farm, typed string, wanted func(*backends.Job) bool) []grammar.Candidate {
+func jobIDs(farm *backends.Snapshot, typed string, wanted func(*backends.Job) bool) []grammar.Candidate {
 	elements := strings.Contains(typed, "[")
 	var found []grammar.Candidate
 	seen := map[backends.ID]bool{}

@@ -32,7 +32,7 @@ func TestBashPartsWords(t *testing.T) {
 // TestJobIDs: the latest job first, an array under one ID until a bracket asks
 // for its elements.
 func TestJobIDs(t *testing.T) {
-	farm := &backends.Farm{Jobs: []backends.Job{
+	farm := &backends.Snapshot{Jobs: []backends.Job{
 		{ID: backends.ID{Job: 9}}, {ID: backends.ID{Job: 11, Index: 1}}, {ID: backends.ID{Job: 11, Index: 2}}, {ID: backends.ID{Job: 12}, State: backends.Running},
 	}}
 	for typed, want := range map[string][]string{

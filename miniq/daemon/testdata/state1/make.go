@@ -25,7 +25,7 @@ import (
 
 // known is what the queue said before it was killed; texts are escaped (miniq.Escape).
 type known struct {
-	Farm    *backends.Farm
+	Farm    *backends.Snapshot
 	Records map[string]*backends.Record
 	Specs   map[string]backends.Spec // as they were submitted
 }
@@ -158,7 +158,7 @@ func (m *maker) fill() {
 	pinned := m.submit(held)
 	must(extra.Pin(ctx, []backends.Pin{{ID: pinned, Hosts: []string{"n2"}}}).First())
 	must(extra.HoldUntil(ctx, []backends.HoldUntil{{ID: pinned, Until: far}}).First())
-	must(m.q.Rank(ctx, []backends.Ranking{{ID: pinned, Priority: backends.At(backends.LevelNext, 30)}}).First())
+	must(m.q.SetPriority(ctx, []backends.PriorityChange{{ID: pinned, Priority: backends.At(backends.LevelNext, 30)}}).First())
 	held.Name = "low"
 	low := m.submit(held)
 	must(extra.Move(ctx, []backends.ID{low}, "low").First())
@@ -212,7 +212,7 @@ func (m *maker) fill() {
 // say writes down what the queue knows, and what stands in the state objects.
 func (m *maker) say() {
 	ctx := context.Background()
-	farm, err := m.q.Farm(ctx, time.Time{})
+	farm, err := m.q.Snapshot(ctx, time.Time{})
 	must(err)
 	k := known{Farm: farm, Records: map[string]*backends.Record{}, Specs: map[string]backends.Spec{}}
 	for id, s := range m.specs {
