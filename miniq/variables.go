@@ -75,7 +75,7 @@ func (r *Request) takeVariables(behind []byte) error {
 	return nil
 }
 
-var errVariables = errors.New("what stands behind the request is not its environments")
+var errVariables = errors.New("the environments behind the request's JSON are malformed")
 
 func appendVariables(b []byte, env []string) []byte {
 	for _, e := range env {

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-func TestVariablesAreOneText(t *testing.T) {
+func TestVariablesRoundTrip(t *testing.T) {
 	want := []string{"A=1", "B=a:b 12:c\n", "no equals sign", "Ä=ö"}
 	text := appendVariables(nil, want)
 	if got, err := variables(text); err != nil || !slices.Equal(got, want) {
@@ -23,7 +23,7 @@ func TestVariablesAreOneText(t *testing.T) {
 
 // Each job gets its own environment back, whether it stands in the JSON or
 // behind it; a request that leaves some of it over, or lacks some, is none.
-func TestEnvironmentsStandBehindARequest(t *testing.T) {
+func TestEnvironmentsFollowRequest(t *testing.T) {
 	envs := [][]string{{"A=1", "B=\"2\""}, nil, {"A=1", "B=\"2\""}, {"C=\\"}, {"C=\\"}}
 	req := &Request{Version: Version, Op: OpSubmit, Key: "k"}
 	for _, env := range envs {

@@ -81,7 +81,7 @@ func TestErrorsKeepTheirSentinels(t *testing.T) {
 }
 
 // Every field of a job survives the wire.
-func TestJobsSurviveTheWire(t *testing.T) {
+func TestJobsRoundTrip(t *testing.T) {
 	times := rapid.Custom(func(t *rapid.T) time.Time {
 		return unixtime.Time(rapid.Int64Range(0, 1<<62).Draw(t, "nanos"))
 	})
@@ -137,11 +137,11 @@ func TestNodes(t *testing.T) {
 	}
 	for _, text := range []string{"", "n1", "n1:0", "n1:-1", "n1:x", "n1:4:16", "n1:4:1G:2", ":4", "../x:4", ".x:4", "a/b:4", "a b:4", strings.Repeat("x", 65) + ":4"} {
 		if n, err := ParseNode(text); err == nil {
-			t.Errorf("%q was taken for %+v", text, n)
+			t.Errorf("%q was read as %+v", text, n)
 		}
 	}
 	twice := Config{Nodes: []Node{{Name: "n1", Slots: 1}, {Name: "n1", Slots: 2}}}
 	if twice.Validate() == nil {
-		t.Error("two nodes of one name were taken")
+		t.Error("two nodes of one name were accepted")
 	}
 }

@@ -34,7 +34,7 @@ func TestBacklog(t *testing.T) {
 		over()
 	}
 	if n < userBacklog>>21 || n > userBacklog>>20 {
-		t.Errorf("%d jobs of 1 MiB were taken that are not written", n)
+		t.Errorf("%d jobs of 1 MiB were accepted that are not written", n)
 	}
 	for _, user := range []string{"bob", "cid"} {
 		if _, err := w.Room(0, user, 10); err != nil {

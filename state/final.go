@@ -91,7 +91,7 @@ func In(folder string) ([]backends.ID, error) {
 func Last(dir string, id backends.ID) (time.Time, error) {
 	info, err := os.Stat(Path(dir, id))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("look at the state object of job %v: %w", id, err)
+		return time.Time{}, fmt.Errorf("read the modification time of the state object of job %v: %w", id, err)
 	}
 	return info.ModTime(), nil
 }

@@ -60,7 +60,7 @@ func hostile() backends.Spec {
 	}
 }
 
-func TestAnObjectGivesBackWhatWasSubmitted(t *testing.T) {
+func TestObjectRoundTrip(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, new(bytes.Buffer))
 	defer w.Close()
@@ -95,7 +95,7 @@ func TestAnObjectGivesBackWhatWasSubmitted(t *testing.T) {
 	}
 }
 
-func TestTheShellOpensAnObject(t *testing.T) {
+func TestSQLiteShellOpensObject(t *testing.T) {
 	shell, err := exec.LookPath("sqlite3")
 	if err != nil {
 		t.Skip("skipped: no sqlite3 shell here")
@@ -115,7 +115,7 @@ func TestTheShellOpensAnObject(t *testing.T) {
 	}
 }
 
-func TestAnElementBeginsAsItsArray(t *testing.T) {
+func TestElementBeginsAsItsArray(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, dir, new(bytes.Buffer))
 	defer w.Close()
@@ -265,7 +265,7 @@ func TestRemovalSyncsOnce(t *testing.T) {
 
 // A daemon's stop does not wait until thousands of objects are written: the journal
 // has what they lack.
-func TestCloseLeavesWhatTakesTooLong(t *testing.T) {
+func TestCloseIsBounded(t *testing.T) {
 	for patience, durable := range map[time.Duration]uint64{-time.Second: 0, time.Hour: 7} {
 		w := open(t, t.TempDir(), new(bytes.Buffer))
 		w.mu.Lock()
@@ -280,7 +280,7 @@ func TestCloseLeavesWhatTakesTooLong(t *testing.T) {
 	}
 }
 
-func TestADamagedObjectTakesNobodyDown(t *testing.T) {
+func TestDamagedObjectIsSetAside(t *testing.T) {
 	dir, log := t.TempDir(), new(bytes.Buffer)
 	w := open(t, dir, log)
 	ids := []backends.ID{{Job: 1}, {Job: 2}}
@@ -307,7 +307,7 @@ func TestADamagedObjectTakesNobodyDown(t *testing.T) {
 		t.Errorf("the sound object's history is %+v, want one line", r.History)
 	}
 	if !strings.Contains(log.String(), "set aside") {
-		t.Errorf("the log says nothing of it: %s", log)
+		t.Errorf("the log does not mention it: %s", log)
 	}
 }
 
@@ -336,7 +336,7 @@ func BenchmarkWriter(b *testing.B) {
 
 // A damaged byte anywhere in an array's object keeps no other object from being
 // written, its elements' included.
-func TestADamagedArrayTakesNobodyDown(t *testing.T) {
+func TestDamagedArrayIsSetAside(t *testing.T) {
 	dir, log := t.TempDir(), new(bytes.Buffer)
 	w := open(t, dir, log)
 	defer w.Close()

@@ -35,7 +35,7 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 			farm = &backends.Snapshot{At: unixtime.Time(r.Farm.At), Hosts: r.Farm.Hosts}
 		}
 		if farm == nil {
-			return errors.New("an answer without its beginning")
+			return errors.New("miniqd's answer lacks its first part")
 		}
 		farm.Jobs = append(farm.Jobs, miniq.Jobs(r.Jobs)...)
 		farm.Ended = append(farm.Ended, miniq.Jobs(r.Ended)...)
@@ -209,7 +209,7 @@ func (c *Client) Compact(ctx context.Context, keep *time.Duration) (*miniq.Compa
 
 func present(there bool) error {
 	if !there {
-		return errors.New("an answer without what was asked for")
+		return errors.New("miniqd's answer lacks what was requested")
 	}
 	return nil
 }

@@ -296,10 +296,10 @@ func ours(conn net.Conn) error {
 	}
 	uid, err := peer.UID(raw)
 	if err != nil {
-		return fmt.Errorf("ask who listens: %w", err)
+		return fmt.Errorf("read the user ID of the process that listens: %w", err)
 	}
 	if uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("user %d listens there, who is neither root nor you: nothing was sent", uid)
+		return fmt.Errorf("user %d listens there, which is neither root nor you: nothing was sent", uid)
 	}
 	return nil
 }

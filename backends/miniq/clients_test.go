@@ -86,7 +86,7 @@ func (q *queue) good(rounds int) {
 
 // Whatever a client does, others are served: meanwhile another one, which is not
 // connected yet, submits and lists.
-func TestBadClientsHarmNobody(t *testing.T) {
+func TestBadClientsDontHarmOthers(t *testing.T) {
 	deep := strings.Repeat("[", 1<<20)
 	list := frame(`{"v":2,"op":"farm"}`)
 	cases := map[string]func(*queue){
@@ -98,7 +98,7 @@ func TestBadClientsHarmNobody(t *testing.T) {
 			q.refused(frame(`{"v":99,"op":"farm"}`), fmt.Sprintf("speaks version %d of", miniq.Version))
 		},
 		"another request":     func(q *queue) { q.refused(frame(`{"v":2,"op":"dance"}`), "dance") },
-		"a change of nothing": func(q *queue) { q.refused(frame(`{"v":2,"op":"modify"}`), "a change of nothing") },
+		"no change":           func(q *queue) { q.refused(frame(`{"v":2,"op":"modify"}`), "the request names no change") },
 		"a record of nothing": func(q *queue) { q.refused(frame(`{"v":2,"op":"record"}`), "want one job") },
 		"nesting":             func(q *queue) { q.refused(frame(deep), "exceeded max depth") },
 		"nested jobs":         func(q *queue) { q.refused(frame(`{"v":2,"op":"submit","specs":`+deep), "decode a message") },
@@ -128,7 +128,7 @@ func TestBadClientsHarmNobody(t *testing.T) {
 				q.send(append(binary.BigEndian.AppendUint32(nil, miniq.MaxFrame), make([]byte, 8<<20)...), 1)
 			}
 		},
-		"lists that nobody reads": func(q *queue) { // half a megabyte each, which no socket holds
+		"lists that are not read": func(q *queue) { // half a megabyte each, which no socket holds
 			for range 200 {
 				q.send(list, 1000)
 			}
@@ -189,7 +189,7 @@ func TestTenThousandConnections(t *testing.T) {
 	}
 	_ = all[0].SetReadDeadline(time.Now().Add(time.Minute))
 	if text, err := io.ReadAll(all[0]); err != nil || !strings.Contains(string(text), miniq.ErrBusy.Error()) {
-		t.Errorf("the first of %d idle connections was told %q, %v", many, text, err)
+		t.Errorf("the first of %d idle connections got %q, %v", many, text, err)
 	}
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", q.cmd.Process.Pid))
 	if err != nil || len(fds) > 1200 {
@@ -199,7 +199,7 @@ func TestTenThousandConnections(t *testing.T) {
 
 // Lists of 100,000 jobs that are asked for and not read keep no other client waiting,
 // and only some of them take memory.
-func TestNobodyReadsALongList(t *testing.T) {
+func TestUnreadLongLists(t *testing.T) {
 	q := newQueue(t, setup{Env: []string{"GOGC=20"}}) // what is held counts, not what waits to be collected
 	held := q.run("true")
 	held.Hold, held.Array = true, &backends.Array{}
@@ -219,13 +219,13 @@ func TestNobodyReadsALongList(t *testing.T) {
 	grown := q.memory() - before
 	t.Logf("the daemon grew from %d to %d MiB", before>>20, (before+grown)>>20)
 	if grown > 4*before { // without bounds seven times, or more
-		t.Errorf("the daemon took %d MiB more for lists that nobody reads, of %d", grown>>20, before>>20)
+		t.Errorf("the daemon took %d MiB more for lists that are not read, of %d", grown>>20, before>>20)
 	}
 }
 
 // A short request may stand for much: {} is a whole job, with an answer of its
 // own. What many of them are worth at the same time is bounded.
-func TestNobodyReadsLongAnswers(t *testing.T) {
+func TestUnreadLongAnswers(t *testing.T) {
 	q := newQueue(t, setup{Env: []string{"GOGC=20"}})
 	q.good(1)
 	jobs := frame(`{"v":2,"op":"submit","specs":[` + strings.Repeat("{},", 16_000) + `{}]}`)
@@ -267,7 +267,7 @@ func (q *queue) memory() int64 {
 }
 
 // A client whose idle connection the daemon closed dials anew instead of failing.
-func TestAClientOutlivesTheDaemon(t *testing.T) {
+func TestClientReconnectsAfterRestart(t *testing.T) {
 	q := newQueue(t, setup{})
 	for range 3 {
 		if _, err := q.Snapshot(t.Context(), time.Time{}); err != nil {

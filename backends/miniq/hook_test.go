@@ -123,7 +123,7 @@ func (q *queue) killWithHooks(dir string) {
 }
 
 // A hook that fails is logged, and affects no job.
-func TestEndHookThatFails(t *testing.T) {
+func TestFailingEndHook(t *testing.T) {
 	script, dir := hookScript(t, "echo no such luck >&2; exit 7\n")
 	q := newQueue(t, setup{Hook: []string{script}})
 	id := q.submit(q.run("true"))
@@ -138,7 +138,7 @@ func TestEndHookThatFails(t *testing.T) {
 	q.awaitCalls(dir, "1  done 0")
 }
 
-func TestEndHookIsNamedByItsPath(t *testing.T) {
+func TestEndHookNeedsAbsolutePath(t *testing.T) {
 	for program, wrong := range map[string]bool{"/bin/true": false, "true": true, "./true": true, "": true} {
 		c := miniq.DefaultConfig()
 		c.EndHook = []string{program, "x"}

@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 )
 
-func TestWhereAJobWrites(t *testing.T) {
+func TestOutputFiles(t *testing.T) {
 	q := newQueue(t, setup{})
 	dir := t.TempDir()
 	in := func(s backends.Spec, change func(*backends.Spec)) backends.Spec {
@@ -83,7 +83,7 @@ func TestR23NoticeIsInOutputAndRecord(t *testing.T) {
 	}
 }
 
-func TestTextsAreBytes(t *testing.T) {
+func TestTextsMayBeAnyBytes(t *testing.T) {
 	q := newQueue(t, setup{})
 	out := filepath.Join(t.TempDir(), "o\xff u\nt \U0010ff41")
 	text := "\xff\xfe a\n\x1b[31m \U0010ff42 \ufffd ü"
@@ -105,7 +105,7 @@ func TestTextsAreBytes(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestSubmitRefusesBadSpecs(t *testing.T) {
 	q := newQueue(t, setup{})
 	with := func(change func(*backends.Spec)) backends.Spec {
 		s := q.run("true")
@@ -176,7 +176,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestUnreachableSaysWhatToDo(t *testing.T) {
+func TestUnreachableErrorSaysWhatToDo(t *testing.T) {
 	s := setup{Home: t.TempDir()}
 	c := miniq.Open(miniq.Options{Paths: s.paths()})
 	defer c.Close()

@@ -16,7 +16,7 @@ import (
 )
 
 // A job over a limit ends, all of it, and its record says over which one.
-func TestLimitsEndAJobAndSayWhich(t *testing.T) {
+func TestLimitEndsJobWithReason(t *testing.T) {
 	q := newQueue(t, setup{})
 	const eats = `echo up >>"$1"; head -c 300m /dev/zero | tail | sleep 1000 & wait`
 	file := filepath.Join(t.TempDir(), "f")
@@ -101,7 +101,7 @@ func TestTheKernelHoldsMemoryLimits(t *testing.T) {
 
 // akill ends what a job has started, however it hides: with a session of its own,
 // reparented, stopped, without the environment it was given.
-func TestKillFindsWhoHides(t *testing.T) {
+func TestKillFindsHiddenProcesses(t *testing.T) {
 	q := newQueue(t, setup{})
 	dir := t.TempDir()
 	spec := q.run(`cd "$1"

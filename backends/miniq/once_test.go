@@ -11,9 +11,9 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// TestWhoHearsNothingAsksAgain: a client whose daemon dies over a submission makes
+// TestUnansweredSubmissionIsRepeated: a client whose daemon dies over a submission makes
 // it again under the same key, and under another one the next time.
-func TestWhoHearsNothingAsksAgain(t *testing.T) {
+func TestUnansweredSubmissionIsRepeated(t *testing.T) {
 	dir := t.TempDir()
 	listener, err := net.Listen("unix", filepath.Join(dir, "miniq.sock"))
 	if err != nil {

@@ -84,7 +84,7 @@ func TestRunningJobsAreReadopted(t *testing.T) {
 			q.awaitGone(file1)
 			q.start()
 			if j := q.awaitState(ids[0], backends.Exited); j.ExitCode != 7 {
-				t.Errorf("the job that ended while nobody watched ended with %d, want 7", j.ExitCode)
+				t.Errorf("the job that ended without a daemon ended with %d, want 7", j.ExitCode)
 			}
 			if j := q.awaitState(ids[1], backends.Running); !j.Started.Equal(was.Started) {
 				t.Errorf("job %+v, want the same run as before: %+v", j, was)
@@ -139,7 +139,7 @@ func (q *queue) awaitGone(file string) {
 	}
 }
 
-func TestANodeThatDiesIsReplaced(t *testing.T) {
+func TestDeadNodeIsReplaced(t *testing.T) {
 	q := newQueue(t, setup{})
 	spec, file := q.gated("job", 5)
 	id := q.submit(spec)[0]
@@ -154,7 +154,7 @@ func TestANodeThatDiesIsReplaced(t *testing.T) {
 	q.awaitState(q.submit(next)[0], backends.Done)
 }
 
-func TestARequeueInFlightSurvives(t *testing.T) {
+func TestRequeueSurvivesRestart(t *testing.T) {
 	q := newQueue(t, setup{})
 	file := filepath.Join(filepath.Dir(q.Home), "stubborn")
 	spec := q.run(`trap "" TERM; echo "$ALLOTMENT_REQUEUES" >>"$1"; while [ ! -e "$1.go" ]; do sleep 0.02; done`, file)
@@ -176,7 +176,7 @@ func TestARequeueInFlightSurvives(t *testing.T) {
 }
 
 // A job whose exit status is lost is reported so, and none of its processes is left.
-func TestAKilledKeeper(t *testing.T) {
+func TestKilledKeeperLosesRun(t *testing.T) {
 	q := newQueue(t, setup{})
 	dir := filepath.Dir(q.Home)
 	script := `echo run >>"$1"; setsid sleep 1000 & (trap "" HUP TERM; sleep 1000) & while [ ! -e "$1.go" ]; do sleep 0.02; done`
@@ -281,7 +281,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	}
 }
 
-func TestATornJournalIsCut(t *testing.T) {
+func TestTornJournalIsCut(t *testing.T) {
 	q := newQueue(t, setup{})
 	spec := q.run("exit 0")
 	spec.Hold = true
@@ -296,7 +296,7 @@ func TestATornJournalIsCut(t *testing.T) {
 	f.Close()
 	q.start()
 	if !strings.Contains(q.logText(), "cut off") {
-		t.Errorf("the log says nothing of it:\n%s", q.logText())
+		t.Errorf("the log does not mention it:\n%s", q.logText())
 	}
 	more := q.submit(spec)
 	q.restart() // what came after the cut is found again
@@ -305,7 +305,7 @@ func TestATornJournalIsCut(t *testing.T) {
 	}
 }
 
-func TestANodeThatIsNoLongerNamed(t *testing.T) {
+func TestNodeRemovedFromConfig(t *testing.T) {
 	q := newQueue(t, setup{Nodes: []string{"n1:1:1G", "n2:1:1G", "n3:1:1G"}})
 	spec, file := q.gated("job", 3)
 	spec.Hosts = []string{"n2"}

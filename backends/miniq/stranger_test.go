@@ -21,8 +21,8 @@ import (
 
 const envStranger = "ALLOTMENT_TEST_STRANGER"
 
-// TestStranger is the other user's process of the next test, and nothing by itself.
-func TestStranger(t *testing.T) {
+// TestOtherUsersSocket is the other user's process of the next test, and nothing by itself.
+func TestOtherUsersSocket(t *testing.T) {
 	path := os.Getenv(envStranger)
 	if path == "" {
 		return
@@ -45,7 +45,7 @@ func TestStranger(t *testing.T) {
 	fmt.Println("end")
 }
 
-func TestNothingIsSentToAStranger(t *testing.T) {
+func TestNothingIsSentToOtherUsersSocket(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skip: only root can run a process of another user")
 	}
@@ -68,7 +68,7 @@ func TestNothingIsSentToAStranger(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	paths := home.Paths{State: dir, Runtime: dir}
-	cmd := exec.CommandContext(ctx, self, "-test.run=^TestStranger$")
+	cmd := exec.CommandContext(ctx, self, "-test.run=^TestOtherUsersSocket$")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), envStranger+"="+miniq.Socket(paths), "GORACE=atexit_sleep_ms=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

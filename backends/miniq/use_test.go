@@ -9,7 +9,7 @@ import (
 )
 
 // A job's record shows what all its processes use, while it runs and when it has ended.
-func TestWhatAJobUses(t *testing.T) {
+func TestResourceUsage(t *testing.T) {
 	q := newQueue(t, setup{})
 	file := filepath.Join(t.TempDir(), "f")
 	spec := q.run(`i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; head -c 40m /dev/zero | { tail -c 30m; sleep 1000; } >/dev/null & echo up >"$1"; wait`, file)

@@ -111,7 +111,7 @@ func (x *examination) file(name string, info fs.FileInfo) {
 	k := x.kindOf(name)
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		if info.Mode()&fs.ModeSocket == 0 || k != unknown { // its socket may be here
-			x.find(name, "it is no regular file", "look who put it there, and remove it", nil)
+			x.find(name, "it is no regular file", "find out which program made it, and remove it", nil)
 		}
 		return
 	}
@@ -128,19 +128,19 @@ func (x *examination) file(name string, info fs.FileInfo) {
 		if run.UnmarshalText([]byte(strings.TrimSuffix(filepath.Base(name), ".run"))) == nil {
 			x.files.records[name] = run
 		} else {
-			x.find(name, "no run has such a name", setAside, x.aside(name))
+			x.find(name, "its name is not that of a run", setAside, x.aside(name))
 		}
 	case object:
 		id, ok := state.IDOf(name)
 		if !ok || state.Path("jobs", id) != name {
-			x.find(name, "no state object lies there", setAside, x.aside(name))
+			x.find(name, "its path is not that of a state object", setAside, x.aside(name))
 			return
 		}
 		x.files.objects[id] = true
 	case leftover:
 		x.find(name, "it was left over, by an interrupted write or an earlier version; nothing reads it", setAside, x.aside(name))
 	case unknown:
-		x.find(name, "it is no file of the queue's", "move it away", nil)
+		x.find(name, "the queue has no such file", "move it away", nil)
 	}
 }
 

@@ -292,8 +292,8 @@ func (x *examination) agree(j *backends.Job, facts *state.Facts, later []state.C
 		}
 		return "ended as " + state
 	}
-	x.find(objectName(j.ID), fmt.Sprintf("by it job %v has %s, by the queue it has %s", j.ID, say(told), say(is)),
-		"the queue's word holds; if parts of two backups were mixed, "+putBack, nil)
+	x.find(objectName(j.ID), fmt.Sprintf("it records that job %v has %s; in the queue it has %s", j.ID, say(told), say(is)),
+		"the queue's state counts; if parts of two backups were mixed, "+putBack, nil)
 }
 
 // runs checks the records of keepers.

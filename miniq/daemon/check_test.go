@@ -81,7 +81,7 @@ func check(t *testing.T, served string, repair bool) *Checked {
 	return c
 }
 
-func TestASoundStateHasNoFindings(t *testing.T) {
+func TestSoundStateHasNoFindings(t *testing.T) {
 	served, s := used(t)
 	_, killed := copied(t, served)
 	old, _ := unpack(t)
@@ -152,7 +152,7 @@ func TestFindingsAndRepairs(t *testing.T) {
 		}, object("77"), "the queue knows no job 77", true, ""},
 		"record of no job": {write("nodes/n1/runs/99.0.1.run", "k 1 1\n"), "nodes/n1/runs/99.0.1.run", "the queue knows no job 99", true, ""},
 		"left over":        {write(object("3")+".new", ""), object("3") + ".new", "left over", true, ""},
-		"somebody else's":  {write("notes", ""), "notes", "no file of the queue's", false, "no file of the queue's"},
+		"unknown file":     {write("notes", ""), "notes", "the queue has no such file", false, "no such file"},
 		"open to others":   {func(s string) error { return os.Chmod(filepath.Join(s, "queue"), 0o644) }, "queue", "others can read", true, ""},
 		"a link":           {func(s string) error { return os.Symlink("../queue", filepath.Join(s, "jobs/x")) }, "jobs/x", "no regular file", false, "no regular file"},
 	} {
@@ -213,7 +213,7 @@ func spoiled(t *testing.T, of string, random *rand.Rand) (dir, served, file stri
 // specification or a note that this is damaged, or it refuses in one line that
 // says what to do. No file vanishes, and Check finds what keeps a daemon from
 // starting or a job from running.
-func TestNothingVanishesWithADamagedByte(t *testing.T) {
+func TestDamagedByteLosesNothingSilently(t *testing.T) {
 	served, s := used(t)
 	_, sound := copied(t, served)
 	farm, err := s.client.Snapshot(t.Context(), time.Time{})
@@ -271,7 +271,7 @@ func TestNothingVanishesWithADamagedByte(t *testing.T) {
 // With a damaged byte in every state object the queue serves on: all jobs are
 // listed and looked at, those that wait end or say why they can't run, new ones
 // run, and it comes up again.
-func TestDamagedObjectsTakeNobodyDown(t *testing.T) {
+func TestQueueServesWithDamagedObjects(t *testing.T) {
 	served, s := used(t)
 	_, sound := copied(t, served)
 	s.stop()

@@ -79,7 +79,7 @@ func (w *wallClock) read() (clock.Reading, error) {
 // A clock that was ahead and is put right: while the daemon serves, while it does not,
 // and while one of the version before served. The queue's time is the clock's again, and
 // run limits are kept, no sooner than they should.
-func TestTheClockIsPutRight(t *testing.T) {
+func TestClockIsCorrected(t *testing.T) {
 	for _, ahead := range []time.Duration{2 * time.Hour, 87600 * time.Hour} {
 		for _, restarts := range []bool{false, true} {
 			t.Run(ahead.String(), func(t *testing.T) {

@@ -21,7 +21,7 @@ func newcomer(t *testing.T, uid int) (*connection, net.Conn) {
 }
 
 // One user's connections leave room for the others', and those at work are kept.
-func TestOneUserCantTakeAllConnections(t *testing.T) {
+func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 	c := &connections{limit: 16}
 	let := func(uid int) (*connection, net.Conn, error) {
 		conn, theirs := newcomer(t, uid)
@@ -42,10 +42,10 @@ func TestOneUserCantTakeAllConnections(t *testing.T) {
 		t.Errorf("the user has %d connections of 16, the oldest among them: %v", n, c.all[first])
 	}
 	if text := <-told; !strings.Contains(text, miniq.ErrBusy.Error()) {
-		t.Errorf("who was put out was told %q", text)
+		t.Errorf("the evicted client got %q", text)
 	}
 	if c.begin(first) {
-		t.Error("a request was taken from who was put out")
+		t.Error("a request of the evicted client was accepted")
 	}
 	for conn := range c.all {
 		if !c.begin(conn) {
@@ -101,7 +101,7 @@ func TestRoomIsShared(t *testing.T) {
 		}
 		has := func(got chan bool) bool { return len(got) > 0 }
 		if h := slow(9, 1000); !has(take(h)) {
-			t.Fatal("an empty room takes nobody who is larger than it")
+			t.Fatal("an empty room refuses what is larger than it")
 		} else {
 			r.give(h)
 		}
@@ -125,7 +125,7 @@ func TestRoomIsShared(t *testing.T) {
 		r.give(a)
 		synctest.Wait()
 		if !has(second) {
-			t.Error("what was given back is nobody's")
+			t.Error("what was released is not granted to the next one")
 		}
 		waits := take(slow(3, 90))
 		close(over)
@@ -140,7 +140,7 @@ func TestPace(t *testing.T) {
 	var p pace
 	now := time.Now()
 	if p.late(now.Add(time.Hour)) {
-		t.Error("who holds nothing is late")
+		t.Error("a client that holds nothing is late")
 	}
 	p.start()
 	if p.late(now.Add(slowGrace - time.Second)) {

@@ -103,7 +103,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	d.lock, d.door, w.accept = lock, w, d.accept
 	if err := lock.sign(miniq.Socket(o.Paths)); err != nil {
-		d.log.Warn("the lock file does not say who serves", "error", err)
+		d.log.Warn("the lock file can't be written: it does not name the process that serves", "error", err)
 	}
 	d.log.Info("serving", "socket", miniq.Socket(o.Paths), "state", state, "nodes", o.Config.Nodes, "pid", os.Getpid())
 	return d.serve(ctx)
@@ -277,7 +277,7 @@ func (d *daemon) lookForReboot() error {
 	if d.Boot == "" {
 		now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {
-			return fmt.Errorf("tell one boot of the machine from another: %w", err)
+			return fmt.Errorf("read the machine's boot ID: %w", err)
 		}
 		d.Boot = string(now)
 	}
@@ -317,7 +317,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
 	if groups, err := keeper.PrepareGroups(); err != nil {
-		d.log.Info("jobs' memory is watched, since the kernel can't limit it for us", "why", err)
+		d.log.Info("jobs' memory is measured, since the kernel can't limit it", "why", err)
 	} else {
 		d.log.Info("the kernel limits jobs' memory", "control_groups", groups)
 	}
@@ -382,7 +382,7 @@ func (d *daemon) writeDown() error {
 	}
 	if d.journal.torn {
 		if err := d.journal.repair(); err != nil {
-			d.log.Error("what was refused may come back", "error", err)
+			d.log.Error("a refused request may be replayed at the next start", "error", err)
 		}
 	}
 	if d.objects.Durable() < d.seq {

@@ -262,7 +262,7 @@ func (s *server) known() []backends.Job {
 // A full disk, or one that fails to sync: the request is refused with a clear
 // error, nothing of it is done, the daemon lives on, and ends that happened
 // meanwhile are kept.
-func TestAFullDiskRefusesAndLivesOn(t *testing.T) {
+func TestFullDiskRefusesRequests(t *testing.T) {
 	for name, fault := range map[string][2]bool{"full": {true, false}, "no sync": {false, true}, "nothing at all works": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk()
@@ -362,7 +362,7 @@ func TestBodiesComeFromStateObjects(t *testing.T) {
 	}
 }
 
-func TestStateOfAnotherVersionOrDamaged(t *testing.T) {
+func TestUnreadableStateIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir, nil)
 	s.submit(s.held())
@@ -387,7 +387,7 @@ func TestStateOfAnotherVersionOrDamaged(t *testing.T) {
 	}
 }
 
-func TestOneDaemonAStateDirectory(t *testing.T) {
+func TestOneDaemonPerStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t, dir, nil)
 	if err := Run(t.Context(), options(t, dir)); !Running(err) {

@@ -197,7 +197,7 @@ func watch(d *door, lost func(error)) (*watcher, error) {
 	}
 	w := &watcher{door: d, lost: lost, above: -1, wake: wake, woken: woken, over: make(chan struct{})}
 	if w.events, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
-		d.log.Warn("the kernel does not tell of a socket that is removed: it is looked for", "every", lookPause, "why", err)
+		d.log.Warn("inotify is not available: a removed socket is noticed by polling", "every", lookPause, "why", err)
 		w.events = -1
 	}
 	go w.run()
@@ -237,7 +237,7 @@ func (w *watcher) tell(err error) {
 		text = err.Error()
 	}
 	if text != "" && text != w.told {
-		w.door.log.Error("the socket was removed and can't be made again: nobody can reach this daemon; tried again when its directory changes", "error", err)
+		w.door.log.Error("the socket was removed and can't be made again: no client can connect; tried again when its directory changes", "error", err)
 	}
 	w.told = text
 }

@@ -56,7 +56,7 @@ func (s *server) second() error {
 
 // The socket, or its directory, is removed: the daemon listens anew, connected
 // clients stay, and a second daemon finds that one serves.
-func TestTheSocketIsRemoved(t *testing.T) {
+func TestRemovedSocketIsMadeAgain(t *testing.T) {
 	for name, remove := range map[string]func(s *server, above string) error{
 		"socket":               func(s *server, _ string) error { return os.Remove(miniq.Socket(s.o.Paths)) },
 		"its directory":        func(s *server, _ string) error { return os.RemoveAll(s.o.Paths.Runtime) },
@@ -103,7 +103,7 @@ func TestTheSocketIsRemoved(t *testing.T) {
 
 // Where no socket can be made for a while, the daemon makes it when that is possible
 // again: after a user's last logout there is no place for it until the next login.
-func TestTheSocketHasNoPlaceForAWhile(t *testing.T) {
+func TestSocketIsMadeWhenPossible(t *testing.T) {
 	above, change := apart(t)
 	s := serve(t, t.TempDir(), change)
 	s.submit(s.held())
@@ -125,7 +125,7 @@ func TestTheSocketHasNoPlaceForAWhile(t *testing.T) {
 
 // A state is locked by its directory, which can't be removed from under the lock, and by
 // the file that alone was locked earlier.
-func TestAStateIsLockedByItsDirectoryAndItsFile(t *testing.T) {
+func TestStateIsLockedByDirectoryAndFile(t *testing.T) {
 	held := func(t *testing.T, path string) {
 		f, err := os.Open(path)
 		if err == nil {
@@ -163,7 +163,7 @@ func TestAStateIsLockedByItsDirectoryAndItsFile(t *testing.T) {
 }
 
 // A daemon waits for another one for a limited time, and its error names that one.
-func TestNobodyWaitsForTheLockForever(t *testing.T) {
+func TestWaitForLockIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	l, err := lockState(dir, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -187,7 +187,7 @@ func TestNobodyWaitsForTheLockForever(t *testing.T) {
 
 // Without its state directory, or its journal, a daemon acknowledges nothing and says
 // why; it goes on when it is put back.
-func TestTheStateIsRemoved(t *testing.T) {
+func TestRemovedStateRefusesRequests(t *testing.T) {
 	for name, move := range map[string]func(state, aside string) (back func() error, err error){
 		"moved": func(state, aside string) (func() error, error) {
 			return func() error { return os.Rename(aside, state) }, os.Rename(state, aside)
@@ -241,7 +241,7 @@ func TestTheStateIsRemoved(t *testing.T) {
 
 // A daemon that has lost its state and can't be reached ends; one that serves a new
 // state under that name meanwhile is left alone.
-func TestADaemonEndsThatHasLostAll(t *testing.T) {
+func TestDaemonEndsWithoutStateAndSocket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	o := options(t, dir)
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -272,7 +272,7 @@ func TestADaemonEndsThatHasLostAll(t *testing.T) {
 }
 
 // A home's path may be longer than the kernel takes for a socket.
-func TestALongHome(t *testing.T) {
+func TestLongHomePath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 40))
 	s := serve(t, dir, nil)
 	s.submit(s.held())

@@ -131,7 +131,7 @@ func eventOf(by manager.By, req *miniq.Request) (manager.Event, error) {
 		return manager.Move{By: by, IDs: req.IDs, Queue: req.Queue}, nil
 	case miniq.OpModify:
 		if req.Change == nil {
-			return nil, errors.New("a change of nothing")
+			return nil, errors.New("the request names no change")
 		}
 		return manager.Modify{By: by, IDs: req.IDs, Change: *req.Change}, nil
 	default:
@@ -241,7 +241,7 @@ func checkSpec(s *backends.Spec, b *body) error {
 	case slices.ContainsFunc([]string{b.Dir, b.Stdin, b.Stdout, b.Stderr, b.Terminal}, func(path string) bool { return len(backends.Unescape(path)) > maxPath }):
 		return fmt.Errorf("a job's directory or a file that it names has a path of more than %d bytes", maxPath)
 	case b.Umask > 0o777:
-		return fmt.Errorf("umask %#o is none", b.Umask)
+		return fmt.Errorf("umask %#o: want 0 to 0777", b.Umask)
 	}
 	for _, list := range [][]string{b.Command, b.Env, {b.Dir, b.Stdin, b.Stdout, b.Stderr}} {
 		for _, text := range list {

@@ -130,7 +130,7 @@ func (d *daemon) beginHooks() {
 		}
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		d.log.Error("which jobs have had their end hook can't be told: those that end from now on get it", "file", path, "error", err)
+		d.log.Error("the end hook's marks can't be read: it is run for jobs that end from now on", "file", path, "error", err)
 	}
 	h.marks = hookMarks{From: d.m.Snapshot(time.Now(), time.Now()).At, Taken: map[backends.ID]time.Time{}, Open: map[backends.ID]time.Time{}}
 	d.noteHooks()
@@ -217,7 +217,7 @@ func (d *daemon) noteHooks() {
 		err = disk.Replace(d.Disk, filepath.Join(d.state, hookFile), 0o600, data)
 	}
 	if err != nil {
-		d.log.Error("which jobs have had their end hook can't be written down: some may get it twice", "error", err)
+		d.log.Error("the end hook's marks can't be written: it may be run twice for some jobs", "error", err)
 	}
 }
 

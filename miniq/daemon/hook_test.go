@@ -14,7 +14,7 @@ import (
 
 // However hooks end, and whenever that is written down, the next daemon looks up
 // all ends that had none, and none that had one.
-func TestHookMarksLeaveNothingOut(t *testing.T) {
+func TestHookMarksCoverEveryEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h, err := decodeHookMarks([]byte(`{"from":"2026-01-01T00:00:00Z"}`))
 		if err != nil {
@@ -29,7 +29,7 @@ func TestHookMarksLeaveNothingOut(t *testing.T) {
 				at = at.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "later")) * time.Second)
 				j := backends.Job{ID: backends.ID{Job: int64(n + 1)}, Ended: at}
 				if !h.take(&j) || h.take(&j) {
-					t.Fatalf("job %v is taken twice, or not at all", j.ID)
+					t.Fatalf("job %v is added twice, or not at all", j.ID)
 				}
 				ended[j.ID] = at
 				open = append(open, j.ID)

@@ -293,7 +293,7 @@ func (d *daemon) reported(h *host, l *link, r node.Report) input {
 	case node.Attached:
 		return input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.retired || d.stopping != nil}, after: func() { d.attached(h) }}
 	}
-	return input{do: func() { d.log.Error("a node reports what is not known", "node", h.Name, "kind", r.Kind) }}
+	return input{do: func() { d.log.Error("a node sent a report of an unknown kind", "node", h.Name, "kind", r.Kind) }}
 }
 
 func (d *daemon) attached(h *host) {
@@ -305,7 +305,7 @@ func (d *daemon) attached(h *host) {
 		}
 	}
 	if err := d.resolved(); err != nil {
-		d.log.Error("this boot of the machine can't be noted", "error", err)
+		d.log.Error("the machine's boot ID can't be written", "error", err)
 	}
 	d.retire(h)
 }

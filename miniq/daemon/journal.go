@@ -198,10 +198,10 @@ func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(e
 // repair removes what a failed write may have left.
 func (j *journal) repair() error {
 	if err := j.f.Truncate(j.size); err != nil {
-		return fmt.Errorf("take back a half-written entry of the journal: %w", err)
+		return fmt.Errorf("cut off a half-written entry of the journal: %w", err)
 	}
 	if err := j.f.Sync(); err != nil {
-		return fmt.Errorf("take back a half-written entry of the journal: %w", err)
+		return fmt.Errorf("cut off a half-written entry of the journal: %w", err)
 	}
 	j.room, j.torn = j.size, false
 	return nil

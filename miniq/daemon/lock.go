@@ -141,7 +141,7 @@ func (l *stateLock) sign(socket string) error {
 func heldBy(path string) string {
 	pid, socket := miniq.Signed(path)
 	if pid == 0 {
-		return "another process (fuser " + path + " tells which)"
+		return "another process (fuser " + path + " names it)"
 	}
 	return fmt.Sprintf("process %d, which was to listen at %s", pid, socket)
 }
@@ -170,7 +170,7 @@ func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateL
 			return nil, errRunning
 		}
 		if time.Since(began) > claimTime {
-			return nil, fmt.Errorf("%s is held by %s; nobody listens at %s, also after %v: jobs run on if that process is killed", state, heldBy(state), socket, claimTime)
+			return nil, fmt.Errorf("%s is locked by %s; no process listens at %s after %v: kill that process, jobs run on", state, heldBy(state), socket, claimTime)
 		}
 		if !told && time.Since(began) > tellAfter {
 			told = true

@@ -109,7 +109,7 @@ func aLink(t *testing.T) (*link, net.Conn) {
 // What waits for a node that takes nothing is bounded, however much is wanted of
 // its runs. When it takes something again a kill comes right behind what was on
 // its way.
-func TestANodeThatTakesNothing(t *testing.T) {
+func TestOutboxIsBounded(t *testing.T) {
 	const runs, rounds = 16, 2000
 	l, there := aLink(t)
 	d := newDaemon(Options{Log: slog.New(slog.DiscardHandler)}, t.TempDir())

@@ -12,7 +12,7 @@ import (
 )
 
 // Without adummy there are jobs, but no dummy jobs: placing one is an error that says why.
-func TestNoDummiesWithoutTheirProgram(t *testing.T) {
+func TestDummiesNeedTheirProgram(t *testing.T) {
 	s := serve(t, t.TempDir(), nil)
 	heavy := s.submit(s.held())[0]
 	got := s.client.Abilities().Place(t.Context(), []backends.Dummy{{For: heavy, Host: "n1", Limit: time.Hour}})[0]

@@ -50,7 +50,7 @@ func TestRates(t *testing.T) {
 
 // A user who asks for too much on root's queue gets an error with what to do;
 // administrators and a user's own queue have no such limit.
-func TestWhoIsLimited(t *testing.T) {
+func TestRateLimitedUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &daemon{objects: newGathered()}
 		c := &connection{uid: 7, by: manager.By{User: "alice"}}
@@ -78,7 +78,7 @@ func TestWhoIsLimited(t *testing.T) {
 }
 
 // What a user changed and what is not written yet is counted, until it is.
-func TestChangesThatAreNotWritten(t *testing.T) {
+func TestUnwrittenChangesAreCounted(t *testing.T) {
 	var r rates
 	now := time.Unix(1000, 0)
 	for i, c := range []struct {
@@ -96,7 +96,7 @@ func TestChangesThatAreNotWritten(t *testing.T) {
 	} {
 		r.asked(now, 1, c.asked)
 		if got := r.behind(now, 1, c.durable, c.marked); got != c.want {
-			t.Errorf("look %d: %d changes are behind, want %d", i, got, c.want)
+			t.Errorf("step %d: %d changes are behind, want %d", i, got, c.want)
 		}
 	}
 	r.asked(now, 1, 9)

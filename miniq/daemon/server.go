@@ -41,7 +41,7 @@ func (d *daemon) accept(listener *net.UnixListener) {
 func (d *daemon) welcome(conn *net.UnixConn) {
 	uid, err := peer.UID(conn)
 	if err != nil {
-		go refuse(conn, fmt.Errorf("ask who is there: %w", err))
+		go refuse(conn, fmt.Errorf("read the client's user ID: %w", err))
 		return
 	}
 	c := &connection{conn: conn, in: bufio.NewReader(conn), uid: uid}

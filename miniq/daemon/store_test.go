@@ -24,7 +24,7 @@ func line(t *testing.T, seq uint64, who string) string {
 
 // What failed writes and syncs can leave of a journal is read as it was
 // acknowledged, and a possible loss is an error.
-func TestWhatFailuresLeaveOfAJournal(t *testing.T) {
+func TestJournalAfterFailedWrites(t *testing.T) {
 	a, b, c, d := line(t, 1, "a"), line(t, 2, "b"), line(t, 3, "c"), line(t, 4, "d")
 	torn := "0123abcd {\"q\":3,"
 	for name, test := range map[string]struct {

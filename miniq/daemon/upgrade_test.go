@@ -88,7 +88,7 @@ func asOfOld(o *Options) {
 
 // A state of format 1 is read: every job is there once, with all that was known
 // of it, in the queue and in its state object.
-func TestAStateOfFormat1IsRead(t *testing.T) {
+func TestFormat1StateIsRead(t *testing.T) {
 	dir, k := unpack(t)
 	o := options(t, dir)
 	asOfOld(&o)
@@ -129,7 +129,7 @@ func TestAStateOfFormat1IsRead(t *testing.T) {
 
 // A state of an earlier format becomes one of this format before anything is written,
 // so that no earlier program takes what is new in it for something else.
-func TestAnOlderStateIsMadeANewOne(t *testing.T) {
+func TestOlderStateIsUpgradedFirst(t *testing.T) {
 	for _, older := range []string{"1", "2", "3"} {
 		dir, _ := unpack(t)
 		path := filepath.Join(dir, "miniq", snapshotName)
@@ -153,7 +153,7 @@ func TestAnOlderStateIsMadeANewOne(t *testing.T) {
 
 // And the queue goes on with it: a job that ended while no daemon served has its
 // status, lost ones are reported so, the rest runs when it may.
-func TestAStateOfFormat1GoesOn(t *testing.T) {
+func TestFormat1StateIsServed(t *testing.T) {
 	dir, k := unpack(t)
 	s := serve(t, dir, asOfOld)
 	ctx := t.Context()
@@ -222,7 +222,7 @@ func TestAStateOfFormat1GoesOn(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // A state that a newer version wrote is refused, in one line, and left as it is.
-func TestANewerStateIsLeftAlone(t *testing.T) {
+func TestNewerStateIsRefused(t *testing.T) {
 	newer := map[string]func(state string) error{
 		"snapshot": func(state string) error {
 			return edit(filepath.Join(state, snapshotName), func(b []byte) []byte {

@@ -127,7 +127,7 @@ func (d *daemon) identify(uid int) (manager.By, error) {
 	case errors.Is(a.err, account.ErrUnknown):
 		return manager.By{}, fmt.Errorf("%w: %w", backends.ErrDenied, a.err)
 	case a.err != nil:
-		return manager.By{}, fmt.Errorf("%w: who you are can't be found out: %w", backends.ErrUnreachable, a.err)
+		return manager.By{}, fmt.Errorf("%w: your user ID can't be looked up: %w", backends.ErrUnreachable, a.err)
 	}
 	return manager.By{User: a.Name, Admin: a.admin}, nil
 }
@@ -143,7 +143,7 @@ func (d *daemon) runsAs(c *connection) (*runAs, error) {
 	}
 	pid, err := peer.PID(c.conn)
 	if err != nil {
-		return nil, fmt.Errorf("ask who is there: %w", err)
+		return nil, fmt.Errorf("read the client's process ID: %w", err)
 	}
 	as := &runAs{UID: uint32(c.uid)}
 	if pid == 0 { // in a PID namespace outside this one, which no user can enter unaided
@@ -208,7 +208,7 @@ func (d *daemon) nextInLine(c *connection, specs []backends.Spec, bodies []body)
 }
 
 // errStranger refuses a job whose record does not say whose it is.
-var errStranger = errors.New("whom it should run as is not on record; submit it again")
+var errStranger = errors.New("its record does not say which user it runs as: submit it again")
 
 // runner returns the user that a run is started as; nil: the daemon's own. later says
 // that the name service is asked first: the run is ordered when it has answered.
@@ -245,7 +245,7 @@ func (d *daemon) runner(s *manager.StartRun, b *body) (u *acquaintance, later bo
 // reassigned runs none of the former user's jobs.
 func (a *acquaintance) mayRunAs(name string) error {
 	if a.Name != name {
-		return fmt.Errorf("user ID %d is %s by now, not %s, who submitted it", a.UID, a.Name, name)
+		return fmt.Errorf("user ID %d belongs to %s now; the job was submitted by %s", a.UID, a.Name, name)
 	}
 	return a.mayRun
 }

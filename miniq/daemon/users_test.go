@@ -18,7 +18,7 @@ import (
 
 // The name service is asked once a minute for each user, one question at a time; what
 // it said holds while it can't be asked, and no longer once it says no.
-func TestUsersAreRemembered(t *testing.T) {
+func TestUserLookupsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		var fails error
@@ -42,7 +42,7 @@ func TestUsersAreRemembered(t *testing.T) {
 				t.Errorf("%s: asked %d times, want %d", what, asked, times)
 			}
 			if _, met := u.met(7); met != known {
-				t.Errorf("%s: met %v", what, met)
+				t.Errorf("%s: cached %v", what, met)
 			}
 		}
 		expect("first", 1, true)
@@ -58,10 +58,10 @@ func TestUsersAreRemembered(t *testing.T) {
 	})
 }
 
-func TestNobodyRunsForWhoTookHisNumber(t *testing.T) {
+func TestReassignedUserIDRunsNoJobs(t *testing.T) {
 	a := acquaintance{Account: account.Account{Name: "bob", UID: 7}}
 	if a.mayRunAs("bob") != nil || a.mayRunAs("alice") == nil {
-		t.Error("a job of alice's runs as bob, who has her number")
+		t.Error("a job of alice runs as bob, which has her user ID now")
 	}
 }
 

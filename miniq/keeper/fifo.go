@@ -50,7 +50,7 @@ func ofTheJob(fd int) error {
 	var fs unix.Statfs_t
 	err := unix.Fstatfs(fd, &fs)
 	if err == nil && fs.Type == unix.PROC_SUPER_MAGIC {
-		return errors.New("it is a file of /proc: the job's command may open it, for the queue's process it means another one")
+		return errors.New("it is a file of /proc, which would describe the queue's process: open it in the job's command")
 	}
 	return err
 }

@@ -12,7 +12,7 @@ func FuzzKills(f *testing.F) {
 	f.Add([]byte("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if n := parseKills(data); n < 0 || n > 0 && !strings.Contains(string(data), "oom_kill ") {
-			t.Errorf("%q tells of %d", data, n)
+			t.Errorf("%q counts as %d", data, n)
 		}
 	})
 }
@@ -68,7 +68,7 @@ func TestGroupOfVersion2(t *testing.T) {
 }
 
 // Groups of jobs may have limits once the one that holds them all says so.
-func TestPrepare(t *testing.T) {
+func TestPrepareGroups(t *testing.T) {
 	all := t.TempDir()
 	control := filepath.Join(all, "cgroup.subtree_control")
 	if err := os.WriteFile(control, nil, 0o600); err != nil {

@@ -39,7 +39,7 @@ func FuzzDecodeOrder(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = Decode(data) })
 }
 
-func TestNULIsRefused(t *testing.T) {
+func TestOrderRefusesNUL(t *testing.T) {
 	for _, o := range []Order{{Argv: []string{"a\x00b"}}, {Argv: []string{"a"}, Env: []string{"\x00"}}, {Argv: []string{"a"}, Stdout: "\x00"}} {
 		if _, err := o.Encode(); err == nil {
 			t.Errorf("%+v was encoded", o)

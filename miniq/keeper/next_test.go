@@ -12,7 +12,7 @@ import (
 )
 
 // A keeper's runs are of one user, with one user's groups and limits.
-func TestAKeeperServesOneUser(t *testing.T) {
+func TestKeeperServesOneUser(t *testing.T) {
 	one := &User{UID: 1000, GID: 100, Groups: []uint32{100, 7}, Limits: "nofile=10:20"}
 	others := []*User{
 		nil,
@@ -73,7 +73,7 @@ func TestAKeeperServesOneUser(t *testing.T) {
 }
 
 // A node that hangs up, and one that sends no record.
-func TestNoNextRun(t *testing.T) {
+func TestMalformedNextOrder(t *testing.T) {
 	ours, theirs, err := Next()
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestNoNextRun(t *testing.T) {
 	}
 }
 
-func TestWhatEarlierRunsUsed(t *testing.T) {
+func TestUseOfEarlierRuns(t *testing.T) {
 	want := Use{User: 1500 * time.Microsecond, System: 7 * time.Second}
 	if got := ParseRecord([]byte("k 5 6\n" + want.before() + "b -1 x\n")).Before; got != (Use{}) {
 		t.Errorf("a damaged line is read as %+v", got)

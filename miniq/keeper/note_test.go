@@ -8,7 +8,7 @@ import (
 )
 
 // A job whose output is a pipe that is not read does not block its keeper.
-func TestNoteIntoAFullPipe(t *testing.T) {
+func TestNoteIntoFullPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

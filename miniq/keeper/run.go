@@ -113,7 +113,7 @@ func (k *keep) run(order *Order) int {
 	if order.Terminal != "" {
 		var err error
 		if screen, err = openTerminal(order.Terminal, order.As); err != nil {
-			return k.end(End{Code: statusCannotRun, Text: "whoever waited for the job at a terminal is gone: " + err.Error()})
+			return k.end(End{Code: statusCannotRun, Text: "the client that waited for the job at a terminal is gone: " + err.Error()})
 		}
 	}
 	if order.MemoryLimit > 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // A start time that is read off the clock is the one that /proc has.
-func TestTimed(t *testing.T) {
+func TestStartTimeMatchesProc(t *testing.T) {
 	slow := func(pause time.Duration) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "/bin/sleep", "60")

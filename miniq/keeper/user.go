@@ -92,7 +92,7 @@ func (u *User) as(do func() error) error {
 		err = become(groups, uint32(os.Getgid()), uint32(os.Getuid()))
 	}
 	if err != nil {
-		panic("keeper: take back root's rights: " + err.Error()) // without them it can do nothing right
+		panic("keeper: restore root's rights: " + err.Error()) // without them it can do nothing right
 	}
 	return failed
 }

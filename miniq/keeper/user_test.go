@@ -12,7 +12,7 @@ import (
 // What the user may not open is not opened, and root is root again afterwards.
 func TestFilesAreOpenedAsTheUser(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("skip: only root becomes somebody else")
+		t.Skip("skip: only root can become another user")
 	}
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
@@ -66,7 +66,7 @@ func TestLimits(t *testing.T) {
 	}
 	for _, text := range []Limits{"nofile", "nofile=1", "nofile=2:1", "nofile=x:1", "dance=1:1", "core=-1:2"} {
 		if _, err := text.parse(); err == nil {
-			t.Errorf("%q was taken", text)
+			t.Errorf("%q was accepted", text)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func TestWishesAreBounded(t *testing.T) {
 
 // A record may be huge: damaged, or written without bound. Reading it takes neither its
 // size in memory nor long; its beginning and its end count.
-func TestAHugeRecord(t *testing.T) {
+func TestHugeRecord(t *testing.T) {
 	head := "\nr 7.0.1\nk 100 2000\nu 5\nj 101 2001 5\n"
 	end := End{Code: 3, At: time.Unix(5, 6)}
 	for name, fill := range map[string]func(f *os.File) error{

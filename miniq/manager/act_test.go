@@ -45,8 +45,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestOwnEndStands: a run that ended before our signal reached it keeps its own status.
-func TestOwnEndStands(t *testing.T) {
+// TestOwnEndBeforeKillCounts: a run that ended before our signal reached it keeps its own status.
+func TestOwnEndBeforeKillCounts(t *testing.T) {
 	b := newBench(t, Config{}, 2)
 	kill, requeue, fails := b.submit(spec(1)), b.submit(spec(1)), b.submit(spec(1))
 	b.must(Kill{user, []backends.ID{kill}})

@@ -72,7 +72,7 @@ func TestElapsedTimeGoesOnWhenTheClockIsSet(t *testing.T) {
 
 // A run that began while the clock was ahead has what it took counted, and its next
 // one begins when it begins.
-func TestRunsOfAWrongClock(t *testing.T) {
+func TestRunsStartedByWrongClock(t *testing.T) {
 	b := newBench(t, Config{}, 1)
 	b.now = b.now.Add(10 * year)
 	id := b.submit(backends.Spec{Slots: 1, RunLimit: time.Hour})
@@ -102,7 +102,7 @@ func TestRunsOfAWrongClock(t *testing.T) {
 }
 
 // A begin time is its owner's: by the wall clock, whatever that did.
-func TestBeginTimesAreByTheWallClock(t *testing.T) {
+func TestBeginTimesFollowWallClock(t *testing.T) {
 	b := newBench(t, Config{}, 1)
 	id := b.submit(backends.Spec{Slots: 1, BeginTime: b.now.Add(time.Hour)})
 	b.set(-2 * time.Hour)

@@ -12,9 +12,9 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// TestEventsComeBack: what the journal gives back is what was written, also text
+// TestEventsRoundTrip: what the journal gives back is what was written, also text
 // that was no UTF-8: a path may be anything.
-func TestEventsComeBack(t *testing.T) {
+func TestEventsRoundTrip(t *testing.T) {
 	at := time.Date(2026, 11, 23, 12, 0, 0, 123456789, time.UTC)
 	id := backends.ID{Job: 12, Index: 3}
 	latin := backends.Escape("caf\xe9")
@@ -65,7 +65,7 @@ func TestEventsComeBack(t *testing.T) {
 }
 
 // A change to any host stays one.
-func TestAChangeToAnyHostComesBack(t *testing.T) {
+func TestChangeToAnyHostRoundTrip(t *testing.T) {
 	line, err := EncodeEvent(Modify{Change: backends.Change{Hosts: new([]string)}})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAChangeToAnyHostComesBack(t *testing.T) {
 	}
 }
 
-func TestEventsThatAreNone(t *testing.T) {
+func TestMalformedEvents(t *testing.T) {
 	if _, err := EncodeEvent(nil); err == nil {
 		t.Error("encoded no event")
 	}
@@ -87,12 +87,12 @@ func TestEventsThatAreNone(t *testing.T) {
 	b := newBench(t, Config{}, 1)
 	b.do(&Tick{})
 	if b.last.Errors.First() == nil {
-		t.Error("took a pointer")
+		t.Error("accepted a pointer")
 	}
 }
 
-// TestStateComesBack with text that was no UTF-8; TestLaws has the rest.
-func TestStateComesBack(t *testing.T) {
+// TestStateRoundTrip with text that was no UTF-8; TestLaws has the rest.
+func TestStateRoundTrip(t *testing.T) {
 	latin, bad := backends.Escape("caf\xe9"), backends.Escape("\xff")
 	b := newBench(t, Config{}, 1)
 	id := b.submit(backends.Spec{Name: latin, Command: []string{bad}})

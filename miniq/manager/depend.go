@@ -257,7 +257,7 @@ func (m *Manager) resolve(l *leaf, user, word string, past []PastEnd) error {
 		l.learn(true, true, past[i].Exited, past[i].ExitCode)
 		return nil
 	case m.Gave(id):
-		return fmt.Errorf("job %s: nothing tells any more how it ended: %w", id, backends.ErrUnknownJob)
+		return fmt.Errorf("job %s: its end is no longer on record: %w", id, backends.ErrUnknownJob)
 	}
 	return fmt.Errorf("job %s: %w", id, backends.ErrUnknownJob)
 }

@@ -29,9 +29,9 @@ func (m *Manager) checkDummy(e newcomer) error {
 	case !e.by.Admin:
 		return fmt.Errorf("dummy job for job %s: only an administrator can place one: %w", e.heavy, backends.ErrDenied)
 	case e.spec.Array != nil || e.spec.Slots != 1 || len(e.spec.Hosts) != 1 || e.spec.Hosts[0] == "":
-		return errors.New("dummy job: it takes one slot of one host")
+		return errors.New("dummy job: it must ask for one slot on one named host")
 	case e.spec.RunLimit <= 0:
-		return errors.New("dummy job: give it a run limit, so that it ends though nobody ends it")
+		return errors.New("dummy job: give it a run limit, which ends it if the engine does not")
 	case heavy == nil:
 		return fmt.Errorf("dummy job for job %s: %w", e.heavy, backends.ErrUnknownJob)
 	case heavy.state.Ended():

@@ -52,7 +52,7 @@ func TestDummies(t *testing.T) {
 		"no limit":                 {admin, backends.Dummy{For: heavy, Host: "n2", Priority: 89}, nil},
 		"no host":                  {admin, backends.Dummy{For: heavy, Priority: 89, Limit: 1}, nil},
 		"an unknown host":          {admin, backends.Dummy{For: heavy, Host: "n9", Priority: 89, Limit: 1}, nil},
-		"for nobody":               {admin, backends.Dummy{Host: "n2", Priority: 89, Limit: 1}, backends.ErrUnknownJob},
+		"for no job":               {admin, backends.Dummy{Host: "n2", Priority: 89, Limit: 1}, backends.ErrUnknownJob},
 		"for an unknown job":       {admin, backends.Dummy{For: backends.ID{Job: 99}, Host: "n2", Limit: 1}, backends.ErrUnknownJob},
 		"for all of an array":      {admin, backends.Dummy{For: array, Host: "n2", Limit: 1}, backends.ErrUnknownJob},
 		"for what has ended":       {admin, backends.Dummy{For: over, Host: "n2", Limit: 1}, backends.ErrWrongState},
@@ -86,7 +86,7 @@ func TestDummies(t *testing.T) {
 
 // R29: a job that the submit filter holds does not start for a moment; its owner
 // can't lift that, and it passes by itself.
-func TestHeldFromTheStart(t *testing.T) {
+func TestSubmittedHeldUntil(t *testing.T) {
 	b := newBench(t, Config{}, 4)
 	until := b.now.Add(10 * time.Minute)
 	held := func() backends.ID { return b.submit(backends.Spec{Slots: 1, HeldUntil: until}) }

@@ -52,8 +52,8 @@ func TestEndedBound(t *testing.T) {
 	}
 }
 
-// TestEndedOfAll: many users together keep so many; the user with the most loses first.
-func TestEndedOfAll(t *testing.T) {
+// TestEndedBoundOfAllUsers: many users together keep so many; the user with the most loses first.
+func TestEndedBoundOfAllUsers(t *testing.T) {
 	const most = 8
 	b := newBench(t, Config{MaxEnded: most}, 4)
 	calm := b.over(By{User: "calm"}, spec(1))
@@ -67,7 +67,7 @@ func TestEndedOfAll(t *testing.T) {
 		b.over(By{User: fmt.Sprintf("big%d", n%2)}, spec(1))
 	}
 	if b.knows(calm) != 1 {
-		t.Error("a job was dropped of a user who has one")
+		t.Error("the only ended job of a user was dropped")
 	}
 }
 
@@ -180,9 +180,9 @@ func TestEndedDependency(t *testing.T) {
 	b.starts(waiting)
 }
 
-// TestNewDependencyOnThePast: a new dependency on a job that was dropped is as one on
+// TestNewDependencyOnPastJob: a new dependency on a job that was dropped is as one on
 // a job that has ended and is in memory, if the event has its end.
-func TestNewDependencyOnThePast(t *testing.T) {
+func TestNewDependencyOnPastJob(t *testing.T) {
 	const done, failed, array = 1, 2, 3 // job 3 is an array whose second element failed
 	for _, c := range []struct {
 		after string

@@ -107,7 +107,7 @@ func TestReserveWithoutLimits(t *testing.T) {
 		t.Fatalf("%v, %v", b.job(small[0]).Hosts, b.job(small[1]).Hosts)
 	}
 	if keeps := b.job(wide).Keeps; len(keeps) != 1 || keeps[0] != "n2" || b.job(small[1]).Keeps != nil { // a planner must know of it
-		t.Errorf("it is said to keep %v, and the other one %v", keeps, b.job(small[1]).Keeps)
+		t.Errorf("it is shown to keep %v, and the other one %v", keeps, b.job(small[1]).Keeps)
 	}
 	b.ends(second, 0)
 	b.starts(wide)

@@ -17,7 +17,7 @@ func (b *bench) modify(c backends.Change, ids ...backends.ID) error {
 
 func ptr[T any](v T) *T { return &v }
 
-func TestModifiedJobStartsAsItIsNow(t *testing.T) {
+func TestModifiedJobStartsAsModified(t *testing.T) {
 	b := newBench(t, Config{}, 2)
 	first := b.submit(spec(2))
 	id := b.submit(spec(2))
@@ -49,7 +49,7 @@ func TestModifiedJobStartsAsItIsNow(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeModified(t *testing.T) {
+func TestModifyRefuses(t *testing.T) {
 	b := newBench(t, Config{}, 2)
 	running := b.submit(spec(2))
 	id := b.submit(spec(1))

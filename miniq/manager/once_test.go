@@ -8,9 +8,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// TestUnderOneKeyNothingIsTakenTwice: a client that got no answer submits the same again,
+// TestKeyedSubmissionIsAcceptedOnce: a client that got no answer submits the same again,
 // also after the queue was restored.
-func TestUnderOneKeyNothingIsTakenTwice(t *testing.T) {
+func TestKeyedSubmissionIsAcceptedOnce(t *testing.T) {
 	b := newBench(t, Config{}, 4)
 	submit := func(by By, key string, specs ...backends.Spec) []backends.Submitted {
 		b.do(Submit{By: by, Key: key, Specs: specs})

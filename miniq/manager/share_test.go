@@ -8,7 +8,7 @@ import (
 
 // Jobs that are alike and handed in one after the other have one work, another
 // user's or a changed one has its own.
-func TestJobsAlikeShareTheirWork(t *testing.T) {
+func TestEqualJobsShareWork(t *testing.T) {
 	b := newBench(t, Config{}, 1)
 	b.submit(spec(1)) // it runs
 	hold := func() backends.ID {

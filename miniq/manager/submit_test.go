@@ -81,8 +81,8 @@ func TestBeginTime(t *testing.T) {
 	}
 }
 
-// TestFullFarmSleeps: time alone starts no job where no slot is free.
-func TestFullFarmSleeps(t *testing.T) {
+// TestFullFarmNeedsNoWakeup: time alone starts no job where no slot is free.
+func TestFullFarmNeedsNoWakeup(t *testing.T) {
 	b := newBench(t, Config{AgeingInterval: time.Second, AgeingCap: 69, ReserveAfter: time.Minute}, 1)
 	b.submit(spec(1))
 	b.submit(spec(1))
@@ -173,7 +173,7 @@ func TestDependencyRefused(t *testing.T) {
 		{"numdone(1, 3)", "not supported"},
 		{"done(1, 3)", "takes one job"},
 		{"exit(1, x)", "not an exit code"},
-		{`done("nobody")`, `no job named "nobody"`},
+		{`done("missing")`, `no job named "missing"`},
 		{`done("a`, "quote"},
 		{"done(1[*])", "element by element"},
 		{strings.Repeat("(", 100_000), "nested"},

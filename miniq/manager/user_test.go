@@ -10,7 +10,7 @@ import (
 )
 
 // What a user asks for at submission puts a job before no other user's.
-func TestUsersSubmitInLine(t *testing.T) {
+func TestUsersCannotSubmitAbove(t *testing.T) {
 	const denied = backends.Priority(1 << 20)
 	next := backends.At(backends.LevelNext, 20)
 	for _, c := range []struct {
@@ -54,7 +54,7 @@ func TestUsersSubmitInLine(t *testing.T) {
 }
 
 // A user's change lowers a job or leaves it where it is.
-func TestUsersOnlyLower(t *testing.T) {
+func TestUsersCanOnlyLowerPriority(t *testing.T) {
 	b := newBench(t, Config{}, 1)
 	b.submit(spec(1))
 	id := b.submit(spec(1))
@@ -89,7 +89,7 @@ func TestUsersOnlyLower(t *testing.T) {
 }
 
 // A user's grace is bounded: a job that is being ended is not chosen as a victim.
-func TestUsersGraceIsShort(t *testing.T) {
+func TestUsersGraceIsBounded(t *testing.T) {
 	b := newBench(t, Config{KillGrace: 7 * time.Second}, 1)
 	for _, c := range []struct {
 		by   By
@@ -152,8 +152,8 @@ func TestMaxJobs(t *testing.T) {
 	}
 }
 
-// TestConditionsCount: a condition takes many times its text in memory, and counts so.
-func TestConditionsCount(t *testing.T) {
+// TestConditionsCountAsBytes: a condition takes many times its text in memory, and counts so.
+func TestConditionsCountAsBytes(t *testing.T) {
 	for _, after := range []string{strings.Repeat("1||", 20_000) + "1", strings.Repeat(strings.Repeat("!", 90)+"1||", 700) + "1"} {
 		b := newBench(t, Config{MaxBytes: 10 << 20}, 1)
 		b.submit(held(spec(1)))

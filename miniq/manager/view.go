@@ -169,7 +169,7 @@ func (m *Manager) why(j *job) (backends.Wait, string) {
 	case at.After(m.now):
 		return backends.WaitTime, "begins at " + show(at)
 	case !m.satisfied(j) && j.work.needs.decided():
-		return backends.WaitDependency, "what it depends on can't come true any more"
+		return backends.WaitDependency, "its dependency can't come true any more"
 	case !m.satisfied(j):
 		return backends.WaitDependency, "waits for other jobs"
 	}

@@ -20,7 +20,7 @@ func (n *node) adopt(e Expected) error {
 	r, err := n.openRun(e.Run)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && (e.Confirmed || e.Doubtful):
-		return n.report(Report{Kind: Lost, Run: e.Run, Text: "nothing is known of it after the restart"})
+		return n.report(Report{Kind: Lost, Run: e.Run, Text: "the restarted node found no record of it"})
 	case errors.Is(err, fs.ErrNotExist):
 		return n.report(Report{Kind: Absent, Run: e.Run})
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
@@ -101,7 +101,7 @@ func (r *run) flock() (bool, error) {
 func (n *node) watch(r *run) error {
 	for began := time.Now(); r.job.Keeper.PID == 0; { // its keeper is about to write its first line, or to die
 		if time.Since(began) > firstLine {
-			n.Log.Error("a record is damaged: its run goes on, but its keeper can't be told anything", "run", r.id, "file", r.record.Name())
+			n.Log.Error("a record is damaged: its run goes on, but it can't be stopped, signalled or killed", "run", r.id, "file", r.record.Name())
 			go n.awaitLock(r)
 			return nil
 		}

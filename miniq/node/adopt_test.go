@@ -12,7 +12,7 @@ import (
 
 // A record whose lines can't be read does not keep the node from attaching; its run's
 // end is noted when its keeper is gone.
-func TestADamagedRecordHoldsNobodyUp(t *testing.T) {
+func TestDamagedRecordDoesNotBlockAttach(t *testing.T) {
 	id := RunID{ID: backends.ID{Job: 3}, Run: 1}
 	path := filepath.Join(t.TempDir(), id.String()+recordSuffix)
 	if err := os.WriteFile(path, []byte("\x00 123 456\n"), 0o600); err != nil {

@@ -46,7 +46,7 @@ func talk(t *testing.T, dir string, most int, commands ...Command) []Report {
 // A run that was claimed and never got a keeper is ordered again, however often
 // the node dies before it comes to that, and although it was reported as begun
 // once: nothing of it was ever executed.
-func TestAClaimWithoutAKeeper(t *testing.T) {
+func TestClaimWithoutKeeper(t *testing.T) {
 	dir := t.TempDir()
 	run := RunID{ID: backends.ID{Job: 7}, Run: 1}
 	record := filepath.Join(dir, "runs", run.String()+recordSuffix)

@@ -170,7 +170,7 @@ func gone(pid int) bool {
 
 // Short jobs share keepers. None sees anything of the one before: its directory,
 // umask, environment, files.
-func TestKeepersAreUsedAgain(t *testing.T) {
+func TestKeepersAreReused(t *testing.T) {
 	const runs = 25
 	n := startNode(t, t.TempDir())
 	keepers, held := map[proc.Process]int{}, map[string]bool{}
@@ -209,7 +209,7 @@ func TestKeepersAreUsedAgain(t *testing.T) {
 
 // A keeper that is killed while it is idle costs nothing but, at most, a start that is
 // tried again.
-func TestAnIdleKeeperIsKilled(t *testing.T) {
+func TestIdleKeeperIsKilled(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	for job := 1; job < 21; job += 2 {
 		n.start(job, "exit 3", 0o22)
@@ -226,7 +226,7 @@ func TestAnIdleKeeperIsKilled(t *testing.T) {
 }
 
 // One that is killed while it has a run takes that with it, as any other.
-func TestAUsedKeeperIsKilled(t *testing.T) {
+func TestReusedKeeperIsKilled(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, "exit 3", 0o22)
 	n.ends(1, 3)
@@ -243,7 +243,7 @@ func TestAUsedKeeperIsKilled(t *testing.T) {
 
 // A run that ended before it was to be killed did so by itself; one that obeyed the
 // signal did not, whatever its status is.
-func TestWhoEndedARun(t *testing.T) {
+func TestEndSaysIfRunEndedItself(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, "exit 0", 0o22)
 	n.start(2, "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done", 0o22)
@@ -261,7 +261,7 @@ func TestWhoEndedARun(t *testing.T) {
 }
 
 // What was wanted of a run that is over does nothing to the next one of its keeper.
-func TestLateWishesAreNobodys(t *testing.T) {
+func TestLateWishesAreDropped(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	const waits = `while ! test -e go; do sleep 0.02; done; exit 7`
 	for job := 1; job < 9; job += 2 {
@@ -288,7 +288,7 @@ func TestLateWishesAreNobodys(t *testing.T) {
 
 // When the node is killed, keepers without a run end at once, others with theirs;
 // the next node learns of every end.
-func TestKeepersOutliveNoNodeWithoutARun(t *testing.T) {
+func TestIdleKeepersEndWithNode(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	n.start(1, `while ! test -e go; do sleep 0.02; done; exit 7`, 0o22)
@@ -319,7 +319,7 @@ func TestKeepersOutliveNoNodeWithoutARun(t *testing.T) {
 }
 
 // Idle keepers end.
-func TestIdleKeepersEnd(t *testing.T) {
+func TestIdleKeepersEndAfterAWhile(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	for job := 1; job <= 4; job++ {
 		n.start(job, "exit 3", 0o22)

@@ -94,7 +94,7 @@ func (c Command) large() bool {
 	return c.Start != nil && len(c.Start.Order)+len(c.Start.Script) > much
 }
 
-var errOrder = errors.New("an order that starts nothing")
+var errOrder = errors.New("an order without a start command")
 
 // Attach lists the runs that the daemon believes alive on this node.
 type Attach struct {

@@ -13,7 +13,7 @@ import (
 
 // The file of a record that is done with is the next run's, and says nothing of
 // the run before.
-func TestRecordsAreUsedAgain(t *testing.T) {
+func TestRecordsAreReused(t *testing.T) {
 	dir := t.TempDir()
 	n := &node{Options: Options{Dir: dir}, runs: map[RunID]*run{}}
 	if err := os.MkdirAll(filepath.Join(dir, "runs"), 0o700); err != nil {
@@ -31,7 +31,7 @@ func TestRecordsAreUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.begun() || r.job.End != nil || r.job.Run != id(job).String() {
-			t.Fatalf("the new record of run %d says %+v", job, r.job)
+			t.Fatalf("the new record of run %d is %+v", job, r.job)
 		}
 		return r
 	}
@@ -90,7 +90,7 @@ func TestRecordsAreUsedAgain(t *testing.T) {
 }
 
 // When the machine goes down a file may have its new name and its old lines.
-func TestAnothersLinesAreNoRecord(t *testing.T) {
+func TestLinesOfOtherRunsDontCount(t *testing.T) {
 	run := RunID{ID: backends.ID{Job: 7}, Run: 1}
 	end := "k 100 5\nj 101 6 7\nx 0 1 2 3 4 \"\"\n"
 	for lines, kind := range map[string]Kind{"r 6.0.1\n" + end: Lost, "r 7.0.1\n" + end: Ended, end: Ended} {
@@ -114,7 +114,7 @@ func TestAnothersLinesAreNoRecord(t *testing.T) {
 
 // A node that is killed when it has given a spare file a run's name, and not yet written
 // the run into it, leaves an earlier run's lines. The run is executed once.
-func TestAClaimThatWasCutOff(t *testing.T) {
+func TestInterruptedClaim(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	n.start(6, "exit 3", 0o22)

@@ -78,7 +78,7 @@ func (n *node) pass(r *run) {
 		_, err = r.record.WriteString(lines.String())
 	}
 	if err != nil { // no space, perhaps: it is tried again later
-		n.Log.Error("tell a keeper", "run", r.id, "verb", wants[0].Verb, "error", err)
+		n.Log.Error("write what is wanted into a keeper's record", "run", r.id, "verb", wants[0].Verb, "error", err)
 		r.wishes.putBack(wants, now)
 		n.passLater(r.wishes.next)
 		return

@@ -49,7 +49,7 @@ func (n *aNode) up(job int) *keeper.Record {
 
 // Signals to one job, however many, are gathered: others start, its record stays
 // short, a kill is heeded at once, and the last signal arrives.
-func TestAFloodOfSignals(t *testing.T) {
+func TestFloodOfSignals(t *testing.T) {
 	const flood = 30_000
 	n := startNode(t, t.TempDir())
 	n.start(1, waits, 0o22)
@@ -90,7 +90,7 @@ func TestAFloodOfSignals(t *testing.T) {
 
 // A keeper that is signalled all the time for as long as it lives takes a bounded
 // part of memory, and is at leisure when that ends.
-func TestAKeeperIsSignalledOnAndOn(t *testing.T) {
+func TestKeeperMemoryUnderEndlessSignals(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, waits, 0o22)
 	r := n.up(1)
@@ -123,7 +123,7 @@ func TestAKeeperIsSignalledOnAndOn(t *testing.T) {
 }
 
 // A node attaches to a run whose record is huge, in bounded memory.
-func TestARunWithAHugeRecord(t *testing.T) {
+func TestRunWithHugeRecord(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	n.start(1, waits, 0o22)
@@ -142,7 +142,7 @@ func TestARunWithAHugeRecord(t *testing.T) {
 
 // Kills are passed at once, others after a pause that grows with the record; past its
 // bound signals are dropped, and the queue's own stops are not.
-func TestWhenAKeeperIsTold(t *testing.T) {
+func TestWishesArePassedInTime(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var w wishes
 	told := func(size int64) string {
@@ -160,7 +160,7 @@ func TestWhenAKeeperIsTold(t *testing.T) {
 	check := func(what, got, want string) {
 		t.Helper()
 		if got != want {
-			t.Errorf("%s: told was %q, want %q", what, got, want)
+			t.Errorf("%s: popped %q, want %q", what, got, want)
 		}
 	}
 	w.Add(sig)
@@ -234,7 +234,7 @@ func (n *aNode) lost(job int, pids []int) {
 
 // What left session and environment behind is found when its keeper was killed:
 // the run is not reported as lost, so that its slots are not free, while it lives.
-func TestWhatLeftItsSessionIsFound(t *testing.T) {
+func TestDetachedProcessesAreKilled(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, hides, 0o22)
 	r := n.up(1)
@@ -252,7 +252,7 @@ func TestWhatLeftItsSessionIsFound(t *testing.T) {
 
 // Where jobs have control groups, a later node than that which started the keeper finds
 // it, too.
-func TestWhatLeftItsSessionIsFoundByItsGroup(t *testing.T) {
+func TestDetachedProcessesAreFoundByGroup(t *testing.T) {
 	if _, err := keeper.PrepareGroups(); err != nil {
 		t.Skipf("skipped: control groups can't be made here: %v", err)
 	}
@@ -275,7 +275,7 @@ func TestWhatLeftItsSessionIsFoundByItsGroup(t *testing.T) {
 }
 
 // A job's group goes with it.
-func TestGroupsGo(t *testing.T) {
+func TestGroupIsRemovedWithItsJob(t *testing.T) {
 	dir, err := keeper.PrepareGroups()
 	if err != nil {
 		t.Skipf("skipped: control groups can't be made here: %v", err)
@@ -309,7 +309,7 @@ func TestWishesWaitForSpace(t *testing.T) {
 	n.wish(r, keeper.Want{Verb: keeper.Signal, Signal: 10})
 	n.wish(r, keeper.Want{Verb: keeper.Kill, Grace: time.Second})
 	if n.wishedAt.IsZero() {
-		t.Fatal("nobody will look again")
+		t.Fatal("nothing is scheduled to try again")
 	}
 	_ = r.record.Close()
 	if r.record, err = os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0); err != nil {
@@ -323,6 +323,6 @@ func TestWishesWaitForSpace(t *testing.T) {
 	}
 	want := []keeper.Want{{Verb: keeper.Kill, Grace: time.Second}, {Verb: keeper.Signal, Signal: 10}}
 	if got := record.Wanted.Take(); !slices.Equal(got, want) {
-		t.Errorf("told was %v, want %v", got, want)
+		t.Errorf("written was %v, want %v", got, want)
 	}
 }

@@ -131,7 +131,7 @@ type site struct {
 // A clock goes ahead, by hours or by years, and is put right, while jobs run and while
 // the engine works. Each time the project gets a guaranteed slot, and doctor names the
 // clock with both dates.
-func TestPromisesAreKept(t *testing.T) { // R8, R14
+func TestGuaranteesHoldWhenClockIsSet(t *testing.T) { // R8, R14
 	for name, ahead := range map[string]time.Duration{"2 h": 2 * time.Hour, "10 years": 3653 * 24 * time.Hour} {
 		for _, queue := range []string{"miniq", "miniq, restarted", "lsf"} {
 			t.Run(queue+", "+name, func(t *testing.T) { kept(t, queue, ahead) })
@@ -167,7 +167,7 @@ func kept(t *testing.T, queue string, ahead time.Duration) {
 	s.put(ahead)
 	s.run("pba", "alloc", "set", "chipa", "2", "--weeks", "2") // this week is another one by now
 	s.run("asub", "-P", "chipa", "-J", "first", "sleep", "600")
-	s.await("a promised slot, the clock being ahead", func() bool { return s.running("first") == 1 })
+	s.await("a guaranteed slot, the clock being ahead", func() bool { return s.running("first") == 1 })
 	s.doctor(time.Now(), time.Now().Add(ahead))
 
 	if queue == "miniq, restarted" {
@@ -180,7 +180,7 @@ func kept(t *testing.T, queue string, ahead time.Duration) {
 		s.rebalance()
 	}
 	s.run("asub", "-P", "chipa", "-J", "second", "sleep", "600")
-	s.await("a promised slot, the clock being right again", func() bool { return s.running("second") == 1 })
+	s.await("a guaranteed slot, the clock being right again", func() bool { return s.running("second") == 1 })
 	s.doctor(time.Now().Add(ahead), time.Now())
 	if n := s.running("first"); n != 1 {
 		t.Errorf("%d of the jobs that started while the clock was ahead run on", n)

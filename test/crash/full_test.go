@@ -54,7 +54,7 @@ func (d told) free() error { return os.Remove(d.path) }
 // daemon continues, and all acknowledged jobs end.
 func TestFullDisk(t *testing.T) {
 	bin := build(t)
-	t.Run("told", func(t *testing.T) {
+	t.Run("simulated", func(t *testing.T) {
 		f, err := inFarm(t, bin)
 		if err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func fullDisk(t *testing.T, f *farm, d disk, restart func()) {
 				continue
 			}
 			if err == nil || errors.Is(err, backends.ErrUnreachable) || !strings.Contains(err.Error(), "free some space in") {
-				t.Fatalf("%s: a submission says %v, want it refused with what to do", when, err)
+				t.Fatalf("%s: a submission returns %v, want it refused with what to do", when, err)
 			}
 			break
 		}

@@ -53,7 +53,7 @@ func (g *judge) all(known []backends.Job) {
 		now[j.ID] = j
 		if g.book.jobs[j.ID] == nil {
 			if names[j.Name]++; !g.book.maybe[j.Name] || names[j.Name] > 1 {
-				g.wrong("job %v (%s) is there, and nobody asked for it, or for so many", j.ID, j.Name)
+				g.wrong("job %v (%s) is there, but was not submitted, or not so often", j.ID, j.Name)
 			}
 		}
 	}
@@ -137,11 +137,11 @@ func (g *judge) run(j *job, run int, r result, w *written, last bool, now *backe
 	}
 	switch {
 	case unknown && !keeperKilled:
-		g.wrong("job %v: run %d ended as %q, though nobody killed its keeper", j.id, run, r.why)
+		g.wrong("job %v: run %d ended as %q, though its keeper was not killed", j.id, run, r.why)
 	case unknown, j.kill, j.requeue:
 	case unstarted:
 		if w != nil {
-			g.wrong("job %v: run %d is said not to have started, and wrote %+v", j.id, run, w)
+			g.wrong("job %v: run %d is recorded as not started, and wrote %+v", j.id, run, w)
 		}
 	case w == nil:
 		g.wrong("job %v: run %d never wrote that it began: %+v", j.id, run, r)
@@ -192,7 +192,7 @@ func read(j *job) (map[int]*written, error) {
 		w, at := runs[run], time.Unix(0, nanoseconds)
 		switch {
 		case fields[3] != j.id.String():
-			return runs, fmt.Errorf("its submission was taken twice, job %s runs for it, too", fields[3])
+			return runs, fmt.Errorf("its submission was accepted twice, job %s runs for it, too", fields[3])
 		case fields[0] == "start" && w == nil:
 			runs[run] = &written{started: at, status: status}
 		case fields[0] == "end" && w != nil && w.ended.IsZero() && w.status == status:

@@ -154,7 +154,7 @@ func (w *witness) check(ctx context.Context) error {
 		return nil // it could not be written yet
 	}
 	if err == nil && (!slices.Equal(record.Spec.Command, one.spec.Command) || len(record.History) == 0) {
-		w.book.fail(&brokenError{fmt.Errorf("the state object of job %v says %q of its command and has %d lines of history", one.id, record.Spec.Command, len(record.History))})
+		w.book.fail(&brokenError{fmt.Errorf("the state object of job %v has command %q and %d lines of history", one.id, record.Spec.Command, len(record.History))})
 	}
 	return err
 }

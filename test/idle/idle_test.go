@@ -39,7 +39,7 @@ const (
 
 // In an idle queue with a thousand pending jobs no process wakes up: neither the daemon
 // nor the nodes nor the keepers of running jobs.
-func TestNothingWakes(t *testing.T) {
+func TestIdleQueueDoesNotWake(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("skipped: no strace here")

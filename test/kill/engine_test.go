@@ -86,7 +86,7 @@ func engine() error {
 		return quiet < 2, nil
 	})
 	if err == nil && ctx.Err() != nil {
-		err = errors.New("the farm does not settle")
+		err = errors.New("after a minute the engine still has work")
 	}
 	return err
 }

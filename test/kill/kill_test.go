@@ -207,7 +207,7 @@ func check(ctx context.Context, client *miniq.Client, dir string, jobs []backend
 	for name, starts := range map[string]int{"requeue": 2, "suspend": 1, "beneficiary": 1} {
 		tally, err := judge.Read(name, filepath.Join(dir, name))
 		if errs = append(errs, err); tally.Starts > starts {
-			errs = append(errs, fmt.Errorf("%s was taken twice: %d starts", name, tally.Starts))
+			errs = append(errs, fmt.Errorf("%s lost its slots twice: %d starts", name, tally.Starts))
 		}
 		for _, wrong := range judge.EndedOnce([]judge.Tally{tally}) {
 			errs = append(errs, errors.New(wrong))

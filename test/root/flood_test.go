@@ -150,10 +150,10 @@ func (m *machine) floods(id, what string) {
 	m.Logf("asub -K true: before it %v to %v, in it %v to %v", before[0], before[9], slices.Min(during), slices.Max(during))
 	m.Logf("akill until the job has ended: before it %v, in it %v", killBefore, killDuring)
 	if slow, limit := slices.Max(during), max(noticed, timesSlow*before[len(before)/2]); slow > limit {
-		m.Errorf("asub -K true took %v, at most %v is bearable", slow, limit)
+		m.Errorf("asub -K true took %v, want at most %v", slow, limit)
 	}
 	if limit := max(noticed, timesSlow*killBefore); killDuring > limit {
-		m.Errorf("root's akill took %v, at most %v is bearable", killDuring, limit)
+		m.Errorf("root's akill took %v, want at most %v", killDuring, limit)
 	}
 	m.root("ajobs", "-l", id) // once all of it is written
 	m.isSmall()
@@ -320,7 +320,7 @@ func aFloodOfEndedJobs(m *machine) {
 	}
 	m.Logf("%s; asub -K true: before it %v to %v, in it %v to %v", strings.TrimSpace(count), before[0], before[9], slices.Min(during), slices.Max(during))
 	if slow, limit := slices.Max(during), max(noticed, timesSlow*before[len(before)/2]); slow > limit {
-		m.Errorf("asub -K true took %v, at most %v is bearable", slow, limit)
+		m.Errorf("asub -K true took %v, want at most %v", slow, limit)
 	}
 	if j := m.look(mine); j.State != "exited" || j.ExitCode != 3 {
 		m.Errorf("another user's ended job: %+v; want status 3", j)
@@ -331,6 +331,6 @@ func aFloodOfEndedJobs(m *machine) {
 	mib := m.peaks()["miniqd"]
 	m.Logf("miniqd: at most %d MiB", mib)
 	if mib > mostMemory {
-		m.Errorf("miniqd took %d MiB, at most %d are bearable", mib, mostMemory)
+		m.Errorf("miniqd took %d MiB, want at most %d", mib, mostMemory)
 	}
 }

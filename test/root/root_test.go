@@ -32,17 +32,17 @@ func TestManyUsers(t *testing.T) {
 		{"scripts", scripts},
 		{"interactive jobs", interactive},
 		{"files are opened as the user", filesAreOpenedAsTheUser},
-		{"nobody acts on another's job", nobodyActsOnAnothersJob},
+		{"users can't act on others' jobs", nobodyActsOnAnothersJob},
 		{"administrators act on all", administratorsActOnAll},
-		{"nobody jumps the queue", nobodyJumpsTheQueue},
-		{"the policy decides who is next in line", thePolicyDecides},
-		{"nobody reads what is another's", nobodyReads},
-		{"nobody submits as another", nobodySubmitsAsAnother},
+		{"users can't raise priorities", nobodyJumpsTheQueue},
+		{"the policy decides which job is next in line", thePolicyDecides},
+		{"users can't read others' data", nobodyReads},
+		{"users can't submit as others", nobodySubmitsAsAnother},
 		{"the keeper is out of reach", theKeeperIsOutOfReach},
-		{"who gets no jobs", whoGetsNoJobs},
+		{"users without jobs", whoGetsNoJobs},
 		{"whole trees are killed", wholeTreesAreKilled},
 		{"a restart changes nothing", aRestartChangesNothing},
-		{"pipes hold nobody up", pipesHoldNobodyUp},
+		{"pipes don't block the queue", pipesHoldNobodyUp},
 		{"large arrays are stored once", largeArrays},
 		{"a flood of signals", aFloodOfSignals},
 		{"a flood of changes", aFloodOfChanges},
@@ -180,7 +180,7 @@ func filesAreOpenedAsTheUser(m *machine) {
 	attempt("-i of the keeper's own", "-i", "/proc/self/maps", "-o", "got", "cat") // a file of the keeper, which runs as root
 	attempt("-o into the queue", "-o", filepath.Join(m.home, "miniq", "x"), "true")
 	request := `{"v":2,"op":"submit","specs":[{"Slots":1,"Name":"cwd","Command":["/bin/cat","precious"],"Dir":"` + filepath.Join(m.home, "miniq") + `"}]}`
-	out := m.does(m.alice, "client", "say", m.socket, request)
+	out := m.does(m.alice, "client", "send", m.socket, request)
 	id := regexpID(out)
 	m.is(id, "exited")
 	if got := m.look(id).ExitCode; got != 126 {
@@ -205,7 +205,7 @@ func acts(m *machine, id string) map[string][]string {
 		"reserve":    `"reservations":[{"ID":"` + id + `","Hosts":["n1"],"Until":"2030-01-01T00:00:00Z"}]`,
 		"modify":     ids + `,"change":{"priority":1}`, "record": ids,
 	} {
-		all[op] = []string{"client", "say", m.socket, `{"v":2,"op":"` + op + `",` + text + `}`}
+		all[op] = []string{"client", "send", m.socket, `{"v":2,"op":"` + op + `",` + text + `}`}
 	}
 	return all
 }
@@ -230,7 +230,7 @@ func nobodyActsOnAnothersJob(m *machine) {
 		m.Errorf("bob kills all, %s: %+v", r.out, after)
 	}
 	for _, request := range []string{`{"v":2,"op":"stop"}`, `{"v":2,"op":"stop","kill_jobs":true}`} {
-		contains(m.T, m.as(m.bob, "client", "say", m.socket, request).out, "denied")
+		contains(m.T, m.as(m.bob, "client", "send", m.socket, request).out, "denied")
 	}
 	if r := m.as(m.bob, "miniqd", "stop", "--kill"); r.status == 0 {
 		m.Errorf("bob stops the queue: %s", r.out)
@@ -262,7 +262,7 @@ func administratorsActOnAll(m *machine) {
 		act("akill", id)
 		m.is(id, "exited")
 		id = m.submit(m.bob, "-H", "true")
-		act("client", "say", m.socket, `{"v":2,"op":"rank","rankings":[{"ID":"`+id+`","Priority":4020}]}`)
+		act("client", "send", m.socket, `{"v":2,"op":"rank","rankings":[{"ID":"`+id+`","Priority":4020}]}`)
 		if got := m.look(id).Priority; got != 20 && got != 4020 {
 			m.Errorf("ranked at %d", got)
 		}
@@ -277,11 +277,11 @@ func nobodyJumpsTheQueue(m *machine) {
 	defer m.root("akill", full)
 	submit := func(fields string) string {
 		m.Helper()
-		return m.does(m.alice, "client", "say", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/"`+fields+`}]}`)
+		return m.does(m.alice, "client", "send", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/"`+fields+`}]}`)
 	}
 	level := func(id string) string {
 		m.Helper()
-		out := m.root("client", "say", m.socket, `{"v":2,"op":"jobs","ids":["`+id+`"]}`)
+		out := m.root("client", "send", m.socket, `{"v":2,"op":"jobs","ids":["`+id+`"]}`)
 		_, rest, _ := strings.Cut(out, `"pr":`)
 		number, _, _ := strings.Cut(rest, ",")
 		return number
@@ -311,7 +311,7 @@ func nobodyJumpsTheQueue(m *machine) {
 		`"op":"reserve","reservations":[{"ID":"` + id + `","Hosts":["n1"],"Until":"2030-01-01T00:00:00Z"}]`,
 		`"op":"place","dummies":[{"For":"` + id + `","Host":"n1","Priority":5020,"Limit":1000000000}]`,
 	} {
-		contains(m.T, m.does(m.alice, "client", "say", m.socket, `{"v":2,`+request+`}`), `"denied"`)
+		contains(m.T, m.does(m.alice, "client", "send", m.socket, `{"v":2,`+request+`}`), `"denied"`)
 		if after := level(id); after != before {
 			m.Errorf("%s: %s became %s", request, before, after)
 		}
@@ -330,9 +330,9 @@ func thePolicyDecides(m *machine) {
 	m.root("pba", "rebalance")
 	priority := func(p *person) string {
 		m.Helper()
-		out := m.does(p, "client", "say", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/","Project":"chipA","Priority":3020}]}`)
+		out := m.does(p, "client", "send", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/","Project":"chipA","Priority":3020}]}`)
 		id := regexpID(out)
-		out = m.root("client", "say", m.socket, `{"v":2,"op":"jobs","ids":["`+id+`"]}`)
+		out = m.root("client", "send", m.socket, `{"v":2,"op":"jobs","ids":["`+id+`"]}`)
 		m.does(p, "akill", id)
 		_, rest, _ := strings.Cut(out, `"pr":`)
 		number, _, _ := strings.Cut(rest, ",")
@@ -342,7 +342,7 @@ func thePolicyDecides(m *machine) {
 		m.Errorf("alice, who is in the project's group, begins at %s", got)
 	}
 	if got := priority(m.outsider); got != "20" {
-		m.Errorf("who is not in the project's group begins at %s", got)
+		m.Errorf("a user outside the project's group begins at %s", got)
 	}
 	id := m.submit(m.alice, "-P", "chipA", "true")
 	if got := m.look(id).Priority; got != 20 {
@@ -352,7 +352,7 @@ func thePolicyDecides(m *machine) {
 }
 
 func nobodyReads(m *machine) {
-	const secret = "tell-nobody"
+	const secret = "almt-secret-text"
 	r := m.with(m.alice, []string{"PASSWORD=" + secret}, "sh", "-c", "umask 077; asub -J quiet -P chipX -Jd "+secret+" -o secret.out 'echo "+secret+" >/dev/null; echo "+secret+"; sleep 300; : "+secret+"'")
 	if r.status != 0 {
 		m.Fatal(r.out)
@@ -367,7 +367,7 @@ func nobodyReads(m *machine) {
 		{"ajobs", "-l", id},
 		{"ajobs", "-l", "--json", id},
 		{"ajobs", "-a", "--json", "-u", "all"},
-		{"client", "say", m.socket, `{"v":2,"op":"farm"}`, `{"v":2,"op":"jobs","ids":["` + id + `"]}`, `{"v":2,"op":"record","ids":["` + id + `"]}`, `{"v":2,"op":"status"}`},
+		{"client", "send", m.socket, `{"v":2,"op":"farm"}`, `{"v":2,"op":"jobs","ids":["` + id + `"]}`, `{"v":2,"op":"record","ids":["` + id + `"]}`, `{"v":2,"op":"status"}`},
 	} {
 		if r := m.as(m.bob, argv...); strings.Contains(r.out, secret) {
 			m.Errorf("bob sees it by %q: %s", argv, r.out)
@@ -412,7 +412,7 @@ func nobodySubmitsAsAnother(m *machine) {
 	request := `{"v":2,"op":"submit","by":{"User":"root","Admin":true},"By":{"User":"root","Admin":true},"user":"root","uid":0,"as":{"u":0},"Next":[true],"specs":[` +
 		`{"Slots":1,"Command":["/usr/bin/id","-u"],"Dir":"/","Stdout":"` + out + `","User":"root","UID":0,"As":{"UID":0,"GID":0},"u":{"u":0},"Priority":3020,` +
 		`"Env":["USER=root","HOME=/root","ALLOTMENT_RUN=x"]}]}`
-	id := regexpID(m.does(m.alice, "client", "say", m.socket, request))
+	id := regexpID(m.does(m.alice, "client", "send", m.socket, request))
 	m.is(id, "done")
 	if j := m.look(id); j.User != m.alice.name {
 		m.Errorf("it belongs to %s", j.User)
@@ -451,7 +451,7 @@ func whoGetsNoJobs(m *machine) {
 	stranger := &person{name: "stranger", uid: 3_999_999, gid: 3_999_999, home: m.base}
 	for _, argv := range [][]string{{"ajobs"}, {"asub", "true"}} {
 		if r := m.as(stranger, argv...); r.status == 0 || !strings.Contains(r.out, "user ID 3999999: this machine knows no such user") {
-			m.Errorf("a user whom nobody knows: %q: status %d: %s", argv, r.status, r.out)
+			m.Errorf("a user that the machine does not know: %q: status %d: %s", argv, r.status, r.out)
 		}
 	}
 	if r := m.as(m.nologin, "asub", "true"); r.status != 1 || !strings.Contains(r.out, "has no login shell (/usr/sbin/nologin)") {

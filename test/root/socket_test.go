@@ -29,7 +29,7 @@ daemons() {
 	done
 	echo $n
 }
-until_does() { i=0; until "$@" >"$base/said" 2>&1; do i=$((i+1)); [ $i -lt 600 ] || { echo "never: $*"; cat "$base/said"; exit 1; }; sleep 0.1; done; }
+until_does() { i=0; until "$@" >"$base/output" 2>&1; do i=$((i+1)); [ $i -lt 600 ] || { echo "never: $*"; cat "$base/output"; exit 1; }; sleep 0.1; done; }
 fail() { echo "FAILED: $*"; miniqd status || true; tail -n 20 /var/lib/allotment/miniq/miniqd.log; exit 1; }
 trap 'miniqd stop --kill >/dev/null 2>&1 || true' EXIT
 
@@ -42,7 +42,7 @@ as "$alice" sh -c "cd '$home' && asub -o /dev/null -H 'echo run >>held'"
 for what in "/run/allotment" "/run/allotment/miniq.sock" "/run/allotment /var/lib/allotment/miniq/lock /var/lib/allotment/miniq/start.lock"; do
 	rm -rf $what
 	if timeout 60 miniqd --foreground >"$base/second" 2>&1; then fail "a second daemon after the removal of $what: $(cat "$base/second")"; fi
-	grep -q "another miniqd is running" "$base/second" || fail "a second daemon said $(cat "$base/second")"
+	grep -q "another miniqd is running" "$base/second" || fail "a second daemon printed $(cat "$base/second")"
 	until_does as "$bob" asub -K -o /dev/null true
 	as "$alice" asub -K -o /dev/null true || fail "alice's asub after the removal of $what"
 	[ "$(daemons)" = 1 ] || fail "$(daemons) daemons after the removal of $what"
