@@ -1,7 +1,7 @@
 // Package disk is the part of a file system that programs need which must not
 // lose what they wrote: they write, sync and rename through it, so that tests can
 // put one below them that fails, or that forgets at a power failure what was not
-// synced (package power). Reading goes past it.
+// synced (package crashfs). Reading goes past it.
 package disk
 
 import (

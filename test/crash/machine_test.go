@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/allotment-hpc/allotment/internal/disk/power"
+	"github.com/allotment-hpc/allotment/internal/disk/crashfs"
 	"github.com/allotment-hpc/allotment/miniq"
 	"github.com/allotment-hpc/allotment/miniq/daemon"
 )
@@ -74,10 +74,10 @@ func machineMain(text string) error {
 }
 
 // disk returns the machine's disk, which kills the machine at operation OffAt.
-func (m *machine) disk(state string) (d *power.Disk, err error) {
+func (m *machine) disk(state string) (d *crashfs.Disk, err error) {
 	faults := rand.New(rand.NewPCG(m.Seed, 2))
 	ops := 0
-	d, err = power.New(state, rand.New(rand.NewPCG(m.Seed, 1)), func(op power.Op) error {
+	d, err = crashfs.New(state, rand.New(rand.NewPCG(m.Seed, 1)), func(op crashfs.Op) error {
 		if ops++; ops == m.OffAt {
 			if err := d.Image(m.After); err != nil {
 				panic(err)
@@ -85,10 +85,10 @@ func (m *machine) disk(state string) (d *power.Disk, err error) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
-		if strings.HasSuffix(op.Path, "/boot") || strings.HasSuffix(op.Path, "/boot.new") || op.Kind == power.Remove {
+		if strings.HasSuffix(op.Path, "/boot") || strings.HasSuffix(op.Path, "/boot.new") || op.Kind == crashfs.Remove {
 			return nil
 		}
-		if m.Full != "" && there(m.Full) && (op.Kind == power.Write || (op.Kind == power.Create || op.Kind == power.Mkdir) && !there(op.Path)) {
+		if m.Full != "" && there(m.Full) && (op.Kind == crashfs.Write || (op.Kind == crashfs.Create || op.Kind == crashfs.Mkdir) && !there(op.Path)) {
 			return syscall.ENOSPC
 		}
 		chance := m.Faults

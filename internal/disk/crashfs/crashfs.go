@@ -1,14 +1,13 @@
-// Package power is a disk that can lose its power: it knows what of its files was
-// synced, and writes down what a machine could find after a power failure at this
-// very moment. It also fails on demand. For tests.
+// Package crashfs simulates, for tests, a disk that loses its power: it records which
+// writes were synced, and writes down what a machine could find on it after a power
+// failure at any moment. It also fails on demand.
 //
-// It takes nothing for safe that POSIX does not promise. Of a file that was not
-// synced since, each sector may or may not have been written, in any order, and so
-// may its new length. After a Sync that failed, what it should have written is
-// taken for clean: a later Sync does not write it. A name that was made, renamed or
-// removed since its directory was synced may or may not be so, but a directory's
-// changes happen in their order.
-package power
+// It assumes no more than POSIX guarantees. Of a file that was not synced since, each
+// sector may or may not have been written, in any order, and so may its new length.
+// After a Sync that failed, what it should have written counts as clean: a later Sync
+// does not write it. A name that was made, renamed or removed since its directory was
+// synced may or may not be so, but a directory's changes happen in their order.
+package crashfs
 
 import (
 	"io/fs"
