@@ -19,12 +19,12 @@ const (
 )
 
 // ReadRequest reads one request from an untrusted client. io.EOF means that none
-// follows. Before it decodes the request, it asks room for as many bytes as that is
-// worth; nil: no bound.
-func ReadRequest(r io.Reader, room func(worth int64) error) (*Request, error) {
+// follows. Before it decodes the request, it asks room for as many bytes as it will
+// take when decoded (estimateSize); nil: no bound.
+func ReadRequest(r io.Reader, room func(size int64) error) (*Request, error) {
 	body, err := readBody(r)
 	if err == nil && room != nil {
-		err = room(worth(body))
+		err = room(estimateSize(body))
 	}
 	if err != nil {
 		return nil, err
@@ -32,9 +32,9 @@ func ReadRequest(r io.Reader, room func(worth int64) error) (*Request, error) {
 	return DecodeRequest(body)
 }
 
-// worth estimates how many bytes a request takes when it is decoded and while it
+// estimateSize estimates how many bytes a request takes when it is decoded and while it
 // is answered, beside its text: much more than that, where {} is a job.
-func worth(body []byte) int64 {
+func estimateSize(body []byte) int64 {
 	const object, element = 1 << 10, 128
 	body, _, _ = bytes.Cut(body, []byte{0})
 	return int64(object*bytes.Count(body, []byte{'{'}) + element*bytes.Count(body, []byte{','}))
@@ -52,7 +52,7 @@ func DecodeRequest(body []byte) (*Request, error) {
 	if err := json.Unmarshal(body, req); err != nil {
 		return nil, fmt.Errorf("decode a message: %w", err)
 	}
-	if err := req.takeVariables(behind); err != nil {
+	if err := req.parseVariables(behind); err != nil {
 		return nil, err
 	}
 	if len(req.Dummies) > MaxSpecs {

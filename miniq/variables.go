@@ -47,8 +47,8 @@ func (r *Request) Frame() ([]byte, error) {
 	return appendFrame(nil, submission{r.Version, r.Op, specs, r.Key}, behind)
 }
 
-// takeVariables puts what stands behind the JSON of a request where it belongs.
-func (r *Request) takeVariables(behind []byte) error {
+// parseVariables puts what stands behind the JSON of a request where it belongs.
+func (r *Request) parseVariables(behind []byte) error {
 	var text []byte // most jobs of a request have the environment of the one before
 	var env []string
 	for i := range r.Specs {

@@ -29,7 +29,7 @@ const (
 	OpReserve   Op = "reserve"
 	OpPlace     Op = "place" // Dummies, under Key as OpSubmit
 	OpMove      Op = "move"
-	OpFarm      Op = "farm"
+	OpSnapshot  Op = "farm"
 	OpJobs      Op = "jobs"
 	OpWait      Op = "wait"   // for all of IDs to end, or for the state to change after After
 	OpRecord    Op = "record" // the state object of IDs[0]
@@ -93,7 +93,7 @@ type Response struct {
 	Error     *Error                `json:"error,omitempty"` // the request as a whole failed
 	Submitted []Submission          `json:"submitted,omitempty"`
 	Errors    []*Error              `json:"errors,omitempty"` // null: succeeded
-	Farm      *FarmHead             `json:"farm,omitempty"`   // in the first part
+	Snapshot  *SnapshotHead         `json:"farm,omitempty"`   // in the first part
 	Jobs      []backends.CompactJob `json:"jobs,omitempty"`
 	Ended     []backends.CompactJob `json:"ended,omitempty"`
 	Changes   uint64                `json:"changes,omitempty"` // how often the state has changed
@@ -120,8 +120,8 @@ type Submission struct {
 	Error *Error      `json:"error,omitempty"`
 }
 
-// FarmHead is a backends.Snapshot without its jobs.
-type FarmHead struct {
+// SnapshotHead is a snapshot without its jobs.
+type SnapshotHead struct {
 	At    int64           `json:"at"`
 	Hosts []backends.Host `json:"hosts"`
 }

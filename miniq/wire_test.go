@@ -19,7 +19,7 @@ import (
 )
 
 func FuzzReadFrame(f *testing.F) {
-	good, _ := AppendFrame(nil, Request{Version: Version, Op: OpFarm})
+	good, _ := AppendFrame(nil, Request{Version: Version, Op: OpSnapshot})
 	f.Add(good)
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(binary.BigEndian.AppendUint32(nil, MaxFrame+1))

@@ -24,7 +24,7 @@ var ErrBehind = errors.New("state objects are not written as fast as jobs are ha
 
 // backlog counts the memory of jobs that are not written yet, in bytes by user.
 type backlog struct {
-	coming  map[string]int64 // admitted by Room, not in dirty yet
+	coming  map[string]int64 // admitted by Admit, not in dirty yet
 	dirty   map[string]int64
 	writing map[string]int64
 	last    *Submission   // the one that was counted last
@@ -50,8 +50,8 @@ func (b *backlog) full(user string) bool {
 	return own > userBacklog || whole > wholeBacklog
 }
 
-// put counts the memory of a change that submits or ends a job.
-func (b *backlog) put(c *Change) {
+// count counts the memory of a change that submits or ends a job.
+func (b *backlog) count(c *Change) {
 	if c.Final != nil {
 		b.dirty[c.Final.User] += endBacklog
 	}
@@ -88,9 +88,9 @@ func (b *backlog) end(written bool) {
 	b.written = make(chan struct{})
 }
 
-// Room waits, at most for longest, until a user may submit so many jobs. They count
-// until over is called, after they were Put. ErrBehind: there is no room.
-func (w *Writer) Room(longest time.Duration, user string, jobs int) (over func(), err error) {
+// Admit waits, at most for longest, until a user may submit so many jobs. They count
+// until over is called, after they were Put. ErrBehind: the time is up.
+func (w *Writer) Admit(longest time.Duration, user string, jobs int) (over func(), err error) {
 	w.mu.Lock()
 	var late <-chan time.Time
 	for w.backlog.full(user) {

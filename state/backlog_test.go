@@ -23,7 +23,7 @@ func TestBacklog(t *testing.T) {
 	script := bytes.Repeat([]byte("x"), 1<<20)
 	n := 0
 	for ; n < 1000; n++ {
-		over, err := w.Room(0, "ann", 1)
+		over, err := w.Admit(0, "ann", 1)
 		if errors.Is(err, ErrBehind) {
 			break
 		}
@@ -37,12 +37,12 @@ func TestBacklog(t *testing.T) {
 		t.Errorf("%d jobs of 1 MiB were accepted that are not written", n)
 	}
 	for _, user := range []string{"bob", "cid"} {
-		if _, err := w.Room(0, user, 10); err != nil {
+		if _, err := w.Admit(0, user, 10); err != nil {
 			t.Errorf("another user: %v", err)
 		}
 	}
 	w.Start()
-	if _, err := w.Room(time.Hour, "ann", 1); err != nil {
+	if _, err := w.Admit(time.Hour, "ann", 1); err != nil {
 		t.Errorf("when they are written: %v", err)
 	}
 	if len(w.backlog.dirty)+len(w.backlog.writing) != 0 {
@@ -57,15 +57,15 @@ func TestBacklogOfRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	over, err := w.Room(0, "ann", 2*userBacklog/jobBacklog)
+	over, err := w.Admit(0, "ann", 2*userBacklog/jobBacklog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Room(0, "ann", 1); !errors.Is(err, ErrBehind) {
+	if _, err := w.Admit(0, "ann", 1); !errors.Is(err, ErrBehind) {
 		t.Errorf("beside a large request: %v, want %v", err, ErrBehind)
 	}
 	over()
-	if _, err := w.Room(0, "ann", 1); err != nil {
+	if _, err := w.Admit(0, "ann", 1); err != nil {
 		t.Errorf("after it: %v", err)
 	}
 }

@@ -66,8 +66,8 @@ func Folders(dir string) ([]string, error) {
 	return names, nil
 }
 
-// In lists the jobs that have an object in one of Folders.
-func In(folder string) ([]backends.ID, error) {
+// ListFolder lists the jobs that have an object in one of Folders.
+func ListFolder(folder string) ([]backends.ID, error) {
 	f, err := os.Open(folder)
 	if err != nil {
 		return nil, fmt.Errorf("list state objects: %w", err)
@@ -86,9 +86,9 @@ func In(folder string) ([]backends.ID, error) {
 	return ids, nil
 }
 
-// Last returns when something last happened to a job, by its object's modification
+// LastChange returns when something last happened to a job, by its object's modification
 // time, which may be later.
-func Last(dir string, id backends.ID) (time.Time, error) {
+func LastChange(dir string, id backends.ID) (time.Time, error) {
 	info, err := os.Stat(Path(dir, id))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the modification time of the state object of job %v: %w", id, err)

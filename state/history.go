@@ -5,8 +5,8 @@ package state
 // are kept.
 const maxHistory = 1000 // lines
 
-// told reports whether a change is a line of history and nothing else.
-func (c *Change) told() bool {
+// historyOnly reports whether a change is a line of history and nothing else.
+func (c *Change) historyOnly() bool {
 	return c.Submit == nil && c.Begin == nil && c.End == nil && c.Final == nil && !c.Doubt
 }
 
@@ -18,13 +18,13 @@ func thin(changes []Change) []Change {
 	}
 	lines := 0
 	for i := range changes {
-		if changes[i].told() {
+		if changes[i].historyOnly() {
 			lines++
 		}
 	}
 	kept := changes[:0]
 	for i := range changes {
-		if changes[i].told() {
+		if changes[i].historyOnly() {
 			if lines--; lines >= maxHistory {
 				continue
 			}

@@ -82,7 +82,7 @@ func (m *memory) build(id backends.ID, object []byte, changes []Change) ([]byte,
 	if !begun {
 		object = m.empty
 	}
-	if err := m.conn.Deserialize(roomFor(object, changes), "main"); err != nil {
+	if err := m.conn.Deserialize(padded(object, changes), "main"); err != nil {
 		return nil, err
 	}
 	if err := m.exec("BEGIN"); err != nil {
@@ -136,10 +136,10 @@ func (m *memory) renew() error {
 	return nil
 }
 
-// roomFor returns an object with as much room as changes could need: the driver
+// padded returns an object with as much room as changes could need: the driver
 // deserializes into a buffer that does not grow. SQLite goes by the page count
 // in the header, and takes what is behind those pages when it needs more.
-func roomFor(object []byte, changes []Change) []byte {
+func padded(object []byte, changes []Change) []byte {
 	const fixed, perChange, perItem = 16 << 10, 1 << 10, 64 // several times what the rows take
 	room := fixed
 	for i := range changes {

@@ -53,8 +53,8 @@ func (m *memory) verify(data []byte, id backends.ID) (*Facts, error) {
 		return nil, err
 	}
 	err := m.query("PRAGMA integrity_check(1)", func(row []driver.Value) error {
-		if said := text(row[0]); said != "ok" {
-			return errors.New(said[strings.LastIndexByte(said, '\n')+1:])
+		if result := text(row[0]); result != "ok" {
+			return errors.New(result[strings.LastIndexByte(result, '\n')+1:])
 		}
 		return nil
 	})

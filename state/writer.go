@@ -78,7 +78,7 @@ func (w *Writer) Put(c Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dirty[c.ID] = thin(append(w.dirty[c.ID], c))
-	w.backlog.put(&c)
+	w.backlog.count(&c)
 	w.poke()
 }
 

@@ -18,7 +18,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, PinShares: true, PinEnds: true,
 			Ages: c.options.Config.Every(), AgeCap: c.options.Config.Ageing.Cap, ManagesMemory: c.options.Config.ScheduleBy != miniq.BySlots,
-			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.place,
+			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies,
 		},
 		ForWrappers: backends.ForWrappers{
 			Terminals: true,
@@ -30,9 +30,9 @@ func (c *Client) Abilities() backends.Abilities {
 // Snapshot returns a snapshot of the queue.
 func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
 	var farm *backends.Snapshot
-	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpFarm, EndedSince: endedSince}, func(r *miniq.Response) error {
-		if r.Farm != nil {
-			farm = &backends.Snapshot{At: unixtime.Time(r.Farm.At), Hosts: r.Farm.Hosts}
+	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpSnapshot, EndedSince: endedSince}, func(r *miniq.Response) error {
+		if r.Snapshot != nil {
+			farm = &backends.Snapshot{At: unixtime.Time(r.Snapshot.At), Hosts: r.Snapshot.Hosts}
 		}
 		if farm == nil {
 			return errors.New("miniqd's answer lacks its first part")
@@ -73,20 +73,20 @@ func specSize(s *backends.Spec) int {
 }
 
 func (c *Client) submit(ctx context.Context, key string, specs []miniq.Spec) []backends.Submitted {
-	return c.handIn(ctx, len(specs), &miniq.Request{Op: miniq.OpSubmit, Key: key, Specs: specs})
+	return c.submitBatch(ctx, len(specs), &miniq.Request{Op: miniq.OpSubmit, Key: key, Specs: specs})
 }
 
-// place submits dummy jobs, in as few requests as they fit into.
-func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
+// submitDummies submits dummy jobs, in as few requests as they fit into.
+func (c *Client) submitDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	var results []backends.Submitted
 	for part := range slices.Chunk(dummies, miniq.MaxSpecs) {
-		results = append(results, c.handIn(ctx, len(part), &miniq.Request{Op: miniq.OpPlace, Key: newKey(), Dummies: part})...)
+		results = append(results, c.submitBatch(ctx, len(part), &miniq.Request{Op: miniq.OpPlace, Key: newKey(), Dummies: part})...)
 	}
 	return results
 }
 
-// handIn makes a request that submits n jobs under a key.
-func (c *Client) handIn(ctx context.Context, n int, req *miniq.Request) []backends.Submitted {
+// submitBatch makes a request that submits n jobs under a key.
+func (c *Client) submitBatch(ctx context.Context, n int, req *miniq.Request) []backends.Submitted {
 	results := make([]backends.Submitted, n)
 	err := c.callAgain(ctx, req, func(r *miniq.Response) error {
 		if len(r.Submitted) != n {

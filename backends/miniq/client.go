@@ -122,10 +122,10 @@ func (c *Client) try(ctx context.Context, op miniq.Op, frame []byte, part func(*
 	var refused *refusedError
 	switch {
 	case err == nil:
-		c.keep(conn)
+		c.putIdle(conn)
 		return nil
 	case errors.As(err, &refused) && !errors.Is(refused.error, miniq.ErrBusy):
-		c.keep(conn)
+		c.putIdle(conn)
 		return refused.error
 	}
 	_ = conn.Close()
@@ -199,7 +199,7 @@ func (c *Client) connect(ctx context.Context) (*connection, error) {
 	}
 }
 
-func (c *Client) keep(conn *connection) {
+func (c *Client) putIdle(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.idle) >= maxIdle {
@@ -241,7 +241,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 		if err == nil {
 			return &connection{conn, bufio.NewReader(conn)}, nil
 		}
-		if !nobodyListens(err) || try > maxTries {
+		if !notListening(err) || try > maxTries {
 			return nil, unreachable("connect to miniqd", err)
 		}
 		if !c.options.Start {
@@ -257,7 +257,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 // the daemon of the same state has.
 func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
 	conn, err := dialSocket(ctx, c.socket)
-	if err == nil || !nobodyListens(err) {
+	if err == nil || !notListening(err) {
 		return conn, err
 	}
 	_, other := miniq.Signed(miniq.StateDir(c.options.Paths))
@@ -281,15 +281,15 @@ func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ours(conn); err != nil {
+	if err := checkPeer(conn); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), conn.Close())
 	}
 	return conn, nil
 }
 
-// ours returns an error unless root or this user listens at the other end. Jobs, with
+// checkPeer returns an error unless root or this user listens at the other end. Jobs, with
 // their environments, are sent to no other user, wherever the socket lies.
-func ours(conn net.Conn) error {
+func checkPeer(conn net.Conn) error {
 	raw, ok := conn.(*net.UnixConn)
 	if !ok {
 		return errors.New("not a socket of this machine")
@@ -304,6 +304,6 @@ func ours(conn net.Conn) error {
 	return nil
 }
 
-func nobodyListens(err error) bool {
+func notListening(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -162,7 +162,7 @@ func TestTenThousandConnections(t *testing.T) {
 		many = int(files.Cur) - 500
 		t.Logf("%d connections: this process may not open more files", many)
 	}
-	first := q.Snapshot // its connection is the first to be put out
+	first := q.Snapshot // its connection is the first to be evicted
 	if _, err := first(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -287,7 +287,7 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// await waits for a job to come into a state, and looks after each change of the queue.
+// await waits for a job to come into a state, and checks after each change of the queue.
 func (q *queue) await(id backends.ID, what string, cond func(*backends.Job) bool) backends.Job {
 	q.t.Helper()
 	jobs, err := await.Jobs(soon(q.t), q.Client, []backends.ID{id}, func(jobs []backends.Job) bool { return cond(&jobs[0]) })

@@ -69,7 +69,7 @@ func TestEndHookIsRunOnceForEachJob(t *testing.T) {
 	if strings.Contains(string(env), "HOME=") {
 		t.Errorf("the daemon's own environment is handed on: %q", env)
 	}
-	q.restart() // calls of the last second may not be noted: they are made again
+	q.restart() // calls of the last second may not be recorded: they are made again
 	again := q.submit(q.run("true"))
 	q.awaitState(again[0], backends.Done)
 	text, _ := os.ReadFile(filepath.Join(dir, "calls"))
@@ -99,7 +99,7 @@ func TestEndHookOutlivesTheDaemon(t *testing.T) {
 	}
 	q.start()
 	q.awaitCalls(dir, want...)
-	if err := q.Stop(t.Context(), false); err != nil { // now it is noted
+	if err := q.Stop(t.Context(), false); err != nil { // now it is recorded
 		t.Fatal(err)
 	}
 	_ = q.cmd.Wait()

@@ -24,7 +24,7 @@ func (q *queue) gated(name string, status int) (spec backends.Spec, file string)
 	return spec, file
 }
 
-func letGo(t *testing.T, file string) {
+func release(t *testing.T, file string) {
 	t.Helper()
 	if err := os.WriteFile(file+".go", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -79,8 +79,8 @@ func TestRunningJobsAreReadopted(t *testing.T) {
 			}
 			q.awaitStopped(file3)
 			fault(q)
-			letGo(t, file1)
-			letGo(t, file3) // it is stopped and must not see that
+			release(t, file1)
+			release(t, file3) // it is stopped and must not see that
 			q.awaitGone(file1)
 			q.start()
 			if j := q.awaitState(ids[0], backends.Exited); j.ExitCode != 7 {
@@ -92,7 +92,7 @@ func TestRunningJobsAreReadopted(t *testing.T) {
 			if j := q.awaitState(ids[2], backends.Suspended); j.Resuming {
 				t.Errorf("suspended job %+v, want it to stay so", j)
 			}
-			letGo(t, file2)
+			release(t, file2)
 			if j := q.awaitState(ids[1], backends.Exited); j.ExitCode != 9 {
 				t.Errorf("the re-adopted job ended with %d, want 9", j.ExitCode)
 			}
@@ -145,12 +145,12 @@ func TestDeadNodeIsReplaced(t *testing.T) {
 	id := q.submit(spec)[0]
 	q.awaitFile(file, "run\n")
 	q.killNodes()
-	letGo(t, file)
+	release(t, file)
 	if j := q.awaitState(id, backends.Exited); j.ExitCode != 5 {
 		t.Errorf("ended with %d, want 5", j.ExitCode)
 	}
 	next, file := q.gated("next", 0)
-	letGo(t, file)
+	release(t, file)
 	q.awaitState(q.submit(next)[0], backends.Done)
 }
 
@@ -169,7 +169,7 @@ func TestRequeueSurvivesRestart(t *testing.T) {
 		t.Errorf("job %+v, want it still on its way", j)
 	}
 	q.awaitFile(file, "0\n1\n")
-	letGo(t, file)
+	release(t, file)
 	if j := q.awaitState(id, backends.Done); j.Requeues != 1 {
 		t.Errorf("job %+v, want one requeue", j)
 	}
@@ -190,7 +190,7 @@ func TestKilledKeeperLosesRun(t *testing.T) {
 		t.Errorf("job %+v, want exit unknown", j)
 	}
 	q.awaitFile(filepath.Join(dir, "again"), "run\nrun\n")
-	letGo(t, filepath.Join(dir, "again"))
+	release(t, filepath.Join(dir, "again"))
 	if j := q.awaitState(ids[1], backends.Done); j.Requeues != 0 {
 		t.Logf("rerun counts as %d requeues", j.Requeues)
 	}
@@ -318,7 +318,7 @@ func TestNodeRemovedFromConfig(t *testing.T) {
 	if got := q.hosts(); got != "n1:2:ok n2:1:closed" {
 		t.Errorf("hosts %s; want the one that is busy closed and the idle one gone", got)
 	}
-	letGo(t, file)
+	release(t, file)
 	if j := q.awaitState(id, backends.Exited); j.ExitCode != 3 {
 		t.Errorf("ended with %d, want 3", j.ExitCode)
 	}

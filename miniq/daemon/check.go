@@ -42,8 +42,8 @@ var ErrServing = errors.New("miniqd serves it: stop it first with miniqd stop")
 // Check examines all of a state directory: the snapshot, the journal, the state
 // objects, the keepers' records, what else lies there, owners and modes. It
 // changes nothing, unless repair is set: then it makes lossless repairs. No daemon
-// can begin to serve meanwhile. If one serves already, Check looks twice and
-// returns what it found both times, since files change as it looks.
+// can begin to serve meanwhile. If one serves already, Check examines it twice
+// and returns what it found both times, since files change meanwhile.
 func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 	state, err := filepath.Abs(state)
 	if err != nil {
@@ -67,12 +67,12 @@ func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 	if serving && repair {
 		return nil, fmt.Errorf("repair %s: %w", state, ErrServing)
 	}
-	first, err := look(ctx, state, serving)
+	first, err := examine(ctx, state, serving)
 	if err != nil {
 		return nil, err
 	}
 	if serving && len(first.Findings) > 0 {
-		second, err := look(ctx, state, serving)
+		second, err := examine(ctx, state, serving)
 		if err != nil {
 			return nil, err
 		}
@@ -82,13 +82,13 @@ func Check(ctx context.Context, state string, repair bool) (*Checked, error) {
 		return second, nil
 	}
 	if repair {
-		err = first.mend()
+		err = first.repair()
 	}
 	return first, err
 }
 
-// mend makes the repairs that the findings have.
-func (c *Checked) mend() error {
+// repair makes the repairs that the findings have.
+func (c *Checked) repair() error {
 	for i := range c.Findings {
 		f := &c.Findings[i]
 		if f.repair == nil {
@@ -113,29 +113,29 @@ func (c *Checked) Left() int {
 	return n
 }
 
-// examination is one look at a state directory.
+// examination is one pass over a state directory.
 type examination struct {
 	Checked
 	files files
-	d     *daemon   // the queue as the next daemon would find it; nil: it can't be read
-	later *gathered // what that one would write into state objects first
-	short bool      // the journal lacks its end: the queue knows less than was acknowledged
+	d     *daemon         // the queue as the next daemon would find it; nil: it can't be read
+	later *pendingChanges // what that one would write into state objects first
+	short bool            // the journal lacks its end: the queue knows less than was acknowledged
 }
 
-func look(ctx context.Context, state string, serving bool) (*Checked, error) {
+func examine(ctx context.Context, state string, serving bool) (*Checked, error) {
 	x := &examination{Checked: Checked{State: state, Serving: serving, Findings: []Finding{}}}
-	x.queue() // first: objects may be ahead of what was read of the queue, but never behind
-	if err := x.walk(); err != nil {
+	x.readQueue() // first: objects may be ahead of what was read of the queue, but never behind
+	if err := x.checkFiles(); err != nil {
 		return nil, err
 	}
-	if err := x.objects(ctx); err != nil {
+	if err := x.checkObjects(ctx); err != nil {
 		return nil, err
 	}
-	x.runs()
+	x.checkRecords()
 	return &x.Checked, nil
 }
 
-func (x *examination) find(file, problem, remedy string, repair func() (string, error)) {
+func (x *examination) addFinding(file, problem, remedy string, repair func() (string, error)) {
 	x.Findings = append(x.Findings, Finding{File: file, Problem: problem, Remedy: remedy, repair: repair})
 }
 
@@ -149,33 +149,33 @@ func (x *examination) aside(file string) func() (string, error) {
 
 const setAside = "miniqd check --repair sets it aside"
 
-// queue reads the snapshot and the journal as a starting daemon does.
-func (x *examination) queue() {
-	x.later = newGathered()
-	d := newDaemon(Options{Log: quiet()}, x.State)
+// readQueue reads the snapshot and the journal as a starting daemon does.
+func (x *examination) readQueue() {
+	x.later = newPendingChanges()
+	d := newDaemon(Options{Log: discardLog()}, x.State)
 	d.objects = x.later
 	for try := 0; ; try++ {
 		s, err := readSnapshot(x.State, d.managerConfig())
 		if err != nil {
-			x.findError(snapshotName, err)
+			x.addReadError(snapshotName, err)
 			return
 		}
 		d.m, d.seq, x.Format = s.m, s.seq, s.format
-		read, seq, err := walk(x.State, d.seq, d.replayed, x.unfinished)
+		read, seq, err := walkJournal(x.State, d.seq, d.replayed, x.unfinished)
 		x.Segments = len(read)
 		if x.Serving && err != nil && try < 3 { // its daemon has shortened the journal meanwhile
-			x.later = newGathered()
-			d = newDaemon(Options{Log: quiet()}, x.State)
+			x.later = newPendingChanges()
+			d = newDaemon(Options{Log: discardLog()}, x.State)
 			d.objects = x.later
 			continue
 		}
 		if err != nil {
-			x.findError(segmentPrefix+"*", err)
+			x.addReadError(segmentPrefix+"*", err)
 			return
 		}
 		d.seq = seq
 		if len(read) == 0 && d.seq > 0 {
-			x.find(segmentPrefix+"*", "there is no journal: what came after the last snapshot is missing", putBack, nil)
+			x.addFinding(segmentPrefix+"*", "there is no journal: what came after the last snapshot is missing", restoreBackup, nil)
 			x.short = true
 		}
 		break
@@ -189,23 +189,23 @@ func (x *examination) unfinished(path string, bad *damage, last bool) error {
 	if x.Serving || !last {
 		return nil
 	}
-	x.find(filepath.Base(path), fmt.Sprintf("it ends at byte %d in an entry that was never finished, nor acknowledged", bad.at),
+	x.addFinding(filepath.Base(path), fmt.Sprintf("it ends at byte %d in an entry that was never finished, nor acknowledged", bad.at),
 		"nothing is lost; the next miniqd, or miniqd check --repair, keeps that end aside", func() (string, error) {
-			return "kept aside what followed", cutTail(disk.OS(), path, bad, quiet())
+			return "kept aside what followed", cutTail(disk.OS(), path, bad, discardLog())
 		})
 	return nil
 }
 
-// findError adds what kept the queue from being read.
-func (x *examination) findError(file string, err error) {
-	var t *trouble
+// addReadError adds what kept the queue from being read.
+func (x *examination) addReadError(file string, err error) {
+	var t *stateError
 	var bad *damage
 	switch {
 	case errors.As(err, &bad):
-		t, file = bad.trouble(), bad.name
+		t, file = bad.stateError(), bad.name
 	case errors.As(err, &t):
 	default:
-		t = &trouble{err.Error(), putBack}
+		t = &stateError{err.Error(), restoreBackup}
 	}
-	x.find(file, t.problem, t.remedy, nil)
+	x.addFinding(file, t.problem, t.remedy, nil)
 }

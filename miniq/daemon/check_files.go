@@ -62,8 +62,8 @@ func (x *examination) kindOf(name string) kind {
 	return unknown
 }
 
-// walk looks at every file's name, owner and mode.
-func (x *examination) walk() error {
+// checkFiles checks every file's name, owner and mode.
+func (x *examination) checkFiles() error {
 	x.files = files{patterns: patterns(), owner: uint32(os.Geteuid()), objects: map[backends.ID]bool{}, records: map[string]node.RunID{}}
 	if info, err := os.Stat(x.State); err == nil {
 		x.files.owner = ownerOf(info)
@@ -78,7 +78,7 @@ func (x *examination) walk() error {
 		case err != nil && os.IsNotExist(err): // it was removed meanwhile
 			return nil
 		case err != nil:
-			x.find(name, "it can't be read: "+cause(err), "look at the disk's health, then "+putBack, nil)
+			x.addFinding(name, "it can't be read: "+cause(err), "look at the disk's health, then "+restoreBackup, nil)
 			return nil
 		case path == filepath.Join(x.State, state.AsideDir):
 			entries, err := os.ReadDir(path)
@@ -88,7 +88,7 @@ func (x *examination) walk() error {
 			}
 			return err
 		}
-		x.file(name, info)
+		x.checkFile(name, info)
 		return nil
 	})
 }
@@ -107,16 +107,16 @@ func ownerOf(info fs.FileInfo) uint32 {
 	return 0
 }
 
-func (x *examination) file(name string, info fs.FileInfo) {
+func (x *examination) checkFile(name string, info fs.FileInfo) {
 	k := x.kindOf(name)
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		if info.Mode()&fs.ModeSocket == 0 || k != unknown { // its socket may be here
-			x.find(name, "it is no regular file", "find out which program made it, and remove it", nil)
+			x.addFinding(name, "it is no regular file", "find out which program made it, and remove it", nil)
 		}
 		return
 	}
 	if k != script { // a job's own user has that
-		x.guarded(name, info)
+		x.checkAccess(name, info)
 	}
 	if info.IsDir() {
 		return
@@ -128,34 +128,34 @@ func (x *examination) file(name string, info fs.FileInfo) {
 		if run.UnmarshalText([]byte(strings.TrimSuffix(filepath.Base(name), ".run"))) == nil {
 			x.files.records[name] = run
 		} else {
-			x.find(name, "its name is not that of a run", setAside, x.aside(name))
+			x.addFinding(name, "its name is not that of a run", setAside, x.aside(name))
 		}
 	case object:
 		id, ok := state.IDOf(name)
 		if !ok || state.Path("jobs", id) != name {
-			x.find(name, "its path is not that of a state object", setAside, x.aside(name))
+			x.addFinding(name, "its path is not that of a state object", setAside, x.aside(name))
 			return
 		}
 		x.files.objects[id] = true
 	case leftover:
-		x.find(name, "it was left over, by an interrupted write or an earlier version; nothing reads it", setAside, x.aside(name))
+		x.addFinding(name, "it was left over, by an interrupted write or an earlier version; nothing reads it", setAside, x.aside(name))
 	case unknown:
-		x.find(name, "the queue has no such file", "move it away", nil)
+		x.addFinding(name, "the queue has no such file", "move it away", nil)
 	}
 }
 
-// guarded adds findings if a file's owner is not the state directory's, or if others
+// checkAccess adds findings if a file's owner is not the state directory's, or if others
 // can read or write it.
-func (x *examination) guarded(name string, info fs.FileInfo) {
+func (x *examination) checkAccess(name string, info fs.FileInfo) {
 	if owner := ownerOf(info); owner != x.files.owner {
-		x.find(name, fmt.Sprintf("it belongs to user ID %d, the directory to %d", owner, x.files.owner), fmt.Sprintf("chown %d it", x.files.owner), nil)
+		x.addFinding(name, fmt.Sprintf("it belongs to user ID %d, the directory to %d", owner, x.files.owner), fmt.Sprintf("chown %d it", x.files.owner), nil)
 	}
 	others := fs.FileMode(0o077)
 	if info.IsDir() {
 		others = 0o066 // to pass through is no harm
 	}
 	if mode := info.Mode().Perm(); mode&others != 0 {
-		x.find(name, fmt.Sprintf("others can read or write it (mode %#o)", mode), "chmod go= it, as miniqd check --repair does", func() (string, error) {
+		x.addFinding(name, fmt.Sprintf("others can read or write it (mode %#o)", mode), "chmod go= it, as miniqd check --repair does", func() (string, error) {
 			return fmt.Sprintf("mode %#o", mode&^0o077), os.Chmod(filepath.Join(x.State, name), mode&^0o077)
 		})
 	}

@@ -23,48 +23,48 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // farPast returns a time before every job's end.
 func farPast() time.Time { return time.Time{} }
 
 func asPath(err error, p **fs.PathError) bool { return errors.As(err, p) }
 
-// gathered keeps what would be written into state objects.
-type gathered struct {
+// pendingChanges keeps what would be written into state objects.
+type pendingChanges struct {
 	changes map[backends.ID][]state.Change
 	removed map[backends.ID]bool
 }
 
-func newGathered() *gathered {
-	return &gathered{changes: map[backends.ID][]state.Change{}, removed: map[backends.ID]bool{}}
+func newPendingChanges() *pendingChanges {
+	return &pendingChanges{changes: map[backends.ID][]state.Change{}, removed: map[backends.ID]bool{}}
 }
 
-func (g *gathered) Put(c state.Change) { g.changes[c.ID] = append(g.changes[c.ID], c) }
+func (g *pendingChanges) Put(c state.Change) { g.changes[c.ID] = append(g.changes[c.ID], c) }
 
-func (g *gathered) Remove(ids ...backends.ID) {
+func (g *pendingChanges) Remove(ids ...backends.ID) {
 	for _, id := range ids {
 		g.removed[id] = true
 	}
 }
 
-func (g *gathered) Expire(time.Time)            {}
-func (g *gathered) Mark(uint64)                 {}
-func (g *gathered) Marked() uint64              { return 0 }
-func (g *gathered) Durable() uint64             { return 0 }
-func (g *gathered) Flush(context.Context) error { return nil }
-func (g *gathered) Close()                      {}
+func (g *pendingChanges) Expire(time.Time)            {}
+func (g *pendingChanges) Mark(uint64)                 {}
+func (g *pendingChanges) Marked() uint64              { return 0 }
+func (g *pendingChanges) Durable() uint64             { return 0 }
+func (g *pendingChanges) Flush(context.Context) error { return nil }
+func (g *pendingChanges) Close()                      {}
 
-func (g *gathered) Room(time.Duration, string, int) (func(), error) { return func() {}, nil }
+func (g *pendingChanges) Admit(time.Duration, string, int) (func(), error) { return func() {}, nil }
 
-// seen is what was found of a job's object.
-type seen struct {
+// inspected is what was found of a job's object.
+type inspected struct {
 	facts *state.Facts
 	err   error // it is damaged
 }
 
-// objects compares each state object with the queue.
-func (x *examination) objects(ctx context.Context) error {
+// checkObjects compares each state object with the queue.
+func (x *examination) checkObjects(ctx context.Context) error {
 	ids := slices.SortedFunc(maps.Keys(x.files.objects), backends.ID.Compare)
 	x.Objects = len(ids)
 	all, err := x.inspect(ctx, ids)
@@ -74,7 +74,7 @@ func (x *examination) objects(ctx context.Context) error {
 	if x.d == nil { // which jobs there are is not known
 		for _, id := range ids {
 			if s := all[id]; s.err != nil {
-				x.find(objectName(id), "it is damaged: "+reason(s.err), "first the queue itself must be readable", nil)
+				x.addFinding(objectName(id), "it is damaged: "+reason(s.err), "first the queue itself must be readable", nil)
 			}
 		}
 		return nil
@@ -91,9 +91,9 @@ func (x *examination) objects(ctx context.Context) error {
 				arrays[j.ID.Job] = true
 				array := backends.Job{ID: backends.ID{Job: j.ID.Job}, State: j.State}
 				known[array.ID] = true
-				x.object(&array, all, true)
+				x.checkObject(&array, all, true)
 			}
-			x.object(j, all, false)
+			x.checkObject(j, all, false)
 		}
 	}
 	for _, id := range ids {
@@ -103,19 +103,19 @@ func (x *examination) objects(ctx context.Context) error {
 		case s.err == nil && !x.Serving && x.lastSeq(s) > x.d.seq:
 			ahead = append(ahead, id)
 		case !known[id] && !x.later.removed[id] && !x.past(id, s):
-			x.find(objectName(id), fmt.Sprintf("the queue knows no job %v", id), setAside, x.aside(objectName(id)))
+			x.addFinding(objectName(id), fmt.Sprintf("the queue knows no job %v", id), setAside, x.aside(objectName(id)))
 		}
 	}
 	if len(ahead) > 0 && !x.short {
 		x.short = true
-		x.find(segmentPrefix+"*", fmt.Sprintf("%d state objects, job %v's first, know of more than the journal, which ends with entry %d: its end is missing", len(ahead), ahead[0], x.d.seq), putBack, nil)
+		x.addFinding(segmentPrefix+"*", fmt.Sprintf("%d state objects, job %v's first, know of more than the journal, which ends with entry %d: its end is missing", len(ahead), ahead[0], x.d.seq), restoreBackup, nil)
 	}
 	return nil
 }
 
 // past reports whether an object is that of a job that ended and is no longer in memory.
-func (x *examination) past(id backends.ID, s seen) bool {
-	if s.err != nil || !x.d.m.Gave(id) {
+func (x *examination) past(id backends.ID, s inspected) bool {
+	if s.err != nil || !x.d.m.Issued(id) {
 		return false
 	}
 	return slices.ContainsFunc(s.facts.History, func(e state.Event) bool { return endsJob(e.Event) }) ||
@@ -133,7 +133,7 @@ func reason(err error) string {
 	return strings.TrimPrefix(err.Error(), state.ErrCorrupt.Error()+": ")
 }
 
-func (x *examination) lastSeq(s seen) uint64 {
+func (x *examination) lastSeq(s inspected) uint64 {
 	last := uint64(0)
 	for _, e := range s.facts.History {
 		last = max(last, e.Seq)
@@ -142,11 +142,11 @@ func (x *examination) lastSeq(s seen) uint64 {
 }
 
 // inspect verifies objects, on all processors.
-func (x *examination) inspect(ctx context.Context, ids []backends.ID) (map[backends.ID]seen, error) {
+func (x *examination) inspect(ctx context.Context, ids []backends.ID) (map[backends.ID]inspected, error) {
 	const share = 64
 	var mu sync.Mutex
 	var failed error
-	all := make(map[backends.ID]seen, len(ids))
+	all := make(map[backends.ID]inspected, len(ids))
 	parts := make(chan []backends.ID)
 	var workers sync.WaitGroup
 	for range runtime.NumCPU() {
@@ -188,12 +188,12 @@ func (x *examination) inspect(ctx context.Context, ids []backends.ID) (map[backe
 	return all, errors.Join(failed, context.Cause(ctx))
 }
 
-func (x *examination) inspectOne(inspector *state.Inspector, id backends.ID) (seen, bool) {
+func (x *examination) inspectOne(inspector *state.Inspector, id backends.ID) (inspected, bool) {
 	data, err := os.ReadFile(filepath.Join(x.State, objectName(id)))
 	if errors.Is(err, fs.ErrNotExist) { // it was removed meanwhile
-		return seen{}, false
+		return inspected{}, false
 	}
-	var s seen
+	var s inspected
 	if err != nil {
 		s.err = fmt.Errorf("it can't be read: %s", cause(err))
 	} else {
@@ -202,9 +202,9 @@ func (x *examination) inspectOne(inspector *state.Inspector, id backends.ID) (se
 	return s, true
 }
 
-// object compares a job's object with what the queue knows. An array's own
+// checkObject compares a job's object with what the queue knows. An array's own
 // object holds its elements' specification.
-func (x *examination) object(j *backends.Job, all map[backends.ID]seen, array bool) {
+func (x *examination) checkObject(j *backends.Job, all map[backends.ID]inspected, array bool) {
 	name := objectName(j.ID)
 	later := x.later.changes[j.ID]
 	submitted := slices.ContainsFunc(later, func(c state.Change) bool { return c.Submit != nil })
@@ -214,26 +214,26 @@ func (x *examination) object(j *backends.Job, all map[backends.ID]seen, array bo
 	case there && s.err != nil:
 		remedy := setAside + "; what its job did before is not known any more"
 		if open && !submitted {
-			remedy += ", nor what it is to run: akill it and submit it again, or " + putBack
+			remedy += ", nor what it is to run: akill it and submit it again, or " + restoreBackup
 		}
-		x.find(name, "it is damaged: "+reason(s.err), remedy, x.renew(j.ID))
+		x.addFinding(name, "it is damaged: "+reason(s.err), remedy, x.renew(j.ID))
 	case there && open && !submitted && !x.specified(j.ID, all):
-		x.find(name, fmt.Sprintf("what job %v is to run is not in it", j.ID), "akill the job and submit it again", nil)
+		x.addFinding(name, fmt.Sprintf("what job %v is to run is not in it", j.ID), "akill the job and submit it again", nil)
 	case there && !array:
-		x.agree(j, s.facts, later)
+		x.compareEnds(j, s.facts, later)
 	case there || submitted || j.ID.Index > 0 && len(later) == 0 && (open || all[backends.ID{Job: j.ID.Job}].facts != nil):
 	case j.ID.Index > 0 && all[backends.ID{Job: j.ID.Job}].facts != nil:
 	default:
 		remedy := "its history is gone; miniqd check --repair begins it anew"
 		if open {
-			remedy = "what its job is to run is not known any more: akill it and submit it again, or " + putBack
+			remedy = "what its job is to run is not known any more: akill it and submit it again, or " + restoreBackup
 		}
-		x.find(name, fmt.Sprintf("job %v has no state object", j.ID), remedy, x.renew(j.ID))
+		x.addFinding(name, fmt.Sprintf("job %v has no state object", j.ID), remedy, x.renew(j.ID))
 	}
 }
 
 // specified reports whether a sound object, or an element's array's, holds what to run.
-func (x *examination) specified(id backends.ID, all map[backends.ID]seen) bool {
+func (x *examination) specified(id backends.ID, all map[backends.ID]inspected) bool {
 	if f := all[id].facts; f != nil && f.Specified || id.Index == 0 {
 		return f != nil && f.Specified
 	}
@@ -246,14 +246,14 @@ func (x *examination) specified(id backends.ID, all map[backends.ID]seen) bool {
 // set aside, and one begun that says so.
 func (x *examination) renew(id backends.ID) func() (string, error) {
 	return func() (string, error) {
-		w, err := state.NewWriter(disk.OS(), filepath.Join(x.State, "jobs"), quiet())
+		w, err := state.NewWriter(disk.OS(), filepath.Join(x.State, "jobs"), discardLog())
 		if err != nil {
 			return "", err
 		}
 		w.Start()
 		defer w.Close()
 		done := "begun anew, what was there is kept in " + state.AsideDir
-		change := state.Change{ID: id, Seq: x.d.seq, N: lookedAt, At: time.Now(), Doubt: true}
+		change := state.Change{ID: id, Seq: x.d.seq, N: inspectionNumber, At: time.Now(), Doubt: true}
 		if !x.files.objects[id] {
 			change.Event, change.Detail = "missing", "its state object was missing: what stood there is gone"
 			done = "begun anew"
@@ -263,41 +263,41 @@ func (x *examination) renew(id backends.ID) func() (string, error) {
 	}
 }
 
-// agree compares how a job ended by its object and by the queue.
-func (x *examination) agree(j *backends.Job, facts *state.Facts, later []state.Change) {
-	told := ""
-	tell := func(seq uint64, event string) {
+// compareEnds compares how a job ended by its object and by the queue.
+func (x *examination) compareEnds(j *backends.Job, facts *state.Facts, later []state.Change) {
+	recorded := ""
+	apply := func(seq uint64, event string) {
 		if seq <= x.d.seq && endsJob(event) {
-			told = event
+			recorded = event
 		}
 	}
 	anew := false
 	for _, e := range facts.History {
-		tell(e.Seq, e.Event)
+		apply(e.Seq, e.Event)
 		anew = anew || e.Event == "damaged" || e.Event == "missing"
 	}
 	for _, c := range later {
-		tell(c.Seq, c.Event)
+		apply(c.Seq, c.Event)
 	}
 	is := ""
 	if j.State.Ended() {
 		is = j.State.String()
 	}
-	if told == is || anew && told == "" {
+	if recorded == is || anew && recorded == "" {
 		return
 	}
-	say := func(state string) string {
+	describe := func(state string) string {
 		if state == "" {
 			return "not ended"
 		}
 		return "ended as " + state
 	}
-	x.find(objectName(j.ID), fmt.Sprintf("it records that job %v has %s; in the queue it has %s", j.ID, say(told), say(is)),
-		"the queue's state counts; if parts of two backups were mixed, "+putBack, nil)
+	x.addFinding(objectName(j.ID), fmt.Sprintf("it records that job %v has %s; in the queue it has %s", j.ID, describe(recorded), describe(is)),
+		"the queue's state counts; if parts of two backups were mixed, "+restoreBackup, nil)
 }
 
-// runs checks the records of keepers.
-func (x *examination) runs() {
+// checkRecords checks the records of keepers.
+func (x *examination) checkRecords() {
 	x.Records = len(x.files.records)
 	if x.d == nil || x.short {
 		return
@@ -320,12 +320,12 @@ func (x *examination) runs() {
 		}
 		switch {
 		case err != nil:
-			x.find(name, "it can't be read: "+cause(err), "look at the disk's health", nil)
+			x.addFinding(name, "it can't be read: "+cause(err), "look at the disk's health", nil)
 		case r.End == nil && r.Keeper.PID != 0 && proc.StartTime(r.Keeper.PID) == r.Keeper.Start:
-			x.find(name, fmt.Sprintf("run %d of job %v goes on under process %d, but the queue knows of no such run", run.Run, run.ID, r.Keeper.PID),
+			x.addFinding(name, fmt.Sprintf("run %d of job %v goes on under process %d, but the queue knows of no such run", run.Run, run.ID, r.Keeper.PID),
 				"the next miniqd ends it", nil)
-		case x.d.m.Count([]backends.ID{run.ID}) == 0 && !x.d.m.Gave(run.ID):
-			x.find(name, fmt.Sprintf("the queue knows no job %v", run.ID), setAside, x.aside(name))
+		case x.d.m.Count([]backends.ID{run.ID}) == 0 && !x.d.m.Issued(run.ID):
+			x.addFinding(name, fmt.Sprintf("the queue knows no job %v", run.ID), setAside, x.aside(name))
 		}
 	}
 }

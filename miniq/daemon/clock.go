@@ -52,20 +52,20 @@ func forgottenBefore(now time.Time, keep time.Duration, ahead manager.Ahead) tim
 	return before
 }
 
-// beforeClock has the end hook's marks follow a clock that is put back: ended jobs are
+// moveHookMarks has the end hook's marks follow a clock that is put back: ended jobs are
 // dated anew with it.
-func (d *daemon) beforeClock(e manager.ClockRead) {
+func (d *daemon) moveHookMarks(e manager.ClockRead) {
 	if d.hooks == nil || e.Jump >= 0 {
 		return
 	}
 	ended := d.m.EndedFrom(e.Now.Wall, e.Now.Wall, int(^uint(0)>>1), func(backends.ID) bool { return false })
-	d.hooks.marks.putBack(e.Now.Wall, ended)
+	d.hooks.marks.moveBack(e.Now.Wall, ended)
 	d.hooks.more = true
 }
 
-// putBack dates what is ahead of a time at that time. Of the ended jobs that are ahead
+// moveBack dates what is ahead of a time at that time. Of the ended jobs that are ahead
 // of it, those that have had their hook keep it.
-func (h *hookMarks) putBack(now time.Time, ahead []backends.Job) {
+func (h *hookMarks) moveBack(now time.Time, ahead []backends.Job) {
 	for i := range ahead {
 		if j := &ahead[i]; j.Ended.Before(h.From) {
 			h.Taken[j.ID] = now

@@ -28,14 +28,14 @@ func (d *daemon) compactNow(c *connection, req *miniq.Request) error {
 }
 
 func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
-	before, err := weigh(d.state)
+	before, err := measure(d.state)
 	if err != nil {
 		return nil, err
 	}
 	cutoff := d.forgetBefore(keep)
 	var old, left int
 	if !d.inLoop(func() { old = d.m.EndedBefore(cutoff) }) {
-		return nil, errOver
+		return nil, errStopping
 	}
 	if old > 0 {
 		if _, err := d.ask(input{event: manager.Forget{EndedBefore: cutoff}}); err != nil {
@@ -44,19 +44,19 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 	}
 	d.objects.Expire(cutoff)
 	_ = d.objects.Flush(context.Background()) // d.compact reports its error
-	past, err := d.collect(cutoff, d.keptInLoop)
+	past, err := d.collect(cutoff, d.notPastInLoop)
 	if err != nil {
 		return nil, fmt.Errorf("compact %s: %w", d.state, err)
 	}
 	_ = d.objects.Flush(context.Background()) // a new segment of the journal may need the room
 	saved := make(chan error, 1)
 	if !d.inLoop(func() { left = d.m.EndedBefore(cutoff); d.compact(func(err error) { saved <- err }) }) {
-		return nil, errOver
+		return nil, errStopping
 	}
 	select {
 	case err = <-saved:
 	case <-d.conns.closed():
-		err = errOver
+		err = errStopping
 	}
 	if err != nil {
 		return nil, fmt.Errorf("compact %s: %w", d.state, err)
@@ -85,7 +85,7 @@ func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 		return nil, fmt.Errorf("compact the queue's state: %w", err)
 	}
 	defer lock.close()
-	before, err := weigh(state)
+	before, err := measure(state)
 	if err != nil {
 		return nil, err
 	}
@@ -98,25 +98,25 @@ func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 	if old > 0 {
 		d.process([]input{{event: manager.Forget{EndedBefore: cutoff}}})
 		if d.failing {
-			return nil, errors.Join(fmt.Errorf("compact %s: the journal can't be written: free some space first", state), d.writeDown())
+			return nil, errors.Join(fmt.Errorf("compact %s: the journal can't be written: free some space first", state), d.saveState())
 		}
 	}
 	d.objects.Expire(cutoff)
 	left := d.m.EndedBefore(cutoff)
 	err = d.objects.Flush(context.Background()) // however long that takes
-	past, failed := d.collect(cutoff, func(ids []backends.ID) ([]bool, error) { return d.kept(ids), nil })
+	past, failed := d.collect(cutoff, func(ids []backends.ID) ([]bool, error) { return d.notPast(ids), nil })
 	err = errors.Join(err, failed, d.objects.Flush(context.Background()))
-	if err = errors.Join(err, d.writeDown()); err != nil {
+	if err = errors.Join(err, d.saveState()); err != nil {
 		return nil, fmt.Errorf("compact %s: %w", state, err)
 	}
 	return freed(state, before, old-left+past.gone)
 }
 
-// weight is how much the parts of a state take, in bytes.
-type weight struct{ all, objects, journal int64 }
+// stateSizes is how much the parts of a state take, in bytes.
+type stateSizes struct{ all, objects, journal int64 }
 
-func weigh(state string) (weight, error) {
-	var w weight
+func measure(state string) (stateSizes, error) {
+	var w stateSizes
 	err := filepath.WalkDir(state, func(path string, e fs.DirEntry, err error) error {
 		var info fs.FileInfo
 		if err == nil {
@@ -144,8 +144,8 @@ func weigh(state string) (weight, error) {
 	return w, nil
 }
 
-func freed(state string, before weight, forgotten int) (*miniq.Compacted, error) {
-	after, err := weigh(state)
+func freed(state string, before stateSizes, forgotten int) (*miniq.Compacted, error) {
+	after, err := measure(state)
 	if err != nil {
 		return nil, err
 	}

@@ -21,34 +21,34 @@ const (
 	answerPause    = 30 * time.Second // for a client to take a part of its answer
 )
 
-// connection is a client that was let in.
+// connection is that of an accepted client.
 type connection struct {
 	conn *net.UnixConn
 	in   *bufio.Reader
 	uid  int
 	by   manager.By
-	idle *list.Element // among its user's idle ones; nil: a request is at work, or it was put out
+	idle *list.Element // among its user's idle ones; nil: a request is in progress, or it was evicted
 	pace pace
 
 	writing pace // of the answer that is being written
 }
 
-// crowd is the connections of one user.
-type crowd struct {
+// userConnections is the connections of one user.
+type userConnections struct {
 	uid  int
 	all  int
 	idle *list.List // of *connection, the one that is idle longest first
 }
 
 // connections are the clients that are connected. A user has a quarter of limit at
-// most. Without room, the connection that has been idle longest is put out: the
+// most. Without room, the connection that has been idle longest is evicted: the
 // same user's at that user's limit, else that of the user with the most. Its client
-// asks again on another one (Client does). None is put out during a request.
+// asks again on another one (Client does). None is evicted during a request.
 type connections struct {
 	mu    sync.Mutex
 	limit int // of all; 0: not set yet
 	all   map[*connection]bool
-	users map[int]*crowd
+	users map[int]*userConnections
 	over  chan struct{} // closed when the loop has ended
 	done  bool
 	tasks sync.WaitGroup
@@ -63,8 +63,8 @@ func (c *connections) closed() chan struct{} {
 	return c.over
 }
 
-// most returns how many connections this process can hold beside its other files.
-func most() int {
+// maxOpen returns how many connections this process can hold beside its other files.
+func maxOpen() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
 		return maxConnections
@@ -77,20 +77,20 @@ func (c *connections) add(conn *connection) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.done {
-		return errOver
+		return errStopping
 	}
 	if c.all == nil {
-		c.all, c.users = make(map[*connection]bool), make(map[int]*crowd)
+		c.all, c.users = make(map[*connection]bool), make(map[int]*userConnections)
 	}
 	if c.limit == 0 {
-		c.limit = most()
+		c.limit = maxOpen()
 	}
-	if err := c.makePlace(conn.uid); err != nil {
+	if err := c.makeRoom(conn.uid); err != nil {
 		return err
 	}
 	u := c.users[conn.uid]
 	if u == nil {
-		u = &crowd{uid: conn.uid, idle: list.New()}
+		u = &userConnections{uid: conn.uid, idle: list.New()}
 		c.users[conn.uid] = u
 	}
 	c.all[conn] = true
@@ -100,23 +100,23 @@ func (c *connections) add(conn *connection) error {
 	return nil
 }
 
-func (c *connections) makePlace(uid int) error {
+func (c *connections) makeRoom(uid int) error {
 	u := c.users[uid]
 	if most := max(c.limit/4, 1); u != nil && u.all >= most {
-		if !c.putOut(u) {
+		if !c.evict(u) {
 			return fmt.Errorf("%w: you have %d requests at work here already", miniq.ErrBusy, most)
 		}
 		return nil
 	}
-	if len(c.all) < c.limit || c.putOut(c.largest()) {
+	if len(c.all) < c.limit || c.evict(c.largest()) {
 		return nil
 	}
 	return fmt.Errorf("%w: %d requests are at work already", miniq.ErrBusy, c.limit)
 }
 
 // largest returns the user with the most connections of those with an idle one.
-func (c *connections) largest() *crowd {
-	var most *crowd
+func (c *connections) largest() *userConnections {
+	var most *userConnections
 	for _, u := range c.users {
 		if u.idle.Len() > 0 && (most == nil || u.all > most.all || u.all == most.all && u.uid < most.uid) {
 			most = u
@@ -125,22 +125,22 @@ func (c *connections) largest() *crowd {
 	return most
 }
 
-// putOut closes the connection of a user that has been idle longest. Its client
+// evict closes the connection of a user that has been idle longest. Its client
 // gets ErrBusy: nothing of a request that it may be sending was read.
-func (c *connections) putOut(u *crowd) bool {
+func (c *connections) evict(u *userConnections) bool {
 	if u == nil || u.idle.Len() == 0 {
 		return false
 	}
 	conn := u.idle.Front().Value.(*connection)
-	c.leave(conn)
-	farewell(conn.conn, fmt.Errorf("%w: others needed this connection, which was idle", miniq.ErrBusy))
+	c.drop(conn)
+	sendReason(conn.conn, fmt.Errorf("%w: others needed this connection, which was idle", miniq.ErrBusy))
 	_ = conn.conn.Close()
 	return true
 }
 
-// farewell sends a client the reason why its connection ends, without waiting: an
+// sendReason sends a client the reason why its connection ends, without waiting: an
 // idle connection has room for that, unless its client does not read.
-func farewell(conn *net.UnixConn, why error) {
+func sendReason(conn *net.UnixConn, why error) {
 	frame, err := miniq.AppendFrame(nil, miniq.Response{Version: miniq.Version, Error: miniq.ToError(why)})
 	if err != nil {
 		return
@@ -148,8 +148,8 @@ func farewell(conn *net.UnixConn, why error) {
 	_ = sendNow(conn, frame)
 }
 
-// leave removes a connection from the counts.
-func (c *connections) leave(conn *connection) {
+// drop removes a connection from the counts.
+func (c *connections) drop(conn *connection) {
 	if !c.all[conn] {
 		return
 	}
@@ -164,7 +164,7 @@ func (c *connections) leave(conn *connection) {
 	}
 }
 
-// begin marks a connection as busy with a request; false: it was put out before.
+// begin marks a connection as busy with a request; false: it was evicted before.
 func (c *connections) begin(conn *connection) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,15 +189,15 @@ func (c *connections) remove(conn *connection) {
 	_ = conn.conn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leave(conn)
+	c.drop(conn)
 	c.tasks.Done()
 }
 
-// relieve puts out one idle connection of any user, since files are short.
-func (c *connections) relieve() bool {
+// evictIdle evicts one idle connection of any user, since descriptors are short.
+func (c *connections) evictIdle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.putOut(c.largest())
+	return c.evict(c.largest())
 }
 
 // ended refuses new clients, and drops what is posted to the loop.

@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// newcomer returns a user's connection, and the client's end of it.
-func newcomer(t *testing.T, uid int) (*connection, net.Conn) {
+// newConnection returns a user's connection, and the client's end of it.
+func newConnection(t *testing.T, uid int) (*connection, net.Conn) {
 	t.Helper()
 	ours, theirs := socketPair(t)
 	return &connection{conn: ours, in: bufio.NewReader(ours), uid: uid}, theirs
@@ -23,25 +23,25 @@ func newcomer(t *testing.T, uid int) (*connection, net.Conn) {
 // One user's connections leave room for the others', and those at work are kept.
 func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 	c := &connections{limit: 16}
-	let := func(uid int) (*connection, net.Conn, error) {
-		conn, theirs := newcomer(t, uid)
+	add := func(uid int) (*connection, net.Conn, error) {
+		conn, theirs := newConnection(t, uid)
 		return conn, theirs, c.add(conn)
 	}
-	first, theirs, err := let(1)
+	first, theirs, err := add(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(chan string, 1)
-	go func() { text, _ := io.ReadAll(theirs); told <- string(text) }()
+	reason := make(chan string, 1)
+	go func() { text, _ := io.ReadAll(theirs); reason <- string(text) }()
 	for range 100 {
-		if _, _, err := let(1); err != nil {
+		if _, _, err := add(1); err != nil {
 			t.Fatalf("a user with idle connections: %v", err)
 		}
 	}
 	if n := c.users[1].all; n != 4 || c.all[first] {
 		t.Errorf("the user has %d connections of 16, the oldest among them: %v", n, c.all[first])
 	}
-	if text := <-told; !strings.Contains(text, miniq.ErrBusy.Error()) {
+	if text := <-reason; !strings.Contains(text, miniq.ErrBusy.Error()) {
 		t.Errorf("the evicted client got %q", text)
 	}
 	if c.begin(first) {
@@ -52,14 +52,14 @@ func TestConnectionsOfOneUserAreBounded(t *testing.T) {
 			t.Error("a client that is there can't ask")
 		}
 	}
-	if _, _, err := let(1); !errors.Is(err, miniq.ErrBusy) {
+	if _, _, err := add(1); !errors.Is(err, miniq.ErrBusy) {
 		t.Errorf("a user all of whose connections are at work: %v", err)
 	}
 	for uid := range 10 { // there are enough for them, then the largest user's idle ones go
-		if _, _, err := let(100 + uid); err != nil {
+		if _, _, err := add(100 + uid); err != nil {
 			t.Errorf("user %d is kept out by others: %v", uid, err)
 		}
-		if _, _, err := let(100 + uid); err != nil {
+		if _, _, err := add(100 + uid); err != nil {
 			t.Errorf("user %d is kept out by others: %v", uid, err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestRoomIsShared(t *testing.T) {
 		r, over := newRoom(100), make(chan struct{})
 		cut := make(chan int64, 10)
 		slow := func(uid int, n int64) *holder {
-			c, _ := newcomer(t, uid)
+			c, _ := newConnection(t, uid)
 			c.pace.start()
 			return &holder{uid: uid, n: n, cutLate: func(now time.Time) {
 				if c.pace.late(now) {
@@ -93,28 +93,28 @@ func TestRoomIsShared(t *testing.T) {
 				}
 			}}
 		}
-		take := func(h *holder) chan bool {
+		acquire := func(h *holder) chan bool {
 			got := make(chan bool, 1)
-			go func() { got <- r.take(h, over) }()
+			go func() { got <- r.acquire(h, over) }()
 			synctest.Wait()
 			return got
 		}
 		has := func(got chan bool) bool { return len(got) > 0 }
-		if h := slow(9, 1000); !has(take(h)) {
+		if h := slow(9, 1000); !has(acquire(h)) {
 			t.Fatal("an empty room refuses what is larger than it")
 		} else {
-			r.give(h)
+			r.release(h)
 		}
 		a := slow(1, 40)
-		if !has(take(a)) {
+		if !has(acquire(a)) {
 			t.Fatal("there was room")
 		}
-		second := take(slow(1, 30))
+		second := acquire(slow(1, 30))
 		if has(second) {
 			t.Error("a user has more than half of it")
 		}
 		other := slow(2, 45)
-		if !has(take(other)) {
+		if !has(acquire(other)) {
 			t.Error("another user waits behind the first one's")
 		}
 		began := time.Now()
@@ -122,12 +122,12 @@ func TestRoomIsShared(t *testing.T) {
 			t.Errorf("the one with %d was thrown out after %v", n, time.Since(began))
 		}
 		<-cut
-		r.give(a)
+		r.release(a)
 		synctest.Wait()
 		if !has(second) {
 			t.Error("what was released is not granted to the next one")
 		}
-		waits := take(slow(3, 90))
+		waits := acquire(slow(3, 90))
 		close(over)
 		synctest.Wait()
 		if got := <-waits; got {

@@ -3,7 +3,7 @@
 // carry out what was decided.
 //
 // One goroutine, the loop, owns the manager and everything that changes with
-// it. It takes whatever has come in since it looked last, writes all of it with
+// it. It takes all inputs that have come in meanwhile, writes them with
 // one sync, then steps through it, answers and acts.
 //
 // A client harms no other, whatever it does. The loop never waits for one, nor
@@ -67,7 +67,7 @@ type Options struct {
 // Run serves until ctx ends or a client asks it to stop. Runs of jobs go on.
 func Run(ctx context.Context, o Options) error {
 	const firstOther = 3
-	keeper.KeepFromChildren(firstOther)
+	keeper.CloseOnExecFrom(firstOther)
 	state := miniq.StateDir(o.Paths)
 	if err := o.Paths.Prepare(); err != nil {
 		return err
@@ -88,20 +88,20 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer lock.close()
-	o.Disk = guarded{o.Disk, lock}
-	w := &door{paths: o.Paths, lock: lock, log: o.Log}
+	o.Disk = guardedDisk{o.Disk, lock}
+	w := &clientSocket{paths: o.Paths, lock: lock, log: o.Log}
 	if err := w.listen(); err != nil { // clients that connect by now wait
 		return err
 	}
 	defer w.close()
 	d, err := recovered(o, state)
 	if err == nil {
-		err = d.lookForReboot()
+		err = d.detectReboot()
 	}
 	if err != nil {
 		return err
 	}
-	d.lock, d.door, w.accept = lock, w, d.accept
+	d.lock, d.socket, w.accept = lock, w, d.accept
 	if err := lock.sign(miniq.Socket(o.Paths)); err != nil {
 		d.log.Warn("the lock file can't be written: it does not name the process that serves", "error", err)
 	}
@@ -114,24 +114,24 @@ func Running(err error) bool { return errors.Is(err, errRunning) }
 
 type daemon struct {
 	Options
-	log      *slog.Logger
-	state    string
-	since    time.Time
-	uid      int
-	user     string
-	users    users
-	objects  objects
-	conns    connections
-	gallery  gallery    // snapshots of the queue, and room for them
-	listed   *room      // of jobs in long answers
-	awaits   *room      // of jobs in long waits
-	requests *room      // of bytes in long requests
-	reading  sync.Mutex // held while the end of a past job is read
-	worths   *room      // of bytes that requests are worth
-	rates    rates      // of changes that users ask for
+	log       *slog.Logger
+	state     string
+	since     time.Time
+	uid       int
+	user      string
+	users     users
+	objects   objects
+	conns     connections
+	snapshots snapshotQueue // snapshots of the queue, and room for them
+	listed    *room         // of jobs in long answers
+	awaits    *room         // of jobs in long waits
+	requests  *room         // of bytes in long requests
+	reading   sync.Mutex    // held while the end of a past job is read
+	decoded   *room         // of bytes that decoded requests take
+	rates     rates         // of changes that users ask for
 
-	lock *stateLock // nil: no client is served
-	door *door
+	lock   *stateLock // nil: no client is served
+	socket *clientSocket
 
 	inputs chan input
 
@@ -154,7 +154,7 @@ type daemon struct {
 	waiters      map[*waiter]bool
 	hosts        map[string]*host
 	awaited      map[string]bool     // nodes that have neither attached nor failed yet; clients wait for them
-	opened       bool                // clients are let in
+	opened       bool                // clients are accepted
 	doubtful     map[node.RunID]bool // ordered before the machine went down last
 	rebooted     bool                // the machine went down since the queue was last served
 	stopping     *stopping
@@ -166,7 +166,7 @@ type daemon struct {
 	saves      sync.WaitGroup
 	wanted     []func(error) // called after the next one
 	forget     *time.Timer
-	collecting bool   // objects of past jobs are looked through
+	collecting bool   // objects of past jobs are being searched
 	hooks      *hooks // nil: there is none
 }
 
@@ -206,7 +206,7 @@ func newDaemon(o Options, state string) *daemon {
 		changes: uint64(time.Now().UnixMicro()), // above any earlier daemon's count: its clients would wait for ever else
 		inputs:  make(chan input, 1024), bodies: map[int64]*storedBody{}, environments: map[string]*sharedEnvironment{}, waiters: map[*waiter]bool{},
 		hosts: map[string]*host{}, awaited: map[string]bool{}, doubtful: map[node.RunID]bool{},
-		gallery: gallery{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), worths: newRoom(worthRoom),
+		snapshots: snapshotQueue{room: newRoom(2 * listRoom)}, listed: newRoom(listRoom), awaits: newRoom(waitRoom), requests: newRoom(requestRoom), decoded: newRoom(decodedRoom),
 	}
 	if len(d.Config.Nodes) == 0 {
 		d.Config.Nodes = []miniq.Node{miniq.ThisMachine()}
@@ -265,15 +265,15 @@ func (d *daemon) recover() error {
 func (d *daemon) replayed(e *entry) error {
 	event, err := manager.DecodeEvent(e.Event)
 	if err != nil {
-		return &trouble{fmt.Sprintf("entry %d can't be read (%v)", e.Seq, err), "use the newer version of Allotment that wrote it, else " + putBack}
+		return &stateError{fmt.Sprintf("entry %d can't be read (%v)", e.Seq, err), "use the newer version of Allotment that wrote it, else " + restoreBackup}
 	}
 	effects, result := d.m.Step(time.Unix(0, e.At), event)
-	d.note(e, event, effects, result)
+	d.recordEntry(e, event, effects, result)
 	return nil
 }
 
-// lookForReboot finds the runs that were ordered before the machine went down.
-func (d *daemon) lookForReboot() error {
+// detectReboot finds the runs that were ordered before the machine went down.
+func (d *daemon) detectReboot() error {
 	if d.Boot == "" {
 		now, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 		if err != nil {
@@ -281,7 +281,7 @@ func (d *daemon) lookForReboot() error {
 		}
 		d.Boot = string(now)
 	}
-	if d.bootNoted() {
+	if d.bootRecorded() {
 		return nil
 	}
 	d.rebooted = true
@@ -291,20 +291,20 @@ func (d *daemon) lookForReboot() error {
 	if len(d.doubtful) > 0 {
 		d.log.Warn("the machine went down while jobs ran", "runs", len(d.doubtful))
 	}
-	return d.resolved()
+	return d.recordBoot()
 }
 
 func (d *daemon) bootFile() string { return filepath.Join(d.state, "boot") }
 
-// bootNoted reports whether this is the boot of the machine that was noted last.
-func (d *daemon) bootNoted() bool {
-	noted, err := os.ReadFile(d.bootFile())
-	return err == nil && string(noted) == d.Boot
+// bootRecorded reports whether this is the boot of the machine that was recorded last.
+func (d *daemon) bootRecorded() bool {
+	recorded, err := os.ReadFile(d.bootFile())
+	return err == nil && string(recorded) == d.Boot
 }
 
-// resolved notes this boot once nothing of an earlier one is open.
-func (d *daemon) resolved() error {
-	if len(d.doubtful) > 0 || d.bootNoted() {
+// recordBoot records this boot once nothing of an earlier one is open.
+func (d *daemon) recordBoot() error {
+	if len(d.doubtful) > 0 || d.bootRecorded() {
 		return nil
 	}
 	return disk.Replace(d.Disk, d.bootFile(), 0o600, []byte(d.Boot))
@@ -322,18 +322,18 @@ func (d *daemon) serve(ctx context.Context) error {
 		d.log.Info("the kernel limits jobs' memory", "control_groups", groups)
 	}
 	d.beginHooks()
-	watcher, err := watch(d.door, func(err error) { end(err) })
+	watcher, err := watch(d.socket, func(err error) { end(err) })
 	if err != nil {
 		return err
 	}
 	d.begin()
 	asked := d.loop(ctx)
 	watcher.stop()
-	d.door.close()
+	d.socket.close()
 	d.conns.ended()
 	d.conns.hangUp(asked)
 	err = d.end()
-	if cause := context.Cause(ctx); errors.Is(cause, errNoPlace) {
+	if cause := context.Cause(ctx); errors.Is(cause, errSocketGone) {
 		err = cause
 	}
 	d.log.Info("stopped")
@@ -351,7 +351,7 @@ func (d *daemon) end() error {
 	if d.forget != nil {
 		d.forget.Stop()
 	}
-	return d.writeDown()
+	return d.saveState()
 }
 
 // lost returns an error if the state directory, or the journal in it, is gone: what is
@@ -369,8 +369,8 @@ func (d *daemon) lost() error {
 	return nil
 }
 
-// writeDown leaves a state whose journal is empty, if it can.
-func (d *daemon) writeDown() error {
+// saveState leaves a state whose journal is empty, if it can.
+func (d *daemon) saveState() error {
 	d.objects.Close()
 	d.saves.Wait()                   // an older state must not replace the one that is written here
 	if err := d.lost(); err != nil { // what is there now is not this daemon's

@@ -17,7 +17,7 @@ import (
 func (d *daemon) queues(c *connection) error {
 	var queues []backends.Queue
 	if !d.inLoop(func() { queues = d.m.Queues() }) {
-		return c.over()
+		return c.answerStopping()
 	}
 	return c.answer(miniq.Response{Queues: queues})
 }
@@ -33,26 +33,26 @@ func (d *daemon) signal(c *connection, req *miniq.Request) error {
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
-	errs, told := make([]*miniq.Error, 0, len(req.IDs)), make(map[backends.ID]error)
+	errs, results := make([]*miniq.Error, 0, len(req.IDs)), make(map[backends.ID]error)
 	for part := range slices.Chunk(req.IDs, perPart) { // the loop does other things between two parts
 		signalled := 0
 		ok := d.inLoop(func() {
 			for _, id := range part {
-				err, again := told[id]
+				err, again := results[id]
 				if !again {
 					var n int
 					n, err = d.signalJob(c.by, id, syscall.Signal(req.Signal))
-					told[id] = err
+					results[id] = err
 					signalled += n
 				}
 				errs = append(errs, miniq.ToError(err))
 			}
 		})
 		if !ok {
-			return c.over()
+			return c.answerStopping()
 		}
-		if d.limits(c) {
-			d.rates.owe(time.Now(), c.uid, signalled)
+		if d.isLimited(c) {
+			d.rates.charge(time.Now(), c.uid, signalled)
 		}
 	}
 	return c.answer(miniq.Response{Errors: errs})
@@ -69,7 +69,7 @@ func (d *daemon) signalJob(by manager.By, id backends.ID, signal syscall.Signal)
 			err = fmt.Errorf("job %v: its node can't be reached now: %w", r.ID, backends.ErrUnreachable)
 			continue
 		}
-		h.link.out.want(node.RunID{ID: r.ID, Run: r.Run}, keeper.Want{Verb: keeper.Signal, Signal: signal})
+		h.link.out.addWant(node.RunID{ID: r.ID, Run: r.Run}, keeper.Want{Verb: keeper.Signal, Signal: signal})
 		n++
 	}
 	if n > 0 {
@@ -78,13 +78,13 @@ func (d *daemon) signalJob(by manager.By, id backends.ID, signal syscall.Signal)
 	return n, err
 }
 
-// changes describes a change, for a job's history.
-func changes(c *backends.Change) string {
+// describeChange describes a change, for a job's history.
+func describeChange(c *backends.Change) string {
 	var b strings.Builder
-	tell := func(what string, value any) { fmt.Fprintf(&b, ", %s %v", what, value) }
+	add := func(what string, value any) { fmt.Fprintf(&b, ", %s %v", what, value) }
 	text := func(what string, value *string) {
 		if value != nil {
-			tell(what, strings.TrimSpace(*value))
+			add(what, strings.TrimSpace(*value))
 		}
 	}
 	text("name", c.Name)
@@ -93,28 +93,28 @@ func changes(c *backends.Change) string {
 	text("description", c.Description)
 	text("dependency", c.After)
 	if c.Priority != nil {
-		tell("priority", c.Priority.Value())
+		add("priority", c.Priority.Value())
 	}
 	if c.Slots != nil {
-		tell("slots", *c.Slots)
+		add("slots", *c.Slots)
 	}
 	if c.Memory != nil {
-		tell("memory", fmt.Sprintf("%d bytes", *c.Memory))
+		add("memory", fmt.Sprintf("%d bytes", *c.Memory))
 	}
 	if c.MemoryLimit != nil {
-		tell("memory limit", fmt.Sprintf("%d bytes", *c.MemoryLimit))
+		add("memory limit", fmt.Sprintf("%d bytes", *c.MemoryLimit))
 	}
 	if c.OneHost != nil {
-		tell("on one host:", *c.OneHost)
+		add("on one host:", *c.OneHost)
 	}
 	if c.Hosts != nil {
-		tell("hosts", strings.Join(*c.Hosts, " "))
+		add("hosts", strings.Join(*c.Hosts, " "))
 	}
 	if c.RunLimit != nil {
-		tell("run limit", *c.RunLimit)
+		add("run limit", *c.RunLimit)
 	}
 	if c.BeginTime != nil {
-		tell("begin", strings.TrimPrefix(until(*c.BeginTime), "until "))
+		add("begin", strings.TrimPrefix(until(*c.BeginTime), "until "))
 	}
 	return strings.TrimPrefix(b.String(), ", ")
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// errOver refuses a request that comes while the daemon stops.
-var errOver = fmt.Errorf("%w: miniqd is stopping", backends.ErrUnreachable)
+// errStopping refuses a request that comes while the daemon stops.
+var errStopping = fmt.Errorf("%w: miniqd is stopping", backends.ErrUnreachable)
 
 // handle answers one request. An error means that the client is lost.
 func (d *daemon) handle(c *connection, req *miniq.Request) error {
 	switch req.Op {
-	case miniq.OpFarm, miniq.OpJobs, miniq.OpWait, miniq.OpRecord, miniq.OpQueues, miniq.OpStatus, miniq.OpStop, miniq.OpCompact:
+	case miniq.OpSnapshot, miniq.OpJobs, miniq.OpWait, miniq.OpRecord, miniq.OpQueues, miniq.OpStatus, miniq.OpStop, miniq.OpCompact:
 	default:
-		if err := d.limited(c, req); err != nil {
+		if err := d.awaitRate(c, req); err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}
 	}
 	switch req.Op {
-	case miniq.OpFarm:
+	case miniq.OpSnapshot:
 		return d.farm(c, req)
 	case miniq.OpJobs:
 		return d.jobs(c, req)
@@ -48,7 +48,7 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 	case miniq.OpSubmit:
 		return d.submit(c, req)
 	case miniq.OpPlace:
-		return d.place(c, req)
+		return d.answerDummies(c, req)
 	default:
 		return d.act(c, req)
 	}
@@ -71,8 +71,8 @@ func (d *daemon) act(c *connection, req *miniq.Request) error {
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
-	if d.limits(c) {
-		d.rates.asked(time.Now(), c.uid, len(result.Errors))
+	if d.isLimited(c) {
+		d.rates.addChanges(time.Now(), c.uid, len(result.Errors))
 	}
 	errs := make([]*miniq.Error, len(result.Errors))
 	for i, err := range result.Errors {
@@ -161,7 +161,7 @@ func (d *daemon) ask(in input) (manager.Result, error) {
 		case o := <-got: // it was in time
 			return o.result, o.err
 		default:
-			return manager.Result{}, errOver
+			return manager.Result{}, errStopping
 		}
 	}
 }
@@ -183,8 +183,8 @@ func (d *daemon) inLoop(do func()) bool {
 	}
 }
 
-func (c *connection) over() error {
-	return c.answer(miniq.Response{Error: miniq.ToError(errOver)})
+func (c *connection) answerStopping() error {
+	return c.answer(miniq.Response{Error: miniq.ToError(errStopping)})
 }
 
 // longestWait bounds a wait; clients ask again.
@@ -193,13 +193,13 @@ const longestWait = time.Minute
 func (d *daemon) wait(c *connection, req *miniq.Request) error {
 	if len(req.IDs) > perPart {
 		h := &holder{uid: c.uid, n: int64(len(req.IDs)), cutLate: func(time.Time) {}}
-		if !d.awaits.take(h, d.conns.closed()) {
-			return c.over()
+		if !d.awaits.acquire(h, d.conns.closed()) {
+			return c.answerStopping()
 		}
-		defer d.awaits.give(h)
+		defer d.awaits.release(h)
 	}
-	told := make(chan struct{})
-	w := &waiter{after: req.After, reply: func() { close(told) }}
+	finished := make(chan struct{})
+	w := &waiter{after: req.After, reply: func() { close(finished) }}
 	ok := d.inLoop(func() {
 		if len(req.IDs) > 0 {
 			w.pending = d.unended(req.IDs)
@@ -209,15 +209,15 @@ func (d *daemon) wait(c *connection, req *miniq.Request) error {
 		}
 	})
 	if !ok {
-		return c.over()
+		return c.answerStopping()
 	}
 	timer := time.NewTimer(min(max(req.Timeout, 0), longestWait))
 	defer timer.Stop()
 	select {
-	case <-told:
+	case <-finished:
 	case <-timer.C:
 	case <-d.conns.closed():
-		return c.over()
+		return c.answerStopping()
 	}
 	return d.sendJobs(c, req.IDs, func() { delete(d.waiters, w) })
 }
@@ -276,7 +276,7 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 	}
 	for i := range req.Specs {
 		spec := req.Specs[i].Spec
-		b := part(&spec)
+		b := splitBody(&spec)
 		if b.Dir == "" {
 			b.Dir = "/"
 		}
@@ -295,12 +295,12 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}
-		over, err := d.roomFor(c, len(specs))
+		over, err := d.admit(c, len(specs))
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
 		}
 		defer over()
-		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.nextInLine(c, specs, bodies), Bytes: sizes, Past: past}
+		event := manager.Submit{By: c.by, Key: req.Key, Specs: specs, Next: d.mayBeNext(c, specs, bodies), Bytes: sizes, Past: past}
 		result, err := d.ask(input{event: event, bodies: bodies})
 		if err != nil {
 			return c.answer(miniq.Response{Error: miniq.ToError(err)})
@@ -316,9 +316,9 @@ func (d *daemon) submit(c *connection, req *miniq.Request) error {
 // client tries again for as long as it likes.
 const behindPause = 10 * time.Second
 
-// roomFor waits until there is memory for a user's new jobs.
-func (d *daemon) roomFor(c *connection, jobs int) (over func(), err error) {
-	over, err = d.objects.Room(behindPause, c.by.User, jobs)
+// admit waits until there is memory for a user's new jobs.
+func (d *daemon) admit(c *connection, jobs int) (over func(), err error) {
+	over, err = d.objects.Admit(behindPause, c.by.User, jobs)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", miniq.ErrBusy, err)
 	}
@@ -337,12 +337,12 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	ok := d.inLoop(func() {
 		now, known = d.m.Spec(req.IDs[0])
 		past = len(d.past(req.IDs)) > 0
-		denied = mayTouch(c.by, d.m.Jobs(time.Now(), req.IDs), "its record is its owner's to see")
+		denied = mayAccess(c.by, d.m.Jobs(time.Now(), req.IDs), "its record is its owner's to see")
 		seq = d.seq
 	})
 	switch {
 	case !ok:
-		return c.over()
+		return c.answerStopping()
 	case denied != nil:
 		return c.answer(miniq.Response{Error: miniq.ToError(denied)})
 	}
@@ -354,7 +354,7 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	case known:
 		ctx, cancel := context.WithTimeout(context.Background(), answerPause)
 		defer cancel()
-		record, err = d.object(ctx, req.IDs[0], seq)
+		record, err = d.readObject(ctx, req.IDs[0], seq)
 	default:
 		err = fmt.Errorf("job %v: %w", req.IDs[0], backends.ErrUnknownJob)
 	}
@@ -364,7 +364,7 @@ func (d *daemon) record(c *connection, req *miniq.Request) error {
 	d.addUse(req.IDs[0], record)
 	record.MapTexts(backends.Escape)
 	whole := record.Spec
-	b := part(&whole)
+	b := splitBody(&whole)
 	b.Env = nil
 	if past {
 		now = whole // as it was submitted
@@ -393,7 +393,7 @@ func (d *daemon) status(c *connection) error {
 		}
 	}
 	if !d.inLoop(count) {
-		return c.over()
+		return c.answerStopping()
 	}
 	return c.answer(miniq.Response{Status: &s})
 }

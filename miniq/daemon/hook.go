@@ -30,7 +30,7 @@ const (
 	hookTime     = time.Minute     // then it is killed
 	hookGrace    = 5 * time.Second // for those that run when the daemon stops; then they are run again
 	hookBatch    = 500             // ends that are looked up at a time
-	hookPause    = time.Second     // between two notes of how far they are
+	hookPause    = time.Second     // between two writes of the marks
 	hookFile     = "hooked"
 )
 
@@ -41,7 +41,7 @@ type hooks struct {
 	queue   []backends.Job
 	running int
 	more    bool // the manager may know ended jobs that are not in queue
-	noting  bool
+	saving  bool
 	over    chan hookEnd // room for all that run
 	stop    context.CancelFunc
 	ctx     context.Context //nolint:containedctx // it lasts as long as the daemon
@@ -61,8 +61,8 @@ type hookMarks struct {
 	Open  map[backends.ID]time.Time `json:"-"`               // in the queue or running
 }
 
-// take notes an end; false: it is noted already.
-func (h *hookMarks) take(j *backends.Job) bool {
+// add marks an end; false: it is marked already.
+func (h *hookMarks) add(j *backends.Job) bool {
 	if _, known := h.Taken[j.ID]; known {
 		return false
 	}
@@ -123,7 +123,7 @@ func (d *daemon) beginHooks() {
 	if err == nil {
 		if h.marks, err = decodeHookMarks(data); err == nil {
 			if now := d.m.Now(); h.marks.From.After(now.Add(clockPause)) {
-				h.marks.putBack(now, nil) // the clock was put back, and that daemon ended before it noted this
+				h.marks.moveBack(now, nil) // the clock was put back, and that daemon ended before it recorded this
 			}
 			d.startHooks()
 			return
@@ -133,11 +133,11 @@ func (d *daemon) beginHooks() {
 		d.log.Error("the end hook's marks can't be read: it is run for jobs that end from now on", "file", path, "error", err)
 	}
 	h.marks = hookMarks{From: d.m.Snapshot(time.Now(), time.Now()).At, Taken: map[backends.ID]time.Time{}, Open: map[backends.ID]time.Time{}}
-	d.noteHooks()
+	d.saveHookMarks()
 }
 
-// hookLater starts the hook of a job that has ended, or leaves it waiting.
-func (d *daemon) hookLater() {
+// queueHook starts the hook of a job that has ended, or leaves it waiting.
+func (d *daemon) queueHook() {
 	if d.hooks == nil {
 		return
 	}
@@ -162,7 +162,7 @@ func (d *daemon) startHooks() {
 			err := runHook(h.ctx, h.argv, &j)
 			if h.ctx.Err() == nil { // else it was cut short: the next daemon runs it again
 				h.over <- hookEnd{j.ID, err}
-				d.post(input{do: d.hooked})
+				d.post(input{do: d.hooksEnded})
 			}
 		})
 	}
@@ -177,24 +177,24 @@ func (h *hooks) refill(d *daemon) {
 	ended := d.m.EndedFrom(time.Now(), h.marks.From, hookBatch, known)
 	h.more = len(ended) == hookBatch
 	for i := range ended {
-		if h.marks.take(&ended[i]) {
+		if h.marks.add(&ended[i]) {
 			h.queue = append(h.queue, ended[i])
 		}
 	}
 }
 
-// hooked takes note of hooks that are over.
-func (d *daemon) hooked() {
+// hooksEnded handles hooks that have ended.
+func (d *daemon) hooksEnded() {
 	h := d.hooks
-	h.note(d.log)
-	if !h.noting {
-		h.noting = true
-		time.AfterFunc(hookPause, func() { d.post(input{do: d.noteHooks}) })
+	h.collectEnds(d.log)
+	if !h.saving {
+		h.saving = true
+		time.AfterFunc(hookPause, func() { d.post(input{do: d.saveHookMarks}) })
 	}
 	d.startHooks()
 }
 
-func (h *hooks) note(log *slog.Logger) {
+func (h *hooks) collectEnds(log *slog.Logger) {
 	for {
 		select {
 		case end := <-h.over:
@@ -209,9 +209,9 @@ func (h *hooks) note(log *slog.Logger) {
 	}
 }
 
-// noteHooks writes down how far they are.
-func (d *daemon) noteHooks() {
-	d.hooks.noting = false
+// saveHookMarks writes down how far they are.
+func (d *daemon) saveHookMarks() {
+	d.hooks.saving = false
 	data, err := json.Marshal(d.hooks.marks.saved())
 	if err == nil {
 		err = disk.Replace(d.Disk, filepath.Join(d.state, hookFile), 0o600, data)
@@ -231,8 +231,8 @@ func (d *daemon) endHooks() {
 	h.tasks.Wait()
 	late.Stop()
 	h.stop()
-	h.note(d.log)
-	d.noteHooks()
+	h.collectEnds(d.log)
+	d.saveHookMarks()
 }
 
 // runHook runs the hook for one job.

@@ -28,7 +28,7 @@ func TestHookMarksCoverEveryEnd(t *testing.T) {
 			case 0, 1: // many end at one instant
 				at = at.Add(time.Duration(rapid.IntRange(0, 1).Draw(t, "later")) * time.Second)
 				j := backends.Job{ID: backends.ID{Job: int64(n + 1)}, Ended: at}
-				if !h.take(&j) || h.take(&j) {
+				if !h.add(&j) || h.add(&j) {
 					t.Fatalf("job %v is added twice, or not at all", j.ID)
 				}
 				ended[j.ID] = at
@@ -59,7 +59,7 @@ func TestHookMarksCoverEveryEnd(t *testing.T) {
 					h, open = next, nil
 					for id, at := range ended {
 						j := backends.Job{ID: id, Ended: at}
-						if !at.Before(next.From) && h.take(&j) {
+						if !at.Before(next.From) && h.add(&j) {
 							open = append(open, id)
 						}
 					}
@@ -74,7 +74,7 @@ func TestHookMarksCoverEveryEnd(t *testing.T) {
 						ended[id] = at
 					}
 				}
-				h.putBack(at, ahead)
+				h.moveBack(at, ahead)
 			}
 		}
 	})

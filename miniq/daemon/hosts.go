@@ -40,7 +40,7 @@ type link struct {
 	out   outbox        // the loop's
 
 	mu      sync.Mutex
-	left    []byte // what the socket had no room for, and writeOn is writing
+	unsent  []byte // what the socket had no room for, and writeOn is writing
 	waiting chan struct{}
 }
 
@@ -64,14 +64,14 @@ func (d *daemon) flush(l *link) {
 func (l *link) full() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.left) > 0
+	return len(l.unsent) > 0
 }
 
-// frames takes frames of about a window's length out of the outbox.
+// frames pops messages of about a window's length from the outbox.
 func (d *daemon) frames(l *link) ([]byte, error) {
 	var frames []byte
 	for len(frames) < window && !l.out.empty() {
-		next := l.out.next()
+		next := l.out.pop()
 		if next.start != nil {
 			frames = d.startFrame(frames, next.start)
 		}
@@ -92,7 +92,7 @@ func (l *link) write(frames []byte) {
 	if len(frames) == 0 {
 		return
 	}
-	l.left = frames
+	l.unsent = frames
 	l.waiting <- struct{}{} // it has room: nothing is left but these
 }
 
@@ -109,8 +109,8 @@ func (l *link) writeNow(b []byte) int {
 	return written
 }
 
-// writeOn writes what flush left, until the node is gone. It calls more each time.
-func (l *link) writeOn(more func()) {
+// writeRest writes what flush left, until the node is gone. It calls more each time.
+func (l *link) writeRest(more func()) {
 	for {
 		select {
 		case <-l.waiting:
@@ -118,14 +118,14 @@ func (l *link) writeOn(more func()) {
 			return
 		}
 		l.mu.Lock()
-		left := l.left
+		left := l.unsent
 		l.mu.Unlock()
 		if _, err := l.conn.Write(left); err != nil {
 			_ = l.conn.Close() // as above
 			return
 		}
 		l.mu.Lock()
-		l.left = nil
+		l.unsent = nil
 		l.mu.Unlock()
 		more()
 	}
@@ -162,7 +162,7 @@ func (d *daemon) begin() {
 	for _, h := range d.hosts {
 		d.attach(h)
 	}
-	d.forgetOld()
+	d.forgetEnded()
 	d.setAlarm()
 }
 
@@ -172,7 +172,7 @@ func (d *daemon) attach(h *host) {
 	l, err := d.spawn(h.Name)
 	if err != nil {
 		d.log.Error("a node can't be started", "node", h.Name, "error", err)
-		d.again(h)
+		d.restartNode(h)
 		return
 	}
 	h.link = l
@@ -184,38 +184,38 @@ func (d *daemon) attach(h *host) {
 		run := node.RunID{ID: r.ID, Run: r.Run}
 		all.Runs = append(all.Runs, node.Expected{Run: run, Confirmed: r.Confirmed, Stopped: r.Stopped, Doubtful: d.doubtful[run]})
 		if r.Killing {
-			l.out.want(run, d.killOf(&r))
+			l.out.addWant(run, d.killOf(&r))
 		}
 	}
 	l.out.attach = &all
 	d.flush(l)
-	go l.writeOn(func() { d.post(input{do: func() {}}) })
-	go d.listenTo(h, l)
+	go l.writeRest(func() { d.post(input{do: func() {}}) })
+	go d.readReports(h, l)
 }
 
-// heardOf lets clients in when every node has attached or failed.
-func (d *daemon) heardOf(h *host) {
+// stopAwaiting accepts clients once every node has attached or failed.
+func (d *daemon) stopAwaiting(h *host) {
 	delete(d.awaited, h.Name)
 	if len(d.awaited) == 0 {
-		d.letIn()
+		d.openSocket()
 	}
 }
 
-func (d *daemon) letIn() {
+func (d *daemon) openSocket() {
 	if d.opened {
 		return
 	}
 	d.opened = true
-	d.door.open()
+	d.socket.open()
 	if d.Ready != nil {
 		d.Ready()
 	}
 }
 
-// again starts a node once more, the later the more often it failed.
-func (d *daemon) again(h *host) {
+// restartNode starts a node again, after a pause that grows with its failures.
+func (d *daemon) restartNode(h *host) {
 	const first, longest = 20 * time.Millisecond, 30 * time.Second
-	d.heardOf(h)
+	d.stopAwaiting(h)
 	pause := min(first<<min(h.quick, 20), longest)
 	h.quick++
 	time.AfterFunc(pause, func() {
@@ -254,8 +254,8 @@ func (d *daemon) spawn(name string) (*link, error) {
 	return &link{conn: conn, raw: raw, cmd: cmd, began: time.Now(), gone: make(chan struct{}), waiting: make(chan struct{}, 1)}, nil
 }
 
-// listenTo turns what a node reports into events, until it is gone.
-func (d *daemon) listenTo(h *host, l *link) {
+// readReports turns what a node reports into events, until it is gone.
+func (d *daemon) readReports(h *host, l *link) {
 	in := bufio.NewReader(l.conn)
 	var why error
 	for {
@@ -275,7 +275,7 @@ func (d *daemon) listenTo(h *host, l *link) {
 func (d *daemon) reported(h *host, l *link, r node.Report) input {
 	id, run := r.Run.ID, r.Run.Run
 	forget := func() {
-		l.out.forget(r.Run)
+		l.out.addForget(r.Run)
 		delete(d.doubtful, r.Run)
 		d.retire(h)
 	}
@@ -298,13 +298,13 @@ func (d *daemon) reported(h *host, l *link, r node.Report) input {
 
 func (d *daemon) attached(h *host) {
 	h.quick = 0
-	d.heardOf(h)
+	d.stopAwaiting(h)
 	for run := range d.doubtful { // adopted ones are doubtful no more, lost ones are reported by now
 		if r, ok := d.run(run); !ok || r.Hosts[0].Host == h.Name {
 			delete(d.doubtful, run)
 		}
 	}
-	if err := d.resolved(); err != nil {
+	if err := d.recordBoot(); err != nil {
 		d.log.Error("the machine's boot ID can't be written", "error", err)
 	}
 	d.retire(h)
@@ -324,13 +324,13 @@ func (d *daemon) absent(id node.RunID) {
 		const terminated = 128 + int(syscall.SIGTERM)
 		forget := func() {
 			if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil { // it may have been claimed
-				h.link.out.forget(id)
+				h.link.out.addForget(id)
 			}
 		}
-		d.later(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}, after: forget})
+		d.enqueue(input{event: manager.Ended{ID: r.ID, Run: r.Run, ExitCode: terminated}, after: forget})
 		return
 	}
-	d.order(&r.StartRun)
+	d.orderRun(&r.StartRun)
 	if r.Stopped {
 		d.carryOut(manager.StopRun{ID: r.ID, Run: r.Run})
 	}
@@ -345,11 +345,11 @@ func (d *daemon) detached(h *host, l *link, why error) {
 		return
 	}
 	d.log.Warn("a node ended; its jobs run on, another one takes its place", "node", h.Name, "why", why)
-	d.later(input{event: manager.NodeDown{Name: h.Name}})
+	d.enqueue(input{event: manager.NodeDown{Name: h.Name}})
 	if time.Since(l.began) > time.Minute {
 		h.quick = 0
 	}
-	d.again(h)
+	d.restartNode(h)
 }
 
 // retire removes a node that is no longer in the config, after its last run.
@@ -361,8 +361,8 @@ func (d *daemon) retire(h *host) {
 	if h.link != nil {
 		_ = h.link.conn.Close()
 	}
-	d.later(input{event: manager.NodeDown{Name: h.Name}})
-	d.later(input{event: manager.NodeGone{Name: h.Name}})
+	d.enqueue(input{event: manager.NodeDown{Name: h.Name}})
+	d.enqueue(input{event: manager.NodeGone{Name: h.Name}})
 }
 
 // detachAll hangs up on the nodes and waits until they are gone. Keepers stay.
@@ -379,10 +379,10 @@ func (d *daemon) detachAll() {
 	}
 }
 
-// order has a run started, if its node is attached; else attach will.
-func (d *daemon) order(s *manager.StartRun) {
+// orderRun has a run started, if its node is attached; else attach will.
+func (d *daemon) orderRun(s *manager.StartRun) {
 	if h := d.hosts[s.Hosts[0].Host]; h != nil && h.link != nil {
-		h.link.out.begin(*s)
+		h.link.out.addStart(*s)
 	}
 }
 
@@ -395,7 +395,7 @@ func (d *daemon) startFrame(frames []byte, s *manager.StartRun) []byte {
 		return frames
 	}
 	b, err := d.bodyOf(s.ID)
-	var u *acquaintance
+	var u *knownUser
 	var later bool
 	if err == nil {
 		u, later, err = d.runner(s, b)
@@ -423,20 +423,20 @@ func (d *daemon) cannotRun(id backends.ID, run int, why error) {
 	const cannotRun = 126
 	d.log.Error("a job can't be started, now or later: it ends", "job", id, "error", why)
 	end := &keeper.End{Code: cannotRun, At: time.Now(), Text: why.Error()}
-	d.later(input{event: manager.Ended{ID: id, Run: run, ExitCode: cannotRun, Reason: why.Error()}, end: end})
+	d.enqueue(input{event: manager.Ended{ID: id, Run: run, ExitCode: cannotRun, Reason: why.Error()}, end: end})
 }
 
-// later gives the loop an input from within the loop: it comes next.
-func (d *daemon) later(in input) { d.soon = append(d.soon, in) }
+// enqueue adds an input from within the loop, which handles it next.
+func (d *daemon) enqueue(in input) { d.soon = append(d.soon, in) }
 
-// tell passes a wish on to the run's keeper.
-func (d *daemon) tell(id backends.ID, run int, w keeper.Want) {
+// sendWant sends what is wanted of a run to its node, for its keeper.
+func (d *daemon) sendWant(id backends.ID, run int, w keeper.Want) {
 	r, ok := d.run(node.RunID{ID: id, Run: run})
 	if !ok {
 		return
 	}
 	if h := d.hosts[r.Hosts[0].Host]; h != nil && h.link != nil {
-		h.link.out.want(node.RunID{ID: id, Run: run}, w)
+		h.link.out.addWant(node.RunID{ID: id, Run: run}, w)
 	}
 }
 

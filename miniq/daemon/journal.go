@@ -39,7 +39,7 @@ type entry struct {
 	End    *keeper.End     `json:"x,omitempty"` // of an Ended
 }
 
-// body is what the manager does not look at of a Spec. Its texts are escaped.
+// body is the part of a Spec that the manager does not read. Its texts are escaped.
 type body struct {
 	Command  []string          `json:"c,omitempty"`
 	Script   []byte            `json:"s,omitempty"`
@@ -61,8 +61,8 @@ type runAs struct {
 	Limits keeper.Limits `json:"l,omitempty"`
 }
 
-// part takes the body out of a Spec.
-func part(s *backends.Spec) body {
+// splitBody takes the body out of a Spec.
+func splitBody(s *backends.Spec) body {
 	b := body{s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal, nil}
 	s.Command, s.Script, s.Dir, s.Env, s.Umask, s.Stdin, s.Stdout, s.Stderr, s.Truncate, s.Terminal = nil, nil, "", nil, 0, "", "", "", backends.Truncate{}, ""
 	return b
@@ -92,7 +92,7 @@ type journal struct {
 }
 
 // content returns a line of the journal from behind the entry's number and time.
-// It is what json.Marshal would write; that would look through the event again, and
+// It is what json.Marshal would write; that would scan the event again, and
 // copy it.
 func (e *entry) content() ([]byte, error) {
 	b := make([]byte, 0, len(e.Event)+contentRoom)
@@ -156,10 +156,10 @@ func (j *journal) write(lines []byte) error {
 	if j.ahead == nil {
 		j.ahead = make([]byte, roomAhead)
 	}
-	err := j.put(lines, j.ahead)
-	if full(err) { // there may be place for what matters
+	err := j.writeAndSync(lines, j.ahead)
+	if diskFull(err) { // there may be place for what matters
 		if err = j.repair(); err == nil {
-			err = j.put(lines, nil)
+			err = j.writeAndSync(lines, nil)
 		}
 	}
 	if err != nil {
@@ -177,9 +177,9 @@ func (j *journal) write(lines []byte) error {
 // roomAhead is how far the file is made longer, in bytes, where it has to be.
 const roomAhead = 1 << 20
 
-// put writes and syncs lines behind the good ones and, where the file is too short
+// writeAndSync writes and syncs lines behind the good ones and, where the file is too short
 // for them, as many NUL bytes as are wanted behind them.
-func (j *journal) put(lines, ahead []byte) error {
+func (j *journal) writeAndSync(lines, ahead []byte) error {
 	end := j.size + int64(len(lines))
 	_, err := j.f.WriteAt(lines, j.size)
 	if err == nil && end > j.room {
@@ -192,8 +192,10 @@ func (j *journal) put(lines, ahead []byte) error {
 	return err
 }
 
-// full reports whether there is no space for what was to be written.
-func full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+// diskFull reports whether there is no space for what was to be written.
+func diskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // repair removes what a failed write may have left.
 func (j *journal) repair() error {
@@ -281,13 +283,13 @@ func (d *damage) Error() string {
 	if d.torn {
 		return fmt.Sprintf("%s ends at byte %d in an entry that was never finished", d.name, d.at)
 	}
-	return d.trouble().Error()
+	return d.stateError().Error()
 }
 
-func (d *damage) trouble() *trouble {
-	return &trouble{
+func (d *damage) stateError() *stateError {
+	return &stateError{
 		fmt.Sprintf("%s is damaged at byte %d (%v), where requests stood that were acknowledged", d.name, d.at, d.err),
-		fmt.Sprintf("%s; to go on without what stands there and behind it: truncate -s %d %s", putBack, d.at, d.name),
+		fmt.Sprintf("%s; to go on without what stands there and behind it: truncate -s %d %s", restoreBackup, d.at, d.name),
 	}
 }
 

@@ -15,46 +15,46 @@ import (
 // perPart is how many jobs go into one part of an answer.
 const perPart = 500
 
-// gallery gives clients that list the queue a snapshot of it: the same one to all
-// that have asked before it is taken. So the loop takes one at a time however many
-// ask, and what is in memory is bounded by room and not by slow readers.
-type gallery struct {
+// snapshotQueue holds the clients that wait for a snapshot of the queue: all that asked
+// before it is made get the same one. So the loop makes one at a time however many ask,
+// and what is in memory is bounded by room and not by slow readers.
+type snapshotQueue struct {
 	room *room
 
 	mu      sync.Mutex
-	waiting []*viewer
-	asking  bool  // show is running
+	waiting []*snapshotReader
+	asking  bool  // makeSnapshots is running
 	last    int64 // jobs of the last snapshot
 }
 
-// viewer is a client that lists the queue.
-type viewer struct {
+// snapshotReader is a client that lists the queue.
+type snapshotReader struct {
 	c     *connection
 	since time.Time // of the ended jobs that it wants
-	got   chan *picture
+	got   chan *sharedSnapshot
 }
 
-// picture is a snapshot of the queue. Its farm is not changed.
-type picture struct {
+// sharedSnapshot is a snapshot of the queue. Its farm is not changed.
+type sharedSnapshot struct {
 	farm    *backends.Snapshot
 	changes uint64
 	holder  *holder
 
 	mu      sync.Mutex
-	viewers map[*viewer]bool
+	readers map[*snapshotReader]bool
 }
 
-// look waits for a snapshot that is taken after the call; nil: the loop has ended.
-func (d *daemon) look(v *viewer) *picture {
-	g := &d.gallery
-	v.got = make(chan *picture, 1)
+// awaitSnapshot waits for a snapshot that is made after the call; nil: the loop has ended.
+func (d *daemon) awaitSnapshot(v *snapshotReader) *sharedSnapshot {
+	g := &d.snapshots
+	v.got = make(chan *sharedSnapshot, 1)
 	g.mu.Lock()
 	g.waiting = append(g.waiting, v)
 	first := !g.asking
 	g.asking = true
 	g.mu.Unlock()
 	if first {
-		go d.show()
+		go d.makeSnapshots()
 	}
 	select {
 	case p := <-v.got:
@@ -64,9 +64,9 @@ func (d *daemon) look(v *viewer) *picture {
 	}
 }
 
-// show takes snapshots until no client waits for one.
-func (d *daemon) show() {
-	g := &d.gallery
+// makeSnapshots makes snapshots until no client waits for one.
+func (d *daemon) makeSnapshots() {
+	g := &d.snapshots
 	for {
 		g.mu.Lock()
 		if len(g.waiting) == 0 {
@@ -74,33 +74,33 @@ func (d *daemon) show() {
 			g.mu.Unlock()
 			return
 		}
-		p := &picture{viewers: map[*viewer]bool{}}
+		p := &sharedSnapshot{readers: map[*snapshotReader]bool{}}
 		p.holder = &holder{uid: d.uid, n: g.last, cutLate: p.cutLate}
 		g.mu.Unlock()
-		if !g.room.take(p.holder, d.conns.closed()) || !d.inLoop(func() { d.take(p) }) {
+		if !g.room.acquire(p.holder, d.conns.closed()) || !d.inLoop(func() { d.makeSnapshot(p) }) {
 			return
 		}
 		p.mu.Lock()
-		viewers := make([]*viewer, 0, len(p.viewers))
-		for v := range p.viewers {
+		readers := make([]*snapshotReader, 0, len(p.readers))
+		for v := range p.readers {
 			v.c.pace.start()
-			viewers = append(viewers, v)
+			readers = append(readers, v)
 		}
 		p.mu.Unlock()
-		for _, v := range viewers {
+		for _, v := range readers {
 			v.got <- p
 		}
 	}
 }
 
-// take takes the snapshot for all clients that wait now.
-func (d *daemon) take(p *picture) {
-	g := &d.gallery
+// makeSnapshot makes the snapshot for all clients that wait now.
+func (d *daemon) makeSnapshot(p *sharedSnapshot) {
+	g := &d.snapshots
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	since := g.waiting[0].since
 	for _, v := range g.waiting {
-		p.viewers[v] = true
+		p.readers[v] = true
 		if v.since.Before(since) {
 			since = v.since
 		}
@@ -110,43 +110,43 @@ func (d *daemon) take(p *picture) {
 	g.last = int64(len(p.farm.Jobs) + len(p.farm.Ended))
 }
 
-func (p *picture) cutLate(now time.Time) {
+func (p *sharedSnapshot) cutLate(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for v := range p.viewers {
+	for v := range p.readers {
 		if v.c.pace.late(now) {
 			_ = v.c.conn.Close()
 		}
 	}
 }
 
-// seen removes a viewer from a picture, and gives back its room after the last one.
-func (d *daemon) seen(p *picture, v *viewer) {
+// releaseSnapshot removes a reader from a snapshot, whose room is released after the last one.
+func (d *daemon) releaseSnapshot(p *sharedSnapshot, v *snapshotReader) {
 	v.c.pace.stop()
 	p.mu.Lock()
-	delete(p.viewers, v)
-	last := len(p.viewers) == 0
+	delete(p.readers, v)
+	last := len(p.readers) == 0
 	p.mu.Unlock()
 	if last {
-		d.gallery.room.give(p.holder)
+		d.snapshots.room.release(p.holder)
 	}
 }
 
 func (d *daemon) farm(c *connection, req *miniq.Request) error {
-	v := &viewer{c: c, since: req.EndedSince}
-	p := d.look(v)
+	v := &snapshotReader{c: c, since: req.EndedSince}
+	p := d.awaitSnapshot(v)
 	if p == nil {
-		return c.over()
+		return c.answerStopping()
 	}
-	defer d.seen(p, v)
+	defer d.releaseSnapshot(p, v)
 	all := p.farm
 	from := sort.Search(len(all.Ended), func(i int) bool { return !all.Ended[i].Ended.Before(v.since) })
-	resp := miniq.Response{Farm: &miniq.FarmHead{At: unixtime.Of(all.At), Hosts: all.Hosts}, Changes: p.changes}
+	resp := miniq.Response{Snapshot: &miniq.SnapshotHead{At: unixtime.Of(all.At), Hosts: all.Hosts}, Changes: p.changes}
 	jobs, ended := all.Jobs, all.Ended[from:]
 	for {
-		resp.Jobs, jobs = take(jobs)
+		resp.Jobs, jobs = popPart(jobs)
 		if len(resp.Jobs) == 0 {
-			resp.Ended, ended = take(ended)
+			resp.Ended, ended = popPart(ended)
 		}
 		resp.More = len(jobs)+len(ended) > 0
 		if err := c.answer(resp); err != nil || !resp.More {
@@ -156,7 +156,7 @@ func (d *daemon) farm(c *connection, req *miniq.Request) error {
 	}
 }
 
-func take(jobs []backends.Job) ([]backends.CompactJob, []backends.Job) {
+func popPart(jobs []backends.Job) ([]backends.CompactJob, []backends.Job) {
 	n := min(len(jobs), perPart)
 	if n == 0 {
 		return nil, nil
@@ -180,7 +180,7 @@ func (d *daemon) sendJobs(c *connection, ids []backends.ID, also func()) error {
 	var changes uint64
 	var past []backends.ID
 	var many int
-	look := func(limit int) bool {
+	query := func(limit int) bool {
 		return d.inLoop(func() {
 			if many = d.m.Count(ids); many <= limit {
 				also()
@@ -188,27 +188,27 @@ func (d *daemon) sendJobs(c *connection, ids []backends.ID, also func()) error {
 			}
 		})
 	}
-	if !look(perPart) {
-		return c.over()
+	if !query(perPart) {
+		return c.answerStopping()
 	}
 	if many > perPart {
 		h := &holder{uid: c.uid, n: int64(many), cutLate: c.cutLate}
-		if !d.listed.take(h, d.conns.closed()) {
-			return c.over()
+		if !d.listed.acquire(h, d.conns.closed()) {
+			return c.answerStopping()
 		}
-		defer d.listed.give(h)
+		defer d.listed.release(h)
 		c.pace.start()
 		defer c.pace.stop()
-		if !look(math.MaxInt) {
-			return c.over()
+		if !query(math.MaxInt) {
+			return c.answerStopping()
 		}
 	}
-	d.settled(past)
+	d.awaitObjects(past)
 	for {
 		resp := miniq.Response{Changes: changes}
-		if resp.Jobs, jobs = take(jobs); len(resp.Jobs) == 0 {
+		if resp.Jobs, jobs = popPart(jobs); len(resp.Jobs) == 0 {
 			part := past[:min(len(past), perPart)]
-			resp.Jobs, past = d.finals(part), past[len(part):]
+			resp.Jobs, past = d.readFinals(part), past[len(part):]
 		}
 		resp.More = len(jobs)+len(past) > 0
 		if err := c.answer(resp); err != nil || !resp.More {

@@ -37,14 +37,14 @@ func lockState(path string, flag int) (*stateLock, error) {
 		return nil, err
 	}
 	l := &stateLock{path: path, dir: dir}
-	if err := l.take(flag); err != nil {
+	if err := l.acquire(flag); err != nil {
 		l.close()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *stateLock) take(flag int) error {
+func (l *stateLock) acquire(flag int) error {
 	err := flock.Try(l.dir)
 	if err != nil && !unlockable(err) {
 		return fmt.Errorf("lock %s: %w", l.path, err)
@@ -93,35 +93,35 @@ type lostError struct{ path string }
 
 func (e *lostError) Error() string { return e.path + " was removed or replaced while miniqd served it" }
 
-// guarded is a disk on which nothing is made, renamed or removed any more once the state
+// guardedDisk is a disk on which nothing is made, renamed or removed any more once the state
 // directory is lost: what has its name then is not this daemon's.
-type guarded struct {
+type guardedDisk struct {
 	disk.Disk
 	lock *stateLock
 }
 
-func (g guarded) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+func (g guardedDisk) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
 	if err := g.lock.lost(); err != nil {
 		return nil, err
 	}
 	return g.Disk.OpenFile(path, flag, mode)
 }
 
-func (g guarded) Mkdir(path string, mode fs.FileMode) error {
+func (g guardedDisk) Mkdir(path string, mode fs.FileMode) error {
 	if err := g.lock.lost(); err != nil {
 		return err
 	}
 	return g.Disk.Mkdir(path, mode)
 }
 
-func (g guarded) Rename(from, to string) error {
+func (g guardedDisk) Rename(from, to string) error {
 	if err := g.lock.lost(); err != nil {
 		return err
 	}
 	return g.Disk.Rename(from, to)
 }
 
-func (g guarded) Remove(path string) error {
+func (g guardedDisk) Remove(path string) error {
 	if err := g.lock.lost(); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func heldBy(path string) string {
 
 const (
 	claimTime  = 30 * time.Second // that a daemon waits for another one to serve or to end
-	tellAfter  = time.Second
+	warnAfter  = time.Second
 	firstPause = 5 * time.Millisecond
 	mostPause  = 200 * time.Millisecond
 )
@@ -157,7 +157,7 @@ const (
 // one listens (errRunning) or has ended, for claimTime at most.
 func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateLock, error) {
 	began := time.Now()
-	told := false
+	warned := false
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		lock, err := lockState(state, os.O_RDWR|os.O_CREATE)
 		if err == nil {
@@ -172,11 +172,11 @@ func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateL
 		if time.Since(began) > claimTime {
 			return nil, fmt.Errorf("%s is locked by %s; no process listens at %s after %v: kill that process, jobs run on", state, heldBy(state), socket, claimTime)
 		}
-		if !told && time.Since(began) > tellAfter {
-			told = true
+		if !warned && time.Since(began) > warnAfter {
+			warned = true
 			log.Warn("waiting for another miniqd", "state", state, "held_by", heldBy(state))
 		}
-		knock(state)
+		wakeWatcher(state)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -185,8 +185,8 @@ func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateL
 	}
 }
 
-// knock has the daemon of a state directory look whether its socket is still there.
-func knock(state string) {
+// wakeWatcher makes the daemon of a state directory check that its socket is still there.
+func wakeWatcher(state string) {
 	now := time.Now()
 	_ = os.Chtimes(state, now, now) // may fail: the daemon finds out by itself
 }

@@ -190,7 +190,7 @@ func (d *daemon) failed(work []input, err error) {
 		d.log.Error("the journal can't be written", "error", err)
 	}
 	d.failing = true
-	d.letIn() // they get the error
+	d.openSocket() // they get the error
 	for i := range work {
 		switch {
 		case work[i].do != nil:
@@ -210,10 +210,10 @@ func (d *daemon) failed(work []input, err error) {
 func (d *daemon) step(in *input, e *entry) {
 	d.seq = e.Seq
 	if read, ok := in.event.(manager.ClockRead); ok {
-		d.beforeClock(read)
+		d.moveHookMarks(read)
 	}
 	effects, result := d.m.Step(time.Unix(0, e.At), in.event)
-	d.note(e, in.event, effects, result)
+	d.recordEntry(e, in.event, effects, result)
 	for _, effect := range effects {
 		d.carryOut(effect)
 	}
@@ -249,21 +249,21 @@ func (d *daemon) setAlarm() {
 func (d *daemon) carryOut(effect manager.Effect) {
 	switch e := effect.(type) {
 	case manager.StartRun:
-		d.order(&e)
+		d.orderRun(&e)
 	case manager.KillRun:
-		d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Kill, Grace: e.Grace})
+		d.sendWant(e.ID, e.Run, keeper.Want{Verb: keeper.Kill, Grace: e.Grace})
 	case manager.StopRun:
-		d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Stop})
+		d.sendWant(e.ID, e.Run, keeper.Want{Verb: keeper.Stop})
 	case manager.ContinueRun:
-		d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Continue})
+		d.sendWant(e.ID, e.Run, keeper.Want{Verb: keeper.Continue})
 	case manager.Notice:
 		if e.Run > 0 {
-			d.tell(e.ID, e.Run, keeper.Want{Verb: keeper.Note, Text: e.Text})
+			d.sendWant(e.ID, e.Run, keeper.Want{Verb: keeper.Note, Text: e.Text})
 		}
 	case manager.Finished:
 		d.finished(e.Job.ID)
-		d.forgetLater()
-		d.hookLater()
+		d.scheduleForget()
+		d.queueHook()
 	case manager.Forgotten, manager.WakeAt:
 	}
 }

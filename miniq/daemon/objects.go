@@ -16,7 +16,7 @@ type objects interface {
 	Put(c state.Change)
 	Remove(ids ...backends.ID)
 	Expire(before time.Time)
-	Room(longest time.Duration, user string, jobs int) (over func(), err error)
+	Admit(longest time.Duration, user string, jobs int) (over func(), err error)
 	Mark(seq uint64)
 	Marked() uint64
 	Durable() uint64
@@ -24,18 +24,18 @@ type objects interface {
 	Close()
 }
 
-// lookedAt is a place among the changes of an entry that no change of the
+// inspectionNumber is a place among the changes of an entry that no change of the
 // queue's has.
-const lookedAt = 1 << 20
+const inspectionNumber = 1 << 20
 
-// object reads a job's state object as it is now. A damaged one is set aside; it or a
+// readObject reads a job's state object as it is now. A damaged one is set aside; it or a
 // missing one is begun anew, with a line that says so.
-func (d *daemon) object(ctx context.Context, id backends.ID, seq uint64) (*backends.Record, error) {
+func (d *daemon) readObject(ctx context.Context, id backends.ID, seq uint64) (*backends.Record, error) {
 	if err := d.objects.Flush(ctx); err != nil {
 		d.log.Warn("a state object may be behind", "error", err)
 	}
 	record, err := state.Read(d.objectDir(), id)
-	doubt := state.Change{ID: id, Seq: seq, N: lookedAt, Doubt: true}
+	doubt := state.Change{ID: id, Seq: seq, N: inspectionNumber, Doubt: true}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		doubt.Event, doubt.Detail = "missing", "its state object was missing: what stood there is gone"
@@ -44,7 +44,7 @@ func (d *daemon) object(ctx context.Context, id backends.ID, seq uint64) (*backe
 	}
 	d.log.Error("a state object can't be read", "job", id, "error", err)
 	if id.Index > 0 { // it may have been the array's, which an element without its own is read from
-		d.objects.Put(state.Change{ID: backends.ID{Job: id.Job}, Seq: seq, N: lookedAt, Doubt: true})
+		d.objects.Put(state.Change{ID: backends.ID{Job: id.Job}, Seq: seq, N: inspectionNumber, Doubt: true})
 	}
 	d.objects.Put(doubt)
 	if err := d.objects.Flush(ctx); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // startOf returns the order to start a run.
-func startOf(s *manager.StartRun, b *body, u *acquaintance) (*node.Start, error) {
+func startOf(s *manager.StartRun, b *body, u *knownUser) (*node.Start, error) {
 	out := b.Stdout
 	if out == "" && b.Terminal == "" || strings.HasSuffix(out, "/") {
 		out = filepath.Join(out, defaultOutput(s.ID))
@@ -58,7 +58,7 @@ func environment(s *manager.StartRun, own []string) []string {
 	for _, p := range s.Hosts {
 		hosts = append(hosts, slices.Repeat([]string{p.Host}, p.Slots)...)
 	}
-	told := [][2]string{
+	jobVariables := [][2]string{
 		{"LSB_JOBID", strconv.FormatInt(s.ID.Job, 10)},
 		{"LSB_JOBINDEX", strconv.Itoa(s.ID.Index)},
 		{"LSB_QUEUE", s.Queue},
@@ -66,15 +66,15 @@ func environment(s *manager.StartRun, own []string) []string {
 		{"ALLOTMENT_JOBID", s.ID.String()},
 		{"ALLOTMENT_REQUEUES", strconv.Itoa(s.Requeues)},
 	}
-	env := make([]string, 0, len(own)+len(told))
+	env := make([]string, 0, len(own)+len(jobVariables))
 	for _, e := range own {
 		name, _, _ := strings.Cut(e, "=")
-		if name == node.MarkVariable || slices.ContainsFunc(told, func(t [2]string) bool { return t[0] == name }) {
+		if name == node.MarkVariable || slices.ContainsFunc(jobVariables, func(t [2]string) bool { return t[0] == name }) {
 			continue
 		}
 		env = append(env, e)
 	}
-	for _, t := range told {
+	for _, t := range jobVariables {
 		env = append(env, t[0]+"="+t[1])
 	}
 	return env

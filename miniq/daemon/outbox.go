@@ -13,32 +13,32 @@ import (
 //
 // Kills go before everything else but the start of their own run.
 type outbox struct {
-	attach  *node.Attach
-	killed  []node.RunID // whose wishes hold a kill
-	letters []letter
-	wanted  map[node.RunID]*keeper.Wishes
-	starts  map[node.RunID]bool // that wait
+	attach   *node.Attach
+	killed   []node.RunID // whose wishes hold a kill
+	messages []message
+	wanted   map[node.RunID]*keeper.Wishes
+	starts   map[node.RunID]bool // that wait
 }
 
-// letter is about one run: it is to start, to be forgotten, or something is
+// message is about one run: it is to start, to be forgotten, or something is
 // wanted of it.
-type letter struct {
+type message struct {
 	run    node.RunID
 	start  *manager.StartRun
 	forget bool
 }
 
-// send is what is to be sent next: commands, or a start whose order has to be made.
-type send struct {
+// outgoing is what is to be sent next: commands, or a start whose order has to be made.
+type outgoing struct {
 	commands []node.Command
 	start    *manager.StartRun
 }
 
 func (o *outbox) empty() bool {
-	return o.attach == nil && len(o.killed) == 0 && len(o.letters) == 0
+	return o.attach == nil && len(o.killed) == 0 && len(o.messages) == 0
 }
 
-func (o *outbox) begin(s manager.StartRun) {
+func (o *outbox) addStart(s manager.StartRun) {
 	run := node.RunID{ID: s.ID, Run: s.Run}
 	if o.starts[run] {
 		return
@@ -47,10 +47,10 @@ func (o *outbox) begin(s manager.StartRun) {
 		o.starts = make(map[node.RunID]bool)
 	}
 	o.starts[run] = true
-	o.letters = append(o.letters, letter{run: run, start: &s})
+	o.messages = append(o.messages, message{run: run, start: &s})
 }
 
-func (o *outbox) want(run node.RunID, w keeper.Want) {
+func (o *outbox) addWant(run node.RunID, w keeper.Want) {
 	wishes := o.wanted[run]
 	if wishes == nil {
 		if o.wanted == nil {
@@ -58,7 +58,7 @@ func (o *outbox) want(run node.RunID, w keeper.Want) {
 		}
 		wishes = new(keeper.Wishes)
 		o.wanted[run] = wishes
-		o.letters = append(o.letters, letter{run: run})
+		o.messages = append(o.messages, message{run: run})
 	}
 	if w.Verb == keeper.Kill && !wishes.Has(keeper.Kill) && !o.starts[run] {
 		o.killed = append(o.killed, run)
@@ -66,41 +66,41 @@ func (o *outbox) want(run node.RunID, w keeper.Want) {
 	wishes.Add(w)
 }
 
-func (o *outbox) forget(run node.RunID) {
-	o.letters = append(o.letters, letter{run: run, forget: true})
+func (o *outbox) addForget(run node.RunID) {
+	o.messages = append(o.messages, message{run: run, forget: true})
 }
 
-// next takes out what is to be sent next.
-func (o *outbox) next() send {
+// pop removes and returns what is to be sent next.
+func (o *outbox) pop() outgoing {
 	if o.attach != nil {
 		a := o.attach
 		o.attach = nil
-		return send{commands: []node.Command{{Attach: a}}}
+		return outgoing{commands: []node.Command{{Attach: a}}}
 	}
 	for len(o.killed) > 0 {
 		run := o.killed[0]
 		o.killed = o.killed[1:]
 		if wishes := o.wanted[run]; wishes != nil {
-			if kill := wishes.TakeKill(); kill != nil {
-				return send{commands: commands(run, kill...)}
+			if kill := wishes.PopKill(); kill != nil {
+				return outgoing{commands: commands(run, kill...)}
 			}
 		}
 	}
-	if len(o.letters) == 0 {
-		return send{}
+	if len(o.messages) == 0 {
+		return outgoing{}
 	}
-	l := o.letters[0]
-	o.letters = o.letters[1:]
+	l := o.messages[0]
+	o.messages = o.messages[1:]
 	switch {
 	case l.start != nil:
 		delete(o.starts, l.run)
-		return send{start: l.start}
+		return outgoing{start: l.start}
 	case l.forget:
-		return send{commands: []node.Command{{Forget: &l.run}}}
+		return outgoing{commands: []node.Command{{Forget: &l.run}}}
 	}
 	wishes := o.wanted[l.run]
 	delete(o.wanted, l.run)
-	return send{commands: commands(l.run, wishes.Take()...)}
+	return outgoing{commands: commands(l.run, wishes.PopAll()...)}
 }
 
 func commands(run node.RunID, wants ...keeper.Want) []node.Command {

@@ -18,11 +18,11 @@ import (
 
 func runID(job int) node.RunID { return node.RunID{ID: backends.ID{Job: int64(job)}, Run: 1} }
 
-// said returns what an outbox sends, in words.
-func said(o *outbox) []string {
+// sentCommands returns what an outbox sends, in words.
+func sentCommands(o *outbox) []string {
 	var all []string
 	for !o.empty() {
-		next := o.next()
+		next := o.pop()
 		if next.start != nil {
 			all = append(all, "start "+next.start.ID.String())
 		}
@@ -47,29 +47,29 @@ func said(o *outbox) []string {
 func TestOutboxOrder(t *testing.T) {
 	var o outbox
 	sig := func(n int) keeper.Want { return keeper.Want{Verb: keeper.Signal, Signal: syscall.Signal(n)} }
-	start := func(job int) { o.begin(manager.StartRun{ID: runID(job).ID, Run: 1}) }
-	o.want(runID(1), sig(10))
+	start := func(job int) { o.addStart(manager.StartRun{ID: runID(job).ID, Run: 1}) }
+	o.addWant(runID(1), sig(10))
 	start(2)
 	start(2)
-	o.forget(runID(3))
-	o.want(runID(2), sig(12))
-	o.want(runID(1), sig(10))
-	o.want(runID(4), keeper.Want{Verb: keeper.Stop})
-	o.want(runID(1), keeper.Want{Verb: keeper.Kill})
-	o.want(runID(2), keeper.Want{Verb: keeper.Kill})
-	o.want(runID(1), keeper.Want{Verb: keeper.Kill})
-	o.want(runID(4), keeper.Want{Verb: keeper.Continue})
+	o.addForget(runID(3))
+	o.addWant(runID(2), sig(12))
+	o.addWant(runID(1), sig(10))
+	o.addWant(runID(4), keeper.Want{Verb: keeper.Stop})
+	o.addWant(runID(1), keeper.Want{Verb: keeper.Kill})
+	o.addWant(runID(2), keeper.Want{Verb: keeper.Kill})
+	o.addWant(runID(1), keeper.Want{Verb: keeper.Kill})
+	o.addWant(runID(4), keeper.Want{Verb: keeper.Continue})
 	o.attach = new(node.Attach)
 	want := []string{"attach", "kill 1", "sig 10 1", "start 2", "forget 3", "kill 2", "sig 12 2", "cont 4"}
-	if got := said(&o); !slices.Equal(got, want) {
+	if got := sentCommands(&o); !slices.Equal(got, want) {
 		t.Errorf("sent is %q, want %q", got, want)
 	}
 	start(2)
-	o.want(runID(1), sig(10))
-	if got, want := said(&o), []string{"start 2", "sig 10 1"}; !slices.Equal(got, want) {
+	o.addWant(runID(1), sig(10))
+	if got, want := sentCommands(&o), []string{"start 2", "sig 10 1"}; !slices.Equal(got, want) {
 		t.Errorf("then sent is %q, want %q", got, want)
 	}
-	if len(o.wanted)+len(o.starts)+len(o.letters) > 0 {
+	if len(o.wanted)+len(o.starts)+len(o.messages) > 0 {
 		t.Errorf("%+v is left", o)
 	}
 }
@@ -95,8 +95,8 @@ func socketPair(t *testing.T) (ours, theirs *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// aLink returns a link to a node that takes nothing, and the node's end of it.
-func aLink(t *testing.T) (*link, net.Conn) {
+// newTestLink returns a link to a node that takes nothing, and the node's end of it.
+func newTestLink(t *testing.T) (*link, net.Conn) {
 	t.Helper()
 	ours, theirs := socketPair(t)
 	raw, err := ours.SyscallConn()
@@ -111,27 +111,27 @@ func aLink(t *testing.T) (*link, net.Conn) {
 // its way.
 func TestOutboxIsBounded(t *testing.T) {
 	const runs, rounds = 16, 2000
-	l, there := aLink(t)
+	l, there := newTestLink(t)
 	d := newDaemon(Options{Log: slog.New(slog.DiscardHandler)}, t.TempDir())
 	more := make(chan struct{}, 1)
-	go l.writeOn(func() { more <- struct{}{} })
+	go l.writeRest(func() { more <- struct{}{} })
 	defer close(l.gone)
 	for round := range rounds {
 		for job := 1; job <= runs; job++ {
 			for s := 1; s <= 64; s++ {
-				l.out.want(runID(job), keeper.Want{Verb: keeper.Signal, Signal: syscall.Signal(s)})
+				l.out.addWant(runID(job), keeper.Want{Verb: keeper.Signal, Signal: syscall.Signal(s)})
 			}
-			l.out.want(runID(job), keeper.Want{Verb: keeper.Note, Text: strconv.Itoa(round)})
+			l.out.addWant(runID(job), keeper.Want{Verb: keeper.Note, Text: strconv.Itoa(round)})
 		}
 		d.flush(l)
 	}
 	l.mu.Lock()
-	left := len(l.left)
+	left := len(l.unsent)
 	l.mu.Unlock()
-	if left > 2*window || len(l.out.letters) > runs || len(l.out.wanted) > runs {
-		t.Fatalf("%d bytes and %d letters wait for it", left, len(l.out.letters))
+	if left > 2*window || len(l.out.messages) > runs || len(l.out.wanted) > runs {
+		t.Fatalf("%d bytes and %d letters wait for it", left, len(l.out.messages))
 	}
-	l.out.want(runID(7), keeper.Want{Verb: keeper.Kill})
+	l.out.addWant(runID(7), keeper.Want{Verb: keeper.Kill})
 	d.flush(l)
 	in := bufio.NewReader(there)
 	for heard := 0; ; heard++ {

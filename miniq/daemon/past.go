@@ -29,25 +29,25 @@ const (
 func (d *daemon) past(ids []backends.ID) []backends.ID {
 	var past []backends.ID
 	for _, id := range ids {
-		if d.m.Gave(id) && d.m.Count([]backends.ID{id}) == 0 {
+		if d.m.Issued(id) && d.m.Count([]backends.ID{id}) == 0 {
 			past = append(past, id)
 		}
 	}
 	return past
 }
 
-// final reads how a past job ended. fs.ErrNotExist: nothing says so any more.
-func (d *daemon) final(id backends.ID) (*backends.Job, error) {
+// readFinal reads how a past job ended. fs.ErrNotExist: nothing says so any more.
+func (d *daemon) readFinal(id backends.ID) (*backends.Job, error) {
 	d.reading.Lock() // one at a time: many would take all processors from the queue
 	defer d.reading.Unlock()
 	return state.ReadFinal(d.objectDir(), id)
 }
 
-// finals reads how past jobs ended, and leaves out those of which nothing is known.
-func (d *daemon) finals(ids []backends.ID) []backends.CompactJob {
+// readFinals reads how past jobs ended, and leaves out those of which nothing is known.
+func (d *daemon) readFinals(ids []backends.ID) []backends.CompactJob {
 	var jobs []backends.CompactJob
 	for _, id := range ids {
-		j, err := d.final(id)
+		j, err := d.readFinal(id)
 		switch {
 		case err == nil:
 			escaped := j.MapTexts(backends.Escape)
@@ -71,8 +71,8 @@ func (d *daemon) pastEnds(c *connection, conditions []string) ([]manager.PastEnd
 	if len(past) == 0 || err != nil {
 		return nil, err
 	}
-	if d.limits(c) {
-		d.rates.owe(time.Now(), c.uid, len(past))
+	if d.isLimited(c) {
+		d.rates.charge(time.Now(), c.uid, len(past))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pastPause)
 	defer cancel()
@@ -82,7 +82,7 @@ func (d *daemon) pastEnds(c *connection, conditions []string) ([]manager.PastEnd
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return nil, fmt.Errorf("%w: look up how the jobs ended that the request depends on: %w", miniq.ErrBusy, err)
 		}
-		for _, j := range d.finals([]backends.ID{id}) {
+		for _, j := range d.readFinals([]backends.ID{id}) {
 			ends = append(ends, manager.PastEnd{ID: id, Exited: j.State == backends.Exited, ExitCode: j.ExitCode})
 		}
 	}
@@ -107,7 +107,7 @@ func (d *daemon) pastNamed(conditions []string) ([]backends.ID, error) {
 				}
 			})
 			if !ok {
-				return nil, errOver
+				return nil, errStopping
 			}
 		}
 		named = named[:0]
@@ -118,8 +118,8 @@ func (d *daemon) pastNamed(conditions []string) ([]backends.ID, error) {
 	return slices.SortedFunc(maps.Keys(all), backends.ID.Compare), nil
 }
 
-// settled waits until the objects of past jobs hold what happened to them.
-func (d *daemon) settled(past []backends.ID) {
+// awaitObjects waits until the objects of past jobs hold what happened to them.
+func (d *daemon) awaitObjects(past []backends.ID) {
 	if len(past) == 0 {
 		return
 	}
@@ -132,8 +132,8 @@ func (d *daemon) settled(past []backends.ID) {
 
 // pastRecord reads the state object of a past job.
 func (d *daemon) pastRecord(by manager.By, id backends.ID) (*backends.Record, error) {
-	d.settled([]backends.ID{id})
-	j, err := d.final(id)
+	d.awaitObjects([]backends.ID{id})
+	j, err := d.readFinal(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("job %v: %w", id, backends.ErrUnknownJob)
 	}
@@ -167,7 +167,7 @@ func (d *daemon) collect(before time.Time, known func([]backends.ID) ([]bool, er
 		return c, err
 	}
 	for _, folder := range folders {
-		all, err := state.In(folder)
+		all, err := state.ListFolder(folder)
 		if errors.Is(err, fs.ErrNotExist) { // its last object was removed
 			continue
 		}
@@ -175,23 +175,23 @@ func (d *daemon) collect(before time.Time, known func([]backends.ID) ([]bool, er
 			return c, err
 		}
 		for ids := range slices.Chunk(all, atOnce) {
-			keep, err := known(ids)
+			notPast, err := known(ids)
 			if err != nil {
 				return c, err
 			}
-			d.collectSome(&c, ids, keep, before)
+			d.collectSome(&c, ids, notPast, before)
 		}
 	}
 	return c, nil
 }
 
-func (d *daemon) collectSome(c *collected, ids []backends.ID, keep []bool, before time.Time) {
+func (d *daemon) collectSome(c *collected, ids []backends.ID, notPast []bool, before time.Time) {
 	var old []backends.ID
 	for i, id := range ids {
-		if keep[i] {
+		if notPast[i] {
 			continue
 		}
-		if at, err := state.Last(d.objectDir(), id); err == nil && at.Before(before) {
+		if at, err := state.LastChange(d.objectDir(), id); err == nil && at.Before(before) {
 			old = append(old, id)
 		} else {
 			c.left++
@@ -205,19 +205,19 @@ func (d *daemon) collectSome(c *collected, ids []backends.ID, keep []bool, befor
 	}
 }
 
-// kept reports which jobs' objects are not those of past jobs. It belongs to the loop.
-func (d *daemon) kept(ids []backends.ID) []bool {
-	kept := make([]bool, len(ids))
+// notPast reports which jobs' objects are not those of past jobs. It belongs to the loop.
+func (d *daemon) notPast(ids []backends.ID) []bool {
+	notPast := make([]bool, len(ids))
 	for i, id := range ids {
-		kept[i] = !d.m.Gave(id) || d.m.Count([]backends.ID{id}) > 0
+		notPast[i] = !d.m.Issued(id) || d.m.Count([]backends.ID{id}) > 0
 	}
-	return kept
+	return notPast
 }
 
-// keptInLoop is kept for other goroutines.
-func (d *daemon) keptInLoop(ids []backends.ID) (kept []bool, err error) {
-	if !d.inLoop(func() { kept = d.kept(ids) }) {
-		return nil, errOver
+// notPastInLoop is kept for other goroutines.
+func (d *daemon) notPastInLoop(ids []backends.ID) (notPast []bool, err error) {
+	if !d.inLoop(func() { notPast = d.notPast(ids) }) {
+		return nil, errStopping
 	}
-	return kept, nil
+	return notPast, nil
 }

@@ -11,8 +11,8 @@ import (
 
 // On root's queue a user may ask for so many changes in a second, and for so many
 // more at once after a while without any. Further requests wait; one that would
-// wait for too long is refused, and its client asks again. Looking costs nothing
-// here (gallery, room), and administrators are free.
+// wait for too long is refused, and its client asks again. Queries cost nothing
+// here (snapshotQueue, room), and administrators are free.
 const (
 	ratePerSecond = 2000
 	rateBurst     = 20_000
@@ -40,9 +40,9 @@ type allowance struct {
 	until        uint64
 }
 
-// take takes n from a user's allowance and returns how long to wait first;
+// acquire takes n from a user's allowance and returns how long to wait first;
 // false: too long, nothing was taken.
-func (r *rates) take(now time.Time, uid, n int) (time.Duration, bool) {
+func (r *rates) acquire(now time.Time, uid, n int) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a := r.of(now, uid)
@@ -54,15 +54,15 @@ func (r *rates) take(now time.Time, uid, n int) (time.Duration, bool) {
 	return min(max(due, 0), rateWait), true
 }
 
-// owe takes what was not known before, such as how many runs got a signal.
-func (r *rates) owe(now time.Time, uid, n int) {
+// charge takes what was not known before, such as how many runs got a signal.
+func (r *rates) charge(now time.Time, uid, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of(now, uid).left -= float64(n)
 }
 
-// asked takes note of changes to jobs that are in the journal.
-func (r *rates) asked(now time.Time, uid, n int) {
+// addChanges counts changes to jobs that are in the journal.
+func (r *rates) addChanges(now time.Time, uid, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of(now, uid).newer += n
@@ -106,12 +106,12 @@ func (a *allowance) grown(now time.Time) float64 {
 	return min(a.left+now.Sub(a.at).Seconds()*ratePerSecond, rateBurst)
 }
 
-// limits reports whether a client has such limits.
-func (d *daemon) limits(c *connection) bool { return !c.by.Admin && d.servesAll() }
+// isLimited reports whether a client has such limits.
+func (d *daemon) isLimited(c *connection) bool { return !c.by.Admin && d.servesAll() }
 
-// limited waits until a request that changes something may be served.
-func (d *daemon) limited(c *connection, req *miniq.Request) error {
-	if !d.limits(c) {
+// awaitRate waits until a request that changes something may be served.
+func (d *daemon) awaitRate(c *connection, req *miniq.Request) error {
+	if !d.isLimited(c) {
 		return nil
 	}
 	n := 1 + len(req.Specs)/perChange
@@ -119,7 +119,7 @@ func (d *daemon) limited(c *connection, req *miniq.Request) error {
 	for range req.Named() {
 		named++
 	}
-	wait, ok := d.rates.take(time.Now(), c.uid, n+named/perChange)
+	wait, ok := d.rates.acquire(time.Now(), c.uid, n+named/perChange)
 	if !ok {
 		return fmt.Errorf("%w: %s asks for more than %d changes a second: wait %v and try again", miniq.ErrBusy, c.by.User, ratePerSecond, wait.Round(time.Second))
 	}
@@ -127,14 +127,14 @@ func (d *daemon) limited(c *connection, req *miniq.Request) error {
 		select {
 		case <-time.After(wait):
 		case <-d.conns.closed():
-			return errOver
+			return errStopping
 		}
 	}
-	return d.written(c)
+	return d.awaitWritten(c)
 }
 
-// written waits until a user's changes are in the state objects, but for mostBehind.
-func (d *daemon) written(c *connection) error {
+// awaitWritten waits until a user's changes are in the state objects, but for mostBehind.
+func (d *daemon) awaitWritten(c *connection) error {
 	ctx, cancel := context.WithTimeout(context.Background(), rateWait)
 	defer cancel()
 	for {

@@ -17,33 +17,33 @@ import (
 func TestRates(t *testing.T) {
 	var r rates
 	now := time.Unix(1000, 0)
-	take := func(uid, n int) (time.Duration, bool) { return r.take(now, uid, n) }
-	if wait, ok := take(1, rateBurst); !ok || wait > 0 {
+	acquire := func(uid, n int) (time.Duration, bool) { return r.acquire(now, uid, n) }
+	if wait, ok := acquire(1, rateBurst); !ok || wait > 0 {
 		t.Errorf("the first ones wait for %v, %v", wait, ok)
 	}
-	if wait, ok := take(1, ratePerSecond); !ok || wait != time.Second {
+	if wait, ok := acquire(1, ratePerSecond); !ok || wait != time.Second {
 		t.Errorf("a second's more wait for %v, %v", wait, ok)
 	}
-	r.owe(now, 1, 3*ratePerSecond)
-	if wait, ok := take(1, 1); ok || wait != 4*time.Second {
+	r.charge(now, 1, 3*ratePerSecond)
+	if wait, ok := acquire(1, 1); ok || wait != 4*time.Second {
 		t.Errorf("one in debt of four seconds waits for %v, %v", wait, ok)
 	}
-	if wait, ok := take(2, 1); !ok || wait > 0 {
+	if wait, ok := acquire(2, 1); !ok || wait > 0 {
 		t.Errorf("another user waits for %v, %v", wait, ok)
 	}
 	now = now.Add(3 * time.Second)
-	if wait, ok := take(1, 1); !ok || wait < time.Second || wait > rateWait {
+	if wait, ok := acquire(1, 1); !ok || wait < time.Second || wait > rateWait {
 		t.Errorf("later it waits for %v, %v", wait, ok)
 	}
 	for uid := 10; uid < 5000; uid++ {
-		take(uid, 1)
+		acquire(uid, 1)
 		now = now.Add(time.Millisecond)
 	}
 	if len(r.users) > 1002 {
 		t.Errorf("%d users are kept", len(r.users))
 	}
 	now = now.Add(time.Hour)
-	if wait, ok := take(1, rateBurst); !ok || wait > 0 {
+	if wait, ok := acquire(1, rateBurst); !ok || wait > 0 {
 		t.Errorf("after an hour it waits for %v, %v", wait, ok)
 	}
 }
@@ -52,26 +52,26 @@ func TestRates(t *testing.T) {
 // administrators and a user's own queue have no such limit.
 func TestRateLimitedUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &daemon{objects: newGathered()}
+		d := &daemon{objects: newPendingChanges()}
 		c := &connection{uid: 7, by: manager.By{User: "alice"}}
 		req := &miniq.Request{Op: miniq.OpSignal, IDs: make([]backends.ID, 100*rateBurst)}
-		if err := d.limited(c, req); err != nil {
+		if err := d.awaitRate(c, req); err != nil {
 			t.Error(err)
 		}
 		began := time.Now()
-		if err := d.limited(c, req); err != nil || time.Since(began) != rateWait {
+		if err := d.awaitRate(c, req); err != nil || time.Since(began) != rateWait {
 			t.Errorf("the second request waited for %v, %v", time.Since(began), err)
 		}
-		err := d.limited(c, req)
+		err := d.awaitRate(c, req)
 		if !errors.Is(err, miniq.ErrBusy) || !strings.HasSuffix(err.Error(), "alice asks for more than 2000 changes a second: wait 8s and try again") {
 			t.Errorf("the third one: %v", err)
 		}
 		c.by.Admin = true
-		if err := d.limited(c, req); err != nil {
+		if err := d.awaitRate(c, req); err != nil {
 			t.Errorf("an administrator: %v", err)
 		}
 		c.by.Admin, d.uid = false, 7
-		if err := d.limited(c, req); err != nil {
+		if err := d.awaitRate(c, req); err != nil {
 			t.Errorf("one's own queue: %v", err)
 		}
 	})
@@ -82,7 +82,7 @@ func TestUnwrittenChangesAreCounted(t *testing.T) {
 	var r rates
 	now := time.Unix(1000, 0)
 	for i, c := range []struct {
-		asked           int
+		added           int
 		durable, marked uint64
 		want            int
 	}{
@@ -94,12 +94,12 @@ func TestUnwrittenChangesAreCounted(t *testing.T) {
 		{0, 30, 40, 7},
 		{0, 40, 40, 0},
 	} {
-		r.asked(now, 1, c.asked)
+		r.addChanges(now, 1, c.added)
 		if got := r.behind(now, 1, c.durable, c.marked); got != c.want {
 			t.Errorf("step %d: %d changes are behind, want %d", i, got, c.want)
 		}
 	}
-	r.asked(now, 1, 9)
+	r.addChanges(now, 1, 9)
 	if got := r.behind(now, 2, 40, 40); got != 0 {
 		t.Errorf("another user has %d", got)
 	}

@@ -9,19 +9,19 @@ import (
 
 // Room for what is large: the bytes of long requests while they come in, the
 // jobs of long lists while they go out. What is small needs none, so that a
-// client that submits or looks at some jobs never waits for it.
+// client that submits or lists a few jobs never waits for it.
 const (
 	largeRequest = 64 << 10 // bytes
 	requestRoom  = 64 << 20 // bytes
-	worthRoom    = 96 << 20 // bytes that requests are worth when they are decoded (miniq.ReadRequest)
+	decodedRoom  = 96 << 20 // bytes that decoded requests take (miniq.ReadRequest)
 	listRoom     = 200_000  // jobs, about half a kilobyte each
 	waitRoom     = 1 << 20  // IDs
 
 	// A client that holds room for which others wait has to take or give so
-	// many bytes in a second, after so long; else it is thrown out.
-	slowest    = 1 << 20
-	slowGrace  = 2 * time.Second
-	slowLookup = 250 * time.Millisecond
+	// many bytes in a second, after so long; else it is disconnected.
+	slowest   = 1 << 20
+	slowGrace = 2 * time.Second
+	slowCheck = 250 * time.Millisecond
 )
 
 // pace is how fast a client takes or gives what it holds room for.
@@ -80,33 +80,33 @@ type holder struct {
 	uid     int
 	n       int64
 	granted chan struct{}
-	cutLate func(now time.Time) // throws out late clients that keep it from being given back
+	cutLate func(now time.Time) // disconnects slow clients that keep it from being released
 }
 
 func newRoom(size int64) *room {
 	return &room{size: size, users: map[int]int64{}, holders: map[*holder]bool{}}
 }
 
-// take waits for room; false: over was closed first.
-func (r *room) take(h *holder, over <-chan struct{}) bool {
+// acquire waits for room; false: over was closed first.
+func (r *room) acquire(h *holder, over <-chan struct{}) bool {
 	h.granted = make(chan struct{})
 	r.mu.Lock()
 	r.waiting = append(r.waiting, h)
 	r.grant()
 	if len(r.waiting) > 0 && r.timer == nil {
-		r.timer = time.AfterFunc(slowLookup, r.hurry)
+		r.timer = time.AfterFunc(slowCheck, r.cutSlowHolders)
 	}
 	r.mu.Unlock()
 	select {
 	case <-h.granted:
 		return true
 	case <-over:
-		return false // nothing is granted or given back any more
+		return false // nothing is granted or released any more
 	}
 }
 
-// give gives it back.
-func (r *room) give(h *holder) {
+// release returns it, and grants it to those that wait.
+func (r *room) release(h *holder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.holders, h)
@@ -138,8 +138,8 @@ func (r *room) fits(h *holder) bool {
 	return r.held == 0 || r.held+h.n <= r.size && (own == 0 || own+h.n <= r.size/2)
 }
 
-// hurry throws out late clients, as long as others wait.
-func (r *room) hurry() {
+// cutSlowHolders disconnects slow clients, as long as others wait.
+func (r *room) cutSlowHolders() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.timer = nil
@@ -150,5 +150,5 @@ func (r *room) hurry() {
 	for h := range r.holders {
 		h.cutLate(now)
 	}
-	r.timer = time.AfterFunc(slowLookup, r.hurry)
+	r.timer = time.AfterFunc(slowCheck, r.cutSlowHolders)
 }

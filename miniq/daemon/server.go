@@ -15,7 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// accept lets clients in until the listener is closed.
+// accept accepts clients until the listener is closed.
 func (d *daemon) accept(listener *net.UnixListener) {
 	short := false
 	for {
@@ -23,22 +23,22 @@ func (d *daemon) accept(listener *net.UnixListener) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // too many files, for instance: an idle client is put out
+		if err != nil { // too many files, for instance: an idle client is evicted
 			if !short {
 				d.log.Warn("a client can't be let in; idle ones are put out", "error", err)
 			}
 			short = true
-			if !d.conns.relieve() {
+			if !d.conns.evictIdle() {
 				time.Sleep(100 * time.Millisecond)
 			}
 			continue
 		}
 		short = false
-		d.welcome(conn)
+		d.startClient(conn)
 	}
 }
 
-func (d *daemon) welcome(conn *net.UnixConn) {
+func (d *daemon) startClient(conn *net.UnixConn) {
 	uid, err := peer.UID(conn)
 	if err != nil {
 		go refuse(conn, fmt.Errorf("read the client's user ID: %w", err))
@@ -49,7 +49,7 @@ func (d *daemon) welcome(conn *net.UnixConn) {
 		go refuse(conn, err)
 		return
 	}
-	go d.attend(c)
+	go d.serveClient(c)
 }
 
 func refuse(conn *net.UnixConn, err error) {
@@ -58,8 +58,8 @@ func refuse(conn *net.UnixConn, err error) {
 	_ = conn.Close()
 }
 
-// attend answers one client's requests, one after the other.
-func (d *daemon) attend(c *connection) {
+// serveClient answers one client's requests, one after the other.
+func (d *daemon) serveClient(c *connection) {
 	defer d.conns.remove(c)
 	var err error
 	if c.by, err = d.identify(c.uid); err != nil {
@@ -71,7 +71,7 @@ func (d *daemon) attend(c *connection) {
 			return
 		}
 		if !d.conns.begin(c) {
-			return // it was put out and answered
+			return // it was evicted and answered
 		}
 		if d.serveOne(c) != nil {
 			return
@@ -89,18 +89,18 @@ func (d *daemon) serveOne(c *connection) error {
 	n, err := miniq.PeekLength(c.in)
 	if err == nil && n > largeRequest {
 		h := &holder{uid: c.uid, n: int64(n), cutLate: c.cutLate}
-		if !d.requests.take(h, d.conns.closed()) {
-			return errOver
+		if !d.requests.acquire(h, d.conns.closed()) {
+			return errStopping
 		}
-		defer d.requests.give(h)
+		defer d.requests.release(h)
 		c.pace.start()
 		_ = c.conn.SetReadDeadline(time.Now().Add(requestPause))
 	}
 	var req *miniq.Request
 	if err == nil {
-		var give func()
-		req, give, err = d.decode(c)
-		defer give()
+		var release func()
+		req, release, err = d.decode(c)
+		defer release()
 	}
 	if err != nil {
 		if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
@@ -129,33 +129,33 @@ func (c *connection) hasAll() bool {
 	return err == nil && c.in.Buffered()-head >= n
 }
 
-// decode reads a request, and holds room for what it is worth until give is
+// decode reads a request, and holds room for its decoded size until release is
 // called.
-func (d *daemon) decode(c *connection) (req *miniq.Request, give func(), err error) {
-	give = func() {}
-	req, err = miniq.ReadRequest(c.pace.reader(c.in), func(worth int64) error {
+func (d *daemon) decode(c *connection) (req *miniq.Request, release func(), err error) {
+	release = func() {}
+	req, err = miniq.ReadRequest(c.pace.reader(c.in), func(size int64) error {
 		c.pace.stop()
-		if worth <= largeRequest {
+		if size <= largeRequest {
 			return nil
 		}
-		h := &holder{uid: c.uid, n: worth, cutLate: c.cutDeaf}
-		if !d.worths.take(h, d.conns.closed()) {
-			return errOver
+		h := &holder{uid: c.uid, n: size, cutLate: c.cutStalled}
+		if !d.decoded.acquire(h, d.conns.closed()) {
+			return errStopping
 		}
-		give = sync.OnceFunc(func() { d.worths.give(h) })
+		release = sync.OnceFunc(func() { d.decoded.release(h) })
 		return nil
 	})
 	c.pace.stop()
 	if err == nil && req.Op == miniq.OpWait { // which may last, and has room of its own
-		give()
+		release()
 	}
-	return req, give, err
+	return req, release, err
 }
 
 var errVersion = errors.New("another version of the protocol")
 
-// cutDeaf throws a client out that does not take its answer.
-func (c *connection) cutDeaf(now time.Time) {
+// cutStalled disconnects a client that does not read its answer.
+func (c *connection) cutStalled(now time.Time) {
 	if c.writing.late(now) {
 		_ = c.conn.Close()
 	}

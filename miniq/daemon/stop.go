@@ -14,7 +14,7 @@ import (
 
 // stopping is a stop that was asked for.
 type stopping struct {
-	asked *connection   // answered when everything has been given back
+	asked *connection   // answered when all resources have been released
 	left  chan struct{} // closed then
 	kill  bool
 	over  bool
@@ -45,7 +45,7 @@ func (d *daemon) stop(c *connection, req *miniq.Request) error {
 		}
 	})
 	if !ok || !first {
-		return c.over()
+		return c.answerStopping()
 	}
 	<-s.left
 	return errors.Join(c.answer(miniq.Response{}), net.ErrClosed) // nothing follows
@@ -54,25 +54,25 @@ func (d *daemon) stop(c *connection, req *miniq.Request) error {
 func (d *daemon) killAll() {
 	if d.lost() != nil { // nothing can be written down, nor awaited
 		for _, r := range d.m.Runs() {
-			d.tell(r.ID, r.Run, keeper.Want{Verb: keeper.Kill})
+			d.sendWant(r.ID, r.Run, keeper.Want{Verb: keeper.Kill})
 		}
 		return
 	}
 	for _, h := range d.hosts {
-		d.later(input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: true}})
+		d.enqueue(input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: true}})
 	}
 	var ids []backends.ID
 	for _, r := range d.m.Runs() {
 		ids = append(ids, r.ID)
 	}
 	if len(ids) > 0 {
-		d.later(input{event: manager.Kill{By: manager.By{User: d.user, Admin: true}, IDs: ids}})
+		d.enqueue(input{event: manager.Kill{By: manager.By{User: d.user, Admin: true}, IDs: ids}})
 	}
 }
 
-// forgetLater has ended jobs forgotten in time; nothing is looked through while
+// scheduleForget has ended jobs forgotten in time; nothing is searched while
 // there are none.
-func (d *daemon) forgetLater() {
+func (d *daemon) scheduleForget() {
 	if d.forget != nil {
 		return
 	}
@@ -80,32 +80,32 @@ func (d *daemon) forgetLater() {
 	d.forget = time.AfterFunc(max(pause, time.Minute), func() {
 		d.post(input{do: func() {
 			d.forget = nil
-			d.forgetOld()
+			d.forgetEnded()
 		}})
 	})
 }
 
-func (d *daemon) forgetOld() {
+func (d *daemon) forgetEnded() {
 	before := forgottenBefore(time.Now(), time.Duration(d.Config.KeepFinished), d.m.Ahead())
 	if d.m.EndedBefore(before) > 0 {
-		d.later(input{event: manager.Forget{EndedBefore: before}})
+		d.enqueue(input{event: manager.Forget{EndedBefore: before}})
 	}
 	if d.m.Ended() > 0 {
-		d.forgetLater()
+		d.scheduleForget()
 	}
 	if d.collecting {
 		return
 	}
 	d.collecting = true
 	d.conns.tasks.Go(func() {
-		c, err := d.collect(before, d.keptInLoop)
-		if err != nil && !errors.Is(err, errOver) {
+		c, err := d.collect(before, d.notPastInLoop)
+		if err != nil && !errors.Is(err, errStopping) {
 			d.log.Warn("state objects of jobs that ended long ago can't be removed", "error", err)
 		}
 		d.post(input{do: func() {
 			d.collecting = false
 			if c.left > 0 || err != nil {
-				d.forgetLater()
+				d.scheduleForget()
 			}
 		}})
 	})

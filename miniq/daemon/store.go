@@ -42,18 +42,18 @@ const (
 	oldestFormat = 1
 )
 
-// trouble is a state that can't be read, and what to do about it.
-type trouble struct{ problem, remedy string }
+// stateError is a state that can't be read, and what to do about it.
+type stateError struct{ problem, remedy string }
 
-func (t *trouble) Error() string { return t.problem + ": " + t.remedy }
+func (t *stateError) Error() string { return t.problem + ": " + t.remedy }
 
 func errNewer() error {
-	return &trouble{"a newer version of Allotment wrote it", "use that version"}
+	return &stateError{"a newer version of Allotment wrote it", "use that version"}
 }
 
 const (
-	putBack     = "put back a backup of the state directory"
-	beginsWith1 = "; where the journal begins with entry 1, move this file away instead: the journal holds all of it"
+	restoreBackup = "put back a backup of the state directory"
+	beginsWith1   = "; where the journal begins with entry 1, move this file away instead: the journal holds all of it"
 )
 
 func errSnapshot(why error) error {
@@ -61,7 +61,7 @@ func errSnapshot(why error) error {
 	if why != nil {
 		problem += " (" + why.Error() + ")"
 	}
-	return &trouble{problem, putBack + beginsWith1}
+	return &stateError{problem, restoreBackup + beginsWith1}
 }
 
 // writeSnapshot puts the state up to seq on disk.
@@ -131,7 +131,7 @@ func (s *snapshot) upgrade(on disk.Disk, dir string) error {
 // is kept aside and taken away.
 func replay(on disk.Disk, dir string, seq uint64, log *slog.Logger, apply func(*entry) error) (*journal, uint64, error) {
 	j := &journal{disk: on, dir: dir}
-	read, seq, err := walk(dir, seq, apply, func(path string, bad *damage, last bool) error {
+	read, seq, err := walkJournal(dir, seq, apply, func(path string, bad *damage, last bool) error {
 		if last {
 			return cutTail(on, path, bad, log)
 		}
@@ -161,10 +161,10 @@ type segment struct {
 	good int64
 }
 
-// walk hands the entries beyond seq to apply. It returns what it has read and
+// walkJournal hands the entries beyond seq to apply. It returns what it has read and
 // the number of the last entry. An end of a segment that was never acknowledged
 // goes to unfinished; any other damage is an error.
-func walk(dir string, seq uint64, apply func(*entry) error, unfinished func(path string, bad *damage, last bool) error) ([]segment, uint64, error) {
+func walkJournal(dir string, seq uint64, apply func(*entry) error, unfinished func(path string, bad *damage, last bool) error) ([]segment, uint64, error) {
 	names, err := segments(dir)
 	if err != nil {
 		return nil, seq, err
@@ -178,10 +178,10 @@ func walk(dir string, seq uint64, apply func(*entry) error, unfinished func(path
 		}
 		good, err := readSegment(path, func(e *entry) error {
 			switch {
-			case e.Seq <= seq || e.Seq >= next: // in the snapshot; or refused, and could not be taken back
+			case e.Seq <= seq || e.Seq >= next: // in the snapshot; or refused, and could not be removed
 				return nil
 			case e.Seq != seq+1:
-				return &trouble{fmt.Sprintf("%s: entry %d follows entry %d: a part of the journal is missing", name, e.Seq, seq), putBack}
+				return &stateError{fmt.Sprintf("%s: entry %d follows entry %d: a part of the journal is missing", name, e.Seq, seq), restoreBackup}
 			}
 			seq = e.Seq
 			return apply(e)
@@ -209,7 +209,7 @@ func cutTail(on disk.Disk, path string, bad *damage, log *slog.Logger) error {
 	if err = disk.MkdirAll(on, filepath.Dir(aside), 0o700); err == nil {
 		err = keepAside(on, aside, tail)
 	}
-	if full(err) {
+	if diskFull(err) {
 		aside, err = "", nil // it was not acknowledged, and the queue must come up on a full disk
 	}
 	if err != nil {

@@ -30,11 +30,11 @@ type users struct {
 	lookup func(ctx context.Context, uid uint32) (account.Account, error)
 	admin  func(account.Account) bool
 	mu     sync.Mutex
-	known  map[uint32]*acquaintance
+	known  map[uint32]*knownUser
 }
 
-// acquaintance is what was last said of a user.
-type acquaintance struct {
+// knownUser is what was last said of a user.
+type knownUser struct {
 	account.Account
 	admin  bool
 	mayRun error // why no jobs are run for the user
@@ -43,26 +43,26 @@ type acquaintance struct {
 	asking chan struct{} // closed when the open question is answered; nil: there is none
 }
 
-// remembered is how long an answer holds.
-const remembered = time.Minute
+// userCacheTime is how long an answer holds.
+const userCacheTime = time.Minute
 
-func (a *acquaintance) fresh() bool {
-	return a != nil && a.err == nil && time.Since(a.at) < remembered
+func (a *knownUser) fresh() bool {
+	return a != nil && a.err == nil && time.Since(a.at) < userCacheTime
 }
 
-// met returns what is known of a user without a question; false: nothing fresh is.
-func (u *users) met(uid uint32) (acquaintance, bool) {
+// cached returns what is known of a user without a question; false: nothing fresh is.
+func (u *users) cached(uid uint32) (knownUser, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if a := u.known[uid]; a.fresh() {
 		return *a, true
 	}
-	return acquaintance{}, false
+	return knownUser{}, false
 }
 
-// of asks for a user if the last answer is too old. It may take as long as the
+// get asks for a user if the last answer is too old. It may take as long as the
 // name service, or a file server with the user's home: never call it in the loop.
-func (u *users) of(uid uint32) acquaintance {
+func (u *users) get(uid uint32) knownUser {
 	u.mu.Lock()
 	a := u.known[uid]
 	if a.fresh() {
@@ -70,15 +70,15 @@ func (u *users) of(uid uint32) acquaintance {
 		return *a
 	}
 	if a == nil {
-		a = &acquaintance{}
+		a = &knownUser{}
 		if u.known == nil {
-			u.known = make(map[uint32]*acquaintance)
+			u.known = make(map[uint32]*knownUser)
 		}
 		u.known[uid] = a
 	}
 	if a.asking == nil {
 		a.asking = make(chan struct{})
-		go u.ask(uid, a)
+		go u.query(uid, a)
 	}
 	asking := a.asking
 	u.mu.Unlock()
@@ -88,7 +88,7 @@ func (u *users) of(uid uint32) acquaintance {
 	return *a
 }
 
-func (u *users) ask(uid uint32, a *acquaintance) {
+func (u *users) query(uid uint32, a *knownUser) {
 	found, err := u.lookup(context.Background(), uid)
 	mayRun, admin := err, false
 	if err == nil {
@@ -122,7 +122,7 @@ func (d *daemon) identify(uid int) (manager.By, error) {
 	case !d.servesAll():
 		return manager.By{}, fmt.Errorf("%w: this miniqd belongs to %s", backends.ErrDenied, d.user)
 	}
-	a := d.users.of(uint32(uid))
+	a := d.users.get(uint32(uid))
 	switch {
 	case errors.Is(a.err, account.ErrUnknown):
 		return manager.By{}, fmt.Errorf("%w: %w", backends.ErrDenied, a.err)
@@ -138,7 +138,7 @@ func (d *daemon) runsAs(c *connection) (*runAs, error) {
 	if !d.servesAll() || c.uid == 0 {
 		return nil, nil
 	}
-	if a := d.users.of(uint32(c.uid)); a.mayRun != nil {
+	if a := d.users.get(uint32(c.uid)); a.mayRun != nil {
 		return nil, fmt.Errorf("%w: %w", backends.ErrDenied, a.mayRun)
 	}
 	pid, err := peer.PID(c.conn)
@@ -188,8 +188,8 @@ func (d *daemon) scriptDir() string {
 	return filepath.Join(d.Paths.State, "scripts")
 }
 
-// nextInLine asks the site's policy for each job that wants to be next in line.
-func (d *daemon) nextInLine(c *connection, specs []backends.Spec, bodies []body) []bool {
+// mayBeNext asks the site's policy for each job that wants to be next in line.
+func (d *daemon) mayBeNext(c *connection, specs []backends.Spec, bodies []body) []bool {
 	if c.by.Admin || d.Next == nil {
 		return nil
 	}
@@ -202,31 +202,31 @@ func (d *daemon) nextInLine(c *connection, specs []backends.Spec, bodies []body)
 			next = make([]bool, len(specs))
 		}
 		spec := bodies[i].join(specs[i]).MapTexts(backends.Unescape)
-		next[i] = d.Next(d.users.of(uint32(c.uid)).Account, &spec)
+		next[i] = d.Next(d.users.get(uint32(c.uid)).Account, &spec)
 	}
 	return next
 }
 
-// errStranger refuses a job whose record does not say whose it is.
-var errStranger = errors.New("its record does not say which user it runs as: submit it again")
+// errNoOwner refuses a job whose record does not say whose it is.
+var errNoOwner = errors.New("its record does not say which user it runs as: submit it again")
 
 // runner returns the user that a run is started as; nil: the daemon's own. later says
 // that the name service is asked first: the run is ordered when it has answered.
-func (d *daemon) runner(s *manager.StartRun, b *body) (u *acquaintance, later bool, err error) {
+func (d *daemon) runner(s *manager.StartRun, b *body) (u *knownUser, later bool, err error) {
 	switch {
 	case !d.servesAll():
 		return nil, false, nil
 	case b.As == nil && s.User == d.user:
 		return nil, false, nil
 	case b.As == nil || b.As.UID == 0:
-		return nil, false, errStranger
+		return nil, false, errNoOwner
 	}
-	if a, ok := d.users.met(b.As.UID); ok {
+	if a, ok := d.users.cached(b.As.UID); ok {
 		return &a, false, a.mayRunAs(s.User)
 	}
 	run, uid := node.RunID{ID: s.ID, Run: s.Run}, b.As.UID
 	go func() {
-		a := d.users.of(uid)
+		a := d.users.get(uid)
 		d.post(input{do: func() {
 			switch {
 			case a.err == nil:
@@ -234,7 +234,7 @@ func (d *daemon) runner(s *manager.StartRun, b *body) (u *acquaintance, later bo
 			case errors.Is(a.err, account.ErrUnknown):
 				d.cannotRun(run.ID, run.Run, a.err)
 			default:
-				d.later(input{event: manager.StartFailed{ID: run.ID, Run: run.Run, Reason: a.err.Error()}})
+				d.enqueue(input{event: manager.StartFailed{ID: run.ID, Run: run.Run, Reason: a.err.Error()}})
 			}
 		}})
 	}()
@@ -243,7 +243,7 @@ func (d *daemon) runner(s *manager.StartRun, b *body) (u *acquaintance, later bo
 
 // mayRunAs returns why a job of a user of that name may not run. A user ID that was
 // reassigned runs none of the former user's jobs.
-func (a *acquaintance) mayRunAs(name string) error {
+func (a *knownUser) mayRunAs(name string) error {
 	if a.Name != name {
 		return fmt.Errorf("user ID %d belongs to %s now; the job was submitted by %s", a.UID, a.Name, name)
 	}
@@ -251,7 +251,7 @@ func (a *acquaintance) mayRunAs(name string) error {
 }
 
 // keeperUser returns the user that a keeper runs a job as; nil: its own.
-func (a *acquaintance) keeperUser(as *runAs) *keeper.User {
+func (a *knownUser) keeperUser(as *runAs) *keeper.User {
 	if a == nil {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (a *acquaintance) keeperUser(as *runAs) *keeper.User {
 }
 
 // environ returns a job's environment with the variables of the user that it runs as.
-func (a *acquaintance) environ(env []string) []string {
+func (a *knownUser) environ(env []string) []string {
 	if a == nil {
 		return env
 	}
@@ -270,8 +270,8 @@ func (a *acquaintance) environ(env []string) []string {
 	return escaped.Environ(env)
 }
 
-// mayTouch returns an error if a user other than an administrator asks for another's job.
-func mayTouch(by manager.By, jobs []backends.Job, why string) error {
+// mayAccess returns an error if a user other than an administrator asks for another's job.
+func mayAccess(by manager.By, jobs []backends.Job, why string) error {
 	for i := range jobs {
 		if !by.Admin && jobs[i].User != by.User {
 			return fmt.Errorf("job %v: %s: %w", jobs[i].ID, why, backends.ErrDenied)

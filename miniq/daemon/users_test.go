@@ -20,46 +20,46 @@ import (
 // it said holds while it can't be asked, and no longer once it says no.
 func TestUserLookupsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked := 0
+		queries := 0
 		var fails error
 		u := users{lookup: func(context.Context, uint32) (account.Account, error) {
-			asked++
+			queries++
 			time.Sleep(time.Second)
 			return account.Account{Name: "alice", Home: "/", Shell: "/bin/sh"}, fails
 		}}
 		expect := func(what string, times int, known bool) {
 			t.Helper()
-			done := make(chan acquaintance)
+			done := make(chan knownUser)
 			for range 3 {
-				go func() { done <- u.of(7) }()
+				go func() { done <- u.get(7) }()
 			}
 			for range 3 {
 				if a := <-done; (a.err == nil) != known || known && a.Name != "alice" {
 					t.Errorf("%s: %q, %v", what, a.Name, a.err)
 				}
 			}
-			if asked != times {
-				t.Errorf("%s: asked %d times, want %d", what, asked, times)
+			if queries != times {
+				t.Errorf("%s: asked %d times, want %d", what, queries, times)
 			}
-			if _, met := u.met(7); met != known {
-				t.Errorf("%s: cached %v", what, met)
+			if _, cached := u.cached(7); cached != known {
+				t.Errorf("%s: cached %v", what, cached)
 			}
 		}
 		expect("first", 1, true)
-		time.Sleep(remembered / 2)
+		time.Sleep(userCacheTime / 2)
 		expect("soon after", 1, true)
-		time.Sleep(remembered)
+		time.Sleep(userCacheTime)
 		fails = errors.New("LDAP is down")
 		expect("while it can't be asked", 2, true)
 		expect("soon after that", 2, true)
-		time.Sleep(remembered)
+		time.Sleep(userCacheTime)
 		fails = account.ErrUnknown
 		expect("gone", 3, false)
 	})
 }
 
 func TestReassignedUserIDRunsNoJobs(t *testing.T) {
-	a := acquaintance{Account: account.Account{Name: "bob", UID: 7}}
+	a := knownUser{Account: account.Account{Name: "bob", UID: 7}}
 	if a.mayRunAs("bob") != nil || a.mayRunAs("alice") == nil {
 		t.Error("a job of alice runs as bob, which has her user ID now")
 	}

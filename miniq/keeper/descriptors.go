@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepFromChildren marks every descriptor from first on close-on-exec: a job does not
+// CloseOnExecFrom marks every descriptor from first on close-on-exec: a job does not
 // inherit what the daemon, or the program that started this process, had left open.
-func KeepFromChildren(first int) {
+func CloseOnExecFrom(first int) {
 	if unix.CloseRange(uint(first), math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return
 	}

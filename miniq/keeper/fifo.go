@@ -89,6 +89,6 @@ func awaitWriter(fd int, killed func() bool) error {
 }
 
 // killed reports whether the record asks for a kill. It is for the time before obey.
-func (k *keep) killed() bool {
+func (k *supervisor) killed() bool {
 	return k.log.Read(k.record) == nil && k.log.Wanted.Has(Kill)
 }

@@ -20,7 +20,7 @@ import (
 // A job with a memory limit gets a control group (cgroups(7)) of its own where
 // its keeper may make one: then the kernel itself holds it to its limit, for all
 // its processes together, whatever they do. Elsewhere the keeper measures what they
-// use (whileBelow).
+// use (watchMemory).
 //
 // Of version 1 a keeper makes it below its own memory group. Of version 2 a group
 // has either processes or groups with limits below it: so the queue has to be in

@@ -57,11 +57,11 @@ func TestGroupOfVersion2(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &keep{group: g, grouped: true, output: output}
-	if end := k.explained(End{}); end.Code != 143 || end.Text != "over its memory limit: it needed more than 64 MiB" {
+	k := &supervisor{group: g, grouped: true, output: output}
+	if end := k.addReason(End{}); end.Code != 143 || end.Text != "over its memory limit: it needed more than 64 MiB" {
 		t.Errorf("ended as %+v", end)
 	}
-	// The output has the reason, although whileBelow saw nothing before the end.
+	// The output has the reason, although watchMemory saw nothing before the end.
 	if got, err := os.ReadFile(output.Name()); string(got) != "allotment: killed: over its memory limit: it needed more than 64 MiB\n" {
 		t.Errorf("its output is %q, %v", got, err)
 	}

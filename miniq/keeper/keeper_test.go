@@ -55,7 +55,7 @@ func TestRecord(t *testing.T) {
 		text += w.Line()
 	}
 	got := ParseRecord([]byte(text + "w stop")) // the last line is not whole
-	wanted := got.Wanted.Take()
+	wanted := got.Wanted.PopAll()
 	got.Wanted = Wishes{}
 	want := Record{Keeper: proc.Process{PID: 100, Start: 2000}, User: 1234, Job: proc.Process{PID: 101, Start: 2001}}
 	if !reflect.DeepEqual(got, want) {

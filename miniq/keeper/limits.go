@@ -165,27 +165,27 @@ func (l Limits) during(do func() error) (bool, error) {
 	hard := maySetLimits()
 	own := make([]unix.Rlimit, len(limits))
 	if limits[unix.RLIMIT_AS].Cur != unix.RLIM_INFINITY || limits[unix.RLIMIT_DATA].Cur != unix.RLIM_INFINITY {
-		haveMemory()
+		reserveMemory()
 	}
 	for i := range limits {
 		if err := unix.Prlimit(0, i, nil, &own[i]); err != nil {
-			return takeBack(own[:i]), err
+			return restoreLimits(own[:i]), err
 		}
 		limit := limits[i]
 		if !hard {
 			limit = unix.Rlimit{Cur: min(limit.Cur, own[i].Max), Max: own[i].Max}
 		}
 		if err := unix.Prlimit(0, i, &limit, nil); err != nil {
-			return takeBack(own[:i]), fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i][0], limitText(limit.Cur), limitText(limit.Max), err)
+			return restoreLimits(own[:i]), fmt.Errorf("set resource limit %s to %s:%s: %w", limitNames()[i][0], limitText(limit.Cur), limitText(limit.Max), err)
 		}
 	}
 	err = do()
-	return takeBack(own), err
+	return restoreLimits(own), err
 }
 
-// takeBack restores the keeper's own limits, the last first, and reports whether it
+// restoreLimits restores the keeper's own limits, the last first, and reports whether it
 // could.
-func takeBack(own []unix.Rlimit) bool {
+func restoreLimits(own []unix.Rlimit) bool {
 	all := true
 	for i := len(own) - 1; i >= 0; i-- {
 		all = unix.Prlimit(0, i, &own[i], nil) == nil && all
@@ -193,9 +193,9 @@ func takeBack(own []unix.Rlimit) bool {
 	return all
 }
 
-// haveMemory gets the memory that starting a process takes from the kernel beforehand:
+// reserveMemory gets the memory that starting a process takes from the kernel beforehand:
 // under the job's limit of address space the kernel might refuse it.
-func haveMemory() {
+func reserveMemory() {
 	const plenty = 16 << 20
 	b := make([]byte, plenty)
 	runtime.KeepAlive(b)

@@ -19,16 +19,16 @@ const (
 	memoryGrace    = 2 * time.Second
 )
 
-// nextLook returns the pause before the next measurement.
-func nextLook(used, limit int64) time.Duration {
+// memoryDelay returns the pause before the next measurement.
+func memoryDelay(used, limit int64) time.Duration {
 	left := time.Duration(float64(max(limit-used, 0)) / memoryQuickest * float64(time.Second))
 	return min(max(left, memoryLeast), memoryPause)
 }
 
-// whileBelow ends the job when its processes use more memory than they may, or
+// watchMemory ends the job when its processes use more memory than they may, or
 // what is left of it when the kernel has ended some of them for that.
-func (k *keep) whileBelow(limit int64) {
-	pause := nextLook(0, limit)
+func (k *supervisor) watchMemory(limit int64) {
+	pause := memoryDelay(0, limit)
 	for {
 		select {
 		case <-k.left:
@@ -45,7 +45,7 @@ func (k *keep) whileBelow(limit int64) {
 		k.mu.Unlock()
 		pause = memoryPause // the kernel enforces the limit
 		if !k.grouped {
-			pause = nextLook(used, limit)
+			pause = memoryDelay(used, limit)
 		}
 		why := k.killedByKernel()
 		if used > limit && why == "" {
@@ -57,28 +57,28 @@ func (k *keep) whileBelow(limit int64) {
 		k.mu.Lock()
 		k.why = why
 		k.mu.Unlock()
-		k.note("killed: " + why)
+		k.writeNote("killed: " + why)
 		k.kill(memoryGrace)
 		return
 	}
 }
 
 // killedByKernel says why the kernel ended processes of the job; "": it did not.
-func (k *keep) killedByKernel() string {
+func (k *supervisor) killedByKernel() string {
 	if !k.grouped || k.group.overLimit() == 0 {
 		return ""
 	}
 	return fmt.Sprintf("over its memory limit: it needed more than %d MiB", k.group.limit>>20)
 }
 
-// explained adds to an end why the keeper, or the kernel, ended the job, if one did.
-func (k *keep) explained(e End) End {
+// addReason adds to an end why the keeper, or the kernel, ended the job, if one did.
+func (k *supervisor) addReason(e End) End {
 	why := k.killedByKernel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.why == "" && why != "" { // whileBelow has not seen it
+	if k.why == "" && why != "" { // watchMemory has not seen it
 		k.why = why
-		k.note("killed: " + why)
+		k.writeNote("killed: " + why)
 	}
 	e.MaxRSS = max(e.MaxRSS, k.peak)
 	if e.Text = k.why; k.why != "" && e.Code == 0 {

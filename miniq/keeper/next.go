@@ -32,7 +32,7 @@ var errNext = errors.New("malformed order for the next run")
 
 // next finishes a run that is over, and waits for the next one's record and order,
 // which it reads into data. An order for another user is an error.
-func (k *keep) next(as *User, data []byte) (*os.File, *Order, error) {
+func (k *supervisor) next(as *User, data []byte) (*os.File, *Order, error) {
 	if err := os.Chdir("/"); err != nil { // no file system is kept busy
 		return nil, nil, err
 	}
@@ -42,15 +42,15 @@ func (k *keep) next(as *User, data []byte) (*os.File, *Order, error) {
 	if err := k.record.Close(); err != nil { // releases the lock before the node hears of it
 		return nil, nil, err
 	}
-	if err := eventually(func() error { return unix.Sendmsg(NextFD, []byte{1}, nil, nil, unix.MSG_NOSIGNAL) }); err != nil {
+	if err := untilUninterrupted(func() error { return unix.Sendmsg(NextFD, []byte{1}, nil, nil, unix.MSG_NOSIGNAL) }); err != nil {
 		return nil, nil, err
 	}
 	_, _ = atOnce([]unix.PollFd{{Fd: NextFD, Events: unix.POLLIN}})
 	return receiveNext(NextFD, as, data)
 }
 
-// eventually calls do again as long as a signal interrupts it.
-func eventually(do func() error) error {
+// untilUninterrupted calls do again as long as a signal interrupts it.
+func untilUninterrupted(do func() error) error {
 	for {
 		if err := do(); !errors.Is(err, unix.EINTR) {
 			return err
@@ -61,7 +61,7 @@ func eventually(do func() error) error {
 func receiveNext(fd int, as *User, data []byte) (*os.File, *Order, error) {
 	rights := make([]byte, unix.CmsgSpace(4))
 	var n, size, flags int
-	err := eventually(func() (err error) {
+	err := untilUninterrupted(func() (err error) {
 		n, size, flags, _, err = unix.Recvmsg(fd, data, rights, unix.MSG_CMSG_CLOEXEC)
 		return err
 	})
@@ -127,7 +127,7 @@ func Send(ours, record *os.File, order []byte) error {
 	}
 	var sent error
 	err = raw.Control(func(fd uintptr) {
-		sent = eventually(func() error {
+		sent = untilUninterrupted(func() error {
 			return unix.Sendmsg(int(fd), order, unix.UnixRights(int(record.Fd())), nil, unix.MSG_NOSIGNAL)
 		})
 	})

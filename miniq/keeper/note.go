@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// notePause is how long writing a note may take. A write into a full pipe without a
+// noteTimeout is how long writing a note may take. A write into a full pipe without a
 // reader would block for ever, and with it all else that is wanted of the keeper.
-const notePause = time.Second
+const noteTimeout = time.Second
 
-// note writes a line into the job's output. After a write that blocked there are no
+// writeNote writes a line into the job's output. After a write that blocked there are no
 // more.
-func (k *keep) note(text string) {
-	k.noting.Lock()
-	defer k.noting.Unlock()
+func (k *supervisor) writeNote(text string) {
+	k.outputMu.Lock()
+	defer k.outputMu.Unlock()
 	if k.output == nil { // the job is at a terminal, or a write blocked
 		return
 	}
@@ -25,7 +25,7 @@ func (k *keep) note(text string) {
 	}()
 	select {
 	case <-written:
-	case <-time.After(notePause):
+	case <-time.After(noteTimeout):
 		k.output = nil
 	}
 }

@@ -15,8 +15,8 @@ func TestNoteIntoFullPipe(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	k := &keep{output: w}
-	k.note("first")
+	k := &supervisor{output: w}
+	k.writeNote("first")
 	got := make([]byte, len("allotment: first\n"))
 	if _, err := r.Read(got); err != nil || string(got) != "allotment: first\n" {
 		t.Errorf("got %q, %v", got, err)
@@ -29,7 +29,7 @@ func TestNoteIntoFullPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = w.SetWriteDeadline(time.Time{})
-	k.note("stuck")
+	k.writeNote("stuck")
 	if k.output != nil {
 		t.Error("there will be more notes into a pipe that is full")
 	}

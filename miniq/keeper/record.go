@@ -94,20 +94,20 @@ func (r *Record) Stopped() bool { return r.Wanted.Has(Stop) }
 // have been killed while it wrote.
 func ParseRecord(data []byte) Record {
 	r := newRecord()
-	r.take(data)
+	r.consume(data)
 	return r
 }
 
-// take reads whole lines and returns their length in bytes.
-func (r *Record) take(data []byte) int {
-	taken := 0
+// consume reads whole lines and returns their length in bytes.
+func (r *Record) consume(data []byte) int {
+	consumed := 0
 	for {
-		n := bytes.IndexByte(data[taken:], '\n')
+		n := bytes.IndexByte(data[consumed:], '\n')
 		if n < 0 {
-			return taken
+			return consumed
 		}
-		r.add(string(data[taken : taken+n]))
-		taken += n + 1
+		r.add(string(data[consumed : consumed+n]))
+		consumed += n + 1
 	}
 }
 
@@ -147,12 +147,12 @@ func (f *Follower) Read(file *os.File) error {
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
-		taken := f.read(part[:n])
-		f.at += int64(taken)
+		consumed := f.read(part[:n])
+		f.at += int64(consumed)
 		switch {
 		case err != nil:
 			return nil
-		case taken > 0:
+		case consumed > 0:
 		case len(part) < maxLine:
 			part = make([]byte, 2*len(part))
 		default:
@@ -164,14 +164,14 @@ func (f *Follower) Read(file *os.File) error {
 // read takes lines and returns how many bytes are done with.
 func (f *Follower) read(data []byte) int {
 	if !f.skip {
-		return f.take(data)
+		return f.consume(data)
 	}
 	end := bytes.IndexByte(data, '\n')
 	if end < 0 {
 		return len(data)
 	}
 	f.skip = false
-	return end + 1 + f.take(data[end+1:])
+	return end + 1 + f.consume(data[end+1:])
 }
 
 // jump passes over the middle of a file that is too long.
@@ -204,7 +204,7 @@ func (r *Record) add(line string) {
 	case kind == "j" && len(fields) == 3:
 		r.Job = parseProcess(fields)
 	case kind == "w":
-		r.want(rest)
+		r.addWant(rest)
 	case (kind == "x" || kind == "s") && len(fields) == 6:
 		r.end(fields, kind == "s")
 	}
@@ -219,7 +219,7 @@ func parseProcess(fields []string) proc.Process {
 	return proc.Process{PID: pid, Start: start}
 }
 
-func (r *Record) want(rest string) {
+func (r *Record) addWant(rest string) {
 	verb, argument, _ := strings.Cut(rest, " ")
 	w := Want{Verb: Verb(verb)}
 	var err error
@@ -261,10 +261,10 @@ func (r *Record) end(fields []string, self bool) {
 	}
 }
 
-// timed notes the start time of the process that is forked before the returned function
+// recordStart records the start time of the process that is forked before the returned function
 // is called. If the clock's tick is the same before and after, it is that tick; else
 // /proc has it.
-func (k *keep) timed(pid *int) func() {
+func (k *supervisor) recordStart(pid *int) func() {
 	before := bootTicks()
 	return func() {
 		if *pid == 0 {

@@ -24,7 +24,7 @@ func Reserve(record *os.File) error {
 	if reserved(record, size) {
 		return nil
 	}
-	err = eventually(func() error {
+	err = untilUninterrupted(func() error {
 		return unix.Fallocate(int(record.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, recordRoom)
 	})
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {

@@ -37,14 +37,14 @@ func Run() int {
 	if record == nil || err != nil {
 		return 2
 	}
-	KeepFromChildren(RecordFD)
+	CloseOnExecFrom(RecordFD)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 2
 	}
 	self, kept := process(os.Getpid()), Use{}
 	var next []byte
 	for runs := 1; ; runs++ {
-		k := &keep{self: self, before: kept, record: record, left: make(chan struct{})}
+		k := &supervisor{self: self, before: kept, record: record, left: make(chan struct{})}
 		status := k.run(order)
 		if !k.clean || !order.More || runs == mostRuns {
 			return status
@@ -74,18 +74,18 @@ func readOrder() (*Order, error) {
 	return whole(data)
 }
 
-type keep struct {
-	self    string // its process, as its line has it
-	before  Use    // of its runs before this one
-	used    Use    // of this run, when it is over
-	clean   bool   // nothing but the record, its output and what each run sets is left of it
-	record  *os.File
-	log     Follower // of the record: what is wanted
-	group   *group   // with the job's memory limit; nil: there is none
-	grouped bool     // the job is in it
-	noting  sync.Mutex
-	output  *os.File // the job's standard output
-	began   uint64   // start time of its first process
+type supervisor struct {
+	self     string // its process, as its line has it
+	before   Use    // of its runs before this one
+	used     Use    // of this run, when it is over
+	clean    bool   // nothing but the record, its output and what each run sets is left of it
+	record   *os.File
+	log      Follower // of the record: what is wanted
+	group    *group   // with the job's memory limit; nil: there is none
+	grouped  bool     // the job is in it
+	outputMu sync.Mutex
+	output   *os.File // the job's standard output
+	began    uint64   // start time of its first process
 	// The keeper has its own resource limits, which were the job's for a moment.
 	restored bool
 
@@ -98,7 +98,7 @@ type keep struct {
 	left    chan struct{} // closed when the job's processes are gone
 }
 
-func (k *keep) run(order *Order) int {
+func (k *supervisor) run(order *Order) int {
 	first := "k " + k.self + "\n"
 	if k.before != (Use{}) {
 		first += k.before.before()
@@ -136,16 +136,16 @@ func (k *keep) run(order *Order) int {
 	}
 	// The record says what is wanted, so one signal waiting is enough. Signals without
 	// a meaning here are caught, too: they must not end the keeper.
-	told := make(chan os.Signal, 1)
-	signal.Notify(told, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
+	wake := make(chan os.Signal, 1)
+	signal.Notify(wake, syscall.SIGUSR1, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP)
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGTERM)
-	go k.obey(told, end)
+	go k.obey(wake, end)
 	if screen != nil {
-		go k.whileThere(screen)
+		go k.watchClient(screen)
 	}
 	if order.MemoryLimit > 0 {
-		go k.whileBelow(order.MemoryLimit)
+		go k.watchMemory(order.MemoryLimit)
 	} else {
 		k.group = contained()
 	}
@@ -188,14 +188,14 @@ func process(pid int) string {
 	return strconv.Itoa(pid) + " " + strconv.FormatUint(proc.StartTime(pid), 10)
 }
 
-func (k *keep) write(line string) error {
+func (k *supervisor) write(line string) error {
 	_, err := k.record.WriteString(line)
 	return err
 }
 
 // end writes the end down. On a full disk it tries again as long as it takes: no other
 // process knows the status.
-func (k *keep) end(e End) int {
+func (k *supervisor) end(e End) int {
 	e.At = time.Now()
 	_ = k.group.remove()
 	for k.write("\n"+e.line()) != nil { // the newline parts it from a line that was cut
@@ -209,7 +209,7 @@ func pause() { time.Sleep(50 * time.Millisecond) }
 // wait reaps everything until the job's processes are gone. What its first
 // process leaves behind is killed, at once or, while the job is being killed,
 // after its grace.
-func (k *keep) wait(first int) End {
+func (k *supervisor) wait(first int) End {
 	defer close(k.left)
 	var end End
 	var gone bool
@@ -225,7 +225,7 @@ func (k *keep) wait(first int) End {
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case err != nil: // ECHILD: no process is left
-			return k.explained(end)
+			return k.addReason(end)
 		case pid == 0:
 			signalTree(os.Getpid(), syscall.SIGKILL)
 			pid, err = syscall.Wait4(-1, &status, 0, &usage)
@@ -247,7 +247,7 @@ func (k *keep) wait(first int) End {
 	}
 }
 
-func (k *keep) beingKilled() bool {
+func (k *supervisor) beingKilled() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.killing
@@ -262,23 +262,23 @@ const (
 
 // obey carries out what the node appends to the record. A kill waits only for the notes
 // before it.
-func (k *keep) obey(told, end <-chan os.Signal) {
+func (k *supervisor) obey(wake, end <-chan os.Signal) {
 	var rested <-chan time.Time
 	for {
 		_ = k.log.Read(k.record)
-		if wants := k.log.Wanted.TakeKill(); wants != nil {
+		if wants := k.log.Wanted.PopKill(); wants != nil {
 			kill := len(wants) - 1
 			k.do(wants[:kill])
 			k.kill(wants[kill].Grace)
 		}
 		if rested == nil && !k.log.Wanted.Empty() {
 			began := time.Now()
-			k.do(k.log.Wanted.Take())
+			k.do(k.log.Wanted.PopAll())
 			rested = time.After(min(restTimes*time.Since(began), longestRest))
 			continue
 		}
 		select {
-		case <-told:
+		case <-wake:
 		case <-rested:
 			rested = nil
 		case <-end: // SIGTERM to the keeper: the job ends first
@@ -287,8 +287,8 @@ func (k *keep) obey(told, end <-chan os.Signal) {
 	}
 }
 
-// do carries out what is wanted: all signals with one look at the job's processes.
-func (k *keep) do(wants []Want) {
+// do carries out what is wanted: all signals with one search for the job's processes.
+func (k *supervisor) do(wants []Want) {
 	var signals []syscall.Signal
 	for _, w := range wants {
 		switch w.Verb {
@@ -299,7 +299,7 @@ func (k *keep) do(wants []Want) {
 		case Signal:
 			signals = append(signals, w.Signal)
 		case Note:
-			k.note(w.Text)
+			k.writeNote(w.Text)
 		case Kill: // taken out before
 		}
 	}
@@ -313,7 +313,7 @@ func (k *keep) do(wants []Want) {
 }
 
 // kill sends SIGTERM now and SIGKILL after the grace; the sooner of two kills holds.
-func (k *keep) kill(grace time.Duration) {
+func (k *supervisor) kill(grace time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	due := time.Now().Add(grace)
@@ -331,7 +331,7 @@ func (k *keep) kill(grace time.Duration) {
 	}
 }
 
-func (k *keep) killAll() {
+func (k *supervisor) killAll() {
 	for {
 		signalTree(os.Getpid(), syscall.SIGKILL)
 		select {
@@ -356,7 +356,7 @@ func (e *startError) Error() string { return e.text }
 // The job dies with the thread that forked it (PDEATHSIG). That is the main one or
 // another one that the runtime keeps: it ends a thread only with a goroutine that exits
 // while locked to it, and none does here.
-func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startError) {
+func (k *supervisor) start(o *Order, screen *terminal) (int, int, *os.File, *startError) {
 	fail := func(status int, what string, err error) (int, int, *os.File, *startError) {
 		return 0, -1, nil, &startError{status: status, text: what + ": " + cause(err)}
 	}
@@ -394,7 +394,7 @@ func (k *keep) start(o *Order, screen *terminal) (int, int, *os.File, *startErro
 		}
 		sys.Credential = o.As.credential()
 		fork := func() (err error) {
-			defer k.timed(&pid)()
+			defer k.recordStart(&pid)()
 			pid, err = syscall.ForkExec(program, o.Argv, &syscall.ProcAttr{
 				Env: o.Env, Files: []uintptr{files[0].Fd(), files[1].Fd(), files[2].Fd()}, Sys: sys,
 			})

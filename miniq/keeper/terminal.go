@@ -89,7 +89,7 @@ func newTerminal(fd int, control byte, rights []byte) (*terminal, error) {
 // replace the terminal's, which are closed.
 func (t *terminal) openFiles(o *Order, killed func() bool) (files [3]*os.File, path string, err error) {
 	files = t.files
-	take := func(i int, path string, open func() (*os.File, error)) error {
+	replace := func(i int, path string, open func() (*os.File, error)) error {
 		if path == "" {
 			return nil
 		}
@@ -100,10 +100,10 @@ func (t *terminal) openFiles(o *Order, killed func() bool) (files [3]*os.File, p
 		}
 		return err
 	}
-	if err := take(0, o.Stdin, func() (*os.File, error) { return openUserFile(o.Stdin, unix.O_RDONLY, killed) }); err != nil {
+	if err := replace(0, o.Stdin, func() (*os.File, error) { return openUserFile(o.Stdin, unix.O_RDONLY, killed) }); err != nil {
 		return files, o.Stdin, err
 	}
-	if err := take(1, o.Stdout, func() (*os.File, error) { return openOutput(o.Stdout, o.TruncateStdout, killed) }); err != nil {
+	if err := replace(1, o.Stdout, func() (*os.File, error) { return openOutput(o.Stdout, o.TruncateStdout, killed) }); err != nil {
 		return files, o.Stdout, err
 	}
 	if o.Stderr == o.Stdout && o.Stdout != "" {
@@ -111,7 +111,7 @@ func (t *terminal) openFiles(o *Order, killed func() bool) (files [3]*os.File, p
 		files[2] = files[1]
 		return files, "", nil
 	}
-	err = take(2, o.Stderr, func() (*os.File, error) { return openOutput(o.Stderr, o.TruncateStderr, killed) })
+	err = replace(2, o.Stderr, func() (*os.File, error) { return openOutput(o.Stderr, o.TruncateStderr, killed) })
 	return files, o.Stderr, err
 }
 
@@ -124,8 +124,8 @@ func (t *terminal) control(files [3]*os.File) int {
 	return t.master
 }
 
-// whileThere ends the job when its client hangs up.
-func (k *keep) whileThere(t *terminal) {
+// watchClient ends the job when its client hangs up.
+func (k *supervisor) watchClient(t *terminal) {
 	var b [1]byte
 	for {
 		n, err := unix.Read(t.conn, b[:])

@@ -13,9 +13,9 @@ func TestStartTimeMatchesProc(t *testing.T) {
 	slow := func(pause time.Duration) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "/bin/sleep", "60")
-		var k keep
+		var k supervisor
 		var pid int
-		done := k.timed(&pid)
+		done := k.recordStart(&pid)
 		time.Sleep(pause)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

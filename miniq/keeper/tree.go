@@ -34,10 +34,10 @@ func signalTree(root int, signals ...syscall.Signal) {
 	eachBelow(root, func(p proc.Process) { p.Signal(signals...) })
 }
 
-// KillLeft kills what a killed keeper left behind: every process of the job's
+// KillLeftovers kills what a killed keeper left behind: every process of the job's
 // session, and every one of the job's user that has the mark in the environment
 // that it was started with. It returns when there is none left.
-func KillLeft(job proc.Process, user int, mark string) {
+func KillLeftovers(job proc.Process, user int, mark string) {
 	for {
 		left := leftovers(job, user, mark)
 		if len(left) == 0 {

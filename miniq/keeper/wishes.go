@@ -67,27 +67,28 @@ func (w *Wishes) count(verb Verb) int {
 // Has reports whether a wish of this verb is among them.
 func (w *Wishes) Has(verb Verb) bool { return w.count(verb) > 0 }
 
-// TakeKill takes out the kill, last, behind the notes that wait: they say why, and the
-// job's output may be closed a moment after it. Without a kill it takes nothing.
-func (w *Wishes) TakeKill() []Want {
+// PopKill removes and returns the kill, last, after the notes that wait: they give the
+// reason, and the job's output may be closed a moment after it. Without a kill it removes
+// nothing.
+func (w *Wishes) PopKill() []Want {
 	if !w.Has(Kill) {
 		return nil
 	}
-	var taken, rest []Want
+	var popped, rest []Want
 	for _, want := range w.list[1:] {
 		if want.Verb == Note {
-			taken = append(taken, want)
+			popped = append(popped, want)
 		} else {
 			rest = append(rest, want)
 		}
 	}
 	kill := w.list[0]
 	w.list = rest
-	return append(taken, kill)
+	return append(popped, kill)
 }
 
-// Take takes all of them out: a kill first, the rest as they came.
-func (w *Wishes) Take() []Want {
+// PopAll removes and returns all of them: a kill first, the rest as they came.
+func (w *Wishes) PopAll() []Want {
 	all := w.list
 	w.list = nil
 	return all

@@ -37,7 +37,7 @@ func TestWishesMerge(t *testing.T) {
 		for _, next := range c.added {
 			w.Add(next)
 		}
-		if got := w.Take(); !slices.Equal(got, c.want) || !w.Empty() {
+		if got := w.PopAll(); !slices.Equal(got, c.want) || !w.Empty() {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -52,10 +52,10 @@ func TestWishesAreBounded(t *testing.T) {
 		w.Add(Want{Verb: verbs[rand.N(len(verbs))], Signal: syscall.Signal(rand.N(100)), Text: long})
 	}
 	w.Add(Want{Verb: Kill})
-	if got := w.TakeKill(); len(got) != maxNotes+1 || got[maxNotes].Verb != Kill || w.Has(Note) || w.Has(Kill) {
+	if got := w.PopKill(); len(got) != maxNotes+1 || got[maxNotes].Verb != Kill || w.Has(Note) || w.Has(Kill) {
 		t.Errorf("taken %d wishes, want the notes and then the kill", len(got))
 	}
-	all, size := w.Take(), 0
+	all, size := w.PopAll(), 0
 	for _, want := range all {
 		size += len(want.Line())
 	}
@@ -142,7 +142,7 @@ func TestFollower(t *testing.T) {
 			t.Fatal(err)
 		}
 		text = text[n:]
-		got = append(got, follow.Wanted.Take()...)
+		got = append(got, follow.Wanted.PopAll()...)
 	}
 	follow.Wanted = Wishes{}
 	got = slices.DeleteFunc(got, func(w Want) bool { return w.Verb == Stop }) // it may have been taken before, or not

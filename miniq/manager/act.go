@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// wrong returns the error for what a job's state does not allow.
-func wrong(j *job, why string) error {
+// wrongState returns the error for what a job's state does not allow.
+func wrongState(j *job, why string) error {
 	return fmt.Errorf("job %s %s: %w", j.id, why, backends.ErrWrongState)
 }
 
@@ -54,7 +54,7 @@ func permitted(by By, j *job, do func(*job) error) error {
 		return denied(j, "it is another user's")
 	}
 	if j.state.Ended() {
-		return wrong(j, "has ended")
+		return wrongState(j, "has ended")
 	}
 	return do(j)
 }
@@ -96,20 +96,20 @@ func mayAct(by By, a backends.Act, j *job) error {
 	case !by.Admin && (a.Mark != "" || !a.Until.IsZero()):
 		return denied(j, "only an administrator can mark it or hold it until a time")
 	case !j.live():
-		return wrong(j, "does not run")
+		return wrongState(j, "does not run")
 	case !a.Started.IsZero() && !a.Started.Equal(j.started):
-		return wrong(j, "is in another run by now")
+		return wrongState(j, "is in another run by now")
 	case j.ending == requeued:
-		return wrong(j, "is being requeued")
-	case j.ending != goesOn:
-		return wrong(j, "is being killed")
+		return wrongState(j, "is being requeued")
+	case j.ending != notEnding:
+		return wrongState(j, "is being killed")
 	}
 	return nil
 }
 
-// accept records what an act says about the job.
-func (m *Manager) accept(a backends.Act, j *job) {
-	m.changes(j)
+// recordAct records what an act says about the job.
+func (m *Manager) recordAct(a backends.Act, j *job) {
+	m.beforeChange(j)
 	if a.Mark != "" {
 		j.mark = strings.ToValidUTF8(a.Mark, "\uFFFD")
 	}
@@ -132,7 +132,7 @@ func (m *Manager) requeue(e Requeue) Result {
 		if j.work.spec.Interactive {
 			return denied(j, "its owner waits for it at a terminal")
 		}
-		m.accept(a, j)
+		m.recordAct(a, j)
 		grace := max(0, a.Grace)
 		if !e.By.Admin {
 			grace = min(grace, m.cfg.KillGrace)
@@ -148,9 +148,9 @@ func (m *Manager) suspend(e Suspend) Result {
 			return err
 		}
 		if j.state == backends.Suspended && !j.resuming(m.now) {
-			return wrong(j, "is suspended already")
+			return wrongState(j, "is suspended already")
 		}
-		m.accept(a, j)
+		m.recordAct(a, j)
 		j.parked = a.Until.IsZero()
 		if j.state == backends.Running {
 			m.pause(j)
@@ -165,13 +165,13 @@ func (m *Manager) suspend(e Suspend) Result {
 func (m *Manager) resume(by By, j *job) error {
 	switch {
 	case !j.live():
-		return wrong(j, "does not run")
-	case j.ending != goesOn:
-		return wrong(j, "is being ended")
+		return wrongState(j, "does not run")
+	case j.ending != notEnding:
+		return wrongState(j, "is being ended")
 	case j.state == backends.Running:
 		return nil
 	}
-	m.changes(j)
+	m.beforeChange(j)
 	j.parked = false
 	if by.Admin {
 		j.heldUntil = time.Time{}
@@ -184,13 +184,13 @@ func (m *Manager) resume(by By, j *job) error {
 func (m *Manager) hold(j *job, held bool) error {
 	switch {
 	case j.live():
-		return wrong(j, "runs")
+		return wrongState(j, "runs")
 	case held && j.ownerHold:
-		return wrong(j, "is held already")
+		return wrongState(j, "is held already")
 	case !held && !j.ownerHold:
-		return wrong(j, "is not held by its owner")
+		return wrongState(j, "is not held by its owner")
 	}
-	m.changes(j)
+	m.beforeChange(j)
 	j.ownerHold = held
 	m.review(j)
 	return nil
@@ -199,7 +199,7 @@ func (m *Manager) hold(j *job, held bool) error {
 // queued reports whether a job has a place in the queue: all but one that runs on.
 func queued(j *job) bool { return j.state != backends.Running || j.ending == requeued }
 
-func (m *Manager) rankJobs(e SetPriority) Result {
+func (m *Manager) setPriorities(e SetPriority) Result {
 	id := func(r backends.PriorityChange) backends.ID { return r.ID }
 	return forEach(m, e.By, e.Rankings, id, func(r backends.PriorityChange, j *job) error {
 		level := r.Priority.Level()
@@ -207,18 +207,18 @@ func (m *Manager) rankJobs(e SetPriority) Result {
 		case level < backends.LevelLow || level > backends.LevelHandOver:
 			return fmt.Errorf("job %s: no such priority: %d", j.id, r.Priority)
 		case !queued(j):
-			return wrong(j, "runs")
+			return wrongState(j, "runs")
 		}
-		if err := m.mayBecome(e.By, j, r.Priority); err != nil {
+		if err := m.mayHavePriority(e.By, j, r.Priority); err != nil {
 			return err
 		}
-		m.setRank(j, r.Priority)
+		m.setPriority(j, r.Priority)
 		return nil
 	})
 }
 
-// mayBecome returns an error if a priority would raise a job, unless by an admin.
-func (m *Manager) mayBecome(by By, j *job, p backends.Priority) error {
+// mayHavePriority returns an error if a priority would raise a job, unless by an admin.
+func (m *Manager) mayHavePriority(by By, j *job, p backends.Priority) error {
 	if now := m.priority(j, m.now); !by.Admin && p > now {
 		return denied(j, fmt.Sprintf("only an administrator can raise its priority, which is %s %d", now.Level(), now.Value()))
 	}
@@ -238,13 +238,13 @@ func (m *Manager) mayMove(by By, j *job, to *Queue) error {
 	return nil
 }
 
-// setRank writes a priority: it shows exactly so until the next tick.
-func (m *Manager) setRank(j *job, p backends.Priority) {
-	m.changes(j)
-	if j.place == inShape {
-		m.unline(j)
+// setPriority writes a priority: it shows exactly so until the next tick.
+func (m *Manager) setPriority(j *job, p backends.Priority) {
+	m.beforeChange(j)
+	if j.waitList == inShape {
+		m.removeFromOrder(j)
 		j.base = p
-		m.line(j)
+		m.addToOrder(j)
 	} else {
 		j.base = p
 	}
@@ -290,7 +290,7 @@ func (m *Manager) pin(e Pin) Result {
 			return denied(j, "only an administrator can pin it")
 		}
 		if j.state != backends.Pending && j.ending != requeued {
-			return wrong(j, "runs")
+			return wrongState(j, "runs")
 		}
 		if err := m.knownHosts(p.Hosts); err != nil {
 			return fmt.Errorf("job %s: %w", j.id, err)
@@ -299,7 +299,7 @@ func (m *Manager) pin(e Pin) Result {
 		if err := checkShares(j, pinned, p); err != nil {
 			return err
 		}
-		m.changes(j)
+		m.beforeChange(j)
 		j.pinned, j.shares, j.pinEnds = pinned, slices.Clone(p.Slots), clean(p.Until)
 		m.review(j)
 		m.retry = true
@@ -331,9 +331,9 @@ func (m *Manager) holdUntil(e HoldUntil) Result {
 			return denied(j, "only an administrator can hold it until a time")
 		}
 		if !queued(j) {
-			return wrong(j, "runs")
+			return wrongState(j, "runs")
 		}
-		m.changes(j)
+		m.beforeChange(j)
 		j.heldUntil = clean(h.Until)
 		m.review(j)
 		return nil
@@ -347,12 +347,12 @@ func (m *Manager) reserve(e Reserve) Result {
 			return denied(j, "only an administrator can reserve for it")
 		}
 		if j.state != backends.Pending {
-			return wrong(j, "is not pending")
+			return wrongState(j, "is not pending")
 		}
 		if err := m.knownHosts(r.Hosts); err != nil {
 			return fmt.Errorf("job %s: %w", j.id, err)
 		}
-		m.changes(j)
+		m.beforeChange(j)
 		m.unreserve(j)
 		if until := clean(r.Until); until.After(m.now) && len(r.Hosts) > 0 {
 			j.reserve = &reservation{unique(r.Hosts), until}
@@ -368,7 +368,7 @@ func (m *Manager) unreserve(j *job) {
 	if j.reserve == nil {
 		return
 	}
-	m.changes(j)
+	m.beforeChange(j)
 	j.reserve = nil
 	i := slices.Index(m.reservers, j)
 	m.reservers = slices.Delete(m.reservers, i, i+1)
@@ -382,7 +382,7 @@ func (m *Manager) move(e Move) Result {
 		case to == nil:
 			return fmt.Errorf("job %s: %w", j.id, m.noQueue(e.Queue))
 		case !queued(j):
-			return wrong(j, "runs")
+			return wrongState(j, "runs")
 		}
 		if err := m.mayMove(by, j, to); err != nil {
 			return err
@@ -395,11 +395,11 @@ func (m *Manager) move(e Move) Result {
 // moveTo puts a job into another queue. A priority of another level than that of the
 // job's queue, such as PBA's, outlives the move.
 func (m *Manager) moveTo(j *job, to *Queue) {
-	m.changes(j)
+	m.beforeChange(j)
 	from := m.queueNamed(j.queue)
 	j.queue = to.Name
 	if from == nil || j.base.Level() == from.Level {
-		m.setRank(j, backends.At(to.Level, m.priority(j, m.now).Value()))
+		m.setPriority(j, backends.At(to.Level, m.priority(j, m.now).Value()))
 	}
 }
 

@@ -260,7 +260,7 @@ func TestHold(t *testing.T) {
 	b.refuses(Hold{user, []backends.ID{id}}, backends.ErrWrongState)
 }
 
-// TestPin: in force instead of its owner's list, kept over requeues, taken back
+// TestPin: in force instead of its owner's list, kept over requeues, withdrawn
 // by an empty one.
 func TestPin(t *testing.T) {
 	b := newBench(t, Config{}, 1, 1, 1)
@@ -285,7 +285,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// TestPinEnds: a pin with an end is taken back by itself, whatever became of its host.
+// TestPinEnds: a pin with an end is withdrawn by itself, whatever became of its host.
 func TestPinEnds(t *testing.T) { // R21
 	b := newBench(t, Config{}, 1, 1)
 	b.submit(backends.Spec{Hosts: []string{"n1"}})

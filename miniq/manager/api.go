@@ -55,7 +55,7 @@ type By struct {
 }
 
 // Submit hands jobs in. A Spec is kept as it is given and comes back in
-// StartRun; the manager looks at what it schedules by and never at Command,
+// StartRun; the manager reads what it schedules by and never Command,
 // Script, Dir, Env, Umask, Stdin, Stdout, Stderr: a caller that keeps those elsewhere
 // leaves them out. A zero Priority means the queue's default.
 //
@@ -79,8 +79,8 @@ type Submit struct {
 	Past  []PastEnd     `json:",omitempty"` // by ID: those that conditions of Specs name
 }
 
-// newcomer is one job of a Submit.
-type newcomer struct {
+// submittedJob is one job of a Submit.
+type submittedJob struct {
 	by    By
 	spec  *backends.Spec
 	next  bool
@@ -90,10 +90,10 @@ type newcomer struct {
 	past  []PastEnd
 }
 
-// newcomer copies the Spec: what is left open in it is filled in on its way in.
-func (e *Submit) newcomer(i int) newcomer {
+// jobAt copies the Spec: what is left open in it is filled in on its way in.
+func (e *Submit) jobAt(i int) submittedJob {
 	spec := e.Specs[i]
-	one := newcomer{by: e.By, spec: &spec, next: i < len(e.Next) && e.Next[i], dummy: len(e.For) > 0, past: e.Past}
+	one := submittedJob{by: e.By, spec: &spec, next: i < len(e.Next) && e.Next[i], dummy: len(e.For) > 0, past: e.Past}
 	if i < len(e.For) {
 		one.heavy = e.For[i]
 	}

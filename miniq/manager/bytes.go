@@ -26,8 +26,8 @@ func conditionBytes(after string) int {
 	return operand*(1+strings.Count(after, "&&")+strings.Count(after, "||")) + negation*strings.Count(after, "!")
 }
 
-// mayHold refuses a user more bytes than one may have.
-func (m *Manager) mayHold(by By, user string, more int64) error {
+// checkBytes refuses a user more bytes than one may have.
+func (m *Manager) checkBytes(by By, user string, more int64) error {
 	held, most := m.held[user], m.cfg.MaxBytes
 	if by.Admin || most == 0 || more <= 0 || held+more <= most {
 		return nil

@@ -71,8 +71,8 @@ func (m *Manager) awaitDependencies(j *job) {
 	}
 }
 
-// over frees what is known of a condition when the last job that has it has ended.
-func (c *condition) over() {
+// jobEnded frees what is known of a condition when the last job that has it has ended.
+func (c *condition) jobEnded() {
 	if c.open--; c.open == 0 {
 		c.root, c.leaves, c.jobs = nil, nil, nil
 	}
@@ -104,7 +104,7 @@ func (m *Manager) wakeDependents(j *job) {
 
 func (m *Manager) satisfied(j *job) bool { return j.work.needs == nil || j.work.needs.met }
 
-// evaluate looks at every leaf, so that each that has become final is recorded.
+// evaluate updates every leaf, so that each that has become final is recorded.
 func (m *Manager) evaluate(c *condition) bool {
 	if m.freezing != nil {
 		m.freezing.addLeaves(c)
@@ -145,11 +145,11 @@ func (m *Manager) observe(l *leaf) {
 	} else {
 		return
 	}
-	l.learn(ended, begun, failed, code)
+	l.update(ended, begun, failed, code)
 }
 
-// learn updates a leaf from what has become of its jobs.
-func (l *leaf) learn(ended, begun, failed bool, code int) {
+// update updates a leaf from what has become of its jobs.
+func (l *leaf) update(ended, begun, failed bool, code int) {
 	switch l.Kind {
 	case "done":
 		l.True = ended && !failed
@@ -254,9 +254,9 @@ func (m *Manager) resolve(l *leaf, user, word string, past []PastEnd) error {
 	i, isPast := slices.BinarySearchFunc(past, id, func(p PastEnd, id backends.ID) int { return p.ID.Compare(id) })
 	switch {
 	case isPast:
-		l.learn(true, true, past[i].Exited, past[i].ExitCode)
+		l.update(true, true, past[i].Exited, past[i].ExitCode)
 		return nil
-	case m.Gave(id):
+	case m.Issued(id):
 		return fmt.Errorf("job %s: its end is no longer on record: %w", id, backends.ErrUnknownJob)
 	}
 	return fmt.Errorf("job %s: %w", id, backends.ErrUnknownJob)
@@ -308,7 +308,7 @@ func parse(text string) (*condition, []string, error) {
 
 func (p *parser) space() { p.rest = strings.TrimLeft(p.rest, " \t\n") }
 
-func (p *parser) take(token string) bool {
+func (p *parser) consume(token string) bool {
 	p.space()
 	rest, ok := strings.CutPrefix(p.rest, token)
 	if ok {
@@ -323,7 +323,7 @@ func (p *parser) and() (*term, error) { return p.chain("&&", p.unary) }
 
 func (p *parser) chain(op string, next func() (*term, error)) (*term, error) {
 	left, err := next()
-	for err == nil && p.take(op) {
+	for err == nil && p.consume(op) {
 		var right *term
 		right, err = next()
 		left = &term{op: op, left: left, right: right}
@@ -337,12 +337,12 @@ func (p *parser) unary() (*term, error) {
 	}
 	defer func() { p.depth-- }()
 	switch {
-	case p.take("!"):
+	case p.consume("!"):
 		inner, err := p.unary()
 		return &term{op: "!", left: inner}, err
-	case p.take("("):
+	case p.consume("("):
 		inner, err := p.or()
-		if err == nil && !p.take(")") {
+		if err == nil && !p.consume(")") {
 			err = errors.New("a closing parenthesis is missing")
 		}
 		return inner, err
@@ -356,7 +356,7 @@ func (p *parser) leaf() (*term, error) {
 		return nil, err
 	}
 	l := &leaf{Kind: "done"}
-	if p.take("(") {
+	if p.consume("(") {
 		if !slices.Contains([]string{"done", "ended", "exit", "started"}, word) {
 			return nil, fmt.Errorf("%s() is not supported: use done, ended, exit or started", word)
 		}
@@ -367,7 +367,7 @@ func (p *parser) leaf() (*term, error) {
 		if err := p.exitCode(l); err != nil {
 			return nil, err
 		}
-		if !p.take(")") {
+		if !p.consume(")") {
 			return nil, errors.New("a closing parenthesis is missing")
 		}
 	}
@@ -377,7 +377,7 @@ func (p *parser) leaf() (*term, error) {
 
 // word reads a function's name, a job's number or name, or a quoted name.
 func (p *parser) word() (string, error) {
-	if p.take(`"`) {
+	if p.consume(`"`) {
 		name, rest, ok := strings.Cut(p.rest, `"`)
 		if !ok {
 			return "", errors.New("a closing quote is missing")
@@ -396,7 +396,7 @@ func (p *parser) word() (string, error) {
 
 // exitCode reads the second argument of exit.
 func (p *parser) exitCode(l *leaf) error {
-	if !p.take(",") {
+	if !p.consume(",") {
 		return nil
 	}
 	if l.Kind != "exit" {
@@ -404,7 +404,7 @@ func (p *parser) exitCode(l *leaf) error {
 	}
 	l.Op = "=="
 	for _, op := range []string{"<=", ">=", "==", "!=", "<", ">"} {
-		if p.take(op) {
+		if p.consume(op) {
 			l.Op = op
 			break
 		}

@@ -12,12 +12,12 @@ import (
 // a right to, so that rooms is always what is left for the next rank.
 type round struct {
 	*Manager
-	rooms   []room
-	total   int               // free slots that no job has a right to yet
-	heads   *heap.Heap[entry] // best rank first
-	rights  []right           // best rank first
-	whole   bool              // all shapes are looked at
-	decided bool              // the reservation of reserve_after is settled
+	rooms    []room
+	total    int               // free slots that no job has a right to yet
+	heads    *heap.Heap[entry] // best rank first
+	rights   []right           // best rank first
+	whole    bool              // all shapes are tried
+	reserved bool              // the reservation of reserve_after is made, or kept
 }
 
 // entry is a shape and the rank of its first job.
@@ -30,7 +30,7 @@ type entry struct {
 // right is what a job that does not run keeps from lower-ranked ones.
 type right struct {
 	rank
-	keep func(*round)
+	apply func(*round)
 }
 
 // dispatch starts and resumes all that fits.
@@ -67,8 +67,8 @@ func (m *Manager) newRound() *round {
 	}
 	if r.whole {
 		touched = m.shapes
-	} else if m.kept != nil {
-		r.rights = append(r.rights, right{m.rank(m.kept.job), (*round).keepForOverdue})
+	} else if m.overdueJob != nil {
+		r.rights = append(r.rights, right{m.rank(m.overdueJob.job), (*round).keepReservation})
 	}
 	for _, s := range touched {
 		if s.oldest == nil || !s.able {
@@ -80,8 +80,8 @@ func (m *Manager) newRound() *round {
 			r.pushHead(s)
 		}
 	}
-	r.claims()
-	r.reservations()
+	r.addClaims()
+	r.addReservations()
 	slices.SortStableFunc(r.rights, func(a, b right) int {
 		switch {
 		case a.before(b.rank):
@@ -104,9 +104,9 @@ func (r *round) walk() {
 		}
 		switch {
 		case len(r.rights) > 0 && (r.heads.Len() == 0 || r.rights[0].before(r.heads.Top().rank)):
-			keep := r.rights[0].keep
+			apply := r.rights[0].apply
 			r.rights = r.rights[1:]
-			keep(r)
+			apply(r)
 		case r.heads.Len() > 0:
 			r.try()
 		default:
@@ -120,23 +120,23 @@ func (r *round) try() {
 	e := r.heads.Pop()
 	placed := r.fit(e.shape, r.rooms)
 	if placed == nil {
-		if !r.decided && r.overdue(e.shape) {
-			r.decide(e)
+		if !r.reserved && r.overdue(e.shape) {
+			r.reserveForOverdue(e)
 		}
 		return
 	}
 	s := e.shape
 	r.start(e.job, placed)
 	for _, p := range placed {
-		r.keep(p, &s.key)
+		r.deduct(p, &s.key)
 	}
 	if s.oldest != nil {
 		r.pushHead(s)
 	}
 }
 
-// keep takes slots and their memory out of the round.
-func (r *round) keep(p backends.Placement, k *shapeKey) {
+// deduct subtracts slots and their memory from what is left in the round.
+func (r *round) deduct(p backends.Placement, k *shapeKey) {
 	h := r.byName[p.Host]
 	if h == nil {
 		return
@@ -154,9 +154,9 @@ func (r *round) keep(p backends.Placement, k *shapeKey) {
 	}
 }
 
-// claims adds a right for each suspended job that is to go on: at its own rank from
+// addClaims adds a right for each suspended job that is to go on: at its own rank from
 // LevelPBA up, else below every job at LevelPBA and before all others.
-func (r *round) claims() {
+func (r *round) addClaims() {
 	resuming := slices.Clone(r.resuming)
 	slices.SortFunc(resuming, func(a, b *job) int {
 		if r.rank(a).before(r.rank(b)) {
@@ -169,12 +169,12 @@ func (r *round) claims() {
 		if at.priority.Level() < backends.LevelPBA {
 			at = rank{backends.At(backends.LevelPBA, 0), math.MaxInt64}
 		}
-		r.rights = append(r.rights, right{at, func(r *round) { r.resumeOrKeep(j) }})
+		r.rights = append(r.rights, right{at, func(r *round) { r.resumeOrDeduct(j) }})
 	}
 }
 
-// resumeOrKeep resumes a suspended job, or keeps for it what is free on its hosts.
-func (r *round) resumeOrKeep(j *job) {
+// resumeOrDeduct resumes a suspended job, or keeps for it what is free on its hosts.
+func (r *round) resumeOrDeduct(j *job) {
 	fits := true
 	for _, p := range j.hosts {
 		h := r.byName[p.Host]
@@ -184,26 +184,26 @@ func (r *round) resumeOrKeep(j *job) {
 		}
 	}
 	for _, p := range j.hosts {
-		r.keep(p, &shapeKey{exclusive: j.work.spec.Exclusive}) // its memory is its own already
+		r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}) // its memory is its own already
 	}
 	if fits {
-		r.goOn(j)
+		r.resumeRun(j)
 	}
 }
 
-// reservations adds the engine's reservations as rights. One holds while its job could
+// addReservations adds the engine's reservations as rights. One holds while its job could
 // start but for the slots: hosts don't stand idle for a job that is held.
-func (r *round) reservations() {
+func (r *round) addReservations() {
 	for _, j := range r.reservers {
-		if j.place != inShape {
+		if j.waitList != inShape {
 			continue
 		}
-		r.rights = append(r.rights, right{r.rank(j), func(r *round) { r.keepHosts(j) }})
+		r.rights = append(r.rights, right{r.rank(j), func(r *round) { r.deductHosts(j) }})
 	}
 }
 
-func (r *round) keepHosts(j *job) {
-	if j.place != inShape {
+func (r *round) deductHosts(j *job) {
+	if j.waitList != inShape {
 		return // started in this very round
 	}
 	for _, name := range j.reserve.hosts {

@@ -23,7 +23,7 @@ func Dummies(by By, key string, dummies []backends.Dummy) Submit {
 
 // checkDummy returns an error if a dummy job is not allowed. It puts the dummy job into
 // the queue of the job that it is for: the engine that manages that queue sees it.
-func (m *Manager) checkDummy(e newcomer) error {
+func (m *Manager) checkDummy(e submittedJob) error {
 	heavy := m.jobs[e.heavy]
 	switch {
 	case !e.by.Admin:
@@ -35,9 +35,9 @@ func (m *Manager) checkDummy(e newcomer) error {
 	case heavy == nil:
 		return fmt.Errorf("dummy job for job %s: %w", e.heavy, backends.ErrUnknownJob)
 	case heavy.state.Ended():
-		return fmt.Errorf("dummy job: %w", wrong(heavy, "has ended"))
+		return fmt.Errorf("dummy job: %w", wrongState(heavy, "has ended"))
 	case heavy.dummyFor != (backends.ID{}):
-		return fmt.Errorf("dummy job: %w", wrong(heavy, "is a dummy job itself"))
+		return fmt.Errorf("dummy job: %w", wrongState(heavy, "is a dummy job itself"))
 	}
 	e.spec.Queue = ""
 	if m.queueNamed(heavy.queue) != nil { // else it is no longer in the config

@@ -29,7 +29,7 @@ type endedJobs struct {
 type endedOf struct {
 	first, last *job
 	endedSum
-	crowded bool // in Manager.crowded
+	toTrim bool // in Manager.crowded
 }
 
 // endedSum is how many they are, and the memory that they take.
@@ -46,8 +46,8 @@ func (s *endedSum) above(most endedSum) bool {
 	return most.count > 0 && s.count > most.count || most.bytes > 0 && s.bytes > most.bytes
 }
 
-// keepEnded puts a job that has ended behind all others.
-func (m *Manager) keepEnded(j *job) {
+// addEnded puts a job that has ended behind all others.
+func (m *Manager) addEnded(j *job) {
 	m.endSeq++
 	j.endSeq = m.endSeq
 	all := &m.ended
@@ -73,22 +73,22 @@ func (m *Manager) keepEnded(j *job) {
 	}
 	all.add(more)
 	own.add(more)
-	m.crowd(j.user, own)
+	m.markForTrim(j.user, own)
 }
 
-// crowd makes trim compare a user's ended jobs with their bounds at the end of the step.
-func (m *Manager) crowd(user string, own *endedOf) {
-	if !own.crowded {
-		own.crowded = true
-		m.crowded = append(m.crowded, user)
+// markForTrim makes trim compare a user's ended jobs with their bounds at the end of the step.
+func (m *Manager) markForTrim(user string, own *endedOf) {
+	if !own.toTrim {
+		own.toTrim = true
+		m.toTrim = append(m.toTrim, user)
 	}
 }
 
 // dropEnded takes a job out of what the manager knows. Its array is thinned by
 // the caller.
 func (m *Manager) dropEnded(j *job) {
-	m.changes(j)
-	m.passes(j)
+	m.beforeChange(j)
+	m.beforeUnlink(j)
 	all := &m.ended
 	own := all.of[j.user]
 	if j.prev == nil {
@@ -153,13 +153,13 @@ func (w *work) weigh() int64 {
 // trim drops what is beyond the bounds.
 func (m *Manager) trim() {
 	most := endedSum{m.cfg.MaxEnded, m.cfg.MaxEndedBytes}
-	for _, user := range m.crowded {
+	for _, user := range m.toTrim {
 		if own := m.ended.of[user]; own != nil {
-			own.crowded = false
+			own.toTrim = false
 			m.trimTo(own, &own.endedSum, most)
 		}
 	}
-	m.crowded = m.crowded[:0]
+	m.toTrim = m.toTrim[:0]
 	most.count, most.bytes = endedShares*most.count, endedShares*most.bytes
 	for m.ended.above(most) {
 		m.trimTo(m.largest(m.ended.above(endedSum{count: most.count})), &m.ended.endedSum, most)
@@ -179,7 +179,7 @@ func (m *Manager) trimTo(own *endedOf, sum *endedSum, most endedSum) {
 		m.dropEnded(j)
 		dropped = append(dropped, j)
 	}
-	m.thinAll(dropped)
+	m.thinArrays(dropped)
 }
 
 // largest returns the jobs of the user with the most ended jobs, or with those that take
@@ -213,25 +213,25 @@ func (m *Manager) forget(before time.Time) {
 		}
 		j = next
 	}
-	m.thinAll(dropped)
+	m.thinArrays(dropped)
 	if len(ids) > 0 {
 		m.emit(Forgotten{ids})
 	}
 }
 
-// thinAll drops jobs from the arrays that they are elements of.
-func (m *Manager) thinAll(dropped []*job) {
+// thinArrays drops jobs from the arrays that they are elements of.
+func (m *Manager) thinArrays(dropped []*job) {
 	thinned := map[*array]bool{} // is only looked up in
 	for _, j := range dropped {
 		if j.array != nil && !thinned[j.array] {
 			thinned[j.array] = true
-			m.thin(j)
+			m.thinArray(j)
 		}
 	}
 }
 
-// thin drops the forgotten elements of a job's array.
-func (m *Manager) thin(j *job) {
+// thinArray drops the forgotten elements of a job's array.
+func (m *Manager) thinArray(j *job) {
 	a := j.array
 	a.elements = slices.DeleteFunc(a.elements, func(e *job) bool { return m.jobs[e.id] == nil })
 	if len(a.elements) == 0 {
@@ -243,7 +243,7 @@ func (m *Manager) thin(j *job) {
 func (m *Manager) forgetName(j *job) {
 	key := nameKey{j.user, j.work.spec.Name}
 	if m.names[key] == j.id.Job {
-		m.renames(key)
+		m.beforeRename(key)
 		delete(m.names, key)
 	}
 }
@@ -272,12 +272,12 @@ func (m *Manager) endedSince(t time.Time) []*job {
 	return list
 }
 
-// Gave reports whether a job has had this number, be it in memory or not.
-func (m *Manager) Gave(id backends.ID) bool { return id.Job > 0 && id.Job < m.nextID }
+// Issued reports whether a job has had this number, be it in memory or not.
+func (m *Manager) Issued(id backends.ID) bool { return id.Job > 0 && id.Job < m.nextID }
 
 // unknown is the error for a job that is not in memory.
 func (m *Manager) unknown(id backends.ID) error {
-	if m.Gave(id) {
+	if m.Issued(id) {
 		return fmt.Errorf("job %s: it ended earlier than the jobs that the queue keeps in memory: %w", id, backends.ErrUnknownJob)
 	}
 	return fmt.Errorf("job %s: %w", id, backends.ErrUnknownJob)

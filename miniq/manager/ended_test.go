@@ -86,7 +86,7 @@ func TestEndedBytes(t *testing.T) {
 	b.weighs()
 }
 
-// weighs compares what ended jobs take with what is noted.
+// weighs compares what ended jobs take with what is counted.
 func (b *bench) weighs() {
 	b.Helper()
 	var left int64

@@ -190,8 +190,8 @@ func (m *Manager) vacate(j *job) {
 	m.retry = true
 }
 
-// settle books what a run holds from its start to its end, stopped or not.
-func (m *Manager) settle(j *job, sign int) {
+// bookRun books what a run holds from its start to its end, stopped or not.
+func (m *Manager) bookRun(j *job, sign int) {
 	for _, p := range j.hosts {
 		h := m.byName[p.Host]
 		h.usedMem += int64(sign) * j.work.perSlot * int64(p.Slots)

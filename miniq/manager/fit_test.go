@@ -132,7 +132,7 @@ func TestReservedSlotsKeptExactly(t *testing.T) {
 }
 
 // TestOneReservationAtATime: a lower job that waited as long does not take it over
-// when only its own shape is looked at.
+// when only its own shape is tried.
 func TestOneReservationAtATime(t *testing.T) {
 	b := newBench(t, Config{ReserveAfter: time.Minute}, 4, 1)
 	b.submit(backends.Spec{Slots: 2, Hosts: []string{"n1"}})
@@ -206,7 +206,7 @@ func TestReservationEndsWithStart(t *testing.T) {
 }
 
 // TestReserve (R15): what frees on the hosts is kept from lower ranks, until the
-// job starts, the time passes, or it is taken back.
+// job starts, the time passes, or it is withdrawn.
 func TestReserve(t *testing.T) {
 	b := newBench(t, Config{}, 2, 1)
 	first := b.submit(backends.Spec{Slots: 1, Hosts: []string{"n1"}})

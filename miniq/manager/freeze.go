@@ -57,8 +57,8 @@ func (m *Manager) frozen() *Frozen {
 	for _, h := range m.hosts {
 		f.state.Hosts = append(f.state.Hosts, savedHost{h.name, h.slots, h.memory, h.closed, h.down})
 	}
-	if m.kept != nil {
-		f.state.Kept = &savedKept{m.kept.job.id, m.kept.placed}
+	if m.overdueJob != nil {
+		f.state.Kept = &savedKept{m.overdueJob.job.id, m.overdueJob.placed}
 	}
 	return f
 }
@@ -91,15 +91,15 @@ func (f *Frozen) Drop() {
 	}
 }
 
-// changes must be called before a change to what State writes of a job, or of its array.
-func (m *Manager) changes(j *job) {
+// beforeChange must be called before a change to what State writes of a job, or of its array.
+func (m *Manager) beforeChange(j *job) {
 	if m.freezing != nil {
 		m.freezing.add(j)
 	}
 }
 
-// passes must be called before a job that was copied is removed from its list.
-func (m *Manager) passes(j *job) {
+// beforeUnlink must be called before a job that was copied is removed from its list.
+func (m *Manager) beforeUnlink(j *job) {
 	f := m.freezing
 	if f == nil {
 		return
@@ -112,8 +112,8 @@ func (m *Manager) passes(j *job) {
 	}
 }
 
-// renames must be called before the last job of a name becomes another one.
-func (m *Manager) renames(key nameKey) {
+// beforeRename must be called before the last job of a name becomes another one.
+func (m *Manager) beforeRename(key nameKey) {
 	if f := m.freezing; f != nil {
 		if _, known := f.names[key]; !known {
 			f.names[key] = m.names[key]

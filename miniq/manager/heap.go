@@ -2,7 +2,7 @@ package manager
 
 import "github.com/allotment-hpc/allotment/internal/heap"
 
-// jobHeap is a heap of jobs, each of which knows its place in it: any can be taken out.
+// jobHeap is a heap of jobs, each of which knows its place in it: any can be removed.
 // A job may be in several heaps of different pos.
 type jobHeap struct {
 	*heap.Heap[*job]

@@ -49,12 +49,12 @@ func (b *bench) must(e Event) []Effect {
 	return b.effects
 }
 
-// lets returns the user, as an administrator where the Spec has a priority.
-func lets(spec backends.Spec) By { return By{User: user.User, Admin: spec.Priority != 0} }
+// byFor returns the user, as an administrator where the Spec has a priority.
+func byFor(spec backends.Spec) By { return By{User: user.User, Admin: spec.Priority != 0} }
 
 func (b *bench) submit(spec backends.Spec) backends.ID {
 	b.Helper()
-	b.do(Submit{By: lets(spec), Specs: []backends.Spec{spec}})
+	b.do(Submit{By: byFor(spec), Specs: []backends.Spec{spec}})
 	if err := b.last.Submitted[0].Err; err != nil {
 		b.Fatalf("submit: %v", err)
 	}

@@ -34,19 +34,19 @@ func (w *work) oneHost() bool { return w.spec.OneHost || w.spec.Slots == 1 }
 type ending uint8
 
 const (
-	goesOn    ending = iota
+	notEnding ending = iota
 	requeued         // and its job will be pending again
 	killed           // by a Kill
 	overLimit        // of its run time
 )
 
-// place is where the manager keeps a job that waits.
-type place uint8
+// waitList is where the manager keeps a job that waits.
+type waitList uint8
 
 const (
-	nowhere    place = iota // it runs, has ended, or waits for something else than resources
-	inThrottle              // of its array
-	inShape                 // it could start
+	notWaiting waitList = iota // it runs, has ended, or waits for something else than resources
+	inThrottle                 // of its array
+	inShape                    // it could start
 )
 
 // Indices into job.pos: the heaps that a job can be in at the same time.
@@ -105,7 +105,7 @@ type job struct {
 	frozen   uint64 // the last Freeze that copied it
 	weight   int64  // of an ended job: see weigh
 
-	place     place
+	waitList  waitList
 	admitted  bool // by its array's throttle
 	claims    bool // it is in Manager.resuming
 	shape     *shape
@@ -147,7 +147,7 @@ func (j *job) live() bool { return j.state == backends.Running || j.state == bac
 
 // resuming reports whether the job waits to be resumed by the queue.
 func (j *job) resuming(now time.Time) bool {
-	return j.state == backends.Suspended && !j.parked && j.ending == goesOn && !j.heldUntil.After(now)
+	return j.state == backends.Suspended && !j.parked && j.ending == notEnding && !j.heldUntil.After(now)
 }
 
 // startAt returns the time from which a pending job may start: after its begin time, its

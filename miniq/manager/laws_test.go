@@ -98,7 +98,7 @@ func (w *world) step(e Event) Result {
 	return result
 }
 
-// count notes which situations the random events led to.
+// count counts which situations the random events led to.
 func (w *world) count() {
 	if len(w.m.resuming) > 0 {
 		w.counts["claimed"]++
@@ -110,7 +110,7 @@ func (w *world) count() {
 	if free == 0 {
 		return
 	}
-	if w.m.kept != nil {
+	if w.m.overdueJob != nil {
 		w.counts["kept"]++
 	}
 	if len(w.m.reservers) > 0 {
@@ -259,8 +259,8 @@ func (w *world) checkQueue() {
 			if j.admitted {
 				admitted++
 			}
-			if a.limit > 0 && j.place == inShape != j.admitted {
-				w.Fatalf("element %s: place %d, admitted %v", j.id, j.place, j.admitted)
+			if a.limit > 0 && j.waitList == inShape != j.admitted {
+				w.Fatalf("element %s: place %d, admitted %v", j.id, j.waitList, j.admitted)
 			}
 		}
 		if active != a.active || admitted != a.admitted || a.limit > 0 && active+admitted > a.limit {
@@ -279,16 +279,16 @@ func (w *world) checkQueue() {
 
 // dump shows the queue for an error.
 func (w *world) dump() string {
-	text := fmt.Sprintf("now %v, tick %d, kept %+v\n", w.now, w.m.tick(w.now), w.m.kept)
-	if w.m.kept != nil {
-		text += fmt.Sprintf("kept for job %s\n", w.m.kept.job.id)
+	text := fmt.Sprintf("now %v, tick %d, kept %+v\n", w.now, w.m.tick(w.now), w.m.overdueJob)
+	if w.m.overdueJob != nil {
+		text += fmt.Sprintf("kept for job %s\n", w.m.overdueJob.job.id)
 	}
 	for _, h := range w.m.hosts {
 		text += fmt.Sprintf("host %+v\n", *h)
 	}
 	for j := w.m.first; j != nil; j = j.next {
 		text += fmt.Sprintf("job %s seq %d %v place %d priority %d slots %d shape %v since %v hosts %v reserve %v\n",
-			j.id, j.seq, j.state, j.place, w.m.priority(j, w.now), j.work.spec.Slots, w.m.keyOf(j), j.waitSince, j.hosts, j.reserve)
+			j.id, j.seq, j.state, j.waitList, w.m.priority(j, w.now), j.work.spec.Slots, w.m.keyOf(j), j.waitSince, j.hosts, j.reserve)
 	}
 	return text
 }
@@ -301,7 +301,7 @@ func (m *Manager) wouldStart() (*job, string) {
 	}
 	var queue []*job
 	for j := m.first; j != nil; j = j.next {
-		if j.place == inShape || j.resuming(m.now) {
+		if j.waitList == inShape || j.resuming(m.now) {
 			queue = append(queue, j)
 		}
 	}
@@ -333,7 +333,7 @@ func (m *Manager) wouldStart() (*job, string) {
 				return j, "go on"
 			}
 			for _, p := range j.hosts {
-				r.keep(p, &shapeKey{exclusive: j.work.spec.Exclusive})
+				r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive})
 			}
 			continue
 		}
@@ -341,10 +341,10 @@ func (m *Manager) wouldStart() (*job, string) {
 			return j, fmt.Sprint("start on ", placed)
 		}
 		if j.reserve != nil {
-			r.keepHosts(j)
+			r.deductHosts(j)
 		}
-		if m.kept != nil && m.kept.job == j {
-			r.hold()
+		if m.overdueJob != nil && m.overdueJob.job == j {
+			r.deductReservation()
 		}
 	}
 	return nil, ""

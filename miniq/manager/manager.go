@@ -24,18 +24,18 @@ type Manager struct {
 	arrays map[int64]*array
 	names  map[nameKey]int64 // the last job of that name
 
-	keys      map[submissionKey]*remembered
-	keyed     []*remembered // the same, oldest first
-	keyedJobs int           // that they brought
+	keys      map[submissionKey]*keyedSubmission
+	keyed     []*keyedSubmission // the same, oldest first
+	keyedJobs int                // that they brought
 
 	first *job // those that have not ended, by seq
 	last  *job
 	open  map[string]int   // how many of them each user has
 	held  map[string]int64 // bytes that they were submitted with
 
-	ended   endedJobs
-	endSeq  int64    // of the job that ended last
-	crowded []string // users whose ended jobs trim compares with their bounds
+	ended  endedJobs
+	endSeq int64    // of the job that ended last
+	toTrim []string // users whose ended jobs trim compares with their bounds
 
 	hosts  []*host // by name
 	byName map[string]*host
@@ -44,11 +44,11 @@ type Manager struct {
 	byKey  map[shapeKey]*shape
 	due    *jobHeap // jobs to which something happens at a time
 
-	limited   *jobHeap               // running jobs that have a run limit
-	resuming  []*job                 // suspended ones that shall go on
-	reservers []*job                 // that have the engine's reservation
-	kept      *overdueJob            // the reservation of reserve_after
-	waiters   map[int64][]*condition // by number of the job that they depend on
+	limited    *jobHeap               // running jobs that have a run limit
+	resuming   []*job                 // suspended ones that shall go on
+	reservers  []*job                 // that have the engine's reservation
+	overdueJob *overdueReservation    // the reservation of reserve_after
+	waiters    map[int64][]*condition // by number of the job that they depend on
 
 	freezing     *Frozen // nil: none that is not whole
 	frozenNumber uint64
@@ -76,7 +76,7 @@ func New(cfg Config) *Manager {
 		open:   map[string]int{},
 		held:   map[string]int64{},
 		ended:  endedJobs{of: map[string]*endedOf{}},
-		keys:   map[submissionKey]*remembered{},
+		keys:   map[submissionKey]*keyedSubmission{},
 		byName: map[string]*host{},
 		byKey:  map[shapeKey]*shape{},
 
@@ -114,7 +114,7 @@ func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
 	} else {
 		m.advance(now)
 	}
-	result := m.take(e)
+	result := m.apply(e)
 	m.dispatch()
 	m.trim()
 	m.setWake()
@@ -123,8 +123,8 @@ func (m *Manager) Step(now time.Time, e Event) ([]Effect, Result) {
 	return out, result
 }
 
-// take calls the method for an event.
-func (m *Manager) take(e Event) Result {
+// apply calls the method for an event.
+func (m *Manager) apply(e Event) Result {
 	switch e := e.(type) {
 	case Submit:
 		submitted, again := m.submitOnce(e)
@@ -142,7 +142,7 @@ func (m *Manager) take(e Event) Result {
 	case Release:
 		return forIDs(m, e.By, e.IDs, func(_ By, j *job) error { return m.hold(j, false) })
 	case SetPriority:
-		return m.rankJobs(e)
+		return m.setPriorities(e)
 	case Pin:
 		return m.pin(e)
 	case HoldUntil:
@@ -187,15 +187,15 @@ func (m *Manager) emit(e Effect) { m.out = append(m.out, e) }
 func (m *Manager) configure(cfg Config) {
 	waiting := m.waiting()
 	for _, j := range waiting {
-		m.leave(j)
+		m.dequeue(j)
 	}
 	m.setConfig(cfg)
 	for _, j := range waiting {
-		m.enter(j)
+		m.enqueue(j)
 	}
 	m.retry = true
-	for user, own := range m.ended.of { // in any order: each is looked at for itself
-		m.crowd(user, own)
+	for user, own := range m.ended.of { // in any order: each is marked for itself
+		m.markForTrim(user, own)
 	}
 }
 
@@ -203,7 +203,7 @@ func (m *Manager) configure(cfg Config) {
 func (m *Manager) waiting() []*job {
 	var all []*job
 	for j := m.first; j != nil; j = j.next {
-		if j.place == inShape {
+		if j.waitList == inShape {
 			all = append(all, j)
 		}
 	}
@@ -253,7 +253,7 @@ func (m *Manager) nodeGone(e NodeGone) error {
 	return nil
 }
 
-// nodesChanged looks anew where each shape could go. Jobs that no host could
+// nodesChanged finds anew where each shape could go. Jobs that no host could
 // hold don't wait for resources: they don't age.
 func (m *Manager) nodesChanged() {
 	for i, h := range m.hosts {
@@ -261,7 +261,7 @@ func (m *Manager) nodesChanged() {
 	}
 	for _, s := range m.shapes {
 		was := s.able
-		m.look(s)
+		m.findHosts(s)
 		if s.able != was {
 			m.restart(s)
 		}
@@ -271,18 +271,18 @@ func (m *Manager) nodesChanged() {
 
 // restart begins or ends the waiting of all jobs of a shape.
 func (m *Manager) restart(s *shape) {
-	if m.kept != nil && m.kept.job.shape == s {
-		m.kept = nil
+	if m.overdueJob != nil && m.overdueJob.job.shape == s {
+		m.overdueJob = nil
 	}
 	for j := s.oldest; j != nil; j = j.younger {
-		m.changes(j)
-		m.unline(j)
-		m.line(j)
+		m.beforeChange(j)
+		m.removeFromOrder(j)
+		m.addToOrder(j)
 		j.waitSince = m.now
 	}
 }
 
-// link and unlink keep the list of jobs that have not ended.
+// link adds a job to the list of those that have not ended.
 func (m *Manager) link(j *job) {
 	j.prev, m.last = m.last, j
 	if j.prev == nil {
@@ -295,7 +295,7 @@ func (m *Manager) link(j *job) {
 }
 
 func (m *Manager) unlink(j *job) {
-	m.passes(j)
+	m.beforeUnlink(j)
 	if j.prev == nil {
 		m.first = j.next
 	} else {

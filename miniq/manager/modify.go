@@ -22,7 +22,7 @@ func (m *Manager) modify(e Modify) Result {
 	changed := map[*work]*work{} // is only looked up in
 	return forIDs(m, e.By, e.IDs, func(by By, j *job) error {
 		if j.state != backends.Pending {
-			return wrong(j, "has started")
+			return wrongState(j, "has started")
 		}
 		if err := m.mayChange(by, j, &e.Change); err != nil {
 			return err
@@ -34,18 +34,18 @@ func (m *Manager) modify(e Modify) Result {
 				return fmt.Errorf("job %s: %w", j.id, err)
 			}
 			more = max(0, specBytes(w.spec)-specBytes(j.work.spec))
-			if err := m.mayHold(by, j.user, more); err != nil {
+			if err := m.checkBytes(by, j.user, more); err != nil {
 				return fmt.Errorf("job %s: %w", j.id, err)
 			}
 		}
-		if err := m.mayRank(j, &e.Change); err != nil {
+		if err := m.mayReplacePriority(j, &e.Change); err != nil {
 			return err
 		}
 		changed[j.work] = w
 		m.rework(j, w)
 		j.bytes += more
 		m.held[j.user] += more
-		m.replace(j, &e.Change)
+		m.applyQueueAndPriority(j, &e.Change)
 		m.review(j)
 		m.retry = true
 		return nil
@@ -90,35 +90,35 @@ func (m *Manager) mayChange(by By, j *job, c *backends.Change) error {
 		}
 	}
 	if c.Priority != nil && to != nil {
-		return m.mayBecome(by, j, firstPriority(to, *c.Priority))
+		return m.mayHavePriority(by, j, firstPriority(to, *c.Priority))
 	}
 	return nil
 }
 
-// mayRank returns an error if a change would replace a priority above the level of the
+// mayReplacePriority returns an error if a change would replace a priority above the level of the
 // job's queue, which an allocation gave it.
-func (m *Manager) mayRank(j *job, c *backends.Change) error {
+func (m *Manager) mayReplacePriority(j *job, c *backends.Change) error {
 	if q := m.queueNamed(j.queue); c.Priority != nil && q != nil && j.base.Level() > q.Level {
-		return wrong(j, "has a place in the queue that its project's allocation gave it")
+		return wrongState(j, "has a place in the queue that its project's allocation gave it")
 	}
 	return nil
 }
 
 // rework gives a job its new work, and removes it from the old one's dependency.
 func (m *Manager) rework(j *job, w *work) {
-	m.changes(j)
+	m.beforeChange(j)
 	old := j.work
-	if m.kept != nil && m.kept.job == j {
-		m.kept = nil
+	if m.overdueJob != nil && m.overdueJob.job == j {
+		m.overdueJob = nil
 	}
 	if key := (nameKey{j.user, old.spec.Name}); old.spec.Name != w.spec.Name {
 		if m.names[key] == j.id.Job {
-			m.renames(key)
+			m.beforeRename(key)
 			delete(m.names, key)
 		}
 		if w.spec.Name != "" {
 			key.name = w.spec.Name
-			m.renames(key)
+			m.beforeRename(key)
 			m.names[key] = j.id.Job
 		}
 	}
@@ -133,13 +133,13 @@ func (m *Manager) rework(j *job, w *work) {
 	m.awaitDependencies(j)
 }
 
-// replace puts a job into the queue, and to the priority, that a change names.
-func (m *Manager) replace(j *job, c *backends.Change) {
+// applyQueueAndPriority puts a job into the queue, and to the priority, that a change names.
+func (m *Manager) applyQueueAndPriority(j *job, c *backends.Change) {
 	if c.Queue != nil {
 		m.moveTo(j, m.queueNamed(*c.Queue))
 	}
 	if c.Priority != nil {
-		m.setRank(j, firstPriority(m.queueNamed(j.queue), *c.Priority))
+		m.setPriority(j, firstPriority(m.queueNamed(j.queue), *c.Priority))
 	}
 }
 

@@ -19,9 +19,9 @@ const maxRemembered = 100_000
 
 type submissionKey struct{ user, key string }
 
-// remembered is a submission under a key: the numbers of its jobs, 0 for those
+// keyedSubmission is a submission under a key: the numbers of its jobs, 0 for those
 // that were refused.
-type remembered struct {
+type keyedSubmission struct {
 	submissionKey
 	jobs []int64
 }
@@ -45,7 +45,7 @@ func (m *Manager) submitOnce(e Submit) (results []backends.Submitted, again []bo
 	}
 	if before == nil {
 		results = m.submit(e)
-		r := &remembered{key, make([]int64, len(results))}
+		r := &keyedSubmission{key, make([]int64, len(results))}
 		for i := range results {
 			r.jobs[i] = results[i].ID.Job
 		}
@@ -59,7 +59,7 @@ func (m *Manager) submitOnce(e Submit) (results []backends.Submitted, again []bo
 			results[i].Queue = m.queueOf(results[i].ID)
 			continue
 		}
-		results[i].ID, results[i].Err = m.submitOne(e.newcomer(i))
+		results[i].ID, results[i].Err = m.submitOne(e.jobAt(i))
 		results[i].Queue = m.queueOf(results[i].ID)
 		before.jobs[i] = results[i].ID.Job
 	}
@@ -67,7 +67,7 @@ func (m *Manager) submitOnce(e Submit) (results []backends.Submitted, again []bo
 }
 
 // remember keeps a submission, and forgets the oldest ones when there are many.
-func (m *Manager) remember(r *remembered) {
+func (m *Manager) remember(r *keyedSubmission) {
 	m.keys[r.submissionKey] = r
 	m.keyed = append(m.keyed, r)
 	m.keyedJobs += len(r.jobs)

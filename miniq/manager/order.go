@@ -65,12 +65,12 @@ func (m *Manager) priority(j *job, t time.Time) backends.Priority {
 func (m *Manager) rank(j *job) rank { return rank{m.priority(j, m.now), j.seq} }
 
 func (m *Manager) startAgeing(j *job) {
-	m.changes(j)
+	m.beforeChange(j)
 	j.ageing, j.ageFrom = true, m.tick(m.now)
 }
 
 func (m *Manager) stopAgeing(j *job) {
-	m.changes(j)
+	m.beforeChange(j)
 	n := m.gained(j, m.now)
 	j.base += backends.Priority(n)
 	j.aged += int(n)

@@ -24,8 +24,8 @@ func TestR10PBANumbers(t *testing.T) {
 	}
 }
 
-// TestR10VictimNumbers: pending two cycles 22; taken back 32; next cycle 33;
-// taken back again 43.
+// TestR10VictimNumbers: pending two cycles 22; requeued 32; next cycle 33;
+// requeued again 43.
 func TestR10VictimNumbers(t *testing.T) {
 	b := newBench(t, r10, 1)
 	first := b.submit(spec(1))

@@ -8,15 +8,15 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// overdueJob is the one job that reserves by reserve_after: the
+// overdueReservation is the one job that reserves by reserve_after: the
 // highest-ranked one of those shapes that have a job which waited so long.
 // (What a job of the same shape takes it would have been given as well.)
-type overdueJob struct {
+type overdueReservation struct {
 	job    *job
 	placed []backends.Placement
 }
 
-func (k *overdueJob) hosts() []string {
+func (k *overdueReservation) hosts() []string {
 	var names []string
 	for _, p := range k.placed {
 		names = append(names, p.Host)
@@ -24,20 +24,20 @@ func (k *overdueJob) hosts() []string {
 	return names
 }
 
-// decide gives the one reservation to a job that did not fit. The same job
+// reserveForOverdue gives the one reservation to a job that did not fit. The same job
 // keeps the same hosts as long as they could hold it.
-func (r *round) decide(e entry) {
-	r.decided = true
-	if r.kept == nil || r.kept.job != e.job || !r.stillGood(e.shape) {
-		r.retry = r.retry || r.kept != nil && !r.whole // what was kept until now is free for all
-		r.kept = &overdueJob{e.job, r.whereFirst(e.shape)}
+func (r *round) reserveForOverdue(e entry) {
+	r.reserved = true
+	if r.overdueJob == nil || r.overdueJob.job != e.job || !r.stillGood(e.shape) {
+		r.retry = r.retry || r.overdueJob != nil && !r.whole // what was kept until now is free for all
+		r.overdueJob = &overdueReservation{e.job, r.firstFree(e.shape)}
 	}
-	r.hold()
+	r.deductReservation()
 }
 
 func (r *round) stillGood(s *shape) bool {
 	allowed := []*host{}
-	for _, p := range r.kept.placed {
+	for _, p := range r.overdueJob.placed {
 		h := r.byName[p.Host]
 		if h == nil || h.down || h.closed {
 			return false
@@ -51,26 +51,26 @@ func (r *round) stillGood(s *shape) bool {
 	return len(allowed) > 0
 }
 
-// keepForOverdue stands for the reservation in rounds that may not reach its job.
-func (r *round) keepForOverdue() {
-	if !r.decided && r.kept != nil {
-		r.decided = true
-		r.hold()
+// keepReservation stands for the reservation in rounds that may not reach its job.
+func (r *round) keepReservation() {
+	if !r.reserved && r.overdueJob != nil {
+		r.reserved = true
+		r.deductReservation()
 	}
 }
 
-func (r *round) hold() {
-	for _, p := range r.kept.placed {
-		r.keep(p, &r.kept.job.shape.key)
+func (r *round) deductReservation() {
+	for _, p := range r.overdueJob.placed {
+		r.deduct(p, &r.overdueJob.job.shape.key)
 	}
 }
 
-// whereFirst finds the slots that a shape will have first if every run takes its
+// firstFree finds the slots that a shape will have first if every run takes its
 // limit; without such, those of the hosts with most free now.
-func (r *round) whereFirst(s *shape) []backends.Placement {
+func (r *round) firstFree(s *shape) []backends.Placement {
 	rooms := slices.Clone(r.rooms)
 	for _, run := range r.endingRuns() {
-		r.giveBack(rooms, run)
+		r.addFreed(rooms, run)
 		if placed := r.fitAmong(s, rooms, run); placed != nil {
 			return placed
 		}
@@ -87,8 +87,8 @@ func (m *Manager) endingRuns() []*job {
 	return runs
 }
 
-// giveBack adds what a run holds to rooms.
-func (r *round) giveBack(rooms []room, j *job) {
+// addFreed adds what a run holds to rooms.
+func (r *round) addFreed(rooms []room, j *job) {
 	for _, p := range j.hosts {
 		h := r.byName[p.Host]
 		room := &rooms[h.index]
@@ -180,12 +180,12 @@ func (m *Manager) nextOverdue() time.Time {
 // its lead.
 func (m *Manager) nextOvertaking() time.Time {
 	var next time.Time
-	for _, k := range m.keepers() {
+	for _, k := range m.reservingJobs() {
 		at := m.tick(m.now) + 1
 		switch {
 		case k.ageing && m.gained(k, m.now) < m.mayGain(k):
 			at = k.ageFrom + m.mayGain(k)
-		case !m.anyGrows(k.base.Level()):
+		case !m.anyAges(k.base.Level()):
 			continue
 		}
 		if t := m.timeOf(at); next.IsZero() || t.Before(next) {
@@ -195,17 +195,17 @@ func (m *Manager) nextOvertaking() time.Time {
 	return next
 }
 
-// keepers returns the jobs that keep something from lower-ranked ones, but for claims
+// reservingJobs returns the jobs that keep something from lower-ranked ones, but for claims
 // that can't be overtaken by ageing.
-func (m *Manager) keepers() []*job {
+func (m *Manager) reservingJobs() []*job {
 	var all []*job
 	for _, j := range m.reservers {
-		if j.place == inShape {
+		if j.waitList == inShape {
 			all = append(all, j)
 		}
 	}
-	if m.kept != nil {
-		all = append(all, m.kept.job)
+	if m.overdueJob != nil {
+		all = append(all, m.overdueJob.job)
 	}
 	for _, j := range m.resuming {
 		if j.base.Level() >= backends.LevelPBA {
@@ -215,8 +215,8 @@ func (m *Manager) keepers() []*job {
 	return all
 }
 
-// anyGrows reports whether a job of a level or a higher one still gains.
-func (m *Manager) anyGrows(level backends.Level) bool {
+// anyAges reports whether a job of a level or a higher one still gains.
+func (m *Manager) anyAges(level backends.Level) bool {
 	for _, s := range m.shapes {
 		m.head(s) // moves what has grown by now out of growing
 		if j := s.growing.Top(); j != nil && j.base.Level() >= level {

@@ -20,15 +20,15 @@ const retryStart = 10 * time.Second
 
 // start begins a run.
 func (m *Manager) start(j *job, placed []backends.Placement) {
-	m.changes(j)
+	m.beforeChange(j)
 	j.state, j.hosts, j.ranBefore = backends.Running, placed, 0
 	if j.run++; j.run == 1 && j.array != nil {
 		j.array.begun++
 	}
-	j.confirmed, j.parked, j.ending = false, false, goesOn
+	j.confirmed, j.parked, j.ending = false, false, notEnding
 	j.heldUntil, j.retryAt = time.Time{}, time.Time{}
 	m.begin(j)
-	m.settle(j, 1)
+	m.bookRun(j, 1)
 	m.unreserve(j)
 	m.review(j)
 	m.wakeDependents(j)
@@ -42,7 +42,7 @@ func (m *Manager) startRun(j *job) StartRun {
 // begin counts run time from now. No two runs of a job have the same start: an Act names
 // a run by it. A last start that is further ahead is of a wrong clock.
 func (m *Manager) begin(j *job) {
-	m.changes(j)
+	m.beforeChange(j)
 	if ahead := j.started.Sub(m.now); ahead >= 0 && ahead < time.Millisecond {
 		j.started = j.started.Add(1)
 	} else {
@@ -56,7 +56,7 @@ func (m *Manager) begin(j *job) {
 
 // pause is the inverse of begin.
 func (m *Manager) pause(j *job) {
-	m.changes(j)
+	m.beforeChange(j)
 	m.vacate(j)
 	if j.work.spec.RunLimit > 0 {
 		m.limited.remove(j)
@@ -64,9 +64,9 @@ func (m *Manager) pause(j *job) {
 	j.ranBefore = max(0, j.ranBefore+m.now.Sub(j.started))
 }
 
-// goOn resumes a suspended job, whose slots are free.
-func (m *Manager) goOn(j *job) {
-	m.changes(j)
+// resumeRun resumes a suspended job, whose slots are free.
+func (m *Manager) resumeRun(j *job) {
+	m.beforeChange(j)
 	j.state, j.heldUntil = backends.Running, time.Time{}
 	m.begin(j)
 	m.review(j)
@@ -75,33 +75,33 @@ func (m *Manager) goOn(j *job) {
 
 // end asks for the end of a run's processes. Its slots are taken until they are gone.
 func (m *Manager) end(j *job, why ending, grace time.Duration) {
-	m.changes(j)
+	m.beforeChange(j)
 	j.ending, j.grace, j.killedAt = why, grace, m.now
 	m.emit(KillRun{j.id, j.run, grace})
 	m.review(j)
 }
 
-// over gives back all that a run held.
-func (m *Manager) over(j *job) {
-	m.changes(j)
+// releaseRun releases all that a run held.
+func (m *Manager) releaseRun(j *job) {
+	m.beforeChange(j)
 	if j.state == backends.Running {
 		m.pause(j)
 	}
-	m.settle(j, -1)
+	m.bookRun(j, -1)
 	m.retry = true
-	j.ending = goesOn
+	j.ending = notEnding
 }
 
-// putBack makes a job pending again, in its old place.
-func (m *Manager) putBack(j *job) {
-	m.over(j)
+// makePending makes a job pending again, in its old place.
+func (m *Manager) makePending(j *job) {
+	m.releaseRun(j)
 	j.state, j.hosts, j.ranBefore, j.parked = backends.Pending, nil, 0, false
 	m.review(j)
 }
 
 // finish ends a job's life.
 func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
-	m.changes(j)
+	m.beforeChange(j)
 	j.state = backends.Exited
 	if exitCode == 0 && self {
 		j.state = backends.Done
@@ -110,7 +110,7 @@ func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
 	m.unreserve(j)
 	m.review(j)
 	m.unlink(j)
-	m.keepEnded(j)
+	m.addEnded(j)
 	if j.array != nil {
 		j.array.left--
 		if j.state == backends.Exited {
@@ -120,7 +120,7 @@ func (m *Manager) finish(j *job, exitCode int, self bool, reason string) {
 		}
 	}
 	if j.work.needs != nil {
-		j.work.needs.over()
+		j.work.needs.jobEnded()
 	}
 	m.wakeDependents(j)
 	m.emit(Finished{m.view(j, m.now), m.viewArray(j)})
@@ -141,7 +141,7 @@ func (m *Manager) running(id backends.ID, run int) (*job, error) {
 func (m *Manager) runStarted(e Started) error {
 	j, err := m.running(e.ID, e.Run)
 	if err == nil {
-		m.changes(j)
+		m.beforeChange(j)
 		j.confirmed, j.failures = true, 0
 	}
 	return err
@@ -152,7 +152,7 @@ func (m *Manager) startFailed(e StartFailed) error {
 	if err != nil {
 		return err
 	}
-	m.changes(j)
+	m.beforeChange(j)
 	e.Reason = strings.ToValidUTF8(e.Reason, "\uFFFD")
 	if !e.Again {
 		j.failures++
@@ -160,10 +160,10 @@ func (m *Manager) startFailed(e StartFailed) error {
 	why := j.ending
 	switch {
 	case why == killed || why == overLimit:
-		m.over(j)
+		m.releaseRun(j)
 		m.finish(j, killedExit, false, "killed before it started")
 	case j.failures >= MaxStarts:
-		m.over(j)
+		m.releaseRun(j)
 		m.finish(j, noStartExit, false, fmt.Sprintf("could not be started, %d times: %s", j.failures, e.Reason))
 	default:
 		if why == requeued {
@@ -171,7 +171,7 @@ func (m *Manager) startFailed(e StartFailed) error {
 		}
 		j.retryAt = m.now.Add(time.Duration(max(j.failures, 1)) * retryStart)
 		m.emit(Notice{j.id, 0, "could not be started: " + e.Reason})
-		m.putBack(j)
+		m.makePending(j)
 	}
 	return nil
 }
@@ -183,15 +183,15 @@ func (m *Manager) runEnded(e Ended) error {
 	}
 	why := j.ending
 	switch {
-	case why == goesOn || e.Self && (why != requeued || e.ExitCode == 0):
-		m.over(j)
+	case why == notEnding || e.Self && (why != requeued || e.ExitCode == 0):
+		m.releaseRun(j)
 		m.finish(j, e.ExitCode, true, strings.ToValidUTF8(e.Reason, "\uFFFD"))
 	case why == requeued:
-		m.changes(j)
+		m.beforeChange(j)
 		j.requeues++
-		m.putBack(j)
+		m.makePending(j)
 	default:
-		m.over(j)
+		m.releaseRun(j)
 		code := e.ExitCode
 		if code == 0 {
 			code = killedExit
@@ -214,15 +214,15 @@ func (m *Manager) runLost(e RunLost) error {
 	why := j.ending
 	switch {
 	case why == killed || why == overLimit:
-		m.over(j)
+		m.releaseRun(j)
 		m.finish(j, killedExit, false, "killed; how it ended was not seen: "+e.Reason)
 	case why == requeued || j.work.spec.Rerunnable:
-		m.changes(j)
+		m.beforeChange(j)
 		j.requeues++
 		m.emit(Notice{j.id, 0, "run again: " + e.Reason})
-		m.putBack(j)
+		m.makePending(j)
 	default:
-		m.over(j)
+		m.releaseRun(j)
 		m.finish(j, lostExit, false, "exit unknown: "+e.Reason)
 	}
 	return nil
@@ -250,7 +250,7 @@ func (m *Manager) Run(id backends.ID, run int) (Run, bool) {
 
 func (m *Manager) runOf(j *job) Run {
 	r := Run{StartRun: m.startRun(j), Confirmed: j.confirmed, Stopped: j.state == backends.Suspended}
-	if j.ending != goesOn {
+	if j.ending != notEnding {
 		r.Killing, r.Grace, r.KilledAt, r.Stopped = true, j.grace, j.killedAt, false
 	}
 	return r

@@ -73,14 +73,14 @@ func (m *Manager) shapeOf(j *job) *shape {
 		x, y := a.ageFrom+m.mayGain(a), b.ageFrom+m.mayGain(b)
 		return x < y || x == y && a.seq < b.seq
 	})
-	m.look(s)
+	m.findHosts(s)
 	m.shapes = append(m.shapes, s)
 	m.byKey[key] = s
 	return s
 }
 
-// look finds out where a shape could go, which changes with the nodes only.
-func (m *Manager) look(s *shape) {
+// findHosts finds the hosts that a shape could go to, which changes with the nodes only.
+func (m *Manager) findHosts(s *shape) {
 	s.allowed = nil
 	if s.key.hosts != "" {
 		s.allowed = []*host{}
@@ -115,20 +115,20 @@ func (m *Manager) final(j *job) rank {
 	return rank{j.base + backends.Priority(m.mayGain(j)), j.seq}
 }
 
-// enter lets a job wait for resources.
-func (m *Manager) enter(j *job) {
+// enqueue lets a job wait for resources.
+func (m *Manager) enqueue(j *job) {
 	s := m.shapeOf(j)
-	j.place, j.shape = inShape, s
+	j.waitList, j.shape = inShape, s
 	if j.waitSince.IsZero() {
-		m.changes(j)
+		m.beforeChange(j)
 		j.waitSince = m.now
 	}
 	s.append(j)
-	m.line(j)
+	m.addToOrder(j)
 }
 
-// line puts a job into its shape's order.
-func (m *Manager) line(j *job) {
+// addToOrder puts a job into its shape's order.
+func (m *Manager) addToOrder(j *job) {
 	s := j.shape
 	if s.able {
 		m.startAgeing(j)
@@ -148,8 +148,8 @@ func (m *Manager) arrange(j *job) {
 	}
 }
 
-// unline is the inverse of line.
-func (m *Manager) unline(j *job) {
+// removeFromOrder is the inverse of line.
+func (m *Manager) removeFromOrder(j *job) {
 	s := j.shape
 	if s.growing.has(j) {
 		s.growing.remove(j)
@@ -160,20 +160,20 @@ func (m *Manager) unline(j *job) {
 	m.stopAgeing(j)
 }
 
-// leave takes a job out of the queue.
-func (m *Manager) leave(j *job) {
+// dequeue takes a job out of the queue.
+func (m *Manager) dequeue(j *job) {
 	s := j.shape
-	m.unline(j)
+	m.removeFromOrder(j)
 	s.unlink(j)
-	j.place, j.shape = nowhere, nil
+	j.waitList, j.shape = notWaiting, nil
 	if s.oldest == nil {
 		m.dropShape(s)
 	}
 	if j.reserve != nil {
 		m.retry = true
 	}
-	if m.kept != nil && m.kept.job == j {
-		m.kept, m.retry = nil, true
+	if m.overdueJob != nil && m.overdueJob.job == j {
+		m.overdueJob, m.retry = nil, true
 	}
 }
 

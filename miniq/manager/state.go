@@ -119,7 +119,7 @@ func Restore(state []byte) (*Manager, error) {
 	if err := m.restoreJobs(&s); err != nil {
 		return nil, fmt.Errorf("state of the queue: %w", err)
 	}
-	m.foresee()
+	m.setNextTimes()
 	return m, nil
 }
 
@@ -137,7 +137,7 @@ func (m *Manager) restoreJobs(s *savedState) error {
 		m.names[nameKey{n.User, n.Name}] = n.Job
 	}
 	for _, k := range s.Keys {
-		m.remember(&remembered{submissionKey{k.User, k.Key}, k.Jobs})
+		m.remember(&keyedSubmission{submissionKey{k.User, k.Key}, k.Jobs})
 	}
 	for i := range s.Jobs {
 		if err := m.restoreJob(&s.Jobs[i], works); err != nil {
@@ -149,8 +149,8 @@ func (m *Manager) restoreJobs(s *savedState) error {
 	}
 	m.arrangeAll()
 	if s.Kept != nil {
-		if j := m.jobs[s.Kept.Job]; j != nil && j.place == inShape {
-			m.kept = &overdueJob{j, s.Kept.Placed}
+		if j := m.jobs[s.Kept.Job]; j != nil && j.waitList == inShape {
+			m.overdueJob = &overdueReservation{j, s.Kept.Placed}
 		}
 	}
 	m.retry, m.touched = false, nil
@@ -203,7 +203,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		j.array.elements = append(j.array.elements, j)
 	}
 	if j.state.Ended() {
-		m.keepEnded(j)
+		m.addEnded(j)
 		return nil
 	}
 	m.link(j)
@@ -217,7 +217,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		}
 	}
 	if j.live() {
-		m.settle(j, 1)
+		m.bookRun(j, 1)
 	}
 	if j.state == backends.Running {
 		m.occupy(j)
@@ -241,7 +241,7 @@ func (m *Manager) arrangeAll() {
 		switch {
 		case !m.startable(j):
 		case limited(j) && !j.admitted:
-			j.place = inThrottle
+			j.waitList = inThrottle
 			j.array.waiting.Push(j)
 		default:
 			waiting = append(waiting, j)
@@ -250,7 +250,7 @@ func (m *Manager) arrangeAll() {
 	slices.SortStableFunc(waiting, func(a, b *job) int { return a.waitSince.Compare(b.waitSince) })
 	for _, j := range waiting {
 		s := m.shapeOf(j)
-		j.place, j.shape = inShape, s
+		j.waitList, j.shape = inShape, s
 		s.append(j)
 		m.arrange(j)
 	}

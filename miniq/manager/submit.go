@@ -17,7 +17,7 @@ const maxElements = 1_000_000
 func (m *Manager) submit(e Submit) []backends.Submitted {
 	results := make([]backends.Submitted, len(e.Specs))
 	for i := range e.Specs {
-		results[i].ID, results[i].Err = m.submitOne(e.newcomer(i))
+		results[i].ID, results[i].Err = m.submitOne(e.jobAt(i))
 		results[i].Queue = m.queueOf(results[i].ID)
 	}
 	return results
@@ -31,7 +31,7 @@ func (m *Manager) queueOf(id backends.ID) string {
 	return ""
 }
 
-func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
+func (m *Manager) submitOne(e submittedJob) (backends.ID, error) {
 	by, spec := e.by, e.spec
 	if spec.Slots == 0 {
 		spec.Slots = 1
@@ -45,13 +45,13 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 	if err := m.check(spec); err != nil {
 		return backends.ID{}, err
 	}
-	if err := mayAsk(by, spec, e.next); err != nil {
+	if err := checkPriority(by, spec, e.next); err != nil {
 		return backends.ID{}, err
 	}
-	if err := m.hasRoom(by, spec.Array); err != nil {
+	if err := m.checkJobCount(by, spec.Array); err != nil {
 		return backends.ID{}, err
 	}
-	if err := m.mayHold(by, by.User, e.bytes); err != nil {
+	if err := m.checkBytes(by, by.User, e.bytes); err != nil {
 		return backends.ID{}, err
 	}
 	needs, err := m.parseCondition(by.User, spec.After, e.past)
@@ -72,7 +72,7 @@ func (m *Manager) submitOne(e newcomer) (backends.ID, error) {
 	}
 	if spec.Name != "" {
 		key := nameKey{by.User, spec.Name}
-		m.renames(key)
+		m.beforeRename(key)
 		m.names[key] = id.Job
 	}
 	return id, nil
@@ -100,8 +100,8 @@ func (m *Manager) newWork(user string, spec *backends.Spec, needs *condition) *w
 	return w
 }
 
-// hasRoom returns an error if a user would have more jobs than one may have.
-func (m *Manager) hasRoom(by By, a *backends.Array) error {
+// checkJobCount returns an error if a user would have more jobs than one may have.
+func (m *Manager) checkJobCount(by By, a *backends.Array) error {
 	n, most := 1, m.cfg.MaxJobs
 	if a != nil {
 		n = len(a.Indices)
@@ -113,7 +113,7 @@ func (m *Manager) hasRoom(by By, a *backends.Array) error {
 }
 
 // add puts a job at the end of the queue.
-func (m *Manager) add(id backends.ID, e newcomer, w *work, a *array) {
+func (m *Manager) add(id backends.ID, e submittedJob, w *work, a *array) {
 	q := m.queueNamed(w.spec.Queue)
 	m.seq++
 	j := &job{id: id, seq: m.seq, user: e.by.User, work: w, array: a, queue: q.Name, dummyFor: e.heavy, state: backends.Pending, ownerHold: w.spec.Hold, heldUntil: w.spec.HeldUntil}
@@ -146,11 +146,11 @@ func firstPriority(q *Queue, p backends.Priority) backends.Priority {
 	return p
 }
 
-// mayAsk returns an error for a priority that a job must not be submitted with. Users
+// checkPriority returns an error for a priority that a job must not be submitted with. Users
 // may make their jobs less urgent than others'. A level above that of normal jobs is a
 // wish of the submit filter, which runs in the user's own process: it counts where the
 // policy says so itself (next), else the job begins like any other.
-func mayAsk(by By, s *backends.Spec, next bool) error {
+func checkPriority(by By, s *backends.Spec, next bool) error {
 	level := s.Priority.Level()
 	switch {
 	case by.Admin || s.Priority == 0:

@@ -44,7 +44,7 @@ func (m *Manager) readClock(e ClockRead) {
 	by := is.Sub(m.now)
 	waiting := m.waiting()
 	for _, j := range waiting {
-		m.leave(j) // with what it gained by waiting
+		m.dequeue(j) // with what it gained by waiting
 	}
 	m.now = is
 	move := func(t *time.Time) {
@@ -53,7 +53,7 @@ func (m *Manager) readClock(e ClockRead) {
 		}
 	}
 	for j := m.first; j != nil; j = j.next {
-		m.changes(j)
+		m.beforeChange(j)
 		for _, t := range []*time.Time{&j.heldUntil, &j.retryAt, &j.pinEnds, &j.killedAt, &j.waitSince} {
 			move(t)
 		}
@@ -66,13 +66,13 @@ func (m *Manager) readClock(e ClockRead) {
 	}
 	for j := m.ended.first; j != nil; j = j.next {
 		if j.ended.After(m.now) {
-			m.changes(j)
+			m.beforeChange(j)
 			j.ended = m.now
 		}
 	}
 	for _, j := range waiting {
-		if m.review(j); j.place == nowhere { // its begin time is ahead again
-			m.changes(j)
+		if m.review(j); j.waitList == notWaiting { // its begin time is ahead again
+			m.beforeChange(j)
 			j.waitSince = time.Time{}
 		}
 	}
@@ -96,7 +96,7 @@ func (m *Manager) expire(j *job) {
 	if j.reserve != nil && !j.reserve.until.After(m.now) {
 		m.unreserve(j)
 	}
-	if at := j.limitAt(); !at.IsZero() && !at.After(m.now) && j.ending == goesOn {
+	if at := j.limitAt(); !at.IsZero() && !at.After(m.now) && j.ending == notEnding {
 		m.end(j, overLimit, m.cfg.KillGrace)
 		m.emit(Notice{j.id, j.run, "killed: over its run limit of " + j.work.spec.RunLimit.String()})
 	}
@@ -119,11 +119,11 @@ func (m *Manager) retime(j *job) {
 			sooner(j.reserve.until)
 		}
 	case backends.Running:
-		if j.ending == goesOn {
+		if j.ending == notEnding {
 			sooner(j.limitAt())
 		}
 	case backends.Suspended:
-		if !j.parked && j.ending == goesOn {
+		if !j.parked && j.ending == notEnding {
 			sooner(j.heldUntil)
 		}
 	case backends.Held, backends.Done, backends.Exited:
@@ -141,7 +141,7 @@ func (m *Manager) retime(j *job) {
 
 // setWake asks for a tick at the next instant at which something changes by itself.
 func (m *Manager) setWake() {
-	m.foresee()
+	m.setNextTimes()
 	next := time.Time{}
 	if j := m.due.Top(); j != nil {
 		next = j.due
@@ -157,9 +157,9 @@ func (m *Manager) setWake() {
 	}
 }
 
-// foresee finds when time alone will let a job start. Where no slot is free it
+// setNextTimes finds when time alone will let a job start. Where no slot is free it
 // can't.
-func (m *Manager) foresee() {
+func (m *Manager) setNextTimes() {
 	m.overdueNext, m.tickNext = time.Time{}, time.Time{}
 	for _, h := range m.hosts {
 		if m.room(h).slots > 0 {
@@ -175,11 +175,11 @@ func (m *Manager) Wake() time.Time { return m.wake }
 // review puts a job where it belongs after anything about it changed.
 func (m *Manager) review(j *job) {
 	if !j.heldUntil.IsZero() && !j.heldUntil.After(m.now) {
-		m.changes(j)
+		m.beforeChange(j)
 		j.heldUntil = time.Time{}
 	}
 	if !j.pinEnds.IsZero() && !j.pinEnds.After(m.now) && j.state == backends.Pending {
-		m.changes(j)
+		m.beforeChange(j)
 		j.pinned, j.shares, j.pinEnds, m.retry = nil, nil, time.Time{}, true
 	}
 	m.reviewWait(j)
@@ -189,13 +189,13 @@ func (m *Manager) review(j *job) {
 
 func (m *Manager) reviewWait(j *job) {
 	startable := m.startable(j)
-	want := nowhere
+	want := notWaiting
 	if startable {
 		want = inShape
 	}
 	if limited(j) {
 		if j.admitted && !startable {
-			m.changes(j)
+			m.beforeChange(j)
 			j.admitted = false
 			j.array.admitted--
 		}
@@ -203,8 +203,8 @@ func (m *Manager) reviewWait(j *job) {
 			want = inThrottle
 		}
 	}
-	if want != j.place || want == inShape && j.shape.key != m.keyOf(j) {
-		m.putAt(j, want)
+	if want != j.waitList || want == inShape && j.shape.key != m.keyOf(j) {
+		m.moveToList(j, want)
 	}
 	if limited(j) {
 		m.admit(j.array)
@@ -218,24 +218,24 @@ func (m *Manager) startable(j *job) bool {
 
 func limited(j *job) bool { return j.array != nil && j.array.limit > 0 }
 
-// putAt moves a job to another place.
-func (m *Manager) putAt(j *job, want place) {
-	switch j.place {
+// moveToList moves a job to another place.
+func (m *Manager) moveToList(j *job, want waitList) {
+	switch j.waitList {
 	case inShape:
-		m.leave(j)
+		m.dequeue(j)
 	case inThrottle:
 		j.array.waiting.remove(j)
-	case nowhere:
+	case notWaiting:
 	}
-	j.place = want
+	j.waitList = want
 	switch want {
 	case inShape:
-		m.enter(j)
+		m.enqueue(j)
 	case inThrottle:
 		j.array.waiting.Push(j)
-	case nowhere:
+	case notWaiting:
 		if !j.waitSince.IsZero() {
-			m.changes(j)
+			m.beforeChange(j)
 			j.waitSince = time.Time{}
 		}
 	}
@@ -245,10 +245,10 @@ func (m *Manager) putAt(j *job, want place) {
 func (m *Manager) admit(a *array) {
 	for a.active+a.admitted < a.limit && a.waiting.Len() > 0 {
 		j := a.waiting.Top()
-		m.changes(j)
+		m.beforeChange(j)
 		j.admitted = true
 		a.admitted++
-		m.putAt(j, inShape)
+		m.moveToList(j, inShape)
 	}
 }
 

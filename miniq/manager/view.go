@@ -113,15 +113,15 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
 		HeldUntil: j.heldUntil, Requeues: j.requeues, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
 		DummyFor: j.dummyFor, NoRequeue: s.NoRequeue, Interactive: s.Interactive, Exclusive: s.Exclusive, Resuming: j.resuming(m.now),
-		Ending: j.state == backends.Running && j.ending != goesOn,
+		Ending: j.state == backends.Running && j.ending != notEnding,
 	}
 	if len(j.hosts) > 0 {
 		v.Started = j.started
 	}
 	switch j.state {
 	case backends.Pending:
-		if m.kept != nil && m.kept.job == j {
-			v.Keeps = m.kept.hosts()
+		if m.overdueJob != nil && m.overdueJob.job == j {
+			v.Keeps = m.overdueJob.hosts()
 		}
 		v.Wait, v.Reason = m.why(j)
 		if j.ownerHold {
@@ -154,20 +154,20 @@ func (m *Manager) viewArray(j *job) *backends.Job {
 // why says what a pending job waits for.
 func (m *Manager) why(j *job) (backends.Wait, string) {
 	switch at := j.startAt(); {
-	case j.place == inShape && !j.shape.able:
+	case j.waitList == inShape && !j.shape.able:
 		return backends.WaitOther, "no host that takes jobs now could hold it"
-	case j.place == inShape && j.work.perSlot > 0 && !m.cfg.SlotsOnly:
+	case j.waitList == inShape && j.work.perSlot > 0 && !m.cfg.SlotsOnly:
 		return backends.WaitResources, "waits for slots and memory"
-	case j.place == inShape:
+	case j.waitList == inShape:
 		return backends.WaitResources, "waits for slots"
-	case j.place == inThrottle:
+	case j.waitList == inThrottle:
 		return backends.WaitThrottle, fmt.Sprintf("%d elements of its array may run at a time", j.array.limit)
 	case at.After(m.now) && at.Equal(j.heldUntil):
-		return backends.WaitTime, "held by an administrator until " + show(at)
+		return backends.WaitTime, "held by an administrator until " + formatTime(at)
 	case at.After(m.now) && at.Equal(j.retryAt):
-		return backends.WaitTime, "could not be started; tried again at " + show(at)
+		return backends.WaitTime, "could not be started; tried again at " + formatTime(at)
 	case at.After(m.now):
-		return backends.WaitTime, "begins at " + show(at)
+		return backends.WaitTime, "begins at " + formatTime(at)
 	case !m.satisfied(j) && j.work.needs.decided():
 		return backends.WaitDependency, "its dependency can't come true any more"
 	case !m.satisfied(j):
@@ -190,9 +190,9 @@ func (m *Manager) whyNot(j *job) string {
 	case j.parked:
 		return "suspended until it is resumed"
 	case j.heldUntil.After(m.now):
-		return "suspended until " + show(j.heldUntil)
+		return "suspended until " + formatTime(j.heldUntil)
 	}
 	return "goes on as soon as its slots are free"
 }
 
-func show(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -24,11 +24,11 @@ func (n *node) adopt(e Expected) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return n.report(Report{Kind: Absent, Run: e.Run})
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
-		return err // another node will look, which has room for it
+		return err // another node, which has room for it, will adopt the run
 	case err != nil:
 		return n.report(Report{Kind: Lost, Run: e.Run, Text: "read its record: " + err.Error()})
 	}
-	r.before = e.Doubtful
+	r.earlierBoot = e.Doubtful
 	n.runs[e.Run] = r
 	free, err := r.lock()
 	switch {
@@ -107,7 +107,7 @@ func (n *node) watch(r *run) error {
 		}
 		time.Sleep(time.Millisecond)
 		if free, err := r.lock(); err != nil || free {
-			go n.over(r)
+			go n.keeperGone(r)
 			return err
 		}
 		if err := r.reread(); err != nil {
@@ -119,15 +119,15 @@ func (n *node) watch(r *run) error {
 	if err == nil && proc.StartTime(r.keeper) != r.job.Keeper.Start {
 		err = errors.Join(unix.ESRCH, unix.Close(fd))
 	}
-	if errors.Is(err, unix.ESRCH) { // gone since we looked
-		go n.over(r)
+	if errors.Is(err, unix.ESRCH) { // gone meanwhile
+		go n.keeperGone(r)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	r.pidfd = fd
-	go n.await(r, fd)
+	go n.awaitKeeper(r, fd)
 	return nil
 }
 
@@ -140,18 +140,18 @@ func (n *node) awaitLock(r *run) {
 		_ = flock.Wait(f)
 		_ = f.Close()
 	}
-	n.over(r)
+	n.keeperGone(r)
 }
 
-// await waits on a descriptor of its own: the loop may close the run's.
-func (n *node) await(r *run, fd int) {
+// awaitKeeper waits on a descriptor of its own: the loop may close the run's.
+func (n *node) awaitKeeper(r *run, fd int) {
 	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err == nil {
 		f := os.NewFile(uintptr(own), "keeper")
 		waitReadable(f)
 		_ = f.Close()
 	}
-	n.over(r)
+	n.keeperGone(r)
 }
 
 // waitReadable parks the goroutine until a process behind a pidfd is gone.
@@ -167,7 +167,7 @@ func waitReadable(f *os.File) {
 	})
 }
 
-func (n *node) over(r *run) {
+func (n *node) keeperGone(r *run) {
 	select {
 	case n.done <- r:
 	case <-n.quit:
@@ -175,7 +175,7 @@ func (n *node) over(r *run) {
 }
 
 // finish reports the end of a run whose keeper is gone. The record stays until
-// the daemon has noted the end.
+// the daemon has recorded the end.
 func (n *node) finish(r *run) error {
 	if r.over {
 		return nil
@@ -195,19 +195,19 @@ func (n *node) finish(r *run) error {
 		// It was killed, or had no room to write its first line: no fault of the job's.
 		return n.report(Report{Kind: Failed, Run: r.id, Text: "its keeper ended before the job began", Again: true})
 	}
-	go n.clear(r)
+	go n.killLeftovers(r)
 	return nil
 }
 
-// clear kills what a killed keeper left; then the loop reports the run as lost. Its
+// killLeftovers kills what a killed keeper left; then the loop reports the run as lost. Its
 // slots are not given out while processes live that are known to be of it.
-func (n *node) clear(r *run) {
+func (n *node) killLeftovers(r *run) {
 	job := r.job.Job
-	if r.before { // that number is another process's by now
+	if r.earlierBoot { // that number is another process's by now
 		job = proc.Process{}
 	}
-	keeper.KillLeft(job, r.job.User, mark(n.path(r.id, recordSuffix)))
-	if !r.before {
+	keeper.KillLeftovers(job, r.job.User, mark(n.path(r.id, recordSuffix)))
+	if !r.earlierBoot {
 		keeper.ClearGroup(r.job.Keeper.PID)
 	}
 	if n.alone {
@@ -219,15 +219,15 @@ func (n *node) clear(r *run) {
 	}
 }
 
-// drop kills a run that the daemon does not know, or no longer. Its end is reported like
+// killUnknown kills a run that the daemon does not know, or no longer. Its end is reported like
 // any other; the daemon answers with Forget.
-func (n *node) drop(id RunID, before bool) error {
+func (n *node) killUnknown(id RunID, earlierBoot bool) error {
 	r, err := n.openRun(id)
 	if err != nil {
 		n.Log.Warn("a record that can't be read", "run", id, "error", err)
 		return nil
 	}
-	r.before = before
+	r.earlierBoot = earlierBoot
 	n.runs[id] = r
 	free, err := r.lock()
 	switch {

@@ -11,7 +11,7 @@ import (
 )
 
 // A record whose lines can't be read does not keep the node from attaching; its run's
-// end is noted when its keeper is gone.
+// end is reported when its keeper is gone.
 func TestDamagedRecordDoesNotBlockAttach(t *testing.T) {
 	id := RunID{ID: backends.ID{Job: 3}, Run: 1}
 	path := filepath.Join(t.TempDir(), id.String()+recordSuffix)

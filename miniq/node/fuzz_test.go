@@ -42,7 +42,7 @@ func FuzzCommand(f *testing.F) {
 		switch c.Want.Verb {
 		case keeper.Stop, keeper.Continue, keeper.Kill, keeper.Note, keeper.Signal:
 			wanted := keeper.ParseRecord([]byte(line)).Wanted
-			if n := len(wanted.Take()); n > 1 || n == 0 && (c.Want.Verb != keeper.Signal || c.Want.Signal > 0 && c.Want.Signal < 65) {
+			if n := len(wanted.PopAll()); n > 1 || n == 0 && (c.Want.Verb != keeper.Signal || c.Want.Signal > 0 && c.Want.Signal < 65) {
 				t.Errorf("%q is %d wishes", line, n)
 			}
 		}

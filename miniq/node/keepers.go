@@ -11,8 +11,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/keeper"
 )
 
-// hired is a keeper that this node started and that has not been reaped.
-type hired struct {
+// keeperProcess is a keeper that this node started and that has not been reaped.
+type keeperProcess struct {
 	pid  int
 	next *os.File // the socket for further orders; nil: it takes none
 	as   *keeper.User
@@ -38,7 +38,7 @@ func (n *node) hire(r *run, order *keeper.Order) error {
 	}
 	if order.More && len(data) <= keeper.MaxNext {
 		for {
-			h := n.takeIdle(order.As)
+			h := n.popIdle(order.As)
 			if h == nil {
 				break
 			}
@@ -46,7 +46,7 @@ func (n *node) hire(r *run, order *keeper.Order) error {
 				h.run, r.keeper = r, h.pid
 				return nil
 			}
-			h.letGo() // it was killed
+			h.dismiss() // it was killed
 		}
 	}
 	h, err := n.startKeeper(r, order, data)
@@ -58,7 +58,7 @@ func (n *node) hire(r *run, order *keeper.Order) error {
 	return nil
 }
 
-func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*hired, error) {
+func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*keeperProcess, error) {
 	memory, err := inMemory(data)
 	if err != nil {
 		return nil, fmt.Errorf("write the order: %w", err)
@@ -66,7 +66,7 @@ func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*hired, er
 	defer func() { _ = memory.Close() }()
 	null := n.null.Fd()
 	files := []uintptr{null, null, null, r.record.Fd(), memory.Fd()}
-	h := &hired{as: order.As}
+	h := &keeperProcess{as: order.As}
 	if order.More {
 		ours, theirs, err := keeper.Next()
 		if err != nil {
@@ -79,7 +79,7 @@ func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*hired, er
 		Dir: "/", Env: KeeperEnv(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
-		h.letGo()
+		h.dismiss()
 		return nil, fmt.Errorf("start %s: %w", n.Keeper, err)
 	}
 	if h.next != nil {
@@ -90,45 +90,45 @@ func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*hired, er
 
 // listen reports to the loop each time that a keeper has ended a run, until the keeper
 // is gone or dismissed.
-func (n *node) listen(h *hired, next *os.File) {
+func (n *node) listen(h *keeperProcess, next *os.File) {
 	for keeper.AwaitIdle(next) == nil {
 		select {
-		case n.rested <- h:
+		case n.nowIdle <- h:
 		case <-n.quit:
 			return
 		}
 	}
 }
 
-// letGo dismisses a keeper: it hangs up, and the keeper ends at once if it is idle, else
+// dismiss dismisses a keeper: it hangs up, and the keeper ends at once if it is idle, else
 // with its run.
-func (h *hired) letGo() {
+func (h *keeperProcess) dismiss() {
 	if h.next != nil {
 		_ = h.next.Close()
 		h.next = nil
 	}
 }
 
-// rest notes that a keeper has ended its run and is idle, and reports the run's end.
-func (n *node) rest(h *hired) error {
+// keeperIdle handles a keeper that has ended its run and is idle, and reports the run's end.
+func (n *node) keeperIdle(h *keeperProcess) error {
 	r := h.run
 	if n.children[h.pid] != h || r == nil { // it has been reaped since
 		return nil
 	}
 	h.run, h.since = nil, time.Now()
 	if n.idle = append(n.idle, h); len(n.idle) > maxIdle {
-		n.idle[0].letGo()
+		n.idle[0].dismiss()
 		n.idle = n.idle[1:]
 	}
 	if len(n.idle) == 1 {
-		n.tired.Reset(idleTime)
+		n.idleTimer.Reset(idleTime)
 	}
 	return n.finish(r)
 }
 
-// takeIdle takes the keeper of a user that has been idle for the shortest time; nil:
+// popIdle takes the keeper of a user that has been idle for the shortest time; nil:
 // there is none.
-func (n *node) takeIdle(as *keeper.User) *hired {
+func (n *node) popIdle(as *keeper.User) *keeperProcess {
 	for i := len(n.idle) - 1; i >= 0; i-- {
 		if h := n.idle[i]; h.as.Same(as) {
 			n.idle = slices.Delete(n.idle, i, i+1)
@@ -138,22 +138,22 @@ func (n *node) takeIdle(as *keeper.User) *hired {
 	return nil
 }
 
-// retire dismisses keepers that have been idle for idleTime.
-func (n *node) retire() {
+// dismissIdle dismisses keepers that have been idle for idleTime.
+func (n *node) dismissIdle() {
 	for len(n.idle) > 0 && time.Since(n.idle[0].since) >= idleTime {
-		n.idle[0].letGo()
+		n.idle[0].dismiss()
 		n.idle = n.idle[1:]
 	}
 	if len(n.idle) > 0 {
-		n.tired.Reset(max(idleTime-time.Since(n.idle[0].since), 0))
+		n.idleTimer.Reset(max(idleTime-time.Since(n.idle[0].since), 0))
 	}
 }
 
-// letAllGo dismisses all keepers, which is the last thing that a node does. Idle ones
+// dismissAll dismisses all keepers, which is the last thing that a node does. Idle ones
 // end, others when their runs do. So they would if the node were killed.
-func (n *node) letAllGo() {
+func (n *node) dismissAll() {
 	for _, h := range n.children {
-		h.letGo()
+		h.dismiss()
 	}
 }
 
@@ -172,8 +172,8 @@ func (n *node) reap() error {
 			continue
 		}
 		delete(n.children, pid)
-		h.letGo()
-		n.idle = slices.DeleteFunc(n.idle, func(other *hired) bool { return other == h })
+		h.dismiss()
+		n.idle = slices.DeleteFunc(n.idle, func(other *keeperProcess) bool { return other == h })
 		if h.run != nil {
 			if err := n.finish(h.run); err != nil {
 				return err

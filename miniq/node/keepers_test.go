@@ -34,12 +34,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	keeper.KeepFromChildren(3) // as the daemon does: what runs the tests may have left some open
+	keeper.CloseOnExecFrom(3) // as the daemon does: what runs the tests may have left some open
 	os.Exit(m.Run())
 }
 
-// aNode is a node process that a test talks to.
-type aNode struct {
+// testNode is a node process that a test talks to.
+type testNode struct {
 	t    *testing.T
 	dir  string
 	cmd  *exec.Cmd
@@ -48,7 +48,7 @@ type aNode struct {
 	work string // where jobs run
 }
 
-func startNode(t *testing.T, dir string, runs ...RunID) *aNode {
+func startNode(t *testing.T, dir string, runs ...RunID) *testNode {
 	t.Helper()
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -67,17 +67,17 @@ func startNode(t *testing.T, dir string, runs ...RunID) *aNode {
 		t.Fatal(err)
 	}
 	_ = theirs.Close()
-	n := &aNode{t: t, dir: dir, cmd: cmd, conn: conn, in: bufio.NewReader(conn), work: t.TempDir()}
+	n := &testNode{t: t, dir: dir, cmd: cmd, conn: conn, in: bufio.NewReader(conn), work: t.TempDir()}
 	t.Cleanup(func() { _, _ = conn.Close(), cmd.Wait() })
 	var a Attach
 	for _, r := range runs {
 		a.Runs = append(a.Runs, Expected{Run: r, Confirmed: true})
 	}
-	n.tell(Command{Attach: &a})
+	n.send(Command{Attach: &a})
 	return n
 }
 
-func (n *aNode) tell(c Command) {
+func (n *testNode) send(c Command) {
 	n.t.Helper()
 	frame, err := c.Append(nil)
 	if err == nil {
@@ -88,8 +88,8 @@ func (n *aNode) tell(c Command) {
 	}
 }
 
-// hear returns the next report of a run other than Started.
-func (n *aNode) hear() Report {
+// nextReport returns the next report of a run other than Started.
+func (n *testNode) nextReport() Report {
 	n.t.Helper()
 	for {
 		var r Report
@@ -105,15 +105,15 @@ func (n *aNode) hear() Report {
 func id(job int) RunID { return RunID{ID: backends.ID{Job: int64(job)}, Run: 1} }
 
 // start orders a run of a script in n.work; the mask is its umask.
-func (n *aNode) start(job int, script string, mask uint32, env ...string) {
+func (n *testNode) start(job int, script string, mask uint32, env ...string) {
 	n.t.Helper()
-	n.tell(Command{Start: &Start{Run: id(job), Order: encoded(n.t, keeper.Order{
+	n.send(Command{Start: &Start{Run: id(job), Order: encoded(n.t, keeper.Order{
 		Argv: []string{"/bin/sh", "-c", script}, Env: append(env, "PATH="+os.Getenv("PATH")),
 		Dir: n.work, Umask: mask, Stdout: strconv.Itoa(job),
 	})}})
 }
 
-func (n *aNode) output(job int) string {
+func (n *testNode) output(job int) string {
 	n.t.Helper()
 	data, err := os.ReadFile(filepath.Join(n.work, strconv.Itoa(job)))
 	if err != nil {
@@ -122,15 +122,15 @@ func (n *aNode) output(job int) string {
 	return string(data)
 }
 
-// ends awaits the end of a run.
-func (n *aNode) ends(job, code int) {
+// awaitEnd awaits the end of a run.
+func (n *testNode) awaitEnd(job, code int) {
 	n.t.Helper()
-	if r := n.hear(); r.Kind != Ended || r.Run != id(job) || r.End.Code != code {
+	if r := n.nextReport(); r.Kind != Ended || r.Run != id(job) || r.End.Code != code {
 		n.t.Fatalf("reported was %+v (%+v), want that run %s ended with %d", r, r.End, id(job), code)
 	}
 }
 
-func (n *aNode) record(job int) *keeper.Record {
+func (n *testNode) record(job int) *keeper.Record {
 	n.t.Helper()
 	r, err := keeper.ReadRecord(RecordPath(n.dir, id(job)))
 	if err != nil {
@@ -139,8 +139,8 @@ func (n *aNode) record(job int) *keeper.Record {
 	return r
 }
 
-// begun waits until a run has a process and returns its record.
-func (n *aNode) begun(job int) *keeper.Record {
+// awaitBegun waits until a run has a process and returns its record.
+func (n *testNode) awaitBegun(job int) *keeper.Record {
 	n.t.Helper()
 	var r *keeper.Record
 	eventually(n.t, "a run begins", func() bool {
@@ -178,7 +178,7 @@ func TestKeepersAreReused(t *testing.T) {
 		n.work = t.TempDir()
 		mask, mine := uint32(job%8), fmt.Sprintf("V%d=x", job)
 		n.start(job, `umask; pwd; echo /proc/$$/fd/*; for f in /proc/$PPID/fd/*; do readlink $f | sed 's/:.*//'; done; env | grep ^V`, mask, mine)
-		n.ends(job, 0)
+		n.awaitEnd(job, 0)
 		lines := strings.Split(strings.TrimSpace(n.output(job)), "\n")
 		r := n.record(job)
 		if _, used := keepers[r.Keeper]; used && r.Before.User+r.Before.System == 0 {
@@ -197,7 +197,7 @@ func TestKeepersAreReused(t *testing.T) {
 			t.Errorf("run %d: its keeper holds %q", job, files)
 		}
 		held[strings.Join(files[:3], " ")] = true
-		n.tell(Command{Forget: &RunID{ID: id(job).ID, Run: 1}})
+		n.send(Command{Forget: &RunID{ID: id(job).ID, Run: 1}})
 	}
 	if len(keepers) > runs*2/3 {
 		t.Errorf("%d runs had %d keepers", runs, len(keepers))
@@ -213,13 +213,13 @@ func TestIdleKeeperIsKilled(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	for job := 1; job < 21; job += 2 {
 		n.start(job, "exit 3", 0o22)
-		n.ends(job, 3)
+		n.awaitEnd(job, 3)
 		_ = syscall.Kill(n.record(job).Keeper.PID, syscall.SIGKILL)
 		if job > 10 {
 			eventually(t, "the keeper is gone", func() bool { return gone(n.record(job).Keeper.PID) })
 		}
 		n.start(job+1, "exit 4", 0o22)
-		if r := n.hear(); r.Run != id(job+1) || (r.Kind != Ended || r.End.Code != 4) && (r.Kind != Failed || !r.Again) {
+		if r := n.nextReport(); r.Run != id(job+1) || (r.Kind != Ended || r.End.Code != 4) && (r.Kind != Failed || !r.Again) {
 			t.Fatalf("reported was %+v", r)
 		}
 	}
@@ -229,11 +229,11 @@ func TestIdleKeeperIsKilled(t *testing.T) {
 func TestReusedKeeperIsKilled(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, "exit 3", 0o22)
-	n.ends(1, 3)
+	n.awaitEnd(1, 3)
 	n.start(2, "sleep 1000 & wait", 0o22)
-	r := n.begun(2)
+	r := n.awaitBegun(2)
 	_ = syscall.Kill(r.Keeper.PID, syscall.SIGKILL)
-	if got := n.hear(); got.Kind != Lost || got.Run != id(2) {
+	if got := n.nextReport(); got.Kind != Lost || got.Run != id(2) {
 		t.Errorf("reported was %+v, want that run 2 is lost", got)
 	}
 	if !gone(r.Job.PID) {
@@ -247,15 +247,15 @@ func TestEndSaysIfRunEndedItself(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, "exit 0", 0o22)
 	n.start(2, "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done", 0o22)
-	if r := n.hear(); r.Kind != Ended || r.Run != id(1) || !r.End.Self {
+	if r := n.nextReport(); r.Kind != Ended || r.Run != id(1) || !r.End.Self {
 		t.Errorf("reported was %+v (%+v), want that run 1 ended by itself", r, r.End)
 	}
 	eventually(t, "the second one is up", func() bool {
 		data, err := os.ReadFile(filepath.Join(n.work, "2"))
 		return err == nil && string(data) == "up\n"
 	})
-	n.tell(Command{Want: &Want{Run: id(2), Verb: keeper.Kill, Grace: time.Hour}})
-	if r := n.hear(); r.Kind != Ended || r.Run != id(2) || r.End.Code != 0 || r.End.Self {
+	n.send(Command{Want: &Want{Run: id(2), Verb: keeper.Kill, Grace: time.Hour}})
+	if r := n.nextReport(); r.Kind != Ended || r.Run != id(2) || r.End.Code != 0 || r.End.Self {
 		t.Errorf("reported was %+v (%+v), want that run 2 was ended, with status 0", r, r.End)
 	}
 }
@@ -266,23 +266,23 @@ func TestLateWishesAreDropped(t *testing.T) {
 	const waits = `while ! test -e go; do sleep 0.02; done; exit 7`
 	for job := 1; job < 9; job += 2 {
 		n.start(job, "exit 3", 0o22)
-		n.ends(job, 3)
+		n.awaitEnd(job, 3)
 		_ = os.Remove(filepath.Join(n.work, "go"))
 		n.start(job+1, waits, 0o22)
 		for _, verb := range []keeper.Verb{keeper.Kill, keeper.Stop} {
-			n.tell(Command{Want: &Want{Run: id(job), Verb: verb}})
+			n.send(Command{Want: &Want{Run: id(job), Verb: verb}})
 		}
-		r := n.begun(job + 1)
+		r := n.awaitBegun(job + 1)
 		_ = syscall.Kill(r.Keeper.PID, syscall.SIGUSR1)
 		if job > 4 { // its own wishes reach it
-			n.tell(Command{Want: &Want{Run: id(job + 1), Verb: keeper.Kill}})
-			n.ends(job+1, 128+int(syscall.SIGKILL))
+			n.send(Command{Want: &Want{Run: id(job + 1), Verb: keeper.Kill}})
+			n.awaitEnd(job+1, 128+int(syscall.SIGKILL))
 			continue
 		}
 		if err := os.WriteFile(filepath.Join(n.work, "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		n.ends(job+1, 7)
+		n.awaitEnd(job+1, 7)
 	}
 }
 
@@ -292,9 +292,9 @@ func TestIdleKeepersEndWithNode(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	n.start(1, `while ! test -e go; do sleep 0.02; done; exit 7`, 0o22)
-	busy := n.begun(1).Keeper.PID
+	busy := n.awaitBegun(1).Keeper.PID
 	n.start(2, "exit 3", 0o22)
-	n.ends(2, 3)
+	n.awaitEnd(2, 3)
 	idle := n.record(2).Keeper.PID
 	n.start(3, "exit 5", 0o22)
 	_ = n.cmd.Process.Kill()
@@ -303,12 +303,12 @@ func TestIdleKeepersEndWithNode(t *testing.T) {
 		t.Fatal("the other one is gone, too")
 	}
 	next := startNode(t, dir, id(1), id(2))
-	next.ends(2, 3)
+	next.awaitEnd(2, 3)
 	if err := os.WriteFile(filepath.Join(n.work, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // run 3 may have begun, or not
-		if r := next.hear(); r.Run == id(1) {
+		if r := next.nextReport(); r.Run == id(1) {
 			if r.Kind != Ended || r.End.Code != 7 {
 				t.Errorf("reported was %+v", r)
 			}
@@ -325,11 +325,11 @@ func TestIdleKeepersEndAfterAWhile(t *testing.T) {
 		n.start(job, "exit 3", 0o22)
 	}
 	for range 4 {
-		n.hear()
+		n.nextReport()
 	}
 	for job := 1; job <= 4; job++ {
 		eventually(t, "an idle keeper ends", func() bool { return gone(n.record(job).Keeper.PID) })
 	}
 	n.start(5, "exit 4", 0o22)
-	n.ends(5, 4)
+	n.awaitEnd(5, 4)
 }

@@ -136,7 +136,7 @@ type Kind string
 
 // The reports.
 const (
-	Attached Kind = "attached" // all expected runs have been looked at; it comes once
+	Attached Kind = "attached" // all expected runs have been adopted or reported; it comes once
 	Absent   Kind = "absent"   // an expected run never began: order it (again)
 	Started  Kind = "started"
 	Failed   Kind = "failed" // could not be begun, has no process

@@ -70,12 +70,12 @@ func serve(conn net.Conn, o Options, alone bool) error {
 		}
 	}
 	n := &node{
-		Options: o, alone: alone, runs: map[RunID]*run{}, children: map[int]*hired{},
-		tired: time.NewTimer(0), soon: time.NewTimer(0), armed: true, rested: make(chan *hired), wished: time.NewTimer(0), large: make(chan struct{}, 1),
+		Options: o, alone: alone, runs: map[RunID]*run{}, children: map[int]*keeperProcess{},
+		idleTimer: time.NewTimer(0), flushTimer: time.NewTimer(0), flushArmed: true, nowIdle: make(chan *keeperProcess), wishTimer: time.NewTimer(0), large: make(chan struct{}, 1),
 		out: bufio.NewWriter(conn), done: make(chan *run), cleared: make(chan *run), orphans: make(chan orphans), quit: make(chan struct{}),
 	}
 	defer close(n.quit)
-	defer n.letAllGo()
+	defer n.dismissAll()
 	n.spares.find(filepath.Join(o.Dir, "runs"))
 	if n.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
@@ -102,28 +102,28 @@ func lockDir(dir string) (*os.File, error) {
 
 type node struct {
 	Options
-	alone    bool // this process does nothing else, and is a subreaper
-	null     *os.File
-	runs     map[RunID]*run
-	children map[int]*hired // by process ID
-	idle     []*hired       // keepers without a run, the longest without one first
-	tired    *time.Timer    // when idle has to be looked at
-	rested   chan *hired    // keepers that have ended a run
-	spares   spares
-	out      *bufio.Writer
-	urgent   bool        // more than starts wait in out
-	soon     *time.Timer // when they are sent by themselves
-	armed    bool        // it runs
-	done     chan *run   // adopted runs whose keeper is gone
-	cleared  chan *run   // lost runs of which nothing is left
-	orphans  chan orphans
-	wished   *time.Timer   // when wishes have to be looked at
-	wishedAt time.Time     // when that will be; zero: they don't
-	large    chan struct{} // holds an element while an order is in memory that is large
-	quit     chan struct{}
+	alone      bool // this process does nothing else, and is a subreaper
+	null       *os.File
+	runs       map[RunID]*run
+	children   map[int]*keeperProcess // by process ID
+	idle       []*keeperProcess       // keepers without a run, the longest without one first
+	idleTimer  *time.Timer            // when idle keepers are due to be dismissed
+	nowIdle    chan *keeperProcess    // keepers that have ended a run
+	spares     spares
+	out        *bufio.Writer
+	urgent     bool        // more than starts wait in out
+	flushTimer *time.Timer // when they are sent by themselves
+	flushArmed bool        // it runs
+	done       chan *run   // adopted runs whose keeper is gone
+	cleared    chan *run   // lost runs of which nothing is left
+	orphans    chan orphans
+	wishTimer  *time.Timer   // when wishes are due to be passed
+	wishTime   time.Time     // when that will be; zero: they don't
+	large      chan struct{} // holds an element while an order is in memory that is large
+	quit       chan struct{}
 }
 
-// run is one that has a keeper, or whose end the daemon has not noted yet.
+// run is one that has a keeper, or whose end the daemon has not recorded yet.
 type run struct {
 	id     RunID
 	record *os.File
@@ -134,8 +134,8 @@ type run struct {
 	over   bool
 	wishes wishes
 	// A script was written for it, or may have been by an earlier node.
-	scripted bool
-	before   bool // it may be of an earlier boot: its processes' numbers mean nothing
+	scripted    bool
+	earlierBoot bool // it may be of an earlier boot: its processes' numbers mean nothing
 }
 
 // serve is the node's one loop: everything below it runs in this goroutine.
@@ -150,19 +150,19 @@ func (n *node) serve(conn net.Conn) error {
 		select {
 		case c := <-commands:
 			err = n.obey(c)
-		case h := <-n.rested:
-			err = n.rest(h)
-		case <-n.tired.C:
-			n.retire()
-		case <-n.soon.C:
-			n.armed, n.urgent = false, true
+		case h := <-n.nowIdle:
+			err = n.keeperIdle(h)
+		case <-n.idleTimer.C:
+			n.dismissIdle()
+		case <-n.flushTimer.C:
+			n.flushArmed, n.urgent = false, true
 		case <-dead:
 			err = n.reap()
 		case r := <-n.done:
 			err = n.finish(r)
-		case <-n.wished.C:
-			n.wishedAt = time.Time{}
-			n.passAll()
+		case <-n.wishTimer.C:
+			n.wishTime = time.Time{}
+			n.sendAllWishes()
 		case o := <-n.orphans:
 			n.kill(o)
 		case r := <-n.cleared:
@@ -174,7 +174,7 @@ func (n *node) serve(conn net.Conn) error {
 			return fmt.Errorf("read from the daemon: %w", err)
 		}
 		if err == nil && len(commands) == 0 {
-			err = n.tell()
+			err = n.flushReports()
 		}
 		if errors.Is(err, syscall.EPIPE) {
 			return nil // the daemon is gone: its last words are about to be read
@@ -212,17 +212,17 @@ func (n *node) read(conn net.Conn, commands chan<- Command, failed chan<- error)
 // comes next: with its own end, if the job is short.
 const startPause = 3 * time.Millisecond
 
-// tell sends the reports that wait; starts alone wait for a timer.
-func (n *node) tell() error {
+// flushReports sends the reports that wait; starts alone wait for a timer.
+func (n *node) flushReports() error {
 	switch {
 	case n.out.Buffered() == 0:
 		n.urgent = false
 	case n.urgent:
 		n.urgent = false
 		return n.out.Flush()
-	case !n.armed:
-		n.armed = true
-		n.soon.Reset(startPause)
+	case !n.flushArmed:
+		n.flushArmed = true
+		n.flushTimer.Reset(startPause)
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ func (n *node) attach(a *Attach) error {
 		}
 	}
 	for id := range found {
-		if err := n.drop(id, a.Doubtful); err != nil {
+		if err := n.killUnknown(id, a.Doubtful); err != nil {
 			return err
 		}
 	}

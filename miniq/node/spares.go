@@ -31,7 +31,7 @@ const (
 	maxSpare    = 1 << 20 // bytes of a record that is removed instead
 )
 
-// find looks for those of an earlier node.
+// find adds those of an earlier node.
 func (s *spares) find(dir string) {
 	s.dir = dir
 	found, _ := filepath.Glob(filepath.Join(dir, sparePrefix+"*"))
@@ -47,9 +47,9 @@ func (s *spares) find(dir string) {
 	}
 }
 
-// keep takes the record of a run that is over and noted; if it can't be kept it
-// is removed.
-func (s *spares) keep(record string) {
+// add adds the record of a run whose end is recorded elsewhere; if it can't be kept it is
+// removed.
+func (s *spares) add(record string) {
 	path := filepath.Join(s.dir, sparePrefix+strconv.Itoa(s.made))
 	if len(s.names) == maxSpares || unix.Rename(record, path) != nil {
 		_ = os.Remove(record)
@@ -59,9 +59,9 @@ func (s *spares) keep(record string) {
 	s.names = append(s.names, path)
 }
 
-// rename gives a spare a record's name, which no file may have yet. It still holds the
+// reuse gives a spare a record's name, which no file may have yet. It still holds the
 // lines of earlier runs. nil: there is no spare, or it can't be used.
-func (s *spares) rename(record string) *os.File {
+func (s *spares) reuse(record string) *os.File {
 	if len(s.names) == 0 {
 		return nil
 	}

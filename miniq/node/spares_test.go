@@ -80,7 +80,7 @@ func TestRecordsAreReused(t *testing.T) {
 	if !os.SameFile(before, inode(3)) {
 		t.Error("the next node does not find the spare file")
 	}
-	next.spares.keep(next.path(id(9), recordSuffix)) // there is none
+	next.spares.add(next.path(id(9), recordSuffix)) // there is none
 	if _, err := next.claim(id(3)); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a record that is there is claimed: %v", err)
 	}
@@ -118,8 +118,8 @@ func TestInterruptedClaim(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	n.start(6, "exit 3", 0o22)
-	n.ends(6, 3)
-	n.tell(Command{Forget: &RunID{ID: id(6).ID, Run: 1}})
+	n.awaitEnd(6, 3)
+	n.send(Command{Forget: &RunID{ID: id(6).ID, Run: 1}})
 	spare := filepath.Join(dir, "runs", sparePrefix+"0")
 	eventually(t, "the record is kept", func() bool { _, err := os.Stat(spare); return err == nil })
 	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
@@ -127,14 +127,14 @@ func TestInterruptedClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	n = startNode(t, dir, id(7))
-	if r := n.hear(); r.Kind != Absent {
+	if r := n.nextReport(); r.Kind != Absent {
 		t.Fatalf("reported was %+v, want that the run is absent", r)
 	}
 	n.start(7, "echo began; exit 4", 0o22)
-	n.ends(7, 4)
+	n.awaitEnd(7, 4)
 	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
 	n = startNode(t, dir, id(7))
-	n.ends(7, 4)
+	n.awaitEnd(7, 4)
 	if run := n.record(7).Run; run != id(7).String() {
 		t.Errorf("the record is that of run %q", run)
 	}

@@ -33,7 +33,7 @@ func (n *node) start(s *Start) error {
 	if err == nil {
 		err = n.launch(r, s)
 	}
-	if err != nil { // the record goes when the daemon has noted it
+	if err != nil { // the record is removed when the daemon has recorded the failure
 		return n.report(Report{Kind: Failed, Run: s.Run, Text: err.Error(), Again: noRoom(err)})
 	}
 	return n.report(Report{Kind: Started, Run: s.Run})
@@ -51,7 +51,7 @@ func noRoom(err error) bool {
 
 // claim makes the record, which must not exist yet, locks it and reserves its room.
 func (n *node) claim(id RunID) (*run, error) {
-	f := n.spares.rename(n.path(id, recordSuffix))
+	f := n.spares.reuse(n.path(id, recordSuffix))
 	if f == nil {
 		var err error
 		if f, err = os.OpenFile(n.path(id, recordSuffix), os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
@@ -221,7 +221,7 @@ func (n *node) forget(id RunID) {
 		_ = os.Remove(n.othersScript(id))
 	}
 	if record := n.path(id, recordSuffix); named {
-		n.spares.keep(record)
+		n.spares.add(record)
 	} else {
 		_ = os.Remove(record)
 	}

@@ -29,7 +29,7 @@ const (
 	againWish = time.Second            // after the record could not be written
 )
 
-// want notes what is wanted of a run.
+// want adds a command's wish to those of its run.
 func (n *node) want(w *Want) error {
 	r := n.runs[w.Run]
 	if r == nil || r.over {
@@ -41,26 +41,26 @@ func (n *node) want(w *Want) error {
 
 func (n *node) wish(r *run, w keeper.Want) {
 	r.wishes.Add(w)
-	n.pass(r)
+	n.sendWishes(r)
 }
 
-// passAll passes the wishes of every run that may be passed now.
-func (n *node) passAll() {
+// sendAllWishes passes the wishes of every run that may be passed now.
+func (n *node) sendAllWishes() {
 	for _, r := range n.runs {
 		if !r.over && !r.wishes.Empty() {
-			n.pass(r)
+			n.sendWishes(r)
 		}
 	}
 }
 
-// pass writes the wishes that may be passed now into the record, and wakes the keeper.
+// sendWishes writes the wishes that may be passed now into the record, and wakes the keeper.
 // One that has not written its first line reads the record when it has.
-func (n *node) pass(r *run) {
+func (n *node) sendWishes(r *run) {
 	now := time.Now()
 	size, err := r.record.Seek(0, io.SeekEnd)
-	wants, dropped := r.wishes.take(now, size)
+	wants, dropped := r.wishes.pop(now, size)
 	if !r.wishes.Empty() {
-		n.passLater(r.wishes.next)
+		n.sendWishesAt(r.wishes.next)
 	}
 	if dropped && !r.wishes.full {
 		r.wishes.full = true
@@ -80,23 +80,23 @@ func (n *node) pass(r *run) {
 	if err != nil { // no space, perhaps: it is tried again later
 		n.Log.Error("write what is wanted into a keeper's record", "run", r.id, "verb", wants[0].Verb, "error", err)
 		r.wishes.putBack(wants, now)
-		n.passLater(r.wishes.next)
+		n.sendWishesAt(r.wishes.next)
 		return
 	}
 	n.wake(r)
 }
 
-func (n *node) passLater(at time.Time) {
-	if n.wishedAt.IsZero() || at.Before(n.wishedAt) {
-		n.wishedAt = at
-		n.wished.Reset(time.Until(at))
+func (n *node) sendWishesAt(at time.Time) {
+	if n.wishTime.IsZero() || at.Before(n.wishTime) {
+		n.wishTime = at
+		n.wishTimer.Reset(time.Until(at))
 	}
 }
 
-// take takes out the wishes that may be passed now, for a record of size bytes. Past
+// pop removes and returns the wishes that may be passed now, for a record of size bytes. Past
 // MaxRecord it drops those that could make the record longer for ever.
-func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped bool) {
-	if first := w.TakeKill(); first != nil {
+func (w *wishes) pop(now time.Time, size int64) (wants []keeper.Want, dropped bool) {
+	if first := w.PopKill(); first != nil {
 		notes, kill := first[:len(first)-1], first[len(first)-1]
 		if size >= keeper.MaxRecord {
 			dropped, notes = len(notes) > 0, nil
@@ -114,7 +114,7 @@ func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped b
 	if w.Empty() || now.Before(w.next) {
 		return wants, dropped
 	}
-	for _, want := range w.Take() {
+	for _, want := range w.PopAll() {
 		if size >= keeper.MaxRecord && want.Verb != keeper.Stop && want.Verb != keeper.Continue {
 			dropped = true
 			continue
@@ -127,7 +127,7 @@ func (w *wishes) take(now time.Time, size int64) (wants []keeper.Want, dropped b
 
 // putBack puts back wishes that could not be written into the record.
 func (w *wishes) putBack(wants []keeper.Want, now time.Time) {
-	later := w.Take()
+	later := w.PopAll()
 	for _, want := range append(wants, later...) {
 		w.Add(want)
 	}

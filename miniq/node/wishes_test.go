@@ -40,11 +40,11 @@ const bearable = 200 // MiB
 // waits is a job that waits until it is killed, and counts a signal.
 const waits = `trap 'echo got >>got' USR1; trap '' USR2; echo up >up; while :; do sleep 0.05; done`
 
-// up awaits that a job of waits has set its traps.
-func (n *aNode) up(job int) *keeper.Record {
+// awaitUp awaits that a job of waits has set its traps.
+func (n *testNode) awaitUp(job int) *keeper.Record {
 	n.t.Helper()
 	eventually(n.t, "the job is up", func() bool { _, err := os.Stat(filepath.Join(n.work, "up")); return err == nil })
-	return n.begun(job)
+	return n.awaitBegun(job)
 }
 
 // Signals to one job, however many, are gathered: others start, its record stays
@@ -53,7 +53,7 @@ func TestFloodOfSignals(t *testing.T) {
 	const flood = 30_000
 	n := startNode(t, t.TempDir())
 	n.start(1, waits, 0o22)
-	pid := n.up(1).Keeper.PID
+	pid := n.awaitUp(1).Keeper.PID
 	var frames []byte
 	for i := range flood {
 		var err error
@@ -66,7 +66,7 @@ func TestFloodOfSignals(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.start(2, "exit 3", 0o22)
-	n.ends(2, 3)
+	n.awaitEnd(2, 3)
 	info, err := os.Stat(RecordPath(n.dir, id(1)))
 	if err != nil {
 		t.Fatal(err)
@@ -84,8 +84,8 @@ func TestFloodOfSignals(t *testing.T) {
 	if _, err := n.conn.Write(frames); err != nil {
 		t.Fatal(err)
 	}
-	n.tell(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
-	n.ends(1, 128+int(syscall.SIGKILL))
+	n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
+	n.awaitEnd(1, 128+int(syscall.SIGKILL))
 }
 
 // A keeper that is signalled all the time for as long as it lives takes a bounded
@@ -93,7 +93,7 @@ func TestFloodOfSignals(t *testing.T) {
 func TestKeeperMemoryUnderEndlessSignals(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, waits, 0o22)
-	r := n.up(1)
+	r := n.awaitUp(1)
 	record, err := os.OpenFile(RecordPath(n.dir, id(1)), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestKeeperMemoryUnderEndlessSignals(t *testing.T) {
 		}
 		_ = syscall.Kill(r.Keeper.PID, syscall.SIGUSR1)
 	}
-	n.tell(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
+	n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
 	var mib int
 	eventually(t, "the keeper ends", func() bool {
 		if !gone(r.Keeper.PID) {
@@ -116,7 +116,7 @@ func TestKeeperMemoryUnderEndlessSignals(t *testing.T) {
 		}
 		return true
 	})
-	n.ends(1, 128+int(syscall.SIGKILL))
+	n.awaitEnd(1, 128+int(syscall.SIGKILL))
 	if mib > bearable {
 		t.Errorf("the keeper took %d MiB", mib)
 	}
@@ -127,14 +127,14 @@ func TestRunWithHugeRecord(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	n.start(1, waits, 0o22)
-	n.up(1)
+	n.awaitUp(1)
 	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
 	if err := os.Truncate(RecordPath(dir, id(1)), 1<<36); err != nil {
 		t.Fatal(err)
 	}
 	n = startNode(t, dir, id(1))
-	n.tell(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
-	n.ends(1, 128+int(syscall.SIGKILL))
+	n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
+	n.awaitEnd(1, 128+int(syscall.SIGKILL))
 	if mib := peak(t, n.cmd.Process.Pid); mib > bearable {
 		t.Errorf("the node took %d MiB", mib)
 	}
@@ -145,8 +145,8 @@ func TestRunWithHugeRecord(t *testing.T) {
 func TestWishesArePassedInTime(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var w wishes
-	told := func(size int64) string {
-		wants, dropped := w.take(now, size)
+	popped := func(size int64) string {
+		wants, dropped := w.pop(now, size)
 		text := ""
 		for _, want := range wants {
 			text += strings.TrimPrefix(want.Line(), "w ")
@@ -164,36 +164,36 @@ func TestWishesArePassedInTime(t *testing.T) {
 		}
 	}
 	w.Add(sig)
-	check("the first one", told(0), "sig 10,")
+	check("the first one", popped(0), "sig 10,")
 	w.Add(sig)
-	check("one right after it", told(0), "")
+	check("one right after it", popped(0), "")
 	w.Add(keeper.Want{Verb: keeper.Kill, Grace: time.Second})
-	check("a kill, and what waited", told(0), "kill 1000,sig 10,")
+	check("a kill, and what waited", popped(0), "kill 1000,sig 10,")
 	w.Add(keeper.Want{Verb: keeper.Kill, Grace: 2 * time.Second})
-	check("a kill that is not sooner", told(0), "")
+	check("a kill that is not sooner", popped(0), "")
 	now = now.Add(wishPause)
 	w.Add(sig)
-	check("after the pause", told(longWish), "sig 10,")
+	check("after the pause", popped(longWish), "sig 10,")
 	now = now.Add(wishPause)
 	w.Add(sig)
-	check("the record is long", told(longWish), "")
+	check("the record is long", popped(longWish), "")
 	now = now.Add(wishPause)
-	check("the record is long, later", told(longWish), "sig 10,")
+	check("the record is long, later", popped(longWish), "sig 10,")
 	now = now.Add(time.Hour)
 	w.Add(sig)
 	w.Add(keeper.Want{Verb: keeper.Note, Text: "x"})
 	w.Add(keeper.Want{Verb: keeper.Stop})
-	check("the record is as long as any may be", told(1<<50), "stop,dropped")
+	check("the record is as long as any may be", popped(1<<50), "stop,dropped")
 	w = wishes{}
 	w.Add(keeper.Want{Verb: keeper.Kill})
-	check("and it is killed", told(1<<50), "kill 0,")
+	check("and it is killed", popped(1<<50), "kill 0,")
 }
 
 // hides is a job of which three processes leave session and environment behind.
 const hides = `env -i setsid sh -c 'setsid sleep 1000 & echo $! >child; setsid sleep 1001 & echo $! >other; exec sleep 1002' & echo $! >hidden; echo up >up; wait`
 
-// hidden waits until they have, and returns their process IDs.
-func (n *aNode) hidden() []int {
+// awaitHidden waits until they have, and returns their process IDs.
+func (n *testNode) awaitHidden() []int {
 	n.t.Helper()
 	var pids []int
 	for _, name := range []string{"hidden", "child", "other"} {
@@ -217,11 +217,11 @@ func (n *aNode) hidden() []int {
 	return pids
 }
 
-// lost waits until a run is reported as lost, and checks that none of its processes
+// awaitLost waits until a run is reported as lost, and checks that none of its processes
 // lives.
-func (n *aNode) lost(job int, pids []int) {
+func (n *testNode) awaitLost(job int, pids []int) {
 	n.t.Helper()
-	if r := n.hear(); r.Kind != Lost || r.Run != id(job) {
+	if r := n.nextReport(); r.Kind != Lost || r.Run != id(job) {
 		n.t.Errorf("reported was %+v, want that run %d is lost", r, job)
 	}
 	for _, pid := range pids {
@@ -237,17 +237,17 @@ func (n *aNode) lost(job int, pids []int) {
 func TestDetachedProcessesAreKilled(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	n.start(1, hides, 0o22)
-	r := n.up(1)
-	pids := n.hidden()
+	r := n.awaitUp(1)
+	pids := n.awaitHidden()
 	n.start(2, waits, 0o22) // another's
-	other := n.begun(2)
+	other := n.awaitBegun(2)
 	_ = syscall.Kill(r.Keeper.PID, syscall.SIGKILL)
-	n.lost(1, pids)
+	n.awaitLost(1, pids)
 	if gone(other.Job.PID) {
 		t.Error("another job's process was killed")
 	}
-	n.tell(Command{Want: &Want{Run: id(2), Verb: keeper.Kill}})
-	n.ends(2, 128+int(syscall.SIGKILL))
+	n.send(Command{Want: &Want{Run: id(2), Verb: keeper.Kill}})
+	n.awaitEnd(2, 128+int(syscall.SIGKILL))
 }
 
 // Where jobs have control groups, a later node than that which started the keeper finds
@@ -259,8 +259,8 @@ func TestDetachedProcessesAreFoundByGroup(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	n.start(1, hides, 0o22)
-	r := n.up(1)
-	pids := n.hidden()
+	r := n.awaitUp(1)
+	pids := n.awaitHidden()
 	group := fmt.Sprintf("allotment-%d\n", r.Keeper.PID)
 	eventually(t, "they are in their group", func() bool {
 		return !slices.ContainsFunc(pids, func(pid int) bool {
@@ -271,7 +271,7 @@ func TestDetachedProcessesAreFoundByGroup(t *testing.T) {
 	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
 	n = startNode(t, dir, id(1))
 	_ = syscall.Kill(r.Keeper.PID, syscall.SIGKILL)
-	n.lost(1, pids)
+	n.awaitLost(1, pids)
 }
 
 // A job's group goes with it.
@@ -282,11 +282,11 @@ func TestGroupIsRemovedWithItsJob(t *testing.T) {
 	}
 	n := startNode(t, t.TempDir())
 	n.start(1, waits, 0o22)
-	group := filepath.Join(dir, fmt.Sprintf("allotment-%d", n.up(1).Keeper.PID))
+	group := filepath.Join(dir, fmt.Sprintf("allotment-%d", n.awaitUp(1).Keeper.PID))
 	there := func() bool { _, err := os.Stat(group); return err == nil }
 	eventually(t, "it has a group", there)
-	n.tell(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
-	n.ends(1, 128+int(syscall.SIGKILL))
+	n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
+	n.awaitEnd(1, 128+int(syscall.SIGKILL))
 	if there() {
 		t.Error("its group is there when it has ended")
 	}
@@ -299,7 +299,7 @@ func TestWishesWaitForSpace(t *testing.T) {
 	if err := os.WriteFile(path, []byte("\nr "+id(1).String()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := &node{Options: Options{Log: slog.New(slog.DiscardHandler)}, runs: map[RunID]*run{}, wished: time.NewTimer(time.Hour)}
+	n := &node{Options: Options{Log: slog.New(slog.DiscardHandler)}, runs: map[RunID]*run{}, wishTimer: time.NewTimer(time.Hour)}
 	r := &run{id: id(1), pidfd: -1}
 	n.runs[r.id] = r
 	var err error
@@ -308,7 +308,7 @@ func TestWishesWaitForSpace(t *testing.T) {
 	}
 	n.wish(r, keeper.Want{Verb: keeper.Signal, Signal: 10})
 	n.wish(r, keeper.Want{Verb: keeper.Kill, Grace: time.Second})
-	if n.wishedAt.IsZero() {
+	if n.wishTime.IsZero() {
 		t.Fatal("nothing is scheduled to try again")
 	}
 	_ = r.record.Close()
@@ -316,13 +316,13 @@ func TestWishesWaitForSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.record.Close()
-	n.passAll()
+	n.sendAllWishes()
 	record, err := keeper.ReadRecord(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []keeper.Want{{Verb: keeper.Kill, Grace: time.Second}, {Verb: keeper.Signal, Signal: 10}}
-	if got := record.Wanted.Take(); !slices.Equal(got, want) {
+	if got := record.Wanted.PopAll(); !slices.Equal(got, want) {
 		t.Errorf("written was %v, want %v", got, want)
 	}
 }

@@ -91,8 +91,8 @@ func End(ctx context.Context, pid int) bool {
 	defer func() { _ = unix.Close(fd) }()
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for ctx.Err() == nil {
-		const look = 100 // ms: at the context
-		if n, err := unix.Poll(fds, look); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
+		const pollTime = 100 // ms: at the context
+		if n, err := unix.Poll(fds, pollTime); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
 			return err == nil
 		}
 	}

@@ -120,8 +120,8 @@ const config = "pba: {every: 1s, pending_threshold: 2s, min_runtime: 1s, hold_li
 // slots is how many the one host has. The project's guarantee is two of them.
 const slots = 4
 
-// site is a farm and its engine.
-type site struct {
+// testCluster is a farm and its engine.
+type testCluster struct {
 	*testing.T
 	*farm.Farm
 	clock string
@@ -134,15 +134,15 @@ type site struct {
 func TestGuaranteesHoldWhenClockIsSet(t *testing.T) { // R8, R14
 	for name, ahead := range map[string]time.Duration{"2 h": 2 * time.Hour, "10 years": 3653 * 24 * time.Hour} {
 		for _, queue := range []string{"miniq", "miniq, restarted", "lsf"} {
-			t.Run(queue+", "+name, func(t *testing.T) { kept(t, queue, ahead) })
+			t.Run(queue+", "+name, func(t *testing.T) { testGuarantees(t, queue, ahead) })
 		}
 	}
 }
 
-func kept(t *testing.T, queue string, ahead time.Duration) {
-	s := &site{T: t, clock: filepath.Join(t.TempDir(), "clock")}
+func testGuarantees(t *testing.T, queue string, ahead time.Duration) {
+	s := &testCluster{T: t, clock: filepath.Join(t.TempDir(), "clock")}
 	t.Setenv(clockFile, s.clock)
-	s.put(0)
+	s.setClock(0)
 	o := farm.Options{Programs: built, Config: config}
 	if queue == "lsf" {
 		o.LSF = &farm.LSF{Hosts: 1, Slots: slots, Flavour: lsfstandin.Lava, Second: 100 * time.Millisecond}
@@ -164,7 +164,7 @@ func kept(t *testing.T, queue string, ahead time.Duration) {
 	}
 	s.await("the farm to be full", func() bool { return s.running("filler") == slots })
 
-	s.put(ahead)
+	s.setClock(ahead)
 	s.run("pba", "alloc", "set", "chipa", "2", "--weeks", "2") // this week is another one by now
 	s.run("asub", "-P", "chipa", "-J", "first", "sleep", "600")
 	s.await("a guaranteed slot, the clock being ahead", func() bool { return s.running("first") == 1 })
@@ -174,7 +174,7 @@ func kept(t *testing.T, queue string, ahead time.Duration) {
 		s.stop()
 		s.run("miniqd", "stop")
 	}
-	s.put(0)
+	s.setClock(0)
 	if queue == "miniq, restarted" {
 		s.run("miniqd")
 		s.rebalance()
@@ -187,8 +187,8 @@ func kept(t *testing.T, queue string, ahead time.Duration) {
 	}
 }
 
-// put puts the programs' clock ahead.
-func (s *site) put(ahead time.Duration) {
+// setClock puts the programs' clock ahead.
+func (s *testCluster) setClock(ahead time.Duration) {
 	s.Helper()
 	text := strconv.FormatInt(int64(ahead/time.Second), 10)
 	if err := errors.Join(os.WriteFile(s.clock+".new", []byte(text), 0o644), os.Rename(s.clock+".new", s.clock)); err != nil {
@@ -196,7 +196,7 @@ func (s *site) put(ahead time.Duration) {
 	}
 }
 
-func (s *site) run(program string, args ...string) string {
+func (s *testCluster) run(program string, args ...string) string {
 	s.Helper()
 	out, err := s.Farm.Run(s.Context(), program, args...)
 	if err != nil {
@@ -206,13 +206,13 @@ func (s *site) run(program string, args ...string) string {
 }
 
 // rebalance starts the engine.
-func (s *site) rebalance() {
+func (s *testCluster) rebalance() {
 	s.Helper()
 	s.stop = farm.Beside(s.T, s.Background(context.Background(), "pba", "rebalance", "--every", "1s", "--verbose"))
 }
 
 // running returns how many jobs of a name run.
-func (s *site) running(name string) int {
+func (s *testCluster) running(name string) int {
 	s.Helper()
 	queue := s.Queue()
 	defer func() { _ = queue.Close() }()
@@ -229,7 +229,7 @@ func (s *site) running(name string) int {
 	return n
 }
 
-func (s *site) await(what string, is func() bool) {
+func (s *testCluster) await(what string, is func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
@@ -240,7 +240,7 @@ func (s *site) await(what string, is func() bool) {
 }
 
 // doctor must name the clock, with the days of both dates.
-func (s *site) doctor(from, to time.Time) {
+func (s *testCluster) doctor(from, to time.Time) {
 	s.Helper()
 	out, err := s.Farm.Run(s.Context(), "pba", "doctor")
 	if err == nil {

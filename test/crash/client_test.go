@@ -17,9 +17,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends/miniq"
 )
 
-// asked is what a client requested, whether it was done or not: an act without an
+// requested is what a client requested, whether it was done or not: an act without an
 // answer may have been done.
-type asked struct {
+type requested struct {
 	kill, requeue bool
 	unstarted     bool // a kill was acknowledged while the job was held: it never begins
 }
@@ -30,7 +30,7 @@ type job struct {
 	file   string
 	spec   *backends.Spec
 	parent backends.ID // it waits for its end; zero: none
-	asked
+	requested
 }
 
 // book records all that was acknowledged to the clients.
@@ -53,8 +53,8 @@ func newBook(total int) *book {
 	return b
 }
 
-// take waits until a client may submit n more jobs; false: there are enough.
-func (b *book) take(n int) bool {
+// acquire waits until a client may submit n more jobs; false: there are enough.
+func (b *book) acquire(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.taken >= b.goal && b.goal < b.total && !b.over {
@@ -104,8 +104,8 @@ func (b *book) failed() error {
 	return errors.Join(b.errs...)
 }
 
-// note records a submission that was acknowledged.
-func (b *book) note(id backends.ID, spec *backends.Spec, file string, parent backends.ID) []*job {
+// record records a submission that was acknowledged.
+func (b *book) record(id backends.ID, spec *backends.Spec, file string, parent backends.ID) []*job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if spec.Array == nil {
@@ -150,7 +150,7 @@ func (c *client) run(ctx context.Context) error {
 		case kind < 25:
 			n = 2 + c.dice.IntN(7)
 		}
-		if !c.book.take(n) {
+		if !c.book.acquire(n) {
 			break
 		}
 		if err := c.submit(ctx, kind, n); err != nil {
@@ -239,12 +239,12 @@ func (c *client) submit(ctx context.Context, kind, n int) error {
 	default:
 		add(quick)
 	}
-	ids, err := c.insist(ctx, specs)
+	ids, err := c.submitRetrying(ctx, specs)
 	if err != nil {
 		return err
 	}
 	for i, id := range ids {
-		for _, j := range c.book.note(id, specs[i], files[i], parent) {
+		for _, j := range c.book.record(id, specs[i], files[i], parent) {
 			if next != nil {
 				c.plans = append(c.plans, &plan{j, next})
 			}
@@ -256,8 +256,8 @@ func (c *client) submit(ctx context.Context, kind, n int) error {
 	return nil
 }
 
-// insist submits jobs under one key until that is acknowledged.
-func (c *client) insist(ctx context.Context, specs []*backends.Spec) ([]backends.ID, error) {
+// submitRetrying submits jobs under one key until that is acknowledged.
+func (c *client) submitRetrying(ctx context.Context, specs []*backends.Spec) ([]backends.ID, error) {
 	list := make([]backends.Spec, len(specs))
 	for i, s := range specs {
 		list[i] = *s
@@ -366,7 +366,7 @@ var submittedLine = regexp.MustCompile(`(?m)^Job <(\d+)>`)
 // runAsub is a client that calls asub, one process a job, as a user's script does:
 // a call that fails is made again, under another name.
 func (c *client) runAsub(ctx context.Context) error {
-	for c.book.take(1) {
+	for c.book.acquire(1) {
 		for {
 			spec, file := c.spec(c.dice.IntN(120))
 			args := append([]string{"-J", spec.Name, "-o", "/dev/null"}, spec.Command...)
@@ -380,7 +380,7 @@ func (c *client) runAsub(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				c.book.note(id, spec, file, backends.ID{})
+				c.book.record(id, spec, file, backends.ID{})
 				break
 			}
 			var exit *exec.ExitError

@@ -44,10 +44,10 @@ func (d tmpfs) fill() error {
 	return errors.Join(err, f.Close())
 }
 
-type told struct{ path string }
+type simulatedDisk struct{ path string }
 
-func (d told) fill() error { return os.WriteFile(d.path, nil, 0o600) }
-func (d told) free() error { return os.Remove(d.path) }
+func (d simulatedDisk) fill() error { return os.WriteFile(d.path, nil, 0o600) }
+func (d simulatedDisk) free() error { return os.Remove(d.path) }
 
 // TestFullDisk: on a full disk requests are refused with an error that says what to do,
 // also by a daemon that was started on it; nothing is half done; with space again the
@@ -69,7 +69,7 @@ func TestFullDisk(t *testing.T) {
 			return r
 		}
 		r := start()
-		fullDisk(t, f, told{full}, func() {
+		fullDisk(t, f, simulatedDisk{full}, func() {
 			_ = r.cmd.Process.Kill()
 			<-r.gone
 			r = start()
@@ -123,7 +123,7 @@ func fullDisk(t *testing.T, f *farm, d disk, restart func()) {
 		}
 		r := f.Submit(ctx, []backends.Spec{*spec})[0]
 		if r.Err == nil {
-			c.book.note(r.ID, spec, file, backends.ID{})
+			c.book.record(r.ID, spec, file, backends.ID{})
 		} else {
 			refused[spec.Name] = true
 		}

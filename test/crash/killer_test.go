@@ -40,7 +40,7 @@ func (f *farm) find(kind string) []process {
 	var found []process
 	for _, dir := range dirs {
 		pid, _ := strconv.Atoi(filepath.Base(dir))
-		if p, ok := f.look(pid); ok && p.kind == kind {
+		if p, ok := f.inspect(pid); ok && p.kind == kind {
 			found = append(found, p)
 		}
 	}
@@ -58,8 +58,8 @@ func (f *farm) killAll() {
 	}
 }
 
-// look returns a process of the farm; false: it is none.
-func (f *farm) look(pid int) (process, bool) {
+// inspect returns a process of the farm; false: it is none.
+func (f *farm) inspect(pid int) (process, bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	line, _ := os.ReadFile(dir + "/cmdline")
 	args := strings.Split(string(line), "\x00")
@@ -107,7 +107,7 @@ func (k *killer) kill(p process) bool {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if now, ok := k.f.look(p.pid); !ok || now != p {
+	if now, ok := k.f.inspect(p.pid); !ok || now != p {
 		return false
 	}
 	if p.kind == "keeper" {
@@ -174,7 +174,7 @@ func (k *killer) chance(ctx context.Context) error {
 		k.book.mu.Lock()
 		calling := k.book.calling
 		k.book.mu.Unlock()
-		if k.strike(what) {
+		if k.killOne(what) {
 			if calling > 0 {
 				k.amid++
 			}
@@ -191,8 +191,8 @@ func (k *killer) chance(ctx context.Context) error {
 	}
 }
 
-// strike kills; false: there was no such process.
-func (k *killer) strike(what string) bool {
+// killOne kills; false: there was no such process.
+func (k *killer) killOne(what string) bool {
 	one := func(kind string) bool {
 		all := k.f.find(kind)
 		return len(all) > 0 && k.kill(all[k.dice.IntN(len(all))])

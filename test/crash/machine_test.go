@@ -136,8 +136,8 @@ func (m *machine) on(ctx context.Context) (*running, error) {
 		return nil, err
 	}
 	r := &running{machine: m, cmd: cmd, gone: make(chan struct{})}
-	said := make([]byte, 16)
-	n, _ := ready.Read(said)
+	line := make([]byte, 16)
+	n, _ := ready.Read(line)
 	go func() {
 		r.err = cmd.Wait()
 		close(r.gone)
@@ -199,8 +199,8 @@ func loseRecords(from, to string, dice *rand.Rand) error {
 		if dice.IntN(2) == 0 {
 			data = data[:dice.IntN(len(data)+1)]
 		}
-		place := to + strings.TrimPrefix(path, from)
-		return errors.Join(os.MkdirAll(filepath.Dir(place), 0o700), os.WriteFile(place, data, 0o600))
+		target := to + strings.TrimPrefix(path, from)
+		return errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.WriteFile(target, data, 0o600))
 	})
 }
 

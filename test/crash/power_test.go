@@ -99,7 +99,7 @@ func (o outage) run(ctx context.Context, f *farm, bin string) (report string, pr
 	facts := 0
 	for _, w := range all {
 		w.round = o.rounds
-		w.settle(ctx, g)
+		w.awaitEnds(ctx, g)
 		facts += len(w.facts)
 	}
 	if err := errors.Join(ctx.Err(), all[0].q.Stop(ctx, true)); err != nil {
@@ -122,7 +122,7 @@ func (w *witness) watch(ctx context.Context, r *running) {
 			return
 		default:
 		}
-		if err := w.ask(ctx); errors.Is(err, backends.ErrUnreachable) {
+		if err := w.sendRequest(ctx); errors.Is(err, backends.ErrUnreachable) {
 			<-r.gone // no other daemon has that socket
 			return
 		}
@@ -176,10 +176,10 @@ func (f *fact) compare(now *backends.Job, round int) error {
 	return nil
 }
 
-// ask sends one request, and records the answer.
-func (w *witness) ask(ctx context.Context) error {
+// sendRequest sends one request, and records the answer.
+func (w *witness) sendRequest(ctx context.Context) error {
 	if w.open != nil || len(w.facts) == 0 {
-		return w.handIn(ctx)
+		return w.submitJobs(ctx)
 	}
 	fact := w.facts[w.dice.IntN(len(w.facts))]
 	switch w.dice.IntN(8) {
@@ -211,11 +211,11 @@ func (w *witness) ask(ctx context.Context) error {
 			return err
 		}
 	}
-	return w.handIn(ctx)
+	return w.submitJobs(ctx)
 }
 
-// handIn submits a few jobs, or those that were not acknowledged the last time.
-func (w *witness) handIn(ctx context.Context) error {
+// submitJobs submits a few jobs, or those that were not acknowledged the last time.
+func (w *witness) submitJobs(ctx context.Context) error {
 	if w.open == nil {
 		w.open = &request{}
 		for range 1 + w.dice.IntN(4) {
@@ -243,15 +243,15 @@ func (w *witness) handIn(ctx context.Context) error {
 	return nil
 }
 
-// settle lets every job end, on a machine that stays on, and judges its runs.
-func (w *witness) settle(ctx context.Context, g *judge) {
+// awaitEnds lets every job end, on a machine that stays on, and judges its runs.
+func (w *witness) awaitEnds(ctx context.Context, g *judge) {
 	wrong := func(err error) {
 		if err != nil {
 			g.wrong("client %s: %v", w.name, err)
 		}
 	}
 	if w.open != nil {
-		wrong(w.handIn(ctx))
+		wrong(w.submitJobs(ctx))
 	}
 	if len(w.facts) == 0 {
 		return

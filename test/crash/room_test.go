@@ -55,8 +55,8 @@ func unmount(t *testing.T, dir string) {
 	}
 }
 
-// on returns a farm with its state in dir.
-func on(t *testing.T, bin, dir string) *farm {
+// newFarmIn returns a farm with its state in dir.
+func newFarmIn(t *testing.T, bin, dir string) *farm {
 	t.Helper()
 	t.Setenv("ALLOTMENT_HOME", dir)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
@@ -77,7 +77,7 @@ func plain() backends.Spec {
 func TestRecordRoom(t *testing.T) {
 	bin := build(t)
 	dir := smallBlocks(t)
-	f := on(t, bin, dir)
+	f := newFarmIn(t, bin, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	const block, before = 1024, 31 // bytes that the block has left
@@ -138,11 +138,11 @@ func TestNoInodes(t *testing.T) {
 
 func noInodes(t *testing.T, bin, dir string, serving bool) {
 	t.Helper()
-	f := on(t, bin, dir)
+	f := newFarmIn(t, bin, dir)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	defer func() { _ = f.stop(context.WithoutCancel(ctx)) }()
-	hand := func(n int, hold bool) []backends.ID {
+	submit := func(n int, hold bool) []backends.ID {
 		t.Helper()
 		specs, ids := make([]backends.Spec, n), make([]backends.ID, n)
 		for i := range specs {
@@ -156,7 +156,7 @@ func noInodes(t *testing.T, bin, dir string, serving bool) {
 		}
 		return ids
 	}
-	ids := hand(40, false)
+	ids := submit(40, false)
 	if _, err := f.WaitEnded(ctx, ids); err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func noInodes(t *testing.T, bin, dir string, serving bool) {
 			t.Fatal(err)
 		}
 	}
-	held := hand(5, true) // only the journal has room for them
+	held := submit(5, true) // only the journal has room for them
 	if !serving {
 		if err := f.Stop(ctx, false); err != nil {
 			t.Fatal(err)

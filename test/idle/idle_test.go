@@ -50,7 +50,7 @@ func TestIdleQueueDoesNotWake(t *testing.T) {
 	dir := programs.Build(t)
 	home := farm.New(t, farm.Options{Programs: dir, Config: fmt.Sprintf("miniq: {nodes: [\"n1:%d:4G\", \"n2:1:1G\"]}\n", running)}).Home
 	fill(t, home)
-	settle(t, func() []int { return processes(home, dir) })
+	awaitIdle(t, func() []int { return processes(home, dir) })
 	pids := processes(home, dir)
 	if len(pids) != 1+2+running+1 {
 		t.Fatalf("processes %v; want a daemon, two nodes and %d keepers", pids, running+1)
@@ -132,9 +132,9 @@ func processes(home, bin string) []int {
 	return pids
 }
 
-// settle returns when the processes have not been on a processor for a while:
+// awaitIdle returns when the processes have not been on a processor for a while:
 // what they had to do after the last request is done.
-func settle(t *testing.T, pids func() []int) {
+func awaitIdle(t *testing.T, pids func() []int) {
 	t.Helper()
 	const quiet = 3 * time.Second
 	last, since := "", time.Now()
@@ -174,14 +174,14 @@ func trace(t *testing.T, strace string, pids []int) []string {
 		args = append(args, "-p", strconv.Itoa(pid))
 	}
 	cmd := exec.CommandContext(context.Background(), strace, args...)
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewScanner(said)
+	lines := bufio.NewScanner(stderr)
 	for attached := 0; attached < len(pids) && lines.Scan(); {
 		if strings.Contains(lines.Text(), "attached") {
 			attached++

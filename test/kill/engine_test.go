@@ -80,7 +80,7 @@ func engine() error {
 		if err != nil {
 			return false, err
 		}
-		if settled(&r) {
+		if idle(&r) {
 			quiet++
 		}
 		return quiet < 2, nil
@@ -98,7 +98,7 @@ func miniqConfig() miniq.Config {
 	return c
 }
 
-func settled(r *pba.Result) bool {
+func idle(r *pba.Result) bool {
 	if r.Note != "" || len(r.Plan.Actions) > 0 || r.State.Farm == nil {
 		return false
 	}

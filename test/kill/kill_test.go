@@ -120,11 +120,11 @@ func scenario(t *testing.T, programs string, p point) (died bool, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	dir := f.Home
-	place := home.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}
-	if err := prepare(ctx, place); err != nil {
+	homePaths := home.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir}
+	if err := prepare(ctx, homePaths); err != nil {
 		return false, err
 	}
-	client := miniq.Open(miniq.Options{Paths: place, Config: miniqConfig()})
+	client := miniq.Open(miniq.Options{Paths: homePaths, Config: miniqConfig()})
 	defer client.Close()
 
 	ids, err := submit(ctx, client, dir)
@@ -142,7 +142,7 @@ func scenario(t *testing.T, programs string, p point) (died bool, err error) {
 	if err != nil {
 		return died, errors.Join(fmt.Errorf("the jobs don't end: %w", err), describe(client))
 	}
-	return died, errors.Join(check(ctx, client, dir, jobs), checkLedger(ctx, place, p, died))
+	return died, errors.Join(check(ctx, client, dir, jobs), checkLedger(ctx, homePaths, p, died))
 }
 
 // submit submits the two jobs that fill the farm, waits until they run, and submits the
@@ -160,7 +160,7 @@ func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.I
 		}
 	}
 	var ids []backends.ID
-	hand := func(specs ...backends.Spec) error {
+	submitAll := func(specs ...backends.Spec) error {
 		for _, s := range client.Submit(ctx, specs) {
 			if s.Err != nil {
 				return s.Err
@@ -169,14 +169,14 @@ func submit(ctx context.Context, client *miniq.Client, dir string) ([]backends.I
 		}
 		return nil
 	}
-	if err := hand(spec("requeue", "", 1, 1200*time.Millisecond, backends.Tag{}),
+	if err := submitAll(spec("requeue", "", 1, 1200*time.Millisecond, backends.Tag{}),
 		spec("suspend", "", 1, 1200*time.Millisecond, backends.Tag{Preempt: backends.PreemptSuspend})); err != nil {
 		return nil, err
 	}
 	if _, err := await.Jobs(ctx, client, ids, await.In(backends.Running)); err != nil {
 		return nil, err
 	}
-	return ids, hand(spec("beneficiary", "chipA", 2, 200*time.Millisecond, backends.Tag{}))
+	return ids, submitAll(spec("beneficiary", "chipA", 2, 200*time.Millisecond, backends.Tag{}))
 }
 
 func runEngine(ctx context.Context, dir string, p point) (died bool, err error) {
@@ -227,11 +227,11 @@ func check(ctx context.Context, client *miniq.Client, dir string, jobs []backend
 
 // checkLedger returns an error if a ledger has open reclaims although an engine ran to the
 // end.
-func checkLedger(ctx context.Context, place home.Paths, p point, died bool) error {
+func checkLedger(ctx context.Context, homePaths home.Paths, p point, died bool) error {
 	if died && !p.back {
 		return nil
 	}
-	memory, err := judge.Memory(ctx, ledgerPath(place))
+	memory, err := judge.Memory(ctx, ledgerPath(homePaths))
 	if err != nil {
 		return err
 	}

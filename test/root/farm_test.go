@@ -48,8 +48,8 @@ func (m *machine) with(p *person, env []string, argv ...string) result {
 	return m.run(p, p.home, env, argv...)
 }
 
-// does runs a user's command that must succeed, and returns its output.
-func (m *machine) does(p *person, argv ...string) string {
+// mustRun runs a user's command that must succeed, and returns its output.
+func (m *machine) mustRun(p *person, argv ...string) string {
 	m.Helper()
 	r := m.as(p, argv...)
 	if r.status != 0 {
@@ -100,7 +100,7 @@ func exists(path string) bool {
 // submit submits a user's job and returns its number.
 func (m *machine) submit(p *person, argv ...string) string {
 	m.Helper()
-	out := m.does(p, append([]string{"asub"}, argv...)...)
+	out := m.mustRun(p, append([]string{"asub"}, argv...)...)
 	found := regexp.MustCompile(`Job <(\d+)>`).FindStringSubmatch(out)
 	if found == nil {
 		m.Fatalf("asub %q: %s", argv, out)
@@ -118,7 +118,7 @@ type job struct {
 	Requeues int
 }
 
-func (m *machine) look(id string) job {
+func (m *machine) query(id string) job {
 	m.Helper()
 	var jobs []job
 	out := m.root("ajobs", "-a", "-u", "all", "--json", id)
@@ -128,18 +128,18 @@ func (m *machine) look(id string) job {
 	return jobs[0]
 }
 
-// until waits until is returns true.
-func (m *machine) until(what string, is func() bool) {
+// await waits until is returns true.
+func (m *machine) await(what string, is func() bool) {
 	m.Helper()
 	if !await.Soon(is) {
 		m.Fatalf("still not: %s", what)
 	}
 }
 
-// is waits until a job is in a state.
-func (m *machine) is(id, state string) {
+// awaitState waits until a job is in a state.
+func (m *machine) awaitState(id, state string) {
 	m.Helper()
-	m.until("job "+id+" is "+state, func() bool { return m.look(id).State == state })
+	m.await("job "+id+" is "+state, func() bool { return m.query(id).State == state })
 }
 
 func (m *machine) read(path string) string {

@@ -84,7 +84,7 @@ const (
 	leastFlood = 4600
 )
 
-func took(do func()) time.Duration {
+func timeOf(do func()) time.Duration {
 	began := time.Now()
 	do()
 	return time.Since(began)
@@ -97,7 +97,7 @@ const waitsForever = "trap : USR1; while :; do sleep 0.05; done"
 // and no process of the queue grows.
 func aFloodOfSignals(m *machine) {
 	id := m.submit(m.alice, "-o", "/dev/null", waitsForever)
-	m.is(id, "running")
+	m.awaitState(id, "running")
 	m.floods(id, `"op":"signal","signal":10`)
 }
 
@@ -111,16 +111,16 @@ func aFloodOfChanges(m *machine) {
 func (m *machine) floods(id, what string) {
 	m.root("miniqd", "stop")
 	m.root("miniqd")
-	trueJob := func() { m.does(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
-	killed := func(id string) func() { return func() { m.root("akill", id); m.is(id, "exited") } }
+	trueJob := func() { m.mustRun(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
+	killed := func(id string) func() { return func() { m.root("akill", id); m.awaitState(id, "exited") } }
 	var before, during []time.Duration
 	for range 10 {
-		before = append(before, took(trueJob))
+		before = append(before, timeOf(trueJob))
 	}
 	slices.Sort(before)
 	one := m.submit(m.alice, "-o", "/dev/null", waitsForever)
-	m.is(one, "running")
-	killBefore := took(killed(one))
+	m.awaitState(one, "running")
+	killBefore := timeOf(killed(one))
 
 	request := `{"v":2,` + what + `,"ids":["` + id + strings.Repeat(`","`+id, 49) + `"]}`
 	sender := m.command(m.alice, m.alice.home, nil, "client", "flood", m.socket, request)
@@ -131,17 +131,17 @@ func (m *machine) floods(id, what string) {
 	m.must(err)
 	m.must(sender.Start())
 	for range 10 {
-		during = append(during, took(trueJob))
+		during = append(during, timeOf(trueJob))
 	}
-	said := bufio.NewReader(out)
-	_, err = said.ReadString('\n')
+	output := bufio.NewReader(out)
+	_, err = output.ReadString('\n')
 	m.must(err)
 	for range 10 {
-		during = append(during, took(trueJob))
+		during = append(during, timeOf(trueJob))
 	}
-	killDuring := took(killed(id))
+	killDuring := timeOf(killed(id))
 	m.must(stop.Close())
-	count, err := said.ReadString('\n')
+	count, err := output.ReadString('\n')
 	m.must(err)
 	if err := sender.Wait(); err != nil {
 		m.Errorf("the flood: %v", err)
@@ -284,15 +284,15 @@ func refusedOr(err error, answer *miniq.Response) error {
 // ended job of others, and its memory does not fill up.
 func aFloodOfEndedJobs(m *machine) {
 	var before, during []time.Duration
-	trueJob := func() { m.does(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
+	trueJob := func() { m.mustRun(m.bob, "asub", "-K", "-o", "/dev/null", "true") }
 	mine := m.submit(m.bob, "-o", "/dev/null", "sh", "-c", "exit 3")
-	m.is(mine, "exited")
+	m.awaitState(mine, "exited")
 	for range 10 {
-		before = append(before, took(trueJob))
+		before = append(before, timeOf(trueJob))
 	}
 	slices.Sort(before)
 	first := m.submit(m.alice, "-H", "-o", "/dev/null", "true")
-	m.does(m.alice, "akill", first)
+	m.mustRun(m.alice, "akill", first)
 	sender := m.command(m.alice, m.alice.home, nil, "client", "ended", m.socket)
 	stop, err := sender.StdinPipe()
 	m.must(err)
@@ -300,11 +300,11 @@ func aFloodOfEndedJobs(m *machine) {
 	out, err := sender.StdoutPipe()
 	m.must(err)
 	m.must(sender.Start())
-	said := bufio.NewReader(out)
+	output := bufio.NewReader(out)
 	flooded := make(chan error, 1)
-	go func() { _, err := said.ReadString('\n'); flooded <- err }()
+	go func() { _, err := output.ReadString('\n'); flooded <- err }()
 	for is := false; !is || len(during) < 10; {
-		during = append(during, took(trueJob))
+		during = append(during, timeOf(trueJob))
 		select {
 		case err := <-flooded:
 			m.must(err)
@@ -313,7 +313,7 @@ func aFloodOfEndedJobs(m *machine) {
 		}
 	}
 	m.must(stop.Close())
-	count, err := said.ReadString('\n')
+	count, err := output.ReadString('\n')
 	m.must(err)
 	if err := sender.Wait(); err != nil {
 		m.Errorf("the flood: %v", err)
@@ -322,10 +322,10 @@ func aFloodOfEndedJobs(m *machine) {
 	if slow, limit := slices.Max(during), max(noticed, timesSlow*before[len(before)/2]); slow > limit {
 		m.Errorf("asub -K true took %v, want at most %v", slow, limit)
 	}
-	if j := m.look(mine); j.State != "exited" || j.ExitCode != 3 {
+	if j := m.query(mine); j.State != "exited" || j.ExitCode != 3 {
 		m.Errorf("another user's ended job: %+v; want status 3", j)
 	}
-	if j := m.look(first); j.State != "exited" {
+	if j := m.query(first); j.State != "exited" {
 		m.Errorf("the flooding user's first job: %+v; want it exited", j)
 	}
 	mib := m.peaks()["miniqd"]

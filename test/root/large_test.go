@@ -44,9 +44,9 @@ func largeArrays(m *machine) {
 	for n := range 290 {
 		kill = append(kill, fmt.Sprintf("%s[%d]", array, n+1))
 	}
-	m.does(m.alice, kill...)
-	m.does(m.alice, "aresume", array)
-	m.is(array+"[300]", "done")
+	m.mustRun(m.alice, kill...)
+	m.mustRun(m.alice, "aresume", array)
+	m.awaitState(array+"[300]", "done")
 	m.root("miniqd", "compact", "--keep", "24h") // all state objects are written
 	if grown := m.onDisk() - before; grown > most {
 		m.Errorf("an array of 300 elements and two jobs of 7 MB each took %d MB, want at most %d", grown>>20, most>>20)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "send" {
-		if err := say(os.Args[2], os.Args[3:]); err != nil {
+		if err := sendRequests(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// say sends each of the texts as a request and prints the parts of its answer.
-func say(socket string, texts []string) error {
+// sendRequests sends each of the texts as a request and prints the parts of its answer.
+func sendRequests(socket string, texts []string) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return err

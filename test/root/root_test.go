@@ -32,17 +32,17 @@ func TestManyUsers(t *testing.T) {
 		{"scripts", scripts},
 		{"interactive jobs", interactive},
 		{"files are opened as the user", filesAreOpenedAsTheUser},
-		{"users can't act on others' jobs", nobodyActsOnAnothersJob},
+		{"users can't act on others' jobs", actsOnOthersJobs},
 		{"administrators act on all", administratorsActOnAll},
-		{"users can't raise priorities", nobodyJumpsTheQueue},
+		{"users can't raise priorities", raisingPriority},
 		{"the policy decides which job is next in line", thePolicyDecides},
-		{"users can't read others' data", nobodyReads},
-		{"users can't submit as others", nobodySubmitsAsAnother},
+		{"users can't read others' data", othersData},
+		{"users can't submit as others", submittingAsAnother},
 		{"the keeper is out of reach", theKeeperIsOutOfReach},
-		{"users without jobs", whoGetsNoJobs},
+		{"users without jobs", usersWithoutJobs},
 		{"whole trees are killed", wholeTreesAreKilled},
 		{"a restart changes nothing", aRestartChangesNothing},
-		{"pipes don't block the queue", pipesHoldNobodyUp},
+		{"pipes don't block the queue", pipesWithoutReader},
 		{"large arrays are stored once", largeArrays},
 		{"a flood of signals", aFloodOfSignals},
 		{"a flood of changes", aFloodOfChanges},
@@ -123,7 +123,7 @@ func scripts(m *machine) {
 		m.Fatal(r.out)
 	}
 	out := filepath.Join(m.alice.home, "script.out")
-	m.until("the script runs", func() bool { data, _ := os.ReadFile(out); return strings.Contains(string(data), "sleep") })
+	m.await("the script runs", func() bool { data, _ := os.ReadFile(out); return strings.Contains(string(data), "sleep") })
 	contains(m.T, m.read(out), "I am "+strconv.Itoa(int(m.alice.uid))+"\n")
 	dir := filepath.Join(m.home, "scripts")
 	found, err := os.ReadDir(dir)
@@ -139,12 +139,12 @@ func scripts(m *machine) {
 			m.Errorf("alice writes in %s", path)
 		}
 	}
-	m.does(m.alice, "akill", "-J", "script", "0")
-	m.until("the script is gone", func() bool { found, _ := os.ReadDir(dir); return len(found) == 0 })
+	m.mustRun(m.alice, "akill", "-J", "script", "0")
+	m.await("the script is gone", func() bool { found, _ := os.ReadDir(dir); return len(found) == 0 })
 }
 
 func interactive(m *machine) {
-	if out := m.does(m.alice, "asub", "-I", "id -u"); !strings.Contains(out, "\n"+strconv.Itoa(int(m.alice.uid))+"\n") {
+	if out := m.mustRun(m.alice, "asub", "-I", "id -u"); !strings.Contains(out, "\n"+strconv.Itoa(int(m.alice.uid))+"\n") {
 		m.Errorf("asub -I: %s", out)
 	}
 }
@@ -180,10 +180,10 @@ func filesAreOpenedAsTheUser(m *machine) {
 	attempt("-i of the keeper's own", "-i", "/proc/self/maps", "-o", "got", "cat") // a file of the keeper, which runs as root
 	attempt("-o into the queue", "-o", filepath.Join(m.home, "miniq", "x"), "true")
 	request := `{"v":2,"op":"submit","specs":[{"Slots":1,"Name":"cwd","Command":["/bin/cat","precious"],"Dir":"` + filepath.Join(m.home, "miniq") + `"}]}`
-	out := m.does(m.alice, "client", "send", m.socket, request)
+	out := m.mustRun(m.alice, "client", "send", m.socket, request)
 	id := regexpID(out)
-	m.is(id, "exited")
-	if got := m.look(id).ExitCode; got != 126 {
+	m.awaitState(id, "exited")
+	if got := m.query(id).ExitCode; got != 126 {
 		m.Errorf("a job in root's directory: exit code %d", got)
 	}
 	if got, err := os.ReadFile(filepath.Join(m.alice.home, "got")); err == nil && len(got) > 0 {
@@ -210,23 +210,23 @@ func acts(m *machine, id string) map[string][]string {
 	return all
 }
 
-func nobodyActsOnAnothersJob(m *machine) {
+func actsOnOthersJobs(m *machine) {
 	running := m.submit(m.alice, "-J", "hers", "trap '' USR1; sleep 300")
-	m.is(running, "running")
+	m.awaitState(running, "running")
 	pending := m.submit(m.alice, "-J", "hers", "-H", "true")
 	for _, id := range []string{running, pending} {
-		before := m.look(id)
+		before := m.query(id)
 		for what, argv := range acts(m, id) {
 			if r := m.as(m.bob, argv...); r.status == 0 && !strings.Contains(r.out, `"denied"`) {
 				m.Errorf("bob: %s: status %d: %s", what, r.status, r.out)
 			}
-			if after := m.look(id); after != before {
+			if after := m.query(id); after != before {
 				m.Fatalf("bob: %s: %+v became %+v", what, before, after)
 			}
 		}
 	}
 	r := m.as(m.bob, "akill", "-u", "all", "0")
-	if after := m.look(running); after.State != "running" {
+	if after := m.query(running); after.State != "running" {
 		m.Errorf("bob kills all, %s: %+v", r.out, after)
 	}
 	for _, request := range []string{`{"v":2,"op":"stop"}`, `{"v":2,"op":"stop","kill_jobs":true}`} {
@@ -235,11 +235,11 @@ func nobodyActsOnAnothersJob(m *machine) {
 	if r := m.as(m.bob, "miniqd", "stop", "--kill"); r.status == 0 {
 		m.Errorf("bob stops the queue: %s", r.out)
 	}
-	m.is(running, "running")
-	m.does(m.alice, "akill", running)
-	m.is(running, "exited")
-	m.does(m.alice, "akill", pending)
-	m.is(pending, "exited")
+	m.awaitState(running, "running")
+	m.mustRun(m.alice, "akill", running)
+	m.awaitState(running, "exited")
+	m.mustRun(m.alice, "akill", pending)
+	m.awaitState(pending, "exited")
 }
 
 func administratorsActOnAll(m *machine) {
@@ -252,32 +252,32 @@ func administratorsActOnAll(m *machine) {
 			}
 		}
 		id := m.submit(m.bob, "sleep 300")
-		m.is(id, "running")
+		m.awaitState(id, "running")
 		act("astop", id)
-		m.is(id, "suspended")
+		m.awaitState(id, "suspended")
 		act("aresume", id)
-		m.is(id, "running")
+		m.awaitState(id, "running")
 		act("arequeue", id)
-		m.until("it is requeued", func() bool { j := m.look(id); return j.Requeues == 1 && j.State == "running" })
+		m.await("it is requeued", func() bool { j := m.query(id); return j.Requeues == 1 && j.State == "running" })
 		act("akill", id)
-		m.is(id, "exited")
+		m.awaitState(id, "exited")
 		id = m.submit(m.bob, "-H", "true")
 		act("client", "send", m.socket, `{"v":2,"op":"rank","rankings":[{"ID":"`+id+`","Priority":4020}]}`)
-		if got := m.look(id).Priority; got != 20 && got != 4020 {
+		if got := m.query(id).Priority; got != 20 && got != 4020 {
 			m.Errorf("ranked at %d", got)
 		}
 		act("akill", id)
 	}
 }
 
-func nobodyJumpsTheQueue(m *machine) {
+func raisingPriority(m *machine) {
 	// Another user's job fills the farm, so that what is submitted has a place in the queue.
 	full := m.submit(m.bob, "-n", "4", "sleep 300")
-	m.is(full, "running")
+	m.awaitState(full, "running")
 	defer m.root("akill", full)
 	submit := func(fields string) string {
 		m.Helper()
-		return m.does(m.alice, "client", "send", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/"`+fields+`}]}`)
+		return m.mustRun(m.alice, "client", "send", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/"`+fields+`}]}`)
 	}
 	level := func(id string) string {
 		m.Helper()
@@ -292,7 +292,7 @@ func nobodyJumpsTheQueue(m *machine) {
 		if got := level(id); strings.TrimPrefix(want, "0") != got {
 			m.Errorf("submitted at %s it begins at %s", priority, got)
 		}
-		m.does(m.alice, "akill", id)
+		m.mustRun(m.alice, "akill", id)
 	}
 	for _, priority := range []string{"21", "999", "4020", "5999"} {
 		contains(m.T, submit(`,"Priority":`+priority), `"denied"`)
@@ -311,12 +311,12 @@ func nobodyJumpsTheQueue(m *machine) {
 		`"op":"reserve","reservations":[{"ID":"` + id + `","Hosts":["n1"],"Until":"2030-01-01T00:00:00Z"}]`,
 		`"op":"place","dummies":[{"For":"` + id + `","Host":"n1","Priority":5020,"Limit":1000000000}]`,
 	} {
-		contains(m.T, m.does(m.alice, "client", "send", m.socket, `{"v":2,`+request+`}`), `"denied"`)
+		contains(m.T, m.mustRun(m.alice, "client", "send", m.socket, `{"v":2,`+request+`}`), `"denied"`)
 		if after := level(id); after != before {
 			m.Errorf("%s: %s became %s", request, before, after)
 		}
 	}
-	m.does(m.alice, "akill", id)
+	m.mustRun(m.alice, "akill", id)
 }
 
 // The filter runs in the user's own process: the daemon checks its answer again.
@@ -325,15 +325,15 @@ func thePolicyDecides(m *machine) {
 	m.root("pba", "project", "add", "chipA", "--group", m.group)
 	m.root("pba", "alloc", "set", "chipA", "2", "--weeks", "2")
 	full := m.submit(m.bob, "-n", "4", "sleep 300")
-	m.is(full, "running")
+	m.awaitState(full, "running")
 	defer m.root("akill", full)
 	m.root("pba", "rebalance")
 	priority := func(p *person) string {
 		m.Helper()
-		out := m.does(p, "client", "send", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/","Project":"chipA","Priority":3020}]}`)
+		out := m.mustRun(p, "client", "send", m.socket, `{"v":2,"op":"submit","specs":[{"Slots":1,"Command":["true"],"Dir":"/","Project":"chipA","Priority":3020}]}`)
 		id := regexpID(out)
 		out = m.root("client", "send", m.socket, `{"v":2,"op":"jobs","ids":["`+id+`"]}`)
-		m.does(p, "akill", id)
+		m.mustRun(p, "akill", id)
 		_, rest, _ := strings.Cut(out, `"pr":`)
 		number, _, _ := strings.Cut(rest, ",")
 		return number
@@ -345,13 +345,13 @@ func thePolicyDecides(m *machine) {
 		m.Errorf("a user outside the project's group begins at %s", got)
 	}
 	id := m.submit(m.alice, "-P", "chipA", "true")
-	if got := m.look(id).Priority; got != 20 {
+	if got := m.query(id).Priority; got != 20 {
 		m.Errorf("by asub: %d", got)
 	}
-	m.does(m.alice, "akill", id)
+	m.mustRun(m.alice, "akill", id)
 }
 
-func nobodyReads(m *machine) {
+func othersData(m *machine) {
 	const secret = "almt-secret-text"
 	r := m.with(m.alice, []string{"PASSWORD=" + secret}, "sh", "-c", "umask 077; asub -J quiet -P chipX -Jd "+secret+" -o secret.out 'echo "+secret+" >/dev/null; echo "+secret+"; sleep 300; : "+secret+"'")
 	if r.status != 0 {
@@ -359,9 +359,9 @@ func nobodyReads(m *machine) {
 	}
 	id := regexpID(strings.NewReplacer("<", `"id":"`, ">", `"`).Replace(r.out))
 	output := filepath.Join(m.alice.home, "secret.out")
-	m.until("it writes", func() bool { data, _ := os.ReadFile(output); return len(data) > 0 })
+	m.await("it writes", func() bool { data, _ := os.ReadFile(output); return len(data) > 0 })
 
-	contains(m.T, m.does(m.bob, "ajobs", "-u", "all"), "quiet")
+	contains(m.T, m.mustRun(m.bob, "ajobs", "-u", "all"), "quiet")
 	for _, argv := range [][]string{
 		{"ajobs", "-u", "all"},
 		{"ajobs", "-l", id},
@@ -373,7 +373,7 @@ func nobodyReads(m *machine) {
 			m.Errorf("bob sees it by %q: %s", argv, r.out)
 		}
 	}
-	contains(m.T, m.does(m.alice, "ajobs", "-l", id), secret)
+	contains(m.T, m.mustRun(m.alice, "ajobs", "-l", id), secret)
 	contains(m.T, m.root("ajobs", "-l", id), secret)
 
 	// Files of the queue, processes of the queue and of the job.
@@ -404,17 +404,17 @@ func nobodyReads(m *machine) {
 		}
 		return err
 	}))
-	m.does(m.alice, "akill", id)
+	m.mustRun(m.alice, "akill", id)
 }
 
-func nobodySubmitsAsAnother(m *machine) {
+func submittingAsAnother(m *machine) {
 	out := filepath.Join(m.alice.home, "forged.out")
 	request := `{"v":2,"op":"submit","by":{"User":"root","Admin":true},"By":{"User":"root","Admin":true},"user":"root","uid":0,"as":{"u":0},"Next":[true],"specs":[` +
 		`{"Slots":1,"Command":["/usr/bin/id","-u"],"Dir":"/","Stdout":"` + out + `","User":"root","UID":0,"As":{"UID":0,"GID":0},"u":{"u":0},"Priority":3020,` +
 		`"Env":["USER=root","HOME=/root","ALLOTMENT_RUN=x"]}]}`
-	id := regexpID(m.does(m.alice, "client", "send", m.socket, request))
-	m.is(id, "done")
-	if j := m.look(id); j.User != m.alice.name {
+	id := regexpID(m.mustRun(m.alice, "client", "send", m.socket, request))
+	m.awaitState(id, "done")
+	if j := m.query(id); j.User != m.alice.name {
 		m.Errorf("it belongs to %s", j.User)
 	}
 	if got := m.read(out); got != strconv.Itoa(int(m.alice.uid))+"\n" {
@@ -447,7 +447,7 @@ exit 7`
 	m.root("true")
 }
 
-func whoGetsNoJobs(m *machine) {
+func usersWithoutJobs(m *machine) {
 	stranger := &person{name: "stranger", uid: 3_999_999, gid: 3_999_999, home: m.base}
 	for _, argv := range [][]string{{"ajobs"}, {"asub", "true"}} {
 		if r := m.as(stranger, argv...); r.status == 0 || !strings.Contains(r.out, "user ID 3999999: this machine knows no such user") {
@@ -460,7 +460,7 @@ func whoGetsNoJobs(m *machine) {
 	if r := m.as(m.homeless, "asub", "true"); r.status != 1 || !strings.Contains(r.out, "has no home directory") {
 		m.Errorf("a user without a home: status %d: %s", r.status, r.out)
 	}
-	m.does(m.nologin, "ajobs") // all users may list jobs
+	m.mustRun(m.nologin, "ajobs") // all users may list jobs
 }
 
 func wholeTreesAreKilled(m *machine) {
@@ -476,9 +476,9 @@ func wholeTreesAreKilled(m *machine) {
 		}
 		return n
 	}
-	m.until("the tree is there", func() bool { return count() == 3 })
-	m.does(m.alice, "akill", id)
-	m.is(id, "exited")
+	m.await("the tree is there", func() bool { return count() == 3 })
+	m.mustRun(m.alice, "akill", id)
+	m.awaitState(id, "exited")
 	if n := count(); n > 0 {
 		m.Errorf("%d processes of the job are left", n)
 	}
@@ -487,22 +487,22 @@ func wholeTreesAreKilled(m *machine) {
 // The next daemon knows the jobs' owners.
 func aRestartChangesNothing(m *machine) {
 	running := m.submit(m.alice, "-o", "restart.out", "sleep 300")
-	m.is(running, "running")
+	m.awaitState(running, "running")
 	held := m.submit(m.bob, "-H", "-o", "held.out", "id -u; id -G")
 	m.root("miniqd", "stop")
 	m.root("miniqd")
-	m.is(running, "running")
+	m.awaitState(running, "running")
 	if r := m.as(m.bob, "akill", running); r.status == 0 {
 		m.Errorf("bob kills alice's job: %s", r.out)
 	}
-	m.does(m.bob, "aresume", held)
-	m.is(held, "done")
+	m.mustRun(m.bob, "aresume", held)
+	m.awaitState(held, "done")
 	lines := strings.Split(m.read(filepath.Join(m.bob.home, "held.out")), "\n")
 	if lines[0] != strconv.Itoa(int(m.bob.uid)) || len(strings.Fields(lines[1])) != len(m.bob.groups) {
 		m.Errorf("bob's job ran as %q", lines)
 	}
-	m.does(m.alice, "akill", running)
-	m.is(running, "exited")
+	m.mustRun(m.alice, "akill", running)
+	m.awaitState(running, "exited")
 }
 
 // mayRaiseLimits reports whether a process, by its status, has CAP_SYS_RESOURCE, which
@@ -516,20 +516,20 @@ func mayRaiseLimits(status []byte) bool {
 
 // A job that can't begin since no process opens the other end of its pipe, and one that
 // fills the pipe, end like any other.
-func pipesHoldNobodyUp(m *machine) {
+func pipesWithoutReader(m *machine) {
 	pipe := filepath.Join(m.alice.home, "pipe")
-	m.does(m.alice, "mkfifo", pipe)
+	m.mustRun(m.alice, "mkfifo", pipe)
 	for _, argv := range [][]string{{"-i", pipe, "cat"}, {"-o", pipe, "echo x"}} {
 		id := m.submit(m.alice, argv...)
-		m.is(id, "running")
+		m.awaitState(id, "running")
 		m.root("akill", id)
-		m.is(id, "exited")
+		m.awaitState(id, "exited")
 	}
-	m.does(m.alice, "sh", "-c", "sleep 300 <>"+pipe+" >/dev/null 2>&1 &")
+	m.mustRun(m.alice, "sh", "-c", "sleep 300 <>"+pipe+" >/dev/null 2>&1 &")
 	id := m.submit(m.alice, "-o", pipe, "cat /dev/zero")
-	m.is(id, "running")
+	m.awaitState(id, "running")
 	m.root("arequeue", id)
-	m.until("it is requeued", func() bool { return m.look(id).Requeues == 1 })
+	m.await("it is requeued", func() bool { return m.query(id).Requeues == 1 })
 	m.root("akill", id)
-	m.is(id, "exited")
+	m.awaitState(id, "exited")
 }

@@ -57,18 +57,18 @@ func work(args []string) (int, error) {
 	if len(name) != 4 {
 		return 0, fmt.Errorf("ALLOTMENT_RUN is %q", os.Getenv("ALLOTMENT_RUN"))
 	}
-	say := func(what string) error {
+	record := func(what string) error {
 		_, err := fmt.Fprintf(f, "%s %s %d %s %d %d\n", what, name[2], os.Getpid(), os.Getenv("ALLOTMENT_JOBID"), status, time.Now().UnixNano())
 		return err
 	}
 	if flock.Try(f) != nil {
-		if err := say("overlap"); err != nil {
+		if err := record("overlap"); err != nil {
 			return 0, err
 		}
 	}
-	if err := say("start"); err != nil {
+	if err := record("start"); err != nil {
 		return 0, err
 	}
 	time.Sleep(time.Duration(pause) * time.Millisecond)
-	return status, say("end")
+	return status, record("end")
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// apart has the socket in a directory of its own, as a user's is, two below one that
+// separateRuntime has the socket in a directory of its own, as a user's is, two below one that
 // stays.
-func apart(t *testing.T) (above string, change func(*Options)) {
+func separateRuntime(t *testing.T) (above string, change func(*Options)) {
 	above = filepath.Join(t.TempDir(), "run")
 	return above, func(o *Options) { o.Paths.Runtime = filepath.Join(above, "1000", "allotment") }
 }
 
-// reached waits until the daemon answers.
-func (s *server) reached() {
+// awaitReachable waits until the daemon answers.
+func (s *server) awaitReachable() {
 	s.t.Helper()
-	s.until("the daemon is reached", func() bool { _, err := s.client.Status(s.t.Context()); return err == nil })
+	s.await("the daemon is reached", func() bool { _, err := s.client.Status(s.t.Context()); return err == nil })
 }
 
-func (s *server) until(what string, done func() bool) {
+func (s *server) await(what string, done func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -39,8 +39,8 @@ func (s *server) until(what string, done func() bool) {
 	}
 }
 
-// second starts another daemon for the same state and returns what becomes of it.
-func (s *server) second() error {
+// startSecond starts another daemon for the same state and returns what becomes of it.
+func (s *server) startSecond() error {
 	o := s.o
 	// If it has taken the state it waits for its nodes, which the first daemon's keep out.
 	ctx, cancel := context.WithTimeoutCause(context.Background(), claimTime, errors.New("it took the state"))
@@ -71,19 +71,19 @@ func TestRemovedSocketIsMadeAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			above, change := apart(t)
+			above, change := separateRuntime(t)
 			s := serve(t, t.TempDir(), change)
 			id := s.submit(s.held())[0]
 			for range 2 {
 				if err := remove(s, above); err != nil {
 					t.Fatal(err)
 				}
-				if err := s.second(); !Running(err) {
+				if err := s.startSecond(); !Running(err) {
 					t.Fatalf("a second daemon: %v", err)
 				}
 				fresh := client.Open(client.Options{Paths: s.o.Paths, Config: s.o.Config})
 				defer fresh.Close()
-				s.until("a new client is served", func() bool { _, err := fresh.Status(t.Context()); return err == nil })
+				s.await("a new client is served", func() bool { _, err := fresh.Status(t.Context()); return err == nil })
 				if farm, err := fresh.Snapshot(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id {
 					t.Errorf("jobs %v, %v", farm, err)
 				}
@@ -104,7 +104,7 @@ func TestRemovedSocketIsMadeAgain(t *testing.T) {
 // Where no socket can be made for a while, the daemon makes it when that is possible
 // again: after a user's last logout there is no place for it until the next login.
 func TestSocketIsMadeWhenPossible(t *testing.T) {
-	above, change := apart(t)
+	above, change := separateRuntime(t)
 	s := serve(t, t.TempDir(), change)
 	s.submit(s.held())
 	if err := os.Rename(above, above+".gone"); err != nil {
@@ -113,12 +113,12 @@ func TestSocketIsMadeWhenPossible(t *testing.T) {
 	if err := os.WriteFile(above, nil, 0o600); err != nil { // no directory can be made there
 		t.Fatal(err)
 	}
-	time.Sleep(2 * settlePause) // most likely it has tried by then; the test holds if it has not
+	time.Sleep(2 * drainPause) // most likely it has tried by then; the test holds if it has not
 	if err := os.Remove(above); err != nil {
 		t.Fatal(err)
 	}
-	s.reached()
-	if err := s.second(); !Running(err) {
+	s.awaitReachable()
+	if err := s.startSecond(); !Running(err) {
 		t.Errorf("a second daemon: %v", err)
 	}
 }
@@ -281,8 +281,8 @@ func TestLongHomePath(t *testing.T) {
 	}
 	fresh := client.Open(client.Options{Paths: s.o.Paths, Config: s.o.Config})
 	defer fresh.Close()
-	s.until("it is reached", func() bool { _, err := fresh.Status(t.Context()); return err == nil })
-	if err := s.second(); !Running(err) {
+	s.await("it is reached", func() bool { _, err := fresh.Status(t.Context()); return err == nil })
+	if err := s.startSecond(); !Running(err) {
 		t.Errorf("a second daemon: %v", err)
 	}
 }
@@ -290,7 +290,7 @@ func TestLongHomePath(t *testing.T) {
 // A client with another runtime directory, such as in a user's cron job, finds the
 // daemon of the same state.
 func TestAnotherRuntimeDirectory(t *testing.T) {
-	_, change := apart(t)
+	_, change := separateRuntime(t)
 	s := serve(t, t.TempDir(), change)
 	id := s.submit(s.held())[0]
 	paths := s.o.Paths

@@ -13,10 +13,10 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// note keeps the bodies of a step and passes what happened to the state objects.
+// recordEntry keeps the bodies of a step and passes what happened to the state objects.
 // It runs for entries that are replayed too: writing them twice changes nothing.
-func (d *daemon) note(e *entry, event manager.Event, effects []manager.Effect, result manager.Result) {
-	n := &notes{d: d, at: time.Unix(0, e.At), seq: e.Seq}
+func (d *daemon) recordEntry(e *entry, event manager.Event, effects []manager.Effect, result manager.Result) {
+	n := &entryChanges{d: d, at: time.Unix(0, e.At), seq: e.Seq}
 	switch ev := event.(type) {
 	case manager.Submit:
 		n.submitted(e, ev, result)
@@ -33,23 +33,23 @@ func (d *daemon) note(e *entry, event manager.Event, effects []manager.Effect, r
 			n.put(state.Change{ID: ev.ID, RunNo: ev.Run, Event: "not started", Detail: ev.Reason, End: &state.End{ExitCode: -1, Why: "not started: " + ev.Reason}})
 		}
 	default:
-		n.asked(event, result)
+		n.acts(event, result)
 	}
 	for _, effect := range effects {
-		n.decided(effect)
+		n.effect(effect)
 	}
 	d.objects.Mark(e.Seq)
 }
 
-// notes gives the changes of one entry their numbers.
-type notes struct {
+// entryChanges gives the changes of one entry their numbers.
+type entryChanges struct {
 	d   *daemon
 	at  time.Time
 	seq uint64
 	n   int
 }
 
-func (n *notes) put(c state.Change) {
+func (n *entryChanges) put(c state.Change) {
 	c.Seq, c.N, c.At = n.seq, n.n, n.at
 	c.Detail = backends.Unescape(c.Detail)
 	n.n++
@@ -57,13 +57,13 @@ func (n *notes) put(c state.Change) {
 	n.d.objects.Put(c)
 }
 
-func (n *notes) submitted(e *entry, ev manager.Submit, result manager.Result) {
+func (n *entryChanges) submitted(e *entry, ev manager.Submit, result manager.Result) {
 	detail := "by " + ev.By.User
 	for i, s := range result.Submitted {
 		if s.Err != nil || i >= len(e.Bodies) || i < len(result.Again) && result.Again[i] {
 			continue
 		}
-		n.d.keepBody(ev.By.User, s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
+		n.d.storeBody(ev.By.User, s.ID.Job, &e.Bodies[i], e.Seq, ev.Specs[i].Array)
 		whole := state.Submission{Owner: e.Bodies[i].As.owner(ev.By.User), Spec: e.Bodies[i].join(ev.Specs[i]).MapTexts(backends.Unescape)}
 		if last := n.d.submission; last == nil || !reflect.DeepEqual(*last, whole) { // of many jobs in a row it is the same
 			n.d.submission = &whole
@@ -72,7 +72,7 @@ func (n *notes) submitted(e *entry, ev manager.Submit, result manager.Result) {
 	}
 }
 
-func (n *notes) ended(e *entry, ev manager.Ended) {
+func (n *entryChanges) ended(e *entry, ev manager.Ended) {
 	end := state.End{ExitCode: ev.ExitCode}
 	detail := fmt.Sprintf("exit status %d", ev.ExitCode)
 	if e.End != nil {
@@ -84,8 +84,8 @@ func (n *notes) ended(e *entry, ev manager.Ended) {
 	n.put(state.Change{ID: ev.ID, RunNo: ev.Run, Event: "run ended", Detail: detail, End: &end})
 }
 
-// asked notes what a user asked for and got.
-func (n *notes) asked(event manager.Event, result manager.Result) {
+// acts records what a user asked for and got.
+func (n *entryChanges) acts(event manager.Event, result manager.Result) {
 	ids, what, by := subjects(event)
 	for i, id := range ids {
 		if i < len(result.Errors) && result.Errors[i] == nil {
@@ -94,12 +94,12 @@ func (n *notes) asked(event manager.Event, result manager.Result) {
 	}
 }
 
-type told struct{ event, detail string }
+type actRecord struct{ event, detail string }
 
 // subjects returns the jobs that an event is about and what it does to each.
-func subjects(event manager.Event) (ids []backends.ID, what []told, by manager.By) {
+func subjects(event manager.Event) (ids []backends.ID, what []actRecord, by manager.By) {
 	add := func(id backends.ID, event, detail string) {
-		ids, what = append(ids, id), append(what, told{event, detail})
+		ids, what = append(ids, id), append(what, actRecord{event, detail})
 	}
 	each := func(list []backends.ID, event string) {
 		for _, id := range list {
@@ -138,7 +138,7 @@ func subjects(event manager.Event) (ids []backends.ID, what []told, by manager.B
 	case manager.Modify:
 		by = ev.By
 		for _, id := range ev.IDs {
-			add(id, "modify", changes(&ev.Change))
+			add(id, "modify", describeChange(&ev.Change))
 		}
 	case manager.SetPriority:
 		by = ev.By
@@ -171,8 +171,8 @@ func until(t time.Time) string {
 	return "until " + t.UTC().Format(time.RFC3339)
 }
 
-// decided notes an effect that the manager decided.
-func (n *notes) decided(effect manager.Effect) {
+// effect records an effect that the manager decided.
+func (n *entryChanges) effect(effect manager.Effect) {
 	switch e := effect.(type) {
 	case manager.StartRun:
 		host := e.Hosts[0].Host
@@ -195,13 +195,13 @@ func (n *notes) decided(effect manager.Effect) {
 	}
 }
 
-func (n *notes) finished(j *backends.Job) {
+func (n *entryChanges) finished(j *backends.Job) {
 	final := j.MapTexts(backends.Unescape)
 	n.put(state.Change{ID: j.ID, Event: j.State.String(), Detail: j.Reason, Final: &final})
 }
 
 // forgotten removes the objects of jobs, and an array's own with its last element.
-func (n *notes) forgotten(ids []backends.ID) {
+func (n *entryChanges) forgotten(ids []backends.ID) {
 	n.d.objects.Remove(ids...)
 	arrays := make(map[int64]bool)
 	for _, id := range ids {
@@ -224,9 +224,9 @@ func placements(list []backends.Placement) string {
 	return strings.Join(parts, " ")
 }
 
-// keepBody keeps a body in memory until its jobs have ended, or memory is short
+// storeBody keeps a body in memory until its jobs have ended, or memory is short
 // and it is in the state object.
-func (d *daemon) keepBody(user string, job int64, b *body, seq uint64, array *backends.Array) {
+func (d *daemon) storeBody(user string, job int64, b *body, seq uint64, array *backends.Array) {
 	env := d.shareEnvironment(user, b)
 	left := 1
 	if array != nil {
@@ -333,7 +333,7 @@ func (d *daemon) bodyOf(id backends.ID) (*body, error) {
 		return nil, err
 	}
 	spec := record.Spec.MapTexts(backends.Escape)
-	b := part(&spec)
+	b := splitBody(&spec)
 	if len(b.Command) == 0 && b.Script == nil {
 		return nil, fmt.Errorf("read the state object of job %v: %w: its command is gone", id, state.ErrCorrupt)
 	}

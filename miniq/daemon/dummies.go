@@ -9,14 +9,14 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/manager"
 )
 
-// place submits dummy jobs. What they run is the daemon's own choice, and no other
+// answerDummies submits dummy jobs. What they run is the daemon's own choice, and no other
 // submission can make dummy jobs.
-func (d *daemon) place(c *connection, req *miniq.Request) error {
-	results, err := d.placed(c, req)
+func (d *daemon) answerDummies(c *connection, req *miniq.Request) error {
+	results, err := d.submitDummies(c, req)
 	return c.answer(miniq.Response{Submitted: results, Error: miniq.ToError(err)})
 }
 
-func (d *daemon) placed(c *connection, req *miniq.Request) ([]miniq.Submission, error) {
+func (d *daemon) submitDummies(c *connection, req *miniq.Request) ([]miniq.Submission, error) {
 	if err := checkKey(req.Key); err != nil {
 		return nil, err
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/allotment-hpc/allotment/miniq"
 )
 
-// door is the socket for clients in the runtime directory, which may be removed while
+// clientSocket is the socket in the runtime directory, which may be removed while
 // the daemon runs. systemd-logind removes a user's at logout.
-type door struct {
+type clientSocket struct {
 	paths  home.Paths
 	lock   *stateLock
 	log    *slog.Logger
@@ -31,18 +31,18 @@ type door struct {
 	mu        sync.Mutex
 	listener  *net.UnixListener // nil: not listening
 	made      fs.FileInfo       // of the socket
-	opened    bool              // clients are let in
+	opened    bool              // clients are accepted
 	closed    bool
 }
 
 // listen makes the socket, in the place of whatever has its name.
-func (w *door) listen() error {
+func (w *clientSocket) listen() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.listenLocked()
 }
 
-func (w *door) listenLocked() error {
+func (w *clientSocket) listenLocked() error {
 	listener, made, err := listen(miniq.Socket(w.paths))
 	if err != nil {
 		return err
@@ -57,8 +57,8 @@ func (w *door) listenLocked() error {
 	return nil
 }
 
-// open lets clients in.
-func (w *door) open() {
+// open accepts clients.
+func (w *clientSocket) open() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.opened || w.closed {
@@ -70,10 +70,10 @@ func (w *door) open() {
 	}
 }
 
-// close stops listening, and returns when no client is being let in.
-func (w *door) close() {
+// close stops listening, and returns when no client is being accepted.
+func (w *clientSocket) close() {
 	w.mu.Lock()
-	if !w.closed && w.there() {
+	if !w.closed && w.inPlace() {
 		_ = os.Remove(miniq.Socket(w.paths))
 	}
 	w.closed = true
@@ -84,22 +84,22 @@ func (w *door) close() {
 	w.accepting.Wait()
 }
 
-// there reports whether the socket's path leads to this daemon.
-func (w *door) there() bool {
+// inPlace reports whether the socket's path leads to this daemon.
+func (w *clientSocket) inPlace() bool {
 	now, err := os.Lstat(miniq.Socket(w.paths))
 	return err == nil && w.made != nil && os.SameFile(now, w.made)
 }
 
 // restore makes the socket again if it has been removed. Without the state directory
 // there is nothing to serve: errNoPlace.
-func (w *door) restore() error {
+func (w *clientSocket) restore() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || w.there() {
+	if w.closed || w.inPlace() {
 		return nil
 	}
 	if err := w.lock.lost(); err != nil {
-		return fmt.Errorf("%w: %w", errNoPlace, err)
+		return fmt.Errorf("%w: %w", errSocketGone, err)
 	}
 	if err := w.paths.Prepare(); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (w *door) restore() error {
 	return nil
 }
 
-// errNoPlace says that neither the state directory nor the socket is there any more.
-var errNoPlace = errors.New("the socket was removed")
+// errSocketGone says that neither the state directory nor the socket is there any more.
+var errSocketGone = errors.New("the socket was removed")
 
 // listen makes a socket: for the daemon's own user alone from the first moment or,
 // where root listens, for all.
@@ -169,35 +169,35 @@ func serves(socket string) bool {
 }
 
 // watcher has the socket made again when it is removed. It wakes for that alone: when
-// something is removed from the runtime directory, when another process knocks (knock),
+// something is removed from the runtime directory, when another process asks for it (wakeWatcher),
 // and, while there is no place for the socket, when something changes where that was.
 type watcher struct {
-	door   *door
-	lost   func(error) // called when the state directory has gone, too
-	events int         // inotify; -1: there is none
-	above  int         // the watch of a directory above the runtime directory; -1: there is none
-	wake   *os.File    // closed to end it
-	woken  *os.File
-	told   string // the error that was logged last
-	over   chan struct{}
+	clientSocket *clientSocket
+	lost         func(error) // called when the state directory has gone, too
+	events       int         // inotify; -1: there is none
+	above        int         // the watch of a directory above the runtime directory; -1: there is none
+	wake         *os.File    // closed to end it
+	woken        *os.File
+	logged       string // the error that was logged last
+	ended        chan struct{}
 }
 
 const (
-	// lookPause is how often a watcher without inotify looks.
-	lookPause = 10 * time.Second
-	// settlePause gives the removal of a directory time to end, and bounds how often
+	// pollPause is how often a watcher without inotify checks.
+	pollPause = 10 * time.Second
+	// drainPause gives the removal of a directory time to end, and bounds how often
 	// the socket is made again.
-	settlePause = 100 * time.Millisecond
+	drainPause = 100 * time.Millisecond
 )
 
-func watch(d *door, lost func(error)) (*watcher, error) {
+func watch(d *clientSocket, lost func(error)) (*watcher, error) {
 	woken, wake, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{door: d, lost: lost, above: -1, wake: wake, woken: woken, over: make(chan struct{})}
+	w := &watcher{clientSocket: d, lost: lost, above: -1, wake: wake, woken: woken, ended: make(chan struct{})}
 	if w.events, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err != nil {
-		d.log.Warn("inotify is not available: a removed socket is noticed by polling", "every", lookPause, "why", err)
+		d.log.Warn("inotify is not available: a removed socket is noticed by polling", "every", pollPause, "why", err)
 		w.events = -1
 	}
 	go w.run()
@@ -206,7 +206,7 @@ func watch(d *door, lost func(error)) (*watcher, error) {
 
 func (w *watcher) stop() {
 	_ = w.wake.Close()
-	<-w.over
+	<-w.ended
 	_ = w.woken.Close()
 	if w.events >= 0 {
 		_ = unix.Close(w.events)
@@ -214,32 +214,32 @@ func (w *watcher) stop() {
 }
 
 func (w *watcher) run() {
-	defer close(w.over)
+	defer close(w.ended)
 	for here := true; ; {
 		w.arm(here) // first: what changes later is an event
-		err := w.door.restore()
+		err := w.clientSocket.restore()
 		here = err == nil
-		if errors.Is(err, errNoPlace) {
+		if errors.Is(err, errSocketGone) {
 			w.lost(err)
 			return
 		}
-		w.tell(err)
-		if !w.await(here) || !w.settle() {
+		w.logOnce(err)
+		if !w.awaitEvent(here) || !w.drainEvents() {
 			return
 		}
 	}
 }
 
-// tell logs, once, what keeps the socket from being made.
-func (w *watcher) tell(err error) {
+// logOnce logs, once, what keeps the socket from being made.
+func (w *watcher) logOnce(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != w.told {
-		w.door.log.Error("the socket was removed and can't be made again: no client can connect; tried again when its directory changes", "error", err)
+	if text != "" && text != w.logged {
+		w.clientSocket.log.Error("the socket was removed and can't be made again: no client can connect; tried again when its directory changes", "error", err)
 	}
-	w.told = text
+	w.logged = text
 }
 
 // arm asks for the events that matter.
@@ -248,16 +248,16 @@ func (w *watcher) arm(here bool) {
 		return
 	}
 	const gone = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
-	_, _ = unix.InotifyAddWatch(w.events, w.door.lock.path, gone|unix.IN_ATTRIB|unix.IN_ONLYDIR)
+	_, _ = unix.InotifyAddWatch(w.events, w.clientSocket.lock.path, gone|unix.IN_ATTRIB|unix.IN_ONLYDIR)
 	mask := uint32(gone | unix.IN_DELETE | unix.IN_MOVED_FROM)
 	if !here {
 		mask |= unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_ATTRIB
 	}
 	was := w.above
 	w.above = -1
-	for dir := w.door.paths.Runtime; ; dir = filepath.Dir(dir) { // the nearest one that is there
+	for dir := w.clientSocket.paths.Runtime; ; dir = filepath.Dir(dir) { // the nearest one that is there
 		watch, err := unix.InotifyAddWatch(w.events, dir, mask|unix.IN_ONLYDIR)
-		if err == nil && dir != w.door.paths.Runtime {
+		if err == nil && dir != w.clientSocket.paths.Runtime {
 			w.above = watch
 		}
 		if err == nil || dir == filepath.Dir(dir) {
@@ -270,14 +270,14 @@ func (w *watcher) arm(here bool) {
 	}
 }
 
-// await waits for an event; false: the daemon ends.
-func (w *watcher) await(here bool) bool {
+// awaitEvent waits for an event; false: the daemon ends.
+func (w *watcher) awaitEvent(here bool) bool {
 	fds := []unix.PollFd{{Fd: int32(w.woken.Fd())}}
 	timeout := -1
 	if w.events >= 0 {
 		fds = append(fds, unix.PollFd{Fd: int32(w.events), Events: unix.POLLIN})
 	} else {
-		timeout = int(lookPause.Milliseconds())
+		timeout = int(pollPause.Milliseconds())
 	}
 	if !here { // mounting a file system there is no event of the directory
 		if mounts, err := os.Open("/proc/self/mountinfo"); err == nil {
@@ -294,10 +294,11 @@ func (w *watcher) await(here bool) bool {
 	return fds[0].Revents == 0
 }
 
-// settle waits a moment and drops all events until then; false: the daemon ends.
-func (w *watcher) settle() bool {
+// drainEvents waits for drainPause and drops all events until then; false: the daemon
+// ends.
+func (w *watcher) drainEvents() bool {
 	fds := []unix.PollFd{{Fd: int32(w.woken.Fd())}}
-	if n, _ := unix.Poll(fds, int(settlePause.Milliseconds())); n > 0 {
+	if n, _ := unix.Poll(fds, int(drainPause.Milliseconds())); n > 0 {
 		return false
 	}
 	if w.events < 0 {
