@@ -26,45 +26,45 @@ func appendStrings(b []byte, set []string) []byte {
 	return b
 }
 
-// decoder takes values off the front of b. After the first one that isn't there
-// it is bad and gives zero values.
+// decoder consumes values from the front of b. After the first one that isn't there
+// it is bad and returns zero values.
 type decoder struct {
 	b   []byte
 	bad bool
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) consume(n int) []byte {
 	if d.bad || n < 0 || n > len(d.b) {
 		d.bad = true
 		return nil
 	}
-	taken := d.b[:n]
+	head := d.b[:n]
 	d.b = d.b[n:]
-	return taken
+	return head
 }
 
 func (d *decoder) byte() byte {
-	if b := d.take(1); b != nil {
+	if b := d.consume(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
 func (d *decoder) int32() int {
-	if b := d.take(4); b != nil {
+	if b := d.consume(4); b != nil {
 		return int(binary.LittleEndian.Uint32(b))
 	}
 	return 0
 }
 
 func (d *decoder) int64() int64 {
-	if b := d.take(8); b != nil {
+	if b := d.consume(8); b != nil {
 		return int64(binary.LittleEndian.Uint64(b))
 	}
 	return 0
 }
 
-func (d *decoder) string() string { return string(d.take(d.int32())) }
+func (d *decoder) string() string { return string(d.consume(d.int32())) }
 
 func (d *decoder) strings() []string {
 	n := d.int32()

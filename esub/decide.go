@@ -138,7 +138,7 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 }
 
 // clip lowers a priority that an owner chose to the default, where the queue takes any
-// number: above that are the ranks that pba gives (R13).
+// number: above that are the ranks that pba sets (R13).
 func (d *Decision) clip(req Request, s Settings) {
 	if most := s.MostRank; most > 0 && req.Rank > most && !req.ByEngine && !s.Observe {
 		d.Priority = backends.Priority(most)
@@ -158,7 +158,7 @@ func lower(d *Decision, own, low string) string {
 	return "; it goes to queue " + printable(low)
 }
 
-// decideChange looks at a change of a pending job. The job's ID is not known
+// decideChange tests a change of a pending job. The job's ID is not known
 // here, so that its tag and queue are left to the engine: a bad project is only
 // said, or refused.
 func decideChange(req Request, r *Reader, s Settings) (Decision, error) {

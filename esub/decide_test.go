@@ -30,7 +30,7 @@ func TestDescriptionIsReadBack(t *testing.T) {
 
 // R13: an owner may lower a job, and raise it no further than the default.
 func TestOwnersRankIsClipped(t *testing.T) {
-	const told = "-sp 51: more than 50, the default, is pba's to give: 50 is taken"
+	const clipped = "-sp 51: more than 50, the default, is pba's to give: 50 is taken"
 	for _, c := range []struct {
 		what    string
 		req     Request
@@ -38,9 +38,9 @@ func TestOwnersRankIsClipped(t *testing.T) {
 		want    backends.Priority
 		message string
 	}{
-		{"at submission", Request{Rank: 51}, nil, 50, told},
-		{"nothing is planned", Request{Rank: 51}, func(p *Policy) { p.Projects = nil }, 50, told},
-		{"by bmod", Request{Rank: 51, Modify: true}, nil, 50, told},
+		{"at submission", Request{Rank: 51}, nil, 50, clipped},
+		{"nothing is planned", Request{Rank: 51}, func(p *Policy) { p.Projects = nil }, 50, clipped},
+		{"by bmod", Request{Rank: 51, Modify: true}, nil, 50, clipped},
 		{"the default", Request{Rank: 50}, nil, 0, ""},
 		{"lower", Request{Rank: 1, Modify: true}, nil, 0, ""},
 		{"not said", Request{Modify: true}, nil, 0, ""},

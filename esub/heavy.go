@@ -24,7 +24,8 @@ func (d *Decision) hold(req Request, own string, s Settings, now time.Time) {
 	d.Tag.Held = d.Hold.Unix()
 }
 
-// need is what a job asks for, or what the site says of such jobs if that is more.
+// need returns what a job asks for, or what the site configures for such jobs if that is
+// more, in bytes.
 func (h *Heavy) need(req Request, queue string) int64 {
 	need := req.Memory
 	project, step := backends.SplitProject(req.Project)

@@ -323,7 +323,7 @@ func (d *Decision) Modify() Params {
 		return nil
 	}
 	if d.Queue != "" {
-		changes = append(changes, Param{Key: lsfQueue, Value: takeable(d.Queue)})
+		changes = append(changes, Param{Key: lsfQueue, Value: acceptable(d.Queue)})
 	}
 	if d.Priority != 0 {
 		changes = append(changes, Param{Key: lsfPriority, Value: strconv.FormatInt(int64(d.Priority), 10), Bare: true})
@@ -332,14 +332,14 @@ func (d *Decision) Modify() Params {
 		changes = append(changes, Param{Key: lsfBegin, Value: strconv.FormatInt(d.Hold.Unix(), 10), Bare: true})
 	}
 	if d.Describe {
-		changes = append(changes, Param{Key: lsfDescription, Value: takeable(d.Description())})
+		changes = append(changes, Param{Key: lsfDescription, Value: acceptable(d.Description())})
 	}
 	return changes
 }
 
-// takeable makes a value one that LSF takes from a modify file: it ignores those
+// acceptable changes a value into one that LSF accepts from a modify file: it ignores those
 // with \", a line is all it reads, and -Jd is limited.
-func takeable(value string) string {
+func acceptable(value string) string {
 	b := []byte(value)
 	for i, c := range b {
 		switch {

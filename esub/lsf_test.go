@@ -96,11 +96,11 @@ func TestParamsUnits(t *testing.T) {
 	} {
 		limit := Params{{Key: lsfMemory, Value: "4", Bare: true}}
 		use := Params{{Key: lsfResources, Value: "rusage[mem=4]"}}
-		said := Params{{Key: lsfResources, Value: "rusage[mem=4K]"}}
+		params := Params{{Key: lsfResources, Value: "rusage[mem=4K]"}}
 		for what, x := range map[string]struct {
 			params Params
 			want   int64
-		}{"-M 4": {limit, test.limit}, "rusage[mem=4]": {use, test.use}, "rusage[mem=4K]": {said, 4 * kb}} {
+		}{"-M 4": {limit, test.limit}, "rusage[mem=4]": {use, test.use}, "rusage[mem=4K]": {params, 4 * kb}} {
 			if got := x.params.Request(envOf(), test.unit).Memory; got != x.want {
 				t.Errorf("unit %s: %s is %d bytes, want %d", name, what, got, x.want)
 			}
@@ -172,7 +172,7 @@ func TestParamsRoundTrip(t *testing.T) {
 
 // LSF ignores a value with \" and reads lines; so nothing of the kind is ever
 // written, and what is written is read as it was meant.
-func TestModifyIsTakeable(t *testing.T) {
+func TestModifyValuesAreAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := Decision{
 			Queue: rapid.String().Draw(t, "queue"), Priority: 3020, Describe: true,

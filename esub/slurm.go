@@ -122,7 +122,7 @@ func EncodeLuaGeneration(policy []byte, s Standing) ([]byte, error) {
 	return out.b, nil
 }
 
-// testedGroups are the groups of the projects that users are looked for in.
+// testedGroups returns the groups of the projects, in which users are searched.
 func testedGroups(p Policy) []string {
 	groups := map[string]bool{}
 	for _, project := range p.Projects {

@@ -38,8 +38,8 @@ type fields map[string]any
 
 const noValue, noValue16 = 4294967294, 65534
 
-// unsaid is a batch job of which nothing was said.
-func unsaid() fields {
+// unsetFields returns a batch job without any option.
+func unsetFields() fields {
 	return fields{
 		"user_id": 1001, "user_name": "alice", "min_cpus": 1, "pn_min_cpus": noValue16, "min_nodes": noValue,
 		"shared": noValue16, "requeue": noValue16, "site_factor": noValue, "priority": noValue, "begin_time": 0,
@@ -60,12 +60,12 @@ type ask struct {
 }
 
 type answer struct {
-	code    string
-	said    []string
-	changed map[string]string // fields of the job that were not so before
+	code     string
+	messages []string
+	changed  map[string]string // fields of the job that were not so before
 }
 
-func (a ask) put(t *testing.T) answer {
+func (a ask) run(t *testing.T) answer {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "local ask = {now=%d, uid=%d, job=%s}\n", a.now.Unix(), a.uid, literal(a.job))
@@ -102,7 +102,7 @@ func (a ask) put(t *testing.T) answer {
 		case key == "code":
 			got.code = string(value)
 		case key == "say":
-			got.said = append(got.said, string(value))
+			got.messages = append(got.messages, string(value))
 		case ofJob && fmt.Sprint(a.job[field]) != string(value):
 			got.changed[field] = string(value)
 		}
@@ -150,9 +150,9 @@ func publish(t *testing.T, p esub.Policy, s esub.Slurm, standing esub.Standing) 
 	return dir
 }
 
-// jobOf is a case's request as slurmctld gives it to the script.
+// jobOf returns a case's request as slurmctld passes it to the script.
 func jobOf(r esub.Request) fields {
-	job := unsaid()
+	job := unsetFields()
 	maps.Copy(job, fields{"user_id": r.UID, "user_name": r.User})
 	job.set("account", r.Project)
 	job.set("partition", r.Queue)
@@ -189,7 +189,7 @@ func (f fields) set(key, value string) {
 
 // wanted is what becomes of a case's job in the script's words.
 func wanted(c *esubtest.Case) answer {
-	want := answer{code: "0", said: c.Slurm.Messages, changed: map[string]string{}}
+	want := answer{code: "0", messages: c.Slurm.Messages, changed: map[string]string{}}
 	if c.Slurm.Reject {
 		want.code = "2002"
 		return want
@@ -220,22 +220,22 @@ func TestJobSubmitTheTableOfCases(t *testing.T) {
 				partitions: []string{"normal", "low", "night", "gpu"},
 			}
 			if c.Request.Modify {
-				a.record = unsaid()
+				a.record = unsetFields()
 				a.job = fields{}
 				a.job.set("comment", c.Request.Description)
 				if c.Request.HasProject {
 					a.job["account"] = c.Request.Project
 				}
 			}
-			if diff := cmp.Diff(wanted(&c), a.put(t), cmp.AllowUnexported(answer{})); diff != "" {
+			if diff := cmp.Diff(wanted(&c), a.run(t), cmp.AllowUnexported(answer{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
 	}
 }
 
-// somewhere is a policy, and an hour at which it is in force.
-func somewhere() (esub.Policy, esub.Standing, time.Time) {
+// someSite is a policy, and an hour at which it is in force.
+func someSite() (esub.Policy, esub.Standing, time.Time) {
 	now := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	p := esub.Policy{
 		Settings: esub.Settings{Config: esub.DefaultConfig(), SuspendFrees: true},
@@ -250,7 +250,7 @@ var partitions = []string{"normal", "low"}
 // line of warning.
 func TestJobSubmitFailsOpen(t *testing.T) {
 	lua(t)
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	other := publish(t, esub.Policy{Settings: p.Settings}, esub.Slurm{ProjectFrom: "account"}, standing)
 	read := func(dir, name string) []byte {
 		content, err := os.ReadFile(filepath.Join(dir, name))
@@ -295,10 +295,10 @@ func TestJobSubmitFailsOpen(t *testing.T) {
 					}
 				}
 			}
-			job := unsaid()
+			job := unsetFields()
 			maps.Copy(job, fields{"account": "nosuch", "comment": "text"})
-			got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
-			want := answer{code: "0", said: []string{"allotment: " + strings.ReplaceAll(test.want, "DIR", dir) + ": the job goes through as it is"}, changed: map[string]string{}}
+			got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.run(t)
+			want := answer{code: "0", messages: []string{"allotment: " + strings.ReplaceAll(test.want, "DIR", dir) + ": the job goes through as it is"}, changed: map[string]string{}}
 			if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -310,18 +310,18 @@ func TestJobSubmitFailsOpen(t *testing.T) {
 }
 
 // R3: an error within the script lets the job through, too.
-func TestJobSubmitSurvivesItself(t *testing.T) {
-	p, standing, now := somewhere()
+func TestJobSubmitSurvivesItsOwnErrors(t *testing.T) {
+	p, standing, now := someSite()
 	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
-	got := ask{directory: dir, now: now, uid: 1001, job: unsaid(), before: `ask.partitions = {low = 5}`}.put(t)
-	if got.code != "0" || len(got.said) != 1 || !strings.HasPrefix(got.said[0], "allotment: job_submit.lua:") || len(got.changed) != 0 {
+	got := ask{directory: dir, now: now, uid: 1001, job: unsetFields(), before: `ask.partitions = {low = 5}`}.run(t)
+	if got.code != "0" || len(got.messages) != 1 || !strings.HasPrefix(got.messages[0], "allotment: job_submit.lua:") || len(got.changed) != 0 {
 		t.Errorf("%+v", got)
 	}
 }
 
 // R2: the policy is read again only when the generation file names another one.
 func TestJobSubmitReadsThePolicyOnce(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	s := esub.Slurm{ProjectFrom: "account", SiteFactor: 384, Members: map[string][]int64{"chipa": {1001}}}
 	first, same := publish(t, p, s, standing), publish(t, p, s, standing)
 	p.OnUntagged = esub.Reject
@@ -329,14 +329,14 @@ func TestJobSubmitReadsThePolicyOnce(t *testing.T) {
 	if err := os.Remove(filepath.Join(same, esub.LuaPolicyName)); err != nil {
 		t.Fatal(err)
 	}
-	job := func() fields { j := unsaid(); j["account"] = "chipA"; return j }
+	job := func() fields { j := unsetFields(); j["account"] = "chipA"; return j }
 	submit := fmt.Sprintf(`allotment.directory = %s; assert(allotment.submit(%s, {}, 1001) == 0)`, literal(first), literal(job()))
 
-	got := ask{directory: same, now: now, uid: 1001, job: job(), before: submit + `; allotment.directory = ask.directory`}.put(t)
-	if len(got.said) != 0 || got.changed["site_factor"] != "384" {
+	got := ask{directory: same, now: now, uid: 1001, job: job(), before: submit + `; allotment.directory = ask.directory`}.run(t)
+	if len(got.messages) != 0 || got.changed["site_factor"] != "384" {
 		t.Errorf("the same policy: %+v", got)
 	}
-	got = ask{directory: changed, now: now, uid: 1001, job: unsaid(), before: submit + `; allotment.directory = ask.directory`}.put(t)
+	got = ask{directory: changed, now: now, uid: 1001, job: unsetFields(), before: submit + `; allotment.directory = ask.directory`}.run(t)
 	if got.code != "2002" {
 		t.Errorf("another policy: %+v", got)
 	}
@@ -344,7 +344,7 @@ func TestJobSubmitReadsThePolicyOnce(t *testing.T) {
 
 // No name leaves its quotes, and the same policy is the same bytes.
 func TestEncodeLuaHostileNames(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	p.OnFailure = esub.Reject
 	hostile := []string{`"`, `\`, `\"`, `]=1,["format`, "a\nb", "\x00", "--[[", `"..os.exit().."`, "größe", "\\034", "a b;c=d%e|f", strings.Repeat(`"`, 3)}
 	for i, name := range hostile {
@@ -360,16 +360,16 @@ func TestEncodeLuaHostileNames(t *testing.T) {
 	}
 	dir := publish(t, p, slurm, standing)
 	for _, name := range hostile {
-		job := unsaid()
+		job := unsetFields()
 		maps.Copy(job, fields{"account": name, "environment": fields{"ALLOTMENT_STEP": name}, "user_name": name})
-		got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+		got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.run(t)
 		if strings.ContainsAny(name, "\n\x00") {
-			if got.code != "2002" || len(got.said) != 1 {
+			if got.code != "2002" || len(got.messages) != 1 {
 				t.Errorf("%q: %+v", name, got)
 			}
 			continue
 		}
-		if got.code != "0" || len(got.said) != 0 || got.changed["site_factor"] != "384" {
+		if got.code != "0" || len(got.messages) != 0 || got.changed["site_factor"] != "384" {
 			t.Errorf("%q: %+v", name, got)
 		}
 	}
@@ -384,7 +384,7 @@ func TestEncodeLuaHostileNames(t *testing.T) {
 // A site of 5,000 projects, each with 20 pools and 100 members, is not too large
 // for Lua.
 func TestEncodeLuaLarge(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	slurm := esub.Slurm{ProjectFrom: "account", SiteFactor: 384, Members: map[string][]int64{}}
 	for i := range 5000 {
 		name := fmt.Sprintf("project%d", i)
@@ -401,10 +401,10 @@ func TestEncodeLuaLarge(t *testing.T) {
 	}
 	dir := publish(t, p, slurm, standing)
 	for id, want := range map[int64]string{4000: "384", 4001: ""} {
-		job := unsaid()
+		job := unsetFields()
 		maps.Copy(job, fields{"account": "project4000", "user_id": id})
-		got := ask{directory: dir, now: now, uid: id, job: job}.put(t)
-		if len(got.said) != 0 || got.changed["site_factor"] != want {
+		got := ask{directory: dir, now: now, uid: id, job: job}.run(t)
+		if len(got.messages) != 0 || got.changed["site_factor"] != want {
 			t.Errorf("user %d: %+v", id, got)
 		}
 	}
@@ -413,7 +413,7 @@ func TestEncodeLuaLarge(t *testing.T) {
 // The project stands where the site says, the step behind it or in
 // ALLOTMENT_STEP.
 func TestJobSubmitProjectFrom(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	p.OnFailure, p.OnUntagged = esub.Reject, esub.Reject
 	p.Projects[0].Steps = []string{"logic", "mask"}
 	p.Projects = append(p.Projects, esub.Project{Name: "chipB", GID: esub.Unknown})
@@ -426,18 +426,18 @@ func TestJobSubmitProjectFrom(t *testing.T) {
 		"a user's default":     {"account", fields{"default_account": "chipA"}, answer{code: "0"}},
 		"wckey":                {"wckey", fields{"wckey": "chipA", "account": "x"}, answer{code: "0"}},
 		"comment":              {"comment", fields{"comment": "chipA my run"}, answer{code: "0"}},
-		"only a comment":       {"comment", fields{"account": "chipA"}, answer{code: "2002", said: []string{"no project: submit with --comment=PROJECT"}}},
-		"an unknown wckey":     {"wckey", fields{"wckey": "x"}, answer{code: "2002", said: []string{"--wckey=x: no project of that name: correct it"}}},
+		"only a comment":       {"comment", fields{"account": "chipA"}, answer{code: "2002", messages: []string{"no project: submit with --comment=PROJECT"}}},
+		"an unknown wckey":     {"wckey", fields{"wckey": "x"}, answer{code: "2002", messages: []string{"--wckey=x: no project of that name: correct it"}}},
 		"step":                 {"account", fields{"account": "chipA:mask"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
 		"step of a comment":    {"comment", fields{"comment": "chipA:mask my run"}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask; chipA:mask my run", "admin_comment": "allotment:1;step=mask;"}}},
 		"step by variable":     {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=logic;", "admin_comment": "allotment:1;step=logic;"}}},
 		"the option decides":   {"account", fields{"account": "chipA:mask", "environment": fields{"ALLOTMENT_STEP": "logic"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=mask;", "admin_comment": "allotment:1;step=mask;"}}},
 		"a step like a record": {"account", fields{"account": "chipB", "environment": fields{"ALLOTMENT_STEP": "engine:1;x"}}, answer{code: "0", changed: map[string]string{"comment": "allotment:1;step=engine%3A1%3Bx;", "admin_comment": "allotment:1;step=engine%3A1%3Bx;"}}},
-		"no such step":         {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "x"}}, answer{code: "2002", said: []string{"--account=chipA: no step x: it has logic, mask"}}},
+		"no such step":         {"account", fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "x"}}, answer{code: "2002", messages: []string{"--account=chipA: no step x: it has logic, mask"}}},
 		"interactive":          {"account", fields{"account": "chipA", "environment": "nil"}, answer{code: "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			job := unsaid()
+			job := unsetFields()
 			maps.Copy(job, test.job)
 			if job["environment"] == "nil" {
 				delete(job, "environment")
@@ -445,7 +445,7 @@ func TestJobSubmitProjectFrom(t *testing.T) {
 			if test.want.changed == nil {
 				test.want.changed = map[string]string{}
 			}
-			got := ask{directory: publish(t, p, esub.Slurm{ProjectFrom: test.from}, standing), now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+			got := ask{directory: publish(t, p, esub.Slurm{ProjectFrom: test.from}, standing), now: now, uid: 1001, job: job, partitions: partitions}.run(t)
 			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(answer{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -456,14 +456,14 @@ func TestJobSubmitProjectFrom(t *testing.T) {
 // Names that differ by case alone are one to Slurm: the first of them counts, as for
 // the engine, unless the job names another exactly.
 func TestJobSubmitFoldsNames(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	p.Projects = append(p.Projects, esub.Project{Name: "CHIPA", GID: esub.Unknown, Steps: []string{"x"}}, esub.Project{Name: "chipa", GID: esub.Unknown, Steps: []string{"y"}})
 	p.OnFailure = esub.Reject
 	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
 	for name, want := range map[string]string{"ChipA:x": "0", "ChipA:y": "2002", "chipa:y": "0", "chipA:z": "0"} {
-		job := unsaid()
+		job := unsetFields()
 		job["account"] = name
-		if got := (ask{directory: dir, now: now, uid: 1001, job: job}).put(t); got.code != want {
+		if got := (ask{directory: dir, now: now, uid: 1001, job: job}).run(t); got.code != want {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -472,7 +472,7 @@ func TestJobSubmitFoldsNames(t *testing.T) {
 // What no job may say is refused, and what a client must not set is set back,
 // with a policy or without.
 func TestJobSubmitRefuses(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	const tagged = "a comment must not begin with allotment: and a digit: take that out"
 	control := func(field string) string { return "control characters in the job's " + field + ": take them out" }
 	for name, test := range map[string]struct {
@@ -480,32 +480,32 @@ func TestJobSubmitRefuses(t *testing.T) {
 		job  fields
 		want answer
 	}{
-		"a tag":                {1001, fields{"comment": "allotment:1;preempt=suspend;"}, answer{code: "2002", said: []string{tagged}}},
-		"a tag of a version":   {1001, fields{"comment": "allotment:9"}, answer{code: "2002", said: []string{tagged}}},
-		"a newline":            {1001, fields{"comment": "l1\nJobId=999"}, answer{code: "2002", said: []string{control("comment")}}},
-		"an escape":            {1001, fields{"name": "a\x1b[31m"}, answer{code: "2002", said: []string{control("name")}}},
-		"a byte of UTF-8's C1": {1001, fields{"name": "a\u009bb"}, answer{code: "2002", said: []string{control("name")}}},
-		"a zero byte":          {1001, fields{"account": "a\x00b"}, answer{code: "2002", said: []string{control("account")}}},
-		"a wckey":              {1001, fields{"wckey": "\x7f"}, answer{code: "2002", said: []string{control("wckey")}}},
-		"a step":               {1001, fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "a\nb"}}, answer{code: "2002", said: []string{"control characters in ALLOTMENT_STEP: take them out"}}},
+		"a tag":                {1001, fields{"comment": "allotment:1;preempt=suspend;"}, answer{code: "2002", messages: []string{tagged}}},
+		"a tag of a version":   {1001, fields{"comment": "allotment:9"}, answer{code: "2002", messages: []string{tagged}}},
+		"a newline":            {1001, fields{"comment": "l1\nJobId=999"}, answer{code: "2002", messages: []string{control("comment")}}},
+		"an escape":            {1001, fields{"name": "a\x1b[31m"}, answer{code: "2002", messages: []string{control("name")}}},
+		"a byte of UTF-8's C1": {1001, fields{"name": "a\u009bb"}, answer{code: "2002", messages: []string{control("name")}}},
+		"a zero byte":          {1001, fields{"account": "a\x00b"}, answer{code: "2002", messages: []string{control("account")}}},
+		"a wckey":              {1001, fields{"wckey": "\x7f"}, answer{code: "2002", messages: []string{control("wckey")}}},
+		"a step":               {1001, fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": "a\nb"}}, answer{code: "2002", messages: []string{"control characters in ALLOTMENT_STEP: take them out"}}},
 		"umlauts are letters":  {1001, fields{"account": "chipA", "name": "größe — ü", "comment": "größe"}, answer{code: "0"}},
 		"a site factor":        {1001, fields{"account": "chipA", "site_factor": 5000}, answer{code: "0", changed: map[string]string{"site_factor": "0"}}},
 		"root's site factor":   {0, fields{"account": "chipA", "site_factor": 5000}, answer{code: "0"}},
 		"the engine's own job": {0, fields{"comment": "allotment:1; engine:1;for=12;", "site_factor": 5000}, answer{code: "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			job := unsaid()
+			job := unsetFields()
 			maps.Copy(job, test.job)
 			if test.want.changed == nil {
 				test.want.changed = map[string]string{}
 			}
 			dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
-			got := ask{directory: dir, now: now, uid: test.uid, job: job, partitions: partitions}.put(t)
+			got := ask{directory: dir, now: now, uid: test.uid, job: job, partitions: partitions}.run(t)
 			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(answer{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 			if test.want.code == "2002" && name != "a step" {
-				got := ask{directory: "/nonexistent", now: now, uid: test.uid, job: job, partitions: partitions}.put(t)
+				got := ask{directory: "/nonexistent", now: now, uid: test.uid, job: job, partitions: partitions}.run(t)
 				if got.code != "2002" {
 					t.Errorf("without a policy: %+v", got)
 				}
@@ -517,21 +517,21 @@ func TestJobSubmitRefuses(t *testing.T) {
 // R5: a tag with the comment behind it is no longer than Slurm takes, and cut
 // between two characters.
 func TestJobSubmitLongComment(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
 	for _, comment := range []string{strings.Repeat("x", 1024), "x" + strings.Repeat("ü", 511), strings.Repeat("ü", 512)} {
-		job := unsaid()
+		job := unsetFields()
 		maps.Copy(job, fields{"account": "chipA:a", "comment": comment})
-		got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+		got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.run(t)
 		text := strings.TrimPrefix(got.changed["comment"], "allotment:1;step=a; ")
 		if len(got.changed["comment"]) > 1024 || len(got.changed["comment"]) < 1022 || !strings.HasPrefix(comment, text) || strings.ContainsRune(text, '\ufffd') {
 			t.Errorf("%d bytes: %q", len(got.changed["comment"]), got.changed["comment"])
 		}
 	}
-	job := unsaid()
+	job := unsetFields()
 	maps.Copy(job, fields{"account": "chipA", "environment": fields{"ALLOTMENT_STEP": strings.Repeat("%", 400)}})
-	got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
-	if got.code != "0" || len(got.changed) != 0 || len(got.said) != 1 {
+	got := ask{directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.run(t)
+	if got.code != "0" || len(got.changed) != 0 || len(got.messages) != 1 {
 		t.Errorf("a step that is too long: %+v", got)
 	}
 }
@@ -539,11 +539,11 @@ func TestJobSubmitLongComment(t *testing.T) {
 // R1: a lowest partition that is not there would lose the job: it stays where it
 // is, marked.
 func TestJobSubmitWithoutTheLowPartition(t *testing.T) {
-	p, standing, now := somewhere()
-	job := unsaid()
+	p, standing, now := someSite()
+	job := unsetFields()
 	job["account"] = "nosuch"
-	got := ask{directory: publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing), now: now, uid: 1001, job: job, partitions: []string{"normal"}}.put(t)
-	want := answer{code: "0", said: []string{"--account=nosuch: no project of that name: correct it; it runs last"}, changed: map[string]string{"comment": "allotment:1;low=1;", "admin_comment": "allotment:1;low=1;"}}
+	got := ask{directory: publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing), now: now, uid: 1001, job: job, partitions: []string{"normal"}}.run(t)
+	want := answer{code: "0", messages: []string{"--account=nosuch: no project of that name: correct it; it runs last"}, changed: map[string]string{"comment": "allotment:1;low=1;", "admin_comment": "allotment:1;low=1;"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -551,7 +551,7 @@ func TestJobSubmitWithoutTheLowPartition(t *testing.T) {
 
 // R5: what an owner may change of a job, and what is the engine's.
 func TestJobModify(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	p.OnFailure = esub.Reject
 	plain := fields{"comment": "text"}
 	tagged := fields{"comment": "allotment:1;step=a; text", "admin_comment": "allotment:1;step=a;"}
@@ -598,11 +598,11 @@ func TestJobModify(t *testing.T) {
 			dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
 			record := fields{"user_id": 1001, "min_cpus": 1, "partition": "normal"}
 			maps.Copy(record, test.record)
-			got := ask{directory: dir, now: now, uid: 1001, job: test.job, record: record}.put(t)
+			got := ask{directory: dir, now: now, uid: 1001, job: test.job, record: record}.run(t)
 			if got.code != test.code {
 				t.Errorf("%+v, want %s", got, test.code)
 			}
-			got = ask{directory: dir, now: now, uid: 0, job: test.job, record: record}.put(t)
+			got = ask{directory: dir, now: now, uid: 0, job: test.job, record: record}.run(t)
 			if got.code != "0" {
 				t.Errorf("root: %+v", got)
 			}
@@ -610,7 +610,7 @@ func TestJobModify(t *testing.T) {
 			if strings.Contains(name, "project") {
 				want = "0" // R3
 			}
-			got = ask{directory: "/nonexistent", now: now, uid: 1001, job: test.job, record: record}.put(t)
+			got = ask{directory: "/nonexistent", now: now, uid: 1001, job: test.job, record: record}.run(t)
 			if got.code != want {
 				t.Errorf("without a policy: %+v, want %s", got, want)
 			}
@@ -620,7 +620,7 @@ func TestJobModify(t *testing.T) {
 
 // A site's own script calls it; it replaces no function of the site's.
 func TestJobSubmitAsAModule(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	p.OnFailure = esub.Reject
 	dir := publish(t, p, esub.Slurm{ProjectFrom: "account"}, standing)
 	script := filepath.Join(t.TempDir(), "site.lua")
@@ -649,11 +649,11 @@ end
 		write(t, script, []byte(site))
 		for project, want := range map[string]answer{
 			"chipA":  {code: "0", changed: map[string]string{"features": "site"}},
-			"nosuch": {code: "2002", said: []string{"--account=nosuch: no project of that name: correct it"}, changed: map[string]string{}},
+			"nosuch": {code: "2002", messages: []string{"--account=nosuch: no project of that name: correct it"}, changed: map[string]string{}},
 		} {
-			job := unsaid()
+			job := unsetFields()
 			job["account"] = project
-			got := ask{script: script, directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.put(t)
+			got := ask{script: script, directory: dir, now: now, uid: 1001, job: job, partitions: partitions}.run(t)
 			if diff := cmp.Diff(want, got, cmp.AllowUnexported(answer{})); diff != "" {
 				t.Errorf("%s, loaded %s: -want +got:\n%s", project, order, diff)
 			}
@@ -664,7 +664,7 @@ end
 // The script that is installed names the site's own directory, whatever is in
 // its name.
 func TestJobSubmitNamesItsDirectory(t *testing.T) {
-	p, standing, now := somewhere()
+	p, standing, now := someSite()
 	p.OnFailure = esub.Reject
 	for _, name := range []string{"plain", "a \"b\"\\c\n]]"} {
 		state := filepath.Join(t.TempDir(), name)
@@ -673,9 +673,9 @@ func TestJobSubmitNamesItsDirectory(t *testing.T) {
 		}
 		script := filepath.Join(t.TempDir(), "job_submit.lua")
 		write(t, script, esub.JobSubmit(state))
-		job := unsaid()
+		job := unsetFields()
 		job["account"] = "nosuch"
-		if got := (ask{script: script, now: now, uid: 1001, job: job}).put(t); got.code != "2002" {
+		if got := (ask{script: script, now: now, uid: 1001, job: job}).run(t); got.code != "2002" {
 			t.Errorf("%q: %+v", state, got)
 		}
 		if plain := name == "plain"; plain != bytes.Contains(esub.JobSubmit(state), []byte(state)) {

@@ -218,7 +218,7 @@ func (r *Reader) Settings() Settings { return r.settings }
 // one that it belongs to.
 func (r *Reader) Identity() uint64 { return r.identity }
 
-// Projects is how many projects there are.
+// Projects returns the number of projects.
 func (r *Reader) Projects() int { return r.projects }
 
 // At is the i-th project, in the order of the names, without its pools.

@@ -161,7 +161,7 @@ func TestDamageNeverMisleads(t *testing.T) {
 	if err != nil || whole.Priority != 3020 {
 		t.Fatalf("%+v, %v", whole, err)
 	}
-	look := func(what string, snapshot, generation []byte, mayPass bool) {
+	check := func(what string, snapshot, generation []byte, mayPass bool) {
 		t.Helper()
 		r, err := Open(bytes.NewReader(snapshot), int64(len(snapshot)))
 		if err != nil {
@@ -180,27 +180,27 @@ func TestDamageNeverMisleads(t *testing.T) {
 		}
 	}
 	for n := range len(snapshot) {
-		look("snapshot of "+strconv.Itoa(n)+" bytes", snapshot[:n], data, false)
+		check("snapshot of "+strconv.Itoa(n)+" bytes", snapshot[:n], data, false)
 		broken := bytes.Clone(snapshot)
 		for bit := range 8 {
 			broken[n] = snapshot[n] ^ 1<<bit
-			look("snapshot with byte "+strconv.Itoa(n)+" changed", broken, data, true)
+			check("snapshot with byte "+strconv.Itoa(n)+" changed", broken, data, true)
 		}
 		if r, err := Open(bytes.NewReader(broken), int64(len(broken))); err == nil && n >= 40 && r.Verify() == nil {
 			t.Errorf("Verify does not see that byte %d is changed", n)
 		}
 	}
-	look("snapshot with a byte more", append(bytes.Clone(snapshot), 0), data, false)
+	check("snapshot with a byte more", append(bytes.Clone(snapshot), 0), data, false)
 	for n := range len(data) {
-		look("generation of "+strconv.Itoa(n)+" bytes", snapshot, data[:n], false)
+		check("generation of "+strconv.Itoa(n)+" bytes", snapshot, data[:n], false)
 		broken := bytes.Clone(data)
 		broken[n] ^= 1 << (n % 8)
-		look("generation with byte "+strconv.Itoa(n)+" changed", snapshot, broken, false)
+		check("generation with byte "+strconv.Itoa(n)+" changed", snapshot, broken, false)
 	}
 }
 
 // R3: a record in another's place is found out.
-func TestRecordsKeepTheirPlace(t *testing.T) {
+func TestRecordIsBoundToItsIndex(t *testing.T) {
 	snapshot := Encode(somePolicy())
 	index := snapshot[open(t, snapshot).head:]
 	first := bytes.Clone(index[:indexSize])

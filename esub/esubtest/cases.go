@@ -159,7 +159,7 @@ func (f *file) read(e *entry) (Case, error) {
 	return c, overlay(&c.Slurm, e.Slurm)
 }
 
-// inSlurm says it in Slurm's words.
+// inSlurm returns what becomes of the job in Slurm's terms.
 func inSlurm(w Want) Want {
 	words := strings.NewReplacer("-P ", "--account=", "-x", "--exclusive", "-rn", "--no-requeue", "to queue ", "to partition ", ", then log in anew", "")
 	w.Messages = slices.Clone(w.Messages)

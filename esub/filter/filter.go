@@ -58,7 +58,7 @@ const ledgerName = "ledger.db"
 // errNotInitialised: Allotment is not set up here. The filter prints nothing then.
 var errNotInitialised = errors.New("not initialised")
 
-// Judge says what becomes of a job; params are its options, which are asked for
+// Judge returns what becomes of a job; params returns its options, and is called
 // once there is a policy. Whatever goes wrong, the job goes through as it is, and
 // the text says why (R3).
 func (f *Filter) Judge(params func() (esub.Params, error)) (v Verdict) {
