@@ -61,7 +61,7 @@ type Gather struct {
 	Backoff time.Time // it does not gather before: it gave way to others
 }
 
-// Light is a light job that was given the slot of a dummy.
+// Light is a light job that has the slot of a dummy assigned.
 type Light struct {
 	For  backends.ID // the heavy job
 	Host string

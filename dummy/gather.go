@@ -11,7 +11,7 @@ import (
 
 // gather carries out R29's mode reserve: heavy jobs are held, gather dummies on a host
 // and start once these are in place.
-func (p *picture) gather() {
+func (p *planner) gather() {
 	slices.SortStableFunc(p.heavy, p.before)
 	held, firstNormal := 0, true
 	for _, u := range p.heavy {
@@ -21,28 +21,28 @@ func (p *picture) gather() {
 			}
 			continue
 		}
-		p.keepOut(u)
+		p.holdUntilReady(u)
 		was := p.in.Memory.Gathers[u.Job]
 		g := Gather{Backoff: was.Backoff}
-		h := p.mayGather(u, &g, was)
+		h := p.chooseHost(u, &g, was)
 		if h != nil && u.Normal {
-			if most := p.policy.MaxGathering * float64(p.slots); !firstNormal && !u.loose() && float64(held+h.slotsFor(u)) > most {
+			if most := p.policy.MaxGathering * float64(p.slots); !firstNormal && !u.waitsForSlot() && float64(held+h.slotsFor(u)) > most {
 				u.Why = fmt.Sprintf("others gather %s, and max_gathering allows %.0f in all", slotCount(held), most)
 				h = nil
 			} else {
 				held, firstNormal = held+h.slotsFor(u), false
 			}
 		}
-		if u.loose() && (h == nil || h.Name != u.Host) {
+		if u.waitsForSlot() && (h == nil || h.Name != u.Host) {
 			// It may start at any moment: its dummies go once it is held again.
-			p.first(Step{Do: Hold, Job: u.Job, Until: p.now.Add(p.policy.HoldLimit), Reason: "it is not to start on " + u.Host})
+			p.addFirst(Step{Do: Hold, Job: u.Job, Until: p.now.Add(p.policy.HoldLimit), Reason: "it is not to start on " + u.Host})
 			u.Stage, u.Why = Gathers, ""
 			if h != nil { // the host where it gathers next is kept for it
-				h.taken = true
+				h.gathering = true
 				h.wanted += u.lacks(h)
 			}
 			if h = p.byName[u.Host]; h != nil {
-				h.taken = true
+				h.gathering = true
 			}
 			p.r.steps.Memory.Gathers[u.Job] = was
 			continue
@@ -63,7 +63,7 @@ func (p *picture) gather() {
 		}
 		p.r.steps.Memory.Gathers[u.Job] = g
 		u.Slots = h.slotsFor(u)
-		h.taken = true
+		h.gathering = true
 		h.wanted += u.lacks(h)
 		p.gatherOn(u, h)
 	}
@@ -72,10 +72,10 @@ func (p *picture) gather() {
 // before orders heavy jobs by their turn to get a host: beneficiaries of open reclaims,
 // PBA jobs, jobs that gather already, others; then by priority (but not among those that
 // gather), then by ID.
-func (p *picture) before(a, b *Unit) int {
+func (p *planner) before(a, b *Unit) int {
 	rank := func(u *Unit) int {
 		switch {
-		case p.in.Leads[u.Job] != "":
+		case p.in.ReclaimHosts[u.Job] != "":
 			return 0
 		case !u.Normal:
 			return 1
@@ -93,9 +93,9 @@ func (p *picture) before(a, b *Unit) int {
 	return a.Job.Compare(b.Job)
 }
 
-// keepOut holds a heavy job, or renews its hold before it ends, unless its dummies are
+// holdUntilReady holds a heavy job, or renews its hold before it ends, unless its dummies are
 // in place.
-func (p *picture) keepOut(u *Unit) {
+func (p *planner) holdUntilReady(u *Unit) {
 	j := u.job
 	wouldStart := j.State == backends.Pending && (j.Wait == backends.WaitResources || j.Wait == backends.WaitTime)
 	if !wouldStart && j.HeldUntil.IsZero() {
@@ -107,30 +107,30 @@ func (p *picture) keepOut(u *Unit) {
 	left := j.HeldUntil.Sub(p.now)
 	tooLong := left > 2*p.policy.HoldLimit                             // it was set while the clock was ahead
 	if left < max(p.policy.HoldLimit/2, 4*p.policy.Cycle) || tooLong { // cycles may fail
-		p.first(Step{Do: Hold, Job: u.Job, Until: p.now.Add(p.policy.HoldLimit), Reason: "it waits until its dummies are in place"})
+		p.addFirst(Step{Do: Hold, Job: u.Job, Until: p.now.Add(p.policy.HoldLimit), Reason: "it waits until its dummies are in place"})
 	}
 }
 
-// loose reports whether a heavy job that has dummies waits for nothing but a free slot.
-func (u *Unit) loose() bool {
+// waitsForSlot reports whether a heavy job that has dummies waits for nothing but a free slot.
+func (u *Unit) waitsForSlot() bool {
 	return u.job.State == backends.Pending && u.job.HeldUntil.IsZero() && len(u.job.Pinned) > 0 && len(u.Dummies) > 0
 }
 
 // released reports whether a heavy job waits for its own slots only.
-func (p *picture) released(u *Unit) bool {
+func (p *planner) released(u *Unit) bool {
 	h := p.byName[u.Host]
 	return h != nil && slices.Equal(u.job.Pinned, []string{u.Host}) && u.job.HeldUntil.IsZero() && p.ready(u, h)
 }
 
 // ready reports whether a heavy job may start: its dummies are there, and if it needs
 // several slots of its own, these are free or dummies' too.
-func (p *picture) ready(u *Unit, h *host) bool {
+func (p *planner) ready(u *Unit, h *host) bool {
 	k, there := h.slotsFor(u), len(u.Dummies)
 	return there >= k-u.Own && (u.Own == 1 || there+max(h.free, 0) >= k)
 }
 
-// mayGather chooses a heavy job's host, nil with Unit.Why if it can't gather now.
-func (p *picture) mayGather(u *Unit, g *Gather, was Gather) *host {
+// chooseHost chooses a heavy job's host, nil with Unit.Why if it can't gather now.
+func (p *planner) chooseHost(u *Unit, g *Gather, was Gather) *host {
 	j := u.job
 	switch {
 	case j.State == backends.Held:
@@ -156,10 +156,10 @@ func (p *picture) mayGather(u *Unit, g *Gather, was Gather) *host {
 	}
 	var best *host
 	for _, h := range p.suitable(u) {
-		if h.taken && u.lacks(h) > h.free-h.wanted || h.slotsFor(u)+h.stuck > h.Slots || !u.Normal && h.slotsFor(u) != u.least {
+		if h.gathering && u.lacks(h) > h.free-h.wanted || h.slotsFor(u)+h.stuck > h.Slots || !u.Normal && h.slotsFor(u) != u.least {
 			continue
 		}
-		if lead := p.in.Leads[u.Job]; lead != "" && lead != h.Name {
+		if reclaimHost := p.in.ReclaimHosts[u.Job]; reclaimHost != "" && reclaimHost != h.Name {
 			continue
 		}
 		if best == nil || p.better(u, h, best) {
@@ -179,7 +179,7 @@ func (p *picture) mayGather(u *Unit, g *Gather, was Gather) *host {
 // better reports whether a heavy job gathers on a rather than on b: where nothing is
 // missing; where it gathers already; where it needn't wait for another heavy job's end;
 // where fewest slots are missing; where least memory is left over; by name.
-func (p *picture) better(u *Unit, a, b *host) bool {
+func (p *planner) better(u *Unit, a, b *host) bool {
 	missing := func(h *host) int { return max(u.lacks(h)-max(h.free-h.wanted, 0), 0) }
 	if (missing(a) == 0) != (missing(b) == 0) {
 		return missing(a) == 0
@@ -210,10 +210,10 @@ func (u *Unit) lacks(h *host) int {
 }
 
 // gatherOn places a heavy job's dummies on its host, or pins and releases the job.
-func (p *picture) gatherOn(u *Unit, h *host) {
+func (p *planner) gatherOn(u *Unit, h *host) {
 	rank := gathers
 	switch {
-	case p.in.Leads[u.Job] != "":
+	case p.in.ReclaimHosts[u.Job] != "":
 		rank = urgent
 	case !u.Normal:
 		rank = gathersPBA
@@ -229,10 +229,10 @@ func (p *picture) gatherOn(u *Unit, h *host) {
 	}
 	u.Stage = Ready
 	if !slices.Equal(u.job.Pinned, []string{h.Name}) {
-		p.last(Step{Do: Pin, Job: u.Job, Host: h.Name, Reason: "its dummies are in place there"})
+		p.addLast(Step{Do: Pin, Job: u.Job, Host: h.Name, Reason: "its dummies are in place there"})
 	}
 	if !u.job.HeldUntil.IsZero() {
-		p.last(Step{Do: Release, Job: u.Job, Reason: "its dummies are in place"})
+		p.addLast(Step{Do: Release, Job: u.Job, Reason: "its dummies are in place"})
 	}
 	p.complete(u, want, rank, "it is about to start")
 }
@@ -243,9 +243,9 @@ func heldByFilter(j *backends.Job) bool {
 	return err == nil && tag.Held != 0 && tag.Held == j.HeldUntil.Unix()
 }
 
-// letGo releases jobs that the submit filter, which does not know the hosts, held and
+// releaseHeld releases jobs that the submit filter, which does not know the hosts, held and
 // that need no dummies; in other modes than reserve, all jobs that were held for dummies.
-func (p *picture) letGo() {
+func (p *planner) releaseHeld() {
 	for i := range p.in.Farm.Jobs {
 		j := &p.in.Farm.Jobs[i]
 		if j.State != backends.Pending || j.HeldUntil.IsZero() || p.in.Barred[j.ID] {
@@ -254,35 +254,35 @@ func (p *picture) letGo() {
 		_, gathered := p.in.Memory.Gathers[j.ID]
 		switch {
 		case p.policy.Mode != Reserve && (gathered || heldByFilter(j)):
-			p.first(Step{Do: Release, Job: j.ID, Reason: "nobody gathers dummies any more"})
+			p.addFirst(Step{Do: Release, Job: j.ID, Reason: "nobody gathers dummies any more"})
 		case p.policy.Mode == Reserve && p.r.byJob[j.ID] == nil && heldByFilter(j):
-			p.first(Step{Do: Release, Job: j.ID, Reason: "it needs no dummies"})
+			p.addFirst(Step{Do: Release, Job: j.ID, Reason: "it needs no dummies"})
 		}
 	}
 }
 
 // couldBeLight reports whether a pending job may have a dummy's place: a normal job of
-// one slot whose need of memory is known. givePlaces checks that it is small.
-func (p *picture) couldBeLight(j *backends.Job, need int64) bool {
+// one slot whose need of memory is known. assignLights checks that it is small.
+func (p *planner) couldBeLight(j *backends.Job, need int64) bool {
 	return j.Eligible() && max(j.Slots, 1) == 1 && need > 0 && !j.Exclusive && len(j.Pinned) == 0 && j.HeldUntil.IsZero() &&
 		j.Priority.Level() < backends.LevelPBA && (len(p.queues) == 0 || p.queues[j.Queue])
 }
 
-// patience is the least time that a light job is given to start in its place.
+// patience is the least time that a light job has to start in its place.
 const patience = 30 * time.Second
 
 // Finish completes the plan for dummy jobs, once the rest of the cycle is planned: light
 // jobs of no pool get dummies' places, and jobs that gather give way to the demands.
 func (r *Result) Finish(pooled map[backends.ID]bool, demands []Demand) Steps {
-	r.givePlaces(pooled)
+	r.assignLights(pooled)
 	r.giveWay(demands)
 	return r.steps
 }
 
-// givePlaces gives dummies' places to light jobs that wait (R30). Jobs of a pool get
+// assignLights assigns dummies' places to light jobs that wait (R30). Jobs of a pool get
 // none: the allocation's rules decide where they start.
-func (r *Result) givePlaces(pooled map[backends.ID]bool) {
-	p := r.picture
+func (r *Result) assignLights(pooled map[backends.ID]bool) {
+	p := r.planner
 	if p == nil || p.policy.Mode == Off {
 		return
 	}
@@ -311,7 +311,7 @@ func (r *Result) givePlaces(pooled map[backends.ID]bool) {
 				len(j.Asked) > 0 && !slices.Contains(j.Asked, h.Name) {
 				return false
 			}
-			p.giveTo(j, u, h)
+			p.replaceByLight(j, u, h)
 			left -= need
 			places--
 			return true
@@ -319,8 +319,8 @@ func (r *Result) givePlaces(pooled map[backends.ID]bool) {
 	}
 }
 
-// seeLights records which light jobs have a place, and which could have one.
-func (p *picture) seeLights() {
+// readLights records which light jobs have a place, and which could have one.
+func (p *planner) readLights() {
 	if p.policy.Mode == Off {
 		return
 	}
@@ -346,16 +346,16 @@ func (p *picture) seeLights() {
 	}
 }
 
-// giveTo ends a dummy for a light job, which takes its slot; another dummy is submitted
+// replaceByLight ends a dummy for a light job, which takes its slot; another dummy is submitted
 // and takes the slot after it.
-func (p *picture) giveTo(j *backends.Job, u *Unit, h *host) {
+func (p *planner) replaceByLight(j *backends.Job, u *Unit, h *host) {
 	d := u.Dummies[len(u.Dummies)-1]
 	u.Dummies = u.Dummies[:len(u.Dummies)-1]
 	why := fmt.Sprintf("it is light: it has the place of a dummy of %v on %s", u.Job, h.Name)
-	p.last(Step{Do: Pin, Job: j.ID, For: u.Job, Host: h.Name, Reason: why})
-	p.last(Step{Do: Rank, Job: j.ID, For: u.Job, Priority: urgent, Reason: why})
-	p.last(Step{Do: Place, Job: u.Job, Host: h.Name, Count: 1, Priority: urgent, Reason: fmt.Sprintf("it comes back after light job %v", j.ID)})
-	p.last(Step{Do: Drop, Job: u.Job, Dummies: []backends.ID{d}, Reason: fmt.Sprintf("light job %v has its place", j.ID)})
+	p.addLast(Step{Do: Pin, Job: j.ID, For: u.Job, Host: h.Name, Reason: why})
+	p.addLast(Step{Do: Rank, Job: j.ID, For: u.Job, Priority: urgent, Reason: why})
+	p.addLast(Step{Do: Place, Job: u.Job, Host: h.Name, Count: 1, Priority: urgent, Reason: fmt.Sprintf("it comes back after light job %v", j.ID)})
+	p.addLast(Step{Do: Drop, Job: u.Job, Dummies: []backends.ID{d}, Reason: fmt.Sprintf("light job %v has its place", j.ID)})
 	p.r.steps.Memory.Lights[j.ID] = Light{For: u.Job, Host: h.Name, At: p.now}
 }
 
@@ -398,9 +398,9 @@ func (r *Result) giveWay(demands []Demand) {
 		if u.Stage == Ready && u.job.HeldUntil.IsZero() {
 			// It may start at any moment: its dummies go once it is held again.
 			g := r.steps.Memory.Gathers[u.Job]
-			g.Backoff = r.picture.now.Add(2 * r.picture.policy.Cycle)
+			g.Backoff = r.planner.now.Add(2 * r.planner.policy.Cycle)
 			r.steps.Memory.Gathers[u.Job] = g
-			r.steps.Last = append(r.steps.Last, Step{Do: Hold, Job: u.Job, Until: r.picture.now.Add(r.picture.policy.HoldLimit), Reason: why})
+			r.steps.Last = append(r.steps.Last, Step{Do: Hold, Job: u.Job, Until: r.planner.now.Add(r.planner.policy.HoldLimit), Reason: why})
 			continue
 		}
 		if u.Stage == Ready { // not released yet
@@ -413,7 +413,7 @@ func (r *Result) giveWay(demands []Demand) {
 }
 
 // fold makes the snapshot that the allocation's rules see.
-func (p *picture) fold() {
+func (p *planner) fold() {
 	p.r.Units = p.heavy
 	farm := *p.in.Farm
 	farm.Jobs = make([]backends.Job, 0, len(p.in.Farm.Jobs))
@@ -437,7 +437,7 @@ func (p *picture) fold() {
 	p.r.Farm = &farm
 }
 
-func (p *picture) foldHeavy(u *Unit, j *backends.Job) {
+func (p *planner) foldHeavy(u *Unit, j *backends.Job) {
 	switch {
 	case p.policy.Mode == Off:
 	case u.Stage == Runs:
@@ -451,7 +451,7 @@ func (p *picture) foldHeavy(u *Unit, j *backends.Job) {
 		if u.Stage != Waits || p.mayWait(u) {
 			j.Wait = backends.WaitResources
 		}
-		if p.in.Leads[u.Job] == "" {
+		if p.in.ReclaimHosts[u.Job] == "" {
 			j.Pinned, j.Shares = nil, nil
 		}
 		j.Asked = nil
@@ -467,7 +467,7 @@ func (p *picture) foldHeavy(u *Unit, j *backends.Job) {
 }
 
 // mayWait reports whether a job that does not gather waits for nothing but slots.
-func (p *picture) mayWait(u *Unit) bool {
+func (p *planner) mayWait(u *Unit) bool {
 	j := u.job
 	return (j.Wait == backends.WaitResources || j.Wait == backends.WaitTime && !j.HeldUntil.IsZero()) && !j.BeginTime.After(p.now)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Input is what Plan looks at.
+// Input is what Plan decides from.
 type Input struct {
-	Farm   *backends.Snapshot
-	Able   backends.ForEngine     // its booleans, and which functions are there
-	Memory Memory                 // as the previous cycle left it
-	Leads  map[backends.ID]string // beneficiaries of open reclaims, and the host that each will run on
-	Barred map[backends.ID]bool   // victims that an open reclaim keeps from starting
+	Farm         *backends.Snapshot
+	Able         backends.ForEngine     // its booleans, and which functions are there
+	Memory       Memory                 // as the previous cycle left it
+	ReclaimHosts map[backends.ID]string // beneficiaries of open reclaims, and the host that each will run on
+	Barred       map[backends.ID]bool   // victims that an open reclaim keeps from starting
 }
 
 // Verb is what a step does.
@@ -56,7 +56,7 @@ type Result struct {
 
 	byJob   map[backends.ID]*Unit
 	steps   Steps    // so far; see Finish
-	picture *picture // nil: there is nothing to decide
+	planner *planner // nil: there is nothing to decide
 }
 
 // Steps are what is to be done about dummy jobs in a cycle, and what is to be remembered.
@@ -126,14 +126,14 @@ type host struct {
 	free  int // slots that no job has
 	units int // slots of heavy jobs with their dummies that run there
 	stuck int // slots' worth of memory that suspended jobs hold
-	// taken: a job gathers there. Others may only if they find all that they need free:
+	// gathering: a job gathers there. Others may only if they find all that they need free:
 	// else they would keep each other waiting for ever.
-	taken  bool
-	wanted int // slots that the jobs that gather there lack
+	gathering bool
+	wanted    int // slots that the jobs that gather there lack
 }
 
-// picture is what one call of Plan works on.
-type picture struct {
+// planner holds the working state of one call of Plan.
+type planner struct {
 	in     Input
 	policy Policy
 	now    time.Time
@@ -164,18 +164,18 @@ func Plan(in Input, policy Policy, now time.Time) *Result {
 	if policy.Mode == Reserve && (in.Able.Pin == nil || in.Able.HoldUntil == nil) {
 		policy.Mode = Surround
 	}
-	p := &picture{in: in, policy: policy, now: now, byName: map[string]*host{}, dummies: map[backends.ID][]*backends.Job{}, r: r}
-	r.picture = p
-	p.seeHosts()
-	p.seeJobs()
+	p := &planner{in: in, policy: policy, now: now, byName: map[string]*host{}, dummies: map[backends.ID][]*backends.Job{}, r: r}
+	r.planner = p
+	p.readHosts()
+	p.readJobs()
 	r.steps.Memory = Memory{Gathers: map[backends.ID]Gather{}, Lights: map[backends.ID]Light{}, Placed: len(p.dummies) > 0}
 	p.clean()
 	p.surround()
 	if policy.Mode == Reserve {
 		p.gather()
 	}
-	p.letGo()
-	p.seeLights()
+	p.releaseHeld()
+	p.readLights()
 	p.fold()
 	for _, s := range r.steps.Last {
 		r.steps.Memory.Placed = r.steps.Memory.Placed || s.Do == Place
@@ -183,7 +183,7 @@ func Plan(in Input, policy Policy, now time.Time) *Result {
 	return r
 }
 
-func (p *picture) seeHosts() {
+func (p *planner) readHosts() {
 	p.queues = map[string]bool{}
 	for _, name := range p.policy.Queues {
 		p.queues[name] = true
@@ -219,7 +219,7 @@ func (h *host) worth(need int64) int {
 
 // needs returns the bytes that a job needs: what it asks for, what its tag says, or what
 // the site says of such jobs, whichever is most.
-func (p *picture) needs(j *backends.Job) int64 {
+func (p *planner) needs(j *backends.Job) int64 {
 	need := j.Memory
 	if tag, _, err := backends.ParseTag(j.Tag); err == nil {
 		need = max(need, tag.Memory)
@@ -232,7 +232,7 @@ func (p *picture) needs(j *backends.Job) int64 {
 	return need
 }
 
-func (p *picture) seeJobs() {
+func (p *planner) readJobs() {
 	for i := range p.in.Farm.Jobs {
 		j := &p.in.Farm.Jobs[i]
 		if j.State.Ended() {
@@ -256,13 +256,13 @@ func (p *picture) seeJobs() {
 		}
 	}
 	for _, u := range p.heavy {
-		p.count(u)
+		p.countDummies(u)
 	}
 }
 
 // occupy subtracts a job's slots from its hosts' free ones. Of a suspended job whose
 // slots the queue frees, it counts the memory instead.
-func (p *picture) occupy(j *backends.Job, need int64) {
+func (p *planner) occupy(j *backends.Job, need int64) {
 	suspended := j.State == backends.Suspended
 	if j.State != backends.Running && !suspended {
 		return
@@ -281,7 +281,7 @@ func (p *picture) occupy(j *backends.Job, need int64) {
 
 // unitOf returns the unit of a heavy job (R28), nil for every other job. A job that
 // spans hosts is not heavy: it does not have all of its memory on one of them.
-func (p *picture) unitOf(j *backends.Job, need int64) *Unit {
+func (p *planner) unitOf(j *backends.Job, need int64) *Unit {
 	if need <= p.leastShare*int64(max(j.Slots, 1)) || j.Exclusive || len(j.Hosts) > 1 {
 		return nil
 	}
@@ -326,7 +326,7 @@ func (p *picture) unitOf(j *backends.Job, need int64) *Unit {
 }
 
 // allowed returns the hosts that a pending job may start on.
-func (p *picture) allowed(u *Unit) []*host {
+func (p *planner) allowed(u *Unit) []*host {
 	if len(u.job.Asked) == 0 {
 		return p.hosts
 	}
@@ -340,15 +340,15 @@ func (p *picture) allowed(u *Unit) []*host {
 }
 
 // suitable returns those of them that it fits on if they are empty.
-func (p *picture) suitable(u *Unit) []*host {
+func (p *planner) suitable(u *Unit) []*host {
 	return slices.DeleteFunc(slices.Clone(p.allowed(u)), func(h *host) bool { return h.slotsFor(u) > h.Slots })
 }
 
 // slotsFor returns how many slots a unit needs on a host.
 func (h *host) slotsFor(u *Unit) int { return max(h.worth(u.need), u.Own) }
 
-// count sorts a unit's dummies by their state and place.
-func (p *picture) count(u *Unit) {
+// countDummies sorts a unit's dummies by their state and place.
+func (p *planner) countDummies(u *Unit) {
 	if u.Stage != Runs {
 		u.Host = p.gatheringHost(u)
 	}
@@ -382,8 +382,8 @@ func (p *picture) count(u *Unit) {
 
 // gatheringHost returns where a pending heavy job's dummies are to be: on its open
 // reclaim's host, else on the one that is remembered, if that is up; else "".
-func (p *picture) gatheringHost(u *Unit) string {
-	if at := p.in.Leads[u.Job]; at != "" {
+func (p *planner) gatheringHost(u *Unit) string {
+	if at := p.in.ReclaimHosts[u.Job]; at != "" {
 		return at
 	}
 	if g, ok := p.in.Memory.Gathers[u.Job]; ok && p.byName[g.Host] != nil {
@@ -394,24 +394,24 @@ func (p *picture) gatheringHost(u *Unit) string {
 
 // expires reports whether a dummy job's run limit ends it before the next cycles could
 // replace it.
-func (p *picture) expires(d *backends.Job) bool {
+func (p *planner) expires(d *backends.Job) bool {
 	if d.RunLimit <= 0 || d.Started.IsZero() {
 		return false
 	}
 	return d.Started.Add(d.RunLimit).Sub(p.now) < max(2*p.policy.Cycle, p.policy.Limit/10)
 }
 
-func (p *picture) first(s Step) { p.r.steps.First = append(p.r.steps.First, s) }
-func (p *picture) last(s Step)  { p.r.steps.Last = append(p.r.steps.Last, s) }
+func (p *planner) addFirst(s Step) { p.r.steps.First = append(p.r.steps.First, s) }
+func (p *planner) addLast(s Step)  { p.r.steps.Last = append(p.r.steps.Last, s) }
 
-func (p *picture) drop(job backends.ID, dummies []backends.ID, why string) {
+func (p *planner) drop(job backends.ID, dummies []backends.ID, why string) {
 	if len(dummies) > 0 {
-		p.first(Step{Do: Drop, Job: job, Dummies: dummies, Reason: why})
+		p.addFirst(Step{Do: Drop, Job: job, Dummies: dummies, Reason: why})
 	}
 }
 
 // clean ends dummies that are not needed (R31).
-func (p *picture) clean() {
+func (p *planner) clean() {
 	owners := slices.SortedFunc(maps.Keys(p.dummies), backends.ID.Compare)
 	for _, id := range owners {
 		u := p.r.byJob[id]
@@ -437,7 +437,7 @@ func (p *picture) clean() {
 }
 
 // dropAll ends all dummies of a unit.
-func (p *picture) dropAll(u *Unit, why string) {
+func (p *planner) dropAll(u *Unit, why string) {
 	p.drop(u.Job, slices.Concat(u.Coming, u.Dummies), why)
 	u.Dummies, u.Coming, u.expiring = nil, nil, 0
 }
@@ -450,7 +450,7 @@ func orNowhere(host string) string {
 }
 
 // surround places the dummies that running heavy jobs lack, and ends those beyond need.
-func (p *picture) surround() {
+func (p *planner) surround() {
 	for _, u := range p.heavy {
 		switch {
 		case p.policy.Mode == Off:
@@ -464,22 +464,22 @@ func (p *picture) surround() {
 }
 
 // complete brings the number of a unit's dummies, the coming ones included, to want.
-func (p *picture) complete(u *Unit, want int, rank backends.Priority, why string) {
+func (p *planner) complete(u *Unit, want int, rank backends.Priority, why string) {
 	have := len(u.Dummies) - u.expiring + len(u.Coming)
 	if have < want {
-		p.last(Step{Do: Place, Job: u.Job, Host: u.Host, Count: want - have, Priority: rank, Reason: why})
+		p.addLast(Step{Do: Place, Job: u.Job, Host: u.Host, Count: want - have, Priority: rank, Reason: why})
 	}
 	if much := have - want; much > 0 {
 		p.dropSome(u, much, "it has more dummies than it needs")
 	}
 	for _, id := range u.Coming {
 		if d := p.dummy(u, id); d != nil && d.Priority != rank {
-			p.last(Step{Do: Rank, Job: id, Priority: rank, Reason: "dummy of " + u.Job.String()})
+			p.addLast(Step{Do: Rank, Job: id, Priority: rank, Reason: "dummy of " + u.Job.String()})
 		}
 	}
 }
 
-func (p *picture) dummy(u *Unit, id backends.ID) *backends.Job {
+func (p *planner) dummy(u *Unit, id backends.ID) *backends.Job {
 	for _, d := range p.dummies[u.Job] {
 		if d.ID == id {
 			return d
@@ -489,7 +489,7 @@ func (p *picture) dummy(u *Unit, id backends.ID) *backends.Job {
 }
 
 // dropSome ends some dummies of a unit, first those that have no slot yet.
-func (p *picture) dropSome(u *Unit, much int, why string) {
+func (p *planner) dropSome(u *Unit, much int, why string) {
 	var out []backends.ID
 	for ; much > 0 && len(u.Coming) > 0; much-- {
 		out = append(out, u.Coming[len(u.Coming)-1])
@@ -500,7 +500,7 @@ func (p *picture) dropSome(u *Unit, much int, why string) {
 		u.Dummies = u.Dummies[:len(u.Dummies)-1]
 	}
 	if len(out) > 0 {
-		p.last(Step{Do: Drop, Job: u.Job, Dummies: out, Reason: why})
+		p.addLast(Step{Do: Drop, Job: u.Job, Dummies: out, Reason: why})
 	}
 }
 

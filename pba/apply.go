@@ -52,7 +52,7 @@ func (a *applier) run() error {
 		if err := a.overdue(); err != nil {
 			return firstOf(err, a.leaveOut(i, err))
 		}
-		n := a.together(actions[i:])
+		n := a.batchSize(actions[i:])
 		err := a.do(i, n)
 		i += n
 		if err != nil {
@@ -70,41 +70,41 @@ func firstOf(err, later error) error {
 	return later
 }
 
-// reserve is what must be left of the cycle's time to begin another act.
-const reserve = 500 * time.Millisecond
+// leastTimeLeft is the part of the cycle's time that must be left to begin another act.
+const leastTimeLeft = 500 * time.Millisecond
 
 func (a *applier) overdue() error {
 	if errors.Is(a.ctx.Err(), context.Canceled) {
 		return fmt.Errorf("interrupted: %w", a.ctx.Err())
 	}
-	if end, ok := a.ctx.Deadline(); ok && time.Until(end) < reserve {
+	if end, ok := a.ctx.Deadline(); ok && time.Until(end) < leastTimeLeft {
 		return errTimeUp
 	}
 	return nil
 }
 
-// together returns how many actions from the first on go in one call.
-func (a *applier) together(actions []plan.Action) int {
+// batchSize returns how many actions from the first on go in one call.
+func (a *applier) batchSize(actions []plan.Action) int {
 	first := &actions[0]
-	if first.Reclaim != 0 || forceful(first.Verb) || a.pointless(first) != "" {
+	if first.Reclaim != 0 || preempts(first.Verb) || a.skipReason(first) != "" {
 		return 1
 	}
 	n := 1
 	for n < len(actions) && actions[n].Reclaim == 0 && actions[n].Verb == first.Verb && actions[n].Queue == first.Queue &&
-		a.pointless(&actions[n]) == "" {
+		a.skipReason(&actions[n]) == "" {
 		n++
 	}
 	return n
 }
 
-func forceful(v plan.Verb) bool { return v == plan.Requeue || v == plan.Suspend }
+func preempts(v plan.Verb) bool { return v == plan.Requeue || v == plan.Suspend }
 
 // do does the n actions from the first on. It fails only where going on makes no
 // sense: the queue, or the ledger, can't be reached.
 func (a *applier) do(first, n int) error {
 	actions := a.plan.Actions[first : first+n]
-	if why := a.pointless(&actions[0]); why != "" {
-		a.note(first, ledger.LeftOut, why)
+	if why := a.skipReason(&actions[0]); why != "" {
+		a.record(first, ledger.LeftOut, why)
 		return nil
 	}
 	if first > 0 && a.plan.Actions[first-1].Reclaim != actions[0].Reclaim {
@@ -114,12 +114,12 @@ func (a *applier) do(first, n int) error {
 	}
 	ctx, cancel := a.actContext()
 	defer cancel()
-	if forceful(actions[0].Verb) {
-		if err := a.lookAgain(ctx, &actions[0]); err != nil {
-			return a.settle(first, backends.Errors{err})
+	if preempts(actions[0].Verb) {
+		if err := a.checkVictim(ctx, &actions[0]); err != nil {
+			return a.recordResults(first, backends.Errors{err})
 		}
 	}
-	return a.settle(first, a.call(ctx, actions))
+	return a.recordResults(first, a.call(ctx, actions))
 }
 
 // actContext outlives an interruption, so that no act is left half done, but not
@@ -132,8 +132,8 @@ func (a *applier) actContext() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.WithoutCancel(a.ctx), limit)
 }
 
-// pointless returns why an action need not be tried any more; "" if it is to be tried.
-func (a *applier) pointless(act *plan.Action) string {
+// skipReason returns why an action need not be tried any more; "" if it is to be tried.
+func (a *applier) skipReason(act *plan.Action) string {
 	if why, ok := a.unpinned[act.Job]; ok && act.Verb == plan.Release {
 		return why
 	}
@@ -168,10 +168,10 @@ var errGone = errors.New("gone before the act")
 // errNeedless is an act for a beneficiary that needs it no more.
 var errNeedless = errors.New("its beneficiary does not wait any more")
 
-// lookAgain reads a victim right before the act (R18): it must still be in the
+// checkVictim reads a victim right before the act (R18): it must still be in the
 // run that is meant, of the same user and project, and no PBA job by now. And its
 // beneficiary: no job is preempted for one that has started meanwhile; but see owed.
-func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
+func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 	jobs, err := a.e.Backend.Jobs(ctx, []backends.ID{act.Job, act.For})
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
 	if len(jobs) == 0 || jobs[0].ID != act.Job {
 		return fmt.Errorf("%w: the queue does not know it any more", errGone)
 	}
-	a.names.give(jobs)
+	a.names.resolve(jobs)
 	if err := sameRun(&jobs[0], jobOf(a.farm, act.Job), act.Started); err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (a *applier) lookAgain(ctx context.Context, act *plan.Action) error {
 		return nil
 	}
 	if len(jobs) == 2 && jobs[1].State == backends.Running {
-		if owed, err := a.owed(ctx, act); err != nil || owed {
+		if needed, err := a.neededElsewhere(ctx, act); err != nil || needed {
 			return err
 		}
 	}
@@ -198,15 +198,15 @@ func waits(j *backends.Job) bool {
 	return j.State == backends.Pending || j.State == backends.Suspended
 }
 
-// owed reports whether a beneficiary that does not wait any more runs in what another
+// neededElsewhere reports whether a beneficiary that does not wait any more runs in what another
 // reclaim freed on these hosts: then that one's beneficiary, which waits though all
 // of its victims are gone, needs what this act frees.
-func (a *applier) owed(ctx context.Context, act *plan.Action) (bool, error) {
+func (a *applier) neededElsewhere(ctx context.Context, act *plan.Action) (bool, error) {
 	reclaims := a.plan.Memory.Reclaims
 	mine := slices.IndexFunc(reclaims, func(r plan.Reclaim) bool { return r.ID == act.Reclaim })
 	for i := range reclaims {
 		r := &reclaims[i]
-		if i == mine || mine < 0 || !r.Phase.Open() || !share(r.Hosts, reclaims[mine].Hosts) {
+		if i == mine || mine < 0 || !r.Phase.Open() || !shareHost(r.Hosts, reclaims[mine].Hosts) {
 			continue
 		}
 		ids := []backends.ID{r.Beneficiary}
@@ -229,7 +229,7 @@ func (a *applier) owed(ctx context.Context, act *plan.Action) (bool, error) {
 	return false, nil
 }
 
-func share(a, b []backends.Placement) bool {
+func shareHost(a, b []backends.Placement) bool {
 	return slices.ContainsFunc(a, func(p backends.Placement) bool {
 		return slices.ContainsFunc(b, func(q backends.Placement) bool { return p.Host == q.Host })
 	})
@@ -261,7 +261,7 @@ func jobOf(farm *backends.Snapshot, id backends.ID) *backends.Job {
 	return nil
 }
 
-// call hands actions of one verb to the queue.
+// call sends actions of one verb to the queue.
 func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Errors {
 	b, able := a.e.Backend, a.e.Backend.Abilities()
 	ids := make([]backends.ID, len(actions))
@@ -274,9 +274,9 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 			return backends.PriorityChange{ID: x.Job, Priority: x.Priority}
 		}))
 	case plan.Requeue:
-		return b.Requeue(ctx, each(actions, forcefulAct))
+		return b.Requeue(ctx, each(actions, preemptAct))
 	case plan.Suspend:
-		return b.Suspend(ctx, each(actions, forcefulAct))
+		return b.Suspend(ctx, each(actions, preemptAct))
 	case plan.Resume:
 		return b.Resume(ctx, ids)
 	case plan.Hold:
@@ -321,10 +321,10 @@ func (a *applier) call(ctx context.Context, actions []plan.Action) backends.Erro
 		}
 	case plan.Place:
 		if able.Place != nil {
-			return a.place(ctx, actions)
+			return a.submitDummies(ctx, actions)
 		}
 	case plan.Drop:
-		return a.drop(ctx, actions)
+		return a.endDummies(ctx, actions)
 	}
 	return backends.Fail(len(actions), fmt.Errorf("%s: %w", actions[0].Verb, backends.ErrUnable))
 }
@@ -365,7 +365,7 @@ func vacant(farm *backends.Snapshot, slots []backends.Placement) bool {
 	return !slices.ContainsFunc(slots, func(p backends.Placement) bool { return left[p.Host] < p.Slots })
 }
 
-func forcefulAct(x *plan.Action) backends.Act {
+func preemptAct(x *plan.Action) backends.Act {
 	return backends.Act{ID: x.Job, Started: x.Started, Until: x.Until, Grace: x.Grace, Mark: x.Mark, Notice: x.Notice}
 }
 
@@ -377,9 +377,9 @@ func each[T any](actions []plan.Action, f func(*plan.Action) T) []T {
 	return all
 }
 
-// settle records what became of the actions from the first on. Its error is the
+// recordResults records what became of the actions from the first on. Its error is the
 // queue's or the ledger's, and ends the cycle.
-func (a *applier) settle(first int, errs backends.Errors) error {
+func (a *applier) recordResults(first int, errs backends.Errors) error {
 	var lost error
 	for i, err := range errs {
 		act := &a.plan.Actions[first+i]
@@ -388,18 +388,18 @@ func (a *applier) settle(first int, errs backends.Errors) error {
 		}
 		switch {
 		case err == nil:
-			a.note(first+i, ledger.Done, "")
+			a.record(first+i, ledger.Done, "")
 			continue
 		case errors.Is(err, errNeedless):
-			a.note(first+i, ledger.LeftOut, err.Error())
+			a.record(first+i, ledger.LeftOut, err.Error())
 		case isGone(err):
-			a.note(first+i, ledger.Gone, err.Error())
-			if forceful(act.Verb) {
+			a.record(first+i, ledger.Gone, err.Error())
+			if preempts(act.Verb) {
 				a.spared[victimRun{act.Reclaim, act.Job}] = "its slots were not taken: " + err.Error()
 				continue
 			}
 		default:
-			a.note(first+i, ledger.Failed, err.Error())
+			a.record(first+i, ledger.Failed, err.Error())
 			if isLost(err) {
 				lost = err
 			}
@@ -412,7 +412,7 @@ func (a *applier) settle(first int, errs backends.Errors) error {
 		act := a.plan.Actions[first]
 		return fmt.Errorf("%s job %v: %w", act.Verb, act.Job, unreachable(a.ctx, lost))
 	}
-	if forceful(a.plan.Actions[first].Verb) {
+	if preempts(a.plan.Actions[first].Verb) {
 		return a.flush()
 	}
 	return nil
@@ -426,14 +426,14 @@ func isLost(err error) bool {
 	return errors.Is(err, backends.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-func (a *applier) note(action int, result ledger.Result, text string) {
+func (a *applier) record(action int, result ledger.Result, text string) {
 	a.outcomes = append(a.outcomes, ledger.Outcome{Action: action, Result: result, Error: text, At: a.queueTime()})
 }
 
 // leaveOut records that the actions from the first on were not tried, and why.
 func (a *applier) leaveOut(first int, why error) error {
 	for i := first; i < len(a.plan.Actions); i++ {
-		a.note(i, ledger.LeftOut, why.Error())
+		a.record(i, ledger.LeftOut, why.Error())
 	}
 	return a.flush()
 }

@@ -31,8 +31,8 @@ func newDated(w *simulate.World) *dated {
 
 func (d *dated) now() time.Time { return d.world.Now().Add(d.ahead) }
 
-// let releases the jobs whose holds have ended.
-func (d *dated) let(ctx context.Context) {
+// releaseExpired releases the jobs whose holds have ended.
+func (d *dated) releaseExpired(ctx context.Context) {
 	for id, until := range d.holds {
 		if !until.After(d.now()) {
 			d.world.Abilities().HoldUntil(ctx, []backends.HoldUntil{{ID: id}})
@@ -41,7 +41,7 @@ func (d *dated) let(ctx context.Context) {
 	}
 }
 
-// date gives jobs the times that the queue recorded.
+// date sets the jobs' times to those that the queue recorded.
 func (d *dated) date(jobs []backends.Job) {
 	for i := range jobs {
 		j := &jobs[i]
@@ -67,7 +67,7 @@ func (d *dated) date(jobs []backends.Job) {
 }
 
 func (d *dated) Snapshot(ctx context.Context, since time.Time) (*backends.Snapshot, error) {
-	d.let(ctx)
+	d.releaseExpired(ctx)
 	farm, err := d.world.Snapshot(ctx, start)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (d *dated) Abilities() backends.Abilities {
 // The clock is put ahead, or back, before a reclaim and in each of its phases; what was
 // written under the old one stays in the queue. The beneficiary has its slot as soon as
 // otherwise, nothing expires, the victim runs again, and the cycle says both dates.
-func TestTheClockIsSet(t *testing.T) { // R8, R14, R19, R21
+func TestClockIsSet(t *testing.T) { // R8, R14, R19, R21
 	for _, by := range []time.Duration{2 * time.Hour, -2 * time.Hour, 87600 * time.Hour, -87600 * time.Hour} {
 		for _, known := range []bool{true, false} {
 			if !known && by > 0 {

@@ -12,8 +12,8 @@ import (
 // errNoDummy keeps a wrong plan from ending a user's job.
 var errNoDummy = errors.New("it is no dummy job")
 
-// place submits the dummy jobs of some actions, all in one call.
-func (a *applier) place(ctx context.Context, actions []plan.Action) backends.Errors {
+// submitDummies submits the dummy jobs of some actions, all in one call.
+func (a *applier) submitDummies(ctx context.Context, actions []plan.Action) backends.Errors {
 	var dummies []backends.Dummy
 	var owners []int // the action that each is of
 	for i := range actions {
@@ -32,9 +32,9 @@ func (a *applier) place(ctx context.Context, actions []plan.Action) backends.Err
 	return perAction(len(actions), owners, errs, "placed")
 }
 
-// drop ends the dummy jobs of some actions, all in one call. One that has ended by
+// endDummies ends the dummy jobs of some actions, all in one call. One that has ended by
 // itself is no failure.
-func (a *applier) drop(ctx context.Context, actions []plan.Action) backends.Errors {
+func (a *applier) endDummies(ctx context.Context, actions []plan.Action) backends.Errors {
 	isDummy := map[backends.ID]bool{}
 	for i := range a.farm.Jobs {
 		if j := &a.farm.Jobs[i]; j.IsDummy() {

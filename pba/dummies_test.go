@@ -14,14 +14,14 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// placing is a queue that takes dummy jobs, and fails what a test wants it to.
-type placing struct {
+// dummyQueue is a queue that accepts dummy jobs, and fails what a test wants it to.
+type dummyQueue struct {
 	backends.Backend
 	calls []string
 	fail  map[string]error // by host, or by ID
 }
 
-func (q *placing) Abilities() backends.Abilities {
+func (q *dummyQueue) Abilities() backends.Abilities {
 	return backends.Abilities{ForEngine: backends.ForEngine{
 		Place: func(_ context.Context, dummies []backends.Dummy) []backends.Submitted {
 			all := make([]backends.Submitted, len(dummies))
@@ -44,7 +44,7 @@ func (q *placing) Abilities() backends.Abilities {
 	}}
 }
 
-func (q *placing) Kill(_ context.Context, ids []backends.ID) backends.Errors {
+func (q *dummyQueue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 	errs := make(backends.Errors, len(ids))
 	for i, id := range ids {
 		q.calls = append(q.calls, fmt.Sprintf("kill %v", id))
@@ -53,8 +53,8 @@ func (q *placing) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 	return errs
 }
 
-// carry carries out actions on a farm where jobs 11 to 19 are dummy jobs of job 1.
-func carry(t *testing.T, q *placing, actions ...plan.Action) []ledger.Outcome {
+// applyActions carries out actions on a farm where jobs 11 to 19 are dummy jobs of job 1.
+func applyActions(t *testing.T, q *dummyQueue, actions ...plan.Action) []ledger.Outcome {
 	t.Helper()
 	farm := &backends.Snapshot{}
 	for n := range int64(9) {
@@ -76,10 +76,10 @@ func id(n int64) backends.ID { return backends.ID{Job: n} }
 var errRefused = errors.New("refused")
 
 func TestDummyJobsArePlacedAndEnded(t *testing.T) { // R29, R31
-	place := func(job int64, host string, n int) plan.Action {
+	placeAction := func(job int64, host string, n int) plan.Action {
 		return plan.Action{Verb: plan.Place, Job: id(job), Hosts: []string{host}, Slots: []int{n}, Priority: 7, Limit: time.Hour}
 	}
-	drop := func(dummies ...backends.ID) plan.Action {
+	dropAction := func(dummies ...backends.ID) plan.Action {
 		return plan.Action{Verb: plan.Drop, Job: id(1), Dummies: dummies}
 	}
 	for name, x := range map[string]struct {
@@ -89,30 +89,30 @@ func TestDummyJobsArePlacedAndEnded(t *testing.T) { // R29, R31
 		outcomes []ledger.Outcome
 	}{
 		"several jobs' go in one call": {
-			[]plan.Action{place(1, "n1", 2), place(2, "n2", 1)},
+			[]plan.Action{placeAction(1, "n1", 2), placeAction(2, "n2", 1)},
 			nil,
 			[]string{"place for 1 on n1 at 7 for 1h0m0s", "place for 1 on n1 at 7 for 1h0m0s", "place for 2 on n2 at 7 for 1h0m0s"},
 			[]ledger.Outcome{{Action: 0, Result: ledger.Done}, {Action: 1, Result: ledger.Done}},
 		},
-		"a refusal is told of its own job": {
-			[]plan.Action{place(1, "n1", 2), place(2, "n2", 1)},
+		"a refusal is reported for its own job": {
+			[]plan.Action{placeAction(1, "n1", 2), placeAction(2, "n2", 1)},
 			map[string]error{"n1": errRefused},
 			[]string{"place for 1 on n1 at 7 for 1h0m0s", "place for 1 on n1 at 7 for 1h0m0s", "place for 2 on n2 at 7 for 1h0m0s"},
 			[]ledger.Outcome{{Action: 0, Result: ledger.Failed, Error: "2 of 2 dummy jobs were not placed: refused"}, {Action: 1, Result: ledger.Done}},
 		},
 		"one that ended by itself is no failure": {
-			[]plan.Action{drop(id(11), id(12))},
+			[]plan.Action{dropAction(id(11), id(12))},
 			map[string]error{"11": backends.ErrWrongState},
 			[]string{"kill 11", "kill 12"},
 			[]ledger.Outcome{{Action: 0, Result: ledger.Done}},
 		},
 		"what is no dummy job is left alone": {
-			[]plan.Action{drop(id(11), id(3))},
+			[]plan.Action{dropAction(id(11), id(3))},
 			nil,
 			[]string{"kill 11"},
 			[]ledger.Outcome{{Action: 0, Result: ledger.Failed, Error: "1 of 2 dummy jobs were not ended: it is no dummy job"}},
 		},
-		"who was not pinned is not released": {
+		"a job that was not pinned is not released": {
 			[]plan.Action{
 				{Verb: plan.PinTo, Job: id(1), Hosts: []string{"n1"}},
 				{Verb: plan.Release, Job: id(2)},
@@ -130,8 +130,8 @@ func TestDummyJobsArePlacedAndEnded(t *testing.T) { // R29, R31
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := &placing{fail: x.fail}
-			got := carry(t, q, x.actions...)
+			q := &dummyQueue{fail: x.fail}
+			got := applyActions(t, q, x.actions...)
 			if d := cmp.Diff(x.outcomes, got); d != "" {
 				t.Error(d)
 			}

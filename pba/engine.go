@@ -36,14 +36,14 @@ type Rules struct {
 // Engine runs cycles over one queue. Only one at a time may run on a queue and
 // ledger; see Lock.
 type Engine struct {
-	Backend backends.Backend
-	Ledger  Ledger
-	Rules   func(ctx context.Context, now time.Time) (Rules, error)
-	Groups  func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups by user; nil: no user is in any
-	Publish func(ctx context.Context, s ledger.Standing) error                     // to the submit filter; nil: not at all
-	Who     string                                                                 // the identity that the system gives
-	Zone    *time.Location                                                         // by whose hours use is recorded; nil: UTC's
-	Keep    time.Duration                                                          // for how long history is kept; 0: for ever
+	Backend     backends.Backend
+	Ledger      Ledger
+	Rules       func(ctx context.Context, now time.Time) (Rules, error)
+	Groups      func(ctx context.Context, users []string) (map[string][]string, error) // UNIX groups by user; nil: no user is in any
+	Publish     func(ctx context.Context, s ledger.Standing) error                     // to the submit filter; nil: not at all
+	Who         string                                                                 // the identity that the system gives
+	Zone        *time.Location                                                         // by whose hours use is recorded; nil: UTC's
+	KeepHistory time.Duration                                                          // for how long history is kept; 0: for ever
 
 	ReadClock func() (clock.Reading, error) // this machine's; nil: a clock that is put ahead is not noticed
 }
@@ -58,8 +58,8 @@ type Result struct {
 
 	ClockSet string // what was noticed of a clock that was set; "": nothing
 
-	seen  time.Time // when the snapshot came, by this machine's clock
-	names names
+	readAt time.Time // when the snapshot came, by this machine's clock
+	names  names
 }
 
 // Failed returns the first action that the queue refused, as an error; nil if none.
@@ -80,8 +80,8 @@ func (r *Result) warn() {
 	}
 }
 
-// readTimeout is how long the queue may take to give a snapshot, and actTimeout to
-// carry out one call.
+// readTimeout limits the time in which the queue must return a snapshot, actTimeout that
+// of one call.
 const (
 	readTimeout = 2 * time.Minute
 	actTimeout  = 30 * time.Second
@@ -102,8 +102,8 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	if r.Rules.Paused {
 		err := e.publish(ctx, &r, now)
 		// What was begun goes on, as it does by itself on other queues.
-		if tend := e.Backend.Abilities().Reconcile; tend != nil && !r.Rules.Observe {
-			err = errors.Join(err, e.tend(ctx, tend))
+		if reconcile := e.Backend.Abilities().Reconcile; reconcile != nil && !r.Rules.Observe {
+			err = errors.Join(err, e.reconcile(ctx, reconcile))
 		}
 		return r, err
 	}
@@ -116,7 +116,7 @@ func (e *Engine) Cycle(ctx context.Context, now func() time.Time) (Result, error
 	r.warn()
 
 	// 3. Apply, once what is intended is on disk.
-	cycle := e.record(&r, ledger.Live, started)
+	cycle := e.ledgerCycle(&r, ledger.Live, started)
 	if r.Rules.Observe {
 		cycle.Mode = ledger.Observe
 		r.Plan.Memory = observed(r.State.Memory, r.Plan.Memory)
@@ -142,16 +142,16 @@ func (e *Engine) Preview(ctx context.Context, now func() time.Time) (Result, err
 
 // Restore undoes everything that the engine did to the queue (R7).
 func (e *Engine) Restore(ctx context.Context, now func() time.Time) (Result, error) {
-	r, err := e.putBack(ctx, now, func(r *Result) plan.Plan { return plan.Restore(r.State, r.State.Farm.At) })
+	r, err := e.undo(ctx, now, func(r *Result) plan.Plan { return plan.Restore(r.State, r.State.Farm.At) })
 	if err != nil {
 		return r, err
 	}
 	return r, e.publish(ctx, &r, now)
 }
 
-// Left returns what a Restore did not put back, by a new snapshot of the queue: what it
+// Remaining returns what a Restore did not put back, by a new snapshot of the queue: what it
 // would do again to jobs that it acted on.
-func (e *Engine) Left(ctx context.Context, restored *Result, now func() time.Time) ([]plan.Action, error) {
+func (e *Engine) Remaining(ctx context.Context, restored *Result, now func() time.Time) ([]plan.Action, error) {
 	r, err := e.Observe(ctx, now)
 	if err != nil {
 		return nil, err
@@ -165,14 +165,14 @@ func (e *Engine) Left(ctx context.Context, restored *Result, now func() time.Tim
 // Prune ends the dummy jobs that are not needed (R31). It publishes nothing to the
 // filter: its plan has no standing of the pools.
 func (e *Engine) Prune(ctx context.Context, now func() time.Time) (Result, error) {
-	return e.putBack(ctx, now, func(r *Result) plan.Plan { return plan.Prune(r.State, r.Rules.Policy, r.State.Farm.At) })
+	return e.undo(ctx, now, func(r *Result) plan.Plan { return plan.Prune(r.State, r.Rules.Policy, r.State.Farm.At) })
 }
 
-// putBack carries out a plan that only undoes, even if the engine is paused.
-func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(*Result) plan.Plan) (Result, error) {
+// undo carries out a plan that only undoes, even if the engine is paused.
+func (e *Engine) undo(ctx context.Context, now func() time.Time, decide func(*Result) plan.Plan) (Result, error) {
 	started := now()
-	if tend := e.Backend.Abilities().Reconcile; tend != nil {
-		if err := e.tend(ctx, tend); err != nil {
+	if reconcile := e.Backend.Abilities().Reconcile; reconcile != nil {
+		if err := e.reconcile(ctx, reconcile); err != nil {
 			return Result{}, err
 		}
 	}
@@ -186,7 +186,7 @@ func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(
 	r.Note = ""
 	r.Plan = decide(&r)
 	r.warn()
-	return r, e.carryOut(ctx, &r, e.record(&r, ledger.Restore, started), now)
+	return r, e.carryOut(ctx, &r, e.ledgerCycle(&r, ledger.Restore, started), now)
 }
 
 // Observe reads what a plan is made from, and changes nothing. It reads the queue
@@ -194,15 +194,15 @@ func (e *Engine) putBack(ctx context.Context, now func() time.Time, decide func(
 func (e *Engine) Observe(ctx context.Context, now func() time.Time) (Result, error) {
 	r, err := e.observe(ctx, now, false)
 	if err == nil && r.State.Farm == nil {
-		err = e.look(ctx, &r, now)
+		err = e.readQueue(ctx, &r, now)
 	}
 	return r, err
 }
 
-// observe reads rules, memory and the queue, which is tended before if mayTend is set.
+// observe reads rules, memory and the queue, which is reconciled before if mayReconcile is set.
 // Where nothing may be planned the result has a note; a paused engine does not even
 // read the queue.
-func (e *Engine) observe(ctx context.Context, now func() time.Time, mayTend bool) (Result, error) {
+func (e *Engine) observe(ctx context.Context, now func() time.Time, mayReconcile bool) (Result, error) {
 	var (
 		r   Result
 		err error
@@ -217,12 +217,12 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time, mayTend bool
 		r.Note = "paused: `pba resume` lets it go on"
 		return r, nil
 	}
-	if tend := e.Backend.Abilities().Reconcile; tend != nil && mayTend && !r.Rules.Observe {
-		if err := e.tend(ctx, tend); err != nil {
+	if reconcile := e.Backend.Abilities().Reconcile; reconcile != nil && mayReconcile && !r.Rules.Observe {
+		if err := e.reconcile(ctx, reconcile); err != nil {
 			return r, err
 		}
 	}
-	if err := e.look(ctx, &r, now); err != nil {
+	if err := e.readQueue(ctx, &r, now); err != nil {
 		return r, err
 	}
 	if r.stale() {
@@ -237,22 +237,22 @@ func timeOfDay(t time.Time) string { return t.Local().Format("15:04:05.000") }
 // stale reports whether the snapshot may not show the last action yet (R8).
 func (r *Result) stale() bool { return r.State.Farm.At.Before(r.State.Memory.LastAction) }
 
-// look takes the snapshot of the queue and looks up its users' groups.
-func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) error {
+// readQueue reads the snapshot of the queue and looks up its users' groups.
+func (e *Engine) readQueue(ctx context.Context, r *Result, now func() time.Time) error {
 	timed, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	before := e.readClock()
 	farm, err := e.Backend.Snapshot(timed, r.State.Memory.EndedSince)
-	r.seen = now()
+	r.readAt = now()
 	if err == nil {
 		was := r.State.Memory
-		r.State.Memory = plan.Settle(was, farm.At, before, e.readClock())
+		r.State.Memory = plan.FollowClock(was, farm.At, before, e.readClock())
 		if set := r.State.Memory.ClockSet; set != was.ClockSet {
 			r.ClockSet = "the queue's clock " + clock.Said(set.At, set.By) + ": what is remembered is moved with it"
 		}
 		if r.State.Memory.EndedSince.Before(was.EndedSince) { // jobs that ended since are not in that snapshot
 			farm, err = e.Backend.Snapshot(timed, r.State.Memory.EndedSince)
-			r.seen = now()
+			r.readAt = now()
 		}
 	}
 	if err != nil {
@@ -261,12 +261,12 @@ func (e *Engine) look(ctx context.Context, r *Result, now func() time.Time) erro
 	farm.Ended = plan.WithoutAhead(farm.Ended, farm.At)
 	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities().ForEngine
 	r.names = namesOf(r.State.Abilities, r.Rules.Policy.Projects)
-	r.names.give(farm.Jobs)
-	r.names.give(farm.Ended)
+	r.names.resolve(farm.Jobs)
+	r.names.resolve(farm.Ended)
 	if e.Groups == nil {
 		return nil
 	}
-	r.State.Groups, err = e.Groups(ctx, askedFor(farm, r.Rules.Policy.Projects))
+	r.State.Groups, err = e.Groups(ctx, projectUsers(farm, r.Rules.Policy.Projects))
 	return err
 }
 
@@ -282,10 +282,10 @@ func (e *Engine) readClock() clock.Reading {
 	return reading
 }
 
-func (e *Engine) tend(ctx context.Context, tend func(context.Context) error) error {
+func (e *Engine) reconcile(ctx context.Context, reconcile func(context.Context) error) error {
 	timed, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
-	if err := tend(timed); err != nil {
+	if err := reconcile(timed); err != nil {
 		return unreachable(ctx, fmt.Errorf("tend the queue: %w", err))
 	}
 	return nil
@@ -299,8 +299,8 @@ func unreachable(ctx context.Context, err error) error {
 	return err
 }
 
-// askedFor returns the users whose jobs name a known project, sorted.
-func askedFor(farm *backends.Snapshot, projects []plan.Project) []string {
+// projectUsers returns the users whose jobs name a known project, sorted.
+func projectUsers(farm *backends.Snapshot, projects []plan.Project) []string {
 	known := make(map[string]bool, len(projects))
 	for _, p := range projects {
 		known[p.Name] = true
@@ -321,11 +321,11 @@ func askedFor(farm *backends.Snapshot, projects []plan.Project) []string {
 	return users
 }
 
-// record describes a cycle for the ledger.
-func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.Cycle {
+// ledgerCycle describes a cycle for the ledger.
+func (e *Engine) ledgerCycle(r *Result, mode ledger.Mode, started time.Time) ledger.Cycle {
 	c := ledger.Cycle{
 		Who: e.Who, Mode: mode, Started: started, Snapshot: r.State.Farm.At,
-		Zone: e.Zone, Keep: e.Keep, Longest: max(time.Minute, 3*r.Rules.Policy.Cycle),
+		Zone: e.Zone, KeepHistory: e.KeepHistory, Longest: max(time.Minute, 3*r.Rules.Policy.Cycle),
 	}
 	for _, j := range r.State.Farm.Ended {
 		if j.IsDummy() {
@@ -345,7 +345,7 @@ func (e *Engine) record(r *Result, mode ledger.Mode, started time.Time) ledger.C
 
 // carryOut records what is intended, does it, and records the outcomes.
 func (e *Engine) carryOut(ctx context.Context, r *Result, c ledger.Cycle, now func() time.Time) error {
-	queueTime := func() time.Time { return r.State.Farm.At.Add(now().Sub(r.seen)) }
+	queueTime := func() time.Time { return r.State.Farm.At.Add(now().Sub(r.readAt)) }
 	acts := c.Mode != ledger.Observe
 	if acts && len(r.Plan.Actions) > 0 {
 		// Should the engine die before an outcome is on disk, the next cycle must
@@ -381,7 +381,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// publish gives the submit filter the engine's sign of life and the pools' standing.
+// publish publishes the engine's sign of life and the pools' standing to the submit filter.
 func (e *Engine) publish(ctx context.Context, r *Result, now func() time.Time) error {
 	if e.Publish == nil {
 		return nil

@@ -23,9 +23,9 @@ import (
 // wants to fail.
 type faulty struct {
 	backends.Backend
-	calls []string
-	fail  func(call string, n int) error // n counts from 1
-	tends bool                           // it is a queue that must be tended
+	calls      []string
+	fail       func(call string, n int) error // n counts from 1
+	reconciles bool                           // it is a queue that must be reconciled
 }
 
 func (f *faulty) called(format string, args ...any) error {
@@ -44,7 +44,7 @@ func (f *faulty) Snapshot(ctx context.Context, since time.Time) (*backends.Snaps
 }
 
 func (f *faulty) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
-	if err := f.called("look at %v", ids); err != nil {
+	if err := f.called("jobs %v", ids); err != nil {
 		return nil, err
 	}
 	return f.Backend.Jobs(ctx, ids)
@@ -77,7 +77,7 @@ func (f *faulty) Abilities() backends.Abilities {
 		}
 		return pin(ctx, pins)
 	}
-	if f.tends {
+	if f.reconciles {
 		able.Reconcile = func(context.Context) error { return f.called("tend") }
 	}
 	return able
@@ -163,7 +163,7 @@ func checkAudit(t *testing.T, l *life, r *pba.Result) {
 	}
 }
 
-func TestNothingIsDoneOnAnOldPicture(t *testing.T) { // R8
+func TestStaleSnapshotIsNotActedOn(t *testing.T) { // R8
 	l, f, _ := due(t)
 	m, err := l.ledger.Load(context.Background())
 	if err != nil {
@@ -182,7 +182,7 @@ func TestNothingIsDoneOnAnOldPicture(t *testing.T) { // R8
 	}
 	l.world.Advance(l.world.Now().Add(time.Second))
 	if r, err = l.engine.Cycle(context.Background(), l.world.Now); err != nil || len(r.Plan.Actions) == 0 {
-		t.Errorf("a picture of that very instant: %v, %q", err, r.Note)
+		t.Errorf("a snapshot of that very instant: %v, %q", err, r.Note)
 	}
 	if m, _ = l.ledger.Load(context.Background()); m.LastAction.Before(r.State.Farm.At) {
 		t.Errorf("last action %v, but the cycle acted at %v", m.LastAction, r.State.Farm.At)
@@ -192,8 +192,8 @@ func TestNothingIsDoneOnAnOldPicture(t *testing.T) { // R8
 func TestObserveModeActsOnNothing(t *testing.T) { // R7
 	l, f, b := due(t)
 	l.rules.Observe = true
-	var told ledger.Standing
-	l.engine.Publish = func(_ context.Context, s ledger.Standing) error { told = s; return nil }
+	var published ledger.Standing
+	l.engine.Publish = func(_ context.Context, s ledger.Standing) error { published = s; return nil }
 	r, err := l.engine.Cycle(context.Background(), l.world.Now)
 	if err != nil || len(r.Plan.Actions) < 3 {
 		t.Fatalf("%v, actions %v", err, r.Plan.Actions)
@@ -201,8 +201,8 @@ func TestObserveModeActsOnNothing(t *testing.T) { // R7
 	if fmt.Sprint(f.calls) != "[farm]" {
 		t.Errorf("calls %v", f.calls)
 	}
-	if !told.Observe {
-		t.Error("the filter was not told to lower nobody")
+	if !published.Observe {
+		t.Error("the filter still lowers jobs")
 	}
 	m, err := l.ledger.Load(context.Background())
 	if err != nil {
@@ -225,7 +225,7 @@ func TestObserveModeActsOnNothing(t *testing.T) { // R7
 	}
 }
 
-func TestPausedDoesNotEvenLook(t *testing.T) { // R7
+func TestPausedReadsNothing(t *testing.T) { // R7
 	l, f, _ := due(t)
 	l.rules.Paused = true
 	r, err := l.engine.Cycle(context.Background(), l.world.Now)
@@ -234,19 +234,19 @@ func TestPausedDoesNotEvenLook(t *testing.T) { // R7
 	}
 }
 
-// A paused engine begins nothing, and tends a queue that can't end by itself what was
-// begun. If the queue is out of reach, the engine still publishes to the filter.
-func TestPausedTends(t *testing.T) { // R7
+// A paused engine begins nothing, and reconciles a queue that can't end by itself what
+// was begun. If the queue is out of reach, the engine still publishes to the filter.
+func TestPausedReconciles(t *testing.T) { // R7
 	for _, fails := range []error{nil, backends.ErrUnreachable} {
 		l, f, _ := due(t)
-		told := 0
-		l.engine.Publish = func(context.Context, ledger.Standing) error { told++; return nil }
+		published := 0
+		l.engine.Publish = func(context.Context, ledger.Standing) error { published++; return nil }
 		f.fail = func(string, int) error { return fails }
-		f.tends = true
+		f.reconciles = true
 		l.rules.Paused = true
 		_, err := l.engine.Cycle(context.Background(), l.world.Now)
-		if !errors.Is(err, fails) || fmt.Sprint(f.calls) != "[tend]" || told != 1 {
-			t.Errorf("%v, want %v; calls %v, the filter was told %d times", err, fails, f.calls, told)
+		if !errors.Is(err, fails) || fmt.Sprint(f.calls) != "[tend]" || published != 1 {
+			t.Errorf("%v, want %v; calls %v, the filter was notified %d times", err, fails, f.calls, published)
 		}
 		f.calls, l.rules.Observe = nil, true
 		if _, err := l.engine.Cycle(context.Background(), l.world.Now); err != nil || len(f.calls) != 0 {
@@ -291,7 +291,7 @@ func TestRefusedActDropsTheLaterOnesOfItsReclaim(t *testing.T) {
 		t.Errorf("Failed() = %v", failed)
 	}
 	if requeues(l) != 0 {
-		t.Errorf("somebody was requeued for a beneficiary that could not be pinned: %v", f.calls)
+		t.Errorf("a job was requeued for a beneficiary that could not be pinned: %v", f.calls)
 	}
 	checkAudit(t, l, &r)
 	f.fail = nil
@@ -411,27 +411,27 @@ func TestEndedJobsAreRecorded(t *testing.T) {
 func TestRestoreIsCheckedAgainstTheQueue(t *testing.T) { // R7
 	l := newLife(t)
 	id := l.submit("bob", "B", backends.Spec{HeldUntil: start.Add(time.Hour)}, simulate.Work{Takes: time.Hour})
-	l.engine.Backend = liar{l.world}
+	l.engine.Backend = falseReporter{l.world}
 	r, err := l.engine.Restore(t.Context(), l.world.Now)
 	if err != nil || r.Failed() != nil || len(r.Plan.Actions) != 1 {
 		t.Fatalf("%v, %v, %v", err, r.Failed(), r.Plan.Actions)
 	}
-	if left, err := l.engine.Left(t.Context(), &r, l.world.Now); err != nil || len(left) != 1 || left[0].Job != id || left[0].Verb != plan.Release {
+	if left, err := l.engine.Remaining(t.Context(), &r, l.world.Now); err != nil || len(left) != 1 || left[0].Job != id || left[0].Verb != plan.Release {
 		t.Errorf("left: %v, %v; want the release of job %v", left, err, id)
 	}
 	l.engine.Backend = l.world
 	if r, err = l.engine.Restore(t.Context(), l.world.Now); err != nil || r.Failed() != nil {
 		t.Fatal(err, r.Failed())
 	}
-	if left, err := l.engine.Left(t.Context(), &r, l.world.Now); err != nil || len(left) != 0 {
+	if left, err := l.engine.Remaining(t.Context(), &r, l.world.Now); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v; want nothing", left, err)
 	}
 }
 
-// liar says that it released jobs, and releases none.
-type liar struct{ backends.Backend }
+// falseReporter reports that it released jobs, and releases none.
+type falseReporter struct{ backends.Backend }
 
-func (l liar) Abilities() backends.Abilities {
+func (l falseReporter) Abilities() backends.Abilities {
 	able := l.Backend.Abilities()
 	able.HoldUntil = func(_ context.Context, holds []backends.HoldUntil) backends.Errors {
 		return make(backends.Errors, len(holds))

@@ -47,7 +47,7 @@ func (d *Directory) Of(ctx context.Context, users []string) (map[string][]string
 	return d.ask(ctx, users, lookup)
 }
 
-// groupKey parts groups' numbers from users in the cache, and userKey users'
+// groupKey separates groups' numbers from users in the cache, and userKey users'
 // numbers from both; no user's name and no group's has a colon.
 const (
 	groupKey = ":"

@@ -9,18 +9,18 @@ import (
 func TestHolder(t *testing.T) {
 	dir := t.TempDir()
 	if pid := Holder(dir, RunLock); pid != 0 {
-		t.Errorf("a lock that nobody ever took: process %d", pid)
+		t.Errorf("a lock that was never acquired: process %d", pid)
 	}
 	unlock, err := Lock(context.Background(), dir, RunLock, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if pid := Holder(dir, RunLock); pid != os.Getpid() {
-		t.Errorf("a lock of ours: process %d, want %d", pid, os.Getpid())
+		t.Errorf("a lock that this process holds: process %d, want %d", pid, os.Getpid())
 	}
 	unlock()
 	if pid := Holder(dir, RunLock); pid != 0 {
-		t.Errorf("a lock that was given back: process %d", pid)
+		t.Errorf("a lock that was released: process %d", pid)
 	}
 }
 

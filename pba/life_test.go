@@ -91,11 +91,11 @@ func (l *life) submit(user, project string, spec backends.Spec, work simulate.Wo
 	if err != nil {
 		l.Fatal(err)
 	}
-	l.note("%s submits job %v of project %s", user, id, project)
+	l.logf("%s submits job %v of project %s", user, id, project)
 	return id
 }
 
-func (l *life) note(format string, args ...any) {
+func (l *life) logf(format string, args ...any) {
 	fmt.Fprintf(&l.text, "%s  %s\n", l.world.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
 }
 
@@ -114,26 +114,26 @@ func (l *life) cycle() pba.Result {
 		l.Errorf("%d actions, %d outcomes", len(r.Plan.Actions), len(outcomes))
 	}
 	head := false
-	say := func(format string, args ...any) {
+	print := func(format string, args ...any) {
 		if !head {
-			l.note("cycle")
+			l.logf("cycle")
 			head = true
 		}
 		fmt.Fprintf(&l.text, "            "+format+"\n", args...)
 	}
 	for i, a := range r.Plan.Actions {
-		say("%s", describe(a, outcomes[i]))
+		print("%s", describe(a, outcomes[i]))
 	}
 	for _, s := range r.Plan.Skipped {
 		if !slices.Contains(l.skipped, s) {
-			say("left out: job %v: %s", s.Job, s.Reason)
+			print("left out: job %v: %s", s.Job, s.Reason)
 		}
 	}
 	l.skipped = r.Plan.Skipped
 	for _, rc := range r.Plan.Memory.Reclaims {
 		if l.shown[rc.ID] != rc.Phase {
 			l.shown[rc.ID] = rc.Phase
-			say("reclaim %d is %s%s%s", rc.ID, rc.Phase, because(rc.Why), fates(rc.Victims))
+			print("reclaim %d is %s%s%s", rc.ID, rc.Phase, because(rc.Why), fates(rc.Victims))
 		}
 	}
 	return r
@@ -214,8 +214,8 @@ func (l *life) job(id backends.ID) backends.Job {
 	return jobs[0]
 }
 
-// settle checks that no hold or pin is left on the queue, and writes the jobs.
-func (l *life) settle() {
+// finish checks that no hold or pin is left on the queue, and writes the jobs.
+func (l *life) finish() {
 	l.Helper()
 	farm, err := l.world.Snapshot(context.Background(), start)
 	if err != nil {
@@ -223,7 +223,7 @@ func (l *life) settle() {
 	}
 	all := append(slices.Clone(farm.Jobs), farm.Ended...)
 	slices.SortFunc(all, func(a, b backends.Job) int { return a.ID.Compare(b.ID) })
-	l.note("in the end")
+	l.logf("in the end")
 	for _, j := range all {
 		fmt.Fprintf(&l.text, "            job %v %s, priority %d (%s), requeued %d times\n", j.ID, j.State, j.Priority.Value(), j.Priority.Level(), j.Requeues)
 		if j.State != backends.Running && !j.State.Ended() && (!j.HeldUntil.IsZero() || len(j.Pinned) > 0) {
@@ -269,7 +269,7 @@ func TestLifeHandedOver(t *testing.T) { // R14, R18, R19
 		t.Errorf("R14: the beneficiary %+v did not run within threshold + 2 cycles", j)
 	}
 	l.run(20 * time.Minute)
-	l.settle()
+	l.finish()
 	if j := l.job(victims[3]); j.State != backends.Done || j.Requeues != 1 {
 		t.Errorf("R17, R21: the victim is %+v, want it requeued once and done", j)
 	}
@@ -286,7 +286,7 @@ func TestLifeSuspended(t *testing.T) { // R19, R20: the victim goes by its own m
 		t.Errorf("the victim is %+v, want it suspended", j)
 	}
 	l.run(20 * time.Minute)
-	l.settle()
+	l.finish()
 	if j := l.job(victims[3]); j.State != backends.Done || j.Requeues != 0 {
 		t.Errorf("the victim is %+v, want it resumed and done", j)
 	}
@@ -300,7 +300,7 @@ func TestLifeExpired(t *testing.T) { // R19: free_timeout
 	l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
 	l.until(plan.Expired)
 	l.run(15 * time.Minute)
-	l.settle()
+	l.finish()
 	l.golden("expired")
 }
 
@@ -313,10 +313,10 @@ func TestLifeCancelled(t *testing.T) { // R19: the beneficiary is held
 	if err := l.world.As(manager.By{User: "alice"}).Hold(context.Background(), []backends.ID{b}).First(); err != nil {
 		t.Fatal(err)
 	}
-	l.note("alice holds job %v", b)
+	l.logf("alice holds job %v", b)
 	l.until(plan.Cancelled)
 	l.run(time.Minute)
-	l.settle()
+	l.finish()
 	l.golden("cancelled")
 }
 
@@ -326,32 +326,32 @@ func TestLifeVictimGoneBeforeTheAct(t *testing.T) { // R18
 	l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
 	h := &hooked{Backend: l.world}
 	h.beforeJobs = func() {
-		l.note("job %v ends by itself", victims[3])
+		l.logf("job %v ends by itself", victims[3])
 		l.world.End(victims[3], 0)
 	}
 	l.engine.Backend = h
 	l.until(plan.HandedOver)
 	h.beforeJobs = nil
 	l.run(time.Minute)
-	l.settle()
+	l.finish()
 	for _, id := range victims {
 		if j := l.job(id); j.Requeues != 0 {
-			t.Errorf("job %v was taken although a slot came free by itself: %+v", id, j)
+			t.Errorf("job %v was preempted although a slot came free by itself: %+v", id, j)
 		}
 	}
 	l.golden("gone_before_the_act")
 }
 
-func TestLifeBeneficiaryTakesWhatIsAnothers(t *testing.T) { // R18: then its own victim is preempted, too, for the other
+func TestLifeBeneficiaryRunsInAnothersSlots(t *testing.T) { // R18: then its own victim is preempted, too, for the other
 	l := newLife(t)
 	l.rules.Policy.GracePeriod = time.Second
 	l.full(backends.Spec{}, simulate.Work{Takes: time.Hour, KillDelay: time.Second})
 	first := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
 	second := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
 	h := &hooked{Backend: l.world}
-	looks := 0
+	reads := 0
 	h.beforeJobs = func() {
-		if looks++; looks != 2 {
+		if reads++; reads != 2 {
 			return
 		}
 		err := l.world.SetPriority(context.Background(), []backends.PriorityChange{{ID: second, Priority: backends.At(backends.LevelHandOver, 400)}})
@@ -371,7 +371,7 @@ func TestLifeBeneficiaryTakesWhatIsAnothers(t *testing.T) { // R18: then its own
 		}
 	}
 	if n := requeues(l); n != 2 {
-		t.Errorf("%d jobs were taken back for two", n)
+		t.Errorf("%d jobs were preempted for two", n)
 	}
 }
 
@@ -385,16 +385,16 @@ func TestLifeBeneficiaryKilledAfterIt(t *testing.T) { // R19: the victim is rele
 	if err := l.world.As(manager.By{User: "alice"}).Kill(context.Background(), []backends.ID{b}).First(); err != nil {
 		t.Fatal(err)
 	}
-	l.note("alice kills job %v", b)
+	l.logf("alice kills job %v", b)
 	l.run(2 * time.Minute)
-	l.settle()
+	l.finish()
 	if j := l.job(victims[3]); j.State != backends.Running {
 		t.Errorf("the victim is %+v, want it running again", j)
 	}
 	l.golden("beneficiary_killed")
 }
 
-func TestNobodyIsTakenForABeneficiaryThatLeft(t *testing.T) { // R18
+func TestNoVictimForKilledBeneficiary(t *testing.T) { // R18
 	l := newLife(t)
 	victims := l.full(backends.Spec{}, simulate.Work{Takes: time.Hour})
 	b := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
@@ -410,7 +410,7 @@ func TestNobodyIsTakenForABeneficiaryThatLeft(t *testing.T) { // R18
 	l.run(time.Minute)
 	for _, id := range victims {
 		if j := l.job(id); j.State != backends.Running || j.Requeues != 0 {
-			t.Errorf("job %v was taken for a job that was killed before the act: %+v", id, j)
+			t.Errorf("job %v was preempted for a job that was killed before the act: %+v", id, j)
 		}
 	}
 }

@@ -18,10 +18,10 @@ const (
 	EditLock = "ledger.lock"
 )
 
-// ErrBusy says that another process held a lock for all the time that was waited.
+// ErrBusy is returned where another process held a lock for the whole wait.
 var ErrBusy = errors.New("another pba holds the lock")
 
-// Lock takes the lock of a name in a directory and waits for it at most so
+// Lock acquires the lock of a name in a directory and waits for it at most so
 // long. unlock may be called more than once.
 func Lock(ctx context.Context, dir, name string, wait time.Duration) (unlock func(), err error) {
 	path := filepath.Join(dir, name)

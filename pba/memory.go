@@ -17,7 +17,7 @@ type MemoryLedger struct {
 	Cycles int64
 }
 
-// Load returns the memory that Intend was given last.
+// Load returns the memory that Intend stored last.
 func (m *MemoryLedger) Load(context.Context) (plan.Memory, error) { return m.Memory, nil }
 
 // Intend keeps the plan's memory.

@@ -87,9 +87,9 @@ func TestMondayWithAFullFarm(t *testing.T) { // R24, R25
 	} {
 		t.Run(c.week+" "+c.zone, func(t *testing.T) {
 			l, week := planned(t, c.week, c.zone, map[string][2]int{"A": {4, 1}, "B": {0, 2}})
-			var hers []backends.ID
+			var aliceJobs []backends.ID
 			for range 4 {
-				hers = append(hers, l.submit("alice", "A", backends.Spec{}, simulate.Work{}))
+				aliceJobs = append(aliceJobs, l.submit("alice", "A", backends.Spec{}, simulate.Work{}))
 			}
 			l.world.Advance(week.End.Add(-20 * time.Second))
 			if r := l.cycle(); r.Plan.Farm.PBA != 4 || r.Plan.Farm.Normal != 0 {
@@ -104,19 +104,19 @@ func TestMondayWithAFullFarm(t *testing.T) { // R24, R25
 				t.Errorf("in the next week's first: %+v, %v", r.Plan.Farm, r.Plan.Actions)
 			}
 			l.run(30 * time.Minute)
-			if n := l.requeued(hers); n != 0 {
-				t.Fatalf("%d were taken back and nobody needed them", n)
+			if n := l.requeued(aliceJobs); n != 0 {
+				t.Fatalf("%d were preempted though no job needed them", n)
 			}
-			his := l.submit("bob", "B", backends.Spec{}, simulate.Work{})
+			bobJob := l.submit("bob", "B", backends.Spec{}, simulate.Work{})
 			l.run(3 * time.Minute)
-			if n := l.requeued(hers); n != 1 || l.job(his).State != backends.Running {
-				t.Errorf("%d of hers were taken back, his is %v", n, l.job(his).State)
+			if n := l.requeued(aliceJobs); n != 1 || l.job(bobJob).State != backends.Running {
+				t.Errorf("%d of alice's were preempted, bob's is %v", n, l.job(bobJob).State)
 			}
 			l.submit("bob", "B", backends.Spec{}, simulate.Work{})
 			l.submit("bob", "B", backends.Spec{}, simulate.Work{}) // beyond B's pool
 			l.run(10 * time.Minute)
-			if n := l.requeued(hers); n != 2 {
-				t.Errorf("%d of hers were taken back for a pool of 2", n)
+			if n := l.requeued(aliceJobs); n != 2 {
+				t.Errorf("%d of alice's were preempted for a pool of 2", n)
 			}
 		})
 	}
@@ -127,23 +127,23 @@ func TestMondayWithAFullFarm(t *testing.T) { // R24, R25
 func TestLoweredInMidWeek(t *testing.T) { // R25
 	for _, left := range []int{1, 0} {
 		l, week := planned(t, "2026-W48", "Europe/Berlin", map[string][2]int{"A": {0, 4}, "B": {0, 2}})
-		var hers []backends.ID
+		var aliceJobs []backends.ID
 		for range 4 {
-			hers = append(hers, l.submit("alice", "A", backends.Spec{}, simulate.Work{}))
+			aliceJobs = append(aliceJobs, l.submit("alice", "A", backends.Spec{}, simulate.Work{}))
 		}
 		l.world.Advance(week.End.Add(24 * time.Hour))
 		l.cycle()
 		lowered := l.world.Now()
 		l.allot("A", calendar.AddWeeks(week.Week, 1), left)
-		his := l.submit("bob", "B", backends.Spec{}, simulate.Work{})
+		bobJob := l.submit("bob", "B", backends.Spec{}, simulate.Work{})
 		l.world.Advance(lowered.Add(time.Minute))
 		l.run(58 * time.Minute)
-		if n := l.requeued(hers); n != 0 {
-			t.Errorf("lowered to %d: %d were taken back within the hour", left, n)
+		if n := l.requeued(aliceJobs); n != 0 {
+			t.Errorf("lowered to %d: %d were preempted within the hour", left, n)
 		}
 		l.run(5 * time.Minute)
-		if n := l.requeued(hers); n != 1 || l.job(his).State != backends.Running {
-			t.Errorf("lowered to %d: %d were taken back after the hour, his is %v", left, n, l.job(his).State)
+		if n := l.requeued(aliceJobs); n != 1 || l.job(bobJob).State != backends.Running {
+			t.Errorf("lowered to %d: %d were preempted after the hour, bob's is %v", left, n, l.job(bobJob).State)
 		}
 	}
 }

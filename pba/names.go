@@ -24,8 +24,8 @@ func namesOf(a backends.ForEngine, projects []plan.Project) names {
 	return n
 }
 
-// give sets jobs' projects to their names in the plan.
-func (n names) give(jobs []backends.Job) {
+// resolve replaces the projects of jobs by their names in the plan.
+func (n names) resolve(jobs []backends.Job) {
 	if n == nil {
 		return
 	}

@@ -21,7 +21,7 @@ func TestNames(t *testing.T) {
 		{false, "chipa", "chipa"},
 	} {
 		jobs := []backends.Job{{Project: x.is}}
-		namesOf(backends.ForEngine{FoldsProjects: x.folds}, projects).give(jobs)
+		namesOf(backends.ForEngine{FoldsProjects: x.folds}, projects).resolve(jobs)
 		if jobs[0].Project != x.want {
 			t.Errorf("%q (folds: %v) is %q, want %q", x.is, x.folds, jobs[0].Project, x.want)
 		}

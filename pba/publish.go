@@ -48,7 +48,7 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.St
 	if err != nil {
 		return err
 	}
-	if err := p.put(file{esub.SnapshotName, snapshot}, file{esub.GenerationName, generation}); err != nil || p.Queue.HookRank == nil {
+	if err := p.replaceFiles(file{esub.SnapshotName, snapshot}, file{esub.GenerationName, generation}); err != nil || p.Queue.HookRank == nil {
 		return err
 	}
 	script, err := p.script(ctx, &filter)
@@ -59,7 +59,7 @@ func (p *Publisher) publish(ctx context.Context, policy plan.Policy, s ledger.St
 	if generation, err = esub.EncodeLuaGeneration(snapshot, s.Standing); err != nil {
 		return err
 	}
-	return p.put(file{esub.LuaPolicyName, snapshot}, file{esub.LuaGenerationName, generation})
+	return p.replaceFiles(file{esub.LuaPolicyName, snapshot}, file{esub.LuaGenerationName, generation})
 }
 
 // script looks up what the filter can't ask for within the queue: the members of
@@ -154,17 +154,17 @@ func HeavyOf(policy plan.Policy, able backends.ForEngine, hosts []backends.Host)
 // a number in gids are not tested there.
 func FilterPolicy(policy plan.Policy, settings esub.Settings, gids map[string]int64) esub.Policy {
 	snapshot := esub.Policy{Settings: settings}
-	place := map[string]int{}
+	index := map[string]int{}
 	for i, project := range policy.Projects {
 		gid, ok := gids[project.Group]
 		if !ok {
 			gid = esub.Unknown
 		}
 		snapshot.Projects = append(snapshot.Projects, esub.Project{Name: project.Name, Group: project.Group, GID: gid, Steps: project.Steps})
-		place[project.Name] = i
+		index[project.Name] = i
 	}
 	for _, a := range policy.Allocations {
-		i, ok := place[a.Project]
+		i, ok := index[a.Project]
 		if !ok || a.Guarantee == 0 { // withdrawn in mid-week
 			continue
 		}
@@ -180,9 +180,9 @@ type file struct {
 	content []byte
 }
 
-// put replaces both files, the snapshot first: a filter that sees one without the
+// replaceFiles replaces both files, the snapshot first: a filter that sees one without the
 // other reads again.
-func (p *Publisher) put(snapshot, generation file) error {
+func (p *Publisher) replaceFiles(snapshot, generation file) error {
 	const forAll = 0o644
 	snapshotFile, generationFile := filepath.Join(p.Dir, snapshot.name), filepath.Join(p.Dir, generation.name)
 	old, err := trusted.Read(snapshotFile)

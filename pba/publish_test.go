@@ -84,13 +84,13 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 	}
 	put()
 	r, g, first := published(t, dir)
-	a, place, ok, err := r.Find("A")
+	a, position, ok, err := r.Find("A")
 	if err != nil || !ok || a.GID != 77 || len(a.Pools) != 2 {
 		t.Fatalf("%+v %v %v", a, ok, err)
 	}
 	for i, pool := range a.Pools {
-		if g.Below(place+i) != (pool.ID == 4) {
-			t.Errorf("pool %d: below = %v", pool.ID, g.Below(place+i))
+		if g.Below(position+i) != (pool.ID == 4) {
+			t.Errorf("pool %d: below = %v", pool.ID, g.Below(position+i))
 		}
 	}
 	if b, _, _, _ := r.Find("B"); b.GID != esub.Unknown {
@@ -113,7 +113,7 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 		t.Errorf("R7: observe %v %v; the snapshot changed: %v", g.Observe, r.Settings().Observe, !os.SameFile(second, third))
 	}
 	if third.Mode().Perm() != 0o644 {
-		t.Errorf("mode %v: everybody's filter must read it", third.Mode())
+		t.Errorf("mode %v: every user's filter must read it", third.Mode())
 	}
 	names, err := os.ReadDir(dir)
 	if err != nil || len(names) != 2 {

@@ -15,7 +15,7 @@ func TestEndedDummyJobsAreNoHistory(t *testing.T) {
 		{ID: backends.ID{Job: 1}},
 		{ID: backends.ID{Job: 2}, DummyFor: backends.ID{Job: 1}},
 	}}
-	c := (&Engine{}).record(&r, ledger.Live, time.Time{})
+	c := (&Engine{}).ledgerCycle(&r, ledger.Live, time.Time{})
 	if len(c.Ended) != 1 || c.Ended[0].Job.ID.Job != 1 {
 		t.Errorf("recorded as ended: %+v", c.Ended)
 	}

@@ -19,7 +19,7 @@ func restoreCommand(p process) *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
-				if c.Bool("forget") && !d.Forgets() {
+				if c.Bool("forget") && !d.CanForget() {
 					return shell.Usagef("--forget: this queue's jobs keep what the submit filter wrote into their descriptions; leave it out")
 				}
 				err := d.Restore(ctx, func(shown *desk.Cycle) error {

@@ -73,13 +73,13 @@ func AddWeeks(w Week, n int) Week {
 	return WeekOf(monday(w).AddDate(0, 0, 7*n), time.UTC)
 }
 
-// WeeksBetween is how many weeks later to is than from.
+// WeeksBetween returns the number of weeks from one week to another.
 func WeeksBetween(from, to Week) int {
 	return int(monday(to).Sub(monday(from)).Hours()) / (7 * 24)
 }
 
-// ParseWeek reads a week as it is written: 2026-W48. A year that has no week 53
-// is told so.
+// ParseWeek reads a week as it is written: 2026-W48. Week 53 of a year that has
+// only 52 is an error of its own.
 func ParseWeek(s string) (Week, error) {
 	var w Week
 	var rest string

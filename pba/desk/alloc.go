@@ -19,7 +19,7 @@ type Pool = ledger.Pool
 
 // Allocations lists what is planned from this week on: for a project, or for all.
 func (d *Desk) Allocations(ctx context.Context, project string) ([]ledger.Allocation, error) {
-	if err := d.concerns(ctx, project, false); err != nil {
+	if err := d.requireProject(ctx, project, false); err != nil {
 		return nil, err
 	}
 	all, err := d.ledger.Allocations(ctx, d.thisWeek(), forever)
@@ -32,8 +32,8 @@ func (d *Desk) Allocations(ctx context.Context, project string) ([]ledger.Alloca
 // forever is a week after all that can be planned.
 var forever = calendar.Week{Year: math.MaxInt32, Week: 53}
 
-// SetAllocation gives a pool terms in so many weeks, which it returns. Zero terms take
-// its slots back. The first week is this one where none is named.
+// SetAllocation sets a pool's terms in so many weeks, which it returns. Zero terms
+// withdraw its slots. The first week is this one where none is named.
 func (d *Desk) SetAllocation(ctx context.Context, pool Pool, terms Terms, first string, weeks int) ([]calendar.Week, error) {
 	if pool.Step != "" {
 		if err := checkName("step", pool.Step); err != nil {

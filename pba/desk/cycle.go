@@ -110,7 +110,7 @@ func hostOf(a *plan.Action, farm *backends.Snapshot) string {
 	return ""
 }
 
-// Preview is what a cycle would do now.
+// Preview returns what a cycle would do now.
 func (d *Desk) Preview(ctx context.Context) (*Cycle, error) {
 	r, err := d.preview(ctx)
 	if err != nil {
@@ -124,9 +124,9 @@ var ErrRunning = errors.New("another pba rebalance is at work")
 
 // Rebalance runs a cycle, or one each every for as long as runFor says; runFor alone
 // takes pba.every. Each opens a desk of its own, since the config may have changed. After
-// each, the callback gets what it did, nil where the desk did not open, and its error.
-// The callback returns the error; a temporary one does not end repeated cycles.
-func (d *Desk) Rebalance(ctx context.Context, every, runFor time.Duration, told func(*Cycle, error) error) error {
+// each, report is called with what it did, nil where the desk did not open, and its error.
+// It returns the error; a temporary one does not end repeated cycles.
+func (d *Desk) Rebalance(ctx context.Context, every, runFor time.Duration, report func(*Cycle, error) error) error {
 	start, repeated := d.Now(), every > 0 || runFor > 0
 	if err := d.mayDo("rebalance"); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (d *Desk) Rebalance(ctx context.Context, every, runFor time.Duration, told 
 	}
 	defer unlock()
 	err = schedule.Run(ctx, start, func(ctx context.Context) (bool, error) {
-		err := told(cycle(ctx, d.sys, repeated))
+		err := report(cycle(ctx, d.sys, repeated))
 		return err == nil || repeated && Temporary(err), err
 	})
 	if repeated && errors.Is(ctx.Err(), context.Canceled) {

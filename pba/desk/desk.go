@@ -99,7 +99,7 @@ func (d *Desk) Close() {
 	_ = d.ledger.Close()
 }
 
-// LedgerPath is where the ledger is.
+// LedgerPath returns the path of the ledger.
 func (d *Desk) LedgerPath() string { return ledgerPath(d.Config) }
 
 func ledgerPath(c configfile.Config) string { return filepath.Join(c.Paths.State, "ledger.db") }
@@ -127,7 +127,7 @@ func (d *Desk) Backup(ctx context.Context, file string) error {
 	return d.ledger.Backup(ctx, file)
 }
 
-// rules are what holds for a cycle now.
+// rules returns what holds for a cycle now.
 func (d *Desk) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 	week := calendar.PeriodOf(calendar.WeekOf(now, d.zone()), d.zone())
 	projects, pools, err := d.ledger.InForce(ctx, week, now.Add(-time.Duration(d.PBA.LoweredGrace)))
@@ -145,25 +145,25 @@ func (d *Desk) rules(ctx context.Context, now time.Time) (pba.Rules, error) {
 	return pba.Rules{Policy: policy, Observe: d.Mode == configfile.Observe, Paused: paused}, nil
 }
 
-// engine is the engine at this desk; one that only looks changes nothing.
-func (d *Desk) engine(lookOnly bool) *pba.Engine {
-	groups := &pba.Directory{Cache: d.ledger, ReadOnly: lookOnly}
+// engine returns this desk's engine; a read-only one changes nothing.
+func (d *Desk) engine(readOnly bool) *pba.Engine {
+	groups := &pba.Directory{Cache: d.ledger, ReadOnly: readOnly}
 	e := &pba.Engine{
 		Backend: d.queue, Ledger: d.ledger, Rules: d.rules, Groups: groups.Of, Who: d.Caller.String(),
-		Zone: d.zone(), Keep: time.Duration(d.PBA.KeepHistory), ReadClock: clock.Read,
+		Zone: d.zone(), KeepHistory: time.Duration(d.PBA.KeepHistory), ReadClock: clock.Read,
 	}
-	if !lookOnly {
+	if !readOnly {
 		e.Publish = d.publish
 	}
 	return e
 }
 
-// preview is what a cycle would see and do now. It changes nothing.
+// preview returns what a cycle would see and do now. It changes nothing.
 func (d *Desk) preview(ctx context.Context) (pba.Result, error) {
 	return d.engine(true).Preview(ctx, d.Now)
 }
 
-// publish gives the submit filter the plan in force and how its pools stand.
+// publish publishes the plan in force and its pools' standing to the submit filter.
 func (d *Desk) publish(ctx context.Context, standing ledger.Standing) error {
 	if d.queue.Abilities().HookRank != nil { // it asks a script
 		if err := writeHook(d.Config); err != nil {
@@ -174,7 +174,7 @@ func (d *Desk) publish(ctx context.Context, standing ledger.Standing) error {
 	if err != nil {
 		return err
 	}
-	return d.tell(ctx, rules, standing)
+	return d.writeFilterPolicy(ctx, rules, standing)
 }
 
 // republish publishes an edit at once. How the pools stand, and when the engine was
@@ -192,10 +192,10 @@ func (d *Desk) republish(ctx context.Context) error {
 		standing.At = d.Now() // nothing was published before
 	}
 	standing.Observe = rules.Observe || rules.Paused
-	return d.tell(ctx, rules, standing)
+	return d.writeFilterPolicy(ctx, rules, standing)
 }
 
-func (d *Desk) tell(ctx context.Context, rules pba.Rules, standing ledger.Standing) error {
+func (d *Desk) writeFilterPolicy(ctx context.Context, rules pba.Rules, standing ledger.Standing) error {
 	standing, err := d.ledger.SetStanding(ctx, standing)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 
 // Finding is one thing that is wrong.
 type Finding struct {
-	Check  string `json:"check"` // what was looked at
+	Check  string `json:"check"` // what was checked
 	What   string `json:"finding"`
 	Remedy string `json:"remedy"`
 }
@@ -59,7 +59,7 @@ func Examine(ctx context.Context, sys System) ([]Finding, error) {
 	defer func() { _ = b.Close() }()
 	d := &Desk{Config: c, Caller: who, sys: sys, ledger: l, queue: b}
 	for _, check := range []func(context.Context, *findings) error{
-		d.checkLedger, d.checkCycles, d.checkFilter, d.checkSetup, d.checkPeople, d.checkQueue,
+		d.checkLedger, d.checkCycles, d.checkFilter, d.checkSetup, d.checkPlanUsers, d.checkQueue,
 	} {
 		if err := check(ctx, &all); err != nil {
 			return all, err
@@ -80,7 +80,7 @@ func ledgerRemedy(err error) string {
 	return "see docs/operate.md, backup and restore"
 }
 
-// checkPrograms looks for the programs that are installed together.
+// checkPrograms checks that the programs that belong together are installed.
 func checkPrograms(sys System, all *findings) {
 	self, err := sys.Executable()
 	if err != nil {
@@ -129,7 +129,7 @@ func (d *Desk) runCycles() string {
 	return "let cron run them: " + strings.Join(strings.Fields(d.cronLine()), " ")
 }
 
-// late is how old the last cycle may be.
+// late returns the age beyond which the last cycle is overdue.
 func (d *Desk) late() time.Duration { return max(time.Minute, 3*time.Duration(d.PBA.Every)) }
 
 // checkCycles checks that cycles run, and how they go.
@@ -158,14 +158,14 @@ func (d *Desk) checkCycles(ctx context.Context, all *findings) error {
 	if ran {
 		d.checkLast(last, age, all)
 	}
-	if holder := pba.Holder(d.Paths.State, pba.EditLock); holder > 0 && d.holds(ctx, pba.EditLock) {
+	if holder := pba.Holder(d.Paths.State, pba.EditLock); holder > 0 && d.staysHeld(ctx, pba.EditLock) {
 		all.add("lock", fmt.Sprintf("look at that process; `kill %d` ends it", holder), "process %d has held the ledger's lock for more than %v", holder, d.sys.EditWait)
 	}
 	return nil
 }
 
-// holds reports whether a lock stays held for as long as an edit waits for it.
-func (d *Desk) holds(ctx context.Context, name string) bool {
+// staysHeld reports whether a lock stays held for as long as an edit waits for it.
+func (d *Desk) staysHeld(ctx context.Context, name string) bool {
 	unlock, err := pba.Lock(ctx, d.Paths.State, name, d.sys.EditWait)
 	if err != nil {
 		return errors.Is(err, pba.ErrBusy)
@@ -174,7 +174,7 @@ func (d *Desk) holds(ctx context.Context, name string) bool {
 	return false
 }
 
-// checkLast looks at how the last cycle went.
+// checkLast checks how the last cycle went.
 func (d *Desk) checkLast(last ledger.CycleRecord, age time.Duration, all *findings) {
 	every := time.Duration(d.PBA.Every)
 	took := last.Finished.Sub(last.Started)

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	clockTold   = 24 * time.Hour  // a clock that was set is reported for so long
-	clocksApart = 5 * time.Minute // more than a slow queue takes to answer
-	keepClock   = "keep the clocks by one source (NTP: `chronyc tracking`, `timedatectl`)"
-	stamp       = "2006-01-02 15:04:05"
+	clockReported = 24 * time.Hour  // a clock that was set is reported for so long
+	clocksApart   = 5 * time.Minute // more than a slow queue takes to answer
+	clockRemedy   = "keep the clocks by one source (NTP: `chronyc tracking`, `timedatectl`)"
+	stamp         = "2006-01-02 15:04:05"
 )
 
-// checkClock looks for a clock that was set, and for what was dated by it before.
+// checkClock finds a clock that was set, and what was dated by it before.
 func (d *Desk) checkClock(r *pba.Result, all *findings) {
 	at := r.State.Farm.At
 	switch set := r.State.Memory.ClockSet; {
 	case r.ClockSet != "":
-		all.add("clock", keepClock+"; the next cycle goes on by the clock as it is now", "the queue's clock %s", clock.Said(set.At, set.By))
-	case !set.At.IsZero() && at.Sub(set.At) < clockTold:
-		all.add("clock", keepClock+"; pba went on, and there is nothing to mend", "the queue's clock %s", clock.Said(set.At, set.By))
+		all.add("clock", clockRemedy+"; the next cycle goes on by the clock as it is now", "the queue's clock %s", clock.Said(set.At, set.By))
+	case !set.At.IsZero() && at.Sub(set.At) < clockReported:
+		all.add("clock", clockRemedy+"; pba went on, and there is nothing to mend", "the queue's clock %s", clock.Said(set.At, set.By))
 	}
 	if apart := at.Sub(d.Now()); apart.Abs() > clocksApart {
-		all.add("clock", keepClock, "the queue's clock shows %s, this host's %s", at.Local().Format(stamp), d.Now().Local().Format(stamp))
+		all.add("clock", clockRemedy, "the queue's clock shows %s, this host's %s", at.Local().Format(stamp), d.Now().Local().Format(stamp))
 	}
 	if n, first := startedAhead(r.State.Farm); n > 0 {
 		all.add("clock", "nothing is to be done: pba takes them for jobs that have run for long",
@@ -35,7 +35,7 @@ func (d *Desk) checkClock(r *pba.Result, all *findings) {
 	}
 }
 
-// startedAhead counts the running jobs whose start lies ahead, and gives the first.
+// startedAhead returns the number of running jobs whose start lies ahead, and the first.
 func startedAhead(farm *backends.Snapshot) (n int, first *backends.Job) {
 	for i := range farm.Jobs {
 		if j := &farm.Jobs[i]; j.State == backends.Running && j.Started.Sub(farm.At) > plan.MaxStale {

@@ -22,18 +22,18 @@ func TestDoctorOnDummyJobs(t *testing.T) { // R28, R31
 			{ID: backends.ID{Job: 6}, State: backends.Running, Memory: 3 * gib, Hosts: []backends.Placement{{Host: "n2", Slots: 1}}, Queue: "other"},
 		},
 	}
-	place := func(context.Context, []backends.Dummy) []backends.Submitted { return nil }
+	placeDummies := func(context.Context, []backends.Dummy) []backends.Submitted { return nil }
 	for name, x := range map[string]struct {
 		mode dummy.Mode
 		able backends.ForEngine
 		of   []string
 		want []string
 	}{
-		"as it should be":             {mode: dummy.Reserve, able: backends.ForEngine{Place: place}},
-		"the queue looks at memory":   {able: backends.ForEngine{Place: place, ManagesMemory: true}},
-		"and dummy jobs do, too":      {mode: dummy.Surround, able: backends.ForEngine{Place: place, ManagesMemory: true}, want: []string{"mode is surround, and the queue itself"}},
+		"as it should be":             {mode: dummy.Reserve, able: backends.ForEngine{Place: placeDummies}},
+		"the queue looks at memory":   {able: backends.ForEngine{Place: placeDummies, ManagesMemory: true}},
+		"and dummy jobs do, too":      {mode: dummy.Surround, able: backends.ForEngine{Place: placeDummies, ManagesMemory: true}, want: []string{"mode is surround, and the queue itself"}},
 		"none can be placed":          {mode: dummy.Reserve, want: []string{"can't be placed"}},
-		"nobody looks at memory":      {able: backends.ForEngine{Place: place}, want: []string{"(job 2, job 6), and the queue"}},
+		"memory is not managed":       {able: backends.ForEngine{Place: placeDummies}, want: []string{"(job 2, job 6), and the queue"}},
 		"in the managed queues alone": {able: backends.ForEngine{}, of: []string{"other"}, want: []string{"(job 6), and the queue"}},
 	} {
 		var got findings

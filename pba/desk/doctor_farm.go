@@ -77,8 +77,8 @@ func readTrusted(name string, system bool) ([]byte, error) {
 	return content, nil
 }
 
-// checkPeople checks that the groups and users in the plan exist on the system.
-func (d *Desk) checkPeople(ctx context.Context, all *findings) error {
+// checkPlanUsers checks that the groups and users in the plan exist on the system.
+func (d *Desk) checkPlanUsers(ctx context.Context, all *findings) error {
 	projects, err := d.ledger.Projects(ctx)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (d *Desk) checkPeople(ctx context.Context, all *findings) error {
 	return d.checkWeeks(ctx, all)
 }
 
-// checkWeeks looks for projects that lose their slots next week.
+// checkWeeks finds projects that lose their slots next week.
 func (d *Desk) checkWeeks(ctx context.Context, all *findings) error {
 	this := d.thisWeek()
 	next := calendar.AddWeeks(this, 1)
@@ -180,7 +180,7 @@ const (
 	pbaValue     = 120
 )
 
-// checkHosts looks for names in the config that the queue does not know.
+// checkHosts finds names in the config that the queue does not know.
 func (d *Desk) checkHosts(farm *backends.Snapshot, all *findings) {
 	var known []string
 	for _, h := range farm.Hosts {
@@ -235,8 +235,8 @@ func (d *Desk) checkQueues(ctx context.Context, list func(context.Context) ([]ba
 	return nil
 }
 
-// checkUsers looks for users of projects whose groups were never known: a
-// directory service that is away.
+// checkUsers finds users of projects whose groups were never looked up with success,
+// as when the directory service is away.
 func (d *Desk) checkUsers(ctx context.Context, farm *backends.Snapshot, all *findings) error {
 	projects, err := d.ledger.Projects(ctx)
 	if err != nil {

@@ -45,7 +45,7 @@ func (d *Desk) checkSetup(ctx context.Context, all *findings) error {
 	return err
 }
 
-// checkNames looks for projects that are the same for a queue that folds their names.
+// checkNames finds projects that are the same for a queue that folds their names.
 func checkNames(projects []ledger.Project, all *findings) {
 	first := map[string]string{}
 	for _, p := range projects {
@@ -93,7 +93,7 @@ func (d *Desk) checkHook(h *backends.Hook, all *findings) {
 // controlCharacters is how the filter refuses a name that has some.
 const controlCharacters = "control characters"
 
-// reader is a user by whose rights files are looked at.
+// reader is a user whose access to files is checked.
 type reader struct {
 	uid  int
 	gids []int
@@ -106,7 +106,7 @@ func newReader(uid int) reader {
 }
 
 // mayRead returns an error where modes keep the user from a file, or let another user
-// exchange it. It does not look at access control lists.
+// exchange it. It does not read access control lists.
 func (r reader) mayRead(path string) error {
 	const read, search = 4, 1
 	info, err := r.stat(path)

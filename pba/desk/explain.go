@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// shownActs is how many of the last acts upon a job are shown.
+// shownActs is the number of the last acts upon a job that are shown.
 const shownActs = 30
 
 // Story is all that is known of one job.
@@ -65,7 +65,7 @@ type Considered struct {
 	Job    string `json:"job"`
 	Host   string `json:"host"`
 	Slots  int    `json:"slots"`
-	Spared string `json:"spared,omitempty"` // why it can't be taken back; "": it can
+	Spared string `json:"spared,omitempty"` // why it can't be preempted; "": it can
 }
 
 // Explain asks the planner of a job that the queue shows, and the ledger and the
@@ -92,8 +92,8 @@ func (d *Desk) Explain(ctx context.Context, id backends.ID) (*Story, error) {
 	return t, nil
 }
 
-// explainNow is what the planner says, or the ledger where the queue shows no
-// such job, or can't be reached.
+// explainNow returns the planner's explanation, or the ledger's where the queue shows
+// no such job, or can't be reached.
 func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation, error) {
 	r, err := d.engine(true).Observe(ctx, d.Now)
 	if err != nil {
@@ -109,7 +109,7 @@ func (d *Desk) explainNow(ctx context.Context, id backends.ID) (plan.Explanation
 	return d.remembered(ctx, id)
 }
 
-var errNobodyKnows = errors.New("neither the queue nor the ledger knows it")
+var errUnknownJob = errors.New("neither the queue nor the ledger knows it")
 
 // remembered explains a job that the snapshot does not show.
 func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation, error) {
@@ -128,7 +128,7 @@ func (d *Desk) remembered(ctx context.Context, id backends.ID) (plan.Explanation
 	case ended != nil:
 		e.Job = ended.Job
 	default:
-		return e, fmt.Errorf("explain job %v: %w: see `ajobs`", id, errNobodyKnows)
+		return e, fmt.Errorf("explain job %v: %w: see `ajobs`", id, errUnknownJob)
 	}
 	if ended == nil {
 		return e, nil

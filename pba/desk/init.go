@@ -50,7 +50,7 @@ func (d *Desk) init(ctx context.Context) (*Made, error) {
 	if exists(made.Ledger) {
 		return nil, fmt.Errorf("%s is there already; nothing was changed", made.Ledger)
 	}
-	setup, queues, open, err := d.lookAt(ctx)
+	setup, queues, open, err := d.examineQueue(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +87,10 @@ func (d *Desk) init(ctx context.Context) (*Made, error) {
 	return made, nil
 }
 
-// lookAt asks a queue that has a set-up of its own how it is set up, and for the
+// examineQueue asks a queue that has a set-up of its own how it is set up, and for the
 // names of its queues; open: other users than pba's read what it writes there. Other
 // queues are not asked.
-func (d *Desk) lookAt(ctx context.Context) (setup backends.Examination, queues []string, open bool, err error) {
+func (d *Desk) examineQueue(ctx context.Context) (setup backends.Examination, queues []string, open bool, err error) {
 	b, err := d.sys.Open(ctx, d.Config)
 	if err != nil {
 		return setup, nil, false, err
@@ -158,7 +158,7 @@ func (d *Desk) prepare(open bool) error {
 	return os.Chmod(d.Paths.State, 0o755)
 }
 
-// cronLine is what an operator adds to cron.
+// cronLine returns the line that an operator adds to cron.
 func (d *Desk) cronLine() string {
 	program, err := d.sys.Executable()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // PlanFile is a plan as a file: all allocations of some projects in some weeks.
-// Applying it takes back what else those projects have in those weeks.
+// Applying it withdraws what else those projects have in those weeks.
 type PlanFile struct {
 	From, To    calendar.Week // both included
 	Projects    []string
@@ -51,12 +51,12 @@ func (f *PlanFile) Write(out io.Writer) error {
 		b.WriteString("allocations:\n")
 	}
 	for _, a := range all {
-		fmt.Fprintf(&b, "  - {week: %s, project: %s", a.Week, quote1(a.Project))
+		fmt.Fprintf(&b, "  - {week: %s, project: %s", a.Week, quoteScalar(a.Project))
 		if a.User != "" {
-			fmt.Fprintf(&b, ", user: %s", quote1(a.User))
+			fmt.Fprintf(&b, ", user: %s", quoteScalar(a.User))
 		}
 		if a.Step != "" {
-			fmt.Fprintf(&b, ", step: %s", quote1(a.Step))
+			fmt.Fprintf(&b, ", step: %s", quoteScalar(a.Step))
 		}
 		fmt.Fprintf(&b, ", slots: %d", a.Slots)
 		if a.SLA == plan.Throughput {
@@ -71,14 +71,14 @@ func (f *PlanFile) Write(out io.Writer) error {
 func quoted(texts []string) []string {
 	all := make([]string, len(texts))
 	for i, text := range texts {
-		all[i] = quote1(text)
+		all[i] = quoteScalar(text)
 	}
 	return all
 }
 
-// quote1 is a text as a YAML scalar in a flow list: bare where nothing but
+// quoteScalar is a text as a YAML scalar in a flow list: bare where nothing but
 // letters, digits, _ . - are in it and it can't be taken for something else.
-func quote1(text string) string {
+func quoteScalar(text string) string {
 	bare := strings.IndexFunc(text, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_.-", r))
 	}) < 0
@@ -203,26 +203,26 @@ func linesOf(content []byte) (map[string][]int, error) {
 
 // Difference is one line of what a plan would change.
 type Difference struct {
-	ledger.Change              // as it would be; no Terms: taken back
+	ledger.Change              // as it would be; no Terms: withdrawn
 	Was           ledger.Terms // zero: it is new
 }
 
-// Compare is what a plan would change of what is planned, by week, project, user
+// Compare returns what a plan would change of what is planned, by week, project, user
 // and step.
 func (f *PlanFile) Compare(planned []ledger.Allocation) []Difference {
-	type place struct {
+	type planKey struct {
 		ledger.Pool
 		calendar.Week
 	}
-	was := map[place]ledger.Terms{}
+	was := map[planKey]ledger.Terms{}
 	for _, a := range planned {
 		if f.Covers(a.Project, a.Week) {
-			was[place{a.Pool, a.Week}] = a.Terms
+			was[planKey{a.Pool, a.Week}] = a.Terms
 		}
 	}
 	var all []Difference
 	for _, c := range f.Allocations {
-		at := place{c.Pool, c.Week}
+		at := planKey{c.Pool, c.Week}
 		if old := was[at]; old != c.Terms {
 			all = append(all, Difference{c, old})
 		}

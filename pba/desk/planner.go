@@ -37,11 +37,11 @@ func (d *Desk) planner(ctx context.Context, changes []ledger.Change) (*planner, 
 
 // apply makes all of the changes, or none. Under the edit lock it first calls meant,
 // unless nil, which returns an error if they are no longer what is meant.
-func (p *planner) apply(ctx context.Context, changes []ledger.Change, meant func() error) error {
+func (p *planner) apply(ctx context.Context, changes []ledger.Change, precondition func() error) error {
 	how := ledger.Edit{Editor: p.editor(), ThisWeek: p.thisWeek(), Grace: time.Duration(p.PBA.LoweredGrace)}
 	return p.edit(ctx, func() error {
-		if meant != nil {
-			if err := meant(); err != nil {
+		if precondition != nil {
+			if err := precondition(); err != nil {
 				return err
 			}
 		}
@@ -95,12 +95,12 @@ func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledg
 		return err
 	}
 	if c.Slots == 0 {
-		return nil // what is taken back needs no valid step or user any more
+		return nil // what is withdrawn needs no valid step or user any more
 	}
 	if err := p.checkStep(c.Step, project, flows); err != nil {
 		return err
 	}
-	return p.knows(c.User)
+	return p.checkKnown(c.User)
 }
 
 func (p *planner) checkStep(step string, project ledger.Project, flows []ledger.Flow) error {
@@ -118,7 +118,7 @@ func (p *planner) checkStep(step string, project ledger.Project, flows []ledger.
 	return fmt.Errorf("%s has no step %q: its flow %s has %s", project.Name, step, project.Flow, steps)
 }
 
-func (p *planner) knows(name string) error {
+func (p *planner) checkKnown(name string) error {
 	if name == "" {
 		return nil
 	}
@@ -143,7 +143,8 @@ func (d *Desk) mayBePlanned(first, last calendar.Week, what string) error {
 	return nil
 }
 
-// farm is how many slots the managed farm offers now, and how many of it are down.
+// farm returns the number of slots that the managed farm offers now, and of those that
+// are down.
 func (d *Desk) farm(ctx context.Context) (slots, down int, err error) {
 	farm, err := d.queue.Snapshot(ctx, d.Now())
 	if err != nil {
@@ -186,10 +187,10 @@ func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) err
 	return nil
 }
 
-// Terms are what a pool is promised in a week.
+// Terms are what a pool is guaranteed in a week.
 type Terms = ledger.Terms
 
-// DefaultSLA is what is promised where nothing else is said.
+// DefaultSLA is the SLA where none is given.
 const DefaultSLA = string(plan.Velocity)
 
 // NewTerms are so many slots, for all time or for a number of jobs a week.
@@ -198,7 +199,7 @@ func NewTerms(slots int, sla string, jobs int) (Terms, error) {
 	return t, checkTerms(t)
 }
 
-// InWords says what terms promise.
+// InWords describes terms: 3 slots for 600 jobs a week.
 func InWords(t Terms) string {
 	text := printable.Count(t.Slots, "slot")
 	if t.SLA == plan.Throughput {

@@ -15,7 +15,7 @@ import (
 // What makes a week's sum no larger is always possible.
 func TestManyChangesAreOne(t *testing.T) { // R24
 	week, later := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
-	give := func(project string, slots int, w calendar.Week) ledger.Change {
+	change := func(project string, slots int, w calendar.Week) ledger.Change {
 		return ledger.Change{Pool: Pool{Project: project}, Week: w, Terms: Terms{Slots: slots, SLA: plan.Velocity}}
 	}
 	for name, x := range map[string]struct {
@@ -23,13 +23,13 @@ func TestManyChangesAreOne(t *testing.T) { // R24
 		changes []ledger.Change
 		refused int // the change that is; -1: none
 	}{
-		"the first":                   {nil, []ledger.Change{give("A", 8, week), give("B", 2, week)}, -1},
-		"too much":                    {nil, []ledger.Change{give("A", 8, week), give("B", 3, week)}, 0},
-		"too much in one week":        {nil, []ledger.Change{give("A", 8, week), give("A", 11, later)}, 1},
-		"what another gives back":     {[]ledger.Change{give("A", 8, week), give("B", 2, week)}, []ledger.Change{give("B", 7, week), give("A", 3, week)}, -1},
-		"more than that":              {[]ledger.Change{give("A", 3, week), give("B", 7, week)}, []ledger.Change{give("A", 2, week), give("B", 9, week)}, 0},
-		"less, of a farm that shrank": {[]ledger.Change{give("A", 30, week), give("B", 7, week)}, []ledger.Change{give("A", 29, week), give("B", 8, week)}, -1},
-		"taken back":                  {[]ledger.Change{give("A", 30, week)}, []ledger.Change{{Pool: Pool{Project: "A"}, Week: week}}, -1},
+		"the first":                   {nil, []ledger.Change{change("A", 8, week), change("B", 2, week)}, -1},
+		"too much":                    {nil, []ledger.Change{change("A", 8, week), change("B", 3, week)}, 0},
+		"too much in one week":        {nil, []ledger.Change{change("A", 8, week), change("A", 11, later)}, 1},
+		"what another gives back":     {[]ledger.Change{change("A", 8, week), change("B", 2, week)}, []ledger.Change{change("B", 7, week), change("A", 3, week)}, -1},
+		"more than that":              {[]ledger.Change{change("A", 3, week), change("B", 7, week)}, []ledger.Change{change("A", 2, week), change("B", 9, week)}, 0},
+		"less, of a farm that shrank": {[]ledger.Change{change("A", 30, week), change("B", 7, week)}, []ledger.Change{change("A", 29, week), change("B", 8, week)}, -1},
+		"taken back":                  {[]ledger.Change{change("A", 30, week)}, []ledger.Change{{Pool: Pool{Project: "A"}, Week: week}}, -1},
 	} {
 		var planned []ledger.Allocation
 		for _, c := range x.planned {

@@ -120,9 +120,9 @@ func named(all []ledger.Project, name string) (ledger.Project, error) {
 	return all[i], nil
 }
 
-// concerns is an error where a project is named of which nothing is known, neither a
+// requireProject is an error where a project is named of which nothing is known, neither a
 // past nor a plan. "" names none.
-func (d *Desk) concerns(ctx context.Context, name string, known bool) error {
+func (d *Desk) requireProject(ctx context.Context, name string, known bool) error {
 	if name == "" || known {
 		return nil
 	}

@@ -58,7 +58,7 @@ func (d *Desk) Usage(ctx context.Context, p Period) (*Usage, error) {
 		return nil, err
 	}
 	rows := report.Usages(farm, use, d.zone(), p.Project)
-	return &Usage{p, rows}, d.concerns(ctx, p.Project, len(rows) > 0)
+	return &Usage{p, rows}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }
 
 // hours reads the use of a report's time.
@@ -83,7 +83,7 @@ func (d *Desk) Waits(ctx context.Context, p Period) (*Waits, error) {
 	}
 	rates := report.Rates{Threshold: time.Duration(d.PBA.PendingThreshold), Cycle: time.Duration(d.PBA.Every)}
 	rows, promise := report.Waits(jobs, reclaims, rates, p.Project)
-	return &Waits{p, rows, promise}, d.concerns(ctx, p.Project, len(rows) > 0)
+	return &Waits{p, rows, promise}, d.requireProject(ctx, p.Project, len(rows) > 0)
 }
 
 // Victims reports which users lost slots to which projects, and how reclaims ended.
@@ -93,7 +93,7 @@ func (d *Desk) Victims(ctx context.Context, p Period) (*Victims, error) {
 		return nil, err
 	}
 	losses, ends := report.Victims(reclaims, p.Project)
-	return &Victims{p, losses, ends}, d.concerns(ctx, p.Project, len(ends) > 0)
+	return &Victims{p, losses, ends}, d.requireProject(ctx, p.Project, len(ends) > 0)
 }
 
 // DummyUse reports what dummy jobs held; from the ledger alone if the queue is away.
@@ -115,7 +115,7 @@ func (d *Desk) DummyUse(ctx context.Context, p Period) (*Dummies, error) {
 		}
 	}
 	all.Dummies = report.Dummies(acts, unfinished, rules.Policy.Dummies.Limit, p.To, p.Project)
-	return all, d.concerns(ctx, p.Project, len(all.Dummies) > 0)
+	return all, d.requireProject(ctx, p.Project, len(all.Dummies) > 0)
 }
 
 // Forecast reports what comes, for a project or for all.
@@ -131,7 +131,7 @@ func (d *Desk) Forecast(ctx context.Context, project string) (*Forecast, error) 
 	}
 	p.Limit = d.limit(ctx, farm)
 	rows, trends := report.Forecast(p, farm, use, d.zone(), project)
-	return &Forecast{rows, trends}, d.concerns(ctx, project, len(trends) > 0)
+	return &Forecast{rows, trends}, d.requireProject(ctx, project, len(trends) > 0)
 }
 
 // limit is max_allocated in slots of the farm as it is now, or, where the

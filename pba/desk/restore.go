@@ -23,9 +23,9 @@ func (d *Desk) SetPaused(ctx context.Context, paused bool) (changed bool, err er
 }
 
 // Restore puts everything back that was done to the queue. It pauses first: the next
-// cycle would do it all again. The callback gets what was done, before Restore checks
-// that nothing is left.
-func (d *Desk) Restore(ctx context.Context, told func(*Cycle) error) error {
+// cycle would do it all again. It calls report with what was done, before it checks that
+// nothing is left.
+func (d *Desk) Restore(ctx context.Context, report func(*Cycle) error) error {
 	if err := d.mayChange("put everything back"); err != nil {
 		return err
 	}
@@ -39,20 +39,20 @@ func (d *Desk) Restore(ctx context.Context, told func(*Cycle) error) error {
 		return err
 	})
 	if err != nil {
-		return notBack(err)
+		return restoreError(err)
 	}
-	if err := told(cycleOf(&r, false)); err != nil {
+	if err := report(cycleOf(&r, false)); err != nil {
 		return err
 	}
 	if err := r.Failed(); err != nil {
-		return notBack(err)
+		return restoreError(err)
 	}
 	if err := d.checkRestored(ctx, &r); err != nil {
 		return err
 	}
-	waiting, err := d.resuming(ctx)
+	waiting, err := d.countResuming(ctx)
 	if err != nil {
-		return notBack(err)
+		return restoreError(err)
 	}
 	if waiting > 0 {
 		return againf("put everything back: %s for slots that others hold now: all else is put back and cycles are paused; try again later",
@@ -61,20 +61,20 @@ func (d *Desk) Restore(ctx context.Context, told func(*Cycle) error) error {
 	return nil
 }
 
-func notBack(err error) error {
+func restoreError(err error) error {
 	return fmt.Errorf("put everything back: %w (cycles are paused; try again)", err)
 }
 
-// shownAfter is how long a queue may take to show all that was put back: dummy jobs end
-// by signals.
+// shownAfter limits the time in which a queue must show all that was put back: dummy jobs
+// end by signals.
 const shownAfter = 30 * time.Second
 
-// checkRestored looks at the queue again, until nothing is left that was to be put back.
+// checkRestored reads the queue until nothing is left that was to be put back.
 func (d *Desk) checkRestored(ctx context.Context, r *pba.Result) error {
 	for deadline := time.Now().Add(shownAfter); ; {
-		left, err := d.engine(false).Left(ctx, r, d.Now)
+		left, err := d.engine(false).Remaining(ctx, r, d.Now)
 		if err != nil {
-			return notBack(fmt.Errorf("look whether all of it is: %w", err))
+			return restoreError(fmt.Errorf("look whether all of it is: %w", err))
 		}
 		if len(left) == 0 {
 			return nil
@@ -91,9 +91,9 @@ func (d *Desk) checkRestored(ctx context.Context, r *pba.Result) error {
 	}
 }
 
-// resuming is how many suspended jobs go on once they fit, on a queue that must be
-// tended for it.
-func (d *Desk) resuming(ctx context.Context) (int, error) {
+// countResuming returns the number of suspended jobs that go on once they fit, on a queue
+// that must be reconciled for it.
+func (d *Desk) countResuming(ctx context.Context) (int, error) {
 	if d.queue.Abilities().Reconcile == nil {
 		return 0, nil
 	}
@@ -110,10 +110,11 @@ func (d *Desk) resuming(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// Forgets reports whether the queue can remove Allotment's traces from its jobs.
-func (d *Desk) Forgets() bool { return d.queue.Abilities().Forget != nil }
+// CanForget reports whether the queue can remove Allotment's traces from its jobs.
+func (d *Desk) CanForget() bool { return d.queue.Abilities().Forget != nil }
 
-// Forget takes the last traces out of the queue's jobs, and says of how many.
+// Forget removes the last traces from the queue's jobs, and returns a sentence with their
+// number.
 func (d *Desk) Forget(ctx context.Context) (string, error) {
 	n, err := d.queue.Abilities().Forget(ctx)
 	if err != nil {

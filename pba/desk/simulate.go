@@ -44,10 +44,10 @@ func (d *Desk) Simulate(ctx context.Context, o *Simulation) (*simulate.Result, e
 	var store trace.Store
 	defer func() { _ = store.Close() }() // nothing in it is kept
 	s.Trace = &store
-	if s.Name, s.Format, err = d.read(ctx, o, &store); err != nil {
+	if s.Name, s.Format, err = d.readTrace(ctx, o, &store); err != nil {
 		return nil, fmt.Errorf("read the trace %s: %w", o.Trace, err)
 	}
-	notes, err := d.promise(o, &s)
+	notes, err := d.setGuarantees(o, &s)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (d *Desk) setup(o *Simulation) (simulate.Setup, error) {
 		Filter: esub.Settings{Config: d.Filter, NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
 	}
 	var err error
-	s.Hosts, err = d.hosts(o.Farm)
+	s.Hosts, err = d.readHosts(o.Farm)
 	return s, err
 }
 
@@ -108,8 +108,8 @@ type hostEntry struct {
 	Memory unit.Size `yaml:"memory"`
 }
 
-// hosts reads --farm: slots, or a file of hosts.
-func (d *Desk) hosts(farm string) ([]backends.Host, error) {
+// readHosts reads --farm: slots, or a file of hosts.
+func (d *Desk) readHosts(farm string) ([]backends.Host, error) {
 	if n, err := strconv.Atoi(farm); err == nil {
 		if n < 1 || n > 1<<24 {
 			return nil, invalidf("--farm %d: want one slot or more", n)
@@ -140,8 +140,8 @@ func (d *Desk) hosts(farm string) ([]backends.Host, error) {
 	return hosts, nil
 }
 
-// read fills the store and gives the trace's name and format.
-func (d *Desk) read(ctx context.Context, o *Simulation, store *trace.Store) (string, trace.Format, error) {
+// readTrace fills the store and returns the trace's name and format.
+func (d *Desk) readTrace(ctx context.Context, o *Simulation, store *trace.Store) (string, trace.Format, error) {
 	if o.Trace == "ledger" {
 		l, err := ledger.OpenToRead(d.LedgerPath())
 		if err != nil {
@@ -190,8 +190,8 @@ func pastRuns(ctx context.Context, l *ledger.Ledger) func(func(trace.Record, err
 	}
 }
 
-// promise fills in the guarantees, and moves the trace into the plan's weeks.
-func (d *Desk) promise(o *Simulation, s *simulate.Setup) ([]string, error) {
+// setGuarantees fills in the guarantees, and moves the trace into the plan's weeks.
+func (d *Desk) setGuarantees(o *Simulation, s *simulate.Setup) ([]string, error) {
 	zone := d.zone()
 	if o.Plan == "" {
 		return nil, o.guarantee(s)

@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Status is how things stand, as a cycle would see them now.
+// Status is the state of the farm and its pools, as a cycle would see it now.
 type Status struct {
 	At        time.Time           `json:"at"`
 	Week      calendar.Week       `json:"week"`
@@ -27,7 +27,7 @@ type Status struct {
 	Warnings  []string            `json:"warnings"`
 }
 
-// PoolStatus is how a pool stands, in slots.
+// PoolStatus is the state of a pool, in slots.
 type PoolStatus struct {
 	Project   string   `json:"project"`
 	Step      string   `json:"step,omitempty"`
@@ -60,7 +60,7 @@ type FarmStatus struct {
 	DummiesWait   int  `json:"waiting_dummies"` // slots
 }
 
-// HeavyStatus is how a job stands that has dummy jobs or waits for some.
+// HeavyStatus is the state of a job that has dummy jobs or waits for some.
 type HeavyStatus struct {
 	Job     string `json:"job"`
 	Project string `json:"project,omitempty"`
@@ -187,7 +187,7 @@ func showReclaim(r *plan.Reclaim) Reclaim {
 // Lost is the fate of a victim that the queue ended and did not put back.
 const Lost = plan.Lost
 
-// Metrics is how things stand and went, in figures.
+// Metrics are figures of the farm's state and of what cycles did.
 type Metrics struct {
 	Mode      configfile.Mode
 	Paused    bool

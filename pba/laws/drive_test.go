@@ -26,14 +26,14 @@ const (
 	lawUse
 	lawOrder
 	lawSame
-	lawSettled
+	lawStable
 	lawReleased
 	lawCapacity
 	lawCaps
 	lawMemory
 	lawFlow
 	lawStray
-	lawWay
+	lawGiveWay
 	lawUnit
 	crash // in no document: nothing panics
 	laws
@@ -51,7 +51,7 @@ const (
 	gathered
 	lightened
 	heavyPBA
-	heavyTaken
+	heavyPreempted
 	gaveWay
 	shares
 )
@@ -59,7 +59,7 @@ const (
 func (s share) String() string {
 	return [...]string{
 		"reclaimed", "suspended", "hit a cap", "refused all or nothing", "crossed a pool's shrinking",
-		"gathered dummies", "gave a light job a dummy's place", "charged a heavy job", "took a heavy job back", "had gathering give way",
+		"gathered dummies", "assigned a dummy's place to a light job", "charged a heavy job", "preempted a heavy job", "had gathering give way",
 	}[s]
 }
 
@@ -74,20 +74,20 @@ type drive struct {
 	farm
 	outcome
 
-	world   *simulate.World
-	ctx     context.Context
-	groups  map[string][]string
-	ledger  pba.MemoryLedger
-	engine  pba.Engine
-	at      int           // the cycle that runs
-	ids     []backends.ID // by index of Jobs; zero: not submitted
-	events  []happening
-	usage   *usage
-	took    bool                 // the last plan's acts preempted jobs
-	raised  map[backends.ID]bool // by their owners since the last cycle
-	orphans map[backends.ID]bool // dummies whose jobs were gone in the last cycle
-	queue   []backends.Job       // pending jobs in the queue's order after the last cycle
-	story   *strings.Builder     // nil: none is written
+	world     *simulate.World
+	ctx       context.Context
+	groups    map[string][]string
+	ledger    pba.MemoryLedger
+	engine    pba.Engine
+	at        int           // the cycle that runs
+	ids       []backends.ID // by index of Jobs; zero: not submitted
+	events    []happening
+	usage     *usage
+	preempted bool                 // the last plan's acts preempted jobs
+	raised    map[backends.ID]bool // by their owners since the last cycle
+	orphans   map[backends.ID]bool // dummies whose jobs were gone in the last cycle
+	queue     []backends.Job       // pending jobs in the queue's order after the last cycle
+	story     *strings.Builder     // nil: none is written
 }
 
 // happening is an act of a user.
@@ -97,10 +97,10 @@ type happening struct {
 	what func(d *drive, job int)
 }
 
-func run(f farm) outcome { return tell(f, nil) }
+func run(f farm) outcome { return runStory(f, nil) }
 
-// tell runs a farm and writes what its engine planned into the story.
-func tell(f farm, story *strings.Builder) (out outcome) {
+// runStory runs a farm and writes what its engine planned into the story.
+func runStory(f farm, story *strings.Builder) (out outcome) {
 	d := newDrive(f)
 	d.story = story
 	u := d.usage
@@ -199,7 +199,7 @@ func (d *drive) snapshot() *backends.Snapshot {
 
 // cycle is one run of the engine, judged.
 func (d *drive) cycle(c int) {
-	d.noteShrinking(c)
+	d.recordShrinking(c)
 	first := d.once(c)
 	if !d.Again[c] {
 		return
@@ -212,15 +212,15 @@ func (d *drive) cycle(c int) {
 	for n := 1; ; n++ {
 		d.world.Advance(d.world.Now())
 		next := d.once(c)
-		if d.took && !putOff && !d.Heavy { // a heavy job starts by two plans: other jobs start and end in between
-			d.breach(lawSettled, "plan %d in the same settled instant takes back again: %+v", n+1, next.Actions)
+		if d.preempted && !putOff && !d.Heavy { // a heavy job starts by two plans: other jobs start and end in between
+			d.breach(lawStable, "plan %d at the same instant preempts again: %+v", n+1, next.Actions)
 		}
 		switch {
 		case len(next.Actions) == 0:
 			return
 		case n == enough:
 			if !putOff {
-				d.breach(lawSettled, "plan %d in the same settled instant still acts: %+v", n+1, next.Actions)
+				d.breach(lawStable, "plan %d at the same instant still acts: %+v", n+1, next.Actions)
 			}
 			return
 		}
@@ -247,11 +247,11 @@ func (d *drive) once(c int) *plan.Plan {
 	}
 	d.met[capped] = d.met[capped] || skipped(&r.Plan, "max_victims")
 	d.met[refused] = d.met[refused] || skipped(&r.Plan, "can't be met in full")
-	d.took = false
+	d.preempted = false
 	for _, o := range r.Outcomes {
 		verb := r.Plan.Actions[o.Action].Verb
 		if o.Result == ledger.Done && (verb == plan.Requeue || verb == plan.Suspend) {
-			d.met[reclaimed], d.took = true, true
+			d.met[reclaimed], d.preempted = true, true
 			d.met[suspended] = d.met[suspended] || verb == plan.Suspend
 		}
 	}
@@ -300,8 +300,8 @@ func skipped(p *plan.Plan, reason string) bool {
 	return slices.ContainsFunc(p.Skipped, func(s plan.Skipped) bool { return strings.Contains(s.Reason, reason) })
 }
 
-// noteShrinking records that a pool falls below what is charged to it.
-func (d *drive) noteShrinking(c int) {
+// recordShrinking records that a pool falls below what is charged to it.
+func (d *drive) recordShrinking(c int) {
 	if c == 0 || d.met[crossed] || !slices.ContainsFunc(d.Shrinks, func(s shrinkCase) bool { return s.Cycle == c }) {
 		return
 	}
@@ -364,8 +364,8 @@ func (d *drive) finish() {
 			d.once(last)
 		}
 	}
-	d.left(d.snapshot())
+	d.checkLeftovers(d.snapshot())
 	if d.Heavy {
-		d.leftHeavy(d.snapshot())
+		d.checkHeavyLeftovers(d.snapshot())
 	}
 }

@@ -21,7 +21,7 @@ type farm struct {
 	Jobs    []jobCase
 	Shrinks []shrinkCase
 	Missed  []bool // by cycle: the engine did not run
-	Again   []bool // by cycle: it runs until it has nothing to do (lawSettled)
+	Again   []bool // by cycle: it runs until it has nothing to do (lawStable)
 	Threshold, MinRuntime,
 	HoldLimit, Grace, MaxVictims, MaxPerProject int
 	MaxRequeues int
@@ -49,7 +49,7 @@ type jobCase struct {
 	Killed               int               // by its owner, so long after At; 0: not
 	Raised               int               // its priority by its owner, so long after At; 0: not
 	Claimed              bool              // its owner submits it with Claim
-	Claim                backends.Priority // that its owner gives it, then or when it is Raised
+	Claim                backends.Priority // that its owner sets, then or when it is Raised
 	Stopped              int               // by its owner, so long after At, for 100 s; 0: not
 	RunLimit             int
 	OneHost, Suspend, NoRequeue, Interactive,
@@ -138,8 +138,8 @@ func newDice() dice {
 	}
 }
 
-// claims returns priorities that a job's owner may give it where the queue allows it (LSF):
-// the next value, the most that age gives, what no job has, and what the engine gives.
+// claims returns priorities that a job's owner may set where the queue allows it (LSF):
+// the next value, the most that age adds, what no job has, and what the engine sets.
 func claims() []backends.Priority {
 	return []backends.Priority{
 		backends.At(backends.LevelNormal, 21), backends.At(backends.LevelNormal, 89), backends.At(backends.LevelNormal, 500),

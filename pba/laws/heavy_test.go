@@ -26,7 +26,7 @@ func TestHeavyLawHeavyJobsRun(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms
 func TestHeavyLawNoDummyOutlivesItsJob(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms(), lawStray) }
 
 // No job is preempted where dummies that gather for a normal job could end instead.
-func TestHeavyLawGatheringGivesWay(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms(), lawWay) }
+func TestHeavyLawGatheringGivesWay(t *testing.T) { obeyedBy(t, allHeavy(), heavyFarms(), lawGiveWay) }
 
 // A heavy job and its dummies are charged as one, and preempted as one.
 func TestHeavyLawOneWithItsDummies(t *testing.T) {
@@ -35,14 +35,14 @@ func TestHeavyLawOneWithItsDummies(t *testing.T) {
 
 // Laws of every farm hold on these farms, too.
 func TestHeavyLawsOfEveryFarm(t *testing.T) {
-	for _, l := range []law{lawSame, lawSettled, lawReleased, lawCapacity, crash} {
+	for _, l := range []law{lawSame, lawStable, lawReleased, lawCapacity, crash} {
 		obeyedBy(t, allHeavy(), heavyFarms(), l)
 	}
 }
 
 // TestHeavyLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestHeavyLawsWerePutToTheTest(t *testing.T) {
-	putToTheTest(t, allHeavy(), map[share]float64{gathered: 60, lightened: 15, heavyPBA: 15, heavyTaken: 5, gaveWay: 1})
+	checkShares(t, allHeavy(), map[share]float64{gathered: 60, lightened: 15, heavyPBA: 15, heavyPreempted: 5, gaveWay: 1})
 }
 
 // heavyFarms draws farms with as many heavy and light jobs as others.
@@ -169,7 +169,7 @@ func (d *drive) judgeHeavy(farm *backends.Snapshot, p *plan.Plan) {
 	}
 	d.orphans = orphans
 	d.judgeUnits(jobs, p)
-	d.judgeWay(jobs, p, gathering)
+	d.judgeGiveWay(jobs, p, gathering)
 }
 
 func (d *drive) judgeUnits(jobs map[backends.ID]*backends.Job, p *plan.Plan) {
@@ -196,7 +196,7 @@ func (d *drive) judgeUnits(jobs map[backends.ID]*backends.Job, p *plan.Plan) {
 		if a.Verb != plan.Requeue || j == nil || !d.heavy(j) {
 			continue
 		}
-		d.met[heavyTaken] = true
+		d.met[heavyPreempted] = true
 		if d.Grace > 0 {
 			continue // a later cycle ends its dummies
 		}
@@ -207,7 +207,7 @@ func (d *drive) judgeUnits(jobs map[backends.ID]*backends.Job, p *plan.Plan) {
 			if !slices.ContainsFunc(p.Actions, func(x plan.Action) bool {
 				return x.Verb == plan.Drop && slices.Contains(x.Dummies, other.ID)
 			}) {
-				d.breach(lawUnit, "job %v is taken back and its dummy %v stays", a.Job, other.ID)
+				d.breach(lawUnit, "job %v is preempted and its dummy %v stays", a.Job, other.ID)
 			}
 		}
 	}
@@ -221,8 +221,8 @@ func (d *drive) judgeUnits(jobs map[backends.ID]*backends.Job, p *plan.Plan) {
 	}
 }
 
-// judgeWay checks plans with one PBA job only: a plan does not show what others are promised.
-func (d *drive) judgeWay(jobs map[backends.ID]*backends.Job, p *plan.Plan, gathering map[string]int) {
+// judgeGiveWay checks plans with one PBA job only: a plan does not show what is nominated for others.
+func (d *drive) judgeGiveWay(jobs map[backends.ID]*backends.Job, p *plan.Plan, gathering map[string]int) {
 	waiting := 0
 	for id, m := range p.Memory.Jobs {
 		if j := jobs[id]; j != nil && j.State == backends.Pending && m.Pool != 0 {
@@ -240,15 +240,15 @@ func (d *drive) judgeWay(jobs map[backends.ID]*backends.Job, p *plan.Plan, gathe
 			}
 			for host, n := range gathering {
 				if n >= b.Slots && (len(b.Asked) == 0 || slices.Contains(b.Asked, host)) && b.Memory <= d.leastShare()*int64(b.Slots) {
-					d.breach(lawWay, "job %v is taken back for %v, and %d dummies gather on %s for a normal job", a.Job, b.ID, n, host)
+					d.breach(lawGiveWay, "job %v is preempted for %v, and %d dummies gather on %s for a normal job", a.Job, b.ID, n, host)
 				}
 			}
 		}
 	}
 }
 
-// leftHeavy reports the heavy jobs that never ran, and the dummies that are left (R31).
-func (d *drive) leftHeavy(farm *backends.Snapshot) {
+// checkHeavyLeftovers reports the heavy jobs that never ran, and the dummies that are left (R31).
+func (d *drive) checkHeavyLeftovers(farm *backends.Snapshot) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
 		switch {

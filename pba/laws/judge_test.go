@@ -99,7 +99,7 @@ func (g *judge) excuse() {
 		switch {
 		case j == nil || len(b.pools(j)) == 0:
 		case b.admit(j):
-			b.remove(j, b.place[id])
+			b.remove(j, b.charged[id])
 		default:
 			delete(g.gone, id)
 		}
@@ -113,7 +113,7 @@ func (g *judge) lawCharge() {
 	after := charge(g.state, g.policy, g.gone).running(g.served)
 	for i, a := range g.policy.Allocations {
 		if after[i] < before[i] {
-			g.d.breach(lawCharge, "pool %+v is charged %d slots before and %d after taking back %v", a, before[i], after[i], slices.Sorted(idsOf(g.gone)))
+			g.d.breach(lawCharge, "pool %+v is charged %d slots before and %d after preempting %v", a, before[i], after[i], slices.Sorted(idsOf(g.gone)))
 		}
 	}
 }
@@ -153,7 +153,7 @@ func (g *judge) lawTrigger() {
 func (g *judge) feasible(project string) bool {
 	var jobs []*backends.Job
 	for id, j := range g.jobs {
-		_, charged := g.books.place[id]
+		_, charged := g.books.charged[id]
 		before := g.state.Memory.Jobs[id]
 		if j.Project == project && (g.served[id] || charged && j.State == backends.Running && before.Pool != 0 && before.Kept == 0) {
 			jobs = append(jobs, j)
@@ -190,20 +190,20 @@ func (g *judge) feasible(project string) bool {
 
 // lawBeyond: no account loses more slots than it runs without a charge.
 func (g *judge) lawBeyond() {
-	beyond, taken := map[string]int{}, map[string]int{}
+	beyond, lost := map[string]int{}, map[string]int{}
 	for _, j := range g.jobs {
-		if _, charged := g.books.place[j.ID]; j.State == backends.Running && !charged && !leaving(j, &g.state.Memory) {
-			beyond[g.books.party(j)] += j.Slots
+		if _, charged := g.books.charged[j.ID]; j.State == backends.Running && !charged && !leaving(j, &g.state.Memory) {
+			beyond[g.books.account(j)] += j.Slots
 		}
 	}
 	for id := range g.gone {
 		if j := g.jobs[id]; j != nil {
-			taken[g.books.party(j)] += j.Slots
+			lost[g.books.account(j)] += j.Slots
 		}
 	}
-	for party, n := range taken {
-		if n > beyond[party] {
-			g.d.breach(lawBeyond, "%s loses %d slots and runs %d beyond its guarantees; taken back: %v; charged: %v", party, n, beyond[party], slices.Sorted(idsOf(g.gone)), g.books)
+	for account, n := range lost {
+		if n > beyond[account] {
+			g.d.breach(lawBeyond, "%s loses %d slots and runs %d beyond its guarantees; preempted: %v; charged: %v", account, n, beyond[account], slices.Sorted(idsOf(g.gone)), g.books)
 		}
 	}
 }
@@ -236,27 +236,27 @@ func (g *judge) lawCaps() {
 		}
 	}
 	if most := max(g.policy.MaxVictims, (slots+19)/20); victims > most && len(g.fresh) > 0 {
-		g.d.breach(lawCaps, "%d jobs are taken back in a cycle after its first beneficiary's, at most %d may be", victims, most)
+		g.d.breach(lawCaps, "%d jobs are preempted in a cycle after its first beneficiary's, at most %d may be", victims, most)
 	}
 	for _, r := range g.fresh {
 		for _, v := range r.Victims {
-			party, others := loser(&v), 0
-			if j := g.jobs[v.ID]; j != nil && g.books.party(j) != party {
-				g.d.breach(lawCaps, "reclaim %d counts job %v under %s, not %s", r.ID, v.ID, party, g.books.party(j))
+			account, others := loser(&v), 0
+			if j := g.jobs[v.ID]; j != nil && g.books.account(j) != account {
+				g.d.breach(lawCaps, "reclaim %d counts job %v under %s, not %s", r.ID, v.ID, account, g.books.account(j))
 			}
 			for _, a := range g.policy.Allocations {
-				if party != "project "+a.Project {
+				if account != "project "+a.Project {
 					others += a.Guarantee
 				}
 			}
-			if most := max(g.policy.MaxVictimsPerProject, others); lost[party] > most {
-				g.d.breach(lawCaps, "%s loses %d jobs within an hour, at most %d may be taken back", party, lost[party], most)
+			if most := max(g.policy.MaxVictimsPerProject, others); lost[account] > most {
+				g.d.breach(lawCaps, "%s loses %d jobs within an hour, at most %d may be preempted", account, lost[account], most)
 			}
 		}
 	}
 }
 
-// loser returns what a victim counted under, in the words of books.party.
+// loser returns what a victim counted under, as books.account writes it.
 func loser(v *plan.Victim) string {
 	if v.Project != "" {
 		return "project " + v.Project
@@ -272,7 +272,7 @@ type offer struct {
 }
 
 // offers returns what the hosts have free once jobs that are leaving are gone, less
-// what is promised to the beneficiaries of earlier reclaims.
+// what is nominated for the beneficiaries of earlier reclaims.
 func (g *judge) offers() map[string]*offer {
 	all := map[string]*offer{}
 	for _, h := range g.state.Farm.Hosts {
@@ -283,9 +283,9 @@ func (g *judge) offers() map[string]*offer {
 	for _, j := range g.jobs {
 		switch {
 		case j.State == backends.Running && !j.Ending && !leaving(j, &g.state.Memory):
-			give(all, j, -1, -1)
+			addOffer(all, j, -1, -1)
 		case j.State == backends.Suspended:
-			give(all, j, 0, -1)
+			addOffer(all, j, 0, -1)
 		}
 	}
 	for i := range g.state.Memory.Reclaims {
@@ -306,7 +306,7 @@ func (g *judge) offers() map[string]*offer {
 
 func perSlot(j *backends.Job) int64 { return (j.Memory + int64(j.Slots) - 1) / int64(j.Slots) }
 
-func give(all map[string]*offer, j *backends.Job, slots int, memory int64) {
+func addOffer(all map[string]*offer, j *backends.Job, slots int, memory int64) {
 	for _, p := range j.Hosts {
 		if o := all[p.Host]; o != nil {
 			o.slots += slots * p.Slots
@@ -330,7 +330,7 @@ func (g *judge) lawUse() {
 		for _, v := range r.Victims {
 			j := g.jobs[v.ID]
 			if j == nil || j.State != backends.Running || acts[v.ID] || !j.Started.Equal(v.Started) {
-				g.d.breach(lawUse, "reclaim %d takes job %v, which does not run or is taken already", r.ID, v.ID)
+				g.d.breach(lawUse, "reclaim %d preempts job %v, which does not run or is preempted already", r.ID, v.ID)
 				continue
 			}
 			acts[v.ID] = true
@@ -339,9 +339,9 @@ func (g *judge) lawUse() {
 			if tag, _, _ := backends.ParseTag(j.Tag); tag.Preempt == backends.PreemptSuspend {
 				memory = 0
 			}
-			give(offers, j, 1, memory)
+			addOffer(offers, j, 1, memory)
 		}
-		g.placed(r, b, offers)
+		g.checkFit(r, b, offers)
 		for _, v := range r.Victims {
 			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && gain-useful(j, r, b) >= b.Slots {
 				g.d.breach(lawUse, "reclaim %d frees %d slots where job %v of %d may run: job %v is not needed", r.ID, gain, b.ID, b.Slots, v.ID)
@@ -367,9 +367,9 @@ func useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) int {
 	return n
 }
 
-// placed checks that a beneficiary fits where its reclaim says that it will run,
+// checkFit checks that a beneficiary fits where its reclaim says that it will run,
 // and takes that off the offers.
-func (g *judge) placed(r *plan.Reclaim, b *backends.Job, offers map[string]*offer) {
+func (g *judge) checkFit(r *plan.Reclaim, b *backends.Job, offers map[string]*offer) {
 	slots := 0
 	for _, p := range r.Hosts {
 		slots += p.Slots
@@ -474,7 +474,7 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 			continue
 		}
 		m, level := p.Memory.Jobs[j.ID], j.Priority.Level()
-		taken := min(m.Requeues, d.MaxRequeues)
+		requeues := min(m.Requeues, d.MaxRequeues)
 		want := []backends.Level{backends.LevelLow, backends.LevelNormal}
 		band := 0
 		switch {
@@ -492,9 +492,9 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 			d.breach(lawOrder, "job %v stands at level %v (%d), want %v; remembered: %+v", j.ID, level, j.Priority, want, m)
 		}
 		aged := min(69, int(farm.At.Sub(j.Submitted)/cycle)+1)
-		low := backends.DefaultValue + requeueBonus*taken
+		low := backends.DefaultValue + requeueBonus*requeues
 		if n := j.Priority.Value() - band; n < low-requeueBonus || n > low+aged {
-			d.breach(lawOrder, "job %v shows %d: want %d…%d for %d reclaims and %d ticks at most", j.ID, j.Priority.Value(), low+band, low+band+aged, taken, aged)
+			d.breach(lawOrder, "job %v shows %d: want %d…%d for %d reclaims and %d ticks at most", j.ID, j.Priority.Value(), low+band, low+band+aged, requeues, aged)
 		}
 		if j.Eligible() {
 			d.queue = append(d.queue, *j)
@@ -590,9 +590,9 @@ func (d *drive) heldTooLong(farm *backends.Snapshot) {
 	}
 }
 
-// left reports jobs that never ended and what the engine did not undo, once all should
+// checkLeftovers reports jobs that never ended and what the engine did not undo, once all should
 // be over (lawReleased).
-func (d *drive) left(farm *backends.Snapshot) {
+func (d *drive) checkLeftovers(farm *backends.Snapshot) {
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]
 		d.breach(lawReleased, "job %v never ends: %v, %s; held until %v, pinned to %v, resuming %v, mark %q", j.ID, j.State, j.Reason, sinceStart(j.HeldUntil), j.Pinned, j.Resuming, j.Mark)

@@ -19,7 +19,7 @@ func TestLawNoPoolIsChargedLess(t *testing.T) { obeyed(t, lawCharge) }
 func TestLawOnlyAPoolUnderItsGuaranteeTriggers(t *testing.T) { obeyed(t, lawTrigger) }
 
 // Only slots that were used beyond guarantees are preempted.
-func TestLawOnlySlotsBeyondGuaranteesAreTaken(t *testing.T) { obeyed(t, lawBeyond) }
+func TestLawOnlySlotsBeyondGuaranteesArePreempted(t *testing.T) { obeyed(t, lawBeyond) }
 
 // A victim loses its slots to a job that can run in them, and no victim is superfluous.
 func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUse) }
@@ -30,8 +30,8 @@ func TestLawBandsAndOrderHold(t *testing.T) { obeyed(t, lawOrder) }
 // The same state gives the same plan.
 func TestLawSameStateSamePlan(t *testing.T) { obeyed(t, lawSame) }
 
-// A plan that was applied and has settled leaves nothing to do but what a cap put off.
-func TestLawAppliedThenPlannedAgainIsEmpty(t *testing.T) { obeyed(t, lawSettled) }
+// Once a plan is applied, planning again acts on nothing but what a cap put off.
+func TestLawAppliedThenPlannedAgainIsEmpty(t *testing.T) { obeyed(t, lawStable) }
 
 // Everything held is released in the end, engine alive or not.
 func TestLawEverythingHeldIsReleased(t *testing.T) { obeyed(t, lawReleased) }
@@ -47,10 +47,10 @@ func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
 // TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
-	putToTheTest(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5})
+	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5})
 }
 
-func putToTheTest(t *testing.T, r *result, wanted map[share]float64) {
+func checkShares(t *testing.T, r *result, wanted map[share]float64) {
 	const enough = 500 // fewer say nothing about shares
 	t.Logf("%d farms (seed %d) in %v", r.farms, r.seed, r.took.Round(time.Second/10))
 	for s := range shares {
@@ -165,6 +165,6 @@ func obeyedBy(t *testing.T, r *result, farms *rapid.Generator[farm], l law) {
 	}
 	f = reduce(f, l)
 	var story strings.Builder
-	again = tell(f, &story)
+	again = runStory(f, &story)
 	t.Logf("reduced: %s\n%s%s", again.broken[l], f, &story)
 }

@@ -15,12 +15,12 @@ import (
 // books are a slow and simple record of which job is charged to which pool (R9, R12),
 // made from the farm, the policy and the engine's memory alone.
 type books struct {
-	policy *plan.Policy
-	groups map[string][]string
-	room   []int               // by index of policy.Allocations
-	place  map[backends.ID]int // index of the pool that a job is charged to or holds room in
-	by     map[int][]*backends.Job
-	aside  []int // of room, what is kept for a head whose turn has not come yet
+	policy  *plan.Policy
+	groups  map[string][]string
+	room    []int               // by index of policy.Allocations
+	charged map[backends.ID]int // index of the pool that a job is charged to or holds room in
+	by      map[int][]*backends.Job
+	aside   []int // of room, what is kept for a head whose turn has not come yet
 }
 
 // pools lists the pools that a job matches and fits, most specific first.
@@ -52,8 +52,8 @@ func (b *books) pools(j *backends.Job) []int {
 	return match
 }
 
-// party returns what a job counts under: its project if it is entitled, else its user.
-func (b *books) party(j *backends.Job) string {
+// account returns what a job counts under: its project if it is entitled, else its user.
+func (b *books) account(j *backends.Job) string {
 	if len(b.pools(j)) > 0 {
 		return "project " + j.Project
 	}
@@ -80,7 +80,7 @@ func leaving(j *backends.Job, memory *plan.Memory) bool {
 // that entered, by when; then what runs without a charge and heads, by time.
 // Jobs in gone count as ended.
 func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *books {
-	b := &books{policy: policy, groups: state.Groups, place: map[backends.ID]int{}, by: map[int][]*backends.Job{}}
+	b := &books{policy: policy, groups: state.Groups, charged: map[backends.ID]int{}, by: map[int][]*backends.Job{}}
 	for _, a := range policy.Allocations {
 		b.room, b.aside = append(b.room, a.Guarantee), append(b.aside, 0)
 	}
@@ -103,7 +103,7 @@ func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *
 			turns = append(turns, turn{2, j.Started, 0, j, false})
 		case waits && m.Pool != 0 && m.Kept == 0:
 			turns = append(turns, turn{1, m.Entered, i, j, false})
-		case waits && m.Pool != 0 && b.keep(j, m):
+		case waits && m.Pool != 0 && b.restoreHead(j, m):
 			turns = append(turns, turn{2, m.Entered, 0, j, true})
 		}
 	}
@@ -126,8 +126,8 @@ func (b *books) index(id int64) int {
 	return slices.IndexFunc(b.policy.Allocations, func(a plan.Allocation) bool { return a.ID == id })
 }
 
-// keep sets aside what a head kept so far; a pool has one head.
-func (b *books) keep(j *backends.Job, m plan.JobMemory) bool {
+// restoreHead sets aside what a head kept so far; a pool has one head.
+func (b *books) restoreHead(j *backends.Job, m plan.JobMemory) bool {
 	p := b.index(m.Pool)
 	if p < 0 || b.aside[p] > 0 || !slices.Contains(b.pools(j), p) {
 		return false
@@ -139,7 +139,7 @@ func (b *books) keep(j *backends.Job, m plan.JobMemory) bool {
 // left returns what a pool has for jobs other than its head.
 func (b *books) left(p int) int { return b.room[p] - b.aside[p] }
 
-// admit gives a job its place: directly, or by one path of moves.
+// admit charges a job to a pool: directly, or by one path of moves.
 func (b *books) admit(j *backends.Job) bool {
 	pools := b.pools(j)
 	for _, p := range pools {
@@ -184,7 +184,7 @@ func (b *books) free(p, slots, depth int, seen map[int]bool) bool {
 }
 
 func (b *books) put(j *backends.Job, p int) {
-	b.place[j.ID] = p
+	b.charged[j.ID] = p
 	b.room[p] -= j.Slots
 	b.by[p] = append(b.by[p], j)
 }

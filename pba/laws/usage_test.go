@@ -38,7 +38,7 @@ func (u *usage) watch(at time.Time, e manager.Effect) {
 	switch e := e.(type) {
 	case manager.StartRun:
 		if u.runs[e.ID] != nil {
-			u.say(at, "job %v has two runs at a time", e.ID)
+			u.recordBreach(at, "job %v has two runs at a time", e.ID)
 		}
 		r := &useOfRun{StartRun: e}
 		u.runs[e.ID] = r
@@ -59,7 +59,7 @@ func (u *usage) watch(at time.Time, e manager.Effect) {
 func (u *usage) ended(at time.Time, id backends.ID, run int) {
 	r := u.runs[id]
 	if r == nil || r.Run != run {
-		u.say(at, "job %v: run %d ended, which never began", id, run)
+		u.recordBreach(at, "job %v: run %d ended, which never began", id, run)
 		return
 	}
 	delete(u.runs, id)
@@ -77,7 +77,7 @@ func (u *usage) use(at time.Time, r *useOfRun, slots int, memory int64) {
 		u.slots[p.Host] += slots * p.Slots
 		u.memory[p.Host] += memory * perSlot * int64(p.Slots)
 		if u.slots[p.Host] > h.Slots {
-			u.say(at, "job %v: host %s offers %d slots, %d are used", r.ID, h.Name, h.Slots, u.slots[p.Host])
+			u.recordBreach(at, "job %v: host %s offers %d slots, %d are used", r.ID, h.Name, h.Slots, u.slots[p.Host])
 		}
 		switch {
 		case h.Memory <= 0 || u.memory[p.Host] <= h.Memory || u.alone:
@@ -86,12 +86,12 @@ func (u *usage) use(at time.Time, r *useOfRun, slots int, memory int64) {
 				u.overfull = fmt.Sprintf("%v after the start: job %v: host %s offers %d bytes, %d are asked for", at.Sub(start()), r.ID, h.Name, h.Memory, u.memory[p.Host])
 			}
 		default:
-			u.say(at, "job %v: host %s offers %d bytes, %d are used", r.ID, h.Name, h.Memory, u.memory[p.Host])
+			u.recordBreach(at, "job %v: host %s offers %d bytes, %d are used", r.ID, h.Name, h.Memory, u.memory[p.Host])
 		}
 	}
 }
 
-func (u *usage) say(at time.Time, format string, args ...any) {
+func (u *usage) recordBreach(at time.Time, format string, args ...any) {
 	if u.broken == "" {
 		u.broken = fmt.Sprintf("%v after the start: ", at.Sub(start())) + fmt.Sprintf(format, args...)
 	}

@@ -32,7 +32,7 @@ func (p Pool) String() string {
 	return s
 }
 
-// Terms are what a pool is promised in a week (R26).
+// Terms are what a pool is guaranteed in a week (R26).
 type Terms struct {
 	Slots int      `json:"slots"`
 	SLA   plan.SLA `json:"sla"`
@@ -49,7 +49,7 @@ func (t Terms) String() string {
 	return fmt.Sprint(t.Slots)
 }
 
-// Allocation is what a pool is promised in one week.
+// Allocation is what a pool is guaranteed in one week.
 type Allocation struct {
 	ID int64 `json:"pool_id"` // of the pool, the same in all its weeks
 	Pool
@@ -72,7 +72,7 @@ func allocations(ctx context.Context, q querier, where string, args ...any) ([]A
 		WHERE a.slots > 0 AND `+where+` ORDER BY a.year, a.week, p.name, o.user, o.step`, args...)
 }
 
-// Change gives a pool new terms in one week. Zero Terms take its slots back.
+// Change gives a pool new terms in one week. Zero Terms withdraw its slots.
 type Change struct {
 	Pool
 	Week calendar.Week
@@ -87,7 +87,7 @@ type Edit struct {
 }
 
 // ChangeAllocations makes all of the changes, or none. ErrUnknownAllocation if
-// one takes back what is not there.
+// one withdraws what is not there.
 func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) error {
 	return l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
 		for _, c := range changes {
@@ -149,7 +149,7 @@ func change(ctx context.Context, tx *sql.Tx, e Edit, c Change) error {
 	if is.Slots == 0 && lowered.slots == 0 {
 		_, err = tx.ExecContext(ctx, `DELETE FROM allocation WHERE pool = ? AND year = ? AND week = ?`, pool, c.Week.Year, c.Week.Week)
 	} else {
-		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO allocation (pool, year, week, slots, sla, jobs, lowered, lowered_at) VALUES `+places(8),
+		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO allocation (pool, year, week, slots, sla, jobs, lowered, lowered_at) VALUES `+placeholders(8),
 			pool, c.Week.Year, c.Week.Week, is.Slots, is.SLA, is.Jobs, lowered.slots, unixtime.Of(lowered.at))
 	}
 	if err != nil {
@@ -182,7 +182,7 @@ func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (int64, error)
 }
 
 // InForce is the plan of one week in the engine's words. A pool whose slots were
-// all taken back after spared is still in it, with none.
+// all withdrawn after spared is still in it, with none.
 func (l *Ledger) InForce(ctx context.Context, w calendar.Period, spared time.Time) ([]plan.Project, []plan.Allocation, error) {
 	var (
 		named  []plan.Project

@@ -86,9 +86,9 @@ func TestLowering(t *testing.T) { // R25
 	}
 }
 
-// TestTakenBackInMidWeek: such a pool is in force without slots while its jobs
+// TestWithdrawnInMidWeek: such a pool is in force without slots while its jobs
 // are spared, and is listed nowhere else.
-func TestTakenBackInMidWeek(t *testing.T) { // R25
+func TestWithdrawnInMidWeek(t *testing.T) { // R25
 	l, ctx := create(t), context.Background()
 	addProject(t, l, Project{Name: "chipA"})
 	week := calendar.Week{Year: 2026, Week: 48}
@@ -100,7 +100,7 @@ func TestTakenBackInMidWeek(t *testing.T) { // R25
 		t.Errorf("it is listed: %v %v", all, err)
 	}
 	if err := l.ChangeAllocations(ctx, e, []Change{{Pool: chipA, Week: week}}); !errors.Is(err, ErrUnknownAllocation) {
-		t.Errorf("it can be taken back again: %v", err)
+		t.Errorf("it can be withdrawn again: %v", err)
 	}
 	for _, c := range []struct {
 		spared time.Time

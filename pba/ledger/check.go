@@ -10,7 +10,7 @@ import (
 // finds wrong, at most ten lines.
 func (l *Ledger) Check(ctx context.Context) ([]string, error) {
 	var wrong []string
-	note := func(rows *sql.Rows) error {
+	addFinding := func(rows *sql.Rows) error {
 		var text string
 		err := rows.Scan(&text)
 		if text != "ok" {
@@ -18,9 +18,9 @@ func (l *Ledger) Check(ctx context.Context) ([]string, error) {
 		}
 		return err
 	}
-	if err := each(ctx, l.db, note, `PRAGMA quick_check(10)`); err != nil {
+	if err := each(ctx, l.db, addFinding, `PRAGMA quick_check(10)`); err != nil {
 		return nil, l.explain("check the ledger", err)
 	}
-	err := each(ctx, l.db, note, `SELECT 'a row of ' || "table" || ' refers to a missing one of ' || parent FROM pragma_foreign_key_check LIMIT 10`)
+	err := each(ctx, l.db, addFinding, `SELECT 'a row of ' || "table" || ' refers to a missing one of ' || parent FROM pragma_foreign_key_check LIMIT 10`)
 	return slices.Compact(wrong), l.explain("check the ledger", err)
 }

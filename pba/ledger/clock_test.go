@@ -11,7 +11,7 @@ import (
 
 // A clock that was 10 years ahead is put right. The last action is dated anew, later
 // acts raise it from there, and reclaims that closed meanwhile are forgotten like others.
-func TestTheClockIsPutBack(t *testing.T) { // R8, R22
+func TestClockPutBackMovesReclaims(t *testing.T) { // R8, R22
 	const years = 87600 * time.Hour
 	l, ctx := create(t), context.Background()
 	ahead := func(seconds int) time.Time { return at(seconds).Add(years) }
@@ -24,7 +24,7 @@ func TestTheClockIsPutBack(t *testing.T) { // R8, R22
 	if err != nil || len(m.Reclaims) != 2 {
 		t.Fatalf("%v: %+v", err, m.Reclaims)
 	}
-	m = plan.Settle(m, at(20), clock.Reading{}, clock.Reading{})
+	m = plan.FollowClock(m, at(20), clock.Reading{}, clock.Reading{})
 	m.LastCycle, m.Reclaims = at(20), m.Reclaims[1:] // Make forgets what closed over an hour ago
 	id, err := l.Intend(ctx, Cycle{}, plan.Plan{Memory: m, Actions: []plan.Action{{Verb: plan.Rank}}})
 	if err != nil {
@@ -41,7 +41,7 @@ func TestTheClockIsPutBack(t *testing.T) { // R8, R22
 	}
 	for _, r := range m.Reclaims {
 		if r.Planned.After(at(60)) || r.Ended.After(at(60)) {
-			t.Errorf("reclaim %d, planned %v, ended %v, is given again and again", r.ID, r.Planned, r.Ended)
+			t.Errorf("reclaim %d, planned %v, ended %v, is loaded again and again", r.ID, r.Planned, r.Ended)
 		}
 	}
 	m.LastCycle = at(20).Add(3 * time.Hour)

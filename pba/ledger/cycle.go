@@ -20,9 +20,9 @@ type Cycle struct {
 	Ended    []Ended   // jobs that have ended since the last cycle
 	Note     string
 
-	Zone    *time.Location // whose hours use is added up by; nil: UTC's
-	Longest time.Duration  // a longer time without cycles is not counted as used, nor as seen
-	Keep    time.Duration  // for how long history is kept; 0: for ever
+	Zone        *time.Location // whose hours use is added up by; nil: UTC's
+	Longest     time.Duration  // a longer time without cycles is not counted as used, nor as seen
+	KeepHistory time.Duration  // for how long history is kept; 0: for ever
 }
 
 // Mode is what a cycle may do.
@@ -91,10 +91,10 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 		if id, err = res.LastInsertId(); err != nil {
 			return err
 		}
-		if err := storeIntents(ctx, tx, id, c.Mode, p.Actions); err != nil || c.Keep <= 0 || id%forgetEvery != 0 || inDoubt(p.Memory.ClockSet, c.Snapshot) {
+		if err := storeIntents(ctx, tx, id, c.Mode, p.Actions); err != nil || c.KeepHistory <= 0 || id%forgetEvery != 0 || inDoubt(p.Memory.ClockSet, c.Snapshot) {
 			return err
 		}
-		return forget(ctx, tx, c.Snapshot.Add(-c.Keep))
+		return forget(ctx, tx, c.Snapshot.Add(-c.KeepHistory))
 	})
 	if err != nil {
 		return 0, err
@@ -106,7 +106,7 @@ func (l *Ledger) Intend(ctx context.Context, c Cycle, p plan.Plan) (int64, error
 func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actions []plan.Action) error {
 	put, err := tx.PrepareContext(ctx, `INSERT INTO action
 		(cycle, ord, verb, job, idx, for_job, for_idx, reclaim, priority, hosts, queue, until, reason, outcome, error, at, dummies)
-		VALUES `+places(17))
+		VALUES `+placeholders(17))
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actio
 	if mode == Observe {
 		result = Would
 	}
-	said, err := say(ctx, tx, mode, actions)
+	recorded, err := replaceWould(ctx, tx, mode, actions)
 	if err != nil {
 		return err
 	}
 	for i, a := range actions {
-		if said[wouldDo{a.Verb, a.Job, a.For}] {
+		if recorded[wouldDo{a.Verb, a.Job, a.For}] {
 			continue
 		}
 		hosts, err := toJSON(a.Hosts)
@@ -128,7 +128,7 @@ func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actio
 			return err
 		}
 		_, err = put.ExecContext(ctx, cycle, i, string(a.Verb), a.Job.Job, a.Job.Index, a.For.Job, a.For.Index, a.Reclaim,
-			int64(a.Priority), hosts, a.Queue, unixtime.Of(a.Until), a.Reason, string(result), "", 0, dummiesOf(&a))
+			int64(a.Priority), hosts, a.Queue, unixtime.Of(a.Until), a.Reason, string(result), "", 0, dummyCount(&a))
 		if err != nil {
 			return err
 		}
@@ -136,21 +136,21 @@ func storeIntents(ctx context.Context, tx *sql.Tx, cycle int64, mode Mode, actio
 	return nil
 }
 
-// wouldDo is what observe mode says of an action.
+// wouldDo identifies an action that observe mode records.
 type wouldDo struct {
-	verb plan.Verb
-	job  backends.ID
-	whom backends.ID // its beneficiary
+	verb        plan.Verb
+	job         backends.ID
+	beneficiary backends.ID // its beneficiary
 }
 
-// say returns the actions that observe mode has recorded already, and records those
-// of this cycle instead.
-func say(ctx context.Context, tx *sql.Tx, mode Mode, actions []plan.Action) (map[wouldDo]bool, error) {
-	said := map[wouldDo]bool{}
+// replaceWould returns the actions that observe mode has recorded already, and replaces
+// them by those of this cycle.
+func replaceWould(ctx context.Context, tx *sql.Tx, mode Mode, actions []plan.Action) (map[wouldDo]bool, error) {
+	recorded := map[wouldDo]bool{}
 	err := each(ctx, tx, func(rows *sql.Rows) error {
 		var w wouldDo
-		err := rows.Scan(&w.verb, &w.job.Job, &w.job.Index, &w.whom.Job, &w.whom.Index)
-		said[w] = true
+		err := rows.Scan(&w.verb, &w.job.Job, &w.job.Index, &w.beneficiary.Job, &w.beneficiary.Index)
+		recorded[w] = true
 		return err
 	}, `SELECT verb, job, idx, for_job, for_idx FROM would`)
 	if err != nil {
@@ -167,22 +167,22 @@ func say(ctx context.Context, tx *sql.Tx, mode Mode, actions []plan.Action) (map
 			if without[w] {
 				continue
 			}
-			if _, err := tx.ExecContext(ctx, statement, string(w.verb), w.job.Job, w.job.Index, w.whom.Job, w.whom.Index); err != nil {
+			if _, err := tx.ExecContext(ctx, statement, string(w.verb), w.job.Job, w.job.Index, w.beneficiary.Job, w.beneficiary.Index); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := change(`DELETE FROM would WHERE verb = ? AND job = ? AND idx = ? AND for_job = ? AND for_idx = ?`, said, now); err != nil {
+	if err := change(`DELETE FROM would WHERE verb = ? AND job = ? AND idx = ? AND for_job = ? AND for_idx = ?`, recorded, now); err != nil {
 		return nil, err
 	}
-	if err := change(`INSERT INTO would (verb, job, idx, for_job, for_idx) VALUES (?, ?, ?, ?, ?)`, now, said); err != nil {
+	if err := change(`INSERT INTO would (verb, job, idx, for_job, for_idx) VALUES (?, ?, ?, ?, ?)`, now, recorded); err != nil {
 		return nil, err
 	}
 	if mode != Observe {
 		return nil, nil
 	}
-	return said, nil
+	return recorded, nil
 }
 
 func storeEnded(ctx context.Context, tx *sql.Tx, ended []Ended) error {
@@ -202,7 +202,7 @@ func storeEnded(ctx context.Context, tx *sql.Tx, ended []Ended) error {
 		j := &e.Job
 		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO ended_job
 			(job, idx, submitted, user, project, step, slots, started, ended, exit_code, requeues, waited, class, pool, memory)
-			VALUES `+places(15), j.ID.Job, j.ID.Index, unixtime.Of(j.Submitted), j.User, j.Project, j.Step, j.Slots,
+			VALUES `+placeholders(15), j.ID.Job, j.ID.Index, unixtime.Of(j.Submitted), j.User, j.Project, j.Step, j.Slots,
 			unixtime.Of(j.Started), unixtime.Of(j.Ended), j.ExitCode, j.Requeues, int64(e.Waited), class, pool, memory)
 		if err != nil {
 			return err

@@ -41,7 +41,7 @@ func storeDummies(ctx context.Context, tx *sql.Tx, was, is dummy.Memory) error {
 	err := storeTable(was.Gathers, is.Gathers, func(a, b dummy.Gather) bool {
 		return a.Host == b.Host && a.Since.Equal(b.Since) && a.Backoff.Equal(b.Backoff)
 	}, func(id backends.ID, g dummy.Gather) error {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO gather (job, idx, host, since, backoff) VALUES `+places(5),
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO gather (job, idx, host, since, backoff) VALUES `+placeholders(5),
 			id.Job, id.Index, g.Host, unixtime.Of(g.Since), unixtime.Of(g.Backoff))
 		return err
 	}, forgetJob(ctx, tx, "gather"))
@@ -51,14 +51,14 @@ func storeDummies(ctx context.Context, tx *sql.Tx, was, is dummy.Memory) error {
 	return storeTable(was.Lights, is.Lights, func(a, b dummy.Light) bool {
 		return a.For == b.For && a.Host == b.Host && a.At.Equal(b.At)
 	}, func(id backends.ID, l dummy.Light) error {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO light (job, idx, for_job, for_idx, host, at) VALUES `+places(6),
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO light (job, idx, for_job, for_idx, host, at) VALUES `+placeholders(6),
 			id.Job, id.Index, l.For.Job, l.For.Index, l.Host, unixtime.Of(l.At))
 		return err
 	}, forgetJob(ctx, tx, "light"))
 }
 
-// dummiesOf is how many dummy jobs an action is about.
-func dummiesOf(a *plan.Action) int {
+// dummyCount returns the number of dummy jobs that an action is about.
+func dummyCount(a *plan.Action) int {
 	n := len(a.Dummies)
 	if a.Verb == plan.Place {
 		for _, slots := range a.Slots {

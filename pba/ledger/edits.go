@@ -52,12 +52,12 @@ func (l *Ledger) Projects(ctx context.Context) (all []Project, err error) {
 
 func projects(ctx context.Context, q querier, where string, args ...any) ([]Project, error) {
 	var all []Project
-	place := map[int64]int{} // in all, by the project's number
+	index := map[int64]int{} // in all, by the project's number
 	err := each(ctx, q, func(rows *sql.Rows) error {
 		p := Project{Managers: []string{}}
 		var id int64
 		err := rows.Scan(&id, &p.Name, &p.Group, &p.Flow)
-		place[id] = len(all)
+		index[id] = len(all)
 		all = append(all, p)
 		return err
 	}, `SELECT p.id, p.name, p.unix_group, COALESCE(f.name, '')
@@ -73,7 +73,7 @@ func projects(ctx context.Context, q querier, where string, args ...any) ([]Proj
 		if err := rows.Scan(&id, &manager); err != nil {
 			return err
 		}
-		p := &all[place[id]]
+		p := &all[index[id]]
 		p.Managers = append(p.Managers, manager)
 		return nil
 	}, `SELECT p.id, m.user FROM manager m JOIN project p ON p.id = m.project WHERE `+where+` ORDER BY m.user`, args...)
@@ -137,7 +137,7 @@ func (l *Ledger) SetProject(ctx context.Context, by Editor, p Project, thisWeek 
 			if err != nil {
 				return err
 			}
-			if err := keepsSteps(ctx, tx, steps, thisWeek, `p.id = ?`, id); err != nil {
+			if err := requireSteps(ctx, tx, steps, thisWeek, `p.id = ?`, id); err != nil {
 				return fmt.Errorf("flow %q: %w", p.Flow, err)
 			}
 		}

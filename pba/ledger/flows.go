@@ -119,7 +119,7 @@ func (l *Ledger) SetFlow(ctx context.Context, by Editor, name string, steps []st
 		if err != nil {
 			return err
 		}
-		if err := keepsSteps(ctx, tx, steps, thisWeek, `p.flow = ?`, id); err != nil {
+		if err := requireSteps(ctx, tx, steps, thisWeek, `p.flow = ?`, id); err != nil {
 			return fmt.Errorf("flow %q: %w", name, err)
 		}
 		if err := setSteps(ctx, tx, id, steps); err != nil {
@@ -129,9 +129,9 @@ func (l *Ledger) SetFlow(ctx context.Context, by Editor, name string, steps []st
 	})
 }
 
-// keepsSteps is an error if an allocation of this week or a later one names a
+// requireSteps is an error if an allocation of this week or a later one names a
 // step that is not among steps; which asks for projects.
-func keepsSteps(ctx context.Context, tx *sql.Tx, steps []string, thisWeek calendar.Week, which string, args ...any) error {
+func requireSteps(ctx context.Context, tx *sql.Tx, steps []string, thisWeek calendar.Week, which string, args ...any) error {
 	planned, err := allocations(ctx, tx, `p.removed = 0 AND o.step <> '' AND (a.year, a.week) >= (?, ?) AND `+which,
 		append([]any{thisWeek.Year, thisWeek.Week}, args...)...)
 	if err != nil {

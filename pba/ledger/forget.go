@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// forgetEvery is how many cycles lie between two looks for old history, and
-// forgetAtMost how many rows of a table go at a time: no cycle waits for it.
+// forgetEvery is the number of cycles between two removals of old history, and
+// forgetAtMost that of the rows removed from a table at a time: no cycle waits for it.
 const (
 	forgetEvery  = 100
 	forgetAtMost = 5000
@@ -54,7 +54,7 @@ type ReclaimCount struct {
 	Phase    plan.Phase
 	Reclaims int64
 	Need     int64 // slots that were requested
-	Taken    int64 // slots of the victims that were taken back
+	Taken    int64 // slots of the victims that were preempted
 }
 
 // ReclaimCounts sums up all reclaims by phase.

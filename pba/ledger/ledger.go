@@ -115,7 +115,7 @@ func OpenToRead(path string) (*Ledger, error) {
 	return &Ledger{db: db, path: path}, nil
 }
 
-// tables are the migrations for the ledger at path, which must be there.
+// tables returns the migrations for the ledger at path, which must be there.
 func tables(path string) (fs.FS, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w at %s: run `pba init` first", ErrMissing, path)
@@ -188,8 +188,8 @@ func raiseMeta(ctx context.Context, tx *sql.Tx, key string, value int64) error {
 	return err
 }
 
-// places is "(?, ?, …)" for n values.
-func places(n int) string {
+// placeholders is "(?, ?, …)" for n values.
+func placeholders(n int) string {
 	return "(" + strings.TrimSuffix(strings.Repeat("?, ", n), ", ") + ")"
 }
 

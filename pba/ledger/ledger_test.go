@@ -253,7 +253,7 @@ func TestDummyJobsHaveAuditRows(t *testing.T) { // R27, R31
 	}
 }
 
-func TestObserveModeSaysItOnce(t *testing.T) { // R7
+func TestObserveModeRecordsActionOnce(t *testing.T) { // R7
 	l := create(t)
 	ctx := context.Background()
 	rank := plan.Action{Verb: plan.Rank, Job: job(1), Reason: "a"}
@@ -303,7 +303,7 @@ func TestEndedJobsStay(t *testing.T) {
 		t.Errorf("(-stored +read):\n%s", d)
 	}
 	if none, err := l.EndedJob(ctx, job(6)); none != nil || err != nil {
-		t.Errorf("a job that nobody knows: %v, %v", none, err)
+		t.Errorf("an unknown job: %v, %v", none, err)
 	}
 }
 
@@ -555,7 +555,7 @@ func TestWhatIsNoLedgerIsRefused(t *testing.T) {
 }
 
 // Create leaves a whole ledger, and no temporary file.
-func TestALedgerAppearsWhole(t *testing.T) {
+func TestLedgerAppearsWhole(t *testing.T) {
 	l := create(t)
 	found, err := os.ReadDir(filepath.Dir(l.path))
 	if err != nil {

@@ -164,7 +164,7 @@ func metaOf(m plan.Memory) map[string]int64 {
 }
 
 // moveReclaims dates the closed reclaims anew that are ahead of a clock that was put
-// back: Load would give them again and again, however long ago they are.
+// back: Load would return them again and again, however long ago they are.
 func moveReclaims(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 	by := int64(is.ClockSet.By)
 	if is.ClockSet == was.ClockSet || by >= 0 {
@@ -177,7 +177,7 @@ func moveReclaims(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 }
 
 func storeJobs(ctx context.Context, tx *sql.Tx, was, is map[backends.ID]plan.JobMemory) error {
-	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+places(15)) //nolint:sqlclosecheck // it is closed below; the check does not look into the closure that uses it
+	row, err := tx.PrepareContext(ctx, `INSERT OR REPLACE INTO job_memory (`+jobColumns+`) VALUES `+placeholders(15)) //nolint:sqlclosecheck // it is closed below; the check does not look into the closure that uses it
 	if err != nil {
 		return err
 	}
@@ -257,14 +257,14 @@ func sameReclaim(a, b *plan.Reclaim) bool {
 		})
 }
 
-// storeReclaim notes of its beneficiary what holds when it is planned.
+// storeReclaim stores a reclaim, and what is known of its beneficiary when it is planned.
 func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim, beneficiary plan.JobMemory) error {
 	hosts, err := json.Marshal(r.Hosts)
 	if err != nil {
 		return err
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO reclaim (id, job, idx, project, user, need, hosts, phase, why, planned, acted, freed, ended, entered, clock)
-		VALUES `+places(15)+` ON CONFLICT (id) DO UPDATE SET
+		VALUES `+placeholders(15)+` ON CONFLICT (id) DO UPDATE SET
 		job = excluded.job, idx = excluded.idx, project = excluded.project, user = excluded.user, need = excluded.need,
 		hosts = excluded.hosts, phase = excluded.phase, why = excluded.why,
 		planned = excluded.planned, acted = excluded.acted, freed = excluded.freed, ended = excluded.ended`,
@@ -278,7 +278,7 @@ func storeReclaim(ctx context.Context, tx *sql.Tx, r *plan.Reclaim, beneficiary 
 	}
 	for i, v := range r.Victims {
 		_, err := tx.ExecContext(ctx, `INSERT INTO victim (reclaim, ord, job, idx, project, user, started, slots, mode, ran_for, fate, released)
-			VALUES `+places(12), r.ID, i, v.ID.Job, v.ID.Index, v.Project, v.User, unixtime.Of(v.Started), v.Slots,
+			VALUES `+placeholders(12), r.ID, i, v.ID.Job, v.ID.Index, v.Project, v.User, unixtime.Of(v.Started), v.Slots,
 			v.Mode.String(), int64(v.RanFor), string(v.Fate), v.Released)
 		if err != nil {
 			return err

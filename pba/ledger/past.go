@@ -110,7 +110,7 @@ type PastRun struct {
 	Ended     time.Time
 }
 
-// PastRuns gives the jobs whose ends were recorded to do, by submission, until it fails.
+// PastRuns calls do for each job whose end was recorded, by submission, until do fails.
 func (l *Ledger) PastRuns(ctx context.Context, do func(PastRun) error) error {
 	return l.explain("read the jobs that ended", each(ctx, l.db, func(rows *sql.Rows) error {
 		var r PastRun

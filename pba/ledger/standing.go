@@ -26,11 +26,11 @@ func (l *Ledger) SetStanding(ctx context.Context, s Standing) (Standing, error) 
 			}
 			s.Heavy = last.Heavy
 		}
-		told, err := json.Marshal(s)
+		encoded, err := json.Marshal(s)
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO standing (id, told) VALUES (1, ?)`, string(told))
+		_, err = tx.ExecContext(ctx, `INSERT OR REPLACE INTO standing (id, told) VALUES (1, ?)`, string(encoded))
 		return err
 	})
 	return s, err
@@ -47,15 +47,15 @@ func (l *Ledger) Standing(ctx context.Context) (s Standing, err error) {
 
 func standing(ctx context.Context, q querier) (Standing, error) {
 	var (
-		s    Standing
-		told []byte
+		s       Standing
+		encoded []byte
 	)
-	err := q.QueryRowContext(ctx, `SELECT told FROM standing`).Scan(&told)
+	err := q.QueryRowContext(ctx, `SELECT told FROM standing`).Scan(&encoded)
 	if errors.Is(err, sql.ErrNoRows) {
 		return s, nil
 	}
 	if err != nil {
 		return s, err
 	}
-	return s, json.Unmarshal(told, &s)
+	return s, json.Unmarshal(encoded, &s)
 }

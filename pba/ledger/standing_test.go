@@ -19,16 +19,16 @@ func TestStandingIsKept(t *testing.T) { // R2, R29
 	}
 	heavy := &esub.Heavy{Hold: time.Minute, Share: 8, Rules: []dummy.Rule{{Queue: "big", Memory: 8}}}
 	at := time.Date(2026, 11, 23, 12, 0, 0, 1, time.UTC)
-	for _, x := range []struct{ told, want *esub.Heavy }{{nil, nil}, {heavy, heavy}, {nil, heavy}, {&esub.Heavy{}, &esub.Heavy{}}} {
+	for _, x := range []struct{ set, want *esub.Heavy }{{nil, nil}, {heavy, heavy}, {nil, heavy}, {&esub.Heavy{}, &esub.Heavy{}}} {
 		at = at.Add(time.Second)
 		now := esub.Standing{At: at, LowerUnpreemptable: true, Below: map[int64]bool{4: true, 9: true}}
 		want := Standing{now, x.want}
-		told, err := l.SetStanding(t.Context(), Standing{now, x.told})
-		if diff := cmp.Diff(want, told); err != nil || diff != "" {
+		stored, err := l.SetStanding(t.Context(), Standing{now, x.set})
+		if diff := cmp.Diff(want, stored); err != nil || diff != "" {
 			t.Errorf("%v: %s", err, diff)
 		}
-		kept, err := l.Standing(t.Context())
-		if diff := cmp.Diff(want, kept); err != nil || diff != "" {
+		read, err := l.Standing(t.Context())
+		if diff := cmp.Diff(want, read); err != nil || diff != "" {
 			t.Errorf("%v: %s", err, diff)
 		}
 	}

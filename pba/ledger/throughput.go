@@ -18,7 +18,7 @@ func storeThroughput(ctx context.Context, tx *sql.Tx, was, is map[int64]plan.Thr
 	return storeTable(was, is, func(a, b plan.ThroughputMemory) bool {
 		return a.Week.Equal(b.Week) && a.Finished == b.Finished && a.SlotSeconds == b.SlotSeconds && a.Guarantee == b.Guarantee && a.Fell.Equal(b.Fell)
 	}, func(pool int64, m plan.ThroughputMemory) error {
-		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO throughput (pool, week, finished, slot_seconds, guarantee, fell) VALUES `+places(6),
+		_, err := tx.ExecContext(ctx, `INSERT OR REPLACE INTO throughput (pool, week, finished, slot_seconds, guarantee, fell) VALUES `+placeholders(6),
 			pool, unixtime.Of(m.Week), m.Finished, m.SlotSeconds, m.Guarantee, unixtime.Of(m.Fell))
 		return err
 	}, func(pool int64) error {

@@ -31,7 +31,7 @@ func storeUse(ctx context.Context, tx *sql.Tx, c Cycle, last time.Time, p *plan.
 	return nil
 }
 
-// hourOf is when the hour began that an instant lies in, by the clocks of a zone:
+// hourOf returns the start of the hour that an instant lies in, by the clocks of a zone:
 // there are zones that are half an hour apart, and days must be made of hours.
 func hourOf(t time.Time, zone *time.Location) time.Time {
 	if zone == nil {
@@ -44,14 +44,14 @@ func hourOf(t time.Time, zone *time.Location) time.Time {
 
 func addUse(ctx context.Context, tx *sql.Tx, hour, ms int64, p *plan.Plan) error {
 	f := &p.Farm
-	_, err := tx.ExecContext(ctx, `INSERT INTO farm_hour (hour, seen, slots, down, pba, normal, suspended) VALUES `+places(7)+`
+	_, err := tx.ExecContext(ctx, `INSERT INTO farm_hour (hour, seen, slots, down, pba, normal, suspended) VALUES `+placeholders(7)+`
 		ON CONFLICT (hour) DO UPDATE SET seen = seen + excluded.seen, slots = slots + excluded.slots, down = down + excluded.down,
 		pba = pba + excluded.pba, normal = normal + excluded.normal, suspended = suspended + excluded.suspended`,
 		hour, ms, ms*int64(f.Slots), ms*int64(f.Down), ms*int64(f.PBA), ms*int64(f.Normal), ms*int64(f.Suspended))
 	if err != nil {
 		return err
 	}
-	put, err := tx.PrepareContext(ctx, `INSERT INTO use_hour (hour, pool, project, user, step, guaranteed, used, waiting) VALUES `+places(8)+`
+	put, err := tx.PrepareContext(ctx, `INSERT INTO use_hour (hour, pool, project, user, step, guaranteed, used, waiting) VALUES `+placeholders(8)+`
 		ON CONFLICT (hour, pool, project, user, step) DO UPDATE SET guaranteed = guaranteed + excluded.guaranteed,
 		used = used + excluded.used, waiting = waiting + excluded.waiting`)
 	if err != nil {
@@ -84,7 +84,7 @@ type FarmHour struct {
 	Slots, Down, PBA, Normal, Suspended SlotTime
 }
 
-// UseHour is what one pool, or one party beyond the pools, used within one hour.
+// UseHour is what one pool, or one account beyond the pools, used within one hour.
 type UseHour struct {
 	Hour       time.Time
 	PoolID     int64 // 0: beyond the pools

@@ -112,7 +112,7 @@ func TestOldHistoryIsForgottenAndCountersStay(t *testing.T) {
 	if d := cmp.Diff(want, counts()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	c := Cycle{Longest: time.Minute, Keep: time.Hour}
+	c := Cycle{Longest: time.Minute, KeepHistory: time.Hour}
 	for at := start.Add(2 * time.Hour); ; at = at.Add(20 * time.Second) {
 		if cycleAt(t, l, c, at) == forgetEvery {
 			break

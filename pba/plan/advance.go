@@ -12,10 +12,10 @@ import (
 // which reclaim acted, even if the engine died before it recorded the act.
 func (r *Reclaim) Mark() string { return fmt.Sprintf("r%d", r.ID) }
 
-// fates records what became of the victims of each reclaim since the last cycle.
+// updateFates records what became of the victims of each reclaim since the last cycle.
 // It trusts the snapshot alone: an act that was intended may or may not have been
 // done (R18).
-func (f *farm) fates() {
+func (f *farm) updateFates() {
 	memory := &f.plan.Memory
 	lost := map[backends.ID]*backends.Job{}
 	for i := range f.state.Farm.Ended {
@@ -80,11 +80,11 @@ func (f *farm) step(r *Reclaim) {
 		f.end(r, phase, why)
 		return
 	}
-	taken, intended, busy := 0, 0, 0
+	acted, intended, busy := 0, 0, 0
 	for _, victim := range r.Victims {
 		switch victim.Fate {
 		case Taken, Lost:
-			taken++
+			acted++
 		case Intended:
 			intended++
 		case Gone, Spared:
@@ -95,7 +95,7 @@ func (f *farm) step(r *Reclaim) {
 	}
 	if r.Phase == Planned {
 		switch {
-		case taken == 0 && intended > 0:
+		case acted == 0 && intended > 0:
 			f.end(r, Cancelled, "none of its acts were done")
 			return
 		case intended == 0:
@@ -136,8 +136,8 @@ func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 		return HandedOver, "its beneficiary runs"
 	case b.State == backends.Held:
 		return Cancelled, "its beneficiary was held"
-	case f.downAmong(r.Hosts) != "":
-		return Cancelled, "host " + f.downAmong(r.Hosts) + " went down"
+	case f.firstDown(r.Hosts) != "":
+		return Cancelled, "host " + f.firstDown(r.Hosts) + " went down"
 	case b.State == backends.Pending && b.Wait == backends.WaitOther:
 		// Insufficient to start or cancel a reclaim: a queue also gives this reason to a
 		// job that is pinned to a host that is briefly unavailable. The timeouts bound it.
@@ -150,9 +150,9 @@ func (f *farm) ending(r *Reclaim, b *job) (Phase, string) {
 	return "", ""
 }
 
-// downAmong returns one of these hosts that is down or unknown; "" if none is. Jobs on a
+// firstDown returns one of these hosts that is down or unknown; "" if none is. Jobs on a
 // closed host run on, and load may close it for a moment only: the timeouts bound that.
-func (f *farm) downAmong(hosts []backends.Placement) string {
+func (f *farm) firstDown(hosts []backends.Placement) string {
 	for _, p := range hosts {
 		closed := func(h backends.Host) bool { return h.Name == p.Host && h.State == backends.HostClosed }
 		if f.byName[p.Host] == nil && !slices.ContainsFunc(f.state.Farm.Hosts, closed) {
@@ -201,7 +201,7 @@ func (f *farm) release() {
 			}
 			if r.Phase.Open() {
 				f.renew(r, j)
-			} else if f.let(r, j) {
+			} else if f.releaseVictim(r, j) {
 				victim.Released = true
 			}
 		}
@@ -218,17 +218,17 @@ func (f *farm) renew(r *Reclaim, j *job) {
 	f.acts.add(stageRank, Action{Verb: Hold, Job: j.ID, For: r.Beneficiary, Reclaim: r.ID, Until: until, Reason: "held until " + r.Beneficiary.String() + " runs"})
 }
 
-// let resumes or releases a victim. It reports whether nothing is left to be done.
-func (f *farm) let(r *Reclaim, j *job) bool {
+// releaseVictim resumes or releases a victim. It reports whether nothing is left to be done.
+func (f *farm) releaseVictim(r *Reclaim, j *job) bool {
 	reason := fmt.Sprintf("reclaim %d ended: %s", r.ID, r.Why)
 	switch {
 	case j.State == backends.Suspended && !j.Resuming:
-		f.acts.add(stageLet, Action{Verb: Resume, Job: j.ID, For: r.Beneficiary, Reason: reason})
+		f.acts.add(stageRelease, Action{Verb: Resume, Job: j.ID, For: r.Beneficiary, Reason: reason})
 		return false
 	case f.dummies.Holds(j.ID) && j.State == backends.Pending:
 		return true // until its dummies are in place
 	case !j.HeldUntil.IsZero() && j.State != backends.Running:
-		f.acts.add(stageLet, Action{Verb: Release, Job: j.ID, For: r.Beneficiary, Reason: reason})
+		f.acts.add(stageRelease, Action{Verb: Release, Job: j.ID, For: r.Beneficiary, Reason: reason})
 		return false
 	case j.leaving:
 		return false // its hold can only be lifted once it is in the queue again
@@ -243,7 +243,7 @@ func (f *farm) unpin() {
 			continue // it is pinned to its dummies' host
 		}
 		if (j.State == backends.Pending || j.State == backends.Held) && j.reclaim == nil && len(j.Pinned) > 0 {
-			f.acts.add(stageLet, Action{Verb: Unpin, Job: j.ID, Reason: "no reclaim needs its pin any more"})
+			f.acts.add(stageRelease, Action{Verb: Unpin, Job: j.ID, Reason: "no reclaim needs its pin any more"})
 		}
 	}
 }

@@ -21,7 +21,7 @@ type pool struct {
 	beyond  int    // slots that its jobs run without a charge
 }
 
-func (f *farm) seePools() {
+func (f *farm) readPools() {
 	for _, a := range f.policy.Allocations {
 		if a.SLA == Throughput {
 			a.Guarantee = f.throughput(a)
@@ -40,9 +40,9 @@ func (f *farm) seePools() {
 // which jobs may be preempted.
 type books struct {
 	*farm
-	over   map[party]int    // over-subscription: slots that run without a charge
-	lost   map[party]int    // jobs preempted within the last hour (R22), this plan's included
-	losers map[party][]*job // running jobs that could be preempted when this was made
+	over   map[account]int    // over-subscription: slots that run without a charge
+	lost   map[account]int    // jobs preempted within the last hour (R22), this plan's included
+	losers map[account][]*job // running jobs that could be preempted when this was made
 }
 
 // charge decides which jobs have a place in a pool (R9, and R12's first half). In order:
@@ -64,7 +64,7 @@ func charge(f *farm) *books {
 		case j.State == backends.Running:
 			later = append(later, j)
 		case !j.waiting():
-		case j.mem.Pool != 0 && j.mem.Kept > 0 && f.keep(j):
+		case j.mem.Pool != 0 && j.mem.Kept > 0 && f.restoreHead(j):
 			later = append(later, j)
 		case j.mem.Pool != 0 && j.mem.Kept == 0:
 			entered = append(entered, j)
@@ -79,24 +79,24 @@ func charge(f *farm) *books {
 	})
 
 	for _, j := range charged {
-		f.place(j)
+		f.assignPool(j)
 	}
 	for _, j := range entered {
-		if !f.place(j) {
+		if !f.assignPool(j) {
 			rest = append(rest, j) // its pool shrank
 		}
 	}
 	for _, j := range later {
 		if j.State == backends.Running {
-			f.place(j)
-		} else if !f.placeHead(j) {
+			f.assignPool(j)
+		} else if !f.assignHead(j) {
 			rest = append(rest, j)
 		}
 	}
 	slices.SortFunc(rest, byQueueOrder)
-	b := &books{farm: f, over: f.countBeyond(), lost: f.countLost(), losers: map[party][]*job{}}
-	b.findVictims() // the hosts of a suspended job may come free by them: see placeable
-	f.placeRest(rest)
+	b := &books{farm: f, over: f.countBeyond(), lost: f.countLost(), losers: map[account][]*job{}}
+	b.findVictims() // the hosts of a suspended job may come free by them: see canUseRoom
+	f.assignRest(rest)
 	return b
 }
 
@@ -122,9 +122,9 @@ func since(j *job) time.Time {
 	return j.mem.Entered
 }
 
-// keep sets a remembered head's room aside, if the job still matches the pool and the
+// restoreHead sets a remembered head's room aside, if the job still matches the pool and the
 // pool has no other head. It reports whether it did.
-func (f *farm) keep(j *job) bool {
+func (f *farm) restoreHead(j *job) bool {
 	for _, p := range j.pools {
 		if p.ID == j.mem.Pool && p.head == nil {
 			p.head = j
@@ -136,12 +136,12 @@ func (f *farm) keep(j *job) bool {
 	return false
 }
 
-// placeHead gives a head its place if there is room by now; else the head keeps what
-// there is. It reports false if there is none: then the job is no head any more.
-func (f *farm) placeHead(j *job) bool {
+// assignHead charges a head to its pool if there is room by now; else the head reserves
+// the room that there is. It reports false if there is none: the job is no head any more.
+func (f *farm) assignHead(j *job) bool {
 	p := f.poolOf(j)
 	p.head = nil
-	if f.place(j) {
+	if f.assignPool(j) {
 		return true
 	}
 	if p.room <= 0 {
@@ -163,10 +163,10 @@ func (f *farm) poolOf(j *job) *pool {
 	return nil
 }
 
-// place charges a job to the most specific of its pools that has room, or makes
+// assignPool charges a job to the most specific of its pools that has room, or makes
 // room by moving charges to other pools they match: one path, one job moved per
 // pool. It reports whether the job has a place now.
-func (f *farm) place(j *job) bool {
+func (f *farm) assignPool(j *job) bool {
 	for _, p := range j.pools {
 		if p.free(j) >= j.Slots {
 			p.admit(j)
@@ -204,7 +204,7 @@ type step struct {
 	from  *step
 }
 
-// makeRoom looks for a chain of moves, each of one job to another pool that it
+// makeRoom searches a chain of moves, each of one job to another pool that it
 // matches, after which one of j's pools has room for it; breadth first from each
 // of them in turn, and it carries out the first that it finds.
 func (f *farm) makeRoom(j *job) bool {
@@ -272,16 +272,16 @@ func (f *farm) move(last *step, j *job) {
 	first.pool.admit(j)
 }
 
-// placeRest gives the other pending jobs room in their order; the first of a
+// assignRest assigns room to the other pending jobs in their order; the first of a
 // pool that needs more than its room becomes its head and keeps it (R12). What
 // is left is next in line as far as the pool's headroom goes.
-func (f *farm) placeRest(rest []*job) {
+func (f *farm) assignRest(rest []*job) {
 	headroom := map[*pool]int{}
 	for _, p := range f.pools {
 		headroom[p] = f.headroom(p) - p.beyond
 	}
 	for _, j := range rest {
-		if f.placeable(j) && f.place(j) {
+		if f.canUseRoom(j) && f.assignPool(j) {
 			continue
 		}
 		f.becomeHead(j)
@@ -312,9 +312,9 @@ func (f *farm) becomeHead(j *job) {
 	}
 }
 
-// placeable reports whether a job could use room now. A suspended job can run on
+// canUseRoom reports whether a job could use room now. A suspended job can run on
 // its own hosts only: it takes room when they can serve it (R20).
-func (f *farm) placeable(j *job) bool {
+func (f *farm) canUseRoom(j *job) bool {
 	if j.State != backends.Suspended {
 		return true
 	}
@@ -351,13 +351,13 @@ func (f *farm) headroom(p *pool) int {
 }
 
 // countBeyond adds up over-subscription, and what each pool's jobs run beyond it.
-func (f *farm) countBeyond() map[party]int {
-	over := map[party]int{}
+func (f *farm) countBeyond() map[account]int {
+	over := map[account]int{}
 	for _, j := range f.running {
 		if j.pool != nil || !j.managed || j.lightFor != (backends.ID{}) {
 			continue
 		}
-		over[j.party()] += j.Slots
+		over[j.account()] += j.Slots
 		if len(j.pools) > 0 {
 			j.pools[0].beyond += j.Slots
 		}

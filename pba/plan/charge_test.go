@@ -20,7 +20,7 @@ func TestChargingGoesByStartThenSpecificity(t *testing.T) { // R9
 	}
 }
 
-func TestChargeMovesToLetOneMoreIn(t *testing.T) { // R9: one path, one job moved per pool
+func TestChargeMovesToMakeRoom(t *testing.T) { // R9: one path, one job moved per pool
 	s := newScene(t, 4, 4).pool("chipA:a", 1).pool("chipA:b", 1).pool("chipA@ann", 1).pool("chipA", 1)
 	annA := s.job("ann", "chipA:a", "n1", time.Hour)    // user pool first
 	catA := s.job("cat", "chipA:a", "n1", time.Hour/2)  // step a
@@ -78,7 +78,7 @@ func TestEnteredJobKeepsItsRoom(t *testing.T) { // R12
 	}
 }
 
-func TestHeadKeepsTheMomentsRoom(t *testing.T) { // R12
+func TestHeadReservesAvailableRoom(t *testing.T) { // R12
 	s := newScene(t, 4, 4).pool("chipA", 4)
 	s.job("ann", "chipA", "n1*2", time.Hour)
 	wide := s.job("ann", "chipA", "", time.Minute, slots(3))
@@ -90,7 +90,7 @@ func TestHeadKeepsTheMomentsRoom(t *testing.T) { // R12
 	later := s.job("ann", "chipA", "n2", 10*time.Second)
 	p = s.cycle()
 	if poolOf(p, later) != 0 || p.Memory.Jobs[wide].Kept != 2 {
-		t.Errorf("a job that started later took the head's room: pool %d, kept %d", poolOf(p, later), p.Memory.Jobs[wide].Kept)
+		t.Errorf("a job that started later has the head's room: pool %d, kept %d", poolOf(p, later), p.Memory.Jobs[wide].Kept)
 	}
 	s.state.Farm.Jobs = s.state.Farm.Jobs[1:] // the charged one ended
 	p = s.cycle()
@@ -104,7 +104,7 @@ func TestNextInLineGoesByHeadroom(t *testing.T) { // R12: ceil(1.5 × pool × cy
 	s.job("ann", "chipA", "n1*2", time.Hour)
 	a, b := s.job("ann", "chipA", "", time.Minute), s.job("ann", "chipA", "", 0)
 	if p := s.cycle(); len(p.Actions) != 0 {
-		t.Errorf("before the first job ended nobody stands next in line: %v", p.Actions)
+		t.Errorf("before the first job ended no job is next in line: %v", p.Actions)
 	}
 	s.state.Memory.RunTimes = map[string][]RunEnd{s.policy.Allocations[0].Key(): {{ID: backends.ID{Job: 99}, Ran: time.Minute}}}
 	p := s.cycle()
@@ -115,7 +115,7 @@ func TestNextInLineGoesByHeadroom(t *testing.T) { // R12: ceil(1.5 × pool × cy
 	s.job("ann", "chipA", "n2", time.Second)
 	s.rank(s.cycle())
 	if s.at(a).Priority.Level() != backends.LevelNormal {
-		t.Error("the project runs one slot beyond its pool: nobody is next in line")
+		t.Error("the project runs one slot beyond its pool, and a job is still next in line")
 	}
 }
 

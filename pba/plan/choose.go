@@ -139,13 +139,13 @@ func best(items []item, w want, total int) []*job {
 
 // jobs lists a partial set in the order of items.
 func (s *partial) jobs(items []item) []*job {
-	taken := map[*item]bool{}
+	chosen := map[*item]bool{}
 	for ; s != nil && s.last != nil; s = s.rest {
-		taken[s.last] = true
+		chosen[s.last] = true
 	}
 	var jobs []*job
 	for i := range items {
-		if taken[&items[i]] {
+		if chosen[&items[i]] {
 			jobs = append(jobs, items[i].job)
 		}
 	}

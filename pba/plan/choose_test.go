@@ -54,7 +54,7 @@ func TestChooseIsAsGoodAsBruteForce(t *testing.T) {
 		}
 		best.hosts = nil
 		if c.excess != best.excess || compareMostValued(c.victims, best.victims) != 0 || len(c.victims) != len(best.victims) || c.lost != best.lost {
-			t.Fatalf("choose took %s, brute force %s", show(c), show(best))
+			t.Fatalf("choose selected %s, brute force %s", show(c), show(best))
 		}
 	})
 }

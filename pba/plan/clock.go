@@ -19,13 +19,13 @@ type ClockSet struct {
 // further ahead of a snapshot was read while the clock was ahead.
 const MaxStale = time.Minute
 
-// Settle makes a memory follow the queue's clock. at is the snapshot's time by that
+// FollowClock makes a memory follow the queue's clock. at is the snapshot's time by that
 // clock; before and after are readings of this machine's clocks when the snapshot was
 // asked for and when it came. Elapsed time is that of the clock since boot: where the
 // queue's clock shows another one, it was set, and the times in the memory are moved
 // with it, so that nothing expires, and nothing is put off, for that alone. Where no
 // such reading is remembered, only a clock that went back is noticed.
-func Settle(m Memory, at time.Time, before, after clock.Reading) Memory {
+func FollowClock(m Memory, at time.Time, before, after clock.Reading) Memory {
 	if by := jump(m, at, before, after); by != 0 {
 		m = m.moved(by)
 		m.ClockSet = ClockSet{At: at, By: by}

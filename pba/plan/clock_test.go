@@ -13,7 +13,7 @@ import (
 
 const years = 87600 * time.Hour
 
-func TestSettle(t *testing.T) {
+func TestFollowClock(t *testing.T) {
 	const up = 50 * time.Hour
 	read := func(boot uint64, after time.Duration) clock.Reading { return clock.Reading{Boot: boot, Up: up + after} }
 	known := clock.Reading{Wall: noon, Boot: 1, Up: up}
@@ -42,7 +42,7 @@ func TestSettle(t *testing.T) {
 		"nothing can be read, some later": {known, 0, 0, 2 * time.Hour, clock.Reading{}, clock.Reading{}, 0},
 	} {
 		m := Memory{Clock: c.was, LastCycle: noon.Add(c.cycle), LastAction: noon.Add(c.action)}
-		got := Settle(m, noon.Add(c.at), c.before, c.after)
+		got := FollowClock(m, noon.Add(c.at), c.before, c.after)
 		if got.ClockSet.By != c.want {
 			t.Errorf("%s: set by %v, want %v", name, got.ClockSet.By, c.want)
 		}
@@ -53,13 +53,13 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: remembers %+v, want %+v", name, got.Clock, want)
 		}
 	}
-	if m := Settle(Memory{}, noon, read(1, 0), read(1, 0)); m.ClockSet != (ClockSet{}) || !m.LastCycle.IsZero() {
+	if m := FollowClock(Memory{}, noon, read(1, 0), read(1, 0)); m.ClockSet != (ClockSet{}) || !m.LastCycle.IsZero() {
 		t.Errorf("the first cycle: %+v", m)
 	}
 }
 
 // Everything is moved, what is zero stays so, and nothing of the old memory changes.
-func TestSettleMovesEverything(t *testing.T) {
+func TestFollowClockMovesAllTimes(t *testing.T) {
 	id := backends.ID{Job: 1}
 	at := func(by time.Duration) func(time.Duration) time.Time {
 		return func(d time.Duration) time.Time { return noon.Add(d + by) }
@@ -80,7 +80,7 @@ func TestSettleMovesEverything(t *testing.T) {
 		was := memory(at(0), noon)
 		was.Clock = clock.Reading{Wall: noon, Boot: 1, Up: time.Hour}
 		now := clock.Reading{Boot: 1, Up: time.Hour + 20*time.Second}
-		got := Settle(was, noon.Add(by+20*time.Second), now, now)
+		got := FollowClock(was, noon.Add(by+20*time.Second), now, now)
 		want := memory(at(by), noon.Add(min(by, 0))) // jobs that ended before the clock was put ahead are asked for
 		want.Clock = clock.Reading{Wall: noon.Add(by + 20*time.Second), Boot: 1, Up: now.Up}
 		want.ClockSet = ClockSet{At: want.Clock.Wall, By: by}
@@ -97,7 +97,7 @@ func TestSettleMovesEverything(t *testing.T) {
 
 // A job whose start lies far ahead, by a clock that was ahead, is a victim like others; one
 // that started just now, or by a clock a few seconds ahead, is spared for its first minute.
-func TestStartsAheadSpareNobody(t *testing.T) { // R16
+func TestFutureStartsAreNotSpared(t *testing.T) { // R16
 	for ago, want := range map[time.Duration]bool{
 		time.Hour: true, time.Second: false, -5 * time.Second: false, -2 * time.Hour: true, -years: true,
 	} {
@@ -107,12 +107,12 @@ func TestStartsAheadSpareNobody(t *testing.T) { // R16
 		b := s.job("ann", "chipA", "", time.Hour)
 		s.state.Memory.Jobs[b] = JobMemory{Pool: 1, Entered: noon.Add(-time.Hour), Clock: time.Hour, ClockSeen: noon.Add(-20 * time.Second)}
 		p := Make(s.state, s.policy, s.now)
-		taken := false
+		preempted := false
 		for _, a := range p.Actions {
-			taken = taken || a.Verb == Requeue
+			preempted = preempted || a.Verb == Requeue
 		}
-		if taken != want {
-			t.Errorf("started %v ago: taken back %v, want %v; left out %v", ago, taken, want, p.Skipped)
+		if preempted != want {
+			t.Errorf("started %v ago: preempted %v, want %v; left out %v", ago, preempted, want, p.Skipped)
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/allotment-hpc/allotment/dummy"
 )
 
-// dummiesOf decides, before all other rules, which dummy jobs should exist (R28–R31):
+// planDummies decides, before all other rules, which dummy jobs should exist (R28–R31):
 // the others see a heavy job and its dummies as one.
-func dummiesOf(state State, policy Policy, now time.Time) *dummy.Result {
+func planDummies(state State, policy Policy, now time.Time) *dummy.Result {
 	rules := policy.Dummies
 	rules.Cycle, rules.HoldLimit, rules.Queues, rules.Hosts = policy.Cycle, policy.HoldLimit, policy.Queues, policy.Hosts
 	if len(policy.Queues) > 0 && policy.LowQueue != "" {
@@ -19,7 +19,7 @@ func dummiesOf(state State, policy Policy, now time.Time) *dummy.Result {
 	}
 	in := dummy.Input{
 		Farm: state.Farm, Able: state.Abilities, Memory: state.Memory.Dummies,
-		Leads: map[backends.ID]string{}, Barred: map[backends.ID]bool{},
+		ReclaimHosts: map[backends.ID]string{}, Barred: map[backends.ID]bool{},
 	}
 	for i := range state.Memory.Reclaims {
 		r := &state.Memory.Reclaims[i]
@@ -27,7 +27,7 @@ func dummiesOf(state State, policy Policy, now time.Time) *dummy.Result {
 			continue
 		}
 		if len(r.Hosts) == 1 {
-			in.Leads[r.Beneficiary] = r.Hosts[0].Host
+			in.ReclaimHosts[r.Beneficiary] = r.Hosts[0].Host
 		}
 		for _, victim := range r.Victims {
 			in.Barred[victim.ID] = true
@@ -50,7 +50,7 @@ func (f *farm) dropDummies(j, b *job, r *Reclaim) {
 	if u == nil || len(u.All) == 0 || f.policy.GracePeriod > 0 {
 		return
 	}
-	f.acts.add(stageTake, Action{
+	f.acts.add(stagePreempt, Action{
 		Verb: Drop, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: []string{u.Host}, Dummies: u.All,
 		Reason: "its dummies go with it",
 	})
@@ -73,10 +73,10 @@ func (s *serving) withDummies(actions []Action) []Action {
 		return actions
 	}
 	all := make([]Action, 0, len(first)+len(actions)+len(last))
-	taken := map[backends.ID]bool{} // victims whose dummies go with them
+	dropped := map[backends.ID]bool{} // victims whose dummies go with them
 	for i := range actions {
 		if actions[i].Verb == Drop {
-			taken[actions[i].Job] = true
+			dropped[actions[i].Job] = true
 		}
 	}
 	for _, t := range first {
@@ -85,7 +85,7 @@ func (s *serving) withDummies(actions []Action) []Action {
 	// Dummies that a running heavy job lacks, or a PBA job gathers, are placed before
 	// another job is released that could start there.
 	early := func(t dummy.Step) bool { return t.Do == dummy.Place && t.Priority.Level() >= backends.LevelPBA }
-	last = slices.DeleteFunc(slices.Clone(last), func(t dummy.Step) bool { return taken[t.Job] || taken[t.For] })
+	last = slices.DeleteFunc(slices.Clone(last), func(t dummy.Step) bool { return dropped[t.Job] || dropped[t.For] })
 	for _, t := range last {
 		if early(t) {
 			all = append(all, s.stepAction(t))
@@ -118,7 +118,7 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 	if !slices.ContainsFunc(f.dummies.Units, gathers) {
 		return nil
 	}
-	free, heavy := f.reallyFree(), map[backends.ID]*job{}
+	free, heavy := f.freeSlots(), map[backends.ID]*job{}
 	for _, j := range f.resting {
 		if f.dummies.Unit(j.ID) != nil {
 			heavy[j.ID] = j
@@ -129,11 +129,11 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 		if !j.pba() || !j.waiting() || heavy[j.ID] != nil {
 			continue
 		}
-		at := j.promised
+		at := j.nominated
 		if at == nil && j.reclaim != nil && j.reclaim.Phase.Open() {
 			at = j.reclaim.Hosts
 		}
-		if j.reclaim == nil && f.serveFrom(free, j) {
+		if j.reclaim == nil && f.useFree(free, j) {
 			continue
 		}
 		before := func(u *dummy.Unit) bool { return u.Normal || beforeInQueue(j, heavy[u.Job]) < 0 }
@@ -149,9 +149,9 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 // gathers reports whether a heavy job has, or waits for, dummies before it starts.
 func gathers(u *dummy.Unit) bool { return u.Stage == dummy.Gathers || u.Stage == dummy.Ready }
 
-// serveFrom takes slots for a job out of those that are free, and reports whether there
+// useFree takes slots for a job out of those that are free, and reports whether there
 // are enough.
-func (f *farm) serveFrom(free map[string]int, j *job) bool {
+func (f *farm) useFree(free map[string]int, j *job) bool {
 	left := j.Slots
 	var at []*host
 	for _, h := range f.suitable(j) {
@@ -176,9 +176,9 @@ func (f *farm) serveFrom(free map[string]int, j *job) bool {
 	return true
 }
 
-// reallyFree returns each host's slots that no job has. Dummies that gather have theirs;
+// freeSlots returns each host's slots that no job has. Dummies that gather have theirs;
 // slots that a job is about to leave count as free.
-func (f *farm) reallyFree() map[string]int {
+func (f *farm) freeSlots() map[string]int {
 	free := make(map[string]int, len(f.hosts))
 	for _, h := range f.hosts {
 		free[h.Name] = h.Slots
@@ -187,7 +187,7 @@ func (f *farm) reallyFree() map[string]int {
 		if j.State != backends.Running && (j.State != backends.Suspended || f.state.Abilities.SuspendFrees) {
 			continue
 		}
-		if j.leaving || j.Ending || f.beingTaken(j) {
+		if j.leaving || j.Ending || f.isVictim(j) {
 			continue
 		}
 		for _, p := range j.Hosts {
@@ -202,8 +202,8 @@ func (f *farm) reallyFree() map[string]int {
 	return free
 }
 
-// beingTaken reports whether this plan, or an open reclaim, intends to preempt a job.
-func (f *farm) beingTaken(j *job) bool {
+// isVictim reports whether this plan, or an open reclaim, intends to preempt a job.
+func (f *farm) isVictim(j *job) bool {
 	for i := range f.plan.Memory.Reclaims {
 		r := &f.plan.Memory.Reclaims[i]
 		if r.Phase.Open() && slices.ContainsFunc(r.Victims, func(victim Victim) bool {
@@ -215,8 +215,8 @@ func (f *farm) beingTaken(j *job) bool {
 	return false
 }
 
-// heavy returns the status of each heavy job.
-func (f *farm) heavy() []HeavyStatus {
+// heavyStatus returns the status of each heavy job.
+func (f *farm) heavyStatus() []HeavyStatus {
 	var all []HeavyStatus
 	for _, u := range f.dummies.Units {
 		gathers := u.Stage == dummy.Gathers || u.Stage == dummy.Ready || u.Host == "" // else it runs, or is suspended

@@ -11,19 +11,19 @@ import (
 // about a project's members once.
 type entitler struct {
 	farm     *farm
-	projects map[string]*venture
-	users    map[string]*person
+	projects map[string]*knownProject
+	users    map[string]*knownUser
 	known    map[question]*verdict
 }
 
-// person is a user.
-type person struct {
+// knownUser is a user.
+type knownUser struct {
 	groups  []string
 	pending int // jobs that count under the user
 }
 
-// venture is a project, with the verdict on users who are not its members.
-type venture struct {
+// knownProject is a project, with the verdict on users who are not its members.
+type knownProject struct {
 	Project
 	outside verdict
 	pending int // jobs that count under it
@@ -38,17 +38,17 @@ type verdict struct {
 }
 
 func newEntitler(f *farm) *entitler {
-	e := &entitler{farm: f, projects: map[string]*venture{}, users: map[string]*person{}, known: map[question]*verdict{}}
+	e := &entitler{farm: f, projects: map[string]*knownProject{}, users: map[string]*knownUser{}, known: map[question]*verdict{}}
 	for _, p := range f.policy.Projects {
-		e.projects[p.Name] = &venture{Project: p, outside: verdict{whyNot: "its user is not in the project's group " + p.Group}}
+		e.projects[p.Name] = &knownProject{Project: p, outside: verdict{whyNot: "its user is not in the project's group " + p.Group}}
 	}
 	return e
 }
 
-func (e *entitler) user(name string) *person {
+func (e *entitler) user(name string) *knownUser {
 	u := e.users[name]
 	if u == nil {
-		u = &person{groups: e.farm.state.Groups[name]}
+		u = &knownUser{groups: e.farm.state.Groups[name]}
 		e.users[name] = u
 	}
 	return u
@@ -89,8 +89,8 @@ func (e *entitler) answer(q question) *verdict {
 	return &verdict{entitled: true, pools: pools}
 }
 
-// count counts a pending job under its party.
-func (e *entitler) count(j *backends.Job, entitled bool) {
+// countPending counts a pending job under its account.
+func (e *entitler) countPending(j *backends.Job, entitled bool) {
 	if entitled {
 		e.projects[j.Project].pending++
 	} else {
@@ -98,17 +98,17 @@ func (e *entitler) count(j *backends.Job, entitled bool) {
 	}
 }
 
-// counted returns the number of pending jobs of each party.
-func (e *entitler) counted() map[party]int {
-	pending := map[party]int{}
+// pendingByAccount returns the number of pending jobs of each account.
+func (e *entitler) pendingByAccount() map[account]int {
+	pending := map[account]int{}
 	for name, u := range e.users {
 		if u.pending > 0 {
-			pending[party{user: name}] = u.pending
+			pending[account{user: name}] = u.pending
 		}
 	}
 	for name, p := range e.projects {
 		if p.pending > 0 {
-			pending[party{project: name}] = p.pending
+			pending[account{project: name}] = p.pending
 		}
 	}
 	return pending

@@ -70,8 +70,8 @@ func Explain(state State, policy Policy, now time.Time, id backends.ID) (Explana
 	e.Job = state.Farm.Jobs[found]
 	e.Tests = f.tests(&e.Job)
 	e.Class, e.Priority, e.Place = "normal", e.Job.Priority, "it is a normal job"
-	if whom := e.Job.DummyFor; whom != (backends.ID{}) {
-		e.Class, e.Place = "dummy", fmt.Sprintf("it holds a slot for job %v, so that the memory that goes with it is left to that job", whom)
+	if heavy := e.Job.DummyFor; heavy != (backends.ID{}) {
+		e.Class, e.Place = "dummy", fmt.Sprintf("it holds a slot for job %v, so that the memory that goes with it is left to that job", heavy)
 		return e, true
 	}
 	e.Dummies = f.explainDummies(id)

@@ -14,12 +14,12 @@ import (
 type job struct {
 	*backends.Job
 	pool     *pool             // charge: that it is charged to, or holds room in; a head's too, see pba
-	reclaim  *Reclaim          // the open one that it is the beneficiary of; advance and takeBack end and open them
+	reclaim  *Reclaim          // the open one that it is the beneficiary of; advance and serveDue end and open them
 	seq      int               // place in the queue's FIFO
-	computed backends.Priority // rank, takeBack: that it has in the queue once the plan is done
+	computed backends.Priority // rank, serveDue: that it has in the queue once the plan is done
 	choices  *choices          // see choicesFor
 
-	Priority  backends.Priority // the Job's, as far as it was earned; see believe
+	Priority  backends.Priority // the Job's, as far as it was earned; see discountClaims
 	claimed   backends.Priority // the Job's, where that is more
 	State     backends.State    // the Job's
 	waits     bool              // see waiting
@@ -27,20 +27,20 @@ type job struct {
 	entitled  bool              // and it fits a pool: pools is not empty
 	next      bool              // charge: next in line (R12)
 	leaving   bool              // a victim that was requeued or suspended and still runs
-	reserving bool              // takeBack: goes on reserving hosts
-	turn      bool              // takeBack: it was served as a beneficiary, or found slots promised to it
+	reserving bool              // serveDue: goes on reserving hosts
+	turn      bool              // serveDue: it was served as a beneficiary, or had a nomination
 
-	Slots    int                  // the Job's
-	perSlot  int64                // bytes that go with each of them
-	preempt  backends.Mode        // as its tag says
-	Ending   bool                 // the Job's
-	promised []backends.Placement // takeBack: slots that it is expected to start in; none of them are free any more
-	aside    []backends.Placement // takeBack: slots set aside on hosts that it reserves; see setAside
-	mem      JobMemory            // as remembered; each phase writes what it decides
-	pools    []*pool              // those that it matches and fits, most specific first
+	Slots     int                  // the Job's
+	perSlot   int64                // bytes that go with each of them
+	preempt   backends.Mode        // as its tag says
+	Ending    bool                 // the Job's
+	nominated []backends.Placement // serveDue: slots that it is expected to start in; none of them are free any more
+	aside     []backends.Placement // serveDue: slots set aside on hosts that it reserves; see setAside
+	mem       JobMemory            // as remembered; each phase writes what it decides
+	pools     []*pool              // those that it matches and fits, most specific first
 
 	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
-	spared   string      // findVictims, takeBack: why it is no victim; "": it may be preempted
+	spared   string      // findVictims, serveDue: why it is no victim; "": it may be preempted
 	worth    [3]int64    // findVictims: by the policy's criteria, least valued lowest; see appraise
 	lost     float64     // findVictims: slot-seconds that a requeue throws away; see appraise
 	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
@@ -77,16 +77,16 @@ func waits(j *backends.Job) bool {
 	return j.Eligible() || j.State == backends.Suspended && j.Resuming
 }
 
-// party returns the account that a job's use counts under: its project if it is
+// account returns the account that a job's use counts under: its project if it is
 // entitled, else its user (docs/design.md, Words: over-subscription).
-func (j *job) party() party {
+func (j *job) account() account {
 	if j.entitled {
-		return party{project: j.Project}
+		return account{project: j.Project}
 	}
-	return party{user: j.User}
+	return account{user: j.User}
 }
 
-type party struct{ project, user string }
+type account struct{ project, user string }
 
 // ran returns for how long a job has run: the time that a requeue would lose.
 func (j *job) ran(now time.Time) time.Duration {
@@ -133,7 +133,7 @@ type farm struct {
 	running []*job               // of jobs
 	resting []*job               // of jobs: the others
 	byID    map[backends.ID]*job // of jobs: those that a reclaim names
-	pending map[party]int        // jobs
+	pending map[account]int      // jobs
 	shapes  map[shape]*choices   // of resting jobs that wait
 }
 
@@ -145,16 +145,16 @@ func observe(c *cycle) *farm {
 		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{},
 		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{},
 	}
-	f.seePools()
-	f.seeJobs()
-	f.fates()
-	f.believe()
+	f.readPools()
+	f.readJobs()
+	f.updateFates()
+	f.discountClaims()
 	return f
 }
 
-// seeJobs keeps the jobs that a rule may act upon: running and suspended ones,
-// entitled ones, and whatever was touched before. Other pending jobs are counted.
-func (f *farm) seeJobs() {
+// readJobs keeps the jobs that a rule may act upon: running and suspended ones,
+// entitled ones, and those that the engine acted on before. Other pending jobs are counted.
+func (f *farm) readJobs() {
 	queues := set(f.policy.Queues)
 	entitle := newEntitler(f)
 	inReclaim := f.reclaimJobs()
@@ -168,7 +168,7 @@ func (f *farm) seeJobs() {
 		verdict := entitle.verdict(bj)
 		managed := len(queues) == 0 || queues[bj.Queue] || f.policy.LowQueue != "" && bj.Queue == f.policy.LowQueue
 		if managed && bj.State == backends.Pending {
-			entitle.count(bj, verdict.entitled)
+			entitle.countPending(bj, verdict.entitled)
 		}
 		mayBeTouched := known.mayHave(bj.ID)
 		if bj.State == backends.Pending && !verdict.entitled && f.untouched(bj) && !(mayBeTouched && (inReclaim[bj.ID] || f.remembers(bj.ID))) && f.dummies.Unit(bj.ID) == nil {
@@ -193,8 +193,8 @@ func (f *farm) seeJobs() {
 		j.verdict = verdict
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
-		if place, light := f.dummies.Lights[bj.ID]; light {
-			j.entitled, j.lightFor = false, place // no pool is charged for it (R16)
+		if heavy, light := f.dummies.Lights[bj.ID]; light {
+			j.entitled, j.lightFor = false, heavy // no pool is charged for it (R16)
 		}
 		if j.entitled {
 			j.pools = fitting(verdict.pools, bj.Slots)
@@ -211,7 +211,7 @@ func (f *farm) seeJobs() {
 		}
 		f.occupy(j, f.state.Abilities.SuspendFrees)
 	}
-	f.pending = entitle.counted()
+	f.pending = entitle.pendingByAccount()
 }
 
 func (f *farm) remembers(id backends.ID) bool {
@@ -263,8 +263,8 @@ type sieve []uint64
 func newSieve(jobs int) sieve { return make(sieve, jobs/4+1) }
 
 func (s sieve) at(id backends.ID) (word, bit uint64) {
-	place := (uint64(id.Job) + 31*uint64(id.Index)) % (64 * uint64(len(s)))
-	return place / 64, 1 << (place % 64)
+	position := (uint64(id.Job) + 31*uint64(id.Index)) % (64 * uint64(len(s)))
+	return position / 64, 1 << (position % 64)
 }
 
 func (s sieve) add(id backends.ID) {

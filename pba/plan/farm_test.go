@@ -127,8 +127,8 @@ func (s *scene) rank(p Plan) {
 	}
 }
 
-// taken lists the jobs that a plan takes back, as "requeue 3, suspend 4".
-func taken(p Plan) string {
+// preempted lists the jobs that a plan preempts, as "requeue 3, suspend 4".
+func preempted(p Plan) string {
 	var acts []string
 	for _, a := range p.Actions {
 		if a.Verb == Requeue || a.Verb == Suspend {

@@ -10,31 +10,31 @@ func (f *farm) handOver() {
 	if f.state.Abilities.Start == nil {
 		return
 	}
-	given := map[string]int{}
+	assigned := map[string]int{}
 	for i := range f.plan.Memory.Reclaims {
 		r := &f.plan.Memory.Reclaims[i]
 		b := f.byID[r.Beneficiary]
-		if r.Phase != Freed || b == nil || f.dummies.Unit(b.ID) != nil || !b.Eligible() || !f.haveRoom(r.Hosts, given) {
+		if r.Phase != Freed || b == nil || f.dummies.Unit(b.ID) != nil || !b.Eligible() || !f.haveRoom(r.Hosts, assigned) {
 			continue
 		}
 		shares := make([]int, len(r.Hosts))
 		for k, p := range r.Hosts {
-			given[p.Host] += p.Slots
+			assigned[p.Host] += p.Slots
 			shares[k] = p.Slots
 		}
-		f.acts.add(stageTake, Action{Verb: Start, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Reason: "its slots are free"})
+		f.acts.add(stagePreempt, Action{Verb: Start, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Reason: "its slots are free"})
 	}
 }
 
-// haveRoom reports whether these slots are free of running jobs and not given to
+// haveRoom reports whether these slots are free of running jobs and not assigned to
 // another beneficiary. Suspended jobs don't count.
-func (f *farm) haveRoom(hosts []backends.Placement, given map[string]int) bool {
+func (f *farm) haveRoom(hosts []backends.Placement, assigned map[string]int) bool {
 	for _, p := range hosts {
 		h := f.byName[p.Host]
 		if h == nil {
 			return false
 		}
-		working := given[p.Host]
+		working := assigned[p.Host]
 		for _, j := range h.running {
 			working += slotsOn(j, p.Host)
 		}

@@ -27,16 +27,16 @@ func TestStraightIntoFreedSlots(t *testing.T) { // R19
 		unable    bool
 		want      string
 	}{
-		"freed":               {want: "2 in [n1] [1];"},
-		"by a requeue":        {meanwhile: func(s *scene) { s.at(backends.ID{Job: 1}).State = backends.Pending }, want: "2 in [n1] [1];"},
-		"the queue can't":     {unable: true},
-		"still at work":       {meanwhile: func(s *scene) { s.at(backends.ID{Job: 1}).State = backends.Running }},
-		"taken by another":    {meanwhile: func(s *scene) { s.job("cat", "", "n1", time.Second) }},
-		"its host went down":  {meanwhile: func(s *scene) { s.state.Farm.Hosts[0].State = backends.HostDown }},
-		"it was held":         {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).State = backends.Held }},
-		"it has started":      {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).State = backends.Running }},
-		"it waits for a time": {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).Wait = backends.WaitTime }},
-		"nobody knows why":    {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).Wait = backends.WaitOther }},
+		"freed":                   {want: "2 in [n1] [1];"},
+		"by a requeue":            {meanwhile: func(s *scene) { s.at(backends.ID{Job: 1}).State = backends.Pending }, want: "2 in [n1] [1];"},
+		"the queue can't":         {unable: true},
+		"still at work":           {meanwhile: func(s *scene) { s.at(backends.ID{Job: 1}).State = backends.Running }},
+		"occupied by another job": {meanwhile: func(s *scene) { s.job("cat", "", "n1", time.Second) }},
+		"its host went down":      {meanwhile: func(s *scene) { s.state.Farm.Hosts[0].State = backends.HostDown }},
+		"it was held":             {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).State = backends.Held }},
+		"it has started":          {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).State = backends.Running }},
+		"it waits for a time":     {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).Wait = backends.WaitTime }},
+		"the reason is unknown":   {meanwhile: func(s *scene) { s.at(backends.ID{Job: 2}).Wait = backends.WaitOther }},
 	} {
 		s := newScene(t, 1, 1).pool("chipA", 1)
 		if !x.unable {
@@ -45,8 +45,8 @@ func TestStraightIntoFreedSlots(t *testing.T) { // R19
 		victim := s.job("bob", "", "n1", time.Hour, suspendable)
 		s.job("ann", "chipA", "", 0)
 		p := s.ripen()
-		if taken(p) != "suspend 1" || started(p) != "" {
-			t.Fatalf("%s: taken %q, started %q", name, taken(p), started(p))
+		if preempted(p) != "suspend 1" || started(p) != "" {
+			t.Fatalf("%s: preempted %q, started %q", name, preempted(p), started(p))
 		}
 		v := s.at(victim)
 		v.State, v.Mark = backends.Suspended, "r1"
@@ -61,14 +61,14 @@ func TestStraightIntoFreedSlots(t *testing.T) { // R19
 
 // What a queue says of a job whose host is briefly unavailable cancels no reclaim, or
 // another job would be preempted next.
-func TestAPassingReasonCostsNobody(t *testing.T) { // R18
+func TestUnknownWaitCancelsNoReclaim(t *testing.T) { // R18
 	s := newScene(t, 1, 2).pool("chipA", 1)
 	victim := s.job("bob", "", "n1", time.Hour, suspendable)
 	s.job("cat", "", "n1", time.Hour, suspendable)
 	b := s.job("ann", "chipA", "", 0)
-	if p := s.ripen(); taken(p) != "suspend 1" && taken(p) != "suspend 2" {
-		t.Fatalf("taken %q", taken(p))
-	} else if taken(p) == "suspend 2" {
+	if p := s.ripen(); preempted(p) != "suspend 1" && preempted(p) != "suspend 2" {
+		t.Fatalf("preempted %q", preempted(p))
+	} else if preempted(p) == "suspend 2" {
 		victim.Job = 2
 	}
 	v := s.at(victim)
@@ -76,18 +76,18 @@ func TestAPassingReasonCostsNobody(t *testing.T) { // R18
 	for _, wait := range []backends.Wait{backends.WaitOther, backends.WaitOther, backends.WaitResources} {
 		s.at(b).Wait = wait
 		p := s.cycle()
-		if r := p.Memory.Reclaims; taken(p) != "" || len(r) != 1 || !r[0].Phase.Open() {
-			t.Fatalf("while it waits for %v: taken %q, %+v", wait, taken(p), r)
+		if r := p.Memory.Reclaims; preempted(p) != "" || len(r) != 1 || !r[0].Phase.Open() {
+			t.Fatalf("while it waits for %v: preempted %q, %+v", wait, preempted(p), r)
 		}
 	}
 	s.at(b).Wait = backends.WaitTime
 	if p := s.cycle(); p.Memory.Reclaims[0].Phase != Cancelled {
-		t.Errorf("its owner has it wait: %+v", p.Memory.Reclaims)
+		t.Errorf("its owner delayed it: %+v", p.Memory.Reclaims)
 	}
 }
 
-// Two reclaims of one host: what one beneficiary gets, the other does not.
-func TestOneSlotIsGivenOnce(t *testing.T) { // R19
+// Two reclaims of one host: a slot that one beneficiary starts in is not assigned to the other.
+func TestSlotIsAssignedOnce(t *testing.T) { // R19
 	s := newScene(t, 1, 2).pool("chipA", 2)
 	s.state.Abilities.Start = func(context.Context, backends.ID, []backends.Placement) error { panic("plan acts") }
 	for range 2 {
@@ -95,8 +95,8 @@ func TestOneSlotIsGivenOnce(t *testing.T) { // R19
 	}
 	s.job("ann", "chipA", "", 0)
 	s.job("ann", "chipA", "", 0)
-	if p := s.ripen(); taken(p) != "suspend 2, suspend 1" && taken(p) != "suspend 1, suspend 2" {
-		t.Fatalf("taken %q", taken(p))
+	if p := s.ripen(); preempted(p) != "suspend 2, suspend 1" && preempted(p) != "suspend 1, suspend 2" {
+		t.Fatalf("preempted %q", preempted(p))
 	}
 	for _, r := range s.state.Memory.Reclaims {
 		for _, victim := range r.Victims {
@@ -112,7 +112,7 @@ func TestOneSlotIsGivenOnce(t *testing.T) { // R19
 
 // A reclaim on a host that goes down ends in the next cycle: its beneficiary is
 // unpinned, and slots are preempted elsewhere (R18).
-func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
+func TestHostDownCancelsReclaim(t *testing.T) {
 	for name, state := range map[string]backends.HostState{"down": backends.HostDown, "closed": backends.HostClosed} {
 		s := newScene(t, 2, 1).pool("chipA", 1)
 		for _, host := range []string{"n1", "n2"} {
@@ -120,8 +120,8 @@ func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
 		}
 		b := s.job("ann", "chipA", "", 0)
 		p := s.ripen()
-		if taken(p) != "requeue 2" || len(p.Memory.Reclaims) != 1 {
-			t.Fatalf("%s: taken %q", name, taken(p))
+		if preempted(p) != "requeue 2" || len(p.Memory.Reclaims) != 1 {
+			t.Fatalf("%s: preempted %q", name, preempted(p))
 		}
 		victim := s.at(backends.ID{Job: 2})
 		victim.Mark, victim.Ending = p.Memory.Reclaims[0].Mark(), true // its host can't report its end
@@ -129,22 +129,22 @@ func TestAHostThatGoesDownEndsItsReclaim(t *testing.T) {
 		s.state.Farm.Hosts[1].State = state
 		p = s.cycle()
 		unpinned := slices.ContainsFunc(p.Actions, func(a Action) bool { return a.Verb == Unpin && a.Job == b })
-		if r := p.Memory.Reclaims[0]; (r.Phase == Cancelled) != (name == "down") || unpinned != (name == "down") || taken(p) != "" {
-			t.Fatalf("%s: unpinned %v, taken %q, %+v", name, unpinned, taken(p), r)
+		if r := p.Memory.Reclaims[0]; (r.Phase == Cancelled) != (name == "down") || unpinned != (name == "down") || preempted(p) != "" {
+			t.Fatalf("%s: unpinned %v, preempted %q, %+v", name, unpinned, preempted(p), r)
 		}
 		if name == "closed" {
 			continue
 		}
 		s.rank(p)
 		s.at(b).Pinned, s.at(b).Wait = nil, backends.WaitResources
-		if p = s.cycle(); taken(p) != "requeue 1" {
-			t.Errorf("in the next cycle: taken %q, %+v", taken(p), p.Skipped)
+		if p = s.cycle(); preempted(p) != "requeue 1" {
+			t.Errorf("in the next cycle: preempted %q, %+v", preempted(p), p.Skipped)
 		}
 	}
 }
 
-// A victim that its requeue ended for good is reported once, and counted as taken.
-func TestALostVictimIsToldOf(t *testing.T) { // R18
+// A victim that its requeue ended for good is reported once, and counted as preempted.
+func TestLostVictimIsReportedOnce(t *testing.T) { // R18
 	s := newScene(t, 1, 1).pool("chipA", 1)
 	victim := s.job("bob", "", "n1", time.Hour)
 	s.job("ann", "chipA", "", 0)
@@ -158,13 +158,13 @@ func TestALostVictimIsToldOf(t *testing.T) { // R18
 		t.Errorf("%+v, warnings %q", r, p.Warnings)
 	}
 	if p = s.cycle(); p.Memory.Reclaims[0].Victims[0].Fate != Lost || len(p.Warnings) != 0 {
-		t.Errorf("told again: %+v, warnings %q", p.Memory.Reclaims[0], p.Warnings)
+		t.Errorf("reported again: %+v, warnings %q", p.Memory.Reclaims[0], p.Warnings)
 	}
 }
 
 // A beneficiary's pin ends by itself, and is renewed before that; where it can't end
 // there is none if the queue puts the beneficiary straight into its slots.
-func TestAPinEnds(t *testing.T) { // R21
+func TestPinEndsAndIsRenewed(t *testing.T) { // R21
 	pins := func(p Plan) (pins []Action) {
 		for _, a := range p.Actions {
 			if a.Verb == PinTo {

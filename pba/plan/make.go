@@ -10,7 +10,7 @@ import (
 )
 
 // Make decides one cycle. It is a pure function: the same state, policy and time
-// give the same plan, and nothing that it is given is changed.
+// give the same plan, and its arguments are not changed.
 func Make(state State, policy Policy, now time.Time) Plan {
 	return decide(state, policy, now).plan
 }
@@ -24,7 +24,7 @@ func decide(state State, policy Policy, now time.Time) *serving {
 	books.clock()                      // how long PBA jobs have waited
 	books.advance()                    // the open reclaims
 	lowered := books.rank()            // the order in the queue
-	served := takeBack(books, lowered) // what is free, then the new reclaims
+	served := serveDue(books, lowered) // what is free, then the new reclaims
 	served.lower()                     // jobs that reserved hosts and rank lower now
 	books.handOver()                   // beneficiaries, into slots that were freed
 	books.unpin()                      // what ended reclaims leave
@@ -53,7 +53,7 @@ type cycle struct {
 func newCycle(state State, policy Policy, now time.Time) *cycle {
 	c := &cycle{
 		state: state, policy: policy, now: now, plan: Plan{At: now, Memory: state.Memory},
-		stuck: Stuck(state.Farm, policy.HoldLimit, now), dummies: dummiesOf(state, policy, now),
+		stuck: Stuck(state.Farm, policy.HoldLimit, now), dummies: planDummies(state, policy, now),
 	}
 	c.state.Farm = c.dummies.Farm
 	c.plan.Memory.Reclaims = slices.Clone(state.Memory.Reclaims)
@@ -69,15 +69,15 @@ func (c *cycle) skip(id backends.ID, reason string) {
 }
 
 // stage is when, within a cycle, an act is done. Reservations are made before others are
-// released, or the queue would give the hosts to the next job in its order.
+// released, or the queue would start the next job in its order there.
 type stage int
 
 const (
-	stageRank stage = iota // the order in the queue
-	stageKeep              // reservations of what others release
-	stageLet               // what ended reclaims leave
-	stageTake              // reclaims, one after the other
-	stageLast              // reservations that are not needed any more
+	stageRank    stage = iota // the order in the queue
+	stageReserve              // reservations of what others release
+	stageRelease              // what ended reclaims leave
+	stagePreempt              // reclaims, one after the other
+	stageLast                 // reservations that are not needed any more
 	stages
 )
 

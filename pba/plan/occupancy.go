@@ -8,8 +8,8 @@ import (
 )
 
 // occupancy is what is free on the managed hosts that are up. The jobs of the farm occupy
-// their hosts once; after that it changes by leave, promise and unpromise alone, as slots
-// are given out in this plan.
+// their hosts once; after that only vacate, nominate and withdraw change it, as this plan
+// assigns slots.
 type occupancy struct {
 	hosts      []*host          // by name; a host's at is its index
 	byName     map[string]*host // the same
@@ -18,14 +18,14 @@ type occupancy struct {
 	leastShare int64            // bytes that go with a slot, on the host where that is least
 
 	// Changes in order, for choices, which keep data for each host. They read on from
-	// where they stopped, so these only grow, and only by touch and give.
-	touched []*host // what could be preempted there, or what is free, changed
-	given   []*host // of touched: where something came free
+	// where they stopped, so these only grow, by recordChange and recordFreed alone.
+	changed []*host // what could be preempted there, or what is free, changed
+	freed   []*host // of changed: where something came free
 }
 
 // host is a managed host that is up. Its slots are, at any time, those of the jobs that
-// occupy it, promised ones, aside, soft and free. Free is negative where more is promised
-// than there is.
+// occupy it, nominated ones, aside, soft and free. Free is negative where more slots are
+// nominated than there are.
 type host struct {
 	backends.Host
 	at      int
@@ -35,7 +35,7 @@ type host struct {
 	aside   int   // slots set aside for jobs that reserve this host: for no other job in this plan
 	soft    int   // slots tentatively reserved; earlier beneficiaries may take them
 	softMem int64 // bytes that go with soft
-	version int   // grows with each entry in touched; from 1 on
+	version int   // grows with each entry in changed; from 1 on
 	running []*job
 	victims []item // of running: those that may be preempted now, least valued first
 }
@@ -82,54 +82,54 @@ func (o *occupancy) occupy(j *job, suspendFrees bool) {
 	}
 }
 
-// leave counts as free what a job that is about to leave its hosts gives up.
-func (o *occupancy) leave(j *job) {
+// vacate counts as free the slots and memory of a job that is about to leave its hosts.
+func (o *occupancy) vacate(j *job) {
 	for _, p := range j.Hosts {
 		h := o.byName[p.Host]
 		if h == nil {
 			continue
 		}
 		h.free += p.Slots
-		o.give(h)
+		o.recordFreed(h)
 		if j.Ending || j.preempt != backends.PreemptSuspend {
 			h.freeMem += j.perSlot * int64(p.Slots)
 		}
 	}
 }
 
-// promise takes slots out of what is free, for a job that is about to start in them.
-func (o *occupancy) promise(j *job, at []backends.Placement) {
+// nominate subtracts slots from the free ones, for a job that is about to start in them.
+func (o *occupancy) nominate(j *job, at []backends.Placement) {
 	for _, p := range at {
 		h := o.byName[p.Host]
 		h.free -= p.Slots
 		if j.Exclusive {
 			h.free = min(h.free, 0)
 		}
-		o.touch(h)
+		o.recordChange(h)
 		h.freeMem -= j.memoryFor(p)
 	}
 }
 
-// unpromise undoes promise.
-func (o *occupancy) unpromise(j *job, at []backends.Placement) {
+// withdraw undoes nominate.
+func (o *occupancy) withdraw(j *job, at []backends.Placement) {
 	for _, p := range at {
 		h := o.byName[p.Host]
 		h.free += p.Slots
 		h.freeMem += j.memoryFor(p)
-		o.give(h)
+		o.recordFreed(h)
 	}
 }
 
-// touch records that what is free, or could be preempted, changed on a host.
-func (o *occupancy) touch(h *host) {
+// recordChange records that what is free, or could be preempted, changed on a host.
+func (o *occupancy) recordChange(h *host) {
 	h.version++
-	o.touched = append(o.touched, h)
+	o.changed = append(o.changed, h)
 }
 
-// give records that something came free on a host.
-func (o *occupancy) give(h *host) {
-	o.given = append(o.given, h)
-	o.touch(h)
+// recordFreed records that something came free on a host.
+func (o *occupancy) recordFreed(h *host) {
+	o.freed = append(o.freed, h)
+	o.recordChange(h)
 }
 
 // memoryFor returns the bytes that a job takes of a host's free memory with these slots.
@@ -195,6 +195,6 @@ func (o *occupancy) suitable(j *job) []*host {
 }
 
 // contested reports whether another job could take the slots preempted on a host: a job
-// that reserves the host starts in what is free there, and jobs that were promised more
-// than is free come first.
+// that reserves the host starts in what is free there, and where more slots are nominated
+// than are free, those jobs come first.
 func (h *host) contested() bool { return h.aside > 0 || h.free < 0 }

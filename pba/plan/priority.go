@@ -54,10 +54,10 @@ func bandBonus(l backends.Level) int {
 	return 0
 }
 
-// believe lowers the priorities of this snapshot to what the rules account for. On some
-// queues a job's owner may give it any number, at any time: what exceeds the rules does
-// not count, neither in the queue nor in a pool.
-func (f *farm) believe() {
+// discountClaims lowers the priorities of this snapshot to what the rules account for. On some
+// queues a job's owner may set any number, at any time: what exceeds the rules does not
+// count, neither in the queue nor in a pool.
+func (f *farm) discountClaims() {
 	for _, j := range f.jobs {
 		if j.Priority.Level() <= backends.LevelNormal && j.Priority.Value() <= backends.DefaultValue {
 			continue // it claims nothing
@@ -126,8 +126,8 @@ func (f *farm) level(j *job) backends.Level {
 	return backends.LevelNormal
 }
 
-// stands returns a job's priority as the queue has it, earned or not.
-func (j *job) stands() backends.Priority { return max(j.claimed, j.Priority) }
+// queuePriority returns the priority that the queue reports for a job, earned or not.
+func (j *job) queuePriority() backends.Priority { return max(j.claimed, j.Priority) }
 
 // rank writes the priorities that change the order in the queue, and no others (R13):
 // another level, a bonus that is not there yet, a value that the owner raised. It
@@ -140,7 +140,7 @@ func (b *books) rank() (lowered []*job) {
 		}
 		want, why := b.wanted(j)
 		j.computed = want
-		if want == j.stands() {
+		if want == j.queuePriority() {
 			continue
 		}
 		if b.moves(j) {

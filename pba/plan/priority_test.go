@@ -9,9 +9,9 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// owned is a scene on a queue that does not age jobs and whose users give their jobs any
-// number (LSF).
-func owned(t *testing.T) *scene {
+// lsfScene is a scene on a queue that does not age jobs and whose users may set any priority for
+// their jobs (LSF).
+func lsfScene(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t, 2, 2)
 	s.state.Abilities.Ages, s.state.Abilities.AgeCap = 0, 0
@@ -22,29 +22,29 @@ func claiming(p backends.Priority) func(*backends.Job) {
 	return func(j *backends.Job) { j.Priority = p }
 }
 
-// R11, R13: a number that its owner chose puts no normal job above others for longer than
+// R11, R13: a priority that its owner chose puts no normal job above others for longer than
 // a cycle, whenever it was chosen, whatever it claims, and whether a project is planned or not.
-func TestOwnersNumbersArePutBack(t *testing.T) {
+func TestOwnersClaimIsReset(t *testing.T) {
 	fair := backends.At(backends.LevelNormal, backends.DefaultValue)
 	for _, claim := range []backends.Priority{
 		21, 27, 89, 90, 999,
 		backends.At(backends.LevelVictim, 20), backends.At(backends.LevelPlaceholder, 20), backends.At(backends.LevelNext, 20),
 		backends.At(backends.LevelPBA, 120), backends.At(backends.LevelHandOver, 227), backends.At(backends.LevelHandOver, 999),
 	} {
-		s := owned(t)
+		s := lsfScene(t)
 		id := s.job("bob", "", "", time.Hour, claiming(claim))
 		for n := range 3 {
 			p := s.cycle()
 			s.rank(p)
 			if got := s.at(id).Priority; got != fair {
-				t.Errorf("claim %d, cycle %d: it stands at %d, want %d", claim, n+1, got, fair)
+				t.Errorf("claim %d, cycle %d: its priority is %d, want %d", claim, n+1, got, fair)
 			}
 			why := p.Memory.Jobs[id].History
 			if len(why) == 0 || !strings.Contains(why[len(why)-1].Why, "somebody else than pba raised it") {
 				t.Errorf("claim %d, cycle %d: its history is %+v", claim, n+1, why)
 			}
 			if again := s.cycle(); len(again.Actions) > 0 {
-				t.Errorf("claim %d, cycle %d: put back, it is touched again: %+v", claim, n+1, again.Actions)
+				t.Errorf("claim %d, cycle %d: reset, it is changed again: %+v", claim, n+1, again.Actions)
 			}
 			s.at(id).Priority = claim // once more
 		}
@@ -52,35 +52,35 @@ func TestOwnersNumbersArePutBack(t *testing.T) {
 }
 
 // What an earlier version remembered as written need not be earned: owners claimed it.
-func TestOwnersNumberThatWasWrittenDown(t *testing.T) {
-	s := owned(t)
+func TestRememberedClaimIsNotEarned(t *testing.T) {
+	s := lsfScene(t)
 	id := s.job("bob", "", "", time.Hour, claiming(27))
 	s.state.Memory.Jobs = map[backends.ID]JobMemory{id: {Written: 27, WrittenAt: s.now.Add(-time.Hour)}}
 	s.rank(s.cycle())
 	if got := s.at(id).Priority; got != 20 {
-		t.Errorf("it stands at %d, want 20", got)
+		t.Errorf("its priority is %d, want 20", got)
 	}
 }
 
 // An owner may lower a job, before and after it was put back, and raise it to the default.
 func TestOwnersMayLowerTheirJobs(t *testing.T) {
-	s := owned(t).pool("chipA", 1)
+	s := lsfScene(t).pool("chipA", 1)
 	s.job("ann", "chipA", "n1", time.Hour)
 	id, other := s.job("bob", "", "", time.Hour, claiming(10)), s.job("bob", "", "", time.Hour, claiming(99))
 	s.rank(s.cycle())
 	s.at(other).Priority = 5
 	if p := s.cycle(); len(p.Actions) > 0 {
-		t.Errorf("a lowered job is touched: %+v", p.Actions)
+		t.Errorf("a lowered job is changed: %+v", p.Actions)
 	}
 	s.at(id).Priority, s.at(other).Priority = 20, 20
 	if p := s.cycle(); len(p.Actions) > 0 {
-		t.Errorf("a job that its owner gave the default again is touched: %+v", p.Actions)
+		t.Errorf("a job that its owner reset to the default is changed: %+v", p.Actions)
 	}
 }
 
 // R12: within a pool a claim gains no place, either, and the engine's ranks are no claims.
-func TestOwnersNumberBuysNoRoom(t *testing.T) {
-	s := owned(t).pool("chipA", 1)
+func TestClaimGainsNoRoom(t *testing.T) {
+	s := lsfScene(t).pool("chipA", 1)
 	honest := s.job("ann", "chipA", "", time.Hour)
 	s.job("cat", "chipA", "", time.Minute, claiming(backends.At(backends.LevelHandOver, 227)))
 	p := s.cycle()
@@ -89,20 +89,20 @@ func TestOwnersNumberBuysNoRoom(t *testing.T) {
 	}
 	s.rank(p)
 	if got := s.at(honest).Priority; got != backends.At(backends.LevelPBA, 120) {
-		t.Errorf("the older job stands at %d, want 120 of its pool", got)
+		t.Errorf("the older job's priority is %d, want 120 of its pool", got)
 	}
 	// A PBA job's owner raises it further: it has what the engine wrote, no more.
 	s.at(honest).Priority = backends.At(backends.LevelHandOver, 999)
 	s.rank(s.cycle())
 	if got := s.at(honest).Priority; got != backends.At(backends.LevelPBA, 120) {
-		t.Errorf("raised within its pool it stands at %d, want 120 of its pool", got)
+		t.Errorf("raised within its pool its priority is %d, want 120 of its pool", got)
 	}
 }
 
 // Thousands of raised jobs are put back over some cycles: first those that could start
 // next, which are those that wait for slots alone, by their place in the queue.
-func TestManyOwnersNumbersTakeSomeCycles(t *testing.T) {
-	s := owned(t)
+func TestManyClaimsAreResetOverCycles(t *testing.T) {
+	s := lsfScene(t)
 	var held, mild, steep []backends.ID
 	s.policy.Cycle = 2 * time.Second // as many as are put back first
 	for range s.policy.maxPutBack() {
@@ -148,15 +148,15 @@ func TestAgeIsNoClaim(t *testing.T) {
 		id := s.job("bob", "", "", c.waited, claiming(backends.At(backends.LevelNormal, c.value)))
 		s.rank(s.cycle())
 		if got := s.at(id).Priority; got != c.want {
-			t.Errorf("%d after %v: it stands at %d, want %d", c.value, c.waited, got, c.want)
+			t.Errorf("%d after %v: its priority is %d, want %d", c.value, c.waited, got, c.want)
 		}
 	}
 }
 
 // Slots are preempted before the many are put back, but after the first of them: these
 // could start in what comes free.
-func TestManyOwnersNumbersHoldUpNoReclaim(t *testing.T) {
-	s := owned(t).pool("chipA", 1)
+func TestManyClaimsDelayNoReclaim(t *testing.T) {
+	s := lsfScene(t).pool("chipA", 1)
 	s.job("bob", "", "n1*2", time.Hour)
 	s.job("bob", "", "n2", time.Hour)
 	s.job("bob", "", "n2", time.Hour)
@@ -167,17 +167,17 @@ func TestManyOwnersNumbersHoldUpNoReclaim(t *testing.T) {
 		raised = append(raised, s.job("bob", "", "", time.Minute, claiming(30)))
 	}
 	p := s.cycle()
-	taken := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Verb == Requeue })
+	requeue := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Verb == Requeue })
 	first := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Job == raised[0] })
 	last := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Job == raised[s.policy.maxPutBack()-1] })
-	if first < 0 || taken < first || last < taken {
-		t.Errorf("of %d actions the first put back is %d, the reclaim %d, the last put back %d", len(p.Actions), first, taken, last)
+	if first < 0 || requeue < first || last < requeue {
+		t.Errorf("of %d actions the first put back is %d, the reclaim %d, the last put back %d", len(p.Actions), first, requeue, last)
 	}
 }
 
-// R27: explain says why the owner's number is gone.
-func TestExplainSaysWhyANumberWasPutBack(t *testing.T) {
-	s := owned(t)
+// R27: explain reports why the owner's priority was reset.
+func TestExplainReportsClaimReset(t *testing.T) {
+	s := lsfScene(t)
 	id := s.job("bob", "", "", time.Hour, claiming(backends.At(backends.LevelVictim, 25)))
 	s.rank(s.cycle())
 	e, ok := Explain(s.state, s.policy, s.now, id)
@@ -192,10 +192,10 @@ func TestVictimsBonusIsEarned(t *testing.T) {
 	bonus := backends.At(backends.LevelVictim, 30)
 	written := JobMemory{Requeues: 1, Written: bonus, WrittenAt: noon.Add(-time.Minute)}
 	for _, c := range []struct {
-		what   string
-		mem    JobMemory
-		stands backends.Priority
-		want   backends.Priority
+		what     string
+		mem      JobMemory
+		priority backends.Priority
+		want     backends.Priority
 	}{
 		{"written", written, bonus, bonus},
 		{"by an earlier version", JobMemory{Requeues: 1, WrittenAt: noon.Add(-time.Minute)}, bonus, bonus},
@@ -203,12 +203,12 @@ func TestVictimsBonusIsEarned(t *testing.T) {
 		{"raised", written, backends.At(backends.LevelHandOver, 999), bonus},
 		{"by another's number", JobMemory{Written: 20, WrittenAt: noon.Add(-time.Minute)}, bonus, 20},
 	} {
-		s := owned(t)
-		id := s.job("bob", "", "", time.Hour, claiming(c.stands))
+		s := lsfScene(t)
+		id := s.job("bob", "", "", time.Hour, claiming(c.priority))
 		s.state.Memory.Jobs = map[backends.ID]JobMemory{id: c.mem}
 		s.rank(s.cycle())
 		if got := s.at(id).Priority; got != c.want {
-			t.Errorf("%s: it stands at %d, want %d", c.what, got, c.want)
+			t.Errorf("%s: its priority is %d, want %d", c.what, got, c.want)
 		}
 	}
 }

@@ -11,11 +11,11 @@ import (
 	dummies "github.com/allotment-hpc/allotment/dummy"
 )
 
-func TestDummiesThatNobodyNeeds(t *testing.T) { // R31
+func TestUnneededDummiesAreDropped(t *testing.T) { // R31
 	id := func(n int64) backends.ID { return backends.ID{Job: n} }
 	farm := &backends.Snapshot{}
-	for n, whom := range []int64{0, 0, 1, 2, 1, 9, 2, 9} {
-		farm.Jobs = append(farm.Jobs, backends.Job{ID: id(int64(n + 1)), DummyFor: id(whom)})
+	for n, heavy := range []int64{0, 0, 1, 2, 1, 9, 2, 9} {
+		farm.Jobs = append(farm.Jobs, backends.Job{ID: id(int64(n + 1)), DummyFor: id(heavy)})
 	}
 	gone := Action{Verb: Drop, Job: id(9), Dummies: []backends.ID{id(6), id(8)}, Reason: "job 9 is gone"}
 	light := Action{Verb: Drop, Job: id(2), Dummies: []backends.ID{id(4), id(7)}, Reason: "job 2 needs no dummy jobs"}
@@ -40,28 +40,28 @@ func TestDummiesThatNobodyNeeds(t *testing.T) { // R31
 }
 
 // A job of one slot that needs the memory of three, on hosts of four slots of 4 GiB.
-func TestHeavyJobsAreTold(t *testing.T) { // R27, R29
+func TestHeavyJobStatus(t *testing.T) { // R27, R29
 	s := newScene(t, 1, 4)
 	s.state.Farm.Hosts[0].Memory = 16 << 30
 	s.policy.Dummies = dummies.Policy{Mode: dummies.Reserve, MaxGathering: 1, GatherTimeout: time.Hour, Limit: time.Hour}
 	s.state.Abilities.ManagesMemory = false
 	s.state.Abilities.Place = func(context.Context, []backends.Dummy) []backends.Submitted { return nil }
 	id := s.job("ann", "chipA", "", time.Minute, memory(10), func(j *backends.Job) { j.HeldUntil = s.now.Add(time.Minute) })
-	told := func(want string, status HeavyStatus) {
+	check := func(want string, status HeavyStatus) {
 		t.Helper()
 		e, _ := Explain(s.state, s.policy, s.now, id)
 		if p := s.cycle(); e.Dummies != want || !cmp.Equal(p.Heavy, []HeavyStatus{status}) {
 			t.Errorf("%q, %+v, want %q", e.Dummies, p.Heavy, want)
 		}
 	}
-	told("gathers 3 slots on n1: 0 held", HeavyStatus{Job: id, Host: "n1", Need: 3, Gathers: true})
+	check("gathers 3 slots on n1: 0 held", HeavyStatus{Job: id, Host: "n1", Need: 3, Gathers: true})
 	for range 2 {
 		s.job("root", "", "n1", time.Minute, func(j *backends.Job) { j.DummyFor = id })
 	}
-	told("has gathered its 3 slots on n1, and starts there", HeavyStatus{Job: id, Host: "n1", Need: 3, Dummies: 2, Gathers: true})
+	check("has gathered its 3 slots on n1, and starts there", HeavyStatus{Job: id, Host: "n1", Need: 3, Dummies: 2, Gathers: true})
 	j := s.at(id)
 	j.State, j.HeldUntil, j.Started, j.Hosts = backends.Running, time.Time{}, s.now, []backends.Placement{{Host: "n1", Slots: 1}}
-	told("needs that of 3 slots on n1: 2 held beside its own 1", HeavyStatus{Job: id, Host: "n1", Need: 3, Dummies: 2})
+	check("needs that of 3 slots on n1: 2 held beside its own 1", HeavyStatus{Job: id, Host: "n1", Need: 3, Dummies: 2})
 	if p := Prune(s.state, s.policy, s.now); len(p.Actions) != 0 {
 		t.Errorf("prune drops what is needed: %+v", p.Actions)
 	}

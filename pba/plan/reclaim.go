@@ -20,30 +20,30 @@ func (s *serving) open(b *job, set *candidate) {
 	memory.NextID++
 	reason := fmt.Sprintf("waited %s of %s for slots of %s", b.mem.Clock.Round(time.Second), s.policy.PendingThreshold, describe(b.pool.Allocation))
 	for _, j := range set.victims {
-		who := j.party()
-		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: who.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(s.now)})
-		s.lost[who]++
+		loser := j.account()
+		r.Victims = append(r.Victims, Victim{ID: j.ID, Project: loser.project, User: j.User, Started: j.Started, Slots: j.Slots, Mode: j.preempt, RanFor: j.ran(s.now)})
+		s.lost[loser]++
 	}
-	s.lead(b, &r, reason)
+	s.prepareBeneficiary(b, &r, reason)
 	for _, j := range set.victims {
-		s.take(j, b, &r)
+		s.preemptVictim(j, b, &r)
 	}
 	s.dropVictims(set.victims)
 	s.yield(set.hosts)
-	s.promiseTaken(b, set)
+	s.nominateFreed(b, set)
 	if set.excess > 0 {
 		s.waiting.more = true
 	}
-	b.promised = set.hosts
+	b.nominated = set.hosts
 	b.reclaim = &r
 	memory.Reclaims = append(memory.Reclaims, r)
 }
 
-// lead raises the beneficiary to the head of the queue and binds it to its slots' hosts.
-func (s *serving) lead(b *job, r *Reclaim, reason string) {
+// prepareBeneficiary raises the beneficiary to the head of the queue and binds it to its slots' hosts.
+func (s *serving) prepareBeneficiary(b *job, r *Reclaim, reason string) {
 	at := s.raiseStage(b, r)
-	s.keepFor(b, r, at) // first: at each of the next steps the queue gives away free slots that are not reserved
-	s.pin(b, r, at)     // next: at its new level it may start anywhere, in slots that others reserve, too
+	s.reserveFor(b, r, at) // first: at each of the next steps the queue may start other jobs in slots that are not reserved
+	s.pin(b, r, at)        // next: at its new level it may start anywhere, in slots that others reserve, too
 	level := backends.At(backends.LevelHandOver, s.value(b)+2*pbaBonus)
 	now := b.computed // not b.Priority: rank may have changed it in this very plan
 	if b.lowered != "" {
@@ -57,23 +57,23 @@ func (s *serving) lead(b *job, r *Reclaim, reason string) {
 
 // raiseStage returns the stage in which the beneficiary's priority is raised: before its
 // victims' acts; if it needs free slots as well, before jobs that reserve them are lowered.
-// If it needs none it is not raised so early: it could start in slots promised to others.
+// If it needs none it is not raised so early: it could start in slots nominated for others.
 func (s *serving) raiseStage(b *job, r *Reclaim) stage {
 	if r.Need >= b.Slots {
-		return stageTake
+		return stagePreempt
 	}
 	for _, j := range s.lowered {
 		if onAny(r.Hosts, j.mem.Reserved) {
-			return stageKeep
+			return stageReserve
 		}
 	}
-	return stageTake
+	return stagePreempt
 }
 
-// keepFor reserves a reclaim's hosts for its beneficiary, for as long as the
+// reserveFor reserves a reclaim's hosts for its beneficiary, for as long as the
 // reclaim may take. Its victims don't leave at one instant, and a queue passes over
 // what does not fit: else a lower job takes what the first one leaves (R19).
-func (s *serving) keepFor(b *job, r *Reclaim, at stage) {
+func (s *serving) reserveFor(b *job, r *Reclaim, at stage) {
 	if s.state.Abilities.Reserve == nil || b.State == backends.Suspended || s.small(b) && len(r.Victims) == 1 {
 		return
 	}
@@ -111,16 +111,16 @@ func (s *serving) pin(b *job, r *Reclaim, at stage) {
 	s.acts.add(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Until: ends, Reason: "its slots come free there"})
 }
 
-// again lists once more what open reclaims still have to do: acts that a cycle
+// repeatOpen lists once more what open reclaims still have to do: acts that a cycle
 // intended and could not do, and pins that are missing or about to end.
-func (s *serving) again() {
+func (s *serving) repeatOpen() {
 	for i := range s.plan.Memory.Reclaims {
 		r := &s.plan.Memory.Reclaims[i]
 		b := s.byID[r.Beneficiary]
 		if !r.Phase.Open() || b == nil {
 			continue
 		}
-		s.pin(b, r, stageTake)
+		s.pin(b, r, stagePreempt)
 		for k := range r.Victims {
 			victim := &r.Victims[k]
 			j := s.byID[victim.ID]
@@ -133,33 +133,33 @@ func (s *serving) again() {
 				b.reclaim = nil
 				break
 			}
-			s.take(j, b, r)
+			s.preemptVictim(j, b, r)
 			s.spare(j, "it is being taken back already")
 		}
 	}
 }
 
-// take lists the acts on one victim, with the notice for its owner (R23).
-func (s *serving) take(j, b *job, r *Reclaim) {
+// preemptVictim lists the acts on one victim, with the notice for its owner (R23).
+func (s *serving) preemptVictim(j, b *job, r *Reclaim) {
 	act := Action{
 		Verb: Requeue, Job: j.ID, For: b.ID, Reclaim: r.ID, Hosts: names(j.Hosts), Started: j.Started,
 		Until: s.now.Add(s.policy.HoldLimit), Mark: r.Mark(), Grace: s.policy.GracePeriod,
-		Reason: fmt.Sprintf("%s; %s needs %s", s.why(j), b.ID, slotCount(b.Slots)),
+		Reason: fmt.Sprintf("%s; %s needs %s", s.whyLeastValued(j), b.ID, slotCount(b.Slots)),
 	}
 	done := "requeued"
 	if j.preempt == backends.PreemptSuspend {
 		act.Verb, act.Grace, done = Suspend, 0, "suspended"
 	}
 	act.Notice = fmt.Sprintf("%s for %s by pba at %s: pba explain %s", done, backends.JoinProject(b.Project, b.Step), s.now.Format("15:04"), j.ID)
-	s.acts.add(stageTake, act)
+	s.acts.add(stagePreempt, act)
 	s.dropDummies(j, b, r)
-	j.mem.Written, j.mem.WrittenAt = s.afterTaking(j), s.now
-	s.acts.add(stageTake, Action{Verb: Rank, Job: j.ID, For: b.ID, Reclaim: r.ID, Priority: j.mem.Written, Reason: "it goes before other normal jobs when it may start again"})
+	j.mem.Written, j.mem.WrittenAt = s.preemptedPriority(j), s.now
+	s.acts.add(stagePreempt, Action{Verb: Rank, Job: j.ID, For: b.ID, Reclaim: r.ID, Priority: j.mem.Written, Reason: "it goes before other normal jobs when it may start again"})
 }
 
-// afterTaking returns a victim's priority once it is back in the queue: with its bonus
+// preemptedPriority returns a victim's priority once it is back in the queue: with its bonus
 // for one more reclaim, up to max_requeues of them (R10, R11).
-func (s *serving) afterTaking(j *job) backends.Priority {
+func (s *serving) preemptedPriority(j *job) backends.Priority {
 	value := s.value(j)
 	if j.mem.Requeues < s.policy.MaxRequeues {
 		value += requeueBonus
@@ -167,10 +167,10 @@ func (s *serving) afterTaking(j *job) backends.Priority {
 	return backends.At(backends.LevelVictim, value)
 }
 
-// why returns in a few words what made a job the least valued.
-func (s *serving) why(j *job) string {
+// whyLeastValued returns in a few words what made a job the least valued.
+func (s *serving) whyLeastValued(j *job) string {
 	return fmt.Sprintf("least valued: started %s ago, %s runs %s beyond its guarantee",
-		s.now.Sub(j.Started).Round(time.Second), j.party(), slotCount(s.over[j.party()]))
+		s.now.Sub(j.Started).Round(time.Second), j.account(), slotCount(s.over[j.account()]))
 }
 
 func slotCount(n int) string {
@@ -188,8 +188,8 @@ func names(hosts []backends.Placement) []string {
 	return all
 }
 
-func onAny(placed []backends.Placement, hosts []string) bool {
-	return slices.ContainsFunc(placed, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) })
+func onAny(placements []backends.Placement, hosts []string) bool {
+	return slices.ContainsFunc(placements, func(p backends.Placement) bool { return slices.Contains(hosts, p.Host) })
 }
 
 // dropVictims keeps jobs that are being preempted out of later choices, and the jobs
@@ -197,11 +197,11 @@ func onAny(placed []backends.Placement, hosts []string) bool {
 func (s *serving) dropVictims(victims []*job) {
 	for _, j := range victims {
 		s.spare(j, "it is being taken back already")
-		why := s.cappedByParty(j)
+		why := s.hourlyCapReason(j)
 		if why == "" {
 			continue
 		}
-		for _, other := range s.losers[j.party()] {
+		for _, other := range s.losers[j.account()] {
 			if other.spared == "" {
 				s.spare(other, why)
 			}
@@ -209,11 +209,11 @@ func (s *serving) dropVictims(victims []*job) {
 	}
 }
 
-// promiseTaken counts as free what the victims will leave, and as promised what the
-// beneficiary will take.
-func (s *serving) promiseTaken(b *job, set *candidate) {
+// nominateFreed counts what the victims will leave as free, and what the beneficiary will
+// use as nominated.
+func (s *serving) nominateFreed(b *job, set *candidate) {
 	for _, j := range set.victims {
-		s.leave(j)
+		s.vacate(j)
 	}
-	s.promise(b, set.hosts)
+	s.nominate(b, set.hosts)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-func TestNumbersOfAPBAJob(t *testing.T) { // R10: 20, 120, 121, 122
+func TestPriorityOfPBAJob(t *testing.T) { // R10: 20, 120, 121, 122
 	s := newScene(t, 1, 1).pool("chipA", 1)
 	s.job("bob", "", "n1", time.Second)
 	id := s.job("ann", "chipA", "", 0)
@@ -25,13 +25,13 @@ func TestNumbersOfAPBAJob(t *testing.T) { // R10: 20, 120, 121, 122
 	}
 }
 
-func TestNumbersOfATakenBackJob(t *testing.T) { // R10: 22; taken back 32; 33; taken back 43
+func TestPriorityOfVictim(t *testing.T) { // R10: 22; preempted 32; 33; preempted 43
 	s := newScene(t, 1, 1).pool("chipA", 1)
 	victim := s.job("bob", "", "n1", time.Hour, func(j *backends.Job) { j.Priority = 22 })
 	s.job("ann", "chipA", "", 0)
 	p := s.ripen()
-	if taken(p) != "requeue 1" || s.at(victim).Priority != backends.At(backends.LevelVictim, 32) {
-		t.Fatalf("taken %q, victim at %d", taken(p), s.at(victim).Priority)
+	if preempted(p) != "requeue 1" || s.at(victim).Priority != backends.At(backends.LevelVictim, 32) {
+		t.Fatalf("preempted %q, victim at %d", preempted(p), s.at(victim).Priority)
 	}
 	v := s.at(victim)
 	v.State, v.Mark, v.Started, v.Priority = backends.Running, "r1", s.now.Add(-time.Hour), v.Priority+1 // pending one cycle, then started anew
@@ -39,8 +39,8 @@ func TestNumbersOfATakenBackJob(t *testing.T) { // R10: 22; taken back 32; 33; t
 	s.cycle()
 	s.job("ann", "chipA", "", 0)
 	p = s.ripen()
-	if taken(p) != "requeue 1" || s.at(victim).Priority != backends.At(backends.LevelVictim, 43) {
-		t.Errorf("taken %q, victim at %d", taken(p), s.at(victim).Priority.Value())
+	if preempted(p) != "requeue 1" || s.at(victim).Priority != backends.At(backends.LevelVictim, 43) {
+		t.Errorf("preempted %q, victim at %d", preempted(p), s.at(victim).Priority.Value())
 	}
 }
 
@@ -82,8 +82,8 @@ func TestNeverAVictim(t *testing.T) { // R16
 		s.job("bob", "", "n1", time.Hour, change)
 		id := s.job("ann", "chipA", "", 0)
 		p := s.ripen()
-		if taken(p) != "" || !strings.Contains(skipped(p, id), "can't be met in full") {
-			t.Errorf("%s: taken %q, skipped %q", name, taken(p), skipped(p, id))
+		if preempted(p) != "" || !strings.Contains(skipped(p, id), "can't be met in full") {
+			t.Errorf("%s: preempted %q, skipped %q", name, preempted(p), skipped(p, id))
 		}
 	}
 }
@@ -95,8 +95,8 @@ func TestVictimsAreTheLeastValued(t *testing.T) { // R17
 	s.job("cat", "", "n2", 62*time.Minute) // the same bucket as the first, but bob runs more
 	s.job("bob", "", "n2", 2*time.Hour)
 	s.job("ann", "chipA", "", 0)
-	if got := taken(s.ripen()); got != "requeue 1" {
-		t.Errorf("taken %q", got)
+	if got := preempted(s.ripen()); got != "requeue 1" {
+		t.Errorf("preempted %q", got)
 	}
 }
 
@@ -107,8 +107,8 @@ func TestExactNeedBeforeValue(t *testing.T) { // R17: slots beyond the need come
 	s.job("bob", "", "n1", 6*time.Hour)
 	s.job("bob", "", "n1", 7*time.Hour)
 	s.job("ann", "chipA", "", 0, slots(3))
-	if got := taken(s.ripen()); got != "requeue 2, requeue 3" && got != "requeue 3, requeue 2" {
-		t.Errorf("taken %q, want three slots exactly", got)
+	if got := preempted(s.ripen()); got != "requeue 2, requeue 3" && got != "requeue 3, requeue 2" {
+		t.Errorf("preempted %q, want three slots exactly", got)
 	}
 }
 
@@ -122,15 +122,15 @@ func TestNeedIsWhatTheBeneficiaryLacks(t *testing.T) { // R18
 	}
 }
 
-func TestSpanningBeneficiaryTakesOverTheWholeFarm(t *testing.T) { // R17
+func TestSpanningBeneficiaryChoosesOverWholeFarm(t *testing.T) { // R17
 	s := newScene(t, 3, 2).pool("chipA", 4)
 	s.job("bob", "", "n1 n2", time.Hour)
 	s.job("bob", "", "n1 n2", 2*time.Hour)
 	s.job("bob", "", "n3*2", 3*time.Hour)
 	s.job("ann", "chipA", "", 0, spanning(4))
 	p := s.ripen()
-	if got := taken(p); got != "requeue 1, requeue 2" {
-		t.Errorf("taken %q", got)
+	if got := preempted(p); got != "requeue 1, requeue 2" {
+		t.Errorf("preempted %q", got)
 	}
 	if hosts := p.Memory.Reclaims[0].Hosts; len(hosts) != 2 {
 		t.Errorf("hosts %v", hosts)
@@ -143,8 +143,8 @@ func TestAllOrNothing(t *testing.T) { // R15
 	s.job("bob", "", "n1", time.Hour, func(j *backends.Job) { j.Interactive = true })
 	id := s.job("ann", "chipA", "", 0, slots(4))
 	p := s.ripen()
-	if taken(p) != "" {
-		t.Errorf("taken %q although the need can't be met", taken(p))
+	if preempted(p) != "" {
+		t.Errorf("preempted %q although the need can't be met", preempted(p))
 	}
 	if len(p.Memory.Jobs[id].Reserved) == 0 { // R15
 		t.Error("it reserves no host")
@@ -157,8 +157,8 @@ func TestSuspendedVictimFreesNoMemory(t *testing.T) { // R16
 	s.job("bob", "", "n1", time.Hour, suspendable, memory(10))
 	s.job("bob", "", "n1", 2*time.Hour, memory(4))
 	s.job("ann", "chipA", "", 0, memory(6))
-	if got := taken(s.ripen()); got != "requeue 2" {
-		t.Errorf("taken %q: the younger one's memory would stay", got)
+	if got := preempted(s.ripen()); got != "requeue 2" {
+		t.Errorf("preempted %q: the younger one's memory would stay", got)
 	}
 }
 
@@ -176,8 +176,8 @@ func TestCapIsCountedAfterTheFirst(t *testing.T) { // R22
 		s.job("ann", "chipA", "", 0, slots(4))
 	}
 	p := s.ripen()
-	if got := taken(p); got != "requeue 2, requeue 1, requeue 5" && got != "requeue 1, requeue 2, requeue 5" {
-		t.Errorf("taken %q, want both jobs for the first and one after it", got)
+	if got := preempted(p); got != "requeue 2, requeue 1, requeue 5" && got != "requeue 1, requeue 2, requeue 5" {
+		t.Errorf("preempted %q, want both jobs for the first and one after it", got)
 	}
 	if len(p.Skipped) != 2 || !strings.Contains(p.Skipped[0].Reason, "put off") {
 		t.Errorf("skipped %v", p.Skipped)
@@ -191,11 +191,11 @@ func TestCapIsCountedAfterTheFirst(t *testing.T) { // R22
 	for job, mark := range map[int64]string{1: "r1", 2: "r1", 5: "r2"} {
 		s.at(backends.ID{Job: job}).Mark = mark
 	}
-	if got := taken(s.cycle()); got != "" {
-		t.Errorf("taken within the same period: %q", got)
+	if got := preempted(s.cycle()); got != "" {
+		t.Errorf("preempted within the same period: %q", got)
 	}
-	if got := taken(s.cycle()); got != "requeue 4, requeue 3" {
-		t.Errorf("taken in the next one: %q", got)
+	if got := preempted(s.cycle()); got != "requeue 4, requeue 3" {
+		t.Errorf("preempted in the next one: %q", got)
 	}
 }
 
@@ -210,11 +210,11 @@ func TestProjectCapWithinAnHour(t *testing.T) { // R22
 		s.job("ann", "chipA", "", 0)
 	}
 	p := s.ripen()
-	if strings.Count(taken(p), "requeue") != 3 {
-		t.Fatalf("taken %q", taken(p)) // the others' guarantees (3) are more than 2
+	if strings.Count(preempted(p), "requeue") != 3 {
+		t.Fatalf("preempted %q", preempted(p)) // the others' guarantees (3) are more than 2
 	}
-	if got := taken(p); !strings.HasPrefix(got, "requeue 1, requeue 3, requeue 5") {
-		t.Errorf("taken %q, want three of bob's", got)
+	if got := preempted(p); !strings.HasPrefix(got, "requeue 1, requeue 3, requeue 5") {
+		t.Errorf("preempted %q, want three of bob's", got)
 	}
 }
 
@@ -228,8 +228,8 @@ func TestProjectCapCountsJobs(t *testing.T) { // R22
 	for i := range 3 {
 		s.job("ann", "chipA", "", 0, func(j *backends.Job) { j.Asked = []string{"n" + strconv.Itoa(i+1)} })
 	}
-	if got := taken(s.ripen()); got != "requeue 1, requeue 2, requeue 3" {
-		t.Errorf("taken %q", got)
+	if got := preempted(s.ripen()); got != "requeue 1, requeue 2, requeue 3" {
+		t.Errorf("preempted %q", got)
 	}
 	for i := range int64(3) {
 		s.at(backends.ID{Job: i + 1}).Mark = "r" + strconv.FormatInt(i+1, 10)
@@ -237,14 +237,14 @@ func TestProjectCapCountsJobs(t *testing.T) { // R22
 	for most, slots := range map[int]int{3: 0, 4: 8} {
 		s.policy.MaxVictimsPerProject = most
 		if got := s.cycle().Farm.TakeBack; got != slots {
-			t.Errorf("bob lost three jobs within the hour, of at most %d: %d slots of his can still be taken back, want %d", most, got, slots)
+			t.Errorf("bob lost three jobs within the hour, of at most %d: %d of bob's slots can still be preempted, want %d", most, got, slots)
 		}
 	}
 }
 
 // What is free is reserved for the beneficiary before any other step is taken for it:
 // between two steps the queue starts other jobs in slots that are not reserved (R19).
-func TestBeneficiaryKeepsItsHostsFirst(t *testing.T) {
+func TestBeneficiaryReservesHostsFirst(t *testing.T) {
 	s := newScene(t, 1, 8).pool("chipA", 4)
 	s.job("bob", "", "n1*2", time.Hour)
 	s.job("bob", "", "n1*4", 2*time.Hour)
@@ -267,8 +267,8 @@ func TestImmuneAfterMaxRequeues(t *testing.T) { // R16
 	s.state.Memory.Jobs = map[backends.ID]JobMemory{a: {Requeues: 3}, b: {Requeues: 3}}
 	s.policy.UnpreemptableShare = 0.5
 	s.job("ann", "chipA", "", 0)
-	if got := taken(s.ripen()); got != "requeue 2" {
-		t.Errorf("taken %q: the longest-running one alone is immune", got)
+	if got := preempted(s.ripen()); got != "requeue 2" {
+		t.Errorf("preempted %q: the longest-running one alone is immune", got)
 	}
 }
 
@@ -277,14 +277,14 @@ func TestFreeSlotsServeFirst(t *testing.T) { // R15
 	s.job("bob", "", "n1", time.Hour)
 	a, b := s.job("ann", "chipA", "", 0), s.job("ann", "chipA", "", 0)
 	p := s.ripen()
-	if taken(p) != "requeue 1" || skipped(p, a) == "" || skipped(p, b) != "" {
-		t.Errorf("taken %q, skipped %v", taken(p), p.Skipped)
+	if preempted(p) != "requeue 1" || skipped(p, a) == "" || skipped(p, b) != "" {
+		t.Errorf("preempted %q, skipped %v", preempted(p), p.Skipped)
 	}
 }
 
-// What the queue by itself keeps for a job that waits too long goes to no job that
+// Slots that the queue itself reserves for a job that waits too long go to no job that
 // ranks below it.
-func TestSlotsThatTheQueueKeepsServeTheirKeeper(t *testing.T) { // R15
+func TestQueueReservationServesItsJob(t *testing.T) { // R15
 	s := newScene(t, 1, 8).pool("chipA", 6)
 	s.job("bob", "", "n1*2", time.Hour)
 	s.job("bob", "", "n1*3", 2*time.Hour)
@@ -293,8 +293,8 @@ func TestSlotsThatTheQueueKeepsServeTheirKeeper(t *testing.T) { // R15
 		s.rank(s.cycle())
 	}
 	s.job("ann", "chipA", "", 0) // three slots are free, and none is for it
-	if got := taken(s.cycle()); got != "requeue 1" {
-		t.Errorf("taken %q, want the two slots that it lacks", got)
+	if got := preempted(s.cycle()); got != "requeue 1" {
+		t.Errorf("preempted %q, want the two slots that it lacks", got)
 	}
 }
 
@@ -303,13 +303,13 @@ func TestSlotsThatTheQueueKeepsServeTheirKeeper(t *testing.T) { // R15
 func TestReservationsGoByRank(t *testing.T) { // R15
 	for name, c := range map[string]struct {
 		slots  [2]int           // that the higher and the lower job need, of three that can be had
-		waited [2]time.Duration // the longer one has its turn first
+		waited [2]time.Duration // the one that waited longer has its turn first
 		keeper bool             // the queue itself keeps the host for the lower one
 		want   string
 	}{
-		"the lower one reserves first":             {slots: [2]int{3, 4}, waited: [2]time.Duration{time.Minute, 2 * time.Minute}, want: "requeue 1"},
-		"free slots are promised to the lower one": {slots: [2]int{3, 2}, waited: [2]time.Duration{time.Minute, 0}, want: "requeue 1"},
-		"the queue keeps slots for the lower one":  {slots: [2]int{4, 3}, waited: [2]time.Duration{time.Minute, time.Minute}, keeper: true, want: ""},
+		"the lower one reserves first":               {slots: [2]int{3, 4}, waited: [2]time.Duration{time.Minute, 2 * time.Minute}, want: "requeue 1"},
+		"free slots are nominated for the lower one": {slots: [2]int{3, 2}, waited: [2]time.Duration{time.Minute, 0}, want: "requeue 1"},
+		"the queue reserves slots for the lower one": {slots: [2]int{4, 3}, waited: [2]time.Duration{time.Minute, time.Minute}, keeper: true, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 1, 6).pool("chipA", 7)
@@ -325,8 +325,8 @@ func TestReservationsGoByRank(t *testing.T) { // R15
 				m.Clock = c.waited[k] - s.policy.Cycle
 				s.state.Memory.Jobs[id] = m
 			}
-			if p := s.cycle(); taken(p) != c.want {
-				t.Errorf("taken %q, want %q; %v", taken(p), c.want, p.Skipped)
+			if p := s.cycle(); preempted(p) != c.want {
+				t.Errorf("preempted %q, want %q; %v", preempted(p), c.want, p.Skipped)
 			}
 		})
 	}
@@ -341,23 +341,23 @@ func TestOutbidSuspendedJobKeepsItsMemory(t *testing.T) { // R20
 	b := s.job("ann", "chipA", "", 0, slots(3), memory(6)) // 4 GiB are free
 	s.job("ann", "chipA", "n1*2", 0, memory(8), func(j *backends.Job) { j.State, j.Resuming = backends.Suspended, true })
 	p := s.ripen()
-	if taken(p) != "" || len(p.Memory.Jobs[b].Reserved) == 0 {
-		t.Errorf("taken %q, reserved %v: the memory is not there", taken(p), p.Memory.Jobs[b].Reserved)
+	if preempted(p) != "" || len(p.Memory.Jobs[b].Reserved) == 0 {
+		t.Errorf("preempted %q, reserved %v: the memory is not there", preempted(p), p.Memory.Jobs[b].Reserved)
 	}
 }
 
-func TestSamePlanTwiceTakesNobodyTwice(t *testing.T) { // R18
+func TestVictimIsPreemptedOnce(t *testing.T) { // R18
 	s := newScene(t, 1, 2).pool("chipA", 1)
 	s.job("bob", "", "n1", time.Hour)
 	s.job("bob", "", "n1", 2*time.Hour)
 	s.job("ann", "chipA", "", 0)
-	if got := taken(s.ripen()); got != "requeue 1" {
-		t.Fatalf("taken %q", got)
+	if got := preempted(s.ripen()); got != "requeue 1" {
+		t.Fatalf("preempted %q", got)
 	}
 	s.at(backends.ID{Job: 1}).Mark = "r1" // its requeue was accepted, and it still runs
 	for range 2 {
-		if got := taken(s.cycle()); got != "" {
-			t.Errorf("taken again: %q", got)
+		if got := preempted(s.cycle()); got != "" {
+			t.Errorf("preempted again: %q", got)
 		}
 	}
 }
@@ -368,8 +368,8 @@ func TestCrashBeforeAnyActPlansAnew(t *testing.T) { // R18
 	s.job("ann", "chipA", "", 0)
 	s.ripen() // its acts are never done
 	p := s.cycle()
-	if taken(p) != "requeue 1" || p.Memory.Reclaims[0].Phase != Cancelled || p.Memory.Reclaims[1].Phase != Planned {
-		t.Errorf("taken %q, reclaims %+v", taken(p), p.Memory.Reclaims)
+	if preempted(p) != "requeue 1" || p.Memory.Reclaims[0].Phase != Cancelled || p.Memory.Reclaims[1].Phase != Planned {
+		t.Errorf("preempted %q, reclaims %+v", preempted(p), p.Memory.Reclaims)
 	}
 }
 
@@ -382,8 +382,8 @@ func TestCrashBetweenTwoVictimsGoesOn(t *testing.T) { // R18
 	first := s.at(backends.ID{Job: 1})
 	first.State, first.Mark, first.Wait, first.HeldUntil, first.Hosts = backends.Pending, "r1", backends.WaitTime, s.now.Add(time.Minute), nil
 	p := s.cycle()
-	if taken(p) != "requeue 2" || len(p.Memory.Reclaims) != 1 {
-		t.Errorf("taken %q, %d reclaims", taken(p), len(p.Memory.Reclaims))
+	if preempted(p) != "requeue 2" || len(p.Memory.Reclaims) != 1 {
+		t.Errorf("preempted %q, %d reclaims", preempted(p), len(p.Memory.Reclaims))
 	}
 }
 
@@ -415,8 +415,8 @@ func TestResumingVictimIsNotForgotten(t *testing.T) { // R20
 	s := newScene(t, 1, 1).pool("chipA", 1)
 	victim := s.job("bob", "", "n1", time.Hour, suspendable)
 	id := s.job("ann", "chipA", "", 0)
-	if got := taken(s.ripen()); got != "suspend 1" {
-		t.Fatalf("taken %q", got)
+	if got := preempted(s.ripen()); got != "suspend 1" {
+		t.Fatalf("preempted %q", got)
 	}
 	v, b := s.at(victim), s.at(id)
 	v.State, v.Mark = backends.Suspended, "r1"

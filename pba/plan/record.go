@@ -121,7 +121,7 @@ func (b *books) status() {
 		b.warn("%s of managed hosts are down or closed", slotCount(b.down))
 	}
 	b.warnOfStuck()
-	b.plan.Heavy = b.heavy()
+	b.plan.Heavy = b.heavyStatus()
 }
 
 func (b *books) addToFarm(j *job, f *FarmStatus) {

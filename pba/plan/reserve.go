@@ -18,7 +18,7 @@ func (s *serving) reserve(b *job, hosts []string) {
 	s.reserveOn(b, hosts, "nobody can be taken back for it now: what comes free there is kept for it")
 }
 
-// outbid withdraws what was promised or set aside, on hosts that a job is about to
+// outbid withdraws what was nominated or set aside, on hosts that a job is about to
 // reserve, for jobs that rank below it: the queue would not start them there. It
 // reports whether there was anything.
 func (s *serving) outbid(b *job, hosts []string) (some bool) {
@@ -27,19 +27,19 @@ func (s *serving) outbid(b *job, hosts []string) (some bool) {
 	}
 	for _, w := range s.resting {
 		switch {
-		case w == b, w.promised == nil && w.aside == nil:
+		case w == b, w.nominated == nil && w.aside == nil:
 			continue
-		case beforeInQueue(w, b) < 0, !onAny(w.promised, hosts) && !onAny(w.aside, hosts):
+		case beforeInQueue(w, b) < 0, !onAny(w.nominated, hosts) && !onAny(w.aside, hosts):
 			continue
 		}
 		some = true
-		s.giveBack(w)
-		s.unpromise(w, w.promised)
+		s.releaseAside(w)
+		s.withdraw(w, w.nominated)
 		s.waiting.stale = true
-		if w.promised != nil && w.turn && !slices.Contains(s.outbids, w) {
+		if w.nominated != nil && w.turn && !slices.Contains(s.outbids, w) {
 			s.outbids = append(s.outbids, w)
 		}
-		w.promised = nil
+		w.nominated = nil
 	}
 	return some
 }
@@ -55,7 +55,7 @@ func (s *serving) reserveOn(b *job, hosts []string, why string) {
 		return
 	}
 	b.mem.Reserved, b.mem.ReservedUntil = hosts, s.now.Add(s.policy.HoldLimit)
-	s.acts.add(stageKeep, Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: b.mem.ReservedUntil, Reason: why})
+	s.acts.add(stageReserve, Action{Verb: Reserve, Job: b.ID, For: b.ID, Hosts: hosts, Until: b.mem.ReservedUntil, Reason: why})
 }
 
 // reserves reports whether a reservation would have an effect for a beneficiary.
@@ -69,7 +69,7 @@ func (s *serving) small(b *job) bool {
 	return b.Slots <= 1 && b.Memory <= s.choicesFor(b).share
 }
 
-// setAside promises a job what is free on hosts where that is kept for it, so that no
+// setAside nominates for a job what is free on hosts that are reserved for it, so that no
 // lower-ranked job counts on it. Before the job's turn, an earlier beneficiary may have it
 // (see yield); after it, no slots are preempted there for another job (see contested).
 func (s *serving) setAside(b *job, hosts []string) {
@@ -84,7 +84,7 @@ func (s *serving) setAside(b *job, hosts []string) {
 			left -= n
 		}
 	}
-	s.promise(b, b.aside)
+	s.nominate(b, b.aside)
 	s.countAside(b, 1)
 	if !b.turn && len(b.aside) > 0 {
 		s.soft = append(s.soft, b)
@@ -103,26 +103,26 @@ func (s *serving) countAside(b *job, sign int) {
 	}
 }
 
-// yield gives back what is set aside on hosts for jobs whose turn has not come: an
-// earlier beneficiary takes it.
+// yield releases what is set aside on hosts for jobs whose turn has not come: an earlier
+// beneficiary needs it.
 func (s *serving) yield(hosts []backends.Placement) {
 	for _, p := range hosts {
 		for s.byName[p.Host].soft > 0 {
 			i := slices.IndexFunc(s.soft, func(w *job) bool {
 				return slices.ContainsFunc(w.aside, func(q backends.Placement) bool { return q.Host == p.Host })
 			})
-			s.giveBack(s.soft[i])
+			s.releaseAside(s.soft[i])
 		}
 	}
 }
 
-// giveBack undoes setAside.
-func (s *serving) giveBack(b *job) {
+// releaseAside undoes setAside.
+func (s *serving) releaseAside(b *job) {
 	if len(b.aside) == 0 {
 		return
 	}
 	s.countAside(b, -1)
-	s.unpromise(b, b.aside)
+	s.withdraw(b, b.aside)
 	s.waiting.stale = true
 	if !b.turn {
 		s.soft = slices.DeleteFunc(s.soft, func(w *job) bool { return w == b })
@@ -168,7 +168,7 @@ func (s *serving) reservable(b *job) []string {
 func (s *serving) lower() {
 	for _, j := range s.lowered {
 		if j.reclaim == nil {
-			s.acts.add(stageLet, Action{Verb: Rank, Job: j.ID, Priority: j.computed, Reason: j.lowered})
+			s.acts.add(stageRelease, Action{Verb: Rank, Job: j.ID, Priority: j.computed, Reason: j.lowered})
 			s.write(j, j.computed, j.lowered)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // most of that from the snapshot, not the memory: it may be repeated after a failure.
 func Restore(state State, now time.Time) Plan {
 	p := Plan{At: now, Memory: state.Memory}
-	taken := map[backends.ID]bool{} // preempted by the engine and not released
+	preempted := map[backends.ID]bool{} // preempted by the engine and not released
 	p.Memory.Reclaims = slices.Clone(state.Memory.Reclaims)
 	for i := range p.Memory.Reclaims {
 		r := &p.Memory.Reclaims[i]
@@ -25,7 +25,7 @@ func Restore(state State, now time.Time) Plan {
 		r.Victims = slices.Clone(r.Victims)
 		for k := range r.Victims {
 			if v := &r.Victims[k]; v.Fate == Taken && !v.Released {
-				taken[v.ID] = true
+				preempted[v.ID] = true
 				v.Released = true
 			} else if v.Fate == Intended {
 				v.Fate = Spared
@@ -41,7 +41,7 @@ func Restore(state State, now time.Time) Plan {
 			dummies[j.DummyFor] = append(dummies[j.DummyFor], j.ID)
 			continue
 		}
-		p.Actions = append(p.Actions, restoreJob(j, state, now, taken[j.ID])...)
+		p.Actions = append(p.Actions, restoreJob(j, state, now, preempted[j.ID])...)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(dummies), backends.ID.Compare) {
 		p.Actions = append(p.Actions, Action{Verb: Drop, Job: id, Dummies: dummies[id], Reason: putBack})
@@ -57,7 +57,7 @@ func Restore(state State, now time.Time) Plan {
 const putBack = "everything is put back"
 
 // restoreJob returns the actions that undo what was done to one job.
-func restoreJob(j *backends.Job, state State, now time.Time, taken bool) []Action {
+func restoreJob(j *backends.Job, state State, now time.Time, preempted bool) []Action {
 	var actions []Action
 	if len(state.Memory.Jobs[j.ID].Reserved) > 0 && state.Abilities.Reserve != nil && j.State == backends.Pending {
 		actions = append(actions, Action{Verb: Unreserve, Job: j.ID, Reason: putBack})
@@ -75,7 +75,7 @@ func restoreJob(j *backends.Job, state State, now time.Time, taken bool) []Actio
 	if held {
 		actions = append(actions, Action{Verb: Release, Job: j.ID, Reason: putBack})
 	}
-	if j.State == backends.Suspended && !j.Resuming && (taken || held) {
+	if j.State == backends.Suspended && !j.Resuming && (preempted || held) {
 		actions = append(actions, Action{Verb: Resume, Job: j.ID, Reason: putBack})
 	}
 	return actions

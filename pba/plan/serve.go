@@ -15,38 +15,37 @@ import (
 // reported (R19).
 const maxExpired = 2
 
-// serving gives out free slots, and those that are preempted, among the PBA jobs that
-// wait.
+// serving assigns free and preempted slots to the PBA jobs that wait.
 type serving struct {
 	*books
 	waiting *waiting
 	lowered []*job            // that will rank lower, and reserve hosts until then
 	quota   quota             // of this cycle
 	soft    []*job            // those with slots tentatively reserved, which host.soft adds up
-	outbids []*job            // that lost what was promised to them after their turn: they get another turn
+	outbids []*job            // whose nomination was withdrawn after their turn: they get another turn
 	reasons map[string]string // why no job can be preempted, by asked hosts
 }
 
-// takeBack serves the jobs whose clock has passed the threshold: with slots that are
+// serveDue serves the jobs whose clock has passed the threshold: with slots that are
 // free or about to be, else by preempting exactly the need (R14, R15).
-func takeBack(b *books, lowered []*job) *serving {
+func serveDue(b *books, lowered []*job) *serving {
 	s := &serving{books: b, lowered: lowered, reasons: map[string]string{}}
-	s.promiseOpen()
-	s.again()
+	s.nominateOpen()
+	s.repeatOpen()
 	s.waiting = b.unserved()
-	s.quota = b.servedJustNow()
-	s.promiseFree()
+	s.quota = b.recentQuota()
+	s.nominateFree()
 	turns := s.beneficiaries()
 	for len(turns) > 0 {
 		for _, b := range turns {
-			if b.promised != nil {
+			if b.nominated != nil {
 				b.turn = true
-				s.reserveOn(b, names(b.promised), "what is free there, or on its way, is kept for it until all of it is")
+				s.reserveOn(b, names(b.nominated), "what is free there, or on its way, is kept for it until all of it is")
 				s.skip(b.ID, "slots that are free, or on their way, suit it; the queue will start it")
 				continue
 			}
 			if s.serve(b) {
-				s.promiseFree()
+				s.nominateFree()
 			}
 		}
 		turns = s.outbidden() // each by a job that ranks above it: so this ends
@@ -54,10 +53,10 @@ func takeBack(b *books, lowered []*job) *serving {
 	return s
 }
 
-// outbidden returns the jobs that lost, after their turn, what was promised to them.
-// They get another turn.
+// outbidden returns the jobs whose nomination was withdrawn after their turn. They get
+// another turn.
 func (s *serving) outbidden() []*job {
-	lost := slices.DeleteFunc(s.outbids, func(b *job) bool { return b.promised != nil })
+	lost := slices.DeleteFunc(s.outbids, func(b *job) bool { return b.nominated != nil })
 	s.outbids = nil
 	for _, b := range lost {
 		s.plan.Skipped = slices.DeleteFunc(s.plan.Skipped, func(s Skipped) bool { return s.Job == b.ID })
@@ -71,13 +70,13 @@ func (f *farm) due(j *job) bool {
 	return j.mem.Clock+f.policy.Cycle/20 >= f.policy.PendingThreshold
 }
 
-// promiseOpen counts slots that are about to be left as free, and promises what open
-// reclaims have freed, or are about to, to their beneficiaries. Slots left by victims
+// nominateOpen counts slots that are about to be left as free, and nominates what open
+// reclaims have freed, or are about to, for their beneficiaries. Slots left by victims
 // of closed reclaims, and by jobs that a user or the queue ends, suit any job.
-func (s *serving) promiseOpen() {
+func (s *serving) nominateOpen() {
 	for _, j := range s.jobs {
 		if j.leaving || j.Ending {
-			s.leave(j)
+			s.vacate(j)
 		}
 	}
 	for i := range s.plan.Memory.Reclaims {
@@ -88,12 +87,12 @@ func (s *serving) promiseOpen() {
 		}
 		for _, victim := range r.Victims {
 			if j := s.byID[victim.ID]; j != nil && victim.Fate == Intended && !j.leaving && !j.Ending {
-				s.leave(j)
+				s.vacate(j)
 			}
 		}
 		for _, p := range r.Hosts {
 			if h := s.byName[p.Host]; h != nil {
-				s.promise(b, []backends.Placement{p})
+				s.nominate(b, []backends.Placement{p})
 			}
 		}
 	}
@@ -102,8 +101,8 @@ func (s *serving) promiseOpen() {
 func (j *job) oneHost() bool { return j.OneHost || j.Slots == 1 }
 
 // serve opens a reclaim for one beneficiary if that is due, allowed and possible
-// in full. It reports whether free slots are to be given out anew: what its victims
-// leave beyond its need, or what it took from jobs that rank below it.
+// in full. It reports whether free slots must be nominated again: what its victims
+// leave beyond its need, or what it outbid jobs of lower rank for.
 func (s *serving) serve(b *job) bool {
 	switch {
 	case b.mem.Expired >= maxExpired:
@@ -116,11 +115,11 @@ func (s *serving) serve(b *job) bool {
 		s.skip(b.ID, "it wants hosts for itself: none is emptied for it")
 		return false
 	}
-	s.giveBack(b)
+	s.releaseAside(b)
 	b.turn = true
-	if b.promised = s.room(b); b.promised != nil {
-		s.promise(b, b.promised)
-		s.reserveOn(b, names(b.promised), "what others leave there is kept for it until all of it is free")
+	if b.nominated = s.findFree(b); b.nominated != nil {
+		s.nominate(b, b.nominated)
+		s.reserveOn(b, names(b.nominated), "what others leave there is kept for it until all of it is free")
 		s.skip(b.ID, "slots that come free for others suit it too")
 		return false
 	}
@@ -131,7 +130,7 @@ func (s *serving) serve(b *job) bool {
 			s.serve(b) // the next plan, which sees its reservation, would begin with that
 			return true
 		}
-		s.skip(b.ID, s.whyNone(b))
+		s.skip(b.ID, s.whyNoVictims(b))
 		s.reserve(b, hosts)
 		return false
 	}
@@ -173,15 +172,15 @@ func (s *serving) withinCaps(b *job) *candidate {
 		if over == nil {
 			return set
 		}
-		s.spare(over, fmt.Sprintf("%s would lose more than max_victims_per_project within an hour", over.party()))
+		s.spare(over, fmt.Sprintf("%s would lose more than max_victims_per_project within an hour", over.account()))
 	}
 }
 
 func (s *serving) overCap(set *candidate) *job {
-	taken := make(map[party]int, 1)
+	counts := make(map[account]int, 1)
 	for _, j := range set.victims {
-		who := j.party()
-		if taken[who]++; s.lost[who]+taken[who] > s.hourlyCap(who) {
+		loser := j.account()
+		if counts[loser]++; s.lost[loser]+counts[loser] > s.hourlyCap(loser) {
 			return j
 		}
 	}
@@ -194,14 +193,14 @@ func (s *serving) spare(j *job, why string) {
 	for _, p := range j.Hosts {
 		if h := s.byName[p.Host]; h != nil {
 			h.victims = slices.DeleteFunc(h.victims, func(it item) bool { return it.job == j })
-			s.touch(h)
+			s.recordChange(h)
 		}
 	}
 }
 
-// servedJustNow returns what cycles within the last three quarters of a period
+// recentQuota returns what cycles within the last three quarters of a period
 // preempted: caps count by time, however often a user runs a cycle.
-func (f *farm) servedJustNow() quota {
+func (f *farm) recentQuota() quota {
 	var sofar quota
 	for i := range f.state.Memory.Reclaims {
 		if r := &f.state.Memory.Reclaims[i]; f.now.Sub(r.Planned) < f.policy.Cycle*3/4 {
@@ -211,8 +210,8 @@ func (f *farm) servedJustNow() quota {
 	return sofar
 }
 
-// cycleCap is how many jobs one cycle may take back after its first beneficiary
-// (R22).
+// cycleCap returns the number of jobs that one cycle may preempt after its first
+// beneficiary's (R22).
 func (s *serving) cycleCap() int {
 	return max(s.policy.MaxVictims, int(math.Ceil(0.05*float64(s.slots))))
 }
@@ -227,7 +226,7 @@ func (s *serving) chooseSet(b *job) *candidate {
 	if b.State == backends.Suspended && len(b.Hosts) != 1 {
 		return nil
 	}
-	return s.best(at, b)
+	return s.bestOffer(at, b)
 }
 
 func chooseOn(h *host, b *job) *candidate {
@@ -254,23 +253,23 @@ func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
 	return c
 }
 
-// whyNone returns why no job can be preempted for a beneficiary.
-func (s *serving) whyNone(b *job) string {
+// whyNoVictims returns why no job can be preempted for a beneficiary.
+func (s *serving) whyNoVictims(b *job) string {
 	key := strings.Join(b.Asked, " ")
 	if b.State == backends.Suspended {
 		key = b.ID.String()
 	}
 	why, ok := s.reasons[key]
 	if !ok {
-		why = s.mostSpared(b)
+		why = s.sparedReasons(b)
 		s.reasons[key] = why
 	}
 	return fmt.Sprintf("its need of %s can't be met in full, so nobody is touched%s", slotCount(b.Slots), why)
 }
 
-// mostSpared returns the three reasons that spare most slots on the hosts that suit a
+// sparedReasons returns the three reasons that spare most slots on the hosts that suit a
 // beneficiary.
-func (s *serving) mostSpared(b *job) string {
+func (s *serving) sparedReasons(b *job) string {
 	spared := map[string]int{}
 	for _, h := range s.suitable(b) {
 		for _, j := range h.running {

@@ -28,14 +28,14 @@ type choices struct {
 	share int64   // the least memory that goes with a slot on any of them
 
 	// Free slots, see room. There are none for it on hosts[:from], except on those of again,
-	// nor anywhere if full is set; true as of given[:opened] of the occupancy.
+	// nor anywhere if full is set; true as of freed[:opened] of the occupancy.
 	from   int
 	again  []int // indices of hosts before from, in order, where something came free since
 	full   bool
 	opened int
 
 	// Offers, see best. Each host's newest was made at its version seen; true as of
-	// touched[:read] of the occupancy.
+	// changed[:read] of the occupancy.
 	heap offers
 	seen []int // by index of hosts; nil: no offer was made yet
 	read int
@@ -58,7 +58,7 @@ func (f *farm) choicesFor(j *job) *choices {
 	}
 	c := f.shapes[of]
 	if c == nil {
-		c = &choices{shape: of, hosts: f.suitable(j), share: math.MaxInt64, opened: len(f.given)}
+		c = &choices{shape: of, hosts: f.suitable(j), share: math.MaxInt64, opened: len(f.freed)}
 		for _, h := range c.hosts {
 			if h.Memory > 0 && h.Slots > 0 {
 				c.share = min(c.share, h.Memory/int64(h.Slots))
@@ -78,25 +78,25 @@ func (o *occupancy) indexIn(c *choices, h *host) (int, bool) {
 	return slices.BinarySearchFunc(c.hosts, h.at, func(mine *host, at int) int { return mine.at - at })
 }
 
-// reopen looks again at the hosts where something came free since: victims may leave
-// more than one beneficiary needs.
+// reopen makes a shape's search start again at the hosts where something came free since:
+// victims may leave more than one beneficiary needs.
 func (o *occupancy) reopen(c *choices) {
-	for _, h := range o.given[c.opened:] {
-		place, mine := o.indexIn(c, h)
+	for _, h := range o.freed[c.opened:] {
+		index, mine := o.indexIn(c, h)
 		if !mine {
 			continue
 		}
 		c.full = false
-		if i, there := slices.BinarySearch(c.again, place); place < c.from && !there {
-			c.again = slices.Insert(c.again, i, place)
+		if i, there := slices.BinarySearch(c.again, index); index < c.from && !there {
+			c.again = slices.Insert(c.again, i, index)
 		}
 	}
-	c.opened = len(o.given)
+	c.opened = len(o.freed)
 }
 
-// room finds free slots for a job on the first of its hosts that have some, nil if
+// findFree finds free slots for a job on the first of its hosts that have some, nil if
 // there are not enough.
-func (f *farm) room(j *job) []backends.Placement {
+func (f *farm) findFree(j *job) []backends.Placement {
 	c := f.choicesFor(j)
 	f.reopen(c)
 	if c.full {
@@ -104,7 +104,7 @@ func (f *farm) room(j *job) []backends.Placement {
 	}
 	left := c.slots
 	var hosts []backends.Placement
-	take := func(h *host) (some bool) {
+	add := func(h *host) (some bool) {
 		n := min(left, h.fits(j))
 		if c.oneHost && n < c.slots || n <= 0 {
 			return false
@@ -113,12 +113,12 @@ func (f *farm) room(j *job) []backends.Placement {
 		left -= n
 		return true
 	}
-	c.again = slices.DeleteFunc(c.again, func(place int) bool { return left > 0 && !take(c.hosts[place]) })
+	c.again = slices.DeleteFunc(c.again, func(index int) bool { return left > 0 && !add(c.hosts[index]) })
 	for _, h := range c.hosts[c.from:] {
 		if left == 0 && len(hosts) > 0 {
 			break
 		}
-		if !take(h) && len(hosts) == 0 {
+		if !add(h) && len(hosts) == 0 {
 			c.from++ // free slots only get fewer: no job of this shape fits there later, unless something comes free
 		}
 	}
@@ -129,19 +129,19 @@ func (f *farm) room(j *job) []backends.Placement {
 	return hosts
 }
 
-// best makes offers for the hosts that were touched and returns the best of all, or nil.
-func (f *farm) best(c *choices, b *job) *candidate {
-	touched := f.touched[c.read:]
+// bestOffer makes offers for the hosts that changed and returns the best of all, or nil.
+func (f *farm) bestOffer(c *choices, b *job) *candidate {
+	changed := f.changed[c.read:]
 	if c.seen == nil {
-		touched, c.seen = c.hosts, make([]int, len(c.hosts))
+		changed, c.seen = c.hosts, make([]int, len(c.hosts))
 	}
-	c.read = len(f.touched)
-	for _, h := range touched {
-		place, mine := f.indexIn(c, h)
-		if !mine || c.seen[place] == h.version {
+	c.read = len(f.changed)
+	for _, h := range changed {
+		index, mine := f.indexIn(c, h)
+		if !mine || c.seen[index] == h.version {
 			continue
 		}
-		c.seen[place] = h.version
+		c.seen[index] = h.version
 		if set := chooseOn(h, b); set != nil {
 			heap.Push(&c.heap, offer{candidate: set, host: h, version: h.version})
 		}

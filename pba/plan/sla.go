@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// SLA is what a pool's slots are promised for (R26).
+// SLA is what a pool's slots are guaranteed for (R26).
 type SLA string
 
 // The kinds of SLA. Velocity, the default, is all slots at any time; throughput

@@ -103,8 +103,8 @@ func TestMidWeekLoweringSparesTheSurplus(t *testing.T) { // R25
 	s.cycle()
 	s.policy.Allocations[0].Guarantee, s.policy.Allocations[0].Lowered, s.policy.Allocations[0].LoweredAt = 1, 2, s.now
 	s.job("bob", "chipB", "", 0)
-	if got := taken(s.ripen()); got != "requeue 4" {
-		t.Errorf("taken %q: the surplus is spared for an hour", got)
+	if got := preempted(s.ripen()); got != "requeue 4" {
+		t.Errorf("preempted %q: the surplus is spared for an hour", got)
 	}
 	s = newScene(t, 1, 3).pool("chipA", 3).pool("chipB", 4)
 	s.policy.LoweredGrace = time.Hour
@@ -114,8 +114,8 @@ func TestMidWeekLoweringSparesTheSurplus(t *testing.T) { // R25
 	s.cycle()
 	s.policy.Allocations[0].Guarantee, s.policy.Allocations[0].Lowered, s.policy.Allocations[0].LoweredAt = 1, 2, s.now.Add(-time.Hour)
 	s.job("bob", "chipB", "", 0)
-	if got := taken(s.ripen()); got != "requeue 1" {
-		t.Errorf("taken %q after the grace", got)
+	if got := preempted(s.ripen()); got != "requeue 1" {
+		t.Errorf("preempted %q after the grace", got)
 	}
 }
 
@@ -127,10 +127,10 @@ func TestWeekEndMakesTheSurplusNormalAtOnce(t *testing.T) { // R25, Monday 00:00
 	s.cycle()
 	s.policy.Allocations[0].Guarantee = 2 // the new week's plan
 	if p := s.cycle(); len(p.Actions) != 0 || p.Farm.Normal != 1 {
-		t.Errorf("actions %v, %d normal: nobody needs the surplus yet", p.Actions, p.Farm.Normal)
+		t.Errorf("actions %v, %d normal: no job needs the surplus yet", p.Actions, p.Farm.Normal)
 	}
 	s.job("bob", "chipB", "", 0)
-	if got := taken(s.ripen()); got != "requeue 1" {
-		t.Errorf("taken %q, want the surplus", got)
+	if got := preempted(s.ripen()); got != "requeue 1" {
+		t.Errorf("preempted %q, want the surplus", got)
 	}
 }

@@ -39,8 +39,8 @@ func (f *farm) chooseSpan(b *job) *candidate {
 		items = append(items, it)
 	}
 	set := choose(leastOfEachSize(items, need), want{slots: need})
-	if placed := f.placeSpan(b, hosts, set); set != nil && placed != nil {
-		return newCandidate(set, max(need, 0), placed)
+	if placements := f.fitSpan(b, hosts, set); set != nil && placements != nil {
+		return newCandidate(set, max(need, 0), placements)
 	}
 	if b.perSlot == 0 {
 		return nil
@@ -65,10 +65,10 @@ func leastOfEachSize(items []item, need int) []item {
 	return kept
 }
 
-// placeSpan returns the hosts on which a job would run once the victims are gone; nil
+// fitSpan returns the hosts on which a job would run once the victims are gone; nil
 // if it would not fit. Freed hosts come first, so that what is free elsewhere stays
 // free for others.
-func (f *farm) placeSpan(b *job, hosts []*host, victims []*job) []backends.Placement {
+func (f *farm) fitSpan(b *job, hosts []*host, victims []*job) []backends.Placement {
 	freed := map[*host]int{}
 	freedMem := map[*host]int64{}
 	for _, j := range victims {
@@ -83,7 +83,7 @@ func (f *farm) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 	ordered := slices.Clone(hosts)
 	slices.SortStableFunc(ordered, func(x, y *host) int { return freed[y] - freed[x] })
 	left := b.Slots
-	var placed []backends.Placement
+	var placements []backends.Placement
 	for _, h := range ordered {
 		after := *h.yielding()
 		after.free += freed[h]
@@ -92,28 +92,28 @@ func (f *farm) placeSpan(b *job, hosts []*host, victims []*job) []backends.Place
 		if n <= 0 {
 			continue
 		}
-		placed = append(placed, backends.Placement{Host: h.Name, Slots: n})
+		placements = append(placements, backends.Placement{Host: h.Name, Slots: n})
 		if left -= n; left == 0 {
-			return placed
+			return placements
 		}
 	}
 	return nil
 }
 
 // spanByMemory is for the rare case that memory, not slots, decides on some host. It
-// takes the shortest prefix of the least valued jobs that is enough, then gives back
+// takes the shortest prefix of the least valued jobs that is enough, then drops
 // every job that is not needed, the most valued first.
 func (f *farm) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candidate {
-	enough := sort.Search(len(jobs)+1, func(n int) bool { return f.placeSpan(b, hosts, jobs[:n]) != nil })
+	enough := sort.Search(len(jobs)+1, func(n int) bool { return f.fitSpan(b, hosts, jobs[:n]) != nil })
 	if enough > len(jobs) {
 		return nil
 	}
 	set := slices.Clone(jobs[:enough])
 	for i := len(set) - 1; i >= 0; i-- {
 		without := slices.Delete(slices.Clone(set), i, i+1)
-		if f.placeSpan(b, hosts, without) != nil {
+		if f.fitSpan(b, hosts, without) != nil {
 			set = without
 		}
 	}
-	return newCandidate(set, max(need, 0), f.placeSpan(b, hosts, set))
+	return newCandidate(set, max(need, 0), f.fitSpan(b, hosts, set))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// State is all that Make looks at besides the policy and the time.
+// State is the input of Make besides the policy and the time.
 type State struct {
 	Farm      *backends.Snapshot
 	Abilities backends.ForEngine  // its booleans, and which functions are there; none is called
@@ -98,7 +98,7 @@ type Memory struct {
 	Reclaims   []Reclaim                  // all open ones, and closed ones for an hour (R22); by ID
 	RunTimes   map[string][]RunEnd        // by Allocation.Key: the pool's last 30 ended jobs, oldest first
 	Throughput map[int64]ThroughputMemory // by allocation, of those with that SLA
-	EndedSince time.Time                  // jobs that ended before have been looked at
+	EndedSince time.Time                  // jobs that ended before have been counted
 	Dummies    dummy.Memory
 	Clock      clock.Reading // the queue's clock at the last cycle, beside the clock since boot of the machine that it ran on
 	ClockSet   ClockSet      // the last setting of it that was noticed
@@ -279,7 +279,7 @@ type Beyond struct {
 type PoolStatus struct {
 	Allocation
 	Charged   int  // slots of running jobs
-	Held      int  // slots of pending jobs that were given room
+	Held      int  // slots of pending jobs that hold room
 	Waiting   int  // slots of entitled pending jobs beyond the room
 	Below     bool // it has room: the filter submits its jobs next in line (R12)
 	Reachable int  // of its unmet slots, how many could be preempted now

@@ -31,7 +31,7 @@ func (b *books) findVictims() {
 				h.victims = append(h.victims, b.itemOn(h, j))
 			}
 		}
-		b.losers[j.party()] = append(b.losers[j.party()], j)
+		b.losers[j.account()] = append(b.losers[j.account()], j)
 	}
 	for _, h := range b.hosts {
 		slices.SortFunc(h.victims, func(x, y item) int { return leastValued(x.job, y.job) })
@@ -79,24 +79,24 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 	case exempt.users[j.User], exempt.queues[j.Queue], exempt.projects[j.Project] && j.entitled:
 		return "never_victims names it"
 	}
-	return b.cappedByParty(j)
+	return b.hourlyCapReason(j)
 }
 
-// cappedByParty returns why R22's cap of an hour spares a job; "" if it does not.
-func (b *books) cappedByParty(j *job) string {
-	if lost := b.lost[j.party()]; lost >= b.hourlyCap(j.party()) {
-		return fmt.Sprintf("%s lost %d jobs within an hour (max_victims_per_project)", j.party(), lost)
+// hourlyCapReason returns why R22's cap of an hour spares a job; "" if it does not.
+func (b *books) hourlyCapReason(j *job) string {
+	if lost := b.lost[j.account()]; lost >= b.hourlyCap(j.account()) {
+		return fmt.Sprintf("%s lost %d jobs within an hour (max_victims_per_project)", j.account(), lost)
 	}
 	return ""
 }
 
 // hourlyCap returns how many jobs one account may lose within an hour: at least as many
 // as the others are guaranteed slots, so that it can lose all of these.
-func (b *books) hourlyCap(p party) int {
+func (b *books) hourlyCap(p account) int {
 	return max(b.policy.MaxVictimsPerProject, b.allGuaranteed-b.guaranteed[p.project])
 }
 
-func (p party) String() string {
+func (p account) String() string {
 	if p.project != "" {
 		return "project " + p.project
 	}
@@ -104,8 +104,8 @@ func (p party) String() string {
 }
 
 // countLost counts the jobs that each account lost within the last hour.
-func (f *farm) countLost() map[party]int {
-	lost := map[party]int{}
+func (f *farm) countLost() map[account]int {
+	lost := map[account]int{}
 	for i := range f.state.Memory.Reclaims {
 		r := &f.state.Memory.Reclaims[i]
 		if f.now.Sub(r.Planned) >= time.Hour {
@@ -113,18 +113,18 @@ func (f *farm) countLost() map[party]int {
 		}
 		for _, victim := range r.Victims {
 			if victim.Fate == Taken || victim.Fate == Lost || victim.Fate == Intended && r.Phase.Open() {
-				lost[victim.party()]++
+				lost[victim.account()]++
 			}
 		}
 	}
 	return lost
 }
 
-func (v Victim) party() party {
+func (v Victim) account() account {
 	if v.Project != "" {
-		return party{project: v.Project}
+		return account{project: v.Project}
 	}
-	return party{user: v.User}
+	return account{user: v.User}
 }
 
 func (b *books) offManaged(j *job) bool {
@@ -173,9 +173,9 @@ func (b *books) appraise(j *job) {
 		case ByStart:
 			j.worth[i] = b.bucket(j)
 		case ByOverSubscribed:
-			j.worth[i] = -int64(b.over[j.party()])
+			j.worth[i] = -int64(b.over[j.account()])
 		case ByPending:
-			j.worth[i] = -int64(b.pending[j.party()])
+			j.worth[i] = -int64(b.pending[j.account()])
 		}
 	}
 }

@@ -8,12 +8,12 @@ import (
 )
 
 // waiting are the PBA jobs that wait and that no reclaim is open for. Free slots are
-// given out among them in the order that the queue will have once this plan's ranks are
+// nominated for them in the order that the queue will have once this plan's ranks are
 // written.
 type waiting struct {
 	jobs  []*job  // in that order
-	lines []*line // of those that nothing is promised to
-	stale bool    // a job lost what was promised to it: the lines are to be formed anew
+	lines []*line // of those without a nomination
+	stale bool    // a nomination was withdrawn: the lines must be formed again
 	more  bool    // slots came free that another job may have
 }
 
@@ -36,8 +36,8 @@ func (f *farm) unserved() *waiting {
 // first, then priority, then FIFO.
 func (s *serving) beneficiaries() []*job {
 	type turn struct {
-		clock time.Duration
-		place int // in the queue
+		clock    time.Duration
+		position int // in the queue
 	}
 	var turns []turn
 	for i, j := range s.waiting.jobs {
@@ -46,11 +46,11 @@ func (s *serving) beneficiaries() []*job {
 		}
 	}
 	slices.SortFunc(turns, func(a, b turn) int {
-		return cmp.Or(cmp.Compare(b.clock, a.clock), cmp.Compare(a.place, b.place))
+		return cmp.Or(cmp.Compare(b.clock, a.clock), cmp.Compare(a.position, b.position))
 	})
 	due := make([]*job, len(turns))
 	for i, t := range turns {
-		due[i] = s.waiting.jobs[t.place]
+		due[i] = s.waiting.jobs[t.position]
 	}
 	return due
 }
@@ -60,13 +60,13 @@ func beforeInQueue(a, b *job) int {
 	return cmp.Or(cmp.Compare(b.computed, a.computed), cmp.Compare(a.seq, b.seq))
 }
 
-// promiseFree promises free slots to the jobs that have none yet, each to the one that the
-// queue will start in them. A job that reserves hosts keeps what is free there.
-func (s *serving) promiseFree() {
+// nominateFree nominates free slots for the jobs that have none yet, each for the one that
+// the queue will start in them. A job that reserves hosts keeps what is free there.
+func (s *serving) nominateFree() {
 	w := s.waiting
 	switch {
 	case w.stale:
-		s.form()
+		s.formLines()
 	case !w.more:
 		return
 	}
@@ -84,26 +84,26 @@ func (s *serving) promiseFree() {
 			heap.Pop(&heads)
 			continue
 		}
-		if j.promised = s.room(j); j.promised != nil {
-			s.promise(j, j.promised)
+		if j.nominated = s.findFree(j); j.nominated != nil {
+			s.nominate(j, j.nominated)
 			heap.Fix(&heads, 0)
 			continue
 		}
-		s.setAside(j, s.keeping(j))
+		s.setAside(j, s.reservedHosts(j))
 		heap.Pop(&heads)
 	}
 }
 
-// form puts the jobs that nothing is promised to in lines.
-func (s *serving) form() {
+// formLines sorts the jobs without a nomination into lines.
+func (s *serving) formLines() {
 	w := s.waiting
 	byShape := map[*choices]*line{}
 	w.lines = []*line{}
 	for _, j := range w.jobs {
-		if j.promised != nil || j.aside != nil {
+		if j.nominated != nil || j.aside != nil {
 			continue
 		}
-		if s.keeping(j) != nil {
+		if s.reservedHosts(j) != nil {
 			w.lines = append(w.lines, &line{j})
 			continue
 		}
@@ -116,18 +116,18 @@ func (s *serving) form() {
 	}
 }
 
-// keeping returns the hosts where what is free is kept for a job: by its reservation, or
+// reservedHosts returns the hosts where what is free is kept for a job: by its reservation, or
 // by the queue itself if the job waits too long.
-func (f *farm) keeping(j *job) []string {
+func (f *farm) reservedHosts(j *job) []string {
 	if f.now.Before(j.mem.ReservedUntil) {
 		return j.mem.Reserved
 	}
 	return j.Keeps
 }
 
-// next returns the first job that nothing is promised to, or nil.
+// next returns the first job without a nomination, or nil.
 func (l *line) next() *job {
-	for len(*l) > 0 && ((*l)[0].promised != nil || (*l)[0].aside != nil) {
+	for len(*l) > 0 && ((*l)[0].nominated != nil || (*l)[0].aside != nil) {
 		*l = (*l)[1:]
 	}
 	if len(*l) == 0 {

@@ -17,7 +17,7 @@ type Outlook struct {
 	Allocated    int           `json:"allocated"`
 	Expected     *float64      `json:"expected_use,omitempty"`  // slots, if use goes on as it did; null: no history
 	MaxAllocated *int          `json:"max_allocated,omitempty"` // of all; null: the farm's size is unknown
-	Free         *int          `json:"free,omitempty"`          // of it; below zero: more is promised than may be
+	Free         *int          `json:"free,omitempty"`          // of it; below zero: more is allocated than may be
 }
 
 // Trend is how a project's use went: by least squares over the weeks that ended,
@@ -38,7 +38,7 @@ type Plans struct {
 	Limit       int // max_allocated in slots; negative: unknown
 }
 
-// LookBack is how many weeks trends are taken from.
+// LookBack is the number of weeks that trends are computed from.
 const LookBack = 8
 
 // Forecast sets what is allocated in the coming weeks against max_allocated, and

@@ -164,7 +164,7 @@ func TestForecast(t *testing.T) {
 func TestDummies(t *testing.T) {
 	at := func(minutes int) time.Time { return noon.Add(time.Duration(minutes) * time.Minute) }
 	id := func(n int64) backends.ID { return backends.ID{Job: n} }
-	place := func(minutes int, job int64, n int) ledger.DummyAct {
+	placeAct := func(minutes int, job int64, n int) ledger.DummyAct {
 		return ledger.DummyAct{At: at(minutes), Verb: plan.Place, Job: id(job), Dummies: n}
 	}
 	ended := func(a ledger.DummyAct, started, ended int) ledger.DummyAct {
@@ -174,18 +174,18 @@ func TestDummies(t *testing.T) {
 	acts := []ledger.DummyAct{
 		// Two, then a third; it starts after 10 min, and again an hour later its dummies
 		// are placed anew, which is no gathering. 2 × 60 + 50 + 3 × 30 min, one dropped: − 15.
-		ended(place(0, 1, 2), 10, 95),
-		ended(place(10, 1, 1), 10, 95),
-		ended(place(65, 1, 3), 10, 95),
+		ended(placeAct(0, 1, 2), 10, 95),
+		ended(placeAct(10, 1, 1), 10, 95),
+		ended(placeAct(65, 1, 3), 10, 95),
 		ended(ledger.DummyAct{At: at(80), Verb: plan.Drop, Job: id(1), Dummies: 1}, 10, 95),
 		// It waits still, and gave them back once: 2 × 20 + 2 × 60 of 70 min.
-		place(10, 2, 2),
+		placeAct(10, 2, 2),
 		{At: at(30), Verb: plan.Drop, Job: id(2), Dummies: 2},
-		place(50, 2, 2),
+		placeAct(50, 2, 2),
 		// The queue has forgotten it.
-		place(100, 3, 1),
+		placeAct(100, 3, 1),
 		// It ran for 6 min before it had any.
-		place(110, 4, 1),
+		placeAct(110, 4, 1),
 		// Its placing was before.
 		{At: at(1), Verb: plan.Drop, Job: id(5), Dummies: 4},
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Loss is what one party lost to one project.
+// Loss is what one account lost to one project.
 type Loss struct {
 	Project   string  `json:"project"` // "": the user's jobs were not entitled
 	User      string  `json:"user"`

@@ -46,7 +46,7 @@ type Rates struct {
 }
 
 // Waits sums up jobs that ran, and reclaims that were handed over, by project. A
-// job that never started is left out; the wait of one that was taken back counts
+// job that never started is left out; the wait of one that was preempted counts
 // from its submission to the start of its last run.
 func Waits(jobs []ledger.PastJob, reclaims []ledger.PastReclaim, rates Rates, project string) ([]Wait, Promise) {
 	samples := map[Wait][]time.Duration{}

@@ -15,7 +15,7 @@ import (
 // Config is the config file's section pba.
 type Config struct {
 	Every            unit.Duration `yaml:"every"`             // from one cycle to the next
-	PendingThreshold unit.Duration `yaml:"pending_threshold"` // a job waits so long within its pool before slots are taken back for it
+	PendingThreshold unit.Duration `yaml:"pending_threshold"` // a job waits so long within its pool before slots are preempted for it
 	MinRuntime       unit.Duration `yaml:"min_runtime"`       // a job that runs shorter is never preempted
 	FreeTimeout      unit.Duration `yaml:"free_timeout"`      // victims may take so long to go
 	HandOverTimeout  unit.Duration `yaml:"hand_over_timeout"` // the beneficiary may take so long to start in freed slots
@@ -24,8 +24,8 @@ type Config struct {
 	LoweredGrace     unit.Duration `yaml:"lowered_grace"`     // what a pool lost by an edit in mid-week is spared for so long (R25)
 	StartBucket      unit.Duration `yaml:"start_bucket"`      // jobs that started within so long count as started together
 	Headroom         float64       `yaml:"headroom"`          // how many jobs stand next in line for a pool; 0: none
-	MaxRequeues      int           `yaml:"max_requeues"`      // a job taken back so often is spared
-	MaxVictims       int           `yaml:"max_victims"`       // jobs taken back in a cycle, after the first beneficiary's
+	MaxRequeues      int           `yaml:"max_requeues"`      // a job preempted so often is spared
+	MaxVictims       int           `yaml:"max_victims"`       // jobs preempted in a cycle, after the first beneficiary's
 
 	MaxVictimsPerProject int           `yaml:"max_victims_per_project"` // jobs that one project may lose in an hour
 	Unpreemptable        Unpreemptable `yaml:"unpreemptable"`
@@ -37,12 +37,12 @@ type Config struct {
 	KeepHistory          unit.Duration `yaml:"keep_history"` // for how long reports can look back; 0: for ever
 }
 
-// Unpreemptable limits what normal jobs that can't be taken back may hold.
+// Unpreemptable limits the slots of normal jobs that can't be preempted.
 type Unpreemptable struct {
 	MaxShare unit.Share `yaml:"max_share"` // of the farm
 }
 
-// NeverVictims names whose jobs are never taken back.
+// NeverVictims names the users, projects and queues whose jobs are never preempted.
 type NeverVictims struct {
 	Users    []string `yaml:"users"`
 	Projects []string `yaml:"projects"`
