@@ -22,7 +22,7 @@ func (b *Balance) Done(round []Response) Verdict {
 		if r.Items <= 0 {
 			continue
 		}
-		took[n] = max(r.Took, leastTook)
+		took[n] = max(r.Took, minTook)
 		if first < 0 || took[n] < took[first] {
 			first = n
 		}
@@ -49,9 +49,9 @@ func (b *Balance) Done(round []Response) Verdict {
 	return v
 }
 
-// leastTook is the shortest time that a task counts as: starting a process takes that,
+// minTook is the shortest time that a task counts as: starting a process takes that,
 // and a clock shows less than that as noise.
-const leastTook = time.Millisecond
+const minTook = time.Millisecond
 
 // How rates are weighted; the simulations in the tests show it.
 //
@@ -64,9 +64,9 @@ const leastTook = time.Millisecond
 // a task is off by 1.5. But a task that is short, compared with what the rate stands on,
 // is too small a sample.
 const (
-	remembered = 0.4
-	change     = 1.4
-	enough     = 0.25 // of all that the rate stands on
+	decay        = 0.4
+	changeFactor = 1.4
+	minSample    = 0.25 // of all that the rate stands on
 )
 
 // measure adjusts the host's rate by a task of so many items that took so many seconds.
@@ -80,9 +80,9 @@ func (h *host) measure(items, seconds float64) {
 	// A task's weight is the time that it was meant to take: one that was stopped for an
 	// hour has no more.
 	seconds = min(seconds, items/h.Rate)
-	h.Weight = remembered*h.Weight + seconds
+	h.Weight = decay*h.Weight + seconds
 	part := seconds / h.Weight
-	if off := max(rate, h.Rate) / min(rate, h.Rate); off > change && part >= enough {
+	if off := max(rate, h.Rate) / min(rate, h.Rate); off > changeFactor && part >= minSample {
 		h.Rate, h.Weight = rate, seconds
 		return
 	}
@@ -107,17 +107,17 @@ func (b *Balance) step(hosts []*host, last int) {
 		for n := range hosts {
 			column[n] = cu[n][e]
 		}
-		left -= give(column, last, left)
+		left -= transfer(column, last, left)
 		for n, h := range hosts {
 			h.Measures[e] = column[n] * total[e] / 100 // a host that joins has measures, not CU
 		}
 	}
 }
 
-// give takes points of an element's CU from the last host, as far as it has them, and
-// gives them to the others in proportion to their CU. It returns how many: none if no
-// other host has the element at all.
-func give(cu []float64, last int, points float64) float64 {
+// transfer moves points of an element's CU from the last host, as far as it has them, to the
+// others in proportion to their CU. It returns their number: 0 if no other host has the
+// element.
+func transfer(cu []float64, last int, points float64) float64 {
 	others := 0.0
 	for n, v := range cu {
 		if n != last {

@@ -9,8 +9,9 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// took returns responses of the hosts a, b, c…, of one item each that took so long.
-func took(seconds ...float64) []metrics.Response {
+// responses returns responses of the hosts a, b, c…: each is one item that took so many
+// seconds.
+func responses(seconds ...float64) []metrics.Response {
 	var round []metrics.Response
 	for n, s := range seconds {
 		round = append(round, metrics.Response{Host: name(n), Items: 1, Took: time.Duration(s * float64(time.Second))})
@@ -51,7 +52,7 @@ func TestStepAsPublished(t *testing.T) {
 	if got := shares(b); !slices.Equal(got, []float64{30, 10, 10, 50}) {
 		t.Fatal(got)
 	}
-	v := b.Done(took(0, 2, 3, 10))
+	v := b.Done(responses(0, 2, 3, 10))
 	if v.First != "a" || v.Last != "d" || v.Under || math.Abs(v.Gap-1) > 1e-3 {
 		t.Errorf("%+v", v)
 	}
@@ -109,7 +110,7 @@ func TestStep(t *testing.T) {
 			[]float64{1, 10},
 			[]float64{100, 0},
 		},
-		"nobody else has it: the next factor's": {
+		"no other host has it: the next factor's": {
 			metrics.Options{Factors: metrics.Factors{metrics.GPU: 60, metrics.CPU: 40}},
 			[]metrics.Measures{{metrics.CPU: 50}, {metrics.CPU: 50, metrics.GPU: 1}},
 			[]float64{1, 10},
@@ -127,7 +128,7 @@ func TestStep(t *testing.T) {
 		for n, m := range c.measures {
 			b.Join(name(n), m, 1)
 		}
-		b.Done(took(c.took...))
+		b.Done(responses(c.took...))
 		if got := shares(b); !near(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
@@ -140,14 +141,14 @@ func TestVerdict(t *testing.T) {
 		want  metrics.Verdict
 	}{
 		"none":             {nil, metrics.Verdict{Under: true}},
-		"one":              {took(7), metrics.Verdict{First: "a", Last: "a", Under: true}},
-		"two":              {took(10, 8), metrics.Verdict{Gap: 0.2, First: "b", Last: "a"}},
-		"the threshold":    {took(19, 20), metrics.Verdict{Gap: 0.05, First: "a", Last: "b", Under: true}},
-		"equals":           {took(5, 5, 5), metrics.Verdict{First: "a", Last: "a", Under: true}},
-		"no time at all":   {took(0, 0), metrics.Verdict{First: "a", Last: "a", Under: true}},
-		"less than none":   {took(-5, 10), metrics.Verdict{Gap: 0.9999, First: "a", Last: "b"}},
-		"unknown hosts":    {append(took(10, 8), metrics.Response{Host: "x", Items: 1, Took: time.Hour}), metrics.Verdict{Gap: 0.2, First: "b", Last: "a"}},
-		"nothing done":     {append(took(10, 8), metrics.Response{Host: "c", Took: time.Hour}), metrics.Verdict{Gap: 0.2, First: "b", Last: "a"}},
+		"one":              {responses(7), metrics.Verdict{First: "a", Last: "a", Under: true}},
+		"two":              {responses(10, 8), metrics.Verdict{Gap: 0.2, First: "b", Last: "a"}},
+		"the threshold":    {responses(19, 20), metrics.Verdict{Gap: 0.05, First: "a", Last: "b", Under: true}},
+		"equals":           {responses(5, 5, 5), metrics.Verdict{First: "a", Last: "a", Under: true}},
+		"no time at all":   {responses(0, 0), metrics.Verdict{First: "a", Last: "a", Under: true}},
+		"less than none":   {responses(-5, 10), metrics.Verdict{Gap: 0.9999, First: "a", Last: "b"}},
+		"unknown hosts":    {append(responses(10, 8), metrics.Response{Host: "x", Items: 1, Took: time.Hour}), metrics.Verdict{Gap: 0.2, First: "b", Last: "a"}},
+		"nothing done":     {append(responses(10, 8), metrics.Response{Host: "c", Took: time.Hour}), metrics.Verdict{Gap: 0.2, First: "b", Last: "a"}},
 		"in another order": {[]metrics.Response{{Host: "b", Items: 1, Took: 5}, {Host: "a", Items: 1, Took: 5}}, metrics.Verdict{First: "a", Last: "a", Under: true}},
 	} {
 		if got := cpus(metrics.Options{}, 1, 1, 1).Done(c.round); got != c.want {
@@ -162,7 +163,7 @@ func TestEqualIsNeverAdjusted(t *testing.T) {
 		if got, want := b.Next(100, true), (metrics.Task{Host: "a", Items: 4}); got[0] != want || got[1].Items != 3 {
 			t.Fatal(got)
 		}
-		b.Done(took(1, 10))
+		b.Done(responses(1, 10))
 	}
 }
 
@@ -177,7 +178,7 @@ func TestRate(t *testing.T) {
 		}
 	}
 	done := func(items int, a, b2 float64) {
-		round := took(a, b2)
+		round := responses(a, b2)
 		round[0].Items, round[1].Items = items, items
 		b.Done(round)
 	}

@@ -191,7 +191,7 @@ func (b *Balance) anyRate(hosts []*host) bool {
 // is trusted. The rate of another host is its job load metric times the lowest rate for a
 // point of load: it should rather wait for the others than they for it.
 func (b *Balance) rates(hosts []*host) []float64 {
-	trusted := func(h *host) bool { return h.Rate > 0 && h.Busy >= b.grain() }
+	trusted := func(h *host) bool { return h.Rate > 0 && h.Busy >= b.minBusy() }
 	from := trusted
 	if !slices.ContainsFunc(hosts, trusted) {
 		from = func(h *host) bool { return h.Rate > 0 }
@@ -213,16 +213,16 @@ func (b *Balance) rates(hosts []*host) []float64 {
 	return rates
 }
 
-// grain returns how many seconds a host must have worked before its rate is trusted. A
+// minBusy returns how many seconds a host must have worked before its rate is trusted. A
 // limit on CPU time comes in periods of 0.1 s, so that a slow host looks as fast as any
 // other in a short probe; and a program's first run is slow. It is 0 if the user chose the
 // size of rounds.
-func (b *Balance) grain() float64 {
+func (b *Balance) minBusy() float64 {
 	if b.options.RoundItems > 0 {
 		return 0
 	}
-	return min(0.25, b.fair())
+	return min(0.25, b.fairSample())
 }
 
-// fair returns how many seconds of work are a fair sample for a round of RoundTime.
-func (b *Balance) fair() float64 { return b.options.RoundTime.Seconds() / 20 }
+// fairSample returns how many seconds of work are a fair sample for a round of RoundTime.
+func (b *Balance) fairSample() float64 { return b.options.RoundTime.Seconds() / 20 }

@@ -81,7 +81,7 @@ func ParseFactors(text string) (Factors, error) {
 			return none, fmt.Errorf("influence factors %q: no element %q: there are I (interconnect), C (CPU), G (GPU), S (storage), M (memory), B (bus)", text, letter)
 		}
 		if named[e] {
-			return none, fmt.Errorf("influence factors %q: %s stands there twice", text, Element(e).Letter())
+			return none, fmt.Errorf("influence factors %q: %s is given twice", text, Element(e).Letter())
 		}
 		v, err := strconv.ParseFloat(number, 64)
 		if err != nil || math.IsNaN(v) || v < 0 || v > maxFactor {
@@ -90,7 +90,7 @@ func ParseFactors(text string) (Factors, error) {
 		f[e], named[e] = v, true
 	}
 	if f == none {
-		return none, fmt.Errorf("influence factors %q: one must be above 0", text)
+		return none, fmt.Errorf("influence factors %q: at least one must be above 0", text)
 	}
 	return f, nil
 }

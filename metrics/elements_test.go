@@ -24,7 +24,7 @@ func TestParseFactors(t *testing.T) {
 		"X=1":      `no element "X": there are I (interconnect)`,
 		"CPU=1":    `no element "CPU"`,
 		"=1":       `no element ""`,
-		"C=1,c=2":  "C stands there twice",
+		"C=1,c=2":  "C is given twice",
 		"C=":       `want a number from 0 to 1000000: ""`,
 		"C=x":      `want a number from 0 to 1000000: "x"`,
 		"C=-1":     "want a number from 0",
@@ -32,7 +32,7 @@ func TestParseFactors(t *testing.T) {
 		"C=Inf":    "want a number from 0",
 		"C=1e7":    "want a number from 0",
 		"C=1\x1b[": `"C=1\x1b["`,
-		"C=0,M=0":  "one must be above 0",
+		"C=0,M=0":  "at least one must be above 0",
 	} {
 		got, err := metrics.ParseFactors(text)
 		if err == nil || !strings.Contains(err.Error(), want) || got != (metrics.Factors{}) {

@@ -15,8 +15,8 @@ func (b *Balance) Next(waiting int, more bool) []Task {
 		return nil
 	}
 	weights, slots := b.weights(hosts), allSlots(hosts)
-	full, few := b.full(hosts, weights)
-	items := cut(full, few, waiting, more)
+	full, few := b.roundSize(hosts, weights)
+	items := nextSize(full, few, waiting, more)
 	if b.probes(hosts) && items == slots {
 		for n, h := range hosts {
 			weights[n] = float64(h.Slots)
@@ -24,7 +24,7 @@ func (b *Balance) Next(waiting int, more bool) []Task {
 	}
 	sizes := Sizes(weights, items)
 	if b.options.Rule == Rate {
-		remember(hosts, sizes)
+		revisitIdle(hosts, sizes)
 	}
 	var tasks []Task
 	for n, items := range sizes {
@@ -41,12 +41,12 @@ func (b *Balance) probes(hosts []*host) bool {
 	return b.options.RoundItems == 0 && !b.anyRate(hosts)
 }
 
-// full returns how many items a round has when there are plenty, and how few are not worth
+// roundSize returns how many items a round has when there are plenty, and how few are not worth
 // more than one round. By RoundTime, the host that takes longest is to end in that time;
 // until a host has worked for a fair part of it, rounds grow tenfold, from a hundredth of
 // it on, since an item may take ten times as long as expected. Items that take long make
 // rounds long: the host with the smallest share gets one for each slot, up to a bound.
-func (b *Balance) full(hosts []*host, weights []float64) (items, few float64) {
+func (b *Balance) roundSize(hosts []*host, weights []float64) (items, few float64) {
 	slots := float64(allSlots(hosts))
 	switch {
 	case b.options.RoundItems > 0:
@@ -70,16 +70,16 @@ func (b *Balance) full(hosts []*host, weights []float64) (items, few float64) {
 		whole = 0
 	}
 	items = whole
-	if busiest < b.fair() {
+	if busiest < b.fairSample() {
 		items *= max(0.01, min(0.1, 10*busiest/b.options.RoundTime.Seconds()))
 	}
 	return max(items, min(least, 16*slots), slots), max(whole/40, 2*slots)
 }
 
-// cut returns how many items the next round has. At the end rounds shrink, so that shorter
+// nextSize returns how many items the next round has. At the end rounds shrink, so that shorter
 // ones make up for the errors of the last full one: while less than two rounds are left,
 // half of the rest, down to a quarter of a round. The last two rounds so become four.
-func cut(full, few float64, waiting int, more bool) int {
+func nextSize(full, few float64, waiting int, more bool) int {
 	rest := float64(waiting)
 	switch {
 	case more && rest <= full, !more && rest <= max(few, full/4):
@@ -90,10 +90,10 @@ func cut(full, few float64, waiting int, more bool) int {
 	return int(math.Ceil(full))
 }
 
-// remember moves an item from the largest task to a host that gets none because it is, or
+// revisitIdle moves an item from the largest task to a host that gets none because it is, or
 // was, slow: without it the host would never be measured again. It does so once the host
 // would have done 20 items in its idle time: this costs a twentieth of the time at most.
-func remember(hosts []*host, sizes []int) {
+func revisitIdle(hosts []*host, sizes []int) {
 	for n, h := range hosts {
 		if sizes[n] > 0 || h.Idle*h.Rate < 20 {
 			continue

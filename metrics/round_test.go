@@ -90,13 +90,13 @@ func TestRoundsGrow(t *testing.T) {
 // A probe has one item on each slot, so its gap is no reason for a step.
 func TestAProbeIsNoReasonForAStep(t *testing.T) {
 	b := cpus(metrics.Options{Rule: metrics.Step}, 1, 3)
-	if v := b.Done(took(3, 1)); v.Under {
+	if v := b.Done(responses(3, 1)); v.Under {
 		t.Error(v)
 	}
 	if got := shares(b); !near(got, []float64{25, 75}) {
 		t.Error(got)
 	}
-	b.Done(took(3, 1))
+	b.Done(responses(3, 1))
 	if got := shares(b); !near(got, []float64{20, 80}) {
 		t.Error("and the round after it:", got)
 	}
@@ -113,7 +113,7 @@ func TestSlots(t *testing.T) {
 
 func TestHostsComeAndGo(t *testing.T) {
 	b := cpus(metrics.Options{RoundItems: 300}, 1, 2)
-	b.Leave("nobody")
+	b.Leave("unknown")
 	step := func(name string, want ...int) {
 		t.Helper()
 		if got := sizes(b, 1e6, false); !slices.Equal(got, want) {
@@ -125,15 +125,15 @@ func TestHostsComeAndGo(t *testing.T) {
 	// a does 10 items/s for its load of 1, b 5 for each of 4: c counts as slow as b.
 	b.Join("b", metrics.Measures{metrics.CPU: 4}, 1)
 	b.Join("c", metrics.Measures{metrics.CPU: 4}, 1)
-	step("c is as fast as its load and the least of the others say", 60, 120, 120)
+	step("c is sized by its load and the lowest rate for a point of load", 60, 120, 120)
 	b.Leave("b")
 	step("without b", 60, 0, 240)
 	b.Leave("a")
-	step("only what was never measured", 0, 0, 300)
+	step("only a host that was never measured", 0, 0, 300)
 	b.Join("b", metrics.Measures{metrics.CPU: 9}, 1)
 	b.Leave("c")
 	b.Join("a", metrics.Measures{metrics.CPU: 1}, 1)
-	step("what is known of a rate is kept", 100, 200)
+	step("known rates are kept", 100, 200)
 	if got := b.Shares(); len(got) != 2 || got[0] != (metrics.Share{Host: "a", Percent: got[0].Percent, Rate: 10}) || got[1].Rate != 20 {
 		t.Error(got)
 	}
@@ -142,7 +142,7 @@ func TestHostsComeAndGo(t *testing.T) {
 // With a step, a host that joins gets its part of the other hosts' current shares.
 func TestJoinAfterAStep(t *testing.T) {
 	b := cpus(metrics.Options{Rule: metrics.Step, RoundItems: 100}, 3, 7)
-	b.Done(took(1, 10))
+	b.Done(responses(1, 10))
 	b.Join("c", metrics.Measures{metrics.CPU: 10}, 1)
 	if got := shares(b); !near(got, []float64{17.5, 32.5, 50}) {
 		t.Error(got)

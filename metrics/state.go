@@ -47,16 +47,16 @@ func (s *state) check() error {
 		return err
 	}
 	if s.Factors == (Factors{}) || !within(maxFactor, s.Factors[:]...) {
-		return errors.New("its influence factors are no such")
+		return errors.New("invalid influence factors")
 	}
 	if s.Threshold <= 0 || s.Step <= 0 || s.RoundItems < 0 || s.RoundTime <= 0 {
-		return errors.New("threshold, step or size of its rounds are out of range")
+		return errors.New("threshold, step or round size is out of range")
 	}
 	seen := make(map[string]bool)
 	for _, h := range s.Hosts {
 		switch {
 		case h == nil || seen[h.Name]:
-			return errors.New("a host stands there twice, or not at all")
+			return errors.New("a host is listed twice, or is null")
 		case h.Slots < 1 || h.Slots > maxSlots:
 			return fmt.Errorf("host %q has %d slots", h.Name, h.Slots)
 		case !within(maxNumber, append(h.Measures[:], h.Rate, h.Weight, h.Busy, h.Idle)...):

@@ -13,8 +13,8 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// again returns the Balance as it is after it was written and read.
-func again(t interface {
+// roundTrip returns the Balance as it is after it was written and read.
+func roundTrip(t interface {
 	Helper()
 	Fatalf(string, ...any)
 }, b *metrics.Balance,
@@ -95,7 +95,7 @@ func TestLawsOfBalance(t *testing.T) {
 				if len(b.Shares()) != len(there) || len(there) > 0 && (sum < 99.999 || sum > 100.001) {
 					t.Fatalf("%v", b.Shares())
 				}
-				b = again(t, b)
+				b = roundTrip(t, b)
 			},
 		})
 		join()
@@ -119,10 +119,10 @@ func TestStateThatNoBalanceHas(t *testing.T) {
 		{`"factors":[0,100,`, `"factors":[0,-1,`, "influence factors"},
 		{`"threshold":0.05`, `"threshold":0`, "threshold"},
 		{`"step":5`, `"step":-5`, "step"},
-		{`"round_time":30000000000`, `"round_time":0`, "size of its rounds"},
-		{`"round_time":`, `"round_items":-1,"round_time":`, "size of its rounds"},
-		{`"host":"b"`, `"host":"a"`, "a host stands there twice"},
-		{`"hosts":[`, `"hosts":[null,`, "or not at all"},
+		{`"round_time":30000000000`, `"round_time":0`, "round size"},
+		{`"round_time":`, `"round_items":-1,"round_time":`, "round size"},
+		{`"host":"b"`, `"host":"a"`, "a host is listed twice"},
+		{`"hosts":[`, `"hosts":[null,`, "or is null"},
 		{`"slots":1`, `"slots":0`, `host "a" has 0 slots`},
 		{`"measures":[0,1,`, `"measures":[0,1e200,`, `host "a": a number is out of range`},
 		{`"slots":1`, `"slots":1,"rate":-1`, `host "a": a number is out of range`},
@@ -155,7 +155,7 @@ func TestParseRule(t *testing.T) {
 func FuzzBalance(f *testing.F) {
 	for _, o := range []metrics.Options{{}, {Rule: metrics.Step, RoundItems: 100}, {Rule: metrics.Equal}} {
 		b := cpus(o, 1, 2, 4)
-		b.Done(took(1, 2, 3))
+		b.Done(responses(1, 2, 3))
 		b.Leave("b")
 		text, err := json.Marshal(b)
 		if err != nil {
@@ -168,7 +168,7 @@ func FuzzBalance(f *testing.F) {
 		if json.Unmarshal(text, b) != nil {
 			return
 		}
-		b = again(t, b)
+		b = roundTrip(t, b)
 		for range 3 {
 			var back []metrics.Response
 			all := 0
@@ -183,7 +183,7 @@ func FuzzBalance(f *testing.F) {
 				t.Errorf("a round of %d", all)
 			}
 			b.Done(back)
-			b = again(t, b)
+			b = roundTrip(t, b)
 		}
 	})
 }

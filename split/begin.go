@@ -10,34 +10,34 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// Options are what a run of a split needs beside its definition.
+// Options are what a run of a split needs in addition to its definition.
 type Options struct {
-	Work    string        // the working directory, in which jobs run too; absolute
-	Queue   Queue         // where its jobs run
-	Spec    backends.Spec // of each job, but its name, host, command and files
-	Program []string      // what a job runs, before the split's directory and the task's number
-	Measure Measure       // nil: all hosts count as equal, to begin with
-	Stdin   io.Reader     // its lines are the items, for input of kind Stdin
-	Stdout  io.Writer     // gets the results
-	Stderr  io.Writer     // gets what items write on standard error
-	Teller  Teller
-	Report  func(*Report) error // called at the end, if not nil
-	Keep    bool                // the directory stays, though all has been delivered
+	Work     string        // the working directory, in which jobs run too; absolute
+	Queue    Queue         // where its jobs run
+	Spec     backends.Spec // of each job, but its name, host, command and files
+	Program  []string      // what a job runs, before the split's directory and the task's number
+	Measure  Measure       // nil: all hosts count as equal, to begin with
+	Stdin    io.Reader     // its lines are the items, for input of kind Stdin
+	Stdout   io.Writer     // gets the results
+	Stderr   io.Writer     // gets what items write on standard error
+	Reporter Reporter
+	Report   func(*Report) error // called at the end, unless nil
+	Keep     bool                // the directory is not removed at the end
 
 	pace pace // zero: the usual one
 }
 
-// pace holds how long a run waits for what.
+// pace holds the intervals and time limits of a run.
 type pace struct {
-	picture time.Duration // between two snapshots of the farm, at least, unless a task gave no result
-	start   time.Duration // a task that has not begun this long after the rest of its round has ended moves to another host
-	measure time.Duration // how long the first round waits for hosts that are being measured
-	rest    time.Duration // how long a host that had no room is left out, the first time
+	snapshot time.Duration // between two snapshots of the farm, at least, unless a task gave no result
+	start    time.Duration // a task that has not begun this long after the rest of its round has ended moves to another host
+	measure  time.Duration // how long the first round waits for hosts that are being measured
+	rest     time.Duration // how long a host that had no room is left out, the first time
 }
 
-// usualPace is the pace outside of tests.
-func usualPace() pace {
-	return pace{picture: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second}
+// defaultPace is the pace outside of tests.
+func defaultPace() pace {
+	return pace{snapshot: 10 * time.Second, start: 15 * time.Second, measure: time.Minute, rest: 30 * time.Second}
 }
 
 // Start begins a split and runs it to its end. The definition's name, token and time

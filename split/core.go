@@ -10,27 +10,27 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// mostKills is how many tasks die at work on a range before it is halved, or given up
-// if it is a single item.
-const mostKills = 3
+// maxKills is how many tasks die at work on a range before it is halved, or
+// abandoned if it is a single item.
+const maxKills = 3
 
-// mostStrikes is how many tasks in a row fail on a host before it is left out.
-const mostStrikes = 3
+// maxStrikes is how many tasks in a row fail on a host before it is excluded.
+const maxStrikes = 3
 
-// Piece is a range of items that a task gave back, to be given out again.
+// Piece is a range of items that a task returned without results, to be assigned again.
 type Piece struct {
 	First, Count int64
-	Kills        int    // how many tasks died at work on it
-	Avoid        string // the host that it came back from
+	Kills        int    // number of tasks that died at work on it
+	Avoid        string // the host that returned it
 }
 
-// Task is a range of items for a host. It is one job. Items that it gives back are
-// given out again in a task of another number.
+// Task is a range of items for a host. It is one job. Items that it returns without
+// results are assigned again in a task of another number.
 type Task struct {
 	N            int64 // from 1
 	Round        int   // from 1
 	First, Count int64 // items, from 0
-	Kills        int   // of the Piece that it was taken from
+	Kills        int   // of the Piece that it was made from
 	Host         string
 	State        TaskState
 	Took         time.Duration // if it is Done
@@ -41,10 +41,10 @@ type TaskState int
 
 // The states.
 const (
-	Open   TaskState = iota // no end of it is known
-	Done                    // its result is there
-	Back                    // it ended without a result; its items were given back
-	Killer                  // it ended without a result; its only item is given up
+	Open     TaskState = iota // no end of it is known
+	Done                      // its result exists
+	Returned                  // it ended without a result; its items are assigned again
+	Killer                    // it ended without a result; its only item is abandoned
 )
 
 // Outcome is how a task ended.
@@ -59,16 +59,16 @@ const (
 )
 
 // Core decides which items go to which host next: state in, tasks out. Items are
-// given out in their order, in rounds: each host gets one task, and when all have
-// ended the next round begins. What comes back goes first, to another host if there
+// assigned in their order, in rounds: each host gets one task, and when all have
+// ended the next round begins. Returned pieces go first, to another host if there
 // is one.
 type Core struct {
-	Next    int64            // the first item that was never given out
-	Tasks   int64            // numbers that were given to tasks
+	Next    int64            // the first item that was never assigned
+	Tasks   int64            // tasks so far: the number of the last one
 	Round   int              // the last one that began
 	Closed  int              // the last one that was closed
 	Hosts   []string         // that take part, in the order in which they joined
-	Front   []Piece          // what came back, in the order of its items
+	Front   []Piece          // returned pieces, in the order of their items
 	Strikes map[string]int   // tasks in a row that failed on a host
 	Balance *metrics.Balance `json:"-"`
 
@@ -76,7 +76,7 @@ type Core struct {
 	replies []metrics.Response // of this round
 }
 
-// NewCore returns a core without hosts that has given nothing out.
+// NewCore returns a core without hosts that has assigned nothing.
 func NewCore(o metrics.Options) *Core {
 	return &Core{Strikes: map[string]int{}, Balance: metrics.New(o), open: map[int64]*Task{}}
 }
@@ -103,28 +103,28 @@ func (c *Core) Leave(host string) {
 	c.Balance.Leave(host)
 }
 
-// Waiting returns how many of the first have items wait for a task.
+// Waiting returns the number of items, of the first have, that wait for a task.
 func (c *Core) Waiting(have int64) int64 {
 	n := max(have-c.Next, 0)
 	for _, p := range c.Front {
-		if p.known(have) {
+		if p.available(have) {
 			n += p.Count
 		}
 	}
 	return n
 }
 
-// known reports whether all of its items are among the first have. After a kill, items
-// that were given out before are read again.
-func (p *Piece) known(have int64) bool { return p.First+p.Count <= have }
+// available reports whether all of its items are among the first have. After a kill, items
+// that were assigned before are read again.
+func (p *Piece) available(have int64) bool { return p.First+p.Count <= have }
 
 // Finished reports whether all items have ended.
 func (c *Core) Finished(all int64) bool {
 	return c.Idle() && c.Next >= all && len(c.Front) == 0
 }
 
-// Begin gives out a round. have is how many items are known, more whether others may
-// come. It returns no tasks while a round is open, nothing waits, or there is no host.
+// Begin assigns a round. have is the number of items so far; more reports whether others
+// may follow. It returns no tasks while a round is open, nothing waits, or there is no host.
 func (c *Core) Begin(have int64, more bool) []*Task {
 	if !c.Idle() || c.Closed < c.Round {
 		return nil
@@ -142,10 +142,10 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 	var round []*Task
 	for i, size := range sizes {
 		host := size.Host
-		p, ok := c.take(host, int64(size.Items), have, len(sizes)-i-1+len(idle) == 0)
-		if !ok && len(idle) > 0 { // what is left came back from this very host
+		p, ok := c.nextPiece(host, int64(size.Items), have, len(sizes)-i-1+len(idle) == 0)
+		if !ok && len(idle) > 0 { // what is left was returned by this host
 			host, idle = idle[0], idle[1:]
-			p, ok = c.take(host, int64(size.Items), have, true)
+			p, ok = c.nextPiece(host, int64(size.Items), have, true)
 		}
 		if !ok {
 			continue
@@ -158,13 +158,13 @@ func (c *Core) Begin(have int64, more bool) []*Task {
 	return round
 }
 
-// take returns up to count items for a host, in one piece: what came back first, then
-// new ones. Without last it returns nothing that came back from this host.
-func (c *Core) take(host string, count, have int64, last bool) (Piece, bool) {
+// nextPiece returns up to count items for a host, in one piece: returned ones first, then
+// new ones. Unless last is set, it returns nothing that this host returned.
+func (c *Core) nextPiece(host string, count, have int64, last bool) (Piece, bool) {
 	count = min(count, task.MaxItems)
-	i := slices.IndexFunc(c.Front, func(p Piece) bool { return p.Avoid != host && p.known(have) })
+	i := slices.IndexFunc(c.Front, func(p Piece) bool { return p.Avoid != host && p.available(have) })
 	if i < 0 && c.Next >= have && last {
-		i = slices.IndexFunc(c.Front, func(p Piece) bool { return p.known(have) })
+		i = slices.IndexFunc(c.Front, func(p Piece) bool { return p.available(have) })
 	}
 	switch {
 	case i >= 0:
@@ -184,16 +184,16 @@ func (c *Core) take(host string, count, have int64, last bool) (Piece, bool) {
 	return Piece{}, false
 }
 
-// End ends an open task; t is nil if there is none of this number. left reports whether
-// its host is to be left out, from the next round on.
-func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, left bool) {
+// End ends an open task; t is nil if there is none of this number. excluded
+// reports whether its host is excluded, from the next round on.
+func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, excluded bool) {
 	t = c.open[n]
 	if t == nil {
 		return nil, false
 	}
 	delete(c.open, n)
 	back := Piece{First: t.First, Count: t.Count, Kills: t.Kills, Avoid: t.Host}
-	t.State = Back
+	t.State = Returned
 	switch how {
 	case Whole:
 		t.State, t.Took = Done, took
@@ -203,28 +203,28 @@ func (c *Core) End(n int64, how Outcome, took time.Duration) (t *Task, left bool
 	case Died:
 		delete(c.Strikes, t.Host)
 		back.Kills++
-		if back.Kills >= mostKills && back.Count == 1 {
+		if back.Kills >= maxKills && back.Count == 1 {
 			t.State = Killer
 			return t, false
 		}
-		if back.Kills >= mostKills {
+		if back.Kills >= maxKills {
 			// One more death halves a half again.
 			half := back
 			half.Count = back.Count / 2
-			half.Kills = mostKills - 1
-			back.First, back.Count, back.Kills = back.First+half.Count, back.Count-half.Count, mostKills-1
-			c.giveBack(half)
+			half.Kills = maxKills - 1
+			back.First, back.Count, back.Kills = back.First+half.Count, back.Count-half.Count, maxKills-1
+			c.returnPiece(half)
 		}
 	case Failed:
 		c.Strikes[t.Host]++
-		left = c.Strikes[t.Host] >= mostStrikes
+		excluded = c.Strikes[t.Host] >= maxStrikes
 	case Withdrawn:
 	}
-	c.giveBack(back)
-	return t, left
+	c.returnPiece(back)
+	return t, excluded
 }
 
-func (c *Core) giveBack(p Piece) {
+func (c *Core) returnPiece(p Piece) {
 	at, _ := slices.BinarySearchFunc(c.Front, p, func(a, b Piece) int { return cmp.Compare(a.First, b.First) })
 	c.Front = slices.Insert(c.Front, at, p)
 }
@@ -236,7 +236,7 @@ func (c *Core) Close() metrics.Verdict {
 	return v
 }
 
-// restore takes in a task as it was stored.
+// restore adds a stored task.
 func (c *Core) restore(t *Task) {
 	switch t.State {
 	case Open:
@@ -245,6 +245,6 @@ func (c *Core) restore(t *Task) {
 		if t.Round == c.Round {
 			c.replies = append(c.replies, metrics.Response{Host: t.Host, Items: int(t.Count), Took: t.Took})
 		}
-	case Back, Killer:
+	case Returned, Killer:
 	}
 }

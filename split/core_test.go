@@ -12,27 +12,27 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// game plays a core against hosts that fail, and judges it.
+// game runs a core with hosts that fail, and checks what it does.
 type game struct {
 	*rapid.T
-	core      *Core
-	line      *line
-	all, have int64
-	killers   map[int64]bool
-	unlucky   bool // tasks die for no fault of their items
-	done      map[int64]int
-	given     []int64 // items as their results were given out
-	givenUp   map[int64]bool
-	cameFrom  map[int64]string
-	tasks     map[int64]Task // as they would be written down
+	core       *Core
+	sequencer  *sequencer
+	all, have  int64
+	killers    map[int64]bool
+	unlucky    bool // tasks die for no fault of their items
+	done       map[int64]int
+	delivered  []int64 // items in the order in which their results were delivered
+	abandoned  map[int64]bool
+	returnedBy map[int64]string
+	tasks      map[int64]Task // as they would be stored
 }
 
 func newGame(t *rapid.T) *game {
 	rule := rapid.SampledFrom([]metrics.Rule{metrics.Rate, metrics.Step, metrics.Equal}).Draw(t, "rule")
 	g := &game{
-		T: t, core: NewCore(metrics.Options{Rule: rule, RoundItems: rapid.IntRange(1, 40).Draw(t, "round")}), line: newLine(false),
+		T: t, core: NewCore(metrics.Options{Rule: rule, RoundItems: rapid.IntRange(1, 40).Draw(t, "round")}), sequencer: newSequencer(false),
 		all: rapid.Int64Range(0, 120).Draw(t, "items"), killers: map[int64]bool{}, unlucky: rapid.Bool().Draw(t, "unlucky"),
-		done: map[int64]int{}, givenUp: map[int64]bool{}, cameFrom: map[int64]string{}, tasks: map[int64]Task{},
+		done: map[int64]int{}, abandoned: map[int64]bool{}, returnedBy: map[int64]string{}, tasks: map[int64]Task{},
 	}
 	if g.all > 0 {
 		for _, k := range rapid.SliceOfN(rapid.Int64Range(0, g.all-1), 0, 3).Draw(t, "killers") {
@@ -44,7 +44,7 @@ func newGame(t *rapid.T) *game {
 
 func (g *game) host() string { return fmt.Sprintf("n%d", rapid.IntRange(1, 4).Draw(g.T, "host")) }
 
-// begin begins a round and checks it.
+// begin begins a round and checks its tasks.
 func (g *game) begin() {
 	hosts := map[string]bool{}
 	for _, t := range g.core.Begin(g.have, g.have < g.all) {
@@ -60,8 +60,8 @@ func (g *game) begin() {
 				g.Fatalf("side by side: %+v and %+v", other, t)
 			}
 		}
-		if from := g.cameFrom[t.First]; from == t.Host && len(g.core.Hosts) > 1 && len(g.core.Open()) == 1 {
-			g.Fatalf("%+v came back from there, and there are %v", t, g.core.Hosts)
+		if from := g.returnedBy[t.First]; from == t.Host && len(g.core.Hosts) > 1 && len(g.core.Open()) == 1 {
+			g.Fatalf("%+v was returned by this host, and there are others: %v", t, g.core.Hosts)
 		}
 		g.tasks[t.N] = *t
 	}
@@ -81,10 +81,10 @@ func (g *game) end(t *Task) {
 	if g.hasKiller(t) && how == Whole || g.unlucky && rapid.IntRange(0, 9).Draw(g.T, "luck") == 0 {
 		how = Died
 	}
-	ended, left := g.core.End(t.N, how, time.Duration(t.Count)*time.Millisecond)
+	ended, excluded := g.core.End(t.N, how, time.Duration(t.Count)*time.Millisecond)
 	g.tasks[t.N] = *ended
-	if left && how != Failed {
-		g.Fatalf("%s is left out though a task of it %v", t.Host, how)
+	if excluded && how != Failed {
+		g.Fatalf("%s is excluded though its task ended with outcome %v", t.Host, how)
 	}
 	switch ended.State {
 	case Done:
@@ -93,26 +93,26 @@ func (g *game) end(t *Task) {
 		}
 	case Killer:
 		if t.Count != 1 || !g.unlucky && !g.killers[t.First] {
-			g.Fatalf("%+v is given up", ended)
+			g.Fatalf("%+v is abandoned", ended)
 		}
-		g.givenUp[t.First] = true
-	case Back:
+		g.abandoned[t.First] = true
+	case Returned:
 		for i := range t.Count {
-			g.cameFrom[t.First+i] = t.Host
+			g.returnedBy[t.First+i] = t.Host
 		}
 		return
 	case Open:
 		g.Fatalf("%+v is open", ended)
 	}
-	for _, turn := range g.line.ended(ended) {
-		for i := range turn.Count {
-			g.given = append(g.given, turn.First+i)
+	for _, ready := range g.sequencer.add(ended) {
+		for i := range ready.Count {
+			g.delivered = append(g.delivered, ready.First+i)
 		}
 	}
 }
 
-// again forgets all but what is stored, as a kill does.
-func (g *game) again() {
+// restart drops all that is not stored, as a kill does.
+func (g *game) restart() {
 	written, err := json.Marshal(g.core)
 	if err != nil {
 		g.Fatal(err)
@@ -128,23 +128,24 @@ func (g *game) again() {
 	if err := json.Unmarshal(balance, fresh.Balance); err != nil {
 		g.Fatal(err)
 	}
-	g.core, g.line, g.given = fresh, newLine(false), nil
+	g.core, g.sequencer, g.delivered = fresh, newSequencer(false), nil
 	g.have = rapid.Int64Range(0, g.have).Draw(g.T, "read again")
 	for n := range int64(len(g.tasks)) {
 		t := g.tasks[n+1]
 		fresh.restore(&t)
 		if t.State == Done || t.State == Killer {
-			for _, turn := range g.line.ended(&t) {
-				for i := range turn.Count {
-					g.given = append(g.given, turn.First+i)
+			for _, ready := range g.sequencer.add(&t) {
+				for i := range ready.Count {
+					g.delivered = append(g.delivered, ready.First+i)
 				}
 			}
 		}
 	}
 }
 
-// Whatever fails, is killed, comes or goes: each item's result is given out once, in
-// order; no item is in two tasks at a time; exactly the items that kill are given up.
+// Whichever tasks fail or are killed and whichever hosts join or leave: each item's result
+// is delivered once, in order; no item is in two tasks at a time; exactly the items that
+// kill their tasks are abandoned.
 func TestEachItemOnceInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := newGame(t)
@@ -159,7 +160,7 @@ func TestEachItemOnceInOrder(t *testing.T) {
 			case 0:
 				g.have = min(g.have+rapid.Int64Range(1, 50).Draw(t, "more"), g.all)
 			case 1:
-				g.again()
+				g.restart()
 			case 2:
 				if g.core.Idle() && len(g.core.Hosts) > 1 {
 					g.core.Leave(g.core.Hosts[0])
@@ -180,11 +181,11 @@ func TestEachItemOnceInOrder(t *testing.T) {
 			}
 		}
 		for i := range g.all {
-			if g.done[i] > 1 || (g.done[i] == 1) == g.givenUp[i] || int64(len(g.given)) <= i || g.given[i] != i {
-				t.Fatalf("item %d: done %d times, given up: %v; given out: %v", i, g.done[i], g.givenUp[i], g.given)
+			if g.done[i] > 1 || (g.done[i] == 1) == g.abandoned[i] || int64(len(g.delivered)) <= i || g.delivered[i] != i {
+				t.Fatalf("item %d: done %d times, abandoned: %v; delivered: %v", i, g.done[i], g.abandoned[i], g.delivered)
 			}
-			if !g.unlucky && g.killers[i] != g.givenUp[i] {
-				t.Fatalf("item %d kills: %v, is given up: %v", i, g.killers[i], g.givenUp[i])
+			if !g.unlucky && g.killers[i] != g.abandoned[i] {
+				t.Fatalf("item %d kills: %v, is abandoned: %v", i, g.killers[i], g.abandoned[i])
 			}
 		}
 	})
@@ -203,7 +204,7 @@ func TestAKillerIsIsolated(t *testing.T) {
 	const killer = 5
 	c := NewCore(metrics.Options{RoundItems: 8})
 	c.Join("n1", metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
-	var story []string
+	var steps []string
 	for !c.Finished(8) {
 		round := c.Begin(8, true) // the last rounds would be smaller
 		for _, task := range round {
@@ -212,7 +213,7 @@ func TestAKillerIsIsolated(t *testing.T) {
 				how = Died
 			}
 			ended, _ := c.End(task.N, how, time.Second)
-			story = append(story, fmt.Sprintf("%d+%d %d %s", task.First, task.Count, ended.State, c.shape()))
+			steps = append(steps, fmt.Sprintf("%d+%d %d %s", task.First, task.Count, ended.State, c.shape()))
 		}
 		c.Close()
 	}
@@ -221,27 +222,27 @@ func TestAKillerIsIsolated(t *testing.T) {
 		"0+4 1 [4+4 k2 !n1]", "4+4 2 [4+2 k2 !n1][6+2 k2 !n1]", "4+2 2 [4+1 k2 !n1][5+1 k2 !n1][6+2 k2 !n1]",
 		"4+1 1 [5+1 k2 !n1][6+2 k2 !n1]", "5+1 3 [6+2 k2 !n1]", "6+2 1 ",
 	}
-	if !slices.Equal(story, want) {
-		t.Errorf("got\n%q\nwant\n%q", story, want)
+	if !slices.Equal(steps, want) {
+		t.Errorf("got\n%q\nwant\n%q", steps, want)
 	}
 }
 
 func TestAHostWhereAllFailsIsLeftOut(t *testing.T) {
 	c := NewCore(metrics.Options{RoundItems: 8})
 	c.Join("n1", metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
-	for strike := 1; strike <= mostStrikes; strike++ {
+	for strike := 1; strike <= maxStrikes; strike++ {
 		round := c.Begin(8, false)
-		_, left := c.End(round[0].N, Failed, 0)
+		_, excluded := c.End(round[0].N, Failed, 0)
 		c.Close()
-		if left != (strike == mostStrikes) || c.Front[0].Kills != 0 {
-			t.Errorf("after %d strikes left out: %v; %s", strike, left, c.shape())
+		if excluded != (strike == maxStrikes) || c.Front[0].Kills != 0 {
+			t.Errorf("after %d strikes excluded: %v; %s", strike, excluded, c.shape())
 		}
 	}
 }
 
 func TestUnordered(t *testing.T) {
-	l := newLine(true)
-	if got := l.ended(&Task{First: 5, Count: 2}); len(got) != 1 || l.next != 2 {
+	l := newSequencer(true)
+	if got := l.add(&Task{First: 5, Count: 2}); len(got) != 1 || l.next != 2 {
 		t.Errorf("%+v", got)
 	}
 }

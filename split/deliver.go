@@ -18,7 +18,7 @@ type delivery struct {
 	dir       *Dir
 	source    source
 	input     Input
-	note      func(string)
+	log       func(string)
 
 	mu     sync.Mutex
 	wake   *sync.Cond
@@ -26,14 +26,14 @@ type delivery struct {
 	closed bool
 	done   chan struct{}
 
-	// Only work uses these, until done is closed.
+	// Only loop uses these, until done is closed.
 	items, failed, killers int64
 	err                    error
 }
 
 func startDelivery(d *delivery) *delivery {
 	d.wake, d.done = sync.NewCond(&d.mu), make(chan struct{})
-	go d.work()
+	go d.loop()
 	return d
 }
 
@@ -66,7 +66,7 @@ func (d *delivery) finish(now bool) error {
 	return d.err
 }
 
-func (d *delivery) work() {
+func (d *delivery) loop() {
 	defer close(d.done)
 	for {
 		d.mu.Lock()
@@ -92,12 +92,12 @@ func (d *delivery) deliver(t *Task) error {
 	if t.State == Killer {
 		d.failed++
 		d.killers++
-		d.note(fmt.Sprintf("item %d killed its task on %d hosts or times and has no result: %s", d.input.Number(t.First), mostKills, d.shown(t.First)))
+		d.log(fmt.Sprintf("item %d killed its task %d times and has no result: %s", d.input.Number(t.First), maxKills, d.shown(t.First)))
 		return nil
 	}
 	result, err := task.OpenResult(task.File(d.dir.Path, t.N, task.KindResult), d.input.Number(t.First), t.Count)
 	if err != nil {
-		return fmt.Errorf("hand out results: %w", err)
+		return fmt.Errorf("deliver results: %w", err)
 	}
 	to := bufio.NewWriterSize(d.out, 64<<10)
 	err = result.Each(func(r task.Record) error {
@@ -115,7 +115,7 @@ func (d *delivery) deliver(t *Task) error {
 		}
 		if r.Status != 0 {
 			d.failed += r.Count
-			d.note(d.failure(t.First+r.Item, r))
+			d.log(d.failure(t.First+r.Item, r))
 		}
 		return nil
 	})
@@ -123,7 +123,7 @@ func (d *delivery) deliver(t *Task) error {
 		err = to.Flush()
 	}
 	if err = errors.Join(err, result.Close()); err != nil {
-		return fmt.Errorf("hand out the results of items %d to %d: %w", d.input.Number(t.First), d.input.Number(t.First+t.Count-1), err)
+		return fmt.Errorf("deliver the results of items %d to %d: %w", d.input.Number(t.First), d.input.Number(t.First+t.Count-1), err)
 	}
 	return nil
 }

@@ -57,13 +57,13 @@ func CreateDir(work, name string) (*Dir, string, error) {
 			return d, name, err
 		}
 		if !errors.Is(err, fs.ErrExist) || given {
-			return nil, "", fmt.Errorf("make a directory for the split: %w (asplit --resume %s goes on with one of that name)", err, name)
+			return nil, "", fmt.Errorf("make a directory for the split: %w (asplit --resume %s continues the one of that name)", err, name)
 		}
 	}
 }
 
-// OpenDir opens the directory of a split that was begun before; an empty name means
-// the one that was begun last.
+// OpenDir opens the directory of a split that was started before; an empty name means
+// the latest one.
 func OpenDir(work, name string) (*Dir, string, error) {
 	folder := filepath.Join(work, Folder)
 	if name == "" {
@@ -79,7 +79,7 @@ func OpenDir(work, name string) (*Dir, string, error) {
 	for _, dir := range []string{folder, path} {
 		err := task.CheckDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, "", fmt.Errorf("no split %s in %s: it has ended, or was begun in another directory", name, work)
+			return nil, "", fmt.Errorf("no split %s in %s: it has ended, or was started in another directory", name, work)
 		}
 		if err != nil {
 			return nil, "", err
@@ -92,14 +92,14 @@ func OpenDir(work, name string) (*Dir, string, error) {
 func latest(folder string) (string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("look for splits: %w", err)
+		return "", fmt.Errorf("list the splits: %w", err)
 	}
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() || CheckName(e.Name()) != nil })
 	if len(entries) == 0 {
-		return "", fmt.Errorf("nothing to resume in %s: each split has ended, or was begun in another directory", filepath.Dir(folder))
+		return "", fmt.Errorf("nothing to resume in %s: each split has ended, or was started in another directory", filepath.Dir(folder))
 	}
 	newest := slices.MaxFunc(entries, func(a, b fs.DirEntry) int {
-		if c := changed(folder, a) - changed(folder, b); c != 0 {
+		if c := beganAt(folder, a) - beganAt(folder, b); c != 0 {
 			return int(max(-1, min(c, 1)))
 		}
 		return strings.Compare(a.Name(), b.Name())
@@ -107,8 +107,8 @@ func latest(folder string) (string, error) {
 	return newest.Name(), nil
 }
 
-// changed returns when a split was begun, in UNIX nanoseconds: the time of its lock.
-func changed(folder string, e fs.DirEntry) int64 {
+// beganAt returns when a split was begun, in UNIX nanoseconds: the time of its lock.
+func beganAt(folder string, e fs.DirEntry) int64 {
 	info, err := os.Lstat(filepath.Join(folder, e.Name(), fileLock))
 	if err != nil {
 		return 0

@@ -20,23 +20,23 @@ type Measure func(ctx context.Context, dir, host string, slots int) (metrics.Mea
 
 // hosts knows which hosts may take part.
 type hosts struct {
-	only    []string      // from the command line; none: all
-	slots   int           // of each; 0: all that it has
-	measure Measure       // nil: all are the same
-	dir     string        // for measure
-	first   time.Duration // how long a host rests first
-	note    func(string)
-	began   time.Time // of the first measurement
-	going   sync.WaitGroup
+	only         []string      // from the command line; none: all
+	slots        int           // of each; 0: all that it has
+	measure      Measure       // nil: all are the same
+	dir          string        // for measure
+	firstRest    time.Duration // the first rest of a host
+	log          func(string)
+	began        time.Time // of the first measurement
+	measurements sync.WaitGroup
 
-	up       map[string]backends.Host // of the last snapshot
-	free     map[string]int           // slots that no job had then
-	measured map[string]metrics.Measures
-	asked    map[string]bool
-	answers  chan answer
-	out      map[string]bool // for good
-	down     map[string]bool // of the last snapshot
-	resting  map[string]rest
+	up        map[string]backends.Host // of the last snapshot
+	free      map[string]int           // slots that no job had then
+	measured  map[string]metrics.Measures
+	requested map[string]bool
+	answers   chan answer
+	excluded  map[string]bool // for good
+	down      map[string]bool // of the last snapshot
+	resting   map[string]rest
 }
 
 // rest is how long a host that had no room for its task is left out.
@@ -51,7 +51,7 @@ const longestRest = 30 * time.Minute
 // rest leaves a host out for a while, each time for twice as long.
 func (h *hosts) rest(name string, now time.Time) {
 	r := h.resting[name]
-	r.next = min(max(r.next, h.first), longestRest)
+	r.next = min(max(r.next, h.firstRest), longestRest)
 	r.until = now.Add(r.next)
 	r.next *= 2
 	h.resting[name] = r
@@ -63,15 +63,15 @@ type answer struct {
 	err      error
 }
 
-func newHosts(only []string, slots int, measure Measure, dir string, first time.Duration, note func(string)) *hosts {
+func newHosts(only []string, slots int, measure Measure, dir string, firstRest time.Duration, log func(string)) *hosts {
 	return &hosts{
-		only: only, slots: slots, measure: measure, dir: dir, first: first, note: note, measured: map[string]metrics.Measures{},
-		asked: map[string]bool{}, answers: make(chan answer), out: map[string]bool{}, resting: map[string]rest{},
+		only: only, slots: slots, measure: measure, dir: dir, firstRest: firstRest, log: log, measured: map[string]metrics.Measures{},
+		requested: map[string]bool{}, answers: make(chan answer), excluded: map[string]bool{}, resting: map[string]rest{},
 	}
 }
 
-// see takes in a snapshot of the farm, and begins to measure hosts that are new in it.
-func (h *hosts) see(ctx context.Context, farm *backends.Snapshot) {
+// update applies a snapshot of the farm, and begins to measure hosts that are new in it.
+func (h *hosts) update(ctx context.Context, farm *backends.Snapshot) {
 	h.up, h.free, h.down = map[string]backends.Host{}, map[string]int{}, map[string]bool{}
 	for _, host := range farm.Hosts {
 		if host.State == backends.HostDown {
@@ -90,10 +90,10 @@ func (h *hosts) see(ctx context.Context, farm *backends.Snapshot) {
 		}
 	}
 	for name := range h.up {
-		if h.asked[name] || h.out[name] {
+		if h.requested[name] || h.excluded[name] {
 			continue
 		}
-		h.asked[name] = true
+		h.requested[name] = true
 		if h.measure == nil {
 			h.measured[name] = metrics.Measures{1, 1, 1, 1, 1, 1}
 			continue
@@ -102,7 +102,7 @@ func (h *hosts) see(ctx context.Context, farm *backends.Snapshot) {
 			h.began = time.Now()
 		}
 		slots := h.slotsOf(name)
-		h.going.Go(func() {
+		h.measurements.Go(func() {
 			m, err := h.measure(ctx, h.dir, name, slots)
 			select {
 			case h.answers <- answer{name, m, err}:
@@ -112,11 +112,11 @@ func (h *hosts) see(ctx context.Context, farm *backends.Snapshot) {
 	}
 }
 
-// take takes in the measures of a host. One that can't be measured takes part with 1
-// for each element: its rate shows what it is worth.
-func (h *hosts) take(a answer) {
+// addMeasures records the measures of a host. One that can't be measured gets 1 for each
+// element, until its rate is known.
+func (h *hosts) addMeasures(a answer) {
 	if a.err != nil {
-		h.note(fmt.Sprintf("%s could not be measured, its rate will tell: %v", printable.Text(a.host), a.err))
+		h.log(fmt.Sprintf("%s could not be measured; its share will follow its rate: %v", printable.Text(a.host), a.err))
 		a.measures = metrics.Measures{1, 1, 1, 1, 1, 1}
 	}
 	h.measured[a.host] = a.measures
@@ -134,7 +134,7 @@ func (h *hosts) slotsOf(name string) int {
 // waits reports whether a host is still being measured.
 func (h *hosts) waits() bool {
 	for name := range h.up {
-		if _, known := h.measured[name]; !known && !h.out[name] {
+		if _, known := h.measured[name]; !known && !h.excluded[name] {
 			return true
 		}
 	}
@@ -144,22 +144,22 @@ func (h *hosts) waits() bool {
 // change returns which of the hosts that take part must leave, and which others may
 // join, sorted by name.
 func (h *hosts) change(part []string, now time.Time) (leave, join []string) {
-	may := func(name string) bool {
+	eligible := func(name string) bool {
 		_, up := h.up[name]
 		_, known := h.measured[name]
 		rests := now.Before(h.resting[name].until)
 		if !rests && !slices.Contains(part, name) && h.resting[name].next > 0 {
 			rests = h.free[name] < h.slotsOf(name)
 		}
-		return up && known && !h.out[name] && !rests
+		return up && known && !h.excluded[name] && !rests
 	}
 	for _, name := range part {
-		if !may(name) {
+		if !eligible(name) {
 			leave = append(leave, name)
 		}
 	}
 	for name := range h.up {
-		if may(name) && !slices.Contains(part, name) {
+		if eligible(name) && !slices.Contains(part, name) {
 			join = append(join, name)
 		}
 	}
@@ -167,21 +167,21 @@ func (h *hosts) change(part []string, now time.Time) (leave, join []string) {
 	return leave, join
 }
 
-// missing returns the hosts that the user named and the farm does not have, or not up.
+// missing returns the hosts that the user named and that are not up, or not in the farm.
 func (h *hosts) missing() []string {
 	return slices.DeleteFunc(slices.Clone(h.only), func(name string) bool { _, up := h.up[name]; return up })
 }
 
-// pictures returns a channel of snapshots of the farm: one at once, one when the queue
+// snapshots returns a channel of snapshots of the farm: one at once, one when the queue
 // has changed, at most one in every, and one soon after a nudge.
-func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-chan struct{}) <-chan picture {
-	to := make(chan picture)
+func snapshots(ctx context.Context, queue Queue, every time.Duration, nudge <-chan struct{}) <-chan snapshot {
+	to := make(chan snapshot)
 	changed := watchQueue(ctx, queue)
 	go func() {
 		for ctx.Err() == nil {
 			farm, err := queue.Snapshot(ctx, time.Now())
 			select {
-			case to <- picture{farm, err}:
+			case to <- snapshot{farm, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -205,7 +205,7 @@ func pictures(ctx context.Context, queue Queue, every time.Duration, nudge <-cha
 	return to
 }
 
-type picture struct {
+type snapshot struct {
 	farm *backends.Snapshot
 	err  error
 }

@@ -8,12 +8,12 @@ import (
 	"os"
 )
 
-// source counts the items and copies them.
+// source counts the items, and copies them.
 type source interface {
-	// known returns how many items there are so far, and whether there will be no more.
+	// count returns how many items there are so far, and whether there will be no more.
 	// The error is why they can't be read.
-	known() (items int64, ended bool, err error)
-	// changed receives when known has something new; it is nil if that never happens.
+	count() (items int64, ended bool, err error)
+	// changed receives when the result of count changes; it is nil if that never happens.
 	changed() <-chan struct{}
 	// copy writes items, each with its separator.
 	copy(to io.Writer, first, count int64) error
@@ -26,7 +26,7 @@ type source interface {
 // numbers are the items of a range.
 type numbers struct{ from, to int64 }
 
-func (n numbers) known() (int64, bool, error) { return n.to - n.from + 1, true, nil }
+func (n numbers) count() (int64, bool, error) { return n.to - n.from + 1, true, nil }
 func (numbers) changed() <-chan struct{}      { return nil }
 func (n numbers) text(item int64) string      { return fmt.Sprint(n.from + item) }
 func (numbers) sync() error                   { return nil }
@@ -54,10 +54,10 @@ type streamState struct {
 	err   error
 }
 
-// mostText is how much of an item is shown to users, in bytes.
-const mostText = 200
+// maxText is how much of an item is shown to users, in bytes.
+const maxText = 200
 
-func (s *stream) known() (int64, bool, error) {
+func (s *stream) count() (int64, bool, error) {
 	state := <-s.state
 	s.state <- state
 	return state.items, state.ended, state.err
@@ -75,7 +75,7 @@ func (s *stream) set(items int64, ended bool, err error) {
 func (s *stream) changed() <-chan struct{}                    { return s.news }
 func (s *stream) copy(to io.Writer, first, count int64) error { return s.spool.copy(to, first, count) }
 
-func (s *stream) text(item int64) string { return s.spool.text(item, mostText) }
+func (s *stream) text(item int64) string { return s.spool.text(item, maxText) }
 func (s *stream) sync() error            { return s.spool.sync() }
 func (s *stream) close() error           { return s.spool.close() }
 
@@ -99,13 +99,13 @@ func openStream(path string, separator byte, in io.Reader, before inputState) (*
 	return s, nil
 }
 
-// reread takes in a spool that holds the whole input.
+// reread indexes a spool that holds the whole input.
 func (s *stream) reread(items int64) error {
 	n := int64(0)
 	buffer := make([]byte, 256<<10)
 	for at := int64(0); ; {
 		part, err := s.spool.file.ReadAt(buffer, at)
-		n = s.spool.known(buffer[:part])
+		n = s.spool.index(buffer[:part])
 		at += int64(part)
 		if errors.Is(err, io.EOF) {
 			break
@@ -130,7 +130,7 @@ func (s *stream) read(in io.Reader) {
 		n, err = in.Read(buffer)
 		if n > 0 {
 			var failed error
-			if items, failed = s.take(buffer[:n]); failed != nil {
+			if items, failed = s.consume(buffer[:n]); failed != nil {
 				s.set(items, false, failed)
 				return
 			}
@@ -148,9 +148,9 @@ func (s *stream) read(in io.Reader) {
 	s.set(items, true, nil)
 }
 
-// take compares a part of the input with what the spool has of it already, and
+// consume compares a part of the input with what the spool has of it already, and
 // appends the rest.
-func (s *stream) take(part []byte) (int64, error) {
+func (s *stream) consume(part []byte) (int64, error) {
 	had := make([]byte, len(part))
 	n, err := s.spool.file.ReadAt(had, s.spool.size)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -159,7 +159,7 @@ func (s *stream) take(part []byte) (int64, error) {
 	if !bytes.Equal(had[:n], part[:n]) {
 		return 0, s.differs()
 	}
-	items := s.spool.known(part[:n])
+	items := s.spool.index(part[:n])
 	if n < len(part) {
 		return s.spool.append(part[n:])
 	}
@@ -167,10 +167,10 @@ func (s *stream) take(part []byte) (int64, error) {
 }
 
 func (s *stream) differs() error {
-	return fmt.Errorf("the items differ from those of before, near item %d: give the same input again to resume, or begin anew", s.spool.items+1)
+	return fmt.Errorf("the items differ from the earlier run's near item %d: give the same input again to resume, or start a new split", s.spool.items+1)
 }
 
-// finish takes in the input's end. It is an error if the spool holds more.
+// finish ends the last item. It is an error if the spool holds more.
 func (s *stream) finish() (int64, error) {
 	size := s.spool.size
 	items, err := s.spool.end()
@@ -179,7 +179,7 @@ func (s *stream) finish() (int64, error) {
 	}
 	info, err := s.spool.file.Stat()
 	if err == nil && info.Size() > s.spool.size {
-		err = fmt.Errorf("the items end where there were more before, behind byte %d: give the same input again to resume, or begin anew", size)
+		err = fmt.Errorf("the items end at byte %d, and the earlier run had more: give the same input again to resume, or start a new split", size)
 	}
 	return items, err
 }

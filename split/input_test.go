@@ -21,7 +21,7 @@ func readAll(t testing.TB, path string, separator byte, in io.Reader, before inp
 		return nil, 0, err
 	}
 	for {
-		items, ended, err := s.known()
+		items, ended, err := s.count()
 		if ended || err != nil {
 			return s, items, err
 		}
@@ -50,18 +50,18 @@ func TestItemsOfAnInput(t *testing.T) {
 	}
 }
 
-// An input that broke off anywhere is read on, in pieces of any size.
-func TestAnInputIsReadOn(t *testing.T) {
+// An input that was interrupted anywhere is resumed, in pieces of any size.
+func TestInterruptedInputIsResumed(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		text := rapid.SliceOfN(rapid.SampledFrom([]byte("ab\n")), 0, 5000).Draw(r, "text")
 		path := filepath.Join(t.TempDir(), "items")
 		for broke := range rapid.IntRange(0, 3).Draw(r, "breaks") {
 			part := text[:rapid.IntRange(0, len(text)).Draw(r, "until")]
-			s, err := openStream(path, '\n', io.MultiReader(bytes.NewReader(part), breaks{}), inputState{})
+			s, err := openStream(path, '\n', io.MultiReader(bytes.NewReader(part), brokenReader{}), inputState{})
 			if err != nil {
 				r.Fatal(err)
 			}
-			for err = nil; err == nil; _, _, err = s.known() {
+			for err = nil; err == nil; _, _, err = s.count() {
 				<-s.changed()
 			}
 			if !errors.Is(err, errBroken) {
@@ -92,20 +92,20 @@ func TestAnInputIsReadOn(t *testing.T) {
 		if err := s.copy(&got, first, count); err != nil || !bytes.Equal(got.Bytes(), bytes.Join(want[first:first+count], nil)) {
 			r.Fatalf("items %d+%d: %q, %v", first, count, got.Bytes(), err)
 		}
-		if got := s.text(first); got != strings.TrimSuffix(string(want[first]), "\n")[:min(len(want[first])-1, mostText)] {
+		if got := s.text(first); got != strings.TrimSuffix(string(want[first]), "\n")[:min(len(want[first])-1, maxText)] {
 			r.Fatalf("item %d: %q", first, got)
 		}
 	})
 }
 
-var errBroken = errors.New("broken off")
+var errBroken = errors.New("interrupted")
 
-type breaks struct{}
+type brokenReader struct{}
 
-func (breaks) Read([]byte) (int, error) { return 0, errBroken }
+func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 
 // A million items, and one of many megabytes, take no memory.
-func TestInputsMemory(t *testing.T) {
+func TestInputMemory(t *testing.T) {
 	line := bytes.Repeat([]byte("x"), 99)
 	in := io.MultiReader(repeated(append(line, '\n'), 1_000_000), repeated(line, 300_000))
 	var before, after runtime.MemStats
@@ -118,12 +118,12 @@ func TestInputsMemory(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
-		t.Errorf("%d bytes are kept", grown)
+		t.Errorf("%d bytes stay in memory", grown)
 	}
 	if err := s.copy(io.Discard, 0, items); err != nil {
 		t.Error(err)
 	}
-	if got := s.text(items - 1); len(got) != mostText {
+	if got := s.text(items - 1); len(got) != maxText {
 		t.Errorf("%d bytes are shown", len(got))
 	}
 }

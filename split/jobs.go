@@ -41,10 +41,10 @@ func (r *runner) collect(ctx context.Context) error {
 		}
 	}
 	var err error
-	due := !r.lookAgain.IsZero() && time.Now().After(r.lookAgain)
-	if (!r.looked || due) && len(ended) < len(open) {
+	due := !r.queryAt.IsZero() && time.Now().After(r.queryAt)
+	if (!r.queried || due) && len(ended) < len(open) {
 		var more []*row
-		more, err = r.lookAtJobs(ctx)
+		more, err = r.queryJobs(ctx)
 		ended = append(ended, more...)
 	}
 	if len(ended) > 0 {
@@ -72,28 +72,28 @@ func (r *runner) result(t *Task) (bool, error) {
 
 // end ends a task in the core and queues the results that are next.
 func (r *runner) end(w *row, how Outcome, took time.Duration) {
-	ended, left := r.core.End(w.N, how, took)
+	ended, excluded := r.core.End(w.N, how, took)
 	w.Task, w.Seen = *ended, time.Now()
 	r.lastSeen = w.Seen
 	delete(r.fresh, w.N)
-	delete(r.drawn, w.N)
+	delete(r.withdrawn, w.N)
 	delete(r.late, w.N)
-	if left {
-		r.hosts.out[w.Host] = true
-		r.note(fmt.Sprintf("%s is left out: %d tasks in a row failed there", shown(w.Host), mostStrikes))
+	if excluded {
+		r.hosts.excluded[w.Host] = true
+		r.log(fmt.Sprintf("%s is left out: %d tasks in a row failed there", shown(w.Host), maxStrikes))
 	}
 	if ended.State == Done || ended.State == Killer {
 		r.runItems += ended.Count
-		r.delivery.add(r.line.ended(ended))
+		r.delivery.add(r.sequencer.add(ended))
 	}
 	if how != Whole {
 		signal(r.nudge)
 	}
 }
 
-// lookAtJobs queries the jobs of open tasks, and ends tasks whose jobs have ended
+// queryJobs queries the jobs of open tasks, and ends tasks whose jobs have ended
 // without a result.
-func (r *runner) lookAtJobs(ctx context.Context) (ended []*row, err error) {
+func (r *runner) queryJobs(ctx context.Context) (ended []*row, err error) {
 	var ids []backends.ID
 	for _, t := range r.core.Open() {
 		if job := r.tasks[t.N].Job; job != 0 {
@@ -107,7 +107,7 @@ func (r *runner) lookAtJobs(ctx context.Context) (ended []*row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r.looked, r.lost, r.lookAgain = true, time.Time{}, time.Time{}
+	r.queried, r.lostSince, r.queryAt = true, time.Time{}, time.Time{}
 	known := map[int64]*backends.Job{}
 	for i := range jobs {
 		known[jobs[i].ID.Job] = &jobs[i]
@@ -123,7 +123,7 @@ func (r *runner) lookAtJobs(ctx context.Context) (ended []*row, err error) {
 				waiting = append(waiting, w)
 			}
 		default:
-			over, err := r.without(t, job)
+			over, err := r.endWithoutResult(t, job)
 			if err != nil {
 				return ended, err
 			}
@@ -132,13 +132,13 @@ func (r *runner) lookAtJobs(ctx context.Context) (ended []*row, err error) {
 			}
 		}
 	}
-	r.draw(ctx, waiting)
+	r.withdraw(ctx, waiting)
 	return ended, nil
 }
 
-// without ends a task that seems to have no result though its job has ended. job is nil
+// endWithoutResult ends a task that seems to have no result though its job has ended. job is nil
 // if the queue no longer knows it. over reports whether the task has ended.
-func (r *runner) without(t *Task, job *backends.Job) (over bool, err error) {
+func (r *runner) endWithoutResult(t *Task, job *backends.Job) (over bool, err error) {
 	if late, err := r.result(t); late || err != nil { // the result came meanwhile
 		return late, err
 	}
@@ -148,14 +148,14 @@ func (r *runner) without(t *Task, job *backends.Job) (over bool, err error) {
 			r.late[t.N] = time.Now()
 		}
 		if time.Since(r.late[t.N]) < resultTime {
-			r.soon()
+			r.querySoon()
 			return false, nil
 		}
-		r.note(fmt.Sprintf("task %d ended on %s and left no result: do all hosts have %s?", t.N, shown(t.Host), shown(r.dir.Path)))
+		r.log(fmt.Sprintf("task %d ended on %s and left no result: is %s on a file system that all hosts share?", t.N, shown(t.Host), shown(r.dir.Path)))
 		r.end(w, Failed, 0)
 		return true, nil
 	}
-	if r.drawn[t.N] {
+	if r.withdrawn[t.N] {
 		r.end(w, Withdrawn, 0)
 		return true, nil
 	}
@@ -163,21 +163,21 @@ func (r *runner) without(t *Task, job *backends.Job) (over bool, err error) {
 	if _, err := os.Lstat(task.File(r.dir.Path, t.N, task.KindNew)); err == nil {
 		how, what = Died, "was killed"
 	}
-	r.note(fmt.Sprintf("task %d (items %d to %d) %s on %s%s%s", t.N, r.def.Input.Number(t.First), r.def.Input.Number(t.First+t.Count-1),
-		what, shown(t.Host), status(job), r.said(t.N)))
+	r.log(fmt.Sprintf("task %d (items %d to %d) %s on %s%s%s", t.N, r.def.Input.Number(t.First), r.def.Input.Number(t.First+t.Count-1),
+		what, shown(t.Host), status(job), r.logTail(t.N)))
 	r.end(w, how, 0)
 	return true, nil
 }
 
 func status(job *backends.Job) string {
 	if job == nil {
-		return ": the queue knows nothing of its job"
+		return ": the queue no longer knows its job"
 	}
 	return fmt.Sprintf(": job %v, exit status %d", job.ID, job.ExitCode)
 }
 
-// said returns the end of a task's log as one line, after a colon; "" if it is empty.
-func (r *runner) said(n int64) string {
+// logTail returns the end of a task's log as one line, after a colon; "" if it is empty.
+func (r *runner) logTail(n int64) string {
 	const most = 500
 	f, err := os.OpenFile(task.File(r.dir.Path, n, task.KindLog), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -195,41 +195,41 @@ func (r *runner) said(n int64) string {
 	return ": " + oneLine(string(text))
 }
 
-// soon has the jobs queried again within a second, though the queue may not change.
-func (r *runner) soon() { r.lookAgain = time.Now().Add(min(time.Second, r.pace.start)) }
+// querySoon has the jobs queried again within a second, though the queue may not change.
+func (r *runner) querySoon() { r.queryAt = time.Now().Add(min(time.Second, r.pace.start)) }
 
-// draw kills jobs whose items should go to another host: those that have not begun when
+// withdraw kills jobs whose items should go to another host: those that have not begun when
 // the rest of their round has ended, and those on hosts that are down.
-func (r *runner) draw(ctx context.Context, waiting []*row) {
-	var give []*row
+func (r *runner) withdraw(ctx context.Context, waiting []*row) {
+	var targets []*row
 	if len(waiting) > 0 && len(waiting) == len(r.core.Open()) && len(waiting) < len(r.tasks) {
 		if r.stuck.IsZero() {
 			r.stuck = time.Now()
 		}
 		if time.Since(r.stuck) >= r.pace.start {
-			give = waiting
+			targets = waiting
 		}
-		r.soon()
+		r.querySoon()
 	} else {
 		r.stuck = time.Time{}
 	}
 	for _, t := range r.core.Open() {
-		if w := r.tasks[t.N]; w.Job != 0 && r.hosts.down[t.Host] && !slices.Contains(give, w) {
-			give = append(give, w)
+		if w := r.tasks[t.N]; w.Job != 0 && r.hosts.down[t.Host] && !slices.Contains(targets, w) {
+			targets = append(targets, w)
 		}
 	}
 	var ids []backends.ID
-	for _, w := range give {
+	for _, w := range targets {
 		ids = append(ids, backends.ID{Job: w.Job})
-		if !r.drawn[w.N] {
-			r.note(fmt.Sprintf("task %d waits for %s, which is down or has no room for it: its items go elsewhere when its job has ended", w.N, shown(w.Host)))
+		if !r.withdrawn[w.N] {
+			r.log(fmt.Sprintf("task %d waits for %s, which is down or has no free slots: its job is killed, and its items go to other hosts", w.N, shown(w.Host)))
 			r.hosts.rest(w.Host, time.Now())
 		}
-		r.drawn[w.N] = true
+		r.withdrawn[w.N] = true
 	}
 	if len(ids) > 0 {
 		r.Queue.Kill(ctx, ids) // what fails is tried again
-		r.soon()
+		r.querySoon()
 	}
 }
 
@@ -265,32 +265,32 @@ func (r *runner) submit(ctx context.Context, have int64) error {
 		return nil
 	}
 	if err := disk.OS().SyncDir(r.dir.Path); err != nil {
-		return fmt.Errorf("write down the tasks: %w", err)
+		return fmt.Errorf("write the tasks: %w", err)
 	}
 	for _, w := range rows {
 		delete(r.fresh, w.N)
 	}
 	at := time.Now()
-	return r.submitted(ctx, rows, at, r.Queue.Submit(ctx, specs))
+	return r.recordSubmitted(ctx, rows, at, r.Queue.Submit(ctx, specs))
 }
 
-// submitted takes in the results of a submission.
-func (r *runner) submitted(ctx context.Context, rows []*row, at time.Time, results []backends.Submitted) (err error) {
-	taken := false
+// recordSubmitted records the results of a submission.
+func (r *runner) recordSubmitted(ctx context.Context, rows []*row, at time.Time, results []backends.Submitted) (err error) {
+	accepted := false
 	for i, w := range rows {
 		switch result := results[i]; {
 		case result.Err == nil:
-			w.Job, w.Submitted, taken = result.ID.Job, at, true
+			w.Job, w.Submitted, accepted = result.ID.Job, at, true
 		case errors.Is(result.Err, backends.ErrUnreachable) || ctx.Err() != nil:
 			err = result.Err // the job may exist: adopt looks for it
 		default:
-			r.refused = fmt.Errorf("no job of the split is taken: %w", result.Err)
-			r.note(fmt.Sprintf("a task for %s is not taken: %s", shown(w.Host), oneLine(result.Err.Error())))
+			r.refused = fmt.Errorf("the queue accepts no job of the split: %w", result.Err)
+			r.log(fmt.Sprintf("the queue rejected a task for %s: %s", shown(w.Host), oneLine(result.Err.Error())))
 			r.end(w, Failed, 0)
 		}
 	}
-	if taken {
-		r.refused, r.lost, r.looked = nil, time.Time{}, false
+	if accepted {
+		r.refused, r.lostSince, r.queried = nil, time.Time{}, false
 	}
 	return errors.Join(err, r.store.Save(ctx, r.core, false, rows...))
 }
@@ -315,7 +315,7 @@ func (r *runner) adopt(ctx context.Context, unsure []*row) error {
 			w.Job, w.Submitted = job.ID.Job, job.Submitted
 		}
 	}
-	r.lost, r.looked = time.Time{}, false
+	r.lostSince, r.queried = time.Time{}, false
 	return r.store.Save(ctx, r.core, false, unsure...)
 }
 
@@ -339,7 +339,7 @@ func (r *runner) writeOrder(w *row) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("write down task %d: %w", w.N, err)
+			err = fmt.Errorf("write task %d: %w", w.N, err)
 		}
 	}()
 	o := task.Order{

@@ -20,25 +20,25 @@ type Queue interface {
 	Changes() func(context.Context) error
 }
 
-// Teller receives a split's notes and progress. Its methods are called from several
+// Reporter prints a split's messages and progress. Its methods are called from several
 // goroutines, one at a time.
-type Teller interface {
-	// Note takes a line for users, printable.
-	Note(text string)
-	// Progress takes how far the split is; it is called often.
+type Reporter interface {
+	// Log prints a line for users; it is printable.
+	Log(text string)
+	// Progress shows the progress; it is called often.
 	Progress(p Progress)
-	// Round takes a round that has ended.
+	// Round reports a round that has ended.
 	Round(r RoundReport)
 }
 
-// Progress is how far a split is.
+// Progress is the progress of a split.
 type Progress struct {
 	Items    int64 // that have ended
 	Total    int64 // -1: not known yet
 	Rate     float64
 	Left     time.Duration // until the end; 0: not known
 	Round    int
-	Open     int // tasks on their way
+	Open     int // tasks that have not ended
 	Gap      float64
 	HasGap   bool // a round has ended
 	Shares   []metrics.Share

@@ -15,17 +15,17 @@ import (
 
 // queue is a queue in memory that runs tasks in this process.
 type queue struct {
-	mu     sync.Mutex
-	hosts  []backends.Host
-	jobs   []backends.Job
-	news   chan struct{}
-	lost   int                                                      // so many jobs are accepted and not acknowledged
-	refuse func(host string) error                                  // nil: none
-	pend   func(host string) bool                                   // nil: none
-	run    func(ctx context.Context, host, dir string, n int64) int // a task, to its exit status
-	ends   map[int64]context.CancelFunc
-	looks  chan int // gets the number of each look at the farm; nil: not counted
-	looked int
+	mu            sync.Mutex
+	hosts         []backends.Host
+	jobs          []backends.Job
+	news          chan struct{}
+	lost          int                                                      // number of jobs that are accepted and not acknowledged
+	refuse        func(host string) error                                  // nil: none
+	pend          func(host string) bool                                   // nil: none
+	run           func(ctx context.Context, host, dir string, n int64) int // a task, to its exit status
+	ends          map[int64]context.CancelFunc
+	snapshots     chan int // receives the number of each snapshot; nil: not counted
+	snapshotCount int
 }
 
 func newQueue(hosts ...string) *queue {
@@ -67,9 +67,9 @@ func (q *queue) all() []backends.Job {
 func (q *queue) Snapshot(context.Context, time.Time) (*backends.Snapshot, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.looked++
+	q.snapshotCount++
 	select {
-	case q.looks <- q.looked:
+	case q.snapshots <- q.snapshotCount:
 	default: // no receiver any more
 	}
 	f := &backends.Snapshot{Hosts: slices.Clone(q.hosts)}
@@ -172,9 +172,9 @@ func (q *queue) Changes() func(context.Context) error {
 	}
 }
 
-// drained waits until each of its jobs has ended: one whose result is there may not
+// awaitEnded waits until each of its jobs has ended: one whose result is there may not
 // have.
-func (q *queue) drained(t *testing.T) {
+func (q *queue) awaitEnded(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

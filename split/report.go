@@ -18,7 +18,7 @@ func (r *runner) taskReport(w *row) TaskReport {
 		}
 		return &t
 	}
-	states := map[TaskState]string{Open: "open", Done: "done", Back: "back", Killer: "killer"}
+	states := map[TaskState]string{Open: "open", Done: "done", Returned: "back", Killer: "killer"}
 	return TaskReport{
 		Task: w.N, Host: w.Host, First: r.def.Input.Number(w.First), Items: w.Count, Took: w.Took.Seconds(), State: states[w.State],
 		Job: backends.ID{Job: w.Job}, Submitted: at(w.Submitted), Started: at(w.Began), Ended: at(w.Ended), Seen: at(w.Seen),
@@ -33,9 +33,9 @@ func (r *runner) report() (*Report, error) {
 		Name: r.def.Name, Items: r.delivery.items, Failed: r.delivery.failed, Killers: r.delivery.killers,
 		Began: r.def.Began.UTC(), Ended: now, Seconds: now.Sub(r.def.Began).Seconds(),
 	}
-	places := map[int]int{}
+	index := map[int]int{}
 	err := r.store.Rounds(ctx, func(e endedRound) error {
-		places[e.N] = len(all.Rounds)
+		index[e.N] = len(all.Rounds)
 		all.Rounds = append(all.Rounds, r.roundReport(e))
 		return nil
 	})
@@ -43,7 +43,7 @@ func (r *runner) report() (*Report, error) {
 		return nil, err
 	}
 	return all, r.store.Tasks(ctx, func(w row) error {
-		if i, ok := places[w.Round]; ok {
+		if i, ok := index[w.Round]; ok {
 			all.Rounds[i].Tasks = append(all.Rounds[i].Tasks, r.taskReport(&w))
 		}
 		return nil
@@ -71,5 +71,5 @@ func (r *runner) progress(have int64, ended bool) {
 	if left := p.Total - p.Items; p.Rate > 0 && left > 0 {
 		p.Left = time.Duration(float64(left) / p.Rate * float64(time.Second))
 	}
-	r.tell(func(to Teller) { to.Progress(p) })
+	r.notify(func(to Reporter) { to.Progress(p) })
 }

@@ -17,73 +17,73 @@ import (
 // runner runs one split.
 type runner struct {
 	Options
-	def      *Definition
-	dir      *Dir
-	store    *store
-	core     *Core
-	line     *line
-	source   source
-	hosts    *hosts
-	delivery *delivery
+	def       *Definition
+	dir       *Dir
+	store     *store
+	core      *Core
+	sequencer *sequencer
+	source    source
+	hosts     *hosts
+	delivery  *delivery
 
-	tasks     map[int64]*row // of this round and those that are open
-	noted     bool           // the input's end is stored
-	lost      time.Time      // since when the queue can't be reached; zero: it can
-	fresh     map[int64]bool // tasks that can't have a job yet
-	drawn     map[int64]bool // tasks whose jobs asplit kills
-	late      map[int64]time.Time
-	stuck     time.Time // since when all open jobs of the round wait to begin; zero: not all do
-	refused   error     // why the last submission failed; nil: it did not
-	joined    bool      // a host took part
-	measuring bool      // the user knows that hosts are measured
+	tasks           map[int64]*row // of this round and those that are open
+	inputEnded      bool           // the input's end is stored
+	lostSince       time.Time      // since when the queue can't be reached; zero: it can
+	fresh           map[int64]bool // tasks that can't have a job yet
+	withdrawn       map[int64]bool // tasks whose jobs asplit kills
+	late            map[int64]time.Time
+	stuck           time.Time // since when all open jobs of the round wait to begin; zero: not all do
+	refused         error     // why the last submission failed; nil: it did not
+	joined          bool      // a host took part
+	measuringLogged bool      // the user knows that hosts are measured
 
 	results, changed <-chan struct{}
-	pictures         <-chan picture
+	snapshots        <-chan snapshot
 	nudge            chan struct{}
-	looked           bool      // the jobs were queried since the queue changed
-	lookAgain        time.Time // when to query them though nothing changes; zero: no need
+	queried          bool      // the jobs were queried since the queue changed
+	queryAt          time.Time // when to query them though nothing changes; zero: no need
 	lastSeen         time.Time
 	gap              float64
 	hasGap           bool
 	runBegan         time.Time
 	runItems         int64 // ended in this run
 
-	telling sync.Mutex
+	reportMu sync.Mutex
 }
 
 func run(ctx context.Context, d *Definition, dir *Dir, s *store, o Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close(), dir.Close()) }()
 	r := &runner{
-		Options: o, def: d, dir: dir, store: s, line: newLine(d.Unordered), tasks: map[int64]*row{}, fresh: map[int64]bool{},
-		drawn: map[int64]bool{}, late: map[int64]time.Time{}, nudge: make(chan struct{}, 1), runBegan: time.Now(),
+		Options: o, def: d, dir: dir, store: s, sequencer: newSequencer(d.Unordered), tasks: map[int64]*row{}, fresh: map[int64]bool{},
+		withdrawn: map[int64]bool{}, late: map[int64]time.Time{}, nudge: make(chan struct{}, 1), runBegan: time.Now(),
 	}
 	if r.pace == (pace{}) {
-		r.pace = usualPace()
+		r.pace = defaultPace()
 	}
-	measuring := ""
+	measureDir := ""
 	if o.Measure != nil {
-		if measuring, err = os.MkdirTemp(dir.Path, "measure-"); err != nil {
+		if measureDir, err = os.MkdirTemp(dir.Path, "measure-"); err != nil {
 			return fmt.Errorf("make a directory for the hosts' measures: %w", err)
 		}
-		defer func() { _ = os.RemoveAll(measuring) }()
+		defer func() { _ = os.RemoveAll(measureDir) }()
 	}
-	r.hosts = newHosts(d.Hosts, d.Slots, o.Measure, measuring, r.pace.rest, r.note)
+	r.hosts = newHosts(d.Hosts, d.Slots, o.Measure, measureDir, r.pace.rest, r.log)
 	before, err := s.Input(ctx)
 	if err != nil {
 		return err
 	}
-	r.noted = before.Ended
+	r.inputEnded = before.Ended
 	if r.source, err = openSource(d, dir, o.Stdin, before); err != nil {
 		return err
 	}
-	r.delivery = startDelivery(&delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, note: r.note})
+	r.delivery = startDelivery(&delivery{out: o.Stdout, errs: o.Stderr, dir: dir, source: r.source, input: d.Input, log: r.log})
 	if err := r.restore(ctx); err != nil {
 		return errors.Join(err, r.delivery.finish(true))
 	}
 	return r.main(ctx)
 }
 
-// restore takes in the stored state.
+// restore loads the stored state.
 func (r *runner) restore(ctx context.Context) (err error) {
 	if r.core, err = r.store.Core(ctx, r.def.Balance); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (r *runner) restore(ctx context.Context) (err error) {
 			r.tasks[t.N] = &t
 		}
 		if t.State == Done || t.State == Killer {
-			r.delivery.add(r.line.ended(task))
+			r.delivery.add(r.sequencer.add(task))
 		}
 		return nil
 	})
@@ -104,10 +104,10 @@ func (r *runner) restore(ctx context.Context) (err error) {
 // main runs until all is done, or ctx ends.
 func (r *runner) main(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
-	defer func() { cancel(); r.hosts.going.Wait() }()
+	defer func() { cancel(); r.hosts.measurements.Wait() }()
 	r.results = watchDir(watching, r.dir.Path)
 	r.changed = watchQueue(watching, r.Queue)
-	r.pictures = pictures(watching, r.Queue, r.pace.picture, r.nudge)
+	r.snapshots = snapshots(watching, r.Queue, r.pace.snapshot, r.nudge)
 	var err error
 	for over := false; err == nil && !over; {
 		if over, err = r.step(ctx); err == nil && !over {
@@ -124,16 +124,16 @@ func (r *runner) main(ctx context.Context) error {
 		if !errors.Is(err, backends.ErrUnreachable) {
 			err = errors.Join(err, r.endJobs())
 		}
-		return r.explained(err)
+		return r.withResumeHint(err)
 	}
 	cancel()
-	r.hosts.going.Wait() // measurements write into what finish removes
+	r.hosts.measurements.Wait() // measurements write into what finish removes
 	return r.finish()
 }
 
-// explained adds to an error that ended the run how to resume.
-func (r *runner) explained(err error) error {
-	return fmt.Errorf("%w; nothing is lost: %s goes on", err, r.resumeLine())
+// withResumeHint adds to an error that ended the run the command that resumes it.
+func (r *runner) withResumeHint(err error) error {
+	return fmt.Errorf("%w; nothing is lost: %s continues it", err, r.resumeLine())
 }
 
 func (r *runner) resumeLine() string { return "asplit --resume " + r.def.Name }
@@ -145,33 +145,33 @@ func (r *runner) step(ctx context.Context) (over bool, err error) {
 		return false, r.delivery.err
 	default:
 	}
-	if err := r.reachable(r.collect(ctx)); err != nil {
+	if err := r.ignoreUnreachable(r.collect(ctx)); err != nil {
 		return false, err
 	}
-	have, ended, err := r.source.known()
+	have, ended, err := r.source.count()
 	if err != nil {
 		return false, err
 	}
-	if ended && !r.noted {
+	if ended && !r.inputEnded {
 		if err := errors.Join(r.source.sync(), r.store.InputEnded(ctx, have)); err != nil {
 			return false, err
 		}
-		r.noted = true
+		r.inputEnded = true
 	}
 	if r.core.Idle() {
-		if over, err = r.turn(ctx, have, ended); over || err != nil {
+		if over, err = r.nextRound(ctx, have, ended); over || err != nil {
 			return over, err
 		}
 	}
 	if r.hosts.up != nil { // there was a snapshot
-		err = r.reachable(r.submit(ctx, have))
+		err = r.ignoreUnreachable(r.submit(ctx, have))
 	}
 	r.progress(have, ended)
 	return false, err
 }
 
-// turn ends a round and begins the next one.
-func (r *runner) turn(ctx context.Context, have int64, ended bool) (over bool, err error) {
+// nextRound ends a round and begins the next one.
+func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bool, err error) {
 	if r.core.Closed < r.core.Round {
 		if err := r.closeRound(ctx); err != nil {
 			return false, err
@@ -184,9 +184,9 @@ func (r *runner) turn(ctx context.Context, have int64, ended bool) (over bool, e
 		return false, err
 	}
 	if r.core.Round == 0 && r.hosts.waits() && time.Since(r.hosts.began) < r.pace.measure {
-		if !r.measuring && time.Since(r.hosts.began) > time.Second { // known measures arrive at once
-			r.measuring = true
-			r.note("measuring the hosts, some seconds; what they are worth is kept for the next time")
+		if !r.measuringLogged && time.Since(r.hosts.began) > time.Second { // known measures arrive at once
+			r.measuringLogged = true
+			r.log("measuring the hosts, which takes some seconds; later runs reuse the result")
 		}
 		return false, nil // the first round waits for all hosts
 	}
@@ -195,7 +195,7 @@ func (r *runner) turn(ctx context.Context, have int64, ended bool) (over bool, e
 	}
 	round := r.core.Begin(have, !ended)
 	if len(round) == 0 {
-		return false, r.unserved(have)
+		return false, r.checkStalled(have)
 	}
 	rows := make([]*row, len(round))
 	clear(r.tasks)
@@ -229,7 +229,7 @@ func (r *runner) closeRound(ctx context.Context) error {
 		report.Tasks = append(report.Tasks, r.taskReport(t))
 	}
 	slices.SortFunc(report.Tasks, func(a, b TaskReport) int { return int(a.Task - b.Task) })
-	r.tell(func(to Teller) { to.Round(report) })
+	r.notify(func(to Reporter) { to.Round(report) })
 	return nil
 }
 
@@ -241,7 +241,7 @@ func (r *runner) changeHosts(ctx context.Context) error {
 	leave, join := r.hosts.change(r.core.Hosts, time.Now())
 	for _, name := range leave {
 		r.core.Leave(name)
-		r.note(shown(name) + " takes part no longer")
+		r.log(shown(name) + " no longer takes part")
 	}
 	for _, name := range join {
 		slots := r.hosts.slotsOf(name)
@@ -250,7 +250,7 @@ func (r *runner) changeHosts(ctx context.Context) error {
 			return err
 		}
 		if r.joined && r.core.Round > 0 {
-			r.note(shown(name) + " takes part from now on")
+			r.log(shown(name) + " takes part from now on")
 		}
 	}
 	r.joined = r.joined || len(join) > 0
@@ -260,13 +260,13 @@ func (r *runner) changeHosts(ctx context.Context) error {
 	return r.store.Save(ctx, r.core, true) // now: the next round may be far off
 }
 
-// unserved returns an error if work waits and no host will ever do it.
-func (r *runner) unserved(have int64) error {
+// checkStalled returns an error if items wait and no host can ever run them.
+func (r *runner) checkStalled(have int64) error {
 	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.waits() {
 		return nil
 	}
-	if len(r.hosts.out) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(r.hosts.up)), func(name string) bool { return !r.hosts.out[name] }) {
-		return errors.New("no host is left that runs its tasks: see what was said above, or the .log files in " + r.dir.Path)
+	if len(r.hosts.excluded) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(r.hosts.up)), func(name string) bool { return !r.hosts.excluded[name] }) {
+		return errors.New("no host is left that can run the tasks: see the messages above, or the .log files in " + r.dir.Path)
 	}
 	if len(r.hosts.up) == 0 && !r.joined {
 		if missing := r.hosts.missing(); len(missing) > 0 {
@@ -277,51 +277,51 @@ func (r *runner) unserved(have int64) error {
 	return nil
 }
 
-// wait waits for the next event and takes it in.
+// wait waits for the next event and handles it.
 func (r *runner) wait(ctx context.Context) error {
-	var look <-chan time.Time
+	var poll <-chan time.Time
 	// Work waits for results, or for hosts: those that rest, and those that are measured.
-	if have, _, _ := r.source.known(); !r.core.Idle() || r.core.Waiting(have) > 0 {
-		timer := time.NewTimer(lookEvery)
+	if have, _, _ := r.source.count(); !r.core.Idle() || r.core.Waiting(have) > 0 {
+		timer := time.NewTimer(pollInterval)
 		defer timer.Stop()
-		look = timer.C
+		poll = timer.C
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-r.results:
-	case <-look:
+	case <-poll:
 	case <-r.changed:
-		r.looked = false
+		r.queried = false
 	case <-r.source.changed():
 	case <-r.delivery.done:
 	case a := <-r.hosts.answers:
-		r.hosts.take(a)
-	case p := <-r.pictures:
+		r.hosts.addMeasures(a)
+	case p := <-r.snapshots:
 		if p.err == nil {
-			r.lost = time.Time{}
-			r.hosts.see(ctx, p.farm)
-			r.looked = r.looked && len(r.hosts.down) == 0
+			r.lostSince = time.Time{}
+			r.hosts.update(ctx, p.farm)
+			r.queried = r.queried && len(r.hosts.down) == 0
 		}
-		return r.reachable(p.err)
+		return r.ignoreUnreachable(p.err)
 	}
 	return nil
 }
 
-// tryLongest is how long a run tries again to reach the queue.
-const tryLongest = 10 * time.Minute
+// maxUnreachable is how long a run tries again to reach the queue.
+const maxUnreachable = 10 * time.Minute
 
-// reachable returns err, or nil if the queue can't be reached, until tryLongest is over.
-func (r *runner) reachable(err error) error {
+// ignoreUnreachable returns err, or nil if the queue can't be reached, until maxUnreachable is over.
+func (r *runner) ignoreUnreachable(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case !errors.Is(err, backends.ErrUnreachable):
 		return err
-	case r.lost.IsZero():
-		r.lost = time.Now()
-		r.note("the queue can't be reached; still trying")
-	case time.Since(r.lost) > tryLongest:
+	case r.lostSince.IsZero():
+		r.lostSince = time.Now()
+		r.log("the queue can't be reached; still trying")
+	case time.Since(r.lostSince) > maxUnreachable:
 		return err
 	}
 	return nil
@@ -330,7 +330,7 @@ func (r *runner) reachable(err error) error {
 // finish waits until all results are written, reports, and removes the directory.
 func (r *runner) finish() error {
 	if err := r.delivery.finish(false); err != nil {
-		return r.explained(err)
+		return r.withResumeHint(err)
 	}
 	if r.Report != nil {
 		report, err := r.report()
@@ -338,11 +338,11 @@ func (r *runner) finish() error {
 			err = r.Report(report)
 		}
 		if err != nil {
-			return r.explained(err)
+			return r.withResumeHint(err)
 		}
 	}
 	if err := r.source.close(); err != nil {
-		return r.explained(err)
+		return r.withResumeHint(err)
 	}
 	if !r.Keep {
 		if err := errors.Join(r.store.Close(), r.dir.Remove()); err != nil {
@@ -355,10 +355,10 @@ func (r *runner) finish() error {
 	return nil
 }
 
-func (r *runner) tell(do func(Teller)) {
-	r.telling.Lock()
-	defer r.telling.Unlock()
-	do(r.Teller)
+func (r *runner) notify(do func(Reporter)) {
+	r.reportMu.Lock()
+	defer r.reportMu.Unlock()
+	do(r.Reporter)
 }
 
-func (r *runner) note(text string) { r.tell(func(to Teller) { to.Note(text) }) }
+func (r *runner) log(text string) { r.notify(func(to Reporter) { to.Log(text) }) }

@@ -20,47 +20,47 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// teller keeps notes and rounds.
-type teller struct {
-	notes  []string
+// recorder records messages and rounds.
+type recorder struct {
+	logged []string
 	rounds []RoundReport
 }
 
-func (w *teller) Note(text string)    { w.notes = append(w.notes, text) }
-func (*teller) Progress(Progress)     {}
-func (w *teller) Round(r RoundReport) { w.rounds = append(w.rounds, r) }
+func (w *recorder) Log(text string)     { w.logged = append(w.logged, text) }
+func (*recorder) Progress(Progress)     {}
+func (w *recorder) Round(r RoundReport) { w.rounds = append(w.rounds, r) }
 
-// try is a run of a split in a directory of its own.
-type try struct {
+// trial is a run of a split in a directory of its own.
+type trial struct {
 	q         *queue
 	work      string
-	teller    *teller
+	recorder  *recorder
 	out, errs bytes.Buffer
 	report    *Report
 	keep      bool
 	measure   Measure
 }
 
-func newTry(t *testing.T, q *queue) *try {
+func newTrial(t *testing.T, q *queue) *trial {
 	work := t.TempDir()
 	if err := os.Chmod(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &try{q: q, work: work, teller: new(teller)}
+	return &trial{q: q, work: work, recorder: new(recorder)}
 }
 
-func (x *try) options(stdin string) Options {
+func (x *trial) options(stdin string) Options {
 	x.out.Reset()
 	x.errs.Reset()
 	return Options{
 		Work: x.work, Queue: x.q, Program: []string{"task"}, Stdin: strings.NewReader(stdin), Stdout: &x.out, Stderr: &x.errs,
-		Teller: x.teller, Report: func(r *Report) error { x.report = r; return nil }, Keep: x.keep, Measure: x.measure,
-		pace: pace{picture: 10 * time.Millisecond, start: 50 * time.Millisecond, measure: time.Minute, rest: 500 * time.Millisecond},
+		Reporter: x.recorder, Report: func(r *Report) error { x.report = r; return nil }, Keep: x.keep, Measure: x.measure,
+		pace: pace{snapshot: 10 * time.Millisecond, start: 50 * time.Millisecond, measure: time.Minute, rest: 500 * time.Millisecond},
 	}
 }
 
-// resume goes on with the last split.
-func (x *try) resume(t *testing.T, stdin string) error {
+// resume resumes the latest split.
+func (x *trial) resume(t *testing.T, stdin string) error {
 	t.Helper()
 	found, err := Find(t.Context(), x.work, "")
 	if err != nil {
@@ -84,19 +84,19 @@ func lines(from, to int64) string {
 	return b.String()
 }
 
-func (x *try) noted(part string) bool {
-	return slices.ContainsFunc(x.teller.notes, func(note string) bool { return strings.Contains(note, part) })
+func (x *trial) hasLogged(part string) bool {
+	return slices.ContainsFunc(x.recorder.logged, func(line string) bool { return strings.Contains(line, part) })
 }
 
 func TestRange(t *testing.T) {
-	x := newTry(t, newQueue("n1", "n2", "n3"))
+	x := newTrial(t, newQueue("n1", "n2", "n3"))
 	if err := Start(t.Context(), echo(-5, 94, 20), x.options("")); err != nil {
 		t.Fatal(err)
 	}
 	if got := x.out.String(); got != lines(-5, 94) {
 		t.Errorf("got %q", got)
 	}
-	if x.report.Items != 100 || x.report.Failed != 0 || len(x.report.Rounds) < 5 || len(x.teller.rounds) != len(x.report.Rounds) {
+	if x.report.Items != 100 || x.report.Failed != 0 || len(x.report.Rounds) < 5 || len(x.recorder.rounds) != len(x.report.Rounds) {
 		t.Errorf("%+v", x.report)
 	}
 	if left, err := os.ReadDir(x.work); err != nil || len(left) > 0 {
@@ -125,7 +125,7 @@ func TestModesAndInputs(t *testing.T) {
 		"nothing":               {"echo {}", Input{Kind: Stdin}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			y := newTry(t, newQueue("n1"))
+			y := newTrial(t, newQueue("n1"))
 			argv := strings.Split(x.argv, " ")
 			mode, err := task.ModeOf(argv)
 			if err != nil {
@@ -144,19 +144,19 @@ func TestModesAndInputs(t *testing.T) {
 
 // An item that fails is reported where its result would stand.
 func TestItemsThatFail(t *testing.T) {
-	x := newTry(t, newQueue("n1", "n2"))
+	x := newTrial(t, newQueue("n1", "n2"))
 	d := echo(1, 20, 5)
 	d.Argv = []string{"sh", "-c", "echo out$1; if [ $1 = 7 ]; then echo err >&2; exit 3; fi", "sh", "{}"}
 	err := Start(t.Context(), d, x.options(""))
 	if !errors.Is(err, ErrItems) || !strings.Contains(err.Error(), "1 of 20") {
 		t.Errorf("error is %v", err)
 	}
-	if want := strings.ReplaceAll("\n"+lines(1, 20), "\n", "\nout"); "\n"+x.out.String()+"out" != want || x.errs.String() != "err\n" || !x.noted("item 7: exit status 3: 7") {
-		t.Errorf("%q %q %q", x.out.String(), x.errs.String(), x.teller.notes)
+	if want := strings.ReplaceAll("\n"+lines(1, 20), "\n", "\nout"); "\n"+x.out.String()+"out" != want || x.errs.String() != "err\n" || !x.hasLogged("item 7: exit status 3: 7") {
+		t.Errorf("%q %q %q", x.out.String(), x.errs.String(), x.recorder.logged)
 	}
 }
 
-// An item that kills its tasks is found, and no other item loses its result.
+// An item that kills its tasks is isolated, and no other item loses its result.
 func TestItemsThatKill(t *testing.T) {
 	q := newQueue("n1", "n2", "n3")
 	var mu sync.Mutex
@@ -179,10 +179,10 @@ func TestItemsThatKill(t *testing.T) {
 		}
 		return runTask(ctx, host, dir, n)
 	}
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	err := Start(t.Context(), echo(1, 100, 60), x.options(""))
-	if !errors.Is(err, ErrItems) || x.report.Killers != 1 || !x.noted("item 33 killed its task") {
-		t.Errorf("error is %v; %q", err, x.teller.notes)
+	if !errors.Is(err, ErrItems) || x.report.Killers != 1 || !x.hasLogged("item 33 killed its task") {
+		t.Errorf("error is %v; %q", err, x.recorder.logged)
 	}
 	if want := lines(1, 32) + lines(34, 100); x.out.String() != want {
 		t.Errorf("got %q", x.out.String())
@@ -192,8 +192,8 @@ func TestItemsThatKill(t *testing.T) {
 	}
 }
 
-// A host where nothing works costs no item, and is left out.
-func TestAHostWhereNothingWorks(t *testing.T) {
+// A host where all tasks fail loses no item, and is excluded.
+func TestHostWhereAllTasksFail(t *testing.T) {
 	q := newQueue("bad", "good")
 	q.run = func(ctx context.Context, host, dir string, n int64) int {
 		if host == "bad" {
@@ -202,28 +202,28 @@ func TestAHostWhereNothingWorks(t *testing.T) {
 		}
 		return runTask(ctx, host, dir, n)
 	}
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	if err := Start(t.Context(), echo(1, 100, 10), x.options("")); err != nil {
 		t.Fatal(err)
 	}
-	if x.out.String() != lines(1, 100) || !x.noted("bad is left out") || !x.noted(`: no such; program \x1b[2J`) {
-		t.Errorf("%q, %q", x.out.String(), x.teller.notes)
+	if x.out.String() != lines(1, 100) || !x.hasLogged("bad is left out") || !x.hasLogged(`: no such; program \x1b[2J`) {
+		t.Errorf("%q, %q", x.out.String(), x.recorder.logged)
 	}
 }
 
-func TestNobodyRunsIt(t *testing.T) {
+func TestNoHostRunsIt(t *testing.T) {
 	q := newQueue("n1", "n2")
 	q.run = func(context.Context, string, string, int64) int { return 1 }
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	if err := Start(t.Context(), echo(1, 100, 10), x.options("")); err == nil || !strings.Contains(err.Error(), "no host is left") || !strings.Contains(err.Error(), "asplit --resume ") {
 		t.Errorf("error is %v", err)
 	}
-	x = newTry(t, newQueue("n1"))
+	x = newTrial(t, newQueue("n1"))
 	x.q.refuse = func(string) error { return errors.New("no such queue") }
 	if err := Start(t.Context(), echo(1, 100, 10), x.options("")); err == nil || !strings.Contains(err.Error(), "no such queue") {
 		t.Errorf("error is %v", err)
 	}
-	x = newTry(t, newQueue("n1"))
+	x = newTrial(t, newQueue("n1"))
 	d := echo(1, 100, 10)
 	d.Hosts = []string{"n9"}
 	if err := Start(t.Context(), d, x.options("")); err == nil || !strings.Contains(err.Error(), "no such host, or it is down: n9") {
@@ -233,8 +233,8 @@ func TestNobodyRunsIt(t *testing.T) {
 
 // A job that was accepted, but not acknowledged, is found by its name and not submitted
 // again.
-func TestAnAnswerIsLost(t *testing.T) {
-	x := newTry(t, newQueue("n1", "n2"))
+func TestLostAcknowledgement(t *testing.T) {
+	x := newTrial(t, newQueue("n1", "n2"))
 	x.q.lost = 2
 	if err := Start(t.Context(), echo(1, 50, 10), x.options("")); err != nil {
 		t.Fatal(err)
@@ -246,8 +246,8 @@ func TestAnAnswerIsLost(t *testing.T) {
 		}
 		names[j.Name] = true
 	}
-	if x.out.String() != lines(1, 50) || !x.noted("can't be reached") {
-		t.Errorf("%q, %q", x.out.String(), x.teller.notes)
+	if x.out.String() != lines(1, 50) || !x.hasLogged("can't be reached") {
+		t.Errorf("%q, %q", x.out.String(), x.recorder.logged)
 	}
 }
 
@@ -273,13 +273,13 @@ func TestHostsComeAndGo(t *testing.T) {
 		<-hang
 		return runTask(ctx, host, dir, n)
 	}
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	d := echo(1, 40, 10)
 	if err := Start(t.Context(), d, x.options("")); err != nil {
 		t.Fatal(err)
 	}
-	if x.out.String() != lines(1, 40) || !x.noted("n2, which is down") || !x.noted("n2 takes part no longer") || !x.noted("n3 takes part from now on") {
-		t.Errorf("%q, %q", x.out.String(), x.teller.notes)
+	if x.out.String() != lines(1, 40) || !x.hasLogged("n2, which is down") || !x.hasLogged("n2 no longer takes part") || !x.hasLogged("n3 takes part from now on") {
+		t.Errorf("%q, %q", x.out.String(), x.recorder.logged)
 	}
 }
 
@@ -287,14 +287,14 @@ func TestHostsComeAndGo(t *testing.T) {
 func TestAHostWithoutRoom(t *testing.T) {
 	q := newQueue("n1", "full")
 	q.pend = func(host string) bool { return host == "full" }
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	o := x.options("")
 	o.pace.rest = time.Hour // the run may take longer than a short one, and the host be tried again
 	if err := Start(t.Context(), echo(1, 40, 10), o); err != nil {
 		t.Fatal(err)
 	}
-	if x.out.String() != lines(1, 40) || !x.noted("full takes part no longer") {
-		t.Errorf("%q, %q", x.out.String(), x.teller.notes)
+	if x.out.String() != lines(1, 40) || !x.hasLogged("full no longer takes part") {
+		t.Errorf("%q, %q", x.out.String(), x.recorder.logged)
 	}
 	waited := slices.DeleteFunc(q.all(), func(j backends.Job) bool { return j.ExitCode != 137 })
 	if len(waited) != 1 {
@@ -304,7 +304,7 @@ func TestAHostWithoutRoom(t *testing.T) {
 
 // A host may be measured, and take part later than others.
 func TestMeasured(t *testing.T) {
-	x := newTry(t, newQueue("n1", "n2", "n3"))
+	x := newTrial(t, newQueue("n1", "n2", "n3"))
 	x.measure = func(_ context.Context, _, host string, slots int) (metrics.Measures, error) {
 		if host == "n3" {
 			return metrics.Measures{}, errors.New("no room")
@@ -319,12 +319,12 @@ func TestMeasured(t *testing.T) {
 	if x.out.String() != lines(1, 40) {
 		t.Errorf("%q", x.out.String())
 	}
-	x = newTry(t, x.q)
+	x = newTrial(t, x.q)
 	x.measure = func(context.Context, string, string, int) (metrics.Measures, error) {
 		return metrics.Measures{}, errors.New("no room")
 	}
-	if err := Start(t.Context(), echo(1, 4, 2), x.options("")); err != nil || !x.noted("n3 could not be measured, its rate will tell: no room") {
-		t.Errorf("%v, %q", err, x.teller.notes)
+	if err := Start(t.Context(), echo(1, 4, 2), x.options("")); err != nil || !x.hasLogged("n3 could not be measured; its share will follow its rate: no room") {
+		t.Errorf("%v, %q", err, x.recorder.logged)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestInterruptAndResume(t *testing.T) {
 		}
 		return runTask(ctx, host, dir, n)
 	}
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	d := echo(1, 60, 10)
 	d.Input, d.Name = Input{Kind: Stdin}, "mine"
 	d.Argv = []string{"sh", "-c", "echo $1 | tee -a " + ran, "sh", "{}"}
@@ -356,9 +356,9 @@ func TestInterruptAndResume(t *testing.T) {
 	if !errors.Is(err, ErrInterrupted) || !strings.Contains(err.Error(), "asplit --resume mine") {
 		t.Fatalf("error is %v", err)
 	}
-	q.drained(t)
+	q.awaitEnded(t)
 	q.run = runTask
-	if _, err := Find(t.Context(), x.work, "nobody"); err == nil || !strings.Contains(err.Error(), "no split nobody in") {
+	if _, err := Find(t.Context(), x.work, "unknown"); err == nil || !strings.Contains(err.Error(), "no split unknown in") {
 		t.Errorf("error is %v", err)
 	}
 	found, err := Find(t.Context(), x.work, "")
@@ -389,7 +389,7 @@ func TestAnotherInput(t *testing.T) {
 			q := newQueue("n1")
 			ctx, cancel := context.WithCancel(t.Context())
 			q.run = func(ctx context.Context, _, _ string, _ int64) int { cancel(); <-ctx.Done(); return 137 }
-			x := newTry(t, q)
+			x := newTrial(t, q)
 			d := echo(0, 0, 1)
 			d.Input = Input{Kind: Stdin}
 			o := x.options("")
@@ -431,17 +431,17 @@ func TestResumedInTheFirstRound(t *testing.T) {
 	q := newQueue("n1", "n2")
 	ctx, cancel := context.WithCancel(t.Context())
 	q.run = func(ctx context.Context, _, _ string, _ int64) int { cancel(); <-ctx.Done(); return 137 }
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	d := echo(0, 0, 2)
 	d.Input = Input{Kind: Stdin}
 	o := x.options("")
-	q.looks = make(chan int, 3)
+	q.snapshots = make(chan int, 3)
 	joined := make(chan struct{})
 	o.Stdin = gate{joined, strings.NewReader(lines(1, 9))}
 	go func() {
 		defer close(joined)
-		for looks := range q.looks {
-			if looks == 3 { // the second snapshot was received: the first is dealt with
+		for n := range q.snapshots {
+			if n == 3 { // the second snapshot was received: the first one is applied
 				return
 			}
 			q.change(func() {})
@@ -465,7 +465,7 @@ func TestResumedInTheFirstRound(t *testing.T) {
 }
 
 // A host that rests comes back in a queue where nothing happens.
-func TestTheOnlyHostRests(t *testing.T) {
+func TestOnlyHostRests(t *testing.T) {
 	q := newQueue("down", "full")
 	var room atomic.Bool
 	q.pend = func(host string) bool { return host == "full" && !room.Load() }
@@ -479,11 +479,11 @@ func TestTheOnlyHostRests(t *testing.T) {
 		}
 		return runTask(ctx, host, dir, n)
 	}
-	x := newTry(t, q)
+	x := newTrial(t, q)
 	if err := Start(t.Context(), echo(1, 40, 10), x.options("")); err != nil {
 		t.Fatal(err)
 	}
-	if x.out.String() != lines(1, 40) || !x.noted("full takes part from now on") {
-		t.Errorf("%q, %q", x.out.String(), x.teller.notes)
+	if x.out.String() != lines(1, 40) || !x.hasLogged("full takes part from now on") {
+		t.Errorf("%q, %q", x.out.String(), x.recorder.logged)
 	}
 }

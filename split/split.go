@@ -25,7 +25,7 @@ type Definition struct {
 	Unordered bool
 	Measured  bool // hosts are measured before they take part
 	Balance   metrics.Options
-	Options   []string // of the jobs' submission: not looked at here
+	Options   []string // of the jobs' submission: not interpreted here
 }
 
 // Input is where items come from.
@@ -93,7 +93,7 @@ var (
 	// ErrInterrupted: the run's context ended; Resume continues the split.
 	ErrInterrupted = errors.New("interrupted")
 	// ErrBusy: another process works on the split.
-	ErrBusy = errors.New("another asplit works on it")
+	ErrBusy = errors.New("another asplit process runs it")
 	// ErrItems: the split is done, and some items failed; each was reported.
 	ErrItems = errors.New("items failed")
 )

@@ -19,24 +19,24 @@ type spool struct {
 	file      *os.File
 	separator byte
 
-	mu     sync.Mutex
-	size   int64   // of what is known
-	items  int64   // whole ones
-	places []int64 // of items 0, stride, 2 × stride …
+	mu      sync.Mutex
+	size    int64   // of what is known
+	items   int64   // whole ones
+	offsets []int64 // of items 0, stride, 2 × stride …
 }
 
 // openSpool opens a spool, or makes it. None of its items are known yet.
 func openSpool(path string, separator byte) (*spool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the items that were read: %w", err)
+		return nil, fmt.Errorf("open the spool of items: %w", err)
 	}
-	return &spool{file: f, separator: separator, places: []int64{0}}, nil
+	return &spool{file: f, separator: separator, offsets: []int64{0}}, nil
 }
 
-// known takes in bytes that stand in the file behind those that are known, and returns
-// how many items there are.
-func (s *spool) known(part []byte) int64 {
+// index indexes bytes that follow the indexed ones in the file, and returns the number of
+// items.
+func (s *spool) index(part []byte) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at := 0; ; {
@@ -47,19 +47,19 @@ func (s *spool) known(part []byte) int64 {
 		at += i + 1
 		s.items++
 		if s.items%stride == 0 {
-			s.places = append(s.places, s.size+int64(at))
+			s.offsets = append(s.offsets, s.size+int64(at))
 		}
 	}
 	s.size += int64(len(part))
 	return s.items
 }
 
-// append writes bytes behind those that are known.
+// append writes bytes behind the indexed ones.
 func (s *spool) append(part []byte) (int64, error) {
 	if _, err := s.file.WriteAt(part, s.size); err != nil { // without mu: only this goroutine changes size
-		return 0, fmt.Errorf("keep the items that were read: %w", err)
+		return 0, fmt.Errorf("write the spool of items: %w", err)
 	}
-	return s.known(part), nil
+	return s.index(part), nil
 }
 
 // end ends the last item with a separator if it has none, and returns how many there
@@ -74,10 +74,10 @@ func (s *spool) end() (int64, error) {
 			return s.append([]byte{s.separator})
 		}
 	}
-	return s.known(nil), nil
+	return s.index(nil), nil
 }
 
-var errSpool = errors.New("items that were read are not there any more")
+var errSpool = errors.New("items are missing in the spool")
 
 // copy writes items with their separators.
 func (s *spool) copy(to io.Writer, first, count int64) error {
@@ -86,17 +86,17 @@ func (s *spool) copy(to io.Writer, first, count int64) error {
 		s.mu.Unlock()
 		return fmt.Errorf("read items %d to %d of %s: %w", first, first+count-1, s.file.Name(), errSpool)
 	}
-	from, size := s.places[first/stride], s.size
+	from, size := s.offsets[first/stride], s.size
 	s.mu.Unlock()
 	r := bufio.NewReaderSize(io.NewSectionReader(s.file, from, size-from), 64<<10)
-	if err := pass(io.Discard, r, s.separator, first%stride); err != nil {
+	if err := copyItems(io.Discard, r, s.separator, first%stride); err != nil {
 		return fmt.Errorf("read %s: %w", s.file.Name(), err)
 	}
-	return pass(to, r, s.separator, count)
+	return copyItems(to, r, s.separator, count)
 }
 
-// pass copies count items.
-func pass(to io.Writer, r *bufio.Reader, separator byte, count int64) error {
+// copyItems copies count items.
+func copyItems(to io.Writer, r *bufio.Reader, separator byte, count int64) error {
 	for count > 0 {
 		part, err := r.ReadSlice(separator)
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
@@ -114,27 +114,27 @@ func pass(to io.Writer, r *bufio.Reader, separator byte, count int64) error {
 
 // text returns the beginning of an item, at most this many bytes.
 func (s *spool) text(item int64, most int) string {
-	b := &beginning{most: most}
+	b := &prefixWriter{most: most}
 	if err := s.copy(b, item, 1); err != nil {
 		return ""
 	}
-	return string(bytes.TrimSuffix(b.kept, []byte{s.separator}))
+	return string(bytes.TrimSuffix(b.text, []byte{s.separator}))
 }
 
-type beginning struct {
-	kept []byte
+type prefixWriter struct {
+	text []byte
 	most int
 }
 
-func (b *beginning) Write(p []byte) (int, error) {
-	b.kept = append(b.kept, p[:min(len(p), b.most-len(b.kept))]...)
+func (b *prefixWriter) Write(p []byte) (int, error) {
+	b.text = append(b.text, p[:min(len(p), b.most-len(b.text))]...)
 	return len(p), nil
 }
 
 // sync syncs the file.
 func (s *spool) sync() error {
 	if err := s.file.Sync(); err != nil {
-		return fmt.Errorf("keep the items that were read: %w", err)
+		return fmt.Errorf("write the spool of items: %w", err)
 	}
 	return nil
 }

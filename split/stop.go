@@ -19,17 +19,17 @@ func (r *runner) stop() error {
 	err := r.endJobs()
 	_ = r.delivery.finish(true)
 	if err != nil {
-		return fmt.Errorf("%w: %w; %s goes on", ErrInterrupted, err, r.resumeLine())
+		return fmt.Errorf("%w: %w; %s continues it", ErrInterrupted, err, r.resumeLine())
 	}
-	return fmt.Errorf("%w: its jobs have ended; %s goes on", ErrInterrupted, r.resumeLine())
+	return fmt.Errorf("%w: its jobs have ended; %s continues it", ErrInterrupted, r.resumeLine())
 }
 
 // endJobs ends all jobs, within stopTime.
 func (r *runner) endJobs() error {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTime, fmt.Errorf("no end of them after %v", stopTime))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), stopTime, fmt.Errorf("still running after %v", stopTime))
 	defer cancel()
 	if err := r.killAll(ctx); err != nil {
-		return fmt.Errorf("its jobs could not all be ended (akill ends them): %w", err)
+		return fmt.Errorf("not all of its jobs could be ended (akill ends them): %w", err)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (r *runner) killAll(ctx context.Context) error {
 		var ids []backends.ID
 		for _, t := range r.core.Open() {
 			w := r.tasks[t.N]
-			r.drawn[t.N] = true
+			r.withdrawn[t.N] = true
 			if w.Job == 0 { // it never had one
 				r.end(w, Withdrawn, 0)
 				if err := r.store.Save(ctx, r.core, false, w); err != nil {
@@ -68,7 +68,7 @@ func (r *runner) killAll(ctx context.Context) error {
 				return err
 			}
 		}
-		r.looked = false
+		r.queried = false
 		if err := r.collect(ctx); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (r *runner) killAll(ctx context.Context) error {
 		select {
 		case <-results:
 		case <-changed:
-		case <-time.After(lookEvery):
+		case <-time.After(pollInterval):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -31,7 +31,7 @@ type row struct {
 	Submitted time.Time
 	Began     time.Time // by the host's clock
 	Ended     time.Time
-	Seen      time.Time // when its end was noticed
+	Seen      time.Time // when its end was seen
 }
 
 // endedRound is a round that has ended.
@@ -113,10 +113,10 @@ const (
 
 // Define stores the definition, once.
 func (s *store) Define(ctx context.Context, d *Definition) error {
-	return s.tx(ctx, "write down the split", func(tx *sql.Tx) error { return put(ctx, tx, keyDefinition, d) })
+	return s.tx(ctx, "store the definition", func(tx *sql.Tx) error { return put(ctx, tx, keyDefinition, d) })
 }
 
-var errUndefined = errors.New("it was interrupted before it had begun: begin it anew")
+var errUndefined = errors.New("it was interrupted before its definition was stored: start it again")
 
 // Definition returns the definition; the error is errUndefined if there is none.
 func (s *store) Definition(ctx context.Context) (*Definition, error) {
@@ -136,7 +136,7 @@ func (s *store) Input(ctx context.Context) (state inputState, err error) {
 
 // InputEnded stores that there are no more items.
 func (s *store) InputEnded(ctx context.Context, items int64) error {
-	return s.tx(ctx, "note the input's end", func(tx *sql.Tx) error {
+	return s.tx(ctx, "store the input's end", func(tx *sql.Tx) error {
 		return put(ctx, tx, keyInput, inputState{Ended: true, Items: items})
 	})
 }

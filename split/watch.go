@@ -10,9 +10,9 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// lookEvery is how often results are looked for: on a file system that other hosts
-// write to, inotify does not report them.
-const lookEvery = 250 * time.Millisecond
+// pollInterval is the interval between two checks for results: inotify does not report files
+// that other hosts write.
+const pollInterval = 250 * time.Millisecond
 
 // watchDir returns a channel that receives when a process of this host has renamed a
 // file in a directory. Without inotify it never receives.

@@ -33,7 +33,7 @@ func (m *measurer) measure(ctx context.Context, dir, host string, slots int) (me
 		return measures, m.err
 	}
 	err = errors.New("nobody said what became of it")
-	m.hosts.Measure(ctx, []qualify.Ask{{Host: host, Slots: slots}}, func(a qualify.Answer) {
+	m.hosts.Measure(ctx, []qualify.Request{{Host: host, Slots: slots}}, func(a qualify.Answer) {
 		if err = a.Err; err == nil {
 			measures = a.Result.Measures(slots)
 		}

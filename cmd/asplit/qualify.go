@@ -98,7 +98,7 @@ func qualifyHere(ctx context.Context) ([]qualify.Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []qualify.Answer{{Ask: qualify.Ask{Host: r.Machine.Host}, Result: r}}, nil
+	return []qualify.Answer{{Request: qualify.Request{Host: r.Machine.Host}, Result: r}}, nil
 }
 
 // qualifyHosts measures by jobs, in the order of names.
@@ -157,8 +157,8 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 
 // asksFor are the hosts that names mean. One that is not there, or not up, would keep a
 // job waiting for ever.
-func asksFor(hosts []backends.Host, names []string, slots int) ([]qualify.Ask, error) {
-	var asks []qualify.Ask
+func asksFor(hosts []backends.Host, names []string, slots int) ([]qualify.Request, error) {
+	var asks []qualify.Request
 	if slices.Equal(names, []string{everyHost}) {
 		names = nil
 		for _, h := range hosts {
@@ -179,10 +179,10 @@ func asksFor(hosts []backends.Host, names []string, slots int) ([]qualify.Ask, e
 			return nil, fmt.Errorf("host %q is not up: see ahosts", name)
 		case hosts[i].Slots < slots:
 			return nil, shell.Usagef("--slots %d: host %q has %d", slots, name, hosts[i].Slots)
-		case slices.ContainsFunc(asks, func(a qualify.Ask) bool { return a.Host == name }):
+		case slices.ContainsFunc(asks, func(a qualify.Request) bool { return a.Host == name }):
 			return nil, shell.Usagef("--hosts: %q stands there twice", name)
 		}
-		asks = append(asks, qualify.Ask{Host: name, Slots: slots})
+		asks = append(asks, qualify.Request{Host: name, Slots: slots})
 	}
 	return asks, nil
 }

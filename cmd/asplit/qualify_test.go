@@ -57,8 +57,8 @@ func TestPrintQualified(t *testing.T) {
 	speed := qualify.Speed{Integer: 100, Floating: 100, Hash: 100}
 	good := qualify.Result{CPU: qualify.CPU{One: speed, All: speed}, Notes: []string{"the interconnect is left out: \x1b"}}
 	answers := []qualify.Answer{
-		{Ask: qualify.Ask{Host: "a", Slots: 1}, Result: good},
-		{Ask: qualify.Ask{Host: "b", Slots: 1}, Err: errors.New("no space left\x1b")},
+		{Request: qualify.Request{Host: "a", Slots: 1}, Result: good},
+		{Request: qualify.Request{Host: "b", Slots: 1}, Err: errors.New("no space left\x1b")},
 	}
 	var out, stderr bytes.Buffer
 	err := printQualified(&out, &stderr, table.Text, metrics.Factors{metrics.CPU: 100}, answers)

@@ -104,7 +104,7 @@ func (p process) with(c *cli.Context, d *split.Definition, do func(context.Conte
 	}
 	err = do(c.Context, split.Options{
 		Work: around.Dir, Queue: jobs, Spec: spec, Program: []string{program}, Measure: measure,
-		Stdin: p.stdin, Stdout: printableOn(c.App.Writer), Stderr: s, Teller: s, Keep: c.Bool("keep"),
+		Stdin: p.stdin, Stdout: printableOn(c.App.Writer), Stderr: s, Reporter: s, Keep: c.Bool("keep"),
 		Report: func(r *split.Report) error { return report(c, s, r) },
 	})
 	s.close()

@@ -53,8 +53,8 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Note prints a line by asplit.
-func (s *screen) Note(text string) {
+// Log prints a line of asplit's own.
+func (s *screen) Log(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.erase()

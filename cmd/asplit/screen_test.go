@@ -32,7 +32,7 @@ func TestScreenOfATerminal(t *testing.T) {
 	s := &screen{to: &b, terminal: true}
 	p := progressOf(50, 200)
 	s.Progress(p)
-	s.Note("hello")
+	s.Log("hello")
 	if _, err := s.Write([]byte("err\x1b[2J\n")); err != nil {
 		t.Error(err)
 	}

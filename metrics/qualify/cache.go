@@ -26,7 +26,7 @@ func CacheOf(paths home.Paths) Cache {
 	return Cache(filepath.Join(dir, "allotment"))
 }
 
-// Load returns a measurement that was kept, and whether there is one that can be read and
+// Load returns a cached measurement, and whether there is one that can be read and
 // trusted.
 func (c Cache) Load(fingerprint string) (Result, bool) {
 	if c == "" || trusted.Dir(string(c)) != nil {
@@ -51,7 +51,7 @@ func (c Cache) Store(r Result) error {
 		err = writeFile(c.path(r.Fingerprint), r)
 	}
 	if err != nil {
-		return fmt.Errorf("keep the measurement: %w", err)
+		return fmt.Errorf("cache the measurement: %w", err)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ func parseQuota(text string) (float64, error) {
 	quota, period, ok := strings.Cut(text, " ")
 	p, err := strconv.ParseUint(period, 10, 63)
 	if !ok || err != nil || p == 0 {
-		return 0, fmt.Errorf("%q is no quota and period", text)
+		return 0, fmt.Errorf("%q is not a quota and a period", text)
 	}
 	if quota == "max" {
 		return math.Inf(1), nil
@@ -57,7 +57,7 @@ func parseQuota(text string) (float64, error) {
 	q, err := strconv.ParseInt(quota, 10, 64)
 	switch {
 	case err != nil || q == 0:
-		return 0, fmt.Errorf("%q is no quota and period", text)
+		return 0, fmt.Errorf("%q is not a quota and a period", text)
 	case q < 0:
 		return math.Inf(1), nil
 	}
@@ -85,10 +85,10 @@ func memoryLimit(root string, g proc.Group) (limit, left uint64, err error) {
 	return limit, left, nil
 }
 
-func readBytes(dir, name string, without uint64) (uint64, error) {
+func readBytes(dir, name string, fallback uint64) (uint64, error) {
 	text, err := readSetting(dir, name)
 	if err != nil || text == "" {
-		return without, err
+		return fallback, err
 	}
 	return parseBytes(text)
 }
@@ -100,7 +100,7 @@ func parseBytes(text string) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no number of bytes", text)
+		return 0, fmt.Errorf("%q is not a number of bytes", text)
 	}
 	return n, nil
 }

@@ -102,7 +102,7 @@ func (w *worker) run(ctx context.Context, d time.Duration) {
 		}
 	}
 	last := threadTime()
-	for until := time.Now().Add(d); len(w.turns[0]) == 0 || going(ctx, until); {
+	for until := time.Now().Add(d); len(w.turns[0]) == 0 || timeLeft(ctx, until); {
 		for part, do := range [parts]func(){w.integer, w.floating, w.hash} {
 			do()
 			now := threadTime()

@@ -25,13 +25,13 @@ type GPU struct {
 
 // value returns the GPU's part of G. A figure that is not stated counts as 1.
 func (g GPU) value() float64 {
-	told := func(v float64) float64 {
+	orOne := func(v float64) float64 {
 		if v == 0 {
 			return 1
 		}
 		return v
 	}
-	return mean(told(g.Memory), told(g.Clock))
+	return mean(orOne(g.Memory), orOne(g.Clock))
 }
 
 // findGPUs lists the GPUs that this process may use: NVIDIA's by their own program,
@@ -52,7 +52,7 @@ func findGPUs(ctx context.Context) ([]GPU, error) {
 		return nil, err
 	}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		all = choose(all, visible)
+		all = visibleGPUs(all, visible)
 	}
 	return append(all, amdGPUs("/")...), nil
 }
@@ -67,14 +67,14 @@ func parseGPUs(text string) ([]GPU, error) {
 	r.FieldsPerRecord, r.TrimLeadingSpace, r.LazyQuotes = 4, true, true
 	rows, err := r.ReadAll()
 	if err != nil {
-		return nil, fmt.Errorf("read what nvidia-smi says: %w", err)
+		return nil, fmt.Errorf("parse nvidia-smi's output: %w", err)
 	}
 	all := make([]GPU, 0, len(rows))
 	for _, row := range rows {
 		memory, err1 := parseFigure(row[2])
 		clock, err2 := parseFigure(row[3])
 		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("read what nvidia-smi says of %q: %w", row[0], err)
+			return nil, fmt.Errorf("parse nvidia-smi's output for %q: %w", row[0], err)
 		}
 		all = append(all, GPU{ID: row[0], Name: row[1], Memory: rounded(memory / 1024), Clock: rounded(clock / 1000)})
 	}
@@ -88,14 +88,14 @@ func parseFigure(text string) (float64, error) {
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || v < 0 || v > 1e12 || math.IsNaN(v) {
-		return 0, fmt.Errorf("%q is no figure", text)
+		return 0, fmt.Errorf("%q is not a number", text)
 	}
 	return v, nil
 }
 
-// choose returns the GPUs that CUDA would use: those of a list of numbers, or of UUIDs or
+// visibleGPUs returns the GPUs that CUDA would use: those of a list of numbers, or of UUIDs or
 // their beginnings, up to the first that does not exist.
-func choose(all []GPU, visible string) []GPU {
+func visibleGPUs(all []GPU, visible string) []GPU {
 	var chosen []GPU
 	for name := range strings.SplitSeq(visible, ",") {
 		name = strings.TrimSpace(name)

@@ -37,7 +37,7 @@ func TestParseGPUs(t *testing.T) {
 		t.Errorf("40 GiB at 1.6 GHz are worth %v, want 8", v)
 	}
 	if v := rounded((GPU{Clock: 4}).value()); v != 2 {
-		t.Errorf("no memory told, 4 GHz: %v, want 2", v)
+		t.Errorf("no memory stated, 4 GHz: %v, want 2", v)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestChooseAsCUDA(t *testing.T) {
 	for visible, want := range map[string]int{
 		"": 0, "-1": 0, "0": 1, "1,0": 2, "0,7,1": 1, "GPU-77": 1, "GPU-8f1b-a, GPU-77aa-b": 2, "NoDevFiles": 0, "GPU-none,0": 0,
 	} {
-		if got := choose(all, visible); len(got) != want {
+		if got := visibleGPUs(all, visible); len(got) != want {
 			t.Errorf("CUDA_VISIBLE_DEVICES=%q: %v, want %d of them", visible, got, want)
 		}
 	}

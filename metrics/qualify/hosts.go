@@ -39,15 +39,15 @@ type Hosts struct {
 	numbers atomic.Int64
 }
 
-// Ask is a host to measure, by a job of so many slots (1 if below).
-type Ask struct {
+// Request is a host to measure, by a job of so many slots (1 if below).
+type Request struct {
 	Host  string
 	Slots int
 }
 
-// Answer is the outcome of an Ask.
+// Answer is the outcome of a Request.
 type Answer struct {
-	Ask
+	Request
 	Result Result
 	Err    error
 }
@@ -56,63 +56,63 @@ const (
 	jobName = "asplit/qualify"
 	// runLimit ends a job that hangs: it waits for nothing but its file systems.
 	runLimit = 5 * time.Minute
-	// lateTime is how long the result of an ended job may be missing: some network file
+	// maxResultDelay is how long the result of an ended job may be missing: some network file
 	// systems show new files after seconds.
-	lateTime  = 5 * time.Second
-	lookPause = 100 * time.Millisecond
-	tryPause  = time.Second
-	killTime  = 10 * time.Second
-	maxLog    = 1 << 10
+	maxResultDelay = 5 * time.Second
+	pollInterval   = 100 * time.Millisecond
+	retryInterval  = time.Second
+	killTime       = 10 * time.Second
+	maxLog         = 1 << 10
 )
 
-// open is a job whose result is awaited.
-type open struct {
-	ask    Ask
-	number int
-	id     backends.ID
-	ended  time.Time // when its end was seen; zero: not yet
+// pendingJob is a job whose result is awaited.
+type pendingJob struct {
+	request Request
+	number  int
+	id      backends.ID
+	ended   time.Time // when its end was seen; zero: not yet
 }
 
-// Measure measures hosts. It calls tell once for each, as soon as its answer is known and
+// Measure measures hosts. It calls report once for each, as soon as its answer is known and
 // from the calling goroutine, and then returns. When ctx ends it kills the jobs that are
 // left. It may be called several times at once.
-func (h *Hosts) Measure(ctx context.Context, asks []Ask, tell func(Answer)) {
-	waiting := h.submit(ctx, asks, tell)
+func (h *Hosts) Measure(ctx context.Context, requests []Request, report func(Answer)) {
+	waiting := h.submit(ctx, requests, report)
 	changed := h.Queue.Changes()
 	for len(waiting) > 0 {
 		if ctx.Err() != nil {
-			h.giveUp(ctx, waiting, tell)
+			h.abort(ctx, waiting, report)
 			return
 		}
-		waiting = h.collect(ctx, waiting, tell)
-		_ = clock.Sleep(ctx, h.quiet(ctx, waiting, changed))
+		waiting = h.collect(ctx, waiting, report)
+		_ = clock.Sleep(ctx, h.awaitChange(ctx, waiting, changed))
 	}
 }
 
-// quiet waits for a change of the queue, and returns how long to wait beyond it.
-func (h *Hosts) quiet(ctx context.Context, waiting []open, changed func(context.Context) error) time.Duration {
-	if !slices.ContainsFunc(waiting, func(o open) bool { return o.ended.IsZero() }) {
-		return lookPause
+// awaitChange waits for a change of the queue, and returns how long to wait beyond it.
+func (h *Hosts) awaitChange(ctx context.Context, waiting []pendingJob, changed func(context.Context) error) time.Duration {
+	if !slices.ContainsFunc(waiting, func(o pendingJob) bool { return o.ended.IsZero() }) {
+		return pollInterval
 	}
-	ctx, cancel := context.WithTimeout(ctx, lateTime)
+	ctx, cancel := context.WithTimeout(ctx, maxResultDelay)
 	defer cancel()
 	if changed(ctx) != nil {
-		return tryPause
+		return retryInterval
 	}
-	return lookPause
+	return pollInterval
 }
 
-func (h *Hosts) submit(ctx context.Context, asks []Ask, tell func(Answer)) []open {
-	all := make([]open, len(asks))
-	specs := make([]backends.Spec, len(asks))
-	for i, ask := range asks {
-		all[i] = open{ask: ask, number: int(h.numbers.Add(1))}
+func (h *Hosts) submit(ctx context.Context, requests []Request, report func(Answer)) []pendingJob {
+	all := make([]pendingJob, len(requests))
+	specs := make([]backends.Spec, len(requests))
+	for i, request := range requests {
+		all[i] = pendingJob{request: request, number: int(h.numbers.Add(1))}
 		specs[i] = h.spec(all[i])
 	}
-	var waiting []open
+	var waiting []pendingJob
 	for i, submitted := range h.Queue.Submit(ctx, specs) {
 		if submitted.Err != nil {
-			tell(Answer{Ask: asks[i], Err: submitted.Err})
+			report(Answer{Request: requests[i], Err: submitted.Err})
 			continue
 		}
 		all[i].id = submitted.ID
@@ -121,9 +121,9 @@ func (h *Hosts) submit(ctx context.Context, asks []Ask, tell func(Answer)) []ope
 	return waiting
 }
 
-func (h *Hosts) spec(o open) backends.Spec {
+func (h *Hosts) spec(o pendingJob) backends.Spec {
 	s := h.Job
-	s.Name, s.Slots, s.OneHost, s.Hosts = jobName, max(o.ask.Slots, 1), true, []string{o.ask.Host}
+	s.Name, s.Slots, s.OneHost, s.Hosts = jobName, max(o.request.Slots, 1), true, []string{o.request.Host}
 	s.Command = append(slices.Clone(h.Argv), h.Dir, strconv.Itoa(o.number))
 	s.Stdout, s.Stderr = h.log(o), h.log(o)
 	if s.RunLimit == 0 {
@@ -132,34 +132,34 @@ func (h *Hosts) spec(o open) backends.Spec {
 	return s
 }
 
-func (h *Hosts) log(o open) string { return filepath.Join(h.Dir, strconv.Itoa(o.number)+".log") }
+func (h *Hosts) log(o pendingJob) string { return filepath.Join(h.Dir, strconv.Itoa(o.number)+".log") }
 
-// collect answers for jobs whose results are there, or will not come, and returns the
+// collect reports the jobs whose results exist, or will never exist, and returns the
 // others.
-func (h *Hosts) collect(ctx context.Context, waiting []open, tell func(Answer)) []open {
+func (h *Hosts) collect(ctx context.Context, waiting []pendingJob, report func(Answer)) []pendingJob {
 	ids := make([]backends.ID, len(waiting))
 	for i, o := range waiting {
 		ids[i] = o.id
 	}
-	live, asked := map[backends.ID]bool{}, false
+	live, queried := map[backends.ID]bool{}, false
 	if jobs, err := h.Queue.Jobs(ctx, ids); err == nil {
-		asked = true
+		queried = true
 		for i := range jobs {
 			live[jobs[i].ID] = !jobs[i].State.Ended()
 		}
 	}
 	now := time.Now()
-	var left []open
+	var left []pendingJob
 	for _, o := range waiting {
-		if asked && !live[o.id] && o.ended.IsZero() {
+		if queried && !live[o.id] && o.ended.IsZero() {
 			o.ended = now
 		}
 		result, err := ReadResult(ResultFile(h.Dir, o.number)) // after the job was queried
 		switch {
 		case !errors.Is(err, fs.ErrNotExist):
-			tell(Answer{o.ask, result, err})
-		case !o.ended.IsZero() && now.Sub(o.ended) > lateTime:
-			tell(Answer{Ask: o.ask, Err: fmt.Errorf("job %s ended without a result%s", o.id, h.lastWords(o))})
+			report(Answer{o.request, result, err})
+		case !o.ended.IsZero() && now.Sub(o.ended) > maxResultDelay:
+			report(Answer{Request: o.request, Err: fmt.Errorf("job %s ended without a result%s", o.id, h.logHead(o))})
 		default:
 			left = append(left, o)
 		}
@@ -167,8 +167,8 @@ func (h *Hosts) collect(ctx context.Context, waiting []open, tell func(Answer)) 
 	return left
 }
 
-// lastWords returns the beginning of a job's output, to end an error's text.
-func (h *Hosts) lastWords(o open) string {
+// logHead returns the beginning of a job's output, to end an error's text.
+func (h *Hosts) logHead(o pendingJob) string {
 	f, err := os.Open(h.log(o))
 	if err != nil {
 		return ""
@@ -181,7 +181,7 @@ func (h *Hosts) lastWords(o open) string {
 	return ": " + printable.Text(string(text))
 }
 
-func (h *Hosts) giveUp(ctx context.Context, waiting []open, tell func(Answer)) {
+func (h *Hosts) abort(ctx context.Context, waiting []pendingJob, report func(Answer)) {
 	ids := make([]backends.ID, len(waiting))
 	for i, o := range waiting {
 		ids[i] = o.id
@@ -190,6 +190,6 @@ func (h *Hosts) giveUp(ctx context.Context, waiting []open, tell func(Answer)) {
 	defer cancel()
 	_ = h.Queue.Kill(kill, ids) // jobs that have ended meanwhile give errors
 	for _, o := range waiting {
-		tell(Answer{Ask: o.ask, Err: context.Cause(ctx)})
+		report(Answer{Request: o.request, Err: context.Cause(ctx)})
 	}
 }

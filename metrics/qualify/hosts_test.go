@@ -16,8 +16,8 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// farm is a queue whose jobs do what a function says, at once.
-type farm struct {
+// fakeQueue is a queue whose jobs are calls of a function, and end at once.
+type fakeQueue struct {
 	mu     sync.Mutex
 	specs  []backends.Spec
 	run    func(host, dir string, number int) backends.State
@@ -25,7 +25,7 @@ type farm struct {
 	killed []backends.ID
 }
 
-func (f *farm) Submit(_ context.Context, specs []backends.Spec) []backends.Submitted {
+func (f *fakeQueue) Submit(_ context.Context, specs []backends.Spec) []backends.Submitted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := make([]backends.Submitted, len(specs))
@@ -46,7 +46,7 @@ func (f *farm) Submit(_ context.Context, specs []backends.Spec) []backends.Submi
 	return all
 }
 
-func (f *farm) Jobs(_ context.Context, ids []backends.ID) ([]backends.Job, error) {
+func (f *fakeQueue) Jobs(_ context.Context, ids []backends.ID) ([]backends.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []backends.Job
@@ -58,14 +58,14 @@ func (f *farm) Jobs(_ context.Context, ids []backends.ID) ([]backends.Job, error
 	return all, nil
 }
 
-func (f *farm) Kill(_ context.Context, ids []backends.ID) backends.Errors {
+func (f *fakeQueue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.killed = append(f.killed, ids...)
 	return nil
 }
 
-func (f *farm) Changes() func(context.Context) error {
+func (f *fakeQueue) Changes() func(context.Context) error {
 	return func(ctx context.Context) error {
 		_ = clock.Sleep(ctx, 10*time.Millisecond)
 		return context.Cause(ctx)
@@ -76,7 +76,7 @@ func TestHosts(t *testing.T) { synctest.Test(t, testHosts) }
 
 func testHosts(t *testing.T) {
 	dir := t.TempDir()
-	f := &farm{states: map[backends.ID]backends.State{}, run: func(host, dir string, number int) backends.State {
+	f := &fakeQueue{states: map[backends.ID]backends.State{}, run: func(host, dir string, number int) backends.State {
 		r := example()
 		switch host {
 		case "silent":
@@ -94,7 +94,7 @@ func testHosts(t *testing.T) {
 	}}
 	h := &Hosts{Queue: f, Dir: dir, Job: backends.Spec{Project: "chipA", Dir: "/work"}, Argv: []string{"/bin/asplit", "__qualify"}}
 	got := map[string]string{}
-	h.Measure(context.Background(), []Ask{{"good", 0}, {"refused", 1}, {"silent", 1}, {"full", 4}}, func(a Answer) {
+	h.Measure(context.Background(), []Request{{"good", 0}, {"refused", 1}, {"silent", 1}, {"full", 4}}, func(a Answer) {
 		got[a.Host] = a.Result.Fingerprint
 		if a.Err != nil {
 			got[a.Host] = a.Err.Error()
@@ -114,16 +114,16 @@ func testHosts(t *testing.T) {
 	}
 }
 
-func TestHostsGivenUp(t *testing.T) { synctest.Test(t, testHostsGivenUp) }
+func TestHostsAborted(t *testing.T) { synctest.Test(t, testHostsAborted) }
 
-func testHostsGivenUp(t *testing.T) {
-	f := &farm{states: map[backends.ID]backends.State{}, run: func(string, string, int) backends.State { return backends.Pending }}
+func testHostsAborted(t *testing.T) {
+	f := &fakeQueue{states: map[backends.ID]backends.State{}, run: func(string, string, int) backends.State { return backends.Pending }}
 	h := &Hosts{Queue: f, Dir: t.TempDir(), Argv: []string{"asplit", "__qualify"}}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("enough")) })
-	var told []Answer
-	h.Measure(ctx, []Ask{{"a", 1}, {"b", 1}}, func(a Answer) { told = append(told, a) })
-	if len(told) != 2 || told[0].Err == nil || told[0].Err.Error() != "enough" || len(f.killed) != 2 {
-		t.Errorf("%v; killed: %v", told, f.killed)
+	var answers []Answer
+	h.Measure(ctx, []Request{{"a", 1}, {"b", 1}}, func(a Answer) { answers = append(answers, a) })
+	if len(answers) != 2 || answers[0].Err == nil || answers[0].Err.Error() != "enough" || len(f.killed) != 2 {
+		t.Errorf("%v; killed: %v", answers, f.killed)
 	}
 }

@@ -23,23 +23,23 @@ func ResultFile(dir string, number int) string {
 }
 
 // Run is a job's whole work: it measures this host, or without fresh loads a measurement
-// from the cache if there is one, and leaves the result, or the error.
+// from the cache if there is one, and writes the result, or the error.
 func Run(ctx context.Context, dir string, number int, cache Cache, fresh bool) error {
 	if err := trusted.Dir(dir); err != nil {
 		return fmt.Errorf("qualify this host: %s: %w", dir, err)
 	}
-	r, err := once(ctx, Options{Dir: dir, Link: LinkFile(dir)}, cache, fresh)
+	r, err := measureOrLoad(ctx, Options{Dir: dir, Link: LinkFile(dir)}, cache, fresh)
 	if err != nil {
 		r = Result{Version: version, Error: err.Error()}
 	}
 	if failed := writeFile(ResultFile(dir, number), r); failed != nil {
-		err = errors.Join(err, fmt.Errorf("leave the result: %w", failed))
+		err = errors.Join(err, fmt.Errorf("write the result: %w", failed))
 	}
 	return err
 }
 
-func once(ctx context.Context, o Options, cache Cache, fresh bool) (Result, error) {
-	machine, err := Look(o.Dir)
+func measureOrLoad(ctx context.Context, o Options, cache Cache, fresh bool) (Result, error) {
+	machine, err := Inspect(o.Dir)
 	peer, err2 := readOffer(o.Link)
 	if err := errors.Join(err, err2); err != nil {
 		return Result{}, err

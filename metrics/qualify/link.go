@@ -36,7 +36,7 @@ const (
 	endOfPings  = 'd'
 	maxPings    = 200
 	maxPeers    = 64 // at a time
-	greetTime   = 300 * time.Millisecond
+	authTime    = 300 * time.Millisecond
 	serverTime  = 5 * time.Second // for one client
 	streamBlock = 256 << 10
 )
@@ -51,8 +51,8 @@ type offer struct {
 
 const maxOffer = 64 << 10
 
-// greet proves to the other side that the secret is known here, and asks for the same.
-func greet(conn net.Conn, secret []byte, own, other string) error {
+// authenticate proves to the other side that the secret is known here, and asks for the same.
+func authenticate(conn net.Conn, secret []byte, own, other string) error {
 	sent, got := make([]byte, nonceSize), make([]byte, nonceSize)
 	_, _ = rand.Read(sent) // never fails
 	if _, err := conn.Write(sent); err != nil {
@@ -68,7 +68,7 @@ func greet(conn net.Conn, secret []byte, own, other string) error {
 		return err
 	}
 	if !hmac.Equal(got, proof(secret, other, sent)) {
-		return errors.New("who answers there does not know the secret")
+		return errors.New("the other side does not know the secret")
 	}
 	return nil
 }
@@ -114,12 +114,12 @@ func parseOffer(text []byte) (offer, error) {
 		return offer{}, err
 	}
 	if len(o.Secret) != nonceSize || len(o.Addresses) == 0 {
-		return offer{}, errors.New("it is no offer to measure the way to a host")
+		return offer{}, errors.New("not a link offer: its secret or its addresses are missing")
 	}
 	for _, a := range o.Addresses {
 		host, port, err := net.SplitHostPort(a)
 		if _, err2 := strconv.ParseUint(port, 10, 16); err != nil || err2 != nil || net.ParseIP(host) == nil {
-			return offer{}, fmt.Errorf("%q is no address", a)
+			return offer{}, fmt.Errorf("%q is not an address", a)
 		}
 	}
 	return o, nil
@@ -155,17 +155,17 @@ func (o offer) measure(ctx context.Context) (*Link, error) {
 }
 
 func (o offer) dial(ctx context.Context, address string) (*net.TCPConn, error) {
-	dialer := net.Dialer{Timeout: greetTime}
+	dialer := net.Dialer{Timeout: authTime}
 	dialed, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	conn, ok := dialed.(*net.TCPConn)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("%s: it is no TCP connection", address), dialed.Close())
+		return nil, errors.Join(fmt.Errorf("%s: not a TCP connection", address), dialed.Close())
 	}
-	if err = conn.SetDeadline(time.Now().Add(greetTime)); err == nil {
-		err = greet(conn, o.Secret, "client", "server")
+	if err = conn.SetDeadline(time.Now().Add(authTime)); err == nil {
+		err = authenticate(conn, o.Secret, "client", "server")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", address, errors.Join(err, conn.Close()))
@@ -181,7 +181,7 @@ func measureLink(ctx context.Context, conn net.Conn) (Link, error) {
 	}
 	var trips []time.Duration
 	one := []byte{'p'}
-	for until := began.Add(latencyTime); len(trips) < maxPings && (len(trips) == 0 || going(ctx, until)); {
+	for until := began.Add(latencyTime); len(trips) < maxPings && (len(trips) == 0 || timeLeft(ctx, until)); {
 		sent := time.Now()
 		if _, err := conn.Write(one); err != nil {
 			return Link{}, err
@@ -193,7 +193,7 @@ func measureLink(ctx context.Context, conn net.Conn) (Link, error) {
 	}
 	count, took, err := stream(conn)
 	if err == nil && count == 0 {
-		err = errors.New("nothing arrived there")
+		err = errors.New("nothing arrived")
 	}
 	if err != nil {
 		return Link{}, err

@@ -39,7 +39,7 @@ func TestLink(t *testing.T) {
 		t.Errorf("its file stays: %v", err)
 	}
 	if link, err := o.measure(context.Background()); link != nil || err == nil || !strings.Contains(err.Error(), "can't be reached") {
-		t.Errorf("with nobody there: %+v, %v", link, err)
+		t.Errorf("after the server was closed: %+v, %v", link, err)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestNoLink(t *testing.T) {
 
 // A client that does not know the secret gets nothing, and learns nothing by sending back
 // what it received.
-func TestStrangers(t *testing.T) {
+func TestClientWithoutSecret(t *testing.T) {
 	_, o, _ := serve(t)
 	thief := o
 	thief.Secret = make([]byte, nonceSize)
@@ -84,7 +84,7 @@ func TestStrangers(t *testing.T) {
 	}
 	_, _ = conn.Write([]byte{'p'})
 	if n, err := conn.Read(mirrored); err == nil {
-		t.Errorf("a mirror is answered with %d bytes", n)
+		t.Errorf("a client that sends back what it received is answered with %d bytes", n)
 	}
 }
 

@@ -34,7 +34,7 @@ type Machine struct {
 	Storage string  `json:"storage"`            // the file system that is measured
 
 	cores int
-	free  uint64 // memory that may be taken now
+	free  uint64 // memory that may be allocated now
 }
 
 // Fingerprint returns a hash of all that a measurement depends on: the machine, its
@@ -68,11 +68,11 @@ func (m Machine) usable() uint64 {
 	return m.Memory
 }
 
-// Look reads what this process may use of this host, for work in a directory.
-func Look(dir string) (Machine, error) {
-	m, err := look("/", dir)
+// Inspect returns what this process may use of this host, for work in a directory.
+func Inspect(dir string) (Machine, error) {
+	m, err := inspect("/", dir)
 	if err != nil {
-		return Machine{}, fmt.Errorf("find out what may be used of this host: %w", err)
+		return Machine{}, fmt.Errorf("inspect this host: %w", err)
 	}
 	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA} {
 		var limit unix.Rlimit
@@ -83,8 +83,8 @@ func Look(dir string) (Machine, error) {
 	return m, nil
 }
 
-// look is Look below another root, without this process's resource limits.
-func look(root, dir string) (Machine, error) {
+// inspect is Inspect below another root, without this process's resource limits.
+func inspect(root, dir string) (Machine, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil && root == "/" {
 		dir, err = filepath.EvalSymlinks(dir)
@@ -98,12 +98,12 @@ func look(root, dir string) (Machine, error) {
 	if err := errors.Join(err, err2, err3); err != nil {
 		return Machine{}, err
 	}
-	total, told := proc.Bytes(memory, "MemTotal")
+	total, found := proc.Bytes(memory, "MemTotal")
 	cpus := proc.Value(status, "Cpus_allowed_list")
 	first, cores := countCPUs(cpus)
 	mounts, groups := proc.Mounts(string(mountinfo)), readText(root, "proc/self/cgroup")
-	if !told || cores == 0 || len(mounts) == 0 {
-		return Machine{}, errors.New("/proc does not tell this host's memory, which CPUs may be used, and what is mounted")
+	if !found || cores == 0 || len(mounts) == 0 {
+		return Machine{}, errors.New("/proc lacks this host's memory size, its allowed CPUs or its mounts")
 	}
 	m := Machine{
 		Host: readText(root, "proc/sys/kernel/hostname"), Kernel: readText(root, "proc/sys/kernel/osrelease"),
@@ -111,7 +111,7 @@ func look(root, dir string) (Machine, error) {
 		Storage: storageOf(mounts, dir), Cache: largestCache(root, first),
 		cores: cores, free: uint64(total),
 	}
-	if free, told := proc.Bytes(memory, "MemAvailable"); told {
+	if free, found := proc.Bytes(memory, "MemAvailable"); found {
 		m.free = uint64(free)
 	}
 	cpu, _ := proc.FindGroup(groups, mounts, "cpu")

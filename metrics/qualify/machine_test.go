@@ -69,7 +69,7 @@ const (
 	cpu1, memory1, unified2 = "sys/fs/cgroup/cpu,cpuacct/", "sys/fs/cgroup/memory/", "sys/fs/cgroup/"
 )
 
-func TestLook(t *testing.T) {
+func TestInspect(t *testing.T) {
 	v1 := base(v1Mounts, v1Groups).with(
 		cpu1+"cpu.cfs_quota_us", "-1\n", cpu1+"cpu.cfs_period_us", "100000\n",
 		cpu1+"slurm/job_7/cpu.cfs_quota_us", "-1\n", cpu1+"slurm/job_7/cpu.cfs_period_us", "100000\n",
@@ -109,13 +109,13 @@ func TestLook(t *testing.T) {
 			quota: 0.5, workers: 1, free: 6 << 30,
 		},
 		{
-			name:    "a group that is not to be seen has no limits",
+			name:    "an invisible group has no limits",
 			host:    base(rootMount+"30 20 0:30 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/elsewhere\n").with(unified2+"cpu.max", "50000 100000"),
 			workers: 4, free: 6 << 30,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m, err := look(c.host.write(t), "/home/alice")
+			m, err := inspect(c.host.write(t), "/home/alice")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,14 +129,14 @@ func TestLook(t *testing.T) {
 	}
 }
 
-func TestLookRefusesNonsense(t *testing.T) {
+func TestInspectRejectsInvalidFiles(t *testing.T) {
 	for path, text := range map[string]string{
 		unified2 + "user.slice/job/cpu.max":    "lots 100000",
 		unified2 + "user.slice/job/memory.max": "-5",
 		"proc/42/status":                       "Name:\tx\n",
 		"proc/42/mountinfo":                    "nothing of the kind\n",
 	} {
-		if m, err := look(base(v2Mounts, v2Groups).with(path, text).write(t), "/"); err == nil {
+		if m, err := inspect(base(v2Mounts, v2Groups).with(path, text).write(t), "/"); err == nil {
 			t.Errorf("%s %q: no error, %+v", path, text, m)
 		}
 	}
@@ -165,7 +165,7 @@ func TestCountCPUs(t *testing.T) {
 // All that a measurement depends on changes the fingerprint; what changes from moment to
 // moment does not.
 func TestFingerprint(t *testing.T) {
-	m, err := look(base(v2Mounts, v2Groups).write(t), "/home")
+	m, err := inspect(base(v2Mounts, v2Groups).write(t), "/home")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,12 +219,12 @@ func TestRealGroup(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("40000"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	before, err := Look(".")
+	before, err := Inspect(".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	move(dir)
-	m, err := Look(".")
+	m, err := Inspect(".")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ const (
 	baseBlock = 128 << 20
 	maxBlock  = 512 << 20
 	freePart  = 8
-	stride    = 256 << 10 // copied between two looks at the clock
+	stride    = 256 << 10 // copied between two reads of the clock
 )
 
 func blockSize(cache, free uint64) uint64 {
@@ -42,16 +42,16 @@ func blockSize(cache, free uint64) uint64 {
 func (r *Result) measureMemory(ctx context.Context, workers int) error {
 	b, err := newBlock(blockSize(r.Machine.Cache, r.Machine.free))
 	if err != nil {
-		return fmt.Errorf("measure the memory: take a block of it: %w", err)
+		return fmt.Errorf("measure the memory: allocate a block: %w", err)
 	}
 	defer b.free()
 	pairs := make([]pair, workers)
-	touched := together(workers, func(i int) uint64 {
+	touched := inParallel(workers, func(i int) uint64 {
 		pairs[i] = b.part(i, workers).touch(ctx, time.Now().Add(touchTime))
 		return 2 * uint64(len(pairs[i].from))
 	})
 	began := time.Now()
-	bytes := together(workers, func(i int) uint64 { return copyAll(ctx, began.Add(memoryTime), pairs[i:i+1]) })
+	bytes := inParallel(workers, func(i int) uint64 { return copyAll(ctx, began.Add(memoryTime), pairs[i:i+1]) })
 	r.Memory = Memory{Bandwidth: perSecond(float64(bytes), time.Since(began)), Block: touched, Size: r.Machine.usable()}
 	began = time.Now()
 	bytes = copyAll(ctx, began.Add(busTime), pairs)
@@ -59,8 +59,8 @@ func (r *Result) measureMemory(ctx context.Context, workers int) error {
 	return nil
 }
 
-// together runs f for each worker, side by side, and returns the sum.
-func together(workers int, f func(int) uint64) uint64 {
+// inParallel runs f for each worker, side by side, and returns the sum.
+func inParallel(workers int, f func(int) uint64) uint64 {
 	counts := make([]uint64, workers)
 	var done sync.WaitGroup
 	for i := range counts {
@@ -105,7 +105,7 @@ type pair struct{ from, to []byte }
 func (b block) touch(ctx context.Context, until time.Time) pair {
 	page := unix.Getpagesize()
 	n := 0
-	for n < len(b) && (n == 0 || going(ctx, until)) {
+	for n < len(b) && (n == 0 || timeLeft(ctx, until)) {
 		end := min(n+stride, len(b))
 		for ; n < end; n += page {
 			b[n] = 1
@@ -123,7 +123,7 @@ func copyAll(ctx context.Context, until time.Time, pairs []pair) uint64 {
 		for _, p := range pairs {
 			for at := 0; at < len(p.from); at += stride {
 				bytes += uint64(copy(p.to[at:], p.from[at:min(at+stride, len(p.from))]))
-				if !going(ctx, until) {
+				if !timeLeft(ctx, until) {
 					return bytes
 				}
 			}

@@ -59,7 +59,7 @@ type Options struct {
 // Measure measures this host, for a job that may do what this process may. It fails
 // if the storage can't be measured, or ctx ends.
 func Measure(ctx context.Context, o Options) (Result, error) {
-	machine, err := Look(o.Dir)
+	machine, err := Inspect(o.Dir)
 	peer, err2 := readOffer(o.Link)
 	if err := errors.Join(err, err2); err != nil {
 		return Result{}, err
@@ -94,8 +94,8 @@ func measure(ctx context.Context, dir string, machine Machine, peer offer) (r Re
 	return r, r.check()
 }
 
-// going reports whether a part's time is not over yet.
-func going(ctx context.Context, until time.Time) bool {
+// timeLeft reports whether a part's time is not over yet.
+func timeLeft(ctx context.Context, until time.Time) bool {
 	return time.Now().Before(until) && ctx.Err() == nil
 }
 

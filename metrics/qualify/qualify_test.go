@@ -193,7 +193,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunLeavesItsError(t *testing.T) {
+func TestRunWritesItsError(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(LinkFile(dir), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
@@ -201,13 +201,13 @@ func TestRunLeavesItsError(t *testing.T) {
 	err := Run(context.Background(), dir, 1, "", false)
 	_, left := ReadResult(ResultFile(dir, 1))
 	if err == nil || left == nil || !strings.Contains(left.Error(), err.Error()) {
-		t.Errorf("it failed with %v and left %v", err, left)
+		t.Errorf("it failed with %v and wrote %v", err, left)
 	}
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if err := Run(context.Background(), dir, 2, "", false); err == nil || !strings.Contains(err.Error(), "chmod") {
-		t.Errorf("in a directory for everybody: %v", err)
+		t.Errorf("in a world-writable directory: %v", err)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := c.Load("bad"); ok {
-		t.Error("another one's measurement is taken")
+		t.Error("a measurement of another fingerprint is returned")
 	}
 	if err := os.Rename(other, c.path(r.Fingerprint)); err != nil {
 		t.Fatal(err)
@@ -246,13 +246,13 @@ func TestCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := c.Load(r.Fingerprint); ok {
-		t.Error("a file that anybody can write is trusted")
+		t.Error("a world-writable file is trusted")
 	}
 	if err := os.Chmod(string(c), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Store(r); err == nil {
-		t.Error("a directory that anybody can write is used")
+		t.Error("a world-writable directory is used")
 	}
 	t.Setenv("XDG_CACHE_HOME", "/x")
 	if got := CacheOf(home.Paths{State: "/proc/none"}); got != "/x/allotment" {

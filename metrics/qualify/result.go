@@ -65,16 +65,16 @@ func (r Result) check() error {
 	}
 	for _, f := range figures {
 		if f <= 0 || f > largest {
-			return fmt.Errorf("a measurement says %v, which is none", f)
+			return fmt.Errorf("the measurement has an impossible figure: %v", f)
 		}
 	}
 	for _, g := range r.GPUs {
 		if g.Memory < 0 || g.Memory > largest || g.Clock < 0 || g.Clock > largest {
-			return fmt.Errorf("GPU %q has %v GiB and %v GHz, which can't be", g.ID, g.Memory, g.Clock)
+			return fmt.Errorf("GPU %q has impossible figures: %v GiB and %v GHz", g.ID, g.Memory, g.Clock)
 		}
 	}
 	if r.Fingerprint == "" || r.Memory.Size == 0 {
-		return errors.New("a measurement says not what was measured")
+		return errors.New("the measurement has no fingerprint or no memory size")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func Decode(in io.Reader) (Result, error) {
 		return Result{}, err
 	}
 	if len(text) > maxResult {
-		return Result{}, fmt.Errorf("it is larger than %d bytes", maxResult)
+		return Result{}, fmt.Errorf("larger than %d bytes", maxResult)
 	}
 	var r Result
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -102,7 +102,7 @@ func Decode(in io.Reader) (Result, error) {
 		return Result{}, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return Result{}, errors.New("something follows the result")
+		return Result{}, errors.New("unexpected data after the result")
 	}
 	switch {
 	case r.Version != version:

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Server answers jobs that measure the link to this host.
+// Server serves jobs that measure the link to this host.
 type Server struct {
 	listener net.Listener
 	secret   []byte
@@ -28,7 +28,7 @@ func Serve(ctx context.Context, path string) (*Server, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", ":0")
 	if err != nil {
-		return nil, fmt.Errorf("let jobs measure the way to this host: %w", err)
+		return nil, fmt.Errorf("serve measurements of the link to this host: %w", err)
 	}
 	secret := make([]byte, nonceSize)
 	_, _ = rand.Read(secret) // never fails
@@ -37,7 +37,7 @@ func Serve(ctx context.Context, path string) (*Server, error) {
 		err = writeFile(path, o)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("let jobs measure the way to this host: %w", errors.Join(err, listener.Close()))
+		return nil, fmt.Errorf("serve measurements of the link to this host: %w", errors.Join(err, listener.Close()))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	s := &Server{listener: listener, secret: secret, path: path, cancel: cancel}
@@ -54,15 +54,15 @@ func (s *Server) Close() {
 }
 
 func (s *Server) accept(ctx context.Context) {
-	places := make(chan struct{}, maxPeers)
+	peers := make(chan struct{}, maxPeers)
 	for {
 		conn, err := s.listener.Accept()
 		if err != nil {
 			return
 		}
 		select {
-		case places <- struct{}{}:
-		default: // strangers, or too many jobs: they do without this figure
+		case peers <- struct{}{}:
+		default: // too many clients: a job without this figure goes on
 			_ = conn.Close()
 			continue
 		}
@@ -70,7 +70,7 @@ func (s *Server) accept(ctx context.Context) {
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 			_ = s.answer(conn) // the client notices
 			_ = conn.Close()
-			<-places
+			<-peers
 		})
 	}
 }
@@ -79,7 +79,7 @@ func (s *Server) answer(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(serverTime)); err != nil {
 		return err
 	}
-	if err := greet(conn, s.secret, "server", "client"); err != nil {
+	if err := authenticate(conn, s.secret, "server", "client"); err != nil {
 		return err
 	}
 	one := make([]byte, 1)
@@ -88,7 +88,7 @@ func (s *Server) answer(conn net.Conn) error {
 			return err
 		}
 		if one[0] == endOfPings {
-			return sink(conn)
+			return receive(conn)
 		}
 		if _, err := conn.Write(one); err != nil {
 			return err
@@ -97,8 +97,8 @@ func (s *Server) answer(conn net.Conn) error {
 	return errors.New("too many pings")
 }
 
-// sink counts what arrives for a while from the first byte on.
-func sink(conn net.Conn) error {
+// receive counts what arrives for a while from the first byte on.
+func receive(conn net.Conn) error {
 	buffer := make([]byte, streamBlock)
 	if _, err := io.ReadFull(conn, buffer[:1]); err != nil {
 		return err

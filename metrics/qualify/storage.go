@@ -38,7 +38,7 @@ func measureStorage(ctx context.Context, dir string) (Storage, error) {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		s, err := useFile(ctx, dir)
+		s, err := measureFile(ctx, dir)
 		done <- answer{s, err}
 	}()
 	var a answer
@@ -56,7 +56,7 @@ func measureStorage(ctx context.Context, dir string) (Storage, error) {
 	return a.storage, nil
 }
 
-func useFile(ctx context.Context, dir string) (s Storage, err error) {
+func measureFile(ctx context.Context, dir string) (s Storage, err error) {
 	f, err := os.CreateTemp(dir, ".qualify-*")
 	if err != nil {
 		return Storage{}, err
@@ -65,7 +65,7 @@ func useFile(ctx context.Context, dir string) (s Storage, err error) {
 	if err := os.Remove(f.Name()); err != nil {
 		return Storage{}, fmt.Errorf("%s stays behind: %w", filepath.Base(f.Name()), err)
 	}
-	for _, step := range []func(context.Context, *os.File) error{s.write, s.read, s.scatter} {
+	for _, step := range []func(context.Context, *os.File) error{s.write, s.read, s.writeRandom} {
 		if err := step(ctx, f); err != nil {
 			return Storage{}, err
 		}
@@ -83,7 +83,7 @@ func (s *Storage) write(ctx context.Context, f *os.File) error {
 	fillNoise(noise)
 	began := time.Now()
 	until := began.Add(writeTime)
-	for size := firstWrite; s.Written < maxFile && (s.Written == 0 || going(ctx, until)); {
+	for size := firstWrite; s.Written < maxFile && (s.Written == 0 || timeLeft(ctx, until)); {
 		size = min(size, maxFile-int(s.Written))
 		start := time.Now()
 		for n := 0; n < size; {
@@ -111,7 +111,7 @@ func (s *Storage) read(ctx context.Context, f *os.File) error {
 	began := time.Now()
 	until := began.Add(readTime)
 	at := int64(0)
-	for at < int64(s.Written) && (at == 0 || going(ctx, until)) {
+	for at < int64(s.Written) && (at == 0 || timeLeft(ctx, until)) {
 		n, err := f.ReadAt(buffer[:min(len(buffer), int(int64(s.Written)-at))], at)
 		if err != nil {
 			return err
@@ -122,16 +122,16 @@ func (s *Storage) read(ctx context.Context, f *os.File) error {
 	return nil
 }
 
-// scatter writes pages at random places.
-func (s *Storage) scatter(ctx context.Context, f *os.File) error {
+// writeRandom writes pages at random places.
+func (s *Storage) writeRandom(ctx context.Context, f *os.File) error {
 	noise := make([]byte, page)
 	fillNoise(noise)
-	places := int64(s.Written) / page
+	pages := int64(s.Written) / page
 	began := time.Now()
 	until := began.Add(randomTime)
 	writes := 0
-	for ; writes == 0 || going(ctx, until); writes++ {
-		if _, err := f.WriteAt(noise, page*rand.Int64N(places)); err != nil {
+	for ; writes == 0 || timeLeft(ctx, until); writes++ {
+		if _, err := f.WriteAt(noise, page*rand.Int64N(pages)); err != nil {
 			return err
 		}
 		if err := unix.Fdatasync(int(f.Fd())); err != nil {

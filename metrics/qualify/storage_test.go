@@ -27,7 +27,7 @@ func TestStorageLeavesNothing(t *testing.T) {
 
 // A full disk is reported as one: a file system of 4 MiB stands in for it.
 func TestStorageIsFull(t *testing.T) {
-	full := errFrom(t, t.TempDir())
+	full := measureSmallDisk(t, t.TempDir())
 	if !errors.Is(full, unix.ENOSPC) || !strings.Contains(full.Error(), "free 64 MiB there") {
 		t.Errorf("%v", full)
 	}
@@ -37,8 +37,8 @@ func TestStorageIsFull(t *testing.T) {
 	}
 }
 
-// errFrom measures on a file system of 4 MiB.
-func errFrom(t *testing.T, dir string) error {
+// measureSmallDisk measures on a file system of 4 MiB.
+func measureSmallDisk(t *testing.T, dir string) error {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
 		t.Skip("skip: a small file system can't be mounted here:", err)
 	}

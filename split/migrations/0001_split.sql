@@ -1,11 +1,11 @@
--- The split itself: what it is, what its core remembers, how its input stands.
+-- The split itself: its definition, the state of its core, and of its input.
 CREATE TABLE split (
     key   TEXT PRIMARY KEY,
     value BLOB NOT NULL
 ) WITHOUT ROWID;
 
 -- A task is a range of items that went to a host. first counts from 0. state: 0 open,
--- 1 done, 2 given back, 3 its only item kills. job is 0 while it is not known. Times
+-- 1 done, 2 returned, 3 its only item kills it. job is 0 while it is not known. Times
 -- are UNIX nanoseconds; began and ended are by the host's clock.
 CREATE TABLE task (
     n         INTEGER PRIMARY KEY,

@@ -8,8 +8,8 @@ import (
 
 func timeOf(second int64) time.Time { return time.Unix(second, 0) }
 
-// mended returns data with correct checksums, so that a fuzzer gets past them.
-func mended(data []byte) []byte {
+// withChecksums returns data with correct checksums, so that a fuzzer gets past them.
+func withChecksums(data []byte) []byte {
 	if len(data) < trailerSize {
 		return data
 	}

@@ -25,26 +25,26 @@ const (
 
 // What stands for items in the arguments of a command.
 const (
-	placeItem  = "{}"
-	placeStart = "{start}"
-	placeCount = "{count}"
+	markItem  = "{}"
+	markStart = "{start}"
+	markCount = "{count}"
 )
 
 // ModeOf returns the mode that a command's arguments ask for.
 func ModeOf(argv []string) (Mode, error) {
-	has := func(place string) bool {
+	has := func(mark string) bool {
 		for _, arg := range argv {
-			if strings.Contains(arg, place) {
+			if strings.Contains(arg, mark) {
 				return true
 			}
 		}
 		return false
 	}
-	numbers := has(placeStart) || has(placeCount)
+	numbers := has(markStart) || has(markCount)
 	switch {
-	case has(placeItem) && numbers:
+	case has(markItem) && numbers:
 		return "", errors.New("{} is one item, {start} and {count} are a whole task: use one of the two")
-	case has(placeItem):
+	case has(markItem):
 		return Each, nil
 	case numbers:
 		return Whole, nil
@@ -83,7 +83,7 @@ func (o *Order) Separator() byte {
 func (o *Order) Encode() ([]byte, error) {
 	line, err := json.Marshal(o)
 	if err != nil {
-		return nil, fmt.Errorf("write down a task: %w", err)
+		return nil, fmt.Errorf("encode a task: %w", err)
 	}
 	return append(line, '\n'), nil
 }
@@ -101,25 +101,25 @@ func ReadOrder(r io.Reader) (o Order, length int64, err error) {
 	}
 	mode := o.Mode == Each || o.Mode == Whole || o.Mode == Feed
 	if len(o.Argv) == 0 || o.Argv[0] == "" || !mode || o.Count < 1 || o.Count > MaxItems || o.Slots < 1 {
-		return Order{}, 0, errors.New("read the task: it says no command, mode, number of items or of slots")
+		return Order{}, 0, errors.New("read the task: its command, mode, number of items or number of slots is missing or invalid")
 	}
 	return o, int64(len(line)), nil
 }
 
 // Arguments returns the command line for one item (Each) or for all of them.
 func (o *Order) Arguments(item string) []string {
-	var places *strings.Replacer
+	var replacer *strings.Replacer
 	switch o.Mode {
 	case Feed:
 		return o.Argv
 	case Each:
-		places = strings.NewReplacer(placeItem, item)
+		replacer = strings.NewReplacer(markItem, item)
 	case Whole:
-		places = strings.NewReplacer(placeStart, strconv.FormatInt(o.First, 10), placeCount, strconv.FormatInt(o.Count, 10))
+		replacer = strings.NewReplacer(markStart, strconv.FormatInt(o.First, 10), markCount, strconv.FormatInt(o.Count, 10))
 	}
 	argv := make([]string, len(o.Argv))
 	for i, arg := range o.Argv {
-		argv[i] = places.Replace(arg)
+		argv[i] = replacer.Replace(arg)
 	}
 	return argv
 }
@@ -142,8 +142,8 @@ const maxArgument = 128<<10 - 1
 
 // Why a text is no argument.
 var (
-	errLong = fmt.Errorf("longer than %d bytes: no argument can be: give the items on standard input (leave {} out)", maxArgument)
-	errNUL  = errors.New("it holds a NUL byte, which no argument can: with --null items end in one")
+	errLong = fmt.Errorf("longer than %d bytes, which no argument can be: pass the items on standard input (omit {})", maxArgument)
+	errNUL  = errors.New("contains a NUL byte, which no argument can: use --null if items end in NUL")
 )
 
 // items returns the texts of a task's items one by one.
@@ -160,9 +160,9 @@ type item struct {
 	wrong error // why it can't be an argument
 }
 
-// take returns the next item. The caller counts them: it is an error if there are no
+// readItem returns the next item. The caller counts them: it is an error if there are no
 // more.
-func (i *items) take() (item, error) {
+func (i *items) readItem() (item, error) {
 	at := i.next
 	i.next++
 	if i.order.Numbers {

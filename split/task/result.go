@@ -75,7 +75,7 @@ func (r *Result) trailer(sum uint32) []byte {
 	return append(b, magic...)
 }
 
-var errNotWhole = errors.New("it is not the whole result of a task")
+var errNotWhole = errors.New("not a complete task result")
 
 // OpenResult opens the result of a task with these items. The error is fs.ErrNotExist
 // if the file is missing.
@@ -180,8 +180,8 @@ func newWriter(to io.Writer, first, count int64) *writer {
 	return &writer{result: Result{First: first, Count: count}, to: bufio.NewWriterSize(to, 64<<10)}
 }
 
-// add records one execution: what the two files hold, and words of asplit itself.
-func (w *writer) add(item, count int64, status int, out, errs *os.File, words string) error {
+// add records one execution: what the two files hold, and a message of asplit itself.
+func (w *writer) add(item, count int64, status int, out, errs *os.File, message string) error {
 	record := Record{Item: item, Count: count, At: w.at, Status: status}
 	var err error
 	if record.Out, err = w.copy(out); err != nil {
@@ -190,10 +190,10 @@ func (w *writer) add(item, count int64, status int, out, errs *os.File, words st
 	if record.Err, err = w.copy(errs); err != nil {
 		return err
 	}
-	if _, err := w.to.WriteString(words); err != nil {
+	if _, err := w.to.WriteString(message); err != nil {
 		return err
 	}
-	record.Err += int64(len(words))
+	record.Err += int64(len(message))
 	w.at += record.Out + record.Err
 	w.records = append(w.records, record)
 	return nil

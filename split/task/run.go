@@ -69,7 +69,7 @@ func CheckDir(dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("look at the split's directory: %w", err)
+		return fmt.Errorf("check the split's directory: %w", err)
 	}
 	return fmt.Errorf("%s: %w: %w", dir, trusted.ErrNotTrusted, err)
 }
@@ -82,7 +82,7 @@ func write(d disk.Disk, dir string, n int64, e *execution) error {
 	}
 	e.to = newWriter(f, e.order.First, e.order.Count)
 	began := time.Now()
-	if err := e.all(); err != nil {
+	if err := e.executeAll(); err != nil {
 		return errors.Join(fmt.Errorf("run task %d: %w", n, err), f.Close(), d.Remove(f.Name()))
 	}
 	err = e.to.finish(began, time.Now())
@@ -118,7 +118,7 @@ type execution struct {
 // findProgram looks the command up before anything has begun: a host without it can
 // execute no item.
 func (e *execution) findProgram() (err error) {
-	if e.order.Mode == Each && strings.Contains(e.order.Argv[0], placeItem) {
+	if e.order.Mode == Each && strings.Contains(e.order.Argv[0], markItem) {
 		return nil
 	}
 	e.program, err = exec.LookPath(e.order.Arguments("")[0])
@@ -144,8 +144,8 @@ func (e *execution) close() {
 	_ = e.input.Close()
 }
 
-// all executes all items.
-func (e *execution) all() error {
+// executeAll executes all items.
+func (e *execution) executeAll() error {
 	if e.order.Mode != Each {
 		stdin := e.null
 		if e.order.Mode == Feed {
@@ -157,7 +157,7 @@ func (e *execution) all() error {
 	for range min(int64(e.order.Slots), e.order.Count) {
 		workers.Go(func() {
 			for {
-				next, more := e.take()
+				next, more := e.nextItem()
 				if !more {
 					return
 				}
@@ -169,14 +169,14 @@ func (e *execution) all() error {
 	return e.err
 }
 
-// take returns a worker's next item.
-func (e *execution) take() (next item, more bool) {
+// nextItem returns a worker's next item.
+func (e *execution) nextItem() (next item, more bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err != nil || e.items.next >= e.order.Count {
 		return item{}, false
 	}
-	next, e.err = e.items.take()
+	next, e.err = e.items.readItem()
 	return next, e.err == nil
 }
 
@@ -190,14 +190,14 @@ func (e *execution) fail(err error) {
 
 // The exit statuses of commands that could not be executed, as in shells.
 const (
-	statusCant    = 126
-	statusMissing = 127
+	statusCannotExecute = 126
+	statusNotFound      = 127
 )
 
 // execute runs the command once, for one item or for all, and records the outcome.
 func (e *execution) execute(i item, count int64, stdin *os.File) error {
 	if i.wrong != nil {
-		return e.add(i.at, count, statusCant, nil, nil, "asplit: "+i.wrong.Error()+"\n")
+		return e.add(i.at, count, statusCannotExecute, nil, nil, "asplit: "+i.wrong.Error()+"\n")
 	}
 	out, err := scratch()
 	if err != nil {
@@ -215,19 +215,19 @@ func (e *execution) execute(i item, count int64, stdin *os.File) error {
 		program, err = exec.LookPath(argv[0])
 	}
 	if err != nil {
-		return e.add(i.at, count, statusMissing, nil, nil, "asplit: "+err.Error()+"\n")
+		return e.add(i.at, count, statusNotFound, nil, nil, "asplit: "+err.Error()+"\n")
 	}
 	status, err := command.Attached(program, argv, e.env, stdin, out, errs)
 	if err != nil {
-		return e.add(i.at, count, statusCant, out, errs, "asplit: "+err.Error()+"\n")
+		return e.add(i.at, count, statusCannotExecute, out, errs, "asplit: "+err.Error()+"\n")
 	}
 	return e.add(i.at, count, status, out, errs, "")
 }
 
-func (e *execution) add(at, count int64, status int, out, errs *os.File, words string) error {
+func (e *execution) add(at, count int64, status int, out, errs *os.File, message string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.to.add(at, count, status, out, errs, words)
+	return e.to.add(at, count, status, out, errs, message)
 }
 
 // scratch returns a file without a name, of one execution alone: a process that an item

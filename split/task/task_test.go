@@ -102,8 +102,8 @@ func TestRun(t *testing.T) {
 		"no argument": {
 			Order{Argv: []string{"echo", "{}"}, Mode: Each, First: 1, Count: 3},
 			"a\x00b\n" + strings.Repeat("x", 200_000) + "\nc\n",
-			"0+1 126 \"\" \"asplit: it holds a NUL byte, which no argument can: with --null items end in one\\n\"\n" +
-				"1+1 126 \"\" \"asplit: longer than 131071 bytes: no argument can be: give the items on standard input (leave {} out)\\n\"\n2+1 0 \"c\\n\" \"\"\n",
+			"0+1 126 \"\" \"asplit: contains a NUL byte, which no argument can: use --null if items end in NUL\\n\"\n" +
+				"1+1 126 \"\" \"asplit: longer than 131071 bytes, which no argument can be: pass the items on standard input (omit {})\\n\"\n2+1 0 \"c\\n\" \"\"\n",
 		},
 		"a program by item": {
 			Order{Argv: []string{"{}", "x"}, Mode: Each, First: 1, Count: 2},
@@ -196,14 +196,14 @@ func TestWhatCantBeRun(t *testing.T) {
 		want  string
 	}{
 		"a program that is not there": {Order{Argv: []string{"no-such-program"}, Mode: Feed, First: 1, Count: 1, Slots: 1}, nil, "no-such-program"},
-		"another's directory":         {good, func(dir string) error { return os.Chmod(dir, 0o777) }, "others can write it"},
-		"another's order":             {good, func(dir string) error { return os.Chmod(File(dir, 1, KindOrder), 0o666) }, "others can write it"},
+		"another user's directory":    {good, func(dir string) error { return os.Chmod(dir, 0o777) }, "others can write it"},
+		"another user's order":        {good, func(dir string) error { return os.Chmod(File(dir, 1, KindOrder), 0o666) }, "others can write it"},
 		"no task":                     {good, func(dir string) error { return os.Remove(File(dir, 1, KindOrder)) }, "no such file"},
 		"half a task":                 {good, func(dir string) error { return os.Truncate(File(dir, 1, KindOrder), 10) }, "first line is not whole"},
-		"fewer items than said":       {Order{Argv: []string{"echo", "{}"}, Mode: Each, First: 1, Count: 2, Slots: 1}, nil, "read item 1: unexpected EOF"},
-		"another's result": {good, func(dir string) error {
+		"fewer items than announced":  {Order{Argv: []string{"echo", "{}"}, Mode: Each, First: 1, Count: 2, Slots: 1}, nil, "read item 1: unexpected EOF"},
+		"an invalid result": {good, func(dir string) error {
 			return os.WriteFile(File(dir, 1, KindResult), []byte("nonsense"), 0o600)
-		}, "not the whole result"},
+		}, "not a complete task result"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := directory(t, x.order, "")
@@ -216,7 +216,7 @@ func TestWhatCantBeRun(t *testing.T) {
 				t.Errorf("error is %v, want %q", err, x.want)
 			}
 			if _, err := os.Stat(File(dir, 1, KindNew)); err == nil {
-				t.Error("it is taken for killed by its items")
+				t.Error("the .new file is left: the items would count as killers")
 			}
 		})
 	}
@@ -231,8 +231,8 @@ func TestModeOf(t *testing.T) {
 	}
 }
 
-// An item that leaves a process behind writes into no other one's result, and is not
-// waited for.
+// A process that an item leaves behind writes into no other item's result, and the task
+// does not wait for it.
 func TestWhatAnItemLeavesBehind(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("skip: there is no setsid")
@@ -241,7 +241,7 @@ func TestWhatAnItemLeavesBehind(t *testing.T) {
 	if err := exec.CommandContext(t.Context(), "mkfifo", fifo).Run(); err != nil {
 		t.Skip("skip: there is no mkfifo")
 	}
-	// The first item leaves one that writes when the second one says so.
+	// The first item leaves a process that writes when the second item runs.
 	script := `if [ $1 = 1 ]; then (read x <` + fifo + `; echo late; echo done >` + fifo + `) & else echo go >` + fifo + `; read x <` + fifo + `; echo second; fi`
 	o := Order{Argv: []string{"sh", "-c", script, "sh", "{}"}, Mode: Each, First: 1, Count: 2, Numbers: true, Slots: 1}
 	dir := directory(t, o, "")
@@ -277,7 +277,7 @@ func FuzzReadOrder(f *testing.F) {
 		}
 		defer e.close()
 		for range 10 {
-			next, more := e.take()
+			next, more := e.nextItem()
 			if !more {
 				break
 			}
@@ -305,7 +305,7 @@ func FuzzReadResult(f *testing.F) {
 	f.Add([]byte{}, true)
 	f.Fuzz(func(t *testing.T, data []byte, mend bool) {
 		if mend {
-			data = mended(data)
+			data = withChecksums(data)
 		}
 		r, err := ReadResult(bytes.NewReader(data), int64(len(data)))
 		if err != nil {

@@ -27,11 +27,11 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// The environment of a child: it marks the process as one, and says where it dies.
+// The environment of a child: it marks the process as a child, and names the call at which it is killed.
 const (
 	envHome    = "SPLIT_HOME" // of its farm
 	envProgram = "SPLIT_PROGRAM"
-	envCall    = "SPLIT_CALL" // the number of the call; 0: it lives
+	envCall    = "SPLIT_CALL" // the number of the call; 0: it is not killed
 	envAfter   = "SPLIT_AFTER"
 )
 
@@ -61,7 +61,7 @@ func child() error {
 	g := &guard{Backend: q, dies: call, after: os.Getenv(envAfter) != ""}
 	o := split.Options{
 		Work: work, Queue: g, Spec: backends.Spec{Env: os.Environ(), Umask: 0o22}, Program: []string{os.Getenv(envProgram)},
-		Stdin: strings.NewReader(numbered("", callItems)), Stdout: os.Stdout, Stderr: os.Stderr, Teller: g,
+		Stdin: strings.NewReader(numbered("", callItems)), Stdout: os.Stdout, Stderr: os.Stderr, Reporter: g,
 	}
 	found, err := split.Find(context.Background(), work, "")
 	if err != nil {
@@ -76,7 +76,7 @@ func child() error {
 // callItems is how many items each split has here: enough for some rounds.
 const callItems = 18
 
-// guard counts the calls to the queue and to the Teller, and kills this process at one of
+// guard counts the calls to the queue and to the Reporter, and kills this process at one of
 // them.
 type guard struct {
 	backends.Backend
@@ -85,7 +85,7 @@ type guard struct {
 	after bool
 }
 
-func (g *guard) at(do func()) {
+func (g *guard) call(do func()) {
 	mine := g.calls.Add(1) == g.dies
 	if mine && !g.after {
 		die()
@@ -102,17 +102,17 @@ func die() {
 }
 
 func (g *guard) Snapshot(ctx context.Context, since time.Time) (farm *backends.Snapshot, err error) {
-	g.at(func() { farm, err = g.Backend.Snapshot(ctx, since) })
+	g.call(func() { farm, err = g.Backend.Snapshot(ctx, since) })
 	return farm, err
 }
 
 func (g *guard) Jobs(ctx context.Context, ids []backends.ID) (jobs []backends.Job, err error) {
-	g.at(func() { jobs, err = g.Backend.Jobs(ctx, ids) })
+	g.call(func() { jobs, err = g.Backend.Jobs(ctx, ids) })
 	return jobs, err
 }
 
 func (g *guard) Submit(ctx context.Context, specs []backends.Spec) (results []backends.Submitted) {
-	g.at(func() { results = g.Backend.Submit(ctx, specs) })
+	g.call(func() { results = g.Backend.Submit(ctx, specs) })
 	return results
 }
 
@@ -124,37 +124,37 @@ func (g *guard) Changes() func(context.Context) error {
 	}
 }
 
-func (g *guard) Note(string)             { g.at(func() {}) }
+func (g *guard) Log(string)              { g.call(func() {}) }
 func (*guard) Progress(split.Progress)   {}
-func (g *guard) Round(split.RoundReport) { g.at(func() {}) }
+func (g *guard) Round(split.RoundReport) { g.call(func() {}) }
 
-// fewest is how many points a valid test has.
+// fewest is the least number of points of a valid test.
 const fewest = 20
 
 // TestKilledAtAnyCall kills the process that runs a split before and after its call N,
-// for N = 1, 2, … until it ends unkilled, and has another one resume the split.
+// for N = 1, 2, … until it ends unkilled, and has another process resume the split.
 func TestKilledAtAnyCall(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	built := programs.Build(t, "asplit-task")
-	f := start(t, farm.Options{Programs: built, Config: twice})
+	f := start(t, farm.Options{Programs: built, Config: roomyFarm})
 	var points, next atomic.Int64
 	var over atomic.Bool
 	var workers sync.WaitGroup
 	for range 4 { // they sleep, mostly
 		workers.Go(func() {
 			for !over.Load() && !t.Failed() {
-				call, anybody := next.Add(1), false
+				call, anyDied := next.Add(1), false
 				for _, after := range []string{"", "1"} {
-					died, err := dieAt(t, f, filepath.Join(built, "asplit-task"), call, after)
+					died, err := killAt(t, f, filepath.Join(built, "asplit-task"), call, after)
 					if err != nil {
 						t.Errorf("killed at call %d, after it: %q: %v", call, after, err)
 					}
 					if died {
 						points.Add(1)
-						anybody = true
+						anyDied = true
 					}
 				}
-				if !anybody {
+				if !anyDied {
 					over.Store(true)
 				}
 			}
@@ -167,7 +167,7 @@ func TestKilledAtAnyCall(t *testing.T) {
 	}
 }
 
-func dieAt(t *testing.T, f *farm.Farm, program string, call int64, after string) (died bool, err error) {
+func killAt(t *testing.T, f *farm.Farm, program string, call int64, after string) (died bool, err error) {
 	work, err := os.MkdirTemp(f.Home, "work-")
 	if err != nil {
 		return false, err
@@ -182,7 +182,7 @@ func dieAt(t *testing.T, f *farm.Farm, program string, call int64, after string)
 	out, again, err := runChild(t, f, work, program, 0, "")
 	switch {
 	case err != nil || again:
-		return true, fmt.Errorf("the second one died: %v, %w", again, err)
+		return true, fmt.Errorf("the run that resumes it was killed: %v, %w", again, err)
 	case out != numbered("result ", callItems):
 		return true, fmt.Errorf("results are %q", out)
 	}

@@ -22,9 +22,9 @@ import (
 // prints its number.
 const item = `mkdir run/$1 || echo $1 >>beside; echo $1 >>ran; sleep ${2:-0.01}; rmdir run/$1; echo "result $1"; echo "note $1" >&2`
 
-// twice configures a farm on which a task could run twice side by side: each host has
+// roomyFarm configures a farm on which a task could run twice side by side: each host has
 // room enough.
-const twice = "miniq:\n  nodes: [\"n1:8\", \"n2:8\", \"n3:8\"]\n"
+const roomyFarm = "miniq:\n  nodes: [\"n1:8\", \"n2:8\", \"n3:8\"]\n"
 
 // kills is how often asplit is killed.
 const kills = 10
@@ -43,7 +43,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 	}
 	t.Logf("SEED=%d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	f := start(t, farm.Options{Config: twice})
+	f := start(t, farm.Options{Config: roomyFarm})
 	if err := os.Mkdir(filepath.Join(f.Home, "run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 			killed++
 			allow(killed)
 			args = []string{"--resume", "mine"}
-		case strings.Contains(errs, "begin it anew"), strings.Contains(errs, "no split mine"):
+		case strings.Contains(errs, "start it again"), strings.Contains(errs, "no split mine"):
 			args = begin
 		default:
 			whole = true
@@ -102,7 +102,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 }
 
 // ranOnce returns an error unless, by the files that the items wrote, each ran once, and
-// never beside itself.
+// never concurrently with itself.
 func ranOnce(dir string, count int) error {
 	beside, err := os.ReadFile(filepath.Join(dir, "beside"))
 	if !errors.Is(err, os.ErrNotExist) {

@@ -25,9 +25,9 @@ func TestSmallOnSlurm(t *testing.T) {
 	small(t, farm.Options{Slurm: &farm.Slurm{Nodes: 3, Slots: 1}})
 }
 
-// sometimes is an item of 20 ms, or 200 ms on node2 after the middle one: much longer, also
+// slowedItem is an item of 20 ms, or 200 ms on node2 after the middle one: much longer, also
 // on a busy machine.
-const sometimes = `[ $1 = %d ] && touch slow
+const slowedItem = `[ $1 = %d ] && touch slow
 pause=0.02
 [ -e slow ] && [ "${LSB_HOSTS:-$SLURMD_NODENAME}" = node2 ] && pause=0.2
 sleep $pause
@@ -75,7 +75,7 @@ func small(t *testing.T, o farm.Options) {
 	report := filepath.Join(f.Home, "report.json")
 	out, errs, died := asplit(t, f, "", 5*time.Minute, []string{
 		"--range", fmt.Sprintf("1-%d", count), "--no-qualify", "--round", fmt.Sprint(each), "--json", report,
-		"sh", "-c", fmt.Sprintf(sometimes, middle), "sh", "{}",
+		"sh", "-c", fmt.Sprintf(slowedItem, middle), "sh", "{}",
 	})
 	if died || string(out) != numbered("result ", count) {
 		t.Fatalf("killed for its time: %v; the results are not those of the items in their order:\n%s\n%s", died, out, errs)
