@@ -30,9 +30,9 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	page := flag.String("page", "docs/figures.md", "the page that is written; the sweeps' chart lies beside it")
-	readme := flag.String("readme", "README.md", "the page whose tables are written anew, between its two marks")
-	data := flag.String("json", "", "a file for the results, for charts")
-	noSweep := flag.Bool("no-sweep", false, "only the three scenes")
+	readme := flag.String("readme", "README.md", "the page whose tables, between its two marks, are replaced")
+	data := flag.String("json", "", "write the results, for charts, to this file")
+	noSweep := flag.Bool("no-sweep", false, "simulate the three scenes only")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "usage: figures [-page FILE] [-readme FILE] [-json FILE] [-no-sweep] TRACE")
@@ -60,11 +60,11 @@ type scene struct {
 
 func scenes(path string) []scene {
 	const same = "pba simulate --trace %s --farm 128 --guarantee user:7=32%s --scale-arrivals %d%s"
-	user := func(name string, slots int) simulate.Promise {
-		return simulate.Promise{Allocation: plan.Allocation{Project: name, Guarantee: slots}}
+	user := func(name string, slots int) simulate.PlanEntry {
+		return simulate.PlanEntry{Allocation: plan.Allocation{Project: name, Guarantee: slots}}
 	}
 	base := simulate.Setup{
-		Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: []simulate.Promise{user("7", 32)}, ByUser: true,
+		Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: []simulate.PlanEntry{user("7", 32)}, ByUser: true,
 		Policy: settings.Default().Policy(), Reserve: 10 * time.Minute, Seed: 1, ScaleArrivals: 2, Buckets: 240, Check: true,
 		Policies: []string{simulate.FIFO, simulate.Dedicated, simulate.PBA},
 		Filter: esub.Settings{
@@ -72,7 +72,7 @@ func scenes(path string) []scene {
 		},
 	}
 	two, one := base, base
-	two.Plan = []simulate.Promise{user("7", 32), user("4", 64)}
+	two.Plan = []simulate.PlanEntry{user("7", 32), user("4", 64)}
 	one.OneSlot, one.First, one.ScaleArrivals = true, 3000, 4
 	return []scene{
 		{Title: "One project: user 7 holds 32 of 128 slots", Command: fmt.Sprintf(same, path, "", 2, ""), Setup: base},
@@ -82,7 +82,7 @@ func scenes(path string) []scene {
 }
 
 func run(ctx context.Context, path, page, readme, data string, noSweep bool) error {
-	store, format, err := read(path)
+	store, format, err := readTrace(path)
 	if err != nil {
 		return err
 	}
@@ -105,19 +105,19 @@ func run(ctx context.Context, path, page, readme, data string, noSweep bool) err
 			return err
 		}
 	}
-	if err := write(page, func(out io.Writer) error { return markdown(out, filepath.Base(path), all, sweeps) }); err != nil {
+	if err := writeFile(page, func(out io.Writer) error { return writePage(out, filepath.Base(path), all, sweeps) }); err != nil {
 		return err
 	}
 	if len(sweeps) > 0 {
-		if err := write(filepath.Join(filepath.Dir(page), chart), func(out io.Writer) error { return charts.WriteSweeps(out, sweeps) }); err != nil {
+		if err := writeFile(filepath.Join(filepath.Dir(page), chart), func(out io.Writer) error { return charts.WriteSweeps(out, sweeps) }); err != nil {
 			return err
 		}
 	}
-	if err := putBetween(readme, func(out io.Writer) error { return brief(out, filepath.Base(path), all) }); err != nil {
+	if err := replaceBetween(readme, func(out io.Writer) error { return writeTables(out, filepath.Base(path), all) }); err != nil {
 		return err
 	}
 	if data != "" {
-		err := write(data, func(out io.Writer) error {
+		err := writeFile(data, func(out io.Writer) error {
 			return json.NewEncoder(out).Encode(struct {
 				Scenes []scene
 				Sweeps []simulate.Sweep
@@ -130,7 +130,7 @@ func run(ctx context.Context, path, page, readme, data string, noSweep bool) err
 	return errors.Join(broken...)
 }
 
-func read(path string) (*trace.Store, trace.Format, error) {
+func readTrace(path string) (*trace.Store, trace.Format, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, "", err
@@ -147,7 +147,7 @@ func read(path string) (*trace.Store, trace.Format, error) {
 	return store, format, nil
 }
 
-func write(path string, content func(io.Writer) error) error {
+func writeFile(path string, content func(io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
@@ -161,8 +161,8 @@ const (
 	end   = "<!-- to here -->\n"
 )
 
-// putBetween replaces the text between the two marks of a page.
-func putBetween(path string, content func(io.Writer) error) error {
+// replaceBetween replaces the text between the two marks of a page.
+func replaceBetween(path string, content func(io.Writer) error) error {
 	was, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func putBetween(path string, content func(io.Writer) error) error {
 	if !ok || !also {
 		return fmt.Errorf("%s: no lines %q and %q to write between", path, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
-	return write(path, func(out io.Writer) error {
+	return writeFile(path, func(out io.Writer) error {
 		if _, err := io.WriteString(out, head+begin); err != nil {
 			return err
 		}
@@ -184,21 +184,21 @@ func putBetween(path string, content func(io.Writer) error) error {
 	})
 }
 
-// brief writes the tables alone, for the README.
-func brief(out io.Writer, path string, all []scene) error {
-	s := sayer{out: out}
-	s.say("Trace: `%s` of the [Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/), %d slots. Waits in seconds.", path, slots)
+// writeTables writes the tables alone, for the README.
+func writeTables(out io.Writer, path string, all []scene) error {
+	s := printer{out: out}
+	s.printf("Trace: `%s` of the [Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/), %d slots. Waits in seconds.", path, slots)
 	for i := range all {
 		c := &all[i]
-		s.say("\n%s; %d jobs, arrivals × %g, %d of them within the guarantee:\n", c.Title, c.Result.Trace.Jobs, c.Result.Settings.ScaleArrivals, c.Result.Within)
-		s.say("    %s\n", c.Command)
-		s.say("| policy | within the guarantee: p95, max wait | the rest: median, p95 wait | useful utilization | work lost | slots evicted ÷ requested |\n|---|---:|---:|---:|---:|---:|")
+		s.printf("\n%s; %d jobs, arrivals × %g, %d of them within the guarantee:\n", c.Title, c.Result.Trace.Jobs, c.Result.Settings.ScaleArrivals, c.Result.Within)
+		s.printf("    %s\n", c.Command)
+		s.printf("| policy | within the guarantee: p95, max wait | the rest: median, p95 wait | useful utilization | work lost | slots evicted ÷ requested |\n|---|---:|---:|---:|---:|---:|")
 		for _, o := range c.Result.Policies {
 			ratio := "-"
 			if o.Requested > 0 {
 				ratio = fmt.Sprintf("%d ÷ %d", o.Evicted, o.Requested)
 			}
-			s.say("| %s | %.0f, %.0f | %.0f, %.0f | %.1f %% | %.2f %% | %s |", o.Policy, o.Within.Wait.P95, o.Within.Wait.Max, o.Rest.Wait.Median, o.Rest.Wait.P95,
+			s.printf("| %s | %.0f, %.0f | %.0f, %.0f | %.1f %% | %.2f %% | %s |", o.Policy, o.Within.Wait.P95, o.Within.Wait.Max, o.Rest.Wait.Median, o.Rest.Wait.P95,
 				100*o.Useful, 100*o.LostShare, ratio)
 		}
 	}
@@ -261,76 +261,76 @@ func sweep(ctx context.Context, base simulate.Setup) ([]simulate.Sweep, error) {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// sayer writes lines up to the first error.
-type sayer struct {
+// printer writes lines up to the first error.
+type printer struct {
 	out io.Writer
 	err error
 }
 
-func (s *sayer) say(format string, args ...any) {
+func (s *printer) printf(format string, args ...any) {
 	if s.err == nil {
 		_, s.err = fmt.Fprintf(s.out, format+"\n", args...)
 	}
 }
 
-func markdown(out io.Writer, path string, all []scene, sweeps []simulate.Sweep) error {
-	s := sayer{out: out}
-	s.say("# What guaranteed slots are worth: figures\n")
-	s.say("Written by `make figures TRACE=%s`, which fails if one of the properties below does not hold. The trace is public: %s of the", path, path)
-	s.say("[Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/) (NASA Ames iPSC/860, 18,239 jobs of 1993). Its jobs are played on one host of %d", slots)
-	s.say("slots, under virtual time, by the same planner and queue that run a farm. Its submission times are start times: on the recorded machine no job waited; here jobs come more densely.\n")
-	s.say("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, its jobs there and nowhere else. **pba**: Allotment with its defaults.")
-	s.say("- All figures are over one window, from the first submission to the last. *Useful* is slot-seconds in the window of runs that came to their end, also after it; *lost* those of runs that were taken back.")
-	s.say("- *Within the guarantee*: jobs that would start at once on as many slots fenced off for the guarantee (first come first served there); the same jobs for all policies.")
-	s.say("- *Clock*: from the first cycle that saw a job within its allocation and eligible, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
-	s.say("- *Evicted ÷ requested*: slots of the jobs that had to go, to slots that the waiting job lacked. Jobs go as a whole: more than 1 where all that could go were wider.")
+func writePage(out io.Writer, path string, all []scene, sweeps []simulate.Sweep) error {
+	s := printer{out: out}
+	s.printf("# What guaranteed slots are worth: figures\n")
+	s.printf("Written by `make figures TRACE=%s`, which fails if one of the properties below does not hold. The trace is public: %s of the", path, path)
+	s.printf("[Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/) (NASA Ames iPSC/860, 18,239 jobs of 1993). Its jobs are played on one host of %d", slots)
+	s.printf("slots, under virtual time, by the same planner and queue that run a farm. Its submission times are start times: on the recorded machine no job waited; here jobs come more densely.\n")
+	s.printf("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, its jobs there and nowhere else. **pba**: Allotment with its defaults.")
+	s.printf("- All figures are over one window, from the first submission to the last. *Useful* is slot-seconds in the window of runs that came to their end, also after it; *lost* those of runs that were preempted.")
+	s.printf("- *Within the guarantee*: jobs that would start at once on as many slots fenced off for the guarantee (first come first served there); the same jobs for all policies.")
+	s.printf("- *Clock*: from the first cycle that saw a job within its allocation and eligible, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
+	s.printf("- *Evicted ÷ requested*: slots of the jobs that had to go, to slots that the waiting job lacked. Jobs go as a whole: more than 1 where all that could go were wider.")
 	for i := range all {
-		scenery(&s, &all[i])
+		writeScene(&s, &all[i])
 	}
 	if len(sweeps) > 0 {
-		s.say("\n## How the defaults were chosen\n")
-		s.say("Policy pba on the first scene, one setting varied, all else at its default (bold). Waits in seconds, of the jobs within the guarantee.")
-		s.say("\n![The same as a chart](%s)", chart)
+		s.printf("\n## How the defaults were chosen\n")
+		s.printf("Policy pba on the first scene, one setting varied, all else at its default (bold). Waits in seconds, of the jobs within the guarantee.")
+		s.printf("\n![The same as a chart](%s)", chart)
 	}
 	for _, w := range sweeps {
-		s.say("\n| `%s` | p95 wait | max wait | max clock | preemptions | lost | useful | evicted ÷ requested | median wait of the rest |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|", w.Setting)
+		s.printf("\n| `%s` | p95 wait | max wait | max clock | preemptions | lost | useful | evicted ÷ requested | median wait of the rest |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|", w.Setting)
 		for _, p := range w.Points {
 			o := &p.Outcome
 			mark := ""
 			if p.Value == w.Default {
 				mark = "**"
 			}
-			s.say("| %s%g%s | %.0f | %.0f | %.0f | %d | %.2f %% | %.1f %% | %.2f | %.0f |", mark, p.Value, mark, o.Within.Wait.P95, o.Within.Wait.Max, o.Within.Clock.Max,
+			s.printf("| %s%g%s | %.0f | %.0f | %.0f | %d | %.2f %% | %.1f %% | %.2f | %.0f |", mark, p.Value, mark, o.Within.Wait.P95, o.Within.Wait.Max, o.Within.Clock.Max,
 				o.Preemptions, 100*o.LostShare, 100*o.Useful, o.Ratio, o.Rest.Wait.Median)
 		}
 	}
 	return s.err
 }
 
-func scenery(s *sayer, c *scene) {
+func writeScene(s *printer, c *scene) {
 	r := c.Result
-	s.say("\n## %s\n", c.Title)
-	s.say("    %s\n", c.Command)
-	s.say("%d jobs, arrivals × %g, %s to %s. Within the guarantee: %d jobs.", r.Trace.Jobs, r.Settings.ScaleArrivals,
+	s.printf("\n## %s\n", c.Title)
+	s.printf("    %s\n", c.Command)
+	s.printf("%d jobs, arrivals × %g, %s to %s. Within the guarantee: %d jobs.", r.Trace.Jobs, r.Settings.ScaleArrivals,
 		r.Window.From.Format(time.DateOnly), r.Window.To.Format(time.DateOnly), r.Within)
 	for _, l := range r.Trace.LeftOut {
-		s.say("Left out for all three: %d jobs %s.", l.Jobs, l.Why)
+		s.printf("Left out for all three: %d jobs %s.", l.Jobs, l.Why)
 	}
-	s.say("\n| policy | within: median, p95, max wait | its clock: p95, max | the rest: median, p95, max wait | bounded slowdown: within, rest |\n|---|---:|---:|---:|---:|")
+	s.printf("\n| policy | within: median, p95, max wait | its clock: p95, max | the rest: median, p95, max wait | bounded slowdown: within, rest |\n|---|---:|---:|---:|---:|")
 	for _, o := range r.Policies {
-		s.say("| %s | %.0f, %.0f, %.0f s | %.0f, %.0f s | %.0f, %.0f, %.0f s | %.1f, %.1f |", o.Policy, o.Within.Wait.Median, o.Within.Wait.P95, o.Within.Wait.Max,
+		s.printf("| %s | %.0f, %.0f, %.0f s | %.0f, %.0f s | %.0f, %.0f, %.0f s | %.1f, %.1f |", o.Policy, o.Within.Wait.Median, o.Within.Wait.P95, o.Within.Wait.Max,
 			o.Within.Clock.P95, o.Within.Clock.Max, o.Rest.Wait.Median, o.Rest.Wait.P95, o.Rest.Wait.Max, o.Within.Slowdown.Mean, o.Rest.Slowdown.Mean)
 	}
-	s.say("\n| policy | utilization | useful | lost | preemptions | evicted ÷ requested slots | useless evictions | seconds under guarantee while a job waited beyond the threshold |\n|---|---:|---:|---:|---:|---:|---:|---:|")
+	s.printf("\n| policy | utilization | useful | lost | preemptions | evicted ÷ requested slots | useless evictions | seconds under guarantee while a job waited beyond the threshold |\n|---|---:|---:|---:|---:|---:|---:|---:|")
 	for _, o := range r.Policies {
 		ratio := "-"
 		if o.Requested > 0 {
 			ratio = fmt.Sprintf("%d ÷ %d = %.2f", o.Evicted, o.Requested, o.Ratio)
 		}
-		s.say("| %s | %.1f %% | %.1f %% | %.2f %% | %d | %s | %d | %.0f |", o.Policy, 100*o.Utilization, 100*o.Useful, 100*o.LostShare, o.Preemptions, ratio, o.Useless, o.StarvedSeconds)
+		s.printf("| %s | %.1f %% | %.1f %% | %.2f %% | %d | %s | %d | %.0f |", o.Policy, 100*o.Utilization, 100*o.Useful, 100*o.LostShare, o.Preemptions, ratio, o.Useless, o.StarvedSeconds)
 	}
 	ours := &r.Policies[len(r.Policies)-1]
-	s.say("\nFor each of %d reclaims every set of jobs that could have gone was tried: %s frees fewer slots beyond the need.", ours.Checked, cmp.Or(number(ours.Cheaper), "none"))
+	s.printf("\nFor each of %d reclaims every set of jobs that could have gone was tried: %s frees fewer slots beyond the need.", ours.Checked, cmp.Or(number(ours.Cheaper), "none"))
 }
 
 func number(n int) string {

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	mostSeconds = 1.0
-	mostBytes   = 1 << 30
-	mostRatio   = 12.0
+	maxSeconds = 1.0
+	maxBytes   = 1 << 30
+	maxRatio   = 12.0
 
 	plans  = "10x" // of each size in a round: long enough for a few runs of the collector
 	rounds = 5
@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		of, err := read(string(text))
+		of, err := parse(string(text))
 		if err != nil {
 			return err
 		}
@@ -64,8 +64,8 @@ func run(ctx context.Context) error {
 	}
 	large, memory, ratio := quantile.Median(seconds[million]), quantile.Median(bytes[million]), quantile.Median(ratios)
 	fmt.Printf("1,000,000 jobs: %.2f s (budget %.0f s), %.0f MiB (budget %d), %.1f times the time for 100,000 (budget %.0f)\n",
-		large, mostSeconds, memory/(1<<20), mostBytes>>20, ratio, mostRatio)
-	if large > mostSeconds || memory > mostBytes || ratio > mostRatio {
+		large, maxSeconds, memory/(1<<20), maxBytes>>20, ratio, maxRatio)
+	if large > maxSeconds || memory > maxBytes || ratio > maxRatio {
 		return errors.New("beyond the budget")
 	}
 	return nil
@@ -80,11 +80,11 @@ const (
 // plan is the cost of one plan.
 type plan struct{ seconds, bytes float64 }
 
-// read reads what one round of the benchmark printed, by size.
-func read(text string) (of [sizes]plan, err error) {
+// parse returns the costs that one round of the benchmark printed, by size.
+func parse(text string) (of [sizes]plan, err error) {
 	found := line.FindAllStringSubmatch(text, -1)
 	if len(found) != sizes {
-		return of, fmt.Errorf("not %d figures in what the benchmark printed:\n%s", sizes, text)
+		return of, fmt.Errorf("the benchmark did not print %d figures:\n%s", sizes, text)
 	}
 	for i, m := range found {
 		nanos, err := strconv.ParseFloat(m[1], 64)

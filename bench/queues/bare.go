@@ -17,10 +17,10 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/node"
 )
 
-// bare returns how many runs a second keepers complete on this machine, as many at a time
+// bareRate returns how many runs a second keepers complete on this machine, as many at a time
 // as there are slots, with nothing around them: the order is prepared, there is no queue.
 // Keepers are used again, as a node does.
-func bare(ctx context.Context, o *options) (float64, error) {
+func bareRate(ctx context.Context, o *options) (float64, error) {
 	dir, err := os.MkdirTemp(o.below, "allotment-bare-")
 	if err != nil {
 		return 0, err
@@ -46,7 +46,7 @@ func bare(ctx context.Context, o *options) (float64, error) {
 		k := bareKeeper{program: program, null: null, order: text}
 		defer k.end()
 		for i := next.Add(1) - 1; i < int64(o.jobs); i = next.Add(1) - 1 {
-			if err := k.keep(filepath.Join(dir, strconv.FormatInt(i, 10))); err != nil {
+			if err := k.completeRun(filepath.Join(dir, strconv.FormatInt(i, 10))); err != nil {
 				return err
 			}
 		}
@@ -58,8 +58,8 @@ func bare(ctx context.Context, o *options) (float64, error) {
 	return float64(o.jobs) / time.Since(began).Seconds(), nil
 }
 
-// prepared returns a file with an order, as a keeper reads it.
-func prepared(text []byte) (*os.File, error) {
+// orderFile returns a file with an order, as a keeper reads it.
+func orderFile(text []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("order", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ type bareKeeper struct {
 	next    *os.File
 }
 
-// keep has a keeper complete a run. It is an error if the run fails.
-func (k *bareKeeper) keep(path string) error {
+// completeRun has a keeper complete a run. It is an error if the run fails.
+func (k *bareKeeper) completeRun(path string) error {
 	record, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (k *bareKeeper) keep(path string) error {
 }
 
 func (k *bareKeeper) start(record *os.File) error {
-	order, err := prepared(k.order)
+	order, err := orderFile(k.order)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ const clientsAtOnce = 8
 // compare runs the whole comparison; false: a budget is missed.
 func compare(ctx context.Context, out io.Writer, o options) (kept bool, err error) {
 	b := &bench{options: o, out: out, figures: map[figure][]float64{}}
-	if err := b.machine(); err != nil {
+	if err := b.printMachine(); err != nil {
 		return false, err
 	}
 	own, err := startMiniq(ctx, &o)
@@ -74,8 +74,8 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 		b.queues = append(b.queues, others...)
 	}
 	for _, part := range []struct {
-		name string
-		take func(context.Context) error
+		name    string
+		measure func(context.Context) error
 	}{
 		{"submit", b.submissions},
 		{"asub", func(ctx context.Context) error { return b.commands(ctx, own) }},
@@ -88,7 +88,7 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 		if !o.wants(part.name) {
 			continue
 		}
-		if err := part.take(ctx); err != nil {
+		if err := part.measure(ctx); err != nil {
 			return false, fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
@@ -104,7 +104,7 @@ func (b *bench) others(ctx context.Context) ([]queue, error) {
 			return all, err
 		}
 		if missing != "" {
-			b.say("skipped: %s", missing)
+			b.printf("skipped: %s", missing)
 			continue
 		}
 		all = append(all, q)
@@ -125,18 +125,18 @@ type bench struct {
 }
 
 // figure names a measured value and the queue that it is of.
-type figure struct{ what, who string }
+type figure struct{ metric, queueName string }
 
-func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.out, format+"\n", args...) }
+func (b *bench) printf(format string, args ...any) { fmt.Fprintf(b.out, format+"\n", args...) }
 
-func (b *bench) add(what, who string, value float64) {
-	f := figure{what, who}
+func (b *bench) add(metric, queueName string, value float64) {
+	f := figure{metric, queueName}
 	b.figures[f] = append(b.figures[f], value)
 }
 
 // median returns the median of what was measured; false: it was not.
-func (b *bench) median(what, who string) (float64, bool) {
-	return median(b.figures[figure{what, who}])
+func (b *bench) median(metric, queueName string) (float64, bool) {
+	return median(b.figures[figure{metric, queueName}])
 }
 
 func median(values []float64) (float64, bool) {
@@ -148,8 +148,8 @@ func median(values []float64) (float64, bool) {
 
 // ratio returns miniq's figure ÷ another queue's: the median of the rounds' ratios, where
 // both were measured in each, since the machine itself changes from one to the next.
-func (b *bench) ratio(what, who string) (float64, bool) {
-	ours, theirs := b.figures[figure{what, miniqName}], b.figures[figure{what, who}]
+func (b *bench) ratio(metric, queueName string) (float64, bool) {
+	ours, theirs := b.figures[figure{metric, miniqName}], b.figures[figure{metric, queueName}]
 	if len(ours) != len(theirs) {
 		own, ok := median(ours)
 		other, also := median(theirs)
@@ -181,9 +181,9 @@ const (
 	asArray    = "jobs/s from submission to end, one array"
 )
 
-// enough returns how many submissions are measured: fewer of queues that take
+// submissionCount returns how many submissions are measured: fewer of queues that take
 // milliseconds for one.
-func enough(q queue, clients int) int {
+func submissionCount(q queue, clients int) int {
 	if q.name() == miniqName {
 		return 1000 * min(clients, 4)
 	}
@@ -197,26 +197,26 @@ func (b *bench) submissions(ctx context.Context) error {
 			return err
 		}
 	}
-	gaveUp := map[queue]bool{}
+	abandoned := map[queue]bool{}
 	for range b.rounds {
 		for _, q := range b.queues {
-			if gaveUp[q] {
+			if abandoned[q] {
 				continue
 			}
-			for what, clients := range map[string]int{submitOne: 1, submitMany: clientsAtOnce} {
-				n := enough(q, clients)
+			for metric, clients := range map[string]int{submitOne: 1, submitMany: clientsAtOnce} {
+				n := submissionCount(q, clients)
 				began := time.Now()
 				err := q.submit(ctx, clients, n)
 				if err != nil && q.name() == spoolerName && ctx.Err() == nil {
-					b.say("left out: %s did not take %d more jobs: %.200v", q.name(), n, err)
-					gaveUp[q] = true
+					b.printf("left out: %s did not accept %d more jobs: %.200v", q.name(), n, err)
+					abandoned[q] = true
 					break
 				}
 				if err != nil {
 					return fmt.Errorf("%s: %w", q.name(), err)
 				}
-				b.add(what, q.name(), float64(n)/time.Since(began).Seconds())
-				if err := settle(ctx, q); err != nil {
+				b.add(metric, q.name(), float64(n)/time.Since(began).Seconds())
+				if err := awaitIdle(ctx, q); err != nil {
 					return err
 				}
 			}
@@ -232,20 +232,20 @@ func (b *bench) submissions(ctx context.Context) error {
 					return err
 				}
 				b.add(submitPack, q.name(), n/time.Since(began).Seconds())
-				if err := settle(ctx, q); err != nil {
+				if err := awaitIdle(ctx, q); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	b.table(submitOne, submitMany, submitPack)
+	b.printTable(submitOne, submitMany, submitPack)
 	return b.clearAll(ctx)
 }
 
-// settle waits until the bundled queue writes nothing while the next one is measured.
-func settle(ctx context.Context, q queue) error {
+// awaitIdle waits until the bundled queue writes nothing while the next one is measured.
+func awaitIdle(ctx context.Context, q queue) error {
 	if own, ok := q.(*miniqQueue); ok {
-		return own.settle(ctx)
+		return own.awaitIdle(ctx)
 	}
 	return nil
 }
@@ -255,7 +255,7 @@ func (b *bench) clearAll(ctx context.Context) error {
 		if err := q.clear(ctx); err != nil {
 			return fmt.Errorf("%s: %w", q.name(), err)
 		}
-		if err := settle(ctx, q); err != nil {
+		if err := awaitIdle(ctx, q); err != nil {
 			return err
 		}
 	}
@@ -286,7 +286,7 @@ func (b *bench) commands(ctx context.Context, own *miniqQueue) error {
 			b.add(oneCommand, q.name(), time.Since(began).Seconds()*1000)
 		}
 	}
-	b.table(oneCommand)
+	b.printTable(oneCommand)
 	return b.clearAll(ctx)
 }
 
@@ -307,21 +307,21 @@ func (b *bench) lists(ctx context.Context) error {
 			}
 			b.add(listing, q.name(), took.Seconds()*1000)
 			if i == 0 {
-				b.say("%s lists %d pending jobs in %d KB", q.name(), pending, size>>10)
+				b.printf("%s lists %d pending jobs in %d KB", q.name(), pending, size>>10)
 			}
 		}
 		if err := q.clear(ctx); err != nil {
 			return fmt.Errorf("%s: %w", q.name(), err)
 		}
 	}
-	b.table(listing)
+	b.printTable(listing)
 	return nil
 }
 
 // runs measures jobs that do nothing, from the first submission to the last end.
 func (b *bench) runs(ctx context.Context) error {
 	for i := range b.rounds {
-		rate, err := bare(ctx, &b.options)
+		rate, err := bareRate(ctx, &b.options)
 		if err != nil {
 			return fmt.Errorf("%s: %w", bareName, err)
 		}
@@ -330,14 +330,14 @@ func (b *bench) runs(ctx context.Context) error {
 			if q.name() == slurmName && i > 0 {
 				continue // a minute is enough of it
 			}
-			took, err := b.runOf(ctx, q)
+			took, err := b.timeRun(ctx, q)
 			if err != nil {
 				return fmt.Errorf("%s: %w", q.name(), err)
 			}
-			if err := settle(ctx, q); err != nil {
+			if err := awaitIdle(ctx, q); err != nil {
 				return err
 			}
-			b.say("%s has run %d jobs in %.2f s", q.name(), b.jobs, took.Seconds())
+			b.printf("%s has run %d jobs in %.2f s", q.name(), b.jobs, took.Seconds())
 			b.add(completion, q.name(), float64(b.jobs)/took.Seconds())
 			if own, ok := q.(*miniqQueue); ok {
 				if err := b.arrays(ctx, own); err != nil {
@@ -346,20 +346,20 @@ func (b *bench) runs(ctx context.Context) error {
 			}
 		}
 	}
-	b.table(completion, asArray)
+	b.printTable(completion, asArray)
 	return b.clearAll(ctx)
 }
 
-// runOf returns how long a queue took for its jobs. Task-spooler's server was seen to
+// timeRun returns how long a queue took for its jobs. Task-spooler's server was seen to
 // die of many submissions: it is started again, for up to three tries.
-func (b *bench) runOf(ctx context.Context, q queue) (time.Duration, error) {
+func (b *bench) timeRun(ctx context.Context, q queue) (time.Duration, error) {
 	for tries := 1; ; tries++ {
 		began := time.Now()
 		err := q.run(ctx, b.jobs)
 		if err == nil || q.name() != spoolerName || tries == 3 || ctx.Err() != nil {
 			return time.Since(began), err
 		}
-		b.say("again: %s did not run %d jobs: %.200v", q.name(), b.jobs, err)
+		b.printf("again: %s did not run %d jobs: %.200v", q.name(), b.jobs, err)
 		if err := q.clear(ctx); err != nil {
 			return 0, err
 		}
@@ -373,6 +373,6 @@ func (b *bench) arrays(ctx context.Context, own *miniqQueue) error {
 		return err
 	}
 	b.add(asArray, miniqName, float64(b.jobs)/time.Since(began).Seconds())
-	b.say("miniq's processor time a job: %v", own.usage(ctx).since(before, b.jobs))
-	return own.settle(ctx)
+	b.printf("miniq's processor time a job: %v", own.usage(ctx).since(before, b.jobs))
+	return own.awaitIdle(ctx)
 }

@@ -47,11 +47,11 @@ func (b *bench) ended(ctx context.Context) (err error) {
 		return err
 	}
 	began := time.Now()
-	if err := flooded(miniq.StateDir(q.paths)); err != nil {
+	if err := fillState(miniq.StateDir(q.paths)); err != nil {
 		return err
 	}
-	b.say("\na state of %d ended jobs was made in %.0f s", endedJobs, time.Since(began).Seconds())
-	if err := b.restarted(ctx, q, "stopped"); err != nil {
+	b.printf("\na state of %d ended jobs was made in %.0f s", endedJobs, time.Since(began).Seconds())
+	if err := b.measureStart(ctx, q, "stopped"); err != nil {
 		return err
 	}
 	if err := q.submitAndKill(ctx, endedLast); err != nil {
@@ -60,11 +60,11 @@ func (b *bench) ended(ctx context.Context) (err error) {
 	if err := q.submitAndKillArray(ctx, endedElements); err != nil {
 		return err
 	}
-	b.say("the journal has %d MB when the daemon is killed", journalSize(miniq.StateDir(q.paths))>>20)
+	b.printf("the journal has %d MB when the daemon is killed", journalSize(miniq.StateDir(q.paths))>>20)
 	if err := q.killDaemon(ctx); err != nil {
 		return err
 	}
-	if err := b.restarted(ctx, q, "killed"); err != nil {
+	if err := b.measureStart(ctx, q, "killed"); err != nil {
 		return err
 	}
 	began = time.Now()
@@ -80,12 +80,12 @@ func (b *bench) ended(ctx context.Context) (err error) {
 		return err
 	}
 	_, most, err := memoryOf(status.PID)
-	b.say("compaction forgot %d jobs in %.1f s; the daemon took %d MiB at most", done.Forgotten, time.Since(began).Seconds(), most)
+	b.printf("compaction forgot %d jobs in %.1f s; the daemon took %d MiB at most", done.Forgotten, time.Since(began).Seconds(), most)
 	return err
 }
 
-// restarted starts the daemon and measures it.
-func (b *bench) restarted(ctx context.Context, q *miniqQueue, after string) error {
+// measureStart starts the daemon and measures it.
+func (b *bench) measureStart(ctx context.Context, q *miniqQueue, after string) error {
 	began := time.Now()
 	if _, err := q.Run(ctx, "miniqd"); err != nil {
 		return err
@@ -97,14 +97,14 @@ func (b *bench) restarted(ctx context.Context, q *miniqQueue, after string) erro
 	took := time.Since(began)
 	time.Sleep(10 * time.Second) // it reads the state objects in the background
 	_, most, err := memoryOf(status.PID)
-	b.say("started after it was %s: it answered after %.1f s and took %d MiB at most; %d ended jobs are in memory", after, took.Seconds(), most, status.Ended)
+	b.printf("started after it was %s: it answered after %.1f s and took %d MiB at most; %d ended jobs are in memory", after, took.Seconds(), most, status.Ended)
 	b.restarts = append(b.restarts, restart{after, took, most})
 	return err
 }
 
 func (b *bench) judgeEnded() bool {
 	if len(b.restarts) == 0 {
-		b.say("  not judged  a start with %d ended jobs: not measured", endedJobs)
+		b.printf("  not judged  a start with %d ended jobs: not measured", endedJobs)
 		return true
 	}
 	all := true
@@ -114,16 +114,16 @@ func (b *bench) judgeEnded() bool {
 		if !kept {
 			verdict, all = "missed", false
 		}
-		b.say("  %-10s  a start with %d ended jobs, after it was %s, ≤ %v and ≤ %d MiB: it is %v and %d MiB",
+		b.printf("  %-10s  a start with %d ended jobs, after it was %s, ≤ %v and ≤ %d MiB: it is %v and %d MiB",
 			verdict, endedJobs, r.after, endedBudget, endedMemoryBudget, r.took.Round(100*time.Millisecond), r.memory)
 	}
 	return all
 }
 
-// flooded fills a state directory with ended jobs while no daemon runs: the snapshot holds
+// fillState fills a state directory with ended jobs while no daemon runs: the snapshot holds
 // as many as the queue keeps in memory, and each job has a state object. The queue itself
 // would take half an hour to write them.
-func flooded(state string) error {
+func fillState(state string) error {
 	const pack = 1000
 	m := manager.New(manager.Config{
 		AgeingInterval: 20 * time.Second, AgeingCap: 69, MaxEnded: miniq.DefaultMaxJobs, MaxEndedBytes: 64 << 20,
@@ -147,15 +147,15 @@ func flooded(state string) error {
 		if _, result = m.Step(now, manager.Kill{By: by, IDs: ids}); result.Errors.First() != nil {
 			return result.Errors.First()
 		}
-		if err := objects(filepath.Join(state, "jobs"), ids, now); err != nil {
+		if err := writeObjects(filepath.Join(state, "jobs"), ids, now); err != nil {
 			return err
 		}
 	}
-	return snapshot(state, m)
+	return writeSnapshot(state, m)
 }
 
-// objects makes files as large as the state objects of small jobs.
-func objects(dir string, ids []backends.ID, at time.Time) error {
+// writeObjects makes files as large as the state objects of small jobs.
+func writeObjects(dir string, ids []backends.ID, at time.Time) error {
 	content := make([]byte, 4<<10)
 	for _, id := range ids {
 		path := state.Path(dir, id)
@@ -175,9 +175,9 @@ func objects(dir string, ids []backends.ID, at time.Time) error {
 	return nil
 }
 
-// snapshot replaces the snapshot that a daemon wrote by m's, at the same place in the
+// writeSnapshot replaces the snapshot that a daemon wrote by m's, at the same place in the
 // journal and in the same format.
-func snapshot(state string, m *manager.Manager) error {
+func writeSnapshot(state string, m *manager.Manager) error {
 	const header = "allotment-miniq %d %d %08x\n"
 	path := filepath.Join(state, "queue")
 	old, err := os.ReadFile(path)
@@ -225,11 +225,11 @@ func (q *miniqQueue) submitAndKillArray(ctx context.Context, elements int) error
 	for i := range elements {
 		spec.Array.Indices = append(spec.Array.Indices, i+1)
 	}
-	taken := q.client.Submit(ctx, []backends.Spec{spec})[0]
-	if taken.Err != nil {
-		return taken.Err
+	submitted := q.client.Submit(ctx, []backends.Spec{spec})[0]
+	if submitted.Err != nil {
+		return submitted.Err
 	}
-	return q.client.Kill(ctx, []backends.ID{taken.ID}).First()
+	return q.client.Kill(ctx, []backends.ID{submitted.ID}).First()
 }
 
 // killDaemon ends the daemon as a crash does.

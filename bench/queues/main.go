@@ -21,11 +21,11 @@ func main() {
 	var o options
 	flags := flag.NewFlagSet("queues", flag.ExitOnError)
 	flags.StringVar(&o.programs, "programs", "bin", "directory of Allotment's programs")
-	flags.IntVar(&o.jobs, "jobs", 2000, "so many jobs from the first submission to the last end")
-	flags.IntVar(&o.pending, "pending", 10000, "so many pending jobs are listed")
-	flags.IntVar(&o.rounds, "rounds", 5, "each figure is the median of so many, taken in turn")
-	flags.StringVar(&o.only, "only", "", "take this part alone: submit, run, list, asub, scale, pause, ended")
-	flags.BoolVar(&o.alone, "alone", false, "leave the others out")
+	flags.IntVar(&o.jobs, "jobs", 2000, "number of jobs that are timed from the first submission to the last end")
+	flags.IntVar(&o.pending, "pending", 10000, "number of pending jobs that are listed")
+	flags.IntVar(&o.rounds, "rounds", 5, "number of rounds: each figure is their median")
+	flags.StringVar(&o.only, "only", "", "run only this part: submit, run, list, asub, scale, pause, ended")
+	flags.BoolVar(&o.alone, "alone", false, "measure miniq only, without the other queues")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	if flags.NArg() > 0 || o.jobs < 1 || o.pending < 1 || o.rounds < 1 {
 		flags.Usage()

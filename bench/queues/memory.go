@@ -12,8 +12,8 @@ import (
 // full, in MiB.
 const memoryBudget = 300
 
-// takeMemory measures the daemon of a queue that has been filled.
-func (b *bench) takeMemory(ctx context.Context, q *miniqQueue) error {
+// measureMemory measures the daemon of a queue that has been filled.
+func (b *bench) measureMemory(ctx context.Context, q *miniqQueue) error {
 	status, err := q.client.Status(ctx)
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func (b *bench) takeMemory(ctx context.Context, q *miniqQueue) error {
 	if err != nil {
 		return err
 	}
-	b.say("\nmemory of the daemon with %d pending jobs: %d MiB, at most %d MiB until now", status.Pending, now, most)
+	b.printf("\nmemory of the daemon with %d pending jobs: %d MiB, at most %d MiB until now", status.Pending, now, most)
 	b.memory = most
 	return nil
 }
@@ -41,7 +41,7 @@ func memoryOf(pid int) (now, most int, err error) {
 
 func (b *bench) judgeMemory() bool {
 	if b.memory == 0 {
-		b.say("  not judged  the daemon's memory with %d pending jobs: not measured", pausePending)
+		b.printf("  not judged  the daemon's memory with %d pending jobs: not measured", pausePending)
 		return true
 	}
 	kept := b.memory <= memoryBudget
@@ -49,7 +49,7 @@ func (b *bench) judgeMemory() bool {
 	if !kept {
 		verdict = "missed"
 	}
-	b.say("  %-10s  the daemon's memory with %d pending jobs ≤ %d MiB: it is %d MiB", verdict, pausePending, memoryBudget, b.memory)
+	b.printf("  %-10s  the daemon's memory with %d pending jobs ≤ %d MiB: it is %d MiB", verdict, pausePending, memoryBudget, b.memory)
 	return kept
 }
 

@@ -21,7 +21,7 @@ type miniqQueue struct {
 	*farm.Farm
 	client *client.Client
 	paths  home.Paths
-	one    backends.ID // of its jobs
+	anyJob backends.ID // of its jobs
 }
 
 func startMiniq(ctx context.Context, o *options) (*miniqQueue, error) {
@@ -94,13 +94,13 @@ func (q *miniqQueue) submitAll(ctx context.Context, clients, jobs, pack int) ([]
 		}
 		for left := share(jobs, clients, n); left > 0; left -= len(specs) {
 			specs = specs[:min(left, len(specs))]
-			taken := c.Submit(ctx, specs)
+			submitted := c.Submit(ctx, specs)
 			mu.Lock()
-			for _, s := range taken {
+			for _, s := range submitted {
 				ids = append(ids, s.ID)
 			}
 			mu.Unlock()
-			for _, s := range taken {
+			for _, s := range submitted {
 				if s.Err != nil {
 					return s.Err
 				}
@@ -109,7 +109,7 @@ func (q *miniqQueue) submitAll(ctx context.Context, clients, jobs, pack int) ([]
 		return nil
 	})
 	if len(ids) > 0 {
-		q.one = ids[0]
+		q.anyJob = ids[0]
 	}
 	return ids, err
 }
@@ -156,21 +156,21 @@ func (q *miniqQueue) runArray(ctx context.Context, jobs int) error {
 	for i := range jobs {
 		spec.Array.Indices = append(spec.Array.Indices, i+1)
 	}
-	taken := q.client.Submit(ctx, []backends.Spec{spec})
-	if taken[0].Err != nil {
-		return taken[0].Err
+	submitted := q.client.Submit(ctx, []backends.Spec{spec})
+	if submitted[0].Err != nil {
+		return submitted[0].Err
 	}
-	q.one = backends.ID{Job: taken[0].ID.Job, Index: 1}
-	return q.await(ctx, []backends.ID{taken[0].ID})
+	q.anyJob = backends.ID{Job: submitted[0].ID.Job, Index: 1}
+	return q.await(ctx, []backends.ID{submitted[0].ID})
 }
 
-// settle waits until the queue has written jobs' state objects, which it writes in the
+// awaitIdle waits until the queue has written jobs' state objects, which it writes in the
 // background. The journal, which is measured, is written at once.
-func (q *miniqQueue) settle(ctx context.Context) error {
-	if q.one == (backends.ID{}) {
+func (q *miniqQueue) awaitIdle(ctx context.Context) error {
+	if q.anyJob == (backends.ID{}) {
 		return nil
 	}
-	_, err := q.client.Record(ctx, q.one)
+	_, err := q.client.Record(ctx, q.anyJob)
 	return err
 }
 
@@ -205,13 +205,13 @@ func (q *miniqQueue) block(ctx context.Context) error {
 }
 
 func (q *miniqQueue) clear(ctx context.Context) error {
-	picture, err := q.client.Snapshot(ctx, time.Now())
+	snapshot, err := q.client.Snapshot(ctx, time.Now())
 	if err != nil {
 		return err
 	}
 	var ids []backends.ID
-	for i := range picture.Jobs {
-		ids = append(ids, picture.Jobs[i].ID)
+	for i := range snapshot.Jobs {
+		ids = append(ids, snapshot.Jobs[i].ID)
 	}
 	// Pending jobs are killed first, so that none starts.
 	for i := len(ids) - 1; i >= 0; i -= 5000 {

@@ -33,32 +33,32 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 	if err := q.submitPacked(ctx, clientsAtOnce, pausePending, 100); err != nil {
 		return err
 	}
-	if err := q.settle(ctx); err != nil {
+	if err := q.awaitIdle(ctx); err != nil {
 		return err
 	}
-	if err := b.takeMemory(ctx, q); err != nil {
+	if err := b.measureMemory(ctx, q); err != nil {
 		return err
 	}
-	ids := []backends.ID{q.one}
-	b.say("\nthe longest of all answers to a small request, ms, with %d pending jobs", pausePending)
-	b.say("  %-18s %14s %34s", "request", "undisturbed", "while the journal is shortened")
+	ids := []backends.ID{q.anyJob}
+	b.printf("\nthe longest of all answers to a small request, ms, with %d pending jobs", pausePending)
+	b.printf("  %-18s %14s %34s", "request", "undisturbed", "while the journal is shortened")
 	for _, request := range []struct {
 		name string
-		ask  func() error
+		send func() error
 	}{
 		{"a job is listed", func() error { _, err := q.client.Jobs(ctx, ids); return err }},
 		{"a job is ranked", func() error {
 			return q.client.SetPriority(ctx, []backends.PriorityChange{{ID: ids[0], Priority: backends.At(backends.LevelNormal, 10)}}).First()
 		}},
 	} {
-		var quiet, during []time.Duration
+		var undisturbed, during []time.Duration
 		for range pauseRounds {
-			longest, err := longestAnswer(request.ask, func() error { time.Sleep(time.Second); return nil })
-			quiet = append(quiet, longest)
+			longest, err := longestAnswer(request.send, func() error { time.Sleep(time.Second); return nil })
+			undisturbed = append(undisturbed, longest)
 			if err != nil {
 				return err
 			}
-			longest, err = longestAnswer(request.ask, func() error {
+			longest, err = longestAnswer(request.send, func() error {
 				c := q.openFor(10 * time.Minute) // all state objects are written before
 				_, err := c.Compact(ctx, nil)
 				return errors.Join(err, c.Close())
@@ -68,7 +68,7 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		b.say("  %-18s %14s %34s", request.name, milliseconds(quiet), milliseconds(during))
+		b.printf("  %-18s %14s %34s", request.name, milliseconds(undisturbed), milliseconds(during))
 		if b.pause == nil {
 			b.pause = during
 		}
@@ -77,13 +77,13 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 }
 
 // longestAnswer calls ask again and again while do runs, and returns its longest time.
-func longestAnswer(ask, do func() error) (time.Duration, error) {
+func longestAnswer(send, do func() error) (time.Duration, error) {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	var longest time.Duration
 	for {
 		began := time.Now()
-		if err := ask(); err != nil {
+		if err := send(); err != nil {
 			return longest, errors.Join(err, <-done)
 		}
 		longest = max(longest, time.Since(began))
@@ -106,7 +106,7 @@ func milliseconds(all []time.Duration) string {
 // judgePause prints the verdict on the median of the longest answers.
 func (b *bench) judgePause() bool {
 	if b.pause == nil {
-		b.say("  not judged  the longest answer while the journal is shortened: not measured")
+		b.printf("  not judged  the longest answer while the journal is shortened: not measured")
 		return true
 	}
 	longest := quantile.Median(b.pause)
@@ -115,6 +115,6 @@ func (b *bench) judgePause() bool {
 	if !kept {
 		verdict = "missed"
 	}
-	b.say("  %-10s  the longest answer while the journal is shortened ≤ %v: it is %v", verdict, pauseBudget, longest.Round(100*time.Microsecond))
+	b.printf("  %-10s  the longest answer while the journal is shortened ≤ %v: it is %v", verdict, pauseBudget, longest.Round(100*time.Microsecond))
 	return kept
 }

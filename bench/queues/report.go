@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// machine prints what the figures depend on. A file system in memory is an error: nothing
+// printMachine prints what the figures depend on. A file system in memory is an error: nothing
 // would wait for a disk there.
-func (b *bench) machine() error {
+func (b *bench) printMachine() error {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return err
@@ -20,42 +20,42 @@ func (b *bench) machine() error {
 		return err
 	}
 	busy, _, _ := strings.Cut(string(load), " ")
-	b.say("%d processors, Linux %s, %s, load %s before; %d slots each; medians of %d",
+	b.printf("%d processors, Linux %s, %s, load %s before; %d slots each; medians of %d",
 		runtime.NumCPU(), strings.TrimSpace(string(release)), runtime.Version(), busy, slots, b.rounds)
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(b.below, &fs); err != nil {
-		return fmt.Errorf("look at %s: %w", b.below, err)
+		return fmt.Errorf("stat the file system of %s: %w", b.below, err)
 	}
 	const inMemory = 0x01021994
 	if fs.Type == inMemory {
-		return fmt.Errorf("%s is in memory: nothing would wait for a disk: set TMPDIR to a directory on one", b.below)
+		return fmt.Errorf("%s is in memory, where no write waits for a disk: set TMPDIR to a directory on a disk", b.below)
 	}
 	return nil
 }
 
-// table prints figures, a line each, with miniq's ratio to them.
-func (b *bench) table(whats ...string) {
-	for _, what := range whats {
-		b.say("\n%s", what)
-		for _, who := range []string{miniqName, slurmName, spoolerName, bareName} {
-			value, ok := b.median(what, who)
+// printTable prints figures, a line each, with miniq's ratio to them.
+func (b *bench) printTable(metrics ...string) {
+	for _, metric := range metrics {
+		b.printf("\n%s", metric)
+		for _, queueName := range []string{miniqName, slurmName, spoolerName, bareName} {
+			value, ok := b.median(metric, queueName)
 			if !ok {
 				continue
 			}
-			note := ""
-			if ratio, ok := b.ratio(what, who); ok && who != miniqName {
-				note = fmt.Sprintf("  miniq is %.2f of it", ratio)
+			suffix := ""
+			if ratio, ok := b.ratio(metric, queueName); ok && queueName != miniqName {
+				suffix = fmt.Sprintf("  miniq is %.2f of it", ratio)
 			}
-			b.say("  %-14s %10.2f%s", who, value, note)
+			b.printf("  %-14s %10.2f%s", queueName, value, suffix)
 		}
 	}
 }
 
 // budget bounds one figure of miniq by another queue's.
 type budget struct {
-	what, who string
-	times     float64
-	atMost    bool // else at least
+	metric, queueName string
+	times             float64
+	atMost            bool // else at least
 }
 
 // budgets returns miniq's budgets (docs/design.md, "Budgets").
@@ -72,23 +72,23 @@ func budgets() []budget {
 // judge prints each budget with its verdict; false: one is missed.
 func (b *bench) judge() bool {
 	kept := true
-	b.say("\nbudgets")
+	b.printf("\nbudgets")
 	for _, l := range budgets() {
 		sign := "≥"
 		if l.atMost {
 			sign = "≤"
 		}
-		text := fmt.Sprintf("%s: miniq %s %g × %s", l.what, sign, l.times, l.who)
-		ratio, ok := b.ratio(l.what, l.who)
+		text := fmt.Sprintf("%s: miniq %s %g × %s", l.metric, sign, l.times, l.queueName)
+		ratio, ok := b.ratio(l.metric, l.queueName)
 		if !ok {
-			b.say("  not judged  %s: not measured", text)
+			b.printf("  not judged  %s: not measured", text)
 			continue
 		}
 		verdict := "met"
 		if ratio < l.times && !l.atMost || ratio > l.times && l.atMost {
 			verdict, kept = "missed", false
 		}
-		b.say("  %-10s  %s: it is %.2f", verdict, text, ratio)
+		b.printf("  %-10s  %s: it is %.2f", verdict, text, ratio)
 	}
 	kept = b.judgeMemory() && kept
 	kept = b.judgeEnded() && kept

@@ -12,8 +12,8 @@ import (
 // scale shows what a job costs the bundled queue with more and more of them
 // pending: to submit it, to list it, and to decide on it.
 func (b *bench) scale(ctx context.Context) error {
-	b.say("\nwhat a job costs miniq, µs (processor time of its daemon in brackets)")
-	b.say("  %8s  %18s %18s %22s", "pending", "submitted", "listed", "one ends, one starts")
+	b.printf("\nwhat a job costs miniq, µs (processor time of its daemon in brackets)")
+	b.printf("  %8s  %18s %18s %22s", "pending", "submitted", "listed", "one ends, one starts")
 	for _, pending := range []int{1000, 10_000, 100_000} {
 		if err := b.scaleAt(ctx, pending); err != nil {
 			return fmt.Errorf("%d pending jobs: %w", pending, err)
@@ -41,7 +41,7 @@ func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := q.settle(ctx); err != nil {
+	if err := q.awaitIdle(ctx); err != nil {
 		return err
 	}
 	listed, err := measure(pending, func() error {
@@ -58,7 +58,7 @@ func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
 	if err != nil {
 		return err
 	}
-	b.say("  %8d  %18s %18s %22s", pending, submitted, listed, dispatched)
+	b.printf("  %8d  %18s %18s %22s", pending, submitted, listed, dispatched)
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 // slurmQueue is a real Slurm in a directory of its own.
 type slurmQueue struct{ *cluster.Cluster }
 
-// hook is a typical submit hook of a site: it looks the project up in a table that it has
+// hook is a typical submit hook of a site: it finds the project in a table that it has
 // read.
 //
 //go:embed testdata/job_submit.lua

@@ -37,7 +37,7 @@ func startSpooler(ctx context.Context, o options) (queue, string, error) {
 	}
 	s := &spoolerQueue{program: program, dir: dir}
 	s.env = append(os.Environ(), "TS_SOCKET="+s.socket(), "TMPDIR="+dir, "TS_MAXFINISHED=1", fmt.Sprintf("TS_MAXCONN=%d", o.jobs+spoolerPending+100))
-	if _, err := s.do(ctx, "-S", fmt.Sprint(slots)); err != nil {
+	if _, err := s.tsp(ctx, "-S", fmt.Sprint(slots)); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("start task-spooler: %w", err), s.close())
 	}
 	return s, "", nil
@@ -49,31 +49,31 @@ func (s *spoolerQueue) close() error {
 	return errors.Join(s.end(), os.RemoveAll(s.dir))
 }
 
-// do runs the client.
-func (s *spoolerQueue) do(ctx context.Context, args ...string) ([]byte, error) {
+// tsp runs the client.
+func (s *spoolerQueue) tsp(ctx context.Context, args ...string) ([]byte, error) {
 	return command.Run(ctx, command.Command{Argv: append([]string{s.program}, args...), Env: s.env, Dir: s.dir, Timeout: 5 * time.Minute})
 }
 
 // add submits one job. A process of the client stays until the job has ended, so that it
 // must not hold a pipe of the bench.
 func (s *spoolerQueue) add(ctx context.Context, job ...string) error {
-	said, err := os.OpenFile(filepath.Join(s.dir, "said"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	stderr, err := os.OpenFile(filepath.Join(s.dir, "stderr"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = said.Close() }()
+	defer func() { _ = stderr.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, spoolerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.program, append([]string{"-n"}, job...)...)
-	cmd.Env, cmd.Dir, cmd.Stderr = s.env, s.dir, said
+	cmd.Env, cmd.Dir, cmd.Stderr = s.env, s.dir, stderr
 	for range spoolerTries { // a busy server closes some connections
 		if err = cmd.Run(); err == nil {
 			return nil
 		}
-		cmd = again(ctx, cmd)
+		cmd = copyCommand(ctx, cmd)
 	}
-	words, _ := os.ReadFile(said.Name())
-	return fmt.Errorf("tsp: %w: %s", err, words)
+	message, _ := os.ReadFile(stderr.Name())
+	return fmt.Errorf("tsp: %w: %s", err, message)
 }
 
 // How often a submission is tried, and for how long: with hundreds of pending jobs, its
@@ -83,7 +83,7 @@ const (
 	spoolerTime  = 20 * time.Second
 )
 
-func again(ctx context.Context, done *exec.Cmd) *exec.Cmd {
+func copyCommand(ctx context.Context, done *exec.Cmd) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, done.Path, done.Args[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stderr = done.Env, done.Dir, done.Stderr
 	return cmd
@@ -110,12 +110,12 @@ func (s *spoolerQueue) run(ctx context.Context, jobs int) error {
 // await waits until every line of the list passes.
 func (s *spoolerQueue) await(ctx context.Context, passes func(line string) bool) error {
 	return awaitList(ctx, 20*time.Millisecond, func() (over bool, err error) {
-		out, err := s.do(ctx, "-l")
+		out, err := s.tsp(ctx, "-l")
 		for range spoolerTries {
 			if err == nil {
 				break
 			}
-			out, err = s.do(ctx, "-l")
+			out, err = s.tsp(ctx, "-l")
 		}
 		over = true
 		for line := range strings.Lines(string(out)) {
@@ -125,18 +125,18 @@ func (s *spoolerQueue) await(ctx context.Context, passes func(line string) bool)
 	})
 }
 
-// awaitList polls until look returns true: these queues announce no changes.
-func awaitList(ctx context.Context, pause time.Duration, look func() (over bool, err error)) error {
+// awaitList polls until check returns true: these queues announce no changes.
+func awaitList(ctx context.Context, pause time.Duration, check func() (over bool, err error)) error {
 	var err error
 	await.Every(ctx, pause, func() (over bool) {
-		over, err = look()
+		over, err = check()
 		return over || err != nil
 	})
 	return errors.Join(err, ctx.Err())
 }
 
 func (s *spoolerQueue) list(ctx context.Context, pending int) (int, time.Duration, error) {
-	out, err := s.do(ctx, "-l")
+	out, err := s.tsp(ctx, "-l")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -146,7 +146,7 @@ func (s *spoolerQueue) list(ctx context.Context, pending int) (int, time.Duratio
 		}
 	}
 	began := time.Now()
-	out, err = s.do(ctx, "-l")
+	out, err = s.tsp(ctx, "-l")
 	return len(out), time.Since(began), err
 }
 
@@ -164,7 +164,7 @@ func (s *spoolerQueue) clear(ctx context.Context) error {
 	if err := s.end(); err != nil {
 		return err
 	}
-	_, err := s.do(ctx, "-S", fmt.Sprint(slots))
+	_, err := s.tsp(ctx, "-S", fmt.Sprint(slots))
 	return err
 }
 

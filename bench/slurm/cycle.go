@@ -33,8 +33,8 @@ const (
 	patience = 5 * time.Minute
 )
 
-// site is a cluster with pba.
-type site struct {
+// testSite is a cluster with pba.
+type testSite struct {
 	options
 	dir, home string
 	*cluster.Cluster
@@ -43,10 +43,10 @@ type site struct {
 
 func project(i int) string { return fmt.Sprintf("p%03d", i+1) }
 
-// cycles fills a queue, runs first cycles, and measures later ones, each after the first
+// measureCycles fills a queue, runs first cycles, and measures later ones, each after the first
 // jobs of ten projects were cancelled, so that the jobs behind them change their class.
-func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
-	s.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: s.place("cycles"), Nodes: nodes, CPUs: perNode})
+func (s *testSite) measureCycles(ctx context.Context) (cycles figures, err error) {
+	s.Cluster, err = cluster.Start(ctx, cluster.Options{Dir: s.makeDir("cycles"), Nodes: nodes, CPUs: perNode})
 	defer func() { err = errors.Join(err, s.Stop(context.WithoutCancel(ctx))) }()
 	if err == nil {
 		err = s.prepare(ctx)
@@ -54,7 +54,7 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 	if err != nil {
 		return nil, err
 	}
-	say("%d jobs are being submitted", s.pending)
+	printf("%d jobs are being submitted", s.pending)
 	if err := s.fill(ctx); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 	if n, err := s.rebalance(ctx, ""); err != nil || n != 0 {
 		return nil, fmt.Errorf("a cycle without changes ranked %d jobs: %w", n, err)
 	}
-	list, err := s.recorded()
+	list, err := s.readRecord()
 	if err != nil {
 		return nil, err
 	}
@@ -75,15 +75,15 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := cycles.take(squeue, func() error { return s.run(ctx, nil, list...) }); err != nil {
+		if err := cycles.measure(squeue, func() error { return s.run(ctx, nil, list...) }); err != nil {
 			return nil, err
 		}
 		ranked := 0
-		err = cycles.take(wholeCycle, func() (err error) { ranked, err = s.rebalance(ctx, ""); return err })
+		err = cycles.measure(wholeCycle, func() (err error) { ranked, err = s.rebalance(ctx, ""); return err })
 		if err != nil || ranked != changes {
 			return nil, fmt.Errorf("a measured cycle ranked %d jobs, want %d: %w", ranked, changes, err)
 		}
-		if err := cycles.take(idle, func() error { _, err := s.rebalance(ctx, ""); return err }); err != nil {
+		if err := cycles.measure(idle, func() error { _, err := s.rebalance(ctx, ""); return err }); err != nil {
 			return nil, err
 		}
 		var orders strings.Builder
@@ -91,23 +91,23 @@ func (s *site) cycles(ctx context.Context) (cycles figures, err error) {
 			fmt.Fprintf(&orders, "update JobId=%s SiteFactor=-%d\n", id, 1+round)
 		}
 		// On jobs of no project, and downwards: pba corrects every other change (R13).
-		if err := cycles.take(writes, func() error { return s.run(ctx, []byte(orders.String()), "scontrol") }); err != nil {
+		if err := cycles.measure(writes, func() error { return s.run(ctx, []byte(orders.String()), "scontrol") }); err != nil {
 			return nil, err
 		}
 	}
-	cycles.table(squeue, writes, wholeCycle, idle)
+	cycles.printTable(squeue, writes, wholeCycle, idle)
 	return cycles, nil
 }
 
-// place makes a directory and returns its path.
-func (s *site) place(name string) string {
+// makeDir makes a directory and returns its path.
+func (s *testSite) makeDir(name string) string {
 	path := filepath.Join(s.dir, name)
 	_ = os.Mkdir(path, 0o755) // its first use reports the error
 	return path
 }
 
 // prepare configures pba and gives each project a guarantee.
-func (s *site) prepare(ctx context.Context) error {
+func (s *testSite) prepare(ctx context.Context) error {
 	me, err := user.Current()
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (s *site) prepare(ctx context.Context) error {
 }
 
 // configure writes the config file. bin is the directory of Slurm's commands; "": PATH.
-func (s *site) configure(bin string) error {
+func (s *testSite) configure(bin string) error {
 	text := fmt.Sprintf(`backend: slurm
 timezone: UTC
 filter: {low_queue: ""}
@@ -155,10 +155,10 @@ slurm: {conf: %s, bin: %q}
 	return os.WriteFile(filepath.Join(s.home, "config.yaml"), []byte(text), 0o600)
 }
 
-func (s *site) pba(ctx context.Context, args ...string) ([]byte, error) {
+func (s *testSite) pba(ctx context.Context, args ...string) ([]byte, error) {
 	return command.Run(ctx, command.Command{
 		Argv: append([]string{filepath.Join(s.programs, "pba")}, args...), Timeout: patience,
-		Env: append(os.Environ(), "ALLOTMENT_HOME="+s.home, envRecord+"="+s.record()),
+		Env: append(os.Environ(), "ALLOTMENT_HOME="+s.home, envRecord+"="+s.recordPath()),
 	})
 }
 
@@ -166,9 +166,9 @@ func (s *site) pba(ctx context.Context, args ...string) ([]byte, error) {
 const recording = "recording"
 
 // rebalance runs one cycle and returns how many jobs it ranked.
-func (s *site) rebalance(ctx context.Context, how string) (ranked int, err error) {
+func (s *testSite) rebalance(ctx context.Context, how string) (ranked int, err error) {
 	if how == recording {
-		bin, err := s.standIns()
+		bin, err := s.linkStandIns()
 		if err == nil {
 			err = s.configure(bin)
 		}
@@ -196,7 +196,7 @@ func (s *site) rebalance(ctx context.Context, how string) (ranked int, err error
 }
 
 // fill fills all slots with jobs that pba does not preempt, and submits the pending ones.
-func (s *site) fill(ctx context.Context) error {
+func (s *testSite) fill(ctx context.Context) error {
 	for range nodes {
 		if _, err := s.submit(ctx, "#!/bin/sh\nexec sleep 86400\n", "--exclusive"); err != nil {
 			return err
@@ -228,7 +228,7 @@ func (s *site) fill(ctx context.Context) error {
 }
 
 // fillUp submits jobs of no project.
-func (s *site) fillUp(ctx context.Context, jobs int) error {
+func (s *testSite) fillUp(ctx context.Context, jobs int) error {
 	for range jobs {
 		if _, err := s.submit(ctx, idleScript); err != nil {
 			return err
@@ -239,7 +239,7 @@ func (s *site) fillUp(ctx context.Context, jobs int) error {
 
 const idleScript = "#!/bin/sh\ntrue\n"
 
-func (s *site) submit(ctx context.Context, script string, options ...string) (id string, err error) {
+func (s *testSite) submit(ctx context.Context, script string, options ...string) (id string, err error) {
 	out, err := command.Run(ctx, command.Command{
 		Argv: append([]string{"sbatch", "--parsable", "--output=/dev/null", "--ntasks=1", "--chdir=/"}, options...), Env: s.Env(),
 		Stdin: strings.NewReader(script), Timeout: patience,
@@ -247,14 +247,14 @@ func (s *site) submit(ctx context.Context, script string, options ...string) (id
 	return strings.TrimSpace(string(out)), err
 }
 
-func (s *site) run(ctx context.Context, stdin []byte, argv ...string) error {
+func (s *testSite) run(ctx context.Context, stdin []byte, argv ...string) error {
 	_, err := command.Run(ctx, command.Command{Argv: argv, Env: s.Env(), Stdin: bytes.NewReader(stdin), Timeout: patience})
 	return err
 }
 
 // change cancels the first job of ten projects, and submits ten jobs of no project, so
 // that as many wait as before. It returns those ten.
-func (s *site) change(ctx context.Context, round int) (others []string, err error) {
+func (s *testSite) change(ctx context.Context, round int) (others []string, err error) {
 	argv := []string{"scancel"}
 	for i := range changes {
 		p := (round*changes + i) % s.projects

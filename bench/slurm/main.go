@@ -1,7 +1,7 @@
-// Command slurmbench measures what pba costs on a real Slurm, and says whether the
-// budgets are kept: a whole cycle against squeue's own time for the same list, and
-// sbatch with our submit filter against sbatch without. Both sides are taken in
-// turn, in one run, on throw-away clusters. `make bench-slurm` runs it, as root.
+// Command slurmbench measures what pba costs on a real Slurm, and reports whether
+// the budgets are met: a whole cycle against squeue's own time for the same list, and
+// sbatch with our submit filter against sbatch without. Both sides are measured
+// in turn, in one run, on throw-away clusters. `make bench-slurm` runs it, as root.
 package main
 
 import (
@@ -19,17 +19,17 @@ import (
 )
 
 func main() {
-	if is, err := standIn(); is { // it returns only after an error
+	if is, err := runAsStandIn(); is { // it returns only after an error
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	var o options
 	flags := flag.NewFlagSet("slurmbench", flag.ExitOnError)
 	flags.StringVar(&o.programs, "programs", "bin", "directory of Allotment's programs")
-	flags.IntVar(&o.pending, "pending", 10000, "so many jobs are pending, a fifth of them entitled")
-	flags.IntVar(&o.projects, "projects", 200, "in so many projects")
-	flags.IntVar(&o.rounds, "rounds", 9, "each figure is the median of so many")
-	flags.IntVar(&o.submissions, "submissions", 200, "so many of each kind are measured")
+	flags.IntVar(&o.pending, "pending", 10000, "number of pending jobs, a fifth of them entitled")
+	flags.IntVar(&o.projects, "projects", 200, "number of projects")
+	flags.IntVar(&o.rounds, "rounds", 9, "number of rounds: each figure is their median")
+	flags.IntVar(&o.submissions, "submissions", 200, "number of submissions of each kind")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	if flags.NArg() > 0 || o.projects < changes || o.pending < 5*o.projects*2 || o.rounds < 1 || o.submissions < 1 {
 		flags.Usage()
@@ -73,15 +73,15 @@ func bench(ctx context.Context, o options) (kept bool, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // Slurm's own user reads the filter
 		return false, err
 	}
-	if err := machine(o); err != nil {
+	if err := printMachine(o); err != nil {
 		return false, err
 	}
-	s := &site{options: o, dir: dir, home: filepath.Join(dir, "allotment")}
-	cycles, err := s.cycles(ctx)
+	s := &testSite{options: o, dir: dir, home: filepath.Join(dir, "allotment")}
+	cycles, err := s.measureCycles(ctx)
 	if err != nil {
 		return false, fmt.Errorf("a whole cycle: %w", err)
 	}
-	submissions, err := s.submitters(ctx)
+	submissions, err := s.measureSubmissions(ctx)
 	if err != nil {
 		return false, fmt.Errorf("submissions: %w", err)
 	}

@@ -16,33 +16,33 @@ const envRecord = "ALLOTMENT_BENCH_RECORD"
 // commands are Slurm's commands that pba runs.
 var commands = []string{"scontrol", "squeue", "sinfo", "sbatch", "scancel"}
 
-func (s *site) record() string { return filepath.Join(s.dir, "record") }
+func (s *testSite) recordPath() string { return filepath.Join(s.dir, "record") }
 
-// standIns makes links to this program under the names of Slurm's commands, and returns
+// linkStandIns makes links to this program under the names of Slurm's commands, and returns
 // their directory.
-func (s *site) standIns() (bin string, err error) {
+func (s *testSite) linkStandIns() (bin string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	bin = s.place("bin")
+	bin = s.makeDir("bin")
 	for _, name := range commands {
 		err = errors.Join(err, os.Symlink(self, filepath.Join(bin, name)))
 	}
 	return bin, err
 }
 
-// standIn records its command line, and executes the command that it stands for. false:
+// runAsStandIn records its command line, and executes the command that it stands for. false:
 // this is the bench itself.
-func standIn() (bool, error) {
+func runAsStandIn() (bool, error) {
 	name := filepath.Base(os.Args[0])
 	if !slices.Contains(commands, name) {
 		return false, nil
 	}
-	return true, become(name)
+	return true, execCommand(name)
 }
 
-func become(name string) error {
+func execCommand(name string) error {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return err
@@ -62,10 +62,10 @@ func become(name string) error {
 	return syscall.Exec(path, os.Args, os.Environ())
 }
 
-// recorded returns the command line by which pba listed all jobs. It prints how often pba
+// readRecord returns the command line by which pba listed all jobs. It prints how often pba
 // ran each command.
-func (s *site) recorded() (list []string, err error) {
-	f, err := os.Open(s.record())
+func (s *testSite) readRecord() (list []string, err error) {
+	f, err := os.Open(s.recordPath())
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,6 @@ func (s *site) recorded() (list []string, err error) {
 	if list == nil {
 		return nil, errors.New("pba did not run squeue")
 	}
-	say("a cycle that ranks runs %v", count)
+	printf("a cycle that ranks runs %v", count)
 	return list, nil
 }

@@ -24,8 +24,8 @@ const (
 // figures are what was measured, by name.
 type figures map[string][]time.Duration
 
-// take measures something once.
-func (f figures) take(name string, do func() error) error {
+// measure measures something once.
+func (f figures) measure(name string, do func() error) error {
 	began := time.Now()
 	if err := do(); err != nil {
 		return err
@@ -36,26 +36,26 @@ func (f figures) take(name string, do func() error) error {
 
 func (f figures) median(name string) time.Duration { return quantile.Median(f[name]) }
 
-func (f figures) table(names ...string) {
+func (f figures) printTable(names ...string) {
 	fmt.Println()
 	for _, name := range names {
 		all := f[name]
-		say("%-32s %8.1f ms  (%.1f to %.1f, %d times)", name, milliseconds(f.median(name)), milliseconds(slices.Min(all)), milliseconds(slices.Max(all)), len(all))
+		printf("%-32s %8.1f ms  (%.1f to %.1f, %d times)", name, milliseconds(f.median(name)), milliseconds(slices.Min(all)), milliseconds(slices.Max(all)), len(all))
 	}
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
-func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func printf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
-// machine prints what the figures depend on.
-func machine(o options) error {
+// printMachine prints what the figures depend on.
+func printMachine(o options) error {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return err
 	}
 	busy, _, _ := strings.Cut(string(load), " ")
-	say("%d processors, %s, load %s before; %d pending jobs, %d entitled in %d projects; medians of %d",
+	printf("%d processors, %s, load %s before; %d pending jobs, %d entitled in %d projects; medians of %d",
 		runtime.NumCPU(), runtime.Version(), busy, o.pending, o.pending/5, o.projects, o.rounds)
 	return nil
 }
@@ -75,6 +75,6 @@ func verdict(what string, took, allowed time.Duration) bool {
 	if took > allowed {
 		word = "missed"
 	}
-	say("  %-6s  %s: %.1f of %.1f ms", word, what, milliseconds(took), milliseconds(allowed))
+	printf("  %-6s  %s: %.1f of %.1f ms", word, what, milliseconds(took), milliseconds(allowed))
 	return took <= allowed
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
-// way is how asplit cuts the work in one run.
-type way struct {
+// variant is how asplit cuts the work in one run.
+type variant struct {
 	name   string
 	adjust string
 	items  int
@@ -23,7 +23,7 @@ type way struct {
 }
 
 // split runs asplit.
-func (b *bench) split(ctx context.Context, w way) (r run, err error) {
+func (b *bench) split(ctx context.Context, w variant) (r run, err error) {
 	file := filepath.Join(b.reports, w.name+".json")
 	args := []string{"--quiet", "--profile", "cpu", "--adjust", w.adjust, "--round", w.round, "--range", fmt.Sprintf("1-%d", w.items), "--json", file, "--"}
 	if w.each {
@@ -38,7 +38,7 @@ func (b *bench) split(ctx context.Context, w way) (r run, err error) {
 		restore := b.halve(ideal(w.items)/2, &r)
 		defer func() { err = errors.Join(err, restore()) }()
 	}
-	if err := b.do(&r, b.hosts.Background(ctx, "asplit", args...)); err != nil {
+	if err := b.execute(&r, b.hosts.Background(ctx, "asplit", args...)); err != nil {
 		return r, err
 	}
 	report, err := os.ReadFile(file)
@@ -48,7 +48,7 @@ func (b *bench) split(ctx context.Context, w way) (r run, err error) {
 	return r, err
 }
 
-// halve halves the fastest host's quota after this time, and notes when.
+// halve halves the fastest host's quota after this time, and records when.
 func (b *bench) halve(after time.Duration, r *run) (restore func() error) {
 	failed := make(chan error, 1)
 	last := len(cores) - 1
@@ -110,9 +110,9 @@ func (b *bench) qualify(ctx context.Context) error {
 		}
 		found, err := parseQualification([]byte(out))
 		if err != nil {
-			return fmt.Errorf("read what asplit qualify found: %w", err)
+			return fmt.Errorf("parse asplit qualify's output: %w", err)
 		}
-		say("asplit qualify finds C %s in %.1f s", ratios(found), time.Since(began).Seconds())
+		printf("asplit qualify finds C %s in %.1f s", ratios(found), time.Since(began).Seconds())
 		for i := range cores {
 			shares[i] = append(shares[i], share(found, i))
 		}

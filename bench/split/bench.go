@@ -55,7 +55,7 @@ func measure(ctx context.Context, o options) (kept bool, err error) {
 	if b.reports, err = filepath.Abs(b.reports); err != nil {
 		return false, err
 	}
-	if err := machine(); err != nil {
+	if err := printMachine(); err != nil {
 		return false, err
 	}
 	if b.hosts, err = startHosts(ctx, b.programs); err != nil {
@@ -65,17 +65,17 @@ func measure(ctx context.Context, o options) (kept bool, err error) {
 	if b.worker, err = buildWorker(ctx, b.dir); err != nil {
 		return false, err
 	}
-	if err := b.qualify(ctx); err != nil { // asplit keeps the result
+	if err := b.qualify(ctx); err != nil { // asplit caches the result
 		return false, err
 	}
-	say("\n%-36s %6s  %8s  %7s  %9s  %s", "", "items", "makespan", "÷ ideal", "from 3rd", "idle")
+	printf("\n%-36s %6s  %8s  %7s  %9s  %s", "", "items", "makespan", "÷ ideal", "from 3rd", "idle")
 	if err := b.splits(ctx); err != nil {
 		return false, err
 	}
 	if err := b.parallels(ctx); err != nil {
 		return false, err
 	}
-	b.tables()
+	b.printRounds()
 	return b.judge(), nil
 }
 
@@ -94,19 +94,19 @@ func (b *bench) splits(ctx context.Context) error {
 	round := b.round.String()
 	for _, w := range []struct {
 		part string
-		way
+		variant
 	}{
-		{"rate", way{name: rate, adjust: "rate", items: b.items, round: round}},
-		{"rate", way{name: rateEach, adjust: "rate", items: b.single, round: round, each: true}},
-		{"step", way{name: step, adjust: "step", items: b.items, round: round}},
-		{"halved", way{name: halvedRate, adjust: "rate", items: b.halved, round: (b.round / 2).String(), halve: true}},
-		{"halved", way{name: halvedStep, adjust: "step", items: b.halved, round: (b.round / 2).String(), halve: true}},
-		{"equal", way{name: equal, adjust: "equal", items: b.items, round: strconv.Itoa(b.items)}}, // sizes that are never adjusted need no rounds
+		{"rate", variant{name: rate, adjust: "rate", items: b.items, round: round}},
+		{"rate", variant{name: rateEach, adjust: "rate", items: b.single, round: round, each: true}},
+		{"step", variant{name: step, adjust: "step", items: b.items, round: round}},
+		{"halved", variant{name: halvedRate, adjust: "rate", items: b.halved, round: (b.round / 2).String(), halve: true}},
+		{"halved", variant{name: halvedStep, adjust: "step", items: b.halved, round: (b.round / 2).String(), halve: true}},
+		{"equal", variant{name: equal, adjust: "equal", items: b.items, round: strconv.Itoa(b.items)}}, // sizes that are never adjusted need no rounds
 	} {
 		if !b.wants(w.part) {
 			continue
 		}
-		if err := b.note(b.split(ctx, w.way)); err != nil {
+		if err := b.record(b.split(ctx, w.variant)); err != nil {
 			return err
 		}
 	}
@@ -117,23 +117,23 @@ func (b *bench) parallels(ctx context.Context) error {
 	if !b.wants("parallel") {
 		return nil
 	}
-	if missing := noParallel(ctx); missing != "" {
-		say("skipped: %s", missing)
+	if missing := missingParallel(ctx); missing != "" {
+		printf("skipped: %s", missing)
 		return nil
 	}
-	if err := b.note(b.parallel(ctx, b.items, inLots)); err != nil {
+	if err := b.record(b.parallel(ctx, b.items, lotSize)); err != nil {
 		return err
 	}
-	return b.note(b.parallel(ctx, b.single, 1))
+	return b.record(b.parallel(ctx, b.single, 1))
 }
 
-// inLots is how many items GNU parallel dispatches at a time where it is not one.
-const inLots = 50
+// lotSize is how many items GNU parallel dispatches at a time where it is not one.
+const lotSize = 50
 
-// do runs a program that hands out a run's items, in the group ours.
-func (b *bench) do(r *run, cmd *exec.Cmd) error {
-	var results, words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &results, &words
+// execute runs a program that distributes a run's items, in the group dispatchers.
+func (b *bench) execute(r *run, cmd *exec.Cmd) error {
+	var results, message bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &results, &message
 	before, err := processors()
 	if err != nil {
 		return err
@@ -142,9 +142,9 @@ func (b *bench) do(r *run, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	err = b.hosts.ours.take(cmd.Process.Pid)
+	err = b.hosts.dispatchers.add(cmd.Process.Pid)
 	if ended := cmd.Wait(); ended != nil {
-		return fmt.Errorf("%w: %s", ended, bytes.TrimSpace(words.Bytes()))
+		return fmt.Errorf("%w: %s", ended, bytes.TrimSpace(message.Bytes()))
 	}
 	r.took = time.Since(r.began)
 	if err != nil {
@@ -156,8 +156,8 @@ func (b *bench) do(r *run, cmd *exec.Cmd) error {
 	return check(results.Bytes(), r.items)
 }
 
-// note keeps and prints a run.
-func (b *bench) note(r run, err error) error {
+// record adds and prints a run.
+func (b *bench) record(r run, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
@@ -166,11 +166,11 @@ func (b *bench) note(r run, err error) error {
 	if ratio, ok := fromRound(3, r.rounds); ok && r.halved.IsZero() {
 		later = fmt.Sprintf("%.3f", ratio)
 	}
-	say("%-36s %6d  %6.1f s  %7.3f  %9s  %2.0f %%", r.name, r.items, r.took.Seconds(), r.overIdeal(), later, 100*r.idle)
+	printf("%-36s %6d  %6.1f s  %7.3f  %9s  %2.0f %%", r.name, r.items, r.took.Seconds(), r.overIdeal(), later, 100*r.idle)
 	return nil
 }
 
-// find looks a run up; nil: it was not done.
+// find returns the run of a name; nil: it was not done.
 func (b *bench) find(name string) *run {
 	if n := slices.IndexFunc(b.runs, func(r run) bool { return r.name == name }); n >= 0 {
 		return &b.runs[n]
@@ -178,17 +178,17 @@ func (b *bench) find(name string) *run {
 	return nil
 }
 
-// machine prints what the figures depend on.
-func machine() error {
+// printMachine prints what the figures depend on.
+func printMachine() error {
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return err
 	}
 	busy, _, _ := strings.Cut(string(load), " ")
-	say("%d processors, %s, load %s before; hosts of %v cores", runtime.NumCPU(), runtime.Version(), busy, cores)
+	printf("%d processors, %s, load %s before; hosts of %v cores", runtime.NumCPU(), runtime.Version(), busy, cores)
 	return nil
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
-func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func printf(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -69,11 +69,11 @@ func (c controller) group(name string) (group, error) {
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		return g, err
 	}
-	return g, g.first()
+	return g, g.setMaxWeight()
 }
 
-// first gives the group the highest weight that there is.
-func (g group) first() error {
+// setMaxWeight sets the group's weight to the maximum.
+func (g group) setMaxWeight() error {
 	if g.v2 {
 		return proc.SetGroup(g.dir, "cpu.weight", "10000")
 	}
@@ -94,13 +94,13 @@ func (g group) limit(cores float64) error {
 	return errors.Join(proc.SetGroup(g.dir, "cpu.cfs_period_us", every), proc.SetGroup(g.dir, "cpu.cfs_quota_us", quota))
 }
 
-// take moves a process into the group, and with it all that it will start.
-func (g group) take(pid int) error {
+// add moves a process into the group, and with it all that it will start.
+func (g group) add(pid int) error {
 	return proc.SetGroup(g.dir, "cgroup.procs", strconv.Itoa(pid))
 }
 
-// door returns the path of the file by which a thread joins the group.
-func (g group) door() string {
+// joinFile returns the path of the file by which a thread joins the group.
+func (g group) joinFile() string {
 	if g.v2 {
 		return filepath.Join(g.dir, "cgroup.procs") // there, all threads of a process are in one group
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTheControllerIsFoundAmongTheMounts(t *testing.T) {
+func TestFindController(t *testing.T) {
 	const (
 		v1     = "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
 		cpuset = "34 31 0:31 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n"
@@ -35,7 +35,7 @@ func TestTheControllerIsFoundAmongTheMounts(t *testing.T) {
 	}
 }
 
-func TestALimitIsWrittenAsEachVersionWantsIt(t *testing.T) {
+func TestLimitOfEachVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		v2    bool
 		files map[string]string
@@ -49,7 +49,7 @@ func TestALimitIsWrittenAsEachVersionWantsIt(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(g.first(), g.limit(0.4), g.take(7)); err != nil {
+		if err := errors.Join(g.setMaxWeight(), g.limit(0.4), g.add(7)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		for file, want := range c.files {
@@ -60,7 +60,7 @@ func TestALimitIsWrittenAsEachVersionWantsIt(t *testing.T) {
 	}
 }
 
-func TestAGroupOfV2HasTheControllerFirst(t *testing.T) {
+func TestV2GroupEnablesController(t *testing.T) {
 	c := controller{t.TempDir(), true}
 	control := filepath.Join(c.dir, "cgroup.subtree_control")
 	if err := os.WriteFile(control, nil, 0o600); err != nil {
@@ -68,13 +68,13 @@ func TestAGroupOfV2HasTheControllerFirst(t *testing.T) {
 	}
 	g, err := c.group("one")
 	if !errors.Is(err, fs.ErrNotExist) { // the kernel would have made cpu.weight
-		t.Errorf("a group of no kernel's: %v", err)
+		t.Errorf("a group that no kernel made: %v", err)
 	}
 	if got, err := os.ReadFile(control); string(got) != "+cpu" {
 		t.Errorf("subtree_control is %q: %v", got, err)
 	}
-	if want := filepath.Join(c.dir, "one", "cgroup.procs"); g.door() != want {
-		t.Errorf("the door is %s, want %s", g.door(), want)
+	if want := filepath.Join(c.dir, "one", "cgroup.procs"); g.joinFile() != want {
+		t.Errorf("the join file is %s, want %s", g.joinFile(), want)
 	}
 	if err := g.close(t.Context()); err != nil {
 		t.Error(err)

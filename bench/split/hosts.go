@@ -33,9 +33,9 @@ func hostName(i int) string { return "node" + strconv.Itoa(i+1) }
 // hosts is a bundled queue, each of its nodes in a cgroup.
 type hosts struct {
 	*farm.Farm
-	groups []group // of the nodes
-	ours   group   // of the programs that hand the work out: the queue, asplit, GNU parallel
-	places []int   // the nodes' processors
+	groups         []group // of the nodes
+	dispatchers    group   // of the programs that hand the work out: the queue, asplit, GNU parallel
+	nodeProcessors []int   // the nodes' processors
 }
 
 var errNoCgroup = errors.New("no cgroup can be made here")
@@ -46,12 +46,12 @@ func startHosts(ctx context.Context, programs string) (h *hosts, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoCgroup, err)
 	}
-	processors, err := allowed()
+	processors, err := allowedProcessors()
 	if err != nil {
 		return nil, err
 	}
-	h = &hosts{places: places(cores, processors)}
-	if h.places == nil {
+	h = &hosts{nodeProcessors: assignProcessors(cores, processors)}
+	if h.nodeProcessors == nil {
 		return nil, fmt.Errorf("hosts of %v cores need more than %d processors", cores, len(processors))
 	}
 	defer func() {
@@ -67,7 +67,7 @@ func startHosts(ctx context.Context, programs string) (h *hosts, err error) {
 			return h, fmt.Errorf("%w: %w: run this as root", errNoCgroup, err)
 		}
 	}
-	if h.ours, err = c.group(prefix + "ours"); err != nil {
+	if h.dispatchers, err = c.group(prefix + "ours"); err != nil {
 		return h, err
 	}
 	var config strings.Builder
@@ -82,7 +82,7 @@ func startHosts(ctx context.Context, programs string) (h *hosts, err error) {
 	if _, err := h.Run(ctx, "pba", "init"); err != nil { // the filter has its snapshot
 		return h, err
 	}
-	return h, errors.Join(h.restore(), h.takeNodes(ctx))
+	return h, errors.Join(h.restore(), h.moveNodes(ctx))
 }
 
 // restore gives every host its quota.
@@ -94,9 +94,9 @@ func (h *hosts) restore() error {
 	return err
 }
 
-// takeNodes moves the queue and each node into its group. What a node starts from now
+// moveNodes moves the queue and each node into its group. What a node starts from now
 // on is there too.
-func (h *hosts) takeNodes(ctx context.Context) error {
+func (h *hosts) moveNodes(ctx context.Context) error {
 	q := h.Queue().(*miniq.Client)
 	defer func() { _ = q.Close() }()
 	status, err := q.Status(ctx)
@@ -107,7 +107,7 @@ func (h *hosts) takeNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.ours.take(status.PID); err != nil {
+	if err := h.dispatchers.add(status.PID); err != nil {
 		return err
 	}
 	for i, g := range h.groups {
@@ -115,16 +115,16 @@ func (h *hosts) takeNodes(ctx context.Context) error {
 		if n < 0 {
 			return fmt.Errorf("find the process of %s: miniqd has none\n%s", hostName(i), h.Log())
 		}
-		if err := errors.Join(g.take(pids[n]), pin(pids[n], h.places[i])); err != nil {
+		if err := errors.Join(g.add(pids[n]), pinProcess(pids[n], h.nodeProcessors[i])); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// places returns a processor for each host, so that hosts do not slow each other: from the
+// assignProcessors returns a processor for each host, so that hosts do not slow each other: from the
 // largest host on, the processor with the least load. nil: they don't fit.
-func places(cores []float64, processors []int) []int {
+func assignProcessors(cores []float64, processors []int) []int {
 	of := make([]int, len(cores))
 	load := make([]float64, len(processors))
 	for i := len(cores) - 1; i >= 0; i-- {
@@ -137,8 +137,8 @@ func places(cores []float64, processors []int) []int {
 	return of
 }
 
-// allowed returns the processors that this process may use.
-func allowed() ([]int, error) {
+// allowedProcessors returns the processors that this process may use.
+func allowedProcessors() ([]int, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func allowed() ([]int, error) {
 	return all, nil
 }
 
-// pin keeps a process, and all that it will start, on one processor.
-func pin(pid, processor int) error {
+// pinProcess keeps a process, and all that it will start, on one processor.
+func pinProcess(pid, processor int) error {
 	var only unix.CPUSet
 	only.Set(processor)
 	threads, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
@@ -208,7 +208,7 @@ func (h *hosts) close(ctx context.Context) error {
 	if h.Farm != nil {
 		err = h.Close()
 	}
-	for _, g := range append(h.groups, h.ours) {
+	for _, g := range append(h.groups, h.dispatchers) {
 		err = errors.Join(err, g.close(context.WithoutCancel(ctx)))
 	}
 	return err

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestHostsAreInNobodysWay(t *testing.T) {
+func TestAssignProcessors(t *testing.T) {
 	for _, c := range []struct {
 		processors, want []int
 	}{
@@ -14,13 +14,13 @@ func TestHostsAreInNobodysWay(t *testing.T) {
 		{[]int{2, 5, 7, 8}, []int{8, 7, 5, 2}},
 		{[]int{3}, nil},
 	} {
-		if got := places(cores, c.processors); !slices.Equal(got, c.want) {
+		if got := assignProcessors(cores, c.processors); !slices.Equal(got, c.want) {
 			t.Errorf("on processors %v: %v, want %v", c.processors, got, c.want)
 		}
 	}
 }
 
-func TestOurParentHasUsForAChild(t *testing.T) {
+func TestChildren(t *testing.T) {
 	pids, err := children(os.Getppid())
 	if err != nil || !slices.Contains(pids, os.Getpid()) {
 		t.Errorf("%v: %v", pids, err)

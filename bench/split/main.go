@@ -22,12 +22,12 @@ func main() {
 	var o options
 	flags := flag.NewFlagSet("splitbench", flag.ExitOnError)
 	flags.StringVar(&o.programs, "programs", "bin", "directory of Allotment's programs")
-	flags.IntVar(&o.items, "items", 20000, "so many items are cut")
-	flags.IntVar(&o.single, "single", 5000, "so many are dispatched one by one, which costs so much each")
-	flags.IntVar(&o.halved, "halved", 6000, "so many are cut where a host is halved half-way")
-	flags.DurationVar(&o.round, "round", 5*time.Second, "asplit's rounds")
-	flags.StringVar(&o.only, "only", "", "take this part alone: qualify, equal, step, rate, parallel, halved")
-	flags.StringVar(&o.reports, "reports", "", "leave asplit's reports in this directory")
+	flags.IntVar(&o.items, "items", 20000, "number of items")
+	flags.IntVar(&o.single, "single", 5000, "number of items that are dispatched one by one")
+	flags.IntVar(&o.halved, "halved", 6000, "number of items of the runs in which a host's quota is halved half-way")
+	flags.DurationVar(&o.round, "round", 5*time.Second, "length of asplit's rounds")
+	flags.StringVar(&o.only, "only", "", "run only this part: qualify, equal, step, rate, parallel, halved")
+	flags.StringVar(&o.reports, "reports", "", "write asplit's reports to this directory")
 	_ = flags.Parse(os.Args[1:]) // it exits
 	if flags.NArg() > 0 || o.items < 1 || o.single < 1 || o.halved < 1 || o.round <= 0 {
 		flags.Usage()

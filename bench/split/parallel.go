@@ -22,7 +22,7 @@ const runTime = 6 * time.Minute
 // each host one lot after the other. It and its shells run beside the cgroups.
 func (b *bench) parallel(ctx context.Context, items, lot int) (run, error) {
 	for i, g := range b.hosts.groups {
-		where := fmt.Sprintf("%d %s\n", b.hosts.places[i], g.door())
+		where := fmt.Sprintf("%d %s\n", b.hosts.nodeProcessors[i], g.joinFile())
 		if err := os.WriteFile(filepath.Join(b.dir, hostName(i)), []byte(where), 0o600); err != nil {
 			return run{}, err
 		}
@@ -36,11 +36,11 @@ func (b *bench) parallel(ctx context.Context, items, lot int) (run, error) {
 	cmd.Stdin, cmd.Dir, cmd.Env = bytes.NewReader(numbers(items)), b.dir, append(os.Environ(), "HOME="+b.dir, "SHELL=/bin/sh")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it lets its jobs end
 	r := run{name: fmt.Sprintf("%s, lots of %d", parallelName, lot), items: items}
-	return r, b.do(&r, cmd)
+	return r, b.execute(&r, cmd)
 }
 
-// noParallel returns why GNU parallel can't be compared; "": it can.
-func noParallel(ctx context.Context) string {
+// missingParallel returns why GNU parallel can't be compared; "": it can.
+func missingParallel(ctx context.Context) string {
 	text, err := exec.CommandContext(ctx, "parallel", "--version").Output()
 	if err != nil {
 		return "GNU parallel is not installed (apt-get install parallel)"

@@ -24,8 +24,8 @@ func share(found []float64, i int) float64 {
 	return found[i] / sum
 }
 
-// furthest returns the largest error of a host's share, 0.15 for 15 %. NaN: there are none.
-func furthest(found []float64) (off float64) {
+// maxShareError returns the largest error of a host's share, 0.15 for 15 %. NaN: there are none.
+func maxShareError(found []float64) (off float64) {
 	if found == nil {
 		return math.NaN()
 	}
@@ -35,27 +35,27 @@ func furthest(found []float64) (off float64) {
 	return off
 }
 
-// tables print the rounds.
-func (b *bench) tables() {
+// printRounds prints the rounds.
+func (b *bench) printRounds() {
 	for _, name := range []string{rate, step, halvedRate, halvedStep} {
 		r := b.find(name)
 		if r == nil {
 			continue
 		}
-		say("\n%s: rounds", name)
+		printf("\n%s: rounds", name)
 		for i, round := range r.rounds {
 			mark := ""
 			if !r.halved.IsZero() && !r.halved.Before(round.began) && !r.halved.After(round.ended) {
 				mark = "  halved in it"
 			}
-			say("  %2d  %6.2f s  %5d items  %6.2f s  gap %4.1f %%%s", i+1, round.began.Sub(r.began).Seconds(), round.items,
+			printf("  %2d  %6.2f s  %5d items  %6.2f s  gap %4.1f %%%s", i+1, round.began.Sub(r.began).Seconds(), round.items,
 				round.ended.Sub(round.began).Seconds(), 100*round.gap, mark)
 		}
 		if !r.halved.IsZero() {
 			if took, of := recovery(r.rounds, r.halved); took > 0 {
-				say("  the gap is under the threshold again in round %d after it", took)
+				printf("  the gap is under the threshold again in round %d after it", took)
 			} else {
-				say("  the gap was not under the threshold again in the %d rounds after it", of)
+				printf("  the gap was not under the threshold again in the %d rounds after it", of)
 			}
 		}
 	}
@@ -70,9 +70,9 @@ type budget struct {
 // The bounds of budgets. steady is in docs/design.md, "Budgets"; the others are of this
 // bench alone.
 const (
-	steady      = 1.05
-	likeTheBest = 1.03
-	likeIdeal   = 0.15
+	steady     = 1.05
+	vsParallel = 1.03
+	shareError = 0.15
 )
 
 func (b *bench) budgets() []budget {
@@ -99,8 +99,8 @@ func (b *bench) budgets() []budget {
 		{what: "rate, from the third round on: makespan ÷ ideal", value: later, limit: steady},
 		{what: "rate: makespan ÷ ideal, against that of equal shares", value: value, limit: over(b.find(equal))},
 		{what: "rate: makespan ÷ ideal, against that of step", value: value, limit: over(b.find(step))},
-		{what: fmt.Sprintf("rate: makespan ÷ ideal, against %g × GNU parallel's best", likeTheBest), value: value, limit: likeTheBest * best},
-		{what: "asplit qualify: C is off by, of medians", value: furthest(b.found), limit: likeIdeal},
+		{what: fmt.Sprintf("rate: makespan ÷ ideal, against %g × GNU parallel's best", vsParallel), value: value, limit: vsParallel * best},
+		{what: "asplit qualify: C is off by, of medians", value: maxShareError(b.found), limit: shareError},
 	}
 }
 
@@ -118,14 +118,14 @@ func (l budget) verdict() string {
 // judge prints each budget with its verdict; false: one is missed.
 func (b *bench) judge() bool {
 	kept := true
-	say("\nbudgets")
+	printf("\nbudgets")
 	for _, l := range b.budgets() {
 		verdict, text := l.verdict(), fmt.Sprintf("%.3f of %.3f", l.value, l.limit)
 		if verdict == "not judged" {
 			text = "not measured"
 		}
 		kept = kept && verdict != "missed"
-		say("  %-10s  %s: %s", verdict, l.what, text)
+		printf("  %-10s  %s: %s", verdict, l.what, text)
 	}
 	return kept
 }

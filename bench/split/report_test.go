@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestAReportIsRead(t *testing.T) {
+func TestParseReport(t *testing.T) {
 	rounds, err := parseReport([]byte(`{"name": "split", "rounds": [
 		{"round": 1, "began": "1970-01-01T00:00:01Z", "ended": "1970-01-01T00:00:02.5Z", "gap": 0.5, "under": false, "tasks": [{"host": "node1", "items": 3}, {"host": "node2", "items": 4}]},
 		{"round": 2, "began": "1970-01-01T00:00:02.5Z", "ended": "1970-01-01T00:00:03Z", "gap": 0.01, "under": true, "tasks": [{"host": "node1", "items": 5}]}]}`))
@@ -26,9 +26,9 @@ func TestAReportIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatHostsWereFoundToBeIsRead(t *testing.T) {
+func TestParseQualification(t *testing.T) {
 	text := ""
-	for i, c := range []float64{240, 10, 80, 30} { // asplit's own order of hosts plays no part
+	for i, c := range []float64{240, 10, 80, 30} { // asplit's order of hosts does not matter
 		n := []int{4, 1, 3, 2}[i]
 		text += fmt.Sprintf(`{"host": "node%d", "measures": {"cpu": %v, "memory": 7}},`, n, c)
 	}
@@ -39,7 +39,7 @@ func TestWhatHostsWereFoundToBeIsRead(t *testing.T) {
 	if got, want := ratios(found), "0.42:1.25:3.33:10.00"; got != want {
 		t.Errorf("as ratios %s, want %s", got, want)
 	}
-	if got, want := furthest(found), 1-10.0/360*15; math.Abs(got-want) > 1e-9 {
+	if got, want := maxShareError(found), 1-10.0/360*15; math.Abs(got-want) > 1e-9 {
 		t.Errorf("off by %v, want %v", got, want)
 	}
 	if _, err := parseQualification([]byte(`{"hosts": [{"host": "node1", "measures": {"cpu": 1}}]}`)); err == nil {

@@ -11,7 +11,7 @@ func at(seconds float64) time.Time {
 	return time.Unix(0, 0).Add(time.Duration(seconds * float64(time.Second)))
 }
 
-func TestTheWorkFromTheThirdRoundOnIsComparedWithItsIdeal(t *testing.T) {
+func TestFromRound(t *testing.T) {
 	rounds := []round{
 		{began: at(0), ended: at(1), items: 100},
 		{began: at(1), ended: at(4), items: 1000},
@@ -28,7 +28,7 @@ func TestTheWorkFromTheThirdRoundOnIsComparedWithItsIdeal(t *testing.T) {
 	}
 }
 
-func TestRoundsAfterAChangeAreCountedUntilOneIsUnderTheThreshold(t *testing.T) {
+func TestRecovery(t *testing.T) {
 	rounds := []round{
 		{began: at(0), under: true}, {began: at(2), under: false}, {began: at(4), under: false}, {began: at(6), under: true}, {began: at(8), under: true},
 	}
@@ -45,7 +45,7 @@ func TestRoundsAfterAChangeAreCountedUntilOneIsUnderTheThreshold(t *testing.T) {
 	}
 }
 
-func TestResultsThatAreNotWhatTheWorkerPrintsAreNoticed(t *testing.T) {
+func TestCheckFindsWrongResults(t *testing.T) {
 	const one, two = "1 83dcefb7\n", "2 1ad5be0d\n"
 	for _, c := range []struct {
 		results string

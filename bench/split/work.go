@@ -48,7 +48,7 @@ func buildWorker(ctx context.Context, dir string) (w worker, err error) {
 	if whole, err = w.mean(ctx, times, cost, w.tail); err != nil {
 		return w, err
 	}
-	say("an item: %.2f ms of processor time (%.2f if it is a process of its own: its start and its end are %.2f of them)",
+	printf("an item: %.2f ms of processor time (%.2f if it is a process of its own: its start and its end are %.2f of them)",
 		milliseconds(cost), milliseconds(whole), milliseconds(bare))
 	if bare > cost*3/4 {
 		return w, errors.New("this machine is too slow, or too busy, for such items")

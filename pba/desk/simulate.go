@@ -206,7 +206,7 @@ func (d *Desk) setGuarantees(o *Simulation, s *simulate.Setup) ([]string, error)
 	}
 	for _, a := range f.Allocations {
 		week := calendar.PeriodOf(a.Week, zone)
-		s.Plan = append(s.Plan, simulate.Promise{
+		s.Plan = append(s.Plan, simulate.PlanEntry{
 			Allocation: plan.Allocation{Project: a.Project, User: a.User, Step: a.Step, Guarantee: a.Slots, SLA: a.SLA, Jobs: a.Jobs, Begin: week.Begin, End: week.End},
 			From:       week.Begin, To: week.End,
 		})
@@ -231,11 +231,11 @@ func (o *Simulation) guarantee(s *simulate.Setup) error {
 		if !ok || !ok2 || name == "" || kind != "user" && kind != "project" || err != nil || slots < 1 || slots > math.MaxInt32 {
 			return invalidf("--guarantee %s: write it like user:7=32 or project:chipA=32", text)
 		}
-		if slices.ContainsFunc(s.Plan, func(p simulate.Promise) bool { return p.Project == name }) {
+		if slices.ContainsFunc(s.Plan, func(p simulate.PlanEntry) bool { return p.Project == name }) {
 			return invalidf("--guarantee %s: %s is given twice", text, name)
 		}
 		kinds[kind] = true
-		s.Plan = append(s.Plan, simulate.Promise{Allocation: plan.Allocation{Project: name, Guarantee: slots}})
+		s.Plan = append(s.Plan, simulate.PlanEntry{Allocation: plan.Allocation{Project: name, Guarantee: slots}})
 	}
 	if len(kinds) > 1 {
 		return invalidf("--guarantee: user: and project: exclude each other")

@@ -9,30 +9,30 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Promise is an allocation over some time.
-type Promise struct {
+// PlanEntry is an allocation over some time.
+type PlanEntry struct {
 	plan.Allocation           // its ID is given by the simulator
 	From, To        time.Time // half-open; zero: from ever, for ever
 }
 
 // calendar is the plan by time.
 type calendar struct {
-	promises []Promise
-	projects []string    // that are promised anything, by name
-	turns    []time.Time // at which the plan changes, ascending
+	entries  []PlanEntry
+	projects []string    // with an allocation at some time, by name
+	changes  []time.Time // when the plan changes, ascending
 
-	now     []plan.Allocation // in force up to until
+	current []plan.Allocation // in force up to until
 	since   time.Time
 	until   time.Time // zero: for ever
-	settled bool
+	valid   bool
 }
 
 // newCalendar gives each pool its number, which is the same in every week.
-func newCalendar(promises []Promise) *calendar {
-	c := &calendar{promises: slices.Clone(promises)}
+func newCalendar(entries []PlanEntry) *calendar {
+	c := &calendar{entries: slices.Clone(entries)}
 	ids := map[string]int64{}
-	for i := range c.promises {
-		p := &c.promises[i]
+	for i := range c.entries {
+		p := &c.entries[i]
 		if ids[p.Key()] == 0 {
 			ids[p.Key()] = int64(len(ids) + 1)
 		}
@@ -43,42 +43,42 @@ func newCalendar(promises []Promise) *calendar {
 		c.projects = append(c.projects, p.Project)
 		for _, at := range []time.Time{p.From, p.To} {
 			if !at.IsZero() {
-				c.turns = append(c.turns, at)
+				c.changes = append(c.changes, at)
 			}
 		}
 	}
 	slices.Sort(c.projects)
 	c.projects = slices.Compact(c.projects)
-	slices.SortFunc(c.turns, time.Time.Compare)
-	c.turns = slices.CompactFunc(c.turns, time.Time.Equal)
+	slices.SortFunc(c.changes, time.Time.Compare)
+	c.changes = slices.CompactFunc(c.changes, time.Time.Equal)
 	return c
 }
 
-// at is what is in force at a time, and when that changes next (zero: never).
-func (c *calendar) at(t time.Time) ([]plan.Allocation, time.Time) {
-	if c.settled && !t.Before(c.since) && (c.until.IsZero() || t.Before(c.until)) {
-		return c.now, c.until
+// inForce returns the allocations in force at a time, and when they change next (zero: never).
+func (c *calendar) inForce(t time.Time) ([]plan.Allocation, time.Time) {
+	if c.valid && !t.Before(c.since) && (c.until.IsZero() || t.Before(c.until)) {
+		return c.current, c.until
 	}
-	c.settled, c.now, c.since, c.until = true, nil, time.Time{}, time.Time{}
-	for _, turn := range c.turns {
-		if turn.After(t) {
-			c.until = turn
+	c.valid, c.current, c.since, c.until = true, nil, time.Time{}, time.Time{}
+	for _, change := range c.changes {
+		if change.After(t) {
+			c.until = change
 			break
 		}
-		c.since = turn
+		c.since = change
 	}
-	for i := range c.promises {
-		if p := &c.promises[i]; !t.Before(p.From) && (p.To.IsZero() || t.Before(p.To)) {
-			c.now = append(c.now, p.Allocation)
+	for i := range c.entries {
+		if p := &c.entries[i]; !t.Before(p.From) && (p.To.IsZero() || t.Before(p.To)) {
+			c.current = append(c.current, p.Allocation)
 		}
 	}
-	return c.now, c.until
+	return c.current, c.until
 }
 
-// slots are what a project is promised at a time.
+// slots returns a project's guarantee at a time.
 func (c *calendar) slots(project string, t time.Time) int {
 	n := 0
-	allocations, _ := c.at(t)
+	allocations, _ := c.inForce(t)
 	for i := range allocations {
 		if allocations[i].Project == project {
 			n += allocations[i].Guarantee
@@ -87,20 +87,20 @@ func (c *calendar) slots(project string, t time.Time) int {
 	return n
 }
 
-// most is the most that a project is ever promised.
-func (c *calendar) most(project string) int {
+// maxSlots returns a project's largest guarantee.
+func (c *calendar) maxSlots(project string) int {
 	most := 0
-	for _, t := range append(slices.Clone(c.turns), time.Time{}) {
+	for _, t := range append(slices.Clone(c.changes), time.Time{}) {
 		most = max(most, c.slots(project, t))
 	}
 	return most
 }
 
-// guarantees lists the pools, each with the most that it is ever promised.
+// guarantees lists the pools, each with its largest guarantee.
 func (c *calendar) guarantees() []Guarantee {
 	most := map[Guarantee]int{}
-	for i := range c.promises {
-		p := &c.promises[i]
+	for i := range c.entries {
+		p := &c.entries[i]
 		g := Guarantee{Project: p.Project, User: p.User, Step: p.Step}
 		most[g] = max(most[g], p.Guarantee)
 	}
@@ -117,11 +117,11 @@ func (c *calendar) guarantees() []Guarantee {
 
 // throughput reports whether a pool's guarantee follows its jobs, and so the time.
 func (c *calendar) throughput() bool {
-	return slices.ContainsFunc(c.promises, func(p Promise) bool { return p.SLA == plan.Throughput })
+	return slices.ContainsFunc(c.entries, func(p PlanEntry) bool { return p.SLA == plan.Throughput })
 }
 
-// fence is an ideal one of a project: as many slots as it is promised, for its jobs
-// only, first come first served. A job that starts there at once is within the
+// fence is a project's ideal fence: as many slots as its guarantee, for its jobs only,
+// first come first served. A job that starts there at once is within the
 // guarantee.
 type fence struct {
 	project string
@@ -144,8 +144,8 @@ type fenceEnd struct {
 	slots int
 }
 
-// take submits a job and reports whether it starts at once.
-func (f *fence) take(c *calendar, t time.Time, slots int, takes time.Duration) bool {
+// submit submits a job and reports whether it starts at once.
+func (f *fence) submit(c *calendar, t time.Time, slots int, takes time.Duration) bool {
 	f.advance(c, t)
 	if len(f.queue) == 0 && f.used+slots <= c.slots(f.project, t) {
 		f.start(t, fenced{slots, takes})
@@ -164,8 +164,8 @@ func (f *fence) advance(c *calendar, t time.Time) {
 	f.serve(c, t)
 }
 
-// serve starts the waiting jobs that fit, strictly in their order. A job that no week
-// has room for any more leaves.
+// serve starts the waiting jobs that fit, strictly in their order. A job that is
+// wider than the guarantee is dropped once the fence is empty.
 func (f *fence) serve(c *calendar, t time.Time) {
 	if len(f.queue) == 0 {
 		return

@@ -9,10 +9,10 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// checker looks, for each new reclaim on a farm of one host, at every set of jobs
-// that could have been taken back, for one that frees fewer slots beyond what the
-// beneficiary lacked when its first victim was preempted. plan.Explain says which jobs
-// are spared; how the planner chooses is not asked.
+// checker compares each new reclaim on a farm of one host with every set of jobs that
+// could have been preempted, and counts those for which another set frees fewer slots
+// beyond what the beneficiary lacked when its first victim was preempted. Which jobs are
+// spared comes from plan.Explain; the planner's own choice plays no part.
 type checker struct {
 	lacked map[int64]int // by reclaim of this cycle
 }
@@ -32,27 +32,27 @@ func (c *checker) check(d *driver, r *pba.Result) {
 		if !ok {
 			continue
 		}
-		taken := 0
-		var could []int
+		freed := 0
+		var candidates []int
 		for _, v := range now.Victims {
-			taken += v.Slots
+			freed += v.Slots
 		}
-		earlier := takenBefore(&r.Plan, now)
+		earlier := earlierVictims(&r.Plan, now)
 		for _, k := range e.Considered {
-			mine := slices.ContainsFunc(now.Victims, func(v plan.Victim) bool { return v.ID == k.ID })
-			if (k.Spared == "" || mine) && !slices.Contains(earlier, k.ID) {
-				could = append(could, k.Slots)
+			chosen := slices.ContainsFunc(now.Victims, func(v plan.Victim) bool { return v.ID == k.ID })
+			if (k.Spared == "" || chosen) && !slices.Contains(earlier, k.ID) {
+				candidates = append(candidates, k.Slots)
 			}
 		}
 		d.meter.out.Checked++
-		if least := leastSum(could, lacked); least >= 0 && least < taken {
+		if least := leastSum(candidates, lacked); least >= 0 && least < freed {
 			d.meter.out.Cheaper++
 		}
 	}
 }
 
-// takenBefore are the victims of the reclaims that the same plan opened earlier.
-func takenBefore(p *plan.Plan, r *plan.Reclaim) []backends.ID {
+// earlierVictims returns the victims of the reclaims that the same plan opened earlier.
+func earlierVictims(p *plan.Plan, r *plan.Reclaim) []backends.ID {
 	var ids []backends.ID
 	for i := range p.Memory.Reclaims {
 		if other := &p.Memory.Reclaims[i]; other.ID < r.ID && other.Planned.Equal(p.At) {
@@ -64,8 +64,8 @@ func takenBefore(p *plan.Plan, r *plan.Reclaim) []backends.ID {
 	return ids
 }
 
-// leastSum is the least sum of some of the numbers that is no less than need; −1
-// if there is none. All sums that can be had are tried.
+// leastSum returns the least sum of some of the numbers that is at least need; −1 if
+// there is none. It tries all sums.
 func leastSum(numbers []int, need int) int {
 	sums := map[int]bool{0: true}
 	for _, n := range numbers {

@@ -20,8 +20,8 @@ var _ backends.Backend = (*World)(nil)
 // As returns a client that reads and commands the world with by's rights.
 func (w *World) As(by manager.By) *Client { return &Client{world: w, by: by} }
 
-// reached fails as a queue does that did not answer in time.
-func reached(ctx context.Context) error {
+// checkContext returns ErrUnreachable if ctx has ended, as a queue that did not answer in time.
+func checkContext(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
 	}
@@ -30,7 +30,7 @@ func reached(ctx context.Context) error {
 
 // Snapshot implements backends.Backend.
 func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
-	if err := reached(ctx); err != nil {
+	if err := checkContext(ctx); err != nil {
 		return nil, err
 	}
 	c.world.mu.Lock()
@@ -40,7 +40,7 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 
 // Jobs implements backends.Backend.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
-	if err := reached(ctx); err != nil {
+	if err := checkContext(ctx); err != nil {
 		return nil, err
 	}
 	c.world.mu.Lock()
@@ -53,9 +53,9 @@ func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.S
 	return c.submit(ctx, manager.Submit{By: c.by, Specs: specs})
 }
 
-// submit hands in jobs that run until World.End, or a kill.
+// submit submits jobs that run until World.End, or a kill.
 func (c *Client) submit(ctx context.Context, e manager.Submit) []backends.Submitted {
-	if err := reached(ctx); err != nil {
+	if err := checkContext(ctx); err != nil {
 		all := make([]backends.Submitted, len(e.Specs))
 		for i := range all {
 			all[i].Err = err
@@ -68,7 +68,7 @@ func (c *Client) submit(ctx context.Context, e manager.Submit) []backends.Submit
 }
 
 func (c *Client) batch(ctx context.Context, n int, e manager.Event) backends.Errors {
-	if err := reached(ctx); err != nil {
+	if err := checkContext(ctx); err != nil {
 		return backends.Fail(n, err)
 	}
 	return c.world.Step(e).Errors
@@ -131,5 +131,5 @@ func (c *Client) Abilities() backends.Abilities {
 	}}
 }
 
-// Close implements backends.Backend; there is nothing to give back.
+// Close implements backends.Backend; there is nothing to release.
 func (c *Client) Close() error { return nil }

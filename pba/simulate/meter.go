@@ -23,32 +23,32 @@ type metered struct {
 
 // ticking is a PBA job's clock, as the last cycle left it.
 type ticking struct {
-	clock time.Duration
-	seen  time.Time
-	party int
+	clock   time.Duration
+	seen    time.Time
+	account int
 }
 
-// meter reads off the world what happens, and adds it up.
+// meter observes the world's effects and adds up the figures.
 type meter struct {
 	window    Window
 	threshold time.Duration
 	promise   time.Duration
 	cycle     time.Duration
-	perCycle  int // jobs: what max_victims comes to
+	perCycle  int // most jobs that a cycle preempts, by max_victims
 
 	jobs      map[backends.ID]*metered
 	arriving  *metered // being submitted; its ID is not known yet
 	clocks    map[backends.ID]ticking
-	starved   []time.Time // by party: its starving is counted up to then
+	starved   []time.Time // by account: its starving is counted up to then
 	busy      map[string]int
-	touched   bool // something happened to a job of a project that is promised something
+	changed   bool // something happened to a job of a project with a guarantee
 	reclaims  map[int64]*reclaimed
 	lastStart map[string]time.Time // of a PBA job, by host
 
 	out      Outcome
-	within   gathered
-	rest     gathered
-	parties  []gathered
+	within   tally
+	rest     tally
+	accounts []tally
 	useful   float64
 	used     float64
 	series   *series
@@ -64,20 +64,20 @@ type reclaimed struct {
 	served      bool // its beneficiary started there
 }
 
-type gathered struct {
+type tally struct {
 	Group
 	wait, clock, slowdown sketch
 }
 
 func newMeter(s *Setup, window Window, c *calendar) *meter {
 	m := &meter{
-		window: window, threshold: s.Policy.PendingThreshold, promise: promiseOf(s), cycle: s.Policy.Cycle, perCycle: perCycle(s),
+		window: window, threshold: s.Policy.PendingThreshold, promise: basePromise(s), cycle: s.Policy.Cycle, perCycle: perCycle(s),
 		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]ticking{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
 		lastStart: map[string]time.Time{}, starved: make([]time.Time, len(c.projects)),
-		parties: make([]gathered, len(c.projects)+1),
+		accounts: make([]tally, len(c.projects)+1),
 	}
 	for i, name := range c.projects {
-		m.parties[i].Project = name
+		m.accounts[i].Project = name
 	}
 	if s.Buckets > 0 {
 		m.series = newSeries(window, s.Buckets, c)
@@ -85,13 +85,13 @@ func newMeter(s *Setup, window Window, c *calendar) *meter {
 	return m
 }
 
-// promiseOf is R14's promise but for what a need beyond max_victims takes: the
-// threshold, two cycles and the time in which jobs go.
-func promiseOf(s *Setup) time.Duration {
+// basePromise returns R14's bound on a wait, without the cycles that a need beyond max_victims
+// adds: the threshold, two cycles and the time that killed jobs take to end.
+func basePromise(s *Setup) time.Duration {
 	return s.Policy.PendingThreshold + 2*s.Policy.Cycle + s.Kill
 }
 
-// perCycle is how many jobs one cycle may take back (R22).
+// perCycle returns the number of jobs that one cycle may preempt (R22).
 func perCycle(s *Setup) int {
 	slots := 0
 	for _, h := range s.Hosts {
@@ -100,9 +100,9 @@ func perCycle(s *Setup) int {
 	return max(1, s.Policy.MaxVictims, (slots+19)/20)
 }
 
-// promised is R14's promise to a job: where it needs more slots than max_victims allows
-// jobs, which may be of one slot each, it takes more cycles.
-func (m *meter) promised(j *metered) time.Duration {
+// promiseTo returns R14's bound on a job's wait. If the job needs more slots than max_victims
+// allows jobs, which may have one slot each, more cycles are added.
+func (m *meter) promiseTo(j *metered) time.Duration {
 	return m.promise + time.Duration((j.slots+m.perCycle-1)/m.perCycle-1)*m.cycle
 }
 
@@ -120,39 +120,39 @@ func (m *meter) watch(at time.Time, e manager.Effect) {
 		j := m.jobs[e.ID]
 		j.killed = true
 		m.out.Preemptions++
-		m.groups(j, func(g *gathered) { g.Taken++ })
-		m.touch(j)
+		m.eachTally(j, func(g *tally) { g.Preempted++ })
+		m.markChanged(j)
 	case manager.StopRun:
 		j := m.jobs[e.ID]
 		m.pause(at, j)
 		j.state, j.since = backends.Suspended, at
 		m.out.Preemptions++
 		m.out.Suspensions++
-		m.groups(j, func(g *gathered) { g.Taken++ })
+		m.eachTally(j, func(g *tally) { g.Preempted++ })
 	case manager.ContinueRun:
 		j := m.jobs[e.ID]
 		m.occupy(j.hosts, 1)
 		j.state, j.since = backends.Running, at
-		m.touch(j)
+		m.markChanged(j)
 	case manager.Finished:
 		m.finish(at, e.Job.ID)
 	case manager.Forgotten, manager.Notice, manager.WakeAt:
 	}
 }
 
-func (m *meter) touch(j *metered) {
-	if j.party < len(m.parties)-1 {
-		m.touched = true
+func (m *meter) markChanged(j *metered) {
+	if j.account < len(m.accounts)-1 {
+		m.changed = true
 	}
 }
 
-func (m *meter) groups(j *metered, do func(*gathered)) {
+func (m *meter) eachTally(j *metered, do func(*tally)) {
 	if j.within {
 		do(&m.within)
 	} else {
 		do(&m.rest)
 	}
-	do(&m.parties[j.party])
+	do(&m.accounts[j.account])
 }
 
 func (m *meter) occupy(hosts []backends.Placement, sign int) {
@@ -166,10 +166,10 @@ func (m *meter) start(at time.Time, id backends.ID, j *metered, hosts []backends
 	j.hosts, j.state, j.since, j.killed, j.inWindow = hosts, backends.Running, at, false, 0
 	j.wait = at.Sub(j.at)
 	m.occupy(hosts, 1)
-	m.touch(j)
+	m.markChanged(j)
 	if c, ok := m.clocks[id]; ok {
 		j.clock = max(j.clock, c.clock+at.Sub(c.seen))
-		m.starve(c.party, at)
+		m.starve(c.account, at)
 		delete(m.clocks, id)
 		for _, p := range hosts {
 			m.lastStart[p.Host] = at
@@ -192,20 +192,20 @@ func overlap(a, b []backends.Placement) bool {
 // threshold, once for all that did so at the same time. A PBA job that waits holds
 // room: its pool is under its guarantee. A clock that stood still and goes on
 // counts from the cycle that found it going on.
-func (m *meter) starve(party int, to time.Time) {
+func (m *meter) starve(account int, to time.Time) {
 	from := to
 	for _, c := range m.clocks {
-		if crossed := c.seen.Add(m.threshold - c.clock); c.party == party && crossed.Before(from) {
+		if crossed := c.seen.Add(m.threshold - c.clock); c.account == account && crossed.Before(from) {
 			from = crossed
 		}
 	}
-	if from.Before(m.starved[party]) {
-		from = m.starved[party]
+	if from.Before(m.starved[account]) {
+		from = m.starved[account]
 	}
 	if to.After(from) {
 		m.out.StarvedSeconds += to.Sub(from).Seconds()
 	}
-	m.starved[party] = to
+	m.starved[account] = to
 }
 
 // pause ends a stretch of running.
@@ -213,10 +213,10 @@ func (m *meter) pause(at time.Time, j *metered) {
 	m.occupy(j.hosts, -1)
 	j.inWindow += m.window.clip(j.since, at).Seconds() * float64(j.slots)
 	m.series.ran(j, at)
-	m.touch(j)
+	m.markChanged(j)
 }
 
-// clip is how much of a time lies in the window.
+// clip returns the part of a time that lies in the window.
 func (w *Window) clip(from, to time.Time) time.Duration {
 	if from.Before(w.From) {
 		from = w.From
@@ -236,7 +236,7 @@ func (m *meter) runEnded(at time.Time, id backends.ID, _ int) {
 	m.used += j.inWindow
 	if j.killed {
 		m.out.LostSeconds += j.inWindow
-		m.groups(j, func(g *gathered) { g.Lost += j.inWindow })
+		m.eachTally(j, func(g *tally) { g.Lost += j.inWindow })
 	} else {
 		m.useful += j.inWindow
 	}
@@ -251,12 +251,12 @@ func (m *meter) finish(at time.Time, id backends.ID) {
 	delete(m.jobs, id)
 	delete(m.clocks, id)
 	slowdown := max(1, at.Sub(j.at).Seconds()/max(j.run, tooShort).Seconds())
-	m.groups(j, func(g *gathered) {
+	m.eachTally(j, func(g *tally) {
 		g.Jobs++
 		g.wait.add(j.wait.Seconds())
 		g.clock.add(j.clock.Seconds())
 		g.slowdown.add(slowdown)
-		if j.clock > m.promised(j) {
+		if j.clock > m.promiseTo(j) {
 			g.OverPromise++
 			if j.putOff {
 				g.PutOff++
@@ -266,7 +266,7 @@ func (m *meter) finish(at time.Time, id backends.ID) {
 	m.series.count(j)
 }
 
-func (g *gathered) group() Group {
+func (g *tally) group() Group {
 	g.Wait, g.Clock, g.Slowdown = g.wait.spread(), g.clock.spread(), g.slowdown.spread()
 	return g.Group
 }
@@ -275,8 +275,8 @@ func (g *gathered) group() Group {
 func (m *meter) outcome(policy string, slots int) Outcome {
 	o := m.out
 	o.Policy, o.Within, o.Rest = policy, m.within.group(), m.rest.group()
-	for i := range m.parties {
-		o.Projects = append(o.Projects, m.parties[i].group())
+	for i := range m.accounts {
+		o.Projects = append(o.Projects, m.accounts[i].group())
 	}
 	if all := float64(slots) * m.window.Seconds; all > 0 {
 		o.Utilization, o.Useful, o.LostShare = m.used/all, m.useful/all, o.LostSeconds/all

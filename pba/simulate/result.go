@@ -2,8 +2,8 @@ package simulate
 
 import "time"
 
-// Result is what a trace came to on one farm under several policies. All
-// policies saw the same jobs over the same window.
+// Result is the result of a trace on one farm under several policies. All policies had
+// the same jobs over the same window.
 type Result struct {
 	Trace      Source      `json:"trace"`
 	Farm       FarmSize    `json:"farm"`
@@ -11,8 +11,8 @@ type Result struct {
 	Settings   Settings    `json:"settings"`
 	Window     Window      `json:"window"`
 	Within     int         `json:"within_jobs"` // jobs within the guarantee: the same ones for all policies
-	Policies   []Outcome   `json:"policies"`    // in the order in which they were asked for
-	Notes      []string    `json:"notes"`       // what a reader must know to read the figures right
+	Policies   []Outcome   `json:"policies"`    // in the order of Setup
+	Notes      []string    `json:"notes"`       // what a reader must know to understand the figures
 }
 
 // Source is the trace and what was made of it.
@@ -26,7 +26,7 @@ type Source struct {
 	OneSlot  bool      `json:"one_slot"` // each job of n slots became n jobs of one
 }
 
-// LeftOut is jobs that no policy was given.
+// LeftOut is jobs that were simulated under no policy.
 type LeftOut struct {
 	Why         string  `json:"why"`
 	Jobs        int     `json:"jobs"`
@@ -40,13 +40,13 @@ type FarmSize struct {
 	Fences []Fence `json:"fences"` // what the policy dedicated fences off, by project
 }
 
-// Fence is what a project has for itself, and nothing else, under dedicated.
+// Fence is the slots that a project's jobs run on under dedicated, and no other jobs.
 type Fence struct {
 	Project string `json:"project"`
 	Slots   int    `json:"slots"`
 }
 
-// Guarantee is what a project, or a user or step of it, was promised at most in any week.
+// Guarantee is what a project, or a user or step of it, had as its largest guarantee in any week.
 type Guarantee struct {
 	Project string `json:"project"`
 	User    string `json:"user,omitempty"`
@@ -54,21 +54,21 @@ type Guarantee struct {
 	Slots   int    `json:"slots"`
 }
 
-// Settings are what was asked for. Times are in seconds.
+// Settings are the simulation's settings. Times are in seconds.
 type Settings struct {
 	Cycle            float64 `json:"cycle_seconds"`
 	PendingThreshold float64 `json:"pending_threshold_seconds"`
 	MinRuntime       float64 `json:"min_runtime_seconds"`
 	Headroom         float64 `json:"headroom"`
 	ScaleArrivals    float64 `json:"scale_arrivals"`
-	Suspend          float64 `json:"suspend_share"`   // of the jobs, drawn by Seed: their users chose to be suspended
-	KillSeconds      float64 `json:"kill_seconds"`    // what a job that must go takes for it, at most; drawn by Seed
+	Suspend          float64 `json:"suspend_share"`   // of the jobs, drawn by Seed: their users chose suspension
+	KillSeconds      float64 `json:"kill_seconds"`    // most time that a killed job takes to end; drawn by Seed
 	Promise          float64 `json:"promise_seconds"` // R14: threshold + 2 cycles + the time to free slots
 	Seed             uint64  `json:"seed"`
 }
 
 // Window is the time that utilization and losses are counted over: from the
-// first submission to the last, which no policy has an influence on.
+// first submission to the last, which no policy influences.
 type Window struct {
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
@@ -82,7 +82,7 @@ const (
 	PBA       = "pba"       // Allotment
 )
 
-// Outcome is what one policy came to.
+// Outcome is the result of one policy.
 type Outcome struct {
 	Policy string `json:"policy"`
 
@@ -95,11 +95,11 @@ type Outcome struct {
 	LostSeconds float64 `json:"lost_slot_seconds"`
 	LostShare   float64 `json:"lost_share"` // of the farm's slots over the window
 
-	Preemptions int     `json:"preemptions"` // jobs taken back from
+	Preemptions int     `json:"preemptions"` // jobs preempted
 	Suspensions int     `json:"suspensions"` // of these: suspended
 	Reclaims    int     `json:"reclaims"`
 	Requested   int     `json:"requested_slots"` // that beneficiaries lacked
-	Evicted     int     `json:"evicted_slots"`   // that were taken back
+	Evicted     int     `json:"evicted_slots"`   // that were preempted
 	Ratio       float64 `json:"evicted_per_requested"`
 	Useless     int     `json:"useless_evictions"` // victims in whose slots no beneficiary started
 	Expired     int     `json:"expired_reclaims"`
@@ -115,7 +115,7 @@ type Outcome struct {
 	Series Series `json:"series"`
 }
 
-// Group is how a set of jobs fared.
+// Group has the figures of a set of jobs.
 type Group struct {
 	Project     string  `json:"project,omitempty"`
 	Jobs        int     `json:"jobs"`
@@ -125,7 +125,7 @@ type Group struct {
 	OverPromise int     `json:"over_promise"` // jobs whose clock went beyond R14's promise to a job so wide
 	PutOff      int     `json:"put_off"`      // of these: put off by max_victims_per_project (R22)
 	Lost        float64 `json:"lost_slot_seconds"`
-	Taken       int     `json:"taken_back"` // times
+	Preempted   int     `json:"taken_back"` // times
 }
 
 // Spread is a distribution in a few numbers, which are exact to one part in a
@@ -151,7 +151,7 @@ type Series struct {
 type Pool struct {
 	Project   string    `json:"project"`
 	Held      []float64 `json:"held"`      // slots that its jobs ran on, mean of each bucket
-	Allocated []float64 `json:"allocated"` // slots that it was promised
+	Allocated []float64 `json:"allocated"` // its guarantee
 	Waiting   []float64 `json:"waiting"`   // slots of its jobs that waited
 }
 
@@ -171,7 +171,7 @@ type Sweep struct {
 	Points  []SweepPoint `json:"points"`
 }
 
-// SweepPoint is what policy pba came to at one value of a setting (seconds, or a factor).
+// SweepPoint is the result of policy pba at one value of a setting (seconds, or a factor).
 type SweepPoint struct {
 	Value   float64 `json:"value"`
 	Outcome Outcome `json:"outcome"` // without its series

@@ -19,7 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// ErrNothing is wrapped where no job is left to be simulated.
+// ErrNothing means that no job is left to be simulated.
 var ErrNothing = errors.New("no job is left to be simulated")
 
 // Run simulates a trace under each policy that is asked for. Memory does not
@@ -67,7 +67,7 @@ func settingsOf(s *Setup) Settings {
 	}
 	return Settings{
 		Cycle: s.Policy.Cycle.Seconds(), PendingThreshold: s.Policy.PendingThreshold.Seconds(), MinRuntime: s.Policy.MinRuntime.Seconds(),
-		Headroom: s.Policy.Headroom, ScaleArrivals: scale, Suspend: s.Suspend, KillSeconds: s.Kill.Seconds(), Promise: promiseOf(s).Seconds(), Seed: s.Seed,
+		Headroom: s.Policy.Headroom, ScaleArrivals: scale, Suspend: s.Suspend, KillSeconds: s.Kill.Seconds(), Promise: basePromise(s).Seconds(), Seed: s.Seed,
 	}
 }
 
@@ -83,8 +83,8 @@ type driver struct {
 	ledger pba.MemoryLedger
 	engine pba.Engine
 	filter filter
-	hosts  [][]string // by party: the only ones for its jobs; nil: any
-	tags   [2]string  // of jobs that the filter has nothing to say of: requeue, suspend
+	hosts  [][]string // by account: the only ones for its jobs; nil: any
+	tags   [2]string  // of jobs that the filter does not change: requeue, suspend
 	ended  int        // jobs that the queue still knows
 
 	last    time.Time // cycle
@@ -115,7 +115,7 @@ func newDriver(ctx context.Context, w *workload, policy string, window Window, f
 	groups := map[string][]string{}
 	everyGroup := slices.Clone(w.calendar.projects)
 	d.engine = pba.Engine{
-		Backend: &eyewitness{World: d.world, d: d}, Ledger: &d.ledger, Rules: d.rules, Publish: d.publish,
+		Backend: &engineView{World: d.world, d: d}, Ledger: &d.ledger, Rules: d.rules, Publish: d.publish,
 		// A user who had jobs of a project was in its group.
 		Groups: func(_ context.Context, users []string) (map[string][]string, error) {
 			for _, user := range users {
@@ -135,11 +135,11 @@ func (d *driver) rules(_ context.Context, now time.Time) (pba.Rules, error) {
 	for _, name := range d.calendar.projects {
 		p.Projects = append(p.Projects, plan.Project{Name: name, Group: name})
 	}
-	p.Allocations, _ = d.calendar.at(now)
+	p.Allocations, _ = d.calendar.inForce(now)
 	return pba.Rules{Policy: p, Observe: d.policy != PBA}, nil
 }
 
-// run lets all jobs come in, and then to their end.
+// run submits all jobs, and returns when all have ended.
 func (d *driver) run() error {
 	next, stop := iter.Pull2(d.arrivals(nil))
 	defer stop()
@@ -168,7 +168,7 @@ func (d *driver) run() error {
 			a, err, more = next()
 		case happens && (cycle.IsZero() || !event.After(cycle)):
 			d.advance(event)
-		case !more && len(d.meter.jobs) == 0 && d.settled():
+		case !more && len(d.meter.jobs) == 0 && d.reclaimsRecorded():
 			d.meter.out.Skipped = max(0, int(d.last.Sub(d.first)/d.Policy.Cycle)+1-d.meter.out.Cycles)
 			return d.meter.firstErr
 		case !cycle.IsZero():
@@ -177,31 +177,31 @@ func (d *driver) run() error {
 				return err
 			}
 		default:
-			return fmt.Errorf("%d jobs wait for ever", len(d.meter.jobs))
+			return fmt.Errorf("%d jobs would wait for ever", len(d.meter.jobs))
 		}
 	}
 }
 
-// advance lets time pass, and notes what a cycle must see.
+// advance lets time pass, and requests a cycle if it must see what happened.
 func (d *driver) advance(to time.Time) {
 	d.world.Advance(to)
-	d.noteTouched(to)
+	d.requestIfChanged(to)
 }
 
-func (d *driver) noteTouched(at time.Time) {
-	if d.meter.touched {
-		d.meter.touched = false
-		d.wantCycle(at)
+func (d *driver) requestIfChanged(at time.Time) {
+	if d.meter.changed {
+		d.meter.changed = false
+		d.requestCycle(at)
 	}
 }
 
-func (d *driver) wantCycle(at time.Time) {
+func (d *driver) requestCycle(at time.Time) {
 	if d.due.IsZero() || at.Before(d.due) {
 		d.due = at
 	}
 }
 
-// grid is the first cycle at or after a time. Cycles are at multiples of the
+// grid returns the first cycle at or after a time. Cycles are at multiples of the
 // period since 1970, as the queue's ageing ticks are.
 func (d *driver) grid(t time.Time) time.Time {
 	at := t.Truncate(d.Policy.Cycle)
@@ -211,7 +211,7 @@ func (d *driver) grid(t time.Time) time.Time {
 	return at
 }
 
-// nextCycle is the next cycle that could change something; zero if none is in sight.
+// nextCycle returns the next cycle that could change something; zero if there is none.
 func (d *driver) nextCycle() time.Time {
 	next := d.last.Add(d.Policy.Cycle)
 	if d.EveryCycle || !d.quiet {
@@ -226,16 +226,16 @@ func (d *driver) nextCycle() time.Time {
 	return next
 }
 
-// settled reports whether nothing is left for further cycles to account for.
-func (d *driver) settled() bool { return len(d.meter.reclaims) == 0 }
+// reclaimsRecorded reports whether all reclaims have ended and are recorded.
+func (d *driver) reclaimsRecorded() bool { return len(d.meter.reclaims) == 0 }
 
 const manyEnded = 4096
 
-// cycle is one of the engine's, and what the meter learns from it.
+// cycle runs one of the engine's cycles, and updates the meter.
 func (d *driver) cycle(at time.Time) error {
 	d.due = time.Time{}
-	if _, turn := d.calendar.at(at); !turn.IsZero() && len(d.meter.jobs) > 0 {
-		d.wantCycle(turn)
+	if _, change := d.calendar.inForce(at); !change.IsZero() && len(d.meter.jobs) > 0 {
+		d.requestCycle(change)
 	}
 	r, err := d.engine.Cycle(d.ctx, d.world.Now)
 	if err == nil {
@@ -246,9 +246,9 @@ func (d *driver) cycle(at time.Time) error {
 	}
 	d.meter.out.Cycles++
 	d.last = at
-	d.learn(&r)
-	if d.meter.touched {
-		d.meter.touched, d.quiet = false, false
+	d.observe(&r)
+	if d.meter.changed {
+		d.meter.changed, d.quiet = false, false
 	}
 	if d.ended >= manyEnded {
 		d.world.Step(manager.Forget{EndedBefore: d.ledger.Memory.EndedSince})
@@ -257,8 +257,8 @@ func (d *driver) cycle(at time.Time) error {
 	return nil
 }
 
-// learn reads clocks and reclaims off a plan, and whether the next cycle could do
-// anything if nothing happened meanwhile.
+// observe reads clocks and reclaims from a plan, and finds out whether the next cycle could
+// do anything if nothing happened meanwhile.
 //
 // A plan is a function of the farm, of what is remembered and of the time. Time
 // alone moves only: the clocks of PBA jobs that wait; reclaims, holds,
@@ -266,11 +266,11 @@ func (d *driver) cycle(at time.Time) error {
 // which concern only waiting beneficiaries; and throughput pools. Where
 // there is none of these, and a plan had nothing to do, it has nothing to do
 // until a job of some project with a pool comes, starts or ends.
-func (d *driver) learn(r *pba.Result) {
+func (d *driver) observe(r *pba.Result) {
 	p := &r.Plan
 	now := p.At
-	for party := range d.calendar.projects { // by the clocks that ran until now
-		d.meter.starve(party, now)
+	for account := range d.calendar.projects { // by the clocks that ran until now
+		d.meter.starve(account, now)
 	}
 	clear(d.meter.clocks)
 	quiet := (r.Rules.Observe || len(p.Actions) == 0) && p.Farm.Suspended == 0 && len(p.Skipped) == 0 && !d.calendar.throughput()
@@ -284,7 +284,7 @@ func (d *driver) learn(r *pba.Result) {
 			// It started in this very cycle, by an act of it.
 			m.clock = max(m.clock, j.Clock)
 		} else if m != nil {
-			d.meter.clocks[id] = ticking{j.Clock, now, m.party}
+			d.meter.clocks[id] = ticking{j.Clock, now, m.account}
 		}
 	}
 	for i := range p.Skipped {
@@ -296,16 +296,16 @@ func (d *driver) learn(r *pba.Result) {
 		d.checker.check(d, r)
 	}
 	for i := range r.State.Farm.Ended { // it counts for the headroom from the next cycle on
-		_, promised := d.parties[r.State.Farm.Ended[i].Project]
-		quiet = quiet && !promised
+		_, known := d.accounts[r.State.Farm.Ended[i].Project]
+		quiet = quiet && !known
 	}
-	quiet = d.learnReclaims(p) && quiet
+	quiet = d.observeReclaims(p) && quiet
 	d.quiet = quiet
 }
 
-// learnReclaims accounts for the reclaims that have ended. It reports whether
-// nothing of any is still to be done.
-func (d *driver) learnReclaims(p *plan.Plan) bool {
+// observeReclaims records the reclaims that have ended. It reports whether no reclaim
+// has anything left to do.
+func (d *driver) observeReclaims(p *plan.Plan) bool {
 	quiet := true
 	for i := range p.Memory.Reclaims {
 		r := &p.Memory.Reclaims[i]
@@ -317,23 +317,23 @@ func (d *driver) learnReclaims(p *plan.Plan) bool {
 			quiet = quiet && (v.Fate != plan.Taken || v.Released)
 		}
 		if seen := d.meter.reclaims[r.ID]; seen != nil {
-			d.meter.account(r, seen)
+			d.meter.recordReclaim(r, seen)
 			delete(d.meter.reclaims, r.ID)
 		}
 	}
 	return quiet
 }
 
-// account adds up a reclaim that has ended.
-func (m *meter) account(r *plan.Reclaim, seen *reclaimed) {
-	evicted, taken := 0, 0
+// recordReclaim adds up a reclaim that has ended.
+func (m *meter) recordReclaim(r *plan.Reclaim, seen *reclaimed) {
+	evicted, preempted := 0, 0
 	for _, v := range r.Victims {
 		if v.Fate == plan.Taken || v.Fate == plan.Lost {
 			evicted += v.Slots
-			taken++
+			preempted++
 		}
 	}
-	if taken == 0 {
+	if preempted == 0 {
 		return
 	}
 	m.out.Reclaims++
@@ -342,16 +342,16 @@ func (m *meter) account(r *plan.Reclaim, seen *reclaimed) {
 	if r.Phase == plan.Expired {
 		m.out.Expired++
 	}
-	given := seen.served
-	for _, p := range r.Hosts { // a freed slot may go to the next one that it suits (R19)
-		given = given || !m.lastStart[p.Host].Before(r.Planned)
+	used := seen.served
+	for _, p := range r.Hosts { // another job that fits may start in a freed slot (R19)
+		used = used || !m.lastStart[p.Host].Before(r.Planned)
 	}
-	if !given {
-		m.out.Useless += taken
+	if !used {
+		m.out.Useless += preempted
 	}
 }
 
-// submit hands a job in as its user would: through the submit filter.
+// submit submits a job as its user would: through the submit filter.
 func (d *driver) submit(a *arrival) error {
 	j := &metered{arrival: *a, since: a.at, state: backends.Pending}
 	spec := backends.Spec{Slots: a.slots, Memory: a.memory, RunLimit: a.limit, Project: backends.JoinProject(a.project, a.step), Description: d.tags[0]}
@@ -359,9 +359,9 @@ func (d *driver) submit(a *arrival) error {
 		spec.Description = d.tags[1]
 	}
 	if d.hosts != nil {
-		spec.Hosts = d.hosts[a.party]
+		spec.Hosts = d.hosts[a.account]
 	}
-	if a.party < len(d.calendar.projects) && d.policy == PBA {
+	if a.account < len(d.calendar.projects) && d.policy == PBA {
 		if err := d.filter.decide(a, &spec); err != nil {
 			return err
 		}
@@ -373,8 +373,8 @@ func (d *driver) submit(a *arrival) error {
 		return fmt.Errorf("submit a job of %d slots: %w", a.slots, err)
 	}
 	d.meter.jobs[id] = j
-	d.meter.touch(j)
-	d.noteTouched(a.at)
+	d.meter.markChanged(j)
+	d.requestIfChanged(a.at)
 	return nil
 }
 
@@ -385,12 +385,12 @@ func (d *driver) watch(at time.Time, e manager.Effect) {
 	d.meter.watch(at, e)
 }
 
-// publish gives the submit filter the pools and how they stand.
+// publish updates the submit filter with the pools and their standing.
 func (d *driver) publish(_ context.Context, s ledger.Standing) error {
 	if d.policy != PBA {
 		return nil
 	}
-	allocations, _ := d.calendar.at(s.At)
+	allocations, _ := d.calendar.inForce(s.At)
 	return d.filter.update(d, allocations, s)
 }
 
@@ -450,26 +450,26 @@ func (f *filter) decide(a *arrival, spec *backends.Spec) error {
 	return nil
 }
 
-// eyewitness is the world as the engine sees it. It notes, right before the first
+// engineView is the world as the engine sees it. It records, right before the first
 // act of a reclaim, what its beneficiary lacks.
-type eyewitness struct {
+type engineView struct {
 	*World
 	d *driver
 }
 
 // Requeue implements backends.Backend.
-func (e *eyewitness) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
-	e.d.witness(acts)
+func (e *engineView) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
+	e.d.recordLack(acts)
 	return e.World.Requeue(ctx, acts)
 }
 
 // Suspend implements backends.Backend.
-func (e *eyewitness) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
-	e.d.witness(acts)
+func (e *engineView) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
+	e.d.recordLack(acts)
 	return e.World.Suspend(ctx, acts)
 }
 
-func (d *driver) witness(acts []backends.Act) {
+func (d *driver) recordLack(acts []backends.Act) {
 	for i := range d.ledger.Memory.Reclaims {
 		r := &d.ledger.Memory.Reclaims[i]
 		if len(acts) == 0 || r.Mark() != acts[0].Mark || d.meter.reclaims[r.ID] != nil {
@@ -484,9 +484,9 @@ func (d *driver) witness(acts []backends.Act) {
 	}
 }
 
-// lacked is how many slots a reclaim's beneficiary lacks. What is free, and what
-// victims of earlier reclaims are about to leave, is first of all for the
-// beneficiaries of these.
+// lacked returns the number of slots that a reclaim's beneficiary lacks. Free slots, and
+// those that victims of earlier reclaims are about to release, count first for the
+// beneficiaries of those reclaims.
 func (d *driver) lacked(r *plan.Reclaim) int {
 	lacked := 0
 	for _, p := range r.Hosts {

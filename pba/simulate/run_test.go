@@ -26,7 +26,7 @@ type job struct {
 	user             string
 }
 
-func stored(t testing.TB, jobs ...job) *trace.Store {
+func newStore(t testing.TB, jobs ...job) *trace.Store {
 	t.Helper()
 	s := new(trace.Store)
 	t.Cleanup(func() { _ = s.Close() })
@@ -44,26 +44,26 @@ func stored(t testing.TB, jobs ...job) *trace.Store {
 	return s
 }
 
-func setup(store *trace.Store, slots int, promises ...simulate.Promise) simulate.Setup {
+func setup(store *trace.Store, slots int, entries ...simulate.PlanEntry) simulate.Setup {
 	return simulate.Setup{
-		Trace: store, Name: "test", Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: promises, Policy: settings.Default().Policy(),
+		Trace: store, Name: "test", Hosts: []backends.Host{{Name: "farm", Slots: slots}}, Plan: entries, Policy: settings.Default().Policy(),
 		Filter:  esub.Settings{Config: esub.DefaultConfig(), NextInLine: backends.At(backends.LevelNext, backends.DefaultValue), SuspendFrees: true},
 		Reserve: 10 * time.Minute, Policies: []string{simulate.FIFO, simulate.Dedicated, simulate.PBA}, Buckets: 10, Check: true,
 	}
 }
 
-func promise(project string, slots int) simulate.Promise {
-	return simulate.Promise{Allocation: plan.Allocation{Project: project, Guarantee: slots}}
+func planEntry(project string, slots int) simulate.PlanEntry {
+	return simulate.PlanEntry{Allocation: plan.Allocation{Project: project, Guarantee: slots}}
 }
 
-// judge is a test, or a rapid one.
-type judge interface {
+// tester is a test, or a rapid one.
+type tester interface {
 	Helper()
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 }
 
-func simulated(t judge, s simulate.Setup) *simulate.Result {
+func mustRun(t tester, s simulate.Setup) *simulate.Result {
 	t.Helper()
 	r, err := simulate.Run(context.Background(), s)
 	if err != nil {
@@ -74,9 +74,9 @@ func simulated(t judge, s simulate.Setup) *simulate.Result {
 
 // One job within the guarantee on a full farm, under each policy; all figures by hand.
 func TestPolicies(t *testing.T) {
-	// Ann fills the farm for 1,000 s from two jobs; bob is promised 2 of 4 slots and comes at 100 s.
-	s := setup(stored(t, job{0, 1000, 2, "ann"}, job{1, 999, 2, "ann"}, job{100, 50, 2, "bob"}, job{3000, 1, 1, "ann"}), 4, promise("bob", 2))
-	r := simulated(t, s)
+	// Ann fills the farm for 1,000 s from two jobs; bob has a guarantee of 2 of 4 slots and submits at 100 s.
+	s := setup(newStore(t, job{0, 1000, 2, "ann"}, job{1, 999, 2, "ann"}, job{100, 50, 2, "bob"}, job{3000, 1, 1, "ann"}), 4, planEntry("bob", 2))
+	r := mustRun(t, s)
 	if r.Within != 1 || r.Trace.Jobs != 4 || r.Window.Seconds != 3000 || len(r.Trace.LeftOut) != 0 {
 		t.Fatalf("%+v, %d within", r, r.Within)
 	}
@@ -97,11 +97,11 @@ func TestPolicies(t *testing.T) {
 	check("pba: wait", ours.Within.Wait.Max, 60)
 	check("pba: clock", ours.Within.Clock.Max, 60)
 	check("pba: starved", ours.StarvedSeconds, 0)
-	// The job that started last goes at 160 s and starts over at 210 s.
+	// The job that started last is preempted at 160 s and starts over at 210 s.
 	check("pba: lost", ours.LostSeconds, 159*2)
 	check("pba: utilization", ours.Utilization, (1000*2+999*2+159*2+50*2)/(4*3000.0))
 	check("pba: useful", ours.Useful, (1000*2+999*2+50*2)/(4*3000.0))
-	check("pba: wait of who was taken back", ours.Rest.Wait.Max, 209)
+	check("pba: wait of the preempted job", ours.Rest.Wait.Max, 209)
 	if ours.Preemptions != 1 || ours.Requested != 2 || ours.Evicted != 2 || ours.Ratio != 1 || ours.Useless != 0 || ours.Checked != 1 || ours.Cheaper != 0 {
 		t.Errorf("pba: %+v", ours)
 	}
@@ -110,16 +110,16 @@ func TestPolicies(t *testing.T) {
 		sum += share / float64(len(ours.Series.Utilization))
 	}
 	check("series", sum, ours.Utilization)
-	check("series: promised", ours.Series.Pools[0].Allocated[3], 2)
+	check("series: guaranteed", ours.Series.Pools[0].Allocated[3], 2)
 }
 
-// A free slot is counted for one of two jobs that slots are taken back for at once.
+// A free slot counts for one of two jobs that slots are preempted for at the same time.
 func TestRequestedSlots(t *testing.T) {
-	s := setup(stored(t, job{0, 1000, 1, "ann"}, job{0, 1000, 2, "ann"}, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}, job{100, 50, 2, "bob"}), 8, promise("bob", 4))
+	s := setup(newStore(t, job{0, 1000, 1, "ann"}, job{0, 1000, 2, "ann"}, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}, job{100, 50, 2, "bob"}), 8, planEntry("bob", 4))
 	s.Policies = []string{simulate.PBA}
 	for _, kill := range []time.Duration{0, 30 * time.Second} {
 		s.Kill = kill
-		if o := simulated(t, s).Policies[0]; o.Reclaims != 2 || o.Requested != 3 || o.Evicted != 3 || o.Cheaper != 0 {
+		if o := mustRun(t, s).Policies[0]; o.Reclaims != 2 || o.Requested != 3 || o.Evicted != 3 || o.Cheaper != 0 {
 			t.Errorf("jobs that go within %v: %d reclaims, %d slots requested, %d evicted, %d could be cheaper", kill, o.Reclaims, o.Requested, o.Evicted, o.Cheaper)
 		}
 	}
@@ -127,8 +127,8 @@ func TestRequestedSlots(t *testing.T) {
 
 // What dedicated could never run is left out under every policy, and counted.
 func TestLeftOut(t *testing.T) {
-	s := setup(stored(t, job{0, 10, 3, "ann"}, job{1, 10, 4, "bob"}, job{2, 10, 9, "ann"}, job{3, 10, 1, "bob"}), 4, promise("bob", 2))
-	r := simulated(t, s)
+	s := setup(newStore(t, job{0, 10, 3, "ann"}, job{1, 10, 4, "bob"}, job{2, 10, 9, "ann"}, job{3, 10, 1, "bob"}), 4, planEntry("bob", 2))
+	r := mustRun(t, s)
 	want := []simulate.LeftOut{
 		{Why: "wider than what dedicated fences off for project bob (2 slots)", Jobs: 1, SlotSeconds: 40},
 		{Why: "wider than what dedicated leaves the others (2 slots)", Jobs: 2, SlotSeconds: 120},
@@ -142,7 +142,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// noCounts leaves out what differs by how a result was come to.
+// noCounts clears the counts that depend on which cycles ran.
 func noCounts(r *simulate.Result) *simulate.Result {
 	for i := range r.Policies {
 		r.Policies[i].Cycles, r.Policies[i].Skipped = 0, 0
@@ -150,16 +150,16 @@ func noCounts(r *simulate.Result) *simulate.Result {
 	return r
 }
 
-func sameWithoutSkipping(t judge, s simulate.Setup, describe func() string) (skipped int) {
+func compareWithoutSkipping(t tester, s simulate.Setup, describe func() string) (skipped int) {
 	t.Helper()
-	quick := simulated(t, s)
+	quick := mustRun(t, s)
 	for _, o := range quick.Policies {
 		skipped += o.Skipped
 	}
 	s.EveryCycle = true
-	whole := simulated(t, s)
+	whole := mustRun(t, s)
 	if diff := cmp.Diff(noCounts(whole), noCounts(quick)); diff != "" {
-		t.Fatalf("skipping cycles changes what comes out (- all cycles, + fewer):\n%s\n%s", diff, describe())
+		t.Fatalf("skipping cycles changes the result (- all cycles, + fewer):\n%s\n%s", diff, describe())
 	}
 	return skipped
 }
@@ -190,13 +190,13 @@ func TestSkippedCyclesChangeNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := setup(&store, 0, promise("bob", rapid.IntRange(1, 4).Draw(t, "bob")))
+		s := setup(&store, 0, planEntry("bob", rapid.IntRange(1, 4).Draw(t, "bob")))
 		s.Hosts = nil
 		for i, slots := range rapid.SliceOfN(rapid.IntRange(1, 5), 1, 3).Draw(t, "hosts") {
 			s.Hosts = append(s.Hosts, backends.Host{Name: fmt.Sprintf("n%d", i+1), Slots: slots})
 		}
 		if rapid.Bool().Draw(t, "a second pool") {
-			p := promise("cat", rapid.IntRange(1, 3).Draw(t, "cat"))
+			p := planEntry("cat", rapid.IntRange(1, 3).Draw(t, "cat"))
 			p.From = start().Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "from")) * time.Second)
 			p.To = p.From.Add(time.Duration(rapid.IntRange(1, 3000).Draw(t, "for")) * time.Second)
 			s.Plan = append(s.Plan, p)
@@ -207,17 +207,17 @@ func TestSkippedCyclesChangeNothing(t *testing.T) {
 		s.Reserve = time.Duration(rapid.SampledFrom([]int{0, 600}).Draw(t, "reserve")) * time.Second
 		s.Policy.MaxVictimsPerProject = rapid.SampledFrom([]int{3, 100}).Draw(t, "cap")
 		s.Policy.MinRuntime = time.Duration(rapid.SampledFrom([]int{0, 60}).Draw(t, "min_runtime")) * time.Second
-		if !fits(s, jobs) {
+		if !anyFits(s, jobs) {
 			t.Skip("no job fits")
 		}
-		skipped += sameWithoutSkipping(t, s, func() string { return fmt.Sprintf("%+v\n%+v\n%+v", jobs, s.Hosts, s.Plan) })
+		skipped += compareWithoutSkipping(t, s, func() string { return fmt.Sprintf("%+v\n%+v\n%+v", jobs, s.Hosts, s.Plan) })
 	})
 	if skipped == 0 {
 		t.Error("no cycle was ever skipped")
 	}
 }
 
-func fits(s simulate.Setup, jobs []job) bool {
+func anyFits(s simulate.Setup, jobs []job) bool {
 	slots := 0
 	for _, h := range s.Hosts {
 		slots += h.Slots
@@ -230,9 +230,9 @@ func fits(s simulate.Setup, jobs []job) bool {
 	return false
 }
 
-// busy is a synthetic trace: a day's waves of short and long, narrow and wide jobs
+// busyTrace is a synthetic trace: a day's waves of short and long, narrow and wide jobs
 // of five users, at about the farm's whole capacity of 32 slots.
-func busy(n int) []job {
+func busyTrace(n int) []job {
 	r := rand.New(rand.NewPCG(7, 11))
 	var jobs []job
 	at := 0
@@ -248,47 +248,47 @@ func busy(n int) []job {
 }
 
 func TestSkippedCyclesChangeNothingOfABusyFarm(t *testing.T) {
-	s := setup(stored(t, busy(600)...), 32, promise("u1", 8), promise("u2", 10))
+	s := setup(newStore(t, busyTrace(600)...), 32, planEntry("u1", 8), planEntry("u2", 10))
 	s.Suspend, s.Seed, s.Kill = 0.2, 5, 10*time.Second
-	if sameWithoutSkipping(t, s, func() string { return "" }) == 0 {
+	if compareWithoutSkipping(t, s, func() string { return "" }) == 0 {
 		t.Error("no cycle was skipped")
 	}
 }
 
 // A throughput pool's guarantee follows the time: no cycle is skipped, and yet it ends.
 func TestThroughput(t *testing.T) {
-	p := promise("bob", 2)
+	p := planEntry("bob", 2)
 	p.SLA, p.Jobs, p.Begin, p.End = plan.Throughput, 100, start(), start().Add(7*24*time.Hour)
-	s := setup(stored(t, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}), 4, p)
+	s := setup(newStore(t, job{0, 1000, 4, "ann"}, job{100, 50, 2, "bob"}), 4, p)
 	s.Policies = []string{simulate.PBA}
-	if o := simulated(t, s).Policies[0]; o.Skipped != 0 || o.Preemptions != 1 {
-		t.Errorf("%d cycles were skipped, %d jobs taken back", o.Skipped, o.Preemptions)
+	if o := mustRun(t, s).Policies[0]; o.Skipped != 0 || o.Preemptions != 1 {
+		t.Errorf("%d cycles were skipped, %d jobs preempted", o.Skipped, o.Preemptions)
 	}
 }
 
 // The same seed gives the same result, another one another.
 func TestSeed(t *testing.T) {
-	s := setup(stored(t, busy(300)...), 32, promise("u1", 8), promise("u2", 10))
+	s := setup(newStore(t, busyTrace(300)...), 32, planEntry("u1", 8), planEntry("u2", 10))
 	s.Suspend, s.Kill, s.Policies = 0.5, 30*time.Second, []string{simulate.PBA}
-	first := simulated(t, s)
-	if diff := cmp.Diff(first, simulated(t, s)); diff != "" {
+	first := mustRun(t, s)
+	if diff := cmp.Diff(first, mustRun(t, s)); diff != "" {
 		t.Errorf("a second time: %s", diff)
 	}
 	s.Seed = 2
-	if other := simulated(t, s); cmp.Equal(first.Policies, other.Policies) {
+	if other := mustRun(t, s); cmp.Equal(first.Policies, other.Policies) {
 		t.Error("another seed draws the same")
 	}
 }
 
 // Arrivals come more densely, traces follow each other, wide jobs come in parts.
 func TestWorkload(t *testing.T) {
-	s := setup(stored(t, job{0, 10, 2, "ann"}, job{100, 10, 1, "bob"}), 4, promise("bob", 2))
+	s := setup(newStore(t, job{0, 10, 2, "ann"}, job{100, 10, 1, "bob"}), 4, planEntry("bob", 2))
 	s.Policies, s.ScaleArrivals, s.Repeat = []string{simulate.PBA}, 2, 3
-	if r := simulated(t, s); r.Trace.Jobs != 6 || r.Window.Seconds != 2*100+50 {
+	if r := mustRun(t, s); r.Trace.Jobs != 6 || r.Window.Seconds != 2*100+50 {
 		t.Errorf("repeated: %d jobs in %v s", r.Trace.Jobs, r.Window.Seconds)
 	}
 	s.Repeat, s.OneSlot = 1, true
-	if r := simulated(t, s); r.Trace.Jobs != 3 || r.Window.Seconds != 50 {
+	if r := mustRun(t, s); r.Trace.Jobs != 3 || r.Window.Seconds != 50 {
 		t.Errorf("one slot: %d jobs in %v s", r.Trace.Jobs, r.Window.Seconds)
 	}
 	s.Policies = []string{"lottery"}
@@ -299,10 +299,10 @@ func TestWorkload(t *testing.T) {
 
 // BenchmarkJobs is a whole simulation under pba, by the job.
 func BenchmarkJobs(b *testing.B) {
-	s := setup(stored(b, busy(2000)...), 32, promise("u1", 8))
+	s := setup(newStore(b, busyTrace(2000)...), 32, planEntry("u1", 8))
 	s.Policies, s.Check, s.Buckets = []string{simulate.PBA}, false, 0
 	for b.Loop() {
-		simulated(b, s)
+		mustRun(b, s)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/job")
 }

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// series adds up slots over time, bucket by bucket. A nil one adds up nothing.
+// series adds up slots over time, bucket by bucket. Methods of a nil series do nothing.
 type series struct {
 	window Window
 	bucket time.Duration
@@ -31,7 +31,7 @@ func newSeries(w Window, buckets int, c *calendar) *series {
 		name := ""
 		if i < len(c.projects) {
 			name = c.projects[i]
-			s.promised(i, c)
+			s.addAllocation(i, c)
 		}
 		s.names = append(s.names, name)
 	}
@@ -42,9 +42,9 @@ func newSeries(w Window, buckets int, c *calendar) *series {
 	return s
 }
 
-func (s *series) promised(i int, c *calendar) {
+func (s *series) addAllocation(i int, c *calendar) {
 	for at := s.window.From; at.Before(s.window.To); {
-		_, until := c.at(at)
+		_, until := c.inForce(at)
 		if until.IsZero() || until.After(s.window.To) {
 			until = s.window.To
 		}
@@ -75,13 +75,13 @@ func (s *series) add(to []float64, from, until time.Time, slots int) {
 func (s *series) ran(j *metered, at time.Time) {
 	if s != nil {
 		s.add(s.used, j.since, at, j.slots)
-		s.add(s.held[j.party], j.since, at, j.slots)
+		s.add(s.held[j.account], j.since, at, j.slots)
 	}
 }
 
 func (s *series) waited(j *metered, at time.Time) {
 	if s != nil {
-		s.add(s.waits[j.party], j.since, at, j.slots)
+		s.add(s.waits[j.account], j.since, at, j.slots)
 	}
 }
 

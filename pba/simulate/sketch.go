@@ -19,7 +19,7 @@ const (
 
 func (s *sketch) add(value float64) {
 	value = max(value, 0)
-	at := place(uint64(value*1000 + 0.5))
+	at := bucketOf(uint64(value*1000 + 0.5))
 	for at >= len(s.counts) {
 		s.counts = append(s.counts, make([]int, exact)...)
 	}
@@ -29,8 +29,8 @@ func (s *sketch) add(value float64) {
 	s.max = max(s.max, value)
 }
 
-// place is where a value is counted; each doubling has exact/2 places.
-func place(v uint64) int {
+// bucketOf returns the bucket that counts a value; each doubling has exact/2 buckets.
+func bucketOf(v uint64) int {
 	over := bits.Len64(v) - sketchBits
 	if over <= 0 {
 		return int(v)
@@ -38,7 +38,7 @@ func place(v uint64) int {
 	return over*exact/2 + int(v>>over)
 }
 
-// valueAt is the middle of the values that are counted at a place.
+// valueAt returns the middle of the values that a bucket counts.
 func valueAt(at int) float64 {
 	if at < exact {
 		return float64(at) / 1000
@@ -48,7 +48,7 @@ func valueAt(at int) float64 {
 	return (float64(low) + float64(uint64(1)<<over-1)/2) / 1000
 }
 
-// quantile is the smallest value that a share of all do not exceed.
+// quantile returns the smallest value that a share of all do not exceed.
 func (s *sketch) quantile(share float64) float64 {
 	if s.n == 0 {
 		return 0

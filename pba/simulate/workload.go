@@ -16,32 +16,32 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate/trace"
 )
 
-// Setup is what is to be simulated.
+// Setup describes a simulation.
 type Setup struct {
 	Trace  *trace.Store
 	Name   string // of the trace, as it is shown
 	Format trace.Format
 
 	Hosts   []backends.Host
-	Plan    []Promise
-	Policy  plan.Policy   // the rules' numbers; projects and allocations come from Plan
+	Plan    []PlanEntry
+	Policy  plan.Policy   // projects and allocations come from Plan
 	Filter  esub.Settings // of the submit filter
 	Shift   time.Duration // added to all times of the trace, so that the plan's weeks meet them
-	ByUser  bool          // jobs belong to the project of their user's name, whatever they say
+	ByUser  bool          // a job's project is its user's name, instead of the recorded one
 	Reserve time.Duration // miniq's reserve_after
 
 	Policies      []string
-	ScaleArrivals float64 // so many times as densely as they came; 0: 1
-	Repeat        int     // the trace so many times, end to end; 0: 1
-	First         int     // of the trace's jobs, so many; 0: all
+	ScaleArrivals float64 // factor by which the time between submissions is divided; 0: 1
+	Repeat        int     // number of times that the trace is played, end to end; 0: 1
+	First         int     // number of the trace's jobs, from its first one; 0: all
 	OneSlot       bool    // each job of n slots becomes n jobs of one
 	Suspend       float64 // share of the jobs whose users chose to be suspended
 	Kill          time.Duration
 	Seed          uint64
 
-	EveryCycle bool // run all cycles, those too that can't change anything
+	EveryCycle bool // run also the cycles that can't change anything
 	Buckets    int  // of the series; 0: none
-	Check      bool // look by brute force for cheaper sets of victims (one host only)
+	Check      bool // search all sets of victims for cheaper ones (one host only)
 }
 
 // arrival is one job on its way to the farm.
@@ -54,27 +54,27 @@ type arrival struct {
 	user    string
 	project string
 	step    string
-	party   int // index of its project among those that are promised anything; their number: any other
+	account int // index of its project among those with a guarantee; their number: any other project
 	within  bool
 	suspend bool
-	kill    time.Duration // that it takes to go
+	kill    time.Duration // that it takes to end when killed
 }
 
 // workload is a trace as it meets a farm.
 type workload struct {
 	*Setup
 	calendar *calendar
-	parties  map[string]int
-	most     []int // slots that each party could ever use at once under the policies asked for
+	accounts map[string]int
+	most     []int // slots that each account could ever use at once under the policies asked for
 	why      []string
 	start    time.Time
 	period   time.Duration // from one repetition to the next
 }
 
 func newWorkload(s *Setup, c *calendar, fences []Fence) *workload {
-	w := &workload{Setup: s, calendar: c, parties: map[string]int{}, start: s.Trace.First.Add(s.Shift)}
+	w := &workload{Setup: s, calendar: c, accounts: map[string]int{}, start: s.Trace.First.Add(s.Shift)}
 	for i, name := range c.projects {
-		w.parties[name] = i
+		w.accounts[name] = i
 	}
 	if s.Trace.Jobs > 1 {
 		span := s.Trace.Last.Sub(s.Trace.First)
@@ -90,7 +90,7 @@ func newWorkload(s *Setup, c *calendar, fences []Fence) *workload {
 	}
 	for _, f := range fences {
 		rest -= f.Slots
-		i := w.parties[f.Project]
+		i := w.accounts[f.Project]
 		w.most[i], w.why[i] = f.Slots, wider(f.Slots, "what dedicated fences off for project "+f.Project)
 	}
 	if len(fences) == 0 {
@@ -112,8 +112,8 @@ func scaled(d time.Duration, times float64) time.Duration {
 	return time.Duration(float64(d) / times)
 }
 
-// arrivals gives the jobs in order; the same ones each time. What no policy can
-// be given goes to out, where it is not nil. An error is the last value.
+// arrivals yields the jobs in order, the same ones each time. It calls out, unless nil,
+// for jobs that some policy could never run. An error is the last value.
 func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arrival, error] {
 	return func(yield func(arrival, error) bool) {
 		fences := make([]fence, len(w.calendar.projects))
@@ -132,9 +132,9 @@ func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arr
 					break
 				}
 				a := w.arrival(&r, from, uint64(round)<<40|uint64(n))
-				if a.slots > w.most[a.party] {
+				if a.slots > w.most[a.account] {
 					if out != nil {
-						out(w.why[a.party], &r)
+						out(w.why[a.account], &r)
 					}
 					continue
 				}
@@ -143,7 +143,7 @@ func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arr
 					copies, a.slots, a.memory = r.Slots, 1, r.Memory/int64(r.Slots)
 				}
 				for range copies {
-					a.within = a.party < len(fences) && w.promised(&a) && fences[a.party].take(w.calendar, a.at, a.slots, a.run)
+					a.within = a.account < len(fences) && w.hasGuarantee(&a) && fences[a.account].submit(w.calendar, a.at, a.slots, a.run)
 					if !yield(a, nil) {
 						return
 					}
@@ -156,13 +156,13 @@ func (w *workload) arrivals(out func(why string, r *trace.Record)) iter.Seq2[arr
 func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arrival {
 	a := arrival{
 		at: from.Add(scaled(r.Submitted.Sub(w.Trace.First), w.ScaleArrivals)), run: r.Run, limit: r.RunLimit, slots: r.Slots, memory: r.Memory,
-		user: r.User, project: r.Project, step: r.Step, party: len(w.calendar.projects), kill: w.Kill,
+		user: r.User, project: r.Project, step: r.Step, account: len(w.calendar.projects), kill: w.Kill,
 	}
 	if w.ByUser {
 		a.project, a.step = r.User, ""
 	}
-	if i, ok := w.parties[a.project]; ok {
-		a.party = i
+	if i, ok := w.accounts[a.project]; ok {
+		a.account = i
 	}
 	if w.Suspend > 0 || w.Kill > 0 {
 		draw := rand.New(rand.NewPCG(w.Seed, number))
@@ -172,9 +172,9 @@ func (w *workload) arrival(r *trace.Record, from time.Time, number uint64) arriv
 	return a
 }
 
-// promised reports whether some pool in force is for such a job, and wide enough.
-func (w *workload) promised(a *arrival) bool {
-	now, _ := w.calendar.at(a.at)
+// hasGuarantee reports whether a pool in force matches a job and is wide enough.
+func (w *workload) hasGuarantee(a *arrival) bool {
+	now, _ := w.calendar.inForce(a.at)
 	return slices.ContainsFunc(now, func(p plan.Allocation) bool {
 		return p.Project == a.project && (p.User == "" || p.User == a.user) && (p.Step == "" || p.Step == a.step) && p.Guarantee >= a.slots
 	})
@@ -221,7 +221,7 @@ func (w *workload) survey() (survey, error) {
 
 // fencedHosts splits the farm for the policy dedicated: for each project whole
 // hosts in their order, and a part of one more where the project's slots end
-// within it. It gives each party's hosts.
+// within it. It also returns each account's hosts.
 func fencedHosts(hosts []backends.Host, fences []Fence) ([]backends.Host, [][]string, error) {
 	left := slices.Clone(hosts)
 	var all []backends.Host
@@ -254,18 +254,19 @@ func fencedHosts(hosts []backends.Host, fences []Fence) ([]backends.Host, [][]st
 	return all, names, nil
 }
 
-// shortHash makes a host's name of any text.
+// shortHash returns a part of a host's name for any text.
 func shortHash(text string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(text)) // it never fails
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// fencesOf are what sites would fence off for a plan: each project's greatest promise.
+// fencesOf returns the fences that a site would set up for a plan: each project's largest
+// guarantee.
 func fencesOf(c *calendar) []Fence {
 	var all []Fence
 	for _, name := range c.projects {
-		all = append(all, Fence{Project: name, Slots: c.most(name)})
+		all = append(all, Fence{Project: name, Slots: c.maxSlots(name)})
 	}
 	slices.SortFunc(all, func(a, b Fence) int { return cmp.Compare(a.Project, b.Project) })
 	return all

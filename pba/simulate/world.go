@@ -26,7 +26,7 @@ const (
 	sigTerm = 15
 )
 
-// Config is a World to be made.
+// Config configures a World.
 type Config struct {
 	Manager manager.Config
 	Hosts   []backends.Host
@@ -64,15 +64,15 @@ type World struct {
 
 // run is one run that is alive.
 type run struct {
-	number  int
-	work    Work
-	endless bool
-	left    time.Duration // what was left of its work at since
-	since   time.Time
-	stopped bool
-	killAt  time.Time // zero: it is not being killed
-	killed  int       // exit status then
-	entry   *ending   // its place among the ends; nil: it has no end in sight
+	number    int
+	work      Work
+	endless   bool
+	remaining time.Duration // what was left of its work at since
+	since     time.Time
+	stopped   bool
+	killAt    time.Time // zero: it is not being killed
+	killed    int       // exit status then
+	entry     *ending   // its entry in the heap of ends; nil: no end is known
 }
 
 // New makes a world with all its hosts up and no job.
@@ -92,14 +92,14 @@ func New(cfg Config) *World {
 	return w
 }
 
-// Now is the world's time.
+// Now returns the world's time.
 func (w *World) Now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.now
 }
 
-// Step hands an event to the manager, now, and carries out what it asks for.
+// Step applies an event to the manager, now, and carries out its effects.
 func (w *World) Step(e manager.Event) manager.Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,8 +135,8 @@ func (w *World) End(id backends.ID, exitCode int) {
 	}
 }
 
-// Next is when something will happen by itself: a run ends, or the manager
-// wants to be woken. It is false if nothing ever will.
+// Next returns when something will happen by itself: a run ends, or the manager
+// wants to be woken. false: nothing ever will.
 func (w *World) Next() (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,8 +145,8 @@ func (w *World) Next() (time.Time, bool) {
 }
 
 // Advance lets time pass until to: runs end and the manager is woken, in order
-// of time; at one instant runs end first, in the order in which it was settled
-// that they would.
+// of time; at one instant runs end first, in the order in which their ends were
+// scheduled.
 func (w *World) Advance(to time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,8 +170,8 @@ func (w *World) Advance(to time.Time) {
 	}
 }
 
-// next is the next thing to happen, and whether it is a wake. A wake that was
-// served is not served again: a manager that asks for it twice would stop time.
+// next returns when the next run ends or the manager is woken, and whether it is a wake.
+// A wake that was served is not served again: a manager that asks for it twice would stop time.
 func (w *World) next() (at time.Time, wake, ok bool) {
 	if w.ends.Len() > 0 {
 		at, ok = w.ends.Top().at, true
@@ -193,7 +193,7 @@ func (w *World) endFirst() {
 }
 
 func (w *World) end(id backends.ID, r *run, exitCode int) {
-	w.drop(r)
+	w.unschedule(r)
 	delete(w.runs, id)
 	if w.onEnd != nil {
 		w.onEnd(w.now, id, r.number)
@@ -220,7 +220,7 @@ func (w *World) carryOut(effects []manager.Effect) {
 		case manager.StopRun:
 			w.stop(e)
 		case manager.ContinueRun:
-			w.goOn(e)
+			w.resumeRun(e)
 		case manager.Finished:
 			delete(w.work, e.Job.ID)
 		case manager.Forgotten:
@@ -237,14 +237,14 @@ func (w *World) start(e manager.StartRun) {
 	if !known {
 		work = w.work[backends.ID{Job: e.ID.Job}]
 	}
-	r := &run{number: e.Run, work: work, endless: work.Takes <= 0, left: work.Takes, since: w.now}
+	r := &run{number: e.Run, work: work, endless: work.Takes <= 0, remaining: work.Takes, since: w.now}
 	w.runs[e.ID] = r
-	w.settle(e.ID, r)
+	w.scheduleEnd(e.ID, r)
 	w.step(manager.Started{ID: e.ID, Run: e.Run})
 }
 
 func (w *World) kill(e manager.KillRun) {
-	r := w.of(e.ID, e.Run)
+	r := w.findRun(e.ID, e.Run)
 	if r == nil {
 		return
 	}
@@ -255,36 +255,36 @@ func (w *World) kill(e manager.KillRun) {
 	if r.killAt.IsZero() || at.Before(r.killAt) {
 		r.killAt, r.killed = at, status
 	}
-	w.settle(e.ID, r)
+	w.scheduleEnd(e.ID, r)
 }
 
 func (w *World) stop(e manager.StopRun) {
-	if r := w.of(e.ID, e.Run); r != nil && !r.stopped {
-		r.left -= w.now.Sub(r.since)
+	if r := w.findRun(e.ID, e.Run); r != nil && !r.stopped {
+		r.remaining -= w.now.Sub(r.since)
 		r.stopped = true
-		w.settle(e.ID, r)
+		w.scheduleEnd(e.ID, r)
 	}
 }
 
-func (w *World) goOn(e manager.ContinueRun) {
-	if r := w.of(e.ID, e.Run); r != nil && r.stopped {
+func (w *World) resumeRun(e manager.ContinueRun) {
+	if r := w.findRun(e.ID, e.Run); r != nil && r.stopped {
 		r.since, r.stopped = w.now, false
-		w.settle(e.ID, r)
+		w.scheduleEnd(e.ID, r)
 	}
 }
 
-func (w *World) of(id backends.ID, number int) *run {
+func (w *World) findRun(id backends.ID, number int) *run {
 	if r := w.runs[id]; r != nil && r.number == number {
 		return r
 	}
 	return nil
 }
 
-// settle puts a run where it ends by now's knowledge.
-func (w *World) settle(id backends.ID, r *run) {
-	w.drop(r)
+// scheduleEnd schedules the end of a run, as far as it is known now.
+func (w *World) scheduleEnd(id backends.ID, r *run) {
+	w.unschedule(r)
 	at := r.killAt
-	if own := r.since.Add(max(r.left, 0)); !r.endless && !r.stopped && (at.IsZero() || own.Before(at)) {
+	if own := r.since.Add(max(r.remaining, 0)); !r.endless && !r.stopped && (at.IsZero() || own.Before(at)) {
 		at = own
 	}
 	if at.IsZero() {
@@ -295,9 +295,9 @@ func (w *World) settle(id backends.ID, r *run) {
 	w.ends.Push(r.entry)
 }
 
-func (w *World) drop(r *run) {
+func (w *World) unschedule(r *run) {
 	if r.entry != nil {
-		w.ends.Remove(r.entry.place)
+		w.ends.Remove(r.entry.index)
 		r.entry = nil
 	}
 }
@@ -307,13 +307,13 @@ type ending struct {
 	at    time.Time
 	order int64
 	id    backends.ID
-	place int
+	index int
 }
 
-// newEnds holds the ends to come: by time, then in the order of their settling.
+// newEnds holds the ends to come: by time, then in the order in which they were scheduled.
 func newEnds() *heap.Heap[*ending] {
 	return heap.New(func(a, b *ending) bool {
 		c := a.at.Compare(b.at)
 		return c < 0 || c == 0 && a.order < b.order
-	}, func(e *ending, i int) { e.place = i })
+	}, func(e *ending, i int) { e.index = i })
 }

@@ -22,7 +22,7 @@ func hosts(slots ...int) []backends.Host {
 }
 
 // The world passes the suite that every backend must pass. Its jobs' gates are
-// looked at whenever time passes.
+// checked whenever time passes.
 func TestConformance(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Harness {
 		gates := map[backends.ID]string{}
@@ -58,7 +58,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func one(work time.Duration) simulate.Work { return simulate.Work{Takes: work} }
+func lasting(work time.Duration) simulate.Work { return simulate.Work{Takes: work} }
 
 func (f *fixture) submit(slots int, work simulate.Work) backends.ID {
 	f.Helper()
@@ -80,7 +80,7 @@ func (f *fixture) job(id backends.ID) backends.Job {
 	f.Helper()
 	jobs, err := f.world.Jobs(f.Context(), []backends.ID{id})
 	if err != nil || len(jobs) != 1 {
-		f.Fatalf("look at %v: %v, %v", id, jobs, err)
+		f.Fatalf("query %v: %v, %v", id, jobs, err)
 	}
 	return jobs[0]
 }
@@ -100,7 +100,7 @@ func (f *fixture) want(id backends.ID, state backends.State, at time.Duration) {
 // A requeued job starts its work over; a suspended one has its remainder left.
 func TestWork(t *testing.T) {
 	f := newFixture(t, 2)
-	requeued, suspended := f.submit(1, one(time.Minute)), f.submit(1, one(time.Minute))
+	requeued, suspended := f.submit(1, lasting(time.Minute)), f.submit(1, lasting(time.Minute))
 	f.advance(40 * time.Second)
 	acts := []backends.Act{{ID: requeued}, {ID: suspended, Until: start().Add(time.Hour)}}
 	if err := f.world.Requeue(t.Context(), acts[:1]).First(); err != nil {
@@ -122,7 +122,7 @@ func TestWork(t *testing.T) {
 func TestKillDelay(t *testing.T) {
 	f := newFixture(t, 1)
 	slow := f.submit(1, simulate.Work{Takes: time.Hour, KillDelay: 5 * time.Second})
-	next := f.submit(1, one(time.Second))
+	next := f.submit(1, lasting(time.Second))
 	f.advance(time.Second)
 	if err := f.world.Kill(t.Context(), []backends.ID{slow}).First(); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestDeterministic(t *testing.T) {
 	run := func() []backends.Job {
 		f := newFixture(t, 3, 2)
 		for i := range 40 {
-			f.submit(1+i%3, one(time.Duration(1+i%7)*time.Second))
+			f.submit(1+i%3, lasting(time.Duration(1+i%7)*time.Second))
 			f.advance(time.Duration(i%2) * time.Second)
 		}
 		f.advance(time.Hour)

@@ -1,4 +1,4 @@
--- What a site's hook does at least: who asks, for which project, may they?
+-- The least that a site's hook does: it checks the user and the project.
 local projects = {}
 for i = 1, 500 do projects["project" .. i] = { group = 1000 + i } end
 

@@ -35,8 +35,8 @@ func main() {
 func work() error {
 	cost := flag.Duration("cost", 4*time.Millisecond, "processor time of an item")
 	tail := flag.Duration("tail", 0, "processor time that the end of this process costs")
-	host := flag.String("host", "", "go where this `FILE` says first")
-	since := flag.Duration("since", 0, "where the process's clock stands when the work begins")
+	host := flag.String("host", "", "first move to the processor and the cgroup in this `FILE`")
+	since := flag.Duration("since", 0, "processor time of this process when the work begins")
 	flag.Parse()
 	if *host != "" {
 		return move(*host, *cost, *tail, flag.Args())
@@ -47,7 +47,7 @@ func work() error {
 	one := func(item string) error {
 		until += *cost
 		for {
-			now, err := used()
+			now, err := cpuTime()
 			if err != nil {
 				return err
 			}
@@ -78,8 +78,8 @@ func work() error {
 	return out.Flush()
 }
 
-// used returns the processor time of this process so far.
-func used() (time.Duration, error) {
+// cpuTime returns the processor time of this process so far.
+func cpuTime() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
 	return time.Duration(t.Nano()), err
@@ -98,8 +98,8 @@ func move(file string, cost, tail time.Duration, items []string) error {
 		return err
 	}
 	var processor int
-	var door string
-	if _, err := fmt.Sscanln(string(text), &processor, &door); err != nil {
+	var joinFile string
+	if _, err := fmt.Sscanln(string(text), &processor, &joinFile); err != nil {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
 	var only unix.CPUSet
@@ -107,10 +107,10 @@ func move(file string, cost, tail time.Duration, items []string) error {
 	if err := unix.SchedSetaffinity(0, &only); err != nil {
 		return fmt.Errorf("move to processor %d: %w", processor, err)
 	}
-	if err := os.WriteFile(door, []byte("0"), 0); err != nil {
+	if err := os.WriteFile(joinFile, []byte("0"), 0); err != nil {
 		return fmt.Errorf("join a cgroup: %w", err)
 	}
-	since, err := used()
+	since, err := cpuTime()
 	if err != nil {
 		return err
 	}

@@ -37,8 +37,8 @@ type message struct {
 	Error     json.RawMessage `json:"error,omitempty"`
 }
 
-// open starts a browser with one empty tab; the test skips where there is none.
-func open(t *testing.T) *browser {
+// startBrowser starts a browser with one empty tab; the test skips where there is none.
+func startBrowser(t *testing.T) *browser {
 	t.Helper()
 	program := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -48,7 +48,7 @@ func open(t *testing.T) *browser {
 		}
 	}
 	if program == "" {
-		t.Skip("chromium is not installed (apt-get install chromium): nobody looks at the page")
+		t.Skip("chromium is not installed (apt-get install chromium): the page is not rendered")
 	}
 	theirIn, in, err := os.Pipe()
 	if err != nil {
@@ -109,7 +109,7 @@ func (b *browser) send(method string, params any) error {
 	return err
 }
 
-// read is the next message of the browser; what its console says is kept.
+// read returns the browser's next message, and records what its console reports.
 func (b *browser) read() (message, error) {
 	text, err := b.out.ReadBytes(0)
 	if err != nil {
@@ -126,7 +126,7 @@ func (b *browser) read() (message, error) {
 	return m, nil
 }
 
-// call asks and waits for the answer.
+// call calls a method and waits for its result.
 func (b *browser) call(method string, params, result any) {
 	b.t.Helper()
 	if err := b.send(method, params); err != nil {
@@ -170,8 +170,8 @@ func (b *browser) show(file string, width int) {
 	}
 }
 
-// ask evaluates an expression in the page.
-func (b *browser) ask(expression string, value any) {
+// evaluate evaluates an expression in the page.
+func (b *browser) evaluate(expression string, value any) {
 	b.t.Helper()
 	var answer struct {
 		Result           struct{ Value json.RawMessage }
@@ -186,8 +186,8 @@ func (b *browser) ask(expression string, value any) {
 	}
 }
 
-// keep stores what a call gives as base64, where ALLOTMENT_SCREENSHOTS says.
-func (b *browser) keep(name, method string, params any) {
+// save saves the base64 data that a call returns in the folder ALLOTMENT_SCREENSHOTS.
+func (b *browser) save(name, method string, params any) {
 	b.t.Helper()
 	folder := os.Getenv("ALLOTMENT_SCREENSHOTS")
 	if folder == "" {
@@ -204,10 +204,10 @@ func (b *browser) keep(name, method string, params any) {
 	}
 }
 
-// The page is read on a phone, at a desk and on paper. Look at it yourself:
+// The page is readable on a phone, at a desk and on paper. To see it:
 // ALLOTMENT_SCREENSHOTS=FOLDER go test ./pba/simulate/page -run TestBrowser
 func TestBrowser(t *testing.T) {
-	b := open(t)
+	b := startBrowser(t)
 	folder := t.TempDir()
 	plain := fixturePage()
 	plain.Runs, plain.Command, plain.Version = plain.Runs[:1], strings.TrimSuffix(plain.Command, hostile), "1.0.0"
@@ -222,23 +222,23 @@ func TestBrowser(t *testing.T) {
 		}
 		for _, width := range []int{390, 1440} {
 			b.show(file, width)
-			b.look(fmt.Sprintf("%s at %d px", name, width), width, len(p.Runs) > 0)
+			b.checkLayout(fmt.Sprintf("%s at %d px", name, width), width, len(p.Runs) > 0)
 			if len(p.Runs) > 0 {
-				b.keep(fmt.Sprintf("%s-%d.png", name, width), "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "optimizeForSpeed": true})
+				b.save(fmt.Sprintf("%s-%d.png", name, width), "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "optimizeForSpeed": true})
 			}
 		}
 		if len(p.Runs) > 0 {
-			b.keep(name+".pdf", "Page.printToPDF", map[string]any{"preferCSSPageSize": true, "paperWidth": 8.27, "paperHeight": 11.69})
+			b.save(name+".pdf", "Page.printToPDF", map[string]any{"preferCSSPageSize": true, "paperWidth": 8.27, "paperHeight": 11.69})
 		}
 		if len(b.complaints) > 0 {
-			t.Errorf("%s: the console has something to say: %s", name, strings.Join(b.complaints, "\n"))
+			t.Errorf("%s: the console reports: %s", name, strings.Join(b.complaints, "\n"))
 			b.complaints = nil
 		}
 	}
 }
 
-// look judges the page as it is laid out now.
-func (b *browser) look(at string, width int, charts bool) {
+// checkLayout checks the page as it is laid out now.
+func (b *browser) checkLayout(at string, width int, charts bool) {
 	b.t.Helper()
 	var seen struct {
 		Width, Inner float64
@@ -249,7 +249,7 @@ func (b *browser) look(at string, width int, charts bool) {
 		Unnamed      int
 		Headless     int
 	}
-	b.ask(`(() => {
+	b.evaluate(`(() => {
 	const shown = e => e.getClientRects().length > 0
 	const svgs = [...document.querySelectorAll('svg')].filter(shown)
 	const name = e => e.closest('figure') ? e.closest('figure').querySelector('figcaption').textContent : e.tagName
@@ -279,6 +279,6 @@ func (b *browser) look(at string, width int, charts bool) {
 		b.t.Errorf("%s: charts without a size %q, with letters too small or cut off %q", at, seen.Small, seen.Unreadable)
 	}
 	if seen.Unnamed > 0 || seen.Headless > 0 {
-		b.t.Errorf("%s: %d charts without texts for who can't see them, %d rows or tables without heads", at, seen.Unnamed, seen.Headless)
+		b.t.Errorf("%s: %d charts without text alternatives, %d rows or tables without heads", at, seen.Unnamed, seen.Headless)
 	}
 }

@@ -166,7 +166,7 @@ func area(line *plotter.Line, style draw.LineStyle) {
 
 // overTime draws the farm's utilization, and each project's slots against its
 // allocation. Of more projects than there is room for it draws those with the
-// largest guarantees, and returns how many it left out.
+// largest guarantees, and returns the number of those it left out.
 func overTime(id string, r *simulate.Result) ([]figure, int, error) {
 	if len(r.Policies) == 0 || len(r.Policies[0].Series.Utilization) == 0 {
 		return nil, 0, nil
@@ -243,7 +243,7 @@ func utilization(id string, r *simulate.Result) (figure, error) {
 	})
 }
 
-// charted are the projects with a guarantee, the largest first, then by name.
+// charted returns the projects with a guarantee, the largest first, then by name.
 func charted(r *simulate.Result) []string {
 	var names []string
 	for _, p := range r.Policies[0].Series.Pools {
@@ -251,7 +251,7 @@ func charted(r *simulate.Result) []string {
 			names = append(names, p.Project)
 		}
 	}
-	sortBy(names, func(name string) int { return -promised(r, name) })
+	sortBy(names, func(name string) int { return -guaranteedSlots(r, name) })
 	return names
 }
 
@@ -276,7 +276,7 @@ func held(id string, r *simulate.Result, project string) (figure, error) {
 		style, _ := styleOf(i, r.Policies[i].Policy)
 		legend = append(legend, entry{policyName(r.Policies[i].Policy), []plot.Thumbnailer{&plotter.Line{LineStyle: style}}})
 	}
-	text := fmt.Sprintf("Allocated at most %s. ", plural(promised(r, project), "slot"))
+	text := fmt.Sprintf("Allocated at most %s. ", plural(guaranteedSlots(r, project), "slot"))
 	return both(f, id, f.Caption, text+"A panel for each policy, and one of the slots that waited.", 120, legend, 2, func(width float64) ([][]*plot.Plot, error) {
 		var rows [][]*plot.Plot
 		waiting := newPlot("waiting", "slots")
@@ -324,8 +324,8 @@ func addHeld(p, waiting *plot.Plot, o *simulate.Outcome, pool *simulate.Pool, st
 	return nil
 }
 
-// most are the most slots that any policy has the project hold or be allocated,
-// and have wait.
+// most returns the most slots that the project held or was allocated under any policy,
+// and the most that waited.
 func most(r *simulate.Result, project string) (top, longest float64) {
 	for i := range r.Policies {
 		pool := poolOf(&r.Policies[i], project)

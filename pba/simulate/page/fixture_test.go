@@ -58,7 +58,7 @@ func outcome(r *simulate.Result, i int, policy string, projects []string) simula
 	if policy == simulate.PBA {
 		o.LostSeconds, o.LostShare = 2.1e6, 0.006
 		o.Preemptions, o.Suspensions, o.Reclaims, o.Requested, o.Evicted, o.Ratio, o.Useless, o.Expired = 312, 31, 208, 1411, 1529, 1529.0/1411, 2, 1
-		o.Rest.Taken, o.Rest.Lost = 312, 2.1e6
+		o.Rest.Preempted, o.Rest.Lost = 312, 2.1e6
 		o.Within.OverPromise, o.Within.PutOff, o.Checked, o.Cheaper = 3, 2, 200, 1
 	}
 	return o

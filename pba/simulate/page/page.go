@@ -1,5 +1,5 @@
-// Package page shows what simulations came to on one page of HTML that needs
-// nothing else: no network, no script. It is pure: results in, bytes out, and the
+// Package page shows the results of simulations on one page of HTML that needs
+// neither network nor script. It is pure: results in, bytes out, and the
 // same results give the same bytes.
 package page
 
@@ -104,7 +104,7 @@ func runOf(id string, run Run) (runView, error) {
 	return v, err
 }
 
-// head says what was simulated.
+// head returns the facts about what was simulated.
 func head(r *simulate.Result) []fact {
 	s := &r.Settings
 	facts := []fact{
@@ -130,7 +130,7 @@ func head(r *simulate.Result) []fact {
 		fact{"Arrivals", fmt.Sprintf("× %s", number(s.ScaleArrivals))},
 		fact{"Engine", fmt.Sprintf("a cycle every %s, pending_threshold %s, min_runtime %s, headroom %s", human(s.Cycle), human(s.PendingThreshold), human(s.MinRuntime), number(s.Headroom))},
 		fact{"Promise", fmt.Sprintf("%s: the threshold, two cycles and the time in which slots are freed", human(s.Promise))},
-		fact{"Drawn", fmt.Sprintf("with seed %d: who is suspended instead of run again (%s of the jobs), and how long a job takes to go (at most %s)", s.Seed, percent(s.Suspend), human(s.KillSeconds))},
+		fact{"Drawn", fmt.Sprintf("with seed %d: which jobs are suspended instead of requeued (%s of them), and how long a killed job takes to end (at most %s)", s.Seed, percent(s.Suspend), human(s.KillSeconds))},
 	)
 	return facts
 }
@@ -165,7 +165,7 @@ func guarantee(g simulate.Guarantee) string {
 	return text
 }
 
-// policyName is what people call a policy.
+// policyName returns a policy's name for readers.
 func policyName(policy string) string {
 	switch policy {
 	case simulate.FIFO:

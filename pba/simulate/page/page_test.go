@@ -91,7 +91,7 @@ func TestChartsAreSound(t *testing.T) {
 		ids[id[1]] = true
 	}
 	if !strings.Contains(html, "1 more projects have no chart here") {
-		t.Error("it does not say that a project has no chart")
+		t.Error("the page does not state that a project has no chart")
 	}
 }
 
@@ -111,13 +111,13 @@ func sound(t *testing.T, svg string) {
 func TestThePageIsTheSame(t *testing.T) {
 	first := written(t, fixturePage())
 	if written(t, fixturePage()) != first {
-		t.Error("twice the same, two pages")
+		t.Error("two pages of the same results differ")
 	}
 }
 
-// Every figure says what it is, its unit, and how it was measured; the head says
-// what was simulated, and what was not.
-func TestFiguresSayWhatTheyAre(t *testing.T) {
+// Every figure is labelled with its name, its unit, and how it was measured; the head
+// states what was simulated, and what was left out.
+func TestFiguresAreLabelled(t *testing.T) {
 	r := fixture("user7", "user4")
 	for _, table := range tables(r) {
 		for _, g := range table.Groups {
@@ -138,12 +138,12 @@ func TestFiguresSayWhatTheyAre(t *testing.T) {
 		"pba simulate --seed 1", "NASA-iPSC-1993-3.1-cln.swf.gz (swf)", "18066 simulated, 4211 of them within the guarantee; 173 left out", "wider than what dedicated leaves the others 173 5083",
 		"128 slots on 128 hosts", "32 slots for project user7; 32 slots for project user4", "1993-10-01 07:00 to 1994-01-01 07:00 UTC (92 d)", "with seed 1", "Allotment 1.2.3",
 		"median 1778 29.6 min 44.4 1.1", "the promise is 100 s", "jobs beyond the promise 0 0 3 of these, put off by max_victims_per_project 0 0 2", "checked 0 0 200 cheaper sets found 0 0 1", "greatest 4411 4411 4411", "used 65.6 % 64.8 % 65.6 %", "useful 65.6 % 64.8 % 65.5 %", "lost 0 0 583", "seconds 1234567 14.3 d 61728 17.1 h 3086 51.4 min",
-		"Preemptions runs that were ended or suspended for another job’s sake all 0 0 312 suspended 0 0 31", "requested 0 0 1411", "evicted 0 0 1529", "evicted ÷ requested – – 1.08", "useless 0 0 2",
-		"Project user4 promised at most 32 slots jobs 5000", "Everybody else jobs 13066",
+		"Preemptions runs that were ended or suspended for another job all 0 0 312 suspended 0 0 31", "requested 0 0 1411", "evicted 0 0 1529", "evicted ÷ requested – – 1.08", "useless 0 0 2",
+		"Project user4 guarantee of at most 32 slots jobs 5000", "All other projects jobs 13066",
 		"pending_threshold The default, 60, is in bold",
 	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the page does not say %q", want)
+			t.Errorf("the page lacks %q", want)
 		}
 	}
 	if t.Failed() {
@@ -151,7 +151,7 @@ func TestFiguresSayWhatTheyAre(t *testing.T) {
 	}
 }
 
-// What there is nothing of is left out, and breaks nothing.
+// Missing data is left out, and breaks nothing.
 func TestLittleToShow(t *testing.T) {
 	bare := fixture("a")
 	for i := range bare.Policies {
@@ -186,7 +186,7 @@ func TestWriteSweeps(t *testing.T) {
 	sound(t, out.String())
 	for _, want := range []string{"pending_threshold, seconds (default 60)", "min_runtime, seconds (default 60)", "headroom, a factor (default 1.5)", `width="1080"`} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("the chart does not say %s", want)
+			t.Errorf("the chart lacks %s", want)
 		}
 	}
 	if err := WriteSweeps(&out, nil); err == nil {
@@ -197,7 +197,7 @@ func TestWriteSweeps(t *testing.T) {
 	}
 }
 
-// Waits add up; what lies beyond the last bin is never said to have started.
+// Waits add up; jobs beyond the last bin never count as started.
 func TestCumulative(t *testing.T) {
 	bins := []simulate.WaitBin{{Seconds: 0, Rest: 2}, {Seconds: 10}, {Seconds: 60, Rest: 1}, {Seconds: 3600}, {Seconds: -1}}
 	rest := func(b simulate.WaitBin) int { return b.Rest }

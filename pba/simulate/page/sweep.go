@@ -28,13 +28,13 @@ type sweepRow struct {
 	Default                                         bool
 }
 
-// sweepRows are what a sweep looks at, each in a panel.
+// sweepRows returns the measures of a sweep, each shown in a panel.
 func sweepRows() []sweepMeasure {
 	return []sweepMeasure{
 		{"longest wait, s", "longest wait within the guarantee by its clock", func(o *simulate.Outcome) float64 { return o.Within.Clock.Max }, 10, false},
 		{"useful, %", "useful utilization, % of the farm’s slot-time", func(o *simulate.Outcome) float64 { return 100 * o.Useful }, 1, true},
 		{"lost, %", "lost work, % of the farm’s slot-time", func(o *simulate.Outcome) float64 { return 100 * o.LostShare }, 0.2, false},
-		{"preempted", "jobs taken back from", func(o *simulate.Outcome) float64 { return float64(o.Preemptions) }, 5, false},
+		{"preempted", "jobs preempted", func(o *simulate.Outcome) float64 { return float64(o.Preemptions) }, 5, false},
 	}
 }
 
@@ -46,7 +46,7 @@ type sweepMeasure struct {
 }
 
 const sweepHow = "Each mark is a simulation of the same jobs in which only this setting differs; upright: the default. The panels of a row have one scale: " +
-	"the longest wait of a job within the guarantee, by its clock, in seconds; useful utilization and lost work in % of the farm’s slot-time over the window; jobs taken back from."
+	"the longest wait of a job within the guarantee, by its clock, in seconds; useful utilization and lost work in % of the farm’s slot-time over the window; jobs preempted."
 
 func sweepsOf(sweeps []simulate.Sweep) ([]sweepView, error) {
 	var all []sweepView

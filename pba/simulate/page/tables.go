@@ -37,7 +37,7 @@ func tables(r *simulate.Result) []table {
 	for i := range r.Policies {
 		policies = append(policies, policyName(r.Policies[i].Policy))
 	}
-	all := []table{within(r), others(r), farm(r), takenBack(r)}
+	all := []table{within(r), others(r), farm(r), preemptions(r)}
 	if len(r.Guarantees) > 1 {
 		all = append(all, projects(r))
 	}
@@ -47,8 +47,8 @@ func tables(r *simulate.Result) []table {
 	return all
 }
 
-// each makes a row of one figure of each policy.
-func each(r *simulate.Result, label string, of func(*simulate.Outcome) cell) row {
+// policyRow makes a row of one figure of each policy.
+func policyRow(r *simulate.Result, label string, of func(*simulate.Outcome) cell) row {
 	made := row{Label: label}
 	for i := range r.Policies {
 		made.Cells = append(made.Cells, of(&r.Policies[i]))
@@ -67,18 +67,18 @@ func numberCell(x float64) cell { return cell{Text: number(x)} }
 
 func countCell(n int) cell { return cell{Text: count(n)} }
 
-// some reports whether of is true of any policy.
-func some(r *simulate.Result, of func(*simulate.Outcome) bool) bool {
+// anyPolicy reports whether of is true of any policy.
+func anyPolicy(r *simulate.Result, of func(*simulate.Outcome) bool) bool {
 	return slices.ContainsFunc(r.Policies, func(o simulate.Outcome) bool { return of(&o) })
 }
 
 // spread is the rows of a distribution.
 func spread(r *simulate.Result, of func(*simulate.Outcome) simulate.Spread, show func(float64) cell) []row {
 	return []row{
-		each(r, "median", func(o *simulate.Outcome) cell { return show(of(o).Median) }),
-		each(r, "95th percentile", func(o *simulate.Outcome) cell { return show(of(o).P95) }),
-		each(r, "longest", func(o *simulate.Outcome) cell { return show(of(o).Max) }),
-		each(r, "mean", func(o *simulate.Outcome) cell { return show(of(o).Mean) }),
+		policyRow(r, "median", func(o *simulate.Outcome) cell { return show(of(o).Median) }),
+		policyRow(r, "95th percentile", func(o *simulate.Outcome) cell { return show(of(o).P95) }),
+		policyRow(r, "longest", func(o *simulate.Outcome) cell { return show(of(o).Max) }),
+		policyRow(r, "mean", func(o *simulate.Outcome) cell { return show(of(o).Mean) }),
 	}
 }
 
@@ -101,9 +101,9 @@ func slowdownGroup(r *simulate.Result, of groupOf) group {
 }
 
 func lossGroup(r *simulate.Result, of groupOf) group {
-	return group{Name: "Loss", How: "a run that was ended for another job's sake, and what it had done inside the window", Rows: []row{
-		each(r, "times taken back", func(o *simulate.Outcome) cell { return countCell(of(o).Taken) }),
-		each(r, "lost work, slot-hours", func(o *simulate.Outcome) cell { return cell{Text: slotHours(of(o).Lost)} }),
+	return group{Name: "Loss", How: "a run that was ended for another job, and the work that it had done inside the window", Rows: []row{
+		policyRow(r, "times preempted", func(o *simulate.Outcome) cell { return countCell(of(o).Preempted) }),
+		policyRow(r, "lost work, slot-hours", func(o *simulate.Outcome) cell { return cell{Text: slotHours(of(o).Lost)} }),
 	}}
 }
 
@@ -115,10 +115,10 @@ func within(r *simulate.Result) table {
 		Rows: spread(r, func(o *simulate.Outcome) simulate.Spread { return o.Within.Clock }, secondsCell),
 	}
 	promise := human(r.Settings.Promise)
-	clock.Rows = append(clock.Rows, each(r, "jobs beyond the promise", func(o *simulate.Outcome) cell { return countCell(o.Within.OverPromise) }))
+	clock.Rows = append(clock.Rows, policyRow(r, "jobs beyond the promise", func(o *simulate.Outcome) cell { return countCell(o.Within.OverPromise) }))
 	clock.How += "; the promise is " + promise + ", and more for a job too wide for one cycle’s max_victims"
-	if some(r, func(o *simulate.Outcome) bool { return o.Within.PutOff > 0 }) {
-		clock.Rows = append(clock.Rows, each(r, "of these, put off by max_victims_per_project", func(o *simulate.Outcome) cell { return countCell(o.Within.PutOff) }))
+	if anyPolicy(r, func(o *simulate.Outcome) bool { return o.Within.PutOff > 0 }) {
+		clock.Rows = append(clock.Rows, policyRow(r, "of these, put off by max_victims_per_project", func(o *simulate.Outcome) cell { return countCell(o.Within.PutOff) }))
 	}
 	return table{
 		Caption: "Jobs within the guarantee",
@@ -131,7 +131,7 @@ func others(r *simulate.Result) table {
 	of := func(o *simulate.Outcome) *simulate.Group { return &o.Rest }
 	return table{
 		Caption: "All other jobs",
-		About:   plural(r.Trace.Jobs-r.Within, "job") + ": who has no guarantee, and what exceeds one.",
+		About:   plural(r.Trace.Jobs-r.Within, "job") + ": those without a guarantee, and those beyond one.",
 		Groups:  []group{waitGroup(r, of), slowdownGroup(r, of), lossGroup(r, of)},
 	}
 }
@@ -142,50 +142,50 @@ func farm(r *simulate.Result) table {
 		About:   "Shares of all slots over the whole window.",
 		Groups: []group{
 			{Name: "Utilization, % of the slots’ time", How: "slot-seconds inside the window ÷ (slots × window)", Rows: []row{
-				each(r, "used", func(o *simulate.Outcome) cell { return cell{Text: percent(o.Utilization)} }),
-				each(r, "useful", func(o *simulate.Outcome) cell { return cell{Text: percent(o.Useful)} }),
-				each(r, "lost", func(o *simulate.Outcome) cell { return cell{Text: percent(o.LostShare)} }),
+				policyRow(r, "used", func(o *simulate.Outcome) cell { return cell{Text: percent(o.Utilization)} }),
+				policyRow(r, "useful", func(o *simulate.Outcome) cell { return cell{Text: percent(o.Useful)} }),
+				policyRow(r, "lost", func(o *simulate.Outcome) cell { return cell{Text: percent(o.LostShare)} }),
 			}},
 			{Name: "Lost work, slot-hours", How: "slot-time inside the window of runs that were ended for another job; useful are runs that came to their end, also after the window", Rows: []row{
-				each(r, "lost", func(o *simulate.Outcome) cell { return cell{Text: slotHours(o.LostSeconds)} }),
+				policyRow(r, "lost", func(o *simulate.Outcome) cell { return cell{Text: slotHours(o.LostSeconds)} }),
 			}},
 			{Name: "Cycles of the engine", How: "those that could not have changed anything were skipped", Rows: []row{
-				each(r, "run", func(o *simulate.Outcome) cell { return countCell(o.Cycles) }),
-				each(r, "skipped", func(o *simulate.Outcome) cell { return countCell(o.Skipped) }),
+				policyRow(r, "run", func(o *simulate.Outcome) cell { return countCell(o.Cycles) }),
+				policyRow(r, "skipped", func(o *simulate.Outcome) cell { return countCell(o.Skipped) }),
 			}},
 		},
 	}
 }
 
-func takenBack(r *simulate.Result) table {
+func preemptions(r *simulate.Result) table {
 	t := table{
-		Caption: "Slots taken back, and what the guarantee came to",
+		Caption: "Preempted slots, and the time under the guarantee",
 		Groups: []group{
 			{Name: "Time under the guarantee, seconds", How: "in which a pool was under its guarantee while a job of it had waited beyond the threshold; added up over the pools", Rows: []row{
-				each(r, "seconds", func(o *simulate.Outcome) cell { return secondsCell(o.StarvedSeconds) }),
+				policyRow(r, "seconds", func(o *simulate.Outcome) cell { return secondsCell(o.StarvedSeconds) }),
 			}},
-			{Name: "Preemptions", How: "runs that were ended or suspended for another job’s sake", Rows: []row{
-				each(r, "all", func(o *simulate.Outcome) cell { return countCell(o.Preemptions) }),
-				each(r, "suspended", func(o *simulate.Outcome) cell { return countCell(o.Suspensions) }),
+			{Name: "Preemptions", How: "runs that were ended or suspended for another job", Rows: []row{
+				policyRow(r, "all", func(o *simulate.Outcome) cell { return countCell(o.Preemptions) }),
+				policyRow(r, "suspended", func(o *simulate.Outcome) cell { return countCell(o.Suspensions) }),
 			}},
 			{Name: "Reclaims", How: "of slots for one waiting job within its guarantee", Rows: []row{
-				each(r, "all", func(o *simulate.Outcome) cell { return countCell(o.Reclaims) }),
-				each(r, "expired", func(o *simulate.Outcome) cell { return countCell(o.Expired) }),
+				policyRow(r, "all", func(o *simulate.Outcome) cell { return countCell(o.Reclaims) }),
+				policyRow(r, "expired", func(o *simulate.Outcome) cell { return countCell(o.Expired) }),
 			}},
 			{Name: "Slots evicted ÷ slots requested", How: "requested: what the waiting jobs lacked; 1.00 is no slot more than needed", Rows: []row{
-				each(r, "requested", func(o *simulate.Outcome) cell { return countCell(o.Requested) }),
-				each(r, "evicted", func(o *simulate.Outcome) cell { return countCell(o.Evicted) }),
-				each(r, "evicted ÷ requested", ratio),
+				policyRow(r, "requested", func(o *simulate.Outcome) cell { return countCell(o.Requested) }),
+				policyRow(r, "evicted", func(o *simulate.Outcome) cell { return countCell(o.Evicted) }),
+				policyRow(r, "evicted ÷ requested", ratio),
 			}},
-			{Name: "Useless evictions, jobs", How: "taken back from, and no job within its guarantee started in the slots", Rows: []row{
-				each(r, "useless", func(o *simulate.Outcome) cell { return countCell(o.Useless) }),
+			{Name: "Useless evictions, jobs", How: "preempted, and no job within its guarantee started in the freed slots", Rows: []row{
+				policyRow(r, "useless", func(o *simulate.Outcome) cell { return countCell(o.Useless) }),
 			}},
 		},
 	}
-	if some(r, func(o *simulate.Outcome) bool { return o.Checked > 0 }) {
+	if anyPolicy(r, func(o *simulate.Outcome) bool { return o.Checked > 0 }) {
 		t.Groups = append(t.Groups, group{Name: "Reclaims checked by brute force", How: "compared with every possible set of victims; a cheaper one would have freed fewer slots beyond the need", Rows: []row{
-			each(r, "checked", func(o *simulate.Outcome) cell { return countCell(o.Checked) }),
-			each(r, "cheaper sets found", func(o *simulate.Outcome) cell { return countCell(o.Cheaper) }),
+			policyRow(r, "checked", func(o *simulate.Outcome) cell { return countCell(o.Checked) }),
+			policyRow(r, "cheaper sets found", func(o *simulate.Outcome) cell { return countCell(o.Cheaper) }),
 		}})
 	}
 	return t
@@ -212,23 +212,23 @@ func projects(r *simulate.Result) table {
 			return &simulate.Group{}
 		}
 		name := of(&r.Policies[0]).Project
-		g := group{Name: "Everybody else", Rows: []row{
-			each(r, "jobs", func(o *simulate.Outcome) cell { return countCell(of(o).Jobs) }),
-			each(r, "median wait", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.Median) }),
-			each(r, "95th percentile", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.P95) }),
-			each(r, "longest wait", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.Max) }),
-			each(r, "times taken back", func(o *simulate.Outcome) cell { return countCell(of(o).Taken) }),
-			each(r, "lost work", func(o *simulate.Outcome) cell { return cell{Text: slotHours(of(o).Lost)} }),
+		g := group{Name: "All other projects", Rows: []row{
+			policyRow(r, "jobs", func(o *simulate.Outcome) cell { return countCell(of(o).Jobs) }),
+			policyRow(r, "median wait", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.Median) }),
+			policyRow(r, "95th percentile", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.P95) }),
+			policyRow(r, "longest wait", func(o *simulate.Outcome) cell { return secondsCell(of(o).Wait.Max) }),
+			policyRow(r, "times preempted", func(o *simulate.Outcome) cell { return countCell(of(o).Preempted) }),
+			policyRow(r, "lost work", func(o *simulate.Outcome) cell { return cell{Text: slotHours(of(o).Lost)} }),
 		}}
 		if name != "" {
-			g.Name, g.How = "Project "+printable.Text(name), "promised at most "+plural(promised(r, name), "slot")
+			g.Name, g.How = "Project "+printable.Text(name), "guarantee of at most "+plural(guaranteedSlots(r, name), "slot")
 		}
 		t.Groups = append(t.Groups, g)
 	}
 	return t
 }
 
-func promised(r *simulate.Result, project string) int {
+func guaranteedSlots(r *simulate.Result, project string) int {
 	n := 0
 	for _, g := range r.Guarantees {
 		if g.Project == project {

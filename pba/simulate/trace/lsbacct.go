@@ -87,12 +87,12 @@ func (f *lsbFields) record() (*Record, error) {
 		r.LeftOut, r.Run = NeverRan, 0
 		return r, nil
 	case r.Run < 0 || r.Run > maxRun:
-		return nil, fmt.Errorf("field 11 (startTime): %d does not go with its end, %d", started.Unix(), ended.Unix())
+		return nil, fmt.Errorf("field 11 (startTime): %d is not possible for an end at %d", started.Unix(), ended.Unix())
 	}
-	return r.settle(), nil
+	return r.finalize(), nil
 }
 
-// next is the next field, and whether it stood in quotes.
+// next returns the next field, and whether it stood in quotes.
 func (f *lsbFields) next(name string) (field string, quoted bool) {
 	if f.err != nil {
 		return "", false
@@ -133,7 +133,7 @@ func (f *lsbFields) skip(names ...string) {
 func (f *lsbFields) text(name string) string {
 	text, quoted := f.next(name)
 	if f.err == nil && !quoted {
-		f.err = fmt.Errorf("field %d (%s): %q is no text in quotes", f.n, name, text)
+		f.err = fmt.Errorf("field %d (%s): %q is not a text in quotes", f.n, name, text)
 	}
 	return text
 }
@@ -142,7 +142,7 @@ func (f *lsbFields) number(name string) int {
 	text, _ := f.next(name)
 	n, err := strconv.Atoi(text)
 	if f.err == nil && (err != nil || n < 0 || n > maxSlots) {
-		f.err = fmt.Errorf("field %d (%s): %q is no number from 0 to %d", f.n, name, text, maxSlots)
+		f.err = fmt.Errorf("field %d (%s): %q is not a number from 0 to %d", f.n, name, text, maxSlots)
 	}
 	return n
 }
@@ -151,12 +151,12 @@ func (f *lsbFields) seconds(name string) time.Time {
 	text, _ := f.next(name)
 	n, err := strconv.ParseInt(text, 10, 40)
 	if f.err == nil && (err != nil || n < 0) {
-		f.err = fmt.Errorf("field %d (%s): %q is no number of seconds since 1970", f.n, name, text)
+		f.err = fmt.Errorf("field %d (%s): %q is not a number of seconds since 1970", f.n, name, text)
 	}
 	return time.Unix(n, 0).UTC()
 }
 
-// hosts reads a list of hosts and gives their slots.
+// hosts reads a list of hosts and returns the number of their slots.
 func (f *lsbFields) hosts(name string) int {
 	slots := 0
 	for range f.number(name) {
@@ -168,7 +168,7 @@ func (f *lsbFields) hosts(name string) int {
 		if times, _, ok := strings.Cut(host, "*"); ok {
 			var err error
 			if n, err = strconv.Atoi(times); err != nil || n < 1 || n > maxSlots {
-				f.err = fmt.Errorf("field %d (host): %q is no host like 4*n1", f.n, host)
+				f.err = fmt.Errorf("field %d (host): %q is not a host like 4*n1", f.n, host)
 				return 0
 			}
 		}

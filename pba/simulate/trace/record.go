@@ -19,7 +19,7 @@ type Record struct {
 	User      string
 	Project   string // in SWF, which knows none: the user
 	Step      string
-	Memory    int64         // bytes over all slots that it asked for; 0: not said
+	Memory    int64         // bytes over all slots that it asked for; 0: not stated
 	RunLimit  time.Duration // that it asked for; 0: none
 	LeftOut   string        // why it can't be simulated; "": it can be
 }
@@ -83,7 +83,7 @@ func Open(r io.Reader, zone *time.Location) (Format, iter.Seq2[Record, error], e
 	return "", nil, ErrFormat
 }
 
-// formatOf looks at the first line that says something.
+// formatOf recognizes the format by the first line that is not empty.
 func formatOf(head []byte) Format {
 	for line := range bytes.Lines(head) {
 		line = bytes.TrimSpace(line)
@@ -132,7 +132,7 @@ type position struct {
 	err  error // why the file could not be read on
 }
 
-// records turns lines into records. A parser that gives neither passed the line over.
+// records turns lines into records. A parser that returns neither skips the line.
 func records(r io.Reader, parse func(line []byte) (*Record, error)) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		for line, at := range lines(r) {
@@ -155,8 +155,8 @@ func records(r io.Reader, parse func(line []byte) (*Record, error)) iter.Seq2[Re
 	}
 }
 
-// settle finds out whether a record can be simulated.
-func (r *Record) settle() *Record {
+// finalize decides whether a record can be simulated.
+func (r *Record) finalize() *Record {
 	const least = time.Second // formats that count seconds write 0 for less
 	switch {
 	case r.LeftOut != "":

@@ -41,7 +41,7 @@ func check(t *testing.T, content string, format Format, want []Record, wrong ...
 	t.Helper()
 	got, records, bad := all(t, content)
 	if got != format {
-		t.Errorf("it is taken for %q", got)
+		t.Errorf("its format is %q", got)
 	}
 	if diff := cmp.Diff(want, records); diff != "" {
 		t.Error(diff)
@@ -86,7 +86,7 @@ func TestSacctRecords(t *testing.T) {
 			{Submitted: at(1795215258), Run: 7 * time.Second, Slots: 2, User: "bob", Project: "chipB", Memory: 4 << 30},
 		},
 		"line 6: 2 fields, want 11 as in the heading (a name with | in it? leave JobName and Comment out)",
-		`line 7: column Submit: "yesterday" is no time like 2026-11-20T12:34:56`,
+		`line 7: column Submit: "yesterday" is not a time like 2026-11-20T12:34:56`,
 		`line 8: column State: "ODD" is not known`)
 }
 
@@ -106,7 +106,7 @@ func TestSacctRunTimes(t *testing.T) {
 func TestSacctHeading(t *testing.T) {
 	_, _, bad := all(t, "JobID|User|Submit|State\n1|bob|2026-11-20T12:00:00|COMPLETED\n")
 	if len(bad) == 0 || !strings.HasPrefix(bad[0], "line 1: the heading has no column ElapsedRaw or Elapsed or End: print it with -o JobIDRaw,") {
-		t.Errorf("said %q", bad)
+		t.Errorf("got %q", bad)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestLSBRecords(t *testing.T) {
 		},
 		"line 6: field 5 (userId): missing",
 		"line 7: field 2 (version): its closing quote is missing",
-		"line 8: field 11 (startTime): 1795215500 does not go with its end, 1795215400")
+		"line 8: field 11 (startTime): 1795215500 is not possible for an end at 1795215400")
 }
 
 func TestOpen(t *testing.T) {
@@ -154,7 +154,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// A store gives back what it was given, sorted, from memory and from files.
+// A store returns its records sorted, from memory and from files.
 func TestStore(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var given []Record
@@ -191,7 +191,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// One bad line more than are to be passed over ends it.
+// One bad line more than may be skipped is an error.
 func TestStoreSkipBad(t *testing.T) {
 	_, source, err := Open(strings.NewReader("; x\na\nb\n"), time.UTC)
 	if err != nil {
@@ -203,8 +203,8 @@ func TestStoreSkipBad(t *testing.T) {
 	}
 }
 
-// fuzz reads whatever it is given to its end: no record is beyond sense, and
-// every error that is not of a line is the last one.
+// fuzz reads any input to its end: every record is plausible, and an error that is not
+// of a line is the last value.
 func fuzz(t *testing.T, content string) {
 	_, source, err := Open(strings.NewReader(content), time.UTC)
 	if err != nil {

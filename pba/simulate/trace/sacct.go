@@ -78,7 +78,7 @@ func (s *sacctReader) heading() error {
 	return nil
 }
 
-// get is the first of some columns that says something.
+// get returns the first of some columns that is not empty.
 func (s *sacctReader) get(names ...string) string {
 	for _, name := range names {
 		if i, ok := s.columns[strings.ToLower(name)]; ok && s.fields[i] != "" {
@@ -105,7 +105,7 @@ func (s *sacctReader) record() (*Record, error) {
 	}
 	id := s.get("JobIDRaw", "JobID")
 	if number, rest := digits(id); number == "" {
-		return nil, fmt.Errorf("column JobID: %q is none", id)
+		return nil, fmt.Errorf("column JobID: %q is not a job ID", id)
 	} else if strings.ContainsRune(rest, '.') {
 		return nil, nil // a step of the job
 	}
@@ -144,7 +144,7 @@ func (s *sacctReader) record() (*Record, error) {
 	if r.Memory, err = sacctMemory(s.get("ReqMem"), r.Slots); err != nil {
 		return nil, err
 	}
-	return r.settle(), nil
+	return r.finalize(), nil
 }
 
 func digits(text string) (number, rest string) {
@@ -162,7 +162,7 @@ func (s *sacctReader) count(names ...string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > maxSlots {
-		return 0, fmt.Errorf("column %s: %q is no number of CPUs", names[0], text)
+		return 0, fmt.Errorf("column %s: %q is not a number of CPUs", names[0], text)
 	}
 	return n, nil
 }
@@ -182,17 +182,17 @@ func (s *sacctReader) time(name string) (time.Time, error) {
 	}
 	t, err := time.ParseInLocation("2006-01-02T15:04:05", text, s.zone)
 	if err != nil || t.Year() < 1970 || t.Year() > 2500 {
-		return time.Time{}, fmt.Errorf("column %s: %q is no time like 2026-11-20T12:34:56", name, text)
+		return time.Time{}, fmt.Errorf("column %s: %q is not a time like 2026-11-20T12:34:56", name, text)
 	}
 	return t.UTC(), nil
 }
 
-// ran is how long a job ran, without the time that it was suspended.
+// ran returns how long a job ran, without the time that it was suspended.
 func (s *sacctReader) ran() (time.Duration, error) {
 	if text := s.get("ElapsedRaw"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || seconds < 0 || seconds > int64(maxRun/time.Second) {
-			return 0, fmt.Errorf("column ElapsedRaw: %q is no number of seconds", text)
+			return 0, fmt.Errorf("column ElapsedRaw: %q is not a number of seconds", text)
 		}
 		return time.Duration(seconds) * time.Second, nil
 	}
@@ -223,7 +223,7 @@ func (s *sacctReader) ran() (time.Duration, error) {
 // sacctDuration reads [days-]hours:minutes:seconds, or minutes:seconds, each
 // with an optional fraction.
 func sacctDuration(text string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is no time like 1-02:03:04", text)
+	bad := fmt.Errorf("%q is not a duration like 1-02:03:04", text)
 	days, rest, hasDays := strings.Cut(text, "-")
 	if !hasDays {
 		days, rest = "0", text
@@ -260,7 +260,7 @@ func (s *sacctReader) limit() (time.Duration, error) {
 	if text := s.get("TimelimitRaw"); text != "" && text != "UNLIMITED" && text != "Partition_Limit" {
 		minutes, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || minutes < 0 || minutes > int64(maxRun/time.Minute) {
-			return 0, fmt.Errorf("column TimelimitRaw: %q is no number of minutes", text)
+			return 0, fmt.Errorf("column TimelimitRaw: %q is not a number of minutes", text)
 		}
 		return time.Duration(minutes) * time.Minute, nil
 	}
@@ -296,5 +296,5 @@ func sacctMemory(text string, slots int) (int64, error) {
 	if bytes := value * scale; err == nil && bytes >= 0 && bytes < 1<<60 {
 		return int64(bytes), nil
 	}
-	return 0, fmt.Errorf("column ReqMem: %q is no memory like 4000M", text)
+	return 0, fmt.Errorf("column ReqMem: %q is not a memory size like 4000M", text)
 }

@@ -32,7 +32,7 @@ type Store struct {
 
 const chunkRecords = 1 << 17
 
-// Fill reads a trace to its end. It passes over at most skipBad bad lines.
+// Fill reads a trace to its end. It skips at most skipBad bad lines.
 func (s *Store) Fill(source iter.Seq2[Record, error], skipBad int) error {
 	for r, err := range source {
 		var bad *LineError
@@ -66,7 +66,7 @@ func (s *Store) add(r Record) error {
 		s.Last = r.Submitted
 	}
 	s.Jobs++
-	r.User, r.Project, r.Step = s.once(r.User), s.once(r.Project), s.once(r.Step)
+	r.User, r.Project, r.Step = s.intern(r.User), s.intern(r.Project), s.intern(r.Step)
 	s.chunk = append(s.chunk, r)
 	if len(s.chunk) >= cmp.Or(s.perFile, chunkRecords) {
 		return s.spill()
@@ -74,7 +74,7 @@ func (s *Store) add(r Record) error {
 	return nil
 }
 
-func (s *Store) once(name string) string {
+func (s *Store) intern(name string) string {
 	if s.names == nil {
 		s.names = map[string]string{}
 	}
@@ -114,7 +114,7 @@ func (s *Store) spill() error {
 	return nil
 }
 
-// Close gives the temporary files back.
+// Close closes the temporary files, which removes them.
 func (s *Store) Close() error {
 	var errs []error
 	for _, f := range s.files {
@@ -123,13 +123,13 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// All gives the records in order of submission; those of one instant in the
+// All yields the records in order of submission; those of one instant in the
 // order of the trace. An error is the last value. Readings must not overlap.
 func (s *Store) All() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		merged := heap.New(func(a, b *sortedRun) bool {
 			c := a.record.Submitted.Compare(b.record.Submitted)
-			return c < 0 || c == 0 && a.place < b.place
+			return c < 0 || c == 0 && a.order < b.order
 		}, nil)
 		fail := func(err error) { yield(Record{}, fmt.Errorf("read the sorted trace: %w", err)) }
 		add := func(next func() (Record, error)) error {
@@ -183,7 +183,7 @@ func (s *Store) All() iter.Seq2[Record, error] {
 
 // sortedRun is a part of the trace that is in order.
 type sortedRun struct {
-	place  int
+	order  int
 	record Record
 	next   func() (Record, error)
 }

@@ -78,7 +78,7 @@ func swfRecords(r io.Reader) iter.Seq2[Record, error] {
 		if value, ok := bytes.CutPrefix(bytes.TrimSpace(comment), []byte("UnixStartTime:")); ok {
 			seconds, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 40)
 			if err != nil || seconds < 0 {
-				return nil, fmt.Errorf("UnixStartTime: %q is no number of seconds", bytes.TrimSpace(value))
+				return nil, fmt.Errorf("UnixStartTime: %q is not a number of seconds", bytes.TrimSpace(value))
 			}
 			start = time.Unix(seconds, 0).UTC()
 		}
@@ -115,7 +115,7 @@ func (j *Job) record(start time.Time) (*Record, error) {
 	if j.Status == cancelled && j.Run <= 0 {
 		r.LeftOut = NeverRan
 	}
-	return r.settle(), nil
+	return r.finalize(), nil
 }
 
 func parse(words [][]byte) (Job, error) {
