@@ -56,7 +56,7 @@ func spared(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		compared++
 		if !slices.Contains(after, job) {
-			ts.Fatalf("this is no more as it was: %s\nthese are there:\n%s", job, strings.Join(after, ""))
+			ts.Fatalf("this job has changed: %s\nthe jobs are now:\n%s", job, strings.Join(after, ""))
 		}
 	}
 	if compared == 0 {
@@ -78,7 +78,7 @@ func files(ts *testscript.TestScript, neg bool, args []string) {
 			}
 			name := strings.TrimPrefix(path, top)
 			switch {
-			case name == "/"+books, name == "/miniq":
+			case name == "/"+dpkgDir, name == "/miniq":
 				return filepath.SkipDir
 			case entry.IsDir() && !strings.Contains(name, "allotment"), name == "/var/log/dpkg.log", name == "/miniq.sock":
 				return nil

@@ -35,9 +35,9 @@ var (
 	absolute = regexp.MustCompile(`(^|[ >])/(usr|var)/`)
 )
 
-// line returns the command of a file of cron's for the shell, with only the environment
+// cronCommand returns the command of a file of cron's for the shell, with only the environment
 // that cron gives it.
-func line(ctx context.Context, ts *testscript.TestScript, file, prefix, suffix string) *exec.Cmd {
+func cronCommand(ctx context.Context, ts *testscript.TestScript, file, prefix, suffix string) *exec.Cmd {
 	env := []string{"HOME=" + ts.Getenv("HOME"), "PATH=/usr/bin:/bin", "SHELL=/bin/sh"}
 	var commands []string
 	for text := range strings.Lines(ts.ReadFile(file)) {
@@ -50,7 +50,7 @@ func line(ctx context.Context, ts *testscript.TestScript, file, prefix, suffix s
 		case setting.MatchString(text):
 			env = append(env, text)
 		default:
-			ts.Fatalf("%s: cron does not know what this is: %q", file, text)
+			ts.Fatalf("%s: not a line of a crontab: %q", file, text)
 		}
 	}
 	if len(commands) != 1 {
@@ -61,14 +61,14 @@ func line(ctx context.Context, ts *testscript.TestScript, file, prefix, suffix s
 	return cmd
 }
 
-// crontab starts cron with a file, until the file is gone or the script says nocron.
+// crontab starts cron with a file, until the file is gone or the script runs nocron.
 func crontab(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: crontab FILE")
 	}
 	c := ts.Value("cron").(*cron)
 	c.stop()
-	c.cmd = line(context.Background(), ts, args[0], "while test -e "+filepath.Clean(ts.MkAbs(args[0]))+"; do ", "; sleep 1; done")
+	c.cmd = cronCommand(context.Background(), ts, args[0], "while test -e "+filepath.Clean(ts.MkAbs(args[0]))+"; do ", "; sleep 1; done")
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	mail, err := os.OpenFile(ts.MkAbs("mail"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	ts.Check(err)
@@ -84,7 +84,7 @@ func idle(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	text, _ := line(ctx, ts, args[0], "", "").CombinedOutput() // cron ignores its status
+	text, _ := cronCommand(ctx, ts, args[0], "", "").CombinedOutput() // cron ignores its status
 	if len(text) > 0 || ctx.Err() != nil {
 		ts.Fatalf("%s: cron mails %q (%v)", args[0], text, ctx.Err())
 	}

@@ -1,4 +1,4 @@
-// Package days plays the days of Allotment's users: with the installed programs, a real
+// Package days runs scripts of what users do in a day: with the installed programs, a real
 // queue, and nothing else.
 package days
 
@@ -27,7 +27,7 @@ const patience = 45 * time.Second
 //
 //	until PATTERN PROGRAM ARG...    runs it again and again until its output matches
 //	group NAME                      sets a variable to the name of this user's group
-//	package install|remove|purge    does that below $ROOT, with what choose has found; [dpkg]: dpkg does it
+//	package install|remove|purge    does that below $ROOT, with what findPackage has found; [dpkg]: dpkg does it
 //	jobs FILE                       writes what owners know of their jobs that have not ended
 //	spared BEFORE AFTER JOB...      compares two of these; owners have ended the JOBs
 //	files FILE                      writes what is in $ROOT and $ALLOTMENT_HOME
@@ -36,7 +36,7 @@ const patience = 45 * time.Second
 //	idle FILE                       runs that line once: it must end at once and print nothing
 func TestDays(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
-	built, supply := programs.Build(t, "pba"), choose(t)
+	built, supply := programs.Build(t, "pba"), findPackage(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
@@ -74,15 +74,15 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	var last string
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	so := await.Every(ctx, 50*time.Millisecond, func() bool {
+	matched := await.Every(ctx, 50*time.Millisecond, func() bool {
 		cmd := exec.Command(program(ts, args[1]), args[2:]...)
 		cmd.Dir, cmd.Env = ts.Getenv("WORK"), []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "ALLOTMENT_HOME=" + ts.Getenv("ALLOTMENT_HOME")}
 		text, _ := cmd.CombinedOutput() // a program that fails may succeed later
 		last = string(text)
 		return want.MatchString(last)
 	})
-	if !so {
-		ts.Fatalf("%q did not come within %v: %s", args[0], patience, last)
+	if !matched {
+		ts.Fatalf("no output matched %q within %v: %s", args[0], patience, last)
 	}
 }
 

@@ -17,13 +17,13 @@ type supply struct {
 	bin string // without one: what make build left, installed and removed by make
 }
 
-// choose returns what can be installed here, logs it, and downloads nothing:
+// findPackage returns what can be installed here, logs it, and downloads nothing:
 //
 //   - ALLOTMENT_PACKAGE names a .deb: that one. An obstacle fails the test.
 //   - dpkg is here, on a system of its own kind, and so is the packager, in Go's
 //     module cache: a package that make package makes now.
 //   - Neither: the files of make install, the same except for zsh's.
-func choose(t *testing.T) supply {
+func findPackage(t *testing.T) supply {
 	t.Helper()
 	if deb := os.Getenv("ALLOTMENT_PACKAGE"); deb != "" {
 		if !filepath.IsAbs(deb) {
@@ -77,7 +77,7 @@ func mustMake(t testing.TB, args ...string) {
 // prepare makes the root: the directories that the package expects of a Debian, and
 // dpkg's database, with this machine's libc.
 func (s supply) prepare(root string) error {
-	for _, dir := range []string{"var/log", books + "/info", books + "/updates"} {
+	for _, dir := range []string{"var/log", dpkgDir + "/info", dpkgDir + "/updates"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			return err
 		}
@@ -89,14 +89,14 @@ func (s supply) prepare(root string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, books, "status"), status, 0o644)
+	return os.WriteFile(filepath.Join(root, dpkgDir, "status"), status, 0o644)
 }
 
-// books is the directory of dpkg's database.
-const books = "var/lib/dpkg"
+// dpkgDir is the directory of dpkg's database.
+const dpkgDir = "var/lib/dpkg"
 
-// do installs, removes or purges it.
-func (s supply) do(root, what string) ([]byte, error) {
+// run installs, removes or purges it.
+func (s supply) run(root, what string) ([]byte, error) {
 	if s.deb == "" {
 		target, ok := map[string]string{"install": "install", "remove": "uninstall"}[what]
 		if !ok {
@@ -115,7 +115,7 @@ func (s supply) pack(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 || (args[0] != "install" && args[0] != "remove" && args[0] != "purge") {
 		ts.Fatalf("usage: package install|remove|purge")
 	}
-	text, err := s.do(ts.Getenv("ROOT"), args[0])
+	text, err := s.run(ts.Getenv("ROOT"), args[0])
 	ts.Logf("%s", bytes.TrimSpace(text))
 	ts.Check(err)
 }

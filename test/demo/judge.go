@@ -9,42 +9,42 @@ import (
 	"github.com/allotment-hpc/allotment/test/judge"
 )
 
-// stop is a preemption: a job lost its slot before its end.
-type stop struct {
-	job     *actor
+// preemption means that a job lost its slot before its end.
+type preemption struct {
+	job     *job
 	host    string
 	at      time.Time // its last line before
 	suspend bool      // it went on later, in the same process
 }
 
-// evidence is what all jobs wrote.
+// evidence has the diaries of all jobs.
 type evidence struct {
-	a, b  []*actor
-	mute  bool          // the queue does not give a run the number of its requeues
-	stops []stop        // in order of time
-	cycle time.Duration // the longest between two of pba's snapshots while A waited
+	a, b        []*job
+	noNumbers   bool          // runs get no number of requeues from the queue
+	preemptions []preemption  // in order of time
+	cycle       time.Duration // the longest between two of pba's snapshots while A waited
 }
 
-func gather(a, b []*actor) *evidence {
+func collect(a, b []*job) *evidence {
 	e := &evidence{a: a, b: b}
 	for _, j := range e.all() {
 		for i, r := range j.Runs {
 			for k := range len(r.Stretches) - 1 {
-				e.stops = append(e.stops, stop{job: j, host: r.Host, at: r.Stretches[k].To, suspend: true})
+				e.preemptions = append(e.preemptions, preemption{job: j, host: r.Host, at: r.Stretches[k].To, suspend: true})
 			}
 			if r.End.IsZero() && i < len(j.Runs)-1 {
-				e.stops = append(e.stops, stop{job: j, host: r.Host, at: r.Last})
+				e.preemptions = append(e.preemptions, preemption{job: j, host: r.Host, at: r.Last})
 			}
 		}
 	}
-	slices.SortStableFunc(e.stops, func(x, y stop) int { return x.at.Compare(y.at) })
+	slices.SortStableFunc(e.preemptions, func(x, y preemption) int { return x.at.Compare(y.at) })
 	return e
 }
 
-func (e *evidence) all() []*actor { return append(e.a[:len(e.a):len(e.a)], e.b...) }
+func (e *evidence) all() []*job { return append(e.a[:len(e.a):len(e.a)], e.b...) }
 
-// judge returns the checks of what was promised, by the diaries alone.
-func (e *evidence) judge() []judge.Check {
+// checks returns the checks of what the demo must show, by the diaries alone.
+func (e *evidence) checks() []judge.Check {
 	return []judge.Check{e.inTime(), e.beforeEndsOfB(), e.exactlyTheNeed(), e.suspended(), e.endedOnce(), e.numbered(), e.neverOverfilled()}
 }
 
@@ -52,8 +52,8 @@ func (e *evidence) judge() []judge.Check {
 // first victim wrote its last line.
 // On a busy machine a cycle takes longer than pba waits between two.
 func (e *evidence) inTime() judge.Check {
-	promised := threshold + 2*max(cycle, e.cycle)
-	c := judge.Check{What: fmt.Sprintf("A's %d jobs ran within threshold %v + 2 cycles of %v (+ freeing)", len(e.a), threshold, cycle), OK: len(e.stops) > 0}
+	bound := threshold + 2*max(cycle, e.cycle)
+	c := judge.Check{What: fmt.Sprintf("A's %d jobs ran within threshold %v + 2 cycles of %v (+ freeing)", len(e.a), threshold, cycle), OK: len(e.preemptions) > 0}
 	if !c.OK {
 		c.Found = "no slot was freed for them"
 		return c
@@ -65,11 +65,11 @@ func (e *evidence) inTime() judge.Check {
 			c.Found = j.Name + " never ran"
 			return c
 		}
-		longest = max(longest, e.stops[0].at.Sub(j.submitted))
-		freeing = max(freeing, j.First().Sub(e.stops[0].at))
+		longest = max(longest, e.preemptions[0].at.Sub(j.submitted))
+		freeing = max(freeing, j.First().Sub(e.preemptions[0].at))
 	}
-	c.OK = longest <= promised && e.cycle <= longestCycle
-	c.Found = fmt.Sprintf("slots were taken after at most %s, free and in use %s later", seconds(longest), seconds(freeing))
+	c.OK = longest <= bound && e.cycle <= longestCycle
+	c.Found = fmt.Sprintf("slots were preempted after at most %s, free and in use %s later", seconds(longest), seconds(freeing))
 	if e.cycle > cycle+tick {
 		c.Found += fmt.Sprintf("; cycles took up to %s here", seconds(e.cycle))
 	}
@@ -96,7 +96,7 @@ func (e *evidence) beforeEndsOfB() judge.Check {
 	return c
 }
 
-func endOf(j *actor) time.Time {
+func endOf(j *job) time.Time {
 	if !j.Ended() {
 		return time.Time{}
 	}
@@ -116,7 +116,7 @@ func (e *evidence) exactlyTheNeed() judge.Check {
 	}
 	need := max(0, len(e.a)-free)
 	var requeued, suspended, ofA int
-	for _, s := range e.stops {
+	for _, s := range e.preemptions {
 		switch {
 		case slices.Contains(e.a, s.job):
 			ofA++
@@ -134,7 +134,7 @@ func (e *evidence) exactlyTheNeed() judge.Check {
 }
 
 // lastStarted returns B's job that was started last when the farm was full.
-func (e *evidence) lastStarted() *actor { return e.b[nodes*slots-1] }
+func (e *evidence) lastStarted() *job { return e.b[nodes*slots-1] }
 
 func (e *evidence) suspended() judge.Check {
 	j := e.lastStarted()
@@ -170,8 +170,8 @@ func (e *evidence) endedOnce() judge.Check {
 }
 
 func (e *evidence) numbered() judge.Check {
-	if e.mute {
-		return judge.Check{What: "each run was told how often it was requeued", OK: true, Found: "not here: LSF tells a run nothing of those before it (docs/lsf.md)"}
+	if e.noNumbers {
+		return judge.Check{What: "each run has the number of its requeues", OK: true, Found: "not checked: LSF gives a run no such number (docs/lsf.md)"}
 	}
 	var wrong []string
 	for _, j := range e.all() {
@@ -181,16 +181,16 @@ func (e *evidence) numbered() judge.Check {
 			}
 		}
 	}
-	return judge.Check{What: "each run was told how often it was requeued", OK: len(wrong) == 0, Found: judge.But(wrong, "none was different")}
+	return judge.Check{What: "each run has the number of its requeues", OK: len(wrong) == 0, Found: judge.But(wrong, "none was different")}
 }
 
 // neverOverfilled counts the jobs that worked on a host at the same time.
 func (e *evidence) neverOverfilled() judge.Check {
-	var spans []judge.Span[*actor]
+	var spans []judge.Span[*job]
 	for _, j := range e.all() {
 		for _, r := range j.Runs {
 			for _, s := range r.Stretches {
-				spans = append(spans, judge.Span[*actor]{Host: r.Host, From: s.From, To: s.To, Job: j})
+				spans = append(spans, judge.Span[*job]{Host: r.Host, From: s.From, To: s.To, Job: j})
 			}
 		}
 	}
@@ -235,52 +235,52 @@ func (s *story) longestCycle() (longest time.Duration) {
 			running = at
 		}
 	}
-	for i := 1; i < len(s.looks); i++ {
-		if s.looks[i].After(s.a[0].submitted) && s.looks[i-1].Before(running) {
-			longest = max(longest, s.looks[i].Sub(s.looks[i-1]))
+	for i := 1; i < len(s.snapshots); i++ {
+		if s.snapshots[i].After(s.a[0].submitted) && s.snapshots[i-1].Before(running) {
+			longest = max(longest, s.snapshots[i].Sub(s.snapshots[i-1]))
 		}
 	}
 	return longest
 }
 
-// parts prints the parts of each of A's waits.
-func (s *story) parts(e *evidence) {
-	s.say("how long A's jobs waited, and for What:")
-	freed := slices.Clone(e.stops)
+// printWaits prints the parts of each of A's waits.
+func (s *story) printWaits(e *evidence) {
+	s.log("how long A's jobs waited, and for what:")
+	freed := slices.Clone(e.preemptions)
 	for _, j := range e.a {
 		if len(j.Runs) == 0 {
-			s.say("  %-3s never ran", j.Name)
+			s.log("  %-3s never ran", j.Name)
 			continue
 		}
 		text := fmt.Sprintf("  %-3s %s", j.Name, seconds(j.First().Sub(j.submitted)))
-		i := slices.IndexFunc(freed, func(x stop) bool { return x.host == j.Runs[0].Host && x.at.Before(j.First()) })
+		i := slices.IndexFunc(freed, func(x preemption) bool { return x.host == j.Runs[0].Host && x.at.Before(j.First()) })
 		if i >= 0 {
 			x := freed[i]
 			freed = slices.Delete(freed, i, i+1)
 			text += fmt.Sprintf(" = %s until %s on %s wrote its last line + %s until its slot was free and in use",
 				seconds(x.at.Sub(j.submitted)), x.job.Name, x.host, seconds(j.First().Sub(x.at)))
 		}
-		s.say("%s", text)
+		s.log("%s", text)
 	}
 }
 
-// judge prints what was found. It returns an error unless all was as promised.
+// judge prints the checks. It returns an error unless all pass.
 func (s *story) judge() error {
 	for _, j := range s.all() {
 		if err := j.Update(); err != nil {
 			return err
 		}
 	}
-	e := gather(s.a, s.b)
-	e.mute = s.options.LSF != nil
+	e := collect(s.a, s.b)
+	e.noNumbers = s.options.LSF != nil
 	e.cycle = s.longestCycle()
 	s.title("What the jobs themselves wrote")
-	s.parts(e)
+	s.printWaits(e)
 	worked, lost, available := e.usage()
-	s.say("utilization: %.0f of %.0f slot-seconds worked, %.0f %%; %.0f of them are lost with the runs that were requeued",
+	s.log("utilization: %.0f of %.0f slot-seconds worked, %.0f %%; %.0f of them are lost with the runs that were requeued",
 		worked.Seconds(), available.Seconds(), 100*worked.Seconds()/available.Seconds(), lost.Seconds())
 	s.title("Checks")
-	return judge.Print(s.out, e.judge())
+	return judge.Print(s.out, e.checks())
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }

@@ -14,7 +14,7 @@ import (
 
 // asPlanned returns what each job writes in a demo without faults, in milliseconds, when
 // the slots are preempted at a time.
-func asPlanned(taken int) map[string]string {
+func asPlanned(preempted int) map[string]string {
 	all := map[string]string{}
 	run := func(from, to, host, requeues int) string {
 		var b strings.Builder
@@ -33,26 +33,26 @@ func asPlanned(taken int) map[string]string {
 		case i < 10:
 			all[name] = whole(0, 25_000, host, 0)
 		case i < 15:
-			all[name] = run(0, taken, host, 0) + whole(taken+8_200, taken+33_200, host, 1)
+			all[name] = run(0, preempted, host, 0) + whole(preempted+8_200, preempted+33_200, host, 1)
 		case i == 15:
-			stopped := run(0, taken, host, 0)
-			_, resumed, _ := strings.Cut(whole(taken+8_200, 25_000, host, 0), "\nat ")
+			stopped := run(0, preempted, host, 0)
+			_, resumed, _ := strings.Cut(whole(preempted+8_200, 25_000, host, 0), "\nat ")
 			all[name] = stopped + "on " + resumed
 		default:
 			all[name] = whole(25_100, 50_100, (i-16)/4+1, 0)
 		}
 	}
 	for i := range jobsOfA {
-		all[fmt.Sprintf("a%d", i+1)] = whole(taken+100, taken+8_100, (i+10)/4+1, 0)
+		all[fmt.Sprintf("a%d", i+1)] = whole(preempted+100, preempted+8_100, (i+10)/4+1, 0)
 	}
 	return all
 }
 
-// actors reads diaries. Those of A were submitted when 2 s had passed.
-func actors(t *testing.T, all map[string]string) (a, b []*actor) {
+// readJobs reads diaries. Those of A were submitted when 2 s had passed.
+func readJobs(t *testing.T, all map[string]string) (a, b []*job) {
 	t.Helper()
 	dir := t.TempDir()
-	one := func(name string) *actor {
+	one := func(name string) *job {
 		var text strings.Builder
 		for line := range strings.Lines(all[name]) {
 			verb, rest, _ := strings.Cut(line, " ")
@@ -63,7 +63,7 @@ func actors(t *testing.T, all map[string]string) (a, b []*actor) {
 		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j := &actor{Diary: diary.New(name, path), submitted: time.UnixMilli(2000)}
+		j := &job{Diary: diary.New(name, path), submitted: time.UnixMilli(2000)}
 		if err := j.Update(); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func actors(t *testing.T, all map[string]string) (a, b []*actor) {
 	return a, b
 }
 
-// TestJudge breaks one promise at a time: its check fails.
+// TestJudge breaks one property at a time: its check fails.
 func TestJudge(t *testing.T) {
 	const inTime, before, need, suspended, once, numbered, filled = "A's 6 jobs ran within", "they ran before", "evictions", "b16", "each of the", "each run", "no host"
 	later := func(text string, by int) string {
@@ -100,11 +100,11 @@ func TestJudge(t *testing.T) {
 		fails  []string
 		cycle  time.Duration // how long the longest was
 	}{
-		"as planned":     {func(map[string]string) {}, nil, 0},
-		"taken too late": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, []string{inTime}, cycle},
-		"taken late, in cycles of a busy machine": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, nil, 2 * cycle},
-		"too late for a busy machine":             {func(all map[string]string) { maps.Copy(all, asPlanned(10_000)) }, []string{inTime}, 2 * cycle},
-		"cycles that are none":                    {func(map[string]string) {}, []string{inTime}, longestCycle + 1},
+		"as planned":         {func(map[string]string) {}, nil, 0},
+		"preempted too late": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, []string{inTime}, cycle},
+		"preempted late, in cycles of a busy machine": {func(all map[string]string) { maps.Copy(all, asPlanned(8_000)) }, nil, 2 * cycle},
+		"too late for a busy machine":                 {func(all map[string]string) { maps.Copy(all, asPlanned(10_000)) }, []string{inTime}, 2 * cycle},
+		"a cycle longer than the limit":               {func(map[string]string) {}, []string{inTime}, longestCycle + 1},
 		"A waits until B ends": {func(all map[string]string) {
 			all["a1"] = later(all["a1"], 30_000)
 		}, []string{before}, 0},
@@ -126,7 +126,7 @@ func TestJudge(t *testing.T) {
 		"a job of A is lost":  {func(all map[string]string) { all["a6"] = "" }, []string{inTime, before, once}, 0},
 		"a requeue is hidden": {func(all map[string]string) { all["b12"] = strings.Replace(all["b12"], "n3 1\n", "n3 0\n", 1) }, []string{numbered}, 0},
 		"five on a host":      {func(all map[string]string) { all["b24"] = strings.ReplaceAll(all["b24"], "n2", "n1") }, []string{filled}, 0},
-		"nobody rebalances": {func(all map[string]string) {
+		"pba rebalance does not run": {func(all map[string]string) {
 			for i := 11; i <= 16; i++ {
 				all[fmt.Sprintf("b%d", i)] = strings.ReplaceAll(all["b1"], "n1", fmt.Sprintf("n%d", (i-1)/4+1))
 			}
@@ -138,10 +138,10 @@ func TestJudge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			all := asPlanned(6_000)
 			c.change(all)
-			a, b := actors(t, all)
-			e := gather(a, b)
+			a, b := readJobs(t, all)
+			e := collect(a, b)
 			e.cycle = c.cycle
-			for _, got := range e.judge() {
+			for _, got := range e.checks() {
 				want := true
 				for _, f := range c.fails {
 					want = want && !strings.HasPrefix(got.What, f)
@@ -162,8 +162,8 @@ func beats(from, to int) (lines []string) {
 }
 
 func TestUsage(t *testing.T) {
-	a, b := actors(t, asPlanned(6_000))
-	worked, lost, available := gather(a, b).usage()
+	a, b := readJobs(t, asPlanned(6_000))
+	worked, lost, available := collect(a, b).usage()
 	if available != 16*50_100*time.Millisecond {
 		t.Errorf("available: %v", available)
 	}
@@ -175,14 +175,14 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Events from several sources are printed in their order, neighbours of a kind together.
+// Events from several sources are printed in order, those of one kind on one line.
 func TestNarrator(t *testing.T) {
 	var out strings.Builder
 	n := &narrator{out: &out, began: time.UnixMilli(0)}
-	n.happened(time.UnixMilli(1200), "", "pba: suspend b16")
-	n.happened(time.UnixMilli(1000), "starts", "b10@n3")
-	n.happened(time.UnixMilli(1100), "starts", "b9@n3")
-	n.happened(time.UnixMilli(1300), "ends", "b1@n1")
+	n.add(time.UnixMilli(1200), "", "pba: suspend b16")
+	n.add(time.UnixMilli(1000), "starts", "b10@n3")
+	n.add(time.UnixMilli(1100), "starts", "b9@n3")
+	n.add(time.UnixMilli(1300), "ends", "b1@n1")
 	n.flush()
 	n.flush()
 	want := "   1.0 s  starts: b9@n3 b10@n3\n   1.2 s  pba: suspend b16\n   1.3 s  ends: b1@n1\n"

@@ -24,16 +24,16 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: [BREAK=norebalance] [ALLOTMENT_BACKEND=miniq|slurm|lsf] demo")
 		os.Exit(2)
 	}
-	stage := bundled()
+	platform := bundled()
 	switch backend {
 	case "slurm":
-		stage = onSlurm()
+		platform = onSlurm()
 	case "lsf":
-		stage = onLSF()
+		platform = onLSF()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := demo(farm.WithParent(ctx), os.Stdout, stage, broken == ""); err != nil {
+	if err := demo(farm.WithParent(ctx), os.Stdout, platform, broken == ""); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		stop()
 		os.Exit(1)

@@ -35,12 +35,12 @@ func newNarrator(out io.Writer) *narrator { return &narrator{out: out, began: ti
 
 func (n *narrator) seconds(at time.Time) float64 { return at.Sub(n.began).Seconds() }
 
-func (n *narrator) happened(at time.Time, kind, text string) {
+func (n *narrator) add(at time.Time, kind, text string) {
 	n.events = append(n.events, event{at, kind, text})
 }
 
-// say prints a line now, after all that happened before.
-func (n *narrator) say(format string, args ...any) {
+// log prints a line now, after all that happened before.
+func (n *narrator) log(format string, args ...any) {
 	n.flush()
 	n.line(time.Now(), fmt.Sprintf(format, args...))
 }
@@ -62,9 +62,9 @@ func (n *narrator) quote(text string) {
 	}
 }
 
-// catchUp prints what happened long enough ago.
-func (n *narrator) catchUp() {
-	n.order()
+// printDue prints what happened long enough ago.
+func (n *narrator) printDue() {
+	n.sort()
 	if len(n.events) == 0 || time.Since(n.events[0].at) < lag+together {
 		return
 	}
@@ -79,24 +79,24 @@ func (n *narrator) catchUp() {
 
 // flush prints all that happened.
 func (n *narrator) flush() {
-	n.order()
+	n.sort()
 	n.print(n.events)
 	n.events = nil
 }
 
-func (n *narrator) order() {
+func (n *narrator) sort() {
 	slices.SortStableFunc(n.events, func(x, y event) int { return x.at.Compare(y.at) })
 }
 
 // print prints events as one line for each kind, where the first of it happened.
 func (n *narrator) print(events []event) {
-	said := map[string]bool{}
+	printed := map[string]bool{}
 	for i, e := range events {
 		switch {
 		case e.kind == "":
 			n.line(e.at, e.text)
-		case !said[e.kind]:
-			said[e.kind] = true
+		case !printed[e.kind]:
+			printed[e.kind] = true
 			var names []string
 			for _, x := range events[i:] {
 				if x.kind == e.kind {

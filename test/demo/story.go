@@ -39,16 +39,16 @@ pba:
   min_runtime: 1s
 `
 
-// stage is the farm that the story is played on.
-type stage struct {
+// platform is the farm that the demo runs on.
+type platform struct {
 	options farm.Options
 	workOfB time.Duration // of each job of project B
 	limit   time.Duration // when the demo gives up
 }
 
 // bundled returns the bundled queue. Without a fault the story takes 55 s on it.
-func bundled() stage {
-	return stage{
+func bundled() platform {
+	return platform{
 		options: farm.Options{Programs: "bin", Config: config + `miniq:
   nodes: ["n1:4:4G", "n2:4:4G", "n3:4:4G", "n4:4:4G"]
 `},
@@ -58,8 +58,8 @@ func bundled() stage {
 }
 
 // onSlurm returns a Slurm cluster. It has no partition for jobs that fail a filter test.
-func onSlurm() stage {
-	return stage{
+func onSlurm() platform {
+	return platform{
 		options: farm.Options{
 			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
 			Slurm: &farm.Slurm{Nodes: nodes, Slots: slots},
@@ -71,8 +71,8 @@ func onSlurm() stage {
 
 // onLSF returns the stand-in for an LSF cluster. Its daemons act once a second, and a
 // requeued job takes three seconds to be pending again.
-func onLSF() stage {
-	return stage{
+func onLSF() platform {
+	return platform{
 		options: farm.Options{
 			Programs: "bin", Config: config + "filter:\n  low_queue: \"\"\n",
 			LSF: &farm.LSF{Hosts: nodes, Slots: slots},
@@ -86,37 +86,37 @@ func onLSF() stage {
 type story struct {
 	*farm.Farm
 	*narrator
-	stage
-	self    string // this program
-	helped  bool   // pba rebalance runs
-	group   string
-	b, a    []*actor
-	told    map[*actor]scene
-	engine  *farm.Rebalance // nil: there are no cycles
-	reports <-chan farm.Report
-	cycles  int         // reports of pba that were printed
-	warned  []string    // warnings of the last of them
-	looks   []time.Time // when each of them took its snapshot
+	platform
+	self       string // this program
+	rebalances bool   // pba rebalance runs
+	group      string
+	b, a       []*job
+	printed    map[*job]progress
+	engine     *farm.Rebalance // nil: there are no cycles
+	reports    <-chan farm.Report
+	cycles     int         // reports of pba that were printed
+	warned     []string    // warnings of the last of them
+	snapshots  []time.Time // when each of them took its snapshot
 }
 
-// actor is one job: what it wrote, and its submission.
-type actor struct {
+// job is one job: what it wrote, and its submission.
+type job struct {
 	*diary.Diary
 	id        int64
 	submitted time.Time // when asub returned
 }
 
-// scene is how much of an actor's diary has been printed.
-type scene struct {
+// progress is how much of a job's diary has been printed.
+type progress struct {
 	runs, ends, stretches int
 	silent                bool
 }
 
-// demo plays the story and checks it. It leaves nothing behind, also after an error.
-func demo(ctx context.Context, out io.Writer, on stage, helped bool) (err error) {
+// demo runs the story and checks it. It leaves nothing behind, also after an error.
+func demo(ctx context.Context, out io.Writer, on platform, rebalances bool) (err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, on.limit, fmt.Errorf("not over after %v", on.limit))
 	defer cancel()
-	s, err := prepare(ctx, out, on, helped)
+	s, err := prepare(ctx, out, on, rebalances)
 	if s != nil {
 		defer func() { err = errors.Join(err, s.end()) }()
 	}
@@ -125,7 +125,7 @@ func demo(ctx context.Context, out io.Writer, on stage, helped bool) (err error)
 	}
 	if err != nil {
 		if s != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			s.whatHangs()
+			s.printState()
 		}
 		return err
 	}
@@ -133,7 +133,7 @@ func demo(ctx context.Context, out io.Writer, on stage, helped bool) (err error)
 }
 
 // prepare starts the farm, and configures it as an administrator and a resource manager do.
-func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story, error) {
+func prepare(ctx context.Context, out io.Writer, on platform, rebalances bool) (*story, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -148,8 +148,8 @@ func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story,
 	if err != nil {
 		return nil, err
 	}
-	s := &story{Farm: f, narrator: n, stage: on, self: self, helped: helped, group: group, told: map[*actor]scene{}}
-	n.say("all of it is in %s (ALLOTMENT_HOME); its config.yaml:", f.Home)
+	s := &story{Farm: f, narrator: n, platform: on, self: self, rebalances: rebalances, group: group, printed: map[*job]progress{}}
+	n.log("all of it is in %s (ALLOTMENT_HOME); its config.yaml:", f.Home)
 	n.quote(f.Config)
 	for _, dir := range []string{"jobs", "out"} {
 		if err := os.Mkdir(filepath.Join(f.Home, dir), 0o700); err != nil {
@@ -162,7 +162,7 @@ func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story,
 		{"project", "add", "B", "--group", group},
 		{"alloc", "set", "A", strconv.Itoa(jobsOfA), "--weeks", "2"}, // should Monday come meanwhile
 	} {
-		n.say("$ pba %s", strings.Join(line, " "))
+		n.log("$ pba %s", strings.Join(line, " "))
 		if _, err := f.Run(ctx, "pba", line...); err != nil {
 			return s, err
 		}
@@ -175,16 +175,16 @@ func prepare(ctx context.Context, out io.Writer, on stage, helped bool) (*story,
 			if err != nil {
 				return s, err
 			}
-			n.say("$ %s", typed)
+			n.log("$ %s", typed)
 		}
 	}
 	return s, nil
 }
 
-// play plays the story.
+// play runs the story.
 func (s *story) play(ctx context.Context) error {
-	if s.helped {
-		s.say("$ pba rebalance --every %v --for %v &", cycle, 2*s.limit)
+	if s.rebalances {
+		s.log("$ pba rebalance --every %v --for %v &", cycle, 2*s.limit)
 		engine, err := s.Rebalance(ctx, cycle, 2*s.limit)
 		if err != nil {
 			return err
@@ -194,7 +194,7 @@ func (s *story) play(ctx context.Context) error {
 			return err
 		}
 	} else {
-		s.say("BREAK=norebalance: nobody runs pba rebalance")
+		s.log("BREAK=norebalance: pba rebalance is not started")
 	}
 	s.title("Project B fills the farm with %d jobs that work for %v", jobsOfB, s.workOfB)
 	for i := range jobsOfB {
@@ -209,7 +209,7 @@ func (s *story) play(ctx context.Context) error {
 	if err := s.await(ctx, "16 jobs of B to run", func() bool { return started(s.b) >= nodes*slots }); err != nil {
 		return err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.awaitMidCycle(ctx); err != nil {
 		return err
 	}
 	s.title("Project A holds %d slots and wants them: %d jobs that work for %v", jobsOfA, jobsOfA, workOfA)
@@ -221,16 +221,16 @@ func (s *story) play(ctx context.Context) error {
 	if err := s.await(ctx, "A's jobs to run", func() bool { return started(s.a) == jobsOfA }); err != nil {
 		return err
 	}
-	if s.helped {
-		settled := s.cycles + 2
-		if err := s.await(ctx, "two cycles", func() bool { return s.cycles >= settled }); err != nil {
+	if s.rebalances {
+		target := s.cycles + 2
+		if err := s.await(ctx, "two cycles", func() bool { return s.cycles >= target }); err != nil {
 			return err
 		}
 	}
 	if err := s.show(ctx, "pba", "status"); err != nil {
 		return err
 	}
-	if s.helped {
+	if s.rebalances {
 		if err := s.show(ctx, "pba", "explain", strconv.FormatInt(s.a[0].id, 10)); err != nil {
 			return err
 		}
@@ -240,26 +240,26 @@ func (s *story) play(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, j := range []*actor{s.b[nodes*slots-1], s.b[nodes*slots-2]} {
+	for _, j := range []*job{s.b[nodes*slots-1], s.b[nodes*slots-2]} {
 		text, err := os.ReadFile(filepath.Join(s.Home, "out", j.Name))
 		if err != nil {
 			return err
 		}
-		s.say("what is in the output file of %s:", j.Name)
+		s.log("the output file of %s:", j.Name)
 		s.quote(printable(string(text)))
 	}
 	return nil
 }
 
-// settle waits until B's jobs may be preempted, and then for the middle between two
+// awaitMidCycle waits until B's jobs may be preempted, and then for the middle between two
 // cycles: R14's promise has no time to spare for a job that is submitted right after a
 // cycle's snapshot, and this machine may be busy.
-func (s *story) settle(ctx context.Context) error {
+func (s *story) awaitMidCycle(ctx context.Context) error {
 	ready := time.Now().Add(minRuntime)
 	if err := s.await(ctx, "B's jobs to run for min_runtime", func() bool { return time.Now().After(ready) }); err != nil {
 		return err
 	}
-	if !s.helped {
+	if !s.rebalances {
 		return nil
 	}
 	next := s.cycles + 1
@@ -271,7 +271,7 @@ func (s *story) settle(ctx context.Context) error {
 }
 
 // submit runs one asub.
-func (s *story) submit(ctx context.Context, jobs *[]*actor, project string, i int, work time.Duration, env []string) error {
+func (s *story) submit(ctx context.Context, jobs *[]*job, project string, i int, work time.Duration, env []string) error {
 	name := fmt.Sprintf("%s%d", strings.ToLower(project), i+1)
 	path := filepath.Join(s.Home, "jobs", name)
 	line := []string{"-P", project, "-J", name, "-o", filepath.Join(s.Home, "out", name), s.self, "job", path, work.String()}
@@ -286,24 +286,24 @@ func (s *story) submit(ctx context.Context, jobs *[]*actor, project string, i in
 	}
 	switch {
 	case i == 0:
-		s.say("$ asub -P %s -J %s -o out/%s demo job %v        … and so on", project, name, name, work)
-		s.say("%s", strings.TrimSpace(out))
+		s.log("$ asub -P %s -J %s -o out/%s demo job %v        … and so on", project, name, name, work)
+		s.log("%s", strings.TrimSpace(out))
 	case len(env) > 0:
-		s.say("$ %s asub -P %s -J %s …        that will be the one started last", strings.Join(env, " "), project, name)
+		s.log("$ %s asub -P %s -J %s …        this job will be the last one started", strings.Join(env, " "), project, name)
 	}
-	*jobs = append(*jobs, &actor{Diary: diary.New(name, path), id: id, submitted: submitted})
-	return s.look()
+	*jobs = append(*jobs, &job{Diary: diary.New(name, path), id: id, submitted: submitted})
+	return s.readDiaries()
 }
 
 // await prints what happens until so returns true.
-func (s *story) await(ctx context.Context, what string, so func() bool) error {
+func (s *story) await(ctx context.Context, what string, done func() bool) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
-		if err := s.look(); err != nil {
+		if err := s.readDiaries(); err != nil {
 			return err
 		}
-		if so() {
+		if done() {
 			return nil
 		}
 		select {
@@ -311,7 +311,7 @@ func (s *story) await(ctx context.Context, what string, so func() bool) error {
 			if !ok {
 				return s.engine.Err()
 			}
-			s.tell(r)
+			s.printReport(r)
 		case <-ticker.C:
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
@@ -325,26 +325,26 @@ func (s *story) show(ctx context.Context, program string, args ...string) error 
 	if err != nil {
 		return err
 	}
-	s.say("$ %s %s", program, strings.Join(args, " "))
+	s.log("$ %s %s", program, strings.Join(args, " "))
 	s.quote(out)
 	return nil
 }
 
-// whatHangs prints what is known of a demo that did not end in time.
-func (s *story) whatHangs() {
-	s.title("Not over: what is known")
+// printState prints the state of a demo that did not end in time.
+func (s *story) printState() {
+	s.title("Not over: the state now")
 	for _, j := range s.all() {
 		if !j.Ended() {
 			text := "never started"
 			if n := len(j.Runs); n > 0 {
 				text = fmt.Sprintf("run %d on %s, last line at %.1f s", n, j.Runs[n-1].Host, s.seconds(j.Runs[n-1].Last))
 			}
-			s.say("%s (job %d): %s", j.Name, j.id, text)
+			s.log("%s (job %d): %s", j.Name, j.id, text)
 		}
 	}
 	for _, line := range [][]string{{"ajobs", "-a"}, {"pba", "status"}} {
 		if out, err := s.Run(context.Background(), line[0], line[1:]...); err != nil {
-			s.say("%v", err)
+			s.log("%v", err)
 		} else {
 			s.quote(out)
 		}
@@ -360,11 +360,11 @@ func (s *story) end() error {
 	if err := s.Close(); err != nil {
 		return fmt.Errorf("clean up: %w", err)
 	}
-	s.say("cleaned up: no process and no file is left")
+	s.log("cleaned up: no process and no file is left")
 	return nil
 }
 
-func (s *story) all() []*actor { return append(s.a[:len(s.a):len(s.a)], s.b...) }
+func (s *story) all() []*job { return append(s.a[:len(s.a):len(s.a)], s.b...) }
 
 // printable replaces what could control the terminal in a job's output.
 func printable(text string) string {
@@ -376,7 +376,7 @@ func printable(text string) string {
 	}, text)
 }
 
-func started(jobs []*actor) int {
+func started(jobs []*job) int {
 	n := 0
 	for _, j := range jobs {
 		if len(j.Runs) > 0 {
@@ -386,7 +386,7 @@ func started(jobs []*actor) int {
 	return n
 }
 
-func ended(jobs []*actor) int {
+func ended(jobs []*job) int {
 	n := 0
 	for _, j := range jobs {
 		if j.Ended() {

@@ -10,11 +10,11 @@ import (
 	"github.com/allotment-hpc/allotment/test/farm"
 )
 
-// tell prints what a cycle did and why: each requeue, suspension and error, and of every
+// printReport prints what a cycle did and why: each requeue, suspension and error, and of every
 // other verb the first action.
-func (s *story) tell(r farm.Report) {
+func (s *story) printReport(r farm.Report) {
 	s.cycles++
-	s.looks = append(s.looks, r.At)
+	s.snapshots = append(s.snapshots, r.At)
 	counts, first := map[string]int{}, map[string]string{}
 	var verbs []string
 	for _, a := range r.Actions {
@@ -27,7 +27,7 @@ func (s *story) tell(r farm.Report) {
 			text += " (" + a.Error + ")"
 		}
 		if a.Verb == "requeue" || a.Verb == "suspend" || a.Error != "" {
-			s.happened(r.At, "", "pba: "+text)
+			s.add(r.At, "", "pba: "+text)
 			continue
 		}
 		if counts[a.Verb] == 0 {
@@ -41,11 +41,11 @@ func (s *story) tell(r farm.Report) {
 		if n := counts[v] - 1; n > 0 {
 			more = fmt.Sprintf(" (and %d more)", n)
 		}
-		s.happened(r.At, "", "pba: "+first[v]+more)
+		s.add(r.At, "", "pba: "+first[v]+more)
 	}
 	for _, w := range r.Warnings {
-		if !slices.Contains(s.warned, w) { // as pba's own log does
-			s.happened(r.At, "", "pba warns: "+w)
+		if !slices.Contains(s.warned, w) { // as pba's log does
+			s.add(r.At, "", "pba warns: "+w)
 		}
 	}
 	s.warned = r.Warnings
@@ -64,8 +64,8 @@ func (s *story) name(id string) string {
 // silence is how long a job may write nothing before it is shown as stopped.
 const silence = 6 * diary.Step
 
-// look reads the diaries and prints what is new in them.
-func (s *story) look() error {
+// readDiaries reads the diaries and prints what is new in them.
+func (s *story) readDiaries() error {
 	for _, j := range s.all() {
 		if err := j.Update(); err != nil {
 			return err
@@ -73,8 +73,8 @@ func (s *story) look() error {
 		if len(j.Runs) == 0 {
 			continue
 		}
-		was, run := s.told[j], j.Runs[len(j.Runs)-1]
-		is := scene{runs: len(j.Runs), stretches: len(run.Stretches), ends: j.Ends}
+		was, run := s.printed[j], j.Runs[len(j.Runs)-1]
+		is := progress{runs: len(j.Runs), stretches: len(run.Stretches), ends: j.Ends}
 		is.silent = run.End.IsZero() && time.Since(run.Last) > silence
 		name := j.Name
 		if run.Host != "-" {
@@ -82,19 +82,19 @@ func (s *story) look() error {
 		}
 		switch {
 		case is.runs > was.runs && is.runs == 1:
-			s.happened(run.Start, "starts", name)
+			s.add(run.Start, "starts", name)
 		case is.runs > was.runs:
-			s.happened(run.Start, "starts again, from the beginning", name)
+			s.add(run.Start, "starts again, from the beginning", name)
 		case is.stretches > was.stretches:
-			s.happened(run.Stretches[len(run.Stretches)-1].From, "works on where it was stopped", name)
+			s.add(run.Stretches[len(run.Stretches)-1].From, "works on where it was stopped", name)
 		case is.silent && !was.silent:
-			s.happened(run.Last, "writes no more", name)
+			s.add(run.Last, "writes no more", name)
 		}
 		if is.ends > was.ends {
-			s.happened(run.Last, "ends", name)
+			s.add(run.Last, "ends", name)
 		}
-		s.told[j] = is
+		s.printed[j] = is
 	}
-	s.catchUp()
+	s.printDue()
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // What a job wrote is read as it was, also before it has written anything.
-func TestKeep(t *testing.T) {
+func TestRunJob(t *testing.T) {
 	for _, work := range []bool{true, false} {
 		path := filepath.Join(t.TempDir(), "job")
 		t.Setenv("LSB_HOSTS", "n1 n2")
@@ -25,7 +25,7 @@ func TestKeep(t *testing.T) {
 			t.Fatalf("before it starts: %+v, %v", d, err)
 		}
 		const takes = 3*Step + Step/2
-		if err := Keep(path, takes, work); err != nil {
+		if err := RunJob(path, takes, work); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Update(); err != nil {
@@ -39,7 +39,7 @@ func TestKeep(t *testing.T) {
 			t.Errorf("%+v, worked %v", r, r.Total())
 		}
 		if text, _ := os.ReadFile(path); strings.Count(string(text), "\nat ") < 2 {
-			t.Errorf("it said nothing between start and end:\n%s", text)
+			t.Errorf("it wrote no line between start and end:\n%s", text)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func TestStopped(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Keep(path, duration, false); err != nil {
+		if err := RunJob(path, duration, false); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -147,7 +147,7 @@ func TestStopped(t *testing.T) {
 		j.signal(t, syscall.SIGCONT)
 	}
 	for _, j := range jobs {
-		j.await(t, "its going on", func() bool { return j.Suspensions() == 1 || j.Ended() })
+		j.await(t, "its continuation", func() bool { return j.Suspensions() == 1 || j.Ended() })
 		if j.Suspensions() != 1 {
 			t.Errorf("%s was stopped %d times: %+v", j.Name, j.Suspensions(), j.Runs)
 		}

@@ -115,8 +115,8 @@ func (d *Diary) Update() error {
 	return nil
 }
 
-// errLine is the error for a line that Keep does not write.
-var errLine = errors.New("no line of a diary")
+// errLine is the error for a line that RunJob does not write.
+var errLine = errors.New("not a line of a diary")
 
 func (d *Diary) add(words []string) error {
 	if len(words) < 2 {
@@ -150,7 +150,7 @@ func (d *Diary) add(words []string) error {
 	switch words[0] {
 	case "at":
 	case "on":
-		r.goOn(at)
+		r.endSilence(at)
 	case "end":
 		r.End = at
 		d.Ends++
@@ -160,8 +160,8 @@ func (d *Diary) add(words []string) error {
 	return nil
 }
 
-// goOn ends the stretch before the last silence, if the run was stopped in that.
-func (r *Run) goOn(at time.Time) {
+// endSilence ends the stretch before the last silence, if the run was stopped in that.
+func (r *Run) endSilence(at time.Time) {
 	s := r.silence
 	r.silence = Stretch{}
 	if s.To.IsZero() || at.Sub(s.To) > Gap {

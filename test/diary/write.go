@@ -21,10 +21,10 @@ import (
 // Step is the time between two lines of a job that runs.
 const Step = 100 * time.Millisecond
 
-// Keep is the job: until so much wall time has passed since its own start it works in
+// RunJob runs the job: until so much wall time has passed since its own start it works in
 // short bursts, or only waits, and writes a line every Step. After SIGCONT that line is
 // "on", which distinguishes a stop from a pause of a busy machine.
-func Keep(path string, duration time.Duration, work bool) (err error) {
+func RunJob(path string, duration time.Duration, work bool) (err error) {
 	start := time.Now()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -36,9 +36,9 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 	if err != nil {
 		return err
 	}
-	goOn := make(chan os.Signal, 1)
-	signal.Notify(goOn, syscall.SIGCONT)
-	defer signal.Stop(goOn)
+	sigcont := make(chan os.Signal, 1)
+	signal.Notify(sigcont, syscall.SIGCONT)
+	defer signal.Stop(sigcont)
 	last := start
 	line := func(verb string) error {
 		last = time.Now()
@@ -66,14 +66,14 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 		}
 		time.Sleep(time.Until(next))
 		verb := "at"
-		if told(goOn, last) {
+		if continued(sigcont, last) {
 			verb = "on"
 		}
 		if err := line(verb); err != nil {
 			return err
 		}
 	}
-	if told(goOn, last) {
+	if continued(sigcont, last) {
 		if err := line("on"); err != nil {
 			return err
 		}
@@ -82,11 +82,11 @@ func Keep(path string, duration time.Duration, work bool) (err error) {
 	return err
 }
 
-// Main is Keep as a program; it returns the exit status.
+// Main is RunJob as a program; it returns the exit status.
 func Main(path, duration string, work bool) int {
 	d, err := time.ParseDuration(duration)
 	if err == nil {
-		err = Keep(path, d, work)
+		err = RunJob(path, d, work)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "job:", err)
@@ -95,11 +95,11 @@ func Main(path, duration string, work bool) int {
 	return 0
 }
 
-// told reports whether SIGCONT arrived. After a silence it waits for that: the runtime may
+// continued reports whether SIGCONT arrived. After a silence it waits for that: the runtime may
 // deliver the signal a moment after the job continued, and then the job may be at its end.
-func told(goOn <-chan os.Signal, last time.Time) bool {
+func continued(sigcont <-chan os.Signal, last time.Time) bool {
 	select {
-	case <-goOn:
+	case <-sigcont:
 		return true
 	default:
 	}
@@ -107,7 +107,7 @@ func told(goOn <-chan os.Signal, last time.Time) bool {
 		return false
 	}
 	select {
-	case <-goOn:
+	case <-sigcont:
 		return true
 	case <-time.After(Gap / 2):
 		return false

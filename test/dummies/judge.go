@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/judge"
 )
 
-// The judge sees what the jobs wrote, and the dummy jobs that the queue showed after each
+// The checks use what the jobs wrote, and the dummy jobs that the queue listed after each
 // cycle of the engine.
 
 // job is what a job asked for, and its runs as it recorded them.
@@ -28,28 +28,28 @@ type run struct {
 	from, to time.Time
 }
 
-// look is the queue's state right after a cycle.
-type look struct {
-	cycle   time.Time // when that cycle took its snapshot
-	listed  time.Time // when the queue had answered
-	mixed   bool      // the next cycle had begun before listed, or may have
-	back    bool      // it was the engine's first cycle since it was killed
-	dummies []held
-	ended   map[backends.ID]bool   // jobs of the load that the queue does not list any more
-	hosts   map[backends.ID]string // where a job of the load runs or is pinned
+// snapshot is the queue's state right after a cycle.
+type snapshot struct {
+	cycle     time.Time // when that cycle took its snapshot
+	listed    time.Time // when the queue had answered
+	mixed     bool      // the next cycle had begun before listed, or may have
+	restarted bool      // it was the engine's first cycle since it was killed
+	dummies   []dummyJob
+	ended     map[backends.ID]bool   // jobs of the load that the queue does not list any more
+	hosts     map[backends.ID]string // where a job of the load runs or is pinned
 }
 
-// held is a dummy job that had not ended.
-type held struct {
+// dummyJob is a dummy job that had not ended.
+type dummyJob struct {
 	id, job backends.ID // its own, and that of the job that it is for
 }
 
 // evidence is all that is judged.
 type evidence struct {
-	jobs  []job
-	looks []look
-	left  []string    // jobs that were in the queue in the end
-	kills []time.Time // of the engine
+	jobs      []job
+	snapshots []snapshot
+	left      []string    // jobs that were in the queue in the end
+	kills     []time.Time // of the engine
 }
 
 // notice is how long a queue may take to notice a job's end.
@@ -62,7 +62,7 @@ const leastKills = 3
 // nothing.
 func (e *evidence) without() []judge.Check {
 	fits := e.fits()
-	over := slices.ContainsFunc(e.moments(), func(a at) bool { return memoryAt(&a) > hostMemory })
+	over := slices.ContainsFunc(e.moments(), func(a moment) bool { return memoryAt(&a) > hostMemory })
 	return []judge.Check{e.once(), {What: "without dummy jobs the memory asked for on some host is over its own", OK: over, Found: fits.Found}}
 }
 
@@ -73,28 +73,28 @@ func (e *evidence) with() []judge.Check {
 
 // killed judges such a run whose engine was killed now and then.
 func (e *evidence) killed() []judge.Check {
-	back := 0
-	for _, l := range e.looks {
-		if l.back {
-			back++
+	restarted := 0
+	for _, l := range e.snapshots {
+		if l.restarted {
+			restarted++
 		}
 	}
-	c := judge.Check{What: fmt.Sprintf("the engine was killed %d times or more, and came back each time", leastKills), OK: len(e.kills) >= leastKills && back == len(e.kills)}
-	c.Found = fmt.Sprintf("killed %d times, back %d times", len(e.kills), back)
+	c := judge.Check{What: fmt.Sprintf("the engine was killed %d times or more, and was restarted each time", leastKills), OK: len(e.kills) >= leastKills && restarted == len(e.kills)}
+	c.Found = fmt.Sprintf("killed %d times, restarted %d times", len(e.kills), restarted)
 	return append([]judge.Check{c}, e.with()...)
 }
 
 // gone judges a run whose engine was killed for good.
 func (e *evidence) gone() []judge.Check {
-	c := judge.Check{What: "when the engine went for good there were dummy jobs, and heavy jobs that waited"}
-	if len(e.kills) == 1 && len(e.looks) > 0 {
+	c := judge.Check{What: "when the engine was killed for good there were dummy jobs, and heavy jobs that waited"}
+	if len(e.kills) == 1 && len(e.snapshots) > 0 {
 		waiting := 0
 		for _, j := range e.jobs {
 			if j.memory == heavy && (len(j.runs) == 0 || j.runs[0].from.After(e.kills[0])) {
 				waiting++
 			}
 		}
-		n := len(e.looks[len(e.looks)-1].dummies)
+		n := len(e.snapshots[len(e.snapshots)-1].dummies)
 		c.OK, c.Found = n > 0 && waiting > 0, fmt.Sprintf("%d dummy jobs, %d heavy jobs", n, waiting)
 	} else {
 		c.Found = fmt.Sprintf("it was killed %d times", len(e.kills))
@@ -116,17 +116,17 @@ func (e *evidence) once() judge.Check {
 	return judge.Check{What: fmt.Sprintf("each of the %d jobs ran once, to its end", len(e.jobs)), OK: len(wrong) == 0, Found: orAll(wrong)}
 }
 
-// at is the jobs on a host when one of them had just started.
-type at = judge.Moment[*job]
+// moment is the jobs on a host when one of them had just started.
+type moment = judge.Moment[*job]
 
-func memoryAt(a *at) (sum int) {
+func memoryAt(a *moment) (sum int) {
 	for _, j := range a.Running {
 		sum += j.memory
 	}
 	return sum
 }
 
-func heavyAt(a *at) (n int) {
+func heavyAt(a *moment) (n int) {
 	for _, j := range a.Running {
 		if j.memory == heavy {
 			n++
@@ -136,7 +136,7 @@ func heavyAt(a *at) (n int) {
 }
 
 // moments returns all starts, in order of time.
-func (e *evidence) moments() []at {
+func (e *evidence) moments() []moment {
 	var spans []judge.Span[*job]
 	for i := range e.jobs {
 		j := &e.jobs[i]
@@ -149,12 +149,12 @@ func (e *evidence) moments() []at {
 
 // most describes the moment at which of is largest, and how often it is over a limit. ok
 // reports whether it never is.
-func (e *evidence) most(limit int, unit string, of func(*at) int) (ok bool, found string) {
+func (e *evidence) most(limit int, unit string, of func(*moment) int) (ok bool, found string) {
 	best, over, where := 0, 0, ""
 	for _, a := range e.moments() {
 		n := of(&a)
 		if n > best {
-			best, where = n, fmt.Sprintf("on %s at %.1f s", a.Host, a.Time.Sub(e.began()).Seconds())
+			best, where = n, fmt.Sprintf("on %s at %.1f s", a.Host, a.Time.Sub(e.firstStart()).Seconds())
 			if n > limit {
 				where += ": " + names(a.Running)
 			}
@@ -181,7 +181,7 @@ func (e *evidence) apart() judge.Check {
 }
 
 func (e *evidence) slots() judge.Check {
-	ok, found := e.most(slots, "jobs", func(a *at) int { return len(a.Running) })
+	ok, found := e.most(slots, "jobs", func(a *moment) int { return len(a.Running) })
 	return judge.Check{What: fmt.Sprintf("a host never runs more than %d jobs", slots), OK: ok, Found: found}
 }
 
@@ -195,7 +195,7 @@ func (e *evidence) onDummies() judge.Check {
 			n++
 		}
 	}
-	return judge.Check{What: "light jobs ran in slots of dummy jobs", OK: n > 0, Found: fmt.Sprintf("%d of them started there", n)}
+	return judge.Check{What: "light jobs ran in slots of dummy jobs", OK: n > 0, Found: fmt.Sprintf("%d light jobs started there", n)}
 }
 
 // outlived checks R31's cycle: a job whose end the queue knew before a cycle has no dummy
@@ -206,14 +206,14 @@ func (e *evidence) outlived() judge.Check {
 		jobs[e.jobs[i].id] = &e.jobs[i]
 	}
 	var wrong []string
-	for i, l := range e.looks {
+	for i, l := range e.snapshots {
 		for _, d := range l.dummies {
 			j := jobs[d.job]
 			switch {
 			case j == nil:
-				wrong = append(wrong, fmt.Sprintf("job %s is a dummy of %s, which is none of ours", d.id, d.job))
-			case i > 0 && e.looks[i-1].ended[d.job]:
-				wrong = append(wrong, fmt.Sprintf("at %.1f s job %s is still there for %s", l.cycle.Sub(e.began()).Seconds(), d.id, j.name))
+				wrong = append(wrong, fmt.Sprintf("job %s is a dummy of %s, which is not a job of the load", d.id, d.job))
+			case i > 0 && e.snapshots[i-1].ended[d.job]:
+				wrong = append(wrong, fmt.Sprintf("at %.1f s job %s still exists for %s", l.cycle.Sub(e.firstStart()).Seconds(), d.id, j.name))
 			}
 		}
 	}
@@ -224,10 +224,10 @@ func (e *evidence) outlived() judge.Check {
 // has its dummies or light jobs in their slots, and no heavy job has more dummies.
 func (e *evidence) covered() judge.Check {
 	var wrong []string
-	seen, back := 0, 0
-	for k, l := range e.looks {
-		if l.back {
-			back++
+	seen, restarted := 0, 0
+	for k, l := range e.snapshots {
+		if l.restarted {
+			restarted++
 		}
 		if l.mixed {
 			continue
@@ -237,7 +237,7 @@ func (e *evidence) covered() judge.Check {
 			of[d.job]++
 		}
 		for i := range e.jobs {
-			j, when := &e.jobs[i], fmt.Sprintf("at %.1f s ", l.cycle.Sub(e.began()).Seconds())
+			j, when := &e.jobs[i], fmt.Sprintf("at %.1f s ", l.cycle.Sub(e.firstStart()).Seconds())
 			n := of[j.id]
 			if n > dummiesOfHeavy || n > 0 && j.memory != heavy {
 				wrong = append(wrong, fmt.Sprintf("%s%s has %d", when, j.name, n))
@@ -254,12 +254,12 @@ func (e *evidence) covered() judge.Check {
 	c := judge.Check{What: fmt.Sprintf("after each cycle a running heavy job has %d dummies, or light jobs in their slots; none has more", dummiesOfHeavy)}
 	c.OK, c.Found = len(wrong) == 0 && seen > 0, orAll(wrong)
 	if seen == 0 {
-		c.Found = "no heavy job ran through the time from a cycle to the look after it"
+		c.Found = "no heavy job ran throughout the time from a cycle to its snapshot"
 	}
 	if c.OK {
-		c.Found = fmt.Sprintf("seen %d times in %d cycles", seen, len(e.looks))
-		if back > 0 {
-			c.Found += fmt.Sprintf(", of which %d were the first of an engine", back)
+		c.Found = fmt.Sprintf("seen %d times in %d cycles", seen, len(e.snapshots))
+		if restarted > 0 {
+			c.Found += fmt.Sprintf(", of which %d were the first of an engine", restarted)
 		}
 	}
 	return c
@@ -269,9 +269,9 @@ func (e *evidence) covered() judge.Check {
 // took its snapshot. On a busy machine the queue may notice late that one has started or
 // ended: what it showed after the cycle before counts, too.
 func (e *evidence) lightsOn(host string, k int) (n int) {
-	l := e.looks[k]
+	l := e.snapshots[k]
 	for _, j := range e.jobs {
-		there := l.hosts[j.id] == host || k > 0 && e.looks[k-1].hosts[j.id] == host
+		there := l.hosts[j.id] == host || k > 0 && e.snapshots[k-1].hosts[j.id] == host
 		for _, r := range j.runs {
 			there = there || r.host == host && !r.from.After(l.listed) && r.to.After(l.cycle.Add(-notice))
 		}
@@ -286,8 +286,8 @@ func (e *evidence) noneLeft() judge.Check {
 	return judge.Check{What: "nothing is left in the queue, no dummy job either", OK: len(e.left) == 0, Found: cmp.Or(strings.Join(e.left, ", "), "nothing is")}
 }
 
-// began returns the first start of all.
-func (e *evidence) began() (first time.Time) {
+// firstStart returns the first start of all.
+func (e *evidence) firstStart() (first time.Time) {
 	for _, j := range e.jobs {
 		for _, r := range j.runs {
 			if first.IsZero() || r.from.Before(first) {
@@ -300,7 +300,7 @@ func (e *evidence) began() (first time.Time) {
 
 // usage returns the slot time worked, and the time from the first start to the last end.
 func (e *evidence) usage() (worked, took time.Duration) {
-	first := e.began()
+	first := e.firstStart()
 	for _, j := range e.jobs {
 		for _, r := range j.runs {
 			worked += r.to.Sub(r.from)

@@ -22,24 +22,24 @@ const (
 	dummiesOfHeavy = 2
 )
 
-// what is what a job is to do.
-type what struct {
+// jobSpec is what a job is to do.
+type jobSpec struct {
 	name   string
 	memory int // GB
 	work   time.Duration
 }
 
 // load returns the jobs in the order in which they are submitted, the same for one seed.
-func load(seed uint64) []what {
+func load(seed uint64) []jobSpec {
 	r := rand.New(rand.NewPCG(seed, 1))
-	var all []what
+	var all []jobSpec
 	for _, kind := range []struct {
 		name          string
 		memory, count int
 	}{{"heavy", heavy, 12}, {"medium", medium, 40}, {"light", light, 40}} {
 		for i := range kind.count {
 			work := 3*time.Second + time.Duration(r.IntN(3001))*time.Millisecond
-			all = append(all, what{fmt.Sprintf("%s%d", kind.name, i+1), kind.memory, work})
+			all = append(all, jobSpec{fmt.Sprintf("%s%d", kind.name, i+1), kind.memory, work})
 		}
 	}
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

@@ -31,7 +31,7 @@ func main() {
 	if len(os.Args) == 4 && os.Args[1] == "job" {
 		os.Exit(diary.Main(os.Args[2], os.Args[3], false))
 	}
-	on, plays, seed, err := wanted(os.Getenv)
+	on, plays, seed, err := parseEnv(os.Getenv)
 	if err != nil || len(os.Args) > 1 {
 		fmt.Fprintln(os.Stderr, errors.Join(err, errors.New(usage)))
 		os.Exit(2)
@@ -45,8 +45,8 @@ func main() {
 	}
 }
 
-// wanted returns the farms, the plays and the seed that the environment asks for.
-func wanted(env func(string) string) (on []stage, plays []play, seed uint64, err error) {
+// parseEnv returns the farms, the plays and the seed that the environment asks for.
+func parseEnv(env func(string) string) (on []stage, plays []play, seed uint64, err error) {
 	switch name := env("ALLOTMENT_BACKEND"); name {
 	case "miniq":
 		on = []stage{bundled()}
@@ -76,21 +76,21 @@ func scenario(ctx context.Context, out io.Writer, on []stage, plays []play, seed
 	fmt.Fprintf(out, "The seed is %d: SEED=%d make scenario-dummy has the same load and the same chance.\n", seed, seed)
 	// Each farm waits most of the time: they are played at once, and printed one after
 	// the other.
-	told := make([]bytes.Buffer, len(on))
+	outputs := make([]bytes.Buffer, len(on))
 	results := make([]error, len(on))
 	var all sync.WaitGroup
 	for i, s := range on {
-		all.Go(func() { results[i] = s.tell(ctx, &told[i], plays, seed) })
+		all.Go(func() { results[i] = s.playAll(ctx, &outputs[i], plays, seed) })
 	}
 	all.Wait()
-	for i := range told {
-		_, _ = told[i].WriteTo(out)
+	for i := range outputs {
+		_, _ = outputs[i].WriteTo(out)
 	}
 	return errors.Join(results...)
 }
 
-// tell plays everything on one farm and prints it.
-func (on stage) tell(ctx context.Context, out io.Writer, plays []play, seed uint64) error {
+// playAll plays everything on one farm and prints it.
+func (on stage) playAll(ctx context.Context, out io.Writer, plays []play, seed uint64) error {
 	var failed error
 	if missing := cluster.Missing(); on.options.Slurm != nil && missing != "" {
 		if os.Getenv(cluster.Required) == "1" {

@@ -24,9 +24,9 @@ const (
 	cycle = time.Second
 	// tick is how often the diaries are read.
 	tick = 100 * time.Millisecond
-	// settle is how many cycles clear up after the last job, with one that may have begun
+	// cleanupCycles is the number of cycles that clean up after the last job, with one that may have begun
 	// when it ends.
-	settle = 3
+	cleanupCycles = 3
 	// patience is how long the queue may take to forget the last of them.
 	patience = 30 * time.Second
 )
@@ -35,7 +35,7 @@ const (
 type stage struct {
 	name    string
 	options farm.Options
-	submit  func(ctx context.Context, f *farm.Farm, w what, job []string) (int64, error)
+	submit  func(ctx context.Context, f *farm.Farm, w jobSpec, job []string) (int64, error)
 	limit   time.Duration // of one play
 }
 
@@ -47,7 +47,7 @@ func bundled() stage {
   schedule_by: slots
   nodes: ["n1:4:16G", "n2:4:16G", "n3:4:16G", "n4:4:16G"]
 `},
-		submit: func(ctx context.Context, f *farm.Farm, w what, job []string) (int64, error) {
+		submit: func(ctx context.Context, f *farm.Farm, w jobSpec, job []string) (int64, error) {
 			line := append([]string{"-P", "A", "-J", w.name, "-M", gigabytes(w), "-o", "/dev/null"}, job...)
 			out, err := f.Run(ctx, "asub", line...)
 			if err != nil {
@@ -67,7 +67,7 @@ func onSlurm() stage {
 			Config: "filter:\n  low_queue: \"\"\n",
 			Slurm:  &farm.Slurm{Nodes: hosts, Slots: slots, Conf: []string{"SelectTypeParameters=CR_CPU"}},
 		},
-		submit: func(ctx context.Context, f *farm.Farm, w what, job []string) (int64, error) {
+		submit: func(ctx context.Context, f *farm.Farm, w jobSpec, job []string) (int64, error) {
 			line := []string{"sbatch", "--parsable", "-A", "A", "-J", w.name, "--mem", gigabytes(w), "-o", "/dev/null", "--wrap", strings.Join(job, " ")}
 			out, err := f.RunSlurm(ctx, line...)
 			if err != nil {
@@ -79,7 +79,7 @@ func onSlurm() stage {
 	}
 }
 
-func gigabytes(w what) string { return strconv.Itoa(w.memory) + "G" }
+func gigabytes(w jobSpec) string { return strconv.Itoa(w.memory) + "G" }
 
 // play is one run of the load.
 type play struct {
@@ -108,7 +108,7 @@ func all() []play {
 
 // actor is one job: what it is to do, and what it wrote.
 type actor struct {
-	what
+	jobSpec
 	*diary.Diary
 	id backends.ID
 }
@@ -117,20 +117,20 @@ type actor struct {
 type scene struct {
 	*farm.Farm
 	play
-	out    io.Writer
-	queue  backends.Backend
-	random *rand.Rand
-	limit  time.Duration
-	actors []*actor
-	looks  []look
-	kills  []time.Time
+	out       io.Writer
+	queue     backends.Backend
+	random    *rand.Rand
+	limit     time.Duration
+	actors    []*actor
+	snapshots []snapshot
+	kills     []time.Time
 
-	engine  *farm.Rebalance
-	reports <-chan farm.Report // nil: no engine runs
-	back    bool               // its next cycle is the first since it was killed
-	spare   int                // cycles until it is killed
-	next    time.Time          // of a kill, or of a restart; zero: none is planned
-	did     map[string]int     // actions, by verb
+	engine     *farm.Rebalance
+	reports    <-chan farm.Report // nil: no engine runs
+	restarted  bool               // its next cycle is the first since it was killed
+	cyclesLeft int                // cycles until it is killed
+	next       time.Time          // of a kill, or of a restart; zero: none is planned
+	actions    map[string]int     // actions, by verb
 }
 
 // play plays one run. It leaves nothing behind, also after an error.
@@ -150,21 +150,21 @@ func (on stage) play(ctx context.Context, out io.Writer, p play, seed uint64) (e
 	}
 	s := &scene{
 		Farm: f, play: p, out: out, queue: f.Queue(), limit: on.limit,
-		random: rand.New(rand.NewPCG(seed, 2)), did: map[string]int{},
+		random: rand.New(rand.NewPCG(seed, 2)), actions: map[string]int{},
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
 	if err := s.begin(ctx, on, load(seed)); err != nil {
 		return nil, err
 	}
 	if err := s.await(ctx, "every job to end", s.over); err != nil {
-		s.whatHangs()
+		s.printState()
 		return nil, err
 	}
 	return s.gather(ctx)
 }
 
 // begin configures the farm, starts the engine and submits the load.
-func (s *scene) begin(ctx context.Context, on stage, load []what) error {
+func (s *scene) begin(ctx context.Context, on stage, load []jobSpec) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (s *scene) begin(ctx context.Context, on stage, load []what) error {
 		return err
 	}
 	// Until the engine's first cycle the filter has no policy.
-	if err := s.await(ctx, "the engine's first cycle", func() bool { return len(s.looks) > 0 }); err != nil {
+	if err := s.await(ctx, "the engine's first cycle", func() bool { return len(s.snapshots) > 0 }); err != nil {
 		return err
 	}
 	for _, w := range load {
@@ -214,7 +214,7 @@ func (s *scene) start(ctx context.Context) (err error) {
 		return err
 	}
 	s.reports, s.next = s.engine.Reports, time.Time{}
-	s.spare = 1 + s.random.IntN(max(s.most, 1))
+	s.cyclesLeft = 1 + s.random.IntN(max(s.most, 1))
 	return nil
 }
 
@@ -229,26 +229,26 @@ func (s *scene) over() bool {
 		last = maxTime(last, a.Runs[len(a.Runs)-1].End)
 	}
 	if s.forGood {
-		return len(s.kills) == 0 || len(s.left(context.Background())) == 0
+		return len(s.kills) == 0 || len(s.listJobs(context.Background())) == 0
 	}
 	after := 0
-	for _, l := range s.looks {
+	for _, l := range s.snapshots {
 		if l.cycle.After(last) {
 			after++
 		}
 	}
-	return after >= settle
+	return after >= cleanupCycles
 }
 
 // await plays on until so returns true.
-func (s *scene) await(ctx context.Context, what string, so func() bool) error {
+func (s *scene) await(ctx context.Context, what string, done func() bool) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
 		if err := s.step(ctx); err != nil {
 			return err
 		}
-		if so() {
+		if done() {
 			return nil
 		}
 		select {
@@ -271,7 +271,7 @@ func (s *scene) step(ctx context.Context) error {
 		if !ok {
 			return s.engine.Err()
 		}
-		if err := s.look(ctx, r); err != nil {
+		if err := s.observeCycle(ctx, r); err != nil {
 			return err
 		}
 	default:
@@ -280,23 +280,23 @@ func (s *scene) step(ctx context.Context) error {
 	case s.next.IsZero() || time.Now().Before(s.next):
 	case s.reports != nil:
 		s.kills = append(s.kills, time.Now())
-		s.mix() // by a cycle that will have no report
+		s.markMixed() // by a cycle that will have no report
 		s.reports, s.next = nil, time.Time{}
 		if !s.forGood {
 			s.next = time.Now().Add(time.Duration(s.random.Int64N(int64(2 * cycle))))
 		}
 		return s.engine.Kill()
 	default:
-		s.back = true
+		s.restarted = true
 		return s.start(ctx)
 	}
 	return nil
 }
 
-// look takes a snapshot of the queue after a cycle, and may plan the engine's next kill.
-func (s *scene) look(ctx context.Context, r farm.Report) error {
+// observeCycle takes a snapshot of the queue after a cycle, and may plan the engine's next kill.
+func (s *scene) observeCycle(ctx context.Context, r farm.Report) error {
 	for _, a := range r.Actions {
-		s.did[a.Verb]++
+		s.actions[a.Verb]++
 		if a.Error != "" {
 			fmt.Fprintf(s.out, "pba: %s %s: %s (%s)\n", a.Verb, a.Job, a.Reason, a.Error)
 		}
@@ -309,12 +309,12 @@ func (s *scene) look(ctx context.Context, r farm.Report) error {
 		return nil
 	}
 	took := time.Since(r.At)
-	if n := len(s.looks); n > 0 && !s.looks[n-1].listed.Before(r.At) {
-		s.mix()
+	if n := len(s.snapshots); n > 0 && !s.snapshots[n-1].listed.Before(r.At) {
+		s.markMixed()
 	}
-	l := look{cycle: r.At, back: s.back}
-	s.back = false
-	picture, err := s.queue.Snapshot(ctx, time.Now())
+	l := snapshot{cycle: r.At, restarted: s.restarted}
+	s.restarted = false
+	state, err := s.queue.Snapshot(ctx, time.Now())
 	if err != nil {
 		return err
 	}
@@ -323,7 +323,7 @@ func (s *scene) look(ctx context.Context, r farm.Report) error {
 	for _, a := range s.actors {
 		l.ended[a.id] = true
 	}
-	for _, j := range picture.Jobs {
+	for _, j := range state.Jobs {
 		delete(l.ended, j.ID)
 		switch {
 		case len(j.Hosts) > 0:
@@ -332,27 +332,27 @@ func (s *scene) look(ctx context.Context, r farm.Report) error {
 			l.hosts[j.ID] = j.Pinned[0]
 		}
 		if j.IsDummy() && !j.Ending {
-			l.dummies = append(l.dummies, held{j.ID, j.DummyFor})
+			l.dummies = append(l.dummies, dummyJob{j.ID, j.DummyFor})
 		}
 	}
-	s.looks = append(s.looks, l)
+	s.snapshots = append(s.snapshots, l)
 	if s.mayKill(&l) {
-		if s.spare--; s.spare == 0 {
+		if s.cyclesLeft--; s.cyclesLeft == 0 {
 			s.next = r.At.Add(cycle + s.phase(took))
 		}
 	}
 	return nil
 }
 
-// mix marks the last look: it may have seen half of a cycle.
-func (s *scene) mix() {
-	if n := len(s.looks); n > 0 {
-		s.looks[n-1].mixed = true
+// markMixed marks the last snapshot: it may show half of a cycle.
+func (s *scene) markMixed() {
+	if n := len(s.snapshots); n > 0 {
+		s.snapshots[n-1].mixed = true
 	}
 }
 
 // mayKill reports whether the engine still has work that a kill can disturb.
-func (s *scene) mayKill(l *look) bool {
+func (s *scene) mayKill(l *snapshot) bool {
 	some := func(of func(*actor) bool) bool {
 		return slices.ContainsFunc(s.actors, func(a *actor) bool { return a.memory == heavy && of(a) })
 	}
@@ -371,14 +371,14 @@ func (s *scene) phase(took time.Duration) time.Duration {
 	return -time.Duration(s.random.Int64N(int64(cycle)))
 }
 
-// left describes all jobs of the queue that have not ended.
-func (s *scene) left(ctx context.Context) []string {
-	picture, err := s.queue.Snapshot(ctx, time.Now())
+// listJobs describes all jobs of the queue that have not ended.
+func (s *scene) listJobs(ctx context.Context) []string {
+	state, err := s.queue.Snapshot(ctx, time.Now())
 	if err != nil {
 		return []string{err.Error()}
 	}
 	var all []string
-	for _, j := range picture.Jobs {
+	for _, j := range state.Jobs {
 		text := fmt.Sprintf("job %s (%s)", j.ID, j.State)
 		if j.IsDummy() {
 			text += fmt.Sprintf(", a dummy of %s", j.DummyFor)
@@ -390,10 +390,10 @@ func (s *scene) left(ctx context.Context) []string {
 
 // gather returns the evidence, once the queue is empty or patience is over.
 func (s *scene) gather(ctx context.Context) (*evidence, error) {
-	e := &evidence{looks: s.looks, kills: s.kills}
+	e := &evidence{snapshots: s.snapshots, kills: s.kills}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	await.Every(waiting, tick, func() bool { e.left = s.left(ctx); return len(e.left) == 0 })
+	await.Every(waiting, tick, func() bool { e.left = s.listJobs(ctx); return len(e.left) == 0 })
 	for _, a := range s.actors {
 		if err := a.Update(); err != nil {
 			return nil, err
@@ -405,15 +405,15 @@ func (s *scene) gather(ctx context.Context) (*evidence, error) {
 		e.jobs = append(e.jobs, j)
 	}
 	most, seen := 0, 0
-	for _, l := range e.looks {
+	for _, l := range e.snapshots {
 		most, seen = max(most, len(l.dummies)), seen+len(l.dummies)
 	}
-	fmt.Fprintf(s.out, "%d cycles; what the engine did: %v; dummy jobs: at most %d at a time, %d on average\n", len(e.looks), s.did, most, seen/max(1, len(e.looks)))
+	fmt.Fprintf(s.out, "%d cycles; what the engine did: %v; dummy jobs: at most %d at a time, %d on average\n", len(e.snapshots), s.actions, most, seen/max(1, len(e.snapshots)))
 	return e, nil
 }
 
-// whatHangs prints what is known of a play that did not end in time.
-func (s *scene) whatHangs() {
+// printState prints the state of a play that did not end in time.
+func (s *scene) printState() {
 	for _, a := range s.actors {
 		if !a.Ended() {
 			fmt.Fprintf(s.out, "%s (job %s) has not ended: %d runs\n", a.name, a.id, len(a.Runs))

@@ -34,18 +34,18 @@ func compare(ctx context.Context, out io.Writer, o options) error {
 	}
 	describe(out, o, jobs)
 	var mu sync.Mutex
-	say := func(format string, args ...any) {
+	printf := func(format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Fprintf(out, format+"\n", args...)
 	}
-	plays := []*play{{name: "without pba"}, {name: "with pba", helped: true}}
+	plays := []*play{{name: "without pba"}, {name: "with pba", rebalances: true}}
 	errs := make([]error, len(plays))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, p := range plays {
-		p.jobs, p.say, p.did = slices.Clone(jobs), say, map[string]int{}
+		p.jobs, p.printf, p.actions = slices.Clone(jobs), printf, map[string]int{}
 		wg.Go(func() {
 			if errs[i] = p.run(ctx, o, group, self); errs[i] != nil {
 				cancel() // the other one is useless without it
@@ -79,8 +79,8 @@ func describe(out io.Writer, o options, jobs []played) {
 	fmt.Fprintf(out, "\nUser %d's project holds %d slots; threshold %v, cycle %v. Two farms side by side, without pba and with it:\n", o.user, o.guarantee, threshold, cycle)
 }
 
-// fate is the outcome of a job.
-type fate struct {
+// outcome has the figures of one job.
+type outcome struct {
 	user     int
 	wait     time.Duration // from submission to the start of the run that came to its end
 	within   bool          // the guarantee had room for it before it started
@@ -89,12 +89,12 @@ type fate struct {
 	lost     time.Duration // slots × time of the runs that did not come to their end
 }
 
-// fates returns the jobs' outcomes, by their diaries.
-func fates(o options, jobs []played) []fate {
-	all := make([]fate, len(jobs))
+// outcomes returns the jobs' outcomes, by their diaries.
+func outcomes(o options, jobs []played) []outcome {
+	all := make([]outcome, len(jobs))
 	for i, j := range jobs {
 		start := j.Runs[len(j.Runs)-1].Start
-		f := fate{user: j.user, requeues: len(j.Runs) - 1, wait: start.Sub(j.submitted)}
+		f := outcome{user: j.user, requeues: len(j.Runs) - 1, wait: start.Sub(j.submitted)}
 		for _, r := range j.Runs[:len(j.Runs)-1] {
 			f.lost += r.Total() * time.Duration(j.slots)
 		}
@@ -135,13 +135,13 @@ func roomFor(o options, jobs []played, i int) (time.Time, bool) {
 
 // row is a line of a table.
 type row struct {
-	who                    string
+	label                  string
 	jobs, requeued         int
 	median, p95, max, lost time.Duration
 }
 
-func rowOf(who string, all []fate, of func(*fate) bool, waitOf func(*fate) time.Duration) row {
-	r := row{who: who}
+func rowOf(label string, all []outcome, of func(*outcome) bool, waitOf func(*outcome) time.Duration) row {
+	r := row{label: label}
 	var waits []time.Duration
 	for i := range all {
 		f := &all[i]
@@ -162,16 +162,16 @@ func rowOf(who string, all []fate, of func(*fate) bool, waitOf func(*fate) time.
 	return r
 }
 
-func table(out io.Writer, o options, title string, all []fate) {
+func table(out io.Writer, o options, title string, all []outcome) {
 	fmt.Fprintf(out, "\nWaits %s, in seconds\n", title)
 	fmt.Fprintf(out, "%-30s %5s %8s %8s %8s %9s %18s\n", "", "jobs", "median", "p95", "max", "requeued", "slot-seconds lost")
 	user := fmt.Sprintf("user %d", o.user)
 	for _, r := range []row{
-		rowOf(user+" within its guarantee", all, func(f *fate) bool { return f.within }, func(f *fate) time.Duration { return f.due }),
-		rowOf(user, all, func(f *fate) bool { return f.user == o.user }, func(f *fate) time.Duration { return f.wait }),
-		rowOf("the rest", all, func(f *fate) bool { return f.user != o.user }, func(f *fate) time.Duration { return f.wait }),
+		rowOf(user+" within its guarantee", all, func(f *outcome) bool { return f.within }, func(f *outcome) time.Duration { return f.due }),
+		rowOf(user, all, func(f *outcome) bool { return f.user == o.user }, func(f *outcome) time.Duration { return f.wait }),
+		rowOf("the rest", all, func(f *outcome) bool { return f.user != o.user }, func(f *outcome) time.Duration { return f.wait }),
 	} {
-		fmt.Fprintf(out, "%-30s %5d %8.2f %8.2f %8.2f %9d %18.1f\n", r.who, r.jobs, r.median.Seconds(), r.p95.Seconds(), r.max.Seconds(), r.requeued, r.lost.Seconds())
+		fmt.Fprintf(out, "%-30s %5d %8.2f %8.2f %8.2f %9d %18.1f\n", r.label, r.jobs, r.median.Seconds(), r.p95.Seconds(), r.max.Seconds(), r.requeued, r.lost.Seconds())
 	}
 }
 
@@ -180,13 +180,13 @@ const waited = time.Second
 
 // report prints both tables. It returns an error if they show nothing.
 func report(out io.Writer, o options, without, with *play) error {
-	before, after := fates(o, without.jobs), fates(o, with.jobs)
+	before, after := outcomes(o, without.jobs), outcomes(o, with.jobs)
 	table(out, o, without.name, before)
 	table(out, o, with.name, after)
 	fmt.Fprintln(out, "\nA wait lasts from a job's submission to the start of the run that came to its end. Within the guarantee it")
-	fmt.Fprintln(out, "lasts only from when the user's earlier jobs left the job room there; one that started before is not among them.")
+	fmt.Fprintln(out, "lasts only from when the user's earlier jobs left room for it; a job that started before that does not count.")
 	const promise = threshold + 2*cycle
-	count := func(all []fate, of func(*fate) bool) (n int) {
+	count := func(all []outcome, of func(*outcome) bool) (n int) {
 		for i := range all {
 			if of(&all[i]) {
 				n++
@@ -194,16 +194,16 @@ func report(out io.Writer, o options, without, with *play) error {
 		}
 		return n
 	}
-	late := func(f *fate) bool { return f.within && f.due > promise }
+	late := func(f *outcome) bool { return f.within && f.due > promise }
 	fmt.Fprintf(out, "Within the guarantee, but waited longer than %v (threshold + 2 cycles): %d without pba, %d with it.\n", promise, count(before, late), count(after, late))
-	fmt.Fprintf(out, "What pba did: %s.\n", counted(with.did))
+	fmt.Fprintf(out, "What pba did: %s.\n", counted(with.actions))
 	denser := fmt.Sprintf("load it more: go run ./test/replay --rest %d --arrivals %g FILE", 2*o.rest, o.arrivals)
 	switch {
-	case !slices.ContainsFunc(before, func(f fate) bool { return f.wait > waited }):
-		return fmt.Errorf("nobody waited for more than %v: %s", waited, denser)
-	case count(after, func(f *fate) bool { return f.requeues > 0 }) == 0:
+	case !slices.ContainsFunc(before, func(f outcome) bool { return f.wait > waited }):
+		return fmt.Errorf("no job waited for more than %v: %s", waited, denser)
+	case count(after, func(f *outcome) bool { return f.requeues > 0 }) == 0:
 		return fmt.Errorf("nothing was reclaimed: %s", denser)
-	case count(before, func(f *fate) bool { return f.requeues > 0 }) > 0:
+	case count(before, func(f *outcome) bool { return f.requeues > 0 }) > 0:
 		return errors.New("jobs were requeued without pba")
 	}
 	for _, p := range []*play{without, with} {

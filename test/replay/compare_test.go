@@ -37,8 +37,8 @@ func ended(t *testing.T, user, slots, submitted int, runs ...[2]int) played {
 
 var four = options{user: 4, guarantee: 32, arrivals: 3, rest: 1}
 
-func TestFates(t *testing.T) {
-	got := fates(four, []played{
+func TestOutcomes(t *testing.T) {
+	got := outcomes(four, []played{
 		ended(t, 4, 16, 0, [2]int{500, 2000}),
 		ended(t, 4, 32, 1000, [2]int{1900, 3000}),                    // while the first one still ran
 		ended(t, 5, 8, 1000, [2]int{1000, 1500}, [2]int{4000, 5000}), // lost 0.5 s on 8 slots
@@ -46,7 +46,7 @@ func TestFates(t *testing.T) {
 		ended(t, 4, 1, 3100, [2]int{3200, 3300}),                     // no room until 3500
 		ended(t, 4, 32, 3300, [2]int{4200, 5000}),
 	})
-	want := []fate{
+	want := []outcome{
 		{user: 4, within: true, wait: ms(500), due: ms(500)},
 		{user: 4, wait: ms(900)},
 		{user: 5, wait: ms(3000), requeues: 1, lost: ms(4000)},
@@ -54,40 +54,40 @@ func TestFates(t *testing.T) {
 		{user: 4, wait: ms(100)},
 		{user: 4, within: true, wait: ms(900), due: ms(700)},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(fate{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestRow(t *testing.T) {
-	var all []fate
+	var all []outcome
 	for i := 100; i > 0; i-- {
-		all = append(all, fate{user: i % 2, wait: ms(i), requeues: i / 100, lost: ms(1)})
+		all = append(all, outcome{user: i % 2, wait: ms(i), requeues: i / 100, lost: ms(1)})
 	}
-	got := rowOf("x", all, func(f *fate) bool { return f.user == 0 }, func(f *fate) time.Duration { return f.wait })
-	want := row{who: "x", jobs: 50, requeued: 1, median: ms(50), p95: ms(96), max: ms(100), lost: ms(50)}
+	got := rowOf("x", all, func(f *outcome) bool { return f.user == 0 }, func(f *outcome) time.Duration { return f.wait })
+	want := row{label: "x", jobs: 50, requeued: 1, median: ms(50), p95: ms(96), max: ms(100), lost: ms(50)}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := rowOf("nobody", all, func(*fate) bool { return false }, nil); got != (row{who: "nobody"}) {
-		t.Errorf("nobody: %+v", got)
+	if got := rowOf("none", all, func(*outcome) bool { return false }, nil); got != (row{label: "none"}) {
+		t.Errorf("none: %+v", got)
 	}
 }
 
-// A replay that shows nothing fails with an error that says how to load it more.
+// A replay that shows nothing fails with an error that names a heavier load.
 func TestReport(t *testing.T) {
-	quick, slow, taken := ended(t, 4, 1, 0, [2]int{100, 200}), ended(t, 4, 1, 0, [2]int{5000, 6000}), ended(t, 5, 1, 0, [2]int{0, 100}, [2]int{300, 400})
+	quick, slow, requeued := ended(t, 4, 1, 0, [2]int{100, 200}), ended(t, 4, 1, 0, [2]int{5000, 6000}), ended(t, 5, 1, 0, [2]int{0, 100}, [2]int{300, 400})
 	twice := ended(t, 5, 1, 0, [2]int{0, 100})
 	twice.Ends = 2
 	for name, c := range map[string]struct {
 		without, with []played
 		want          string
 	}{
-		"good":             {[]played{slow}, []played{quick, taken}, ""},
-		"nobody waited":    {[]played{quick}, []played{quick, taken}, "nobody waited for more than 1s: load it more: go run ./test/replay --rest 2 --arrivals 3 FILE"},
-		"nothing taken":    {[]played{slow}, []played{quick}, "nothing was reclaimed: load it more: go run ./test/replay --rest 2 --arrivals 3 FILE"},
-		"requeued by whom": {[]played{slow, taken}, []played{quick, taken}, "jobs were requeued without pba"},
-		"ended twice":      {[]played{slow}, []played{quick, taken, twice}, "with pba: job 0 ended 2 times"},
+		"good":              {[]played{slow}, []played{quick, requeued}, ""},
+		"no job waited":     {[]played{quick}, []played{quick, requeued}, "no job waited for more than 1s: load it more: go run ./test/replay --rest 2 --arrivals 3 FILE"},
+		"nothing reclaimed": {[]played{slow}, []played{quick}, "nothing was reclaimed: load it more: go run ./test/replay --rest 2 --arrivals 3 FILE"},
+		"requeued without":  {[]played{slow, requeued}, []played{quick, requeued}, "jobs were requeued without pba"},
+		"ended twice":       {[]played{slow}, []played{quick, requeued, twice}, "with pba: job 0 ended 2 times"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder

@@ -28,13 +28,13 @@ func main() {
 	}
 	var o options
 	flags := flag.NewFlagSet("replay", flag.ExitOnError)
-	flags.Float64Var(&o.arrivals, "arrivals", 3, "jobs arrive so many times as densely as they did")
-	flags.IntVar(&o.rest, "rest", defaultRest, "each job of the other users is submitted so many times; 1: the trace as it is")
+	flags.Float64Var(&o.arrivals, "arrivals", 3, "the time between two submissions is divided by this")
+	flags.IntVar(&o.rest, "rest", defaultRest, "number of times that each job of the other users is submitted; 1: the trace as recorded")
 	flags.Float64Var(&o.speed, "speed", 600, "all times are divided by this")
-	flags.IntVar(&o.jobs, "jobs", 400, "so many jobs, the trace's first")
-	flags.IntVar(&o.widest, "widest", 32, "leave out the jobs of more slots")
+	flags.IntVar(&o.jobs, "jobs", 400, "number of jobs, the first of the trace")
+	flags.IntVar(&o.widest, "widest", 32, "leave out jobs with more slots")
 	flags.IntVar(&o.user, "user", 4, "the user whose project has a guarantee")
-	flags.IntVar(&o.guarantee, "guarantee", 32, "its slots")
+	flags.IntVar(&o.guarantee, "guarantee", 32, "slots of that guarantee")
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), "usage: replay [options] FILE.swf[.gz]")
 		flags.PrintDefaults()

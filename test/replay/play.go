@@ -121,14 +121,14 @@ func load(o options) ([]played, error) {
 // play is one replay on a farm of its own.
 type play struct {
 	*farm.Farm
-	name   string
-	helped bool // pba rebalance runs
-	say    func(format string, args ...any)
-	jobs   []played
-	engine *farm.Rebalance
-	began  time.Time
-	told   time.Time      // when its progress was printed last
-	did    map[string]int // what pba did, by verb
+	name         string
+	rebalances   bool // pba rebalance runs
+	printf       func(format string, args ...any)
+	jobs         []played
+	engine       *farm.Rebalance
+	began        time.Time
+	lastProgress time.Time      // when its progress was printed last
+	actions      map[string]int // what pba did, by verb
 }
 
 // run plays all jobs and returns when they have ended. It leaves nothing behind.
@@ -151,7 +151,7 @@ func (p *play) run(ctx context.Context, o options, group, self string) (err erro
 		last = max(last, p.jobs[i].at+p.jobs[i].takes)
 	}
 	limit := 2*last + time.Minute
-	if p.helped {
+	if p.rebalances {
 		if p.engine, err = p.Rebalance(ctx, cycle, 2*limit); err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func project(user int) string { return "u" + strconv.Itoa(user) }
 func (p *play) submitAll(ctx context.Context, self string) error {
 	for i := 0; i < len(p.jobs); {
 		j := &p.jobs[i]
-		if err := p.until(ctx, p.began.Add(j.at)); err != nil {
+		if err := p.awaitTime(ctx, p.began.Add(j.at)); err != nil {
 			return err
 		}
 		name := fmt.Sprintf("j%d", i)
@@ -227,10 +227,10 @@ func (p *play) submitAll(ctx context.Context, self string) error {
 	return nil
 }
 
-// until waits for a time and meanwhile reads what is written.
-func (p *play) until(ctx context.Context, at time.Time) error {
+// awaitTime waits for a time and meanwhile reads what is written.
+func (p *play) awaitTime(ctx context.Context, at time.Time) error {
 	for {
-		if err := p.look(); err != nil {
+		if err := p.readDiaries(); err != nil {
 			return err
 		}
 		left := time.Until(at)
@@ -245,8 +245,8 @@ func (p *play) until(ctx context.Context, at time.Time) error {
 	}
 }
 
-// look reads the diaries of the jobs that have not ended, and pba's reports.
-func (p *play) look() error {
+// readDiaries reads the diaries of the jobs that have not ended, and pba's reports.
+func (p *play) readDiaries() error {
 	for i := range p.jobs {
 		if d := p.jobs[i].Diary; d != nil && !d.Ended() {
 			if err := d.Update(); err != nil {
@@ -266,7 +266,7 @@ func (p *play) look() error {
 				if a.Outcome != "done" {
 					what += " (" + a.Outcome + ")"
 				}
-				p.did[what]++
+				p.actions[what]++
 			}
 		default:
 			return nil
@@ -277,21 +277,21 @@ func (p *play) look() error {
 
 func (p *play) await(ctx context.Context) error {
 	for slices.ContainsFunc(p.jobs, func(j played) bool { return !j.Ended() }) {
-		if err := p.until(ctx, time.Now().Add(tick)); err != nil {
-			return fmt.Errorf("%s: %w: these jobs have not ended: %s; miniqd said: %s", p.name, err, strings.Join(p.open(), " "), p.Log())
+		if err := p.awaitTime(ctx, time.Now().Add(tick)); err != nil {
+			return fmt.Errorf("%s: %w: these jobs have not ended: %s; miniqd's log: %s", p.name, err, strings.Join(p.unfinished(), " "), p.Log())
 		}
 	}
 	return nil
 }
 
-// progress prints every 20 s how far the play is.
+// progress prints the progress every 20 s.
 func (p *play) progress() {
 	const often = 20 * time.Second
 	now := time.Now()
-	if now.Sub(p.told) < often {
+	if now.Sub(p.lastProgress) < often {
 		return
 	}
-	p.told = now
+	p.lastProgress = now
 	var submitted, waiting, running, ended int
 	for i := range p.jobs {
 		switch d := p.jobs[i].Diary; {
@@ -306,11 +306,11 @@ func (p *play) progress() {
 		}
 		submitted++
 	}
-	p.say("%4.0f s  %-11s %3d of %d jobs submitted, %d wait, %d run, %d ended", now.Sub(p.began).Seconds(), p.name, submitted, len(p.jobs), waiting, running, ended)
+	p.printf("%4.0f s  %-11s %3d of %d jobs submitted, %d wait, %d run, %d ended", now.Sub(p.began).Seconds(), p.name, submitted, len(p.jobs), waiting, running, ended)
 }
 
-// open names the jobs that have not ended.
-func (p *play) open() []string {
+// unfinished names the jobs that have not ended.
+func (p *play) unfinished() []string {
 	var names []string
 	for i := range p.jobs {
 		if j := &p.jobs[i]; j.Diary != nil && !j.Ended() {
