@@ -142,7 +142,7 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 func (d *Decision) clip(req Request, s Settings) {
 	if most := s.MostRank; most > 0 && req.Rank > most && !req.ByEngine && !s.Observe {
 		d.Priority = backends.Priority(most)
-		d.Messages = append(d.Messages, fmt.Sprintf("-sp %d: more than %d, the default, is pba's to give: %d is taken", req.Rank, most, most))
+		d.Messages = append(d.Messages, fmt.Sprintf("-sp %d: only pba may set more than %d, the default: %d is used", req.Rank, most, most))
 	}
 }
 
@@ -241,7 +241,7 @@ func managed(s Settings, queue string) bool {
 // unpreemptable says why a job that can't be preempted once it runs goes to the lowest
 // queue, and what its user can do; "" for a job that can (R22).
 func unpreemptable(req Request, mode backends.Mode, s Settings) string {
-	const full = " can't be taken back, and such jobs hold all that they may of the farm: "
+	const full = " can't be preempted, and such jobs already hold their share of the farm: "
 	switch {
 	case req.Interactive:
 		return "an interactive job" + full + "submit it as a batch job"
@@ -262,7 +262,7 @@ func preemptMode(word string) (mode backends.Mode, warning string) {
 	case backends.PreemptSuspend.String():
 		return backends.PreemptSuspend, ""
 	}
-	return backends.PreemptRequeue, "ALLOTMENT_PREEMPT=" + printable(word) + ": want requeue or suspend; requeue is taken"
+	return backends.PreemptRequeue, "ALLOTMENT_PREEMPT=" + printable(word) + ": want requeue or suspend; requeue is used"
 }
 
 // withoutTag returns a user's own text without what would pass for Allotment's tag at

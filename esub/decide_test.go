@@ -30,7 +30,7 @@ func TestDescriptionIsReadBack(t *testing.T) {
 
 // R13: an owner may lower a job, and raise it no further than the default.
 func TestOwnersRankIsClipped(t *testing.T) {
-	const clipped = "-sp 51: more than 50, the default, is pba's to give: 50 is taken"
+	const clipped = "-sp 51: only pba may set more than 50, the default: 50 is used"
 	for _, c := range []struct {
 		what    string
 		req     Request

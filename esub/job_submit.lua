@@ -1,7 +1,7 @@
 -- Allotment's submit filter for Slurm: job_submit.lua as slurmctld runs it (Lua 5.1).
 --
 -- It reads two small files that pba writes, and once the status of its own process; it
--- executes nothing, asks no other process and never waits. Whatever goes wrong, the job
+-- executes nothing, calls no other process and never waits. Whatever goes wrong, the job
 -- goes through as it is, a new one with one line of warning to its user. What it
 -- decides is what esub/decide.go decides: one table of cases runs through both.
 --
@@ -40,7 +40,7 @@ local function number(value)
    return value
 end
 
--- text is a field's text; a field that was not given reads nil.
+-- text returns a field's text; a field that was not given reads nil.
 local function text(value)
    if type(value) ~= "string" or value == "" then
       return nil
@@ -121,7 +121,7 @@ end
 
 local loaded -- the policy that was read last
 
--- policy is the policy in force and the pools' standing. The generation file is
+-- policy returns the policy in force and the pools' standing. The generation file is
 -- read at each submission, the policy only when that names another one.
 local function policy()
    local standing, p, size
@@ -155,8 +155,8 @@ local function check_age(p, standing)
    end
 end
 
--- holds reports whether a list of numbers, each between spaces, has one of them.
-local function holds(list, id)
+-- contains reports whether a list of numbers, each between spaces, has one of them.
+local function contains(list, id)
    return id ~= nil and list:find(" " .. string.format("%.0f", id) .. " ", 1, true) ~= nil
 end
 
@@ -245,8 +245,8 @@ local function judge(request, p, standing)
    end
    local group, steps, pools = project[1], project[2], project[3]
    local members = p.groups[group]
-   local member = members and holds(members, request.uid)
-   if members and holds(p.known, request.uid) and not member then
+   local member = members and contains(members, request.uid)
+   if members and contains(p.known, request.uid) and not member then
       return {why = shown .. ": you are not in its group " .. printable(group) .. ": ask to be added", answer = p.on_failure}
    end
    if step ~= "" and #steps > 0 and not has(steps, step) then
@@ -257,7 +257,7 @@ local function judge(request, p, standing)
       if matches(pool, request) then
          matched = true
          -- A user who is not known to be a member passes, but is not next in line.
-         following = following or (member and request.slots <= pool[5] and holds(standing.below, pool[1]))
+         following = following or (member and request.slots <= pool[5] and contains(standing.below, pool[1]))
       end
    end
    if not matched and p.on_no_pool ~= "pass" then
@@ -269,7 +269,7 @@ end
 -- unpreemptable says why a job that can't be preempted once it runs goes to the lowest
 -- partition, and what its user can do; nil for a job that can (R22).
 local function unpreemptable(request, p)
-   local full = " can't be taken back, and such jobs hold all that they may of the farm: "
+   local full = " can't be preempted, and such jobs already hold their share of the farm: "
    if request.interactive then
       return "an interactive job" .. full .. "submit it as a batch job"
    elseif request.exclusive then
@@ -282,8 +282,8 @@ local function unpreemptable(request, p)
    return nil
 end
 
--- hold is until when a heavy job is held, unless pba releases it before: it waits for
--- its dummy jobs; nil: it is not held.
+-- hold returns the time until which a heavy job is held for its dummy jobs, unless pba
+-- releases it before; nil: it is not held.
 local function hold(request, p, standing, d)
    if p.observe == 1 or standing.observe == 1 or d.reject or request.delayed or request.exclusive or not p.hold then
       return nil
@@ -301,7 +301,7 @@ local function hold(request, p, standing, d)
    return allotment.now() + p.hold
 end
 
--- write_tag is the tag of a job, "" if there is nothing to record.
+-- write_tag returns the tag of a job, "" if there is nothing to record.
 local function write_tag(tag)
    local s = ""
    if tag.suspend then s = s .. "preempt=suspend;" end
@@ -322,15 +322,15 @@ local function decide(request, p, standing, low)
    if p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
       return d -- nothing is planned yet, or the filter only observes
    end
-   local function say(line) table.insert(d.messages, line) end
+   local function add(line) table.insert(d.messages, line) end
    if request.warning then
-      say(request.warning)
+      add(request.warning)
    end
    local v = judge(request, p, standing)
    if standing.lower_unpreemptable == 1 and not v.following and (not v.why or v.answer == "pass") then
       local why = unpreemptable(request, p)
       if why then
-         if v.why then say(v.why) end
+         if v.why then add(v.why) end
          v = {why = why, answer = "low"}
       end
    end
@@ -340,18 +340,18 @@ local function decide(request, p, standing, low)
       end
    elseif v.answer == "reject" then
       d.reject = true
-      say(v.why)
+      add(v.why)
    elseif v.answer == "pass" then
-      say(v.why)
+      add(v.why)
    else
       d.tag.low = true
       if low == "" then
-         say(v.why .. "; it runs last")
+         add(v.why .. "; it runs last")
       else
          if request.queue ~= low then
             d.partition, d.tag.queue = low, request.queue
          end
-         say(v.why .. "; it goes to partition " .. printable(low))
+         add(v.why .. "; it goes to partition " .. printable(low))
       end
    end
    return d
@@ -374,20 +374,20 @@ local function privileged(uid)
    return uid == 0 or (slurm_user ~= nil and uid == slurm_user)
 end
 
-local function tell(line)
+local function show_user(line)
    slurm.log_user("%s", (line:gsub("[%z\1-\31\127]", "?")))
 end
 
 local function warn(why)
-   tell("allotment: " .. tostring(why) .. ": the job goes through as it is")
+   show_user("allotment: " .. tostring(why) .. ": the job goes through as it is")
 end
 
 local function refuse(line)
-   tell(line)
+   show_user(line)
    return slurm.ESLURM_ACCESS_DENIED
 end
 
--- project_text is what of a job names its project; nil if that is not given.
+-- project_text returns the text of a job that names its project; nil if it is not given.
 local function project_text(job, from)
    if from == "wckey" then
       return text(job.wckey)
@@ -430,7 +430,7 @@ local function slots(job)
    return wanted
 end
 
--- memory is what a job asks for, in bytes; Slurm counts in MiB.
+-- memory returns what a job asks for, in bytes; Slurm counts in MiB.
 local function memory(job)
    local each = number(job.min_mem_per_cpu)
    if each then
@@ -445,7 +445,7 @@ local function preempt_mode(word)
    elseif word == "suspend" then
       return true, nil
    end
-   return false, "ALLOTMENT_PREEMPT=" .. printable(word) .. ": want requeue or suspend; requeue is taken"
+   return false, "ALLOTMENT_PREEMPT=" .. printable(word) .. ": want requeue or suspend; requeue is used"
 end
 
 local function request_of(job, partitions, p)
@@ -530,7 +530,7 @@ local function submit(job, partitions, uid)
       mark(job, tag)
    end
    for _, line in ipairs(d.messages) do
-      tell(line)
+      show_user(line)
    end
    if d.reject then
       return slurm.ESLURM_ACCESS_DENIED
@@ -613,7 +613,7 @@ local function modify(job, record, uid)
    if not v.why then
       return slurm.SUCCESS
    end
-   tell(v.why)
+   show_user(v.why)
    if v.answer == "reject" then
       return slurm.ESLURM_ACCESS_DENIED
    end

@@ -102,7 +102,7 @@ func ParseParams(data []byte) (Params, error) {
 			return nil, fmt.Errorf("parameter file, byte %d: %w", at, err)
 		}
 		if params.has(p.Key) {
-			return nil, fmt.Errorf("parameter file, byte %d: %s stands there twice", at, p.Key)
+			return nil, fmt.Errorf("parameter file, byte %d: %s is given twice", at, p.Key)
 		}
 		if params = append(params, p); len(params) > maxParams {
 			return nil, fmt.Errorf("parameter file: more than %d options", maxParams)

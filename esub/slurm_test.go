@@ -101,7 +101,7 @@ func (a ask) run(t *testing.T) answer {
 		switch {
 		case key == "code":
 			got.code = string(value)
-		case key == "say":
+		case key == "message":
 			got.messages = append(got.messages, string(value))
 		case ofJob && fmt.Sprint(a.job[field]) != string(value):
 			got.changed[field] = string(value)

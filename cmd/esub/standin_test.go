@@ -141,7 +141,7 @@ func TestFilterIsAskedByLSF(t *testing.T) {
 				if _, said, code = c.types(t, nil, append(append([]string{"bsub", "-H", "-P", "mine"}, spared...), "true")...); code != 0 || said != "" || c.last(t).Description != "allotment:1;norequeue=1;" {
 					t.Errorf("not to be requeued: %d, %q, %+v", code, said, c.last(t))
 				}
-				const clipped = "esub: -sp 100: more than 50, the default, is pba's to give: 50 is taken\n"
+				const clipped = "esub: -sp 100: only pba may set more than 50, the default: 50 is used\n"
 				if _, said, code = c.types(t, nil, "bsub", "-H", "-q", "low", "-P", "nosuch", "-sp", "100", "true"); code != 0 || !strings.HasPrefix(said, clipped) || c.last(t).UserPriority != 50 {
 					t.Errorf("a raised job: %d, %q, %+v", code, said, c.last(t))
 				}

@@ -1,10 +1,10 @@
 -- A slurmctld for job_submit.lua: what it offers to a script, and nothing else.
--- arg: the script, the file of what is asked. Prints "key value" lines, each byte
+-- arg: the script, the file with the request. Prints "key value" lines, each byte
 -- of a value as two digits.
-local said = {}
+local messages = {}
 slurm = {
    SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002, INFINITE = 4294967295, NO_VAL = 4294967294,
-   log_user = function(...) table.insert(said, string.format(...)) end,
+   log_user = function(...) table.insert(messages, string.format(...)) end,
 }
 for _, forbidden in ipairs({"execute", "remove", "rename", "exit", "getenv", "setlocale", "tmpname"}) do
    os[forbidden] = function() error("os." .. forbidden .. " was called") end
@@ -33,7 +33,7 @@ else
    code = slurm_job_submit(ask.job, ask.partitions, ask.uid)
 end
 show("code", code)
-for _, line in ipairs(said) do show("say", line) end
+for _, line in ipairs(messages) do show("message", line) end
 for key, value in pairs(ask.job) do
    if type(value) ~= "table" then show("job." .. key, value) end
 end
