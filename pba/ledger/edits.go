@@ -176,7 +176,7 @@ func (l *Ledger) RemoveProject(ctx context.Context, by Editor, name string, this
 			return err
 		}
 		if len(all) > 0 {
-			return fmt.Errorf("project %q still has %d slots in %s: take its allocations back first (`pba alloc list --project %s`)",
+			return fmt.Errorf("project %q still has %d slots in %s: withdraw its allocations first (`pba alloc list --project %s`)",
 				name, all[0].Slots, all[0].Week, name)
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE project SET removed = ? WHERE id = ?`, unixtime.Of(by.At), id); err != nil {

@@ -139,7 +139,7 @@ func requireSteps(ctx context.Context, tx *sql.Tx, steps []string, thisWeek cale
 	}
 	for _, a := range planned {
 		if !slices.Contains(steps, a.Step) {
-			return fmt.Errorf("%s has %d slots for step %q in %s: take them back first (`pba alloc unset %s --step %s --week %s`)",
+			return fmt.Errorf("%s has %d slots for step %q in %s: withdraw them first (`pba alloc unset %s --step %s --week %s`)",
 				a.Project, a.Slots, a.Step, a.Week, a.Project, a.Step, a.Week)
 		}
 	}
@@ -174,7 +174,7 @@ func (l *Ledger) RemoveFlow(ctx context.Context, by Editor, name string) error {
 			return err
 		}
 		if len(users) > 0 {
-			return fmt.Errorf("flow %q is used by %s: give them another first (`pba project set %s --flow NAME`)", name, strings.Join(users, ", "), users[0])
+			return fmt.Errorf("flow %q is used by %s: assign them another flow first (`pba project set %s --flow NAME`)", name, strings.Join(users, ", "), users[0])
 		}
 		if _, err := tx.ExecContext(ctx, `UPDATE project SET flow = NULL WHERE flow = ?`, id); err != nil { // of removed ones
 			return err

@@ -18,7 +18,7 @@ type Standing struct {
 // SetStanding records what is about to be published, and returns it. Where s says
 // nothing of heavy jobs, it keeps what was published of them before.
 func (l *Ledger) SetStanding(ctx context.Context, s Standing) (Standing, error) {
-	err := l.tx(ctx, "record how the pools stand", func(tx *sql.Tx) error {
+	err := l.tx(ctx, "record the pools' standing", func(tx *sql.Tx) error {
 		if s.Heavy == nil {
 			last, err := standing(ctx, tx)
 			if err != nil {
@@ -38,7 +38,7 @@ func (l *Ledger) SetStanding(ctx context.Context, s Standing) (Standing, error) 
 
 // Standing returns what was published last: the zero Standing if nothing.
 func (l *Ledger) Standing(ctx context.Context) (s Standing, err error) {
-	err = l.tx(ctx, "read how the pools stand", func(tx *sql.Tx) (err error) {
+	err = l.tx(ctx, "read the pools' standing", func(tx *sql.Tx) (err error) {
 		s, err = standing(ctx, tx)
 		return err
 	})

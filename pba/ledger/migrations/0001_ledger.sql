@@ -5,7 +5,7 @@ CREATE TABLE meta (
     value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What people decided.
+-- The plan, edited by managers and administrators.
 
 CREATE TABLE project (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -49,7 +49,7 @@ CREATE TABLE edit (
     after   TEXT NOT NULL
 ) STRICT;
 
--- What one cycle hands to the next.
+-- What one cycle passes to the next.
 
 CREATE TABLE job_memory (
     job            INTEGER NOT NULL,
@@ -114,7 +114,7 @@ CREATE TABLE victim (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX victim_job ON victim (job, idx);
 
--- What was done.
+-- Cycles and their actions.
 
 CREATE TABLE cycle (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -150,7 +150,7 @@ CREATE TABLE action (
 CREATE UNIQUE INDEX action_order ON action (cycle, ord);
 CREATE INDEX action_job ON action (job, idx);
 
--- What observe mode said last that it would do: it says so once, not each cycle.
+-- Actions that observe mode has recorded as intended: each once, not in every cycle.
 CREATE TABLE would (
     verb    TEXT NOT NULL,
     job     INTEGER NOT NULL,

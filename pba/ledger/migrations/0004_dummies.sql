@@ -1,5 +1,5 @@
 -- What is remembered of heavy jobs that wait for their dummy jobs, and of light
--- jobs that were given the slot of one.
+-- jobs that have the slot of one assigned.
 
 CREATE TABLE gather (
     job     INTEGER NOT NULL,

@@ -1,5 +1,5 @@
--- What the submit filter was told last of how things stand: an edit of the plan tells
--- it again, and knows of neither the pools nor the engine's life.
+-- The pools' standing as published last to the submit filter. An edit of the plan
+-- publishes it again: it knows neither the pools' standing nor when the engine last ran.
 
 CREATE TABLE standing (
     id   INTEGER PRIMARY KEY CHECK (id = 1), -- one row, or none before the first cycle
