@@ -254,7 +254,7 @@ func (p *planner) releaseHeld() {
 		_, gathered := p.in.Memory.Gathers[j.ID]
 		switch {
 		case p.policy.Mode != Reserve && (gathered || heldByFilter(j)):
-			p.addFirst(Step{Do: Release, Job: j.ID, Reason: "nobody gathers dummies any more"})
+			p.addFirst(Step{Do: Release, Job: j.ID, Reason: "dummies are not gathered any more"})
 		case p.policy.Mode == Reserve && p.r.byJob[j.ID] == nil && heldByFilter(j):
 			p.addFirst(Step{Do: Release, Job: j.ID, Reason: "it needs no dummies"})
 		}

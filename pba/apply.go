@@ -239,7 +239,7 @@ func shareHost(a, b []backends.Placement) bool {
 func sameRun(is, was *backends.Job, started time.Time) error {
 	switch {
 	case was == nil:
-		return fmt.Errorf("%w: it was not in the picture", errGone)
+		return fmt.Errorf("%w: it was not in the plan's snapshot", errGone)
 	case is.State != backends.Running:
 		return fmt.Errorf("%w: it is %v", errGone, is.State)
 	case !started.IsZero() && !is.Started.Equal(started):
@@ -341,7 +341,7 @@ func (a *applier) start(ctx context.Context, act *plan.Action) error {
 		slots[i] = backends.Placement{Host: h, Slots: act.Slots[i]}
 	}
 	if !vacant(farm, slots) {
-		return fmt.Errorf("%w: its slots were taken meanwhile", errGone)
+		return fmt.Errorf("%w: other jobs run in its slots now", errGone)
 	}
 	return a.e.Backend.Abilities().Start(ctx, act.Job, slots)
 }
@@ -395,7 +395,7 @@ func (a *applier) recordResults(first int, errs backends.Errors) error {
 		case isGone(err):
 			a.record(first+i, ledger.Gone, err.Error())
 			if preempts(act.Verb) {
-				a.spared[victimRun{act.Reclaim, act.Job}] = "its slots were not taken: " + err.Error()
+				a.spared[victimRun{act.Reclaim, act.Job}] = "its slots were not preempted: " + err.Error()
 				continue
 			}
 		default:

@@ -214,7 +214,7 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time, mayReconcile
 		return r, err
 	}
 	if r.Rules.Paused {
-		r.Note = "paused: `pba resume` lets it go on"
+		r.Note = "paused: run `pba resume` to continue"
 		return r, nil
 	}
 	if reconcile := e.Backend.Abilities().Reconcile; reconcile != nil && mayReconcile && !r.Rules.Observe {
@@ -226,7 +226,7 @@ func (e *Engine) observe(ctx context.Context, now func() time.Time, mayReconcile
 		return r, err
 	}
 	if r.stale() {
-		r.Note = fmt.Sprintf("the queue's picture of %s is older than the last action (%s): nothing is done on it",
+		r.Note = fmt.Sprintf("the queue's snapshot of %s is older than the last action (%s): this cycle does nothing",
 			timeOfDay(r.State.Farm.At), timeOfDay(r.State.Memory.LastAction))
 	}
 	return r, nil
@@ -256,7 +256,7 @@ func (e *Engine) readQueue(ctx context.Context, r *Result, now func() time.Time)
 		}
 	}
 	if err != nil {
-		return unreachable(ctx, fmt.Errorf("look at the queue: %w", err))
+		return unreachable(ctx, fmt.Errorf("read the queue: %w", err))
 	}
 	farm.Ended = plan.WithoutAhead(farm.Ended, farm.At)
 	r.State.Farm, r.State.Abilities = farm, e.Backend.Abilities().ForEngine
@@ -286,7 +286,7 @@ func (e *Engine) reconcile(ctx context.Context, reconcile func(context.Context) 
 	timed, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
 	if err := reconcile(timed); err != nil {
-		return unreachable(ctx, fmt.Errorf("tend the queue: %w", err))
+		return unreachable(ctx, fmt.Errorf("reconcile the queue: %w", err))
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (f *faulty) Abilities() backends.Abilities {
 		return pin(ctx, pins)
 	}
 	if f.reconciles {
-		able.Reconcile = func(context.Context) error { return f.called("tend") }
+		able.Reconcile = func(context.Context) error { return f.called("reconcile") }
 	}
 	return able
 }
@@ -245,7 +245,7 @@ func TestPausedReconciles(t *testing.T) { // R7
 		f.reconciles = true
 		l.rules.Paused = true
 		_, err := l.engine.Cycle(context.Background(), l.world.Now)
-		if !errors.Is(err, fails) || fmt.Sprint(f.calls) != "[tend]" || published != 1 {
+		if !errors.Is(err, fails) || fmt.Sprint(f.calls) != "[reconcile]" || published != 1 {
 			t.Errorf("%v, want %v; calls %v, the filter was notified %d times", err, fails, f.calls, published)
 		}
 		f.calls, l.rules.Observe = nil, true

@@ -92,7 +92,7 @@ func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
 		}
 		return all[0].Slots, err
 	}
-	if slots, err := apply(func() { set(7) }); err == nil || !strings.Contains(err.Error(), "changed by somebody else meanwhile") || slots != 7 {
+	if slots, err := apply(func() { set(7) }); err == nil || !strings.Contains(err.Error(), "another edit changed the plan meanwhile") || slots != 7 {
 		t.Errorf("%d slots, %v", slots, err)
 	}
 	if slots, err := apply(func() {}); err != nil || slots != 5 {

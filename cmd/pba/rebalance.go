@@ -86,7 +86,7 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 	switch {
 	case errors.Is(err, desk.ErrRunning):
 		if o.verbose {
-			fmt.Fprintln(out, "Another pba rebalance is at work: nothing to do.")
+			fmt.Fprintln(out, "Another pba rebalance is running: nothing to do.")
 		}
 		return nil
 	case o.repeated && desk.Temporary(err):

@@ -157,7 +157,7 @@ func (d *Desk) Import(ctx context.Context, file string, stdin io.Reader) (*Impor
 		content, err = io.ReadAll(io.LimitReader(stdin, maxPlanFile))
 	} else {
 		if err := d.MayName("read the plan"); err != nil {
-			return nil, fmt.Errorf("%w; a plan comes by standard input, too: sudo … pba alloc import --yes - <%s", err, file)
+			return nil, fmt.Errorf("%w; or pass the plan by standard input: sudo … pba alloc import --yes - <%s", err, file)
 		}
 		content, err = d.readNamed("read the plan", file, maxPlanFile)
 	}
@@ -191,7 +191,7 @@ func (i *Import) Apply(ctx context.Context) error {
 	return i.inFile(i.planner.apply(ctx, i.changes, func() error {
 		again, err := i.planner.differences(ctx, i.file)
 		if err == nil && !slices.Equal(again, i.Differences) {
-			err = errors.New("import: the plan was changed by somebody else meanwhile: nothing is applied; look at it again")
+			err = errors.New("import: another edit changed the plan meanwhile: nothing is applied; run the import again")
 		}
 		return err
 	}))
@@ -206,7 +206,7 @@ func (i *Import) inFile(err error) error {
 	if line, ok := i.file.Lines[e.change]; ok {
 		return &config.Error{File: i.name, Line: line, Why: err.Error()}
 	}
-	return &config.Error{File: i.name, Why: fmt.Sprintf("it takes back %s in %s: %v", e.change.Pool, e.change.Week, err)}
+	return &config.Error{File: i.name, Why: fmt.Sprintf("it withdraws %s in %s: %v", e.change.Pool, e.change.Week, err)}
 }
 
 // differences are what a plan would change now.

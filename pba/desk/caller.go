@@ -44,14 +44,14 @@ func (c Caller) sudo() bool { return c.UID != c.As }
 // sets it last.
 func identify(c configfile.Config, uid int) (Caller, error) {
 	if os.Getuid() != os.Geteuid() {
-		return Caller{}, errors.New("find out who runs it: pba must not be setuid: chmod u-s it, and see roles in docs/operate.md")
+		return Caller{}, errors.New("identify the caller: pba must not be setuid: chmod u-s it, and see roles in docs/operate.md")
 	}
 	owner := ledgerOwner(c, uid)
 	who := Caller{UID: uid, As: uid, Writes: uid == 0 || uid == owner}
 	if text, ok := os.LookupEnv("SUDO_UID"); ok && c.PBA.Roles.TrustSudo && who.Writes {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return Caller{}, fmt.Errorf("find out who runs it: SUDO_UID is %q, which is no user ID", text)
+			return Caller{}, fmt.Errorf("identify the caller: SUDO_UID is %q, which is no user ID", text)
 		}
 		who.UID = int(n)
 	}

@@ -120,7 +120,7 @@ func (d *Desk) Preview(ctx context.Context) (*Cycle, error) {
 }
 
 // ErrRunning is returned where another process runs cycles.
-var ErrRunning = errors.New("another pba rebalance is at work")
+var ErrRunning = errors.New("another pba rebalance is running")
 
 // Rebalance runs a cycle, or one each every for as long as runFor says; runFor alone
 // takes pba.every. Each opens a desk of its own, since the config may have changed. After

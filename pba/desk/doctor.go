@@ -75,7 +75,7 @@ func ledgerRemedy(err error) string {
 	case errors.Is(err, os.ErrPermission):
 		return "run this as the user who owns it"
 	case errors.Is(err, ledger.ErrLocked):
-		return "see who has it open: `fuser ledger.db`"
+		return "see which process has it open: `fuser ledger.db`"
 	}
 	return "see docs/operate.md, backup and restore"
 }
@@ -89,8 +89,8 @@ func checkPrograms(sys System, all *findings) {
 	dir := filepath.Dir(self)
 	for name, without := range map[string]string{
 		"esub":         "LSF submits jobs without the filter",
-		"asub":         "nobody can submit jobs with it",
-		"ajobs":        "nobody can look after jobs with it",
+		"asub":         "users can't submit jobs",
+		"ajobs":        "users can't list jobs",
 		"miniqd":       "the bundled queue can't be started",
 		"miniq-keeper": "the bundled queue can't run jobs",
 		"adummy":       "there are no dummy jobs",
@@ -108,7 +108,7 @@ func checkPrograms(sys System, all *findings) {
 func checkZone(c configfile.Config, tz string, all *findings) {
 	if c.Timezone.OfSystem() && tz != "" {
 		all.add("time zone", "write `timezone: Europe/Berlin`, or whichever it is, into "+c.Paths.Config,
-			"weeks begin by the zone of whoever runs pba, here TZ=%s; cron's may be another", tz)
+			"weeks begin in the time zone of the process that runs pba, here TZ=%s; cron's may be another", tz)
 	}
 }
 
@@ -146,11 +146,11 @@ func (d *Desk) checkCycles(ctx context.Context, all *findings) error {
 	holder := pba.Holder(d.Paths.State, pba.RunLock)
 	switch {
 	case paused:
-		all.add("cycles", "`pba resume` lets them go on", "they are paused: nothing is promised to anybody")
+		all.add("cycles", "run `pba resume` to continue them", "they are paused: no guarantee is enforced")
 	case !ran:
-		all.add("cycles", d.runCycles(), "there was none yet")
+		all.add("cycles", d.runCycles(), "no cycle has run yet")
 	case age > d.late() && holder > 0:
-		all.add("lock", fmt.Sprintf("look at that process; `kill %d` ends it, and the next cycle goes on", holder),
+		all.add("lock", fmt.Sprintf("inspect that process; `kill %d` ends it, and the next cycle goes on", holder),
 			"process %d holds the lock of pba rebalance, and the last cycle was %v ago", holder, age.Round(time.Second))
 	case age > d.late():
 		all.add("cycles", d.runCycles(), "the last one was %v ago; one is due each %v", age.Round(time.Second), d.PBA.Every)
@@ -159,7 +159,7 @@ func (d *Desk) checkCycles(ctx context.Context, all *findings) error {
 		d.checkLast(last, age, all)
 	}
 	if holder := pba.Holder(d.Paths.State, pba.EditLock); holder > 0 && d.staysHeld(ctx, pba.EditLock) {
-		all.add("lock", fmt.Sprintf("look at that process; `kill %d` ends it", holder), "process %d has held the ledger's lock for more than %v", holder, d.sys.EditWait)
+		all.add("lock", fmt.Sprintf("inspect that process; `kill %d` ends it", holder), "process %d has held the ledger's lock for more than %v", holder, d.sys.EditWait)
 	}
 	return nil
 }

@@ -24,13 +24,13 @@ func (d *Desk) checkClock(r *pba.Result, all *findings) {
 	case r.ClockSet != "":
 		all.add("clock", clockRemedy+"; the next cycle goes on by the clock as it is now", "the queue's clock %s", clock.Said(set.At, set.By))
 	case !set.At.IsZero() && at.Sub(set.At) < clockReported:
-		all.add("clock", clockRemedy+"; pba went on, and there is nothing to mend", "the queue's clock %s", clock.Said(set.At, set.By))
+		all.add("clock", clockRemedy+"; pba continued, and nothing needs repair", "the queue's clock %s", clock.Said(set.At, set.By))
 	}
 	if apart := at.Sub(d.Now()); apart.Abs() > clocksApart {
 		all.add("clock", clockRemedy, "the queue's clock shows %s, this host's %s", at.Local().Format(stamp), d.Now().Local().Format(stamp))
 	}
 	if n, first := startedAhead(r.State.Farm); n > 0 {
-		all.add("clock", "nothing is to be done: pba takes them for jobs that have run for long",
+		all.add("clock", "nothing needs to be done: pba treats them as long-running jobs",
 			"%s started while the clock was ahead: job %v at %s, and it is %s", printable.Count(n, "running job"), first.ID, first.Started.Local().Format(stamp), at.Local().Format(stamp))
 	}
 }

@@ -34,7 +34,7 @@ func checkDummyMode(config string, p plan.Policy, state plan.State, all *finding
 	switch {
 	case on && able.ManagesMemory:
 		all.add("dummies", "set dummies.mode: off in "+config,
-			"dummies.mode is %s, and the queue itself sees to it that jobs find the memory that they ask for: dummy jobs only take slots away", p.Dummies.Mode)
+			"dummies.mode is %s, and the queue manages memory by itself: dummy jobs only occupy slots", p.Dummies.Mode)
 	case on && able.Place == nil:
 		all.add("dummies", "set dummies.mode: off in "+config,
 			"dummies.mode is %s, and dummy jobs can't be placed on this queue: jobs that need much memory only wait", p.Dummies.Mode)
@@ -43,12 +43,12 @@ func checkDummyMode(config string, p plan.Policy, state plan.State, all *finding
 		if len(heavy) == 0 {
 			return
 		}
-		remedy := "let the queue give out memory, too"
+		remedy := "configure the queue to manage memory"
 		if able.Place != nil {
 			remedy += ", or set dummies.mode: reserve in " + config + " (docs/operate.md)"
 		}
 		all.add("dummies", remedy,
-			"jobs that ask for more memory than goes with their slots run (%s), and the queue does not look at memory: others may be started beside them that don't fit", few(heavy))
+			"jobs that ask for more memory than goes with their slots run (%s), and the queue does not manage memory: it may start jobs beside them that don't fit", few(heavy))
 	}
 }
 

@@ -31,7 +31,7 @@ func TestDoctorOnDummyJobs(t *testing.T) { // R28, R31
 	}{
 		"as it should be":             {mode: dummy.Reserve, able: backends.ForEngine{Place: placeDummies}},
 		"the queue looks at memory":   {able: backends.ForEngine{Place: placeDummies, ManagesMemory: true}},
-		"and dummy jobs do, too":      {mode: dummy.Surround, able: backends.ForEngine{Place: placeDummies, ManagesMemory: true}, want: []string{"mode is surround, and the queue itself"}},
+		"and dummy jobs do, too":      {mode: dummy.Surround, able: backends.ForEngine{Place: placeDummies, ManagesMemory: true}, want: []string{"mode is surround, and the queue manages memory by itself"}},
 		"none can be placed":          {mode: dummy.Reserve, want: []string{"can't be placed"}},
 		"memory is not managed":       {able: backends.ForEngine{Place: placeDummies}, want: []string{"(job 2, job 6), and the queue"}},
 		"in the managed queues alone": {able: backends.ForEngine{}, of: []string{"other"}, want: []string{"(job 6), and the queue"}},

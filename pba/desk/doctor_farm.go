@@ -69,10 +69,10 @@ func readTrusted(name string, system bool) ([]byte, error) {
 		return nil, err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); system && ok && stat.Uid != 0 && !service(stat.Uid) {
-		return nil, fmt.Errorf("%s belongs to user ID %d and not to root: nobody else's filter trusts it", name, stat.Uid)
+		return nil, fmt.Errorf("%s belongs to user ID %d and not to root: other users' filters don't trust it", name, stat.Uid)
 	}
 	if system && info.Mode().Perm()&0o004 == 0 {
-		return nil, fmt.Errorf("%s can't be read by everybody (mode %#o)", name, info.Mode().Perm())
+		return nil, fmt.Errorf("not all users can read %s (mode %#o)", name, info.Mode().Perm())
 	}
 	return content, nil
 }
@@ -90,7 +90,7 @@ func (d *Desk) checkPlanUsers(ctx context.Context, all *findings) error {
 		}
 		for _, user := range p.Managers {
 			if err := d.sys.User(user); err != nil {
-				all.add("projects", fmt.Sprintf("name who plans it now: pba project set %s --manager USER", p.Name),
+				all.add("projects", fmt.Sprintf("name its manager: pba project set %s --manager USER", p.Name),
 					"project %s: the system knows no user %q, its manager", p.Name, user)
 			}
 		}
@@ -145,8 +145,8 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 		return err
 	}
 	if stuck := plan.Stuck(r.State.Farm, time.Duration(d.PBA.HoldLimit), r.State.Farm.At); len(stuck) > 0 {
-		all.add("queue", "let a cycle run, which frees them (`pba rebalance -v`; `pba restore` where there shall be none); what it says of a job that stays is the queue's own word",
-			"pba held %s, and the queue did not release what was to start again", plan.Some(stuck))
+		all.add("queue", "let a cycle run, which releases them (`pba rebalance -v`; `pba restore` if no more cycles are to run); for a job that stays held it shows the queue's own error",
+			"pba held %s, and the queue did not release them when the hold ended", plan.Some(stuck))
 	}
 	f := r.Plan.Farm
 	if f.LowerThem {
@@ -155,8 +155,8 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 			f.Unpreemptable, f.Slots, d.PBA.Unpreemptable.MaxShare)
 	}
 	if f.TakeBack+f.Slots-f.Running < f.Unmet {
-		all.add("farm", "`pba explain JOB` of a waiting job says why nobody can be taken back",
-			"guaranteed slots for %d are waited for, and %d can be taken back now", f.Unmet, f.TakeBack)
+		all.add("farm", "`pba explain JOB` of a waiting job says why no job can be preempted for it",
+			"jobs wait for %d guaranteed slots, and %d can be preempted now", f.Unmet, f.TakeBack)
 	}
 	return d.checkAllocated(ctx, f.Slots, f.Down, all)
 }
@@ -258,8 +258,8 @@ func (d *Desk) checkUsers(ctx context.Context, farm *backends.Snapshot, all *fin
 	}
 	for _, p := range projects {
 		if users := slices.Sorted(maps.Keys(missing[p.Name])); len(users) > 0 {
-			all.add("projects", "see `getent passwd USER` on this host: the directory service is away, or these users are none of it",
-				"project %s: the groups of %s were never found out, so their jobs count as normal ones", p.Name, few(users))
+			all.add("projects", "see `getent passwd USER` on this host: the directory service is away, or does not know these users",
+				"project %s: the groups of %s could never be looked up, so their jobs count as normal ones", p.Name, few(users))
 		}
 	}
 	return nil

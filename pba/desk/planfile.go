@@ -2,6 +2,7 @@ package desk
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -162,9 +163,9 @@ func (f *PlanFile) entry(e planEntry) (ledger.Change, error) {
 	}
 	switch {
 	case c.Week == calendar.Week{}:
-		return c, fmt.Errorf("week: which one? write it like %s", f.From)
+		return c, fmt.Errorf("week: it is missing: write it like %s", f.From)
 	case c.Project == "":
-		return c, fmt.Errorf("project: which one?")
+		return c, errors.New("project: it is missing")
 	case !slices.Contains(f.Projects, c.Project):
 		return c, fmt.Errorf("project %q is not among the plan's projects: add it to the list at the top", c.Project)
 	case !f.Covers(c.Project, c.Week):

@@ -74,14 +74,14 @@ func (d *Desk) checkRestored(ctx context.Context, r *pba.Result) error {
 	for deadline := time.Now().Add(shownAfter); ; {
 		left, err := d.engine(false).Remaining(ctx, r, d.Now)
 		if err != nil {
-			return restoreError(fmt.Errorf("look whether all of it is: %w", err))
+			return restoreError(fmt.Errorf("check the result: %w", err))
 		}
 		if len(left) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return againf("put everything back: %s: it was told, and does not show it: %s of job %v is still to be done (cycles are paused; try again)",
-				counted(len(left), "one thing is left at the queue", "things are left at the queue"), left[0].Verb, left[0].Job)
+			return againf("put everything back: the queue does not show it yet: %s, first %s of job %v (cycles are paused; try again)",
+				counted(len(left), "change is still to be done", "changes are still to be done"), left[0].Verb, left[0].Job)
 		}
 		select {
 		case <-ctx.Done():
@@ -118,7 +118,7 @@ func (d *Desk) CanForget() bool { return d.queue.Abilities().Forget != nil }
 func (d *Desk) Forget(ctx context.Context) (string, error) {
 	n, err := d.queue.Abilities().Forget(ctx)
 	if err != nil {
-		return "", fmt.Errorf("take what is ours out of the jobs: %w (try again)", err)
+		return "", fmt.Errorf("remove Allotment's tags from the jobs: %w (try again)", err)
 	}
 	return counted(n, "job had a tag or a rank; it has none any more", "jobs had a tag or a rank; they have none any more"), nil
 }

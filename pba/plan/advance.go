@@ -99,7 +99,7 @@ func (f *farm) step(r *Reclaim) {
 			f.end(r, Cancelled, "none of its acts were done")
 			return
 		case intended == 0:
-			r.Phase, r.Acted, r.Why = Acted, f.lastCycle(r), "its victims were told to go"
+			r.Phase, r.Acted, r.Why = Acted, f.lastCycle(r), "its victims were requeued or suspended"
 		}
 	}
 	if r.Phase == Acted && busy == 0 {

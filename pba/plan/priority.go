@@ -19,11 +19,11 @@ const (
 // A cycle puts back as many priorities that users raised as half of its time allows. Only
 // the first come before the reclaims, which must not wait for thousands.
 const (
-	putBackTime  = 10 * time.Millisecond // of one write; 7.6 ms on LSF (lava)
-	putBackFirst = 100                   // more than a large farm starts in a cycle; also the least of a cycle
+	lowerTime  = 10 * time.Millisecond // of one write; 7.6 ms on LSF (lava)
+	lowerFirst = 100                   // more than a large farm starts in a cycle; also the least of a cycle
 )
 
-func (p *Policy) maxPutBack() int { return max(putBackFirst, int(p.Cycle/2/putBackTime)) }
+func (p *Policy) maxLowered() int { return max(lowerFirst, int(p.Cycle/2/lowerTime)) }
 
 // ageCap returns how much age may add to a priority (R11).
 func (p *Policy) ageCap() int {
@@ -157,14 +157,14 @@ func (b *books) rank() (lowered []*job) {
 			b.write(j, want, why)
 		}
 	}
-	b.putBack(raised)
+	b.lowerRaised(raised)
 	return lowered
 }
 
-// putBack lowers jobs that rank higher than they may, in this order: those that wait for
+// lowerRaised lowers jobs that rank higher than they may, in this order: those that wait for
 // slots alone, as they could start next; by their place in the queue. What a cycle has no
 // time for is left to the next ones.
-func (f *farm) putBack(raised []*job) {
+func (f *farm) lowerRaised(raised []*job) {
 	slices.SortFunc(raised, func(a, b *job) int {
 		if ready := a.Eligible(); ready != b.Eligible() {
 			if ready {
@@ -174,13 +174,13 @@ func (f *farm) putBack(raised []*job) {
 		}
 		return cmp.Or(cmp.Compare(b.claimed, a.claimed), cmp.Compare(a.seq, b.seq))
 	})
-	if now := f.policy.maxPutBack(); len(raised) > now {
-		f.warn("%d jobs stand higher than they may, by numbers that pba did not give them: %d are put back now, %d in the next cycles", len(raised), now, len(raised)-now)
+	if now := f.policy.maxLowered(); len(raised) > now {
+		f.warn("%d jobs have priorities that pba did not set, above what they may have: %d are lowered now, %d in the next cycles", len(raised), now, len(raised)-now)
 		raised = raised[:now]
 	}
 	for i, j := range raised {
 		at := stageRank
-		if i >= putBackFirst {
+		if i >= lowerFirst {
 			at = stageLast
 		}
 		want, why := f.wanted(j)
@@ -240,13 +240,13 @@ func (f *farm) wanted(j *job) (backends.Priority, string) {
 func (f *farm) unlowered(j *job) (backends.Priority, string) {
 	switch level := j.Priority.Level(); {
 	case level > backends.LevelNormal && j.mem.Written.Level() == level && j.Priority < j.mem.Written:
-		return j.mem.Written, fmt.Sprintf("it stands at %d, lower than it should", j.Priority.Value())
+		return j.mem.Written, fmt.Sprintf("its priority, %d, is lower than pba set it", j.Priority.Value())
 	case j.claimed == 0:
 		return j.Priority, ""
 	case j.claimed.Level() == backends.LevelNext && j.entitled: // the submit filter's rank
 		return j.Priority, "it is not next in line for its pool"
 	}
-	return j.Priority, fmt.Sprintf("somebody else than pba raised it to %d (%s): a job's owner can lower it only", j.claimed.Value(), j.claimed.Level())
+	return j.Priority, fmt.Sprintf("it was raised outside pba to %d (%s): a job's owner may only lower it", j.claimed.Value(), j.claimed.Level())
 }
 
 // unaged subtracts the age of this cycle: the cycle in which a job enters its

@@ -40,7 +40,7 @@ func TestOwnersClaimIsReset(t *testing.T) {
 				t.Errorf("claim %d, cycle %d: its priority is %d, want %d", claim, n+1, got, fair)
 			}
 			why := p.Memory.Jobs[id].History
-			if len(why) == 0 || !strings.Contains(why[len(why)-1].Why, "somebody else than pba raised it") {
+			if len(why) == 0 || !strings.Contains(why[len(why)-1].Why, "it was raised outside pba") {
 				t.Errorf("claim %d, cycle %d: its history is %+v", claim, n+1, why)
 			}
 			if again := s.cycle(); len(again.Actions) > 0 {
@@ -105,7 +105,7 @@ func TestManyClaimsAreResetOverCycles(t *testing.T) {
 	s := lsfScene(t)
 	var held, mild, steep []backends.ID
 	s.policy.Cycle = 2 * time.Second // as many as are put back first
-	for range s.policy.maxPutBack() {
+	for range s.policy.maxLowered() {
 		held = append(held, s.job("bob", "", "", time.Hour, claiming(backends.At(backends.LevelHandOver, 999)), func(j *backends.Job) { j.State = backends.Held }))
 		mild = append(mild, s.job("bob", "", "", time.Hour, claiming(25)))
 		steep = append(steep, s.job("bob", "", "", time.Hour, claiming(30)))
@@ -163,13 +163,13 @@ func TestManyClaimsDelayNoReclaim(t *testing.T) {
 	s.job("ann", "chipA", "", time.Hour)
 	s.ripen()
 	var raised []backends.ID
-	for range 2 * s.policy.maxPutBack() {
+	for range 2 * s.policy.maxLowered() {
 		raised = append(raised, s.job("bob", "", "", time.Minute, claiming(30)))
 	}
 	p := s.cycle()
 	requeue := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Verb == Requeue })
 	first := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Job == raised[0] })
-	last := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Job == raised[s.policy.maxPutBack()-1] })
+	last := slices.IndexFunc(p.Actions, func(a Action) bool { return a.Job == raised[s.policy.maxLowered()-1] })
 	if first < 0 || requeue < first || last < requeue {
 		t.Errorf("of %d actions the first put back is %d, the reclaim %d, the last put back %d", len(p.Actions), first, requeue, last)
 	}
@@ -181,7 +181,7 @@ func TestExplainReportsClaimReset(t *testing.T) {
 	id := s.job("bob", "", "", time.Hour, claiming(backends.At(backends.LevelVictim, 25)))
 	s.rank(s.cycle())
 	e, ok := Explain(s.state, s.policy, s.now, id)
-	if want := "somebody else than pba raised it to 25 (victim): a job's owner can lower it only"; !ok || len(e.History) != 1 || e.History[0].Why != want {
+	if want := "it was raised outside pba to 25 (victim): a job's owner may only lower it"; !ok || len(e.History) != 1 || e.History[0].Why != want {
 		t.Errorf("explained by %+v, want %q", e.History, want)
 	}
 }

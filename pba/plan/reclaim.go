@@ -81,7 +81,7 @@ func (s *serving) reserveFor(b *job, r *Reclaim, at stage) {
 	b.mem.Reserved, b.mem.ReservedUntil = names(r.Hosts), s.now.Add(s.policy.FreeTimeout+s.policy.HandOverTimeout)
 	s.acts.add(at, Action{
 		Verb: Reserve, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: b.mem.Reserved, Until: b.mem.ReservedUntil,
-		Reason: "what comes free there is kept for it until all of it is",
+		Reason: "slots that come free there are reserved for it until it has all of them",
 	})
 }
 

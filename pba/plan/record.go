@@ -111,7 +111,7 @@ func (b *books) status() {
 	})
 	f.LowerThem = float64(f.Unpreemptable) > b.policy.UnpreemptableShare*float64(b.slots)
 	if f.TakeBack+f.Slots-f.Running < f.Unmet {
-		b.warn("guaranteed %d, can be taken back now %d, but %d are waited for", f.Guaranteed, f.TakeBack, f.Unmet)
+		b.warn("jobs wait for %d of %d guaranteed slots, and only %d can be preempted now", f.Unmet, f.Guaranteed, f.TakeBack)
 	}
 	if f.LowerThem {
 		b.warn("normal jobs that can't be taken back hold %d slots, more than unpreemptable.max_share of the farm (%.0f %% of %d): the filter lowers further ones",

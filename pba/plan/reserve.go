@@ -15,7 +15,7 @@ func (s *serving) reserve(b *job, hosts []string) {
 		return
 	}
 	s.setAside(b, hosts)
-	s.reserveOn(b, hosts, "nobody can be taken back for it now: what comes free there is kept for it")
+	s.reserveOn(b, hosts, "no job can be preempted for it now: slots that come free there are reserved for it")
 }
 
 // outbid withdraws what was nominated or set aside, on hosts that a job is about to

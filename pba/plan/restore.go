@@ -44,7 +44,7 @@ func Restore(state State, now time.Time) Plan {
 		p.Actions = append(p.Actions, restoreJob(j, state, now, preempted[j.ID])...)
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(dummies), backends.ID.Compare) {
-		p.Actions = append(p.Actions, Action{Verb: Drop, Job: id, Dummies: dummies[id], Reason: putBack})
+		p.Actions = append(p.Actions, Action{Verb: Drop, Job: id, Dummies: dummies[id], Reason: restoredReason})
 	}
 	// A dummy job may fail to end: the next plan looks for it.
 	p.Memory.Dummies = dummy.Memory{Placed: state.Memory.Dummies.Placed || len(dummies) > 0}
@@ -54,29 +54,29 @@ func Restore(state State, now time.Time) Plan {
 	return p
 }
 
-const putBack = "everything is put back"
+const restoredReason = "everything is put back"
 
 // restoreJob returns the actions that undo what was done to one job.
 func restoreJob(j *backends.Job, state State, now time.Time, preempted bool) []Action {
 	var actions []Action
 	if len(state.Memory.Jobs[j.ID].Reserved) > 0 && state.Abilities.Reserve != nil && j.State == backends.Pending {
-		actions = append(actions, Action{Verb: Unreserve, Job: j.ID, Reason: putBack})
+		actions = append(actions, Action{Verb: Unreserve, Job: j.ID, Reason: restoredReason})
 	}
 	held := j.HeldUntil.After(now)
 	if j.State == backends.Running && !held { // a held one is on its way back into the queue
 		return actions
 	}
 	if len(j.Pinned) > 0 {
-		actions = append(actions, Action{Verb: Unpin, Job: j.ID, Reason: putBack})
+		actions = append(actions, Action{Verb: Unpin, Job: j.ID, Reason: restoredReason})
 	}
 	if level := j.Priority.Level(); level > backends.LevelNormal {
-		actions = append(actions, Action{Verb: Rank, Job: j.ID, Priority: backends.At(backends.LevelNormal, ownValue(j.Priority)), Reason: putBack})
+		actions = append(actions, Action{Verb: Rank, Job: j.ID, Priority: backends.At(backends.LevelNormal, ownValue(j.Priority)), Reason: restoredReason})
 	}
 	if held {
-		actions = append(actions, Action{Verb: Release, Job: j.ID, Reason: putBack})
+		actions = append(actions, Action{Verb: Release, Job: j.ID, Reason: restoredReason})
 	}
 	if j.State == backends.Suspended && !j.Resuming && (preempted || held) {
-		actions = append(actions, Action{Verb: Resume, Job: j.ID, Reason: putBack})
+		actions = append(actions, Action{Verb: Resume, Job: j.ID, Reason: restoredReason})
 	}
 	return actions
 }

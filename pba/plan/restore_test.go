@@ -24,9 +24,9 @@ func TestRestoreEndsDummyJobs(t *testing.T) {
 	memory := Memory{Dummies: dummy.Memory{Gathers: map[backends.ID]dummy.Gather{id(1): {Host: "n1", Since: now}}}}
 	got := Restore(State{Farm: farm, Memory: memory}, now)
 	want := []Action{
-		{Verb: Release, Job: id(1), Reason: putBack},
-		{Verb: Drop, Job: id(1), Dummies: []backends.ID{id(7), id(8)}, Reason: putBack},
-		{Verb: Drop, Job: id(2), Dummies: []backends.ID{id(9)}, Reason: putBack},
+		{Verb: Release, Job: id(1), Reason: restoredReason},
+		{Verb: Drop, Job: id(1), Dummies: []backends.ID{id(7), id(8)}, Reason: restoredReason},
+		{Verb: Drop, Job: id(2), Dummies: []backends.ID{id(9)}, Reason: restoredReason},
 	}
 	if d := cmp.Diff(want, got.Actions); d != "" {
 		t.Error(d)

@@ -40,8 +40,8 @@ func serveDue(b *books, lowered []*job) *serving {
 		for _, b := range turns {
 			if b.nominated != nil {
 				b.turn = true
-				s.reserveOn(b, names(b.nominated), "what is free there, or on its way, is kept for it until all of it is")
-				s.skip(b.ID, "slots that are free, or on their way, suit it; the queue will start it")
+				s.reserveOn(b, names(b.nominated), "slots that are free there, or about to be, are reserved for it until it has all of them")
+				s.skip(b.ID, "slots that are free, or about to be, suit it; the queue will start it")
 				continue
 			}
 			if s.serve(b) {
@@ -112,14 +112,14 @@ func (s *serving) serve(b *job) bool {
 		s.skip(b.ID, "its last reclaim expired; the next not before "+b.mem.Backoff.Format("15:04:05"))
 		return false
 	case s.choicesFor(b).alone:
-		s.skip(b.ID, "it wants hosts for itself: none is emptied for it")
+		s.skip(b.ID, "it asks for exclusive hosts: no host is emptied for it")
 		return false
 	}
 	s.releaseAside(b)
 	b.turn = true
 	if b.nominated = s.findFree(b); b.nominated != nil {
 		s.nominate(b, b.nominated)
-		s.reserveOn(b, names(b.nominated), "what others leave there is kept for it until all of it is free")
+		s.reserveOn(b, names(b.nominated), "slots that others leave there are reserved for it until it has all of them")
 		s.skip(b.ID, "slots that come free for others suit it too")
 		return false
 	}
@@ -264,7 +264,7 @@ func (s *serving) whyNoVictims(b *job) string {
 		why = s.sparedReasons(b)
 		s.reasons[key] = why
 	}
-	return fmt.Sprintf("its need of %s can't be met in full, so nobody is touched%s", slotCount(b.Slots), why)
+	return fmt.Sprintf("its need of %s can't be met in full, so no job is preempted%s", slotCount(b.Slots), why)
 }
 
 // sparedReasons returns the three reasons that spare most slots on the hosts that suit a

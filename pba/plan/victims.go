@@ -75,7 +75,7 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 	case j.RunLimit > 0 && j.RunLimit-j.ran(b.now) < b.policy.GracePeriod+b.policy.Cycle:
 		return "its run limit ends it sooner than a reclaim would"
 	case j.Ending:
-		return "it was told to end already"
+		return "it is ending already"
 	case exempt.users[j.User], exempt.queues[j.Queue], exempt.projects[j.Project] && j.entitled:
 		return "never_victims names it"
 	}

@@ -73,7 +73,7 @@ func TestOwnersNumbersLastNoLongerThanACycle(t *testing.T) {
 			types("bmod", "-sp", "100", "4")
 			said("rebalance")
 			stand("after it was raised again")
-			if told := said("explain", "4"); !strings.Contains(told, "somebody else than pba raised it to") {
+			if told := said("explain", "4"); !strings.Contains(told, "it was raised outside pba to") {
 				t.Errorf("pba explain 4:\n%s", told)
 			}
 			if told := said("rebalance", "--dry-run"); strings.Contains(told, "rank") {
