@@ -33,9 +33,9 @@ func BsubOptions(onLava bool) map[string]backends.OptionMeaning {
 	for name, note := range map[string]string{
 		"-M":    "each process's memory, or the job's, in the cluster's own unit (LSF_UNIT_FOR_LIMITS; lava: MB)",
 		"-P":    "project, and its step",
-		"-pack": "each of its lines is submitted by a bsub of its own; -I and -K are not possible in them",
+		"-pack": "each line is submitted by a bsub of its own; -I and -K are not possible",
 		"-R":    "lava: given once only",
-		"-sp":   "1 to MAX_USER_PRIORITY; what is above the default is put back within a cycle",
+		"-sp":   "1 to MAX_USER_PRIORITY; a number above the default is lowered within a cycle",
 	} {
 		all[name] = backends.OptionMeaning{Note: note}
 	}

@@ -13,7 +13,7 @@ func options() map[string]backends.OptionMeaning {
 		return backends.OptionMeaning{Treatment: backends.Refused, Note: note}
 	}
 	const (
-		both     = "where both are named, output and errors are both overwritten or both appended to; else the job is refused"
+		both     = "output and errors, if both are named, must both be overwritten or both appended to"
 		mail     = "no mail is sent: use sbatch --mail-type"
 		terminal = "a batch job has no terminal: use srun or salloc"
 	)
@@ -29,18 +29,18 @@ func options() map[string]backends.OptionMeaning {
 		"-Is":  refused(terminal),
 		"-IX":  refused(terminal),
 		"-J":   honoured("name, and the indices of a job array, as far as the site's MaxArraySize goes"),
-		"-Jd":  honoured("comment, behind what the submit filter records there"),
+		"-Jd":  honoured("comment, after what the submit filter records there"),
 		"-K":   honoured("waits for the job and exits with its exit code; 126 if it was killed before it started; 1 if Slurm has forgotten it (MinJobAge)"),
 		"-Lp":  ignored("licences are not asked for: use sbatch --licenses"),
-		"-M":   honoured("memory of the whole job, spread evenly where it has several hosts; what becomes of a job that uses more is the site's to say (TaskPlugin, JobAcctGatherParams)"),
-		"-m":   honoured("one of these hosts: those that the cluster has beside them are excluded; preferences (h1+2) are ignored with a warning"),
+		"-M":   honoured("memory of the whole job, split evenly over its hosts; the site decides what happens to a job that uses more (TaskPlugin, JobAcctGatherParams)"),
+		"-m":   honoured("run on one of these hosts: the cluster's others are excluded; preferences (h1+2) are ignored with a warning"),
 		"-N":   ignored(mail),
 		"-Ne":  ignored(mail),
 		"-oo":  honoured("output goes there, overwritten; " + both),
-		"-P":   honoured("project, as the job's account, wckey or comment (slurm.project_from); its step goes by the environment (ALLOTMENT_STEP)"),
-		"-q":   honoured("partition; of a list the first, with a warning"),
+		"-P":   honoured("project, as the job's account, wckey or comment (slurm.project_from); its step is passed in the environment (ALLOTMENT_STEP)"),
+		"-q":   honoured("partition; the first of a list, with a warning"),
 		"-r":   honoured("run again if its host is lost, as every job without -rn"),
-		"-sp":  ignored("one's own jobs start in their order, or as the site's own factors have it"),
+		"-sp":  ignored("one's own jobs start in the order of submission, or by the site's priority factors"),
 		"-U":   refused("reservations are not asked for: use sbatch --reservation"),
 		"-u":   ignored(mail),
 		"-w":   honoured("done, ended, exit and started of job numbers, all joined by && or all by ||; any other is refused"),
