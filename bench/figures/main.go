@@ -276,20 +276,21 @@ func (s *printer) printf(format string, args ...any) {
 func writePage(out io.Writer, path string, all []scene, sweeps []simulate.Sweep) error {
 	s := printer{out: out}
 	s.printf("# What guaranteed slots are worth: figures\n")
-	s.printf("Written by `make figures TRACE=%s`, which fails if one of the properties below does not hold. The trace is public: %s of the", path, path)
-	s.printf("[Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/) (NASA Ames iPSC/860, 18,239 jobs of 1993). Its jobs are played on one host of %d", slots)
-	s.printf("slots, under virtual time, by the same planner and queue that run a farm. Its submission times are start times: on the recorded machine no job waited; here jobs come more densely.\n")
-	s.printf("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, its jobs there and nowhere else. **pba**: Allotment with its defaults.")
-	s.printf("- All figures are over one window, from the first submission to the last. *Useful* is slot-seconds in the window of runs that came to their end, also after it; *lost* those of runs that were preempted.")
-	s.printf("- *Within the guarantee*: jobs that would start at once on as many slots fenced off for the guarantee (first come first served there); the same jobs for all policies.")
-	s.printf("- *Clock*: from the first cycle that saw a job within its allocation and eligible, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
-	s.printf("- *Evicted ÷ requested*: slots of the jobs that had to go, to slots that the waiting job lacked. Jobs go as a whole: more than 1 where all that could go were wider.")
+	s.printf("With Allotment no job within the guarantee waited longer than promised, and the farm did at most two points less useful work than without a guarantee: `make figures TRACE=%s`, which writes this page, fails otherwise. The trace is public: %s of the", path, path)
+	s.printf("[Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/) (NASA Ames iPSC/860, 18,239 jobs of 1993). Its jobs are replayed on one host of %d", slots)
+	s.printf("slots, under virtual time, by the same planner and queue that run a farm. Jobs arrive more densely than recorded (*arrivals ×*). The recorded submission times are start times: no wait was recorded.\n")
+	s.printf("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, where alone its jobs run. **pba**: Allotment with its defaults.")
+	s.printf("- All figures are over one window, from the first submission to the last. *Useful* is the window's share of slot-seconds in runs that completed, also after it; *lost*, in runs that were preempted.")
+	s.printf("- *Within the guarantee*: jobs that would start at once on as many slots fenced off for the guarantee (first come, first served); the same jobs for all policies.")
+	s.printf("- *Clock*: the time from the first cycle that saw a job within its allocation and able to start, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
+	s.printf("- *Evicted ÷ requested*: slots of preempted jobs, per slot that the waiting job lacked. It is above 1 if only wider jobs could be preempted, since jobs are preempted as a whole.")
+	s.printf("- *Bounded slowdown*: wait and run time divided by run time (of at least 10 s).")
 	for i := range all {
 		writeScene(&s, &all[i])
 	}
 	if len(sweeps) > 0 {
 		s.printf("\n## How the defaults were chosen\n")
-		s.printf("Policy pba on the first scene, one setting varied, all else at its default (bold). Waits in seconds, of the jobs within the guarantee.")
+		s.printf("Policy pba for the first case above, one setting varied, all others at their defaults (bold). Waits in seconds, of the jobs within the guarantee.")
 		s.printf("\n![The same as a chart](%s)", chart)
 	}
 	for _, w := range sweeps {
