@@ -41,7 +41,7 @@ func shares(b *metrics.Balance) []float64 {
 
 func name(n int) string { return string(rune('a' + n)) }
 
-func near(got, want []float64) bool {
+func almostEqual(got, want []float64) bool {
 	return slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })
 }
 
@@ -129,7 +129,7 @@ func TestStep(t *testing.T) {
 			b.Join(name(n), m, 1)
 		}
 		b.Done(responses(c.took...))
-		if got := shares(b); !near(got, c.want) {
+		if got := shares(b); !almostEqual(got, c.want) {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}
@@ -185,7 +185,7 @@ func TestRate(t *testing.T) {
 	rates(0, 0)
 	done(100, 10, 20)
 	rates(10, 5)
-	if got := shares(b); !near(got, []float64{200. / 3, 100. / 3}) {
+	if got := shares(b); !almostEqual(got, []float64{200. / 3, 100. / 3}) {
 		t.Error(got)
 	}
 	// A little off: the average of what it was, which counts two fifths, and is now.
@@ -200,7 +200,7 @@ func TestRate(t *testing.T) {
 }
 
 // A host that was stopped for an hour in the middle of a task soon has its old share.
-func TestAHostThatWasStoppedIsMeasuredAgain(t *testing.T) {
+func TestStoppedHostIsMeasuredAgain(t *testing.T) {
 	b := cpus(metrics.Options{RoundItems: 100}, 1, 1)
 	rounds := 0
 	for ; rounds < 100; rounds++ {
@@ -213,7 +213,7 @@ func TestAHostThatWasStoppedIsMeasuredAgain(t *testing.T) {
 			back = append(back, metrics.Response{Host: task.Host, Items: task.Items, Took: time.Duration(seconds * 1e9)})
 		}
 		b.Done(back)
-		if rounds > 2 && near(shares(b), []float64{50, 50}) {
+		if rounds > 2 && almostEqual(shares(b), []float64{50, 50}) {
 			break
 		}
 	}
@@ -225,7 +225,7 @@ func TestAHostThatWasStoppedIsMeasuredAgain(t *testing.T) {
 
 // A host that takes 1000 times as long for an item as the other one is tried again now
 // and then, at a twentieth of the time at most.
-func TestASlowHostCostsLittle(t *testing.T) {
+func TestSlowHostIsRarelyTried(t *testing.T) {
 	b := cpus(metrics.Options{RoundItems: 100}, 1, 1)
 	all, slow, tried := 0.0, 0.0, 0
 	for n := range 1000 {

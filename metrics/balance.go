@@ -72,7 +72,7 @@ type Balance struct {
 	hosts   []*host // in the order in which they first joined
 }
 
-// host is a host and what is known of it.
+// host is a host with its measures and its rate.
 type host struct {
 	Name     string   `json:"host"`
 	Gone     bool     `json:"gone,omitempty"`
@@ -105,7 +105,7 @@ func New(o Options) *Balance {
 	return &Balance{options: o}
 }
 
-// Join adds a host, between rounds. slots is how many items run there side by side (1 if
+// Join adds a host, between rounds. slots is the number of items that run there side by side (1 if
 // below); m was measured with as many. A known host, gone or not, gets the new measures
 // and keeps its rate.
 func (b *Balance) Join(name string, m Measures, slots int) {
@@ -187,7 +187,7 @@ func (b *Balance) anyRate(hosts []*host) bool {
 	return slices.ContainsFunc(hosts, func(h *host) bool { return h.Rate > 0 })
 }
 
-// rates returns how many items/s each host is expected to do: its measured rate, if that
+// rates returns the items/s that each host is expected to do: its measured rate, if that
 // is trusted. The rate of another host is its job load metric times the lowest rate for a
 // point of load: it should rather wait for the others than they for it.
 func (b *Balance) rates(hosts []*host) []float64 {
@@ -213,7 +213,7 @@ func (b *Balance) rates(hosts []*host) []float64 {
 	return rates
 }
 
-// minBusy returns how many seconds a host must have worked before its rate is trusted. A
+// minBusy returns the seconds that a host must have worked before its rate is trusted. A
 // limit on CPU time comes in periods of 0.1 s, so that a slow host looks as fast as any
 // other in a short probe; and a program's first run is slow. It is 0 if the user chose the
 // size of rounds.
@@ -224,5 +224,5 @@ func (b *Balance) minBusy() float64 {
 	return min(0.25, b.fairSample())
 }
 
-// fairSample returns how many seconds of work are a fair sample for a round of RoundTime.
+// fairSample returns the seconds of work that are a fair sample for a round of RoundTime.
 func (b *Balance) fairSample() float64 { return b.options.RoundTime.Seconds() / 20 }

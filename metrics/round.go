@@ -6,8 +6,8 @@ import (
 )
 
 // Next sizes the next round, in the order in which the hosts first joined; hosts that get
-// nothing are left out. waiting is how many items are on hand; more says that others may
-// come, so that this is not the end. It returns nil if nothing waits, or there is no host.
+// nothing are left out. waiting is the number of items on hand; more reports whether
+// others may follow. It returns nil if nothing waits, or there is no host.
 // It changes nothing: if a round could not be started, call it again.
 func (b *Balance) Next(waiting int, more bool) []Task {
 	hosts := b.present()
@@ -35,14 +35,14 @@ func (b *Balance) Next(waiting int, more bool) []Task {
 	return tasks
 }
 
-// probes reports whether the next round is a probe: how long an item takes is not known,
-// and so not how many take RoundTime. Each slot gets one.
+// probes reports whether the next round is a probe: an item's time is not known, and so
+// not the number of items that take RoundTime. Each slot gets one item.
 func (b *Balance) probes(hosts []*host) bool {
 	return b.options.RoundItems == 0 && !b.anyRate(hosts)
 }
 
-// roundSize returns how many items a round has when there are plenty, and how few are not worth
-// more than one round. By RoundTime, the host that takes longest is to end in that time;
+// roundSize returns the number of items of a round when there are plenty, and the number
+// up to which one round is enough. By RoundTime, the host that takes longest is to end in that time;
 // until a host has worked for a fair part of it, rounds grow tenfold, from a hundredth of
 // it on, since an item may take ten times as long as expected. Items that take long make
 // rounds long: the host with the smallest share gets one for each slot, up to a bound.
@@ -76,7 +76,7 @@ func (b *Balance) roundSize(hosts []*host, weights []float64) (items, few float6
 	return max(items, min(least, 16*slots), slots), max(whole/40, 2*slots)
 }
 
-// nextSize returns how many items the next round has. At the end rounds shrink, so that shorter
+// nextSize returns the number of items of the next round. At the end rounds shrink, so that shorter
 // ones make up for the errors of the last full one: while less than two rounds are left,
 // half of the rest, down to a quarter of a round. The last two rounds so become four.
 func nextSize(full, few float64, waiting int, more bool) int {

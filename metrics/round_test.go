@@ -88,16 +88,16 @@ func TestRoundsGrow(t *testing.T) {
 }
 
 // A probe has one item on each slot, so its gap is no reason for a step.
-func TestAProbeIsNoReasonForAStep(t *testing.T) {
+func TestNoStepAfterProbe(t *testing.T) {
 	b := cpus(metrics.Options{Rule: metrics.Step}, 1, 3)
 	if v := b.Done(responses(3, 1)); v.Under {
 		t.Error(v)
 	}
-	if got := shares(b); !near(got, []float64{25, 75}) {
+	if got := shares(b); !almostEqual(got, []float64{25, 75}) {
 		t.Error(got)
 	}
 	b.Done(responses(3, 1))
-	if got := shares(b); !near(got, []float64{20, 80}) {
+	if got := shares(b); !almostEqual(got, []float64{20, 80}) {
 		t.Error("and the round after it:", got)
 	}
 }
@@ -144,7 +144,7 @@ func TestJoinAfterAStep(t *testing.T) {
 	b := cpus(metrics.Options{Rule: metrics.Step, RoundItems: 100}, 3, 7)
 	b.Done(responses(1, 10))
 	b.Join("c", metrics.Measures{metrics.CPU: 10}, 1)
-	if got := shares(b); !near(got, []float64{17.5, 32.5, 50}) {
+	if got := shares(b); !almostEqual(got, []float64{17.5, 32.5, 50}) {
 		t.Error(got)
 	}
 }

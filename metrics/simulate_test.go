@@ -9,7 +9,7 @@ import (
 	"github.com/allotment-hpc/allotment/metrics"
 )
 
-// farm is hosts in virtual time: how many items/s each does, as time goes.
+// farm is hosts in virtual time, with the items/s that each does over time.
 type farm struct {
 	speeds []func(at float64) float64
 	noise  float64 // ±, of a task's time
@@ -19,7 +19,7 @@ type farm struct {
 // speeds are in the ratio 1:2:4:8: 150 items/s.
 var speeds = []float64{10, 20, 40, 80}
 
-// task returns how long a host takes for so many items from a time on, in seconds.
+// task returns the seconds that a host takes for so many items from a time on.
 func (f *farm) task(n, items int, at float64) float64 {
 	const tick = 0.05
 	left, t := float64(items), at
@@ -48,8 +48,7 @@ func (f *farm) run(b *metrics.Balance, items int) (makespan float64, began []flo
 	return makespan, began, under
 }
 
-// until returns how many rounds that began from a time on were not under the threshold
-// before one was.
+// until returns the number of rounds from a time on before one was under the threshold.
 func until(began []float64, under []bool, from float64) int {
 	rounds := 0
 	for n, ok := range under {

@@ -44,7 +44,7 @@ func TestLawsOfBalance(t *testing.T) {
 			RoundTime:  time.Duration(rapid.Int64Range(1, 1e12).Draw(t, "time")),
 		}
 		b := metrics.New(options)
-		there := make(map[string]bool)
+		present := make(map[string]bool)
 		join := func() {
 			h := name(rapid.IntRange(0, 4).Draw(t, "joins"))
 			var m metrics.Measures
@@ -52,14 +52,14 @@ func TestLawsOfBalance(t *testing.T) {
 				m[e] = rapid.OneOf(rapid.Just(0.0), rapid.Float64()).Draw(t, "measure")
 			}
 			b.Join(h, m, rapid.IntRange(-1, 8).Draw(t, "slots"))
-			there[h] = true
+			present[h] = true
 		}
 		round := func(waiting int, more bool) int {
 			var back []metrics.Response
 			all := 0
 			seen := make(map[string]bool)
 			for _, task := range b.Next(waiting, more) {
-				if !there[task.Host] || seen[task.Host] || task.Items < 1 {
+				if !present[task.Host] || seen[task.Host] || task.Items < 1 {
 					t.Fatalf("%+v", task)
 				}
 				seen[task.Host] = true
@@ -69,8 +69,8 @@ func TestLawsOfBalance(t *testing.T) {
 					back = append(back, metrics.Response{Host: task.Host, Items: task.Items, Took: time.Duration(took)})
 				}
 			}
-			if all > max(waiting, 0) || (all == 0) != (len(there) == 0 || waiting <= 0) {
-				t.Fatalf("a round of %d of %d for %d hosts", all, waiting, len(there))
+			if all > max(waiting, 0) || (all == 0) != (len(present) == 0 || waiting <= 0) {
+				t.Fatalf("a round of %d of %d for %d hosts", all, waiting, len(present))
 			}
 			if v := b.Done(back); v.Gap < 0 || v.Gap > 1 {
 				t.Fatalf("%+v", v)
@@ -82,7 +82,7 @@ func TestLawsOfBalance(t *testing.T) {
 			"leave": func(t *rapid.T) {
 				h := name(rapid.IntRange(0, 4).Draw(t, "leaves"))
 				b.Leave(h)
-				delete(there, h)
+				delete(present, h)
 			},
 			"round": func(t *rapid.T) {
 				round(rapid.IntRange(-1, 1e6).Draw(t, "waiting"), rapid.Bool().Draw(t, "more"))
@@ -92,7 +92,7 @@ func TestLawsOfBalance(t *testing.T) {
 				for _, s := range b.Shares() {
 					sum += s.Percent
 				}
-				if len(b.Shares()) != len(there) || len(there) > 0 && (sum < 99.999 || sum > 100.001) {
+				if len(b.Shares()) != len(present) || len(present) > 0 && (sum < 99.999 || sum > 100.001) {
 					t.Fatalf("%v", b.Shares())
 				}
 				b = roundTrip(t, b)
@@ -108,7 +108,7 @@ func TestLawsOfBalance(t *testing.T) {
 	})
 }
 
-func TestStateThatNoBalanceHas(t *testing.T) {
+func TestInvalidState(t *testing.T) {
 	good, err := json.Marshal(cpus(metrics.Options{}, 1, 2))
 	if err != nil {
 		t.Fatal(err)

@@ -31,8 +31,8 @@ type Options struct {
 type pace struct {
 	snapshot time.Duration // between two snapshots of the farm, at least, unless a task gave no result
 	start    time.Duration // a task that has not begun this long after the rest of its round has ended moves to another host
-	measure  time.Duration // how long the first round waits for hosts that are being measured
-	rest     time.Duration // how long a host that had no room is left out, the first time
+	measure  time.Duration // longest time that the first round waits for hosts that are being measured
+	rest     time.Duration // first pause of a host that had no free slots
 }
 
 // defaultPace is the pace outside of tests.
@@ -61,14 +61,14 @@ func Start(ctx context.Context, d Definition, o Options) error {
 	return run(ctx, &d, dir, s, o)
 }
 
-// Existing is a split that was begun before.
+// Existing is a split that was started before.
 type Existing struct {
 	Definition *Definition
 	dir        *Dir
 	store      *store
 }
 
-// Find opens a split that was begun before; an empty name means the last one. The split
+// Find opens a split that was started before; an empty name means the latest one. The split
 // is locked until Resume or Close returns.
 func Find(ctx context.Context, work, name string) (*Existing, error) {
 	dir, name, err := OpenDir(work, name)

@@ -10,11 +10,11 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// maxKills is how many tasks die at work on a range before it is halved, or
+// maxKills is the number of tasks that die at work on a range before it is halved, or
 // abandoned if it is a single item.
 const maxKills = 3
 
-// maxStrikes is how many tasks in a row fail on a host before it is excluded.
+// maxStrikes is the number of tasks that fail in a row on a host before it is excluded.
 const maxStrikes = 3
 
 // Piece is a range of items that a task returned without results, to be assigned again.

@@ -191,7 +191,7 @@ func TestEachItemOnceInOrder(t *testing.T) {
 	})
 }
 
-func (c *Core) shape() string {
+func (c *Core) pieces() string {
 	text := ""
 	for _, p := range c.Front {
 		text += fmt.Sprintf("[%d+%d k%d !%s]", p.First, p.Count, p.Kills, p.Avoid)
@@ -200,7 +200,7 @@ func (c *Core) shape() string {
 }
 
 // A range of which three tasks died is halved until the item is alone.
-func TestAKillerIsIsolated(t *testing.T) {
+func TestKillerIsIsolated(t *testing.T) {
 	const killer = 5
 	c := NewCore(metrics.Options{RoundItems: 8})
 	c.Join("n1", metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
@@ -213,7 +213,7 @@ func TestAKillerIsIsolated(t *testing.T) {
 				how = Died
 			}
 			ended, _ := c.End(task.N, how, time.Second)
-			steps = append(steps, fmt.Sprintf("%d+%d %d %s", task.First, task.Count, ended.State, c.shape()))
+			steps = append(steps, fmt.Sprintf("%d+%d %d %s", task.First, task.Count, ended.State, c.pieces()))
 		}
 		c.Close()
 	}
@@ -227,7 +227,7 @@ func TestAKillerIsIsolated(t *testing.T) {
 	}
 }
 
-func TestAHostWhereAllFailsIsLeftOut(t *testing.T) {
+func TestFailingHostIsExcluded(t *testing.T) {
 	c := NewCore(metrics.Options{RoundItems: 8})
 	c.Join("n1", metrics.Measures{1, 1, 1, 1, 1, 1}, 1)
 	for strike := 1; strike <= maxStrikes; strike++ {
@@ -235,7 +235,7 @@ func TestAHostWhereAllFailsIsLeftOut(t *testing.T) {
 		_, excluded := c.End(round[0].N, Failed, 0)
 		c.Close()
 		if excluded != (strike == maxStrikes) || c.Front[0].Kills != 0 {
-			t.Errorf("after %d strikes excluded: %v; %s", strike, excluded, c.shape())
+			t.Errorf("after %d strikes excluded: %v; %s", strike, excluded, c.pieces())
 		}
 	}
 }

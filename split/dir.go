@@ -25,7 +25,7 @@ const (
 	fileLock  = "lock"
 )
 
-// lockTime is how long OpenDir waits until another process releases the split.
+// lockTime bounds OpenDir's wait for another process to release the split.
 const lockTime = 3 * time.Second
 
 // Dir is a split's directory, locked by this process.

@@ -39,16 +39,16 @@ type hosts struct {
 	resting   map[string]rest
 }
 
-// rest is how long a host that had no room for its task is left out.
+// rest is the pause of a host that had no free slots for its task.
 type rest struct {
 	until time.Time     // and until there is room
-	next  time.Duration // how long the next one is
+	next  time.Duration // duration of the next pause
 }
 
-// longestRest is how long a host rests at most.
+// longestRest bounds a host's pause.
 const longestRest = 30 * time.Minute
 
-// rest leaves a host out for a while, each time for twice as long.
+// rest excludes a host for a while, each time twice as long.
 func (h *hosts) rest(name string, now time.Time) {
 	r := h.resting[name]
 	r.next = min(max(r.next, h.firstRest), longestRest)
@@ -122,7 +122,7 @@ func (h *hosts) addMeasures(a answer) {
 	h.measured[a.host] = a.measures
 }
 
-// slotsOf returns how many slots a task has on a host.
+// slotsOf returns the number of a task's slots on a host.
 func (h *hosts) slotsOf(name string) int {
 	have := max(h.up[name].Slots, 1)
 	if h.slots == 0 {
@@ -131,8 +131,8 @@ func (h *hosts) slotsOf(name string) int {
 	return min(h.slots, have)
 }
 
-// waits reports whether a host is still being measured.
-func (h *hosts) waits() bool {
+// measuring reports whether a host is still being measured.
+func (h *hosts) measuring() bool {
 	for name := range h.up {
 		if _, known := h.measured[name]; !known && !h.excluded[name] {
 			return true
@@ -141,9 +141,9 @@ func (h *hosts) waits() bool {
 	return false
 }
 
-// change returns which of the hosts that take part must leave, and which others may
+// membership returns which of the hosts that take part must leave, and which others may
 // join, sorted by name.
-func (h *hosts) change(part []string, now time.Time) (leave, join []string) {
+func (h *hosts) membership(part []string, now time.Time) (leave, join []string) {
 	eligible := func(name string) bool {
 		_, up := h.up[name]
 		_, known := h.measured[name]

@@ -10,8 +10,8 @@ import (
 
 // source counts the items, and copies them.
 type source interface {
-	// count returns how many items there are so far, and whether there will be no more.
-	// The error is why they can't be read.
+	// count returns the number of items so far, and whether the input has ended. The error
+	// is the reason why they can't be read.
 	count() (items int64, ended bool, err error)
 	// changed receives when the result of count changes; it is nil if that never happens.
 	changed() <-chan struct{}
@@ -54,7 +54,7 @@ type streamState struct {
 	err   error
 }
 
-// maxText is how much of an item is shown to users, in bytes.
+// maxText bounds what users see of an item, in bytes.
 const maxText = 200
 
 func (s *stream) count() (int64, bool, error) {

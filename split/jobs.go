@@ -20,7 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/split/task"
 )
 
-// resultTime is how long the result of a job that ended well may be missing: over NFS
+// resultTime bounds the delay of the result of a job that ended with status 0: over NFS
 // it may show up later.
 const resultTime = time.Minute
 

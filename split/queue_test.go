@@ -43,8 +43,8 @@ func runTask(_ context.Context, _, dir string, n int64) int {
 	return 0
 }
 
-// dies is a task that is killed while it is at work.
-func dies(dir string, n int64) int {
+// killTask leaves the files of a task that is killed at work, and returns its exit status.
+func killTask(dir string, n int64) int {
 	_ = os.WriteFile(task.File(dir, n, task.KindNew), nil, 0o600)
 	return 137
 }

@@ -183,7 +183,7 @@ func (r *runner) nextRound(ctx context.Context, have int64, ended bool) (over bo
 	if err := r.refused; err != nil {
 		return false, err
 	}
-	if r.core.Round == 0 && r.hosts.waits() && time.Since(r.hosts.began) < r.pace.measure {
+	if r.core.Round == 0 && r.hosts.measuring() && time.Since(r.hosts.began) < r.pace.measure {
 		if !r.measuringLogged && time.Since(r.hosts.began) > time.Second { // known measures arrive at once
 			r.measuringLogged = true
 			r.log("measuring the hosts, which takes some seconds; later runs reuse the result")
@@ -238,7 +238,7 @@ func (r *runner) changeHosts(ctx context.Context) error {
 	if r.hosts.up == nil { // no snapshot yet
 		return nil
 	}
-	leave, join := r.hosts.change(r.core.Hosts, time.Now())
+	leave, join := r.hosts.membership(r.core.Hosts, time.Now())
 	for _, name := range leave {
 		r.core.Leave(name)
 		r.log(shown(name) + " no longer takes part")
@@ -262,7 +262,7 @@ func (r *runner) changeHosts(ctx context.Context) error {
 
 // checkStalled returns an error if items wait and no host can ever run them.
 func (r *runner) checkStalled(have int64) error {
-	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.waits() {
+	if r.core.Waiting(have) == 0 || r.hosts.up == nil || r.hosts.measuring() {
 		return nil
 	}
 	if len(r.hosts.excluded) > 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(r.hosts.up)), func(name string) bool { return !r.hosts.excluded[name] }) {
@@ -308,7 +308,7 @@ func (r *runner) wait(ctx context.Context) error {
 	return nil
 }
 
-// maxUnreachable is how long a run tries again to reach the queue.
+// maxUnreachable bounds the time in which a run tries to reach the queue.
 const maxUnreachable = 10 * time.Minute
 
 // ignoreUnreachable returns err, or nil if the queue can't be reached, until maxUnreachable is over.

@@ -175,7 +175,7 @@ func TestItemsThatKill(t *testing.T) {
 			mu.Lock()
 			deaths++
 			mu.Unlock()
-			return dies(dir, n)
+			return killTask(dir, n)
 		}
 		return runTask(ctx, host, dir, n)
 	}
@@ -284,7 +284,7 @@ func TestHostsComeAndGo(t *testing.T) {
 }
 
 // A host that has no room for its task keeps no other host waiting.
-func TestAHostWithoutRoom(t *testing.T) {
+func TestHostWithoutFreeSlots(t *testing.T) {
 	q := newQueue("n1", "full")
 	q.pend = func(host string) bool { return host == "full" }
 	x := newTrial(t, q)
@@ -383,7 +383,7 @@ func TestInterruptAndResume(t *testing.T) {
 }
 
 // An input that differs from that of before is an error.
-func TestAnotherInput(t *testing.T) {
+func TestDifferentInput(t *testing.T) {
 	for name, other := range map[string]string{"different": "1\n2\nx\n", "shorter": "1\n2\n"} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueue("n1")

@@ -10,17 +10,17 @@ import (
 	"sync"
 )
 
-// stride is how many items lie between two whose offsets the spool keeps.
+// stride is the distance, in items, of the offsets in memory.
 const stride = 1024
 
-// spool keeps the items that were read in a file, each with its separator, unchanged.
-// One goroutine writes, others read what is there.
+// spool stores the items that were read in a file, each with its separator, unchanged.
+// One goroutine writes, others read.
 type spool struct {
 	file      *os.File
 	separator byte
 
 	mu      sync.Mutex
-	size    int64   // of what is known
+	size    int64   // indexed bytes
 	items   int64   // whole ones
 	offsets []int64 // of items 0, stride, 2 × stride …
 }
@@ -62,8 +62,8 @@ func (s *spool) append(part []byte) (int64, error) {
 	return s.index(part), nil
 }
 
-// end ends the last item with a separator if it has none, and returns how many there
-// are.
+// end ends the last item with a separator if it has none, and returns the number of
+// items.
 func (s *spool) end() (int64, error) {
 	var last [1]byte
 	if s.size > 0 {

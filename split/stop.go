@@ -11,7 +11,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/printable"
 )
 
-// stopTime is how long killed jobs may take to end.
+// stopTime bounds the wait for killed jobs to end.
 const stopTime = 30 * time.Second
 
 // stop ends an interrupted split's jobs. Its error wraps ErrInterrupted.

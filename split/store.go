@@ -41,7 +41,7 @@ type endedRound struct {
 	metrics.Verdict
 }
 
-// inputState is how far the input was read.
+// inputState is the stored state of the input.
 type inputState struct {
 	Ended bool
 	Items int64 // if it has ended
@@ -128,7 +128,7 @@ func (s *store) Definition(ctx context.Context) (*Definition, error) {
 	return d, err
 }
 
-// Input returns how far the input was read.
+// Input returns the stored state of the input.
 func (s *store) Input(ctx context.Context) (state inputState, err error) {
 	_, err = s.get(ctx, keyInput, &state)
 	return state, err

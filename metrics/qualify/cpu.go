@@ -16,7 +16,7 @@ import (
 // CPU is the speed of the cores.
 type CPU struct {
 	Workers int     `json:"workers"` // threads that worked: one for each core that may be used
-	Cores   float64 `json:"cores"`   // how many cores' time they got
+	Cores   float64 `json:"cores"`   // the cores' worth of time that they got
 	One     Speed   `json:"one"`     // one thread
 	All     Speed   `json:"all"`     // all of them together
 }
@@ -51,7 +51,7 @@ func measureCPU(ctx context.Context, workers int) CPU {
 }
 
 // work runs threads side by side for a time, and returns what they did in a second of it
-// and how many cores' time they got. The time of Go's runtime counts as theirs: of a small
+// and the cores' worth of time that they got. The time of Go's runtime counts as theirs: of a small
 // quota it is a good part, and a job's own work would have it.
 func work(ctx context.Context, threads int, d time.Duration) (Speed, float64) {
 	all := make([]worker, threads)

@@ -56,7 +56,7 @@ const (
 	jobName = "asplit/qualify"
 	// runLimit ends a job that hangs: it waits for nothing but its file systems.
 	runLimit = 5 * time.Minute
-	// maxResultDelay is how long the result of an ended job may be missing: some network file
+	// maxResultDelay bounds the delay of an ended job's result: some network file
 	// systems show new files after seconds.
 	maxResultDelay = 5 * time.Second
 	pollInterval   = 100 * time.Millisecond
@@ -89,7 +89,7 @@ func (h *Hosts) Measure(ctx context.Context, requests []Request, report func(Ans
 	}
 }
 
-// awaitChange waits for a change of the queue, and returns how long to wait beyond it.
+// awaitChange waits for a change of the queue, and returns the pause before the next check.
 func (h *Hosts) awaitChange(ctx context.Context, waiting []pendingJob, changed func(context.Context) error) time.Duration {
 	if !slices.ContainsFunc(waiting, func(o pendingJob) bool { return o.ended.IsZero() }) {
 		return pollInterval

@@ -52,7 +52,7 @@ func (m Machine) Fingerprint(peer string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// workers returns how many threads use all that may be used.
+// workers returns the number of threads that use all allowed CPU time.
 func (m Machine) workers() int {
 	if m.Quota > 0 {
 		return max(1, min(m.cores, int(math.Ceil(m.Quota))))
@@ -155,8 +155,8 @@ func largestCache(root string, cpu int) uint64 {
 	return largest
 }
 
-// countCPUs reads a list as the kernel writes it, 0-3,7. It returns the first number, and
-// how many there are; 0 if it is no such list.
+// countCPUs reads a list as the kernel writes it, 0-3,7. It returns the first number and
+// the count; 0 if it is not such a list.
 func countCPUs(list string) (first, count int) {
 	for part := range strings.SplitSeq(list, ",") {
 		from, to, isRange := strings.Cut(part, "-")
@@ -176,7 +176,7 @@ func countCPUs(list string) (first, count int) {
 	return first, count
 }
 
-// maxCPU is a number that no CPU has.
+// maxCPU is above the number of any CPU.
 const maxCPU = 1 << 16
 
 // storageOf names the file system of a directory: what is mounted, its type and where.

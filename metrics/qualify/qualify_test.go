@@ -211,7 +211,7 @@ func TestRunWritesItsError(t *testing.T) {
 	}
 }
 
-func TestEndsWithItsContext(t *testing.T) {
+func TestContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("enough"))
 	_, err := Measure(ctx, Options{Dir: t.TempDir()})

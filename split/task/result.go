@@ -75,7 +75,7 @@ func (r *Result) trailer(sum uint32) []byte {
 	return append(b, magic...)
 }
 
-var errNotWhole = errors.New("not a complete task result")
+var errIncomplete = errors.New("not a complete task result")
 
 // OpenResult opens the result of a task with these items. The error is fs.ErrNotExist
 // if the file is missing.
@@ -104,7 +104,7 @@ func OpenResult(path string, first, count int64) (*Result, error) {
 func ReadResult(f io.ReaderAt, size int64) (*Result, error) {
 	b := make([]byte, trailerSize)
 	if size < trailerSize {
-		return nil, errNotWhole
+		return nil, errIncomplete
 	}
 	if _, err := f.ReadAt(b, size-trailerSize); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func ReadResult(f io.ReaderAt, size int64) (*Result, error) {
 	if string(b[56:]) != magic || binary.LittleEndian.Uint32(b[52:]) != crc32.ChecksumIEEE(b[:52]) ||
 		r.index < 0 || r.records < 1 || r.records > MaxItems || r.Count < 1 || r.Count > MaxItems ||
 		r.index != size-trailerSize-r.records*recordSize {
-		return nil, errNotWhole
+		return nil, errIncomplete
 	}
 	return r, r.check(binary.LittleEndian.Uint32(b[48:]))
 }
@@ -129,13 +129,13 @@ func (r *Result) check(sum uint32) error {
 		within := record.At >= 0 && record.Out >= 0 && record.Err >= 0 && record.At <= r.index &&
 			record.Out <= r.index-record.At && record.Err <= r.index-record.At-record.Out
 		if record.Item != next || record.Count < 1 || !within {
-			return errNotWhole
+			return errIncomplete
 		}
 		next += record.Count
 		return nil
 	})
 	if err == nil && (next != r.Count || digest.Sum32() != sum) {
-		err = errNotWhole
+		err = errIncomplete
 	}
 	return err
 }

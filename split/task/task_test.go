@@ -188,7 +188,7 @@ func TestBigOutput(t *testing.T) {
 	}
 }
 
-func TestWhatCantBeRun(t *testing.T) {
+func TestRunErrors(t *testing.T) {
 	good := Order{Argv: []string{"true"}, Mode: Feed, First: 1, Count: 1, Slots: 1}
 	for name, x := range map[string]struct {
 		order Order
@@ -233,7 +233,7 @@ func TestModeOf(t *testing.T) {
 
 // A process that an item leaves behind writes into no other item's result, and the task
 // does not wait for it.
-func TestWhatAnItemLeavesBehind(t *testing.T) {
+func TestProcessLeftByItem(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("skip: there is no setsid")
 	}

@@ -128,8 +128,8 @@ func (g *guard) Log(string)              { g.call(func() {}) }
 func (*guard) Progress(split.Progress)   {}
 func (g *guard) Round(split.RoundReport) { g.call(func() {}) }
 
-// fewest is the least number of points of a valid test.
-const fewest = 20
+// minPoints is the least number of points of a valid test.
+const minPoints = 20
 
 // TestKilledAtAnyCall kills the process that runs a split before and after its call N,
 // for N = 1, 2, … until it ends unkilled, and has another process resume the split.
@@ -162,8 +162,8 @@ func TestKilledAtAnyCall(t *testing.T) {
 	}
 	workers.Wait()
 	t.Logf("%d points", points.Load())
-	if points.Load() < fewest {
-		t.Errorf("%d points, want %d at least", points.Load(), fewest)
+	if points.Load() < minPoints {
+		t.Errorf("%d points, want %d at least", points.Load(), minPoints)
 	}
 }
 
