@@ -17,8 +17,8 @@ import (
 	"github.com/allotment-hpc/allotment/miniq/node"
 )
 
-// bareRate returns how many runs a second keepers complete on this machine, as many at a time
-// as there are slots, with nothing around them: the order is prepared, there is no queue.
+// bareRate returns the runs a second that keepers complete on this machine, as many at a
+// time as there are slots, without a queue and with a prepared order.
 // Keepers are used again, as a node does.
 func bareRate(ctx context.Context, o *options) (float64, error) {
 	dir, err := os.MkdirTemp(o.below, "allotment-bare-")
@@ -71,7 +71,7 @@ func orderFile(text []byte) (*os.File, error) {
 	return f, err
 }
 
-// bareKeeper is a keeper that takes one run after another.
+// bareKeeper is a keeper that executes one run after another.
 type bareKeeper struct {
 	program string
 	null    *os.File

@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
-// slots is how many slots every queue has, on nodes of perNode each.
+// slots is the number of slots of every queue, on nodes of perNode each.
 const (
 	nodes   = 4
 	perNode = 4
@@ -37,8 +37,8 @@ type queue interface {
 	// run submits jobs that do nothing, by eight clients at once, and returns when the
 	// last one has ended.
 	run(ctx context.Context, jobs int) error
-	// list lists so many pending jobs as its users would, and returns how many bytes that
-	// are and how long it took.
+	// list lists so many pending jobs as its users would, and returns the number of
+	// bytes and the time that it took.
 	list(ctx context.Context, pending int) (int, time.Duration, error)
 	// block fills all slots; clear ends all jobs.
 	block(ctx context.Context) error
@@ -46,11 +46,11 @@ type queue interface {
 	close() error
 }
 
-// clientsAtOnce is how many submit at the same time where it is not one.
+// clientsAtOnce is the number of concurrent clients, where there is more than one.
 const clientsAtOnce = 8
 
 // compare runs the whole comparison; false: a budget is missed.
-func compare(ctx context.Context, out io.Writer, o options) (kept bool, err error) {
+func compare(ctx context.Context, out io.Writer, o options) (met bool, err error) {
 	b := &bench{options: o, out: out, figures: map[figure][]float64{}}
 	if err := b.printMachine(); err != nil {
 		return false, err
@@ -62,7 +62,7 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 	defer func() { err = errors.Join(err, own.close()) }()
 	b.queues = []queue{own}
 	if !o.alone {
-		others, err := b.others(ctx)
+		others, err := b.startOthers(ctx)
 		defer func() {
 			for _, q := range others {
 				err = errors.Join(err, q.close())
@@ -77,13 +77,13 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 		name    string
 		measure func(context.Context) error
 	}{
-		{"submit", b.submissions},
-		{"asub", func(ctx context.Context) error { return b.commands(ctx, own) }},
-		{"list", b.lists},
-		{"run", b.runs},
-		{"scale", b.scale},
-		{"pause", b.pauses},
-		{"ended", b.ended},
+		{"submit", b.measureSubmissions},
+		{"asub", func(ctx context.Context) error { return b.measureCommands(ctx, own) }},
+		{"list", b.measureListings},
+		{"run", b.measureRuns},
+		{"scale", b.measureScale},
+		{"pause", b.measurePauses},
+		{"ended", b.measureRestarts},
 	} {
 		if !o.wants(part.name) {
 			continue
@@ -95,8 +95,8 @@ func compare(ctx context.Context, out io.Writer, o options) (kept bool, err erro
 	return b.judge(), nil
 }
 
-// others starts the other queues that are installed.
-func (b *bench) others(ctx context.Context) ([]queue, error) {
+// startOthers starts the other queues that are installed.
+func (b *bench) startOthers(ctx context.Context) ([]queue, error) {
 	var all []queue
 	for _, start := range []func(context.Context, options) (queue, string, error){startSlurm, startSpooler} {
 		q, missing, err := start(ctx, b.options)
@@ -181,7 +181,7 @@ const (
 	asArray    = "jobs/s from submission to end, one array"
 )
 
-// submissionCount returns how many submissions are measured: fewer of queues that take
+// submissionCount returns the number of submissions to measure: fewer of queues that take
 // milliseconds for one.
 func submissionCount(q queue, clients int) int {
 	if q.name() == miniqName {
@@ -190,8 +190,8 @@ func submissionCount(q queue, clients int) int {
 	return 100 * min(clients, 4)
 }
 
-// submissions measures submissions of jobs that stay pending.
-func (b *bench) submissions(ctx context.Context) error {
+// measureSubmissions measures submissions of jobs that stay pending.
+func (b *bench) measureSubmissions(ctx context.Context) error {
 	for _, q := range b.queues {
 		if err := q.block(ctx); err != nil {
 			return err
@@ -262,8 +262,8 @@ func (b *bench) clearAll(ctx context.Context) error {
 	return nil
 }
 
-// commands measures one asub and one sbatch in turn.
-func (b *bench) commands(ctx context.Context, own *miniqQueue) error {
+// measureCommands measures one asub and one sbatch in turn.
+func (b *bench) measureCommands(ctx context.Context, own *miniqQueue) error {
 	const times = 50
 	all := []interface {
 		name() string
@@ -290,8 +290,8 @@ func (b *bench) commands(ctx context.Context, own *miniqQueue) error {
 	return b.clearAll(ctx)
 }
 
-// lists measures listings of pending jobs.
-func (b *bench) lists(ctx context.Context) error {
+// measureListings measures listings of pending jobs.
+func (b *bench) measureListings(ctx context.Context) error {
 	for _, q := range b.queues {
 		if err := q.block(ctx); err != nil {
 			return err
@@ -318,8 +318,8 @@ func (b *bench) lists(ctx context.Context) error {
 	return nil
 }
 
-// runs measures jobs that do nothing, from the first submission to the last end.
-func (b *bench) runs(ctx context.Context) error {
+// measureRuns measures jobs that do nothing, from the first submission to the last end.
+func (b *bench) measureRuns(ctx context.Context) error {
 	for i := range b.rounds {
 		rate, err := bareRate(ctx, &b.options)
 		if err != nil {
@@ -340,7 +340,7 @@ func (b *bench) runs(ctx context.Context) error {
 			b.printf("%s has run %d jobs in %.2f s", q.name(), b.jobs, took.Seconds())
 			b.add(completion, q.name(), float64(b.jobs)/took.Seconds())
 			if own, ok := q.(*miniqQueue); ok {
-				if err := b.arrays(ctx, own); err != nil {
+				if err := b.measureArray(ctx, own); err != nil {
 					return err
 				}
 			}
@@ -350,7 +350,7 @@ func (b *bench) runs(ctx context.Context) error {
 	return b.clearAll(ctx)
 }
 
-// timeRun returns how long a queue took for its jobs. Task-spooler's server was seen to
+// timeRun returns the time that a queue took for its jobs. Task-spooler's server was seen to
 // die of many submissions: it is started again, for up to three tries.
 func (b *bench) timeRun(ctx context.Context, q queue) (time.Duration, error) {
 	for tries := 1; ; tries++ {
@@ -366,7 +366,7 @@ func (b *bench) timeRun(ctx context.Context, q queue) (time.Duration, error) {
 	}
 }
 
-func (b *bench) arrays(ctx context.Context, own *miniqQueue) error {
+func (b *bench) measureArray(ctx context.Context, own *miniqQueue) error {
 	before := own.usage(ctx)
 	began := time.Now()
 	if err := own.runArray(ctx, b.jobs); err != nil {

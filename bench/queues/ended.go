@@ -27,7 +27,7 @@ const (
 	endedMemoryBudget = 1024 // MiB
 )
 
-// restart is how long a daemon took until it answered, and the most memory that it took
+// restart is the time until a started daemon answered, and the most memory that it used
 // until a while later, in MiB.
 type restart struct {
 	after  string
@@ -35,9 +35,9 @@ type restart struct {
 	memory int
 }
 
-// ended measures the daemon's start with many ended jobs: after it was stopped, and
+// measureRestarts measures the daemon's start with many ended jobs: after it was stopped, and
 // after it was killed with a long journal; then compaction of such a state.
-func (b *bench) ended(ctx context.Context) (err error) {
+func (b *bench) measureRestarts(ctx context.Context) (err error) {
 	q, err := startMiniq(ctx, &b.options)
 	if err != nil {
 		return err
@@ -109,9 +109,9 @@ func (b *bench) judgeEnded() bool {
 	}
 	all := true
 	for _, r := range b.restarts {
-		kept := r.took <= endedBudget && r.memory <= endedMemoryBudget
+		met := r.took <= endedBudget && r.memory <= endedMemoryBudget
 		verdict := "met"
-		if !kept {
+		if !met {
 			verdict, all = "missed", false
 		}
 		b.printf("  %-10s  a start with %d ended jobs, after it was %s, ≤ %v and ≤ %d MiB: it is %v and %d MiB",

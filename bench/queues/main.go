@@ -36,11 +36,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	kept, err := compare(farm.WithParent(ctx), os.Stdout, o)
+	met, err := compare(farm.WithParent(ctx), os.Stdout, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "queues:", err)
 	}
-	if err != nil || !kept {
+	if err != nil || !met {
 		stop()
 		os.Exit(1)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// memoryBudget is what the daemon may take while a queue is filled and when it is
+// memoryBudget bounds the daemon's memory while a queue is filled and when it is
 // full, in MiB.
 const memoryBudget = 300
 
@@ -44,13 +44,13 @@ func (b *bench) judgeMemory() bool {
 		b.printf("  not judged  the daemon's memory with %d pending jobs: not measured", pausePending)
 		return true
 	}
-	kept := b.memory <= memoryBudget
+	met := b.memory <= memoryBudget
 	verdict := "met"
-	if !kept {
+	if !met {
 		verdict = "missed"
 	}
 	b.printf("  %-10s  the daemon's memory with %d pending jobs ≤ %d MiB: it is %d MiB", verdict, pausePending, memoryBudget, b.memory)
-	return kept
+	return met
 }
 
 // kibibytes returns the number in a line of /proc/PID/status.

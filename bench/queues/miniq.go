@@ -114,7 +114,7 @@ func (q *miniqQueue) submitAll(ctx context.Context, clients, jobs, pack int) ([]
 	return ids, err
 }
 
-// share returns how many of all are the nth part's.
+// share returns the size of the nth part of all.
 func share(all, parts, n int) int { return all*(n+1)/parts - all*n/parts }
 
 // inParallel does something so many times at once.

@@ -18,10 +18,10 @@ const (
 	pauseRounds  = 3
 )
 
-// pauses measures how long a small request waits for its answer while the journal is
+// measurePauses measures the time until a small request is answered while the journal is
 // shortened: one that only reads, so that the disk plays no part, and one that is written
 // to the journal.
-func (b *bench) pauses(ctx context.Context) (err error) {
+func (b *bench) measurePauses(ctx context.Context) (err error) {
 	q, err := startMiniq(ctx, &b.options)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (b *bench) pauses(ctx context.Context) (err error) {
 		send func() error
 	}{
 		{"a job is listed", func() error { _, err := q.client.Jobs(ctx, ids); return err }},
-		{"a job is ranked", func() error {
+		{"a priority is set", func() error {
 			return q.client.SetPriority(ctx, []backends.PriorityChange{{ID: ids[0], Priority: backends.At(backends.LevelNormal, 10)}}).First()
 		}},
 	} {
@@ -110,11 +110,11 @@ func (b *bench) judgePause() bool {
 		return true
 	}
 	longest := quantile.Median(b.pause)
-	kept := longest <= pauseBudget
+	met := longest <= pauseBudget
 	verdict := "met"
-	if !kept {
+	if !met {
 		verdict = "missed"
 	}
 	b.printf("  %-10s  the longest answer while the journal is shortened ≤ %v: it is %v", verdict, pauseBudget, longest.Round(100*time.Microsecond))
-	return kept
+	return met
 }

@@ -71,7 +71,7 @@ func budgets() []budget {
 
 // judge prints each budget with its verdict; false: one is missed.
 func (b *bench) judge() bool {
-	kept := true
+	met := true
 	b.printf("\nbudgets")
 	for _, l := range budgets() {
 		sign := "≥"
@@ -86,11 +86,11 @@ func (b *bench) judge() bool {
 		}
 		verdict := "met"
 		if ratio < l.times && !l.atMost || ratio > l.times && l.atMost {
-			verdict, kept = "missed", false
+			verdict, met = "missed", false
 		}
 		b.printf("  %-10s  %s: it is %.2f", verdict, text, ratio)
 	}
-	kept = b.judgeMemory() && kept
-	kept = b.judgeEnded() && kept
-	return b.judgePause() && kept
+	met = b.judgeMemory() && met
+	met = b.judgeEnded() && met
+	return b.judgePause() && met
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// scale shows what a job costs the bundled queue with more and more of them
+// measureScale shows what a job costs the bundled queue with more and more of them
 // pending: to submit it, to list it, and to decide on it.
-func (b *bench) scale(ctx context.Context) error {
+func (b *bench) measureScale(ctx context.Context) error {
 	b.printf("\nwhat a job costs miniq, µs (processor time of its daemon in brackets)")
 	b.printf("  %8s  %18s %18s %22s", "pending", "submitted", "listed", "one ends, one starts")
 	for _, pending := range []int{1000, 10_000, 100_000} {
-		if err := b.scaleAt(ctx, pending); err != nil {
+		if err := b.measureScaleAt(ctx, pending); err != nil {
 			return fmt.Errorf("%d pending jobs: %w", pending, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
+func (b *bench) measureScaleAt(ctx context.Context, pending int) (err error) {
 	q, err := startMiniq(ctx, &b.options)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
 	if err != nil {
 		return err
 	}
-	dispatched, err := q.dispatched(ctx, measure)
+	dispatched, err := q.measureDispatch(ctx, measure)
 	if err != nil {
 		return err
 	}
@@ -62,11 +62,11 @@ func (b *bench) scaleAt(ctx context.Context, pending int) (err error) {
 	return nil
 }
 
-// decisions is how many jobs end and are followed by others.
+// decisions is the number of jobs that end and are followed by others.
 const decisions = 500
 
-// dispatched has the first of the pending jobs run, and measures that.
-func (q *miniqQueue) dispatched(ctx context.Context, measure func(int, func() error) (string, error)) (string, error) {
+// measureDispatch has the first of the pending jobs run, and measures that.
+func (q *miniqQueue) measureDispatch(ctx context.Context, measure func(int, func() error) (string, error)) (string, error) {
 	farm, err := q.client.Snapshot(ctx, time.Now())
 	if err != nil {
 		return "", err

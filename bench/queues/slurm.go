@@ -78,7 +78,7 @@ func (s *slurmQueue) run(ctx context.Context, jobs int) error {
 	return s.awaitEmpty(ctx)
 }
 
-// slurmPause is how often Slurm is polled: seldom, since each query costs it time.
+// slurmPause is the interval between two queries: long, since each costs Slurm time.
 const slurmPause = 100 * time.Millisecond
 
 // awaitEmpty waits until nothing is left.

@@ -21,8 +21,8 @@ type spoolerQueue struct {
 	env          []string
 }
 
-// spoolerPending is how many pending jobs it has at most: each one is a process, and its
-// server serves a thousand of them.
+// spoolerPending bounds its pending jobs: each one is a process, and its server serves a
+// thousand of them.
 const spoolerPending = 900
 
 // startSpooler starts a server, or returns what is missing.

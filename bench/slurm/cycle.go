@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// changes is how many jobs change their class in a measured cycle.
+	// changes is the number of jobs that change their class in a measured cycle.
 	changes = 10
 	// nodes of perNode slots each, enough for a guarantee of one for each project.
 	nodes   = 4
 	perNode = 64
-	// clients is how many submit at the same time where that is not measured.
+	// clients is the number of concurrent submitters where that is not measured.
 	clients = 8
 
 	patience = 5 * time.Minute
@@ -60,10 +60,10 @@ func (s *testSite) measureCycles(ctx context.Context) (cycles figures, err error
 	}
 	// The first cycle gives every project's first job its class; its commands are recorded.
 	if n, err := s.rebalance(ctx, recording); err != nil || n != s.projects {
-		return nil, fmt.Errorf("the first cycle ranked %d jobs, want %d: %w", n, s.projects, err)
+		return nil, fmt.Errorf("the first cycle set the priority of %d jobs, want %d: %w", n, s.projects, err)
 	}
 	if n, err := s.rebalance(ctx, ""); err != nil || n != 0 {
-		return nil, fmt.Errorf("a cycle without changes ranked %d jobs: %w", n, err)
+		return nil, fmt.Errorf("a cycle without changes set the priority of %d jobs: %w", n, err)
 	}
 	list, err := s.readRecord()
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *testSite) measureCycles(ctx context.Context) (cycles figures, err error
 		ranked := 0
 		err = cycles.measure(wholeCycle, func() (err error) { ranked, err = s.rebalance(ctx, ""); return err })
 		if err != nil || ranked != changes {
-			return nil, fmt.Errorf("a measured cycle ranked %d jobs, want %d: %w", ranked, changes, err)
+			return nil, fmt.Errorf("a measured cycle set the priority of %d jobs, want %d: %w", ranked, changes, err)
 		}
 		if err := cycles.measure(idle, func() error { _, err := s.rebalance(ctx, ""); return err }); err != nil {
 			return nil, err
@@ -165,7 +165,7 @@ func (s *testSite) pba(ctx context.Context, args ...string) ([]byte, error) {
 // recording is a cycle that records which of Slurm's commands run.
 const recording = "recording"
 
-// rebalance runs one cycle and returns how many jobs it ranked.
+// rebalance runs one cycle and returns the number of jobs whose priority it set.
 func (s *testSite) rebalance(ctx context.Context, how string) (ranked int, err error) {
 	if how == recording {
 		bin, err := s.linkStandIns()
@@ -211,11 +211,11 @@ func (s *testSite) fill(ctx context.Context) error {
 	if err := errors.Join(failed, ctx.Err()); err != nil {
 		return err
 	}
-	each := s.pending / 5 / s.projects
+	perProject := s.pending / 5 / s.projects
 	s.first = make([][]string, s.projects)
 	return inParallel(clients, func(n int) error {
 		for i := n; i < s.projects; i += clients {
-			for range each {
+			for range perProject {
 				id, err := s.submit(ctx, idleScript, "--account="+project(i))
 				if err != nil {
 					return err
@@ -223,7 +223,7 @@ func (s *testSite) fill(ctx context.Context) error {
 				s.first[i] = append(s.first[i], id)
 			}
 		}
-		return s.fillUp(ctx, share(s.pending-each*s.projects, clients, n))
+		return s.fillUp(ctx, share(s.pending-perProject*s.projects, clients, n))
 	})
 }
 
@@ -274,7 +274,7 @@ func (s *testSite) change(ctx context.Context, round int) (others []string, err 
 	return others, nil
 }
 
-// share returns how many of the jobs are client n's.
+// share returns the number of jobs that client n submits.
 func share(jobs, clients, n int) int { return (jobs + n) / clients }
 
 func inParallel(n int, do func(n int) error) error {

@@ -44,11 +44,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	kept, err := bench(farm.WithParent(ctx), o)
+	met, err := bench(farm.WithParent(ctx), o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "slurmbench:", err)
 	}
-	if err != nil || !kept {
+	if err != nil || !met {
 		stop()
 		os.Exit(1)
 	}
@@ -61,7 +61,7 @@ type options struct {
 }
 
 // bench takes both measures in a directory of its own, and removes it.
-func bench(ctx context.Context, o options) (kept bool, err error) {
+func bench(ctx context.Context, o options) (met bool, err error) {
 	if o.programs, err = filepath.Abs(o.programs); err != nil {
 		return false, err
 	}

@@ -62,8 +62,8 @@ func execCommand(name string) error {
 	return syscall.Exec(path, os.Args, os.Environ())
 }
 
-// readRecord returns the command line by which pba listed all jobs. It prints how often pba
-// ran each command.
+// readRecord returns the command line by which pba listed all jobs. It also prints the number of runs of
+// each command.
 func (s *testSite) readRecord() (list []string, err error) {
 	f, err := os.Open(s.recordPath())
 	if err != nil {
@@ -84,6 +84,6 @@ func (s *testSite) readRecord() (list []string, err error) {
 	if list == nil {
 		return nil, errors.New("pba did not run squeue")
 	}
-	printf("a cycle that ranks runs %v", count)
+	printf("a cycle that sets priorities runs %v", count)
 	return list, nil
 }

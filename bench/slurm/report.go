@@ -21,7 +21,7 @@ const (
 	with       = "sbatch with the filter"
 )
 
-// figures are what was measured, by name.
+// figures holds the measured times, by name.
 type figures map[string][]time.Duration
 
 // measure measures something once.

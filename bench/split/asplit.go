@@ -12,7 +12,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/quantile"
 )
 
-// variant is how asplit cuts the work in one run.
+// variant describes how asplit cuts the work in one run.
 type variant struct {
 	name   string
 	adjust string
@@ -22,8 +22,8 @@ type variant struct {
 	halve  bool   // the fastest host's quota, half-way
 }
 
-// split runs asplit.
-func (b *bench) split(ctx context.Context, w variant) (r run, err error) {
+// runSplit runs asplit.
+func (b *bench) runSplit(ctx context.Context, w variant) (r run, err error) {
 	file := filepath.Join(b.reports, w.name+".json")
 	args := []string{"--quiet", "--profile", "cpu", "--adjust", w.adjust, "--round", w.round, "--range", fmt.Sprintf("1-%d", w.items), "--json", file, "--"}
 	if w.each {

@@ -40,7 +40,7 @@ type bench struct {
 }
 
 // measure runs the whole comparison; false: a budget is missed.
-func measure(ctx context.Context, o options) (kept bool, err error) {
+func measure(ctx context.Context, o options) (met bool, err error) {
 	b := &bench{options: o}
 	if b.dir, err = os.MkdirTemp("", "allotment-split-"); err != nil {
 		return false, err
@@ -69,10 +69,10 @@ func measure(ctx context.Context, o options) (kept bool, err error) {
 		return false, err
 	}
 	printf("\n%-36s %6s  %8s  %7s  %9s  %s", "", "items", "makespan", "÷ ideal", "from 3rd", "idle")
-	if err := b.splits(ctx); err != nil {
+	if err := b.runSplits(ctx); err != nil {
 		return false, err
 	}
-	if err := b.parallels(ctx); err != nil {
+	if err := b.runParallels(ctx); err != nil {
 		return false, err
 	}
 	b.printRounds()
@@ -90,7 +90,7 @@ const (
 	halvedRate = "rate, node4 halved"
 )
 
-func (b *bench) splits(ctx context.Context) error {
+func (b *bench) runSplits(ctx context.Context) error {
 	round := b.round.String()
 	for _, w := range []struct {
 		part string
@@ -106,14 +106,14 @@ func (b *bench) splits(ctx context.Context) error {
 		if !b.wants(w.part) {
 			continue
 		}
-		if err := b.record(b.split(ctx, w.variant)); err != nil {
+		if err := b.record(b.runSplit(ctx, w.variant)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) parallels(ctx context.Context) error {
+func (b *bench) runParallels(ctx context.Context) error {
 	if !b.wants("parallel") {
 		return nil
 	}
@@ -121,13 +121,13 @@ func (b *bench) parallels(ctx context.Context) error {
 		printf("skipped: %s", missing)
 		return nil
 	}
-	if err := b.record(b.parallel(ctx, b.items, lotSize)); err != nil {
+	if err := b.record(b.runParallel(ctx, b.items, lotSize)); err != nil {
 		return err
 	}
-	return b.record(b.parallel(ctx, b.single, 1))
+	return b.record(b.runParallel(ctx, b.single, 1))
 }
 
-// lotSize is how many items GNU parallel dispatches at a time where it is not one.
+// lotSize is the number of items that GNU parallel dispatches at a time, unless one by one.
 const lotSize = 50
 
 // execute runs a program that distributes a run's items, in the group dispatchers.

@@ -80,7 +80,7 @@ func (g group) setMaxWeight() error {
 	return proc.SetGroup(g.dir, "cpu.shares", "262144")
 }
 
-// period is how often a group gets its quota anew. The kernel's default is 100 ms; this is
+// period is the interval at which a group's quota is refilled. The kernel's default is 100 ms; this is
 // half an item on the slowest host, so that the host behaves like a slow processor.
 const period = 20 * time.Millisecond
 

@@ -35,7 +35,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	kept, err := measure(farm.WithParent(ctx), o)
+	met, err := measure(farm.WithParent(ctx), o)
 	if errors.Is(err, errNoCgroup) {
 		fmt.Println("skip:", err)
 		return
@@ -43,7 +43,7 @@ func main() {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "splitbench:", err)
 	}
-	if err != nil || !kept {
+	if err != nil || !met {
 		stop()
 		os.Exit(1)
 	}

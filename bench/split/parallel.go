@@ -15,12 +15,12 @@ import (
 // parallelName begins the names of its runs.
 const parallelName = "GNU parallel"
 
-// runTime is how long one way of cutting the work may take.
+// runTime bounds the time of one run.
 const runTime = 6 * time.Minute
 
-// parallel has GNU parallel hand the items to the hosts' cgroups, so many at a time,
+// runParallel has GNU parallel hand the items to the hosts' cgroups, so many at a time,
 // each host one lot after the other. It and its shells run beside the cgroups.
-func (b *bench) parallel(ctx context.Context, items, lot int) (run, error) {
+func (b *bench) runParallel(ctx context.Context, items, lot int) (run, error) {
 	for i, g := range b.hosts.groups {
 		where := fmt.Sprintf("%d %s\n", b.hosts.nodeProcessors[i], g.joinFile())
 		if err := os.WriteFile(filepath.Join(b.dir, hostName(i)), []byte(where), 0o600); err != nil {

@@ -117,15 +117,15 @@ func (l budget) verdict() string {
 
 // judge prints each budget with its verdict; false: one is missed.
 func (b *bench) judge() bool {
-	kept := true
+	met := true
 	printf("\nbudgets")
 	for _, l := range b.budgets() {
 		verdict, text := l.verdict(), fmt.Sprintf("%.3f of %.3f", l.value, l.limit)
 		if verdict == "not judged" {
 			text = "not measured"
 		}
-		kept = kept && verdict != "missed"
+		met = met && verdict != "missed"
 		printf("  %-10s  %s: %s", verdict, l.what, text)
 	}
-	return kept
+	return met
 }

@@ -31,8 +31,8 @@ func fromRound(n int, rounds []round) (float64, bool) {
 	return end.Sub(rest[0].began).Seconds() / ideal(items).Seconds(), true
 }
 
-// recovery returns how many rounds that began after a change it took until the gap was
-// under the threshold, that one counted, or 0 if it never was; and how many there were.
+// recovery returns the number of rounds after a change until the gap was under the
+// threshold, that round included, or 0 if it never was; and the number of rounds after it.
 func recovery(rounds []round, change time.Time) (took, of int) {
 	after := slices.DeleteFunc(slices.Clone(rounds), func(r round) bool { return r.began.Before(change) })
 	return 1 + slices.IndexFunc(after, func(r round) bool { return r.under }), len(after)

@@ -16,7 +16,7 @@ import (
 // cost is an item's processor time.
 const cost = 4 * time.Millisecond
 
-// ideal returns how long all hosts' quotas together take for so many items.
+// ideal returns the time that all hosts' quotas together take for so many items.
 func ideal(items int) time.Duration {
 	return time.Duration(float64(items) * float64(cost) / total())
 }
