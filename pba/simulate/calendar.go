@@ -127,14 +127,14 @@ type fence struct {
 	project string
 	used    int
 	ends    *heap.Heap[fenceEnd] // by time
-	queue   []fenced
+	queue   []fencedJob
 }
 
 func newFence(project string) fence {
 	return fence{project: project, ends: heap.New(func(a, b fenceEnd) bool { return a.at.Before(b.at) }, nil)}
 }
 
-type fenced struct {
+type fencedJob struct {
 	slots int
 	takes time.Duration
 }
@@ -148,10 +148,10 @@ type fenceEnd struct {
 func (f *fence) submit(c *calendar, t time.Time, slots int, takes time.Duration) bool {
 	f.advance(c, t)
 	if len(f.queue) == 0 && f.used+slots <= c.slots(f.project, t) {
-		f.start(t, fenced{slots, takes})
+		f.start(t, fencedJob{slots, takes})
 		return true
 	}
-	f.queue = append(f.queue, fenced{slots, takes})
+	f.queue = append(f.queue, fencedJob{slots, takes})
 	return false
 }
 
@@ -183,7 +183,7 @@ func (f *fence) serve(c *calendar, t time.Time) {
 	}
 }
 
-func (f *fence) start(t time.Time, j fenced) {
+func (f *fence) start(t time.Time, j fencedJob) {
 	f.used += j.slots
 	f.ends.Push(fenceEnd{t.Add(j.takes), j.slots})
 }

@@ -21,8 +21,8 @@ type metered struct {
 	putOff   bool          // by max_victims_per_project
 }
 
-// ticking is a PBA job's clock, as the last cycle left it.
-type ticking struct {
+// clockReading is a PBA job's clock, as the last cycle left it.
+type clockReading struct {
 	clock   time.Duration
 	seen    time.Time
 	account int
@@ -38,7 +38,7 @@ type meter struct {
 
 	jobs      map[backends.ID]*metered
 	arriving  *metered // being submitted; its ID is not known yet
-	clocks    map[backends.ID]ticking
+	clocks    map[backends.ID]clockReading
 	starved   []time.Time // by account: its starving is counted up to then
 	busy      map[string]int
 	changed   bool // something happened to a job of a project with a guarantee
@@ -72,7 +72,7 @@ type tally struct {
 func newMeter(s *Setup, window Window, c *calendar) *meter {
 	m := &meter{
 		window: window, threshold: s.Policy.PendingThreshold, promise: basePromise(s), cycle: s.Policy.Cycle, perCycle: perCycle(s),
-		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]ticking{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
+		jobs: map[backends.ID]*metered{}, clocks: map[backends.ID]clockReading{}, busy: map[string]int{}, reclaims: map[int64]*reclaimed{},
 		lastStart: map[string]time.Time{}, starved: make([]time.Time, len(c.projects)),
 		accounts: make([]tally, len(c.projects)+1),
 	}

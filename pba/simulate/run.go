@@ -147,7 +147,7 @@ func (d *driver) run() error {
 	if !more {
 		return ErrNothing
 	}
-	d.first = d.grid(d.meter.window.From)
+	d.first = d.nextGridTime(d.meter.window.From)
 	d.last = d.first.Add(-d.Policy.Cycle)
 	d.due = d.first
 	for n := 0; ; n++ {
@@ -201,9 +201,9 @@ func (d *driver) requestCycle(at time.Time) {
 	}
 }
 
-// grid returns the first cycle at or after a time. Cycles are at multiples of the
+// nextGridTime returns the first cycle at or after a time. Cycles are at multiples of the
 // period since 1970, as the queue's ageing ticks are.
-func (d *driver) grid(t time.Time) time.Time {
+func (d *driver) nextGridTime(t time.Time) time.Time {
 	at := t.Truncate(d.Policy.Cycle)
 	if at.Before(t) {
 		at = at.Add(d.Policy.Cycle)
@@ -220,7 +220,7 @@ func (d *driver) nextCycle() time.Time {
 	if d.due.IsZero() {
 		return time.Time{}
 	}
-	if at := d.grid(d.due); at.After(next) {
+	if at := d.nextGridTime(d.due); at.After(next) {
 		return at
 	}
 	return next
@@ -284,7 +284,7 @@ func (d *driver) observe(r *pba.Result) {
 			// It started in this very cycle, by an act of it.
 			m.clock = max(m.clock, j.Clock)
 		} else if m != nil {
-			d.meter.clocks[id] = ticking{j.Clock, now, m.account}
+			d.meter.clocks[id] = clockReading{j.Clock, now, m.account}
 		}
 	}
 	for i := range p.Skipped {

@@ -188,7 +188,7 @@ func (s *stoppable) signal(t *testing.T, signal syscall.Signal) {
 }
 
 // A line is read once it is complete.
-func TestReadHalfALine(t *testing.T) {
+func TestReadIncompleteLine(t *testing.T) {
 	whole := lines("start 0\nat 100\nend 200\n")
 	for cut := range whole {
 		d := write(t, whole[:cut])

@@ -73,9 +73,9 @@ func percentAxis(p *plot.Plot) {
 }
 
 // slotAxis starts at 0, and is of use also where nothing ever ran.
-func slotAxis(p *plot.Plot, most float64) {
-	p.Y.Min, p.Y.Max = 0, max(1, most*1.05)
-	p.Y.Tick.Marker = plot.TickerFunc(func(_, most float64) []plot.Tick { return evenTicks(0, most) })
+func slotAxis(p *plot.Plot, maxSlots float64) {
+	p.Y.Min, p.Y.Max = 0, max(1, maxSlots*1.05)
+	p.Y.Tick.Marker = plot.TickerFunc(func(_, maxSlots float64) []plot.Tick { return evenTicks(0, maxSlots) })
 }
 
 // evenTicks has at most five labels, at multiples of 1, 2 or 5 × a power of ten.
@@ -111,11 +111,11 @@ func timeAxis(p *plot.Plot, s *simulate.Series, buckets int, width float64, labe
 
 func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-func timeTicks(from, to float64, most int) []plot.Tick {
+func timeTicks(from, to float64, maxSlots int) []plot.Tick {
 	const day = 24 * time.Hour
 	step := 365 * day
 	for _, s := range []time.Duration{time.Second, 10 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, day, 2 * day, 7 * day, 14 * day, 28 * day, 91 * day, 182 * day} {
-		if (to-from)/s.Seconds() <= float64(most) {
+		if (to-from)/s.Seconds() <= float64(maxSlots) {
 			step = s
 			break
 		}
@@ -187,8 +187,8 @@ func overTime(id string, r *simulate.Result) ([]figure, int, error) {
 	return all, max(0, len(names)-chartedProjects), nil
 }
 
-// both draws a figure for either width.
-func both(f figure, id, title, text string, rowHeight float64, legend []entry, wrap int, rows func(width float64) ([][]*plot.Plot, error)) (figure, error) {
+// drawBoth draws a figure for either width.
+func drawBoth(f figure, id, title, text string, rowHeight float64, legend []entry, wrap int, rows func(width float64) ([][]*plot.Plot, error)) (figure, error) {
 	for _, width := range []float64{wide, narrow} {
 		made, err := rows(width)
 		if err != nil {
@@ -223,7 +223,7 @@ func utilization(id string, r *simulate.Result) (figure, error) {
 		o := &r.Policies[i]
 		text += fmt.Sprintf("%s: on average %s, useful %s. ", policyName(o.Policy), percent(o.Utilization), percent(o.Useful))
 	}
-	return both(f, id, f.Caption, text, 125, nil, 0, func(width float64) ([][]*plot.Plot, error) {
+	return drawBoth(f, id, f.Caption, text, 125, nil, 0, func(width float64) ([][]*plot.Plot, error) {
 		var rows [][]*plot.Plot
 		for i := range r.Policies {
 			o := &r.Policies[i]
@@ -277,10 +277,10 @@ func held(id string, r *simulate.Result, project string) (figure, error) {
 		legend = append(legend, entry{policyName(r.Policies[i].Policy), []plot.Thumbnailer{&plotter.Line{LineStyle: style}}})
 	}
 	text := fmt.Sprintf("Allocated at most %s. ", plural(guaranteedSlots(r, project), "slot"))
-	return both(f, id, f.Caption, text+"A panel for each policy, and one of the slots that waited.", 120, legend, 2, func(width float64) ([][]*plot.Plot, error) {
+	return drawBoth(f, id, f.Caption, text+"A panel for each policy, and one of the slots that waited.", 120, legend, 2, func(width float64) ([][]*plot.Plot, error) {
 		var rows [][]*plot.Plot
 		waiting := newPlot("waiting", "slots")
-		top, longest := most(r, project)
+		top, longest := maxSlots(r, project)
 		for i := range r.Policies {
 			o := &r.Policies[i]
 			pool := poolOf(o, project)
@@ -324,9 +324,9 @@ func addHeld(p, waiting *plot.Plot, o *simulate.Outcome, pool *simulate.Pool, st
 	return nil
 }
 
-// most returns the most slots that the project held or was allocated under any policy,
+// maxSlots returns the most slots that the project held or was allocated under any policy,
 // and the most that waited.
-func most(r *simulate.Result, project string) (top, longest float64) {
+func maxSlots(r *simulate.Result, project string) (top, longest float64) {
 	for i := range r.Policies {
 		pool := poolOf(&r.Policies[i], project)
 		if pool == nil {

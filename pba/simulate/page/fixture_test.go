@@ -7,10 +7,10 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
-// hostile is what a name must not get away with.
+// hostile is a name that must be shown and must not act.
 const hostile = `</title><script>alert(1)</script><img src=x onerror=alert(2)> "quoted' & 中文 ` + "\x1b[31m\u202egnp.exe"
 
-// buckets is how many steps the fixture's charts have.
+// buckets is the number of steps of the fixture's charts.
 const buckets = 300
 
 // policies are the fixture's, in order.

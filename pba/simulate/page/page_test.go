@@ -28,7 +28,7 @@ func written(t *testing.T, p Page) string {
 }
 
 // Nothing on the page comes from elsewhere, and nothing on it runs.
-func TestThePageStandsAlone(t *testing.T) {
+func TestPageIsSelfContained(t *testing.T) {
 	html := written(t, fixturePage())
 	for _, never := range []string{"<script", "<img", "<link rel=\"stylesheet", "<iframe", "<object", "@import", "url(", "javascript:"} {
 		if at := strings.Index(html, never); at >= 0 {
@@ -73,7 +73,7 @@ func TestHostileNames(t *testing.T) {
 }
 
 // Each chart has a title and text for readers who can't see it; and is sound XML.
-func TestChartsAreSound(t *testing.T) {
+func TestChartsAreValid(t *testing.T) {
 	html := written(t, fixturePage())
 	charts := regexp.MustCompile(`(?s)<svg .*?</svg>`).FindAllString(html, -1)
 	// Two widths of utilization and of the projects that are charted, three
@@ -83,7 +83,7 @@ func TestChartsAreSound(t *testing.T) {
 	}
 	ids := map[string]bool{}
 	for _, chart := range charts {
-		sound(t, chart)
+		checkXML(t, chart)
 		id := regexp.MustCompile(`<title id="([^"]+)">[^<]+</title>\n<desc id="[^"]+">[^<]+</desc>`).FindStringSubmatch(chart)
 		if id == nil || ids[id[1]] {
 			t.Fatalf("no title or text, or one of another chart: %s", chart[:300])
@@ -95,7 +95,7 @@ func TestChartsAreSound(t *testing.T) {
 	}
 }
 
-func sound(t *testing.T, svg string) {
+func checkXML(t *testing.T, svg string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(svg))
 	for {
@@ -108,7 +108,7 @@ func sound(t *testing.T, svg string) {
 }
 
 // The same results give the same bytes.
-func TestThePageIsTheSame(t *testing.T) {
+func TestPageIsDeterministic(t *testing.T) {
 	first := written(t, fixturePage())
 	if written(t, fixturePage()) != first {
 		t.Error("two pages of the same results differ")
@@ -152,7 +152,7 @@ func TestFiguresAreLabelled(t *testing.T) {
 }
 
 // Missing data is left out, and breaks nothing.
-func TestLittleToShow(t *testing.T) {
+func TestMissingData(t *testing.T) {
 	bare := fixture("a")
 	for i := range bare.Policies {
 		bare.Policies[i].Series, bare.Policies[i].Projects = simulate.Series{}, nil
@@ -183,7 +183,7 @@ func TestWriteSweeps(t *testing.T) {
 	if err := WriteSweeps(&out, sweeps()); err != nil {
 		t.Fatal(err)
 	}
-	sound(t, out.String())
+	checkXML(t, out.String())
 	for _, want := range []string{"pending_threshold, seconds (default 60)", "min_runtime, seconds (default 60)", "headroom, a factor (default 1.5)", `width="1080"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the chart lacks %s", want)
@@ -235,7 +235,7 @@ func TestTimeTicks(t *testing.T) {
 }
 
 // Axes have some labels, and few enough not to overlap.
-func TestFewTicks(t *testing.T) {
+func TestTickCount(t *testing.T) {
 	for _, high := range []float64{1, 1.05, 7, 33.6, 113, 999, 4032, 123456} {
 		if n := len(evenTicks(0, high)); n < 2 || n > 6 {
 			t.Errorf("up to %v: %d ticks", high, n)

@@ -37,9 +37,9 @@ func tables(r *simulate.Result) []table {
 	for i := range r.Policies {
 		policies = append(policies, policyName(r.Policies[i].Policy))
 	}
-	all := []table{within(r), others(r), farm(r), preemptions(r)}
+	all := []table{withinTable(r), othersTable(r), farmTable(r), preemptionTable(r)}
 	if len(r.Guarantees) > 1 {
-		all = append(all, projects(r))
+		all = append(all, projectTable(r))
 	}
 	for i := range all {
 		all[i].Policies = policies
@@ -107,7 +107,7 @@ func lossGroup(r *simulate.Result, of groupOf) group {
 	}}
 }
 
-func within(r *simulate.Result) table {
+func withinTable(r *simulate.Result) table {
 	of := func(o *simulate.Outcome) *simulate.Group { return &o.Within }
 	clock := group{
 		Name: "Wait by the guarantee’s clock, seconds",
@@ -127,7 +127,7 @@ func within(r *simulate.Result) table {
 	}
 }
 
-func others(r *simulate.Result) table {
+func othersTable(r *simulate.Result) table {
 	of := func(o *simulate.Outcome) *simulate.Group { return &o.Rest }
 	return table{
 		Caption: "All other jobs",
@@ -136,7 +136,7 @@ func others(r *simulate.Result) table {
 	}
 }
 
-func farm(r *simulate.Result) table {
+func farmTable(r *simulate.Result) table {
 	return table{
 		Caption: "The farm",
 		About:   "Shares of all slots over the whole window.",
@@ -157,7 +157,7 @@ func farm(r *simulate.Result) table {
 	}
 }
 
-func preemptions(r *simulate.Result) table {
+func preemptionTable(r *simulate.Result) table {
 	t := table{
 		Caption: "Preempted slots, and the time under the guarantee",
 		Groups: []group{
@@ -198,8 +198,8 @@ func ratio(o *simulate.Outcome) cell {
 	return cell{Text: fmt.Sprintf("%.2f", o.Ratio)}
 }
 
-// projects has a group for each project, in the order of the outcomes.
-func projects(r *simulate.Result) table {
+// projectTable has a group for each project, in the order of the outcomes.
+func projectTable(r *simulate.Result) table {
 	t := table{Caption: "By project", Long: true, About: "All jobs of each project, within its guarantee and beyond it. Waits are in seconds from submission, lost work is in slot-hours."}
 	if len(r.Policies) == 0 {
 		return t

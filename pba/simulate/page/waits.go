@@ -21,7 +21,7 @@ func sortBy(names []string, key func(string) int) {
 // atOnce is where a logarithmic axis shows a wait of nothing.
 const atOnce = 0.3
 
-// waits draws how many jobs had started after which time.
+// waits draws the share of jobs that had started within a time.
 func waits(id string, r *simulate.Result) ([]figure, error) {
 	const how = "Share of the jobs that had started within a time, on a logarithmic axis; exact at the marks."
 	kinds := []struct {

@@ -73,7 +73,7 @@ func TestReadSWFNamesTheLine(t *testing.T) {
 }
 
 // A reader that fails is no shorter trace.
-func TestReadSWFOfABrokenFile(t *testing.T) {
+func TestReadSWFReadError(t *testing.T) {
 	broken := errors.New("broken")
 	jobs, err := read(io.MultiReader(strings.NewReader(small), &failing{broken}))
 	if !errors.Is(err, broken) || len(jobs) != 2 {
