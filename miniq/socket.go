@@ -31,12 +31,12 @@ func ShortName(path string) (name string, release func(), err error) {
 // LockName is the file in a state directory that names the process that serves it.
 const LockName = "lock"
 
-// Sign returns the text of that file: the process that serves, and its socket.
-func Sign(pid int, socket string) []byte { return fmt.Appendf(nil, "%d %s\n", pid, socket) }
+// LockText returns the text of that file: the process that serves, and its socket.
+func LockText(pid int, socket string) []byte { return fmt.Appendf(nil, "%d %s\n", pid, socket) }
 
-// Signed returns the process that last served a state directory, and its socket, which
+// LockHolder returns the process that last served a state directory, and its socket, which
 // may not be this process's: XDG_RUNTIME_DIR may differ. 0, "": not known.
-func Signed(state string) (pid int, socket string) {
+func LockHolder(state string) (pid int, socket string) {
 	text, err := os.ReadFile(filepath.Join(state, LockName))
 	number, socket, ok := strings.Cut(strings.TrimSuffix(string(text), "\n"), " ")
 	pid, bad := strconv.Atoi(number)

@@ -98,7 +98,7 @@ func (w *Writer) Admit(longest time.Duration, user string, jobs int) (over func(
 			late = time.After(longest)
 		}
 		written := w.backlog.written
-		w.poke()
+		w.wakeLoop()
 		w.mu.Unlock()
 		select {
 		case <-written:
@@ -133,6 +133,6 @@ func (w *Writer) Expire(before time.Time) {
 		}
 	}
 	w.removed = append(w.removed, ids...)
-	w.undirty(ids)
-	w.poke()
+	w.dropChanges(ids)
+	w.wakeLoop()
 }

@@ -10,9 +10,9 @@ func (c *Change) historyOnly() bool {
 	return c.Submit == nil && c.Begin == nil && c.End == nil && c.Final == nil && !c.Doubt
 }
 
-// thin drops the first lines of a job's changes that would not stay in its object.
+// dropOldLines drops the first lines of a job's changes that would not stay in its object.
 // It acts only when the number of changes is a multiple of maxHistory.
-func thin(changes []Change) []Change {
+func dropOldLines(changes []Change) []Change {
 	if len(changes)%maxHistory != 0 {
 		return changes
 	}

@@ -24,7 +24,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for round := range 4 {
 		w.mu.Lock()
 		for range 25 * maxHistory {
-			w.dirty[id] = thin(append(w.dirty[id], Change{ID: id, Seq: seq, At: at, Event: "modify", Detail: fmt.Sprintf("by alice %d", seq)}))
+			w.dirty[id] = dropOldLines(append(w.dirty[id], Change{ID: id, Seq: seq, At: at, Event: "modify", Detail: fmt.Sprintf("by alice %d", seq)}))
 			seq++
 		}
 		waiting := len(w.dirty[id])

@@ -171,20 +171,20 @@ func TestElementsDoNotRepeatTheirArray(t *testing.T) {
 	}
 }
 
-// crowded is a disk that has room for a new file after one was removed.
-type crowded struct {
+// fullDisk is a disk that has room for a new file after one was removed.
+type fullDisk struct {
 	disk.Disk
 	room atomic.Bool
 }
 
-func (d *crowded) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
+func (d *fullDisk) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
 	if flag&os.O_CREATE != 0 && !d.room.Load() {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: syscall.ENOSPC}
 	}
 	return d.Disk.OpenFile(path, flag, mode)
 }
 
-func (d *crowded) Remove(path string) error {
+func (d *fullDisk) Remove(path string) error {
 	err := d.Disk.Remove(path)
 	if err == nil {
 		d.room.Store(true)
@@ -195,7 +195,7 @@ func (d *crowded) Remove(path string) error {
 // On a disk without an inode left objects are removed before others are written.
 func TestRemovalGoesFirst(t *testing.T) {
 	dir, log := t.TempDir(), new(bytes.Buffer)
-	d := &crowded{Disk: disk.OS()}
+	d := &fullDisk{Disk: disk.OS()}
 	d.room.Store(true)
 	w, err := NewWriter(d, dir, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
@@ -221,14 +221,14 @@ func TestRemovalGoesFirst(t *testing.T) {
 	read(t, dir, late)
 }
 
-// syncing is a disk that counts how often each directory is synced.
-type syncing struct {
+// countingDisk is a disk that counts how often each directory is synced.
+type countingDisk struct {
 	disk.Disk
 	mu    sync.Mutex
 	syncs map[string]int
 }
 
-func (d *syncing) SyncDir(path string) error {
+func (d *countingDisk) SyncDir(path string) error {
 	d.mu.Lock()
 	d.syncs[path]++
 	d.mu.Unlock()
@@ -238,7 +238,7 @@ func (d *syncing) SyncDir(path string) error {
 // The removal of many objects syncs the directory of those that they left empty once.
 func TestRemovalSyncsOnce(t *testing.T) {
 	dir := t.TempDir()
-	d := &syncing{Disk: disk.OS(), syncs: map[string]int{}}
+	d := &countingDisk{Disk: disk.OS(), syncs: map[string]int{}}
 	w, err := NewWriter(d, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ type Writer struct {
 	wake    chan struct{}
 	waiting []chan struct{} // closed after the next batch that began later
 	err     error           // of the last batch
-	over    time.Time       // until when Close waits; zero: it was not called
+	closeBy time.Time       // until when Close waits; zero: it was not called
 
 	begun chan struct{}
 	stop  chan struct{}
@@ -77,9 +77,9 @@ func NewWriter(on disk.Disk, dir string, log *slog.Logger) (*Writer, error) {
 func (w *Writer) Put(c Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dirty[c.ID] = thin(append(w.dirty[c.ID], c))
+	w.dirty[c.ID] = dropOldLines(append(w.dirty[c.ID], c))
 	w.backlog.count(&c)
-	w.poke()
+	w.wakeLoop()
 }
 
 // Mark says that every change up to seq has been handed over.
@@ -104,18 +104,18 @@ func (w *Writer) Remove(ids ...backends.ID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.removed = append(w.removed, ids...)
-	w.undirty(ids)
-	w.poke()
+	w.dropChanges(ids)
+	w.wakeLoop()
 }
 
-// undirty drops changes of objects that are about to be removed.
-func (w *Writer) undirty(ids []backends.ID) {
+// dropChanges drops changes of objects that are about to be removed.
+func (w *Writer) dropChanges(ids []backends.ID) {
 	for _, id := range ids {
 		delete(w.dirty, id)
 	}
 }
 
-func (w *Writer) poke() {
+func (w *Writer) wakeLoop() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -139,7 +139,7 @@ func (w *Writer) Flush(ctx context.Context) error {
 	}
 	written := make(chan struct{})
 	w.waiting = append(w.waiting, written)
-	w.poke()
+	w.wakeLoop()
 	w.mu.Unlock()
 	select {
 	case <-written:
@@ -163,7 +163,7 @@ var errLate = errors.New("the writer is closed")
 // whether something was left out.
 func (w *Writer) Close() {
 	w.mu.Lock()
-	w.over = time.Now().Add(w.patience)
+	w.closeBy = time.Now().Add(w.patience)
 	w.mu.Unlock()
 	close(w.stop)
 	<-w.done
@@ -172,7 +172,7 @@ func (w *Writer) Close() {
 func (w *Writer) late() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.over.IsZero() && time.Now().After(w.over)
+	return !w.closeBy.IsZero() && time.Now().After(w.closeBy)
 }
 
 func (w *Writer) loop(m *memory) {
@@ -191,14 +191,14 @@ func (w *Writer) loop(m *memory) {
 		select {
 		case <-w.wake:
 		case <-w.stop:
-			_ = w.batch(m)
+			_ = w.writeBatch(m)
 			return
 		}
 		w.gather()
-		if w.batch(m) != nil {
+		if w.writeBatch(m) != nil {
 			select {
 			case <-time.After(retryPause):
-				w.poke()
+				w.wakeLoop()
 			case <-w.stop:
 			}
 		}
@@ -226,9 +226,9 @@ func (w *Writer) gather() {
 	}
 }
 
-// batch writes everything that is dirty. After an error what was not written is
+// writeBatch writes everything that is dirty. After an error what was not written is
 // dirty again.
-func (w *Writer) batch(m *memory) error {
+func (w *Writer) writeBatch(m *memory) error {
 	w.mu.Lock()
 	dirty, seq, waiting, removed := w.dirty, w.seq, w.waiting, w.removed
 	w.dirty, w.waiting, w.removed = map[backends.ID][]Change{}, nil, nil
@@ -251,7 +251,7 @@ func (w *Writer) batch(m *memory) error {
 			dirty[id] = append(dirty[id], later...)
 		}
 		w.dirty = dirty
-		w.undirty(w.removed)
+		w.dropChanges(w.removed)
 	} else {
 		if len(w.dirty) == 0 && len(w.removed) == 0 {
 			seq = w.seq // what came meanwhile changed nothing
@@ -302,7 +302,7 @@ func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
 		if w.late() {
 			return errLate
 		}
-		if err := w.group(m, group, dirty); err != nil {
+		if err := w.writeGroup(m, group, dirty); err != nil {
 			return err
 		}
 	}
@@ -312,7 +312,7 @@ func (w *Writer) write(m *memory, dirty map[backends.ID][]Change) error {
 // lastAt returns the time of the last change; zero: not known.
 func lastAt(changes []Change) time.Time { return changes[len(changes)-1].At }
 
-func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Change) error {
+func (w *Writer) writeGroup(m *memory, ids []backends.ID, dirty map[backends.ID][]Change) error {
 	files, dirs := make([]disk.File, 0, len(ids)), map[string]bool{}
 	defer func() {
 		for _, f := range files {
@@ -320,7 +320,7 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 		}
 	}()
 	for _, id := range ids {
-		object, err := w.object(m, id, dirty[id])
+		object, err := w.buildObject(m, id, dirty[id])
 		if err != nil {
 			return err
 		}
@@ -355,9 +355,9 @@ func (w *Writer) group(m *memory, ids []backends.ID, dirty map[backends.ID][]Cha
 	return nil
 }
 
-// object returns a job's object with its changes. A damaged one is set aside and
+// buildObject returns a job's object with its changes. A damaged one is set aside and
 // begun anew.
-func (w *Writer) object(m *memory, id backends.ID, changes []Change) ([]byte, error) {
+func (w *Writer) buildObject(m *memory, id backends.ID, changes []Change) ([]byte, error) {
 	path := Path(w.dir, id)
 	object, err := os.ReadFile(path)
 	there := !errors.Is(err, fs.ErrNotExist)
@@ -393,11 +393,11 @@ func (w *Writer) setAside(m *memory, id backends.ID, path string, changes []Chan
 	}
 	w.log.Error("a job's state object is damaged: set aside, begun anew", "job", id, "kept_as", aside, "error", why)
 	first := changes[0]
-	note := Change{
+	marker := Change{
 		ID: id, Seq: first.Seq, N: first.N - 1, At: time.Now(), Event: "damaged",
 		Detail: "its state object was damaged and is kept as " + aside + ": what stood there is not in this one",
 	}
-	return append([]Change{note}, changes...), nil
+	return append([]Change{marker}, changes...), nil
 }
 
 // AsideDir is the directory for damaged and left over files, below the queue's

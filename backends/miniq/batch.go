@@ -29,28 +29,28 @@ func (c *Client) Abilities() backends.Abilities {
 
 // Snapshot returns a snapshot of the queue.
 func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
-	var farm *backends.Snapshot
-	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpSnapshot, EndedSince: endedSince}, func(r *miniq.Response) error {
+	var snapshot *backends.Snapshot
+	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpSnapshot, EndedSince: endedSince}, func(r *miniq.Response) error {
 		if r.Snapshot != nil {
-			farm = &backends.Snapshot{At: unixtime.Time(r.Snapshot.At), Hosts: r.Snapshot.Hosts}
+			snapshot = &backends.Snapshot{At: unixtime.Time(r.Snapshot.At), Hosts: r.Snapshot.Hosts}
 		}
-		if farm == nil {
+		if snapshot == nil {
 			return errors.New("miniqd's answer lacks its first part")
 		}
-		farm.Jobs = append(farm.Jobs, miniq.Jobs(r.Jobs)...)
-		farm.Ended = append(farm.Ended, miniq.Jobs(r.Ended)...)
+		snapshot.Jobs = append(snapshot.Jobs, miniq.Jobs(r.Jobs)...)
+		snapshot.Ended = append(snapshot.Ended, miniq.Jobs(r.Ended)...)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return farm, nil
+	return snapshot, nil
 }
 
 // Jobs returns those of some jobs that the queue knows.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	var jobs []backends.Job
-	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpJobs, IDs: ids}, func(r *miniq.Response) error {
+	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpJobs, IDs: ids}, func(r *miniq.Response) error {
 		jobs = append(jobs, miniq.Jobs(r.Jobs)...)
 		return nil
 	})
@@ -88,7 +88,7 @@ func (c *Client) submitDummies(ctx context.Context, dummies []backends.Dummy) []
 // submitBatch makes a request that submits n jobs under a key.
 func (c *Client) submitBatch(ctx context.Context, n int, req *miniq.Request) []backends.Submitted {
 	results := make([]backends.Submitted, n)
-	err := c.callAgain(ctx, req, func(r *miniq.Response) error {
+	err := c.callRetrying(ctx, req, func(r *miniq.Response) error {
 		if len(r.Submitted) != n {
 			return fmt.Errorf("%d results for %d jobs", len(r.Submitted), n)
 		}
@@ -189,9 +189,9 @@ func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) back
 // Status asks the daemon about itself.
 func (c *Client) Status(ctx context.Context) (*miniq.Status, error) {
 	var status *miniq.Status
-	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpStatus}, func(r *miniq.Response) error {
+	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpStatus}, func(r *miniq.Response) error {
 		status = r.Status
-		return present(status != nil)
+		return checkPresent(status != nil)
 	})
 	return status, err
 }
@@ -202,12 +202,12 @@ func (c *Client) Compact(ctx context.Context, keep *time.Duration) (*miniq.Compa
 	var compacted *miniq.Compacted
 	err := c.call(ctx, &miniq.Request{Op: miniq.OpCompact, Keep: keep}, func(r *miniq.Response) error {
 		compacted = r.Compacted
-		return present(compacted != nil)
+		return checkPresent(compacted != nil)
 	})
 	return compacted, err
 }
 
-func present(there bool) error {
+func checkPresent(there bool) error {
 	if !there {
 		return errors.New("miniqd's answer lacks what was requested")
 	}
@@ -217,9 +217,9 @@ func present(there bool) error {
 // Record reads a job's state object.
 func (c *Client) Record(ctx context.Context, id backends.ID) (*backends.Record, error) {
 	var record *backends.Record
-	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpRecord, IDs: []backends.ID{id}}, func(r *miniq.Response) error {
+	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpRecord, IDs: []backends.ID{id}}, func(r *miniq.Response) error {
 		record = r.Record
-		return present(record != nil)
+		return checkPresent(record != nil)
 	})
 	if err != nil {
 		return nil, err
@@ -279,5 +279,5 @@ func (c *Client) WaitChange(ctx context.Context, after uint64) (uint64, error) {
 func (c *Client) wait(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, waitPart+c.options.Timeout)
 	defer cancel()
-	return c.callAgain(ctx, req, part)
+	return c.callRetrying(ctx, req, part)
 }

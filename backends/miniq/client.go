@@ -84,7 +84,7 @@ func (c *Client) call(ctx context.Context, req *miniq.Request, part func(*miniq.
 		defer cancel()
 	}
 	req.Version = miniq.Version
-	what := asking(req.Op)
+	what := describeOp(req.Op)
 	frame, err := req.Frame()
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -138,10 +138,10 @@ func (c *Client) try(ctx context.Context, op miniq.Op, frame []byte, part func(*
 	if ctx.Err() == nil {
 		err = &lostError{err}
 	}
-	return unreachable(asking(op), err)
+	return unreachable(describeOp(op), err)
 }
 
-func asking(op miniq.Op) string { return "ask miniqd to " + string(op) }
+func describeOp(op miniq.Op) string { return "ask miniqd to " + string(op) }
 
 // refusedError is an answer that says no to a request as a whole.
 type refusedError struct{ error }
@@ -260,7 +260,7 @@ func (c *Client) dialAny(ctx context.Context) (net.Conn, error) {
 	if err == nil || !notListening(err) {
 		return conn, err
 	}
-	_, other := miniq.Signed(miniq.StateDir(c.options.Paths))
+	_, other := miniq.LockHolder(miniq.StateDir(c.options.Paths))
 	if other == "" || other == c.socket {
 		return nil, err
 	}

@@ -62,8 +62,8 @@ func (q *queue) refused(data []byte, want string) {
 	}
 }
 
-// good has a new client submit and list.
-func (q *queue) good(rounds int) {
+// serveGoodClient has a new client submit and list.
+func (q *queue) serveGoodClient(rounds int) {
 	q.t.Helper()
 	c := client.Open(client.Options{Paths: q.paths(), Config: q.config(), Timeout: 3 * time.Minute})
 	defer c.Close()
@@ -74,11 +74,11 @@ func (q *queue) good(rounds int) {
 		if s[0].Err != nil {
 			q.t.Fatalf("a good client submits: %v", s[0].Err)
 		}
-		farm, err := c.Snapshot(q.t.Context(), time.Now())
+		snapshot, err := c.Snapshot(q.t.Context(), time.Now())
 		if err != nil {
 			q.t.Fatalf("a good client lists: %v", err)
 		}
-		if !slices.ContainsFunc(farm.Jobs, func(j backends.Job) bool { return j.ID == s[0].ID }) {
+		if !slices.ContainsFunc(snapshot.Jobs, func(j backends.Job) bool { return j.ID == s[0].ID }) {
 			q.t.Fatalf("job %v is not in a list that was asked for after it", s[0].ID)
 		}
 	}
@@ -147,7 +147,7 @@ func TestBadClientsDontHarmOthers(t *testing.T) {
 			held.Hold, held.Name = true, strings.Repeat("long ", 1000)
 			q.submit(slices.Repeat([]backends.Spec{held}, 100)...)
 			bad(q)
-			q.good(5)
+			q.serveGoodClient(5)
 		})
 	}
 }
@@ -183,7 +183,7 @@ func TestTenThousandConnections(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	q.good(5)
+	q.serveGoodClient(5)
 	if _, err := first(t.Context(), time.Now()); err != nil {
 		t.Errorf("a client whose idle connection was put out: %v", err)
 	}
@@ -215,7 +215,7 @@ func TestUnreadLongLists(t *testing.T) {
 		q.send(frame(`{"v":2,"op":"farm"}`), 10)
 		q.send(frame(fmt.Sprintf(`{"v":2,"op":"jobs","ids":["%v"]}`, id)), 10)
 	}
-	q.good(1)
+	q.serveGoodClient(1)
 	grown := q.memory() - before
 	t.Logf("the daemon grew from %d to %d MiB", before>>20, (before+grown)>>20)
 	if grown > 4*before { // without bounds seven times, or more
@@ -227,14 +227,14 @@ func TestUnreadLongLists(t *testing.T) {
 // own. What many of them are worth at the same time is bounded.
 func TestUnreadLongAnswers(t *testing.T) {
 	q := newQueue(t, setup{Env: []string{"GOGC=20"}})
-	q.good(1)
+	q.serveGoodClient(1)
 	jobs := frame(`{"v":2,"op":"submit","specs":[` + strings.Repeat("{},", 16_000) + `{}]}`)
 	names := frame(`{"v":2,"op":"kill","ids":["` + strings.Join(numbers(9000), `","`) + `"]}`)
 	for range 400 {
 		q.send(jobs, 1)
 		q.send(names, 1)
 	}
-	q.good(5)
+	q.serveGoodClient(5)
 	if mib := q.memory() >> 20; mib > 300*memoryFactor { // without bounds 2,300
 		t.Errorf("the daemon took %d MiB", mib)
 	} else {

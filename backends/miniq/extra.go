@@ -10,7 +10,7 @@ import (
 // queues lists the names under which jobs are submitted.
 func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 	var queues []backends.Queue
-	err := c.callAgain(ctx, &miniq.Request{Op: miniq.OpQueues}, func(r *miniq.Response) error {
+	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpQueues}, func(r *miniq.Response) error {
 		queues = r.Queues
 		return nil
 	})

@@ -45,9 +45,9 @@ func (e *lostError) Unwrap() error { return e.error }
 // request that brings every daemon down must not do so for ever.
 const maxTries = 4
 
-// callAgain is call for a request that may be made twice: if the connection is lost
+// callRetrying is call for a request that may be made twice: if the connection is lost
 // before an answer, it asks again.
-func (c *Client) callAgain(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
+func (c *Client) callRetrying(ctx context.Context, req *miniq.Request, part func(*miniq.Response) error) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.options.Timeout)

@@ -38,13 +38,13 @@ func TestUnansweredSubmissionIsRepeated(t *testing.T) {
 	}()
 	client := client.Open(client.Options{Paths: home.Paths{State: dir, Runtime: dir}})
 	defer client.Close()
-	place := client.Abilities().Place
+	submitDummies := client.Abilities().Place
 	var seen []string
 	for _, handIn := range []func() []backends.Submitted{
 		func() []backends.Submitted {
 			return client.Submit(t.Context(), []backends.Spec{{Command: []string{"true"}}})
 		},
-		func() []backends.Submitted { return place(t.Context(), []backends.Dummy{{Host: "n1"}}) },
+		func() []backends.Submitted { return submitDummies(t.Context(), []backends.Dummy{{Host: "n1"}}) },
 	} {
 		got := handIn()
 		if got[0].Err != nil || got[0].ID.Job != 7 {

@@ -334,12 +334,12 @@ func TestNodeRemovedFromConfig(t *testing.T) {
 
 func (q *queue) hosts() string {
 	q.t.Helper()
-	farm, err := q.Snapshot(context.Background(), time.Time{})
+	snapshot, err := q.Snapshot(context.Background(), time.Time{})
 	if err != nil {
 		q.t.Fatal(err)
 	}
 	var texts []string
-	for _, h := range farm.Hosts {
+	for _, h := range snapshot.Hosts {
 		texts = append(texts, fmt.Sprintf("%s:%d:%v", h.Name, h.Slots, h.State))
 	}
 	return strings.Join(texts, " ")

@@ -92,7 +92,7 @@ func (k *bareKeeper) completeRun(path string) error {
 	if k.process == nil {
 		err = k.start(record)
 	} else {
-		err = keeper.Send(k.next, record, k.order)
+		err = keeper.SendOrder(k.next, record, k.order)
 	}
 	_ = record.Close()
 	if err != nil {
@@ -117,7 +117,7 @@ func (k *bareKeeper) start(record *os.File) error {
 		return err
 	}
 	defer func() { _ = order.Close() }()
-	ours, theirs, err := keeper.Next()
+	ours, theirs, err := keeper.NewNextSocket()
 	if err != nil {
 		return err
 	}

@@ -233,7 +233,7 @@ func (d *daemon) storeBody(user string, job int64, b *body, seq uint64, array *b
 		left = len(array.Indices)
 	}
 	d.bodies[job] = &storedBody{body: *b, env: env, seq: seq, left: left}
-	d.held += b.memory()
+	d.bodyBytes += b.memory()
 	d.young = append(d.young, job)
 	for durable := d.objects.Durable(); len(d.young) > 0; d.young = d.young[1:] {
 		old := d.bodies[d.young[0]]
@@ -243,7 +243,7 @@ func (d *daemon) storeBody(user string, job int64, b *body, seq uint64, array *b
 		if old.seq > durable {
 			return
 		}
-		if d.held > bodyMemory { // jobs that have waited for longer are likely to run first
+		if d.bodyBytes > bodyMemory { // jobs that have waited for longer are likely to run first
 			d.deleteBody(d.young[0], old)
 		}
 	}
@@ -261,9 +261,9 @@ func (d *daemon) dropBody(job int64) {
 
 func (d *daemon) deleteBody(job int64, b *storedBody) {
 	delete(d.bodies, job)
-	d.held -= b.memory()
+	d.bodyBytes -= b.memory()
 	if b.env.bodies--; b.env.bodies == 0 {
-		d.held -= b.env.size
+		d.bodyBytes -= b.env.size
 		if d.environments[b.env.user] == b.env {
 			delete(d.environments, b.env.user)
 		}
@@ -292,7 +292,7 @@ func (d *daemon) shareEnvironment(user string, b *body) *sharedEnvironment {
 			env.size += len(e) + stringHead
 		}
 		d.environments[user] = env
-		d.held += env.size
+		d.bodyBytes += env.size
 	}
 	b.Env = env.list
 	env.bodies++

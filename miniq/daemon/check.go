@@ -139,15 +139,15 @@ func (x *examination) addFinding(file, problem, remedy string, repair func() (st
 	x.Findings = append(x.Findings, Finding{File: file, Problem: problem, Remedy: remedy, repair: repair})
 }
 
-// aside returns the repair that moves a file to state.AsideDir.
-func (x *examination) aside(file string) func() (string, error) {
+// asideRepair returns the repair that moves a file to state.AsideDir.
+func (x *examination) asideRepair(file string) func() (string, error) {
 	return func() (string, error) {
 		to, err := state.Aside(disk.OS(), filepath.Join(x.State, "jobs"), filepath.Join(x.State, file))
 		return "kept as " + to, err
 	}
 }
 
-const setAside = "miniqd check --repair sets it aside"
+const asideRemedy = "miniqd check --repair sets it aside"
 
 // readQueue reads the snapshot and the journal as a starting daemon does.
 func (x *examination) readQueue() {
@@ -161,7 +161,7 @@ func (x *examination) readQueue() {
 			return
 		}
 		d.m, d.seq, x.Format = s.m, s.seq, s.format
-		read, seq, err := walkJournal(x.State, d.seq, d.replayed, x.unfinished)
+		read, seq, err := walkJournal(x.State, d.seq, d.replayEntry, x.unfinished)
 		x.Segments = len(read)
 		if x.Serving && err != nil && try < 3 { // its daemon has shortened the journal meanwhile
 			x.later = newPendingChanges()
@@ -181,8 +181,8 @@ func (x *examination) readQueue() {
 		break
 	}
 	x.d = d
-	farm := d.m.Snapshot(farPast(), farPast())
-	x.Jobs = len(farm.Jobs) + len(farm.Ended)
+	snapshot := d.m.Snapshot(farPast(), farPast())
+	x.Jobs = len(snapshot.Jobs) + len(snapshot.Ended)
 }
 
 func (x *examination) unfinished(path string, bad *damage, last bool) error {

@@ -128,17 +128,17 @@ func (x *examination) checkFile(name string, info fs.FileInfo) {
 		if run.UnmarshalText([]byte(strings.TrimSuffix(filepath.Base(name), ".run"))) == nil {
 			x.files.records[name] = run
 		} else {
-			x.addFinding(name, "its name is not that of a run", setAside, x.aside(name))
+			x.addFinding(name, "its name is not that of a run", asideRemedy, x.asideRepair(name))
 		}
 	case object:
 		id, ok := state.IDOf(name)
 		if !ok || state.Path("jobs", id) != name {
-			x.addFinding(name, "its path is not that of a state object", setAside, x.aside(name))
+			x.addFinding(name, "its path is not that of a state object", asideRemedy, x.asideRepair(name))
 			return
 		}
 		x.files.objects[id] = true
 	case leftover:
-		x.addFinding(name, "it was left over, by an interrupted write or an earlier version; nothing reads it", setAside, x.aside(name))
+		x.addFinding(name, "it was left over, by an interrupted write or an earlier version; nothing reads it", asideRemedy, x.asideRepair(name))
 	case unknown:
 		x.addFinding(name, "the queue has no such file", "move it away", nil)
 	}

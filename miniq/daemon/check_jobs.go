@@ -79,11 +79,11 @@ func (x *examination) checkObjects(ctx context.Context) error {
 		}
 		return nil
 	}
-	farm := x.d.m.Snapshot(farPast(), farPast())
+	snapshot := x.d.m.Snapshot(farPast(), farPast())
 	known := make(map[backends.ID]bool, x.Jobs)
 	arrays := make(map[int64]bool)
 	var ahead []backends.ID
-	for _, jobs := range [][]backends.Job{farm.Jobs, farm.Ended} {
+	for _, jobs := range [][]backends.Job{snapshot.Jobs, snapshot.Ended} {
 		for i := range jobs {
 			j := &jobs[i]
 			known[j.ID] = true
@@ -102,8 +102,8 @@ func (x *examination) checkObjects(ctx context.Context) error {
 		case !there:
 		case s.err == nil && !x.Serving && x.lastSeq(s) > x.d.seq:
 			ahead = append(ahead, id)
-		case !known[id] && !x.later.removed[id] && !x.past(id, s):
-			x.addFinding(objectName(id), fmt.Sprintf("the queue knows no job %v", id), setAside, x.aside(objectName(id)))
+		case !known[id] && !x.later.removed[id] && !x.isPast(id, s):
+			x.addFinding(objectName(id), fmt.Sprintf("the queue knows no job %v", id), asideRemedy, x.asideRepair(objectName(id)))
 		}
 	}
 	if len(ahead) > 0 && !x.short {
@@ -113,8 +113,8 @@ func (x *examination) checkObjects(ctx context.Context) error {
 	return nil
 }
 
-// past reports whether an object is that of a job that ended and is no longer in memory.
-func (x *examination) past(id backends.ID, s inspected) bool {
+// isPast reports whether an object is that of a job that ended and is no longer in memory.
+func (x *examination) isPast(id backends.ID, s inspected) bool {
 	if s.err != nil || !x.d.m.Issued(id) {
 		return false
 	}
@@ -212,7 +212,7 @@ func (x *examination) checkObject(j *backends.Job, all map[backends.ID]inspected
 	open := !j.State.Ended()
 	switch {
 	case there && s.err != nil:
-		remedy := setAside + "; what its job did before is not known any more"
+		remedy := asideRemedy + "; what its job did before is not known any more"
 		if open && !submitted {
 			remedy += ", nor what it is to run: akill it and submit it again, or " + restoreBackup
 		}
@@ -325,7 +325,7 @@ func (x *examination) checkRecords() {
 			x.addFinding(name, fmt.Sprintf("run %d of job %v goes on under process %d, but the queue knows of no such run", run.Run, run.ID, r.Keeper.PID),
 				"the next miniqd ends it", nil)
 		case x.d.m.Count([]backends.ID{run.ID}) == 0 && !x.d.m.Issued(run.ID):
-			x.addFinding(name, fmt.Sprintf("the queue knows no job %v", run.ID), setAside, x.aside(name))
+			x.addFinding(name, fmt.Sprintf("the queue knows no job %v", run.ID), asideRemedy, x.asideRepair(name))
 		}
 	}
 }

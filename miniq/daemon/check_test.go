@@ -20,8 +20,8 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// copied returns a copy of a state, in a home of its own.
-func copied(t *testing.T, of string) (dir, served string) {
+// copyState returns a copy of a state, in a home of its own.
+func copyState(t *testing.T, of string) (dir, served string) {
 	t.Helper()
 	for { // a daemon may rename and remove files meanwhile: a copy that missed one is inconsistent
 		dir = t.TempDir()
@@ -46,9 +46,9 @@ func copied(t *testing.T, of string) (dir, served string) {
 	return dir, served
 }
 
-// used returns a state as a kill leaves it: with a snapshot, a journal that goes on
+// usedState returns a state as a kill leaves it: with a snapshot, a journal that goes on
 // from there, and jobs that ended, wait and run.
-func used(t *testing.T) (served string, s *server) {
+func usedState(t *testing.T) (served string, s *server) {
 	t.Helper()
 	s = serve(t, t.TempDir(), nil)
 	array, script := s.held(), s.held()
@@ -82,8 +82,8 @@ func check(t *testing.T, served string, repair bool) *Checked {
 }
 
 func TestSoundStateHasNoFindings(t *testing.T) {
-	served, s := used(t)
-	_, killed := copied(t, served)
+	served, s := usedState(t)
+	_, killed := copyState(t, served)
 	old, _ := unpack(t)
 	if c := check(t, served, false); len(c.Findings) != 0 || !c.Serving || c.Jobs != 8 {
 		t.Errorf("while it is served: %+v", c)
@@ -105,7 +105,7 @@ func TestSoundStateHasNoFindings(t *testing.T) {
 }
 
 func TestFindingsAndRepairs(t *testing.T) {
-	served, _ := used(t)
+	served, _ := usedState(t)
 	object := func(n string) string { return "jobs/0/" + n + ".db" }
 	segment := func(served string) string {
 		names, _ := segments(served)
@@ -157,7 +157,7 @@ func TestFindingsAndRepairs(t *testing.T) {
 		"a link":           {func(s string) error { return os.Symlink("../queue", filepath.Join(s, "jobs/x")) }, "jobs/x", "no regular file", false, "no regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, served := copied(t, served)
+			_, served := copyState(t, served)
 			if err := c.harm(served); err != nil {
 				t.Fatal(err)
 			}
@@ -185,10 +185,10 @@ func TestFindingsAndRepairs(t *testing.T) {
 	}
 }
 
-// spoiled returns a copy of a state with some bytes of one of its files changed.
-func spoiled(t *testing.T, of string, random *rand.Rand) (dir, served, file string) {
+// damagedCopy returns a copy of a state with some bytes of one of its files changed.
+func damagedCopy(t *testing.T, of string, random *rand.Rand) (dir, served, file string) {
 	t.Helper()
-	dir, served = copied(t, of)
+	dir, served = copyState(t, of)
 	var names []string
 	for name := range contents(t, served) {
 		names = append(names, name)
@@ -214,14 +214,14 @@ func spoiled(t *testing.T, of string, random *rand.Rand) (dir, served, file stri
 // says what to do. No file vanishes, and Check finds what keeps a daemon from
 // starting or a job from running.
 func TestDamagedByteLosesNothingSilently(t *testing.T) {
-	served, s := used(t)
-	_, sound := copied(t, served)
-	farm, err := s.client.Snapshot(t.Context(), time.Time{})
+	served, s := usedState(t)
+	_, sound := copyState(t, served)
+	snapshot, err := s.client.Snapshot(t.Context(), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := make(map[backends.ID]backends.Spec)
-	for _, j := range slices.Concat(farm.Jobs, farm.Ended) {
+	for _, j := range slices.Concat(snapshot.Jobs, snapshot.Ended) {
 		r, err := state.Read(filepath.Join(sound, "jobs"), j.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ func TestDamagedByteLosesNothingSilently(t *testing.T) {
 		want[j.ID] = r.Spec
 	}
 	for seed := range uint64(120) {
-		dir, served, file := spoiled(t, sound, rand.New(rand.NewPCG(seed, 1)))
+		dir, served, file := damagedCopy(t, sound, rand.New(rand.NewPCG(seed, 1)))
 		before := contents(t, served)
 		found := check(t, served, false)
 		about := func(name string) bool {
@@ -237,7 +237,7 @@ func TestDamagedByteLosesNothingSilently(t *testing.T) {
 		}
 		o := options(t, dir)
 		o.Log = slog.New(slog.DiscardHandler)
-		d, err := recovered(o, served)
+		d, err := recoverDaemon(o, served)
 		if err != nil {
 			text := err.Error()
 			if strings.Contains(text, "\n") || !strings.Contains(text, "put back") && !strings.Contains(text, "use that version") || !about(file) && !about("journal.*") {
@@ -247,8 +247,8 @@ func TestDamagedByteLosesNothingSilently(t *testing.T) {
 		}
 		d.objects.Close()
 		_ = d.journal.f.Close()
-		if diff := cmp.Diff(farm, d.m.Snapshot(farm.At, time.Time{})); diff != "" {
-			t.Errorf("seed %d, %s: the farm (- before, + after):\n%s", seed, file, diff)
+		if diff := cmp.Diff(snapshot, d.m.Snapshot(snapshot.At, time.Time{})); diff != "" {
+			t.Errorf("seed %d, %s: the queue (- before, + after):\n%s", seed, file, diff)
 		}
 		for id, spec := range want {
 			r, err := state.Read(d.objectDir(), id)
@@ -272,12 +272,12 @@ func TestDamagedByteLosesNothingSilently(t *testing.T) {
 // listed and looked at, those that wait end or say why they can't run, new ones
 // run, and it comes up again.
 func TestQueueServesWithDamagedObjects(t *testing.T) {
-	served, s := used(t)
-	_, sound := copied(t, served)
+	served, s := usedState(t)
+	_, sound := copyState(t, served)
 	s.stop()
 	for seed := range uint64(3) {
 		random := rand.New(rand.NewPCG(seed, 2))
-		dir, served := copied(t, sound)
+		dir, served := copyState(t, sound)
 		objects, err := filepath.Glob(filepath.Join(served, "jobs", "*", "*.db"))
 		if err != nil || len(objects) < 8 {
 			t.Fatalf("%d objects, %v", len(objects), err)
@@ -289,12 +289,12 @@ func TestQueueServesWithDamagedObjects(t *testing.T) {
 			}
 		}
 		s := serve(t, dir, nil)
-		farm, err := s.client.Snapshot(t.Context(), time.Time{})
-		if err != nil || len(farm.Jobs)+len(farm.Ended) != 8 {
-			t.Fatalf("seed %d: %d and %d jobs, %v", seed, len(farm.Jobs), len(farm.Ended), err)
+		snapshot, err := s.client.Snapshot(t.Context(), time.Time{})
+		if err != nil || len(snapshot.Jobs)+len(snapshot.Ended) != 8 {
+			t.Fatalf("seed %d: %d and %d jobs, %v", seed, len(snapshot.Jobs), len(snapshot.Ended), err)
 		}
 		var waiting []backends.ID
-		for _, j := range slices.Concat(farm.Jobs, farm.Ended) {
+		for _, j := range slices.Concat(snapshot.Jobs, snapshot.Ended) {
 			if r, err := s.client.Record(t.Context(), j.ID); err != nil || len(r.History) == 0 && j.State != backends.Held {
 				t.Errorf("seed %d: job %v: %+v, %v", seed, j.ID, r, err)
 			}

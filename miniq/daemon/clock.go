@@ -11,9 +11,9 @@ import (
 // clockPause bounds how late a clock that was set is noticed while something is due.
 const clockPause = time.Minute
 
-// jumped returns by how much the wall clock was set since the queue's last reading of
+// clockJump returns by how much the wall clock was set since the queue's last reading of
 // the clocks and its last step.
-func jumped(was clock.Reading, queue time.Time, is clock.Reading) time.Duration {
+func clockJump(was clock.Reading, queue time.Time, is clock.Reading) time.Duration {
 	if was.Boot == is.Boot {
 		if by := was.Jump(is); by != 0 {
 			return by
@@ -33,7 +33,7 @@ func (d *daemon) readClocks() (input, bool) {
 	d.clock = is
 	by := was.Jump(is)
 	if first {
-		by = jumped(d.m.Clock(), d.m.Now(), is)
+		by = clockJump(d.m.Clock(), d.m.Now(), is)
 	}
 	if by != 0 {
 		d.log.Warn("the clock " + clock.Said(is.Wall, by) + ": the queue goes on, and what it counts by elapsed time is not changed")
@@ -41,10 +41,10 @@ func (d *daemon) readClocks() (input, bool) {
 	return input{event: manager.ClockRead{Now: is, Jump: by}}, first || by != 0
 }
 
-// forgottenBefore returns the time before which ended jobs are forgotten. Those that
+// forgetCutoff returns the time before which ended jobs are forgotten. Those that
 // ended before the clock was put ahead are kept as long as without: it may be wrong, and
 // what was forgotten does not come back.
-func forgottenBefore(now time.Time, keep time.Duration, ahead manager.Ahead) time.Time {
+func forgetCutoff(now time.Time, keep time.Duration, ahead manager.Ahead) time.Time {
 	before := now.Add(-keep)
 	if since := now.Sub(ahead.At); since >= 0 && since < keep {
 		before = before.Add(-ahead.By)

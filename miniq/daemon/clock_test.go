@@ -32,7 +32,7 @@ func TestJumped(t *testing.T) {
 		"a new state":                            {clock.Reading{}, 0, at(hour, 1, hour), 0},
 		"the queue is ahead all the same":        {at(0, 1, 0), 2 * hour, at(hour, 1, hour), -hour},
 	} {
-		if got := jumped(c.was, noon.Add(c.queue), c.is); got != c.want {
+		if got := clockJump(c.was, noon.Add(c.queue), c.is); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestForgottenBefore(t *testing.T) {
 		"ahead, eight days ago": {manager.Ahead{At: noon.Add(-8 * day), By: years}, 7 * day},
 		"ahead, and back again": {manager.Ahead{At: noon.Add(years), By: years}, 7 * day},
 	} {
-		if got := noon.Sub(forgottenBefore(noon, 7*day, c.ahead)); got != c.want {
+		if got := noon.Sub(forgetCutoff(noon, 7*day, c.ahead)); got != c.want {
 			t.Errorf("%s: those that ended %v ago, want %v", name, got, c.want)
 		}
 	}
@@ -91,7 +91,7 @@ func TestClockIsCorrected(t *testing.T) {
 				ids := s.submit(limited, long)
 				s.awaitState(ids[0], backends.Running)
 				s.awaitState(ids[1], backends.Running)
-				if at := s.farm(t).At; time.Until(at) < ahead-time.Minute {
+				if at := s.snapshot(t).At; time.Until(at) < ahead-time.Minute {
 					t.Fatalf("the queue's time is %v, its clock is ahead by %v", at, ahead)
 				}
 				if restarts {
@@ -105,7 +105,7 @@ func TestClockIsCorrected(t *testing.T) {
 				} else {
 					s.submit(s.held()) // something happens
 				}
-				if at := s.farm(t).At; time.Until(at).Abs() > time.Minute {
+				if at := s.snapshot(t).At; time.Until(at).Abs() > time.Minute {
 					t.Errorf("the queue's time is %v, the clock's %v", at, time.Now())
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -121,13 +121,13 @@ func TestClockIsCorrected(t *testing.T) {
 	}
 }
 
-func (s *server) farm(t *testing.T) *backends.Snapshot {
+func (s *server) snapshot(t *testing.T) *backends.Snapshot {
 	t.Helper()
-	farm, err := s.client.Snapshot(t.Context(), time.Time{})
+	snapshot, err := s.client.Snapshot(t.Context(), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return farm
+	return snapshot
 }
 
 func (s *server) job(t *testing.T, id backends.ID) backends.Job {

@@ -20,19 +20,19 @@ func (d *daemon) compactNow(c *connection, req *miniq.Request) error {
 	if !c.by.Admin {
 		return c.answer(miniq.Response{Error: miniq.ToError(fmt.Errorf("%w: only an administrator can compact the queue's state", backends.ErrDenied))})
 	}
-	compacted, err := d.compacted(req.Keep)
+	compacted, err := d.compactState(req.Keep)
 	if err != nil {
 		return c.answer(miniq.Response{Error: miniq.ToError(err)})
 	}
 	return c.answer(miniq.Response{Compacted: compacted})
 }
 
-func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
+func (d *daemon) compactState(keep *time.Duration) (*miniq.Compacted, error) {
 	before, err := measure(d.state)
 	if err != nil {
 		return nil, err
 	}
-	cutoff := d.forgetBefore(keep)
+	cutoff := d.compactCutoff(keep)
 	var old, left int
 	if !d.inLoop(func() { old = d.m.EndedBefore(cutoff) }) {
 		return nil, errStopping
@@ -61,11 +61,11 @@ func (d *daemon) compacted(keep *time.Duration) (*miniq.Compacted, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compact %s: %w", d.state, err)
 	}
-	return freed(d.state, before, old-left+past.gone)
+	return compactResult(d.state, before, old-left+past.gone)
 }
 
-// forgetBefore returns the time before which ended jobs are forgotten.
-func (d *daemon) forgetBefore(keep *time.Duration) time.Time {
+// compactCutoff returns the time before which ended jobs are forgotten.
+func (d *daemon) compactCutoff(keep *time.Duration) time.Time {
 	if keep == nil {
 		return time.Now().Add(-time.Duration(d.Config.KeepFinished))
 	}
@@ -89,11 +89,11 @@ func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := recovered(o, state)
+	d, err := recoverDaemon(o, state)
 	if err != nil {
 		return nil, fmt.Errorf("compact %s: %w", state, err)
 	}
-	cutoff := d.forgetBefore(keep)
+	cutoff := d.compactCutoff(keep)
 	old := d.m.EndedBefore(cutoff)
 	if old > 0 {
 		d.process([]input{{event: manager.Forget{EndedBefore: cutoff}}})
@@ -109,7 +109,7 @@ func Compact(o Options, keep *time.Duration) (*miniq.Compacted, error) {
 	if err = errors.Join(err, d.saveState()); err != nil {
 		return nil, fmt.Errorf("compact %s: %w", state, err)
 	}
-	return freed(state, before, old-left+past.gone)
+	return compactResult(state, before, old-left+past.gone)
 }
 
 // stateSizes is how much the parts of a state take, in bytes.
@@ -144,7 +144,7 @@ func measure(state string) (stateSizes, error) {
 	return w, nil
 }
 
-func freed(state string, before stateSizes, forgotten int) (*miniq.Compacted, error) {
+func compactResult(state string, before stateSizes, forgotten int) (*miniq.Compacted, error) {
 	after, err := measure(state)
 	if err != nil {
 		return nil, err

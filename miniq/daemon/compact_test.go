@@ -41,7 +41,7 @@ func TestCompact(t *testing.T) {
 				c, err = s.client.Compact(t.Context(), new(time.Duration))
 			} else {
 				noRuns(t, state)
-				_, state = copied(t, state)
+				_, state = copyState(t, state)
 				o := options(t, filepath.Dir(state))
 				c, err = Compact(o, new(time.Duration))
 			}
@@ -85,7 +85,7 @@ func TestCompactAt(t *testing.T) {
 	s := serve(t, t.TempDir(), nil)
 	s.submit(s.held(), s.held())
 	s.stop()
-	d, err := recovered(s.o, miniq.StateDir(s.o.Paths))
+	d, err := recoverDaemon(s.o, miniq.StateDir(s.o.Paths))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestShorteningKeepsTheRestOfTheBatch(t *testing.T) {
 	dir := t.TempDir()
 	o := options(t, dir)
 	state := miniq.StateDir(o.Paths)
-	d, err := recovered(o, state)
+	d, err := recoverDaemon(o, state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestShorteningKeepsTheRestOfTheBatch(t *testing.T) {
 	}
 	d.objects.Close()
 	_ = d.journal.f.Close()
-	again, err := recovered(o, state)
+	again, err := recoverDaemon(o, state)
 	if err != nil {
 		t.Fatal(err)
 	}

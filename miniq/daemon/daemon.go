@@ -83,7 +83,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := disk.MkdirAll(o.Disk, state, 0o700); err != nil {
 		return err
 	}
-	lock, err := claim(ctx, state, miniq.Socket(o.Paths), o.Log)
+	lock, err := acquireState(ctx, state, miniq.Socket(o.Paths), o.Log)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer w.close()
-	d, err := recovered(o, state)
+	d, err := recoverDaemon(o, state)
 	if err == nil {
 		err = d.detectReboot()
 	}
@@ -143,7 +143,7 @@ type daemon struct {
 	clock        clock.Reading                 // of the last batch
 	bodies       map[int64]*storedBody         // by job number; an array's stands for its elements'
 	environments map[string]*sharedEnvironment // that of each user's last body
-	held         int                           // bytes of bodies
+	bodyBytes    int                           // bytes of bodies
 	submission   *state.Submission             // the last one
 	young        []int64                       // jobs whose bodies may not be in their state objects yet, the oldest first
 	soon         []input                       // what the loop has for itself to do next
@@ -178,7 +178,7 @@ type storedBody struct {
 	left int // jobs that have not ended
 }
 
-func recovered(o Options, dir string) (*daemon, error) {
+func recoverDaemon(o Options, dir string) (*daemon, error) {
 	d := newDaemon(o, dir)
 	if d.Disk == nil {
 		d.Disk = disk.OS()
@@ -246,7 +246,7 @@ func (d *daemon) recover() error {
 	}
 	d.m, d.seq, d.saved = s.m, s.seq, len(s.state)
 	began, from := time.Now(), d.seq
-	d.journal, d.seq, err = replay(d.Disk, d.state, d.seq, d.log, d.replayed)
+	d.journal, d.seq, err = replay(d.Disk, d.state, d.seq, d.log, d.replayEntry)
 	if err != nil {
 		return err
 	}
@@ -260,9 +260,9 @@ func (d *daemon) recover() error {
 	return nil
 }
 
-// replayed applies an entry of the journal. What it had to do has been done, or
+// replayEntry applies an entry of the journal. What it had to do has been done, or
 // is found undone when the nodes are attached.
-func (d *daemon) replayed(e *entry) error {
+func (d *daemon) replayEntry(e *entry) error {
 	event, err := manager.DecodeEvent(e.Event)
 	if err != nil {
 		return &stateError{fmt.Sprintf("entry %d can't be read (%v)", e.Seq, err), "use the newer version of Allotment that wrote it, else " + restoreBackup}

@@ -236,9 +236,9 @@ func (s *server) submit(specs ...backends.Spec) []backends.ID {
 	return ids
 }
 
-// known returns the jobs that a daemon recovers from a copy of the state as it is
+// listJobs returns the jobs that a daemon recovers from a copy of the state as it is
 // now, as after a kill -9.
-func (s *server) known() []backends.Job {
+func (s *server) listJobs() []backends.Job {
 	s.t.Helper()
 	var dir string
 	for { // the daemon may rename and remove files meanwhile: a copy that missed one is inconsistent
@@ -251,7 +251,7 @@ func (s *server) known() []backends.Job {
 			s.t.Fatal(err)
 		}
 	}
-	d, err := recovered(options(s.t, dir), dir)
+	d, err := recoverDaemon(options(s.t, dir), dir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -278,8 +278,8 @@ func TestFullDiskRefusesRequests(t *testing.T) {
 			if err := s.client.Release(t.Context(), before[:1]).First(); err == nil {
 				t.Error("a release on a full disk was acknowledged")
 			}
-			if farm, err := s.client.Snapshot(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 2 || farm.Jobs[0].State != backends.Held {
-				t.Errorf("the farm on a full disk: %+v, %v; want the two jobs, the first held", farm, err)
+			if snapshot, err := s.client.Snapshot(t.Context(), time.Time{}); err != nil || len(snapshot.Jobs) != 2 || snapshot.Jobs[0].State != backends.Held {
+				t.Errorf("the queue on a full disk: %+v, %v; want the two jobs, the first held", snapshot, err)
 			}
 			d.awaitFailure(func() { // the job's end can't be written yet
 				if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -292,7 +292,7 @@ func TestFullDiskRefusesRequests(t *testing.T) {
 			if err != nil || jobs[0].ExitCode != 3 {
 				t.Errorf("the end that could not be written: %+v, %v; want status 3", jobs, err)
 			}
-			if got := s.known(); len(got) != 2 || got[0].ID != before[0] || got[1].ID != after[0] {
+			if got := s.listJobs(); len(got) != 2 || got[0].ID != before[0] || got[1].ID != after[0] {
 				t.Errorf("after a restart there are %+v, want jobs %v and %v alone", got, before[0], after[0])
 			}
 		})
@@ -313,7 +313,7 @@ func TestCompaction(t *testing.T) {
 		}
 	}
 	d.awaitRemoval(segmentName(1))
-	got := s.known()
+	got := s.listJobs()
 	moved := 0
 	for i := range got {
 		if got[i].Queue == "low" {

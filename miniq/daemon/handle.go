@@ -28,7 +28,7 @@ func (d *daemon) handle(c *connection, req *miniq.Request) error {
 	}
 	switch req.Op {
 	case miniq.OpSnapshot:
-		return d.farm(c, req)
+		return d.listQueue(c, req)
 	case miniq.OpJobs:
 		return d.jobs(c, req)
 	case miniq.OpWait:

@@ -263,7 +263,7 @@ func (d *daemon) readReports(h *host, l *link) {
 		if why = miniq.ReadFrame(in, &r); why != nil {
 			break
 		}
-		d.post(d.reported(h, l, r))
+		d.post(d.inputOf(h, l, r))
 	}
 	_ = l.conn.Close()
 	err := l.cmd.Wait()
@@ -271,8 +271,8 @@ func (d *daemon) readReports(h *host, l *link) {
 	d.post(input{do: func() { d.detached(h, l, fmt.Errorf("%w (%w)", why, err)) }})
 }
 
-// reported returns the input for a report.
-func (d *daemon) reported(h *host, l *link, r node.Report) input {
+// inputOf returns the input for a report.
+func (d *daemon) inputOf(h *host, l *link, r node.Report) input {
 	id, run := r.Run.ID, r.Run.Run
 	forget := func() {
 		l.out.addForget(r.Run)
@@ -398,7 +398,7 @@ func (d *daemon) startFrame(frames []byte, s *manager.StartRun) []byte {
 	var u *knownUser
 	var later bool
 	if err == nil {
-		u, later, err = d.runner(s, b)
+		u, later, err = d.runUser(s, b)
 	}
 	if later {
 		return frames

@@ -34,9 +34,9 @@ type snapshotReader struct {
 	got   chan *sharedSnapshot
 }
 
-// sharedSnapshot is a snapshot of the queue. Its farm is not changed.
+// sharedSnapshot is a snapshot of the queue. Its content does not change.
 type sharedSnapshot struct {
-	farm    *backends.Snapshot
+	queue   *backends.Snapshot
 	changes uint64
 	holder  *holder
 
@@ -106,8 +106,8 @@ func (d *daemon) makeSnapshot(p *sharedSnapshot) {
 		}
 	}
 	g.waiting = nil
-	p.farm, p.changes = d.m.Snapshot(time.Now(), since), d.changes
-	g.last = int64(len(p.farm.Jobs) + len(p.farm.Ended))
+	p.queue, p.changes = d.m.Snapshot(time.Now(), since), d.changes
+	g.last = int64(len(p.queue.Jobs) + len(p.queue.Ended))
 }
 
 func (p *sharedSnapshot) cutLate(now time.Time) {
@@ -132,14 +132,14 @@ func (d *daemon) releaseSnapshot(p *sharedSnapshot, v *snapshotReader) {
 	}
 }
 
-func (d *daemon) farm(c *connection, req *miniq.Request) error {
+func (d *daemon) listQueue(c *connection, req *miniq.Request) error {
 	v := &snapshotReader{c: c, since: req.EndedSince}
 	p := d.awaitSnapshot(v)
 	if p == nil {
 		return c.answerStopping()
 	}
 	defer d.releaseSnapshot(p, v)
-	all := p.farm
+	all := p.queue
 	from := sort.Search(len(all.Ended), func(i int) bool { return !all.Ended[i].Ended.Before(v.since) })
 	resp := miniq.Response{Snapshot: &miniq.SnapshotHead{At: unixtime.Of(all.At), Hosts: all.Hosts}, Changes: p.changes}
 	jobs, ended := all.Jobs, all.Ended[from:]

@@ -133,13 +133,13 @@ func (l *stateLock) sign(socket string) error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
-	_, err := l.file.WriteAt(miniq.Sign(os.Getpid(), socket), 0)
+	_, err := l.file.WriteAt(miniq.LockText(os.Getpid(), socket), 0)
 	return err
 }
 
-// heldBy names the process that has locked a state directory, by its lock file.
-func heldBy(path string) string {
-	pid, socket := miniq.Signed(path)
+// describeHolder names the process that has locked a state directory, by its lock file.
+func describeHolder(path string) string {
+	pid, socket := miniq.LockHolder(path)
 	if pid == 0 {
 		return "another process (fuser " + path + " names it)"
 	}
@@ -147,15 +147,15 @@ func heldBy(path string) string {
 }
 
 const (
-	claimTime  = 30 * time.Second // that a daemon waits for another one to serve or to end
-	warnAfter  = time.Second
-	firstPause = 5 * time.Millisecond
-	mostPause  = 200 * time.Millisecond
+	acquireTime = 30 * time.Second // that a daemon waits for another one to serve or to end
+	warnAfter   = time.Second
+	firstPause  = 5 * time.Millisecond
+	mostPause   = 200 * time.Millisecond
 )
 
-// claim locks a state directory. If another process holds it, claim waits until that
-// one listens (errRunning) or has ended, for claimTime at most.
-func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateLock, error) {
+// acquireState locks a state directory. If another process holds it, claim waits until that
+// one listens (errRunning) or has ended, for acquireTime at most.
+func acquireState(ctx context.Context, state, socket string, log *slog.Logger) (*stateLock, error) {
 	began := time.Now()
 	warned := false
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -166,15 +166,15 @@ func claim(ctx context.Context, state, socket string, log *slog.Logger) (*stateL
 		if !errors.Is(err, flock.ErrHeld) {
 			return nil, err
 		}
-		if _, other := miniq.Signed(state); serves(socket) || other != "" && serves(other) {
+		if _, other := miniq.LockHolder(state); serves(socket) || other != "" && serves(other) {
 			return nil, errRunning
 		}
-		if time.Since(began) > claimTime {
-			return nil, fmt.Errorf("%s is locked by %s; no process listens at %s after %v: kill that process, jobs run on", state, heldBy(state), socket, claimTime)
+		if time.Since(began) > acquireTime {
+			return nil, fmt.Errorf("%s is locked by %s; no process listens at %s after %v: kill that process, jobs run on", state, describeHolder(state), socket, acquireTime)
 		}
 		if !warned && time.Since(began) > warnAfter {
 			warned = true
-			log.Warn("waiting for another miniqd", "state", state, "held_by", heldBy(state))
+			log.Warn("waiting for another miniqd", "state", state, "held_by", describeHolder(state))
 		}
 		wakeWatcher(state)
 		select {

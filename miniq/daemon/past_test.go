@@ -16,8 +16,8 @@ import (
 	"github.com/allotment-hpc/allotment/state"
 )
 
-// keepsTwo keeps two ended jobs of a user in memory.
-func keepsTwo(o *Options) { o.KeptEnded = 2 }
+// keepTwoEnded keeps two ended jobs of a user in memory.
+func keepTwoEnded(o *Options) { o.KeptEnded = 2 }
 
 // memory returns how many ended jobs a daemon has in memory.
 func (s *server) memory() int {
@@ -32,7 +32,7 @@ func (s *server) memory() int {
 // Ended jobs that are no longer in memory can be looked up like others, also after a
 // restart; a check accepts their state objects.
 func TestPastJobs(t *testing.T) {
-	s := serve(t, t.TempDir(), keepsTwo)
+	s := serve(t, t.TempDir(), keepTwoEnded)
 	array := s.spec("exit $LSB_JOBINDEX")
 	array.Array = &backends.Array{Indices: []int{1, 2, 3}, Limit: 1}
 	array.Env = append(array.Env, "SECRET=1")
@@ -84,14 +84,14 @@ func TestPastJobs(t *testing.T) {
 			t.Errorf("a check: %+v, %v; want 9 objects and nothing to say", found, err)
 		}
 		s.stop()
-		s = serve(t, s.o.Paths.State, keepsTwo)
+		s = serve(t, s.o.Paths.State, keepTwoEnded)
 	}
 }
 
 // A new job, and a changed one, may depend on jobs that ended and are no longer in
 // memory. That holds after a kill -9 too, when these jobs' state objects are gone.
 func TestDependenciesOnPastJobs(t *testing.T) {
-	s := serve(t, t.TempDir(), keepsTwo)
+	s := serve(t, t.TempDir(), keepTwoEnded)
 	array := s.spec("exit $LSB_JOBINDEX")
 	array.Array = &backends.Array{Indices: []int{1, 2}}
 	ids := s.submit(s.spec("exit 0"), s.spec("exit 7"), array)
@@ -125,7 +125,7 @@ func TestDependenciesOnPastJobs(t *testing.T) {
 		}
 	}
 	for _, id := range append(good, never) {
-		found := slices.ContainsFunc(s.known(), func(j backends.Job) bool { return j.ID == id })
+		found := slices.ContainsFunc(s.listJobs(), func(j backends.Job) bool { return j.ID == id })
 		if !found {
 			t.Errorf("job %v is not in the journal", id)
 		}
@@ -144,7 +144,7 @@ func TestDependenciesOnPastJobs(t *testing.T) {
 
 // What one request may have looked up is bounded.
 func TestManyDependenciesOnPastJobs(t *testing.T) {
-	s := serve(t, t.TempDir(), keepsTwo)
+	s := serve(t, t.TempDir(), keepTwoEnded)
 	array := s.held()
 	array.Array = &backends.Array{}
 	var terms []string
@@ -168,7 +168,7 @@ func TestManyDependenciesOnPastJobs(t *testing.T) {
 // The state objects of past jobs go when these would be forgotten; those that
 // ended later stay.
 func TestPastJobsAreForgotten(t *testing.T) {
-	s := serve(t, t.TempDir(), keepsTwo)
+	s := serve(t, t.TempDir(), keepTwoEnded)
 	var ids []backends.ID
 	for range 6 {
 		id := s.submit(s.held())[0]

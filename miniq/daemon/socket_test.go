@@ -43,7 +43,7 @@ func (s *server) await(what string, done func() bool) {
 func (s *server) startSecond() error {
 	o := s.o
 	// If it has taken the state it waits for its nodes, which the first daemon's keep out.
-	ctx, cancel := context.WithTimeoutCause(context.Background(), claimTime, errors.New("it took the state"))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), acquireTime, errors.New("it took the state"))
 	defer cancel()
 	served := false
 	o.Ready = func() { served = true; cancel() }
@@ -84,8 +84,8 @@ func TestRemovedSocketIsMadeAgain(t *testing.T) {
 				fresh := client.Open(client.Options{Paths: s.o.Paths, Config: s.o.Config})
 				defer fresh.Close()
 				s.await("a new client is served", func() bool { _, err := fresh.Status(t.Context()); return err == nil })
-				if farm, err := fresh.Snapshot(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id {
-					t.Errorf("jobs %v, %v", farm, err)
+				if snapshot, err := fresh.Snapshot(t.Context(), time.Time{}); err != nil || len(snapshot.Jobs) != 1 || snapshot.Jobs[0].ID != id {
+					t.Errorf("jobs %v, %v", snapshot, err)
 				}
 				if info, err := os.Stat(miniq.Socket(s.o.Paths)); err != nil || os.Getuid() != 0 && info.Mode().Perm() != 0o600 || os.Getuid() == 0 && info.Mode().Perm() != 0o666 {
 					t.Errorf("the socket: %v, %v", info, err)
@@ -175,12 +175,12 @@ func TestWaitForLockIsBounded(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		_, err := claim(t.Context(), dir, filepath.Join(dir, "none.sock"), slog.New(slog.DiscardHandler))
+		_, err := acquireState(t.Context(), dir, filepath.Join(dir, "none.sock"), slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), "/somewhere/else.sock") || !strings.Contains(err.Error(), dir) {
 			t.Errorf("got %v", err)
 		}
-		if took := time.Since(began); took < claimTime || took > 2*claimTime {
-			t.Errorf("it waited for %v", took)
+		if waited := time.Since(began); waited < acquireTime || waited > 2*acquireTime {
+			t.Errorf("it waited for %v", waited)
 		}
 	})
 }
@@ -232,7 +232,7 @@ func TestRemovedStateRefusesRequests(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.submit(s.held())
-			if n := len(s.known()); n != 3 {
+			if n := len(s.listJobs()); n != 3 {
 				t.Errorf("%d jobs, want 3", n)
 			}
 		})
@@ -263,10 +263,10 @@ func TestDaemonEndsWithoutStateAndSocket(t *testing.T) {
 	}
 	fresh := client.Open(client.Options{Paths: s.o.Paths, Config: s.o.Config})
 	defer fresh.Close()
-	if farm, err := fresh.Snapshot(t.Context(), time.Time{}); err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id[0] {
-		t.Errorf("the new one has %v, %v", farm, err)
+	if snapshot, err := fresh.Snapshot(t.Context(), time.Time{}); err != nil || len(snapshot.Jobs) != 1 || snapshot.Jobs[0].ID != id[0] {
+		t.Errorf("the new one has %v, %v", snapshot, err)
 	}
-	if n := len(s.known()); n != 1 {
+	if n := len(s.listJobs()); n != 1 {
 		t.Errorf("its state has %d jobs", n)
 	}
 }
@@ -297,9 +297,9 @@ func TestAnotherRuntimeDirectory(t *testing.T) {
 	paths.Runtime = paths.State
 	other := client.Open(client.Options{Paths: paths, Config: s.o.Config})
 	defer other.Close()
-	farm, err := other.Snapshot(t.Context(), time.Time{})
-	if err != nil || len(farm.Jobs) != 1 || farm.Jobs[0].ID != id {
-		t.Errorf("jobs %v, %v", farm, err)
+	snapshot, err := other.Snapshot(t.Context(), time.Time{})
+	if err != nil || len(snapshot.Jobs) != 1 || snapshot.Jobs[0].ID != id {
+		t.Errorf("jobs %v, %v", snapshot, err)
 	}
 	s.stop()
 	if _, err := other.Status(t.Context()); !errors.Is(err, backends.ErrUnreachable) {

@@ -86,7 +86,7 @@ func (d *daemon) scheduleForget() {
 }
 
 func (d *daemon) forgetEnded() {
-	before := forgottenBefore(time.Now(), time.Duration(d.Config.KeepFinished), d.m.Ahead())
+	before := forgetCutoff(time.Now(), time.Duration(d.Config.KeepFinished), d.m.Ahead())
 	if d.m.EndedBefore(before) > 0 {
 		d.enqueue(input{event: manager.Forget{EndedBefore: before}})
 	}

@@ -80,8 +80,8 @@ func unpack(t *testing.T) (dir string, k known) {
 	return dir, k
 }
 
-// asOfOld has the nodes of that time, and forgets nothing.
-func asOfOld(o *Options) {
+// format1Options has the nodes of that time, and forgets nothing.
+func format1Options(o *Options) {
 	o.Config.Nodes = []miniq.Node{{Name: "n1", Slots: 4, Memory: 4 << 30}, {Name: "n2", Slots: 2, Memory: 2 << 30}}
 	o.Config.KeepFinished = unit.Duration(100 * 365 * 24 * time.Hour)
 }
@@ -91,15 +91,15 @@ func asOfOld(o *Options) {
 func TestFormat1StateIsRead(t *testing.T) {
 	dir, k := unpack(t)
 	o := options(t, dir)
-	asOfOld(&o)
-	d, err := recovered(o, filepath.Join(dir, "miniq"))
+	format1Options(&o)
+	d, err := recoverDaemon(o, filepath.Join(dir, "miniq"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.objects.Close()
 	_ = d.journal.f.Close()
 	if diff := cmp.Diff(k.Farm, d.m.Snapshot(k.Farm.At, time.Time{})); diff != "" {
-		t.Errorf("the farm (- before, + after):\n%s", diff)
+		t.Errorf("the queue (- before, + after):\n%s", diff)
 	}
 	if len(k.Farm.Jobs) < 14 || len(k.Farm.Ended) < 9 {
 		t.Errorf("only %d and %d jobs were there", len(k.Farm.Jobs), len(k.Farm.Ended))
@@ -138,8 +138,8 @@ func TestOlderStateIsUpgradedFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := options(t, dir)
-		asOfOld(&o)
-		d, err := recovered(o, filepath.Join(dir, "miniq"))
+		format1Options(&o)
+		d, err := recoverDaemon(o, filepath.Join(dir, "miniq"))
 		if err != nil {
 			t.Fatalf("format %s: %v", older, err)
 		}
@@ -155,7 +155,7 @@ func TestOlderStateIsUpgradedFirst(t *testing.T) {
 // status, lost ones are reported so, the rest runs when it may.
 func TestFormat1StateIsServed(t *testing.T) {
 	dir, k := unpack(t)
-	s := serve(t, dir, asOfOld)
+	s := serve(t, dir, format1Options)
 	ctx := t.Context()
 	extra := s.client.Abilities()
 	must := func(what string, err error) {
@@ -211,15 +211,15 @@ func TestFormat1StateIsServed(t *testing.T) {
 		}
 	}
 	last := s.submit(s.spec("exit 0"))[0]
-	must("wait for a new one", second(s.client.WaitEnded(ctx, []backends.ID{last})))
-	farm, err := s.client.Snapshot(ctx, time.Time{})
-	must("look at the farm", err)
-	if all := len(k.Farm.Jobs) + len(k.Farm.Ended) + 1; len(farm.Jobs) != 0 || len(farm.Ended) != all || last.Job != 23 {
-		t.Errorf("%d jobs have not ended, %d have, the last one is %v; want 0, %d and 23", len(farm.Jobs), len(farm.Ended), last, all)
+	must("wait for a new one", errOf(s.client.WaitEnded(ctx, []backends.ID{last})))
+	snapshot, err := s.client.Snapshot(ctx, time.Time{})
+	must("read the queue", err)
+	if all := len(k.Farm.Jobs) + len(k.Farm.Ended) + 1; len(snapshot.Jobs) != 0 || len(snapshot.Ended) != all || last.Job != 23 {
+		t.Errorf("%d jobs have not ended, %d have, the last one is %v; want 0, %d and 23", len(snapshot.Jobs), len(snapshot.Ended), last, all)
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOf[T any](_ T, err error) error { return err }
 
 // A state that a newer version wrote is refused, in one line, and left as it is.
 func TestNewerStateIsRefused(t *testing.T) {
@@ -257,7 +257,7 @@ func TestNewerStateIsRefused(t *testing.T) {
 			}
 			before := contents(t, state)
 			o := options(t, dir)
-			asOfOld(&o)
+			format1Options(&o)
 			err := Run(t.Context(), o)
 			if err == nil || !strings.Contains(err.Error(), "newer version") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, want one line that says newer version", err)

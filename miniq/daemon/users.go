@@ -210,9 +210,9 @@ func (d *daemon) mayBeNext(c *connection, specs []backends.Spec, bodies []body) 
 // errNoOwner refuses a job whose record does not say whose it is.
 var errNoOwner = errors.New("its record does not say which user it runs as: submit it again")
 
-// runner returns the user that a run is started as; nil: the daemon's own. later says
+// runUser returns the user that a run is started as; nil: the daemon's own. later says
 // that the name service is asked first: the run is ordered when it has answered.
-func (d *daemon) runner(s *manager.StartRun, b *body) (u *knownUser, later bool, err error) {
+func (d *daemon) runUser(s *manager.StartRun, b *body) (u *knownUser, later bool, err error) {
 	switch {
 	case !d.servesAll():
 		return nil, false, nil

@@ -212,9 +212,9 @@ func (g *group) remove() error {
 	return err
 }
 
-// gather moves the job's processes into the group, and what they have started
+// moveProcesses moves the job's processes into the group, and what they have started
 // meanwhile: what they start from then on is in it.
-func (g *group) gather() {
+func (g *group) moveProcesses() {
 	eachBelow(os.Getpid(), func(p proc.Process) {
 		if proc.StartTime(p.PID) == p.Start {
 			_ = proc.SetGroup(g.dir, "cgroup.procs", strconv.Itoa(p.PID))
@@ -222,11 +222,11 @@ func (g *group) gather() {
 	})
 }
 
-// contained makes a group for a job that runs already; nil: it can't.
-func contained() *group {
+// groupRunning makes a group for a job that runs already; nil: it can't.
+func groupRunning() *group {
 	g := groupFor(0)
 	if g != nil {
-		g.gather()
+		g.moveProcesses()
 	}
 	return g
 }

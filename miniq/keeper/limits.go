@@ -149,12 +149,12 @@ func maySetLimits() bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<capSysResource) != 0
 }
 
-// during calls do while the keeper itself is under these limits: a process forked
+// runUnder calls do while the keeper itself is under these limits: a process forked
 // then inherits them. Nothing else can give a process its limits before it runs. A
 // keeper that may not raise its hard limits again (root in most containers) keeps
 // those, and sets the soft ones only. It reports whether the keeper has its own limits
 // again.
-func (l Limits) during(do func() error) (bool, error) {
+func (l Limits) runUnder(do func() error) (bool, error) {
 	if l == "" {
 		return true, do()
 	}

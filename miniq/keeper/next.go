@@ -45,7 +45,7 @@ func (k *supervisor) next(as *User, data []byte) (*os.File, *Order, error) {
 	if err := untilUninterrupted(func() error { return unix.Sendmsg(NextFD, []byte{1}, nil, nil, unix.MSG_NOSIGNAL) }); err != nil {
 		return nil, nil, err
 	}
-	_, _ = atOnce([]unix.PollFd{{Fd: NextFD, Events: unix.POLLIN}})
+	_, _ = pollRaw([]unix.PollFd{{Fd: NextFD, Events: unix.POLLIN}})
 	return receiveNext(NextFD, as, data)
 }
 
@@ -79,7 +79,7 @@ func receiveNext(fd int, as *User, data []byte) (*os.File, *Order, error) {
 	if err != nil || len(fds) != 1 {
 		return nil, nil, errNext
 	}
-	order, err := whole(data[:n])
+	order, err := runnableOrder(data[:n])
 	if err != nil || !order.As.Same(as) {
 		return nil, nil, errors.Join(errNext, unix.Close(fds[0]))
 	}
@@ -94,9 +94,9 @@ func (u *User) Same(v *User) bool {
 	return u.UID == v.UID && u.GID == v.GID && u.Limits == v.Limits && slices.Equal(u.Groups, v.Groups)
 }
 
-// Next returns the two ends of the socket that further orders go through. The node
+// NewNextSocket returns the two ends of the socket that further orders go through. The node
 // keeps the first, which does not block, and the keeper gets the second as NextFD.
-func Next() (ours, theirs *os.File, err error) {
+func NewNextSocket() (ours, theirs *os.File, err error) {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, err
@@ -114,10 +114,10 @@ func AwaitIdle(ours *os.File) error {
 	return err
 }
 
-// Send gives an idle keeper its next order, and the run's record, whose lock is
+// SendOrder gives an idle keeper its next order, and the run's record, whose lock is
 // the keeper's from now on if the caller closes its own. If it fails the keeper
 // was sent nothing.
-func Send(ours, record *os.File, order []byte) error {
+func SendOrder(ours, record *os.File, order []byte) error {
 	if len(order) > MaxNext {
 		return errNext
 	}

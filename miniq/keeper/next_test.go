@@ -27,14 +27,14 @@ func TestKeeperServesOneUser(t *testing.T) {
 	}
 	send := func(as *User) (*os.File, error) {
 		t.Helper()
-		ours, theirs, err := Next()
+		ours, theirs, err := NewNextSocket()
 		if err != nil {
 			t.Fatal(err)
 		}
 		o := Order{Argv: []string{"true"}, As: as, More: true}
 		data, err := o.Encode()
 		if err == nil {
-			err = Send(ours, record, data)
+			err = SendOrder(ours, record, data)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +74,7 @@ func TestKeeperServesOneUser(t *testing.T) {
 
 // A node that hangs up, and one that sends no record.
 func TestMalformedNextOrder(t *testing.T) {
-	ours, theirs, err := Next()
+	ours, theirs, err := NewNextSocket()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestMalformedNextOrder(t *testing.T) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
-	if err := Send(theirs, theirs, make([]byte, MaxNext+1)); !errors.Is(err, errNext) {
+	if err := SendOrder(theirs, theirs, make([]byte, MaxNext+1)); !errors.Is(err, errNext) {
 		t.Errorf("an order that is too long: %v", err)
 	}
 }

@@ -174,8 +174,8 @@ func Decode(data []byte) (*Order, error) {
 	return o, nil
 }
 
-// whole reads an order that is to be carried out.
-func whole(data []byte) (*Order, error) {
+// runnableOrder reads an order that is to be carried out.
+func runnableOrder(data []byte) (*Order, error) {
 	o, err := Decode(data)
 	if err == nil && len(o.Argv) == 0 {
 		err = errOrder

@@ -140,7 +140,7 @@ func (f *Follower) Read(file *os.File) error {
 	}
 	part := make([]byte, firstPart)
 	for {
-		if err := f.jump(file); err != nil {
+		if err := f.skipMiddle(file); err != nil {
 			return err
 		}
 		n, err := file.ReadAt(part, f.at)
@@ -174,8 +174,8 @@ func (f *Follower) read(data []byte) int {
 	return end + 1 + f.consume(data[end+1:])
 }
 
-// jump passes over the middle of a file that is too long.
-func (f *Follower) jump(file *os.File) error {
+// skipMiddle passes over the middle of a file that is too long.
+func (f *Follower) skipMiddle(file *os.File) error {
 	if f.at < MaxRecord {
 		return nil
 	}

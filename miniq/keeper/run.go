@@ -41,7 +41,7 @@ func Run() int {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return 2
 	}
-	self, kept := process(os.Getpid()), Use{}
+	self, kept := processText(os.Getpid()), Use{}
 	var next []byte
 	for runs := 1; ; runs++ {
 		k := &supervisor{self: self, before: kept, record: record, left: make(chan struct{})}
@@ -71,7 +71,7 @@ func readOrder() (*Order, error) {
 	if len(data) > MaxOrder {
 		return nil, errOrder
 	}
-	return whole(data)
+	return runnableOrder(data)
 }
 
 type supervisor struct {
@@ -147,14 +147,14 @@ func (k *supervisor) run(order *Order) int {
 	if order.MemoryLimit > 0 {
 		go k.watchMemory(order.MemoryLimit)
 	} else {
-		k.group = contained()
+		k.group = groupRunning()
 	}
 	return k.end(k.wait(pid))
 }
 
-// soon is how long a keeper does nothing but wait for its job. A wish comes with
+// quickRun is how long a keeper does nothing but wait for its job. A wish comes with
 // SIGUSR1, which ends that at once.
-const soon = 200 * time.Millisecond
+const quickRun = 200 * time.Millisecond
 
 // endsSoon waits a moment for the job's first process to end. Until then signals
 // do to the keeper what they do to any process, as they do before its first
@@ -165,17 +165,17 @@ func endsSoon(pidfd int) bool {
 	}
 	defer func() { _ = unix.Close(pidfd) }()
 	poll := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	n, err := atOnce(poll)
+	n, err := pollRaw(poll)
 	if n == 0 && err == nil {
-		n, err = unix.Poll(poll, int(soon.Milliseconds()))
+		n, err = unix.Poll(poll, int(quickRun.Milliseconds()))
 	}
 	return err == nil && n > 0
 }
 
-// atOnce polls for up to 50 ms by a raw system call, which the Go runtime does not
+// pollRaw polls for up to 50 ms by a raw system call, which the Go runtime does not
 // notice: a wait that it knows of wakes its sysmon thread fifty times and more. GODEBUG
 // in the keeper's environment keeps sysmon from signalling a thread that takes 10 ms.
-func atOnce(poll []unix.PollFd) (int, error) {
+func pollRaw(poll []unix.PollFd) (int, error) {
 	limit := unix.Timespec{Nsec: (50 * time.Millisecond).Nanoseconds()}
 	n, _, err := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&poll[0])), uintptr(len(poll)), uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
 	if err != 0 {
@@ -184,7 +184,7 @@ func atOnce(poll []unix.PollFd) (int, error) {
 	return int(n), nil
 }
 
-func process(pid int) string {
+func processText(pid int) string {
 	return strconv.Itoa(pid) + " " + strconv.FormatUint(proc.StartTime(pid), 10)
 }
 
@@ -400,7 +400,7 @@ func (k *supervisor) start(o *Order, screen *terminal) (int, int, *os.File, *sta
 			})
 			return err
 		}
-		k.restored, err = o.As.limits().during(func() (err error) {
+		k.restored, err = o.As.limits().runUnder(func() (err error) {
 			k.grouped, err = k.group.start(sys, fork)
 			return err
 		})

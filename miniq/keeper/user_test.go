@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("%q: %v", own, err)
 	}
 	var out strings.Builder
-	_, err = Limits("nofile=100:200 core=0:0 fsize=4096:-").during(func() error {
+	_, err = Limits("nofile=100:200 core=0:0 fsize=4096:-").runUnder(func() error {
 		cmd := exec.Command("/bin/sh", "-c", "ulimit -S -n; ulimit -H -n; ulimit -c")
 		cmd.Stdout = &out
 		return cmd.Run()

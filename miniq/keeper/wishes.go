@@ -40,9 +40,9 @@ func (w *Wishes) Add(next Want) {
 			i := slices.IndexFunc(w.list, func(o Want) bool { return o.Verb == Note })
 			w.list = slices.Delete(w.list, i, i+1)
 		}
-	case next.Verb == Signal && (next.Signal < 1 || next.Signal > lastSignal), next.Verb == Signal && !next.moves() && slices.Contains(w.list, next):
+	case next.Verb == Signal && (next.Signal < 1 || next.Signal > lastSignal), next.Verb == Signal && !next.stopsOrContinues() && slices.Contains(w.list, next):
 		return
-	case next.Verb == Signal && !next.moves():
+	case next.Verb == Signal && !next.stopsOrContinues():
 	case next.Verb != Signal && next.Verb != Stop && next.Verb != Continue:
 		return
 	default: // the last one holds, behind what came before it
@@ -94,8 +94,8 @@ func (w *Wishes) PopAll() []Want {
 	return all
 }
 
-// moves reports whether a wish stops processes or continues them.
-func (w Want) moves() bool { return w.stops() || w.continues() }
+// stopsOrContinues reports whether a wish stops processes or continues them.
+func (w Want) stopsOrContinues() bool { return w.stops() || w.continues() }
 
 func (w Want) stops() bool {
 	return w.Verb == Stop || w.Verb == Signal && slices.Contains([]syscall.Signal{syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU}, w.Signal)

@@ -25,7 +25,7 @@ func forEach[T any](m *Manager, by By, batch []T, id func(T) backends.ID, do fun
 	for i, element := range batch {
 		jobs := m.find(id(element))
 		if len(jobs) == 0 {
-			errs[i] = m.unknown(id(element))
+			errs[i] = m.unknownJob(id(element))
 			continue
 		}
 		errs[i] = m.forSome(by, jobs, func(j *job) error { return do(element, j) })
@@ -37,7 +37,7 @@ func (m *Manager) forSome(by By, jobs []*job, do func(*job) error) error {
 	var first error
 	succeeded := false
 	for _, j := range jobs {
-		err := permitted(by, j, do)
+		err := doPermitted(by, j, do)
 		succeeded = succeeded || err == nil
 		if first == nil {
 			first = err
@@ -49,7 +49,7 @@ func (m *Manager) forSome(by By, jobs []*job, do func(*job) error) error {
 	return first
 }
 
-func permitted(by By, j *job, do func(*job) error) error {
+func doPermitted(by By, j *job, do func(*job) error) error {
 	if !by.Admin && by.User != j.user {
 		return denied(j, "it is another user's")
 	}
@@ -114,7 +114,7 @@ func (m *Manager) recordAct(a backends.Act, j *job) {
 		j.mark = strings.ToValidUTF8(a.Mark, "\uFFFD")
 	}
 	if !a.Until.IsZero() {
-		j.heldUntil = clean(a.Until)
+		j.heldUntil = jsonTime(a.Until)
 	}
 	if a.Notice != "" {
 		m.emit(Notice{j.id, j.run, a.Notice})
@@ -300,7 +300,7 @@ func (m *Manager) pin(e Pin) Result {
 			return err
 		}
 		m.beforeChange(j)
-		j.pinned, j.shares, j.pinEnds = pinned, slices.Clone(p.Slots), clean(p.Until)
+		j.pinned, j.shares, j.pinEnds = pinned, slices.Clone(p.Slots), jsonTime(p.Until)
 		m.review(j)
 		m.retry = true
 		return nil
@@ -334,7 +334,7 @@ func (m *Manager) holdUntil(e HoldUntil) Result {
 			return wrongState(j, "runs")
 		}
 		m.beforeChange(j)
-		j.heldUntil = clean(h.Until)
+		j.heldUntil = jsonTime(h.Until)
 		m.review(j)
 		return nil
 	})
@@ -354,7 +354,7 @@ func (m *Manager) reserve(e Reserve) Result {
 		}
 		m.beforeChange(j)
 		m.unreserve(j)
-		if until := clean(r.Until); until.After(m.now) && len(r.Hosts) > 0 {
+		if until := jsonTime(r.Until); until.After(m.now) && len(r.Hosts) > 0 {
 			j.reserve = &reservation{unique(r.Hosts), until}
 			m.reservers = append(m.reservers, j)
 		}

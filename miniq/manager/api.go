@@ -81,13 +81,13 @@ type Submit struct {
 
 // submittedJob is one job of a Submit.
 type submittedJob struct {
-	by    By
-	spec  *backends.Spec
-	next  bool
-	dummy bool
-	heavy backends.ID // of a dummy job: the job that it is for
-	bytes int64
-	past  []PastEnd
+	by       By
+	spec     *backends.Spec
+	next     bool
+	dummy    bool
+	dummyFor backends.ID // of a dummy job: the job that it is for
+	bytes    int64
+	past     []PastEnd
 }
 
 // jobAt copies the Spec: what is left open in it is filled in on its way in.
@@ -95,7 +95,7 @@ func (e *Submit) jobAt(i int) submittedJob {
 	spec := e.Specs[i]
 	one := submittedJob{by: e.By, spec: &spec, next: i < len(e.Next) && e.Next[i], dummy: len(e.For) > 0, past: e.Past}
 	if i < len(e.For) {
-		one.heavy = e.For[i]
+		one.dummyFor = e.For[i]
 	}
 	one.bytes = specBytes(&spec)
 	if i < len(e.Bytes) {

@@ -41,7 +41,7 @@ func benchmarkEnd(b *testing.B, pending, shapes, hosts int) {
 		run int
 	}
 	var running []run
-	note := func(effects []Effect) {
+	record := func(effects []Effect) {
 		for _, e := range effects {
 			if s, ok := e.(StartRun); ok {
 				running = append(running, run{s.ID, s.Run})
@@ -50,7 +50,7 @@ func benchmarkEnd(b *testing.B, pending, shapes, hosts int) {
 	}
 	n := 0
 	for ; n < pending; n++ {
-		note(submit(n))
+		record(submit(n))
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -59,8 +59,8 @@ func benchmarkEnd(b *testing.B, pending, shapes, hosts int) {
 		first := running[0]
 		running = running[1:]
 		effects, _ := m.Step(now, Ended{ID: first.id, Run: first.run})
-		note(effects)
-		note(submit(n))
+		record(effects)
+		record(submit(n))
 		n++
 		if n%1000 == 0 {
 			m.Step(now, Forget{EndedBefore: now})

@@ -211,7 +211,7 @@ func (r *round) deductHosts(j *job) {
 		if h == nil {
 			continue
 		}
-		key, empty := &j.shape.key, r.emptied(h)
+		key, empty := &j.shape.key, r.roomWithoutRuns(h)
 		if n := key.capacity(&empty); n == 0 || key.oneHost && n < key.slots {
 			continue // no use to it: a suspended job there would wait for it, and it for that job
 		}

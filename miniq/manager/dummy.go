@@ -24,16 +24,16 @@ func Dummies(by By, key string, dummies []backends.Dummy) Submit {
 // checkDummy returns an error if a dummy job is not allowed. It puts the dummy job into
 // the queue of the job that it is for: the engine that manages that queue sees it.
 func (m *Manager) checkDummy(e submittedJob) error {
-	heavy := m.jobs[e.heavy]
+	heavy := m.jobs[e.dummyFor]
 	switch {
 	case !e.by.Admin:
-		return fmt.Errorf("dummy job for job %s: only an administrator can place one: %w", e.heavy, backends.ErrDenied)
+		return fmt.Errorf("dummy job for job %s: only an administrator can place one: %w", e.dummyFor, backends.ErrDenied)
 	case e.spec.Array != nil || e.spec.Slots != 1 || len(e.spec.Hosts) != 1 || e.spec.Hosts[0] == "":
 		return errors.New("dummy job: it must ask for one slot on one named host")
 	case e.spec.RunLimit <= 0:
 		return errors.New("dummy job: give it a run limit, which ends it if the engine does not")
 	case heavy == nil:
-		return fmt.Errorf("dummy job for job %s: %w", e.heavy, backends.ErrUnknownJob)
+		return fmt.Errorf("dummy job for job %s: %w", e.dummyFor, backends.ErrUnknownJob)
 	case heavy.state.Ended():
 		return fmt.Errorf("dummy job: %w", wrongState(heavy, "has ended"))
 	case heavy.dummyFor != (backends.ID{}):

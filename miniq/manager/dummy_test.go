@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// place submits one dummy job.
-func (b *bench) place(by By, d backends.Dummy) (backends.ID, error) {
+// submitDummy submits one dummy job.
+func (b *bench) submitDummy(by By, d backends.Dummy) (backends.ID, error) {
 	b.do(Dummies(by, "", []backends.Dummy{d}))
 	return b.last.Submitted[0].ID, b.last.Submitted[0].Err
 }
@@ -25,7 +25,7 @@ func TestDummies(t *testing.T) {
 	over := b.submit(spec(1))
 	b.ends(over, 0)
 	good := backends.Dummy{For: heavy, Host: "n2", Priority: 89, Limit: time.Hour}
-	id, err := b.place(admin, good)
+	id, err := b.submitDummy(admin, good)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +59,11 @@ func TestDummies(t *testing.T) {
 		"for another dummy":        {admin, backends.Dummy{For: id, Host: "n2", Limit: 1}, backends.ErrWrongState},
 		"a level that there isn't": {admin, backends.Dummy{For: heavy, Host: "n2", Priority: 1 << 20, Limit: 1}, nil},
 	} {
-		if id, err := b.place(c.by, c.d); err == nil || c.want != nil && !errors.Is(err, c.want) {
+		if id, err := b.submitDummy(c.by, c.d); err == nil || c.want != nil && !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, %v; want it refused: %v", what, id, err, c.want)
 		}
 	}
-	if _, err := b.place(admin, backends.Dummy{For: backends.ID{Job: array.Job, Index: 3}, Host: "n2", Limit: 1}); err != nil {
+	if _, err := b.submitDummy(admin, backends.Dummy{For: backends.ID{Job: array.Job, Index: 3}, Host: "n2", Limit: 1}); err != nil {
 		t.Errorf("for an element: %v", err)
 	}
 	twice := Dummies(admin, "key", []backends.Dummy{good, good})

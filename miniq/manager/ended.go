@@ -29,7 +29,7 @@ type endedJobs struct {
 type endedOf struct {
 	first, last *job
 	endedSum
-	toTrim bool // in Manager.crowded
+	toTrim bool // in Manager.toTrim
 }
 
 // endedSum is how many they are, and the memory that they take.
@@ -275,8 +275,8 @@ func (m *Manager) endedSince(t time.Time) []*job {
 // Issued reports whether a job has had this number, be it in memory or not.
 func (m *Manager) Issued(id backends.ID) bool { return id.Job > 0 && id.Job < m.nextID }
 
-// unknown is the error for a job that is not in memory.
-func (m *Manager) unknown(id backends.ID) error {
+// unknownJob is the error for a job that is not in memory.
+func (m *Manager) unknownJob(id backends.ID) error {
 	if m.Issued(id) {
 		return fmt.Errorf("job %s: it ended earlier than the jobs that the queue keeps in memory: %w", id, backends.ErrUnknownJob)
 	}

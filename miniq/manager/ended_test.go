@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// over submits a job that is held, and ends it.
-func (b *bench) over(by By, s backends.Spec) backends.ID {
+// runToEnd submits a job that is held, and ends it.
+func (b *bench) runToEnd(by By, s backends.Spec) backends.ID {
 	b.Helper()
 	s.Hold = true
 	b.must(Submit{By: by, Specs: []backends.Spec{s}})
@@ -22,25 +22,25 @@ func (b *bench) over(by By, s backends.Spec) backends.ID {
 	return id
 }
 
-func (b *bench) knows(ids ...backends.ID) int { return b.m.Count(ids) }
+func (b *bench) countKnown(ids ...backends.ID) int { return b.m.Count(ids) }
 
 // TestEndedBound: of each user's ended jobs those that ended last are kept; a user
 // who has more of them than there may be drops none of another's.
 func TestEndedBound(t *testing.T) {
 	const most = 32
 	b := newBench(t, Config{MaxEnded: most}, 4)
-	calm := b.over(other, spec(1))
+	calm := b.runToEnd(other, spec(1))
 	var ids []backends.ID
 	for range 10 * most {
-		ids = append(ids, b.over(user, spec(1)))
-		if n := b.knows(ids...); n > most {
+		ids = append(ids, b.runToEnd(user, spec(1)))
+		if n := b.countKnown(ids...); n > most {
 			t.Fatalf("%d ended jobs of one user are kept, want %d at most", n, most)
 		}
 	}
-	if n := b.knows(ids[len(ids)-most/2:]...); n != most/2 {
+	if n := b.countKnown(ids[len(ids)-most/2:]...); n != most/2 {
 		t.Errorf("%d of the %d jobs that ended last are kept", n, most/2)
 	}
-	if b.knows(calm) != 1 {
+	if b.countKnown(calm) != 1 {
 		t.Error("another user's ended job was dropped")
 	}
 	if len(b.m.jobs) != b.m.ended.count || b.m.ended.count != len(b.m.Snapshot(b.now, time.Time{}).Ended) {
@@ -56,17 +56,17 @@ func TestEndedBound(t *testing.T) {
 func TestEndedBoundOfAllUsers(t *testing.T) {
 	const most = 8
 	b := newBench(t, Config{MaxEnded: most}, 4)
-	calm := b.over(By{User: "calm"}, spec(1))
+	calm := b.runToEnd(By{User: "calm"}, spec(1))
 	for n := range 10 * most {
-		b.over(By{User: fmt.Sprintf("user%d", n%10)}, spec(1))
+		b.runToEnd(By{User: fmt.Sprintf("user%d", n%10)}, spec(1))
 	}
 	if n := b.m.ended.count; n > endedShares*most || n < endedShares*most/2 {
 		t.Errorf("%d ended jobs are kept, want %d", n, endedShares*most)
 	}
 	for n := range 3 * most {
-		b.over(By{User: fmt.Sprintf("big%d", n%2)}, spec(1))
+		b.runToEnd(By{User: fmt.Sprintf("big%d", n%2)}, spec(1))
 	}
-	if b.knows(calm) != 1 {
+	if b.countKnown(calm) != 1 {
 		t.Error("the only ended job of a user was dropped")
 	}
 }
@@ -78,16 +78,16 @@ func TestEndedBytes(t *testing.T) {
 	s := spec(1)
 	s.Description = string(bytes.Repeat([]byte("x"), 64<<10))
 	for range 100 {
-		b.over(user, s)
+		b.runToEnd(user, s)
 	}
 	if n := b.m.ended.count; n > most>>16 || n < most>>17 {
 		t.Errorf("%d ended jobs of 64 KiB are kept, want at most %d", n, most>>16)
 	}
-	b.weighs()
+	b.checkEndedBytes()
 }
 
-// weighs compares what ended jobs take with what is counted.
-func (b *bench) weighs() {
+// checkEndedBytes compares what ended jobs take with what is counted.
+func (b *bench) checkEndedBytes() {
 	b.Helper()
 	var left int64
 	works := map[*work]bool{}
@@ -110,7 +110,7 @@ func TestEndedBytesInCommon(t *testing.T) {
 	b := newBench(t, Config{MaxEndedBytes: most}, 4)
 	var last []backends.ID
 	for n := range 10 * most / each { // an array's second element ends while its first one is kept
-		s := held(spec(1))
+		s := heldSpec(spec(1))
 		s.Description = fmt.Sprint(n, string(bytes.Repeat([]byte("x"), each)))
 		s.Array = &backends.Array{Indices: []int{1, 2}}
 		id := b.submit(s).Job
@@ -126,10 +126,10 @@ func TestEndedBytesInCommon(t *testing.T) {
 		if len(descriptions)*each > most {
 			t.Fatalf("after %d arrays ended jobs keep %d KiB of descriptions, want %d at most", n+1, len(descriptions)*each>>10, most>>10)
 		}
-		b.weighs()
+		b.checkEndedBytes()
 	}
 	b.m = restored(b)
-	b.weighs()
+	b.checkEndedBytes()
 }
 
 // TestEndedConfigured: another bound holds at once, and one state of the queue
@@ -137,8 +137,8 @@ func TestEndedBytesInCommon(t *testing.T) {
 func TestEndedConfigured(t *testing.T) {
 	b := newBench(t, Config{}, 4)
 	for range 100 {
-		b.over(user, spec(1))
-		b.over(other, spec(1))
+		b.runToEnd(user, spec(1))
+		b.runToEnd(other, spec(1))
 	}
 	state, err := b.m.State()
 	if err != nil {
@@ -171,9 +171,9 @@ func TestEndedDependency(t *testing.T) {
 	b.must(Hold{user, []backends.ID{waiting}})
 	b.ends(first, 0)
 	for range 5 {
-		b.over(user, spec(1))
+		b.runToEnd(user, spec(1))
 	}
-	if b.knows(first) != 0 {
+	if b.countKnown(first) != 0 {
 		t.Fatal("the first job is kept")
 	}
 	b.must(Release{user, []backends.ID{waiting}})
@@ -224,12 +224,12 @@ func TestNewDependencyOnPastJob(t *testing.T) {
 		b.ends(backends.ID{Job: id.Job, Index: 1}, 0)
 		b.ends(backends.ID{Job: id.Job, Index: 2}, 4)
 		for range 4 {
-			b.over(user, spec(1))
+			b.runToEnd(user, spec(1))
 		}
-		if n := b.knows(backends.ID{Job: done}, backends.ID{Job: failed}, backends.ID{Job: array}); n != 0 {
+		if n := b.countKnown(backends.ID{Job: done}, backends.ID{Job: failed}, backends.ID{Job: array}); n != 0 {
 			t.Fatalf("%d of the jobs are in memory", n)
 		}
-		other := b.submit(held(spec(1)))
+		other := b.submit(heldSpec(spec(1)))
 		check := func(what string, id backends.ID) {
 			t.Helper()
 			b.m = restored(b)
@@ -245,13 +245,13 @@ func TestNewDependencyOnPastJob(t *testing.T) {
 		}
 		s = spec(1)
 		s.After = c.after
-		b.do(written(t, Submit{By: user, Specs: []backends.Spec{s}, Past: past}))
+		b.do(roundTrip(t, Submit{By: user, Specs: []backends.Spec{s}, Past: past}))
 		if err := b.last.Submitted[0].Err; err != nil {
 			t.Errorf("%s: %v", c.after, err)
 			continue
 		}
 		check("a new job", b.last.Submitted[0].ID)
-		b.must(written(t, Modify{By: user, IDs: []backends.ID{other}, Change: backends.Change{After: &c.after}, Past: past}))
+		b.must(roundTrip(t, Modify{By: user, IDs: []backends.ID{other}, Change: backends.Change{After: &c.after}, Past: past}))
 		b.must(Release{user, []backends.ID{other}})
 		check("a changed job", other)
 
@@ -262,13 +262,13 @@ func TestNewDependencyOnPastJob(t *testing.T) {
 	}
 }
 
-func held(s backends.Spec) backends.Spec {
+func heldSpec(s backends.Spec) backends.Spec {
 	s.Hold = true
 	return s
 }
 
-// written is an event as a journal gives it back.
-func written(t *testing.T, e Event) Event {
+// roundTrip returns an event as a journal gives it back.
+func roundTrip(t *testing.T, e Event) Event {
 	t.Helper()
 	line, err := EncodeEvent(e)
 	if err != nil {
@@ -302,20 +302,20 @@ func TestEndedArray(t *testing.T) {
 	for i := 1; i <= 6; i++ {
 		b.must(Kill{user, []backends.ID{{Job: array.Job, Index: i}}})
 	}
-	if n := b.knows(array); n != 6 || b.knows(backends.ID{Job: array.Job, Index: 3}) != 1 {
+	if n := b.countKnown(array); n != 6 || b.countKnown(backends.ID{Job: array.Job, Index: 3}) != 1 {
 		t.Errorf("%d elements are known, want 3 to 8", n)
 	}
 	if n := b.m.Unended(array); n != 2 {
 		t.Errorf("%d elements have not ended, want 2", n)
 	}
 	b.must(Kill{user, []backends.ID{array}})
-	if n := b.knows(array); n != 4 {
+	if n := b.countKnown(array); n != 4 {
 		t.Errorf("%d elements are known, want 4", n)
 	}
 	for range 4 {
-		b.over(user, spec(1))
+		b.runToEnd(user, spec(1))
 	}
-	if b.knows(array) != 0 || len(b.m.arrays) != 0 || len(b.m.names) != 0 {
+	if b.countKnown(array) != 0 || len(b.m.arrays) != 0 || len(b.m.names) != 0 {
 		t.Errorf("an array is known all of whose elements were dropped")
 	}
 }
@@ -327,7 +327,7 @@ func TestEndedConditions(t *testing.T) {
 	s := spec(1)
 	s.After = "done(" + first.String() + ")"
 	for range 1000 {
-		b.over(user, s)
+		b.runToEnd(user, s)
 	}
 	if n := len(b.m.waiters[first.Job]); n > 100 {
 		t.Errorf("%d conditions of ended jobs are kept", n)

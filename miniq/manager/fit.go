@@ -56,8 +56,8 @@ func (k *shapeKey) capacity(r *room) int {
 	return r.slots
 }
 
-// empty returns what a host would offer if nothing were there.
-func (m *Manager) empty(h *host) room {
+// emptyRoom returns what a host would offer if nothing were there.
+func (m *Manager) emptyRoom(h *host) room {
 	r := room{slots: h.slots, open: true, whole: true, memory: math.MaxInt64}
 	if m.managed(h) {
 		r.memory = h.memory
@@ -65,11 +65,11 @@ func (m *Manager) empty(h *host) room {
 	return r
 }
 
-// emptied returns what a host would offer if all that runs there were gone. What is
+// roomWithoutRuns returns what a host would offer if all that runs there were gone. What is
 // suspended there keeps its memory, and may be waiting for the very slots that a job
 // reserves.
-func (m *Manager) emptied(h *host) room {
-	r := m.empty(h)
+func (m *Manager) roomWithoutRuns(h *host) room {
+	r := m.emptyRoom(h)
 	if m.managed(h) {
 		r.memory = max(0, r.memory-(h.usedMem-h.runMem))
 	}
@@ -84,7 +84,7 @@ func (m *Manager) couldHold(k shapeKey, allowed []*host, pass func(*host) bool) 
 	most, sum := 0, 0
 	for _, h := range allowed {
 		if pass(h) {
-			r := m.empty(h)
+			r := m.emptyRoom(h)
 			c := k.capacity(&r)
 			most, sum = max(most, c), sum+c
 		}

@@ -543,7 +543,7 @@ func (w *world) submit() {
 	w.step(Submit{By: user, Specs: []backends.Spec{s}, Next: []bool{true}})
 }
 
-func (w *world) place() {
+func (w *world) submitDummy() {
 	d := backends.Dummy{
 		For: w.anyID(), Host: rapid.SampledFrom(w.m.hosts).Draw(w.T, "host").name, Limit: time.Duration(rapid.IntRange(1, 400).Draw(w.T, "limit")) * time.Second,
 		Priority: backends.At(rapid.SampledFrom([]backends.Level{backends.LevelNormal, backends.LevelPBA}).Draw(w.T, "level"), 30),
@@ -640,7 +640,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 				w.step(NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed})
 			}
 		}),
-		"place":        in(w.place),
+		"place":        in(w.submitDummy),
 		"confirm":      in(func() { r := w.anyRun(); w.step(Started{r.ID, r.Run}) }),
 		"start failed": in(func() { r := w.anyRun(); w.runOver(r, StartFailed{ID: r.ID, Run: r.Run, Reason: "no keeper"}) }),
 		"lost":         in(func() { r := w.anyRun(); w.runOver(r, RunLost{r.ID, r.Run, "its keeper is gone"}) }),

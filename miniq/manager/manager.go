@@ -154,31 +154,31 @@ func (m *Manager) apply(e Event) Result {
 	case Modify:
 		return m.modify(e)
 	case NodeUp:
-		return single(m.nodeUp(e))
+		return oneError(m.nodeUp(e))
 	case NodeDown:
-		return single(m.nodeDown(e))
+		return oneError(m.nodeDown(e))
 	case NodeGone:
-		return single(m.nodeGone(e))
+		return oneError(m.nodeGone(e))
 	case Started:
-		return single(m.runStarted(e))
+		return oneError(m.runStarted(e))
 	case StartFailed:
-		return single(m.startFailed(e))
+		return oneError(m.startFailed(e))
 	case Ended:
-		return single(m.runEnded(e))
+		return oneError(m.runEnded(e))
 	case RunLost:
-		return single(m.runLost(e))
+		return oneError(m.runLost(e))
 	case Forget:
 		m.forget(e.EndedBefore)
 	case Configure:
 		m.configure(e.Config)
 	case Tick, ClockRead:
 	default:
-		return single(fmt.Errorf("event %T is not known", e))
+		return oneError(fmt.Errorf("event %T is not known", e))
 	}
 	return Result{}
 }
 
-func single(err error) Result { return Result{Errors: backends.Errors{err}} }
+func oneError(err error) Result { return Result{Errors: backends.Errors{err}} }
 
 func (m *Manager) emit(e Effect) { m.out = append(m.out, e) }
 

@@ -57,7 +57,7 @@ func (m *Manager) changedWork(j *job, c *backends.Change, past []PastEnd) (*work
 	spec := *j.work.spec
 	spec.Queue = j.queue // that it was submitted to may be gone
 	c.Apply(&spec)
-	spec.BeginTime, spec.Hosts = clean(spec.BeginTime), unique(spec.Hosts)
+	spec.BeginTime, spec.Hosts = jsonTime(spec.BeginTime), unique(spec.Hosts)
 	if spec.Slots == 0 {
 		return nil, fmt.Errorf("%d slots: ask for 1 or more", spec.Slots)
 	}

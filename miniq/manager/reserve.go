@@ -42,7 +42,7 @@ func (r *round) stillGood(s *shape) bool {
 		if h == nil || h.down || h.closed {
 			return false
 		}
-		empty := r.emptied(h)
+		empty := r.roomWithoutRuns(h)
 		if s.key.capacity(&empty) < p.Slots {
 			return false
 		}
@@ -134,7 +134,7 @@ func (r *round) mostFree(s *shape) []backends.Placement {
 		if h.down || h.closed {
 			return 0
 		}
-		empty := r.emptied(h)
+		empty := r.roomWithoutRuns(h)
 		return s.key.capacity(&empty)
 	}
 	hosts := slices.Clone(allowed)

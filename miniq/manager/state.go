@@ -237,10 +237,10 @@ func (m *Manager) arrangeAll() {
 		}
 		m.awaitDependencies(j)
 		m.reviewResuming(j)
-		m.retime(j)
+		m.setDue(j)
 		switch {
 		case !m.startable(j):
-		case limited(j) && !j.admitted:
+		case throttled(j) && !j.admitted:
 			j.waitList = inThrottle
 			j.array.waiting.Push(j)
 		default:

@@ -36,7 +36,7 @@ func (m *Manager) submitOne(e submittedJob) (backends.ID, error) {
 	if spec.Slots == 0 {
 		spec.Slots = 1
 	}
-	spec.BeginTime, spec.HeldUntil = clean(spec.BeginTime), clean(spec.HeldUntil)
+	spec.BeginTime, spec.HeldUntil = jsonTime(spec.BeginTime), jsonTime(spec.HeldUntil)
 	if e.dummy {
 		if err := m.checkDummy(e); err != nil {
 			return backends.ID{}, err
@@ -78,15 +78,15 @@ func (m *Manager) submitOne(e submittedJob) (backends.ID, error) {
 	return id, nil
 }
 
-// alike is how many of the jobs submitted last a new one is compared with.
-const alike = 8
+// comparedJobs is how many of the jobs submitted last a new one is compared with.
+const comparedJobs = 8
 
 // newWork returns the work of a new job: that of a job like it, of the same user, if one
 // was submitted just before.
 func (m *Manager) newWork(user string, spec *backends.Spec, needs *condition) *work {
 	shares := func(s *backends.Spec) bool { return s.Name == "" && s.After == "" && s.Array == nil }
 	j := m.last
-	for range alike {
+	for range comparedJobs {
 		if j == nil || !shares(spec) {
 			break
 		}
@@ -116,7 +116,7 @@ func (m *Manager) checkJobCount(by By, a *backends.Array) error {
 func (m *Manager) add(id backends.ID, e submittedJob, w *work, a *array) {
 	q := m.queueNamed(w.spec.Queue)
 	m.seq++
-	j := &job{id: id, seq: m.seq, user: e.by.User, work: w, array: a, queue: q.Name, dummyFor: e.heavy, state: backends.Pending, ownerHold: w.spec.Hold, heldUntil: w.spec.HeldUntil}
+	j := &job{id: id, seq: m.seq, user: e.by.User, work: w, array: a, queue: q.Name, dummyFor: e.dummyFor, state: backends.Pending, ownerHold: w.spec.Hold, heldUntil: w.spec.HeldUntil}
 	j.base = firstPriority(q, w.spec.Priority)
 	if e.dummy {
 		j.base = w.spec.Priority
@@ -174,9 +174,9 @@ func (m *Manager) check(s *backends.Spec) error {
 		return fmt.Errorf("%d bytes of memory: ask for 0 or more", s.Memory)
 	case s.RunLimit < 0:
 		return fmt.Errorf("run limit %s: give a time above zero", s.RunLimit)
-	case !writable(s.BeginTime):
+	case !encodable(s.BeginTime):
 		return errors.New("begin time: give one before the year 9999")
-	case !writable(s.HeldUntil):
+	case !encodable(s.HeldUntil):
 		return errors.New("hold: give a time before the year 9999")
 	case m.queueNamed(s.Queue) == nil:
 		return m.noQueue(s.Queue)
@@ -189,8 +189,8 @@ func (m *Manager) check(s *backends.Spec) error {
 	return m.checkSize(s)
 }
 
-// writable reports whether JSON can carry a time.
-func writable(t time.Time) bool { return t.Year() >= 0 && t.Year() < 9999 }
+// encodable reports whether JSON can carry a time.
+func encodable(t time.Time) bool { return t.Year() >= 0 && t.Year() < 9999 }
 
 func checkArray(a *backends.Array) error {
 	if a == nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/allotment-hpc/allotment/internal/clock"
 )
 
-// clean returns a time that is the same after it was written as JSON and read.
-func clean(t time.Time) time.Time { return t.Round(0).UTC() }
+// jsonTime returns a time that is the same after it was written as JSON and read.
+func jsonTime(t time.Time) time.Time { return t.Round(0).UTC() }
 
 // advance lets time pass: all that was due by now happens.
 func (m *Manager) advance(now time.Time) {
-	if now = clean(now); now.After(m.now) {
+	if now = jsonTime(now); now.After(m.now) {
 		m.now = now
 	}
 	for j := m.due.Top(); j != nil && !j.due.After(m.now); j = m.due.Top() {
@@ -31,7 +31,7 @@ func (m *Manager) advance(now time.Time) {
 // retries, kills. The start of a run stays, since an Act names the run by it: the time
 // that the run has taken is corrected instead.
 func (m *Manager) readClock(e ClockRead) {
-	is := clean(e.Now.Wall)
+	is := jsonTime(e.Now.Wall)
 	m.clock = e.Now
 	if e.Jump == 0 {
 		m.advance(is)
@@ -103,8 +103,8 @@ func (m *Manager) expire(j *job) {
 	m.review(j)
 }
 
-// retime finds the next instant at which something happens to a job by itself.
-func (m *Manager) retime(j *job) {
+// setDue finds the next instant at which something happens to a job by itself.
+func (m *Manager) setDue(j *job) {
 	var due time.Time
 	sooner := func(t time.Time) {
 		if t.After(m.now) && (due.IsZero() || t.Before(due)) {
@@ -184,7 +184,7 @@ func (m *Manager) review(j *job) {
 	}
 	m.reviewWait(j)
 	m.reviewResuming(j)
-	m.retime(j)
+	m.setDue(j)
 }
 
 func (m *Manager) reviewWait(j *job) {
@@ -193,7 +193,7 @@ func (m *Manager) reviewWait(j *job) {
 	if startable {
 		want = inShape
 	}
-	if limited(j) {
+	if throttled(j) {
 		if j.admitted && !startable {
 			m.beforeChange(j)
 			j.admitted = false
@@ -206,7 +206,7 @@ func (m *Manager) reviewWait(j *job) {
 	if want != j.waitList || want == inShape && j.shape.key != m.keyOf(j) {
 		m.moveToList(j, want)
 	}
-	if limited(j) {
+	if throttled(j) {
 		m.admit(j.array)
 	}
 }
@@ -216,9 +216,9 @@ func (m *Manager) startable(j *job) bool {
 	return j.state == backends.Pending && !j.ownerHold && !j.startAt().After(m.now) && m.satisfied(j)
 }
 
-func limited(j *job) bool { return j.array != nil && j.array.limit > 0 }
+func throttled(j *job) bool { return j.array != nil && j.array.limit > 0 }
 
-// moveToList moves a job to another place.
+// moveToList moves a job to another wait list.
 func (m *Manager) moveToList(j *job, want waitList) {
 	switch j.waitList {
 	case inShape:

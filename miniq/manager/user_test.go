@@ -156,10 +156,10 @@ func TestMaxJobs(t *testing.T) {
 func TestConditionsCountAsBytes(t *testing.T) {
 	for _, after := range []string{strings.Repeat("1||", 20_000) + "1", strings.Repeat(strings.Repeat("!", 90)+"1||", 700) + "1"} {
 		b := newBench(t, Config{MaxBytes: 10 << 20}, 1)
-		b.submit(held(spec(1)))
+		b.submit(heldSpec(spec(1)))
 		n := 0
 		for ; n < 100; n++ {
-			s := held(spec(1))
+			s := heldSpec(spec(1))
 			s.After = after
 			b.do(Submit{By: user, Specs: []backends.Spec{s}})
 			if err := b.last.Submitted[0].Err; errors.Is(err, backends.ErrDenied) {

@@ -86,7 +86,7 @@ func (m *Manager) Unended(id backends.ID) int {
 }
 
 func (m *Manager) notBefore(now time.Time) time.Time {
-	if now = clean(now); now.Before(m.now) {
+	if now = jsonTime(now); now.Before(m.now) {
 		return m.now
 	}
 	return now
@@ -123,12 +123,12 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 		if m.overdueJob != nil && m.overdueJob.job == j {
 			v.Keeps = m.overdueJob.hosts()
 		}
-		v.Wait, v.Reason = m.why(j)
+		v.Wait, v.Reason = m.waitReason(j)
 		if j.ownerHold {
 			v.State, v.Wait, v.Reason = backends.Held, backends.WaitOther, "held by its owner"
 		}
 	case backends.Running, backends.Suspended:
-		v.Reason = m.whyNot(j)
+		v.Reason = m.runReason(j)
 	case backends.Held, backends.Done, backends.Exited:
 	}
 	return v
@@ -151,8 +151,8 @@ func (m *Manager) viewArray(j *job) *backends.Job {
 	return &v
 }
 
-// why says what a pending job waits for.
-func (m *Manager) why(j *job) (backends.Wait, string) {
+// waitReason says what a pending job waits for.
+func (m *Manager) waitReason(j *job) (backends.Wait, string) {
 	switch at := j.startAt(); {
 	case j.waitList == inShape && !j.shape.able:
 		return backends.WaitOther, "no host that takes jobs now could hold it"
@@ -176,8 +176,8 @@ func (m *Manager) why(j *job) (backends.Wait, string) {
 	return backends.WaitOther, ""
 }
 
-// whyNot says why a job that has a run does not go on as usual.
-func (m *Manager) whyNot(j *job) string {
+// runReason says why a job that has a run does not go on as usual.
+func (m *Manager) runReason(j *job) string {
 	switch {
 	case j.ending == requeued:
 		return "is being requeued"

@@ -42,7 +42,7 @@ func (n *node) hire(r *run, order *keeper.Order) error {
 			if h == nil {
 				break
 			}
-			if err := keeper.Send(h.next, r.record, data); err == nil {
+			if err := keeper.SendOrder(h.next, r.record, data); err == nil {
 				h.run, r.keeper = r, h.pid
 				return nil
 			}
@@ -59,7 +59,7 @@ func (n *node) hire(r *run, order *keeper.Order) error {
 }
 
 func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*keeperProcess, error) {
-	memory, err := inMemory(data)
+	memory, err := memoryFile(data)
 	if err != nil {
 		return nil, fmt.Errorf("write the order: %w", err)
 	}
@@ -68,7 +68,7 @@ func (n *node) startKeeper(r *run, order *keeper.Order, data []byte) (*keeperPro
 	files := []uintptr{null, null, null, r.record.Fd(), memory.Fd()}
 	h := &keeperProcess{as: order.As}
 	if order.More {
-		ours, theirs, err := keeper.Next()
+		ours, theirs, err := keeper.NewNextSocket()
 		if err != nil {
 			return nil, fmt.Errorf("make a keeper's socket: %w", err)
 		}

@@ -65,7 +65,7 @@ func serve(conn net.Conn, o Options, alone bool) error {
 	}
 	defer func() { _ = lock.Close() }()
 	if o.Scripts != "" {
-		if err := makeScripts(o.Scripts); err != nil {
+		if err := makeScriptDir(o.Scripts); err != nil {
 			return fmt.Errorf("serve as node: %w", err)
 		}
 	}
@@ -164,7 +164,7 @@ func (n *node) serve(conn net.Conn) error {
 			n.wishTime = time.Time{}
 			n.sendAllWishes()
 		case o := <-n.orphans:
-			n.kill(o)
+			n.killFamilies(o)
 		case r := <-n.cleared:
 			err = n.report(Report{Kind: Lost, Run: r.id, Text: "its keeper was killed: how it ended is not known"})
 		case err = <-failed:

@@ -48,8 +48,8 @@ func (n *node) killOrphans() {
 	}
 }
 
-// kill runs in the loop: no keeper is being started meanwhile, so each is known.
-func (n *node) kill(o orphans) {
+// killFamilies runs in the loop: no keeper is being started meanwhile, so each is known.
+func (n *node) killFamilies(o orphans) {
 	left := false
 	for child, below := range o.families {
 		if n.children[child.PID] != nil {

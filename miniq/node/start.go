@@ -34,13 +34,13 @@ func (n *node) start(s *Start) error {
 		err = n.launch(r, s)
 	}
 	if err != nil { // the record is removed when the daemon has recorded the failure
-		return n.report(Report{Kind: Failed, Run: s.Run, Text: err.Error(), Again: noRoom(err)})
+		return n.report(Report{Kind: Failed, Run: s.Run, Text: err.Error(), Again: isTemporary(err)})
 	}
 	return n.report(Report{Kind: Started, Run: s.Run})
 }
 
-// noRoom reports whether an error is the host's and passes: no fault of the job's.
-func noRoom(err error) bool {
+// isTemporary reports whether an error is the host's and passes: no fault of the job's.
+func isTemporary(err error) bool {
 	for _, e := range []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN} {
 		if errors.Is(err, e) {
 			return true
@@ -143,7 +143,7 @@ func (n *node) order(s *Start) (*keeper.Order, error) {
 	}
 	path := n.path(s.Run, scriptSuffix)
 	if o.As != nil {
-		path = n.othersScript(s.Run)
+		path = n.userScript(s.Run)
 	}
 	if err := writeScript(path, s.Script, o.As); err != nil {
 		return nil, fmt.Errorf("write the script: %w", err)
@@ -178,9 +178,9 @@ func writeScript(path string, script []byte, as *keeper.User) error {
 	return errors.Join(err, f.Close())
 }
 
-// makeScripts makes the directory of the scripts that other users run: to be
+// makeScriptDir makes the directory of the scripts that other users run: to be
 // passed through, not to be listed.
-func makeScripts(dir string) error {
+func makeScriptDir(dir string) error {
 	const passable = 0o711
 	if err := os.MkdirAll(dir, passable); err != nil {
 		return err
@@ -188,10 +188,10 @@ func makeScripts(dir string) error {
 	return os.Chmod(dir, passable)
 }
 
-func (n *node) othersScript(id RunID) string { return filepath.Join(n.Scripts, id.String()) }
+func (n *node) userScript(id RunID) string { return filepath.Join(n.Scripts, id.String()) }
 
-// inMemory returns a file in memory with the data, positioned at its beginning.
-func inMemory(data []byte) (*os.File, error) {
+// memoryFile returns a file in memory with the data, positioned at its beginning.
+func memoryFile(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("order", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (n *node) forget(id RunID) {
 		_ = os.Remove(n.path(id, scriptSuffix))
 	}
 	if scripted && n.Scripts != "" {
-		_ = os.Remove(n.othersScript(id))
+		_ = os.Remove(n.userScript(id))
 	}
 	if record := n.path(id, recordSuffix); named {
 		n.spares.add(record)

@@ -16,8 +16,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// numberFrom returns a number from the environment.
-func numberFrom(t *testing.T, name string, otherwise int) int {
+// envNumber returns a number from the environment.
+func envNumber(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
 	if text == "" {
@@ -33,7 +33,7 @@ func numberFrom(t *testing.T, name string, otherwise int) int {
 // seedOf returns the test's seed: that of the environment, else another one each time.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
-	return uint64(numberFrom(t, "CRASH_SEED", int(time.Now().UnixNano()%1_000_000)))
+	return uint64(envNumber(t, "CRASH_SEED", int(time.Now().UnixNano()%1_000_000)))
 }
 
 func newDice(seed uint64, who int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(who))) }
@@ -45,11 +45,11 @@ func TestKilledProcesses(t *testing.T) {
 	bin := build(t)
 	seed := seedOf(t)
 	t.Logf("CRASH_SEED=%d", seed)
-	f, err := inFarm(t, bin)
+	f, err := newTempFarm(t, bin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := onslaught{jobs: numberFrom(t, "CRASH_JOBS", 4000), kills: numberFrom(t, "CRASH_KILLS", 100), seed: seed}
+	o := onslaught{jobs: envNumber(t, "CRASH_JOBS", 4000), kills: envNumber(t, "CRASH_KILLS", 100), seed: seed}
 	report, problems, err := o.run(t.Context(), f)
 	if err != nil {
 		t.Errorf("%v\n%s", err, tail(f))
@@ -140,7 +140,7 @@ func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, e
 		_ = jobs
 		ids = ids[n:]
 	}
-	farm, err := f.Snapshot(ctx, time.Unix(0, 0))
+	snapshot, err := f.Snapshot(ctx, time.Unix(0, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -155,17 +155,17 @@ func (o onslaught) end(ctx context.Context, f *farm, b *book) ([]backends.Job, e
 	if err := f.stop(ctx); err != nil {
 		return nil, err
 	}
-	return append(farm.Jobs, farm.Ended...), nil
+	return append(snapshot.Jobs, snapshot.Ended...), nil
 }
 
 // unended lists the jobs that hang.
 func unended(ctx context.Context, f *farm) string {
-	farm, err := f.Snapshot(ctx, time.Time{})
+	snapshot, err := f.Snapshot(ctx, time.Time{})
 	if err != nil {
 		return err.Error()
 	}
 	var b strings.Builder
-	for i, j := range farm.Jobs {
+	for i, j := range snapshot.Jobs {
 		if i == 10 {
 			break
 		}

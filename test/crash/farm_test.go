@@ -60,8 +60,8 @@ func (f *farm) stop(ctx context.Context) error {
 	return errors.Join(err, f.Close())
 }
 
-// inFarm prepares the environment of a test and a short directory: a socket is in it.
-func inFarm(t *testing.T, bin string) (*farm, error) {
+// newTempFarm prepares the environment of a test and a short directory: a socket is in it.
+func newTempFarm(t *testing.T, bin string) (*farm, error) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "crash")
 	if err != nil {

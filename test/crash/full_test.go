@@ -55,7 +55,7 @@ func (d simulatedDisk) free() error { return os.Remove(d.path) }
 func TestFullDisk(t *testing.T) {
 	bin := build(t)
 	t.Run("simulated", func(t *testing.T) {
-		f, err := inFarm(t, bin)
+		f, err := newTempFarm(t, bin)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -307,11 +307,11 @@ func TestPowerFailures(t *testing.T) {
 	bin := build(t)
 	seed := seedOf(t)
 	t.Logf("CRASH_SEED=%d", seed)
-	f, err := inFarm(t, bin)
+	f, err := newTempFarm(t, bin)
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, problems, err := outage{rounds: numberFrom(t, "CRASH_ROUNDS", 24), seed: seed, faults: 0.05}.run(t.Context(), f, bin)
+	report, problems, err := outage{rounds: envNumber(t, "CRASH_ROUNDS", 24), seed: seed, faults: 0.05}.run(t.Context(), f, bin)
 	if err != nil {
 		t.Error(err)
 	}

@@ -67,8 +67,8 @@ func newFarmIn(t *testing.T, bin, dir string) *farm {
 	return f
 }
 
-// plain returns a job that needs no space of its own.
-func plain() backends.Spec {
+// trueJob returns a job that needs no space of its own.
+func trueJob() backends.Spec {
 	return backends.Spec{Command: []string{"true"}, Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Stdout: os.DevNull, Slots: 1}
 }
 
@@ -90,7 +90,7 @@ func TestRecordRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	held := plain()
+	held := trueJob()
 	held.Hold = true
 	s := f.Submit(ctx, []backends.Spec{held})[0]
 	if s.Err != nil {
@@ -146,7 +146,7 @@ func noInodes(t *testing.T, bin, dir string, serving bool) {
 		t.Helper()
 		specs, ids := make([]backends.Spec, n), make([]backends.ID, n)
 		for i := range specs {
-			specs[i] = plain()
+			specs[i] = trueJob()
 			specs[i].Hold = hold
 		}
 		for i, s := range f.Submit(ctx, specs) {

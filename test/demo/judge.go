@@ -165,7 +165,7 @@ func (e *evidence) endedOnce() judge.Check {
 	return judge.Check{
 		What:  fmt.Sprintf("each of the %d jobs ended exactly once", jobsOfA+jobsOfB),
 		OK:    len(wrong) == 0 && len(all) == jobsOfA+jobsOfB,
-		Found: fmt.Sprintf("%d did; %s", len(all)-len(wrong), judge.But(wrong, "none was different")),
+		Found: fmt.Sprintf("%d did; %s", len(all)-len(wrong), judge.ButList(wrong, "none was different")),
 	}
 }
 
@@ -181,7 +181,7 @@ func (e *evidence) numbered() judge.Check {
 			}
 		}
 	}
-	return judge.Check{What: "each run has the number of its requeues", OK: len(wrong) == 0, Found: judge.But(wrong, "none was different")}
+	return judge.Check{What: "each run has the number of its requeues", OK: len(wrong) == 0, Found: judge.ButList(wrong, "none was different")}
 }
 
 // neverOverfilled counts the jobs that worked on a host at the same time.

@@ -318,4 +318,4 @@ func names(jobs []*job) string {
 	return strings.Join(all, ", ")
 }
 
-func orAll(wrong []string) string { return judge.But(wrong, "as it should be") }
+func orAll(wrong []string) string { return judge.ButList(wrong, "as it should be") }

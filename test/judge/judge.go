@@ -40,8 +40,8 @@ func Print(out io.Writer, checks []Check) (err error) {
 	return err
 }
 
-// But returns the first few errors as text, or otherwise if there are none.
-func But(wrong []string, otherwise string) string {
+// ButList returns the first few errors as text, or otherwise if there are none.
+func ButList(wrong []string, otherwise string) string {
 	const most = 5
 	switch {
 	case len(wrong) == 0:
@@ -58,9 +58,9 @@ type Tally struct {
 	Starts, Ends int
 }
 
-// Read counts the lines "start…" and "end…" that a job wrote. One that wrote nothing
+// CountRuns counts the lines "start…" and "end…" that a job wrote. One that wrote nothing
 // never started.
-func Read(name, path string) (Tally, error) {
+func CountRuns(name, path string) (Tally, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -86,8 +86,8 @@ func EndedOnce(all []Tally) (wrong []string) {
 	return wrong
 }
 
-// Again counts the runs beyond the first of each job.
-func Again(all []Tally) (runs int) {
+// Reruns counts the runs beyond the first of each job.
+func Reruns(all []Tally) (runs int) {
 	for _, t := range all {
 		runs += max(t.Starts-1, 0)
 	}
@@ -147,9 +147,9 @@ func Memory(ctx context.Context, path string) (plan.Memory, error) {
 	return memory, errors.Join(err, l.Close())
 }
 
-// Open returns the reclaims that are open, or have a victim that is still held. In the end
+// OpenReclaims returns the reclaims that are open, or have a victim that is still held. In the end
 // there must be none.
-func Open(memory *plan.Memory) (all []plan.Reclaim) {
+func OpenReclaims(memory *plan.Memory) (all []plan.Reclaim) {
 	for _, r := range memory.Reclaims {
 		if r.Phase.Open() || slices.ContainsFunc(r.Victims, func(v plan.Victim) bool { return v.Fate == plan.Taken && !v.Released }) {
 			all = append(all, r)
@@ -181,7 +181,7 @@ func OneVictim(all []Tally, memory *plan.Memory, requeued bool) error {
 	if requeued {
 		want = 1
 	}
-	if again := Again(all); again != want {
+	if again := Reruns(all); again != want {
 		errs = append(errs, fmt.Errorf("jobs started again: %d, want %d: %+v", again, want, all))
 	}
 	if victims := Victims(memory); len(victims) != 1 {

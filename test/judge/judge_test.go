@@ -43,7 +43,7 @@ func TestOneVictim(t *testing.T) {
 func TestOpen(t *testing.T) {
 	held := plan.Reclaim{ID: 2, Phase: plan.Expired, Victims: []plan.Victim{{Fate: plan.Taken}}}
 	memory := plan.Memory{Reclaims: []plan.Reclaim{{ID: 1, Phase: plan.Acted}, held, {ID: 3, Phase: plan.Cancelled, Victims: []plan.Victim{{Fate: plan.Taken, Released: true}}}}}
-	if open := Open(&memory); len(open) != 2 || open[0].ID != 1 || open[1].ID != 2 {
+	if open := OpenReclaims(&memory); len(open) != 2 || open[0].ID != 1 || open[1].ID != 2 {
 		t.Errorf("open are %+v, want the one under way and the one whose victim is held", open)
 	}
 }
@@ -62,13 +62,13 @@ func TestMoments(t *testing.T) {
 
 func TestReadAndPrint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "job")
-	if tally, err := Read("a", path); tally != (Tally{Name: "a"}) || err != nil {
+	if tally, err := CountRuns("a", path); tally != (Tally{Name: "a"}) || err != nil {
 		t.Errorf("before it starts: %+v, %v", tally, err)
 	}
 	if err := os.WriteFile(path, []byte("start 0\nat 1\nstart 1\nend\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if tally, err := Read("a", path); tally != (Tally{"a", 2, 1}) || err != nil {
+	if tally, err := CountRuns("a", path); tally != (Tally{"a", 2, 1}) || err != nil {
 		t.Errorf("%+v, %v", tally, err)
 	}
 	var out strings.Builder

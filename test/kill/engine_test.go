@@ -102,7 +102,7 @@ func idle(r *pba.Result) bool {
 	if r.Note != "" || len(r.Plan.Actions) > 0 || r.State.Farm == nil {
 		return false
 	}
-	return len(judge.Open(&r.Plan.Memory)) == 0 &&
+	return len(judge.OpenReclaims(&r.Plan.Memory)) == 0 &&
 		!slices.ContainsFunc(r.State.Farm.Jobs, func(j backends.Job) bool {
 			return j.Project == "chipA" && j.State != backends.Running
 		})

@@ -205,7 +205,7 @@ func runEngine(ctx context.Context, dir string, p point) (died bool, err error) 
 func check(ctx context.Context, client *miniq.Client, dir string, jobs []backends.Job) error {
 	var errs []error
 	for name, starts := range map[string]int{"requeue": 2, "suspend": 1, "beneficiary": 1} {
-		tally, err := judge.Read(name, filepath.Join(dir, name))
+		tally, err := judge.CountRuns(name, filepath.Join(dir, name))
 		if errs = append(errs, err); tally.Starts > starts {
 			errs = append(errs, fmt.Errorf("%s lost its slots twice: %d starts", name, tally.Starts))
 		}
@@ -218,9 +218,9 @@ func check(ctx context.Context, client *miniq.Client, dir string, jobs []backend
 			errs = append(errs, fmt.Errorf("job %s is %s (exit %d)", jobs[i].ID, jobs[i].State, jobs[i].ExitCode))
 		}
 	}
-	farm, err := client.Snapshot(ctx, time.Now())
-	if err == nil && len(farm.Jobs) != 0 {
-		err = fmt.Errorf("%d jobs are left in the queue", len(farm.Jobs))
+	snapshot, err := client.Snapshot(ctx, time.Now())
+	if err == nil && len(snapshot.Jobs) != 0 {
+		err = fmt.Errorf("%d jobs are left in the queue", len(snapshot.Jobs))
 	}
 	return errors.Join(append(errs, err)...)
 }
@@ -236,7 +236,7 @@ func checkLedger(ctx context.Context, homePaths home.Paths, p point, died bool) 
 		return err
 	}
 	var errs []error
-	for _, r := range judge.Open(&memory) {
+	for _, r := range judge.OpenReclaims(&memory) {
 		errs = append(errs, fmt.Errorf("reclaim %d is left %s: %+v", r.ID, r.Phase, r.Victims))
 	}
 	if len(memory.Reclaims) == 0 {
@@ -249,13 +249,13 @@ func checkLedger(ctx context.Context, homePaths home.Paths, p point, died bool) 
 func describe(client *miniq.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	farm, err := client.Snapshot(ctx, time.Time{})
+	snapshot, err := client.Snapshot(ctx, time.Time{})
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for i := range farm.Jobs {
-		j := &farm.Jobs[i]
+	for i := range snapshot.Jobs {
+		j := &snapshot.Jobs[i]
 		errs = append(errs, fmt.Errorf("%s %s: %s (%s) at %d, pinned %v, held until %s, mark %q", j.ID, j.Name, j.State, j.Reason, j.Priority, j.Pinned, j.HeldUntil, j.Mark))
 	}
 	return errors.Join(errs...)

@@ -120,7 +120,7 @@ func life(t *testing.T, p people, pba, orderer string, flavour lsfstandin.Flavou
 	l.there("the beneficiary's start", filepath.Join(l.dir, beneficiary))
 	l.write(over)
 	l.await("every job to end", func() bool { return l.count("") == 0 })
-	l.await("the ledger to be settled", func() bool { return len(judge.Open(l.remembered())) == 0 })
+	l.await("the ledger to be settled", func() bool { return len(judge.OpenReclaims(l.remembered())) == 0 })
 	stop()
 	l.judge(mode)
 }
@@ -244,7 +244,7 @@ func (l *lifetime) judge(mode string) {
 		if i < fillers {
 			name = fmt.Sprintf("filler%d", i+1)
 		}
-		tally, err := judge.Read(name, filepath.Join(l.dir, name))
+		tally, err := judge.CountRuns(name, filepath.Join(l.dir, name))
 		if err != nil {
 			l.Fatal(err)
 		}

@@ -240,7 +240,7 @@ func life(t *testing.T, pba, mode string, e edge) {
 		t.Fatal(err)
 	}
 	l.await("every job to end", func() bool { return l.count("") == 0 })
-	l.await("the ledger to be settled", func() bool { return len(judge.Open(l.remembered())) == 0 })
+	l.await("the ledger to be settled", func() bool { return len(judge.OpenReclaims(l.remembered())) == 0 })
 	stop()
 	l.judge(mode)
 }
@@ -359,7 +359,7 @@ func (l *lifetime) judge(mode string) {
 		if i < fillers {
 			name = fmt.Sprintf("filler%d", i+1)
 		}
-		tally, err := judge.Read(name, l.diary(name))
+		tally, err := judge.CountRuns(name, l.diary(name))
 		if err != nil {
 			l.Fatal(err)
 		}
