@@ -26,7 +26,7 @@ func actApp(s site, name, usage string, run func(context.Context, site, actOptio
 	return &cli.App{
 		Name: name, Usage: usage, ArgsUsage: "JOB... | 0",
 		Description: "JOB is a job's ID: 12, an array's element 12[3], some of its elements 12[1-3,7], or for the whole\n" +
-			"array 12. 0 means all of one's own unfinished jobs, or those that the options choose.",
+			"array 12. 0 means all of your own unfinished jobs, or those that the options choose.",
 		Flags: choiceFlags(),
 		Action: func(c *cli.Context) error {
 			args, err := jobArgs(c.Args().Slice())

@@ -13,7 +13,7 @@ import (
 )
 
 func hostsApp(s site) *cli.App {
-	return listApp(s, runHosts, "cut nothing short; say why a host is closed", &cli.App{
+	return listApp(s, runHosts, "don't shorten columns; say why a host is closed", &cli.App{
 		Name: "ahosts", Usage: "list hosts and how their slots are used", ArgsUsage: "[HOST...]",
 	})
 }

@@ -31,9 +31,9 @@ type jobsOptions struct {
 func jobsApp(s site) *cli.App {
 	return &cli.App{
 		Name: "ajobs", Usage: "list jobs", ArgsUsage: "[JOB...]",
-		Description: "Lists one's own unfinished jobs, or the JOBs that are named: 12, 12[3], 12[1-3]; those even after\n" +
-			"their end, while the queue knows them. Pending jobs stand in the order in which they will start. Dummy jobs, which\n" +
-			"only hold slots for jobs that need much memory, stand last, and only with -u.",
+		Description: "Lists your own unfinished jobs, or the JOBs that are named (12, 12[3], 12[1-3]), also after their\n" +
+			"end, while the queue has them. Pending jobs are in the order in which they will start. Dummy jobs, which\n" +
+			"only hold slots for jobs that need much memory, are listed last, and only with -u.",
 		UseShortOptionHandling: true,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "a", Usage: "jobs that ended within the last hour too", DisableDefaultText: true},
@@ -41,9 +41,9 @@ func jobsApp(s site) *cli.App {
 			&cli.BoolFlag{Name: "p", Usage: "pending and held jobs, and what they wait for", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "s", Usage: "suspended jobs", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "d", Usage: "jobs that ended within the last hour", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "w", Usage: "cut nothing short", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "l", Usage: "all that is known of each job, its history included", DisableDefaultText: true},
-			&cli.BoolFlag{Name: "watch", Usage: "draw the list anew whenever something changes", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "w", Usage: "don't shorten columns", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "l", Usage: "everything about each job, with its history", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "watch", Usage: "keep the list on the screen up to date", DisableDefaultText: true},
 			&cli.StringFlag{Name: "m", Usage: "jobs on `HOST`"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 		}, choiceFlags()...),

@@ -17,7 +17,7 @@ import (
 
 func killApp(s site) *cli.App {
 	app := actApp(s, "akill", "end jobs, pending ones too", runKill)
-	app.Flags = append(app.Flags, &cli.StringFlag{Name: "s", Usage: "send `SIGNAL` (a name or a number) to all processes of running jobs, and end none"})
+	app.Flags = append(app.Flags, &cli.StringFlag{Name: "s", Usage: "only send `SIGNAL` (a name or a number), to all processes of running jobs"})
 	return app
 }
 

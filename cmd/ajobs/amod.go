@@ -177,14 +177,14 @@ func modifyGrammar() *grammar.Command {
 		Name: "amod", Brief: modifyBrief, Description: modifyDescription,
 		Synopsis: []string{"amod [options] JOB..."}, Arguments: []grammar.Argument{{Name: "JOB", Many: true}},
 		Examples: []grammar.Example{
-			{Line: "amod -n 2 -W 1:00 12", Does: "two slots and an hour are enough for job 12"},
-			{Line: "amod -bn 12", Does: "job 12 need not wait for its begin time any more"},
+			{Line: "amod -n 2 -W 1:00 12", Does: "change job 12 to two slots and an hour"},
+			{Line: "amod -bn 12", Does: "remove job 12's begin time"},
 		},
 	}
 	for _, o := range bsub.ChangeOptions() {
 		c.Options = append(c.Options, grammar.Option{Names: []string{o.Name}, Value: o.Arg, Usage: o.Note})
 		if o.Revocable {
-			c.Options = append(c.Options, grammar.Option{Names: []string{o.Name + "n"}, Usage: "takes " + o.Name + " back"})
+			c.Options = append(c.Options, grammar.Option{Names: []string{o.Name + "n"}, Usage: "removes " + o.Name})
 		}
 	}
 	c.Options = append(c.Options, grammar.Option{Names: []string{"-V", "--version"}, Usage: "print version and commit"})
@@ -218,7 +218,7 @@ OPTIONS:
 
 const (
 	modifyBrief       = "change pending jobs"
-	modifyDescription = `The options are asub's; what is not named stays as it is. -bn, -Wn and the like take
-an option back. A whole array is changed by its number, one element as 12[3]. Jobs
-that have started can't be changed. The submit filter runs as it does for a new job.`
+	modifyDescription = `The options are asub's; -bn, -Wn and the like remove one. What is not named stays as
+it is. JOB is a job's or a whole array's ID, or one element as 12[3]. Jobs that have
+started can't be changed. The submit filter checks the job as it does a new one.`
 )

@@ -15,10 +15,10 @@ import (
 )
 
 func queuesApp(s site) *cli.App {
-	return listApp(s, runQueues, "cut nothing short", &cli.App{
-		Name: "aqueues", Usage: "list queues and what their jobs do", ArgsUsage: "[QUEUE...]",
+	return listApp(s, runQueues, "don't shorten columns", &cli.App{
+		Name: "aqueues", Usage: "list queues and the slots of their jobs", ArgsUsage: "[QUEUE...]",
 		Description: "The figures are slots: of all unfinished jobs, of pending, running, and stopped or held ones.\n" +
-			"PRIO orders the queues; on LSF all figures are its bqueues' own. An allocation puts jobs of any queue before others.",
+			"Jobs of a queue with a higher PRIO start first, but jobs within an allocation start before all others. On LSF the figures are those of bqueues.",
 		Metadata: map[string]any{commands.Examples: []grammar.Example{
 			{Line: "aqueues", Does: "all queues"},
 		}},

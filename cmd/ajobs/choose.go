@@ -22,7 +22,7 @@ type choice struct {
 
 func choiceFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "u", Usage: "jobs of `USER`, or of all (default: one's own)"},
+		&cli.StringFlag{Name: "u", Usage: "jobs of `USER`; all: of every user (default: your own)"},
 		&cli.StringFlag{Name: "q", Usage: "jobs in `QUEUE`"},
 		&cli.StringFlag{Name: "P", Usage: "jobs of `PROJECT`"},
 		&cli.StringFlag{Name: "J", Usage: "jobs of this `NAME`; * stands for any text"},

@@ -35,7 +35,7 @@ func runStop(ctx context.Context, s site, o actOptions, out io.Writer) error {
 }
 
 func resumeApp(s site) *cli.App {
-	return actApp(s, "aresume", "let suspended and held jobs go on", runResume)
+	return actApp(s, "aresume", "resume suspended jobs, release held ones", runResume)
 }
 
 // runResume is aresume.
@@ -44,7 +44,7 @@ func runResume(ctx context.Context, s site, o actOptions, out io.Writer) error {
 }
 
 func requeueApp(s site) *cli.App {
-	return actApp(s, "arequeue", "put running jobs back into the queue, to start anew", runRequeue)
+	return actApp(s, "arequeue", "requeue running jobs: they start again from the beginning", runRequeue)
 }
 
 // runRequeue is arequeue.

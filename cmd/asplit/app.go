@@ -52,19 +52,19 @@ func (p process) taskProgram() (string, error) {
 	return path, nil
 }
 
-const description = `Reads items (the lines of standard input as they arrive, of a file, or a range of numbers), cuts them into
-one task for each host and round, sized by what the hosts are worth, runs each task as a job pinned to its host, and
-prints the results in the order of the items.
+const description = `Reads items (the lines of standard input as they arrive, of a file, or a range of numbers) and works on them in
+rounds. In each round every host gets one task, a job pinned to it with as many items as suit its speed. The results
+are printed in the order of the items.
 
 In COMMAND's arguments {} stands for the item: COMMAND runs once for each. {start} and {count} stand for a task's
-first number and how many there are: COMMAND runs once a task. With neither, COMMAND runs once a task, with the task's
-items on its standard input. There is no shell; sh -c 'LINE' sh {} has one, where $1 is the item.
+first number and how many there are: COMMAND runs once a task. With none of them COMMAND runs once a task, with the
+task's items on its standard input. No shell reads COMMAND; in sh -c 'LINE' sh {} the item is $1.
 
-The directory is that of each job: all hosts must have it. State is kept in .asplit/NAME below it until the end.
-An item whose command fails is reported and not tried again. A task that is killed goes elsewhere; an item that
-kills three tasks is found and reported.
+Each job runs in the working directory: all hosts must have it. The state is in .asplit/NAME there until the end.
+An item whose command fails is reported and not repeated. A task that is killed is repeated on another host; an item
+that kills three tasks is reported and left out.
 
-A name of one of asplit's own commands below is run as ./NAME or by its path.`
+To run a program that has the name of a command below, write ./NAME or its path.`
 
 func newApp(p process) *cli.App {
 	return &cli.App{
@@ -86,27 +86,27 @@ func newApp(p process) *cli.App {
 
 func flags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "P", Usage: "the jobs' project, with a step: `PROJECT[:STEP]`"},
-		&cli.StringFlag{Name: "q", Usage: "the jobs' `QUEUE`"},
-		&cli.StringFlag{Name: "M", Usage: "the memory of each job, such as 4G: `SIZE`"},
-		&cli.StringFlag{Name: "R", Usage: "resources of each job, as bsub's: `REQUIREMENT`"},
+		&cli.StringFlag{Name: "P", Usage: "project of the jobs, or its step: `PROJECT[:STEP]`"},
+		&cli.StringFlag{Name: "q", Usage: "`QUEUE` of the jobs"},
+		&cli.StringFlag{Name: "M", Usage: "memory of each job: `SIZE`, such as 4G"},
+		&cli.StringFlag{Name: "R", Usage: "resources of each job: `REQUIREMENT` as of asub -R"},
 		&cli.StringFlag{Name: "W", Usage: "run limit of each job, `[HOURS:]MINUTES`"},
 		&cli.StringFlag{Name: "J", Usage: "`NAME` of the split and of its jobs"},
 		&cli.StringFlag{Name: "range", Usage: "the items are whole numbers: `FROM-TO`"},
 		&cli.StringFlag{Name: "file", Usage: "the items are the lines of `FILE`"},
 		&cli.BoolFlag{Name: "null", Aliases: []string{"0"}, Usage: "items end in NUL, not in a newline", DisableDefaultText: true},
-		&cli.StringFlag{Name: "hosts", Usage: "these hosts alone: `HOST,HOST...`"},
-		&cli.StringFlag{Name: "slots", Value: "1", Usage: "slots of each job, and items side by side: `N`, or all of a host's"},
-		&cli.StringFlag{Name: "round", Value: "30s", Usage: "a round's length or items: `TIME|N`"},
+		&cli.StringFlag{Name: "hosts", Usage: "only these hosts: `HOST,HOST...`"},
+		&cli.StringFlag{Name: "slots", Value: "1", Usage: "slots of each job, and items that run side by side: `N`, or all (of the host)"},
+		&cli.StringFlag{Name: "round", Value: "30s", Usage: "length of a round, or number of its items: `TIME|N`"},
 		&cli.StringFlag{Name: "adjust", Value: "rate", Usage: "how sizes are adjusted: by each host's `rate`, step by step, or equal and never"},
 		&cli.StringFlag{Name: "profile", Value: "balanced", Usage: "what the work needs of a host: cpu, io, gpu, balanced, or by hand as C=70,M=30: `PROFILE`"},
-		&cli.BoolFlag{Name: "no-qualify", Usage: "don't measure hosts first: all are the same, to begin with", DisableDefaultText: true},
-		&cli.BoolFlag{Name: "unordered", Usage: "results as tasks end", DisableDefaultText: true},
-		&cli.BoolFlag{Name: "resume", Usage: "go on with one that was interrupted: all results are printed, from the first one on", DisableDefaultText: true},
-		&cli.BoolFlag{Name: "report", Usage: "print a table of the rounds on standard error in the end", DisableDefaultText: true},
-		&cli.StringFlag{Name: "json", Usage: "write the report as JSON to `FILE` in the end; - is standard error"},
-		&cli.BoolFlag{Name: "quiet", Usage: "no progress", DisableDefaultText: true},
-		&cli.BoolFlag{Name: "keep", Usage: "leave .asplit/NAME there in the end", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "no-qualify", Usage: "don't measure hosts first; begin with equal shares", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "unordered", Usage: "print results as tasks end", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "resume", Usage: "continue an interrupted split; prints all results, from the first one on", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "report", Usage: "print a table of the rounds on standard error at the end", DisableDefaultText: true},
+		&cli.StringFlag{Name: "json", Usage: "write the report as JSON to `FILE` at the end; - is standard error"},
+		&cli.BoolFlag{Name: "quiet", Usage: "print no progress", DisableDefaultText: true},
+		&cli.BoolFlag{Name: "keep", Usage: "don't remove .asplit/NAME at the end", DisableDefaultText: true},
 	}
 }
 

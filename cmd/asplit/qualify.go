@@ -28,14 +28,14 @@ const (
 
 func qualifyCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "qualify", Usage: "measure what this host can do for a job, or what others can",
-		Description: "Six elements are measured in less than ten seconds, from inside the limits that a job has there: interconnect, CPU, GPU, storage, memory and bus. " +
-			"Storage is that of the working directory. With --hosts a job on each host does it, and the interconnect is the way from there to here. " +
-			"The share is what a host would get of the work, by the influence factors of the profile.",
+		Name: "qualify", Usage: "measure how fast this host is for a job, or others",
+		Description: "Measures interconnect, CPU, GPU, storage, memory and bus in less than ten seconds, within the limits that a job has. " +
+			"Storage is that of the working directory. With --hosts a job on each host measures, and interconnect is the network from there to here. " +
+			"The share is the part of the work that a host would get, by the influence factors of the profile (the weights of the six).",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "profile", Usage: "`PROFILE` whose influence factors count: " + strings.Join(metrics.Profiles(), ", ") + "; or factors by hand: C=70,M=30", Value: "balanced"},
-			&cli.StringFlag{Name: "hosts", Usage: "measure these `HOSTS`, as in a,b, by a job on each; " + everyHost + ": each one that is up"},
-			&cli.IntFlag{Name: "slots", Usage: "of each job: `N` items side by side", Value: 1},
+			&cli.StringFlag{Name: "profile", Usage: "`PROFILE` of influence factors: " + strings.Join(metrics.Profiles(), ", ") + "; or factors by hand: C=70,M=30", Value: "balanced"},
+			&cli.StringFlag{Name: "hosts", Usage: "measure these `HOSTS`, such as a,b, by a job on each; " + everyHost + ": each one that is up"},
+			&cli.IntFlag{Name: "slots", Usage: "slots of each job: `N` items side by side", Value: 1},
 		}, table.Flags()...),
 		Action: func(c *cli.Context) error {
 			format, err := table.FormatOf(c)

@@ -15,9 +15,9 @@ const (
 asub [options] 'A LINE OF SHELL'         run by /bin/sh -c
 asub [options] < SCRIPT                  its #BSUB lines are options too
 asub [options] --batch FILE              each of its lines is such a command line`
-	submitDescription = `The options are those of LSF's bsub. Memory is that of the whole job; a plain
-number is MB, 16G and the like say their unit. ALLOTMENT_PREEMPT=suspend in the
-environment has the job suspended, not requeued, when its slots are taken back.`
+	submitDescription = `The options are those of LSF's bsub. Memory is that of the whole job: 512M, 16G; a
+plain number is MB. With ALLOTMENT_PREEMPT=suspend in the environment the job is
+suspended, not requeued, if it is preempted for another project.`
 )
 
 // submitGrammar is what can be typed at asub, by the one definition of its
@@ -49,8 +49,8 @@ func submitGrammar() *grammar.Command {
 		c.Options = append(c.Options, grammar.Option{Names: names(o), Value: o.Arg, Usage: o.Note, Hidden: o.Treatment != backends.Honoured})
 	}
 	c.Options = append(c.Options, grammar.Option{Names: []string{"-V", "--version"}, Usage: "print version and commit"})
-	c.Description += "\n\nOther options of bsub's are ignored with a warning: " + strings.Join(ignored, " ") +
-		"; or refused: " + strings.Join(refused, " ") + "."
+	c.Description += "\n\nOf bsub's other options these are ignored with a warning: " + strings.Join(ignored, " ") +
+		"; and these are refused: " + strings.Join(refused, " ") + "."
 	return c
 }
 

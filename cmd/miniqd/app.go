@@ -18,12 +18,12 @@ import (
 func newApp() *cli.App {
 	return &cli.App{
 		Name:      "miniqd",
-		Usage:     "the bundled queue: run it, look at it, stop it",
+		Usage:     "serve the bundled queue, show its state, check it, stop it",
 		UsageText: "miniqd [--node NAME:SLOTS[:MEMORY]]… [--foreground]\nminiqd status [--json | --csv]\nminiqd stop [--kill]\nminiqd check [--repair] [--json] [DIRECTORY]\nminiqd compact [--keep DURATION] [--json]",
-		Description: "Without a command it serves this run's queue (ALLOTMENT_HOME, or the user's own directories)\n" +
-			"in the background. asub starts it at the first submission. Jobs outlive it: they run on when\n" +
-			"it stops, and the next one finds them. Nodes come from the options, else from the config\n" +
-			"file (miniq: nodes:), else there is one, this machine.",
+		Description: "Without a command it serves the queue (of ALLOTMENT_HOME, or of the user's own directories)\n" +
+			"in the background. asub starts it at the first submission. Jobs run on when it stops, and the\n" +
+			"next one finds them. Its hosts are those of --node, else of the config file (miniq: nodes:),\n" +
+			"else one: this machine.",
 		Flags:  serveFlags(),
 		Action: serve,
 		Commands: []*cli.Command{
@@ -44,7 +44,7 @@ func openQueue() (*client.Client, error) {
 func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "status",
-		Usage: "show what the daemon serves",
+		Usage: "show the daemon's hosts and jobs",
 		Flags: table.Flags(),
 		Action: func(c *cli.Context) error {
 			format, err := table.FormatOf(c)
@@ -102,7 +102,7 @@ func statusJSON(s *miniq.Status) statusView {
 func stopCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "stop",
-		Usage: "stop the daemon; jobs run on and are found again by the next one",
+		Usage: "stop the daemon; jobs run on, and the next one finds them",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "kill", Usage: "kill the running jobs first", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
 			q, err := openQueue()

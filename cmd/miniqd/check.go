@@ -15,9 +15,9 @@ import (
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name: "check", ArgsUsage: "[DIRECTORY]",
-		Usage: "look for damage in the queue's state, or in a copy of it, and say what to do; 1: there is some",
+		Usage: "check the queue's state, or a copy of it, for damage, and print what to do (exit code 1 if there is any)",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "repair", Usage: "do what nothing can be lost by: set aside what is damaged or left over, close files to others", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "repair", Usage: "make only lossless repairs: set damaged and left-over files aside, close files to other users", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error {

@@ -21,9 +21,9 @@ import (
 func compactCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "compact",
-		Usage: "forget jobs that ended long ago, shorten the journal, and say what that freed; with a daemon or without",
+		Usage: "forget jobs that ended long ago, shorten the journal, and print what that freed; the daemon may run",
 		Flags: []cli.Flag{
-			&cli.DurationFlag{Name: "keep", Usage: "keep jobs that ended less than `DURATION` ago (24h); without it, as the config says (miniq: keep_finished:)"},
+			&cli.DurationFlag{Name: "keep", Usage: "keep jobs that ended less than `DURATION` ago, such as 24h (default: miniq: keep_finished: in the config)"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error {

@@ -33,15 +33,15 @@ func allocCommand(p process) *cli.Command {
 		Name: "alloc", Usage: "plan slots for projects and weeks",
 		Subcommands: []*cli.Command{
 			{
-				Name: "set", Usage: "give a project so many slots",
+				Name: "set", Usage: "allocate slots to a project",
 				ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--sla throughput --jobs NUMBER]",
 				Flags: flags(
-					&cli.StringFlag{Name: "sla", Value: desk.DefaultSLA, Usage: "`WHAT` is promised: velocity, all slots at any time; or throughput, a number of jobs in the week, for which fewer slots may do"},
+					&cli.StringFlag{Name: "sla", Value: desk.DefaultSLA, Usage: "`WHAT` is guaranteed: velocity, all slots at any time; or throughput, a number of jobs in the week, for which fewer slots may suffice"},
 					&cli.IntFlag{Name: "jobs", Usage: "`NUMBER` of jobs to be done in each week, for --sla throughput"}),
 				Action: func(c *cli.Context) error { return changeAlloc(c, p, true) },
 			},
 			{
-				Name: "unset", Usage: "take a project's slots back", ArgsUsage: "PROJECT [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP]", Flags: flags(),
+				Name: "unset", Usage: "remove a project's allocation", ArgsUsage: "PROJECT [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP]", Flags: flags(),
 				Action: func(c *cli.Context) error { return changeAlloc(c, p, false) },
 			},
 			{

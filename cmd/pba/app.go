@@ -29,7 +29,7 @@ func thisProcess() process {
 func newApp(p process) *cli.App {
 	return &cli.App{
 		Name:      "pba",
-		Usage:     "promise job slots to projects, and take them back when the projects need them",
+		Usage:     "plan job slots for projects, and free them when the projects' jobs need them",
 		UsageText: "pba COMMAND [OPTION]… [ARGUMENT]…",
 		Writer:    p.stdout, ErrWriter: p.stderr,
 		Commands: []*cli.Command{

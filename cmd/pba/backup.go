@@ -13,7 +13,7 @@ import (
 
 func backupCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "backup", Usage: "copy the ledger to a new file, while cycles go on", ArgsUsage: "FILE",
+		Name: "backup", Usage: "copy the ledger to a new file; cycles may run meanwhile", ArgsUsage: "FILE",
 		Action: func(c *cli.Context) error {
 			args, err := commands.Args(c, 1, 1)
 			if err != nil {

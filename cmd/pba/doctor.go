@@ -13,7 +13,7 @@ import (
 
 func doctorCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "doctor", Usage: "look for what is wrong with this installation, and say what to do about it; 1: there is something",
+		Name: "doctor", Usage: "check this installation, and print what is wrong and what to do (exit code 1 if anything is)",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
 			findings, err := desk.Examine(c.Context, p.System)

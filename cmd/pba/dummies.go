@@ -13,9 +13,9 @@ import (
 func dummiesCommand(p process) *cli.Command {
 	dryRun := &cli.BoolFlag{Name: "dry-run", Usage: "print what would be ended, and end nothing", DisableDefaultText: true}
 	return &cli.Command{
-		Name: "dummies", Usage: "dummy jobs, which leave the memory of their slots to jobs that need much",
+		Name: "dummies", Usage: "dummy jobs, which hold slots so that their memory stays free for jobs that need much",
 		Subcommands: []*cli.Command{{
-			Name: "prune", Usage: "end dummy jobs without a heavy job now; cycles do it by themselves",
+			Name: "prune", Usage: "end dummy jobs that no longer have a heavy job; cycles do it by themselves",
 			Flags: []cli.Flag{dryRun},
 			Action: func(c *cli.Context) error {
 				return prune(c, p, c.Bool("dry-run"))

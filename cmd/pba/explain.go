@@ -18,7 +18,7 @@ import (
 
 func explainCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "explain", Usage: "why a job waits, runs, or lost its slots", ArgsUsage: "JOB",
+		Name: "explain", Usage: "print why a job waits, runs, or lost its slots", ArgsUsage: "JOB",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
 			args, err := commands.Args(c, 1, 1)

@@ -15,10 +15,10 @@ import (
 
 func flowCommand(p process) *cli.Command {
 	steps := func() []cli.Flag {
-		return []cli.Flag{&cli.StringFlag{Name: "steps", Usage: "`STEPS` in their order, parted by commas"}}
+		return []cli.Flag{&cli.StringFlag{Name: "steps", Usage: "`STEPS` in their order, separated by commas"}}
 	}
 	return &cli.Command{
-		Name: "flow", Usage: "name the steps that jobs of a project may name",
+		Name: "flow", Usage: "define flows: the steps that jobs of a project may name",
 		Subcommands: []*cli.Command{
 			{
 				Name: "add", Usage: "add a flow", ArgsUsage: "NAME --steps STEP,STEP…", Flags: steps(),

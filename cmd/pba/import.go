@@ -25,7 +25,7 @@ type importOptions struct {
 
 func importCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "import", Usage: "apply an edited plan from `pba alloc export`; shows what changes, and asks",
+		Name: "import", Usage: "apply an edited plan of `pba alloc export`; prints what changes, and asks",
 		ArgsUsage: "FILE (-: standard input)",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "only check it and show what would change", DisableDefaultText: true},

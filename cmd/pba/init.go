@@ -12,8 +12,8 @@ import (
 
 func initCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "init", Usage: "make the config file and the ledger; overwrites nothing",
-		Flags: []cli.Flag{&cli.StringFlag{Name: "backend", Usage: "for the queue `NAME`: miniq, the bundled one, slurm or lsf"}},
+		Name: "init", Usage: "make the config file and the ledger (the file with the plan and its history); overwrites nothing",
+		Flags: []cli.Flag{&cli.StringFlag{Name: "backend", Usage: "the queue's `NAME`: miniq (the bundled one), slurm or lsf"}},
 		Action: func(c *cli.Context) error {
 			d, err := desk.New(p.System)
 			if err != nil {

@@ -20,10 +20,10 @@ import (
 
 func metricsCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "metrics", Usage: "how things stand, as Prometheus text: to stdout, a file or a loopback port",
+		Name: "metrics", Usage: "print metrics as Prometheus text, or write them to a file or serve them on a loopback port",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "out", Usage: "write `FILE`, whole or not at all: for node_exporter's textfile collector (FILE.prom)"},
-			&cli.StringFlag{Name: "listen", Usage: "answer http://`ADDRESS`/metrics until interrupted; of this machine only, such as 127.0.0.1:9746"},
+			&cli.StringFlag{Name: "out", Usage: "write `FILE` (FILE.prom), whole or not at all, for node_exporter's textfile collector"},
+			&cli.StringFlag{Name: "listen", Usage: "serve http://`ADDRESS`/metrics until interrupted; a loopback address, such as 127.0.0.1:9746"},
 		},
 		Action: func(c *cli.Context) error {
 			out, address := c.String("out"), c.String("listen")

@@ -11,14 +11,14 @@ import (
 
 func pauseCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "pause", Usage: "let cycles do nothing until `pba resume`",
+		Name: "pause", Usage: "stop acting until `pba resume`: cycles do nothing",
 		Action: func(c *cli.Context) error { return setPaused(c, p, true) },
 	}
 }
 
 func resumeCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "resume", Usage: "let cycles go on after `pba pause` or `pba restore`",
+		Name: "resume", Usage: "continue after `pba pause` or `pba restore`",
 		Action: func(c *cli.Context) error { return setPaused(c, p, false) },
 	}
 }

@@ -16,9 +16,9 @@ import (
 func projectCommand(p process) *cli.Command {
 	flags := func() []cli.Flag {
 		return []cli.Flag{
-			&cli.StringFlag{Name: "group", Usage: "UNIX `GROUP` of those who may submit for it"},
+			&cli.StringFlag{Name: "group", Usage: "UNIX `GROUP` whose members may submit for it"},
 			&cli.StringSliceFlag{Name: "manager", Usage: "`USER` who plans its allocations; may be given several times"},
-			&cli.StringFlag{Name: "flow", Usage: "`FLOW` whose steps its jobs may name; '': any step"},
+			&cli.StringFlag{Name: "flow", Usage: "`FLOW` (see pba flow) whose steps its jobs may name; '': any step"},
 		}
 	}
 	return &cli.Command{

@@ -27,10 +27,10 @@ type rebalanceOptions struct {
 func rebalanceCommand(p process) *cli.Command {
 	every, runFor := &duration{}, &duration{}
 	return &cli.Command{
-		Name: "rebalance", Usage: "look at the queue, plan, act, record; what cron or a service runs",
+		Name: "rebalance", Usage: "run a cycle, as cron or a service does: read the queue, plan, act, record",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "print what would be done and why; change nothing", DisableDefaultText: true},
-			&cli.GenericFlag{Name: "every", Value: every, Usage: "a cycle each `DURATION` (with --for: pba.every)"},
+			&cli.GenericFlag{Name: "every", Value: every, Usage: "repeat a cycle each `DURATION` (with --for: pba.every)"},
 			&cli.GenericFlag{Name: "for", Value: runFor, Usage: "end after `DURATION`"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print each action and its reason", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON, one document a cycle", DisableDefaultText: true},

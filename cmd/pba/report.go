@@ -44,13 +44,13 @@ func reportCommand(p process) *cli.Command {
 		}
 	}
 	return &cli.Command{
-		Name: "report", Usage: "what was used, how long jobs waited, who lost slots, what comes",
+		Name: "report", Usage: "report use, waits, preemptions, dummy jobs and the forecast",
 		Subcommands: []*cli.Command{
-			kind("usage", "slot-hours by day and pool, against the guarantee and beyond it", reportUsage),
+			kind("usage", "slot-hours by day and pool, within the guarantee and beyond it", reportUsage),
 			kind("waits", "how long jobs and reclaims waited", reportWaits),
 			kind("victims", "which projects lost slots, to which, and how reclaims ended", reportVictims),
-			kind("dummies", "what was held for jobs that need much memory, and how long they gathered it", reportDummies),
-			kind("forecast", "coming weeks: allocated slots, and use if it goes on as it did", reportForecast),
+			kind("dummies", "slots held by dummy jobs for jobs that need much memory, and how long these gathered them", reportDummies),
+			kind("forecast", "coming weeks: allocated slots, and expected use", reportForecast),
 		},
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 func restoreCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "restore", Usage: "put everything back that pba did to the queue, and pause",
+		Name: "restore", Usage: "undo what pba did to the queue's jobs, and pause",
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "forget", Usage: "take what the submit filter wrote out of the jobs, too: before pba is removed", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "forget", Usage: "also remove what the submit filter wrote into jobs: before pba is removed", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print each action", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error {

@@ -19,31 +19,31 @@ func simulateCommand(p process) *cli.Command {
 		return &cli.GenericFlag{Name: name, Value: times[name], Usage: usage}
 	}
 	return &cli.Command{
-		Name: "simulate", Usage: "what would happen to this farm: a recorded workload under a plan, without it, and with hosts fenced off",
-		Description: "Plays jobs that a site had once more, on a farm of your choice, with the same planner and queue that run a farm, in seconds. " +
-			"Traces: SWF, the output of sacct --parsable2, LSF's lsb.acct, each packed by gzip or not; and our own ledger. " +
+		Name: "simulate", Usage: "replay a recorded workload under a plan, without it, and with hosts fenced off",
+		Description: "Replays recorded jobs in seconds on a farm of your choice, with the planner and queue that run a farm. " +
+			"A trace is a file in the Standard Workload Format, the output of sacct --parsable2, or LSF's lsb.acct, each packed by gzip or not; or this site's own ledger. " +
 			"All figures are over one window, from the first submission to the last, the same for all policies; a job is within the guarantee if it would " +
 			"start at once on as many slots fenced off for its project.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "trace", Usage: "the recorded jobs: a `FILE`, or \"ledger\" for what this site's engine has recorded"},
-			&cli.StringFlag{Name: "farm", Usage: "`SLOTS` of one host, or a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G}])"},
-			&cli.StringFlag{Name: "plan", Usage: "`FILE` as pba alloc export writes it; a trace of other weeks is moved into the plan's"},
-			&cli.StringSliceFlag{Name: "guarantee", Usage: "`user:NAME=SLOTS` or project:NAME=SLOTS, all the time; may be given several times; with user: each user's jobs are a project of that name"},
-			&cli.StringSliceFlag{Name: "policy", Usage: "`LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: all three)"},
+			&cli.StringFlag{Name: "farm", Usage: "one host of so many `SLOTS`, or a file of hosts (hosts: [{name: n1, slots: 8, memory: 32G}])"},
+			&cli.StringFlag{Name: "plan", Usage: "the plan: a `FILE` that pba alloc export wrote; a trace of other weeks is moved into the plan's"},
+			&cli.StringSliceFlag{Name: "guarantee", Usage: "instead of a plan, `user:NAME=SLOTS` or project:NAME=SLOTS all the time; may be given several times; with user: each user's jobs are a project of that name"},
+			&cli.StringSliceFlag{Name: "policy", Usage: "policies to compare: `LIST` of fifo (no guarantee), dedicated (hosts fenced off for each project), pba (default: all three)"},
 			option("cycle", "`TIME` from one cycle to the next (default: pba.every)"),
-			option("threshold", "`TIME` that a job waits before slots are taken back (default: pba.pending_threshold)"),
-			option("min-runtime", "`TIME` for which a job is spared (default: pba.min_runtime)"),
-			&cli.Float64Flag{Name: "headroom", Usage: "`FACTOR` of jobs next in line", Value: -1, DefaultText: "pba.headroom"},
-			&cli.Float64Flag{Name: "scale-arrivals", Usage: "jobs come `FACTOR` times as densely as they did", Value: 1},
-			&cli.IntFlag{Name: "repeat", Usage: "play the trace `NUMBER` times, end to end", Value: 1},
+			option("threshold", "`TIME` that a job waits before others are preempted for it (default: pba.pending_threshold)"),
+			option("min-runtime", "`TIME` that a job runs before it may be preempted (default: pba.min_runtime)"),
+			&cli.Float64Flag{Name: "headroom", Usage: "`FACTOR` for the number of jobs next in line for a pool", Value: -1, DefaultText: "pba.headroom"},
+			&cli.Float64Flag{Name: "scale-arrivals", Usage: "jobs arrive `FACTOR` times as densely as recorded", Value: 1},
+			&cli.IntFlag{Name: "repeat", Usage: "replay the trace `NUMBER` times, end to end", Value: 1},
 			&cli.IntFlag{Name: "first", Usage: "only the trace's first `NUMBER` jobs", DefaultText: "all"},
 			&cli.BoolFlag{Name: "one-slot", Usage: "turn each job of n slots into n jobs of one", DisableDefaultText: true},
-			&cli.Float64Flag{Name: "suspend", Usage: "`SHARE` (0 to 1) of the jobs whose users chose to be suspended, drawn by --seed"},
-			option("kill-delay", "jobs that must go take up to `TIME` for it, drawn by --seed (default: none)"),
-			&cli.Uint64Flag{Name: "seed", Usage: "`NUMBER` that all draws come from: the same gives the same", Value: 1},
-			&cli.IntFlag{Name: "skip-bad", Usage: "pass over at most `NUMBER` lines of the trace that can't be read"},
-			&cli.StringFlag{Name: "html", Usage: "also write a page with tables and charts, which needs no network, into `FILE`"},
-			&cli.BoolFlag{Name: "every-cycle", Usage: "run the cycles too that can't change anything: slower, same result", DisableDefaultText: true},
+			&cli.Float64Flag{Name: "suspend", Usage: "`SHARE` (0 to 1) of jobs that are suspended when preempted, not requeued; drawn by --seed"},
+			option("kill-delay", "preempted jobs take up to `TIME` to end, drawn by --seed (default: none)"),
+			&cli.Uint64Flag{Name: "seed", Usage: "`NUMBER` for all random draws: the same gives the same result", Value: 1},
+			&cli.IntFlag{Name: "skip-bad", Usage: "skip at most `NUMBER` lines of the trace that can't be read"},
+			&cli.StringFlag{Name: "html", Usage: "also write a self-contained page with tables and charts to `FILE`"},
+			&cli.BoolFlag{Name: "every-cycle", Usage: "also run cycles that can't change anything: slower, same result", DisableDefaultText: true},
 		}, table.Flags()...),
 		Action: func(c *cli.Context) error {
 			o := desk.Simulation{

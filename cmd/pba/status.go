@@ -17,7 +17,7 @@ import (
 
 func statusCommand(p process) *cli.Command {
 	return &cli.Command{
-		Name: "status", Usage: "how pools, farm and reclaims stand",
+		Name: "status", Usage: "show pools, farm and reclaims (preemptions under way)",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
 			return p.with(c, func(ctx context.Context, d *desk.Desk) error {

@@ -78,16 +78,16 @@ func (p Page) common(r *roff) {
 		}
 	}
 	r.raw(".SH ENVIRONMENT")
-	r.item(bold("ALLOTMENT_HOME"), "the one directory of a run: config.yaml, the ledger, the filter's snapshot, the bundled queue's state and socket. Two homes never see each other")
-	r.item(bold("ALLOTMENT_CONFIG"), "another config file")
-	r.item(bold("ALLOTMENT_BACKEND"), "the queue, whatever the config file says")
+	r.item(bold("ALLOTMENT_HOME"), "the directory of config.yaml, the ledger, the filter's snapshot, and the bundled queue's state and socket. Different directories are independent")
+	r.item(bold("ALLOTMENT_CONFIG"), "the config file, instead of those below")
+	r.item(bold("ALLOTMENT_BACKEND"), "the queue: miniq, slurm or lsf, instead of the config file's")
 	r.raw(".SH FILES")
-	r.text("Without ALLOTMENT_HOME, and for root or where the site has a config file:")
+	r.text("If ALLOTMENT_HOME is not set, for root, and for users if the first of these files exists:")
 	r.item(italic("/etc/allotment/config.yaml"), "the config file")
 	r.item(italic("/var/lib/allotment"), "state")
 	r.item(italic("/run/allotment"), "the bundled queue's socket")
 	r.raw(".PP")
-	r.text("Else $XDG_CONFIG_HOME/allotment, $XDG_STATE_HOME/allotment and $XDG_RUNTIME_DIR/allotment, or what the XDG specification has in their place.")
+	r.text("Otherwise $XDG_CONFIG_HOME/allotment, $XDG_STATE_HOME/allotment and $XDG_RUNTIME_DIR/allotment, or the XDG specification's defaults for them.")
 	if len(p.SeeAlso) > 0 {
 		r.raw(".SH SEE ALSO")
 		var refs []string
