@@ -14,7 +14,7 @@ import (
 )
 
 // The parameter file of a real cluster, quotes, dollars and all.
-func TestParseARealParameterFile(t *testing.T) {
+func TestParseRecordedParameterFile(t *testing.T) {
 	data, err := os.ReadFile("testdata/lava.parm")
 	if err != nil {
 		t.Fatal(err)
