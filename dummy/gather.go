@@ -304,16 +304,16 @@ func (r *Result) assignLights(pooled map[backends.ID]bool) {
 		}
 		h := p.byName[u.Host]
 		left := h.Memory/int64(h.Slots)*int64(u.Slots) - u.need - u.light
-		places := len(u.Dummies) - u.expiring
+		freeSlots := len(u.Dummies) - u.expiring
 		waiting = slices.DeleteFunc(waiting, func(j *backends.Job) bool {
 			need := p.needs(j)
-			if places <= 0 || need > left || float64(need) > p.policy.LightFraction*float64(h.Memory)/float64(h.Slots) ||
+			if freeSlots <= 0 || need > left || float64(need) > p.policy.LightFraction*float64(h.Memory)/float64(h.Slots) ||
 				len(j.Asked) > 0 && !slices.Contains(j.Asked, h.Name) {
 				return false
 			}
 			p.replaceByLight(j, u, h)
 			left -= need
-			places--
+			freeSlots--
 			return true
 		})
 	}

@@ -275,7 +275,7 @@ func TestPreviewChangesNothing(t *testing.T) { // R7
 	}
 }
 
-func TestRefusedActDropsTheLaterOnesOfItsReclaim(t *testing.T) {
+func TestRefusedActSkipsRestOfReclaim(t *testing.T) {
 	l, f, b := due(t)
 	f.fail = func(call string, _ int) error {
 		if strings.HasPrefix(call, "pin") {

@@ -123,7 +123,7 @@ func TestPublish(t *testing.T) { // R2, R12, R22
 
 // R12: a queue that runs the filter as a program has its own scale of priorities,
 // and would refuse jobs of a filter that does not know it.
-func TestPublishWhatTheQueueSays(t *testing.T) {
+func TestPublishQueueFacts(t *testing.T) {
 	dir := t.TempDir()
 	facts := backends.FilterFacts{NextInLine: 70, MostRank: 50, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true}
 	var failure error
@@ -193,7 +193,7 @@ func TestHeavyOf(t *testing.T) {
 }
 
 // Which jobs are heavy is published by cycles, which see the hosts.
-func TestPublishWhoIsHeavy(t *testing.T) { // R29
+func TestPublishHeavyRules(t *testing.T) { // R29
 	dir := t.TempDir()
 	p := &Publisher{Dir: dir, Groups: &Directory{Cache: groupCache{}}, Settings: esub.Settings{Config: esub.DefaultConfig()}}
 	for _, want := range []esub.Heavy{{}, {Hold: time.Minute, Share: 8, Rules: []dummy.Rule{{Queue: "big", Memory: 8}}}} {

@@ -45,7 +45,7 @@ func TestCronQuoting(t *testing.T) {
 	}
 }
 
-func TestHeavyJobsHaveTheirOwners(t *testing.T) {
+func TestHeavyStatusNamesOwner(t *testing.T) {
 	farm := &backends.Snapshot{Jobs: []backends.Job{{ID: backends.ID{Job: 5}, User: "ann", Project: "chipA"}}}
 	got := showHeavy([]plan.HeavyStatus{
 		{Job: backends.ID{Job: 5}, Host: "h3", Need: 3, Dummies: 2, Gathers: true},

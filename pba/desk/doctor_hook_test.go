@@ -114,7 +114,7 @@ func TestDoctorOnTheHook(t *testing.T) {
 	}
 }
 
-func TestDoctorOnNamesThatAreTheSame(t *testing.T) {
+func TestDoctorOnFoldedNames(t *testing.T) {
 	var got findings
 	checkNames([]ledger.Project{{Name: "chipA"}, {Name: "chipB"}, {Name: "chipa"}}, &got)
 	expect(t, "names", got, "projects chipA and chipa are one")

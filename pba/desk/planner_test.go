@@ -11,9 +11,9 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// TestManyChangesAreOne: what a change frees another may have, whichever comes first.
+// TestChangesApplyTogether: what a change frees another may have, whichever comes first.
 // What makes a week's sum no larger is always possible.
-func TestManyChangesAreOne(t *testing.T) { // R24
+func TestChangesApplyTogether(t *testing.T) { // R24
 	week, later := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
 	change := func(project string, slots int, w calendar.Week) ledger.Change {
 		return ledger.Change{Pool: Pool{Project: project}, Week: w, Terms: Terms{Slots: slots, SLA: plan.Velocity}}
@@ -29,7 +29,7 @@ func TestManyChangesAreOne(t *testing.T) { // R24
 		"what another gives back":     {[]ledger.Change{change("A", 8, week), change("B", 2, week)}, []ledger.Change{change("B", 7, week), change("A", 3, week)}, -1},
 		"more than that":              {[]ledger.Change{change("A", 3, week), change("B", 7, week)}, []ledger.Change{change("A", 2, week), change("B", 9, week)}, 0},
 		"less, of a farm that shrank": {[]ledger.Change{change("A", 30, week), change("B", 7, week)}, []ledger.Change{change("A", 29, week), change("B", 8, week)}, -1},
-		"taken back":                  {[]ledger.Change{change("A", 30, week)}, []ledger.Change{{Pool: Pool{Project: "A"}, Week: week}}, -1},
+		"withdrawn":                   {[]ledger.Change{change("A", 30, week)}, []ledger.Change{{Pool: Pool{Project: "A"}, Week: week}}, -1},
 	} {
 		var planned []ledger.Allocation
 		for _, c := range x.planned {

@@ -36,7 +36,7 @@ func (d *Desk) AddProject(ctx context.Context, c ProjectChange) error {
 		return invalidf("project %s needs a group: add --group GROUP", c.Name)
 	}
 	return d.changeProject(ctx, c, func() error {
-		return d.ledger.AddProject(ctx, d.editor(), c.of(ledger.Project{Name: c.Name}))
+		return d.ledger.AddProject(ctx, d.editor(), c.applyTo(ledger.Project{Name: c.Name}))
 	})
 }
 
@@ -53,7 +53,7 @@ func (d *Desk) SetProject(ctx context.Context, c ProjectChange) error {
 		if err != nil {
 			return err
 		}
-		return d.ledger.SetProject(ctx, d.editor(), c.of(project), d.thisWeek())
+		return d.ledger.SetProject(ctx, d.editor(), c.applyTo(project), d.thisWeek())
 	})
 }
 
@@ -81,8 +81,8 @@ func (d *Desk) checkUser(user string) error {
 	return nil
 }
 
-// of is a project after the change.
-func (c ProjectChange) of(p ledger.Project) ledger.Project {
+// applyTo returns a project after the change.
+func (c ProjectChange) applyTo(p ledger.Project) ledger.Project {
 	if c.Group != nil {
 		p.Group = *c.Group
 	}

@@ -129,14 +129,14 @@ func (d *Desk) Forecast(ctx context.Context, project string) (*Forecast, error) 
 	if err != nil {
 		return nil, err
 	}
-	p.Limit = d.limit(ctx, farm)
+	p.Limit = d.allocationLimit(ctx, farm)
 	rows, trends := report.Forecast(p, farm, use, d.zone(), project)
 	return &Forecast{rows, trends}, d.requireProject(ctx, project, len(trends) > 0)
 }
 
-// limit is max_allocated in slots of the farm as it is now, or, where the
+// allocationLimit returns max_allocated in slots of the farm as it is now, or, where the
 // queue is away, as cycles saw it last; -1 if no cycle saw it.
-func (d *Desk) limit(ctx context.Context, farm []ledger.FarmHour) int {
+func (d *Desk) allocationLimit(ctx context.Context, farm []ledger.FarmHour) int {
 	slots, _, err := d.farm(ctx)
 	if err != nil {
 		if len(farm) == 0 || farm[len(farm)-1].Seen == 0 {

@@ -181,7 +181,7 @@ func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (int64, error)
 	return id, err
 }
 
-// InForce is the plan of one week in the engine's words. A pool whose slots were
+// InForce returns the plan of one week in the engine's terms. A pool whose slots were
 // all withdrawn after spared is still in it, with none.
 func (l *Ledger) InForce(ctx context.Context, w calendar.Period, spared time.Time) ([]plan.Project, []plan.Allocation, error) {
 	var (

@@ -55,8 +55,8 @@ func TestLowering(t *testing.T) { // R25
 		"raised in part":               {[]step{{0, w48, 10}, {5, w48, 6}, {30, w48, 7}}, plan.Allocation{Guarantee: 7, Lowered: 3}, 5},
 		"raised as before":             {[]step{{0, w48, 10}, {5, w48, 6}, {30, w48, 10}}, plan.Allocation{Guarantee: 10}, 0},
 		"raised beyond":                {[]step{{0, w48, 10}, {5, w48, 6}, {30, w48, 20}}, plan.Allocation{Guarantee: 20}, 0},
-		"taken back":                   {[]step{{0, w48, 10}, {5, w48, 0}}, plan.Allocation{Lowered: 10}, 5},
-		"taken back and given":         {[]step{{0, w48, 10}, {5, w48, 0}, {6, w48, 4}}, plan.Allocation{Guarantee: 4, Lowered: 6}, 5},
+		"withdrawn":                    {[]step{{0, w48, 10}, {5, w48, 0}}, plan.Allocation{Lowered: 10}, 5},
+		"withdrawn, set again":         {[]step{{0, w48, 10}, {5, w48, 0}, {6, w48, 4}}, plan.Allocation{Guarantee: 4, Lowered: 6}, 5},
 		"another week's is no concern": {[]step{{0, w48, 10}, {0, w49, 10}, {5, w49, 4}}, plan.Allocation{Guarantee: 10}, 0},
 	} {
 		l := create(t)
@@ -127,8 +127,8 @@ func TestThroughputIsInForce(t *testing.T) { // R26
 	}
 }
 
-// TestEachFigureOfAThroughputIsStored: one that changes alone is written, too.
-func TestEachFigureOfAThroughputIsStored(t *testing.T) { // R26
+// TestThroughputTermsAreStored: one that changes alone is written, too.
+func TestThroughputTermsAreStored(t *testing.T) { // R26
 	l, ctx := create(t), context.Background()
 	m := plan.ThroughputMemory{Week: at(1), Finished: 1, SlotSeconds: 1, Guarantee: 1, Fell: at(1)}
 	for _, change := range []func(){

@@ -87,7 +87,7 @@ func fullMemory() plan.Memory {
 	}
 }
 
-func TestMemoryComesBackAsItWas(t *testing.T) {
+func TestMemoryRoundTrip(t *testing.T) {
 	l := create(t)
 	ctx := context.Background()
 	if _, err := l.Load(ctx); err != nil {
@@ -106,7 +106,7 @@ func TestMemoryComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestWhatLeavesTheMemoryLeavesTheTables(t *testing.T) {
+func TestForgottenRowsAreDeleted(t *testing.T) {
 	l := create(t)
 	ctx := context.Background()
 	m := fullMemory()
@@ -333,7 +333,7 @@ func TestForeignLedgerIsRefused(t *testing.T) {
 	}
 }
 
-func TestMissingLedgerSaysWhatToDo(t *testing.T) {
+func TestMissingLedgerNamesRemedy(t *testing.T) {
 	_, err := Open(filepath.Join(t.TempDir(), "ledger.db"))
 	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "pba init") {
 		t.Errorf("error %v", err)
@@ -470,7 +470,7 @@ func TestGroupsCache(t *testing.T) {
 
 // Only Create makes a ledger: any other file in its place is refused, by writers and
 // readers, and not changed; the error says what to do.
-func TestWhatIsNoLedgerIsRefused(t *testing.T) {
+func TestNonLedgerIsRefused(t *testing.T) {
 	whole := func(t *testing.T) (path string, content []byte) {
 		l := create(t)
 		addProject(t, l, Project{Name: "chipA"})

@@ -12,7 +12,7 @@ import (
 
 // An edit publishes again what the last cycle published. Cycles that see the hosts
 // publish which jobs are heavy; a paused one leaves it.
-func TestStandingIsKept(t *testing.T) { // R2, R29
+func TestStandingIsStored(t *testing.T) { // R2, R29
 	l := create(t)
 	if s, err := l.Standing(t.Context()); err != nil || !s.At.IsZero() || len(s.Below) != 0 || s.Heavy != nil {
 		t.Errorf("before the first cycle: %+v, %v", s, err)

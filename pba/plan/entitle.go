@@ -131,8 +131,8 @@ func bySpecificity(a, b *pool) int {
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID))
 }
 
-// fitting leaves out the pools whose whole guarantee a job would exceed.
-func fitting(pools []*pool, slots int) []*pool {
+// fittingPools leaves out the pools whose whole guarantee a job would exceed.
+func fittingPools(pools []*pool, slots int) []*pool {
 	for _, p := range pools {
 		if p.Guarantee < slots {
 			return slices.DeleteFunc(slices.Clone(pools), func(p *pool) bool { return p.Guarantee < slots })

@@ -147,7 +147,7 @@ func (f *farm) tests(j *backends.Job) []Test {
 	if !ask("an allocation in force matches it", answer.entitled, answer.whyNot) {
 		return tests
 	}
-	pools := fitting(answer.pools, j.Slots)
+	pools := fittingPools(answer.pools, j.Slots)
 	largest := 0
 	for _, p := range answer.pools {
 		largest = max(largest, p.Guarantee)

@@ -197,7 +197,7 @@ func (f *farm) readJobs() {
 			j.entitled, j.lightFor = false, heavy // no pool is charged for it (R16)
 		}
 		if j.entitled {
-			j.pools = fitting(verdict.pools, bj.Slots)
+			j.pools = fittingPools(verdict.pools, bj.Slots)
 			j.entitled = len(j.pools) > 0
 		}
 		if j.entitled && j.waits {

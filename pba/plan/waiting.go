@@ -11,15 +11,15 @@ import (
 // nominated for them in the order that the queue will have once this plan's ranks are
 // written.
 type waiting struct {
-	jobs  []*job  // in that order
-	lines []*line // of those without a nomination
-	stale bool    // a nomination was withdrawn: the lines must be formed again
-	more  bool    // slots came free that another job may have
+	jobs   []*job      // in that order
+	queues []*jobQueue // of those without a nomination
+	stale  bool        // a nomination was withdrawn: the queues must be formed again
+	more   bool        // slots came free that another job may have
 }
 
-// line holds the jobs of one shape: where the first one finds no free slots, no later
-// one does. Each job with a reservation has a line of its own.
-type line []*job
+// jobQueue holds the jobs of one shape: where the first one finds no free slots, no later
+// one does. Each job with a reservation has a queue of its own.
+type jobQueue []*job
 
 func (f *farm) unserved() *waiting {
 	w := &waiting{stale: true}
@@ -66,13 +66,13 @@ func (s *serving) nominateFree() {
 	w := s.waiting
 	switch {
 	case w.stale:
-		s.formLines()
+		s.formQueues()
 	case !w.more:
 		return
 	}
 	w.stale, w.more = false, false
 	var heads heads
-	for _, l := range w.lines {
+	for _, l := range w.queues {
 		if l.next() != nil {
 			heads = append(heads, l)
 		}
@@ -94,23 +94,23 @@ func (s *serving) nominateFree() {
 	}
 }
 
-// formLines sorts the jobs without a nomination into lines.
-func (s *serving) formLines() {
+// formQueues sorts the jobs without a nomination into one queue a shape.
+func (s *serving) formQueues() {
 	w := s.waiting
-	byShape := map[*choices]*line{}
-	w.lines = []*line{}
+	byShape := map[*choices]*jobQueue{}
+	w.queues = []*jobQueue{}
 	for _, j := range w.jobs {
 		if j.nominated != nil || j.aside != nil {
 			continue
 		}
 		if s.reservedHosts(j) != nil {
-			w.lines = append(w.lines, &line{j})
+			w.queues = append(w.queues, &jobQueue{j})
 			continue
 		}
 		shape := s.choicesFor(j)
 		if byShape[shape] == nil {
-			byShape[shape] = new(line)
-			w.lines = append(w.lines, byShape[shape])
+			byShape[shape] = new(jobQueue)
+			w.queues = append(w.queues, byShape[shape])
 		}
 		*byShape[shape] = append(*byShape[shape], j)
 	}
@@ -126,7 +126,7 @@ func (f *farm) reservedHosts(j *job) []string {
 }
 
 // next returns the first job without a nomination, or nil.
-func (l *line) next() *job {
+func (l *jobQueue) next() *job {
 	for len(*l) > 0 && ((*l)[0].nominated != nil || (*l)[0].aside != nil) {
 		*l = (*l)[1:]
 	}
@@ -136,8 +136,8 @@ func (l *line) next() *job {
 	return (*l)[0]
 }
 
-// heads is a heap of lines, the one that holds the first in the queue on top.
-type heads []*line
+// heads is a heap of job queues, the one whose first job ranks highest on top.
+type heads []*jobQueue
 
 func (h heads) Len() int { return len(h) }
 
@@ -150,7 +150,7 @@ func (h heads) Less(i, k int) bool {
 }
 
 func (h heads) Swap(i, k int) { h[i], h[k] = h[k], h[i] }
-func (h *heads) Push(x any)   { *h = append(*h, x.(*line)) }
+func (h *heads) Push(x any)   { *h = append(*h, x.(*jobQueue)) }
 func (h *heads) Pop() any {
 	old := *h
 	last := old[len(old)-1]

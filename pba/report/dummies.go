@@ -37,15 +37,15 @@ func Dummies(acts []ledger.DummyAct, jobs []backends.Job, limit time.Duration, t
 			byJob[a.Job] = h
 			order = append(order, h)
 		}
-		h.learn(a.User, a.Project, a.Started, a.Ended)
+		h.identify(a.User, a.Project, a.Started, a.Ended)
 	}
 	for i := range jobs {
 		if h := byJob[jobs[i].ID]; h != nil {
-			h.learn(jobs[i].User, jobs[i].Project, jobs[i].Started, time.Time{})
+			h.identify(jobs[i].User, jobs[i].Project, jobs[i].Started, time.Time{})
 		}
 	}
 	for _, a := range acts {
-		byJob[a.Job].act(a, limit, to)
+		byJob[a.Job].apply(a, limit, to)
 	}
 	type key struct{ project, user string }
 	rows, times := map[key]*Heavy{}, map[key][]time.Duration{}
@@ -67,7 +67,7 @@ func Dummies(acts []ledger.DummyAct, jobs []backends.Job, limit time.Duration, t
 	all := make([]Heavy, 0, len(rows))
 	for k, row := range rows {
 		if all := times[k]; len(all) > 0 {
-			row.Median, row.Max = rank(all, 50), rank(all, 100)
+			row.Median, row.Max = percentile(all, 50), percentile(all, 100)
 		}
 		row.Held = round(row.Held)
 		all = append(all, *row)
@@ -92,13 +92,13 @@ type batch struct {
 	from, to time.Time
 }
 
-func (h *heavyJob) learn(user, project string, started, ended time.Time) {
+func (h *heavyJob) identify(user, project string, started, ended time.Time) {
 	if h.user == "" {
 		h.user, h.project, h.started, h.ended = user, project, started, ended
 	}
 }
 
-func (h *heavyJob) act(a ledger.DummyAct, limit time.Duration, to time.Time) {
+func (h *heavyJob) apply(a ledger.DummyAct, limit time.Duration, to time.Time) {
 	if a.Verb == plan.Drop {
 		h.drop(a.Dummies, a.At)
 		return

@@ -142,7 +142,7 @@ func trends(this calendar.Week, farm []ledger.FarmHour, use []ledger.UseHour, zo
 		for i, n := range weeks {
 			points[i] = point{x: float64(-n), y: byWeek[n].Hours() / seen[n].Hours()}
 		}
-		slope, now := line(points)
+		slope, now := fitLine(points)
 		all = append(all, Trend{Project: name, Weeks: len(weeks), Last: round(points[len(points)-1].y), Slope: round(slope), Next: round(max(0, now))})
 	}
 	slices.SortFunc(all, func(a, b Trend) int { return cmp.Compare(a.Project, b.Project) })
@@ -151,9 +151,9 @@ func trends(this calendar.Week, farm []ledger.FarmHour, use []ledger.UseHour, zo
 
 type point struct{ x, y float64 }
 
-// line is the straight line through points by least squares: its slope, and its
+// fitLine returns the straight line through points by least squares: its slope, and its
 // value at 0.
-func line(points []point) (slope, at0 float64) {
+func fitLine(points []point) (slope, at0 float64) {
 	n := float64(len(points))
 	var sx, sy, sxx, sxy float64
 	for _, p := range points {

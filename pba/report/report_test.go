@@ -60,7 +60,7 @@ func TestQuantiles(t *testing.T) {
 		for i := range n {
 			times = append(times, time.Duration(i+1)*time.Second)
 		}
-		if got := [3]float64{rank(times, 50), rank(times, 95), rank(times, 100)}; got != want {
+		if got := [3]float64{percentile(times, 50), percentile(times, 95), percentile(times, 100)}; got != want {
 			t.Errorf("1 to %d s: %v, want %v", n, got, want)
 		}
 	}

@@ -115,7 +115,7 @@ func summed(samples map[Wait][]time.Duration) []Wait {
 	all := make([]Wait, 0, len(samples))
 	for w, times := range samples {
 		w.Count = len(times)
-		w.Median, w.P95, w.Max = rank(times, 50), rank(times, 95), rank(times, 100)
+		w.Median, w.P95, w.Max = percentile(times, 50), percentile(times, 95), percentile(times, 100)
 		all = append(all, w)
 	}
 	order := []string{Within, Beyond, Threshold, Cycles, Freeing, Total}
@@ -125,7 +125,7 @@ func summed(samples map[Wait][]time.Duration) []Wait {
 	return all
 }
 
-// rank is a quantile of times, in seconds.
-func rank(times []time.Duration, percent int) float64 {
+// percentile returns a percentile of times, in seconds.
+func percentile(times []time.Duration, percent int) float64 {
 	return round(quantile.Of(times, percent).Seconds())
 }

@@ -46,7 +46,7 @@ dummies:
 	}
 }
 
-func TestDummiesRefuseNonsense(t *testing.T) {
+func TestDummiesRejectInvalidValues(t *testing.T) {
 	for text, want := range map[string]string{
 		"mode: on":                       "known: off, reserve, surround",
 		`mode: ""`:                       "known: off, reserve, surround",

@@ -18,7 +18,7 @@ func TestDefaultConfigIsValid(t *testing.T) {
 	}
 }
 
-func TestConfigRefusesNonsense(t *testing.T) {
+func TestConfigRejectsInvalidValues(t *testing.T) {
 	for text, want := range map[string]string{
 		"every: 0s":                       "above zero",
 		"every: -5s":                      "negative",
