@@ -331,7 +331,7 @@ func writeScene(s *printer, c *scene) {
 		s.printf("| %s | %.1f %% | %.1f %% | %.2f %% | %d | %s | %d | %.0f |", o.Policy, 100*o.Utilization, 100*o.Useful, 100*o.LostShare, o.Preemptions, ratio, o.Useless, o.StarvedSeconds)
 	}
 	ours := &r.Policies[len(r.Policies)-1]
-	s.printf("\nFor each of %d reclaims every set of jobs that could have gone was tried: %s frees fewer slots beyond the need.", ours.Checked, cmp.Or(number(ours.Cheaper), "none"))
+	s.printf("\nFor each of %d reclaims every possible set of victims was tried: %s frees fewer slots beyond the need.", ours.Checked, cmp.Or(number(ours.Cheaper), "none"))
 }
 
 func number(n int) string {

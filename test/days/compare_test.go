@@ -32,11 +32,11 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(b.String()), 0o600))
 }
 
-// spared compares two files of jobs: each job of the first is in the second,
-// unchanged, unless it is done by now or named as ended by its owner.
-func spared(ts *testscript.TestScript, neg bool, args []string) {
+// unchanged compares two files of jobs: each job of the first is in the second, the same,
+// unless it is done by now or named as ended by its owner.
+func unchanged(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: spared BEFORE AFTER JOB...")
+		ts.Fatalf("usage: unchanged BEFORE AFTER JOB...")
 	}
 	ended := slices.Clone(args[2:])
 	ts.Check(ts.Exec("ajobs", "-a", "-u", "all", "--json"))

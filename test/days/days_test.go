@@ -29,7 +29,7 @@ const patience = 45 * time.Second
 //	group NAME                      sets a variable to the name of this user's group
 //	package install|remove|purge    does that below $ROOT, with what findPackage has found; [dpkg]: dpkg does it
 //	jobs FILE                       writes what owners know of their jobs that have not ended
-//	spared BEFORE AFTER JOB...      compares two of these; owners have ended the JOBs
+//	unchanged BEFORE AFTER JOB...   compares two of these; owners have ended the JOBs
 //	files FILE                      writes what is in $ROOT and $ALLOTMENT_HOME
 //	crontab FILE                    runs the line of a file of /etc/cron.d each second, until the script ends it
 //	nocron                          ends it
@@ -59,7 +59,7 @@ func TestDays(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"until": until, "group": group, "package": supply.pack,
-			"jobs": jobs, "spared": spared, "files": files,
+			"jobs": jobs, "unchanged": unchanged, "files": files,
 			"crontab": crontab, "nocron": noCron, "idle": idle,
 		},
 		Condition: supply.condition,

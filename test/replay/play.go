@@ -184,7 +184,7 @@ func (p *play) prepare(ctx context.Context, o options, group string) error {
 		}
 	}
 	if !known[o.user] {
-		return fmt.Errorf("user %d has none of these jobs", o.user)
+		return fmt.Errorf("none of these jobs belongs to user %d", o.user)
 	}
 	_, err := p.Run(ctx, "pba", "alloc", "set", project(o.user), strconv.Itoa(o.guarantee), "--weeks", "2")
 	return err
