@@ -36,8 +36,8 @@ type ForEngine struct {
 	Pin func(ctx context.Context, pins []Pin) Errors
 	// PinShares: Pin heeds Slots. If not, the queue divides a job over its hosts.
 	PinShares bool
-	// PinEnds: Pin heeds Until, the queue itself takes the pin back then. If not, it
-	// stays until the engine takes it back.
+	// PinEnds: Pin heeds Until, the queue itself removes the pin then. If not, it stays
+	// until the engine removes it.
 	PinEnds bool
 	// HoldUntil keeps jobs from starting. nil: a requeued victim may start at once, and
 	// there are no dummy jobs.
@@ -96,7 +96,7 @@ type ForWrappers struct {
 	Wait func(ctx context.Context, ids []ID) ([]Job, error)
 	// Changed waits until the queue has changed since it gave after, and returns a
 	// higher number, for the next call; 0, with which to begin, waits for nothing.
-	// nil: ajobs --follow looks at intervals.
+	// nil: ajobs --follow reads the jobs at intervals.
 	Changed func(ctx context.Context, after uint64) (uint64, error)
 	// Signal sends a signal to all processes of running jobs. nil: akill -s can't.
 	Signal func(ctx context.Context, ids []ID, signal int) Errors

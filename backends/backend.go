@@ -111,10 +111,10 @@ type Array struct {
 // Submitted is the result of one submission: its ID (the array's own, with
 // Index 0, for an array), or why it was refused.
 type Submitted struct {
-	ID    ID
-	Queue string // where it landed; "": not known
-	Said  string // the queue's messages to the submitter, in lines; hostile
-	Err   error
+	ID       ID
+	Queue    string // where it landed; "": not known
+	Messages string // the queue's messages to the submitter, in lines; hostile
+	Err      error
 }
 
 // Act is one forceful act upon a running job. It is conditional: a backend that can
@@ -135,8 +135,8 @@ type PriorityChange struct {
 	Priority Priority
 }
 
-// Pin binds a pending job to hosts. Empty hosts take the pin back: the owner's
-// own list holds again.
+// Pin binds a pending job to hosts. Empty hosts remove the pin: the owner's own list
+// holds again.
 type Pin struct {
 	ID    ID
 	Hosts []string
@@ -155,7 +155,7 @@ type HoldUntil struct {
 }
 
 // Reservation keeps what frees on hosts from jobs that rank below the job, until
-// it starts or Until passes. A zero Until takes the reservation back.
+// it starts or Until passes. A zero Until cancels the reservation.
 type Reservation struct {
 	ID    ID
 	Hosts []string
@@ -188,9 +188,9 @@ type Backend interface {
 	// Snapshot takes one consistent snapshot. Jobs that ended before endedSince, or
 	// that the queue has forgotten, are left out of Ended.
 	Snapshot(ctx context.Context, endedSince time.Time) (*Snapshot, error)
-	// Jobs looks at some jobs again, ended ones too while the queue still knows
-	// them. Unknown IDs are left out; the order is that of the argument. The ID
-	// of an array stands for its elements.
+	// Jobs reads some jobs again, ended ones too while the queue still knows them.
+	// Unknown IDs are left out; the order is that of the argument. The ID of an array
+	// stands for its elements.
 	Jobs(ctx context.Context, ids []ID) ([]Job, error)
 	// Submit submits jobs. A job that it acknowledged is never lost.
 	Submit(ctx context.Context, specs []Spec) []Submitted

@@ -20,11 +20,11 @@ func (i *Installation) Uses(queue string) bool {
 	return len(i.Queues) == 0 || queue == i.Low || slices.Contains(i.Queues, queue)
 }
 
-// Finding is something in a queue's own set-up that keeps it from what will be
-// asked of it, and what to do about it; a line each.
+// Finding is something in a queue's own set-up that prevents what Allotment needs of it,
+// and what to do about it; a line each.
 type Finding struct{ What, Remedy string }
 
-// Examination is what came of looking at a queue's own set-up.
+// Examination is what was found in a queue's own set-up.
 type Examination struct {
 	Findings []Finding
 	Hook     *Hook // nil: submissions don't pass through a script of the queue's
@@ -34,14 +34,14 @@ type Examination struct {
 	Settings map[string]string
 }
 
-// Hook is the script that the queue itself asks at each submission.
+// Hook is the script that the queue itself runs at each submission.
 type Hook struct {
-	File   string // where the queue reads it
-	User   string // the user who reads it, and the files that it needs
-	UID    int    // of that user
-	Named  bool   // the queue's config turns it on
-	Remedy string // how to turn it on
-	Answer string // what it says to a job whose name has a control character; "": it lets that through
+	File    string // where the queue reads it
+	User    string // the user who reads it, and the files that it needs
+	UID     int    // of that user
+	Enabled bool   // the queue's config turns it on
+	Remedy  string // how to turn it on
+	Answer  string // what it says to a job whose name has a control character; "": it lets that through
 }
 
 // FilterFacts are what our submit filter must know of a queue.

@@ -7,12 +7,12 @@ type Queue struct {
 	Name    string `json:"name"`
 	Level   Level  `json:"level"`   // that its jobs begin at
 	Default bool   `json:"default"` // for jobs that name none
-	// The row that the queue's own bqueues prints; nil: it has none.
-	Told *ToldQueue `json:"told,omitempty"`
+	// Columns are what the queue's own bqueues prints; nil: it has none.
+	Columns *QueueRow `json:"told,omitempty"`
 }
 
-// ToldQueue are the columns of bqueues. Jobs are counted in slots.
-type ToldQueue struct {
+// QueueRow are the columns of bqueues. Jobs are counted in slots.
+type QueueRow struct {
 	Priority                            int
 	Status                              string // Open:Active
 	Max, PerUser, PerProcessor, PerHost string // limits, "-" for none

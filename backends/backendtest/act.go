@@ -18,7 +18,7 @@ var actCases = []testCase{
 
 func testConditional(s *suite) {
 	id := s.running(s.job(s.newGate(), 1))
-	was := s.look(id)
+	was := s.queryJob(id)
 	wrong := backends.Act{ID: id, Started: was.Started.Add(-time.Hour), Until: s.now().Add(time.Hour), Mark: "r1"}
 	for what, errs := range map[string]backends.Errors{
 		"requeue": s.Backend.Requeue(s.ctx, []backends.Act{wrong}),
@@ -28,12 +28,12 @@ func testConditional(s *suite) {
 			s.Errorf("%s of a run that is over: %v, want %v", what, errs[0], backends.ErrWrongState)
 		}
 	}
-	is := s.look(id)
+	is := s.queryJob(id)
 	if is.State != backends.Running || !is.Started.Equal(was.Started) || is.Mark != "" || !is.HeldUntil.IsZero() || is.Requeues != 0 {
 		s.Errorf("job %+v, want it untouched", is)
 	}
-	s.tellable(was)
-	s.do("requeue of the run that is meant", s.Backend.Requeue(s.ctx, []backends.Act{{ID: id, Started: was.Started}}))
+	s.awaitNewStart(was)
+	s.must("requeue of the run that is meant", s.Backend.Requeue(s.ctx, []backends.Act{{ID: id, Started: was.Started}}))
 	again := s.awaitJob(id, "its second run", func(j backends.Job) bool { return j.State == backends.Running && j.Requeues == 1 })
 	if err := s.Backend.Suspend(s.ctx, []backends.Act{{ID: id, Started: was.Started}}).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("suspending run 1 while run 2 is on: %v, want %v", err, backends.ErrWrongState)
@@ -46,10 +46,10 @@ func testConditional(s *suite) {
 func testMark(s *suite) {
 	jobs := []backends.ID{s.running(s.job(s.newGate(), 1)), s.running(s.job(s.newGate(), 1))}
 	until := s.now().Add(time.Hour)
-	s.do("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: jobs[0], Until: until, Mark: "r7", Notice: "requeued for chipA by pba"}}))
-	s.do("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: jobs[1], Until: until, Mark: "r8"}}))
+	s.must("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: jobs[0], Until: until, Mark: "r7", Notice: "requeued for chipA by pba"}}))
+	s.must("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: jobs[1], Until: until, Mark: "r8"}}))
 	for i, want := range []string{"r7", "r8"} {
-		if j := s.look(jobs[i]); j.Mark != want {
+		if j := s.queryJob(jobs[i]); j.Mark != want {
 			s.Errorf("job %v shows the mark %q right after it was set, want %q", jobs[i], j.Mark, want)
 		}
 	}
@@ -67,7 +67,7 @@ func testRequeueUntil(s *suite) {
 	s.need(s.able.HoldUntil != nil, "hold a job until a time")
 	id := s.running(s.job(s.newGate(), 1))
 	until := s.now().Add(2 * s.Shortest)
-	s.do("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: id, Started: s.look(id).Started, Until: until}}))
+	s.must("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: id, Started: s.queryJob(id).Started, Until: until}}))
 	j := s.awaitJob(id, "back in the queue", func(j backends.Job) bool {
 		return j.Requeues == 1 && j.State == backends.Pending || !j.Started.Before(until)
 	})
@@ -84,7 +84,7 @@ func testSuspendUntil(s *suite) {
 	s.need(s.able.HoldUntil != nil, "hold a job until a time")
 	id := s.running(s.job(s.newGate(), 1))
 	until := s.now().Add(2 * s.Shortest)
-	s.do("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: id, Started: s.look(id).Started, Until: until}}))
+	s.must("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: id, Started: s.queryJob(id).Started, Until: until}}))
 	s.awaitJob(id, "suspended", func(j backends.Job) bool { return j.State == backends.Suspended || !j.Started.Before(until) })
 	j := s.awaitState(id, backends.Running)
 	if j.Started.Before(until.Truncate(time.Second)) || j.Requeues != 0 {
@@ -97,7 +97,7 @@ func testHoldUntil(s *suite) {
 	_, g := s.fullFarm()
 	ids := s.submit(s.short(1), s.short(1), s.short(1))
 	hour := s.now().Add(time.Hour)
-	s.do("hold until", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0], Until: hour}, {ID: ids[1], Until: hour}}))
+	s.must("hold until", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0], Until: hour}, {ID: ids[1], Until: hour}}))
 	s.open(g)
 	s.awaitState(ids[2], backends.Done)
 	for _, err := range s.Backend.Release(s.ctx, ids[:2]) {
@@ -107,14 +107,14 @@ func testHoldUntil(s *suite) {
 	}
 	s.awaitState(s.submitOne(s.short(1)), backends.Done)
 	for _, id := range ids[:2] {
-		if j := s.look(id); j.State != backends.Pending || j.Eligible() || j.HeldUntil.IsZero() {
+		if j := s.queryJob(id); j.State != backends.Pending || j.Eligible() || j.HeldUntil.IsZero() {
 			s.Errorf("job %+v, want it held: its owner can't lift the engine's hold", j)
 		}
 	}
-	s.do("a zero time", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0]}}))
+	s.must("a zero time", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0]}}))
 	s.awaitState(ids[0], backends.Done)
 	soon := s.now().Add(s.Shortest)
-	s.do("a nearer time", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[1], Until: soon}}))
+	s.must("a nearer time", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[1], Until: soon}}))
 	if j := s.awaitState(ids[1], backends.Done); j.Started.Before(soon.Truncate(time.Second)) {
 		s.Errorf("started at %v, held until %v", j.Started, soon)
 	}

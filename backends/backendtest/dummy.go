@@ -13,7 +13,7 @@ var dummyCases = []testCase{
 	{"held from the start", testHeldFromTheStart},
 	{"dummy jobs hold slots of their host", testDummies},
 	{"dummy jobs end by their limit", testDummyLimit},
-	{"a job is no dummy by its looks", testLooksLikeADummy},
+	{"a job is no dummy by its looks", testDummyLookalike},
 }
 
 func testHeldFromTheStart(s *suite) {
@@ -33,17 +33,17 @@ func testHeldFromTheStart(s *suite) {
 	if j := s.awaitState(ids[1], backends.Done); j.Started.Before(soon.HeldUntil.Truncate(time.Second)) {
 		s.Errorf("started at %v, held until %v", j.Started, soon.HeldUntil)
 	}
-	if j := s.look(ids[0]); j.State != backends.Pending || j.Eligible() || j.HeldUntil.IsZero() || !j.BeginTime.IsZero() {
+	if j := s.queryJob(ids[0]); j.State != backends.Pending || j.Eligible() || j.HeldUntil.IsZero() || !j.BeginTime.IsZero() {
 		s.Errorf("job %+v, want it held by the engine, without a begin time of its owner's", j)
 	}
-	s.do("release", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0]}}))
+	s.must("release", s.able.HoldUntil(s.ctx, []backends.HoldUntil{{ID: ids[0]}}))
 	if j := s.awaitState(ids[0], backends.Done); !j.HeldUntil.IsZero() {
 		s.Errorf("released, and still shown as held until %v", j.HeldUntil)
 	}
 }
 
-// place submits dummy jobs; every one must be accepted.
-func (s *suite) place(dummies ...backends.Dummy) []backends.ID {
+// submitDummies submits dummy jobs; every one must be accepted.
+func (s *suite) submitDummies(dummies ...backends.Dummy) []backends.ID {
 	s.Helper()
 	results := s.able.Place(s.ctx, dummies)
 	if len(results) != len(dummies) {
@@ -59,12 +59,12 @@ func (s *suite) place(dummies ...backends.Dummy) []backends.ID {
 	return ids
 }
 
-// wantDummies checks how Farm and Jobs show dummy jobs.
-func (s *suite) wantDummies(heavy backends.ID, ids ...backends.ID) {
+// checkDummies checks how Farm and Jobs show dummy jobs.
+func (s *suite) checkDummies(heavy backends.ID, ids ...backends.ID) {
 	s.Helper()
 	farm := s.farm()
 	for _, id := range ids {
-		shown := []backends.Job{s.look(id)}
+		shown := []backends.Job{s.queryJob(id)}
 		for _, j := range slices.Concat(farm.Jobs, farm.Ended) {
 			if j.ID == id {
 				shown = append(shown, j)
@@ -93,20 +93,20 @@ func testDummies(s *suite) {
 	dummy := backends.Dummy{For: heavy, Host: hosts[0], Priority: top, Limit: time.Hour}
 	low := dummy
 	low.Priority = backends.At(backends.LevelNormal, 1)
-	ids := s.place(dummy, low, low)
+	ids := s.submitDummies(dummy, low, low)
 	raised, unused := ids[1], ids[2]
-	if p := s.look(ids[0]).Priority; p.Level() != backends.LevelPBA {
+	if p := s.queryJob(ids[0]).Priority; p.Level() != backends.LevelPBA {
 		s.Errorf("a dummy job of priority %d shows %d", top, p)
 	}
-	s.do("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: raised, Priority: top}}))
+	s.must("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: raised, Priority: top}}))
 	s.awaitState(s.submitOne(s.short(1)), backends.Done) // the other host has room
-	s.wantDummies(heavy, ids...)
+	s.checkDummies(heavy, ids...)
 	for _, id := range ids {
-		if j := s.look(id); j.State != backends.Pending {
+		if j := s.queryJob(id); j.State != backends.Pending {
 			s.Errorf("dummy job %v is %v on %v, want it waiting for %s, which is full", id, j.State, j.Hosts, hosts[0])
 		}
 	}
-	s.do("kill a dummy job that waits", s.Backend.Kill(s.ctx, []backends.ID{unused}))
+	s.must("kill a dummy job that waits", s.Backend.Kill(s.ctx, []backends.ID{unused}))
 	s.awaitState(unused, backends.Exited)
 	s.open(filled)
 	both := []backends.ID{ids[0], raised}
@@ -115,16 +115,16 @@ func testDummies(s *suite) {
 			s.Errorf("dummy job %v is on %v, want it on %s", id, j.Hosts, hosts[0])
 		}
 	}
-	if j := s.look(waits); j.State != backends.Pending {
+	if j := s.queryJob(waits); j.State != backends.Pending {
 		s.Errorf("job %v is %v: it ranks below the dummy jobs, and %s has one slot besides", waits, j.State, hosts[0])
 	}
-	s.wantDummies(heavy, both...)
-	s.usable()
-	s.do("kill", s.Backend.Kill(s.ctx, both))
+	s.checkDummies(heavy, both...)
+	s.checkCapacity()
+	s.must("kill", s.Backend.Kill(s.ctx, both))
 	for _, id := range both {
 		s.awaitState(id, backends.Exited)
 	}
-	s.wantDummies(heavy, ids...) // ended ones too
+	s.checkDummies(heavy, ids...) // ended ones too
 	s.awaitState(waits, backends.Running)
 	if err := s.Backend.Kill(s.ctx, both[:1]).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("killing an ended dummy job: %v, want %v", err, backends.ErrWrongState)
@@ -140,7 +140,7 @@ func testDummies(s *suite) {
 func testDummyLimit(s *suite) {
 	s.need(s.able.Place != nil, "place dummy jobs")
 	heavy := s.running(s.job(s.newGate(), 1))
-	id := s.place(backends.Dummy{For: heavy, Host: s.hostNames()[1], Priority: backends.At(backends.LevelPBA, 120), Limit: s.ShortestLimit})[0]
+	id := s.submitDummies(backends.Dummy{For: heavy, Host: s.hostNames()[1], Priority: backends.At(backends.LevelPBA, 120), Limit: s.ShortestLimit})[0]
 	s.Patience += s.ShortestLimit
 	j := s.awaitJob(id, "its end", func(j backends.Job) bool { return j.State.Ended() })
 	if ran := j.Ended.Sub(j.Started); ran < s.ShortestLimit-100*time.Millisecond || !slices.Equal(hostsOf(j), s.hostNames()[1:]) {
@@ -148,27 +148,27 @@ func testDummyLimit(s *suite) {
 	}
 }
 
-// testLooksLikeADummy submits a job that looks just like a dummy job.
-func testLooksLikeADummy(s *suite) {
+// testDummyLookalike submits a job that looks just like a dummy job.
+func testDummyLookalike(s *suite) {
 	s.need(s.able.Place != nil, "place dummy jobs")
 	heavy := s.running(s.job(s.newGate(), 1))
-	id := s.place(backends.Dummy{For: heavy, Host: s.hostNames()[1], Priority: backends.At(backends.LevelPBA, 120), Limit: time.Hour})[0]
-	j := s.look(id)
-	looks := s.job(s.newGate(), 1)
-	looks.Name, looks.Project, looks.Hosts, looks.OneHost, looks.NoRequeue, looks.RunLimit = j.Name, j.Project, j.Asked, true, true, time.Hour
+	id := s.submitDummies(backends.Dummy{For: heavy, Host: s.hostNames()[1], Priority: backends.At(backends.LevelPBA, 120), Limit: time.Hour})[0]
+	j := s.queryJob(id)
+	lookalike := s.job(s.newGate(), 1)
+	lookalike.Name, lookalike.Project, lookalike.Hosts, lookalike.OneHost, lookalike.NoRequeue, lookalike.RunLimit = j.Name, j.Project, j.Asked, true, true, time.Hour
 	if s.able.Record != nil {
 		record, err := s.able.Record(s.ctx, id)
 		if err != nil {
 			s.Fatalf("record of dummy job %v: %v", id, err)
 		}
 		if len(record.Spec.Command) > 0 { // empty where it runs a script of the backend's own
-			looks.Command = record.Spec.Command
+			lookalike.Command = record.Spec.Command
 		}
-		looks.Env = append(looks.Env, record.Spec.Env...)
+		lookalike.Env = append(lookalike.Env, record.Spec.Env...)
 	}
-	other := s.submitOne(looks)
-	if j := s.look(other); j.IsDummy() {
+	other := s.submitOne(lookalike)
+	if j := s.queryJob(other); j.IsDummy() {
 		s.Errorf("job %+v was handed in as any other, and is shown as a dummy job", j)
 	}
-	s.do("kill", s.Backend.Kill(s.ctx, []backends.ID{id, other}))
+	s.must("kill", s.Backend.Kill(s.ctx, []backends.ID{id, other}))
 }

@@ -110,9 +110,9 @@ func testDiesBetween(s *suite) {
 		waiting.Name = "waits through it"
 	}
 	ids := s.submit(waiting, waiting)
-	s.do("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: ids[1], Priority: backends.At(backends.LevelPBA, 120)}}))
-	s.do("hold", s.Backend.Hold(s.ctx, ids[:1]))
-	was := s.look(first)
+	s.must("rank", s.Backend.SetPriority(s.ctx, []backends.PriorityChange{{ID: ids[1], Priority: backends.At(backends.LevelPBA, 120)}}))
+	s.must("hold", s.Backend.Hold(s.ctx, ids[:1]))
+	was := s.queryJob(first)
 
 	s.Kill(s.T)
 	s.wantUnreachable("Requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: first, Started: was.Started}}).First())
@@ -126,11 +126,11 @@ func testDiesBetween(s *suite) {
 	if len(farm.Jobs) != 3 {
 		s.Errorf("%d jobs after the restart, want the 3 that were acknowledged, once each", len(farm.Jobs))
 	}
-	held, ranked := s.look(ids[0]), s.look(ids[1])
+	held, ranked := s.queryJob(ids[0]), s.queryJob(ids[1])
 	if held.State != backends.Held || held.Name != waiting.Name || ranked.Priority.Level() != backends.LevelPBA {
 		s.Errorf("after the restart %+v and %+v, want the first held, the second ranked", held, ranked)
 	}
-	s.do("release", s.Backend.Release(s.ctx, ids[:1]))
+	s.must("release", s.Backend.Release(s.ctx, ids[:1]))
 	s.open(runs)
 	for _, id := range append(ids, first) {
 		if j := s.awaitEnd(id); j.State != backends.Done || j.Requeues != 0 {

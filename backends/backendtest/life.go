@@ -49,7 +49,7 @@ func testSubmit(s *suite) {
 	if got := s.Backend.Submit(s.ctx, nil); len(got) != 0 {
 		s.Errorf("Submit of nothing gave %d results", len(got))
 	}
-	before := s.now().Add(-2 * time.Second).Truncate(s.Coarse) // queues may count whole seconds
+	before := s.now().Add(-2 * time.Second).Truncate(s.TimeResolution) // queues may count whole seconds
 	g := s.newGate()
 	spec := s.job(g, 2)
 	spec.Name, spec.Project, spec.Memory, spec.OneHost = "first", "chipA:synthesis", 64<<20, true
@@ -57,7 +57,7 @@ func testSubmit(s *suite) {
 	spec.Description = backends.Tag{Preempt: backends.PreemptSuspend, Step: "synthesis"}.String() + " the user's text"
 	first := s.running(spec)
 	wide := s.submitOne(s.job(g, hostCount*slotsPerHost))
-	j := s.look(first)
+	j := s.queryJob(first)
 	tag, _, err := backends.ParseTag(j.Tag)
 	if err != nil || tag.Preempt != backends.PreemptSuspend {
 		s.Errorf("tag %q, %v: the tag that the job was submitted with must be readable", j.Tag, err)
@@ -114,7 +114,7 @@ func testHostileNames(s *suite) {
 			s.Logf("name %q is refused: %v", name, err) // a clear refusal is no fault
 			continue
 		}
-		if got := s.look(result[0].ID).Name; got != name {
+		if got := s.queryJob(result[0].ID).Name; got != name {
 			s.Errorf("name %d: %q came back as %q", i, name, got)
 		}
 	}
@@ -144,7 +144,7 @@ func testThousand(s *suite) {
 			s.Fatalf("place %d: job %v %q, want %v %q: order of submission", i, j.ID, j.Name, ids[i], specs[i].Name)
 		}
 	}
-	s.do("kill all", s.Backend.Kill(s.ctx, ids))
+	s.must("kill all", s.Backend.Kill(s.ctx, ids))
 	s.await("all jobs to be gone", func() (bool, string) {
 		n := len(s.farm().Jobs)
 		return n == 0, strconv.Itoa(n) + " jobs"
@@ -237,14 +237,14 @@ func testKill(s *suite) {
 	heldSpec.Hold = true
 	held := s.submitOne(heldSpec)
 	stopped := full
-	s.do("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: stopped, Until: s.now().Add(time.Hour)}}))
+	s.must("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: stopped, Until: s.now().Add(time.Hour)}}))
 	s.awaitState(stopped, backends.Suspended)
 	all := []backends.ID{pends, held, stopped, runs}
-	s.do("kill", s.Backend.Kill(s.ctx, all))
+	s.must("kill", s.Backend.Kill(s.ctx, all))
 	for _, id := range all {
 		s.awaitState(id, backends.Exited)
 	}
-	if j := s.look(runs); j.ExitCode <= 128 || j.Ended.IsZero() {
+	if j := s.queryJob(runs); j.ExitCode <= 128 || j.Ended.IsZero() {
 		s.Errorf("killed job: exit code %d, ended %v; want 128 + the signal", j.ExitCode, j.Ended)
 	}
 	for _, err := range s.Backend.Kill(s.ctx, all) {
@@ -281,10 +281,10 @@ func testArray(s *suite) {
 			s.Errorf("element %d is %v, want %v", i, jobs[i].ID, element(want))
 		}
 	}
-	s.do("kill an element", s.Backend.Kill(s.ctx, []backends.ID{element(3)}))
+	s.must("kill an element", s.Backend.Kill(s.ctx, []backends.ID{element(3)}))
 	s.awaitState(element(3), backends.Exited)
 	s.awaitState(element(5), backends.Running)
-	if j := s.look(element(1)); j.State != backends.Running {
+	if j := s.queryJob(element(1)); j.State != backends.Running {
 		s.Errorf("element 1 is %v after element 3 was killed, want running", j.State)
 	}
 	s.open(g)
@@ -295,7 +295,7 @@ func testArray(s *suite) {
 		s.wantFile(filepath.Join(s.Dir, "array."+strconv.FormatInt(array.Job, 10)+".7"), "element\n")
 	}
 	second := s.submitOne(spec2(s.job(s.newGate(), 1), 1, 2))
-	s.do("kill a whole array", s.Backend.Kill(s.ctx, []backends.ID{second}))
+	s.must("kill a whole array", s.Backend.Kill(s.ctx, []backends.ID{second}))
 	for i := range 2 {
 		s.awaitState(backends.ID{Job: second.Job, Index: i + 1}, backends.Exited)
 	}
@@ -317,7 +317,7 @@ func testDependency(s *suite) {
 	})
 	other := s.submitOne(s.short(1)) // there is room, and later jobs pass
 	s.awaitState(other, backends.Done)
-	if j := s.look(second); j.State != backends.Pending {
+	if j := s.queryJob(second); j.State != backends.Pending {
 		s.Errorf("the dependent job is %v, want pending while job %v runs", j.State, first)
 	}
 	s.open(g)
@@ -385,7 +385,7 @@ func (s *suite) order(ids []backends.ID) []backends.ID {
 	sorted := slices.Clone(ids)
 	started := map[backends.ID]time.Time{}
 	for _, id := range ids {
-		started[id] = s.look(id).Started
+		started[id] = s.queryJob(id).Started
 	}
 	slices.SortStableFunc(sorted, func(a, b backends.ID) int { return started[a].Compare(started[b]) })
 	return sorted

@@ -9,7 +9,7 @@ import (
 )
 
 // Where jobs run: slots, memory, pins, reservations.
-var placeCases = []testCase{
+var hostCases = []testCase{
 	{"slots and memory of a host are kept to", testCapacity},
 	{"the owner's host list", testAsked},
 	{"pin", testPin},
@@ -42,13 +42,13 @@ func testCapacity(s *suite) {
 	for range hostCount * (slotsPerHost - 1) {
 		s.running(soon)
 	}
-	if j := s.look(waits); j.State != backends.Pending {
+	if j := s.queryJob(waits); j.State != backends.Pending {
 		s.Errorf("a job is %v that needs more memory than any host has left", j.State)
 	}
-	s.usable()
+	s.checkCapacity()
 	s.open(big)
 	s.awaitState(waits, backends.Done)
-	s.usable()
+	s.checkCapacity()
 	s.open(light)
 	wide := s.short(slotsPerHost + 1)
 	j := s.awaitState(s.submitOne(wide), backends.Done)
@@ -66,13 +66,13 @@ func testAsked(s *suite) {
 	g := s.newGate()
 	for range slotsPerHost {
 		id := s.running(s.onHost(g, 1, hosts[1]))
-		if j := s.look(id); !slices.Equal(hostsOf(j), hosts[1:]) || !slices.Equal(j.Asked, hosts[1:]) {
+		if j := s.queryJob(id); !slices.Equal(hostsOf(j), hosts[1:]) || !slices.Equal(j.Asked, hosts[1:]) {
 			s.Errorf("job %v asked for %v and runs on %v, shows %v", id, hosts[1:], j.Hosts, j.Asked)
 		}
 	}
 	waits := s.submitOne(s.onHost(s.newGate(), 1, hosts[1]))
 	s.awaitState(s.submitOne(s.short(1)), backends.Done)
-	if j := s.look(waits); j.State != backends.Pending {
+	if j := s.queryJob(waits); j.State != backends.Pending {
 		s.Errorf("job %v is %v, want pending: its host is full", waits, j.State)
 	}
 }
@@ -88,20 +88,20 @@ func testPin(s *suite) {
 	free := s.submitOne(s.short(1))
 	asked := s.submitOne(s.onHost(s.newGate(), 1, hosts[0]))
 	both := []backends.ID{free, asked}
-	s.do("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: free, Hosts: hosts[1:]}, {ID: asked, Hosts: hosts[1:]}}))
+	s.must("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: free, Hosts: hosts[1:]}, {ID: asked, Hosts: hosts[1:]}}))
 	for _, id := range both {
-		if j := s.look(id); !slices.Equal(j.Pinned, hosts[1:]) {
+		if j := s.queryJob(id); !slices.Equal(j.Pinned, hosts[1:]) {
 			s.Errorf("job %v is pinned to %v, want %v", id, j.Pinned, hosts[1:])
 		}
 	}
 	s.open(on[hosts[0]])
 	s.awaitState(s.submitOne(func() backends.Spec { sp := s.short(1); sp.OneHost, sp.Hosts = true, hosts[:1]; return sp }()), backends.Done)
 	for _, id := range both {
-		if j := s.look(id); j.State != backends.Pending {
+		if j := s.queryJob(id); j.State != backends.Pending {
 			s.Errorf("job %v is %v on %v, want pending: it is pinned to %s, which is full", id, j.State, j.Hosts, hosts[1])
 		}
 	}
-	s.do("take a pin back", s.able.Pin(s.ctx, []backends.Pin{{ID: asked}}))
+	s.must("take a pin back", s.able.Pin(s.ctx, []backends.Pin{{ID: asked}}))
 	if j := s.awaitState(asked, backends.Running); !slices.Equal(hostsOf(j), hosts[:1]) || len(j.Pinned) != 0 || !slices.Equal(j.Asked, hosts[:1]) {
 		s.Errorf("unpinned job %+v, want it on the host that its owner asked for", j)
 	}
@@ -124,8 +124,8 @@ func testPinEnds(s *suite) {
 	s.running(s.onHost(first, slotsPerHost, hosts[0]))
 	id := s.submitOne(s.short(1))
 	ends := s.now().Add(2 * s.Shortest)
-	s.do("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: id, Hosts: hosts[1:], Until: ends}}))
-	if j := s.look(id); s.now().Before(ends) && (!slices.Equal(j.Pinned, hosts[1:]) || j.PinEnds.Sub(ends).Abs() > time.Second) {
+	s.must("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: id, Hosts: hosts[1:], Until: ends}}))
+	if j := s.queryJob(id); s.now().Before(ends) && (!slices.Equal(j.Pinned, hosts[1:]) || j.PinEnds.Sub(ends).Abs() > time.Second) {
 		s.Errorf("job %v is pinned to %v until %v, want %v until %v", id, j.Pinned, j.PinEnds, hosts[1:], ends)
 	}
 	s.open(first)
@@ -148,13 +148,13 @@ func testPinShares(s *suite) {
 	if err := s.able.Pin(s.ctx, []backends.Pin{bad}).First(); err == nil {
 		s.Errorf("a pin of 3 slots was taken for a job of 2")
 	}
-	s.do("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: waits, Hosts: hosts, Slots: []int{1, 1}}}))
-	if j := s.look(waits); !slices.Equal(j.Shares, []int{1, 1}) {
+	s.must("pin", s.able.Pin(s.ctx, []backends.Pin{{ID: waits, Hosts: hosts, Slots: []int{1, 1}}}))
+	if j := s.queryJob(waits); !slices.Equal(j.Shares, []int{1, 1}) {
 		s.Errorf("job %v has shares %v, want one slot on each host", waits, j.Shares)
 	}
 	s.open(first)
 	s.awaitState(s.submitOne(func() backends.Spec { sp := s.short(1); sp.OneHost, sp.Hosts = true, hosts[:1]; return sp }()), backends.Done)
-	if j := s.look(waits); j.State != backends.Pending {
+	if j := s.queryJob(waits); j.State != backends.Pending {
 		s.Errorf("job %v is %v on %v, want pending: its share of %s is not free", waits, j.State, j.Hosts, hosts[1])
 	}
 	s.open(second)
@@ -179,16 +179,16 @@ func testReserve(s *suite) {
 	higher := s.short(1)
 	higher.Hold, higher.Priority = true, backends.At(backends.LevelHandOver, 20)
 	top := s.submitOne(higher)
-	s.do("reserve", s.able.Reserve(s.ctx, []backends.Reservation{{ID: beneficiary, Hosts: hosts[:1], Until: s.now().Add(time.Hour)}}))
+	s.must("reserve", s.able.Reserve(s.ctx, []backends.Reservation{{ID: beneficiary, Hosts: hosts[:1], Until: s.now().Add(time.Hour)}}))
 	s.open(parts[0])
-	s.do("release", s.Backend.Release(s.ctx, []backends.ID{top}))
+	s.must("release", s.Backend.Release(s.ctx, []backends.ID{top}))
 	s.awaitState(top, backends.Done) // what ranks above may pass
-	if j := s.look(lower); !j.Started.IsZero() {
+	if j := s.queryJob(lower); !j.Started.IsZero() {
 		s.Errorf("job %v started on %v, which is kept for job %v", lower, j.Hosts, beneficiary)
 	}
-	s.do("take the reservation back", s.able.Reserve(s.ctx, []backends.Reservation{{ID: beneficiary, Hosts: hosts[:1]}}))
+	s.must("take the reservation back", s.able.Reserve(s.ctx, []backends.Reservation{{ID: beneficiary, Hosts: hosts[:1]}}))
 	s.awaitState(lower, backends.Done)
-	s.do("reserve again, in the past", s.able.Reserve(s.ctx, []backends.Reservation{{ID: beneficiary, Hosts: hosts[:1], Until: s.now().Add(s.Shortest)}}))
+	s.must("reserve again, in the past", s.able.Reserve(s.ctx, []backends.Reservation{{ID: beneficiary, Hosts: hosts[:1], Until: s.now().Add(s.Shortest)}}))
 	last := s.submitOne(s.short(1))
 	s.awaitState(last, backends.Done) // the reservation passes by itself
 	for _, g := range parts[1:] {
@@ -202,30 +202,30 @@ func testResumesFirst(s *suite) {
 	hosts := s.hostNames()
 	s.running(s.onHost(s.newGate(), slotsPerHost, hosts[1]))
 	stopped := s.running(s.onHost(s.newGate(), slotsPerHost, hosts[0]))
-	s.do("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: stopped, Until: s.now().Add(time.Hour)}}))
+	s.must("suspend", s.Backend.Suspend(s.ctx, []backends.Act{{ID: stopped, Until: s.now().Add(time.Hour)}}))
 	s.awaitState(stopped, backends.Suspended)
 	parts := make([]gate, slotsPerHost)
 	for i := range parts {
 		parts[i] = s.newGate()
-		s.awaitState(s.beside(s.onHost(parts[i], 1, hosts[0]), hosts[0]), backends.Running)
+		s.awaitState(s.startBeside(s.onHost(parts[i], 1, hosts[0]), hosts[0]), backends.Running)
 	}
 	later := s.short(1)
 	later.RunLimit = 100 * time.Hour // what may end before the others do is no obstacle, and may pass
 	normal := s.submitOne(later)
-	s.do("resume", s.Backend.Resume(s.ctx, []backends.ID{stopped}))
+	s.must("resume", s.Backend.Resume(s.ctx, []backends.ID{stopped}))
 	s.awaitJob(stopped, "waiting to be resumed", func(j backends.Job) bool { return j.Resuming })
 	s.open(parts[0])
 	higher := s.short(1)
 	higher.Priority = backends.At(backends.LevelPBA, 120)
-	s.awaitState(s.beside(higher, hosts[0]), backends.Done) // a PBA job may pass
-	if j := s.look(normal); !j.Started.IsZero() {
+	s.awaitState(s.startBeside(higher, hosts[0]), backends.Done) // a PBA job may pass
+	if j := s.queryJob(normal); !j.Started.IsZero() {
 		s.Errorf("normal job %v took a slot that job %v needs to be resumed", normal, stopped)
 	}
 	for _, g := range parts[1:] {
 		s.open(g)
 	}
 	s.awaitState(stopped, backends.Running)
-	s.usable()
+	s.checkCapacity()
 }
 
 func testStart(s *suite) {

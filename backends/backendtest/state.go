@@ -65,9 +65,9 @@ func testRank(s *suite) {
 	for i, p := range ranks {
 		rankings = append(rankings, backends.PriorityChange{ID: ids[i], Priority: p})
 	}
-	s.do("rank", s.Backend.SetPriority(s.ctx, rankings))
+	s.must("rank", s.Backend.SetPriority(s.ctx, rankings))
 	for i, id := range ids {
-		if got := s.look(id).Priority; got < ranks[i] || got > ranks[i]+2 { // a tick may have passed
+		if got := s.queryJob(id).Priority; got < ranks[i] || got > ranks[i]+2 { // a tick may have passed
 			s.Errorf("job %v was given %d and shows %d", id, ranks[i], got)
 		}
 	}
@@ -88,7 +88,7 @@ func testAgeing(s *suite) {
 	s.awaitJob(id, "aged by two ticks", func(j backends.Job) bool {
 		return j.Priority == backends.At(backends.LevelNormal, backends.DefaultValue+2)
 	})
-	if got := s.look(still).Priority; got.Value() != backends.DefaultValue {
+	if got := s.queryJob(still).Priority; got.Value() != backends.DefaultValue {
 		s.Errorf("a held job shows %d, want %d: it does not age", got.Value(), backends.DefaultValue)
 	}
 }
@@ -98,16 +98,16 @@ func testRequeue(s *suite) {
 	first := s.running(s.job(g, hostCount*slotsPerHost))
 	s.awaitRuns(g, 1) // a job is running before its script does anything
 	later := s.submitOne(s.short(hostCount * slotsPerHost))
-	was := s.look(first)
-	s.tellable(was)
-	s.do("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: first, Started: was.Started}}))
+	was := s.queryJob(first)
+	s.awaitNewStart(was)
+	s.must("requeue", s.Backend.Requeue(s.ctx, []backends.Act{{ID: first, Started: was.Started}}))
 	is := s.awaitJob(first, "running again", func(j backends.Job) bool {
 		return j.State == backends.Running && j.Requeues == 1 && j.Started.After(was.Started)
 	})
 	if !is.Submitted.Equal(was.Submitted) {
 		s.Errorf("submitted %v before, %v after the requeue; want the same place", was.Submitted, is.Submitted)
 	}
-	if j := s.look(later); !s.LosesTurn && !j.Started.IsZero() && j.Priority <= is.Priority { // it may have aged meanwhile
+	if j := s.queryJob(later); !s.LosesPlace && !j.Started.IsZero() && j.Priority <= is.Priority { // it may have aged meanwhile
 		s.Errorf("job %v, submitted later, started before the requeued one got its place again", later)
 	}
 	s.awaitRuns(g, 2)
@@ -124,9 +124,9 @@ func testSuspend(s *suite) {
 	g := s.newGate()
 	whole := hostCount * slotsPerHost
 	first := s.running(s.job(g, whole))
-	was := s.look(first)
+	was := s.queryJob(first)
 	act := []backends.Act{{ID: first, Started: was.Started, Until: s.now().Add(time.Hour)}}
-	s.do("suspend", s.Backend.Suspend(s.ctx, act))
+	s.must("suspend", s.Backend.Suspend(s.ctx, act))
 	s.awaitState(first, backends.Suspended)
 	if err := s.Backend.Suspend(s.ctx, act).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("suspending a suspended job: %v, want %v", err, backends.ErrWrongState)
@@ -137,21 +137,21 @@ func testSuspend(s *suite) {
 	}
 	blocker := s.newGate()
 	if s.able.SuspendFrees {
-		other := s.beside(s.job(blocker, 1), hostsOf(was)[0])
+		other := s.startBeside(s.job(blocker, 1), hostsOf(was)[0])
 		s.awaitState(other, backends.Running)
-		s.do("resume a job that does not fit", s.Backend.Resume(s.ctx, []backends.ID{first}))
+		s.must("resume a job that does not fit", s.Backend.Resume(s.ctx, []backends.ID{first}))
 		j := s.awaitJob(first, "waiting to be resumed", func(j backends.Job) bool { return j.Resuming || j.State == backends.Running })
 		if j.State != backends.Suspended {
 			s.Errorf("resumed beside job %v, beyond what its hosts offer", other)
 		}
-		s.do("resume again", s.Backend.Resume(s.ctx, []backends.ID{first}))
-		s.usable()
+		s.must("resume again", s.Backend.Resume(s.ctx, []backends.ID{first}))
+		s.checkCapacity()
 	} else {
-		s.do("resume", s.Backend.Resume(s.ctx, []backends.ID{first}))
+		s.must("resume", s.Backend.Resume(s.ctx, []backends.ID{first}))
 	}
 	s.open(blocker)
 	is := s.awaitState(first, backends.Running)
-	s.do("resume a running job", s.Backend.Resume(s.ctx, []backends.ID{first}))
+	s.must("resume a running job", s.Backend.Resume(s.ctx, []backends.ID{first}))
 	if is.Requeues != 0 || !slices.Equal(hostsOf(is), hostsOf(was)) || is.Resuming {
 		s.Errorf("resumed as %+v, was %+v; want the same run on the same hosts", is, was)
 	}
@@ -171,7 +171,7 @@ func testHold(s *suite) {
 	submittedHeld := s.submitOne(spec)
 	full, g := s.fullFarm()
 	heldLater := s.submitOne(s.short(1))
-	s.do("hold", s.Backend.Hold(s.ctx, []backends.ID{heldLater}))
+	s.must("hold", s.Backend.Hold(s.ctx, []backends.ID{heldLater}))
 	s.awaitState(heldLater, backends.Held)
 	if err := s.Backend.Hold(s.ctx, []backends.ID{full}).First(); !errors.Is(err, backends.ErrWrongState) {
 		s.Errorf("hold of a running job: %v, want %v", err, backends.ErrWrongState)
@@ -180,11 +180,11 @@ func testHold(s *suite) {
 	s.awaitState(s.submitOne(s.short(1)), backends.Done) // there is room now
 	both := []backends.ID{submittedHeld, heldLater}
 	for _, id := range both {
-		if j := s.look(id); j.State != backends.Held || !j.Started.IsZero() {
+		if j := s.queryJob(id); j.State != backends.Held || !j.Started.IsZero() {
 			s.Errorf("job %v is %v, want held: a later one has ended already", id, j.State)
 		}
 	}
-	s.do("release", s.Backend.Release(s.ctx, both))
+	s.must("release", s.Backend.Release(s.ctx, both))
 	for _, id := range both {
 		s.awaitState(id, backends.Done)
 	}
@@ -195,7 +195,7 @@ func testBeginTime(s *suite) {
 	spec := s.short(1)
 	spec.BeginTime = begin
 	id := s.submitOne(spec)
-	j := s.look(id)
+	j := s.queryJob(id)
 	if j.Started.IsZero() && (j.State != backends.Pending || j.Wait != backends.WaitTime || !j.BeginTime.Truncate(time.Second).Equal(begin.Truncate(time.Second))) {
 		s.Errorf("job %+v, want it pending for its begin time %v", j, begin)
 	}
@@ -211,16 +211,16 @@ func testMove(s *suite) {
 	}
 	s.fullFarm()
 	ids := s.submit(s.job(s.newGate(), 1), s.job(s.newGate(), 1))
-	from := s.look(ids[0]).Queue
-	s.do("move", s.able.Move(s.ctx, ids[:1], s.OtherQueue))
-	if a, b := s.look(ids[0]).Queue, s.look(ids[1]).Queue; a != s.OtherQueue || b != from {
+	from := s.queryJob(ids[0]).Queue
+	s.must("move", s.able.Move(s.ctx, ids[:1], s.OtherQueue))
+	if a, b := s.queryJob(ids[0]).Queue, s.queryJob(ids[1]).Queue; a != s.OtherQueue || b != from {
 		s.Errorf("queues %q and %q after the first moved, want %q and %q", a, b, s.OtherQueue, from)
 	}
 	if err := s.able.Move(s.ctx, ids[1:], "no such queue").First(); err == nil {
 		s.Error("moved to a queue that there is not")
 	}
-	s.do("move back", s.able.Move(s.ctx, ids[:1], from))
-	if got := s.look(ids[0]); got.Queue != from || got.Priority.Level() != backends.LevelNormal {
+	s.must("move back", s.able.Move(s.ctx, ids[:1], from))
+	if got := s.queryJob(ids[0]); got.Queue != from || got.Priority.Level() != backends.LevelNormal {
 		s.Errorf("moved back: queue %q, priority %d; want %q, a normal job", got.Queue, got.Priority, from)
 	}
 }

@@ -36,14 +36,14 @@ type Harness struct {
 	// Project is what the suite's project is called in the queue; empty: chipA, as
 	// it is submitted. Slurm writes accounts in small letters.
 	Project string
-	// LosesTurn says that a requeued job has its place again only a moment after it has
+	// LosesPlace says that a requeued job has its place again only a moment after it has
 	// left its slots: a job behind it may get them first.
-	LosesTurn bool
+	LosesPlace bool
 	// Uncounted says that the queue does not pass the number of requeues to a run:
 	// ALLOTMENT_REQUEUES is unset.
 	Uncounted bool
-	// Coarse is the resolution of the queue's start times; zero: one second or less.
-	Coarse time.Duration
+	// TimeResolution is the resolution of the queue's start times; zero: one second or less.
+	TimeResolution time.Duration
 	// Apart is how far two values of a level must be apart for the queue to order their
 	// jobs by them; 0: 1.
 	Apart int
@@ -68,7 +68,7 @@ type Harness struct {
 	// The suite calls it instead of waiting.
 	Step func()
 	// NoProcesses says that jobs are not really run: what they would have
-	// written is not looked at.
+	// written is not checked.
 	NoProcesses bool
 
 	// Faults; nil where they can't be made, then their cases skip. Kill ends
@@ -88,7 +88,7 @@ const (
 
 // Run runs every case on a queue of its own.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
-	for _, group := range [][]testCase{lifeCases, stateCases, placeCases, actCases, dummyCases, faultCases} {
+	for _, group := range [][]testCase{lifeCases, stateCases, hostCases, actCases, dummyCases, faultCases} {
 		for _, c := range group {
 			t.Run(c.name, func(t *testing.T) {
 				c.run(newSuite(t, open(t)))
@@ -118,7 +118,7 @@ func newSuite(t *testing.T, h Harness) *suite {
 	}
 	h.Shortest = max(h.Shortest, time.Second)
 	h.ShortestLimit = max(h.ShortestLimit, h.Shortest)
-	h.Coarse = max(h.Coarse, time.Second)
+	h.TimeResolution = max(h.TimeResolution, time.Second)
 	h.Apart = max(h.Apart, 1)
 	if h.Project == "" {
 		h.Project = "chipA"
@@ -255,8 +255,8 @@ func (s *suite) hostNames() []string {
 	return names
 }
 
-// look asks for one job anew.
-func (s *suite) look(id backends.ID) backends.Job {
+// queryJob asks for one job anew.
+func (s *suite) queryJob(id backends.ID) backends.Job {
 	s.Helper()
 	jobs, err := s.Backend.Jobs(s.ctx, []backends.ID{id})
 	if err != nil {
@@ -275,7 +275,7 @@ func (s *suite) await(what string, cond func() (ok bool, seen string)) {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if s.able.Reconcile != nil {
 			if err := s.able.Reconcile(s.ctx); err != nil {
-				s.Fatalf("tend: %v", err)
+				s.Fatalf("reconcile: %v", err)
 			}
 		}
 		ok, seen := cond()
@@ -296,7 +296,7 @@ func (s *suite) awaitJob(id backends.ID, what string, cond func(backends.Job) bo
 	s.Helper()
 	var job backends.Job
 	s.await(fmt.Sprintf("job %v: %s", id, what), func() (bool, string) {
-		job = s.look(id)
+		job = s.queryJob(id)
 		return cond(job), fmt.Sprintf("%+v", job)
 	})
 	return job
@@ -337,20 +337,20 @@ func (s *suite) awaitRuns(g gate, n int) {
 	})
 }
 
-// tellable waits until a run that begins now has another start time than the job had.
-func (s *suite) tellable(was backends.Job) {
+// awaitNewStart waits until a run that begins now has another start time than the job had.
+func (s *suite) awaitNewStart(was backends.Job) {
 	s.Helper()
-	if s.Coarse > time.Second {
-		s.await("another "+s.Coarse.String(), func() (bool, string) {
+	if s.TimeResolution > time.Second {
+		s.await("another "+s.TimeResolution.String(), func() (bool, string) {
 			now := s.now()
-			return !now.Before(was.Started.Truncate(s.Coarse).Add(s.Coarse)), now.String()
+			return !now.Before(was.Started.Truncate(s.TimeResolution).Add(s.TimeResolution)), now.String()
 		})
 	}
 }
 
-// beside runs a job on a host where a suspended job holds slots. A queue whose backend
+// startBeside runs a job on a host where a suspended job holds slots. A queue whose backend
 // has Start gives these slots to no job by itself.
-func (s *suite) beside(spec backends.Spec, host string) backends.ID {
+func (s *suite) startBeside(spec backends.Spec, host string) backends.ID {
 	s.Helper()
 	id := s.submitOne(spec)
 	if s.able.Start != nil {
@@ -361,16 +361,16 @@ func (s *suite) beside(spec backends.Spec, host string) backends.ID {
 	return id
 }
 
-// do wants every element of a batch call to succeed.
-func (s *suite) do(what string, errs backends.Errors) {
+// must wants every element of a batch call to succeed.
+func (s *suite) must(what string, errs backends.Errors) {
 	s.Helper()
 	if err := errs.First(); err != nil {
 		s.Fatalf("%s: %v", what, err)
 	}
 }
 
-// usable checks that no host holds more slots or memory than it offers.
-func (s *suite) usable() {
+// checkCapacity checks that no host holds more slots or memory than it offers.
+func (s *suite) checkCapacity() {
 	s.Helper()
 	farm := s.farm()
 	slots, memory := map[string]int{}, map[string]int64{}

@@ -14,8 +14,8 @@ type Line struct {
 	Version bool // -V, --version
 	Command []string
 
-	uses  []use
-	notes []string
+	uses     []use
+	warnings []string
 }
 
 // use is one occurrence of an option.
@@ -25,9 +25,9 @@ type use struct {
 	revoked bool // bmod -bn
 }
 
-// inForce are the uses that count, in their order: of options that replace each other the
+// effective are the uses that count, in their order: of options that replace each other the
 // last one alone.
-func inForce(uses []use) []use {
+func effective(uses []use) []use {
 	last := map[string]int{}
 	for i, u := range uses {
 		last[u.opt.group] = i
@@ -41,13 +41,13 @@ func inForce(uses []use) []use {
 	return count
 }
 
-// on is what the option means on a queue, with a warning where it is ignored there, or
+// resolve is what the option means on a queue, with a warning where it is ignored there, or
 // why it can't be used.
-func (u use) on(own map[string]backends.OptionMeaning) (honoured bool, warning string, err error) {
+func (u use) resolve(own map[string]backends.OptionMeaning) (honoured bool, warning string, err error) {
 	if strings.ContainsRune(u.value, 0) {
 		return false, "", fmt.Errorf("option %s: its argument holds a NUL character", u.opt.Name)
 	}
-	switch meaning := u.opt.on(own); meaning.Treatment {
+	switch meaning := u.opt.meaning(own); meaning.Treatment {
 	case backends.Refused:
 		return false, "", fmt.Errorf("option %s is not possible on this queue: %s", u.opt.Name, meaning.Note)
 	case backends.Ignored:
@@ -137,7 +137,7 @@ func (l *Line) option(options map[string]*Option, args []string) (int, error) {
 		o := joined[0]
 		value := word[len(o.Name):]
 		if c := value[0] | 0x20; 'a' <= c && c <= 'z' {
-			l.notes = append(l.notes, fmt.Sprintf("%s is read as %s %s", Visible(word), o.Name, Visible(value)))
+			l.warnings = append(l.warnings, fmt.Sprintf("%s is read as %s %s", Visible(word), o.Name, Visible(value)))
 		}
 		l.uses = append(l.uses, use{opt: o, value: value})
 		return 1, nil
@@ -184,9 +184,9 @@ func index() map[string]*Option {
 	return byName
 }
 
-// under lays the options of a script below those of the command line, which
+// addDefaults lays the options of a script below those of the command line, which
 // win where both have one.
-func (l *Line) under(script Line) {
+func (l *Line) addDefaults(script Line) {
 	given := map[string]bool{}
 	for _, u := range l.uses {
 		given[u.opt.group] = true
@@ -198,5 +198,5 @@ func (l *Line) under(script Line) {
 		}
 	}
 	l.uses = append(below, l.uses...)
-	l.notes = append(script.notes, l.notes...)
+	l.warnings = append(script.warnings, l.warnings...)
 }

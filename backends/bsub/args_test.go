@@ -288,7 +288,7 @@ func TestBeginTimes(t *testing.T) {
 }
 
 // A command with several lines is a name of one; a name that was given is kept.
-func TestNamesOfCommandsStayInTheirLine(t *testing.T) {
+func TestCommandNamesAreOneLine(t *testing.T) {
 	for want, words := range map[string][]string{
 		"a b  c": {"a\nb\x1b\x7fc"}, "printf <é >": {"printf", "<é\t>"}, "\x1b": {"-J", "\x1b", "true"}, "sh -c exit": {"sh", "-c", "exit"},
 	} {

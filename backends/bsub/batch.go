@@ -86,7 +86,7 @@ func (l Line) batch(text []byte, each func(Line) error) error {
 	if bytes.IndexByte(text, 0) >= 0 {
 		return errors.New("it is no text: it holds a NUL character")
 	}
-	below := Line{notes: l.notes}
+	below := Line{warnings: l.warnings}
 	below.uses = slices.DeleteFunc(slices.Clone(l.uses), func(u use) bool { return u.opt.Name == packOption })
 	number, jobs := 0, 0
 	for text := range strings.Lines(string(text)) {
@@ -125,6 +125,6 @@ func batchLine(text string, below Line) (*Line, error) {
 	case len(line.Command) == 0:
 		return nil, errors.New("no command: write one after the options")
 	}
-	line.under(below)
+	line.addDefaults(below)
 	return &line, nil
 }

@@ -34,7 +34,7 @@ func ScanChange(args []string) (ChangeLine, error) {
 			return ChangeLine{}, err
 		}
 		all.Help, all.Version = all.Help || one.Help, all.Version || one.Version
-		all.uses, all.notes = append(all.uses, one.uses...), append(all.notes, one.notes...)
+		all.uses, all.warnings = append(all.uses, one.uses...), append(all.warnings, one.warnings...)
 		if len(one.Command) == 0 {
 			break
 		}
@@ -57,17 +57,17 @@ func (l ChangeLine) Nothing() bool { return len(l.uses) == 0 }
 func (l ChangeLine) Change(c Context, now *backends.Job) (backends.Change, []string, error) {
 	b := builder{Context: c, slots: now.Slots}
 	given := map[string]use{}
-	for _, note := range l.notes {
+	for _, note := range l.warnings {
 		b.warn("%s", note)
 	}
-	for _, u := range inForce(l.uses) {
-		if u.opt.on(c.Options).Treatment == backends.Honoured {
+	for _, u := range effective(l.uses) {
+		if u.opt.meaning(c.Options).Treatment == backends.Honoured {
 			given[u.opt.Name] = u
 			if u.revoked {
 				continue
 			}
 		}
-		if err := b.use(u); err != nil {
+		if err := b.apply(u); err != nil {
 			return backends.Change{}, nil, err
 		}
 	}
@@ -92,27 +92,27 @@ func (b *builder) change(given map[string]use) backends.Change {
 	var c backends.Change
 	s := &b.spec
 	is := func(name string) bool { return given[name].opt != nil }
-	put(&c.BeginTime, is("-b"), s.BeginTime)
-	put(&c.Name, is("-J"), s.Name)
-	put(&c.Description, is("-Jd"), s.Description)
-	put(&c.Memory, is("-M") || b.usage.memory > 0 || given["-R"].revoked, s.Memory)
-	put(&c.MemoryLimit, is("-M"), s.MemoryLimit)
-	put(&c.Hosts, is("-m"), s.Hosts)
-	put(&c.Slots, is("-n"), s.Slots)
-	put(&c.Project, is("-P"), s.Project)
-	put(&c.Queue, is("-q"), s.Queue)
-	put(&c.OneHost, is("-R"), s.OneHost)
-	put(&c.RunLimit, is("-W"), s.RunLimit)
-	put(&c.After, is("-w"), s.After)
+	setIf(&c.BeginTime, is("-b"), s.BeginTime)
+	setIf(&c.Name, is("-J"), s.Name)
+	setIf(&c.Description, is("-Jd"), s.Description)
+	setIf(&c.Memory, is("-M") || b.usage.memory > 0 || given["-R"].revoked, s.Memory)
+	setIf(&c.MemoryLimit, is("-M"), s.MemoryLimit)
+	setIf(&c.Hosts, is("-m"), s.Hosts)
+	setIf(&c.Slots, is("-n"), s.Slots)
+	setIf(&c.Project, is("-P"), s.Project)
+	setIf(&c.Queue, is("-q"), s.Queue)
+	setIf(&c.OneHost, is("-R"), s.OneHost)
+	setIf(&c.RunLimit, is("-W"), s.RunLimit)
+	setIf(&c.After, is("-w"), s.After)
 	if s.Priority == 0 {
 		s.Priority = backends.At(backends.LevelNormal, backends.DefaultValue)
 	}
-	put(&c.QueuePriority, b.own > 0, b.own)
-	put(&c.Priority, is("-sp") && b.own == 0, s.Priority)
+	setIf(&c.QueuePriority, b.queuePriority > 0, b.queuePriority)
+	setIf(&c.Priority, is("-sp") && b.queuePriority == 0, s.Priority)
 	return c
 }
 
-func put[T any](field **T, given bool, value T) {
+func setIf[T any](field **T, given bool, value T) {
 	if given {
 		*field = &value
 	}

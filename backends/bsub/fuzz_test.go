@@ -92,13 +92,13 @@ func FuzzChange(f *testing.F) {
 			return
 		}
 		now := backends.Job{ID: backends.ID{Job: 1}, Slots: 2, Memory: 1 << 30}
-		change, notes, err := line.Change(bsub.Context{Now: time.Unix(1e9, 0), Dir: "/"}, &now)
+		change, warnings, err := line.Change(bsub.Context{Now: time.Unix(1e9, 0), Dir: "/"}, &now)
 		if err != nil {
 			safe(t, err.Error())
 			return
 		}
-		for _, note := range notes {
-			safe(t, note)
+		for _, warning := range warnings {
+			safe(t, warning)
 		}
 		for _, n := range []*int64{change.Memory, change.MemoryLimit} {
 			if n != nil && *n < 0 {

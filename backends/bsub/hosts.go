@@ -16,8 +16,8 @@ type HostUse struct {
 	UserSuspended   int // slots of jobs that their owners suspended
 }
 
-// Taken is the number of slots that other jobs can't have now.
-func (h HostUse) Taken(suspendFrees bool) int {
+// InUse is the number of slots that other jobs can't have now.
+func (h HostUse) InUse(suspendFrees bool) int {
 	if suspendFrees {
 		return h.Running
 	}
@@ -89,7 +89,7 @@ func hostState(h HostUse, suspendFrees bool) string {
 		return "closed_Adm"
 	case backends.HostUp:
 	}
-	if h.Taken(suspendFrees) >= h.Slots {
+	if h.InUse(suspendFrees) >= h.Slots {
 		return "closed_Full"
 	}
 	return "ok"

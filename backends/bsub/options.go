@@ -23,13 +23,13 @@ type Option struct {
 func OptionsOn(differ map[string]backends.OptionMeaning) []Option {
 	all := Options()
 	for i := range all {
-		all[i].OptionMeaning = all[i].on(differ)
+		all[i].OptionMeaning = all[i].meaning(differ)
 	}
 	return all
 }
 
-// on is what the option means on a queue that treats some in a way of its own.
-func (o *Option) on(differ map[string]backends.OptionMeaning) backends.OptionMeaning {
+// meaning is what the option means on a queue that treats some in a way of its own.
+func (o *Option) meaning(differ map[string]backends.OptionMeaning) backends.OptionMeaning {
 	if own, ok := differ[o.Name]; ok {
 		return own
 	}

@@ -16,13 +16,12 @@ type QueueUse struct {
 	Suspended int // stopped ones, and held ones
 }
 
-// Row are the columns in which bqueues prints it: the queue's own words, where it has
-// such.
-func (q QueueUse) Row() backends.ToldQueue {
-	if q.Told != nil {
-		return *q.Told
+// Row are the columns in which bqueues prints it: the queue's own, where it has such.
+func (q QueueUse) Row() backends.QueueRow {
+	if q.Columns != nil {
+		return *q.Columns
 	}
-	return backends.ToldQueue{
+	return backends.QueueRow{
 		Priority: int(q.Level), Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-",
 		Jobs: q.Pending + q.Running + q.Suspended, Pending: q.Pending, Running: q.Running, Suspended: q.Suspended,
 	}

@@ -62,16 +62,16 @@ func (l Line) Request(script []byte, c Context) (Request, error) {
 		if err != nil {
 			return Request{}, err
 		}
-		l.under(embedded)
+		l.addDefaults(embedded)
 		b.spec.Script = script
 	} else if err := b.command(l.Command); err != nil {
 		return Request{}, err
 	}
-	for _, note := range l.notes {
+	for _, note := range l.warnings {
 		b.warn("%s", note)
 	}
-	for _, u := range inForce(l.uses) {
-		if err := b.use(u); err != nil {
+	for _, u := range effective(l.uses) {
+		if err := b.apply(u); err != nil {
 			return Request{}, err
 		}
 	}
@@ -84,14 +84,14 @@ func (l Line) Request(script []byte, c Context) (Request, error) {
 // builder gathers a Spec from options.
 type builder struct {
 	Context
-	spec     backends.Spec
-	warnings []string
-	slots    int
-	limit    int64 // -M
-	own      int64 // -sp, in the queue's own count; 0: none
-	usage    usage // -R
-	wait     bool  // -K
-	screen   Screen
+	spec          backends.Spec
+	warnings      []string
+	slots         int
+	limit         int64 // -M
+	queuePriority int64 // -sp, in the queue's own count; 0: none
+	usage         usage // -R
+	wait          bool  // -K
+	screen        Screen
 }
 
 func (b *builder) warn(format string, args ...any) {
@@ -101,9 +101,9 @@ func (b *builder) warn(format string, args ...any) {
 	}
 }
 
-// use carries one option out, or says why not.
-func (b *builder) use(u use) error {
-	honoured, warning, err := u.on(b.Options)
+// apply carries one option out, or says why not.
+func (b *builder) apply(u use) error {
+	honoured, warning, err := u.resolve(b.Options)
 	switch {
 	case err != nil:
 		return err
@@ -367,7 +367,7 @@ func setQueue(b *builder, v string) error {
 func setPriority(b *builder, v string) error {
 	if b.QueuePriorities {
 		n, err := parseNumber(v, 1, math.MaxInt32)
-		b.own = int64(n)
+		b.queuePriority = int64(n)
 		return err
 	}
 	n, err := parseNumber(v, 1, backends.DefaultValue)

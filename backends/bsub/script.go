@@ -42,7 +42,7 @@ func ScanScript(script []byte) (Line, error) {
 			return Line{}, fmt.Errorf("script line %d: %s is no option; quote what contains blanks", number, Visible(one.Command[0]))
 		}
 		all.uses = append(all.uses, one.uses...)
-		all.notes = append(all.notes, one.notes...)
+		all.warnings = append(all.warnings, one.warnings...)
 	}
 	return all, nil
 }

@@ -14,9 +14,9 @@ import (
 // out. The command is one word (see ShellLine). Without a command bsub reads a script
 // from its standard input.
 func (l Line) Words(own map[string]backends.OptionMeaning) (words, warnings []string, err error) {
-	warnings = slices.Clone(l.notes)
-	for _, u := range inForce(l.uses) {
-		honoured, warning, err := u.on(own)
+	warnings = slices.Clone(l.warnings)
+	for _, u := range effective(l.uses) {
+		honoured, warning, err := u.resolve(own)
 		switch {
 		case err != nil:
 			return nil, nil, err

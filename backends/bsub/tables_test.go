@@ -56,7 +56,7 @@ func written(t *testing.T, table bsub.JobTable, jobs ...backends.Job) string {
 	return b.String()
 }
 
-func TestJobsLookAsBjobsWritesThem(t *testing.T) {
+func TestJobsAreWrittenAsByBjobs(t *testing.T) {
 	jobs := cluster()
 	want := answered(t, "list.txt", "bjobs -u all -w").stdout
 	if diff := cmp.Diff(want, written(t, bsub.JobTable{Wide: true}, jobs...)); diff != "" {
@@ -74,7 +74,7 @@ func TestJobsLookAsBjobsWritesThem(t *testing.T) {
 	}
 }
 
-func TestLongNamesAreCutAndSeveralHostsListed(t *testing.T) {
+func TestLongNamesAreCut(t *testing.T) {
 	j := cluster()[0]
 	j.User, j.Queue, j.Name = "bartholomew", "a_very_long_queue", "a_rather_long_name"
 	j.Hosts = []backends.Placement{{Host: "compute-node-17", Slots: 2}, {Host: "c2", Slots: 1}}
@@ -111,7 +111,7 @@ func TestHostileNamesStayOnTheirLine(t *testing.T) {
 	}
 }
 
-func TestNamesOfAnArraysElements(t *testing.T) {
+func TestArrayElementNames(t *testing.T) {
 	for id, want := range map[backends.ID]string{
 		{Job: 1}: "a", {Job: 1, Index: 3}: "a[3]", {Job: 1, Index: backends.ZeroIndex}: "a[0]",
 	} {
@@ -121,7 +121,7 @@ func TestNamesOfAnArraysElements(t *testing.T) {
 	}
 }
 
-func TestStatesAreLSFs(t *testing.T) {
+func TestStatesMatchLSF(t *testing.T) {
 	states := map[backends.State]string{
 		backends.Pending: "PEND", backends.Running: "RUN", backends.Held: "PSUSP", backends.Suspended: "USUSP",
 		backends.Done: "DONE", backends.Exited: "EXIT", 0: "UNKWN",
@@ -150,7 +150,7 @@ func hostTable(t *testing.T, f *backends.Snapshot, wide, suspendFrees bool) stri
 	return b.String()
 }
 
-func TestHostsLookAsBhostsWritesThem(t *testing.T) {
+func TestHostsAreWrittenAsByBhosts(t *testing.T) {
 	f := &backends.Snapshot{Jobs: cluster(), Hosts: []backends.Host{
 		{Name: "lava0"}, {Name: "lava1", Slots: 4}, {Name: "lava2", Slots: 4}, {Name: "lava3", Slots: 4}, {Name: "lava4", Slots: 4},
 	}}
@@ -161,7 +161,7 @@ func TestHostsLookAsBhostsWritesThem(t *testing.T) {
 	}
 }
 
-func TestSuspendedJobsCloseAHostOnlyWhereTheyKeepTheirSlots(t *testing.T) {
+func TestSuspendedJobsCloseHostOnlyIfTheyHoldSlots(t *testing.T) {
 	jobs := cluster()
 	jobs[0].State, jobs[1].State, jobs[1].Resuming = backends.Suspended, backends.Suspended, true
 	f := &backends.Snapshot{Jobs: jobs, Hosts: []backends.Host{{Name: "lava4", Slots: 4}, {Name: "x", Slots: 1, State: backends.HostClosed}, {Name: "y", State: backends.HostDown}}}
@@ -178,7 +178,7 @@ y                  unavail            -      0      0      0      0      0      
 	}
 }
 
-func TestLinesAreLSFs(t *testing.T) {
+func TestLinesMatchLSF(t *testing.T) {
 	for got, want := range map[string]string{
 		bsub.SubmittedLine(789, "normal", true): answered(t, "submit.txt", "bsub -H -J held sleep 10").stdout,
 		bsub.SubmittedLine(12, "low", false):    "Job <12> is submitted to queue <low>.",

@@ -13,36 +13,36 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// Each act has three steps: write what must be remembered of it, order LSF, and read the
-// queue back, since the output of LSF's commands proves nothing. The act's comment says
-// what a crash between two steps leaves, and what repairs it.
+// Each act has three steps: record what must be remembered of it, run LSF's command, and
+// read the queue back, since the output of LSF's commands proves nothing. The act's
+// comment says what a crash between two steps leaves, and what repairs it.
 
 type (
 	item  = reconcile.Item[*job]
 	batch = reconcile.Batch[*job]
 )
 
-// looked takes a snapshot of jobs and checks each.
-func (c *Client) looked(ctx context.Context, ids []backends.ID, check func(*item) error) (*picture, batch) {
+// newBatch takes a snapshot of jobs and checks each.
+func (c *Client) newBatch(ctx context.Context, ids []backends.ID, check func(*item) error) (*snapshot, batch) {
 	if len(ids) == 0 {
-		return &picture{}, nil
+		return &snapshot{}, nil
 	}
-	p, err := c.look(ctx, ids)
+	p, err := c.readSnapshot(ctx, ids)
 	if err != nil {
-		return &picture{}, reconcile.Failed[*job](ids, err)
+		return &snapshot{}, reconcile.Failed[*job](ids, err)
 	}
 	return p, reconcile.Begin(ids, p.jobs, check)
 }
 
-// note changes what is remembered of jobs.
-func (c *Client) note(b batch, f func(it *item, e *entry)) {
+// updateEntries changes what is remembered of jobs.
+func (c *Client) updateEntries(b batch, f func(it *item, e *entry)) {
 	if b = b.Open(); len(b) == 0 {
 		return
 	}
 	err := c.record.change(func(all entries) {
 		for _, it := range b {
 			e := all[it.ID]
-			if !e.about(it.Job.listed) {
+			if !e.describes(it.Job.listed) {
 				e = entry{Submitted: it.Job.Submitted}
 			}
 			e.Gone = time.Time{}
@@ -55,25 +55,26 @@ func (c *Client) note(b batch, f func(it *item, e *entry)) {
 	}
 }
 
-// unnote restores what was remembered of jobs before, where the queue refused the order.
-func (c *Client) unnote(b batch, before []entry) {
+// restoreEntries restores the earlier entries of jobs for which the queue refused the
+// command.
+func (c *Client) restoreEntries(b batch, before []entry) {
 	var undone batch
 	for _, it := range b {
 		if refused(it.Err) && !before[it.Index].Submitted.IsZero() {
 			undone = append(undone, &item{Index: it.Index, ID: it.ID, Job: it.Job})
 		}
 	}
-	c.note(undone, func(it *item, e *entry) { *e = before[it.Index] })
+	c.updateEntries(undone, func(it *item, e *entry) { *e = before[it.Index] })
 }
 
-// order runs a command on the jobs of a batch and takes each one's error.
-func (c *Client) order(ctx context.Context, b batch, argv ...string) {
-	b.Do(func(ids []backends.ID) backends.Errors { return c.tell(ctx, ids, argv...) })
+// runBatch runs a command on the jobs of a batch and takes each one's error.
+func (c *Client) runBatch(ctx context.Context, b batch, argv ...string) {
+	b.Do(func(ids []backends.ID) backends.Errors { return c.runOnJobs(ctx, ids, argv...) })
 }
 
 // bmod changes one job.
 func (c *Client) bmod(ctx context.Context, id backends.ID, options ...string) error {
-	return c.tell(ctx, []backends.ID{id}, append([]string{"bmod"}, options...)...)[0]
+	return c.runOnJobs(ctx, []backends.ID{id}, append([]string{"bmod"}, options...)...)[0]
 }
 
 // brequeue puts jobs back into the queue, with -H those that must come back held.
@@ -81,8 +82,8 @@ func (c *Client) brequeue(ctx context.Context, b batch, options ...string) {
 	argv := append([]string{"brequeue"}, options...)
 	returns := func(it *item) bool { return it.Job.entry.Returns }
 	stays := b.Where(func(it *item) bool { return !returns(it) })
-	c.order(ctx, b.Where(returns), append(slices.Clone(argv), "-H")...)
-	c.order(ctx, stays, argv...)
+	c.runBatch(ctx, b.Where(returns), append(slices.Clone(argv), "-H")...)
+	c.runBatch(ctx, stays, argv...)
 }
 
 // refused reports whether err is the queue's refusal. After any other error it is not
@@ -91,30 +92,30 @@ func refused(err error) bool {
 	return err != nil && !errors.Is(err, backends.ErrUnreachable) && !neverRan(err)
 }
 
-// showing is the pace of polling until the queue shows an order's effect: its daemons
-// tick once a second. settling is that of Requeue until jobs are back in the queue; Reconcile
-// finishes what takes longer.
-func showing() reconcile.Pace {
+// effectPace is the pace of polling until the queue shows a command's effect: its daemons
+// tick once a second. requeuePace is that of Requeue until jobs are back in the queue;
+// Reconcile finishes what takes longer.
+func effectPace() reconcile.Pace {
 	return reconcile.Pace{First: 20 * time.Millisecond, Most: 300 * time.Millisecond, Limit: 8 * time.Second}
 }
 
-func settling() reconcile.Pace {
+func requeuePace() reconcile.Pace {
 	return reconcile.Pace{First: 50 * time.Millisecond, Most: 300 * time.Millisecond, Limit: 10 * time.Second}
 }
 
-// until reads jobs back until wrong returns no error for any of them. A job that is still
+// awaitEffect reads jobs back until wrong returns no error for any of them. A job that is still
 // wrong at the end gets that error.
-func (c *Client) until(ctx context.Context, b batch, wrong func(it *item, now *job) error) {
+func (c *Client) awaitEffect(ctx context.Context, b batch, wrong func(it *item, now *job) error) {
 	if b = b.Open(); len(b) == 0 {
 		return
 	}
-	var read batch
-	shown := showing().Poll(ctx, func() bool {
-		_, read = c.looked(ctx, b.IDs(), func(now *item) error { return wrong(b[now.Index], now.Job) })
-		return read.Errors().First() == nil
+	var batchNow batch
+	inTime := effectPace().Poll(ctx, func() bool {
+		_, batchNow = c.newBatch(ctx, b.IDs(), func(now *item) error { return wrong(b[now.Index], now.Job) })
+		return batchNow.Errors().First() == nil
 	})
-	if !shown {
-		b.Do(func([]backends.ID) backends.Errors { return read.Errors() })
+	if !inTime {
+		b.Do(func([]backends.ID) backends.Errors { return batchNow.Errors() })
 	}
 }
 
@@ -128,12 +129,12 @@ func idOfAct(a backends.Act) backends.ID { return a.ID }
 // (JOB_TERMINATE_INTERVAL).
 //
 // A crash before brequeue leaves a job that shows as Ending until Reconcile finds, after a
-// while, that the order was never given. A crash after it leaves a job that comes back
-// held, and Reconcile releases it.
+// while, that brequeue never ran. A crash after it leaves a job that comes back held, and
+// Reconcile releases it.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*job](acts))
+	p, b := c.newBatch(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*job](acts))
 	before := make([]entry, len(b))
-	c.note(b, func(it *item, e *entry) {
+	c.updateEntries(b, func(it *item, e *entry) {
 		before[it.Index] = *e
 		now, act := time.Now(), &acts[it.Index]
 		e.Mark, e.Until = act.Mark, act.Until
@@ -145,29 +146,29 @@ func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Erro
 		e.Begin, e.Ours, e.Was, e.Freed = time.Time{}, time.Time{}, time.Time{}, false
 	})
 	c.brequeue(ctx, b)
-	c.unnote(b, before)
-	c.settle(ctx, b.Open().IDs())
+	c.restoreEntries(b, before)
+	c.awaitRequeue(ctx, b.Open().IDs())
 	return b.Errors()
 }
 
-// settle waits for requeued jobs, and completes each as it comes back.
-func (c *Client) settle(ctx context.Context, ids []backends.ID) {
+// awaitRequeue waits for requeued jobs, and completes each as it comes back.
+func (c *Client) awaitRequeue(ctx context.Context, ids []backends.ID) {
 	if len(ids) == 0 {
 		return
 	}
-	settling().Poll(ctx, func() bool {
-		p, err := c.look(ctx, ids)
+	requeuePace().Poll(ctx, func() bool {
+		p, err := c.readSnapshot(ctx, ids)
 		if err == nil {
-			ids = c.comeBack(ctx, p)
+			ids = c.completeRequeues(ctx, p)
 		}
 		return err != nil || len(ids) == 0 // Reconcile does the rest
 	})
 }
 
-// comeBack completes the requeue of jobs that are back in the queue, and returns those
+// completeRequeues completes the requeue of jobs that are back in the queue, and returns those
 // that are not complete. Its order allows each step to be repeated: priority and begin
 // time, then the end of LSF's hold, then the note that all is done.
-func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) {
+func (c *Client) completeRequeues(ctx context.Context, p *snapshot) (left []backends.ID) {
 	var back []*job
 	for _, j := range p.jobs {
 		switch {
@@ -179,10 +180,10 @@ func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) 
 		}
 	}
 	b := reconcile.Of(back)
-	c.rerank(ctx, p, b)
-	c.begin(ctx, p, b)
+	c.applyPriorities(ctx, p, b)
+	c.setBeginTimes(ctx, p, b)
 	c.bresume(ctx, b.Where(func(it *item) bool { return it.Job.entry.Returns && it.Job.listed.State == backends.Held }))
-	c.note(b, func(_ *item, e *entry) {
+	c.updateEntries(b, func(_ *item, e *entry) {
 		e.Requeuing, e.Returns, e.Run, e.Acted, e.Down, e.Resumed = false, false, time.Time{}, time.Time{}, time.Time{}, time.Time{}
 		e.Requeues++
 	})
@@ -195,11 +196,11 @@ func (c *Client) comeBack(ctx context.Context, p *picture) (left []backends.ID) 
 }
 
 // Suspend stops running jobs. A crash before bstop leaves a job that runs though it is
-// noted as stopped: Reconcile stops it, as it does one that its owner resumed.
+// recorded as stopped: Reconcile stops it, as it does one that its owner resumed.
 func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
-	_, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.InRun[*job](acts))
+	_, b := c.newBatch(ctx, reconcile.IDs(acts, idOfAct), reconcile.InRun[*job](acts))
 	before := make([]entry, len(b))
-	c.note(b, func(it *item, e *entry) {
+	c.updateEntries(b, func(it *item, e *entry) {
 		before[it.Index] = *e
 		started := it.Job.listed.Started
 		if !e.Run.Equal(started) {
@@ -210,9 +211,9 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 		e.Run, e.Acted, e.Suspended, e.Resuming, e.Requeuing, e.Returns = started, now, true, false, false, false
 		e.Ran += now.Sub(it.Job.Started)
 	})
-	c.order(ctx, b, "bstop")
-	c.unnote(b, before)
-	c.until(ctx, b, func(_ *item, now *job) error {
+	c.runBatch(ctx, b, "bstop")
+	c.restoreEntries(b, before)
+	c.awaitEffect(ctx, b, func(_ *item, now *job) error {
 		if now.listed.State != backends.Suspended {
 			return reconcile.WrongState(&now.Job)
 		}
@@ -224,10 +225,10 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 // Hold keeps pending jobs from starting, as their owner's bstop would: the owner can
 // release them. It may be repeated.
 func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
-	_, b := c.looked(ctx, ids, reconcile.Waiting)
+	_, b := c.newBatch(ctx, ids, reconcile.Waiting)
 	free := b.Where(func(it *item) bool { return it.Job.listed.State != backends.Held })
-	c.order(ctx, free, "bstop")
-	c.until(ctx, free, func(_ *item, now *job) error {
+	c.runBatch(ctx, free, "bstop")
+	c.awaitEffect(ctx, free, func(_ *item, now *job) error {
 		if now.listed.State != backends.Held {
 			return reconcile.WrongState(&now.Job)
 		}
@@ -238,15 +239,15 @@ func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
 
 // Release undoes an owner's hold. It may be repeated.
 func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors {
-	_, b := c.looked(ctx, ids, reconcile.Held)
+	_, b := c.newBatch(ctx, ids, reconcile.Held)
 	c.bresume(ctx, b.Where(func(it *item) bool { return it.Job.listed.State != backends.Pending }))
 	return b.Errors()
 }
 
 // bresume ends the holds of waiting jobs.
 func (c *Client) bresume(ctx context.Context, b batch) {
-	c.order(ctx, b, "bresume")
-	c.until(ctx, b, func(_ *item, now *job) error {
+	c.runBatch(ctx, b, "bresume")
+	c.awaitEffect(ctx, b, func(_ *item, now *job) error {
 		if now.listed.State == backends.Held {
 			return fmt.Errorf("job %v: %w: it is still held after bresume", now.ID, backends.ErrWrongState)
 		}
@@ -258,7 +259,7 @@ func (c *Client) bresume(ctx context.Context, b batch) {
 // others the priority is remembered, and set when they are back in the queue. A crash in
 // between leaves a number other than the noted one, which is read as what it stands for.
 func (c *Client) SetPriority(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(rankings, func(r backends.PriorityChange) backends.ID { return r.ID }), func(it *item) error {
+	p, b := c.newBatch(ctx, reconcile.IDs(rankings, func(r backends.PriorityChange) backends.ID { return r.ID }), func(it *item) error {
 		if j := it.Job; j.State.Ended() || j.State == backends.Running && !j.Ending {
 			return reconcile.WrongState(&j.Job)
 		}
@@ -267,28 +268,28 @@ func (c *Client) SetPriority(ctx context.Context, rankings []backends.PriorityCh
 	if err := p.scale.unable(); err != nil {
 		b.Fail(fmt.Errorf("rank jobs: %w", err))
 	}
-	c.note(b, func(it *item, e *entry) {
+	c.updateEntries(b, func(it *item, e *entry) {
 		e.Ranked, e.Rank, e.Number = true, rankings[it.Index].Priority, 0
 		if it.Job.waits() {
 			e.Number = p.scale.number(e.Rank)
 		}
 	})
-	c.rerank(ctx, p, b)
+	c.applyPriorities(ctx, p, b)
 	return b.Errors()
 }
 
-// rerank gives waiting jobs the priorities that are remembered for them.
-func (c *Client) rerank(ctx context.Context, p *picture, b batch) {
+// applyPriorities gives waiting jobs the priorities that are remembered for them.
+func (c *Client) applyPriorities(ctx context.Context, p *snapshot, b batch) {
 	number := func(it *item) int64 { return p.scale.number(it.Job.entry.Rank) }
 	b = b.Where(func(it *item) bool {
 		j := it.Job
 		return j.entry.Ranked && j.waits() && (j.number != number(it) || j.entry.Number != j.number)
 	})
-	c.note(b, func(it *item, e *entry) { e.Number = number(it) })
+	c.updateEntries(b, func(it *item, e *entry) { e.Number = number(it) })
 	b.Each(func(it *item) error {
-		return c.tellWith(ctx, []string{backends.RankVariable + "=1"}, []backends.ID{it.ID}, "bmod", "-sp", strconv.FormatInt(number(it), 10))[0]
+		return c.runOnJobsWith(ctx, []string{backends.RankVariable + "=1"}, []backends.ID{it.ID}, "bmod", "-sp", strconv.FormatInt(number(it), 10))[0]
 	})
-	c.until(ctx, b, func(it *item, now *job) error {
+	c.awaitEffect(ctx, b, func(it *item, now *job) error {
 		if now.waits() && now.number != number(it) {
 			return fmt.Errorf("job %v has the priority %d after bmod -sp %d", it.ID, now.number, number(it))
 		}
@@ -299,8 +300,8 @@ func (c *Client) rerank(ctx context.Context, p *picture, b batch) {
 // pin binds each job to its hosts: it may run on any of them. A crash before bmod leaves
 // a note of a pin that is not there, which has no effect.
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
-	_, b := c.looked(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
-	c.note(b, func(it *item, e *entry) {
+	_, b := c.newBatch(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
+	c.updateEntries(b, func(it *item, e *entry) {
 		e.Asked = it.Job.Asked
 		if hosts := pins[it.Index].Hosts; len(hosts) > 0 {
 			e.Pinned = hosts
@@ -324,13 +325,13 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 			return c.bmod(ctx, it.ID, "-m", strings.Join(hosts, " "))
 		}
 	})
-	c.until(ctx, b, func(it *item, now *job) error {
+	c.awaitEffect(ctx, b, func(it *item, now *job) error {
 		if hosts := want(it); now.waits() && !sameHosts(now.listed.Asked, hosts) {
 			return fmt.Errorf("job %v: bmod -m %s: its hosts are %s", it.ID, strings.Join(hosts, " "), strings.Join(now.listed.Asked, " "))
 		}
 		return nil
 	})
-	c.note(b, func(it *item, e *entry) {
+	c.updateEntries(b, func(it *item, e *entry) {
 		if len(pins[it.Index].Hosts) == 0 {
 			e.Asked, e.Pinned = nil, nil
 		}
@@ -343,21 +344,21 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 // begin time is restored. Reconcile resumes a suspended job. A crash before bmod leaves a hold
 // that is noted: Reconcile sets it.
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
-		if j := it.Job; !j.waits() && !j.returns() && j.State != backends.Suspended {
+	p, b := c.newBatch(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
+		if j := it.Job; !j.waits() && !j.returning() && j.State != backends.Suspended {
 			return reconcile.WrongState(&j.Job)
 		}
 		return nil
 	})
-	c.note(b, func(it *item, e *entry) {
+	c.updateEntries(b, func(it *item, e *entry) {
 		e.Until = holds[it.Index].Until
 		if it.Job.State == backends.Suspended && e.Run.IsZero() { // its owner stopped it
 			e.Run, e.Acted, e.Suspended = it.Job.listed.Started, time.Now(), true
 		}
 	})
 	back := b.Where(func(it *item) bool { return it.Job.waits() && it.Job.entry.Requeuing })
-	c.begin(ctx, p, b.Where(func(it *item) bool { return it.Job.waits() && !it.Job.entry.Requeuing }))
-	c.comeBack(ctx, &picture{at: p.at, flavour: p.flavour, params: p.params, scale: p.scale, jobs: back.Jobs()})
+	c.setBeginTimes(ctx, p, b.Where(func(it *item) bool { return it.Job.waits() && !it.Job.entry.Requeuing }))
+	c.completeRequeues(ctx, &snapshot{at: p.at, flavour: p.flavour, params: p.params, scale: p.scale, jobs: back.Jobs()})
 	b.Where(func(it *item) bool { return it.Job.State == backends.Suspended && !holds[it.Index].Until.After(p.at) }).
 		Do(func(ids []backends.ID) backends.Errors { return c.Resume(ctx, ids) })
 	return b.Errors()
@@ -365,7 +366,7 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 
 // move puts pending jobs into another queue. It may be repeated.
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
-	_, b := c.looked(ctx, ids, reconcile.Waiting)
+	_, b := c.newBatch(ctx, ids, reconcile.Waiting)
 	if queue == "" || queue[0] == '-' || strings.ContainsAny(queue, " \t") {
 		b.Fail(fmt.Errorf("move to queue %q: that is no name of one", queue))
 	}
@@ -375,7 +376,7 @@ func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) back
 		}
 		return c.bmod(ctx, it.ID, "-q", queue)
 	})
-	c.until(ctx, b, func(it *item, now *job) error {
+	c.awaitEffect(ctx, b, func(it *item, now *job) error {
 		if now.waits() && now.Queue != queue {
 			return fmt.Errorf("job %v: it is in queue %s after bmod -q %s", it.ID, now.Queue, queue)
 		}
@@ -388,7 +389,7 @@ func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) back
 // administrators may run. LSF counts the job on top of those that run there, and starts
 // no other there meanwhile. A crash leaves a job that runs, or waits as before.
 func (c *Client) startOn(ctx context.Context, id backends.ID, hosts []backends.Placement) error {
-	p, b := c.looked(ctx, []backends.ID{id}, reconcile.Waiting)
+	p, b := c.newBatch(ctx, []backends.ID{id}, reconcile.Waiting)
 	if len(hosts) == 0 {
 		b.Fail(fmt.Errorf("start job %v: no hosts are named", id))
 	}
@@ -397,8 +398,8 @@ func (c *Client) startOn(ctx context.Context, id backends.ID, hosts []backends.P
 			b.Fail(fmt.Errorf("start job %v on %q: that is no host", id, h.Host))
 		}
 	}
-	c.order(ctx, b, "brun", "-m", places(hosts, p.flavour))
-	c.until(ctx, b, func(_ *item, now *job) error {
+	c.runBatch(ctx, b, "brun", "-m", brunHosts(hosts, p.flavour))
+	c.awaitEffect(ctx, b, func(_ *item, now *job) error {
 		if now.waits() {
 			return reconcile.WrongState(&now.Job)
 		}
@@ -412,11 +413,11 @@ func (c *Client) Kill(ctx context.Context, ids []backends.ID) backends.Errors {
 	if len(ids) == 0 {
 		return nil
 	}
-	p, err := c.look(ctx, ids)
+	p, err := c.readSnapshot(ctx, ids)
 	if err != nil {
 		return backends.Fail(len(ids), err)
 	}
 	b := reconcile.Alive(ids, p.jobs)
-	c.order(ctx, b, "bkill")
+	c.runBatch(ctx, b, "bkill")
 	return b.Errors()
 }

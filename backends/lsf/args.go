@@ -127,10 +127,10 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 	}
 	o.text("-q", queue)
 	o.text("-P", s.Project)
-	begin := beginAt(s.BeginTime, now)
+	begin := roundBegin(s.BeginTime, now)
 	hold := time.Time{}
 	if begin.IsZero() { // a begin time of the owner's is not the engine's hold
-		hold = beginAt(s.HeldUntil, now)
+		hold = roundBegin(s.HeldUntil, now)
 	}
 	o.text("-Jd", description(s, hold))
 	if number > 0 {
@@ -148,10 +148,10 @@ func newSubmission(s *backends.Spec, f flavour, number, limitUnit int64, lowQueu
 		o.add("-W", bsub.FormatMinutes(s.RunLimit))
 	}
 	if !begin.IsZero() {
-		o.add("-b", clock(begin))
+		o.add("-b", formatBegin(begin))
 	}
 	if !hold.IsZero() {
-		o.add("-b", clock(hold))
+		o.add("-b", formatBegin(hold))
 	}
 	o.text("-w", s.After)
 	o.flag("-H", s.Hold)
@@ -270,26 +270,26 @@ func requirement(memory int64, oneHost bool, f flavour) string {
 	return strings.Join(all, " ")
 }
 
-// soon is how far ahead a begin time must be at least: LSF takes one that is over when it
+// minimumLead is how far ahead a begin time must be at least: LSF takes one that is over when it
 // reads it for next year's. A command that takes longer is ended (DefaultTimeout).
-const soon = 30 * time.Second
+const minimumLead = 30 * time.Second
 
-// beginAt returns the begin time that LSF can be given for t, rounded up to a whole
+// roundBegin returns the begin time that LSF can be given for t, rounded up to a whole
 // minute; zero: t is over, and none is needed.
-func beginAt(t, now time.Time) time.Time {
+func roundBegin(t, now time.Time) time.Time {
 	if !t.After(now) {
 		return time.Time{}
 	}
 	begin := t.UTC().Add(time.Minute - 1).Truncate(time.Minute)
-	if begin.Sub(now) < soon {
+	if begin.Sub(now) < minimumLead {
 		begin = begin.Add(time.Minute)
 	}
 	return begin
 }
 
-// clock returns a begin time as LSF reads it, in the zone of its command, which is UTC:
+// formatBegin returns a begin time as LSF reads it, in the zone of its command, which is UTC:
 // month:day:hour:minute.
-func clock(t time.Time) string { return t.UTC().Format("1:2:15:04") }
+func formatBegin(t time.Time) string { return t.UTC().Format("1:2:15:04") }
 
 // launch returns the variables that the launcher reads, and the job's own.
 func launch(s *backends.Spec) ([]string, error) {
@@ -369,10 +369,10 @@ func escape(text string) string {
 	return b.String()
 }
 
-// places returns hosts as brun takes them: for LSF 10.1 each with its number of slots
+// brunHosts returns hosts as brun takes them: for LSF 10.1 each with its number of slots
 // (IBM Spectrum LSF 10.1, command reference, brun: host_name [#num_cpus]), for lava a
 // name for each slot.
-func places(hosts []backends.Placement, f flavour) string {
+func brunHosts(hosts []backends.Placement, f flavour) string {
 	var all []string
 	for _, p := range hosts {
 		switch {

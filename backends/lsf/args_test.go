@@ -73,7 +73,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-func TestWhatLSFCantDo(t *testing.T) {
+func TestUnsupportedSubmissions(t *testing.T) {
 	for name, s := range map[string]backends.Spec{
 		"interactive":       with(func(s *backends.Spec) { s.Interactive = true }),
 		"a newline":         with(func(s *backends.Spec) { s.Name = "a\nJob <1>" }),
@@ -110,11 +110,11 @@ func TestBeginAt(t *testing.T) {
 		if want < 0 {
 			wanted = time.Time{}
 		}
-		if got := beginAt(noon.Add(in), noon); !got.Equal(wanted) {
+		if got := roundBegin(noon.Add(in), noon); !got.Equal(wanted) {
 			t.Errorf("%v from noon: %v, want %v", in, got, wanted)
 		}
 	}
-	if got, want := beginAt(noon.Add(55*time.Second), noon.Add(51*time.Second)), noon.Add(2*time.Minute); !got.Equal(want) {
+	if got, want := roundBegin(noon.Add(55*time.Second), noon.Add(51*time.Second)), noon.Add(2*time.Minute); !got.Equal(want) {
 		t.Errorf("nine seconds before the minute: %v, want %v", got, want)
 	}
 }
@@ -122,7 +122,7 @@ func TestBeginAt(t *testing.T) {
 func TestHostsForBrun(t *testing.T) {
 	hosts := []backends.Placement{{Host: "h1", Slots: 2}, {Host: "h2", Slots: 1}}
 	for f, want := range map[flavour]string{lava: "h1 h1 h2", lsf10: "h1#2 h2"} {
-		if got := places(hosts, f); got != want {
+		if got := brunHosts(hosts, f); got != want {
 			t.Errorf("%v: %q, want %q", f, got, want)
 		}
 	}
@@ -154,7 +154,7 @@ func launched(t interface {
 }
 
 // A program gets its arguments as its user gave them, and no shell has read them.
-func TestLauncherGivesArguments(t *testing.T) {
+func TestLauncherPassesArguments(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
 		words := rapid.SliceOfN(rapid.StringMatching(`[^\x00]{0,20}`), 0, 6).Draw(rt, "words")
@@ -169,7 +169,7 @@ func TestLauncherGivesArguments(t *testing.T) {
 	})
 }
 
-func TestLauncherSetsTheJobUp(t *testing.T) {
+func TestLauncherSetsUpTheJob(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), `a "dir" $x`)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

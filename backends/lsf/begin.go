@@ -41,16 +41,16 @@ type start struct {
 	set   bool // LSF has it already, or the job does not wait
 }
 
-// starting returns the begin time that a job should have: the end of the engine's hold,
+// desiredStart returns the begin time that a job should have: the end of the engine's hold,
 // or what its owner wants, if that is later. Without either it is one shortly ahead.
-func (j *job) starting(now time.Time) start {
+func (j *job) desiredStart(now time.Time) start {
 	owners, listed := after(j.BeginTime, now), j.listed.BeginTime
-	s := start{at: beginAt(owners, now)}
-	if until := beginAt(j.entry.Until, now); until.After(owners) {
+	s := start{at: roundBegin(owners, now)}
+	if until := roundBegin(j.entry.Until, now); until.After(owners) {
 		s.at, s.hold = until, true
 	}
 	if s.at.IsZero() {
-		s.freed, s.at = true, beginAt(now.Add(1), now)
+		s.freed, s.at = true, roundBegin(now.Add(1), now)
 		if listed.After(now) && listed.Before(s.at) {
 			s.at = listed
 		}
@@ -62,40 +62,40 @@ func (j *job) starting(now time.Time) start {
 	return s
 }
 
-// begin gives waiting jobs the begin time that they should have, and reads it back. It
+// setBeginTimes gives waiting jobs the begin time that they should have, and reads it back. It
 // first notes which of the begin times that LSF shows, now and afterwards, are the
 // engine's.
-func (c *Client) begin(ctx context.Context, p *picture, b batch) {
+func (c *Client) setBeginTimes(ctx context.Context, p *snapshot, b batch) {
 	now := time.Now()
-	want := map[*item]start{}
+	desired := map[*item]start{}
 	b = b.Where(func(it *item) bool {
-		want[it] = it.Job.starting(now)
-		return !want[it].set
+		desired[it] = it.Job.desiredStart(now)
+		return !desired[it].set
 	})
-	c.note(b, func(it *item, e *entry) {
+	c.updateEntries(b, func(it *item, e *entry) {
 		switch listed := it.Job.listed.BeginTime; {
 		case listed.Equal(e.Ours):
 			e.Was = e.Ours
 		case !listed.Equal(e.Was):
 			e.Was = time.Time{}
 		}
-		e.Begin, e.Ours, e.Freed = after(it.Job.BeginTime, now), want[it].at, !want[it].hold
+		e.Begin, e.Ours, e.Freed = after(it.Job.BeginTime, now), desired[it].at, !desired[it].hold
 	})
 	if p.flavour == lsf10 {
-		b = c.clear(ctx, b, func(it *item) bool { return want[it].freed })
+		b = c.clearBeginTimes(ctx, b, func(it *item) bool { return desired[it].freed })
 	}
 	b.Each(func(it *item) error {
-		switch at := want[it].at; {
+		switch at := desired[it].at; {
 		case it.Job.listed.BeginTime.Equal(at):
 			return nil
-		case time.Until(at) < soon/2:
+		case time.Until(at) < minimumLead/2:
 			return fmt.Errorf("job %v: %v is too near for bmod -b: LSF would take it for next year's", it.ID, at)
 		default:
-			return c.bmod(ctx, it.ID, "-b", clock(at))
+			return c.bmod(ctx, it.ID, "-b", formatBegin(at))
 		}
 	})
-	c.until(ctx, b, func(it *item, now *job) error {
-		s := want[it]
+	c.awaitEffect(ctx, b, func(it *item, now *job) error {
+		s := desired[it]
 		if now.waits() && !now.listed.BeginTime.Equal(s.at) && !(s.freed && !now.listed.BeginTime.After(s.at)) {
 			return fmt.Errorf("job %v: it begins at %v after bmod -b %v", it.ID, now.listed.BeginTime, s.at)
 		}
@@ -103,16 +103,16 @@ func (c *Client) begin(ctx context.Context, p *picture, b batch) {
 	})
 }
 
-// clear clears begin times by bmod -bn, which LSF 10.1 documents. It returns the jobs
+// clearBeginTimes clears begin times by bmod -bn, which LSF 10.1 documents. It returns the jobs
 // that still need another begin time. What LSF does with -bn is found out once.
-func (c *Client) clear(ctx context.Context, b batch, freed func(*item) bool) (left batch) {
+func (c *Client) clearBeginTimes(ctx context.Context, b batch, freed func(*item) bool) (left batch) {
 	if c.keepsBegin.Load() {
 		return b
 	}
 	tried := reconcile.Of(b.Where(freed).Jobs())
 	tried.Each(func(it *item) error { return c.bmod(ctx, it.ID, "-bn") })
 	gone := map[*job]bool{}
-	c.until(ctx, tried, func(it *item, now *job) error {
+	c.awaitEffect(ctx, tried, func(it *item, now *job) error {
 		switch listed := now.listed.BeginTime; {
 		case now.waits() && now.neverBegins(lsf10, true):
 			c.keepsBegin.Store(true)

@@ -13,20 +13,20 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// released checks in LSF's own record that a job starts by itself within two minutes.
-func (e engine) released(c *lsfstandin.Cluster, id backends.ID) {
+// checkReleased checks in LSF's own record that a job starts by itself within two minutes.
+func (e engine) checkReleased(c *lsfstandin.Cluster, id backends.ID) {
 	e.t.Helper()
 	in := listed(e.t, c, id)
 	if in.Begin.After(time.Now().Add(2*time.Minute)) || in.Stat == lsfstandin.PSUSP {
 		e.t.Errorf("LSF has it as %s, to begin at %v", in.Stat, in.Begin)
 	}
-	if j := e.look(id); !j.HeldUntil.IsZero() || !j.BeginTime.IsZero() {
+	if j := e.queryJob(id); !j.HeldUntil.IsZero() || !j.BeginTime.IsZero() {
 		e.t.Errorf("released, and shown is %+v", j)
 	}
 }
 
-// farmWith returns a cluster with one slot, in which a job runs: others wait.
-func farmWith(t *testing.T, flavour lsfstandin.Flavour, clears bool) (*lsfstandin.Cluster, engine, string) {
+// newBusyCluster returns a cluster with one slot, in which a job runs: others wait.
+func newBusyCluster(t *testing.T, flavour lsfstandin.Flavour, clears bool) (*lsfstandin.Cluster, engine, string) {
 	t.Helper()
 	c := lsfstandin.New(t, lsfstandin.Options{
 		Hosts: 1, Slots: 1, Flavour: flavour, RootMaySubmit: true,
@@ -46,11 +46,11 @@ func TestReleaseIsReadBack(t *testing.T) {
 		for _, clears := range []bool{true, false} {
 			t.Run(fmt.Sprint(flavour, " clears ", clears), func(t *testing.T) {
 				t.Parallel()
-				c, e, _ := farmWith(t, flavour, clears)
+				c, e, _ := newBusyCluster(t, flavour, clears)
 				ids := []backends.ID{e.submit(), e.submit(), e.submit()}
 				own := time.Now().Add(3 * time.Hour).Truncate(time.Minute)
-				if _, said, rc := c.Run("bmod", "-b", own.Format("1:2:15:04"), ids[1].String()); rc != 0 {
-					t.Fatal(said)
+				if _, message, rc := c.Run("bmod", "-b", own.Format("1:2:15:04"), ids[1].String()); rc != 0 {
+					t.Fatal(message)
 				}
 				hold := func(until time.Time) {
 					t.Helper()
@@ -69,14 +69,14 @@ func TestReleaseIsReadBack(t *testing.T) {
 					if err := e.Abilities().Reconcile(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					e.released(c, ids[0])
-					e.released(c, ids[2])
-					if j, in := e.look(ids[1]), listed(t, c, ids[1]); !j.BeginTime.Equal(own) || !j.HeldUntil.IsZero() || !in.Begin.Equal(own) {
+					e.checkReleased(c, ids[0])
+					e.checkReleased(c, ids[2])
+					if j, in := e.queryJob(ids[1]), listed(t, c, ids[1]); !j.BeginTime.Equal(own) || !j.HeldUntil.IsZero() || !in.Begin.Equal(own) {
 						t.Errorf("its owner wants %v; LSF has %v, and shown is %+v", own, in.Begin, j)
 					}
 				}
 				hold(time.Now().Add(7 * time.Hour))
-				if j := e.look(ids[1]); !j.BeginTime.Equal(own) || !j.HeldUntil.After(own) {
+				if j := e.queryJob(ids[1]); !j.BeginTime.Equal(own) || !j.HeldUntil.After(own) {
 					t.Errorf("held again: %+v", j)
 				}
 			})
@@ -87,7 +87,7 @@ func TestReleaseIsReadBack(t *testing.T) {
 // A release that LSF refuses is an error, and the job still shows as held.
 func TestReleaseIsRefused(t *testing.T) {
 	t.Parallel()
-	c, e, record := farmWith(t, lsfstandin.Lava, false)
+	c, e, record := newBusyCluster(t, lsfstandin.Lava, false)
 	id, until := e.submit(), time.Now().Add(time.Hour)
 	hold := []backends.HoldUntil{{ID: id, Until: until}}
 	if err := e.Abilities().HoldUntil(t.Context(), hold).First(); err != nil {
@@ -97,13 +97,13 @@ func TestReleaseIsRefused(t *testing.T) {
 	if err := barred.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: id}}).First(); err == nil {
 		t.Error("it was released, by its word")
 	}
-	if j := e.look(id); j.HeldUntil.Before(until.Truncate(time.Minute)) || !j.BeginTime.IsZero() {
+	if j := e.queryJob(id); j.HeldUntil.Before(until.Truncate(time.Minute)) || !j.BeginTime.IsZero() {
 		t.Errorf("a release that LSF did not hear of: %+v", j)
 	}
 	if err := e.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: id}}).First(); err != nil {
 		t.Error(err)
 	}
-	e.released(c, id)
+	e.checkReleased(c, id)
 }
 
 // Jobs that an earlier version left with a begin time in 2106 are freed, and on lava
@@ -113,7 +113,7 @@ func TestStuckJobsAreFreed(t *testing.T) {
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		t.Run(string(flavour), func(t *testing.T) {
 			t.Parallel()
-			c, e, record := farmWith(t, flavour, false)
+			c, e, record := newBusyCluster(t, flavour, false)
 			ours, users, own := e.submit(), e.submit(), e.submit()
 			until := time.Now().Add(time.Hour)
 			if err := e.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: ours, Until: until}}).First(); err != nil {
@@ -129,21 +129,21 @@ func TestStuckJobsAreFreed(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, argv := range [][]string{{"bmod", "-bn", ours.String()}, {"bmod", "-bn", users.String()}, {"bmod", "-b", "2:7:06:28", own.String()}} {
-				if _, said, rc := c.Run(argv...); rc != 0 {
-					t.Fatal(said)
+				if _, message, rc := c.Run(argv...); rc != 0 {
+					t.Fatal(message)
 				}
 			}
-			if j := e.look(ours); j.HeldUntil.Year() != 2106 || !j.BeginTime.IsZero() {
+			if j := e.queryJob(ours); j.HeldUntil.Year() != 2106 || !j.BeginTime.IsZero() {
 				t.Errorf("stuck by us, and shown is %+v", j)
 			}
 			if err := e.Abilities().Reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			e.released(c, ours)
+			e.checkReleased(c, ours)
 			if flavour == lsfstandin.Lava {
-				e.released(c, users)
+				e.checkReleased(c, users)
 			}
-			if in, j := listed(t, c, own), e.look(own); in.Begin.Format("1:2:15:04") != "2:7:06:28" || !j.BeginTime.Equal(in.Begin) || !j.HeldUntil.IsZero() {
+			if in, j := listed(t, c, own), e.queryJob(own); in.Begin.Format("1:2:15:04") != "2:7:06:28" || !j.BeginTime.Equal(in.Begin) || !j.HeldUntil.IsZero() {
 				t.Errorf("its owner's begin time is %v, and shown is %+v", in.Begin, j)
 			}
 		})
@@ -151,15 +151,15 @@ func TestStuckJobsAreFreed(t *testing.T) {
 }
 
 // amod -bn clears a begin time.
-func TestModifyTakesABeginTimeBack(t *testing.T) {
+func TestModifyClearsBeginTime(t *testing.T) {
 	t.Parallel()
-	c, e, _ := farmWith(t, lsfstandin.Lava, false)
+	c, e, _ := newBusyCluster(t, lsfstandin.Lava, false)
 	id, none := e.submit(), time.Time{}
-	if _, said, rc := c.Run("bmod", "-b", time.Now().Add(time.Hour).Format("15:04"), id.String()); rc != 0 {
-		t.Fatal(said)
+	if _, message, rc := c.Run("bmod", "-b", time.Now().Add(time.Hour).Format("15:04"), id.String()); rc != 0 {
+		t.Fatal(message)
 	}
 	if err := e.Abilities().Modify(t.Context(), []backends.ID{id}, backends.Change{BeginTime: &none}).First(); err != nil {
 		t.Fatal(err)
 	}
-	e.released(c, id)
+	e.checkReleased(c, id)
 }

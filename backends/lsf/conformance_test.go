@@ -47,8 +47,8 @@ func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
 	c := lsfstandin.New(t, o)
 	t.Cleanup(func() {
 		if t.Failed() {
-			jobs, said, _ := c.Run("bjobs", "-u", "all", "-a", "-w")
-			t.Logf("its jobs:\n%s%s\n%s", jobs, said, c.Log())
+			jobs, message, _ := c.Run("bjobs", "-u", "all", "-a", "-w")
+			t.Logf("its jobs:\n%s%s\n%s", jobs, message, c.Log())
 		}
 	})
 	must := func(t *testing.T, err error) {
@@ -62,8 +62,8 @@ func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
 	}
 	return backendtest.Harness{
 		Backend: open(t, c), Dir: t.TempDir(), OtherQueue: "high", LowQueue: "low",
-		Shortest: time.Minute, ShortestLimit: time.Minute, Patience: 3 * time.Minute, LosesTurn: true,
-		PlainNames: true, Uncounted: true, Coarse: coarse,
+		Shortest: time.Minute, ShortestLimit: time.Minute, Patience: 3 * time.Minute, LosesPlace: true,
+		PlainNames: true, Uncounted: true, TimeResolution: coarse,
 		Apart:   10, // a bonus: the values between share a number of LSF's
 		Kill:    func(t *testing.T) { must(t, c.Kill()) },
 		Hang:    func(t *testing.T) { must(t, c.Hang()) },

@@ -52,14 +52,14 @@ func (e engine) submit(hosts ...string) backends.ID {
 	return r[0].ID
 }
 
-// await tends until so holds of a job. A released job starts within two minutes.
+// await reconciles until so holds of a job. A released job starts within two minutes.
 func (e engine) await(id backends.ID, what string, so func(backends.Job) bool) backends.Job {
 	e.t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if err := e.Abilities().Reconcile(e.t.Context()); err != nil {
 			e.t.Fatal(err)
 		}
-		j := e.look(id)
+		j := e.queryJob(id)
 		if so(j) {
 			return j
 		}
@@ -69,7 +69,7 @@ func (e engine) await(id backends.ID, what string, so func(backends.Job) bool) b
 	}
 }
 
-func (e engine) look(id backends.ID) backends.Job {
+func (e engine) queryJob(id backends.ID) backends.Job {
 	e.t.Helper()
 	jobs, err := e.Jobs(e.t.Context(), []backends.ID{id})
 	if err != nil || len(jobs) != 1 {
@@ -84,7 +84,7 @@ func is(state backends.State) func(backends.Job) bool {
 
 // A crash in the middle of a requeue leaves a job that comes back held by LSF. The next
 // engine ends that hold, and sets the one that was meant.
-func TestEngineDiesWhileItRequeues(t *testing.T) {
+func TestEngineCrashDuringRequeue(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"bmod", "bresume"} {
 		t.Run(at, func(t *testing.T) {
@@ -100,13 +100,13 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 				t.Fatal(err)
 			}
 			stat, _, _ := c.Run("bjobs", "-w", id.String())
-			if j := before.look(id); j.State != backends.Pending || j.Requeues != 1 || j.Mark != "r1" || !j.HeldUntil.Equal(until) {
+			if j := before.queryJob(id); j.State != backends.Pending || j.Requeues != 1 || j.Mark != "r1" || !j.HeldUntil.Equal(until) {
 				t.Errorf("LSF shows\n%sand we %+v: want it pending, held, put back once", stat, j)
 			}
 			if err := next.Abilities().Reconcile(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			j := next.look(id)
+			j := next.queryJob(id)
 			listing, err := c.Picture()
 			if err != nil {
 				t.Fatal(err)
@@ -117,7 +117,7 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 			if err := next.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: id}}).First(); err != nil {
 				t.Fatal(err)
 			}
-			if next.released(c, id); at == "bmod" {
+			if next.checkReleased(c, id); at == "bmod" {
 				return // one wait for the end of a minute is enough
 			}
 			if j := next.await(id, "its second run", is(backends.Running)); j.Requeues != 1 || j.Started.Equal(was.Started) {
@@ -129,7 +129,7 @@ func TestEngineDiesWhileItRequeues(t *testing.T) {
 
 // A job that the engine stopped and its owner resumed is stopped again while it is held,
 // and resumed when it is not and fits.
-func TestOwnerResumes(t *testing.T) {
+func TestResumeByOwnerIsUndone(t *testing.T) {
 	t.Parallel()
 	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 	record := filepath.Join(t.TempDir(), "lsf.json")
@@ -143,15 +143,15 @@ func TestOwnerResumes(t *testing.T) {
 	if err := e.Abilities().Start(t.Context(), other, []backends.Placement{{Host: "h1", Slots: 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, rc := c.Run("bresume", id.String()); rc != 0 {
-		t.Fatal(said)
+	if _, message, rc := c.Run("bresume", id.String()); rc != 0 {
+		t.Fatal(message)
 	}
 	e.await(id, "it to be stopped again", is(backends.Suspended))
 	if err := e.Resume(t.Context(), []backends.ID{id}).First(); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, rc := c.Run("bresume", id.String()); rc != 0 {
-		t.Fatal(said)
+	if _, message, rc := c.Run("bresume", id.String()); rc != 0 {
+		t.Fatal(message)
 	}
 	if j := e.await(id, "it to be stopped again beside another one", is(backends.Suspended)); !j.Resuming {
 		t.Errorf("%+v does not wait for its room", j)
@@ -165,7 +165,7 @@ func TestOwnerResumes(t *testing.T) {
 }
 
 // The engine sees that an owner lifted a hold or changed a priority.
-func TestOwnerMeddles(t *testing.T) {
+func TestOwnersChangesAreDetected(t *testing.T) {
 	t.Parallel()
 	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
 	e := newEngine(t, c, c.Bin(), filepath.Join(t.TempDir(), "lsf.json"))
@@ -175,8 +175,8 @@ func TestOwnerMeddles(t *testing.T) {
 	if err := e.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: id, Until: until}}).First(); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, rc := c.Run("bmod", "-bn", id.String()); rc != 0 {
-		t.Fatal(said)
+	if _, message, rc := c.Run("bmod", "-bn", id.String()); rc != 0 {
+		t.Fatal(message)
 	}
 	if err := e.Abilities().Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
@@ -192,13 +192,13 @@ func TestOwnerMeddles(t *testing.T) {
 	if err := e.SetPriority(t.Context(), []backends.PriorityChange{{ID: id, Priority: want}}).First(); err != nil {
 		t.Fatal(err)
 	}
-	if j := e.look(id); j.Priority != want {
+	if j := e.queryJob(id); j.Priority != want {
 		t.Errorf("it shows %d, was given %d", j.Priority, want)
 	}
-	if _, said, rc := c.Run("bmod", "-sp", "60", id.String()); rc != 0 {
-		t.Fatal(said)
+	if _, message, rc := c.Run("bmod", "-sp", "60", id.String()); rc != 0 {
+		t.Fatal(message)
 	}
-	if j := e.look(id); j.Priority != backends.At(backends.LevelVictim, 83) {
+	if j := e.queryJob(id); j.Priority != backends.At(backends.LevelVictim, 83) {
 		t.Errorf("its owner made it 60, and it shows %v %d", j.Priority.Level(), j.Priority.Value())
 	}
 }

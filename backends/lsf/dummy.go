@@ -33,10 +33,10 @@ func dummyFor(description string) backends.ID {
 	return backends.ID{}
 }
 
-// engines returns the users whose dummy jobs count: the owner of the state directory, who
+// engineUsers returns the users whose dummy jobs count: the owner of the state directory, who
 // may have got it from root, and root, who may run the engine as well. Without a record
 // it is our own user.
-func (c *Client) engines() []string {
+func (c *Client) engineUsers() []string {
 	if c.record.path == "" {
 		return []string{nameOf(os.Geteuid())}
 	}
@@ -54,24 +54,24 @@ func (c *Client) engines() []string {
 	return nil
 }
 
-// place submits dummy jobs, each by a bsub that names its host, its priority and its run
+// submitDummies submits dummy jobs, each by a bsub that names its host, its priority and its run
 // limit, in the queue of the job that it is for: jobs there may use the host. A dummy job
 // only sleeps, by a program that every host has. A crash leaves a dummy job that the next
 // snapshot shows, or none.
-func (c *Client) place(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
-	p, b := c.looked(ctx, reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For }), reconcile.NotEnded)
+func (c *Client) submitDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
+	p, b := c.newBatch(ctx, reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For }), reconcile.NotEnded)
 	if err := p.scale.unable(); err != nil {
 		b.Fail(fmt.Errorf("place a dummy job: %w", err))
 	}
-	return reconcile.InTurn(len(dummies), func(i int) backends.Submitted {
+	return reconcile.SubmitEach(len(dummies), func(i int) backends.Submitted {
 		if b[i].Err != nil {
 			return backends.Submitted{Err: b[i].Err}
 		}
-		return c.placeOne(ctx, p, b[i].Job, &dummies[i])
+		return c.submitDummy(ctx, p, b[i].Job, &dummies[i])
 	})
 }
 
-func (c *Client) placeOne(ctx context.Context, p *picture, j *job, d *backends.Dummy) backends.Submitted {
+func (c *Client) submitDummy(ctx context.Context, p *snapshot, j *job, d *backends.Dummy) backends.Submitted {
 	argv, err := dummyCommand(d, j.Queue, p.scale.number(d.Priority), p.flavour)
 	if err != nil {
 		return backends.Submitted{Err: err}

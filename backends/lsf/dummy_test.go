@@ -50,7 +50,7 @@ func TestDummyJobs(t *testing.T) {
 	bothFlavours(t, func(t *testing.T, c *lsfstandin.Cluster, e engine) {
 		e.await(e.submit("h1"), "a full host", is(backends.Running))
 		r := e.Submit(t.Context(), []backends.Spec{{Name: "heavy", Queue: "high", Dir: "/", Hold: true, Command: []string{"true"}, Priority: backends.At(backends.LevelNormal, backends.DefaultValue)}})
-		heavy, place := r[0].ID, e.Abilities().Place
+		heavy, submitDummies := r[0].ID, e.Abilities().Place
 		if r[0].Err != nil {
 			t.Fatal(r[0].Err)
 		}
@@ -60,17 +60,17 @@ func TestDummyJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 		rank := backends.At(backends.LevelHandOver, 221)
-		placed := place(t.Context(), []backends.Dummy{
+		submitted := submitDummies(t.Context(), []backends.Dummy{
 			{For: heavy, Host: "h1", Priority: rank, Limit: time.Hour},
 			{For: heavy, Host: "h2", Priority: rank, Limit: time.Hour},
 			{For: backends.ID{Job: 999}, Host: "h1", Priority: rank, Limit: time.Hour},
 			{For: heavy, Host: "h1 h2", Priority: rank, Limit: time.Hour},
 			{For: heavy, Host: "h1", Priority: rank},
 		})
-		if placed[0].Err != nil || placed[1].Err != nil || !errors.Is(placed[2].Err, backends.ErrUnknownJob) || placed[3].Err == nil || placed[4].Err == nil {
-			t.Fatalf("%+v", placed)
+		if submitted[0].Err != nil || submitted[1].Err != nil || !errors.Is(submitted[2].Err, backends.ErrUnknownJob) || submitted[3].Err == nil || submitted[4].Err == nil {
+			t.Fatalf("%+v", submitted)
 		}
-		waits, runs := placed[0].ID, placed[1].ID
+		waits, runs := submitted[0].ID, submitted[1].ID
 		if in := listed(t, c, waits); in.Stat != lsfstandin.PEND || in.Priority <= 50 || in.Queue != "high" || in.RunLimit != time.Hour || in.Memory != 0 || in.Rerunnable {
 			t.Errorf("LSF has it as %+v", in)
 		}
@@ -79,11 +79,11 @@ func TestDummyJobs(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 		for _, id := range []backends.ID{waits, runs} {
-			if j := e.look(id); j.DummyFor != heavy || j.Slots != 1 || j.Queue != "high" {
+			if j := e.queryJob(id); j.DummyFor != heavy || j.Slots != 1 || j.Queue != "high" {
 				t.Errorf("%+v", j)
 			}
 		}
-		if j := e.look(heavy); j.IsDummy() {
+		if j := e.queryJob(heavy); j.IsDummy() {
 			t.Errorf("the job itself is one: %+v", j)
 		}
 		if err := os.Remove(filepath.Join(c.ServerDir(), "esub")); err != nil {
@@ -106,7 +106,7 @@ func TestDummyJobs(t *testing.T) {
 		if err := e.Kill(t.Context(), []backends.ID{heavy}).First(); err != nil {
 			t.Error(err)
 		}
-		if err := place(t.Context(), []backends.Dummy{{For: heavy, Host: "h2", Priority: rank, Limit: time.Hour}})[0].Err; !errors.Is(err, backends.ErrWrongState) {
+		if err := submitDummies(t.Context(), []backends.Dummy{{For: heavy, Host: "h2", Priority: rank, Limit: time.Hour}})[0].Err; !errors.Is(err, backends.ErrWrongState) {
 			t.Errorf("for a job that has ended: %v", err)
 		}
 	})
@@ -123,30 +123,30 @@ func TestForgedDummy(t *testing.T) {
 		if err := os.Chown(state, mallory, mallory); err != nil {
 			t.Fatal(err)
 		}
-		ours, his := newEngine(t, c, c.Bin(), filepath.Join(t.TempDir(), "lsf.json")), newEngine(t, c, c.Bin(), filepath.Join(state, "lsf.json"))
+		ours, admins := newEngine(t, c, c.Bin(), filepath.Join(t.TempDir(), "lsf.json")), newEngine(t, c, c.Bin(), filepath.Join(state, "lsf.json"))
 		heavy := ours.submit()
-		placed := ours.Abilities().Place(t.Context(), []backends.Dummy{{For: heavy, Host: "h1", Priority: backends.At(backends.LevelPBA, 120), Limit: time.Hour}})
-		if placed[0].Err != nil {
-			t.Fatal(placed[0].Err)
+		submitted := ours.Abilities().Place(t.Context(), []backends.Dummy{{For: heavy, Host: "h1", Priority: backends.At(backends.LevelPBA, 120), Limit: time.Hour}})
+		if submitted[0].Err != nil {
+			t.Fatal(submitted[0].Err)
 		}
-		in := listed(t, c, placed[0].ID)
-		said, wrong, _ := c.RunAs(mallory, mallory, "bsub", "-H", "-J", in.Name, "-Jd", in.Description, in.Command)
+		in := listed(t, c, submitted[0].ID)
+		message, wrong, _ := c.RunAs(mallory, mallory, "bsub", "-H", "-J", in.Name, "-Jd", in.Description, in.Command)
 		var forged backends.ID
-		if _, err := fmt.Sscanf(said, "Job <%d>", &forged.Job); err != nil {
-			t.Fatal(said, wrong)
+		if _, err := fmt.Sscanf(message, "Job <%d>", &forged.Job); err != nil {
+			t.Fatal(message, wrong)
 		}
-		if j := ours.look(forged); j.IsDummy() || j.User != "mallory" {
+		if j := ours.queryJob(forged); j.IsDummy() || j.User != "mallory" {
 			t.Errorf("another user's passes for one: %+v", j)
 		}
 		// mallory owns the state directory, and so is the engine.
-		if j := his.look(placed[0].ID); j.DummyFor != heavy {
+		if j := admins.queryJob(submitted[0].ID); j.DummyFor != heavy {
 			t.Errorf("root's: %+v", j)
 		}
 	})
 }
 
 // A hold that the filter set is the engine's, not a begin time of the owner's.
-func TestHeldByTheFilter(t *testing.T) {
+func TestFilterHold(t *testing.T) {
 	bothFlavours(t, func(t *testing.T, c *lsfstandin.Cluster, e engine) {
 		until := time.Now().Add(time.Hour).Truncate(time.Minute).Add(37 * time.Second)
 		held := backends.Tag{Held: until.Unix()}
@@ -156,18 +156,18 @@ func TestHeldByTheFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, options := range [][]string{{}, {"-J", "mine", "-b", time.Now().Add(2 * time.Hour).Format("15:04")}} {
-			if _, said, rc := c.Run(append(append([]string{"bsub"}, options...), "sleep", "600")...); rc != 0 {
-				t.Fatal(i, said)
+			if _, message, rc := c.Run(append(append([]string{"bsub"}, options...), "sleep", "600")...); rc != 0 {
+				t.Fatal(i, message)
 			}
 		}
 		if err := os.Remove(filter); err != nil {
 			t.Fatal(err)
 		}
 		id, mine := backends.ID{Job: 1}, backends.ID{Job: 2}
-		if j := e.look(id); !j.HeldUntil.Equal(until) || !j.BeginTime.IsZero() || j.State != backends.Pending || j.Wait != backends.WaitTime {
+		if j := e.queryJob(id); !j.HeldUntil.Equal(until) || !j.BeginTime.IsZero() || j.State != backends.Pending || j.Wait != backends.WaitTime {
 			t.Errorf("held until %v, and shown is %+v", until, j)
 		}
-		if j := e.look(mine); !j.HeldUntil.IsZero() || j.BeginTime.IsZero() {
+		if j := e.queryJob(mine); !j.HeldUntil.IsZero() || j.BeginTime.IsZero() {
 			t.Errorf("its owner's own begin time: %+v", j)
 		}
 		hold := e.Abilities().HoldUntil
@@ -175,13 +175,13 @@ func TestHeldByTheFilter(t *testing.T) {
 		if err := hold(t.Context(), []backends.HoldUntil{{ID: id, Until: longer}}).First(); err != nil {
 			t.Fatal(err)
 		}
-		if j := e.look(id); !j.HeldUntil.Equal(longer) || !j.BeginTime.IsZero() {
+		if j := e.queryJob(id); !j.HeldUntil.Equal(longer) || !j.BeginTime.IsZero() {
 			t.Errorf("renewed: %+v", j)
 		}
 		if err := hold(t.Context(), []backends.HoldUntil{{ID: id}}).First(); err != nil {
 			t.Fatal(err)
 		}
-		e.released(c, id)
+		e.checkReleased(c, id)
 	})
 }
 
@@ -196,9 +196,9 @@ func TestSubmittedHeld(t *testing.T) {
 		}
 		config := lsf.DefaultConfig()
 		config.Bin, config.EnvDir = c.Bin(), c.EnvDir()
-		anybody := engine{lsf.Open(lsf.Options{Config: config}), t}
+		withoutRecord := engine{lsf.Open(lsf.Options{Config: config}), t}
 		in := listed(t, c, r[0].ID)
-		if j := anybody.look(r[0].ID); !j.HeldUntil.Equal(in.Begin) || in.Begin.Before(until.Truncate(time.Second)) || in.Begin.After(until.Add(2*time.Minute)) || !j.BeginTime.IsZero() {
+		if j := withoutRecord.queryJob(r[0].ID); !j.HeldUntil.Equal(in.Begin) || in.Begin.Before(until.Truncate(time.Second)) || in.Begin.After(until.Add(2*time.Minute)) || !j.BeginTime.IsZero() {
 			t.Errorf("begins at %v, and shown is %+v", in.Begin, j)
 		}
 		if _, text, err := backends.ParseTag(in.Description); err != nil || text != "mine" {
@@ -207,12 +207,12 @@ func TestSubmittedHeld(t *testing.T) {
 		if err := e.Abilities().HoldUntil(t.Context(), []backends.HoldUntil{{ID: r[0].ID}}).First(); err != nil {
 			t.Fatal(err)
 		}
-		e.released(c, r[0].ID)
+		e.checkReleased(c, r[0].ID)
 	})
 }
 
 // amod -sp counts as asub -sp does, in LSF's own numbers.
-func TestAPriorityOfItsOwnersOwnCount(t *testing.T) {
+func TestModifyQueuePriority(t *testing.T) {
 	bothFlavours(t, func(t *testing.T, c *lsfstandin.Cluster, e engine) {
 		submitted := e.Submit(t.Context(), []backends.Spec{{Command: []string{"sleep", "60"}, Hold: true, Slots: 1, Dir: "/tmp"}})[0]
 		if submitted.Err != nil {

@@ -29,7 +29,7 @@ type setup struct {
 	user     string   // the user that runs the engine
 	esubs    []program
 	ahead    time.Duration // how far the newest job is ahead of now
-	vague    []*seen       // jobs that have not ended and stay unclear
+	vague    []*listedJob  // jobs that have not ended and stay unclear
 }
 
 // queue is what matters of one of the cluster's queues.
@@ -37,7 +37,7 @@ type queue struct {
 	name     string
 	priority int // its jobs go before those of a queue with a lower one
 	policies []string
-	told     backends.ToldQueue
+	row      backends.QueueRow
 }
 
 // program is a submit filter that bsub would run at each submission.
@@ -51,8 +51,8 @@ type program struct {
 }
 
 const (
-	// keepEnded is three cycles of the default period.
-	keepEnded = time.Minute
+	// minCleanPeriod is three cycles of the default period.
+	minCleanPeriod = time.Minute
 	// clockTolerance is more than listings without seconds leave uncertain.
 	clockTolerance = 2 * time.Minute
 )
@@ -83,7 +83,7 @@ func (f *findings) add(remedy, format string, args ...any) {
 // version reports an unknown version: its output may be in no transcript or manual.
 func (f *findings) version(s *setup) {
 	if s.doubt != nil {
-		f.add("compare what `bjobs -V` and `lsid` print with docs/lsf.md, versions; watch the first cycles in observe mode", "%s", takenFor(s.flavour, s.doubt))
+		f.add("compare what `bjobs -V` and `lsid` print with docs/lsf.md, versions; watch the first cycles in observe mode", "%s", guessWarning(s.flavour, s.doubt))
 	}
 }
 
@@ -106,7 +106,7 @@ func (f *findings) environment(s *setup) {
 func (f *findings) user(s *setup) {
 	if s.user != "root" {
 		if s.admins != nil && !slices.Contains(s.admins, s.user) {
-			f.add(giveTo(s.admins)+", or add "+s.user+" to ClusterAdmins in lsf.cluster.NAME, then `lsadmin reconfig` and `badmin mbdrestart`",
+			f.add(handOverRemedy(s.admins)+", or add "+s.user+" to ClusterAdmins in lsf.cluster.NAME, then `lsadmin reconfig` and `badmin mbdrestart`",
 				"%s runs the engine, and is no LSF administrator: LSF lets nobody else rank, hold and requeue others' jobs", s.user)
 		}
 		return
@@ -114,15 +114,15 @@ func (f *findings) user(s *setup) {
 	_, submits := s.conf["LSF_ROOT_REX"]
 	switch {
 	case s.flavour == lsf10 && !slices.Contains(s.admins, "root") && !yes(s.conf["LSF_ROOT_USER"]):
-		f.add(giveTo(s.admins), "root runs the engine: LSF 10.1 lets root do nothing without LSF_ROOT_USER=Y, which is not meant to last")
+		f.add(handOverRemedy(s.admins), "root runs the engine: LSF 10.1 lets root do nothing without LSF_ROOT_USER=Y, which is not meant to last")
 	case !submits:
-		f.add(giveTo(s.admins)+", or set LSF_ROOT_REX=local in lsf.conf, then `badmin mbdrestart`",
+		f.add(handOverRemedy(s.admins)+", or set LSF_ROOT_REX=local in lsf.conf, then `badmin mbdrestart`",
 			"root runs the engine: LSF refuses root's submissions without LSF_ROOT_REX, so that no dummy job is placed")
 	}
 }
 
-// giveTo returns the remedy by which an administrator other than root runs the engine.
-func giveTo(admins []string) string {
+// handOverRemedy returns the remedy by which an administrator other than root runs the engine.
+func handOverRemedy(admins []string) string {
 	to := "an LSF administrator"
 	if i := slices.IndexFunc(admins, func(name string) bool { return name != "root" }); i >= 0 {
 		to = "the LSF administrator " + admins[i]
@@ -276,8 +276,8 @@ func few(kind string, names []string) string {
 }
 
 func (f *findings) times(s *setup) {
-	if keep := s.params.cleanPeriod; keep > 0 && keep < keepEnded {
-		f.add("set CLEAN_PERIOD=3600 in lsb.params, then `badmin reconfig`", "CLEAN_PERIOD is %v: a job that ends between two cycles is forgotten before it was counted", keep)
+	if period := s.params.cleanPeriod; period > 0 && period < minCleanPeriod {
+		f.add("set CLEAN_PERIOD=3600 in lsb.params, then `badmin reconfig`", "CLEAN_PERIOD is %v: a job that ends between two cycles is forgotten before it was counted", period)
 	}
 	if s.ahead > clockTolerance {
 		f.add("set the clocks by one source (NTP) on this host and LSF's master", "LSF's clock is %v ahead of this host's: jobs look younger than they are", s.ahead.Round(time.Second))
@@ -286,7 +286,7 @@ func (f *findings) times(s *setup) {
 
 // unclear reports jobs that stay unclear. Most likely a text of their owners' has a line
 // of its own; but this LSF may also print lines that are not known yet.
-func (f *findings) unclear(vague []*seen) {
+func (f *findings) unclear(vague []*listedJob) {
 	if len(vague) == 0 {
 		return
 	}
@@ -328,14 +328,14 @@ func parseQueues(text []byte) ([]queue, error) {
 			}
 			return n
 		}
-		told := backends.ToldQueue{
+		row := backends.QueueRow{
 			Priority: number("PRIO"), Status: word("STATUS"), Max: word("MAX"), PerUser: word("JL/U"), PerProcessor: word("JL/P"), PerHost: word("JL/H"),
 			Jobs: number("NJOBS"), Pending: number("PEND"), Running: number("RUN"), Suspended: number("SUSP"),
 		}
 		if wrong != nil {
 			return nil, wrong
 		}
-		all = append(all, queue{name: fields[0], priority: told.Priority, told: told})
+		all = append(all, queue{name: fields[0], priority: row.Priority, row: row})
 	}
 	return all, nil
 }
@@ -398,9 +398,9 @@ func parseClusterName(text []byte) (string, error) {
 	return "", fmt.Errorf("lsid: no name of a cluster in %s", shown(string(text)))
 }
 
-// lookAtHosts reads from `bhosts -w` what is odd about hosts: noSlots have "-" as MAX,
+// parseOddHosts reads from `bhosts -w` what is odd about hosts: noSlots have "-" as MAX,
 // strange an unknown STATUS.
-func lookAtHosts(text []byte) (noSlots, strange []string, err error) {
+func parseOddHosts(text []byte) (noSlots, strange []string, err error) {
 	header, lines, err := table(text, "HOST_NAME")
 	if err != nil {
 		return nil, nil, fmt.Errorf("bhosts: %w", err)

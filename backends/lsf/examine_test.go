@@ -48,7 +48,7 @@ func TestExamine(t *testing.T) {
 		"forgets at once": {spoil: func(s *setup) { s.params.cleanPeriod = 30 * time.Second }, want: []string{"CLEAN_PERIOD is 30s"}, remedy: "CLEAN_PERIOD=3600"},
 		"forgets in time": {spoil: func(s *setup) { s.params.cleanPeriod = time.Minute }},
 		"unclear jobs": {spoil: func(s *setup) {
-			s.vague = []*seen{{Job: backends.Job{ID: backends.ID{Job: 12, Index: 3}, User: "mallory"}, why: unclear("a line that lava does not print", "x\ny")}, {}}
+			s.vague = []*listedJob{{Job: backends.Job{ID: backends.ID{Job: 12, Index: 3}, User: "mallory"}, why: unclear("a line that lava does not print", "x\ny")}, {}}
 		}, want: []string{`job 12[3] of mallory, and of 1 more, can't be told apart from its owner's texts, so that it gets no slots of a pool: bjobs -UF is unclear: a line that lava does not print: "x\ny"`}, remedy: "bjobs -UF 12[3]"},
 		"another user":   {spoil: func(s *setup) { s.user = "bob" }, want: []string{"bob runs the engine"}, remedy: "the LSF administrator lsfadmin"},
 		"nobody knows":   {spoil: func(s *setup) { s.user, s.admins = "bob", nil }},
@@ -139,15 +139,15 @@ func printedBy(t *testing.T, file, command string) []byte {
 
 func TestParseQueues(t *testing.T) {
 	got, err := parseQueues(printedBy(t, "hosts.txt", "bqueues"))
-	told := func(priority, jobs, pending, running int) backends.ToldQueue {
-		return backends.ToldQueue{
+	row := func(priority, jobs, pending, running int) backends.QueueRow {
+		return backends.QueueRow{
 			Priority: priority, Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-", Jobs: jobs, Pending: pending, Running: running,
 		}
 	}
 	want := []queue{
-		{name: "high", priority: 60, told: told(60, 0, 0, 0)},
-		{name: "normal", priority: 30, told: told(30, 18, 2, 16)},
-		{name: "low", priority: 10, told: told(10, 0, 0, 0)},
+		{name: "high", priority: 60, row: row(60, 0, 0, 0)},
+		{name: "normal", priority: 30, row: row(30, 18, 2, 16)},
+		{name: "low", priority: 10, row: row(10, 0, 0, 0)},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(queue{})); err != nil || diff != "" {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
@@ -184,27 +184,27 @@ func TestParseAdmins(t *testing.T) {
 	}
 }
 
-func TestLookAtHosts(t *testing.T) {
-	noSlots, strange, err := lookAtHosts(printedBy(t, "hosts.txt", "bhosts | -w"))
+func TestParseOddHosts(t *testing.T) {
+	noSlots, strange, err := parseOddHosts(printedBy(t, "hosts.txt", "bhosts | -w"))
 	if err != nil || noSlots != nil || strange != nil {
 		t.Errorf("%q, %q, %v", noSlots, strange, err)
 	}
-	noSlots, strange, err = lookAtHosts([]byte("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh1 ok - - 0 0 0 0 0\nh2 unknown - 4 0 0 0 0 0\n"))
+	noSlots, strange, err = parseOddHosts([]byte("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh1 ok - - 0 0 0 0 0\nh2 unknown - 4 0 0 0 0 0\n"))
 	if err != nil || !slices.Equal(noSlots, []string{"h1"}) || !slices.Equal(strange, []string{`h2 "unknown"`}) {
 		t.Errorf("%q, %q, %v", noSlots, strange, err)
 	}
 }
 
-// aCluster is a directory with a cluster's files, and the answers of its commands.
-type aCluster struct {
+// fakeCluster is a directory with a cluster's files, and the answers of its commands.
+type fakeCluster struct {
 	dir    string
 	filter string
 	answer map[string][]byte
 }
 
-func newCluster(t *testing.T) *aCluster {
+func newCluster(t *testing.T) *fakeCluster {
 	t.Helper()
-	c := &aCluster{dir: t.TempDir()}
+	c := &fakeCluster{dir: t.TempDir()}
 	c.filter = c.write(t, "bin/esub", "\x7fELF of ours", 0o755)
 	c.write(t, "lsf.conf", fmt.Sprintf("# a comment\nLSF_CONFDIR=%s\nLSF_SERVERDIR=\"%s/etc\"\nLSF_ROOT_REX=all\n", c.dir, c.dir), 0o644)
 	c.write(t, "lsf.cluster.volclava", "Begin ClusterAdmins\nAdministrators = "+nameOf(os.Getuid())+"\nEnd ClusterAdmins\n", 0o644)
@@ -217,7 +217,7 @@ func newCluster(t *testing.T) *aCluster {
 	return c
 }
 
-func (c *aCluster) write(t *testing.T, name, content string, mode os.FileMode) string {
+func (c *fakeCluster) write(t *testing.T, name, content string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(c.dir, name)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), mode), os.Chmod(path, mode)); err != nil {
@@ -226,28 +226,28 @@ func (c *aCluster) write(t *testing.T, name, content string, mode os.FileMode) s
 	return path
 }
 
-func (c *aCluster) ask(_ context.Context, argv ...string) ([]byte, error) {
+func (c *fakeCluster) run(_ context.Context, argv ...string) ([]byte, error) {
 	if text, ok := c.answer[strings.Join(argv, " ")]; ok {
 		return text, nil
 	}
 	return nil, exec.ErrNotFound
 }
 
-func (c *aCluster) look(t *testing.T) *setup {
+func (c *fakeCluster) readSetup(t *testing.T) *setup {
 	t.Helper()
 	around := surroundings{config: Config{Bin: "/lsf/bin", EnvDir: c.dir}, env: func(string) string { return "" }, system: t.TempDir()}
-	s, err := lookAtSetup(t.Context(), c.ask, around, backends.Installation{UID: os.Getuid(), Filter: c.filter})
+	s, err := readSetup(t.Context(), c.run, around, backends.Installation{UID: os.Getuid(), Filter: c.filter})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// found returns what examine says of a cluster.
-func (c *aCluster) found(t *testing.T) []string {
+// findings returns what examine says of a cluster.
+func (c *fakeCluster) findings(t *testing.T) []string {
 	t.Helper()
 	var what []string
-	for _, f := range examine(c.look(t), backends.Installation{Filter: c.filter}) {
+	for _, f := range examine(c.readSetup(t), backends.Installation{Filter: c.filter}) {
 		what = append(what, strings.ReplaceAll(f.What, c.dir, "DIR"))
 	}
 	return what
@@ -261,37 +261,37 @@ func ofRoot(what string) []string {
 	return nil
 }
 
-func TestLookAtSetup(t *testing.T) {
+func TestReadSetup(t *testing.T) {
 	const notAsked = "LSF does not ask our filter at submission: jobs are neither tested nor tagged"
 	for name, x := range map[string]struct {
-		do   func(t *testing.T, c *aCluster) error
+		do   func(t *testing.T, c *fakeCluster) error
 		want []string
 	}{
-		"as it comes": {func(*testing.T, *aCluster) error { return nil }, []string{notAsked}},
-		"linked":      {func(_ *testing.T, c *aCluster) error { return os.Symlink(c.filter, c.dir+"/etc/esub") }, nil},
-		"copied":      {func(t *testing.T, c *aCluster) error { c.write(t, "etc/esub", "\x7fELF of ours", 0o755); return nil }, nil},
-		"called": {func(t *testing.T, c *aCluster) error {
+		"as it comes": {func(*testing.T, *fakeCluster) error { return nil }, []string{notAsked}},
+		"linked":      {func(_ *testing.T, c *fakeCluster) error { return os.Symlink(c.filter, c.dir+"/etc/esub") }, nil},
+		"copied":      {func(t *testing.T, c *fakeCluster) error { c.write(t, "etc/esub", "\x7fELF of ours", 0o755); return nil }, nil},
+		"called": {func(t *testing.T, c *fakeCluster) error {
 			c.write(t, "etc/esub", "#!/bin/sh\nexec /usr/lib/allotment/esub\n", 0o755)
 			return nil
 		}, nil},
-		"another": {func(t *testing.T, c *aCluster) error { c.write(t, "etc/esub", "#!/bin/sh\n", 0o755); return nil }, []string{"LSF does not ask our filter at submission, but DIR/etc/esub: jobs are neither tested nor tagged"}},
-		"closed":  {func(t *testing.T, c *aCluster) error { c.write(t, "etc/esub", "\x7fELF of ours", 0o700); return nil }, []string{"DIR/etc/esub can't be run by everybody: LSF submits jobs without it"}},
+		"another": {func(t *testing.T, c *fakeCluster) error { c.write(t, "etc/esub", "#!/bin/sh\n", 0o755); return nil }, []string{"LSF does not ask our filter at submission, but DIR/etc/esub: jobs are neither tested nor tagged"}},
+		"closed":  {func(t *testing.T, c *fakeCluster) error { c.write(t, "etc/esub", "\x7fELF of ours", 0o700); return nil }, []string{"DIR/etc/esub can't be run by everybody: LSF submits jobs without it"}},
 		"leads nowhere": {
-			func(_ *testing.T, c *aCluster) error { return os.Symlink("/no/such", c.dir+"/etc/esub") },
+			func(_ *testing.T, c *fakeCluster) error { return os.Symlink("/no/such", c.dir+"/etc/esub") },
 			[]string{"DIR/etc/esub can't be run by everybody: LSF submits jobs without it"},
 		},
-		"chained": {func(t *testing.T, c *aCluster) error {
+		"chained": {func(t *testing.T, c *fakeCluster) error {
 			c.write(t, "lsf.conf", fmt.Sprintf("LSF_ROOT_REX=all\nLSF_SERVERDIR=%s/etc\nLSB_ESUB_METHOD=\"dce allotment(x)\"\n", c.dir), 0o644)
 			return os.Symlink(c.filter, c.dir+"/etc/esub.allotment")
 		}, nil},
-		"open": {func(_ *testing.T, c *aCluster) error {
+		"open": {func(_ *testing.T, c *fakeCluster) error {
 			return errors.Join(os.Symlink(c.filter, c.dir+"/etc/esub"), os.Chmod(c.dir+"/lsf.conf", 0o666))
 		}, []string{"DIR/lsf.conf can be written by others: they decide which filter is asked"}},
-		"root": {func(t *testing.T, c *aCluster) error {
+		"root": {func(t *testing.T, c *fakeCluster) error {
 			c.write(t, "lsf.conf", fmt.Sprintf("LSF_SERVERDIR=%s/etc\n", c.dir), 0o644)
 			return os.Symlink(c.filter, c.dir+"/etc/esub")
 		}, ofRoot("root runs the engine: LSF refuses root's submissions without LSF_ROOT_REX, so that no dummy job is placed")},
-		"fairshare": {func(t *testing.T, c *aCluster) error {
+		"fairshare": {func(t *testing.T, c *fakeCluster) error {
 			c.answer["bqueues -w"] = printedBy(t, "hosts.txt", "bqueues")
 			c.answer["bqueues -l"] = []byte("QUEUE: low\nSCHEDULING POLICIES:  FAIRSHARE\n")
 			return os.Symlink(c.filter, c.dir+"/etc/esub")
@@ -305,19 +305,19 @@ func TestLookAtSetup(t *testing.T) {
 			if err := x.do(t, c); err != nil {
 				t.Fatal(err)
 			}
-			if got := c.found(t); !slices.Equal(got, x.want) {
+			if got := c.findings(t); !slices.Equal(got, x.want) {
 				t.Errorf("got  %q\nwant %q", got, x.want)
 			}
 		})
 	}
 	c := newCluster(t)
-	if s := c.look(t); s.flavour != lava || s.params.maxPriority != 100 || s.params.cleanPeriod != time.Hour || s.user != nameOf(os.Getuid()) || !slices.Contains(s.admins, s.user) {
+	if s := c.readSetup(t); s.flavour != lava || s.params.maxPriority != 100 || s.params.cleanPeriod != time.Hour || s.user != nameOf(os.Getuid()) || !slices.Contains(s.admins, s.user) {
 		t.Errorf("%+v", s)
 	}
 }
 
 // A setting of a shell's profile is missing from cron's environment.
-func TestSettingsOfTheEnvironment(t *testing.T) {
+func TestSettingsFromEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	bsub := filepath.Join(dir, "bsub")
 	if err := os.WriteFile(bsub, []byte("#!/bin/sh\n"), 0o755); err != nil {

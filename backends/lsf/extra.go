@@ -15,8 +15,8 @@ import (
 
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
-	_, b := c.looked(ctx, ids, reconcile.InRun[*job](make([]backends.Act, len(ids))))
-	c.order(ctx, b, "bkill", "-s", strconv.Itoa(signal))
+	_, b := c.newBatch(ctx, ids, reconcile.InRun[*job](make([]backends.Act, len(ids))))
+	c.runBatch(ctx, b, "bkill", "-s", strconv.Itoa(signal))
 	return b.Errors()
 }
 
@@ -28,7 +28,7 @@ func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 // modify changes pending jobs, each by one bmod, but for a begin time that is cleared
 // (see begin). It may be repeated.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	p, b := c.looked(ctx, ids, reconcile.Waiting)
+	p, b := c.newBatch(ctx, ids, reconcile.Waiting)
 	noBegin := change.BeginTime != nil && !change.BeginTime.After(time.Now())
 	if noBegin {
 		change.BeginTime = nil
@@ -40,8 +40,8 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 		}
 		return err
 	})
-	c.until(ctx, b, func(it *item, now *job) error {
-		if now.waits() && !is(now, &change) {
+	c.awaitEffect(ctx, b, func(it *item, now *job) error {
+		if now.waits() && !matches(now, &change) {
 			return fmt.Errorf("job %v is not what bmod was told to make of it", it.ID)
 		}
 		return nil
@@ -51,13 +51,13 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 			it.Job.BeginTime = time.Time{}
 			return nil
 		})
-		c.begin(ctx, p, b)
+		c.setBeginTimes(ctx, p, b)
 	}
 	return b.Errors()
 }
 
-// is reports whether a job is as a change has it, by what bjobs shows without doubt.
-func is(j *job, change *backends.Change) bool {
+// matches reports whether a job is as a change has it, by what bjobs shows without doubt.
+func matches(j *job, change *backends.Change) bool {
 	project := backends.JoinProject(j.Project, j.Step)
 	return (change.Queue == nil || j.Queue == *change.Queue) && (change.Slots == nil || j.Slots == *change.Slots) &&
 		(change.Project == nil || project == *change.Project) && (change.Name == nil || j.ID.Index != 0 || j.Name == *change.Name)
@@ -122,8 +122,8 @@ func changes(change *backends.Change, s scale, limitUnit int64, now time.Time) (
 		unset(*change.RunLimit > 0, "-W", bsub.FormatMinutes(*change.RunLimit))
 	}
 	if change.BeginTime != nil {
-		begin := beginAt(*change.BeginTime, now)
-		unset(!begin.IsZero(), "-b", clock(begin))
+		begin := roundBegin(*change.BeginTime, now)
+		unset(!begin.IsZero(), "-b", formatBegin(begin))
 	}
 	if change.After != nil {
 		spec.After = *change.After

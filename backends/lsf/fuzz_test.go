@@ -49,7 +49,7 @@ func (p printed) json() string {
 }
 
 // Whatever a job's owner puts into its texts, the job is listed correctly or is unclear,
-// and another job is correct when it is looked at alone.
+// and another job is correct when it is queried alone.
 func FuzzForgedJob(f *testing.F) {
 	const (
 		submits = ">\nFri Nov 20 22:54:18: Submitted from host <lava0>, CWD </x>;\n"
@@ -74,7 +74,7 @@ func FuzzForgedJob(f *testing.F) {
 	})
 }
 
-// notForged lists a job with such texts beside another user's, and looks at both alone.
+// notForged lists a job with such texts beside another user's, and queries both alone.
 // certain reports whether the job is clear then.
 func notForged(t testing.TB, name, command, description, cwd, mail, file string, runs bool) (certain bool) {
 	t.Helper()
@@ -98,7 +98,7 @@ func notForged(t testing.TB, name, command, description, cwd, mail, file string,
 	if err != nil || len(d.jobs)+len(d.unclear) != 2 {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	check := func(j *seen) {
+	check := func(j *listedJob) {
 		t.Helper()
 		switch {
 		case j.ID.Job == 6:
@@ -167,7 +167,7 @@ func FuzzJobs(f *testing.F) {
 	f.Add([]byte(`{"RECORDS":[]}`), "\xff\\u0001")
 	f.Fuzz(func(t *testing.T, out []byte, text string) {
 		jobs, err := parseJobs(out, lavaCluster())
-		if err == nil && slices.ContainsFunc(jobs, func(j *seen) bool {
+		if err == nil && slices.ContainsFunc(jobs, func(j *listedJob) bool {
 			return j.Slots < 1 || j.Memory < 0 || j.RunLimit < 0 || j.RanFor < 0 || j.ID.Job < 1
 		}) {
 			t.Errorf("%+v", jobs)
@@ -197,9 +197,12 @@ func FuzzTables(f *testing.F) {
 	f.Fuzz(func(t *testing.T, out []byte) {
 		for _, memory := range [][]byte{out, []byte(answered(t, "hosts.txt", "lshosts -w").stdout)} {
 			hosts, err := parseHosts(out, memory)
-			if err == nil && slices.ContainsFunc(hosts, func(h hostSeen) bool { return h.Slots < 0 || h.Memory < 0 || h.running < 0 || h.Name == "" }) {
+			if err == nil && slices.ContainsFunc(hosts, func(h listedHost) bool { return h.Slots < 0 || h.Memory < 0 || h.running < 0 || h.Name == "" }) {
 				t.Errorf("%+v", hosts)
 			}
+		}
+		if noSlots, strange, err := parseOddHosts(out); err == nil && slices.Contains(slices.Concat(noSlots, strange), "") {
+			t.Errorf("%q, %q", noSlots, strange)
 		}
 		if p, err := parseParams(out); err == nil && (p.maxPriority < 0 || p.cleanPeriod < 0) {
 			t.Errorf("%+v", p)
@@ -230,11 +233,11 @@ func FuzzTexts(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		at := asked()
-		told, _ := parseStamp(s)
-		if got, err := parsePast(s, at); err == nil && got.After(at.AddDate(0, 0, 1)) && told.year == 0 {
+		stamp, _ := parseStamp(s)
+		if got, err := parsePast(s, at); err == nil && got.After(at.AddDate(0, 0, 1)) && stamp.year == 0 {
 			t.Errorf("%q: %v is to come", s, got)
 		}
-		if got, err := parseNear(s, at); err == nil && !got.IsZero() && got.Sub(at).Abs() > (stampYears+1)*366*24*time.Hour && told.year == 0 {
+		if got, err := parseNear(s, at); err == nil && !got.IsZero() && got.Sub(at).Abs() > (stampYears+1)*366*24*time.Hour && stamp.year == 0 {
 			t.Errorf("%q: %v", s, got)
 		}
 		_, _ = parseFinish(s, at)
@@ -252,12 +255,12 @@ func FuzzTexts(f *testing.F) {
 		if d, err := parseSpan(s, time.Minute); err == nil && d < 0 {
 			t.Errorf("%q: %v", s, d)
 		}
-		if places, err := parsePlaces(s); err == nil && slices.ContainsFunc(places, func(p backends.Placement) bool {
+		if places, err := parseExecHosts(s); err == nil && slices.ContainsFunc(places, func(p backends.Placement) bool {
 			return p.Slots < 1 || p.Host == "" || strings.ContainsAny(p.Host, " <>\n")
 		}) {
 			t.Errorf("%q: %v", s, places)
 		}
-		var j seen
+		var j listedJob
 		if err := j.parseState(s); err == nil && strings.ToUpper(s) != s {
 			t.Errorf("%q: %v", s, j.State)
 		}

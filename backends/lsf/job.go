@@ -11,10 +11,10 @@ import (
 // job is a job as callers see it: as LSF lists it, with what is remembered of it.
 type job struct {
 	backends.Job
-	listed *seen // as LSF lists it
-	entry  entry // the zero entry: nothing is remembered
-	number int64 // -sp, its own or ours; 0: unknown
-	stuck  bool  // its begin time is never
+	listed *listedJob // as LSF lists it
+	entry  entry      // the zero entry: nothing is remembered
+	number int64      // -sp, its own or ours; 0: unknown
+	stuck  bool       // its begin time is never
 }
 
 // How long LSF takes for a requeue (lava): the job shows RUN for about a second, and its
@@ -22,7 +22,7 @@ type job struct {
 // then EXIT for about two seconds; then PEND, or PSUSP with -H.
 const (
 	// leaving is how long a requeued run may still show RUN. After that the requeue was only
-	// noted: the engine died before brequeue.
+	// recorded: the engine died before brequeue.
 	leaving = 45 * time.Second
 	// gap is how long a requeued job may show EXIT. After that it has ended: it was killed
 	// during the requeue.
@@ -30,8 +30,8 @@ const (
 )
 
 // newJob combines what LSF lists of a job with what is remembered of it.
-func newJob(listed *seen, e entry, p *picture, lowQueue string) *job {
-	if !e.about(listed) {
+func newJob(listed *listedJob, e entry, p *snapshot, lowQueue string) *job {
+	if !e.describes(listed) {
 		e = entry{} // an older job's with the same number
 	}
 	j := &job{Job: listed.Job, listed: listed, entry: e}
@@ -39,19 +39,19 @@ func newJob(listed *seen, e entry, p *picture, lowQueue string) *job {
 	if err == nil && tag.NoRequeue {
 		j.NoRequeue = true
 	}
-	if j.DummyFor = dummyFor(listed.description); !slices.Contains(p.engines, j.User) {
+	if j.DummyFor = dummyFor(listed.description); !slices.Contains(p.engineUsers, j.User) {
 		j.DummyFor = backends.ID{}
 	}
 	j.NoRequeue = j.NoRequeue || j.DummyFor != backends.ID{}
-	j.rank(p, lowQueue)
+	j.setPriority(p, lowQueue)
 	j.Mark, j.Requeues = e.Mark, e.Requeues
 	switch {
-	case j.leavesRun(p.at):
+	case j.requeueUnderway(p.at):
 		j.State, j.Ending = backends.Running, true
 		j.Ended, j.ExitCode, j.Started, j.RanFor = time.Time{}, 0, j.began(), 0
 		j.HeldUntil = after(e.Until, p.at)
 	case j.State == backends.Pending || j.State == backends.Held:
-		j.pend(p, tag.Held)
+		j.applyPending(p, tag.Held)
 	case j.State == backends.Suspended && j.sameRun():
 		j.Started, j.RanFor = j.began(), e.Ran
 		j.HeldUntil, j.Resuming = after(e.Until, p.at), e.Resuming
@@ -60,19 +60,19 @@ func newJob(listed *seen, e entry, p *picture, lowQueue string) *job {
 	}
 	j.Lost = e.Requeuing && j.sameRun() && j.State.Ended()
 	if e.Requeuing && !j.Ending && !j.State.Ended() && (j.listed.Started.IsZero() || !j.sameRun()) {
-		j.Requeues++ // it is back, and comeBack has not noted it yet
+		j.Requeues++ // it is back, and completeRequeues has not recorded it yet
 	}
 	return j
 }
 
-// rank sets the job's priority.
-func (j *job) rank(p *picture, lowQueue string) {
+// setPriority sets the job's priority.
+func (j *job) setPriority(p *snapshot, lowQueue string) {
 	e := &j.entry
 	if j.number = j.listed.userPriority; j.number == 0 {
 		j.number = j.listed.priority
 	}
 	j.Priority = p.scale.priority(j.number)
-	if e.Ranked && j.ranked(p) {
+	if e.Ranked && j.priorityInForce(p) {
 		j.Priority = e.Rank
 	}
 	if j.Priority.Level() == backends.LevelNormal && lowQueue != "" && j.Queue == lowQueue {
@@ -80,9 +80,9 @@ func (j *job) rank(p *picture, lowQueue string) {
 	}
 }
 
-// ranked reports whether LSF has the priority that is remembered: the number that the
+// priorityInForce reports whether LSF has the priority that is remembered: the number that the
 // current scale gives it, or none that counts before the job is back in the queue.
-func (j *job) ranked(p *picture) bool {
+func (j *job) priorityInForce(p *snapshot) bool {
 	e := &j.entry
 	switch {
 	case j.listed.State != backends.Pending && j.listed.State != backends.Held:
@@ -93,10 +93,10 @@ func (j *job) ranked(p *picture) bool {
 	return e.Number == j.number && e.Number == p.scale.number(e.Rank)
 }
 
-// pend applies what is remembered of a job that has not started: the engine's hold, and
+// applyPending applies what is remembered of a job that has not started: the engine's hold, and
 // the owner's hosts and begin time where the queue has the engine's. held is the end of
 // the submit filter's hold (UNIX seconds; 0: none): that begin time is the engine's, too.
-func (j *job) pend(p *picture, held int64) {
+func (j *job) applyPending(p *snapshot, held int64) {
 	e, at := &j.entry, p.at
 	if j.State == backends.Held && e.Requeuing && e.Returns {
 		j.State, j.Wait = backends.Pending, backends.WaitTime // held by the engine, on its way back
@@ -157,8 +157,8 @@ func (j *job) began() time.Time {
 	return j.listed.Started
 }
 
-// leavesRun reports whether the engine requeued the run and the job is not back yet.
-func (j *job) leavesRun(at time.Time) bool {
+// requeueUnderway reports whether the engine requeued the run and the job is not back yet.
+func (j *job) requeueUnderway(at time.Time) bool {
 	e := &j.entry
 	if !e.Requeuing || !j.sameRun() {
 		return false
@@ -167,8 +167,8 @@ func (j *job) leavesRun(at time.Time) bool {
 	case backends.Running, backends.Suspended:
 		return at.Sub(latest(e.Acted, e.Down)).Abs() < leaving // further ahead: written by a clock that was ahead
 	case backends.Done, backends.Exited:
-		left := j.left().Sub(at)
-		return left > 0 && left <= max(gap, mending)
+		remaining := j.leftAt().Sub(at)
+		return remaining > 0 && remaining <= max(gap, repairPeriod)
 	case backends.Pending, backends.Held:
 	}
 	return false
@@ -188,6 +188,6 @@ func (j *job) Shown() *backends.Job { return &j.Job }
 // waits reports whether the job has not started.
 func (j *job) waits() bool { return reconcile.Waits(&j.Job) }
 
-// returns reports whether a requeued job is on its way back into the queue, or is there
+// returning reports whether a requeued job is on its way back into the queue, or is there
 // and still to be released.
-func (j *job) returns() bool { return j.entry.Requeuing && (j.Ending || j.waits()) }
+func (j *job) returning() bool { return j.entry.Requeuing && (j.Ending || j.waits()) }

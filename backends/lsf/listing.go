@@ -52,15 +52,15 @@ func crashed(err error) bool {
 		(failed.Killed || failed.Status > signalled && failed.Status <= last)
 }
 
-// anchored parses both halves of lava's listing. If the second one crashed, it is asked
+// joinListing parses both halves of lava's listing. If the second one crashed, it is asked
 // for again, for each owner's jobs alone: a text that crashes it again hides only its
 // owner's jobs, which are then missing.
-func (c *Client) anchored(ctx context.Context, told listing, counts *cluster) (*details, error) {
-	anchors, err := parseAnchors([]byte(told.records))
+func (c *Client) joinListing(ctx context.Context, listed listing, counts *cluster) (*details, error) {
+	anchors, err := parseAnchors([]byte(listed.records))
 	if err != nil {
 		return nil, err
 	}
-	if told.crashed {
+	if listed.crashed {
 		of := map[string][]backends.ID{}
 		for _, a := range anchors {
 			of[a.user] = append(of[a.user], backends.ID{Job: a.id.Job})
@@ -72,28 +72,28 @@ func (c *Client) anchored(ctx context.Context, told listing, counts *cluster) (*
 				if err != nil && !crashed(err) {
 					return nil, err
 				}
-				told.details += out
+				listed.details += out
 			}
 		}
 	}
-	return parseDetails(anchors, []byte(told.details), counts)
+	return parseDetails(anchors, []byte(listed.details), counts)
 }
 
 func (c *Client) bjobs(ctx context.Context, some []string, options ...string) (string, error) {
-	said, err := c.ask(ctx, slices.Concat([]string{"bjobs", "-u", "all", "-a"}, options, some)...)
-	if err != nil && !onlyUnknown(said, err) {
+	printed, err := c.query(ctx, slices.Concat([]string{"bjobs", "-u", "all", "-a"}, options, some)...)
+	if err != nil && !onlyUnknown(printed, err) {
 		return "", err
 	}
-	return said.stdout, nil
+	return printed.stdout, nil
 }
 
 // onlyUnknown reports whether a bjobs failed only because some of the jobs do not exist; it
 // prints the others. With -json it says so on standard output.
-func onlyUnknown(said answer, err error) bool {
-	if _, no := reconcile.SaidNo(err); !no || said == (answer{}) {
+func onlyUnknown(printed answer, err error) bool {
+	if _, failed := reconcile.ExitFailure(err); !failed || printed == (answer{}) {
 		return false
 	}
-	for line := range strings.Lines(said.stderr) {
+	for line := range strings.Lines(printed.stderr) {
 		line = strings.TrimSpace(line)
 		if line != "" && !strings.Contains(line, "is not found") && !strings.Contains(line, "No matching job found") &&
 			(!strings.HasPrefix(line, "No ") || !strings.HasSuffix(line, "job found")) {
@@ -103,11 +103,11 @@ func onlyUnknown(said answer, err error) bool {
 	return true
 }
 
-// fill reads a listing into a snapshot, with what is remembered of the jobs.
-func (c *Client) fill(ctx context.Context, p *picture, s *site, told listing) error {
+// fillSnapshot reads a listing into a snapshot, with what is remembered of the jobs.
+func (c *Client) fillSnapshot(ctx context.Context, p *snapshot, s *clusterFacts, listed listing) error {
 	p.params, p.limitUnit, p.scale = s.params, s.limitUnit, newScale(s.params)
 	counts := cluster{at: time.Now(), limitUnit: s.limitUnit, usageUnit: s.usageUnit, perTask: s.params.perTask}
-	seen, err := c.readJobs(ctx, s.flavour, told, &counts)
+	seen, err := c.readJobs(ctx, s.flavour, listed, &counts)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (c *Client) fill(ctx context.Context, p *picture, s *site, told listing) er
 	if err != nil {
 		return err
 	}
-	p.engines = c.engines()
+	p.engineUsers = c.engineUsers()
 	p.jobs = make([]*job, 0, len(seen))
 	for _, j := range seen {
 		p.jobs = append(p.jobs, newJob(j, remembered[j.ID], p, c.lowQueue))
@@ -127,20 +127,20 @@ func (c *Client) fill(ctx context.Context, p *picture, s *site, told listing) er
 
 // readJobs reads a listing. It asks again for jobs that are in one half of it only, or
 // unclear there.
-func (c *Client) readJobs(ctx context.Context, f flavour, told listing, counts *cluster) ([]*seen, error) {
-	if strings.TrimSpace(told.records) == "" {
+func (c *Client) readJobs(ctx context.Context, f flavour, listed listing, counts *cluster) ([]*listedJob, error) {
+	if strings.TrimSpace(listed.records) == "" {
 		return nil, nil
 	}
 	if f == lsf10 {
-		return parseJobs([]byte(told.records), counts)
+		return parseJobs([]byte(listed.records), counts)
 	}
-	d, err := c.anchored(ctx, told, counts)
+	d, err := c.joinListing(ctx, listed, counts)
 	if err != nil {
 		return nil, err
 	}
 	jobs := d.jobs
 	again := func(some []anchor) error {
-		late, err := c.askAgain(ctx, some, counts)
+		late, err := c.queryAgain(ctx, some, counts)
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (c *Client) readJobs(ctx context.Context, f flavour, told listing, counts *
 			return nil, err
 		}
 	}
-	doubtful, err := c.lookAtUnclear(ctx, d, counts)
+	doubtful, err := c.queryUnclear(ctx, d, counts)
 	return append(jobs, doubtful...), err
 }
 
@@ -184,16 +184,16 @@ func owners(unclear map[backends.ID]anchor) [][]anchor {
 // unclear by their own texts, and may be as many as their owner likes.
 const mostAlone = 20
 
-// lookAtUnclear looks at each unclear job alone, the oldest first. Of those beyond
-// mostAlone it asks only for the slots, if they hold any.
-func (c *Client) lookAtUnclear(ctx context.Context, d *details, counts *cluster) ([]*seen, error) {
-	var jobs []*seen
+// queryUnclear queries each unclear job alone, the oldest first. Of those beyond
+// mostAlone it reads only the slots, if they hold any.
+func (c *Client) queryUnclear(ctx context.Context, d *details, counts *cluster) ([]*listedJob, error) {
+	var jobs []*listedJob
 	for i, id := range slices.SortedFunc(maps.Keys(d.unclear), backends.ID.Compare) {
-		look := c.lookAlone
+		query := c.queryAlone
 		if i >= mostAlone {
-			look = c.glance
+			query = c.queryCertain
 		}
-		j, err := look(ctx, d.unclear[id], counts)
+		j, err := query(ctx, d.unclear[id], counts)
 		if err != nil {
 			return nil, err
 		}
@@ -204,37 +204,37 @@ func (c *Client) lookAtUnclear(ctx context.Context, d *details, counts *cluster)
 	return jobs, nil
 }
 
-// askAgain asks once more for jobs that were in one half of a listing only: they changed
+// queryAgain asks once more for jobs that were in one half of a listing only: they changed
 // between the two commands, or were forgotten. Those that are missing again are unclear:
 // a user's text may cause that each time.
-func (c *Client) askAgain(ctx context.Context, missing []anchor, counts *cluster) (*details, error) {
+func (c *Client) queryAgain(ctx context.Context, missing []anchor, counts *cluster) (*details, error) {
 	late := &details{unclear: map[backends.ID]anchor{}}
 	for some := range slices.Chunk(missing, atOnce) {
 		ids := reconcile.IDs(some, func(a anchor) backends.ID { return backends.ID{Job: a.id.Job} })
 		slices.SortFunc(ids, backends.ID.Compare)
-		told, err := c.list(ctx, lava, names(slices.Compact(ids)))
+		listed, err := c.list(ctx, lava, names(slices.Compact(ids)))
 		if err != nil {
 			return nil, err
 		}
-		if strings.TrimSpace(told.records) == "" {
+		if strings.TrimSpace(listed.records) == "" {
 			continue // they are forgotten
 		}
-		d, err := c.anchored(ctx, told, counts)
+		d, err := c.joinListing(ctx, listed, counts)
 		if err != nil {
 			return nil, err
 		}
 		late.jobs = append(late.jobs, d.jobs...)
 		maps.Copy(late.unclear, d.unclear)
 		for _, a := range d.missing {
-			late.doubt(a, errUnclear)
+			late.addUnclear(a, errUnclear)
 		}
 	}
 	return late, nil
 }
 
-// lookAlone asks for one unclear job by itself, so that no other job's text is in its
+// queryAlone asks for one unclear job by itself, so that no other job's text is in its
 // lines. nil: it is forgotten.
-func (c *Client) lookAlone(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
+func (c *Client) queryAlone(ctx context.Context, a anchor, counts *cluster) (*listedJob, error) {
 	for _, id := range a.ids() {
 		out, err := c.bjobs(ctx, []string{id.String()}, "-UF")
 		if crashed(err) {
@@ -252,21 +252,21 @@ func (c *Client) lookAlone(ctx context.Context, a anchor, counts *cluster) (*see
 			a.why = err
 		}
 	}
-	return c.whereIs(ctx, a, counts)
+	return c.queryHosts(ctx, a, counts)
 }
 
-// glance returns what is certain of an unclear job. It runs no command for one without
+// queryCertain returns what is certain of an unclear job. It runs no command for one without
 // slots.
-func (c *Client) glance(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
+func (c *Client) queryCertain(ctx context.Context, a anchor, counts *cluster) (*listedJob, error) {
 	switch a.stat {
 	case "PEND", "PSUSP", "DONE", "EXIT", "ERROR", "WAIT":
-		return certain(a, a.stat, a.queue, nil, counts)
+		return certainJob(a, a.stat, a.queue, nil, counts)
 	}
-	return c.whereIs(ctx, a, counts)
+	return c.queryHosts(ctx, a, counts)
 }
 
-// whereIs asks for a job's hosts, and leaves the rest vague. nil: it is forgotten.
-func (c *Client) whereIs(ctx context.Context, a anchor, counts *cluster) (*seen, error) {
+// queryHosts asks for a job's hosts, and leaves the rest vague. nil: it is forgotten.
+func (c *Client) queryHosts(ctx context.Context, a anchor, counts *cluster) (*listedJob, error) {
 	for _, id := range a.ids() {
 		out, err := c.bjobs(ctx, []string{id.String()}, "-w")
 		if err != nil {

@@ -28,15 +28,15 @@ type Client struct {
 	lowQueue string
 	record   record
 
-	latest     reconcile.Latest[picture]
+	latest     reconcile.Latest[snapshot]
 	keepsBegin atomic.Bool // bmod -bn does not clear a begin time here
 
-	mu   sync.Mutex
-	site *site // nil: not asked yet
+	mu           sync.Mutex
+	clusterFacts *clusterFacts // nil: not asked yet
 }
 
-// site is what hardly ever changes of a cluster.
-type site struct {
+// clusterFacts is what hardly ever changes of a cluster.
+type clusterFacts struct {
 	flavour              flavour
 	limitUnit, usageUnit int64
 	params               params // of the last snapshot of all
@@ -63,7 +63,7 @@ func (c *Client) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true,
-			Pin:          c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.tend, Start: c.startOn, Place: c.place,
+			Pin:          c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Start: c.startOn, Place: c.submitDummies,
 		},
 		ForWrappers: backends.ForWrappers{
 			CountsPriorities: true, Filters: true,
@@ -77,10 +77,10 @@ func (c *Client) Abilities() backends.Abilities {
 // Snapshot takes a snapshot of the queue. It reads the clock first, so that nothing in the
 // snapshot is older than it says (R8).
 func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
-	p := c.latest.Take()
+	p := c.latest.Pop()
 	if p == nil {
 		var err error
-		if p, err = c.lookAtAll(ctx); err != nil {
+		if p, err = c.readAll(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +94,7 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 		switch {
 		case !j.State.Ended():
 			farm.Jobs = append(farm.Jobs, j.Job)
-		case !j.left().Before(endedSince):
+		case !j.leftAt().Before(endedSince):
 			farm.Ended = append(farm.Ended, j.Job)
 		}
 	}
@@ -106,70 +106,70 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	p, err := c.look(ctx, ids)
+	p, err := c.readSnapshot(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	return reconcile.Shown(p.jobs, ids), nil
 }
 
-// picture is a snapshot of the cluster, or of some jobs.
-type picture struct {
-	at        time.Time // by our clock, before the first command; LSF shows none
-	flavour   flavour
-	params    params
-	limitUnit int64 // bytes; what a plain number of -M counts in
-	scale     scale
-	engines   []string   // users whose dummy jobs count
-	asked     uint64     // commands that were run until it was complete
-	hosts     []hostSeen // in a snapshot of all
-	jobs      []*job     // in order of their IDs, which is that of submission
+// snapshot is a snapshot of the cluster, or of some jobs.
+type snapshot struct {
+	at          time.Time // by our clock, before the first command; LSF shows none
+	flavour     flavour
+	params      params
+	limitUnit   int64 // bytes; what a plain number of -M counts in
+	scale       scale
+	engineUsers []string     // users whose dummy jobs count
+	commands    uint64       // commands that were run until it was complete
+	hosts       []listedHost // in a snapshot of all
+	jobs        []*job       // in order of their IDs, which is that of submission
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; for more, all are listed.
 const mostAtOnce = 1000
 
-// lookAtAll takes a snapshot of hosts and jobs.
-func (c *Client) lookAtAll(ctx context.Context) (*picture, error) {
-	s, err := c.where(ctx)
+// readAll takes a snapshot of hosts and jobs.
+func (c *Client) readAll(ctx context.Context) (*snapshot, error) {
+	s, err := c.loadFacts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{at: time.Now(), flavour: s.flavour}
-	var told listing
+	p := &snapshot{at: time.Now(), flavour: s.flavour}
+	var listed listing
 	var bhosts, lshosts answer
 	err = command.Together(ctx, func(ctx context.Context) (err error) {
-		s.params, err = c.lookAtParams(ctx)
+		s.params, err = c.readParams(ctx)
 		return err
 	}, func(ctx context.Context) (err error) {
-		bhosts, err = c.ask(ctx, "bhosts", "-w")
+		bhosts, err = c.query(ctx, "bhosts", "-w")
 		return err
 	}, func(ctx context.Context) (err error) {
-		lshosts, err = c.ask(ctx, "lshosts", "-w")
+		lshosts, err = c.query(ctx, "lshosts", "-w")
 		return err
 	}, func(ctx context.Context) (err error) {
-		told, err = c.list(ctx, s.flavour, nil)
+		listed, err = c.list(ctx, s.flavour, nil)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	c.site = &s
+	c.clusterFacts = &s
 	c.mu.Unlock()
 	if p.hosts, err = parseHosts([]byte(bhosts.stdout), []byte(lshosts.stdout)); err != nil {
 		return nil, err
 	}
-	err = c.fill(ctx, p, &s, told)
-	p.doubtExclusive()
-	p.asked = c.latest.Asked()
+	err = c.fillSnapshot(ctx, p, &s, listed)
+	p.correctExclusive()
+	p.commands = c.latest.Commands()
 	return p, err
 }
 
-// doubtExclusive corrects Exclusive of lava's running jobs by their hosts: the word in a
+// correctExclusive corrects Exclusive of lava's running jobs by their hosts: the word in a
 // job's lines may be its owner's own, and would spare the job for ever. Of a host that a
 // job has for itself bhosts says closed_Excl, and neither ok nor closed_Full.
-func (p *picture) doubtExclusive() {
+func (p *snapshot) correctExclusive() {
 	if p.flavour != lava {
 		return
 	}
@@ -184,65 +184,65 @@ func (p *picture) doubtExclusive() {
 	}
 }
 
-// look takes a snapshot of some jobs, mostly without hosts.
-func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) {
+// readSnapshot takes a snapshot of some jobs, mostly without hosts.
+func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot, error) {
 	if len(ids) > mostAtOnce {
-		return c.lookAtAll(ctx)
+		return c.readAll(ctx)
 	}
-	s, err := c.where(ctx)
+	s, err := c.loadFacts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &picture{at: time.Now(), flavour: s.flavour}
+	p := &snapshot{at: time.Now(), flavour: s.flavour}
 	some := names(ids)
 	if len(some) == 0 {
 		// Without names bjobs would list all jobs; bparams shows whether the queue is there.
-		p.params, err = c.lookAtParams(ctx)
+		p.params, err = c.readParams(ctx)
 		p.scale = newScale(p.params)
 		return p, err
 	}
-	told, err := c.list(ctx, s.flavour, some)
+	listed, err := c.list(ctx, s.flavour, some)
 	if err != nil {
 		return nil, err
 	}
-	return p, c.fill(ctx, p, &s, told)
+	return p, c.fillSnapshot(ctx, p, &s, listed)
 }
 
-func (c *Client) lookAtParams(ctx context.Context) (params, error) {
-	said, err := c.ask(ctx, "bparams", "-l")
+func (c *Client) readParams(ctx context.Context) (params, error) {
+	printed, err := c.query(ctx, "bparams", "-l")
 	if err != nil {
 		return params{}, err
 	}
-	return parseParams([]byte(said.stdout))
+	return parseParams([]byte(printed.stdout))
 }
 
-// where returns which queue it is, and how it counts. It asks once.
-func (c *Client) where(ctx context.Context) (site, error) {
+// loadFacts returns which queue it is, and how it counts. It asks once.
+func (c *Client) loadFacts(ctx context.Context) (clusterFacts, error) {
 	c.mu.Lock()
-	known := c.site
+	known := c.clusterFacts
 	c.mu.Unlock()
 	if known != nil {
 		return *known, nil
 	}
-	var s site
+	var s clusterFacts
 	var err error
-	if s.flavour, _, err = askVersion(ctx, c.said); err != nil { // Examine reports a doubt
-		return site{}, err
+	if s.flavour, _, err = queryVersion(ctx, c.combinedOutput); err != nil { // Examine reports a doubt
+		return clusterFacts{}, err
 	}
 	unit := ""
 	if s.flavour == lsf10 {
 		if unit, err = c.unitForLimits(); err != nil {
-			return site{}, err
+			return clusterFacts{}, err
 		}
 	}
 	if s.limitUnit, s.usageUnit, err = units(s.flavour, unit); err != nil {
-		return site{}, err
+		return clusterFacts{}, err
 	}
-	if s.params, err = c.lookAtParams(ctx); err != nil {
-		return site{}, err
+	if s.params, err = c.readParams(ctx); err != nil {
+		return clusterFacts{}, err
 	}
 	c.mu.Lock()
-	c.site = &s
+	c.clusterFacts = &s
 	c.mu.Unlock()
 	return s, nil
 }

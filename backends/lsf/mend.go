@@ -8,16 +8,16 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// mending is how long after its end a job that the engine's requeue ended is put back, at
+// repairPeriod is how long after its end a job that the engine's requeue ended is put back, at
 // each Reconcile; meanwhile it shows as on its way. After that it is lost.
-const mending = time.Minute
+const repairPeriod = time.Minute
 
-// mend puts back jobs that the engine's requeue ended. LSF ends a job whose host dies
+// repairRequeues puts back jobs that the engine's requeue ended. LSF ends a job whose host dies
 // during its requeue (volclava 2.2: after 11 s, `Termination request issued; but unable
 // to reach the execution host`); a job that is left alone lives through the outage.
 // `brequeue -e` puts such a job back, with the same ID, where LSF can do that. A job that
 // ended while its host stayed up was killed, and stays ended.
-func (c *Client) mend(ctx context.Context, p *picture) error {
+func (c *Client) repairRequeues(ctx context.Context, p *snapshot) error {
 	down := map[string]bool{}
 	for _, h := range p.hosts {
 		down[h.Name] = h.State == backends.HostDown
@@ -30,12 +30,12 @@ func (c *Client) mend(ctx context.Context, p *picture) error {
 		if onAny(j, down) {
 			seen = append(seen, j)
 		}
-		if j.listed.State == backends.Exited && (onAny(j, down) || !j.entry.Down.IsZero()) && j.mendable(p.at) {
+		if j.listed.State == backends.Exited && (onAny(j, down) || !j.entry.Down.IsZero()) && j.repairable(p.at) {
 			ended = append(ended, j)
 		}
 	}
 	b := reconcile.Of(seen)
-	c.note(b, func(_ *item, e *entry) { e.Down = p.at })
+	c.updateEntries(b, func(_ *item, e *entry) { e.Down = p.at })
 	if err := b.Errors().First(); err != nil {
 		return err
 	}
@@ -52,17 +52,17 @@ func onAny(j *job, hosts map[string]bool) bool {
 	return false
 }
 
-// mendable reports whether a job that has ended may still be put back.
-func (j *job) mendable(at time.Time) bool { return at.Sub(j.listed.Ended) < mending }
+// repairable reports whether a job that has ended may still be put back.
+func (j *job) repairable(at time.Time) bool { return at.Sub(j.listed.Ended) < repairPeriod }
 
-// left returns when a job that has ended was no longer on its way back.
-func (j *job) left() time.Time {
+// leftAt returns when a job that has ended was no longer on its way back.
+func (j *job) leftAt() time.Time {
 	e := &j.entry
 	switch {
 	case !e.Requeuing || !j.sameRun():
 		return j.Ended
 	case !e.Down.IsZero():
-		return j.listed.Ended.Add(mending)
+		return j.listed.Ended.Add(repairPeriod)
 	}
 	return latest(e.Acted.Add(gap), j.listed.Ended.Add(gap))
 }

@@ -49,9 +49,9 @@ func parseVersion(text string) (flavour, string, error) {
 	return 0, "", fmt.Errorf("no version of LSF in %s", shown(text))
 }
 
-// guessed returns the flavour of an unknown version: LSF's if it says so, else lava,
+// guessFlavour returns the flavour of an unknown version: LSF's if it says so, else lava,
 // whose bsub has fewer options.
-func guessed(text string) flavour {
+func guessFlavour(text string) flavour {
 	text = strings.ToLower(text)
 	if strings.Contains(text, "lsf") && !strings.Contains(text, "lava") {
 		return lsf10
@@ -60,7 +60,7 @@ func guessed(text string) flavour {
 }
 
 // parseState reads LSF's word for a job's state.
-func (j *seen) parseState(stat string) error {
+func (j *listedJob) parseState(stat string) error {
 	j.stat = stat
 	switch stat {
 	case "PEND", "WAIT": // WAIT: in a chunk of which another member runs
@@ -215,9 +215,9 @@ func placements(list []string) ([]backends.Placement, error) {
 	return all, nil
 }
 
-// parsePlaces reads the hosts of bjobs' EXEC_HOST: "lava4:lava4", "4*hostA:hostB";
+// parseExecHosts reads the hosts of bjobs' EXEC_HOST: "lava4:lava4", "4*hostA:hostB";
 // "" and "-" are none.
-func parsePlaces(s string) ([]backends.Placement, error) {
+func parseExecHosts(s string) ([]backends.Placement, error) {
 	if s = strings.TrimSpace(s); s == "" || s == "-" {
 		return nil, nil
 	}
@@ -282,8 +282,8 @@ func onOneHost(requirement string) bool {
 	return strings.ReplaceAll(section, " ", "") == "hosts=1"
 }
 
-// tagged reads the project with its step, and the tag that a description begins with.
-func (j *seen) tagged(project, description string) {
+// setTag reads the project with its step, and the tag that a description begins with.
+func (j *listedJob) setTag(project, description string) {
 	j.description = description
 	tag, _, _ := backends.ParseTag(description)
 	if strings.HasPrefix(description, backends.TagPrefix) {

@@ -74,9 +74,9 @@ func unclear(why, text string) error { return fmt.Errorf("%w: %s: %s", errUnclea
 
 // details is what parseDetails made of a listing.
 type details struct {
-	jobs    []*seen                // in both listings and clear; in the order of the anchors
+	jobs    []*listedJob           // in both listings and clear; in the order of the anchors
 	missing []anchor               // not in the other listing: changed or forgotten meanwhile
-	unclear map[backends.ID]anchor // look at each of these alone, with parseDetail
+	unclear map[backends.ID]anchor // query each of these alone, with parseDetail
 }
 
 // parseDetails reads what `bjobs -UF` prints of the jobs that the anchors name.
@@ -87,7 +87,7 @@ type details struct {
 // more than once is forged: its job is unclear, and so is each job whose lines end at one
 // of these headers, since it may be the forger's, with the rest of its lines behind. A
 // job whose lines are not exactly what lava prints (see parseDetail) is unclear, too.
-// Unclear jobs must be looked at alone, so that no other job's text is in their lines.
+// Unclear jobs must be queried alone, so that no other job's text is in their lines.
 func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 	text := string(out)
 	headers := headersIn(text)
@@ -98,7 +98,7 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 		var found []block
 		for _, id := range a.ids() {
 			for _, at := range headers[id.String()] {
-				if a.heads(id, text[at:]) > 0 {
+				if a.headerLength(id, text[at:]) > 0 {
 					named := a
 					named.id = id
 					found = append(found, block{named, at})
@@ -114,7 +114,7 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 		case 1:
 			blocks = append(blocks, found[0])
 		default:
-			d.doubt(a, unclear("its header stands more than once", text[found[0].start:]))
+			d.addUnclear(a, unclear("its header stands more than once", text[found[0].start:]))
 		}
 	}
 	ends := slices.Sorted(maps.Keys(starts))
@@ -124,7 +124,7 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 			lines, certain = text[b.start:ends[next]], starts[ends[next]]
 		}
 		if !certain {
-			d.doubt(b.anchor, unclear("a header that stands more than once ends it", lines))
+			d.addUnclear(b.anchor, unclear("a header that stands more than once ends it", lines))
 			continue
 		}
 		j, err := parseDetail(b.anchor, []byte(lines), c)
@@ -133,7 +133,7 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 		case errors.As(err, &unknown):
 			return nil, err
 		case err != nil:
-			d.doubt(b.anchor, err)
+			d.addUnclear(b.anchor, err)
 		default:
 			d.jobs = append(d.jobs, j)
 		}
@@ -141,8 +141,8 @@ func parseDetails(anchors []anchor, out []byte, c *cluster) (*details, error) {
 	return d, nil
 }
 
-// doubt notes that a job's lines are unclear.
-func (d *details) doubt(a anchor, why error) {
+// addUnclear notes that a job's lines are unclear.
+func (d *details) addUnclear(a anchor, why error) {
 	a.why = why
 	d.unclear[a.id] = a
 }
@@ -179,9 +179,9 @@ func (a *anchor) ids() []backends.ID {
 	return []backends.ID{a.id, {Job: a.id.Job}}
 }
 
-// heads returns the length of the literal header of a job that a text begins with; 0: it
+// headerLength returns the length of the literal header of a job that a text begins with; 0: it
 // does not. A job without a name has none there.
-func (a *anchor) heads(id backends.ID, text string) int {
+func (a *anchor) headerLength(id backends.ID, text string) int {
 	rest := ", User <" + a.user + ">, Project <" + a.project + ">,"
 	for _, header := range []string{"\nJob <" + id.String() + ">, Job Name <" + a.name + ">" + rest, "\nJob <" + id.String() + ">" + rest} {
 		if strings.HasPrefix(text, header) {
@@ -254,12 +254,12 @@ const (
 // own priority) can be forged by the job's owner, for this job alone. The owner could
 // have asked for the same, but for exclusive, which holds only on a host that bhosts
 // calls closed_Excl (see doubtExclusive).
-func parseDetail(a anchor, out []byte, c *cluster) (*seen, error) {
+func parseDetail(a anchor, out []byte, c *cluster) (*listedJob, error) {
 	text := string(out)
-	var j seen
+	var j listedJob
 	rest := ""
 	for _, id := range a.ids() {
-		if n := a.heads(id, text); n > 0 {
+		if n := a.headerLength(id, text); n > 0 {
 			j.ID, rest = id, text[n:]
 			break
 		}
@@ -303,7 +303,7 @@ func parseDetail(a anchor, out []byte, c *cluster) (*seen, error) {
 }
 
 // parseHeader reads what follows the project in a job's header.
-func (j *seen) parseHeader(header, project string) error {
+func (j *listedJob) parseHeader(header, project string) error {
 	at := ufStatus().FindStringSubmatchIndex(header)
 	switch {
 	case at != nil && at[0] == 0:
@@ -328,16 +328,16 @@ func (j *seen) parseHeader(header, project string) error {
 		}
 		j.priority = n
 	}
-	_, description, described := lastCut(header[at[1]:], ">, Job Description <")
+	_, description, described := cutLast(header[at[1]:], ">, Job Description <")
 	if !described || !strings.HasSuffix(description, ">") {
 		description = ">"
 	}
-	j.tagged(project, strings.TrimSuffix(description, ">"))
+	j.setTag(project, strings.TrimSuffix(description, ">"))
 	return j.parseState(part(1))
 }
 
-// lastCut is strings.Cut around the last separator.
-func lastCut(s, separator string) (before, after string, found bool) {
+// cutLast is strings.Cut around the last separator.
+func cutLast(s, separator string) (before, after string, found bool) {
 	i := strings.LastIndex(s, separator)
 	if i < 0 {
 		return s, "", false
@@ -346,7 +346,7 @@ func lastCut(s, separator string) (before, after string, found bool) {
 }
 
 // parseSubmission reads the line of submission from behind "Submitted from host <".
-func (j *seen) parseSubmission(line, fromHost string, c *cluster) error {
+func (j *listedJob) parseSubmission(line, fromHost string, c *cluster) error {
 	rest, ok := strings.CutPrefix(line, fromHost+">")
 	if !ok || !strings.HasSuffix(rest, ";") {
 		return unclear("the line of its submission", line)
@@ -396,7 +396,7 @@ func inBrackets(s string) []string {
 
 // parseLines reads what stands between submission and scheduling parameters, and
 // returns the job's memory limit in bytes, 0 where it has none.
-func (j *seen) parseLines(lines []string, c *cluster) (limit int64, err error) {
+func (j *listedJob) parseLines(lines []string, c *cluster) (limit int64, err error) {
 	next := func(accept func(line string) bool) bool {
 		if len(lines) > 0 && accept(lines[0]) {
 			lines = lines[1:]
@@ -455,13 +455,13 @@ func (j *seen) parseLines(lines []string, c *cluster) (limit int64, err error) {
 			return ok
 		}) {
 		}
-		j.waits(strings.Join(why, "\n"))
+		j.setReason(strings.Join(why, "\n"))
 	}
 	return j.parseLimits(lines)
 }
 
-// waits sets why a job is pending, held or suspended.
-func (j *seen) waits(why string) {
+// setReason sets why a job is pending, held or suspended.
+func (j *listedJob) setReason(why string) {
 	j.Reason = why
 	j.byAdmin = strings.Contains(why, "suspended by LSF admin or root")
 	if j.State == backends.Pending {
@@ -470,7 +470,7 @@ func (j *seen) waits(why string) {
 }
 
 // parseStarted reads a match of ufStarted.
-func (j *seen) parseStarted(m []string, c *cluster) error {
+func (j *listedJob) parseStarted(m []string, c *cluster) error {
 	at, err := parsePast(m[1], c.at)
 	if err != nil {
 		return unclear(err.Error(), m[0])
@@ -490,7 +490,7 @@ func (j *seen) parseStarted(m []string, c *cluster) error {
 }
 
 // parseEnd reads a match of ufEnded.
-func (j *seen) parseEnd(m []string, c *cluster) error {
+func (j *listedJob) parseEnd(m []string, c *cluster) error {
 	at, err := parsePast(m[1], c.at)
 	if err != nil {
 		return unclear(err.Error(), m[0])
@@ -515,7 +515,7 @@ func (j *seen) parseEnd(m []string, c *cluster) error {
 
 // parseLimits reads tables of limits and of the memory used, each below an empty
 // line, and returns the memory limit in bytes; 0: none. Run limits are in minutes.
-func (j *seen) parseLimits(lines []string) (memory int64, err error) {
+func (j *listedJob) parseLimits(lines []string) (memory int64, err error) {
 	for len(lines) > 0 {
 		line := lines[0]
 		lines = lines[1:]
@@ -569,28 +569,28 @@ func parseWide(out []byte) (stat, queue string, places []backends.Placement, err
 		return "", "", nil, fmt.Errorf("bjobs -w: no job in %s", shown(string(out)))
 	}
 	stat, queue = fields[2], fields[3]
-	if places, err = parsePlaces(fields[5]); err != nil {
+	if places, err = parseExecHosts(fields[5]); err != nil {
 		return "", "", nil, fmt.Errorf("bjobs -w: %w, in the line %s", err, shown(line))
 	}
 	return stat, queue, places, nil
 }
 
-// vagueJob returns what is certain of a job that stays unclear when looked at alone: what
+// vagueJob returns what is certain of a job that stays unclear when queried alone: what
 // its anchor says, and what parseWide read. Nothing that would spare it from preemption
 // is believed, and no other job has to wait for it: it is not eligible.
-func vagueJob(a anchor, wide []byte, c *cluster) (*seen, error) {
+func vagueJob(a anchor, wide []byte, c *cluster) (*listedJob, error) {
 	stat, queue, places, err := parseWide(wide)
 	if err != nil {
 		return nil, err
 	}
-	return certain(a, stat, queue, places, c)
+	return certainJob(a, stat, queue, places, c)
 }
 
-// certain returns a job of which only its anchor and place are known.
-func certain(a anchor, stat, queue string, places []backends.Placement, c *cluster) (*seen, error) {
-	j := &seen{vague: true, why: a.why}
+// certainJob returns a job of which only its anchor and place are known.
+func certainJob(a anchor, stat, queue string, places []backends.Placement, c *cluster) (*listedJob, error) {
+	j := &listedJob{vague: true, why: a.why}
 	j.ID, j.Name, j.User = a.id, a.name, a.user
-	j.tagged(a.project, "")
+	j.setTag(a.project, "")
 	j.Queue, j.Hosts, j.Slots = queue, places, max(slotsOf(places), 1)
 	j.OneHost = j.Slots == 1
 	if err := j.parseState(stat); err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // listed returns the jobs of the transcript's two listings.
-func listed(t testing.TB) []*seen {
+func listed(t testing.TB) []*listedJob {
 	t.Helper()
 	anchors, err := parseAnchors([]byte(answered(t, "list.txt", listJSON).stdout))
 	if err != nil {
@@ -28,7 +28,7 @@ func listed(t testing.TB) []*seen {
 	return d.jobs
 }
 
-func TestLavasListings(t *testing.T) {
+func TestLavaListings(t *testing.T) {
 	jobs := listed(t)
 	type short struct {
 		user, project, stat string
@@ -67,8 +67,8 @@ func TestLavasListings(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(short{})); d != "" {
 		t.Error(d)
 	}
-	of := func(job int64) *seen {
-		return jobs[slices.IndexFunc(jobs, func(j *seen) bool { return j.ID.Job == job })]
+	of := func(job int64) *listedJob {
+		return jobs[slices.IndexFunc(jobs, func(j *listedJob) bool { return j.ID.Job == job })]
 	}
 	if j := of(789); j.Name != `name with "quotes" > and , <b>` || j.description != "allotment:1:suspend" || j.Submitted.Format(time.DateTime) != "2026-11-20 22:54:18" || j.OneHost {
 		t.Errorf("%+v", j)
@@ -88,11 +88,11 @@ func TestLavasListings(t *testing.T) {
 }
 
 // What the engine did to a job is read back from its bjobs -UF.
-func TestLavasDetails(t *testing.T) {
+func TestLavaDetails(t *testing.T) {
 	bob := func(id int64, name string) anchor {
 		return anchor{id: backends.ID{Job: id}, name: name, user: "bob", project: "chipB", queue: "normal", fromHost: "lava0"}
 	}
-	read := func(a anchor, command string) *seen {
+	read := func(a anchor, command string) *listedJob {
 		t.Helper()
 		j, err := parseDetail(a, []byte(answered(t, "actions.txt", command).stdout), lavaCluster())
 		if err != nil {
@@ -184,7 +184,7 @@ const uf80 = "------------------------------------------------------------------
 
 // Whatever a name, a project, a command, a description, a file or a mail address holds,
 // the job is listed under its real user and project.
-func TestNoTextForgesAnother(t *testing.T) {
+func TestTextsDoNotForgeFields(t *testing.T) {
 	other := printed{id: "6", name: "n", user: "bob", project: "chipA", status: "RUN", command: "sleep"}
 	for what, p := range map[string]printed{
 		"the issue's name":       {name: "x>, User <root>, Project <chipA>, Status <RUN>"},
@@ -214,7 +214,7 @@ func TestNoTextForgesAnother(t *testing.T) {
 }
 
 // A text that holds another job's lines, or forges its own, makes jobs unclear in the
-// list of all. When looked at alone, the other job is clear, and the forger's is not.
+// list of all. When queried alone, the other job is clear, and the forger's is not.
 func TestForgedLinesAreUnclear(t *testing.T) {
 	other := printed{id: "6", name: "n", user: "bob", project: "chipA", status: "RUN", command: "sleep"}
 	forged := other
@@ -224,7 +224,7 @@ func TestForgedLinesAreUnclear(t *testing.T) {
 		tail    = "\n SCHEDULING PARAMETERS:\n\n RESOURCE REQUIREMENT DETAILS:\n Combined: x\n Effective: -\n"
 		submits = "Fri Nov 20 22:54:18: Submitted from host <lava0>, CWD <"
 	)
-	alone := func(p printed) (*seen, error) { return parseDetail(p.anchor(), []byte(p.String()), lavaCluster()) }
+	alone := func(p printed) (*listedJob, error) { return parseDetail(p.anchor(), []byte(p.String()), lavaCluster()) }
 	for what, p := range map[string]printed{
 		"another's job in a command": {command: "x>\n" + submits + "/>;\n" + uf80 + forged.String() + uf80},
 		"another's job in a name":    {name: "x>\n" + forged.String()},
@@ -323,14 +323,14 @@ func TestHowJobsEnd(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.p.why, j, err)
 		}
 	}
-	for stat, want := range map[string]func(*seen) bool{
-		"UNKWN": func(j *seen) bool { return j.State == backends.Running && j.lost && !j.Ending },
-		"ZOMBI": func(j *seen) bool { return j.State == backends.Running && j.zombie && j.Ending },
-		"WAIT":  func(j *seen) bool { return j.State == backends.Pending },
-		"SSUSP": func(j *seen) bool { return j.State == backends.Suspended && j.stat == "SSUSP" },
-		"ERROR": func(j *seen) bool { return j.State == backends.Exited }, // lsbatch/cmd/cmd.job.c: EXIT after POST_EXEC
+	for stat, want := range map[string]func(*listedJob) bool{
+		"UNKWN": func(j *listedJob) bool { return j.State == backends.Running && j.lost && !j.Ending },
+		"ZOMBI": func(j *listedJob) bool { return j.State == backends.Running && j.zombie && j.Ending },
+		"WAIT":  func(j *listedJob) bool { return j.State == backends.Pending },
+		"SSUSP": func(j *listedJob) bool { return j.State == backends.Suspended && j.stat == "SSUSP" },
+		"ERROR": func(j *listedJob) bool { return j.State == backends.Exited }, // lsbatch/cmd/cmd.job.c: EXIT after POST_EXEC
 	} {
-		var j seen
+		var j listedJob
 		if err := j.parseState(stat); err != nil || !want(&j) {
 			t.Errorf("%s: %+v, %v", stat, j, err)
 		}
@@ -348,7 +348,7 @@ func TestHowJobsEnd(t *testing.T) {
 }
 
 // A job that stays unclear is known by what stands before the first of its texts.
-func TestWhatIsCertainOfAVagueJob(t *testing.T) {
+func TestCertainFieldsOfVagueJob(t *testing.T) {
 	anchors, err := parseAnchors([]byte(answered(t, "list.txt", listJSON).stdout))
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +378,7 @@ func TestWhatIsCertainOfAVagueJob(t *testing.T) {
 }
 
 // No mix of lines that lava itself prints forges a job.
-func TestNoMixOfLinesForges(t *testing.T) {
+func TestMixedLinesDoNotForge(t *testing.T) {
 	own := printed{status: "RUN"}.String()
 	parts := []string{
 		"x", ">", ";", "\n", " ", ", ", "<", ">;\n", ">\n", uf80, own, own[strings.Index(own, "\nFri"):], printed{}.String(),

@@ -21,14 +21,14 @@ const lsf10Fields = "jobid jobindex stat user queue job_name job_description pro
 // which every text is quoted. Field values are as IBM's pages and the captured outputs
 // of others show them: "" or "-" for what is absent, "Dec 28 19:56" for a time,
 // "5.2 Gbytes" for a size, "host1:host1" or "2*host1" for hosts.
-func parseJobs(out []byte, c *cluster) ([]*seen, error) {
+func parseJobs(out []byte, c *cluster) ([]*listedJob, error) {
 	records, err := parseRecords(out)
 	if err != nil {
 		return nil, err
 	}
-	jobs := make([]*seen, len(records))
+	jobs := make([]*listedJob, len(records))
 	for i, r := range records {
-		jobs[i] = &seen{}
+		jobs[i] = &listedJob{}
 		if err := jobs[i].parseRecord(r, c); err != nil {
 			return nil, fmt.Errorf("bjobs -json: %w, of the job %s", err, shown(fmt.Sprint(r)))
 		}
@@ -36,7 +36,7 @@ func parseJobs(out []byte, c *cluster) ([]*seen, error) {
 	return jobs, nil
 }
 
-func (j *seen) parseRecord(r map[string]string, c *cluster) error {
+func (j *listedJob) parseRecord(r map[string]string, c *cluster) error {
 	for name := range strings.SplitSeq(strings.ToUpper(lsf10Fields), " ") {
 		if _, ok := r[name]; !ok {
 			return fmt.Errorf("no %s", name)
@@ -54,14 +54,14 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 		return fmt.Errorf("JOBID: %w", err)
 	}
 	j.ID, j.Name, j.User, j.Queue = id, r["JOB_NAME"], r["USER"], r["QUEUE"]
-	j.tagged(r["PROJ_NAME"], r["JOB_DESCRIPTION"])
+	j.setTag(r["PROJ_NAME"], r["JOB_DESCRIPTION"])
 	if err := j.parseState(r["STAT"]); err != nil {
 		return fmt.Errorf("STAT: %w", err)
 	}
 	waits := j.State == backends.Pending || j.State == backends.Held
 	j.priority = number("JOB_PRIORITY")
-	if j.Hosts = field(r, "ALLOC_SLOT", &failed, parsePlaces); len(j.Hosts) == 0 { // tasks may have several slots each
-		j.Hosts = field(r, "EXEC_HOST", &failed, parsePlaces)
+	if j.Hosts = field(r, "ALLOC_SLOT", &failed, parseExecHosts); len(j.Hosts) == 0 { // tasks may have several slots each
+		j.Hosts = field(r, "EXEC_HOST", &failed, parseExecHosts)
 	}
 	if j.Slots = slotsOf(j.Hosts); waits {
 		j.Hosts, j.Slots = nil, int(number("MIN_REQ_PROC"))
@@ -97,7 +97,7 @@ func (j *seen) parseRecord(r map[string]string, c *cluster) error {
 	if j.Memory = usageMemory(r["COMBINED_RESREQ"], j.Slots, c); j.Memory == 0 && dash(r["MEMLIMIT"]) != "" {
 		j.Memory = field(r, "MEMLIMIT", &failed, func(s string) (int64, error) { return parseSize(s, c.limitUnit) })
 	}
-	j.waits(dash(r["PEND_REASON"]))
+	j.setReason(dash(r["PEND_REASON"]))
 	// TRACK_ELIGIBLE_PENDINFO=Y: LSF itself says that the job waits for its turn (EPEND) or
 	// must not start (IPEND). The reason says more of the latter.
 	switch state := dash(r["PENDSTATE"]); {

@@ -39,7 +39,7 @@ func table(out []byte, column string) (header map[string]int, lines [][]string, 
 // parseHosts reads the hosts that run jobs from `bhosts -w`, and their memory from
 // `lshosts -w`. A host without a number of slots (MAX "-") offers none: the number in use
 // would say nothing.
-func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
+func parseHosts(bhosts, lshosts []byte) ([]listedHost, error) {
 	memory, err := parseMemories(lshosts)
 	if err != nil {
 		return nil, fmt.Errorf("lshosts: %w", err)
@@ -53,7 +53,7 @@ func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
 			return nil, fmt.Errorf("bhosts: no column %s", name)
 		}
 	}
-	hosts := make([]hostSeen, 0, len(lines))
+	hosts := make([]listedHost, 0, len(lines))
 	for _, fields := range lines {
 		var failed error
 		number := func(name string) int {
@@ -70,8 +70,8 @@ func parseHosts(bhosts, lshosts []byte) ([]hostSeen, error) {
 			}
 			return int(n)
 		}
-		h := hostSeen{Host: backends.Host{Name: fields[0], Slots: number("MAX"), Memory: memory[fields[0]]}}
-		h.taken, h.running, h.suspended = number("NJOBS"), number("RUN"), number("SSUSP")+number("USUSP")
+		h := listedHost{Host: backends.Host{Name: fields[0], Slots: number("MAX"), Memory: memory[fields[0]]}}
+		h.inUse, h.running, h.suspended = number("NJOBS"), number("RUN"), number("SSUSP")+number("USUSP")
 		if failed == nil {
 			h.status = fields[header["STATUS"]]
 			h.State, _ = parseHostState(h.status)

@@ -35,27 +35,27 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-func TestTheVersionIsAskedUntilItIsTold(t *testing.T) {
+func TestVersionIsQueriedUntilKnown(t *testing.T) {
 	down := errors.New("LIM is down")
 	for name, x := range map[string]struct {
-		told    map[string]string // by command line; others answer nothing
+		answers map[string]string // by command line; others answer nothing
 		failing bool              // all fail
 		want    flavour
 		doubt   string // a part of it
 	}{
-		"bjobs tells":        {told: map[string]string{"bjobs -V": "volclava project 2.2, Nov 20 2026\n"}, want: lava},
-		"bhosts alone tells": {told: map[string]string{"bhosts -V": "volclava project 2.2, Nov 20 2026\n"}, want: lava},
-		"lsid alone tells":   {told: map[string]string{"lsid": "IBM Spectrum LSF Standard 10.1.0.0, Jul 08 2016\n"}, want: lsf10},
+		"bjobs tells":        {answers: map[string]string{"bjobs -V": "volclava project 2.2, Nov 20 2026\n"}, want: lava},
+		"bhosts alone tells": {answers: map[string]string{"bhosts -V": "volclava project 2.2, Nov 20 2026\n"}, want: lava},
+		"lsid alone tells":   {answers: map[string]string{"lsid": "IBM Spectrum LSF Standard 10.1.0.0, Jul 08 2016\n"}, want: lsf10},
 		"nothing tells":      {want: lava, doubt: "no version"},
-		"another LSF":        {told: map[string]string{"lsid": "IBM Platform LSF 9.1.3.0, Jul 04 2014\n"}, want: lsf10, doubt: "9.1.3"},
-		"a later name":       {told: map[string]string{"bjobs -V": "jhinno unischeduler 7\n"}, want: lava, doubt: "unischeduler"},
+		"another LSF":        {answers: map[string]string{"lsid": "IBM Platform LSF 9.1.3.0, Jul 04 2014\n"}, want: lsf10, doubt: "9.1.3"},
+		"a later name":       {answers: map[string]string{"bjobs -V": "jhinno unischeduler 7\n"}, want: lava, doubt: "unischeduler"},
 		"all fail":           {failing: true},
 	} {
-		kind, doubt, err := askVersion(t.Context(), func(_ context.Context, argv ...string) ([]byte, error) {
+		kind, doubt, err := queryVersion(t.Context(), func(_ context.Context, argv ...string) ([]byte, error) {
 			if x.failing {
 				return nil, down
 			}
-			return []byte(x.told[strings.Join(argv, " ")]), nil
+			return []byte(x.answers[strings.Join(argv, " ")]), nil
 		})
 		if x.failing != errors.Is(err, down) || kind != x.want || (doubt == nil) != (x.doubt == "") || doubt != nil && !strings.Contains(doubt.Error(), x.doubt) {
 			t.Errorf("%s: %v, %v, %v", name, kind, doubt, err)
@@ -71,11 +71,11 @@ func TestHosts(t *testing.T) {
 	if h := hosts[0]; h.Name != "lava0" || h.Slots != 0 || h.State != backends.HostUp {
 		t.Errorf("%+v", h)
 	}
-	if h := hosts[4]; h.Name != "lava4" || h.Slots != 4 || h.Memory != 24105<<20 || h.State != backends.HostUp || h.taken != 4 || h.running != 4 {
+	if h := hosts[4]; h.Name != "lava4" || h.Slots != 4 || h.Memory != 24105<<20 || h.State != backends.HostUp || h.inUse != 4 || h.running != 4 {
 		t.Errorf("%+v", h)
 	}
 	hosts, err = parseHosts([]byte(answered(t, "actions.txt", "bhosts -w").stdout), []byte(answered(t, "hosts.txt", "lshosts -w").stdout))
-	if err != nil || hosts[4].running != 3 || hosts[4].suspended != 1 || hosts[4].taken != 4 {
+	if err != nil || hosts[4].running != 3 || hosts[4].suspended != 1 || hosts[4].inUse != 4 {
 		t.Errorf("%+v, %v", hosts, err)
 	}
 	hosts, err = parseHosts(captured(t, "lsf10/bhosts.txt"), captured(t, "lsf10/lshosts.txt"))
@@ -183,18 +183,18 @@ func TestYears(t *testing.T) {
 	}
 }
 
-func TestPlaces(t *testing.T) {
+func TestExecHosts(t *testing.T) {
 	p := func(host string, slots int) backends.Placement { return backends.Placement{Host: host, Slots: slots} }
 	for s, want := range map[string][]backends.Placement{
 		"": nil, "-": nil, "   -    ": nil, "lava4": {p("lava4", 1)}, "lava4:lava4": {p("lava4", 2)}, "4*hostA": {p("hostA", 4)},
 		"4*hostA:hostB:hostA": {p("hostA", 5), p("hostB", 1)},
 	} {
-		if got, err := parsePlaces(s); err != nil || !slices.Equal(got, want) {
+		if got, err := parseExecHosts(s); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", s, got, err)
 		}
 	}
 	for _, s := range []string{"a::b", "0*a", "-1*a", "x*a", "a b", "2*", "999999999*a", "2*3*a"} {
-		if got, err := parsePlaces(s); err == nil {
+		if got, err := parseExecHosts(s); err == nil {
 			t.Errorf("%q: %v", s, got)
 		}
 	}
@@ -297,7 +297,7 @@ func TestSubmittedLines(t *testing.T) {
 	}
 }
 
-func TestRecordsThatAreNone(t *testing.T) {
+func TestMalformedRecords(t *testing.T) {
 	for _, s := range []string{"", "No unfinished job found\n", "{}", `{"RECORDS":[1]}`, `{"RECORDS":[{"JOBID":null}]}`, `{"RECORDS":[{"JOBID":["1"]}]}`, `{"RECORDS":[{"JOBID":"1"}]`} {
 		if r, err := parseRecords([]byte(s)); err == nil {
 			t.Errorf("%q: %v", s, r)
@@ -317,7 +317,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 	}
 }
 
-func TestLSF10sJobs(t *testing.T) {
+func TestLSF10Jobs(t *testing.T) {
 	at := time.Date(2026, 12, 28, 19, 58, 0, 0, time.UTC)
 	jobs, err := parseJobs(captured(t, "lsf10/bjobs.json"), &cluster{at: at, limitUnit: 1 << 10, usageUnit: 1 << 20})
 	if err != nil || len(jobs) != 6 {
@@ -375,7 +375,7 @@ func TestLSF10sJobs(t *testing.T) {
 	}
 }
 
-func TestWhatLSF10sJobsAreNot(t *testing.T) {
+func TestLSF10RejectsBadFields(t *testing.T) {
 	good := map[string]string{}
 	for name, value := range map[string]string{"JOBID": "5", "STAT": "RUN", "USER": "u", "QUEUE": "q", "EXEC_HOST": "h", "SUBMIT_TIME": "Nov 20 22:54", "START_TIME": "Nov 20 22:54"} {
 		good[name] = value
@@ -394,7 +394,7 @@ func TestWhatLSF10sJobsAreNot(t *testing.T) {
 		if r[name] = value; value == "none" {
 			delete(r, name)
 		}
-		return new(seen).parseRecord(r, lavaCluster())
+		return new(listedJob).parseRecord(r, lavaCluster())
 	}
 	if err := read("JOB_NAME", "x"); err != nil {
 		t.Fatal(err)
@@ -414,7 +414,7 @@ func TestWhatLSF10sJobsAreNot(t *testing.T) {
 }
 
 // TRACK_ELIGIBLE_PENDINFO: LSF itself says which jobs wait for their turn.
-func TestWhatLSF10SaysOfItsPendingJobs(t *testing.T) {
+func TestLSF10PendState(t *testing.T) {
 	for _, c := range []struct {
 		state, why string
 		want       backends.Wait
@@ -430,11 +430,11 @@ func TestWhatLSF10SaysOfItsPendingJobs(t *testing.T) {
 			r[name] = ""
 		}
 		r["JOBID"], r["STAT"], r["SUBMIT_TIME"], r["PEND_REASON"], r["PENDSTATE"] = "5", "PEND", "Nov 20 22:54", c.why, c.state
-		var j seen
+		var j listedJob
 		if err := j.parseRecord(r, lavaCluster()); err != nil || j.Wait != c.want {
 			t.Errorf("%+v: %d, %v", c, j.Wait, err)
 		}
-		if r["PENDSTATE"] = "HUH"; new(seen).parseRecord(r, lavaCluster()) == nil {
+		if r["PENDSTATE"] = "HUH"; new(listedJob).parseRecord(r, lavaCluster()) == nil {
 			t.Error("an unknown state of pending is read")
 		}
 	}

@@ -62,7 +62,7 @@ func newScale(p params) scale {
 	if s.normal < 1 || s.normal > s.most {
 		s.normal = s.most / 2 // lava: "The default job priority is: 50" of 100
 	}
-	s.bands = bandsOf(s.most - s.normal)
+	s.bands = newBands(s.most - s.normal)
 	next := s.most + 1
 	for i := len(s.bands) - 1; i >= 0; i-- {
 		next -= s.bands[i].width
@@ -71,26 +71,26 @@ func newScale(p params) scale {
 	return s
 }
 
-// bandsOf divides room numbers among the levels, and returns their bands lowest first.
-func bandsOf(room int64) []band {
+// newBands divides room numbers among the levels, and returns their bands lowest first.
+func newBands(room int64) []band {
 	widths := map[backends.Level]int64{}
-	give := func(level backends.Level, upTo int64) {
+	widen := func(level backends.Level, upTo int64) {
 		n := min(max(upTo-widths[level], 0), max(room, 0))
 		widths[level] += n
 		room -= n
 	}
 	for _, n := range needs {
-		give(n.level, 1)
+		widen(n.level, 1)
 	}
 	for _, n := range needs {
-		give(n.level, n.enough)
+		widen(n.level, n.enough)
 	}
 	for _, n := range needs {
-		give(n.level, n.good)
+		widen(n.level, n.good)
 	}
 	share := max(room, 0) / int64(len(needs)-1)
 	for _, n := range needs[:len(needs)-1] { // a placeholder needs no more
-		give(n.level, min(n.good+share, values))
+		widen(n.level, min(n.good+share, values))
 	}
 	bands := make([]band, 0, len(needs))
 	for level := backends.LevelVictim; level <= backends.LevelHandOver; level++ {

@@ -47,18 +47,18 @@ func (e entry) empty() bool {
 	return e.Mark == "" && e.Until.IsZero() && e.Requeues == 0 && e.Run.IsZero() && e.Ours.IsZero() && len(e.Pinned) == 0 && !e.Ranked
 }
 
-// about reports whether the entry is about that job. Of a vague job bjobs shows the
+// describes reports whether the entry is about that job. Of a vague job bjobs shows the
 // minute only.
-func (e entry) about(listed *seen) bool {
+func (e entry) describes(listed *listedJob) bool {
 	if listed.vague {
 		return e.Submitted.Truncate(time.Minute).Equal(listed.Submitted.Truncate(time.Minute))
 	}
 	return e.Submitted.Equal(listed.Submitted)
 }
 
-// keepGone is how long a job is remembered that has ended, or that the queue does not
+// goneLimit is how long a job is remembered that has ended, or that the queue does not
 // know: it may only be away.
-const keepGone = 24 * time.Hour
+const goneLimit = 24 * time.Hour
 
 // entries are those of all jobs, by ID.
 type entries map[backends.ID]entry
@@ -100,7 +100,7 @@ func (all entries) prune(at time.Time, alive func(backends.ID, entry) bool) {
 			e.Gone = time.Time{}
 		case e.Gone.IsZero():
 			e.Gone = at
-		case at.Sub(e.Gone) > keepGone:
+		case at.Sub(e.Gone) > goneLimit:
 			delete(all, id)
 			continue
 		}

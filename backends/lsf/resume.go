@@ -13,14 +13,14 @@ import (
 // other job gets in there but by Start. A crash leaves a job that is noted as resuming:
 // Reconcile resumes it.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
-	_, b := c.looked(ctx, ids, func(it *item) error {
+	_, b := c.newBatch(ctx, ids, func(it *item) error {
 		if j := it.Job; j.State != backends.Suspended && (j.State != backends.Running || j.Ending) {
 			return reconcile.WrongState(&j.Job)
 		}
 		return nil
 	})
 	suspended := b.Where(func(it *item) bool { return it.Job.State == backends.Suspended })
-	c.note(suspended.Where(func(it *item) bool { return !it.Job.Resuming }), func(it *item, e *entry) {
+	c.updateEntries(suspended.Where(func(it *item) bool { return !it.Job.Resuming }), func(it *item, e *entry) {
 		if !it.Job.sameRun() {
 			e.Run, e.Acted, e.Resumed, e.Ran = it.Job.listed.Started, time.Now(), time.Time{}, it.Job.RanFor
 		}
@@ -29,9 +29,9 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 	if suspended = suspended.Open(); len(suspended) == 0 {
 		return b.Errors()
 	}
-	all, err := c.lookAtAll(ctx)
+	all, err := c.readAll(ctx)
 	if err == nil {
-		err = c.goOn(ctx, all)
+		err = c.resumeFitting(ctx, all)
 	}
 	if err != nil {
 		suspended.Fail(err)
@@ -39,8 +39,8 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 	return b.Errors()
 }
 
-// rooms returns how many slots of each host no job runs in.
-func (p *picture) rooms() map[string]int {
+// freeSlots returns how many slots of each host no job runs in.
+func (p *snapshot) freeSlots() map[string]int {
 	free := map[string]int{}
 	for _, h := range p.hosts {
 		free[h.Name] = h.Slots
@@ -64,24 +64,24 @@ func (j *job) slots() map[string]int {
 	return on
 }
 
-// goOn resumes the jobs of a snapshot of all that are noted as resuming and fit.
-func (c *Client) goOn(ctx context.Context, p *picture) error {
-	free := p.rooms()
+// resumeFitting resumes the jobs of a snapshot of all that are noted as resuming and fit.
+func (c *Client) resumeFitting(ctx context.Context, p *snapshot) error {
+	free := p.freeSlots()
 	b := reconcile.Of(p.jobs).Where(func(it *item) bool {
 		return it.Job.State == backends.Suspended && it.Job.Resuming && reconcile.Fits(it.Job.slots(), free)
 	})
-	c.order(ctx, b, "bresume")
-	c.until(ctx, b, func(_ *item, now *job) error {
+	c.runBatch(ctx, b, "bresume")
+	c.awaitEffect(ctx, b, func(_ *item, now *job) error {
 		if now.listed.State == backends.Suspended {
 			return reconcile.WrongState(&now.Job)
 		}
 		return nil
 	})
-	c.note(b, wentOn)
+	c.updateEntries(b, recordResumed)
 	return b.Errors().First()
 }
 
-// wentOn notes that a job was resumed.
-func wentOn(_ *item, e *entry) {
+// recordResumed notes that a job was resumed.
+func recordResumed(_ *item, e *entry) {
 	e.Suspended, e.Resuming, e.Until, e.Resumed = false, false, time.Time{}, time.Now().UTC()
 }

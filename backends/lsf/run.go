@@ -35,19 +35,19 @@ func (c *Client) runWith(ctx context.Context, env []string, argv ...string) (ans
 // machine too busy for it.
 const patience = 3
 
-// ask is run for a command that changes nothing.
-func (c *Client) ask(ctx context.Context, argv ...string) (said answer, err error) {
+// query is run for a command that changes nothing.
+func (c *Client) query(ctx context.Context, argv ...string) (printed answer, err error) {
 	for range patience {
-		if said, err = c.run(ctx, argv...); !errors.Is(err, exec.ErrWaitDelay) {
+		if printed, err = c.run(ctx, argv...); !errors.Is(err, exec.ErrWaitDelay) {
 			break
 		}
 	}
-	return said, err
+	return printed, err
 }
 
 // start runs a command, found in Config.Bin by its name, and returns all that it printed.
 func (c *Client) start(ctx context.Context, cmd command.Command) (answer, error) {
-	c.latest.Ask()
+	c.latest.Invalidate()
 	argv := cmd.Argv
 	if c.config.Bin != "" {
 		cmd.Argv = append([]string{filepath.Join(c.config.Bin, argv[0])}, argv[1:]...)
@@ -56,11 +56,11 @@ func (c *Client) start(ctx context.Context, cmd command.Command) (answer, error)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := command.Run(ctx, cmd)
-	said := answer{string(out), stderr.String()}
-	if err != nil && said == (answer{}) { // a command that fails says why: the output was lost
-		return said, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
+	printed := answer{string(out), stderr.String()}
+	if err != nil && printed == (answer{}) { // a command that fails says why: the output was lost
+		return printed, fmt.Errorf("%w: %w", backends.ErrUnreachable, err)
 	}
-	return said, reconcile.Known(err, failure)
+	return printed, reconcile.Classify(err, failure)
 }
 
 // environment returns the engine's or a job's, without what changes the output of LSF's
@@ -107,17 +107,17 @@ func possible(id backends.ID) bool { return id.Job > 0 && id.Job <= maxID && id.
 // atOnce is how many jobs one command gets at most.
 const atOnce = 500
 
-// tell runs a command on jobs, many at a time, and returns each job's error, as far as
+// runOnJobs runs a command on jobs, many at a time, and returns each job's error, as far as
 // the command printed one: what became of the others has to be looked up.
-func (c *Client) tell(ctx context.Context, ids []backends.ID, argv ...string) backends.Errors {
-	return c.tellWith(ctx, nil, ids, argv...)
+func (c *Client) runOnJobs(ctx context.Context, ids []backends.ID, argv ...string) backends.Errors {
+	return c.runOnJobsWith(ctx, nil, ids, argv...)
 }
 
-func (c *Client) tellWith(ctx context.Context, env []string, ids []backends.ID, argv ...string) backends.Errors {
+func (c *Client) runOnJobsWith(ctx context.Context, env []string, ids []backends.ID, argv ...string) backends.Errors {
 	errs := make(backends.Errors, 0, len(ids))
 	for some := range slices.Chunk(ids, atOnce) {
-		said, err := c.runWith(ctx, env, append(slices.Clone(argv), names(some)...)...)
-		_, of := parseAnswers(said.stdout, said.stderr, some)
+		printed, err := c.runWith(ctx, env, append(slices.Clone(argv), names(some)...)...)
+		_, of := parseAnswers(printed.stdout, printed.stderr, some)
 		for i := range of {
 			if of[i] == nil && (errors.Is(err, backends.ErrUnreachable) || neverRan(err)) {
 				of[i] = err

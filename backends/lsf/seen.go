@@ -47,10 +47,10 @@ type cluster struct {
 	perTask   bool      // rusage[mem=] is of each slot (RESOURCE_RESERVE_PER_TASK)
 }
 
-// seen is a job as bjobs shows it, with fields that callers do not see. Its Priority,
+// listedJob is a job as bjobs shows it, with fields that callers do not see. Its Priority,
 // Mark, HeldUntil, Pinned, Requeues and Resuming are not in the listing; Asked and
 // BeginTime are what the queue has now, which may be the engine's.
-type seen struct {
+type listedJob struct {
 	backends.Job
 	stat         string // LSF's word for its state: USUSP
 	priority     int64  // by which the queue orders; 0: the queue gives none
@@ -66,11 +66,11 @@ type seen struct {
 	why   error // why it is vague
 }
 
-// hostSeen is a host as bhosts and lshosts show it.
-type hostSeen struct {
+// listedHost is a host as bhosts and lshosts show it.
+type listedHost struct {
 	backends.Host
 	status    string // closed_Excl
-	taken     int    // slots that the queue counts as used: njobs, suspended ones and reservations included
+	inUse     int    // slots that the queue counts as used: njobs, suspended ones and reservations included
 	running   int    // of these, those of running jobs
 	suspended int    // of these, those of suspended jobs
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// asker runs one of the cluster's commands and returns what it prints.
-type asker func(ctx context.Context, argv ...string) ([]byte, error)
+// runner runs one of the cluster's commands and returns what it prints.
+type runner func(ctx context.Context, argv ...string) ([]byte, error)
 
 // surroundings are what this process knows of the cluster before it asks.
 type surroundings struct {
@@ -32,11 +32,11 @@ type surroundings struct {
 // Examine examines how a cluster is set up, and whether it runs our filter at submission.
 func (c *Client) Examine(ctx context.Context, by backends.Installation) (backends.Examination, error) {
 	around := c.surroundings()
-	s, err := lookAtSetup(ctx, c.printed, around, by)
+	s, err := readSetup(ctx, c.standardOutput, around, by)
 	if err != nil {
 		return backends.Examination{}, err
 	}
-	if p, err := c.lookAtAll(ctx); err == nil { // an error here is reported by every call that needs the jobs
+	if p, err := c.readAll(ctx); err == nil { // an error here is reported by every call that needs the jobs
 		for _, j := range p.jobs {
 			switch {
 			case j.State.Ended():
@@ -53,11 +53,11 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 // FilterFacts asks bparams each time: a badmin reconfig may change the answer, and LSF
 // refuses a job with a number that is too high.
 func (c *Client) FilterFacts(ctx context.Context) (backends.FilterFacts, error) {
-	p, err := c.lookAtParams(ctx)
+	p, err := c.readParams(ctx)
 	if err != nil {
 		return backends.FilterFacts{}, err
 	}
-	kind, err := c.where(ctx)
+	kind, err := c.loadFacts(ctx)
 	if err != nil {
 		return backends.FilterFacts{}, err
 	}
@@ -78,13 +78,13 @@ func filterFacts(p params, unit int64) backends.FilterFacts {
 
 // Bsub returns the cluster's own bsub.
 func (c *Client) Bsub(ctx context.Context) (backends.Bsub, error) {
-	kind, doubt, err := askVersion(ctx, c.said)
+	kind, doubt, err := queryVersion(ctx, c.combinedOutput)
 	if err != nil {
 		return backends.Bsub{}, err
 	}
 	own := backends.Bsub{Program: "bsub", Options: BsubOptions(kind == lava)}
 	if doubt != nil {
-		own.Warnings = []string{takenFor(kind, doubt)}
+		own.Warnings = []string{guessWarning(kind, doubt)}
 	}
 	if c.config.Bin != "" {
 		own.Program = filepath.Join(c.config.Bin, "bsub")
@@ -99,30 +99,30 @@ func (c *Client) surroundings() surroundings {
 	return surroundings{config: c.config, env: os.Getenv, system: "/etc"}
 }
 
-// printed returns what a command prints on its standard output.
-func (c *Client) printed(ctx context.Context, argv ...string) ([]byte, error) {
-	said, err := c.ask(ctx, argv...)
-	return []byte(said.stdout), err
+// standardOutput returns what a command prints on its standard output.
+func (c *Client) standardOutput(ctx context.Context, argv ...string) ([]byte, error) {
+	printed, err := c.query(ctx, argv...)
+	return []byte(printed.stdout), err
 }
 
-// said returns what a command prints, on standard output and on standard error.
-func (c *Client) said(ctx context.Context, argv ...string) ([]byte, error) {
-	said, err := c.ask(ctx, argv...)
-	return []byte(said.stdout + said.stderr), err
+// combinedOutput returns what a command prints, on standard output and on standard error.
+func (c *Client) combinedOutput(ctx context.Context, argv ...string) ([]byte, error) {
+	printed, err := c.query(ctx, argv...)
+	return []byte(printed.stdout + printed.stderr), err
 }
 
-// tellVersion are the commands that print a version. bsub and bmod print none into a
+// versionCommands are the commands that print a version. bsub and bmod print none into a
 // pipe (volclava 2.2); lsid alone needs a daemon.
-var tellVersion = [][]string{{"bjobs", "-V"}, {"bhosts", "-V"}, {"lsid", "-V"}, {"lsid"}}
+var versionCommands = [][]string{{"bjobs", "-V"}, {"bhosts", "-V"}, {"lsid", "-V"}, {"lsid"}}
 
-// askVersion returns the cluster's flavour. doubt says why it is a guess; err, why there
+// queryVersion returns the cluster's flavour. doubt says why it is a guess; err, why there
 // is no answer.
-func askVersion(ctx context.Context, ask asker) (kind flavour, doubt, err error) {
+func queryVersion(ctx context.Context, run runner) (kind flavour, doubt, err error) {
 	var all []byte
 	var failed error
 	answered := false
-	for _, argv := range tellVersion {
-		text, err := ask(ctx, argv...)
+	for _, argv := range versionCommands {
+		text, err := run(ctx, argv...)
 		if kind, _, wrong := parseVersion(string(text)); wrong == nil {
 			return kind, nil, nil
 		}
@@ -136,41 +136,41 @@ func askVersion(ctx context.Context, ask asker) (kind flavour, doubt, err error)
 		return 0, nil, failed
 	}
 	_, _, doubt = parseVersion(string(all))
-	return guessed(string(all)), doubt, nil
+	return guessFlavour(string(all)), doubt, nil
 }
 
-// takenFor returns the warning about a flavour that was guessed.
-func takenFor(kind flavour, doubt error) string {
+// guessWarning returns the warning about a flavour that was guessed.
+func guessWarning(kind flavour, doubt error) string {
 	return fmt.Sprintf("the version of this LSF is not one that is known; it is taken for %v: %v", kind, doubt)
 }
 
-// lookAtSetup reads a cluster's set-up from its commands and files. It changes nothing.
-func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backends.Installation) (*setup, error) {
+// readSetup reads a cluster's set-up from its commands and files. It changes nothing.
+func readSetup(ctx context.Context, run runner, around surroundings, by backends.Installation) (*setup, error) {
 	s := &setup{}
-	text, err := ask(ctx, "lsid")
+	text, err := run(ctx, "lsid")
 	if err != nil {
 		return nil, err
 	}
-	if s.flavour, s.doubt, err = askVersion(ctx, ask); err != nil {
+	if s.flavour, s.doubt, err = queryVersion(ctx, run); err != nil {
 		return nil, err
 	}
 	cluster, err := parseClusterName(text)
 	if err != nil {
 		return nil, err
 	}
-	if text, err = ask(ctx, "bparams", "-l"); err != nil {
+	if text, err = run(ctx, "bparams", "-l"); err != nil {
 		return nil, err
 	}
 	if s.params, err = parseParams(text); err != nil {
 		return nil, err
 	}
-	if text, err = ask(ctx, "bhosts", "-w"); err != nil {
+	if text, err = run(ctx, "bhosts", "-w"); err != nil {
 		return nil, err
 	}
-	if s.noSlots, s.strange, err = lookAtHosts(text); err != nil {
+	if s.noSlots, s.strange, err = parseOddHosts(text); err != nil {
 		return nil, err
 	}
-	if s.queues, err = askForQueues(ctx, ask); err != nil {
+	if s.queues, err = queryQueues(ctx, run); err != nil {
 		return nil, err
 	}
 	s.readConf(around)
@@ -185,11 +185,11 @@ func lookAtSetup(ctx context.Context, ask asker, around surroundings, by backend
 
 // queues returns the cluster's queues as bqueues prints them; nil: there is none.
 func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
-	found, err := listQueues(ctx, c.printed)
+	found, err := listQueues(ctx, c.standardOutput)
 	if err != nil || found == nil {
 		return nil, err
 	}
-	p, err := c.lookAtParams(ctx)
+	p, err := c.readParams(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -199,15 +199,15 @@ func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
 		if q.name == c.lowQueue {
 			level = backends.LevelLow
 		}
-		told := q.told
-		all = append(all, backends.Queue{Name: q.name, Level: level, Default: slices.Contains(p.defaultQueues, q.name), Told: &told})
+		row := q.row
+		all = append(all, backends.Queue{Name: q.name, Level: level, Default: slices.Contains(p.defaultQueues, q.name), Columns: &row})
 	}
 	return all, nil
 }
 
 // listQueues returns nil if there is no bqueues.
-func listQueues(ctx context.Context, ask asker) ([]queue, error) {
-	text, err := ask(ctx, "bqueues", "-w")
+func listQueues(ctx context.Context, run runner) ([]queue, error) {
+	text, err := run(ctx, "bqueues", "-w")
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -217,14 +217,14 @@ func listQueues(ctx context.Context, ask asker) ([]queue, error) {
 	return parseQueues(text)
 }
 
-// askForQueues returns the queues with their policies; nil: there is no bqueues.
-func askForQueues(ctx context.Context, ask asker) ([]queue, error) {
-	queues, err := listQueues(ctx, ask)
+// queryQueues returns the queues with their policies; nil: there is no bqueues.
+func queryQueues(ctx context.Context, run runner) ([]queue, error) {
+	queues, err := listQueues(ctx, run)
 	if err != nil || queues == nil {
 		return nil, err
 	}
 	var text []byte
-	if text, err = ask(ctx, "bqueues", "-l"); err == nil { // a stand-in may have no -l
+	if text, err = run(ctx, "bqueues", "-l"); err == nil { // a stand-in may have no -l
 		addPolicies(queues, text)
 	}
 	return queues, nil

@@ -22,7 +22,7 @@ func ofRoot(what string) []string {
 }
 
 // What sysadmins, filter and asub ask of the stand-in, in both flavours.
-func TestWhatTheSiteAsks(t *testing.T) {
+func TestFactsOfTheCluster(t *testing.T) {
 	for _, x := range []struct {
 		options lsfstandin.Options
 		unknown []string // options that its bsub does not know
@@ -67,7 +67,7 @@ func TestWhatTheSiteAsks(t *testing.T) {
 
 		queues, err := able.Queues(t.Context())
 		i := slices.IndexFunc(queues, func(q backends.Queue) bool { return q.Name == "normal" })
-		if err != nil || i < 0 || !queues[i].Default || queues[i].Told == nil || queues[i].Told.Priority != 30 || queues[i].Told.Status != "Open:Active" {
+		if err != nil || i < 0 || !queues[i].Default || queues[i].Columns == nil || queues[i].Columns.Priority != 30 || queues[i].Columns.Status != "Open:Active" {
 			t.Errorf("%+v, %v", queues, err)
 		}
 

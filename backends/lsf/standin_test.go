@@ -48,9 +48,9 @@ func standIn(flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) *lsfstandin.Lis
 	return l
 }
 
-// readBack reads what the stand-in lists of its jobs; lava's as its client does: a job
-// that is unclear among others is looked at alone.
-func readBack(t *testing.T, flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) []*seen {
+// parseListing reads what the stand-in lists of its jobs; lava's as its client does: a job
+// that is unclear among others is queried alone.
+func parseListing(t *testing.T, flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) []*listedJob {
 	t.Helper()
 	l := standIn(flavour, jobs...)
 	c := &cluster{at: listedAt.Add(24 * time.Hour), limitUnit: 1 << 10, usageUnit: 1 << 20}
@@ -86,7 +86,7 @@ func readBack(t *testing.T, flavour lsfstandin.Flavour, jobs ...lsfstandin.Job) 
 	return all
 }
 
-func TestWhatTheStandInListsIsReadBack(t *testing.T) {
+func TestStandInListingsAreParsed(t *testing.T) {
 	on := []backends.Placement{{Host: "h1", Slots: 2}, {Host: "h2", Slots: 1}}
 	states := map[lsfstandin.Stat]backends.State{
 		lsfstandin.PEND: backends.Pending, lsfstandin.PSUSP: backends.Held, lsfstandin.RUN: backends.Running, lsfstandin.USUSP: backends.Suspended,
@@ -116,7 +116,7 @@ func TestWhatTheStandInListsIsReadBack(t *testing.T) {
 				if change(&j); stat == lsfstandin.EXIT || stat == lsfstandin.ERROR {
 					j.ExitCode = 3
 				}
-				all := readBack(t, flavour, j)
+				all := parseListing(t, flavour, j)
 				if len(all) != 1 {
 					t.Fatalf("%s, %s %s: %d jobs", flavour, stat, kind, len(all))
 				}
@@ -172,7 +172,7 @@ func FuzzOwnersTexts(f *testing.F) {
 			}
 			honest := standInJob(lsfstandin.RUN)
 			honest.ID, honest.Name = 13, "honest"
-			all := readBack(t, flavour, hostile, honest)
+			all := parseListing(t, flavour, hostile, honest)
 			if len(all) != 2 {
 				t.Fatalf("%s: %d jobs", flavour, len(all))
 			}

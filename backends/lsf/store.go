@@ -113,7 +113,7 @@ func (r *record) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	give(f)
+	chownToEngine(f)
 	if err := flock.Wait(f); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -126,7 +126,7 @@ func (r *record) write(text []byte) error {
 		return err
 	}
 	if f, err := os.Open(name); err == nil {
-		give(f)
+		chownToEngine(f)
 		_ = f.Close()
 	}
 	if err := os.Rename(name, r.path); err != nil {
@@ -135,8 +135,8 @@ func (r *record) write(text []byte) error {
 	return disk.OS().SyncDir(filepath.Dir(r.path))
 }
 
-// give gives a file that root wrote to the engine's user, who owns the directory.
-func give(f *os.File) {
+// chownToEngine gives a file that root wrote to the engine's user, who owns the directory.
+func chownToEngine(f *os.File) {
 	if os.Geteuid() == 0 {
 		_ = f.Chown(int(ownerOf(filepath.Dir(f.Name()))), -1)
 	}

@@ -34,7 +34,7 @@ var full = entry{
 }
 
 // The next process reads all that was written.
-func TestRecordIsKept(t *testing.T) {
+func TestRecordIsReadBack(t *testing.T) {
 	path := filepath.Join(stateDir(t), "lsf.json")
 	want := entries{{Job: 12}: full, {Job: 13, Index: 4}: {Submitted: noon, Mark: "r8"}}
 	one := record{path: path}
@@ -89,7 +89,7 @@ func TestRecordOfManyWriters(t *testing.T) {
 	}
 }
 
-func TestRecordThatCantBeTrusted(t *testing.T) {
+func TestUntrustedRecord(t *testing.T) {
 	path := filepath.Join(stateDir(t), "lsf.json")
 	r := record{path: path}
 	for text, want := range map[string]string{"{": "unexpected end", `{"version":2}`: "version 2", "": "unexpected end"} {

@@ -14,11 +14,11 @@ import (
 // Submit submits jobs, by one bsub each. A crash leaves a job that is in the queue, or is
 // not: nothing follows its bsub.
 func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
-	return reconcile.InTurn(len(specs), func(i int) backends.Submitted { return c.submit(ctx, &specs[i]) })
+	return reconcile.SubmitEach(len(specs), func(i int) backends.Submitted { return c.submit(ctx, &specs[i]) })
 }
 
 func (c *Client) submit(ctx context.Context, spec *backends.Spec) backends.Submitted {
-	s, err := c.where(ctx)
+	s, err := c.loadFacts(ctx)
 	if err != nil {
 		return backends.Submitted{Err: err}
 	}
@@ -38,15 +38,15 @@ func (c *Client) submit(ctx context.Context, spec *backends.Spec) backends.Submi
 }
 
 // bsub runs a bsub, and returns which job it made and what else it said to the submitter.
-func (c *Client) bsub(ctx context.Context, cmd command.Command) (made backends.Submitted) {
-	said, err := c.start(ctx, cmd)
-	if words, no := reconcile.SaidNo(err); no {
+func (c *Client) bsub(ctx context.Context, cmd command.Command) (submitted backends.Submitted) {
+	printed, err := c.start(ctx, cmd)
+	if words, failed := reconcile.ExitFailure(err); failed {
 		err = failure(words)
 	}
 	if err == nil {
-		made.Said = strings.TrimSpace(said.stderr)
-		made.ID, made.Queue, err = parseSubmitted(said.stdout)
+		submitted.Messages = strings.TrimSpace(printed.stderr)
+		submitted.ID, submitted.Queue, err = parseSubmitted(printed.stdout)
 	}
-	made.Err = err
-	return made
+	submitted.Err = err
+	return submitted
 }

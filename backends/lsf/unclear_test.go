@@ -19,24 +19,24 @@ func clientOf(c *lsfstandin.Cluster) *Client {
 }
 
 // However many jobs a user makes unclear, the number of commands is bounded.
-func TestUnclearJobsCostNoMore(t *testing.T) {
+func TestUnclearJobsHaveBoundedCost(t *testing.T) {
 	t.Parallel()
 	cluster := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 2})
 	const jobs = mostAlone + 30
 	for _, options := range [][]string{{"-J", fmt.Sprintf("a[1-%d]", jobs), "-H"}, {"-J", "late"}} {
-		if _, said, rc := cluster.Run(append(append([]string{"bsub"}, options...), "-o", "/tmp/x\ny", "sleep", "600")...); rc != 0 {
-			t.Fatal(said)
+		if _, message, rc := cluster.Run(append(append([]string{"bsub"}, options...), "-o", "/tmp/x\ny", "sleep", "600")...); rc != 0 {
+			t.Fatal(message)
 		}
 	}
 	c := clientOf(cluster)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		before := c.latest.Asked()
-		p, err := c.lookAtAll(t.Context())
+		before := c.latest.Commands()
+		p, err := c.readAll(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Params, hosts, both lists, both again of one owner; three for each that is looked at alone.
-		if asked := c.latest.Asked() - before; len(p.jobs) != jobs+1 || asked > 10+3*mostAlone+2 {
+		// Params, hosts, both lists, both again of one owner; three for each that is queried alone.
+		if asked := c.latest.Commands() - before; len(p.jobs) != jobs+1 || asked > 10+3*mostAlone+2 {
 			t.Fatalf("%d commands for %d jobs", asked, len(p.jobs))
 		}
 		for _, j := range p.jobs {
@@ -59,17 +59,17 @@ func TestUnclearJobsCostNoMore(t *testing.T) {
 }
 
 // A job has its host for itself if the host says so, whatever its own lines say.
-func TestExclusiveByItsHost(t *testing.T) {
+func TestExclusiveIsCheckedByHost(t *testing.T) {
 	t.Parallel()
 	cluster := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 2, Slots: 2})
 	for _, options := range [][]string{{"-m", "h1", "-o", t.TempDir() + "/x>, Exclusive Execution, Error File <x"}, {"-m", "h2", "-x"}} {
-		if _, said, rc := cluster.Run(append(append([]string{"bsub"}, options...), "sleep", "600")...); rc != 0 {
-			t.Fatal(said)
+		if _, message, rc := cluster.Run(append(append([]string{"bsub"}, options...), "sleep", "600")...); rc != 0 {
+			t.Fatal(message)
 		}
 	}
 	c := clientOf(cluster)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		p, err := c.lookAtAll(t.Context())
+		p, err := c.readAll(t.Context())
 		if err != nil || len(p.jobs) != 2 {
 			t.Fatal(p, err)
 		}
@@ -84,7 +84,7 @@ func TestExclusiveByItsHost(t *testing.T) {
 }
 
 // A text that holds the headers of another user's jobs does not make these unclear.
-func TestOthersHeaders(t *testing.T) {
+func TestForgedHeadersOfOtherUsers(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("skipped: only root can be two users")
 	}
@@ -99,18 +99,18 @@ func TestOthersHeaders(t *testing.T) {
 	for i := range jobs {
 		fmt.Fprintf(&forged, "\nJob <%d>, Job Name <plain>, User <root>, Project <default>, Status <RUN>", i+2)
 	}
-	if _, said, rc := cluster.RunAs(mallory, mallory, "bsub", "-H", "-J", "m", "true"+forged.String()); rc != 0 {
-		t.Fatal(said)
+	if _, message, rc := cluster.RunAs(mallory, mallory, "bsub", "-H", "-J", "m", "true"+forged.String()); rc != 0 {
+		t.Fatal(message)
 	}
 	for range jobs {
-		if _, said, rc := cluster.Run("bsub", "-H", "-J", "plain", "true"); rc != 0 {
-			t.Fatal(said)
+		if _, message, rc := cluster.Run("bsub", "-H", "-J", "plain", "true"); rc != 0 {
+			t.Fatal(message)
 		}
 	}
 	c := clientOf(cluster)
-	p, err := c.lookAtAll(t.Context())
-	if err != nil || len(p.jobs) != jobs+1 || c.latest.Asked() > 15 {
-		t.Fatalf("%d jobs for %d commands, %v", len(p.jobs), c.latest.Asked(), err)
+	p, err := c.readAll(t.Context())
+	if err != nil || len(p.jobs) != jobs+1 || c.latest.Commands() > 15 {
+		t.Fatalf("%d jobs for %d commands, %v", len(p.jobs), c.latest.Commands(), err)
 	}
 	for _, j := range p.jobs[1:] {
 		if j.listed.vague || j.User != "root" || j.State != backends.Held {
@@ -121,7 +121,7 @@ func TestOthersHeaders(t *testing.T) {
 
 // bjobs -UF dies of a text that is too long for it: only the job with that text is
 // unclear.
-func TestATextThatKillsBjobsHidesNobodyElse(t *testing.T) {
+func TestTextThatCrashesBjobsHidesOnlyItsJob(t *testing.T) {
 	t.Parallel()
 	const alice, mallory = 61_001, 61_002
 	if os.Getuid() != 0 {
@@ -135,15 +135,15 @@ func TestATextThatKillsBjobsHidesNobodyElse(t *testing.T) {
 		uid  int
 		args []string
 	}{{alice, []string{"-J", "hers"}}, {mallory, []string{"-J", "his", "-Jd", long}}, {mallory, []string{"-J", "short"}}, {alice, []string{"-J", "other"}}} {
-		if _, said, rc := cluster.RunAs(x.uid, x.uid, append(append([]string{"bsub", "-H"}, x.args...), "sleep", "600")...); rc != 0 {
-			t.Fatal(said)
+		if _, message, rc := cluster.RunAs(x.uid, x.uid, append(append([]string{"bsub", "-H"}, x.args...), "sleep", "600")...); rc != 0 {
+			t.Fatal(message)
 		}
 	}
 	if _, _, rc := cluster.Run("bjobs", "-u", "all", "-UF"); rc != 139 {
 		t.Fatalf("bjobs -UF ends with %d", rc)
 	}
 	c := clientOf(cluster)
-	p, err := c.lookAtAll(t.Context())
+	p, err := c.readAll(t.Context())
 	if err != nil || len(p.jobs) != 4 {
 		t.Fatalf("%+v, %v", p, err)
 	}

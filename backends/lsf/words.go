@@ -10,11 +10,11 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// words are what LSF's commands say on stderr, with what it means to callers. The texts
+// errorTexts are what LSF's commands say on stderr, with what it means to callers. The texts
 // are those of the batch library and of the one below it, which LSF 10.1 and lava share;
 // they stand at the end of a line, after what was asked. If a line has several, the first
 // here counts.
-var words = reconcile.Words{
+var errorTexts = reconcile.ErrorTexts{
 	{"User permission denied", backends.ErrDenied},
 	{"Permission denied", backends.ErrDenied},
 	{"Request from non-LSF host rejected", backends.ErrDenied},
@@ -75,12 +75,12 @@ func failure(text string) error {
 	var kind error
 	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
 	for _, line := range lines {
-		if err := words.Meaning(line); err != nil {
+		if err := errorTexts.Meaning(line); err != nil {
 			kind = err
 		}
 		for _, verdict := range verdicts {
 			if strings.HasSuffix(strings.TrimSpace(line), verdict) {
-				kind = words.Meaning(line)
+				kind = errorTexts.Meaning(line)
 			}
 		}
 	}
@@ -93,9 +93,9 @@ func failure(text string) error {
 	return errors.New(text)
 }
 
-// waitsForQueue reports whether a line is one that the commands repeat while they wait
+// isWaitMessage reports whether a line is one that the commands repeat while they wait
 // for a queue that is away.
-func waitsForQueue(line string) bool {
+func isWaitMessage(line string) bool {
 	return strings.Contains(line, "Please wait") || strings.Contains(line, "still trying")
 }
 
@@ -106,14 +106,14 @@ func waitsForQueue(line string) bool {
 // an error the command said nothing: the queue has to be asked either way.
 func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs backends.Errors) {
 	done, errs = make([]bool, len(ids)), make(backends.Errors, len(ids))
-	said, refused := linesOf(stdout), linesOf(stderr)
+	printed, refused := linesOf(stdout), linesOf(stderr)
 	var general error
-	if ofNone := slices.DeleteFunc(refused[""], waitsForQueue); len(ofNone) > 0 {
+	if ofNone := slices.DeleteFunc(refused[""], isWaitMessage); len(ofNone) > 0 {
 		general = failure(strings.Join(ofNone, "\n"))
 	}
 	for i, id := range ids {
 		lines := refused[id.String()]
-		done[i] = len(said[id.String()]) > 0
+		done[i] = len(printed[id.String()]) > 0
 		for _, line := range lines {
 			// For an array bkill says so, with exit code 255, and succeeds.
 			if !strings.Contains(line, "Operation is in progress") {

@@ -27,7 +27,7 @@ type Item[J Job] struct {
 
 // Batch is the elements of one batch call, or some of them; parts of a batch share their
 // items. A step acts on the items without an error and sets an error where it fails, so
-// that the steps of an act can follow each other without a look at what failed before.
+// that the steps of an act can follow each other and need not check what failed before.
 type Batch[J Job] []*Item[J]
 
 // Begin looks up the jobs of a call, one for each ID, and checks each.
@@ -61,10 +61,10 @@ func Of[J Job](jobs []J) Batch[J] {
 }
 
 // Where is the items without an error of which want is true.
-func (b Batch[J]) Where(want func(*Item[J]) bool) Batch[J] {
+func (b Batch[J]) Where(match func(*Item[J]) bool) Batch[J] {
 	var some Batch[J]
 	for _, it := range b {
-		if it.Err == nil && want(it) {
+		if it.Err == nil && match(it) {
 			some = append(some, it)
 		}
 	}

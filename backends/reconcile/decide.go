@@ -80,44 +80,44 @@ func Due(j *backends.Job, until, at time.Time) bool {
 // all that it needs of each place is free. If so, Fits subtracts it from free. A place
 // is a host with its slots, or a core.
 func Fits[K comparable](needs, free map[K]int) bool {
-	for place, n := range needs {
-		if free[place] < n {
+	for resource, n := range needs {
+		if free[resource] < n {
 			return false
 		}
 	}
-	for place, n := range needs {
-		free[place] -= n
+	for resource, n := range needs {
+		free[resource] -= n
 	}
 	return true
 }
 
-// Words are texts in what a queue's commands say, each with the error that it stands for.
-type Words []struct {
-	Says string
+// ErrorTexts are texts in what a queue's commands say, each with the error that it stands for.
+type ErrorTexts []struct {
+	Text string
 	Err  error
 }
 
-// Meaning is the error that a text stands for: that of the first of its words; or nil.
-func (all Words) Meaning(text string) error {
+// Meaning is the error that a text stands for: that of the first Text in it; or nil.
+func (all ErrorTexts) Meaning(text string) error {
 	for _, w := range all {
-		if strings.Contains(text, w.Says) {
+		if strings.Contains(text, w.Text) {
 			return w.Err
 		}
 	}
 	return nil
 }
 
-// InTurn submits n jobs one after the other. Once the queue can't be reached the rest is
+// SubmitEach submits n jobs one after the other. Once the queue can't be reached the rest is
 // not tried.
-func InTurn(n int, submit func(i int) backends.Submitted) []backends.Submitted {
+func SubmitEach(n int, submit func(i int) backends.Submitted) []backends.Submitted {
 	results := make([]backends.Submitted, n)
-	var away error
+	var unreachable error
 	for i := range results {
-		if results[i].Err = away; away == nil {
+		if results[i].Err = unreachable; unreachable == nil {
 			results[i] = submit(i)
 		}
 		if err := results[i].Err; errors.Is(err, backends.ErrUnreachable) {
-			away = err
+			unreachable = err
 		}
 	}
 	return results

@@ -35,10 +35,10 @@ func (p Pace) Poll(ctx context.Context, done func() bool) bool {
 	}
 }
 
-// Wait waits until jobs have ended, by looking at them less and less often.
-func Wait(ctx context.Context, ids []backends.ID, look func(context.Context, []backends.ID) ([]backends.Job, error)) (jobs []backends.Job, err error) {
+// Wait waits until jobs have ended; it lists them less and less often.
+func Wait(ctx context.Context, ids []backends.ID, list func(context.Context, []backends.ID) ([]backends.Job, error)) (jobs []backends.Job, err error) {
 	over := Pace{First: 100 * time.Millisecond, Most: 5 * time.Second}.Poll(ctx, func() bool {
-		if jobs, err = look(ctx, ids); err != nil {
+		if jobs, err = list(ctx, ids); err != nil {
 			return true
 		}
 		for i := range jobs {
@@ -59,54 +59,54 @@ func Wait(ctx context.Context, ids []backends.ID, look func(context.Context, []b
 
 // Latest is the snapshot of all jobs that Reconcile took, for a Snapshot that comes right after.
 type Latest[P any] struct {
-	mu      sync.Mutex
-	asked   uint64
-	picture *P
-	taken   time.Time
+	mu       sync.Mutex
+	commands uint64
+	snapshot *P
+	taken    time.Time
 }
 
 // freshness is how long such a snapshot serves.
 const freshness = 2 * time.Second
 
-// Ask drops the snapshot. It is called for each command: the command's effect or its
+// Invalidate drops the snapshot. It is called for each command: the command's effect or its
 // answer may be newer.
-func (l *Latest[P]) Ask() {
+func (l *Latest[P]) Invalidate() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked++
-	l.picture = nil
+	l.commands++
+	l.snapshot = nil
 }
 
-// Asked returns how many commands were run.
-func (l *Latest[P]) Asked() uint64 {
+// Commands returns how many commands were run.
+func (l *Latest[P]) Commands() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.asked
+	return l.commands
 }
 
-// Keep stores a snapshot if asked is still the number of commands that were run.
-func (l *Latest[P]) Keep(picture *P, taken time.Time, asked uint64) {
+// Store stores a snapshot if asked is still the number of commands that were run.
+func (l *Latest[P]) Store(snapshot *P, taken time.Time, commands uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked == asked {
-		l.picture, l.taken = picture, taken
+	if l.commands == commands {
+		l.snapshot, l.taken = snapshot, taken
 	}
 }
 
-// Take returns the snapshot, once; nil: there is no fresh one.
-func (l *Latest[P]) Take() *P {
+// Pop returns the snapshot, once; nil: there is no fresh one.
+func (l *Latest[P]) Pop() *P {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.picture
-	if l.picture = nil; time.Since(l.taken) > freshness {
+	p := l.snapshot
+	if l.snapshot = nil; time.Since(l.taken) > freshness {
 		return nil
 	}
 	return p
 }
 
-// Known wraps a command's error in one that callers branch on. means returns what a
-// queue's words on stderr mean.
-func Known(err error, means func(stderr string) error) error {
+// Classify wraps a command's error in one that callers branch on. meaning returns the
+// error that the queue's text on stderr stands for.
+func Classify(err error, meaning func(stderr string) error) error {
 	var failed *command.Error
 	switch {
 	case err == nil:
@@ -117,18 +117,18 @@ func Known(err error, means func(stderr string) error) error {
 	case !errors.As(err, &failed):
 		return err
 	}
-	said := means(failed.Stderr)
+	kind := meaning(failed.Stderr)
 	for _, sentinel := range []error{backends.ErrUnreachable, backends.ErrDenied, backends.ErrUnknownJob, backends.ErrWrongState, backends.ErrUnable} {
-		if errors.Is(said, sentinel) {
+		if errors.Is(kind, sentinel) {
 			return fmt.Errorf("%w: %w", sentinel, err)
 		}
 	}
 	return err
 }
 
-// SaidNo reports whether a command ran and failed by its exit status; said is its
+// ExitFailure reports whether a command ran and failed by its exit status; said is its
 // stderr.
-func SaidNo(err error) (said string, no bool) {
+func ExitFailure(err error) (stderr string, ok bool) {
 	var failed *command.Error
 	if !errors.As(err, &failed) || failed.Status < 1 || failed.Killed {
 		return "", false

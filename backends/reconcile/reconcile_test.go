@@ -29,13 +29,13 @@ func TestBatchKeepsEachError(t *testing.T) {
 	there := append(jobs(backends.Pending, id(1, 0), id(2, backends.ZeroIndex), id(2, 1)), jobs(backends.Done, id(3, 0), id(4, 0))...)
 	ids := []backends.ID{id(4, 0), id(1, 0), id(2, 0), id(9, 0), id(2, backends.ZeroIndex)}
 	b := Begin(ids, there, Waiting)
-	var told []backends.ID
+	var called []backends.ID
 	b.Do(func(ids []backends.ID) backends.Errors {
-		told = ids
+		called = ids
 		return backends.Errors{nil, backends.ErrDenied}
 	})
-	if want := []backends.ID{id(1, 0), id(2, backends.ZeroIndex)}; !slices.Equal(told, want) {
-		t.Errorf("told of %v, want %v", told, want)
+	if want := []backends.ID{id(1, 0), id(2, backends.ZeroIndex)}; !slices.Equal(called, want) {
+		t.Errorf("told of %v, want %v", called, want)
 	}
 	b.Fail(backends.ErrUnable)
 	for i, want := range []error{backends.ErrWrongState, backends.ErrUnable, backends.ErrWrongState, backends.ErrUnknownJob, backends.ErrDenied} {
@@ -69,9 +69,9 @@ func TestFits(t *testing.T) {
 	}
 }
 
-func TestInTurnStopsWhereTheQueueIsAway(t *testing.T) {
+func TestSubmitEachStopsIfUnreachable(t *testing.T) {
 	tried := 0
-	results := InTurn(4, func(i int) backends.Submitted {
+	results := SubmitEach(4, func(i int) backends.Submitted {
 		tried++
 		return backends.Submitted{Err: []error{nil, backends.ErrDenied, backends.ErrUnreachable}[i]}
 	})
@@ -82,24 +82,24 @@ func TestInTurnStopsWhereTheQueueIsAway(t *testing.T) {
 
 func TestPollAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began, asked := time.Now(), 0
-		if (Pace{First: time.Second, Most: 4 * time.Second, Limit: 10 * time.Second}).Poll(t.Context(), func() bool { asked++; return false }) {
+		began, polls := time.Now(), 0
+		if (Pace{First: time.Second, Most: 4 * time.Second, Limit: 10 * time.Second}).Poll(t.Context(), func() bool { polls++; return false }) {
 			t.Error("it is done")
 		}
-		if took := time.Since(began); asked != 4 || took != 7*time.Second { // the next one would be at 11 s
-			t.Errorf("asked %d times in %v", asked, took)
+		if took := time.Since(began); polls != 4 || took != 7*time.Second { // the next one would be at 11 s
+			t.Errorf("asked %d times in %v", polls, took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		state := backends.Running
-		look := func(context.Context, []backends.ID) ([]backends.Job, error) {
+		list := func(context.Context, []backends.ID) ([]backends.Job, error) {
 			return []backends.Job{{State: state}}, nil
 		}
-		if _, err := Wait(ctx, nil, look); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := Wait(ctx, nil, list); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		state = backends.Done
-		if jobs, err := Wait(ctx, nil, look); err != nil || len(jobs) != 1 {
+		if jobs, err := Wait(ctx, nil, list); err != nil || len(jobs) != 1 {
 			t.Error(jobs, err)
 		}
 	})
@@ -110,23 +110,23 @@ func TestLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Latest[int]
 		p := new(int)
-		l.Ask()
-		l.Keep(p, time.Now(), l.Asked())
-		if l.Take() != p || l.Take() != nil {
+		l.Invalidate()
+		l.Store(p, time.Now(), l.Commands())
+		if l.Pop() != p || l.Pop() != nil {
 			t.Error("it serves not once")
 		}
-		l.Keep(p, time.Now(), l.Asked())
-		l.Ask()
-		if l.Take() != nil {
+		l.Store(p, time.Now(), l.Commands())
+		l.Invalidate()
+		if l.Pop() != nil {
 			t.Error("it serves after a command")
 		}
-		l.Keep(p, time.Now(), l.Asked()-1)
-		if l.Take() != nil {
+		l.Store(p, time.Now(), l.Commands()-1)
+		if l.Pop() != nil {
 			t.Error("it is kept after a command")
 		}
-		l.Keep(p, time.Now(), l.Asked())
+		l.Store(p, time.Now(), l.Commands())
 		time.Sleep(freshness + time.Millisecond)
-		if l.Take() != nil {
+		if l.Pop() != nil {
 			t.Error("it serves when it is old")
 		}
 	})

@@ -14,25 +14,25 @@ import (
 )
 
 type (
-	item  = reconcile.Item[*seen]
-	batch = reconcile.Batch[*seen]
+	item  = reconcile.Item[*listedJob]
+	batch = reconcile.Batch[*listedJob]
 )
 
-// looked takes a snapshot of jobs, and checks each.
-func (c *Client) looked(ctx context.Context, ids []backends.ID, check func(*item) error) (*picture, batch) {
+// newBatch takes a snapshot of jobs, and checks each.
+func (c *Client) newBatch(ctx context.Context, ids []backends.ID, check func(*item) error) (*snapshot, batch) {
 	if len(ids) == 0 {
-		return &picture{}, nil
+		return &snapshot{}, nil
 	}
-	p, err := c.look(ctx, ids)
+	p, err := c.readSnapshot(ctx, ids)
 	if err != nil {
-		return &picture{}, reconcile.Failed[*seen](ids, err)
+		return &snapshot{}, reconcile.Failed[*listedJob](ids, err)
 	}
 	return p, reconcile.Begin(ids, p.jobs, check)
 }
 
-// detailed reads the records of jobs about to be changed. look leaves them out where
-// nothing seems to be recorded.
-func (c *Client) detailed(ctx context.Context, p *picture, b batch) {
+// loadDetails reads the records of jobs about to be changed. readSnapshot leaves them out
+// where nothing seems to be recorded.
+func (c *Client) loadDetails(ctx context.Context, p *snapshot, b batch) {
 	b = b.Where(func(it *item) bool { return !it.Job.detailed })
 	if len(b) == 0 {
 		return
@@ -46,17 +46,19 @@ func (c *Client) detailed(ctx context.Context, p *picture, b batch) {
 		case !known:
 			return fmt.Errorf("job %v: %w", it.ID, backends.ErrUnknownJob)
 		}
-		it.Job.take(d, p.at)
+		it.Job.addDetail(d, p.at)
 		return nil
 	})
 }
 
-// keep is the part of an update that writes a job's record.
-func (j *seen) keep() string { return "AdminComment=" + j.record.comment(j.before, j.after) }
+// recordChange is the part of an update that writes a job's record.
+func (j *listedJob) recordChange() string {
+	return "AdminComment=" + j.record.comment(j.before, j.after)
+}
 
 // update is a request to change a job. A record beside a site's own text, which has
 // spaces, can't be written by it: see write.
-func (j *seen) update(changes ...string) string {
+func (j *listedJob) update(changes ...string) string {
 	return "update JobId=" + name(j.ID) + " " + strings.Join(changes, " ")
 }
 
@@ -64,7 +66,7 @@ func (j *seen) update(changes ...string) string {
 // own each.
 func (c *Client) write(ctx context.Context, b batch, changes func(*item) []string) {
 	spaced := map[*item][]string{}
-	c.orderSome(ctx, b, func(it *item) string {
+	c.sendBatch(ctx, b, func(it *item) string {
 		all := changes(it)
 		if len(all) == 0 {
 			return ""
@@ -80,72 +82,72 @@ func (c *Client) write(ctx context.Context, b batch, changes func(*item) []strin
 	}
 }
 
-// keepAll writes the records of jobs as they are now.
-func (c *Client) keepAll(ctx context.Context, jobs []*seen) backends.Errors {
+// writeRecords writes the records of jobs as they are now.
+func (c *Client) writeRecords(ctx context.Context, jobs []*listedJob) backends.Errors {
 	b := reconcile.Of(jobs)
-	c.write(ctx, b, func(it *item) []string { return []string{it.Job.keep()} })
+	c.write(ctx, b, func(it *item) []string { return []string{it.Job.recordChange()} })
 	return b.Errors()
 }
 
 func idOfAct(a backends.Act) backends.ID { return a.ID }
 
-// whole is a time in the queue's seconds, the next one if it is between two.
-func whole(t time.Time) time.Time {
+// roundUp is a time in the queue's seconds, the next one if it is between two.
+func roundUp(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
 	return t.Add(time.Second - 1).Truncate(time.Second).UTC()
 }
 
-// clock is a time as Slurm's commands read it; the zone is UTC.
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
+// formatTime is a time as Slurm's commands read it; the zone is UTC.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05") }
 
 // Requeue puts running jobs back. Slurm itself sends SIGTERM and, KillWait later,
 // SIGKILL: that replaces an Act's Grace. Slurm's delay of a requeued job (121 s, 22.05)
 // is removed as soon as its processes are gone, here or by Reconcile.
 func (c *Client) Requeue(ctx context.Context, acts []backends.Act) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*seen](acts))
-	c.detailed(ctx, p, b)
+	p, b := c.newBatch(ctx, reconcile.IDs(acts, idOfAct), reconcile.Requeueable[*listedJob](acts))
+	c.loadDetails(ctx, p, b)
 	// The record first: it holds from the next requeue on, should we die in between.
 	c.write(ctx, b, func(it *item) []string {
 		r, j, act := &it.Job.record, it.Job, &acts[it.Index]
-		r.run, r.mark, r.until, r.started, r.delayed = j.Requeues+1, act.Mark, whole(act.Until), j.Started, true
+		r.run, r.mark, r.until, r.started, r.delayed = j.Requeues+1, act.Mark, roundUp(act.Until), j.Started, true
 		r.stop, r.resumed, r.ranked, r.rest = false, time.Time{}, false, time.Time{}
 		if r.submitted.IsZero() {
 			r.submitted = j.Submitted
 		}
-		return []string{j.keep()}
+		return []string{j.recordChange()}
 	})
-	c.orderSome(ctx, b, func(it *item) string { return "requeue " + name(it.ID) })
-	c.settle(ctx, b.Open().Jobs())
+	c.sendBatch(ctx, b, func(it *item) string { return "requeue " + name(it.ID) })
+	c.awaitRequeue(ctx, b.Open().Jobs())
 	return b.Errors()
 }
 
-// settling is how long Requeue waits for jobs that may start again at once; Reconcile
+// requeueWait is how long Requeue waits for jobs that may start again at once; Reconcile
 // handles those that take longer.
-const settling = rest + 3*time.Second
+const requeueWait = rest + 3*time.Second
 
-// settle removes Slurm's delay from requeued jobs as they leave their hosts.
-func (c *Client) settle(ctx context.Context, requeued []*seen) {
+// awaitRequeue removes Slurm's delay from requeued jobs as they leave their hosts.
+func (c *Client) awaitRequeue(ctx context.Context, requeued []*listedJob) {
 	if len(requeued) == 0 {
 		return
 	}
 	ids := reconcile.Of(requeued).IDs()
-	reconcile.Pace{First: 20 * time.Millisecond, Most: 200 * time.Millisecond, Limit: settling}.Poll(ctx, func() bool {
-		p, err := c.look(ctx, ids)
+	reconcile.Pace{First: 20 * time.Millisecond, Most: 200 * time.Millisecond, Limit: requeueWait}.Poll(ctx, func() bool {
+		p, err := c.readSnapshot(ctx, ids)
 		if err == nil {
-			c.remind(ctx, p, requeued)
-			ids = c.undelay(ctx, p)
+			c.restoreRecords(ctx, p, requeued)
+			ids = c.endDelays(ctx, p)
 		}
 		return err != nil || len(ids) == 0
 	})
 }
 
-// remind writes the records of requeued and suspended jobs again where they are lost:
+// restoreRecords writes the records of requeued and suspended jobs again where they are lost:
 // slurmctld saves its state every five seconds (22.05), and may have died between the
 // record and the act, which waits until it is back.
-func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
-	var lost []*seen
+func (c *Client) restoreRecords(ctx context.Context, p *snapshot, acted []*listedJob) {
+	var lost []*listedJob
 	for _, was := range acted {
 		j, err := reconcile.One(p.jobs, was.ID)
 		if err != nil {
@@ -158,14 +160,14 @@ func (c *Client) remind(ctx context.Context, p *picture, acted []*seen) {
 			lost = append(lost, j)
 		}
 	}
-	c.keepAll(ctx, lost)
+	c.writeRecords(ctx, lost)
 }
 
-// undelay gives the requeued jobs of a snapshot their begin times, and returns those
+// endDelays gives the requeued jobs of a snapshot their begin times, and returns those
 // for which it is too early. The scheduler does not wake up when a begin time passes,
-// and may look only once a minute: a job that may start gets StartTime=now.
-func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
-	var jobs []*seen
+// and may run only once a minute: a job that may start gets StartTime=now.
+func (c *Client) endDelays(ctx context.Context, p *snapshot) (left []backends.ID) {
+	var jobs []*listedJob
 	for _, j := range p.jobs {
 		switch {
 		case !j.record.delayed || j.State.Ended() || j.State == backends.Suspended:
@@ -182,15 +184,15 @@ func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 		j := it.Job
 		fresh := j.record.rest.IsZero()
 		if fresh {
-			j.record.rest = whole(p.at.Add(rest))
+			j.record.rest = roundUp(p.at.Add(rest))
 		}
 		start := j.startTime(p.at)
-		if fresh && start == clock(j.record.rest) {
+		if fresh && start == formatTime(j.record.rest) {
 			left = append(left, j.ID)
-			return []string{j.keep()} // Slurm's delay holds it until then
+			return []string{j.recordChange()} // Slurm's delay holds it until then
 		}
 		j.record.delayed, j.record.started = false, time.Time{}
-		return []string{"StartTime=" + start, j.keep()}
+		return []string{"StartTime=" + start, j.recordChange()}
 	})
 	for _, it := range b {
 		if it.Err != nil {
@@ -207,7 +209,7 @@ func (c *Client) undelay(ctx context.Context, p *picture) (left []backends.ID) {
 const rest = 3 * time.Second
 
 // startTime is when a pending job may start, by what the engine and its owner set.
-func (j *seen) startTime(at time.Time) string {
+func (j *listedJob) startTime(at time.Time) string {
 	begin := j.record.until
 	for _, t := range []time.Time{j.record.begin, j.record.rest} {
 		if t.After(begin) {
@@ -217,25 +219,25 @@ func (j *seen) startTime(at time.Time) string {
 	if !begin.After(at) {
 		return "now"
 	}
-	return clock(begin)
+	return formatTime(begin)
 }
 
 // Suspend stops running jobs.
 func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(acts, idOfAct), reconcile.InRun[*seen](acts))
-	c.detailed(ctx, p, b)
+	p, b := c.newBatch(ctx, reconcile.IDs(acts, idOfAct), reconcile.InRun[*listedJob](acts))
+	c.loadDetails(ctx, p, b)
 	before := make([]record, len(b))
 	// The record first: it holds while the job is suspended, should we die in between.
 	c.write(ctx, b, func(it *item) []string {
 		r, act := &it.Job.record, &acts[it.Index]
 		before[it.Index] = *r
-		r.run, r.stop, r.mark, r.until, r.resumed = 0, true, act.Mark, whole(act.Until), time.Time{}
+		r.run, r.stop, r.mark, r.until, r.resumed = 0, true, act.Mark, roundUp(act.Until), time.Time{}
 		r.ranked, r.priority = true, it.Job.Priority
-		return []string{it.Job.keep()}
+		return []string{it.Job.recordChange()}
 	})
 	written := b.Open()
-	c.orderSome(ctx, b, func(it *item) string { return "suspend " + name(it.ID) })
-	var refused []*seen
+	c.sendBatch(ctx, b, func(it *item) string { return "suspend " + name(it.ID) })
+	var refused []*listedJob
 	for _, it := range written {
 		if errors.Is(it.Err, backends.ErrWrongState) || errors.Is(it.Err, backends.ErrDenied) {
 			it.Job.record = before[it.Index]
@@ -243,57 +245,57 @@ func (c *Client) Suspend(ctx context.Context, acts []backends.Act) backends.Erro
 		}
 	}
 	if suspended := b.Open(); len(suspended) > 0 {
-		if p, err := c.look(ctx, suspended.IDs()); err == nil {
-			c.remind(ctx, p, suspended.Jobs())
+		if p, err := c.readSnapshot(ctx, suspended.IDs()); err == nil {
+			c.restoreRecords(ctx, p, suspended.Jobs())
 		}
 	}
-	c.keepAll(ctx, refused)
+	c.writeRecords(ctx, refused)
 	return b.Errors()
 }
 
 // Hold sets an owner's hold on pending jobs: the owner can release them.
 func (c *Client) Hold(ctx context.Context, ids []backends.ID) backends.Errors {
-	_, b := c.looked(ctx, ids, reconcile.Waiting)
+	_, b := c.newBatch(ctx, ids, reconcile.Waiting)
 	free := b.Where(func(it *item) bool { return it.Job.State != backends.Held })
-	c.orderSome(ctx, free, func(it *item) string { return "uhold " + name(it.ID) })
+	c.sendBatch(ctx, free, func(it *item) string { return "uhold " + name(it.ID) })
 	return b.Errors()
 }
 
 // Release undoes an owner's hold.
 func (c *Client) Release(ctx context.Context, ids []backends.ID) backends.Errors {
-	_, b := c.looked(ctx, ids, reconcile.Held)
+	_, b := c.newBatch(ctx, ids, reconcile.Held)
 	b.Each(func(it *item) error {
 		if it.Job.Reason == "JobHeldAdmin" {
 			return fmt.Errorf("job %v: %w: an administrator holds it", it.ID, backends.ErrDenied)
 		}
 		return nil
 	})
-	c.orderSome(ctx, b, func(it *item) string { return "release " + name(it.ID) })
+	c.sendBatch(ctx, b, func(it *item) string { return "release " + name(it.ID) })
 	return b.Errors()
 }
 
-func idOfRanking(r backends.PriorityChange) backends.ID { return r.ID }
+func idOfChange(r backends.PriorityChange) backends.ID { return r.ID }
 
 // SetPriority gives jobs their site factors. A priority that an owner set outright
 // (Priority=5) overrides them: root's release clears it (22.05).
 func (c *Client) SetPriority(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
-	b := reconcile.Failed[*seen](reconcile.IDs(rankings, idOfRanking), nil)
+	b := reconcile.Failed[*listedJob](reconcile.IDs(rankings, idOfChange), nil)
 	rest := c.rankPending(ctx, b, rankings)
 	some := make([]backends.PriorityChange, len(rest))
 	for i, it := range rest {
 		some[i] = rankings[it.Index]
 	}
-	rest.Do(func([]backends.ID) backends.Errors { return c.rankLooking(ctx, some) })
+	rest.Do(func([]backends.ID) backends.Errors { return c.rankAny(ctx, some) })
 	return b.Errors()
 }
 
-// rankPending ranks jobs that were pending in Farm's last snapshot, without a look at
+// rankPending ranks jobs that were pending in Snapshot's last snapshot, without reading
 // all jobs. It returns the others, and those whose rank is not confirmed.
 func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.PriorityChange) (rest batch) {
 	c.mu.Lock()
-	p := c.last
+	p := c.lastSnapshot
 	c.mu.Unlock()
-	if p == nil || p.unranked != nil {
+	if p == nil || p.rankErr != nil {
 		return b
 	}
 	factor := func(it *item) int64 { return p.scale.SiteFactor(rankings[it.Index].Priority) }
@@ -305,29 +307,29 @@ func (c *Client) rankPending(ctx context.Context, b batch, rankings []backends.P
 	for _, it := range pending {
 		orders = append(orders, fmt.Sprintf("update JobId=%s SiteFactor=%d", name(it.ID), factor(it)))
 	}
-	done, answers := c.orderAndShow(ctx, orders, pending.IDs())
+	done, answers := c.sendAndShow(ctx, orders, pending.IDs())
 	ranked := map[*item]bool{}
 	for i, it := range pending {
 		// A job that is no longer pending, or whose texts make the answer unclear, has no
 		// priority here.
-		q, told := parsePriority(answers[it.ID])
-		it.Err, ranked[it] = done[i], told && q >= factor(it)
+		q, ok := parsePriority(answers[it.ID])
+		it.Err, ranked[it] = done[i], ok && q >= factor(it)
 	}
 	return b.Where(func(it *item) bool { return !ranked[it] })
 }
 
-// rankLooking ranks jobs that may be in any state.
-func (c *Client) rankLooking(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(rankings, idOfRanking), reconcile.NotEnded)
-	if p.unranked != nil {
-		b.Fail(fmt.Errorf("rank jobs: %w", p.unranked))
+// rankAny ranks jobs that may be in any state.
+func (c *Client) rankAny(ctx context.Context, rankings []backends.PriorityChange) backends.Errors {
+	p, b := c.newBatch(ctx, reconcile.IDs(rankings, idOfChange), reconcile.NotEnded)
+	if p.rankErr != nil {
+		b.Fail(fmt.Errorf("rank jobs: %w", p.rankErr))
 	}
-	c.detailed(ctx, p, b.Where(func(it *item) bool { return it.Job.State == backends.Suspended }))
+	c.loadDetails(ctx, p, b.Where(func(it *item) bool { return it.Job.State == backends.Suspended }))
 	rank := func(it *item) []string {
 		changes := []string{"SiteFactor=" + strconv.FormatInt(p.scale.SiteFactor(rankings[it.Index].Priority), 10)}
 		if it.Job.State == backends.Suspended {
 			it.Job.record.ranked, it.Job.record.priority = true, rankings[it.Index].Priority
-			changes = append(changes, it.Job.keep())
+			changes = append(changes, it.Job.recordChange())
 		}
 		return changes
 	}
@@ -337,7 +339,7 @@ func (c *Client) rankLooking(ctx context.Context, rankings []backends.PriorityCh
 	if len(open) == 0 {
 		return b.Errors()
 	}
-	now, err := c.look(ctx, open.IDs())
+	now, err := c.readSnapshot(ctx, open.IDs())
 	if err != nil {
 		open.Fail(err)
 		return b.Errors()
@@ -350,14 +352,14 @@ func (c *Client) rankLooking(ctx context.Context, rankings []backends.PriorityCh
 		it.Job = j
 		return j.State == backends.Pending && j.factor < now.scale.SiteFactor(rankings[it.Index].Priority)
 	})
-	c.orderSome(ctx, short, func(it *item) string { return "release " + name(it.ID) })
+	c.sendBatch(ctx, short, func(it *item) string { return "release " + name(it.ID) })
 	c.write(ctx, short, rank)
 	return b.Errors()
 }
 
 // pin binds jobs to hosts: all of them, as Slurm has it.
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
+	p, b := c.newBatch(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
 	b.Each(func(it *item) error {
 		hosts := pins[it.Index].Hosts
 		if slices.ContainsFunc(hosts, func(h string) bool { return p.slots[h] == 0 }) {
@@ -365,7 +367,7 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 		}
 		return nil
 	})
-	c.detailed(ctx, p, b)
+	c.loadDetails(ctx, p, b)
 	c.write(ctx, b, func(it *item) []string {
 		r := &it.Job.record
 		if !r.pinned || len(it.Job.Pinned) == 0 {
@@ -375,7 +377,7 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 		if r.pinned = len(hosts) > 0; !r.pinned {
 			hosts, r.asked = r.asked, nil
 		}
-		return []string{"ReqNodeList=" + strings.Join(hosts, ","), it.Job.keep()}
+		return []string{"ReqNodeList=" + strings.Join(hosts, ","), it.Job.recordChange()}
 	})
 	return b.Errors()
 }
@@ -383,7 +385,7 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 // holdUntil sets begin times that are the engine's. The owner's own one comes back
 // with the end of the hold.
 func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) backends.Errors {
-	p, b := c.looked(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
+	p, b := c.newBatch(ctx, reconcile.IDs(holds, func(h backends.HoldUntil) backends.ID { return h.ID }), func(it *item) error {
 		j := it.Job
 		requeued := j.Ending && j.record.delayed // on its way back into the queue
 		if !reconcile.Waits(&j.Job) && j.State != backends.Suspended && !requeued {
@@ -391,25 +393,25 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 		}
 		return nil
 	})
-	c.detailed(ctx, p, b)
+	c.loadDetails(ctx, p, b)
 	c.write(ctx, b, func(it *item) []string {
 		j, r := it.Job, &it.Job.record
 		if r.until.IsZero() && !r.delayed && r.begin.IsZero() {
 			r.begin = j.BeginTime
 		}
-		r.until = whole(holds[it.Index].Until)
+		r.until = roundUp(holds[it.Index].Until)
 		if r.delayed && r.rest.IsZero() && !j.Ending {
-			r.rest = whole(p.at.Add(rest))
+			r.rest = roundUp(p.at.Add(rest))
 		}
 		start := j.startTime(p.at)
 		if r.until.IsZero() {
 			r.begin = time.Time{}
 		}
 		if j.State == backends.Suspended || j.Ending {
-			return []string{j.keep()}
+			return []string{j.recordChange()}
 		}
 		r.delayed = false
-		return []string{"StartTime=" + start, j.keep()}
+		return []string{"StartTime=" + start, j.recordChange()}
 	})
 	b.Where(func(it *item) bool { return it.Job.State == backends.Suspended && !holds[it.Index].Until.After(p.at) }).
 		Do(func(ids []backends.ID) backends.Errors { return c.Resume(ctx, ids) })
@@ -418,7 +420,7 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 
 // move puts pending jobs into another partition.
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
-	p, b := c.looked(ctx, ids, reconcile.Waiting)
+	p, b := c.newBatch(ctx, ids, reconcile.Waiting)
 	if !slices.ContainsFunc(p.queues, func(q backends.Queue) bool { return q.Name == queue }) {
 		b.Fail(fmt.Errorf("move to partition %q: there is none of this name", queue))
 	}
@@ -431,7 +433,7 @@ func (c *Client) Kill(ctx context.Context, ids []backends.ID) backends.Errors {
 	if len(ids) == 0 {
 		return nil
 	}
-	p, err := c.look(ctx, ids)
+	p, err := c.readSnapshot(ctx, ids)
 	if err != nil {
 		return backends.Fail(len(ids), err)
 	}

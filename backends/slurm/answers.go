@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// parseWords takes what sbatch says on stderr apart into lines without its own name.
-func parseWords(stderr string) []string {
+// parseMessages takes what sbatch says on stderr apart into lines without its own name.
+func parseMessages(stderr string) []string {
 	var words []string
 	for line := range strings.Lines(stderr) {
 		line = strings.TrimPrefix(strings.TrimRight(line, "\r\n"), "sbatch: ")
@@ -37,7 +37,7 @@ func (e *refusedError) Unwrap() error { return e.kind }
 // the submit filter's, and may hold a user's text.
 func refusal(stderr string) error {
 	const head = "Batch job submission failed: "
-	words := parseWords(stderr)
+	words := parseMessages(stderr)
 	if len(words) == 0 {
 		return errors.New("sbatch failed and said nothing")
 	}
@@ -49,8 +49,8 @@ func refusal(stderr string) error {
 	return &refusedError{strings.Join(words[:len(words)-1], "; "), failure(cause)}
 }
 
-// words are what Slurm's commands say, and what it means to callers.
-var words = reconcile.Words{
+// errorTexts are what Slurm's commands say, and what it means to callers.
+var errorTexts = reconcile.ErrorTexts{
 	{"Invalid job id", backends.ErrUnknownJob},
 	{"Invalid Job Id", backends.ErrUnknownJob},
 	{"Unable to contact slurm controller", backends.ErrUnreachable},
@@ -78,7 +78,7 @@ var words = reconcile.Words{
 
 // failure is what one of Slurm's commands says, as an error that callers know.
 func failure(text string) error {
-	if kind := words.Meaning(text); kind != nil {
+	if kind := errorTexts.Meaning(text); kind != nil {
 		return fmt.Errorf("%w: %s", kind, strings.TrimSpace(text))
 	}
 	return errors.New(strings.TrimSpace(text))
@@ -90,16 +90,16 @@ func failure(text string) error {
 func parseAnswers(stderr, nonce string, n int) backends.Errors {
 	errs := backends.Fail(n, fmt.Errorf("%w: scontrol did not answer", backends.ErrUnreachable))
 	for i := range n {
-		said, rest, ok := strings.Cut(stderr, "invalid keyword: "+nonce+strconv.Itoa(i)+"\n")
+		text, rest, ok := strings.Cut(stderr, "invalid keyword: "+nonce+strconv.Itoa(i)+"\n")
 		if !ok {
-			if said != "" {
-				errs[i] = fmt.Errorf("%w: scontrol: %s", backends.ErrUnreachable, strings.TrimSpace(said))
+			if text != "" {
+				errs[i] = fmt.Errorf("%w: scontrol: %s", backends.ErrUnreachable, strings.TrimSpace(text))
 			}
 			break
 		}
 		errs[i] = nil
-		if strings.TrimSpace(said) != "" {
-			errs[i] = failure(said)
+		if strings.TrimSpace(text) != "" {
+			errs[i] = failure(text)
 		}
 		stderr = rest
 	}

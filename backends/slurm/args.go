@@ -69,7 +69,7 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 	o.text("partition", s.Queue)
 	step := o.project(s, from)
 	o.size(s)
-	if err := o.place(s, hosts); err != nil {
+	if err := o.addHosts(s, hosts); err != nil {
 		return nil, err
 	}
 	if err := o.files(s); err != nil {
@@ -79,7 +79,7 @@ func newSubmission(s *backends.Spec, from ProjectFrom, hosts []string) (*submiss
 		o.add("time", bsub.FormatMinutes(s.RunLimit))
 	}
 	if !s.BeginTime.IsZero() {
-		o.add("begin", clock(s.BeginTime))
+		o.add("begin", formatTime(s.BeginTime))
 	}
 	o.flag("hold", s.Hold)
 	o.flag("no-requeue", s.NoRequeue)
@@ -171,9 +171,9 @@ func (o *arguments) size(s *backends.Spec) {
 	}
 }
 
-// place names hosts. Slurm gives a job all hosts of its list, so that one of several is
+// addHosts names hosts. Slurm gives a job all hosts of its list, so that one of several is
 // asked for by excluding the others.
-func (o *arguments) place(s *backends.Spec, hosts []string) error {
+func (o *arguments) addHosts(s *backends.Spec, hosts []string) error {
 	for _, h := range s.Hosts {
 		if !slices.Contains(hosts, h) {
 			return fmt.Errorf("host %q: there is none of this name", h)

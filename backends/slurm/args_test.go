@@ -46,7 +46,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-func TestWhatSlurmCannotDo(t *testing.T) {
+func TestUnsupportedSubmissions(t *testing.T) {
 	for what, change := range map[string]func(*backends.Spec){
 		"a terminal":         func(s *backends.Spec) { s.Terminal = "/run/x" },
 		"the lowest level":   func(s *backends.Spec) { s.Priority = backends.At(backends.LevelLow, 20) },

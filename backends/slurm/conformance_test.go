@@ -31,7 +31,7 @@ func TestConformance(t *testing.T) {
 		}
 		return backendtest.Harness{
 			Backend: open(c, ""), Dir: dir, User: "root", OtherQueue: "low",
-			Shortest: time.Second, ShortestLimit: time.Minute, Patience: time.Minute, LowQueue: "low", Project: "chipa", LosesTurn: true,
+			Shortest: time.Second, ShortestLimit: time.Minute, Patience: time.Minute, LowQueue: "low", Project: "chipa", LosesPlace: true,
 			Kill:    func(t *testing.T) { c.Saved(); must(t, c.Kill()) },
 			Hang:    func(t *testing.T) { must(t, c.Hang()) },
 			Restart: func(t *testing.T) { must(t, c.Restart(t.Context())) },

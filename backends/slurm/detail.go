@@ -12,7 +12,7 @@ const slack = 2 * time.Second
 
 // touched reports whether the engine, or an administrator, may have done something to
 // the job that squeue doesn't show.
-func (j *seen) touched(at time.Time) bool {
+func (j *listedJob) touched(at time.Time) bool {
 	if j.State.Ended() || j.Interactive || j.IsDummy() {
 		return false
 	}
@@ -30,8 +30,8 @@ func (j *seen) touched(at time.Time) bool {
 	return len(j.Asked) > 0 || j.eligible.After(at)
 }
 
-// take adds a job's details to it.
-func (j *seen) take(d detail, at time.Time) {
+// addDetail adds a job's details to it.
+func (j *listedJob) addDetail(d detail, at time.Time) {
 	if j.State.Ended() {
 		return
 	}

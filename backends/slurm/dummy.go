@@ -16,54 +16,54 @@ import (
 // and that it is root's or SlurmUser's.
 const dummyName = "allotment-dummy"
 
-// alike are dummy jobs of the same kind: one array.
-type alike struct {
+// dummyBatch are dummy jobs of the same kind: one array.
+type dummyBatch struct {
 	backends.Dummy
-	of    []int // which of those that were asked for
-	first backends.ID
-	err   error
+	indices []int // which of those that were asked for
+	first   backends.ID
+	err     error
 }
 
 // id is the i-th one's.
-func (b *alike) id(i int) backends.ID {
-	if len(b.of) == 1 {
+func (b *dummyBatch) id(i int) backends.ID {
+	if len(b.indices) == 1 {
 		return b.first
 	}
 	return backends.ID{Job: b.first.Job, Index: i + 1}
 }
 
-// mostAlike is the most dummy jobs in one array: of an array's pending elements,
+// maxDummyBatch is the most dummy jobs in one array: of an array's pending elements,
 // backfill by default reserves slots for no more (bf_max_job_array_resv).
-const mostAlike = 20
+const maxDummyBatch = 20
 
 // batches groups dummy jobs that are alike, up to the size of an array.
-func batches(dummies []backends.Dummy, array int) []*alike {
-	most := min(max(array-1, 1), mostAlike) // their indexes begin with 1
-	var all []*alike
-	open := map[backends.Dummy]*alike{}
+func batches(dummies []backends.Dummy, array int) []*dummyBatch {
+	most := min(max(array-1, 1), maxDummyBatch) // their indexes begin with 1
+	var all []*dummyBatch
+	open := map[backends.Dummy]*dummyBatch{}
 	for i, d := range dummies {
 		b := open[d]
-		if b == nil || len(b.of) == most {
-			b = &alike{Dummy: d}
+		if b == nil || len(b.indices) == most {
+			b = &dummyBatch{Dummy: d}
 			open[d] = b
 			all = append(all, b)
 		}
-		b.of = append(b.of, i)
+		b.indices = append(b.indices, i)
 	}
 	return all
 }
 
-// placeDummies submits dummy jobs: an sbatch for those that are alike, and one scontrol
+// submitDummies submits dummy jobs: an sbatch for those that are alike, and one scontrol
 // that ranks and releases all of them. Reconcile does so for one that is left held in
 // between.
-func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
+func (c *Client) submitDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	if len(dummies) == 0 {
 		return nil
 	}
 	results := make([]backends.Submitted, len(dummies))
-	p, err := c.look(ctx, heavy(dummies))
-	if err == nil && p.unranked != nil {
-		err = fmt.Errorf("place dummy jobs: %w", p.unranked)
+	p, err := c.readSnapshot(ctx, heavyJobs(dummies))
+	if err == nil && p.rankErr != nil {
+		err = fmt.Errorf("place dummy jobs: %w", p.rankErr)
 	}
 	if err != nil {
 		for i := range results {
@@ -72,15 +72,15 @@ func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []b
 		return results
 	}
 	all := batches(dummies, p.array)
-	for i, sent := range reconcile.InTurn(len(all), func(i int) (s backends.Submitted) {
-		s.ID, s.Err = c.submitDummies(ctx, p, all[i])
+	for i, sent := range reconcile.SubmitEach(len(all), func(i int) (s backends.Submitted) {
+		s.ID, s.Err = c.submitBatch(ctx, p, all[i])
 		return s
 	}) {
 		all[i].first, all[i].err = sent.ID, sent.Err
 	}
-	c.letGoBatches(ctx, p, all)
+	c.releaseBatches(ctx, p, all)
 	for _, b := range all {
-		for i, k := range b.of {
+		for i, k := range b.indices {
 			if results[k].Err = b.err; b.err == nil {
 				results[k].ID = b.id(i)
 			}
@@ -89,15 +89,15 @@ func (c *Client) placeDummies(ctx context.Context, dummies []backends.Dummy) []b
 	return results
 }
 
-// heavy are the jobs that dummy jobs are for, each once.
-func heavy(dummies []backends.Dummy) []backends.ID {
+// heavyJobs are the jobs that dummy jobs are for, each once.
+func heavyJobs(dummies []backends.Dummy) []backends.ID {
 	ids := reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For })
 	slices.SortFunc(ids, backends.ID.Compare)
 	return slices.Compact(ids)
 }
 
-// submitDummies submits a batch, held.
-func (c *Client) submitDummies(ctx context.Context, p *picture, b *alike) (backends.ID, error) {
+// submitBatch submits a batch, held.
+func (c *Client) submitBatch(ctx context.Context, p *snapshot, b *dummyBatch) (backends.ID, error) {
 	failed := func(err error) (backends.ID, error) {
 		return backends.ID{}, fmt.Errorf("place a dummy job for job %v on %s: %w", b.For, b.Host, err)
 	}
@@ -119,8 +119,8 @@ func (c *Client) submitDummies(ctx context.Context, p *picture, b *alike) (backe
 		limit = min(limit, most)
 	}
 	options := []string{"--job-name=" + dummyName, "--comment=" + dummyComment(b.For, b.Priority), "--partition=" + partition, "--nodelist=" + b.Host, "--cpus-per-task=1"}
-	if len(b.of) > 1 {
-		options = append(options, "--array=1-"+strconv.Itoa(len(b.of)))
+	if len(b.indices) > 1 {
+		options = append(options, "--array=1-"+strconv.Itoa(len(b.indices)))
 	}
 	id, err := c.submitOwn(ctx, limit, options...)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *Client) submitDummies(ctx context.Context, p *picture, b *alike) (backe
 
 // partition returns the partition for a dummy job on a host: one of the job that it is
 // for, whose tier it has then, or any that has the host.
-func (p *picture) partition(queues, host string) (string, error) {
+func (p *snapshot) partition(queues, host string) (string, error) {
 	there := p.within[host]
 	for queue := range strings.SplitSeq(queues, ",") {
 		if slices.Contains(there, queue) {
@@ -144,20 +144,20 @@ func (p *picture) partition(queues, host string) (string, error) {
 	return there[0], nil
 }
 
-// letGoBatches ranks and releases batches. It ends those for which that fails.
-func (c *Client) letGoBatches(ctx context.Context, p *picture, all []*alike) {
+// releaseBatches ranks and releases batches. It ends those for which that fails.
+func (c *Client) releaseBatches(ctx context.Context, p *snapshot, all []*dummyBatch) {
 	var requests []string
-	var of []*alike
+	var batchOf []*dummyBatch
 	for _, b := range all {
 		if b.err == nil {
-			for _, r := range p.letGo(b.first, b.Priority) {
-				requests, of = append(requests, r), append(of, b)
+			for _, r := range p.releaseRequests(b.first, b.Priority) {
+				requests, batchOf = append(requests, r), append(batchOf, b)
 			}
 		}
 	}
 	var useless []backends.ID
-	for i, err := range c.order(ctx, requests) {
-		if b := of[i]; err != nil && b.err == nil {
+	for i, err := range c.sendRequests(ctx, requests) {
+		if b := batchOf[i]; err != nil && b.err == nil {
 			b.err = fmt.Errorf("place a dummy job for job %v on %s: %w", b.For, b.Host, err)
 			useless = append(useless, b.first)
 		}
@@ -165,20 +165,20 @@ func (c *Client) letGoBatches(ctx context.Context, p *picture, all []*alike) {
 	c.cancel(ctx, useless)
 }
 
-// unranked reports whether it is a dummy job that was submitted, and not yet ranked and
+// awaitsRelease reports whether it is a dummy job that was submitted, and not yet ranked and
 // released.
-func (j *seen) unranked() bool { return j.State == backends.Held && j.IsDummy() }
+func (j *listedJob) awaitsRelease() bool { return j.State == backends.Held && j.IsDummy() }
 
-// letGoDummies ranks and releases such dummy jobs.
-func (c *Client) letGoDummies(ctx context.Context, p *picture) {
-	if p.unranked != nil {
+// releaseDummies ranks and releases such dummy jobs.
+func (c *Client) releaseDummies(ctx context.Context, p *snapshot) {
+	if p.rankErr != nil {
 		return
 	}
 	var requests []string
 	for _, j := range p.jobs {
-		if j.unranked() {
-			requests = append(requests, p.letGo(j.ID, j.rank)...)
+		if j.awaitsRelease() {
+			requests = append(requests, p.releaseRequests(j.ID, j.rank)...)
 		}
 	}
-	c.order(ctx, requests) // what fails is tried again in the next cycle
+	c.sendRequests(ctx, requests) // what fails is tried again in the next cycle
 }

@@ -76,7 +76,7 @@ func (f *unmanaged) dummies(heavy backends.ID) map[backends.State][]backends.Job
 	return found
 }
 
-func (f *unmanaged) place(queue *slurm.Client, dummies ...backends.Dummy) (ids []backends.ID) {
+func (f *unmanaged) submitDummies(queue *slurm.Client, dummies ...backends.Dummy) (ids []backends.ID) {
 	f.Helper()
 	for _, s := range queue.Abilities().Place(f.Context(), dummies) {
 		if s.Err != nil {
@@ -123,7 +123,7 @@ func TestDummyJobs(t *testing.T) {
 	waiting := f.sbatch("--mem=1G")
 
 	d := backends.Dummy{For: heavy, Host: "node1", Priority: backends.At(backends.LevelPlaceholder, 20), Limit: time.Hour}
-	ids := f.place(f.queue, d, d, d)
+	ids := f.submitDummies(f.queue, d, d, d)
 	for _, id := range ids {
 		j := f.job(id)
 		if j.DummyFor != heavy || j.State != backends.Pending || !j.Eligible() || j.Priority != d.Priority || j.Slots != 1 || j.Memory != 0 || !j.NoRequeue || j.Project != "" || j.Queue != "main" {
@@ -166,9 +166,9 @@ func TestDummyJobs(t *testing.T) {
 	d.For, d.Limit = short, 3*time.Second
 	long := d
 	long.Limit = time.Hour
-	placed := f.place(f.queue, d, long)
-	f.await("the end by its own limit", func() bool { return f.job(placed[0]).State == backends.Done })
-	if j := f.job(placed[1]); j.State != backends.Running || j.RunLimit != 2*time.Minute || j.Queue != "short" {
+	submitted := f.submitDummies(f.queue, d, long)
+	f.await("the end by its own limit", func() bool { return f.job(submitted[0]).State == backends.Done })
+	if j := f.job(submitted[1]); j.State != backends.Running || j.RunLimit != 2*time.Minute || j.Queue != "short" {
 		t.Errorf("of a longer limit: %+v", j)
 	}
 	if ended := f.dummies(short)[backends.Done]; len(ended) != 1 || ended[0].DummyFor != short {
@@ -188,7 +188,7 @@ func TestDummyJobs(t *testing.T) {
 	if _, err := f.queue.Abilities().Forget(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.await("no dummy job", func() bool { return f.job(placed[1]).State.Ended() })
+	f.await("no dummy job", func() bool { return f.job(submitted[1]).State.Ended() })
 }
 
 // Another user's job is no dummy job, whatever its name and comment.
@@ -196,7 +196,7 @@ func TestForgedDummyJobs(t *testing.T) {
 	t.Parallel()
 	f := newUnmanaged(t, cluster.Options{Nodes: 1})
 	heavy := f.sbatch("--hold", "--mem=10G")
-	genuine := f.place(f.queue, backends.Dummy{For: heavy, Host: "node1", Priority: backends.At(backends.LevelPBA, 119), Limit: time.Hour})[0]
+	genuine := f.submitDummies(f.queue, backends.Dummy{For: heavy, Host: "node1", Priority: backends.At(backends.LevelPBA, 119), Limit: time.Hour})[0]
 	out, err := f.cluster.Run(t.Context(), "squeue", "--noheader", "--jobs="+genuine.String(), "-O", "Comment:200")
 	if err != nil || !strings.Contains(out, "dummy="+heavy.String()+";") {
 		t.Fatalf("%q, %v", out, err)
@@ -225,7 +225,7 @@ func TestForgedDummyJobs(t *testing.T) {
 
 // An engine that dies between the submission of dummy jobs and their release leaves some
 // that are held. The next one gives them the priority that they were to have.
-func TestDummyJobsOfADeadEngine(t *testing.T) {
+func TestDummyJobsAfterEngineCrash(t *testing.T) {
 	t.Parallel()
 	f := newUnmanaged(t, cluster.Options{Nodes: 1, CPUs: 1})
 	filler := f.sbatch()
@@ -234,7 +234,7 @@ func TestDummyJobsOfADeadEngine(t *testing.T) {
 	d := backends.Dummy{For: heavy, Host: "node1", Priority: backends.At(backends.LevelPBA, 119), Limit: time.Hour}
 	other := d
 	other.Priority = backends.At(backends.LevelNormal, 30)
-	for _, s := range open(f.cluster, mortal(t, "scancel")).Abilities().Place(t.Context(), []backends.Dummy{d, d, other}) {
+	for _, s := range open(f.cluster, failingCommands(t, "scancel")).Abilities().Place(t.Context(), []backends.Dummy{d, d, other}) {
 		if s.Err == nil {
 			t.Errorf("%v was acknowledged", s.ID)
 		}
@@ -253,7 +253,7 @@ func TestDummyJobsOfADeadEngine(t *testing.T) {
 		t.Errorf("they wait with the priorities %v: %+v", ranks, f.dummies(heavy))
 	}
 	// One that could not be released is cancelled.
-	for _, s := range open(f.cluster, mortal(t)).Abilities().Place(t.Context(), []backends.Dummy{d}) {
+	for _, s := range open(f.cluster, failingCommands(t)).Abilities().Place(t.Context(), []backends.Dummy{d}) {
 		if s.Err == nil {
 			t.Errorf("%v was acknowledged", s.ID)
 		}
@@ -303,7 +303,7 @@ func (f *unmanaged) running() (ids []backends.ID) {
 
 // A begin time that the submit filter gave a job, and noted in its tag, is the engine's
 // hold: it renews and ends it.
-func TestTheFiltersHold(t *testing.T) {
+func TestFilterHold(t *testing.T) {
 	t.Parallel()
 	cluster.Needed(t)
 	hook := filepath.Join(t.TempDir(), "job_submit.lua")

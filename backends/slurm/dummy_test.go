@@ -16,8 +16,8 @@ func TestOwnJobs(t *testing.T) {
 	c := farm()
 	c.memory = false
 	for name, test := range map[string]struct {
-		user, comment string
-		dummy, place  backends.ID
+		user, comment      string
+		dummy, placeholder backends.ID
 	}{
 		"root's":           {"root", dummyComment(heavy, rank), heavy, backends.ID{}},
 		"a placeholder":    {"root", placeholderComment(heavy), backends.ID{}, heavy},
@@ -29,8 +29,8 @@ func TestOwnJobs(t *testing.T) {
 	} {
 		fields := make([]string, fieldCount)
 		fields[fComment], fields[fName], fields[fAccount] = test.comment, dummyName, "chipa"
-		j := seen{Job: backends.Job{User: test.user, Memory: 1 << 20}}
-		if j.tagged(fields, c); j.DummyFor != test.dummy || j.holdsFor != test.place {
+		j := listedJob{Job: backends.Job{User: test.user, Memory: 1 << 20}}
+		if j.setTag(fields, c); j.DummyFor != test.dummy || j.holdsFor != test.placeholder {
 			t.Errorf("%s: dummy job for %v, placeholder for %v", name, j.DummyFor, j.holdsFor)
 		}
 		if dummy := j.DummyFor == heavy; dummy && (j.rank != rank || j.Project != "" || j.Memory != 0) || !dummy && j.Memory == 0 {
@@ -44,7 +44,7 @@ func TestBatches(t *testing.T) {
 	a := backends.Dummy{For: backends.ID{Job: 1}, Host: "n1", Priority: 119, Limit: time.Hour}
 	b := a
 	b.Host = "n2"
-	if many := batches(slices.Repeat([]backends.Dummy{a}, 45), 1000); len(many) != 3 || len(many[0].of) != 20 || len(many[2].of) != 5 {
+	if many := batches(slices.Repeat([]backends.Dummy{a}, 45), 1000); len(many) != 3 || len(many[0].indices) != 20 || len(many[2].indices) != 5 {
 		t.Errorf("45 are %d arrays", len(many))
 	}
 	dummies := []backends.Dummy{a, b, a, a, b, a}
@@ -55,10 +55,10 @@ func TestBatches(t *testing.T) {
 		for i, batch := range batches(dummies, array) {
 			batch.first = backends.ID{Job: int64(100 + i)}
 			var text strings.Builder
-			for k, of := range batch.of {
+			for k, of := range batch.indices {
 				text.WriteByte(byte('0' + of))
-				if id := batch.id(k); id.Job != batch.first.Job || (id.Index == 0) != (len(batch.of) == 1) || id.Index > max(array-1, 0) {
-					t.Errorf("arrays to %d: the %d. of %d is %v", array, k, len(batch.of), id)
+				if id := batch.id(k); id.Job != batch.first.Job || (id.Index == 0) != (len(batch.indices) == 1) || id.Index > max(array-1, 0) {
+					t.Errorf("arrays to %d: the %d. of %d is %v", array, k, len(batch.indices), id)
 				}
 			}
 			got = append(got, text.String())
@@ -70,8 +70,8 @@ func TestBatches(t *testing.T) {
 }
 
 // A dummy job waits in a partition of its job's that has the host.
-func TestPartitionOfADummyJob(t *testing.T) {
-	p := picture{layout: layout{within: map[string][]string{"n1": {"main", "low"}, "n2": {"low"}}}}
+func TestDummyPartition(t *testing.T) {
+	p := snapshot{layout: layout{within: map[string][]string{"n1": {"main", "low"}, "n2": {"low"}}}}
 	for _, test := range []struct{ queues, host, want string }{
 		{"low", "n1", "low"}, {"main", "n2", "low"}, {"other,low,main", "n1", "low"}, {"", "n1", "main"}, {"main", "n3", ""},
 	} {
@@ -82,7 +82,7 @@ func TestPartitionOfADummyJob(t *testing.T) {
 }
 
 // A begin time counts as the filter's hold as long as it is the one in the tag.
-func TestTheFiltersHold(t *testing.T) {
+func TestFilterHold(t *testing.T) {
 	at := time.Unix(1795307972, 0).UTC()
 	until := at.Add(10 * time.Minute)
 	tag := backends.Tag{Held: until.Unix()}.String()
@@ -98,15 +98,15 @@ func TestTheFiltersHold(t *testing.T) {
 		"over":             {tag, at, time.Time{}, time.Time{}},
 		"the engine's own": {tag + record{until: until.Add(time.Minute)}.String(), until.Add(time.Minute), until.Add(time.Minute), time.Time{}},
 	} {
-		j := seen{Job: backends.Job{State: backends.Pending}, eligible: test.eligible}
-		if j.take(detail{comment: test.admin}, at); !j.HeldUntil.Equal(test.held) || !j.BeginTime.Equal(test.begin) {
+		j := listedJob{Job: backends.Job{State: backends.Pending}, eligible: test.eligible}
+		if j.addDetail(detail{comment: test.admin}, at); !j.HeldUntil.Equal(test.held) || !j.BeginTime.Equal(test.begin) {
 			t.Errorf("%s: held until %v, begins at %v", name, j.HeldUntil, j.BeginTime)
 		}
 	}
 }
 
 // The memory that a job asks for is known where the cluster doesn't manage it, too.
-func TestMemoryThatIsNotManaged(t *testing.T) {
+func TestUnmanagedMemoryRequests(t *testing.T) {
 	c := farm()
 	c.memory = false
 	for _, test := range []struct {
@@ -120,8 +120,8 @@ func TestMemoryThatIsNotManaged(t *testing.T) {
 		{"cpu=2,node=1", "10240M", 2, 10 << 30, 10 << 30},
 		{"cpu=2,node=1", "0", 2, 0, 0},
 	} {
-		j := seen{Job: backends.Job{Slots: test.slots}, nodes: []string{"n1"}}
-		if err := j.asks(test.tres, test.least, c); err != nil || j.Memory != test.memory || j.each != test.each {
+		j := listedJob{Job: backends.Job{Slots: test.slots}, nodes: []string{"n1"}}
+		if err := j.setMemory(test.tres, test.least, c); err != nil || j.Memory != test.memory || j.each != test.each {
 			t.Errorf("%s, %s: %d, %d, %v", test.tres, test.least, j.Memory, j.each, err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestMemoryThatIsNotManaged(t *testing.T) {
 }
 
 // Forget must end the engine's own jobs: without its records they would stay.
-func TestPartOwn(t *testing.T) {
+func TestSplitOwn(t *testing.T) {
 	one := int64(1)
 	jobs := []jobTexts{
 		{ID: 1, User: "root", Comment: dummyComment(backends.ID{Job: 9}, 20)},
@@ -145,7 +145,7 @@ func TestPartOwn(t *testing.T) {
 		{ID: 4, Array: 3, Task: &one, User: "slurm", Comment: placeholderComment(backends.ID{Job: 9})},
 		{ID: 5, User: "root", Comment: "allotment:1;step=x;"},
 	}
-	own, others := partOwn(jobs, trusted(map[string]string{"SlurmUser": "slurm(64030)"}))
+	own, others := splitOwn(jobs, trusted(map[string]string{"SlurmUser": "slurm(64030)"}))
 	if !slices.Equal(own, []string{"1", "3_1"}) || len(others) != 2 || others[0].ID != 2 || others[1].ID != 5 {
 		t.Errorf("%q, %+v", own, others)
 	}

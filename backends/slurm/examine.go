@@ -324,7 +324,7 @@ func hook(settings map[string]string) (*backends.Hook, error) {
 	}
 	return &backends.Hook{
 		File: filepath.Join(filepath.Dir(conf), HookName), User: user, UID: uid,
-		Named:  slices.Contains(strings.Split(settings["JobSubmitPlugins"], ","), "lua"),
-		Remedy: "set JobSubmitPlugins=lua in slurm.conf, then `scontrol reconfigure`",
+		Enabled: slices.Contains(strings.Split(settings["JobSubmitPlugins"], ","), "lua"),
+		Remedy:  "set JobSubmitPlugins=lua in slurm.conf, then `scontrol reconfigure`",
 	}, nil
 }

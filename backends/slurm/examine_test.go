@@ -133,11 +133,11 @@ func TestExamine(t *testing.T) {
 
 func TestHook(t *testing.T) {
 	settings, _ := fixtures(t)
-	if h, err := hook(settings); err != nil || h.File != "/etc/slurm/job_submit.lua" || h.UID != 64030 || h.User != "slurm" || !h.Named {
+	if h, err := hook(settings); err != nil || h.File != "/etc/slurm/job_submit.lua" || h.UID != 64030 || h.User != "slurm" || !h.Enabled {
 		t.Errorf("%+v, %v", h, err)
 	}
 	settings["JobSubmitPlugins"] = "throttle,all_partitions"
-	if h, err := hook(settings); err != nil || h.Named {
+	if h, err := hook(settings); err != nil || h.Enabled {
 		t.Errorf("without lua: %+v, %v", h, err)
 	}
 	for key, value := range map[string]string{"SLURM_CONF": "(null)", "SlurmUser": "slurm(x)"} {

@@ -13,14 +13,14 @@ import (
 
 // queues lists the partitions.
 func (c *Client) queues(ctx context.Context) ([]backends.Queue, error) {
-	var p picture
-	err := c.lookAtCluster(ctx, &p)
+	var p snapshot
+	err := c.readCluster(ctx, &p)
 	return p.queues, err
 }
 
 // signal sends a signal to all processes of running jobs.
 func (c *Client) signal(ctx context.Context, ids []backends.ID, signal int) backends.Errors {
-	_, b := c.looked(ctx, ids, func(it *item) error {
+	_, b := c.newBatch(ctx, ids, func(it *item) error {
 		if it.Job.State != backends.Running {
 			return reconcile.WrongState(&it.Job.Job)
 		}
@@ -40,8 +40,8 @@ func (c *Client) wait(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 
 // modify changes pending jobs, all of a change in one request of Slurm's.
 func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.Change) backends.Errors {
-	p, b := c.looked(ctx, ids, reconcile.Waiting)
-	c.detailed(ctx, p, b)
+	p, b := c.newBatch(ctx, ids, reconcile.Waiting)
+	c.loadDetails(ctx, p, b)
 	updates := make([][]string, len(b))
 	b.Each(func(it *item) (err error) {
 		updates[it.Index], err = c.changes(it.Job, &change, p)
@@ -52,7 +52,7 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 }
 
 // changes is a Change in scontrol's terms.
-func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string, error) {
+func (c *Client) changes(j *listedJob, change *backends.Change, p *snapshot) ([]string, error) {
 	unable := func(what string) ([]string, error) {
 		return nil, fmt.Errorf("change job %v: %w: %s", j.ID, backends.ErrUnable, what)
 	}
@@ -127,7 +127,7 @@ func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string
 	if change.BeginTime != nil {
 		begin := "now"
 		if !change.BeginTime.IsZero() {
-			begin = clock(*change.BeginTime)
+			begin = formatTime(*change.BeginTime)
 		}
 		set("StartTime", begin)
 	}
@@ -146,7 +146,7 @@ func (c *Client) changes(j *seen, change *backends.Change, p *picture) ([]string
 
 // record is what Slurm still knows of a job. It keeps no history.
 func (c *Client) record(ctx context.Context, id backends.ID) (*backends.Record, error) {
-	p, err := c.look(ctx, []backends.ID{id})
+	p, err := c.readSnapshot(ctx, []backends.ID{id})
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (c *Client) record(ctx context.Context, id backends.ID) (*backends.Record, 
 }
 
 // files adds what a job executes, where, and its files, as its owner named them.
-func (c *Client) files(ctx context.Context, j *seen, s *backends.Spec) error {
+func (c *Client) files(ctx context.Context, j *listedJob, s *backends.Spec) error {
 	nonce, fields := newNonce(), []string{"JobID", "WorkDir", "STDIN", "STDOUT", "STDERR", "Command"}
 	out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", "--array", "--states=all", "-O", format(fields, nonce), "--jobs="+name(j.ID))
 	if err != nil {

@@ -40,8 +40,8 @@ func (j *jobTexts) id() backends.ID {
 // name is what scontrol calls the job; an array's name means the whole.
 func (j *jobTexts) name() string { return name(j.id()) }
 
-// whole reports whether the name also means jobs that have records of their own.
-func (j *jobTexts) whole() bool { return j.Array != 0 && j.Task == nil }
+// wholeArray reports whether the name also means jobs that have records of their own.
+func (j *jobTexts) wholeArray() bool { return j.Array != 0 && j.Task == nil }
 
 // parseTexts reads `squeue --json`: the jobs that are not over.
 func parseTexts(text []byte) ([]jobTexts, error) {
@@ -71,7 +71,7 @@ func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 		for i := range jobs {
 			j := &jobs[i]
 			s := stripping{comment: userText(j.Comment), admin: siteText(j.Admin)}
-			if j.whole() != whole || s.comment == j.Comment && s.admin == j.Admin {
+			if j.wholeArray() != whole || s.comment == j.Comment && s.admin == j.Admin {
 				continue
 			}
 			if names[s] == nil {
@@ -83,8 +83,8 @@ func strip(jobs []jobTexts) (order []stripping, names map[stripping][]string) {
 	return order, names
 }
 
-// partOwn splits off the engine's own jobs, by their names.
-func partOwn(jobs []jobTexts, trusted map[string]bool) (own []string, others []jobTexts) {
+// splitOwn splits off the engine's own jobs, by their names.
+func splitOwn(jobs []jobTexts, trusted map[string]bool) (own []string, others []jobTexts) {
 	for i := range jobs {
 		j := &jobs[i]
 		holdsFor, dummyFor, _ := ownJob(j.Comment)
@@ -132,7 +132,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	own, jobs := partOwn(jobs, trusted(parseConfig(config)))
+	own, jobs := splitOwn(jobs, trusted(parseConfig(config)))
 	for some := range slices.Chunk(own, atOnce) {
 		if _, err := c.run(ctx, nil, append([]string{"scancel", "--quiet"}, some...)...); err != nil && !errors.Is(err, backends.ErrWrongState) && !errors.Is(err, backends.ErrUnknownJob) {
 			return 0, err
@@ -161,7 +161,7 @@ func (c *Client) Forget(ctx context.Context) (int, error) {
 		for _, s := range order {
 			for some := range slices.Chunk(names[s], atOnce) {
 				if _, err := c.run(ctx, nil, "scontrol", "update", "JobId="+strings.Join(some, ","), "AdminComment="+s.admin, "Comment="+s.comment); err != nil && failed == nil {
-					failed = err // the next look shows whether it matters: a job may have ended
+					failed = err // the next round shows whether it matters: a job may have ended
 				}
 			}
 		}
@@ -194,21 +194,21 @@ func (c *Client) unrank(ctx context.Context, config []byte, jobs []jobTexts) (ra
 		}
 	}
 	for some := range slices.Chunk(names, atOnce) {
-		if _, err := c.run(ctx, nil, "scontrol", "update", "JobId="+strings.Join(some, ","), "SiteFactor=0"); err != nil && !gone(err) {
+		if _, err := c.run(ctx, nil, "scontrol", "update", "JobId="+strings.Join(some, ","), "SiteFactor=0"); err != nil && !onlyEnded(err) {
 			return nil, err
 		}
 	}
 	return ranked, nil
 }
 
-// gone reports whether scontrol failed only for jobs that have ended meanwhile; it goes
+// onlyEnded reports whether scontrol failed only for jobs that have ended meanwhile; it goes
 // on with the others then.
-func gone(err error) bool {
-	said, no := reconcile.SaidNo(err)
-	for line := range strings.Lines(said) {
-		no = no && (strings.Contains(line, "Invalid job id") || strings.Contains(line, "already finished"))
+func onlyEnded(err error) bool {
+	stderr, ended := reconcile.ExitFailure(err)
+	for line := range strings.Lines(stderr) {
+		ended = ended && (strings.Contains(line, "Invalid job id") || strings.Contains(line, "already finished"))
 	}
-	return no
+	return ended
 }
 
 func (c *Client) texts(ctx context.Context) ([]jobTexts, error) {

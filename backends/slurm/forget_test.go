@@ -70,16 +70,16 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-func TestGone(t *testing.T) {
+func TestOnlyEnded(t *testing.T) {
 	for text, want := range map[string]bool{
 		"Job has already finished for job 38\nInvalid job id specified for job 999\n3_999: Invalid job id specified\n": true,
 		"Access/permission denied for job 5\nInvalid job id specified for job 999\n":                                   false,
 	} {
-		if got := gone(&command.Error{Status: 1, Stderr: text, Err: errors.New("exit status 1")}); got != want {
+		if got := onlyEnded(&command.Error{Status: 1, Stderr: text, Err: errors.New("exit status 1")}); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
-	if gone(errors.New("x")) || gone(&command.Error{Status: -1, Err: errors.New("not found")}) {
+	if onlyEnded(errors.New("x")) || onlyEnded(&command.Error{Status: -1, Err: errors.New("not found")}) {
 		t.Error("a command that never ran says that jobs are gone")
 	}
 }

@@ -72,7 +72,7 @@ func FuzzTexts(f *testing.F) {
 		if q, ok := parsePriority(s); ok && strings.Count(s, "\n   Priority=") != 1 {
 			t.Errorf("%q: priority %d", s, q)
 		}
-		for _, word := range parseWords(s) {
+		for _, word := range parseMessages(s) {
 			if strings.Contains(word, "\n") {
 				t.Errorf("%q has the word %q", s, word)
 			}

@@ -4,14 +4,14 @@ import "testing"
 
 // Lines that squeue prints before the cluster is known are read afterwards, all of them
 // and in order.
-func TestLinesThatComeEarly(t *testing.T) {
+func TestLinesBeforeClusterIsKnown(t *testing.T) {
 	out := captured(t, "squeue.txt")
 	want, err := parseJobs(out, len(out))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, early := range []int{0, len(out) / 2, len(out)} {
-		var jobs []*seen
+		var jobs []*listedJob
 		known := make(chan struct{})
 		r := reader{lines: jobLines(nonce, farm(), &jobs), known: known}
 		_, _ = r.Write(out[:early])
@@ -26,9 +26,9 @@ func TestLinesThatComeEarly(t *testing.T) {
 	}
 }
 
-// A wrong line is an error at the end; all that squeue writes until then is taken.
-func TestAWrongLineStopsNobody(t *testing.T) {
-	var jobs []*seen
+// A wrong line is an error at the end; all that squeue writes until then is consumed.
+func TestMalformedLineIsReportedAtEnd(t *testing.T) {
+	var jobs []*listedJob
 	known := make(chan struct{})
 	close(known)
 	r := reader{lines: jobLines(nonce, farm(), &jobs), known: known}

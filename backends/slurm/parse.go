@@ -69,9 +69,9 @@ func format(fields []string, nonce string) string {
 
 // lines parts what squeue or sinfo prints, as it comes, into lines of n fields.
 type lines struct {
-	nonce []byte
-	n     int
-	take  func(fields []string) error // is given each line; the slice is used again
+	nonce  []byte
+	n      int
+	handle func(fields []string) error // is given each line; the slice is used again
 
 	text   []byte // that was not taken yet
 	line   []byte // without what parts its fields
@@ -79,8 +79,8 @@ type lines struct {
 	fields []string
 }
 
-// more takes the lines that text completes.
-func (l *lines) more(text []byte) error {
+// feed takes the lines that text completes.
+func (l *lines) feed(text []byte) error {
 	l.text = append(l.text, text...)
 	begin := 0
 	for {
@@ -116,7 +116,7 @@ func (l *lines) next(text []byte) (length int, err error) {
 	for _, to := range l.ends {
 		l.fields, from = append(l.fields, line[from:to]), to
 	}
-	return len(text) - len(rest) + 1, l.take(l.fields)
+	return len(text) - len(rest) + 1, l.handle(l.fields)
 }
 
 // end says what is wrong with a text that ends here.
@@ -129,11 +129,11 @@ func (l *lines) end() error {
 
 // rows parts what sinfo printed.
 func rows(out []byte, nonce string, n int) (all [][]string, err error) {
-	l := lines{nonce: []byte(nonce), n: n, take: func(fields []string) error {
+	l := lines{nonce: []byte(nonce), n: n, handle: func(fields []string) error {
 		all = append(all, slices.Clone(fields))
 		return nil
 	}}
-	if err := l.more(out); err != nil {
+	if err := l.feed(out); err != nil {
 		return nil, err
 	}
 	return all, l.end()
@@ -156,8 +156,8 @@ type cluster struct {
 	memory  bool            // the cluster manages memory
 }
 
-// seen is a job as squeue shows it, with fields that callers don't see.
-type seen struct {
+// listedJob is a job as squeue shows it, with fields that callers don't see.
+type listedJob struct {
 	backends.Job
 	nodes    []string
 	start    time.Time // of the run, whatever was suspended and resumed since
@@ -176,13 +176,13 @@ type seen struct {
 }
 
 // Shown is the job as callers see it.
-func (j *seen) Shown() *backends.Job { return &j.Job }
+func (j *listedJob) Shown() *backends.Job { return &j.Job }
 
 // jobLines parts what squeue prints into jobs of a cluster.
-func jobLines(nonce string, c *cluster, jobs *[]*seen) *lines {
-	return &lines{nonce: []byte(nonce), n: int(fieldCount), take: func(fields []string) error {
-		var j seen
-		if err := j.read(fields, c); err != nil {
+func jobLines(nonce string, c *cluster, jobs *[]*listedJob) *lines {
+	return &lines{nonce: []byte(nonce), n: int(fieldCount), handle: func(fields []string) error {
+		var j listedJob
+		if err := j.parseFields(fields, c); err != nil {
 			return fmt.Errorf("%w, in the line %s", err, shown(strings.Join(fields, "|")))
 		}
 		*jobs = append(*jobs, &j)
@@ -190,8 +190,8 @@ func jobLines(nonce string, c *cluster, jobs *[]*seen) *lines {
 	}}
 }
 
-// read takes over the fields of one line.
-func (j *seen) read(f []string, c *cluster) error {
+// parseFields takes over the fields of one line.
+func (j *listedJob) parseFields(f []string, c *cluster) error {
 	var failed error
 	number := func(field int) int64 { return valueOf(f, field, &failed, parseNumber) }
 	at := func(field int) time.Time { return valueOf(f, field, &failed, parseTime) }
@@ -223,14 +223,14 @@ func (j *seen) read(f []string, c *cluster) error {
 	if failed != nil {
 		return failed
 	}
-	if err := j.asks(f[fTRES], f[fMinMemory], c); err != nil {
+	if err := j.setMemory(f[fTRES], f[fMinMemory], c); err != nil {
 		return err
 	}
 	// squeue shows a limit of one node and no limit alike: a job that fits on one host
 	// counts as limited to one.
-	j.OneHost = len(j.nodes) < 2 && nodes < 2 && most < 2 && (j.Slots == 1 || c.holds(j.Slots))
-	j.tagged(f, c)
-	if err := j.state(f[fState], f[fReason], c); err != nil {
+	j.OneHost = len(j.nodes) < 2 && nodes < 2 && most < 2 && (j.Slots == 1 || c.hostFits(j.Slots))
+	j.setTag(f, c)
+	if err := j.parseState(f[fState], f[fReason], c); err != nil {
 		return err
 	}
 	switch {
@@ -272,10 +272,10 @@ func parseNumber(s string) (int64, error) {
 	return n, err
 }
 
-// asks reads what memory a job asks for. Where the cluster doesn't manage memory,
+// setMemory reads what memory a job asks for. Where the cluster doesn't manage memory,
 // squeue shows the default, all of a host, for jobs that ask for none, and for jobs
 // that were started only an amount for each CPU or node, without saying which (22.05).
-func (j *seen) asks(tres, least string, c *cluster) (err error) {
+func (j *listedJob) setMemory(tres, least string, c *cluster) (err error) {
 	if j.Memory, err = parseTRES(tres); err != nil || c.memory {
 		return err
 	}
@@ -293,8 +293,8 @@ func (j *seen) asks(tres, least string, c *cluster) (err error) {
 	return nil
 }
 
-// holds reports whether some host has so many slots.
-func (c *cluster) holds(slots int) bool {
+// hostFits reports whether some host has so many slots.
+func (c *cluster) hostFits(slots int) bool {
 	for _, n := range c.slots {
 		if n >= slots {
 			return true
@@ -303,8 +303,8 @@ func (c *cluster) holds(slots int) bool {
 	return len(c.slots) == 0
 }
 
-// tagged reads project, step and tag.
-func (j *seen) tagged(f []string, c *cluster) {
+// setTag reads project, step and tag.
+func (j *listedJob) setTag(f []string, c *cluster) {
 	comment := absent(f[fComment])
 	if c.trusted[j.User] {
 		j.holdsFor, j.DummyFor, j.rank = ownJob(comment)
@@ -332,8 +332,8 @@ func (j *seen) tagged(f []string, c *cluster) {
 	}
 }
 
-// state reads Slurm's state and, of a pending job, what it waits for.
-func (j *seen) state(state, reason string, c *cluster) error {
+// parseState reads Slurm's state and, of a pending job, what it waits for.
+func (j *listedJob) parseState(state, reason string, c *cluster) error {
 	j.Reason = absent(reason)
 	switch state {
 	case "PD", "RQ", "RF", "SE", "RH", "RV":
@@ -364,14 +364,14 @@ func (j *seen) state(state, reason string, c *cluster) error {
 	case j.eligible.After(c.at):
 		j.Wait = backends.WaitTime
 	default:
-		j.Wait = waits[reason]
+		j.Wait = waitReasons[reason]
 	}
 	return nil
 }
 
-// waits are the reasons whose meaning is known; any other is WaitOther (R14).
+// waitReasons are the reasons whose meaning is known; any other is WaitOther (R14).
 // "None" is the reason of a job that the scheduler hasn't come to yet.
-var waits = map[string]backends.Wait{
+var waitReasons = map[string]backends.Wait{
 	"None":                     backends.WaitResources,
 	"Resources":                backends.WaitResources,
 	"Priority":                 backends.WaitResources,

@@ -116,8 +116,8 @@ func parseAt(config []byte) (time.Time, error) {
 // clockAt returns the queue's clock at the moment when it was asked for its time, from
 // its answer, in whole seconds, and how long that took. Where this machine's clock
 // agrees with the answer it returns that clock's time, which is finer.
-func clockAt(asked time.Time, took time.Duration, told time.Time) time.Time {
-	at, latest := told.Add(-took), told.Add(time.Second-1)
+func clockAt(asked time.Time, took time.Duration, reported time.Time) time.Time {
+	at, latest := reported.Add(-took), reported.Add(time.Second-1)
 	switch {
 	case asked.After(latest):
 		return latest

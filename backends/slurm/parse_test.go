@@ -35,10 +35,10 @@ func farm() *cluster {
 }
 
 // parseJobs reads what squeue printed in pieces of a size.
-func parseJobs(out []byte, size int) (jobs []*seen, err error) {
+func parseJobs(out []byte, size int) (jobs []*listedJob, err error) {
 	l := jobLines(nonce, farm(), &jobs)
 	for piece := range slices.Chunk(out, size) {
-		if err := l.more(piece); err != nil {
+		if err := l.feed(piece); err != nil {
 			return nil, err
 		}
 	}
@@ -74,8 +74,8 @@ func TestJobs(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(short{})); d != "" {
 		t.Error(d)
 	}
-	of := func(id int64) *seen {
-		return jobs[slices.IndexFunc(jobs, func(j *seen) bool { return j.ID.Job == id })]
+	of := func(id int64) *listedJob {
+		return jobs[slices.IndexFunc(jobs, func(j *listedJob) bool { return j.ID.Job == id })]
 	}
 	if j := of(1); j.Project != "chipa" || j.Step != "synth" || j.Tag != "allotment:1;preempt=suspend;" || j.Memory != 192<<20 || !j.OneHost {
 		t.Errorf("%+v", j)
@@ -94,7 +94,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-func TestWhatJobsAreNot(t *testing.T) {
+func TestMalformedJobLines(t *testing.T) {
 	line := func(change func([]string)) []byte {
 		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 (null) name", " ")
 		f[fReqNodes] = ""
@@ -130,8 +130,8 @@ func TestWaits(t *testing.T) {
 		"JobArrayTaskLimit": backends.WaitThrottle, "Licenses": backends.WaitOther, "QOSMaxJobsPerUserLimit": backends.WaitOther,
 		"ReqNodeNotAvail, May be reserved for other job": backends.WaitOther, "a new one": backends.WaitOther,
 	} {
-		var j seen
-		if err := j.state("PD", reason, farm()); err != nil || j.Wait != want {
+		var j listedJob
+		if err := j.parseState("PD", reason, farm()); err != nil || j.Wait != want {
 			t.Errorf("%s: %v, %v, want %v", reason, j.Wait, err, want)
 		}
 	}
@@ -196,8 +196,8 @@ func TestDetails(t *testing.T) {
 }
 
 func TestAnswers(t *testing.T) {
-	said := "Invalid job id specified for job 99\ninvalid keyword: x0\ninvalid keyword: x1\nAccess/permission denied for job 3\ninvalid keyword: x2\nslurm_update error: Unexpected message received\n"
-	errs := parseAnswers(said, "x", 5)
+	stderr := "Invalid job id specified for job 99\ninvalid keyword: x0\ninvalid keyword: x1\nAccess/permission denied for job 3\ninvalid keyword: x2\nslurm_update error: Unexpected message received\n"
+	errs := parseAnswers(stderr, "x", 5)
 	for i, want := range []error{backends.ErrUnknownJob, nil, backends.ErrDenied, backends.ErrUnreachable, backends.ErrUnreachable} {
 		if !errors.Is(errs[i], want) {
 			t.Errorf("%d: %v, want %v", i, errs[i], want)
@@ -235,12 +235,12 @@ func TestRecord(t *testing.T) {
 func TestAnnouncedRequeue(t *testing.T) {
 	at := time.Unix(1795307972, 0)
 	d := detail{comment: record{mark: "r3", run: 1, until: at.Add(time.Hour), delayed: true}.comment("", "")}
-	before := seen{Job: backends.Job{State: backends.Running}}
-	if before.take(d, at); before.Mark != "" || before.record.delayed {
+	before := listedJob{Job: backends.Job{State: backends.Running}}
+	if before.addDetail(d, at); before.Mark != "" || before.record.delayed {
 		t.Errorf("%+v", before)
 	}
-	after := seen{Job: backends.Job{State: backends.Pending, Requeues: 1}, eligible: at.Add(time.Minute)}
-	if after.take(d, at); after.Mark != "r3" || !after.HeldUntil.Equal(at.Add(time.Hour)) {
+	after := listedJob{Job: backends.Job{State: backends.Pending, Requeues: 1}, eligible: at.Add(time.Minute)}
+	if after.addDetail(d, at); after.Mark != "r3" || !after.HeldUntil.Equal(at.Add(time.Hour)) {
 		t.Errorf("%+v", after)
 	}
 }
@@ -250,26 +250,26 @@ func TestAnnouncedSuspension(t *testing.T) {
 	at := time.Unix(1795307972, 0)
 	d := detail{comment: record{mark: "r3", stop: true, until: at.Add(time.Hour), ranked: true, priority: 1030}.comment("", "")}
 	for _, state := range []backends.State{backends.Running, backends.Pending} {
-		before := seen{Job: backends.Job{State: state}, eligible: at.Add(time.Minute)}
-		if before.take(d, at); before.Mark != "" || !before.HeldUntil.IsZero() || !before.record.empty() {
+		before := listedJob{Job: backends.Job{State: state}, eligible: at.Add(time.Minute)}
+		if before.addDetail(d, at); before.Mark != "" || !before.HeldUntil.IsZero() || !before.record.empty() {
 			t.Errorf("%+v", before)
 		}
 	}
-	after := seen{Job: backends.Job{State: backends.Suspended}}
-	if after.take(d, at); after.Mark != "r3" || !after.HeldUntil.Equal(at.Add(time.Hour)) || after.Priority != 1030 {
+	after := listedJob{Job: backends.Job{State: backends.Suspended}}
+	if after.addDetail(d, at); after.Mark != "r3" || !after.HeldUntil.Equal(at.Add(time.Hour)) || after.Priority != 1030 {
 		t.Errorf("%+v", after)
 	}
 }
 
 // R8: nothing in a snapshot is older than its time, whichever clock is ahead.
-func TestTheClockIsNotAheadOfThePicture(t *testing.T) {
-	told := time.Unix(1795307972, 0)
+func TestClockIsNotAheadOfSnapshot(t *testing.T) {
+	reported := time.Unix(1795307972, 0)
 	const took = 300 * time.Millisecond
 	for asked, want := range map[time.Duration]time.Duration{ // after the queue's answer
 		-time.Hour: -took, time.Hour: time.Second - 1, // another machine's
 		-100 * time.Millisecond: -100 * time.Millisecond, 400 * time.Millisecond: 400 * time.Millisecond, // this one's
 	} {
-		if got := clockAt(told.Add(asked), took, told).Sub(told); got != want {
+		if got := clockAt(reported.Add(asked), took, reported).Sub(reported); got != want {
 			t.Errorf("asked %v after what was told: %v after it, want %v", asked, got, want)
 		}
 	}

@@ -24,19 +24,19 @@ import (
 const (
 	placeholderName  = "allotment-placeholder"
 	placeholderLimit = 5 * time.Minute // if the engine does not end it
-	// guard begins the names of the reservations. They end by themselves after a minute,
+	// reservationPrefix begins the names of the reservations. They end by themselves after a minute,
 	// the shortest time that there is.
-	guard = "allotment-resume-"
-	// resuming is how long Resume waits for free slots; Reconcile handles the rest.
-	resuming = 3 * time.Second
-	// leaving is how long placeholders may take to be gone.
-	leaving = 10 * time.Second
+	reservationPrefix = "allotment-resume-"
+	// resumeWait is how long Resume waits for free slots; Reconcile handles the rest.
+	resumeWait = 3 * time.Second
+	// placeholderWait is how long placeholders may take to be gone.
+	placeholderWait = 10 * time.Second
 )
 
 // Resume resumes suspended jobs: at once where their slots are free, else when they
 // are.
 func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors {
-	p, b := c.looked(ctx, ids, func(it *item) error {
+	p, b := c.newBatch(ctx, ids, func(it *item) error {
 		if j := it.Job; j.State != backends.Suspended && j.State != backends.Running {
 			return reconcile.WrongState(&j.Job)
 		}
@@ -48,13 +48,13 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 			return nil
 		}
 		it.Job.record.resumed, it.Job.record.until = p.at, time.Time{}
-		return []string{it.Job.keep()}
+		return []string{it.Job.recordChange()}
 	})
 	if suspended = suspended.Open(); len(suspended) == 0 {
 		return b.Errors()
 	}
-	reconcile.Pace{First: 50 * time.Millisecond, Most: 300 * time.Millisecond, Limit: resuming}.Poll(ctx, func() bool { // Reconcile goes on with it
-		left, err := c.resume(ctx)
+	reconcile.Pace{First: 50 * time.Millisecond, Most: 300 * time.Millisecond, Limit: resumeWait}.Poll(ctx, func() bool { // Reconcile goes on with it
+		left, err := c.advanceResumes(ctx)
 		if err != nil {
 			suspended.Fail(err)
 		}
@@ -63,84 +63,84 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 	return b.Errors()
 }
 
-// tend does what is due by itself: requeued jobs get their begin times, suspended
+// reconcile does what is due by itself: requeued jobs get their begin times, suspended
 // ones whose time has come are resumed, and so are those whose placeholders run.
-func (c *Client) tend(ctx context.Context) error {
-	p, err := c.look(ctx, nil)
+func (c *Client) reconcile(ctx context.Context) error {
+	p, err := c.readSnapshot(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if p.quiet() {
-		c.latest.Keep(p, p.taken, p.asked)
+	if p.idle() {
+		c.latest.Store(p, p.taken, p.commands)
 		return nil
 	}
-	c.undelay(ctx, p)
-	c.letGoDummies(ctx, p)
-	var due []*seen
+	c.endDelays(ctx, p)
+	c.releaseDummies(ctx, p)
+	var due []*listedJob
 	for _, j := range p.jobs {
 		if reconcile.Due(&j.Job, j.record.until, p.at) {
 			j.record.resumed = p.at
 			due = append(due, j)
 		}
 	}
-	c.keepAll(ctx, due)
-	_, err = c.resume(ctx)
+	c.writeRecords(ctx, due)
+	_, err = c.advanceResumes(ctx)
 	return err
 }
 
-// quiet reports whether there is nothing to tend.
-func (p *picture) quiet() bool {
-	return !slices.ContainsFunc(p.jobs, func(j *seen) bool {
-		return !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}) || j.unranked())
+// idle reports whether there is nothing to reconcile.
+func (p *snapshot) idle() bool {
+	return !slices.ContainsFunc(p.jobs, func(j *listedJob) bool {
+		return !j.State.Ended() && (j.State == backends.Suspended || j.record.delayed || j.holdsFor != (backends.ID{}) || j.awaitsRelease())
 	})
 }
 
-// resume takes each suspended job that is to be resumed one step further, and returns
+// advanceResumes takes each suspended job that is to be resumed one step further, and returns
 // how many wait for slots that may be free.
-func (c *Client) resume(ctx context.Context) (left int, err error) {
-	p, err := c.look(ctx, nil)
+func (c *Client) advanceResumes(ctx context.Context) (left int, err error) {
+	p, err := c.readSnapshot(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
-	places := map[backends.ID][]*seen{}
+	placeholders := map[backends.ID][]*listedJob{}
 	var useless, held []backends.ID
-	var resuming []*seen
+	var resuming []*listedJob
 	for _, j := range p.jobs {
 		switch {
 		case j.State == backends.Suspended && j.Resuming:
 			resuming = append(resuming, j)
 		case j.holdsFor == (backends.ID{}) || j.State.Ended() || j.Ending:
 		default:
-			keptFor, err := reconcile.One(p.jobs, j.holdsFor)
-			if err != nil || keptFor.State != backends.Suspended || !keptFor.Resuming {
+			suspended, err := reconcile.One(p.jobs, j.holdsFor)
+			if err != nil || suspended.State != backends.Suspended || !suspended.Resuming {
 				useless = append(useless, j.ID)
 				continue
 			}
-			places[keptFor.ID] = append(places[keptFor.ID], j)
+			placeholders[suspended.ID] = append(placeholders[suspended.ID], j)
 			if j.State == backends.Held {
 				held = append(held, j.ID)
 			}
 		}
 	}
 	c.cancel(ctx, useless) // one that is left is found again
-	if len(resuming) == 0 || p.unranked != nil {
+	if len(resuming) == 0 || p.rankErr != nil {
 		return 0, nil // without ranks a placeholder would keep slots from no job
 	}
-	c.letWait(ctx, p, held) // submitted, and not released yet
+	c.releasePlaceholders(ctx, p, held) // submitted, and not released yet
 	details, err := c.allDetails(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, j := range resuming {
-		if j.fits(details, places[j.ID]) {
-			if err := c.goOn(ctx, j, places[j.ID]); err != nil {
+		if j.fits(details, placeholders[j.ID]) {
+			if err := c.resumeReserved(ctx, j, placeholders[j.ID]); err != nil {
 				left++ // in the next step: its placeholders keep its place
 			}
 			continue
 		}
 		for _, at := range j.Hosts {
-			if n := missing(details, j, places[j.ID], at); n > 0 {
-				c.keepPlace(ctx, p, j, backends.Placement{Host: at.Host, Slots: n})
+			if n := missing(details, j, placeholders[j.ID], at); n > 0 {
+				c.submitPlaceholder(ctx, p, j, backends.Placement{Host: at.Host, Slots: n})
 			}
 		}
 	}
@@ -162,13 +162,13 @@ func (c *Client) allDetails(ctx context.Context) (map[backends.ID]detail, error)
 }
 
 // fits reports whether all of a suspended job's cores are free, or its placeholders'.
-func (j *seen) fits(details map[backends.ID]detail, places []*seen) bool {
+func (j *listedJob) fits(details map[backends.ID]detail, placeholders []*listedJob) bool {
 	needs, free := map[core]int{}, map[core]int{}
 	for c := range details[j.ID].cores {
 		needs[c], free[c] = 1, 1
 	}
 	for id, d := range details {
-		if d.holds && id != j.ID && !slices.ContainsFunc(places, func(place *seen) bool { return place.ID == id }) {
+		if d.holds && id != j.ID && !slices.ContainsFunc(placeholders, func(placeholder *listedJob) bool { return placeholder.ID == id }) {
 			for c := range d.cores {
 				free[c]--
 			}
@@ -179,20 +179,20 @@ func (j *seen) fits(details map[backends.ID]detail, places []*seen) bool {
 
 // missing returns how many slots of a host still need placeholders: those of the job
 // that no placeholder has, less what is asked for already.
-func missing(details map[backends.ID]detail, j *seen, places []*seen, at backends.Placement) int {
-	kept, asked := map[core]bool{}, 0
-	for _, place := range places {
-		if place.State == backends.Running {
-			maps.Copy(kept, details[place.ID].cores)
-		} else if slices.Contains(place.hosts(), at.Host) {
-			asked += place.Slots
+func missing(details map[backends.ID]detail, j *listedJob, placeholders []*listedJob, at backends.Placement) int {
+	covered, asked := map[core]bool{}, 0
+	for _, placeholder := range placeholders {
+		if placeholder.State == backends.Running {
+			maps.Copy(covered, details[placeholder.ID].cores)
+		} else if slices.Contains(placeholder.hosts(), at.Host) {
+			asked += placeholder.Slots
 		}
 	}
 	all, left := 0, 0
 	for c := range details[j.ID].cores {
 		if c.host == at.Host {
 			all++
-			if !kept[c] {
+			if !covered[c] {
 				left++
 			}
 		}
@@ -203,13 +203,13 @@ func missing(details map[backends.ID]detail, j *seen, places []*seen, at backend
 	return min((left*at.Slots+all-1)/all-asked, at.Slots)
 }
 
-// goOn resumes a job, under a reservation of its hosts, if it still fits.
-func (c *Client) goOn(ctx context.Context, j *seen, places []*seen) (err error) {
+// resumeReserved resumes a job, under a reservation of its hosts, if it still fits.
+func (c *Client) resumeReserved(ctx context.Context, j *listedJob, placeholders []*listedJob) (err error) {
 	var hosts []string
 	for _, at := range j.Hosts {
 		hosts = append(hosts, at.Host)
 	}
-	reservation := guard + name(j.ID)
+	reservation := reservationPrefix + name(j.ID)
 	_, err = c.run(ctx, nil, "scontrol", "create", "reservation", "ReservationName="+reservation, "Nodes="+strings.Join(hosts, ","),
 		"StartTime=now", "Duration=1", "Users=root", "Flags=IGNORE_JOBS,OVERLAP")
 	if err != nil {
@@ -220,30 +220,30 @@ func (c *Client) goOn(ctx context.Context, j *seen, places []*seen) (err error) 
 		defer cancel()
 		_, _ = c.run(ctx, nil, "scontrol", "delete", "ReservationName="+reservation) // else it ends by itself
 	}()
-	c.cancel(ctx, reconcile.Of(places).IDs())
+	c.cancel(ctx, reconcile.Of(placeholders).IDs())
 	fits := false
-	reconcile.Pace{First: 10 * time.Millisecond, Most: 100 * time.Millisecond, Limit: leaving}.Poll(ctx, func() bool {
+	reconcile.Pace{First: 10 * time.Millisecond, Most: 100 * time.Millisecond, Limit: placeholderWait}.Poll(ctx, func() bool {
 		var details map[backends.ID]detail
 		details, err = c.allDetails(ctx)
 		fits = err == nil && j.fits(details, nil)
-		return fits || err != nil || len(places) == 0
+		return fits || err != nil || len(placeholders) == 0
 	})
 	if !fits {
 		return cmp.Or(err, fmt.Errorf("job %v: others are on its cores", j.ID))
 	}
-	if err := c.order(ctx, []string{"resume " + name(j.ID)}).First(); err != nil {
+	if err := c.sendRequests(ctx, []string{"resume " + name(j.ID)}).First(); err != nil {
 		return err
 	}
 	j.record.resumed, j.record.ranked, j.record.stop = time.Time{}, false, false
-	return c.keepAll(ctx, []*seen{j}).First()
+	return c.writeRecords(ctx, []*listedJob{j}).First()
 }
 
-// keepPlace submits a placeholder. What fails is tried again in the next cycle.
-func (c *Client) keepPlace(ctx context.Context, p *picture, j *seen, at backends.Placement) {
+// submitPlaceholder submits a placeholder. What fails is tried again in the next cycle.
+func (c *Client) submitPlaceholder(ctx context.Context, p *snapshot, j *listedJob, at backends.Placement) {
 	id, err := c.submitOwn(ctx, placeholderLimit, "--job-name="+placeholderName, "--comment="+placeholderComment(j.ID),
 		"--partition="+j.Queue, "--nodelist="+at.Host, "--cpus-per-task="+strconv.Itoa(at.Slots))
 	if err == nil {
-		c.letWait(ctx, p, []backends.ID{id})
+		c.releasePlaceholders(ctx, p, []backends.ID{id})
 	}
 }
 
@@ -266,22 +266,22 @@ func (c *Client) submitOwn(ctx context.Context, limit time.Duration, options ...
 	return parseSubmitted(out)
 }
 
-// letWait ranks and releases placeholders, which are held until then.
-func (c *Client) letWait(ctx context.Context, p *picture, ids []backends.ID) {
+// releasePlaceholders ranks and releases placeholders, which are held until then.
+func (c *Client) releasePlaceholders(ctx context.Context, p *snapshot, ids []backends.ID) {
 	var requests []string
 	for _, id := range ids {
-		requests = append(requests, p.letGo(id, backends.At(backends.LevelPlaceholder, backends.DefaultValue))...)
+		requests = append(requests, p.releaseRequests(id, backends.At(backends.LevelPlaceholder, backends.DefaultValue))...)
 	}
-	c.order(ctx, requests)
+	c.sendRequests(ctx, requests)
 }
 
-// letGo returns the requests that rank and release a job of the engine's own.
-func (p *picture) letGo(id backends.ID, rank backends.Priority) []string {
+// releaseRequests returns the requests that rank and release a job of the engine's own.
+func (p *snapshot) releaseRequests(id backends.ID, rank backends.Priority) []string {
 	return []string{fmt.Sprintf("update JobId=%s SiteFactor=%d", name(id), p.scale.SiteFactor(rank)), "release " + name(id)}
 }
 
 // hosts is where a placeholder is, or is to be.
-func (j *seen) hosts() []string {
+func (j *listedJob) hosts() []string {
 	if len(j.nodes) > 0 {
 		return j.nodes
 	}

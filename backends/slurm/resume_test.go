@@ -16,10 +16,10 @@ import (
 
 // An engine that dies between the submission of a placeholder and its release leaves
 // one that is held. The next one releases it.
-func TestPlaceholderOfADeadEngine(t *testing.T) {
+func TestPlaceholderAfterEngineCrash(t *testing.T) {
 	t.Parallel()
 	c := cluster.New(t, cluster.Options{Nodes: 1, CPUs: 1})
-	engine, dying := open(c, ""), open(c, mortal(t))
+	engine, dying := open(c, ""), open(c, failingCommands(t))
 	placeholders := func(state string) string {
 		out, err := c.Run(t.Context(), "squeue", "--noheader", "--name=allotment-placeholder", "-O", "JobID: ,StateCompact: ,Reason: ,PriorityLong: ")
 		if err != nil {
@@ -70,9 +70,9 @@ func TestPlaceholderOfADeadEngine(t *testing.T) {
 	}
 }
 
-// mortal is a directory of Slurm's commands, of which scontrol dies before it would
+// failingCommands is a directory of Slurm's commands, of which scontrol dies before it would
 // release anything, and some do nothing.
-func mortal(t *testing.T, dead ...string) (dir string) {
+func failingCommands(t *testing.T, dead ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	for _, name := range []string{"squeue", "sinfo", "sbatch", "scancel", "scontrol"} {

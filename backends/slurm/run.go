@@ -23,13 +23,13 @@ import (
 // callers know.
 func (c *Client) run(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
 	out, err := command.Run(ctx, c.command(stdin, argv))
-	return out, reconcile.Known(err, failure)
+	return out, reconcile.Classify(err, failure)
 }
 
 // command returns one of Slurm's commands. It drops Reconcile's snapshot: the answer may be
 // newer.
 func (c *Client) command(stdin io.Reader, argv []string) command.Command {
-	c.latest.Ask()
+	c.latest.Invalidate()
 	if c.config.Bin != "" {
 		argv = append([]string{filepath.Join(c.config.Bin, argv[0])}, argv[1:]...)
 	}
@@ -66,16 +66,16 @@ func newNonce() string {
 	return "x" + hex.EncodeToString(b[:])
 }
 
-// order puts requests to one scontrol, a line each, and returns the result of each.
-// There may be nothing in a line that a user typed, nor a space within a value.
-func (c *Client) order(ctx context.Context, requests []string) backends.Errors {
-	errs, _ := c.orderAndShow(ctx, requests, nil)
+// sendRequests sends requests to one scontrol, a line each, and returns the result of each.
+// A line may contain nothing that a user typed, and no space within a value.
+func (c *Client) sendRequests(ctx context.Context, requests []string) backends.Errors {
+	errs, _ := c.sendAndShow(ctx, requests, nil)
 	return errs
 }
 
-// orderAndShow has the same scontrol then show jobs, as show does. What it did not
-// show, or could not, is missing or empty.
-func (c *Client) orderAndShow(ctx context.Context, requests []string, ids []backends.ID) (backends.Errors, map[backends.ID]string) {
+// sendAndShow sends requests, and then has the same scontrol show jobs, as show does.
+// What it did not show, or could not, is missing or empty.
+func (c *Client) sendAndShow(ctx context.Context, requests []string, ids []backends.ID) (backends.Errors, map[backends.ID]string) {
 	if len(requests) == 0 {
 		return nil, nil
 	}
@@ -114,17 +114,17 @@ func (c *Client) show(ctx context.Context, ids []backends.ID) (map[backends.ID]s
 	return parseShown(out, nonce, ids)
 }
 
-// orderSome is order for those jobs for which there is a request.
-func (c *Client) orderSome(ctx context.Context, b batch, request func(*item) string) {
+// sendBatch is sendRequests for those jobs for which there is a request.
+func (c *Client) sendBatch(ctx context.Context, b batch, request func(*item) string) {
 	var requests []string
-	asked := b.Where(func(it *item) bool {
+	requested := b.Where(func(it *item) bool {
 		r := request(it)
 		if r != "" {
 			requests = append(requests, r)
 		}
 		return r != ""
 	})
-	asked.Do(func([]backends.ID) backends.Errors { return c.order(ctx, requests) })
+	requested.Do(func([]backends.ID) backends.Errors { return c.sendRequests(ctx, requests) })
 }
 
 // name is how Slurm's commands write an ID.

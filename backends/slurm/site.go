@@ -32,7 +32,7 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 	}
 	settings := parseConfig(config)
 	e := backends.Examination{Findings: examine(settings, partitions, pending, by)}
-	if e.Hook, err = hook(settings); err != nil || !e.Hook.Named {
+	if e.Hook, err = hook(settings); err != nil || !e.Hook.Enabled {
 		return e, err
 	}
 	e.Hook.Answer, err = c.probe(ctx)
@@ -43,15 +43,15 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 // from every user. sbatch --test-only asks it, and makes no job (22.05).
 func (c *Client) probe(ctx context.Context) (string, error) {
 	_, err := c.run(ctx, nil, "sbatch", "--test-only", "--job-name=\a", "--wrap=true")
-	words, no := reconcile.SaidNo(err)
-	if !no {
+	stderr, failed := reconcile.ExitFailure(err)
+	if !failed {
 		return "", err
 	}
-	var said []string
-	for line := range strings.Lines(words) {
+	var answers []string
+	for line := range strings.Lines(stderr) {
 		if text, ok := strings.CutPrefix(line, "sbatch: error: "); ok {
-			said = append(said, strings.TrimSpace(text))
+			answers = append(answers, strings.TrimSpace(text))
 		}
 	}
-	return strings.Join(said, "; "), nil
+	return strings.Join(answers, "; "), nil
 }

@@ -27,12 +27,12 @@ type Options struct {
 type Client struct {
 	config Config
 
-	latest        reconcile.Latest[picture]
-	managesMemory atomic.Pointer[bool] // at the last look; nil: none yet
+	latest        reconcile.Latest[snapshot]
+	managesMemory atomic.Pointer[bool] // in the last snapshot; nil: none yet
 
-	mu    sync.Mutex
-	known map[run]known
-	last  *picture // that Farm gave
+	mu           sync.Mutex
+	known        map[run]runFacts
+	lastSnapshot *snapshot // that Farm gave
 }
 
 // run is one run of a job.
@@ -41,8 +41,8 @@ type run struct {
 	started time.Time
 }
 
-// known is what squeue does not show of a run, once it was found out.
-type known struct {
+// runFacts is what squeue does not show of a run, once it was found out.
+type runFacts struct {
 	hosts  []backends.Placement // of a job on several hosts
 	memory int64                // that it asks for
 	sized  bool                 // memory is known
@@ -58,7 +58,7 @@ func Open(o Options) *Client {
 	if o.Config.ProjectFrom == "" {
 		o.Config.ProjectFrom = DefaultConfig().ProjectFrom
 	}
-	return &Client{config: o.Config, known: map[run]known{}}
+	return &Client{config: o.Config, known: map[run]runFacts{}}
 }
 
 // Close has nothing to give back.
@@ -71,7 +71,7 @@ func (c *Client) Abilities() backends.Abilities {
 		ForEngine: backends.ForEngine{
 			SuspendFrees: true, ManagesMemory: c.memory(),
 			FoldsProjects: c.config.ProjectFrom != FromComment, // accounts and wckeys, 22.05
-			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.tend, Place: c.placeDummies,
+			Pin:           c.pin, HoldUntil: c.holdUntil, Move: c.move, Reconcile: c.reconcile, Place: c.submitDummies,
 		},
 		ForWrappers: backends.ForWrappers{
 			Filters: true, Options: options,
@@ -82,8 +82,8 @@ func (c *Client) Abilities() backends.Abilities {
 	}
 }
 
-// memory reports whether the cluster managed memory at the last look. It runs no
-// command: asub runs one alone. Before the first look memory counts as managed.
+// memory reports whether the cluster managed memory in the last snapshot. It runs no
+// command, since asub runs only one. Before the first snapshot memory counts as managed.
 func (c *Client) memory() bool {
 	manages := c.managesMemory.Load()
 	return manages == nil || *manages
@@ -97,10 +97,10 @@ func managesMemory(settings map[string]string) bool {
 // Snapshot takes a snapshot of the queue: the clock first, so that nothing in it is older
 // than its time (R8).
 func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
-	p := c.latest.Take()
+	p := c.latest.Pop()
 	if p == nil {
 		var err error
-		if p, err = c.look(ctx, nil); err != nil {
+		if p, err = c.readSnapshot(ctx, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -114,45 +114,45 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 			farm.Ended = append(farm.Ended, j.Job)
 		}
 	}
-	c.forgetRuns(p)
+	c.dropRuns(p)
 	c.mu.Lock()
-	c.last = p
+	c.lastSnapshot = p
 	c.mu.Unlock()
 	return farm, nil
 }
 
-// Jobs looks at some jobs.
+// Jobs reads some jobs.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	p, err := c.look(ctx, ids)
+	p, err := c.readSnapshot(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
 	return reconcile.Shown(p.jobs, ids), nil
 }
 
-// picture is the snapshot that one look gave.
-type picture struct {
+// snapshot is a snapshot of the cluster, or of some jobs.
+type snapshot struct {
 	cluster
-	taken time.Time // when the look began, by our clock
-	asked uint64    // commands that were run until it was complete
+	taken    time.Time // when reading began, by our clock
+	commands uint64    // commands that were run until it was complete
 	layout
-	unranked error   // why jobs can't be ranked
-	array    int     // no array has an index so high
-	jobs     []*seen // in order of their IDs
+	rankErr error        // why jobs can't be ranked
+	array   int          // no array has an index so high
+	jobs    []*listedJob // in order of their IDs
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
 const mostAtOnce = 1000
 
-// look takes a snapshot of all jobs, or of some.
-func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) {
-	var p picture
+// readSnapshot takes a snapshot of all jobs, or of some.
+func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot, error) {
+	var p snapshot
 	some := names(ids)
 	if ids != nil && len(some) == 0 {
-		return &p, c.lookAtCluster(ctx, &p)
+		return &p, c.readCluster(ctx, &p)
 	}
 	if len(ids) > mostAtOnce {
 		some = nil
@@ -160,22 +160,22 @@ func (c *Client) look(ctx context.Context, ids []backends.ID) (*picture, error) 
 	known := make(chan struct{})
 	err := command.Together(ctx, func(ctx context.Context) error {
 		defer close(known)
-		return c.lookAtCluster(ctx, &p)
+		return c.readCluster(ctx, &p)
 	}, func(ctx context.Context) error {
-		return c.lookAtJobs(ctx, some, &p, known)
+		return c.readJobs(ctx, some, &p, known)
 	})
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(p.jobs, func(a, b *seen) int { return a.ID.Compare(b.ID) })
-	err = c.complete(ctx, &p)
-	p.asked = c.latest.Asked()
+	slices.SortFunc(p.jobs, func(a, b *listedJob) int { return a.ID.Compare(b.ID) })
+	err = c.addDetails(ctx, &p)
+	p.commands = c.latest.Commands()
 	return &p, err
 }
 
-// lookAtJobs asks for jobs; no names: for all. They are read while squeue prints them,
+// readJobs asks for jobs; no names: for all. They are read while squeue prints them,
 // once the cluster is known.
-func (c *Client) lookAtJobs(ctx context.Context, some []string, p *picture, cluster <-chan struct{}) error {
+func (c *Client) readJobs(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}) error {
 	nonce := newNonce()
 	argv := []string{"squeue", "--noheader", "--all", "--array", "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
 	if len(some) > 0 {
@@ -185,7 +185,7 @@ func (c *Client) lookAtJobs(ctx context.Context, some []string, p *picture, clus
 	cmd := c.command(nil, argv)
 	cmd.Stdout = &r
 	_, err := command.Run(ctx, cmd)
-	if err = reconcile.Known(err, failure); errors.Is(err, backends.ErrUnknownJob) {
+	if err = reconcile.Classify(err, failure); errors.Is(err, backends.ErrUnknownJob) {
 		err = nil // the one that was asked for; squeue says nothing of one among several
 	}
 	if err != nil {
@@ -220,7 +220,7 @@ func (r *reader) Write(text []byte) (int, error) {
 func (r *reader) read(text []byte) {
 	for _, part := range [][]byte{r.early, text} {
 		if r.err == nil {
-			r.err = r.lines.more(part)
+			r.err = r.lines.feed(part)
 		}
 	}
 	r.early = nil
@@ -235,8 +235,8 @@ func (r *reader) end() error {
 	return r.lines.end()
 }
 
-// lookAtCluster asks for all but the jobs.
-func (c *Client) lookAtCluster(ctx context.Context, p *picture) error {
+// readCluster asks for all but the jobs.
+func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 	began := time.Now()
 	p.taken = began
 	nonce := newNonce()
@@ -253,13 +253,13 @@ func (c *Client) lookAtCluster(ctx context.Context, p *picture) error {
 	if err != nil {
 		return err
 	}
-	told, err := parseAt(config)
+	reported, err := parseAt(config)
 	if err != nil {
 		return err
 	}
-	p.at = clockAt(began, took, told)
+	p.at = clockAt(began, took, reported)
 	settings := parseConfig(config)
-	p.scale, p.unranked = NewScale(config)
+	p.scale, p.rankErr = NewScale(config)
 	p.memory = managesMemory(settings)
 	p.trusted = trusted(settings)
 	p.from = c.config.ProjectFrom
@@ -286,16 +286,16 @@ func trusted(settings map[string]string) map[string]bool {
 	return map[string]bool{"root": true, slurmUser: true}
 }
 
-// complete adds what squeue's lines leave out.
-func (c *Client) complete(ctx context.Context, p *picture) error {
+// addDetails adds what squeue's lines leave out.
+func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 	var unclear []backends.ID
 	all := false
 	for _, j := range p.jobs {
 		if j.touched(p.at) {
 			unclear = append(unclear, j.ID)
 		}
-		all = c.place(j, p.slots) || all
-		if c.unsized(j) {
+		all = c.setHosts(j, p.slots) || all
+		if c.needsMemory(j) {
 			unclear = append(unclear, j.ID)
 		}
 	}
@@ -303,11 +303,11 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 	if len(unclear) == 0 && !all {
 		return nil
 	}
-	look := func(ctx context.Context) (map[backends.ID]detail, error) { return c.details(ctx, unclear) }
+	read := func(ctx context.Context) (map[backends.ID]detail, error) { return c.details(ctx, unclear) }
 	if all {
-		look = c.allDetails
+		read = c.allDetails
 	}
-	details, err := look(ctx)
+	details, err := read(ctx)
 	if err != nil {
 		return err
 	}
@@ -318,26 +318,26 @@ func (c *Client) complete(ctx context.Context, p *picture) error {
 		}
 		if len(j.Hosts) == 0 && len(d.hosts) > 1 && !j.State.Ended() {
 			j.Hosts = d.hosts
-			c.learn(j, func(k *known) { k.hosts = d.hosts })
+			c.recordRun(j, func(k *runFacts) { k.hosts = d.hosts })
 		}
 		if j.each > 0 && d.perSlot {
 			j.Memory = j.each * int64(j.Slots)
 		}
 		if j.each > 0 && !j.State.Ended() {
-			c.learn(j, func(k *known) { k.memory, k.sized = j.Memory, true })
+			c.recordRun(j, func(k *runFacts) { k.memory, k.sized = j.Memory, true })
 		}
-		j.take(d, p.at)
+		j.addDetail(d, p.at)
 	}
 	for _, j := range p.jobs {
 		if len(j.Hosts) == 0 && len(j.nodes) > 0 && j.State != backends.Pending {
-			j.Hosts = spread(j.nodes, j.Slots, p.slots) // it has left its hosts between two looks
+			j.Hosts = spread(j.nodes, j.Slots, p.slots) // it left its hosts between the two commands
 		}
 	}
 	return nil
 }
 
-// place sets where a job runs. unclear: squeue does not show it.
-func (c *Client) place(j *seen, slots map[string]int) (unclear bool) {
+// setHosts sets where a job runs. unclear: squeue does not show it.
+func (c *Client) setHosts(j *listedJob, slots map[string]int) (unclear bool) {
 	if len(j.nodes) == 0 || j.State == backends.Pending || j.State == backends.Held {
 		return false
 	}
@@ -345,7 +345,7 @@ func (c *Client) place(j *seen, slots map[string]int) (unclear bool) {
 	for _, h := range j.nodes {
 		whole += slots[h]
 	}
-	before := c.learnt(j).hosts
+	before := c.knownRun(j).hosts
 	switch {
 	case len(j.nodes) == 1:
 		j.Hosts = []backends.Placement{{Host: j.nodes[0], Slots: j.Slots}}
@@ -359,28 +359,28 @@ func (c *Client) place(j *seen, slots map[string]int) (unclear bool) {
 	return false
 }
 
-// unsized sets the memory that a job was seen to ask for before, or reports that it
+// needsMemory sets the memory that a job was seen to ask for before, or reports that it
 // must still be looked up.
-func (c *Client) unsized(j *seen) bool {
+func (c *Client) needsMemory(j *listedJob) bool {
 	if j.each == 0 || j.State.Ended() {
 		return false
 	}
-	before := c.learnt(j)
+	before := c.knownRun(j)
 	if before.sized {
 		j.Memory, j.each = before.memory, 0
 	}
 	return !before.sized
 }
 
-// learnt is what is known of a job's run.
-func (c *Client) learnt(j *seen) known {
+// knownRun is what is known of a job's run.
+func (c *Client) knownRun(j *listedJob) runFacts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known[run{j.ID, j.start}]
 }
 
-// learn adds to that.
-func (c *Client) learn(j *seen, f func(*known)) {
+// recordRun adds to that.
+func (c *Client) recordRun(j *listedJob, f func(*runFacts)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.known[run{j.ID, j.start}]
@@ -388,15 +388,15 @@ func (c *Client) learn(j *seen, f func(*known)) {
 	c.known[run{j.ID, j.start}] = k
 }
 
-// forgetRuns drops the runs that a snapshot of all jobs doesn't show any more.
-func (c *Client) forgetRuns(p *picture) {
+// dropRuns drops the runs that a snapshot of all jobs doesn't show any more.
+func (c *Client) dropRuns(p *snapshot) {
 	there := map[run]bool{}
 	for _, j := range p.jobs {
 		there[run{j.ID, j.start}] = true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.known, func(r run, _ known) bool { return !there[r] })
+	maps.DeleteFunc(c.known, func(r run, _ runFacts) bool { return !there[r] })
 }
 
 // details asks for jobs one by one, in one scontrol; where a user's text makes an answer

@@ -15,13 +15,13 @@ import (
 
 // Submit hands jobs in, one sbatch each.
 func (c *Client) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
-	var p picture
-	return reconcile.InTurn(len(specs), func(i int) (s backends.Submitted) {
+	var p snapshot
+	return reconcile.SubmitEach(len(specs), func(i int) (s backends.Submitted) {
 		if needsCluster(&specs[i]) && p.at.IsZero() {
-			s.Err = c.lookAtCluster(ctx, &p)
+			s.Err = c.readCluster(ctx, &p)
 		}
 		if s.Err == nil {
-			s.ID, s.Said, s.Err = c.submit(ctx, &specs[i], &p)
+			s.ID, s.Messages, s.Err = c.submit(ctx, &specs[i], &p)
 		}
 		return s
 	})
@@ -36,15 +36,15 @@ func ranked(s *backends.Spec) bool {
 }
 
 // submit submits a job; said is what sbatch printed besides its ID.
-func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (id backends.ID, said string, err error) {
+func (c *Client) submit(ctx context.Context, s *backends.Spec, p *snapshot) (id backends.ID, messages string, err error) {
 	var hosts []string
 	for _, h := range p.hosts {
 		hosts = append(hosts, h.Name)
 	}
 	spec := *s
 	if ranked(s) {
-		if p.unranked != nil {
-			return backends.ID{}, "", fmt.Errorf("submit with a priority: %w", p.unranked)
+		if p.rankErr != nil {
+			return backends.ID{}, "", fmt.Errorf("submit with a priority: %w", p.rankErr)
 		}
 		spec.Hold = true // until it has its rank
 	}
@@ -52,26 +52,26 @@ func (c *Client) submit(ctx context.Context, s *backends.Spec, p *picture) (id b
 	if err != nil {
 		return backends.ID{}, "", err
 	}
-	out, said, err := c.sbatch(ctx, sub)
+	out, messages, err := c.sbatch(ctx, sub)
 	if err != nil {
 		return backends.ID{}, "", err
 	}
 	if id, err = parseSubmitted(out); err != nil || !ranked(s) {
-		return id, said, err
+		return id, messages, err
 	}
 	orders := []string{fmt.Sprintf("update JobId=%s SiteFactor=%d", name(id), p.scale.SiteFactor(s.Priority))}
 	if !s.Hold {
 		orders = append(orders, "release "+name(id))
 	}
-	if err := c.order(ctx, orders).First(); err != nil {
+	if err := c.sendRequests(ctx, orders).First(); err != nil {
 		_, _ = c.run(ctx, nil, "scancel", "--quiet", name(id))
 		return backends.ID{}, "", fmt.Errorf("submit with a priority: %w", err)
 	}
-	return id, said, nil
+	return id, messages, nil
 }
 
 // sbatch runs it; said is what it printed on stderr though it took the job.
-func (c *Client) sbatch(ctx context.Context, sub *submission) (out []byte, said string, err error) {
+func (c *Client) sbatch(ctx context.Context, sub *submission) (out []byte, messages string, err error) {
 	env, err := os.CreateTemp("", "allotment-env-") // 0600; sbatch alone reads it
 	if err != nil {
 		return nil, "", err
@@ -87,8 +87,8 @@ func (c *Client) sbatch(ctx context.Context, sub *submission) (out []byte, said 
 	cmd := c.command(bytes.NewReader(sub.script), append([]string{sub.argv[0], "--export-file=" + env.Name()}, sub.argv[1:]...))
 	cmd.Stderr = &stderr
 	out, err = command.Run(ctx, cmd)
-	if words, no := reconcile.SaidNo(err); no {
-		return nil, "", refusal(words)
+	if text, failed := reconcile.ExitFailure(err); failed {
+		return nil, "", refusal(text)
 	}
-	return out, strings.Join(parseWords(stderr.String()), "\n"), reconcile.Known(err, failure)
+	return out, strings.Join(parseMessages(stderr.String()), "\n"), reconcile.Classify(err, failure)
 }

@@ -13,7 +13,7 @@ import (
 func TestRefusal(t *testing.T) {
 	const head = "sbatch: error: Batch job submission failed: "
 	for stderr, want := range map[string]struct {
-		says string
+		text string
 		kind error
 	}{
 		"sbatch: error: no project of that name\n" + head + "Access/permission denied\n":               {"no project of that name", backends.ErrDenied},
@@ -26,16 +26,16 @@ func TestRefusal(t *testing.T) {
 		"": {"said nothing", nil},
 	} {
 		err := refusal(stderr)
-		if err == nil || !strings.Contains(err.Error(), want.says) || want.kind != nil && !errors.Is(err, want.kind) ||
+		if err == nil || !strings.Contains(err.Error(), want.text) || want.kind != nil && !errors.Is(err, want.kind) ||
 			want.kind == nil && (errors.Is(err, backends.ErrUnreachable) || errors.Is(err, backends.ErrDenied)) {
-			t.Errorf("%q is %v, want %q, %v", stderr, err, want.says, want.kind)
+			t.Errorf("%q is %v, want %q, %v", stderr, err, want.text, want.kind)
 		}
 	}
 }
 
 // The step of a project is passed in the environment; another job's step there is
 // removed.
-func TestTheStepGoesByTheEnvironment(t *testing.T) {
+func TestStepIsPassedByEnvironment(t *testing.T) {
 	for project, want := range map[string]string{"chipA:synthesis": "B=1\x00ALLOTMENT_STEP=synthesis\x00", "chipA": "B=1\x00"} {
 		spec := backends.Spec{Project: project, Command: []string{"true"}, Env: []string{"ALLOTMENT_STEP=other", "B=1"}}
 		sub, err := newSubmission(&spec, FromAccount, nil)
@@ -49,7 +49,7 @@ func TestTheStepGoesByTheEnvironment(t *testing.T) {
 }
 
 // sbatch obeys a script's own directives only up to its first command.
-func TestScriptsGiveSlurmNoOrders(t *testing.T) {
+func TestScriptDirectivesAreDisarmed(t *testing.T) {
 	for text, want := range map[string]string{
 		"#!/bin/bash -e\n#SBATCH --uid=0\ntrue\n":      "#!/bin/bash -e\nLSB_JOBID=",
 		"#SBATCH --uid=0\ntrue\n":                      "#!/bin/sh\nLSB_JOBID=",

@@ -358,8 +358,8 @@ func TestQueuesThatTheQueueItselfPrints(t *testing.T) {
 	q := fake.NewQueue()
 	q.Can.Queues = func(context.Context) ([]backends.Queue, error) {
 		return []backends.Queue{
-			{Name: "night", Told: &backends.ToldQueue{Priority: 70, Status: "Closed:Inact_Win", Max: "10", PerUser: "2", PerProcessor: "1.0", PerHost: "-"}},
-			{Name: "normal", Default: true, Told: &backends.ToldQueue{Priority: 30, Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-", Jobs: 18, Pending: 2, Running: 16}},
+			{Name: "night", Columns: &backends.QueueRow{Priority: 70, Status: "Closed:Inact_Win", Max: "10", PerUser: "2", PerProcessor: "1.0", PerHost: "-"}},
+			{Name: "normal", Default: true, Columns: &backends.QueueRow{Priority: 30, Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-", Jobs: 18, Pending: 2, Running: 16}},
 		}, nil
 	}
 	got := bob(t, q, "aqueues")

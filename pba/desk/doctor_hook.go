@@ -63,7 +63,7 @@ func checkNames(projects []ledger.Project, all *findings) {
 // that can read what it decides by.
 func (d *Desk) checkHook(h *backends.Hook, all *findings) {
 	switch {
-	case !h.Named:
+	case !h.Enabled:
 		all.add("filter", h.Remedy, "the queue asks no script at submission: jobs are neither tested nor tagged")
 	case !strings.Contains(h.Answer, controlCharacters):
 		all.add("filter", hookRemedy(d.Config, h), "the queue does not ask our filter at submission: jobs are neither tested nor tagged")

@@ -67,14 +67,14 @@ func TestDoctorOnTheHook(t *testing.T) {
 		file string // what the queue would ask; "ours": what pba writes
 		want []string
 	}{
-		"all is well":       {hook: backends.Hook{Named: true, Answer: refusal}, file: "ours"},
+		"all is well":       {hook: backends.Hook{Enabled: true, Answer: refusal}, file: "ours"},
 		"not turned on":     {hook: backends.Hook{Remedy: "turn it on"}, file: "ours", want: []string{"asks no script"}},
-		"not there":         {hook: backends.Hook{Named: true}, want: []string{"does not ask our filter"}},
-		"another one":       {hook: backends.Hook{Named: true, Answer: "no"}, file: "-- theirs", want: []string{"does not ask our filter"}},
-		"by way of theirs":  {hook: backends.Hook{Named: true, Answer: "; " + refusal}, file: "-- theirs"},
-		"ours, not trusted": {hook: backends.Hook{Named: true, Answer: refusal}, file: "open", want: []string{"not trusted"}},
-		"an old one":        {hook: backends.Hook{Named: true, Answer: refusal}, file: "old", want: []string{"of another version"}},
-		"gone":              {hook: backends.Hook{Named: true, Answer: refusal}, file: "gone", want: []string{"is missing"}},
+		"not there":         {hook: backends.Hook{Enabled: true}, want: []string{"does not ask our filter"}},
+		"another one":       {hook: backends.Hook{Enabled: true, Answer: "no"}, file: "-- theirs", want: []string{"does not ask our filter"}},
+		"by way of theirs":  {hook: backends.Hook{Enabled: true, Answer: "; " + refusal}, file: "-- theirs"},
+		"ours, not trusted": {hook: backends.Hook{Enabled: true, Answer: refusal}, file: "open", want: []string{"not trusted"}},
+		"an old one":        {hook: backends.Hook{Enabled: true, Answer: refusal}, file: "old", want: []string{"of another version"}},
+		"gone":              {hook: backends.Hook{Enabled: true, Answer: refusal}, file: "gone", want: []string{"is missing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()

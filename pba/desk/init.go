@@ -80,7 +80,7 @@ func (d *Desk) init(ctx context.Context) (*Made, error) {
 		if h.Answer == "" {
 			made.Setup = append(made.Setup, backends.Finding{What: "it does not ask our filter at submission", Remedy: hookRemedy(d.Config, h)})
 		}
-		if !h.Named {
+		if !h.Enabled {
 			made.Setup = append(made.Setup, backends.Finding{What: "it asks no script at all", Remedy: h.Remedy})
 		}
 	}

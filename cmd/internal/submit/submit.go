@@ -85,7 +85,7 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 		return results
 	}
 	for k, result := range queue.Submit(ctx, accepted) {
-		f.words.Text(result.Said)
+		f.words.Text(result.Messages)
 		named := accepted[k].Queue
 		result.Queue = cmp.Or(named, result.Queue)
 		results[places[k]] = Result{result, named == ""}

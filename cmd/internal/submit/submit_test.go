@@ -32,7 +32,7 @@ func (q *queue) Submit(_ context.Context, specs []backends.Spec) []backends.Subm
 	results := make([]backends.Submitted, len(specs))
 	for i, spec := range specs {
 		q.specs = append(q.specs, spec)
-		results[i].ID, results[i].Said = backends.ID{Job: int64(len(q.specs))}, q.said
+		results[i].ID, results[i].Messages = backends.ID{Job: int64(len(q.specs))}, q.said
 	}
 	return results
 }

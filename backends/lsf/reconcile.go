@@ -10,39 +10,39 @@ import (
 	"github.com/allotment-hpc/allotment/backends/reconcile"
 )
 
-// tend does what LSF can't finish by itself, and restores what owners undid. It puts back
-// jobs that a requeue ended, completes those that are back in the queue, sets lifted
+// reconcile does what LSF can't finish by itself, and restores what owners undid. It puts
+// back jobs that a requeue ended, completes those that are back in the queue, sets lifted
 // holds again, stops resumed jobs again, and resumes jobs whose hold is over or whose
 // slots are free. It starts no new act.
-func (c *Client) tend(ctx context.Context) error {
-	p, err := c.lookAtAll(ctx)
+func (c *Client) reconcile(ctx context.Context) error {
+	p, err := c.readAll(ctx)
 	if err != nil {
 		return err
 	}
-	if err := c.mend(ctx, p); err != nil {
+	if err := c.repairRequeues(ctx, p); err != nil {
 		return err
 	}
-	c.comeBack(ctx, p)
-	held, err := c.keepHolds(ctx, p)
+	c.completeRequeues(ctx, p)
+	held, err := c.restoreHolds(ctx, p)
 	if err != nil {
 		return err
 	}
-	stopped, err := c.keepStopped(ctx, p)
+	stopped, err := c.restoreStops(ctx, p)
 	if err != nil {
 		return err
 	}
 	if held || stopped {
-		if p, err = c.lookAtAll(ctx); err != nil {
+		if p, err = c.readAll(ctx); err != nil {
 			return err
 		}
 	}
-	if err := c.goOn(ctx, p); unreachable(err) != nil {
+	if err := c.resumeFitting(ctx, p); unreachable(err) != nil {
 		return err
 	}
 	if err := c.prune(p); err != nil {
 		return err
 	}
-	c.latest.Keep(p, p.at, p.asked)
+	c.latest.Store(p, p.at, p.commands)
 	return nil
 }
 
@@ -58,9 +58,9 @@ func unreachable(err error) error {
 // mostFreed is how many stuck jobs one cycle frees: a bmod takes 8 ms.
 const mostFreed = 500
 
-// keepHolds sets lifted holds again, ends those whose time is over, frees jobs whose
+// restoreHolds sets lifted holds again, ends those whose time is over, frees jobs whose
 // begin time is never, and clears the note of a requeue that was never ordered.
-func (c *Client) keepHolds(ctx context.Context, p *picture) (changed bool, err error) {
+func (c *Client) restoreHolds(ctx context.Context, p *snapshot) (changed bool, err error) {
 	var lifted, stuck, over []*job
 	for _, j := range p.jobs {
 		e := &j.entry
@@ -70,12 +70,12 @@ func (c *Client) keepHolds(ctx context.Context, p *picture) (changed bool, err e
 			over = append(over, j)
 		case j.waits() && j.stuck && !e.Requeuing:
 			stuck = append(stuck, j)
-		case j.waits() && !j.HeldUntil.IsZero() && !e.Requeuing && !j.listed.BeginTime.Equal(beginAt(e.Until, p.at)) && j.listed.BeginTime.Before(e.Until):
+		case j.waits() && !j.HeldUntil.IsZero() && !e.Requeuing && !j.listed.BeginTime.Equal(roundBegin(e.Until, p.at)) && j.listed.BeginTime.Before(e.Until):
 			lifted = append(lifted, j)
 		}
 	}
 	b := reconcile.Of(over)
-	c.note(b, func(it *item, e *entry) {
+	c.updateEntries(b, func(it *item, e *entry) {
 		e.Until = time.Time{}
 		if e.Requeuing && it.Job.State == backends.Running {
 			e.Requeuing, e.Returns, e.Run, e.Mark = false, false, time.Time{}, ""
@@ -85,15 +85,15 @@ func (c *Client) keepHolds(ctx context.Context, p *picture) (changed bool, err e
 		return false, err
 	}
 	b = reconcile.Of(append(lifted, stuck[:min(len(stuck), mostFreed)]...))
-	c.begin(ctx, p, b)
+	c.setBeginTimes(ctx, p, b)
 	return len(over)+len(b) > 0, unreachable(b.Errors().First())
 }
 
-// keepStopped stops jobs again that run though they are noted as stopped, unless their
+// restoreStops stops jobs again that run though they are noted as stopped, unless their
 // hold is over and they fit. It notes as resuming those whose hold is over.
-func (c *Client) keepStopped(ctx context.Context, p *picture) (changed bool, err error) {
-	free := p.rooms()
-	var run, due, again []*job
+func (c *Client) restoreStops(ctx context.Context, p *snapshot) (changed bool, err error) {
+	free := p.freeSlots()
+	var run, due, resumed []*job
 	for _, j := range p.jobs {
 		e := &j.entry
 		if !e.Suspended || !j.sameRun() || j.Ending {
@@ -104,7 +104,7 @@ func (c *Client) keepStopped(ctx context.Context, p *picture) (changed bool, err
 		case j.State == backends.Running && !e.Until.After(p.at) && fits:
 			run = append(run, j)
 		case j.State == backends.Running:
-			again = append(again, j)
+			resumed = append(resumed, j)
 			for _, at := range j.Hosts {
 				free[at.Host] += at.Slots
 			}
@@ -112,37 +112,37 @@ func (c *Client) keepStopped(ctx context.Context, p *picture) (changed bool, err
 			due = append(due, j)
 		}
 	}
-	if len(run)+len(due)+len(again) == 0 {
+	if len(run)+len(due)+len(resumed) == 0 {
 		return false, nil
 	}
 	b := reconcile.Of(run)
-	c.note(b, wentOn)
+	c.updateEntries(b, recordResumed)
 	if err := b.Errors().First(); err != nil {
 		return false, err
 	}
 	b = reconcile.Of(due)
-	c.note(b, func(_ *item, e *entry) { e.Resuming, e.Until = true, time.Time{} })
+	c.updateEntries(b, func(_ *item, e *entry) { e.Resuming, e.Until = true, time.Time{} })
 	if err := b.Errors().First(); err != nil {
 		return false, err
 	}
-	b = reconcile.Of(again)
-	c.order(ctx, b, "bstop")
+	b = reconcile.Of(resumed)
+	c.runBatch(ctx, b, "bstop")
 	return true, unreachable(b.Errors().First())
 }
 
 // prune removes what is remembered of jobs that ended long ago. It writes only if there
 // is something to remove, or if a job has ended or come back since.
-func (c *Client) prune(p *picture) error {
+func (c *Client) prune(p *snapshot) error {
 	alive := func(id backends.ID, e entry) bool {
 		j, err := reconcile.One(p.jobs, id)
-		return err == nil && e.about(j.listed) && !j.State.Ended()
+		return err == nil && e.describes(j.listed) && !j.State.Ended()
 	}
 	remembered, err := c.record.read()
 	if err != nil {
 		return err
 	}
 	for id, e := range remembered {
-		if alive(id, e) != e.Gone.IsZero() || !e.Gone.IsZero() && p.at.Sub(e.Gone) > keepGone {
+		if alive(id, e) != e.Gone.IsZero() || !e.Gone.IsZero() && p.at.Sub(e.Gone) > goneLimit {
 			return c.record.change(func(all entries) { all.prune(p.at, alive) })
 		}
 	}
