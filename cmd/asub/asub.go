@@ -37,6 +37,7 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 	}
 	defer func() { _ = queue.Close() }()
 	if find := queue.Abilities().Bsub; find != nil {
+		shell.CatchSignals(ctx)
 		theirs, err := find(ctx)
 		if err != nil {
 			return notSubmitted(err)
@@ -46,6 +47,9 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 	requests, err := requestsOf(s, line, queue.Abilities().Options)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(requests, waits) {
+		shell.CatchSignals(ctx)
 	}
 	if requests[0].Screen != bsub.NoScreen { // it is alone
 		return s.submitJoined(ctx, queue, requests, out)
@@ -121,6 +125,9 @@ func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []
 	}
 	return failed
 }
+
+// waits reports whether the command goes on until the job has ended.
+func waits(r bsub.Request) bool { return r.Wait || r.Screen != bsub.NoScreen }
 
 // handIn hands jobs in, prints a line for each, and gives those that were taken.
 func (s site) handIn(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) (ids []backends.ID, failed error) {

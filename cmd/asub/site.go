@@ -40,7 +40,7 @@ func thisProcess() site {
 
 // run is the whole program.
 func run(args []string, s site) int {
-	return shell.Run("asub", s.stdout, s.stderr, func(ctx context.Context, out io.Writer) error {
+	return shell.RunUncaught("asub", s.stdout, s.stderr, func(ctx context.Context, out io.Writer) error {
 		if own, err := shell.Own(submitGrammar, args, out); own {
 			return err
 		}

@@ -69,6 +69,9 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 	accepted := make([]backends.Spec, 0, len(specs))
 	places := make([]int, 0, len(specs))
 	f := newFilter(opts)
+	if f.program != "" || opts.ByQueue || len(specs) > 1 { // other programs run, or it may take a while
+		shell.CatchSignals(ctx)
+	}
 	pass := f.applyAll
 	if opts.ByQueue {
 		pass = f.handOn
@@ -119,6 +122,11 @@ type filtered struct {
 // applyAll runs the filter on each job, as many at a time as there are processors.
 func (f *filter) applyAll(ctx context.Context, specs []backends.Spec) []filtered {
 	out := make([]filtered, len(specs))
+	if len(specs) == 1 {
+		out[0].Spec, out[0].err = f.apply(ctx, specs[0])
+		f.words.Flush()
+		return out
+	}
 	words := make([]bytes.Buffer, len(specs))
 	told := make(chan int, len(specs))
 	var workers sync.WaitGroup
