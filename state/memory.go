@@ -31,6 +31,7 @@ const (
 type memory struct {
 	conn  *sqlite3.SQLiteConn
 	empty []byte // an object with the schema alone
+	room  []byte // of padded
 }
 
 func newMemory() (*memory, error) {
@@ -82,7 +83,7 @@ func (m *memory) build(id backends.ID, object []byte, changes []Change) ([]byte,
 	if !begun {
 		object = m.empty
 	}
-	if err := m.conn.Deserialize(padded(object, changes), "main"); err != nil {
+	if err := m.conn.Deserialize(m.padded(object, changes), "main"); err != nil {
 		return nil, err
 	}
 	if err := m.exec("BEGIN"); err != nil {
@@ -136,10 +137,10 @@ func (m *memory) renew() error {
 	return nil
 }
 
-// padded returns an object with as much room as changes could need: the driver
-// deserializes into a buffer that does not grow. SQLite goes by the page count
-// in the header, and takes what is behind those pages when it needs more.
-func padded(object []byte, changes []Change) []byte {
+// padded returns an object with as much room as changes could need, valid until the
+// next call: the driver deserializes into a buffer that does not grow. SQLite goes by
+// the page count in the header, and takes what is behind those pages when it needs more.
+func (m *memory) padded(object []byte, changes []Change) []byte {
 	const fixed, perChange, perItem = 16 << 10, 1 << 10, 64 // several times what the rows take
 	room := fixed
 	for i := range changes {
@@ -162,10 +163,19 @@ func padded(object []byte, changes []Change) []byte {
 			}
 		}
 	}
-	whole := make([]byte, (len(object)+room+pageSize-1)/pageSize*pageSize)
-	copy(whole, object)
-	return whole
+	size := (len(object) + room + pageSize - 1) / pageSize * pageSize
+	if size > keptRoom {
+		return append(object[:len(object):len(object)], make([]byte, size-len(object))...)
+	}
+	if m.room == nil {
+		m.room = make([]byte, keptRoom)
+	}
+	clear(m.room[copy(m.room, object):size])
+	return m.room[:size]
 }
+
+// keptRoom is the size of the buffer that is used again, in bytes: most objects fit.
+const keptRoom = 64 << 10
 
 func (m *memory) apply(c *Change) error {
 	if c.Submit != nil {

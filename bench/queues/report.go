@@ -65,7 +65,7 @@ func budgets() []budget {
 		{completion, slurmName, 20, false},
 		{completion, bareName, 0.5, false},
 		{completion, spoolerName, 1.1, false},
-		{oneCommand, slurmName, 1, true},
+		{oneCommand, slurmName, 0.7, true},
 	}
 }
 
