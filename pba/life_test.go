@@ -114,7 +114,7 @@ func (l *life) cycle() pba.Result {
 		l.Errorf("%d actions, %d outcomes", len(r.Plan.Actions), len(outcomes))
 	}
 	head := false
-	print := func(format string, args ...any) {
+	printLine := func(format string, args ...any) {
 		if !head {
 			l.logf("cycle")
 			head = true
@@ -122,18 +122,18 @@ func (l *life) cycle() pba.Result {
 		fmt.Fprintf(&l.text, "            "+format+"\n", args...)
 	}
 	for i, a := range r.Plan.Actions {
-		print("%s", describe(a, outcomes[i]))
+		printLine("%s", describe(a, outcomes[i]))
 	}
 	for _, s := range r.Plan.Skipped {
 		if !slices.Contains(l.skipped, s) {
-			print("left out: job %v: %s", s.Job, s.Reason)
+			printLine("left out: job %v: %s", s.Job, s.Reason)
 		}
 	}
 	l.skipped = r.Plan.Skipped
 	for _, rc := range r.Plan.Memory.Reclaims {
 		if l.shown[rc.ID] != rc.Phase {
 			l.shown[rc.ID] = rc.Phase
-			print("reclaim %d is %s%s%s", rc.ID, rc.Phase, because(rc.Why), fates(rc.Victims))
+			printLine("reclaim %d is %s%s%s", rc.ID, rc.Phase, because(rc.Why), fates(rc.Victims))
 		}
 	}
 	return r
