@@ -210,10 +210,10 @@ func isSet(value string) bool { return value != "" && value != "(null)" }
 
 func (f *findings) preemption(settings map[string]string, by backends.Installation) {
 	if kind := settings["SelectType"]; strings.HasSuffix(kind, "/linear") {
-		f.add("set SelectType=select/cons_tres in slurm.conf and restart all daemons", "SelectType is %s: each job takes whole nodes, and slots can't be taken back one by one", kind)
+		f.add("set SelectType=select/cons_tres in slurm.conf and restart all daemons", "SelectType is %s: each job has whole nodes, and single slots can't be preempted", kind)
 	}
 	if settings["JobRequeue"] == "0" {
-		f.add("set JobRequeue=1 in slurm.conf: who must not be requeued says so with --no-requeue", "JobRequeue is 0: only jobs with --requeue, or with ALLOTMENT_PREEMPT=suspend, can be taken back")
+		f.add("set JobRequeue=1 in slurm.conf; a job that must not be requeued says --no-requeue", "JobRequeue is 0: only jobs with --requeue, or with ALLOTMENT_PREEMPT=suspend, can be preempted")
 	}
 	if settings["DisableRootJobs"] == "Yes" && by.UID == 0 {
 		f.add("take it out of slurm.conf, or let SlurmUser run the engine", "DisableRootJobs is set: no placeholder can keep a slot for a suspended job, and no dummy job memory for a heavy one")
@@ -244,7 +244,7 @@ func (f *findings) partition(p partition, settings map[string]string, by backend
 	case kind == "FORCE" && times != "1":
 		f.add("set OverSubscribe=NO for it in slurm.conf, or leave it out of `queues:`", "partition %s has OverSubscribe=%s: a slot is given to several jobs at once", p.name, p.share)
 	case kind == "EXCLUSIVE":
-		f.add("set OverSubscribe=NO for it in slurm.conf, or leave it out of `queues:`", "partition %s has OverSubscribe=EXCLUSIVE: its jobs have whole nodes, and none is taken back", p.name)
+		f.add("set OverSubscribe=NO for it in slurm.conf, or leave it out of `queues:`", "partition %s has OverSubscribe=EXCLUSIVE: its jobs have whole nodes, and none is preempted", p.name)
 	}
 	if kind := settings["PreemptType"]; isSet(kind) && kind != "preempt/none" && p.preempt != "OFF" {
 		f.add("set PreemptMode=OFF for it in slurm.conf, unless you want both", "partition %s: Slurm preempts there by itself (%s, %s), and knows of no guarantee", p.name, kind, p.preempt)

@@ -31,7 +31,12 @@ func newApp(p process) *cli.App {
 		Name:      "pba",
 		Usage:     "plan job slots for projects, and free them when the projects' jobs need them",
 		UsageText: "pba COMMAND [OPTION]… [ARGUMENT]…",
-		Writer:    p.stdout, ErrWriter: p.stderr,
+		Description: "A project is a name that jobs give, a UNIX group and its managers. An allocation guarantees it\n" +
+			"slots for a week; one that is in force now is a pool. A cycle reads the queue: if a job within\n" +
+			"its pool has waited too long, jobs beyond their projects' guarantees (victims) are preempted\n" +
+			"for it (a reclaim). A flow names the steps of a project's work. The ledger is the file with\n" +
+			"the plan and its history.",
+		Writer: p.stdout, ErrWriter: p.stderr,
 		Commands: []*cli.Command{
 			initCommand(p), flowCommand(p), projectCommand(p), allocCommand(p),
 			rebalanceCommand(p), statusCommand(p), explainCommand(p), reportCommand(p), simulateCommand(p), metricsCommand(p), doctorCommand(p),

@@ -70,7 +70,7 @@ func printStory(out io.Writer, t *desk.Story) {
 		line("  %s  %d (%s): %s", p.At.Local().Format("15:04:05"), p.Priority, p.Band, p.Why)
 	}
 	if t.Waited > 0 || t.Class == "pba" && t.State == backends.Pending {
-		line("Clock: it has waited %v within its pool; slots are taken back for it after %v.", seconds(t.Waited), seconds(t.Threshold))
+		line("Clock: it has waited %v within its pool; slots are preempted for it after %v.", seconds(t.Waited), seconds(t.Threshold))
 	}
 	printVictims(line, t)
 	printActs(line, t)
@@ -97,16 +97,16 @@ func printVictims(line func(string, ...any), t *desk.Story) {
 	}
 	if t.State == backends.Running && t.Class == "normal" {
 		if t.Spared != "" {
-			line("It can't be taken back: %s.", t.Spared)
+			line("It can't be preempted: %s.", t.Spared)
 		} else {
-			line("It can be taken back for a job that was promised its slots.")
+			line("It can be preempted for a job within its pool.")
 		}
 	}
 	if len(t.Considered) > 0 {
-		line("What could be taken back for it:")
+		line("Jobs that could be preempted for it:")
 	}
 	for _, c := range t.Considered {
-		line("  job %s on %s, %s: %s", c.Job, c.Host, printable.Count(c.Slots, "slot"), orText(c.Spared, "could be taken back"))
+		line("  job %s on %s, %s: %s", c.Job, c.Host, printable.Count(c.Slots, "slot"), orText(c.Spared, "could be preempted"))
 	}
 }
 

@@ -68,7 +68,7 @@ func (e *exposition) pools(pools []desk.PoolStatus) {
 	labels := func(p *desk.PoolStatus) []string {
 		return []string{"project", p.Project, "step", p.Step, "user", p.User}
 	}
-	guarantee := e.gauge("allotment_pool_guarantee_slots", "Slots that the pool is promised now.")
+	guarantee := e.gauge("allotment_pool_guarantee_slots", "Slots that are guaranteed to the pool now.")
 	charged := e.gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")
 	within := e.gauge("allotment_pool_pending_within_slots", "Slots of waiting jobs that have room in the pool.")
 	beyond := e.gauge("allotment_pool_pending_beyond_slots", "Slots of entitled jobs that wait beyond the pool's room.")

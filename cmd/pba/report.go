@@ -156,7 +156,7 @@ func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 		return table.Print(out, o.format, t, r)
 	}
 	if len(r.Ends) == 0 {
-		fmt.Fprintf(out, "No slots were taken back since %s.\n", o.since())
+		fmt.Fprintf(out, "No slots were preempted since %s.\n", o.since())
 		return nil
 	}
 	if len(r.Victims) > 0 {

@@ -95,7 +95,7 @@ func checkSimulation(o *desk.Simulation) error {
 	case o.Farm == "":
 		return shell.Usagef("--farm: how many slots, or which hosts?")
 	case o.Plan == "" && len(o.Guarantees) == 0:
-		return shell.Usagef("give --plan FILE or --guarantee user:NAME=SLOTS: who is promised what?")
+		return shell.Usagef("no guarantee: give --plan FILE or --guarantee user:NAME=SLOTS")
 	case o.Plan != "" && len(o.Guarantees) > 0:
 		return shell.Usagef("--plan and --guarantee exclude each other")
 	case !(o.Arrivals > 0 && o.Arrivals <= 1e6):

@@ -39,7 +39,7 @@ func printStatus(out io.Writer, s *desk.Status) error {
 	fmt.Fprintf(out, "Farm: %d slots, %d running (%d of pools, %d normal), %d suspended%s\n",
 		s.Farm.Slots, s.Farm.Running, s.Farm.PBA, s.Farm.Normal, s.Farm.Suspended,
 		ifTrue(s.Farm.Down > 0, fmt.Sprintf(", %d more are down", s.Farm.Down)))
-	fmt.Fprintf(out, "Guaranteed %d, can be taken back now %d\n", s.Farm.Guaranteed, s.Farm.TakeBack)
+	fmt.Fprintf(out, "Guaranteed %d, can be preempted now %d\n", s.Farm.Guaranteed, s.Farm.TakeBack)
 	if len(s.Pools) == 0 {
 		fmt.Fprintln(out, "No pools this week: pba alloc set PROJECT SLOTS")
 	} else {

@@ -151,7 +151,7 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 	f := r.Plan.Farm
 	if f.LowerThem {
 		all.add("farm", "see whose they are (`ajobs -u all -r`); raise pba.unpreemptable.max_share if that is meant",
-			"jobs that can't be taken back hold %d of %d slots, more than pba.unpreemptable.max_share (%v): the filter lowers further ones",
+			"jobs that can't be preempted hold %d of %d slots, more than pba.unpreemptable.max_share (%v): the filter lowers further ones",
 			f.Unpreemptable, f.Slots, d.PBA.Unpreemptable.MaxShare)
 	}
 	if f.TakeBack+f.Slots-f.Running < f.Unmet {
