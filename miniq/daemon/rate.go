@@ -29,7 +29,7 @@ type rates struct {
 	users map[int]*allowance
 }
 
-// allowance is a user's. Below zero it is a debt.
+// allowance is what one user may still ask for; below zero it is a debt.
 type allowance struct {
 	left float64
 	at   time.Time
@@ -54,7 +54,7 @@ func (r *rates) acquire(now time.Time, uid, n int) (time.Duration, bool) {
 	return min(max(due, 0), rateWait), true
 }
 
-// charge takes what was not known before, such as how many runs got a signal.
+// charge deducts what was not known before, such as how many runs got a signal.
 func (r *rates) charge(now time.Time, uid, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

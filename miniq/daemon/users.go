@@ -33,7 +33,7 @@ type users struct {
 	known  map[uint32]*knownUser
 }
 
-// knownUser is what was last said of a user.
+// knownUser is what the name service last returned for a user.
 type knownUser struct {
 	account.Account
 	admin  bool
@@ -50,7 +50,8 @@ func (a *knownUser) fresh() bool {
 	return a != nil && a.err == nil && time.Since(a.at) < userCacheTime
 }
 
-// cached returns what is known of a user without a question; false: nothing fresh is.
+// cached returns a user without a query of the name service; false: nothing fresh is
+// known.
 func (u *users) cached(uid uint32) (knownUser, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -60,7 +61,7 @@ func (u *users) cached(uid uint32) (knownUser, bool) {
 	return knownUser{}, false
 }
 
-// get asks for a user if the last answer is too old. It may take as long as the
+// get returns a user. It queries the name service if the last answer is too old, and may take as long as the
 // name service, or a file server with the user's home: never call it in the loop.
 func (u *users) get(uid uint32) knownUser {
 	u.mu.Lock()

@@ -74,6 +74,7 @@ func readOrder() (*Order, error) {
 	return runnableOrder(data)
 }
 
+// supervisor starts, watches and ends one run of a job.
 type supervisor struct {
 	self     string // its process, as its line has it
 	before   Use    // of its runs before this one

@@ -30,7 +30,7 @@ type entry struct {
 // right is what a job that does not run keeps from lower-ranked ones.
 type right struct {
 	rank
-	apply func(*round)
+	apply func(*round) // deducts it, or resumes the job
 }
 
 // dispatch starts and resumes all that fits.
