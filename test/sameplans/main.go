@@ -1,6 +1,7 @@
 // Command sameplans compares what plan.Make decides in this tree with what it decides
 // in an older one: on random farms of pba/laws for eight cycles each, and on a recorded
-// trace. It shows the first plan that differs.
+// trace. It shows the first plan that differs. Of the words of reasons and warnings it
+// compares only whether they are there, unless -texts is given.
 //
 //	make same-plans OLD=REVISION [FARMS=20000] [TRACE=FILE.swf.gz]
 //
@@ -36,8 +37,12 @@ func main() {
 	defer stop()
 	old := flag.String("old", "", "the `REVISION` to compare with")
 	farms := flag.Int("farms", 20000, "so many random farms")
+	texts := flag.Bool("texts", false, "compare the words of reasons and warnings, too")
 	trace := flag.String("trace", "", "a recorded trace, too: a `FILE`")
 	flag.Parse()
+	if *texts {
+		_ = os.Setenv("ALLOTMENT_SAME_TEXTS", "1")
+	}
 	if err := run(ctx, *old, *farms, *trace); err != nil {
 		fmt.Fprintln(os.Stderr, "sameplans:", err)
 		os.Exit(1)
