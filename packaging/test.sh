@@ -18,7 +18,7 @@ if command -v rpm >/dev/null; then
     diff <(dpkg-deb --fsys-tarfile "${deb[0]}" | tar -t | same) <(rpm -qpl "${rpm[0]}" 2>/dev/null | same) || die 'the .deb and the .rpm differ in their files'
     say 'the .rpm has the files of the .deb'
 else
-    say 'skip: no rpm here: the .rpm is not looked into'
+    say 'skip: no rpm here: the .rpm is not checked'
 fi
 
 if [ "$(id -u)" != 0 ]; then

@@ -9,7 +9,7 @@ import (
 )
 
 const usage = `NAME:
-   adummy - what a dummy job runs: it holds a slot and does nothing until it is ended
+   adummy - holds the slot of a dummy job: it sleeps until it is killed
 
 USAGE:
    adummy
@@ -24,7 +24,7 @@ func main() {
 			_, _ = os.Stdout.WriteString(usage)
 			os.Exit(0)
 		}
-		_, _ = os.Stderr.WriteString("adummy: it takes no arguments; see adummy --help\n")
+		_, _ = os.Stderr.WriteString("adummy: unexpected arguments: it takes none; see adummy --help\n")
 		os.Exit(2)
 	}
 	for {

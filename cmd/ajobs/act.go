@@ -78,11 +78,11 @@ var (
 	errDenied     = errors.New("User permission denied")       //nolint:staticcheck // LSF's own words
 )
 
-// deed is a command's way with jobs.
+// deed is what a command does to jobs.
 type deed struct {
 	verb   bsub.Verb
 	signal int // of the operation sendSignal
-	// how says which operation suits a job in its state, or why none does.
+	// how returns the operation for a job in a state, or why there is none.
 	how func(backends.State) (operation, error)
 }
 
@@ -94,7 +94,7 @@ type target struct {
 	err   error
 }
 
-// run acts upon what the options name, and says of each what happens to it. An
+// run acts on the jobs that the options name, and prints a line for each. An
 // array is acted upon in those of its elements that are in a state for it.
 func (d deed) run(ctx context.Context, s site, o actOptions, out io.Writer) error {
 	queue, err := s.open(ctx, false)
@@ -119,7 +119,7 @@ func (d deed) run(ctx context.Context, s site, o actOptions, out io.Writer) erro
 	return d.report(s, targets, out)
 }
 
-// find looks the named jobs up.
+// find finds the named jobs.
 func (o actOptions) find(ctx context.Context, queue backends.Backend, s site) ([]*target, error) {
 	var targets []*target
 	if o.args[0].All {
@@ -149,7 +149,7 @@ func (o actOptions) find(ctx context.Context, queue backends.Backend, s site) ([
 	return targets, nil
 }
 
-// act carries the deed out, with one call for each operation, on each job once.
+// act calls each operation once, and acts on each job once.
 func (d deed) act(ctx context.Context, queue backends.Backend, targets []*target) {
 	var ids [operations][]backends.ID
 	results := map[backends.ID]error{}
@@ -176,7 +176,7 @@ func (d deed) act(ctx context.Context, queue backends.Backend, targets []*target
 	}
 }
 
-// settle sums up what became of a target's jobs: it is done if one of them is;
+// settle summarizes the results of a target's jobs: it is done if one of them is;
 // else the queue's own errors go before what the jobs' states forbade.
 func (t *target) settle(results map[backends.ID]error, acted map[backends.ID]bool) {
 	t.err = errNoJob
@@ -242,7 +242,7 @@ func (d deed) report(s site, targets []*target, out io.Writer) error {
 	return failed
 }
 
-// why is an error in LSF's words, where it has some.
+// why returns an error's text: LSF's own, where LSF has one.
 func (d deed) why(err error) string {
 	switch {
 	case errors.Is(err, backends.ErrUnknownJob):

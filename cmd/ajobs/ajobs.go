@@ -73,7 +73,7 @@ func jobsOptionsOf(c *cli.Context, s site) (jobsOptions, error) {
 	chosen, err := choiceOf(c, own)
 	chosen.dummies = chosen.dummies || len(args) > 0
 	if c.Bool("watch") && (c.Bool("l") || c.Bool("json")) {
-		err = shell.Usagef("--watch shows the list alone: leave -l and --json out")
+		err = shell.Usagef("--watch can't be combined with -l or --json")
 	}
 	return jobsOptions{
 		choice: chosen, args: args, all: c.Bool("a"),
@@ -109,13 +109,13 @@ func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
 	return cmp.Or(err, missing(s, "Job <%s> is not found\n", unknown))
 }
 
-// table is how the list looks.
+// table returns the layout of the list.
 func (o jobsOptions) table(s site) bsub.JobTable {
 	reasons := o.pending && !o.running && !o.stopped && !o.ended
 	return bsub.JobTable{Wide: o.wide, Reasons: reasons, FromHost: s.host(), Zone: s.now().Location()}
 }
 
-// find gives the jobs that are meant, and those that were named and are unknown.
+// find returns the selected jobs, and the IDs that were named and are unknown.
 func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.Time) (jobs []backends.Job, unknown []backends.ID, err error) {
 	if len(o.args) > 0 {
 		var ids []backends.ID
@@ -144,7 +144,7 @@ func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.
 	return slices.DeleteFunc(jobs, func(j backends.Job) bool { return !o.has(&j) || !o.wants(j.State) }), unknown, nil
 }
 
-// byID gives the jobs by what a user may call them: each by its own ID, the
+// byID returns the jobs by the IDs that a user may type: each by its own ID, the
 // elements of an array also by the array's.
 func byID(jobs []backends.Job) map[backends.ID][]backends.Job {
 	found := map[backends.ID][]backends.Job{}
@@ -175,7 +175,7 @@ func (o jobsOptions) wants(state backends.State) bool {
 	return false
 }
 
-// nothing says that no job is listed, in LSF's words.
+// nothing returns LSF's text for an empty list.
 func (o jobsOptions) nothing() string {
 	switch {
 	case o.all:

@@ -14,9 +14,9 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/submit"
 )
 
-var errTagged = fmt.Errorf("change its description: %w: it begins with what the submit filter recorded, which this queue guards", backends.ErrUnable)
+var errTagged = fmt.Errorf("change the description: %w: on this queue it begins with the submit filter's tag, which must stay", backends.ErrUnable)
 
-var errUnableToModify = fmt.Errorf("change a pending job: %w: end it with akill and submit it anew", backends.ErrUnable)
+var errUnableToModify = fmt.Errorf("change a pending job: %w: kill it with akill and submit it again", backends.ErrUnable)
 
 // runModify is amod. Its grammar is asub's.
 func runModify(ctx context.Context, s site, args []string, out io.Writer) error {
@@ -31,7 +31,7 @@ func runModify(ctx context.Context, s site, args []string, out io.Writer) error 
 		_, err := fmt.Fprintln(out, "amod", shell.VersionText())
 		return err
 	case line.Nothing():
-		return shell.Usagef("nothing to change: give options of asub's and job IDs; see amod --help")
+		return shell.Usagef("nothing to change: give asub options and job IDs; see amod --help")
 	}
 	jobs, err := jobArgs(line.Jobs)
 	if err != nil {
@@ -60,7 +60,7 @@ type modification struct {
 	warned map[string]bool
 }
 
-// run changes what the command line names, one after the other.
+// run changes the named jobs, one after the other.
 func (m *modification) run(ctx context.Context, o actOptions, out io.Writer) error {
 	targets, err := o.find(ctx, m.queue, m.site)
 	if err != nil {
@@ -90,7 +90,7 @@ func (m *modification) run(ctx context.Context, o actOptions, out io.Writer) err
 func (m *modification) change(ctx context.Context, t *target) error {
 	now := &t.jobs[0]
 	for i := range t.jobs { // of an array one that can still be changed
-		if s := t.jobs[i].State; s == backends.Pending || s == backends.Held {
+		if state := t.jobs[i].State; state == backends.Pending || state == backends.Held {
 			now = &t.jobs[i]
 			break
 		}
@@ -137,7 +137,7 @@ func (m *modification) change(ctx context.Context, t *target) error {
 	return m.queue.Abilities().Modify(ctx, []backends.ID{id}, c).First()
 }
 
-// retag keeps the submit filter's tag before a job's description, and true.
+// retag updates the submit filter's tag, and puts it before the new description.
 func retag(ctx context.Context, queue backends.Backend, now *backends.Job, c *backends.Change) error {
 	if c.Description == nil && c.Project == nil && c.Memory == nil {
 		return nil

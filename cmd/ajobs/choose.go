@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-// choice says which jobs are meant among all.
+// choice selects jobs.
 type choice struct {
 	user    string // "": anyone
 	queue   string
@@ -29,7 +29,7 @@ func choiceFlags() []cli.Flag {
 	}
 }
 
-// choices is how many of choiceFlags were given.
+// choices returns the number of choiceFlags that were given.
 func choices(c *cli.Context) int {
 	n := 0
 	for _, f := range choiceFlags() {
@@ -40,8 +40,8 @@ func choices(c *cli.Context) int {
 	return n
 }
 
-// choiceOf reads choiceFlags (and -m, where a command has it). Where no -u is
-// given, own is the user whose jobs are meant.
+// choiceOf reads choiceFlags (and -m, where a command has it). Without -u it selects
+// the jobs of the user own.
 func choiceOf(c *cli.Context, own string) (choice, error) {
 	for _, name := range []string{"u", "q", "P", "J", "m"} {
 		if c.IsSet(name) && c.String(name) == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-// tellAll is ajobs -l: all that is known of each job.
+// tellAll prints all that is known of each job: ajobs -l.
 func tellAll(ctx context.Context, s site, o jobsOptions, queue backends.Backend, jobs []backends.Job, out io.Writer) error {
 	records := make([]*backends.Record, len(jobs))
 	read := queue.Abilities().Record

@@ -41,7 +41,7 @@ func jobsJSON(jobs []backends.Job) []jobJSON {
 }
 
 func jsonOf(j *backends.Job) jobJSON {
-	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing is believed
+	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing is used
 	out := jobJSON{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, State: j.State,
 		Priority: j.Priority.Value(), Level: j.Priority.Level().String(), Slots: j.Slots, Memory: j.Memory, Hosts: j.Hosts,

@@ -33,8 +33,8 @@ func listApp(s site, run func(context.Context, site, listOptions, io.Writer) err
 	return app
 }
 
-// named gives those of all that are named, all if none is, and the names that
-// none of them has.
+// named returns the elements of all that have one of the names (without names: all),
+// and the names that no element has.
 func named[T any](all []T, names []string, nameOf func(T) string) (chosen []T, unknown []string) {
 	if len(names) == 0 {
 		return all, nil
@@ -47,8 +47,8 @@ func named[T any](all []T, names []string, nameOf func(T) string) (chosen []T, u
 	return slices.DeleteFunc(all, func(x T) bool { return !slices.Contains(names, nameOf(x)) }), unknown
 }
 
-// missing says of each thing that was named and is not there that it is not; if
-// there is one, the command fails. The format is a line with one %s.
+// missing prints a line for each unknown name, and returns an error if there is one.
+// The format is a line with one %s.
 func missing[T any](s site, format string, unknown []T) error {
 	for _, name := range unknown {
 		fmt.Fprintf(s.stderr, format, bsub.Visible(fmt.Sprint(name)))

@@ -20,11 +20,11 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// site is all that the commands take from the process that they run in.
+// site is all that the commands use of the process that they run in.
 type site struct {
 	stdout io.Writer
 	stderr io.Writer
-	user   func() string // of this process, by the system's word
+	user   func() string // of this process, by the user database
 	host   func() string
 	now    func() time.Time
 	around func() (bsub.Context, error)
@@ -40,8 +40,7 @@ func thisProcess() site {
 	}
 }
 
-// run is the whole program: the command that args[0] names, ajobs for a name
-// that is none.
+// run runs the command that args[0] names, ajobs if there is no such command.
 func run(args []string, s site) int {
 	name := ""
 	if len(args) > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends/bsub"
 )
 
-// on is a deed for jobs in some states; why is what is wrong with the other ones that
-// have not ended.
+// on returns the action with an operation for each of some states; why is the error of
+// unfinished jobs in other states.
 func on(verb bsub.Verb, does map[backends.State]operation, why error) deed {
 	return deed{verb: verb, how: func(state backends.State) (operation, error) {
 		op, suits := does[state]

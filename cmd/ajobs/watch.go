@@ -25,15 +25,15 @@ const (
 	screenOpen  = "\x1b[?1049h\x1b[?25l\x1b[?7l" // the other screen, no cursor, lines are cut at its edge
 	screenClose = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 	screenHome  = "\x1b[H"
-	lineEnd     = "\x1b[K\r\n" // and nothing is left of an older line
+	lineEnd     = "\x1b[K\r\n" // which erases the rest of an older line
 	screenEnd   = "\x1b[K\x1b[J"
 )
 
-// picture is what a watched list shows.
+// picture is one state of a watched list.
 type picture struct {
 	jobs []backends.Job
 	at   time.Time
-	err  error // why it is not newer
+	err  error // of the last query
 }
 
 // watchJobs is ajobs --watch: the list, drawn anew in its place whenever the
@@ -41,7 +41,7 @@ type picture struct {
 func watchJobs(ctx context.Context, s site, o jobsOptions) error {
 	screen, ok := s.stdout.(*os.File)
 	if !ok || !term.IsTerminal(int(screen.Fd())) {
-		return shell.Usagef("--watch needs a terminal; leave it out to get the list once")
+		return shell.Usagef("--watch needs a terminal; without it, ajobs prints the list once")
 	}
 	queue, err := s.open(ctx, false)
 	if err != nil {
@@ -50,7 +50,7 @@ func watchJobs(ctx context.Context, s site, o jobsOptions) error {
 	defer func() { _ = queue.Close() }()
 	first, err := o.picture(ctx, queue, s)
 	if err != nil {
-		return err // a queue that is not there at all is no sight
+		return err // nothing could be drawn
 	}
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)

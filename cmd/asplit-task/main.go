@@ -20,13 +20,13 @@ func main() {
 
 // run takes the split's directory and the task's number.
 func run(args []string) error {
-	const usage = "want DIRECTORY TASK: it is run by asplit"
+	const usage = "want DIRECTORY TASK; only asplit runs it"
 	if len(args) != 2 {
 		return fmt.Errorf("%s", usage)
 	}
 	n, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil || n < 1 {
-		return fmt.Errorf("%q is no number of a task: %s", args[1], usage)
+		return fmt.Errorf("%q is not a task number: %s", args[1], usage)
 	}
 	return task.Run(args[0], n)
 }

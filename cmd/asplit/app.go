@@ -19,7 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// process is all that asplit takes from the process that it runs in.
+// process is all that asplit uses of the process that it runs in.
 type process struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -98,7 +98,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "hosts", Usage: "only these hosts: `HOST,HOST...`"},
 		&cli.StringFlag{Name: "slots", Value: "1", Usage: "slots of each job, and items that run side by side: `N`, or all (of the host)"},
 		&cli.StringFlag{Name: "round", Value: "30s", Usage: "length of a round, or number of its items: `TIME|N`"},
-		&cli.StringFlag{Name: "adjust", Value: "rate", Usage: "how sizes are adjusted: by each host's `rate`, step by step, or equal and never"},
+		&cli.StringFlag{Name: "adjust", Value: "rate", Usage: "`RULE` by which task sizes are adjusted: rate (each host's measured rate), step (step by step) or equal (not at all)"},
 		&cli.StringFlag{Name: "profile", Value: "balanced", Usage: "what the work needs of a host: cpu, io, gpu, balanced, or by hand as C=70,M=30: `PROFILE`"},
 		&cli.BoolFlag{Name: "no-qualify", Usage: "don't measure hosts first; begin with equal shares", DisableDefaultText: true},
 		&cli.BoolFlag{Name: "unordered", Usage: "print results as tasks end", DisableDefaultText: true},
@@ -122,7 +122,7 @@ func (p process) runApp(c *cli.Context) error {
 	return p.start(c, args)
 }
 
-// outcome gives an error its exit code.
+// outcome returns an error with its exit code.
 func outcome(err error) error {
 	const interrupted = 130 // 128 + SIGINT, as a shell has it
 	switch {

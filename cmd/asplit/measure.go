@@ -20,7 +20,7 @@ type measurer struct {
 	once   sync.Once
 	hosts  qualify.Hosts
 	server *qualify.Server
-	err    error // why none can be
+	err    error // if set, no host can be measured
 }
 
 // measure is split.Measure.
@@ -32,14 +32,14 @@ func (m *measurer) measure(ctx context.Context, dir, host string, slots int) (me
 	if m.err != nil {
 		return measures, m.err
 	}
-	err = errors.New("nobody said what became of it")
+	err = errors.New("its job reported no result")
 	m.hosts.Measure(ctx, []qualify.Request{{Host: host, Slots: slots}}, func(a qualify.Answer) {
 		if err = a.Err; err == nil {
 			measures = a.Result.Measures(slots)
 		}
 	})
 	if err == nil && measures == (metrics.Measures{}) {
-		err = fmt.Errorf("%s has nothing that was measured", host)
+		err = fmt.Errorf("nothing could be measured on %s", host)
 	}
 	return measures, err
 }

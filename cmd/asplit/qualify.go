@@ -54,7 +54,7 @@ func qualifyCommand(p process) *cli.Command {
 			case c.IsSet("hosts"):
 				answers, err = qualifyHosts(c.Context, p, strings.Split(c.String("hosts"), ","), c.Int("slots"))
 			case c.IsSet("slots"):
-				err = shell.Usagef("--slots is for jobs: it goes with --hosts")
+				err = shell.Usagef("--slots needs --hosts: it is the size of the jobs that measure")
 			default:
 				answers, err = qualifyHere(c.Context)
 			}
@@ -70,11 +70,11 @@ func qualifyCommand(p process) *cli.Command {
 func qualifyJobCommand(p process) *cli.Command {
 	return &cli.Command{
 		Name: wordQualify, Hidden: true, ArgsUsage: "DIRECTORY NUMBER",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "fresh", Usage: "whatever the cache knows"}},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "fresh", Usage: "ignore cached results"}},
 		Action: func(c *cli.Context) error {
 			number, err := strconv.Atoi(c.Args().Get(1))
 			if err != nil || c.NArg() != 2 {
-				return shell.Usagef("want DIRECTORY NUMBER: it is run by asplit")
+				return shell.Usagef("want DIRECTORY NUMBER; only asplit runs it")
 			}
 			config, err := p.load()
 			if err != nil {
@@ -155,8 +155,8 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 	return answers, nil
 }
 
-// asksFor are the hosts that names mean. One that is not there, or not up, would keep a
-// job waiting for ever.
+// asksFor returns the hosts of the given names. A job on a host that is missing or down
+// would wait for ever.
 func asksFor(hosts []backends.Host, names []string, slots int) ([]qualify.Request, error) {
 	var asks []qualify.Request
 	if slices.Equal(names, []string{everyHost}) {
@@ -180,7 +180,7 @@ func asksFor(hosts []backends.Host, names []string, slots int) ([]qualify.Reques
 		case hosts[i].Slots < slots:
 			return nil, shell.Usagef("--slots %d: host %q has %d", slots, name, hosts[i].Slots)
 		case slices.ContainsFunc(asks, func(a qualify.Request) bool { return a.Host == name }):
-			return nil, shell.Usagef("--hosts: %q stands there twice", name)
+			return nil, shell.Usagef("--hosts: %q is listed twice", name)
 		}
 		asks = append(asks, qualify.Request{Host: name, Slots: slots})
 	}

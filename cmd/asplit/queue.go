@@ -31,8 +31,8 @@ func (f filtered) Submit(ctx context.Context, specs []backends.Spec) []backends.
 // Changes returns a function that waits until the queue may have changed.
 func (f filtered) Changes() func(context.Context) error { return follow.Changes(f.Backend) }
 
-// onceEach passes each line on once: the filter says the same of each job. Jobs are
-// handed in side by side where hosts are measured.
+// onceEach writes each line once: the filter prints the same lines for each job. Jobs are
+// submitted concurrently where hosts are measured.
 type onceEach struct {
 	to   io.Writer
 	mu   sync.Mutex

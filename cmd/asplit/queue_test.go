@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Hosts are measured side by side, each by a job of its own that the filter speaks of.
+// Hosts are measured concurrently, and the filter prints the same lines for each job.
 func TestOnceEach(t *testing.T) {
 	var shown bytes.Buffer
 	once := &onceEach{to: &shown, seen: map[string]bool{}}

@@ -36,15 +36,15 @@ func (p process) start(c *cli.Context, argv []string) error {
 	return p.with(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
 }
 
-// resume goes on with one.
+// resume continues one.
 func (p process) resume(c *cli.Context, args []string) error {
 	for _, f := range []string{"P", "q", "M", "R", "W", "J", "range", "file", "null", "hosts", "slots", "round", "adjust", "profile", "no-qualify", "unordered"} {
 		if c.IsSet(f) {
-			return shell.Usagef("--resume goes on as it was begun: leave %s out", f)
+			return shell.Usagef("--resume uses the options of the first run: omit %s", f)
 		}
 	}
 	if len(args) > 1 {
-		return shell.Usagef("unexpected argument %q: want asplit --resume [NAME]: its command is known", args[1])
+		return shell.Usagef("unexpected argument %q: want asplit --resume [NAME]; the command is that of the first run", args[1])
 	}
 	name := ""
 	if len(args) > 0 {
@@ -64,7 +64,7 @@ func (p process) resume(c *cli.Context, args []string) error {
 	return p.with(c, found.Definition, found.Resume)
 }
 
-// with runs a split with what it needs of this process.
+// with opens the queue and runs a split on it.
 func (p process) with(c *cli.Context, d *split.Definition, do func(context.Context, split.Options) error) error {
 	program, err := p.taskProgram()
 	if err != nil {
@@ -111,7 +111,7 @@ func (p process) with(c *cli.Context, d *split.Definition, do func(context.Conte
 	return outcome(err)
 }
 
-// template is the job that options mean.
+// template returns the job with the given options.
 func template(options []string, around bsub.Context) (backends.Spec, error) {
 	line, err := bsub.Scan(append(append([]string(nil), options...), "asplit-task"))
 	if err != nil {
@@ -124,7 +124,7 @@ func template(options []string, around bsub.Context) (backends.Spec, error) {
 	return request.Spec, nil
 }
 
-// definition is what a command line says.
+// definition returns the split that a command line describes.
 func definition(c *cli.Context, argv []string) (d split.Definition, err error) {
 	d = split.Definition{Name: c.String("J"), Argv: argv, Unordered: c.Bool("unordered")}
 	if d.Name != "" {

@@ -21,8 +21,8 @@ const drawEvery = 200 * time.Millisecond
 
 const eraseLine = "\r\x1b[K" // ECMA-48
 
-// screen is standard error: what is said of the split, what items say there, and at a
-// terminal a line at the bottom that shows how far it is.
+// screen is standard error: lines about the split, the items' standard error, and at a
+// terminal a line at the bottom that shows the progress.
 type screen struct {
 	mu       sync.Mutex
 	to       io.Writer
@@ -37,7 +37,8 @@ func newScreen(to io.Writer, quiet bool) *screen {
 	return &screen{to: to, terminal: shell.Terminal(to), quiet: quiet}
 }
 
-// Write passes on what items, or the submit filter, said: printable at a terminal.
+// Write passes on the output of items and of the submit filter; at a terminal it is made
+// printable.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +74,7 @@ func (s *screen) Progress(p split.Progress) {
 	}
 }
 
-// Round is a line a round where there is no terminal.
+// Round prints a line for each round where there is no terminal.
 func (s *screen) Round(r split.RoundReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +90,7 @@ func (s *screen) Round(r split.RoundReport) {
 	fmt.Fprintf(s.to, "asplit: round %d: %s of %s in %s, gap %s\n", r.Round, counted(items, "item"), counted(int64(len(r.Tasks)), "task"), seconds(r.Ended.Sub(r.Began)), percent(r.Gap))
 }
 
-// close takes the line away.
+// close erases the progress line.
 func (s *screen) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +100,7 @@ func (s *screen) close() {
 
 func (s *screen) erase() {
 	if s.line != "" {
-		_, _ = io.WriteString(s.to, eraseLine) // a terminal that is gone needs none
+		_, _ = io.WriteString(s.to, eraseLine) // the terminal may be gone
 		s.line = ""
 	}
 }
@@ -112,7 +113,7 @@ func (s *screen) draw() {
 	_, _ = io.WriteString(s.to, s.line)
 }
 
-// cut is the beginning of a line that fits.
+// cut returns the part of a line that fits.
 func cut(line string, width int) string {
 	if utf8.RuneCountInString(line) <= width {
 		return line
@@ -120,7 +121,7 @@ func cut(line string, width int) string {
 	return string([]rune(line)[:max(width, 0)])
 }
 
-// progressLine is how far it is, in one line: the most important first.
+// progressLine returns the progress as one line, the most important first.
 func progressLine(p split.Progress) string {
 	const bar = 20
 	var parts []string

@@ -26,7 +26,7 @@ func TestPrintableText(t *testing.T) {
 	}
 }
 
-// The progress line never leaves a piece of itself behind, nor anything of an item's.
+// The progress line is erased completely before other output.
 func TestScreenOfATerminal(t *testing.T) {
 	var b strings.Builder
 	s := &screen{to: &b, terminal: true}

@@ -57,7 +57,7 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 	return s.submitAll(ctx, queue, requests, out)
 }
 
-// submitJoined hands in a job that its owner waits for at a terminal.
+// submitJoined submits an interactive job, and waits for it at this terminal.
 func (s site) submitJoined(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
 	if !queue.Abilities().Terminals {
 		return fmt.Errorf("join a job to this terminal: %w: submit it as a batch job. Job not submitted.", backends.ErrUnable) //nolint:staticcheck,revive // the words that scripts look for
@@ -80,8 +80,8 @@ func (s site) submitJoined(ctx context.Context, queue backends.Backend, requests
 	return s.attend(ctx, quiet, ids[0], offer)
 }
 
-// requestsOf are the submissions that a command line means on a queue that treats
-// some options its own way.
+// requestsOf returns the submissions of a command line, on a queue with treatments of
+// its own for some options.
 func requestsOf(s site, line bsub.Line, own ownOptions) ([]bsub.Request, error) {
 	around, err := s.around()
 	if err != nil {
@@ -104,7 +104,7 @@ func requestsOf(s site, line bsub.Line, own ownOptions) ([]bsub.Request, error) 
 	return []bsub.Request{request}, nil
 }
 
-// batchOf reads a file of submissions.
+// batchOf returns the submissions of a file.
 func batchOf(s site, line bsub.Line, file string, around bsub.Context) ([]bsub.Request, error) {
 	text, err := s.readBatch(file)
 	if err != nil {
@@ -117,7 +117,7 @@ func batchOf(s site, line bsub.Line, file string, around bsub.Context) ([]bsub.R
 	return requests, nil
 }
 
-// submitAll hands jobs in and says what became of each.
+// submitAll submits jobs, and waits for them where they ask for it.
 func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
 	ids, failed := s.handIn(ctx, queue, requests, out)
 	if wait := slices.ContainsFunc(requests, func(r bsub.Request) bool { return r.Wait }); wait && len(ids) > 0 {
@@ -129,7 +129,8 @@ func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []
 // waits reports whether the command goes on until the job has ended.
 func waits(r bsub.Request) bool { return r.Wait || r.Screen != bsub.NoScreen }
 
-// handIn hands jobs in, prints a line for each, and gives those that were taken.
+// handIn submits jobs, prints a line for each, and returns the IDs of those that were
+// accepted.
 func (s site) handIn(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) (ids []backends.ID, failed error) {
 	warned := map[string]bool{}
 	specs := make([]backends.Spec, len(requests))
@@ -157,15 +158,15 @@ func (s site) handIn(ctx context.Context, queue backends.Backend, requests []bsu
 	return ids, failed
 }
 
-// notSubmitted says why a job was refused, in the words that scripts look for.
+// notSubmitted adds the words that scripts look for to the error of a refused job.
 func notSubmitted(err error) error {
 	if err == nil || errors.Is(err, backends.ErrUnreachable) || errors.Is(err, submit.ErrRejected) {
-		return err // of the one nothing is known, the other says so itself
+		return err // the first leaves it open, the second has these words
 	}
 	return fmt.Errorf("%w. Job not submitted.", err) //nolint:staticcheck,revive // the words that scripts look for
 }
 
-// worse is the exit of a batch after one more of its jobs was refused.
+// worse returns the exit code of a batch after one more of its jobs was refused.
 func worse(so, err error) error {
 	if errors.Is(err, backends.ErrUnreachable) {
 		return &shell.ExitError{Code: shell.ExitTryAgain}
@@ -190,7 +191,7 @@ func readScript(s site, line bsub.Line) ([]byte, error) {
 	return readAtMost(s.stdin, "script on standard input")
 }
 
-// readAtMost reads a text of a bearable length.
+// readAtMost reads a text of at most maxScript bytes.
 func readAtMost(in io.Reader, what string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(in, maxScript+1))
 	switch {
@@ -205,7 +206,7 @@ func readAtMost(in io.Reader, what string) ([]byte, error) {
 // ownOptions is backends.Abilities.Options.
 type ownOptions = func() map[string]backends.OptionMeaning
 
-// optionsHere are the options as the queue treats them that is configured, if any.
+// optionsHere returns the options as the configured queue treats them.
 func optionsHere(ctx context.Context, s site) []bsub.Option {
 	queue, err := s.open(ctx, false)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // and an end after it was killed.
 const lastWords = 5 * time.Second
 
-// attend waits for an interactive job at its owner's terminal, and exits with
+// attend waits for an interactive job at its owner's terminal, and returns
 // its exit code. An interrupt of asub ends the job.
 func (s site) attend(ctx context.Context, queue backends.Backend, id backends.ID, o *offer) error {
 	fmt.Fprintln(s.stderr, "<<Waiting for dispatch ...>>")
@@ -45,7 +45,7 @@ func (s site) attend(ctx context.Context, queue backends.Backend, id backends.ID
 			return e.exit(id)
 		}
 		select {
-		case conn := <-joined: // it was a short job: it came for the terminal before it began
+		case conn := <-joined: // a short job: it took the terminal before it began
 			return s.join(ctx, queue, id, o, conn, returned(e))
 		case <-time.After(lastWords):
 			return e.exit(id)
@@ -55,7 +55,7 @@ func (s site) attend(ctx context.Context, queue backends.Backend, id backends.ID
 	}
 }
 
-// ending is how the wait for a job went.
+// ending is the result of waiting for a job.
 type ending struct {
 	jobs []backends.Job
 	err  error
@@ -77,7 +77,7 @@ func returned(e ending) <-chan ending {
 	return c
 }
 
-// join passes keys, output, size and signals until the job has ended.
+// join relays keys, output, size and signals until the job has ended.
 func (s site) join(ctx context.Context, queue backends.Backend, id backends.ID, o *offer, conn *net.UnixConn, end <-chan ending) error {
 	defer func() { _ = conn.Close() }()
 	if jobs, err := queue.Jobs(ctx, []backends.ID{id}); err == nil && len(jobs) > 0 && len(jobs[0].Hosts) > 0 {
@@ -99,7 +99,7 @@ func (s site) join(ctx context.Context, queue backends.Backend, id backends.ID, 
 	}
 }
 
-// raw has every key passed on to the job as it is; the function undoes it.
+// raw makes the terminal pass on each key unchanged; the returned function undoes it.
 func (o *offer) raw() func() {
 	if o.keys == nil {
 		return func() {}
@@ -112,7 +112,7 @@ func (o *offer) raw() func() {
 	return func() { _ = term.Restore(fd, before) }
 }
 
-// pass passes keys, output and size until the job's side is closed.
+// pass relays keys, output and size until the job's side is closed.
 func (o *offer) pass() (shown <-chan struct{}) {
 	done := make(chan struct{})
 	if o.pty == nil {
@@ -143,13 +143,13 @@ func (o *offer) pass() (shown <-chan struct{}) {
 	return done
 }
 
-// giveUp ends the job after an interrupt.
+// giveUp kills the job after an interrupt.
 func (s site) giveUp(queue backends.Backend, id backends.ID) error {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
 	defer cancel()
 	err := queue.Kill(ctx, []backends.ID{id}).First()
 	if err != nil {
-		return fmt.Errorf("end job %v, which was waited for here: %w", id, err)
+		return fmt.Errorf("end interactive job %v: %w", id, err)
 	}
 	return &shell.ExitError{Code: exitInterrupted, Err: fmt.Errorf("interrupted: job %v is being ended", id)}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
 
-// What asub says of itself, in --help and in its man page.
+// The texts of asub's --help and man page.
 const (
 	submitBrief    = "submit a job"
 	submitSynopsis = `asub [options] COMMAND [ARGUMENT...]     run as it is, argument by argument
@@ -20,8 +20,7 @@ plain number is MB. With ALLOTMENT_PREEMPT=suspend in the environment the job is
 suspended, not requeued, if it is preempted for another project.`
 )
 
-// submitGrammar is what can be typed at asub, by the one definition of its
-// options.
+// submitGrammar returns asub's command line, from the one definition of its options.
 func submitGrammar() *grammar.Command {
 	c := &grammar.Command{
 		Name: "asub", Brief: submitBrief, Description: submitDescription, RunsCommand: true,

@@ -1,6 +1,6 @@
-// Command asub submits jobs, with the options and the words of LSF's bsub, on
+// Command asub submits jobs, with the options and the output of LSF's bsub, on
 // every queuing system. It runs once for every job: it links nothing that is
-// dear to start with.
+// slow to start.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0

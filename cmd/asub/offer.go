@@ -15,9 +15,9 @@ import (
 	"github.com/allotment-hpc/allotment/internal/pty"
 )
 
-// offer is what asub -I hands over to the job that it submits: its own standard
-// files, with a pseudo-terminal in the place of those that are a terminal. It
-// does so at a socket that other users can't reach; see backends.Abilities.
+// offer is what asub -I passes to the job that it submits, over a socket that other
+// users can't reach: its own standard files, with a pseudo-terminal in place of those
+// that are a terminal; see backends.Abilities.
 type offer struct {
 	dir      string
 	path     string
@@ -30,15 +30,15 @@ type offer struct {
 	size     *os.File    // the terminal whose size the job's has; nil: none
 }
 
-// offerTerminal makes a place where the job can have this process's standard
-// files. forced gives it a terminal even where there is none here.
+// offerTerminal makes a socket at which the job gets this process's standard files.
+// If forced, the job gets a terminal even if this process has none.
 func (s site) offerTerminal(forced bool) (*offer, error) {
 	o := &offer{control: '-'}
 	own := [3]*os.File{}
 	for i, f := range []any{s.stdin, s.stdout, s.stderr} {
 		file, ok := f.(*os.File)
 		if !ok {
-			return nil, fmt.Errorf("join a job to this terminal: %w: its standard files are no files", backends.ErrUnable)
+			return nil, fmt.Errorf("join a job to this terminal: %w: standard input, output and error must be files, pipes or terminals", backends.ErrUnable)
 		}
 		own[i] = file
 	}
@@ -53,7 +53,7 @@ func (s site) offerTerminal(forced bool) (*offer, error) {
 	return o, nil
 }
 
-// arrange decides which of the job's files are what.
+// arrange chooses the job's standard files.
 func (o *offer) arrange(own [3]*os.File, forced bool) error {
 	isTerminal := [3]bool{}
 	for i, f := range own {
@@ -116,7 +116,7 @@ func (o *offer) resize() {
 	})
 }
 
-// likeOurs gives the job's terminal the settings of asub's: its keys to erase and
+// likeOurs copies asub's settings to the job's terminal: its keys to erase and
 // to interrupt, its character set.
 func (o *offer) likeOurs() {
 	o.onPTY(func(fd int) error {
@@ -138,7 +138,7 @@ func (o *offer) listen() (err error) {
 	return err
 }
 
-// accept waits for the job and hands the files over. The connection lasts as
+// accept waits for the job and sends it the files. The connection lasts as
 // long as asub.
 func (o *offer) accept() (*net.UnixConn, error) {
 	for {
@@ -148,7 +148,7 @@ func (o *offer) accept() (*net.UnixConn, error) {
 		}
 		if err := o.hand(conn); err != nil {
 			_ = conn.Close()
-			continue // it was not the job, or it is gone; the queue knows
+			continue // not the job, or the job has ended, which the queue reports
 		}
 		_ = o.listener.Close() // a killed asub leaves nothing behind
 		_ = os.RemoveAll(o.dir)
@@ -172,7 +172,8 @@ func (o *offer) hand(conn *net.UnixConn) error {
 	return err
 }
 
-// letGo closes the job's side of the pseudo-terminal here: it ends with the job.
+// letGo closes the job's files in this process: the job's side of the pseudo-terminal
+// then closes with the job.
 func (o *offer) letGo() {
 	for i, f := range o.files {
 		if f != nil && f != os.Stdin && f != os.Stdout && f != os.Stderr {

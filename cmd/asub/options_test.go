@@ -13,7 +13,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// trial is how an option that docs/options.md calls honoured is tried.
+// trial is the test of an option that docs/options.md calls honoured.
 type trial struct {
 	argument string   // instead of the option's example
 	beside   []string // other options
@@ -21,7 +21,7 @@ type trial struct {
 	want     string   // pattern: in what asub and ajobs -l say, and in its output files
 }
 
-// trials are those of every honoured option.
+// trials returns the trial of each honoured option.
 func trials() map[string]trial {
 	return map[string]trial{
 		"-b":    {want: `Specified Start Time <\w+ \w+ +\d+ 23:30:00>`},
@@ -103,7 +103,7 @@ func newTrialQueue(t *testing.T) *trialQueue {
 	return q
 }
 
-// run runs one of the programs and gives all that it says.
+// run runs one of the programs and returns its output.
 func (q *trialQueue) run(words ...string) string {
 	cmd := exec.Command(filepath.Join(q.built, words[0]), words[1:]...)
 	cmd.Env, cmd.Dir = q.env, q.dir
@@ -114,7 +114,7 @@ func (q *trialQueue) run(words ...string) string {
 	return string(text)
 }
 
-// try submits a job with an option and gives what is said of it, and what it wrote.
+// try submits a job with an option, and returns all output of asub, ajobs -l and the job.
 func (q *trialQueue) try(t *testing.T, name string, test trial) string {
 	t.Helper()
 	q.dir = t.TempDir()

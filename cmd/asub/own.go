@@ -15,9 +15,9 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// handOver gives the line to the queue's own bsub, which asks the site's filter by
-// itself: this process becomes it, so that waiting, terminal and exit code are its
-// own. The lines of a batch are handed in one by one.
+// handOver replaces this process by the queue's own bsub, which runs the site's filter
+// itself, so that waiting, terminal and exit code are bsub's. The lines of a batch are
+// submitted one by one.
 func (s site) handOver(ctx context.Context, theirs backends.Bsub, line bsub.Line, out io.Writer) error {
 	around, err := s.around()
 	if err != nil {
@@ -57,7 +57,7 @@ func (s site) handOverBatch(ctx context.Context, theirs backends.Bsub, line bsub
 		case err == nil:
 		case ctx.Err() != nil, !errors.As(err, &end), end.Status < 0:
 			return err
-		default: // it has said why
+		default: // bsub has printed why
 			failed = worse(failed, err)
 		}
 	}
@@ -70,7 +70,7 @@ func (s site) warn(warnings []string) {
 	}
 }
 
-// withEnv is an environment with some variables set.
+// withEnv returns an environment with some variables set.
 func withEnv(env, set []string) []string {
 	out := slices.DeleteFunc(slices.Clone(env), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")

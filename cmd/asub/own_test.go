@@ -15,7 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 )
 
-// handedOver is what bob's line becomes on a queue with a bsub of its own.
+// handedOver is what asub executes on a queue with a bsub of its own.
 type handedOver struct {
 	answer
 	argv, env string
@@ -51,8 +51,7 @@ func bobOnLSF(t *testing.T, program, stdin string, terminal bool, words ...strin
 	return got
 }
 
-// What a user types goes to the real bsub, which asks the filter by itself: asub
-// becomes it, and asks none.
+// asub executes the real bsub, which runs the filter itself: asub runs none.
 func TestAsubBecomesTheQueuesOwnBsub(t *testing.T) {
 	const env = "A=1 ALLOTMENT_PREEMPT=suspend LC_ALL=de_DE LSF_ENVDIR=/lsf"
 	for line, want := range map[string]handedOver{
@@ -74,7 +73,7 @@ func TestAsubBecomesTheQueuesOwnBsub(t *testing.T) {
 	}
 }
 
-// Each line of a batch is handed to a bsub of its own, once all of them can be.
+// Each line of a batch is passed to a bsub of its own, after all lines were checked.
 func TestBatchOnTheQueuesOwnBsub(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "bsub")
@@ -91,7 +90,7 @@ func TestBatchOnTheQueuesOwnBsub(t *testing.T) {
 	}
 	text, err := os.ReadFile(said)
 	if want := "-q|bad|one| /lsf de_DE\n-n|2|sh -c 'exit 3'| /lsf de_DE\n"; err != nil || string(text) != want {
-		t.Errorf("it was told %q, %v; want %q", text, err, want)
+		t.Errorf("bsub was called with %q, %v; want %q", text, err, want)
 	}
 	if got := bobOnLSF(t, program, "true\n-gpu n true\n", false, "--batch", "-"); got.code != 2 || got.stdout != "" || !strings.Contains(got.stderr, "-: line 2: option -gpu") {
 		t.Errorf("%+v", got)
@@ -101,7 +100,7 @@ func TestBatchOnTheQueuesOwnBsub(t *testing.T) {
 	}
 }
 
-// A queue that can't be asked which bsub it has is one that is away.
+// An unreachable queue can't report its bsub.
 func TestAsubOnLSFThatIsAway(t *testing.T) {
 	q := fake.NewQueue()
 	q.Can.Bsub = func(context.Context) (backends.Bsub, error) { return backends.Bsub{}, backends.ErrUnreachable }

@@ -16,7 +16,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// site is all that asub takes from the process that it runs in.
+// site is all that asub uses of the process that it runs in.
 type site struct {
 	stdin         io.Reader
 	stdout        io.Writer
@@ -26,7 +26,7 @@ type site struct {
 	around        func() (bsub.Context, error)
 	open          func(ctx context.Context, toSubmit bool) (backends.Backend, error)
 	submit        func(context.Context, backends.Backend, []backends.Spec, io.Writer) []submit.Result
-	become        func(argv, env []string) error // another program; returns if it can't
+	become        func(argv, env []string) error // replaces this process; returns only if that fails
 }
 
 func thisProcess() site {
@@ -38,7 +38,7 @@ func thisProcess() site {
 	}
 }
 
-// run is the whole program.
+// run runs asub and returns its exit code.
 func run(args []string, s site) int {
 	return shell.RunUncaught("asub", s.stdout, s.stderr, func(ctx context.Context, out io.Writer) error {
 		if own, err := shell.Own(submitGrammar, args, out); own {

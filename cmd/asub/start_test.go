@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// asub runs once for every job. What it links makes next to nothing before main, an
-// expression to match with for example, that another queue might need.
+// asub runs once for every job: the packages that it links must not allocate much before
+// main, for example a regular expression that only another queue needs.
 func TestNothingIsMadeAtStart(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -24,7 +24,7 @@ func TestNothingIsMadeAtStart(t *testing.T) {
 	const most = 100 // allocations
 	found := regexp.MustCompile(`(?m)^init (github\.com/allotment-hpc/\S+) .* (\d+) allocs$`).FindAllSubmatch(trace, -1)
 	if len(found) == 0 {
-		t.Errorf("no package of Allotment's is told of:\n%s", trace)
+		t.Errorf("no package of Allotment in the trace:\n%s", trace)
 	}
 	for _, f := range found {
 		if n, err := strconv.Atoi(string(f[2])); err != nil || n > most {

@@ -20,7 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// desk is a user's terminal, with a private queue.
+// desk is a terminal of a user, with a private queue.
 type desk struct {
 	*testing.T
 	built string
@@ -73,7 +73,7 @@ func (d *desk) read() {
 	}
 }
 
-// resize makes the terminal so large.
+// resize sets the size of the terminal.
 func (d *desk) resize(rows, columns uint16) {
 	d.Helper()
 	raw, err := d.pty.SyscallConn()
@@ -95,7 +95,7 @@ func (d *desk) types(text string) {
 	}
 }
 
-// sees waits until the terminal has shown something.
+// sees waits until the terminal has shown a pattern.
 func (d *desk) sees(pattern string) {
 	d.Helper()
 	re := regexp.MustCompile(pattern)
@@ -145,7 +145,7 @@ func (d *desk) ends(cmd *exec.Cmd, want int) {
 	}
 }
 
-// job asks for a job of the queue.
+// job reads a job from the queue.
 func (d *desk) job(id string) listed {
 	d.Helper()
 	cmd := exec.Command(filepath.Join(d.built, "ajobs"), "--json", id)
@@ -199,7 +199,7 @@ func TestInteractiveJobs(t *testing.T) {
 			d.types("exit 4\r") // a shell with stopped jobs asks again
 			d.ends(cmd, 4)
 		},
-		"who goes away ends the job": func(d *desk) {
+		"a killed asub ends the job": func(d *desk) {
 			cmd := d.starts("asub", "-I", `trap "" HUP; echo ready; while :; do sleep 0.05; done`)
 			d.sees(`ready`)
 			if err := cmd.Process.Kill(); err != nil {

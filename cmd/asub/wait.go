@@ -19,7 +19,7 @@ const (
 	exitInterrupted  = 130 // 128 + SIGINT, as a shell has it
 )
 
-// tryLongest is for how long a queue that can't be reached is asked again.
+// tryLongest is how long an unreachable queue is tried again.
 const tryLongest = 10 * time.Minute
 
 // waitFor waits until all of these jobs have ended, with a line on stderr when the
@@ -40,7 +40,7 @@ func (s site) waitFor(ctx context.Context, ids []backends.ID) error {
 		jobs, err = s.ended(ctx, queue, ids)
 	}
 	if ctx.Err() != nil {
-		return &shell.ExitError{Code: exitInterrupted, Err: fmt.Errorf("no longer waiting: job %v goes on, akill %v ends it", ids[0], ids[0])}
+		return &shell.ExitError{Code: exitInterrupted, Err: fmt.Errorf("stopped waiting, but job %v continues: end it with akill %v", ids[0], ids[0])}
 	}
 	if err != nil {
 		return err
@@ -48,8 +48,8 @@ func (s site) waitFor(ctx context.Context, ids []backends.ID) error {
 	return outcome(ids, jobs)
 }
 
-// started waits until one of the jobs has begun, and says where; "": they have
-// ended before.
+// started waits until one of the jobs has begun, and returns its host; "": all ended
+// before.
 func (s site) started(ctx context.Context, queue backends.Backend, ids []backends.ID) (host string, err error) {
 	err = s.look(ctx, queue, func() (bool, error) {
 		jobs, err := queue.Jobs(ctx, ids)
@@ -67,7 +67,7 @@ func (s site) started(ctx context.Context, queue backends.Backend, ids []backend
 	return host, err
 }
 
-// ended waits until all jobs have ended and gives them.
+// ended waits until all jobs have ended and returns them.
 func (s site) ended(ctx context.Context, queue backends.Backend, ids []backends.ID) (jobs []backends.Job, err error) {
 	wait := queue.Abilities().Wait
 	err = s.look(ctx, queue, func() (bool, error) {
@@ -86,8 +86,8 @@ func allEnded(jobs []backends.Job) bool {
 	return !slices.ContainsFunc(jobs, func(j backends.Job) bool { return !j.State.Ended() })
 }
 
-// look asks now, and again whenever the queue may have changed, until the answer
-// is yes. A queue that can't be reached may be back in a while.
+// look calls done now, and again whenever the queue may have changed, until it returns
+// true. An unreachable queue is tried again for tryLongest.
 func (s site) look(ctx context.Context, queue backends.Backend, done func() (bool, error)) error {
 	next := follow.Changes(queue)
 	var lost time.Time
@@ -119,12 +119,12 @@ func (s site) look(ctx context.Context, queue backends.Backend, done func() (boo
 	}
 }
 
-// outcome is the exit code of jobs that have ended.
+// outcome returns the exit code of jobs that have ended.
 func outcome(ids []backends.ID, jobs []backends.Job) error {
 	for _, id := range ids {
 		known := func(j backends.Job) bool { return j.ID == id || id.Index == 0 && j.ID.Job == id.Job }
 		if !slices.ContainsFunc(jobs, known) {
-			return fmt.Errorf("job %v is not known to the queue any more: nobody knows its exit code", id)
+			return fmt.Errorf("the queue no longer knows job %v: its exit code is lost", id)
 		}
 	}
 	slices.SortFunc(jobs, func(a, b backends.Job) int { return a.ID.Compare(b.ID) })

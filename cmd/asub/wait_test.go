@@ -11,7 +11,7 @@ import (
 // A job that was forgotten while asub waited for it is no success.
 func TestWaitingForAForgottenJobFails(t *testing.T) {
 	got := bob(t, fake.NewQueue(), "", "asub", "-K", "true")
-	if got.code != 1 || !strings.Contains(got.stderr, "asub: job 99 is not known to the queue any more") {
+	if got.code != 1 || !strings.Contains(got.stderr, "asub: the queue no longer knows job 99") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/allotment-hpc/allotment/esub/filter"
 )
 
-// abortValue is what LSF uses; it names it in LSB_SUB_ABORT_VALUE.
+// abortValue is LSF's default; LSF passes its value in LSB_SUB_ABORT_VALUE.
 const abortValue = 97
 
 // run filters one submission by LSF's protocol and returns the exit code.
 func run(f filter.Filter, say func(text string)) (code int) {
 	parmFile := f.Env("LSB_SUB_PARM_FILE")
 	if parmFile == "" {
-		return 0 // not for a job: LSF runs it for lsrun, too
+		return 0 // no job: LSF runs the filter for lsrun, too
 	}
 	modifyFile := f.Env("LSB_SUB_MODIFY_FILE")
 	v := f.Judge(func() (esub.Params, error) { return options(parmFile, modifyFile) })
@@ -43,7 +43,7 @@ func abort(named string) int {
 	return abortValue
 }
 
-// options reads the parameter file, with what an esub before this one changed.
+// options reads the parameter file and the changes of an esub that ran before this one.
 func options(parmFile, modifyFile string) (esub.Params, error) {
 	data, err := readFile(parmFile, esub.MaxParmFile)
 	if err != nil {
@@ -62,8 +62,8 @@ func options(parmFile, modifyFile string) (esub.Params, error) {
 	return params, nil
 }
 
-// modify adds changes to the modify file, all or none, behind what an esub
-// before this one wrote.
+// modify appends changes to the modify file, all or none: an esub that ran before this
+// one may have written there.
 func modify(path string, changes esub.Params) (err error) {
 	if len(changes) == 0 {
 		return nil
@@ -74,7 +74,7 @@ func modify(path string, changes esub.Params) (err error) {
 		}
 	}()
 	if path == "" {
-		return errors.New("LSB_SUB_MODIFY_FILE names none")
+		return errors.New("LSB_SUB_MODIFY_FILE is not set")
 	}
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -86,7 +86,7 @@ func modify(path string, changes esub.Params) (err error) {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", path)
+		return fmt.Errorf("%s is not a regular file", path)
 	}
 	data := esub.EncodeParams(changes)
 	if last := make([]byte, 1); info.Size() > 0 {
@@ -116,7 +116,7 @@ func readFile(path string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, int64(limit)+1))
 	if err == nil && len(data) > limit {

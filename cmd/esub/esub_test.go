@@ -119,7 +119,7 @@ func (s *site) submit(t *testing.T) result {
 	return got
 }
 
-// modified is what the modify file says; a FIFO has nothing to say.
+// modified returns the modify file's content; of a FIFO nothing is read.
 func (s *site) modified() string {
 	data, err := readFile(s.modify, 1<<20)
 	if err != nil {
@@ -163,7 +163,7 @@ func TestFilterDecides(t *testing.T) {
 			esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil,
 			result{modify: lowered, stderr: "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n"},
 		},
-		"R4: the kernel's word on groups": {
+		"R4: the kernel's groups count": {
 			esub.DefaultConfig(), "LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"theirs\"\n", nil,
 			result{modify: lowered, stderr: "esub: -P theirs: you are not in its group theirs: ask to be added, then log in anew; it goes to queue low\n"},
 		},
@@ -173,11 +173,11 @@ func TestFilterDecides(t *testing.T) {
 			result{modify: "LSB_SUB2_JOB_PRIORITY=3020\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;preempt=suspend; my run\"\n"},
 		},
 		"refused":            {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil, result{code: 97, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
-		"refused, as told":   {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=42"}, result{code: 42, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
-		"refused, told rot":  {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=0"}, result{code: 97, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
+		"refused, with 42":   {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=42"}, result{code: 42, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
+		"refused, bad value": {reject, "LSB_SUB_PROJECT_NAME=\"nosuch\"\n", []string{"LSB_SUB_ABORT_VALUE=0"}, result{code: 97, modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
 		"not for a job":      {reject, "", []string{"LSB_SUB_PARM_FILE="}, result{modify: "(none)"}},
 		"nothing to change":  {esub.DefaultConfig(), "LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_NUM_PROCESSORS=9\n", nil, result{modify: "(none)"}},
-		"bmod says its word": {esub.DefaultConfig(), "LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil, result{modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
+		"a bmod is warned":   {esub.DefaultConfig(), "LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil, result{modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -191,9 +191,9 @@ func TestFilterDecides(t *testing.T) {
 	}
 }
 
-// As a real cluster calls it: as esub.allotment with -r, by a bmod with what is changed
-// alone, without the name of the command that asks. What it says back is what the
-// cluster takes: lines, no \" in them.
+// Recorded calls of a real cluster: esub.allotment with -r; a bmod with only the changed
+// options; no name of the calling command. The answers are what the cluster accepts:
+// lines without \".
 func TestFilterOnCallsOfARealCluster(t *testing.T) {
 	text, err := os.ReadFile("../../backends/lsf/testdata/transcripts/esub.txt")
 	if err != nil {
@@ -204,11 +204,11 @@ func TestFilterOnCallsOfARealCluster(t *testing.T) {
 		t.Fatalf("%d calls, %v", len(calls), err)
 	}
 	tagged := "LSB_SUB_QUEUE=\"low\"\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;queue=normal;low=1;\"\n"
-	const nobody = ": no project of that name: correct it; it goes to queue low\n"
+	const lowers = ": no project of that name: correct it; it goes to queue low\n"
 	want := []result{
-		{modify: "LSB_SUB_QUEUE=\"low\"\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;mem=104857600;step=synthesis;queue=normal;low=1; a description\"\n", stderr: "esub: -P chipA" + nobody},
+		{modify: "LSB_SUB_QUEUE=\"low\"\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;mem=104857600;step=synthesis;queue=normal;low=1; a description\"\n", stderr: "esub: -P chipA" + lowers},
 		{modify: tagged, stderr: "esub: no project: submit with -P PROJECT; it goes to queue low\n"},
-		{modify: tagged, stderr: "esub: -P chipB" + nobody},
+		{modify: tagged, stderr: "esub: -P chipB" + lowers},
 	}
 	for i, call := range calls {
 		s := newSite(t)
@@ -227,7 +227,7 @@ func TestFilterOnCallsOfARealCluster(t *testing.T) {
 	}
 }
 
-// bmod gives what is changed alone, and no job: the filter changes no queue and no
+// bmod passes only the changed options, and no job: the filter changes no queue and no
 // priority.
 func TestFilterOnBmod(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -235,15 +235,15 @@ func TestFilterOnBmod(t *testing.T) {
 		env  []string
 		want result
 	}{
-		"-q":                      {"LSB_SUB_MODIFY=Y\nLSB_SUB_QUEUE=\"night\"\n", nil, result{modify: "(none)"}},
-		"-sp":                     {"LSB_SUB_MODIFY=Y\nLSB_SUB2_JOB_PRIORITY=100\n", nil, result{modify: "(none)"}},
-		"-Pn":                     {"LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=SUB_RESET\n", nil, result{modify: "(none)", stderr: "esub: no project: submit with -P PROJECT\n"}},
-		"-Jd, a forged tag":       {"LSB_SUB_MODIFY=Y\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;preempt=suspend; x\"\n", nil, result{modify: "LSB_SUB_JOB_DESCRIPTION=\"x\"\n"}},
-		"-Jdn":                    {"LSB_SUB_MODIFY=Y\nLSB_SUB_JOB_DESCRIPTION=SUB_RESET\n", nil, result{modify: "(none)"}},
-		"LSF 10.1 says who asks":  {"LSB_SUB_QUEUE=\"night\"\n", []string{"LSF_INVOKE_CMD=bmod"}, result{modify: "(none)"}},
-		"and so does a brestart":  {"", []string{"LSF_INVOKE_CMD=brestart"}, result{modify: "(none)"}},
-		"a bsub of LSF 10.1":      {"LSB_SUB_QUEUE=\"normal\"\n", []string{"LSF_INVOKE_CMD=bsub"}, result{modify: lowered, stderr: "esub: no project: submit with -P PROJECT; it goes to queue low\n"}},
-		"lsrun, which has no job": {"", []string{"LSB_SUB_PARM_FILE=", "LSF_INVOKE_CMD=lsrun"}, result{modify: "(none)"}},
+		"-q":                        {"LSB_SUB_MODIFY=Y\nLSB_SUB_QUEUE=\"night\"\n", nil, result{modify: "(none)"}},
+		"-sp":                       {"LSB_SUB_MODIFY=Y\nLSB_SUB2_JOB_PRIORITY=100\n", nil, result{modify: "(none)"}},
+		"-Pn":                       {"LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=SUB_RESET\n", nil, result{modify: "(none)", stderr: "esub: no project: submit with -P PROJECT\n"}},
+		"-Jd, a forged tag":         {"LSB_SUB_MODIFY=Y\nLSB_SUB_JOB_DESCRIPTION=\"allotment:1;preempt=suspend; x\"\n", nil, result{modify: "LSB_SUB_JOB_DESCRIPTION=\"x\"\n"}},
+		"-Jdn":                      {"LSB_SUB_MODIFY=Y\nLSB_SUB_JOB_DESCRIPTION=SUB_RESET\n", nil, result{modify: "(none)"}},
+		"LSF 10.1 names the caller": {"LSB_SUB_QUEUE=\"night\"\n", []string{"LSF_INVOKE_CMD=bmod"}, result{modify: "(none)"}},
+		"a brestart":                {"", []string{"LSF_INVOKE_CMD=brestart"}, result{modify: "(none)"}},
+		"a bsub of LSF 10.1":        {"LSB_SUB_QUEUE=\"normal\"\n", []string{"LSF_INVOKE_CMD=bsub"}, result{modify: lowered, stderr: "esub: no project: submit with -P PROJECT; it goes to queue low\n"}},
+		"lsrun, which has no job":   {"", []string{"LSB_SUB_PARM_FILE=", "LSF_INVOKE_CMD=lsrun"}, result{modify: "(none)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -256,7 +256,7 @@ func TestFilterOnBmod(t *testing.T) {
 	}
 }
 
-// The changes of an esub that the site runs before ours count, and are kept.
+// The changes of an esub that ran before are used, and kept.
 func TestFilterComesAfterAnother(t *testing.T) {
 	s := newSite(t)
 	s.write(t, "modify", []byte("LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_QUEUE=\"night\""))
@@ -266,7 +266,7 @@ func TestFilterComesAfterAnother(t *testing.T) {
 	}
 }
 
-// failsOpen wants the job to go through, unchanged, with one line that says why.
+// failsOpen requires that the job goes through, unchanged, with one line that says why.
 func (s *site) failsOpen(t *testing.T, what, why string) {
 	t.Helper()
 	before := s.modified()
@@ -285,28 +285,28 @@ func TestFilterFailsOpen(t *testing.T) {
 		why   string
 		spoil func(t *testing.T, s *site)
 	}{
-		"no snapshot":            {"no policy.snapshot in", func(t *testing.T, s *site) { remove(t, s.dir, esub.SnapshotName) }},
-		"no generation":          {"no policy.generation in", func(t *testing.T, s *site) { remove(t, s.dir, esub.GenerationName) }},
-		"stale":                  {"out of date: pba wrote it last at", func(t *testing.T, s *site) { s.publish(t, esub.DefaultConfig(), time.Now().Add(-11*time.Minute)) }},
-		"an empty snapshot":      {"cut off", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, nil) }},
-		"an empty generation":    {"damaged", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, nil) }},
-		"a huge generation":      {"more than", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, make([]byte, 2<<20)) }},
-		"another's generation":   {"do not belong together", func(t *testing.T, s *site) { other(t, s) }},
-		"a FIFO":                 {"no regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.SnapshotName) }},
-		"a FIFO, generation":     {"no regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.GenerationName) }},
-		"a FIFO, parameters":     {"no regular file", func(t *testing.T, s *site) { fifo(t, s.dir, "parm") }},
-		"a FIFO, modify":         {"write modify file", func(t *testing.T, s *site) { fifo(t, s.dir, "modify") }},
-		"a directory":            {"no regular file", func(t *testing.T, s *site) { directory(t, s.dir, esub.SnapshotName) }},
-		"writable by others":     {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.SnapshotName, 0o666) }},
-		"writable by the group":  {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.GenerationName, 0o664) }},
-		"no parameter file":      {"read parameter file", func(t *testing.T, s *site) { remove(t, s.dir, "parm") }},
-		"a bad parameter file":   {"parameter file, byte 0: want KEY=value", func(t *testing.T, s *site) { s.write(t, "parm", []byte("rm -rf /\n")) }},
-		"a value of 10 MB":       {"more than", func(t *testing.T, s *site) { s.write(t, "parm", []byte("A=\""+strings.Repeat("x", 10<<20)+"\"\n")) }},
-		"no modify file":         {"LSB_SUB_MODIFY_FILE names none", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE="} }},
-		"a modify file nowhere":  {"write modify file", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no/such"} }},
-		"a path for a terminal":  {"/no?such", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no\x1bsuch/x"} }},
-		"a snapshot of a dream":  {"no policy snapshot", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, bytes.Repeat([]byte("x"), 4096)) }},
-		"a home that is no home": {"not a directory", func(t *testing.T, s *site) { s.env = []string{"ALLOTMENT_HOME=" + s.parm} }},
+		"no snapshot":           {"no policy.snapshot in", func(t *testing.T, s *site) { remove(t, s.dir, esub.SnapshotName) }},
+		"no generation":         {"no policy.generation in", func(t *testing.T, s *site) { remove(t, s.dir, esub.GenerationName) }},
+		"stale":                 {"out of date: pba wrote it last at", func(t *testing.T, s *site) { s.publish(t, esub.DefaultConfig(), time.Now().Add(-11*time.Minute)) }},
+		"an empty snapshot":     {"cut off", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, nil) }},
+		"an empty generation":   {"damaged", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, nil) }},
+		"a huge generation":     {"more than", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, make([]byte, 2<<20)) }},
+		"another generation":    {"do not belong together", func(t *testing.T, s *site) { other(t, s) }},
+		"a FIFO":                {"not a regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.SnapshotName) }},
+		"a FIFO, generation":    {"not a regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.GenerationName) }},
+		"a FIFO, parameters":    {"not a regular file", func(t *testing.T, s *site) { fifo(t, s.dir, "parm") }},
+		"a FIFO, modify":        {"write modify file", func(t *testing.T, s *site) { fifo(t, s.dir, "modify") }},
+		"a directory":           {"not a regular file", func(t *testing.T, s *site) { directory(t, s.dir, esub.SnapshotName) }},
+		"writable by others":    {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.SnapshotName, 0o666) }},
+		"writable by the group": {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.GenerationName, 0o664) }},
+		"no parameter file":     {"read parameter file", func(t *testing.T, s *site) { remove(t, s.dir, "parm") }},
+		"a bad parameter file":  {"parameter file, byte 0: want KEY=value", func(t *testing.T, s *site) { s.write(t, "parm", []byte("rm -rf /\n")) }},
+		"a value of 10 MB":      {"more than", func(t *testing.T, s *site) { s.write(t, "parm", []byte("A=\""+strings.Repeat("x", 10<<20)+"\"\n")) }},
+		"no modify file":        {"LSB_SUB_MODIFY_FILE is not set", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE="} }},
+		"a modify file nowhere": {"write modify file", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no/such"} }},
+		"a path for a terminal": {"/no?such", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no\x1bsuch/x"} }},
+		"a foreign snapshot":    {"no policy snapshot", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, bytes.Repeat([]byte("x"), 4096)) }},
+		"a home that is a file": {"not a directory", func(t *testing.T, s *site) { s.env = []string{"ALLOTMENT_HOME=" + s.parm} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -320,7 +320,7 @@ func TestFilterFailsOpen(t *testing.T) {
 func TestFilterFailsOpenOnAFullDisk(t *testing.T) {
 	s := newSite(t)
 	s.env = []string{"LSB_SUB_MODIFY_FILE=/dev/full"}
-	s.failsOpen(t, "a device", "no regular file")
+	s.failsOpen(t, "a device", "not a regular file")
 
 	s = newSite(t)
 	s.write(t, "modify", []byte("LSB_SUB_HOLD=Y\n"))
@@ -487,7 +487,7 @@ func TestFilterSurvivesAClosedPipe(t *testing.T) {
 	}
 }
 
-// R3: a fault of our own lets the job through.
+// R3: after a panic in the filter the job goes through.
 func TestFilterSurvivesAPanic(t *testing.T) {
 	var said string
 	f := filter.Filter{Env: func(name string) string {

@@ -2,7 +2,7 @@
 // submission, by LSF's esub protocol: the parameter file is read, the modify
 // file written, and the exit code says whether the job is submitted at all.
 //
-// It fails open: whatever goes wrong here, the job goes through (R3).
+// It fails open: after any error here the job goes through (R3).
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	os.Exit(run(filter.OfThisProcess(os.Getenv), say))
 }
 
-// say writes to the user. It must not go through os.Stderr: a write to a pipe without a
+// say writes to standard error. It must not go through os.Stderr: a write to a pipe without a
 // reader would end this process by SIGPIPE, and a filter that ends by a signal rejects
 // the job.
 func say(text string) { _, _ = syscall.Write(syscall.Stderr, []byte(text)) }

@@ -72,7 +72,7 @@ func (c *cluster) method(t *testing.T, methods string) {
 	}
 }
 
-// own installs a filter of the site's own.
+// own installs another filter script, as a site has it.
 func (c *cluster) own(t *testing.T, name, script string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(c.ServerDir(), name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
@@ -105,9 +105,9 @@ func (c *cluster) last(t *testing.T) lsfstandin.Job {
 	return l.Jobs[len(l.Jobs)-1]
 }
 
-// However it is installed, on either flavour: a job that fails the tests goes to the
-// lowest queue with a tag, one that is next in line gets a number that the cluster
-// takes, a bmod changes nothing beside what it is for, and the user reads why.
+// For each way to install the filter, on either flavour: a job that fails the tests goes to
+// the lowest queue with a tag, one that is next in line gets a number that the cluster
+// accepts, a bmod changes only its own options, and the user reads why.
 func TestFilterIsAskedByLSF(t *testing.T) {
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		for name, install := range map[string]func(*testing.T, *cluster){
@@ -164,8 +164,8 @@ func TestFilterIsAskedByLSF(t *testing.T) {
 	}
 }
 
-// R3: no submission is lost for want of a filter that can judge it; one is refused
-// where the site says so.
+// R3: a submission is never lost because the filter fails; it is refused only where the
+// site's config says so.
 func TestFilterOnLSFFailsOpen(t *testing.T) {
 	c := newCluster(t, lsfstandin.Options{RootMaySubmit: true})
 	c.link(t, "esub", "")
@@ -190,8 +190,8 @@ func TestFilterOnLSFFailsOpen(t *testing.T) {
 	reject.OnFailure = esub.Reject
 	c.publishFor(t, reject, 70)
 	submit("refused", nil, false, "esub: -P nosuch: no project of that name: correct it\nRequest aborted by esub. Job not submitted.\n")
-	submit("elsewhere", []string{"ALLOTMENT_HOME=" + t.TempDir()}, true, "")
-	submit("a filter of one's own", []string{"LSF_SERVERDIR=" + t.TempDir()}, true, "")
+	submit("another home", []string{"ALLOTMENT_HOME=" + t.TempDir()}, true, "")
+	submit("no filter installed", []string{"LSF_SERVERDIR=" + t.TempDir()}, true, "")
 	remove(t, c.dir, esub.SnapshotName)
 	submit("no snapshot", nil, true, "the job goes through as it is")
 
@@ -203,6 +203,6 @@ func TestFilterOnLSFFailsOpen(t *testing.T) {
 	}
 	c.publishFor(t, esub.DefaultConfig(), 0)
 	if _, said, code := c.types(t, nil, "bsub", "-H", "-P", "mine", "true"); code != 0 || said != "" || c.last(t).UserPriority != 0 {
-		t.Errorf("no place for it: %d, %q, %+v", code, said, c.last(t))
+		t.Errorf("no priority for it: %d, %q, %+v", code, said, c.last(t))
 	}
 }

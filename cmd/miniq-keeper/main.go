@@ -1,5 +1,5 @@
-// Command miniq-keeper watches over one run of one job of the bundled queue.
-// Nodes start it; it is of no use by hand.
+// Command miniq-keeper runs one job of the bundled queue once, and records its end.
+// Only nodes start it.
 package main
 
 import (

@@ -117,5 +117,5 @@ func stopCommand() *cli.Command {
 	}
 }
 
-// stopTime is more than killed jobs are given to end.
+// stopTime is longer than the time in which killed jobs must end.
 const stopTime = time.Minute

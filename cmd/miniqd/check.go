@@ -42,7 +42,7 @@ func checkCommand() *cli.Command {
 	}
 }
 
-// stateDir is the directory that is named, or this run's.
+// stateDir returns the named directory, or this run's.
 func stateDir(c *cli.Context) (string, error) {
 	switch c.NArg() {
 	case 0:
@@ -63,10 +63,10 @@ func printChecked(out io.Writer, found *daemon.Checked) error {
 		fmt.Fprintf(out, "%s: %s: %s\n", shell.Printable(f.File), shell.Printable(f.Problem), shell.Printable(what))
 	}
 	if found.Serving {
-		fmt.Fprintln(out, "miniqd serves it meanwhile: nothing was held still, what two looks agree on is told.")
+		fmt.Fprintln(out, "miniqd is running on it: only what was wrong in two checks, one after the other, is listed.")
 	}
 	if found.Aside > 0 {
-		fmt.Fprintf(out, "%d files were set aside earlier, in %s/aside: remove them when nobody wants to look at them any more.\n", found.Aside, shell.Printable(found.State))
+		fmt.Fprintf(out, "%d files were set aside earlier, in %s/aside: remove them when they are no longer needed.\n", found.Aside, shell.Printable(found.State))
 	}
 	_, err := fmt.Fprintf(out, "%s: format %d, %d jobs, %d segments of journal, %d state objects, %d keepers' records: %s.\n",
 		shell.Printable(found.State), found.Format, found.Jobs, found.Segments, found.Objects, found.Records, verdict(found))

@@ -22,8 +22,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// TestMain makes the test binary be the programs, by the name that they are
-// called by. A keeper is a copy of it beside miniqd.
+// TestMain makes the test binary each of the programs, by the name that it is called
+// by. A keeper is a copy of it beside miniqd.
 func TestMain(m *testing.M) {
 	if os.Args[0] == "miniq-keeper" {
 		exit(keeper.Run())
@@ -41,12 +41,12 @@ func TestMain(m *testing.M) {
 // exit ends a keeper without the second that the race detector sleeps at an end.
 func exit(status int) { _, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, uintptr(status), 0, 0) }
 
-// firstUse is what asub does: it asks a queue that it starts if need be.
+// firstUse does as asub: it queries a queue, and starts it if necessary.
 func firstUse() {
 	os.Exit(shell.Run("first-use", os.Stdout, os.Stderr, use))
 }
 
-// oneJob hands in a job, which runs its arguments, and waits for its end.
+// oneJob submits a job, which runs its arguments, and waits for its end.
 func oneJob() {
 	os.Exit(shell.Run("one-job", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
 		config, err := configfile.Load()
@@ -65,7 +65,7 @@ func oneJob() {
 	}))
 }
 
-// oneDummy places a dummy job for a job that waits, and shows what it runs.
+// oneDummy submits a dummy job for a waiting job, and prints what it runs.
 func oneDummy() {
 	os.Exit(shell.Run("one-dummy", os.Stdout, os.Stderr, func(ctx context.Context, out io.Writer) error {
 		config, err := configfile.Load()
@@ -137,7 +137,7 @@ func stopLeft(t *testing.T, dir string) {
 	_ = c.Stop(t.Context(), true)
 }
 
-// daemons wants so many daemons to run for the script's home.
+// daemons requires the number of daemons that run for the script's home.
 func daemons(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)

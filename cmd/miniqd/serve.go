@@ -129,8 +129,8 @@ const (
 // for a while, and takes another thread for the rest only then.
 const waitForDisk = 2
 
-// collectSeldom has memory collected as daemonGrowth and leastGrowth say. It looks after
-// each collection how much memory is in use, and sets the next one by that.
+// collectSeldom limits garbage collections by daemonGrowth and leastGrowth: after each one
+// it reads how much memory is in use, and sets the size at which the next one starts.
 func collectSeldom() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	var look func(*[32]byte)
@@ -139,7 +139,7 @@ func collectSeldom() {
 		debug.SetGCPercent(int(max(daemonGrowth, 100*leastGrowth/max(live[0].Value.Uint64(), 1<<20))))
 		runtime.SetFinalizer(mark, look)
 	}
-	look(new([32]byte)) // large enough not to share its memory with what lives on
+	look(new([32]byte)) // large enough not to share a block with live objects
 }
 
 func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
@@ -165,7 +165,7 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 	})
 }
 
-// readyTo says how the start went, once.
+// readyTo returns a function that writes how the start went, once.
 func readyTo(w io.WriteCloser) func(string) {
 	said := false
 	return func(line string) {
@@ -173,7 +173,7 @@ func readyTo(w io.WriteCloser) func(string) {
 			return
 		}
 		said = true
-		_, _ = io.WriteString(w, line+"\n") // the process that asked may be gone
+		_, _ = io.WriteString(w, line+"\n") // the reader may be gone
 		_ = w.Close()
 	}
 }
@@ -182,7 +182,7 @@ func readyTo(w io.WriteCloser) func(string) {
 // it is a MiB or two, and most of it was a message.
 const nodeGrowth = 400
 
-// nodeCommand is what the daemon starts for each host.
+// nodeCommand is the command that the daemon starts for each host.
 func nodeCommand() *cli.Command {
 	return &cli.Command{
 		Name: "node", Usage: "offer one host; started by the daemon", Hidden: true,

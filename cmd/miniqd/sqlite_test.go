@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// sqlite asks a database something: by the sqlite3 shell where there is one,
-// else by the library.
+// sqlite runs a query on a database: by the sqlite3 shell where there is one, else by the
+// library.
 func sqlite(ts *testscript.TestScript, _ bool, args []string) {
 	file, query := ts.MkAbs(args[0]), args[1]
 	if shell, err := exec.LookPath("sqlite3"); err == nil {

@@ -54,7 +54,7 @@ func allocCommand(p process) *cli.Command {
 	}
 }
 
-// changeAlloc is alloc set, or alloc unset.
+// changeAlloc runs alloc set, or alloc unset.
 func changeAlloc(c *cli.Context, p process, set bool) error {
 	number := 1
 	if set {
@@ -68,7 +68,7 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 	if c.IsSet("user") && pool.User == "" || c.IsSet("step") && pool.Step == "" {
 		return shell.Usagef("--user and --step need a name")
 	}
-	var terms desk.Terms // none: taken back
+	var terms desk.Terms // none: the slots are removed
 	open := p.with
 	if set {
 		if terms, err = readTerms(c, args[1]); err != nil {
@@ -93,10 +93,10 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 func readTerms(c *cli.Context, number string) (desk.Terms, error) {
 	slots, err := strconv.Atoi(number)
 	if err != nil || slots > math.MaxInt32 {
-		return desk.Terms{}, shell.Usagef("%q is no number of slots", number)
+		return desk.Terms{}, shell.Usagef("%q is not a number of slots", number)
 	}
 	if slots < 1 {
-		return desk.Terms{}, shell.Usagef("%d slots: want one or more; `pba alloc unset` takes slots back", slots)
+		return desk.Terms{}, shell.Usagef("%d slots: want one or more; `pba alloc unset` removes slots", slots)
 	}
 	terms, err := desk.NewTerms(slots, c.String("sla"), c.Int("jobs"))
 	if err != nil {

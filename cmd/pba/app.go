@@ -15,7 +15,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
-// process is all that the commands take from the process that they run in.
+// process is all that the commands use of the process that they run in.
 type process struct {
 	desk.System
 	args           []string
@@ -64,7 +64,7 @@ func (p process) open(ctx context.Context, start bool, do func(context.Context, 
 	return exit(do(ctx, d))
 }
 
-// prints is the action of a command that prints a table, which list makes.
+// prints returns the action of a command that prints the table that list makes.
 func (p process) prints(list func(context.Context, *desk.Desk, *cli.Context) (*table.Table, any, error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		format, err := table.FormatOf(c)
@@ -81,7 +81,7 @@ func (p process) prints(list func(context.Context, *desk.Desk, *cli.Context) (*t
 	}
 }
 
-// exit gives an error of the desk its exit code.
+// exit returns an error of the desk with its exit code.
 func exit(err error) error {
 	switch {
 	case errors.Is(err, desk.ErrInvalid):
@@ -102,7 +102,7 @@ func (d *duration) Set(text string) error {
 		return err
 	}
 	if parsed == 0 {
-		return fmt.Errorf("%q is no time above zero", text)
+		return fmt.Errorf("%q is not a duration above zero", text)
 	}
 	d.value = parsed
 	return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// typist types command lines at a queue in memory and a ledger of its own.
+// typist runs command lines on a queue in memory and a ledger of its own.
 type typist struct {
 	process
 	config configfile.Config
@@ -53,7 +53,7 @@ func newTypist(t *testing.T, q *fake.Queue) *typist {
 	return y
 }
 
-// types gives the exit code, stdout and stderr.
+// types runs a command line, and returns its exit code, stdout and stderr.
 func (y *typist) types(line string) (code int, stdout, stderr string) {
 	y.out.Reset()
 	y.errs.Reset()
@@ -106,7 +106,7 @@ func TestDummiesPrune(t *testing.T) { // R31
 	}
 	y.Identify = func(configfile.Config) (desk.Caller, error) { return desk.Caller{Writes: true, UID: 7, As: 7}, nil }
 	if code, _, errs := y.types("dummies prune"); code != 1 || !strings.Contains(errs, "end dummy jobs") {
-		t.Errorf("by somebody: %d, %q", code, errs)
+		t.Errorf("by another user: %d, %q", code, errs)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestReportDummies(t *testing.T) {
 		t.Errorf("of another project: %d, %q", code, errs)
 	}
 	q.Down = backends.ErrUnreachable
-	if code, out, errs := y.types("report dummies"); code != 0 || !strings.Contains(out, "1.00") || !strings.Contains(errs, "warning: whose the jobs are") {
+	if code, out, errs := y.types("report dummies"); code != 0 || !strings.Contains(out, "1.00") || !strings.Contains(errs, "warning: the owners of unfinished jobs are unknown") {
 		t.Errorf("of a queue that is away: %d, %q, %q", code, out, errs)
 	}
 }

@@ -48,7 +48,7 @@ func printStory(out io.Writer, t *desk.Story) {
 	line := func(format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
 		rest := strings.TrimLeft(text, " ")
-		fmt.Fprintln(out, text[:len(text)-len(rest)]+shell.OneLine(rest)) // an error may have several
+		fmt.Fprintln(out, text[:len(text)-len(rest)]+shell.OneLine(rest)) // an error may have several lines lines
 	}
 	line("Job %s of %s, project %s, %s: %s%s", t.ID, t.User, dash(backends.JoinProject(t.Project, t.Step)), printable.Count(t.Slots, "slot"), t.State, since(t))
 	if t.Reason != "" && !t.State.Ended() {

@@ -41,7 +41,7 @@ func importCommand(p process) *cli.Command {
 				return shell.Usagef("--dry-run and --yes exclude each other")
 			}
 			if !o.dryRun && !o.yes && (o.file == "-" || !term.IsTerminal(int(os.Stdin.Fd()))) {
-				return shell.Usagef("nobody can be asked, since standard input is no terminal: look at it with --dry-run, then apply it with --yes")
+				return shell.Usagef("can't ask for confirmation, since standard input is not a terminal: check the changes with --dry-run, then apply them with --yes")
 			}
 			return p.withQueue(c, func(ctx context.Context, d *desk.Desk) error {
 				return importPlan(ctx, d, o, os.Stdin, c.App.Writer)
@@ -56,7 +56,7 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 		return err
 	}
 	if len(i.Differences) == 0 {
-		fmt.Fprintln(out, "Nothing to change: it is planned as the file says.")
+		fmt.Fprintln(out, "Nothing to change: the plan matches the file.")
 		return nil
 	}
 	printDifferences(out, i.Differences)
@@ -91,7 +91,7 @@ func printDifferences(out io.Writer, all []desk.Difference) {
 	}
 }
 
-// agreed asks.
+// agreed asks for confirmation, and reports whether it was given.
 func agreed(stdin io.Reader, out io.Writer) bool {
 	fmt.Fprint(out, "Apply this? [y/N] ")
 	answer, err := bufio.NewReader(stdin).ReadString('\n')

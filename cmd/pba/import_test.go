@@ -20,7 +20,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate"
 )
 
-// TestOnlyYesApplies: whatever else is answered at the terminal changes nothing.
+// TestOnlyYesApplies: any other answer changes nothing.
 func TestOnlyYesApplies(t *testing.T) {
 	for answer, want := range map[string]bool{
 		"y\n": true, "yes\n": true, " Yes \n": true,
@@ -32,7 +32,7 @@ func TestOnlyYesApplies(t *testing.T) {
 	}
 }
 
-// answering says yes at the terminal after something else has happened.
+// answering is a terminal whose user does something else before typing yes.
 type answering func()
 
 func (a answering) Read(p []byte) (int, error) {

@@ -40,7 +40,7 @@ func printMade(out io.Writer, made *desk.Made) {
 		fmt.Fprintf(out, "Made   %s  (the submit filter; kept up to date by pba rebalance)\n", shell.Printable(made.Hook))
 	}
 	if len(made.Setup) > 0 {
-		fmt.Fprintln(out, "\nThe queue is left as it is. What it needs (`pba doctor` says it again):")
+		fmt.Fprintln(out, "\nThe queue's own configuration was not changed. It needs (`pba doctor` repeats this):")
 	}
 	for _, f := range made.Setup {
 		fmt.Fprintf(out, "  - %s\n      %s\n", shell.OneLine(f.What), shell.Printable(f.Remedy))

@@ -17,7 +17,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// setUp is a queue that says how it is set up.
+// setUp is a queue that reports how it is set up.
 type setUp struct {
 	backends.Backend // what is not used here panics
 	lows             []string
@@ -36,7 +36,7 @@ func (q *setUp) Abilities() backends.Abilities {
 				e.Findings = []backends.Finding{{What: "there is no queue " + by.Low, Remedy: "make it"}}
 			}
 			if filepath.Base(by.Filter) != "esub" || !filepath.IsAbs(by.Filter) {
-				e.Findings = append(e.Findings, backends.Finding{What: "where the filter is was not told", Remedy: "-"})
+				e.Findings = append(e.Findings, backends.Finding{What: "the filter's path is missing", Remedy: "-"})
 			}
 			return e, nil
 		}},
@@ -84,7 +84,7 @@ func TestInitOnAQueueThatRunsTheFilter(t *testing.T) {
 	init() // the file is kept, and asks for a low queue
 	for _, want := range []string{"there is no queue low", "/lsf/bin) is known from this shell's environment alone", "write `lsf: {bin: /lsf/bin}` into " + c.Paths.Config} {
 		if !strings.Contains(out.String(), want) {
-			t.Errorf("no word of %q: %s", want, out.String())
+			t.Errorf("no %q in %s", want, out.String())
 		}
 	}
 }

@@ -17,8 +17,7 @@ type journal struct {
 	note   string          // of the last cycle
 }
 
-// newJournal is quiet under --for unless something is wrong, since cron mails
-// every line.
+// newJournal logs only warnings under --for, since cron mails every line.
 func newJournal(l configfile.Log, w io.Writer, o rebalanceOptions) *journal {
 	level := slog.LevelInfo
 	if o.runFor > 0 {
@@ -27,7 +26,7 @@ func newJournal(l configfile.Log, w io.Writer, o rebalanceOptions) *journal {
 	return &journal{Logger: l.Logger(w, level)}
 }
 
-// failed logs a cycle that could not be done, and will be tried again.
+// failed logs a cycle that could not run, and will be tried again.
 func (j *journal) failed(err error) {
 	j.Warn("no cycle", "error", err.Error())
 }
@@ -46,7 +45,7 @@ func (j *journal) cycle(shown *desk.Cycle) {
 		case w == shown.ClockSet:
 			j.Warn("clock", "warning", w)
 		case !j.warned[w]:
-			j.Info("farm", "warning", w) // it may pass: pba doctor and pba metrics show what lasts
+			j.Info("farm", "warning", w) // pba doctor and pba metrics show it while it lasts
 		}
 	}
 	j.warned = warned

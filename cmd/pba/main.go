@@ -1,4 +1,4 @@
-// Command pba is the allocation engine, and all that its operators type.
+// Command pba is the allocation engine, and its commands for managers and administrators.
 package main
 
 import (
@@ -8,8 +8,9 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/commands"
 )
 
-// ballast is memory that is never touched, and so never taken: garbage is collected
-// when there is more of it than this, in bytes. Most cycles end before.
+// ballast is the size, in bytes, of memory that is never touched, and so never resident:
+// it delays the first garbage collection until there is as much garbage. Most cycles end
+// before.
 const ballast = 32 << 20
 
 func main() {

@@ -48,7 +48,7 @@ func metricsCommand(p process) *cli.Command {
 	}
 }
 
-// exposed is the metrics as text.
+// exposed returns the metrics as text.
 func exposed(m *desk.Metrics) []byte {
 	var e exposition
 	e.gauge("allotment_queue_up", "Whether the queue could be asked.").add(boolean(m.Now != nil))
@@ -151,12 +151,12 @@ func loopback(address string) error {
 		return shell.Usagef("--listen %q: want an address and a port, such as 127.0.0.1:9746", address)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return shell.Usagef("--listen %q: only this machine's own addresses are served (127.0.0.1, ::1); put a proxy in front that asks who is asking", address)
+		return shell.Usagef("--listen %q: only this machine's own addresses are served (127.0.0.1, ::1); use a proxy with authentication to reach them from elsewhere", address)
 	}
 	return nil
 }
 
-// serveMetrics answers one question at a time, each from a fresh look.
+// serveMetrics answers one request at a time, each by reading the state anew.
 func serveMetrics(ctx context.Context, p process, address string, out io.Writer) error {
 	if err := loopback(address); err != nil {
 		return err
@@ -166,7 +166,7 @@ func serveMetrics(ctx context.Context, p process, address string, out io.Writer)
 		return fmt.Errorf("serve the metrics: %w", err)
 	}
 	if tcp, ok := listener.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
-		return errors.Join(shell.Usagef("--listen %q means %v, which others can reach", address, listener.Addr()), listener.Close())
+		return errors.Join(shell.Usagef("--listen %q resolves to %v, which other machines can reach", address, listener.Addr()), listener.Close())
 	}
 	server := &http.Server{
 		Handler:           metricsHandler(p),

@@ -32,11 +32,11 @@ func setPaused(c *cli.Context, p process, paused bool) error {
 		text := "It was not paused."
 		switch {
 		case paused && changed:
-			text = "Paused: cycles do nothing until `pba resume`. Holds end by themselves within " + d.PBA.HoldLimit.String() + "; `pba restore` puts everything back at once."
+			text = "Paused: cycles do nothing until `pba resume`. Holds end by themselves within " + d.PBA.HoldLimit.String() + "; `pba restore` undoes all changes at once."
 		case paused:
 			text = "It was paused already."
 		case changed:
-			text = "The next cycle goes on."
+			text = "Resumed: the next cycle acts again."
 		}
 		fmt.Fprintln(c.App.Writer, text)
 		return nil

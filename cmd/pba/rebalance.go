@@ -43,7 +43,7 @@ func rebalanceCommand(p process) *cli.Command {
 			o.repeated = o.every > 0 || o.runFor > 0
 			switch {
 			case o.dryRun && o.repeated:
-				return shell.Usagef("--dry-run is one cycle: leave --every and --for out")
+				return shell.Usagef("--dry-run runs one cycle: omit --every and --for")
 			case o.runFor > 0 && o.every > o.runFor:
 				return shell.Usagef("--every %v is longer than --for %v", o.every, o.runFor)
 			}
@@ -133,7 +133,7 @@ func printCycle(out io.Writer, shown *desk.Cycle, o rebalanceOptions) error {
 	return nil
 }
 
-// otherThan leaves out what only repeats.
+// otherThan returns the beneficiary, "" if it is the job itself.
 func otherThan(job, beneficiary string) string {
 	if job == beneficiary {
 		return ""

@@ -67,14 +67,14 @@ func (s *ago) Set(text string) error {
 	if unit == 0 {
 		var d duration
 		if err := d.Set(text); err != nil {
-			return fmt.Errorf("%q is no time; write it like 12h, 7d or 4w", text)
+			return fmt.Errorf("%q is not a duration; write it like 12h, 7d or 4w", text)
 		}
 		s.value = time.Duration(d.value)
 		return nil
 	}
 	n, err := strconv.Atoi(text[:len(text)-1])
 	if err != nil || n < 1 || n > int(math.MaxInt64/unit) {
-		return fmt.Errorf("%q is no time; write it like 12h, 7d or 4w", text)
+		return fmt.Errorf("%q is not a duration; write it like 12h, 7d or 4w", text)
 	}
 	s.value = time.Duration(n) * unit
 	return nil
@@ -135,7 +135,7 @@ func reportWaits(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 	return nil
 }
 
-// orAll names the row of all projects, which has no name, for people.
+// orAll returns a project's name; in text output (all) for the row of all projects.
 func orAll(project string, o reportOptions) string {
 	if project == "" && o.format == table.Text {
 		return "(all)"
@@ -175,7 +175,7 @@ func reportVictims(ctx context.Context, d *desk.Desk, o reportOptions, out io.Wr
 func reportDummies(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writer) error {
 	r, err := d.DummyUse(ctx, o.Period)
 	if r != nil && r.Away != nil {
-		fmt.Fprintf(o.stderr, "pba: warning: whose the jobs are that have not ended is not known: %s\n", shell.OneLine(r.Away.Error()))
+		fmt.Fprintf(o.stderr, "pba: warning: the owners of unfinished jobs are unknown: %s\n", shell.OneLine(r.Away.Error()))
 	}
 	if err != nil {
 		return err

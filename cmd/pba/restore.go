@@ -20,7 +20,7 @@ func restoreCommand(p process) *cli.Command {
 		Action: func(c *cli.Context) error {
 			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
 				if c.Bool("forget") && !d.CanForget() {
-					return shell.Usagef("--forget: this queue's jobs keep what the submit filter wrote into their descriptions; leave it out")
+					return shell.Usagef("--forget: on this queue the submit filter's tags stay in the jobs' descriptions; omit the option")
 				}
 				err := d.Restore(ctx, func(shown *desk.Cycle) error {
 					return printCycle(c.App.Writer, shown, rebalanceOptions{verbose: c.Bool("verbose")})
@@ -28,7 +28,7 @@ func restoreCommand(p process) *cli.Command {
 				if err != nil {
 					return err
 				}
-				fmt.Fprintln(c.App.Writer, "Everything is put back. Cycles are paused: `pba resume` lets them go on.")
+				fmt.Fprintln(c.App.Writer, "All changes are undone. Cycles are paused: `pba resume` resumes them.")
 				if !c.Bool("forget") {
 					return nil
 				}

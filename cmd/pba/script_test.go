@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // TestScripts types command lines at pba and a real miniqd. In the scripts
 //
 //	exits CODE PATTERN PROGRAM ARG...    runs it: that exit code, and one line on stderr that matches
-//	until PATTERN PROGRAM ARG...         runs it again and again until its output matches
+//	until PATTERN PROGRAM ARG...         repeats it until its output matches
 //	sql STATEMENT                        changes the ledger by hand
 //	lockledger, unlockledger             holds the ledger's lock meanwhile
 //	group FIRST|OTHER NAME               sets a variable to this user's group, or to one that the user is not in
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 //	chown UID FILE                       gives a file to another user (root only)
 //	reachable                            lets other users reach the script's directory and the programs (root only)
 //	metrics FILE                         checks that it is in Prometheus' format
-//	scrape                               asks a pba metrics --listen
+//	scrape                               reads from a pba metrics --listen
 func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t)
@@ -71,8 +71,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// condition answers [root], and [setuid]: setuid programs are heeded where the
-// scripts run.
+// condition evaluates [root], and [setuid]: the file system of the scripts honours the
+// setuid bit.
 func condition(name string) (bool, error) {
 	switch name {
 	case "root":
@@ -135,7 +135,7 @@ func changeLedger(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(errors.Join(err, db.Close()))
 }
 
-// holder is what has the ledger's lock of a script.
+// holder has the connection that locks a script's ledger.
 type holder struct{ db *sql.DB }
 
 func lockLedger(ts *testscript.TestScript, _ bool, _ []string) {

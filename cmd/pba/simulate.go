@@ -91,9 +91,9 @@ func policiesOf(lists []string) ([]string, error) {
 func checkSimulation(o *desk.Simulation) error {
 	switch {
 	case o.Trace == "":
-		return shell.Usagef("--trace: which jobs? give a FILE, or ledger")
+		return shell.Usagef("--trace is missing: give a FILE of recorded jobs, or ledger")
 	case o.Farm == "":
-		return shell.Usagef("--farm: how many slots, or which hosts?")
+		return shell.Usagef("--farm is missing: give a number of slots, or a file of hosts")
 	case o.Plan == "" && len(o.Guarantees) == 0:
 		return shell.Usagef("no guarantee: give --plan FILE or --guarantee user:NAME=SLOTS")
 	case o.Plan != "" && len(o.Guarantees) > 0:

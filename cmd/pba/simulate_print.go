@@ -81,7 +81,7 @@ func waitTable(r *simulate.Result) *table.Table {
 		row(o.Policy, "the rest", o.Rest)
 		for _, g := range o.Projects {
 			if g.Project == "" {
-				row(o.Policy, "everybody else", g)
+				row(o.Policy, "other jobs", g)
 			} else {
 				row(o.Policy, "project "+g.Project, g)
 			}

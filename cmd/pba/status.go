@@ -78,7 +78,7 @@ func printHeavy(out io.Writer, s *desk.Status) {
 	}
 }
 
-// planned is what was planned for a pool, in words.
+// planned returns the plan of a pool as text.
 func planned(p desk.PoolStatus) string {
 	if p.Jobs == 0 {
 		return strconv.Itoa(p.Planned)

@@ -28,7 +28,7 @@ type Account struct {
 }
 
 // ErrUnknown says that the machine has no such user.
-var ErrUnknown = errors.New("this machine knows no such user")
+var ErrUnknown = errors.New("no such user on this machine")
 
 // lookupTime bounds a query to the name service.
 const lookupTime = 10 * time.Second
@@ -52,7 +52,7 @@ func Lookup(ctx context.Context, uid uint32) (Account, error) {
 	}
 	a, err := parse(strings.TrimSuffix(string(line), "\n"))
 	if err == nil && a.UID != uid {
-		err = errors.New("getent gives another user")
+		err = errors.New("getent returned another user")
 	}
 	if err == nil {
 		a.Groups, err = groupsOf(ctx, a)
@@ -63,7 +63,7 @@ func Lookup(ctx context.Context, uid uint32) (Account, error) {
 	return a, nil
 }
 
-var errEntry = errors.New("getent gives what is no entry of a user")
+var errEntry = errors.New("getent returned a malformed passwd entry")
 
 // parse reads a line of passwd(5).
 func parse(line string) (Account, error) {
@@ -146,12 +146,12 @@ func (a Account) MayRun() error {
 	base := filepath.Base(shell)
 	info, err := os.Stat(shell)
 	if base == "nologin" || base == "false" || err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-		return fmt.Errorf("user %s has no login shell (%s): no jobs are run for those who can't log in; usermod -s /bin/sh changes that", a.Name, shell)
+		return fmt.Errorf("user %s has no login shell (%s), so its jobs are not run: set one with usermod -s /bin/sh", a.Name, shell)
 	}
 	info, err = os.Stat(a.Home)
 	switch {
 	case a.Home == "" || errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir():
-		return fmt.Errorf("user %s has no home directory (%q is none): make it, or usermod -d another one, and submit again", a.Name, a.Home)
+		return fmt.Errorf("user %s has no home directory (%q): create it, or set another with usermod -d, and submit again", a.Name, a.Home)
 	}
 	return nil
 }

@@ -83,13 +83,13 @@ func At(boot uint64) (Reading, error) {
 func bootID() (uint64, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return 0, fmt.Errorf("tell one boot of the machine from another: %w", err)
+		return 0, fmt.Errorf("read the boot ID: %w", err)
 	}
 	const digits = 16
 	hex := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
 	id, err := strconv.ParseUint(hex[:min(len(hex), digits)], 16, 64)
 	if err != nil {
-		return 0, fmt.Errorf("tell one boot of the machine from another: %w", err)
+		return 0, fmt.Errorf("read the boot ID: %w", err)
 	}
 	return id, nil
 }
@@ -101,7 +101,7 @@ func Said(is time.Time, by time.Duration) string {
 		way, far = "back", -by
 	}
 	const format = "2006-01-02 15:04:05"
-	return fmt.Sprintf("was put %s by %s, from %s to %s", way, Long(far), is.Add(-by).Local().Format(format), is.Local().Format(format))
+	return fmt.Sprintf("was set %s by %s, from %s to %s", way, Long(far), is.Add(-by).Local().Format(format), is.Local().Format(format))
 }
 
 // Long returns a duration as text for people: from two days on in days, else rounded to

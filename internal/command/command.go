@@ -83,7 +83,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	}
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("no end after %v: %w", c.Timeout, context.DeadlineExceeded))
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("timed out after %v: %w", c.Timeout, context.DeadlineExceeded))
 		defer cancel()
 	}
 	var stdout bytes.Buffer

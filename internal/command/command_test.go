@@ -125,7 +125,7 @@ func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 	c := sh(`exec 3>` + fifo + `; echo started >&3; sleep 60 & wait`)
 	c.Timeout = 300 * time.Millisecond
 	_, err = command.Run(t.Context(), c)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no end after 300ms") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "timed out after 300ms") {
 		t.Errorf("got %v", err)
 	}
 	if err := pipe.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {

@@ -218,7 +218,7 @@ func (l loader) scalar(node *yaml.Node, v reflect.Value, name string) error {
 	// yaml would cut 1.5 down to 1.
 	cut := (v.CanInt() || v.CanUint()) && node.ShortTag() != "!!int"
 	if err := node.Decode(v.Addr().Interface()); err != nil || cut {
-		return l.fail(node, "%s: %q is no %s", name, node.Value, kindName(v.Kind()))
+		return l.fail(node, "%s: %q is not a %s", name, node.Value, kindName(v.Kind()))
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (l loader) scalar(node *yaml.Node, v reflect.Value, name string) error {
 func kindName(kind reflect.Kind) string {
 	switch {
 	case kind == reflect.Bool:
-		return "yes or no; write true or false"
+		return "boolean; write true or false"
 	case kind >= reflect.Int && kind <= reflect.Uint64:
 		return "whole number that fits here"
 	default:

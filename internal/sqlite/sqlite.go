@@ -29,7 +29,7 @@ var ErrOlder = errors.New("it was written by an older version of Allotment")
 
 // ErrForeign is wrapped when what is there is no database of the wanted kind: empty,
 // cut off, damaged, or written by another program.
-var ErrForeign = errors.New("it is not a database of Allotment's, or only a part of one")
+var ErrForeign = errors.New("it is not a complete Allotment database")
 
 // ErrLocked is wrapped when another process held a file's lock for all of the wait.
 var ErrLocked = errors.New("another process has locked it")
@@ -125,7 +125,7 @@ func checkHeader(f io.Reader) error {
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("read its header: %w", err)
 	case string(head[:n]) != magic:
-		return fmt.Errorf("%w: it does not begin as one", ErrForeign)
+		return fmt.Errorf("%w: it has no SQLite header", ErrForeign)
 	}
 	return nil
 }

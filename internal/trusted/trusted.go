@@ -60,11 +60,11 @@ func File(path string) error {
 
 func judge(path string, info fs.FileInfo, euid int, may func(owner uint32) bool) error {
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: %w: it is no regular file", path, ErrNotTrusted)
+		return fmt.Errorf("%s: %w: it is not a regular file", path, ErrNotTrusted)
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fmt.Errorf("%s: %w: its owner can't be told", path, ErrNotTrusted)
+		return fmt.Errorf("%s: %w: its owner is unknown", path, ErrNotTrusted)
 	}
 	if stat.Uid != 0 && int64(stat.Uid) != int64(euid) && !may(stat.Uid) {
 		return fmt.Errorf("%s: %w: it belongs to user ID %d; only root's files and your own are used", path, ErrNotTrusted, stat.Uid)
@@ -103,7 +103,7 @@ func Dir(path string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || !info.IsDir():
-		return errors.New("it is no directory")
+		return errors.New("it is not a directory")
 	case int64(stat.Uid) != int64(os.Geteuid()):
 		return NotYours{stat.Uid}
 	case info.Mode().Perm()&0o022 != 0:

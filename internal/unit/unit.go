@@ -33,7 +33,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 func (d *Duration) UnmarshalText(text []byte) error {
 	parsed, err := time.ParseDuration(string(text))
 	if err != nil {
-		return fmt.Errorf("%q is no duration; write it like 20s, 5m or 1h30m", text)
+		return fmt.Errorf("%q is not a duration; write it like 20s, 5m or 1h30m", text)
 	}
 	if parsed < 0 {
 		return fmt.Errorf("%q is negative; a duration is 0 or more", text)
@@ -47,7 +47,7 @@ type Size int64
 
 const sizeUnits = "KMGT"
 
-var errSize = errors.New("no size; write it like 512M or 16G (K, M, G, T)")
+var errSize = errors.New("not a size; write it like 512M or 16G (K, M, G, T)")
 
 // ParseSize reads 16G, 1.5T, 512MiB, 2048K, 1000B (the letters in either case). A
 // number without a unit is an error, but for 0: programs differ in what it counts.
@@ -129,7 +129,7 @@ func (s *Share) UnmarshalText(text []byte) error {
 	number, ok := strings.CutSuffix(string(text), "%")
 	n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if !ok || err != nil || math.IsNaN(n) || n < 0 || n > 100 {
-		return fmt.Errorf("%q is no share; write it as a percentage from 0%% to 100%%, like 85%%", text)
+		return fmt.Errorf("%q is not a share; write it as a percentage from 0%% to 100%%, like 85%%", text)
 	}
 	*s = Share(n / 100)
 	return nil

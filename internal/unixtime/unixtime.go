@@ -29,7 +29,7 @@ type Into struct{ *time.Time }
 func (i Into) Scan(value any) error {
 	nanoseconds, ok := value.(int64)
 	if !ok {
-		return fmt.Errorf("%v is no time in nanoseconds", value)
+		return fmt.Errorf("%v is not a time in nanoseconds", value)
 	}
 	*i.Time = Time(nanoseconds)
 	return nil

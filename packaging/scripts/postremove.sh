@@ -14,7 +14,7 @@ if [ "$1" = purge ]; then
         fi
     done
     if [ -n "$asked" ]; then
-        echo "allotment: /var/lib/allotment/job_submit.lua stays, since it is asked by$asked: take that out, then remove it" >&2
+        echo "allotment: /var/lib/allotment/job_submit.lua stays, since it is used by$asked: remove that use, then the file" >&2
         find "$DPKG_ROOT/var/lib/allotment" -mindepth 1 -maxdepth 1 ! -name job_submit.lua -exec rm -rf {} +
     else
         rm -rf "$DPKG_ROOT/var/lib/allotment"

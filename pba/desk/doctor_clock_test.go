@@ -21,8 +21,8 @@ func TestDoctorOnTheClock(t *testing.T) {
 	}{
 		"never set":                {},
 		"set two days ago":         {set: plan.ClockSet{At: noon.Add(-48 * time.Hour), By: time.Hour}},
-		"set an hour ago":          {set: plan.ClockSet{At: noon.Add(-time.Hour), By: -2 * time.Hour}, want: []string{"was put back by 2h0m0s, from 2026-11-23 13:00:00 to 2026-11-23 11:00:00"}},
-		"set since the last cycle": {set: plan.ClockSet{At: noon, By: -years}, noticed: true, want: []string{"was put back by 3650 days, from 2036-11-20 12:00:00 to 2026-11-23 12:00:00"}},
+		"set an hour ago":          {set: plan.ClockSet{At: noon.Add(-time.Hour), By: -2 * time.Hour}, want: []string{"was set back by 2h0m0s, from 2026-11-23 13:00:00 to 2026-11-23 11:00:00"}},
+		"set since the last cycle": {set: plan.ClockSet{At: noon, By: -years}, noticed: true, want: []string{"was set back by 3650 days, from 2036-11-20 12:00:00 to 2026-11-23 12:00:00"}},
 		"the queue's is ahead":     {queue: 2 * time.Hour, want: []string{"the queue's clock shows 2026-11-23 14:00:00, this host's 2026-11-23 12:00:00"}},
 		"a slow queue":             {queue: -2 * time.Minute},
 		"a job of a clock ahead":   {started: years, want: []string{"1 running job started while the clock was ahead: job 7 at 2036-11-20 12:00:00, and it is 2026-11-23 12:00:00"}},

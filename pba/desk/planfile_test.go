@@ -66,7 +66,7 @@ func TestPlanFileIsStrict(t *testing.T) {
 		"no slots":           {"slots: 100", "slots: 0", "p:7: 0 slots"},
 		"negative":           {"slots: 100", "slots: -4", "p:7: -4 slots"},
 		"too many":           {"slots: 100", "slots: 4294967296", "p:7: 4294967296 slots"},
-		"half a slot":        {"slots: 100", "slots: 1.5", `p:7: allocations[0].slots: "1.5" is no whole number`},
+		"half a slot":        {"slots: 100", "slots: 1.5", `p:7: allocations[0].slots: "1.5" is not a whole number`},
 		"unknown SLA":        {"sla: throughput, jobs: 5000", "sla: fast", `p:8: "fast" is no SLA`},
 		"no jobs":            {", jobs: 5000", "", "p:8: throughput needs a number of jobs"},
 		"jobs of velocity":   {"sla: throughput, ", "", "p:8: a number of jobs goes with throughput only"},

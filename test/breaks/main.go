@@ -104,7 +104,7 @@ func (b *breaker) tryAll(ctx context.Context, all []deliberate) error {
 		return err
 	}
 	if bad > 0 {
-		return fmt.Errorf("%d of %d trees are not as they should be; look closer with -only NAME", bad, len(trees))
+		return fmt.Errorf("%d of %d trees are wrong; run one with -only NAME", bad, len(trees))
 	}
 	return nil
 }

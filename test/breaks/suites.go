@@ -65,7 +65,7 @@ func (b *breaker) crash(ctx context.Context, d *deliberate, list string) (got ou
 		}
 		found := judged.FindSubmatch(text)
 		if found == nil {
-			return got, fmt.Errorf("%s fails, and not for what is wrong:\n%s", d.test, text)
+			return got, fmt.Errorf("%s fails for another reason than the break:\n%s", d.test, text)
 		}
 		got.failed, got.noticed = []string{d.test}, fmt.Sprintf("in try %d: %.80s", try+1, found[1])
 		break

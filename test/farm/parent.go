@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var errOrphaned = errors.New("whoever started this is gone")
+var errOrphaned = errors.New("the parent process has ended")
 
 // WithParent returns a context that also ends when the parent process does: `go run`
 // passes on only the signal of Ctrl-C, and this process must clean up.

@@ -139,9 +139,9 @@ func TestTheCronFileIsAsleep(t *testing.T) {
 func TestPurgeLeavesWhatSlurmStillAsks(t *testing.T) {
 	const script = "/var/lib/allotment/job_submit.lua"
 	for name, ask := range map[string]func(path string) error{
-		"a link":          func(path string) error { return os.Symlink(script, path) },
-		"another's":       func(path string) error { return os.WriteFile(path, []byte(`dofile("`+script+`")`), 0o600) },
-		"nobody any more": nil,
+		"a link":            func(path string) error { return os.Symlink(script, path) },
+		"another's":         func(path string) error { return os.WriteFile(path, []byte(`dofile("`+script+`")`), 0o600) },
+		"no script uses it": nil,
 	} {
 		root := t.TempDir()
 		for _, dir := range []string{"/var/lib/allotment/miniq", "/etc/slurm"} {
@@ -172,7 +172,7 @@ func TestPurgeLeavesWhatSlurmStillAsks(t *testing.T) {
 		if left := filesIn(t, root+"/var"); !slices.Equal(left, want) {
 			t.Errorf("%s: %v is left, want %v", name, left, want)
 		}
-		if told := strings.Contains(string(text), "is asked by /etc/slurm/job_submit.lua"); told != (ask != nil) {
+		if told := strings.Contains(string(text), "is used by /etc/slurm/job_submit.lua"); told != (ask != nil) {
 			t.Errorf("%s: it says %q", name, text)
 		}
 	}

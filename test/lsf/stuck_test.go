@@ -44,14 +44,14 @@ func TestWhatIsNotReleasedIsSaid(t *testing.T) {
 	says(word, "rebalance", "-v")
 	says(word, "status")
 	says("release what was to start again", "doctor")
-	says("!Everything is put back", "restore")
+	says("!All changes are undone", "restore")
 	if err := os.Remove(bmod); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(filepath.Join(c.Bin(), "bmod"), bmod); err != nil {
 		t.Fatal(err)
 	}
-	says("Everything is put back", "restore")
+	says("All changes are undone", "restore")
 	says("!release what was to start again", "doctor")
 	picture, err := c.Picture()
 	if err != nil || picture.Jobs[2].Begin.After(time.Now().Add(2*time.Minute)) {

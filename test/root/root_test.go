@@ -450,7 +450,7 @@ exit 7`
 func usersWithoutJobs(m *machine) {
 	stranger := &person{name: "stranger", uid: 3_999_999, gid: 3_999_999, home: m.base}
 	for _, argv := range [][]string{{"ajobs"}, {"asub", "true"}} {
-		if r := m.as(stranger, argv...); r.status == 0 || !strings.Contains(r.out, "user ID 3999999: this machine knows no such user") {
+		if r := m.as(stranger, argv...); r.status == 0 || !strings.Contains(r.out, "user ID 3999999: no such user on this machine") {
 			m.Errorf("a user that the machine does not know: %q: status %d: %s", argv, r.status, r.out)
 		}
 	}

@@ -80,7 +80,7 @@ func TestExitCodesAndMessages(t *testing.T) {
 		"too few":              {"alloc set chipA", 2, "farm: too few arguments: want farm alloc set PROJECT SLOTS"},
 		"too many":             {"alloc set chipA 1 2", 2, `farm: unexpected argument "2": want farm alloc set PROJECT SLOTS`},
 		"value missing":        {"alloc set chipA 1 --week", 2, "farm: option --week needs a value: see farm alloc set --help"},
-		"bad value":            {"alloc set chipA 1 --weeks many", 2, `farm: option --weeks: "many" is no value for it: parse error: see farm alloc set --help`},
+		"bad value":            {"alloc set chipA 1 --weeks many", 2, `farm: option --weeks: invalid value "many": parse error: see farm alloc set --help`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

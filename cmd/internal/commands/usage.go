@@ -116,7 +116,7 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	} else if rest, ok := strings.CutPrefix(text, "invalid value "); ok {
 		if value, rest, ok := strings.Cut(rest, " for flag -"); ok {
 			name, why, _ := strings.Cut(rest, ": ")
-			text = "option " + dashed(name) + ": " + value + " is no value for it: " + why
+			text = "option " + dashed(name) + ": invalid value " + value + ": " + why
 		}
 	}
 	return shell.Usagef("%s: see %s --help", text, fullName(c))

@@ -242,7 +242,7 @@ func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Sp
 	case <-ctx.Done():
 		return backends.Spec{}, fmt.Errorf("run submit filter: %w", context.Cause(ctx))
 	case <-timeout.C:
-		f.unfiltered(fmt.Errorf("no end after %v: %w", f.timeout, context.DeadlineExceeded))
+		f.unfiltered(fmt.Errorf("timed out after %v: %w", f.timeout, context.DeadlineExceeded))
 		return spec, nil
 	}
 }
@@ -308,7 +308,7 @@ func scratch(env []string) (string, error) {
 
 // unfiltered says why a job goes through without the filter.
 func (f *filter) unfiltered(err error) {
-	f.words.Line("submit filter: " + err.Error() + ": the job is submitted as it is")
+	f.words.Line("submit filter: " + err.Error() + ": the job is submitted unchanged")
 }
 
 // outcome is what a run of the filter means.
