@@ -26,7 +26,7 @@ type Request struct {
 	Exclusive   bool
 	NoRequeue   bool
 	Delayed     bool  // its owner gave it a begin time
-	Rank        int64 // its priority (-sp), in the queue's own count; 0: not said
+	Priority    int64 // its priority (-sp), in the queue's own count; 0: not said
 	ByEngine    bool  // pba ranks a job
 
 	Modify     bool // a pending job is changed (bmod): only what is given counts
@@ -140,9 +140,9 @@ func decideNew(d *Decision, req Request, own string, r *Reader, g *Generation, s
 // clip lowers a priority that an owner chose to the default, where the queue takes any
 // number: above that are the ranks that pba sets (R13).
 func (d *Decision) clip(req Request, s Settings) {
-	if most := s.MostRank; most > 0 && req.Rank > most && !req.ByEngine && !s.Observe {
+	if most := s.MostRank; most > 0 && req.Priority > most && !req.ByEngine && !s.Observe {
 		d.Priority = backends.Priority(most)
-		d.Messages = append(d.Messages, fmt.Sprintf("-sp %d: only pba may set more than %d, the default: %d is used", req.Rank, most, most))
+		d.Messages = append(d.Messages, fmt.Sprintf("-sp %d: only pba may set more than %d, the default: %d is used", req.Priority, most, most))
 	}
 }
 

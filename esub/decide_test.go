@@ -38,16 +38,16 @@ func TestOwnersRankIsClipped(t *testing.T) {
 		want    backends.Priority
 		message string
 	}{
-		{"at submission", Request{Rank: 51}, nil, 50, clipped},
-		{"nothing is planned", Request{Rank: 51}, func(p *Policy) { p.Projects = nil }, 50, clipped},
-		{"by bmod", Request{Rank: 51, Modify: true}, nil, 50, clipped},
-		{"the default", Request{Rank: 50}, nil, 0, ""},
-		{"lower", Request{Rank: 1, Modify: true}, nil, 0, ""},
+		{"at submission", Request{Priority: 51}, nil, 50, clipped},
+		{"nothing is planned", Request{Priority: 51}, func(p *Policy) { p.Projects = nil }, 50, clipped},
+		{"by bmod", Request{Priority: 51, Modify: true}, nil, 50, clipped},
+		{"the default", Request{Priority: 50}, nil, 0, ""},
+		{"lower", Request{Priority: 1, Modify: true}, nil, 0, ""},
 		{"not said", Request{Modify: true}, nil, 0, ""},
-		{"by the engine", Request{Rank: 51, Modify: true, ByEngine: true}, nil, 0, ""},
-		{"a queue that is not managed", Request{Rank: 51, Queue: "night"}, func(p *Policy) { p.Queues = []string{"normal"} }, 0, ""},
-		{"only observed", Request{Rank: 51}, func(p *Policy) { p.Observe = true }, 0, ""},
-		{"a queue that sees to it itself", Request{Rank: 51}, func(p *Policy) { p.MostRank = 0 }, 0, ""},
+		{"by the engine", Request{Priority: 51, Modify: true, ByEngine: true}, nil, 0, ""},
+		{"a queue that is not managed", Request{Priority: 51, Queue: "night"}, func(p *Policy) { p.Queues = []string{"normal"} }, 0, ""},
+		{"only observed", Request{Priority: 51}, func(p *Policy) { p.Observe = true }, 0, ""},
+		{"a queue that sees to it itself", Request{Priority: 51}, func(p *Policy) { p.MostRank = 0 }, 0, ""},
 	} {
 		p := somePolicy()
 		p.Queues, p.Observe, p.MostRank, p.OnUntagged, p.DefaultQueue = nil, false, 50, Pass, "normal"

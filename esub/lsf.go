@@ -240,7 +240,7 @@ func (ps Params) Request(env func(string) string, memoryUnit int64) Request {
 	begin, _ := ps.Get(lsfBegin)
 	req.Delayed = begin != "" && begin != "0"
 	rank, _ := ps.Get(lsfPriority)
-	req.Rank, _ = strconv.ParseInt(rank, 10, 64)
+	req.Priority, _ = strconv.ParseInt(rank, 10, 64)
 	req.ByEngine = env(backends.RankVariable) != ""
 	slots, _ := ps.Get(lsfSlots)
 	req.Slots, _ = strconv.Atoi(slots)

@@ -31,7 +31,7 @@ func TestParseRecordedParameterFile(t *testing.T) {
 	}
 	want := Request{
 		Project: "chipA:synthesis", Queue: "normal", Slots: 2, Memory: 100 << 20, Preempt: "suspend",
-		Description: "a description", Exclusive: true, Delayed: true, Rank: 40, HasProject: true,
+		Description: "a description", Exclusive: true, Delayed: true, Priority: 40, HasProject: true,
 	}
 	if diff := cmp.Diff(want, params.Request(envOf("ALLOTMENT_PREEMPT=suspend"), 1024)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -63,8 +63,8 @@ func TestParamsRequest(t *testing.T) {
 		"bmod, LSF 10.1": {"", []string{"LSF_INVOKE_CMD=bmod", "LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true}},
 		"brestart":       {"", []string{"LSF_INVOKE_CMD=brestart", "LSB_DEFAULTPROJECT=chipA"}, Request{Modify: true}},
 		"bsub, LSF 10.1": {"", []string{"LSF_INVOKE_CMD=bsub", "LSB_DEFAULTPROJECT=chipA"}, Request{Project: "chipA"}},
-		"bmod -sp":       {"LSB_SUB_MODIFY=Y\nLSB_SUB2_JOB_PRIORITY=100\n", nil, Request{Modify: true, Rank: 100}},
-		"the engine's":   {"LSB_SUB_MODIFY=Y\nLSB_SUB2_JOB_PRIORITY=100\n", []string{"ALLOTMENT_RANK=1"}, Request{Modify: true, Rank: 100, ByEngine: true}},
+		"bmod -sp":       {"LSB_SUB_MODIFY=Y\nLSB_SUB2_JOB_PRIORITY=100\n", nil, Request{Modify: true, Priority: 100}},
+		"the engine's":   {"LSB_SUB_MODIFY=Y\nLSB_SUB2_JOB_PRIORITY=100\n", []string{"ALLOTMENT_RANK=1"}, Request{Modify: true, Priority: 100, ByEngine: true}},
 		"a strange -sp":  {"LSB_SUB2_JOB_PRIORITY=many\n", nil, Request{}},
 		"bmod -Pn":       {"LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=SUB_RESET\nLSB_SUB_JOB_DESCRIPTION=SUB_RESET\n", nil, Request{Modify: true, HasProject: true}},
 		"-P SUB_RESET":   {"LSB_SUB_PROJECT_NAME=\"SUB_RESET\"\n", nil, Request{Project: "SUB_RESET", HasProject: true}},

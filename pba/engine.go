@@ -248,7 +248,7 @@ func (e *Engine) readQueue(ctx context.Context, r *Result, now func() time.Time)
 		was := r.State.Memory
 		r.State.Memory = plan.FollowClock(was, farm.At, before, e.readClock())
 		if set := r.State.Memory.ClockSet; set != was.ClockSet {
-			r.ClockSet = "the queue's clock " + clock.Said(set.At, set.By) + ": what is remembered is moved with it"
+			r.ClockSet = "the queue's clock " + clock.Describe(set.At, set.By) + ": what is remembered is moved with it"
 		}
 		if r.State.Memory.EndedSince.Before(was.EndedSince) { // jobs that ended since are not in that snapshot
 			farm, err = e.Backend.Snapshot(timed, r.State.Memory.EndedSince)

@@ -30,7 +30,7 @@ func (c *Client) list(ctx context.Context, f flavour, some []string) (listing, e
 		l.records, err = c.bjobs(ctx, some, "-json", "-o", lsf10Fields)
 		return l, err
 	}
-	err := command.Together(ctx, func(ctx context.Context) (err error) {
+	err := command.RunAll(ctx, func(ctx context.Context) (err error) {
 		l.records, err = c.bjobs(ctx, some, "-json", "-o", lavaFields)
 		return err
 	}, func(ctx context.Context) (err error) {

@@ -138,7 +138,7 @@ func (c *Client) readAll(ctx context.Context) (*snapshot, error) {
 	p := &snapshot{at: time.Now(), flavour: s.flavour}
 	var listed listing
 	var bhosts, lshosts answer
-	err = command.Together(ctx, func(ctx context.Context) (err error) {
+	err = command.RunAll(ctx, func(ctx context.Context) (err error) {
 		s.params, err = c.readParams(ctx)
 		return err
 	}, func(ctx context.Context) (err error) {

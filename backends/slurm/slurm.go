@@ -158,7 +158,7 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 		some = nil
 	}
 	known := make(chan struct{})
-	err := command.Together(ctx, func(ctx context.Context) error {
+	err := command.RunAll(ctx, func(ctx context.Context) error {
 		defer close(known)
 		return c.readCluster(ctx, &p)
 	}, func(ctx context.Context) error {
@@ -242,7 +242,7 @@ func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 	nonce := newNonce()
 	var config, nodes []byte
 	var took time.Duration
-	err := command.Together(ctx, func(ctx context.Context) (err error) {
+	err := command.RunAll(ctx, func(ctx context.Context) (err error) {
 		config, err = c.run(ctx, nil, "scontrol", "show", "config")
 		took = time.Since(began)
 		return err

@@ -14,15 +14,15 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-// actOptions are the options of the commands that do something to jobs.
-type actOptions struct {
+// actionOptions are the options of the commands that do something to jobs.
+type actionOptions struct {
 	choice
 	args   []bsub.JobArg
 	signal string // akill -s; "": none
 }
 
-// actApp is a command that does something to jobs.
-func actApp(s site, name, usage string, run func(context.Context, site, actOptions, io.Writer) error) *cli.App {
+// actionApp is a command that does something to jobs.
+func actionApp(p process, name, usage string, run func(context.Context, process, actionOptions, io.Writer) error) *cli.App {
 	return &cli.App{
 		Name: name, Usage: usage, ArgsUsage: "JOB... | 0",
 		Description: "JOB is a job's ID: 12, an array's element 12[3], some of its elements 12[1-3,7], or for the whole\n" +
@@ -33,7 +33,7 @@ func actApp(s site, name, usage string, run func(context.Context, site, actOptio
 			if err != nil {
 				return err
 			}
-			chosen, err := choiceOf(c, s.user())
+			chosen, err := choiceOf(c, p.user())
 			if err != nil {
 				return err
 			}
@@ -43,10 +43,10 @@ func actApp(s site, name, usage string, run func(context.Context, site, actOptio
 				return shell.Usagef("no job named: give job IDs, or 0 for all jobs that the options choose")
 			case all && len(args) > 1:
 				return shell.Usagef("0 means all jobs; name no others beside it")
-			case !all && choices(c) > 0:
+			case !all && countChoices(c) > 0:
 				return shell.Usagef("the options choose among all jobs: give 0 instead of job IDs")
 			}
-			return run(c.Context, s, actOptions{choice: chosen, args: args, signal: c.String("s")}, c.App.Writer)
+			return run(c.Context, p, actionOptions{choice: chosen, args: args, signal: c.String("s")}, c.App.Writer)
 		},
 	}
 }
@@ -78,12 +78,12 @@ var (
 	errDenied     = errors.New("User permission denied")       //nolint:staticcheck // LSF's own words
 )
 
-// deed is what a command does to jobs.
-type deed struct {
+// action is what a command does to jobs.
+type action struct {
 	verb   bsub.Verb
 	signal int // of the operation sendSignal
-	// how returns the operation for a job in a state, or why there is none.
-	how func(backends.State) (operation, error)
+	// operationFor returns the operation for a job in a state, or why there is none.
+	operationFor func(backends.State) (operation, error)
 }
 
 // target is one thing that the command line names, and the jobs that it is.
@@ -96,39 +96,39 @@ type target struct {
 
 // run acts on the jobs that the options name, and prints a line for each. An
 // array is acted upon in those of its elements that are in a state for it.
-func (d deed) run(ctx context.Context, s site, o actOptions, out io.Writer) error {
-	queue, err := s.open(ctx, false)
+func (a action) run(ctx context.Context, p process, o actionOptions, out io.Writer) error {
+	queue, err := p.open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	targets, err := o.find(ctx, queue, s)
+	targets, err := o.find(ctx, queue, p)
 	if err != nil {
 		return err
 	}
 	if o.args[0].All {
 		targets = slices.DeleteFunc(targets, func(t *target) bool {
-			_, err := d.how(t.jobs[0].State)
+			_, err := a.operationFor(t.jobs[0].State)
 			return err != nil
 		})
 		if len(targets) == 0 {
 			return errNoJob
 		}
 	}
-	d.act(ctx, queue, targets)
-	return d.report(s, targets, out)
+	a.perform(ctx, queue, targets)
+	return a.report(p, targets, out)
 }
 
 // find finds the named jobs.
-func (o actOptions) find(ctx context.Context, queue backends.Backend, s site) ([]*target, error) {
+func (o actionOptions) find(ctx context.Context, queue backends.Backend, p process) ([]*target, error) {
 	var targets []*target
 	if o.args[0].All {
-		farm, err := queue.Snapshot(ctx, s.now())
+		farm, err := queue.Snapshot(ctx, p.now())
 		if err != nil {
 			return nil, err
 		}
 		for _, j := range farm.Jobs {
-			if o.has(&j) {
+			if o.includes(&j) {
 				targets = append(targets, &target{label: j.ID.String(), jobs: []backends.Job{j}})
 			}
 		}
@@ -149,13 +149,13 @@ func (o actOptions) find(ctx context.Context, queue backends.Backend, s site) ([
 	return targets, nil
 }
 
-// act calls each operation once, and acts on each job once.
-func (d deed) act(ctx context.Context, queue backends.Backend, targets []*target) {
+// perform calls each operation once, and acts on each job once.
+func (a action) perform(ctx context.Context, queue backends.Backend, targets []*target) {
 	var ids [operations][]backends.ID
 	results := map[backends.ID]error{}
 	for _, t := range targets {
 		for _, j := range t.jobs {
-			op, err := d.how(j.State)
+			op, err := a.operationFor(j.State)
 			if _, seen := results[j.ID]; err == nil && !seen {
 				ids[op] = append(ids[op], j.ID)
 			}
@@ -167,18 +167,18 @@ func (d deed) act(ctx context.Context, queue backends.Backend, targets []*target
 		if len(ids[op]) == 0 {
 			continue
 		}
-		for i, err := range d.operate(ctx, queue, op, ids[op]) {
+		for i, err := range a.operate(ctx, queue, op, ids[op]) {
 			results[ids[op][i]], acted[ids[op][i]] = err, true
 		}
 	}
 	for _, t := range targets {
-		t.settle(results, acted)
+		t.summarize(results, acted)
 	}
 }
 
-// settle summarizes the results of a target's jobs: it is done if one of them is;
+// summarize summarizes the results of a target's jobs: it is done if one of them is;
 // else the queue's own errors go before what the jobs' states forbade.
-func (t *target) settle(results map[backends.ID]error, acted map[backends.ID]bool) {
+func (t *target) summarize(results map[backends.ID]error, acted map[backends.ID]bool) {
 	t.err = errNoJob
 	for _, wasActed := range []bool{false, true} {
 		for _, j := range t.jobs {
@@ -194,7 +194,7 @@ func (t *target) settle(results map[backends.ID]error, acted map[backends.ID]boo
 	}
 }
 
-func (d deed) operate(ctx context.Context, queue backends.Backend, op operation, ids []backends.ID) backends.Errors {
+func (a action) operate(ctx context.Context, queue backends.Backend, op operation, ids []backends.ID) backends.Errors {
 	acts := make([]backends.Act, len(ids))
 	for i, id := range ids {
 		acts[i].ID = id
@@ -212,7 +212,7 @@ func (d deed) operate(ctx context.Context, queue backends.Backend, op operation,
 		return queue.Release(ctx, ids)
 	case sendSignal:
 		if send := queue.Abilities().Signal; send != nil {
-			return send(ctx, ids, d.signal)
+			return send(ctx, ids, a.signal)
 		}
 		return backends.Fail(len(ids), backends.ErrUnable)
 	default:
@@ -221,18 +221,18 @@ func (d deed) operate(ctx context.Context, queue backends.Backend, op operation,
 }
 
 // report prints one line for each target and returns an error unless all succeeded.
-func (d deed) report(s site, targets []*target, out io.Writer) error {
+func (a action) report(p process, targets []*target, out io.Writer) error {
 	var failed, unreachable error
 	for _, t := range targets {
 		switch {
 		case errors.Is(t.err, backends.ErrUnreachable):
 			unreachable = t.err
 		case t.done:
-			if _, err := fmt.Fprintln(out, d.verb.Line(t.label)); err != nil {
+			if _, err := fmt.Fprintln(out, a.verb.Line(t.label)); err != nil {
 				return err
 			}
 		default:
-			fmt.Fprintf(s.stderr, "Job <%s>: %s\n", t.label, d.why(t.err))
+			fmt.Fprintf(p.stderr, "Job <%s>: %s\n", t.label, a.errorText(t.err))
 			failed = &shell.ExitError{Code: shell.ExitFailure}
 		}
 	}
@@ -242,14 +242,14 @@ func (d deed) report(s site, targets []*target, out io.Writer) error {
 	return failed
 }
 
-// why returns an error's text: LSF's own, where LSF has one.
-func (d deed) why(err error) string {
+// errorText returns an error's text: LSF's own, where LSF has one.
+func (a action) errorText(err error) string {
 	switch {
 	case errors.Is(err, backends.ErrUnknownJob):
 		err = errNoJob
 	case errors.Is(err, backends.ErrDenied):
 		err = errDenied
-	case errors.Is(err, backends.ErrWrongState) && d.verb == bsub.Kill:
+	case errors.Is(err, backends.ErrWrongState) && a.verb == bsub.Kill:
 		err = errFinished
 	}
 	return shell.OneLine(err.Error())

@@ -12,31 +12,31 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-func hostsApp(s site) *cli.App {
-	return listApp(s, runHosts, "don't shorten columns; say why a host is closed", &cli.App{
+func hostsApp(p process) *cli.App {
+	return listApp(p, runHosts, "don't shorten columns; say why a host is closed", &cli.App{
 		Name: "ahosts", Usage: "list hosts and how their slots are used", ArgsUsage: "[HOST...]",
 	})
 }
 
 // runHosts is ahosts.
-func runHosts(ctx context.Context, s site, o listOptions, out io.Writer) error {
-	queue, err := s.open(ctx, false)
+func runHosts(ctx context.Context, p process, o listOptions, out io.Writer) error {
+	queue, err := p.open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	farm, err := queue.Snapshot(ctx, s.now())
+	farm, err := queue.Snapshot(ctx, p.now())
 	if err != nil {
 		return err
 	}
-	hosts, unknown := named(bsub.UseHosts(farm), o.names, func(h bsub.HostUse) string { return h.Name })
+	hosts, unknown := selectNamed(bsub.UseHosts(farm), o.names, func(h bsub.HostUse) string { return h.Name })
 	switch {
 	case o.json:
 		err = shell.PrintJSON(out, hostsJSON(hosts))
 	case len(hosts) > 0:
 		err = bsub.WriteHosts(out, hosts, o.wide, queue.Abilities().SuspendFrees)
 	case len(unknown) == 0:
-		fmt.Fprintln(s.stderr, "No host found: no node of the queue is up")
+		fmt.Fprintln(p.stderr, "No host found: no node of the queue is up")
 	}
-	return cmp.Or(err, missing(s, "%s: Bad host name\n", unknown))
+	return cmp.Or(err, reportUnknown(p, "%s: Bad host name\n", unknown))
 }

@@ -28,7 +28,7 @@ type jobsOptions struct {
 	long, watch                      bool
 }
 
-func jobsApp(s site) *cli.App {
+func jobsApp(p process) *cli.App {
 	return &cli.App{
 		Name: "ajobs", Usage: "list jobs", ArgsUsage: "[JOB...]",
 		Description: "Lists your own unfinished jobs, or the JOBs that are named (12, 12[3], 12[1-3]), also after their\n" +
@@ -48,19 +48,19 @@ func jobsApp(s site) *cli.App {
 			&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true},
 		}, choiceFlags()...),
 		Action: func(c *cli.Context) error {
-			o, err := jobsOptionsOf(c, s)
+			o, err := jobsOptionsOf(c, p)
 			if err != nil {
 				return err
 			}
 			if o.watch {
-				return watchJobs(c.Context, s, o)
+				return watchJobs(c.Context, p, o)
 			}
-			return runJobs(c.Context, s, o, c.App.Writer)
+			return runJobs(c.Context, p, o, c.App.Writer)
 		},
 	}
 }
 
-func jobsOptionsOf(c *cli.Context, s site) (jobsOptions, error) {
+func jobsOptionsOf(c *cli.Context, p process) (jobsOptions, error) {
 	args, err := jobArgs(c.Args().Slice())
 	if err != nil {
 		return jobsOptions{}, err
@@ -68,7 +68,7 @@ func jobsOptionsOf(c *cli.Context, s site) (jobsOptions, error) {
 	args = slices.DeleteFunc(args, func(a bsub.JobArg) bool { return a.All })
 	own := ""
 	if len(args) == 0 {
-		own = s.user()
+		own = p.user()
 	}
 	chosen, err := choiceOf(c, own)
 	chosen.dummies = chosen.dummies || len(args) > 0
@@ -83,36 +83,36 @@ func jobsOptionsOf(c *cli.Context, s site) (jobsOptions, error) {
 }
 
 // runJobs is ajobs.
-func runJobs(ctx context.Context, s site, o jobsOptions, out io.Writer) error {
-	queue, err := s.open(ctx, false)
+func runJobs(ctx context.Context, p process, o jobsOptions, out io.Writer) error {
+	queue, err := p.open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	jobs, unknown, err := o.find(ctx, queue, s.now())
+	jobs, unknown, err := o.find(ctx, queue, p.now())
 	if err != nil {
 		return err
 	}
 	if len(o.args) == 0 {
-		inOrder(jobs)
+		sortJobs(jobs)
 	}
 	switch {
 	case o.long && (o.json || len(jobs) > 0):
-		err = tellAll(ctx, s, o, queue, jobs, out)
+		err = printDetails(ctx, p, o, queue, jobs, out)
 	case o.json:
 		err = shell.PrintJSON(out, jobsJSON(jobs))
 	case len(jobs) > 0:
-		err = o.table(s).Write(out, jobs)
+		err = o.table(p).Write(out, jobs)
 	case len(unknown) == 0:
-		fmt.Fprintln(s.stderr, o.nothing())
+		fmt.Fprintln(p.stderr, o.emptyText())
 	}
-	return cmp.Or(err, missing(s, "Job <%s> is not found\n", unknown))
+	return cmp.Or(err, reportUnknown(p, "Job <%s> is not found\n", unknown))
 }
 
 // table returns the layout of the list.
-func (o jobsOptions) table(s site) bsub.JobTable {
+func (o jobsOptions) table(p process) bsub.JobTable {
 	reasons := o.pending && !o.running && !o.stopped && !o.ended
-	return bsub.JobTable{Wide: o.wide, Reasons: reasons, FromHost: s.host(), Zone: s.now().Location()}
+	return bsub.JobTable{Wide: o.wide, Reasons: reasons, FromHost: p.host(), Zone: p.now().Location()}
 }
 
 // find returns the selected jobs, and the IDs that were named and are unknown.
@@ -141,7 +141,7 @@ func (o jobsOptions) find(ctx context.Context, queue backends.Backend, now time.
 			jobs = append(slices.Clip(jobs), farm.Ended...)
 		}
 	}
-	return slices.DeleteFunc(jobs, func(j backends.Job) bool { return !o.has(&j) || !o.wants(j.State) }), unknown, nil
+	return slices.DeleteFunc(jobs, func(j backends.Job) bool { return !o.includes(&j) || !o.wants(j.State) }), unknown, nil
 }
 
 // byID returns the jobs by the IDs that a user may type: each by its own ID, the
@@ -175,8 +175,8 @@ func (o jobsOptions) wants(state backends.State) bool {
 	return false
 }
 
-// nothing returns LSF's text for an empty list.
-func (o jobsOptions) nothing() string {
+// emptyText returns LSF's text for an empty list.
+func (o jobsOptions) emptyText() string {
 	switch {
 	case o.all:
 		return "No job found"
@@ -192,11 +192,11 @@ func (o jobsOptions) nothing() string {
 	return "No unfinished job found"
 }
 
-// inOrder puts the jobs that have started first, then the others as the queue
+// sortJobs puts the jobs that have started first, then the others as the queue
 // would start them (priority, then the order of submission that they come in),
 // then those that ended. Dummy jobs come after all of them.
-func inOrder(jobs []backends.Job) {
-	rank := func(j *backends.Job) int {
+func sortJobs(jobs []backends.Job) {
+	group := func(j *backends.Job) int {
 		switch {
 		case j.IsDummy():
 			return 3
@@ -208,7 +208,7 @@ func inOrder(jobs []backends.Job) {
 		return 0
 	}
 	slices.SortStableFunc(jobs, func(a, b backends.Job) int {
-		if c := cmp.Compare(rank(&a), rank(&b)); c != 0 || rank(&a) != 1 {
+		if c := cmp.Compare(group(&a), group(&b)); c != 0 || group(&a) != 1 {
 			return c
 		}
 		return cmp.Compare(b.Priority, a.Priority)

@@ -27,18 +27,18 @@ type answer struct {
 func bob(t *testing.T, q *fake.Queue, words ...string) answer {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	s := site{
+	p := process{
 		stdout: &stdout, stderr: &stderr, now: fake.Now,
-		around: func() (bsub.Context, error) { return bsub.Context{Now: fake.Now(), Dir: "/work"}, nil },
-		user:   func() string { return "bob" }, host: func() string { return "login1" },
+		submitContext: func() (bsub.Context, error) { return bsub.Context{Now: fake.Now(), Dir: "/work"}, nil },
+		user:          func() string { return "bob" }, host: func() string { return "login1" },
 		open:   func(context.Context, bool) (backends.Backend, error) { return q, nil },
 		filter: func(_ context.Context, c backends.Change, _ io.Writer) (backends.Change, error) { return c, nil },
 	}
-	code := run(words, s)
+	code := run(words, p)
 	return answer{code, stdout.String(), stderr.String()}
 }
 
-func TestJobsAreListedAsTheyWereAskedFor(t *testing.T) {
+func TestListOptionsSelectJobs(t *testing.T) {
 	for line, want := range map[string]string{
 		"ajobs":                       "1 3 5 7 2 4 5",
 		"ajobs -u all":                "1 3 5 6 7 2 4 5",
@@ -74,13 +74,13 @@ func TestJobsAreListedAsTheyWereAskedFor(t *testing.T) {
 
 // Dummy jobs belong to the user who runs the engine: on a user's own queue, to that
 // user, who did not submit them.
-func TestDummyJobsStandApart(t *testing.T) {
+func TestDummyJobsAreLeftOutByDefault(t *testing.T) {
 	withDummies := func() *fake.Queue {
 		q := fake.NewQueue()
-		running, pending := q.Has.Jobs[0], q.Has.Jobs[7]
+		running, pending := q.Content.Jobs[0], q.Content.Jobs[7]
 		running.ID, running.DummyFor = backends.ID{Job: 20}, backends.ID{Job: 5, Index: 1}
 		pending.ID, pending.DummyFor = backends.ID{Job: 21}, backends.ID{Job: 5, Index: 1}
-		q.Has.Jobs = append([]backends.Job{running, pending}, q.Has.Jobs...)
+		q.Content.Jobs = append([]backends.Job{running, pending}, q.Content.Jobs...)
 		return q
 	}
 	for line, want := range map[string]string{
@@ -113,12 +113,12 @@ func TestDummyJobsStandApart(t *testing.T) {
 		t.Errorf("ajobs -l: %s", got.stdout)
 	}
 	q := withDummies()
-	if bob(t, q, "akill", "0"); len(q.Did) == 0 || slices.Contains(q.Did, "kill 20") {
-		t.Errorf("akill 0 does %v", q.Did)
+	if bob(t, q, "akill", "0"); len(q.Calls) == 0 || slices.Contains(q.Calls, "kill 20") {
+		t.Errorf("akill 0 does %v", q.Calls)
 	}
 	q = withDummies()
-	if bob(t, q, "akill", "-u", "all", "0"); !slices.Contains(q.Did, "kill 20") {
-		t.Errorf("akill -u all 0 does %v", q.Did)
+	if bob(t, q, "akill", "-u", "all", "0"); !slices.Contains(q.Calls, "kill 20") {
+		t.Errorf("akill -u all 0 does %v", q.Calls)
 	}
 }
 
@@ -162,11 +162,11 @@ func TestJobsAsJSON(t *testing.T) {
 	}
 }
 
-func TestActsSuitTheJobsState(t *testing.T) {
+func TestActionsDependOnJobState(t *testing.T) {
 	for line, want := range map[string]struct {
-		did  string
-		code int
-		says string
+		did    string
+		code   int
+		output string
 	}{
 		"akill 1 2":       {"kill 1, kill 2", 0, "Job <1> is being terminated|Job <2> is being terminated"},
 		"akill 8":         {"", 1, "Job <8>: Job has already finished"},
@@ -199,18 +199,18 @@ func TestActsSuitTheJobsState(t *testing.T) {
 		q := fake.NewQueue()
 		q.Fail[backends.ID{Job: 6}] = fmt.Errorf("kill job 6: %w", backends.ErrDenied)
 		got := bob(t, q, strings.Fields(line)...)
-		if did := strings.Join(q.Did, ", "); did != want.did || got.code != want.code {
+		if did := strings.Join(q.Calls, ", "); did != want.did || got.code != want.code {
 			t.Errorf("%s: did %s, code %d; want %s, code %d; %s", line, did, got.code, want.did, want.code, got.stderr)
 		}
-		for _, said := range strings.Split(want.says, "|") {
-			if !strings.Contains(got.stdout+got.stderr, said) {
-				t.Errorf("%s says\n%s%swant\n%s", line, got.stdout, got.stderr, said)
+		for _, text := range strings.Split(want.output, "|") {
+			if !strings.Contains(got.stdout+got.stderr, text) {
+				t.Errorf("%s says\n%s%swant\n%s", line, got.stdout, got.stderr, text)
 			}
 		}
 	}
 }
 
-func TestARaceWithTheEndOfAJob(t *testing.T) {
+func TestKillRacesWithJobEnd(t *testing.T) {
 	q := fake.NewQueue()
 	q.Fail[backends.ID{Job: 1}] = fmt.Errorf("kill job 1: %w", backends.ErrWrongState)
 	q.Fail[backends.ID{Job: 5, Index: 1}] = fmt.Errorf("kill job 5[1]: %w", backends.ErrWrongState)
@@ -221,7 +221,7 @@ func TestARaceWithTheEndOfAJob(t *testing.T) {
 	}
 }
 
-func TestTheQueuesOwnErrorIsTheOneThatIsTold(t *testing.T) {
+func TestQueueErrorIsReportedFirst(t *testing.T) {
 	q := fake.NewQueue()
 	q.Fail[backends.ID{Job: 5, Index: 1}] = fmt.Errorf("requeue job 5[1]: %w", backends.ErrDenied)
 	want := answer{1, "", "Job <5>: User permission denied\n"}
@@ -230,7 +230,7 @@ func TestTheQueuesOwnErrorIsTheOneThatIsTold(t *testing.T) {
 	}
 }
 
-func TestAQueueThatIsAwayMeansTryAgain(t *testing.T) {
+func TestUnreachableQueueExits75(t *testing.T) {
 	q := fake.NewQueue()
 	q.Down = fmt.Errorf("connect: %w", backends.ErrUnreachable)
 	for _, line := range []string{"ajobs", "ajobs 1", "ahosts", "akill 1", "astop 0"} {
@@ -262,7 +262,7 @@ n2                 unavail            -      4      0      0      0      0      
 
 func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 	var names []string
-	for _, app := range apps(site{}) {
+	for _, app := range apps(process{}) {
 		names = append(names, app.Name)
 	}
 	if want := []string{"ajobs", "ahosts", "aqueues", "akill", "astop", "aresume", "arequeue"}; !slices.Equal(names, want) {
@@ -282,11 +282,11 @@ func TestHelpAndVersionOfEveryCommand(t *testing.T) {
 // An array that LSF's own commands can't make may have an element 0.
 func TestElementZero(t *testing.T) {
 	q := fake.NewQueue()
-	zero := q.Has.Jobs[0]
+	zero := q.Content.Jobs[0]
 	zero.ID = backends.ID{Job: 9, Index: backends.ZeroIndex}
-	q.Has.Jobs = append(q.Has.Jobs, zero)
-	if got := bob(t, q, "akill", "9[0]"); got.stdout != "Job <9[0]> is being terminated\n" || strings.Join(q.Did, ", ") != "kill 9[0]" {
-		t.Errorf("%+v, did %q", got, q.Did)
+	q.Content.Jobs = append(q.Content.Jobs, zero)
+	if got := bob(t, q, "akill", "9[0]"); got.stdout != "Job <9[0]> is being terminated\n" || strings.Join(q.Calls, ", ") != "kill 9[0]" {
+		t.Errorf("%+v, did %q", got, q.Calls)
 	}
 	if got := bob(t, q, "ajobs", "9[0]"); !strings.Contains(got.stdout, "run[0]") {
 		t.Errorf("%+v", got)
@@ -295,7 +295,7 @@ func TestElementZero(t *testing.T) {
 
 // Where the queue asks the filter itself, amod asks none, keeps nothing in the
 // description, and leaves alone what was recorded there.
-func TestAChangeOnAQueueThatFiltersByItself(t *testing.T) {
+func TestModifyWhereQueueRunsFilter(t *testing.T) {
 	for line, want := range map[string]struct {
 		answer
 		changed string
@@ -309,9 +309,9 @@ func TestAChangeOnAQueueThatFiltersByItself(t *testing.T) {
 		"amod -W 10 -P x:y 99": {answer{1, "", "Job <99>: No matching job found\n"}, ""},
 	} {
 		q := fake.NewQueue()
-		q.Has.Jobs[7].Tag = "allotment:1;step=a;"
+		q.Content.Jobs[7].Tag = "allotment:1;step=a;"
 		var changed backends.Change
-		q.Can.ForWrappers = backends.ForWrappers{
+		q.Extra.ForWrappers = backends.ForWrappers{
 			Filters: true,
 			Options: func() map[string]backends.OptionMeaning {
 				return map[string]backends.OptionMeaning{"-sp": {Treatment: backends.Ignored, Note: "here"}, "-m": {Treatment: backends.Refused, Note: "here"}}
@@ -338,11 +338,11 @@ func TestAChangeOnAQueueThatFiltersByItself(t *testing.T) {
 }
 
 // LSF names an array's elements arr[1] and arr[2]: they are found by the array's name.
-func TestElementsWithNamesOfTheirOwn(t *testing.T) {
+func TestArrayElementsWithOwnNames(t *testing.T) {
 	for line, want := range map[string]int{"ajobs -J arr": 2, "ajobs -J arr[2]": 1, "ajobs -J a*r": 2, "ajobs -J ar": 0, "ajobs -J [2]": 0} {
 		q := fake.NewQueue()
-		for i := range q.Has.Jobs {
-			if j := &q.Has.Jobs[i]; j.ID.Index > 0 {
+		for i := range q.Content.Jobs {
+			if j := &q.Content.Jobs[i]; j.ID.Index > 0 {
 				j.Name += fmt.Sprintf("[%d]", j.ID.Index)
 			}
 		}
@@ -354,9 +354,9 @@ func TestElementsWithNamesOfTheirOwn(t *testing.T) {
 
 // What the queue's own bqueues prints is printed: queues without jobs too, and no
 // number that it does not give.
-func TestQueuesThatTheQueueItselfPrints(t *testing.T) {
+func TestNativeQueueListIsPrinted(t *testing.T) {
 	q := fake.NewQueue()
-	q.Can.Queues = func(context.Context) ([]backends.Queue, error) {
+	q.Extra.Queues = func(context.Context) ([]backends.Queue, error) {
 		return []backends.Queue{
 			{Name: "night", Columns: &backends.QueueRow{Priority: 70, Status: "Closed:Inact_Win", Max: "10", PerUser: "2", PerProcessor: "1.0", PerHost: "-"}},
 			{Name: "normal", Default: true, Columns: &backends.QueueRow{Priority: 30, Status: "Open:Active", Max: "-", PerUser: "-", PerProcessor: "-", PerHost: "-", Jobs: 18, Pending: 2, Running: 16}},

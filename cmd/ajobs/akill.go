@@ -15,16 +15,16 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-func killApp(s site) *cli.App {
-	app := actApp(s, "akill", "end jobs, pending ones too", runKill)
+func killApp(p process) *cli.App {
+	app := actionApp(p, "akill", "end jobs, pending ones too", runKill)
 	app.Flags = append(app.Flags, &cli.StringFlag{Name: "s", Usage: "only send `SIGNAL` (a name or a number), to all processes of running jobs"})
 	return app
 }
 
 // runKill is akill.
-func runKill(ctx context.Context, s site, o actOptions, out io.Writer) error {
+func runKill(ctx context.Context, p process, o actionOptions, out io.Writer) error {
 	if o.signal == "" {
-		return deed{verb: bsub.Kill, how: howToKill}.run(ctx, s, o, out)
+		return action{verb: bsub.Kill, operationFor: killOperation}.run(ctx, p, o, out)
 	}
 	number, err := signalNumber(o.signal)
 	if err != nil {
@@ -32,12 +32,12 @@ func runKill(ctx context.Context, s site, o actOptions, out io.Writer) error {
 	}
 	switch number {
 	case unix.SIGSTOP, unix.SIGTSTP: // as LSF does it: the queue knows that they stand still
-		return runStop(ctx, s, o, out)
+		return runStop(ctx, p, o, out)
 	case unix.SIGCONT:
-		return runResume(ctx, s, o, out)
+		return runResume(ctx, p, o, out)
 	default:
 	}
-	return deed{verb: bsub.Signal, signal: int(number), how: func(state backends.State) (operation, error) {
+	return action{verb: bsub.Signal, signal: int(number), operationFor: func(state backends.State) (operation, error) {
 		switch {
 		case state.Ended():
 			return 0, errFinished
@@ -47,10 +47,10 @@ func runKill(ctx context.Context, s site, o actOptions, out io.Writer) error {
 			return kill, nil
 		}
 		return 0, errNotStarted
-	}}.run(ctx, s, o, out)
+	}}.run(ctx, p, o, out)
 }
 
-func howToKill(state backends.State) (operation, error) {
+func killOperation(state backends.State) (operation, error) {
 	if state.Ended() {
 		return 0, errFinished
 	}

@@ -19,7 +19,7 @@ var errTagged = fmt.Errorf("change the description: %w: on this queue it begins 
 var errUnableToModify = fmt.Errorf("change a pending job: %w: kill it with akill and submit it again", backends.ErrUnable)
 
 // runModify is amod. Its grammar is asub's.
-func runModify(ctx context.Context, s site, args []string, out io.Writer) error {
+func runModify(ctx context.Context, p process, args []string, out io.Writer) error {
 	line, err := bsub.ScanChange(args)
 	switch {
 	case err != nil:
@@ -40,7 +40,7 @@ func runModify(ctx context.Context, s site, args []string, out io.Writer) error 
 	if len(jobs) == 0 || jobs[0].All {
 		return shell.Usagef("no job named: give the IDs of pending jobs")
 	}
-	queue, err := s.open(ctx, false)
+	queue, err := p.open(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -48,21 +48,21 @@ func runModify(ctx context.Context, s site, args []string, out io.Writer) error 
 	if queue.Abilities().Modify == nil {
 		return errUnableToModify
 	}
-	m := modification{site: s, line: line, queue: queue, warned: map[string]bool{}}
-	return m.run(ctx, actOptions{args: jobs}, out)
+	m := modification{process: p, line: line, queue: queue, warned: map[string]bool{}}
+	return m.run(ctx, actionOptions{args: jobs}, out)
 }
 
 // modification is one run of amod.
 type modification struct {
-	site
+	process
 	line   bsub.ChangeLine
 	queue  backends.Backend
 	warned map[string]bool
 }
 
 // run changes the named jobs, one after the other.
-func (m *modification) run(ctx context.Context, o actOptions, out io.Writer) error {
-	targets, err := o.find(ctx, m.queue, m.site)
+func (m *modification) run(ctx context.Context, o actionOptions, out io.Writer) error {
+	targets, err := o.find(ctx, m.queue, m.process)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (m *modification) run(ctx context.Context, o actOptions, out io.Writer) err
 		case errors.As(err, &exit), errors.Is(err, backends.ErrUnreachable), errors.Is(err, submit.ErrRejected):
 			return err
 		case err != nil:
-			fmt.Fprintf(m.stderr, "Job <%s>: %s\n", t.label, deed{verb: bsub.Requeue}.why(err))
+			fmt.Fprintf(m.stderr, "Job <%s>: %s\n", t.label, action{verb: bsub.Requeue}.errorText(err))
 			failed = &shell.ExitError{Code: shell.ExitFailure}
 		default:
 			fmt.Fprintf(out, "Parameters of job <%s> are being changed\n", t.label)
@@ -88,28 +88,28 @@ func (m *modification) run(ctx context.Context, o actOptions, out io.Writer) err
 
 // change changes one job, or an array as a whole.
 func (m *modification) change(ctx context.Context, t *target) error {
-	now := &t.jobs[0]
+	job := &t.jobs[0]
 	for i := range t.jobs { // of an array one that can still be changed
 		if state := t.jobs[i].State; state == backends.Pending || state == backends.Held {
-			now = &t.jobs[i]
+			job = &t.jobs[i]
 			break
 		}
 	}
 	switch {
-	case now.State.Ended():
+	case job.State.Ended():
 		return errFinished
-	case now.State == backends.Running || now.State == backends.Suspended:
+	case job.State == backends.Running || job.State == backends.Suspended:
 		return errHasStarted
 	}
-	around, err := m.around()
+	submitContext, err := m.submitContext()
 	if err != nil {
 		return err
 	}
-	if own := m.queue.Abilities().Options; own != nil {
-		around.Options = own()
+	if queueOptions := m.queue.Abilities().Options; queueOptions != nil {
+		submitContext.Options = queueOptions()
 	}
-	around.QueuePriorities = m.queue.Abilities().CountsPriorities
-	c, warnings, err := m.line.Change(around, now)
+	submitContext.QueuePriorities = m.queue.Abilities().CountsPriorities
+	c, warnings, err := m.line.Change(submitContext, job)
 	if err != nil {
 		return shell.Usagef("%w", err)
 	}
@@ -124,10 +124,10 @@ func (m *modification) change(ctx context.Context, t *target) error {
 		if c, err = m.filter(ctx, c, m.stderr); err != nil {
 			return err
 		}
-		if err := retag(ctx, m.queue, now, &c); err != nil {
+		if err := retag(ctx, m.queue, job, &c); err != nil {
 			return err
 		}
-	case c.Description != nil && now.Tag != "":
+	case c.Description != nil && job.Tag != "":
 		return errTagged
 	}
 	id, err := backends.ParseID(t.label)
@@ -138,11 +138,11 @@ func (m *modification) change(ctx context.Context, t *target) error {
 }
 
 // retag updates the submit filter's tag, and puts it before the new description.
-func retag(ctx context.Context, queue backends.Backend, now *backends.Job, c *backends.Change) error {
+func retag(ctx context.Context, queue backends.Backend, job *backends.Job, c *backends.Change) error {
 	if c.Description == nil && c.Project == nil && c.Memory == nil {
 		return nil
 	}
-	tag, _, err := backends.ParseTag(now.Tag)
+	tag, _, err := backends.ParseTag(job.Tag)
 	if err != nil {
 		tag = backends.Tag{}
 	}
@@ -150,7 +150,7 @@ func retag(ctx context.Context, queue backends.Backend, now *backends.Job, c *ba
 	if c.Description != nil {
 		text = *c.Description
 	} else if read := queue.Abilities().Record; read != nil {
-		record, err := read(ctx, now.ID)
+		record, err := read(ctx, job.ID)
 		if err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func retag(ctx context.Context, queue backends.Backend, now *backends.Job, c *ba
 	if c.Memory != nil {
 		tag.Memory = *c.Memory
 	}
-	if now.Tag != "" {
+	if job.Tag != "" {
 		text = strings.TrimSuffix(tag.String()+" "+text, " ")
 	}
 	c.Description = &text

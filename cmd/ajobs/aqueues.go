@@ -14,8 +14,8 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-func queuesApp(s site) *cli.App {
-	return listApp(s, runQueues, "don't shorten columns", &cli.App{
+func queuesApp(p process) *cli.App {
+	return listApp(p, runQueues, "don't shorten columns", &cli.App{
 		Name: "aqueues", Usage: "list queues and the slots of their jobs", ArgsUsage: "[QUEUE...]",
 		Description: "The figures are slots: of all unfinished jobs, of pending, running, and stopped or held ones.\n" +
 			"Jobs of a queue with a higher PRIO start first, but jobs within an allocation start before all others. On LSF the figures are those of bqueues.",
@@ -26,8 +26,8 @@ func queuesApp(s site) *cli.App {
 }
 
 // runQueues is aqueues.
-func runQueues(ctx context.Context, s site, o listOptions, out io.Writer) error {
-	queue, err := s.open(ctx, false)
+func runQueues(ctx context.Context, p process, o listOptions, out io.Writer) error {
+	queue, err := p.open(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -38,18 +38,18 @@ func runQueues(ctx context.Context, s site, o listOptions, out io.Writer) error 
 			return err
 		}
 	}
-	farm, err := queue.Snapshot(ctx, s.now())
+	farm, err := queue.Snapshot(ctx, p.now())
 	if err != nil {
 		return err
 	}
-	uses, unknown := named(bsub.UseQueues(queues, farm), o.names, func(q bsub.QueueUse) string { return q.Name })
+	uses, unknown := selectNamed(bsub.UseQueues(queues, farm), o.names, func(q bsub.QueueUse) string { return q.Name })
 	switch {
 	case o.json:
 		err = shell.PrintJSON(out, queuesJSON(uses))
 	case len(uses) > 0:
 		err = bsub.WriteQueues(out, uses, o.wide)
 	}
-	return cmp.Or(err, missing(s, "%s: No such queue\n", unknown))
+	return cmp.Or(err, reportUnknown(p, "%s: No such queue\n", unknown))
 }
 
 // queueJSON is a queue as --json prints it; the figures are slots.

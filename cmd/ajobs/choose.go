@@ -29,8 +29,8 @@ func choiceFlags() []cli.Flag {
 	}
 }
 
-// choices returns the number of choiceFlags that were given.
-func choices(c *cli.Context) int {
+// countChoices returns the number of choiceFlags that were given.
+func countChoices(c *cli.Context) int {
 	n := 0
 	for _, f := range choiceFlags() {
 		if c.IsSet(f.Names()[0]) {
@@ -60,7 +60,7 @@ func choiceOf(c *cli.Context, own string) (choice, error) {
 }
 
 // Dummy jobs are chosen only where -u names a user or all: users did not submit them.
-func (c choice) has(j *backends.Job) bool {
+func (c choice) includes(j *backends.Job) bool {
 	return (c.dummies || !j.IsDummy()) &&
 		(c.user == "" || j.User == c.user) &&
 		(c.queue == "" || j.Queue == c.queue) &&

@@ -10,8 +10,8 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/shell"
 )
 
-// tellAll prints all that is known of each job: ajobs -l.
-func tellAll(ctx context.Context, s site, o jobsOptions, queue backends.Backend, jobs []backends.Job, out io.Writer) error {
+// printDetails prints all that is known of each job: ajobs -l.
+func printDetails(ctx context.Context, p process, o jobsOptions, queue backends.Backend, jobs []backends.Job, out io.Writer) error {
 	records := make([]*backends.Record, len(jobs))
 	read := queue.Abilities().Record
 	for i := range jobs {
@@ -20,13 +20,13 @@ func tellAll(ctx context.Context, s site, o jobsOptions, queue backends.Backend,
 		}
 		var err error
 		if records[i], err = read(ctx, jobs[i].ID); err != nil {
-			fmt.Fprintf(s.stderr, "ajobs: the record of job <%s> can't be read: %s\n", jobs[i].ID, shell.OneLine(err.Error()))
+			fmt.Fprintf(p.stderr, "ajobs: the record of job <%s> can't be read: %s\n", jobs[i].ID, shell.OneLine(err.Error()))
 		}
 	}
 	if o.json {
 		return shell.PrintJSON(out, detailsJSON(jobs, records))
 	}
-	detail := bsub.Detail{FromHost: s.host(), Zone: s.now().Location()}
+	detail := bsub.Detail{FromHost: p.host(), Zone: p.now().Location()}
 	for i := range jobs {
 		if i > 0 {
 			if _, err := io.WriteString(out, bsub.Separator); err != nil {

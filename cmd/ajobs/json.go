@@ -35,17 +35,17 @@ type jobJSON struct {
 func jobsJSON(jobs []backends.Job) []jobJSON {
 	all := make([]jobJSON, len(jobs))
 	for i := range jobs {
-		all[i] = jsonOf(&jobs[i])
+		all[i] = newJobJSON(&jobs[i])
 	}
 	return all
 }
 
-func jsonOf(j *backends.Job) jobJSON {
+func newJobJSON(j *backends.Job) jobJSON {
 	tag, _, _ := backends.ParseTag(j.Tag) // of a broken tag nothing is used
 	out := jobJSON{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, State: j.State,
 		Priority: j.Priority.Value(), Level: j.Priority.Level().String(), Slots: j.Slots, Memory: j.Memory, Hosts: j.Hosts,
-		Submitted: j.Submitted.UTC(), Started: given(j.Started), Finished: given(j.Ended),
+		Submitted: j.Submitted.UTC(), Started: timeOrNil(j.Started), Finished: timeOrNil(j.Ended),
 		Requeues: j.Requeues, PreemptMode: tag.Preempt.String(), Reason: j.Reason,
 	}
 	switch {
@@ -103,14 +103,14 @@ func detailsJSON(jobs []backends.Job, records []*backends.Record) []detailJSON {
 			r = &backends.Record{}
 		}
 		d := detailJSON{
-			jobJSON: jsonOf(j), Command: r.Spec.Command, Script: string(r.Spec.Script), Description: r.Spec.Description,
+			jobJSON: newJobJSON(j), Command: r.Spec.Command, Script: string(r.Spec.Script), Description: r.Spec.Description,
 			Dir: r.Spec.Dir, Stdin: r.Spec.Stdin, Stdout: r.Spec.Stdout, Stderr: r.Spec.Stderr, After: r.Spec.After,
-			Asked: j.Asked, Pinned: j.Pinned, Begin: given(j.BeginTime), HeldUntil: given(j.HeldUntil),
+			Asked: j.Asked, Pinned: j.Pinned, Begin: timeOrNil(j.BeginTime), HeldUntil: timeOrNil(j.HeldUntil),
 			RunLimit: j.RunLimit.Seconds(), Runs: []runJSON{}, History: r.History,
 		}
 		for _, run := range r.Runs {
 			one := runJSON{
-				Run: run.Run, Host: run.Host, Started: run.Started.UTC(), Finished: given(run.Ended),
+				Run: run.Run, Host: run.Host, Started: run.Started.UTC(), Finished: timeOrNil(run.Ended),
 				CPU: (run.User + run.System).Seconds(), Memory: run.MaxRSS, Why: run.Why,
 			}
 			if !run.Ended.IsZero() {
@@ -126,7 +126,7 @@ func detailsJSON(jobs []backends.Job, records []*backends.Record) []detailJSON {
 	return all
 }
 
-func given(t time.Time) *time.Time {
+func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}

@@ -20,7 +20,7 @@ type listOptions struct {
 
 // listApp makes app a command that lists what is named, or all; wide says what
 // its -w does.
-func listApp(s site, run func(context.Context, site, listOptions, io.Writer) error, wide string, app *cli.App) *cli.App {
+func listApp(p process, run func(context.Context, process, listOptions, io.Writer) error, wide string, app *cli.App) *cli.App {
 	app.UseShortOptionHandling = true
 	app.Flags = []cli.Flag{
 		&cli.BoolFlag{Name: "w", Usage: wide, DisableDefaultText: true},
@@ -28,14 +28,14 @@ func listApp(s site, run func(context.Context, site, listOptions, io.Writer) err
 	}
 	app.Action = func(c *cli.Context) error {
 		o := listOptions{names: c.Args().Slice(), wide: c.Bool("w"), json: c.Bool("json")}
-		return run(c.Context, s, o, c.App.Writer)
+		return run(c.Context, p, o, c.App.Writer)
 	}
 	return app
 }
 
-// named returns the elements of all that have one of the names (without names: all),
+// selectNamed returns the elements of all that have one of the names (without names: all),
 // and the names that no element has.
-func named[T any](all []T, names []string, nameOf func(T) string) (chosen []T, unknown []string) {
+func selectNamed[T any](all []T, names []string, nameOf func(T) string) (chosen []T, unknown []string) {
 	if len(names) == 0 {
 		return all, nil
 	}
@@ -47,11 +47,11 @@ func named[T any](all []T, names []string, nameOf func(T) string) (chosen []T, u
 	return slices.DeleteFunc(all, func(x T) bool { return !slices.Contains(names, nameOf(x)) }), unknown
 }
 
-// missing prints a line for each unknown name, and returns an error if there is one.
+// reportUnknown prints a line for each unknown name, and returns an error if there is one.
 // The format is a line with one %s.
-func missing[T any](s site, format string, unknown []T) error {
+func reportUnknown[T any](p process, format string, unknown []T) error {
 	for _, name := range unknown {
-		fmt.Fprintf(s.stderr, format, bsub.Visible(fmt.Sprint(name)))
+		fmt.Fprintf(p.stderr, format, bsub.Visible(fmt.Sprint(name)))
 	}
 	if len(unknown) > 0 {
 		return &shell.ExitError{Code: shell.ExitFailure}

@@ -29,8 +29,8 @@ const (
 	screenEnd   = "\x1b[K\x1b[J"
 )
 
-// picture is one state of a watched list.
-type picture struct {
+// snapshot is one state of a watched list.
+type snapshot struct {
 	jobs []backends.Job
 	at   time.Time
 	err  error // of the last query
@@ -38,17 +38,17 @@ type picture struct {
 
 // watchJobs is ajobs --watch: the list, drawn anew in its place whenever the
 // queue has changed or the terminal its size, until it is interrupted.
-func watchJobs(ctx context.Context, s site, o jobsOptions) error {
-	screen, ok := s.stdout.(*os.File)
+func watchJobs(ctx context.Context, p process, o jobsOptions) error {
+	screen, ok := p.stdout.(*os.File)
 	if !ok || !term.IsTerminal(int(screen.Fd())) {
 		return shell.Usagef("--watch needs a terminal; without it, ajobs prints the list once")
 	}
-	queue, err := s.open(ctx, false)
+	queue, err := p.open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	first, err := o.picture(ctx, queue, s)
+	first, err := o.readSnapshot(ctx, queue, p)
 	if err != nil {
 		return err // nothing could be drawn
 	}
@@ -56,11 +56,11 @@ func watchJobs(ctx context.Context, s site, o jobsOptions) error {
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
 	ctx, cancel := context.WithCancel(ctx)
-	pictures := make(chan picture)
+	snapshots := make(chan snapshot)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		o.follow(ctx, queue, s, pictures)
+		o.sendSnapshots(ctx, queue, p, snapshots)
 	}()
 	defer func() { cancel(); <-ended }()
 
@@ -68,16 +68,16 @@ func watchJobs(ctx context.Context, s site, o jobsOptions) error {
 		return fmt.Errorf("write to the terminal: %w", err)
 	}
 	defer func() { _, _ = io.WriteString(screen, screenClose) }()
-	for now := first; ; {
-		if _, err := screen.Write(o.draw(now, s, screen)); err != nil {
+	for current := first; ; {
+		if _, err := screen.Write(o.draw(current, p, screen)); err != nil {
 			return fmt.Errorf("write to the terminal: %w", err)
 		}
 		select {
-		case next := <-pictures:
+		case next := <-snapshots:
 			if next.err != nil {
-				next.jobs, next.at = now.jobs, now.at
+				next.jobs, next.at = current.jobs, current.at
 			}
-			now = next
+			current = next
 		case <-resized:
 		case <-ctx.Done():
 			return nil
@@ -85,28 +85,28 @@ func watchJobs(ctx context.Context, s site, o jobsOptions) error {
 	}
 }
 
-func (o jobsOptions) picture(ctx context.Context, queue backends.Backend, s site) (picture, error) {
-	jobs, _, err := o.find(ctx, queue, s.now())
+func (o jobsOptions) readSnapshot(ctx context.Context, queue backends.Backend, p process) (snapshot, error) {
+	jobs, _, err := o.find(ctx, queue, p.now())
 	if len(o.args) == 0 {
-		inOrder(jobs)
+		sortJobs(jobs)
 	}
-	return picture{jobs: jobs, at: s.now(), err: err}, err
+	return snapshot{jobs: jobs, at: p.now(), err: err}, err
 }
 
-// follow takes a snapshot after each change.
-func (o jobsOptions) follow(ctx context.Context, queue backends.Backend, s site, to chan<- picture) {
+// sendSnapshots takes a snapshot after each change.
+func (o jobsOptions) sendSnapshots(ctx context.Context, queue backends.Backend, p process, to chan<- snapshot) {
 	next := follow.Changes(queue)
 	for ctx.Err() == nil {
-		pause := follow.LookPause
-		p := picture{err: next(ctx)}
-		if p.err == nil {
-			p, _ = o.picture(ctx, queue, s)
+		pause := follow.ReadInterval
+		shown := snapshot{err: next(ctx)}
+		if shown.err == nil {
+			shown, _ = o.readSnapshot(ctx, queue, p)
 		}
-		if p.err != nil {
-			pause = follow.TryPause
+		if shown.err != nil {
+			pause = follow.RetryPause
 		}
 		select {
-		case to <- p:
+		case to <- shown:
 		case <-ctx.Done():
 			return
 		}
@@ -115,13 +115,13 @@ func (o jobsOptions) follow(ctx context.Context, queue backends.Backend, s site,
 }
 
 // draw returns a snapshot as it is written to a terminal of its present size.
-func (o jobsOptions) draw(p picture, s site, screen *os.File) []byte {
-	const someHeight = 24
+func (o jobsOptions) draw(shown snapshot, p process, screen *os.File) []byte {
+	const defaultHeight = 24
 	_, height, err := term.GetSize(int(screen.Fd()))
 	if err != nil || height < 1 {
-		height = someHeight
+		height = defaultHeight
 	}
-	lines := append([]string{headline(p)}, o.lines(p, s)...)
+	lines := append([]string{headline(shown)}, o.lines(shown, p)...)
 	if len(lines) > height {
 		left := len(lines) - height + 1
 		lines = append(lines[:height-1:height-1], fmt.Sprintf("… and %d more lines", left))
@@ -129,10 +129,10 @@ func (o jobsOptions) draw(p picture, s site, screen *os.File) []byte {
 	return []byte(screenHome + strings.Join(lines, lineEnd) + screenEnd)
 }
 
-func headline(p picture) string {
+func headline(shown snapshot) string {
 	count := map[string]int{}
-	for i := range p.jobs {
-		count[bsub.Stat(&p.jobs[i])]++
+	for i := range shown.jobs {
+		count[bsub.Stat(&shown.jobs[i])]++
 	}
 	var parts []string
 	for _, stat := range []string{"RUN", "SSUSP", "USUSP", "PEND", "PSUSP", "DONE", "EXIT"} {
@@ -143,18 +143,18 @@ func headline(p picture) string {
 	if len(parts) == 0 {
 		parts = []string{"no jobs"}
 	}
-	text := p.at.Format("15:04:05") + "  " + strings.Join(parts, ", ") + "  (Ctrl-C ends)"
-	if p.err != nil {
-		text += "  not up to date: " + shell.OneLine(p.err.Error())
+	text := shown.at.Format("15:04:05") + "  " + strings.Join(parts, ", ") + "  (Ctrl-C ends)"
+	if shown.err != nil {
+		text += "  not up to date: " + shell.OneLine(shown.err.Error())
 	}
 	return text
 }
 
-func (o jobsOptions) lines(p picture, s site) []string {
-	if len(p.jobs) == 0 {
+func (o jobsOptions) lines(shown snapshot, p process) []string {
+	if len(shown.jobs) == 0 {
 		return nil
 	}
 	var b bytes.Buffer
-	_ = o.table(s).Write(&b, p.jobs) // a buffer takes everything
+	_ = o.table(p).Write(&b, shown.jobs) // a buffer takes everything
 	return strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 }

@@ -23,7 +23,7 @@ import (
 type process struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	around         func() (bsub.Context, error)
+	submitContext  func() (bsub.Context, error)
 	load           func() (configfile.Config, error)
 	open           func(context.Context, configfile.Config) (backends.Backend, error)
 	executable     func() (string, error)
@@ -32,7 +32,7 @@ type process struct {
 func thisProcess() process {
 	return process{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		around: submit.Around, load: configfile.Load, open: configfile.OpenToSubmit, executable: os.Executable,
+		submitContext: submit.Context, load: configfile.Load, open: configfile.OpenToSubmit, executable: os.Executable,
 	}
 }
 
@@ -122,8 +122,8 @@ func (p process) runApp(c *cli.Context) error {
 	return p.start(c, args)
 }
 
-// outcome returns an error with its exit code.
-func outcome(err error) error {
+// withExitCode returns an error with its exit code.
+func withExitCode(err error) error {
 	const interrupted = 130 // 128 + SIGINT, as a shell has it
 	switch {
 	case errors.Is(err, errInterrupted):

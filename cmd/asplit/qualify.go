@@ -120,7 +120,7 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 	if err != nil {
 		return nil, err
 	}
-	around, err := submit.Around()
+	submitContext, err := submit.Context()
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(around.Dir, ".asplit-qualify-*")
+	dir, err := os.MkdirTemp(submitContext.Dir, ".asplit-qualify-*")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory that the hosts see: %w", err)
 	}
@@ -139,8 +139,8 @@ func qualifyHosts(ctx context.Context, p process, names []string, slots int) ([]
 	}
 	defer server.Close()
 	hosts := qualify.Hosts{
-		Queue: queueOf(queue, p.stderr), Dir: dir, Argv: []string{self, wordQualify, "--fresh"},
-		Job: backends.Spec{Dir: around.Dir, Env: around.Env, Umask: around.Umask},
+		Queue: withFilter(queue, p.stderr), Dir: dir, Argv: []string{self, wordQualify, "--fresh"},
+		Job: backends.Spec{Dir: submitContext.Dir, Env: submitContext.Env, Umask: submitContext.Umask},
 	}
 	var answers []qualify.Answer
 	hosts.Measure(ctx, asks, func(a qualify.Answer) { answers = append(answers, a) })

@@ -17,7 +17,7 @@ type filtered struct {
 	stderr io.Writer
 }
 
-func queueOf(b backends.Backend, stderr io.Writer) filtered { return filtered{b, stderr} }
+func withFilter(b backends.Backend, stderr io.Writer) filtered { return filtered{b, stderr} }
 
 // Submit runs the submit filter for each job.
 func (f filtered) Submit(ctx context.Context, specs []backends.Spec) []backends.Submitted {
@@ -31,15 +31,15 @@ func (f filtered) Submit(ctx context.Context, specs []backends.Spec) []backends.
 // Changes returns a function that waits until the queue may have changed.
 func (f filtered) Changes() func(context.Context) error { return follow.Changes(f.Backend) }
 
-// onceEach writes each line once: the filter prints the same lines for each job. Jobs are
+// dedupWriter writes each line once: the filter prints the same lines for each job. Jobs are
 // submitted concurrently where hosts are measured.
-type onceEach struct {
+type dedupWriter struct {
 	to   io.Writer
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-func (o *onceEach) Write(p []byte) (int, error) {
+func (o *dedupWriter) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for line := range bytes.Lines(p) {

@@ -9,9 +9,9 @@ import (
 )
 
 // Hosts are measured concurrently, and the filter prints the same lines for each job.
-func TestOnceEach(t *testing.T) {
+func TestDedupWriter(t *testing.T) {
 	var shown bytes.Buffer
-	once := &onceEach{to: &shown, seen: map[string]bool{}}
+	once := &dedupWriter{to: &shown, seen: map[string]bool{}}
 	var writers sync.WaitGroup
 	for n := range 8 {
 		writers.Go(func() {

@@ -33,7 +33,7 @@ func (p process) start(c *cli.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	return p.with(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
+	return p.runSplit(c, &d, func(ctx context.Context, o split.Options) error { return split.Start(ctx, d, o) })
 }
 
 // resume continues one.
@@ -59,22 +59,22 @@ func (p process) resume(c *cli.Context, args []string) error {
 	}
 	found, err := split.Find(c.Context, work, name)
 	if err != nil {
-		return outcome(err)
+		return withExitCode(err)
 	}
-	return p.with(c, found.Definition, found.Resume)
+	return p.runSplit(c, found.Definition, found.Resume)
 }
 
-// with opens the queue and runs a split on it.
-func (p process) with(c *cli.Context, d *split.Definition, do func(context.Context, split.Options) error) error {
+// runSplit opens the queue and runs a split on it.
+func (p process) runSplit(c *cli.Context, d *split.Definition, do func(context.Context, split.Options) error) error {
 	program, err := p.taskProgram()
 	if err != nil {
 		return err
 	}
-	around, err := p.around()
+	submitContext, err := p.submitContext()
 	if err != nil {
 		return err
 	}
-	spec, err := template(d.Options, around)
+	spec, err := template(d.Options, submitContext)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (p process) with(c *cli.Context, d *split.Definition, do func(context.Conte
 	// error and leaves no jobs.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	s := newScreen(p.stderr, c.Bool("quiet"))
-	jobs := queueOf(backend, &onceEach{to: s, seen: map[string]bool{}})
+	jobs := withFilter(backend, &dedupWriter{to: s, seen: map[string]bool{}})
 	var measure split.Measure
 	if d.Measured {
 		self, err := p.executable()
@@ -103,21 +103,21 @@ func (p process) with(c *cli.Context, d *split.Definition, do func(context.Conte
 		measure = m.measure
 	}
 	err = do(c.Context, split.Options{
-		Work: around.Dir, Queue: jobs, Spec: spec, Program: []string{program}, Measure: measure,
+		Work: submitContext.Dir, Queue: jobs, Spec: spec, Program: []string{program}, Measure: measure,
 		Stdin: p.stdin, Stdout: printableOn(c.App.Writer), Stderr: s, Reporter: s, Keep: c.Bool("keep"),
 		Report: func(r *split.Report) error { return report(c, s, r) },
 	})
 	s.close()
-	return outcome(err)
+	return withExitCode(err)
 }
 
 // template returns the job with the given options.
-func template(options []string, around bsub.Context) (backends.Spec, error) {
+func template(options []string, submitContext bsub.Context) (backends.Spec, error) {
 	line, err := bsub.Scan(append(append([]string(nil), options...), "asplit-task"))
 	if err != nil {
 		return backends.Spec{}, shell.Usagef("%w", err)
 	}
-	request, err := line.Request(nil, around)
+	request, err := line.Request(nil, submitContext)
 	if err != nil {
 		return backends.Spec{}, shell.Usagef("%w", err)
 	}

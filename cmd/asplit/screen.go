@@ -109,12 +109,12 @@ func (s *screen) draw() {
 	if !s.terminal || s.quiet || s.last.Round == 0 {
 		return
 	}
-	s.line, s.drawn = cut(progressLine(s.last), width(s.to)-1), time.Now()
+	s.line, s.drawn = truncate(progressLine(s.last), width(s.to)-1), time.Now()
 	_, _ = io.WriteString(s.to, s.line)
 }
 
-// cut returns the part of a line that fits.
-func cut(line string, width int) string {
+// truncate returns the part of a line that fits.
+func truncate(line string, width int) string {
 	if utf8.RuneCountInString(line) <= width {
 		return line
 	}

@@ -19,32 +19,32 @@ import (
 const maxScript = 16 << 20
 
 // runSubmit is asub.
-func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error {
+func runSubmit(ctx context.Context, p process, args []string, out io.Writer) error {
 	line, err := bsub.Scan(args)
 	switch {
 	case err != nil:
-		return usage(err)
+		return usageError(err)
 	case line.Help:
-		_, err := io.WriteString(out, submitHelp(optionsHere(ctx, s)))
+		_, err := io.WriteString(out, submitHelp(optionsHere(ctx, p)))
 		return err
 	case line.Version:
 		_, err := fmt.Fprintln(out, "asub", shell.VersionText())
 		return err
 	}
-	queue, err := s.open(ctx, true)
+	queue, err := p.open(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
 	if find := queue.Abilities().Bsub; find != nil {
 		shell.CatchSignals(ctx)
-		theirs, err := find(ctx)
+		native, err := find(ctx)
 		if err != nil {
 			return notSubmitted(err)
 		}
-		return s.handOver(ctx, theirs, line, out)
+		return p.execBsub(ctx, native, line, out)
 	}
-	requests, err := requestsOf(s, line, queue.Abilities().Options)
+	requests, err := buildRequests(p, line, queue.Abilities().Options)
 	if err != nil {
 		return err
 	}
@@ -52,76 +52,76 @@ func runSubmit(ctx context.Context, s site, args []string, out io.Writer) error 
 		shell.CatchSignals(ctx)
 	}
 	if requests[0].Screen != bsub.NoScreen { // it is alone
-		return s.submitJoined(ctx, queue, requests, out)
+		return p.submitJoined(ctx, queue, requests, out)
 	}
-	return s.submitAll(ctx, queue, requests, out)
+	return p.submitBatch(ctx, queue, requests, out)
 }
 
 // submitJoined submits an interactive job, and waits for it at this terminal.
-func (s site) submitJoined(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
+func (p process) submitJoined(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
 	if !queue.Abilities().Terminals {
 		return fmt.Errorf("join a job to this terminal: %w: submit it as a batch job. Job not submitted.", backends.ErrUnable) //nolint:staticcheck,revive // the words that scripts look for
 	}
-	offer, err := s.offerTerminal(requests[0].Screen == bsub.JoinedByPTY)
+	offer, err := p.offerTerminal(requests[0].Screen == bsub.JoinedByPTY)
 	if err != nil {
 		return fmt.Errorf("%w. Job not submitted.", err) //nolint:staticcheck,revive // the words that scripts look for
 	}
 	defer offer.close()
 	requests[0].Spec.Terminal = offer.path
-	ids, err := s.handIn(ctx, queue, requests, out)
+	ids, err := p.submitRequests(ctx, queue, requests, out)
 	if err != nil {
 		return err
 	}
-	quiet, err := s.open(ctx, false) // does not restart a daemon that is stopped meanwhile
+	quiet, err := p.open(ctx, false) // does not restart a daemon that is stopped meanwhile
 	if err != nil {
 		return err
 	}
 	defer func() { _ = quiet.Close() }()
-	return s.attend(ctx, quiet, ids[0], offer)
+	return p.waitInteractive(ctx, quiet, ids[0], offer)
 }
 
-// requestsOf returns the submissions of a command line, on a queue with treatments of
+// buildRequests returns the submissions of a command line, on a queue with treatments of
 // its own for some options.
-func requestsOf(s site, line bsub.Line, own ownOptions) ([]bsub.Request, error) {
-	around, err := s.around()
+func buildRequests(p process, line bsub.Line, own ownOptions) ([]bsub.Request, error) {
+	submitContext, err := p.submitContext()
 	if err != nil {
 		return nil, err
 	}
 	if own != nil {
-		around.Options = own()
+		submitContext.Options = own()
 	}
 	if file, given := line.Batch(); given {
-		return batchOf(s, line, file, around)
+		return batchRequests(p, line, file, submitContext)
 	}
-	script, err := readScript(s, line)
+	script, err := readScript(p, line)
 	if err != nil {
 		return nil, err
 	}
-	request, err := line.Request(script, around)
+	request, err := line.Request(script, submitContext)
 	if err != nil {
-		return nil, usage(err)
+		return nil, usageError(err)
 	}
 	return []bsub.Request{request}, nil
 }
 
-// batchOf returns the submissions of a file.
-func batchOf(s site, line bsub.Line, file string, around bsub.Context) ([]bsub.Request, error) {
-	text, err := s.readBatch(file)
+// batchRequests returns the submissions of a file.
+func batchRequests(p process, line bsub.Line, file string, submitContext bsub.Context) ([]bsub.Request, error) {
+	text, err := p.readBatch(file)
 	if err != nil {
 		return nil, err
 	}
-	requests, err := line.BatchRequests(text, around)
+	requests, err := line.BatchRequests(text, submitContext)
 	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %w", file, err))
+		return nil, usageError(fmt.Errorf("%s: %w", file, err))
 	}
 	return requests, nil
 }
 
-// submitAll submits jobs, and waits for them where they ask for it.
-func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
-	ids, failed := s.handIn(ctx, queue, requests, out)
+// submitBatch submits jobs, and waits for them where they ask for it.
+func (p process) submitBatch(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
+	ids, failed := p.submitRequests(ctx, queue, requests, out)
 	if wait := slices.ContainsFunc(requests, func(r bsub.Request) bool { return r.Wait }); wait && len(ids) > 0 {
-		return errors.Join(failed, s.waitFor(ctx, ids))
+		return errors.Join(failed, p.waitFor(ctx, ids))
 	}
 	return failed
 }
@@ -129,27 +129,27 @@ func (s site) submitAll(ctx context.Context, queue backends.Backend, requests []
 // waits reports whether the command goes on until the job has ended.
 func waits(r bsub.Request) bool { return r.Wait || r.Screen != bsub.NoScreen }
 
-// handIn submits jobs, prints a line for each, and returns the IDs of those that were
+// submitRequests submits jobs, prints a line for each, and returns the IDs of those that were
 // accepted.
-func (s site) handIn(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) (ids []backends.ID, failed error) {
+func (p process) submitRequests(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) (ids []backends.ID, failed error) {
 	warned := map[string]bool{}
 	specs := make([]backends.Spec, len(requests))
 	for i, r := range requests {
 		for _, warning := range r.Warnings {
 			if !warned[warning] {
 				warned[warning] = true
-				fmt.Fprintf(s.stderr, "asub: warning: %s\n", warning)
+				fmt.Fprintf(p.stderr, "asub: warning: %s\n", warning)
 			}
 		}
 		specs[i] = r.Spec
 	}
-	for _, submitted := range s.submit(ctx, queue, specs, s.stderr) {
+	for _, submitted := range p.submit(ctx, queue, specs, p.stderr) {
 		if err := notSubmitted(submitted.Err); err != nil {
 			if len(requests) == 1 {
 				return nil, err
 			}
-			fmt.Fprintf(s.stderr, "asub: %s\n", shell.OneLine(err.Error()))
-			failed = worse(failed, err)
+			fmt.Fprintf(p.stderr, "asub: %s\n", shell.OneLine(err.Error()))
+			failed = batchExit(failed, err)
 			continue
 		}
 		ids = append(ids, submitted.ID)
@@ -166,8 +166,8 @@ func notSubmitted(err error) error {
 	return fmt.Errorf("%w. Job not submitted.", err) //nolint:staticcheck,revive // the words that scripts look for
 }
 
-// worse returns the exit code of a batch after one more of its jobs was refused.
-func worse(so, err error) error {
+// batchExit returns the exit code of a batch after one more of its jobs was refused.
+func batchExit(so, err error) error {
 	if errors.Is(err, backends.ErrUnreachable) {
 		return &shell.ExitError{Code: shell.ExitTryAgain}
 	}
@@ -177,18 +177,18 @@ func worse(so, err error) error {
 	return &shell.ExitError{Code: shell.ExitFailure}
 }
 
-// usage returns a usage error that ends in LSF's words.
-func usage(err error) error { return shell.Usagef("%w. Job not submitted.", err) }
+// usageError returns a usage error that ends in LSF's words.
+func usageError(err error) error { return shell.Usagef("%w. Job not submitted.", err) }
 
 // readScript reads the job from standard input, unless the line has a command.
-func readScript(s site, line bsub.Line) ([]byte, error) {
+func readScript(p process, line bsub.Line) ([]byte, error) {
 	if len(line.Command) > 0 {
 		return nil, nil
 	}
-	if s.stdinTerminal {
+	if p.stdinTerminal {
 		return nil, noCommand()
 	}
-	return readAtMost(s.stdin, "script on standard input")
+	return readAtMost(p.stdin, "script on standard input")
 }
 
 // readAtMost reads a text of at most maxScript bytes.
@@ -207,15 +207,15 @@ func readAtMost(in io.Reader, what string) ([]byte, error) {
 type ownOptions = func() map[string]backends.OptionMeaning
 
 // optionsHere returns the options as the configured queue treats them.
-func optionsHere(ctx context.Context, s site) []bsub.Option {
-	queue, err := s.open(ctx, false)
+func optionsHere(ctx context.Context, p process) []bsub.Option {
+	queue, err := p.open(ctx, false)
 	if err != nil {
 		return bsub.Options()
 	}
 	defer func() { _ = queue.Close() }()
 	if find := queue.Abilities().Bsub; find != nil {
-		if theirs, err := find(ctx); err == nil {
-			return bsub.OptionsOn(theirs.Options)
+		if native, err := find(ctx); err == nil {
+			return bsub.OptionsOn(native.Options)
 		}
 	}
 	if own := queue.Abilities().Options; own != nil {

@@ -26,9 +26,9 @@ type answer struct {
 func bob(t *testing.T, q *fake.Queue, stdin string, words ...string) answer {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	s := site{
+	p := process{
 		stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, now: fake.Now,
-		around: func() (bsub.Context, error) {
+		submitContext: func() (bsub.Context, error) {
 			return bsub.Context{Now: fake.Now(), Dir: "/work", Env: []string{"A=1"}, Umask: 0o27}, nil
 		},
 		open: func(context.Context, bool) (backends.Backend, error) { return q, nil },
@@ -40,11 +40,11 @@ func bob(t *testing.T, q *fake.Queue, stdin string, words ...string) answer {
 			return all
 		},
 	}
-	code := run(words, s)
+	code := run(words, p)
 	return answer{code, stdout.String(), stderr.String()}
 }
 
-func TestSubmissionTakesTheProcessAlong(t *testing.T) {
+func TestSubmissionCarriesDirEnvAndUmask(t *testing.T) {
 	q := fake.NewQueue()
 	got := bob(t, q, "", "asub", "-qlow", "-B", "-n", "2", "sh", "-c", "exit 3")
 	if want := (answer{0, "Job <99> is submitted to queue <normal>.\n", "asub: warning: -qlow is read as -q low\nasub: warning: option -B is ignored: no mail is sent\n"}); got != want {
@@ -64,7 +64,7 @@ func TestSubmissionTakesTheProcessAlong(t *testing.T) {
 	}
 }
 
-func TestNothingIsSubmittedAfterAnError(t *testing.T) {
+func TestUsageErrorSubmitsNothing(t *testing.T) {
 	for _, words := range [][]string{{"-n", "0", "true"}, {"-zz"}, {}, {"-J", "a[1-"}, {"-J", "a[1-]", "true"}} {
 		q := fake.NewQueue()
 		got := bob(t, q, "", append([]string{"asub"}, words...)...)
@@ -74,7 +74,7 @@ func TestNothingIsSubmittedAfterAnError(t *testing.T) {
 	}
 }
 
-func TestAQueueThatIsAwayMeansTryAgain(t *testing.T) {
+func TestUnreachableQueueExits75(t *testing.T) {
 	q := fake.NewQueue()
 	q.Down = fmt.Errorf("connect: %w", backends.ErrUnreachable)
 	if got := bob(t, q, "", "asub", "true"); got.code != 75 || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 {

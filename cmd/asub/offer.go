@@ -25,24 +25,24 @@ type offer struct {
 	files    [3]*os.File // for the job
 	control  byte        // which of them is its controlling terminal; '-': none
 	pty      *os.File    // our side of it; nil: there is none
-	keys     *os.File    // the terminal that we read from; nil: none
+	keyboard *os.File    // the terminal that we read from; nil: none
 	screen   io.Writer   // what the job writes goes there
 	size     *os.File    // the terminal whose size the job's has; nil: none
 }
 
 // offerTerminal makes a socket at which the job gets this process's standard files.
 // If forced, the job gets a terminal even if this process has none.
-func (s site) offerTerminal(forced bool) (*offer, error) {
+func (p process) offerTerminal(forced bool) (*offer, error) {
 	o := &offer{control: '-'}
 	own := [3]*os.File{}
-	for i, f := range []any{s.stdin, s.stdout, s.stderr} {
+	for i, f := range []any{p.stdin, p.stdout, p.stderr} {
 		file, ok := f.(*os.File)
 		if !ok {
 			return nil, fmt.Errorf("join a job to this terminal: %w: standard input, output and error must be files, pipes or terminals", backends.ErrUnable)
 		}
 		own[i] = file
 	}
-	if err := o.arrange(own, forced); err != nil {
+	if err := o.assignFiles(own, forced); err != nil {
 		o.close()
 		return nil, fmt.Errorf("make a terminal for the job: %w", err)
 	}
@@ -53,8 +53,8 @@ func (s site) offerTerminal(forced bool) (*offer, error) {
 	return o, nil
 }
 
-// arrange chooses the job's standard files.
-func (o *offer) arrange(own [3]*os.File, forced bool) error {
+// assignFiles chooses the job's standard files.
+func (o *offer) assignFiles(own [3]*os.File, forced bool) error {
 	isTerminal := [3]bool{}
 	for i, f := range own {
 		isTerminal[i] = term.IsTerminal(int(f.Fd()))
@@ -69,7 +69,7 @@ func (o *offer) arrange(own [3]*os.File, forced bool) error {
 			return err
 		}
 		o.resize()
-		o.likeOurs()
+		o.copySettings()
 	}
 	for i, f := range own {
 		o.files[i] = f
@@ -81,7 +81,7 @@ func (o *offer) arrange(own [3]*os.File, forced bool) error {
 		}
 	}
 	if isTerminal[0] {
-		o.keys = own[0]
+		o.keyboard = own[0]
 	}
 	for _, i := range []int{1, 2} {
 		if isTerminal[i] && o.screen == nil {
@@ -116,9 +116,9 @@ func (o *offer) resize() {
 	})
 }
 
-// likeOurs copies asub's settings to the job's terminal: its keys to erase and
+// copySettings copies asub's settings to the job's terminal: its keys to erase and
 // to interrupt, its character set.
-func (o *offer) likeOurs() {
+func (o *offer) copySettings() {
 	o.onPTY(func(fd int) error {
 		settings, err := unix.IoctlGetTermios(int(o.size.Fd()), unix.TCGETS)
 		if err != nil {
@@ -146,7 +146,7 @@ func (o *offer) accept() (*net.UnixConn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := o.hand(conn); err != nil {
+		if err := o.sendFiles(conn); err != nil {
 			_ = conn.Close()
 			continue // not the job, or the job has ended, which the queue reports
 		}
@@ -156,7 +156,7 @@ func (o *offer) accept() (*net.UnixConn, error) {
 	}
 }
 
-func (o *offer) hand(conn *net.UnixConn) error {
+func (o *offer) sendFiles(conn *net.UnixConn) error {
 	uid, err := peer.UID(conn)
 	if err != nil {
 		return err
@@ -167,14 +167,14 @@ func (o *offer) hand(conn *net.UnixConn) error {
 	rights := unix.UnixRights(int(o.files[0].Fd()), int(o.files[1].Fd()), int(o.files[2].Fd()))
 	_, _, err = conn.WriteMsgUnix([]byte{o.control}, rights, nil)
 	if err == nil {
-		o.letGo()
+		o.closeFiles()
 	}
 	return err
 }
 
-// letGo closes the job's files in this process: the job's side of the pseudo-terminal
+// closeFiles closes the job's files in this process: the job's side of the pseudo-terminal
 // then closes with the job.
-func (o *offer) letGo() {
+func (o *offer) closeFiles() {
 	for i, f := range o.files {
 		if f != nil && f != os.Stdin && f != os.Stdout && f != os.Stderr {
 			_ = f.Close()
@@ -190,7 +190,7 @@ func (o *offer) close() {
 	if o.dir != "" {
 		_ = os.RemoveAll(o.dir)
 	}
-	o.letGo()
+	o.closeFiles()
 	if o.pty != nil {
 		_ = o.pty.Close()
 	}

@@ -55,9 +55,9 @@ func trials() map[string]trial {
 	}
 }
 
-// TestEveryHonouredOptionIsHonoured submits a job with each option that
+// TestHonouredOptionsTakeEffect submits a job with each option that
 // docs/options.md calls honoured, to a real miniqd.
-func TestEveryHonouredOptionIsHonoured(t *testing.T) {
+func TestHonouredOptionsTakeEffect(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	page, err := os.ReadFile("../../docs/options.md")
 	if err != nil {
@@ -143,15 +143,15 @@ func (q *trialQueue) try(t *testing.T, name string, test trial) string {
 	default:
 		words = append(words, "sh", "-c", test.command)
 	}
-	said := q.run(words...)
-	id := regexp.MustCompile(`Job <(\d+)> is submitted`).FindStringSubmatch(said)
+	output := q.run(words...)
+	id := regexp.MustCompile(`Job <(\d+)> is submitted`).FindStringSubmatch(output)
 	if id == nil {
-		t.Fatalf("%q is not submitted: %s", words, said)
+		t.Fatalf("%q is not submitted: %s", words, output)
 	}
 	if name != "-b" && name != "-H" {
 		q.run("asub", "-K", "-o", os.DevNull, "-w", "ended("+id[1]+")", "true") // until it has ended
 	}
-	said += strings.ReplaceAll(q.run("ajobs", "-l", id[1]), "\n"+strings.Repeat(" ", 21), "")
+	output += strings.ReplaceAll(q.run("ajobs", "-l", id[1]), "\n"+strings.Repeat(" ", 21), "")
 	for _, pattern := range []string{"err*", "out*", id[1] + ".out"} {
 		files, _ := filepath.Glob(filepath.Join(q.dir, pattern))
 		for _, file := range files {
@@ -159,8 +159,8 @@ func (q *trialQueue) try(t *testing.T, name string, test trial) string {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said += filepath.Base(file) + ": " + string(text)
+			output += filepath.Base(file) + ": " + string(text)
 		}
 	}
-	return said
+	return output
 }

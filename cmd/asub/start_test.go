@@ -10,7 +10,7 @@ import (
 
 // asub runs once for every job: the packages that it links must not allocate much before
 // main, for example a regular expression that only another queue needs.
-func TestNothingIsMadeAtStart(t *testing.T) {
+func TestStartupAllocatesLittle(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

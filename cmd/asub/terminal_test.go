@@ -20,8 +20,8 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// desk is a terminal of a user, with a private queue.
-type desk struct {
+// userTerminal is a terminal of a user, with a private queue.
+type userTerminal struct {
 	*testing.T
 	built string
 	env   []string
@@ -33,10 +33,10 @@ type desk struct {
 	more  chan struct{}
 }
 
-func newDesk(t *testing.T, built string) *desk {
+func newUserTerminal(t *testing.T, built string) *userTerminal {
 	t.Helper()
 	home := t.TempDir()
-	d := &desk{T: t, built: built, more: make(chan struct{}, 1)}
+	d := &userTerminal{T: t, built: built, more: make(chan struct{}, 1)}
 	d.env = append(os.Environ(), "ALLOTMENT_HOME="+home, "PATH="+built+":"+os.Getenv("PATH"), "TERM=xterm", "ALLOTMENT_CONFIG=", "ALLOTMENT_BACKEND=")
 	config := "miniq:\n  nodes: [\"n1:2:1G\"]\n"
 	if err := os.WriteFile(filepath.Join(home, "config.yaml"), []byte(config), 0o600); err != nil {
@@ -56,7 +56,7 @@ func newDesk(t *testing.T, built string) *desk {
 	return d
 }
 
-func (d *desk) read() {
+func (d *userTerminal) read() {
 	b := make([]byte, 4096)
 	for {
 		n, err := d.pty.Read(b)
@@ -74,7 +74,7 @@ func (d *desk) read() {
 }
 
 // resize sets the size of the terminal.
-func (d *desk) resize(rows, columns uint16) {
+func (d *userTerminal) resize(rows, columns uint16) {
 	d.Helper()
 	raw, err := d.pty.SyscallConn()
 	if err != nil {
@@ -88,15 +88,15 @@ func (d *desk) resize(rows, columns uint16) {
 	}
 }
 
-func (d *desk) types(text string) {
+func (d *userTerminal) typeText(text string) {
 	d.Helper()
 	if _, err := d.pty.WriteString(text); err != nil {
 		d.Fatal(err)
 	}
 }
 
-// sees waits until the terminal has shown a pattern.
-func (d *desk) sees(pattern string) {
+// awaitShown waits until the terminal has shown a pattern.
+func (d *userTerminal) awaitShown(pattern string) {
 	d.Helper()
 	re := regexp.MustCompile(pattern)
 	deadline := time.After(awaitTime)
@@ -119,8 +119,8 @@ func (d *desk) sees(pattern string) {
 	}
 }
 
-// starts runs a command at the terminal, as a shell would.
-func (d *desk) starts(words ...string) *exec.Cmd {
+// start runs a command at the terminal, as a shell would.
+func (d *userTerminal) start(words ...string) *exec.Cmd {
 	d.Helper()
 	cmd := exec.Command(filepath.Join(d.built, words[0]), words[1:]...)
 	cmd.Env, cmd.Dir = d.env, d.TempDir()
@@ -132,8 +132,8 @@ func (d *desk) starts(words ...string) *exec.Cmd {
 	return cmd
 }
 
-// ends waits for a command's exit code.
-func (d *desk) ends(cmd *exec.Cmd, want int) {
+// awaitExit waits for a command's exit code.
+func (d *userTerminal) awaitExit(cmd *exec.Cmd, want int) {
 	d.Helper()
 	timer := time.AfterFunc(awaitTime, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
@@ -145,8 +145,8 @@ func (d *desk) ends(cmd *exec.Cmd, want int) {
 	}
 }
 
-// job reads a job from the queue.
-func (d *desk) job(id string) listed {
+// readJob reads a job from the queue.
+func (d *userTerminal) readJob(id string) listed {
 	d.Helper()
 	cmd := exec.Command(filepath.Join(d.built, "ajobs"), "--json", id)
 	cmd.Env = d.env
@@ -162,71 +162,71 @@ func (d *desk) job(id string) listed {
 func TestInteractiveJobs(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
 	built := programs.Build(t)
-	for name, test := range map[string]func(d *desk){
-		"keys, output, exit code": func(d *desk) {
-			cmd := d.starts("asub", "-I", `test -t 0 && test -t 1 && test -t 2 && tty < /dev/tty; stty size; read -r line; echo "got <$line>"; exit 3`)
-			d.sees(`Job <1> is submitted to default queue <normal>\.`)
-			d.sees(`<<Waiting for dispatch \.\.\.>>`)
-			d.sees(`<<Starting on n1>>`)
-			d.sees(`/dev/`)
-			d.sees(`33 101\r\n`)
-			d.types("hello\r")
-			d.sees(`got <hello>\r\n`)
-			d.ends(cmd, 3)
-			if j := d.job("1"); j.State.String() != "exited" || *j.ExitCode != 3 {
+	for name, test := range map[string]func(d *userTerminal){
+		"keys, output, exit code": func(d *userTerminal) {
+			cmd := d.start("asub", "-I", `test -t 0 && test -t 1 && test -t 2 && tty < /dev/tty; stty size; read -r line; echo "got <$line>"; exit 3`)
+			d.awaitShown(`Job <1> is submitted to default queue <normal>\.`)
+			d.awaitShown(`<<Waiting for dispatch \.\.\.>>`)
+			d.awaitShown(`<<Starting on n1>>`)
+			d.awaitShown(`/dev/`)
+			d.awaitShown(`33 101\r\n`)
+			d.typeText("hello\r")
+			d.awaitShown(`got <hello>\r\n`)
+			d.awaitExit(cmd, 3)
+			if j := d.readJob("1"); j.State.String() != "exited" || *j.ExitCode != 3 {
 				d.Errorf("%+v", j)
 			}
 		},
-		"size and signals": func(d *desk) {
-			cmd := d.starts("asub", "-Is", "sh", "-c", `trap 'stty size' WINCH; stty size; while :; do sleep 0.02; done`)
-			d.sees(`33 101\r\n`)
+		"size and signals": func(d *userTerminal) {
+			cmd := d.start("asub", "-Is", "sh", "-c", `trap 'stty size' WINCH; stty size; while :; do sleep 0.02; done`)
+			d.awaitShown(`33 101\r\n`)
 			d.resize(40, 120)
 			if err := cmd.Process.Signal(syscall.SIGWINCH); err != nil { // the test's desk is no session of asub's
 				d.Fatal(err)
 			}
-			d.sees(`40 120\r\n`)
-			d.types("\x03")
-			d.ends(cmd, 130)
+			d.awaitShown(`40 120\r\n`)
+			d.typeText("\x03")
+			d.awaitExit(cmd, 130)
 		},
-		"a shell with job control": func(d *desk) {
-			cmd := d.starts("asub", "-Is", "bash", "--norc", "-i")
-			d.sees(`[#$] `)
-			d.types("sh -c 'echo asleep; exec sleep 300'\r")
-			d.sees(`[\r\n]asleep\r\n`)
-			d.types("\x1a")
-			d.sees(`Stopped +sh -c`)
-			d.types("kill %1; exit 4\r")
-			d.types("exit 4\r") // a shell with stopped jobs asks again
-			d.ends(cmd, 4)
+		"a shell with job control": func(d *userTerminal) {
+			cmd := d.start("asub", "-Is", "bash", "--norc", "-i")
+			d.awaitShown(`[#$] `)
+			d.typeText("sh -c 'echo asleep; exec sleep 300'\r")
+			d.awaitShown(`[\r\n]asleep\r\n`)
+			d.typeText("\x1a")
+			d.awaitShown(`Stopped +sh -c`)
+			d.typeText("kill %1; exit 4\r")
+			d.typeText("exit 4\r") // a shell with stopped jobs asks again
+			d.awaitExit(cmd, 4)
 		},
-		"a killed asub ends the job": func(d *desk) {
-			cmd := d.starts("asub", "-I", `trap "" HUP; echo ready; while :; do sleep 0.05; done`)
-			d.sees(`ready`)
+		"a killed asub ends the job": func(d *userTerminal) {
+			cmd := d.start("asub", "-I", `trap "" HUP; echo ready; while :; do sleep 0.05; done`)
+			d.awaitShown(`ready`)
 			if err := cmd.Process.Kill(); err != nil {
 				d.Fatal(err)
 			}
 			_ = cmd.Wait()
-			for deadline := time.Now().Add(awaitTime); !d.job("1").State.Ended(); time.Sleep(20 * time.Millisecond) {
+			for deadline := time.Now().Add(awaitTime); !d.readJob("1").State.Ended(); time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(deadline) {
-					d.Fatalf("it runs on: %+v", d.job("1"))
+					d.Fatalf("it runs on: %+v", d.readJob("1"))
 				}
 			}
 		},
-		"interrupted before it starts": func(d *desk) {
-			cmd := d.starts("asub", "-I", "-b", "23:59", "true")
-			d.sees(`<<Waiting for dispatch`)
-			d.types("\x03")
-			d.ends(cmd, 130)
-			if j := d.job("1"); !j.State.Ended() {
+		"interrupted before it starts": func(d *userTerminal) {
+			cmd := d.start("asub", "-I", "-b", "23:59", "true")
+			d.awaitShown(`<<Waiting for dispatch`)
+			d.typeText("\x03")
+			d.awaitExit(cmd, 130)
+			if j := d.readJob("1"); !j.State.Ended() {
 				d.Errorf("%+v", j)
 			}
 		},
-		"a command that is not there": func(d *desk) {
-			cmd := d.starts("asub", "-I", "nosuchcommand")
-			d.sees(`allotment: run nosuchcommand: no such file or directory`)
-			d.ends(cmd, 127)
+		"a command that is not there": func(d *userTerminal) {
+			cmd := d.start("asub", "-I", "nosuchcommand")
+			d.awaitShown(`allotment: run nosuchcommand: no such file or directory`)
+			d.awaitExit(cmd, 127)
 		},
-		"pipes stay pipes": func(d *desk) {
+		"pipes stay pipes": func(d *userTerminal) {
 			cmd := exec.Command(filepath.Join(built, "asub"), "-I", `test -t 0 || test -t 1 || cat; exit 5`)
 			cmd.Env, cmd.Stdin = d.env, strings.NewReader("from a pipe\n")
 			text, err := cmd.Output()
@@ -234,9 +234,9 @@ func TestInteractiveJobs(t *testing.T) {
 				d.Errorf("%q, %v", text, err)
 			}
 		},
-		"R16: it is not requeued": func(d *desk) {
-			cmd := d.starts("asub", "-I", `echo ready; sleep 300`)
-			d.sees(`ready`)
+		"R16: it is not requeued": func(d *userTerminal) {
+			cmd := d.start("asub", "-I", `echo ready; sleep 300`)
+			d.awaitShown(`ready`)
 			requeue := exec.Command(filepath.Join(built, "arequeue"), "1")
 			requeue.Env = d.env
 			if text, err := requeue.CombinedOutput(); err == nil {
@@ -247,12 +247,12 @@ func TestInteractiveJobs(t *testing.T) {
 			if text, err := kill.CombinedOutput(); err != nil {
 				d.Errorf("akill: %v: %s", err, text)
 			}
-			d.ends(cmd, 143)
+			d.awaitExit(cmd, 143)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newDesk(t, built))
+			test(newUserTerminal(t, built))
 		})
 	}
 }
@@ -260,7 +260,7 @@ func TestInteractiveJobs(t *testing.T) {
 // TestWatch: ajobs --watch shows what changes, in its place, in any size.
 func TestWatch(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022))
-	d := newDesk(t, programs.Build(t))
+	d := newUserTerminal(t, programs.Build(t))
 	submit := func(words ...string) {
 		cmd := exec.Command(filepath.Join(d.built, "asub"), words...)
 		cmd.Env, cmd.Dir = d.env, d.TempDir()
@@ -269,23 +269,23 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	submit("-H", "-J", "hostile\x1b[31m", "true")
-	cmd := d.starts("ajobs", "--watch")
-	d.sees(`\x1b\[\?1049h`)
-	d.sees(`1 PSUSP`)
-	d.sees(`JOBID`)
-	d.sees(`\\x1b\[31m`)
+	cmd := d.start("ajobs", "--watch")
+	d.awaitShown(`\x1b\[\?1049h`)
+	d.awaitShown(`1 PSUSP`)
+	d.awaitShown(`JOBID`)
+	d.awaitShown(`\\x1b\[31m`)
 	submit("-J", "second", "sleep", "300")
-	d.sees(`1 RUN, 1 PSUSP`)
-	d.sees(`\n2 .* RUN .*second`)
+	d.awaitShown(`1 RUN, 1 PSUSP`)
+	d.awaitShown(`\n2 .* RUN .*second`)
 	d.resize(2, 40)
 	if err := cmd.Process.Signal(syscall.SIGWINCH); err != nil {
 		t.Fatal(err)
 	}
-	d.sees(`… and 3 more lines`)
+	d.awaitShown(`… and 3 more lines`)
 	programs.StopQueue(t, d.built, d.env)
-	d.types("\x03")
-	d.ends(cmd, 0)
-	d.sees(`\x1b\[\?1049l`)
+	d.typeText("\x03")
+	d.awaitExit(cmd, 0)
+	d.awaitShown(`\x1b\[\?1049l`)
 
 	plain := exec.Command(filepath.Join(d.built, "ajobs"), "--watch")
 	plain.Env = d.env

@@ -19,25 +19,25 @@ const (
 	exitInterrupted  = 130 // 128 + SIGINT, as a shell has it
 )
 
-// tryLongest is how long an unreachable queue is tried again.
-const tryLongest = 10 * time.Minute
+// maxOutage is how long an unreachable queue is tried again.
+const maxOutage = 10 * time.Minute
 
 // waitFor waits until all of these jobs have ended, with a line on stderr when the
 // first one starts, and returns their exit code: that of the first one that failed.
-func (s site) waitFor(ctx context.Context, ids []backends.ID) error {
-	queue, err := s.open(ctx, false) // does not restart a daemon that is stopped meanwhile
+func (p process) waitFor(ctx context.Context, ids []backends.ID) error {
+	queue, err := p.open(ctx, false) // does not restart a daemon that is stopped meanwhile
 	if err != nil {
 		return err
 	}
 	defer func() { _ = queue.Close() }()
-	fmt.Fprintln(s.stderr, "<<Waiting for dispatch ...>>")
-	host, err := s.started(ctx, queue, ids)
+	fmt.Fprintln(p.stderr, "<<Waiting for dispatch ...>>")
+	host, err := p.awaitStart(ctx, queue, ids)
 	if err == nil && host != "" {
-		fmt.Fprintf(s.stderr, "<<Starting on %s>>\n", shell.Printable(host))
+		fmt.Fprintf(p.stderr, "<<Starting on %s>>\n", shell.Printable(host))
 	}
 	var jobs []backends.Job
 	if err == nil {
-		jobs, err = s.ended(ctx, queue, ids)
+		jobs, err = p.awaitEnd(ctx, queue, ids)
 	}
 	if ctx.Err() != nil {
 		return &shell.ExitError{Code: exitInterrupted, Err: fmt.Errorf("stopped waiting, but job %v continues: end it with akill %v", ids[0], ids[0])}
@@ -45,13 +45,13 @@ func (s site) waitFor(ctx context.Context, ids []backends.ID) error {
 	if err != nil {
 		return err
 	}
-	return outcome(ids, jobs)
+	return jobsExit(ids, jobs)
 }
 
-// started waits until one of the jobs has begun, and returns its host; "": all ended
+// awaitStart waits until one of the jobs has begun, and returns its host; "": all ended
 // before.
-func (s site) started(ctx context.Context, queue backends.Backend, ids []backends.ID) (host string, err error) {
-	err = s.look(ctx, queue, func() (bool, error) {
+func (p process) awaitStart(ctx context.Context, queue backends.Backend, ids []backends.ID) (host string, err error) {
+	err = p.pollUntil(ctx, queue, func() (bool, error) {
 		jobs, err := queue.Jobs(ctx, ids)
 		if err != nil {
 			return false, err
@@ -67,10 +67,10 @@ func (s site) started(ctx context.Context, queue backends.Backend, ids []backend
 	return host, err
 }
 
-// ended waits until all jobs have ended and returns them.
-func (s site) ended(ctx context.Context, queue backends.Backend, ids []backends.ID) (jobs []backends.Job, err error) {
+// awaitEnd waits until all jobs have ended and returns them.
+func (p process) awaitEnd(ctx context.Context, queue backends.Backend, ids []backends.ID) (jobs []backends.Job, err error) {
 	wait := queue.Abilities().Wait
-	err = s.look(ctx, queue, func() (bool, error) {
+	err = p.pollUntil(ctx, queue, func() (bool, error) {
 		var err error
 		if wait != nil {
 			jobs, err = wait(ctx, ids)
@@ -86,32 +86,32 @@ func allEnded(jobs []backends.Job) bool {
 	return !slices.ContainsFunc(jobs, func(j backends.Job) bool { return !j.State.Ended() })
 }
 
-// look calls done now, and again whenever the queue may have changed, until it returns
-// true. An unreachable queue is tried again for tryLongest.
-func (s site) look(ctx context.Context, queue backends.Backend, done func() (bool, error)) error {
-	next := follow.Changes(queue)
-	var lost time.Time
+// pollUntil calls done now, and again whenever the queue may have changed, until it returns
+// true. An unreachable queue is tried again for maxOutage.
+func (p process) pollUntil(ctx context.Context, queue backends.Backend, done func() (bool, error)) error {
+	awaitChange := follow.Changes(queue)
+	var lostSince time.Time
 	for {
-		over, err := done()
-		if over {
+		finished, err := done()
+		if finished {
 			return nil
 		}
-		pause := follow.LookPause
+		pause := follow.ReadInterval
 		if err == nil {
-			lost = time.Time{}
-			err = next(ctx)
+			lostSince = time.Time{}
+			err = awaitChange(ctx)
 		}
 		switch {
 		case err == nil:
 		case ctx.Err() != nil, !errors.Is(err, backends.ErrUnreachable):
 			return err
-		case lost.IsZero():
-			lost, pause = s.now(), follow.TryPause
-			fmt.Fprintln(s.stderr, "asub: the queue can't be reached; still waiting")
-		case s.now().Sub(lost) > tryLongest:
+		case lostSince.IsZero():
+			lostSince, pause = p.now(), follow.RetryPause
+			fmt.Fprintln(p.stderr, "asub: the queue can't be reached; still waiting")
+		case p.now().Sub(lostSince) > maxOutage:
 			return err
 		default:
-			pause = follow.TryPause
+			pause = follow.RetryPause
 		}
 		if err := clock.Sleep(ctx, pause); err != nil {
 			return err
@@ -119,8 +119,8 @@ func (s site) look(ctx context.Context, queue backends.Backend, done func() (boo
 	}
 }
 
-// outcome returns the exit code of jobs that have ended.
-func outcome(ids []backends.ID, jobs []backends.Job) error {
+// jobsExit returns the exit code of jobs that have ended.
+func jobsExit(ids []backends.ID, jobs []backends.Job) error {
 	for _, id := range ids {
 		known := func(j backends.Job) bool { return j.ID == id || id.Index == 0 && j.ID.Job == id.Job }
 		if !slices.ContainsFunc(jobs, known) {

@@ -16,35 +16,35 @@ import (
 const abortValue = 97
 
 // run filters one submission by LSF's protocol and returns the exit code.
-func run(f filter.Filter, say func(text string)) (code int) {
+func run(f filter.Filter, warn func(text string)) (code int) {
 	parmFile := f.Env("LSB_SUB_PARM_FILE")
 	if parmFile == "" {
 		return 0 // no job: LSF runs the filter for lsrun, too
 	}
 	modifyFile := f.Env("LSB_SUB_MODIFY_FILE")
-	v := f.Judge(func() (esub.Params, error) { return options(parmFile, modifyFile) })
-	if err := modify(modifyFile, v.Changes); err != nil {
-		say(filter.Warning(err))
+	v := f.Judge(func() (esub.Params, error) { return readParams(parmFile, modifyFile) })
+	if err := appendChanges(modifyFile, v.Changes); err != nil {
+		warn(filter.Warning(err))
 		return 0
 	}
 	if v.Text != "" {
-		say(v.Text)
+		warn(v.Text)
 	}
 	if v.Reject {
-		return abort(f.Env("LSB_SUB_ABORT_VALUE"))
+		return abortCode(f.Env("LSB_SUB_ABORT_VALUE"))
 	}
 	return 0
 }
 
-func abort(named string) int {
+func abortCode(named string) int {
 	if value, err := strconv.Atoi(named); err == nil && value > 0 && value < 256 {
 		return value
 	}
 	return abortValue
 }
 
-// options reads the parameter file and the changes of an esub that ran before this one.
-func options(parmFile, modifyFile string) (esub.Params, error) {
+// readParams reads the parameter file and the changes of an esub that ran before this one.
+func readParams(parmFile, modifyFile string) (esub.Params, error) {
 	data, err := readFile(parmFile, esub.MaxParmFile)
 	if err != nil {
 		return nil, fmt.Errorf("read parameter file: %w", err)
@@ -62,9 +62,9 @@ func options(parmFile, modifyFile string) (esub.Params, error) {
 	return params, nil
 }
 
-// modify appends changes to the modify file, all or none: an esub that ran before this
+// appendChanges appends changes to the modify file, all or none: an esub that ran before this
 // one may have written there.
-func modify(path string, changes esub.Params) (err error) {
+func appendChanges(path string, changes esub.Params) (err error) {
 	if len(changes) == 0 {
 		return nil
 	}

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// site is a state directory, and a submission to it.
-type site struct {
+// testSite is a state directory, and a submission to it.
+type testSite struct {
 	dir    string
 	parm   string
 	modify string
@@ -42,14 +42,14 @@ type site struct {
 }
 
 // filter is the filter of a submission within this process.
-func (s *site) filter() filter.Filter {
+func (s *testSite) filter() filter.Filter {
 	return filter.OfThisProcess(envOf("ALLOTMENT_HOME="+s.dir, "LSB_SUB_PARM_FILE="+s.parm, "LSB_SUB_MODIFY_FILE="+s.modify))
 }
 
-func newSite(t *testing.T) *site {
+func newTestSite(t *testing.T) *testSite {
 	t.Helper()
 	dir := t.TempDir()
-	s := &site{dir: dir, parm: filepath.Join(dir, "parm"), modify: filepath.Join(dir, "modify")}
+	s := &testSite{dir: dir, parm: filepath.Join(dir, "parm"), modify: filepath.Join(dir, "modify")}
 	s.write(t, "config.yaml", []byte("backend: miniq\n"))
 	s.write(t, "ledger.db", nil)
 	s.write(t, "parm", []byte("LSB_SUB_QUEUE=\"normal\"\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n"))
@@ -57,14 +57,14 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func (s *site) write(t *testing.T, name string, data []byte) {
+func (s *testSite) write(t *testing.T, name string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), data, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (s *site) publish(t *testing.T, config esub.Config, at time.Time) (snapshot, generation []byte) {
+func (s *testSite) publish(t *testing.T, config esub.Config, at time.Time) (snapshot, generation []byte) {
 	t.Helper()
 	snapshot = esub.Encode(esub.Policy{
 		Settings: esub.Settings{Config: config, NextInLine: 3020, DefaultQueue: s.queue},
@@ -90,14 +90,14 @@ type result struct {
 }
 
 // submit runs the filter as a process of its own, as LSF does.
-func (s *site) submit(t *testing.T) result {
+func (s *testSite) submit(t *testing.T) result {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s.as != nil {
-		self = readable(t, self)
+		self = copyProgram(t, self)
 	}
 	cmd := exec.CommandContext(t.Context(), self, s.args...)
 	var stdout, stderr bytes.Buffer
@@ -115,12 +115,12 @@ func (s *site) submit(t *testing.T) result {
 	}
 	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	got := result{code: cmd.ProcessState.ExitCode(), killed: status.Signaled(), stdout: stdout.String(), stderr: stderr.String(), modify: "(none)"}
-	got.modify = s.modified()
+	got.modify = s.readModify()
 	return got
 }
 
-// modified returns the modify file's content; of a FIFO nothing is read.
-func (s *site) modified() string {
+// readModify returns the modify file's content; of a FIFO nothing is read.
+func (s *testSite) readModify() string {
 	data, err := readFile(s.modify, 1<<20)
 	if err != nil {
 		return "(none)"
@@ -128,8 +128,8 @@ func (s *site) modified() string {
 	return string(data)
 }
 
-// readable is a copy of a program where every user can run it.
-func readable(t *testing.T, program string) string {
+// copyProgram is a copy of a program where every user can run it.
+func copyProgram(t *testing.T, program string) string {
 	t.Helper()
 	data, err := os.ReadFile(program)
 	if err != nil {
@@ -180,7 +180,7 @@ func TestFilterDecides(t *testing.T) {
 		"a bmod is warned":   {esub.DefaultConfig(), "LSB_SUB_MODIFY=Y\nLSB_SUB_PROJECT_NAME=\"nosuch\"\n", nil, result{modify: "(none)", stderr: "esub: -P nosuch: no project of that name: correct it\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestSite(t)
 			s.publish(t, test.config, time.Now())
 			s.write(t, "parm", []byte(test.parm))
 			s.env = test.env
@@ -211,7 +211,7 @@ func TestFilterOnCallsOfARealCluster(t *testing.T) {
 		{modify: tagged, stderr: "esub: -P chipB" + lowers},
 	}
 	for i, call := range calls {
-		s := newSite(t)
+		s := newTestSite(t)
 		s.queue = "normal"
 		s.publish(t, esub.DefaultConfig(), time.Now())
 		s.args = []string{"-r"}
@@ -246,7 +246,7 @@ func TestFilterOnBmod(t *testing.T) {
 		"lsrun, which has no job":   {"", []string{"LSB_SUB_PARM_FILE=", "LSF_INVOKE_CMD=lsrun"}, result{modify: "(none)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestSite(t)
 			s.write(t, "parm", []byte(test.parm))
 			s.env = test.env
 			if got := s.submit(t); got != test.want {
@@ -257,8 +257,8 @@ func TestFilterOnBmod(t *testing.T) {
 }
 
 // The changes of an esub that ran before are used, and kept.
-func TestFilterComesAfterAnother(t *testing.T) {
-	s := newSite(t)
+func TestFilterKeepsEarlierChanges(t *testing.T) {
+	s := newTestSite(t)
 	s.write(t, "modify", []byte("LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_QUEUE=\"night\""))
 	want := result{modify: "LSB_SUB_PROJECT_NAME=\"mine\"\nLSB_SUB_QUEUE=\"night\"\nLSB_SUB2_JOB_PRIORITY=3020\n"}
 	if got := s.submit(t); got != want {
@@ -266,10 +266,10 @@ func TestFilterComesAfterAnother(t *testing.T) {
 	}
 }
 
-// failsOpen requires that the job goes through, unchanged, with one line that says why.
-func (s *site) failsOpen(t *testing.T, what, why string) {
+// requireFailOpen requires that the job goes through, unchanged, with one line that says why.
+func (s *testSite) requireFailOpen(t *testing.T, what, why string) {
 	t.Helper()
-	before := s.modified()
+	before := s.readModify()
 	got := s.submit(t)
 	if got.code != 0 || got.killed || got.stdout != "" || got.modify != before {
 		t.Errorf("%s: %+v", what, got)
@@ -283,79 +283,79 @@ func (s *site) failsOpen(t *testing.T, what, why string) {
 func TestFilterFailsOpen(t *testing.T) {
 	for name, test := range map[string]struct {
 		why   string
-		spoil func(t *testing.T, s *site)
+		spoil func(t *testing.T, s *testSite)
 	}{
-		"no snapshot":           {"no policy.snapshot in", func(t *testing.T, s *site) { remove(t, s.dir, esub.SnapshotName) }},
-		"no generation":         {"no policy.generation in", func(t *testing.T, s *site) { remove(t, s.dir, esub.GenerationName) }},
-		"stale":                 {"out of date: pba wrote it last at", func(t *testing.T, s *site) { s.publish(t, esub.DefaultConfig(), time.Now().Add(-11*time.Minute)) }},
-		"an empty snapshot":     {"cut off", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, nil) }},
-		"an empty generation":   {"damaged", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, nil) }},
-		"a huge generation":     {"more than", func(t *testing.T, s *site) { s.write(t, esub.GenerationName, make([]byte, 2<<20)) }},
-		"another generation":    {"do not belong together", func(t *testing.T, s *site) { other(t, s) }},
-		"a FIFO":                {"not a regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.SnapshotName) }},
-		"a FIFO, generation":    {"not a regular file", func(t *testing.T, s *site) { fifo(t, s.dir, esub.GenerationName) }},
-		"a FIFO, parameters":    {"not a regular file", func(t *testing.T, s *site) { fifo(t, s.dir, "parm") }},
-		"a FIFO, modify":        {"write modify file", func(t *testing.T, s *site) { fifo(t, s.dir, "modify") }},
-		"a directory":           {"not a regular file", func(t *testing.T, s *site) { directory(t, s.dir, esub.SnapshotName) }},
-		"writable by others":    {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.SnapshotName, 0o666) }},
-		"writable by the group": {"others can write it", func(t *testing.T, s *site) { chmod(t, s.dir, esub.GenerationName, 0o664) }},
-		"no parameter file":     {"read parameter file", func(t *testing.T, s *site) { remove(t, s.dir, "parm") }},
-		"a bad parameter file":  {"parameter file, byte 0: want KEY=value", func(t *testing.T, s *site) { s.write(t, "parm", []byte("rm -rf /\n")) }},
-		"a value of 10 MB":      {"more than", func(t *testing.T, s *site) { s.write(t, "parm", []byte("A=\""+strings.Repeat("x", 10<<20)+"\"\n")) }},
-		"no modify file":        {"LSB_SUB_MODIFY_FILE is not set", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE="} }},
-		"a modify file nowhere": {"write modify file", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no/such"} }},
-		"a path for a terminal": {"/no?such", func(t *testing.T, s *site) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no\x1bsuch/x"} }},
-		"a foreign snapshot":    {"no policy snapshot", func(t *testing.T, s *site) { s.write(t, esub.SnapshotName, bytes.Repeat([]byte("x"), 4096)) }},
-		"a home that is a file": {"not a directory", func(t *testing.T, s *site) { s.env = []string{"ALLOTMENT_HOME=" + s.parm} }},
+		"no snapshot":           {"no policy.snapshot in", func(t *testing.T, s *testSite) { remove(t, s.dir, esub.SnapshotName) }},
+		"no generation":         {"no policy.generation in", func(t *testing.T, s *testSite) { remove(t, s.dir, esub.GenerationName) }},
+		"stale":                 {"out of date: pba wrote it last at", func(t *testing.T, s *testSite) { s.publish(t, esub.DefaultConfig(), time.Now().Add(-11*time.Minute)) }},
+		"an empty snapshot":     {"cut off", func(t *testing.T, s *testSite) { s.write(t, esub.SnapshotName, nil) }},
+		"an empty generation":   {"damaged", func(t *testing.T, s *testSite) { s.write(t, esub.GenerationName, nil) }},
+		"a huge generation":     {"more than", func(t *testing.T, s *testSite) { s.write(t, esub.GenerationName, make([]byte, 2<<20)) }},
+		"another generation":    {"do not belong together", func(t *testing.T, s *testSite) { publishOther(t, s) }},
+		"a FIFO":                {"not a regular file", func(t *testing.T, s *testSite) { fifo(t, s.dir, esub.SnapshotName) }},
+		"a FIFO, generation":    {"not a regular file", func(t *testing.T, s *testSite) { fifo(t, s.dir, esub.GenerationName) }},
+		"a FIFO, parameters":    {"not a regular file", func(t *testing.T, s *testSite) { fifo(t, s.dir, "parm") }},
+		"a FIFO, modify":        {"write modify file", func(t *testing.T, s *testSite) { fifo(t, s.dir, "modify") }},
+		"a directory":           {"not a regular file", func(t *testing.T, s *testSite) { directory(t, s.dir, esub.SnapshotName) }},
+		"writable by others":    {"others can write it", func(t *testing.T, s *testSite) { chmod(t, s.dir, esub.SnapshotName, 0o666) }},
+		"writable by the group": {"others can write it", func(t *testing.T, s *testSite) { chmod(t, s.dir, esub.GenerationName, 0o664) }},
+		"no parameter file":     {"read parameter file", func(t *testing.T, s *testSite) { remove(t, s.dir, "parm") }},
+		"a bad parameter file":  {"parameter file, byte 0: want KEY=value", func(t *testing.T, s *testSite) { s.write(t, "parm", []byte("rm -rf /\n")) }},
+		"a value of 10 MB":      {"more than", func(t *testing.T, s *testSite) { s.write(t, "parm", []byte("A=\""+strings.Repeat("x", 10<<20)+"\"\n")) }},
+		"no modify file":        {"LSB_SUB_MODIFY_FILE is not set", func(t *testing.T, s *testSite) { s.env = []string{"LSB_SUB_MODIFY_FILE="} }},
+		"a modify file nowhere": {"write modify file", func(t *testing.T, s *testSite) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no/such"} }},
+		"a path for a terminal": {"/no?such", func(t *testing.T, s *testSite) { s.env = []string{"LSB_SUB_MODIFY_FILE=" + s.dir + "/no\x1bsuch/x"} }},
+		"a foreign snapshot":    {"no policy snapshot", func(t *testing.T, s *testSite) { s.write(t, esub.SnapshotName, bytes.Repeat([]byte("x"), 4096)) }},
+		"a home that is a file": {"not a directory", func(t *testing.T, s *testSite) { s.env = []string{"ALLOTMENT_HOME=" + s.parm} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSite(t)
+			s := newTestSite(t)
 			test.spoil(t, s)
-			s.failsOpen(t, name, test.why)
+			s.requireFailOpen(t, name, test.why)
 		})
 	}
 }
 
 // R3: a disk that is full in the midst of the modify file leaves it as it was.
 func TestFilterFailsOpenOnAFullDisk(t *testing.T) {
-	s := newSite(t)
+	s := newTestSite(t)
 	s.env = []string{"LSB_SUB_MODIFY_FILE=/dev/full"}
-	s.failsOpen(t, "a device", "not a regular file")
+	s.requireFailOpen(t, "a device", "not a regular file")
 
-	s = newSite(t)
+	s = newTestSite(t)
 	s.write(t, "modify", []byte("LSB_SUB_HOLD=Y\n"))
 	f := s.filter()
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
-	var said string
+	var printed string
 	limit := before
 	limit.Cur = 20 // bytes: the write stops in the midst of a line
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	code := run(f, func(text string) { said += text })
+	code := run(f, func(text string) { printed += text })
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(s.modify)
-	if code != 0 || err != nil || string(data) != "LSB_SUB_HOLD=Y\n" || !strings.HasPrefix(said, "esub: write modify file: ") {
-		t.Errorf("code %d, said %q, left %q, %v", code, said, data, err)
+	if code != 0 || err != nil || string(data) != "LSB_SUB_HOLD=Y\n" || !strings.HasPrefix(printed, "esub: write modify file: ") {
+		t.Errorf("code %d, said %q, left %q, %v", code, printed, data, err)
 	}
 }
 
 // R3: cut off at every byte, both files.
-func TestFilterFailsOpenWhereverAFileIsCutOff(t *testing.T) {
-	s := newSite(t)
+func TestFilterFailsOpenOnTruncatedFiles(t *testing.T) {
+	s := newTestSite(t)
 	snapshot, generation := s.publish(t, esub.DefaultConfig(), time.Now())
 	cut := func(name string, data []byte) {
 		for n := range data {
-			var said string
+			var printed string
 			s.write(t, name, data[:n])
-			code := run(s.filter(), func(text string) { said += text })
-			if _, err := os.Stat(s.modify); code != 0 || strings.Count(said, "\n") != 1 || !errors.Is(err, fs.ErrNotExist) {
-				t.Fatalf("%s of %d bytes: code %d, says %q, %v", name, n, code, said, err)
+			code := run(s.filter(), func(text string) { printed += text })
+			if _, err := os.Stat(s.modify); code != 0 || strings.Count(printed, "\n") != 1 || !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("%s of %d bytes: code %d, says %q, %v", name, n, code, printed, err)
 			}
 		}
 		s.write(t, name, data)
@@ -374,7 +374,7 @@ func TestFilterAndOwners(t *testing.T) {
 		t.Skip("needs root to give files away")
 	}
 	const user, service = 65_001, 65_002
-	s := newSite(t)
+	s := newTestSite(t)
 	publicDirectory(t, s)
 	s.as = &syscall.Credential{Uid: user, Gid: user}
 	s.modify = filepath.Join(s.dir, "out", "modify")
@@ -390,16 +390,16 @@ func TestFilterAndOwners(t *testing.T) {
 		}
 	}
 	own(service, esub.SnapshotName)
-	s.failsOpen(t, "another's snapshot", "it belongs to user ID 65002")
+	s.requireFailOpen(t, "another's snapshot", "it belongs to user ID 65002")
 	own(service, ".")
-	s.failsOpen(t, "another's directory that root did not give", "it belongs to user ID 65002")
+	s.requireFailOpen(t, "another's directory that root did not give", "it belongs to user ID 65002")
 	own(0, ".", esub.SnapshotName)
 	own(service, esub.GenerationName)
-	s.failsOpen(t, "another's generation", "it belongs to user ID 65002")
+	s.requireFailOpen(t, "another's generation", "it belongs to user ID 65002")
 	own(user, esub.SnapshotName)
 	own(0, esub.GenerationName)
 	chmod(t, s.dir, esub.SnapshotName, 0)
-	s.failsOpen(t, "no permission", "permission denied")
+	s.requireFailOpen(t, "no permission", "permission denied")
 
 	chmod(t, s.dir, esub.SnapshotName, 0o644)
 	if got := s.submit(t); got.modify != lowered {
@@ -416,7 +416,7 @@ func TestFilterAndOwners(t *testing.T) {
 	}
 	own(service, esub.SnapshotName)
 	remove(t, s.dir, "out/modify")
-	s.failsOpen(t, "another's snapshot in a directory that is root's", "it belongs to user ID 65002")
+	s.requireFailOpen(t, "another's snapshot in a directory that is root's", "it belongs to user ID 65002")
 	own(service, ".", esub.SnapshotName, esub.GenerationName)
 	if got := s.submit(t); got.modify != lowered {
 		t.Errorf("the service user's, in the directory that root gave: %+v", got)
@@ -425,7 +425,7 @@ func TestFilterAndOwners(t *testing.T) {
 
 // publicDirectory moves a site to a directory that every user can look into; the
 // one above it belongs to root and is writable by all.
-func publicDirectory(t *testing.T, s *site) {
+func publicDirectory(t *testing.T, s *testSite) {
 	t.Helper()
 	above, err := os.MkdirTemp("", "esub-test-")
 	if err != nil {
@@ -440,8 +440,8 @@ func publicDirectory(t *testing.T, s *site) {
 }
 
 // Without pba init the filter prints nothing.
-func TestFilterIsSilentWhereNothingIsInstalled(t *testing.T) {
-	s := newSite(t)
+func TestFilterIsSilentWithoutInstallation(t *testing.T) {
+	s := newTestSite(t)
 	for _, name := range []string{esub.SnapshotName, esub.GenerationName} {
 		remove(t, s.dir, name)
 	}
@@ -480,7 +480,7 @@ func TestFilterSurvivesAClosedPipe(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t)
+	s := newTestSite(t)
 	s.stderr = w
 	if got := s.submit(t); got.code != 0 || got.killed || got.modify != lowered {
 		t.Errorf("%+v", got)
@@ -489,42 +489,42 @@ func TestFilterSurvivesAClosedPipe(t *testing.T) {
 
 // R3: after a panic in the filter the job goes through.
 func TestFilterSurvivesAPanic(t *testing.T) {
-	var said string
+	var printed string
 	f := filter.Filter{Env: func(name string) string {
 		if name == "ALLOTMENT_HOME" {
 			panic("a\nb")
 		}
 		return name
 	}}
-	if code := run(f, func(text string) { said += text }); code != 0 || said != "esub: internal error: a?b: the job goes through as it is\n" {
-		t.Errorf("code %d, said %q", code, said)
+	if code := run(f, func(text string) { printed += text }); code != 0 || printed != "esub: internal error: a?b: the job goes through as it is\n" {
+		t.Errorf("code %d, said %q", code, printed)
 	}
 }
 
 // pba renames two files one after the other; a filter that reads between the renames
 // sees two that don't belong together, and reads again.
-func TestFilterLooksAgain(t *testing.T) {
-	s := newSite(t)
+func TestFilterRereadsDuringPublish(t *testing.T) {
+	s := newTestSite(t)
 	generation, err := os.ReadFile(filepath.Join(s.dir, esub.GenerationName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other(t, s)
-	var said string
-	looks := 0
+	publishOther(t, s)
+	var printed string
+	reads := 0
 	f := s.filter()
 	f.Now = func() time.Time {
-		if looks++; looks == 2 {
+		if reads++; reads == 2 {
 			s.write(t, esub.GenerationName, generation)
 		}
 		return time.Now()
 	}
-	if code := run(f, func(text string) { said += text }); code != 0 || looks != 3 || !strings.HasPrefix(said, "esub: -P nosuch") {
-		t.Errorf("code %d after %d looks, said %q", code, looks, said)
+	if code := run(f, func(text string) { printed += text }); code != 0 || reads != 3 || !strings.HasPrefix(printed, "esub: -P nosuch") {
+		t.Errorf("code %d after %d looks, said %q", code, reads, printed)
 	}
 }
 
-func other(t *testing.T, s *site) {
+func publishOther(t *testing.T, s *testSite) {
 	t.Helper()
 	generation, err := esub.EncodeGeneration(esub.Encode(esub.Policy{}), esub.Standing{At: time.Now()})
 	if err != nil {
@@ -632,8 +632,8 @@ func BenchmarkFilter(b *testing.B) {
 }
 
 // A dummy job belongs to no project: of the engine's user it goes through as it is.
-func TestFilterLetsDummyJobsThrough(t *testing.T) {
-	s := newSite(t)
+func TestFilterPassesDummyJobs(t *testing.T) {
+	s := newTestSite(t)
 	for uid, passes := range map[int]bool{0: true, os.Getuid(): true, 54321: false} {
 		f := s.filter()
 		env := f.Env
@@ -643,9 +643,9 @@ func TestFilterLetsDummyJobsThrough(t *testing.T) {
 			}
 			return env(name)
 		}
-		var said string
-		if code := run(f, func(text string) { said += text }); code != 0 || (said == "") != passes {
-			t.Errorf("user %d: code %d, said %q", uid, code, said)
+		var printed string
+		if code := run(f, func(text string) { printed += text }); code != 0 || (printed == "") != passes {
+			t.Errorf("user %d: code %d, said %q", uid, code, printed)
 		}
 	}
 }

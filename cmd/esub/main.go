@@ -41,13 +41,13 @@ func main() {
 	}
 	time.AfterFunc(patience, func() {
 		time.AfterFunc(time.Second, func() { os.Exit(0) }) // if the write to stderr hangs, too
-		say("esub: no answer from the file system in 5 seconds: the job goes through as it is\n")
+		writeStderr("esub: no answer from the file system in 5 seconds: the job goes through as it is\n")
 		os.Exit(0)
 	})
-	os.Exit(run(filter.OfThisProcess(os.Getenv), say))
+	os.Exit(run(filter.OfThisProcess(os.Getenv), writeStderr))
 }
 
-// say writes to standard error. It must not go through os.Stderr: a write to a pipe without a
+// writeStderr writes to standard error. It must not go through os.Stderr: a write to a pipe without a
 // reader would end this process by SIGPIPE, and a filter that ends by a signal rejects
 // the job.
-func say(text string) { _, _ = syscall.Write(syscall.Stderr, []byte(text)) }
+func writeStderr(text string) { _, _ = syscall.Write(syscall.Stderr, []byte(text)) }

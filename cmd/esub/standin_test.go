@@ -16,17 +16,17 @@ import (
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
-// cluster is the stand-in for LSF, which calls the filter as LSF does.
-type cluster struct {
+// testCluster is the stand-in for LSF, which calls the filter as LSF does.
+type testCluster struct {
 	*lsfstandin.Cluster
-	*site
+	*testSite
 	program string // the filter
 }
 
-func newCluster(t *testing.T, o lsfstandin.Options) *cluster {
+func newTestCluster(t *testing.T, o lsfstandin.Options) *testCluster {
 	t.Helper()
 	o.Hosts, o.Slots, o.Second = 1, 1, 20*time.Millisecond
-	c := &cluster{Cluster: lsfstandin.New(t, o), site: newSite(t), program: filepath.Join(t.TempDir(), "esub")}
+	c := &testCluster{Cluster: lsfstandin.New(t, o), testSite: newTestSite(t), program: filepath.Join(t.TempDir(), "esub")}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", c.program, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -37,7 +37,7 @@ func newCluster(t *testing.T, o lsfstandin.Options) *cluster {
 }
 
 // publishFor writes a snapshot in which the project mine is below its guarantee.
-func (c *cluster) publishFor(t *testing.T, config esub.Config, next int64) {
+func (c *testCluster) publishFor(t *testing.T, config esub.Config, next int64) {
 	t.Helper()
 	snapshot := esub.Encode(esub.Policy{
 		Settings: esub.Settings{Config: config, NextInLine: backends.Priority(next), MostRank: 50, DefaultQueue: "normal", MemoryUnit: 1 << 20, TagNoRequeue: true},
@@ -51,16 +51,16 @@ func (c *cluster) publishFor(t *testing.T, config esub.Config, next int64) {
 	c.write(t, esub.GenerationName, generation)
 }
 
-// link installs the filter under a name, and lists methods in lsf.conf.
-func (c *cluster) link(t *testing.T, name, methods string) {
+// installFilter installs the filter under a name, and lists methods in lsf.conf.
+func (c *testCluster) installFilter(t *testing.T, name, methods string) {
 	t.Helper()
 	if err := os.Symlink(c.program, filepath.Join(c.ServerDir(), name)); err != nil {
 		t.Fatal(err)
 	}
-	c.method(t, methods)
+	c.addMethods(t, methods)
 }
 
-func (c *cluster) method(t *testing.T, methods string) {
+func (c *testCluster) addMethods(t *testing.T, methods string) {
 	t.Helper()
 	conf, err := os.OpenFile(filepath.Join(c.EnvDir(), "lsf.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -72,31 +72,31 @@ func (c *cluster) method(t *testing.T, methods string) {
 	}
 }
 
-// own installs another filter script, as a site has it.
-func (c *cluster) own(t *testing.T, name, script string) {
+// installScript installs another filter script, as a site has it.
+func (c *testCluster) installScript(t *testing.T, name, script string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(c.ServerDir(), name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// types runs one of the programs in an environment.
-func (c *cluster) types(t *testing.T, env []string, words ...string) (stdout, stderr string, code int) {
+// runCommand runs one of the programs in an environment.
+func (c *testCluster) runCommand(t *testing.T, env []string, words ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(c.Bin(), words[0]), words[1:]...)
 	cmd.Env = append(append(c.Env(), "ALLOTMENT_HOME="+c.dir), env...)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	var out, printed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &printed
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	return out.String(), said.String(), cmd.ProcessState.ExitCode()
+	return out.String(), printed.String(), cmd.ProcessState.ExitCode()
 }
 
-// last is the job that was submitted last.
-func (c *cluster) last(t *testing.T) lsfstandin.Job {
+// lastJob is the job that was submitted last.
+func (c *testCluster) lastJob(t *testing.T) lsfstandin.Job {
 	t.Helper()
 	l, err := c.Picture()
 	if err != nil || len(l.Jobs) == 0 {
@@ -108,56 +108,59 @@ func (c *cluster) last(t *testing.T) lsfstandin.Job {
 // For each way to install the filter, on either flavour: a job that fails the tests goes to
 // the lowest queue with a tag, one that is next in line gets a number that the cluster
 // accepts, a bmod changes only its own options, and the user reads why.
-func TestFilterIsAskedByLSF(t *testing.T) {
+func TestFilterUnderLSF(t *testing.T) {
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
-		for name, install := range map[string]func(*testing.T, *cluster){
-			"plain":   func(t *testing.T, c *cluster) { c.link(t, "esub", "") },
-			"chained": func(t *testing.T, c *cluster) { c.own(t, "esub", "exit 1\n"); c.link(t, "esub.allotment", "allotment") },
-			"called":  func(t *testing.T, c *cluster) { c.own(t, "esub", "exec "+c.program+"\n") },
+		for name, install := range map[string]func(*testing.T, *testCluster){
+			"plain": func(t *testing.T, c *testCluster) { c.installFilter(t, "esub", "") },
+			"chained": func(t *testing.T, c *testCluster) {
+				c.installScript(t, "esub", "exit 1\n")
+				c.installFilter(t, "esub.allotment", "allotment")
+			},
+			"called": func(t *testing.T, c *testCluster) { c.installScript(t, "esub", "exec "+c.program+"\n") },
 		} {
 			t.Run(string(flavour)+" "+name, func(t *testing.T) {
 				t.Parallel()
-				c := newCluster(t, lsfstandin.Options{RootMaySubmit: true, Flavour: flavour})
+				c := newTestCluster(t, lsfstandin.Options{RootMaySubmit: true, Flavour: flavour})
 				install(t, c)
-				_, said, code := c.types(t, nil, "bsub", "-H", "-P", "nosuch", "-Jd", `a "text"`, "sleep", "300")
-				if j := c.last(t); code != 0 || j.Queue != "low" || j.Description != "allotment:1;queue=normal;low=1; a 'text'" || said != "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n" {
-					t.Errorf("%d, %q: %+v", code, said, j)
+				_, printed, code := c.runCommand(t, nil, "bsub", "-H", "-P", "nosuch", "-Jd", `a "text"`, "sleep", "300")
+				if j := c.lastJob(t); code != 0 || j.Queue != "low" || j.Description != "allotment:1;queue=normal;low=1; a 'text'" || printed != "esub: -P nosuch: no project of that name: correct it; it goes to queue low\n" {
+					t.Errorf("%d, %q: %+v", code, printed, j)
 				}
-				_, said, code = c.types(t, []string{"ALLOTMENT_PREEMPT=suspend"}, "bsub", "-H", "-P", "mine:synthesis", "-R", "rusage[mem=100]", "sleep", "300")
-				if j := c.last(t); code != 0 || said != "" || j.UserPriority != 70 || j.Queue != "normal" || j.Description != "allotment:1;preempt=suspend;mem=104857600;step=synthesis;" {
-					t.Errorf("%d, %q: %+v", code, said, j)
+				_, printed, code = c.runCommand(t, []string{"ALLOTMENT_PREEMPT=suspend"}, "bsub", "-H", "-P", "mine:synthesis", "-R", "rusage[mem=100]", "sleep", "300")
+				if j := c.lastJob(t); code != 0 || printed != "" || j.UserPriority != 70 || j.Queue != "normal" || j.Description != "allotment:1;preempt=suspend;mem=104857600;step=synthesis;" {
+					t.Errorf("%d, %q: %+v", code, printed, j)
 				}
-				id := fmt.Sprint(c.last(t).ID)
-				if out, said, code := c.types(t, nil, "bmod", "-q", "low", id); code != 0 || said != "" {
-					t.Errorf("bmod: %d, %s%s", code, out, said)
+				id := fmt.Sprint(c.lastJob(t).ID)
+				if out, printed, code := c.runCommand(t, nil, "bmod", "-q", "low", id); code != 0 || printed != "" {
+					t.Errorf("bmod: %d, %s%s", code, out, printed)
 				}
-				if j := c.last(t); j.UserPriority != 70 || j.Queue != "low" || !strings.HasPrefix(j.Description, "allotment:1;preempt=suspend;") {
+				if j := c.lastJob(t); j.UserPriority != 70 || j.Queue != "low" || !strings.HasPrefix(j.Description, "allotment:1;preempt=suspend;") {
 					t.Errorf("after bmod -q: %+v", j)
 				}
-				spared := []string{"-rn"}
+				noRequeue := []string{"-rn"}
 				if flavour == lsfstandin.Lava { // its bsub has none
-					spared = []string{"-Jd", "allotment:1;norequeue=1;"}
+					noRequeue = []string{"-Jd", "allotment:1;norequeue=1;"}
 				}
-				if _, said, code = c.types(t, nil, append(append([]string{"bsub", "-H", "-P", "mine"}, spared...), "true")...); code != 0 || said != "" || c.last(t).Description != "allotment:1;norequeue=1;" {
-					t.Errorf("not to be requeued: %d, %q, %+v", code, said, c.last(t))
+				if _, printed, code = c.runCommand(t, nil, append(append([]string{"bsub", "-H", "-P", "mine"}, noRequeue...), "true")...); code != 0 || printed != "" || c.lastJob(t).Description != "allotment:1;norequeue=1;" {
+					t.Errorf("not to be requeued: %d, %q, %+v", code, printed, c.lastJob(t))
 				}
 				const clipped = "esub: -sp 100: only pba may set more than 50, the default: 50 is used\n"
-				if _, said, code = c.types(t, nil, "bsub", "-H", "-q", "low", "-P", "nosuch", "-sp", "100", "true"); code != 0 || !strings.HasPrefix(said, clipped) || c.last(t).UserPriority != 50 {
-					t.Errorf("a raised job: %d, %q, %+v", code, said, c.last(t))
+				if _, printed, code = c.runCommand(t, nil, "bsub", "-H", "-q", "low", "-P", "nosuch", "-sp", "100", "true"); code != 0 || !strings.HasPrefix(printed, clipped) || c.lastJob(t).UserPriority != 50 {
+					t.Errorf("a raised job: %d, %q, %+v", code, printed, c.lastJob(t))
 				}
-				raised := fmt.Sprint(c.last(t).ID)
+				raised := fmt.Sprint(c.lastJob(t).ID)
 				for _, change := range []struct {
-					env  []string
-					to   string
-					said string
-					want int64
+					env     []string
+					to      string
+					printed string
+					want    int64
 				}{{nil, "100", clipped, 50}, {nil, "30", "", 30}, {nil, "100", clipped, 50}, {[]string{backends.RankVariable + "=1"}, "100", "", 100}} {
-					if _, said, code := c.types(t, change.env, "bmod", "-sp", change.to, raised); code != 0 || said != change.said || int64(c.last(t).UserPriority) != change.want {
-						t.Errorf("bmod -sp %s: %d, %q, %+v, want %d", change.to, code, said, c.last(t), change.want)
+					if _, printed, code := c.runCommand(t, change.env, "bmod", "-sp", change.to, raised); code != 0 || printed != change.printed || int64(c.lastJob(t).UserPriority) != change.want {
+						t.Errorf("bmod -sp %s: %d, %q, %+v, want %d", change.to, code, printed, c.lastJob(t), change.want)
 					}
 				}
-				if _, said, code = c.types(t, nil, "bmod", "-P", "nosuch", id); code != 0 || said != "esub: -P nosuch: no project of that name: correct it\n" {
-					t.Errorf("bmod -P: %d, %q", code, said)
+				if _, printed, code = c.runCommand(t, nil, "bmod", "-P", "nosuch", id); code != 0 || printed != "esub: -P nosuch: no project of that name: correct it\n" {
+					t.Errorf("bmod -P: %d, %q", code, printed)
 				}
 			})
 		}
@@ -167,22 +170,22 @@ func TestFilterIsAskedByLSF(t *testing.T) {
 // R3: a submission is never lost because the filter fails; it is refused only where the
 // site's config says so.
 func TestFilterOnLSFFailsOpen(t *testing.T) {
-	c := newCluster(t, lsfstandin.Options{RootMaySubmit: true})
-	c.link(t, "esub", "")
+	c := newTestCluster(t, lsfstandin.Options{RootMaySubmit: true})
+	c.installFilter(t, "esub", "")
 	submit := func(what string, env []string, accepted bool, want string) {
 		t.Helper()
 		before := int64(0)
 		if l, err := c.Picture(); err == nil && len(l.Jobs) > 0 {
 			before = l.Jobs[len(l.Jobs)-1].ID
 		}
-		_, said, code := c.types(t, env, "bsub", "-H", "-P", "nosuch", "true")
-		if (code == 0) != accepted || !strings.Contains(said, want) {
-			t.Errorf("%s: %d, %q, want %q", what, code, said, want)
+		_, printed, code := c.runCommand(t, env, "bsub", "-H", "-P", "nosuch", "true")
+		if (code == 0) != accepted || !strings.Contains(printed, want) {
+			t.Errorf("%s: %d, %q, want %q", what, code, printed, want)
 		}
 		if !accepted {
 			return
 		}
-		if j := c.last(t); j.ID == before || j.Queue != "normal" || j.Description != "" {
+		if j := c.lastJob(t); j.ID == before || j.Queue != "normal" || j.Description != "" {
 			t.Errorf("%s: %+v", what, j)
 		}
 	}
@@ -198,11 +201,11 @@ func TestFilterOnLSFFailsOpen(t *testing.T) {
 	// A cluster whose MAX_USER_PRIORITY is less than the snapshot says refuses jobs that
 	// are next in line: that is why pba asks it in each cycle.
 	c.publishFor(t, esub.DefaultConfig(), 3020)
-	if _, said, code := c.types(t, nil, "bsub", "-H", "-P", "mine", "true"); code != 255 || said != "Bad user priority. Job not submitted.\n" {
-		t.Errorf("%d, %q", code, said)
+	if _, printed, code := c.runCommand(t, nil, "bsub", "-H", "-P", "mine", "true"); code != 255 || printed != "Bad user priority. Job not submitted.\n" {
+		t.Errorf("%d, %q", code, printed)
 	}
 	c.publishFor(t, esub.DefaultConfig(), 0)
-	if _, said, code := c.types(t, nil, "bsub", "-H", "-P", "mine", "true"); code != 0 || said != "" || c.last(t).UserPriority != 0 {
-		t.Errorf("no priority for it: %d, %q, %+v", code, said, c.last(t))
+	if _, printed, code := c.runCommand(t, nil, "bsub", "-H", "-P", "mine", "true"); code != 0 || printed != "" || c.lastJob(t).UserPriority != 0 {
+		t.Errorf("no priority for it: %d, %q, %+v", code, printed, c.lastJob(t))
 	}
 }

@@ -20,11 +20,11 @@ import (
 // administrator of the queue: the engine's administrators are.
 func isAdmin(c *configfile.Config) func(account.Account) bool {
 	return func(a account.Account) bool {
-		who := settings.Caller{User: a.Name}
+		caller := settings.Caller{User: a.Name}
 		if len(c.PBA.Roles.Admins.Groups) > 0 {
-			who.Groups, _ = account.GroupNames(a.Name) // groups that can't be looked up grant nothing
+			caller.Groups, _ = account.GroupNames(a.Name) // groups that can't be looked up grant nothing
 		}
-		return c.PBA.Roles.Admin(who)
+		return c.PBA.Roles.Admin(caller)
 	}
 }
 

@@ -118,15 +118,15 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			e.Setenv("ALLOTMENT_HOME", filepath.Join(e.WorkDir, "home"))
-			e.Defer(func() { stopLeft(t, filepath.Join(e.WorkDir, "home")) })
+			e.Defer(func() { stopDaemon(t, filepath.Join(e.WorkDir, "home")) })
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"daemons": daemons, "sqlite": sqlite},
 	})
 }
 
-// stopLeft stops the daemon that a script left, whether or not it failed.
-func stopLeft(t *testing.T, dir string) {
+// stopDaemon stops the daemon that a script left, whether or not it failed.
+func stopDaemon(t *testing.T, dir string) {
 	paths, err := home.Find(func(name string) string { return map[string]string{"ALLOTMENT_HOME": dir}[name] }, os.Getuid())
 	if err != nil {
 		t.Error(err)

@@ -100,17 +100,17 @@ func background(c *cli.Context, config *configfile.Config, nodes []string) error
 var errRunning = errors.New("miniqd is running already")
 
 func foreground(c *cli.Context, config *configfile.Config) error {
-	tell := func(string) {}
+	reportStart := func(string) {}
 	if fd := c.Int("ready-fd"); fd > 0 {
-		tell = readyTo(os.NewFile(uintptr(fd), "ready"))
+		reportStart = startReporter(os.NewFile(uintptr(fd), "ready"))
 	}
-	err := runDaemon(c, config, func() { tell(miniq.ReadyLine) })
+	err := runDaemon(c, config, func() { reportStart(miniq.ReadyLine) })
 	switch {
 	case daemon.Running(err):
-		tell(miniq.RunningLine)
+		reportStart(miniq.RunningLine)
 		return fmt.Errorf("serve: %w: stop it first with miniqd stop", err)
 	case err != nil:
-		tell(shell.OneLine(err.Error()))
+		reportStart(shell.OneLine(err.Error()))
 	}
 	return err
 }
@@ -124,22 +124,22 @@ const (
 	leastGrowth  = 16 << 20
 )
 
-// waitForDisk is how many goroutines wait for a disk most of the time: the one that syncs
+// diskGoroutines is how many goroutines wait for a disk most of the time: the one that syncs
 // the journal and the one that writes state objects. The runtime counts them as running
 // for a while, and takes another thread for the rest only then.
-const waitForDisk = 2
+const diskGoroutines = 2
 
-// collectSeldom limits garbage collections by daemonGrowth and leastGrowth: after each one
+// tuneGC limits garbage collections by daemonGrowth and leastGrowth: after each one
 // it reads how much memory is in use, and sets the size at which the next one starts.
-func collectSeldom() {
+func tuneGC() {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	var look func(*[32]byte)
-	look = func(mark *[32]byte) {
+	var adjust func(*[32]byte)
+	adjust = func(mark *[32]byte) {
 		metrics.Read(live)
 		debug.SetGCPercent(int(max(daemonGrowth, 100*leastGrowth/max(live[0].Value.Uint64(), 1<<20))))
-		runtime.SetFinalizer(mark, look)
+		runtime.SetFinalizer(mark, adjust)
 	}
-	look(new([32]byte)) // large enough not to share a block with live objects
+	adjust(new([32]byte)) // large enough not to share a block with live objects
 }
 
 func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
@@ -155,8 +155,8 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 	if err != nil { // jobs run without it; placing a dummy job fails, with the reason
 		dummy = ""
 	}
-	collectSeldom()
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + waitForDisk)
+	tuneGC()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + diskGoroutines)
 	return daemon.Run(c.Context, daemon.Options{
 		Paths: config.Paths, Config: config.Miniq, Program: program, Keeper: keeper, Dummy: dummy,
 		Version: shell.VersionText(), Log: config.Log.Logger(c.App.ErrWriter, slog.LevelInfo), Ready: ready,
@@ -165,14 +165,14 @@ func runDaemon(c *cli.Context, config *configfile.Config, ready func()) error {
 	})
 }
 
-// readyTo returns a function that writes how the start went, once.
-func readyTo(w io.WriteCloser) func(string) {
-	said := false
+// startReporter returns a function that writes how the start went, once.
+func startReporter(w io.WriteCloser) func(string) {
+	reported := false
 	return func(line string) {
-		if said {
+		if reported {
 			return
 		}
-		said = true
+		reported = true
 		_, _ = io.WriteString(w, line+"\n") // the reader may be gone
 		_ = w.Close()
 	}

@@ -47,7 +47,7 @@ func allocCommand(p process) *cli.Command {
 			{
 				Name: "list", Usage: "list what is planned from this week on",
 				Flags:  append([]cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of this `PROJECT`"}}, table.Flags()...),
-				Action: p.prints(listAllocs),
+				Action: p.tableAction(listAllocs),
 			},
 			exportCommand(p), importCommand(p),
 		},
@@ -69,12 +69,12 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 		return shell.Usagef("--user and --step need a name")
 	}
 	var terms desk.Terms // none: the slots are removed
-	open := p.with
+	open := p.withDesk
 	if set {
 		if terms, err = readTerms(c, args[1]); err != nil {
 			return err
 		}
-		open = p.withQueue
+		open = p.withDeskAndQueue
 	}
 	return open(c, func(ctx context.Context, d *desk.Desk) error {
 		weeks, err := d.SetAllocation(ctx, pool, terms, c.String("week"), c.Int("weeks"))

@@ -45,33 +45,33 @@ func newApp(p process) *cli.App {
 	}
 }
 
-// with opens a desk for one command.
-func (p process) with(c *cli.Context, do func(context.Context, *desk.Desk) error) error {
-	return p.open(c.Context, false, do)
+// withDesk opens a desk for one command.
+func (p process) withDesk(c *cli.Context, do func(context.Context, *desk.Desk) error) error {
+	return p.openDesk(c.Context, false, do)
 }
 
-// withQueue is with, and starts the bundled queue where it does not run.
-func (p process) withQueue(c *cli.Context, do func(context.Context, *desk.Desk) error) error {
-	return p.open(c.Context, true, do)
+// withDeskAndQueue is with, and starts the bundled queue where it does not run.
+func (p process) withDeskAndQueue(c *cli.Context, do func(context.Context, *desk.Desk) error) error {
+	return p.openDesk(c.Context, true, do)
 }
 
-func (p process) open(ctx context.Context, start bool, do func(context.Context, *desk.Desk) error) error {
+func (p process) openDesk(ctx context.Context, start bool, do func(context.Context, *desk.Desk) error) error {
 	d, err := desk.Open(ctx, p.System, start)
 	if err != nil {
-		return exit(err)
+		return withExitCode(err)
 	}
 	defer d.Close()
-	return exit(do(ctx, d))
+	return withExitCode(do(ctx, d))
 }
 
-// prints returns the action of a command that prints the table that list makes.
-func (p process) prints(list func(context.Context, *desk.Desk, *cli.Context) (*table.Table, any, error)) cli.ActionFunc {
+// tableAction returns the action of a command that prints the table that list makes.
+func (p process) tableAction(list func(context.Context, *desk.Desk, *cli.Context) (*table.Table, any, error)) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		format, err := table.FormatOf(c)
 		if err != nil {
 			return err
 		}
-		return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+		return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 			t, all, err := list(ctx, d, c)
 			if err != nil {
 				return err
@@ -81,8 +81,8 @@ func (p process) prints(list func(context.Context, *desk.Desk, *cli.Context) (*t
 	}
 }
 
-// exit returns an error of the desk with its exit code.
-func exit(err error) error {
+// withExitCode returns an error of the desk with its exit code.
+func withExitCode(err error) error {
 	switch {
 	case errors.Is(err, desk.ErrInvalid):
 		return &shell.ExitError{Code: shell.ExitUsage, Err: err}

@@ -19,7 +19,7 @@ func backupCommand(p process) *cli.Command {
 			if err != nil {
 				return err
 			}
-			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 				if err := d.Backup(ctx, args[0]); err != nil {
 					return err
 				}

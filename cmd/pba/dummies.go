@@ -30,7 +30,7 @@ func prune(c *cli.Context, p process, dryRun bool) error {
 	if dryRun {
 		what = "would be ended"
 	}
-	return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 		all, err := d.Prune(ctx, dryRun)
 		if err != nil {
 			return err

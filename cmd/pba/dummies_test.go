@@ -21,15 +21,15 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// typist runs command lines on a queue in memory and a ledger of its own.
-type typist struct {
+// testCLI runs command lines on a queue in memory and a ledger of its own.
+type testCLI struct {
 	process
 	config configfile.Config
 	out    bytes.Buffer
 	errs   bytes.Buffer
 }
 
-func newTypist(t *testing.T, q *fake.Queue) *typist {
+func newTestCLI(t *testing.T, q *fake.Queue) *testCLI {
 	t.Helper()
 	dir := t.TempDir()
 	c, err := configfile.LoadFrom(config.Paths{Config: dir + "/config.yaml", State: dir, Runtime: dir})
@@ -40,7 +40,7 @@ func newTypist(t *testing.T, q *fake.Queue) *typist {
 	if err := errors.Join(err, l.Close()); err != nil {
 		t.Fatal(err)
 	}
-	y := &typist{config: c}
+	y := &testCLI{config: c}
 	y.process = process{stdout: &y.out, stderr: &y.errs, System: desk.System{
 		Now: fake.Now, EditWait: time.Second,
 		Identify: func(configfile.Config) (desk.Caller, error) {
@@ -53,8 +53,8 @@ func newTypist(t *testing.T, q *fake.Queue) *typist {
 	return y
 }
 
-// types runs a command line, and returns its exit code, stdout and stderr.
-func (y *typist) types(line string) (code int, stdout, stderr string) {
+// run runs a command line, and returns its exit code, stdout and stderr.
+func (y *testCLI) run(line string) (code int, stdout, stderr string) {
 	y.out.Reset()
 	y.errs.Reset()
 	code = commands.Main(newApp(y.process), append([]string{"pba"}, strings.Fields(line)...))
@@ -65,65 +65,65 @@ func (y *typist) types(line string) (code int, stdout, stderr string) {
 // job, and two dummy jobs of a job 99 that is gone.
 func heavyQueue() *fake.Queue {
 	q := fake.NewQueue()
-	q.Has.Hosts = []backends.Host{{Name: "n1", Slots: 4, Memory: 16 << 30}}
-	q.Has.Jobs = q.Has.Jobs[:1]
-	heavy := &q.Has.Jobs[0]
+	q.Content.Hosts = []backends.Host{{Name: "n1", Slots: 4, Memory: 16 << 30}}
+	q.Content.Jobs = q.Content.Jobs[:1]
+	heavy := &q.Content.Jobs[0]
 	heavy.Memory, heavy.OneHost = 7<<30, true
-	for i, whom := range []int64{1, 99, 99} {
+	for i, beneficiary := range []int64{1, 99, 99} {
 		d := *heavy
-		d.ID, d.User, d.Project, d.Memory, d.DummyFor = backends.ID{Job: int64(20 + i)}, "root", "", 0, backends.ID{Job: whom}
-		q.Has.Jobs = append(q.Has.Jobs, d)
+		d.ID, d.User, d.Project, d.Memory, d.DummyFor = backends.ID{Job: int64(20 + i)}, "root", "", 0, backends.ID{Job: beneficiary}
+		q.Content.Jobs = append(q.Content.Jobs, d)
 	}
-	q.Can.Place = func(context.Context, []backends.Dummy) []backends.Submitted { return nil }
+	q.Extra.Place = func(context.Context, []backends.Dummy) []backends.Submitted { return nil }
 	return q
 }
 
 func TestDummiesPrune(t *testing.T) { // R31
 	q := heavyQueue()
-	y := newTypist(t, q)
+	y := newTestCLI(t, q)
 	y.config.Dummies.Mode = settings.DummyMode(dummy.Reserve)
-	if code, out, errs := y.types("dummies prune --dry-run"); code != 0 || out != "2 dummy jobs would be ended: job 99 is gone\n" || len(q.Did) != 0 {
-		t.Errorf("dry run: %d, %q, %q, did %q", code, out, errs, q.Did)
+	if code, out, errs := y.run("dummies prune --dry-run"); code != 0 || out != "2 dummy jobs would be ended: job 99 is gone\n" || len(q.Calls) != 0 {
+		t.Errorf("dry run: %d, %q, %q, did %q", code, out, errs, q.Calls)
 	}
-	if code, out, errs := y.types("dummies prune"); code != 0 || out != "2 dummy jobs ended: job 99 is gone\n" || !slices.Equal(q.Did, []string{"kill 21", "kill 22"}) {
-		t.Errorf("prune: %d, %q, %q, did %q", code, out, errs, q.Did)
+	if code, out, errs := y.run("dummies prune"); code != 0 || out != "2 dummy jobs ended: job 99 is gone\n" || !slices.Equal(q.Calls, []string{"kill 21", "kill 22"}) {
+		t.Errorf("prune: %d, %q, %q, did %q", code, out, errs, q.Calls)
 	}
-	if _, out, _ := y.types("explain 20"); !strings.Contains(out, "Class dummy: it holds a slot for job 1,") {
+	if _, out, _ := y.run("explain 20"); !strings.Contains(out, "Class dummy: it holds a slot for job 1,") {
 		t.Errorf("explain of a dummy job: %s", out)
 	}
-	if _, out, _ := y.types("explain 1"); !strings.Contains(out, "Memory: it needs that of 2 slots on n1: 1 held beside its own 1.\n") {
+	if _, out, _ := y.run("explain 1"); !strings.Contains(out, "Memory: it needs that of 2 slots on n1: 1 held beside its own 1.\n") {
 		t.Errorf("explain of a heavy job: %s", out)
 	}
-	if _, out, _ := y.types("status"); !strings.Contains(out, "Dummy jobs: 3 running, 0 waiting, for 1 heavy job\n") {
+	if _, out, _ := y.run("status"); !strings.Contains(out, "Dummy jobs: 3 running, 0 waiting, for 1 heavy job\n") {
 		t.Errorf("status: %s", out)
 	}
-	if _, out, _ := y.types("status --json"); !strings.Contains(out, `"dummies": 3`) || !strings.Contains(out, `"slots": 2`) {
+	if _, out, _ := y.run("status --json"); !strings.Contains(out, `"dummies": 3`) || !strings.Contains(out, `"slots": 2`) {
 		t.Errorf("status: %s", out)
 	}
-	q.Has.Jobs = q.Has.Jobs[:2]
-	if code, out, _ := y.types("dummies prune"); code != 0 || out != "There is no dummy job without a heavy job.\n" {
+	q.Content.Jobs = q.Content.Jobs[:2]
+	if code, out, _ := y.run("dummies prune"); code != 0 || out != "There is no dummy job without a heavy job.\n" {
 		t.Errorf("nothing to prune: %d, %q", code, out)
 	}
 	y.Identify = func(configfile.Config) (desk.Caller, error) { return desk.Caller{Writes: true, UID: 7, As: 7}, nil }
-	if code, _, errs := y.types("dummies prune"); code != 1 || !strings.Contains(errs, "end dummy jobs") {
+	if code, _, errs := y.run("dummies prune"); code != 1 || !strings.Contains(errs, "end dummy jobs") {
 		t.Errorf("by another user: %d, %q", code, errs)
 	}
 }
 
-func TestDummiesThatFailToEnd(t *testing.T) {
+func TestPruneReportsFailedKills(t *testing.T) {
 	q := heavyQueue()
 	q.Fail[backends.ID{Job: 22}] = backends.ErrDenied
-	if code, _, errs := newTypist(t, q).types("dummies prune"); code != 1 || !strings.Contains(errs, "(try again)") {
+	if code, _, errs := newTestCLI(t, q).run("dummies prune"); code != 1 || !strings.Contains(errs, "(try again)") {
 		t.Errorf("%d, %q", code, errs)
 	}
 	q = heavyQueue() // it has ended by itself
 	q.Fail[backends.ID{Job: 22}] = backends.ErrUnknownJob
-	if code, out, errs := newTypist(t, q).types("dummies prune"); code != 0 || !strings.Contains(out, "job 99 is gone") {
+	if code, out, errs := newTestCLI(t, q).run("dummies prune"); code != 0 || !strings.Contains(out, "job 99 is gone") {
 		t.Errorf("%d, %q, %q", code, out, errs)
 	}
 }
 
-func TestStatusOfWhoGathers(t *testing.T) {
+func TestStatusOfGatheringJobs(t *testing.T) {
 	s := &desk.Status{Heavy: []desk.HeavyStatus{
 		{Job: "5", User: "ann", Project: "chipA", Host: "h3", Slots: 3, Dummies: 2, Gathers: true},
 		{Job: "6", Slots: 2, Gathers: true},
@@ -140,8 +140,8 @@ func TestStatusOfWhoGathers(t *testing.T) {
 
 func TestReportDummies(t *testing.T) {
 	q := heavyQueue()
-	y := newTypist(t, q)
-	if code, out, _ := y.types("report dummies"); code != 0 || !strings.HasPrefix(out, "No dummy jobs were placed since ") {
+	y := newTestCLI(t, q)
+	if code, out, _ := y.run("report dummies"); code != 0 || !strings.HasPrefix(out, "No dummy jobs were placed since ") {
 		t.Errorf("of nothing: %d, %q", code, out)
 	}
 	ctx := context.Background()
@@ -162,15 +162,15 @@ func TestReportDummies(t *testing.T) {
 		"report dummies":                        "chipA    bob   ",
 		"report dummies --json --project chipA": `"held_slot_hours": 1`,
 	} {
-		if code, out, errs := y.types(line); code != 0 || !strings.Contains(out, want) {
+		if code, out, errs := y.run(line); code != 0 || !strings.Contains(out, want) {
 			t.Errorf("%s: %d, %q, %q", line, code, out, errs)
 		}
 	}
-	if code, _, errs := y.types("report dummies --project nosuch"); code != 1 || !strings.Contains(errs, `unknown project "nosuch"`) {
+	if code, _, errs := y.run("report dummies --project nosuch"); code != 1 || !strings.Contains(errs, `unknown project "nosuch"`) {
 		t.Errorf("of another project: %d, %q", code, errs)
 	}
 	q.Down = backends.ErrUnreachable
-	if code, out, errs := y.types("report dummies"); code != 0 || !strings.Contains(out, "1.00") || !strings.Contains(errs, "warning: the owners of unfinished jobs are unknown") {
+	if code, out, errs := y.run("report dummies"); code != 0 || !strings.Contains(out, "1.00") || !strings.Contains(errs, "warning: the owners of unfinished jobs are unknown") {
 		t.Errorf("of a queue that is away: %d, %q, %q", code, out, errs)
 	}
 }

@@ -29,7 +29,7 @@ func explainCommand(p process) *cli.Command {
 			if err != nil {
 				return shell.Usagef("%w", err)
 			}
-			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 				story, err := d.Explain(ctx, id)
 				if err != nil {
 					return err
@@ -55,7 +55,7 @@ func printStory(out io.Writer, t *desk.Story) {
 		line("The queue says: %s", t.Reason)
 	}
 	for _, x := range t.Tests {
-		line("  %s %s%s", mark(x.Passed), x.Name, ifTrue(x.Detail != "", ": "+x.Detail))
+		line("  %s %s%s", yesNo(x.Passed), x.Name, ifTrue(x.Detail != "", ": "+x.Detail))
 	}
 	if t.Place != "" {
 		line("Class %s: %s.", t.Class, t.Place)
@@ -84,7 +84,7 @@ func printVictims(line func(string, ...any), t *desk.Story) {
 		}
 		for _, v := range r.Victims {
 			if v.Job == t.ID {
-				line("It lost its slots (%s) at %s to job %s of project %s, reclaim %d: %s%s.", v.Mode, latestOf(r.Acted, r.Planned).Local().Format("2006-01-02 15:04:05"),
+				line("It lost its slots (%s) at %s to job %s of project %s, reclaim %d: %s%s.", v.Mode, timeOr(r.Acted, r.Planned).Local().Format("2006-01-02 15:04:05"),
 					r.Beneficiary, r.Project, r.ID, r.Phase, ifTrue(r.Why != "", ", "+r.Why))
 				if v.Fate == desk.Lost {
 					line("Its host went down in the midst of that: the queue ended it and did not put it back. Submit it again.")
@@ -145,14 +145,14 @@ func since(t *desk.Story) string {
 	return " since " + at.Local().Format("2006-01-02 15:04:05")
 }
 
-func latestOf(a, b time.Time) time.Time {
+func timeOr(a, b time.Time) time.Time {
 	if a.IsZero() {
 		return b
 	}
 	return a
 }
 
-func mark(passed bool) string {
+func yesNo(passed bool) string {
 	if passed {
 		return "yes"
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // What a queue says in several lines is printed in one, on a line that keeps its indent.
-func TestAStoryHasNoLineBreaksInItsLines(t *testing.T) {
+func TestExplainPrintsOneLinePerFact(t *testing.T) {
 	var out bytes.Buffer
 	printStory(&out, &desk.Story{
 		ID: "1", User: "bob", Slots: 1, State: backends.Pending, Reason: "first\nsecond", Class: "normal",

@@ -22,7 +22,7 @@ func exportCommand(p process) *cli.Command {
 			if c.IsSet("weeks") && weeks < 1 {
 				return shell.Usagef("--weeks %d: want one week or more", weeks)
 			}
-			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 				f, err := d.Export(ctx, c.StringSlice("project"), c.String("week"), weeks)
 				if err != nil {
 					return err

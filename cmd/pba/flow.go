@@ -39,7 +39,7 @@ func flowCommand(p process) *cli.Command {
 			},
 			{
 				Name: "list", Usage: "list the flows", Flags: table.Flags(),
-				Action: p.prints(listFlows),
+				Action: p.tableAction(listFlows),
 			},
 		},
 	}
@@ -58,7 +58,7 @@ func withFlow(c *cli.Context, p process, change func(*desk.Desk, context.Context
 		}
 		steps = strings.Split(c.String("steps"), ",")
 	}
-	return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 		if err := change(d, ctx, args[0], steps); err != nil {
 			return err
 		}

@@ -43,7 +43,7 @@ func importCommand(p process) *cli.Command {
 			if !o.dryRun && !o.yes && (o.file == "-" || !term.IsTerminal(int(os.Stdin.Fd()))) {
 				return shell.Usagef("can't ask for confirmation, since standard input is not a terminal: check the changes with --dry-run, then apply them with --yes")
 			}
-			return p.withQueue(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.withDeskAndQueue(c, func(ctx context.Context, d *desk.Desk) error {
 				return importPlan(ctx, d, o, os.Stdin, c.App.Writer)
 			})
 		},
@@ -66,7 +66,7 @@ func importPlan(ctx context.Context, d *desk.Desk, o importOptions, stdin io.Rea
 	if err := d.MayWrite(); err != nil {
 		return err
 	}
-	if !o.yes && !agreed(stdin, out) {
+	if !o.yes && !confirm(stdin, out) {
 		fmt.Fprintln(out, "Nothing is changed.")
 		return nil
 	}
@@ -91,8 +91,8 @@ func printDifferences(out io.Writer, all []desk.Difference) {
 	}
 }
 
-// agreed asks for confirmation, and reports whether it was given.
-func agreed(stdin io.Reader, out io.Writer) bool {
+// confirm asks for confirmation, and reports whether it was given.
+func confirm(stdin io.Reader, out io.Writer) bool {
 	fmt.Fprint(out, "Apply this? [y/N] ")
 	answer, err := bufio.NewReader(stdin).ReadString('\n')
 	if err != nil {

@@ -26,7 +26,7 @@ func TestOnlyYesApplies(t *testing.T) {
 		"y\n": true, "yes\n": true, " Yes \n": true,
 		"\n": false, "n\n": false, "yess\n": false, "": false, "y": false,
 	} {
-		if got := agreed(strings.NewReader(answer), io.Discard); got != want {
+		if got := confirm(strings.NewReader(answer), io.Discard); got != want {
 			t.Errorf("%q: %v", answer, got)
 		}
 	}
@@ -40,9 +40,9 @@ func (a answering) Read(p []byte) (int, error) {
 	return copy(p, "y\n"), nil
 }
 
-// TestAPlanThatChangedMeanwhileIsNotApplied: what was shown is what is applied, or
+// TestImportFailsIfPlanChanged: what was shown is what is applied, or
 // nothing.
-func TestAPlanThatChangedMeanwhileIsNotApplied(t *testing.T) {
+func TestImportFailsIfPlanChanged(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
 	c, err := configfile.LoadFrom(config.Paths{Config: filepath.Join(dir, "config.yaml"), State: dir, Runtime: dir})

@@ -17,15 +17,15 @@ import (
 	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
-// setUp is a queue that reports how it is set up.
-type setUp struct {
+// setupQueue is a queue that reports how it is set up.
+type setupQueue struct {
 	backends.Backend // what is not used here panics
 	lows             []string
 }
 
-func (q *setUp) Close() error { return nil }
+func (q *setupQueue) Close() error { return nil }
 
-func (q *setUp) Abilities() backends.Abilities {
+func (q *setupQueue) Abilities() backends.Abilities {
 	return backends.Abilities{
 		ForWrappers: backends.ForWrappers{Queues: func(context.Context) ([]backends.Queue, error) { return []backends.Queue{{Name: "normal"}}, nil }},
 		ForFilter:   backends.ForFilter{FilterFacts: func(context.Context) (backends.FilterFacts, error) { return backends.FilterFacts{}, nil }},
@@ -48,7 +48,7 @@ func (q *setUp) Abilities() backends.Abilities {
 func TestInitOnAQueueThatRunsTheFilter(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")
-	q := &setUp{}
+	q := &setupQueue{}
 	c := configfile.Config{Backend: "lsf", Paths: config.Paths{Config: filepath.Join(dir, "config.yaml"), State: state, Runtime: state}}
 	c.Filter.LowQueue = "low"
 	var out bytes.Buffer

@@ -10,30 +10,30 @@ import (
 	"github.com/allotment-hpc/allotment/pba/desk"
 )
 
-// journal is the log of a repeated rebalance, which a service or cron runs.
-type journal struct {
+// cycleLog is the log of a repeated rebalance, which a service or cron runs.
+type cycleLog struct {
 	*slog.Logger
 	warned map[string]bool // warnings of the last cycle: each is logged once, while it lasts
 	note   string          // of the last cycle
 }
 
-// newJournal logs only warnings under --for, since cron mails every line.
-func newJournal(l configfile.Log, w io.Writer, o rebalanceOptions) *journal {
+// newCycleLog logs only warnings under --for, since cron mails every line.
+func newCycleLog(l configfile.Log, w io.Writer, o rebalanceOptions) *cycleLog {
 	level := slog.LevelInfo
 	if o.runFor > 0 {
 		level = slog.LevelWarn
 	}
-	return &journal{Logger: l.Logger(w, level)}
+	return &cycleLog{Logger: l.Logger(w, level)}
 }
 
 // failed logs a cycle that could not run, and will be tried again.
-func (j *journal) failed(err error) {
+func (j *cycleLog) failed(err error) {
 	j.Warn("no cycle", "error", err.Error())
 }
 
 // cycle logs what a cycle did: each act and what the planner warns of at the level
 // info, what the queue refused as a warning.
-func (j *journal) cycle(shown *desk.Cycle) {
+func (j *cycleLog) cycle(shown *desk.Cycle) {
 	if shown.Note != "" && shown.Note != j.note {
 		j.Info("cycle", "note", shown.Note)
 	}

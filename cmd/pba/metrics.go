@@ -33,23 +33,23 @@ func metricsCommand(p process) *cli.Command {
 			case c.IsSet("listen"):
 				return serveMetrics(c.Context, p, address, c.App.Writer)
 			}
-			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 				m, err := d.Metrics(ctx)
 				if err != nil {
 					return err
 				}
 				if c.IsSet("out") {
-					return d.ReplaceNamed("write metrics to a file", out, exposed(m))
+					return d.ReplaceNamed("write metrics to a file", out, metricsText(m))
 				}
-				_, err = c.App.Writer.Write(exposed(m))
+				_, err = c.App.Writer.Write(metricsText(m))
 				return err
 			})
 		},
 	}
 }
 
-// exposed returns the metrics as text.
-func exposed(m *desk.Metrics) []byte {
+// metricsText returns the metrics as text.
+func metricsText(m *desk.Metrics) []byte {
 	var e exposition
 	e.gauge("allotment_queue_up", "Whether the queue could be asked.").add(boolean(m.Now != nil))
 	e.gauge("allotment_info", "Version and mode; always 1.").add(1, "version", shell.Version, "mode", string(m.Mode))
@@ -182,16 +182,16 @@ func serveMetrics(ctx context.Context, p process, address string, out io.Writer)
 }
 
 func metricsHandler(p process) http.Handler {
-	var one sync.Mutex
+	var mu sync.Mutex
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		one.Lock()
-		defer one.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		var text []byte
-		err := p.open(r.Context(), false, func(ctx context.Context, d *desk.Desk) error {
+		err := p.openDesk(r.Context(), false, func(ctx context.Context, d *desk.Desk) error {
 			m, err := d.Metrics(ctx)
 			if err == nil {
-				text = exposed(m)
+				text = metricsText(m)
 			}
 			return err
 		})

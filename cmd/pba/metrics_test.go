@@ -77,7 +77,7 @@ func checkExposition(text string) (map[string]float64, error) {
 	return samples, nil
 }
 
-func TestExpositionIsWellFormedWhateverNamesHold(t *testing.T) {
+func TestExpositionEscapesHostileNames(t *testing.T) {
 	var m exposition
 	hostile := "a\"b\\c\nallotment_farm_slots 99\n\xff\x1b[31m{}"
 	m.pools([]desk.PoolStatus{
@@ -106,7 +106,7 @@ func TestExpositionIsWellFormedWhateverNamesHold(t *testing.T) {
 	}
 }
 
-func TestMetricsAreServedToThisMachineOnly(t *testing.T) {
+func TestMetricsListenOnLoopbackOnly(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1:9746": true, "127.1.2.3:0": true, "[::1]:9746": true, "localhost:9746": true,
 		":9746": false, "0.0.0.0:9746": false, "[::]:9746": false, "10.0.0.1:9746": false, "example.com:9746": false,

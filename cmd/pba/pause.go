@@ -24,7 +24,7 @@ func resumeCommand(p process) *cli.Command {
 }
 
 func setPaused(c *cli.Context, p process, paused bool) error {
-	return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 		changed, err := d.SetPaused(ctx, paused)
 		if err != nil {
 			return err

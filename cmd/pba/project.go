@@ -47,7 +47,7 @@ func projectCommand(p process) *cli.Command {
 			},
 			{
 				Name: "list", Usage: "list the projects", Flags: table.Flags(),
-				Action: p.prints(listProjects),
+				Action: p.tableAction(listProjects),
 			},
 		},
 	}
@@ -72,7 +72,7 @@ func withProject(c *cli.Context, p process, change func(*desk.Desk, context.Cont
 		flow := c.String("flow")
 		o.Flow = &flow
 	}
-	return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+	return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 		if err := change(d, ctx, o); err != nil {
 			return err
 		}

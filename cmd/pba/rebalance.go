@@ -49,7 +49,7 @@ func rebalanceCommand(p process) *cli.Command {
 			}
 			if o.dryRun {
 				o.verbose = true
-				return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+				return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 					shown, err := d.Preview(ctx)
 					if err != nil {
 						return err
@@ -57,7 +57,7 @@ func rebalanceCommand(p process) *cli.Command {
 					return printCycle(c.App.Writer, shown, o)
 				})
 			}
-			return exit(rebalance(c.Context, p, o, c.App.Writer))
+			return withExitCode(rebalance(c.Context, p, o, c.App.Writer))
 		},
 	}
 }
@@ -67,7 +67,7 @@ func rebalance(ctx context.Context, p process, o rebalanceOptions, out io.Writer
 	if err != nil {
 		return err
 	}
-	log := newJournal(d.Log, p.stderr, o)
+	log := newCycleLog(d.Log, p.stderr, o)
 	err = d.Rebalance(ctx, o.every, o.runFor, func(shown *desk.Cycle, err error) error {
 		if shown != nil {
 			if printErr := printCycle(out, shown, o); err == nil {

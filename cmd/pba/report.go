@@ -39,7 +39,7 @@ func reportCommand(p process) *cli.Command {
 				}
 				now := p.Now()
 				o := reportOptions{desk.Period{Project: c.String("project"), From: now.Add(-since.value), To: now}, format, p.stderr}
-				return p.with(c, func(ctx context.Context, d *desk.Desk) error { return run(ctx, d, o, c.App.Writer) })
+				return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error { return run(ctx, d, o, c.App.Writer) })
 			},
 		}
 	}

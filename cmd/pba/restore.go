@@ -18,7 +18,7 @@ func restoreCommand(p process) *cli.Command {
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "print each action", DisableDefaultText: true},
 		},
 		Action: func(c *cli.Context) error {
-			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 				if c.Bool("forget") && !d.CanForget() {
 					return shell.Usagef("--forget: on this queue the submit filter's tags stay in the jobs' descriptions; omit the option")
 				}

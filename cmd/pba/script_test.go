@@ -65,8 +65,8 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "until": until, "sql": changeLedger, "lockledger": lockLedger, "unlockledger": unlockLedger, "group": groupVariable, "user": userVariable, "uid": uidVariable, "chown": chown, "reachable": reachable,
-			"metrics": wellFormed, "scrape": scrape,
+			"exits": exits, "until": until, "sql": changeLedger, "lockledger": lockLedger, "unlockledger": unlockLedger, "group": groupVariable, "user": userVariable, "uid": uidVariable, "chown": chown, "reachable": makeReachable,
+			"metrics": checkMetrics, "scrape": scrape,
 		},
 	})
 }
@@ -192,20 +192,20 @@ func chown(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Chown(ts.MkAbs(args[1]), uid, -1))
 }
 
-// reachable makes the directories above readable and searchable for all users.
-func reachable(ts *testscript.TestScript, neg bool, args []string) {
+// makeReachable makes the directories above readable and searchable for all users.
+func makeReachable(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: reachable")
 	}
-	places := []string{ts.Getenv("WORK")}
+	dirs := []string{ts.Getenv("WORK")}
 	for _, program := range []string{"pba", "miniqd"} {
 		for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
 			if _, err := os.Stat(filepath.Join(dir, program)); err == nil {
-				places = append(places, dir)
+				dirs = append(dirs, dir)
 			}
 		}
 	}
-	for _, dir := range places {
+	for _, dir := range dirs {
 		for ; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 			info, err := os.Stat(dir)
 			ts.Check(err)
@@ -237,7 +237,7 @@ func someGroups() (mine, other string, err error) {
 	return "", "", errors.New("this user is in every group")
 }
 
-func wellFormed(ts *testscript.TestScript, neg bool, args []string) {
+func checkMetrics(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: metrics FILE")
 	}

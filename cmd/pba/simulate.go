@@ -64,7 +64,7 @@ func simulateCommand(p process) *cli.Command {
 			if err := checkSimulation(&o); err != nil {
 				return err
 			}
-			return exit(simulateRun(c, p, &o, format))
+			return withExitCode(simulateRun(c, p, &o, format))
 		},
 	}
 }
@@ -120,7 +120,7 @@ func simulateRun(c *cli.Context, p process, o *desk.Simulation, format table.For
 		if err := d.MayName("--html"); err != nil {
 			return err
 		}
-		if err := checkPlace(html); err != nil {
+		if err := checkPath(html); err != nil {
 			return err
 		}
 	}
@@ -129,7 +129,7 @@ func simulateRun(c *cli.Context, p process, o *desk.Simulation, format table.For
 		return err
 	}
 	if html != "" {
-		content, err := pageOf(p.args, r)
+		content, err := renderPage(p.args, r)
 		if err == nil {
 			err = d.WriteNamed("--html", html, content)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/allotment-hpc/allotment/pba/simulate/page"
 )
 
-// checkPlace returns an error for a path that can't be written, before a long simulation.
-func checkPlace(name string) error {
+// checkPath returns an error for a path that can't be written, before a long simulation.
+func checkPath(name string) error {
 	if info, err := os.Stat(filepath.Dir(name)); err != nil {
 		return fmt.Errorf("--html %s: %w: make the folder first", name, err)
 	} else if !info.IsDir() {
@@ -25,8 +25,8 @@ func checkPlace(name string) error {
 	return nil
 }
 
-// pageOf returns the result of a simulation as a page.
-func pageOf(args []string, r *simulate.Result) ([]byte, error) {
+// renderPage returns the result of a simulation as a page.
+func renderPage(args []string, r *simulate.Result) ([]byte, error) {
 	var content bytes.Buffer
 	err := page.Write(&content, page.Page{Command: commandLine(args), Version: shell.VersionText(), Runs: []page.Run{{Result: r}}})
 	return content.Bytes(), err

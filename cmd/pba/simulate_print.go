@@ -43,11 +43,11 @@ func describeSimulation(out io.Writer, r *simulate.Result) {
 	}
 	fmt.Fprintf(out, ", on %s.\nFrom %s to %s, first submission to last.\n", printable.Count(r.Farm.Slots, "slot"),
 		r.Window.From.Format("2006-01-02 15:04"), r.Window.To.Format("2006-01-02 15:04"))
-	var promised []string
+	var guaranteed []string
 	for _, g := range r.Guarantees {
-		promised = append(promised, fmt.Sprintf("%s %d", shell.Printable(name(g)), g.Slots))
+		guaranteed = append(guaranteed, fmt.Sprintf("%s %d", shell.Printable(name(g)), g.Slots))
 	}
-	fmt.Fprintf(out, "Guaranteed: %s. Within the guarantee: %s, the same ones for all policies.\n", strings.Join(promised, ", "), printable.Count(r.Within, "job"))
+	fmt.Fprintf(out, "Guaranteed: %s. Within the guarantee: %s, the same ones for all policies.\n", strings.Join(guaranteed, ", "), printable.Count(r.Within, "job"))
 	for _, l := range r.Trace.LeftOut {
 		fmt.Fprintf(out, "Left out for all policies: %s: %s.\n", printable.Count(l.Jobs, "job"), shell.Printable(l.Why))
 	}

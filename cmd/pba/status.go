@@ -20,7 +20,7 @@ func statusCommand(p process) *cli.Command {
 		Name: "status", Usage: "show pools, farm and reclaims (preemptions under way)",
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print JSON", DisableDefaultText: true}},
 		Action: func(c *cli.Context) error {
-			return p.with(c, func(ctx context.Context, d *desk.Desk) error {
+			return p.withDesk(c, func(ctx context.Context, d *desk.Desk) error {
 				shown, err := d.Status(ctx)
 				if err != nil {
 					return err

@@ -118,7 +118,7 @@ type (
 		Exclusive   bool    `json:"exclusive"`
 		NoRequeue   bool    `json:"no_requeue"`
 		Delayed     bool    `json:"delayed"`
-		Rank        int64   `json:"rank"`
+		Priority    int64   `json:"rank"`
 		ByEngine    bool    `json:"by_engine"`
 		Modify      bool    `json:"modify"`
 		HasProject  bool    `json:"has_project"`

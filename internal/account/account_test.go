@@ -35,7 +35,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestLookupOfNobody(t *testing.T) {
+func TestLookupOfUnknownUser(t *testing.T) {
 	if _, err := Lookup(t.Context(), 3_999_999_999); !errors.Is(err, ErrUnknown) {
 		t.Errorf("got %v, want %v", err, ErrUnknown)
 	}

@@ -94,8 +94,8 @@ func bootID() (uint64, error) {
 	return id, nil
 }
 
-// Said returns text about a jump: both dates, and by how much.
-func Said(is time.Time, by time.Duration) string {
+// Describe returns text about a jump: both dates, and by how much.
+func Describe(is time.Time, by time.Duration) string {
 	way, far := "ahead", by
 	if by < 0 {
 		way, far = "back", -by

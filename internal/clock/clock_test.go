@@ -52,13 +52,13 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestSaid(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	is := time.Date(2026, 11, 23, 12, 0, 0, 0, time.Local)
 	for by, want := range map[time.Duration]string{
 		-2 * time.Hour:        "was set back by 2h0m0s, from 2026-11-23 14:00:00 to 2026-11-23 12:00:00",
 		3653 * 24 * time.Hour: "was set ahead by 3653 days, from 2016-11-22 12:00:00 to 2026-11-23 12:00:00",
 	} {
-		if got := Said(is, by); got != want {
+		if got := Describe(is, by); got != want {
 			t.Errorf("%v: %q, want %q", by, got, want)
 		}
 	}

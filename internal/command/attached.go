@@ -12,7 +12,7 @@ import (
 func Attached(path string, argv, env []string, stdin, stdout, stderr *os.File) (exit int, err error) {
 	process, err := os.StartProcess(path, argv, &os.ProcAttr{
 		Env: env, Files: []*os.File{stdin, stdout, stderr},
-		// The kernel looks at the thread that started it: Go's live as long as the process.
+		// The signal follows the end of the thread that started it: Go's live as long as the process.
 		Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	})
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 
 // Command is a program to run.
 type Command struct {
-	Argv    []string // the program, looked up in PATH if it has no slash, and its arguments
-	Stdin   io.Reader
-	Stdout  io.Writer     // nil: its output is returned
-	Stderr  io.Writer     // gets its stderr at once, besides the error; nil: the error alone
-	Env     []string      // the whole environment, KEY=value; nil: ours. LC_ALL=C is added, unless HandsOn
-	Dir     string        // working directory; "": ours
-	Timeout time.Duration // 0: none but the context's
-	HandsOn bool          // it hands its environment on, to a job: nothing is added
+	Argv     []string // the program, looked up in PATH if it has no slash, and its arguments
+	Stdin    io.Reader
+	Stdout   io.Writer     // nil: its output is returned
+	Stderr   io.Writer     // gets its stderr at once, besides the error; nil: the error alone
+	Env      []string      // the whole environment, KEY=value; nil: ours. LC_ALL=C is added, unless ExactEnv
+	Dir      string        // working directory; "": ours
+	Timeout  time.Duration // 0: none but the context's
+	ExactEnv bool          // it hands its environment on, to a job: nothing is added
 }
 
 // Error is a program that could not be run, or that failed.
@@ -98,7 +98,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	}
 	cmd.Dir = c.Dir
 	cmd.Env = environment(c.Env)
-	if !c.HandsOn {
+	if !c.ExactEnv {
 		cmd.Env = append(cmd.Env, "LC_ALL=C")
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -146,9 +146,9 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Become makes this process another program, with all of its files, its terminal and
+// Exec makes this process another program, with all of its files, its terminal and
 // the given environment. It returns only if that fails.
-func Become(argv, env []string) error {
+func Exec(argv, env []string) error {
 	if len(argv) == 0 {
 		return &Error{Status: -1, Err: errors.New("no program to run")}
 	}

@@ -20,7 +20,7 @@ func sh(script string) command.Command {
 	return command.Command{Argv: []string{"/bin/sh", "-c", script}}
 }
 
-func TestRunGivesOutput(t *testing.T) {
+func TestRunReturnsOutput(t *testing.T) {
 	c := sh(`cat; pwd; echo "$LC_ALL $A"`)
 	c.Stdin, c.Dir, c.Env = strings.NewReader("in\n"), "/", []string{"LC_ALL=de_DE", "A=b c"}
 	out, err := command.Run(t.Context(), c)
@@ -37,42 +37,42 @@ func TestRunUsesOurEnvironmentByDefault(t *testing.T) {
 	}
 }
 
-func TestRunHandsItsEnvironmentOn(t *testing.T) {
+func TestExactEnvAddsNothing(t *testing.T) {
 	c := sh(`echo "$LC_ALL"`)
-	c.Env, c.HandsOn = []string{"LC_ALL=de_DE"}, true
+	c.Env, c.ExactEnv = []string{"LC_ALL=de_DE"}, true
 	if out, err := command.Run(t.Context(), c); err != nil || string(out) != "de_DE\n" {
 		t.Errorf("got %q, %v", out, err)
 	}
 }
 
-// asBecome makes the test binary one that becomes a shell.
-const asBecome = "ALLOTMENT_TEST_AS_BECOME"
+// asExec makes the test binary one that becomes a shell.
+const asExec = "ALLOTMENT_TEST_AS_BECOME"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asBecome) != "" {
-		err := command.Become([]string{"sh", "-c", `echo "$0 $A $$"; exit 3`}, []string{"A=b"})
+	if os.Getenv(asExec) != "" {
+		err := command.Exec([]string{"sh", "-c", `echo "$0 $A $$"; exit 3`}, []string{"A=b"})
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
 // What it becomes has its process, its files and the environment that is said.
-func TestBecome(t *testing.T) {
+func TestExec(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), asBecome+"=1")
+	cmd.Env = append(os.Environ(), asExec+"=1")
 	out, err := cmd.Output()
 	if want := "sh b " + strconv.Itoa(cmd.Process.Pid) + "\n"; string(out) != want || cmd.ProcessState.ExitCode() != 3 {
 		t.Errorf("got %q, %v; want %q and exit status 3", out, err, want)
 	}
 	var failed *command.Error
-	if err := command.Become([]string{"allotment-no-such-program"}, nil); !errors.Is(err, exec.ErrNotFound) || !errors.As(err, &failed) {
+	if err := command.Exec([]string{"allotment-no-such-program"}, nil); !errors.Is(err, exec.ErrNotFound) || !errors.As(err, &failed) {
 		t.Errorf("got %v", err)
 	}
-	if err := command.Become(nil, nil); !errors.As(err, &failed) {
+	if err := command.Exec(nil, nil); !errors.As(err, &failed) {
 		t.Errorf("no argv: got %v", err)
 	}
 }
@@ -92,7 +92,7 @@ func TestErrorCarriesArgvStatusAndStderr(t *testing.T) {
 	}
 }
 
-func TestErrorOfAProgramThatIsNotThere(t *testing.T) {
+func TestErrorOfMissingProgram(t *testing.T) {
 	_, err := command.Run(t.Context(), command.Command{Argv: []string{"allotment-no-such-program"}})
 	var failed *command.Error
 	if !errors.Is(err, exec.ErrNotFound) || !errors.As(err, &failed) || failed.Status != -1 {
@@ -136,7 +136,7 @@ func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 	}
 }
 
-func TestCancelStopsIt(t *testing.T) {
+func TestCancelStopsRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := command.Run(ctx, sh(`sleep 3600`)); !errors.Is(err, context.Canceled) {
@@ -144,7 +144,7 @@ func TestCancelStopsIt(t *testing.T) {
 	}
 }
 
-func TestItsOwnProcessGroup(t *testing.T) {
+func TestRunUsesOwnProcessGroup(t *testing.T) {
 	out, err := command.Run(t.Context(), sh(`set -- $(cat /proc/self/stat); echo "$5"`))
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-func TestTheFirstErrorCallsTheOthersOff(t *testing.T) {
+func TestFirstErrorCancelsOthers(t *testing.T) {
 	failed := errors.New("failed")
-	err := command.Together(t.Context(), func(ctx context.Context) error {
+	err := command.RunAll(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}, func(context.Context) error { return failed }, func(context.Context) error { return nil })

@@ -43,7 +43,7 @@ func Find(env func(string) string, uid int) (Paths, error) {
 }
 
 func find(env func(string) string, uid int, exists func(string) bool) (Paths, error) {
-	paths, err := places(env, uid, exists)
+	paths, err := defaultPaths(env, uid, exists)
 	if err != nil {
 		return Paths{}, err
 	}
@@ -55,7 +55,7 @@ func find(env func(string) string, uid int, exists func(string) bool) (Paths, er
 	return paths, nil
 }
 
-func places(env func(string) string, uid int, exists func(string) bool) (Paths, error) {
+func defaultPaths(env func(string) string, uid int, exists func(string) bool) (Paths, error) {
 	if dir := env("ALLOTMENT_HOME"); dir != "" {
 		dir, err := filepath.Abs(dir)
 		if err != nil {
@@ -129,15 +129,15 @@ func ownDirectory(what, dir string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &trusted.NotYours{}):
+	case errors.As(err, &trusted.ForeignOwner{}):
 		err = fmt.Errorf("%w: set ALLOTMENT_HOME to a directory of your own", err)
 	}
 	return fmt.Errorf("use %s %s: %w", what, dir, err)
 }
 
-// OwnedByMe returns an error if one of these directories is another user's, or others can
+// CheckOwner returns an error if one of these directories is another user's, or others can
 // write it: root's daemon, which serves every user, must not use it.
-func (p Paths) OwnedByMe() error {
+func (p Paths) CheckOwner() error {
 	if err := ownDirectory("state directory", p.State); err != nil {
 		return err
 	}

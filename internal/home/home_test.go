@@ -51,7 +51,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestFindNeedsAPlace(t *testing.T) {
+func TestFindWithoutHomeFails(t *testing.T) {
 	_, err := Find(environment(nil), 1000)
 	if err == nil || !strings.Contains(err.Error(), "set ALLOTMENT_HOME") {
 		t.Errorf("got %v", err)
@@ -87,19 +87,19 @@ func TestPrepare(t *testing.T) {
 }
 
 // Root's daemon must not use a directory that another user can exchange.
-func TestOwnedByMe(t *testing.T) {
+func TestCheckOwner(t *testing.T) {
 	dir := t.TempDir()
 	p := Paths{State: filepath.Join(dir, "state"), Runtime: filepath.Join(dir, "run")}
 	if err := p.Prepare(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.OwnedByMe(); err != nil {
+	if err := p.CheckOwner(); err != nil {
 		t.Errorf("our own: %v", err)
 	}
 	if err := os.Chmod(p.State, 0o770); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.OwnedByMe(); err == nil {
+	if err := p.CheckOwner(); err == nil {
 		t.Error("a state directory that others can write was used")
 	}
 }

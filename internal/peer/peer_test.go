@@ -69,7 +69,7 @@ func another(t *testing.T) func(do func()) {
 	}
 }
 
-func TestEachEndOfAConnectionSeesTheOther(t *testing.T) {
+func TestBothEndsSeeTheirPeer(t *testing.T) {
 	caller, called := dial(t, listen(t), myself)
 	for name, conn := range map[string]*net.UnixConn{"caller": caller, "called": called} {
 		if uid, err := peer.UID(conn); err != nil || uid != os.Getuid() {
@@ -79,7 +79,7 @@ func TestEachEndOfAConnectionSeesTheOther(t *testing.T) {
 }
 
 // UID is that of the process at the other end, not the caller's or the socket's owner's.
-func TestAnotherUserIsSeenAsSuch(t *testing.T) {
+func TestPeerOfAnotherUser(t *testing.T) {
 	caller, called := dial(t, listen(t), another(t))
 	if uid, err := peer.UID(called); err != nil || uid != stranger {
 		t.Errorf("a caller of another user is %d, %v; want %d", uid, err, stranger)
@@ -89,7 +89,7 @@ func TestAnotherUserIsSeenAsSuch(t *testing.T) {
 	}
 }
 
-func TestAPairOfDescriptors(t *testing.T) {
+func TestSocketPair(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestAPairOfDescriptors(t *testing.T) {
 	}
 }
 
-func TestNobodyIsAnError(t *testing.T) {
+func TestUnconnectedSocketIsAnError(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

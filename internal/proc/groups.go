@@ -70,7 +70,7 @@ func FindGroup(groups string, mounts []Mount, controller string) (Group, bool) {
 				continue
 			}
 			for _, m := range mounts {
-				if g, ok := m.sees(fields[2], v2, controller); ok {
+				if g, ok := m.locate(fields[2], v2, controller); ok {
 					return g, true
 				}
 			}
@@ -79,8 +79,8 @@ func FindGroup(groups string, mounts []Mount, controller string) (Group, bool) {
 	return Group{}, false
 }
 
-// sees finds a group below a mount.
-func (m *Mount) sees(group string, v2 bool, controller string) (Group, bool) {
+// locate finds a group below a mount.
+func (m *Mount) locate(group string, v2 bool, controller string) (Group, bool) {
 	if v2 && m.Type != "cgroup2" || !v2 && (m.Type != "cgroup" || !slices.Contains(m.Options, controller)) {
 		return Group{}, false
 	}

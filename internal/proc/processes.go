@@ -184,8 +184,8 @@ func RealUser(pid int) int {
 	return -1
 }
 
-// Marked reports whether a process was started with a variable in its environment.
-func Marked(pid int, variable string) bool {
+// HasVariable reports whether a process was started with a variable in its environment.
+func HasVariable(pid int, variable string) bool {
 	for entry := range bytes.SplitSeq(read(pid, "environ"), []byte{0}) {
 		if string(entry) == variable {
 			return true
@@ -219,7 +219,7 @@ func Bytes(text []byte, name string) (int64, bool) {
 // read reads a file of a process; nil: it can't be read. It uses no os.File, which would
 // start the runtime's poller.
 func read(pid int, name string) []byte {
-	fd, err := again(func() (int, error) {
+	fd, err := retryEINTR(func() (int, error) {
 		return unix.Open("/proc/"+strconv.Itoa(pid)+"/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
@@ -229,7 +229,7 @@ func read(pid int, name string) []byte {
 	var data []byte
 	part := make([]byte, 4096)
 	for {
-		n, err := again(func() (int, error) { return unix.Read(fd, part) })
+		n, err := retryEINTR(func() (int, error) { return unix.Read(fd, part) })
 		if err != nil {
 			return nil
 		}
@@ -240,7 +240,7 @@ func read(pid int, name string) []byte {
 	}
 }
 
-func again(do func() (int, error)) (int, error) {
+func retryEINTR(do func() (int, error)) (int, error) {
 	for {
 		if n, err := do(); !errors.Is(err, unix.EINTR) {
 			return n, err

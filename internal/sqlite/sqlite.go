@@ -94,8 +94,8 @@ func OpenExisting(path string, migrations fs.FS, tables ...string) (*sql.DB, err
 
 // openAs opens a file that is there, in one of SQLite's modes, and changes nothing.
 // Its owner must be root, the caller or a user that may allows.
-func openAs(path, mode string, may func(owner uint32) bool) (*sql.DB, error) {
-	f, err := trusted.OpenBy(path, may)
+func openAs(path, mode string, allowed func(owner uint32) bool) (*sql.DB, error) {
+	f, err := trusted.OpenBy(path, allowed)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
 	}
@@ -165,12 +165,12 @@ func foreign(err error) error {
 // allows. A file without these tables is refused with ErrForeign; one that lacks
 // migrations is an error that wraps ErrOlder. Where its writers keep the WAL file
 // (see KeepWAL) no right to write is needed.
-func OpenToRead(path string, migrations fs.FS, may func(owner uint32) bool, tables ...string) (*sql.DB, error) {
+func OpenToRead(path string, migrations fs.FS, allowed func(owner uint32) bool, tables ...string) (*sql.DB, error) {
 	steps, err := readMigrations(migrations)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	db, err := openAs(path, "ro", may)
+	db, err := openAs(path, "ro", allowed)
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func TestPragmas(t *testing.T) {
 	}
 }
 
-func TestAFailedMigrationLeavesTheFileAsItWas(t *testing.T) {
+func TestFailedMigrationIsRolledBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	_, err := sqlite.Open(path, files(one, "INSERT INTO a VALUES (7); INSERT INTO nowhere VALUES (1);"))
 	if err == nil || !strings.Contains(err.Error(), "migration 0002_second.sql: no such table: nowhere") {
@@ -114,7 +114,7 @@ func TestOpenRefusesAFileThatOthersCanWrite(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatIsNoDatabase(t *testing.T) {
+func TestOpenRefusesNonDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	if err := os.WriteFile(path, []byte(strings.Repeat("this is no database ", 100)), 0o600); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestOpenRefusesGapsBetweenMigrations(t *testing.T) {
 }
 
 // SQLite itself does not wait for the process that makes a new file a WAL file.
-func TestManyOpenTheSameNewFile(t *testing.T) {
+func TestConcurrentOpenOfNewFile(t *testing.T) {
 	for range 10 {
 		path := filepath.Join(t.TempDir(), "db")
 		var group sync.WaitGroup
@@ -158,7 +158,7 @@ func TestManyOpenTheSameNewFile(t *testing.T) {
 	}
 }
 
-func TestMemoriesAreApart(t *testing.T) {
+func TestMemoryDatabasesAreSeparate(t *testing.T) {
 	for range 2 {
 		db, err := sqlite.Memory()
 		if err != nil {

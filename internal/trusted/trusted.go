@@ -24,14 +24,14 @@ func Open(path string) (*os.File, error) {
 
 // OpenBy is Open for a file that some other user may own too. may is called only for an
 // owner other than root and the caller.
-func OpenBy(path string, may func(owner uint32) bool) (*os.File, error) {
+func OpenBy(path string, allowed func(owner uint32) bool) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = judge(path, info, os.Geteuid(), may)
+		err = check(path, info, os.Geteuid(), allowed)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -55,10 +55,10 @@ func File(path string) error {
 	if err != nil {
 		return err
 	}
-	return judge(path, info, os.Geteuid(), func(uint32) bool { return false })
+	return check(path, info, os.Geteuid(), func(uint32) bool { return false })
 }
 
-func judge(path string, info fs.FileInfo, euid int, may func(owner uint32) bool) error {
+func check(path string, info fs.FileInfo, euid int, allowed func(owner uint32) bool) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s: %w: it is not a regular file", path, ErrNotTrusted)
 	}
@@ -66,7 +66,7 @@ func judge(path string, info fs.FileInfo, euid int, may func(owner uint32) bool)
 	if !ok {
 		return fmt.Errorf("%s: %w: its owner is unknown", path, ErrNotTrusted)
 	}
-	if stat.Uid != 0 && int64(stat.Uid) != int64(euid) && !may(stat.Uid) {
+	if stat.Uid != 0 && int64(stat.Uid) != int64(euid) && !allowed(stat.Uid) {
 		return fmt.Errorf("%s: %w: it belongs to user ID %d; only root's files and your own are used", path, ErrNotTrusted, stat.Uid)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
@@ -76,7 +76,7 @@ func judge(path string, info fs.FileInfo, euid int, may func(owner uint32) bool)
 }
 
 // OwnerOf allows the owner of a directory, for OpenBy.
-func OwnerOf(dir string) (may func(owner uint32) bool) {
+func OwnerOf(dir string) (allowed func(owner uint32) bool) {
 	info, err := os.Stat(dir)
 	return func(owner uint32) bool {
 		if err != nil {
@@ -87,10 +87,10 @@ func OwnerOf(dir string) (may func(owner uint32) bool) {
 	}
 }
 
-// NotYours is the error for a directory that belongs to another user.
-type NotYours struct{ UID uint32 }
+// ForeignOwner is the error for a directory that belongs to another user.
+type ForeignOwner struct{ UID uint32 }
 
-func (e NotYours) Error() string { return fmt.Sprintf("it belongs to user ID %d", e.UID) }
+func (e ForeignOwner) Error() string { return fmt.Sprintf("it belongs to user ID %d", e.UID) }
 
 // Dir returns an error if a path is no directory of the caller's own, or one that others
 // can write: they could put files there. Its text does not name the path, unless the
@@ -105,7 +105,7 @@ func Dir(path string) error {
 	case !ok || !info.IsDir():
 		return errors.New("it is not a directory")
 	case int64(stat.Uid) != int64(os.Geteuid()):
-		return NotYours{stat.Uid}
+		return ForeignOwner{stat.Uid}
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("others can write it (mode %#o): chmod go-w it if its contents are right", info.Mode().Perm())
 	}

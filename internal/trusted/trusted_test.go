@@ -52,7 +52,7 @@ func TestOpenRefusesWhatOthersCanWrite(t *testing.T) {
 	}
 }
 
-func TestOpenRefusesWhatIsNoFile(t *testing.T) {
+func TestOpenRefusesNonRegularFiles(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestOtherOwnersMustBeAllowed(t *testing.T) {
 	}
 	owner := uint32(os.Geteuid()) + 1
 	for _, allowed := range []uint32{owner, owner + 1} {
-		err := judge(path, foreign{info, owner}, os.Geteuid(), func(uid uint32) bool { return uid == allowed })
+		err := check(path, foreign{info, owner}, os.Geteuid(), func(uid uint32) bool { return uid == allowed })
 		if refused := errors.Is(err, ErrNotTrusted); refused != (allowed != owner) {
 			t.Errorf("owner %d, allowed %d: %v", owner, allowed, err)
 		}

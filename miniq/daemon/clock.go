@@ -36,7 +36,7 @@ func (d *daemon) readClocks() (input, bool) {
 		by = clockJump(d.m.Clock(), d.m.Now(), is)
 	}
 	if by != 0 {
-		d.log.Warn("the clock " + clock.Said(is.Wall, by) + ": the queue goes on, and what it counts by elapsed time is not changed")
+		d.log.Warn("the clock " + clock.Describe(is.Wall, by) + ": the queue goes on, and what it counts by elapsed time is not changed")
 	}
 	return input{event: manager.ClockRead{Now: is, Jump: by}}, first || by != 0
 }

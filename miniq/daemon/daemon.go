@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if os.Getuid() == 0 {
-		if err := o.Paths.OwnedByMe(); err != nil {
+		if err := o.Paths.CheckOwner(); err != nil {
 			return err
 		}
 	}

@@ -105,7 +105,7 @@ func (w *clientSocket) restore() error {
 		return err
 	}
 	if os.Getuid() == 0 {
-		if err := w.paths.OwnedByMe(); err != nil {
+		if err := w.paths.CheckOwner(); err != nil {
 			return err
 		}
 	}

@@ -59,7 +59,7 @@ func leftovers(job proc.Process, user int, mark string) []proc.Process {
 		if s.State == 'Z' || pid == os.Getpid() {
 			continue
 		}
-		if ours && s.Session == job.PID && s.Start >= job.Start || proc.Marked(pid, mark) && proc.RealUser(pid) == user {
+		if ours && s.Session == job.PID && s.Start >= job.Start || proc.HasVariable(pid, mark) && proc.RealUser(pid) == user {
 			left = append(left, proc.Process{PID: pid, Start: s.Start})
 		}
 	}

@@ -22,9 +22,9 @@ func (d *Desk) checkClock(r *pba.Result, all *findings) {
 	at := r.State.Farm.At
 	switch set := r.State.Memory.ClockSet; {
 	case r.ClockSet != "":
-		all.add("clock", clockRemedy+"; the next cycle goes on by the clock as it is now", "the queue's clock %s", clock.Said(set.At, set.By))
+		all.add("clock", clockRemedy+"; the next cycle goes on by the clock as it is now", "the queue's clock %s", clock.Describe(set.At, set.By))
 	case !set.At.IsZero() && at.Sub(set.At) < clockReported:
-		all.add("clock", clockRemedy+"; pba continued, and nothing needs repair", "the queue's clock %s", clock.Said(set.At, set.By))
+		all.add("clock", clockRemedy+"; pba continued, and nothing needs repair", "the queue's clock %s", clock.Describe(set.At, set.By))
 	}
 	if apart := at.Sub(d.Now()); apart.Abs() > clocksApart {
 		all.add("clock", clockRemedy, "the queue's clock shows %s, this host's %s", at.Local().Format(stamp), d.Now().Local().Format(stamp))

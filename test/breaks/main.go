@@ -60,7 +60,7 @@ func (b *breaker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(d deliberate) bool { return d.suite != b.suite || b.only != "" && d.name != b.only })
+	all = slices.DeleteFunc(all, func(d defect) bool { return d.suite != b.suite || b.only != "" && d.name != b.only })
 	if len(all) == 0 {
 		return errors.New("no such breaks in test/breaks/testdata")
 	}
@@ -72,7 +72,7 @@ func (b *breaker) run(ctx context.Context) error {
 
 // tryAll tries the tree as it is, if its tests are quick, then each break, and prints a
 // line for each.
-func (b *breaker) tryAll(ctx context.Context, all []deliberate) error {
+func (b *breaker) tryAll(ctx context.Context, all []defect) error {
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) {
 		fmt.Fprintln(out, strings.Join(cells, "\t"))
@@ -80,7 +80,7 @@ func (b *breaker) tryAll(ctx context.Context, all []deliberate) error {
 	line("BREAK", "TEST", "NOTICED", "TOOK", "VERDICT")
 	trees, bad := all, 0
 	if b.suite == "law" {
-		trees = append([]deliberate{{name: "none", suite: b.suite, what: "the tree as it is"}}, all...)
+		trees = append([]defect{{name: "none", suite: b.suite, what: "the tree as it is"}}, all...)
 	}
 	for _, d := range trees {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", d.name, d.what)
@@ -110,7 +110,7 @@ func (b *breaker) tryAll(ctx context.Context, all []deliberate) error {
 }
 
 // try runs the tests with a break laid over the source.
-func (b *breaker) try(ctx context.Context, d *deliberate) (got outcome, err error) {
+func (b *breaker) try(ctx context.Context, d *defect) (got outcome, err error) {
 	began := time.Now()
 	dir, err := os.MkdirTemp("", "allotment-break-")
 	if err != nil {

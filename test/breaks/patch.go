@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// deliberate is one break.
-type deliberate struct {
+// defect is one break.
+type defect struct {
 	name  string
 	suite string // law or crash
 	test  string // must fail
@@ -26,13 +26,13 @@ type deliberate struct {
 var firstLine = regexp.MustCompile(`^(law|crash): (Test\w+)$`)
 
 // readBreaks reads the patches of a directory in order of their names.
-func readBreaks(dir string) ([]deliberate, error) {
+func readBreaks(dir string) ([]defect, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.patch"))
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(names)
-	var all []deliberate
+	var all []defect
 	for _, name := range names {
 		data, err := os.ReadFile(name)
 		if err != nil {
@@ -43,7 +43,7 @@ func readBreaks(dir string) ([]deliberate, error) {
 		if m == nil || len(lines) < 3 {
 			return nil, fmt.Errorf("%s: its first line must be law: TestLaw… or crash: Test…, its second one what is wrong", name)
 		}
-		all = append(all, deliberate{strings.TrimSuffix(filepath.Base(name), ".patch"), m[1], m[2], lines[1], []byte(lines[2])})
+		all = append(all, defect{strings.TrimSuffix(filepath.Base(name), ".patch"), m[1], m[2], lines[1], []byte(lines[2])})
 	}
 	return all, nil
 }
@@ -52,7 +52,7 @@ var changedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(.*)$`)
 
 // overlay writes the changed files into a directory and returns the path of the list for
 // go's -overlay that replaces the source's by them. The source stays as it is.
-func (d *deliberate) overlay(ctx context.Context, root, dir string) (string, error) {
+func (d *defect) overlay(ctx context.Context, root, dir string) (string, error) {
 	replace := map[string]string{}
 	for _, m := range changedFile.FindAllSubmatch(d.patch, -1) {
 		name := string(m[1])

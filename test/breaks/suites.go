@@ -17,7 +17,7 @@ var (
 )
 
 // laws runs all laws that the break might make fail.
-func (b *breaker) laws(ctx context.Context, d *deliberate, list string) (got outcome, err error) {
+func (b *breaker) laws(ctx context.Context, d *defect, list string) (got outcome, err error) {
 	which, checks := "^Test(Heavy)?Law", b.checks
 	switch {
 	case strings.HasPrefix(d.test, "TestHeavyLaw"): // the others' farms have no heavy jobs
@@ -48,11 +48,11 @@ func (b *breaker) laws(ctx context.Context, d *deliberate, list string) (got out
 	return got, nil
 }
 
-// judged matches the error of a crash test that found a job or the daemon in a wrong state.
-var judged = regexp.MustCompile(`(?m)^    \w+_test\.go:\d+: (.*\b(?:job|daemon)\b.*)$`)
+// wrongState matches the error of a crash test that found a job or the daemon in a wrong state.
+var wrongState = regexp.MustCompile(`(?m)^    \w+_test\.go:\d+: (.*\b(?:job|daemon)\b.*)$`)
 
 // crash runs the test that must fail, a few times: by chance it may pass.
-func (b *breaker) crash(ctx context.Context, d *deliberate, list string) (got outcome, err error) {
+func (b *breaker) crash(ctx context.Context, d *defect, list string) (got outcome, err error) {
 	const tries = 4
 	for try := range uint64(tries) {
 		env := []string{fmt.Sprintf("CRASH_SEED=%d", b.seed+try), "CRASH_ROUNDS=8", "CRASH_JOBS=500", "CRASH_KILLS=16"}
@@ -63,7 +63,7 @@ func (b *breaker) crash(ctx context.Context, d *deliberate, list string) (got ou
 		if got.output = text; !failed {
 			continue
 		}
-		found := judged.FindSubmatch(text)
+		found := wrongState.FindSubmatch(text)
 		if found == nil {
 			return got, fmt.Errorf("%s fails for another reason than the break:\n%s", d.test, text)
 		}

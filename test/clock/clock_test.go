@@ -208,7 +208,7 @@ func (s *testCluster) run(program string, args ...string) string {
 // rebalance starts the engine.
 func (s *testCluster) rebalance() {
 	s.Helper()
-	s.stop = farm.Beside(s.T, s.Background(context.Background(), "pba", "rebalance", "--every", "1s", "--verbose"))
+	s.stop = farm.StartForTest(s.T, s.Background(context.Background(), "pba", "rebalance", "--every", "1s", "--verbose"))
 }
 
 // running returns how many jobs of a name run.

@@ -18,7 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/test/terminal"
 )
 
-const patience = 20 * time.Second
+const timeout = 20 * time.Second
 
 // shell is a shell at a terminal, with the lines that prepare it.
 type shell struct {
@@ -46,10 +46,10 @@ func shells(t *testing.T) []shell {
 
 // session is a running shell to type at.
 type session struct {
-	t   *testing.T
-	at  *terminal.Terminal
-	dir string
-	n   int
+	t    *testing.T
+	term *terminal.Terminal
+	dir  string
+	n    int
 }
 
 func start(t *testing.T, s shell, env []string) *session {
@@ -61,12 +61,12 @@ func start(t *testing.T, s shell, env []string) *session {
 	cmd := exec.Command(path, s.argv[1:]...)
 	cmd.Env = append(env, "TERM=xterm", "PS1=> ", "HISTFILE=", "LC_ALL=C.UTF-8", "ZDOTDIR=/nonexistent")
 	cmd.Dir = t.TempDir()
-	at, err := terminal.Start(cmd)
+	term, err := terminal.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(at.Close)
-	one := &session{t: t, at: at, dir: cmd.Dir}
+	t.Cleanup(term.Close)
+	one := &session{t: t, term: term, dir: cmd.Dir}
 	for _, line := range s.setup {
 		one.run(line)
 	}
@@ -77,11 +77,11 @@ func start(t *testing.T, s shell, env []string) *session {
 func (s *session) run(line string) {
 	s.t.Helper()
 	s.n++
-	mark, err := s.at.Type(fmt.Sprintf("%s; echo do''ne%d\r", line, s.n))
+	mark, err := s.term.Type(fmt.Sprintf("%s; echo do''ne%d\r", line, s.n))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.at.Await(mark, func(shown []byte) bool { return strings.Contains(plain(shown), fmt.Sprintf("done%d", s.n)) }, patience); err != nil {
+	if _, err := s.term.Await(mark, func(shown []byte) bool { return strings.Contains(plain(shown), fmt.Sprintf("done%d", s.n)) }, timeout); err != nil {
 		s.t.Fatalf("%s: %v", line, err)
 	}
 }
@@ -93,28 +93,28 @@ func (s *session) clear() { s.run("\x15true") }
 // completion waits only 80 ms for the queue, which may be slower on a busy machine.
 const tries = 10
 
-// tab types a line and the tab key, and waits until all of want is shown behind
+// awaitCandidates types a line and the tab key, and waits until all of want is shown behind
 // it. It returns how long that took, and what was shown.
-func (s *session) tab(line string, want ...string) (time.Duration, string) {
+func (s *session) awaitCandidates(line string, want ...string) (time.Duration, string) {
 	s.t.Helper()
 	var failed error
 	for range tries {
-		mark, err := s.at.Type(line)
+		mark, err := s.term.Type(line)
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		last := line[strings.LastIndexByte(line, ' ')+1:]
-		if _, err := s.at.Await(mark, func(shown []byte) bool { return strings.HasSuffix(strings.TrimRight(plain(shown), " "), last) }, patience); err != nil {
+		if _, err := s.term.Await(mark, func(shown []byte) bool { return strings.HasSuffix(strings.TrimRight(plain(shown), " "), last) }, timeout); err != nil {
 			s.t.Fatalf("%q: %v", line, err)
 		}
 		begin := time.Now()
-		if mark, err = s.at.Type("\t"); err != nil {
+		if mark, err = s.term.Type("\t"); err != nil {
 			s.t.Fatal(err)
 		}
-		shown, err := s.at.Await(mark, func(shown []byte) bool {
+		shown, err := s.term.Await(mark, func(shown []byte) bool {
 			words := strings.Fields(escapes.ReplaceAllString(string(shown), " ")) // cursor movements separate words
 			return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(words, w) })
-		}, patience/tries)
+		}, timeout/tries)
 		if failed = err; err == nil {
 			return time.Since(begin), plain([]byte(shown))
 		}
@@ -124,28 +124,28 @@ func (s *session) tab(line string, want ...string) (time.Duration, string) {
 	return 0, ""
 }
 
-// becomes types a line and the tab key, and requires that the line is then want.
-func (s *session) becomes(line, want string) {
+// requireCompletion types a line and the tab key, and requires that the line is then want.
+func (s *session) requireCompletion(line, want string) {
 	s.t.Helper()
 	got := ""
 	for range tries {
-		if got = s.completed(line); got == want {
+		if got = s.complete(line); got == want {
 			return
 		}
 	}
 	s.t.Errorf("%q and the tab key: %q, want %q", line, got, want)
 }
 
-// completed types a line and the tab key, and returns what the line is then.
-func (s *session) completed(line string) string {
+// complete types a line and the tab key, and returns what the line is then.
+func (s *session) complete(line string) string {
 	s.t.Helper()
 	s.n++
-	mark, err := s.at.Type(fmt.Sprintf("%s\t\x01echo li''ne%d \x05 e''nd\r", line, s.n))
+	mark, err := s.term.Type(fmt.Sprintf("%s\t\x01echo li''ne%d \x05 e''nd\r", line, s.n))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	echoed := regexp.MustCompile(fmt.Sprintf(`line%d (.*?) *end`, s.n))
-	shown, err := s.at.Await(mark, func(shown []byte) bool { return echoed.MatchString(plain(shown)) }, patience)
+	shown, err := s.term.Await(mark, func(shown []byte) bool { return echoed.MatchString(plain(shown)) }, timeout)
 	if err != nil {
 		s.t.Fatalf("%q and the tab key: %v", line, err)
 	}
@@ -203,12 +203,12 @@ func TestTab(t *testing.T) {
 	for _, sh := range shells(t) {
 		t.Run(sh.name, func(t *testing.T) {
 			s := start(t, sh, env)
-			s.listsSoon("ajobs ", ids...)
-			s.tab("ahosts ", "n1", "n2")
+			s.requireFastList("ajobs ", ids...)
+			s.awaitCandidates("ahosts ", "n1", "n2")
 			s.clear()
-			s.tab("asub -q ", "low", "normal")
+			s.awaitCandidates("asub -q ", "low", "normal")
 			s.clear()
-			s.tab("pba alloc ", "set", "unset", "list")
+			s.awaitCandidates("pba alloc ", "set", "unset", "list")
 			s.clear()
 			for typed, want := range map[string]string{
 				"ahosts n1 n":                    "ahosts n1 n2",
@@ -220,7 +220,7 @@ func TestTab(t *testing.T) {
 				"asub -P chipA:logic -n 2 dirna": "asub -P chipA:logic -n 2 dirname",
 				"akill " + strings.Join(ids[:len(ids)-1], " ") + " ": "akill " + strings.Join(ids, " "),
 			} {
-				s.becomes(typed, want)
+				s.requireCompletion(typed, want)
 			}
 			if _, err := os.Stat(filepath.Join(s.dir, "pwned")); err == nil {
 				t.Error("a job's name was run by the shell")
@@ -231,7 +231,7 @@ func TestTab(t *testing.T) {
 		t.Run("silent without a queue/"+sh.name, func(t *testing.T) {
 			home := t.TempDir()
 			s := start(t, sh, append(env, "ALLOTMENT_HOME="+home))
-			if got := s.completed("ajobs "); got != "ajobs" {
+			if got := s.complete("ajobs "); got != "ajobs" {
 				t.Errorf("without a queue the tab key makes of `ajobs `: %q", got)
 			}
 			if left, err := os.ReadDir(home); err != nil || len(left) > 0 {
@@ -277,16 +277,16 @@ func TestFish(t *testing.T) {
 	}
 }
 
-// soon is how long the tab key may take.
-const soon = 100 * time.Millisecond
+// maxAnswerTime is how long the tab key may take.
+const maxAnswerTime = 100 * time.Millisecond
 
-// listsSoon requires that the values are shown within soon in one of a few tries: a busy
+// requireFastList requires that the values are shown within soon in one of a few tries: a busy
 // machine may delay the others.
-func (s *session) listsSoon(line string, want ...string) {
+func (s *session) requireFastList(line string, want ...string) {
 	s.t.Helper()
-	best := patience
+	best := timeout
 	for range tries {
-		took, shown := s.tab(line, want...)
+		took, shown := s.awaitCandidates(line, want...)
 		best = min(best, took)
 		s.clear()
 		if strings.Contains(shown, "touch") {
@@ -294,8 +294,8 @@ func (s *session) listsSoon(line string, want ...string) {
 		}
 	}
 	s.t.Logf("%q and the tab key: %v", line, best)
-	if best > soon {
-		s.t.Errorf("%q and the tab key: %v, want at most %v", line, best, soon)
+	if best > maxAnswerTime {
+		s.t.Errorf("%q and the tab key: %v, want at most %v", line, best, maxAnswerTime)
 	}
 }
 

@@ -190,7 +190,7 @@ func (s *story) play(ctx context.Context) error {
 			return err
 		}
 		s.engine, s.reports = engine, engine.Reports
-		if err := engine.Began(ctx); err != nil { // until then the filter changes no job
+		if err := engine.AwaitFirstCycle(ctx); err != nil { // until then the filter changes no job
 			return err
 		}
 	} else {

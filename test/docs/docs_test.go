@@ -100,13 +100,13 @@ const (
 	untilTime = 45 * time.Second
 )
 
-// desk is the directory and the environment in which a page's commands run.
-type desk struct {
+// workspace is the directory and the environment in which a page's commands run.
+type workspace struct {
 	dir string
 	env []string
 }
 
-func newDesk(t *testing.T, built string) *desk {
+func newWorkspace(t *testing.T, built string) *workspace {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "docs-") // t.TempDir() is too long for a socket
 	if err != nil {
@@ -116,29 +116,29 @@ func newDesk(t *testing.T, built string) *desk {
 	if err := os.Mkdir(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d := &desk{dir: dir}
+	w := &workspace{dir: dir}
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		if !strings.HasPrefix(name, "ALLOTMENT_") && !strings.HasPrefix(name, "LSB_") && name != "PATH" && name != "TZ" {
-			d.env = append(d.env, e)
+			w.env = append(w.env, e)
 		}
 	}
-	d.env = append(d.env, "ALLOTMENT_HOME="+home, "PATH="+built+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8")
+	w.env = append(w.env, "ALLOTMENT_HOME="+home, "PATH="+built+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8")
 	t.Cleanup(func() {
-		programs.StopQueue(t, built, d.env)
+		programs.StopQueue(t, built, w.env)
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	return d
+	return w
 }
 
 // run runs one command in a shell.
-func (d *desk) run(command string) (output string, exit int, err error) {
+func (w *workspace) run(command string) (output string, exit int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", command)
-	cmd.Dir, cmd.Env = d.dir, d.env
+	cmd.Dir, cmd.Env = w.dir, w.env
 	cmd.WaitDelay = time.Second
 	text, err := cmd.CombinedOutput()
 	var status *exec.ExitError
@@ -148,19 +148,19 @@ func (d *desk) run(command string) (output string, exit int, err error) {
 	return string(text), 0, err
 }
 
-func (d *desk) do(t *testing.T, page string, s step) {
+func (w *workspace) runStep(t *testing.T, page string, s step) {
 	t.Helper()
 	at := fmt.Sprintf("%s:%d: $ %s", page, s.line, s.command)
 	if s.until != nil {
 		last := ""
 		ctx, cancel := context.WithTimeout(t.Context(), untilTime)
 		defer cancel()
-		if !await.Every(ctx, 50*time.Millisecond, func() bool { last, _, _ = d.run(s.command); return s.until.MatchString(last) }) {
+		if !await.Every(ctx, 50*time.Millisecond, func() bool { last, _, _ = w.run(s.command); return s.until.MatchString(last) }) {
 			t.Fatalf("%s\n%q did not come within %v:\n%s", at, s.until, untilTime, last)
 		}
 		return
 	}
-	text, exit, err := d.run(s.command)
+	text, exit, err := w.run(s.command)
 	if err != nil {
 		t.Fatalf("%s\n%v:\n%s", at, err, text)
 	}
@@ -180,13 +180,13 @@ func TestPagesAreTyped(t *testing.T) {
 	for _, page := range []string{"README.md", "docs/operate.md", "docs/plan.md", "docs/use.md"} {
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
-			newDesk(t, built).page(t, page)
+			newWorkspace(t, built).runPage(t, page)
 		})
 	}
 }
 
-// page runs all commands of a page.
-func (d *desk) page(t *testing.T, page string) {
+// runPage runs all commands of a page.
+func (w *workspace) runPage(t *testing.T, page string) {
 	t.Helper()
 	content, err := os.ReadFile("../../" + page)
 	if err != nil {
@@ -197,7 +197,7 @@ func (d *desk) page(t *testing.T, page string) {
 		t.Fatalf("%d steps, %v", len(all), err)
 	}
 	for _, s := range all {
-		d.do(t, page, s)
+		w.runStep(t, page, s)
 	}
 }
 

@@ -16,12 +16,12 @@ func TestLSFPageIsTyped(t *testing.T) {
 	built := programs.Build(t, "pba")
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		t.Run(string(flavour), func(t *testing.T) {
-			d := newDesk(t, built)
+			w := newWorkspace(t, built)
 			c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 4, Flavour: flavour, Second: 50 * time.Millisecond, Edit: func(c *lsfstandin.Config) {
 				c.Queues = []lsfstandin.QueueConfig{{Name: "normal", Priority: 30}, {Name: "low", Priority: 10}}
 			}})
-			d.env = append(d.env, "LSF_ENVDIR="+c.EnvDir(), "LSF_SERVERDIR="+c.ServerDir(), "PATH="+c.Bin()+":"+built+":/usr/bin:/bin", "LIB="+built)
-			d.page(t, "docs/lsf.md")
+			w.env = append(w.env, "LSF_ENVDIR="+c.EnvDir(), "LSF_SERVERDIR="+c.ServerDir(), "PATH="+c.Bin()+":"+built+":/usr/bin:/bin", "LIB="+built)
+			w.runPage(t, "docs/lsf.md")
 		})
 	}
 }

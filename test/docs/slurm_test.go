@@ -15,17 +15,17 @@ import (
 func TestSlurmPageIsTyped(t *testing.T) {
 	cluster.Needed(t)
 	defer syscall.Umask(syscall.Umask(0o022))
-	d := newDesk(t, programs.Build(t, "pba"))
-	for _, dir := range []string{d.dir, filepath.Join(d.dir, "home")} { // slurmctld reads in it
+	w := newWorkspace(t, programs.Build(t, "pba"))
+	for _, dir := range []string{w.dir, filepath.Join(w.dir, "home")} { // slurmctld reads in it
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	dir := filepath.Join(d.dir, "slurm")
+	dir := filepath.Join(w.dir, "slurm")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	c := cluster.New(t, cluster.Options{Dir: dir, Nodes: 1, Conf: []string{"PartitionName=low Nodes=ALL PriorityTier=0"}})
-	d.env = append(d.env, "SLURM="+c.Dir, "SLURM_CONF="+c.Conf())
-	d.page(t, "docs/slurm.md")
+	w.env = append(w.env, "SLURM="+c.Dir, "SLURM_CONF="+c.Conf())
+	w.runPage(t, "docs/slurm.md")
 }

@@ -269,11 +269,11 @@ func (f *Farm) left() []string {
 // processes finds all that were started with this farm's directory in their
 // environment, or with that of its cluster: the daemons, nodes and keepers, the jobs.
 func (f *Farm) processes() []int {
-	mine := []string{"ALLOTMENT_HOME=" + f.Home}
+	entries := []string{"ALLOTMENT_HOME=" + f.Home}
 	if f.cluster != nil {
-		mine = append(mine, "SLURM_CONF="+f.cluster.Conf())
+		entries = append(entries, "SLURM_CONF="+f.cluster.Conf())
 	}
-	return Processes(mine...)
+	return Processes(entries...)
 }
 
 // Processes finds those that have one of these entries, KEY=value, in their environment.

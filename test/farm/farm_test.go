@@ -47,7 +47,7 @@ func submit(t *testing.T, f *Farm) {
 	}
 }
 
-func gone(t *testing.T, f *Farm) {
+func requireGone(t *testing.T, f *Farm) {
 	t.Helper()
 	if left := f.left(); len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
@@ -67,11 +67,11 @@ func TestClose(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	gone(t, f)
+	requireGone(t, f)
 }
 
 // Close kills processes that the queue itself leaves behind, and that is an error.
-func TestCloseOfWhatIsLeftBehind(t *testing.T) {
+func TestCloseKillsLeftovers(t *testing.T) {
 	f := start(t)
 	f.patience = time.Second // the job does not end
 	submit(t, f)
@@ -82,7 +82,7 @@ func TestCloseOfWhatIsLeftBehind(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "left behind, and killed now:") || !strings.Contains(err.Error(), "sleep 1000") {
 		t.Errorf("error is %v", err)
 	}
-	gone(t, f)
+	requireGone(t, f)
 }
 
 // Close leaves nothing of a farm on Slurm either, also of jobs that would run on.
@@ -100,7 +100,7 @@ func TestCloseOfACluster(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
-	gone(t, f)
+	requireGone(t, f)
 }
 
 // After Kill the engine is gone at once and has no more cycles.
@@ -128,9 +128,9 @@ func TestQueue(t *testing.T) {
 	submit(t, f)
 	q := f.Queue()
 	defer q.Close()
-	picture, err := q.Snapshot(t.Context(), time.Now())
-	if err != nil || len(picture.Jobs) != 1 || picture.Jobs[0].ID.Job != 1 {
-		t.Errorf("%+v, %v", picture, err)
+	snapshot, err := q.Snapshot(t.Context(), time.Now())
+	if err != nil || len(snapshot.Jobs) != 1 || snapshot.Jobs[0].ID.Job != 1 {
+		t.Errorf("%+v, %v", snapshot, err)
 	}
 }
 

@@ -30,7 +30,7 @@ func (f *Farm) startLSF(o Options) (err error) {
 
 // InstallESUB makes bsub run Allotment's filter. It returns the command that an
 // administrator would type.
-func (f *Farm) InstallESUB() (typed string, err error) {
+func (f *Farm) InstallESUB() (command string, err error) {
 	ours, link := filepath.Join(f.programs, "esub"), filepath.Join(f.lsf.ServerDir(), "esub")
 	_, err = os.Stat(ours)
 	return strings.Join([]string{"ln -s", ours, link}, " "), errors.Join(err, os.Symlink(ours, link))

@@ -40,11 +40,11 @@ type Skipped struct {
 
 // Rebalance is a pba rebalance that runs in the background.
 type Rebalance struct {
-	Reports <-chan Report // closed when it has ended
-	stop    context.CancelFunc
-	began   chan struct{}
-	kill    func() error
-	err     error // why it ended by itself; read after Reports was closed
+	Reports    <-chan Report // closed when it has ended
+	stop       context.CancelFunc
+	firstCycle chan struct{}
+	kill       func() error
+	err        error // why it ended by itself; read after Reports was closed
 }
 
 // maxReports is how many reports may wait to be read: no demo has more cycles.
@@ -65,18 +65,18 @@ func (f *Farm) Rebalance(ctx context.Context, every, runFor time.Duration) (*Reb
 		return nil, err
 	}
 	reports := make(chan Report, maxReports)
-	r := &Rebalance{Reports: reports, stop: stop, kill: cmd.Process.Kill, began: make(chan struct{})}
+	r := &Rebalance{Reports: reports, stop: stop, kill: cmd.Process.Kill, firstCycle: make(chan struct{})}
 	var first sync.Once
 	go func() {
 		defer close(reports)
-		defer first.Do(func() { close(r.began) })
+		defer first.Do(func() { close(r.firstCycle) })
 		for decoder := json.NewDecoder(stdout); ; {
 			var report Report
 			if decoder.Decode(&report) != nil {
 				break // it ended, or was ended in the middle of a document
 			}
 			reports <- report
-			first.Do(func() { close(r.began) })
+			first.Do(func() { close(r.firstCycle) })
 		}
 		_, _ = io.Copy(io.Discard, stdout)
 		r.err = fmt.Errorf("pba rebalance ended by itself: %w", errors.Join(cmd.Wait(), errors.New(strings.TrimSpace(stderr.String()))))
@@ -84,10 +84,10 @@ func (f *Farm) Rebalance(ctx context.Context, every, runFor time.Duration) (*Reb
 	return r, nil
 }
 
-// Began waits until its first cycle is over, or it has ended.
-func (r *Rebalance) Began(ctx context.Context) error {
+// AwaitFirstCycle waits until its first cycle is over, or it has ended.
+func (r *Rebalance) AwaitFirstCycle(ctx context.Context) error {
 	select {
-	case <-r.began:
+	case <-r.firstCycle:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -37,7 +37,7 @@ func (f *Farm) startSlurm(ctx context.Context, o Options) error {
 
 // InstallHook makes Slurm run Allotment's filter, which `pba init` has written, at each
 // submission from now on. It returns the command that an administrator would type.
-func (f *Farm) InstallHook() (typed string, err error) {
+func (f *Farm) InstallHook() (command string, err error) {
 	ours, link := filepath.Join(f.Home, "job_submit.lua"), filepath.Join(f.cluster.Dir, "job_submit.lua")
 	if _, err := os.Stat(ours); err != nil {
 		return "", err

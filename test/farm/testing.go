@@ -11,10 +11,10 @@ import (
 )
 
 // New starts a farm that ends with the test. It builds the programs unless o names them.
-func New(t testing.TB, o Options, besides ...string) *Farm {
+func New(t testing.TB, o Options, extra ...string) *Farm {
 	t.Helper()
 	if o.Programs == "" {
-		o.Programs = programs.Build(t, besides...)
+		o.Programs = programs.Build(t, extra...)
 	}
 	f, err := Start(t.Context(), o)
 	if err != nil {
@@ -31,12 +31,12 @@ func New(t testing.TB, o Options, besides ...string) *Farm {
 	return f
 }
 
-// Beside starts a command that runs beside a test, such as pba rebalance. stop, or the
+// StartForTest starts a command that runs beside a test, such as pba rebalance. stop, or the
 // test's end, terminates it. Its output is logged if the test failed.
-func Beside(t testing.TB, cmd *exec.Cmd) (stop func()) {
+func StartForTest(t testing.TB, cmd *exec.Cmd) (stop func()) {
 	t.Helper()
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func Beside(t testing.TB, cmd *exec.Cmd) (stop func()) {
 	t.Cleanup(func() {
 		stop()
 		if t.Failed() {
-			t.Logf("%q said:\n%s", cmd.Args, said.String())
+			t.Logf("%q said:\n%s", cmd.Args, output.String())
 		}
 	})
 	return stop

@@ -22,7 +22,7 @@ func TestTheListIsComplete(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAList(t *testing.T) {
+func TestCheckReportsFaults(t *testing.T) {
 	parse, quiet, fuzz := function{"a", "Parse"}, function{"a", "T.quiet"}, function{"a", "FuzzParse"}
 	tree := &tree{functions: []function{parse, quiet}, decoders: []function{parse}, targets: []function{fuzz}}
 	for list, want := range map[string]string{

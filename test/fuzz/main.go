@@ -25,16 +25,16 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	pause := flag.Duration("time", 30*time.Second, "for each test")
+	fuzzTime := flag.Duration("time", 30*time.Second, "for each test")
 	only := flag.String("only", "", "run only tests whose names have this in them")
 	flag.Parse()
-	if err := run(ctx, *pause, *only); err != nil {
+	if err := run(ctx, *fuzzTime, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, pause time.Duration, only string) error {
+func run(ctx context.Context, fuzzTime time.Duration, only string) error {
 	tree, err := scan(".")
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func run(ctx context.Context, pause time.Duration, only string) error {
 			continue
 		}
 		fmt.Println("===", t)
-		cmd := exec.CommandContext(ctx, "go", "test", "./"+t.dir, "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", pause.String(), "-fuzzminimizetime", "2s")
+		cmd := exec.CommandContext(ctx, "go", "test", "./"+t.dir, "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", fuzzTime.String(), "-fuzzminimizetime", "2s")
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			failed = append(failed, t.String())
@@ -74,7 +74,7 @@ func run(ctx context.Context, pause time.Duration, only string) error {
 // check compares the list with the tree, and returns a line for each error.
 func check(tree *tree, list string) []string {
 	var wrong []string
-	tell := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	report := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	listed, used := map[function]bool{}, map[function]bool{}
 	for n, line := range strings.Split(list, "\n") {
 		fields := strings.Fields(line)
@@ -84,17 +84,17 @@ func check(tree *tree, list string) []string {
 		f, ok := parseFunction(fields[0])
 		switch {
 		case !ok || len(fields) < 2:
-			tell("line %d: want PACKAGE.FUNCTION and its Fuzz tests: %s", n+1, line)
+			report("line %d: want PACKAGE.FUNCTION and its Fuzz tests: %s", n+1, line)
 			continue
 		case listed[f]:
-			tell("line %d: %v is listed twice", n+1, f)
+			report("line %d: %v is listed twice", n+1, f)
 		case !slices.Contains(tree.functions, f):
-			tell("line %d: there is no function %v", n+1, f)
+			report("line %d: there is no function %v", n+1, f)
 		}
 		listed[f] = true
 		if fields[1] == "-" {
 			if len(fields) < 3 {
-				tell("line %d: why does %v need no Fuzz test?", n+1, f)
+				report("line %d: why does %v need no Fuzz test?", n+1, f)
 			}
 			continue
 		}
@@ -102,18 +102,18 @@ func check(tree *tree, list string) []string {
 			target := function{f.dir, name}
 			used[target] = true
 			if !slices.Contains(tree.targets, target) {
-				tell("line %d: %v has no Fuzz test: there is no %v", n+1, f, target)
+				report("line %d: %v has no Fuzz test: there is no %v", n+1, f, target)
 			}
 		}
 	}
 	for _, f := range tree.decoders {
 		if !listed[f] {
-			tell("%v reads what comes from outside, as its name and parameters say, and is not listed", f)
+			report("%v reads what comes from outside, as its name and parameters say, and is not listed", f)
 		}
 	}
 	for _, t := range tree.targets {
 		if !used[t] {
-			tell("%v is no listed function's", t)
+			report("%v is no listed function's", t)
 		}
 	}
 	return wrong

@@ -75,7 +75,7 @@ func (t *tree) add(dir string, file *ast.File, test bool) {
 		case test:
 		default:
 			t.functions = append(t.functions, id)
-			if decodes.MatchString(f.Name.Name) && carries(f.Type) {
+			if decodes.MatchString(f.Name.Name) && takesText(f.Type) {
 				t.decoders = append(t.decoders, id)
 			}
 		}
@@ -94,8 +94,8 @@ func receiver(e ast.Expr) string {
 	return "?"
 }
 
-// carries reports whether a parameter is text, bytes or a reader.
-func carries(f *ast.FuncType) bool {
+// takesText reports whether a parameter is text, bytes or a reader.
+func takesText(f *ast.FuncType) bool {
 	for _, p := range f.Params.List {
 		switch t := p.Type.(type) {
 		case *ast.Ident:

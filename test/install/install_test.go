@@ -83,8 +83,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestInstalledTwice: what the administrator wrote into /etc stays.
-func TestInstalledTwice(t *testing.T) {
+// TestReinstallKeepsConfig: what the administrator wrote into /etc stays.
+func TestReinstallKeepsConfig(t *testing.T) {
 	built(t)
 	stage := t.TempDir()
 	makeTarget(t, "install", "DESTDIR="+stage)
@@ -121,8 +121,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestTheCronFileIsAsleep: an installation does nothing until the administrator enables it.
-func TestTheCronFileIsAsleep(t *testing.T) {
+// TestCronFileIsDisabled: an installation does nothing until the administrator enables it.
+func TestCronFileIsDisabled(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/cron/allotment")
 	if err != nil {
 		t.Fatal(err)
@@ -134,9 +134,9 @@ func TestTheCronFileIsAsleep(t *testing.T) {
 	}
 }
 
-// TestPurgeLeavesWhatSlurmStillAsks: a slurmctld whose submission script is gone does
+// TestPurgeKeepsScriptThatSlurmUses: a slurmctld whose submission script is gone does
 // not start again.
-func TestPurgeLeavesWhatSlurmStillAsks(t *testing.T) {
+func TestPurgeKeepsScriptThatSlurmUses(t *testing.T) {
 	const script = "/var/lib/allotment/job_submit.lua"
 	for name, ask := range map[string]func(path string) error{
 		"a link":            func(path string) error { return os.Symlink(script, path) },
@@ -172,7 +172,7 @@ func TestPurgeLeavesWhatSlurmStillAsks(t *testing.T) {
 		if left := filesIn(t, root+"/var"); !slices.Equal(left, want) {
 			t.Errorf("%s: %v is left, want %v", name, left, want)
 		}
-		if told := strings.Contains(string(text), "is used by /etc/slurm/job_submit.lua"); told != (ask != nil) {
+		if mentioned := strings.Contains(string(text), "is used by /etc/slurm/job_submit.lua"); mentioned != (ask != nil) {
 			t.Errorf("%s: it says %q", name, text)
 		}
 	}

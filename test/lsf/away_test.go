@@ -163,7 +163,7 @@ func (l *lifetime) rebalance(phase plan.Phase) (stop func()) {
 	l.Helper()
 	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
 	cmd.Env = append(cmd.Env, envPhase+"="+string(phase), envBin+"="+l.Bin(), envObeyed+"="+l.obeyed())
-	return farm.Beside(l.T, cmd)
+	return farm.StartForTest(l.T, cmd)
 }
 
 // submit submits a job of one slot that writes down when it starts and ends; it does not

@@ -18,19 +18,19 @@ import (
 // Build builds the bundled queue's programs, what its dummy jobs run, the filter, asub,
 // ajobs under all its names and besides, in a directory of their own: NAME is cmd/NAME,
 // and a path is that of a package.
-func Build(t testing.TB, besides ...string) (dir string) {
+func Build(t testing.TB, extra ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := Make(t.Context(), dir, besides...); err != nil {
+	if err := Make(t.Context(), dir, extra...); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
 // Make is Build for programs that outlive a test, into dir.
-func Make(ctx context.Context, dir string, besides ...string) error {
+func Make(ctx context.Context, dir string, extra ...string) error {
 	args := []string{"build", "-o", dir + "/"}
-	for _, name := range append([]string{"asub", "ajobs", "esub", "adummy", "miniqd", "miniq-keeper"}, besides...) {
+	for _, name := range append([]string{"asub", "ajobs", "esub", "adummy", "miniqd", "miniq-keeper"}, extra...) {
 		if !strings.Contains(name, "/") {
 			name = "cmd/" + name
 		}

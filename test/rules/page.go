@@ -14,26 +14,26 @@ import (
 
 const designPage = "docs/design.md"
 
-// place is a function in a file. Its line is in the page.
-type place struct {
+// location is a function in a file. Its line is in the page.
+type location struct {
 	file, function string
 	line           int
 }
 
-func (p place) String() string { return p.file + " " + p.function }
+func (p location) String() string { return p.file + " " + p.function }
 
 type rule struct {
 	name  string // "R12"
 	line  int
-	homes []place // what decides: one
-	also  []place // what else carries it out
-	tests []place
+	homes []location // what decides: one
+	also  []location // what else carries it out
+	tests []location
 }
 
 var (
-	heading  = regexp.MustCompile(`^### (R\d+) \S`)
-	places   = regexp.MustCompile("`([^`]+\\.(?:go|lua))`(?: `([^`]+)`)?")
-	citation = regexp.MustCompile(`\bR\d{1,2}\b`)
+	heading         = regexp.MustCompile(`^### (R\d+) \S`)
+	locationPattern = regexp.MustCompile("`([^`]+\\.(?:go|lua))`(?: `([^`]+)`)?")
+	citation        = regexp.MustCompile(`\bR\d{1,2}\b`)
 )
 
 // parsePage returns the rules of the page, and the faults of their form.
@@ -55,10 +55,10 @@ func parsePage(text string) (rules []rule, faults []string) {
 		if r == nil {
 			continue
 		}
-		for prefix, list := range map[string]*[]place{"- Home: ": &r.homes, "- Also: ": &r.also, "- Tests: ": &r.tests} {
+		for prefix, list := range map[string]*[]location{"- Home: ": &r.homes, "- Also: ": &r.also, "- Tests: ": &r.tests} {
 			if rest, ok := strings.CutPrefix(line, prefix); ok {
-				for _, m := range places.FindAllStringSubmatch(rest, -1) {
-					*list = append(*list, place{m[1], m[2], at})
+				for _, m := range locationPattern.FindAllStringSubmatch(rest, -1) {
+					*list = append(*list, location{m[1], m[2], at})
 				}
 			}
 		}

@@ -59,11 +59,11 @@ func run(ctx context.Context, old string, farms int, trace string) error {
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	before := filepath.Join(tmp, "before")
-	if err := show(exec.CommandContext(ctx, "git", "worktree", "add", "-q", "--detach", before, old)); err != nil {
+	if err := runShown(exec.CommandContext(ctx, "git", "worktree", "add", "-q", "--detach", before, old)); err != nil {
 		return err
 	}
 	defer func() {
-		_ = show(exec.CommandContext(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", before))
+		_ = runShown(exec.CommandContext(context.WithoutCancel(ctx), "git", "worktree", "remove", "--force", before))
 	}()
 	trees := [2]*tree{{dir: before}, {dir: "."}}
 	for i, t := range trees {
@@ -113,7 +113,7 @@ func (t *tree) build(ctx context.Context, simulator bool) error {
 	for _, args := range builds {
 		cmd := exec.CommandContext(ctx, "go", args...)
 		cmd.Dir = t.dir
-		if err := show(cmd); err != nil {
+		if err := runShown(cmd); err != nil {
 			return err
 		}
 	}
@@ -256,7 +256,7 @@ func difference(streams [2]*stream, was, is []byte) error {
 	return fmt.Errorf("the plans differ, line %d of that of %s\nbefore: %s\nafter:  %s", at+1, before[0], line(before), line(after))
 }
 
-func show(cmd *exec.Cmd) error {
+func runShown(cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)

@@ -288,7 +288,7 @@ func (l *lifetime) rebalance(e edge) (stop func()) {
 	l.Helper()
 	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
 	cmd.Env = append(cmd.Env, envEdge+"="+e.name)
-	return farm.Beside(l.T, cmd)
+	return farm.StartForTest(l.T, cmd)
 }
 
 // submit submits a job of one slot, as a script on sbatch's standard input.

@@ -48,8 +48,8 @@ func families() []family {
 	}
 }
 
-// place is a line of a file.
-type place struct {
+// location is a line of a file.
+type location struct {
 	file string
 	line int
 	text string
@@ -58,7 +58,7 @@ type place struct {
 // check reports whether no family is above its bound. It prints the counts, and the
 // places of families that are above it.
 func check(tree fs.FS, files []string, list bool, out io.Writer) bool {
-	var comments, pages []place
+	var comments, pages []location
 	for _, name := range files {
 		text, err := fs.ReadFile(tree, name)
 		switch {
@@ -68,7 +68,7 @@ func check(tree fs.FS, files []string, list bool, out io.Writer) bool {
 			comments = append(comments, commentLines(name, text)...)
 		case isPage(name):
 			for i, line := range strings.Split(string(text), "\n") {
-				pages = append(pages, place{name, i + 1, line})
+				pages = append(pages, location{name, i + 1, line})
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func isPage(name string) bool {
 	return name == "README.md" || name == "CHANGELOG.md" || name == "pba/configfile/config.yaml" || strings.HasPrefix(name, "docs/")
 }
 
-func (f *family) find(lines []place) (found []place) {
+func (f *family) find(lines []location) (found []location) {
 	for _, p := range lines {
 		if f.words.MatchString(p.text) {
 			found = append(found, p)
@@ -104,7 +104,7 @@ func (f *family) find(lines []place) (found []place) {
 }
 
 // commentLines returns each line of a Go file's comments.
-func commentLines(name string, text []byte) (lines []place) {
+func commentLines(name string, text []byte) (lines []location) {
 	files := token.NewFileSet()
 	file := files.AddFile(name, files.Base(), len(text))
 	var s scanner.Scanner
@@ -119,7 +119,7 @@ func commentLines(name string, text []byte) (lines []place) {
 		}
 		first := file.Line(pos)
 		for i, line := range strings.Split(literal, "\n") {
-			lines = append(lines, place{name, first + i, line})
+			lines = append(lines, location{name, first + i, line})
 		}
 	}
 }

@@ -32,10 +32,10 @@ func Main(app *cli.App, args []string) int {
 	return shell.Run(app.Name, stdout, stderr, func(ctx context.Context, out io.Writer) error {
 		app.Writer, app.ErrWriter = out, stderr
 		prepare(app)
-		if own, err := shell.Own(func() *grammar.Command { return Grammar(app) }, args, out); own {
+		if hidden, err := shell.RunHidden(func() *grammar.Command { return Grammar(app) }, args, out); hidden {
 			return err
 		}
-		err := app.RunContext(ctx, arrange(app, args))
+		err := app.RunContext(ctx, optionsFirst(app, args))
 		if errors.Is(err, errVersionShown) {
 			return nil
 		}

@@ -129,15 +129,15 @@ func dashed(name string) string {
 	return "--" + name
 }
 
-// arrange puts each command's options before its arguments, since urfave stops
+// optionsFirst puts each command's options before its arguments, since urfave stops
 // to look for options at the first argument. What follows "--", and what looks
 // like a negative number, is an argument; so is all that follows a command of the
 // user's (see RunsCommand).
-func arrange(app *cli.App, args []string) []string {
+func optionsFirst(app *cli.App, args []string) []string {
 	if len(args) == 0 {
 		return args
 	}
-	arranged, positional := args[:1:1], []string(nil)
+	ordered, positional := args[:1:1], []string(nil)
 	flags, commands, root := app.Flags, app.Commands, true
 	rest := args[1:]
 	for len(rest) > 0 {
@@ -148,29 +148,29 @@ func arrange(app *cli.App, args []string) []string {
 			break
 		}
 		if isOption(arg) {
-			arranged = append(arranged, arg)
+			ordered = append(ordered, arg)
 			if takesValue(flags, arg) {
 				if len(rest) == 0 {
-					return arranged // for urfave to say what is missing
+					return ordered // for urfave to say what is missing
 				}
-				arranged, rest = append(arranged, rest[0]), rest[1:]
+				ordered, rest = append(ordered, rest[0]), rest[1:]
 			}
 			continue
 		}
 		if command := commandNamed(commands, arg); command != nil && len(positional) == 0 {
-			arranged = append(arranged, arg)
+			ordered = append(ordered, arg)
 			flags, commands, root = command.Flags, command.Subcommands, false
 			continue
 		}
 		if root && runsCommand(app) {
-			return append(append(arranged, "--", arg), rest...) // what follows is that command's
+			return append(append(ordered, "--", arg), rest...) // what follows is that command's
 		}
 		positional = append(positional, arg)
 	}
 	if slices.ContainsFunc(positional, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
-		arranged = append(arranged, "--")
+		ordered = append(ordered, "--")
 	}
-	return append(arranged, positional...)
+	return append(ordered, positional...)
 }
 
 func isOption(arg string) bool {

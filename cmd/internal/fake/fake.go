@@ -16,11 +16,11 @@ func Now() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 // Queue is a queue in memory that does as it is asked and records it.
 type Queue struct {
 	backends.Backend // what is not used here panics
-	Has              backends.Snapshot
-	Can              backends.Abilities    // beside those that it always has
+	Content          backends.Snapshot
+	Extra            backends.Abilities    // beside those that it always has
 	Fail             map[backends.ID]error // what is done to a job
 	Down             error                 // everything
-	Did              []string              // what was done, and to which job
+	Calls            []string              // what was done, and to which job
 	Submitted        []backends.Spec
 }
 
@@ -29,15 +29,15 @@ func (q *Queue) Close() error { return nil }
 
 // Abilities are few.
 func (q *Queue) Abilities() backends.Abilities {
-	can := q.Can
-	can.SuspendFrees = true
-	return can
+	abilities := q.Extra
+	abilities.SuspendFrees = true
+	return abilities
 }
 
 // Snapshot is what the queue has.
 func (q *Queue) Snapshot(_ context.Context, since time.Time) (*backends.Snapshot, error) {
-	f := backends.Snapshot{At: Now(), Hosts: q.Has.Hosts, Jobs: slices.Clone(q.Has.Jobs)}
-	for _, j := range q.Has.Ended {
+	f := backends.Snapshot{At: Now(), Hosts: q.Content.Hosts, Jobs: slices.Clone(q.Content.Jobs)}
+	for _, j := range q.Content.Ended {
 		if !j.Ended.Before(since) {
 			f.Ended = append(f.Ended, j)
 		}
@@ -49,7 +49,7 @@ func (q *Queue) Snapshot(_ context.Context, since time.Time) (*backends.Snapshot
 func (q *Queue) Jobs(_ context.Context, ids []backends.ID) ([]backends.Job, error) {
 	var found []backends.Job
 	for _, id := range ids {
-		for _, j := range slices.Concat(q.Has.Jobs, q.Has.Ended) {
+		for _, j := range slices.Concat(q.Content.Jobs, q.Content.Ended) {
 			if j.ID == id || id.Index == 0 && j.ID.Job == id.Job {
 				found = append(found, j)
 			}
@@ -64,16 +64,16 @@ func (q *Queue) Submit(_ context.Context, specs []backends.Spec) []backends.Subm
 	return []backends.Submitted{{ID: backends.ID{Job: 99}, Err: q.Down}}
 }
 
-func (q *Queue) do(verb string, ids []backends.ID) backends.Errors {
+func (q *Queue) record(verb string, ids []backends.ID) backends.Errors {
 	errs := make(backends.Errors, len(ids))
 	for i, id := range ids {
-		q.Did = append(q.Did, fmt.Sprintf("%s %s", verb, id))
+		q.Calls = append(q.Calls, fmt.Sprintf("%s %s", verb, id))
 		errs[i] = q.Fail[id]
 	}
 	return errs
 }
 
-func acted(acts []backends.Act) []backends.ID {
+func actIDs(acts []backends.Act) []backends.ID {
 	ids := make([]backends.ID, len(acts))
 	for i := range acts {
 		ids[i] = acts[i].ID
@@ -83,32 +83,32 @@ func acted(acts []backends.Act) []backends.ID {
 
 // Kill writes down that it was called.
 func (q *Queue) Kill(_ context.Context, ids []backends.ID) backends.Errors {
-	return q.do("kill", ids)
+	return q.record("kill", ids)
 }
 
 // Hold does so, too.
 func (q *Queue) Hold(_ context.Context, ids []backends.ID) backends.Errors {
-	return q.do("hold", ids)
+	return q.record("hold", ids)
 }
 
 // Release does so, too.
 func (q *Queue) Release(_ context.Context, ids []backends.ID) backends.Errors {
-	return q.do("release", ids)
+	return q.record("release", ids)
 }
 
 // Resume does so, too.
 func (q *Queue) Resume(_ context.Context, ids []backends.ID) backends.Errors {
-	return q.do("resume", ids)
+	return q.record("resume", ids)
 }
 
 // Suspend does so, too.
 func (q *Queue) Suspend(_ context.Context, acts []backends.Act) backends.Errors {
-	return q.do("suspend", acted(acts))
+	return q.record("suspend", actIDs(acts))
 }
 
 // Requeue does so, too.
 func (q *Queue) Requeue(_ context.Context, acts []backends.Act) backends.Errors {
-	return q.do("requeue", acted(acts))
+	return q.record("requeue", actIDs(acts))
 }
 
 // NewQueue is a queue with jobs in every state, of bob and of alice.
@@ -127,8 +127,8 @@ func NewQueue() *Queue {
 		return j
 	}
 	q := &Queue{Fail: map[backends.ID]error{}}
-	q.Has.Hosts = []backends.Host{{Name: "n1", Slots: 4, Memory: 1 << 30}, {Name: "n2", Slots: 4, State: backends.HostDown}}
-	q.Has.Jobs = []backends.Job{
+	q.Content.Hosts = []backends.Host{{Name: "n1", Slots: 4, Memory: 1 << 30}, {Name: "n2", Slots: 4, State: backends.HostDown}}
+	q.Content.Jobs = []backends.Job{
 		job(1, 0, "bob", "run", backends.Running),
 		job(2, 0, "bob", "wait", backends.Pending),
 		job(3, 0, "bob", "stop", backends.Suspended),
@@ -138,11 +138,11 @@ func NewQueue() *Queue {
 		job(6, 0, "alice", "hers", backends.Running),
 		job(7, 0, "bob", "urgent", backends.Pending),
 	}
-	q.Has.Jobs[7].Priority = backends.At(backends.LevelPBA, 120)
+	q.Content.Jobs[7].Priority = backends.At(backends.LevelPBA, 120)
 	ended := job(8, 0, "bob", "ended", backends.Exited)
 	ended.ExitCode = 3
 	done := job(5, 3, "bob", "arr", backends.Done)
 	done.Ended = Now().Add(-2 * time.Hour)
-	q.Has.Ended = []backends.Job{ended, done}
+	q.Content.Ended = []backends.Job{ended, done}
 	return q
 }

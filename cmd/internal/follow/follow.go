@@ -11,10 +11,10 @@ import (
 
 // Pauses of a program that follows a queue.
 const (
-	LookPause = 100 * time.Millisecond // at least, between two looks
-	TryPause  = time.Second            // before a queue that can't be reached is asked again
+	ReadInterval = 100 * time.Millisecond // at least, between two reads
+	RetryPause   = time.Second            // before an unreachable queue is tried again
 
-	pollPause = 2 * time.Second // between two looks at a queue that does not report changes
+	pollInterval = 2 * time.Second // between two reads of a queue that does not report changes
 )
 
 // Changes returns a function that returns when the queue has changed since its
@@ -22,13 +22,13 @@ const (
 func Changes(queue backends.Backend) func(context.Context) error {
 	changed := queue.Abilities().Changed
 	if changed == nil {
-		return func(ctx context.Context) error { return clock.Sleep(ctx, pollPause-LookPause) }
+		return func(ctx context.Context) error { return clock.Sleep(ctx, pollInterval-ReadInterval) }
 	}
 	var seen uint64
 	return func(ctx context.Context) (err error) {
-		now, err := changed(ctx, seen)
+		current, err := changed(ctx, seen)
 		if err == nil {
-			seen = now
+			seen = current
 		} else {
 			seen = 0 // a daemon that comes back counts anew
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Wanted is what can stand at the end of an unfinished command line.
-type Wanted struct {
+// Completion is what can stand at the end of an unfinished command line.
+type Completion struct {
 	Typed    string      // what is there of it already
 	Prefix   string      // stands before what is completed: --project= of --project=ch
 	Words    []Candidate // options and subcommands, those that Typed begins
@@ -20,12 +20,12 @@ type Candidate struct{ Text, Note string }
 
 // Complete says what can stand in the place of the last word, of those after
 // the program's name.
-func (c *Command) Complete(words []string) Wanted {
+func (c *Command) Complete(words []string) Completion {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := len(words) - 1
-	w := Wanted{Typed: words[last]}
+	w := Completion{Typed: words[last]}
 	options, arguments := true, []string(nil)
 	for i := 0; i < last; i++ {
 		word := words[i]
@@ -60,7 +60,7 @@ func (c *Command) Complete(words []string) Wanted {
 	return c.completeArgument(w, arguments)
 }
 
-func (c *Command) completeOption(w Wanted) Wanted {
+func (c *Command) completeOption(w Completion) Completion {
 	if name, value, ok := strings.Cut(w.Typed, "="); ok {
 		if o := c.option(name); o != nil && o.Value != "" && strings.HasPrefix(name, "--") {
 			w.Prefix, w.Typed, w.Value = name+"=", value, o.Value
@@ -79,7 +79,7 @@ func (c *Command) completeOption(w Wanted) Wanted {
 	return w
 }
 
-func (c *Command) completeArgument(w Wanted, before []string) Wanted {
+func (c *Command) completeArgument(w Completion, before []string) Completion {
 	if len(before) == 0 {
 		for _, sub := range c.Commands {
 			w.add(sub.Name, sub.Brief)
@@ -97,7 +97,7 @@ func (c *Command) completeArgument(w Wanted, before []string) Wanted {
 	return w
 }
 
-func (w *Wanted) add(text, note string) {
+func (w *Completion) add(text, note string) {
 	if strings.HasPrefix(text, w.Typed) && !slices.ContainsFunc(w.Words, func(c Candidate) bool { return c.Text == text }) {
 		w.Words = append(w.Words, Candidate{text, note})
 	}

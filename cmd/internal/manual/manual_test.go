@@ -54,20 +54,20 @@ func TestPagesRender(t *testing.T) {
 	}
 }
 
-// TestNothingIsARequest: what a definition says is shown as it stands, whatever
+// TestTextIsNeverARoffRequest: what a definition says is shown as it stands, whatever
 // roff makes of such characters.
-func TestNothingIsARequest(t *testing.T) {
-	said := []string{".so /etc/passwd", "'br", `a\nb \fBc`, "-- `x` ~ ^ 'y' \"z\" …", "%J | [a] <b>"}
+func TestTextIsNeverARoffRequest(t *testing.T) {
+	texts := []string{".so /etc/passwd", "'br", `a\nb \fBc`, "-- `x` ~ ^ 'y' \"z\" …", "%J | [a] <b>"}
 	page := Page{Section: "1", ExitCodes: "EXIT CODES:\n   0   done\n", SeeAlso: []string{"other.8"}, Command: &grammar.Command{
-		Name: "odd", Brief: said[2], Description: strings.Join(said, "\n\n") + "\n\n  kept   as it is\n\nafter",
-		Options: []grammar.Option{{Names: []string{"-x", "--ex"}, Value: "Y\\Z", Usage: said[0], Default: said[3]}, {Names: []string{"-hidden"}, Hidden: true}},
+		Name: "odd", Brief: texts[2], Description: strings.Join(texts, "\n\n") + "\n\n  kept   as it is\n\nafter",
+		Options: []grammar.Option{{Names: []string{"-x", "--ex"}, Value: "Y\\Z", Usage: texts[0], Default: texts[3]}, {Names: []string{"-hidden"}, Hidden: true}},
 	}}
 	path := filepath.Join(t.TempDir(), "odd.1")
 	if err := os.WriteFile(path, []byte(page.Roff()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	shown := render(t, path)
-	for _, want := range append(said[:3:3], `-x Y\Z, --ex Y\Z`, `-- `+"`x` ~ ^ 'y' \"z\" ...", "kept   as it is", "other(8)", "done") {
+	for _, want := range append(texts[:3:3], `-x Y\Z, --ex Y\Z`, `-- `+"`x` ~ ^ 'y' \"z\" ...", "kept   as it is", "other(8)", "done") {
 		if !strings.Contains(shown, want) {
 			t.Errorf("not shown: %q in\n%s", want, shown)
 		}

@@ -22,31 +22,31 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// patience is how long a user who pressed the tab key waits for what only the queue
+// valuesTimeout is how long a user who pressed the tab key waits for what only the queue
 // knows. After that the answer is without it.
-const patience = 80 * time.Millisecond
+const valuesTimeout = 80 * time.Millisecond
 
-// mostValues is how many values are offered: more are of no use.
-const mostValues = 500
+// maxValues is how many values are offered: more are of no use.
+const maxValues = 500
 
 // complete prints what can stand in the last word's place, a line for each: the
 // text, a tab, a note. A line that begins with a colon names what the shell knows
 // better than we do (see the scripts). Whatever goes wrong, it is silent.
 func complete(g *grammar.Command, shell string, words []string, out io.Writer) {
 	strip := ""
-	place := func(i int) int { return i }
+	position := func(i int) int { return i }
 	if shell == "bash" {
-		words, strip, place = rejoined(words)
+		words, strip, position = joinWords(words)
 	}
 	w := g.Complete(words)
 	if w.RunsFrom > 0 {
-		fmt.Fprintf(out, ":command %d\n", place(w.RunsFrom))
+		fmt.Fprintf(out, ":command %d\n", position(w.RunsFrom))
 		return
 	}
 	answers := w.Words
 	switch {
-	case shellKnows[w.Value] != "":
-		fmt.Fprintln(out, ":"+shellKnows[w.Value])
+	case shellCompletes[w.Value] != "":
+		fmt.Fprintln(out, ":"+shellCompletes[w.Value])
 	case w.Value != "":
 		answers = append(answers, valuesInTime(w, g.Name == "pba")...)
 	}
@@ -58,20 +58,20 @@ func complete(g *grammar.Command, shell string, words []string, out io.Writer) {
 	}
 }
 
-// shellKnows are the values that the shell itself completes best.
-var shellKnows = map[string]string{"FILE": "files", "DIR": "directories", "USER": "users", "GROUP": "groups"}
+// shellCompletes are the values that the shell itself completes best.
+var shellCompletes = map[string]string{"FILE": "files", "DIR": "directories", "USER": "users", "GROUP": "groups"}
 
-// rejoined undoes that bash parts words at = and :. strip is what bash has of
+// joinWords undoes that bash parts words at = and :. strip is what bash has of
 // the last word already, place says where it has a word (1 is the first).
-func rejoined(words []string) (joined []string, strip string, place func(int) int) {
-	var places []int
+func joinWords(words []string) (joined []string, strip string, position func(int) int) {
+	var positions []int
 	glue := false
 	for i, word := range words {
 		breaks := word != "" && strings.Trim(word, "=:") == ""
 		if i > 0 && (glue || breaks) {
 			joined[len(joined)-1] += word
 		} else {
-			joined, places = append(joined, word), append(places, i+1)
+			joined, positions = append(joined, word), append(positions, i+1)
 		}
 		glue = breaks
 	}
@@ -79,16 +79,16 @@ func rejoined(words []string) (joined []string, strip string, place func(int) in
 		last := joined[len(joined)-1]
 		strip = last[:strings.LastIndexAny(last, "=:")+1]
 	}
-	return joined, strip, func(i int) int { return places[i-1] }
+	return joined, strip, func(i int) int { return positions[i-1] }
 }
 
 // valuesInTime returns values, or nil if their source is slow: a queue, a file system,
 // a directory of users.
-func valuesInTime(w grammar.Wanted, everyones bool) []grammar.Candidate {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func valuesInTime(w grammar.Completion, allUsers bool) []grammar.Candidate {
+	ctx, cancel := context.WithTimeout(context.Background(), valuesTimeout)
 	defer cancel()
 	answer := make(chan []grammar.Candidate, 1)
-	go func() { answer <- values(ctx, w, everyones) }()
+	go func() { answer <- values(ctx, w, allUsers) }()
 	select {
 	case found := <-answer:
 		return found
@@ -97,7 +97,7 @@ func valuesInTime(w grammar.Wanted, everyones bool) []grammar.Candidate {
 	}
 }
 
-func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Candidate {
+func values(ctx context.Context, w grammar.Completion, allUsers bool) []grammar.Candidate {
 	c, err := configfile.Load()
 	if err != nil {
 		return nil
@@ -105,7 +105,7 @@ func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Can
 	var found []grammar.Candidate
 	switch w.Value {
 	case "JOB", "ID":
-		found = jobValues(ctx, c, w.Typed, everyones)
+		found = jobValues(ctx, c, w.Typed, allUsers)
 	case "HOST", "HOSTS":
 		found = hostValues(ctx, c)
 	case "QUEUE":
@@ -123,14 +123,14 @@ func values(ctx context.Context, w grammar.Wanted, everyones bool) []grammar.Can
 	found = slices.DeleteFunc(found, func(a grammar.Candidate) bool {
 		return !strings.HasPrefix(a.Text, w.Typed) || slices.Contains(w.Seen, a.Text) || !safe.MatchString(a.Text)
 	})
-	return found[:min(len(found), mostValues)]
+	return found[:min(len(found), maxValues)]
 }
 
 // safeName is what a shell and a terminal take as it is. What is named otherwise
 // is not offered.
 const safeName = `^[A-Za-z0-9_][A-Za-z0-9_.+@:-]*(\[[0-9]+\])?$`
 
-func farmOf(ctx context.Context, c configfile.Config) *backends.Snapshot {
+func readSnapshot(ctx context.Context, c configfile.Config) *backends.Snapshot {
 	queue, err := configfile.Open(ctx, c)
 	if err != nil {
 		return nil
@@ -146,14 +146,14 @@ func farmOf(ctx context.Context, c configfile.Config) *backends.Snapshot {
 // jobValues returns the user's own unfinished jobs, the latest first; all users' for
 // root, or if no own job fits. An array's elements show where its ID is followed by a
 // bracket.
-func jobValues(ctx context.Context, c configfile.Config, typed string, everyones bool) []grammar.Candidate {
-	farm := farmOf(ctx, c)
+func jobValues(ctx context.Context, c configfile.Config, typed string, allUsers bool) []grammar.Candidate {
+	farm := readSnapshot(ctx, c)
 	if farm == nil {
 		return nil
 	}
 	// Dummy jobs are not acted on by hand.
 	wanted := func(j *backends.Job) bool { return !j.IsDummy() }
-	if own := userName(); !everyones && own != "" && os.Geteuid() != 0 {
+	if own := userName(); !allUsers && own != "" && os.Geteuid() != 0 {
 		if found := jobIDs(farm, typed, func(j *backends.Job) bool { return wanted(j) && j.User == own }); len(found) > 0 {
 			return found
 		}
@@ -189,7 +189,7 @@ func userName() string {
 }
 
 func hostValues(ctx context.Context, c configfile.Config) []grammar.Candidate {
-	farm := farmOf(ctx, c)
+	farm := readSnapshot(ctx, c)
 	if farm == nil {
 		return nil
 	}
@@ -224,7 +224,7 @@ func queueValues(ctx context.Context, c configfile.Config) []grammar.Candidate {
 // projectValues are the projects of the snapshot that the submit filter reads,
 // those that one may submit for if own; behind a colon the project's steps.
 func projectValues(c configfile.Config, typed string, own bool) []grammar.Candidate {
-	r := snapshot(c)
+	r := readPolicy(c)
 	if r == nil {
 		return nil
 	}
@@ -251,7 +251,7 @@ func projectValues(c configfile.Config, typed string, own bool) []grammar.Candid
 
 // stepValues are the steps of all projects.
 func stepValues(c configfile.Config) []grammar.Candidate {
-	r := snapshot(c)
+	r := readPolicy(c)
 	if r == nil {
 		return nil
 	}
@@ -270,8 +270,8 @@ func stepValues(c configfile.Config) []grammar.Candidate {
 	return found
 }
 
-// snapshot reads the snapshot as a whole: all of it is looked at.
-func snapshot(c configfile.Config) *esub.Reader {
+// readPolicy reads the snapshot as a whole: all of it is looked at.
+func readPolicy(c configfile.Config) *esub.Reader {
 	file, err := trusted.OpenBy(filepath.Join(c.Paths.State, esub.SnapshotName), trusted.OwnerOf(c.Paths.State))
 	if err != nil {
 		return nil

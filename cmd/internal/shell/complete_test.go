@@ -10,7 +10,7 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/grammar"
 )
 
-func TestBashPartsWords(t *testing.T) {
+func TestJoinWords(t *testing.T) {
 	for _, c := range []struct {
 		bash, want []string
 		strip      string
@@ -22,9 +22,9 @@ func TestBashPartsWords(t *testing.T) {
 		{[]string{"--project", "="}, []string{"--project="}, "--project=", 1},
 		{[]string{""}, []string{""}, "", 1},
 	} {
-		got, strip, place := rejoined(c.bash)
-		if !slices.Equal(got, c.want) || strip != c.strip || place(len(got)) != c.last {
-			t.Errorf("%q: %q, %q, %d; want %q, %q, %d", c.bash, got, strip, place(len(got)), c.want, c.strip, c.last)
+		got, strip, position := joinWords(c.bash)
+		if !slices.Equal(got, c.want) || strip != c.strip || position(len(got)) != c.last {
+			t.Errorf("%q: %q, %q, %d; want %q, %q, %d", c.bash, got, strip, position(len(got)), c.want, c.strip, c.last)
 		}
 	}
 }
@@ -61,8 +61,8 @@ func TestOnlySafeNamesAreOffered(t *testing.T) {
 	}
 }
 
-// TestSilentWithoutAnything: a config that can't be read is no error at the tab key.
-func TestSilentWithoutAnything(t *testing.T) {
+// TestCompletionIsSilentOnErrors: a config that can't be read is no error at the tab key.
+func TestCompletionIsSilentOnErrors(t *testing.T) {
 	t.Setenv("ALLOTMENT_HOME", "/nonexistent")
 	t.Setenv("ALLOTMENT_CONFIG", "/proc/self/mem")
 	g := &grammar.Command{Name: "ajobs", Arguments: []grammar.Argument{{Name: "JOB", Many: true}}}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestJSONHidesNothingAndLosesNothing(t *testing.T) {
+func TestJSONEscapesInvisibleCharacters(t *testing.T) {
 	value := map[string]string{"name": "a\x1b\u009b\u202e\U000e0041<b>中"}
 	var b bytes.Buffer
 	if err := PrintJSON(&b, value); err != nil {

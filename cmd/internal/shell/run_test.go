@@ -47,7 +47,7 @@ func TestSignalsEndTheContext(t *testing.T) {
 }
 
 // The exit code of a command that fails is not the program's.
-func TestExitCodesOfProgramsThatAreRun(t *testing.T) {
+func TestExitCodeIgnoresCommandStatus(t *testing.T) {
 	for _, script := range []string{"exit 255", "exit 75", "kill -SEGV $$"} {
 		code := shell.Run("farm", io.Discard, io.Discard, func(ctx context.Context, _ io.Writer) error {
 			_, err := command.Run(ctx, command.Command{Argv: []string{"sh", "-c", script}})

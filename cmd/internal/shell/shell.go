@@ -178,5 +178,5 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap is the file below, which Terminal looks at.
+// Unwrap returns the writer below, for Terminal.
 func (c *checkedWriter) Unwrap() io.Writer { return c.w }

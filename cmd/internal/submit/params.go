@@ -126,9 +126,9 @@ func oneLine(value string) string {
 	return string(b)
 }
 
-// change gives the job as a filter that saw params changed it, and a line for
+// applyChanges gives the job as a filter that saw params changed it, and a line for
 // each change that can't be made.
-func change(s backends.Spec, params, changes esub.Params) (_ backends.Spec, ignored []string) {
+func applyChanges(s backends.Spec, params, changes esub.Params) (_ backends.Spec, ignored []string) {
 	known := options()
 	for _, c := range changes {
 		value := c.Value
@@ -166,8 +166,8 @@ func holdBegin(s *backends.Spec, params esub.Params) {
 	}
 }
 
-// setEnv gives an environment with one variable set; env itself stays.
-func setEnv(env []string, key, value string) []string {
+// withVariable gives an environment with one variable set; env itself stays.
+func withVariable(env []string, key, value string) []string {
 	out := make([]string, 0, len(env)+1)
 	for _, entry := range env {
 		if name, _, _ := strings.Cut(entry, "="); name != key {

@@ -67,31 +67,31 @@ type Result struct {
 func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Options) []Result {
 	results := make([]Result, len(specs))
 	accepted := make([]backends.Spec, 0, len(specs))
-	places := make([]int, 0, len(specs))
+	positions := make([]int, 0, len(specs))
 	f := newFilter(opts)
 	if f.program != "" || opts.ByQueue || len(specs) > 1 { // other programs run, or it may take a while
 		shell.CatchSignals(ctx)
 	}
-	pass := f.applyAll
+	applyFilter := f.applyAll
 	if opts.ByQueue {
-		pass = f.handOn
+		applyFilter = f.prepareForQueue
 	}
-	for i, spec := range pass(ctx, specs) {
+	for i, spec := range applyFilter(ctx, specs) {
 		if spec.err != nil {
 			results[i].Err = spec.err
 			continue
 		}
 		accepted = append(accepted, spec.Spec)
-		places = append(places, i)
+		positions = append(positions, i)
 	}
 	if len(accepted) == 0 {
 		return results
 	}
 	for k, result := range queue.Submit(ctx, accepted) {
-		f.words.Text(result.Messages)
+		f.output.Text(result.Messages)
 		named := accepted[k].Queue
 		result.Queue = cmp.Or(named, result.Queue)
-		results[places[k]] = Result{result, named == ""}
+		results[positions[k]] = Result{result, named == ""}
 	}
 	return results
 }
@@ -99,14 +99,14 @@ func Submit(ctx context.Context, queue Queue, specs []backends.Spec, opts Option
 // preempt is the variable by which a user says how a job may be taken back.
 const preempt = "ALLOTMENT_PREEMPT"
 
-// handOn sees to it that the queue's own filter finds in a job what ours would
+// prepareForQueue sees to it that the queue's own filter finds in a job what ours would
 // find in this process.
-func (f *filter) handOn(_ context.Context, specs []backends.Spec) []filtered {
+func (f *filter) prepareForQueue(_ context.Context, specs []backends.Spec) []filtered {
 	out := make([]filtered, len(specs))
 	mode := f.variable(preempt)
 	for i, spec := range specs {
 		if mode != "" {
-			spec.Env = setEnv(spec.Env, preempt, mode)
+			spec.Env = withVariable(spec.Env, preempt, mode)
 		}
 		out[i].Spec = spec
 	}
@@ -124,29 +124,29 @@ func (f *filter) applyAll(ctx context.Context, specs []backends.Spec) []filtered
 	out := make([]filtered, len(specs))
 	if len(specs) == 1 {
 		out[0].Spec, out[0].err = f.apply(ctx, specs[0])
-		f.words.Flush()
+		f.output.Flush()
 		return out
 	}
-	words := make([]bytes.Buffer, len(specs))
-	told := make(chan int, len(specs))
+	output := make([]bytes.Buffer, len(specs))
+	finished := make(chan int, len(specs))
 	var workers sync.WaitGroup
 	var next atomic.Int64
 	for range min(runtime.GOMAXPROCS(0), len(specs)) {
 		workers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(specs); i = int(next.Add(1)) - 1 {
 				one := *f
-				one.words = &printableLines{to: &words[i]}
+				one.output = &printableLines{to: &output[i]}
 				out[i].Spec, out[i].err = one.apply(ctx, specs[i])
-				one.words.Flush()
-				told <- i
+				one.output.Flush()
+				finished <- i
 			}
 		})
 	}
 	done := make([]bool, len(specs))
 	for at := 0; at < len(specs); {
-		done[<-told] = true
+		done[<-finished] = true
 		for ; at < len(specs) && done[at]; at++ {
-			_, _ = f.words.to.Write(words[at].Bytes()) // a closed stderr stops no submission
+			_, _ = f.output.to.Write(output[at].Bytes()) // a closed stderr stops no submission
 		}
 	}
 	workers.Wait()
@@ -163,7 +163,7 @@ func Change(ctx context.Context, c backends.Change, opts Options) (backends.Chan
 	var before backends.Spec // of which nothing is said but what the change is about
 	c.Apply(&before)
 	after, err := f.apply(ctx, before)
-	f.words.Flush()
+	f.output.Flush()
 	if err != nil {
 		return backends.Change{}, err
 	}
@@ -175,13 +175,13 @@ type filter struct {
 	command string // LSF_INVOKE_CMD
 	env     []string
 	timeout time.Duration
-	words   *printableLines
+	output  *printableLines
 }
 
 func newFilter(opts Options) *filter {
-	f := &filter{program: opts.Filter, command: "bsub", env: environment(opts), timeout: opts.Timeout, words: &printableLines{to: opts.Stderr}}
-	if f.words.to == nil {
-		f.words.to = os.Stderr
+	f := &filter{program: opts.Filter, command: "bsub", env: environment(opts), timeout: opts.Timeout, output: &printableLines{to: opts.Stderr}}
+	if f.output.to == nil {
+		f.output.to = os.Stderr
 	}
 	if f.timeout == 0 {
 		f.timeout = filterTime
@@ -232,25 +232,25 @@ func (f *filter) applyOurs(ctx context.Context, spec backends.Spec) (backends.Sp
 	defer timeout.Stop()
 	select {
 	case v := <-verdicts:
-		_, _ = io.WriteString(f.words, v.Text)
+		_, _ = io.WriteString(f.output, v.Text)
 		if v.Reject {
 			return backends.Spec{}, ErrRejected
 		}
-		changed, ignored := change(spec, params, v.Changes)
-		f.ignored(ignored)
+		changed, ignored := applyChanges(spec, params, v.Changes)
+		f.warnIgnored(ignored)
 		return changed, nil
 	case <-ctx.Done():
 		return backends.Spec{}, fmt.Errorf("run submit filter: %w", context.Cause(ctx))
 	case <-timeout.C:
-		f.unfiltered(fmt.Errorf("timed out after %v: %w", f.timeout, context.DeadlineExceeded))
+		f.warnUnfiltered(fmt.Errorf("timed out after %v: %w", f.timeout, context.DeadlineExceeded))
 		return spec, nil
 	}
 }
 
-// ignored says what of the filter's wishes can't be had.
-func (f *filter) ignored(lists ...[]string) {
+// warnIgnored says what of the filter's wishes can't be had.
+func (f *filter) warnIgnored(lists ...[]string) {
 	for _, line := range slices.Concat(lists...) {
-		f.words.Line("esub: " + line)
+		f.output.Line("esub: " + line)
 	}
 }
 
@@ -258,7 +258,7 @@ func (f *filter) ignored(lists ...[]string) {
 func (f *filter) applyProgram(ctx context.Context, spec backends.Spec) (backends.Spec, error) {
 	dir, err := scratch(f.env)
 	if err != nil {
-		f.unfiltered(err)
+		f.warnUnfiltered(err)
 		return spec, nil
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
@@ -266,31 +266,31 @@ func (f *filter) applyProgram(ctx context.Context, spec backends.Spec) (backends
 	params := encode(&spec)
 	err = errors.Join(os.WriteFile(parm, esub.EncodeParams(params), 0o600), os.WriteFile(modify, nil, 0o600), os.WriteFile(env, nil, 0o600))
 	if err != nil {
-		f.unfiltered(err)
+		f.warnUnfiltered(err)
 		return spec, nil
 	}
 	filterEnv := append(append([]string(nil), f.env...),
 		"LSB_SUB_PARM_FILE="+parm, "LSB_SUB_MODIFY_FILE="+modify, "LSB_SUB_MODIFY_ENVFILE="+env,
 		"LSB_SUB_ABORT_VALUE="+strconv.Itoa(abortValue), "LSF_INVOKE_CMD="+f.command)
-	_, err = command.Run(ctx, command.Command{Argv: []string{f.program}, Env: filterEnv, Timeout: f.timeout, Stdout: io.Discard, Stderr: f.words})
-	f.words.Flush()
-	switch outcome, why := judge(ctx, err); outcome {
+	_, err = command.Run(ctx, command.Command{Argv: []string{f.program}, Env: filterEnv, Timeout: f.timeout, Stdout: io.Discard, Stderr: f.output})
+	f.output.Flush()
+	switch outcome, why := classifyExit(ctx, err); outcome {
 	case stopped:
 		return backends.Spec{}, fmt.Errorf("run submit filter: %w", why)
 	case rejected:
 		return backends.Spec{}, ErrRejected
 	case failed:
-		f.unfiltered(why)
+		f.warnUnfiltered(why)
 		return spec, nil
 	case accepted:
 	}
-	changes, badLines := esub.ParseModify(read(modify))
-	changed, ignored := change(spec, params, changes)
-	variables, badVariables := esub.ParseModify(read(env))
+	changes, badLines := esub.ParseModify(readRegular(modify))
+	changed, ignored := applyChanges(spec, params, changes)
+	variables, badVariables := esub.ParseModify(readRegular(env))
 	for _, v := range variables {
-		changed.Env = setEnv(changed.Env, v.Key, v.Value)
+		changed.Env = withVariable(changed.Env, v.Key, v.Value)
 	}
-	f.ignored(badLines, ignored, badVariables)
+	f.warnIgnored(badLines, ignored, badVariables)
 	return changed, nil
 }
 
@@ -306,9 +306,9 @@ func scratch(env []string) (string, error) {
 	return os.MkdirTemp("", name)
 }
 
-// unfiltered says why a job goes through without the filter.
-func (f *filter) unfiltered(err error) {
-	f.words.Line("submit filter: " + err.Error() + ": the job is submitted unchanged")
+// warnUnfiltered says why a job goes through without the filter.
+func (f *filter) warnUnfiltered(err error) {
+	f.output.Line("submit filter: " + err.Error() + ": the job is submitted unchanged")
 }
 
 // outcome is what a run of the filter means.
@@ -321,9 +321,9 @@ const (
 	stopped // nothing is to be submitted
 )
 
-// judge reads a filter's end as LSF does: the abort value or death by a signal
+// classifyExit reads a filter's end as LSF does: the abort value or death by a signal
 // rejects, every other exit status accepts.
-func judge(ctx context.Context, err error) (outcome, error) {
+func classifyExit(ctx context.Context, err error) (outcome, error) {
 	if err == nil {
 		return accepted, nil
 	}
@@ -343,9 +343,9 @@ func judge(ctx context.Context, err error) (outcome, error) {
 	return accepted, nil
 }
 
-// read gives a file's contents, as far as it may be read: the filter may have
+// readRegular gives a file's contents, as far as it may be read: the filter may have
 // taken it away, or left something else there.
-func read(path string) []byte {
+func readRegular(path string) []byte {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > esub.MaxParmFile {
 		return nil

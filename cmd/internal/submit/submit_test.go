@@ -22,9 +22,9 @@ import (
 
 // queue takes every job and remembers it.
 type queue struct {
-	calls int
-	specs []backends.Spec
-	said  string
+	calls   int
+	specs   []backends.Spec
+	printed string
 }
 
 func (q *queue) Submit(_ context.Context, specs []backends.Spec) []backends.Submitted {
@@ -32,13 +32,13 @@ func (q *queue) Submit(_ context.Context, specs []backends.Spec) []backends.Subm
 	results := make([]backends.Submitted, len(specs))
 	for i, spec := range specs {
 		q.specs = append(q.specs, spec)
-		results[i].ID, results[i].Messages = backends.ID{Job: int64(len(q.specs))}, q.said
+		results[i].ID, results[i].Messages = backends.ID{Job: int64(len(q.specs))}, q.printed
 	}
 	return results
 }
 
-// site writes a filter, as a site would: in sh.
-func site(t *testing.T, lines ...string) string {
+// writeFilter writes a filter, as a site would: in sh.
+func writeFilter(t *testing.T, lines ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "esub")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+strings.Join(lines, "\n")+"\n"), 0o755); err != nil {
@@ -47,7 +47,7 @@ func site(t *testing.T, lines ...string) string {
 	return path
 }
 
-func full() backends.Spec {
+func fullSpec() backends.Spec {
 	return backends.Spec{
 		Name: `name with "quotes" $HOME \ ` + "`x`", Project: "chipA:synthesis", Queue: "normal", Description: "a description", Priority: 20,
 		Slots: 2, Memory: 4000<<10 - 1, OneHost: true, Hosts: []string{"lava1", "lava2"}, Command: []string{"sleep", "1"}, Dir: "/", Env: []string{"A=1", "PATH=/bin"},
@@ -60,11 +60,11 @@ func full() backends.Spec {
 func TestFilterSeesTheJob(t *testing.T) {
 	dir := t.TempDir()
 	out := filepath.Join(dir, "seen")
-	filter := site(t, `{ cat "$LSB_SUB_PARM_FILE"; echo "abort=$LSB_SUB_ABORT_VALUE preempt=$ALLOTMENT_PREEMPT home=$HOME"; pwd; ls -ld "$(dirname "$LSB_SUB_PARM_FILE")" | cut -c1-10; } > `+out)
+	filter := writeFilter(t, `{ cat "$LSB_SUB_PARM_FILE"; echo "abort=$LSB_SUB_ABORT_VALUE preempt=$ALLOTMENT_PREEMPT home=$HOME"; pwd; ls -ld "$(dirname "$LSB_SUB_PARM_FILE")" | cut -c1-10; } > `+out)
 	t.Chdir(dir)
 	var q queue
 	var stderr bytes.Buffer
-	results := Submit(t.Context(), &q, []backends.Spec{full()}, Options{Filter: filter, Stderr: &stderr, Env: []string{"ALLOTMENT_PREEMPT=suspend", "PATH=/usr/bin:/bin"}})
+	results := Submit(t.Context(), &q, []backends.Spec{fullSpec()}, Options{Filter: filter, Stderr: &stderr, Env: []string{"ALLOTMENT_PREEMPT=suspend", "PATH=/usr/bin:/bin"}})
 	if results[0].Err != nil || stderr.Len() > 0 {
 		t.Fatalf("%v, said %q", results[0].Err, &stderr)
 	}
@@ -98,7 +98,7 @@ abort=97 preempt=suspend home=
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff([]backends.Spec{full()}, q.specs); diff != "" {
+	if diff := cmp.Diff([]backends.Spec{fullSpec()}, q.specs); diff != "" {
 		t.Errorf("a filter that changes nothing changes the job: -want +got:\n%s", diff)
 	}
 	if left, err := filepath.Glob(filepath.Join(os.TempDir(), "allotment-submit-*")); err != nil || len(left) > 0 {
@@ -107,8 +107,8 @@ abort=97 preempt=suspend home=
 }
 
 // A site's own esub changes what it likes, without LSF.
-func TestASitesOwnEsub(t *testing.T) {
-	filter := site(t,
+func TestSiteFilterChangesJob(t *testing.T) {
+	filter := writeFilter(t,
 		`echo "hello $USER" >&2`, `echo "for eexec"`,
 		`echo 'LSB_SUB_QUEUE="night"' >> "$LSB_SUB_MODIFY_FILE"`,
 		`echo 'LSB_SUB_PROJECT_NAME="chipB"' >> "$LSB_SUB_MODIFY_FILE"`,
@@ -117,9 +117,9 @@ func TestASitesOwnEsub(t *testing.T) {
 		`exit 1 # LSF accepts that too`)
 	var q queue
 	var stderr bytes.Buffer
-	spec := full()
+	spec := fullSpec()
 	results := Submit(t.Context(), &q, []backends.Spec{spec}, Options{Filter: filter, Stderr: &stderr, Env: []string{"USER=al\x1bice"}})
-	want := full()
+	want := fullSpec()
 	want.Queue, want.Project, want.Env = "night", "chipB", []string{"PATH=/bin", "SITE_LICENSE=27000@lic a=b", "A=2"}
 	if results[0].Err != nil || results[0].ID.Job != 1 {
 		t.Errorf("%+v", results[0])
@@ -130,7 +130,7 @@ func TestASitesOwnEsub(t *testing.T) {
 	if stderr.String() != "hello al\\x1bice\n" {
 		t.Errorf("said %q", &stderr)
 	}
-	if diff := cmp.Diff(full(), spec); diff != "" {
+	if diff := cmp.Diff(fullSpec(), spec); diff != "" {
 		t.Errorf("the caller's job was changed: -want +got:\n%s", diff)
 	}
 }
@@ -168,11 +168,11 @@ func TestChange(t *testing.T) {
 		`LSB_SUB_QUEUE="a\"b"`:              {ignored: "quotes within"},
 		"LSB_SUB_QUEUE=\"\x1b\"":            {ignored: "a control character"},
 	} {
-		spec := full()
+		spec := fullSpec()
 		changes, bad := esub.ParseModify([]byte(line + "\n"))
-		got, ignored := change(spec, encode(&spec), changes)
+		got, ignored := applyChanges(spec, encode(&spec), changes)
 		ignored = append(bad, ignored...)
-		want := full()
+		want := fullSpec()
 		if test.set != nil {
 			test.set(&want)
 		}
@@ -186,13 +186,13 @@ func TestChange(t *testing.T) {
 }
 
 // R3: how a filter ends says what becomes of the job, as on LSF.
-func TestHowAFilterEnds(t *testing.T) {
+func TestFilterExitStatus(t *testing.T) {
 	const touch = `echo 'LSB_SUB_QUEUE="night"' > "$LSB_SUB_MODIFY_FILE"`
-	notExecutable := site(t)
+	notExecutable := writeFilter(t)
 	if err := os.Chmod(notExecutable, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	badInterpreter := site(t)
+	badInterpreter := writeFilter(t)
 	if err := os.WriteFile(badInterpreter, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -200,23 +200,23 @@ func TestHowAFilterEnds(t *testing.T) {
 		filter string
 		err    error
 		queue  string
-		says   string
+		output string
 	}{
-		"accepts":            {site(t, touch), nil, "night", ""},
-		"fails":              {site(t, touch, "exit 1"), nil, "night", ""},
-		"rejects":            {site(t, touch, "echo no >&2", "exit 97"), ErrRejected, "", "no\n"},
-		"rejects, no line":   {site(t, "printf no >&2", "exit 97"), ErrRejected, "", "no\n"},
-		"dies":               {site(t, touch, "kill -9 $$"), ErrRejected, "", ""},
-		"exits as if it did": {site(t, touch, "exit 137"), nil, "night", ""},
-		"hangs":              {site(t, touch, "echo wait >&2", "sleep 60"), nil, "normal", "wait\nsubmit filter: run "},
+		"accepts":            {writeFilter(t, touch), nil, "night", ""},
+		"fails":              {writeFilter(t, touch, "exit 1"), nil, "night", ""},
+		"rejects":            {writeFilter(t, touch, "echo no >&2", "exit 97"), ErrRejected, "", "no\n"},
+		"rejects, no line":   {writeFilter(t, "printf no >&2", "exit 97"), ErrRejected, "", "no\n"},
+		"dies":               {writeFilter(t, touch, "kill -9 $$"), ErrRejected, "", ""},
+		"exits as if it did": {writeFilter(t, touch, "exit 137"), nil, "night", ""},
+		"hangs":              {writeFilter(t, touch, "echo wait >&2", "sleep 60"), nil, "normal", "wait\nsubmit filter: run "},
 		"is missing":         {"/no/such/esub", nil, "normal", "submit filter: run /no/such/esub: "},
 		"can't be run":       {notExecutable, nil, "normal", "submit filter: run "},
 		"has no shell":       {badInterpreter, nil, "normal", "submit filter: run "},
-		"takes its files":    {site(t, `rm -r "$(dirname "$LSB_SUB_PARM_FILE")"`), nil, "normal", ""},
-		"leaves a FIFO":      {site(t, `rm "$LSB_SUB_MODIFY_FILE"; mkfifo "$LSB_SUB_MODIFY_FILE"`), nil, "normal", ""},
-		"leaves rubbish":     {site(t, `head -c 3000000 /dev/zero > "$LSB_SUB_MODIFY_FILE"`), nil, "normal", "esub: "},
-		"floods stdout":      {site(t, "head -c 3000000 /dev/zero", touch), nil, "night", ""},
-		"says nonsense":      {site(t, `printf '\033[2J\tx\r\n' >&2`), nil, "normal", "\\x1b[2J        x\n"},
+		"takes its files":    {writeFilter(t, `rm -r "$(dirname "$LSB_SUB_PARM_FILE")"`), nil, "normal", ""},
+		"leaves a FIFO":      {writeFilter(t, `rm "$LSB_SUB_MODIFY_FILE"; mkfifo "$LSB_SUB_MODIFY_FILE"`), nil, "normal", ""},
+		"leaves rubbish":     {writeFilter(t, `head -c 3000000 /dev/zero > "$LSB_SUB_MODIFY_FILE"`), nil, "normal", "esub: "},
+		"floods stdout":      {writeFilter(t, "head -c 3000000 /dev/zero", touch), nil, "night", ""},
+		"says nonsense":      {writeFilter(t, `printf '\033[2J\tx\r\n' >&2`), nil, "normal", "\\x1b[2J        x\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var q queue
@@ -225,7 +225,7 @@ func TestHowAFilterEnds(t *testing.T) {
 			if name == "hangs" {
 				timeout = 300 * time.Millisecond
 			}
-			results := Submit(t.Context(), &q, []backends.Spec{full()}, Options{Filter: test.filter, Stderr: &stderr, Timeout: timeout})
+			results := Submit(t.Context(), &q, []backends.Spec{fullSpec()}, Options{Filter: test.filter, Stderr: &stderr, Timeout: timeout})
 			if !errors.Is(results[0].Err, test.err) {
 				t.Errorf("error %v, want %v", results[0].Err, test.err)
 			}
@@ -235,17 +235,17 @@ func TestHowAFilterEnds(t *testing.T) {
 			if test.err != nil && q.calls > 0 {
 				t.Error("a rejected job was submitted")
 			}
-			said := stderr.String()
-			if !strings.HasPrefix(said, test.says) || (test.says == "") != (said == "") {
-				t.Errorf("said %q, want %q", said, test.says)
+			printed := stderr.String()
+			if !strings.HasPrefix(printed, test.output) || (test.output == "") != (printed == "") {
+				t.Errorf("said %q, want %q", printed, test.output)
 			}
 		})
 	}
 }
 
 // Rejected jobs keep their place among the results; the others go in one batch.
-func TestSomeAreRejected(t *testing.T) {
-	filter := site(t, `grep -q bad "$LSB_SUB_PARM_FILE" && exit 97`, "exit 0")
+func TestResultsKeepOrderOfSpecs(t *testing.T) {
+	filter := writeFilter(t, `grep -q bad "$LSB_SUB_PARM_FILE" && exit 97`, "exit 0")
 	var q queue
 	results := Submit(t.Context(), &q, []backends.Spec{{Name: "a"}, {Name: "bad"}, {Name: "c"}}, Options{Filter: filter, Stderr: &bytes.Buffer{}})
 	if q.calls != 1 || len(results) != 3 || results[0].ID.Job != 1 || !errors.Is(results[1].Err, ErrRejected) || results[2].ID.Job != 2 {
@@ -264,9 +264,9 @@ func TestInterrupted(t *testing.T) {
 		_, _ = os.ReadFile(started) // until the filter has opened and closed it
 		cancel()
 	}()
-	filter := site(t, "echo > "+started, "sleep 60")
+	filter := writeFilter(t, "echo > "+started, "sleep 60")
 	var q queue
-	results := Submit(ctx, &q, []backends.Spec{full()}, Options{Filter: filter, Stderr: &bytes.Buffer{}})
+	results := Submit(ctx, &q, []backends.Spec{fullSpec()}, Options{Filter: filter, Stderr: &bytes.Buffer{}})
 	if q.calls != 0 || !errors.Is(results[0].Err, context.Canceled) {
 		t.Errorf("%d calls, %v", q.calls, results[0].Err)
 	}
@@ -282,7 +282,7 @@ func TestWhichFilter(t *testing.T) {
 }
 
 // The same becomes of a job by our own filter in this process and by the program.
-func TestOursIsTheProgramEsub(t *testing.T) {
+func TestBuiltInFilterMatchesEsub(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "esub")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/allotment-hpc/allotment/cmd/esub")
@@ -307,7 +307,7 @@ func TestOursIsTheProgramEsub(t *testing.T) {
 		return home
 	}
 	changes := func(set func(*backends.Spec)) backends.Spec {
-		s := full()
+		s := fullSpec()
 		s.Array, s.Exclusive, s.Interactive = nil, false, false
 		set(&s)
 		return s
@@ -318,9 +318,9 @@ func TestOursIsTheProgramEsub(t *testing.T) {
 	long := changes(func(s *backends.Spec) { s.Description = strings.Repeat("\"long\" \\ \t", 400) })
 	huge := changes(func(s *backends.Spec) { s.Command = []string{strings.Repeat("x", esub.MaxParmFile)} })
 	for name, c := range map[string]struct {
-		home string
-		spec backends.Spec
-		says string
+		home   string
+		spec   backends.Spec
+		output string
 	}{
 		"tagged":       {published(esub.DefaultConfig(), time.Now()), known, ""},
 		"a long text":  {published(esub.DefaultConfig(), time.Now()), long, ""},
@@ -347,8 +347,8 @@ func TestOursIsTheProgramEsub(t *testing.T) {
 			if diff := cmp.Diff(by(program), ours, cmpopts.EquateErrors()); diff != "" {
 				t.Errorf("-program +ours:\n%s", diff)
 			}
-			if !strings.Contains(ours.Said, c.says) || (c.says == "") != (ours.Said == "") {
-				t.Errorf("says %q, want %q", ours.Said, c.says)
+			if !strings.Contains(ours.Said, c.output) || (c.output == "") != (ours.Said == "") {
+				t.Errorf("says %q, want %q", ours.Said, c.output)
 			}
 			if name == "tagged" && cmp.Equal(ours.Specs, []backends.Spec{c.spec}) {
 				t.Error("it changes nothing")
@@ -375,7 +375,7 @@ func TestHeavyJobsAreHeld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var q queue
-			filter := site(t, `printf '`+c.modify+`' > "$LSB_SUB_MODIFY_FILE"`)
+			filter := writeFilter(t, `printf '`+c.modify+`' > "$LSB_SUB_MODIFY_FILE"`)
 			if r := Submit(t.Context(), &q, []backends.Spec{c.spec}, Options{Filter: filter, Env: []string{"PATH=/usr/bin:/bin"}}); r[0].Err != nil {
 				t.Fatal(r[0].Err)
 			}
@@ -388,9 +388,9 @@ func TestHeavyJobsAreHeld(t *testing.T) {
 
 // Where the queue asks the filter itself, none runs here; it finds in the job's
 // environment how it may be taken back, and its words are passed on, harmless.
-func TestTheQueuesOwnFilter(t *testing.T) {
+func TestQueueRunsFilter(t *testing.T) {
 	for mode, env := range map[string][]string{"suspend": {"A=1", "ALLOTMENT_PREEMPT=suspend"}, "": {"A=1"}} {
-		q := queue{said: "allotment: it goes to\x1b[31m low\nand more"}
+		q := queue{printed: "allotment: it goes to\x1b[31m low\nand more"}
 		var stderr bytes.Buffer
 		process := []string{"ALLOTMENT_HOME=" + t.TempDir(), "ALLOTMENT_FILTER=/bin/false"}
 		if mode != "" {
@@ -415,7 +415,7 @@ func TestControlCharactersSurvive(t *testing.T) {
 	if err != nil || !cmp.Equal(back, params) {
 		t.Errorf("%+v, %v", back, err)
 	}
-	got, ignored := change(spec, params, esub.Params{{Key: "LSB_SUB_JOB_DESCRIPTION", Value: "d  "}})
+	got, ignored := applyChanges(spec, params, esub.Params{{Key: "LSB_SUB_JOB_DESCRIPTION", Value: "d  "}})
 	if !cmp.Equal(got, spec) || ignored != nil {
 		t.Errorf("%+v, %q", got, ignored)
 	}

@@ -53,7 +53,7 @@ func TestCSVKeepsTexts(t *testing.T) {
 	}
 }
 
-func TestRowsFitTheirTable(t *testing.T) {
+func TestRowPanicsOnWrongWidth(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("a row that is too short went through")

@@ -15,58 +15,58 @@ import (
 	"github.com/allotment-hpc/allotment/internal/command"
 )
 
-// handOver replaces this process by the queue's own bsub, which runs the site's filter
+// execBsub replaces this process by the queue's own bsub, which runs the site's filter
 // itself, so that waiting, terminal and exit code are bsub's. The lines of a batch are
 // submitted one by one.
-func (s site) handOver(ctx context.Context, theirs backends.Bsub, line bsub.Line, out io.Writer) error {
-	around, err := s.around()
+func (p process) execBsub(ctx context.Context, native backends.Bsub, line bsub.Line, out io.Writer) error {
+	submitContext, err := p.submitContext()
 	if err != nil {
 		return err
 	}
-	s.warn(theirs.Warnings)
-	env := withEnv(around.Env, theirs.Env)
+	p.warn(native.Warnings)
+	env := withEnv(submitContext.Env, native.Env)
 	if file, given := line.Batch(); given {
-		return s.handOverBatch(ctx, theirs, line, file, env, out)
+		return p.runBsubBatch(ctx, native, line, file, env, out)
 	}
-	if len(line.Command) == 0 && s.stdinTerminal {
+	if len(line.Command) == 0 && p.stdinTerminal {
 		return noCommand()
 	}
-	words, warnings, err := line.Words(theirs.Options)
+	words, warnings, err := line.Words(native.Options)
 	if err != nil {
-		return usage(err)
+		return usageError(err)
 	}
-	s.warn(warnings)
-	return s.become(append([]string{theirs.Program}, words...), env)
+	p.warn(warnings)
+	return p.exec(append([]string{native.Program}, words...), env)
 }
 
-func (s site) handOverBatch(ctx context.Context, theirs backends.Bsub, line bsub.Line, file string, env []string, out io.Writer) error {
-	text, err := s.readBatch(file)
+func (p process) runBsubBatch(ctx context.Context, native backends.Bsub, line bsub.Line, file string, env []string, out io.Writer) error {
+	text, err := p.readBatch(file)
 	if err != nil {
 		return err
 	}
-	jobs, warnings, err := line.BatchWords(text, theirs.Options)
+	jobs, warnings, err := line.BatchWords(text, native.Options)
 	if err != nil {
-		return usage(fmt.Errorf("%s: %w", file, err))
+		return usageError(fmt.Errorf("%s: %w", file, err))
 	}
-	s.warn(warnings)
+	p.warn(warnings)
 	var failed error
 	for _, words := range jobs {
-		_, err := command.Run(ctx, command.Command{Argv: append([]string{theirs.Program}, words...), Env: env, HandsOn: true, Stdout: out, Stderr: s.stderr})
+		_, err := command.Run(ctx, command.Command{Argv: append([]string{native.Program}, words...), Env: env, ExactEnv: true, Stdout: out, Stderr: p.stderr})
 		var end *command.Error
 		switch {
 		case err == nil:
 		case ctx.Err() != nil, !errors.As(err, &end), end.Status < 0:
 			return err
 		default: // bsub has printed why
-			failed = worse(failed, err)
+			failed = batchExit(failed, err)
 		}
 	}
 	return failed
 }
 
-func (s site) warn(warnings []string) {
+func (p process) warn(warnings []string) {
 	for _, warning := range warnings {
-		fmt.Fprintf(s.stderr, "asub: warning: %s\n", warning)
+		fmt.Fprintf(p.stderr, "asub: warning: %s\n", warning)
 	}
 }
 
@@ -80,12 +80,12 @@ func withEnv(env, set []string) []string {
 }
 
 // readBatch reads a file of submissions; - is standard input.
-func (s site) readBatch(file string) ([]byte, error) {
-	in := s.stdin
+func (p process) readBatch(file string) ([]byte, error) {
+	in := p.stdin
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, usage(fmt.Errorf("read the jobs of a batch: %w", err))
+			return nil, usageError(fmt.Errorf("read the jobs of a batch: %w", err))
 		}
 		defer func() { _ = f.Close() }()
 		in = f

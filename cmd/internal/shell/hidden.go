@@ -12,29 +12,29 @@ import (
 
 // The words by which scripts ask a program about itself; users don't type them.
 const (
-	wordComplete = "__complete" // SHELL WORD…: what can stand in the last word's place
-	wordMan      = "__man"      // SECTION PAGE…: the man page; PAGEs are the others
-	wordScript   = "__script"   // SHELL PROGRAM…: the completion script of the programs
+	hiddenComplete = "__complete" // SHELL WORD…: what can stand in the last word's place
+	hiddenMan      = "__man"      // SECTION PAGE…: the man page; PAGEs are the others
+	hiddenScript   = "__script"   // SHELL PROGRAM…: the completion script of the programs
 )
 
 //go:embed completion
 var scripts embed.FS
 
-// Own answers what the completion scripts and make ask a program, and reports whether
+// RunHidden answers what the completion scripts and make ask a program, and reports whether
 // args is such a question. args[0] is the program, which has that grammar.
-func Own(of func() *grammar.Command, args []string, out io.Writer) (bool, error) {
+func RunHidden(newGrammar func() *grammar.Command, args []string, out io.Writer) (bool, error) {
 	if len(args) < 3 {
 		return false, nil
 	}
 	switch args[1] {
-	case wordComplete:
-		complete(of(), args[2], args[3:], out)
+	case hiddenComplete:
+		complete(newGrammar(), args[2], args[3:], out)
 		return true, nil
-	case wordMan:
-		page := manual.Page{Command: of(), Section: args[2], SeeAlso: args[3:], ExitCodes: ExitCodes}
+	case hiddenMan:
+		page := manual.Page{Command: newGrammar(), Section: args[2], SeeAlso: args[3:], ExitCodes: ExitCodes}
 		_, err := io.WriteString(out, page.Roff())
 		return true, err
-	case wordScript:
+	case hiddenScript:
 		return true, writeScript(out, args[2], args[3:])
 	}
 	return false, nil

@@ -9,8 +9,8 @@ import (
 	"github.com/allotment-hpc/allotment/backends/bsub"
 )
 
-// Around is what a command line means in this process, now.
-func Around() (bsub.Context, error) {
+// Context is what a command line means in this process, now.
+func Context() (bsub.Context, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return bsub.Context{}, fmt.Errorf("find the working directory: %w", err)

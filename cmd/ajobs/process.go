@@ -20,54 +20,54 @@ import (
 	"github.com/allotment-hpc/allotment/pba/configfile"
 )
 
-// site is all that the commands use of the process that they run in.
-type site struct {
-	stdout io.Writer
-	stderr io.Writer
-	user   func() string // of this process, by the user database
-	host   func() string
-	now    func() time.Time
-	around func() (bsub.Context, error)
-	open   func(ctx context.Context, toSubmit bool) (backends.Backend, error)
-	filter func(context.Context, backends.Change, io.Writer) (backends.Change, error)
+// process is all that the commands use of the process that they run in.
+type process struct {
+	stdout        io.Writer
+	stderr        io.Writer
+	user          func() string // of this process, by the user database
+	host          func() string
+	now           func() time.Time
+	submitContext func() (bsub.Context, error)
+	open          func(ctx context.Context, toSubmit bool) (backends.Backend, error)
+	filter        func(context.Context, backends.Change, io.Writer) (backends.Change, error)
 }
 
-func thisProcess() site {
-	return site{
+func thisProcess() process {
+	return process{
 		stdout: os.Stdout, stderr: os.Stderr,
-		user: userName, host: hostName, now: time.Now, around: submit.Around,
+		user: userName, host: hostName, now: time.Now, submitContext: submit.Context,
 		open: configfile.OpenConfigured, filter: changeThroughFilter,
 	}
 }
 
 // run runs the command that args[0] names, ajobs if there is no such command.
-func run(args []string, s site) int {
+func run(args []string, p process) int {
 	name := ""
 	if len(args) > 0 {
 		name = filepath.Base(args[0])
 	}
 	if name == "amod" {
-		return shell.Run(name, s.stdout, s.stderr, func(ctx context.Context, out io.Writer) error {
-			if own, err := shell.Own(modifyGrammar, args, out); own {
+		return shell.Run(name, p.stdout, p.stderr, func(ctx context.Context, out io.Writer) error {
+			if hidden, err := shell.RunHidden(modifyGrammar, args, out); hidden {
 				return err
 			}
-			return runModify(ctx, s, args[1:], out)
+			return runModify(ctx, p, args[1:], out)
 		})
 	}
-	all := apps(s)
+	all := apps(p)
 	app := all[0]
 	for _, a := range all {
 		if a.Name == name {
 			app = a
 		}
 	}
-	app.Writer, app.ErrWriter = s.stdout, s.stderr
+	app.Writer, app.ErrWriter = p.stdout, p.stderr
 	return commands.Main(app, args)
 }
 
 // apps are the commands beside amod, whose grammar is LSF's own.
-func apps(s site) []*cli.App {
-	return []*cli.App{jobsApp(s), hostsApp(s), queuesApp(s), killApp(s), stopApp(s), resumeApp(s), requeueApp(s)}
+func apps(p process) []*cli.App {
+	return []*cli.App{jobsApp(p), hostsApp(p), queuesApp(p), killApp(p), stopApp(p), resumeApp(p), requeueApp(p)}
 }
 
 func userName() string {

@@ -15,35 +15,35 @@ import (
 	"github.com/allotment-hpc/allotment/cmd/internal/fake"
 )
 
-// handedOver is what asub executes on a queue with a bsub of its own.
-type handedOver struct {
+// execCall is what asub executes on a queue with a bsub of its own.
+type execCall struct {
 	answer
 	argv, env string
 }
 
-func bobOnLSF(t *testing.T, program, stdin string, terminal bool, words ...string) handedOver {
+func bobOnLSF(t *testing.T, program, stdin string, terminal bool, words ...string) execCall {
 	t.Helper()
 	q := fake.NewQueue()
-	q.Can.Bsub = func(context.Context) (backends.Bsub, error) {
+	q.Extra.Bsub = func(context.Context) (backends.Bsub, error) {
 		return backends.Bsub{Program: program, Env: []string{"LSF_ENVDIR=/lsf"}, Options: map[string]backends.OptionMeaning{
 			"-app": {Note: "as LSF documents it"}, "-gpu": {Treatment: backends.Refused, Note: "lava's bsub does not know it"},
 			"-Ne": {Treatment: backends.Ignored, Note: "lava's bsub does not know it"},
 		}}, nil
 	}
 	var stdout, stderr bytes.Buffer
-	got := handedOver{}
-	s := site{
+	got := execCall{}
+	p := process{
 		stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, stdinTerminal: terminal, now: fake.Now,
-		around: func() (bsub.Context, error) {
+		submitContext: func() (bsub.Context, error) {
 			return bsub.Context{Now: fake.Now(), Dir: "/work", Env: []string{"A=1", "LSF_ENVDIR=/my/own", "ALLOTMENT_PREEMPT=suspend", "LC_ALL=de_DE"}}, nil
 		},
 		open: func(context.Context, bool) (backends.Backend, error) { return q, nil },
-		become: func(argv, env []string) error {
+		exec: func(argv, env []string) error {
 			got.argv, got.env = strings.Join(argv, "|"), strings.Join(env, " ")
 			return nil
 		},
 	}
-	code := run(append([]string{"asub"}, words...), s)
+	code := run(append([]string{"asub"}, words...), p)
 	got.answer = answer{code, stdout.String(), stderr.String()}
 	if len(q.Submitted) > 0 {
 		t.Errorf("%q: the backend was asked to submit: %+v", words, q.Submitted)
@@ -52,9 +52,9 @@ func bobOnLSF(t *testing.T, program, stdin string, terminal bool, words ...strin
 }
 
 // asub executes the real bsub, which runs the filter itself: asub runs none.
-func TestAsubBecomesTheQueuesOwnBsub(t *testing.T) {
+func TestAsubExecsNativeBsub(t *testing.T) {
 	const env = "A=1 ALLOTMENT_PREEMPT=suspend LC_ALL=de_DE LSF_ENVDIR=/lsf"
-	for line, want := range map[string]handedOver{
+	for line, want := range map[string]execCall{
 		"-P chipA:synthesis -n4 -Is -app x sh -c a;b": {argv: "/lsf/bin/bsub|-P|chipA:synthesis|-n|4|-Is|-app|x|sh -c 'a;b'", env: env},
 		"-K -Ne true": {argv: "/lsf/bin/bsub|-K|true", env: env, answer: answer{stderr: "asub: warning: option -Ne is ignored: lava's bsub does not know it\n"}},
 		"-gpu n true": {answer: answer{code: 2, stderr: "asub: option -gpu is not possible on this queue: lava's bsub does not know it. Job not submitted.\n"}},
@@ -74,21 +74,21 @@ func TestAsubBecomesTheQueuesOwnBsub(t *testing.T) {
 }
 
 // Each line of a batch is passed to a bsub of its own, after all lines were checked.
-func TestBatchOnTheQueuesOwnBsub(t *testing.T) {
+func TestBatchRunsNativeBsubPerLine(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "bsub")
-	said := filepath.Join(dir, "said")
-	script := fmt.Sprintf("#!/bin/sh\nprintf '%%s|' \"$@\" >>%s\necho \" $LSF_ENVDIR $LC_ALL\" >>%s\n[ \"$2\" != bad ] || { echo 'bad: No such queue. Job not submitted.' >&2; exit 255; }\necho 'Job <7> is submitted to default queue <normal>.'\n", said, said)
+	record := filepath.Join(dir, "said")
+	script := fmt.Sprintf("#!/bin/sh\nprintf '%%s|' \"$@\" >>%s\necho \" $LSF_ENVDIR $LC_ALL\" >>%s\n[ \"$2\" != bad ] || { echo 'bad: No such queue. Job not submitted.' >&2; exit 255; }\necho 'Job <7> is submitted to default queue <normal>.'\n", record, record)
 	jobs := filepath.Join(dir, "jobs")
 	if err := errors.Join(os.WriteFile(program, []byte(script), 0o755), os.WriteFile(jobs, []byte("-q bad one\n-n 2 sh -c 'exit 3'\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	got := bobOnLSF(t, program, "", false, "--batch", jobs)
-	want := handedOver{answer: answer{code: 1, stdout: "Job <7> is submitted to default queue <normal>.\n", stderr: "bad: No such queue. Job not submitted.\n"}}
+	want := execCall{answer: answer{code: 1, stdout: "Job <7> is submitted to default queue <normal>.\n", stderr: "bad: No such queue. Job not submitted.\n"}}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	text, err := os.ReadFile(said)
+	text, err := os.ReadFile(record)
 	if want := "-q|bad|one| /lsf de_DE\n-n|2|sh -c 'exit 3'| /lsf de_DE\n"; err != nil || string(text) != want {
 		t.Errorf("bsub was called with %q, %v; want %q", text, err, want)
 	}
@@ -101,9 +101,9 @@ func TestBatchOnTheQueuesOwnBsub(t *testing.T) {
 }
 
 // An unreachable queue can't report its bsub.
-func TestAsubOnLSFThatIsAway(t *testing.T) {
+func TestUnreachableLSFExits75(t *testing.T) {
 	q := fake.NewQueue()
-	q.Can.Bsub = func(context.Context) (backends.Bsub, error) { return backends.Bsub{}, backends.ErrUnreachable }
+	q.Extra.Bsub = func(context.Context) (backends.Bsub, error) { return backends.Bsub{}, backends.ErrUnreachable }
 	if got := bob(t, q, "", "asub", "true"); got.code != 75 {
 		t.Errorf("%+v", got)
 	}
