@@ -1,7 +1,7 @@
-// Command words checks that comments and pages are in plain technical English: it
-// counts indefinite pronouns and verbs that hide what happens (see families), and
-// fails above a bound for each 1,000 comment lines. Users' pages have none of them.
-// CONTRIBUTING.md has the word list. `make lint` runs it.
+// Command words checks that comments (of Go, test scripts and SQL) and pages are in plain
+// technical English: it counts indefinite pronouns and verbs that hide what happens (see
+// families), and fails above a bound for each 1,000 comment lines. Users' pages have none
+// of them. CONTRIBUTING.md has the word list. `make lint` runs it.
 package main
 
 import (
@@ -66,6 +66,10 @@ func check(tree fs.FS, files []string, list bool, out io.Writer) bool {
 		case strings.HasPrefix(name, "test/words/"):
 		case path.Ext(name) == ".go":
 			comments = append(comments, commentLines(name, text)...)
+		case strings.Contains(name, "testdata/script/") || path.Ext(name) == ".txtar":
+			comments = append(comments, linesWith(name, text, "#")...)
+		case path.Ext(name) == ".sql":
+			comments = append(comments, linesWith(name, text, "--")...)
 		case isPage(name):
 			for i, line := range strings.Split(string(text), "\n") {
 				pages = append(pages, location{name, i + 1, line})
@@ -122,4 +126,14 @@ func commentLines(name string, text []byte) (lines []location) {
 			lines = append(lines, location{name, first + i, line})
 		}
 	}
+}
+
+// linesWith returns the lines that have a comment which begins with sign, from there on.
+func linesWith(name string, text []byte, sign string) (lines []location) {
+	for i, line := range strings.Split(string(text), "\n") {
+		if before, comment, ok := strings.Cut(line, sign); ok && (sign == "--" || strings.TrimSpace(before) == "") {
+			lines = append(lines, location{name, i + 1, sign + comment})
+		}
+	}
+	return lines
 }
