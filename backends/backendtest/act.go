@@ -39,7 +39,7 @@ func testConditional(s *suite) {
 		s.Errorf("suspending run 1 while run 2 is on: %v, want %v", err, backends.ErrWrongState)
 	}
 	if again.Started.Equal(was.Started) {
-		s.Errorf("two runs of job %v started at %v: they can't be told apart", id, was.Started)
+		s.Errorf("two runs of job %v started at %v: they can't be distinguished", id, was.Started)
 	}
 }
 

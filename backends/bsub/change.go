@@ -21,7 +21,7 @@ func changeable() []string {
 	return []string{"-b", "-J", "-Jd", "-M", "-m", "-n", "-P", "-q", "-R", "-sp", "-W", "-w"}
 }
 
-// revocable are those that can be taken back.
+// revocable are those that amod can reset with an n.
 func revocable() []string { return []string{"-b", "-Jd", "-M", "-m", "-q", "-R", "-sp", "-W", "-w"} }
 
 // ScanChange reads the words that follow amod's own name: options and jobs, in

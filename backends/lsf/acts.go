@@ -316,7 +316,7 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	b.Each(func(it *item) error {
 		switch hosts := want(it); {
 		case slices.ContainsFunc(hosts, func(h string) bool { return h == "" || h[0] == '-' || strings.ContainsAny(h, " \t") }):
-			return fmt.Errorf("job %v: pin to %q: that is no host", it.ID, hosts)
+			return fmt.Errorf("job %v: pin to %q: not a host name", it.ID, hosts)
 		case sameHosts(it.Job.listed.Asked, hosts):
 			return nil
 		case len(hosts) == 0:
@@ -368,7 +368,7 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
 	_, b := c.newBatch(ctx, ids, reconcile.Waiting)
 	if queue == "" || queue[0] == '-' || strings.ContainsAny(queue, " \t") {
-		b.Fail(fmt.Errorf("move to queue %q: that is no name of one", queue))
+		b.Fail(fmt.Errorf("move to queue %q: not a queue name", queue))
 	}
 	b.Each(func(it *item) error {
 		if it.Job.Queue == queue {
@@ -395,7 +395,7 @@ func (c *Client) startOn(ctx context.Context, id backends.ID, hosts []backends.P
 	}
 	for _, h := range hosts {
 		if h.Host == "" || h.Host[0] == '-' || strings.ContainsAny(h.Host, " \t#") {
-			b.Fail(fmt.Errorf("start job %v on %q: that is no host", id, h.Host))
+			b.Fail(fmt.Errorf("start job %v on %q: not a host name", id, h.Host))
 		}
 	}
 	c.runBatch(ctx, b, "brun", "-m", brunHosts(hosts, p.flavour))

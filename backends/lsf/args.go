@@ -205,7 +205,7 @@ func checkTexts(s *backends.Spec) error {
 	}
 	for _, h := range s.Hosts {
 		if h == "" || strings.ContainsAny(h, " \t+!@") {
-			return fmt.Errorf("host %q: that is no name of one", h)
+			return fmt.Errorf("host %q: not a host name", h)
 		}
 	}
 	return nil

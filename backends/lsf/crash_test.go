@@ -107,7 +107,7 @@ func TestEngineCrashDuringRequeue(t *testing.T) {
 				t.Fatal(err)
 			}
 			j := next.queryJob(id)
-			listing, err := c.Picture()
+			listing, err := c.Snapshot()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,7 +181,7 @@ func TestOwnersChangesAreDetected(t *testing.T) {
 	if err := e.Abilities().Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	listing, err := c.Picture()
+	listing, err := c.Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}

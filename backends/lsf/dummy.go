@@ -61,7 +61,7 @@ func (c *Client) engineUsers() []string {
 func (c *Client) submitDummies(ctx context.Context, dummies []backends.Dummy) []backends.Submitted {
 	p, b := c.newBatch(ctx, reconcile.IDs(dummies, func(d backends.Dummy) backends.ID { return d.For }), reconcile.NotEnded)
 	if err := p.scale.unable(); err != nil {
-		b.Fail(fmt.Errorf("place a dummy job: %w", err))
+		b.Fail(fmt.Errorf("submit a dummy job: %w", err))
 	}
 	return reconcile.SubmitEach(len(dummies), func(i int) backends.Submitted {
 		if b[i].Err != nil {
@@ -83,7 +83,7 @@ func (c *Client) submitDummy(ctx context.Context, p *snapshot, j *job, d *backen
 // is for the other job.
 func dummyCommand(d *backends.Dummy, queue string, number int64, f flavour) ([]string, error) {
 	if d.Host == "" || strings.ContainsAny(d.Host, " \t\n+!@#") || d.Host[0] == '-' {
-		return nil, fmt.Errorf("a dummy job on %q: that is no host", d.Host)
+		return nil, fmt.Errorf("a dummy job on %q: not a host name", d.Host)
 	}
 	if d.Limit <= 0 {
 		return nil, fmt.Errorf("a dummy job for job %v: no run limit", d.For)

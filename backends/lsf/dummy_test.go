@@ -33,7 +33,7 @@ func bothFlavours(t *testing.T, test func(t *testing.T, c *lsfstandin.Cluster, e
 // listed returns a job as LSF itself has it.
 func listed(t *testing.T, c *lsfstandin.Cluster, id backends.ID) lsfstandin.Job {
 	t.Helper()
-	p, err := c.Picture()
+	p, err := c.Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}

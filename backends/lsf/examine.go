@@ -107,14 +107,14 @@ func (f *findings) user(s *setup) {
 	if s.user != "root" {
 		if s.admins != nil && !slices.Contains(s.admins, s.user) {
 			f.add(handOverRemedy(s.admins)+", or add "+s.user+" to ClusterAdmins in lsf.cluster.NAME, then `lsadmin reconfig` and `badmin mbdrestart`",
-				"%s runs the engine, and is no LSF administrator: LSF lets nobody else rank, hold and requeue others' jobs", s.user)
+				"%s runs the engine and is not an LSF administrator: only LSF administrators may rank, hold and requeue other users' jobs", s.user)
 		}
 		return
 	}
 	_, submits := s.conf["LSF_ROOT_REX"]
 	switch {
 	case s.flavour == lsf10 && !slices.Contains(s.admins, "root") && !yes(s.conf["LSF_ROOT_USER"]):
-		f.add(handOverRemedy(s.admins), "root runs the engine: LSF 10.1 lets root do nothing without LSF_ROOT_USER=Y, which is not meant to last")
+		f.add(handOverRemedy(s.admins), "root runs the engine: LSF 10.1 denies root everything without LSF_ROOT_USER=Y, which IBM means to be temporary")
 	case !submits:
 		f.add(handOverRemedy(s.admins)+", or set LSF_ROOT_REX=local in lsf.conf, then `badmin mbdrestart`",
 			"root runs the engine: LSF refuses root's submissions without LSF_ROOT_REX, so that no dummy job is placed")
@@ -177,7 +177,7 @@ func (f *findings) filter(s *setup, by backends.Installation) {
 		}
 		switch {
 		case p.listed && p.broken:
-			f.add("correct it: chmod 755, or link it anew", "%s can't be run by everybody: LSF submits jobs without it", p.file)
+			f.add("correct it: chmod 755, or link it anew", "not every user can run %s: LSF submits jobs without it", p.file)
 			return
 		case p.listed && (p.ours || p.calls):
 			asked = append(asked, *p)
@@ -295,7 +295,7 @@ func (f *findings) unclear(vague []*listedJob) {
 		many = fmt.Sprintf(", and of %d more,", len(vague)-1)
 	}
 	f.add(fmt.Sprintf("look at `bjobs -UF %v`: if a text of its owner's has a line break or looks like LSF's own lines, have it submitted without; else report the line as a bug", j.ID),
-		"what LSF prints of job %v of %s%s can't be told apart from its owner's texts, so that it gets no slots of a pool: %v", j.ID, j.User, many, j.why)
+		"bjobs' output for job %v of %s%s can't be distinguished from its owner's texts, so that it gets no slots of a pool: %v", j.ID, j.User, many, j.why)
 }
 
 // parseQueues reads `bqueues -w`. What a version has no column for is "-" or 0.

@@ -49,14 +49,14 @@ func TestExamine(t *testing.T) {
 		"forgets in time": {spoil: func(s *setup) { s.params.cleanPeriod = time.Minute }},
 		"unclear jobs": {spoil: func(s *setup) {
 			s.vague = []*listedJob{{Job: backends.Job{ID: backends.ID{Job: 12, Index: 3}, User: "mallory"}, why: unclear("a line that lava does not print", "x\ny")}, {}}
-		}, want: []string{`job 12[3] of mallory, and of 1 more, can't be told apart from its owner's texts, so that it gets no slots of a pool: bjobs -UF is unclear: a line that lava does not print: "x\ny"`}, remedy: "bjobs -UF 12[3]"},
+		}, want: []string{`job 12[3] of mallory, and of 1 more, can't be distinguished from its owner's texts, so that it gets no slots of a pool: bjobs -UF is unclear: a line that lava does not print: "x\ny"`}, remedy: "bjobs -UF 12[3]"},
 		"another user":   {spoil: func(s *setup) { s.user = "bob" }, want: []string{"bob runs the engine"}, remedy: "the LSF administrator lsfadmin"},
 		"nobody knows":   {spoil: func(s *setup) { s.user, s.admins = "bob", nil }},
 		"root, lava":     {spoil: func(s *setup) { s.user = "root" }, want: []string{"refuses root's submissions without LSF_ROOT_REX"}, remedy: "the LSF administrator lsfadmin (docs/lsf.md: the engine's user), or set LSF_ROOT_REX=local"},
 		"root, submits":  {spoil: func(s *setup) { s.user, s.conf["LSF_ROOT_REX"] = "root", "all" }},
 		"root, unknown":  {spoil: func(s *setup) { s.user, s.conf, s.admins = "root", nil, nil }, want: []string{"lsf.conf is not to be found", "refuses root's submissions"}, remedy: "envdir"},
 		"root alone":     {spoil: func(s *setup) { s.user, s.admins = "root", []string{"root"} }, want: []string{"refuses root's submissions"}, remedy: "cron line to an LSF administrator"},
-		"root, LSF 10.1": {spoil: func(s *setup) { s.user, s.flavour = "root", lsf10 }, want: []string{"lets root do nothing"}, remedy: "LSF administrator lsfadmin"},
+		"root, LSF 10.1": {spoil: func(s *setup) { s.user, s.flavour = "root", lsf10 }, want: []string{"denies root everything"}, remedy: "LSF administrator lsfadmin"},
 		"root, allowed": {spoil: func(s *setup) {
 			s.user, s.flavour, s.conf["LSF_ROOT_USER"], s.conf["LSF_ROOT_REX"] = "root", lsf10, "Y", "local"
 		}},
@@ -72,7 +72,7 @@ func TestExamine(t *testing.T) {
 		"chained, not named": {spoil: func(s *setup) { s.esubs, s.conf[methodKey] = []program{chained(program{ours: true})}, "dce" }, want: []string{"is not in LSB_ESUB_METHOD"}, remedy: `LSB_ESUB_METHOD="dce allotment"`},
 		"twice":              {spoil: func(s *setup) { s.esubs = append(s.esubs, chained(program{ours: true, listed: true})) }, want: []string{"asks the filter twice, as esub and esub.allotment"}},
 		"twice, not named":   {spoil: func(s *setup) { s.esubs = append(s.esubs, chained(program{ours: true})) }},
-		"can't be run":       {spoil: func(s *setup) { s.esubs = []program{plain(program{broken: true})} }, want: []string{"/lsf/etc/esub can't be run"}, remedy: "chmod 755"},
+		"can't be run":       {spoil: func(s *setup) { s.esubs = []program{plain(program{broken: true})} }, want: []string{"not every user can run /lsf/etc/esub"}, remedy: "chmod 755"},
 		"no place for one":   {spoil: func(s *setup) { delete(s.conf, "LSF_SERVERDIR") }, want: []string{"LSF_SERVERDIR is not in lsf.conf"}},
 		"no lsf.conf":        {spoil: func(s *setup) { s.conf = nil }, want: []string{"lsf.conf is not to be found"}, remedy: "envdir"},
 		"open lsf.conf":      {spoil: func(s *setup) { s.confOpen, s.confPath = true, "/lsf/lsf.conf" }, want: []string{"/lsf/lsf.conf can be written by others"}},
@@ -275,10 +275,10 @@ func TestReadSetup(t *testing.T) {
 			return nil
 		}, nil},
 		"another": {func(t *testing.T, c *fakeCluster) error { c.write(t, "etc/esub", "#!/bin/sh\n", 0o755); return nil }, []string{"LSF does not ask our filter at submission, but DIR/etc/esub: jobs are neither tested nor tagged"}},
-		"closed":  {func(t *testing.T, c *fakeCluster) error { c.write(t, "etc/esub", "\x7fELF of ours", 0o700); return nil }, []string{"DIR/etc/esub can't be run by everybody: LSF submits jobs without it"}},
+		"closed":  {func(t *testing.T, c *fakeCluster) error { c.write(t, "etc/esub", "\x7fELF of ours", 0o700); return nil }, []string{"not every user can run DIR/etc/esub: LSF submits jobs without it"}},
 		"leads nowhere": {
 			func(_ *testing.T, c *fakeCluster) error { return os.Symlink("/no/such", c.dir+"/etc/esub") },
-			[]string{"DIR/etc/esub can't be run by everybody: LSF submits jobs without it"},
+			[]string{"not every user can run DIR/etc/esub: LSF submits jobs without it"},
 		},
 		"chained": {func(t *testing.T, c *fakeCluster) error {
 			c.write(t, "lsf.conf", fmt.Sprintf("LSF_ROOT_REX=all\nLSF_SERVERDIR=%s/etc\nLSB_ESUB_METHOD=\"dce allotment(x)\"\n", c.dir), 0o644)

@@ -42,7 +42,7 @@ func (c *Client) modify(ctx context.Context, ids []backends.ID, change backends.
 	})
 	c.awaitEffect(ctx, b, func(it *item, now *job) error {
 		if now.waits() && !matches(now, &change) {
-			return fmt.Errorf("job %v is not what bmod was told to make of it", it.ID)
+			return fmt.Errorf("job %v does not show the change, though bmod succeeded", it.ID)
 		}
 		return nil
 	})

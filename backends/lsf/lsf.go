@@ -252,7 +252,7 @@ func (c *Client) loadFacts(ctx context.Context) (clusterFacts, error) {
 func (c *Client) unitForLimits() (string, error) {
 	text, err := os.ReadFile(filepath.Join(c.surroundings().directory(), confName))
 	if err != nil {
-		return "", fmt.Errorf("in which unit limits are: %w", err)
+		return "", fmt.Errorf("find the unit of memory limits: %w", err)
 	}
 	return parseConf(string(text))["LSF_UNIT_FOR_LIMITS"], nil
 }

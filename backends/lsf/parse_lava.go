@@ -417,7 +417,7 @@ func (j *listedJob) parseLines(lines []string, c *cluster) (limit int64, err err
 	case started != nil:
 		return 0, unclear("it has not started, and it has", started[0])
 	case runs && !j.zombie:
-		return 0, unclear("it runs, and nobody says where", strings.Join(lines, "\n"))
+		return 0, unclear("it runs, but no line names its hosts", strings.Join(lines, "\n"))
 	}
 	suspending := false
 	switch {

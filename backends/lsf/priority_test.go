@@ -95,7 +95,7 @@ func TestScaleOfASmallRange(t *testing.T) {
 			continue
 		}
 		if got := victim(s); got != c.victims {
-			t.Errorf("%+v: %d of the victims' four places are told apart, want %d", c.params, got, c.victims)
+			t.Errorf("%+v: %d of the victims' four places are distinct, want %d", c.params, got, c.victims)
 		}
 		if lost := s.lost(); (lost == "") != (c.lost == "") || !strings.Contains(lost, c.lost) {
 			t.Errorf("%+v: lost: %q, want %q", c.params, lost, c.lost)

@@ -49,7 +49,7 @@ func (r *record) load() (all entries, ours bool, err error) {
 	case errors.Is(err, fs.ErrPermission):
 		return maps.Clone(r.own), false, nil
 	case err != nil:
-		return nil, false, fmt.Errorf("the record of what was done to jobs: %w", err)
+		return nil, false, fmt.Errorf("the record of acts on jobs: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(f)
@@ -58,7 +58,7 @@ func (r *record) load() (all entries, ours bool, err error) {
 	}
 	file, err := parseRecord(text)
 	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w: what was done to jobs can't be told; put a copy of it back, or move it away and run pba restore", r.path, err)
+		return nil, false, fmt.Errorf("%s: %w: the record of acts on jobs can't be read: restore a copy of it, or move it away and run pba restore", r.path, err)
 	}
 	return file, true, nil
 }
@@ -77,7 +77,7 @@ func (r *record) change(f func(entries)) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("the record of what was done to jobs: %w", err)
+		return fmt.Errorf("the record of acts on jobs: %w", err)
 	}
 	defer unlock()
 	all, ours, err := r.load()

@@ -50,7 +50,7 @@ func TestUnclearJobsHaveBoundedCost(t *testing.T) {
 			}
 			e, err := c.Examine(t.Context(), backends.Installation{UID: os.Getuid()})
 			if err != nil || !slices.ContainsFunc(e.Findings, func(f backends.Finding) bool { return strings.Contains(f.What, "job 1[1] of") }) {
-				t.Errorf("nothing of it is told: %+v, %v", e.Findings, err)
+				t.Errorf("it is not reported: %+v, %v", e.Findings, err)
 			}
 			return
 		}
@@ -154,6 +154,6 @@ func TestTextThatCrashesBjobsHidesOnlyItsJob(t *testing.T) {
 	}
 	e, err := c.Examine(t.Context(), backends.Installation{UID: os.Getuid()})
 	if err != nil || !slices.ContainsFunc(e.Findings, func(f backends.Finding) bool { return strings.Contains(f.What, "dies of one of its texts") }) {
-		t.Errorf("nothing of it is told: %+v, %v", e.Findings, err)
+		t.Errorf("it is not reported: %+v, %v", e.Findings, err)
 	}
 }

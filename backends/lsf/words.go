@@ -86,7 +86,7 @@ func failure(text string) error {
 	}
 	switch text = strings.Join(lines, "; "); {
 	case strings.TrimSpace(text) == "":
-		return errors.New("the command failed and said nothing")
+		return errors.New("the command failed without an error message")
 	case kind != nil:
 		return fmt.Errorf("%w: %s", kind, text)
 	}
@@ -103,7 +103,7 @@ func isWaitMessage(line string) bool {
 // on stdout if it was done, on stderr if it was not. A line on stderr that names no job
 // (a refused connection, bmod's "Bad user priority. Job not modified.") is about all jobs
 // without an answer. done is no proof (bmig and btop lie), and where it is false without
-// an error the command said nothing: the queue has to be asked either way.
+// an error the command printed nothing: the queue has to be read either way.
 func parseAnswers(stdout, stderr string, ids []backends.ID) (done []bool, errs backends.Errors) {
 	done, errs = make([]bool, len(ids)), make(backends.Errors, len(ids))
 	printed, refused := linesOf(stdout), linesOf(stderr)

@@ -35,7 +35,7 @@ func TestBatchKeepsEachError(t *testing.T) {
 		return backends.Errors{nil, backends.ErrDenied}
 	})
 	if want := []backends.ID{id(1, 0), id(2, backends.ZeroIndex)}; !slices.Equal(called, want) {
-		t.Errorf("told of %v, want %v", called, want)
+		t.Errorf("called for %v, want %v", called, want)
 	}
 	b.Fail(backends.ErrUnable)
 	for i, want := range []error{backends.ErrWrongState, backends.ErrUnable, backends.ErrWrongState, backends.ErrUnknownJob, backends.ErrDenied} {
@@ -44,7 +44,7 @@ func TestBatchKeepsEachError(t *testing.T) {
 		}
 	}
 	b.Where(func(*Item[*job]) bool { t.Error("an element with an error was looked at"); return true })
-	b.Do(func([]backends.ID) backends.Errors { t.Error("told of nothing"); return nil })
+	b.Do(func([]backends.ID) backends.Errors { t.Error("called for no job"); return nil })
 }
 
 func TestFindAndAlive(t *testing.T) {

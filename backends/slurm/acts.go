@@ -422,7 +422,7 @@ func (c *Client) holdUntil(ctx context.Context, holds []backends.HoldUntil) back
 func (c *Client) move(ctx context.Context, ids []backends.ID, queue string) backends.Errors {
 	p, b := c.newBatch(ctx, ids, reconcile.Waiting)
 	if !slices.ContainsFunc(p.queues, func(q backends.Queue) bool { return q.Name == queue }) {
-		b.Fail(fmt.Errorf("move to partition %q: there is none of this name", queue))
+		b.Fail(fmt.Errorf("move to partition %q: no such partition", queue))
 	}
 	c.write(ctx, b, func(*item) []string { return []string{"Partition=" + queue} })
 	return b.Errors()

@@ -39,7 +39,7 @@ func refusal(stderr string) error {
 	const head = "Batch job submission failed: "
 	words := parseMessages(stderr)
 	if len(words) == 0 {
-		return errors.New("sbatch failed and said nothing")
+		return errors.New("sbatch failed without an error message")
 	}
 	last := words[len(words)-1]
 	cause, isVerdict := strings.CutPrefix(last, head)

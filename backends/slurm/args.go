@@ -176,7 +176,7 @@ func (o *arguments) size(s *backends.Spec) {
 func (o *arguments) addHosts(s *backends.Spec, hosts []string) error {
 	for _, h := range s.Hosts {
 		if !slices.Contains(hosts, h) {
-			return fmt.Errorf("host %q: there is none of this name", h)
+			return fmt.Errorf("host %q: no such host", h)
 		}
 	}
 	if len(s.Hosts) == 1 {

@@ -63,7 +63,7 @@ func (c *Client) submitDummies(ctx context.Context, dummies []backends.Dummy) []
 	results := make([]backends.Submitted, len(dummies))
 	p, err := c.readSnapshot(ctx, heavyJobs(dummies))
 	if err == nil && p.rankErr != nil {
-		err = fmt.Errorf("place dummy jobs: %w", p.rankErr)
+		err = fmt.Errorf("submit dummy jobs: %w", p.rankErr)
 	}
 	if err != nil {
 		for i := range results {
@@ -99,7 +99,7 @@ func heavyJobs(dummies []backends.Dummy) []backends.ID {
 // submitBatch submits a batch, held.
 func (c *Client) submitBatch(ctx context.Context, p *snapshot, b *dummyBatch) (backends.ID, error) {
 	failed := func(err error) (backends.ID, error) {
-		return backends.ID{}, fmt.Errorf("place a dummy job for job %v on %s: %w", b.For, b.Host, err)
+		return backends.ID{}, fmt.Errorf("submit a dummy job for job %v on %s: %w", b.For, b.Host, err)
 	}
 	j, err := reconcile.One(p.jobs, b.For)
 	switch {
@@ -158,7 +158,7 @@ func (c *Client) releaseBatches(ctx context.Context, p *snapshot, all []*dummyBa
 	var useless []backends.ID
 	for i, err := range c.sendRequests(ctx, requests) {
 		if b := batchOf[i]; err != nil && b.err == nil {
-			b.err = fmt.Errorf("place a dummy job for job %v on %s: %w", b.For, b.Host, err)
+			b.err = fmt.Errorf("submit a dummy job for job %v on %s: %w", b.For, b.Host, err)
 			useless = append(useless, b.first)
 		}
 	}

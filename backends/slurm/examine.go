@@ -202,7 +202,7 @@ func (f *findings) priorities(settings map[string]string, pending []int64) {
 		}
 	}
 	if plugin := settings["PrioritySiteFactorPlugin"]; isSet(plugin) && plugin != "site_factor/none" {
-		f.add("take it out of slurm.conf: there is one site factor a job", "PrioritySiteFactorPlugin is %s: it writes over the ranks of jobs", plugin)
+		f.add("take it out of slurm.conf: a job has only one site factor", "PrioritySiteFactorPlugin is %s: it overwrites jobs' ranks", plugin)
 	}
 }
 

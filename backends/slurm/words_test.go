@@ -23,7 +23,7 @@ func TestRefusal(t *testing.T) {
 		head + "Unable to contact slurm controller (connect failure)\n":                                {"Unable to contact slurm controller (connect failure)", backends.ErrUnreachable},
 		"sbatch: error: invalid partition specified: x\n" + head + "Invalid partition name specified":  {"invalid partition specified: x", nil},
 		"sbatch: error: Invalid numeric value \"x\" for --nodes.\n":                                    {"Invalid numeric value", nil},
-		"": {"said nothing", nil},
+		"": {"without an error message", nil},
 	} {
 		err := refusal(stderr)
 		if err == nil || !strings.Contains(err.Error(), want.text) || want.kind != nil && !errors.Is(err, want.kind) ||

@@ -98,7 +98,7 @@ func (c *testCluster) runCommand(t *testing.T, env []string, words ...string) (s
 // lastJob is the job that was submitted last.
 func (c *testCluster) lastJob(t *testing.T) lsfstandin.Job {
 	t.Helper()
-	l, err := c.Picture()
+	l, err := c.Snapshot()
 	if err != nil || len(l.Jobs) == 0 {
 		t.Fatalf("no job: %v", err)
 	}
@@ -175,7 +175,7 @@ func TestFilterOnLSFFailsOpen(t *testing.T) {
 	submit := func(what string, env []string, accepted bool, want string) {
 		t.Helper()
 		before := int64(0)
-		if l, err := c.Picture(); err == nil && len(l.Jobs) > 0 {
+		if l, err := c.Snapshot(); err == nil && len(l.Jobs) > 0 {
 			before = l.Jobs[len(l.Jobs)-1].ID
 		}
 		_, printed, code := c.runCommand(t, env, "bsub", "-H", "-P", "nosuch", "true")

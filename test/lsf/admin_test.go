@@ -21,41 +21,41 @@ import (
 // LSF refuses root's submissions. If root gives the state directory to an LSF
 // administrator, dummy jobs are placed, whichever of the two runs pba, and both keep the
 // ledger.
-func TestAnAdministratorRunsTheEngine(t *testing.T) {
+func TestEngineRunByAdministrator(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, who gives the state directory to an LSF administrator")
 	}
-	bin, p := everybodys(t), somePeople(t)
+	bin, p := publicPrograms(t), testAccounts(t)
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		for _, owner := range []account{p.admin, {name: "root"}} {
 			t.Run(fmt.Sprintf("%s, %s", flavour, owner.name), func(t *testing.T) {
 				t.Parallel()
-				newOffice(t, p, filepath.Join(bin, "pba"), flavour, owner).work()
+				newTestSite(t, p, filepath.Join(bin, "pba"), flavour, owner).checkEngine()
 			})
 		}
 	}
 }
 
-// office is a site whose state directory is an administrator's, or root's.
-type office struct {
+// testSite is a site whose state directory is an administrator's, or root's.
+type testSite struct {
 	*testing.T
 	*lsfstandin.Cluster
-	people
+	accounts
 	owner     account
 	pba, home string
 	ctx       context.Context
 }
 
-func newOffice(t *testing.T, p people, pba string, flavour lsfstandin.Flavour, owner account) *office {
+func newTestSite(t *testing.T, p accounts, pba string, flavour lsfstandin.Flavour, owner account) *testSite {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 4, Flavour: flavour, Admins: p.admins()})
-	o := &office{T: t, Cluster: c, people: p, owner: owner, pba: pba, home: public(t), ctx: ctx}
+	o := &testSite{T: t, Cluster: c, accounts: p, owner: owner, pba: pba, home: publicDir(t), ctx: ctx}
 	config := fmt.Sprintf("backend: lsf\ntimezone: UTC\nfilter: {low_queue: \"\"}\nqueues: [normal]\ndummies: {mode: surround}\nlsf: {bin: %q, envdir: %q}\n", c.Bin(), c.EnvDir())
 	err := errors.Join(os.WriteFile(filepath.Join(o.home, "config.yaml"), []byte(config), 0o644),
 		os.Symlink(filepath.Join(filepath.Dir(pba), "esub"), filepath.Join(c.ServerDir(), "esub")))
 	if owner.uid != 0 {
-		err = errors.Join(err, owner.give(o.home))
+		err = errors.Join(err, owner.chown(o.home))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -63,8 +63,8 @@ func newOffice(t *testing.T, p people, pba string, flavour lsfstandin.Flavour, o
 	return o
 }
 
-// types runs pba as a user, and returns its output.
-func (o *office) types(as account, args ...string) (string, error) {
+// runPba runs pba as a user, and returns its output.
+func (o *testSite) runPba(as account, args ...string) (string, error) {
 	cmd := exec.CommandContext(o.ctx, o.pba, args...)
 	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+o.home)
 	as.run(cmd)
@@ -72,24 +72,24 @@ func (o *office) types(as account, args ...string) (string, error) {
 	return string(out), err
 }
 
-func (o *office) must(as account, args ...string) string {
+func (o *testSite) mustRun(as account, args ...string) string {
 	o.Helper()
-	out, err := o.types(as, args...)
+	out, err := o.runPba(as, args...)
 	if err != nil {
 		o.Fatalf("%s: pba %s: %v: %s", as.name, strings.Join(args, " "), err, out)
 	}
 	return out
 }
 
-// dummies counts dummy jobs by their owners.
-func (o *office) dummies() map[string]int {
+// countDummies counts dummy jobs by their owners.
+func (o *testSite) countDummies() map[string]int {
 	o.Helper()
-	picture, err := o.Picture()
+	snapshot, err := o.Snapshot()
 	if err != nil {
 		o.Fatal(err)
 	}
 	n := map[string]int{}
-	for _, j := range picture.Jobs {
+	for _, j := range snapshot.Jobs {
 		if j.Name == "allotment-dummy" && j.Stat != lsfstandin.EXIT && j.Stat != lsfstandin.DONE {
 			n[j.User]++
 		}
@@ -97,47 +97,47 @@ func (o *office) dummies() map[string]int {
 	return n
 }
 
-// heavy submits a job that needs the memory of three slots, and awaits its start.
-func (o *office) heavy(name string) {
+// submitHeavy submits a job that needs the memory of three slots, and awaits its start.
+func (o *testSite) submitHeavy(name string) {
 	o.Helper()
-	if out, said, rc := o.RunAs(o.engineer.uid, o.engineer.gid, "bsub", "-J", name, "-R", "rusage[mem=3000]", "sleep", "600"); rc != 0 {
-		o.Fatalf("bsub: %d: %s%s", rc, out, said)
+	if out, message, rc := o.RunAs(o.engineer.uid, o.engineer.gid, "bsub", "-J", name, "-R", "rusage[mem=3000]", "sleep", "600"); rc != 0 {
+		o.Fatalf("bsub: %d: %s%s", rc, out, message)
 	}
 	runs := func() bool {
-		picture, err := o.Picture()
+		snapshot, err := o.Snapshot()
 		if err != nil {
 			o.Fatal(err)
 		}
-		return slices.ContainsFunc(picture.Jobs, func(j lsfstandin.Job) bool { return j.Name == name && j.Stat == lsfstandin.RUN })
+		return slices.ContainsFunc(snapshot.Jobs, func(j lsfstandin.Job) bool { return j.Name == name && j.Stat == lsfstandin.RUN })
 	}
 	if !await.Until(o.ctx, runs) {
 		o.Fatalf("%s does not start", name)
 	}
 }
 
-func (o *office) work() {
+func (o *testSite) checkEngine() {
 	root := account{name: "root"}
-	o.must(root, "init")
-	o.must(root, "project", "add", "chipa", "--group", o.engineer.group)
-	o.must(root, "alloc", "set", "chipa", "1", "--weeks", "2")
-	o.heavy("heavy")
-	_, failed := o.types(root, "rebalance")
-	doctor, _ := o.types(root, "doctor")
+	o.mustRun(root, "init")
+	o.mustRun(root, "project", "add", "chipa", "--group", o.engineer.group)
+	o.mustRun(root, "alloc", "set", "chipa", "1", "--weeks", "2")
+	o.submitHeavy("heavy")
+	_, failed := o.runPba(root, "rebalance")
+	doctor, _ := o.runPba(root, "doctor")
 	if o.owner.uid == 0 {
-		if n := o.dummies(); failed == nil || len(n) > 0 || !strings.Contains(doctor, "root runs the engine") {
+		if n := o.countDummies(); failed == nil || len(n) > 0 || !strings.Contains(doctor, "root runs the engine") {
 			o.Errorf("root's engine: %v, dummy jobs %v, doctor says %s", failed, n, doctor)
 		}
 		return
 	}
-	if n := o.dummies()[o.admin.name]; failed != nil || n == 0 || len(o.dummies()) != 1 || doctor != "Nothing is wrong.\n" {
-		o.Errorf("%v, dummy jobs %v, doctor says %s", failed, o.dummies(), doctor)
+	if n := o.countDummies()[o.admin.name]; failed != nil || n == 0 || len(o.countDummies()) != 1 || doctor != "Nothing is wrong.\n" {
+		o.Errorf("%v, dummy jobs %v, doctor says %s", failed, o.countDummies(), doctor)
 	}
-	o.must(o.admin, "alloc", "set", "chipa", "2", "--weeks", "2")
-	o.must(o.admin, "rebalance")
-	o.must(root, "alloc", "set", "chipa", "1", "--weeks", "2")
-	o.must(root, "rebalance")
-	o.must(o.admin, "restore")
-	if n := o.dummies(); len(n) > 0 {
+	o.mustRun(o.admin, "alloc", "set", "chipa", "2", "--weeks", "2")
+	o.mustRun(o.admin, "rebalance")
+	o.mustRun(root, "alloc", "set", "chipa", "1", "--weeks", "2")
+	o.mustRun(root, "rebalance")
+	o.mustRun(o.admin, "restore")
+	if n := o.countDummies(); len(n) > 0 {
 		o.Errorf("restore left dummy jobs: %v", n)
 	}
 	err := filepath.WalkDir(o.home, func(path string, entry fs.DirEntry, err error) error {

@@ -27,18 +27,18 @@ const (
 	envObeyed = "ALLOTMENT_TEST_OBEYED" // a file: the order was obeyed
 )
 
-var orders = []string{"brequeue", "bstop"}
+var wrappedCommands = []string{"brequeue", "bstop"}
 
 func TestMain(m *testing.M) {
-	if name := filepath.Base(os.Args[0]); slices.Contains(orders, name) {
-		os.Exit(order(name, os.Getenv("LSF_ENVDIR")))
+	if name := filepath.Base(os.Args[0]); slices.Contains(wrappedCommands, name) {
+		os.Exit(runWrapped(name, os.Getenv("LSF_ENVDIR")))
 	}
 	os.Exit(m.Run())
 }
 
-func (l *lifetime) obeyed() string { return filepath.Join(l.dir, "obeyed") }
+func (l *reclaimTest) obeyedFile() string { return filepath.Join(l.dir, "obeyed") }
 
-func order(name, dir string) int {
+func runWrapped(name, dir string) int {
 	cmd := exec.Command(filepath.Join(os.Getenv(envBin), name), os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	_ = cmd.Run() // its exit code is returned
@@ -63,10 +63,10 @@ const beneficiary = "beneficiary"
 
 // In each phase of a reclaim LSF's commands fail for a while, as they do while mbatchd
 // restarts (R8, R18, R19): nothing is forgotten, and no second victim is taken.
-func TestAwayInEachPhase(t *testing.T) {
-	bin := everybodys(t)
-	orderer := copied(t, bin)
-	p := somePeople(t)
+func TestOutageInEachPhase(t *testing.T) {
+	bin := publicPrograms(t)
+	orderer := copySelf(t, bin)
+	p := testAccounts(t)
 	for _, flavour := range []lsfstandin.Flavour{lsfstandin.Lava, lsfstandin.LSF10} {
 		for mode, phases := range map[string][]plan.Phase{
 			"requeue": {plan.Planned, plan.Acted, plan.HandedOver}, // freed slots are the beneficiary's at once
@@ -75,29 +75,29 @@ func TestAwayInEachPhase(t *testing.T) {
 			for _, phase := range phases {
 				t.Run(fmt.Sprintf("%s, %s, %s", flavour, mode, phase), func(t *testing.T) {
 					t.Parallel()
-					life(t, p, filepath.Join(bin, "pba"), orderer, flavour, mode, phase)
+					testReclaim(t, p, filepath.Join(bin, "pba"), orderer, flavour, mode, phase)
 				})
 			}
 		}
 	}
 }
 
-// lifetime is one cluster with pba.
-type lifetime struct {
+// reclaimTest is one cluster with pba.
+type reclaimTest struct {
 	*testing.T
 	*lsfstandin.Cluster
-	people
+	accounts
 	ctx            context.Context
 	pba, home, dir string
 	orderer        string // this test binary, where every user can run it
 }
 
-// life is the life of one reclaim, in one phase of which the daemons are away.
-func life(t *testing.T, p people, pba, orderer string, flavour lsfstandin.Flavour, mode string, phase plan.Phase) {
+// testReclaim is the life of one reclaim, in one phase of which the daemons are away.
+func testReclaim(t *testing.T, p accounts, pba, orderer string, flavour lsfstandin.Flavour, mode string, phase plan.Phase) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
 	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: fillers, Flavour: flavour, Second: 500 * time.Millisecond, Admins: p.admins()})
-	l := &lifetime{T: t, Cluster: c, people: p, ctx: ctx, pba: pba, orderer: orderer, home: public(t), dir: public(t)}
+	l := &reclaimTest{T: t, Cluster: c, accounts: p, ctx: ctx, pba: pba, orderer: orderer, home: publicDir(t), dir: publicDir(t)}
 	l.prepare()
 	over, gone := filepath.Join(l.dir, "over"), filepath.Join(l.dir, "gone")
 	for i := range fillers {
@@ -108,32 +108,32 @@ func life(t *testing.T, p people, pba, orderer string, flavour lsfstandin.Flavou
 
 	stop := l.rebalance(phase)
 	if phase == plan.Acted {
-		l.there("the order to go", l.obeyed())
+		l.awaitFile("the order to go", l.obeyedFile())
 	} else {
 		l.await("the phase", func() bool {
-			return slices.ContainsFunc(l.remembered().Reclaims, func(r plan.Reclaim) bool { return r.Phase == phase })
+			return slices.ContainsFunc(l.memory().Reclaims, func(r plan.Reclaim) bool { return r.Phase == phase })
 		})
 		c.Away(outage)
 	}
 	t.Logf("%s: the reclaim is %s, and LSF is away for %v", flavour, phase, outage)
 	l.write(gone) // it may end
-	l.there("the beneficiary's start", filepath.Join(l.dir, beneficiary))
+	l.awaitFile("the beneficiary's start", filepath.Join(l.dir, beneficiary))
 	l.write(over)
 	l.await("every job to end", func() bool { return l.count("") == 0 })
-	l.await("the ledger to be settled", func() bool { return len(judge.OpenReclaims(l.remembered())) == 0 })
+	l.await("the ledger to be settled", func() bool { return len(judge.OpenReclaims(l.memory())) == 0 })
 	stop()
 	l.judge(mode)
 }
 
 // prepare does what an administrator and a resource manager do.
-func (l *lifetime) prepare() {
+func (l *reclaimTest) prepare() {
 	l.Helper()
-	if err := errors.Join(os.Chmod(l.dir, 0o777), l.admin.give(l.home)); err != nil {
+	if err := errors.Join(os.Chmod(l.dir, 0o777), l.admin.chown(l.home)); err != nil {
 		l.Fatal(err)
 	}
 	for _, name := range lsfstandin.Programs() {
 		of := filepath.Join(l.Bin(), name)
-		if slices.Contains(orders, name) {
+		if slices.Contains(wrappedCommands, name) {
 			of = l.orderer
 		}
 		if err := os.Symlink(of, filepath.Join(l.dir, name)); err != nil {
@@ -151,7 +151,7 @@ func (l *lifetime) prepare() {
 	}
 }
 
-func (l *lifetime) command(args ...string) *exec.Cmd {
+func (l *reclaimTest) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(l.ctx, l.pba, args...)
 	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+l.home)
 	l.admin.run(cmd)
@@ -159,16 +159,16 @@ func (l *lifetime) command(args ...string) *exec.Cmd {
 }
 
 // rebalance starts the engine.
-func (l *lifetime) rebalance(phase plan.Phase) (stop func()) {
+func (l *reclaimTest) rebalance(phase plan.Phase) (stop func()) {
 	l.Helper()
 	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
-	cmd.Env = append(cmd.Env, envPhase+"="+string(phase), envBin+"="+l.Bin(), envObeyed+"="+l.obeyed())
+	cmd.Env = append(cmd.Env, envPhase+"="+string(phase), envBin+"="+l.Bin(), envObeyed+"="+l.obeyedFile())
 	return farm.StartForTest(l.T, cmd)
 }
 
 // submit submits a job of one slot that writes down when it starts and ends; it does not
 // end before a file exists.
-func (l *lifetime) submit(name, project, mode, until string) {
+func (l *reclaimTest) submit(name, project, mode, until string) {
 	l.Helper()
 	args := []string{"bsub", "-J", name}
 	if mode == "suspend" {
@@ -179,25 +179,25 @@ func (l *lifetime) submit(name, project, mode, until string) {
 	}
 	diary := filepath.Join(l.dir, name)
 	script := fmt.Sprintf("echo start >>%[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo end >>%[1]s", diary, until)
-	if out, said, rc := l.RunAs(l.engineer.uid, l.engineer.gid, append(args, script)...); rc != 0 {
-		l.Fatalf("bsub %s: %d: %s%s", name, rc, out, said)
+	if out, message, rc := l.RunAs(l.engineer.uid, l.engineer.gid, append(args, script)...); rc != 0 {
+		l.Fatalf("bsub %s: %d: %s%s", name, rc, out, message)
 	}
 }
 
-func (l *lifetime) write(file string) {
+func (l *reclaimTest) write(file string) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		l.Fatal(err)
 	}
 }
 
 // count returns the number of jobs in a state, "" for all that have not ended.
-func (l *lifetime) count(state lsfstandin.Stat) int {
-	picture, err := l.Picture()
+func (l *reclaimTest) count(state lsfstandin.Stat) int {
+	snapshot, err := l.Snapshot()
 	if err != nil {
 		return -1 // it is not back yet
 	}
 	n := 0
-	for _, j := range picture.Jobs {
+	for _, j := range snapshot.Jobs {
 		ended := j.Stat == lsfstandin.DONE || j.Stat == lsfstandin.EXIT && !j.Gone // not on its way back
 		if j.Stat == state || state == "" && !ended {
 			n++
@@ -206,28 +206,28 @@ func (l *lifetime) count(state lsfstandin.Stat) int {
 	return n
 }
 
-func (l *lifetime) await(what string, is func() bool) {
+func (l *reclaimTest) await(what string, is func() bool) {
 	l.Helper()
 	if !await.Until(l.ctx, is) {
-		l.never(what)
+		l.failWait(what)
 	}
 }
 
-// there waits for a file.
-func (l *lifetime) there(what, path string) {
+// awaitFile waits for a file.
+func (l *reclaimTest) awaitFile(what, path string) {
 	l.Helper()
 	if await.There(l.ctx, path) != nil {
-		l.never(what)
+		l.failWait(what)
 	}
 }
 
-func (l *lifetime) never(what string) {
+func (l *reclaimTest) failWait(what string) {
 	l.Helper()
 	out, _, _ := l.Cluster.Run("bjobs", "-u", "all", "-a", "-w")
 	l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
 }
 
-func (l *lifetime) remembered() *plan.Memory {
+func (l *reclaimTest) memory() *plan.Memory {
 	memory, err := judge.Memory(l.ctx, filepath.Join(l.home, "ledger.db"))
 	if err != nil {
 		l.Fatal(err)
@@ -236,7 +236,7 @@ func (l *lifetime) remembered() *plan.Memory {
 }
 
 // judge reads what the jobs wrote and what the ledger says of them.
-func (l *lifetime) judge(mode string) {
+func (l *reclaimTest) judge(mode string) {
 	l.Helper()
 	var all []judge.Tally
 	for i := range fillers + 1 {
@@ -250,7 +250,7 @@ func (l *lifetime) judge(mode string) {
 		}
 		all = append(all, tally)
 	}
-	if err := judge.OneVictim(all, l.remembered(), mode == "requeue"); err != nil {
+	if err := judge.OneVictim(all, l.memory(), mode == "requeue"); err != nil {
 		l.Error(err)
 	}
 }

@@ -19,32 +19,32 @@ type account struct {
 	uid, gid    int
 }
 
-// people are the users of a test: for root, users that every machine has; else both are
+// accounts are the users of a test: for root, users that every machine has; else both are
 // the user who started the cluster and so administers it.
-type people struct{ admin, engineer account }
+type accounts struct{ admin, engineer account }
 
-func somePeople(t *testing.T) people {
+func testAccounts(t *testing.T) accounts {
 	t.Helper()
 	if os.Getuid() != 0 {
 		u, err := user.Current()
 		if err != nil {
 			t.Fatal(err)
 		}
-		me := named(t, u)
+		me := accountOf(t, u)
 		me.uid, me.gid = 0, 0
-		return people{me, me}
+		return accounts{me, me}
 	}
 	find := func(name string) account {
 		u, err := user.Lookup(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return named(t, u)
+		return accountOf(t, u)
 	}
-	return people{admin: find("daemon"), engineer: find("nobody")}
+	return accounts{admin: find("daemon"), engineer: find("nobody")}
 }
 
-func named(t *testing.T, u *user.User) account {
+func accountOf(t *testing.T, u *user.User) account {
 	t.Helper()
 	g, err := user.LookupGroupId(u.Gid)
 	if err != nil {
@@ -62,7 +62,7 @@ func named(t *testing.T, u *user.User) account {
 }
 
 // admins returns LSF's administrators, beside the user who started the cluster.
-func (p people) admins() []string {
+func (p accounts) admins() []string {
 	if p.admin.uid == 0 {
 		return nil
 	}
@@ -76,16 +76,16 @@ func (a account) run(cmd *exec.Cmd) {
 	}
 }
 
-// give gives a file to the user.
-func (a account) give(path string) error {
+// chown gives a file to the user.
+func (a account) chown(path string) error {
 	if a.uid == 0 {
 		return nil
 	}
 	return os.Chown(path, a.uid, a.gid)
 }
 
-// public returns a directory that every user can look into.
-func public(t *testing.T) string {
+// publicDir returns a directory that every user can look into.
+func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lsf-")
 	if err != nil {
@@ -98,18 +98,18 @@ func public(t *testing.T) string {
 	return dir
 }
 
-// everybodys returns a directory with the programs, which every user can run.
-func everybodys(t *testing.T) string {
+// publicPrograms returns a directory with the programs, which every user can run.
+func publicPrograms(t *testing.T) string {
 	t.Helper()
-	dir := public(t)
+	dir := publicDir(t)
 	if err := programs.Make(t.Context(), dir, "pba"); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-// copied returns a copy of this test binary in another directory.
-func copied(t *testing.T, dir string) string {
+// copySelf returns a copy of this test binary in another directory.
+func copySelf(t *testing.T, dir string) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

@@ -12,20 +12,20 @@ import (
 
 // Each program that looks reports a job that the queue does not release (R21), and
 // restore claims nothing before it has looked.
-func TestWhatIsNotReleasedIsSaid(t *testing.T) {
+func TestUnreleasedJobIsReported(t *testing.T) {
 	t.Parallel()
-	p, bin := somePeople(t), everybodys(t)
+	p, bin := testAccounts(t), publicPrograms(t)
 	c := lsfstandin.New(t, lsfstandin.Options{Hosts: 1, Slots: 2, Admins: p.admins()})
-	l := &lifetime{T: t, Cluster: c, people: p, ctx: t.Context(), pba: filepath.Join(bin, "pba"), orderer: copied(t, bin), home: public(t), dir: public(t)}
+	l := &reclaimTest{T: t, Cluster: c, accounts: p, ctx: t.Context(), pba: filepath.Join(bin, "pba"), orderer: copySelf(t, bin), home: publicDir(t), dir: publicDir(t)}
 	l.prepare()
 	for _, name := range []string{"filler1", "filler2", "stuck"} {
 		l.submit(name, "", "requeue", filepath.Join(l.dir, "over"))
 	}
 	l.await("the host to be full", func() bool { return l.count(lsfstandin.RUN) == 2 })
-	if _, said, rc := c.Run("bmod", "-bn", "3"); rc != 0 {
-		t.Fatal(said)
+	if _, message, rc := c.Run("bmod", "-bn", "3"); rc != 0 {
+		t.Fatal(message)
 	}
-	says := func(want string, args ...string) {
+	expect := func(want string, args ...string) {
 		t.Helper()
 		out, _ := l.command(args...).CombinedOutput()
 		word, not := strings.CutPrefix(want, "!")
@@ -41,21 +41,21 @@ func TestWhatIsNotReleasedIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	const word = "not release job 3"
-	says(word, "rebalance", "-v")
-	says(word, "status")
-	says("release what was to start again", "doctor")
-	says("!All changes are undone", "restore")
+	expect(word, "rebalance", "-v")
+	expect(word, "status")
+	expect("release what was to start again", "doctor")
+	expect("!All changes are undone", "restore")
 	if err := os.Remove(bmod); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(filepath.Join(c.Bin(), "bmod"), bmod); err != nil {
 		t.Fatal(err)
 	}
-	says("All changes are undone", "restore")
-	says("!release what was to start again", "doctor")
-	picture, err := c.Picture()
-	if err != nil || picture.Jobs[2].Begin.After(time.Now().Add(2*time.Minute)) {
-		t.Errorf("%v: it begins at %v", err, picture.Jobs[2].Begin)
+	expect("All changes are undone", "restore")
+	expect("!release what was to start again", "doctor")
+	snapshot, err := c.Snapshot()
+	if err != nil || snapshot.Jobs[2].Begin.After(time.Now().Add(2*time.Minute)) {
+		t.Errorf("%v: it begins at %v", err, snapshot.Jobs[2].Begin)
 	}
 	l.write(filepath.Join(l.dir, "over"))
 }

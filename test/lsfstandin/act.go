@@ -20,11 +20,11 @@ func (j *job) live() bool {
 // too.
 func (j *job) over() bool { return j.Stat == DONE || j.Stat == EXIT }
 
-// mayTouch reports whether a user may act on a job.
-func (b who) mayTouch(j *job) bool { return b.Admin || b.Name == j.User }
+// mayAct reports whether a user may act on a job.
+func (b caller) mayAct(j *job) bool { return b.Admin || b.Name == j.User }
 
-// named returns the jobs of an argument: one, or an array's elements.
-func (q *queue) named(arg string) (found []*job, whole bool, err string) {
+// findJobs returns the jobs of an argument: one, or an array's elements.
+func (q *queue) findJobs(arg string) (found []*job, whole bool, err string) {
 	a, bad := bsub.ParseJobArg(arg)
 	if bad != nil || a.All {
 		return nil, false, errJobID
@@ -41,14 +41,14 @@ func (q *queue) named(arg string) (found []*job, whole bool, err string) {
 }
 
 // act applies an act to each of its jobs.
-func (q *queue) act(b who, a *act) reply {
+func (q *queue) act(b caller, a *act) reply {
 	var r reply
 	for _, arg := range a.Jobs {
 		if arg == "0" {
 			r.Results = append(r.Results, q.actAll(b, a)...)
 			continue
 		}
-		jobs, whole, err := q.named(arg)
+		jobs, whole, err := q.findJobs(arg)
 		if err == "" {
 			err = q.actOn(b, a, jobs)
 		}
@@ -61,7 +61,7 @@ func (q *queue) act(b who, a *act) reply {
 }
 
 // actAll is an act on job 0: all jobs of the user that the act's options select.
-func (q *queue) actAll(b who, a *act) []result {
+func (q *queue) actAll(b caller, a *act) []result {
 	var results []result
 	for _, j := range slices.Clone(q.order) {
 		mine := j.User == b.Name || a.All && b.Admin
@@ -77,11 +77,11 @@ func (q *queue) actAll(b who, a *act) []result {
 }
 
 // actOn succeeds if the act does for one of the jobs; else it returns the first error.
-func (q *queue) actOn(b who, a *act, jobs []*job) string {
+func (q *queue) actOn(b caller, a *act, jobs []*job) string {
 	first, done := "", false
 	for _, j := range jobs {
 		err := errPermission
-		if b.mayTouch(j) && (b.Admin || a.Verb != verbRun) {
+		if b.mayAct(j) && (b.Admin || a.Verb != verbRun) {
 			err = q.actOne(b, a, j)
 		}
 		if err == "" {
@@ -96,7 +96,7 @@ func (q *queue) actOn(b who, a *act, jobs []*job) string {
 	return first
 }
 
-func (q *queue) actOne(b who, a *act, j *job) string {
+func (q *queue) actOne(b caller, a *act, j *job) string {
 	switch a.Verb {
 	case verbKill:
 		if a.Signal != 0 {
@@ -123,7 +123,7 @@ func (q *queue) actOne(b who, a *act, j *job) string {
 	return errArgument
 }
 
-func (q *queue) kill(b who, j *job) string {
+func (q *queue) kill(b caller, j *job) string {
 	if j.over() && j.gap != gone {
 		return errFinished
 	}
@@ -153,7 +153,7 @@ func (q *queue) signal(j *job, sig int) string {
 }
 
 // stop is bstop. A stopped run keeps its slots: the manager does not learn of it.
-func (q *queue) stop(b who, j *job) string {
+func (q *queue) stop(b caller, j *job) string {
 	switch {
 	case j.over():
 		return errFinished
@@ -305,7 +305,7 @@ func (q *queue) used(host string) int {
 // host without a number gives all the slots that the job needs.
 func (q *queue) placement(list string, slots int) ([]backends.Placement, string) {
 	var placed []backends.Placement
-	left, told := slots, false
+	left, numbered := slots, false
 	for _, word := range strings.Fields(list) {
 		name, number, counted := strings.Cut(strings.ReplaceAll(word, "*", "#"), "#")
 		n := 1
@@ -318,7 +318,7 @@ func (q *queue) placement(list string, slots int) ([]backends.Placement, string)
 		if !slices.ContainsFunc(q.cfg.Hosts, func(h HostConfig) bool { return h.Name == name }) {
 			return nil, errHost
 		}
-		told = told || counted
+		numbered = numbered || counted
 		n = min(n, left)
 		left -= n
 		if i := slices.IndexFunc(placed, func(p backends.Placement) bool { return p.Host == name }); i >= 0 {
@@ -327,7 +327,7 @@ func (q *queue) placement(list string, slots int) ([]backends.Placement, string)
 			placed = append(placed, backends.Placement{Host: name, Slots: n})
 		}
 	}
-	if len(placed) == 1 && !told {
+	if len(placed) == 1 && !numbered {
 		placed[0].Slots += left
 		left = 0
 	}
@@ -427,8 +427,8 @@ func (q *queue) changeHost(c *hostChange) string {
 }
 
 // modify is bmod.
-func (q *queue) modify(b who, m *modification) reply {
-	jobs, _, err := q.named(m.Job)
+func (q *queue) modify(b caller, m *modification) reply {
+	jobs, _, err := q.findJobs(m.Job)
 	if err != "" {
 		return reply{Subject: m.Job, Err: err}
 	}
@@ -440,9 +440,9 @@ func (q *queue) modify(b who, m *modification) reply {
 	return reply{}
 }
 
-func (q *queue) modifyOne(b who, m *modification, j *job) reply {
+func (q *queue) modifyOne(b caller, m *modification, j *job) reply {
 	switch {
-	case !b.mayTouch(j):
+	case !b.mayAct(j):
 		return reply{Err: errPermission}
 	case j.over():
 		return reply{Err: errFinished}
@@ -452,7 +452,7 @@ func (q *queue) modifyOne(b who, m *modification, j *job) reply {
 		if option.Key == "LSB_SUB_JOB_NAME" && j.Index != 0 {
 			return reply{Err: "Change job name is not allowed for job array"}
 		}
-		if subject, sentence := q.take(&want, option); sentence != "" {
+		if subject, sentence := q.applyOption(&want, option); sentence != "" {
 			return reply{Subject: subject, Err: sentence}
 		}
 		if j.live() && option.Key != "LSB_SUB_RES_REQ" && option.Key != "LSB_SUB_MODIFY" {

@@ -30,10 +30,10 @@ func (c *Cluster) submit(args ...string) string {
 	return id
 }
 
-// look returns a job or an element, 12 or 12[3].
-func (c *Cluster) look(id string) Job {
+// findJob returns a job or an element, 12 or 12[3].
+func (c *Cluster) findJob(id string) Job {
 	c.t.Helper()
-	l, err := c.Picture()
+	l, err := c.Snapshot()
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func (c *Cluster) look(id string) Job {
 func (c *Cluster) await(id string, what string, is func(Job) bool) Job {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		j := c.look(id)
+		j := c.findJob(id)
 		if is(j) {
 			return j
 		}
@@ -92,7 +92,7 @@ func awaitFile(t *testing.T, path string) {
 
 func (c *Cluster) hostNow(name string) Host {
 	c.t.Helper()
-	l, err := c.Picture()
+	l, err := c.Snapshot()
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -122,13 +122,13 @@ func TestBstopFreesNothing(t *testing.T) {
 	runs, waits := c.submit("exec sleep 300"), c.submit("sleep", "300")
 	group := c.awaitAsleep(runs)
 	c.ok("bstop", runs)
-	if j := c.look(runs); j.Stat != USUSP {
+	if j := c.findJob(runs); j.Stat != USUSP {
 		t.Errorf("the stopped job is %s", j.Stat)
 	}
 	if h := c.hostNow("h1"); h.Status() != "closed_Full" || h.USUSP != 1 || h.Run != 0 {
 		t.Errorf("its host: %+v", h)
 	}
-	j := c.look(waits)
+	j := c.findJob(waits)
 	if j.Stat != PEND || len(j.Reasons) != 1 || j.Reasons[0] != (Reason{"Job slot limit reached", 2}) {
 		t.Errorf("the other job is %s: %v", j.Stat, j.Reasons)
 	}
@@ -169,19 +169,19 @@ func TestBrunFillsAHostBeyondItsSlots(t *testing.T) {
 	c.refused("Failed to run the job: No matching job found", "brun", "-m", "h1", "77")
 	c.refused("Failed to run the job: Bad host name", "brun", "-m", "h9", forced)
 	c.ok("brun", "-m", "h1", forced)
-	if j := c.look(forced); j.Stat != RUN || !slices.Equal(j.ExecHosts, []string{"h1"}) {
+	if j := c.findJob(forced); j.Stat != RUN || !slices.Equal(j.ExecHosts, []string{"h1"}) {
 		t.Fatalf("the forced job: %+v", j)
 	}
 	if h := c.hostNow("h1"); h.NJobs != 3 || h.Max != 2 {
 		t.Errorf("its host: %+v", h)
 	}
-	if j := c.look(first); j.Stat != PEND {
+	if j := c.findJob(first); j.Stat != PEND {
 		t.Errorf("another job started: %s on %v", j.Stat, j.ExecHosts)
 	}
-	on1 := slices.DeleteFunc(running, func(id string) bool { return c.look(id).ExecHosts[0] != "h1" })
+	on1 := slices.DeleteFunc(running, func(id string) bool { return c.findJob(id).ExecHosts[0] != "h1" })
 	c.ok("bkill", on1[0])
 	c.awaitStat(on1[0], EXIT)
-	if j := c.look(first); j.Stat != PEND {
+	if j := c.findJob(first); j.Stat != PEND {
 		t.Error("a host with two of two slots taken took a job")
 	}
 	c.ok("bkill", on1[1])
@@ -205,10 +205,10 @@ func TestBrunOverSeveralHosts(t *testing.T) {
 	}
 	wide, other := c.submit("-n", "3", "sleep", "300"), c.submit("-sp", "99", "sleep", "300")
 	c.ok("brun", "-m", "h1#2 h2", wide)
-	if j := c.look(wide); j.Stat != RUN || !slices.Equal(j.ExecHosts, []string{"h1", "h1", "h2"}) {
+	if j := c.findJob(wide); j.Stat != RUN || !slices.Equal(j.ExecHosts, []string{"h1", "h1", "h2"}) {
 		t.Errorf("%+v", j)
 	}
-	if j := c.look(other); j.Stat != PEND {
+	if j := c.findJob(other); j.Stat != PEND {
 		t.Error("another job started beside it")
 	}
 	if a, b := c.hostNow("h1"), c.hostNow("h2"); a.NJobs != 4 || b.NJobs != 3 {
@@ -238,10 +238,10 @@ func TestKilledDaemonComesBack(t *testing.T) {
 		t.Errorf("exit code %d, want 7", j.ExitCode)
 	}
 	c.awaitStat(requeued, PSUSP)
-	if j := c.look(runs); j.Stat != USUSP {
+	if j := c.findJob(runs); j.Stat != USUSP {
 		t.Errorf("the stopped job is %s", j.Stat)
 	}
-	if j := c.look(waits); j.Stat != PEND || j.Name != "kept" {
+	if j := c.findJob(waits); j.Stat != PEND || j.Name != "kept" {
 		t.Errorf("the pending job: %+v", j)
 	}
 	c.ok("bkill", runs)
@@ -249,7 +249,7 @@ func TestKilledDaemonComesBack(t *testing.T) {
 	c.awaitStat(waits, RUN)
 }
 
-func TestDaemonsAwayAnswerNobody(t *testing.T) {
+func TestOutageAnswersNoRequest(t *testing.T) {
 	c := small(t, 1, 1)
 	gate := filepath.Join(t.TempDir(), "gate")
 	ends := c.submit("sh", "-c", "while [ ! -e "+gate+" ]; do sleep 0.02; done")
@@ -279,7 +279,7 @@ func TestDaemonsAwayAnswerNobody(t *testing.T) {
 		}
 	}
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if _, err := c.Picture(); err == nil {
+		if _, err := c.Snapshot(); err == nil {
 			break
 		}
 	}
@@ -331,7 +331,7 @@ func TestPrioritiesOutOfRangeAreRefused(t *testing.T) {
 	}
 	c.ok("bmod", "-sp", "100", id)
 	c.ok("bmod", "-spn", id)
-	if j := c.look(id); j.Priority != 50 || j.UserPriority != 0 {
+	if j := c.findJob(id); j.Priority != 50 || j.UserPriority != 0 {
 		t.Errorf("-spn leaves %d, %d", j.Priority, j.UserPriority)
 	}
 	none := New(t, Options{RootMaySubmit: true, MaxUserPriority: -1})
@@ -371,7 +371,7 @@ func TestJobRunsAsSubmitted(t *testing.T) {
 	}
 }
 
-func TestKillIsPatientAndThenNot(t *testing.T) {
+func TestKillEscalatesSignals(t *testing.T) {
 	c := small(t, 1, 2)
 	ready := filepath.Join(t.TempDir(), "ready")
 	deaf := c.submit("trap '' INT TERM; touch " + ready + "; while :; do sleep 0.05; done")
@@ -389,7 +389,7 @@ func TestKillIsPatientAndThenNot(t *testing.T) {
 	c.refused("Job <"+plain+">: Job has already finished", "bkill", plain)
 	pending := c.submit("-H", "true")
 	c.ok("bkill", pending)
-	if j := c.look(pending); j.Stat != EXIT || !j.Started.IsZero() {
+	if j := c.findJob(pending); j.Stat != EXIT || !j.Started.IsZero() {
 		t.Errorf("a pending one: %+v", j)
 	}
 	stopped := c.submit("sleep", "300")
@@ -409,7 +409,7 @@ func TestReasonsArePendingReasons(t *testing.T) {
 		"Not enough job slot(s)":                 {"-n", "2", "-R", "span[hosts=1]"},
 	} {
 		id := c.submit(append(args, "true")...)
-		j := c.look(id)
+		j := c.findJob(id)
 		if j.Stat != PEND || !slices.ContainsFunc(j.Reasons, func(r Reason) bool { return r.Text == want }) {
 			t.Errorf("%v: %s %v, want %q", args, j.Stat, j.Reasons, want)
 		}
@@ -428,7 +428,7 @@ func TestReasonsArePendingReasons(t *testing.T) {
 	})
 	c.SetHost("h1", true, false)
 	c.SetHost("h2", false, true)
-	j := c.look(bigger)
+	j := c.findJob(bigger)
 	if !slices.Contains(j.Reasons, Reason{"Closed by LSF administrator", 1}) || !slices.Contains(j.Reasons, Reason{"Load information unavailable", 1}) {
 		t.Errorf("with a host closed and one down: %v", j.Reasons)
 	}
@@ -452,7 +452,7 @@ func newMachine(t *testing.T) *machine {
 func (m *machine) step(after time.Duration, in input) []effect {
 	m.t.Helper()
 	m.now = m.now.Add(after)
-	in.At, in.By = m.now, who{Name: "alice"}
+	in.At, in.By = m.now, caller{Name: "alice"}
 	r, effects := m.queue.step(in)
 	if r.Err != "" || len(r.Results) > 0 && r.Results[0].Err != "" {
 		m.t.Fatalf("%+v", r)
@@ -477,7 +477,7 @@ func TestRequeueGapInSeconds(t *testing.T) {
 	}
 	want := func(stat Stat, gone bool, due time.Duration) {
 		t.Helper()
-		at := m.wake()
+		at := m.nextWake()
 		if j.Stat != stat || j.Gone != gone || due == 0 != at.IsZero() || due != 0 && !at.Equal(m.now.Add(due)) {
 			t.Fatalf("%s, gone %v, due %v from now; want %s, %v, %v", j.Stat, j.Gone, at.Sub(m.now), stat, gone, due)
 		}
@@ -519,11 +519,11 @@ func TestRunLimitCountsRunningTimeOnly(t *testing.T) {
 	m.cfg.Unkind.ResumedBySSUSP = false // it would run a second later
 	j := m.submit(param{"LSB_SUB_RLIMIT_RUN", "60", true})
 	m.step(40*time.Second, acting(verbStop, "1"))
-	if at := m.wake(); !at.IsZero() {
+	if at := m.nextWake(); !at.IsZero() {
 		t.Errorf("while it is stopped something is due at %v", at)
 	}
 	m.step(time.Hour, acting(verbResume, "1"))
-	if at := m.wake(); !at.Equal(m.now.Add(20 * time.Second)) {
+	if at := m.nextWake(); !at.Equal(m.now.Add(20 * time.Second)) {
 		t.Errorf("its limit is due at %v, want in 20 s of %v", at, m.now)
 	}
 	if effects := m.step(19*time.Second, input{}); len(effects) != 0 {
@@ -576,11 +576,11 @@ func TestStoppedWhilePending(t *testing.T) {
 	c.submit("sleep", "300")
 	id := c.submit("true")
 	c.ok("bstop", id)
-	if j := c.look(id); j.Stat != PSUSP || !strings.Contains(j.Reasons[0].Text, "suspended by the user while pending") {
+	if j := c.findJob(id); j.Stat != PSUSP || !strings.Contains(j.Reasons[0].Text, "suspended by the user while pending") {
 		t.Errorf("%s %v", j.Stat, j.Reasons)
 	}
 	c.ok("bresume", id)
-	if j := c.look(id); j.Stat != PEND {
+	if j := c.findJob(id); j.Stat != PEND {
 		t.Errorf("%s", j.Stat)
 	}
 }
@@ -594,14 +594,14 @@ func TestModifyChangesPendingJobsOnly(t *testing.T) {
 	c.refused("h9: Bad host name", "bmod", "-m", "h9", id)
 	c.refused("77: No matching job found. Job not modified.", "bmod", "-sp", "3", "77")
 	c.ok("bmod", "-P", "other:step", "-q", "low", "-m", "h2 h1", "-n", "2", "-W", "1:30", "-J", "new", "-Jd", "a text", "-M", "10", "-b", "23:59", "-Z", "echo hi", id)
-	j := c.look(id)
+	j := c.findJob(id)
 	if j.Project != "other:step" || j.Queue != "low" || !slices.Equal(j.Asked, []string{"h2", "h1"}) || j.Slots != 2 || j.RunLimit != 90*time.Minute ||
 		j.Name != "new" || j.Description != "a text" || j.MemLimit != 10<<10 || j.Begin.IsZero() || j.Command != "echo hi" {
 		t.Errorf("%+v", j)
 	}
 	c.ok("bmod", "-mn", "-Wn", "-Jdn", "-nn", "-Pn", "-qn", id)
 	c.ok("bmod", "-bn", id)
-	if j := c.look(id); j.Asked != nil || j.Begin.Year() != 2106 || j.RunLimit != 0 || j.Description != "" || j.Slots != 1 || j.Project != "default" || j.Queue != "normal" {
+	if j := c.findJob(id); j.Asked != nil || j.Begin.Year() != 2106 || j.RunLimit != 0 || j.Description != "" || j.Slots != 1 || j.Project != "default" || j.Queue != "normal" {
 		t.Errorf("taken back: %+v", j)
 	}
 	c.ok("bresume", id)
@@ -617,7 +617,7 @@ func TestOthersAreDenied(t *testing.T) {
 	c := New(t, Options{RootMaySubmit: true, Users: users, Second: 30 * time.Millisecond})
 	stdout, stderr, _ := c.as("alice", "bsub", "sleep", "300")
 	id := strings.Trim(strings.Fields(stdout + stderr)[1], "<>")
-	if j := c.look(id); j.User != "alice" {
+	if j := c.findJob(id); j.User != "alice" {
 		t.Errorf("the job is %s's", j.User)
 	}
 	for command, want := range map[string]string{
@@ -687,52 +687,52 @@ echo nowhere
 		t.Errorf("its environment gave %q", got)
 	}
 	one := c.submit("-J", "one", "true")
-	if j := c.look(one); j.Priority != 77 {
+	if j := c.findJob(one); j.Priority != 77 {
 		t.Errorf("exit 1 accepts and the changes count: priority %d", j.Priority)
 	}
 	c.refused("Request aborted by esub. Job not submitted.", "bsub", "-J", "die", "true")
 	held := c.submit("-H", "true")
 	c.ok("bmod", "-J", "low", held)
-	if j := c.look(held); j.Queue != "low" {
+	if j := c.findJob(held); j.Queue != "low" {
 		t.Errorf("bmod asked no esub: %+v", j)
 	}
 	c.refused("Request aborted by esub. Job not modified.", "bmod", "-J", "die", held)
 	installEsub(t, c, "esub", "#!/no/such/interpreter\n")
 	installEsub(t, c, "esub.extra", "#!/bin/sh\necho \"LSB_SUB_JOB_DESCRIPTION=\\\"extra $1\\\"\" >$LSB_SUB_MODIFY_FILE\n")
-	if j := c.look(c.submit("-a", "extra none", "true")); j.Description != "extra -r" {
+	if j := c.findJob(c.submit("-a", "extra none", "true")); j.Description != "extra -r" {
 		t.Errorf("esub.extra wrote %q", j.Description)
 	}
-	if j := c.look(c.submit("-a", "extra(x)", "true")); j.Description != "" {
+	if j := c.findJob(c.submit("-a", "extra(x)", "true")); j.Description != "" {
 		t.Errorf("lava passes arguments: %q", j.Description)
 	}
 	t.Setenv("LSB_ESUB_METHOD", "extra")
-	if j := c.look(c.submit("true")); j.Description != "extra -r" {
+	if j := c.findJob(c.submit("true")); j.Description != "extra -r" {
 		t.Errorf("LSB_ESUB_METHOD: %q", j.Description)
 	}
 	t.Setenv("LSF_SERVERDIR", "/nowhere")
-	if j := c.look(c.submit("true")); j.Description != "" {
+	if j := c.findJob(c.submit("true")); j.Description != "" {
 		t.Error("a user's own LSF_SERVERDIR does not keep esub off")
 	}
 }
 
 func TestOptionsAreReadByFlavour(t *testing.T) {
 	lava, lsf := small(t, 1, 4), New(t, Options{RootMaySubmit: true, Flavour: LSF10})
-	if j := lava.look(lava.submit("-app", "x", "true")); j.Command != "x true" {
+	if j := lava.findJob(lava.submit("-app", "x", "true")); j.Command != "x true" {
 		t.Errorf("lava took -app x true for %q", j.Command)
 	}
-	if j := lsf.look(lsf.submit("-app", "x", "true")); j.Command != "true" {
+	if j := lsf.findJob(lsf.submit("-app", "x", "true")); j.Command != "true" {
 		t.Errorf("LSF took -app x true for %q", j.Command)
 	}
 	lava.refused("bsub: invalid option -- 'g'", "bsub", "-g", "/x", "true")
 	lsf.refused("bsub: invalid option -- 'y'", "bsub", "-y", "true")
-	if j := lava.look(lava.submit("-H", "-M", "4000", "-R", "a", "-R", "rusage[mem=2]", "true")); j.MemLimit != 4000<<10 || j.ResReq != "rusage[mem=2]" || j.Memory != 2<<20 {
+	if j := lava.findJob(lava.submit("-H", "-M", "4000", "-R", "a", "-R", "rusage[mem=2]", "true")); j.MemLimit != 4000<<10 || j.ResReq != "rusage[mem=2]" || j.Memory != 2<<20 {
 		t.Errorf("lava: %+v", j)
 	}
-	if j := lsf.look(lsf.submit("-H", "-M", "4000", "-R", "a", "-R", "rusage[mem=2]", "true")); j.MemLimit != 4000 || j.ResReq != "a rusage[mem=2]" {
+	if j := lsf.findJob(lsf.submit("-H", "-M", "4000", "-R", "a", "-R", "rusage[mem=2]", "true")); j.MemLimit != 4000 || j.ResReq != "a rusage[mem=2]" {
 		t.Errorf("LSF: %+v", j)
 	}
 	unit := New(t, Options{RootMaySubmit: true, Flavour: LSF10, LimitUnit: "GB"})
-	if j := unit.look(unit.submit("-H", "-M", "2", "-R", "rusage[mem=1]", "true")); j.MemLimit != 2<<20 || j.Memory != 1<<30 {
+	if j := unit.findJob(unit.submit("-H", "-M", "2", "-R", "rusage[mem=1]", "true")); j.MemLimit != 2<<20 || j.Memory != 1<<30 {
 		t.Errorf("LSF_UNIT_FOR_LIMITS=GB: %+v", j)
 	}
 	if words := commandLine([]string{"sh", "-c", "a b", `x "y`, "$z", "it's", "$a b", `(\`}); words != `sh -c "a b" 'x "y' '$z' it\'s '$a b' \(\\` {
@@ -740,7 +740,7 @@ func TestOptionsAreReadByFlavour(t *testing.T) {
 	}
 }
 
-func TestNamesAreThoseThatWereGiven(t *testing.T) {
+func TestJobNamesAsSubmitted(t *testing.T) {
 	c := small(t, 1, 1)
 	c.submit("sleep", "300")
 	for name, want := range map[string]string{"a [b] c[2]": "a [b] c[2]", "[2]": "[2]", "plain": "plain", "x%2": "x%2"} {
@@ -748,11 +748,11 @@ func TestNamesAreThoseThatWereGiven(t *testing.T) {
 		if strings.HasSuffix(want, "]") {
 			id += "[2]"
 		}
-		if j := c.look(id); j.Name != want {
+		if j := c.findJob(id); j.Name != want {
 			t.Errorf("-J %q is named %q, want %q", name, j.Name, want)
 		}
 	}
-	if j := c.look("1"); j.Name != "" || j.Command != "sleep 300" {
+	if j := c.findJob("1"); j.Name != "" || j.Command != "sleep 300" {
 		t.Errorf("without -J: %q, %q", j.Name, j.Command)
 	}
 }
@@ -780,7 +780,7 @@ func TestScriptOnStandardInput(t *testing.T) {
 
 // A clock that was ahead is put back: what was written stays dated as it was, and the
 // queue follows the new clock, as mbatchd does.
-func TestTheClockIsPutBack(t *testing.T) {
+func TestClockStepsBack(t *testing.T) {
 	m := newMachine(t)
 	const years = 87600 * time.Hour
 	m.now = m.now.Add(years)
@@ -791,7 +791,7 @@ func TestTheClockIsPutBack(t *testing.T) {
 	if !m.queue.now.Equal(m.now) || other.Stat != RUN || other.Started.Before(m.now.Add(years/2)) {
 		t.Errorf("the queue's time is %v, the clock's %v; the other job is %s since %v", m.queue.now, m.now, other.Stat, other.Started)
 	}
-	if at := m.wake(); at.Sub(m.now) > time.Minute {
+	if at := m.nextWake(); at.Sub(m.now) > time.Minute {
 		t.Errorf("the requeue goes on at %v", at)
 	}
 	m.step(2*time.Second, input{})

@@ -33,9 +33,9 @@ type daemon struct {
 	timer    *time.Timer
 	runs     map[string]*liveRun
 	away     bool
-	unseen   []ended // while away
+	missed   []ended // while away
 	listener *net.UnixListener
-	users    map[int]who
+	users    map[int]caller
 	stop     context.CancelFunc
 	ending   bool
 }
@@ -54,7 +54,7 @@ func Serve(ctx context.Context, dir string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d := &daemon{dir: dir, cfg: cfg, program: program, q: newQueue(cfg), runs: map[string]*liveRun{}, users: map[int]who{}, stop: cancel}
+	d := &daemon{dir: dir, cfg: cfg, program: program, q: newQueue(cfg), runs: map[string]*liveRun{}, users: map[int]caller{}, stop: cancel}
 	d.mu.Lock()
 	err = d.recover()
 	d.mu.Unlock()
@@ -171,7 +171,7 @@ func (d *daemon) step(in input) reply {
 // arm wakes the daemon when the next thing happens by itself.
 func (d *daemon) arm() {
 	wait := time.Hour
-	if at := d.q.wake(); !at.IsZero() {
+	if at := d.q.nextWake(); !at.IsZero() {
 		wait = max(0, time.Until(at))
 	}
 	d.timer.Reset(wait)
@@ -194,7 +194,7 @@ func (d *daemon) runEnded(e ended) {
 		return
 	}
 	if d.away {
-		d.unseen = append(d.unseen, e)
+		d.missed = append(d.missed, e)
 		return
 	}
 	d.step(input{Ended: &e})
@@ -261,7 +261,7 @@ func (d *daemon) answer(uid int, r request) (reply, bool) {
 	case (r.Away > 0 || r.Stop || r.Input != nil && r.Input.Host != nil) && !u.Admin:
 		return reply{Err: errPermission}, true
 	case r.Away > 0:
-		d.leave(r.Away)
+		d.goAway(r.Away)
 		return reply{}, true
 	case r.Stop:
 		d.stop()
@@ -301,8 +301,8 @@ func (d *daemon) groups(l *Listing) {
 	}
 }
 
-// leave makes the daemon unreachable for a time.
-func (d *daemon) leave(t time.Duration) {
+// goAway makes the daemon unreachable for a time.
+func (d *daemon) goAway(t time.Duration) {
 	d.away = true
 	_ = d.listener.Close()
 	d.listener = nil
@@ -313,10 +313,10 @@ func (d *daemon) leave(t time.Duration) {
 			return
 		}
 		d.away = false
-		for _, e := range d.unseen {
+		for _, e := range d.missed {
 			d.step(input{Ended: &e})
 		}
-		d.unseen = nil
+		d.missed = nil
 		d.step(input{})
 		d.mu.Unlock()
 		if err := d.listen(); err != nil {
@@ -326,11 +326,11 @@ func (d *daemon) leave(t time.Duration) {
 }
 
 // user returns the user of a user ID.
-func (d *daemon) user(uid int) who {
+func (d *daemon) user(uid int) caller {
 	if u, known := d.users[uid]; known {
 		return u
 	}
-	u := who{Name: "uid" + strconv.Itoa(uid), UID: uid, GID: uid, Home: "/", Admin: uid == 0 || uid == os.Getuid()}
+	u := caller{Name: "uid" + strconv.Itoa(uid), UID: uid, GID: uid, Home: "/", Admin: uid == 0 || uid == os.Getuid()}
 	if found, err := user.LookupId(strconv.Itoa(uid)); err == nil {
 		u.Name, u.Home = found.Username, found.HomeDir
 		if gid, err := strconv.Atoi(found.Gid); err == nil {

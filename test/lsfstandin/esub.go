@@ -21,7 +21,7 @@ const abortValue = 97
 // the user's own LSF_SERVERDIR may name. Only the exit code 97 and death by a signal
 // refuse; a filter that can't be run accepts. env is the submission's environment after
 // all filters.
-func esubs(p *program, w *wanted) (env []string, accepted bool) {
+func esubs(p *program, w *commandOptions) (env []string, accepted bool) {
 	env = os.Environ()
 	dir := confValue(os.Getenv, p.dir, "LSF_SERVERDIR")
 	names := []string{""}
@@ -58,7 +58,7 @@ func esubs(p *program, w *wanted) (env []string, accepted bool) {
 }
 
 // esub runs one filter.
-func (p *program) esub(path string, args []string, w *wanted, env []string) ([]string, bool) {
+func (p *program) esub(path string, args []string, w *commandOptions, env []string) ([]string, bool) {
 	unique := strconv.Itoa(os.Getpid())
 	parm := filepath.Join(os.TempDir(), ".lsbsubparm."+unique)
 	delta := filepath.Join(os.TempDir(), ".lsbsubdeltaparm."+unique+"."+strconv.Itoa(os.Getuid()))

@@ -96,7 +96,7 @@ func submitAll(t *testing.T, c *Cluster, lines []answer) numbers {
 	return ids
 }
 
-func TestSubmissionsAreAnsweredAsTheClusterDid(t *testing.T) {
+func TestSubmissionsMatchTranscript(t *testing.T) {
 	c := realCluster(t, 0)
 	all := transcript(t, "submit.txt")
 	if len(all) < 10 {
@@ -170,7 +170,7 @@ var untried = map[string]string{
 	"bjobs | -noheader | -u | all": "a listing",
 }
 
-func TestActsAreAnsweredAsTheClusterDid(t *testing.T) {
+func TestActsMatchTranscript(t *testing.T) {
 	c, ids := crowd(t, 20*time.Millisecond)
 	all := transcript(t, "actions.txt")
 	tried := 0
@@ -201,7 +201,7 @@ func TestActsAreAnsweredAsTheClusterDid(t *testing.T) {
 
 // bjobs shows of a requeued job, one answer after the other, what it showed on the real
 // cluster.
-func TestRequeueLooksAsItDid(t *testing.T) {
+func TestRequeueShowsRecordedStates(t *testing.T) {
 	c, ids := crowd(t, time.Second) // EXIT is shown for three of these: a busy machine must see it
 	distinct := func(outputs []string) []string { return slices.Compact(outputs) }
 	var was []string
@@ -216,19 +216,19 @@ func TestRequeueLooksAsItDid(t *testing.T) {
 	}
 	c.as("root", "bmod", "-m", "lava4", ids["803"]) // or it takes the slot
 	var seen []string
-	look := func() (stdout string) {
+	list := func() (stdout string) {
 		stdout, _, _ = c.as("root", "bjobs", "-w", ids["799"])
 		seen = distinct(append(seen, masked(stdout)))
 		return stdout
 	}
-	look()
+	list()
 	c.SetHost("lava2", true, false) // it is pending until that was seen
 	if _, stderr, rc := c.as("root", "brequeue", ids["799"]); rc != 0 {
 		t.Fatal(stderr)
 	}
 	missing := false
 	for deadline := time.Now().Add(patience); len(seen) < 4 && time.Now().Before(deadline); {
-		switch stdout := look(); {
+		switch stdout := list(); {
 		case strings.Contains(stdout, "EXIT") && !missing:
 			all, _, _ := c.as("root", "bjobs", "-u", "all", "-w")
 			missing = !strings.Contains(all, "fill2")
@@ -244,23 +244,23 @@ func TestRequeueLooksAsItDid(t *testing.T) {
 	}
 }
 
-func TestEsubIsCalledAsItWas(t *testing.T) {
+func TestEsubCallsMatchTranscript(t *testing.T) {
 	c := realCluster(t, 0)
-	said := filepath.Join(t.TempDir(), "said")
-	for _, dir := range []string{filepath.Dir(said), filepath.Dir(filepath.Dir(said))} {
+	written := filepath.Join(t.TempDir(), "said")
+	for _, dir := range []string{filepath.Dir(written), filepath.Dir(filepath.Dir(written))} {
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
-	esub := "#!/bin/sh\n{ echo '== esub call'; env | grep '^LSB_' | LC_ALL=C sort; echo '-- parameter file'; cat \"$LSB_SUB_PARM_FILE\"; } >>" + said +
+	esub := "#!/bin/sh\n{ echo '== esub call'; env | grep '^LSB_' | LC_ALL=C sort; echo '-- parameter file'; cat \"$LSB_SUB_PARM_FILE\"; } >>" + written +
 		"\nif grep -q nosuch \"$LSB_SUB_PARM_FILE\"; then echo this goes to stderr >&2; echo and this nowhere; exit $LSB_SUB_ABORT_VALUE; fi\n"
 	if err := os.WriteFile(filepath.Join(c.ServerDir(), "esub"), []byte(esub), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(said, nil, 0o666); err != nil {
+	if err := os.WriteFile(written, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(said, 0o666); err != nil {
+	if err := os.Chmod(written, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile("../../backends/lsf/testdata/transcripts/esub.txt")
@@ -274,7 +274,7 @@ func TestEsubIsCalledAsItWas(t *testing.T) {
 		return regexp.MustCompile(`LSB_UNIXGROUP=\S+\n`).ReplaceAllString(s, "") // users here are not in their groups
 	}
 	c.as("alice", "bsub", "sleep", "1")
-	if err := os.Truncate(said, 0); err != nil {
+	if err := os.Truncate(written, 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range [][]string{
@@ -290,7 +290,7 @@ func TestEsubIsCalledAsItWas(t *testing.T) {
 			t.Errorf("%v: %d %s %s", line, rc, stdout, stderr)
 		}
 	}
-	got, err := os.ReadFile(said)
+	got, err := os.ReadFile(written)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -177,7 +177,7 @@ func TestLSFLaysOutColumns(t *testing.T) {
 	expect(t, l, "13      bob     PEND  low        lava0          -        true       Jan  2 03:00\n", 0, "bjobs -noheader -w")
 }
 
-func TestLSFSaysThatNothingIsFound(t *testing.T) {
+func TestLSFReportsNothingFound(t *testing.T) {
 	l := lsfCluster()
 	expect(t, l, "No unfinished job found\n", 0, "bjobs -u nobody")
 	expect(t, l, "No job found\n", 0, "bjobs -a -u nobody -o", "jobid")
@@ -325,7 +325,7 @@ func TestLavaSelects(t *testing.T) {
 	expect(t, l, "No job found in project x\n", 255, "bjobs -P x")
 }
 
-func TestLavaRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestLavaRefusesUnknownOptions(t *testing.T) {
 	l := lavaCluster()
 	for _, command := range []string{"bjobs -json", "bjobs -l -o jobid", "bjobs -jsn -o jobid", "bjobs -UX", "bjobs -u", "bjobs -z", "bjobs -W"} {
 		if got, rc := run(l, "bob", command); rc != 255 || !strings.Contains(got, "Usage: bjobs [-h] [-V]") {
@@ -346,7 +346,7 @@ func TestLavaCutsTables(t *testing.T) {
 		"                                             c2\n", 0, "bjobs -u all")
 }
 
-func TestLavaTellsHowJobsEnd(t *testing.T) {
+func TestLavaShowsHowJobsEnd(t *testing.T) {
 	for _, c := range []struct {
 		stat Stat
 		code int
@@ -421,7 +421,7 @@ func forged(flavour Flavour) *Listing {
 
 // The long formats of both flavours print the name as it is: a reader of the first User <
 // of the line reads root. JSON separates the name from the rest.
-func TestNameForgesTheLongFormatsAndNotJSON(t *testing.T) {
+func TestForgedNameInLongFormatsAndJSON(t *testing.T) {
 	for _, flavour := range []Flavour{Lava, LSF10} {
 		l := forged(flavour)
 		want := "\nJob <798>, Job Name <x>, User <root>, Project <chipA>, Status <RUN>>, User <bob>, Project <chipB>, Status <RUN>, Queue <normal>, "

@@ -119,21 +119,21 @@ func (l *Listing) find(t *testing.T, id int64) *Job {
 }
 
 // golden compares every answer of a transcript to a listing program, but for those of
-// absent, with what the stand-in prints of the snapshot that picture returns for its
+// absent, with what the stand-in prints of the snapshot that the function returns for its
 // place in the file. Swap is masked.
-func golden(t *testing.T, file string, absent []string, picture func(place int, command string) *Listing) int {
+func golden(t *testing.T, file string, absent []string, snapshot func(position int, command string) *Listing) int {
 	t.Helper()
 	// The snapshot has no swap.
 	swap := regexp.MustCompile(`SWAP: \d+ Mbytes`)
 	programs := []string{"bjobs", "bhosts", "bqueues", "lshosts", "lsid", "bparams"}
 	compared := 0
-	for place, a := range transcript(t, file) {
+	for position, a := range transcript(t, file) {
 		words := strings.Split(a.command, " | ")
 		if !slices.Contains(programs, words[0]) || slices.Contains(absent, a.command) {
 			continue
 		}
 		compared++
-		stdout, stderr, rc := List(words[0], words[1:], picture(place, a.command), a.user)
+		stdout, stderr, rc := List(words[0], words[1:], snapshot(position, a.command), a.user)
 		got := answer{a.user, a.command, rc, swap.ReplaceAllString(string(stdout), "SWAP"), strings.TrimSuffix(string(stderr), "\n")}
 		a.stdout = swap.ReplaceAllString(a.stdout, "SWAP")
 		if diff := cmp.Diff(a, got, cmp.AllowUnexported(answer{})); diff != "" {
@@ -143,7 +143,7 @@ func golden(t *testing.T, file string, absent []string, picture func(place int, 
 	return compared
 }
 
-func TestLavaListsAsTheClusterDid(t *testing.T) {
+func TestLavaListsMatchTranscript(t *testing.T) {
 	cluster := func(int, string) *Listing { return lavaCluster() }
 	for file, f := range map[string]struct {
 		absent []string
@@ -159,26 +159,26 @@ func TestLavaListsAsTheClusterDid(t *testing.T) {
 	}
 }
 
-func TestLavaListsARequeueAsTheClusterDid(t *testing.T) {
+func TestLavaRequeueMatchesTranscript(t *testing.T) {
 	states := []Stat{RUN, RUN, RUN, EXIT, EXIT, EXIT, EXIT, PEND, RUN, RUN, RUN, RUN}
-	golden(t, "requeue.txt", nil, func(place int, _ string) *Listing {
+	golden(t, "requeue.txt", nil, func(position int, _ string) *Listing {
 		l := lavaCluster()
-		if j := l.find(t, 799); place < len(states) {
-			j.Stat, j.Gone = states[place], states[place] == EXIT
+		if j := l.find(t, 799); position < len(states) {
+			j.Stat, j.Gone = states[position], states[position] == EXIT
 		}
 		return l
 	})
 }
 
-func TestLavaListsWhatActsLeaveAsTheClusterDid(t *testing.T) {
-	n := golden(t, "actions.txt", nil, func(place int, command string) *Listing {
+func TestLavaListsAfterActsMatchTranscript(t *testing.T) {
+	n := golden(t, "actions.txt", nil, func(position int, command string) *Listing {
 		l := lavaCluster()
 		switch {
-		case command == "bhosts | -w" && place < 5:
+		case command == "bhosts | -w" && position < 5:
 			l.Hosts[4].Run, l.Hosts[4].USUSP = 3, 1
 		case command == "bhosts | -w":
 			l.Hosts[1].Run, l.Hosts[1].NJobs = 5, 5
-		case command == "bjobs | 798" && place < 3:
+		case command == "bjobs | 798" && position < 3:
 			l.find(t, 798).Stat = USUSP
 		case command == "bjobs | -UF | 800":
 			j := l.find(t, 800)

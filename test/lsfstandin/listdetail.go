@@ -210,11 +210,11 @@ func (p *page) now(j *Job, how layout) {
 	case DONE:
 		p.printf("%s: Done successfully.%s\n", p.stamp(j.Ended), j.cpu())
 	case EXIT, ERROR:
-		said := "Exited"
+		outcome := "Exited"
 		if j.ExitCode > 0 {
-			said = fmt.Sprintf("Exited with exit code %d.", j.ExitCode)
+			outcome = fmt.Sprintf("Exited with exit code %d.", j.ExitCode)
 		}
-		p.printf("%s: %s%s\n", p.stamp(j.Ended), said, j.cpu())
+		p.printf("%s: %s%s\n", p.stamp(j.Ended), outcome, j.cpu())
 		if j.Termed != "" && !p.lava() {
 			p.printf("%s: Completed <exit>; %s.\n", p.stamp(j.Ended), j.Termed)
 		}

@@ -101,8 +101,8 @@ func match(flavour Flavour, known []option, word string) (o option, value string
 	return option{}, "", false
 }
 
-// wanted is a command line of bsub or bmod, understood.
-type wanted struct {
+// commandOptions is a command line of bsub or bmod, understood.
+type commandOptions struct {
 	params   params
 	truncate [2]bool
 	command  string // bmod -Z
@@ -135,8 +135,8 @@ var marks = map[string]string{
 	"x": "LSB_SUB_EXCLUSIVE", "N": "LSB_SUB_NOTIFY_END", "B": "LSB_SUB_NOTIFY_BEGIN", "r": "LSB_SUB_RERUNNABLE", "H": "LSB_SUB_HOLD",
 }
 
-// understand makes parameters of options. A sentence says what is wrong.
-func understand(flavour Flavour, uses []use, modify bool, now time.Time) (w wanted, wrong string) {
+// interpret makes parameters of options. A sentence says what is wrong.
+func interpret(flavour Flavour, uses []use, modify bool, now time.Time) (w commandOptions, wrong string) {
 	for _, u := range uses {
 		if keys, ok := resets[strings.TrimSuffix(u.name, "n")]; modify && ok && len(u.name) > 1 && strings.HasSuffix(u.name, "n") {
 			for _, key := range keys {
@@ -144,14 +144,14 @@ func understand(flavour Flavour, uses []use, modify bool, now time.Time) (w want
 			}
 			continue
 		}
-		if wrong = w.understandOne(flavour, u, now); wrong != "" {
+		if wrong = w.interpretOne(flavour, u, now); wrong != "" {
 			return w, wrong
 		}
 	}
 	return w, ""
 }
 
-func (w *wanted) understandOne(flavour Flavour, u use, now time.Time) string {
+func (w *commandOptions) interpretOne(flavour Flavour, u use, now time.Time) string {
 	if key, ok := texts[u.name]; ok {
 		w.params.set(key, u.value, false)
 		return ""
@@ -220,7 +220,7 @@ func (w *wanted) understandOne(flavour Flavour, u use, now time.Time) string {
 }
 
 // slots reads -n.
-func (w *wanted) slots(value string) string {
+func (w *commandOptions) slots(value string) string {
 	least, most, ranged := strings.Cut(value, ",")
 	if !ranged {
 		most = least

@@ -80,7 +80,7 @@ func (ps params) file() []byte {
 
 // modified applies what an esub wrote into the modify file. said are the lines about what
 // was ignored, for the user's terminal.
-func (ps *params) modified(text string) (said []string) {
+func (ps *params) modified(text string) (ignored []string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
@@ -90,10 +90,10 @@ func (ps *params) modified(text string) (said []string) {
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch {
 		case !ok || !knownParam(key):
-			said = append(said, fmt.Sprintf("Unknown parameter <%s> in the modify file of esub is ignored", key))
+			ignored = append(ignored, fmt.Sprintf("Unknown parameter <%s> in the modify file of esub is ignored", key))
 			continue
 		case strings.Contains(value, `\"`):
-			said = append(said, fmt.Sprintf("Bad value of parameter <%s> in the modify file of esub is ignored", key))
+			ignored = append(ignored, fmt.Sprintf("Bad value of parameter <%s> in the modify file of esub is ignored", key))
 			continue
 		}
 		bare := true
@@ -102,5 +102,5 @@ func (ps *params) modified(text string) (said []string) {
 		}
 		ps.set(key, value, bare)
 	}
-	return said
+	return ignored
 }

@@ -34,7 +34,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	p.dir = os.Getenv("LSF_ENVDIR")
 	cfg, err := ReadConfig(p.dir)
 	if err != nil {
-		return p.say("%s: LSF_ENVDIR names no cluster: %v", p.name, err)
+		return p.fail("%s: LSF_ENVDIR names no cluster: %v", p.name, err)
 	}
 	p.cfg = cfg
 	args = args[1:]
@@ -60,11 +60,11 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case "bjobs", "bhosts", "bqueues", "lshosts", "lsid", "bparams":
 		return p.list(args)
 	}
-	return p.say("lsfstandin: it has no program %s", p.name)
+	return p.fail("lsfstandin: it has no program %s", p.name)
 }
 
-// say prints a line on standard error and returns the exit code of a program that fails.
-func (p *program) say(format string, args ...any) int {
+// fail prints a line on standard error and returns the exit code of a program that fails.
+func (p *program) fail(format string, args ...any) int {
 	fmt.Fprintf(p.stderr, format+"\n", args...)
 	return 255
 }
@@ -90,7 +90,7 @@ func (p *program) manage(args []string) int {
 	case len(args) == 2 && args[0] == "sweep":
 		err = sweep(p.stdin, args[1])
 	case len(args) == 2 && args[0] == "keep":
-		err = Keep(args[1])
+		err = RunJob(args[1])
 	case len(args) == 3 && args[0] == "away":
 		var d time.Duration
 		if d, err = time.ParseDuration(args[2]); err == nil {
@@ -102,10 +102,10 @@ func (p *program) manage(args []string) int {
 	case len(args) == 2 && args[0] == "stop":
 		err = failed(ask(args[1], request{Stop: true}))
 	default:
-		return p.say(usageOfStandIn)
+		return p.fail(usageOfStandIn)
 	}
 	if err != nil {
-		return p.say("lsfstandin: %v", err)
+		return p.fail("lsfstandin: %v", err)
 	}
 	return 0
 }
@@ -199,11 +199,11 @@ func (p *program) list(args []string) int {
 	if err != nil {
 		switch {
 		case !errors.Is(err, errAway):
-			return p.say("%v", err)
+			return p.fail("%v", err)
 		case p.name == "lsid", p.name == "lshosts":
-			return p.say("%s: LIM is down; try later", p.name)
+			return p.fail("%s: LIM is down; try later", p.name)
 		}
-		return p.say("%s\n%v", p.waiting(), errAway)
+		return p.fail("%s\n%v", p.waiting(), errAway)
 	}
 	l := answer.Listing
 	l.Now = l.Now.Local()
@@ -222,7 +222,7 @@ func (p *program) bsub(args []string) int {
 	}
 	uses, words, wrong := scan(p.cfg.Flavour, known, args)
 	if wrong != "" {
-		return p.say("bsub: %s\nUsage: bsub [options] command [argument ...]", wrong)
+		return p.fail("bsub: %s\nUsage: bsub [options] command [argument ...]", wrong)
 	}
 	s := submission{Umask: umask()}
 	if len(words) > 0 {
@@ -231,18 +231,18 @@ func (p *program) bsub(args []string) int {
 		text, err := io.ReadAll(p.stdin)
 		embedded := scriptOptions(string(text))
 		if err != nil || strings.TrimSpace(string(text)) == "" {
-			return p.say("No command is specified%s", tail)
+			return p.fail("No command is specified%s", tail)
 		}
 		more, _, wrong := scan(p.cfg.Flavour, known, embedded)
 		if wrong != "" {
-			return p.say("bsub: %s\nUsage: bsub [options] command [argument ...]", wrong)
+			return p.fail("bsub: %s\nUsage: bsub [options] command [argument ...]", wrong)
 		}
 		uses = append(more, uses...)
 		s.Command, s.Script = string(text), true
 	}
-	w, wrong := understand(p.cfg.Flavour, uses, false, time.Now())
+	w, wrong := interpret(p.cfg.Flavour, uses, false, time.Now())
 	if wrong != "" {
-		return p.say("%s%s", wrong, tail)
+		return p.fail("%s%s", wrong, tail)
 	}
 	p.defaults(&w)
 	if !w.begin.IsZero() {
@@ -250,17 +250,17 @@ func (p *program) bsub(args []string) int {
 	}
 	env, accepted := esubs(p, &w)
 	if !accepted {
-		return p.say("Request aborted by esub%s", tail)
+		return p.fail("Request aborted by esub%s", tail)
 	}
 	var err error
 	if s.CWD, err = os.Getwd(); err != nil {
-		return p.say("%v%s", err, tail)
+		return p.fail("%v%s", err, tail)
 	}
 	s.Params, s.Env, s.Truncate = w.params, env, w.truncate
 	if w.join {
 		screen, err := os.CreateTemp("", "bsub-screen-")
 		if err != nil {
-			return p.say("%v%s", err, tail)
+			return p.fail("%v%s", err, tail)
 		}
 		defer func() { _ = errors.Join(screen.Close(), os.Remove(screen.Name())) }()
 		s.Screen, p.screen = screen.Name(), screen
@@ -268,9 +268,9 @@ func (p *program) bsub(args []string) int {
 	answer, away := p.ask(request{Input: &input{Submit: &s}})
 	switch {
 	case away != "":
-		return p.say("%s%s", away, tail)
+		return p.fail("%s%s", away, tail)
 	case answer.Err != "":
-		return p.say("%s%s", about(answer), tail)
+		return p.fail("%s%s", about(answer), tail)
 	}
 	if os.Getenv("BSUB_QUIET") == "" {
 		kind := ""
@@ -294,7 +294,7 @@ func about(r reply) string {
 }
 
 // defaults are those of the environment.
-func (p *program) defaults(w *wanted) {
+func (p *program) defaults(w *commandOptions) {
 	if project := os.Getenv("LSB_DEFAULTPROJECT"); project != "" {
 		if _, ok := w.params.get("LSB_SUB_PROJECT_NAME"); !ok {
 			w.params.set("LSB_SUB_PROJECT_NAME", project, false)
@@ -398,25 +398,25 @@ func (p *program) bmod(args []string) int {
 		wrong = "Job ID must be specified"
 	}
 	if wrong != "" {
-		return p.say("bmod: %s\nUsage: bmod [options] jobId | \"jobId[idxList]\"", wrong)
+		return p.fail("bmod: %s\nUsage: bmod [options] jobId | \"jobId[idxList]\"", wrong)
 	}
-	w, wrong := understand(p.cfg.Flavour, uses, true, time.Now())
+	w, wrong := interpret(p.cfg.Flavour, uses, true, time.Now())
 	if wrong != "" {
-		return p.say("%s%s", wrong, tail)
+		return p.fail("%s%s", wrong, tail)
 	}
 	changed := len(w.params) > 0
 	w.params.set("LSB_SUB_MODIFY", "Y", true)
 	if changed {
 		if _, accepted := esubs(p, &w); !accepted {
-			return p.say("Request aborted by esub%s", tail)
+			return p.fail("Request aborted by esub%s", tail)
 		}
 	}
 	answer, away := p.ask(request{Input: &input{Modify: &modification{Job: words[0], Params: w.params, Command: w.command}}})
 	switch {
 	case away != "":
-		return p.say("%s%s", away, tail)
+		return p.fail("%s%s", away, tail)
 	case answer.Err != "":
-		return p.say("%s%s", about(answer), tail)
+		return p.fail("%s%s", about(answer), tail)
 	}
 	fmt.Fprintf(p.stdout, "Parameters of job <%s> are being changed\n", words[0])
 	return 0
@@ -441,7 +441,7 @@ func (p *program) choice(args []string, more string) (a act, sent string, rc int
 		}
 	}
 	if wrong != "" {
-		return a, "", p.say("%s: %s\nUsage: %s [options] jobId | \"jobId[idxList]\" ...", p.name, wrong, p.name)
+		return a, "", p.fail("%s: %s\nUsage: %s [options] jobId | \"jobId[idxList]\" ...", p.name, wrong, p.name)
 	}
 	a.Jobs = words
 	for _, u := range uses {
@@ -462,7 +462,7 @@ func (p *program) choice(args []string, more string) (a act, sent string, rc int
 				n = int(signals[strings.TrimPrefix(u.value, "SIG")])
 			}
 			if n <= 0 || n > 64 {
-				return a, "", p.say("%s: Illegal signal value", u.value)
+				return a, "", p.fail("%s: Illegal signal value", u.value)
 			}
 			a.Signal, sent = n, u.value
 		}
@@ -508,9 +508,9 @@ func (p *program) act(a act, bad, good string) int {
 	for _, r := range answer.Results {
 		switch {
 		case r.Err == errJobID:
-			rc = p.say("%s: %s", r.Job, r.Err)
+			rc = p.fail("%s: %s", r.Job, r.Err)
 		case r.Err != "":
-			rc = p.say(bad, r.Job, r.Err)
+			rc = p.fail(bad, r.Job, r.Err)
 		default:
 			fmt.Fprintf(p.stdout, good+"\n", r.Job)
 		}
@@ -531,7 +531,7 @@ func (p *program) brun(args []string) int {
 		wrong = "a job ID and -m must be specified"
 	}
 	if wrong != "" {
-		return p.say("brun: %s\nUsage: brun [-h] [-V] [-b] [-f] -m \"host_name ...\" jobId | \"jobId[index]\"", wrong)
+		return p.fail("brun: %s\nUsage: brun [-h] [-V] [-b] [-f] -m \"host_name ...\" jobId | \"jobId[index]\"", wrong)
 	}
 	return p.act(a, "Failed to run the job%.0s: %s", "Job <%s> is being forced to run.")
 }
@@ -540,7 +540,7 @@ func (p *program) brun(args []string) int {
 func (p *program) btop(args []string) int {
 	_, words, wrong := scan(Lava, lavaOptions("h|V|u:"), args)
 	if wrong != "" || len(words) == 0 || len(words) > 2 {
-		return p.say("Usage: btop [-h] [-V] jobId | \"jobId[idxList]\" [position]")
+		return p.fail("Usage: btop [-h] [-V] jobId | \"jobId[idxList]\" [position]")
 	}
 	position := "1"
 	if len(words) == 2 {
@@ -549,10 +549,10 @@ func (p *program) btop(args []string) int {
 	a := act{Verb: verbTop, Jobs: words[:1]}
 	answer, away := p.ask(request{Input: &input{Act: &a}})
 	if away != "" {
-		return p.say("%s: %s", words[0], away)
+		return p.fail("%s: %s", words[0], away)
 	}
 	if bad := answer.Results[0].Err; bad != "" {
-		return p.say("%s: %s", words[0], bad)
+		return p.fail("%s: %s", words[0], bad)
 	}
 	fmt.Fprintf(p.stderr, "Job <%s> has been moved to position %s from top.\n", words[0], position)
 	return 0

@@ -31,7 +31,7 @@ type queue struct {
 // input is one thing that happens. An empty one says that time passed.
 type input struct {
 	At     time.Time
-	By     who           `json:",omitzero"`
+	By     caller        `json:",omitzero"`
 	Submit *submission   `json:",omitempty"`
 	Modify *modification `json:",omitempty"`
 	Act    *act          `json:",omitempty"`
@@ -39,8 +39,8 @@ type input struct {
 	Host   *hostChange   `json:",omitempty"`
 }
 
-// who is the user who asks, as the kernel says.
-type who struct {
+// caller is the user who runs a command, as the kernel reports.
+type caller struct {
 	Name     string
 	UID, GID int
 	Home     string
@@ -112,7 +112,7 @@ type reply struct {
 	Err     string   `json:",omitempty"` // LSF's own sentence
 	Subject string   `json:",omitempty"` // what Err is about, if LSF says so
 	Listing *Listing `json:",omitempty"`
-	User    who      `json:",omitzero"`
+	User    caller   `json:",omitzero"`
 }
 
 // result is what became of one job of an act.
@@ -147,7 +147,7 @@ type job struct {
 	id       backends.ID
 	base     string // name without an index
 	limit    int    // of its array
-	by       who
+	by       caller
 	work     *work
 	run      int
 	gap      gap
@@ -240,7 +240,7 @@ func (q *queue) offer(h HostConfig, slots int, memory int64) {
 // step takes an input.
 func (q *queue) step(in input) (reply, []effect) {
 	q.effects = nil
-	q.putBack(in.At)
+	q.setClockBack(in.At)
 	q.advance(in.At)
 	var r reply
 	switch {
@@ -258,9 +258,9 @@ func (q *queue) step(in input) (reply, []effect) {
 	return r, q.effects
 }
 
-// putBack follows a clock that was put back: mbatchd knows only the wall clock, and what
+// setClockBack follows a clock that was put back: mbatchd knows only the wall clock, and what
 // it wrote before stays dated as it was. Its own pauses move with the clock.
-func (q *queue) putBack(now time.Time) {
+func (q *queue) setClockBack(now time.Time) {
 	by := now.Sub(q.now)
 	if by > -5*time.Second {
 		return
@@ -287,7 +287,7 @@ func (q *queue) advance(now time.Time) {
 			break
 		}
 		q.now = later(q.now, next.due())
-		q.happen(next)
+		q.runDue(next)
 	}
 	q.now = later(q.now, now)
 	q.feed(manager.Tick{})
@@ -303,8 +303,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// wake returns when the next thing happens by itself; zero: nothing will.
-func (q *queue) wake() time.Time {
+// nextWake returns when the next thing happens by itself; zero: nothing will.
+func (q *queue) nextWake() time.Time {
 	next := q.m.Wake()
 	for _, j := range q.order {
 		if at := j.due(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -323,8 +323,8 @@ func (j *job) due() time.Time {
 	return j.gapAt
 }
 
-// happen does what is due for a job.
-func (q *queue) happen(j *job) {
+// runDue does what is due for a job.
+func (q *queue) runDue(j *job) {
 	if j.gap != noGap {
 		q.gapStep(j)
 		return
@@ -398,7 +398,7 @@ func (q *queue) priority(queue string, own int) backends.Priority {
 }
 
 // submit is bsub.
-func (q *queue) submit(b who, s *submission) reply {
+func (q *queue) submit(b caller, s *submission) reply {
 	p := q.cfg.Params
 	want := Job{
 		User: b.Name, Home: b.Home, Project: p.DefaultProject, Queue: p.DefaultQueue, Stat: PEND, Command: s.Command,
@@ -408,7 +408,7 @@ func (q *queue) submit(b who, s *submission) reply {
 		want.Command = scriptLine(s.Command)
 	}
 	for _, option := range s.Params {
-		if subject, sentence := q.take(&want, option); sentence != "" {
+		if subject, sentence := q.applyOption(&want, option); sentence != "" {
 			return reply{Subject: subject, Err: sentence}
 		}
 	}
@@ -506,8 +506,8 @@ func (q *queue) mostSlots() int {
 	return most
 }
 
-// take applies one option to a job. A sentence says what is wrong, subject with what.
-func (q *queue) take(j *Job, p param) (subject, sentence string) {
+// applyOption applies one option to a job. A sentence says what is wrong, subject with what.
+func (q *queue) applyOption(j *Job, p param) (subject, sentence string) {
 	reset := p.Bare && p.Value == subReset
 	value := p.Value
 	if reset {
@@ -555,7 +555,7 @@ func (q *queue) take(j *Job, p param) (subject, sentence string) {
 	case "LSB_SUB_JOB_DESCRIPTION":
 		j.Description = value
 	case "LSB_SUB2_JOB_PRIORITY":
-		return "", q.takePriority(j, value, reset)
+		return "", q.applyPriority(j, value, reset)
 	case "LSB_SUB_HOSTS":
 		j.Asked = nil
 		for _, name := range strings.Fields(value) {
@@ -570,9 +570,9 @@ func (q *queue) take(j *Job, p param) (subject, sentence string) {
 		if reset && q.cfg.Unkind.BeginNeverClears {
 			value = strconv.FormatInt(neverClears, 10)
 		}
-		return "", q.takeNumber(j, p.Key, value)
+		return "", q.applyNumber(j, p.Key, value)
 	default:
-		return "", q.takeNumber(j, p.Key, value)
+		return "", q.applyNumber(j, p.Key, value)
 	}
 	return "", ""
 }
@@ -580,8 +580,8 @@ func (q *queue) take(j *Job, p param) (subject, sentence string) {
 // neverClears is the begin time that bmod -bn leaves (Unkind.BeginNeverClears).
 const neverClears = 1<<32 - 2
 
-// takePriority is -sp.
-func (q *queue) takePriority(j *Job, value string, reset bool) string {
+// applyPriority is -sp.
+func (q *queue) applyPriority(j *Job, value string, reset bool) string {
 	most := q.cfg.Params.MaxUserPriority
 	if reset {
 		j.Priority, j.UserPriority = q.cfg.Params.DefaultPriority(), 0
@@ -598,9 +598,9 @@ func (q *queue) takePriority(j *Job, value string, reset bool) string {
 	return ""
 }
 
-// takeNumber applies the options that are numbers; "" is 0. Others are accepted
+// applyNumber applies the options that are numbers; "" is 0. Others are accepted
 // and mean nothing here.
-func (q *queue) takeNumber(j *Job, key, value string) string {
+func (q *queue) applyNumber(j *Job, key, value string) string {
 	switch key {
 	case "LSB_SUB_NUM_PROCESSORS", "LSB_SUB_MAX_NUM_PROCESSORS", "LSB_SUB_BEGIN_TIME", "LSB_SUB_RLIMIT_RUN", "LSB_SUB_RLIMIT_RSS":
 	default:

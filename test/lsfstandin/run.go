@@ -95,11 +95,11 @@ func (d *daemon) startRun(name string, e effect) {
 		d.runEnded(ended{ID: e.id, Run: e.run, Code: exitCode(path)})
 		close(r.lines) // no more lines are sent
 	}()
-	go r.tell(path)
+	go r.sendLines(path)
 }
 
 // groups returns the groups of a user that this machine knows.
-func groups(w who) []uint32 {
+func groups(w caller) []uint32 {
 	all := []uint32{uint32(w.GID)}
 	u, err := user.LookupId(strconv.Itoa(w.UID))
 	if err != nil {
@@ -142,11 +142,11 @@ func (d *daemon) adopt(j *job, e effect, killing bool) {
 		d.runEnded(ended{ID: e.id, Run: e.run, Code: exitCode(path)})
 		close(r.lines)
 	}()
-	go r.tell(path)
+	go r.sendLines(path)
 }
 
-// tell sends lines to the keeper, in their order.
-func (r *liveRun) tell(path string) {
+// sendLines sends lines to the keeper, in their order.
+func (r *liveRun) sendLines(path string) {
 	var conn net.Conn
 	for line := range r.lines {
 		if conn == nil {
@@ -245,10 +245,10 @@ func (d *daemon) order(j *job, e effect) order {
 	return o
 }
 
-// Keep runs one job to its end, as sbatchd's child does, in a session of its own; then it
+// RunJob runs one job to its end, as sbatchd's child does, in a session of its own; then it
 // kills what is left of that. It obeys the lines that come in on its socket, and writes
 // the exit code.
-func Keep(path string) error {
+func RunJob(path string) error {
 	text, err := os.ReadFile(path + ".order")
 	if err != nil {
 		return err
@@ -261,11 +261,11 @@ func Keep(path string) error {
 	if err != nil {
 		return err
 	}
-	code := keep(&o, path, l)
+	code := superviseJob(&o, path, l)
 	return errors.Join(writeNumber(path+".status", code), l.Close())
 }
 
-func keep(o *order, path string, l *net.UnixListener) int {
+func superviseJob(o *order, path string, l *net.UnixListener) int {
 	cmd, err := o.command(path)
 	if err == nil {
 		err = cmd.Start()
@@ -278,7 +278,7 @@ func keep(o *order, path string, l *net.UnixListener) int {
 		_ = syscall.Kill(group, syscall.SIGKILL)
 	}
 	over := make(chan struct{})
-	go obey(l, group, over)
+	go handleLines(l, group, over)
 	go endWithCluster(path+".order", group, over)
 	err = cmd.Wait()
 	close(over)
@@ -347,8 +347,8 @@ func openFlags(truncate bool) int {
 	return os.O_CREATE | os.O_WRONLY | os.O_APPEND
 }
 
-// obey does what the daemon's lines say to the job's process group.
-func obey(l *net.UnixListener, group int, over <-chan struct{}) {
+// handleLines does what the daemon's lines say to the job's process group.
+func handleLines(l *net.UnixListener, group int, over <-chan struct{}) {
 	for {
 		conn, err := l.AcceptUnix()
 		if err != nil {

@@ -136,9 +136,9 @@ func buildAndSweep() (string, error) {
 	program := filepath.Join(dir, "lsfstandin")
 	cmd := exec.Command("go", "build", "-o", program, "github.com/allotment-hpc/allotment/test/lsfstandin/cmd/lsfstandin") //nolint:noctx // a test's own end bounds it
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if said, err := cmd.CombinedOutput(); err != nil {
+	if printed, err := cmd.CombinedOutput(); err != nil {
 		_ = os.RemoveAll(dir)
-		return "", fmt.Errorf("go build: %w: %s", err, said)
+		return "", fmt.Errorf("go build: %w: %s", err, printed)
 	}
 	sweep := exec.Command(program, "sweep", dir) //nolint:noctx // it ends after the test
 	sweep.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -277,9 +277,9 @@ func (c *Cluster) Run(args ...string) (stdout, stderr string, rc int) { return c
 func (c *Cluster) RunAs(uid, gid int, args ...string) (stdout, stderr string, rc int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var out, said bytes.Buffer
+	var out, printed bytes.Buffer
 	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), args[0]), args[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = c.Env(), &out, &said, "/tmp"
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.Dir = c.Env(), &out, &printed, "/tmp"
 	if uid != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 	}
@@ -288,11 +288,11 @@ func (c *Cluster) RunAs(uid, gid int, args ...string) (stdout, stderr string, rc
 	if err != nil && !errors.As(err, &exit) {
 		c.must(fmt.Errorf("%q: %w", args, err))
 	}
-	return out.String(), said.String(), cmd.ProcessState.ExitCode()
+	return out.String(), printed.String(), cmd.ProcessState.ExitCode()
 }
 
-// Picture returns the snapshot that the listings print from now.
-func (c *Cluster) Picture() (*Listing, error) {
+// Snapshot returns the snapshot that the listings print from now.
+func (c *Cluster) Snapshot() (*Listing, error) {
 	answer, err := ask(c.dir, request{List: true})
 	if err != nil {
 		return nil, err
@@ -300,7 +300,7 @@ func (c *Cluster) Picture() (*Listing, error) {
 	return answer.Listing, nil
 }
 
-// Log returns what the daemon has said.
+// Log returns what the daemon has logged.
 func (c *Cluster) Log() string {
 	text, err := os.ReadFile(filepath.Join(c.dir, logFile))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // A stopped run shows whether its owner or an administrator stopped it last.
-func TestSuspendedJobTellsWhoStoppedIt(t *testing.T) {
+func TestSuspendedJobShowsWhoStoppedIt(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be two users")
 	}

@@ -30,7 +30,7 @@ func abandon(how string) {
 	}
 	group := 0
 	for group == 0 {
-		l, err := c.Picture()
+		l, err := c.Snapshot()
 		if err != nil {
 			panic(err)
 		}
@@ -57,7 +57,7 @@ func TestNothingOutlivesItsTest(t *testing.T) {
 			out, _ := cmd.Output()
 			words := strings.Fields(string(out))
 			if len(words) != 2 {
-				t.Fatalf("it said %q", out)
+				t.Fatalf("it printed %q", out)
 			}
 			for deadline := time.Now().Add(2 * patience); ; time.Sleep(20 * time.Millisecond) {
 				left := processesOf(t, words[0], words[1])

@@ -21,7 +21,7 @@ func unkindly(t *testing.T, o Options, edit func(*Unkind)) *Cluster {
 	return New(t, o)
 }
 
-func TestBsubTellsNoVersion(t *testing.T) {
+func TestBsubPrintsNoVersion(t *testing.T) {
 	for _, empty := range []bool{true, false} {
 		c := unkindly(t, Options{RootMaySubmit: true}, func(u *Unkind) { u.EmptyVersion = empty })
 		for _, name := range Programs() {
@@ -50,7 +50,7 @@ func TestRootMayNotSubmit(t *testing.T) {
 	}
 }
 
-func TestAFairshareQueueIsMisspelt(t *testing.T) {
+func TestFairshareIsMisspelt(t *testing.T) {
 	for typo, want := range map[bool]string{true: "SCHEDULING POLICIES:  FAIRSAHRE\n", false: "SCHEDULING POLICIES:  FAIRSHARE\n"} {
 		l := lavaCluster()
 		l.Cluster.Unkind.FairshareTypo = typo
@@ -62,17 +62,17 @@ func TestAFairshareQueueIsMisspelt(t *testing.T) {
 	}
 }
 
-func TestABeginTimeIsNotTakenBack(t *testing.T) {
+func TestBeginTimeIsNotCleared(t *testing.T) {
 	t.Setenv("TZ", "UTC")
 	for _, never := range []bool{true, false} {
 		c := unkindly(t, Options{RootMaySubmit: true}, func(u *Unkind) { u.BeginNeverClears = never })
-		if _, said, rc := c.Run("bsub", "-b", time.Now().Add(time.Hour).Format("15:04"), "true"); rc != 0 {
-			t.Fatal(said)
+		if _, message, rc := c.Run("bsub", "-b", time.Now().Add(time.Hour).Format("15:04"), "true"); rc != 0 {
+			t.Fatal(message)
 		}
-		if _, said, rc := c.Run("bmod", "-bn", "1"); rc != 0 {
-			t.Fatal(said)
+		if _, message, rc := c.Run("bmod", "-bn", "1"); rc != 0 {
+			t.Fatal(message)
 		}
-		p, err := c.Picture()
+		p, err := c.Snapshot()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestRequeueOnADeadHost(t *testing.T) {
 			u.RequeueLosesJobOnDeadHost, u.ExitedStayEnded = x.loses, x.stays
 		})
 		stats := func() (stats [2]Stat) {
-			p, err := c.Picture()
+			p, err := c.Snapshot()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,24 +112,24 @@ func TestRequeueOnADeadHost(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if _, said, rc := c.Run("bsub", "sleep", "300"); rc != 0 {
-				t.Fatal(said)
+			if _, message, rc := c.Run("bsub", "sleep", "300"); rc != 0 {
+				t.Fatal(message)
 			}
 		}
 		await(RUN, RUN)
 		c.SetHost("h1", false, true)
 		await(UNKWN, UNKWN)
-		if _, said, rc := c.Run("brequeue", "-H", "1"); rc != 0 {
-			t.Fatal(said)
+		if _, message, rc := c.Run("brequeue", "-H", "1"); rc != 0 {
+			t.Fatal(message)
 		}
 		if !x.loses {
 			await(PSUSP, UNKWN)
 			continue
 		}
 		await(EXIT, UNKWN)
-		_, said, rc := c.Run("brequeue", "-e", "-H", "1")
+		_, message, rc := c.Run("brequeue", "-e", "-H", "1")
 		if (rc == 0) == x.stays {
-			t.Errorf("%+v: brequeue -e: %d %s", x, rc, said)
+			t.Errorf("%+v: brequeue -e: %d %s", x, rc, message)
 		}
 		c.SetHost("h1", false, false)
 		if x.stays {
@@ -140,7 +140,7 @@ func TestRequeueOnADeadHost(t *testing.T) {
 	}
 }
 
-func TestWhatTheDetailsOfAJobMaySay(t *testing.T) {
+func TestOptionalJobDetails(t *testing.T) {
 	detail := func(unkind func(*Unkind)) (string, int) {
 		l := lavaCluster()
 		unkind(&l.Cluster.Unkind)
@@ -152,11 +152,11 @@ func TestWhatTheDetailsOfAJobMaySay(t *testing.T) {
 		"Started 2 Task(s) on Host(s) <2*lava4>, Allocated 2 Slot(s) on Host(s) <2*lava4>,": func(u *Unkind) { u.ShortHostList = true },
 		"Command <sleep 300>, Share group charged </alice>, Job Description <":              func(u *Unkind) { u.ChargedShare = true },
 	} {
-		if said, rc := detail(switched); rc != 0 || !strings.Contains(said, text) {
-			t.Errorf("no %q in %s", text, said)
+		if message, rc := detail(switched); rc != 0 || !strings.Contains(message, text) {
+			t.Errorf("no %q in %s", text, message)
 		}
-		if said, rc := detail(func(*Unkind) {}); rc != 0 || strings.Contains(said, text) {
-			t.Errorf("%q is said unasked", text)
+		if message, rc := detail(func(*Unkind) {}); rc != 0 || strings.Contains(message, text) {
+			t.Errorf("%q is printed unasked", text)
 		}
 	}
 	for _, crash := range []bool{true, false} {
@@ -170,7 +170,7 @@ func TestWhatTheDetailsOfAJobMaySay(t *testing.T) {
 	}
 }
 
-func TestAFailedJobOfAQueueWithAPostExec(t *testing.T) {
+func TestFailedJobInPostExecQueue(t *testing.T) {
 	for unkind, want := range map[bool]Stat{true: ERROR, false: EXIT} {
 		c := unkindly(t, Options{RootMaySubmit: true, Edit: func(c *Config) {
 			c.Queues = []QueueConfig{{Name: "normal", Priority: 30, PostExec: true}}
@@ -178,14 +178,14 @@ func TestAFailedJobOfAQueueWithAPostExec(t *testing.T) {
 		if stdout, stderr, rc := c.Run("bsub", "-K", "exit 3"); rc != 3 {
 			t.Fatalf("%q %q %d", stdout, stderr, rc)
 		}
-		l, err := c.Picture()
+		l, err := c.Snapshot()
 		if err != nil || len(l.Jobs) != 1 || l.Jobs[0].Stat != want {
 			t.Errorf("%+v, %v", l.Jobs, err)
 		}
 	}
 }
 
-func TestAResumedRunShowsSSUSPFirst(t *testing.T) {
+func TestResumedRunShowsSSUSPFirst(t *testing.T) {
 	for _, unkind := range []bool{true, false} {
 		c := unkindly(t, Options{RootMaySubmit: true, Edit: func(c *Config) { c.Second = 5 * time.Second }},
 			func(u *Unkind) { u.ResumedBySSUSP = unkind })
@@ -198,7 +198,7 @@ func TestAResumedRunShowsSSUSPFirst(t *testing.T) {
 		if unkind {
 			want = SSUSP
 		}
-		l, err := c.Picture()
+		l, err := c.Snapshot()
 		if err != nil || l.Jobs[0].Stat != want {
 			t.Errorf("unkind %v: %+v, %v", unkind, l.Jobs, err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // restart ends slurmctld and starts it anew, as its unit does.
-func (s *site) restart() {
+func (s *testSite) restart() {
 	s.Helper()
 	s.stopController()
 	cmd := exec.Command("slurmctld")
@@ -27,7 +27,7 @@ func (s *site) restart() {
 	})
 }
 
-func (s *site) stopController() {
+func (s *testSite) stopController() {
 	s.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, "run", "slurmctld.pid"))
 	s.must(err)
@@ -45,7 +45,7 @@ func zombie(pid int) bool {
 // TestDoctor breaks an installation in one way after the other: doctor finds each, says
 // what to do, and finds it no more when that was done.
 func TestDoctor(t *testing.T) {
-	s := bareSite(t)
+	s := newBareSite(t)
 	s.install()
 	s.do("project", "add", "chipA", "--group", s.group)
 	s.do("alloc", "set", "chipA", "2", "--weeks", "2")
@@ -100,8 +100,8 @@ func TestDoctor(t *testing.T) {
 		{"no such host", edit(config, "s/^hosts: .*/hosts: [node9]/"), "config: the queue has no host \"node9\" (it has node1, node2)", "hosts:", edit(config, "s/^hosts: .*/hosts: []/")},
 	} {
 		x.wrong()
-		if code, said := s.pba("doctor"); code != 1 || !strings.Contains(said, x.find) || !strings.Contains(said, x.do) {
-			t.Errorf("%s: %d: %s", x.name, code, said)
+		if code, out := s.pba("doctor"); code != 1 || !strings.Contains(out, x.find) || !strings.Contains(out, x.do) {
+			t.Errorf("%s: %d: %s", x.name, code, out)
 		}
 		x.right()
 		s.do("rebalance")
@@ -109,15 +109,15 @@ func TestDoctor(t *testing.T) {
 	}
 
 	s.stopController()
-	if code, said := s.pba("doctor"); code != 1 || !strings.Contains(said, "queue: ") {
-		t.Errorf("without slurmctld: %d: %s", code, said)
+	if code, out := s.pba("doctor"); code != 1 || !strings.Contains(out, "queue: ") {
+		t.Errorf("without slurmctld: %d: %s", code, out)
 	}
 }
 
 // healthy: nothing is found.
-func (s *site) healthy() {
+func (s *testSite) healthy() {
 	s.Helper()
-	if code, said := s.pba("doctor"); code != 0 {
-		s.Errorf("doctor: %d: %s", code, said)
+	if code, out := s.pba("doctor"); code != 0 {
+		s.Errorf("doctor: %d: %s", code, out)
 	}
 }

@@ -36,7 +36,7 @@ var standIns = []string{"scontrol", "squeue", "sinfo", "sbatch", "scancel"}
 
 func TestMain(m *testing.M) {
 	if edge := os.Getenv(envEdge); edge != "" && slices.Contains(standIns, filepath.Base(os.Args[0])) {
-		os.Exit(standIn(os.Getenv(envSite), edge))
+		os.Exit(runStandIn(os.Getenv(envSite), edge))
 	}
 	code := m.Run()
 	removePrograms()
@@ -63,9 +63,9 @@ func edges() []edge {
 	}
 }
 
-// standIn passes a command of pba's on to Slurm. The first one at the edge is the last
+// runStandIn passes a command of pba's on to Slurm. The first one at the edge is the last
 // that slurmctld executes, or the first that it does not.
-func standIn(site, name string) int {
+func runStandIn(site, name string) int {
 	input, err := io.ReadAll(os.Stdin)
 	if err != nil {
 		return failed(err)
@@ -89,7 +89,7 @@ func standIn(site, name string) int {
 	if err != nil {
 		return failed(err)
 	}
-	told := time.Now()
+	sent := time.Now()
 	cmd := exec.Command("/usr/bin/"+filepath.Base(os.Args[0]), os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), os.Stdout, os.Stderr
 	err = cmd.Run()
@@ -97,7 +97,7 @@ func standIn(site, name string) int {
 		return failed(err)
 	}
 	if at && all[i].after {
-		if err := errors.Join(save(site, told, time.Now()), crash(site)); err != nil {
+		if err := errors.Join(save(site, sent, time.Now()), crash(site)); err != nil {
 			return failed(err)
 		}
 	}
@@ -133,11 +133,11 @@ func ledgerOf(site string) string { return filepath.Join(site, "allotment", "led
 // jobs, changes, and that a job was to be requeued, which then counts as failed. A file
 // saved between the two times may have the order or not; if it has, there may be
 // nothing new to save.
-func save(site string, told, obeyed time.Time) error {
+func save(site string, sent, obeyed time.Time) error {
 	const interval = 8 * time.Second
 	saved := func() bool {
 		info, err := os.Stat(filepath.Join(site, "state", "job_state"))
-		return err == nil && (info.ModTime().After(obeyed) || info.ModTime().After(told) && time.Since(obeyed) > interval)
+		return err == nil && (info.ModTime().After(obeyed) || info.ModTime().After(sent) && time.Since(obeyed) > interval)
 	}
 	if !await.Soon(saved) {
 		return errors.New("slurmctld does not save its state")
@@ -181,7 +181,7 @@ func TestCrashAtEachEdge(t *testing.T) {
 			}
 			t.Run(mode+", "+e.name, func(t *testing.T) {
 				t.Parallel()
-				life(t, pba, mode, e)
+				testReclaim(t, pba, mode, e)
 			})
 		}
 	}
@@ -208,13 +208,13 @@ const beneficiary = "beneficiary"
 // needed.
 const fillers = 4
 
-// life is the life of one reclaim, in which slurmctld dies once.
-func life(t *testing.T, pba, mode string, e edge) {
+// testReclaim is the life of one reclaim, in which slurmctld dies once.
+func testReclaim(t *testing.T, pba, mode string, e edge) {
 	c := cluster.New(t, cluster.Options{Nodes: 1, CPUs: fillers, Conf: []string{fmt.Sprintf("KillWait=%.0f", stubbornness.Seconds())}})
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute) // Slurm itself delays a requeued job by two
 	defer cancel()
 	home := filepath.Join(c.Dir, "allotment")
-	l := &lifetime{T: t, ctx: ctx, Cluster: c, pba: pba, home: home}
+	l := &reclaimTest{T: t, ctx: ctx, Cluster: c, pba: pba, home: home}
 	l.prepare()
 
 	over := filepath.Join(c.Dir, "over") // what the fillers wait for
@@ -229,35 +229,35 @@ func life(t *testing.T, pba, mode string, e edge) {
 		t.Fatal(err)
 	}
 	stop := l.rebalance(e)
-	l.there("slurmctld's end at the edge", crashed(c.Dir))
+	l.awaitFile("slurmctld's end at the edge", crashed(c.Dir))
 	back := time.Now().Add(e.away)
 	l.await("a while", func() bool { return time.Now().After(back) })
 	if err := c.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	l.there("the beneficiary's start", l.diary(beneficiary))
+	l.awaitFile("the beneficiary's start", l.diary(beneficiary))
 	if err := os.WriteFile(over, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l.await("every job to end", func() bool { return l.count("") == 0 })
-	l.await("the ledger to be settled", func() bool { return len(judge.OpenReclaims(l.remembered())) == 0 })
+	l.await("the ledger to be settled", func() bool { return len(judge.OpenReclaims(l.memory())) == 0 })
 	stop()
 	l.judge(mode)
 }
 
-// lifetime is one cluster with pba.
-type lifetime struct {
+// reclaimTest is one cluster with pba.
+type reclaimTest struct {
 	*testing.T
 	*cluster.Cluster
 	ctx       context.Context
 	pba, home string
 }
 
-func (l *lifetime) diary(name string) string { return filepath.Join(l.Dir, name) }
+func (l *reclaimTest) diary(name string) string { return filepath.Join(l.Dir, name) }
 
 // prepare does what an administrator and a resource manager do. pba finds Slurm's
 // commands where the stand-ins are.
-func (l *lifetime) prepare() {
+func (l *reclaimTest) prepare() {
 	l.Helper()
 	self, err := os.Executable()
 	bin := filepath.Join(l.Dir, "bin")
@@ -277,14 +277,14 @@ func (l *lifetime) prepare() {
 	}
 }
 
-func (l *lifetime) command(args ...string) *exec.Cmd {
+func (l *reclaimTest) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(l.ctx, l.pba, args...)
 	cmd.Env = append(os.Environ(), "ALLOTMENT_HOME="+l.home, envEdge+"=none", envSite+"="+l.Dir)
 	return cmd
 }
 
 // rebalance starts the engine, which will see slurmctld die at the edge.
-func (l *lifetime) rebalance(e edge) (stop func()) {
+func (l *reclaimTest) rebalance(e edge) (stop func()) {
 	l.Helper()
 	cmd := l.command("rebalance", "--every", "1s", "--for", "10m", "--verbose")
 	cmd.Env = append(cmd.Env, envEdge+"="+e.name)
@@ -292,7 +292,7 @@ func (l *lifetime) rebalance(e edge) (stop func()) {
 }
 
 // submit submits a job of one slot, as a script on sbatch's standard input.
-func (l *lifetime) submit(name, account, mode, script string) {
+func (l *reclaimTest) submit(name, account, mode, script string) {
 	l.Helper()
 	args := []string{"--job-name=" + name, "--output=/dev/null", "--ntasks=1"}
 	if mode == "suspend" {
@@ -309,7 +309,7 @@ func (l *lifetime) submit(name, account, mode, script string) {
 }
 
 // count is how many jobs there are in a state, "" for all that have not ended.
-func (l *lifetime) count(state string) int {
+func (l *reclaimTest) count(state string) int {
 	args := []string{"squeue", "--noheader", "--array", "--format=%i"}
 	if state != "" {
 		args = append(args, "--states="+state)
@@ -321,28 +321,28 @@ func (l *lifetime) count(state string) int {
 	return len(strings.Fields(out))
 }
 
-func (l *lifetime) await(what string, is func() bool) {
+func (l *reclaimTest) await(what string, is func() bool) {
 	l.Helper()
 	if !await.Every(l.ctx, 100*time.Millisecond, is) {
-		l.never(what)
+		l.failWait(what)
 	}
 }
 
-// there waits for a file.
-func (l *lifetime) there(what, path string) {
+// awaitFile waits for a file.
+func (l *reclaimTest) awaitFile(what, path string) {
 	l.Helper()
 	if await.There(l.ctx, path) != nil {
-		l.never(what)
+		l.failWait(what)
 	}
 }
 
-func (l *lifetime) never(what string) {
+func (l *reclaimTest) failWait(what string) {
 	l.Helper()
 	out, _ := l.Cluster.Run(context.Background(), "squeue", "--all", "-O", "JobID:|,Name:|,StateCompact:|,Reason:|,RestartCnt:|,PriorityLong:|,StartTime:|,ReqNodes")
 	l.Fatalf("wait for %s: %v\n%s\n%s", what, l.ctx.Err(), out, l.Log())
 }
 
-func (l *lifetime) remembered() *plan.Memory {
+func (l *reclaimTest) memory() *plan.Memory {
 	memory, err := judge.Memory(context.Background(), ledgerOf(l.Dir))
 	if err != nil {
 		l.Fatal(err)
@@ -351,7 +351,7 @@ func (l *lifetime) remembered() *plan.Memory {
 }
 
 // judge reads what the jobs wrote and what the ledger says of them.
-func (l *lifetime) judge(mode string) {
+func (l *reclaimTest) judge(mode string) {
 	l.Helper()
 	var all []judge.Tally
 	for i := range fillers + 1 {
@@ -365,7 +365,7 @@ func (l *lifetime) judge(mode string) {
 		}
 		all = append(all, tally)
 	}
-	if err := judge.OneVictim(all, l.remembered(), mode == "requeue"); err != nil {
+	if err := judge.OneVictim(all, l.memory(), mode == "requeue"); err != nil {
 		l.Error(err)
 	}
 }

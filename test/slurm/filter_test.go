@@ -19,8 +19,8 @@ import (
 
 // R1, R3, R4, R5, R7, R12, R22, R29: the table of cases through a real Slurm: sbatch,
 // salloc and scontrol of real users.
-func TestFilterTheTableOfCases(t *testing.T) {
-	s := newSite(t, "")
+func TestFilterCases(t *testing.T) {
+	s := newTestSite(t, "")
 	cases, err := esubtest.Cases()
 	if err != nil {
 		t.Fatal(err)
@@ -34,11 +34,11 @@ func TestFilterTheTableOfCases(t *testing.T) {
 			s.T = t
 			s.translate(&c)
 			if c.Request.Modify {
-				s.change(&c)
+				s.changeCase(&c)
 				return
 			}
-			s.put(c.Policy, c.Lua(), c.Standing)
-			got := s.ask(&c)
+			s.publish(c.Policy, c.Lua(), c.Standing)
+			got := s.submitCase(&c)
 			if got.Messages == nil {
 				got.Messages = c.Slurm.Messages[:0]
 			}
@@ -56,7 +56,7 @@ func TestFilterTheTableOfCases(t *testing.T) {
 }
 
 // person returns the user that submits a case.
-func (s *site) person(uid int64) *person {
+func (s *testSite) person(uid int64) *person {
 	switch uid {
 	case 1001:
 		return &s.alice
@@ -67,7 +67,7 @@ func (s *site) person(uid int64) *person {
 }
 
 // translate makes a case one of this site: its users, its default partition, now.
-func (s *site) translate(c *esubtest.Case) {
+func (s *testSite) translate(c *esubtest.Case) {
 	const theirs, ours = "normal", "main"
 	p := s.person(c.Request.UID)
 	for i := range c.Policy.Projects {
@@ -111,8 +111,8 @@ func (s *site) translate(c *esubtest.Case) {
 	}
 }
 
-// ask submits a case's job and says what became of it.
-func (s *site) ask(c *esubtest.Case) esubtest.Want {
+// submitCase submits a case's job and says what became of it.
+func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 	s.Helper()
 	r := c.Request
 	program := "sbatch"
@@ -178,7 +178,7 @@ func (s *site) ask(c *esubtest.Case) esubtest.Want {
 		return got
 	}
 	defer s.root("scancel", id)
-	j := s.job(id)
+	j := s.readJob(id)
 	if held := heldUntil.FindStringSubmatch(j.comment); held != nil {
 		seconds, _ := strconv.ParseInt(held[1], 10, 64)
 		until := time.Unix(seconds, 0)
@@ -217,14 +217,14 @@ var heldUntil = regexp.MustCompile(`^allotment:1;(?:[^ ]*;)?held=([0-9]+);`)
 // waiting is what salloc says while the job before is still ending.
 var waiting = regexp.MustCompile(`^(Pending job allocation|job) [0-9]+( queued and waiting for resources| has been allocated resources)?$`)
 
-// change makes a case's change of a pending job, as its owner.
-func (s *site) change(c *esubtest.Case) {
+// changeCase makes a case's change of a pending job, as its owner.
+func (s *testSite) changeCase(c *esubtest.Case) {
 	s.Helper()
 	p := s.person(1001)
-	s.put(esub.Policy{Settings: c.Policy.Settings}, c.Lua(), esub.Standing{At: time.Now()})
+	s.publish(esub.Policy{Settings: c.Policy.Settings}, c.Lua(), esub.Standing{At: time.Now()})
 	id, _ := s.submit(p, nil, "--account=chipA", "--comment=as it was")
 	defer s.root("scancel", id)
-	s.put(c.Policy, c.Lua(), c.Standing)
+	s.publish(c.Policy, c.Lua(), c.Standing)
 	argv := []string{"scontrol", "update", "JobId=" + id}
 	switch {
 	case c.Request.HasProject:
@@ -242,7 +242,7 @@ func (s *site) change(c *esubtest.Case) {
 	if c.Request.Description != "" && !c.Slurm.Reject {
 		want = c.Request.Description
 	}
-	if j := s.job(id); j.comment != want || j.admin != "" {
+	if j := s.readJob(id); j.comment != want || j.admin != "" {
 		s.Errorf("%+v", j)
 	}
 }
@@ -250,10 +250,10 @@ func (s *site) change(c *esubtest.Case) {
 // R3: whatever is wrong with its files, a real sbatch goes through as it is, with one
 // line of warning, and sbatch answers nothing else.
 func TestFilterFailsOpen(t *testing.T) {
-	s := newSite(t, "")
+	s := newTestSite(t, "")
 	p, slurm, standing := s.policy()
 	p.OnFailure = esub.Reject
-	s.put(p, slurm, standing)
+	s.publish(p, slurm, standing)
 	whole, err := os.ReadFile(filepath.Join(s.state, esub.LuaPolicyName))
 	s.must(err)
 	d := s.sbatch(&s.alice, nil, "--account=nosuch")
@@ -277,9 +277,9 @@ func TestFilterFailsOpen(t *testing.T) {
 			case "stale":
 				old := standing
 				old.At = time.Now().Add(-time.Hour)
-				s.put(p, slurm, old)
+				s.publish(p, slurm, old)
 			default:
-				s.put(p, slurm, standing)
+				s.publish(p, slurm, standing)
 			}
 			for file, content := range files {
 				s.write(file, []byte(content))
@@ -290,16 +290,16 @@ func TestFilterFailsOpen(t *testing.T) {
 			case "missing":
 				s.must(os.Remove(path))
 			}
-			id, told := s.submit(&s.alice, nil, "--account=nosuch", "--comment=text")
-			if !strings.HasPrefix(told, "sbatch: allotment: ") || !strings.HasSuffix(told, ": the job goes through as it is") || strings.Contains(told, "\n") {
-				t.Errorf("told %q", told)
+			id, messages := s.submit(&s.alice, nil, "--account=nosuch", "--comment=text")
+			if !strings.HasPrefix(messages, "sbatch: allotment: ") || !strings.HasSuffix(messages, ": the job goes through as it is") || strings.Contains(messages, "\n") {
+				t.Errorf("told %q", messages)
 			}
-			if j := s.job(id); j.comment != "text" || j.admin != "" || j.partition != "main" || j.priority != untouched {
+			if j := s.readJob(id); j.comment != "text" || j.admin != "" || j.partition != "main" || j.priority != untouched {
 				t.Errorf("%+v", j)
 			}
 		})
 	}
-	s.put(p, slurm, standing)
+	s.publish(p, slurm, standing)
 	if d := s.sbatch(&s.alice, nil, "--account=nosuch"); d.code != 1 {
 		t.Errorf("a new policy is not read: %+v", d)
 	}
@@ -309,21 +309,21 @@ func TestFilterFailsOpen(t *testing.T) {
 // R4: a job of a user that the policy does not know passes, and is not next in line;
 // one of a user that it knows not to be in the group does not pass.
 func TestFilterGroups(t *testing.T) {
-	s := newSite(t, "")
-	s.put(s.policy())
+	s := newTestSite(t, "")
+	s.publish(s.policy())
 	for _, x := range []struct {
 		who       *person
 		partition string
 		priority  string
 	}{{&s.alice, "main", strconv.Itoa(nextInLine)}, {&s.bob, "low", untouched}, {&s.carol, "main", untouched}} {
-		id, told := s.submit(x.who, nil, "--account=chipA")
-		if j := s.job(id); j.partition != x.partition || j.priority != x.priority || (told != "") != (x.partition == "low") {
-			t.Errorf("%s: %+v, told %q", x.who.name, j, told)
+		id, messages := s.submit(x.who, nil, "--account=chipA")
+		if j := s.readJob(id); j.partition != x.partition || j.priority != x.priority || (messages != "") != (x.partition == "low") {
+			t.Errorf("%s: %+v, told %q", x.who.name, j, messages)
 		}
 	}
 	// A job that root submits for a user is that user's.
 	id := s.root("sbatch", "--parsable", "--output=/dev/null", "--begin=now+1hour", "--uid="+s.bob.name, "--account=chipA", "--wrap=true")
-	if j := s.job(id); j.partition != "low" {
+	if j := s.readJob(id); j.partition != "low" {
 		t.Errorf("root for bob: %+v", j)
 	}
 	s.noLuaErrors()
@@ -332,7 +332,7 @@ func TestFilterGroups(t *testing.T) {
 // Hostile names of projects, in the policy and in what is submitted: each is only
 // itself.
 func TestFilterHostileProjects(t *testing.T) {
-	s := newSite(t, "")
+	s := newTestSite(t, "")
 	p, slurm, standing := s.policy()
 	p.OnFailure = esub.Reject
 	names := []string{`"`, `\`, `\"`, `]=1,["format`, "--[[", `"..os.exit().."`, "größe", `\034`, "a b;c=d%e|f", "%s%n%d", "'; drop"}
@@ -340,15 +340,15 @@ func TestFilterHostileProjects(t *testing.T) {
 		p.Projects = append(p.Projects, esub.Project{Name: name, Group: s.group, GID: 500, Pools: []esub.Pool{{ID: int64(10 + i), UID: esub.Unknown, Slots: 1}}})
 	}
 	standing.Below = map[int64]bool{10: true}
-	s.put(p, slurm, standing)
+	s.publish(p, slurm, standing)
 	for i, name := range names {
-		id, told := s.submit(&s.alice, nil, "--account="+name)
+		id, messages := s.submit(&s.alice, nil, "--account="+name)
 		want := untouched
 		if i == 0 {
 			want = strconv.Itoa(nextInLine)
 		}
-		if j := s.job(id); told != "" || j.priority != want {
-			t.Errorf("%q: %+v, told %q", name, j, told)
+		if j := s.readJob(id); messages != "" || j.priority != want {
+			t.Errorf("%q: %+v, told %q", name, j, messages)
 		}
 		d := s.sbatch(&s.alice, nil, "--account="+name+"\\")
 		if d.code != 1 || strings.Count(d.errors, "\n") != 1 || !strings.Contains(d.errors, "no project of that name") {
@@ -360,8 +360,8 @@ func TestFilterHostileProjects(t *testing.T) {
 
 // The step is the user's choice: behind the project, or ALLOTMENT_STEP.
 func TestFilterStep(t *testing.T) {
-	s := newSite(t, "")
-	s.put(s.policy())
+	s := newTestSite(t, "")
+	s.publish(s.policy())
 	for _, x := range []struct {
 		env, account, want string
 	}{
@@ -370,17 +370,17 @@ func TestFilterStep(t *testing.T) {
 		{"ALLOTMENT_PREEMPT=suspend", "chipA:logic", "allotment:1;preempt=suspend;step=logic;"},
 		{"X=1", "chipA", ""},
 	} {
-		id, told := s.submit(&s.alice, []string{x.env}, "--account="+x.account)
-		if j := s.job(id); told != "" || j.comment != x.want || j.admin != x.want {
-			t.Errorf("%+v: %+v, told %q", x, j, told)
+		id, messages := s.submit(&s.alice, []string{x.env}, "--account="+x.account)
+		if j := s.readJob(id); messages != "" || j.comment != x.want || j.admin != x.want {
+			t.Errorf("%+v: %+v, told %q", x, j, messages)
 		}
 	}
 	s.noLuaErrors()
 }
 
 // A site's own script that calls ours: both have their say.
-func TestFilterAsAModule(t *testing.T) {
-	s := newSite(t, `local allotment = dofile("STATE/job_submit.lua")
+func TestFilterAsModule(t *testing.T) {
+	s := newTestSite(t, `local allotment = dofile("STATE/job_submit.lua")
 function slurm_job_submit(job, partitions, uid)
    job.site_factor = 5000 -- as a client of its own making may have sent it
    local code = allotment.submit(job, partitions, uid)
@@ -400,10 +400,10 @@ return slurm.SUCCESS
 	p, slurm, standing := s.policy()
 	p.OnFailure = esub.Reject
 	standing.Below = nil
-	s.put(p, slurm, standing)
-	id, told := s.submit(&s.alice, []string{"ALLOTMENT_PREEMPT=suspend"}, "--account=chipA", "--comment=mine")
-	if j := s.job(id); told != "" || j.comment != "allotment:1;preempt=suspend; mine" || j.priority != untouched {
-		t.Errorf("%+v, told %q", j, told)
+	s.publish(p, slurm, standing)
+	id, messages := s.submit(&s.alice, []string{"ALLOTMENT_PREEMPT=suspend"}, "--account=chipA", "--comment=mine")
+	if j := s.readJob(id); messages != "" || j.comment != "allotment:1;preempt=suspend; mine" || j.priority != untouched {
+		t.Errorf("%+v, told %q", j, messages)
 	}
 	if wckey := s.root("squeue", "--noheader", "--jobs="+id, "-O", "WCKey:|"); wckey != "site|" {
 		t.Errorf("the site's part was not done: %q", wckey)

@@ -133,7 +133,7 @@ var forgeries = []forgery{
 	}},
 	{"out of the lowest partition", func(f *forging, m *person) (string, string) {
 		id := f.batch(m, nil, "--account=nosuch")
-		if j := f.job(id); j.partition != "low" {
+		if j := f.readJob(id); j.partition != "low" {
 			f.Fatalf("%+v", j)
 		}
 		return id, f.denied(m, id, "Partition=main")
@@ -167,24 +167,24 @@ func accepted(d done) string {
 }
 
 // denied tries changes of a job that must all be refused and leave it as it is.
-func (s *site) denied(m *person, id string, changes ...string) (wrong string) {
+func (s *testSite) denied(m *person, id string, changes ...string) (wrong string) {
 	s.Helper()
-	before := s.settled(id)
+	before := s.stableFields(id)
 	for _, change := range changes {
 		if d := s.as(m, nil, "scontrol", "update", "JobId="+id, change); d.code == 0 {
 			return change + " was accepted"
 		}
-		if after := s.settled(id); after != before {
+		if after := s.stableFields(id); after != before {
 			return fmt.Sprintf("%s was refused, and done: %s, was %s", change, after, before)
 		}
 	}
 	return ""
 }
 
-// settled is the part of a job that does not change by itself.
-func (s *site) settled(id string) string {
+// stableFields is the part of a job that does not change by itself.
+func (s *testSite) stableFields(id string) string {
 	s.Helper()
-	j := s.job(id)
+	j := s.readJob(id)
 	return fmt.Sprintf("%q", []string{
 		j.partition, j.comment, j.admin, j.nodes, j.priority,
 		s.root("squeue", "--noheader", "--jobs="+id, "-O", "Name:|,Account:|,WCKey:|,Nice:|,EligibleTime:|,QOS:|"),
@@ -194,7 +194,7 @@ func (s *site) settled(id string) string {
 // forging is a cluster of eight slots with pba, all of them taken. chipA is guaranteed
 // six, and has none.
 type forging struct {
-	*site
+	*testSite
 	forgers  []person // one for each forgery, not yet known to the filter; all may use chipB, which has no slots
 	fillers  []string // jobs that hold a slot each and can't be preempted
 	control  string   // an honest job of the forger
@@ -208,11 +208,11 @@ func newForging(t *testing.T) *forging {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, dir: dir, state: filepath.Join(dir, "allotment"), group: addGroup(t, "g")}
+	s := &testSite{T: t, dir: dir, state: filepath.Join(dir, "allotment"), group: addGroup(t, "g")}
 	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
 	s.must(os.Chmod(dir, 0o755))
 	s.alice = addPerson(t, "a", s.group)
-	f := &forging{site: s}
+	f := &forging{testSite: s}
 	others := addGroup(t, "h")
 	for i := range forgeries {
 		f.forgers = append(f.forgers, addPerson(t, "m"+string(rune('a'+i)), others))
@@ -253,10 +253,10 @@ func TestForgery(t *testing.T) {
 	f := newForging(t)
 	for i, x := range forgeries {
 		t.Run(x.name, func(t *testing.T) {
-			s := *f.site
+			s := *f.testSite
 			s.T = t
 			mallory := &f.forgers[i]
-			f := &forging{site: &s}
+			f := &forging{testSite: &s}
 			f.fill()
 			f.control = f.batch(mallory, nil, "--account=chipB")
 			f.entitled = f.batch(&f.alice, nil, "--account=chipA")
@@ -276,17 +276,17 @@ func TestForgery(t *testing.T) {
 // judge compares places in the queue.
 func (f *forging) judge(forged string) {
 	f.Helper()
-	place := func(id string) int64 {
-		j := f.job(id)
+	priorityOf := func(id string) int64 {
+		j := f.readJob(id)
 		priority, err := strconv.ParseInt(j.priority, 10, 64)
 		if err != nil {
 			f.Fatalf("job %s: %+v", id, j)
 		}
 		return priority
 	}
-	honest, entitled, his := place(f.control), place(f.entitled), place(forged)
-	if his > honest || his >= entitled {
-		f.Errorf("priority %d; an honest job has %d, one with a right to slots %d", his, honest, entitled)
+	honest, entitled, forgedPriority := priorityOf(f.control), priorityOf(f.entitled), priorityOf(forged)
+	if forgedPriority > honest || forgedPriority >= entitled {
+		f.Errorf("priority %d; an honest job has %d, one with a right to slots %d", forgedPriority, honest, entitled)
 	}
 }
 
@@ -310,20 +310,20 @@ func (f *forging) start(forged string) {
 
 // A job that the engine has requeued, or pinned: its owner moves neither its begin time
 // nor its nodes, and holding or releasing it starts it no sooner.
-func TestForgeryOfTheEnginesHold(t *testing.T) {
-	s := newSite(t, "")
-	s.put(s.policy())
+func TestForgeryOfEngineHold(t *testing.T) {
+	s := newTestSite(t, "")
+	s.publish(s.policy())
 	for _, record := range []string{"allotment:1;engine:1;mark=r1;until=4000000000;", "allotment:1;step=x;engine:1;asked=node1;", "allotment:1; engine:1;delayed=1;"} {
 		id, _ := s.submit(&s.alice, nil, "--account=chipA")
 		s.root("scontrol", "update", "JobId="+id, "AdminComment="+record, "StartTime=now+1hour", "ReqNodeList=node1")
 		if wrong := s.denied(&s.alice, id, "StartTime=now", "StartTime=now+2hours", "EligibleTime=now", "ReqNodeList=", "ReqNodeList=node1", "AdminComment=", "AdminComment=x"); wrong != "" {
 			t.Errorf("%s: %s", record, wrong)
 		}
-		before := s.settled(id)
+		before := s.stableFields(id)
 		for _, argv := range [][]string{{"hold", id}, {"release", id}, {"uhold", id}, {"release", id}, {"requeue", id}, {"resume", id}} {
 			s.as(&s.alice, nil, append([]string{"scontrol"}, argv...)...)
 		}
-		if after := s.settled(id); after != before {
+		if after := s.stableFields(id); after != before {
 			t.Errorf("%s: %s, was %s", record, after, before)
 		}
 		s.root("scontrol", "update", "JobId="+id, "AdminComment=allotment:1;", "ReqNodeList=")

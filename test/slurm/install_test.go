@@ -19,9 +19,9 @@ import (
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
-// bareSite starts a cluster of two hosts of four slots without Allotment, and a home
+// newBareSite starts a cluster of two hosts of four slots without Allotment, and a home
 // for pba. Its partitions are main, the default, and low.
-func bareSite(t *testing.T) *site {
+func newBareSite(t *testing.T) *testSite {
 	t.Helper()
 	needed(t)
 	sweep(t)
@@ -29,7 +29,7 @@ func bareSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, dir: dir, state: filepath.Join(dir, "allotment")}
+	s := &testSite{T: t, dir: dir, state: filepath.Join(dir, "allotment")}
 	t.Cleanup(func() { s.must(os.RemoveAll(dir)) })
 	s.group = addGroup(t, "g")
 	s.alice, s.bob = addPerson(t, "a", s.group), addPerson(t, "b")
@@ -41,24 +41,24 @@ func bareSite(t *testing.T) *site {
 }
 
 // pba runs pba as root, in the site's home; what it says on both streams comes back.
-func (s *site) pba(args ...string) (code int, said string) {
+func (s *testSite) pba(args ...string) (code int, out string) {
 	s.Helper()
 	d := s.as(nil, []string{"ALLOTMENT_HOME=" + s.state, "TZ=UTC"}, append([]string{filepath.Join(builtPrograms(s.T), "pba")}, args...)...)
 	return d.code, d.out + "\n" + d.errors
 }
 
 // do is pba for what must succeed.
-func (s *site) do(args ...string) string {
+func (s *testSite) do(args ...string) string {
 	s.Helper()
-	code, said := s.pba(args...)
+	code, out := s.pba(args...)
 	if code != 0 {
-		s.Fatalf("pba %q: %d: %s", args, code, said)
+		s.Fatalf("pba %q: %d: %s", args, code, out)
 	}
-	return said
+	return out
 }
 
 // conf changes slurm.conf as an administrator does, by an expression for sed.
-func (s *site) conf(expression string) {
+func (s *testSite) conf(expression string) {
 	s.Helper()
 	if out, err := exec.Command("sed", "-i", expression, filepath.Join(s.dir, "slurm.conf")).CombinedOutput(); err != nil {
 		s.Fatalf("sed: %v: %s", err, out)
@@ -67,7 +67,7 @@ func (s *site) conf(expression string) {
 }
 
 // install does what pba init and docs/slurm.md say.
-func (s *site) install() {
+func (s *testSite) install() {
 	s.Helper()
 	s.do("init", "--backend", "slurm")
 	s.must(os.Symlink(filepath.Join(s.state, "job_submit.lua"), filepath.Join(s.dir, "job_submit.lua")))
@@ -81,7 +81,7 @@ func (s *site) install() {
 }
 
 // await waits for something to become so.
-func (s *site) await(what string, is func() bool) {
+func (s *testSite) await(what string, is func() bool) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), soon)
 	defer cancel()
@@ -93,7 +93,7 @@ func (s *site) await(what string, is func() bool) {
 }
 
 // batch submits a job as a user and returns its ID.
-func (s *site) batch(p *person, env []string, options ...string) string {
+func (s *testSite) batch(p *person, env []string, options ...string) string {
 	s.Helper()
 	argv := append([]string{"sbatch", "--parsable", "--output=/dev/null"}, options...)
 	d := s.as(p, env, append(argv, "--wrap=exec sleep 600")...)
@@ -103,9 +103,9 @@ func (s *site) batch(p *person, env []string, options ...string) string {
 	return d.out
 }
 
-// standing is what a job has from its owner, or could have from the engine. Its site
+// jobFields is what a job has from its owner, or could have from the engine. Its site
 // factor is in its priority, which is 1 without: there are no weights here.
-type standing struct{ Partition, Priority, Nodes, Comment, Admin, Begins string }
+type jobFields struct{ Partition, Priority, Nodes, Comment, Admin, Begins string }
 
 // beginsSoon is more than a requeued job rests before Slurm may start it again, and
 // less than any hold of the engine's and than Slurm's own delay.
@@ -113,13 +113,13 @@ const beginsSoon = 30 * time.Second
 
 var fieldOf = regexp.MustCompile(`(?m)(?:^| )(Partition|Priority|ReqNodeList|EligibleTime)=(\S*)`)
 
-// jobs looks at all jobs as their owners left them, by scontrol show job.
-func (s *site) jobs() map[string]standing {
+// readJobs looks at all jobs as their owners left them, by scontrol show job.
+func (s *testSite) readJobs() map[string]jobFields {
 	s.Helper()
-	all := map[string]standing{}
+	all := map[string]jobFields{}
 	for id := range strings.FieldsSeq(s.root("squeue", "--noheader", "--all", "--array", "--format=%i")) {
 		text := s.as(nil, []string{"SLURM_TIME_FORMAT=%s"}, "scontrol", "show", "job", id).out
-		var j standing
+		var j jobFields
 		field := map[string]string{}
 		for _, m := range fieldOf.FindAllStringSubmatch(text, -1) {
 			field[m[1]] = m[2]
@@ -145,7 +145,7 @@ func (s *site) jobs() map[string]standing {
 // TestInstallAndRemove: what docs/slurm.md says, from a bare cluster and back. Slots
 // are preempted in between; afterwards the queue is as its users left it.
 func TestInstallAndRemove(t *testing.T) {
-	s := bareSite(t)
+	s := newBareSite(t)
 	farm := s.batch(&s.bob, nil, "--array=1-8", "--comment=his own", "--account=chipB")
 	s.await("a full farm", func() bool {
 		return len(strings.Fields(s.root("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%i"))) == 8
@@ -158,17 +158,17 @@ func TestInstallAndRemove(t *testing.T) {
 		"later":   s.batch(&s.bob, nil, "--begin=now+1hour"),
 		"lowered": s.batch(&s.bob, nil, "--partition=low", "--comment=allot ments"),
 	}
-	before := s.jobs()
+	before := s.readJobs()
 
 	s.install()
 	s.do("project", "add", "chipA", "--group", s.group)
 	s.do("project", "add", "chipB", "--group", s.group)
 	s.do("alloc", "set", "chipA", "3", "--weeks", "2")
 	s.do("rebalance")
-	s.await("a filter that is asked", func() bool { _, said := s.pba("doctor"); return !strings.Contains(said, "filter: ") })
+	s.await("a filter that is asked", func() bool { _, out := s.pba("doctor"); return !strings.Contains(out, "filter: ") })
 
 	suspended := s.batch(&s.bob, []string{"ALLOTMENT_PREEMPT=suspend"}, "--account=chipB", "--comment=with words")
-	if got := s.job(suspended); !strings.HasPrefix(got.comment, "allotment:1;preempt=suspend;") || !strings.HasSuffix(got.comment, " with words") {
+	if got := s.readJob(suspended); !strings.HasPrefix(got.comment, "allotment:1;preempt=suspend;") || !strings.HasSuffix(got.comment, " with words") {
 		t.Errorf("the filter wrote %q", got.comment)
 	}
 	mine := []string{wants["placed"], s.batch(&s.alice, nil, "--account=chipA", "--comment=hers"), s.batch(&s.alice, nil, "--account=chipA")}
@@ -192,7 +192,7 @@ func TestInstallAndRemove(t *testing.T) {
 	s.must(os.Remove(filepath.Join(s.dir, "job_submit.lua")))
 	s.do("restore", "--forget")
 
-	after := s.jobs()
+	after := s.readJobs()
 	for id, j := range after {
 		if text := j.Comment + j.Admin; strings.Contains(text, "allotment") || strings.Contains(text, "engine:") {
 			t.Errorf("job %s keeps %q, %q", id, j.Comment, j.Admin)
@@ -227,7 +227,7 @@ func TestInstallAndRemove(t *testing.T) {
 		t.Errorf("site factors are left: %s", factors)
 	}
 	id := s.batch(&s.alice, []string{"ALLOTMENT_PREEMPT=suspend"}, "--account=chipA")
-	if got := s.job(id); got.comment != "" || got.admin != "" {
+	if got := s.readJob(id); got.comment != "" || got.admin != "" {
 		t.Errorf("the filter is still asked: %+v", got)
 	}
 }

@@ -111,7 +111,7 @@ func sweepNow(t *testing.T) {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), nameOfOurs+"*-*"))
 	for _, dir := range dirs {
 		if gone(regexp.MustCompile(`^` + nameOfOurs + `([0-9]+)-`).FindStringSubmatch(filepath.Base(dir))) {
-			down(t, dir)
+			stopCluster(t, dir)
 		}
 	}
 	for _, kind := range [][2]string{{"/etc/passwd", "userdel"}, {"/etc/group", "groupdel"}} {

@@ -18,9 +18,9 @@ import (
 	"github.com/allotment-hpc/allotment/test/programs"
 )
 
-// site is a cluster of one host with our filter, and users of it. Its partitions
+// testSite is a cluster of one host with our filter, and users of it. Its partitions
 // are main, the default, low, night and gpu.
-type site struct {
+type testSite struct {
 	*testing.T
 	dir   string // the cluster's
 	state string // pba's state directory
@@ -31,9 +31,9 @@ type site struct {
 
 const script = "../slurm-cluster.sh"
 
-// newSite starts a cluster that asks a script at submission. "": the one that is
+// newTestSite starts a cluster that asks a script at submission. "": the one that is
 // installed.
-func newSite(t *testing.T, hook string) *site {
+func newTestSite(t *testing.T, hook string) *testSite {
 	t.Helper()
 	needed(t)
 	sweep(t)
@@ -41,8 +41,8 @@ func newSite(t *testing.T, hook string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, dir: dir, state: filepath.Join(dir, "allotment")}
-	t.Cleanup(func() { down(t, dir) })
+	s := &testSite{T: t, dir: dir, state: filepath.Join(dir, "allotment")}
+	t.Cleanup(func() { stopCluster(t, dir) })
 	s.must(os.Chmod(dir, 0o755))
 	s.must(os.Mkdir(s.state, 0o755))
 	s.group = addGroup(t, "g")
@@ -96,7 +96,7 @@ func builtPrograms(t *testing.T) string {
 
 func removePrograms() { _ = os.RemoveAll(programsHere.dir) }
 
-func down(t *testing.T, dir string) {
+func stopCluster(t *testing.T, dir string) {
 	t.Helper()
 	if out, err := exec.Command("bash", script, "down", dir).CombinedOutput(); err != nil {
 		t.Errorf("end the cluster: %v: %s", err, out)
@@ -106,7 +106,7 @@ func down(t *testing.T, dir string) {
 	}
 }
 
-func (s *site) must(err error) {
+func (s *testSite) must(err error) {
 	s.Helper()
 	if err != nil {
 		s.Fatal(err)
@@ -120,7 +120,7 @@ type done struct {
 }
 
 // as runs one of Slurm's commands as a user. nil: as root.
-func (s *site) as(p *person, env []string, argv ...string) done {
+func (s *testSite) as(p *person, env []string, argv ...string) done {
 	s.Helper()
 	cmd := exec.CommandContext(s.Context(), argv[0], argv[1:]...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=/", "SLURM_CONF=" + filepath.Join(s.dir, "slurm.conf")}, env...)
@@ -138,7 +138,7 @@ func (s *site) as(p *person, env []string, argv ...string) done {
 }
 
 // root runs one of Slurm's commands as root; it must succeed.
-func (s *site) root(argv ...string) string {
+func (s *testSite) root(argv ...string) string {
 	s.Helper()
 	d := s.as(nil, nil, argv...)
 	if d.code != 0 {
@@ -149,7 +149,7 @@ func (s *site) root(argv ...string) string {
 
 // submit submits a job that begins in an hour, as a user; it must be accepted. It
 // returns the job's ID and sbatch's messages.
-func (s *site) submit(p *person, env []string, options ...string) (id, told string) {
+func (s *testSite) submit(p *person, env []string, options ...string) (id, messages string) {
 	s.Helper()
 	d := s.sbatch(p, env, options...)
 	if d.code != 0 {
@@ -158,7 +158,7 @@ func (s *site) submit(p *person, env []string, options ...string) (id, told stri
 	return d.out, d.errors
 }
 
-func (s *site) sbatch(p *person, env []string, options ...string) done {
+func (s *testSite) sbatch(p *person, env []string, options ...string) done {
 	s.Helper()
 	argv := append([]string{"sbatch", "--parsable", "--output=/dev/null", "--begin=now+1hour"}, options...)
 	return s.as(p, env, append(argv, "--wrap=exec sleep 600")...)
@@ -174,9 +174,9 @@ type job struct {
 // counts.
 const untouched = "1"
 
-// job looks at a job, by fields in which these tests put no text of a user's that
+// readJob looks at a job, by fields in which these tests put no text of a user's that
 // could pass for another field.
-func (s *site) job(id string) job {
+func (s *testSite) readJob(id string) job {
 	s.Helper()
 	const mark = "<~>"
 	var fields []string
@@ -201,8 +201,8 @@ func (s *site) job(id string) job {
 	return j
 }
 
-// put publishes a policy as pba does.
-func (s *site) put(p esub.Policy, slurm esub.Slurm, standing esub.Standing) {
+// publish publishes a policy as pba does.
+func (s *testSite) publish(p esub.Policy, slurm esub.Slurm, standing esub.Standing) {
 	s.Helper()
 	policy := esub.EncodeLua(p, slurm)
 	generation, err := esub.EncodeLuaGeneration(policy, standing)
@@ -212,7 +212,7 @@ func (s *site) put(p esub.Policy, slurm esub.Slurm, standing esub.Standing) {
 }
 
 // write replaces a file in the state directory.
-func (s *site) write(name string, content []byte) {
+func (s *testSite) write(name string, content []byte) {
 	s.Helper()
 	path := filepath.Join(s.state, name)
 	s.must(os.WriteFile(path+".new", content, 0o644))
@@ -221,7 +221,7 @@ func (s *site) write(name string, content []byte) {
 
 // policy is one for most tests: chipA, whose pool is below its guarantee and of
 // which alice is known to be a member, bob not.
-func (s *site) policy() (esub.Policy, esub.Slurm, esub.Standing) {
+func (s *testSite) policy() (esub.Policy, esub.Slurm, esub.Standing) {
 	p := esub.Policy{
 		Settings: esub.Settings{Config: esub.DefaultConfig(), SuspendFrees: true},
 		Projects: []esub.Project{{Name: "chipA", Group: s.group, GID: 500, Pools: []esub.Pool{{ID: 1, UID: esub.Unknown, Slots: 6}}}},
@@ -237,7 +237,7 @@ const nextInLine = 768
 
 // noLuaErrors: a run-time error in a script lets the job through, and stands only
 // in slurmctld's log.
-func (s *site) noLuaErrors() {
+func (s *testSite) noLuaErrors() {
 	s.Helper()
 	log, err := os.ReadFile(filepath.Join(s.dir, "log", "slurmctld.log"))
 	s.must(err)

@@ -21,9 +21,9 @@ import (
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
-// office is where people type asub and the like: a cluster of four hosts with four
+// wrapperSite is where people type asub and the like: a cluster of four hosts with four
 // slots each, with our filter, and its partitions main, the default, and low.
-type office struct {
+type wrapperSite struct {
 	*testing.T
 	cluster    *cluster.Cluster
 	built      string // the programs
@@ -36,12 +36,12 @@ type office struct {
 // that is busy with something else.
 const soon = 2 * time.Minute
 
-func newOffice(t *testing.T) *office {
+func newWrapperSite(t *testing.T) *wrapperSite {
 	t.Helper()
 	needed(t)
 	sweep(t)
 	group := addGroup(t, "g")
-	o := &office{T: t, group: group, alice: addPerson(t, "a", group), bob: addPerson(t, "b")}
+	o := &wrapperSite{T: t, group: group, alice: addPerson(t, "a", group), bob: addPerson(t, "b")}
 	o.built = builtPrograms(t)
 	dir, err := os.MkdirTemp("", ownName("-"))
 	o.must(err)
@@ -61,14 +61,14 @@ func newOffice(t *testing.T) *office {
 }
 
 // configure writes a config file for Slurm.
-func (o *office) configure(more string) {
+func (o *wrapperSite) configure(more string) {
 	o.Helper()
 	o.must(os.WriteFile(filepath.Join(o.home, "config.yaml"), []byte("backend: slurm\n"+more), 0o644))
 }
 
 // publish writes a policy: alice is in the group of chipA, bob is not, so that bob's
 // jobs for chipA go to the lowest partition.
-func (o *office) publish() {
+func (o *wrapperSite) publish() {
 	o.Helper()
 	config := esub.DefaultConfig()
 	config.OnUntagged = esub.Pass
@@ -85,22 +85,22 @@ func (o *office) publish() {
 	o.must(os.WriteFile(filepath.Join(o.home, esub.LuaGenerationName), generation, 0o644))
 }
 
-func (o *office) must(err error) {
+func (o *wrapperSite) must(err error) {
 	o.Helper()
 	if err != nil {
 		o.Fatal(err)
 	}
 }
 
-// part is the office for a part of the test.
-func (o *office) part(t *testing.T) *office {
+// withT is the site for a part of the test.
+func (o *wrapperSite) withT(t *testing.T) *wrapperSite {
 	one := *o
 	one.T = t
 	return &one
 }
 
-// desk is a directory in which a person works.
-func (o *office) desk(p *person) string {
+// workDir is a directory in which a person works.
+func (o *wrapperSite) workDir(p *person) string {
 	o.Helper()
 	dir, err := os.MkdirTemp(filepath.Dir(o.home), "desk")
 	o.must(err)
@@ -111,13 +111,13 @@ func (o *office) desk(p *person) string {
 	return dir
 }
 
-// types runs one of our programs as a person; nil: as root.
-func (o *office) types(p *person, dir string, words ...string) done {
+// run runs one of our programs as a person; nil: as root.
+func (o *wrapperSite) run(p *person, dir string, words ...string) done {
 	o.Helper()
-	return o.typesWith(p, dir, nil, "", words...)
+	return o.runWith(p, dir, nil, "", words...)
 }
 
-func (o *office) typesWith(p *person, dir string, env []string, stdin string, words ...string) done {
+func (o *wrapperSite) runWith(p *person, dir string, env []string, stdin string, words ...string) done {
 	o.Helper()
 	cmd := o.command(p, dir, env, words...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -131,7 +131,7 @@ func (o *office) typesWith(p *person, dir string, env []string, stdin string, wo
 	return done{cmd.ProcessState.ExitCode(), out.String(), text.String()}
 }
 
-func (o *office) command(p *person, dir string, env []string, words ...string) *exec.Cmd {
+func (o *wrapperSite) command(p *person, dir string, env []string, words ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(o.built, words[0]), words[1:]...)
 	cmd.Env = append([]string{"PATH=" + o.built + ":" + os.Getenv("PATH"), "HOME=/", "A=", "ALLOTMENT_HOME=" + o.home}, env...)
 	cmd.Dir = dir
@@ -144,9 +144,9 @@ func (o *office) command(p *person, dir string, env []string, words ...string) *
 var submittedLine = regexp.MustCompile(`Job <(\d+)> is submitted to (?:default )?queue <\w+>\.\n`)
 
 // submit has a person submit a job, which must be accepted without a word.
-func (o *office) submit(p *person, dir string, words ...string) (id string) {
+func (o *wrapperSite) submit(p *person, dir string, words ...string) (id string) {
 	o.Helper()
-	d := o.types(p, dir, append([]string{"asub"}, words...)...)
+	d := o.run(p, dir, append([]string{"asub"}, words...)...)
 	found := submittedLine.FindStringSubmatch(d.out)
 	if d.code != 0 || found == nil || d.errors != "" {
 		o.Fatalf("asub %q: %+v", words, d)
@@ -155,7 +155,7 @@ func (o *office) submit(p *person, dir string, words ...string) (id string) {
 }
 
 // slurm runs one of Slurm's own commands as root.
-func (o *office) slurm(argv ...string) string {
+func (o *wrapperSite) slurm(argv ...string) string {
 	o.Helper()
 	out, err := o.cluster.Run(o.Context(), argv...)
 	o.must(err)
@@ -163,19 +163,19 @@ func (o *office) slurm(argv ...string) string {
 }
 
 // await waits until what is looked at is there.
-func (o *office) await(what string, look func() (text string, there bool)) string {
+func (o *wrapperSite) await(what string, read func() (text string, there bool)) string {
 	o.Helper()
 	ctx, cancel := context.WithTimeout(o.Context(), soon)
 	defer cancel()
 	text := ""
-	if !await.Until(ctx, func() (there bool) { text, there = look(); return there }) {
+	if !await.Until(ctx, func() (there bool) { text, there = read(); return there }) {
 		o.Fatalf("%s: not after %v: %s", what, soon, text)
 	}
 	return text
 }
 
 // ended waits until all of a job has ended, as Slurm itself sees it.
-func (o *office) ended(id string) {
+func (o *wrapperSite) ended(id string) {
 	o.Helper()
 	over := regexp.MustCompile(`^(?:(?:COMPLETED|FAILED|CANCELLED|TIMEOUT)\n)+$`)
 	o.await("the end of job "+id, func() (string, bool) {
@@ -185,7 +185,7 @@ func (o *office) ended(id string) {
 }
 
 // running waits until a job runs.
-func (o *office) running(id string) {
+func (o *wrapperSite) running(id string) {
 	o.Helper()
 	o.await("the start of job "+id, func() (string, bool) {
 		text := o.slurm("squeue", "--noheader", "--states=all", "--format=%T", "--jobs="+id)
@@ -195,20 +195,20 @@ func (o *office) running(id string) {
 
 // TestWrappers types asub and the others at a real Slurm, as ordinary users do.
 func TestWrappers(t *testing.T) {
-	o := newOffice(t)
-	for name, part := range map[string]func(*office){
-		"honoured options":            (*office).honoured,
-		"ignored and refused options": (*office).notHonoured,
-		"what Slurm can't do":         (*office).unable,
-		"a job of one sbatch":         (*office).oneCommand,
-		"R1 the filter's words":       (*office).words,
-		"environment and scripts":     (*office).environment,
-		"waiting for a job":           (*office).waiting,
-		"lists":                       (*office).lists,
-		"acts":                        (*office).acts,
-		"changes":                     (*office).changes,
+	o := newWrapperSite(t)
+	for name, part := range map[string]func(*wrapperSite){
+		"honoured options":            (*wrapperSite).honoured,
+		"ignored and refused options": (*wrapperSite).notHonoured,
+		"what Slurm can't do":         (*wrapperSite).unable,
+		"a job of one sbatch":         (*wrapperSite).oneCommand,
+		"R1 the filter's words":       (*wrapperSite).words,
+		"environment and scripts":     (*wrapperSite).environment,
+		"waiting for a job":           (*wrapperSite).waiting,
+		"lists":                       (*wrapperSite).lists,
+		"acts":                        (*wrapperSite).acts,
+		"changes":                     (*wrapperSite).changes,
 	} {
-		t.Run(name, func(t *testing.T) { part(o.part(t)) })
+		t.Run(name, func(t *testing.T) { part(o.withT(t)) })
 	}
 	if t.Failed() {
 		t.Logf("slurmctld's log: %s", o.cluster.Log())
@@ -219,7 +219,7 @@ func TestWrappers(t *testing.T) {
 type row struct{ name, treatment string }
 
 // rows are those of docs/options.md, with what it says of Slurm.
-func (o *office) rows() (all []row) {
+func (o *wrapperSite) rows() (all []row) {
 	o.Helper()
 	page, err := os.ReadFile("../../docs/options.md")
 	o.must(err)
@@ -271,8 +271,8 @@ func trials(held string) map[string]trial {
 }
 
 // honoured submits a job with each option that docs/options.md calls honoured.
-func (o *office) honoured() {
-	held := o.submit(&o.alice, o.desk(&o.alice), "-H", "true")
+func (o *wrapperSite) honoured() {
+	held := o.submit(&o.alice, o.workDir(&o.alice), "-H", "true")
 	tried := trials(held)
 	var begun []begunTrial
 	for _, r := range o.rows() {
@@ -289,7 +289,7 @@ func (o *office) honoured() {
 	}
 	for _, b := range begun {
 		o.Run(b.name, func(t *testing.T) {
-			text := o.part(t).finish(b)
+			text := o.withT(t).finish(b)
 			for _, want := range b.want {
 				if !regexp.MustCompile(want).MatchString(text) {
 					t.Errorf("no %q in:\n%s", want, text)
@@ -318,13 +318,13 @@ func option(name, argument string) []string {
 // begunTrial is a trial whose job is submitted.
 type begunTrial struct {
 	trial
-	name, id, dir, said string
+	name, id, dir, output string
 }
 
 // begin submits a job with an option.
-func (o *office) begin(name string, test trial) begunTrial {
+func (o *wrapperSite) begin(name string, test trial) begunTrial {
 	o.Helper()
-	dir := o.desk(&o.alice)
+	dir := o.workDir(&o.alice)
 	o.must(os.Mkdir(filepath.Join(dir, "sub"), 0o777))
 	o.must(os.Chmod(filepath.Join(dir, "sub"), 0o777))
 	for file, text := range map[string]string{"in.0": "from a file\n", "jobs": "-J packed true\n", "out": "before\n"} {
@@ -339,25 +339,25 @@ func (o *office) begin(name string, test trial) begunTrial {
 	default:
 		words = append(words, "sh", "-c", test.command)
 	}
-	d := o.types(&o.alice, dir, words...)
+	d := o.run(&o.alice, dir, words...)
 	found := submittedLine.FindStringSubmatch(d.out)
 	if found == nil {
 		o.Fatalf("%q is not submitted: %+v", words, d)
 	}
-	said := d.out + d.errors
+	output := d.out + d.errors
 	if d.code != 0 {
-		said += fmt.Sprintf("exit code %d\n", d.code)
+		output += fmt.Sprintf("exit code %d\n", d.code)
 	}
-	return begunTrial{test, name, found[1], dir, said}
+	return begunTrial{test, name, found[1], dir, output}
 }
 
 // finish returns what is said of a trial's job, and what it wrote.
-func (o *office) finish(b begunTrial) string {
+func (o *wrapperSite) finish(b begunTrial) string {
 	o.Helper()
 	if !b.waits {
 		o.ended(b.id)
 	}
-	said, dir := b.said+o.slurm("scontrol", "show", "job", b.id), b.dir
+	output, dir := b.output+o.slurm("scontrol", "show", "job", b.id), b.dir
 	files, err := os.ReadDir(dir)
 	o.must(err)
 	for _, file := range files {
@@ -366,19 +366,19 @@ func (o *office) finish(b begunTrial) string {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, file.Name()))
 		o.must(err)
-		said += file.Name() + ": " + string(text) + "\n"
+		output += file.Name() + ": " + string(text) + "\n"
 	}
-	return said
+	return output
 }
 
 // notHonoured submits a job with each of the other options.
-func (o *office) notHonoured() {
-	dir := o.desk(&o.alice)
+func (o *wrapperSite) notHonoured() {
+	dir := o.workDir(&o.alice)
 	for _, r := range o.rows() {
 		if r.treatment == "honoured" {
 			continue
 		}
-		d := o.types(&o.alice, dir, append(append([]string{"asub", "-H"}, option(r.name, "")...), "true")...)
+		d := o.run(&o.alice, dir, append(append([]string{"asub", "-H"}, option(r.name, "")...), "true")...)
 		submitted := submittedLine.MatchString(d.out)
 		switch r.treatment {
 		case "ignored":
@@ -391,31 +391,31 @@ func (o *office) notHonoured() {
 			}
 		}
 	}
-	if d := o.types(&o.alice, dir, "akill", "0"); d.code != 0 {
+	if d := o.run(&o.alice, dir, "akill", "0"); d.code != 0 {
 		o.Errorf("akill 0: %+v", d)
 	}
 }
 
 // unable: what of an option Slurm can't do is refused in plain words, before
 // anything is submitted.
-func (o *office) unable() {
-	dir := o.desk(&o.alice)
+func (o *wrapperSite) unable() {
+	dir := o.workDir(&o.alice)
 	before := o.slurm("squeue", "--noheader", "--array", "--states=all", "--format=%i")
 	for line, want := range map[string]string{
 		"-o a -eo b true":             "overwrites both output and error file or appends to both",
 		"-w done(1)&&(exit(2)) true":  "takes done, exit, ended and started of job numbers",
 		"-w done(1)||done(2)&&3 true": "joined by && or by ||",
 		"-w done(name) true":          "of job numbers",
-		"-m node9 true":               `host "node9": there is none of this name`,
+		"-m node9 true":               `host "node9": no such host`,
 		`-o a\b true`:                 "takes no backslash",
 		"-q nosuch true":              "invalid partition specified: nosuch",
 	} {
-		d := o.types(&o.alice, dir, append([]string{"asub"}, strings.Fields(line)...)...)
+		d := o.run(&o.alice, dir, append([]string{"asub"}, strings.Fields(line)...)...)
 		if d.code != 1 || d.out != "" || !strings.Contains(d.errors, want) || !strings.HasSuffix(d.errors, ". Job not submitted.\n") || strings.Count(d.errors, "\n") != 1 {
 			o.Errorf("asub %s: %+v, want %q", line, d, want)
 		}
 	}
-	d := o.typesWith(&o.alice, dir, nil, "#!/usr/bin/env python3\n#SBATCH --comment=x\nprint(1)\n", "asub")
+	d := o.runWith(&o.alice, dir, nil, "#!/usr/bin/env python3\n#SBATCH --comment=x\nprint(1)\n", "asub")
 	if d.code != 1 || !strings.Contains(d.errors, "would obey the script's #SBATCH") {
 		o.Errorf("a script of Python's with #SBATCH lines: %+v", d)
 	}
@@ -425,10 +425,10 @@ func (o *office) unable() {
 }
 
 // oneCommand: asub runs one sbatch, and nothing else of Slurm's.
-func (o *office) oneCommand() {
+func (o *wrapperSite) oneCommand() {
 	bin := filepath.Join(filepath.Dir(o.home), "bin")
 	o.must(os.Mkdir(bin, 0o755))
-	dir := o.desk(&o.alice)
+	dir := o.workDir(&o.alice)
 	log := filepath.Join(dir, "log")
 	for _, name := range []string{"sbatch", "squeue", "sinfo", "scontrol", "scancel"} {
 		path, err := exec.LookPath(name)
@@ -442,7 +442,7 @@ func (o *office) oneCommand() {
 	if err != nil || string(text) != "sbatch\n" {
 		o.Errorf("it ran %q, %v", text, err)
 	}
-	o.types(&o.alice, dir, "ajobs", id)
+	o.run(&o.alice, dir, "ajobs", id)
 	if text, _ := os.ReadFile(log); !strings.Contains(string(text), "\nsqueue\n") {
 		o.Errorf("ajobs is not heard: %q", text)
 	}
@@ -450,9 +450,9 @@ func (o *office) oneCommand() {
 
 // words: the filter decides on Slurm's side. Its messages reach the user, and what it
 // must know reaches it.
-func (o *office) words() {
-	dir := o.desk(nil)
-	d := o.types(&o.bob, dir, "asub", "-P", "chipA", "-H", "true")
+func (o *wrapperSite) words() {
+	dir := o.workDir(nil)
+	d := o.run(&o.bob, dir, "asub", "-P", "chipA", "-H", "true")
 	found := submittedLine.FindStringSubmatch(d.out)
 	if want := "--account=chipA: you are not in its group " + o.group + ": ask to be added; it goes to partition low\n"; d.code != 0 || found == nil || d.errors != want {
 		o.Fatalf("%+v, want %q", d, want)
@@ -460,7 +460,7 @@ func (o *office) words() {
 	if text := o.slurm("scontrol", "show", "job", found[1]); !strings.Contains(text, "Partition=low ") || !strings.Contains(text, "AdminComment=allotment:1;queue=main;low=1; \n") && !strings.Contains(text, "AdminComment=allotment:1;queue=main;low=1;\n") {
 		o.Errorf("%s", text)
 	}
-	d = o.typesWith(&o.alice, dir, []string{"ALLOTMENT_PREEMPT=suspend", "ALLOTMENT_STEP=from the job around"}, "",
+	d = o.runWith(&o.alice, dir, []string{"ALLOTMENT_PREEMPT=suspend", "ALLOTMENT_STEP=from the job around"}, "",
 		"asub", "-P", "chipA:synthesis", "-env", "none", "-H", "-q", "main", "/bin/true")
 	if d.code != 0 || d.errors != "" || d.out != "Job <"+submittedLine.FindStringSubmatch(d.out)[1]+"> is submitted to queue <main>.\n" {
 		o.Fatalf("%+v", d)
@@ -468,7 +468,7 @@ func (o *office) words() {
 	if text := o.slurm("scontrol", "show", "job", submittedLine.FindStringSubmatch(d.out)[1]); !strings.Contains(text, "AdminComment=allotment:1;preempt=suspend;step=synthesis;") {
 		o.Errorf("%s", text)
 	}
-	d = o.typesWith(&o.alice, dir, []string{"ALLOTMENT_STEP=nosuch"}, "", "asub", "-P", "chipA", "-H", "true") // of a job around
+	d = o.runWith(&o.alice, dir, []string{"ALLOTMENT_STEP=nosuch"}, "", "asub", "-P", "chipA", "-H", "true") // of a job around
 	if d.code != 0 || d.errors != "" {
 		o.Errorf("%+v", d)
 	}
@@ -479,23 +479,23 @@ func (o *office) words() {
 		"control characters in ALLOTMENT_STEP: take them out":                 {"-P", "chipA:\x1b[31m", "true"},
 		"a comment must not begin with allotment: and a digit: take that out": {"-Jd", "allotment:1;preempt=suspend;", "true"},
 	} {
-		d := o.types(&o.alice, dir, append([]string{"asub"}, words...)...)
+		d := o.run(&o.alice, dir, append([]string{"asub"}, words...)...)
 		if want := "asub: " + why + ". Job not submitted.\n"; d.code != 1 || d.out != "" || d.errors != want {
 			o.Errorf("asub %q: %+v, want %q", words, d, want)
 		}
 	}
-	d = o.types(&o.alice, dir, "asub", "-P", "\u202e", "-H", "true") // Slurm's Lua knows no such characters
+	d = o.run(&o.alice, dir, "asub", "-P", "\u202e", "-H", "true") // Slurm's Lua knows no such characters
 	if d.code != 0 || strings.Contains(d.errors, "\u202e") || !strings.Contains(d.errors, "no project of that name: correct it; it goes to partition low\n") {
 		o.Errorf("a project that turns the writing: %+v", d)
 	}
-	o.types(nil, dir, "akill", "-u", "all", "0")
+	o.run(nil, dir, "akill", "-u", "all", "0")
 }
 
 // environment: a job finds what it finds on every queue, whatever Slurm's own
 // variables around it say.
-func (o *office) environment() {
-	dir := o.desk(&o.alice)
-	d := o.typesWith(&o.alice, dir, []string{"SBATCH_PARTITION=low", "SBATCH_WAIT=1", "SLURM_JOB_NAME=other", "B=a b\nc"}, "",
+func (o *wrapperSite) environment() {
+	dir := o.workDir(&o.alice)
+	d := o.runWith(&o.alice, dir, []string{"SBATCH_PARTITION=low", "SBATCH_WAIT=1", "SLURM_JOB_NAME=other", "B=a b\nc"}, "",
 		"asub", "-J", "a[3]", `echo "$LSB_JOBID $LSB_JOBINDEX $LSB_QUEUE $ALLOTMENT_JOBID $ALLOTMENT_REQUEUES <$B>$LC_ALL"`)
 	found := submittedLine.FindStringSubmatch(d.out)
 	if d.code != 0 || found == nil {
@@ -507,7 +507,7 @@ func (o *office) environment() {
 		o.Errorf("%q, %v, want %q", text, err, want)
 	}
 	id := ""
-	d = o.typesWith(&o.alice, dir, nil, "#!/bin/sh\n#BSUB -J script\n#SBATCH --partition=low\n#SBATCH --hold\necho $LSB_JOBID $LSB_JOBINDEX $LSB_QUEUE\n", "asub")
+	d = o.runWith(&o.alice, dir, nil, "#!/bin/sh\n#BSUB -J script\n#SBATCH --partition=low\n#SBATCH --hold\necho $LSB_JOBID $LSB_JOBINDEX $LSB_QUEUE\n", "asub")
 	if found := submittedLine.FindStringSubmatch(d.out); found != nil {
 		id = found[1]
 	}
@@ -524,41 +524,41 @@ func (o *office) environment() {
 }
 
 // waiting: asub -K ends with its job.
-func (o *office) waiting() {
-	dir := o.desk(&o.alice)
+func (o *wrapperSite) waiting() {
+	dir := o.workDir(&o.alice)
 	for command, want := range map[string]int{"exit 3": 3, "true": 0, "kill -9 $$": 137} {
-		if d := o.types(&o.alice, dir, "asub", "-K", "-o", "/dev/null", command); d.code != want || !strings.Contains(d.errors, "<<Starting on node") {
+		if d := o.run(&o.alice, dir, "asub", "-K", "-o", "/dev/null", command); d.code != want || !strings.Contains(d.errors, "<<Starting on node") {
 			o.Errorf("asub -K %q: %+v, want %d", command, d, want)
 		}
 	}
 	cmd := o.command(&o.alice, dir, nil, "asub", "-K", "-H", "-J", "never", "true")
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var output bytes.Buffer
+	cmd.Stderr = &output
 	o.must(cmd.Start())
 	id := strings.TrimSpace(o.await("the job that is waited for", func() (string, bool) {
 		text := o.slurm("squeue", "--noheader", "--name=never", "--format=%i")
 		return text, text != ""
 	}))
-	if d := o.types(&o.alice, dir, "akill", id); d.code != 0 {
+	if d := o.run(&o.alice, dir, "akill", id); d.code != 0 {
 		o.Errorf("akill: %+v", d)
 	}
 	timer := time.AfterFunc(soon, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 126 {
-		o.Errorf("a job that is killed before it starts: exit code %d: %s", cmd.ProcessState.ExitCode(), &said)
+		o.Errorf("a job that is killed before it starts: exit code %d: %s", cmd.ProcessState.ExitCode(), &output)
 	}
 }
 
 // lists: ajobs, ahosts and aqueues show what Slurm has, and nothing of it raw.
-func (o *office) lists() {
-	dir := o.desk(&o.alice)
+func (o *wrapperSite) lists() {
+	dir := o.workDir(&o.alice)
 	hostile := "x\x1b[31m|JOBID\t\u202e" // root's, which the filter lets through
 	waits := o.submit(&o.alice, dir, "-H", "-J", "held job", "-Jd", "my own text", "true")
 	runs := o.submit(&o.alice, dir, "-n", "4", "-R", "span[hosts=1]", "-m", "node2", "-J", "wide", "sleep", "600")
 	o.running(runs)
 	out := o.slurm("sbatch", "--parsable", "--uid="+o.alice.name, "--chdir=/", "--output=/dev/null", "--hold", "--array=0-2", "--job-name=zero", "--wrap=true")
 	array := strings.TrimSpace(out)
-	d := o.types(&o.alice, dir, "ajobs", "-w")
+	d := o.run(&o.alice, dir, "ajobs", "-w")
 	for _, want := range []string{
 		`(?m)^` + waits + ` +` + o.alice.name + ` +PSUSP main .* held job +\w+ +\d+`,
 		`(?m)^` + runs + ` +` + o.alice.name + ` +RUN +main .* node2:node2:node2:node2 +wide `,
@@ -568,10 +568,10 @@ func (o *office) lists() {
 			o.Errorf("ajobs -w: no %q in %+v", want, d)
 		}
 	}
-	if d := o.types(&o.alice, dir, "ajobs", array+"[0]"); d.code != 0 || strings.Count(d.out, "\n") != 2 || !strings.Contains(d.out, "zero[0]") {
+	if d := o.run(&o.alice, dir, "ajobs", array+"[0]"); d.code != 0 || strings.Count(d.out, "\n") != 2 || !strings.Contains(d.out, "zero[0]") {
 		o.Errorf("ajobs %s[0]: %+v", array, d)
 	}
-	d = o.types(&o.alice, dir, "ajobs", "-l", runs, waits)
+	d = o.run(&o.alice, dir, "ajobs", "-l", runs, waits)
 	long := strings.ReplaceAll(d.out, "\n"+strings.Repeat(" ", 21), "")
 	for _, want := range []string{
 		"Job <" + runs + ">, Job Name <wide>, User <" + o.alice.name + ">, Status <RUN>, Queue <main>, Job Priority <20, normal>",
@@ -581,7 +581,7 @@ func (o *office) lists() {
 			o.Errorf("ajobs -l: no %q in %s%s", want, long, d.errors)
 		}
 	}
-	d = o.types(&o.alice, dir, "ajobs", "--json")
+	d = o.run(&o.alice, dir, "ajobs", "--json")
 	var jobs []struct {
 		ID    string `json:"id"`
 		State string `json:"state"`
@@ -597,34 +597,34 @@ func (o *office) lists() {
 		}
 	}
 	o.slurm("sbatch", "--uid="+o.bob.name, "--chdir=/", "--output=/dev/null", "--hold", "--job-name=plain", "--comment=plain", "--wrap=true")
-	o.types(nil, dir, "akill", "-u", "all", "-J", "nosuch", "0")
-	mine := o.types(nil, dir, "asub", "-H", "-J", hostile, "true")
-	d = o.types(nil, dir, "ajobs", "-u", "all", "-w")
+	o.run(nil, dir, "akill", "-u", "all", "-J", "nosuch", "0")
+	mine := o.run(nil, dir, "asub", "-H", "-J", hostile, "true")
+	d = o.run(nil, dir, "ajobs", "-u", "all", "-w")
 	if strings.ContainsAny(d.out+mine.errors, "\x1b\t\u202e") {
 		o.Errorf("raw: %q %q", d.out, mine.errors)
 	}
 
-	d = o.types(&o.alice, dir, "ahosts", "-w")
+	d = o.run(&o.alice, dir, "ahosts", "-w")
 	for _, want := range []string{`(?m)^node2 +closed_Full +- +4 +4 +4 +0 +0`, `(?m)^node4 +ok +- +4 +`} {
 		if d.code != 0 || !regexp.MustCompile(want).MatchString(d.out) {
 			o.Errorf("ahosts: no %q in %+v", want, d)
 		}
 	}
 	o.slurm("scontrol", "update", "NodeName=node3", "State=DRAIN", "Reason=a\x1b[31m test")
-	if d := o.types(&o.alice, dir, "ahosts", "-w", "node3"); !regexp.MustCompile(`(?m)^node3 +closed_Adm`).MatchString(d.out) || strings.Contains(d.out, "\x1b") {
+	if d := o.run(&o.alice, dir, "ahosts", "-w", "node3"); !regexp.MustCompile(`(?m)^node3 +closed_Adm`).MatchString(d.out) || strings.Contains(d.out, "\x1b") {
 		o.Errorf("a drained host: %+v", d)
 	}
 	o.slurm("scontrol", "update", "NodeName=node3", "State=RESUME")
-	d = o.types(&o.alice, dir, "aqueues", "--json")
+	d = o.run(&o.alice, dir, "aqueues", "--json")
 	if d.code != 0 || !regexp.MustCompile(`"name": "main",\s+"default": true`).MatchString(d.out) || !strings.Contains(d.out, `"name": "low"`) {
 		o.Errorf("aqueues: %+v", d)
 	}
-	o.types(nil, dir, "akill", "-u", "all", "0")
+	o.run(nil, dir, "akill", "-u", "all", "0")
 }
 
 // acts: akill, astop, aresume and arequeue, by users who may and by users who may not.
-func (o *office) acts() {
-	dir := o.desk(&o.alice)
+func (o *wrapperSite) acts() {
+	dir := o.workDir(&o.alice)
 	runs := o.submit(&o.alice, dir, "-m", "node1", `trap "echo got it" USR1; echo ready; while :; do sleep 0.1; done`)
 	output := func(text string) {
 		o.await(text, func() (string, bool) {
@@ -638,7 +638,7 @@ func (o *office) acts() {
 		by    *person
 		line  string
 		code  int
-		says  string
+		want  string
 		check string // pattern: squeue's line of the job, with its ID, state, reason and restarts
 	}{
 		{&o.bob, "akill " + runs, 1, "Job <" + runs + ">: User permission denied", runs + " RUNNING"},
@@ -654,9 +654,9 @@ func (o *office) acts() {
 		{&o.alice, "akill " + runs, 0, "Job <" + runs + "> is being terminated", runs + " CANCELLED"},
 		{&o.alice, "akill 4294967295", 1, "Job <4294967295>: No matching job found", ""},
 	} {
-		d := o.types(act.by, dir, strings.Fields(act.line)...)
-		if d.code != act.code || !strings.Contains(d.out+d.errors, act.says) {
-			o.Errorf("%s: %+v, want %d, %q", act.line, d, act.code, act.says)
+		d := o.run(act.by, dir, strings.Fields(act.line)...)
+		if d.code != act.code || !strings.Contains(d.out+d.errors, act.want) {
+			o.Errorf("%s: %+v, want %d, %q", act.line, d, act.code, act.want)
 		}
 		if act.check == "" {
 			continue
@@ -670,16 +670,16 @@ func (o *office) acts() {
 }
 
 // changes: amod, on Slurm's side of the filter.
-func (o *office) changes() {
-	dir := o.desk(&o.alice)
+func (o *wrapperSite) changes() {
+	dir := o.workDir(&o.alice)
 	tagged := o.submit(&o.alice, dir, "-P", "chipA:synthesis", "-H", "true")
 	plain := o.submit(&o.alice, dir, "-H", "true")
 	for _, change := range []struct {
-		by   *person
-		line string
-		code int
-		says string
-		want string // in scontrol's words
+		by      *person
+		line    string
+		code    int
+		message string
+		want    string // in scontrol's words
 	}{
 		{&o.alice, "-W 30 -J new " + plain, 0, "Parameters of job <" + plain + "> are being changed", "JobName=new\n"},
 		{&o.alice, "-q low " + plain, 0, "are being changed", "Partition=low "},
@@ -691,14 +691,14 @@ func (o *office) changes() {
 		{&o.alice, "-Jd mine " + tagged, 1, "it begins with what the submit filter recorded", "Comment=allotment:1;step=synthesis; "},
 		{&o.bob, "-W 10 " + tagged, 1, "User permission denied", "TimeLimit=1-00:00:00 "},
 	} {
-		d := o.types(change.by, dir, append([]string{"amod"}, strings.Fields(change.line)...)...)
-		if d.code != change.code || !strings.Contains(d.out+d.errors, change.says) {
-			o.Errorf("amod %s: %+v, want %d, %q", change.line, d, change.code, change.says)
+		d := o.run(change.by, dir, append([]string{"amod"}, strings.Fields(change.line)...)...)
+		if d.code != change.code || !strings.Contains(d.out+d.errors, change.message) {
+			o.Errorf("amod %s: %+v, want %d, %q", change.line, d, change.code, change.message)
 		}
 		id := change.line[strings.LastIndexByte(change.line, ' ')+1:]
 		if text := o.slurm("scontrol", "show", "job", id); !strings.Contains(strings.ReplaceAll(text, "\n", " \n"), strings.ReplaceAll(change.want, "\n", " \n")) {
 			o.Errorf("amod %s: no %q in %s", change.line, change.want, text)
 		}
 	}
-	o.types(nil, dir, "akill", "-u", "all", "0")
+	o.run(nil, dir, "akill", "-u", "all", "0")
 }
