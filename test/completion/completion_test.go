@@ -255,7 +255,7 @@ func TestFish(t *testing.T) {
 	for line, want := range map[string]string{
 		"ajobs ":          fmt.Sprintf("%d\theld", id),
 		"ahosts n1 ":      "n2\tok",
-		"pba alloc uns":   "unset\tremove a project's slots",
+		"pba alloc uns":   "unset\tremove a project's allocation",
 		"asub -n 2 dirna": "dirname",
 	} {
 		var out []byte
