@@ -55,7 +55,7 @@ func TestDummiesRejectInvalidValues(t *testing.T) {
 		"max_gathering: 101%":            "0% to 100%",
 		"light_fraction: 0.25":           "percentage",
 		"heavy: [{project: chipA}]":      "dummies.heavy[0]: memory: want",
-		"heavy: [{memory: 24}]":          "no size",
+		"heavy: [{memory: 24}]":          "not a size",
 		"heavy: [{user: a, memory: 1G}]": `unknown key "dummies.heavy[0].user"`,
 	} {
 		d := DefaultDummies()
