@@ -43,7 +43,7 @@ func TestUnreleasedJobIsReported(t *testing.T) {
 	const word = "not release job 3"
 	expect(word, "rebalance", "-v")
 	expect(word, "status")
-	expect("release what was to start again", "doctor")
+	expect("did not release them when the hold ended", "doctor")
 	expect("!All changes are undone", "restore")
 	if err := os.Remove(bmod); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestUnreleasedJobIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("All changes are undone", "restore")
-	expect("!release what was to start again", "doctor")
+	expect("!did not release them when the hold ended", "doctor")
 	snapshot, err := c.Snapshot()
 	if err != nil || snapshot.Jobs[2].Begin.After(time.Now().Add(2*time.Minute)) {
 		t.Errorf("%v: it begins at %v", err, snapshot.Jobs[2].Begin)
