@@ -688,7 +688,7 @@ func (o *wrapperSite) changes() {
 		{&o.alice, "-n 3 " + plain, 0, "are being changed", "NumCPUs=3 NumTasks=3 "},
 		{&o.alice, "-Jd mine " + plain, 0, "are being changed", "Comment=mine "},
 		{&o.alice, "-sp 5 -W 20 " + plain, 0, "option -sp is ignored", "TimeLimit=00:20:00 "},
-		{&o.alice, "-Jd mine " + tagged, 1, "it begins with what the submit filter recorded", "Comment=allotment:1;step=synthesis; "},
+		{&o.alice, "-Jd mine " + tagged, 1, "it begins with the submit filter's tag", "Comment=allotment:1;step=synthesis; "},
 		{&o.bob, "-W 10 " + tagged, 1, "User permission denied", "TimeLimit=1-00:00:00 "},
 	} {
 		d := o.run(change.by, dir, append([]string{"amod"}, strings.Fields(change.line)...)...)
