@@ -120,7 +120,7 @@ func batchRequests(p process, line bsub.Line, file string, submitContext bsub.Co
 // submitBatch submits jobs, and waits for them where they ask for it.
 func (p process) submitBatch(ctx context.Context, queue backends.Backend, requests []bsub.Request, out io.Writer) error {
 	ids, failed := p.submitRequests(ctx, queue, requests, out)
-	if wait := slices.ContainsFunc(requests, func(r bsub.Request) bool { return r.Wait }); wait && len(ids) > 0 {
+	if slices.ContainsFunc(requests, waits) && len(ids) > 0 {
 		return errors.Join(failed, p.waitFor(ctx, ids))
 	}
 	return failed

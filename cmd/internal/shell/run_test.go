@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,6 +44,39 @@ func TestSignalsEndTheContext(t *testing.T) {
 		if code != 1 || stderr.String() != "farm: interrupted: wait for the job: context canceled\n" {
 			t.Errorf("%v: got %d, %q", signal, code, stderr.String())
 		}
+	}
+}
+
+// The cause says which signal it was.
+func TestSignalIsTheCause(t *testing.T) {
+	var cause error
+	shell.Run("farm", io.Discard, io.Discard, func(ctx context.Context, _ io.Writer) error {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		cause = context.Cause(ctx)
+		return nil
+	})
+	if cause == nil || !strings.Contains(cause.Error(), "terminated") {
+		t.Errorf("the cause is %v, want the signal", cause)
+	}
+}
+
+// Before a program of RunUncaught asks for signals, the first one kills it.
+func TestUncaughtSignalKills(t *testing.T) {
+	const variable = "ALLOTMENT_TEST_UNCAUGHT"
+	if os.Getenv(variable) != "" {
+		shell.RunUncaught("farm", io.Discard, io.Discard, func(context.Context, io.Writer) error {
+			return syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		})
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestUncaughtSignalKills$")
+	cmd.Env = append(os.Environ(), variable+"=1")
+	err := cmd.Run()
+	if cmd.ProcessState == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+		t.Errorf("it ended with %v, want SIGTERM", err)
 	}
 }
 

@@ -85,8 +85,8 @@ func Run(program string, stdout, stderr io.Writer, f func(ctx context.Context, o
 // RunUncaught is Run for a program that mostly ends within milliseconds: until f calls
 // CatchSignals, SIGINT and SIGTERM kill it. To catch signals takes the Go runtime 0.4 ms.
 func RunUncaught(program string, stdout, stderr io.Writer, f func(ctx context.Context, out io.Writer) error) int {
-	ctx, end := context.WithCancel(context.Background())
-	defer end()
+	ctx, end := context.WithCancelCause(context.Background())
+	defer end(nil)
 	ctx = context.WithValue(ctx, catching{}, sync.OnceFunc(func() { endBySignal(ctx, end) }))
 	out := &checkedWriter{w: stdout}
 	err := f(ctx, out)
@@ -112,17 +112,14 @@ func CatchSignals(ctx context.Context) {
 	}
 }
 
-func endBySignal(ctx context.Context, end context.CancelFunc) {
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case <-caught:
-			end()
-		case <-ctx.Done():
-		}
-		signal.Stop(caught)
-	}()
+// endBySignal ends a context at the first SIGINT or SIGTERM, with the signal as the cause.
+// The next one kills.
+func endBySignal(ctx context.Context, end context.CancelCauseFunc) {
+	caught, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(caught, func() {
+		stop()
+		end(context.Cause(caught))
+	})
 }
 
 // exitCode is one of the table's, or what an ExitError says: never that of a program
