@@ -86,8 +86,8 @@ type Edit struct {
 	Grace    time.Duration // … for so long
 }
 
-// ChangeAllocations makes all of the changes, or none. ErrUnknownAllocation if
-// one withdraws what is not there.
+// ChangeAllocations makes all of the changes, or none. It returns ErrUnknownAllocation if
+// a change withdraws an allocation that does not exist.
 func (l *Ledger) ChangeAllocations(ctx context.Context, e Edit, changes []Change) error {
 	return l.edit(ctx, "change the allocations", func(tx *sql.Tx) error {
 		for _, c := range changes {
