@@ -31,6 +31,11 @@ type ForEngine struct {
 	// their users typed them.
 	FoldsProjects bool
 
+	// Considers: the queue says when it considered a pending job (Job.Considered), and it
+	// may find that a pinned job can't run where the plan thinks it can. No job is
+	// preempted for a pinned job before the queue has considered it there (R32).
+	Considers bool
+
 	// Pin binds pending jobs to hosts. nil: a beneficiary starts where the queue lets
 	// it, and there are no dummy jobs.
 	Pin func(ctx context.Context, pins []Pin) Errors

@@ -37,6 +37,15 @@ type CompactJob struct {
 	Mark        string        `json:"mk,omitempty"`
 	DummyFor    ID            `json:"df,omitzero"`
 	ExitCode    int           `json:"x,omitempty"`
+	Unserved    string        `json:"us,omitempty"`
+	MinHosts    int           `json:"hl,omitempty"`
+	MaxHosts    int           `json:"hm,omitempty"`
+	PerHost     int           `json:"ph,omitempty"`
+	Unit        int           `json:"un,omitempty"`
+	Needs       []Amount      `json:"ne,omitempty"`
+	Component   bool          `json:"co,omitempty"`
+	ArrayLimit  int           `json:"al,omitempty"`
+	Considered  int64         `json:"cs,omitempty"`
 	NoRequeue   bool          `json:"nr,omitempty"`
 	Interactive bool          `json:"i,omitempty"`
 	Exclusive   bool          `json:"ex,omitempty"`
@@ -53,11 +62,13 @@ func (j *Job) Compact() CompactJob {
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: nanoseconds(j.PinEnds), Keeps: j.Keeps,
 		Submitted: nanoseconds(j.Submitted), Started: nanoseconds(j.Started), Ended: nanoseconds(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: nanoseconds(j.BeginTime), HeldUntil: nanoseconds(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
+		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
+		Component: j.Component, ArrayLimit: j.ArrayLimit, Considered: nanoseconds(j.Considered),
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
 	}
 }
 
-// Job is what Compact was given.
+// Job is what Compact was given, without Suits.
 func (j *CompactJob) Job() Job {
 	return Job{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, Tag: j.Tag,
@@ -65,6 +76,8 @@ func (j *CompactJob) Job() Job {
 		OneHost: j.OneHost, Hosts: j.Hosts, Asked: j.Asked, Pinned: j.Pinned, Shares: j.Shares, PinEnds: timeOf(j.PinEnds), Keeps: j.Keeps,
 		Submitted: timeOf(j.Submitted), Started: timeOf(j.Started), Ended: timeOf(j.Ended), RunLimit: j.RunLimit, RanFor: j.RanFor,
 		BeginTime: timeOf(j.BeginTime), HeldUntil: timeOf(j.HeldUntil), Requeues: j.Requeues, Mark: j.Mark, DummyFor: j.DummyFor, ExitCode: j.ExitCode,
+		Unserved: j.Unserved, MinHosts: j.MinHosts, MaxHosts: j.MaxHosts, PerHost: j.PerHost, Unit: j.Unit, Needs: j.Needs,
+		Component: j.Component, ArrayLimit: j.ArrayLimit, Considered: timeOf(j.Considered),
 		NoRequeue: j.NoRequeue, Interactive: j.Interactive, Exclusive: j.Exclusive, Ending: j.Ending, Lost: j.Lost, Resuming: j.Resuming,
 	}
 }

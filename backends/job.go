@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -118,6 +119,18 @@ type Job struct {
 	DummyFor  ID            // of a dummy job: the job that it holds a slot for; zero: it is none (see Dummy)
 	ExitCode  int           // of an ended job; 128 + signal for a killed one
 
+	// Where it may run and what it needs there (R32).
+	Unserved   string    // what of its request the backend does not understand, for people; "": all is understood. No job is preempted for such a job
+	Suits      *HostSet  // hosts that its queue, features and exclusions leave to it; nil: every host. Asked and Pinned are narrower
+	MinHosts   int       // least number of hosts that its slots lie on; 0: 1
+	MaxHosts   int       // most of them; 0: no limit. OneHost is true if it is 1
+	PerHost    int       // slots on each of its hosts, the last one may have fewer; 0: as they come
+	Unit       int       // its slots on a host are a multiple of this (the CPUs of one task); 0: 1
+	Needs      []Amount  // resources that it takes of each of its hosts beside slots and memory, by name
+	Component  bool      // starts together with other jobs (a part of Slurm's heterogeneous jobs): never served or preempted by itself
+	ArrayLimit int       // elements of its array that may run at a time; 0: no limit (see Throttle)
+	Considered time.Time // when the queue's scheduler last decided that it can't start yet; zero: not known (see ForEngine.Considers)
+
 	NoRequeue   bool // its owner forbids to requeue it
 	Interactive bool
 	Exclusive   bool // has its hosts for itself
@@ -174,6 +187,31 @@ type Host struct {
 	Slots  int
 	Memory int64 // bytes, managed by the queue or not (Abilities.ManagesMemory); 0: not known
 	State  HostState
+	Has    []Amount `json:",omitempty"` // countable resources beside slots and memory, by name
+}
+
+// HostSet is a set of hosts. The jobs of one snapshot that may run on the same hosts refer
+// to the same HostSet.
+type HostSet struct {
+	Hosts []string // by name, each once
+}
+
+// Contains reports whether a host is in the set. A nil set has every host.
+func (s *HostSet) Contains(host string) bool {
+	if s == nil {
+		return true
+	}
+	_, found := slices.BinarySearch(s.Hosts, host)
+	return found
+}
+
+// Amount is a number of units of one countable resource, such as GPUs. The unit is the
+// queue's. Where a queue counts types of a resource, both the type and the resource are
+// listed: a job that asks for any GPU needs gpu, one that asks for a type needs gpu:a100
+// and gpu, and a host has both.
+type Amount struct {
+	Name  string `json:"name"`
+	Count int    `json:"count"`
 }
 
 // Snapshot is one consistent snapshot of a queue.

@@ -97,7 +97,7 @@ func (c Change) MapTexts(f func(string) string) Change {
 
 // MapTexts is the Job with f applied to each of its texts.
 func (j Job) MapTexts(f func(string) string) Job {
-	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Tag, &j.Reason, &j.Mark} {
+	for _, p := range []*string{&j.Name, &j.User, &j.Project, &j.Step, &j.Queue, &j.Tag, &j.Reason, &j.Mark, &j.Unserved} {
 		*p = f(*p)
 	}
 	for _, p := range []*[]string{&j.Asked, &j.Pinned, &j.Keeps} {

@@ -89,11 +89,13 @@ func TestJobsRoundTrip(t *testing.T) {
 		j := rapid.MakeCustom[backends.Job](rapid.MakeConfig{}).Draw(t, "job")
 		j.State = backends.State(rapid.IntRange(1, 6).Draw(t, "state"))
 		j.ID = backends.ID{Job: rapid.Int64Range(1, 1<<40).Draw(t, "number"), Index: rapid.IntRange(0, 1000).Draw(t, "index")}
-		for _, p := range []*time.Time{&j.Submitted, &j.Started, &j.Ended, &j.BeginTime, &j.HeldUntil} {
+		for _, p := range []*time.Time{&j.Submitted, &j.Started, &j.Ended, &j.BeginTime, &j.HeldUntil, &j.Considered} {
 			*p = times.Draw(t, "time")
 		}
 		j.DummyFor = backends.ID{Job: rapid.Int64Range(0, 1<<40).Draw(t, "heavy")}
 		j.User = "alice"
+		j.Suits = nil // a message has each set of hosts once
+		j.Needs = []backends.Amount{{Name: "gpu", Count: 2}}
 		j.Hosts = []backends.Placement{{Host: "n1", Slots: 2}}
 		return j
 	})
