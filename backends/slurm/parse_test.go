@@ -140,7 +140,7 @@ func TestWaits(t *testing.T) {
 func TestNodes(t *testing.T) {
 	l, err := parseNodes(captured(t, "sinfo.txt"), nonce)
 	want := []backends.Host{{Name: "node1", Slots: 4, Memory: 4 << 30}, {Name: "node2", Slots: 4, Memory: 4 << 30}}
-	if err != nil || !slices.Equal(l.hosts, want) || !slices.Equal(l.queues, []backends.Queue{{Name: "main", Default: true}}) {
+	if err != nil || !cmp.Equal(l.hosts, want) || !slices.Equal(l.queues, []backends.Queue{{Name: "main", Default: true}}) {
 		t.Errorf("%+v %v", l, err)
 	}
 	for state, want := range map[string]backends.HostState{
