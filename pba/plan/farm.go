@@ -54,6 +54,8 @@ func (j *job) whyNot() string {
 		return j.verdict.whyNot
 	case !j.managed:
 		return "its queue is not managed"
+	case j.waits && !understood(j.Job):
+		return whyUnserved(j.Job)
 	}
 	return "it needs more slots than any pool that it matches has"
 }
@@ -193,6 +195,9 @@ func (f *farm) readJobs() {
 		j.verdict = verdict
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
+		if j.State == backends.Pending && !understood(bj) {
+			j.entitled = false
+		}
 		if heavy, light := f.dummies.Lights[bj.ID]; light {
 			j.entitled, j.lightFor = false, heavy // no pool is charged for it (R16)
 		}

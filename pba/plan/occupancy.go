@@ -2,7 +2,6 @@ package plan
 
 import (
 	"math"
-	"slices"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -172,26 +171,6 @@ func (h *host) couldOffer(j *job) int {
 		n = min(n, int(max(h.Memory-h.stuck, 0)/m))
 	}
 	return n
-}
-
-// suitable lists the managed hosts that a job may run on at all, by name. A
-// suspended job may run on its own hosts only.
-func (o *occupancy) suitable(j *job) []*host {
-	on := j.Asked
-	if j.State == backends.Suspended {
-		on = names(j.Hosts)
-	}
-	if len(on) == 0 {
-		return o.hosts
-	}
-	var hosts []*host
-	for _, name := range on {
-		if h := o.byName[name]; h != nil {
-			hosts = append(hosts, h)
-		}
-	}
-	slices.SortFunc(hosts, func(a, b *host) int { return a.at - b.at })
-	return slices.Compact(hosts)
 }
 
 // contested reports whether another job could take the slots preempted on a host: a job

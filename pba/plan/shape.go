@@ -16,6 +16,7 @@ type shape struct {
 	memory  int64
 	oneHost bool
 	alone   bool // exclusive
+	suits   *backends.HostSet
 	asked   string
 	only    backends.ID // of a suspended job: no other one is like it
 }
@@ -52,7 +53,7 @@ func (f *farm) choicesFor(j *job) *choices {
 	if j.choices != nil {
 		return j.choices
 	}
-	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, asked: strings.Join(j.Asked, "\x00")}
+	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, suits: j.Suits, asked: strings.Join(j.Asked, "\x00")}
 	if j.State == backends.Suspended {
 		of.only = j.ID
 	}

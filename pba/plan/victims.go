@@ -64,6 +64,8 @@ func (b *books) whySpared(j *job, exempt exemption) string {
 		return fmt.Sprintf("it has the place of a dummy of %s", j.lightFor)
 	case j.Interactive:
 		return "it is interactive"
+	case j.Component:
+		return "it is a part of a job that runs as a whole"
 	case j.Exclusive:
 		return "it has its hosts for itself"
 	case j.preempt == backends.PreemptRequeue && j.NoRequeue:
