@@ -45,7 +45,7 @@ func (m *MemoryLedger) Finish(context.Context, int64, time.Time, string) error {
 // nothing of what would have been written or preempted.
 func observed(was, planned plan.Memory) plan.Memory {
 	is := planned
-	is.Reclaims, is.NextID, is.Dummies = was.Reclaims, was.NextID, was.Dummies
+	is.Reclaims, is.NextID, is.Dummies, is.Trials = was.Reclaims, was.NextID, was.Dummies, was.Trials
 	is.Jobs = make(map[backends.ID]plan.JobMemory, len(planned.Jobs))
 	for id, j := range planned.Jobs {
 		old := was.Jobs[id]

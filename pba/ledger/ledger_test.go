@@ -84,6 +84,10 @@ func fullMemory() plan.Memory {
 			Lights:  map[backends.ID]dummy.Light{job(5): {For: backends.ID{Job: 2, Index: 7}, Host: "n2", At: at(15)}},
 			Placed:  true,
 		},
+		Trials: map[backends.ID]plan.Trial{
+			job(1):             {Hosts: []string{"n1", "n2"}, Pinned: at(16)},
+			{Job: 2, Index: 7}: {Refusals: 2, Until: at(17), Why: "BadConstraints"},
+		},
 	}
 }
 
@@ -117,6 +121,7 @@ func TestForgottenRowsAreDeleted(t *testing.T) {
 	delete(next.Jobs, job(1))
 	next.RunTimes = map[string][]plan.RunEnd{"chipB": {{ID: job(5), Ran: 1}}}
 	next.Throughput = map[int64]plan.ThroughputMemory{3: {Week: at(11), Finished: 32, SlotSeconds: 1e9, Guarantee: 11, Fell: at(13)}}
+	next.Trials = map[backends.ID]plan.Trial{job(1): {Hosts: []string{"n3"}}}
 	next.Dummies.Gathers = map[backends.ID]dummy.Gather{job(1): {Host: "n2", Since: at(13)}}
 	next.Dummies.Lights, next.Dummies.Placed = map[backends.ID]dummy.Light{}, false
 	next.Reclaims[0].Phase, next.Reclaims[0].Ended = plan.HandedOver, at(30)

@@ -68,6 +68,9 @@ func loadMemory(ctx context.Context, q querier) (m plan.Memory, err error) {
 	if m.Dummies, err = loadDummies(ctx, q); err != nil {
 		return m, err
 	}
+	if m.Trials, err = loadTrials(ctx, q); err != nil {
+		return m, err
+	}
 	since := int64(0)
 	if !m.LastCycle.IsZero() {
 		since = unixtime.Of(m.LastCycle.Add(-remembered))
@@ -128,6 +131,9 @@ func storeMemory(ctx context.Context, tx *sql.Tx, was, is plan.Memory) error {
 		return err
 	}
 	if err := storeDummies(ctx, tx, was.Dummies, is.Dummies); err != nil {
+		return err
+	}
+	if err := storeTrials(ctx, tx, was.Trials, is.Trials); err != nil {
 		return err
 	}
 	if err := moveReclaims(ctx, tx, was, is); err != nil {

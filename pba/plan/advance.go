@@ -242,7 +242,7 @@ func (f *farm) unpin() {
 		if f.startsSoon(j) {
 			continue // it is pinned to its dummies' host
 		}
-		if (j.State == backends.Pending || j.State == backends.Held) && j.reclaim == nil && len(j.Pinned) > 0 {
+		if (j.State == backends.Pending || j.State == backends.Held) && j.reclaim == nil && !j.trying && len(j.Pinned) > 0 {
 			f.acts.add(stageRelease, Action{Verb: Unpin, Job: j.ID, Reason: "no reclaim needs its pin any more"})
 		}
 	}

@@ -84,6 +84,11 @@ func (m Memory) moved(by time.Duration) Memory {
 		move(&t.Fell)
 		m.Throughput[id] = t
 	}
+	m.Trials = maps.Clone(m.Trials)
+	for id, t := range m.Trials {
+		move(&t.Pinned, &t.Until)
+		m.Trials[id] = t
+	}
 	m.Dummies.Gathers = maps.Clone(m.Dummies.Gathers)
 	for id, g := range m.Dummies.Gathers {
 		move(&g.Since, &g.Backoff)

@@ -39,6 +39,7 @@ type job struct {
 	mem       JobMemory            // as remembered; each phase writes what it decides
 	pools     []*pool              // those that it matches and fits, most specific first
 
+	trying   bool        // serveDue: its trial goes on (see Trial)
 	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
 	spared   string      // findVictims, serveDue: why it is no victim; "": it may be preempted
 	worth    [3]int64    // findVictims: by the policy's criteria, least valued lowest; see appraise
@@ -134,7 +135,7 @@ type farm struct {
 	jobs    []*job               // those that any rule may speak of, in FIFO order
 	running []*job               // of jobs
 	resting []*job               // of jobs: the others
-	byID    map[backends.ID]*job // of jobs: those that a reclaim names
+	byID    map[backends.ID]*job // of jobs: those that a reclaim or a trial names
 	pending map[account]int      // jobs
 	shapes  map[shape]*choices   // of resting jobs that wait
 }
@@ -245,6 +246,9 @@ func (f *farm) reclaimJobs() map[backends.ID]bool {
 		for _, victim := range r.Victims {
 			ids[victim.ID] = true
 		}
+	}
+	for id := range f.state.Memory.Trials {
+		ids[id] = true
 	}
 	return ids
 }

@@ -42,8 +42,8 @@ func (s *serving) open(b *job, set *candidate) {
 // prepareBeneficiary raises the beneficiary to the head of the queue and binds it to its slots' hosts.
 func (s *serving) prepareBeneficiary(b *job, r *Reclaim, reason string) {
 	at := s.raiseStage(b, r)
-	s.reserveFor(b, r, at) // first: at each of the next steps the queue may start other jobs in slots that are not reserved
-	s.pin(b, r, at)        // next: at its new level it may start anywhere, in slots that others reserve, too
+	s.reserveFor(b, r, at)     // first: at each of the next steps the queue may start other jobs in slots that are not reserved
+	s.pin(b, r, at, comesFree) // next: at its new level it may start anywhere, in slots that others reserve, too
 	level := backends.At(backends.LevelHandOver, s.value(b)+2*pbaBonus)
 	now := b.computed // not b.Priority: rank may have changed it in this very plan
 	if b.lowered != "" {
@@ -85,11 +85,14 @@ func (s *serving) reserveFor(b *job, r *Reclaim, at stage) {
 	})
 }
 
+// comesFree is why a beneficiary is pinned.
+const comesFree = "its slots come free there"
+
 // pin binds the beneficiary to where its slots come free, if the queue can. The job must
 // run even if the engine is gone for good, whatever becomes of that host (R21): the pin
 // ends by itself, and is renewed, if the queue can do that; else there is none if the
 // beneficiary is put straight into its slots.
-func (s *serving) pin(b *job, r *Reclaim, at stage) {
+func (s *serving) pin(b *job, r *Reclaim, at stage, reason string) {
 	able := &s.state.Abilities
 	if able.Pin == nil || b.State == backends.Suspended || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
 		return
@@ -108,7 +111,7 @@ func (s *serving) pin(b *job, r *Reclaim, at stage) {
 	if slices.Equal(b.Pinned, names(r.Hosts)) && slices.Equal(b.Shares, shares) && lasts {
 		return
 	}
-	s.acts.add(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Until: ends, Reason: "its slots come free there"})
+	s.acts.add(at, Action{Verb: PinTo, Job: b.ID, For: b.ID, Reclaim: r.ID, Hosts: names(r.Hosts), Slots: shares, Until: ends, Reason: reason})
 }
 
 // repeatOpen lists once more what open reclaims still have to do: acts that a cycle
@@ -120,7 +123,7 @@ func (s *serving) repeatOpen() {
 		if !r.Phase.Open() || b == nil {
 			continue
 		}
-		s.pin(b, r, stagePreempt)
+		s.pin(b, r, stagePreempt, comesFree)
 		for k := range r.Victims {
 			victim := &r.Victims[k]
 			j := s.byID[victim.ID]

@@ -19,17 +19,19 @@ const maxExpired = 2
 type serving struct {
 	*books
 	waiting *waiting
-	lowered []*job            // that will rank lower, and reserve hosts until then
-	quota   quota             // of this cycle
-	soft    []*job            // those with slots tentatively reserved, which host.soft adds up
-	outbids []*job            // whose nomination was withdrawn after their turn: they get another turn
-	reasons map[string]string // why no job can be preempted, by asked hosts
+	lowered []*job               // that will rank lower, and reserve hosts until then
+	quota   quota                // of this cycle
+	soft    []*job               // those with slots tentatively reserved, which host.soft adds up
+	outbids []*job               // whose nomination was withdrawn after their turn: they get another turn
+	trying  map[backends.ID]bool // jobs whose trials go on
+	reasons map[string]string    // why no job can be preempted, by asked hosts
 }
 
 // serveDue serves the jobs whose clock has passed the threshold: with slots that are
 // free or about to be, else by preempting exactly the need (R14, R15).
 func serveDue(b *books, lowered []*job) *serving {
-	s := &serving{books: b, lowered: lowered, reasons: map[string]string{}}
+	s := &serving{books: b, lowered: lowered, trying: map[backends.ID]bool{}, reasons: map[string]string{}}
+	s.readTrials()
 	s.nominateOpen()
 	s.repeatOpen()
 	s.waiting = b.unserved()
@@ -38,6 +40,10 @@ func serveDue(b *books, lowered []*job) *serving {
 	turns := s.beneficiaries()
 	for len(turns) > 0 {
 		for _, b := range turns {
+			if !s.due(b) {
+				s.tryEarly(b)
+				continue
+			}
 			if b.nominated != nil {
 				b.turn = true
 				s.reserveOn(b, names(b.nominated), "slots that are free there, or about to be, are reserved for it until it has all of them")
@@ -50,6 +56,7 @@ func serveDue(b *books, lowered []*job) *serving {
 		}
 		turns = s.outbidden() // each by a job that ranks above it: so this ends
 	}
+	s.endTrials()
 	return s
 }
 
@@ -111,6 +118,9 @@ func (s *serving) serve(b *job) bool {
 	case s.now.Before(b.mem.Backoff):
 		s.skip(b.ID, "its last reclaim expired; the next not before "+b.mem.Backoff.Format("15:04:05"))
 		return false
+	case s.whyNoTrial(b) != "":
+		s.skip(b.ID, s.whyNoTrial(b))
+		return false
 	case s.choicesFor(b).alone:
 		s.skip(b.ID, "it asks for exclusive hosts: no host is emptied for it")
 		return false
@@ -140,6 +150,9 @@ func (s *serving) serve(b *job) bool {
 		outbid := s.outbid(b, hosts)
 		s.reserve(b, hosts)
 		return outbid
+	}
+	if !s.confirmed(b, set) {
+		return set.excess > 0
 	}
 	s.quota.add(len(set.victims))
 	s.open(b, set)
@@ -218,10 +231,21 @@ func (s *serving) cycleCap() int {
 
 // chooseSet finds the best set of victims for a beneficiary on one host, or over
 // the whole farm for one that may span hosts.
+//
+// A set on the hosts that the queue considers it on already is preferred to one that frees
+// as many slots: else a beneficiary could be tried on one host after another.
 func (s *serving) chooseSet(b *job) *candidate {
+	best := s.chooseAnew(b)
+	if again := s.chooseAgain(b); again != nil && (best == nil || again.excess <= best.excess) {
+		return again
+	}
+	return best
+}
+
+func (s *serving) chooseAnew(b *job) *candidate {
 	at := s.choicesFor(b)
 	if !at.oneHost && b.State != backends.Suspended {
-		return s.chooseSpan(b)
+		return s.chooseSpan(b, s.suitable(b))
 	}
 	if b.State == backends.Suspended && len(b.Hosts) != 1 {
 		return nil

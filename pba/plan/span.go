@@ -7,11 +7,11 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 )
 
-// chooseSpan finds victims for a beneficiary whose slots may lie on several
-// hosts: over the whole farm, a victim's slots counted on every host that it
+// chooseSpan finds victims for a beneficiary whose slots may lie on several of these
+// hosts: over all of them, a victim's slots counted on every host that it
 // frees (R17).
-func (f *farm) chooseSpan(b *job) *candidate {
-	hosts := slices.DeleteFunc(slices.Clone(f.suitable(b)), (*host).contested)
+func (f *farm) chooseSpan(b *job, on []*host) *candidate {
+	hosts := slices.DeleteFunc(slices.Clone(on), (*host).contested)
 	usable := map[string]bool{}
 	have := 0
 	var jobs []*job

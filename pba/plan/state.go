@@ -100,8 +100,9 @@ type Memory struct {
 	Throughput map[int64]ThroughputMemory // by allocation, of those with that SLA
 	EndedSince time.Time                  // jobs that ended before have been counted
 	Dummies    dummy.Memory
-	Clock      clock.Reading // the queue's clock at the last cycle, beside the clock since boot of the machine that it ran on
-	ClockSet   ClockSet      // the last setting of it that was noticed
+	Trials     map[backends.ID]Trial // of jobs that the queue is asked about, and of those that it refused
+	Clock      clock.Reading         // the queue's clock at the last cycle, beside the clock since boot of the machine that it ran on
+	ClockSet   ClockSet              // the last setting of it that was noticed
 }
 
 // RunEnd is an ended job, for the mean run time of R12.

@@ -32,8 +32,8 @@ func (f *farm) unserved() *waiting {
 	return w
 }
 
-// beneficiaries returns the jobs whose clock has passed the threshold: longest clock
-// first, then priority, then FIFO.
+// beneficiaries returns the jobs whose clock has passed the threshold, and those whose
+// trial begins as it passes the threshold in the next cycle: longest clock first, then priority, then FIFO.
 func (s *serving) beneficiaries() []*job {
 	type turn struct {
 		clock    time.Duration
@@ -41,7 +41,7 @@ func (s *serving) beneficiaries() []*job {
 	}
 	var turns []turn
 	for i, j := range s.waiting.jobs {
-		if s.due(j) {
+		if s.due(j) || s.dueSoon(j) {
 			turns = append(turns, turn{j.mem.Clock, i})
 		}
 	}

@@ -1,0 +1,174 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// newTrialScene is a full farm of two hosts on a queue that says when it considered a job,
+// and a job of a pool that waits.
+func newTrialScene(t *testing.T, change ...func(*backends.Job)) (*scene, backends.ID) {
+	t.Helper()
+	s := newScene(t, 2, 1).pool("chipA", 1)
+	s.state.Abilities.Considers = true
+	s.state.Abilities.Start, s.state.Abilities.Reserve, s.state.Abilities.PinEnds = nil, nil, false
+	s.job("bob", "", "n1", time.Hour)
+	s.job("bob", "", "n2", 2*time.Hour)
+	return s, s.job("ann", "chipA", "", 0, change...)
+}
+
+// apply does the pins and ranks of a plan as the queue would, half a second after it.
+func (s *scene) apply(p Plan) {
+	s.rank(p)
+	for _, a := range p.Actions {
+		switch a.Verb {
+		case PinTo:
+			s.at(a.Job).Pinned = a.Hosts
+		case Unpin:
+			s.at(a.Job).Pinned = nil
+		default:
+			continue
+		}
+		s.state.Memory.LastAction = p.At.Add(time.Second / 2)
+	}
+}
+
+func verbs(p Plan, id backends.ID) string {
+	var all []string
+	for _, a := range p.Actions {
+		if a.Job == id && a.Verb != Rank {
+			all = append(all, strings.TrimSpace(string(a.Verb)+" "+strings.Join(a.Hosts, ",")))
+		}
+	}
+	return strings.Join(all, "; ")
+}
+
+func TestJobIsPinnedBeforeItIsDueAndPreemptedForWhenConsidered(t *testing.T) {
+	s, id := newTrialScene(t)
+	for range 2 { // clocks of 0 and 20 s
+		p := s.cycle()
+		s.apply(p)
+		if verbs(p, id) != "" {
+			t.Fatalf("early: %q", verbs(p, id))
+		}
+	}
+	p := s.cycle() // 40 s
+	s.apply(p)
+	if verbs(p, id) != "pin n1" || preempted(p) != "" {
+		t.Fatalf("a cycle before it is due: %q, preempted %q", verbs(p, id), preempted(p))
+	}
+	s.at(id).Considered = s.now.Add(-time.Second)
+	p = s.cycle() // 60 s
+	if preempted(p) != "requeue 1" || len(p.Memory.Trials) != 0 {
+		t.Errorf("preempted %q, %+v, %q", preempted(p), p.Memory.Trials, skipped(p, id))
+	}
+}
+
+func TestNoJobIsPreemptedBeforeTheQueueConsideredIt(t *testing.T) {
+	s, id := newTrialScene(t, suits("n2"))
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(id).Considered = s.now.Add(-20 * time.Second) // before the pin
+	for range 6 {
+		p := s.cycle()
+		s.apply(p)
+		if preempted(p) != "" || !strings.Contains(skipped(p, id), "pinned to n2") {
+			t.Fatalf("preempted %q, %q", preempted(p), skipped(p, id))
+		}
+	}
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	p := s.cycle()
+	if tr := p.Memory.Trials[id]; tr.Refusals != 1 || len(s.at(id).Pinned) != 0 || !strings.Contains(skipped(p, id), "next attempt") {
+		t.Errorf("%+v, pinned to %v, %q", tr, s.at(id).Pinned, skipped(p, id))
+	}
+}
+
+func TestPlainJobIsServedThoughTheQueueDoesNotConsiderIt(t *testing.T) {
+	s, _ := newTrialScene(t)
+	for range 5 {
+		p := s.cycle()
+		s.apply(p)
+		if preempted(p) != "" {
+			t.Fatalf("preempted %q", preempted(p))
+		}
+	}
+	if p := s.cycle(); preempted(p) != "requeue 1" {
+		t.Errorf("preempted %q", preempted(p))
+	}
+}
+
+func TestRefusedTrialIsUnpinnedAndBacksOff(t *testing.T) {
+	s, id := newTrialScene(t)
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(id).Wait, s.at(id).Reason, s.at(id).Considered = backends.WaitOther, "BadConstraints", s.now
+	p := s.cycle()
+	s.apply(p)
+	if verbs(p, id) != "unpin" || preempted(p) != "" {
+		t.Fatalf("%q, preempted %q", verbs(p, id), preempted(p))
+	}
+	s.at(id).Wait, s.at(id).Reason = backends.WaitResources, "Resources"
+	for range 5 { // two minutes after the refusal
+		p = s.cycle()
+		s.apply(p)
+		if verbs(p, id) != "" || preempted(p) != "" {
+			t.Fatalf("%s: %q, preempted %q", s.now, verbs(p, id), preempted(p))
+		}
+	}
+	if !strings.Contains(skipped(p, id), "BadConstraints") {
+		t.Errorf("%q does not name the queue's reason", skipped(p, id))
+	}
+	p = s.cycle()
+	s.apply(p)
+	if verbs(p, id) != "pin n1" {
+		t.Errorf("after the back-off: %q, %q", verbs(p, id), skipped(p, id))
+	}
+	s.at(id).Wait, s.at(id).Reason = backends.WaitOther, "BadConstraints"
+	if p = s.cycle(); p.Memory.Trials[id].Until.Sub(p.At) != 4*time.Minute {
+		t.Errorf("the second back-off ends at %s, in %s", p.Memory.Trials[id].Until, p.Memory.Trials[id].Until.Sub(p.At))
+	}
+}
+
+func TestTrialStaysOnItsHosts(t *testing.T) {
+	s, id := newTrialScene(t)
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(backends.ID{Job: 2}).Started = s.now.Add(-10 * time.Minute) // it is valued less than 1 by now
+	s.at(id).Considered = s.now.Add(-time.Second)
+	if p := s.cycle(); preempted(p) != "requeue 1" {
+		t.Errorf("preempted %q, want 1, on the host of its trial: %q, %q", preempted(p), verbs(p, id), skipped(p, id))
+	}
+}
+
+func TestTrialEndsWhenSlotsComeFree(t *testing.T) {
+	s, id := newTrialScene(t)
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(backends.ID{Job: 2}).State = backends.Done
+	if p := s.cycle(); verbs(p, id) != "unpin" || len(p.Memory.Trials) != 0 || preempted(p) != "" {
+		t.Errorf("%q, preempted %q, %+v", verbs(p, id), preempted(p), p.Memory.Trials)
+	}
+}
+
+func TestTrialsTakeDifferentVictims(t *testing.T) {
+	s, first := newTrialScene(t)
+	s.policy.Allocations[0].Guarantee = 2
+	second := s.job("ann", "chipA", "", 0)
+	var p Plan
+	for range 3 {
+		p = s.cycle()
+		s.apply(p)
+	}
+	if got := verbs(p, first) + ", " + verbs(p, second); got != "pin n1, pin n2" {
+		t.Error(got)
+	}
+}
