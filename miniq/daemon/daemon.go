@@ -221,11 +221,16 @@ func newDaemon(o Options, state string) *daemon {
 
 func (d *daemon) objectDir() string { return filepath.Join(d.state, "jobs") }
 
+// stopWait is how long a node may take to report that a run has stopped, before the
+// run's slots are given out all the same: that report does not come from keepers of earlier
+// versions.
+const stopWait = 5 * time.Second
+
 func (d *daemon) managerConfig() manager.Config {
 	return manager.Config{
 		SlotsOnly: d.Config.ScheduleBy == miniq.BySlots, ReserveAfter: time.Duration(d.Config.ReserveAfter),
 		AgeingInterval: d.Config.Every(), AgeingCap: d.Config.Ageing.Cap, MaxJobs: d.Config.MaxJobs, MaxBytes: int64(d.Config.MaxBytes),
-		MaxEnded: d.maxEnded(), MaxEndedBytes: keptEndedBytes,
+		StopWait: stopWait, MaxEnded: d.maxEnded(), MaxEndedBytes: keptEndedBytes,
 	}
 }
 

@@ -282,6 +282,8 @@ func (d *daemon) inputOf(h *host, l *link, r node.Report) input {
 	switch r.Kind {
 	case node.Started:
 		return input{event: manager.Started{ID: id, Run: run}}
+	case node.Stopped:
+		return input{event: manager.Stopped{ID: id, Run: run}}
 	case node.Failed:
 		return input{event: manager.StartFailed{ID: id, Run: run, Reason: r.Text, Again: r.Again}, after: forget}
 	case node.Ended:

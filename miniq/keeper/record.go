@@ -73,6 +73,9 @@ func (e End) line() string {
 		strconv.FormatInt(e.MaxRSS/1024, 10) + " " + strconv.Quote(e.Text[:min(len(e.Text), maxText)]) + "\n"
 }
 
+// haltedLine says that the keeper has stopped the job, as it was wanted.
+const haltedLine = "t"
+
 // Record is what stands in a record.
 type Record struct {
 	Run    string       // the run that it is of; "": it does not say
@@ -81,6 +84,7 @@ type Record struct {
 	User   int          // the user ID that the job runs as
 	Job    proc.Process
 	Wanted Wishes
+	Halted bool // it was stopped after the last wish to stop it or to let it go on
 	End    *End
 }
 
@@ -205,6 +209,8 @@ func (r *Record) add(line string) {
 		r.Job = parseProcess(fields)
 	case kind == "w":
 		r.addWant(rest)
+	case line == haltedLine:
+		r.Halted = true
 	case (kind == "x" || kind == "s") && len(fields) == 6:
 		r.end(fields, kind == "s")
 	}
@@ -240,6 +246,7 @@ func (r *Record) addWant(rest string) {
 	}
 	if err == nil {
 		r.Wanted.Add(w)
+		r.Halted = r.Halted && w.Verb != Stop && w.Verb != Continue
 	}
 }
 

@@ -291,10 +291,11 @@ func (k *supervisor) obey(wake, end <-chan os.Signal) {
 // do carries out what is wanted: all signals with one search for the job's processes.
 func (k *supervisor) do(wants []Want) {
 	var signals []syscall.Signal
+	halts := false
 	for _, w := range wants {
 		switch w.Verb {
 		case Stop:
-			signals = append(signals, syscall.SIGSTOP)
+			signals, halts = append(signals, syscall.SIGSTOP), !k.beingKilled()
 		case Continue:
 			signals = append(signals, syscall.SIGCONT)
 		case Signal:
@@ -311,6 +312,9 @@ func (k *supervisor) do(wants []Want) {
 		return
 	}
 	signalTree(os.Getpid(), signals...)
+	if halts {
+		_ = k.write("\n" + haltedLine + "\n") // else its node waits in vain, for as long as the queue allows
+	}
 }
 
 // kill sends SIGTERM now and SIGKILL after the grace; the sooner of two kills holds.

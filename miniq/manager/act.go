@@ -156,6 +156,9 @@ func (m *Manager) suspend(e Suspend) Result {
 			m.pause(j)
 			j.state = backends.Suspended
 			m.emit(StopRun{j.id, j.run})
+			if j.stopBy = m.now.Add(m.cfg.StopWait); m.cfg.StopWait <= 0 {
+				m.freeStopped(j)
+			}
 		}
 		m.review(j)
 		return nil

@@ -243,6 +243,56 @@ func TestSuspendUntil(t *testing.T) {
 	b.state(id, backends.Suspended)
 }
 
+// TestSlotsAreFreeWhenStopped: the next job begins when the run has stopped, or after StopWait
+// where its node says nothing, and not when the stop was decided.
+func TestSlotsAreFreeWhenStopped(t *testing.T) {
+	suspended := func(cfg Config) (b *bench, id, next backends.ID) {
+		b = newBench(t, cfg, 1)
+		id, next = b.submit(spec(1)), b.submit(spec(1))
+		b.must(Suspend{admin, []backends.Act{{ID: id, Until: b.now.Add(time.Minute)}}})
+		return b, id, next
+	}
+	b, _, next := suspended(Config{})
+	b.starts(next)
+
+	wait := Config{StopWait: 5 * time.Second}
+	b, id, next := suspended(wait)
+	b.state(next, backends.Pending)
+	b.state(id, backends.Suspended)
+	b.refuses(Stopped{id, 2}, backends.ErrWrongState)
+	b.after(time.Second)
+	b.must(Stopped{id, 1})
+	b.starts(next)
+	b.must(Stopped{id, 1}) // again, by a node that was started again
+	b.ends(next, 0)
+	if free := b.m.room(b.m.hosts[0]).slots; free != 1 {
+		t.Errorf("%d slots are free", free)
+	}
+
+	b, _, next = suspended(wait)
+	b.after(5*time.Second - 1)
+	b.state(next, backends.Pending)
+	b.after(1)
+	b.state(next, backends.Running)
+
+	// One that ends meanwhile, by itself or killed, frees its slots at once.
+	b, id, next = suspended(wait)
+	b.ends(id, 0)
+	b.starts(next)
+	b, id, next = suspended(wait)
+	b.must(Kill{user, []backends.ID{id}})
+	b.ends(id, 143)
+	b.starts(next)
+
+	// One that is resumed meanwhile goes on in its own slots, once it has stopped.
+	b, id, next = suspended(wait)
+	b.must(Resume{admin, []backends.ID{id}})
+	b.state(id, backends.Suspended)
+	b.must(Stopped{id, 1})
+	b.state(id, backends.Running)
+	b.state(next, backends.Pending)
+}
+
 // TestHold: the owner's hold and the engine's are apart.
 func TestHold(t *testing.T) {
 	b := newBench(t, Config{}, 1)

@@ -24,6 +24,7 @@ type Config struct {
 	MaxBytes       int64         // of what the jobs of one such user that have not ended were submitted with; 0: any
 	MaxEnded       int           // ended jobs of one user that are kept, those that ended last; 0: any number
 	MaxEndedBytes  int64         // memory that they may take; 0: any
+	StopWait       time.Duration // a suspended job keeps its slots until Stopped says that its processes are stopped, at the latest for so long; 0: they are free at once
 	KillGrace      time.Duration // between SIGTERM and SIGKILL of a killed job, or one over its run limit; 0: 10 s
 	Queues         []Queue       // the first one is the default; empty: normal and low
 }
@@ -119,8 +120,8 @@ type Requeue struct {
 	Acts []backends.Act
 }
 
-// Suspend stops running jobs. Their slots are free at once, in this very step:
-// carry effects out in their order. Their memory is not.
+// Suspend stops running jobs. Their slots are free when they have stopped (see
+// Config.StopWait), their memory is not.
 type Suspend struct {
 	By   By
 	Acts []backends.Act
@@ -196,6 +197,13 @@ type NodeGone struct{ Name string }
 // Started confirms that a run has begun. It changes no time: a run counts from
 // the step that decided it.
 type Started struct {
+	ID  backends.ID
+	Run int
+}
+
+// Stopped confirms that a run's processes are stopped, as StopRun asked. One that comes
+// for a run that goes on again is passed over.
+type Stopped struct {
 	ID  backends.ID
 	Run int
 }
@@ -278,6 +286,7 @@ func (NodeUp) event() string      { return "node_up" }
 func (NodeDown) event() string    { return "node_down" }
 func (NodeGone) event() string    { return "node_gone" }
 func (Started) event() string     { return "started" }
+func (Stopped) event() string     { return "stopped" }
 func (StartFailed) event() string { return "start_failed" }
 func (Ended) event() string       { return "ended" }
 func (RunLost) event() string     { return "run_lost" }
@@ -306,6 +315,7 @@ func events() []Event {
 		NodeDown{},
 		NodeGone{},
 		Started{},
+		Stopped{},
 		StartFailed{},
 		Ended{},
 		RunLost{},

@@ -173,8 +173,12 @@ func (r *round) addClaims() {
 	}
 }
 
-// resumeOrDeduct resumes a suspended job, or keeps for it what is free on its hosts.
+// resumeOrDeduct resumes a suspended job, or keeps for it what is free on its hosts. One
+// that has not stopped yet has its slots still.
 func (r *round) resumeOrDeduct(j *job) {
+	if j.holdsSlots() {
+		return
+	}
 	fits := true
 	for _, p := range j.hosts {
 		h := r.byName[p.Host]

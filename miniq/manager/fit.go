@@ -17,7 +17,7 @@ type host struct {
 	closed bool
 	down   bool
 
-	used      int   // slots of running jobs
+	used      int   // slots of running jobs, and of those that have not stopped yet
 	usedMem   int64 // of running and suspended jobs
 	runMem    int64 // of running ones alone
 	runs      int   // live ones

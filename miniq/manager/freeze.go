@@ -261,7 +261,7 @@ func saveJob(j *job) savedJob {
 		Base: j.base, Aged: j.aged, Ageing: j.ageing, AgeFrom: j.ageFrom,
 		OwnerHold: j.ownerHold, HeldUntil: j.heldUntil, RetryAt: j.retryAt, Failures: j.failures, Pinned: j.pinned, Shares: j.shares, PinEnds: j.pinEnds,
 		Mark: j.mark, Requeues: j.requeues, Run: j.run, Hosts: j.hosts, Started: j.started, RanBefore: j.ranBefore,
-		Confirmed: j.confirmed, Parked: j.parked, Ending: j.ending, Grace: j.grace, KilledAt: j.killedAt,
+		Confirmed: j.confirmed, Parked: j.parked, StopBy: j.stopBy, Ending: j.ending, Grace: j.grace, KilledAt: j.killedAt,
 		Ended: j.ended, ExitCode: j.exitCode, Reason: j.reason, Admitted: j.admitted, WaitSince: j.waitSince,
 	}
 	if j.reserve != nil {

@@ -93,7 +93,8 @@ type job struct {
 	started   time.Time // of the last run or resume
 	ranBefore time.Duration
 	confirmed bool
-	parked    bool // suspended until a Resume
+	parked    bool      // suspended until a Resume
+	stopBy    time.Time // suspended, and its slots are taken until it has stopped, or until then; zero: they are free
 	ending    ending
 	grace     time.Duration
 	killedAt  time.Time
@@ -144,6 +145,9 @@ type reservation struct {
 
 // live reports whether a run of the job has processes, stopped ones too.
 func (j *job) live() bool { return j.state == backends.Running || j.state == backends.Suspended }
+
+// holdsSlots reports whether its slots are taken.
+func (j *job) holdsSlots() bool { return j.state == backends.Running || !j.stopBy.IsZero() }
 
 // resuming reports whether the job waits to be resumed by the queue.
 func (j *job) resuming(now time.Time) bool {

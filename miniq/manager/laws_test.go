@@ -38,6 +38,7 @@ type world struct {
 type liveRun struct {
 	StartRun
 	stopped bool
+	stopBy  time.Time // its slots are taken until then; zero: they are not by this
 	killed  bool
 }
 
@@ -53,6 +54,7 @@ func newWorld(t *rapid.T) *world {
 		counts: map[string]int{},
 	}
 	cfg := Config{
+		StopWait:  rapid.SampledFrom([]time.Duration{0, 5 * time.Second}).Draw(t, "stopWait"),
 		SlotsOnly: rapid.IntRange(0, 3).Draw(t, "slotsOnly") == 0, ReserveAfter: 20 * time.Second, AgeingInterval: lawTick, AgeingCap: lawCap,
 	}
 	w.m, w.twin = New(cfg), New(cfg)
@@ -143,9 +145,12 @@ func (w *world) follow(e Effect) {
 		w.runs[e.ID] = &liveRun{StartRun: e}
 		w.counts["started"]++
 	case StopRun:
-		w.runs[e.ID].stopped = true
+		w.runs[e.ID].stopped, w.runs[e.ID].stopBy = true, w.now.Add(w.m.cfg.StopWait)
 		w.counts["stopped"]++
 	case ContinueRun:
+		if r := w.runs[e.ID]; w.holds(r) {
+			w.Fatalf("job %s goes on before it has stopped", e.ID)
+		}
 		w.runs[e.ID].stopped = false
 		w.counts["continued"]++
 	case KillRun:
@@ -210,6 +215,9 @@ func (m *Manager) shapeMates(j *job) []*job {
 	return mates
 }
 
+// holds reports whether a stopped run holds its slots.
+func (w *world) holds(r *liveRun) bool { return r.stopped && r.stopBy.After(w.m.now) }
+
 // checkHosts is the law that no host ever gives more than it has.
 func (w *world) checkHosts() {
 	for name, h := range w.hosts {
@@ -220,7 +228,7 @@ func (w *world) checkHosts() {
 					continue
 				}
 				memory += (r.Spec.Memory + int64(r.Spec.Slots) - 1) / int64(r.Spec.Slots) * int64(p.Slots)
-				if r.stopped {
+				if r.stopped && !w.holds(r) {
 					continue
 				}
 				used += p.Slots
@@ -301,7 +309,7 @@ func (m *Manager) wouldStart() (*job, string) {
 	}
 	var queue []*job
 	for j := m.first; j != nil; j = j.next {
-		if j.waitList == inShape || j.resuming(m.now) {
+		if j.waitList == inShape || j.resuming(m.now) && !j.holdsSlots() {
 			queue = append(queue, j)
 		}
 	}
@@ -640,7 +648,14 @@ func (w *world) actions() map[string]func(*rapid.T) {
 				w.step(NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed})
 			}
 		}),
-		"place":        in(w.submitDummy),
+		"place": in(w.submitDummy),
+		"stopped": in(func() {
+			r := w.anyRun()
+			if r.stopped {
+				r.stopBy = time.Time{}
+			}
+			w.step(Stopped{r.ID, r.Run})
+		}),
 		"confirm":      in(func() { r := w.anyRun(); w.step(Started{r.ID, r.Run}) }),
 		"start failed": in(func() { r := w.anyRun(); w.runOver(r, StartFailed{ID: r.ID, Run: r.Run, Reason: "no keeper"}) }),
 		"lost":         in(func() { r := w.anyRun(); w.runOver(r, RunLost{r.ID, r.Run, "its keeper is gone"}) }),
@@ -656,6 +671,9 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		"clock": in(func() {
 			by := time.Duration(rapid.SampledFrom([]int{-315360000, -7207, -30, 0, 30, 7207, 315360000}).Draw(w.T, "jump")) * time.Second
 			w.now = w.now.Add(by)
+			for _, r := range w.runs {
+				r.stopBy = r.stopBy.Add(by)
+			}
 			w.step(ClockRead{clock.Reading{Wall: w.now, Boot: 1}, by})
 		}),
 		"same": in(func() {

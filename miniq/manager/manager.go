@@ -161,6 +161,8 @@ func (m *Manager) apply(e Event) Result {
 		return oneError(m.nodeGone(e))
 	case Started:
 		return oneError(m.runStarted(e))
+	case Stopped:
+		return oneError(m.runStopped(e))
 	case StartFailed:
 		return oneError(m.startFailed(e))
 	case Ended:

@@ -54,14 +54,20 @@ func (m *Manager) begin(j *job) {
 	}
 }
 
-// pause is the inverse of begin.
+// pause counts no more run time.
 func (m *Manager) pause(j *job) {
 	m.beforeChange(j)
-	m.vacate(j)
 	if j.work.spec.RunLimit > 0 {
 		m.limited.remove(j)
 	}
 	j.ranBefore = max(0, j.ranBefore+m.now.Sub(j.started))
+}
+
+// freeStopped frees the slots of a run that has stopped.
+func (m *Manager) freeStopped(j *job) {
+	m.beforeChange(j)
+	j.stopBy = time.Time{}
+	m.vacate(j)
 }
 
 // resumeRun resumes a suspended job, whose slots are free.
@@ -84,9 +90,13 @@ func (m *Manager) end(j *job, why ending, grace time.Duration) {
 // releaseRun releases all that a run held.
 func (m *Manager) releaseRun(j *job) {
 	m.beforeChange(j)
+	if j.holdsSlots() {
+		m.vacate(j)
+	}
 	if j.state == backends.Running {
 		m.pause(j)
 	}
+	j.stopBy = time.Time{}
 	m.bookRun(j, -1)
 	m.retry = true
 	j.ending = notEnding
@@ -143,6 +153,15 @@ func (m *Manager) runStarted(e Started) error {
 	if err == nil {
 		m.beforeChange(j)
 		j.confirmed, j.failures = true, 0
+	}
+	return err
+}
+
+func (m *Manager) runStopped(e Stopped) error {
+	j, err := m.running(e.ID, e.Run)
+	if err == nil && !j.stopBy.IsZero() {
+		m.freeStopped(j)
+		m.review(j)
 	}
 	return err
 }

@@ -91,6 +91,7 @@ type savedJob struct {
 	RanBefore time.Duration        `json:",omitempty"`
 	Confirmed bool                 `json:",omitempty"`
 	Parked    bool                 `json:",omitempty"`
+	StopBy    time.Time            `json:",omitzero"`
 	Ending    ending               `json:",omitempty"`
 	Grace     time.Duration        `json:",omitempty"`
 	KilledAt  time.Time            `json:",omitzero"`
@@ -192,7 +193,7 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 		base: s.Base, aged: s.Aged, ageing: s.Ageing, ageFrom: s.AgeFrom,
 		ownerHold: s.OwnerHold, heldUntil: s.HeldUntil, retryAt: s.RetryAt, failures: s.Failures, pinned: s.Pinned, shares: s.Shares, pinEnds: s.PinEnds,
 		mark: s.Mark, requeues: s.Requeues, run: s.Run, hosts: s.Hosts, started: s.Started, ranBefore: s.RanBefore,
-		confirmed: s.Confirmed, parked: s.Parked, ending: s.Ending, grace: s.Grace, killedAt: s.KilledAt,
+		confirmed: s.Confirmed, parked: s.Parked, stopBy: s.StopBy, ending: s.Ending, grace: s.Grace, killedAt: s.KilledAt,
 		ended: s.Ended, exitCode: s.ExitCode, reason: s.Reason, admitted: s.Admitted, waitSince: s.WaitSince,
 	}
 	m.jobs[j.id] = j
@@ -219,11 +220,11 @@ func (m *Manager) restoreJob(s *savedJob, works []*work) error {
 	if j.live() {
 		m.bookRun(j, 1)
 	}
-	if j.state == backends.Running {
+	if j.live() && j.holdsSlots() {
 		m.occupy(j)
-		if j.work.spec.RunLimit > 0 {
-			m.limited.Push(j)
-		}
+	}
+	if j.state == backends.Running && j.work.spec.RunLimit > 0 {
+		m.limited.Push(j)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func (m *Manager) readClock(e ClockRead) {
 	}
 	for j := m.first; j != nil; j = j.next {
 		m.beforeChange(j)
-		for _, t := range []*time.Time{&j.heldUntil, &j.retryAt, &j.pinEnds, &j.killedAt, &j.waitSince} {
+		for _, t := range []*time.Time{&j.heldUntil, &j.retryAt, &j.pinEnds, &j.killedAt, &j.stopBy, &j.waitSince} {
 			move(t)
 		}
 		if j.reserve != nil {
@@ -96,6 +96,9 @@ func (m *Manager) expire(j *job) {
 	if j.reserve != nil && !j.reserve.until.After(m.now) {
 		m.unreserve(j)
 	}
+	if !j.stopBy.IsZero() && !j.stopBy.After(m.now) {
+		m.freeStopped(j)
+	}
 	if at := j.limitAt(); !at.IsZero() && !at.After(m.now) && j.ending == notEnding {
 		m.end(j, overLimit, m.cfg.KillGrace)
 		m.emit(Notice{j.id, j.run, "killed: over its run limit of " + j.work.spec.RunLimit.String()})
@@ -123,6 +126,7 @@ func (m *Manager) setDue(j *job) {
 			sooner(j.limitAt())
 		}
 	case backends.Suspended:
+		sooner(j.stopBy)
 		if !j.parked && j.ending == notEnding {
 			sooner(j.heldUntil)
 		}

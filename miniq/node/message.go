@@ -139,7 +139,8 @@ const (
 	Attached Kind = "attached" // all expected runs have been adopted or reported; it comes once
 	Absent   Kind = "absent"   // an expected run never began: order it (again)
 	Started  Kind = "started"
-	Failed   Kind = "failed" // could not be begun, has no process
+	Stopped  Kind = "stopped" // its keeper has stopped its processes, as it was wanted
+	Failed   Kind = "failed"  // could not be begun, has no process
 	Ended    Kind = "ended"
 	Lost     Kind = "lost" // how it ended is not known; nothing of it is left
 )

@@ -133,6 +133,7 @@ type run struct {
 	job    keeper.Record // as far as it was read
 	over   bool
 	wishes wishes
+	asked  stopAsked
 	// A script was written for it, or may have been by an earlier node.
 	scripted    bool
 	earlierBoot bool // it may be of an earlier boot: its processes' numbers mean nothing
@@ -163,6 +164,7 @@ func (n *node) serve(conn net.Conn) error {
 		case <-n.wishTimer.C:
 			n.wishTime = time.Time{}
 			n.sendAllWishes()
+			err = n.reportStopped()
 		case o := <-n.orphans:
 			n.killFamilies(o)
 		case r := <-n.cleared:

@@ -84,6 +84,9 @@ func (n *node) sendWishes(r *run) {
 		return
 	}
 	n.wake(r)
+	for _, w := range wants {
+		n.awaitStop(r, w.Verb)
+	}
 }
 
 func (n *node) sendWishesAt(at time.Time) {
@@ -91,6 +94,53 @@ func (n *node) sendWishesAt(at time.Time) {
 		n.wishTime = at
 		n.wishTimer.Reset(time.Until(at))
 	}
+}
+
+// stopAsked is a stop that was passed to a keeper, which writes into the record when it has
+// stopped the job. The node looks there after a pause, which doubles up to longestLook.
+type stopAsked struct {
+	pause time.Duration // 0: none was passed
+	look  time.Time
+}
+
+const (
+	firstLook   = time.Millisecond
+	longestLook = 250 * time.Millisecond
+)
+
+// awaitStop notes what was passed to a run's keeper.
+func (n *node) awaitStop(r *run, verb keeper.Verb) {
+	switch verb {
+	case keeper.Stop:
+		r.asked = stopAsked{pause: firstLook, look: time.Now().Add(firstLook)}
+		n.sendWishesAt(r.asked.look)
+	case keeper.Continue:
+		r.asked = stopAsked{}
+	case keeper.Kill, keeper.Note, keeper.Signal:
+	}
+}
+
+// reportStopped reports the runs that have stopped.
+func (n *node) reportStopped() error {
+	now := time.Now()
+	for _, r := range n.runs {
+		switch {
+		case r.asked.pause == 0 || r.over:
+			continue
+		case r.asked.look.After(now):
+		case r.reread() == nil && r.job.Halted:
+			r.asked = stopAsked{}
+			if err := n.report(Report{Kind: Stopped, Run: r.id}); err != nil {
+				return err
+			}
+			continue
+		default:
+			r.asked.pause = min(2*r.asked.pause, longestLook)
+			r.asked.look = now.Add(r.asked.pause)
+		}
+		n.sendWishesAt(r.asked.look)
+	}
+	return nil
 }
 
 // pop removes and returns the wishes that may be passed now, for a record of size bytes. Past

@@ -326,3 +326,34 @@ func TestWishesWaitForSpace(t *testing.T) {
 		t.Errorf("written was %v, want %v", got, want)
 	}
 }
+
+// A stop is reported when the job's processes are stopped, and by a later node as well.
+func TestStopIsReported(t *testing.T) {
+	dir := t.TempDir()
+	n := startNode(t, dir)
+	n.start(1, "echo up >up; exec sleep 60", 0o22)
+	pid := n.awaitUp(1).Job.PID
+	stopped := func(n *testNode) {
+		t.Helper()
+		if r := n.nextReport(); r.Kind != Stopped || r.Run != id(1) {
+			t.Fatalf("reported was %+v", r)
+		}
+		eventually(t, "the kernel acts on the signal", func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err == nil && bytes.Contains(stat, []byte(") T "))
+		})
+	}
+	for range 2 {
+		n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Stop}})
+		stopped(n)
+		n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Continue}})
+	}
+	n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Stop}})
+	stopped(n)
+	_, _ = n.cmd.Process.Kill(), n.cmd.Wait()
+	n = startNode(t, dir, id(1))
+	n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Stop}})
+	stopped(n)
+	n.send(Command{Want: &Want{Run: id(1), Verb: keeper.Kill}})
+	n.awaitEnd(1, 128+int(syscall.SIGKILL))
+}
