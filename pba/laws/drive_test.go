@@ -24,6 +24,7 @@ const (
 	lawTrigger
 	lawBeyond
 	lawUse
+	lawLook
 	lawOrder
 	lawSame
 	lawStable
@@ -53,6 +54,7 @@ const (
 	heavyPBA
 	heavyPreempted
 	gaveWay
+	tried
 	shares
 )
 
@@ -60,6 +62,7 @@ func (s share) String() string {
 	return [...]string{
 		"reclaimed", "suspended", "hit a cap", "refused all or nothing", "crossed a pool's shrinking",
 		"gathered dummies", "assigned a dummy's place to a light job", "charged a heavy job", "preempted a heavy job", "had gathering give way",
+		"preempted for a job that the queue had considered",
 	}[s]
 }
 
@@ -83,11 +86,12 @@ type drive struct {
 	ids       []backends.ID // by index of Jobs; zero: not submitted
 	events    []happening
 	usage     *usage
-	preempted bool                 // the last plan's acts preempted jobs
-	raised    map[backends.ID]bool // by their owners since the last cycle
-	orphans   map[backends.ID]bool // dummies whose jobs were gone in the last cycle
-	queue     []backends.Job       // pending jobs in the queue's order after the last cycle
-	story     *strings.Builder     // nil: none is written
+	preempted bool                    // the last plan's acts preempted jobs
+	pinned    map[backends.ID]pinning // of a queue that says when it considers jobs
+	raised    map[backends.ID]bool    // by their owners since the last cycle
+	orphans   map[backends.ID]bool    // dummies whose jobs were gone in the last cycle
+	queue     []backends.Job          // pending jobs in the queue's order after the last cycle
+	story     *strings.Builder        // nil: none is written
 }
 
 // happening is an act of a user.

@@ -26,6 +26,7 @@ type farm struct {
 	HoldLimit, Grace, MaxVictims, MaxPerProject int
 	MaxRequeues int
 	Headroom    float64
+	Considers   int  // see considering
 	EngineDies  bool // after the last cycle; else it runs on until all is over
 
 	Heavy                bool // its queue does not manage memory; dummy jobs do
@@ -72,7 +73,7 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 func (f farm) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "hosts %+v\nmembers %v\npools %+v\nshrinks %+v\n", f.Hosts, f.Members, f.Pools, f.Shrinks)
-	fmt.Fprintf(&b, "cycles %d, missed %v, again %v, engine dies %v\n", len(f.Missed), trues(f.Missed), trues(f.Again), f.EngineDies)
+	fmt.Fprintf(&b, "cycles %d, missed %v, again %v, engine dies %v, considers %d\n", len(f.Missed), trues(f.Missed), trues(f.Again), f.EngineDies, f.Considers)
 	fmt.Fprintf(&b, "threshold %d min_runtime %d hold_limit %d grace %d max_victims %d per_project %d max_requeues %d headroom %v\n",
 		f.Threshold, f.MinRuntime, f.HoldLimit, f.Grace, f.MaxVictims, f.MaxPerProject, f.MaxRequeues, f.Headroom)
 	for i, j := range f.Jobs {
@@ -308,6 +309,7 @@ func (f *farm) drawEngine(t *rapid.T, d dice, cycles int) {
 	f.MaxPerProject = pick("max victims per project", 1, 5, 100)
 	f.MaxRequeues = pick("max requeues", 1, 3)
 	f.Headroom = float64(pick("headroom", 0, 3)) / 2
+	f.Considers = pick("considers", considersNever, considersNever, considersAtOnce, considersSlowly)
 	f.EngineDies = d.percent.Draw(t, "engine dies") >= 50
 }
 

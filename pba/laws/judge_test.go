@@ -67,6 +67,7 @@ func (g *judge) plan(n int) {
 	g.lawTrigger()
 	g.lawBeyond()
 	g.lawUse()
+	g.lawLook()
 }
 
 // excuse leaves out victims for which the plan's own books show that no pool had

@@ -24,6 +24,9 @@ func TestLawOnlySlotsBeyondGuaranteesArePreempted(t *testing.T) { obeyed(t, lawB
 // A victim loses its slots to a job that can run in them, and no victim is superfluous.
 func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUse) }
 
+// R32: no job is preempted for one that the queue has not considered in its slots.
+func TestLawTheQueueConsidersABeneficiaryFirst(t *testing.T) { obeyed(t, lawLook) }
+
 // R11, R13: bands and values, and the order in which the queue starts jobs.
 func TestLawBandsAndOrderHold(t *testing.T) { obeyed(t, lawOrder) }
 
@@ -47,7 +50,7 @@ func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
 // TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
-	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5})
+	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5})
 }
 
 func checkShares(t *testing.T, r *result, wanted map[share]float64) {

@@ -63,6 +63,7 @@ func reduceRest(f farm, broken func(farm) bool) farm {
 		try(func(c *farm) { c.Again[i] = false })
 	}
 	try(func(c *farm) { c.Shrinks = nil })
+	try(func(c *farm) { c.Considers = considersNever })
 	for i := range f.Jobs {
 		for k := range reduceJob(f.Jobs[i]) {
 			try(func(c *farm) {

@@ -53,7 +53,7 @@ func (s *serving) readTrials() {
 		switch {
 		case j == nil, j.State != backends.Pending, !s.tries(j):
 			delete(memory.Trials, id)
-		case len(t.Hosts) > 0 && j.Wait == backends.WaitOther && slices.Equal(j.Pinned, t.Hosts):
+		case len(t.Hosts) > 0 && j.Wait == backends.WaitOther && sameHosts(j.Pinned, t.Hosts):
 			s.refuse(j.ID, j.Reason)
 		case len(t.Hosts) == 0 && s.now.Sub(t.Until) > time.Hour:
 			delete(memory.Trials, id)
@@ -99,9 +99,9 @@ func (s *serving) confirmed(b *job, set *candidate) bool {
 	}
 	t, hosts := s.plan.Memory.Trials[b.ID], names(set.hosts)
 	switch {
-	case !slices.Equal(t.Hosts, hosts):
-		t.Hosts, t.Pinned = hosts, time.Time{}
-	case t.Pinned.IsZero() && slices.Equal(b.Pinned, hosts):
+	case !sameHosts(t.Hosts, hosts), !sameHosts(b.Pinned, hosts):
+		t.Hosts, t.Pinned = hosts, time.Time{} // its owner may have removed the pin, or it ended
+	case t.Pinned.IsZero():
 		t.Pinned = s.state.Memory.LastAction
 	}
 	waited := s.now.Sub(t.Pinned)
@@ -159,6 +159,11 @@ func (s *serving) chooseAgain(b *job) *candidate {
 // nothing there but slots and memory: what the queue finds on one host, it finds on all.
 func (s *serving) plain(b *job) bool {
 	return b.oneHost() && b.MinHosts <= 1 && b.Suits == nil && len(b.Asked) == 0 && len(b.Needs) == 0 && !b.Exclusive
+}
+
+// sameHosts reports whether two lists have the same hosts, in whichever order.
+func sameHosts(a, b []string) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(host string) bool { return !slices.Contains(b, host) })
 }
 
 // endTrials ends the trials of jobs that need no slots of others by now.

@@ -148,6 +148,17 @@ func TestTrialStaysOnItsHosts(t *testing.T) {
 	}
 }
 
+func TestPinThatItsOwnerRemovesIsWrittenAgain(t *testing.T) {
+	s, id := newTrialScene(t)
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(id).Pinned, s.at(id).Considered = nil, s.now
+	if p := s.cycle(); verbs(p, id) != "pin n1" || preempted(p) != "" {
+		t.Errorf("%q, preempted %q", verbs(p, id), preempted(p))
+	}
+}
+
 func TestTrialEndsWhenSlotsComeFree(t *testing.T) {
 	s, id := newTrialScene(t)
 	for range 3 {
