@@ -14,6 +14,7 @@ import (
 // guarantee, and room is never negative.
 type pool struct {
 	Allocation
+	part    *part  // its hosts; nil: any
 	room    int    // slots that are neither charged nor held
 	members []*job // running jobs charged to it, and pending ones that hold room
 	head    *job   // needs more than the room, and keeps that (R12): Kept slots; nil: none
@@ -26,9 +27,14 @@ func (f *farm) readPools() {
 		if a.SLA == Throughput {
 			a.Guarantee = f.throughput(a)
 		}
-		f.pools = append(f.pools, &pool{Allocation: a, room: max(a.Guarantee, 0)})
+		hosts, known := f.partNamed(a.Hosts)
+		if !known {
+			a.Guarantee = 0
+		}
+		f.pools = append(f.pools, &pool{Allocation: a, part: hosts, room: max(a.Guarantee, 0)})
 	}
 	slices.SortFunc(f.pools, func(a, b *pool) int { return cmp.Compare(a.ID, b.ID) })
+	f.warnOfUnknownSets()
 	for _, p := range f.pools {
 		f.projectPools[p.Project] = append(f.projectPools[p.Project], p)
 		f.guaranteed[p.Project] += p.Guarantee

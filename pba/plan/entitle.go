@@ -115,7 +115,8 @@ func (e *entitler) pendingByAccount() map[account]int {
 }
 
 // bySpecificity orders pools that match one job: user and step, user, step,
-// project (R9); then allocation ID.
+// project (R9); then those of the hosts in no host set, which more jobs may run on; then
+// allocation ID.
 func bySpecificity(a, b *pool) int {
 	rank := func(p *pool) int {
 		switch {
@@ -128,7 +129,7 @@ func bySpecificity(a, b *pool) int {
 		}
 		return 3
 	}
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(min(len(a.Hosts), 1), min(len(b.Hosts), 1)), cmp.Compare(a.ID, b.ID))
 }
 
 // fittingPools leaves out the pools whose whole guarantee a job would exceed.

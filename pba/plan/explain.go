@@ -90,6 +90,9 @@ func (f *farm) explain(j *job, e *Explanation) {
 	if j.State == backends.Running {
 		e.Spared = j.spared
 	}
+	if fits := len(fittingPools(j.verdict.pools, j.Slots)) > 0; fits && f.rest != nil && (j.State == backends.Running || understood(j.Job)) {
+		e.Tests = append(e.Tests, Test{Name: "a pool that it fits has hosts where it runs, or may run", Passed: len(j.pools) > 0})
+	}
 	switch {
 	case j.pba() && j.State == backends.Running:
 		e.Class, e.Pool = "pba", describe(j.pool.Allocation)
@@ -103,6 +106,8 @@ func (f *farm) explain(j *job, e *Explanation) {
 		e.Place = fmt.Sprintf("it waits at the head of %s, which has room for %d of its %d slots and keeps that for it", e.Pool, j.mem.Kept, j.Slots)
 	case j.next:
 		e.Place = "its pool is full; it is next in line for it"
+	case j.entitled && len(j.pools) == 0:
+		e.Place = "it runs on hosts that are not those of a pool that it matches: there it is a normal job"
 	case j.entitled && j.State == backends.Running:
 		e.Place = "its pool is full: it runs beyond the guarantee"
 	case j.entitled && j.State == backends.Held:

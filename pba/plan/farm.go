@@ -57,6 +57,8 @@ func (j *job) whyNot() string {
 		return "its queue is not managed"
 	case j.waits && !understood(j.Job):
 		return whyUnserved(j.Job)
+	case len(fittingPools(j.verdict.pools, j.Slots)) > 0:
+		return "it can't run on the hosts of a pool that it matches"
 	}
 	return "it needs more slots than any pool that it matches has"
 }
@@ -126,6 +128,10 @@ type farm struct {
 	*cycle
 	occupancy
 
+	rest   *part            // managed hosts in no host set; nil: there are no sets
+	parts  map[string]*part // of the host sets, by name
+	partOf map[string]*part // by host, of those in a set
+
 	pools         []*pool            // by allocation ID
 	projectPools  map[string][]*pool // the same
 	guaranteed    map[string]int     // slots of pools by project
@@ -148,9 +154,11 @@ func observe(c *cycle) *farm {
 		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{},
 		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{},
 	}
+	f.divide()
 	f.readPools()
 	f.readJobs()
 	f.updateFates()
+	f.limitBeneficiaries()
 	f.discountClaims()
 	return f
 }
@@ -208,6 +216,9 @@ func (f *farm) readJobs() {
 		}
 		if j.entitled && j.waits {
 			f.choicesFor(j) // while what it asks for is in the processor's cache
+		}
+		if j.entitled && f.rest != nil {
+			f.limitPools(j)
 		}
 		f.jobs = append(f.jobs, j)
 		if bj.State == backends.Running {

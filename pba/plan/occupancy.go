@@ -28,6 +28,7 @@ type occupancy struct {
 type host struct {
 	backends.Host
 	at      int
+	part    *part // nil: there are no host sets
 	free    int   // slots
 	freeMem int64 // bytes; only meaningful if Memory > 0
 	stuck   int64 // bytes of suspended jobs, which no reclaim frees; part of what is occupied

@@ -64,7 +64,7 @@ func (f *farm) rememberEnds() {
 		if j.Started.IsZero() || ran < 0 {
 			continue
 		}
-		pools := entitle.verdict(j).pools
+		pools := keep(entitle.verdict(j).pools, func(p *pool) bool { return f.on(p, j.Hosts) })
 		for _, p := range pools {
 			ends := memory.RunTimes[p.Key()]
 			if slices.ContainsFunc(ends, func(e RunEnd) bool { return e.ID == j.ID }) {
@@ -164,11 +164,14 @@ func (f *farm) forget() {
 }
 
 // describe returns the name of an allocation as users write it: chipA,
-// chipA:synthesis, chipA (bob).
+// chipA:synthesis, chipA (bob), chipA on gpu.
 func describe(a Allocation) string {
 	name := backends.JoinProject(a.Project, a.Step)
 	if a.User != "" {
 		name += " (" + a.User + ")"
+	}
+	if a.Hosts != "" {
+		name += " on " + a.Hosts
 	}
 	return name
 }

@@ -279,7 +279,7 @@ func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
 
 // whyNoVictims returns why no job can be preempted for a beneficiary.
 func (s *serving) whyNoVictims(b *job) string {
-	key := strings.Join(b.Asked, " ")
+	key := strings.Join(b.Asked, " ") + "\x00" + b.pool.Hosts
 	if b.State == backends.Suspended {
 		key = b.ID.String()
 	}

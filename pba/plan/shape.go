@@ -18,6 +18,7 @@ type shape struct {
 	alone   bool // exclusive
 	suits   *backends.HostSet
 	asked   string
+	part    *part       // the hosts of its pool; nil: any
 	only    backends.ID // of a suspended job: no other one is like it
 }
 
@@ -26,6 +27,7 @@ type shape struct {
 type choices struct {
 	shape
 	hosts []*host // by name
+	parts []*part // of a job without a pool yet: see partsFor
 	share int64   // the least memory that goes with a slot on any of them
 
 	// Free slots, see room. There are none for it on hosts[:from], except on those of again,
@@ -50,10 +52,10 @@ type offer struct {
 }
 
 func (f *farm) choicesFor(j *job) *choices {
-	if j.choices != nil {
+	if j.choices != nil && j.choices.part == j.within() {
 		return j.choices
 	}
-	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, suits: j.Suits, asked: strings.Join(j.Asked, "\x00")}
+	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, suits: j.Suits, asked: strings.Join(j.Asked, "\x00"), part: j.within()}
 	if j.State == backends.Suspended {
 		of.only = j.ID
 	}
@@ -64,6 +66,9 @@ func (f *farm) choicesFor(j *job) *choices {
 			if h.Memory > 0 && h.Slots > 0 {
 				c.share = min(c.share, h.Memory/int64(h.Slots))
 			}
+		}
+		if of.part == nil {
+			c.parts = f.partsFor(j)
 		}
 		f.shapes[of] = c
 	}

@@ -118,7 +118,7 @@ func (f *farm) spareLowered() map[backends.ID]string {
 		}
 		var surplus []*job
 		for _, j := range f.running {
-			if j.pool == nil && spared[j.ID] == "" && j.Started.Before(p.LoweredAt) && j.matches(p) {
+			if j.pool == nil && spared[j.ID] == "" && j.Started.Before(p.LoweredAt) && j.matches(p) && f.on(p, j.Hosts) {
 				surplus = append(surplus, j)
 			}
 		}

@@ -26,9 +26,10 @@ type Policy struct {
 	Projects    []Project
 	Allocations []Allocation // those in force now
 
-	Queues       []string // managed queues; empty: every queue
-	LowQueue     string   // where the filter sends what failed a test
-	Hosts        []string // managed hosts; empty: every host
+	Queues       []string  // managed queues; empty: every queue
+	LowQueue     string    // where the filter sends what failed a test
+	Hosts        []string  // managed hosts; empty: every host
+	HostSets     []HostSet // disjoint
 	NeverVictims Exempt
 
 	Cycle                time.Duration // from one cycle to the next
@@ -76,7 +77,8 @@ type Allocation struct {
 	Project   string
 	User      string
 	Step      string
-	Guarantee int // slots planned for the week that now lies in
+	Hosts     string // the host set that it is limited to; "": the hosts in no set
+	Guarantee int    // slots planned for the week that now lies in
 
 	Begin, End time.Time // of that week (R24)
 	SLA        SLA       // "": velocity
@@ -86,7 +88,13 @@ type Allocation struct {
 }
 
 // Key names what an allocation is for, the same in every week.
-func (a Allocation) Key() string { return a.Project + "\x00" + a.User + "\x00" + a.Step }
+func (a Allocation) Key() string {
+	key := a.Project + "\x00" + a.User + "\x00" + a.Step
+	if a.Hosts != "" {
+		key += "\x00" + a.Hosts
+	}
+	return key
+}
 
 // Memory is what one cycle hands to the next. It is stored by the ledger and
 // changed by Make alone.

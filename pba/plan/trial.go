@@ -141,7 +141,7 @@ func (s *serving) confirmed(b *job, set *candidate) bool {
 func (s *serving) chooseAgain(b *job) *candidate {
 	var hosts []*host
 	for _, name := range s.plan.Memory.Trials[b.ID].Hosts {
-		if h := s.byName[name]; h != nil {
+		if h := s.byName[name]; h != nil && b.mayUse(h) {
 			hosts = append(hosts, h)
 		}
 	}

@@ -20,7 +20,8 @@ func whyUnserved(j *backends.Job) string {
 }
 
 // suitable lists the managed hosts that a job may run on at all, by name. A
-// suspended job may run on its own hosts only.
+// suspended job may run on its own hosts only; one that holds room in a pool is served only
+// on the pool's hosts.
 func (o *occupancy) suitable(j *job) []*host {
 	on := j.Asked
 	if j.State == backends.Suspended {
@@ -30,16 +31,18 @@ func (o *occupancy) suitable(j *job) []*host {
 	switch {
 	case len(on) > 0:
 		for _, name := range on {
-			if h := o.byName[name]; h != nil && j.Suits.Contains(name) {
+			if h := o.byName[name]; h != nil && j.Suits.Contains(name) && j.mayUse(h) {
 				hosts = append(hosts, h)
 			}
 		}
 	case j.Suits != nil:
 		for _, name := range j.Suits.Hosts {
-			if h := o.byName[name]; h != nil {
+			if h := o.byName[name]; h != nil && j.mayUse(h) {
 				hosts = append(hosts, h)
 			}
 		}
+	case j.within() != nil:
+		return j.within().hosts
 	default:
 		return o.hosts
 	}
