@@ -14,11 +14,13 @@ import (
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
 
-// Pool names slots of a project, or of one of its users, steps, or both.
+// Pool names slots of a project, or of one of its users, steps, or both, and on which hosts
+// they are.
 type Pool struct {
 	Project string `json:"project"`
 	User    string `json:"user,omitempty"`
 	Step    string `json:"step,omitempty"`
+	Hosts   string `json:"hosts,omitempty"` // a host set of the config; "": the hosts in none
 }
 
 func (p Pool) String() string {
@@ -28,6 +30,9 @@ func (p Pool) String() string {
 	}
 	if p.User != "" {
 		s += " user " + p.User
+	}
+	if p.Hosts != "" {
+		s += " on " + p.Hosts
 	}
 	return s
 }
@@ -58,7 +63,7 @@ type Allocation struct {
 }
 
 // Allocations lists what is planned from one week to another, both included, by
-// week, project, user and step.
+// week, project, user, step and host set.
 func (l *Ledger) Allocations(ctx context.Context, from, to calendar.Week) ([]Allocation, error) {
 	all, err := allocations(ctx, l.db, `p.removed = 0 AND (a.year, a.week) BETWEEN (?, ?) AND (?, ?)`, from.Year, from.Week, to.Year, to.Week)
 	return all, l.explain("list the allocations", err)
@@ -66,10 +71,10 @@ func (l *Ledger) Allocations(ctx context.Context, from, to calendar.Week) ([]All
 
 func allocations(ctx context.Context, q querier, where string, args ...any) ([]Allocation, error) {
 	return list(ctx, q, func(a *Allocation) []any {
-		return []any{&a.ID, &a.Project, &a.User, &a.Step, &a.Week.Year, &a.Week.Week, &a.Slots, &a.SLA, &a.Jobs}
-	}, `SELECT o.id, p.name, o.user, o.step, a.year, a.week, a.slots, a.sla, a.jobs
+		return []any{&a.ID, &a.Project, &a.User, &a.Step, &a.Hosts, &a.Week.Year, &a.Week.Week, &a.Slots, &a.SLA, &a.Jobs}
+	}, `SELECT o.id, p.name, o.user, o.step, o.hosts, a.year, a.week, a.slots, a.sla, a.jobs
 		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
-		WHERE a.slots > 0 AND `+where+` ORDER BY a.year, a.week, p.name, o.user, o.step`, args...)
+		WHERE a.slots > 0 AND `+where+` ORDER BY a.year, a.week, p.name, o.user, o.step, o.hosts`, args...)
 }
 
 // Change gives a pool new terms in one week. Zero Terms withdraw its slots.
@@ -168,13 +173,13 @@ func poolID(ctx context.Context, tx *sql.Tx, p Pool, create bool) (int64, error)
 		return 0, err
 	}
 	if create {
-		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO pool (project, user, step) VALUES (?, ?, ?)`, project, p.User, p.Step)
+		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO pool (project, user, step, hosts) VALUES (?, ?, ?, ?)`, project, p.User, p.Step, p.Hosts)
 		if err != nil {
 			return 0, err
 		}
 	}
 	var id int64
-	err = tx.QueryRowContext(ctx, `SELECT id FROM pool WHERE project = ? AND user = ? AND step = ?`, project, p.User, p.Step).Scan(&id)
+	err = tx.QueryRowContext(ctx, `SELECT id FROM pool WHERE project = ? AND user = ? AND step = ? AND hosts = ?`, project, p.User, p.Step, p.Hosts).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, fmt.Errorf("%w: %s", ErrUnknownAllocation, p)
 	}
@@ -214,8 +219,8 @@ func (l *Ledger) InForce(ctx context.Context, w calendar.Period, spared time.Tim
 func inForce(ctx context.Context, q querier, w calendar.Period, spared time.Time) ([]plan.Allocation, error) {
 	return list(ctx, q, func(a *plan.Allocation) []any {
 		a.Begin, a.End = w.Begin, w.End
-		return []any{&a.ID, &a.Project, &a.User, &a.Step, &a.Guarantee, &a.SLA, &a.Jobs, &a.Lowered, when(&a.LoweredAt)}
-	}, `SELECT o.id, p.name, o.user, o.step, a.slots, a.sla, a.jobs, a.lowered, a.lowered_at
+		return []any{&a.ID, &a.Project, &a.User, &a.Step, &a.Hosts, &a.Guarantee, &a.SLA, &a.Jobs, &a.Lowered, when(&a.LoweredAt)}
+	}, `SELECT o.id, p.name, o.user, o.step, o.hosts, a.slots, a.sla, a.jobs, a.lowered, a.lowered_at
 		FROM allocation a JOIN pool o ON o.id = a.pool JOIN project p ON p.id = o.project
 		WHERE p.removed = 0 AND a.year = ? AND a.week = ? AND (a.slots > 0 OR a.lowered_at > ?)`, w.Year, w.Week.Week, unixtime.Of(spared))
 }

@@ -226,9 +226,24 @@ func TestOldLedgerIsBroughtUpToDate(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	got, err := l.Allocations(context.Background(), calendar.Week{Year: 2026, Week: 1}, calendar.Week{Year: 2027, Week: 1})
-	want := []Allocation{{ID: 1, Pool: Pool{"chipA", "bob", "mask"}, Week: calendar.Week{Year: 2026, Week: 53}, Terms: Terms{Slots: 7, SLA: plan.Velocity}}}
+	want := []Allocation{{ID: 1, Pool: Pool{"chipA", "bob", "mask", ""}, Week: calendar.Week{Year: 2026, Week: 53}, Terms: Terms{Slots: 7, SLA: plan.Velocity}}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
+	}
+	var broken int
+	if err := l.db.QueryRow(`SELECT COUNT(*) FROM pragma_foreign_key_check`).Scan(&broken); err != nil || broken > 0 {
+		t.Errorf("%d references lead nowhere: %v", broken, err)
+	}
+	week := want[0].Week // a pool on a host set is another one, with an ID that was never used
+	changeAll(t, l, Edit{}, Change{Pool{"chipA", "bob", "mask", "gpu"}, week, Terms{Slots: 2, SLA: plan.Velocity}})
+	want = append(want, Allocation{ID: 2, Pool: Pool{"chipA", "bob", "mask", "gpu"}, Week: week, Terms: Terms{Slots: 2, SLA: plan.Velocity}})
+	got, err = l.Allocations(context.Background(), week, week)
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v %s", err, d)
+	}
+	_, inForce, err := l.InForce(context.Background(), calendar.Period{Week: week}, time.Time{})
+	if err != nil || len(inForce) != 2 || inForce[0].Hosts != "" || inForce[1].Hosts != "gpu" {
+		t.Errorf("%v %+v", err, inForce)
 	}
 }
 

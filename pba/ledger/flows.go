@@ -139,8 +139,12 @@ func requireSteps(ctx context.Context, tx *sql.Tx, steps []string, thisWeek cale
 	}
 	for _, a := range planned {
 		if !slices.Contains(steps, a.Step) {
-			return fmt.Errorf("%s has %d slots for step %q in %s: withdraw them first (`pba alloc unset %s --step %s --week %s`)",
-				a.Project, a.Slots, a.Step, a.Week, a.Project, a.Step, a.Week)
+			hosts := ""
+			if a.Hosts != "" {
+				hosts = " --hosts " + a.Hosts
+			}
+			return fmt.Errorf("%s has %d slots for step %q in %s: withdraw them first (`pba alloc unset %s --step %s%s --week %s`)",
+				a.Project, a.Slots, a.Step, a.Week, a.Project, a.Step, hosts, a.Week)
 		}
 	}
 	return nil

@@ -122,11 +122,12 @@ func (l *Ledger) FarmHours(ctx context.Context, from, to time.Time) ([]FarmHour,
 	return all, l.explain("read what was used", err)
 }
 
-// UseHours lists the use of those hours, by hour, project, user and step.
+// UseHours lists the use of those hours, by hour, project, user, step and host set.
 func (l *Ledger) UseHours(ctx context.Context, from, to time.Time) ([]UseHour, error) {
 	all, err := list(ctx, l.db, func(u *UseHour) []any {
-		return []any{when(&u.Hour), &u.PoolID, &u.Project, &u.User, &u.Step, slotTime{&u.Guaranteed}, slotTime{&u.Used}, slotTime{&u.Waiting}}
-	}, `SELECT hour, pool, project, user, step, guaranteed, used, waiting FROM use_hour WHERE hour >= ? AND hour < ?
-		ORDER BY hour, project, user, step, pool DESC`, unixtime.Of(from), unixtime.Of(to))
+		return []any{when(&u.Hour), &u.PoolID, &u.Project, &u.User, &u.Step, &u.Hosts, slotTime{&u.Guaranteed}, slotTime{&u.Used}, slotTime{&u.Waiting}}
+	}, `SELECT u.hour, u.pool, u.project, u.user, u.step, COALESCE(o.hosts, ''), u.guaranteed, u.used, u.waiting
+		FROM use_hour u LEFT JOIN pool o ON o.id = u.pool WHERE u.hour >= ? AND u.hour < ?
+		ORDER BY u.hour, u.project, u.user, u.step, o.hosts, u.pool DESC`, unixtime.Of(from), unixtime.Of(to))
 	return all, l.explain("read what was used", err)
 }

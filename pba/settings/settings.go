@@ -5,6 +5,8 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"time"
 
@@ -35,6 +37,45 @@ type Config struct {
 	NeverVictims         NeverVictims  `yaml:"never_victims"`
 	Roles                Roles         `yaml:"roles"`
 	KeepHistory          unit.Duration `yaml:"keep_history"` // for how long reports can look back; 0: for ever
+	HostSets             HostSets      `yaml:"host_sets"`    // that allocations may be limited to
+}
+
+// HostSets are named sets of hosts, which have no host in common.
+type HostSets map[string][]string
+
+var setName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}$`)
+
+// Validate says what is wrong with the sets, if anything.
+func (s HostSets) Validate() error {
+	of := map[string]string{} // the set of each host
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		if !setName.MatchString(name) {
+			return fmt.Errorf("%q can't be the name of a host set: want letters, digits and _ . + -, at most 63, the first a letter, a digit or _", name)
+		}
+		if len(s[name]) == 0 {
+			return fmt.Errorf("%s: it names no hosts", name)
+		}
+		for _, host := range s[name] {
+			if other, taken := of[host]; taken && other != name {
+				return fmt.Errorf("host %s is in %s and in %s: a host may be in one set", host, other, name)
+			}
+			if host == "" {
+				return fmt.Errorf("%s: a host without a name", name)
+			}
+			of[host] = name
+		}
+	}
+	return nil
+}
+
+// Of returns the set of a host; "" if it is in none.
+func (s HostSets) Of(host string) string {
+	for name, hosts := range s {
+		if slices.Contains(hosts, host) {
+			return name
+		}
+	}
+	return ""
 }
 
 // Unpreemptable limits the slots of normal jobs that can't be preempted.
@@ -155,6 +196,9 @@ func (c Config) Policy() plan.Policy {
 		UnpreemptableShare:   float64(c.Unpreemptable.MaxShare),
 		MaxVictims:           c.MaxVictims,
 		MaxVictimsPerProject: c.MaxVictimsPerProject,
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.HostSets)) {
+		p.HostSets = append(p.HostSets, plan.HostSet{Name: name, Hosts: c.HostSets[name]})
 	}
 	for _, criterion := range c.VictimOrder {
 		p.VictimOrder = append(p.VictimOrder, plan.Criterion(criterion))

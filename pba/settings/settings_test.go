@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/allotment-hpc/allotment/internal/config"
 	"github.com/allotment-hpc/allotment/pba/plan"
 )
@@ -36,12 +38,30 @@ func TestConfigRejectsInvalidValues(t *testing.T) {
 		"unpreemptable: {max_share: -1%}": "0% to 100%",
 		"victim_order: [started_last]":    "known: started_most_recently",
 		"victim_order: [most_pending, most_pending]": "twice",
-		"min_runtme: 5s": `f:2: unknown key "pba.min_runtme"`,
+		"host_sets: {gpu: [n1, n2], big: [n3, n2]}":  "f:2: pba.host_sets: host n2 is in big and in gpu",
+		"host_sets: {gpu: []}":                       "gpu: it names no hosts",
+		"host_sets: {gpu: [\"\"]}":                   "gpu: a host without a name",
+		"host_sets: {gpu: n1}":                       "host_sets.gpu: want a list",
+		"host_sets: {g pu: [n1]}":                    `"g pu" can't be the name`,
+		"host_sets: [n1]":                            "host_sets",
+		"host_sets: {gpu: [n1], gpu: [n2]}":          "second time",
+		"min_runtme: 5s":                             `f:2: unknown key "pba.min_runtme"`,
 	} {
 		c := Default()
 		err := config.Parse("f", []byte("pba:\n  "+text+"\n"), map[string]any{"pba": &c})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", text, err, want)
 		}
+	}
+}
+
+func TestHostSetsAreRead(t *testing.T) {
+	c := Default()
+	if err := config.Parse("f", []byte("pba: {host_sets: {gpu: [n2, n1], big: [n3]}}"), map[string]any{"pba": &c}); err != nil {
+		t.Fatal(err)
+	}
+	want := []plan.HostSet{{Name: "big", Hosts: []string{"n3"}}, {Name: "gpu", Hosts: []string{"n2", "n1"}}}
+	if d := cmp.Diff(want, c.Policy().HostSets); d != "" || c.HostSets.Of("n1") != "gpu" || c.HostSets.Of("n4") != "" {
+		t.Errorf("%q, %q, %s", c.HostSets.Of("n1"), c.HostSets.Of("n4"), d)
 	}
 }
