@@ -170,7 +170,8 @@ var errNeedless = errors.New("its beneficiary does not wait any more")
 
 // checkVictim reads a victim right before the act (R18): it must still be in the
 // run that is meant, of the same user and project, and no PBA job by now. And its
-// beneficiary: no job is preempted for one that has started meanwhile; but see owed.
+// beneficiary: no job is preempted for one that has started meanwhile, but see neededElsewhere, nor
+// for one that the queue can't start there (R32).
 func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 	jobs, err := a.e.Backend.Jobs(ctx, []backends.ID{act.Job, act.For})
 	if err != nil {
@@ -182,6 +183,9 @@ func (a *applier) checkVictim(ctx context.Context, act *plan.Action) error {
 	a.names.resolve(jobs)
 	if err := sameRun(&jobs[0], jobOf(a.farm, act.Job), act.Started); err != nil {
 		return err
+	}
+	if len(jobs) == 2 && a.e.Backend.Abilities().Considers && jobs[1].State == backends.Pending && jobs[1].Wait == backends.WaitOther {
+		return fmt.Errorf("%w: the queue does not start it: %s", errNeedless, jobs[1].Reason)
 	}
 	if len(jobs) == 2 && waits(&jobs[1]) {
 		return nil

@@ -414,3 +414,55 @@ func TestNoVictimForKilledBeneficiary(t *testing.T) { // R18
 		}
 	}
 }
+
+// refusing is a queue that says when it considered a job, and whose reason changes between
+// a plan and its acts.
+type refusing struct {
+	backends.Backend
+	refused bool
+}
+
+func (q *refusing) Abilities() backends.Abilities {
+	able := q.Backend.Abilities()
+	able.Considers = true
+	return able
+}
+
+func (q *refusing) Snapshot(ctx context.Context, since time.Time) (*backends.Snapshot, error) {
+	farm, err := q.Backend.Snapshot(ctx, since)
+	if err == nil {
+		for i := range farm.Jobs {
+			farm.Jobs[i].Considered = farm.At
+		}
+	}
+	return farm, err
+}
+
+func (q *refusing) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
+	jobs, err := q.Backend.Jobs(ctx, ids)
+	for i := range jobs {
+		if q.refused && jobs[i].State == backends.Pending {
+			jobs[i].Wait, jobs[i].Reason = backends.WaitOther, "AssocGrpCpuLimit"
+		}
+	}
+	return jobs, err
+}
+
+func TestNoVictimForBeneficiaryThatTheQueueRefusesMeanwhile(t *testing.T) { // R32
+	l := newLife(t)
+	victims := l.full(backends.Spec{}, simulate.Work{Takes: time.Hour})
+	b := l.submit("alice", "A", backends.Spec{}, simulate.Work{Takes: 5 * time.Minute})
+	q := &refusing{Backend: l.world, refused: true}
+	l.engine.Backend = q
+	l.until(plan.Cancelled)
+	for _, id := range victims {
+		if j := l.job(id); j.State != backends.Running || j.Requeues != 0 {
+			t.Errorf("job %v was preempted for a job that the queue would not start: %+v", id, j)
+		}
+	}
+	q.refused = false
+	l.run(10 * time.Minute)
+	if j := l.job(b); j.Started.IsZero() {
+		t.Errorf("later: %+v", j)
+	}
+}
