@@ -302,7 +302,7 @@ func (c *Client) applyPriorities(ctx context.Context, p *snapshot, b batch) {
 func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 	_, b := c.newBatch(ctx, reconcile.IDs(pins, func(p backends.Pin) backends.ID { return p.ID }), reconcile.Waiting)
 	c.updateEntries(b, func(it *item, e *entry) {
-		e.Asked = it.Job.Asked
+		e.Asked = it.Job.asked
 		if hosts := pins[it.Index].Hosts; len(hosts) > 0 {
 			e.Pinned = hosts
 		}
@@ -311,7 +311,7 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 		if hosts := pins[it.Index].Hosts; len(hosts) > 0 {
 			return hosts
 		}
-		return it.Job.Asked
+		return it.Job.asked
 	}
 	b.Each(func(it *item) error {
 		switch hosts := want(it); {

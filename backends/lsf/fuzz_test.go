@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -181,6 +182,35 @@ func FuzzJobs(f *testing.F) {
 	})
 }
 
+// What a requirement is read to say can be found in its text, and a part that is refused is
+// named in a line of its own.
+func FuzzRequest(f *testing.F) {
+	for _, s := range []string{
+		"select[(cs) && (type == any)] order[r15s:pg] rusage[mem=100.00:gpu=2/task] span[ptile=2]", "select[a||b] same[type]", "2*{select[a]}", "select[((((a))", "rusage[mem=1||mem=2]", "31.2G",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := parseRequest(text)
+		for _, c := range r.conditions {
+			if c.name == "" || !strings.Contains(text, c.name) || !strings.Contains(text, c.operator) || !strings.Contains(text, c.value) || slices.Contains(loads, c.name) {
+				t.Errorf("%q: %+v", text, c)
+			}
+		}
+		for _, n := range r.needs {
+			if n.count < 1 || n.count > maxSlots || !strings.Contains(text, n.name) {
+				t.Errorf("%q: %+v", text, n)
+			}
+		}
+		if r.perHost < 0 || r.perHost > maxSlots || len(r.unserved) > 300 || !utf8.ValidString(r.unserved) {
+			t.Errorf("%q: %+v", text, r)
+		}
+		if n, ok := parseInterval(text); ok && n.least > n.most {
+			t.Errorf("%q: %v", text, n)
+		}
+	})
+}
+
 // Tables and lists of hosts, parameters and configuration.
 func FuzzTables(f *testing.F) {
 	for _, command := range []string{"bhosts -w", "lshosts -w", "bparams -l", "bjobs -V"} {
@@ -191,12 +221,18 @@ func FuzzTables(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
+	for _, text := range []string{
+		"RESOURCE                 TOTAL       RESERVED       LOCATION\ngpu 1.0 3.0 h1 \n  h2\n", "HOST_NAME  gpu_id gpu_model\nhosta           0 K20\n                1 K20\n",
+		"GROUP_NAME    HOSTS\nbig           h1 h2/ \n", "QUEUE: q\nHOSTS:  all ~h1+2\n", "12         a[1-10]%2   bob        10    9    0    1    0     0     0     0\n",
+	} {
+		f.Add([]byte(text))
+	}
 	f.Add(captured(f, "lsf10/bhosts.txt"))
 	f.Add(captured(f, "lsf10/lshosts.txt"))
 	f.Add([]byte("LSF_UNIT_FOR_LIMITS=MB\n"))
 	f.Fuzz(func(t *testing.T, out []byte) {
 		for _, memory := range [][]byte{out, []byte(answered(t, "hosts.txt", "lshosts -w").stdout)} {
-			hosts, err := parseHosts(out, memory)
+			hosts, err := bothHosts(out, memory)
 			if err == nil && slices.ContainsFunc(hosts, func(h listedHost) bool { return h.Slots < 0 || h.Memory < 0 || h.running < 0 || h.Name == "" }) {
 				t.Errorf("%+v", hosts)
 			}
@@ -209,6 +245,30 @@ func FuzzTables(f *testing.F) {
 		}
 		if queues, err := parseQueues(out); err == nil && slices.ContainsFunc(queues, func(q queue) bool { return q.name == "" }) {
 			t.Errorf("%+v", queues)
+		}
+		if shared, err := parseShared(out); err == nil {
+			for name, of := range shared {
+				for host, n := range of {
+					if name == "" || host == "" || n < 0 || n > maxSlots {
+						t.Errorf("%v", shared)
+					}
+				}
+			}
+		}
+		if gpus, err := parseGPUs(out); err == nil && gpus[""] != 0 {
+			t.Errorf("%v", gpus)
+		}
+		for id, limit := range parseArrays(out) {
+			if id <= 0 || limit < 0 || limit > maxSlots {
+				t.Errorf("array %d: %d", id, limit)
+			}
+		}
+		groups, _ := parseGroups(out)
+		lists := &hostLists{hosts: []string{"a", "b"}, known: map[string]bool{"a": true, "b": true}, groups: groups}
+		for _, list := range parseQueueHosts(out) {
+			if hosts, all, wrong := lists.resolve(list); all != (len(hosts) == 2) || wrong != "" && len(hosts) > 0 {
+				t.Errorf("%q: %q, %v, %q", list, hosts, all, wrong)
+			}
 		}
 		if admins := parseAdmins(string(out)); slices.Contains(admins, "") {
 			t.Errorf("%q", admins)

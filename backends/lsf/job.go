@@ -15,6 +15,7 @@ type job struct {
 	entry  entry      // the zero entry: nothing is remembered
 	number int64      // -sp, its own or ours; 0: unknown
 	stuck  bool       // its begin time is never
+	asked  []string   // its owner's list of hosts as LSF has it: with groups and preferences
 }
 
 // How long LSF takes for a requeue (lava): the job shows RUN for about a second, and its
@@ -34,7 +35,7 @@ func newJob(listed *listedJob, e entry, p *snapshot, lowQueue string) *job {
 	if !e.describes(listed) {
 		e = entry{} // an older job's with the same number
 	}
-	j := &job{Job: listed.Job, listed: listed, entry: e}
+	j := &job{Job: listed.Job, listed: listed, entry: e, asked: listed.Asked}
 	tag, _, err := backends.ParseTag(listed.Tag)
 	if err == nil && tag.NoRequeue {
 		j.NoRequeue = true
@@ -123,7 +124,7 @@ func (j *job) applyPending(p *snapshot, held int64) {
 		j.Wait = backends.WaitTime
 	}
 	if j.pinnedByUs() {
-		j.Asked, j.Pinned = e.Asked, e.Pinned
+		j.Asked, j.asked, j.Pinned = e.Asked, e.Asked, e.Pinned
 	}
 }
 

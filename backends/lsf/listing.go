@@ -105,7 +105,7 @@ func onlyUnknown(printed answer, err error) bool {
 
 // fillSnapshot reads a listing into a snapshot, with what is remembered of the jobs.
 func (c *Client) fillSnapshot(ctx context.Context, p *snapshot, s *clusterFacts, listed listing) error {
-	p.params, p.limitUnit, p.scale = s.params, s.limitUnit, newScale(s.params)
+	p.params, p.limitUnit, p.usageUnit, p.scale = s.params, s.limitUnit, s.usageUnit, newScale(s.params)
 	counts := cluster{at: time.Now(), limitUnit: s.limitUnit, usageUnit: s.usageUnit, perTask: s.params.perTask}
 	seen, err := c.readJobs(ctx, s.flavour, listed, &counts)
 	if err != nil {

@@ -33,6 +33,7 @@ type Client struct {
 
 	mu           sync.Mutex
 	clusterFacts *clusterFacts // nil: not asked yet
+	farmFacts    *farmFacts    // nil: not asked yet
 }
 
 // clusterFacts is what hardly ever changes of a cluster.
@@ -119,11 +120,13 @@ type snapshot struct {
 	flavour     flavour
 	params      params
 	limitUnit   int64 // bytes; what a plain number of -M counts in
+	usageUnit   int64 // bytes; what a plain number of mem in rusage[] counts in
 	scale       scale
-	engineUsers []string     // users whose dummy jobs count
-	commands    uint64       // commands that were run until it was complete
-	hosts       []listedHost // in a snapshot of all
-	jobs        []*job       // in order of their IDs, which is that of submission
+	engineUsers []string           // users whose dummy jobs count
+	commands    uint64             // commands that were run until it was complete
+	static      map[string]statics // of all machines, in a snapshot of all
+	hosts       []listedHost       // in a snapshot of all
+	jobs        []*job             // in order of their IDs, which is that of submission
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; for more, all are listed.
@@ -157,11 +160,16 @@ func (c *Client) readAll(ctx context.Context) (*snapshot, error) {
 	c.mu.Lock()
 	c.clusterFacts = &s
 	c.mu.Unlock()
-	if p.hosts, err = parseHosts([]byte(bhosts.stdout), []byte(lshosts.stdout)); err != nil {
+	if p.static, err = parseStatics([]byte(lshosts.stdout)); err != nil {
+		return nil, fmt.Errorf("lshosts: %w", err)
+	}
+	if p.hosts, err = parseHosts([]byte(bhosts.stdout), p.static); err != nil {
 		return nil, err
 	}
-	err = c.fillSnapshot(ctx, p, &s, listed)
-	p.correctExclusive()
+	if err = c.fillSnapshot(ctx, p, &s, listed); err == nil {
+		p.correctExclusive()
+		err = c.readWhere(ctx, p)
+	}
 	p.commands = c.latest.Commands()
 	return p, err
 }

@@ -295,6 +295,7 @@ func parseDetail(a anchor, out []byte, c *cluster) (*listedJob, error) {
 	}
 	combined, _, _ := strings.Cut(requirement, "\n")
 	combined = strings.TrimPrefix(combined, " Combined: ")
+	j.request, j.fromHost = combined, a.fromHost
 	j.OneHost = j.Slots == 1 || onOneHost(combined)
 	if j.Memory = usageMemory(combined, j.Slots, c); j.Memory == 0 {
 		j.Memory = limit

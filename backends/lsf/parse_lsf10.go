@@ -13,7 +13,7 @@ import (
 // in table 1 of IBM Spectrum LSF 10.1, command reference, bjobs -o
 // (SSWRJV_10.1.0/lsf_command_ref/bjobs.o.1.html). -hms is not asked for: it came with
 // fix pack 2.
-const lsf10Fields = "jobid jobindex stat user queue job_name job_description proj_name job_priority pend_reason pendstate " +
+const lsf10Fields = "jobid jobindex stat user queue from_host job_name job_description proj_name job_priority pend_reason pendstate " +
 	"exec_host alloc_slot nalloc_slot min_req_proc ask_hosts submit_time start_time specified_start_time finish_time run_time runtimelimit memlimit " +
 	"combined_resreq exit_code interactive exclusive"
 
@@ -93,8 +93,9 @@ func (j *listedJob) parseRecord(r map[string]string, c *cluster) error {
 	j.Interactive = field(r, "INTERACTIVE", &failed, parseYes)
 	j.NoRequeue = j.Interactive // brequeue refuses it
 	j.Exclusive = field(r, "EXCLUSIVE", &failed, parseYes)
-	j.OneHost = j.Slots == 1 || onOneHost(r["COMBINED_RESREQ"])
-	if j.Memory = usageMemory(r["COMBINED_RESREQ"], j.Slots, c); j.Memory == 0 && dash(r["MEMLIMIT"]) != "" {
+	j.request, j.fromHost = r["COMBINED_RESREQ"], dash(r["FROM_HOST"])
+	j.OneHost = j.Slots == 1 || onOneHost(j.request)
+	if j.Memory = usageMemory(j.request, j.Slots, c); j.Memory == 0 && dash(r["MEMLIMIT"]) != "" {
 		j.Memory = field(r, "MEMLIMIT", &failed, func(s string) (int64, error) { return parseSize(s, c.limitUnit) })
 	}
 	j.setReason(dash(r["PEND_REASON"]))

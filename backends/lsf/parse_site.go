@@ -39,11 +39,7 @@ func table(out []byte, column string) (header map[string]int, lines [][]string, 
 // parseHosts reads the hosts that run jobs from `bhosts -w`, and their memory from
 // `lshosts -w`. A host without a number of slots (MAX "-") offers none: the number in use
 // would say nothing.
-func parseHosts(bhosts, lshosts []byte) ([]listedHost, error) {
-	memory, err := parseMemories(lshosts)
-	if err != nil {
-		return nil, fmt.Errorf("lshosts: %w", err)
-	}
+func parseHosts(bhosts []byte, static map[string]statics) ([]listedHost, error) {
 	header, lines, err := table(bhosts, "HOST_NAME")
 	if err != nil {
 		return nil, fmt.Errorf("bhosts: %w", err)
@@ -70,7 +66,7 @@ func parseHosts(bhosts, lshosts []byte) ([]listedHost, error) {
 			}
 			return int(n)
 		}
-		h := listedHost{Host: backends.Host{Name: fields[0], Slots: number("MAX"), Memory: memory[fields[0]]}}
+		h := listedHost{Host: backends.Host{Name: fields[0], Slots: number("MAX"), Memory: static[fields[0]].memory}, statics: static[fields[0]]}
 		h.inUse, h.running, h.suspended = number("NJOBS"), number("RUN"), number("SSUSP")+number("USUSP")
 		if failed == nil {
 			h.status = fields[header["STATUS"]]
@@ -96,31 +92,6 @@ func parseHostState(status string) (state backends.HostState, known bool) {
 		return backends.HostDown, true
 	}
 	return backends.HostClosed, strings.HasPrefix(status, "closed_") || status == "closed"
-}
-
-// parseMemories reads each host's maxmem, in bytes, from `lshosts -w`.
-func parseMemories(out []byte) (map[string]int64, error) {
-	header, lines, err := table(out, "HOST_NAME")
-	if err != nil {
-		return nil, err
-	}
-	column := header["maxmem"]
-	if column == 0 {
-		return nil, errors.New("no column maxmem")
-	}
-	sizes := map[string]int64{}
-	for _, fields := range lines {
-		if column >= len(fields) {
-			return nil, fmt.Errorf("no maxmem in the line %s", shown(strings.Join(fields, " ")))
-		}
-		if fields[column] == "-" {
-			continue
-		}
-		if sizes[fields[0]], err = parseSize(fields[column], 1<<20); err != nil {
-			return nil, fmt.Errorf("%w, in the line %s", err, shown(strings.Join(fields, " ")))
-		}
-	}
-	return sizes, nil
 }
 
 // parseParams reads `bparams -l` (lava; LSF 10.1 has the same names).

@@ -63,8 +63,17 @@ func TestVersionIsQueriedUntilKnown(t *testing.T) {
 	}
 }
 
+// bothHosts reads bhosts -w and lshosts -w.
+func bothHosts(bhosts, lshosts []byte) ([]listedHost, error) {
+	static, err := parseStatics(lshosts)
+	if err != nil {
+		return nil, err
+	}
+	return parseHosts(bhosts, static)
+}
+
 func TestHosts(t *testing.T) {
-	hosts, err := parseHosts([]byte(answered(t, "hosts.txt", "bhosts -w").stdout), []byte(answered(t, "hosts.txt", "lshosts -w").stdout))
+	hosts, err := bothHosts([]byte(answered(t, "hosts.txt", "bhosts -w").stdout), []byte(answered(t, "hosts.txt", "lshosts -w").stdout))
 	if err != nil || len(hosts) != 5 {
 		t.Fatalf("%+v, %v", hosts, err)
 	}
@@ -74,11 +83,11 @@ func TestHosts(t *testing.T) {
 	if h := hosts[4]; h.Name != "lava4" || h.Slots != 4 || h.Memory != 24105<<20 || h.State != backends.HostUp || h.inUse != 4 || h.running != 4 {
 		t.Errorf("%+v", h)
 	}
-	hosts, err = parseHosts([]byte(answered(t, "actions.txt", "bhosts -w").stdout), []byte(answered(t, "hosts.txt", "lshosts -w").stdout))
+	hosts, err = bothHosts([]byte(answered(t, "actions.txt", "bhosts -w").stdout), []byte(answered(t, "hosts.txt", "lshosts -w").stdout))
 	if err != nil || hosts[4].running != 3 || hosts[4].suspended != 1 || hosts[4].inUse != 4 {
 		t.Errorf("%+v, %v", hosts, err)
 	}
-	hosts, err = parseHosts(captured(t, "lsf10/bhosts.txt"), captured(t, "lsf10/lshosts.txt"))
+	hosts, err = bothHosts(captured(t, "lsf10/bhosts.txt"), captured(t, "lsf10/lshosts.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +106,7 @@ func TestHosts(t *testing.T) {
 		t.Error(d)
 	}
 	// A host of an unknown status is closed, and hides no other host.
-	hosts, err = parseHosts([]byte("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh1 unknown - 4 0 0 0 0 0\nh2 ok - 4 0 0 0 0 0\n"),
+	hosts, err = bothHosts([]byte("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh1 unknown - 4 0 0 0 0 0\nh2 ok - 4 0 0 0 0 0\n"),
 		[]byte("HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\n"))
 	if err != nil || len(hosts) != 2 || hosts[0].State != backends.HostClosed || hosts[1].State != backends.HostUp {
 		t.Errorf("%+v, %v", hosts, err)
@@ -108,7 +117,7 @@ func TestHosts(t *testing.T) {
 		"HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh ok - many 0 0 0 0 0\n",
 		"HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\nh ok - 4\n",
 	} {
-		if hosts, err := parseHosts([]byte(bhosts), []byte(lshosts)); err == nil {
+		if hosts, err := bothHosts([]byte(bhosts), []byte(lshosts)); err == nil {
 			t.Errorf("%q: %+v", bhosts, hosts)
 		}
 	}
@@ -382,7 +391,7 @@ func TestLSF10RejectsBadFields(t *testing.T) {
 	}
 	for _, name := range []string{
 		"JOBINDEX", "JOB_NAME", "JOB_DESCRIPTION", "PROJ_NAME", "JOB_PRIORITY", "PEND_REASON", "PENDSTATE", "ALLOC_SLOT", "NALLOC_SLOT", "MIN_REQ_PROC", "ASK_HOSTS", "SPECIFIED_START_TIME",
-		"FINISH_TIME", "RUN_TIME", "RUNTIMELIMIT", "MEMLIMIT", "COMBINED_RESREQ", "EXIT_CODE", "INTERACTIVE", "EXCLUSIVE",
+		"FINISH_TIME", "RUN_TIME", "RUNTIMELIMIT", "MEMLIMIT", "FROM_HOST", "COMBINED_RESREQ", "EXIT_CODE", "INTERACTIVE", "EXCLUSIVE",
 	} {
 		good[name] = ""
 	}

@@ -64,11 +64,15 @@ type listedJob struct {
 	// slots of a run are right; it is not eligible.
 	vague bool
 	why   error // why it is vague
+
+	request  string // its resource requirement, merged with those of its queue and application
+	fromHost string // where it was submitted
 }
 
 // listedHost is a host as bhosts and lshosts show it.
 type listedHost struct {
 	backends.Host
+	statics
 	status    string // closed_Excl
 	inUse     int    // slots that the queue counts as used: njobs, suspended ones and reservations included
 	running   int    // of these, those of running jobs

@@ -559,7 +559,7 @@ func TestBkillChoosesAndSignals(t *testing.T) {
 	array := c.submit("-J", "a[1-2]", "-m", "h1+2 h1", "sleep", "300")
 	c.refused("Job <"+array+">: Operation is in progress", "bkill", array)
 	for _, element := range []string{"[1]", "[2]"} {
-		if j := c.awaitStat(array+element, EXIT); !slices.Equal(j.Asked, []string{"h1", "h1"}) {
+		if j := c.awaitStat(array+element, EXIT); !slices.Equal(j.Asked, []string{"h1+2", "h1"}) {
 			t.Errorf("-m 'h1+2 h1' asks for %v", j.Asked)
 		}
 	}

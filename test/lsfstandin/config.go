@@ -19,6 +19,7 @@ type Config struct {
 	Master  string // name of the host that jobs are submitted from; it has no slots
 	Cluster string // its name
 	Queues  []QueueConfig
+	Groups  map[string][]string // host groups
 	Params  Params
 	// Second is how long a second of LSF's daemons takes: they look once in it, a requeued
 	// job shows RUN for one and EXIT for two, and ten pass between the signals of a kill.
@@ -38,7 +39,12 @@ type Config struct {
 type HostConfig struct {
 	Name   string
 	Slots  int
-	Memory int64 // bytes
+	Memory int64  // bytes
+	Type   string `json:",omitempty"` // "": linux
+	// Resources are its boolean resources. None: cs, as in the transcripts' cluster.
+	Resources []string       `json:",omitempty"`
+	Has       map[string]int `json:",omitempty"` // its numeric resources, as bhosts -s lists them
+	GPUs      int            `json:",omitempty"` // LSF 10.1's, ngpus_physical in rusage[]
 }
 
 // QueueConfig is one queue. Queues of a higher priority go first.
@@ -47,6 +53,8 @@ type QueueConfig struct {
 	Priority int
 	Policies []string // FAIRSHARE and the like; no job is scheduled by them
 	PostExec bool     // it has a POST_EXEC, which does nothing
+	Hosts    string   // HOSTS; "": all
+	ResReq   string   // RES_REQ
 }
 
 // UserConfig is a user by number.
@@ -98,7 +106,7 @@ func (c *Config) version() string {
 }
 
 func (c *Config) cluster() ClusterInfo {
-	return ClusterInfo{Flavour: c.Flavour, Name: c.Cluster, Master: c.Master, Version: c.version(), Params: c.Params, Queues: c.Queues, Unkind: c.Unkind}
+	return ClusterInfo{Flavour: c.Flavour, Name: c.Cluster, Master: c.Master, Version: c.version(), Params: c.Params, Queues: c.Queues, Groups: c.Groups, Unkind: c.Unkind}
 }
 
 // Files of a cluster's directory.
@@ -165,7 +173,7 @@ func Write(dir string, c Config, program string) error {
 
 // Programs are the names that the binary answers to, beside its own.
 func Programs() []string {
-	return []string{"bhosts", "bjobs", "bkill", "bmod", "bparams", "bqueues", "brequeue", "bresume", "brun", "bstop", "bsub", "btop", "lshosts", "lsid"}
+	return []string{"bhosts", "bjobs", "bkill", "bmgroup", "bmod", "bparams", "bqueues", "brequeue", "bresume", "brun", "bstop", "bsub", "btop", "lshosts", "lsid"}
 }
 
 // ReadConfig reads a cluster's directory.

@@ -53,6 +53,8 @@ func (p *page) print(args []string) int {
 		return p.lsid()
 	case "bparams":
 		return p.bparams(args)
+	case "bmgroup":
+		return p.bmgroup(args)
 	case "bqueues":
 		return p.bqueues(args)
 	}

@@ -44,9 +44,9 @@ func (p *page) detail(j *Job, how layout) {
 		" loadSched" + none + " loadStop " + none)
 	effective := "-"
 	if !j.waits() && !j.Started.IsZero() {
-		effective = combined(j)
+		effective = p.combined(j)
 	}
-	p.printf("\n RESOURCE REQUIREMENT DETAILS:\n Combined: %s\n Effective: %s\n", combined(j), effective)
+	p.printf("\n RESOURCE REQUIREMENT DETAILS:\n Combined: %s\n Effective: %s\n", p.combined(j), effective)
 }
 
 // head is the first paragraph. Users' text stands in it as it was typed, between
@@ -270,21 +270,46 @@ func (p *page) limits(j *Job) {
 // section finds a section of a resource requirement: rusage[mem=4].
 var section = regexp.MustCompile(`(select|rusage|span)\[([^\]]*)\]`)
 
-// combined is the resource requirement as it is shown merged with the queue's. A
-// job that names its hosts may run on any type of them.
-func combined(j *Job) string {
-	selected, rest := "type == local", ""
-	if len(j.Asked) > 0 {
-		selected = "type == any"
+// combined is the resource requirement as it is shown, merged with the queue's: both
+// selections hold, and of the other sections the job's own count (volclava's sources,
+// lsbatch/daemons/mbd.resreq.c). A job that names its hosts, or selects by a boolean
+// resource, may run on any type of host.
+func (p *page) combined(j *Job) string {
+	queue := p.Cluster.queue(j.Queue).ResReq
+	selected, rest := selection(j.ResReq), ""
+	if own := selection(queue); own != "" && selected != "" {
+		selected = "(" + selected + ") && (" + own + ")"
+	} else if own != "" {
+		selected = own
 	}
-	for _, found := range section.FindAllStringSubmatch(j.ResReq, -1) {
-		switch found[1] {
-		case "select":
-			selected = "(" + found[2] + ") && (" + selected + ")"
-		case "rusage":
-			rest = " rusage[" + normalised(found[2]) + "]" + rest
-		case "span":
-			rest += " span[" + found[2] + "]"
+	kind := "type == local"
+	if len(j.Asked) > 0 || strings.Trim(selected, "0123456789<>=.& ()memaxncpus") != "" {
+		kind = "type == any"
+	}
+	switch {
+	case selected == "":
+		selected = kind
+	case !strings.Contains(selected, "type"):
+		selected = "(" + selected + ") && (" + kind + ")"
+	}
+	for _, name := range []string{"rusage", "span"} {
+		for _, req := range []string{j.ResReq, queue} {
+			found := slices.IndexFunc(section.FindAllStringSubmatch(req, -1), func(m []string) bool { return m[1] == name })
+			if found < 0 {
+				continue
+			}
+			body := section.FindAllStringSubmatch(req, -1)[found][2]
+			if name == "rusage" {
+				body = normalised(body)
+			}
+			rest += " " + name + "[" + body + "]"
+			break
+		}
+	}
+	for _, other := range []string{"same", "cu", "affinity"} {
+		if _, after, ok := strings.Cut(j.ResReq, other+"["); ok {
+			body, _, _ := strings.Cut(after, "]")
+			rest += " " + other + "[" + body + "]"
 		}
 	}
 	return "select[" + selected + "] order[r15s:pg]" + rest

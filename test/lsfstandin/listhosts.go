@@ -2,6 +2,7 @@ package lsfstandin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -9,6 +10,9 @@ import (
 // bhosts lists batch hosts. -w shows why a host is closed. (LSF 10.1: the columns are
 // those of ibm.com/docs/SSWRJV_10.1.0/lsf_admin/host_status_lsf.html.)
 func (p *page) bhosts(args []string) int {
+	if slices.Equal(args, []string{"-s"}) {
+		return p.shares()
+	}
 	hosts, isWide, rc := p.hosts(args)
 	if rc != exitOK {
 		return rc
@@ -32,21 +36,29 @@ func (p *page) bhosts(args []string) int {
 // lshosts lists hosts' static resources; what the snapshot lacks is that of the
 // transcripts' cluster.
 func (p *page) lshosts(args []string) int {
+	if slices.Equal(args, []string{"-gpu"}) && !p.lava() {
+		return p.gpus()
+	}
 	hosts, isWide, rc := p.hosts(args)
 	if rc != exitOK {
 		return rc
 	}
-	name, kind := 25, 10
+	name, width := 25, 10
 	if !isWide {
-		name, kind = 11, 7
+		name, width = 11, 7
 	}
-	p.printf("%-*s %*s %11s %5s %5s %6s %6s %6s RESOURCES\n", name, "HOST_NAME", kind, "type", "model", "cpuf", "ncpus", "maxmem", "maxswp", "server")
+	p.printf("%-*s %*s %11s %5s %5s %6s %6s %6s RESOURCES\n", name, "HOST_NAME", width, "type", "model", "cpuf", "ncpus", "maxmem", "maxswp", "server")
 	for _, h := range hosts {
-		resource := "cs"
+		resource, kind := "cs", "linux"
 		if h.Name == p.Cluster.Master {
 			resource = "fs"
+		} else if len(h.Resources) > 0 {
+			resource = strings.Join(h.Resources, " ")
 		}
-		p.printf("%-*s %*s %11s %5.1f %5d %6s %6s %6s (%s)\n", name, h.Name, kind, "linux", "IntelI5", 100.0, h.NCPUs, p.size(h.MaxMem), p.size(h.MaxSwp), "Yes", resource)
+		if h.Type != "" {
+			kind = h.Type
+		}
+		p.printf("%-*s %*s %11s %5.1f %5d %6s %6s %6s (%s)\n", name, h.Name, width, kind, "IntelI5", 100.0, h.NCPUs, p.size(h.MaxMem), p.size(h.MaxSwp), "Yes", resource)
 	}
 	return exitOK
 }

@@ -37,6 +37,9 @@ type query struct {
 
 // bjobs lists jobs.
 func (p *page) bjobs(args []string) int {
+	if slices.Contains(args, "-A") {
+		return p.arrays(slices.DeleteFunc(slices.Clone(args), func(word string) bool { return word == "all" || word[0] == '-' }))
+	}
 	q, ok := p.query(args)
 	if !ok {
 		return exitFailed

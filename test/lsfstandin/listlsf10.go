@@ -59,13 +59,13 @@ func lsfColumns() []column {
 		{"SWAPLIMIT", 10, nothing},
 		{"MIN_REQ_PROC", 12, func(_ *page, j *Job) string { return count(j.Slots) }},
 		{"MAX_REQ_PROC", 12, func(_ *page, j *Job) string { return count(max(j.Slots, j.MaxSlots)) }},
-		{"EFFECTIVE_RESREQ", 17, func(_ *page, j *Job) string {
+		{"EFFECTIVE_RESREQ", 17, func(p *page, j *Job) string {
 			if len(j.onHosts()) == 0 {
 				return ""
 			}
-			return combined(j) + " "
+			return p.combined(j) + " "
 		}},
-		{"COMBINED_RESREQ", 20, func(_ *page, j *Job) string { return combined(j) + " " }},
+		{"COMBINED_RESREQ", 20, func(p *page, j *Job) string { return p.combined(j) + " " }},
 		{"RUNTIMELIMIT", 12, func(_ *page, j *Job) string {
 			if j.RunLimit == 0 {
 				return ""

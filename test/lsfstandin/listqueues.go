@@ -84,7 +84,15 @@ func (p *page) longQueue(q QueueConfig) {
 	if len(q.Policies) > 0 {
 		p.printf("SCHEDULING POLICIES:  %s\n\n", strings.Join(p.policies(q), " "))
 	}
-	p.printf("USERS:  all\nHOSTS:  all\n\n")
+	hosts := "all"
+	if q.Hosts != "" {
+		hosts = q.Hosts
+	}
+	p.printf("USERS:  all\nHOSTS:  %s\n", hosts)
+	if q.ResReq != "" {
+		p.printf("RES_REQ:  %s\n", q.ResReq)
+	}
+	p.printf("\n")
 }
 
 // policies are a queue's, as they are spelt.

@@ -57,7 +57,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return p.brun(args)
 	case "btop":
 		return p.btop(args)
-	case "bjobs", "bhosts", "bqueues", "lshosts", "lsid", "bparams":
+	case "bjobs", "bhosts", "bmgroup", "bqueues", "lshosts", "lsid", "bparams":
 		return p.list(args)
 	}
 	return p.fail("lsfstandin: it has no program %s", p.name)

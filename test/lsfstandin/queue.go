@@ -156,6 +156,7 @@ type job struct {
 	hold     bool      // brequeue -H
 	cut      bool      // its host went down while it was leaving
 	killed   bool
+	kept     bool // held, as no host has what it needs
 	adminHas bool // an administrator stopped it
 
 	stoppedAt  time.Time
@@ -255,6 +256,7 @@ func (q *queue) step(in input) (reply, []effect) {
 	case in.Host != nil:
 		r.Err = q.changeHost(in.Host)
 	}
+	q.fitResources()
 	return r, q.effects
 }
 
@@ -445,13 +447,14 @@ func (q *queue) submit(b caller, s *submission) reply {
 	}
 	for _, index := range indices {
 		j := &job{Job: want, id: backends.ID{Job: submitted.ID.Job, Index: index}, base: base, limit: limit, by: b, work: w}
-		j.ID, j.Index = j.id.Job, index
+		j.ID, j.Index, j.Elements = j.id.Job, index, len(indices)
 		if index != 0 {
 			j.Name = fmt.Sprintf("%s[%d]", given, index)
 		}
 		q.jobs[j.id] = j
 		q.order = append(q.order, j)
 	}
+	q.fitResources()
 	if !want.Held {
 		q.feed(manager.Release{By: by(b.Name), IDs: []backends.ID{submitted.ID}})
 	}
@@ -475,9 +478,13 @@ func listedDir(dir, home string) string {
 
 // spec returns what the manager schedules a job by.
 func (q *queue) spec(j *Job) backends.Spec {
+	hosts := q.suits(j)
+	if len(hosts) == len(q.cfg.Hosts) {
+		hosts = nil
+	}
 	return backends.Spec{
 		Project: j.Project, Queue: j.Queue, Priority: backends.At(backends.LevelNormal, j.Priority), Slots: j.Slots,
-		Memory: j.Memory, OneHost: oneHost(j.ResReq), Hosts: j.Asked, BeginTime: j.Begin,
+		Memory: j.Memory, OneHost: oneHost(j.ResReq), Hosts: hosts, BeginTime: j.Begin,
 		Exclusive: j.Exclusive, After: j.Depend,
 	}
 }
@@ -559,10 +566,9 @@ func (q *queue) applyOption(j *Job, p param) (subject, sentence string) {
 	case "LSB_SUB_HOSTS":
 		j.Asked = nil
 		for _, name := range strings.Fields(value) {
-			name, _, _ = strings.Cut(name, "+")
 			name = strings.TrimSuffix(name, "!")
-			if !slices.ContainsFunc(q.cfg.Hosts, func(h HostConfig) bool { return h.Name == name }) {
-				return name, errHost
+			if _, wrong := q.hostsListed([]string{name}); wrong != "" {
+				return wrong, errHost
 			}
 			j.Asked = append(j.Asked, name)
 		}

@@ -13,7 +13,10 @@ func (q *queue) listing(now time.Time) *Listing {
 	l := &Listing{Cluster: q.cfg.cluster(), Now: now, Hosts: []Host{{Name: q.cfg.Master, NCPUs: 2, MaxMem: q.memory()}}}
 	rooms := map[string]*room{}
 	for _, h := range q.cfg.Hosts {
-		l.Hosts = append(l.Hosts, Host{Name: h.Name, Max: h.Slots, NCPUs: h.Slots, MaxMem: h.Memory, Closed: q.closed[h.Name], Down: q.down[h.Name]})
+		l.Hosts = append(l.Hosts, Host{
+			Name: h.Name, Max: h.Slots, NCPUs: h.Slots, MaxMem: h.Memory, Closed: q.closed[h.Name], Down: q.down[h.Name],
+			Type: h.Type, Resources: h.Resources, Has: h.Has, Taken: q.taken(h.Name), GPUs: h.GPUs,
+		})
 		rooms[h.Name] = &room{slots: h.Slots, memory: h.Memory}
 	}
 	for _, j := range q.order {
@@ -44,6 +47,7 @@ func (q *queue) listing(now time.Time) *Listing {
 	}
 	for _, j := range q.order {
 		v := j.Job
+		v.Limit = j.limit
 		v.ExecHosts, v.Asked, v.PIDs = slices.Clone(j.ExecHosts), slices.Clone(j.Asked), slices.Clone(j.PIDs)
 		v.Submitted, v.Begin, v.Started, v.Ended = whole(v.Submitted), whole(v.Begin), whole(v.Started), whole(v.Ended)
 		switch {
@@ -132,7 +136,7 @@ func (q *queue) reasons(j *job, m backends.Job, hosts []Host, rooms map[string]*
 		all = append(all, Reason{Text: text, Hosts: 1})
 	}
 	for _, h := range hosts {
-		add(whyNot(j, &h, rooms[h.Name]))
+		add(q.whyNot(j, &h, rooms[h.Name]))
 	}
 	if len(all) == 0 {
 		return []Reason{{Text: "New job is waiting for scheduling"}}
@@ -141,10 +145,18 @@ func (q *queue) reasons(j *job, m backends.Job, hosts []Host, rooms map[string]*
 }
 
 // whyNot returns why a job does not start on a host; "": it could.
-func whyNot(j *job, h *Host, r *room) string {
+func (q *queue) whyNot(j *job, h *Host, r *room) string {
+	config, known := q.host(h.Name)
+	if !known {
+		config = HostConfig{Name: h.Name}
+	}
+	if why := q.whyNever(&j.Job, config); known && why != "" || !known && len(j.Asked) > 0 {
+		if !known {
+			why = "Not specified in job submission"
+		}
+		return why
+	}
 	switch {
-	case len(j.Asked) > 0 && !slices.Contains(j.Asked, h.Name):
-		return "Not specified in job submission"
 	case h.Down:
 		return "Load information unavailable"
 	case h.Closed:
@@ -157,7 +169,7 @@ func whyNot(j *job, h *Host, r *room) string {
 		return "Job's requirement for exclusive execution not satisfied"
 	case r.slots < j.Slots:
 		return "Not enough job slot(s)"
-	case r.memory < j.Memory:
+	case r.memory < j.Memory, q.lacks(&j.Job, config):
 		return "Job's requirements for resource reservation not satisfied"
 	}
 	return ""

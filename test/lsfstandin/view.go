@@ -47,6 +47,7 @@ type ClusterInfo struct {
 	Version string // what lsid -V prints
 	Params  Params
 	Queues  []QueueConfig
+	Groups  map[string][]string
 	Unkind  Unkind
 }
 
@@ -78,6 +79,11 @@ type Host struct {
 	NCPUs  int
 	MaxMem int64 // bytes
 	MaxSwp int64 // bytes; 0: none
+
+	Type       string         // "": linux
+	Resources  []string       // boolean ones
+	Has, Taken map[string]int // numeric ones, and what jobs take of them
+	GPUs       int
 }
 
 // Status is what bhosts -w prints as STATUS. A stopped job's slot is not free: a
@@ -101,6 +107,8 @@ func (h *Host) Status() string {
 type Job struct {
 	ID    int64
 	Index int // 0: no element
+	// Limit is how many elements of its array may run at a time, Elements how many there are.
+	Limit, Elements int
 	// Name is the whole name; of an element with its index: arr[2]. Empty: there was
 	// no -J.
 	Name        string
