@@ -44,10 +44,7 @@ func (f *farm) dueSoon(j *job) bool {
 // queue refused.
 func (s *serving) readTrials() {
 	memory := &s.plan.Memory
-	if len(memory.Trials) == 0 {
-		return
-	}
-	memory.Trials = maps.Clone(memory.Trials)
+	memory.Trials = maps.Clone(memory.Trials) // an empty one, too: the last cycle's stays as it is
 	for id, t := range memory.Trials {
 		j := s.byID[id]
 		switch {
