@@ -26,7 +26,8 @@ func allocCommand(p process) *cli.Command {
 	flags := func(more ...cli.Flag) []cli.Flag {
 		all := append(weekFlags(),
 			&cli.StringFlag{Name: "user", Usage: "only for jobs of this `USER`"},
-			&cli.StringFlag{Name: "step", Usage: "only for jobs of this `STEP` of the project"})
+			&cli.StringFlag{Name: "step", Usage: "only for jobs of this `STEP` of the project"},
+			&cli.StringFlag{Name: "hosts", Usage: "on the hosts of this `SET` of the config (pba.host_sets); without it on those in no set"})
 		return append(all, more...)
 	}
 	return &cli.Command{
@@ -34,14 +35,14 @@ func allocCommand(p process) *cli.Command {
 		Subcommands: []*cli.Command{
 			{
 				Name: "set", Usage: "allocate slots to a project",
-				ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--sla throughput --jobs NUMBER]",
+				ArgsUsage: "PROJECT SLOTS [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--hosts SET] [--sla throughput --jobs NUMBER]",
 				Flags: flags(
 					&cli.StringFlag{Name: "sla", Value: desk.DefaultSLA, Usage: "`WHAT` is guaranteed: velocity, all slots at any time; or throughput, a number of jobs in the week, for which fewer slots may suffice"},
 					&cli.IntFlag{Name: "jobs", Usage: "`NUMBER` of jobs to be done in each week, for --sla throughput"}),
 				Action: func(c *cli.Context) error { return changeAlloc(c, p, true) },
 			},
 			{
-				Name: "unset", Usage: "remove a project's allocation", ArgsUsage: "PROJECT [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP]", Flags: flags(),
+				Name: "unset", Usage: "remove a project's allocation", ArgsUsage: "PROJECT [--week WEEK] [--weeks NUMBER] [--user USER] [--step STEP] [--hosts SET]", Flags: flags(),
 				Action: func(c *cli.Context) error { return changeAlloc(c, p, false) },
 			},
 			{
@@ -64,9 +65,9 @@ func changeAlloc(c *cli.Context, p process, set bool) error {
 	if err != nil {
 		return err
 	}
-	pool := desk.Pool{Project: args[0], User: c.String("user"), Step: c.String("step")}
-	if c.IsSet("user") && pool.User == "" || c.IsSet("step") && pool.Step == "" {
-		return shell.Usagef("--user and --step need a name")
+	pool := desk.Pool{Project: args[0], User: c.String("user"), Step: c.String("step"), Hosts: c.String("hosts")}
+	if c.IsSet("user") && pool.User == "" || c.IsSet("step") && pool.Step == "" || c.IsSet("hosts") && pool.Hosts == "" {
+		return shell.Usagef("--user, --step and --hosts need a name")
 	}
 	var terms desk.Terms // none: the slots are removed
 	open := p.withDesk
@@ -115,13 +116,13 @@ func inWeeks(weeks []calendar.Week) string {
 
 func listAllocs(ctx context.Context, d *desk.Desk, c *cli.Context) (*table.Table, any, error) {
 	all, err := d.Allocations(ctx, c.String("project"))
-	t := table.New("week", "project", "user", "step", "slots", "sla", "jobs")
+	t := table.New("week", "project", "user", "step", "slots", "sla", "jobs", "hosts")
 	for _, a := range all {
 		jobs := "-"
 		if a.Jobs > 0 {
 			jobs = strconv.Itoa(a.Jobs)
 		}
-		t.Row(a.Week, a.Project, dash(a.User), dash(a.Step), a.Slots, a.SLA, jobs)
+		t.Row(a.Week, a.Project, dash(a.User), dash(a.Step), a.Slots, a.SLA, jobs, dash(a.Hosts))
 	}
 	return t, all, err
 }

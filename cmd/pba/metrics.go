@@ -66,7 +66,7 @@ func metricsText(m *desk.Metrics) []byte {
 
 func (e *exposition) pools(pools []desk.PoolStatus) {
 	labels := func(p *desk.PoolStatus) []string {
-		return []string{"project", p.Project, "step", p.Step, "user", p.User}
+		return []string{"project", p.Project, "step", p.Step, "user", p.User, "hosts", p.Hosts}
 	}
 	guarantee := e.gauge("allotment_pool_guarantee_slots", "Slots that are guaranteed to the pool now.")
 	charged := e.gauge("allotment_pool_charged_slots", "Slots of running jobs that are charged to the pool.")

@@ -98,9 +98,9 @@ func reportUsage(ctx context.Context, d *desk.Desk, o reportOptions, out io.Writ
 	if len(r.Usage) == 0 && o.format == table.Text {
 		return nothingYet(out, o)
 	}
-	t := table.New("day", "project", "step", "user", "guaranteed_slot_hours", "used_slot_hours", "borrowed_slot_hours", "waiting_slot_hours", "seen_hours")
+	t := table.New("day", "project", "step", "user", "guaranteed_slot_hours", "used_slot_hours", "borrowed_slot_hours", "waiting_slot_hours", "seen_hours", "hosts")
 	for _, r := range r.Usage {
-		t.Row(r.Day, dash(r.Project), dash(r.Step), dash(r.User), decimal(r.Guaranteed), decimal(r.Used), decimal(r.Borrowed), decimal(r.Waiting), decimal(r.Seen))
+		t.Row(r.Day, dash(r.Project), dash(r.Step), dash(r.User), decimal(r.Guaranteed), decimal(r.Used), decimal(r.Borrowed), decimal(r.Waiting), decimal(r.Seen), dash(r.Hosts))
 	}
 	return table.Print(out, o.format, t, r)
 }

@@ -67,6 +67,9 @@ func name(g simulate.Guarantee) string {
 	if g.User != "" {
 		text += " (" + g.User + ")"
 	}
+	if g.Hosts != "" {
+		text += " on " + g.Hosts
+	}
 	return text
 }
 

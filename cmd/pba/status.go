@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,9 +44,18 @@ func printStatus(out io.Writer, s *desk.Status) error {
 	if len(s.Pools) == 0 {
 		fmt.Fprintln(out, "No pools this week: pba alloc set PROJECT SLOTS")
 	} else {
-		t := table.New("project", "step", "user", "planned", "guarantee", "charged", "held", "waiting")
+		head := []string{"project", "step", "user", "planned", "guarantee", "charged", "held", "waiting"}
+		onSets := slices.ContainsFunc(s.Pools, func(p desk.PoolStatus) bool { return p.Hosts != "" })
+		if onSets {
+			head = append(head, "hosts")
+		}
+		t := table.New(head...)
 		for _, p := range s.Pools {
-			t.Row(p.Project, dash(p.Step), dash(p.User), planned(p), p.Guarantee, p.Charged, p.Held, p.Waiting)
+			row := []any{p.Project, dash(p.Step), dash(p.User), planned(p), p.Guarantee, p.Charged, p.Held, p.Waiting}
+			if onSets {
+				row = append(row, dash(p.Hosts))
+			}
+			t.Row(row...)
 		}
 		if err := table.Print(out, table.Text, t, nil); err != nil {
 			return err

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,6 +96,9 @@ func (d *Desk) checkPlanUsers(ctx context.Context, all *findings) error {
 			}
 		}
 	}
+	if err := d.checkPlannedSets(ctx, all); err != nil {
+		return err
+	}
 	return d.checkWeeks(ctx, all)
 }
 
@@ -158,7 +162,7 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 		all.add("farm", "`pba explain JOB` of a waiting job says why no job can be preempted for it",
 			"jobs wait for %d guaranteed slots, and %d can be preempted now", f.Unmet, f.TakeBack)
 	}
-	return d.checkAllocated(ctx, f.Slots, f.Down, all)
+	return d.checkAllocated(ctx, d.sizes(r.State.Farm), all)
 }
 
 // checkAbilities compares how the queue ages jobs with what R10 and R11 count on.
@@ -191,6 +195,7 @@ func (d *Desk) checkHosts(farm *backends.Snapshot, all *findings) {
 			all.add("config", "correct `hosts:` in "+d.Paths.Config, "the queue has no host %q (it has %s)", name, few(known))
 		}
 	}
+	d.checkHostSets(known, all)
 }
 
 // few names some of many.
@@ -266,25 +271,29 @@ func (d *Desk) checkUsers(ctx context.Context, farm *backends.Snapshot, all *fin
 }
 
 // checkAllocated: a farm may have shrunk since its weeks were planned.
-func (d *Desk) checkAllocated(ctx context.Context, slots, down int, all *findings) error {
-	limit := d.allocatable(slots)
+func (d *Desk) checkAllocated(ctx context.Context, farm map[string]size, all *findings) error {
 	planned, err := d.ledger.Allocations(ctx, d.thisWeek(), calendar.Week{Year: math.MaxInt32, Week: 53})
 	if err != nil {
 		return err
 	}
-	sums := map[calendar.Week]int{}
+	sums := map[share]int{}
 	for _, a := range planned {
-		sums[a.Week] += a.Slots
+		if d.checkHostSet(a.Hosts) == nil { // else it was found already
+			sums[share{a.Week, a.Hosts}] += a.Slots
+		}
 	}
-	for _, w := range slices.SortedFunc(maps.Keys(sums), calendar.Week.Compare) {
-		if sums[w] <= limit {
+	order := func(a, b share) int { return cmp.Or(a.Week.Compare(b.Week), cmp.Compare(a.hosts, b.hosts)) }
+	for _, s := range slices.SortedFunc(maps.Keys(sums), order) {
+		has := farm[s.hosts]
+		limit := d.allocatable(has.slots)
+		if sums[s] <= limit {
 			continue
 		}
 		remedy := "lower some of them (`pba alloc list`), or raise pba.max_allocated"
-		if down > 0 {
-			remedy = fmt.Sprintf("%d slots are on hosts that are down or closed: bring them back; else %s", down, remedy)
+		if has.down > 0 {
+			remedy = fmt.Sprintf("%d slots are on hosts that are down or closed: bring them back; else %s", has.down, remedy)
 		}
-		all.add("plan", remedy, "%d slots are allocated in %s, and max_allocated (%v) of the farm's %d slots is %d", sums[w], w, d.PBA.MaxAllocated, slots, limit)
+		all.add("plan", remedy, "%d slots are allocated in %s, and max_allocated (%v) of %s is %d", sums[s], s.Week, d.PBA.MaxAllocated, d.describeSize(s.hosts, has.slots), limit)
 	}
 	return nil
 }

@@ -85,6 +85,10 @@ func TestDoctorOnHosts(t *testing.T) {
 	var got findings
 	d.checkHosts(&backends.Snapshot{Hosts: []backends.Host{{Name: "n1"}, {Name: "n2", State: backends.HostDown}}}, &got)
 	expect(t, "hosts", got, `no host "n9" (it has n1, n2)`)
+	d.PBA.HostSets = settings.HostSets{"gpu": {"n1", "n2"}, "big": {"n8"}}
+	d.Hosts, got = []string{"n1"}, nil
+	d.checkHosts(&backends.Snapshot{Hosts: []backends.Host{{Name: "n1"}, {Name: "n2", State: backends.HostDown}}}, &got)
+	expect(t, "host sets", got, `host set big: the queue has no host "n8"`, "host set gpu: host n2 is not managed")
 }
 
 func TestDoctorOnTheZone(t *testing.T) {

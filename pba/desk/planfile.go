@@ -38,13 +38,13 @@ const planHead = `# A plan of Allotment: all that these projects have in these w
 `
 
 // Write writes the plan so that the same plan gives the same text, one line an
-// allocation: by week, project, user, step.
+// allocation: by week, project, user, step, host set.
 func (f *PlanFile) Write(out io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%sfrom: %s\nto: %s\nprojects: [%s]\n", planHead, f.From, f.To,
 		strings.Join(quoted(slices.Sorted(slices.Values(f.Projects))), ", "))
 	all := slices.SortedFunc(slices.Values(f.Allocations), func(a, b ledger.Change) int {
-		return cmp.Or(a.Week.Compare(b.Week), cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(a.Week.Compare(b.Week), a.Pool.Compare(b.Pool))
 	})
 	if len(all) == 0 {
 		b.WriteString("allocations: []\n")
@@ -58,6 +58,9 @@ func (f *PlanFile) Write(out io.Writer) error {
 		}
 		if a.Step != "" {
 			fmt.Fprintf(&b, ", step: %s", quoteScalar(a.Step))
+		}
+		if a.Hosts != "" {
+			fmt.Fprintf(&b, ", hosts: %s", quoteScalar(a.Hosts))
 		}
 		fmt.Fprintf(&b, ", slots: %d", a.Slots)
 		if a.SLA == plan.Throughput {
@@ -104,6 +107,7 @@ type planEntry struct {
 	Project string   `yaml:"project"`
 	User    string   `yaml:"user"`
 	Step    string   `yaml:"step"`
+	Hosts   string   `yaml:"hosts"`
 	Slots   int      `yaml:"slots"`
 	SLA     string   `yaml:"sla"`
 	Jobs    int      `yaml:"jobs"`
@@ -157,7 +161,7 @@ func ReadPlan(name string, content []byte) (*PlanFile, error) {
 // entry is an allocation of the file, checked in itself.
 func (f *PlanFile) entry(e planEntry) (ledger.Change, error) {
 	c := ledger.Change{
-		Pool:  ledger.Pool{Project: e.Project, User: e.User, Step: e.Step},
+		Pool:  ledger.Pool{Project: e.Project, User: e.User, Step: e.Step, Hosts: e.Hosts},
 		Week:  e.Week.Week,
 		Terms: ledger.Terms{Slots: e.Slots, SLA: plan.SLA(cmp.Or(e.SLA, string(plan.Velocity))), Jobs: e.Jobs},
 	}
@@ -208,8 +212,8 @@ type Difference struct {
 	Was           ledger.Terms // zero: it is new
 }
 
-// Compare returns what a plan would change of what is planned, by week, project, user
-// and step.
+// Compare returns what a plan would change of what is planned, by week, project, user,
+// step and host set.
 func (f *PlanFile) Compare(planned []ledger.Allocation) []Difference {
 	type planKey struct {
 		ledger.Pool
@@ -233,7 +237,7 @@ func (f *PlanFile) Compare(planned []ledger.Allocation) []Difference {
 		all = append(all, Difference{ledger.Change{Pool: at.Pool, Week: at.Week}, old})
 	}
 	slices.SortFunc(all, func(a, b Difference) int {
-		return cmp.Or(a.Week.Compare(b.Week), cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(a.Week.Compare(b.Week), a.Pool.Compare(b.Pool))
 	})
 	return all
 }

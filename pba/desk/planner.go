@@ -18,8 +18,8 @@ import (
 // planner checks changes of allocations by any user and any command.
 type planner struct {
 	*Desk
-	slots, down int // of the farm
-	users       map[string]error
+	farm  map[string]size // now, by host set; nil: not needed
+	users map[string]error
 }
 
 // planner looks up what the checks of some changes need and a lock should not
@@ -28,7 +28,7 @@ func (d *Desk) planner(ctx context.Context, changes []ledger.Change) (*planner, 
 	p := &planner{Desk: d, users: map[string]error{}}
 	if slices.ContainsFunc(changes, func(c ledger.Change) bool { return c.Slots > 0 }) {
 		var err error
-		if p.slots, p.down, err = d.farm(ctx); err != nil {
+		if p.farm, err = d.farm(ctx); err != nil {
 			return nil, fmt.Errorf("look up the farm's size: %w", err)
 		}
 	}
@@ -100,6 +100,9 @@ func (p *planner) check(c ledger.Change, projects []ledger.Project, flows []ledg
 	if err := p.checkStep(c.Step, project, flows); err != nil {
 		return err
 	}
+	if err := p.checkHostSet(c.Hosts); err != nil {
+		return err
+	}
 	return p.checkKnown(c.User)
 }
 
@@ -143,44 +146,41 @@ func (d *Desk) mayBePlanned(first, last calendar.Week, what string) error {
 	return nil
 }
 
-// farm returns the number of slots that the managed farm offers now, and of those that
-// are down.
-func (d *Desk) farm(ctx context.Context) (slots, down int, err error) {
-	farm, err := d.queue.Snapshot(ctx, d.Now())
-	if err != nil {
-		return 0, 0, err
-	}
-	_, slots, down = farm.Managed(d.Hosts)
-	return slots, down, nil
+// allocatable is max_allocated of some hosts' slots (R24).
+func (d *Desk) allocatable(slots int) int {
+	return int(float64(slots)*float64(d.PBA.MaxAllocated) + 1e-9)
 }
 
-// allocatable is max_allocated of a farm in slots (R24).
-func (d *Desk) allocatable(farm int) int {
-	return int(float64(farm)*float64(d.PBA.MaxAllocated) + 1e-9)
+// share is what is limited by max_allocated: a week's slots on the hosts of one set, or of
+// none.
+type share struct {
+	calendar.Week
+	hosts string
 }
 
-// fits checks each week's sum after all of the changes against max_allocated. What makes
-// it no larger is always possible.
+// fits checks each week's sums after all of the changes against max_allocated, for each
+// host set and for the hosts in none. What makes a sum no larger is always possible.
 func (p *planner) fits(planned []ledger.Allocation, changes []ledger.Change) error {
-	was, before, after := map[ledger.Change]int{}, map[calendar.Week]int{}, map[calendar.Week]int{}
+	was, before, after := map[ledger.Change]int{}, map[share]int{}, map[share]int{}
 	for _, a := range planned {
 		was[ledger.Change{Pool: a.Pool, Week: a.Week}] = a.Slots
-		before[a.Week] += a.Slots
-		after[a.Week] += a.Slots
+		before[share{a.Week, a.Hosts}] += a.Slots
+		after[share{a.Week, a.Hosts}] += a.Slots
 	}
 	for _, c := range changes {
-		after[c.Week] += c.Slots - was[ledger.Change{Pool: c.Pool, Week: c.Week}]
+		after[share{c.Week, c.Hosts}] += c.Slots - was[ledger.Change{Pool: c.Pool, Week: c.Week}]
 	}
-	limit := p.allocatable(p.slots)
 	for _, c := range changes {
-		if c.Slots == 0 || after[c.Week] <= before[c.Week] || after[c.Week] <= limit {
+		at, has := share{c.Week, c.Hosts}, p.farm[c.Hosts]
+		limit := p.allocatable(has.slots)
+		if c.Slots == 0 || after[at] <= before[at] || after[at] <= limit {
 			continue
 		}
-		others := after[c.Week] - c.Slots
-		text := fmt.Sprintf("%d slots don't fit into %s: %d are free there (max_allocated is %v of the farm's %d slots, that is %d; others hold %d)",
-			c.Slots, c.Week, max(0, limit-others), p.PBA.MaxAllocated, p.slots, limit, others)
-		if p.down > 0 {
-			text += fmt.Sprintf("; %d more slots are on hosts that are down", p.down)
+		others := after[at] - c.Slots
+		text := fmt.Sprintf("%d slots don't fit into %s: %d are free there (max_allocated is %v of %s, that is %d; others hold %d)",
+			c.Slots, c.Week, max(0, limit-others), p.PBA.MaxAllocated, p.describeSize(c.Hosts, has.slots), limit, others)
+		if has.down > 0 {
+			text += fmt.Sprintf("; %d more slots are on hosts that are down", has.down)
 		}
 		return &changeError{c, errors.New(text)}
 	}

@@ -15,6 +15,8 @@ import (
 // What makes a week's sum no larger is always possible.
 func TestChangesApplyTogether(t *testing.T) { // R24
 	week, later := calendar.Week{Year: 2026, Week: 48}, calendar.Week{Year: 2026, Week: 49}
+	const gpu = "gpu"
+	on := func(c ledger.Change) ledger.Change { c.Hosts = gpu; return c }
 	change := func(project string, slots int, w calendar.Week) ledger.Change {
 		return ledger.Change{Pool: Pool{Project: project}, Week: w, Terms: Terms{Slots: slots, SLA: plan.Velocity}}
 	}
@@ -30,12 +32,15 @@ func TestChangesApplyTogether(t *testing.T) { // R24
 		"more than that":              {[]ledger.Change{change("A", 3, week), change("B", 7, week)}, []ledger.Change{change("A", 2, week), change("B", 9, week)}, 0},
 		"less, of a farm that shrank": {[]ledger.Change{change("A", 30, week), change("B", 7, week)}, []ledger.Change{change("A", 29, week), change("B", 8, week)}, -1},
 		"withdrawn":                   {[]ledger.Change{change("A", 30, week)}, []ledger.Change{{Pool: Pool{Project: "A"}, Week: week}}, -1},
+		"each set by itself":          {[]ledger.Change{change("A", 10, week)}, []ledger.Change{on(change("A", 4, week))}, -1},
+		"more than the set has":       {[]ledger.Change{change("A", 2, week)}, []ledger.Change{change("A", 10, week), on(change("A", 5, week))}, 1},
+		"moved to a set":              {[]ledger.Change{change("A", 4, week), on(change("B", 1, week))}, []ledger.Change{{Pool: Pool{Project: "A"}, Week: week}, on(change("A", 4, week))}, 1},
 	} {
 		var planned []ledger.Allocation
 		for _, c := range x.planned {
 			planned = append(planned, ledger.Allocation{Pool: c.Pool, Week: c.Week, Terms: c.Terms})
 		}
-		p := &planner{Desk: &Desk{Config: configfile.Config{PBA: settings.Config{MaxAllocated: 0.5}}}, slots: 20}
+		p := &planner{Desk: &Desk{Config: configfile.Config{PBA: settings.Config{MaxAllocated: 0.5}}}, farm: map[string]size{"": {slots: 20}, gpu: {slots: 8}}}
 		err := p.fits(planned, x.changes)
 		var e *changeError
 		if refused := errors.As(err, &e); refused != (x.refused >= 0) || refused && e.change != x.changes[x.refused] {

@@ -137,13 +137,17 @@ func (d *Desk) Forecast(ctx context.Context, project string) (*Forecast, error) 
 // allocationLimit returns max_allocated in slots of the farm as it is now, or, where the
 // queue is away, as cycles saw it last; -1 if no cycle saw it.
 func (d *Desk) allocationLimit(ctx context.Context, farm []ledger.FarmHour) int {
-	slots, _, err := d.farm(ctx)
+	sizes, err := d.farm(ctx)
 	if err != nil {
 		if len(farm) == 0 || farm[len(farm)-1].Seen == 0 {
 			return -1
 		}
 		last := farm[len(farm)-1]
-		slots = int(math.Round(last.Slots.Hours() / last.Seen.Hours()))
+		return d.allocatable(int(math.Round(last.Slots.Hours() / last.Seen.Hours())))
 	}
-	return d.allocatable(slots)
+	limit := 0
+	for _, s := range sizes {
+		limit += d.allocatable(s.slots)
+	}
+	return limit
 }

@@ -204,10 +204,17 @@ func (d *Desk) setGuarantees(o *Simulation, s *simulate.Setup) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
+	sets := d.PBA.HostSets.ByHost()
 	for _, a := range f.Allocations {
+		if err := d.checkHostSet(a.Hosts); err != nil {
+			return nil, &config.Error{File: o.Plan, Line: f.Lines[a], Why: err.Error()}
+		}
+		if a.Hosts != "" && !slices.ContainsFunc(s.Hosts, func(h backends.Host) bool { return sets[h.Name] == a.Hosts }) {
+			return nil, &config.Error{File: o.Plan, Line: f.Lines[a], Why: fmt.Sprintf("--farm %s has no host of host set %s: give it as a file of hosts", o.Farm, a.Hosts)}
+		}
 		week := calendar.PeriodOf(a.Week, zone)
 		s.Plan = append(s.Plan, simulate.PlanEntry{
-			Allocation: plan.Allocation{Project: a.Project, User: a.User, Step: a.Step, Guarantee: a.Slots, SLA: a.SLA, Jobs: a.Jobs, Begin: week.Begin, End: week.End},
+			Allocation: plan.Allocation{Project: a.Project, User: a.User, Step: a.Step, Hosts: a.Hosts, Guarantee: a.Slots, SLA: a.SLA, Jobs: a.Jobs, Begin: week.Begin, End: week.End},
 			From:       week.Begin, To: week.End,
 		})
 	}

@@ -32,8 +32,9 @@ type PoolStatus struct {
 	Project   string   `json:"project"`
 	Step      string   `json:"step,omitempty"`
 	User      string   `json:"user,omitempty"`
-	Planned   int      `json:"planned"`   // slots of the allocation
-	Guarantee int      `json:"guarantee"` // now: a throughput SLA may need fewer
+	Hosts     string   `json:"hosts,omitempty"` // the host set that it is limited to; "": the hosts in none
+	Planned   int      `json:"planned"`         // slots of the allocation
+	Guarantee int      `json:"guarantee"`       // now: a throughput SLA may need fewer
 	SLA       plan.SLA `json:"sla"`
 	Jobs      int      `json:"jobs,omitempty"`     // to be done in the week
 	Finished  int      `json:"finished,omitempty"` // of them
@@ -128,7 +129,7 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 	}
 	for _, p := range r.Plan.Pools {
 		shown.Pools = append(shown.Pools, PoolStatus{
-			Project: p.Project, Step: p.Step, User: p.User,
+			Project: p.Project, Step: p.Step, User: p.User, Hosts: p.Hosts,
 			Planned: planned[p.ID], Guarantee: p.Guarantee,
 			SLA: p.SLA, Jobs: p.Jobs, Finished: r.Plan.Memory.Throughput[p.ID].Finished,
 			Charged: p.Charged, Held: p.Held, Waiting: p.Waiting, Below: p.Below,

@@ -37,6 +37,11 @@ func (p Pool) String() string {
 	return s
 }
 
+// Compare orders pools by project, user, step and host set.
+func (p Pool) Compare(q Pool) int {
+	return cmp.Or(cmp.Compare(p.Project, q.Project), cmp.Compare(p.User, q.User), cmp.Compare(p.Step, q.Step), cmp.Compare(p.Hosts, q.Hosts))
+}
+
 // Terms are what a pool is guaranteed in a week (R26).
 type Terms struct {
 	Slots int      `json:"slots"`

@@ -290,7 +290,7 @@ type PoolStatus struct {
 	Charged   int  // slots of running jobs
 	Held      int  // slots of pending jobs that hold room
 	Waiting   int  // slots of entitled pending jobs beyond the room
-	Below     bool // it has room: the filter submits its jobs next in line (R12)
+	Below     bool // it has room: the filter submits its jobs next in line (R12); false for a pool on a host set, as the filter does not know where a job may run
 	Reachable int  // of its unmet slots, how many could be preempted now
 }
 

@@ -19,6 +19,7 @@ type Usage struct {
 	Project    string  `json:"project"` // "": of User's jobs that are not entitled
 	Step       string  `json:"step,omitempty"`
 	User       string  `json:"user,omitempty"`
+	Hosts      string  `json:"hosts,omitempty"` // the host set of the pool
 	Guaranteed float64 `json:"guaranteed_slot_hours"`
 	Used       float64 `json:"used_slot_hours"`
 	Borrowed   float64 `json:"borrowed_slot_hours"`
@@ -26,10 +27,10 @@ type Usage struct {
 	Seen       float64 `json:"seen_hours"`         // of the day
 }
 
-// Usages sums up hours by day, project, step and user, in that order. Project ""
+// Usages sums up hours by day, project, step, user and host set, in that order. Project ""
 // means every project.
 func Usages(farm []ledger.FarmHour, use []ledger.UseHour, zone *time.Location, project string) []Usage {
-	type key struct{ day, project, step, user string }
+	type key struct{ day, project, step, user, hosts string }
 	seen := map[string]time.Duration{}
 	for _, h := range farm {
 		seen[day(h.Hour, zone)] += h.Seen
@@ -39,10 +40,10 @@ func Usages(farm []ledger.FarmHour, use []ledger.UseHour, zone *time.Location, p
 		if project != "" && u.Project != project {
 			continue
 		}
-		k := key{day(u.Hour, zone), u.Project, u.Step, u.User}
+		k := key{day(u.Hour, zone), u.Project, u.Step, u.User, u.Hosts}
 		row := rows[k]
 		if row == nil {
-			row = &Usage{Day: k.day, Project: k.project, Step: k.step, User: k.user, Seen: seen[k.day].Hours()}
+			row = &Usage{Day: k.day, Project: k.project, Step: k.step, User: k.user, Hosts: k.hosts, Seen: seen[k.day].Hours()}
 			rows[k] = row
 		}
 		row.Guaranteed += u.Guaranteed.Hours()
@@ -59,7 +60,7 @@ func Usages(farm []ledger.FarmHour, use []ledger.UseHour, zone *time.Location, p
 		all = append(all, *row)
 	}
 	slices.SortFunc(all, func(a, b Usage) int {
-		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Project, b.Project), cmp.Compare(a.Step, b.Step), cmp.Compare(a.User, b.User))
+		return cmp.Or(cmp.Compare(a.Day, b.Day), cmp.Compare(a.Project, b.Project), cmp.Compare(a.Step, b.Step), cmp.Compare(a.User, b.User), cmp.Compare(a.Hosts, b.Hosts))
 	})
 	return all
 }

@@ -68,14 +68,15 @@ func (s HostSets) Validate() error {
 	return nil
 }
 
-// Of returns the set of a host; "" if it is in none.
-func (s HostSets) Of(host string) string {
+// ByHost returns the set of each host that is in one.
+func (s HostSets) ByHost() map[string]string {
+	of := map[string]string{}
 	for name, hosts := range s {
-		if slices.Contains(hosts, host) {
-			return name
+		for _, host := range hosts {
+			of[host] = name
 		}
 	}
-	return ""
+	return of
 }
 
 // Unpreemptable limits the slots of normal jobs that can't be preempted.

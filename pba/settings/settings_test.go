@@ -61,7 +61,10 @@ func TestHostSetsAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []plan.HostSet{{Name: "big", Hosts: []string{"n3"}}, {Name: "gpu", Hosts: []string{"n2", "n1"}}}
-	if d := cmp.Diff(want, c.Policy().HostSets); d != "" || c.HostSets.Of("n1") != "gpu" || c.HostSets.Of("n4") != "" {
-		t.Errorf("%q, %q, %s", c.HostSets.Of("n1"), c.HostSets.Of("n4"), d)
+	if d := cmp.Diff(want, c.Policy().HostSets); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(map[string]string{"n1": "gpu", "n2": "gpu", "n3": "big"}, c.HostSets.ByHost()); d != "" {
+		t.Error(d)
 	}
 }

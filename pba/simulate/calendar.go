@@ -101,7 +101,7 @@ func (c *calendar) guarantees() []Guarantee {
 	most := map[Guarantee]int{}
 	for i := range c.entries {
 		p := &c.entries[i]
-		g := Guarantee{Project: p.Project, User: p.User, Step: p.Step}
+		g := Guarantee{Project: p.Project, User: p.User, Step: p.Step, Hosts: p.Hosts}
 		most[g] = max(most[g], p.Guarantee)
 	}
 	all := make([]Guarantee, 0, len(most))
@@ -110,7 +110,7 @@ func (c *calendar) guarantees() []Guarantee {
 		all = append(all, g)
 	}
 	slices.SortFunc(all, func(a, b Guarantee) int {
-		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.User, b.User), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Hosts, b.Hosts))
 	})
 	return all
 }

@@ -51,6 +51,7 @@ type Guarantee struct {
 	Project string `json:"project"`
 	User    string `json:"user,omitempty"`
 	Step    string `json:"step,omitempty"`
+	Hosts   string `json:"hosts,omitempty"` // a host set
 	Slots   int    `json:"slots"`
 }
 

@@ -162,6 +162,9 @@ func guarantee(g simulate.Guarantee) string {
 	if g.User != "" {
 		text += ", user " + printable.Text(g.User)
 	}
+	if g.Hosts != "" {
+		text += ", on " + printable.Text(g.Hosts)
+	}
 	return text
 }
 
