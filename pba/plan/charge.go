@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -23,18 +24,22 @@ type pool struct {
 }
 
 func (f *farm) readPools() {
+	var lost []string // pools with slots on a set that the config does not have
 	for _, a := range f.policy.Allocations {
 		if a.SLA == Throughput {
 			a.Guarantee = f.throughput(a)
 		}
 		hosts, known := f.partNamed(a.Hosts)
-		if !known {
+		if !known && a.Guarantee > 0 {
+			lost = append(lost, describe(a))
 			a.Guarantee = 0
 		}
 		f.pools = append(f.pools, &pool{Allocation: a, part: hosts, room: max(a.Guarantee, 0)})
 	}
 	slices.SortFunc(f.pools, func(a, b *pool) int { return cmp.Compare(a.ID, b.ID) })
-	f.warnOfUnknownSets()
+	if slices.Sort(lost); len(lost) > 0 {
+		f.warn("pba.host_sets in the config does not have the hosts of %s: no job is charged to such a pool, and it serves none", strings.Join(lost, ", "))
+	}
 	for _, p := range f.pools {
 		f.projectPools[p.Project] = append(f.projectPools[p.Project], p)
 		f.guaranteed[p.Project] += p.Guarantee

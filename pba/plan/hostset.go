@@ -2,7 +2,6 @@ package plan
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
 )
@@ -63,19 +62,6 @@ func (f *farm) partNamed(set string) (p *part, known bool) {
 	}
 	p, known = f.parts[set]
 	return p, known
-}
-
-// warnOfUnknownSets warns of pools whose host set is not in the config.
-func (f *farm) warnOfUnknownSets() {
-	var lost []string
-	for _, p := range f.pools {
-		if _, known := f.partNamed(p.Hosts); !known {
-			lost = append(lost, describe(p.Allocation))
-		}
-	}
-	if len(lost) > 0 {
-		f.warn("pba.host_sets in the config does not have the hosts of %s: no job is charged to such a pool, and it serves none", strings.Join(lost, ", "))
-	}
 }
 
 // on reports whether all of these hosts are the pool's.
