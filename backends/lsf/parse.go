@@ -173,6 +173,24 @@ func parseWait(text string) backends.Wait {
 	return backends.WaitResources
 }
 
+// waitsForRoom reports whether a pending job's reasons are about hosts alone, and one is that
+// hosts do not satisfy its requirement: as they are loaded now.
+func waitsForRoom(text string) bool {
+	const unsatisfied = "resource requirements not satisfied"
+	found := false
+	for reason := range strings.SplitSeq(strings.ReplaceAll(text, "\n", ";"), ";") {
+		reason, _, _ = strings.Cut(reason, ":")
+		if reason = strings.TrimSpace(reason); reason == "" {
+			continue
+		}
+		if reasons[reason] != ofHost {
+			return false
+		}
+		found = found || strings.HasSuffix(reason, unsatisfied)
+	}
+	return found
+}
+
 var errClock = errors.New("no time of day")
 
 // stampYears is how far from now the year of a time is searched: a date has the same

@@ -13,6 +13,7 @@ import (
 type request struct {
 	unserved   string      // the part that is not understood; "": all is
 	conditions []condition // of hosts, all of which must hold; what changes with a host's load is left out
+	room       bool        // a condition on memory or slots that are left was left out
 	oneHost    bool        // span[hosts=1]
 	perHost    int         // span[ptile=]
 	needs      []need      // numeric resources but for memory
@@ -39,7 +40,9 @@ const longestRequest = 4096
 var (
 	// loads are the load indices: they say what a host has left now, and would leave out
 	// the very host that is to be emptied.
-	loads = []string{"status", "r15s", "r1m", "r15m", "cpu", "ut", "pg", "io", "ls", "login", "it", "idle", "tmp", "swp", "swap", "mem", "slots"}
+	loads = []string{"status", "r15s", "r1m", "r15m", "cpu", "ut", "pg", "io", "ls", "login", "it", "idle", "tmp", "swp", "swap"}
+	// roomLeft are those that grow when jobs leave a host.
+	roomLeft = []string{"mem", "slots"}
 	// timings in a rusage section say how long the amounts are reserved.
 	timings = []string{"duration", "decay"}
 )
@@ -113,7 +116,10 @@ func (r *request) readSelect(text string) {
 		}
 		return
 	}
-	if !slices.Contains(loads, m[1]) {
+	switch {
+	case slices.Contains(roomLeft, m[1]):
+		r.room = true
+	case !slices.Contains(loads, m[1]):
 		r.conditions = append(r.conditions, condition{m[1], m[2], strings.Trim(m[3], `'"`)})
 	}
 }

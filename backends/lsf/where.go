@@ -130,6 +130,9 @@ func (w *where) place(j *job, facts *farmFacts) {
 	if j.listed.stat == "WAIT" {
 		refuse("it waits in a chunk of jobs, behind another one")
 	}
+	if r.room && j.State == backends.Pending && j.Wait == backends.WaitOther && waitsForRoom(j.Reason) {
+		j.Wait = backends.WaitResources
+	}
 	refuse(r.unserved)
 	refuse(suits.unserved)
 	if len(j.asked) > 0 {

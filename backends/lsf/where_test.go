@@ -21,7 +21,7 @@ func TestRequests(t *testing.T) {
 			conditions: []condition{{name: "cs"}, {"type", "==", "any"}}, oneHost: true,
 		},
 		"select[((mem>1000&&maxmem >= 4G) && model=='Intel-E5') && (ut < 0.5)] span[ptile=2]": {
-			conditions: []condition{{"maxmem", ">=", "4G"}, {"model", "==", "Intel-E5"}}, perHost: 2,
+			conditions: []condition{{"maxmem", ">=", "4G"}, {"model", "==", "Intel-E5"}}, room: true, perHost: 2,
 		},
 		"rusage[ngpus_physical=2.00,lic=1/job:tmp=0]":     {needs: []need{{"ngpus_physical", 2, ""}, {"lic", 1, "job"}}},
 		"select[ngpus>0] span[hosts=-1]":                  {conditions: []condition{{"ngpus", ">", "0"}}},
@@ -320,5 +320,22 @@ func TestArrayLimits(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// A job that wants memory to be left on its host waits for slots where all hosts are full.
+func TestWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"Job's resource requirements not satisfied: 5 hosts;":                                                    true,
+		"Queue's resource requirements not satisfied:  h1 h2;\nNot specified in job submission: 3 hosts;":        true,
+		"Not usable to the queue: 5 hosts;":                                                                      false,
+		"Job's resource requirements not satisfied: 4 hosts;\nThe queue has reached its job slot limit: 1 host;": false,
+		"Job's resource requirements not satisfied: 4 hosts;\nJob slot limit reached: 1 host;":                   false,
+		"": false,
+	} {
+		if got := waitsForRoom(text); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }

@@ -157,6 +157,8 @@ func (q *queue) whyNot(j *job, h *Host, r *room) string {
 		return why
 	}
 	switch {
+	case !hasRoom(selection(j.ResReq), h):
+		return "Job's resource requirements not satisfied"
 	case h.Down:
 		return "Load information unavailable"
 	case h.Closed:

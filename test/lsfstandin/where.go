@@ -138,6 +138,21 @@ func satisfies(selection string, h HostConfig) bool {
 	return true
 }
 
+// hasRoom reports whether a host has the memory that a selection wants to be left, mem > N
+// in MB: of each slot that is free, its share.
+func hasRoom(selection string, h *Host) bool {
+	for part := range strings.SplitSeq(strings.NewReplacer("(", "", ")", "").Replace(selection), "&&") {
+		m := comparison.FindStringSubmatch(strings.TrimSpace(part))
+		if m == nil || m[1] != "mem" {
+			continue
+		}
+		if n, err := strconv.ParseInt(m[3], 10, 64); err == nil && h.MaxMem>>20*int64(h.Max-h.NJobs)/int64(max(h.Max, 1)) <= n {
+			return false
+		}
+	}
+	return true
+}
+
 func (h *HostConfig) kind() string {
 	if h.Type == "" {
 		return "linux"
