@@ -2,6 +2,7 @@ package lsf
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/allotment-hpc/allotment/backends"
@@ -17,10 +18,18 @@ func parseQueueHosts(text []byte) map[string][]string {
 		if name, ok := strings.CutPrefix(line, "QUEUE: "); ok {
 			queue = strings.TrimSpace(name)
 		} else if list, ok := strings.CutPrefix(line, "HOSTS:"); ok && queue != "" && hosts[queue] == nil {
-			hosts[queue] = strings.Fields(list)
+			hosts[queue] = allInWords(strings.Fields(list))
 		}
 	}
 	return hosts
+}
+
+// allInWords returns all for "all hosts used by the … system", as older versions print it.
+func allInWords(list []string) []string {
+	if len(list) > 3 && slices.Equal(list[:4], []string{"all", "hosts", "used", "by"}) {
+		return list[:1]
+	}
+	return list
 }
 
 // parseGroups reads the members of host groups from `bmgroup -w`: a group's name, then its
@@ -35,10 +44,7 @@ func parseGroups(text []byte) (map[string][]string, error) {
 	}
 	groups := make(map[string][]string, len(lines))
 	for _, fields := range lines {
-		groups[fields[0]] = fields[1:]
-		if strings.Join(fields[1:], " ") == "all hosts used by the batch system" || strings.Join(fields[1:], " ") == "all" {
-			groups[fields[0]] = []string{"all"}
-		}
+		groups[fields[0]] = allInWords(fields[1:])
 	}
 	return groups, nil
 }

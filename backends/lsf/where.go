@@ -70,6 +70,7 @@ func (c *Client) readWhere(ctx context.Context, p *snapshot) error {
 	for i := range p.hosts {
 		w.byName[p.hosts[i].Name] = &p.hosts[i]
 	}
+	spareChunks(p.jobs)
 	var waiting []*job
 	for _, j := range p.jobs {
 		switch {
@@ -94,6 +95,22 @@ func (c *Client) readWhere(ctx context.Context, p *snapshot) error {
 	w.addCounts(facts)
 	w.throttle(facts)
 	return nil
+}
+
+// spareChunks makes running jobs unfit for preemption whose slots others are waiting for in
+// a chunk: LSF starts the next job of the chunk there. Those of a chunk have a user and a
+// queue in common.
+func spareChunks(jobs []*job) {
+	type chunk struct{ user, queue string }
+	chunks := map[chunk]bool{}
+	for _, j := range jobs {
+		if j.listed.stat == "WAIT" {
+			chunks[chunk{j.User, j.Queue}] = true
+		}
+	}
+	for _, j := range jobs {
+		j.NoRequeue = j.NoRequeue || j.State == backends.Running && chunks[chunk{j.User, j.Queue}]
+	}
 }
 
 // request reads a job's requirement.

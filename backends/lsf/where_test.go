@@ -323,6 +323,26 @@ func TestArrayLimits(t *testing.T) {
 	}
 }
 
+// A job whose slot the next one of its chunk would get is no victim.
+func TestChunksAreSpared(t *testing.T) {
+	t.Parallel()
+	var jobs []*job
+	for _, x := range [][3]string{{"RUN", "bob", "short"}, {"WAIT", "bob", "short"}, {"RUN", "bob", "normal"}, {"RUN", "eve", "short"}} {
+		j := &job{listed: &listedJob{}}
+		if err := j.listed.parseState(x[0]); err != nil {
+			t.Fatal(err)
+		}
+		j.State, j.User, j.Queue = j.listed.State, x[1], x[2]
+		jobs = append(jobs, j)
+	}
+	spareChunks(jobs)
+	for i, want := range []bool{true, false, false, false} {
+		if jobs[i].NoRequeue != want {
+			t.Errorf("job %d: %v", i, jobs[i].NoRequeue)
+		}
+	}
+}
+
 // A job that wants memory to be left on its host waits for slots where all hosts are full.
 func TestWaitsForRoom(t *testing.T) {
 	t.Parallel()
