@@ -37,6 +37,8 @@ type queue struct {
 	name     string
 	priority int // its jobs go before those of a queue with a lower one
 	policies []string
+	hosts    []string // the words of HOSTS; nil: not known
+	unread   string   // the one of them that is not understood
 	row      backends.QueueRow
 }
 
@@ -68,6 +70,7 @@ func examine(s *setup, by backends.Installation) []backends.Finding {
 	matter := slices.DeleteFunc(slices.Clone(s.queues), func(q queue) bool { return !by.Uses(q.name) })
 	f.order(matter, by.Low)
 	f.policies(matter)
+	f.queueHosts(matter)
 	f.hosts(s.noSlots, s.strange)
 	f.times(s)
 	f.unclear(s.vague)
@@ -258,6 +261,16 @@ func (f *findings) hosts(noSlots, strange []string) {
 	}
 	if len(strange) > 0 {
 		f.add("see `bhosts -l` and LSF's manual for what it means; it is taken for closed: nothing is started there", "bhosts' STATUS is not known: %s", few("host", strange))
+	}
+}
+
+// queueHosts reports queues of which it is not known where their jobs may run (R32).
+func (f *findings) queueHosts(queues []queue) {
+	for _, q := range queues {
+		if q.unread != "" {
+			f.add("name hosts, host groups, all, others or ~host there (docs/lsf.md: where a job may run), then `badmin reconfig`, or leave the queue out of queues: in the config file",
+				"HOSTS of queue %s is not understood: %s: no job is preempted for its jobs", q.name, q.unread)
+		}
 	}
 }
 

@@ -46,8 +46,24 @@ func (c *Client) Examine(ctx context.Context, by backends.Installation) (backend
 			}
 			s.ahead = max(s.ahead, j.Submitted.Sub(p.at), j.Started.Sub(p.at))
 		}
+		if err := c.resolveQueues(ctx, newHostLists(p.hosts), s.queues); err != nil {
+			return backends.Examination{}, err
+		}
 	}
 	return backends.Examination{Findings: examine(s, by), Settings: around.settings()}, nil
+}
+
+// resolveQueues notes what of the queues' HOSTS is not understood.
+func (c *Client) resolveQueues(ctx context.Context, lists *hostLists, queues []queue) (err error) {
+	if slices.ContainsFunc(queues, func(q queue) bool { return lists.namesGroup(q.hosts) }) {
+		if lists.groups, err = askTable(ctx, c, parseGroups, "bmgroup", "-w"); err != nil {
+			return err
+		}
+	}
+	for i := range queues {
+		_, _, queues[i].unread = lists.resolve(queues[i].hosts)
+	}
+	return nil
 }
 
 // FilterFacts asks bparams each time: a badmin reconfig may change the answer, and LSF
@@ -226,6 +242,10 @@ func queryQueues(ctx context.Context, run runner) ([]queue, error) {
 	var text []byte
 	if text, err = run(ctx, "bqueues", "-l"); err == nil { // a stand-in may have no -l
 		addPolicies(queues, text)
+		hosts := parseQueueHosts(text)
+		for i := range queues {
+			queues[i].hosts = hosts[queues[i].name]
+		}
 	}
 	return queues, nil
 }

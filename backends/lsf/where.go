@@ -61,15 +61,20 @@ type suitable struct {
 	unserved string
 }
 
-// readWhere sets where the jobs of a snapshot may run and what they need there. It asks
-// what is needed for that and was not asked within factsAge.
-func (c *Client) readWhere(ctx context.Context, p *snapshot) error {
+func newWhere(p *snapshot) *where {
 	w := &where{
 		snapshot: p, byName: map[string]*listedHost{}, lists: newHostLists(p.hosts), sets: hostSets{}, requests: map[string]*request{}, suits: map[string]suitable{}, judged: map[string]int{},
 	}
 	for i := range p.hosts {
 		w.byName[p.hosts[i].Name] = &p.hosts[i]
 	}
+	return w
+}
+
+// readWhere sets where the jobs of a snapshot may run and what they need there. It asks
+// what is needed for that and was not asked within factsAge.
+func (c *Client) readWhere(ctx context.Context, p *snapshot) error {
+	w := newWhere(p)
 	spareChunks(p.jobs)
 	var waiting []*job
 	for _, j := range p.jobs {
@@ -361,23 +366,17 @@ func (w *where) limitMatters(j *job) bool {
 
 // throttle sets which elements of arrays wait for others.
 func (w *where) throttle(facts *farmFacts) {
-	limited := false
+	var limited []*job
+	var elements []backends.Job
 	for _, j := range w.jobs {
-		if j.ID.Index > 0 && !j.State.Ended() {
-			j.ArrayLimit = facts.arrays[j.ID.Job]
-			limited = limited || j.ArrayLimit > 0
+		if limit := facts.arrays[j.ID.Job]; limit > 0 && j.ID.Index > 0 && !j.State.Ended() {
+			j.ArrayLimit = limit
+			limited, elements = append(limited, j), append(elements, j.Job)
 		}
 	}
-	if !limited {
-		return
-	}
-	all := make([]backends.Job, len(w.jobs))
-	for i, j := range w.jobs {
-		all[i] = j.Job
-	}
-	backends.Throttle(all)
-	for i, j := range w.jobs {
-		j.Wait = all[i].Wait
+	backends.Throttle(elements)
+	for i, j := range limited {
+		j.Wait = elements[i].Wait
 	}
 }
 

@@ -2,6 +2,7 @@ package lsf
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -248,6 +249,16 @@ func testWhere(t *testing.T, flavour lsfstandin.Flavour) {
 			t.Errorf("%s: %s", j.Name, d)
 		}
 	}
+	var findings []string
+	examined, err := c.Examine(t.Context(), backends.Installation{UID: os.Getuid()})
+	for _, f := range examined.Findings {
+		if strings.Contains(f.What, "HOSTS") {
+			findings = append(findings, f.What)
+		}
+	}
+	if d := cmp.Diff([]string{"HOSTS of queue lost is not understood: nowhere: no job is preempted for its jobs"}, findings); err != nil || d != "" {
+		t.Errorf("%v, %s", err, d)
+	}
 	has := map[string][]backends.Amount{}
 	for _, h := range snapshot.Hosts {
 		has[h.Name] = h.Has
@@ -320,6 +331,32 @@ func TestArrayLimits(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// However many distinct conditions a user types, those of others are read, and a user's first
+// ones.
+func TestDistinctConditionsAreBounded(t *testing.T) {
+	t.Parallel()
+	hosts := []listedHost{{Host: backends.Host{Name: "h1", Slots: 4}, statics: statics{resources: map[string]string{"cs": ""}, numbers: map[string]interval{"ncpus": {4, 4}}}}}
+	p := &snapshot{hosts: hosts}
+	w := newWhere(p)
+	facts := &farmFacts{queues: map[string][]string{"normal": {"all"}}}
+	place := func(user, requirement string) string {
+		j := &job{Job: backends.Job{ID: backends.ID{Job: 1}, User: user, Queue: "normal", Slots: 1, OneHost: true, State: backends.Pending}, listed: &listedJob{request: requirement}}
+		w.place(j, facts)
+		return j.Unserved
+	}
+	for i := range 3 * mostConditionsU {
+		refused := place("eve", fmt.Sprintf("select[ncpus>%d] rusage[mem=%d]", i, i))
+		if (refused != "") != (i >= mostConditionsU) {
+			t.Fatalf("%d distinct ones: %q", i+1, refused)
+		}
+	}
+	for i := range 3 * mostConditionsU { // the same one
+		if refused := place("bob", fmt.Sprintf("select[cs && mem>%d] rusage[mem=%d]", i, i)); refused != "" {
+			t.Fatal(refused)
+		}
 	}
 }
 

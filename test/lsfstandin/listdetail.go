@@ -283,7 +283,7 @@ func (p *page) combined(j *Job) string {
 		selected = own
 	}
 	kind := "type == local"
-	if len(j.Asked) > 0 || strings.Trim(selected, "0123456789<>=.& ()memaxncpus") != "" {
+	if len(j.Asked) > 0 || namesBoolean(selected) {
 		kind = "type == any"
 	}
 	switch {

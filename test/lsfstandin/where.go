@@ -138,6 +138,15 @@ func satisfies(selection string, h HostConfig) bool {
 	return true
 }
 
+// namesBoolean reports whether a selection has more than comparisons.
+func namesBoolean(selection string) bool {
+	parts := strings.FieldsFunc(selection, func(c rune) bool { return strings.ContainsRune("&|()", c) })
+	return slices.ContainsFunc(parts, func(part string) bool {
+		part = strings.TrimSpace(part)
+		return part != "" && !comparison.MatchString(part)
+	})
+}
+
 // hasRoom reports whether a host has the memory that a selection wants to be left, mem > N
 // in MB: of each slot that is free, its share.
 func hasRoom(selection string, h *Host) bool {
