@@ -25,6 +25,7 @@ const (
 	lawBeyond
 	lawUse
 	lawLook
+	lawHosts
 	lawOrder
 	lawSame
 	lawStable
@@ -55,6 +56,7 @@ const (
 	heavyPreempted
 	gaveWay
 	tried
+	limited
 	shares
 )
 
@@ -63,6 +65,7 @@ func (s share) String() string {
 		"reclaimed", "suspended", "hit a cap", "refused all or nothing", "crossed a pool's shrinking",
 		"gathered dummies", "assigned a dummy's place to a light job", "charged a heavy job", "preempted a heavy job", "had gathering give way",
 		"preempted for a job that the queue had considered",
+		"charged a job on a host set",
 	}[s]
 }
 

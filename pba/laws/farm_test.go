@@ -18,6 +18,7 @@ type farm struct {
 	Hosts   []hostCase
 	Members [][]bool // by project, then user: the user is in its group
 	Pools   []poolCase
+	Sets    []int // by host: its set, 0: none; nil: there are none
 	Jobs    []jobCase
 	Shrinks []shrinkCase
 	Missed  []bool // by cycle: the engine did not run
@@ -39,6 +40,7 @@ type poolCase struct {
 	Project, Guarantee int
 	User               int // -1: all
 	Step               string
+	Set                int // the host set that it is limited to; 0: the hosts in none
 }
 
 type jobCase struct {
@@ -72,7 +74,7 @@ func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 // String prints a farm line by line, and of each job only what is not usual.
 func (f farm) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "hosts %+v\nmembers %v\npools %+v\nshrinks %+v\n", f.Hosts, f.Members, f.Pools, f.Shrinks)
+	fmt.Fprintf(&b, "hosts %+v\nsets %v\nmembers %v\npools %+v\nshrinks %+v\n", f.Hosts, f.Sets, f.Members, f.Pools, f.Shrinks)
 	fmt.Fprintf(&b, "cycles %d, missed %v, again %v, engine dies %v, considers %d\n", len(f.Missed), trues(f.Missed), trues(f.Again), f.EngineDies, f.Considers)
 	fmt.Fprintf(&b, "threshold %d min_runtime %d hold_limit %d grace %d max_victims %d per_project %d max_requeues %d headroom %v\n",
 		f.Threshold, f.MinRuntime, f.HoldLimit, f.Grace, f.MaxVictims, f.MaxPerProject, f.MaxRequeues, f.Headroom)
@@ -169,6 +171,7 @@ func farms() *rapid.Generator[farm] {
 			f.Jobs = append(f.Jobs, f.drawJob(t, d, i < n*3/5, cycles))
 		}
 		f.drawEngine(t, d, cycles)
+		f.drawSets(t, d)
 		return f
 	})
 }
@@ -323,12 +326,13 @@ func (f *farm) policy(at int) plan.Policy {
 		VictimOrder: []plan.Criterion{plan.ByStart, plan.ByOverSubscribed, plan.ByPending},
 		LowQueue:    "low",
 		Dummies:     f.dummies(),
+		HostSets:    f.hostSets(),
 	}
 	for i := range f.Members {
 		p.Projects = append(p.Projects, plan.Project{Name: projectName(i), Group: "g" + strconv.Itoa(i)})
 	}
 	for i, pool := range f.Pools {
-		a := plan.Allocation{ID: int64(i + 1), Project: projectName(pool.Project), Step: pool.Step, Guarantee: pool.Guarantee}
+		a := plan.Allocation{ID: int64(i + 1), Project: projectName(pool.Project), Step: pool.Step, Hosts: f.setName(pool.Set), Guarantee: pool.Guarantee}
 		if pool.User >= 0 {
 			a.User = userName(pool.User)
 		}

@@ -43,6 +43,7 @@ func (g *judge) plan(n int) {
 	if n%4 == len(g.d.Jobs)%4 {
 		g.lawSame()
 	}
+	g.lawHosts()
 	if len(g.acts) == 0 {
 		return
 	}
@@ -76,7 +77,8 @@ func (g *judge) plan(n int) {
 // only if they are right: nothing in them but running jobs, those that held room
 // before, and heads; no pool beyond its guarantee.
 func (g *judge) excuse() {
-	b := charge(&plan.State{Farm: &backends.Snapshot{}, Groups: g.state.Groups}, g.policy, nil)
+	b := charge(&plan.State{Farm: &backends.Snapshot{Hosts: g.state.Farm.Hosts}, Groups: g.state.Groups}, g.policy, nil)
+	b.serving = g.books.serving
 	for id, j := range g.jobs {
 		was, is := g.state.Memory.Jobs[id], g.p.Memory.Jobs[id]
 		p := b.index(is.Pool)
@@ -335,7 +337,7 @@ func (g *judge) lawUse() {
 				continue
 			}
 			acts[v.ID] = true
-			gain += useful(j, r, b)
+			gain += g.useful(j, r, b)
 			memory := int64(1)
 			if tag, _, _ := backends.ParseTag(j.Tag); tag.Preempt == backends.PreemptSuspend {
 				memory = 0
@@ -344,7 +346,7 @@ func (g *judge) lawUse() {
 		}
 		g.checkFit(r, b, offers)
 		for _, v := range r.Victims {
-			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && gain-useful(j, r, b) >= b.Slots {
+			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && gain-g.useful(j, r, b) >= b.Slots {
 				g.d.breach(lawUse, "reclaim %d frees %d slots where job %v of %d may run: job %v is not needed", r.ID, gain, b.ID, b.Slots, v.ID)
 			}
 		}
@@ -357,11 +359,11 @@ func (g *judge) lawUse() {
 }
 
 // useful returns how many of a victim's slots lie where its beneficiary may run.
-func useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) int {
+func (g *judge) useful(victim *backends.Job, r *plan.Reclaim, b *backends.Job) int {
 	n := 0
 	for _, p := range victim.Hosts {
 		here := slices.ContainsFunc(r.Hosts, func(w backends.Placement) bool { return w.Host == p.Host })
-		if here || !b.OneHost && (len(b.Asked) == 0 || slices.Contains(b.Asked, p.Host)) {
+		if here || !b.OneHost && setOf(g.policy, p.Host) == setOf(g.policy, r.Hosts[0].Host) && (len(b.Asked) == 0 || slices.Contains(b.Asked, p.Host)) {
 			n += p.Slots
 		}
 	}
@@ -467,7 +469,7 @@ func (d *drive) judgeQueue(p *plan.Plan) {
 		}
 	}
 	policy := d.policy(d.at)
-	pools := charge(&plan.State{Farm: &backends.Snapshot{}, Groups: d.groups}, &policy, nil)
+	pools := charge(&plan.State{Farm: &backends.Snapshot{Hosts: farm.Hosts}, Groups: d.groups}, &policy, nil)
 	d.queue = d.queue[:0]
 	for i := range farm.Jobs {
 		j := &farm.Jobs[i]

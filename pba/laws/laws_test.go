@@ -24,6 +24,9 @@ func TestLawOnlySlotsBeyondGuaranteesArePreempted(t *testing.T) { obeyed(t, lawB
 // A victim loses its slots to a job that can run in them, and no victim is superfluous.
 func TestLawNoActWithoutABeneficiaryThatCanUseIt(t *testing.T) { obeyed(t, lawUse) }
 
+// R9: charges lie on the pool's hosts.
+func TestLawChargesLieOnThePoolsHosts(t *testing.T) { obeyed(t, lawHosts) }
+
 // R32: no job is preempted for one that the queue has not considered in its slots.
 func TestLawTheQueueConsidersABeneficiaryFirst(t *testing.T) { obeyed(t, lawLook) }
 
@@ -50,7 +53,7 @@ func TestLawNothingPanics(t *testing.T) { obeyed(t, crash) }
 
 // TestLawsWerePutToTheTest checks that enough farms could have broken the laws.
 func TestLawsWerePutToTheTest(t *testing.T) {
-	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5})
+	checkShares(t, allFarms(), map[share]float64{reclaimed: 30, suspended: 5, capped: 5, refused: 5, crossed: 5, tried: 5, limited: 5})
 }
 
 func checkShares(t *testing.T, r *result, wanted map[share]float64) {

@@ -20,11 +20,19 @@ type books struct {
 	room    []int               // by index of policy.Allocations
 	charged map[backends.ID]int // index of the pool that a job is charged to or holds room in
 	by      map[int][]*backends.Job
-	aside   []int // of room, what is kept for a head whose turn has not come yet
+	hosts   []backends.Host
+	serving map[backends.ID][]backends.Placement // where beneficiaries of open reclaims shall run
+	aside   []int                                // of room, what is kept for a head whose turn has not come yet
 }
 
-// pools lists the pools that a job matches and fits, most specific first.
+// pools lists the pools that a job matches and fits, where it runs or may run, most
+// specific first.
 func (b *books) pools(j *backends.Job) []int {
+	return slices.DeleteFunc(b.matching(j), func(i int) bool { return !b.placed(j, &b.policy.Allocations[i]) })
+}
+
+// matching is pools, wherever the job runs.
+func (b *books) matching(j *backends.Job) []int {
 	known := slices.IndexFunc(b.policy.Projects, func(p plan.Project) bool { return p.Name == j.Project })
 	if known < 0 || !slices.Contains(b.groups[j.User], b.policy.Projects[known].Group) {
 		return nil
@@ -47,14 +55,14 @@ func (b *books) pools(j *backends.Job) []int {
 		return rank
 	}
 	slices.SortFunc(match, func(x, y int) int {
-		return cmp.Or(cmp.Compare(specific(y), specific(x)), cmp.Compare(b.policy.Allocations[x].ID, b.policy.Allocations[y].ID))
+		return cmp.Or(cmp.Compare(specific(y), specific(x)), cmp.Compare(min(len(b.policy.Allocations[x].Hosts), 1), min(len(b.policy.Allocations[y].Hosts), 1)), cmp.Compare(b.policy.Allocations[x].ID, b.policy.Allocations[y].ID))
 	})
 	return match
 }
 
 // account returns what a job counts under: its project if it is entitled, else its user.
 func (b *books) account(j *backends.Job) string {
-	if len(b.pools(j)) > 0 {
+	if len(b.pools(j)) > 0 || j.State == backends.Running && len(b.matching(j)) > 0 {
 		return "project " + j.Project
 	}
 	return "user " + j.User
@@ -80,7 +88,7 @@ func leaving(j *backends.Job, memory *plan.Memory) bool {
 // that entered, by when; then what runs without a charge and heads, by time.
 // Jobs in gone count as ended.
 func charge(state *plan.State, policy *plan.Policy, gone map[backends.ID]bool) *books {
-	b := &books{policy: policy, groups: state.Groups, charged: map[backends.ID]int{}, by: map[int][]*backends.Job{}}
+	b := &books{policy: policy, groups: state.Groups, charged: map[backends.ID]int{}, by: map[int][]*backends.Job{}, hosts: state.Farm.Hosts, serving: serving(&state.Memory)}
 	for _, a := range policy.Allocations {
 		b.room, b.aside = append(b.room, a.Guarantee), append(b.aside, 0)
 	}
