@@ -151,7 +151,7 @@ func (d *Desk) allocatable(slots int) int {
 	return int(float64(slots)*float64(d.PBA.MaxAllocated) + 1e-9)
 }
 
-// share is what is limited by max_allocated: a week's slots on the hosts of one set, or of
+// share is what max_allocated limits (R24): a week's slots on the hosts of one set, or of
 // none.
 type share struct {
 	calendar.Week
