@@ -64,6 +64,8 @@ type Spec struct {
 	MemoryLimit int64    `json:",omitzero"` // a run that uses more is ended; 0: none
 	OneHost     bool     `json:",omitzero"`
 	Hosts       []string `json:",omitzero"` // run on one of these; empty: any
+	Needs       []Amount `json:",omitzero"` // taken of each of its hosts beside slots and memory, each name once (see Abilities.Resources)
+	Features    []string `json:",omitzero"` // that each of its hosts must have
 
 	Command     []string      `json:",omitzero"` // argv; never joined, never given to a shell by us
 	Script      []byte        `json:",omitzero"` // instead of Command: a script for its own #! line, or /bin/sh

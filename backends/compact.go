@@ -43,6 +43,7 @@ type CompactJob struct {
 	PerHost     int           `json:"ph,omitempty"`
 	Unit        int           `json:"un,omitempty"`
 	Needs       []Amount      `json:"ne,omitempty"`
+	Set         int           `json:"hs,omitempty"` // where a message lists sets of hosts: 1 + the place of its Suits there; 0: nil
 	Component   bool          `json:"co,omitempty"`
 	ArrayLimit  int           `json:"al,omitempty"`
 	Considered  int64         `json:"cs,omitempty"`

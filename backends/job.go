@@ -2,6 +2,7 @@ package backends
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -188,6 +189,8 @@ type Host struct {
 	Memory int64 // bytes, managed by the queue or not (Abilities.ManagesMemory); 0: not known
 	State  HostState
 	Has    []Amount `json:",omitempty"` // countable resources beside slots and memory, by name
+
+	Features []string `json:",omitempty"` // by name, for people: what a job asks for is in its Suits
 }
 
 // HostSet is a set of hosts. The jobs of one snapshot that may run on the same hosts refer
@@ -212,6 +215,25 @@ func (s *HostSet) Contains(host string) bool {
 type Amount struct {
 	Name  string `json:"name"`
 	Count int    `json:"count"`
+}
+
+// IsResourceName reports whether a text can be the name of a resource or a feature: a letter,
+// then letters, digits and underscores, 64 at most.
+func IsResourceName(s string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	return s != "" && len(s) <= 64 && strings.Trim(s[:1], letters) == "" && strings.Trim(s, letters+"0123456789_") == ""
+}
+
+// FormatAmounts is a list for people: gpu=2 net=1.
+func FormatAmounts(list []Amount) string {
+	var b strings.Builder
+	for i, a := range list {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(a.Name + "=" + strconv.Itoa(a.Count))
+	}
+	return b.String()
 }
 
 // Snapshot is one consistent snapshot of a queue.

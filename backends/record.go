@@ -34,6 +34,8 @@ type Change struct {
 	MemoryLimit   *int64         `json:"memory_limit,omitempty"`
 	OneHost       *bool          `json:"one_host,omitempty"`
 	Hosts         *[]string      `json:"hosts,omitempty"`      // empty: any
+	Needs         *[]Amount      `json:"needs,omitempty"`      // empty: none
+	Features      *[]string      `json:"features,omitempty"`   // empty: none
 	RunLimit      *time.Duration `json:"run_limit,omitempty"`  // 0: none
 	BeginTime     *time.Time     `json:"begin_time,omitempty"` // zero: at once
 	After         *string        `json:"after,omitempty"`      // "": nothing
@@ -51,6 +53,8 @@ func (c *Change) Apply(s *Spec) {
 	set(&s.MemoryLimit, c.MemoryLimit)
 	set(&s.OneHost, c.OneHost)
 	set(&s.Hosts, c.Hosts)
+	set(&s.Needs, c.Needs)
+	set(&s.Features, c.Features)
 	set(&s.RunLimit, c.RunLimit)
 	set(&s.BeginTime, c.BeginTime)
 	set(&s.After, c.After)

@@ -63,9 +63,10 @@ func (s Spec) MapTexts(f func(string) string) Spec {
 	for _, p := range []*string{&s.Name, &s.Project, &s.Queue, &s.Description, &s.Dir, &s.Stdin, &s.Stdout, &s.Stderr, &s.Terminal, &s.After} {
 		*p = f(*p)
 	}
-	for _, p := range []*[]string{&s.Hosts, &s.Command, &s.Env} {
+	for _, p := range []*[]string{&s.Hosts, &s.Features, &s.Command, &s.Env} {
 		*p = mapTexts(*p, f)
 	}
+	s.Needs = mapAmounts(s.Needs, f)
 	return s
 }
 
@@ -88,9 +89,15 @@ func (c Change) MapTexts(f func(string) string) Change {
 			*p = &text
 		}
 	}
-	if c.Hosts != nil {
-		hosts := append([]string{}, mapTexts(*c.Hosts, f)...) // JSON's null would be no change
-		c.Hosts = &hosts
+	for _, p := range []**[]string{&c.Hosts, &c.Features} {
+		if *p != nil {
+			list := append([]string{}, mapTexts(**p, f)...) // JSON's null would be no change
+			*p = &list
+		}
+	}
+	if c.Needs != nil {
+		needs := append([]Amount{}, mapAmounts(*c.Needs, f)...)
+		c.Needs = &needs
 	}
 	return c
 }
@@ -115,6 +122,20 @@ func (r *Record) MapTexts(f func(string) string) {
 	for i := range r.Runs {
 		r.Runs[i].Why = f(r.Runs[i].Why)
 	}
+}
+
+// mapAmounts is mapTexts for names.
+func mapAmounts(list []Amount, f func(string) string) []Amount {
+	for i, a := range list {
+		if f(a.Name) != a.Name {
+			list = slices.Clone(list)
+			for ; i < len(list); i++ {
+				list[i].Name = f(list[i].Name)
+			}
+			return list
+		}
+	}
+	return list
 }
 
 // mapTexts copies no list that f leaves as it is: environments are long, and few

@@ -6,12 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/internal/unit"
 )
 
@@ -116,16 +118,26 @@ type Node struct {
 	Name   string
 	Slots  int
 	Memory int64 // bytes; 0: not managed
+
+	Has      []backends.Amount // countable resources beside slots and memory, by name
+	Features []string          // by name
 }
 
 const maxSlots = 1 << 20
 
-var errNode = errors.New("want NAME:SLOTS or NAME:SLOTS:MEMORY, such as n1:4:16G")
+// maxResources bounds a node's resources and features together.
+const maxResources = 64
 
-// ParseNode reads n1:4:16G; without memory, the node does not manage it.
+var (
+	errNode     = errors.New("want NAME:SLOTS, NAME:SLOTS:MEMORY or NAME:SLOTS:MEMORY:RESOURCES, such as n1:4:16G or n1:4:16G:gpu=2,big")
+	errResource = errors.New("want NAME=COUNT for what jobs use up and NAME for a feature, with commas between them, such as gpu=2,big")
+)
+
+// ParseNode reads n1:4:16G:gpu=2,big. Without memory (n1:4 or n1:4::big) the node does not
+// manage it.
 func ParseNode(s string) (Node, error) {
 	parts := strings.Split(s, ":")
-	if len(parts) < 2 || len(parts) > 3 {
+	if len(parts) < 2 || len(parts) > 4 {
 		return Node{}, fmt.Errorf("node %q: %w", s, errNode)
 	}
 	if err := CheckNodeName(parts[0]); err != nil {
@@ -136,14 +148,50 @@ func ParseNode(s string) (Node, error) {
 		return Node{}, fmt.Errorf("node %q: %q is no number of slots; %w", s, parts[1], errNode)
 	}
 	n := Node{Name: parts[0], Slots: slots}
-	if len(parts) == 3 {
+	if len(parts) > 2 && (parts[2] != "" || len(parts) == 3) {
 		memory, err := unit.ParseSize(parts[2])
 		if err != nil {
 			return Node{}, fmt.Errorf("node %q: memory %w", s, err)
 		}
 		n.Memory = int64(memory)
 	}
+	if len(parts) > 3 {
+		if err := n.parseResources(parts[3]); err != nil {
+			return Node{}, fmt.Errorf("node %q: %w", s, err)
+		}
+	}
 	return n, nil
+}
+
+// parseResources reads gpu=2,big.
+func (n *Node) parseResources(s string) error {
+	seen := map[string]bool{}
+	for item := range strings.SplitSeq(s, ",") {
+		name, count, counted := strings.Cut(item, "=")
+		switch {
+		case !backends.IsResourceName(name):
+			return fmt.Errorf("%q: %w", item, errResource)
+		case seen[name]:
+			return fmt.Errorf("%s is named twice", name)
+		case len(seen) == maxResources:
+			return fmt.Errorf("more than %d resources and features", maxResources)
+		case name == "mem":
+			return errors.New("mem: memory is what stands before the resources, such as n1:4:16G:gpu=2")
+		}
+		seen[name] = true
+		if !counted {
+			n.Features = append(n.Features, name)
+			continue
+		}
+		units, err := strconv.Atoi(count)
+		if err != nil || units < 1 || units > maxSlots {
+			return fmt.Errorf("%q: %w", item, errResource)
+		}
+		n.Has = append(n.Has, backends.Amount{Name: name, Count: units})
+	}
+	slices.SortFunc(n.Has, func(a, b backends.Amount) int { return strings.Compare(a.Name, b.Name) })
+	slices.Sort(n.Features)
+	return nil
 }
 
 // CheckNodeName returns an error if a name can't be a node's, and so a directory's.
@@ -171,8 +219,19 @@ func (n Node) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 // String writes what ParseNode reads.
 func (n Node) String() string {
 	s := n.Name + ":" + strconv.Itoa(n.Slots)
-	if n.Memory > 0 {
+	var resources []string
+	for _, a := range n.Has {
+		resources = append(resources, a.Name+"="+strconv.Itoa(a.Count))
+	}
+	resources = append(resources, n.Features...)
+	switch {
+	case n.Memory > 0:
 		s += ":" + unit.Size(n.Memory).String()
+	case len(resources) > 0:
+		s += ":"
+	}
+	if len(resources) > 0 {
+		s += ":" + strings.Join(resources, ",")
 	}
 	return s
 }

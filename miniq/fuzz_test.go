@@ -63,7 +63,7 @@ func FuzzCount(f *testing.F) {
 
 // A daemon's answer, which a client must survive whatever it is.
 func FuzzResponse(f *testing.F) {
-	f.Add([]byte(`{"v":2,"more":true,"farm":{"at":5,"hosts":[]},"jobs":[{"id":"1","s":"running","n":"a"}],"errors":[null,{"code":"denied","text":"no"}]}`))
+	f.Add([]byte(`{"v":2,"more":true,"farm":{"at":5,"hosts":[]},"jobs":[{"id":"1","s":"running","n":"a","hs":1}],"sets":[["n1"]],"errors":[null,{"code":"denied","text":"no"}]}`))
 	f.Fuzz(func(_ *testing.T, body []byte) {
 		frame, err := AppendFrame(nil, json.RawMessage(body))
 		if err != nil {
@@ -73,7 +73,9 @@ func FuzzResponse(f *testing.F) {
 		if ReadFrame(bytes.NewReader(frame), &r) != nil {
 			return
 		}
-		Jobs(r.Jobs)
+		var sets HostSets
+		sets.Add(r.Sets)
+		_, _ = sets.Jobs(r.Jobs)
 		for _, e := range append(r.Errors, r.Error) {
 			if err := e.Err(); err != nil {
 				_ = err.Error()
@@ -84,7 +86,7 @@ func FuzzResponse(f *testing.F) {
 
 // A node is written as it is read.
 func FuzzNode(f *testing.F) {
-	for _, s := range []string{"n1:4:16G", "a.b-c_d:1", "x:01", "n:1:1.5G", "../x:4"} {
+	for _, s := range []string{"n1:4:16G", "a.b-c_d:1", "x:01", "n:1:1.5G", "../x:4", "n1:4:16G:gpu=2,big", "n1:1::b,a=1,c=2"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -93,7 +95,7 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		again, err := ParseNode(n.String())
-		if err != nil || again != n || strings.ContainsAny(n.Name, "/ \n") || n.Slots < 1 || n.Memory < 0 {
+		if err != nil || !cmp.Equal(again, n) || strings.ContainsAny(n.Name, "/ \n") || n.Slots < 1 || n.Memory < 0 {
 			t.Errorf("%q is %+v, written and read again %+v, %v", s, n, again, err)
 		}
 	})

@@ -2,6 +2,7 @@ package miniq
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -96,6 +97,7 @@ type Response struct {
 	Snapshot  *SnapshotHead         `json:"farm,omitempty"`   // in the first part
 	Jobs      []backends.CompactJob `json:"jobs,omitempty"`
 	Ended     []backends.CompactJob `json:"ended,omitempty"`
+	Sets      [][]string            `json:"sets,omitempty"`    // names of hosts: more of what CompactJob.Set counts, over all parts of an answer
 	Changes   uint64                `json:"changes,omitempty"` // how often the state has changed
 	Status    *Status               `json:"status,omitempty"`
 	Record    *backends.Record      `json:"record,omitempty"`
@@ -104,13 +106,60 @@ type Response struct {
 	Queues []backends.Queue `json:"queues,omitempty"`
 }
 
-// Jobs returns the jobs of an answer, with their texts unescaped.
-func Jobs(list []backends.CompactJob) []backends.Job {
+// HostSets are the sets of hosts that the parts of an answer have named so far.
+type HostSets []*backends.HostSet
+
+// Jobs returns jobs of an answer's part, with their texts unescaped. The part's sets have
+// been added.
+func (s HostSets) Jobs(list []backends.CompactJob) ([]backends.Job, error) {
 	out := make([]backends.Job, len(list))
 	for i := range list {
 		out[i] = list[i].Job().MapTexts(backends.Unescape)
+		switch n := list[i].Set; {
+		case n < 0 || n > len(s):
+			return nil, fmt.Errorf("job %s: hosts that the answer does not name", list[i].ID)
+		case n > 0:
+			out[i].Suits = s[n-1]
+		}
 	}
-	return out
+	return out, nil
+}
+
+// Add adds the sets of an answer's part.
+func (s *HostSets) Add(names [][]string) {
+	for _, hosts := range names {
+		*s = append(*s, &backends.HostSet{Hosts: hosts})
+	}
+}
+
+// SetList numbers sets of hosts for an answer.
+type SetList struct {
+	numbers map[*backends.HostSet]int
+	unsent  [][]string
+}
+
+// Number returns the number for CompactJob.Set.
+func (l *SetList) Number(s *backends.HostSet) int {
+	if s == nil {
+		return 0
+	}
+	n, known := l.numbers[s]
+	if !known {
+		if l.numbers == nil {
+			l.numbers = make(map[*backends.HostSet]int)
+		}
+		n = len(l.numbers) + 1
+		l.numbers[s] = n
+		l.unsent = append(l.unsent, s.Hosts)
+	}
+	return n
+}
+
+// Pop returns the sets numbered since the last Pop, for Response.Sets.
+func (l *SetList) Pop() [][]string {
+	names := l.unsent
+	l.unsent = nil
+	return names
 }
 
 // Submission is backends.Submitted.

@@ -122,8 +122,9 @@ func TestJobsRoundTrip(t *testing.T) {
 		if len(want.Shares) == 0 {
 			want.Shares = nil
 		}
-		if diff := cmp.Diff([]backends.Job{want}, Jobs([]backends.CompactJob{wire})); diff != "" {
-			t.Error(diff)
+		got, err := HostSets(nil).Jobs([]backends.CompactJob{wire})
+		if diff := cmp.Diff([]backends.Job{want}, got); err != nil || diff != "" {
+			t.Error(err, diff)
 		}
 	})
 }
@@ -131,13 +132,15 @@ func TestJobsRoundTrip(t *testing.T) {
 func TestNodes(t *testing.T) {
 	for text, want := range map[string]Node{
 		"n1:4:16G": {Name: "n1", Slots: 4, Memory: 16 << 30}, "a.b-c_d:1": {Name: "a.b-c_d", Slots: 1},
+		"n1:4:1G:gpu=2,net=1,big,fast": {Name: "n1", Slots: 4, Memory: 1 << 30, Has: []backends.Amount{{Name: "gpu", Count: 2}, {Name: "net", Count: 1}}, Features: []string{"big", "fast"}},
+		"n1:4::big":                    {Name: "n1", Slots: 4, Features: []string{"big"}},
 	} {
 		n, err := ParseNode(text)
-		if err != nil || n != want || n.String() != text {
+		if err != nil || !cmp.Equal(n, want) || n.String() != text {
 			t.Errorf("%s: %+v, %v, written as %s", text, n, err, n)
 		}
 	}
-	for _, text := range []string{"", "n1", "n1:0", "n1:-1", "n1:x", "n1:4:16", "n1:4:1G:2", ":4", "../x:4", ".x:4", "a/b:4", "a b:4", strings.Repeat("x", 65) + ":4"} {
+	for _, text := range []string{"", "n1", "n1:0", "n1:-1", "n1:x", "n1:4:16", "n1:4:1G:2", "n1:4:", "n1:4:1G:", "n1:4::", "n1:4:1G:a,,b", "n1:4:1G:a=0", "n1:4:1G:a=x", "n1:4:1G:a b", "n1:4:1G:a,a=1", "n1:4:1G:mem=1", "n1:4:1G:a:b", ":4", "../x:4", ".x:4", "a/b:4", "a b:4", strings.Repeat("x", 65) + ":4"} {
 		if n, err := ParseNode(text); err == nil {
 			t.Errorf("%q was read as %+v", text, n)
 		}
@@ -145,5 +148,36 @@ func TestNodes(t *testing.T) {
 	twice := Config{Nodes: []Node{{Name: "n1", Slots: 1}, {Name: "n1", Slots: 2}}}
 	if twice.Validate() == nil {
 		t.Error("two nodes of one name were accepted")
+	}
+}
+
+// Jobs of an answer that suit the same hosts share one set, which the answer names once.
+func TestHostSets(t *testing.T) {
+	gpus, big := &backends.HostSet{Hosts: []string{"n1", "n2"}}, &backends.HostSet{Hosts: []string{"n3"}}
+	var list SetList
+	var read HostSets
+	var got []backends.Job
+	for _, part := range [][]*backends.HostSet{{nil, gpus, gpus}, {big, gpus}, {nil}} {
+		var jobs []backends.CompactJob
+		for _, set := range part {
+			jobs = append(jobs, backends.CompactJob{Set: list.Number(set)})
+		}
+		read.Add(list.Pop())
+		more, err := read.Jobs(jobs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, more...)
+	}
+	if len(read) != 2 || got[0].Suits != nil || got[1].Suits != got[2].Suits || got[4].Suits != got[1].Suits || got[3].Suits == got[1].Suits || got[5].Suits != nil {
+		t.Errorf("%d sets; %+v", len(read), got)
+	}
+	if !cmp.Equal(got[1].Suits, gpus) || !cmp.Equal(got[3].Suits, big) {
+		t.Errorf("%+v and %+v", got[1].Suits, got[3].Suits)
+	}
+	for _, set := range []int{-1, 3} {
+		if _, err := read.Jobs([]backends.CompactJob{{Set: set}}); err == nil {
+			t.Errorf("set %d of 2 was found", set)
+		}
 	}
 }

@@ -49,7 +49,7 @@ func (m *memory) putSpec(c *Change) error {
 			return err
 		}
 	}
-	for key, list := range map[string][]string{"command": s.Command, "env": s.Env, "host": s.Hosts} {
+	for key, list := range map[string][]string{"command": s.Command, "env": s.Env, "host": s.Hosts, "feature": s.Features, "need": needs(s.Needs)} {
 		for n, value := range list {
 			sum.add(key, n, value)
 			if err := put(key, n, value); err != nil {
@@ -124,6 +124,29 @@ func empty(v driver.Value) bool {
 		return v == 0
 	}
 	return false
+}
+
+// needs writes resources as NAME=COUNT.
+func needs(list []backends.Amount) []string {
+	var texts []string
+	for _, a := range list {
+		texts = append(texts, a.Name+"="+strconv.Itoa(a.Count))
+	}
+	return texts
+}
+
+// amounts reads what needs wrote.
+func amounts(texts []string) ([]backends.Amount, error) {
+	var list []backends.Amount
+	for _, text := range texts {
+		name, count, _ := strings.Cut(text, "=")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			return nil, fmt.Errorf("resource %s: %w", name, err)
+		}
+		list = append(list, backends.Amount{Name: name, Count: n})
+	}
+	return list, nil
 }
 
 func indices(list []int) string {
@@ -209,19 +232,22 @@ func (r specRows) texts(key string) []string {
 func (r specRows) spec() (backends.Spec, error) {
 	s := backends.Spec{
 		Name: r.text("name"), Project: r.text("project"), Queue: r.text("queue"), Description: r.text("description"),
-		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), Memory: r.number("memory"), MemoryLimit: r.number("memory_limit"), Hosts: r.texts("host"),
+		Priority: backends.Priority(r.number("priority")), Slots: int(r.number("slots")), Memory: r.number("memory"), MemoryLimit: r.number("memory_limit"), Hosts: r.texts("host"), Features: r.texts("feature"),
 		Command: r.texts("command"), Dir: r.text("dir"), Env: r.texts("env"), Umask: uint32(r.number("umask")),
 		Stdin: r.text("stdin"), Stdout: r.text("stdout"), Stderr: r.text("stderr"), RunLimit: time.Duration(r.number("run_limit")), After: r.text("after"), Terminal: r.text("terminal"),
 	}
 	if script, ok := r["script"]; ok {
 		s.Script = []byte(text(script[0]))
 	}
+	var err error
+	if s.Needs, err = amounts(r.texts("need")); err != nil {
+		return s, err
+	}
 	for key, flag := range flags(&s) {
 		*flag = r.number(key) != 0
 	}
 	for key, field := range map[string]*time.Time{"begin_time": &s.BeginTime, "held_until": &s.HeldUntil} {
 		if at := r.text(key); at != "" {
-			var err error
 			if *field, err = time.Parse(time.RFC3339Nano, at); err != nil {
 				return s, err
 			}

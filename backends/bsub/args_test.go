@@ -1,6 +1,7 @@
 package bsub_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -325,6 +326,49 @@ func TestIndexListsAreWrittenBack(t *testing.T) {
 		indices, err := bsub.ParseIndices(s)
 		if got := bsub.FormatIndices(indices); err != nil || got != s {
 			t.Errorf("%s is written back as %s, %v", s, got, err)
+		}
+	}
+}
+
+// Resources and features of -R, on a queue that has them and on one that has not.
+func TestResources(t *testing.T) {
+	gpus := func(n int) []backends.Amount { return []backends.Amount{{Name: "gpu", Count: n}} }
+	for text, want := range map[string]struct {
+		needs    []backends.Amount
+		features []string
+		warnings int
+	}{
+		"rusage[gpu=1]":                          {needs: gpus(1)},
+		"rusage[mem=1G:gpu=2/host]":              {needs: gpus(2)},
+		"rusage[gpu=1] rusage[gpu=3,net=1]":      {needs: append(gpus(3), backends.Amount{Name: "net", Count: 1})},
+		"select[big && fast && big]":             {features: []string{"big", "fast"}},
+		"big && rusage[gpu=1]":                   {needs: gpus(1), features: []string{"big"}},
+		"big":                                    {features: []string{"big"}},
+		"select[big && mem>1000] rusage[tmp=50]": {features: []string{"big"}, warnings: 2},
+		"select[big || fast]":                    {warnings: 1},
+		"rusage[gpu=1:duration=10]":              {needs: gpus(1), warnings: 1},
+	} {
+		line, err := bsub.Scan([]string{"-R", text, "true"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		able := here
+		able.Resources = true
+		r, err := line.Request(nil, able)
+		if err != nil || !reflect.DeepEqual(r.Spec.Needs, want.needs) || !reflect.DeepEqual(r.Spec.Features, want.features) || len(r.Warnings) != want.warnings {
+			t.Errorf("%s: %v %v %q, %v", text, r.Spec.Needs, r.Spec.Features, r.Warnings, err)
+		}
+		if r, err := line.Request(nil, here); err != nil || r.Spec.Needs != nil || r.Spec.Features != nil || len(r.Warnings) == 0 {
+			t.Errorf("%s, where there are none: %v %v %q, %v", text, r.Spec.Needs, r.Spec.Features, r.Warnings, err)
+		}
+	}
+	for _, text := range []string{"rusage[gpu=0]", "rusage[gpu=x]", "rusage[gpu=1/task]", "rusage[gpu=1||gpu=2]"} {
+		able := here
+		able.Resources = true
+		if line, err := bsub.Scan([]string{"-R", text, "true"}); err == nil {
+			if r, err := line.Request(nil, able); err == nil {
+				t.Errorf("%s was read as %v", text, r.Spec.Needs)
+			}
 		}
 	}
 }

@@ -102,6 +102,8 @@ func (b *builder) change(given map[string]use) backends.Change {
 	setIf(&c.Project, is("-P"), s.Project)
 	setIf(&c.Queue, is("-q"), s.Queue)
 	setIf(&c.OneHost, is("-R"), s.OneHost)
+	setIf(&c.Needs, b.Resources && is("-R"), s.Needs)
+	setIf(&c.Features, b.Resources && is("-R"), s.Features)
 	setIf(&c.RunLimit, is("-W"), s.RunLimit)
 	setIf(&c.After, is("-w"), s.After)
 	if s.Priority == 0 {

@@ -108,6 +108,11 @@ func (d Detail) submission(j *backends.Job, s *backends.Spec) string {
 	if j.Memory > 0 {
 		field("Memory", size(j.Memory))
 	}
+	field("Resources", backends.FormatAmounts(j.Needs))
+	field("Features", strings.Join(s.Features, " "))
+	if j.Suits != nil {
+		field("Suitable Hosts", strings.Join(j.Suits.Hosts, " "))
+	}
 	if s.MemoryLimit > 0 {
 		field("Memory Limit", size(s.MemoryLimit))
 	}

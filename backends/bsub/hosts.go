@@ -77,8 +77,23 @@ func WriteHosts(w io.Writer, hosts []HostUse, wide, suspendFrees bool) error {
 		row(name, state, "-", h.Slots, h.Running+h.SystemSuspended+h.UserSuspended, h.Running, h.SystemSuspended, h.UserSuspended, 0)
 		b.WriteString("\n")
 	}
+	if wide {
+		writeResources(&b, hosts)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeResources prints what the hosts have beside slots and memory, those that have
+// something.
+func writeResources(b *strings.Builder, hosts []HostUse) {
+	title := "\nHOST_NAME          RESOURCES\n"
+	for _, h := range hosts {
+		if has := strings.TrimSpace(backends.FormatAmounts(h.Has) + " " + strings.Join(h.Features, " ")); has != "" {
+			fmt.Fprintf(b, "%s%-18s %s\n", title, Visible(h.Name), Visible(has))
+			title = ""
+		}
+	}
 }
 
 func hostState(h HostUse, suspendFrees bool) string {

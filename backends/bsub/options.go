@@ -131,7 +131,7 @@ func Options() []Option {
 		ignored("-ptl", "[HH:]MM", "10", "jobs wait as long as they must"),
 		ignored("-Q", "CODES", "1", "jobs are not requeued for their exit code"),
 		honoured("-q", "QUEUE", "normal", "queue; the first of a list, with a warning", setQueue),
-		honoured("-R", "REQ", "rusage[mem=4G] span[hosts=1]", "rusage[mem=] and span[hosts=1]; the rest is ignored with a warning", setResources),
+		honoured("-R", "REQ", "rusage[mem=4G] span[hosts=1]", "rusage[mem=] and span[hosts=1]; on the bundled queue rusage[gpu=1] and select[big] as well, for what its hosts have; the rest is ignored with a warning", setResources),
 		ignored("-rcacct", "NAME", "x", "there is no resource connector"),
 		honoured("-r", "", "", "run again if its host or keeper is lost", setRerunnable),
 		honoured("-rn", "", "", "never run again, and never requeued for another job", setNoRequeue),

@@ -24,6 +24,8 @@ type Context struct {
 	Options map[string]backends.OptionMeaning
 	// QueuePriorities: -sp takes what the queue itself does.
 	QueuePriorities bool
+	// Resources: the queue heeds Spec.Needs and Spec.Features.
+	Resources bool
 }
 
 // Request is a submission as its user wrote it.
@@ -151,6 +153,7 @@ func (b *builder) finish() error {
 	if b.usage.perHost > 0 && b.usage.perHost < b.slots {
 		b.warn("span[ptile=%d] is ignored: slots are taken where they are free", b.usage.perHost)
 	}
+	b.spec.Needs, b.spec.Features = b.usage.needs, b.usage.features
 	asked := b.usage.memory
 	if b.usage.perTask {
 		if asked > (1<<60)/int64(b.slots) {

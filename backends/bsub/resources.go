@@ -2,8 +2,11 @@ package bsub
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // usage is what is honoured of a resource requirement string.
@@ -12,6 +15,9 @@ type usage struct {
 	perTask bool  // of each slot, not of the whole job
 	oneHost bool
 	perHost int // span[ptile=N]; 0: not said
+
+	needs    []backends.Amount // rusage[NAME=N], by name
+	features []string          // select[NAME]
 }
 
 // setResources reads a resource requirement: sections such as rusage[…] and
@@ -37,10 +43,12 @@ func setResources(b *builder, v string) error {
 			err = b.rusage(body)
 		case "span":
 			err = b.span(body)
-		case "select", "order", "same", "cu", "affinity":
+		case "select":
+			b.selection(body, "select[]")
+		case "order", "same", "cu", "affinity":
 			b.warn("option -R: %s[] is ignored: hosts are chosen by slots and memory; name hosts with -m", name)
 		case "":
-			b.warn("option -R: %s is ignored: hosts are chosen by slots and memory; name hosts with -m", Visible(body))
+			b.selection(strings.TrimRight(body, " \t\n&"), body)
 		default:
 			err = fmt.Errorf("unknown section %s[]; want select, order, rusage, span, same, cu or affinity", Visible(name))
 		}
@@ -88,12 +96,55 @@ func isNameByte(c byte) bool {
 	return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
+// selection reads features with && between them: select[big && fast]. What else stands
+// there is ignored with a warning, as all of it is where the queue has no features.
+func (b *builder) selection(body, text string) {
+	if !b.Resources || strings.Contains(body, "||") {
+		b.warn("option -R: %s is ignored: hosts are chosen by slots and memory; name hosts with -m", Visible(text))
+		return
+	}
+	for term := range strings.SplitSeq(body, "&&") {
+		switch term = strings.TrimSpace(term); {
+		case !backends.IsResourceName(term):
+			b.warn("option -R: select[%s] is ignored: hosts are chosen by slots, memory, resources and features; name hosts with -m", Visible(term))
+		case !slices.Contains(b.usage.features, term):
+			b.usage.features = append(b.usage.features, term)
+		}
+	}
+}
+
+// loads are LSF's own load indices and the keywords of rusage[], which are no resources here.
+func loads() []string {
+	return []string{"r15s", "r1m", "r15m", "ut", "pg", "io", "ls", "it", "swp", "tmp", "duration", "decay"}
+}
+
+// need reads NAME=N, or NAME=N/host: so many units of each host.
+func (b *builder) need(name, value string) error {
+	count, per, _ := strings.Cut(value, "/")
+	n, err := parseNumber(strings.TrimSpace(count), 1, maxSlots)
+	if err != nil {
+		return fmt.Errorf("%s=%s: %w", name, Visible(value), err)
+	}
+	if per != "" && per != "host" {
+		return fmt.Errorf("%s=%s: want nothing or /host after the number: a resource is taken of each host", name, Visible(value))
+	}
+	b.usage.needs = slices.DeleteFunc(b.usage.needs, func(a backends.Amount) bool { return a.Name == name })
+	b.usage.needs = append(b.usage.needs, backends.Amount{Name: name, Count: n})
+	return nil
+}
+
 // rusage reads mem=SIZE among resources parted by commas or colons. SIZE is of
 // the whole job; SIZE/task is of each slot.
 func (b *builder) rusage(body string) error {
 	for item := range strings.FieldsFuncSeq(body, func(r rune) bool { return r == ',' || r == ':' || r == '&' }) {
 		key, value, ok := strings.Cut(strings.TrimSpace(item), "=")
 		if key = strings.TrimSpace(key); key == "" {
+			continue
+		}
+		if b.Resources && ok && key != "mem" && backends.IsResourceName(key) && !slices.Contains(loads(), key) {
+			if err := b.need(key, strings.TrimSpace(value)); err != nil {
+				return err
+			}
 			continue
 		}
 		if key != "mem" || !ok {

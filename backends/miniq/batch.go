@@ -21,8 +21,8 @@ func (c *Client) Abilities() backends.Abilities {
 			Pin: c.pin, HoldUntil: c.holdUntil, Reserve: c.reserve, Move: c.move, Place: c.submitDummies,
 		},
 		ForWrappers: backends.ForWrappers{
-			Terminals: true,
-			Queues:    c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
+			Terminals: true, Resources: true,
+			Queues: c.queues, Modify: c.modify, Record: c.Record, Wait: c.WaitEnded, Changed: c.WaitChange, Signal: c.signal,
 		},
 	}
 }
@@ -30,16 +30,24 @@ func (c *Client) Abilities() backends.Abilities {
 // Snapshot returns a snapshot of the queue.
 func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.Snapshot, error) {
 	var snapshot *backends.Snapshot
+	var sets miniq.HostSets
 	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpSnapshot, EndedSince: endedSince}, func(r *miniq.Response) error {
 		if r.Snapshot != nil {
+			sets = nil
 			snapshot = &backends.Snapshot{At: unixtime.Time(r.Snapshot.At), Hosts: r.Snapshot.Hosts}
 		}
 		if snapshot == nil {
 			return errors.New("miniqd's answer lacks its first part")
 		}
-		snapshot.Jobs = append(snapshot.Jobs, miniq.Jobs(r.Jobs)...)
-		snapshot.Ended = append(snapshot.Ended, miniq.Jobs(r.Ended)...)
-		return nil
+		sets.Add(r.Sets)
+		jobs, err := sets.Jobs(r.Jobs)
+		if err != nil {
+			return err
+		}
+		snapshot.Jobs = append(snapshot.Jobs, jobs...)
+		ended, err := sets.Jobs(r.Ended)
+		snapshot.Ended = append(snapshot.Ended, ended...)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -49,12 +57,23 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 
 // Jobs returns those of some jobs that the queue knows.
 func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
-	var jobs []backends.Job
-	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpJobs, IDs: ids}, func(r *miniq.Response) error {
-		jobs = append(jobs, miniq.Jobs(r.Jobs)...)
-		return nil
-	})
-	return jobs, err
+	var answer jobList
+	err := c.callRetrying(ctx, &miniq.Request{Op: miniq.OpJobs, IDs: ids}, answer.add)
+	return answer.jobs, err
+}
+
+// jobList gathers the jobs of an answer.
+type jobList struct {
+	sets miniq.HostSets
+	jobs []backends.Job
+}
+
+// add takes a part of the answer.
+func (l *jobList) add(r *miniq.Response) error {
+	l.sets.Add(r.Sets)
+	jobs, err := l.sets.Jobs(r.Jobs)
+	l.jobs = append(l.jobs, jobs...)
+	return err
 }
 
 // batchBytes is about how much of a list goes into one request.
@@ -236,16 +255,10 @@ const waitPart = 30 * time.Second
 // ended. It lasts as long as ctx.
 func (c *Client) WaitEnded(ctx context.Context, ids []backends.ID) ([]backends.Job, error) {
 	for {
-		var jobs []backends.Job
-		err := c.wait(ctx, &miniq.Request{Op: miniq.OpWait, IDs: ids, Timeout: waitPart}, func(r *miniq.Response) error {
-			jobs = append(jobs, miniq.Jobs(r.Jobs)...)
-			return nil
-		})
-		if err != nil {
-			return jobs, err
-		}
-		if allEnded(jobs) {
-			return jobs, nil
+		var answer jobList
+		err := c.wait(ctx, &miniq.Request{Op: miniq.OpWait, IDs: ids, Timeout: waitPart}, answer.add)
+		if err != nil || allEnded(answer.jobs) {
+			return answer.jobs, err
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func hostsApp(p process) *cli.App {
-	return listApp(p, runHosts, "don't shorten columns; say why a host is closed", &cli.App{
+	return listApp(p, runHosts, "don't shorten columns; say why a host is closed, and what it has beside slots and memory", &cli.App{
 		Name: "ahosts", Usage: "list hosts and how their slots are used", ArgsUsage: "[HOST...]",
 	})
 }

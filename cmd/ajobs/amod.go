@@ -108,7 +108,7 @@ func (m *modification) change(ctx context.Context, t *target) error {
 	if queueOptions := m.queue.Abilities().Options; queueOptions != nil {
 		submitContext.Options = queueOptions()
 	}
-	submitContext.QueuePriorities = m.queue.Abilities().CountsPriorities
+	submitContext.QueuePriorities, submitContext.Resources = m.queue.Abilities().CountsPriorities, m.queue.Abilities().Resources
 	c, warnings, err := m.line.Change(submitContext, job)
 	if err != nil {
 		return shell.Usagef("%w", err)

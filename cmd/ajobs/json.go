@@ -22,6 +22,8 @@ type jobJSON struct {
 	Level       string               `json:"level"`
 	Slots       int                  `json:"slots"`
 	Memory      int64                `json:"memory_bytes"`
+	Needs       []backends.Amount    `json:"needs,omitempty"`          // of each host
+	Suits       []string             `json:"suitable_hosts,omitempty"` // absent: any
 	Hosts       []backends.Placement `json:"hosts"`
 	Submitted   time.Time            `json:"submitted"`
 	Started     *time.Time           `json:"started,omitempty"`
@@ -45,8 +47,11 @@ func newJobJSON(j *backends.Job) jobJSON {
 	out := jobJSON{
 		ID: j.ID, Name: j.Name, User: j.User, Project: j.Project, Step: j.Step, Queue: j.Queue, State: j.State,
 		Priority: j.Priority.Value(), Level: j.Priority.Level().String(), Slots: j.Slots, Memory: j.Memory, Hosts: j.Hosts,
-		Submitted: j.Submitted.UTC(), Started: timeOrNil(j.Started), Finished: timeOrNil(j.Ended),
+		Needs: j.Needs, Submitted: j.Submitted.UTC(), Started: timeOrNil(j.Started), Finished: timeOrNil(j.Ended),
 		Requeues: j.Requeues, PreemptMode: tag.Preempt.String(), Reason: j.Reason,
+	}
+	if j.Suits != nil {
+		out.Suits = j.Suits.Hosts
 	}
 	switch {
 	case j.IsDummy():
@@ -142,12 +147,15 @@ type hostJSON struct {
 	Memory    int64  `json:"memory_bytes"`
 	Running   int    `json:"running_slots"`
 	Suspended int    `json:"suspended_slots"`
+
+	Has      []backends.Amount `json:"resources,omitempty"`
+	Features []string          `json:"features,omitempty"`
 }
 
 func hostsJSON(hosts []bsub.HostUse) []hostJSON {
 	all := make([]hostJSON, len(hosts))
 	for i, h := range hosts {
-		all[i] = hostJSON{h.Name, h.State.String(), h.Slots, h.Memory, h.Running, h.SystemSuspended + h.UserSuspended}
+		all[i] = hostJSON{h.Name, h.State.String(), h.Slots, h.Memory, h.Running, h.SystemSuspended + h.UserSuspended, h.Has, h.Features}
 	}
 	return all
 }

@@ -44,7 +44,7 @@ func runSubmit(ctx context.Context, p process, args []string, out io.Writer) err
 		}
 		return p.execBsub(ctx, native, line, out)
 	}
-	requests, err := buildRequests(p, line, queue.Abilities().Options)
+	requests, err := buildRequests(p, line, queue.Abilities().ForWrappers)
 	if err != nil {
 		return err
 	}
@@ -80,16 +80,17 @@ func (p process) submitJoined(ctx context.Context, queue backends.Backend, reque
 	return p.waitInteractive(ctx, quiet, ids[0], offer)
 }
 
-// buildRequests returns the submissions of a command line, on a queue with treatments of
-// its own for some options.
-func buildRequests(p process, line bsub.Line, own ownOptions) ([]bsub.Request, error) {
+// buildRequests returns the submissions of a command line, on a queue with abilities of
+// its own.
+func buildRequests(p process, line bsub.Line, able backends.ForWrappers) ([]bsub.Request, error) {
 	submitContext, err := p.submitContext()
 	if err != nil {
 		return nil, err
 	}
-	if own != nil {
-		submitContext.Options = own()
+	if able.Options != nil {
+		submitContext.Options = able.Options()
 	}
+	submitContext.Resources = able.Resources
 	if file, given := line.Batch(); given {
 		return batchRequests(p, line, file, submitContext)
 	}
@@ -202,9 +203,6 @@ func readAtMost(in io.Reader, what string) ([]byte, error) {
 	}
 	return text, nil
 }
-
-// ownOptions is backends.Abilities.Options.
-type ownOptions = func() map[string]backends.OptionMeaning
 
 // optionsHere returns the options as the configured queue treats them.
 func optionsHere(ctx context.Context, p process) []bsub.Option {

@@ -17,9 +17,10 @@ import (
 
 func newApp() *cli.App {
 	return &cli.App{
-		Name:      "miniqd",
-		Usage:     "serve the bundled queue, show its state, check it, stop it",
-		UsageText: "miniqd [--node NAME:SLOTS[:MEMORY]]… [--foreground]\nminiqd status [--json | --csv]\nminiqd stop [--kill]\nminiqd check [--repair] [--json] [DIRECTORY]\nminiqd compact [--keep DURATION] [--json]",
+		DisableSliceFlagSeparator: true, // a node has commas
+		Name:                      "miniqd",
+		Usage:                     "serve the bundled queue, show its state, check it, stop it",
+		UsageText:                 "miniqd [--node NAME:SLOTS[:MEMORY[:RESOURCES]]]… [--foreground]\nminiqd status [--json | --csv]\nminiqd stop [--kill]\nminiqd check [--repair] [--json] [DIRECTORY]\nminiqd compact [--keep DURATION] [--json]",
 		Description: "Without a command it serves the queue (of ALLOTMENT_HOME, or of the user's own directories)\n" +
 			"in the background. asub starts it at the first submission. Jobs run on when it stops, and the\n" +
 			"next one finds them. Its hosts are those of --node, else of the config file (miniq: nodes:),\n" +

@@ -110,6 +110,12 @@ func describeChange(c *backends.Change) string {
 	if c.Hosts != nil {
 		add("hosts", strings.Join(*c.Hosts, " "))
 	}
+	if c.Needs != nil {
+		add("resources", backends.FormatAmounts(*c.Needs))
+	}
+	if c.Features != nil {
+		add("features", strings.Join(*c.Features, " "))
+	}
 	if c.RunLimit != nil {
 		add("run limit", *c.RunLimit)
 	}

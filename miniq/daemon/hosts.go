@@ -150,7 +150,7 @@ func (d *daemon) begin() {
 		}
 		if busy[h.Name] {
 			d.log.Warn("a node is no longer in the config: it is closed and goes with its last job", "node", h.Name)
-			d.hosts[h.Name] = &host{Node: miniq.Node{Name: h.Name, Slots: h.Slots, Memory: h.Memory}, retired: true}
+			d.hosts[h.Name] = &host{Node: miniq.Node{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Has: h.Has, Features: h.Features}, retired: true}
 		} else {
 			batch = append(batch, input{event: manager.NodeDown{Name: h.Name}}, input{event: manager.NodeGone{Name: h.Name}})
 		}
@@ -293,9 +293,14 @@ func (d *daemon) inputOf(h *host, l *link, r node.Report) input {
 	case node.Absent:
 		return input{do: func() { d.absent(r.Run) }}
 	case node.Attached:
-		return input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.retired || d.stopping != nil}, after: func() { d.attached(h) }}
+		return input{event: h.up(h.retired || d.stopping != nil), after: func() { d.attached(h) }}
 	}
 	return input{do: func() { d.log.Error("a node sent a report of an unknown kind", "node", h.Name, "kind", r.Kind) }}
+}
+
+// up returns the event that the host is there.
+func (h *host) up(closed bool) manager.NodeUp {
+	return manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: closed, Has: h.Has, Features: h.Features}
 }
 
 func (d *daemon) attached(h *host) {

@@ -143,11 +143,13 @@ func (d *daemon) listQueue(c *connection, req *miniq.Request) error {
 	from := sort.Search(len(all.Ended), func(i int) bool { return !all.Ended[i].Ended.Before(v.since) })
 	resp := miniq.Response{Snapshot: &miniq.SnapshotHead{At: unixtime.Of(all.At), Hosts: all.Hosts}, Changes: p.changes}
 	jobs, ended := all.Jobs, all.Ended[from:]
+	var sets miniq.SetList
 	for {
-		resp.Jobs, jobs = popPart(jobs)
+		resp.Jobs, jobs = popPart(jobs, &sets)
 		if len(resp.Jobs) == 0 {
-			resp.Ended, ended = popPart(ended)
+			resp.Ended, ended = popPart(ended, &sets)
 		}
+		resp.Sets = sets.Pop()
 		resp.More = len(jobs)+len(ended) > 0
 		if err := c.answer(resp); err != nil || !resp.More {
 			return err
@@ -156,7 +158,7 @@ func (d *daemon) listQueue(c *connection, req *miniq.Request) error {
 	}
 }
 
-func popPart(jobs []backends.Job) ([]backends.CompactJob, []backends.Job) {
+func popPart(jobs []backends.Job, sets *miniq.SetList) ([]backends.CompactJob, []backends.Job) {
 	n := min(len(jobs), perPart)
 	if n == 0 {
 		return nil, nil
@@ -164,6 +166,7 @@ func popPart(jobs []backends.Job) ([]backends.CompactJob, []backends.Job) {
 	out := make([]backends.CompactJob, n)
 	for i := range out {
 		out[i] = jobs[i].Compact()
+		out[i].Set = sets.Number(jobs[i].Suits)
 	}
 	return out, jobs[n:]
 }
@@ -204,12 +207,14 @@ func (d *daemon) sendJobs(c *connection, ids []backends.ID, also func()) error {
 		}
 	}
 	d.awaitObjects(past)
+	var sets miniq.SetList
 	for {
 		resp := miniq.Response{Changes: changes}
-		if resp.Jobs, jobs = popPart(jobs); len(resp.Jobs) == 0 {
+		if resp.Jobs, jobs = popPart(jobs, &sets); len(resp.Jobs) == 0 {
 			part := past[:min(len(past), perPart)]
 			resp.Jobs, past = d.readFinals(part), past[len(part):]
 		}
+		resp.Sets = sets.Pop()
 		resp.More = len(jobs)+len(past) > 0
 		if err := c.answer(resp); err != nil || !resp.More {
 			return err

@@ -59,7 +59,7 @@ func (d *daemon) killAll() {
 		return
 	}
 	for _, h := range d.hosts {
-		d.enqueue(input{event: manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: true}})
+		d.enqueue(input{event: h.up(true)})
 	}
 	var ids []backends.ID
 	for _, r := range d.m.Runs() {

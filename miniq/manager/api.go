@@ -185,6 +185,9 @@ type NodeUp struct {
 	Slots  int
 	Memory int64 // bytes; 0: not managed there
 	Closed bool  // it takes no new jobs
+
+	Has      []backends.Amount `json:",omitempty"` // countable resources beside slots and memory
+	Features []string          `json:",omitempty"`
 }
 
 // NodeDown says that a node can't be asked. Its runs stay as they are, nothing

@@ -14,8 +14,8 @@ func EncodeEvent(e Event) ([]byte, error) {
 		return nil, errors.New("no event to be written")
 	}
 	name := e.event()
-	if modify, ok := e.(Modify); ok && modify.Change.Hosts != nil && *modify.Change.Hosts == nil {
-		modify.Change.Hosts = &[]string{} // JSON's null would be no change
+	if modify, ok := e.(Modify); ok {
+		modify.Change = modify.Change.MapTexts(func(text string) string { return text }) // makes empty lists of nil ones, which would be no change
 		e = modify
 	}
 	text, err := json.Marshal(e)

@@ -128,15 +128,15 @@ func (r *round) try() {
 	s := e.shape
 	r.start(e.job, placed)
 	for _, p := range placed {
-		r.deduct(p, &s.key)
+		r.deduct(p, &s.key, s.needs)
 	}
 	if s.oldest != nil {
 		r.pushHead(s)
 	}
 }
 
-// deduct subtracts slots and their memory from what is left in the round.
-func (r *round) deduct(p backends.Placement, k *shapeKey) {
+// deduct subtracts slots, their memory and resources from what is left in the round.
+func (r *round) deduct(p backends.Placement, k *shapeKey, needs []backends.Amount) {
 	h := r.byName[p.Host]
 	if h == nil {
 		return
@@ -152,6 +152,7 @@ func (r *round) deduct(p backends.Placement, k *shapeKey) {
 	if k.perSlot > 0 && room.memory != math.MaxInt64 {
 		room.memory = max(0, room.memory-k.perSlot*int64(p.Slots))
 	}
+	room.add(room.free, needs, -1)
 }
 
 // addClaims adds a right for each suspended job that is to go on: at its own rank from
@@ -188,7 +189,7 @@ func (r *round) resumeOrDeduct(j *job) {
 		}
 	}
 	for _, p := range j.hosts {
-		r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}) // its memory is its own already
+		r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}, nil) // its memory and resources are its own already
 	}
 	if fits {
 		r.resumeRun(j)
@@ -216,7 +217,7 @@ func (r *round) deductHosts(j *job) {
 			continue
 		}
 		key, empty := &j.shape.key, r.roomWithoutRuns(h)
-		if n := key.capacity(&empty); n == 0 || key.oneHost && n < key.slots {
+		if n := j.shape.capacity(&empty); n == 0 || key.oneHost && n < key.slots {
 			continue // no use to it: a suspended job there would wait for it, and it for that job
 		}
 		room := &r.rooms[h.index]

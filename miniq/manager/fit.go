@@ -22,6 +22,7 @@ type host struct {
 	runMem    int64 // of running ones alone
 	runs      int   // live ones
 	exclusive int   // running exclusive jobs
+	units
 }
 
 // room is what a host has left for a job in one round.
@@ -30,10 +31,11 @@ type room struct {
 	memory int64 // math.MaxInt64: not managed
 	open   bool  // takes new jobs
 	whole  bool  // nothing runs there, nothing is kept for others
+	left
 }
 
 func (m *Manager) room(h *host) room {
-	r := room{open: !h.closed && !h.down, whole: h.used == 0, memory: math.MaxInt64}
+	r := room{open: !h.closed && !h.down, whole: h.used == 0, memory: math.MaxInt64, left: h.left(h.taken)}
 	if m.managed(h) {
 		r.memory = max(0, h.memory-h.usedMem)
 	}
@@ -45,7 +47,8 @@ func (m *Manager) room(h *host) room {
 
 func (m *Manager) managed(h *host) bool { return !m.cfg.SlotsOnly && h.memory > 0 }
 
-// capacity returns how many slots of a host a job of this shape could have.
+// capacity returns how many slots of a host a job of this shape could have by slots and
+// memory.
 func (k *shapeKey) capacity(r *room) int {
 	if !r.open || r.slots <= 0 || k.exclusive && !r.whole {
 		return 0
@@ -56,9 +59,17 @@ func (k *shapeKey) capacity(r *room) int {
 	return r.slots
 }
 
+// capacity returns how many slots of a host a job of this shape could have.
+func (s *shape) capacity(r *room) int {
+	if s.needs != nil && !r.enough(s.needs) {
+		return 0
+	}
+	return s.key.capacity(r)
+}
+
 // emptyRoom returns what a host would offer if nothing were there.
 func (m *Manager) emptyRoom(h *host) room {
-	r := room{slots: h.slots, open: true, whole: true, memory: math.MaxInt64}
+	r := room{slots: h.slots, open: true, whole: true, memory: math.MaxInt64, left: h.left(nil)}
 	if m.managed(h) {
 		r.memory = h.memory
 	}
@@ -72,6 +83,9 @@ func (m *Manager) roomWithoutRuns(h *host) room {
 	r := m.emptyRoom(h)
 	if m.managed(h) {
 		r.memory = max(0, r.memory-(h.usedMem-h.runMem))
+	}
+	if len(h.has) > 0 {
+		r.left = h.left(h.suspended())
 	}
 	return r
 }
@@ -97,7 +111,8 @@ func (m *Manager) couldHold(k shapeKey, allowed []*host, pass func(*host) bool) 
 
 // fit finds slots for a shape, nil if there are not enough. A job goes to one
 // host where one can hold it: to the one that has the fewest free slots then,
-// so that wide jobs find theirs. Else, if it may, it takes the hosts that can
+// so that wide jobs find theirs, and to one with resources if it needs some or there is no
+// other. Else, if it may, it takes the hosts that can
 // give it most. The name decides ties.
 func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
 	allowed := s.allowed
@@ -110,9 +125,9 @@ func (m *Manager) fit(s *shape, rooms []room) []backends.Placement {
 	var best *host
 	sum := 0
 	for _, h := range allowed {
-		c := s.key.capacity(&rooms[h.index])
+		c := s.capacity(&rooms[h.index])
 		sum += c
-		if c >= s.key.slots && (best == nil || tighter(h, best, rooms)) {
+		if c >= s.key.slots && (best == nil || s.betterOn(h, best, rooms)) {
 			best = h
 		}
 	}
@@ -132,12 +147,21 @@ func (s *shape) fitShares(rooms []room) []backends.Placement {
 	}
 	placed := make([]backends.Placement, len(s.shares))
 	for i, h := range s.allowed {
-		if s.key.capacity(&rooms[h.index]) < s.shares[i] {
+		if s.capacity(&rooms[h.index]) < s.shares[i] {
 			return nil
 		}
 		placed[i] = backends.Placement{Host: h.name, Slots: s.shares[i]}
 	}
 	return placed
+}
+
+// betterOn reports whether a job goes to a rather than to b: one that needs no resources
+// leaves the hosts that have some to others.
+func (s *shape) betterOn(a, b *host, rooms []room) bool {
+	if x, y := len(a.has) > 0, len(b.has) > 0; s.needs == nil && x != y {
+		return y
+	}
+	return tighter(a, b, rooms)
 }
 
 func tighter(a, b *host, rooms []room) bool {
@@ -149,13 +173,13 @@ func tighter(a, b *host, rooms []room) bool {
 func (m *Manager) spread(s *shape, allowed []*host, rooms []room) []backends.Placement {
 	hosts := slices.Clone(allowed)
 	slices.SortFunc(hosts, func(a, b *host) int {
-		x, y := s.key.capacity(&rooms[a.index]), s.key.capacity(&rooms[b.index])
+		x, y := s.capacity(&rooms[a.index]), s.capacity(&rooms[b.index])
 		return cmp.Or(cmp.Compare(y, x), cmp.Compare(a.name, b.name))
 	})
 	var placed []backends.Placement
 	need := s.key.slots
 	for _, h := range hosts {
-		n := min(need, s.key.capacity(&rooms[h.index]))
+		n := min(need, s.capacity(&rooms[h.index]))
 		if n <= 0 {
 			break
 		}
@@ -171,6 +195,7 @@ func (m *Manager) occupy(j *job) {
 		h := m.byName[p.Host]
 		h.used += p.Slots
 		h.runMem += j.work.perSlot * int64(p.Slots)
+		h.add(h.byRuns, j.work.spec.Needs, 1)
 		if j.work.spec.Exclusive {
 			h.exclusive++
 		}
@@ -183,6 +208,7 @@ func (m *Manager) vacate(j *job) {
 		h := m.byName[p.Host]
 		h.used -= p.Slots
 		h.runMem -= j.work.perSlot * int64(p.Slots)
+		h.add(h.byRuns, j.work.spec.Needs, -1)
 		if j.work.spec.Exclusive {
 			h.exclusive--
 		}
@@ -196,6 +222,7 @@ func (m *Manager) bookRun(j *job, sign int) {
 		h := m.byName[p.Host]
 		h.usedMem += int64(sign) * j.work.perSlot * int64(p.Slots)
 		h.runs += sign
+		h.add(h.taken, j.work.spec.Needs, sign)
 	}
 	if j.array != nil {
 		j.array.active += sign

@@ -15,6 +15,7 @@ type work struct {
 	tag     string
 	perSlot int64      // memory for one slot, rounded up
 	needs   *condition // nil: none
+	wants   string     // its resources and features (see wantsOf); "": none
 	kept    int        // jobs in memory that have it and have ended
 }
 
@@ -22,6 +23,7 @@ func newWork(spec *backends.Spec) *work {
 	w := &work{spec: spec}
 	w.project, w.step = backends.SplitProject(spec.Project)
 	w.perSlot = (spec.Memory + int64(spec.Slots) - 1) / int64(spec.Slots)
+	w.wants = wantsOf(spec)
 	if _, _, err := backends.ParseTag(spec.Description); err == nil && strings.HasPrefix(spec.Description, backends.TagPrefix) {
 		w.tag, _, _ = strings.Cut(spec.Description, " ")
 	}

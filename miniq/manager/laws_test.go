@@ -38,6 +38,7 @@ type world struct {
 type liveRun struct {
 	StartRun
 	stopped bool
+	before  bool      // it began before its hosts got other resources
 	stopBy  time.Time // its slots are taken until then; zero: they are not by this
 	killed  bool
 }
@@ -60,13 +61,31 @@ func newWorld(t *rapid.T) *world {
 	w.m, w.twin = New(cfg), New(cfg)
 	for i := range rapid.IntRange(1, 3).Draw(t, "hosts") {
 		h := backends.Host{Name: fmt.Sprintf("n%d", i), Slots: rapid.IntRange(1, 6).Draw(t, "slots"), Memory: int64(rapid.SampledFrom([]int{0, 8, 16}).Draw(t, "memory"))}
+		w.drawResources(&h)
 		w.hosts[h.Name] = h
-		w.step(NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory})
+		w.step(nodeUpOf(h))
 	}
 	for range 6 {
 		w.submit()
 	}
 	return w
+}
+
+// drawResources gives a host some resources and features.
+func (w *world) drawResources(h *backends.Host) {
+	h.Has, h.Features = nil, nil
+	for _, name := range []string{"gpu", "net"} {
+		if n := rapid.IntRange(0, 3).Draw(w.T, name); n > 0 {
+			h.Has = append(h.Has, backends.Amount{Name: name, Count: n})
+		}
+	}
+	if rapid.Bool().Draw(w.T, "big") {
+		h.Features = []string{"big"}
+	}
+}
+
+func nodeUpOf(h backends.Host) NodeUp {
+	return NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed, Has: h.Has, Features: h.Features}
 }
 
 // step takes one event and checks the laws.
@@ -173,6 +192,9 @@ func (w *world) checkStart(s StartRun) {
 		if h.State != backends.HostUp || p.Slots < 1 {
 			w.Fatalf("job %s started with %d slots on %s, which is %v", s.ID, p.Slots, p.Host, h.State)
 		}
+		if !w.m.byName[p.Host].serve(s.Spec.Needs, s.Spec.Features) || !w.m.view(w.m.jobs[s.ID], w.now).Suits.Contains(p.Host) {
+			w.Fatalf("job %s started on %s, which has %v %v; it asks for %v %v", s.ID, p.Host, h.Has, h.Features, s.Spec.Needs, s.Spec.Features)
+		}
 		if j := w.m.jobs[s.ID]; len(j.allowed()) > 0 && !slices.Contains(j.allowed(), p.Host) {
 			w.Fatalf("job %s started on %s, allowed are %v", s.ID, p.Host, j.allowed())
 		}
@@ -222,11 +244,16 @@ func (w *world) holds(r *liveRun) bool { return r.stopped && r.stopBy.After(w.m.
 func (w *world) checkHosts() {
 	for name, h := range w.hosts {
 		used, memory, jobs, exclusive := 0, int64(0), 0, 0
+		units, judged := map[string]int{}, true
 		for _, r := range w.runs {
 			for _, p := range r.Hosts {
 				if p.Host != name {
 					continue
 				}
+				for _, a := range r.Spec.Needs {
+					units[a.Name] += a.Count
+				}
+				judged = judged && !r.before
 				memory += (r.Spec.Memory + int64(r.Spec.Slots) - 1) / int64(r.Spec.Slots) * int64(p.Slots)
 				if r.stopped && !w.holds(r) {
 					continue
@@ -236,6 +263,14 @@ func (w *world) checkHosts() {
 				if r.Spec.Exclusive {
 					exclusive++
 				}
+			}
+		}
+		for i, a := range h.Has {
+			if judged && units[a.Name] > a.Count {
+				w.Fatalf("%s: %d of %d units of %s in use", name, units[a.Name], a.Count, a.Name)
+			}
+			if own := w.m.byName[name]; own.taken[i] != units[a.Name] || own.byRuns[i] > own.taken[i] || own.byRuns[i] < 0 {
+				w.Fatalf("%s: the manager counts %v of %s, %d are in use", name, own.taken, a.Name, units[a.Name])
 			}
 		}
 		if used > h.Slots {
@@ -341,7 +376,7 @@ func (m *Manager) wouldStart() (*job, string) {
 				return j, "go on"
 			}
 			for _, p := range j.hosts {
-				r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive})
+				r.deduct(p, &shapeKey{exclusive: j.work.spec.Exclusive}, nil)
 			}
 			continue
 		}
@@ -545,6 +580,14 @@ func (w *world) submit() {
 			s.After = rapid.SampledFrom([]string{"done", "ended", "exit", "started"}).Draw(w.T, "after") + "(" + w.anyID().String() + ")"
 		}
 	}
+	for _, name := range []string{"net", "gpu"} {
+		if n := rapid.IntRange(-6, 2).Draw(w.T, name); n > 0 {
+			s.Needs = append(s.Needs, backends.Amount{Name: name, Count: n})
+		}
+	}
+	if rapid.IntRange(0, 5).Draw(w.T, "feature") == 0 {
+		s.Features = []string{rapid.SampledFrom([]string{"big", "gpu"}).Draw(w.T, "name")}
+	}
 	if rapid.IntRange(0, 9).Draw(w.T, "held") == 0 {
 		s.HeldUntil = w.soon()
 	}
@@ -569,7 +612,9 @@ func (w *world) modify() {
 	begin, hosts := w.soon(), w.someHosts()
 	name := rapid.SampledFrom([]string{"", "a", "b"}).Draw(w.T, "name")
 	c := backends.Change{Name: &name}
-	switch rapid.IntRange(0, 4).Draw(w.T, "what") {
+	switch rapid.IntRange(0, 5).Draw(w.T, "what") {
+	case 5:
+		c.Needs, c.Features = &[]backends.Amount{{Name: "gpu", Count: 1}}, &[]string{}
 	case 0:
 		c.Slots, c.OneHost = &slots, &oneHost
 	case 1:
@@ -645,7 +690,14 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			if h.State == backends.HostDown {
 				w.step(NodeDown{h.Name})
 			} else {
-				w.step(NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed})
+				if rapid.IntRange(0, 3).Draw(w.T, "other resources") == 0 {
+					w.drawResources(&h)
+					w.hosts[h.Name] = h
+					for _, r := range w.runs { // what they took of the old ones is not judged
+						r.before = true
+					}
+				}
+				w.step(nodeUpOf(h))
 			}
 		}),
 		"place": in(w.submitDummy),

@@ -39,6 +39,7 @@ type Manager struct {
 
 	hosts  []*host // by name
 	byName map[string]*host
+	sets   map[string]*backends.HostSet // by work.wants
 
 	shapes []*shape
 	byKey  map[shapeKey]*shape
@@ -78,6 +79,7 @@ func New(cfg Config) *Manager {
 		ended:  endedJobs{of: map[string]*endedOf{}},
 		keys:   map[submissionKey]*keyedSubmission{},
 		byName: map[string]*host{},
+		sets:   map[string]*backends.HostSet{},
 		byKey:  map[shapeKey]*shape{},
 
 		waiters: map[int64][]*condition{},
@@ -217,6 +219,11 @@ func (m *Manager) nodeUp(e NodeUp) error {
 	if e.Name == "" || !utf8.ValidString(e.Name) || strings.ContainsAny(e.Name, "\x00\n") || e.Slots < 0 || e.Memory < 0 {
 		return fmt.Errorf("node %q with %d slots and %d bytes: not a node", e.Name, e.Slots, e.Memory)
 	}
+	has, features := slices.Clone(e.Has), slices.Clone(e.Features)
+	if err := checkAmounts(has); err != nil {
+		return fmt.Errorf("node %s: %w", e.Name, err)
+	}
+	slices.Sort(features)
 	h := m.byName[e.Name]
 	if h == nil {
 		h = &host{name: e.Name}
@@ -225,8 +232,25 @@ func (m *Manager) nodeUp(e NodeUp) error {
 		m.hosts = slices.Insert(m.hosts, i, h)
 	}
 	h.slots, h.memory, h.closed, h.down = e.Slots, e.Memory, e.Closed, false
+	if !slices.Equal(h.has, has) || !slices.Equal(h.features, features) {
+		h.units.set(has, features)
+		m.recount(h)
+	}
 	m.nodesChanged()
 	return nil
+}
+
+// recount finds anew what runs take of a host's resources.
+func (m *Manager) recount(h *host) {
+	for j := m.first; j != nil; j = j.next {
+		if len(j.work.spec.Needs) == 0 || !slices.ContainsFunc(j.hosts, func(p backends.Placement) bool { return p.Host == h.name }) {
+			continue
+		}
+		h.add(h.taken, j.work.spec.Needs, 1)
+		if j.holdsSlots() {
+			h.add(h.byRuns, j.work.spec.Needs, 1)
+		}
+	}
 }
 
 func byHostName(a, b *host) int { return strings.Compare(a.name, b.name) }
@@ -261,6 +285,7 @@ func (m *Manager) nodesChanged() {
 	for i, h := range m.hosts {
 		h.index = i
 	}
+	clear(m.sets)
 	for _, s := range m.shapes {
 		was := s.able
 		m.findHosts(s)

@@ -43,7 +43,7 @@ func (r *round) stillGood(s *shape) bool {
 			return false
 		}
 		empty := r.roomWithoutRuns(h)
-		if s.key.capacity(&empty) < p.Slots {
+		if s.capacity(&empty) < p.Slots {
 			return false
 		}
 		allowed = append(allowed, h)
@@ -61,14 +61,14 @@ func (r *round) keepReservation() {
 
 func (r *round) deductReservation() {
 	for _, p := range r.overdueJob.placed {
-		r.deduct(p, &r.overdueJob.job.shape.key)
+		r.deduct(p, &r.overdueJob.job.shape.key, r.overdueJob.job.shape.needs)
 	}
 }
 
 // firstFree finds the slots that a shape will have first if every run takes its
 // limit; without such, those of the hosts with most free now.
 func (r *round) firstFree(s *shape) []backends.Placement {
-	rooms := slices.Clone(r.rooms)
+	rooms := cloneRooms(r.rooms)
 	for _, run := range r.endingRuns() {
 		r.addFreed(rooms, run)
 		if placed := r.fitAmong(s, rooms, run); placed != nil {
@@ -103,6 +103,7 @@ func (r *round) addFreed(rooms []room, j *job) {
 		if r.managed(h) {
 			room.memory += j.work.perSlot * int64(p.Slots)
 		}
+		room.add(room.free, j.work.spec.Needs, 1)
 		room.whole = room.slots == h.slots
 	}
 }
@@ -117,7 +118,7 @@ func (r *round) fitAmong(s *shape, rooms []room, run *job) []backends.Placement 
 		if s.allowed != nil && !slices.Contains(s.allowed, h) {
 			continue
 		}
-		if s.key.capacity(&rooms[h.index]) >= s.key.slots {
+		if s.capacity(&rooms[h.index]) >= s.key.slots {
 			return []backends.Placement{{Host: h.name, Slots: s.key.slots}}
 		}
 	}
@@ -135,7 +136,7 @@ func (r *round) mostFree(s *shape) []backends.Placement {
 			return 0
 		}
 		empty := r.roomWithoutRuns(h)
-		return s.key.capacity(&empty)
+		return s.capacity(&empty)
 	}
 	hosts := slices.Clone(allowed)
 	slices.SortFunc(hosts, func(a, b *host) int {

@@ -17,6 +17,7 @@ type shapeKey struct {
 	oneHost   bool
 	exclusive bool
 	hosts     string // names, each ended by a NUL
+	wants     string // resources and features
 	shares    string // of a pin: slots on each host; empty: as they come
 }
 
@@ -27,11 +28,13 @@ type shapeKey struct {
 // first of the shape is the better of the two tops.
 type shape struct {
 	key     shapeKey
-	index   int     // in Manager.shapes
-	allowed []*host // nil: all of them
-	shares  []int   // slots on each of allowed; nil: as they come
-	able    bool    // the hosts that take jobs now could hold it, were they empty
-	touched bool    // jobs came in since the last round
+	index   int               // in Manager.shapes
+	allowed []*host           // nil: all of them
+	spec    *backends.Spec    // of its first job, for its resources and features
+	needs   []backends.Amount // resources that it takes of each host
+	shares  []int             // slots on each of allowed; nil: as they come
+	able    bool              // the hosts that take jobs now could hold it, were they empty
+	touched bool              // jobs came in since the last round
 
 	growing *jobHeap // by rank
 	grown   *jobHeap // by rank
@@ -41,7 +44,7 @@ type shape struct {
 }
 
 func (m *Manager) keyOf(j *job) shapeKey {
-	k := shapeKey{slots: j.work.spec.Slots, perSlot: j.work.perSlot, oneHost: j.work.oneHost(), exclusive: j.work.spec.Exclusive}
+	k := shapeKey{slots: j.work.spec.Slots, perSlot: j.work.perSlot, oneHost: j.work.oneHost(), exclusive: j.work.spec.Exclusive, wants: j.work.wants}
 	if m.cfg.SlotsOnly {
 		k.perSlot = 0
 	}
@@ -63,7 +66,7 @@ func (m *Manager) shapeOf(j *job) *shape {
 	if s := m.byKey[key]; s != nil {
 		return s
 	}
-	s := &shape{key: key, index: len(m.shapes)}
+	s := &shape{key: key, index: len(m.shapes), spec: j.work.spec, needs: j.work.spec.Needs}
 	if key.shares != "" {
 		s.shares = j.shares
 	}
@@ -79,7 +82,7 @@ func (m *Manager) shapeOf(j *job) *shape {
 	return s
 }
 
-// findHosts finds the hosts that a shape could go to, which changes with the nodes only.
+// findHosts finds the hosts that a shape could go to, were they empty, which changes with the nodes only.
 func (m *Manager) findHosts(s *shape) {
 	s.allowed = nil
 	if s.key.hosts != "" {
@@ -89,6 +92,9 @@ func (m *Manager) findHosts(s *shape) {
 				s.allowed = append(s.allowed, h)
 			}
 		}
+	}
+	if s.key.wants != "" {
+		s.allowed = m.serving(s.allowed, s.spec)
 	}
 	if s.shares != nil && len(s.shares) != len(s.allowed) {
 		s.able = false // a host of its pin is not there

@@ -186,6 +186,9 @@ func (m *Manager) check(s *backends.Spec) error {
 	if err := checkArray(s.Array); err != nil {
 		return err
 	}
+	if err := checkNeeds(s); err != nil {
+		return err
+	}
 	return m.checkSize(s)
 }
 
@@ -227,6 +230,15 @@ func (m *Manager) checkSize(s *backends.Spec) error {
 	var allowed []*host
 	for _, name := range s.Hosts {
 		allowed = append(allowed, m.byName[name])
+	}
+	if len(s.Needs)+len(s.Features) > 0 {
+		asked := allowed
+		if asked == nil {
+			asked = m.hosts
+		}
+		if allowed = m.serving(asked, s); len(allowed) == 0 {
+			return whyNone(asked, s)
+		}
 	}
 	if m.couldHold(k, allowed, func(*host) bool { return true }) {
 		return nil

@@ -93,7 +93,7 @@ func (m *Manager) notBefore(now time.Time) time.Time {
 }
 
 func (h *host) view() backends.Host {
-	v := backends.Host{Name: h.name, Slots: h.slots, Memory: h.memory, State: backends.HostUp}
+	v := backends.Host{Name: h.name, Slots: h.slots, Memory: h.memory, State: backends.HostUp, Has: h.has, Features: h.features}
 	if h.closed {
 		v.State = backends.HostClosed
 	}
@@ -109,6 +109,7 @@ func (m *Manager) view(j *job, now time.Time) backends.Job {
 	v := backends.Job{
 		ID: j.id, Name: s.Name, User: j.user, Project: j.work.project, Step: j.work.step, Queue: j.queue, Tag: j.work.tag,
 		State: j.state, Priority: m.priority(j, now), Slots: s.Slots, Memory: s.Memory, OneHost: j.work.oneHost(),
+		Needs: s.Needs, Suits: m.suits(j.work),
 		Hosts: slices.Clone(j.hosts), Asked: slices.Clone(s.Hosts), Pinned: slices.Clone(j.pinned), Shares: slices.Clone(j.shares), PinEnds: j.pinEnds,
 		Submitted: j.submitted, Ended: j.ended, RunLimit: s.RunLimit, RanFor: j.ranBefore, BeginTime: s.BeginTime,
 		HeldUntil: j.heldUntil, Requeues: j.requeues, Mark: j.mark, ExitCode: j.exitCode, Reason: j.reason,
@@ -156,10 +157,8 @@ func (m *Manager) waitReason(j *job) (backends.Wait, string) {
 	switch at := j.startAt(); {
 	case j.waitList == inShape && !j.shape.able:
 		return backends.WaitOther, "no host that takes jobs now could hold it"
-	case j.waitList == inShape && j.work.perSlot > 0 && !m.cfg.SlotsOnly:
-		return backends.WaitResources, "waits for slots and memory"
 	case j.waitList == inShape:
-		return backends.WaitResources, "waits for slots"
+		return backends.WaitResources, "waits for " + m.waitsFor(j.work)
 	case j.waitList == inThrottle:
 		return backends.WaitThrottle, fmt.Sprintf("%d elements of its array may run at a time", j.array.limit)
 	case at.After(m.now) && at.Equal(j.heldUntil):
@@ -174,6 +173,20 @@ func (m *Manager) waitReason(j *job) (backends.Wait, string) {
 		return backends.WaitDependency, "waits for other jobs"
 	}
 	return backends.WaitOther, ""
+}
+
+// waitsFor says what a job that could start waits for.
+func (m *Manager) waitsFor(w *work) string {
+	memory := w.perSlot > 0 && !m.cfg.SlotsOnly
+	switch needs := backends.FormatAmounts(w.spec.Needs); {
+	case memory && needs != "":
+		return "slots, memory and " + needs
+	case memory:
+		return "slots and memory"
+	case needs != "":
+		return "slots and " + needs
+	}
+	return "slots"
 }
 
 // runReason says why a job that has a run does not go on as usual.

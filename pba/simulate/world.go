@@ -84,7 +84,7 @@ func New(cfg Config) *World {
 	}
 	w.Client = w.As(manager.By{User: "pba", Admin: true})
 	for _, h := range cfg.Hosts {
-		w.step(manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed})
+		w.step(manager.NodeUp{Name: h.Name, Slots: h.Slots, Memory: h.Memory, Closed: h.State == backends.HostClosed, Has: h.Has, Features: h.Features})
 		if h.State == backends.HostDown {
 			w.step(manager.NodeDown{Name: h.Name})
 		}
