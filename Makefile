@@ -98,10 +98,11 @@ demo: build ## guaranteed slots at work on a throw-away farm, in under 90 s (ALL
 scenario-dummy: build ## memory-hungry jobs never meet on a host, whatever becomes of the engine: on the bundled queue and, as root, on Slurm (SEED=, RUN=with, ALLOTMENT_BACKEND=miniq)
 	$(UMASK) RUN='$(RUN)' SEED='$(SEED)' $(GO) run ./test/dummies
 
-# As root with what test/slurm-cluster.sh deps names.
+# As root with what test/slurm-cluster.sh deps names. ALLOTMENT_SLURM_ROOT is a directory
+# that test/slurm-version.sh made: its Slurm is tested instead of the one installed here.
 .PHONY: test-slurm test-lsf bench-slurm
 test-slurm: build ## all that needs a real Slurm, on clusters of its own (as root)
-	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -p 1 -parallel 4 -timeout=60m -v ./test/slurm ./test/cluster ./test/farm ./backends/slurm
+	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(if $(ALLOTMENT_SLURM_ROOT),test/slurm-version.sh run '$(ALLOTMENT_SLURM_ROOT)') $(GO) test -count=1 -p 1 -parallel 4 -timeout=60m -v ./test/slurm ./test/cluster ./test/farm ./backends/slurm
 	$(UMASK) ALLOTMENT_TEST_SLURM=1 $(GO) test -count=1 -v -run Slurm ./test/docs
 
 test-lsf: build ## all of LSF, at the stand-in for it, what takes minutes too

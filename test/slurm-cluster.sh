@@ -10,7 +10,13 @@
 # To use it, set SLURM_CONF=DIR/slurm.conf. From the environment:
 #
 #   NODES=4 CPUS=4 MEM=16384      node1 … of CPUS slots and MEM MiB each
-#   BASEPORT=17000                slurmctld; node i listens at BASEPORT+i
+#   NODE_LINES=TEXT               line i is what node i has instead, e.g.
+#                                 CPUs=8 RealMemory=65536 Feature=big Gres=gpu:2
+#   PARTITIONS=TEXT               lines of slurm.conf instead of the partition main
+#   BASEPORT=17000                slurmctld; node i listens at BASEPORT+i, slurmdbd
+#                                 and its database at the two ports behind the nodes'
+#   SLURMDBD=1                    accounting by slurmdbd and MariaDB, enforced; root
+#                                 has an association with the account root
 #   JOB_SUBMIT_LUA=FILE           the site's submit hook; files that it reads are
 #                                 not copied
 #   SLURM_EXTRA=FILE              more lines for slurm.conf
@@ -18,7 +24,7 @@ set -euo pipefail
 umask 022
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
-packages="munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins lua5.1"
+packages="munge slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core lua5.1"
 
 fail() {
     printf 'slurm-cluster: %s\n' "$1" >&2
@@ -43,7 +49,7 @@ if [ "$verb" != up ] && [ ! -d "$2" ]; then
 fi
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
-nodes=${NODES:-4} cpus=${CPUS:-4} memory=${MEM:-16384} port=${BASEPORT:-17000}
+accounting=${SLURMDBD:-} nodes=${NODES:-4} cpus=${CPUS:-4} memory=${MEM:-16384} port=${BASEPORT:-17000}
 run=$dir/run log=$dir/log
 export SLURM_CONF=$dir/slurm.conf
 
@@ -102,14 +108,16 @@ orphans() {
 
 # Jobs are given half a minute to end as Slurm ends them; what is left is killed.
 down() {
-    local pidfile pid deadline=$((SECONDS + 30))
+    local pidfile pid partition deadline=$((SECONDS + 30))
     left() { echo $((deadline > SECONDS ? deadline - SECONDS : 1)); }
     if [ -f "$SLURM_CONF" ] && alive "$run/slurmctld.pid"; then
         # By name of user, partition and state at once: one request however many there are.
-        timeout "$(left)" scancel --quiet --partition=main --state=PENDING || true
+        timeout "$(left)" scancel --quiet --state=PENDING || true
         # While a job is being requeued, scancel tries again for over a minute.
-        timeout "$(left)" scancel --quiet --partition=main --signal=KILL --full --state=RUNNING || true
-        timeout "$(left)" scancel --quiet --partition=main || true
+        timeout "$(left)" scancel --quiet --signal=KILL --full --state=RUNNING || true
+        for partition in $(sed -n 's/^PartitionName=\([^ ]*\).*/\1/p' "$SLURM_CONF"); do
+            timeout "$(left)" scancel --quiet --partition="$partition" || true
+        done
         while [ "$SECONDS" -lt "$deadline" ] && [ -n "$(steps)" ]; do sleep 0.1; done
     fi
     for pidfile in "$run"/slurmctld.pid "$run"/slurmd.*.pid; do
@@ -118,13 +126,16 @@ down() {
     for pid in $(steps) $(orphans); do
         kill -KILL "$pid" 2>/dev/null || true
     done
-    if [ -e "$run/munged.pid" ]; then stop "$run/munged.pid"; fi
+    for pidfile in "$run"/slurmdbd.pid "$run"/mariadbd.pid "$run"/munged.pid; do
+        if [ -e "$pidfile" ]; then stop "$pidfile"; fi
+    done
 }
 
 daemons() {
     echo "$run/munged.pid"
     echo "$run/slurmctld.pid"
     for i in $(seq "$nodes"); do echo "$run/slurmd.node$i.pid"; done
+    if [ -e "$dir/slurmdbd.conf" ]; then printf '%s\n' "$run/slurmdbd.pid" "$run/mariadbd.pid"; fi
 }
 
 status() {
@@ -138,6 +149,23 @@ status() {
         fi
     done
     return $bad
+}
+
+# node I prints what node I has.
+node() {
+    local line
+    line=$(sed -n "$1p" <<<"${NODE_LINES:-}")
+    echo "${line:-CPUs=$cpus RealMemory=$memory}"
+}
+
+# gpus prints gres.conf. Device files stand for the devices: a count alone is taken for
+# none (22.05).
+gpus() {
+    local i n
+    for i in $(seq "$nodes"); do
+        n=$(node "$i" | sed -n "s/.*Gres=gpu:\([0-9]*\).*/\1/p")
+        if [ -n "$n" ]; then echo "NodeName=node$i Name=gpu File=$dir/etc/gpu[1-$n]"; fi
+    done
 }
 
 # Backfill's window is longer than a job's longest time limit (DefaultTime): it reserves
@@ -165,7 +193,6 @@ MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SlurmdParameters=config_overrides
@@ -185,11 +212,78 @@ DefMemPerCPU=64
 PropagateResourceLimits=NONE
 EOF
     if [ -n "${JOB_SUBMIT_LUA:-}" ]; then echo JobSubmitPlugins=lua; fi
+    if [ -n "$accounting" ]; then
+        cat <<EOF
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort=$((port + nodes + 1))
+AccountingStoragePass=$run/munge.sock
+AccountingStorageEnforce=associations,limits,qos
+AccountingStoreFlags=job_comment
+EOF
+    else
+        echo AccountingStorageType=accounting_storage/none
+    fi
+    if [ -n "$(gpus)" ]; then echo GresTypes=gpu; fi
     for i in $(seq "$nodes"); do
-        echo "NodeName=node$i NodeHostname=node$i NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=$cpus RealMemory=$memory State=UNKNOWN"
+        echo "NodeName=node$i NodeHostname=node$i NodeAddr=127.0.0.1 Port=$((port + i)) $(node "$i") State=UNKNOWN"
     done
-    echo "PartitionName=main Nodes=node[1-$nodes] Default=YES MaxTime=INFINITE DefaultTime=1-0 State=UP"
+    echo "${PARTITIONS:-PartitionName=main Nodes=node[1-$nodes] Default=YES MaxTime=INFINITE DefaultTime=1-0 State=UP}"
     if [ -n "${SLURM_EXTRA:-}" ]; then cat "$SLURM_EXTRA"; fi
+}
+
+# The database is for one slurmdbd on loopback; it need not survive a crash.
+database() {
+    local password
+    password=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+    mkdir -m 700 "$dir/db"
+    mariadb-install-db --no-defaults --datadir="$dir/db" --user=root --skip-test-db --skip-name-resolve --innodb-log-file-size=4M >"$log/mariadb-install.log" 2>&1 ||
+        fail "up: mariadb-install-db: $(tail -n 3 "$log/mariadb-install.log")"
+    cat >"$dir/db.sql" <<EOF
+CREATE DATABASE slurm_acct_db;
+CREATE USER slurm@127.0.0.1 IDENTIFIED BY '$password';
+GRANT ALL ON slurm_acct_db.* TO slurm@127.0.0.1;
+EOF
+    (umask 077 && cat >"$dir/slurmdbd.conf") <<EOF
+AuthType=auth/munge
+AuthInfo=socket=$run/munge.sock
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort=$((port + nodes + 1))
+SlurmUser=slurm
+PidFile=$run/slurmdbd.pid
+LogFile=$log/slurmdbd.log
+DebugLevel=info
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort=$((port + nodes + 2))
+StorageUser=slurm
+StoragePass=$password
+StorageLoc=slurm_acct_db
+EOF
+    chown slurm "$dir/slurmdbd.conf"
+}
+
+listening() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# answers COMMAND...: waits until it succeeds.
+answers() {
+    local deadline=$((SECONDS + 60))
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$deadline" ] || return 1
+        sleep 0.05
+    done
+}
+
+accounting_up() {
+    [ -s "$dir/slurmdbd.conf" ] || database
+    apart setsid mariadbd --no-defaults --user=root --datadir="$dir/db" --socket="$run/db.sock" --pid-file="$run/mariadbd.pid" \
+        --bind-address=127.0.0.1 --port=$((port + nodes + 2)) --skip-name-resolve --init-file="$dir/db.sql" \
+        --innodb-log-file-size=4M --innodb-buffer-pool-size=16M --innodb-flush-log-at-trx-commit=0 >"$log/mariadbd.log" 2>&1 </dev/null &
+    answers listening $((port + nodes + 2)) || fail "up: mariadbd: $(tail -n 3 "$log/mariadbd.log")"
+    : >"$dir/db.sql" # it is done
+    apart slurmdbd >"$log/slurmdbd.out" 2>&1 || fail "up: slurmdbd: $(cat "$log/slurmdbd.out")"
+    answers timeout 5 sacctmgr --immediate --quiet add cluster throwaway || fail "up: slurmdbd does not answer: $(tail -n 3 "$log/slurmdbd.log")"
 }
 
 # The daemons and their jobs get nothing of this script's environment.
@@ -197,7 +291,7 @@ apart() { env -i PATH="$PATH" SLURM_CONF="$SLURM_CONF" "$@"; }
 
 up() {
     local program deadline idle=0
-    for program in munged slurmctld slurmd sinfo; do
+    for program in munged slurmctld slurmd sinfo ${accounting:+slurmdbd mariadbd mariadb-install-db}; do
         command -v "$program" >/dev/null || fail "up: $program is missing: apt-get install --no-install-recommends $packages"
     done
     getent passwd slurm >/dev/null || fail "up: there is no user slurm; the package slurmctld makes it"
@@ -207,6 +301,10 @@ up() {
     mkdir -p "$run" "$log" "$dir/state" "$dir/etc"
     chown slurm "$run" "$log" "$dir/state"
     config >"$SLURM_CONF"
+    gpus >"$dir/gres.conf"
+    for i in 1 2 3 4 5 6 7 8; do # each is a /dev/null
+        if [ -n "$(gpus)" ] && [ ! -e "$dir/etc/gpu$i" ]; then mknod "$dir/etc/gpu$i" c 1 3; fi
+    done
     if [ -n "${JOB_SUBMIT_LUA:-}" ]; then
         install -m 644 "$JOB_SUBMIT_LUA" "$dir/job_submit.lua"
     fi
@@ -216,6 +314,7 @@ up() {
     munged --force --num-threads=4 --socket="$run/munge.sock" --key-file="$dir/etc/munge.key" --pid-file="$run/munged.pid" \
         --log-file="$log/munged.log" --seed-file="$dir/etc/munge.seed" 2>"$log/munged.out" ||
         fail "up: munged: $(cat "$log/munged.out")"
+    if [ -n "$accounting" ]; then accounting_up; fi
     apart slurmctld >"$log/slurmctld.out" 2>&1 || fail "up: slurmctld: $(cat "$log/slurmctld.out")"
     for i in $(seq "$nodes"); do
         mkdir -p "$dir/spool.node$i"

@@ -31,7 +31,10 @@ type Options struct {
 	Nodes     int      // node1 …; 4
 	CPUs      int      // of each; 4
 	Memory    int      // MiB of each; 16384
-	Port      int      // of slurmctld, those of the nodes behind it; 0: free ones
+	Each      []string // what node i has instead, as in slurm.conf, e.g. "CPUs=8 RealMemory=65536 Feature=big Gres=gpu:2"; "": as the others
+	Queues    []string // PartitionName= lines of slurm.conf; nil: main, of all nodes
+	Slurmdbd  bool     // accounting by slurmdbd, enforced; root has an association with the account root
+	Port      int      // of slurmctld, those of the other daemons behind it; 0: free ones
 	JobSubmit string   // job_submit.lua; "": none
 	Conf      []string // more lines of slurm.conf
 }
@@ -111,7 +114,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 			return c, err
 		}
 		defer done()
-		if c.options.Port, err = freePorts(max(o.Nodes, 4) + 1); err != nil {
+		if c.options.Port, err = freePorts(max(o.Nodes, 4) + 3); err != nil {
 			return c, err
 		}
 	}
@@ -163,6 +166,10 @@ func (c *Cluster) script(ctx context.Context, verb string, env ...string) error 
 		if n > 0 {
 			env = append(env, key+"="+strconv.Itoa(n))
 		}
+	}
+	env = append(env, "NODE_LINES="+strings.Join(c.options.Each, "\n"), "PARTITIONS="+strings.Join(c.options.Queues, "\n"))
+	if c.options.Slurmdbd {
+		env = append(env, "SLURMDBD=1")
 	}
 	if c.options.JobSubmit != "" {
 		env = append(env, "JOB_SUBMIT_LUA="+c.options.JobSubmit)
