@@ -272,6 +272,16 @@ type offer struct {
 	slots  int
 	memory int64
 	counts bool // its memory is managed
+	whole  int  // slots of the host
+}
+
+// takes returns how many slots a job takes of a host where it has some: an exclusive one
+// has the host for itself.
+func (o *offer) takes(j *backends.Job, slots int) int {
+	if j.Exclusive {
+		return o.whole
+	}
+	return slots
 }
 
 // offers returns what the hosts have free once jobs that are leaving are gone, less
@@ -280,7 +290,7 @@ func (g *judge) offers() map[string]*offer {
 	all := map[string]*offer{}
 	for _, h := range g.state.Farm.Hosts {
 		if h.State == backends.HostUp {
-			all[h.Name] = &offer{h.Slots, h.Memory, h.Memory > 0}
+			all[h.Name] = &offer{h.Slots, h.Memory, h.Memory > 0, h.Slots}
 		}
 	}
 	for _, j := range g.jobs {
@@ -296,7 +306,7 @@ func (g *judge) offers() map[string]*offer {
 		if b := g.jobs[r.Beneficiary]; g.served[r.Beneficiary] && r.Phase.Open() && b != nil {
 			for _, p := range r.Hosts {
 				if o := all[p.Host]; o != nil {
-					o.slots -= min(p.Slots, max(o.slots, 0))
+					o.slots -= min(o.takes(b, p.Slots), max(o.slots, 0))
 					if b.State != backends.Suspended {
 						o.memory -= min(perSlot(b)*int64(p.Slots), max(o.memory, 0))
 					}
@@ -312,7 +322,7 @@ func perSlot(j *backends.Job) int64 { return (j.Memory + int64(j.Slots) - 1) / i
 func addOffer(all map[string]*offer, j *backends.Job, slots int, memory int64) {
 	for _, p := range j.Hosts {
 		if o := all[p.Host]; o != nil {
-			o.slots += slots * p.Slots
+			o.slots += slots * o.takes(j, p.Slots)
 			o.memory += memory * perSlot(j) * int64(p.Slots)
 		}
 	}
@@ -346,7 +356,7 @@ func (g *judge) lawUse() {
 		}
 		g.checkFit(r, b, offers)
 		for _, v := range r.Victims {
-			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && gain-g.useful(j, r, b) >= b.Slots {
+			if j := g.jobs[v.ID]; j != nil && b.Memory == 0 && !b.Exclusive && gain-g.useful(j, r, b) >= b.Slots || j != nil && g.useful(j, r, b) == 0 {
 				g.d.breach(lawUse, "reclaim %d frees %d slots where job %v of %d may run: job %v is not needed", r.ID, gain, b.ID, b.Slots, v.ID)
 			}
 		}
@@ -385,10 +395,10 @@ func (g *judge) checkFit(r *plan.Reclaim, b *backends.Job, offers map[string]*of
 		if b.State == backends.Suspended {
 			memory = 0
 		}
-		if o.slots < p.Slots || o.counts && o.memory < memory {
+		if o.slots < o.takes(b, p.Slots) || o.counts && o.memory < memory {
 			g.d.breach(lawUse, "reclaim %d: job %v of %d slots and %d bytes does not fit on %s, which will have %d slots and %d bytes", r.ID, b.ID, p.Slots, memory, p.Host, o.slots, o.memory)
 		}
-		o.slots -= p.Slots
+		o.slots -= o.takes(b, p.Slots)
 		o.memory -= memory
 	}
 	if slots != b.Slots || b.OneHost && len(r.Hosts) > 1 {

@@ -14,15 +14,20 @@ type candidate struct {
 	hosts   []backends.Placement // where the beneficiary would run
 	victims []*job               // least valued first
 	need    int                  // slots that the beneficiary lacks
-	excess  int                  // slots freed beyond the need
+	excess  int                  // slots freed beyond the need; in all for a job that is not plain: what it lacks is not the same everywhere
 	lost    float64              // slot-seconds of work
 }
 
-// want is what must be freed: slots, and memory in bytes (0 or less: enough).
+// want is what must be freed: slots, memory in bytes, and units of each of the resources
+// that the beneficiary names (0 or less: enough).
 type want struct {
 	slots  int
 	memory int64
+	needs  []int // nil: enough of each
 }
+
+// nothing reports whether there is enough of all.
+func (w *want) nothing() bool { return w.slots <= 0 && w.memory <= 0 && w.needs == nil }
 
 // item is one job that may be preempted, with what that would free.
 type item struct {
@@ -30,6 +35,7 @@ type item struct {
 	slots  int   // in all
 	gain   int   // slots where the beneficiary can use them
 	memory int64 // bytes there; a suspended job keeps its memory
+	frees  []int // units there of what want.needs is about; nil: none
 	lost   float64
 }
 
@@ -91,6 +97,7 @@ func choose(items []item, w want) []*job {
 type partial struct {
 	gain   int
 	memory int64
+	needs  []int // nil if want.needs is
 	count  int
 	lost   float64
 	last   *item
@@ -98,26 +105,32 @@ type partial struct {
 }
 
 // smallest returns the least number of slots whose freeing gives what is wanted, or −1.
-func smallest(items []item, w want) int {
-	table := fill(items, w, false)
-	for total, sets := range table {
-		for _, s := range sets {
-			if s.gain >= w.slots && s.memory >= w.memory {
-				return total
-			}
-		}
-	}
-	return -1
+func smallest(items []item, w want) int { return leastTotal(fill(items, w, false), w) }
+
+// leastTotal returns the least total of a table with a set that gives what is wanted, or −1.
+func leastTotal(table [][]*partial, w want) int {
+	return slices.IndexFunc(table, func(sets []*partial) bool {
+		return slices.ContainsFunc(sets, func(s *partial) bool { return s.gives(w) })
+	})
+}
+
+// gives reports whether a set frees what is wanted.
+func (s *partial) gives(w want) bool {
+	return s.gain >= w.slots && s.memory >= w.memory && reaches(s.needs, w.needs)
 }
 
 // best returns the set of that total with the fewest jobs, then the least work
 // lost, then the highest IDs.
 func best(items []item, w want, total int) []*job {
-	table := fill(items, w, true)
+	return bestOf(fill(items, w, true)[total], items, w)
+}
+
+// bestOf is best among sets of one total.
+func bestOf(sets []*partial, items []item, w want) []*job {
 	var winner *partial
 	var jobs []*job
-	for _, s := range table[total] {
-		if s.gain < w.slots || s.memory < w.memory {
+	for _, s := range sets {
+		if !s.gives(w) {
 			continue
 		}
 		if winner != nil {
@@ -170,6 +183,9 @@ func fill(items []item, w want, detailed bool) [][]*partial {
 					last:   it,
 					rest:   s,
 				}
+				if w.needs != nil {
+					next.needs = addUpTo(s.needs, it.frees, w.needs)
+				}
 				table[total+it.slots] = add(table[total+it.slots], &next, detailed)
 			}
 		}
@@ -181,21 +197,50 @@ func fill(items []item, w want, detailed bool) [][]*partial {
 func bound(items []item, w want) int {
 	sum, largest := 0, 0
 	plain := w.memory <= 0
+	members := 0 // that a set may have for resources alone
+	for _, n := range w.needs {
+		members += max(n, 0)
+	}
 	for _, it := range items {
 		sum += it.slots
 		largest = max(largest, it.slots)
 		plain = plain && it.gain == it.slots
 	}
 	if plain {
-		return min(sum, max(w.slots, 0)+largest)
+		return min(sum, max(w.slots, 0)+(1+members)*largest)
 	}
 	return sum
 }
 
 // covers reports whether a partial set does all that another does, at no more cost.
 func (s *partial) covers(b *partial, detailed bool) bool {
-	return s.gain >= b.gain && s.memory >= b.memory &&
+	return s.gain >= b.gain && s.memory >= b.memory && reaches(s.needs, b.needs) &&
 		(!detailed || s.count < b.count || s.count == b.count && s.lost <= b.lost)
+}
+
+// reaches reports whether none of these amounts is less than the other one.
+func reaches(a, b []int) bool {
+	for i, n := range b {
+		if n > 0 && (i >= len(a) || a[i] < n) {
+			return false
+		}
+	}
+	return true
+}
+
+// addUpTo adds amounts, none beyond its limit.
+func addUpTo(a, b, limits []int) []int {
+	sum := make([]int, len(limits))
+	for i, most := range limits {
+		if i < len(a) {
+			sum[i] = a[i]
+		}
+		if i < len(b) {
+			sum[i] += b[i]
+		}
+		sum[i] = min(sum[i], max(most, 0))
+	}
+	return sum
 }
 
 // add keeps only the sets of one total that no other one covers.

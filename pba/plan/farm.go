@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -45,6 +46,7 @@ type job struct {
 	worth    [3]int64    // findVictims: by the policy's criteria, least valued lowest; see appraise
 	lost     float64     // findVictims: slot-seconds that a requeue throws away; see appraise
 	verdict  *verdict    // whether it is entitled, and the pools that it matches, whether it fits or not
+	budget   int         // serveDue: slots of whole hosts that its pool has for it, if it is exclusive
 	lowered  string      // rank: why it will rank lower, with what it reserves
 }
 
@@ -57,6 +59,10 @@ func (j *job) whyNot() string {
 		return "its queue is not managed"
 	case j.waits && !understood(j.Job):
 		return whyUnserved(j.Job)
+	case j.choices != nil && j.choices.never != "":
+		return j.choices.never
+	case j.choices != nil && j.choices.whole > j.Slots:
+		return fmt.Sprintf("it has its hosts for itself, %s at least: it needs more than any pool that it matches has", slotCount(j.choices.whole))
 	case len(fittingPools(j.verdict.pools, j.Slots)) > 0:
 		return "it can't run on the hosts of a pool that it matches"
 	}
@@ -144,6 +150,7 @@ type farm struct {
 	byID    map[backends.ID]*job // of jobs: those that a reclaim or a trial names
 	pending map[account]int      // jobs
 	shapes  map[shape]*choices   // of resting jobs that wait
+	empty   *occupancy           // see everyHost
 }
 
 // observe returns the farm of a cycle: its hosts, pools and jobs, what became of the
@@ -215,7 +222,7 @@ func (f *farm) readJobs() {
 			j.entitled = len(j.pools) > 0
 		}
 		if j.entitled && j.waits {
-			f.choicesFor(j) // while what it asks for is in the processor's cache
+			f.fitEver(j) // while what it asks for is in the processor's cache
 		}
 		if j.entitled && f.rest != nil {
 			f.limitPools(j)

@@ -114,7 +114,7 @@ func keep(pools []*pool, passes func(*pool) bool) []*pool {
 func (f *farm) partsFor(j *job) []*part {
 	var parts []*part
 	add := func(p *part) {
-		if slices.ContainsFunc(p.all, func(h backends.Host) bool { return couldRun(&h, j) }) {
+		if slices.ContainsFunc(p.all, func(h backends.Host) bool { return couldRun(&h, j) }) && f.couldLieOn(p, j) {
 			parts = append(parts, p)
 		}
 	}

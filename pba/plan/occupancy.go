@@ -35,7 +35,12 @@ type host struct {
 	aside   int   // slots set aside for jobs that reserve this host: for no other job in this plan
 	soft    int   // slots tentatively reserved; earlier beneficiaries may take them
 	softMem int64 // bytes that go with soft
-	version int   // grows with each entry in changed; from 1 on
+	asleep  int   // suspended jobs
+
+	// Of each resource of Has, in that order: as free, stuck and soft.
+	freeHas, stuckHas, softHas []int
+
+	version int // grows with each entry in changed; from 1 on
 	running []*job
 	victims []item // of running: those that may be preempted now, least valued first
 }
@@ -44,7 +49,8 @@ func newOccupancy(farm *backends.Snapshot, managed []string) occupancy {
 	hosts, slots, down := farm.Managed(managed)
 	o := occupancy{byName: make(map[string]*host, len(hosts)), slots: slots, down: down, leastShare: math.MaxInt64}
 	for i, h := range hosts {
-		mine := &host{Host: h, at: i, free: h.Slots, freeMem: h.Memory, version: 1}
+		mine := emptyHost(h)
+		mine.at = i
 		if h.Memory > 0 && h.Slots > 0 {
 			o.leastShare = min(o.leastShare, h.Memory/int64(h.Slots))
 		}
@@ -54,8 +60,20 @@ func newOccupancy(farm *backends.Snapshot, managed []string) occupancy {
 	return o
 }
 
-// occupy subtracts a job's slots and memory from its hosts' free ones. Suspension frees
-// slots where the queue says so, and never memory.
+// emptyHost returns a host where no job runs.
+func emptyHost(of backends.Host) *host {
+	h := &host{Host: of, free: of.Slots, freeMem: of.Memory, version: 1}
+	if n := len(of.Has); n > 0 {
+		h.freeHas, h.stuckHas, h.softHas = make([]int, n), make([]int, n), make([]int, n)
+		for i, a := range of.Has {
+			h.freeHas[i] = a.Count
+		}
+	}
+	return h
+}
+
+// occupy subtracts a job's slots, memory and resources from its hosts' free ones.
+// Suspension frees slots where the queue says so, and never memory or resources.
 func (o *occupancy) occupy(j *job, suspendFrees bool) {
 	slotsToo := j.State == backends.Running || j.State == backends.Suspended && !suspendFrees
 	if !slotsToo && j.State != backends.Suspended {
@@ -67,46 +85,48 @@ func (o *occupancy) occupy(j *job, suspendFrees bool) {
 			continue
 		}
 		if slotsToo {
-			h.free -= p.Slots
+			h.free -= h.slotsFor(j, p)
 		}
 		if j.State == backends.Running {
 			h.running = append(h.running, j)
-			if j.Exclusive {
-				h.free = min(h.free, 0)
-			}
 		}
 		h.freeMem -= j.perSlot * int64(p.Slots)
+		h.addNeeds(h.freeHas, j, -1)
 		if j.State == backends.Suspended {
+			h.asleep++
 			h.stuck += j.perSlot * int64(p.Slots)
+			h.addNeeds(h.stuckHas, j, 1)
 		}
 	}
 }
 
-// vacate counts as free the slots and memory of a job that is about to leave its hosts.
+// vacate counts as free the slots, memory and resources of a job that is about to leave
+// its hosts.
 func (o *occupancy) vacate(j *job) {
 	for _, p := range j.Hosts {
-		h := o.byName[p.Host]
-		if h == nil {
-			continue
-		}
-		h.free += p.Slots
-		o.recordFreed(h)
-		if j.Ending || j.preempt != backends.PreemptSuspend {
-			h.freeMem += j.perSlot * int64(p.Slots)
+		if h := o.byName[p.Host]; h != nil {
+			h.leave(j, p, j.Ending || j.preempt != backends.PreemptSuspend)
+			o.recordFreed(h)
 		}
 	}
 }
 
-// nominate subtracts slots from the free ones, for a job that is about to start in them.
+// leave counts as free what a job has on a host: its slots, and the rest if its run ends.
+func (h *host) leave(j *job, p backends.Placement, ends bool) {
+	h.free += h.slotsFor(j, p)
+	if ends {
+		h.freeMem += j.perSlot * int64(p.Slots)
+		h.addNeeds(h.freeHas, j, 1)
+	}
+}
+
+// nominate subtracts slots, with what goes with them, from the free ones, for a job that
+// is about to start in them.
 func (o *occupancy) nominate(j *job, at []backends.Placement) {
 	for _, p := range at {
 		h := o.byName[p.Host]
-		h.free -= p.Slots
-		if j.Exclusive {
-			h.free = min(h.free, 0)
-		}
+		h.assign(j, p, h.slotsFor(j, p))
 		o.recordChange(h)
-		h.freeMem -= j.memoryFor(p)
 	}
 }
 
@@ -114,10 +134,34 @@ func (o *occupancy) nominate(j *job, at []backends.Placement) {
 func (o *occupancy) withdraw(j *job, at []backends.Placement) {
 	for _, p := range at {
 		h := o.byName[p.Host]
-		h.free += p.Slots
-		h.freeMem += j.memoryFor(p)
+		h.unassign(j, p, h.slotsFor(j, p))
 		o.recordFreed(h)
 	}
+}
+
+func (h *host) assign(j *job, p backends.Placement, slots int) {
+	h.free -= slots
+	h.freeMem -= j.memoryFor(p)
+	if j.State != backends.Suspended { // which holds its resources already
+		h.addNeeds(h.freeHas, j, -1)
+	}
+}
+
+func (h *host) unassign(j *job, p backends.Placement, slots int) {
+	h.free += slots
+	h.freeMem += j.memoryFor(p)
+	if j.State != backends.Suspended {
+		h.addNeeds(h.freeHas, j, 1)
+	}
+}
+
+// slotsFor returns how many slots of a host a job makes use of: an exclusive one keeps
+// others from all of them.
+func (h *host) slotsFor(j *job, p backends.Placement) int {
+	if j.Exclusive {
+		return h.Slots
+	}
+	return p.Slots
 }
 
 // recordChange records that what is free, or could be preempted, changed on a host.
@@ -150,6 +194,7 @@ func (h *host) yielding() *host {
 	after := *h
 	after.free += h.soft
 	after.freeMem += h.softMem
+	after.freeHas = plus(h.freeHas, h.softHas)
 	return &after
 }
 
@@ -162,6 +207,9 @@ func (h *host) fits(j *job) int {
 	if m := j.perSlot; m > 0 && h.Memory > 0 && j.State != backends.Suspended {
 		n = min(n, int(max(h.freeMem, 0)/m))
 	}
+	if len(j.Needs) > 0 && j.State != backends.Suspended && !h.offers(h.freeHas, j) {
+		return 0
+	}
 	return n
 }
 
@@ -170,6 +218,9 @@ func (h *host) couldOffer(j *job) int {
 	n := h.Slots
 	if m := j.perSlot; m > 0 && h.Memory > 0 {
 		n = min(n, int(max(h.Memory-h.stuck, 0)/m))
+	}
+	if len(j.Needs) > 0 && !h.offers(h.freeableHas(), j) || j.Exclusive && h.asleep > 0 {
+		return 0
 	}
 	return n
 }

@@ -66,7 +66,8 @@ func (s *serving) reserves(b *job) bool {
 // small reports whether a job fits any slot that comes free: no job that ranks below
 // it can keep it out, so it needs no reservation.
 func (s *serving) small(b *job) bool {
-	return b.Slots <= 1 && b.Memory <= s.choicesFor(b).share
+	c := s.choicesFor(b)
+	return b.Slots <= 1 && b.Memory <= c.share && c.plain()
 }
 
 // setAside nominates for a job what is free on hosts that are reserved for it, so that no
@@ -79,12 +80,20 @@ func (s *serving) setAside(b *job, hosts []string) {
 		if h == nil {
 			continue
 		}
-		if n := min(left, max(h.free, 0)); n > 0 {
+		n := min(left, max(h.free, 0))
+		if b.Exclusive {
+			n = max(h.free, 0)
+		}
+		if n > 0 {
 			b.aside = append(b.aside, backends.Placement{Host: name, Slots: n})
 			left -= n
 		}
 	}
-	s.nominate(b, b.aside)
+	for _, p := range b.aside {
+		h := s.byName[p.Host]
+		h.assign(b, p, p.Slots)
+		s.recordChange(h)
+	}
 	s.countAside(b, 1)
 	if !b.turn && len(b.aside) > 0 {
 		s.soft = append(s.soft, b)
@@ -100,6 +109,9 @@ func (s *serving) countAside(b *job, sign int) {
 		}
 		h.soft += sign * p.Slots
 		h.softMem += int64(sign) * b.memoryFor(p)
+		if b.State != backends.Suspended {
+			h.addNeeds(h.softHas, b, sign)
+		}
 	}
 }
 
@@ -122,7 +134,11 @@ func (s *serving) releaseAside(b *job) {
 		return
 	}
 	s.countAside(b, -1)
-	s.withdraw(b, b.aside)
+	for _, p := range b.aside {
+		h := s.byName[p.Host]
+		h.unassign(b, p, p.Slots)
+		s.recordFreed(h)
+	}
 	s.waiting.stale = true
 	if !b.turn {
 		s.soft = slices.DeleteFunc(s.soft, func(w *job) bool { return w == b })
@@ -139,7 +155,7 @@ func (s *serving) reservable(b *job) []string {
 	}
 	var hosts []*host
 	for _, h := range s.suitable(b) {
-		if n := h.couldOffer(b); n >= b.Slots || n > 0 && !b.oneHost() {
+		if n := h.couldOffer(b); (n >= b.Slots || n > 0 && !b.oneHost()) && b.affords(h) {
 			hosts = append(hosts, h)
 		}
 	}
@@ -152,6 +168,9 @@ func (s *serving) reservable(b *job) []string {
 		}
 		return y.free - x.free
 	})
+	if s.choicesFor(b).spreads() {
+		return names(b.lay(hosts, func(h *host) int { return h.couldOffer(b) }))
+	}
 	left := b.Slots
 	var chosen []string
 	for _, h := range hosts {

@@ -24,13 +24,13 @@ type serving struct {
 	soft    []*job               // those with slots tentatively reserved, which host.soft adds up
 	outbids []*job               // whose nomination was withdrawn after their turn: they get another turn
 	trying  map[backends.ID]bool // jobs whose trials go on
-	reasons map[string]string    // why no job can be preempted, by asked hosts
+	reasons map[*choices]string  // why no job can be preempted
 }
 
 // serveDue serves the jobs whose clock has passed the threshold: with slots that are
 // free or about to be, else by preempting exactly the need (R14, R15).
 func serveDue(b *books, lowered []*job) *serving {
-	s := &serving{books: b, lowered: lowered, trying: map[backends.ID]bool{}, reasons: map[string]string{}}
+	s := &serving{books: b, lowered: lowered, trying: map[backends.ID]bool{}, reasons: map[*choices]string{}}
 	s.readTrials()
 	s.nominateOpen()
 	s.repeatOpen()
@@ -120,9 +120,6 @@ func (s *serving) serve(b *job) bool {
 		return false
 	case s.whyNoTrial(b) != "":
 		s.skip(b.ID, s.whyNoTrial(b))
-		return false
-	case s.choicesFor(b).alone:
-		s.skip(b.ID, "it asks for exclusive hosts: no host is emptied for it")
 		return false
 	}
 	s.releaseAside(b)
@@ -235,6 +232,7 @@ func (s *serving) cycleCap() int {
 // A set on the hosts that the queue considers it on already is preferred to one that frees
 // as many slots: else a beneficiary could be tried on one host after another.
 func (s *serving) chooseSet(b *job) *candidate {
+	b.budget = s.slotsForWhole(b)
 	best := s.chooseAnew(b)
 	if again := s.chooseAgain(b); again != nil && (best == nil || again.excess <= best.excess) {
 		return again
@@ -244,28 +242,37 @@ func (s *serving) chooseSet(b *job) *candidate {
 
 func (s *serving) chooseAnew(b *job) *candidate {
 	at := s.choicesFor(b)
-	if !at.oneHost && b.State != backends.Suspended {
-		return s.chooseSpan(b, s.suitable(b))
-	}
-	if b.State == backends.Suspended && len(b.Hosts) != 1 {
+	switch {
+	case b.State == backends.Suspended && len(b.Hosts) != 1:
 		return nil
+	case b.State != backends.Suspended && !at.plain():
+		return s.chooseSpecial(at, b)
+	case b.State != backends.Suspended && !at.oneHost:
+		return s.chooseSpan(b, at.hosts)
 	}
 	return s.bestOffer(at, b)
 }
 
 func chooseOn(h *host, b *job) *candidate {
-	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() {
+	if h.contested() || h.Slots < b.Slots || h.Memory > 0 && h.Memory < b.memory() || len(b.Needs) > 0 && h.couldOffer(b) == 0 {
 		return nil
 	}
-	w := want{slots: b.Slots - h.free - h.soft}
-	if b.State != backends.Suspended && h.Memory > 0 && b.Memory > 0 {
-		w.memory = b.memory() - h.freeMem - h.softMem
+	if b.Exclusive {
+		return chooseAllOn(h, b)
 	}
-	set := choose(h.victims, w)
+	w := wantOn(h, b, b.Slots)
+	set := choose(itemsFor(h, b, &w), w)
 	if set == nil {
 		return nil
 	}
-	return newCandidate(set, max(w.slots, 0), []backends.Placement{{Host: h.Name, Slots: b.Slots}})
+	c := newCandidate(set, max(w.slots, 0), []backends.Placement{{Host: h.Name, Slots: b.Slots}})
+	if len(b.Needs) > 0 {
+		if w.needs != nil {
+			c.need = b.Slots // none of the free ones is of use without them
+		}
+		c.excess += max(w.slots, 0)
+	}
+	return c
 }
 
 func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
@@ -279,14 +286,14 @@ func newCandidate(set []*job, need int, hosts []backends.Placement) *candidate {
 
 // whyNoVictims returns why no job can be preempted for a beneficiary.
 func (s *serving) whyNoVictims(b *job) string {
-	key := strings.Join(b.Asked, " ") + "\x00" + b.pool.Hosts
-	if b.State == backends.Suspended {
-		key = b.ID.String()
-	}
+	key := s.choicesFor(b)
 	why, ok := s.reasons[key]
 	if !ok {
 		why = s.sparedReasons(b)
 		s.reasons[key] = why
+	}
+	if b.Exclusive {
+		return fmt.Sprintf("its need of whole hosts, with no more than the %s that its pool has left for it, can't be met in full, so no job is preempted%s", slotCount(max(b.budget, 0)), why)
 	}
 	return fmt.Sprintf("its need of %s can't be met in full, so no job is preempted%s", slotCount(b.Slots), why)
 }

@@ -15,7 +15,8 @@ type shape struct {
 	slots   int
 	memory  int64
 	oneHost bool
-	alone   bool // exclusive
+	alone   bool   // exclusive
+	special string // what else it asks for of hosts, see specialOf; "": nothing
 	suits   *backends.HostSet
 	asked   string
 	part    *part       // the hosts of its pool; nil: any
@@ -29,6 +30,12 @@ type choices struct {
 	hosts []*host // by name
 	parts []*part // of a job without a pool yet: see partsFor
 	share int64   // the least memory that goes with a slot on any of them
+	never string  // why no managed hosts could ever hold it; "": some could
+	whole int     // slots of the hosts that it has for itself at least, if it is exclusive
+
+	// No victims were found when the occupancy had recorded so many changes, and there were
+	// so many slots for whole hosts.
+	noneAt, noneOf int
 
 	// Free slots, see room. There are none for it on hosts[:from], except on those of again,
 	// nor anywhere if full is set; true as of freed[:opened] of the occupancy.
@@ -55,13 +62,13 @@ func (f *farm) choicesFor(j *job) *choices {
 	if j.choices != nil && j.choices.part == j.within() {
 		return j.choices
 	}
-	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, suits: j.Suits, asked: strings.Join(j.Asked, "\x00"), part: j.within()}
+	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, special: specialOf(j), suits: j.Suits, asked: strings.Join(j.Asked, "\x00"), part: j.within()}
 	if j.State == backends.Suspended {
 		of.only = j.ID
 	}
 	c := f.shapes[of]
 	if c == nil {
-		c = &choices{shape: of, hosts: f.suitable(j), share: math.MaxInt64, opened: len(f.freed)}
+		c = &choices{shape: of, hosts: f.suitable(j), share: math.MaxInt64, opened: len(f.freed), noneAt: -1}
 		for _, h := range c.hosts {
 			if h.Memory > 0 && h.Slots > 0 {
 				c.share = min(c.share, h.Memory/int64(h.Slots))
@@ -69,6 +76,7 @@ func (f *farm) choicesFor(j *job) *choices {
 		}
 		if of.part == nil {
 			c.parts = f.partsFor(j)
+			f.checkEver(c, j)
 		}
 		f.shapes[of] = c
 	}
@@ -100,6 +108,12 @@ func (o *occupancy) reopen(c *choices) {
 	c.opened = len(o.freed)
 }
 
+// plain reports whether all that matters of a host are its slots and its memory.
+func (c *choices) plain() bool { return !c.alone && c.special == "" }
+
+// spreads reports whether a job's slots must, or may, lie on several hosts in a given way.
+func (c *choices) spreads() bool { return !c.plain() && !c.oneHost }
+
 // findFree finds free slots for a job on the first of its hosts that have some, nil if
 // there are not enough.
 func (f *farm) findFree(j *job) []backends.Placement {
@@ -107,6 +121,11 @@ func (f *farm) findFree(j *job) []backends.Placement {
 	f.reopen(c)
 	if c.full {
 		return nil
+	}
+	if c.spreads() {
+		hosts := j.lay(c.hosts, func(h *host) int { return h.fits(j) })
+		c.full = hosts == nil
+		return hosts
 	}
 	left := c.slots
 	var hosts []backends.Placement

@@ -12,6 +12,9 @@ import (
 // frees (R17).
 func (f *farm) chooseSpan(b *job, on []*host) *candidate {
 	hosts := slices.DeleteFunc(slices.Clone(on), (*host).contested)
+	if f.choicesFor(b).spreads() {
+		return f.chooseSpread(b, hosts)
+	}
 	usable := map[string]bool{}
 	have := 0
 	var jobs []*job
@@ -70,25 +73,34 @@ func leastOfEachSize(items []item, need int) []item {
 // free for others.
 func (f *farm) fitSpan(b *job, hosts []*host, victims []*job) []backends.Placement {
 	freed := map[*host]int{}
-	freedMem := map[*host]int64{}
+	after := map[*host]*host{}
 	for _, j := range victims {
 		for _, p := range j.Hosts {
 			h := f.byName[p.Host]
-			freed[h] += p.Slots
-			if j.preempt != backends.PreemptSuspend {
-				freedMem[h] += j.perSlot * int64(p.Slots)
+			if after[h] == nil {
+				left := *h.yielding()
+				left.freeHas = slices.Clone(left.freeHas)
+				after[h] = &left
 			}
+			freed[h] += p.Slots
+			after[h].leave(j, p, j.preempt != backends.PreemptSuspend)
 		}
 	}
 	ordered := slices.Clone(hosts)
 	slices.SortStableFunc(ordered, func(x, y *host) int { return freed[y] - freed[x] })
+	offers := func(h *host) int {
+		if left := after[h]; left != nil {
+			return left.fits(b)
+		}
+		return h.yielding().fits(b)
+	}
+	if f.choicesFor(b).spreads() {
+		return b.lay(ordered, offers)
+	}
 	left := b.Slots
 	var placements []backends.Placement
 	for _, h := range ordered {
-		after := *h.yielding()
-		after.free += freed[h]
-		after.freeMem += freedMem[h]
-		n := min(left, after.fits(b))
+		n := min(left, offers(h))
 		if n <= 0 {
 			continue
 		}
@@ -100,20 +112,33 @@ func (f *farm) fitSpan(b *job, hosts []*host, victims []*job) []backends.Placeme
 	return nil
 }
 
-// spanByMemory is for the rare case that memory, not slots, decides on some host. It
-// takes the shortest prefix of the least valued jobs that is enough, then drops
-// every job that is not needed, the most valued first.
+// spanByMemory is for the rare case that memory, not slots, decides on some host.
 func (f *farm) spanByMemory(b *job, hosts []*host, jobs []*job, need int) *candidate {
-	enough := sort.Search(len(jobs)+1, func(n int) bool { return f.fitSpan(b, hosts, jobs[:n]) != nil })
-	if enough > len(jobs) {
+	set, ok := shortest(jobs, func(set []*job) bool { return f.fitSpan(b, hosts, set) != nil })
+	if !ok {
 		return nil
 	}
-	set := slices.Clone(jobs[:enough])
+	return newCandidate(set, max(need, 0), f.fitSpan(b, hosts, set))
+}
+
+// shortest takes the shortest prefix of the least valued jobs that is enough, then drops
+// every job that is not needed, the most valued first. It reports false if all jobs are not
+// enough.
+func shortest(jobs []*job, enough func([]*job) bool) ([]*job, bool) {
+	n := sort.Search(len(jobs)+1, func(n int) bool { return enough(jobs[:n]) })
+	if n > len(jobs) {
+		return nil, false
+	}
+	return dropUnneeded(slices.Clone(jobs[:n]), enough), true
+}
+
+// dropUnneeded drops every job of a set that is not needed, the most valued first.
+func dropUnneeded(set []*job, enough func([]*job) bool) []*job {
 	for i := len(set) - 1; i >= 0; i-- {
 		without := slices.Delete(slices.Clone(set), i, i+1)
-		if f.fitSpan(b, hosts, without) != nil {
+		if enough(without) {
 			set = without
 		}
 	}
-	return newCandidate(set, max(need, 0), f.fitSpan(b, hosts, set))
+	return set
 }
