@@ -119,7 +119,7 @@ func (q *queue) reasons(j *job, m backends.Job, hosts []Host, rooms map[string]*
 		return []Reason{{Text: "Dependency condition invalid or never satisfied"}}
 	case m.Wait == backends.WaitDependency:
 		return []Reason{{Text: "Job dependency condition not satisfied"}}
-	case m.Wait == backends.WaitTime:
+	case m.Wait == backends.WaitTime && (!j.kept || j.Begin.After(q.now)):
 		return []Reason{{Text: "The job has a specified start time"}}
 	case m.Wait == backends.WaitThrottle:
 		return []Reason{{Text: "The job array has reached its running element limit"}}
