@@ -228,7 +228,8 @@ func (p *planner) gatherOn(u *Unit, h *host) {
 		return
 	}
 	u.Stage = Ready
-	if !slices.Equal(u.job.Pinned, []string{h.Name}) {
+	// A pin that a reclaim set ends by itself: the job would start where its memory is not free.
+	if !slices.Equal(u.job.Pinned, []string{h.Name}) || !u.job.PinEnds.IsZero() {
 		p.addLast(Step{Do: Pin, Job: u.Job, Host: h.Name, Reason: "its dummies are in place there"})
 	}
 	if !u.job.HeldUntil.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 )
 
 // started lists what a plan puts straight into slots, as "2 in [n1] [1]".
@@ -202,5 +203,59 @@ func TestPinEndsAndIsRenewed(t *testing.T) { // R21
 		if got := pins(s.cycle()); len(got) != 1 || !got[0].Until.After(j.PinEnds) {
 			t.Errorf("%s: not renewed: %+v", name, got)
 		}
+	}
+}
+
+// Once its dummies are in place a heavy beneficiary starts at any moment: its pin to their
+// host does not end, and no reclaim changes that.
+func TestPinOfReadyHeavyJobDoesNotEnd(t *testing.T) { // R21, R29
+	s := newScene(t, 2, 4).pool("chipA", 3)
+	for i := range s.state.Farm.Hosts {
+		s.state.Farm.Hosts[i].Memory = 16 << 30
+	}
+	s.policy.Dummies = dummy.Policy{Mode: dummy.Reserve, MaxGathering: 1, GatherTimeout: time.Hour, Limit: time.Hour}
+	able := &s.state.Abilities
+	able.ManagesMemory, able.PinEnds = false, true
+	able.Place = func(context.Context, []backends.Dummy) []backends.Submitted { panic("plan acts") }
+	s.job("bob", "", "n1", time.Minute)
+	s.job("bob", "", "n1", time.Hour)
+	s.job("bob", "", "n2*4", time.Hour)
+	b := s.job("ann", "chipA", "", time.Minute, memory(10), func(j *backends.Job) { j.HeldUntil = s.now.Add(time.Hour) })
+	pins := func() (ends []time.Time) {
+		p := s.cycle()
+		s.rank(p)
+		for _, a := range p.Actions {
+			if a.Verb == PinTo && a.Job == b {
+				ends = append(ends, a.Until)
+			}
+		}
+		return ends
+	}
+	var ends []time.Time
+	for range 5 {
+		if ends = pins(); len(ends) > 0 {
+			break
+		}
+	}
+	if len(ends) != 1 || ends[0].IsZero() {
+		t.Fatalf("while it gathers the reclaim pins it until %v, want one time", ends)
+	}
+	j := s.at(b)
+	j.Pinned, j.PinEnds = []string{"n1"}, ends[0]
+	farm := s.state.Farm
+	farm.Jobs = slices.DeleteFunc(farm.Jobs, func(j backends.Job) bool { return len(j.Hosts) == 1 && j.Hosts[0].Host == "n1" })
+	for range 3 {
+		s.job("root", "", "n1", time.Minute, func(j *backends.Job) { j.DummyFor = b })
+	}
+	if ends := pins(); len(ends) != 1 || !ends[0].IsZero() {
+		t.Fatalf("with its dummies in place it is pinned until %v, want one pin that does not end", ends)
+	}
+	j = s.at(b)
+	j.PinEnds, j.HeldUntil = time.Time{}, time.Time{}
+	if ends := pins(); len(ends) != 0 {
+		t.Errorf("while it waits for its own slot it is pinned again, until %v", ends)
+	}
+	if r := s.state.Memory.Reclaims; len(r) != 1 || !r[0].Phase.Open() {
+		t.Errorf("reclaims %+v, want an open one", r)
 	}
 }

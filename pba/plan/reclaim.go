@@ -91,10 +91,11 @@ const comesFree = "its slots come free there"
 // pin binds the beneficiary to where its slots come free, if the queue can. The job must
 // run even if the engine is gone for good, whatever becomes of that host (R21): the pin
 // ends by itself, and is renewed, if the queue can do that; else there is none if the
-// beneficiary is put straight into its slots.
+// beneficiary is put straight into its slots. A heavy job whose dummies are in place is
+// pinned beside them, and for good: elsewhere its memory is not free.
 func (s *serving) pin(b *job, r *Reclaim, at stage, reason string) {
 	able := &s.state.Abilities
-	if able.Pin == nil || b.State == backends.Suspended || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
+	if able.Pin == nil || b.State == backends.Suspended || s.startsSoon(b) || able.Start != nil && !able.PinEnds && s.dummies.Unit(b.ID) == nil {
 		return
 	}
 	ends := time.Time{}
