@@ -368,6 +368,17 @@ func (c *Client) pin(ctx context.Context, pins []backends.Pin) backends.Errors {
 		return nil
 	})
 	c.loadDetails(ctx, p, b)
+	b.Each(func(it *item) error {
+		for _, h := range pins[it.Index].Hosts {
+			if slices.Contains(it.Job.excluded, h) {
+				c.mu.Lock()
+				c.excluded = nil // its owner changed it since
+				c.mu.Unlock()
+				return fmt.Errorf("job %v: pin to %s: its owner excludes that host", it.ID, h)
+			}
+		}
+		return nil
+	})
 	c.write(ctx, b, func(it *item) []string {
 		r := &it.Job.record
 		if !r.pinned || len(it.Job.Pinned) == 0 {

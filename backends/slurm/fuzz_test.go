@@ -23,7 +23,7 @@ func FuzzJobs(f *testing.F) {
 		if strings.Contains(text, nonce) || strings.HasSuffix(text, "x") {
 			return
 		}
-		line := strings.Split("8 N/A R None alice main 1 0 2 1 1 mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 (null) chipa (null) OK 0 1 1 0 (null) name", " ")
+		line := strings.Split("8 N/A R None alice main 1 0 2 1 1 mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 (null) chipa (null) OK 0 1 1 0 N/A (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) name", " ")
 		line[fName], line[fComment] = text, text
 		jobs, err := parseJobs([]byte(strings.Join(line, nonce)+nonce+"\n"), 16)
 		if err != nil || len(jobs) != 1 || jobs[0].Name != text || jobs[0].User != "alice" || jobs[0].Project != "chipa" {
@@ -44,7 +44,7 @@ func FuzzNodes(f *testing.F) {
 
 // Texts that stand in a field, or in an answer of scontrol's.
 func FuzzTexts(f *testing.F) {
-	for _, s := range []string{"n[08-10,12]x,m", "1-02:03:04", "1.50G", "cpu=2,mem=128M", "1795307972", "idle*", "12;cluster", "Configuration data as of 1795307972\n", "PriorityWeightTRES = CPU=1,Mem=2"} {
+	for _, s := range []string{"n[08-10,12]x,m", "1-02:03:04", "1.50G", "cpu=2,mem=128M", "1795307972", "idle*", "12;cluster", "Configuration data as of 1795307972\n", "PriorityWeightTRES = CPU=1,Mem=2", "1-7:3,9%2", "gres:gpu:a100:2", "gpu:a100:2(S:0-1),tape:1", "big&fast"} {
 		f.Add(s)
 	}
 	f.Add(string(captured(f, "show_job.txt")))
@@ -78,6 +78,18 @@ func FuzzTexts(f *testing.F) {
 			}
 		}
 		_, _ = parseHosts(s)
+		if indices, limit, err := parseTasks(s, 1000); err == nil && (len(indices) > 1000 || limit < 0) {
+			t.Errorf("%q: %d elements, limit %d", s, len(indices), limit)
+		}
+		wanted, _ := parseTresRequest(s)
+		for _, a := range append(parseGres(s), wanted...) {
+			if a.Count < 0 || a.Name == "" {
+				t.Errorf("%q: %v", s, a)
+			}
+		}
+		_, _ = parseFeatures(s)
+		_ = parseNodeCount(s)
+		_, _ = parseExclusions([]byte(s), "x")
 		_, _ = parseHostState(s)
 		_, _ = parseAt([]byte(s))
 		_, _ = NewScale([]byte(s))

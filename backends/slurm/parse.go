@@ -42,6 +42,28 @@ const (
 	fRequeue
 	fBatch
 	fExit
+	fHetJob
+	// What it asks for, in fields next to each other: see parseRequest.
+	fFeatures
+	fTasks
+	fPerTask
+	fTasksPerNode
+	fTasksPerSocket
+	fTasksPerCore
+	fMinCPUs
+	fPerNode
+	fPerJob
+	fPerTaskTRES
+	fPerSocket
+	fCPUsPerTRES
+	fContiguous
+	fSwitches
+	fCoreSpec
+	fReservation
+	fTopology
+	fDisk
+	fNetwork
+	fBurstBuffer
 	fComment
 	fName
 	fieldCount
@@ -52,7 +74,12 @@ var squeueFields = [fieldCount]string{
 	fPriority: "PriorityLong", fNice: "Nice", fCPUs: "NumCPUs", fNodes: "NumNodes", fMaxNodes: "MaxNodes", fTRES: "tres", fMinMemory: "MinMemory", fStart: "StartTime",
 	fSubmit: "SubmitTime", fEligible: "EligibleTime", fEnd: "EndTime", fTimeLimit: "TimeLimit", fTimeUsed: "TimeUsed", fNodeList: "NodeList",
 	fReqNodes: "ReqNodes", fAccount: "Account", fWCKey: "WCKey", fOverSubscribe: "OverSubscribe", fRestarts: "RestartCnt", fRequeue: "Requeue",
-	fBatch: "BatchFlag", fExit: "exit_code", fComment: "Comment", fName: "Name",
+	fBatch: "BatchFlag", fExit: "exit_code", fHetJob: "HetJobID",
+	fFeatures: "Feature", fTasks: "NumTasks", fPerTask: "cpus-per-task", fTasksPerNode: "NtPerNode", fTasksPerSocket: "NtPerSocket", fTasksPerCore: "NtPerCore",
+	fMinCPUs: "MinCpus", fPerNode: "tres-per-node", fPerJob: "tres-per-job", fPerTaskTRES: "tres-per-task", fPerSocket: "tres-per-socket", fCPUsPerTRES: "cpus-per-tres",
+	fContiguous: "Contiguous", fSwitches: "ReqSwitch", fCoreSpec: "CoreSpec", fReservation: "Reservation", fTopology: "sct", fDisk: "MinTmpDisk",
+	fNetwork: "Network", fBurstBuffer: "BurstBuffer",
+	fComment: "Comment", fName: "Name",
 }
 
 // format is the -O of squeue or sinfo: fields that are parted by the nonce.
@@ -154,6 +181,9 @@ type cluster struct {
 	slots   map[string]int  // of each host
 	low     map[string]bool // partitions whose jobs go after those of the default one
 	memory  bool            // the cluster manages memory
+	array   int             // no array has an index so high
+
+	requests map[string]*request // by the fields that show them
 }
 
 // listedJob is a job as squeue shows it, with fields that callers don't see.
@@ -168,11 +198,16 @@ type listedJob struct {
 	holdsFor backends.ID       // a placeholder's job
 	rank     backends.Priority // that a dummy job is to have once it is released
 	each     int64             // bytes asked for each slot or each node of several: its details say which
+	request  *request
+	least    int    // hosts that it must have, of a pending job
+	most     int    // hosts: a limit of its owner's, or what squeue reckons where there is none
+	share    string // its OverSubscribe
 
 	// From its details, if they were asked for.
 	detailed      bool
 	record        record
-	before, after string // what stands around the record in its AdminComment
+	excluded      []string // hosts, by its owner
+	before, after string   // what stands around the record in its AdminComment
 }
 
 // Shown is the job as callers see it.
@@ -181,11 +216,20 @@ func (j *listedJob) Shown() *backends.Job { return &j.Job }
 // jobLines parts what squeue prints into jobs of a cluster.
 func jobLines(nonce string, c *cluster, jobs *[]*listedJob) *lines {
 	return &lines{nonce: []byte(nonce), n: int(fieldCount), handle: func(fields []string) error {
+		tasks, limit, err := parseTasks(fields[fArrayTask], c.array)
+		if err != nil {
+			return fmt.Errorf("%w, in the line %s", err, shown(strings.Join(fields, "|")))
+		}
 		var j listedJob
 		if err := j.parseFields(fields, c); err != nil {
 			return fmt.Errorf("%w, in the line %s", err, shown(strings.Join(fields, "|")))
 		}
-		*jobs = append(*jobs, &j)
+		j.ArrayLimit = limit
+		for _, index := range tasks {
+			element := j
+			element.ID.Index = index
+			*jobs = append(*jobs, &element)
+		}
 		return nil
 	}}
 }
@@ -198,11 +242,6 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	span := func(field int) time.Duration { return valueOf(f, field, &failed, parseDuration) }
 	hosts := func(field int) []string { return valueOf(f, field, &failed, parseHosts) }
 	j.ID.Job = number(fArrayJob)
-	if task := f[fArrayTask]; task != "N/A" {
-		if j.ID.Index = int(number(fArrayTask)); j.ID.Index == 0 {
-			j.ID.Index = backends.ZeroIndex
-		}
-	}
 	j.Name, j.User, j.Queue = f[fName], f[fUser], f[fQueue]
 	j.nice = number(fNice)
 	if j.factor = number(fPriority); j.factor > least { // else an unknown part of Nice is in it
@@ -215,8 +254,11 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	j.Requeues = int(number(fRestarts))
 	j.Interactive = number(fBatch) == 0
 	j.NoRequeue = number(fRequeue) == 0 || j.Interactive
-	j.Exclusive = f[fOverSubscribe] == "NO"
+	j.share = f[fOverSubscribe]
+	j.Exclusive = j.share == "NO"
+	j.Component = absent(f[fHetJob]) != ""
 	nodes, most := number(fNodes), number(fMaxNodes)
+	j.most = int(most)
 	end := at(fEnd)
 	j.start = at(fStart)
 	status := number(fExit)
@@ -226,8 +268,11 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	if err := j.setMemory(f[fTRES], f[fMinMemory], c); err != nil {
 		return err
 	}
+	if j.least, j.request = parseNodeCount(f[fTRES]), c.request(f); j.request.err != nil {
+		return j.request.err
+	}
 	// squeue shows a limit of one node and no limit alike: a job that fits on one host
-	// counts as limited to one.
+	// counts as limited to one. Of pending jobs fitShape decides that again.
 	j.OneHost = len(j.nodes) < 2 && nodes < 2 && most < 2 && (j.Slots == 1 || c.hostFits(j.Slots))
 	j.setTag(f, c)
 	if err := j.parseState(f[fState], f[fReason], c); err != nil {
@@ -365,9 +410,16 @@ func (j *listedJob) parseState(state, reason string, c *cluster) error {
 		j.Wait = backends.WaitTime
 	default:
 		j.Wait = waitReasons[reason]
+		if reason != "None" {
+			j.Considered = c.at // each update of a job makes its reason None again (22.05)
+		}
 	}
 	return nil
 }
+
+// reserved is the reason of a job whose nodes are kept for one ahead of it, or for a
+// reservation (22.05): placeJobs trusts it of no pinned job.
+const reserved = "ReqNodeNotAvail, May be reserved for other job"
 
 // waitReasons are the reasons whose meaning is known; any other is WaitOther (R14).
 // "None" is the reason of a job that the scheduler hasn't come to yet.
@@ -379,6 +431,10 @@ var waitReasons = map[string]backends.Wait{
 	"Dependency":               backends.WaitDependency,
 	"DependencyNeverSatisfied": backends.WaitDependency,
 	"JobArrayTaskLimit":        backends.WaitThrottle,
+	// The partition's nodes are kept for a job ahead of it, in whichever partition, or are
+	// all down (22.05).
+	reserved: backends.WaitResources,
+	"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": backends.WaitResources,
 }
 
 // exitCode reads a wait status. A job that did not complete, though its script's status

@@ -18,6 +18,7 @@ type detail struct {
 	cores     map[core]bool        // that it has, or had before it was suspended
 	holds     bool                 // it occupies its cores: it runs or is completing
 	perSlot   bool                 // it asks for its memory by slot, not by node
+	excluded  []string             // hosts that its owner excludes
 }
 
 // core is one core of a host.
@@ -60,11 +61,16 @@ func parseDetail(text string) (detail, bool) {
 	if !ok1 || !ok2 || suspended == "" || err1 != nil || err2 != nil {
 		return detail{}, false
 	}
+	list, ok3 := onlyField(text, " ExcNodeList=", "\n")
+	excluded, err3 := parseHosts(list)
+	if !ok3 || err3 != nil {
+		return detail{}, false
+	}
 	bySlot, byNode := strings.Count(text, " MinMemoryCPU="), strings.Count(text, " MinMemoryNode=")
 	if bySlot+byNode > 1 {
 		return detail{}, false
 	}
-	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second, perSlot: bySlot > 0}, true
+	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second, perSlot: bySlot > 0, excluded: excluded}, true
 }
 
 // parsePriority reads the priority, without Nice, of a job that is pending from what
@@ -106,6 +112,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 		PreSuspend int64  `json:"pre_sus_time"`
 		Suspended  int64  `json:"suspend_time"`
 		PerSlot    *int64 `json:"memory_per_cpu"`
+		Excluded   string `json:"excluded_nodes"`
 		Resources  struct {
 			CPUs  int        `json:"allocated_cpus"`
 			Nodes []nodeJSON `json:"allocated_nodes"`
@@ -118,6 +125,9 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs), perSlot: j.PerSlot != nil}
+		if d.excluded, err = parseHosts(j.Excluded); err != nil {
+			return nil, err
+		}
 		switch j.State {
 		case "RUNNING", "COMPLETING", "CONFIGURING", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED":
 			d.holds = true

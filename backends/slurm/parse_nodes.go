@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,10 +21,20 @@ const (
 	nQueue
 	nTier
 	nLimit
+	nAvailable
+	nSizes
+	nMostCPUs
+	nThreads
+	nFeatures
+	nGres
+	nGresUsed
 	nodeFieldCount
 )
 
-var sinfoFields = [nodeFieldCount]string{nName: "NodeList", nCPUs: "CPUs", nMemory: "Memory", nState: "StateCompact", nQueue: "Partition", nTier: "PriorityTier", nLimit: "Time"}
+var sinfoFields = [nodeFieldCount]string{
+	nName: "NodeList", nCPUs: "CPUs", nMemory: "Memory", nState: "StateCompact", nQueue: "Partition", nTier: "PriorityTier", nLimit: "Time",
+	nAvailable: "Available", nSizes: "Size", nMostCPUs: "MaxCPUsPerNode", nThreads: "Threads", nFeatures: "features_act", nGres: "Gres", nGresUsed: "GresUsed",
+}
 
 // layout is what sinfo shows: the hosts, and the partitions.
 type layout struct {
@@ -31,6 +42,23 @@ type layout struct {
 	queues []backends.Queue // LevelLow: its jobs go after those of the default one
 	within map[string][]string
 	limits map[string]time.Duration // of a partition's jobs; missing: none
+	parts  map[string]*partitionNodes
+	nodes  map[string]*node
+}
+
+// partitionNodes is what decides whether a job may run in a partition, and where.
+type partitionNodes struct {
+	hosts    []string // in order of their names once sinfo's lines are read
+	up       bool     // it starts jobs
+	most     int      // hosts of a job; 0: no limit
+	mostCPUs bool     // it limits the CPUs that its jobs have on a node
+}
+
+// node is what decides whether a job may run on a host, beside its slots and memory.
+type node struct {
+	threads  int // of each core: a job has whole cores
+	features map[string]bool
+	used     map[string]int // of what it has, by name
 }
 
 // parseNodes reads sinfo's lines.
@@ -39,7 +67,7 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sinfo: %w", err)
 	}
-	l := layout{within: map[string][]string{}, limits: map[string]time.Duration{}}
+	l := layout{within: map[string][]string{}, limits: map[string]time.Duration{}, parts: map[string]*partitionNodes{}, nodes: map[string]*node{}}
 	known, tiers := map[string]bool{}, map[string]int64{}
 	defaultTier := int64(-1)
 	for _, f := range lines {
@@ -55,6 +83,10 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 		if _, ok := tiers[queue]; !ok && queue != "" {
 			tiers[queue] = tier
 			l.queues = append(l.queues, backends.Queue{Name: queue, Default: isDefault})
+			l.parts[queue] = &partitionNodes{up: f[nAvailable] == "up", most: mostHosts(f[nSizes]), mostCPUs: f[nMostCPUs] != "UNLIMITED"}
+		}
+		if p := l.parts[queue]; p != nil {
+			p.hosts = append(p.hosts, f[nName])
 		}
 		if limit > 0 {
 			l.limits[queue] = limit
@@ -67,7 +99,14 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 			continue
 		}
 		known[f[nName]] = true
-		l.hosts = append(l.hosts, backends.Host{Name: f[nName], Slots: int(slots), Memory: size << 20, State: state})
+		threads, _ := strconv.Atoi(f[nThreads])
+		has, used := parseGres(f[nGres]), parseGres(f[nGresUsed])
+		l.nodes[f[nName]] = &node{threads: max(threads, 1), features: set(strings.Split(absent(f[nFeatures]), ",")), used: counts(used)}
+		l.hosts = append(l.hosts, backends.Host{Name: f[nName], Slots: int(slots), Memory: size << 20, State: state, Has: has})
+	}
+	for _, p := range l.parts {
+		slices.Sort(p.hosts)
+		p.hosts = slices.Compact(p.hosts)
 	}
 	for i := range l.queues {
 		if tiers[l.queues[i].Name] < defaultTier {
@@ -75,6 +114,26 @@ func parseNodes(out []byte, nonce string) (*layout, error) {
 		}
 	}
 	return &l, nil
+}
+
+// mostHosts reads the most hosts of a job from "1-infinite", "1-4" or "1"; 0: no limit.
+func mostHosts(size string) int {
+	_, last, isRange := strings.Cut(size, "-")
+	if !isRange {
+		last = size
+	}
+	n, _ := strconv.Atoi(last) // infinite: 0
+	return max(n, 0)
+}
+
+func set(words []string) map[string]bool {
+	all := make(map[string]bool, len(words))
+	for _, w := range words {
+		if w != "" {
+			all[w] = true
+		}
+	}
+	return all
 }
 
 // parseHostState reads a node's compact state with its flag.

@@ -96,7 +96,7 @@ func TestJobs(t *testing.T) {
 
 func TestMalformedJobLines(t *testing.T) {
 	line := func(change func([]string)) []byte {
-		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 (null) name", " ")
+		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 N/A (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) name", " ")
 		f[fReqNodes] = ""
 		change(f)
 		return []byte(strings.Join(f, nonce) + nonce + "\n")
@@ -105,7 +105,7 @@ func TestMalformedJobLines(t *testing.T) {
 		t.Fatalf("%+v, %v", jobs, err)
 	}
 	for field, value := range map[int]string{
-		fState: "XX", fArrayTask: "1-5", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0",
+		fState: "XX", fArrayTask: "5-1", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0",
 	} {
 		out := line(func(f []string) { f[field] = value })
 		if _, err := parseJobs(out, 1000); err == nil || !strings.Contains(err.Error(), "in the line") {
@@ -128,7 +128,7 @@ func TestWaits(t *testing.T) {
 	for reason, want := range map[string]backends.Wait{
 		"Resources": backends.WaitResources, "Priority": backends.WaitResources, "Dependency": backends.WaitDependency,
 		"JobArrayTaskLimit": backends.WaitThrottle, "Licenses": backends.WaitOther, "QOSMaxJobsPerUserLimit": backends.WaitOther,
-		"ReqNodeNotAvail, May be reserved for other job": backends.WaitOther, "a new one": backends.WaitOther,
+		"ReqNodeNotAvail, UnavailableNodes:node2": backends.WaitOther, "a new one": backends.WaitOther,
 	} {
 		var j listedJob
 		if err := j.parseState("PD", reason, farm()); err != nil || j.Wait != want {

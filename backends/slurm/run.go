@@ -37,9 +37,10 @@ func (c *Client) command(stdin io.Reader, argv []string) command.Command {
 }
 
 // environment is this process's without what would change what Slurm's commands do:
-// options of their own, and the job in which this process may run. Times are seconds.
+// options of their own, and the job in which this process may run. Times are seconds, and
+// no list of an array's elements is cut off.
 func (c *Client) environment() []string {
-	env := []string{"TZ=UTC", "SLURM_TIME_FORMAT=%s"}
+	env := []string{"TZ=UTC", "SLURM_TIME_FORMAT=%s", "SLURM_BITSTR_LEN=0"}
 	for _, variable := range os.Environ() {
 		key, _, _ := strings.Cut(variable, "=")
 		command, _, _ := strings.Cut(key, "_")

@@ -32,7 +32,8 @@ type Client struct {
 
 	mu           sync.Mutex
 	known        map[run]runFacts
-	lastSnapshot *snapshot // that Farm gave
+	excluded     map[int64][]string // hosts, by the number of a pending job or array
+	lastSnapshot *snapshot          // that Farm gave
 }
 
 // run is one run of a job.
@@ -114,6 +115,7 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 			farm.Ended = append(farm.Ended, j.Job)
 		}
 	}
+	backends.Throttle(farm.Jobs)
 	c.dropRuns(p)
 	c.mu.Lock()
 	c.lastSnapshot = p
@@ -130,7 +132,9 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	if err != nil {
 		return nil, err
 	}
-	return reconcile.Shown(p.jobs, ids), nil
+	jobs := reconcile.Shown(p.jobs, ids)
+	backends.Throttle(jobs)
+	return jobs, nil
 }
 
 // snapshot is a snapshot of the cluster, or of some jobs.
@@ -140,7 +144,6 @@ type snapshot struct {
 	commands uint64    // commands that were run until it was complete
 	layout
 	rankErr error        // why jobs can't be ranked
-	array   int          // no array has an index so high
 	jobs    []*listedJob // in order of their IDs
 }
 
@@ -168,7 +171,9 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 		return nil, err
 	}
 	slices.SortFunc(p.jobs, func(a, b *listedJob) int { return a.ID.Compare(b.ID) })
-	err = c.addDetails(ctx, &p)
+	if err = c.addDetails(ctx, &p); err == nil {
+		err = c.addPlaces(ctx, &p, ids == nil)
+	}
 	p.commands = c.latest.Commands()
 	return &p, err
 }
@@ -177,7 +182,7 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 // once the cluster is known.
 func (c *Client) readJobs(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}) error {
 	nonce := newNonce()
-	argv := []string{"squeue", "--noheader", "--all", "--array", "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
+	argv := []string{"squeue", "--noheader", "--all", "--array-unique", "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
 	if len(some) > 0 {
 		argv = append(argv, "--jobs="+strings.Join(some, ","))
 	}
@@ -333,6 +338,29 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 			j.Hosts = spread(j.nodes, j.Slots, p.slots) // it left its hosts between the two commands
 		}
 	}
+	return nil
+}
+
+// addPlaces adds where jobs may run. Which hosts their owners exclude is asked again as
+// soon as a job comes for which slots may be freed.
+func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
+	c.mu.Lock()
+	excluded := c.excluded
+	c.mu.Unlock()
+	if all && needsExclusions(p, excluded) {
+		nonce := newNonce()
+		out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", "--array-unique", "--states=PENDING", "--format=%F"+nonce+"%x"+nonce)
+		if err != nil {
+			return err
+		}
+		if excluded, err = parseExclusions(out, nonce); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.excluded = excluded
+		c.mu.Unlock()
+	}
+	placeJobs(p, excluded)
 	return nil
 }
 

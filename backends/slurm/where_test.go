@@ -1,0 +1,249 @@
+package slurm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/allotment-hpc/allotment/backends"
+)
+
+// kinds is the snapshot of a cluster with jobs of many kinds: node1 in the partition small
+// (1 h, one node), too; node3 has the features big and fast, node4 big, gpu and two GPUs.
+func kinds(t testing.TB) (p *snapshot, excluded map[int64][]string) {
+	t.Helper()
+	l, err := parseNodes(captured(t, "sinfo_kinds.txt"), nonce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = &snapshot{layout: *l, cluster: cluster{at: time.Unix(1795475460, 0), scale: Scale{Unit: 2}, from: FromAccount, slots: map[string]int{}, memory: true}}
+	for _, h := range p.hosts {
+		p.slots[h.Name] = h.Slots
+	}
+	read := jobLines(nonce, &p.cluster, &p.jobs)
+	if err := read.feed(captured(t, "requests.txt")); err != nil {
+		t.Fatal(err)
+	}
+	if excluded, err = parseExclusions(captured(t, "excluded.txt"), nonce); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range p.jobs {
+		if j.State == backends.Running {
+			j.Hosts = spread(j.nodes, j.Slots, p.slots)
+		}
+	}
+	return p, excluded
+}
+
+func named(p *snapshot, name string) *listedJob {
+	return p.jobs[slices.IndexFunc(p.jobs, func(j *listedJob) bool { return j.Name == name })]
+}
+
+func TestWhereJobsMayRun(t *testing.T) {
+	p, excluded := kinds(t)
+	placeJobs(p, excluded)
+	got := map[string]string{}
+	for _, j := range p.jobs {
+		if j.State != backends.Pending {
+			continue
+		}
+		if j.Unserved != "" {
+			got[j.Name] = "unserved: " + j.Unserved
+			continue
+		}
+		text := "any"
+		if j.Suits != nil {
+			text = strings.Join(j.Suits.Hosts, " ")
+		}
+		got[j.Name] = fmt.Sprintf("%s; %d-%d hosts, per host %d, unit %d", text, j.MinHosts, j.MaxHosts, j.PerHost, j.Unit)
+		for _, n := range j.Needs {
+			got[j.Name] += fmt.Sprintf(", %s %d", n.Name, n.Count)
+		}
+	}
+	one := "any; 1-1 hosts, per host 0, unit 0"
+	want := map[string]string{
+		"plain":      one,
+		"small":      "node1; 1-1 hosts, per host 0, unit 0",
+		"both":       one,
+		"long":       one,
+		"big":        "node3 node4; 1-1 hosts, per host 0, unit 0",
+		"bigfast":    "node3; 1-1 hosts, per host 0, unit 0",
+		"or":         "unserved: --constraint=big|gpu",
+		"counted":    "unserved: --constraint=[big*1&gpu*1]",
+		"exclude":    "node1 node2 node3; 1-1 hosts, per host 0, unit 0",
+		"on1":        one,
+		"on12":       "any; 2-2 hosts, per host 0, unit 0",
+		"on1of2":     "unserved: --nodelist of some of its nodes",
+		"typed":      one + ", gpu 1, gpu:a100 1",
+		"gpus":       one + ", gpu 2",
+		"gpu2":       one + ", gpu 1",
+		"pertask":    one + ", gpu 2",
+		"cpusper":    "unserved: --cpus-per-gpu",
+		"N2":         "any; 2-2 hosts, per host 0, unit 0",
+		"N2t1":       "any; 2-2 hosts, per host 1, unit 0",
+		"n6t2":       "any; 3-3 hosts, per host 2, unit 0",
+		"n3":         one,
+		"n8":         "any; 1-2 hosts, per host 0, unit 0",
+		"n2c2":       "any; 1-1 hosts, per host 0, unit 2",
+		"n3c2":       "any; 1-2 hosts, per host 0, unit 2",
+		"N23":        "any; 2-3 hosts, per host 0, unit 0",
+		"exclusive":  one,
+		"user":       "unserved: --exclusive=user",
+		"mincpus":    "unserved: --mincpus",
+		"contiguous": "unserved: --contiguous",
+		"hint":       one,
+		"array":      one,
+		"odd":        one,
+		"het":        "unserved: it is a heterogeneous job",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if named(p, "big").Suits == named(p, "bigfast").Suits || named(p, "plain").Suits != nil {
+		t.Error("sets of hosts are mixed up")
+	}
+	if j := named(p, "het"); !j.Component {
+		t.Errorf("%+v", j)
+	}
+	if j := named(p, "small"); j.Wait != backends.WaitResources || j.Considered.IsZero() {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestArraysAreExpanded(t *testing.T) {
+	p, _ := kinds(t)
+	limitArrays(p.jobs)
+	var array, odd []int
+	for _, j := range p.jobs {
+		switch j.Name {
+		case "array":
+			array = append(array, j.ID.Index)
+			if j.ArrayLimit != 2 {
+				t.Errorf("%v: limit %d", j.ID, j.ArrayLimit)
+			}
+		case "odd":
+			odd = append(odd, j.ID.Index)
+		}
+	}
+	if !slices.Equal(array, []int{4, 1, 2, 3, 5, 6, 7, 8, 9}) || !slices.Equal(odd, []int{backends.ZeroIndex, 4, 8}) {
+		t.Error(array, odd)
+	}
+}
+
+// squeue does not show the limit once no element is left that has no line of its own.
+func TestStaleArrayLimit(t *testing.T) {
+	jobs := make([]*listedJob, 3)
+	for i := range jobs {
+		jobs[i] = &listedJob{Job: backends.Job{ID: backends.ID{Job: 7, Index: i + 1}, State: backends.Pending, Wait: backends.WaitThrottle}}
+	}
+	limitArrays(jobs)
+	if jobs[0].ArrayLimit != 1 {
+		t.Errorf("none runs: limit %d, want 1", jobs[0].ArrayLimit)
+	}
+	jobs[0].State, jobs[1].State, jobs[0].ArrayLimit, jobs[1].ArrayLimit, jobs[2].ArrayLimit = backends.Running, backends.Running, 0, 0, 0
+	limitArrays(jobs)
+	if jobs[2].ArrayLimit != 2 {
+		t.Errorf("two run: limit %d, want 2", jobs[2].ArrayLimit)
+	}
+}
+
+// A running job that asked for any GPU has one of the only type there is; what jobs use
+// without saying so is not there.
+func TestWhatHostsHave(t *testing.T) {
+	p, _ := kinds(t)
+	placeJobs(p, nil)
+	amounts := []backends.Amount{{Name: "gpu", Count: 1}, {Name: "gpu:a100", Count: 1}}
+	if j := named(p, "gpu1"); !slices.Equal(j.Needs, amounts) {
+		t.Errorf("%v", j.Needs)
+	}
+	two := []backends.Amount{{Name: "gpu", Count: 2}, {Name: "gpu:a100", Count: 2}}
+	if has := p.hosts[3].Has; !slices.Equal(has, two) {
+		t.Errorf("%v", has)
+	}
+	p, _ = kinds(t)
+	p.nodes["node4"].used = map[string]int{"gpu": 2, "gpu:a100": 2}
+	placeJobs(p, nil)
+	if has := p.hosts[3].Has; !slices.Equal(has, amounts) {
+		t.Errorf("one of two used GPUs is no known job's: %v", has)
+	}
+}
+
+// A job has whole cores.
+func TestThreads(t *testing.T) {
+	p, _ := kinds(t)
+	for _, n := range p.nodes {
+		n.threads = 2
+	}
+	placeJobs(p, nil)
+	for name, slots := range map[string]int{"plain": 2, "n3": 4, "N2": 4} {
+		if j := named(p, name); j.Slots != slots || j.Unserved != "" {
+			t.Errorf("%s: %d slots, %q", name, j.Slots, j.Unserved)
+		}
+	}
+	if j := named(p, "hint"); j.Unserved == "" {
+		t.Errorf("%+v", j)
+	}
+	p.nodes["node1"].threads = 1
+	placeJobs(p, nil)
+	if j := named(p, "plain"); j.Unserved == "" {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestPinOutsideOneOfItsPartitions(t *testing.T) {
+	p, _ := kinds(t)
+	j := named(p, "both")
+	j.Pinned, j.Wait, j.Reason = []string{"node2"}, backends.WaitOther, "ReqNodeNotAvail, UnavailableNodes:node2"
+	for i := range p.hosts {
+		p.hosts[i].State = backends.HostUp
+	}
+	placeJobs(p, nil)
+	if j.Wait != backends.WaitResources {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestParseTasks(t *testing.T) {
+	for text, want := range map[string]string{
+		"N/A": "[0] 0", "7": "[7] 0", "0-1": "[-1 1] 0", "1-7:3,9%2": "[1 4 7 9] 2",
+	} {
+		if indices, limit, err := parseTasks(text, 100); err != nil || fmt.Sprint(indices, limit) != want {
+			t.Errorf("%s: %v %d, %v", text, indices, limit, err)
+		}
+	}
+	for _, text := range []string{"", "x", "1-", "5-1", "1-3%", "1-3:0", "1-100", "1,2...", "0-99,0-99"} {
+		if indices, _, err := parseTasks(text, 100); err == nil {
+			t.Errorf("%s: %v", text, indices)
+		}
+	}
+}
+
+func TestParseResources(t *testing.T) {
+	for text, want := range map[string]string{
+		"gres:gpu:1": "[{gpu 1}]", "gres/gpu:a100:2": "[{gpu 2} {gpu:a100 2}]", "gres:gpu": "[{gpu 1}]", "gres:tape:2K": "[{tape 2048}]", "N/A": "[]",
+		"gres/gpu=2": "[{gpu 2}]",
+	} {
+		if all, ok := parseTresRequest(text); !ok || fmt.Sprint(all) != want {
+			t.Errorf("%s: %v", text, all)
+		}
+	}
+	for _, text := range []string{"cpu=2", "gres:mps:50", "gres:shard:1", "gres:", "gres:a:b:c:1", "gres:gpu:a100:-1"} {
+		if all, ok := parseTresRequest(text); ok && !strings.Contains(text, "-1") {
+			t.Errorf("%s: %v", text, all)
+		}
+	}
+	for text, want := range map[string]string{
+		"gpu:a100:2(S:0-1),gpu:v100:1(S:0),tape:3": "[{gpu 3} {gpu:a100 2} {gpu:v100 1} {tape 3}]",
+		"gpu:a100:1(IDX:0,2)":                      "[{gpu 1} {gpu:a100 1}]",
+		"gpu:(null):2(IDX:0-1)":                    "[{gpu 2}]",
+		"(null)":                                   "[]", "gpu:0": "[]", "x:no_consume:4": "[]",
+	} {
+		if all := parseGres(text); fmt.Sprint(all) != want {
+			t.Errorf("%s: %v", text, all)
+		}
+	}
+}
