@@ -215,6 +215,12 @@ func (f *findings) preemption(settings map[string]string, by backends.Installati
 	if settings["JobRequeue"] == "0" {
 		f.add("set JobRequeue=1 in slurm.conf; a job that must not be requeued says --no-requeue", "JobRequeue is 0: only jobs with --requeue, or with ALLOTMENT_PREEMPT=suspend, can be preempted")
 	}
+	if settings["JobFileAppend"] == "0" {
+		f.add("set JobFileAppend=1 in slurm.conf; until then users say --open-mode=append", "JobFileAppend is 0: when a requeued job starts again, its output file is emptied")
+	}
+	if kind := settings["SelectTypeParameters"]; strings.Contains(kind, "CR_SOCKET") {
+		f.add("set CR_Core or CR_CPU, with _Memory if it is there, in slurm.conf and restart all daemons", "SelectTypeParameters is %s: jobs have whole sockets, and no job is preempted for slots of them", kind)
+	}
 	if settings["DisableRootJobs"] == "Yes" && by.UID == 0 {
 		f.add("take it out of slurm.conf, or let SlurmUser run the engine", "DisableRootJobs is set: no placeholder can keep a slot for a suspended job, and no dummy job memory for a heavy one")
 	}
@@ -247,7 +253,7 @@ func (f *findings) partition(p partition, settings map[string]string, by backend
 		f.add("set OverSubscribe=NO for it in slurm.conf, or leave it out of `queues:`", "partition %s has OverSubscribe=EXCLUSIVE: its jobs have whole nodes, and none is preempted", p.name)
 	}
 	if kind := settings["PreemptType"]; isSet(kind) && kind != "preempt/none" && p.preempt != "OFF" {
-		f.add("set PreemptMode=OFF for it in slurm.conf, unless you want both", "partition %s: Slurm preempts there by itself (%s, %s), and knows of no guarantee", p.name, kind, p.preempt)
+		f.add("set PreemptType=preempt/none in slurm.conf, or PreemptMode=OFF for it, or `mode: observe` in config.yaml", "partition %s: Slurm preempts there by itself (%s, %s), jobs of pools too", p.name, kind, p.preempt)
 	}
 	if !p.rootJobs && by.UID == 0 && settings["DisableRootJobs"] != "Yes" {
 		f.add("set DisableRootJobs=NO for it in slurm.conf, or let SlurmUser run the engine", "partition %s has DisableRootJobs=YES: no placeholder can keep a slot for a suspended job, and no dummy job memory for a heavy one", p.name)

@@ -94,6 +94,8 @@ func TestExamine(t *testing.T) {
 		"shared":            {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "FORCE:4"}}, want: []string{"partition x has OverSubscribe=FORCE:4"}},
 		"forced to one":     {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "FORCE:1"}}},
 		"exclusive":         {more: []partition{{name: "x", tier: 1, rootJobs: true, share: "EXCLUSIVE"}}, want: []string{"partition x has OverSubscribe=EXCLUSIVE"}},
+		"output is emptied": {set: map[string]string{"JobFileAppend": "0"}, want: []string{"JobFileAppend is 0"}},
+		"whole sockets":     {set: map[string]string{"SelectTypeParameters": "CR_SOCKET_MEMORY"}, want: []string{"SelectTypeParameters is CR_SOCKET_MEMORY"}},
 		"Slurm preempts":    {set: map[string]string{"PreemptType": "preempt/partition_prio"}, more: []partition{{name: "x", tier: 1, rootJobs: true, preempt: "REQUEUE"}}, want: []string{"partition x: Slurm preempts"}},
 		"tiers":             {more: []partition{{name: "x", tier: 3, rootJobs: true}}, want: []string{"partitions x (PriorityTier 3) and main (1)"}},
 		"not ours":          {more: []partition{{name: "x", tier: 3, rootJobs: true}}, by: backends.Installation{Queues: []string{"main"}}},

@@ -132,6 +132,11 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 	if err != nil {
 		return nil, err
 	}
+	if whole := wholeArrays(p.jobs, ids); len(whole) > 0 {
+		if p, err = c.readSnapshot(ctx, whole); err != nil {
+			return nil, err
+		}
+	}
 	jobs := reconcile.Shown(p.jobs, ids)
 	backends.Throttle(jobs)
 	return jobs, nil

@@ -326,6 +326,31 @@ func limitArrays(jobs []*listedJob) {
 	}
 }
 
+// wholeArrays returns what to ask for instead of jobs where an element seems to wait for
+// others of its array: squeue shows neither these nor the limit with one element. Empty:
+// there is none.
+func wholeArrays(jobs []*listedJob, ids []backends.ID) []backends.ID {
+	waiting := map[int64]bool{}
+	for _, j := range jobs {
+		if j.Wait == backends.WaitThrottle {
+			waiting[j.ID.Job] = true
+		}
+	}
+	var whole []backends.ID
+	elements := false
+	for _, id := range ids {
+		if waiting[id.Job] && id.Index != 0 {
+			id.Index, elements = 0, true
+		}
+		whole = append(whole, id)
+	}
+	if !elements {
+		return nil
+	}
+	slices.SortFunc(whole, backends.ID.Compare)
+	return slices.Compact(whole)
+}
+
 // needsExclusions reports whether a snapshot has a job that slots may be freed for and
 // of which it is not known which hosts its owner excluded: squeue shows them in another
 // format only.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/allotment-hpc/allotment/backends"
-	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/cluster"
 )
 
@@ -15,7 +14,7 @@ func TestWhereJobsMayRunOnACluster(t *testing.T) {
 	t.Parallel()
 	f := newUnmanaged(t, cluster.Options{Nodes: 3, CPUs: 2, Memory: 1024, Conf: []string{"PartitionName=small Nodes=node1 MaxTime=60 State=UP"}})
 	running := f.sbatch("--array=1-6")
-	await.Until(t, "the farm is full", func() bool {
+	f.await("the farm is full", func() bool {
 		return !slices.ContainsFunc(f.farm().Jobs, func(j backends.Job) bool { return j.ID.Job == running.Job && j.State != backends.Running })
 	})
 	plain, small, two := f.sbatch(), f.sbatch("-p", "small", "-t", "10"), f.sbatch("-N2", "-n2")
@@ -62,7 +61,7 @@ func TestWhereJobsMayRunOnACluster(t *testing.T) {
 		}
 	}
 	pin(plain, "node2")
-	await.Until(t, "the pinned job is considered", func() bool {
+	f.await("the pinned job is considered", func() bool {
 		j := f.job(plain)
 		return !j.Considered.IsZero() && j.Wait == backends.WaitResources && slices.Equal(j.Pinned, []string{"node2"})
 	})
@@ -76,13 +75,13 @@ func TestWhereJobsMayRunOnACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	pin(small, "node2")
-	await.Until(t, "the pin is refused", func() bool {
+	f.await("the pin is refused", func() bool {
 		j := f.job(small)
 		return j.Wait == backends.WaitOther && !j.Considered.IsZero()
 	})
 	t.Log(f.job(small).Reason)
 	pin(small)
-	await.Until(t, "the job waits again as it did", func() bool {
+	f.await("the job waits again as it did", func() bool {
 		j := f.job(small)
 		return j.Wait == backends.WaitResources && !j.Considered.IsZero() && j.Priority.Level() == backends.LevelPBA && len(j.Pinned) == 0
 	})
