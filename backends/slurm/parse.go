@@ -421,6 +421,9 @@ func (j *listedJob) parseState(state, reason string, c *cluster) error {
 // reservation (22.05): placeJobs trusts it of no pinned job.
 const reserved = "ReqNodeNotAvail, May be reserved for other job"
 
+// throttled is the reason of an array's element that waits for others of it.
+const throttled = "JobArrayTaskLimit"
+
 // waitReasons are the reasons whose meaning is known; any other is WaitOther (R14).
 // "None" is the reason of a job that the scheduler hasn't come to yet.
 var waitReasons = map[string]backends.Wait{
@@ -430,7 +433,7 @@ var waitReasons = map[string]backends.Wait{
 	"BeginTime":                backends.WaitTime,
 	"Dependency":               backends.WaitDependency,
 	"DependencyNeverSatisfied": backends.WaitDependency,
-	"JobArrayTaskLimit":        backends.WaitThrottle,
+	throttled:                  backends.WaitThrottle,
 	// The partition's nodes are kept for a job ahead of it, in whichever partition, or are
 	// all down (22.05).
 	reserved: backends.WaitResources,

@@ -115,7 +115,6 @@ func (c *Client) Snapshot(ctx context.Context, endedSince time.Time) (*backends.
 			farm.Ended = append(farm.Ended, j.Job)
 		}
 	}
-	backends.Throttle(farm.Jobs)
 	c.dropRuns(p)
 	c.mu.Lock()
 	c.lastSnapshot = p
@@ -137,9 +136,7 @@ func (c *Client) Jobs(ctx context.Context, ids []backends.ID) ([]backends.Job, e
 			return nil, err
 		}
 	}
-	jobs := reconcile.Shown(p.jobs, ids)
-	backends.Throttle(jobs)
-	return jobs, nil
+	return reconcile.Shown(p.jobs, ids), nil
 }
 
 // snapshot is a snapshot of the cluster, or of some jobs.

@@ -48,6 +48,25 @@ func placeJobs(p *snapshot, excluded map[int64][]string) {
 	}
 	at.hide(used)
 	limitArrays(p.jobs)
+	throttle(p.jobs)
+}
+
+// throttle applies the limits of arrays to all jobs of a snapshot.
+func throttle(jobs []*listedJob) {
+	all := make([]backends.Job, 0, len(jobs))
+	for _, j := range jobs {
+		if j.ArrayLimit > 0 {
+			all = append(all, j.Job)
+		}
+	}
+	backends.Throttle(all)
+	next := 0
+	for _, j := range jobs {
+		if j.ArrayLimit > 0 {
+			j.Wait = all[next].Wait
+			next++
+		}
+	}
 }
 
 func add(used map[string]map[string]int, host string, needs []backends.Amount) {
@@ -332,7 +351,7 @@ func limitArrays(jobs []*listedJob) {
 func wholeArrays(jobs []*listedJob, ids []backends.ID) []backends.ID {
 	waiting := map[int64]bool{}
 	for _, j := range jobs {
-		if j.Wait == backends.WaitThrottle {
+		if j.Reason == throttled {
 			waiting[j.ID.Job] = true
 		}
 	}
