@@ -38,6 +38,8 @@ func TestWhereJobsMayRun(t *testing.T) {
 		"group":           {options: []string{"-m", "pair"}, on: []string{"h1", "h2"}, slots: 1},
 		"select":          {options: []string{"-R", "select[maxmem>6000 && mem>1000]"}, on: []string{"h1"}, slots: 1},
 		"span[hosts=1]":   {options: []string{"-n", "3", "-R", "span[hosts=1]"}, on: []string{"h1", "h2", "h3"}, slots: 3, perHost: 3},
+		"span[ptile=2]":   {options: []string{"-n", "4", "-R", "big span[ptile=2]"}, on: []string{"h1", "h2"}, slots: 4, perHost: 2},
+		"cards":           {fillers: map[string]int{"rusage[card=1]": 2}, options: []string{"-R", "rusage[card=1]"}, on: []string{"h1"}, slots: 1, victims: "rusage[card=1]"},
 		"or":              {options: []string{"-R", "select[big||small]"}, refused: "select[]: "},
 		"affinity":        {options: []string{"-R", "affinity[core(1)]"}, refused: "affinity[core(1)]"},
 	}
@@ -49,6 +51,13 @@ func TestWhereJobsMayRun(t *testing.T) {
 			})
 		}
 	}
+	t.Run("lsf10, GPUs", func(t *testing.T) {
+		t.Parallel()
+		newWhereTest(t, pba, lsfstandin.LSF10).check(whereCase{
+			fillers: map[string]int{"rusage[ngpus_physical=1]": 2}, options: []string{"-R", "rusage[ngpus_physical=1]"},
+			on: []string{"h1"}, slots: 1, victims: "rusage[ngpus_physical=1]",
+		})
+	})
 }
 
 type whereTest struct {
