@@ -187,7 +187,7 @@ func TestExclusiveJobsTakeNoMoreThanTheirPool(t *testing.T) {
 
 // Slots beside a job that has its host for itself are of no use.
 func TestNoVictimBesideAnExclusiveJob(t *testing.T) {
-	s := newScene(t, 1, 4).pool("chipA", 1)
+	s := newScene(t, 1, 2).pool("chipA", 1)
 	s.job("bob", "", "n1", 2*time.Hour, exclusive)
 	s.job("bob", "", "n1", time.Hour)
 	s.job("ann", "chipA", "", 0)
