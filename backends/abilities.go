@@ -119,6 +119,9 @@ type ForFilter struct {
 	// submission (the submit filter in the queue's own language) gives a new job a
 	// priority; nil: the queue runs none. ErrUnable: it can't give it any.
 	HookRank func(ctx context.Context, p Priority) (int64, error)
+	// Fixed is what the queue itself counts of the slots of jobs that can't be preempted
+	// (R22); nil: it can't count them.
+	Fixed func(ctx context.Context) (FixedShare, error)
 }
 
 // ForDoctor is what sysadmins ask (pba init, doctor and restore).
@@ -126,6 +129,9 @@ type ForDoctor struct {
 	// Examine looks for what is wrong with the queue's own set-up. It changes nothing.
 	// nil: the queue has none that could be wrong.
 	Examine func(ctx context.Context, by Installation) (Examination, error)
+	// ExamineFixed looks for what is wrong with what the queue counts of the slots of jobs
+	// that can't be preempted, which are to hold so many at most. nil: it can't count them.
+	ExamineFixed func(ctx context.Context, slots int) ([]Finding, error)
 	// Forget removes all that Allotment wrote into the queue's jobs, the submit filter's
 	// part included, and returns from how many. It can't be undone. It may be repeated
 	// after an error. nil: pba restore --forget can't.

@@ -59,6 +59,15 @@ type FilterFacts struct {
 	TagNoRequeue bool
 }
 
+// FixedShare is the limit, as the queue is configured, of the slots that jobs which can't be
+// preempted hold together. The zero FixedShare: there is none.
+type FixedShare struct {
+	Slots     int
+	Users     int // users are in so many groups, by the remainder of their numbers; 0: in none
+	OfUser    int // of Slots, what one group may hold
+	HostSlots int // of the largest host: an exclusive job has all of a host
+}
+
 // Bsub is a queue's own command to submit jobs, which takes LSF's options.
 type Bsub struct {
 	Program string

@@ -29,6 +29,7 @@ local allotment = {directory = directory, now = os.time}
 local MOST_BYTES = 64 * 1024 * 1024 -- of a file; a larger one is not pba's
 local MOST_COMMENT = 1024           -- bytes that Slurm takes; more, and it refuses the job
 local MOST_TAG = 900
+local LICENCE = "allotment_fixed"   -- one for each slot of a job that can't be preempted (R22)
 local NOTHING = {}
 
 -- Slurm's numbers for "not said", of 16, 32 and 64 bits.
@@ -252,34 +253,89 @@ local function judge(request, p, standing)
    if step ~= "" and #steps > 0 and not has(steps, step) then
       return {why = shown .. ": no step " .. printable(step) .. ": it has " .. printable(table.concat(steps, ", ")), answer = p.on_failure}
    end
-   local matched, following = false, false
+   local matched, below = false, {}
    for _, pool in ipairs(pools) do
       if matches(pool, request) then
          matched = true
          -- A user who is not known to be a member passes, but is not next in line.
-         following = following or (member and request.slots <= pool[5] and contains(standing.below, pool[1]))
+         if member and request.slots <= pool[5] and contains(standing.below, pool[1]) then
+            table.insert(below, pool)
+         end
       end
    end
    if not matched and p.on_no_pool ~= "pass" then
       return {why = shown .. ": no slots are planned for you there this week: ask its manager", answer = p.on_no_pool}
    end
-   return {following = following}
+   return {following = #below > 0, pools = below}
 end
 
--- unpreemptable says why a job that can't be preempted once it runs goes to the lowest
--- partition, and what its user can do; nil for a job that can (R22).
+-- unpreemptable says of which kind a job is that can't be preempted once it runs, and
+-- what its user can do; nil for a job that can (R22).
 local function unpreemptable(request, p)
-   local full = " can't be preempted, and such jobs already hold their share of the farm: "
    if request.interactive then
-      return "an interactive job" .. full .. "submit it as a batch job"
+      return "an interactive job", "submit it as a batch job"
    elseif request.exclusive then
-      return "an exclusive job" .. full .. "submit it without --exclusive"
+      return "an exclusive job", "submit it without --exclusive"
    elseif request.suspend and p.suspend_frees == 0 then
-      return "a job with ALLOTMENT_PREEMPT=suspend" .. full .. "unset it"
+      return "a job with ALLOTMENT_PREEMPT=suspend", "unset it"
    elseif not request.suspend and request.no_requeue then
-      return "a job that is not to be requeued" .. full .. "submit it without --no-requeue"
+      return "a job that is not to be requeued", "submit it without --no-requeue"
    end
    return nil
+end
+
+-- tasks returns how many tasks an array has, without regard to its limit: its owner may
+-- raise that. A job that is no array has one.
+local function tasks(indices)
+   local sum = 0
+   for first, rest in (indices or ""):gsub("%%.*", ""):gmatch("(%d+)([^,]*)") do
+      local last, step = rest:match("^%-(%d+):?(%d*)$")
+      sum = sum + 1
+      if last then
+         sum = sum + math.max(0, math.floor((tonumber(last) - tonumber(first)) / math.max(tonumber(step) or 1, 1)))
+      end
+   end
+   return math.max(sum, 1)
+end
+
+local spent = {} -- slots that passed without licences since the standing was published, by pool
+
+-- has_room reports whether a job that can't be preempted fits into a pool below its
+-- guarantee, beside those that came since the last cycle: an array with all its tasks.
+local function has_room(pools, request, standing)
+   if spent.at ~= standing.at then
+      spent = {at = standing.at}
+   end
+   for _, pool in ipairs(pools or NOTHING) do
+      local sum = (spent[pool[1]] or 0) + request.slots * tasks(request.indices)
+      if sum <= pool[5] then
+         spent[pool[1]] = sum
+         return true
+      end
+   end
+   return false
+end
+
+-- licences returns the licences of a job that can't be preempted: one for each slot, and as
+-- many of its user's, who shares them with those of the same remainder; nil and the
+-- reason: it can't have them.
+local function licences(request, p, kind, remedy)
+   local wanted = request.slots
+   if request.exclusive then
+      wanted = math.max(wanted, request.nodes * p.host_slots)
+   end
+   if wanted > p.fixed then
+      return nil, string.format("%s can't be preempted, and such jobs may hold %d slots of the farm: ask for fewer than these %d, or %s", kind, p.fixed, wanted, remedy)
+   end
+   local own = request.licences
+   if own and own:find("|", 1, true) then
+      return nil, kind .. " needs licences of its own, to which a choice of licences can't be added: " .. remedy
+   end
+   local all = (own and own .. "," or "") .. LICENCE .. ":" .. wanted
+   if p.fixed_users > 0 then
+      all = all .. string.format(",%s_%d:%d", LICENCE, request.uid % p.fixed_users, math.min(wanted, p.fixed_user))
+   end
+   return all
 end
 
 -- hold returns the time until which a heavy job is held for its dummy jobs, unless pba
@@ -327,12 +383,18 @@ local function decide(request, p, standing, low)
       add(request.warning)
    end
    local v = judge(request, p, standing)
-   if standing.lower_unpreemptable == 1 and not v.following and (not v.why or v.answer == "pass") then
-      local why = unpreemptable(request, p)
-      if why then
-         if v.why then add(v.why) end
-         v = {why = why, answer = "low"}
+   local kind, remedy = unpreemptable(request, p)
+   if kind and p.fixed then
+      if v.answer ~= "reject" and not has_room(v.pools, request, standing) then
+         local why
+         d.licences, why = licences(request, p, kind, remedy)
+         if why then
+            v = {why = why, answer = "reject"}
+         end
       end
+   elseif kind and standing.lower_unpreemptable == 1 and not v.following and (not v.why or v.answer == "pass") then
+      if v.why then add(v.why) end
+      v = {why = kind .. " can't be preempted, and such jobs already hold their share of the farm: " .. remedy, answer = "low"}
    end
    if not v.why then
       if v.following and request.queue ~= p.low_queue then
@@ -462,7 +524,8 @@ local function request_of(job, partitions, p)
       uid = number(job.user_id), user = function() return job.user_name end,
       project = name, step = step,
       queue = text(job.partition) or default_partition(partitions) or p.default_queue,
-      slots = slots(job), memory = memory(job),
+      slots = slots(job), memory = memory(job), nodes = math.max(number(job.min_nodes) or 1, 1),
+      indices = text(job.array_inx), licences = text(job.licenses),
       delayed = (number(job.begin_time) or 0) ~= 0,
       suspend = suspend, warning = warning,
       interactive = text(job.script) == nil,
@@ -499,6 +562,11 @@ local function mark(job, tag)
    job.admin_comment = tag
 end
 
+-- ours reports whether a job's licences have Allotment's among them.
+local function ours(list)
+   return list ~= nil and list:find(LICENCE, 1, true) ~= nil
+end
+
 local function submit(job, partitions, uid)
    if privileged(uid) and tagged(text(job.comment)) then
       return slurm.SUCCESS -- the engine's own
@@ -515,6 +583,9 @@ local function submit(job, partitions, uid)
    local request = request_of(job, partitions, p)
    if has_control(request.step) then
       return refuse("control characters in ALLOTMENT_STEP: take them out")
+   end
+   if p.fixed and not privileged(uid) and ours(request.licences) then
+      return refuse("licences " .. LICENCE .. " are Allotment's: take them out")
    end
    if not managed(p, request.queue) then
       return slurm.SUCCESS
@@ -540,6 +611,9 @@ local function submit(job, partitions, uid)
    end
    if d.tag.held then
       job.begin_time = d.tag.held
+   end
+   if d.licences then
+      job.licenses = d.licences
    end
    if d.site_factor and d.site_factor > 0 then
       job.site_factor = d.site_factor
@@ -590,6 +664,28 @@ local function forbidden(job, record)
    return nil
 end
 
+-- evades says why an owner may not make a change by which a job that can't be preempted
+-- would have no licence for each slot; nil: the owner may. Slurm does not show here
+-- whether a job may be requeued.
+local function evades(job, record, p)
+   local held, partition = ours(text(record.licenses)), text(job.partition)
+   if ours(text(job.licenses)) or held and job.licenses ~= nil then
+      return "licences " .. LICENCE .. " are Allotment's"
+   end
+   if not managed(p, partition or record.partition or "") then
+      return nil
+   end
+   local exclusive = number(job.shared) == 0
+   if held and (exclusive or (number(job.min_cpus) or 0) > slots(record) or number(job.pn_min_cpus)) then
+      return "the job has a licence for each slot: submit another for more slots"
+   elseif not held and (exclusive or number(job.requeue) == 0) then
+      return "the job could not be preempted then: submit another that is so from the start"
+   elseif not held and partition and not managed(p, record.partition or "") then
+      return "the job was submitted to a partition that is not managed: submit another"
+   end
+   return nil
+end
+
 local function modify(job, record, uid)
    if privileged(uid) then
       return slurm.SUCCESS
@@ -600,6 +696,12 @@ local function modify(job, record, uid)
    end
    local p, standing = policy()
    check_age(p, standing)
+   if p.fixed and p.observe ~= 1 and standing.observe ~= 1 and next(p.projects) ~= nil then
+      why = evades(job, record, p)
+      if why then
+         return refuse(why)
+      end
+   end
    local given = {account = job.account, wckey = job.wckey, comment = job.comment}
    if given[p.project_from] == nil or p.observe == 1 or standing.observe == 1 or next(p.projects) == nil then
       return slurm.SUCCESS

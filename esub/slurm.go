@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/allotment-hpc/allotment/backends"
 )
 
 // The files that job_submit.lua reads in the state directory: the policy, when
@@ -40,6 +42,10 @@ type Slurm struct {
 	// user passes as a normal job: the engine decides.
 	Known   []int64
 	Members map[string][]int64
+
+	// Fixed are the licences that a job which can't be preempted needs, one for each slot
+	// (R22). None: such jobs are lowered instead.
+	Fixed backends.FixedShare
 }
 
 // EncodeLua writes a policy as policy.lua: one constructor of a table, in which
@@ -57,6 +63,7 @@ func EncodeLua(p Policy, s Slurm) []byte {
 	body.pair("stale_after", int64((time.Duration(p.StaleAfter)+time.Second-1)/time.Second))
 	body.pair("observe", flag(p.Observe))
 	body.pair("suspend_frees", flag(p.SuspendFrees))
+	body.fixed(s.Fixed)
 	body.key("queues")
 	body.list(p.Queues)
 	body.text(",\n")
@@ -157,6 +164,18 @@ func (w *luaWriter) list(set []string) {
 		w.text(luaString(s) + ",")
 	}
 	w.text("}")
+}
+
+// fixed writes how many licences there are in all, for each of how many groups of users,
+// and how many slots the largest host has.
+func (w *luaWriter) fixed(f backends.FixedShare) {
+	if f.Slots <= 0 {
+		return
+	}
+	w.pair("fixed", int64(f.Slots))
+	w.pair("fixed_user", int64(f.OfUser))
+	w.pair("fixed_users", int64(f.Users))
+	w.pair("host_slots", int64(f.HostSlots))
 }
 
 // heavy writes which jobs are held: for how many seconds, beyond how many bytes a slot,

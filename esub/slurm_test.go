@@ -203,6 +203,9 @@ func wanted(c *esubtest.Case) answer {
 	if !c.Slurm.Hold.IsZero() {
 		want.changed["begin_time"] = strconv.FormatInt(c.Slurm.Hold.Unix(), 10)
 	}
+	if c.Slurm.Licences != "" {
+		want.changed["licenses"] = c.Slurm.Licences
+	}
 	if c.Slurm.Description != nil {
 		want.changed["comment"] = *c.Slurm.Description
 		want.changed["admin_comment"], _, _ = strings.Cut(*c.Slurm.Description, " ")

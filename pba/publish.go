@@ -70,6 +70,11 @@ func (p *Publisher) script(ctx context.Context, filter *esub.Policy) (esub.Slurm
 	if s.SiteFactor, err = p.Queue.HookRank(ctx, p.Settings.NextInLine); err != nil && !errors.Is(err, backends.ErrUnable) {
 		return s, err
 	}
+	if p.Queue.Fixed != nil {
+		if s.Fixed, err = p.Queue.Fixed(ctx); err != nil {
+			return s, err
+		}
+	}
 	known, err := p.Groups.Known(ctx)
 	if err != nil {
 		return s, err

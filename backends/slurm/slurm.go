@@ -78,8 +78,8 @@ func (c *Client) Abilities() backends.Abilities {
 			Filters: true, Options: options,
 			Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
 		},
-		ForFilter: backends.ForFilter{HookRank: c.HookRank},
-		ForDoctor: backends.ForDoctor{Examine: c.Examine, Forget: c.Forget},
+		ForFilter: backends.ForFilter{HookRank: c.HookRank, Fixed: c.fixed},
+		ForDoctor: backends.ForDoctor{Examine: c.Examine, ExamineFixed: c.examineFixed, Forget: c.Forget},
 	}
 }
 
@@ -145,7 +145,8 @@ type snapshot struct {
 	taken    time.Time // when reading began, by our clock
 	commands uint64    // commands that were run until it was complete
 	layout
-	rankErr error        // why jobs can't be ranked
+	rankErr error // why jobs can't be ranked
+	fixed   backends.FixedShare
 	jobs    []*listedJob // in order of their IDs
 }
 
@@ -277,6 +278,7 @@ func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 		return err
 	}
 	p.layout = *l
+	p.fixed = parseFixed(settings, l.hosts)
 	p.slots, p.low = map[string]int{}, map[string]bool{}
 	for _, h := range p.hosts {
 		p.slots[h.Name] = h.Slots

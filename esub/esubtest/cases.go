@@ -29,6 +29,7 @@ type Case struct {
 	Standing   esub.Standing
 	Request    esub.Request
 	Want       Want
+	Fixed      int  // licences of Slurm for jobs that can't be preempted
 	Slurm      Want // by job_submit.lua; a warning is one of the Messages there
 }
 
@@ -39,6 +40,7 @@ type Want struct {
 	Priority    int64     `json:"priority"`
 	Description *string   `json:"description"`
 	Messages    []string  `json:"messages"`
+	Licences    string    `json:"licences"`
 	Hold        time.Time `json:"hold"`
 	Error       string    `json:"error"`
 }
@@ -74,6 +76,7 @@ type (
 		MemoryUnit   int64       `json:"memory_unit"`
 		SuspendFrees bool        `json:"suspend_frees"`
 		Queues       []string    `json:"queues"`
+		Fixed        int         `json:"fixed"` // Slurm's licences for jobs that can't be preempted
 		Heavy        struct {
 			Hold  string `json:"hold"`
 			Share int64  `json:"share"`
@@ -152,7 +155,7 @@ func (f *file) read(e *entry) (Case, error) {
 	if err != nil {
 		return Case{}, err
 	}
-	c := Case{Name: e.Name, Rule: e.Rule, Now: f.Now, Standing: s.standing(), Request: esub.Request(r), Want: e.Want, Slurm: inSlurm(e.Want)}
+	c := Case{Name: e.Name, Rule: e.Rule, Now: f.Now, Standing: s.standing(), Request: esub.Request(r), Want: e.Want, Slurm: inSlurm(e.Want), Fixed: p.Fixed}
 	if c.Policy, err = p.policy(); err != nil {
 		return Case{}, err
 	}
@@ -229,6 +232,7 @@ func (s standing) standing() esub.Standing {
 // Lua is what job_submit.lua must know beyond the case's policy.
 func (c *Case) Lua() esub.Slurm {
 	s := esub.Slurm{ProjectFrom: "account", SiteFactor: int64(c.Policy.NextInLine), Members: map[string][]int64{}}
+	s.Fixed = backends.FixedShare{Slots: c.Fixed, HostSlots: 3}
 	if c.Request.Groups == nil {
 		return s // nothing is known of the user's groups
 	}

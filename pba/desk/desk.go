@@ -18,6 +18,7 @@ import (
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/configfile"
 	"github.com/allotment-hpc/allotment/pba/ledger"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // System is what a desk takes of the process and the machine that it runs on.
@@ -201,6 +202,9 @@ func (d *Desk) writeFilterPolicy(ctx context.Context, rules pba.Rules, standing 
 		return err
 	}
 	able := d.queue.Abilities()
+	if d.PBA.Unpreemptable.OnExcess == settings.Pass {
+		able.Fixed = nil
+	}
 	p := &pba.Publisher{
 		Dir:         d.Paths.State,
 		Groups:      &pba.Directory{Cache: d.ledger},

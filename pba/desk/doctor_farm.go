@@ -22,6 +22,7 @@ import (
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/plan"
+	"github.com/allotment-hpc/allotment/pba/settings"
 )
 
 // checkFilter reads what the submit filter reads.
@@ -153,9 +154,12 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 			"pba held %s, and the queue did not release them when the hold ended", plan.Some(stuck))
 	}
 	f := r.Plan.Farm
+	if err := d.checkFixed(ctx, f.Slots+f.Down, all); err != nil {
+		return err
+	}
 	if f.LowerThem {
 		all.add("farm", "see whose they are (`ajobs -u all -r`); raise pba.unpreemptable.max_share if that is meant",
-			"jobs that can't be preempted hold %d of %d slots, more than pba.unpreemptable.max_share (%v): the filter lowers further ones",
+			"jobs that can't be preempted hold %d of %d slots, more than pba.unpreemptable.max_share (%v)",
 			f.Unpreemptable, f.Slots, d.PBA.Unpreemptable.MaxShare)
 	}
 	if f.TakeBack+f.Slots-f.Running < f.Unmet {
@@ -163,6 +167,20 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 			"jobs wait for %d guaranteed slots, and %d can be preempted now", f.Unmet, f.TakeBack)
 	}
 	return d.checkAllocated(ctx, d.sizes(r.State.Farm), all)
+}
+
+// checkFixed checks that the queue counts the slots of jobs that can't be preempted, if it
+// can: then further ones wait (R22).
+func (d *Desk) checkFixed(ctx context.Context, slots int, all *findings) error {
+	examine, share := d.queue.Abilities().ExamineFixed, d.PBA.Unpreemptable
+	if examine == nil || share.OnExcess == settings.Pass || slots == 0 {
+		return nil
+	}
+	found, err := examine(ctx, max(1, int(float64(share.MaxShare)*float64(slots))))
+	for _, f := range found {
+		all.add("queue", f.Remedy, "%s", f.What)
+	}
+	return err
 }
 
 // checkAbilities compares how the queue ages jobs with what R10 and R11 count on.

@@ -114,7 +114,7 @@ func (b *books) status() {
 		b.warn("jobs wait for %d of %d guaranteed slots, and only %d can be preempted now", f.Unmet, f.Guaranteed, f.TakeBack)
 	}
 	if f.LowerThem {
-		b.warn("normal jobs that can't be taken back hold %d slots, more than unpreemptable.max_share of the farm (%.0f %% of %d): the filter lowers further ones",
+		b.warn("normal jobs that can't be taken back hold %d slots, more than unpreemptable.max_share of the farm (%.0f %% of %d)",
 			f.Unpreemptable, 100*b.policy.UnpreemptableShare, b.slots)
 	}
 	if b.down > 0 {

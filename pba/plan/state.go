@@ -306,5 +306,5 @@ type FarmStatus struct {
 	TakeBack      int  // could be preempted now
 	Unmet         int  // of guarantees, with jobs waiting for them
 	Unpreemptable int  // held by normal jobs that can't be preempted
-	LowerThem     bool // beyond unpreemptable.max_share: the filter lowers such jobs (R22)
+	LowerThem     bool // beyond unpreemptable.max_share: the filter lowers such jobs where the queue does not count them (R22)
 }

@@ -82,6 +82,26 @@ func (s HostSets) ByHost() map[string]string {
 // Unpreemptable limits the slots of normal jobs that can't be preempted.
 type Unpreemptable struct {
 	MaxShare unit.Share `yaml:"max_share"` // of the farm
+	OnExcess Excess     `yaml:"on_excess"` // what becomes of those beyond it
+}
+
+// Excess says what becomes of normal jobs that can't be preempted beyond their share.
+type Excess string
+
+// What becomes of them.
+const (
+	Wait Excess = "wait" // they don't start, where the queue can count them; else Pass
+	Pass Excess = "pass" // they start; once the share is held, the filter lowers further ones
+)
+
+// UnmarshalText accepts wait and pass.
+func (e *Excess) UnmarshalText(text []byte) error {
+	switch known := Excess(text); known {
+	case Wait, Pass:
+		*e = known
+		return nil
+	}
+	return fmt.Errorf("%q: want %s or %s", text, Wait, Pass)
 }
 
 // NeverVictims names the users, projects and queues whose jobs are never preempted.
@@ -120,7 +140,7 @@ func Default() Config {
 		MaxVictims:       20,
 
 		MaxVictimsPerProject: 100,
-		Unpreemptable:        Unpreemptable{MaxShare: 0.10},
+		Unpreemptable:        Unpreemptable{MaxShare: 0.10, OnExcess: Wait},
 		MaxAllocated:         0.85,
 		Horizon:              12,
 		VictimOrder:          []Criterion{Criterion(plan.ByStart), Criterion(plan.ByOverSubscribed), Criterion(plan.ByPending)},

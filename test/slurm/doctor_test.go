@@ -81,6 +81,7 @@ func TestDoctor(t *testing.T) {
 		{"shared slots", conf("s/^PartitionName=main.*/& OverSubscribe=FORCE:2/"), "queue: partition main has OverSubscribe=FORCE:2", "OverSubscribe=NO", conf("s/ OverSubscribe=FORCE:2//")},
 		{"no requeue", conf("$aJobRequeue=0"), "queue: JobRequeue is 0", "JobRequeue=1", conf("/^JobRequeue/d")},
 		{"a low partition that is not lower", conf("s/PriorityTier=0/PriorityTier=1/"), "queue: partition low, where lowered jobs go", "PriorityTier=0", conf("s/PriorityTier=1/PriorityTier=0/")},
+		{"no licences", conf("s/^Licenses=/#&/"), "queue: slurm.conf has no licences allotment_fixed", "set Licenses=allotment_fixed:1,allotment_fixed_0:1,", conf("s/^#Licenses/Licenses/")},
 		{"no filter", conf("/^JobSubmitPlugins/d"), "filter: the queue asks no script", "JobSubmitPlugins=lua", conf("$aJobSubmitPlugins=lua")},
 		{"another filter", func() {
 			s.must(os.Remove(hook))

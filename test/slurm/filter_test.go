@@ -190,6 +190,7 @@ func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 			*text = strings.Replace(*text, "held="+held[1], fmt.Sprintf("held=%d", c.Want.Hold.Unix()), 1)
 		}
 	}
+	got.Licences = j.licences
 	asked := r.Queue
 	if asked == "" {
 		asked = "main"

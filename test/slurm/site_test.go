@@ -52,7 +52,7 @@ func newTestSite(t *testing.T, hook string) *testSite {
 	if hook != "" {
 		lua = []byte(strings.ReplaceAll(hook, "STATE", s.state))
 	}
-	more := []string{"PartitionName=low Nodes=ALL State=UP", "PartitionName=night Nodes=ALL State=UP", "PartitionName=gpu Nodes=ALL State=UP"}
+	more := []string{"Licenses=allotment_fixed:64,other:1", "PartitionName=low Nodes=ALL State=UP", "PartitionName=night Nodes=ALL State=UP", "PartitionName=gpu Nodes=ALL State=UP"}
 	s.must(os.WriteFile(filepath.Join(dir, "hook.lua"), lua, 0o644))
 	cluster.New(t, cluster.Options{Dir: dir, Nodes: 1, CPUs: 64, JobSubmit: filepath.Join(dir, "hook.lua"), Conf: more})
 	return s
@@ -167,6 +167,7 @@ func (s *testSite) sbatch(p *person, env []string, options ...string) done {
 // job is what Slurm says of a job.
 type job struct {
 	partition, comment, admin, begin, nodes string
+	licences                                string
 	priority                                string // its site factor; untouched where there is none
 }
 
@@ -180,7 +181,7 @@ func (s *testSite) readJob(id string) job {
 	s.Helper()
 	const mark = "<~>"
 	var fields []string
-	for _, name := range []string{"Partition", "StartTime", "ReqNodes", "PriorityLong", "Comment"} {
+	for _, name := range []string{"Partition", "StartTime", "ReqNodes", "PriorityLong", "Licenses", "Comment"} {
 		fields = append(fields, name+":"+mark)
 	}
 	out := strings.Split(s.root("squeue", "--noheader", "--jobs="+id, "-O", strings.Join(fields, ",")), mark)
@@ -192,7 +193,7 @@ func (s *testSite) readJob(id string) job {
 			out[i] = ""
 		}
 	}
-	j := job{partition: out[0], begin: out[1], nodes: out[2], priority: out[3], comment: out[4]}
+	j := job{partition: out[0], begin: out[1], nodes: out[2], priority: out[3], licences: out[4], comment: out[5]}
 	for line := range strings.Lines(s.root("scontrol", "show", "job", id)) {
 		if text, ok := strings.CutPrefix(line, "   AdminComment="); ok {
 			j.admin = strings.TrimSpace(text)
