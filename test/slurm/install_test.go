@@ -71,7 +71,8 @@ func (s *testSite) install() {
 	s.Helper()
 	s.do("init", "--backend", "slurm")
 	s.must(os.Symlink(filepath.Join(s.state, "job_submit.lua"), filepath.Join(s.dir, "job_submit.lua")))
-	s.conf("$aJobSubmitPlugins=lua\nLicenses=allotment_fixed:1,allotment_fixed_0:1,allotment_fixed_1:1")
+	s.conf("$aJobSubmitPlugins=lua")
+	s.conf("$aLicenses=allotment_fixed:1,allotment_fixed_0:1,allotment_fixed_1:1")
 	config := filepath.Join(s.state, "config.yaml")
 	for _, change := range []string{"s/every: 20s/every: 1s/", "s/pending_threshold: 60s/pending_threshold: 1s/", "s/min_runtime: 60s/min_runtime: 1s/", `s/^timezone: ""/timezone: UTC/`} {
 		if out, err := exec.Command("sed", "-i", change, config).CombinedOutput(); err != nil {
