@@ -200,7 +200,6 @@ SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,bf_resolution=10,bf_window=2880,sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000
 PriorityType=priority/multifactor
 PreemptMode=OFF
-JobFileAppend=1
 MaxJobCount=100000
 MaxArraySize=100001
 MinJobAge=60
@@ -240,9 +239,9 @@ database() {
     mkdir -m 700 "$dir/db"
     mariadb-install-db --no-defaults --datadir="$dir/db" --user=root --skip-test-db --skip-name-resolve --innodb-log-file-size=4M >"$log/mariadb-install.log" 2>&1 ||
         fail "up: mariadb-install-db: $(tail -n 3 "$log/mariadb-install.log")"
-    cat >"$dir/db.sql" <<EOF
-CREATE DATABASE slurm_acct_db;
-CREATE USER slurm@127.0.0.1 IDENTIFIED BY '$password';
+    (umask 077 && cat >"$dir/db.sql") <<EOF
+CREATE DATABASE IF NOT EXISTS slurm_acct_db;
+CREATE USER IF NOT EXISTS slurm@127.0.0.1 IDENTIFIED BY '$password';
 GRANT ALL ON slurm_acct_db.* TO slurm@127.0.0.1;
 EOF
     (umask 077 && cat >"$dir/slurmdbd.conf") <<EOF
@@ -265,8 +264,6 @@ EOF
     chown slurm "$dir/slurmdbd.conf"
 }
 
-listening() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
 # answers COMMAND...: waits until it succeeds.
 answers() {
     local deadline=$((SECONDS + 60))
@@ -281,8 +278,8 @@ accounting_up() {
     apart setsid mariadbd --no-defaults --user=root --datadir="$dir/db" --socket="$run/db.sock" --pid-file="$run/mariadbd.pid" \
         --bind-address=127.0.0.1 --port=$((port + nodes + 2)) --skip-name-resolve --init-file="$dir/db.sql" \
         --innodb-log-file-size=4M --innodb-buffer-pool-size=16M --innodb-flush-log-at-trx-commit=0 >"$log/mariadbd.log" 2>&1 </dev/null &
-    answers listening $((port + nodes + 2)) || fail "up: mariadbd: $(tail -n 3 "$log/mariadbd.log")"
-    : >"$dir/db.sql" # it is done
+    # It listens before it has read the init file.
+    answers grep -q 'ready for connections' "$log/mariadbd.log" || fail "up: mariadbd: $(tail -n 3 "$log/mariadbd.log")"
     apart slurmdbd >"$log/slurmdbd.out" 2>&1 || fail "up: slurmdbd: $(cat "$log/slurmdbd.out")"
     answers timeout 5 sacctmgr --immediate --quiet add cluster throwaway || fail "up: slurmdbd does not answer: $(tail -n 3 "$log/slurmdbd.log")"
 }
