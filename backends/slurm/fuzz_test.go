@@ -44,7 +44,7 @@ func FuzzNodes(f *testing.F) {
 
 // Texts that stand in a field, or in an answer of scontrol's.
 func FuzzTexts(f *testing.F) {
-	for _, s := range []string{"n[08-10,12]x,m", "1-02:03:04", "1.50G", "cpu=2,mem=128M", "1795307972", "idle*", "12;cluster", "Configuration data as of 1795307972\n", "PriorityWeightTRES = CPU=1,Mem=2", "1-7:3,9%2", "gres:gpu:a100:2", "gpu:a100:2(S:0-1),tape:1", "big&fast"} {
+	for _, s := range []string{"n[08-10,12]x,m", "1-02:03:04", "1.50G", "cpu=2,mem=128M", "1795307972", "idle*", "12;cluster", "Configuration data as of 1795307972\n", "PriorityWeightTRES = CPU=1,Mem=2", "1-7:3,9%2", "gres:gpu:a100:2", "gpu:a100:2(S:0-1),tape:1", "big&fast", "0:15"} {
 		f.Add(s)
 	}
 	f.Add(string(captured(f, "show_job.txt")))
@@ -65,6 +65,9 @@ func FuzzTexts(f *testing.F) {
 		}
 		_, _ = parsePartitions([]byte(s))
 		_, _ = parseVersion(s)
+		if status, err := parseStatus(s); err == nil && strings.Contains(s, ":") && (status < 0 || status > 0xffff) {
+			t.Errorf("%q: status %d", s, status)
+		}
 		if _, uid, err := parseUser(s); err == nil && uid < 0 {
 			t.Errorf("%q: user %d", s, uid)
 		}

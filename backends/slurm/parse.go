@@ -261,7 +261,7 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	j.most = int(most)
 	end := at(fEnd)
 	j.start = at(fStart)
-	status := number(fExit)
+	status := valueOf(f, fExit, &failed, parseStatus)
 	if failed != nil {
 		return failed
 	}
@@ -284,7 +284,7 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 		if len(j.nodes) > 0 { // else it was cancelled before it ran
 			j.Started = j.start
 		}
-		j.ExitCode = exitCode(f[fState], int(status))
+		j.ExitCode = exitCode(f[fState], status)
 	case j.State == backends.Running || j.State == backends.Suspended:
 		j.Started = j.start
 	case j.State == backends.Pending && j.Wait == backends.WaitTime && j.Requeues == 0:
@@ -438,6 +438,25 @@ var waitReasons = map[string]backends.Wait{
 	// all down (22.05).
 	reserved: backends.WaitResources,
 	"Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": backends.WaitResources,
+}
+
+// parseStatus reads a wait status, such as 256, or its two halves, such as 1:0: 22.05
+// prints the one, 24.11 the other.
+func parseStatus(s string) (int, error) {
+	code, signal, halves := strings.Cut(s, ":")
+	if !halves {
+		n, err := parseNumber(s)
+		return int(n), err
+	}
+	high, err := strconv.ParseUint(code, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no exit code", s)
+	}
+	low, err := strconv.ParseUint(signal, 10, 7)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no exit code", s)
+	}
+	return int(high<<8 | low), nil
 }
 
 // exitCode reads a wait status. A job that did not complete, though its script's status

@@ -105,7 +105,7 @@ func TestMalformedJobLines(t *testing.T) {
 		t.Fatalf("%+v, %v", jobs, err)
 	}
 	for field, value := range map[int]string{
-		fState: "XX", fArrayTask: "5-1", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0",
+		fState: "XX", fArrayTask: "5-1", fCPUs: "many", fTRES: "mem=1X", fStart: "yesterday", fTimeLimit: "1x", fNodeList: "node[1", fNice: "", fExit: "3:0:0",
 	} {
 		out := line(func(f []string) { f[field] = value })
 		if _, err := parseJobs(out, 1000); err == nil || !strings.Contains(err.Error(), "in the line") {
@@ -287,6 +287,19 @@ func TestDurations(t *testing.T) {
 	for _, text := range []string{"5", "1-", "1-5", "-1:00", "1:2:3:4", "x:00", "1:x"} {
 		if got, err := parseDuration(text); err == nil {
 			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func TestStatusOfEachVersion(t *testing.T) {
+	for text, want := range map[string]int{"0": 0, "256": 256, "15": 15, "0:0": 0, "1:0": 256, "0:15": 15} {
+		if got, err := parseStatus(text); err != nil || got != want {
+			t.Errorf("%q: %d %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", ":", "1:", ":1", "1:2:3", "256:0", "-1:0", "x"} {
+		if got, err := parseStatus(text); err == nil {
+			t.Errorf("%q: %d", text, got)
 		}
 	}
 }
