@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/allotment-hpc/allotment/internal/unit"
@@ -43,13 +44,14 @@ type Config struct {
 // HostSets are named sets of hosts, which have no host in common.
 type HostSets map[string][]string
 
-var setName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}$`)
+// setName compiles its expression when it is used first: asub links this package.
+var setName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,62}$`) })
 
 // Validate says what is wrong with the sets, if anything.
 func (s HostSets) Validate() error {
 	of := map[string]string{} // the set of each host
 	for _, name := range slices.Sorted(maps.Keys(s)) {
-		if !setName.MatchString(name) {
+		if !setName().MatchString(name) {
 			return fmt.Errorf("%q can't be the name of a host set: want letters, digits and _ . + -, at most 63, the first a letter, a digit or _", name)
 		}
 		if len(s[name]) == 0 {
