@@ -200,6 +200,7 @@ SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,bf_resolution=10,bf_window=2880,sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000
 PriorityType=priority/multifactor
 PreemptMode=OFF
+JobFileAppend=1
 MaxJobCount=100000
 MaxArraySize=100001
 MinJobAge=60

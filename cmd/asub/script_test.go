@@ -24,9 +24,12 @@ func TestScripts(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o022)) // files that others may write are not trusted
 	built := programs.Build(t)
 	testscript.Run(t, testscript.Params{
-		Dir:   "testdata/script",
-		Setup: func(e *testscript.Env) error { return programs.Script(t, e, built, "") },
-		Cmds:  map[string]func(*testscript.TestScript, bool, []string){"await": await, "farm": writeFarm},
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("LATER", time.Now().Add(12*time.Hour).Format("15:04")) // a fixed time of day is now, once a day
+			return programs.Script(t, e, built, "")
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "farm": writeFarm},
 	})
 }
 

@@ -213,7 +213,7 @@ func TestInteractiveJobs(t *testing.T) {
 			}
 		},
 		"interrupted before it starts": func(d *userTerminal) {
-			cmd := d.start("asub", "-I", "-b", "23:59", "true")
+			cmd := d.start("asub", "-I", "-b", time.Now().Add(12*time.Hour).Format("15:04"), "true")
 			d.awaitShown(`<<Waiting for dispatch`)
 			d.typeText("\x03")
 			d.awaitExit(cmd, 130)
