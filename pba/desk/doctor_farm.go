@@ -162,9 +162,11 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 			"jobs that can't be preempted hold %d of %d slots, more than pba.unpreemptable.max_share (%v)",
 			f.Unpreemptable, f.Slots, d.PBA.Unpreemptable.MaxShare)
 	}
-	if f.TakeBack+f.Slots-f.Running < f.Unmet {
-		all.add("farm", "`pba explain JOB` of a waiting job says why no job can be preempted for it",
-			"jobs wait for %d guaranteed slots, and %d can be preempted now", f.Unmet, f.TakeBack)
+	for _, s := range r.Plan.Sets {
+		if s.Short() {
+			all.add("farm", "`pba explain JOB` of a waiting job says why no job can be preempted for it",
+				"%sjobs wait for %d guaranteed slots, and %d can be preempted now", s.Where(), s.Unmet, s.TakeBack)
+		}
 	}
 	return d.checkAllocated(ctx, d.sizes(r.State.Farm), all)
 }

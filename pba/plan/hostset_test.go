@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,5 +182,24 @@ func TestExplainSaysWhereAPoolIs(t *testing.T) { // R27
 		if last := e.Tests[len(e.Tests)-1]; !strings.Contains(e.Place, want) || last.Passed != (id == on) {
 			t.Errorf("%v: %q, tests %+v", id, e.Place, e.Tests)
 		}
+	}
+}
+
+func TestUnmetGuaranteesAreCountedByHostSet(t *testing.T) { // R9, R24
+	s := newScene(t, 4, 1).hostSet("gpu", "n3", "n4").poolOn("gpu", "chipA", 2).pool("chipB", 1)
+	for _, host := range []string{"n3", "n4"} {
+		s.job("bob", "", host, time.Hour, func(j *backends.Job) { j.Interactive = true })
+	}
+	s.job("ann", "chipA", "", 0, suits("n3", "n4"))
+	p := s.cycle()
+	if len(p.Sets) != 2 || p.Sets[0].Short() || !p.Sets[1].Short() {
+		t.Fatalf("sets %+v: n1 and n2 are idle, which doesn't help a pool on gpu", p.Sets)
+	}
+	const want = "host set gpu: jobs wait for 1 of 2 guaranteed slots, and only 0 can be preempted now"
+	if !slices.Contains(p.Warnings, want) {
+		t.Errorf("warnings %q, want %q", p.Warnings, want)
+	}
+	if rest := p.Sets[0]; rest != (SetStatus{Guaranteed: 1, Free: 2}) {
+		t.Errorf("the hosts in no set: %+v", rest)
 	}
 }

@@ -110,8 +110,11 @@ func (b *books) status() {
 		return cmp.Or(cmp.Compare(x.Project, y.Project), cmp.Compare(x.User, y.User))
 	})
 	f.LowerThem = float64(f.Unpreemptable) > b.policy.UnpreemptableShare*float64(b.slots)
-	if f.TakeBack+f.Slots-f.Running < f.Unmet {
-		b.warn("jobs wait for %d of %d guaranteed slots, and only %d can be preempted now", f.Unmet, f.Guaranteed, f.TakeBack)
+	b.plan.Sets = b.setStatus()
+	for _, s := range b.plan.Sets {
+		if s.Short() {
+			b.warn("%sjobs wait for %d of %d guaranteed slots, and only %d can be preempted now", s.Where(), s.Unmet, s.Guaranteed, s.TakeBack)
+		}
 	}
 	if f.LowerThem {
 		b.warn("normal jobs that can't be taken back hold %d slots, more than unpreemptable.max_share of the farm (%.0f %% of %d)",
@@ -122,6 +125,41 @@ func (b *books) status() {
 	}
 	b.warnOfStuck()
 	b.plan.Heavy = b.heavyStatus()
+}
+
+// setStatus sums up the guarantees and the slots of each host set, and of the hosts in none:
+// slots elsewhere don't help a pool that is limited to a set.
+func (b *books) setStatus() []SetStatus {
+	if b.rest == nil {
+		f := &b.plan.Farm
+		return []SetStatus{{Whole: true, Guaranteed: f.Guaranteed, Unmet: f.Unmet, Free: f.Slots - f.Running, TakeBack: f.TakeBack}}
+	}
+	all, at := []SetStatus{{}}, map[*part]int{b.rest: 0}
+	for _, set := range b.policy.HostSets {
+		at[b.parts[set.Name]] = len(all)
+		all = append(all, SetStatus{Hosts: set.Name})
+	}
+	for _, h := range b.hosts {
+		all[at[h.part]].Free += h.Slots
+	}
+	for _, j := range b.running {
+		for _, p := range j.Hosts {
+			if h := b.byName[p.Host]; h != nil {
+				s := &all[at[h.part]]
+				s.Free -= p.Slots
+				if !j.pba() && j.spared == "" {
+					s.TakeBack += p.Slots
+				}
+			}
+		}
+	}
+	for _, p := range b.plan.Pools {
+		if i := slices.IndexFunc(all, func(s SetStatus) bool { return s.Hosts == p.Hosts }); i >= 0 { // the config may have lost it
+			all[i].Guaranteed += p.Guarantee
+			all[i].Unmet += p.Held
+		}
+	}
+	return all
 }
 
 func (b *books) addToFarm(j *job, f *FarmStatus) {

@@ -263,7 +263,8 @@ type Plan struct {
 	Memory   Memory // for the next cycle; valid whether or not the actions succeed
 	Pools    []PoolStatus
 	Farm     FarmStatus
-	Beyond   []Beyond // by project, then user
+	Sets     []SetStatus // the hosts in no host set first; one where there are no sets
+	Beyond   []Beyond    // by project, then user
 	Heavy    []HeavyStatus
 }
 
@@ -307,4 +308,30 @@ type FarmStatus struct {
 	Unmet         int  // of guarantees, with jobs waiting for them
 	Unpreemptable int  // held by normal jobs that can't be preempted
 	LowerThem     bool // beyond unpreemptable.max_share: the filter lowers such jobs where the queue does not count them (R22)
+}
+
+// SetStatus is what is guaranteed on the hosts of a host set, or on those in none, and what
+// is there for it, in slots of managed hosts that are up.
+type SetStatus struct {
+	Hosts      string // name of the set; "": the hosts in none
+	Whole      bool   // there are no host sets: it is the farm
+	Guaranteed int
+	Unmet      int // of it, with jobs waiting for them
+	Free       int
+	TakeBack   int // could be preempted now
+}
+
+// Short reports whether jobs wait for more guaranteed slots than are free or could be
+// preempted.
+func (s SetStatus) Short() bool { return s.TakeBack+s.Free < s.Unmet }
+
+// Where names the hosts at the beginning of a sentence; "": the farm.
+func (s SetStatus) Where() string {
+	switch {
+	case s.Whole:
+		return ""
+	case s.Hosts == "":
+		return "hosts in no host set: "
+	}
+	return "host set " + s.Hosts + ": "
 }
