@@ -159,6 +159,9 @@ func (p *planner) chooseHost(u *Unit, g *Gather, was Gather) *host {
 		if h.gathering && u.lacks(h) > h.free-h.wanted || h.slotsFor(u)+h.stuck > h.Slots || !u.Normal && h.slotsFor(u) != u.least {
 			continue
 		}
+		if p.in.OfPool != nil && !p.in.OfPool(u.Job, h.Name) {
+			continue
+		}
 		if reclaimHost := p.in.ReclaimHosts[u.Job]; reclaimHost != "" && reclaimHost != h.Name {
 			continue
 		}

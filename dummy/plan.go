@@ -17,6 +17,10 @@ type Input struct {
 	Memory       Memory                 // as the previous cycle left it
 	ReclaimHosts map[backends.ID]string // beneficiaries of open reclaims, and the host that each will run on
 	Barred       map[backends.ID]bool   // victims that an open reclaim keeps from starting
+
+	// OfPool reports whether a host is one of the pool that a job holds room in, or the job
+	// holds none. nil: pools are not limited to hosts.
+	OfPool func(id backends.ID, host string) bool
 }
 
 // Verb is what a step does.
@@ -327,12 +331,16 @@ func (p *planner) unitOf(j *backends.Job, need int64) *Unit {
 
 // allowed returns the hosts that a pending job may start on.
 func (p *planner) allowed(u *Unit) []*host {
-	if len(u.job.Asked) == 0 {
+	if len(u.job.Asked) == 0 && u.job.Suits == nil {
 		return p.hosts
 	}
+	names := u.job.Asked
+	if len(names) == 0 {
+		names = u.job.Suits.Hosts
+	}
 	var hosts []*host
-	for _, name := range u.job.Asked {
-		if h := p.byName[name]; h != nil && !slices.Contains(hosts, h) {
+	for _, name := range names {
+		if h := p.byName[name]; h != nil && u.job.Suits.Contains(name) && !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)
 		}
 	}

@@ -19,7 +19,7 @@ func planDummies(state State, policy Policy, now time.Time) *dummy.Result {
 	}
 	in := dummy.Input{
 		Farm: state.Farm, Able: state.Abilities, Memory: state.Memory.Dummies,
-		ReclaimHosts: map[backends.ID]string{}, Barred: map[backends.ID]bool{},
+		ReclaimHosts: map[backends.ID]string{}, Barred: map[backends.ID]bool{}, OfPool: ofPool(&state.Memory, &policy),
 	}
 	for i := range state.Memory.Reclaims {
 		r := &state.Memory.Reclaims[i]
@@ -34,6 +34,28 @@ func planDummies(state State, policy Policy, now time.Time) *dummy.Result {
 		}
 	}
 	return dummy.Plan(in, rules, now)
+}
+
+// ofPool returns a function that reports whether a job that holds room in a pool may gather
+// on a host: one of the pool's. nil: there are no host sets.
+func ofPool(memory *Memory, policy *Policy) func(id backends.ID, host string) bool {
+	if len(policy.HostSets) == 0 {
+		return nil
+	}
+	setOf := map[string]string{}
+	for _, set := range policy.HostSets {
+		for _, host := range set.Hosts {
+			setOf[host] = set.Name
+		}
+	}
+	setOfPool := map[int64]string{}
+	for _, a := range policy.Allocations {
+		setOfPool[a.ID] = a.Hosts
+	}
+	return func(id backends.ID, host string) bool {
+		set, inForce := setOfPool[memory.Jobs[id].Pool]
+		return !inForce || setOf[host] == set
+	}
 }
 
 // startsSoon reports whether a heavy job waits for its own slots only. Its dummies
@@ -118,7 +140,7 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 	if !slices.ContainsFunc(f.dummies.Units, gathers) {
 		return nil
 	}
-	free, heavy := f.freeSlots(), map[backends.ID]*job{}
+	free, heavy := f.freeNow(), map[backends.ID]*job{}
 	for _, j := range f.resting {
 		if f.dummies.Unit(j.ID) != nil {
 			heavy[j.ID] = j
@@ -138,8 +160,14 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 		}
 		before := func(u *dummy.Unit) bool { return u.Normal || beforeInQueue(j, heavy[u.Job]) < 0 }
 		for _, p := range at {
-			lacking := max(p.Slots-free[p.Host], 0)
-			free[p.Host] = max(free[p.Host]-p.Slots, 0)
+			h := free.byName[p.Host]
+			if h == nil {
+				continue
+			}
+			slots := h.slotsFor(j, p)
+			lacking := max(slots-h.free, 0)
+			h.assign(j, p, slots)
+			h.free = max(h.free, 0)
 			demands = append(demands, dummy.Demand{Host: p.Host, Lacking: lacking, Before: before})
 		}
 	}
@@ -149,57 +177,36 @@ func (f *farm) gatheringInTheWay() []dummy.Demand {
 // gathers reports whether a heavy job has, or waits for, dummies before it starts.
 func gathers(u *dummy.Unit) bool { return u.Stage == dummy.Gathers || u.Stage == dummy.Ready }
 
-// useFree takes slots for a job out of those that are free, and reports whether there
-// are enough.
-func (f *farm) useFree(free map[string]int, j *job) bool {
-	left := j.Slots
-	var at []*host
+// useFree takes slots for a job, and what it needs with them, out of what is free, and
+// reports whether there is enough.
+func (f *farm) useFree(free *occupancy, j *job) bool {
+	var hosts []*host
 	for _, h := range f.suitable(j) {
-		n := min(left, free[h.Name])
-		if j.oneHost() && n < j.Slots || n <= 0 {
-			continue
-		}
-		at = append(at, h)
-		if left -= n; left == 0 {
-			break
-		}
+		hosts = append(hosts, free.byName[h.Name])
 	}
-	if left > 0 {
+	at := j.lay(hosts, func(h *host) int { return h.fits(j) })
+	if at == nil {
 		return false
 	}
-	left = j.Slots
-	for _, h := range at {
-		n := min(left, free[h.Name])
-		free[h.Name] -= n
-		left -= n
-	}
+	free.nominate(j, at)
 	return true
 }
 
-// freeSlots returns each host's slots that no job has. Dummies that gather have theirs;
-// slots that a job is about to leave count as free.
-func (f *farm) freeSlots() map[string]int {
-	free := make(map[string]int, len(f.hosts))
-	for _, h := range f.hosts {
-		free[h.Name] = h.Slots
-	}
+// freeNow returns the hosts with what no job has of them. Dummies that gather have their
+// slots; what a job is about to leave counts as free.
+func (f *farm) freeNow() *occupancy {
+	free := newOccupancy(f.state.Farm, f.policy.Hosts)
 	for _, j := range f.jobs {
-		if j.State != backends.Running && (j.State != backends.Suspended || f.state.Abilities.SuspendFrees) {
-			continue
-		}
-		if j.leaving || j.Ending || f.isVictim(j) {
-			continue
-		}
-		for _, p := range j.Hosts {
-			free[p.Host] -= p.Slots
+		if !j.leaving && !j.Ending && !f.isVictim(j) {
+			free.occupy(j, f.state.Abilities.SuspendFrees)
 		}
 	}
 	for _, u := range f.dummies.Units {
-		if gathers(u) {
-			free[u.Host] -= len(u.Dummies)
+		if h := free.byName[u.Host]; h != nil && gathers(u) {
+			h.free -= len(u.Dummies)
 		}
 	}
-	return free
+	return &free
 }
 
 // isVictim reports whether this plan, or an open reclaim, intends to preempt a job.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/dummy"
 )
 
 // HostSet is a named set of hosts. Pools may be limited to one: jobs are charged to such a
@@ -77,7 +78,8 @@ func (f *farm) limitPools(j *job) {
 		parts := f.choicesFor(j).parts
 		unit := f.dummies.Unit(j.ID)
 		usable = func(p *pool) bool {
-			return slices.Contains(parts, p.part) && (unit == nil || unit.Host == "" || f.partWith(unit.Host) == p.part)
+			// While it gathers, its dummies move to the pool's hosts in the next cycle.
+			return slices.Contains(parts, p.part) && (unit == nil || unit.Stage != dummy.Ready || f.partWith(unit.Host) == p.part)
 		}
 	}
 	j.pools = keep(j.pools, usable)
