@@ -9,6 +9,7 @@ import (
 
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/lsf"
+	"github.com/allotment-hpc/allotment/test/await"
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
 )
 
@@ -162,6 +163,40 @@ func TestResumeByOwnerIsUndone(t *testing.T) {
 	if j := e.await(id, "it to go on", is(backends.Running)); j.Requeues != 0 || j.Mark != "r1" || !j.Started.After(was.Started) {
 		t.Errorf("%+v", j)
 	}
+}
+
+// A job that its owner resumed just before the engine does waits for its room all the
+// same.
+func TestResumeOfAJobItsOwnerResumed(t *testing.T) {
+	t.Parallel()
+	c := lsfstandin.New(t, lsfstandin.Options{RootMaySubmit: true, Hosts: 1, Slots: 1})
+	e := newEngine(t, c, c.Bin(), filepath.Join(t.TempDir(), "lsf.json"))
+	id := e.submit()
+	was := e.await(id, "a running job", is(backends.Running))
+	if err := e.Suspend(t.Context(), []backends.Act{{ID: id, Started: was.Started, Until: time.Now().Add(time.Hour), Mark: "r1"}}).First(); err != nil {
+		t.Fatal(err)
+	}
+	other := e.submit()
+	if err := e.Abilities().Start(t.Context(), other, []backends.Placement{{Host: "h1", Slots: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	e.await(other, "the other job", is(backends.Running))
+	if _, message, rc := c.Run("bresume", id.String()); rc != 0 {
+		t.Fatal(message)
+	}
+	if !await.Soon(func() bool { return e.queryJob(id).State == backends.Running }) {
+		t.Fatal("the owner's resume had no effect")
+	}
+	if err := e.Resume(t.Context(), []backends.ID{id}).First(); err != nil {
+		t.Fatal(err)
+	}
+	if j := e.await(id, "it to be stopped again", is(backends.Suspended)); !j.Resuming {
+		t.Errorf("%+v does not wait for its room", j)
+	}
+	if err := e.Kill(t.Context(), []backends.ID{other}).First(); err != nil {
+		t.Fatal(err)
+	}
+	e.await(id, "it to go on", is(backends.Running))
 }
 
 // The engine sees that an owner lifted a hold or changed a priority.

@@ -19,6 +19,11 @@ func (c *Client) Resume(ctx context.Context, ids []backends.ID) backends.Errors 
 		}
 		return nil
 	})
+	// The owner of a job that runs though it is noted as stopped resumed it: Reconcile
+	// looks whether it fits.
+	c.updateEntries(b.Where(func(it *item) bool {
+		return it.Job.State == backends.Running && it.Job.entry.Suspended && it.Job.sameRun()
+	}), func(_ *item, e *entry) { e.Resuming, e.Until = true, time.Time{} })
 	suspended := b.Where(func(it *item) bool { return it.Job.State == backends.Suspended })
 	c.updateEntries(suspended.Where(func(it *item) bool { return !it.Job.Resuming }), func(it *item, e *entry) {
 		if !it.Job.sameRun() {
