@@ -57,6 +57,7 @@ func metricsText(m *desk.Metrics) []byte {
 		e.pools(m.Now.Pools)
 		e.beyond(m)
 		e.farm(&m.Now.Farm)
+		e.unserved(m.Now.Unserved)
 	}
 	e.gauge("allotment_paused", "Whether cycles do nothing (pba pause).").add(boolean(m.Paused))
 	e.gauge("allotment_observe", "Whether cycles act on nothing (mode: observe).").add(boolean(m.Mode == configfile.Observe))
@@ -78,6 +79,13 @@ func (e *exposition) pools(pools []desk.PoolStatus) {
 		charged.add(float64(p.Charged), labels(p)...)
 		within.add(float64(p.Held), labels(p)...)
 		beyond.add(float64(p.Waiting), labels(p)...)
+	}
+}
+
+func (e *exposition) unserved(all []desk.Unserved) {
+	jobs := e.gauge("allotment_unserved_jobs", "Waiting jobs of pools that are not served, as a part of their requests is not understood, by reason.")
+	for _, u := range all {
+		jobs.add(float64(u.Jobs), "reason", u.Reason)
 	}
 }
 

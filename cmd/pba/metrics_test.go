@@ -87,6 +87,7 @@ func TestExpositionEscapesHostileNames(t *testing.T) {
 	m.beyond(&desk.Metrics{Beyond: []plan.Beyond{{User: hostile, Slots: 2}, {Project: "A", Slots: 1}}})
 	m.beyond(&desk.Metrics{}) // no sample: left out, or its help would stand twice
 	m.farm(&desk.FarmStatus{Slots: 16, Dummies: 2, DummiesWait: 1})
+	m.unserved([]desk.Unserved{{Reason: hostile, Jobs: 4}, {Reason: "other", Jobs: 5}})
 	text := string(m.text())
 	samples, err := checkExposition(text)
 	if err != nil {
@@ -97,6 +98,7 @@ func TestExpositionEscapesHostileNames(t *testing.T) {
 		`allotment_farm_slots{of="dummy"}`:                                  2,
 		`allotment_pool_pending_within_slots{project="A"}`:                  2,
 		`allotment_beyond_pools_slots{project="A"}`:                         1,
+		`allotment_unserved_jobs{reason="other"}`:                           5,
 		`allotment_farm_slots{of="up"}`:                                     16,
 		`allotment_beyond_pools_slots{user="` + escapeLabel(hostile) + `"}`: 2,
 	} {

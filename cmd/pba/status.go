@@ -65,6 +65,9 @@ func printStatus(out io.Writer, s *desk.Status) error {
 		fmt.Fprintf(out, "Reclaim %d: %s\n", r.ID, shell.OneLine(reclaimLine(r)))
 	}
 	printHeavy(out, s)
+	for _, u := range s.Unserved {
+		fmt.Fprintf(out, "Not served: %s, as a part of the request is not understood: %s\n", printable.Count(u.Jobs, "waiting job"), shell.OneLine(u.Reason))
+	}
 	for _, w := range s.Warnings {
 		fmt.Fprintf(out, "Warning: %s\n", shell.OneLine(w))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/esub/filter"
+	"github.com/allotment-hpc/allotment/internal/printable"
 	"github.com/allotment-hpc/allotment/internal/trusted"
 	"github.com/allotment-hpc/allotment/pba/calendar"
 	"github.com/allotment-hpc/allotment/pba/plan"
@@ -167,6 +168,10 @@ func (d *Desk) checkQueue(ctx context.Context, all *findings) error {
 			all.add("farm", "`pba explain JOB` of a waiting job says why no job can be preempted for it",
 				"%sjobs wait for %d guaranteed slots, and %d can be preempted now", s.Where(), s.Unmet, s.TakeBack)
 		}
+	}
+	for _, u := range r.Plan.Unserved {
+		all.add("farm", "`pba explain JOB` says what of a job; let their users leave it out where they can",
+			"no job is preempted for %s of pools, as a part of the request is not understood: %s", printable.Count(u.Jobs, "waiting job"), u.Reason)
 	}
 	return d.checkAllocated(ctx, d.sizes(r.State.Farm), all)
 }

@@ -24,6 +24,7 @@ type Status struct {
 	Farm      FarmStatus          `json:"farm"`
 	Reclaims  []Reclaim           `json:"reclaims"` // open ones
 	Heavy     []HeavyStatus       `json:"heavy"`    // jobs that have or wait for dummy jobs
+	Unserved  []Unserved          `json:"unserved"` // waiting jobs of pools that are not understood, by reason
 	Warnings  []string            `json:"warnings"`
 }
 
@@ -72,6 +73,13 @@ type HeavyStatus struct {
 	Gathers bool   `json:"gathers"`
 }
 
+// Unserved is how many waiting jobs of pools are not served, as a part of their requests is
+// not understood.
+type Unserved struct {
+	Reason string `json:"reason"`
+	Jobs   int    `json:"jobs"`
+}
+
 // Reclaim is one preemption, for a beneficiary.
 type Reclaim struct {
 	ID          int64      `json:"id"`
@@ -114,6 +122,10 @@ func (d *Desk) status(ctx context.Context, r *pba.Result) (*Status, error) {
 			Slots: f.Slots, Down: f.Down, Running: f.Running, PBA: f.PBA, Normal: f.Normal, Suspended: f.Suspended,
 			Guaranteed: f.Guaranteed, TakeBack: f.TakeBack, Unmet: f.Unmet, Unpreemptable: f.Unpreemptable, LowerThem: f.LowerThem,
 		},
+	}
+	shown.Unserved = []Unserved{}
+	for _, u := range r.Plan.Unserved {
+		shown.Unserved = append(shown.Unserved, Unserved(u))
 	}
 	shown.Farm.Dummies, shown.Farm.DummiesWait = dummySlots(r.State.Farm)
 	last, ok, err := d.ledger.LastCycle(ctx)

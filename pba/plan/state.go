@@ -264,6 +264,7 @@ type Plan struct {
 	Pools    []PoolStatus
 	Farm     FarmStatus
 	Sets     []SetStatus // the hosts in no host set first; one where there are no sets
+	Unserved []Unserved  // at most 11
 	Beyond   []Beyond    // by project, then user
 	Heavy    []HeavyStatus
 }
