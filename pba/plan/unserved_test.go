@@ -10,8 +10,8 @@ import (
 )
 
 func TestJobsThatAreNotUnderstoodAreCountedByReason(t *testing.T) { // R32
-	unserved := func(why string) func(*backends.Job) { return func(j *backends.Job) { j.Unserved = why } }
 	s := newScene(t, 1, 1).pool("chipA", 1)
+	s.job("ann", "chipA", "", 0) // is understood
 	for range 3 {
 		s.job("ann", "chipA", "", 0, unserved("--exclusive=mcs"))
 	}
@@ -20,7 +20,7 @@ func TestJobsThatAreNotUnderstoodAreCountedByReason(t *testing.T) { // R32
 	s.job("bob", "", "", 0, unserved("of no project"))
 	s.job("ann", "chipA", "", 0, unserved("does not wait"), func(j *backends.Job) { j.Wait = backends.WaitDependency })
 	got := s.cycle().Unserved
-	if len(got) != 3 || got[0] != (Unserved{"--exclusive=mcs", 3}) || got[1].Reason[:6] != "a part" {
+	if len(got) != 3 || got[0] != (Unserved{"--exclusive=mcs", 3}) || got[1].Jobs != 1 || !strings.HasPrefix(got[1].Reason, "a part of a job") {
 		t.Fatalf("%+v", got)
 	}
 	if r := got[2].Reason; !strings.HasPrefix(r, "a?[31m?é") || len(r) > maxReason+1 || !utf8.ValidString(r) {

@@ -14,7 +14,7 @@ func understood(j *backends.Job) bool { return j.Unserved == "" && !j.Component 
 // whyUnserved returns what of a job's request is not understood.
 func whyUnserved(j *backends.Job) string {
 	if j.Component {
-		return "it is a part of a job that starts on several kinds of hosts at once: no job is preempted for it"
+		return "it is a part of a job that starts on several kinds of hosts at once, and is served whole or not at all: no job is preempted for it"
 	}
 	return "no job is preempted for it, as a part of its request is not understood: " + j.Unserved
 }
