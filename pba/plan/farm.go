@@ -149,6 +149,7 @@ type farm struct {
 	resting []*job               // of jobs: the others
 	byID    map[backends.ID]*job // of jobs: those that a reclaim or a trial names
 	pending map[account]int      // jobs
+	reasons map[string]int       // waiting jobs that would match a pool, but are not understood
 	shapes  map[shape]*choices   // of resting jobs that wait
 	empty   *occupancy           // see everyHost
 }
@@ -159,7 +160,7 @@ func observe(c *cycle) *farm {
 	f := &farm{
 		cycle: c, occupancy: newOccupancy(c.state.Farm, c.policy.Hosts),
 		projectPools: map[string][]*pool{}, guaranteed: map[string]int{}, throughputs: map[int64]ThroughputMemory{},
-		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{},
+		byID: map[backends.ID]*job{}, shapes: map[shape]*choices{}, reasons: map[string]int{},
 	}
 	f.divide()
 	f.readPools()
@@ -212,6 +213,7 @@ func (f *farm) readJobs() {
 		tag, _, _ := backends.ParseTag(bj.Tag)
 		j.preempt, j.Ending = tag.Preempt, bj.Ending
 		if j.State == backends.Pending && !understood(bj) {
+			f.countUnserved(j)
 			j.entitled = false
 		}
 		if heavy, light := f.dummies.Lights[bj.ID]; light {

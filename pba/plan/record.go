@@ -110,7 +110,7 @@ func (b *books) status() {
 		return cmp.Or(cmp.Compare(x.Project, y.Project), cmp.Compare(x.User, y.User))
 	})
 	f.LowerThem = float64(f.Unpreemptable) > b.policy.UnpreemptableShare*float64(b.slots)
-	b.plan.Sets, b.plan.Unserved = b.setStatus(), b.countUnserved()
+	b.plan.Sets, b.plan.Unserved = b.setStatus(), listReasons(b.reasons)
 	for _, s := range b.plan.Sets {
 		if s.Short() {
 			b.warn("%sjobs wait for %d of %d guaranteed slots, and only %d can be preempted now", s.Where(), s.Unmet, s.Guaranteed, s.TakeBack)

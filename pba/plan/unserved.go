@@ -22,17 +22,14 @@ const (
 	otherReasons = "other"
 )
 
-// countUnserved counts the waiting jobs that are not understood, by reason, most first.
-func (f *farm) countUnserved() []Unserved {
-	counts := map[string]int{}
-	for _, j := range f.resting {
-		if j.waits && j.managed && j.verdict.entitled && !understood(j.Job) {
-			counts[plainReason(j.Unserved)]++
-		}
+// countUnserved counts a job that is not understood, if it waits and would match a pool.
+func (f *farm) countUnserved(j *job) {
+	if j.waits && j.entitled {
+		f.reasons[plainReason(j.Unserved)]++
 	}
-	return listReasons(counts)
 }
 
+// listReasons lists the reasons by how many jobs have them, most first.
 func listReasons(counts map[string]int) []Unserved {
 	var all []Unserved
 	for reason, n := range counts {
