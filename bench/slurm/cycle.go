@@ -59,11 +59,13 @@ func (s *testSite) measureCycles(ctx context.Context) (cycles figures, err error
 		return nil, err
 	}
 	// The first cycle gives every project's first job its class; its commands are recorded.
-	if n, err := s.rebalance(ctx, recording); err != nil || n != s.projects {
-		return nil, fmt.Errorf("the first cycle set the priority of %d jobs, want %d: %w", n, s.projects, err)
+	n, err := s.rebalance(ctx, recording)
+	if err := ranked("the first cycle", n, s.projects, err); err != nil {
+		return nil, err
 	}
-	if n, err := s.rebalance(ctx, ""); err != nil || n != 0 {
-		return nil, fmt.Errorf("a cycle without changes set the priority of %d jobs: %w", n, err)
+	n, err = s.rebalance(ctx, "")
+	if err := ranked("a cycle without changes", n, 0, err); err != nil {
+		return nil, err
 	}
 	list, err := s.readRecord()
 	if err != nil {
@@ -78,10 +80,12 @@ func (s *testSite) measureCycles(ctx context.Context) (cycles figures, err error
 		if err := cycles.measure(squeue, func() error { return s.run(ctx, nil, list...) }); err != nil {
 			return nil, err
 		}
-		ranked := 0
-		err = cycles.measure(wholeCycle, func() (err error) { ranked, err = s.rebalance(ctx, ""); return err })
-		if err != nil || ranked != changes {
-			return nil, fmt.Errorf("a measured cycle set the priority of %d jobs, want %d: %w", ranked, changes, err)
+		err = cycles.measure(wholeCycle, func() error {
+			n, err := s.rebalance(ctx, "")
+			return ranked("a measured cycle", n, changes, err)
+		})
+		if err != nil {
+			return nil, err
 		}
 		if err := cycles.measure(idle, func() error { _, err := s.rebalance(ctx, ""); return err }); err != nil {
 			return nil, err
@@ -97,6 +101,17 @@ func (s *testSite) measureCycles(ctx context.Context) (cycles figures, err error
 	}
 	cycles.printTable(squeue, writes, wholeCycle, idle)
 	return cycles, nil
+}
+
+// ranked returns the error of a cycle that set the priority of n jobs, not of want.
+func ranked(cycle string, n, want int, err error) error {
+	if err == nil && n != want {
+		err = fmt.Errorf("it set the priority of %d jobs, want %d", n, want)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", cycle, err)
+	}
+	return nil
 }
 
 // makeDir makes a directory and returns its path.
