@@ -90,7 +90,7 @@ func TestChartsAreValid(t *testing.T) {
 		}
 		ids[id[1]] = true
 	}
-	if !strings.Contains(html, "1 more projects have no chart here") {
+	if !strings.Contains(html, "Without a chart here: 1 more of the projects") {
 		t.Error("the page does not state that a project has no chart")
 	}
 }
