@@ -25,9 +25,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	fuzzTime := flag.Duration("time", 30*time.Second, "for each test")
+	fuzzTime := flag.Duration("time", 0, "for each test, such as 30s")
 	only := flag.String("only", "", "run only tests whose names have this in them")
 	flag.Parse()
+	if *fuzzTime <= 0 || flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	if err := run(ctx, *fuzzTime, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "fuzz:", err)
 		os.Exit(1)

@@ -66,7 +66,7 @@ func check(tree fs.FS, files []string, list bool, out io.Writer) bool {
 		case strings.HasPrefix(name, "test/words/"):
 		case path.Ext(name) == ".go":
 			comments = append(comments, commentLines(name, text)...)
-		case strings.Contains(name, "testdata/script/") || path.Ext(name) == ".txtar":
+		case isScript(name):
 			comments = append(comments, linesWith(name, text, "#")...)
 		case path.Ext(name) == ".sql":
 			comments = append(comments, linesWith(name, text, "--")...)
@@ -90,6 +90,12 @@ func check(tree fs.FS, files []string, list bool, out io.Writer) bool {
 		good = good && !above
 	}
 	return good
+}
+
+// isScript reports whether a file is a test script, with # before its comments.
+func isScript(name string) bool {
+	commands, _ := path.Match("cmd/*/testdata/*.txt", name)
+	return commands || strings.Contains(name, "testdata/script/") || path.Ext(name) == ".txtar"
 }
 
 // isPage reports whether a file is a page for users, a man page, or the config file
