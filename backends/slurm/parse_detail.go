@@ -19,6 +19,7 @@ type detail struct {
 	holds     bool                 // it occupies its cores: it runs or is completing
 	perSlot   bool                 // it asks for its memory by slot, not by node
 	excluded  []string             // hosts that its owner excludes
+	limit     int                  // how many elements of its array may run at a time; 0: any number
 }
 
 // core is one core of a host.
@@ -66,11 +67,19 @@ func parseDetail(text string) (detail, bool) {
 	if !ok3 || err3 != nil {
 		return detail{}, false
 	}
+	throttle, ok4 := onlyField(text, " ArrayTaskThrottle=", " ")
+	limit := 0
+	if throttle != "" {
+		limit, err3 = strconv.Atoi(throttle)
+	}
+	if !ok4 || err3 != nil || limit < 0 {
+		return detail{}, false
+	}
 	bySlot, byNode := strings.Count(text, " MinMemoryCPU="), strings.Count(text, " MinMemoryNode=")
 	if bySlot+byNode > 1 {
 		return detail{}, false
 	}
-	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second, perSlot: bySlot > 0, excluded: excluded}, true
+	return detail{comment: strings.TrimSuffix(comment, " "), suspended: at, before: time.Duration(seconds) * time.Second, perSlot: bySlot > 0, excluded: excluded, limit: limit}, true
 }
 
 // parsePriority reads the priority, without Nice, of a job that is pending from what
@@ -113,6 +122,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 		Suspended  int64  `json:"suspend_time"`
 		PerSlot    *int64 `json:"memory_per_cpu"`
 		Excluded   string `json:"excluded_nodes"`
+		Throttle   int    `json:"array_max_tasks"`
 		Resources  struct {
 			CPUs  int        `json:"allocated_cpus"`
 			Nodes []nodeJSON `json:"allocated_nodes"`
@@ -124,7 +134,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 	details := map[backends.ID]detail{}
 	for i := range jobs {
 		j := &jobs[i]
-		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs), perSlot: j.PerSlot != nil}
+		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs), perSlot: j.PerSlot != nil, limit: max(j.Throttle, 0)}
 		if d.excluded, err = parseHosts(j.Excluded); err != nil {
 			return nil, err
 		}

@@ -33,6 +33,7 @@ type Client struct {
 	mu           sync.Mutex
 	known        map[run]runFacts
 	excluded     map[int64][]string // hosts, by the number of a pending job or array
+	limits       map[int64]int      // how many elements may run at a time, by the number of a split array
 	lastSnapshot *snapshot          // that Farm gave
 }
 
@@ -59,7 +60,7 @@ func Open(o Options) *Client {
 	if o.Config.ProjectFrom == "" {
 		o.Config.ProjectFrom = DefaultConfig().ProjectFrom
 	}
-	return &Client{config: o.Config, known: map[run]runFacts{}}
+	return &Client{config: o.Config, known: map[run]runFacts{}, limits: map[int64]int{}}
 }
 
 // Close has nothing to give back.
@@ -308,6 +309,7 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 			unclear = append(unclear, j.ID)
 		}
 	}
+	unclear = append(unclear, c.unlimited(p)...)
 	all = all || len(unclear) > mostAtOnce
 	if len(unclear) == 0 && !all {
 		return nil
@@ -336,6 +338,7 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 			c.recordRun(j, func(k *runFacts) { k.memory, k.sized = j.Memory, true })
 		}
 		j.addDetail(d, p.at)
+		c.recordLimit(j, d.limit)
 	}
 	for _, j := range p.jobs {
 		if len(j.Hosts) == 0 && len(j.nodes) > 0 && j.State != backends.Pending {
@@ -349,7 +352,7 @@ func (c *Client) addDetails(ctx context.Context, p *snapshot) error {
 // soon as a job comes for which slots may be freed.
 func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
 	c.mu.Lock()
-	excluded := c.excluded
+	excluded, limits := c.excluded, maps.Clone(c.limits)
 	c.mu.Unlock()
 	if all && needsExclusions(p, excluded) {
 		nonce := newNonce()
@@ -364,7 +367,7 @@ func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
 		c.excluded = excluded
 		c.mu.Unlock()
 	}
-	placeJobs(p, excluded)
+	placeJobs(p, excluded, limits)
 	return nil
 }
 
@@ -422,13 +425,15 @@ func (c *Client) recordRun(j *listedJob, f func(*runFacts)) {
 
 // dropRuns drops the runs that a snapshot of all jobs doesn't show any more.
 func (c *Client) dropRuns(p *snapshot) {
-	there := map[run]bool{}
+	there, arrays := map[run]bool{}, map[int64]bool{}
 	for _, j := range p.jobs {
 		there[run{j.ID, j.start}] = true
+		arrays[j.ID.Job] = true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.known, func(r run, _ runFacts) bool { return !there[r] })
+	maps.DeleteFunc(c.limits, func(array int64, _ int) bool { return !arrays[array] })
 }
 
 // details asks for jobs one by one, in one scontrol; where a user's text makes an answer

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ const maxSets = 10000
 
 // placeJobs adds to the jobs of a snapshot where they may run and what they need there. Their
 // details must be known: a pin stands in the place of an owner's list.
-func placeJobs(p *snapshot, excluded map[int64][]string) {
+func placeJobs(p *snapshot, excluded map[int64][]string, limits map[int64]int) {
 	at := places{snapshot: p, sets: map[string]*choice{}, excluded: excluded}
 	used := map[string]map[string]int{}
 	for _, j := range p.jobs {
@@ -47,7 +48,7 @@ func placeJobs(p *snapshot, excluded map[int64][]string) {
 		}
 	}
 	at.hide(used)
-	limitArrays(p.jobs)
+	limitArrays(p.jobs, limits)
 	throttle(p.jobs)
 }
 
@@ -318,15 +319,15 @@ func (at *places) hide(known map[string]map[string]int) {
 }
 
 // limitArrays gives the elements of each array the limit that squeue shows with some of
-// them. Where it shows none, and the queue names the limit as a reason, at most as many
-// run as now, and one may always run.
-func limitArrays(jobs []*listedJob) {
+// them, or that is known. Where there is none, and the queue names the limit as a reason,
+// at most as many run as now, and one may always run.
+func limitArrays(jobs []*listedJob, known map[int64]int) {
 	limits, runs, reasons := map[int64]int{}, map[int64]int{}, map[int64]bool{}
 	for _, j := range jobs {
 		if j.ID.Index == 0 {
 			continue
 		}
-		limits[j.ID.Job] = max(limits[j.ID.Job], j.ArrayLimit)
+		limits[j.ID.Job] = max(limits[j.ID.Job], j.ArrayLimit, known[j.ID.Job])
 		switch {
 		case j.State == backends.Running || j.State == backends.Suspended:
 			runs[j.ID.Job]++
@@ -343,6 +344,43 @@ func limitArrays(jobs []*listedJob) {
 			j.ArrayLimit = max(runs[j.ID.Job], 1)
 		}
 	}
+}
+
+// unlimited returns an element of each array for which slots may be freed, and of which
+// squeue shows no limit: it shows none as soon as an element has been changed by itself
+// (22.05). An array without a limit is asked for once: a limit that it gets later shows as
+// a reason.
+func (c *Client) unlimited(p *snapshot) []backends.ID {
+	shown, ask := map[int64]bool{}, map[int64]backends.ID{}
+	for _, j := range p.jobs {
+		if j.ID.Index == 0 || j.State.Ended() {
+			continue
+		}
+		shown[j.ID.Job] = shown[j.ID.Job] || j.ArrayLimit > 0
+		if _, ok := ask[j.ID.Job]; !ok && j.State == backends.Pending && j.Priority.Level() >= backends.LevelNext {
+			ask[j.ID.Job] = j.ID
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var elements []backends.ID
+	for _, array := range slices.Sorted(maps.Keys(ask)) {
+		limit, known := c.limits[array]
+		if !shown[array] && (!known || limit > 0) {
+			elements = append(elements, ask[array])
+		}
+	}
+	return elements
+}
+
+// recordLimit notes how many elements of a job's array may run at a time.
+func (c *Client) recordLimit(j *listedJob, limit int) {
+	if j.ID.Index == 0 || j.State.Ended() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.limits[j.ID.Job] = limit
 }
 
 // wholeArrays returns what to ask for instead of jobs where an element seems to wait for

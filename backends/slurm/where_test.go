@@ -45,7 +45,7 @@ func named(p *snapshot, name string) *listedJob {
 
 func TestWhereJobsMayRun(t *testing.T) {
 	p, excluded := kinds(t)
-	placeJobs(p, excluded)
+	placeJobs(p, excluded, nil)
 	got := map[string]string{}
 	for _, j := range p.jobs {
 		if j.State != backends.Pending {
@@ -116,7 +116,7 @@ func TestWhereJobsMayRun(t *testing.T) {
 
 func TestArraysAreExpanded(t *testing.T) {
 	p, _ := kinds(t)
-	limitArrays(p.jobs)
+	limitArrays(p.jobs, nil)
 	var array, odd []int
 	for _, j := range p.jobs {
 		switch j.Name {
@@ -140,14 +140,55 @@ func TestStaleArrayLimit(t *testing.T) {
 	for i := range jobs {
 		jobs[i] = &listedJob{Job: backends.Job{ID: backends.ID{Job: 7, Index: i + 1}, State: backends.Pending, Wait: backends.WaitThrottle}}
 	}
-	limitArrays(jobs)
+	limitArrays(jobs, nil)
 	if jobs[0].ArrayLimit != 1 {
 		t.Errorf("none runs: limit %d, want 1", jobs[0].ArrayLimit)
 	}
 	jobs[0].State, jobs[1].State, jobs[0].ArrayLimit, jobs[1].ArrayLimit, jobs[2].ArrayLimit = backends.Running, backends.Running, 0, 0, 0
-	limitArrays(jobs)
+	limitArrays(jobs, nil)
 	if jobs[2].ArrayLimit != 2 {
 		t.Errorf("two run: limit %d, want 2", jobs[2].ArrayLimit)
+	}
+}
+
+// An array all of whose elements have lines of their own shows no limit: it is asked for
+// with one element, until it is known that there is none.
+func TestLimitOfASplitArrayIsAskedFor(t *testing.T) {
+	c := Open(Options{})
+	element := func(array int64, index int, level backends.Level) *listedJob {
+		return &listedJob{Job: backends.Job{ID: backends.ID{Job: array, Index: index}, State: backends.Pending, Wait: backends.WaitResources, Priority: backends.At(level, 120)}}
+	}
+	shows := element(9, 1, backends.LevelPBA)
+	shows.ArrayLimit = 3
+	p := &snapshot{jobs: []*listedJob{
+		element(7, 1, backends.LevelNormal), element(7, 2, backends.LevelPBA), element(7, 3, backends.LevelPBA),
+		element(8, 1, backends.LevelNormal), shows, element(9, 2, backends.LevelPBA), {Job: backends.Job{ID: backends.ID{Job: 10}, Priority: backends.At(backends.LevelPBA, 120)}},
+	}}
+	second := []backends.ID{{Job: 7, Index: 2}}
+	if ask := c.unlimited(p); !slices.Equal(ask, second) {
+		t.Fatalf("asked for %v, want %v", ask, second)
+	}
+	d, ok := parseDetail("JobId=12 ArrayJobId=7 ArrayTaskId=2 ArrayTaskThrottle=1 JobName=job\n   SuspendTime=None SecsPreSuspend=0 LastSchedEval=N/A\n")
+	if !ok || d.limit != 1 {
+		t.Fatalf("%+v, %v", d, ok)
+	}
+	c.recordLimit(p.jobs[1], d.limit)
+	if ask := c.unlimited(p); !slices.Equal(ask, second) {
+		t.Errorf("a limit is read again, as its owner may change it: asked for %v", ask)
+	}
+	limitArrays(p.jobs, c.limits)
+	throttle(p.jobs)
+	for i, want := range []backends.Wait{backends.WaitResources, backends.WaitThrottle, backends.WaitThrottle, backends.WaitResources} {
+		if p.jobs[i].Wait != want {
+			t.Errorf("%v waits for %v, want %v", p.jobs[i].ID, p.jobs[i].Wait, want)
+		}
+	}
+	c.recordLimit(p.jobs[1], 0)
+	if ask := c.unlimited(p); len(ask) != 0 {
+		t.Errorf("asked for %v, which has none", ask)
+	}
+	if _, ok := parseDetail("JobId=12 ArrayTaskThrottle=1 JobName= ArrayTaskThrottle=9 x\n   SuspendTime=None SecsPreSuspend=0 x\n"); ok {
+		t.Error("a user's text passes for a limit")
 	}
 }
 
@@ -155,7 +196,7 @@ func TestStaleArrayLimit(t *testing.T) {
 // without saying so is not there.
 func TestWhatHostsHave(t *testing.T) {
 	p, _ := kinds(t)
-	placeJobs(p, nil)
+	placeJobs(p, nil, nil)
 	amounts := []backends.Amount{{Name: "gpu", Count: 1}, {Name: "gpu:a100", Count: 1}}
 	if j := named(p, "gpu1"); !slices.Equal(j.Needs, amounts) {
 		t.Errorf("%v", j.Needs)
@@ -166,7 +207,7 @@ func TestWhatHostsHave(t *testing.T) {
 	}
 	p, _ = kinds(t)
 	p.nodes["node4"].used = map[string]int{"gpu": 2, "gpu:a100": 2}
-	placeJobs(p, nil)
+	placeJobs(p, nil, nil)
 	if has := p.hosts[3].Has; !slices.Equal(has, amounts) {
 		t.Errorf("one of two used GPUs is no known job's: %v", has)
 	}
@@ -178,7 +219,7 @@ func TestThreads(t *testing.T) {
 	for _, n := range p.nodes {
 		n.threads = 2
 	}
-	placeJobs(p, nil)
+	placeJobs(p, nil, nil)
 	for name, slots := range map[string]int{"plain": 2, "n3": 4, "N2": 4} {
 		if j := named(p, name); j.Slots != slots || j.Unserved != "" {
 			t.Errorf("%s: %d slots, %q", name, j.Slots, j.Unserved)
@@ -188,7 +229,7 @@ func TestThreads(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	p.nodes["node1"].threads = 1
-	placeJobs(p, nil)
+	placeJobs(p, nil, nil)
 	if j := named(p, "plain"); j.Unserved == "" {
 		t.Errorf("%+v", j)
 	}
@@ -201,7 +242,7 @@ func TestPinOutsideOneOfItsPartitions(t *testing.T) {
 	for i := range p.hosts {
 		p.hosts[i].State = backends.HostUp
 	}
-	placeJobs(p, nil)
+	placeJobs(p, nil, nil)
 	if j.Wait != backends.WaitResources {
 		t.Errorf("%+v", j)
 	}
