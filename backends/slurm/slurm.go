@@ -34,6 +34,7 @@ type Client struct {
 	known        map[run]runFacts
 	excluded     map[int64][]string // hosts, by the number of a pending job or array
 	limits       map[int64]int      // how many elements may run at a time, by the number of a split array
+	merges       atomic.Bool        // squeue has no --array-unique
 	lastSnapshot *snapshot          // that Farm gave
 }
 
@@ -185,8 +186,26 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 // readJobs asks for jobs; no names: for all. They are read while squeue prints them,
 // once the cluster is known.
 func (c *Client) readJobs(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}) error {
+	err := c.readJobLines(ctx, some, p, cluster)
+	if err != nil && !c.merges.Load() && strings.Contains(err.Error(), "unrecognized option '--array-unique'") {
+		c.merges.Store(true)
+		err = c.readJobLines(ctx, some, p, cluster)
+	}
+	return err
+}
+
+// elements is the option that keeps squeue from merging the lines of elements that differ
+// (24.11 has no --array-unique: there, each waiting element has a line).
+func (c *Client) elements() string {
+	if c.merges.Load() {
+		return "--array"
+	}
+	return "--array-unique"
+}
+
+func (c *Client) readJobLines(ctx context.Context, some []string, p *snapshot, cluster <-chan struct{}) error {
 	nonce := newNonce()
-	argv := []string{"squeue", "--noheader", "--all", "--array-unique", "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
+	argv := []string{"squeue", "--noheader", "--all", c.elements(), "--noconvert", "--states=all", "-O", format(squeueFields[:], nonce)}
 	if len(some) > 0 {
 		argv = append(argv, "--jobs="+strings.Join(some, ","))
 	}
@@ -356,7 +375,7 @@ func (c *Client) addPlaces(ctx context.Context, p *snapshot, all bool) error {
 	c.mu.Unlock()
 	if all && needsExclusions(p, excluded) {
 		nonce := newNonce()
-		out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", "--array-unique", "--states=PENDING", "--format=%F"+nonce+"%x"+nonce)
+		out, err := c.run(ctx, nil, "squeue", "--noheader", "--all", c.elements(), "--states=PENDING", "--format=%F"+nonce+"%x"+nonce)
 		if err != nil {
 			return err
 		}
