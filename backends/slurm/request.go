@@ -57,7 +57,11 @@ func parseRequest(f []string) *request {
 		return int(min(max(n, 0), math.MaxInt32))
 	}
 	gres := func(field int) []backends.Amount {
-		all, ok := parseTresRequest(f[field])
+		text := f[field]
+		if field == fPerTaskTRES {
+			text = withoutCPUs(text, r.perTask)
+		}
+		all, ok := parseTresRequest(text)
 		if !ok {
 			r.lacks(squeueFields[field] + "=" + f[field])
 		}
@@ -99,6 +103,16 @@ func parseRequest(f []string) *request {
 		r.scattered = "--gpus-per-task, or another amount for each task, on several nodes"
 	}
 	return &r
+}
+
+// withoutCPUs returns what a request asks for each task, without the CPUs that
+// --cpus-per-task names: since 23.11 they are in both fields (24.11: cpu=2).
+func withoutCPUs(text string, perTask int) string {
+	if absent(text) == "" {
+		return text
+	}
+	items := strings.Split(text, ",")
+	return strings.Join(slices.DeleteFunc(items, func(item string) bool { return item == fmt.Sprintf("cpu=%d", perTask) }), ",")
 }
 
 // lacks records that a part of the request is not understood. The first one is kept.

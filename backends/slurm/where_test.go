@@ -151,6 +151,14 @@ func TestStaleArrayLimit(t *testing.T) {
 	}
 }
 
+func TestCPUsOfATaskAreCountedOnce(t *testing.T) {
+	for text, want := range map[string]string{"cpu=2": "", "N/A": "N/A", "cpu=2,gres/gpu=1": "gres/gpu=1", "gres:gpu:1": "gres:gpu:1", "cpu=3": "cpu=3"} {
+		if got := withoutCPUs(text, 2); got != want {
+			t.Errorf("%s of 2: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // An array all of whose elements have lines of their own shows no limit: it is asked for
 // with one element, until it is known that there is none.
 func TestLimitOfASplitArrayIsAskedFor(t *testing.T) {
