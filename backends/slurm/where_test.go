@@ -170,7 +170,8 @@ func TestLimitOfASplitArrayIsAskedFor(t *testing.T) {
 	shows.ArrayLimit = 3
 	p := &snapshot{jobs: []*listedJob{
 		element(7, 1, backends.LevelNormal), element(7, 2, backends.LevelPBA), element(7, 3, backends.LevelPBA),
-		element(8, 1, backends.LevelNormal), shows, element(9, 2, backends.LevelPBA), {Job: backends.Job{ID: backends.ID{Job: 10}, Priority: backends.At(backends.LevelPBA, 120)}},
+		element(8, 1, backends.LevelNormal), shows, element(9, 2, backends.LevelPBA),
+		{Job: backends.Job{ID: backends.ID{Job: 10}, Priority: backends.At(backends.LevelPBA, 120)}},
 	}}
 	second := []backends.ID{{Job: 7, Index: 2}}
 	if ask := c.unlimited(p); !slices.Equal(ask, second) {
