@@ -138,11 +138,10 @@ func TestUnmanagedMemoryRequests(t *testing.T) {
 
 // Forget must end the engine's own jobs: without its records they would stay.
 func TestSplitOwn(t *testing.T) {
-	one := int64(1)
 	jobs := []jobTexts{
 		{ID: 1, User: "root", Comment: dummyComment(backends.ID{Job: 9}, 20)},
 		{ID: 2, User: "alice", Comment: dummyComment(backends.ID{Job: 9}, 20)},
-		{ID: 4, Array: 3, Task: &one, User: "slurm", Comment: placeholderComment(backends.ID{Job: 9})},
+		{ID: 4, Array: number{3, true}, Task: number{1, true}, User: "slurm", Comment: placeholderComment(backends.ID{Job: 9})},
 		{ID: 5, User: "root", Comment: "allotment:1;step=x;"},
 	}
 	own, others := splitOwn(jobs, trusted(map[string]string{"SlurmUser": "slurm(64030)"}))

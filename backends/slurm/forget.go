@@ -16,12 +16,12 @@ import (
 // and no user's text can be taken for another field.
 type jobTexts struct {
 	ID      int64  `json:"job_id"`
-	Array   int64  `json:"array_job_id"`  // 0: none
-	Task    *int64 `json:"array_task_id"` // nil: a job by itself, or what is left of an array
-	State   string `json:"job_state"`
+	Array   number `json:"array_job_id"`  // 0: none
+	Task    number `json:"array_task_id"` // not set: a job by itself, or what is left of an array
+	State   state  `json:"job_state"`
 	User    string `json:"user_name"`
-	Rank    int64  `json:"priority"`
-	Nice    int64  `json:"nice"`
+	Rank    number `json:"priority"`
+	Nice    number `json:"nice"`
 	Comment string `json:"comment"`
 	Admin   string `json:"admin_comment"`
 }
@@ -29,19 +29,19 @@ type jobTexts struct {
 // id is the job's; of what is left of an array it is the array's.
 func (j *jobTexts) id() backends.ID {
 	switch {
-	case j.Array == 0 || j.Task == nil:
+	case j.Array.value == 0 || !j.Task.set:
 		return backends.ID{Job: j.ID}
-	case *j.Task == 0:
-		return backends.ID{Job: j.Array, Index: backends.ZeroIndex}
+	case j.Task.value == 0:
+		return backends.ID{Job: j.Array.value, Index: backends.ZeroIndex}
 	}
-	return backends.ID{Job: j.Array, Index: int(*j.Task)}
+	return backends.ID{Job: j.Array.value, Index: int(j.Task.value)}
 }
 
 // name is what scontrol calls the job; an array's name means the whole.
 func (j *jobTexts) name() string { return name(j.id()) }
 
 // wholeArray reports whether the name also means jobs that have records of their own.
-func (j *jobTexts) wholeArray() bool { return j.Array != 0 && j.Task == nil }
+func (j *jobTexts) wholeArray() bool { return j.Array.value != 0 && !j.Task.set }
 
 // parseTexts reads `squeue --json`: the jobs that are not over.
 func parseTexts(text []byte) ([]jobTexts, error) {
@@ -185,11 +185,11 @@ func (c *Client) unrank(ctx context.Context, config []byte, jobs []jobTexts) (ra
 	var names []string
 	for i := range jobs {
 		// A priority that Nice would bring below 1 is 1 (22.05).
-		has := jobs[i].Rank > 1 && jobs[i].Rank+jobs[i].Nice >= scale.Unit
+		has := jobs[i].Rank.value > 1 && jobs[i].Rank.value+jobs[i].Nice.value >= scale.Unit
 		if has {
 			ranked = append(ranked, jobs[i].ID)
 		}
-		if has || jobs[i].Rank == 0 { // squeue shows 0 for held and suspended jobs
+		if has || jobs[i].Rank.value == 0 { // squeue shows 0 for held and suspended jobs
 			names = append(names, jobs[i].name())
 		}
 	}

@@ -113,6 +113,7 @@ func FuzzTexts(f *testing.F) {
 
 func FuzzJSON(f *testing.F) {
 	f.Add(captured(f, "squeue.json"))
+	f.Add(captured(f, "squeue_24.11.json"))
 	f.Fuzz(func(_ *testing.T, out []byte) {
 		_, _ = parseJSON(out)
 		if jobs, err := parseTexts(out); err == nil {

@@ -118,15 +118,12 @@ func onlyField(text, key, end string) (string, bool) {
 func parseJSON(out []byte) (map[backends.ID]detail, error) {
 	jobs, err := parseSqueue[struct {
 		jobTexts
-		PreSuspend int64  `json:"pre_sus_time"`
-		Suspended  int64  `json:"suspend_time"`
-		PerSlot    *int64 `json:"memory_per_cpu"`
-		Excluded   string `json:"excluded_nodes"`
-		Throttle   int    `json:"array_max_tasks"`
-		Resources  struct {
-			CPUs  int        `json:"allocated_cpus"`
-			Nodes []nodeJSON `json:"allocated_nodes"`
-		} `json:"job_resources"`
+		PreSuspend number    `json:"pre_sus_time"`
+		Suspended  number    `json:"suspend_time"`
+		PerSlot    number    `json:"memory_per_cpu"`
+		Excluded   string    `json:"excluded_nodes"`
+		Throttle   number    `json:"array_max_tasks"`
+		Resources  resources `json:"job_resources"`
 	}](out)
 	if err != nil {
 		return nil, err
@@ -134,7 +131,7 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 	details := map[backends.ID]detail{}
 	for i := range jobs {
 		j := &jobs[i]
-		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend) * time.Second, hosts: placed(j.Resources.Nodes, j.Resources.CPUs), perSlot: j.PerSlot != nil, limit: max(j.Throttle, 0)}
+		d := detail{comment: j.Admin, before: time.Duration(j.PreSuspend.value) * time.Second, hosts: placed(j.Resources.nodes, j.Resources.cpus), perSlot: j.PerSlot.set, limit: int(max(j.Throttle.value, 0))}
 		if d.excluded, err = parseHosts(j.Excluded); err != nil {
 			return nil, err
 		}
@@ -143,22 +140,14 @@ func parseJSON(out []byte) (map[backends.ID]detail, error) {
 			d.holds = true
 		}
 		if d.holds || j.State == "SUSPENDED" {
-			d.cores = coresOf(j.Resources.Nodes)
+			d.cores = coresOf(j.Resources.nodes)
 		}
-		if j.Suspended > 0 {
-			d.suspended = time.Unix(j.Suspended, 0).UTC()
+		if j.Suspended.value > 0 {
+			d.suspended = time.Unix(j.Suspended.value, 0).UTC()
 		}
 		details[j.id()] = d
 	}
 	return details, nil
-}
-
-// nodeJSON is a node of a job's, with the cores that it has there.
-type nodeJSON struct {
-	Name    string `json:"nodename"`
-	Sockets map[string]struct {
-		Cores map[string]string `json:"cores"`
-	} `json:"sockets"`
 }
 
 func coresOf(nodes []nodeJSON) map[core]bool {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -153,6 +154,38 @@ func TestNodes(t *testing.T) {
 	}
 	if _, err := parseHostState("odd"); err == nil {
 		t.Error("an unknown state was taken")
+	}
+}
+
+// The same fields, as 24.11 prints them.
+func TestDetailsOf2411(t *testing.T) {
+	details, err := parseJSON(captured(t, "squeue_24.11.json"))
+	if err != nil || len(details) != 3 {
+		t.Fatalf("%+v, %v", details, err)
+	}
+	spread := details[backends.ID{Job: 1}]
+	if want := []backends.Placement{{Host: "node1", Slots: 4}, {Host: "node2", Slots: 1}}; !slices.Equal(spread.hosts, want) || spread.holds || len(spread.cores) != 5 || spread.suspended.IsZero() || !spread.perSlot {
+		t.Errorf("a suspended job on two hosts: %+v", spread)
+	}
+	element := details[backends.ID{Job: 2, Index: 2}]
+	if !element.holds || element.limit != 1 || len(element.cores) != 4 || !slices.Equal(element.excluded, []string{"node1"}) {
+		t.Errorf("an element that runs: %+v", element)
+	}
+	if rest := details[backends.ID{Job: 2}]; rest.limit != 1 || rest.holds || rest.hosts != nil {
+		t.Errorf("the rest of the array: %+v", rest)
+	}
+	texts, err := parseTexts(captured(t, "squeue_24.11.json"))
+	if err != nil || len(texts) != 3 || texts[0].Comment != "hers" || texts[1].Nice.value != 3 || !texts[2].wholeArray() {
+		t.Errorf("%+v, %v", texts, err)
+	}
+}
+
+func TestStateOf2411(t *testing.T) {
+	for text, want := range map[string]state{`"RUNNING"`: "RUNNING", `["RUNNING","COMPLETING"]`: "COMPLETING", `["PENDING"]`: "PENDING", `[]`: ""} {
+		var s state
+		if err := json.Unmarshal([]byte(text), &s); err != nil || s != want {
+			t.Errorf("%s: %q, %v; want %q", text, s, err, want)
+		}
 	}
 }
 
