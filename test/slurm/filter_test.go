@@ -215,8 +215,8 @@ func (s *testSite) submitCase(c *esubtest.Case) esubtest.Want {
 
 var heldUntil = regexp.MustCompile(`^allotment:1;(?:[^ ]*;)?held=([0-9]+);`)
 
-// waiting is what salloc says while the job before is still ending.
-var waiting = regexp.MustCompile(`^(Pending job allocation|job) [0-9]+( queued and waiting for resources| has been allocated resources)?$`)
+// waiting is what salloc says while the job before is still ending, and of its nodes (24.11).
+var waiting = regexp.MustCompile(`^(Pending job allocation [0-9]+|job [0-9]+( queued and waiting for resources| has been allocated resources)?|Nodes \S+ are ready for job)$`)
 
 // changeCase makes a case's change of a pending job, as its owner.
 func (s *testSite) changeCase(c *esubtest.Case) {
