@@ -49,7 +49,8 @@ func testPriorityOrder(s *suite) {
 		low = at(20)
 		low.Queue = s.LowQueue
 	}
-	ids := s.submit(at(10), low, at(backends.At(backends.LevelNext, 20)), at(10), at(20)) // LSF has one number for 20 and above
+	lower, higher := at(s.Values[0]), at(s.Values[1])
+	ids := s.submit(lower, low, at(backends.At(backends.LevelNext, 20)), lower, higher)
 	s.open(g)
 	s.wantOrder(ids, ids[2], ids[4], ids[0], ids[3], ids[1])
 }

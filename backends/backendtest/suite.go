@@ -47,6 +47,9 @@ type Harness struct {
 	// Apart is how far two values of a level must be apart for the queue to order their
 	// jobs by them; 0: 1.
 	Apart int
+	// Values are two values of LevelNormal whose jobs a submission puts in their order: the
+	// lower, the higher; zero: DefaultValue and the next above it by Apart.
+	Values [2]backends.Priority
 	// PlainNames says that a name with a control character is refused.
 	PlainNames bool
 	// HoldsSpecs says that Spec.HeldUntil is kept to. Where the queue itself asks the
@@ -120,6 +123,9 @@ func newSuite(t *testing.T, h Harness) *suite {
 	h.ShortestLimit = max(h.ShortestLimit, h.Shortest)
 	h.TimeResolution = max(h.TimeResolution, time.Second)
 	h.Apart = max(h.Apart, 1)
+	if h.Values == [2]backends.Priority{} {
+		h.Values = [2]backends.Priority{backends.DefaultValue, backends.DefaultValue + backends.Priority(h.Apart)}
+	}
 	if h.Project == "" {
 		h.Project = "chipA"
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allotment-hpc/allotment/backends"
 	"github.com/allotment-hpc/allotment/backends/backendtest"
 	"github.com/allotment-hpc/allotment/backends/lsf"
 	"github.com/allotment-hpc/allotment/test/lsfstandin"
@@ -61,6 +62,7 @@ func harness(t *testing.T, o lsfstandin.Options) backendtest.Harness {
 		coarse = time.Minute // bjobs -o shows "Nov 22 12:04"
 	}
 	return backendtest.Harness{
+		Values:  [2]backends.Priority{10, backends.DefaultValue}, // LSF has one number for 20 and above
 		Backend: open(t, c), Dir: t.TempDir(), OtherQueue: "high", LowQueue: "low",
 		Shortest: time.Minute, ShortestLimit: time.Minute, Patience: 3 * time.Minute, LosesPlace: true,
 		PlainNames: true, Uncounted: true, TimeResolution: coarse,
