@@ -86,7 +86,7 @@ func fullMemory() plan.Memory {
 		},
 		Trials: map[backends.ID]plan.Trial{
 			job(1):             {Hosts: []string{"n1", "n2"}, Pinned: at(16)},
-			{Job: 2, Index: 7}: {Refusals: 2, Until: at(17), Why: "BadConstraints"},
+			{Job: 2, Index: 7}: {Refused: []plan.Refusal{{Hosts: []string{"n1"}, Times: 2, At: at(16), Until: at(17), Why: "BadConstraints", Of: "a1", Stands: true}}},
 		},
 	}
 }

@@ -86,7 +86,11 @@ func (m Memory) moved(by time.Duration) Memory {
 	}
 	m.Trials = maps.Clone(m.Trials)
 	for id, t := range m.Trials {
-		move(&t.Pinned, &t.Until)
+		move(&t.Pinned)
+		t.Refused = slices.Clone(t.Refused)
+		for i := range t.Refused {
+			move(&t.Refused[i].At, &t.Refused[i].Until)
+		}
 		m.Trials[id] = t
 	}
 	m.Dummies.Gathers = maps.Clone(m.Dummies.Gathers)

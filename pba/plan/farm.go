@@ -41,6 +41,7 @@ type job struct {
 	pools     []*pool              // those that it matches and fits, most specific first
 
 	trying   bool        // serveDue: its trial goes on (see Trial)
+	barred   string      // serveDue: hosts where the queue refused a trial of it, as in shape
 	lightFor backends.ID // of a light job: the heavy job whose dummy's place it has
 	spared   string      // findVictims, serveDue: why it is no victim; "": it may be preempted
 	worth    [3]int64    // findVictims: by the policy's criteria, least valued lowest; see appraise

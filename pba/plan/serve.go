@@ -131,6 +131,10 @@ func (s *serving) serve(b *job) bool {
 		return false
 	}
 	set := s.withinCaps(b)
+	if set == nil && s.whyNotOn(b, nil) != "" {
+		s.skip(b.ID, s.whyNotOn(b, nil))
+		return false
+	}
 	if set == nil {
 		hosts := s.reservable(b)
 		if s.outbid(b, hosts) {

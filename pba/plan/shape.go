@@ -19,6 +19,7 @@ type shape struct {
 	special string // what else it asks for of hosts, see specialOf; "": nothing
 	suits   *backends.HostSet
 	asked   string
+	barred  string      // hosts that are left out, joined by zero bytes
 	part    *part       // the hosts of its pool; nil: any
 	only    backends.ID // of a suspended job: no other one is like it
 }
@@ -59,16 +60,20 @@ type offer struct {
 }
 
 func (f *farm) choicesFor(j *job) *choices {
-	if j.choices != nil && j.choices.part == j.within() {
+	if j.choices != nil && j.choices.part == j.within() && j.choices.barred == j.barred {
 		return j.choices
 	}
-	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, special: specialOf(j), suits: j.Suits, asked: strings.Join(j.Asked, "\x00"), part: j.within()}
+	of := shape{slots: j.Slots, memory: j.Memory, oneHost: j.oneHost(), alone: j.Exclusive, special: specialOf(j), suits: j.Suits, asked: strings.Join(j.Asked, "\x00"), barred: j.barred, part: j.within()}
 	if j.State == backends.Suspended {
 		of.only = j.ID
 	}
 	c := f.shapes[of]
 	if c == nil {
 		c = &choices{shape: of, hosts: f.suitable(j), share: math.MaxInt64, opened: len(f.freed), noneAt: -1}
+		if of.barred != "" {
+			barred := strings.Split(of.barred, "\x00")
+			c.hosts = slices.DeleteFunc(slices.Clone(c.hosts), func(h *host) bool { return slices.Contains(barred, h.Name) })
+		}
 		for _, h := range c.hosts {
 			if h.Memory > 0 && h.Slots > 0 {
 				c.share = min(c.share, h.Memory/int64(h.Slots))

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,17 +17,28 @@ import (
 // considered it there: the queue may know of limits, features or resources that the plan
 // does not.
 type Trial struct {
-	Hosts    []string  // that it is pinned to, or will be; empty: there is no trial now
-	Pinned   time.Time // the pin was written no later, by the queue's clock; zero: the queue does not show it yet
-	Refusals int       // trials in a row that the queue refused
-	Until    time.Time // no other trial before
-	Why      string    // of the last refusal, in the queue's words
+	Hosts   []string  // that it is pinned to, or will be; empty: there is no trial now
+	Pinned  time.Time // the pin was written no later, by the queue's clock; zero: the queue does not show it yet
+	Refused []Refusal // trials that the queue refused, the last one last; each on other hosts
+}
+
+// Refusal is a trial that the queue refused. It holds for its hosts alone, as long as the
+// job and these hosts are as they were.
+type Refusal struct {
+	Hosts  []string  `json:"hosts"`
+	Times  int       `json:"times"`            // in a row
+	At     time.Time `json:"at"`               // of the last one
+	Until  time.Time `json:"until"`            // no other trial there before
+	Why    string    `json:"why"`              // in the queue's words
+	Of     string    `json:"of"`               // what the job asked for and these hosts had; see requestOn
+	Stands bool      `json:"stands,omitempty"` // the queue had a reason against the job without a pin, too: a limit
 }
 
 // Bounds of a trial's record.
 const (
 	maxTrialDoublings = 6   // of the time between two trials
 	maxTrialWhy       = 100 // bytes of a queue's reason
+	maxRefused        = 4   // sets of hosts in force that refuse a job: with so many, no others are tried
 )
 
 // tries reports whether a beneficiary needs a trial.
@@ -40,41 +53,133 @@ func (f *farm) dueSoon(j *job) bool {
 	return f.tries(j) && j.mem.Clock+f.policy.Cycle+f.policy.Cycle/20 >= f.policy.PendingThreshold
 }
 
-// readTrials drops the trials of jobs that need them no more, and ends those that the
-// queue refused.
+// readTrials drops the trials of jobs that need them no more, ends those that the queue
+// refused, and drops refusals that the job, its hosts or a limit have changed since.
 func (s *serving) readTrials() {
 	memory := &s.plan.Memory
 	memory.Trials = maps.Clone(memory.Trials) // an empty one, too: the last cycle's stays as it is
 	for id, t := range memory.Trials {
 		j := s.byID[id]
-		switch {
-		case j == nil, j.State != backends.Pending, !s.tries(j):
+		if j == nil || j.State != backends.Pending || !s.tries(j) {
 			delete(memory.Trials, id)
-		case len(t.Hosts) > 0 && j.Wait == backends.WaitOther && sameHosts(j.Pinned, t.Hosts):
-			s.refuse(j.ID, j.Reason)
-		case len(t.Hosts) == 0 && s.now.Sub(t.Until) > time.Hour:
+			continue
+		}
+		if len(t.Hosts) > 0 && j.Wait == backends.WaitOther && sameHosts(j.Pinned, t.Hosts) {
+			s.refuse(j, j.Reason)
+			t = memory.Trials[id]
+		}
+		t.Refused = s.inForce(j, t.Refused)
+		memory.Trials[id] = t
+		if len(t.Hosts) == 0 && len(t.Refused) == 0 {
 			delete(memory.Trials, id)
 		}
+		var barred []string
+		for _, r := range t.Refused {
+			if len(r.Hosts) == 1 && s.now.Before(r.Until) {
+				barred = append(barred, r.Hosts[0])
+			}
+		}
+		slices.Sort(barred)
+		j.barred = strings.Join(barred, "\x00")
 	}
 }
 
-// refuse ends a trial that the queue did not confirm. The next one waits twice as long each
-// time.
-func (s *serving) refuse(id backends.ID, why string) {
-	t := s.plan.Memory.Trials[id]
-	t.Refusals = min(t.Refusals+1, maxTrialDoublings)
-	t.Why = strings.ToValidUTF8(why[:min(len(why), maxTrialWhy)], "")
-	t.Hosts, t.Pinned, t.Until = nil, time.Time{}, s.now.Add(s.policy.PendingThreshold<<t.Refusals)
-	s.plan.Memory.Trials[id] = t
+// inForce returns the refusals of a job that still hold, or count for the next back-off.
+func (s *serving) inForce(j *job, refused []Refusal) []Refusal {
+	var kept []Refusal
+	for _, r := range refused {
+		considered := len(j.Pinned) == 0 && j.Considered.After(r.At)
+		switch {
+		case r.Of != s.requestOn(j, r.Hosts), s.now.Sub(r.Until) > time.Hour:
+			continue
+		case considered && j.Wait == backends.WaitOther:
+			r.Stands = true
+		case considered && r.Stands && j.Wait == backends.WaitResources:
+			continue // the limit is gone
+		}
+		kept = append(kept, r)
+	}
+	return kept
 }
 
-// whyNoTrial returns why no trial of a job may begin now; "" if one may.
+// requestOn returns a digest of what a job asks for and of some hosts: while it is the
+// same, the queue would say the same of the job on these hosts, but for limits.
+func (f *farm) requestOn(j *job, hosts []string) string {
+	digest := fnv.New64a()
+	fmt.Fprintf(digest, "%q %q %q %q %d %d %t %t %q %v %v\n", j.User, j.Project, j.Step, j.Queue,
+		j.Slots, j.Memory, j.OneHost, j.Exclusive, j.Asked, j.form(), j.RunLimit)
+	fmt.Fprintf(digest, "%v\n", j.Needs)
+	for _, name := range hosts {
+		h := f.byName[name]
+		if h == nil {
+			fmt.Fprintf(digest, "%q\n", name)
+			continue
+		}
+		fmt.Fprintf(digest, "%q %d %d %v %v %q %t\n", name, h.Slots, h.Memory, h.State, h.Has, h.Features, j.Suits.Contains(name))
+	}
+	return strconv.FormatUint(digest.Sum64(), 36)
+}
+
+// refuse ends a trial that the queue did not confirm. The next one on the same hosts waits
+// twice as long each time.
+func (s *serving) refuse(j *job, why string) {
+	t := s.plan.Memory.Trials[j.ID]
+	hosts := slices.Sorted(slices.Values(t.Hosts))
+	times := 1
+	refused := slices.DeleteFunc(slices.Clone(t.Refused), func(r Refusal) bool {
+		if !sameHosts(r.Hosts, hosts) {
+			return false
+		}
+		times = min(r.Times+1, maxTrialDoublings)
+		return true
+	})
+	refused = append(refused, Refusal{
+		Hosts: hosts, Times: times, At: s.now, Until: s.now.Add(s.policy.PendingThreshold << times),
+		Why: strings.ToValidUTF8(why[:min(len(why), maxTrialWhy)], ""), Of: s.requestOn(j, hosts),
+	})
+	s.plan.Memory.Trials[j.ID] = Trial{Refused: refused[max(0, len(refused)-maxRefused):]}
+}
+
+// whyNoTrial returns why no trial of a job may begin now, wherever; "" if one may.
 func (s *serving) whyNoTrial(b *job) string {
-	t := s.plan.Memory.Trials[b.ID]
-	if !s.tries(b) || !s.now.Before(t.Until) {
+	refused := s.refusals(b)
+	if len(refused) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the queue would not start it where slots could be taken back (%s); the next attempt not before %s", t.Why, t.Until.Format("15:04:05"))
+	last := refused[len(refused)-1]
+	if !b.Considered.After(last.At) && s.now.Sub(last.At) < s.policy.HandOverTimeout {
+		return fmt.Sprintf("the queue would not start it on %s (%s), and is to consider it without that pin first", strings.Join(last.Hosts, ", "), last.Why)
+	}
+	if len(refused) < maxRefused {
+		return ""
+	}
+	first := slices.MinFunc(refused, func(x, y Refusal) int { return x.Until.Compare(y.Until) })
+	return refusedText(first)
+}
+
+// whyNotOn returns why no trial of a job may begin on these hosts now; "" if one may. With
+// no hosts it says why none is left.
+func (s *serving) whyNotOn(b *job, hosts []string) string {
+	for _, r := range slices.Backward(s.refusals(b)) {
+		if hosts == nil || sameHosts(r.Hosts, hosts) {
+			return refusedText(r)
+		}
+	}
+	return ""
+}
+
+func refusedText(r Refusal) string {
+	return fmt.Sprintf("the queue would not start it where slots could be taken back: on %s (%s); the next attempt there not before %s",
+		strings.Join(r.Hosts, ", "), r.Why, r.Until.Format("15:04:05"))
+}
+
+// refusals returns the refusals that bar a job from hosts now.
+func (s *serving) refusals(b *job) []Refusal {
+	t, known := s.plan.Memory.Trials[b.ID]
+	if !known || !s.tries(b) {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(t.Refused), func(r Refusal) bool { return !s.now.Before(r.Until) })
 }
 
 // tryEarly begins the trial of a job that is due in the next cycle.
@@ -95,6 +200,12 @@ func (s *serving) confirmed(b *job, set *candidate) bool {
 		return true
 	}
 	t, hosts := s.plan.Memory.Trials[b.ID], names(set.hosts)
+	if why := s.whyNotOn(b, hosts); why != "" {
+		if s.due(b) {
+			s.skip(b.ID, why)
+		}
+		return false
+	}
 	switch {
 	case !sameHosts(t.Hosts, hosts), !sameHosts(b.Pinned, hosts):
 		t.Hosts, t.Pinned = hosts, time.Time{} // its owner may have removed the pin, or it ended
@@ -115,8 +226,8 @@ func (s *serving) confirmed(b *job, set *candidate) bool {
 	}
 	s.plan.Memory.Trials[b.ID] = t
 	if !considered && waited > s.policy.HandOverTimeout {
-		s.refuse(b.ID, fmt.Sprintf("it did not consider it within %s", s.policy.HandOverTimeout))
-		s.skip(b.ID, s.whyNoTrial(b))
+		s.refuse(b, fmt.Sprintf("it did not consider it within %s", s.policy.HandOverTimeout))
+		s.skip(b.ID, s.whyNotOn(b, hosts))
 		return false
 	}
 	b.trying, s.trying[b.ID] = true, true
@@ -169,7 +280,7 @@ func (s *serving) endTrials() {
 		if len(t.Hosts) == 0 || s.trying[id] {
 			continue
 		}
-		if t.Hosts, t.Pinned = nil, (time.Time{}); t.Refusals == 0 {
+		if t.Hosts, t.Pinned = nil, (time.Time{}); len(t.Refused) == 0 {
 			delete(s.plan.Memory.Trials, id)
 		} else {
 			s.plan.Memory.Trials[id] = t

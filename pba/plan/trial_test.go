@@ -84,7 +84,7 @@ func TestNoJobIsPreemptedBeforeTheQueueConsideredIt(t *testing.T) {
 		s.apply(s.cycle())
 	}
 	p := s.cycle()
-	if tr := p.Memory.Trials[id]; tr.Refusals != 1 || len(s.at(id).Pinned) != 0 || !strings.Contains(skipped(p, id), "next attempt") {
+	if tr := p.Memory.Trials[id]; len(tr.Refused) != 1 || tr.Refused[0].Times != 1 || len(s.at(id).Pinned) != 0 || !strings.Contains(skipped(p, id), "without that pin first") {
 		t.Errorf("%+v, pinned to %v, %q", tr, s.at(id).Pinned, skipped(p, id))
 	}
 }
@@ -104,17 +104,8 @@ func TestPlainJobIsServedThoughTheQueueDoesNotConsiderIt(t *testing.T) {
 }
 
 func TestRefusedTrialIsUnpinnedAndBacksOff(t *testing.T) {
-	s, id := newTrialScene(t)
-	for range 3 {
-		s.apply(s.cycle())
-	}
-	s.at(id).Wait, s.at(id).Reason, s.at(id).Considered = backends.WaitOther, "BadConstraints", s.now
-	p := s.cycle()
-	s.apply(p)
-	if verbs(p, id) != "unpin" || preempted(p) != "" {
-		t.Fatalf("%q, preempted %q", verbs(p, id), preempted(p))
-	}
-	s.at(id).Wait, s.at(id).Reason = backends.WaitResources, "Resources"
+	s, id := newRefused(t, suits("n1"))
+	var p Plan
 	for range 5 { // two minutes after the refusal
 		p = s.cycle()
 		s.apply(p)
@@ -131,9 +122,92 @@ func TestRefusedTrialIsUnpinnedAndBacksOff(t *testing.T) {
 		t.Errorf("after the back-off: %q, %q", verbs(p, id), skipped(p, id))
 	}
 	s.at(id).Wait, s.at(id).Reason = backends.WaitOther, "BadConstraints"
-	if p = s.cycle(); p.Memory.Trials[id].Until.Sub(p.At) != 4*time.Minute {
-		t.Errorf("the second back-off ends at %s, in %s", p.Memory.Trials[id].Until, p.Memory.Trials[id].Until.Sub(p.At))
+	p = s.cycle()
+	if refused := p.Memory.Trials[id].Refused; len(refused) != 1 || refused[0].Until.Sub(p.At) != 4*time.Minute {
+		t.Errorf("after the second refusal: %+v at %s", refused, p.At)
 	}
+}
+
+// newRefused is a trial scene where the queue refused the job on n1, and then considered it
+// without the pin.
+func newRefused(t *testing.T, change ...func(*backends.Job)) (*scene, backends.ID) {
+	t.Helper()
+	s, id := newTrialScene(t, change...)
+	for range 3 {
+		s.apply(s.cycle())
+	}
+	s.at(id).Wait, s.at(id).Reason, s.at(id).Considered = backends.WaitOther, "BadConstraints", s.now
+	p := s.cycle()
+	s.apply(p)
+	if verbs(p, id) != "unpin" || preempted(p) != "" {
+		t.Fatalf("%q, preempted %q", verbs(p, id), preempted(p))
+	}
+	s.at(id).Wait, s.at(id).Reason, s.at(id).Considered = backends.WaitResources, "Resources", s.now
+	return s, id
+}
+
+func TestRefusalBarsItsHostsAlone(t *testing.T) {
+	s, id := newRefused(t)
+	p := s.cycle()
+	s.apply(p)
+	if verbs(p, id) != "pin n2" {
+		t.Errorf("%q, %q; want it pinned to the other host", verbs(p, id), skipped(p, id))
+	}
+}
+
+func TestRefusedJobIsConsideredWithoutPinBeforeTheNextTrial(t *testing.T) {
+	s, id := newRefused(t)
+	s.at(id).Considered = time.Time{} // an update makes Slurm's reason None again
+	s.apply(s.cycle())
+	p := s.cycle() // it is due by now
+	s.apply(p)
+	if verbs(p, id) != "" || !strings.Contains(skipped(p, id), "consider it without that pin first") {
+		t.Errorf("%q, %q", verbs(p, id), skipped(p, id))
+	}
+}
+
+func TestRefusalOfAllHostsReservesNone(t *testing.T) {
+	s, id := newRefused(t, suits("n1"))
+	s.apply(s.cycle())
+	p := s.cycle() // it is due by now
+	if verbs(p, id) != "" || !strings.Contains(skipped(p, id), "on n1 (BadConstraints)") {
+		t.Errorf("%q, %q", verbs(p, id), skipped(p, id))
+	}
+}
+
+func TestRefusalEndsWhenJobOrHostChanges(t *testing.T) {
+	changes := map[string]func(*scene, backends.ID){
+		"memory":    func(s *scene, id backends.ID) { s.at(id).Memory = 1 << 20 },
+		"run limit": func(s *scene, id backends.ID) { s.at(id).RunLimit = time.Hour },
+		"features":  func(s *scene, _ backends.ID) { s.state.Farm.Hosts[0].Features = []string{"big"} },
+		"slots":     func(s *scene, _ backends.ID) { s.state.Farm.Hosts[0].Slots++; s.job("bob", "", "n1", time.Hour) },
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			s, id := newRefused(t, suits("n1"))
+			change(s, id)
+			p := s.cycle()
+			if verbs(p, id) != "pin n1" {
+				t.Errorf("%q, %q", verbs(p, id), skipped(p, id))
+			}
+		})
+	}
+}
+
+func TestRefusalEndsWithTheLimit(t *testing.T) {
+	s, id := newRefused(t, suits("n1"))
+	s.at(id).Wait, s.at(id).Reason = backends.WaitOther, "AssocGrpCpuLimit" // without a pin, too
+	s.apply(s.cycle())
+	s.at(id).Wait, s.at(id).Reason, s.at(id).Considered = backends.WaitResources, "Priority", s.now
+	for range 4 {
+		p := s.cycle()
+		s.apply(p)
+		if verbs(p, id) == "pin n1" {
+			return
+		}
+		s.at(id).Considered = s.now
+	}
+	t.Errorf("no trial after the limit was lifted: %q", skipped(s.cycle(), id))
 }
 
 func TestTrialStaysOnItsHosts(t *testing.T) {
