@@ -112,6 +112,12 @@ test-lsf: build ## all of LSF, at the stand-in for it, what takes minutes too
 bench-slurm: build ## a whole cycle against squeue, sbatch with our filter against sbatch without, and their budgets (as root)
 	$(UMASK) $(GO) run ./bench/slurm -programs $(BIN) $(BENCH)
 
+# As root, with slurmdbd. The tables are only worth something from an otherwise idle machine;
+# COMPARE='-records DIR' keeps what sacct printed, and resumes.
+.PHONY: compare-slurm
+compare-slurm: build ## the guarantee by Slurm's own means and by Allotment, with the same jobs: writes the tables of docs/slurm.md (as root, 25 minutes)
+	$(UMASK) $(GO) run ./bench/compare -programs $(BIN) $(COMPARE)
+
 .PHONY: split-small
 split-small: build ## asplit on a small farm of which one host becomes slow halfway: miniq's and, as root, Slurm's
 	$(UMASK) $(if $(filter 0,$(shell id -u)),ALLOTMENT_TEST_SLURM=1) $(GO) test -count=1 -timeout=10m -v -run TestSmall ./test/split

@@ -19,6 +19,7 @@
 #                                 has an association with the account root
 #   JOB_SUBMIT_LUA=FILE           the site's submit hook; files that it reads are
 #                                 not copied
+#   REQUEUE_DELAY=120             seconds until a requeued job may start again
 #   SLURM_EXTRA=FILE              more lines for slurm.conf
 set -euo pipefail
 umask 022
@@ -178,7 +179,7 @@ SlurmctldPort=$port
 SlurmUser=slurm
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$run/munge.sock
+AuthInfo=socket=$run/munge.sock,cred_expire=${REQUEUE_DELAY:-120}
 CredType=cred/munge
 StateSaveLocation=$dir/state
 SlurmdSpoolDir=$dir/spool.%n

@@ -14,10 +14,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/allotment-hpc/allotment/backends"
+	"github.com/allotment-hpc/allotment/bench/page"
 	"github.com/allotment-hpc/allotment/esub"
 	"github.com/allotment-hpc/allotment/pba/plan"
 	"github.com/allotment-hpc/allotment/pba/settings"
@@ -29,7 +29,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	page := flag.String("page", "docs/figures.md", "the page that is written; the sweeps' chart lies beside it")
+	figures := flag.String("page", "docs/figures.md", "the page that is written; the sweeps' chart lies beside it")
 	readme := flag.String("readme", "README.md", "the page whose tables, between its two marks, are replaced")
 	data := flag.String("json", "", "write the results, for charts, to this file")
 	noSweep := flag.Bool("no-sweep", false, "simulate the three scenes only")
@@ -38,7 +38,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: figures [-page FILE] [-readme FILE] [-json FILE] [-no-sweep] TRACE")
 		os.Exit(2)
 	}
-	if err := run(ctx, flag.Arg(0), *page, *readme, *data, *noSweep); err != nil {
+	if err := run(ctx, flag.Arg(0), *figures, *readme, *data, *noSweep); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1)
 	}
@@ -81,7 +81,7 @@ func scenes(path string) []scene {
 	}
 }
 
-func run(ctx context.Context, path, page, readme, data string, noSweep bool) error {
+func run(ctx context.Context, path, figures, readme, data string, noSweep bool) error {
 	store, format, err := readTrace(path)
 	if err != nil {
 		return err
@@ -105,19 +105,19 @@ func run(ctx context.Context, path, page, readme, data string, noSweep bool) err
 			return err
 		}
 	}
-	if err := writeFile(page, func(out io.Writer) error { return writePage(out, filepath.Base(path), all, sweeps) }); err != nil {
+	if err := page.Write(figures, func(out io.Writer) error { return writePage(out, filepath.Base(path), all, sweeps) }); err != nil {
 		return err
 	}
 	if len(sweeps) > 0 {
-		if err := writeFile(filepath.Join(filepath.Dir(page), chart), func(out io.Writer) error { return charts.WriteSweeps(out, sweeps) }); err != nil {
+		if err := page.Write(filepath.Join(filepath.Dir(figures), chart), func(out io.Writer) error { return charts.WriteSweeps(out, sweeps) }); err != nil {
 			return err
 		}
 	}
-	if err := replaceBetween(readme, func(out io.Writer) error { return writeTables(out, filepath.Base(path), all) }); err != nil {
+	if err := page.Replace(readme, "make figures", func(out io.Writer) error { return writeTables(out, filepath.Base(path), all) }); err != nil {
 		return err
 	}
 	if data != "" {
-		err := writeFile(data, func(out io.Writer) error {
+		err := page.Write(data, func(out io.Writer) error {
 			return json.NewEncoder(out).Encode(struct {
 				Scenes []scene
 				Sweeps []simulate.Sweep
@@ -147,62 +147,25 @@ func readTrace(path string) (*trace.Store, trace.Format, error) {
 	return store, format, nil
 }
 
-func writeFile(path string, content func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(content(f), f.Close())
-}
-
-// begin and end enclose the README's tables.
-const (
-	begin = "<!-- make figures writes from here -->\n"
-	end   = "<!-- to here -->\n"
-)
-
-// replaceBetween replaces the text between the two marks of a page.
-func replaceBetween(path string, content func(io.Writer) error) error {
-	was, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	head, rest, ok := strings.Cut(string(was), begin)
-	_, tail, also := strings.Cut(rest, end)
-	if !ok || !also {
-		return fmt.Errorf("%s: no lines %q and %q to write between", path, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return writeFile(path, func(out io.Writer) error {
-		if _, err := io.WriteString(out, head+begin); err != nil {
-			return err
-		}
-		if err := content(out); err != nil {
-			return err
-		}
-		_, err := io.WriteString(out, end+tail)
-		return err
-	})
-}
-
 // writeTables writes the tables alone, for the README.
 func writeTables(out io.Writer, path string, all []scene) error {
-	s := printer{out: out}
-	s.printf("Trace: `%s` of the [Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/), %d slots. Waits in seconds.", path, slots)
+	s := page.Printer{Out: out}
+	s.Printf("Trace: `%s` of the [Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/), %d slots. Waits in seconds.", path, slots)
 	for i := range all {
 		c := &all[i]
-		s.printf("\n%s; %d jobs, arrivals × %g, %d of them within the guarantee:\n", c.Title, c.Result.Trace.Jobs, c.Result.Settings.ScaleArrivals, c.Result.Within)
-		s.printf("    %s\n", c.Command)
-		s.printf("| policy | within the guarantee: p95, max wait | the rest: median, p95 wait | useful utilization | work lost | slots evicted ÷ requested |\n|---|---:|---:|---:|---:|---:|")
+		s.Printf("\n%s; %d jobs, arrivals × %g, %d of them within the guarantee:\n", c.Title, c.Result.Trace.Jobs, c.Result.Settings.ScaleArrivals, c.Result.Within)
+		s.Printf("    %s\n", c.Command)
+		s.Printf("| policy | within the guarantee: p95, max wait | the rest: median, p95 wait | useful utilization | work lost | slots evicted ÷ requested |\n|---|---:|---:|---:|---:|---:|")
 		for _, o := range c.Result.Policies {
 			ratio := "-"
 			if o.Requested > 0 {
 				ratio = fmt.Sprintf("%d ÷ %d", o.Evicted, o.Requested)
 			}
-			s.printf("| %s | %.0f, %.0f | %.0f, %.0f | %.1f %% | %.2f %% | %s |", o.Policy, o.Within.Wait.P95, o.Within.Wait.Max, o.Rest.Wait.Median, o.Rest.Wait.P95,
+			s.Printf("| %s | %.0f, %.0f | %.0f, %.0f | %.1f %% | %.2f %% | %s |", o.Policy, o.Within.Wait.P95, o.Within.Wait.Max, o.Rest.Wait.Median, o.Rest.Wait.P95,
 				100*o.Useful, 100*o.LostShare, ratio)
 		}
 	}
-	return s.err
+	return s.Err
 }
 
 // check returns the properties of a correct engine that the scene breaks.
@@ -261,77 +224,65 @@ func sweep(ctx context.Context, base simulate.Setup) ([]simulate.Sweep, error) {
 
 func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }
 
-// printer writes lines up to the first error.
-type printer struct {
-	out io.Writer
-	err error
-}
-
-func (s *printer) printf(format string, args ...any) {
-	if s.err == nil {
-		_, s.err = fmt.Fprintf(s.out, format+"\n", args...)
-	}
-}
-
 func writePage(out io.Writer, path string, all []scene, sweeps []simulate.Sweep) error {
-	s := printer{out: out}
-	s.printf("# What guaranteed slots are worth: figures\n")
-	s.printf("With Allotment no job within the guarantee waited longer than promised, and the farm did at most two points less useful work than without a guarantee: `make figures TRACE=%s`, which writes this page, fails otherwise. The trace is public: %s of the", path, path)
-	s.printf("[Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/) (NASA Ames iPSC/860, 18,239 jobs of 1993). Its jobs are replayed on one host of %d", slots)
-	s.printf("slots, under virtual time, by the same planner and queue that run a farm. Jobs arrive more densely than recorded (*arrivals ×*). The recorded submission times are start times: no wait was recorded.\n")
-	s.printf("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, where alone its jobs run. **pba**: Allotment with its defaults.")
-	s.printf("- All figures are over one window, from the first submission to the last. *Useful* is the window's share of slot-seconds in runs that completed, also after it; *lost*, in runs that were preempted.")
-	s.printf("- *Within the guarantee*: jobs that would start at once on as many slots fenced off for the guarantee (first come, first served); the same jobs for all policies.")
-	s.printf("- *Clock*: the time from the first cycle that saw a job within its allocation and able to start, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
-	s.printf("- *Evicted ÷ requested*: slots of preempted jobs, per slot that the waiting job lacked. It is above 1 if only wider jobs could be preempted, since jobs are preempted as a whole.")
-	s.printf("- *Bounded slowdown*: wait and run time divided by run time (of at least 10 s).")
+	s := page.Printer{Out: out}
+	s.Printf("# What guaranteed slots are worth: figures\n")
+	s.Printf("With Allotment no job within the guarantee waited longer than promised, and the farm did at most two points less useful work than without a guarantee: `make figures TRACE=%s`, which writes this page, fails otherwise. The trace is public: %s of the", path, path)
+	s.Printf("[Parallel Workloads Archive](https://www.cs.huji.ac.il/labs/parallel/workload/l_nasa_ipsc/) (NASA Ames iPSC/860, 18,239 jobs of 1993). Its jobs are replayed on one host of %d", slots)
+	s.Printf("slots, under virtual time, by the same planner and queue that run a farm. Jobs arrive more densely than recorded (*arrivals ×*). The recorded submission times are start times: no wait was recorded.\n")
+	s.Printf("- **fifo**: no guarantee. **dedicated**: hosts fenced off for the project, where alone its jobs run. **pba**: Allotment with its defaults.")
+	s.Printf("- All figures are over one window, from the first submission to the last. *Useful* is the window's share of slot-seconds in runs that completed, also after it; *lost*, in runs that were preempted.")
+	s.Printf("- *Within the guarantee*: jobs that would start at once on as many slots fenced off for the guarantee (first come, first served); the same jobs for all policies.")
+	s.Printf("- *Clock*: the time from the first cycle that saw a job within its allocation and able to start, to its start. Promised: threshold (60 s) + 2 cycles (20 s each), and a cycle more for every %d slots beyond the first %d.", 20, 20)
+	s.Printf("- *Evicted ÷ requested*: slots of preempted jobs, per slot that the waiting job lacked. It is above 1 if only wider jobs could be preempted, since jobs are preempted as a whole.")
+	s.Printf("- *Bounded slowdown*: wait and run time divided by run time (of at least 10 s).")
 	for i := range all {
 		writeScene(&s, &all[i])
 	}
 	if len(sweeps) > 0 {
-		s.printf("\n## How the defaults were chosen\n")
-		s.printf("Policy pba for the first case above, one setting varied, all others at their defaults (bold). Waits in seconds, of the jobs within the guarantee.")
-		s.printf("\n![The same as a chart](%s)", chart)
+		s.Printf("\n## How the defaults were chosen\n")
+		s.Printf("Policy pba for the first case above, one setting varied, all others at their defaults (bold). Waits in seconds, of the jobs within the guarantee.")
+		s.Printf("\n![The same as a chart](%s)", chart)
 	}
 	for _, w := range sweeps {
-		s.printf("\n| `%s` | p95 wait | max wait | max clock | preemptions | lost | useful | evicted ÷ requested | median wait of the rest |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|", w.Setting)
+		s.Printf("\n| `%s` | p95 wait | max wait | max clock | preemptions | lost | useful | evicted ÷ requested | median wait of the rest |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|", w.Setting)
 		for _, p := range w.Points {
 			o := &p.Outcome
 			mark := ""
 			if p.Value == w.Default {
 				mark = "**"
 			}
-			s.printf("| %s%g%s | %.0f | %.0f | %.0f | %d | %.2f %% | %.1f %% | %.2f | %.0f |", mark, p.Value, mark, o.Within.Wait.P95, o.Within.Wait.Max, o.Within.Clock.Max,
+			s.Printf("| %s%g%s | %.0f | %.0f | %.0f | %d | %.2f %% | %.1f %% | %.2f | %.0f |", mark, p.Value, mark, o.Within.Wait.P95, o.Within.Wait.Max, o.Within.Clock.Max,
 				o.Preemptions, 100*o.LostShare, 100*o.Useful, o.Ratio, o.Rest.Wait.Median)
 		}
 	}
-	return s.err
+	return s.Err
 }
 
-func writeScene(s *printer, c *scene) {
+func writeScene(s *page.Printer, c *scene) {
 	r := c.Result
-	s.printf("\n## %s\n", c.Title)
-	s.printf("    %s\n", c.Command)
-	s.printf("%d jobs, arrivals × %g, %s to %s. Within the guarantee: %d jobs.", r.Trace.Jobs, r.Settings.ScaleArrivals,
+	s.Printf("\n## %s\n", c.Title)
+	s.Printf("    %s\n", c.Command)
+	s.Printf("%d jobs, arrivals × %g, %s to %s. Within the guarantee: %d jobs.", r.Trace.Jobs, r.Settings.ScaleArrivals,
 		r.Window.From.Format(time.DateOnly), r.Window.To.Format(time.DateOnly), r.Within)
 	for _, l := range r.Trace.LeftOut {
-		s.printf("Left out for all three: %d jobs %s.", l.Jobs, l.Why)
+		s.Printf("Left out for all three: %d jobs %s.", l.Jobs, l.Why)
 	}
-	s.printf("\n| policy | within: median, p95, max wait | its clock: p95, max | the rest: median, p95, max wait | bounded slowdown: within, rest |\n|---|---:|---:|---:|---:|")
+	s.Printf("\n| policy | within: median, p95, max wait | its clock: p95, max | the rest: median, p95, max wait | bounded slowdown: within, rest |\n|---|---:|---:|---:|---:|")
 	for _, o := range r.Policies {
-		s.printf("| %s | %.0f, %.0f, %.0f s | %.0f, %.0f s | %.0f, %.0f, %.0f s | %.1f, %.1f |", o.Policy, o.Within.Wait.Median, o.Within.Wait.P95, o.Within.Wait.Max,
+		s.Printf("| %s | %.0f, %.0f, %.0f s | %.0f, %.0f s | %.0f, %.0f, %.0f s | %.1f, %.1f |", o.Policy, o.Within.Wait.Median, o.Within.Wait.P95, o.Within.Wait.Max,
 			o.Within.Clock.P95, o.Within.Clock.Max, o.Rest.Wait.Median, o.Rest.Wait.P95, o.Rest.Wait.Max, o.Within.Slowdown.Mean, o.Rest.Slowdown.Mean)
 	}
-	s.printf("\n| policy | utilization | useful | lost | preemptions | evicted ÷ requested slots | useless evictions | seconds under guarantee while a job waited beyond the threshold |\n|---|---:|---:|---:|---:|---:|---:|---:|")
+	s.Printf("\n| policy | utilization | useful | lost | preemptions | evicted ÷ requested slots | useless evictions | seconds under guarantee while a job waited beyond the threshold |\n|---|---:|---:|---:|---:|---:|---:|---:|")
 	for _, o := range r.Policies {
 		ratio := "-"
 		if o.Requested > 0 {
 			ratio = fmt.Sprintf("%d ÷ %d = %.2f", o.Evicted, o.Requested, o.Ratio)
 		}
-		s.printf("| %s | %.1f %% | %.1f %% | %.2f %% | %d | %s | %d | %.0f |", o.Policy, 100*o.Utilization, 100*o.Useful, 100*o.LostShare, o.Preemptions, ratio, o.Useless, o.StarvedSeconds)
+		s.Printf("| %s | %.1f %% | %.1f %% | %.2f %% | %d | %s | %d | %.0f |", o.Policy, 100*o.Utilization, 100*o.Useful, 100*o.LostShare, o.Preemptions, ratio, o.Useless, o.StarvedSeconds)
 	}
 	ours := &r.Policies[len(r.Policies)-1]
-	s.printf("\nFor each of %d reclaims every possible set of victims was tried: %s frees fewer slots beyond the need.", ours.Checked, cmp.Or(number(ours.Cheaper), "none"))
+	s.Printf("\nFor each of %d reclaims every possible set of victims was tried: %s frees fewer slots beyond the need.", ours.Checked, cmp.Or(number(ours.Cheaper), "none"))
 }
 
 func number(n int) string {

@@ -37,6 +37,8 @@ type Options struct {
 	Port      int      // of slurmctld, those of the other daemons behind it; 0: free ones
 	JobSubmit string   // job_submit.lua; "": none
 	Conf      []string // more lines of slurm.conf
+
+	RequeueDelay time.Duration // until a requeued job may start again, in whole seconds; 0: Slurm's own 120 s
 }
 
 // Cluster is a running cluster.
@@ -170,6 +172,9 @@ func (c *Cluster) script(ctx context.Context, verb string, env ...string) error 
 	env = append(env, "NODE_LINES="+strings.Join(c.options.Each, "\n"), "PARTITIONS="+strings.Join(c.options.Queues, "\n"))
 	if c.options.Slurmdbd {
 		env = append(env, "SLURMDBD=1")
+	}
+	if c.options.RequeueDelay > 0 {
+		env = append(env, fmt.Sprintf("REQUEUE_DELAY=%.0f", c.options.RequeueDelay.Seconds()))
 	}
 	if c.options.JobSubmit != "" {
 		env = append(env, "JOB_SUBMIT_LUA="+c.options.JobSubmit)

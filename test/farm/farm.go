@@ -43,7 +43,10 @@ type Options struct {
 // backend are added to Options.Config.
 type Slurm struct {
 	Nodes, Slots int      // so many nodes of so many slots, and 16 GB each
+	Slurmdbd     bool     // see cluster.Options
 	Conf         []string // more lines of slurm.conf
+
+	RequeueDelay time.Duration // see cluster.Options
 }
 
 // Farm is a running queue with its directory.

@@ -27,7 +27,10 @@ func (f *Farm) startSlurm(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	f.cluster, err = cluster.Start(ctx, cluster.Options{Dir: dir, Nodes: o.Slurm.Nodes, CPUs: o.Slurm.Slots, JobSubmit: hook, Conf: o.Slurm.Conf})
+	f.cluster, err = cluster.Start(ctx, cluster.Options{
+		Dir: dir, Nodes: o.Slurm.Nodes, CPUs: o.Slurm.Slots, JobSubmit: hook,
+		Slurmdbd: o.Slurm.Slurmdbd, Conf: o.Slurm.Conf, RequeueDelay: o.Slurm.RequeueDelay,
+	})
 	if err != nil {
 		return err
 	}

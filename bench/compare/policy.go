@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/allotment-hpc/allotment/test/farm"
+)
+
+// The project with the guarantee, and the one of the background.
+const (
+	ours   = "chipa"
+	others = "chipb"
+)
+
+// policy is a way to give a project its slots: a row of the tables.
+type policy struct {
+	Name, Title string
+	conf        []string   // lines of slurm.conf, besides common
+	setUp       [][]string // commands of Slurm's
+	options     []string   // of sbatch, for the project's jobs
+	engine      *engine    // nil: plain Slurm
+}
+
+// engine describes Allotment's.
+type engine struct {
+	more  string     // keys of the section pba of its config file, besides the scaled times
+	setUp [][]string // arguments of pba
+}
+
+// policies returns the rows in their order.
+func policies() []policy {
+	return []policy{
+		{Name: "fair-share", Title: "fair share"},
+		{
+			Name: "reservation", Title: "reservation",
+			setUp: [][]string{{
+				"scontrol", "create", "reservation", "ReservationName=guarantee", "StartTime=now", "Duration=UNLIMITED",
+				"Nodes=node1", "Accounts=" + ours, "Flags=FLEX",
+			}},
+			options: []string{"--reservation=guarantee"},
+		},
+		{
+			Name: "preempt", Title: "preempt/qos",
+			conf: []string{
+				"PreemptType=preempt/qos", "PreemptMode=REQUEUE", "PreemptExemptTime=" + slurmTime(minute),
+				scheduler + ",preempt_youngest_first,preempt_reorder_count=10",
+			},
+			setUp: [][]string{
+				{"sacctmgr", "-i", "-Q", "add", "qos", "guaranteed", "Preempt=normal", "Priority=1", fmt.Sprintf("GrpTRES=cpu=%d", guarantee)},
+				{"sacctmgr", "-i", "-Q", "modify", "user", "root", "where", "account=" + ours, "set", "qos+=guaranteed"},
+			},
+			options: []string{"--qos=guaranteed"},
+		},
+		{Name: "allotment-60", Title: "Allotment, threshold 60 s", engine: &engine{}},
+	}
+}
+
+// scheduler is the line of test/slurm-cluster.sh, which a longer one replaces.
+const scheduler = "SchedulerParameters=bf_interval=1,bf_resolution=10,bf_window=2880,sched_min_interval=0,batch_sched_delay=0,default_queue_depth=10000"
+
+// common returns the lines of slurm.conf for all policies: fair share, and the project's QOS
+// first where it has one. PriorityCalcPeriod can't be below a minute.
+func common() []string {
+	return []string{
+		"PriorityWeightFairshare=100000", "PriorityWeightQOS=1000000", "PriorityWeightAge=1000",
+		"PriorityDecayHalfLife=7-0", "PriorityCalcPeriod=1",
+	}
+}
+
+// accounts returns the commands that make the projects' accounts, with shares by the guarantee.
+func accounts() [][]string {
+	account := func(name string, share int) []string {
+		return []string{"sacctmgr", "-i", "-Q", "add", "account", name, fmt.Sprintf("Fairshare=%d", share)}
+	}
+	return [][]string{
+		account(ours, guarantee), account(others, slots-guarantee),
+		{"sacctmgr", "-i", "-Q", "add", "user", "root", "account=" + ours + "," + others},
+	}
+}
+
+// The engine's times, scaled; those that bound how long Slurm itself may take are not.
+const (
+	cycle     = 20 * minute / 60
+	threshold = minute
+)
+
+// config returns the engine's config file.
+func (e *engine) config() string {
+	return fmt.Sprintf(`timezone: UTC
+filter: {low_queue: ""}
+pba: {every: %v, pending_threshold: %v, min_runtime: %v, start_bucket: %v%s}
+`, cycle, threshold, minute, 5*minute, e.more)
+}
+
+// start makes a farm with this policy. The caller must close it.
+func (p *policy) start(ctx context.Context, programs string) (*farm.Farm, error) {
+	o := farm.Options{Programs: programs, Slurm: &farm.Slurm{
+		Nodes: nodes, Slots: perNode, Slurmdbd: true, RequeueDelay: 2 * minute,
+		Conf: append(common(), p.conf...),
+	}}
+	if p.engine != nil {
+		o.Config = p.engine.config()
+	}
+	f, err := farm.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return f, p.prepare(ctx, f)
+}
+
+func (p *policy) prepare(ctx context.Context, f *farm.Farm) error {
+	for _, argv := range append(accounts(), p.setUp...) {
+		if _, err := f.RunSlurm(ctx, argv...); err != nil {
+			return err
+		}
+	}
+	if p.engine == nil {
+		return nil
+	}
+	group, err := farm.OwnGroup()
+	if err != nil {
+		return err
+	}
+	if _, err := f.Run(ctx, "pba", "init"); err != nil {
+		return err
+	}
+	if _, err := f.InstallHook(); err != nil {
+		return err
+	}
+	lines := [][]string{
+		{"project", "add", ours, "--group", group},
+		{"project", "add", others, "--group", group},
+		{"alloc", "set", ours, fmt.Sprint(guarantee), "--weeks", "2"}, // should Monday come meanwhile
+	}
+	for _, line := range append(lines, p.engine.setUp...) {
+		if _, err := f.Run(ctx, "pba", line...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// slurmTime returns a duration as slurm.conf has it.
+func slurmTime(d time.Duration) string {
+	return fmt.Sprintf("00:%02d:%02d", int(d.Minutes()), int(d.Seconds())%60)
+}
+
+// submission returns the command line that submits a job.
+func (p *policy) submission(j job) []string {
+	argv := []string{"sbatch", "--parsable", "--output=/dev/null", "--chdir=/", "--ntasks=1", "--job-name=" + j.name()}
+	account := others
+	if j.guaranteed {
+		account = ours
+		argv = append(argv, p.options...)
+	}
+	return append(argv, "--account="+account, "--wrap", "exec sleep "+strings.TrimSuffix(fmt.Sprintf("%.1f", j.length.Seconds()), ".0"))
+}
