@@ -122,6 +122,10 @@ type ForFilter struct {
 	// Fixed is what the queue itself counts of the slots of jobs that can't be preempted
 	// (R22); nil: it can't count them.
 	Fixed func(ctx context.Context) (FixedShare, error)
+	// Accounts returns the numbers of the users that each of the queue's own accounts
+	// lists, by the account's name in lower case, where the queue refuses the jobs of all
+	// others. A nil map: it refuses none, or that is not known. nil: it has no accounts.
+	Accounts func(ctx context.Context) (map[string][]int64, error)
 }
 
 // ForDoctor is what sysadmins ask (pba init, doctor and restore).

@@ -396,6 +396,10 @@ local function decide(request, p, standing, low)
       if v.why then add(v.why) end
       v = {why = kind .. " can't be preempted, and such jobs already hold their share of the farm: " .. remedy, answer = "low"}
    end
+   if request.unlisted and v.answer ~= "reject" then
+      d.messages = {request.unlisted} -- Slurm refuses the job: nothing else matters
+      add = function() end
+   end
    if not v.why then
       if v.following and request.queue ~= p.low_queue then
          d.site_factor = p.next_in_line
@@ -501,6 +505,33 @@ local function memory(job)
    return (number(job.min_mem_per_node) or 0) * math.max(number(job.min_nodes) or 1, 1) * 1048576
 end
 
+-- unlisted says why Slurm will refuse a job's account; nil: it won't, or that is not known.
+-- Slurm itself decides: an association that was made since the last cycle is good.
+local function unlisted(job, p)
+   if not p.accounts then
+      return nil
+   end
+   local account = text(job.account)
+   if not account then
+      if text(job.default_account) then
+         return nil
+      end
+      return "Slurm's accounting has no account for you: ask an administrator for one"
+   end
+   local users, shown = p.accounts[account:lower()], options.account .. printable(account)
+   if users then
+      if contains(users, number(job.user_id)) then
+         return nil
+      end
+      return shown .. ": Slurm's accounting does not list you in that account: name another, or ask an administrator"
+   end
+   local name, step = split_project(account)
+   if step ~= "" and p.accounts[name:lower()] then
+      return shown .. ": Slurm's accounting has no account of that name: submit with --account=" .. printable(name) .. ", and ALLOTMENT_STEP=" .. printable(step) .. " in the environment"
+   end
+   return shown .. ": Slurm's accounting has no account of that name: correct it"
+end
+
 local function preempt_mode(word)
    if word == nil or word == "requeue" then
       return false, nil
@@ -527,7 +558,7 @@ local function request_of(job, partitions, p)
       slots = slots(job), memory = memory(job), nodes = math.max(number(job.min_nodes) or 1, 1),
       indices = text(job.array_inx), licences = text(job.licenses),
       delayed = (number(job.begin_time) or 0) ~= 0,
-      suspend = suspend, warning = warning,
+      suspend = suspend, warning = warning, unlisted = unlisted(job, p),
       interactive = text(job.script) == nil,
       exclusive = number(job.shared) == 0,
       no_requeue = number(job.requeue) == 0,

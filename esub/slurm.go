@@ -46,6 +46,11 @@ type Slurm struct {
 	// Fixed are the licences that a job which can't be preempted needs, one for each slot
 	// (R22). None: such jobs are lowered instead.
 	Fixed backends.FixedShare
+
+	// Accounts are the numbers of the users that each account of Slurm's accounting lists,
+	// by its name in lower case: Slurm refuses all other jobs. nil: it does not, or that is
+	// not known.
+	Accounts map[string][]int64
 }
 
 // EncodeLua writes a policy as policy.lua: one constructor of a table, in which
@@ -69,6 +74,14 @@ func EncodeLua(p Policy, s Slurm) []byte {
 	body.text(",\n")
 	body.pair("known", luaNumbers(s.Known))
 	body.heavy(p.Heavy)
+	if s.Accounts != nil {
+		body.key("accounts")
+		body.text("{\n")
+		for _, account := range slices.Sorted(maps.Keys(s.Accounts)) {
+			body.pair(account, luaNumbers(s.Accounts[account]))
+		}
+		body.text("},\n")
+	}
 
 	body.key("groups")
 	body.text("{\n")

@@ -75,6 +75,11 @@ func (p *Publisher) script(ctx context.Context, filter *esub.Policy) (esub.Slurm
 			return s, err
 		}
 	}
+	if p.Queue.Accounts != nil {
+		if s.Accounts, err = p.Queue.Accounts(ctx); err != nil {
+			return s, err
+		}
+	}
 	known, err := p.Groups.Known(ctx)
 	if err != nil {
 		return s, err

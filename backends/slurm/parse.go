@@ -43,6 +43,7 @@ const (
 	fBatch
 	fExit
 	fHetJob
+	fQOS
 	// What it asks for, in fields next to each other: see parseRequest.
 	fFeatures
 	fTasks
@@ -74,7 +75,7 @@ var squeueFields = [fieldCount]string{
 	fPriority: "PriorityLong", fNice: "Nice", fCPUs: "NumCPUs", fNodes: "NumNodes", fMaxNodes: "MaxNodes", fTRES: "tres", fMinMemory: "MinMemory", fStart: "StartTime",
 	fSubmit: "SubmitTime", fEligible: "EligibleTime", fEnd: "EndTime", fTimeLimit: "TimeLimit", fTimeUsed: "TimeUsed", fNodeList: "NodeList",
 	fReqNodes: "ReqNodes", fAccount: "Account", fWCKey: "WCKey", fOverSubscribe: "OverSubscribe", fRestarts: "RestartCnt", fRequeue: "Requeue",
-	fBatch: "BatchFlag", fExit: "exit_code", fHetJob: "HetJobID",
+	fBatch: "BatchFlag", fExit: "exit_code", fHetJob: "HetJobID", fQOS: "QOS",
 	fFeatures: "Feature", fTasks: "NumTasks", fPerTask: "cpus-per-task", fTasksPerNode: "NtPerNode", fTasksPerSocket: "NtPerSocket", fTasksPerCore: "NtPerCore",
 	fMinCPUs: "MinCpus", fPerNode: "tres-per-node", fPerJob: "tres-per-job", fPerTaskTRES: "tres-per-task", fPerSocket: "tres-per-socket", fCPUsPerTRES: "cpus-per-tres",
 	fContiguous: "Contiguous", fSwitches: "ReqSwitch", fCoreSpec: "CoreSpec", fReservation: "Reservation", fTopology: "sct", fDisk: "MinTmpDisk",
@@ -202,6 +203,8 @@ type listedJob struct {
 	least    int    // hosts that it must have, of a pending job
 	most     int    // hosts: a limit of its owner's, or what squeue reckons where there is none
 	share    string // its OverSubscribe
+	account  string
+	qos      string
 
 	// From its details, if they were asked for.
 	detailed      bool
@@ -257,6 +260,7 @@ func (j *listedJob) parseFields(f []string, c *cluster) error {
 	j.share = f[fOverSubscribe]
 	j.Exclusive = j.share == "NO"
 	j.Component = absent(f[fHetJob]) != ""
+	j.account, j.qos = absent(f[fAccount]), absent(f[fQOS])
 	nodes, most := number(fNodes), number(fMaxNodes)
 	j.most = int(most)
 	end := at(fEnd)

@@ -97,7 +97,7 @@ func TestJobs(t *testing.T) {
 
 func TestMalformedJobLines(t *testing.T) {
 	line := func(change func([]string)) []byte {
-		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 N/A (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) name", " ")
+		f := strings.Split("8 N/A R None alice main 1 0 2 1 1 cpu=2,mem=128M 64M 100 90 90 N/A 1:00 0:05 node1 _ (null) (null) OK 0 1 1 0 N/A normal (null) 1 1 0 N/A N/A 1 N/A N/A N/A N/A N/A 0 0 N/A (null) *:*:* 0 (null) (null) (null) name", " ")
 		f[fReqNodes] = ""
 		change(f)
 		return []byte(strings.Join(f, nonce) + nonce + "\n")

@@ -36,6 +36,8 @@ type Client struct {
 	limits       map[int64]int      // how many elements may run at a time, by the number of a split array
 	merges       atomic.Bool        // squeue has no --array-unique
 	lastSnapshot *snapshot          // that Farm gave
+	accounting   *accounting        // see readAccounting
+	accountingAt time.Time          // when it was read, by our clock; zero: never
 }
 
 // run is one run of a job.
@@ -80,7 +82,7 @@ func (c *Client) Abilities() backends.Abilities {
 			Filters: true, Options: options,
 			Queues: c.queues, Modify: c.modify, Record: c.record, Wait: c.wait, Signal: c.signal,
 		},
-		ForFilter: backends.ForFilter{HookRank: c.HookRank, Fixed: c.fixed},
+		ForFilter: backends.ForFilter{HookRank: c.HookRank, Fixed: c.fixed, Accounts: c.accounts},
 		ForDoctor: backends.ForDoctor{Examine: c.Examine, ExamineFixed: c.examineFixed, Forget: c.Forget},
 	}
 }
@@ -150,6 +152,9 @@ type snapshot struct {
 	rankErr error // why jobs can't be ranked
 	fixed   backends.FixedShare
 	jobs    []*listedJob // in order of their IDs
+
+	associations bool // jobs without an association are refused
+	enforced     bool // limits of associations and QOS are heeded
 }
 
 // mostAtOnce is how many jobs are asked for by their IDs; more are picked out of all.
@@ -178,6 +183,9 @@ func (c *Client) readSnapshot(ctx context.Context, ids []backends.ID) (*snapshot
 	slices.SortFunc(p.jobs, func(a, b *listedJob) int { return a.ID.Compare(b.ID) })
 	if err = c.addDetails(ctx, &p); err == nil {
 		err = c.addPlaces(ctx, &p, ids == nil)
+	}
+	if err == nil && ids == nil && p.enforced { // what runs of some jobs alone is not all that counts
+		c.readAccounting(ctx).limitJobs(p.jobs)
 	}
 	p.commands = c.latest.Commands()
 	return &p, err
@@ -299,6 +307,7 @@ func (c *Client) readCluster(ctx context.Context, p *snapshot) error {
 	}
 	p.layout = *l
 	p.fixed = parseFixed(settings, l.hosts)
+	p.associations, p.enforced = enforces(settings)
 	p.slots, p.low = map[string]int{}, map[string]bool{}
 	for _, h := range p.hosts {
 		p.slots[h.Name] = h.Slots

@@ -42,7 +42,29 @@ func (d *Desk) checkSetup(ctx context.Context, all *findings) error {
 	}
 	projects, err := d.ledger.Projects(ctx)
 	checkNames(projects, all)
+	if err != nil || d.queue.Abilities().Accounts == nil || string(d.Slurm.ProjectFrom) != "account" {
+		return err
+	}
+	accounts, err := d.queue.Abilities().Accounts(ctx)
+	checkAccounts(projects, accounts, all)
 	return err
+}
+
+// checkAccounts finds projects that no job can name, as the queue would refuse it: accounts
+// are the queue's own, with their users, nil if it refuses none.
+func checkAccounts(projects []ledger.Project, accounts map[string][]int64, all *findings) {
+	for _, p := range projects {
+		name := strings.ToLower(p.Name)
+		switch users, known := accounts[name]; {
+		case accounts == nil:
+		case !known:
+			all.add("projects", fmt.Sprintf("`sacctmgr add account %s`, and add its users (or set slurm.project_from to wckey or comment)", name),
+				"project %s has no account in the queue's accounting: the queue refuses its jobs", p.Name)
+		case len(users) == 0:
+			all.add("projects", fmt.Sprintf("`sacctmgr add user NAME account=%s` for each of its users", name),
+				"the account of project %s has no users in the queue's accounting: the queue refuses its jobs", p.Name)
+		}
+	}
 }
 
 // checkNames finds projects that are the same for a queue that folds their names.

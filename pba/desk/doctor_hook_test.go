@@ -120,6 +120,21 @@ func TestDoctorOnFoldedNames(t *testing.T) {
 	expect(t, "names", got, "projects chipA and chipa are one")
 }
 
+func TestDoctorOnAccounts(t *testing.T) {
+	projects := []ledger.Project{{Name: "chipA"}, {Name: "chipB"}, {Name: "chipC"}}
+	for name, x := range map[string]struct {
+		accounts map[string][]int64
+		want     []string
+	}{
+		"none are asked for": {nil, nil},
+		"some":               {map[string][]int64{"chipa": {7}, "chipb": nil}, []string{"the account of project chipB has no users", "project chipC has no account"}},
+	} {
+		var got findings
+		checkAccounts(projects, x.accounts, &got)
+		expect(t, name, got, x.want...)
+	}
+}
+
 // TestHookFollowsTheVersion: what another version wrote is replaced, and what is up
 // to date stays as it is.
 func TestHookFollowsTheVersion(t *testing.T) {
